@@ -1,0 +1,66 @@
+// The contract between compiled kernels and the Rust runtime (src/hooks.rs mirrors it).
+// Kernels call the emu_* functions; glue.cpp adds the caller's address and forwards through the
+// table that the runtime binds when it loads the object.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+enum EmuCoordinate : int {
+    EMU_THREAD_X, EMU_THREAD_Y, EMU_THREAD_Z,
+    EMU_BLOCK_X, EMU_BLOCK_Y, EMU_BLOCK_Z,
+    EMU_BLOCK_DIM_X, EMU_BLOCK_DIM_Y, EMU_BLOCK_DIM_Z,
+    EMU_GRID_DIM_X, EMU_GRID_DIM_Y, EMU_GRID_DIM_Z,
+};
+
+// How a block barrier combines the predicates of its threads.
+enum EmuBarrier : int { EMU_BARRIER_PLAIN, EMU_BARRIER_COUNT, EMU_BARRIER_AND, EMU_BARRIER_OR };
+
+// Collectives of the lanes named in a mask.
+enum EmuWarp : int {
+    EMU_WARP_SYNC,
+    EMU_WARP_SHUFFLE, EMU_WARP_SHUFFLE_UP, EMU_WARP_SHUFFLE_DOWN, EMU_WARP_SHUFFLE_XOR,
+    EMU_WARP_ALL, EMU_WARP_ANY, EMU_WARP_BALLOT,
+    EMU_WARP_MATCH_ANY, EMU_WARP_MATCH_ALL,
+    EMU_WARP_ADD, EMU_WARP_MIN_UNSIGNED, EMU_WARP_MAX_UNSIGNED,
+    EMU_WARP_MIN_SIGNED, EMU_WARP_MAX_SIGNED,
+    EMU_WARP_AND, EMU_WARP_OR, EMU_WARP_XOR,
+};
+
+extern "C" {
+
+struct EmuRuntime {
+    uint32_t (*coordinate)(int which);
+    int32_t (*barrier)(int kind, int32_t predicate, const void* pc);
+    uint64_t (*warp)(int op, uint32_t mask, uint64_t value, uint32_t argument, uint32_t width,
+                     const void* pc);
+    uint32_t (*active_mask)();
+    void (*grid_sync)(const void* pc);
+    void (*yield_point)(int sleeping, const void* pc);
+    void* (*dynamic_shared)();
+    uint32_t (*dynamic_shared_bytes)();
+    void (*trap)(const char* message, const void* pc);
+};
+
+struct EmuParameter {
+    const char* type;  // "f32", "const f16*", …; "struct" where it is none of the scalars
+    uint32_t size;
+};
+
+struct EmuExport {
+    const char* name;  // the C++ expression that names the instantiation: saxpy<float>
+    void (*call)(void** arguments);
+    const EmuParameter* parameters;
+    uint32_t parameter_count;
+};
+
+// Const: a coroutine's coordinates never change, so the compiler may hoist and merge the calls.
+__attribute__((const)) uint32_t emu_coordinate(int which);
+__attribute__((const)) void* emu_dynamic_shared();
+__attribute__((const)) uint32_t emu_dynamic_shared_bytes();
+int32_t emu_barrier(int kind, int32_t predicate);
+uint64_t emu_warp(int op, uint32_t mask, uint64_t value, uint32_t argument, uint32_t width);
+uint32_t emu_active_mask();
+void emu_grid_sync();
+void emu_yield_point(int sleeping);
+[[noreturn]] void emu_trap(const char* message);
+}

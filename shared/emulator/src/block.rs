@@ -1,0 +1,448 @@
+//! One block: its threads as coroutines, taking turns until each waits or has exited.
+
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::io;
+use std::sync::Arc;
+
+use corosensei::{Coroutine, CoroutineResult};
+
+use crate::hooks::{BlockFacts, CURRENT, State, Thread};
+use crate::module::Kernel;
+use crate::order::{Order, Shuffler};
+use crate::report::{Finding, Standing};
+use crate::stack::{Slab, ThreadStack};
+use crate::warp::{self, LANES, Operand};
+
+/// Every byte of shared memory at a block's start. NaN in each float format, −1 in the integers:
+/// what nobody wrote must not look like a number.
+const POISON: u8 = 0xFF;
+/// Alignment of dynamic shared memory, enough for any vector or bulk copy.
+const DYNAMIC_ALIGNMENT: usize = 1024;
+
+/// The size of the grid and of a block, and what else a launch says about them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Geometry {
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    pub(crate) dynamic_shared: usize,
+    pub(crate) cooperative: bool,
+}
+
+impl Geometry {
+    pub(crate) fn threads(&self) -> usize {
+        self.block.iter().map(|&n| n as usize).product()
+    }
+    pub(crate) fn blocks(&self) -> u64 {
+        self.grid.iter().map(|&n| u64::from(n)).product()
+    }
+    pub(crate) fn block_index(&self, linear: u64) -> [u32; 3] {
+        unravel(linear, self.grid)
+    }
+}
+
+fn unravel(linear: u64, [x, y, _]: [u32; 3]) -> [u32; 3] {
+    let (x, y) = (u64::from(x), u64::from(y));
+    [(linear % x) as u32, (linear / x % y) as u32, (linear / x / y) as u32]
+}
+
+/// Why a block stopped running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pause {
+    /// All threads have exited.
+    Done,
+    /// All threads wait for the grid.
+    GridSync,
+    /// Every thread that could run polls memory that somebody else must write.
+    Polling,
+}
+
+#[derive(Debug, Default)]
+struct Warp {
+    /// Lanes that wait in a collective.
+    waiting: u32,
+}
+
+/// Memory of the block's dynamic shared array, aligned.
+struct Dynamic {
+    bytes: Vec<u8>,
+    offset: usize,
+    len: usize,
+}
+
+impl Dynamic {
+    fn new(len: usize) -> Self {
+        let bytes = vec![POISON; len + DYNAMIC_ALIGNMENT];
+        let offset = bytes.as_ptr().align_offset(DYNAMIC_ALIGNMENT);
+        Self { bytes, offset, len }
+    }
+    fn poison(&mut self) {
+        self.bytes[self.offset..self.offset + self.len].fill(POISON);
+    }
+    fn pointer(&mut self) -> *mut u8 {
+        self.bytes[self.offset..].as_mut_ptr()
+    }
+}
+
+/// Runs blocks of one launch, one after the other, on one OS thread.
+pub(crate) struct BlockRunner {
+    // Field order: coroutines go before what they point to.
+    coroutines: Vec<Coroutine<(), (), (), ThreadStack>>,
+    threads: Box<[Thread]>,
+    live_lanes: Box<[Cell<u32>]>,
+    facts: Box<BlockFacts>,
+    dynamic: Dynamic,
+    slab: Option<Arc<Slab>>,
+    kernel: Kernel,
+    geometry: Geometry,
+    order: Order,
+    shuffler: Shuffler,
+    warps: Vec<Warp>,
+    queue: Vec<u32>,
+    next: Vec<u32>,
+    block: [u32; 3],
+    live: usize,
+    at_barrier: usize,
+    at_grid: usize,
+    /// Turns that were more than polling: what the watchdog looks at.
+    progress: u64,
+}
+
+impl BlockRunner {
+    /// `arguments` must stay valid while the runner lives.
+    pub(crate) fn new(
+        kernel: &Kernel,
+        geometry: Geometry,
+        order: Order,
+        arguments: *mut *mut c_void,
+    ) -> io::Result<Self> {
+        let count = geometry.threads();
+        let slab = Slab::take(count)?;
+        let mut dynamic = Dynamic::new(geometry.dynamic_shared);
+        let live_lanes: Box<[Cell<u32>]> =
+            (0..count.div_ceil(LANES)).map(|_| Cell::new(0)).collect();
+        let facts = Box::new(BlockFacts {
+            dynamic_shared: dynamic.pointer(),
+            dynamic_shared_bytes: geometry.dynamic_shared as u32,
+            cooperative: geometry.cooperative,
+            live_lanes: live_lanes.as_ptr(),
+            module: kernel.module(),
+        });
+        let facts_pointer: *const BlockFacts = &*facts;
+        let mut threads: Box<[Thread]> = (0..count).map(|_| Thread::new(facts_pointer)).collect();
+        let call = kernel.trampoline();
+        let coroutines = threads
+            .iter_mut()
+            .enumerate()
+            .map(|(index, thread)| {
+                let stack = slab.stack(index);
+                thread.guard = stack.guard();
+                let thread: *mut Thread = thread;
+                let coroutine: Coroutine<(), (), (), _> =
+                    Coroutine::with_stack(stack, move |yielder, ()| {
+                        // The same coroutine runs this thread of block after block.
+                        loop {
+                            // SAFETY: the runner keeps the threads in place and alive until
+                            // after the coroutines are gone; the arguments match the
+                            // trampoline's parameters (the launch checked their number).
+                            unsafe {
+                                (*thread).yielder = yielder;
+                                call(arguments);
+                                (*thread).state = State::Exited;
+                            }
+                            yielder.suspend(());
+                        }
+                    });
+                // SAFETY: as above.
+                unsafe { (*thread).trap = Some(coroutine.trap_handler()) };
+                coroutine
+            })
+            .collect();
+        Ok(Self {
+            coroutines,
+            threads,
+            live_lanes,
+            facts,
+            dynamic,
+            slab: Some(slab),
+            kernel: kernel.clone(),
+            geometry,
+            order,
+            shuffler: Shuffler::new(order, 0),
+            warps: (0..count.div_ceil(LANES)).map(|_| Warp::default()).collect(),
+            queue: Vec::with_capacity(count),
+            next: Vec::with_capacity(count),
+            block: [0; 3],
+            live: 0,
+            at_barrier: 0,
+            at_grid: 0,
+            progress: 0,
+        })
+    }
+
+    /// Points all threads at the start of block `linear`.
+    pub(crate) fn start(&mut self, linear: u64) {
+        self.block = self.geometry.block_index(linear);
+        self.shuffler = Shuffler::new(self.order, linear + 1);
+        let (block, geometry) = (self.block, self.geometry);
+        for (index, thread) in self.threads.iter_mut().enumerate() {
+            let own = unravel(index as u64, geometry.block);
+            for (part, values) in
+                [own, block, geometry.block, geometry.grid].into_iter().enumerate()
+            {
+                thread.coordinates[part * 3..part * 3 + 3].copy_from_slice(&values);
+            }
+            thread.lane = (index % LANES) as u32;
+            thread.warp = (index / LANES) as u32;
+            thread.state = State::Ready;
+        }
+        let count = self.threads.len();
+        for (w, lanes) in self.live_lanes.iter().enumerate() {
+            let left = count - w * LANES;
+            lanes.set(if left >= LANES { u32::MAX } else { (1 << left) - 1 });
+        }
+        self.live = count;
+        (self.at_barrier, self.at_grid) = (0, 0);
+        self.dynamic.poison();
+        debug_assert_eq!(self.facts.dynamic_shared, self.dynamic.pointer());
+        // SAFETY: this OS thread's own copy; no kernel runs on it now.
+        unsafe { (*self.kernel.module().shared_memory()).fill(POISON) };
+        self.queue.clear();
+        self.next.clear();
+        self.wake_all();
+    }
+
+    pub(crate) fn progress(&self) -> u64 {
+        self.progress
+    }
+
+    /// After [`Pause::GridSync`]: the grid has met.
+    pub(crate) fn release_grid(&mut self) {
+        self.at_grid = 0;
+        self.wake_all();
+    }
+
+    /// Runs until the block is done, or cannot go on by itself.
+    pub(crate) fn run(&mut self) -> Result<Pause, Finding> {
+        loop {
+            std::mem::swap(&mut self.queue, &mut self.next);
+            if self.queue.is_empty() {
+                return match self.live {
+                    0 => Ok(Pause::Done),
+                    n if n == self.at_grid => Ok(Pause::GridSync),
+                    _ => Err(Finding::Deadlock { standing: self.standing() }),
+                };
+            }
+            let before = self.progress;
+            for turn in 0..self.queue.len() {
+                if let Some(&soon) = self.queue.get(turn + 2) {
+                    self.prefetch(soon as usize);
+                }
+                self.resume(self.queue[turn] as usize)?;
+            }
+            self.queue.clear();
+            if self.progress == before {
+                return Ok(Pause::Polling);
+            }
+        }
+    }
+
+    /// Some hundred threads with a few cache lines each overflow the first-level cache: asks for
+    /// a thread's lines while another one runs.
+    #[inline(always)]
+    fn prefetch(&self, index: usize) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let thread = &self.threads[index];
+            let stack = thread.sp as *const i8;
+            // SAFETY: a prefetch never faults.
+            unsafe {
+                _mm_prefetch::<_MM_HINT_T0>((&raw const self.coroutines[index]).cast());
+                for line in -1..4 {
+                    _mm_prefetch::<_MM_HINT_T0>(stack.wrapping_offset(line * 64));
+                }
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = index;
+    }
+
+    #[inline(always)]
+    fn resume(&mut self, index: usize) -> Result<(), Finding> {
+        CURRENT.set(&mut self.threads[index]);
+        let outcome = self.coroutines[index].resume(());
+        CURRENT.set(std::ptr::null_mut());
+        let state = self.threads[index].state;
+        if matches!(outcome, CoroutineResult::Return(())) || state == State::Failed {
+            return Err(self.fault(index));
+        }
+        self.progress += u64::from(state != State::Polling);
+        match state {
+            State::Barrier(_) => {
+                self.at_barrier += 1;
+                if self.at_barrier == self.live {
+                    self.release_barrier()?;
+                }
+            }
+            State::Collective => {
+                let w = index / LANES;
+                self.warps[w].waiting |= 1 << (index % LANES);
+                self.try_collective(w, self.threads[index].operand);
+            }
+            State::GridSync => self.at_grid += 1,
+            State::Polling | State::Ready => self.next.push(index as u32),
+            State::Exited => self.exit(index)?,
+            State::Failed => return Err(self.fault(index)),
+        }
+        Ok(())
+    }
+
+    fn exit(&mut self, index: usize) -> Result<(), Finding> {
+        if self.slab.as_ref().is_some_and(|slab| slab.canary_broken(index)) {
+            let thread = &mut self.threads[index];
+            thread.fault = Some(crate::hooks::Fault::StackOverflow);
+            return Err(self.fault(index));
+        }
+        self.live -= 1;
+        let w = index / LANES;
+        let lanes = &self.live_lanes[w];
+        lanes.set(lanes.get() & !(1 << (index % LANES)));
+        // Those who waited for this lane may go on without it.
+        let mut waiting = self.warps[w].waiting;
+        while waiting != 0 {
+            let lane = waiting.trailing_zeros() as usize;
+            let operand = self.threads[w * LANES + lane].operand;
+            self.try_collective(w, operand);
+            waiting &= self.warps[w].waiting & !(1 << lane);
+        }
+        if self.live > 0 && self.at_barrier == self.live {
+            self.release_barrier()?;
+        }
+        Ok(())
+    }
+
+    fn wake_all(&mut self) {
+        let first = self.next.len();
+        for (index, thread) in self.threads.iter_mut().enumerate() {
+            if thread.state != State::Exited {
+                thread.state = State::Ready;
+                self.next.push(index as u32);
+            }
+        }
+        self.shuffler.arrange(&mut self.next[first..]);
+    }
+
+    fn release_barrier(&mut self) -> Result<(), Finding> {
+        let kinds = || {
+            self.threads.iter().filter_map(|t| match t.state {
+                State::Barrier(kind) => Some((kind, t.predicate)),
+                _ => None,
+            })
+        };
+        let Some((kind, _)) = kinds().next() else { return Ok(()) };
+        if kind != crate::hooks::BarrierKind::Plain || kinds().any(|(k, _)| k != kind) {
+            if kinds().any(|(k, _)| k != kind) {
+                return Err(Finding::MixedBarriers { standing: self.standing() });
+            }
+            use crate::hooks::BarrierKind::{And, Count, Or, Plain};
+            let result = match kind {
+                Plain => 0,
+                Count => kinds().filter(|&(_, p)| p != 0).count() as u64,
+                And => u64::from(kinds().all(|(_, p)| p != 0)),
+                Or => u64::from(kinds().any(|(_, p)| p != 0)),
+            };
+            self.threads.iter_mut().for_each(|t| t.result = result);
+        }
+        self.at_barrier = 0;
+        self.wake_all();
+        Ok(())
+    }
+
+    /// Completes the collective that `asked` waits in, if all lanes it names have come.
+    fn try_collective(&mut self, w: usize, asked: Operand) {
+        let present = asked.mask & self.live_lanes[w].get();
+        let first = w * LANES;
+        let lanes = || (0..LANES).filter(|l| present >> l & 1 == 1);
+        if self.warps[w].waiting & present != present {
+            return;
+        }
+        let same = |l: usize| {
+            let o = self.threads[first + l].operand;
+            o.op == asked.op && o.mask == asked.mask
+        };
+        if !lanes().all(same) {
+            return;
+        }
+        let mut operands = [asked; LANES];
+        for l in lanes() {
+            operands[l] = self.threads[first + l].operand;
+        }
+        let woken = self.next.len();
+        for l in lanes() {
+            let thread = &mut self.threads[first + l];
+            thread.result = warp::result(l, &operands, present);
+            thread.state = State::Ready;
+            self.next.push((first + l) as u32);
+        }
+        self.warps[w].waiting &= !present;
+        self.shuffler.arrange(&mut self.next[woken..]);
+    }
+
+    fn fault(&mut self, index: usize) -> Finding {
+        let thread = &mut self.threads[index];
+        let fault = thread.fault.take().unwrap_or(crate::hooks::Fault::Interrupted);
+        let place = self.kernel.module().place(thread.pc);
+        let thread = [thread.coordinates[0], thread.coordinates[1], thread.coordinates[2]];
+        Finding::Fault { fault, thread, place, standing: self.standing() }
+    }
+
+    /// Where every thread of the block stands, threads that stand alike taken together.
+    pub(crate) fn standing(&self) -> Vec<Standing> {
+        let mut groups: Vec<(State, usize, Standing)> = Vec::new();
+        for thread in &self.threads {
+            let own = [thread.coordinates[0], thread.coordinates[1], thread.coordinates[2]];
+            let pc = if thread.state == State::Exited { 0 } else { thread.pc };
+            if let Some((.., g)) = groups.iter_mut().find(|g| (g.0, g.1) == (thread.state, pc)) {
+                g.count += 1;
+                g.last = own;
+                continue;
+            }
+            let (what, place) = match thread.state {
+                State::Ready => ("can run", None),
+                State::Barrier(kind) => (kind.name(), Some(pc)),
+                State::Collective => (thread.operand.op.name(), Some(pc)),
+                State::GridSync => ("grid.sync()", Some(pc)),
+                State::Polling => ("polls memory", Some(pc)),
+                State::Exited => ("exited", None),
+                State::Failed => ("stopped", Some(pc)),
+            };
+            let mask = (thread.state == State::Collective).then_some(thread.operand.mask);
+            let standing = Standing {
+                block: self.block,
+                what,
+                place: place.map(|pc| self.kernel.module().place(pc)),
+                mask,
+                count: 1,
+                first: own,
+                last: own,
+            };
+            groups.push((thread.state, pc, standing));
+        }
+        groups.into_iter().map(|(.., standing)| standing).collect()
+    }
+}
+
+impl Drop for BlockRunner {
+    fn drop(&mut self) {
+        for coroutine in &mut self.coroutines {
+            // SAFETY: a coroutine is suspended either in its own loop, which owns nothing, or
+            // inside a kernel, compiled without exceptions, whose frames need no destructors.
+            unsafe { coroutine.force_reset() };
+        }
+        self.coroutines.clear();
+        if let Some(slab) = self.slab.take() {
+            slab.give_back();
+        }
+    }
+}

@@ -1,0 +1,532 @@
+//! Whole launches: independent blocks over all cores, cooperative ones all resident.
+
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::block::{BlockRunner, Geometry, Pause};
+use crate::hooks::Fault;
+use crate::module::Kernel;
+use crate::order::{Order, Shuffler};
+use crate::report::Finding;
+use crate::watchdog::{self, Watched};
+
+/// Threads that a block may have, as on every GPU since 2010.
+pub const MAX_THREADS_PER_BLOCK: usize = 1024;
+/// Dynamic shared memory that a block may have: an H100's 227 KiB.
+pub const MAX_DYNAMIC_SHARED: usize = 227 * 1024;
+/// Blocks that a cooperative launch may have: each has an OS thread here.
+pub const MAX_COOPERATIVE_BLOCKS: u64 = 1024;
+
+/// What a launch asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Blocks in x, y and z.
+    pub grid: [u32; 3],
+    /// Threads of a block in x, y and z.
+    pub block: [u32; 3],
+    /// Bytes of dynamic shared memory a block.
+    pub dynamic_shared: usize,
+    /// All blocks resident at once, so that they may wait for each other.
+    pub cooperative: bool,
+}
+
+/// How the emulator runs a launch.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// OS threads that run blocks. With one, a run is the same every time.
+    pub threads: usize,
+    /// The schedule.
+    pub order: Order,
+    /// A launch in which nothing but polling has happened for so long is ended.
+    pub stall_limit: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            order: Order::Forward,
+            stall_limit: Duration::from_secs(10),
+        }
+    }
+}
+
+/// An environment variable holds something else than what it should.
+#[derive(Debug, thiserror::Error)]
+#[error("{name}: expected {expected}, got '{got}'")]
+pub struct BadOption {
+    /// The variable.
+    pub name: &'static str,
+    /// What it may hold.
+    pub expected: &'static str,
+    /// What it holds.
+    pub got: String,
+}
+
+impl Options {
+    /// The defaults, changed by `LAB_EMULATOR_THREADS`, `LAB_EMULATOR_ORDER` and
+    /// `LAB_EMULATOR_STALL_SECONDS`.
+    pub fn from_env() -> Result<Self, BadOption> {
+        fn read<T>(
+            name: &'static str,
+            expected: &'static str,
+            parse: impl Fn(&str) -> Option<T>,
+        ) -> Result<Option<T>, BadOption> {
+            match std::env::var(name) {
+                Ok(text) if !text.is_empty() => match parse(&text) {
+                    Some(value) => Ok(Some(value)),
+                    None => Err(BadOption { name, expected, got: text }),
+                },
+                _ => Ok(None),
+            }
+        }
+        let mut options = Self::default();
+        if let Some(n) = read("LAB_EMULATOR_THREADS", "a number of threads from 1 to 256", |t| {
+            t.parse().ok().filter(|n| (1..=256).contains(n))
+        })? {
+            options.threads = n;
+        }
+        if let Some(order) =
+            read("LAB_EMULATOR_ORDER", "forward, reverse or random[:SEED]", |t| t.parse().ok())?
+        {
+            options.order = order;
+        }
+        if let Some(seconds) =
+            read("LAB_EMULATOR_STALL_SECONDS", "seconds from 0.1 to 86400", |t| {
+                t.parse::<f64>().ok().filter(|s| (0.1..=86400.0).contains(s))
+            })?
+        {
+            options.stall_limit = Duration::from_secs_f64(seconds);
+        }
+        Ok(options)
+    }
+}
+
+/// A launch was refused, or the kernel is wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// A size is zero or over its limit.
+    #[error("{kernel}: {what}: expected 1 to {max}, got {got}")]
+    Size {
+        /// The kernel.
+        kernel: &'static str,
+        /// Which size.
+        what: &'static str,
+        /// Its largest value.
+        max: u64,
+        /// What was asked for.
+        got: u64,
+    },
+    /// The number of arguments is not the number of parameters.
+    #[error("{kernel}: expected {expected} arguments, got {got}")]
+    ArgumentCount {
+        /// The kernel.
+        kernel: &'static str,
+        /// Parameters of the kernel.
+        expected: usize,
+        /// Arguments given.
+        got: usize,
+    },
+    /// The host is out of memory or threads.
+    #[error("{kernel}: {0}", kernel = .1)]
+    Host(#[source] std::io::Error, &'static str),
+    /// The kernel went wrong.
+    #[error("{kernel}: {finding}")]
+    Kernel {
+        /// The kernel.
+        kernel: &'static str,
+        /// How.
+        finding: Finding,
+    },
+}
+
+/// Runs a kernel over a grid, to its end.
+///
+/// # Errors
+/// [`LaunchError`]: refused before anything ran, or a deadlock, an endless spin, a fault.
+///
+/// # Safety
+/// Each argument points to a value of its parameter's type, and what those values point to is
+/// valid for whatever the kernel does with it.
+pub unsafe fn launch(
+    kernel: &Kernel,
+    config: &Config,
+    arguments: &mut [*mut c_void],
+    options: &Options,
+) -> Result<(), LaunchError> {
+    let name = kernel.name();
+    let geometry = Geometry {
+        grid: config.grid,
+        block: config.block,
+        dynamic_shared: config.dynamic_shared,
+        cooperative: config.cooperative,
+    };
+    check(name, kernel, &geometry, arguments)?;
+    let launch = Launch {
+        kernel,
+        geometry,
+        options,
+        arguments: arguments.as_mut_ptr(),
+        watched: Watched::start(options.stall_limit),
+        failure: Mutex::new(None),
+    };
+    if config.cooperative {
+        launch.cooperative()
+    } else {
+        launch.independent()
+    };
+    match launch.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        None => Ok(()),
+        Some(Failure::Host(error)) => Err(LaunchError::Host(error, name)),
+        Some(Failure::Kernel(finding)) => Err(LaunchError::Kernel { kernel: name, finding }),
+    }
+}
+
+fn check(
+    name: &'static str,
+    kernel: &Kernel,
+    geometry: &Geometry,
+    arguments: &[*mut c_void],
+) -> Result<(), LaunchError> {
+    let expected = kernel.parameters().len();
+    if arguments.len() != expected {
+        return Err(LaunchError::ArgumentCount { kernel: name, expected, got: arguments.len() });
+    }
+    let [gx, gy, gz] = geometry.grid.map(u64::from);
+    let [bx, by, bz] = geometry.block.map(u64::from);
+    let blocks_max = if geometry.cooperative { MAX_COOPERATIVE_BLOCKS } else { u64::MAX };
+    let sizes = [
+        ("grid.x", gx, 1, (1 << 31) - 1),
+        ("grid.y", gy, 1, 65535),
+        ("grid.z", gz, 1, 65535),
+        ("block.x", bx, 1, 1024),
+        ("block.y", by, 1, 1024),
+        ("block.z", bz, 1, 64),
+        ("threads per block", bx * by * bz, 1, MAX_THREADS_PER_BLOCK as u64),
+        ("blocks of a cooperative launch", gx * gy * gz, 1, blocks_max),
+        (
+            "dynamic shared memory in bytes",
+            geometry.dynamic_shared as u64,
+            0,
+            MAX_DYNAMIC_SHARED as u64,
+        ),
+    ];
+    for (what, got, min, max) in sizes {
+        if got < min || got > max {
+            return Err(LaunchError::Size { kernel: name, what, max, got });
+        }
+    }
+    Ok(())
+}
+
+enum Failure {
+    Host(std::io::Error),
+    Kernel(Finding),
+}
+
+struct Launch<'a> {
+    kernel: &'a Kernel,
+    geometry: Geometry,
+    options: &'a Options,
+    arguments: *mut *mut c_void,
+    watched: Arc<Watched>,
+    failure: Mutex<Option<Failure>>,
+}
+
+// SAFETY: the argument array is only read, by every worker; the caller of `launch` vouches for
+// what it points to.
+unsafe impl Sync for Launch<'_> {}
+
+impl Launch<'_> {
+    /// Keeps the first failure and ends the launch.
+    fn fail(&self, failure: Failure) {
+        let mut kept = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.get_or_insert(failure);
+        self.watched.abort();
+    }
+
+    fn runner(&self) -> Option<BlockRunner> {
+        watchdog::prepare_thread();
+        BlockRunner::new(self.kernel, self.geometry, self.options.order, self.arguments)
+            .map_err(|error| self.fail(Failure::Host(error)))
+            .ok()
+    }
+
+    /// Runs a block until it pauses; `None` when the launch is over for it.
+    fn advance(&self, runner: &mut BlockRunner) -> Option<Pause> {
+        let before = runner.progress();
+        let outcome = runner.run();
+        self.watched.note_progress(runner.progress() - before);
+        match outcome {
+            Ok(Pause::Polling) if self.watched.aborted() => {
+                self.stalled(runner);
+                None
+            }
+            Ok(pause) => Some(pause),
+            Err(Finding::Fault { fault: Fault::Interrupted, .. }) => {
+                self.stalled(runner);
+                None
+            }
+            Err(finding) => {
+                self.fail(Failure::Kernel(finding));
+                None
+            }
+        }
+    }
+
+    /// If it was the watchdog that stopped this block, says where it stands.
+    fn stalled(&self, runner: &BlockRunner) {
+        if let Some(limit) = self.watched.stalled() {
+            let standing = runner.standing();
+            self.fail(Failure::Kernel(Finding::Stalled { limit, standing }));
+        }
+    }
+
+    // ---- independent blocks ---------------------------------------------------------------
+
+    fn independent(&self) {
+        let next = AtomicU64::new(0);
+        let blocks = self.geometry.blocks();
+        let workers = (self.options.threads as u64).min(blocks).max(1);
+        std::thread::scope(|scope| {
+            for _ in 1..workers {
+                scope.spawn(|| self.work(&next));
+            }
+            self.work(&next);
+        });
+    }
+
+    fn work(&self, next: &AtomicU64) {
+        let _enlisted = self.watched.enlist();
+        let Some(mut runner) = self.runner() else { return };
+        let blocks = self.geometry.blocks();
+        loop {
+            let turn = next.fetch_add(1, Ordering::Relaxed);
+            if turn >= blocks || self.watched.aborted() {
+                return;
+            }
+            runner.start(nth_block(self.options.order, turn, blocks));
+            loop {
+                match self.advance(&mut runner) {
+                    Some(Pause::Done) => break,
+                    // A grid sync is refused where it is called; polling lets others run.
+                    Some(_) => std::thread::yield_now(),
+                    None => return,
+                }
+            }
+        }
+    }
+
+    // ---- cooperative blocks ---------------------------------------------------------------
+
+    /// Every block has an OS thread, for its static shared memory is that thread's; at most
+    /// `options.threads` of them run at a time, in the schedule's order.
+    fn cooperative(&self) {
+        let blocks = self.geometry.blocks() as u32;
+        let baton = Baton::new(blocks, self.options);
+        std::thread::scope(|scope| {
+            for block in 0..blocks {
+                let builder = std::thread::Builder::new().stack_size(256 * 1024);
+                let baton = &baton;
+                if let Err(error) = builder.spawn_scoped(scope, move || self.resident(block, baton))
+                {
+                    self.fail(Failure::Host(error));
+                    baton.give_up();
+                    break;
+                }
+            }
+        });
+    }
+
+    fn resident(&self, block: u32, baton: &Baton) {
+        let _enlisted = self.watched.enlist();
+        let _leave = Leave(baton);
+        baton.take(block);
+        if self.watched.aborted() {
+            return baton.give_up();
+        }
+        let Some(mut runner) = self.runner() else { return baton.give_up() };
+        runner.start(u64::from(block));
+        loop {
+            match self.advance(&mut runner) {
+                Some(Pause::Done) => return,
+                Some(Pause::Polling) => baton.pass(block),
+                Some(Pause::GridSync) => match baton.meet(block) {
+                    Meeting::Everybody => runner.release_grid(),
+                    Meeting::Abandoned { exited } => {
+                        let standing = runner.standing();
+                        self.fail(Failure::Kernel(Finding::GridSyncAbandoned { exited, standing }));
+                        return baton.give_up();
+                    }
+                },
+                None => return baton.give_up(),
+            }
+            if self.watched.aborted() {
+                self.stalled(&runner);
+                return baton.give_up();
+            }
+        }
+    }
+}
+
+/// Which block takes the `turn`-th turn. Random order steps through the grid by a stride that has
+/// no divisor in common with it: a permutation that needs no table.
+fn nth_block(order: Order, turn: u64, blocks: u64) -> u64 {
+    match order {
+        Order::Forward => turn,
+        Order::Reverse => blocks - 1 - turn,
+        Order::Random(seed) => {
+            let gcd = |mut a: u64, mut b: u64| {
+                while b != 0 {
+                    (a, b) = (b, a % b);
+                }
+                a
+            };
+            let mixed = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            let mut stride = (mixed >> 32) % blocks | 1;
+            while gcd(stride, blocks) != 1 {
+                stride += 2;
+            }
+            ((u128::from(turn) * u128::from(stride) + u128::from(mixed % blocks))
+                % u128::from(blocks)) as u64
+        }
+    }
+}
+
+/// Who of a cooperative launch's blocks may run.
+struct Baton {
+    state: Mutex<BatonState>,
+    turn: Vec<Condvar>,
+    order: Order,
+}
+
+struct BatonState {
+    ready: VecDeque<u32>,
+    free: usize,
+    blocks: usize,
+    met: usize,
+    exited: usize,
+    generation: u64,
+    given_up: bool,
+    shuffler: Shuffler,
+}
+
+enum Meeting {
+    Everybody,
+    Abandoned { exited: usize },
+}
+
+impl Baton {
+    fn new(blocks: u32, options: &Options) -> Self {
+        let mut ready: Vec<u32> = (0..blocks).collect();
+        let mut shuffler = Shuffler::new(options.order, 0);
+        shuffler.arrange(&mut ready);
+        Self {
+            state: Mutex::new(BatonState {
+                ready: ready.into(),
+                free: options.threads.max(1),
+                blocks: blocks as usize,
+                met: 0,
+                exited: 0,
+                generation: 0,
+                given_up: false,
+                shuffler,
+            }),
+            turn: (0..blocks).map(|_| Condvar::new()).collect(),
+            order: options.order,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BatonState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets those at the front of the queue run.
+    fn call_next(&self, state: &BatonState) {
+        for &block in state.ready.iter().take(state.free) {
+            self.turn[block as usize].notify_one();
+        }
+    }
+
+    /// Waits for this block's turn; everybody is queued from the start.
+    fn take(&self, block: u32) {
+        let mut state = self.lock();
+        while !state.given_up
+            && !(state.free > 0 && state.ready.iter().take(state.free).any(|&b| b == block))
+        {
+            state = self.turn[block as usize].wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.ready.retain(|&b| b != block);
+        state.free = state.free.saturating_sub(1);
+    }
+
+    /// To the end of the queue.
+    fn pass(&self, block: u32) {
+        let mut state = self.lock();
+        state.ready.push_back(block);
+        state.free += 1;
+        self.call_next(&state);
+        drop(state);
+        self.take(block);
+    }
+
+    /// Waits until every block is here.
+    fn meet(&self, block: u32) -> Meeting {
+        let mut state = self.lock();
+        state.met += 1;
+        state.free += 1;
+        let generation = state.generation;
+        if !self.settle(&mut state) {
+            self.call_next(&state);
+        }
+        while state.generation == generation {
+            if state.given_up || state.met + state.exited == state.blocks {
+                return Meeting::Abandoned { exited: state.exited };
+            }
+            state = self.turn[block as usize].wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(state);
+        self.take(block);
+        Meeting::Everybody
+    }
+
+    /// If all have met, queues them again; if the missing ones have exited, wakes those who wait.
+    fn settle(&self, state: &mut BatonState) -> bool {
+        if state.met == 0 || state.met + state.exited < state.blocks {
+            return false;
+        }
+        if state.exited == 0 {
+            state.met = 0;
+            state.generation += 1;
+            let mut all: Vec<u32> = (0..state.blocks as u32).collect();
+            if self.order != Order::Forward {
+                state.shuffler.arrange(&mut all);
+            }
+            state.ready = all.into();
+        }
+        self.turn.iter().for_each(Condvar::notify_one);
+        true
+    }
+
+    fn give_up(&self) {
+        self.lock().given_up = true;
+        self.turn.iter().for_each(Condvar::notify_one);
+    }
+}
+
+/// A block's OS thread ends, on whatever path.
+struct Leave<'a>(&'a Baton);
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.exited += 1;
+        state.free += 1;
+        if !self.0.settle(&mut state) {
+            self.0.call_next(&state);
+        }
+    }
+}

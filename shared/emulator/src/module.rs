@@ -1,0 +1,318 @@
+//! Compiled kernel objects: loading, exports, signatures, this OS thread's shared memory.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::FromRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use sha2::{Digest, Sha256};
+
+use crate::hooks::{RUNTIME, Runtime};
+use crate::symbols::Symbols;
+
+/// A kernel object could not be loaded, or has no such kernel.
+#[derive(Debug, thiserror::Error)]
+pub enum ModuleError {
+    /// The dynamic linker refused the object.
+    #[error("loading the kernel object: {0}")]
+    Load(#[from] libloading::Error),
+    /// Neither the cache directory nor memory could hold the object.
+    #[error("writing the kernel object where the dynamic linker can read it: {0}")]
+    Write(#[from] std::io::Error),
+    /// No such instantiation was compiled.
+    #[error("kernel: expected one of {}, got '{name}'", available.join(", "))]
+    NoSuchKernel {
+        /// The name asked for.
+        name: String,
+        /// What the object holds.
+        available: Vec<String>,
+    },
+}
+
+/// One parameter of a kernel, as the C++ function declares it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    /// `f32`, `const f16*`, …; `struct` for anything that is not a scalar or a pointer to one.
+    pub type_name: &'static str,
+    /// Its size in bytes.
+    pub size: usize,
+}
+
+#[repr(C)]
+struct RawParameter {
+    type_name: *const c_char,
+    size: u32,
+}
+
+#[repr(C)]
+struct RawExport {
+    name: *const c_char,
+    call: unsafe extern "C" fn(*mut *mut c_void),
+    parameters: *const RawParameter,
+    parameter_count: u32,
+}
+
+/// Unpacks the arguments and runs the kernel's body for the calling coroutine.
+pub(crate) type Trampoline = unsafe extern "C" fn(*mut *mut c_void);
+
+/// One instantiation of a kernel template.
+#[derive(Debug)]
+struct Export {
+    name: &'static str,
+    call: Trampoline,
+    parameters: Vec<Parameter>,
+}
+
+/// A shared object made from one `.cu` file, loaded.
+#[derive(Debug)]
+pub struct Module {
+    // Field order: the exports point into the library.
+    exports: Vec<Export>,
+    touch_shared: unsafe extern "C" fn() -> *mut u8,
+    bind_address: usize,
+    image: OnceLock<Image>,
+    bytes: &'static [u8],
+    symbols: OnceLock<Symbols>,
+    _library: Library,
+}
+
+/// Where the dynamic linker put an object.
+#[derive(Clone, Copy, Debug)]
+struct Image {
+    base: usize,
+    text: (usize, usize),
+    shared_bytes: usize,
+}
+
+impl Module {
+    /// Loads an object that `lab-kernel-build` made. The bytes are written to the user's cache
+    /// directory (a debugger finds its symbols there), or to memory where that cannot be written.
+    pub fn load(bytes: &'static [u8]) -> Result<Arc<Self>, ModuleError> {
+        let flags = RTLD_NOW | RTLD_LOCAL;
+        let library = match cached(bytes) {
+            // SAFETY: the object's constructors are the C++ runtime's own; kernels have none.
+            Some(path) => unsafe { Library::open(Some(&path), flags)? },
+            None => {
+                let file = in_memory(bytes)?;
+                let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+                // SAFETY: as above.
+                unsafe { Library::open(Some(&path), flags)? }
+            }
+        };
+        // SAFETY: `lab-kernel-build` generates these symbols with exactly these types.
+        unsafe {
+            let bind = *library.get::<unsafe extern "C" fn(*const Runtime)>(b"emu_bind\0")?;
+            bind(&RUNTIME);
+            let first = *library.get::<*const RawExport>(b"emu_exports\0")?;
+            let count = **library.get::<*const u32>(b"emu_export_count\0")?;
+            let exports = std::slice::from_raw_parts(first, count as usize);
+            Ok(Arc::new(Self {
+                exports: exports.iter().map(|e| Export::read(e)).collect(),
+                touch_shared: *library.get(b"emu_touch_shared\0")?,
+                bind_address: bind as usize,
+                image: OnceLock::new(),
+                bytes,
+                symbols: OnceLock::new(),
+                _library: library,
+            }))
+        }
+    }
+
+    /// The names of all instantiations.
+    pub fn kernels(&self) -> impl Iterator<Item = &'static str> {
+        self.exports.iter().map(|e| e.name)
+    }
+
+    /// The instantiation of that name.
+    pub fn kernel(self: &Arc<Self>, name: &str) -> Result<Kernel, ModuleError> {
+        match self.exports.iter().position(|e| e.name == name) {
+            Some(index) => Ok(Kernel { module: Arc::clone(self), index }),
+            None => Err(ModuleError::NoSuchKernel {
+                name: name.to_owned(),
+                available: self.kernels().map(str::to_owned).collect(),
+            }),
+        }
+    }
+
+    fn image(&self) -> Image {
+        *self.image.get_or_init(|| locate(self.bind_address))
+    }
+
+    /// Whether `pc` is an instruction of this object.
+    pub(crate) fn contains(&self, pc: usize) -> bool {
+        let (start, end) = self.image().text;
+        (start..end).contains(&pc)
+    }
+
+    /// The source place of a return address.
+    pub(crate) fn place(&self, pc: usize) -> String {
+        let symbols = self.symbols.get_or_init(|| Symbols::read(self.bytes));
+        symbols.place(pc.wrapping_sub(self.image().base))
+    }
+
+    /// This OS thread's copy of the object's static shared memory.
+    pub(crate) fn shared_memory(&self) -> *mut [u8] {
+        // SAFETY: touching the thread-local makes the C library allocate this thread's block.
+        let anchor = unsafe { (self.touch_shared)() };
+        let start = thread_local_block(self.bind_address).unwrap_or(anchor);
+        let bytes = if start == anchor { 1 } else { self.image().shared_bytes.max(1) };
+        std::ptr::slice_from_raw_parts_mut(start, bytes)
+    }
+}
+
+impl Export {
+    /// # Safety
+    /// `raw` comes from the export table of a loaded object.
+    unsafe fn read(raw: &RawExport) -> Self {
+        // SAFETY: the table's strings are NUL-terminated literals of the object, which outlives
+        // every use of them (a `Kernel` holds its module); so are the parameters.
+        let text = |p| unsafe { CStr::from_ptr(p) }.to_str().expect("C++ names are ASCII");
+        let raw_parameters: &[RawParameter] = if raw.parameter_count == 0 {
+            &[]
+        } else {
+            // SAFETY: as above.
+            unsafe { std::slice::from_raw_parts(raw.parameters, raw.parameter_count as usize) }
+        };
+        let parameters = raw_parameters
+            .iter()
+            .map(|p| Parameter { type_name: text(p.type_name), size: p.size as usize })
+            .collect();
+        Self { name: text(raw.name), call: raw.call, parameters }
+    }
+}
+
+/// One instantiation, ready to launch.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    module: Arc<Module>,
+    index: usize,
+}
+
+impl Kernel {
+    /// The C++ expression that names the instantiation, such as `saxpy<float>`.
+    pub fn name(&self) -> &'static str {
+        self.module.exports[self.index].name
+    }
+
+    /// The parameters, in order.
+    pub fn parameters(&self) -> &[Parameter] {
+        &self.module.exports[self.index].parameters
+    }
+
+    pub(crate) fn trampoline(&self) -> Trampoline {
+        self.module.exports[self.index].call
+    }
+
+    pub(crate) fn module(&self) -> &Module {
+        &self.module
+    }
+}
+
+/// The object as a file of the user's cache directory, named by its content; `None` where that
+/// does not work. The content is compared: a corrupt file is replaced.
+fn cached(bytes: &[u8]) -> Option<PathBuf> {
+    let directory = cache_directory()?.join("emulator");
+    let path = directory.join(format!("{:x}.so", Sha256::digest(bytes)));
+    if !std::fs::read(&path).is_ok_and(|found| found == bytes) {
+        std::fs::create_dir_all(&directory).ok()?;
+        write_atomically(&path, bytes).ok()?;
+    }
+    Some(path)
+}
+
+/// `$LAB_CACHE`, else `vlstm-lab` in the user's cache directory.
+pub fn cache_directory() -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    set("LAB_CACHE")
+        .or_else(|| set("XDG_CACHE_HOME").map(|d| d.join("vlstm-lab")))
+        .or_else(|| set("HOME").map(|d| d.join(".cache/vlstm-lab")))
+}
+
+/// Writes a temporary file beside `path` and renames it there, so that readers and parallel
+/// writers only ever see a whole file.
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let directory = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = tempfile::NamedTempFile::new_in(directory)?;
+    file.write_all(bytes)?;
+    file.persist(path)?;
+    Ok(())
+}
+
+fn in_memory(bytes: &[u8]) -> std::io::Result<File> {
+    // SAFETY: the name is a C string; the descriptor that comes back is this function's to own.
+    let mut file = unsafe {
+        let fd = libc::memfd_create(c"lab-kernel".as_ptr(), libc::MFD_CLOEXEC);
+        if fd < 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        File::from_raw_fd(fd)
+    };
+    file.write_all(bytes)?;
+    Ok(file)
+}
+
+/// Calls `visit` with each loaded object until it answers true.
+fn each_object(visit: &mut dyn FnMut(&libc::dl_phdr_info) -> bool) {
+    unsafe extern "C" fn step(
+        info: *mut libc::dl_phdr_info,
+        _size: usize,
+        data: *mut c_void,
+    ) -> libc::c_int {
+        // SAFETY: `data` is the closure reference passed below, `info` is the C library's.
+        let (visit, info) =
+            unsafe { (&mut *data.cast::<&mut dyn FnMut(&libc::dl_phdr_info) -> bool>(), &*info) };
+        libc::c_int::from(visit(info))
+    }
+    let mut visit = visit;
+    // SAFETY: the callback gets a pointer that lives through the call.
+    unsafe { libc::dl_iterate_phdr(Some(step), (&raw mut visit).cast()) };
+}
+
+fn headers(info: &libc::dl_phdr_info) -> &[libc::Elf64_Phdr] {
+    // SAFETY: the C library gives the object's program headers and their number.
+    unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum as usize) }
+}
+
+fn holds(info: &libc::dl_phdr_info, address: usize) -> bool {
+    headers(info).iter().any(|h| {
+        let start = info.dlpi_addr as usize + h.p_vaddr as usize;
+        h.p_type == libc::PT_LOAD && (start..start + h.p_memsz as usize).contains(&address)
+    })
+}
+
+fn locate(address: usize) -> Image {
+    let mut image = Image { base: 0, text: (0, 0), shared_bytes: 0 };
+    each_object(&mut |info| {
+        if !holds(info, address) {
+            return false;
+        }
+        let base = info.dlpi_addr as usize;
+        image.base = base;
+        for h in headers(info) {
+            let start = base + h.p_vaddr as usize;
+            if h.p_type == libc::PT_LOAD && h.p_flags & libc::PF_X != 0 {
+                image.text = (start, start + h.p_memsz as usize);
+            }
+            if h.p_type == libc::PT_TLS {
+                image.shared_bytes = h.p_memsz as usize;
+            }
+        }
+        true
+    });
+    image
+}
+
+fn thread_local_block(address: usize) -> Option<*mut u8> {
+    let mut block = std::ptr::null_mut();
+    each_object(&mut |info| {
+        let found = holds(info, address);
+        if found {
+            block = info.dlpi_tls_data.cast::<u8>();
+        }
+        found
+    });
+    (!block.is_null()).then_some(block)
+}

@@ -1,0 +1,60 @@
+//! From an instruction's address to `file:line:column`, by the object's DWARF.
+
+use std::sync::Mutex;
+
+use object::{Object, ObjectSection};
+
+type Reader = gimli::EndianSlice<'static, gimli::RunTimeEndian>;
+
+/// Line information of one kernel object.
+pub(crate) struct Symbols {
+    // A context caches what it has parsed, behind a `RefCell`.
+    context: Option<Mutex<addr2line::Context<Reader>>>,
+}
+
+impl std::fmt::Debug for Symbols {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Symbols").field("dwarf", &self.context.is_some()).finish()
+    }
+}
+
+impl Symbols {
+    pub(crate) fn read(bytes: &'static [u8]) -> Self {
+        let context = object::File::parse(bytes).ok().and_then(|file| {
+            let section = |id: gimli::SectionId| -> Result<Reader, gimli::Error> {
+                let data = file.section_by_name(id.name()).and_then(|s| s.data().ok());
+                Ok(gimli::EndianSlice::new(data.unwrap_or(&[]), gimli::RunTimeEndian::Little))
+            };
+            let dwarf = gimli::Dwarf::load(section).ok()?;
+            addr2line::Context::from_dwarf(dwarf).ok().map(Mutex::new)
+        });
+        Self { context }
+    }
+
+    /// The place of the call that returns to `address` (relative to the object's base): the
+    /// innermost frame that is not one of the emulator's own headers.
+    pub(crate) fn place(&self, address: usize) -> String {
+        let unknown = || format!("0x{address:x} (no line information)");
+        let Some(context) = &self.context else { return unknown() };
+        let context = context.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // A return address is the instruction after the call.
+        let probe = (address as u64).wrapping_sub(1);
+        let Ok(mut frames) = context.find_frames(probe).skip_all_loads() else {
+            return unknown();
+        };
+        let mut place = None;
+        while let Ok(Some(frame)) = frames.next() {
+            let Some(location) = frame.location else { continue };
+            let (Some(file), Some(line)) = (location.file, location.line) else { continue };
+            let file = file.trim_start_matches("./");
+            place = Some(match location.column {
+                Some(column) if column > 0 => format!("{file}:{line}:{column}"),
+                _ => format!("{file}:{line}"),
+            });
+            if !file.contains("emulator/include/") {
+                break;
+            }
+        }
+        place.unwrap_or_else(unknown)
+    }
+}

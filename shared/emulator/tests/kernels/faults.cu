@@ -1,0 +1,51 @@
+// Kernels that are wrong; tests/faults.rs looks for the line marked HERE in each report.
+#include <cooperative_groups.h>
+
+// Right, in CUDA too: lanes that have exited are not waited for.
+__global__ void half_exits(int*) {
+    if (threadIdx.x < 16) __syncwarp();
+}
+__global__ void half_waits(int* x) {
+    if (threadIdx.x < 16) x[0] = __shfl_sync(0xffffffffu, 1, 0);  // HERE half_waits
+    __syncthreads();
+}
+__global__ void mixed(int* out) {
+    if (threadIdx.x % 2)
+        __syncthreads();
+    else
+        out[0] = __syncthreads_count(1);  // HERE mixed
+}
+__global__ void spins_on_atomic(int* flag) {
+    while (atomicAdd(flag, 0) == 0) {  // HERE spins_on_atomic
+    }
+}
+__global__ void spins_in_registers(int* flag) {
+    volatile int* f = flag;
+    while (*f == 0) {  // HERE spins_in_registers
+    }
+}
+__global__ void bad_address(int* x) {
+    x[(1ll << 42) + threadIdx.x] = 1;  // HERE bad_address
+}
+__global__ void divides(int* x) {
+    x[1] = 7 / x[0];  // HERE divides
+}
+__attribute__((noinline)) int deep(volatile int* x, int n) {
+    volatile int frame[256];
+    frame[n % 256] = n;
+    return n == 0 ? x[0] : deep(x, n - 1) + frame[n % 256];
+}
+__global__ void overflows(int* x) { x[1] = deep(x, 1000000); }
+__global__ void lone_grid_sync(int*) {
+    cooperative_groups::this_grid().sync();  // HERE lone_grid_sync
+}
+__global__ void leaves_the_grid(int*) {
+    if (blockIdx.x == 1) return;
+    cooperative_groups::this_grid().sync();  // HERE leaves_the_grid
+}
+__global__ void not_in_mask(int* x) {
+    x[threadIdx.x] = __shfl_sync(0x1u, 1, 0);  // HERE not_in_mask
+}
+__global__ void traps(int* x) {
+    if (x[0] == 0) __trap();  // HERE traps
+}

@@ -1,0 +1,120 @@
+// One small kernel for each thing the emulator offers; tests/features.rs holds the results.
+#include <cooperative_groups.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+// out[6 i ..] = threadIdx, blockIdx of the i-th thread of the grid
+__global__ void coordinates(unsigned* out) {
+    unsigned block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+    unsigned thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+    unsigned* own = out + 6 * (block * blockDim.x * blockDim.y * blockDim.z + thread);
+    own[0] = threadIdx.x, own[1] = threadIdx.y, own[2] = threadIdx.z;
+    own[3] = blockIdx.x, own[4] = blockIdx.y, own[5] = blockIdx.z;
+}
+
+__global__ void block_votes(int* out) {
+    int odd = threadIdx.x & 1;
+    int count = __syncthreads_count(odd);
+    int every = __syncthreads_and(threadIdx.x < 1000);
+    int none = __syncthreads_or(threadIdx.x > 1000);
+    int some = __syncthreads_or(threadIdx.x == 3);
+    out[threadIdx.x] = count * 8 + every * 4 + none * 2 + some;
+}
+
+// Half of the threads leave before the barrier: it waits for the rest only.
+__global__ void early_exit(int* out) {
+    __shared__ int sum;
+    if (threadIdx.x == 0) sum = 0;
+    __syncthreads();
+    if (threadIdx.x % 2) return;
+    atomicAdd(&sum, 1);
+    __syncthreads();
+    out[threadIdx.x] = sum;
+}
+
+template <class T> __global__ void warp_sum(const T* x, T* out) {
+    T v = x[threadIdx.x];
+    for (int d = 16; d; d /= 2) v += __shfl_xor_sync(0xffffffffu, v, d);
+    out[threadIdx.x] = v;
+}
+
+// Two halves of a warp go different ways and meet among themselves.
+__global__ void divergent_halves(int* out) {
+    unsigned lane = threadIdx.x;
+    if (lane < 16) {
+        out[lane] = __shfl_sync(0x0000ffffu, int(lane), 3);
+    } else {
+        unsigned ballot = __ballot_sync(0xffff0000u, lane % 2);
+        out[lane] = __popc(ballot);
+    }
+}
+
+__global__ void poison(float* fixed, float* dynamic) {
+    __shared__ float uninitialised[64];
+    fixed[threadIdx.x] = uninitialised[threadIdx.x];
+    dynamic[threadIdx.x] = static_cast<float*>(emu_dynamic_shared())[threadIdx.x];
+}
+
+__global__ void atomics(int* counter, float* sum, unsigned long long* big, int* largest) {
+    atomicAdd(counter, 1);
+    atomicAdd(sum, 0.5f);
+    atomicAdd(big, 1ull << 33);
+    atomicMax(largest, int(blockIdx.x * blockDim.x + threadIdx.x));
+    while (atomicCAS(counter + 1, 0, 1) != 0) {
+    }
+    counter[2] += 1;  // guarded by the lock
+    __threadfence();
+    atomicExch(counter + 1, 0);
+}
+
+__global__ void half_types(const float* x, __half* h, __nv_bfloat16* b, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) h[i] = __float2half(x[i]), b[i] = __float2bfloat16(x[i]);
+}
+__global__ void half_back(const __half* h, const __nv_bfloat16* b, float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) x[i] = __half2float(h[i]), y[i] = __bfloat162float(b[i]);
+}
+template <class H> __global__ void half_arithmetic(const H* a, const H* b, H* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    out[4 * i] = a[i] + b[i], out[4 * i + 1] = a[i] * b[i], out[4 * i + 2] = a[i] / b[i];
+    out[4 * i + 3] = __hfma(a[i], b[i], a[i]);
+}
+
+// `rounds` grid-wide syncs: each block adds up what all blocks wrote in the round before.
+__global__ void grid_rounds(float* values, int rounds) {
+    cooperative_groups::grid_group grid = cooperative_groups::this_grid();
+    for (int r = 0; r < rounds; ++r) {
+        float sum = 0;
+        for (unsigned b = threadIdx.x; b < gridDim.x; b += blockDim.x) sum += values[b];
+        for (int d = 16; d; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
+        __shared__ float partial[32];
+        if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = sum;
+        __syncthreads();
+        grid.sync();  // everybody has read the old values
+        if (threadIdx.x == 0) {
+            float total = 0;
+            for (unsigned w = 0; w < blockDim.x / 32; ++w) total += partial[w];
+            values[blockIdx.x] = total / gridDim.x + 1;
+        }
+        grid.sync();  // everybody sees the new ones
+    }
+}
+
+// A block waits for a flag that the next one raises.
+__global__ void flag_chain(int* flags) {
+    if (threadIdx.x == 0) {
+        if (blockIdx.x + 1 < gridDim.x)
+            while (atomicAdd(&flags[blockIdx.x + 1], 0) == 0) __nanosleep(100);
+        __threadfence();
+        atomicExch(&flags[blockIdx.x], 1);
+    }
+}
+
+__global__ void tiles(int* out) {
+    auto tile = cooperative_groups::tiled_partition<8>(cooperative_groups::this_thread_block());
+    int v = tile.thread_rank();
+    for (int d = 4; d; d /= 2) v += tile.shfl_down(v, d);
+    out[threadIdx.x] = tile.shfl(v, 0) * 100 + int(tile.meta_group_rank());
+}

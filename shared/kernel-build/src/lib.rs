@@ -1,0 +1,202 @@
+//! What a stage's `build.rs` calls.
+//!
+//! ```no_run
+//! lab_kernel_build::Stage::new()
+//!     .kernel("kernels/saxpy.cu", &["saxpy<float>", "saxpy<double>"])
+//!     .build();
+//! ```
+//!
+//! The list is the one table of a stage's instantiations. From it come the emulator's exports, the
+//! name expressions given to NVRTC, the list that CI compiles for each GPU architecture, and what
+//! `lab list` prints. `build` compiles each file with the host's C++ compiler into a shared object
+//! and writes `$OUT_DIR/kernels.rs`, which defines one `KernelSource` a file, named after it; the
+//! stage says `include!(concat!(env!("OUT_DIR"), "/kernels.rs"));`.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The kernels of one crate.
+#[derive(Debug, Default)]
+pub struct Stage {
+    kernels: Vec<(String, Vec<String>)>,
+    objects_only: bool,
+}
+
+impl Stage {
+    /// A stage without kernels.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a `.cu` file, relative to the crate, and the instantiations wanted of its templates.
+    pub fn kernel<S: AsRef<str>>(mut self, file: &str, instantiations: &[S]) -> Self {
+        let names = instantiations.iter().map(|s| s.as_ref().to_owned()).collect();
+        self.kernels.push((file.to_owned(), names));
+        self
+    }
+
+    /// Generates only the emulator's objects, as `static NAME: &[u8]`, for a crate that does not
+    /// use `lab-device`.
+    pub fn objects_only(mut self) -> Self {
+        self.objects_only = true;
+        self
+    }
+
+    /// Compiles and generates. Ends the build with the compiler's message where that fails.
+    pub fn build(self) {
+        if let Err(message) = self.try_build() {
+            eprintln!("{message}");
+            std::process::exit(1);
+        }
+    }
+
+    fn try_build(&self) -> Result<(), String> {
+        let variable = |name| std::env::var_os(name).map(PathBuf::from).ok_or(name);
+        let crate_root = variable("CARGO_MANIFEST_DIR").map_err(|n| format!("{n} is not set"))?;
+        let out = variable("OUT_DIR").map_err(|n| format!("{n} is not set"))?;
+        let shared = shared_directory();
+        rerun_if_changed(&shared.join("emulator/include"));
+        rerun_if_changed(&shared.join("cuda"));
+        let mut generated = String::new();
+        if !self.objects_only {
+            generated += &headers_table(&shared.join("cuda"))?;
+        }
+        for (file, names) in &self.kernels {
+            let source = crate_root.join(file);
+            let object = compile(&source, names, &out)?;
+            rerun_if_changed(&source);
+            let stem = stem(&source);
+            let constant = stem.to_uppercase();
+            if self.objects_only {
+                writeln!(
+                    generated,
+                    "/// `{file}`, compiled for the emulator.\npub static {constant}: &[u8] = include_bytes!({:?});",
+                    object.display().to_string()
+                )
+            } else {
+                writeln!(
+                    generated,
+                    "/// `{file}`.\npub static {constant}: ::lab_device::KernelSource = ::lab_device::KernelSource {{\n    \
+                     name: {stem:?},\n    file: {file:?},\n    source: include_str!({:?}),\n    headers: HEADERS,\n    \
+                     instantiations: &{names:?},\n    object: include_bytes!({:?}),\n}};",
+                    source.display().to_string(),
+                    object.display().to_string()
+                )
+            }
+            .expect("writing to a string");
+        }
+        if !self.objects_only {
+            let all: Vec<String> = self
+                .kernels
+                .iter()
+                .map(|(f, _)| format!("&{}", stem(Path::new(f)).to_uppercase()))
+                .collect();
+            writeln!(
+                generated,
+                "/// Every kernel file of this stage.\npub static KERNELS: &[&::lab_device::KernelSource] = &[{}];",
+                all.join(", ")
+            )
+            .expect("writing to a string");
+        }
+        std::fs::write(out.join("kernels.rs"), generated).map_err(|e| format!("kernels.rs: {e}"))
+    }
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem().expect("a kernel file has a name").to_string_lossy().into_owned()
+}
+
+/// The device headers, embedded: NVRTC takes them from memory, so a binary needs no files.
+fn headers_table(directory: &Path) -> Result<String, String> {
+    let mut table = String::from("static HEADERS: &[(&str, &str)] = &[\n");
+    let folder = directory.join("lab");
+    rerun_if_changed(&folder);
+    let mut entries: Vec<PathBuf> = std::fs::read_dir(&folder)
+        .map_err(|e| format!("{}: {e}", folder.display()))?
+        .filter_map(|e| e.ok().map(|e| e.path()))
+        .collect();
+    entries.sort();
+    for path in entries {
+        rerun_if_changed(&path);
+        let name = path.file_name().expect("a file").to_string_lossy().into_owned();
+        writeln!(
+            table,
+            "    ({:?}, include_str!({:?})),",
+            format!("lab/{name}"),
+            path.display().to_string()
+        )
+        .expect("writing to a string");
+    }
+    Ok(table + "];\n")
+}
+
+fn rerun_if_changed(path: &Path) {
+    println!("cargo::rerun-if-changed={}", path.display());
+}
+
+fn shared_directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("shared/").to_owned()
+}
+
+/// Compiles one `.cu` file, with these instantiations of its templates, into a shared object in
+/// the directory `out`. Objects are apart so that each has its own static shared memory, and are
+/// loaded locally so that equal names do not meet.
+///
+/// # Errors
+/// No compiler, or its message where the kernel does not compile.
+pub fn compile<S: AsRef<str>>(source: &Path, names: &[S], out: &Path) -> Result<PathBuf, String> {
+    let shared = shared_directory();
+    let include = shared.join("emulator/include");
+    let object = out.join(format!("{}.so", stem(source)));
+    let wrapper = out.join(format!("{}.cpp", stem(source)));
+    let mut text = String::from("#include \"emulator.h\"\n");
+    writeln!(text, "#include {:?}", source.display().to_string()).expect("writing to a string");
+    text += "#define EMU_VISIBLE extern \"C\" __attribute__((visibility(\"default\")))\n";
+    text += "EMU_VISIBLE const EmuExport emu_exports[];\nEMU_VISIBLE const unsigned emu_export_count;\n";
+    text += "const EmuExport emu_exports[] = {\n";
+    for name in names.iter().map(AsRef::as_ref) {
+        writeln!(text, "    EMU_EXPORT({name:?}, {name}),").expect("writing to a string");
+    }
+    text += "};\nconst unsigned emu_export_count = sizeof emu_exports / sizeof *emu_exports;\n";
+    std::fs::write(&wrapper, text).map_err(|e| format!("{}: {e}", wrapper.display()))?;
+
+    let host = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let mut build = cc::Build::new();
+    build.cpp(true).cargo_metadata(false).opt_level(2).host(&host).target(&host);
+    let compiler = build.try_get_compiler();
+    let compiler = compiler.map_err(|e| {
+        format!("a C++ compiler is needed to run kernels on the CPU (Debian, Ubuntu: apt install g++): {e}")
+    })?;
+    let root = shared.parent().expect("the workspace's root");
+    let mut command = Command::new(compiler.path());
+    command
+        .args(["-x", "c++", "-std=c++17", "-O2", "-g", "-fPIC", "-shared", "-Wl,-z,defs"])
+        // Kernels throw nothing and pun types; fused multiply-adds only where they are written.
+        .args(["-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing", "-ffp-contract=off"])
+        // Places of barriers must stay apart, and callers must stay on the stack.
+        .args(["-fno-thread-jumps", "-fno-optimize-sibling-calls", "-fvisibility=hidden"])
+        .args(["-Wall", "-Wno-unknown-pragmas", "-Wframe-larger-than=16384"])
+        // Line tables name files from the workspace's root, whatever machine built them.
+        .current_dir(root)
+        .arg(format!("-ffile-prefix-map={}=.", root.display()))
+        .arg("-I")
+        .arg(&include)
+        .arg("-I")
+        .arg(shared.join("cuda"))
+        .arg(&wrapper)
+        .arg(include.join("glue.cpp"))
+        .arg("-o")
+        .arg(&object);
+    let output = command.output().map_err(|e| {
+        format!("a C++ compiler is needed to run kernels on the CPU (Debian, Ubuntu: apt install g++): {}: {e}", compiler.path().display())
+    })?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        return Err(format!("{} does not compile for the emulator:\n{said}", source.display()));
+    }
+    for line in said.lines().filter(|l| l.contains("warning")) {
+        println!("cargo::warning={line}");
+    }
+    Ok(object)
+}
