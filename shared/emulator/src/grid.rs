@@ -386,7 +386,7 @@ fn nth_block(order: Order, turn: u64, blocks: u64) -> u64 {
                 a
             };
             let mixed = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-            let mut stride = (mixed >> 32) % blocks | 1;
+            let mut stride = ((mixed >> 32) % blocks) | 1;
             while gcd(stride, blocks) != 1 {
                 stride += 2;
             }
@@ -454,9 +454,8 @@ impl Baton {
     /// Waits for this block's turn; everybody is queued from the start.
     fn take(&self, block: u32) {
         let mut state = self.lock();
-        while !state.given_up
-            && !(state.free > 0 && state.ready.iter().take(state.free).any(|&b| b == block))
-        {
+        let mine = |s: &BatonState| s.ready.iter().take(s.free).any(|&b| b == block);
+        while !state.given_up && !mine(&state) {
             state = self.turn[block as usize].wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.ready.retain(|&b| b != block);

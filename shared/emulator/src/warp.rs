@@ -207,6 +207,6 @@ mod tests {
         let mut o = operands(Collective::MatchAll, 0, 32);
         assert_eq!(result(1, &o, present), 0);
         o.iter_mut().for_each(|o| o.value = 3);
-        assert_eq!(result(1, &o, present), u64::from(present as u32));
+        assert_eq!(result(1, &o, present), u64::from(present));
     }
 }

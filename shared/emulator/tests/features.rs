@@ -196,7 +196,7 @@ fn half_arithmetic_rounds_once_after_each_operation() {
             let expected = [x + y, x * y, x / y].map(H::from_f64);
             for (k, e) in expected.into_iter().enumerate() {
                 let got = out[4 * i + k];
-                let same = got.to_bits() == e.to_bits() || got.is_nan() && e.is_nan();
+                let same = got.to_bits() == e.to_bits() || got.nan() && e.nan();
                 assert!(same, "{name} op {k}: {x:e}, {y:e}: {:e}, {:e}", got.to_f64(), e.to_f64());
             }
         }
@@ -212,7 +212,7 @@ mod num_traits_like {
         fn to_bits(self) -> u16;
         fn from_f64(v: f64) -> Self;
         fn to_f64(self) -> f64;
-        fn is_nan(self) -> bool;
+        fn nan(self) -> bool;
     }
     macro_rules! half {
         ($t:ty) => {
@@ -229,7 +229,7 @@ mod num_traits_like {
                 fn to_f64(self) -> f64 {
                     <$t>::to_f64(self)
                 }
-                fn is_nan(self) -> bool {
+                fn nan(self) -> bool {
                     <$t>::is_nan(self)
                 }
             }

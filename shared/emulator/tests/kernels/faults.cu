@@ -25,7 +25,7 @@ __global__ void spins_in_registers(int* flag) {
     }
 }
 __global__ void bad_address(int* x) {
-    x[(1ll << 42) + threadIdx.x] = 1;  // HERE bad_address
+    x[threadIdx.x - (1ll << 40)] = 1;  // HERE bad_address
 }
 __global__ void divides(int* x) {
     x[1] = 7 / x[0];  // HERE divides

@@ -1,0 +1,90 @@
+//! Typed memory on a device.
+
+use std::marker::PhantomData;
+
+use crate::launch::Arg;
+use crate::{Device, Element, Error};
+
+/// `len` elements on a device. Freed when dropped.
+#[derive(Debug)]
+pub struct Buffer<T> {
+    device: Device,
+    address: u64,
+    len: usize,
+    _elements: PhantomData<T>,
+}
+
+impl<T: Element> Buffer<T> {
+    pub(crate) fn new(device: &Device, len: usize) -> Result<Self, Error> {
+        let bytes = len.saturating_mul(size_of::<T>());
+        let address = device.allocate(bytes)?;
+        let mut buffer = Self { device: device.clone(), address, len, _elements: PhantomData };
+        buffer.poison()?;
+        Ok(buffer)
+    }
+
+    /// Elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes.
+    pub fn bytes(&self) -> usize {
+        self.len * size_of::<T>()
+    }
+
+    /// Sets every byte to `0xFF`: NaN in each float format, −1 in the signed integers. What a
+    /// kernel fails to write shows.
+    pub fn poison(&mut self) -> Result<(), Error> {
+        self.device.fill(self.address, 0xFF, self.bytes())
+    }
+
+    /// Sets every byte to zero.
+    pub fn zero(&mut self) -> Result<(), Error> {
+        self.device.fill(self.address, 0, self.bytes())
+    }
+
+    /// Copies from host memory, of the same length.
+    pub fn write(&mut self, from: &[T]) -> Result<(), Error> {
+        if from.len() != self.len {
+            return Err(Error::Length { expected: self.len, got: from.len() });
+        }
+        self.device.copy_in(self.address, bytemuck::cast_slice(from))
+    }
+
+    /// Copies to host memory, of the same length, once all work before it is done.
+    pub fn read(&self, to: &mut [T]) -> Result<(), Error> {
+        if to.len() != self.len {
+            return Err(Error::Length { expected: self.len, got: to.len() });
+        }
+        self.device.copy_out(self.address, bytemuck::cast_slice_mut(to))
+    }
+
+    /// A copy in host memory.
+    pub fn download(&self) -> Result<Vec<T>, Error> {
+        let mut all = vec![T::zeroed(); self.len];
+        self.read(&mut all)?;
+        Ok(all)
+    }
+
+    /// As an argument that the kernel only reads.
+    pub fn arg(&self) -> Arg<'_> {
+        Arg::buffer(&self.device, self.address, T::DTYPE, false)
+    }
+
+    /// As an argument that the kernel may write.
+    pub fn arg_mut(&mut self) -> Arg<'_> {
+        Arg::buffer(&self.device, self.address, T::DTYPE, true)
+    }
+}
+
+impl<T> Drop for Buffer<T> {
+    fn drop(&mut self) {
+        self.device.free(self.address, self.len * size_of::<T>());
+    }
+}

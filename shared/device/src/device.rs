@@ -1,0 +1,292 @@
+//! Devices: which there are, which is meant, what they can do.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::cuda::Cuda;
+use crate::emulated::Emulated;
+use crate::{Buffer, Element, Error, Kernel, KernelSource};
+
+/// Which device is wanted: `auto`, `cuda`, `cuda:N`, `emulator`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Selector {
+    /// The first GPU where there is one, else the emulator.
+    #[default]
+    Auto,
+    /// The GPU of this number.
+    Cuda(u32),
+    /// The CPU emulator.
+    Emulator,
+}
+
+impl Selector {
+    /// From `LAB_DEVICE`; `auto` where it is not set.
+    pub fn from_env() -> Result<Self, Error> {
+        match std::env::var("LAB_DEVICE") {
+            Ok(text) if !text.is_empty() => text.parse(),
+            _ => Ok(Self::Auto),
+        }
+    }
+}
+
+impl FromStr for Selector {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "cuda" => Ok(Self::Cuda(0)),
+            "emulator" => Ok(Self::Emulator),
+            _ => text
+                .strip_prefix("cuda:")
+                .and_then(|n| n.parse().ok())
+                .map(Self::Cuda)
+                .ok_or_else(|| Error::Selector(text.to_owned())),
+        }
+    }
+}
+
+/// What kind of device it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DeviceKind {
+    /// An NVIDIA GPU.
+    Cuda,
+    /// The CPU emulator.
+    Emulator,
+}
+
+impl fmt::Display for DeviceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Cuda => "cuda",
+            Self::Emulator => "emulator",
+        })
+    }
+}
+
+/// What a device can do. Sizes in bytes, clocks in kHz; 0 where a fact does not apply to the
+/// emulator.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)] // the names are the CUDA driver's own
+pub struct Facts {
+    pub name: String,
+    pub kind: DeviceKind,
+    pub compute_capability: (u32, u32),
+    /// NVRTC's name of the architecture: `sm_90a`; empty for the emulator.
+    pub arch: String,
+    pub driver: String,
+    pub multiprocessors: u32,
+    pub clock_khz: u32,
+    pub memory_clock_khz: u32,
+    pub memory_bus_bits: u32,
+    pub memory: u64,
+    pub l2: u64,
+    pub max_threads_per_block: u32,
+    pub max_threads_per_multiprocessor: u32,
+    pub max_block: [u32; 3],
+    pub max_grid: [u32; 3],
+    /// With the opt-in that launches take care of.
+    pub max_shared_per_block: u64,
+    pub shared_per_multiprocessor: u64,
+    pub registers_per_block: u32,
+    pub registers_per_multiprocessor: u32,
+    pub warp: u32,
+    pub cooperative_launch: bool,
+    pub clusters: bool,
+    pub ecc: bool,
+}
+
+#[derive(Debug)]
+pub(crate) enum Inner {
+    Cuda(Cuda),
+    Emulator(Emulated),
+}
+
+/// A device, open. Clones are the same device.
+#[derive(Clone, Debug)]
+pub struct Device {
+    pub(crate) inner: Arc<Inner>,
+    kernels: Arc<Mutex<KernelCache>>,
+}
+
+/// By the address of the file's object and the instantiation.
+type KernelCache = HashMap<(usize, String), Kernel>;
+
+impl Device {
+    /// Opens the device that is meant.
+    ///
+    /// # Errors
+    /// A GPU was asked for and there is none, or the emulator's options are not understood. `auto`
+    /// never fails for want of a GPU.
+    pub fn open(selector: Selector) -> Result<Self, Error> {
+        let inner = match selector {
+            Selector::Emulator => Inner::Emulator(Emulated::open()?),
+            Selector::Cuda(ordinal) => Inner::Cuda(Cuda::open(ordinal)?),
+            Selector::Auto => match Cuda::open(0) {
+                Ok(cuda) => Inner::Cuda(cuda),
+                Err(_) => Inner::Emulator(Emulated::open()?),
+            },
+        };
+        Ok(Self { inner: Arc::new(inner), kernels: Arc::default() })
+    }
+
+    /// The emulator.
+    pub fn emulator() -> Result<Self, Error> {
+        Self::open(Selector::Emulator)
+    }
+
+    /// How many GPUs there are, or why none can be used.
+    pub fn cuda_count() -> Result<u32, Error> {
+        crate::cuda::count()
+    }
+
+    /// The device's name, with its kind: `NVIDIA H200 (cuda:0)`.
+    pub fn name(&self) -> String {
+        match &*self.inner {
+            Inner::Cuda(d) => format!("{} (cuda:{})", d.facts.name, d.ordinal),
+            Inner::Emulator(d) => format!("{} (emulator)", d.facts.name),
+        }
+    }
+
+    /// GPU or emulator.
+    pub fn kind(&self) -> DeviceKind {
+        self.facts().kind
+    }
+
+    /// What it can do.
+    pub fn facts(&self) -> &Facts {
+        match &*self.inner {
+            Inner::Cuda(d) => &d.facts,
+            Inner::Emulator(d) => &d.facts,
+        }
+    }
+
+    /// A buffer of `len` elements, poisoned: see [`Buffer::poison`].
+    pub fn buffer<T: Element>(&self, len: usize) -> Result<Buffer<T>, Error> {
+        Buffer::new(self, len)
+    }
+
+    /// A buffer with a copy of `from`.
+    pub fn upload<T: Element>(&self, from: &[T]) -> Result<Buffer<T>, Error> {
+        let mut buffer = self.buffer(from.len())?;
+        buffer.write(from)?;
+        Ok(buffer)
+    }
+
+    /// An instantiation of a kernel file: compiled for this GPU (or taken from the cache on disk),
+    /// or loaded into the emulator.
+    pub fn kernel(&self, source: &'static KernelSource, name: &str) -> Result<Kernel, Error> {
+        let key = (source.object.as_ptr() as usize, name.to_owned());
+        let cached = |k: &Mutex<KernelCache>| {
+            k.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
+        };
+        if let Some(kernel) = cached(&self.kernels) {
+            return Ok(kernel);
+        }
+        let emulated = crate::emulated::module(source)?.kernel(name)?;
+        let cuda = match &*self.inner {
+            Inner::Cuda(device) => Some(device.function(source, name)?),
+            Inner::Emulator(_) => None,
+        };
+        let kernel = Kernel { device: self.weak_clone(), emulated, cuda };
+        let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(kernels.entry(key).or_insert(kernel).clone())
+    }
+
+    /// The same device with a cache of its own: kernels live in the cache, and one that held the
+    /// cache itself would keep it alive for ever.
+    fn weak_clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner), kernels: Arc::default() }
+    }
+
+    /// Waits for all work to end.
+    pub fn synchronize(&self) -> Result<(), Error> {
+        match &*self.inner {
+            Inner::Cuda(d) => d.synchronize(),
+            Inner::Emulator(_) => Ok(()),
+        }
+    }
+
+    /// Times `work` (launches on this device) `times` times, each alone on the device.
+    ///
+    /// On a GPU by device events, queued ahead so that no launch waits for the host, with the L2
+    /// cache overwritten before each. On the emulator by the host's clock, which says what the
+    /// emulation costs and nothing about a GPU.
+    pub fn time(
+        &self,
+        times: usize,
+        mut work: impl FnMut() -> Result<(), Error>,
+    ) -> Result<Vec<Duration>, Error> {
+        match &*self.inner {
+            Inner::Cuda(d) => d.time(times, &mut work),
+            Inner::Emulator(_) => (0..times)
+                .map(|_| {
+                    let start = std::time::Instant::now();
+                    work()?;
+                    Ok(start.elapsed())
+                })
+                .collect(),
+        }
+    }
+
+    /// Whatever tells this device from others.
+    pub(crate) fn identity(&self) -> usize {
+        Arc::as_ptr(&self.inner) as usize
+    }
+
+    pub(crate) fn allocate(&self, bytes: usize) -> Result<u64, Error> {
+        match &*self.inner {
+            Inner::Cuda(d) => d.allocate(bytes),
+            Inner::Emulator(_) => crate::emulated::allocate(bytes),
+        }
+    }
+
+    pub(crate) fn free(&self, address: u64, bytes: usize) {
+        match &*self.inner {
+            Inner::Cuda(d) => d.free(address),
+            Inner::Emulator(_) => crate::emulated::free(address, bytes),
+        }
+    }
+
+    pub(crate) fn fill(&self, address: u64, byte: u8, bytes: usize) -> Result<(), Error> {
+        match &*self.inner {
+            Inner::Cuda(d) => d.fill(address, byte, bytes),
+            Inner::Emulator(_) => {
+                // SAFETY: the buffer's own memory.
+                unsafe { std::ptr::write_bytes(address as *mut u8, byte, bytes) };
+                Ok(())
+            }
+        }
+    }
+
+    pub(crate) fn copy_in(&self, address: u64, from: &[u8]) -> Result<(), Error> {
+        match &*self.inner {
+            Inner::Cuda(d) => d.copy_in(address, from),
+            Inner::Emulator(_) => {
+                // SAFETY: the buffer's own memory, of at least this length (its caller checked).
+                unsafe {
+                    std::ptr::copy_nonoverlapping(from.as_ptr(), address as *mut u8, from.len());
+                }
+                Ok(())
+            }
+        }
+    }
+
+    pub(crate) fn copy_out(&self, address: u64, to: &mut [u8]) -> Result<(), Error> {
+        match &*self.inner {
+            Inner::Cuda(d) => d.copy_out(address, to),
+            Inner::Emulator(_) => {
+                // SAFETY: as above.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(address as *const u8, to.as_mut_ptr(), to.len());
+                }
+                Ok(())
+            }
+        }
+    }
+}

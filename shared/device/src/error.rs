@@ -1,0 +1,109 @@
+//! What can go wrong between a kernel and its result.
+
+/// An error of the device layer. Each names the argument, what was expected and what came.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// `--device` or `LAB_DEVICE` does not name a device.
+    #[error("device: expected auto, cuda, cuda:N or emulator, got '{0}'")]
+    Selector(String),
+    /// There is no such GPU, or no driver.
+    #[error("no CUDA device: {0}")]
+    NoCuda(String),
+    /// NVRTC or its headers were not found.
+    #[error("{0}")]
+    NoToolkit(#[from] crate::toolkit::NotFound),
+    /// A call into the driver failed.
+    #[error("{call}: {message}")]
+    Driver {
+        /// The call.
+        call: &'static str,
+        /// The driver's own words.
+        message: String,
+    },
+    /// A kernel does not compile for the GPU.
+    #[error("{kernel} does not compile for {arch}:\n{log}")]
+    Compile {
+        /// The kernel file.
+        kernel: String,
+        /// The architecture.
+        arch: String,
+        /// NVRTC's messages.
+        log: String,
+    },
+    /// The device has no room.
+    #[error("out of memory: asked for {asked} bytes, {free} of {total} are free")]
+    OutOfMemory {
+        /// Bytes asked for.
+        asked: u64,
+        /// Bytes free.
+        free: u64,
+        /// Bytes in all.
+        total: u64,
+    },
+    /// A copy between a buffer and a slice of another length.
+    #[error("buffer: expected {expected} elements, got {got}")]
+    Length {
+        /// Elements of the buffer.
+        expected: usize,
+        /// Elements of the slice.
+        got: usize,
+    },
+    /// A launch argument is not what the kernel declares.
+    #[error("{kernel}: argument {index}: expected {expected}, got {got}")]
+    Argument {
+        /// The kernel.
+        kernel: String,
+        /// Its place, from 0.
+        index: usize,
+        /// The declared type.
+        expected: String,
+        /// What came.
+        got: String,
+    },
+    /// The number of launch arguments is not what the kernel declares.
+    #[error("{kernel}: expected {expected} arguments, got {got}")]
+    ArgumentCount {
+        /// The kernel.
+        kernel: String,
+        /// Declared parameters.
+        expected: usize,
+        /// Arguments.
+        got: usize,
+    },
+    /// A launch's size is zero or over the device's limit.
+    #[error("{kernel}: {what}: expected {min} to {max}, got {got}")]
+    LaunchSize {
+        /// The kernel.
+        kernel: String,
+        /// Which size.
+        what: &'static str,
+        /// The smallest.
+        min: u64,
+        /// The largest on this device.
+        max: u64,
+        /// What was asked for.
+        got: u64,
+    },
+    /// The emulator could not load a kernel's object.
+    #[error(transparent)]
+    Module(#[from] lab_emulator::ModuleError),
+    /// An emulator option in the environment is not understood.
+    #[error(transparent)]
+    Option(#[from] lab_emulator::BadOption),
+    /// The emulator found the kernel to be wrong.
+    #[error(transparent)]
+    Emulator(#[from] lab_emulator::LaunchError),
+}
+
+impl Error {
+    /// Whether it is the machine that lacks something: a device, a driver, a toolkit.
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, Self::NoCuda(_) | Self::NoToolkit(_) | Self::Driver { .. })
+    }
+
+    /// Whether the kernel itself is at fault.
+    pub fn is_finding(&self) -> bool {
+        matches!(self, Self::Emulator(lab_emulator::LaunchError::Kernel { .. }))
+    }
+}

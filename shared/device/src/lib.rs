@@ -1,0 +1,54 @@
+//! One interface over both devices: an NVIDIA GPU through the CUDA driver and NVRTC, and the CPU
+//! emulator. The same kernel source, the same buffers, the same launch.
+//!
+//! ```no_run
+//! # fn demo(source: &'static lab_device::KernelSource) -> Result<(), lab_device::Error> {
+//! use lab_device::{Device, Launch, Selector};
+//! let device = Device::open(Selector::from_env()?)?;
+//! let x = device.upload(&[1f32; 1000])?;
+//! let mut y = device.upload(&[2f32; 1000])?;
+//! let saxpy = device.kernel(source, "saxpy<float>")?;
+//! saxpy.launch(Launch::new(4, 256), &[x.arg(), y.arg_mut(), 2f32.into(), 1000u64.into()])?;
+//! assert_eq!(y.download()?, vec![4f32; 1000]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A launch is checked against the kernel's own C++ signature on both devices before anything
+//! runs: the number of arguments, their types, whether a pointer may be written through.
+
+mod buffer;
+mod cache;
+mod cuda;
+mod device;
+mod element;
+mod emulated;
+mod error;
+mod launch;
+pub mod nvrtc;
+pub mod toolkit;
+
+pub use buffer::Buffer;
+pub use device::{Device, DeviceKind, Facts, Selector};
+pub use element::{DType, Element};
+pub use error::Error;
+pub use lab_emulator as emulator;
+pub use launch::{Arg, Kernel, Launch};
+
+/// One `.cu` file, as a stage's build script embeds it: its text for NVRTC, and the object that
+/// the host's compiler made of it for the emulator.
+#[derive(Debug)]
+pub struct KernelSource {
+    /// The file's name without its ending.
+    pub name: &'static str,
+    /// Its path within the stage.
+    pub file: &'static str,
+    /// The text.
+    pub source: &'static str,
+    /// The device headers (`lab/*.cuh`): name and text.
+    pub headers: &'static [(&'static str, &'static str)],
+    /// The C++ expressions that name the instantiations.
+    pub instantiations: &'static [&'static str],
+    /// The emulator's shared object.
+    pub object: &'static [u8],
+}

@@ -1,0 +1,106 @@
+//! Where NVRTC and CUDA's headers are on this machine.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// NVRTC and its headers, found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Toolkit {
+    /// `libnvrtc.so.*`.
+    pub nvrtc: PathBuf,
+    /// `libnvrtc-builtins.so.*`, to be loaded first: from a wheel, NVRTC does not find it itself.
+    pub builtins: Option<PathBuf>,
+    /// Directories with `cuda_fp16.h` and its company.
+    pub includes: Vec<PathBuf>,
+}
+
+/// No toolkit here.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error(
+    "NVRTC with its headers was not found (looked in {}); install the CUDA toolkit and set CUDA_HOME, or: \
+     pip install nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-crt nvidia-cuda-cccl",
+    looked.join(", ")
+)]
+pub struct NotFound {
+    /// Every directory that was looked into.
+    pub looked: Vec<String>,
+}
+
+/// Looks in `CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda`, then among the packages of the `python3`
+/// on the path.
+pub fn find() -> Result<Toolkit, NotFound> {
+    let mut looked = Vec::new();
+    let set = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let roots = [set("CUDA_HOME"), set("CUDA_PATH"), Some("/usr/local/cuda".into())];
+    for root in roots.into_iter().flatten() {
+        if let Some(toolkit) = at_root(&root) {
+            return Ok(toolkit);
+        }
+        looked.push(root.display().to_string());
+    }
+    for package in python_packages() {
+        if let Some(toolkit) = in_wheels(&package) {
+            return Ok(toolkit);
+        }
+        looked.push(package.display().to_string());
+    }
+    if looked.iter().all(|l| !l.contains("python")) {
+        looked.push("the nvidia packages of python3".into());
+    }
+    Err(NotFound { looked })
+}
+
+fn at_root(root: &Path) -> Option<Toolkit> {
+    let target = format!("targets/{}-linux", std::env::consts::ARCH);
+    let includes = [root.join("include"), root.join(&target).join("include")];
+    ["lib64", "lib"]
+        .into_iter()
+        .map(|l| root.join(l))
+        .chain([root.join(&target).join("lib")])
+        .find_map(|directory| assemble(&directory, &includes))
+}
+
+/// The wheels put everything of a major version into `nvidia/cu13`; older ones have a directory a
+/// component.
+fn in_wheels(nvidia: &Path) -> Option<Toolkit> {
+    let together = nvidia.join("cu13");
+    assemble(&together.join("lib"), &[together.join("include")]).or_else(|| {
+        let includes = ["cuda_runtime", "cuda_nvcc", "cuda_cccl"]
+            .map(|part| nvidia.join(part).join("include"));
+        assemble(&nvidia.join("cuda_nvrtc/lib"), &includes)
+    })
+}
+
+fn assemble(libraries: &Path, includes: &[PathBuf]) -> Option<Toolkit> {
+    let includes: Vec<PathBuf> = includes.iter().filter(|d| d.is_dir()).cloned().collect();
+    if !includes.iter().any(|d| d.join("cuda_fp16.h").is_file()) {
+        return None;
+    }
+    let newest = |prefix: &str| {
+        let mut found: Vec<PathBuf> = std::fs::read_dir(libraries)
+            .ok()?
+            .filter_map(|e| e.ok().map(|e| e.path()))
+            .filter(|p| {
+                p.file_name().is_some_and(|n| {
+                    let name = n.to_string_lossy();
+                    name.starts_with(prefix) && !name.contains(".alt.")
+                })
+            })
+            .collect();
+        found.sort();
+        found.pop()
+    };
+    Some(Toolkit {
+        nvrtc: newest("libnvrtc.so")?,
+        builtins: newest("libnvrtc-builtins.so"),
+        includes,
+    })
+}
+
+fn python_packages() -> Vec<PathBuf> {
+    let script = "import nvidia; print('\\n'.join(nvidia.__path__))";
+    let Ok(output) = Command::new("python3").args(["-c", script]).output() else {
+        return Vec::new();
+    };
+    String::from_utf8_lossy(&output.stdout).lines().map(PathBuf::from).collect()
+}

@@ -1,0 +1,45 @@
+//! What can be wrong with what a user asks for.
+
+/// Bad input, or a device that could not do it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A named argument, option or size is not what it should be.
+    #[error("{what}: expected {expected}, got {got}")]
+    Bad {
+        /// What is wrong: `--dtype`, `dimension C`, …
+        what: String,
+        /// What it may be.
+        expected: String,
+        /// What it is.
+        got: String,
+    },
+    /// A tensor is missing or has the wrong type, rank or size.
+    #[error("tensor '{name}': expected {expected}, got {got}")]
+    Tensor {
+        /// The tensor.
+        name: String,
+        /// What it should be.
+        expected: String,
+        /// What it is.
+        got: String,
+    },
+    /// A file cannot be read or written.
+    #[error("{path}: {message}")]
+    File {
+        /// The file.
+        path: String,
+        /// Why.
+        message: String,
+    },
+    /// The device layer.
+    #[error(transparent)]
+    Device(#[from] lab_device::Error),
+}
+
+impl Error {
+    /// A [`Error::Bad`].
+    pub fn bad(what: impl Into<String>, expected: impl Into<String>, got: impl ToString) -> Self {
+        Self::Bad { what: what.into(), expected: expected.into(), got: got.to_string() }
+    }
+}

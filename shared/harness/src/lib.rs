@@ -1,0 +1,28 @@
+//! What every stage shares.
+//!
+//! A [`Version`] is one kernel idea: it knows its inputs, its reference, its cost and its error
+//! bounds, and can be prepared to run on a device. Tests, benches, the tool and the book loop over
+//! versions and know nothing of any particular one.
+//!
+//! ```text
+//! Problem (sizes, dtype, seed, options) ──inputs()──▶ Tensors ──prepare(device)──▶ Prepared
+//!                                                       │                 launch(), outputs()
+//!                                                       └─reference() in f64 ──compare──▶ Report
+//! ```
+
+pub mod compare;
+pub mod error;
+pub mod float;
+pub mod problem;
+pub mod record;
+pub mod suite;
+pub mod tensor;
+pub mod timing;
+pub mod version;
+
+pub use compare::{Comparison, compare};
+pub use error::Error;
+pub use float::Float;
+pub use problem::{Dims, Options, Problem};
+pub use tensor::{Tensor, Tensors};
+pub use version::{Cost, Dim, Info, Input, Output, Prepared, Setting, Stage, Version, run};

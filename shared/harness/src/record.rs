@@ -1,0 +1,189 @@
+//! The files of `benches/history/`: one a run of `lab bench --record`.
+
+use std::path::Path;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+/// The version of the format.
+pub const FORMAT: u32 = 1;
+
+/// One benchmark run on one GPU.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Run {
+    /// Version of this format.
+    pub format: u32,
+    /// The commit that was measured, in full; its tree was clean.
+    pub commit: String,
+    /// UTC, as 2026-01-31T12:00:00Z.
+    pub date: String,
+    /// The machine.
+    pub device: Machine,
+    /// What was measured.
+    pub results: Vec<Measurement>,
+}
+
+/// The GPU and what drove it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// As the driver names it.
+    pub gpu: String,
+    /// The driver, with the CUDA version it speaks.
+    pub driver: String,
+    /// The compiler, as `13.0`.
+    pub nvrtc: String,
+    /// The GPU's largest clock, in MHz.
+    pub clock_mhz: u32,
+    /// The memory's clock, in MHz.
+    pub memory_clock_mhz: u32,
+    /// Bytes read plus bytes written a second by a large device-to-device copy in this run, in
+    /// GB/s: the ceiling for kernels that memory bounds.
+    pub copy_gbps: f64,
+}
+
+/// One version on one problem.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Measurement {
+    /// Versions of one family compute the same.
+    pub family: String,
+    /// Stage and version, `playg:softmax`; or the library, `cublas`.
+    pub version: String,
+    /// Sizes, as `R=4096,C=16384`.
+    pub shape: String,
+    /// The run's type.
+    pub dtype: String,
+    /// Half of the runs took less, in µs.
+    pub median_us: f64,
+    /// A tenth of the runs took less, in µs.
+    pub p10_us: f64,
+    /// Nine tenths of the runs took less, in µs.
+    pub p90_us: f64,
+    /// How many runs.
+    pub runs: usize,
+    /// Operations that the mathematics needs, a second, in TFLOP/s.
+    pub tflops: f64,
+    /// Bytes that must cross device memory, a second, in GB/s.
+    pub gbps: f64,
+    /// The time that `copy_gbps` allows for those bytes, over the median, in percent.
+    pub roofline_percent: f64,
+    /// The largest relative error of its outputs against f64, on this problem.
+    pub relative_error: f64,
+}
+
+/// The format as a JSON schema.
+pub fn schema() -> String {
+    let schema = schemars::schema_for!(Run);
+    serde_json::to_string_pretty(&schema).expect("a schema is JSON") + "\n"
+}
+
+impl Run {
+    /// Reads a record and checks what its types do not say.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let failed = |message: String| Error::File { path: path.display().to_string(), message };
+        let text = std::fs::read_to_string(path).map_err(|e| failed(e.to_string()))?;
+        let run: Self = serde_json::from_str(&text).map_err(|e| failed(e.to_string()))?;
+        run.check().map_err(failed)?;
+        Ok(run)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.format != FORMAT {
+            return Err(format!("format: expected {FORMAT}, got {}", self.format));
+        }
+        if self.commit.len() != 40 || !self.commit.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Err(format!("commit: expected 40 hexadecimal digits, got '{}'", self.commit));
+        }
+        for m in &self.results {
+            let ordered = 0.0 < m.p10_us && m.p10_us <= m.median_us && m.median_us <= m.p90_us;
+            if !ordered || m.runs == 0 || !m.relative_error.is_finite() {
+                return Err(format!("{} {}: times or error make no sense", m.version, m.shape));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes it into `directory` under date, GPU and commit, whole or not at all; returns the
+    /// file's name.
+    pub fn write(&self, directory: &Path) -> Result<String, Error> {
+        let slug = |text: &str| -> String {
+            let kept = text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
+            kept.collect::<String>().to_lowercase()
+        };
+        let date = self.date.replace([':', '-'], "");
+        let name = format!(
+            "{date}-{}-{}.json",
+            slug(&self.device.gpu),
+            &self.commit[..12.min(self.commit.len())]
+        );
+        let path = directory.join(&name);
+        let failed = |message: String| Error::File { path: path.display().to_string(), message };
+        self.check().map_err(failed)?;
+        let text = serde_json::to_string_pretty(self).expect("a record is JSON") + "\n";
+        std::fs::create_dir_all(directory).map_err(|e| failed(e.to_string()))?;
+        lab_device::emulator::write_atomically(&path, text.as_bytes())
+            .map_err(|e| failed(e.to_string()))?;
+        Ok(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> Run {
+        Run {
+            format: FORMAT,
+            commit: "0123456789abcdef0123456789abcdef01234567".into(),
+            date: "2026-01-31T12:00:00Z".into(),
+            device: Machine {
+                gpu: "Example GPU".into(),
+                driver: "1.2.3 (CUDA 13.0)".into(),
+                nvrtc: "13.0".into(),
+                clock_mhz: 1000,
+                memory_clock_mhz: 2000,
+                copy_gbps: 4000.0,
+            },
+            results: vec![Measurement {
+                family: "f".into(),
+                version: "s:v".into(),
+                shape: "N=1".into(),
+                dtype: "f32".into(),
+                median_us: 2.0,
+                p10_us: 1.0,
+                p90_us: 3.0,
+                runs: 10,
+                tflops: 1.0,
+                gbps: 1.0,
+                roofline_percent: 50.0,
+                relative_error: 1e-8,
+            }],
+        }
+    }
+
+    #[test]
+    fn a_record_survives_its_file_and_a_wrong_one_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let name = example().write(directory.path()).unwrap();
+        assert_eq!(name, "20260131T120000Z-example-gpu-0123456789ab.json");
+        let path = directory.path().join(name);
+        assert_eq!(Run::read(&path).unwrap(), example());
+
+        let text = std::fs::read_to_string(&path).unwrap();
+        for (from, to) in [
+            ("\"median_us\": 2.0", "\"median_us\": 0.5"),
+            ("\"commit\": \"0", "\"commit\": \"x"),
+            ("\"format\": 1", "\"format\": 9"),
+            ("\"gpu\"", "\"gqu\""),
+            ("\"runs\": 10", "\"runs\": 0"),
+        ] {
+            assert!(text.contains(from), "{from}");
+            std::fs::write(&path, text.replace(from, to)).unwrap();
+            assert!(Run::read(&path).is_err(), "{to}");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The correctness suite of a version: what `cargo test` and `lab selftest` both run.
+
+use lab_device::{DType, Device, DeviceKind, Selector};
+
+use crate::{Comparison, Dims, Error, Problem, Version, compare, run};
+
+/// One problem of the suite.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// The version, `playg:saxpy`.
+    pub version: String,
+    /// Sizes.
+    pub dims: Dims,
+    /// Type.
+    pub dtype: DType,
+    /// Outputs against the reference, or why there are none.
+    pub outcome: Result<Vec<Comparison>, String>,
+}
+
+impl Case {
+    /// Whether it ran and every output is within its bound.
+    pub fn passed(&self) -> bool {
+        self.outcome.as_ref().is_ok_and(|all| !all.is_empty() && all.iter().all(Comparison::passed))
+    }
+
+    /// `playg:softmax R=3,C=33 f16: out: error 1.2e-3, bound 8e-4`.
+    pub fn describe(&self) -> String {
+        let head = format!("{} {} {}", self.version, self.dims, self.dtype);
+        match &self.outcome {
+            Err(message) => format!("{head}: {message}"),
+            Ok(all) => {
+                let each = all.iter().map(|c| {
+                    format!("{}: error {:.2e}, bound {:.2e}", c.name, c.relative_error, c.bound)
+                });
+                format!("{head}: {}", each.collect::<Vec<_>>().join("; "))
+            }
+        }
+    }
+}
+
+/// Runs one problem and compares.
+pub fn check(version: &dyn Version, device: &Device, problem: &Problem) -> Case {
+    let outcome = || -> Result<Vec<Comparison>, Error> {
+        let inputs = version.inputs(problem);
+        let outputs = run(version, device, &inputs, &problem.options)?;
+        Ok(compare(version, &inputs, &outputs, &problem.options, problem.dtype))
+    };
+    Case {
+        version: version.info().full_name(),
+        dims: problem.dims.clone(),
+        dtype: problem.dtype,
+        outcome: outcome().map_err(|e| e.to_string()),
+    }
+}
+
+/// Every test shape in every type.
+pub fn problems(version: &dyn Version) -> Vec<Problem> {
+    let shapes = version.test_shapes();
+    let dtypes = version.info().dtypes;
+    let all = shapes.iter().flat_map(|s| dtypes.iter().map(move |&d| (s.clone(), d)));
+    all.enumerate()
+        .map(|(seed, (dims, dtype))| Problem { seed: seed as u64, ..Problem::new(dims, dtype) })
+        .collect()
+}
+
+/// The devices that a test must pass on: the emulator always, and the first GPU where there is
+/// one. `LAB_DEVICE=cuda` insists on the GPU: without one, that is an error and no silent pass.
+///
+/// # Errors
+/// The emulator cannot run, or a GPU was insisted on and there is none.
+pub fn devices() -> Result<Vec<Device>, lab_device::Error> {
+    let mut all = vec![Device::emulator()?];
+    match Selector::from_env()? {
+        Selector::Emulator => {}
+        Selector::Cuda(n) => all.push(Device::open(Selector::Cuda(n))?),
+        Selector::Auto => {
+            if Device::cuda_count().is_ok_and(|n| n > 0) {
+                all.push(Device::open(Selector::Cuda(0))?);
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// For a stage's tests: every problem of a version on every device.
+///
+/// # Panics
+/// With one line for each problem that fails.
+pub fn assert_version(version: &dyn Version) {
+    for device in devices().expect("the devices that LAB_DEVICE asks for") {
+        let cases: Vec<Case> =
+            problems(version).iter().map(|p| check(version, &device, p)).collect();
+        println!("{}: {} problems on {}", version.info().full_name(), cases.len(), device.name());
+        for case in &cases {
+            println!("  {}", case.describe());
+        }
+        let failed: Vec<_> = cases.iter().filter(|c| !c.passed()).map(Case::describe).collect();
+        assert!(!cases.is_empty(), "a version without test shapes proves nothing");
+        assert!(failed.is_empty(), "on {}:\n{}", device.name(), failed.join("\n"));
+    }
+    if !matches!(Device::cuda_count(), Ok(n) if n > 0) {
+        println!("no GPU: ran on the {} only", DeviceKind::Emulator);
+    }
+}

@@ -1,0 +1,286 @@
+//! The interface that all versions of a kernel idea share.
+
+use lab_device::{DType, Device, Kernel, KernelSource};
+
+use crate::{Dims, Error, Options, Problem, Tensor, Tensors};
+
+/// A named size.
+#[derive(Clone, Copy, Debug)]
+pub struct Dim {
+    /// As in `--shape`: `R`.
+    pub name: &'static str,
+    /// What it counts.
+    pub meaning: &'static str,
+    /// The size of a small problem.
+    pub small: usize,
+    /// The size that is timed.
+    pub timed: usize,
+    /// The largest.
+    pub max: usize,
+}
+
+/// A tensor that goes in.
+#[derive(Clone, Copy, Debug)]
+pub struct Input {
+    /// Its name in files and in the API.
+    pub name: &'static str,
+    /// A dimension's name for each index. A first one that ends in `..` stands for any number of
+    /// leading indices, taken together.
+    pub axes: &'static [&'static str],
+}
+
+/// A tensor that comes out.
+#[derive(Clone, Copy, Debug)]
+pub struct Output {
+    /// Its name in files and in the API.
+    pub name: &'static str,
+    /// Bounds on the relative error ‖out − ref‖ / ‖ref‖, by the run's type: at most four times
+    /// what was observed over the suite.
+    pub bounds: &'static [(DType, f64)],
+}
+
+/// A scalar option.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// As in `--set`: `a`.
+    pub name: &'static str,
+    /// What it is.
+    pub meaning: &'static str,
+    /// Its value where none is given.
+    pub default: &'static str,
+}
+
+impl Setting {
+    pub(crate) fn check(&self, value: &str) -> Result<(), Error> {
+        match value.parse::<f64>() {
+            Ok(v) if v.is_finite() => Ok(()),
+            _ => Err(Error::bad(
+                format!("--set {}", self.name),
+                "a finite number",
+                format!("'{value}'"),
+            )),
+        }
+    }
+}
+
+/// What a version says of itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Info {
+    /// The stage, which is also the crate.
+    pub stage: &'static str,
+    /// The version within it.
+    pub name: &'static str,
+    /// Versions of one family compute the same and are compared.
+    pub family: &'static str,
+    /// The version that it changes.
+    pub parent: Option<&'static str>,
+    /// The one change, or what the first of a family does.
+    pub change: &'static str,
+    /// The types it runs in.
+    pub dtypes: &'static [DType],
+    /// Its sizes.
+    pub dims: &'static [Dim],
+    /// Its options.
+    pub settings: &'static [Setting],
+    /// What goes in.
+    pub inputs: &'static [Input],
+    /// What comes out.
+    pub outputs: &'static [Output],
+}
+
+impl Info {
+    /// `playg:softmax`.
+    pub fn full_name(&self) -> String {
+        format!("{}:{}", self.stage, self.name)
+    }
+
+    /// The small problem that the tour runs.
+    pub fn small(&self) -> Dims {
+        self.dims_by(|d| d.small)
+    }
+
+    /// The problem that is timed on a GPU.
+    pub fn timed(&self) -> Dims {
+        self.dims_by(|d| d.timed)
+    }
+
+    fn dims_by(&self, size: impl Fn(&Dim) -> usize) -> Dims {
+        let mut dims = Dims::default();
+        self.dims.iter().for_each(|d| dims.set(d.name, size(d)));
+        dims
+    }
+
+    /// Fills in what `given` leaves out and refuses what it should not hold.
+    pub fn complete(&self, given: &Dims) -> Result<Dims, Error> {
+        let mut dims = self.small();
+        for (name, size) in given.iter() {
+            let Some(dim) = self.dims.iter().find(|d| d.name == name) else {
+                let known: Vec<_> = self.dims.iter().map(|d| d.name).collect();
+                let what = format!("--shape of {}", self.full_name());
+                return Err(Error::bad(what, known.join(", "), format!("'{name}'")));
+            };
+            check_size(dim, size)?;
+            dims.set(name, size);
+        }
+        Ok(dims)
+    }
+
+    /// Refuses a type that this version does not run in.
+    pub fn check_dtype(&self, dtype: DType) -> Result<(), Error> {
+        if self.dtypes.contains(&dtype) {
+            return Ok(());
+        }
+        let known: Vec<_> = self.dtypes.iter().map(|d| d.name()).collect();
+        Err(Error::bad(format!("dtype of {}", self.full_name()), known.join(", "), dtype))
+    }
+
+    /// The problem that these tensors pose: all inputs there, of one type that this version runs
+    /// in, with ranks and sizes that fit together. Tensors under other names are not looked at.
+    pub fn problem_of(&self, tensors: &Tensors) -> Result<(Dims, DType), Error> {
+        let mut dims = Dims::default();
+        let mut bound_by: Vec<(&str, &str)> = Vec::new();
+        let mut dtype: Option<(DType, &str)> = None;
+        for input in self.inputs {
+            let refuse = |expected: String, got: String| Error::Tensor {
+                name: input.name.to_owned(),
+                expected,
+                got,
+            };
+            let Some(tensor) = tensors.get(input.name) else {
+                let there: Vec<_> = tensors.keys().map(String::as_str).collect();
+                let there = if there.is_empty() { "none".into() } else { there.join(", ") };
+                return Err(refuse(
+                    format!("a tensor {:?}", input.axes),
+                    format!("a file with {there}"),
+                ));
+            };
+            if !self.dtypes.contains(&tensor.dtype) {
+                let known: Vec<_> = self.dtypes.iter().map(|d| d.name()).collect();
+                return Err(refuse(known.join(" or "), tensor.dtype.to_string()));
+            }
+            if let Some((first, name)) = dtype
+                && first != tensor.dtype
+            {
+                return Err(refuse(format!("{first} as '{name}'"), tensor.dtype.to_string()));
+            }
+            dtype.get_or_insert((tensor.dtype, input.name));
+            for (axis, size) in input
+                .bind(tensor)
+                .ok_or_else(|| refuse(format!("shape {:?}", input.axes), tensor.describe()))?
+            {
+                let dim = self.dims.iter().find(|d| d.name == axis).expect("axes name dimensions");
+                check_size(dim, size).map_err(|e| refuse(format!("{e}"), tensor.describe()))?;
+                match dims.find(axis) {
+                    Some(other) if other != size => {
+                        let by = bound_by.iter().find(|b| b.0 == axis).map_or("", |b| b.1);
+                        return Err(refuse(format!("{axis}={other} as '{by}'"), tensor.describe()));
+                    }
+                    _ => bound_by.push((axis, input.name)),
+                }
+                dims.set(axis, size);
+            }
+        }
+        let (dtype, _) =
+            dtype.ok_or_else(|| Error::bad("inputs", "at least one tensor", "none"))?;
+        Ok((dims, dtype))
+    }
+}
+
+fn check_size(dim: &Dim, size: usize) -> Result<(), Error> {
+    if (1..=dim.max).contains(&size) {
+        return Ok(());
+    }
+    Err(Error::bad(format!("dimension {}", dim.name), format!("1 to {}", dim.max), size))
+}
+
+impl Input {
+    /// The sizes of the axes in this tensor; `None` where the rank does not fit.
+    fn bind(&self, tensor: &Tensor) -> Option<Vec<(&'static str, usize)>> {
+        let shape = &tensor.shape;
+        let (leading, axes) = match self.axes.split_first() {
+            Some((first, rest)) if first.ends_with("..") => {
+                (Some(first.trim_end_matches('.')), rest)
+            }
+            _ => (None, self.axes),
+        };
+        let split = shape.len().checked_sub(axes.len())?;
+        let mut bound: Vec<_> = axes.iter().copied().zip(shape[split..].iter().copied()).collect();
+        match leading {
+            Some(name) => bound.insert(0, (name, shape[..split].iter().product())),
+            None if split > 0 => return None,
+            None => {}
+        }
+        Some(bound)
+    }
+}
+
+/// What a problem costs at least.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cost {
+    /// Floating-point operations that the mathematics needs.
+    pub flops: f64,
+    /// Bytes that must cross device memory: each input read once, each output written once.
+    pub bytes: f64,
+}
+
+/// A version set up on a device: inputs uploaded, outputs allocated and poisoned.
+pub trait Prepared {
+    /// Runs the kernels once. On a GPU this may return before they have ended.
+    fn launch(&mut self) -> Result<(), Error>;
+    /// The outputs, once all launches have ended.
+    fn outputs(&self) -> Result<Tensors, Error>;
+}
+
+/// One kernel idea.
+pub trait Version: Sync {
+    /// What it says of itself.
+    fn info(&self) -> &'static Info;
+    /// Random inputs for a problem.
+    fn inputs(&self, problem: &Problem) -> Tensors;
+    /// The outputs in f64, by name.
+    fn reference(&self, inputs: &Tensors, options: &Options) -> Vec<(&'static str, Vec<f64>)>;
+    /// What it costs at least.
+    fn cost(&self, dims: &Dims, dtype: DType) -> Cost;
+    /// Problems that every dtype must get right: one row, ragged, several tiles, large.
+    fn test_shapes(&self) -> Vec<Dims>;
+    /// Sets it up. The inputs have been checked with [`Info::problem_of`].
+    fn prepare(
+        &self,
+        device: &Device,
+        inputs: &Tensors,
+        options: &Options,
+    ) -> Result<Box<dyn Prepared>, Error>;
+}
+
+/// Checks the inputs, sets the version up, runs it once, and brings the outputs back.
+pub fn run(
+    version: &dyn Version,
+    device: &Device,
+    inputs: &Tensors,
+    options: &Options,
+) -> Result<Tensors, Error> {
+    version.info().problem_of(inputs)?;
+    let mut prepared = version.prepare(device, inputs, options)?;
+    prepared.launch()?;
+    prepared.outputs()
+}
+
+/// A stage: its versions and their kernels.
+pub struct Stage {
+    /// The crate's name.
+    pub name: &'static str,
+    /// What it teaches, in a line.
+    pub teaches: &'static str,
+    /// Its versions, in the order of the story.
+    pub versions: &'static [&'static dyn Version],
+    /// Its kernel files.
+    pub kernels: &'static [&'static KernelSource],
+}
+
+impl Stage {
+    /// Every instantiation of a kernel file on `device`, compiled: finds what does not load.
+    pub fn load_all(&self, device: &Device) -> Result<Vec<Kernel>, Error> {
+        let all = self.kernels.iter().flat_map(|s| s.instantiations.iter().map(move |i| (*s, *i)));
+        all.map(|(source, name)| Ok(device.kernel(source, name)?)).collect()
+    }
+}

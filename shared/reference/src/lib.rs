@@ -1,0 +1,3 @@
+//! Reference mathematics in f64: the plainest code that is right. One module a family.
+
+pub mod playg;
