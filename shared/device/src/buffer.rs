@@ -57,6 +57,20 @@ impl<T: Element> Buffer<T> {
         self.device.copy_in(self.address, bytemuck::cast_slice(from))
     }
 
+    /// Copies from another buffer of the same device and length.
+    pub fn copy_from(&mut self, from: &Self) -> Result<(), Error> {
+        if from.len != self.len {
+            return Err(Error::Length { expected: self.len, got: from.len });
+        }
+        if from.device.identity() != self.device.identity() {
+            return Err(Error::OtherDevice {
+                expected: self.device.name(),
+                got: from.device.name(),
+            });
+        }
+        self.device.copy(from.address, self.address, self.bytes())
+    }
+
     /// Copies to host memory, of the same length, once all work before it is done.
     pub fn read(&self, to: &mut [T]) -> Result<(), Error> {
         if to.len() != self.len {

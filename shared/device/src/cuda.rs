@@ -134,6 +134,16 @@ impl Cuda {
             .map_err(driver("cuMemsetD8Async"))
     }
 
+    pub(crate) fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<(), Error> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.enter()?;
+        // SAFETY: both buffers have this length (the caller checked).
+        unsafe { result::memcpy_dtod_async(to, from, bytes, self.stream) }
+            .map_err(driver("cuMemcpyDtoDAsync"))
+    }
+
     pub(crate) fn copy_in(&self, address: u64, from: &[u8]) -> Result<(), Error> {
         if from.is_empty() {
             return Ok(());

@@ -127,12 +127,24 @@ impl Device {
         let inner = match selector {
             Selector::Emulator => Inner::Emulator(Emulated::open()?),
             Selector::Cuda(ordinal) => Inner::Cuda(Cuda::open(ordinal)?),
-            Selector::Auto => match Cuda::open(0) {
+            Selector::Auto => match Self::usable_cuda() {
                 Ok(cuda) => Inner::Cuda(cuda),
                 Err(_) => Inner::Emulator(Emulated::open()?),
             },
         };
         Ok(Self { inner: Arc::new(inner), kernels: Arc::default() })
+    }
+
+    /// The first GPU, if kernels can be compiled for it.
+    fn usable_cuda() -> Result<Cuda, Error> {
+        let cuda = Cuda::open(0)?;
+        crate::nvrtc::Nvrtc::get()?;
+        Ok(cuda)
+    }
+
+    /// Why `auto` is the emulator here: no GPU, no driver, no toolkit. `None` where it is a GPU.
+    pub fn why_no_cuda() -> Option<Error> {
+        Self::usable_cuda().err()
     }
 
     /// The emulator.
@@ -259,6 +271,20 @@ impl Device {
             Inner::Emulator(_) => {
                 // SAFETY: the buffer's own memory.
                 unsafe { std::ptr::write_bytes(address as *mut u8, byte, bytes) };
+                Ok(())
+            }
+        }
+    }
+
+    pub(crate) fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<(), Error> {
+        match &*self.inner {
+            Inner::Cuda(d) => d.copy(from, to, bytes),
+            Inner::Emulator(_) => {
+                // SAFETY: two buffers of this length (the caller checked), which do not overlap:
+                // one is borrowed mutably.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes);
+                }
                 Ok(())
             }
         }

@@ -49,6 +49,14 @@ pub enum Error {
         /// Elements of the slice.
         got: usize,
     },
+    /// A copy between buffers of two devices.
+    #[error("buffer: expected one of {expected}, got one of {got}")]
+    OtherDevice {
+        /// The device of the target.
+        expected: String,
+        /// The device of the source.
+        got: String,
+    },
     /// A launch argument is not what the kernel declares.
     #[error("{kernel}: argument {index}: expected {expected}, got {got}")]
     Argument {

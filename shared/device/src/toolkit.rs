@@ -72,7 +72,9 @@ fn in_wheels(nvidia: &Path) -> Option<Toolkit> {
 }
 
 fn assemble(libraries: &Path, includes: &[PathBuf]) -> Option<Toolkit> {
-    let includes: Vec<PathBuf> = includes.iter().filter(|d| d.is_dir()).cloned().collect();
+    // Since CUDA 13 the C++ standard library for the device has a directory of its own.
+    let with_cccl = includes.iter().flat_map(|d| [d.clone(), d.join("cccl")]);
+    let includes: Vec<PathBuf> = with_cccl.filter(|d| d.is_dir()).collect();
     if !includes.iter().any(|d| d.join("cuda_fp16.h").is_file()) {
         return None;
     }

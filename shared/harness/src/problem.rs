@@ -7,6 +7,7 @@ use lab_device::DType;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
+use rayon::prelude::*;
 
 use crate::{Error, Info, Tensor};
 
@@ -116,10 +117,14 @@ impl Problem {
     /// A tensor of standard normal values, rounded to the run's type. `stream` tells the tensors
     /// of one problem apart; the same everywhere for the same seed.
     pub fn normal(&self, stream: u64, shape: &[usize]) -> Tensor {
-        let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
-        rng.set_stream(stream);
-        let values: Vec<f64> =
-            StandardNormal.sample_iter(&mut rng).take(shape.iter().product()).collect();
+        // Each chunk draws from a stream of its own, so that all cores can draw at once.
+        const CHUNK: usize = 1 << 16;
+        let mut values = vec![0f64; shape.iter().product()];
+        values.par_chunks_mut(CHUNK).enumerate().for_each(|(chunk, values)| {
+            let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
+            rng.set_stream(stream << 32 | chunk as u64);
+            values.fill_with(|| StandardNormal.sample(&mut rng));
+        });
         Tensor::rounded(self.dtype, shape, &values)
     }
 }

@@ -74,8 +74,9 @@ pub fn devices() -> Result<Vec<Device>, lab_device::Error> {
         Selector::Emulator => {}
         Selector::Cuda(n) => all.push(Device::open(Selector::Cuda(n))?),
         Selector::Auto => {
-            if Device::cuda_count().is_ok_and(|n| n > 0) {
-                all.push(Device::open(Selector::Cuda(0))?);
+            let found = Device::open(Selector::Auto)?;
+            if found.kind() == DeviceKind::Cuda {
+                all.push(found);
             }
         }
     }
@@ -98,7 +99,7 @@ pub fn assert_version(version: &dyn Version) {
         assert!(!cases.is_empty(), "a version without test shapes proves nothing");
         assert!(failed.is_empty(), "on {}:\n{}", device.name(), failed.join("\n"));
     }
-    if !matches!(Device::cuda_count(), Ok(n) if n > 0) {
-        println!("no GPU: ran on the {} only", DeviceKind::Emulator);
+    if let Some(reason) = Device::why_no_cuda() {
+        println!("ran on the emulator only: {reason}");
     }
 }

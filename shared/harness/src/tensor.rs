@@ -5,6 +5,7 @@ use std::path::Path;
 
 use half::{bf16, f16};
 use lab_device::{Buffer, DType, Device, Element};
+use rayon::prelude::*;
 use safetensors::tensor::{Dtype as FileType, SafeTensors, TensorView};
 
 use crate::Error;
@@ -39,7 +40,7 @@ impl Tensor {
     /// From f64 values, each rounded to `dtype`.
     pub fn rounded(dtype: DType, shape: &[usize], values: &[f64]) -> Self {
         fn all<T: Element>(shape: &[usize], values: &[f64], f: fn(f64) -> T) -> Tensor {
-            Tensor::new(shape, &values.iter().map(|&v| f(v)).collect::<Vec<T>>())
+            Tensor::new(shape, &values.par_iter().map(|&v| f(v)).collect::<Vec<T>>())
         }
         match dtype {
             DType::F16 => all(shape, values, f16::from_f64),
@@ -68,7 +69,10 @@ impl Tensor {
     pub fn values(&self) -> Vec<f64> {
         fn all<T: Element>(bytes: &[u8], f: fn(T) -> f64) -> Vec<f64> {
             // Not cast_slice: the bytes need not be aligned.
-            bytes.chunks_exact(size_of::<T>()).map(|c| f(bytemuck::pod_read_unaligned(c))).collect()
+            bytes
+                .par_chunks_exact(size_of::<T>())
+                .map(|c| f(bytemuck::pod_read_unaligned(c)))
+                .collect()
         }
         let b = &self.bytes;
         match self.dtype {

@@ -99,9 +99,14 @@ impl Info {
         self.dims_by(|d| d.small)
     }
 
-    /// The problem that is timed on a GPU.
-    pub fn timed(&self) -> Dims {
-        self.dims_by(|d| d.timed)
+    /// The problem that is timed on a GPU. The first size is meant for f32 and scaled, so that
+    /// every type moves the same bytes.
+    pub fn timed(&self, dtype: DType) -> Dims {
+        let mut dims = self.dims_by(|d| d.timed);
+        if let Some(first) = self.dims.first() {
+            dims.set(first.name, (first.timed * 4 / dtype.size()).max(1));
+        }
+        dims
     }
 
     fn dims_by(&self, size: impl Fn(&Dim) -> usize) -> Dims {

@@ -1,0 +1,68 @@
+//! `lab bundle DIR`: the tool and what it needs, for a GPU machine that has no Rust.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::Common;
+use crate::commands::bench::state_of_tree;
+use crate::failure::Failure;
+
+/// Kernels and headers are inside the binary; this says what to do with it.
+const RUN: &str = r#"#!/usr/bin/env bash
+# Checks and measures every kernel on this machine's GPU: doctor, self-test, benchmarks, record.
+# The record goes to $OUT/history, or to ./history where OUT is not set.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+lab="$here/lab"
+"$lab" doctor
+"$lab" devices --device cuda
+"$lab" selftest
+"$lab" tour --device cuda
+if [ "$(cat "$here/commit")" = dirty ]; then
+    "$lab" bench --device cuda
+else
+    "$lab" bench --device cuda --record --out "${OUT:-.}/history"
+fi
+"#;
+
+pub(crate) fn run(common: &Common, directory: &Path) -> Result<(), Failure> {
+    common.selector()?;
+    let refuse = |e: std::io::Error| Failure::Usage(format!("{}: {e}", directory.display()));
+    std::fs::create_dir_all(directory).map_err(refuse)?;
+    let tool = std::env::current_exe().map_err(refuse)?;
+    let target = directory.join("lab");
+    // Under another name first, so that a failure leaves no half-made tool.
+    let draft = directory.join(".lab.part");
+    std::fs::copy(&tool, &draft).map_err(refuse)?;
+    let stripped = Command::new("strip").arg(&draft).status().is_ok_and(|s| s.success());
+    std::fs::rename(&draft, &target).map_err(refuse)?;
+    let state = state_of_tree();
+    let commit = state.as_deref().unwrap_or("dirty");
+    std::fs::write(directory.join("commit"), format!("{commit}\n")).map_err(refuse)?;
+    let script = directory.join("run.sh");
+    std::fs::write(&script, RUN).map_err(refuse)?;
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).map_err(refuse)?;
+    let size = std::fs::metadata(&target).map_err(refuse)?.len();
+    if common.json {
+        println!(
+            "{}",
+            json!({ "directory": directory, "bytes": size, "commit": commit, "stripped": stripped })
+        );
+        return Ok(());
+    }
+    println!("{}: lab ({:.1} MB), run.sh, commit", directory.display(), size as f64 * 1e-6);
+    if let Err(reason) = state {
+        println!("Its benchmarks will not be recorded: {reason}");
+    }
+    if !stripped {
+        println!("`strip` is not on the path: the tool carries its debug information");
+    }
+    println!(
+        "On the GPU machine: bash {}/run.sh",
+        directory.file_name().unwrap_or_default().to_string_lossy()
+    );
+    Ok(())
+}

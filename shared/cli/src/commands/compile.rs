@@ -1,0 +1,102 @@
+//! `lab compile`: every kernel through NVRTC, with its registers, shared memory and spills.
+
+use std::time::Instant;
+
+use clap::Args;
+use lab_device::KernelSource;
+use lab_device::nvrtc::{Nvrtc, Resources};
+use rayon::prelude::*;
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::table::table;
+use crate::{Common, STAGES, named};
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// A stage; all of them where none is named
+    stage: Option<String>,
+    /// Architectures, such as sm_80,sm_90a
+    #[arg(long, value_delimiter = ',', default_value = "sm_90a")]
+    arch: Vec<String>,
+}
+
+struct Row {
+    file: &'static str,
+    kernel: String,
+    arch: String,
+    resources: Resources,
+}
+
+pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
+    if let Some(stage) = &arguments.stage {
+        named(stage)?;
+    }
+    let nvrtc = Nvrtc::get()?;
+    let start = Instant::now();
+    let sources: Vec<&KernelSource> = STAGES
+        .iter()
+        .filter(|s| arguments.stage.as_ref().is_none_or(|name| name == s.name))
+        .flat_map(|s| s.kernels.iter().copied())
+        .collect();
+    let work: Vec<(&KernelSource, &String)> =
+        sources.iter().flat_map(|s| arguments.arch.iter().map(move |a| (*s, a))).collect();
+    // In parallel, each file once an architecture; the first failure is the one that is told.
+    let compiled: Vec<Vec<Row>> = work
+        .par_iter()
+        .map(|(source, arch)| {
+            let image = nvrtc.compile(source, source.instantiations, arch)?;
+            let resources = image.resources();
+            Ok(image
+                .symbols
+                .iter()
+                .map(|(kernel, symbol)| Row {
+                    file: source.file,
+                    kernel: kernel.clone(),
+                    arch: (*arch).clone(),
+                    resources: resources.get(symbol).cloned().unwrap_or_default(),
+                })
+                .collect())
+        })
+        .collect::<Result<_, lab_device::Error>>()?;
+    let rows: Vec<Row> = compiled.into_iter().flatten().collect();
+    let (major, minor) = nvrtc.version();
+    if common.json {
+        let all = rows.iter().map(|r| {
+            json!({ "file": r.file, "kernel": r.kernel, "arch": r.arch, "registers": r.resources.registers,
+                    "shared": r.resources.shared, "stack": r.resources.stack,
+                    "spill_stores": r.resources.spills.0, "spill_loads": r.resources.spills.1 })
+        });
+        println!(
+            "{}",
+            json!({ "nvrtc": format!("{major}.{minor}"), "kernels": all.collect::<Vec<_>>() })
+        );
+        return Ok(());
+    }
+    let mut shown = table(&[
+        "kernel",
+        "arch",
+        ">registers",
+        ">shared, bytes",
+        ">stack, bytes",
+        ">spilled, bytes",
+    ]);
+    for row in &rows {
+        let r = &row.resources;
+        shown.add_row([
+            row.kernel.clone(),
+            row.arch.clone(),
+            r.registers.to_string(),
+            r.shared.to_string(),
+            r.stack.to_string(),
+            format!("{} / {}", r.spills.0, r.spills.1),
+        ]);
+    }
+    println!("{shown}");
+    println!(
+        "{} kernels compiled by NVRTC {major}.{minor} in {:.1} s",
+        rows.len(),
+        start.elapsed().as_secs_f64()
+    );
+    Ok(())
+}

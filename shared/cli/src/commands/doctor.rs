@@ -1,0 +1,143 @@
+//! `lab doctor`: what is here and what is missing, each with its fix.
+
+use std::process::Command;
+
+use lab_device::nvrtc::Nvrtc;
+use lab_device::{Device, Selector};
+use serde_json::json;
+
+use crate::Common;
+use crate::failure::Failure;
+use crate::table::table;
+
+struct Line {
+    what: &'static str,
+    needed_for: &'static str,
+    found: Result<String, String>,
+    fix: &'static str,
+}
+
+pub(crate) fn run(common: &Common) -> Result<(), Failure> {
+    common.selector()?;
+    let lines = examine();
+    if common.json {
+        let all = lines.iter().map(|l| {
+            json!({
+                "what": l.what, "needed_for": l.needed_for, "here": l.found.is_ok(),
+                "found": l.found.as_ref().ok(), "problem": l.found.as_ref().err(),
+                "fix": l.found.as_ref().err().map(|_| l.fix),
+            })
+        });
+        println!("{}", json!({ "checks": all.collect::<Vec<_>>() }));
+    } else {
+        let mut rows = table(&["", "what", "needed for", "found"]);
+        for line in &lines {
+            let (mark, found) = match &line.found {
+                Ok(found) => ("ok", found.clone()),
+                Err(problem) => ("--", format!("{problem}\n→ {}", line.fix)),
+            };
+            rows.add_row([mark, line.what, line.needed_for, &found]);
+        }
+        println!("{rows}");
+        match Device::open(Selector::Auto) {
+            Ok(device) => println!("Kernels run on: {}", device.name()),
+            Err(error) => println!("Kernels cannot run: {error}"),
+        }
+    }
+    // The emulator alone lets the lab run.
+    let emulator = lines.iter().find(|l| l.what == "emulator");
+    match emulator.and_then(|l| l.found.as_ref().err()) {
+        Some(problem) => Err(Failure::Unavailable(format!("the emulator cannot run: {problem}"))),
+        None => Ok(()),
+    }
+}
+
+fn examine() -> Vec<Line> {
+    let text = |e: lab_device::Error| e.to_string();
+    let gpu = Device::cuda_count().map_err(text).and_then(|n| match n {
+        0 => Err("the driver reports none".to_owned()),
+        n => Device::open(Selector::Cuda(0))
+            .map(|d| format!("{n} × {}, driver {}", d.facts().name, d.facts().driver))
+            .map_err(text),
+    });
+    let nvrtc = Nvrtc::get().map_err(text).map(|n| {
+        let (major, minor) = n.version();
+        format!("{major}.{minor} at {}", n.toolkit().nvrtc.display())
+    });
+    let cache = match lab_device::emulator::cache_directory() {
+        None => Err("neither LAB_CACHE nor HOME is set".to_owned()),
+        Some(directory) => std::fs::create_dir_all(&directory)
+            .and_then(|()| tempfile::tempfile_in(&directory))
+            .map(|_| directory.display().to_string())
+            .map_err(|e| format!("{}: {e}", directory.display())),
+    };
+    let toolkit = "install the CUDA toolkit";
+    vec![
+        Line {
+            what: "emulator",
+            needed_for: "running kernels without a GPU",
+            found: try_emulator(),
+            fix: "64-bit Linux on x86 or Arm is needed",
+        },
+        Line {
+            what: "C++ compiler",
+            needed_for: "building the lab",
+            found: version_of("c++", "--version"),
+            fix: "apt install g++",
+        },
+        Line {
+            what: "GPU",
+            needed_for: "running kernels on it",
+            found: gpu,
+            fix: "an NVIDIA GPU with its driver; everything else works without",
+        },
+        Line {
+            what: "NVRTC",
+            needed_for: "compiling kernels for a GPU",
+            found: nvrtc,
+            fix: "install the CUDA toolkit and set CUDA_HOME, or: pip install nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-crt nvidia-cuda-cccl",
+        },
+        Line {
+            what: "cache",
+            needed_for: "compiling each kernel only once",
+            found: cache,
+            fix: "set LAB_CACHE to a directory that can be written; without one, kernels are compiled at every start",
+        },
+        Line {
+            what: "nvcc",
+            needed_for: "looking at SASS",
+            found: version_of("nvcc", "--version"),
+            fix: toolkit,
+        },
+        Line {
+            what: "ncu",
+            needed_for: "hardware counters",
+            found: version_of("ncu", "--version"),
+            fix: "install Nsight Compute",
+        },
+        Line {
+            what: "compute-sanitizer",
+            needed_for: "checking kernels on a GPU",
+            found: version_of("compute-sanitizer", "--version"),
+            fix: toolkit,
+        },
+    ]
+}
+
+/// Runs a kernel on the emulator.
+fn try_emulator() -> Result<String, String> {
+    let device = Device::emulator().map_err(|e| e.to_string())?;
+    let version = crate::versions().next().expect("a version");
+    let info = version.info();
+    let problem = lab_harness::Problem::new(info.small(), info.dtypes[0]);
+    let case = lab_harness::suite::check(version, &device, &problem);
+    if case.passed() { Ok(device.name()) } else { Err(case.describe()) }
+}
+
+fn version_of(program: &str, flag: &str) -> Result<String, String> {
+    let output =
+        Command::new(program).arg(flag).output().map_err(|_| "not on the path".to_owned())?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = text.lines().find(|l| l.contains(|c: char| c.is_ascii_digit())).unwrap_or(program);
+    Ok(line.trim().to_owned())
+}

@@ -1,0 +1,61 @@
+//! `lab list`.
+
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::table::table;
+use crate::{Common, STAGES};
+
+pub(crate) fn run(common: &Common) -> Result<(), Failure> {
+    if common.json {
+        let stages = STAGES.iter().map(|stage| {
+            let versions = stage.versions.iter().map(|v| {
+                let info = v.info();
+                json!({
+                    "name": info.full_name(), "family": info.family, "parent": info.parent,
+                    "change": info.change,
+                    "dtypes": info.dtypes.iter().map(|d| d.name()).collect::<Vec<_>>(),
+                    "dims": info.dims.iter().map(|d| json!({
+                        "name": d.name, "meaning": d.meaning, "small": d.small, "max": d.max
+                    })).collect::<Vec<_>>(),
+                    "settings": info.settings.iter().map(|s| json!({
+                        "name": s.name, "meaning": s.meaning, "default": s.default
+                    })).collect::<Vec<_>>(),
+                    "inputs": info.inputs.iter().map(|i| json!({ "name": i.name, "axes": i.axes })).collect::<Vec<_>>(),
+                    "outputs": info.outputs.iter().map(|o| o.name).collect::<Vec<_>>(),
+                })
+            });
+            json!({ "name": stage.name, "teaches": stage.teaches, "versions": versions.collect::<Vec<_>>() })
+        });
+        println!("{}", json!({ "stages": stages.collect::<Vec<_>>() }));
+        return Ok(());
+    }
+    for stage in STAGES {
+        println!("{}: {}", stage.name, stage.teaches);
+        let mut rows =
+            table(&["version", "family", "the one change", "types", "tensors", "options"]);
+        for version in stage.versions {
+            let info = version.info();
+            let change = match info.parent {
+                Some(parent) => format!("from {parent}: {}", info.change),
+                None => info.change.to_owned(),
+            };
+            let dtypes: Vec<_> = info.dtypes.iter().map(|d| d.name()).collect();
+            let inputs = info.inputs.iter().map(|i| format!("{} [{}]", i.name, i.axes.join(", ")));
+            let outputs: Vec<_> = info.outputs.iter().map(|o| o.name).collect();
+            let tensors =
+                format!("{} → {}", inputs.collect::<Vec<_>>().join(", "), outputs.join(", "));
+            let settings = info.settings.iter().map(|s| format!("{}={}", s.name, s.default));
+            rows.add_row([
+                info.full_name(),
+                info.family.to_owned(),
+                change,
+                dtypes.join(" "),
+                tensors,
+                settings.collect::<Vec<_>>().join(" "),
+            ]);
+        }
+        println!("{rows}");
+    }
+    Ok(())
+}

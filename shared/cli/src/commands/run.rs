@@ -1,0 +1,169 @@
+//! `lab run STAGE[:VERSION]`.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use lab_device::DType;
+use lab_harness::{Comparison, Dims, Error, Options, Problem, Tensors, Version, compare, tensor};
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::table::table;
+use crate::{Common, named_one};
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// STAGE[:VERSION], as `lab list` names them
+    name: String,
+    /// A safetensors file with the inputs
+    #[arg(long)]
+    input: Option<PathBuf>,
+    /// A safetensors file for the outputs
+    #[arg(long)]
+    output: Option<PathBuf>,
+    /// Sizes of random inputs, such as R=4,C=100
+    #[arg(long, conflicts_with = "input")]
+    shape: Option<String>,
+    /// Type of random inputs: f32, f16, bf16 or f64
+    #[arg(long, conflicts_with = "input")]
+    dtype: Option<String>,
+    /// Seed of random inputs
+    #[arg(long, default_value_t = 0, conflicts_with = "input")]
+    seed: u64,
+    /// An option of the version; may be given several times
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+    /// Leaves out the comparison with the f64 reference
+    #[arg(long)]
+    no_check: bool,
+}
+
+pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
+    let version = named_one(&arguments.name)?;
+    let info = version.info();
+    let options = Options::parse(&arguments.settings, info)?;
+    if let Some(path) = &arguments.output {
+        check_target(path)?;
+    }
+    let inputs = inputs(version, arguments, &options)?;
+    let (dims, dtype) = info.problem_of(&inputs)?;
+    let device = common.open()?;
+    let outputs = lab_harness::run(version, &device, &inputs, &options)?;
+    if let Some(path) = &arguments.output {
+        tensor::write(path, &outputs)?;
+    }
+    let comparisons = match arguments.no_check {
+        true => Vec::new(),
+        false => compare(version, &inputs, &outputs, &options, dtype),
+    };
+    if common.json {
+        let shapes: serde_json::Map<_, _> = outputs
+            .iter()
+            .map(|(n, t)| (n.clone(), json!({ "dtype": t.dtype.name(), "shape": t.shape })))
+            .collect();
+        println!(
+            "{}",
+            json!({
+                "version": info.full_name(), "device": device.name(), "shape": dims.to_string(),
+                "dtype": dtype.name(), "outputs": shapes, "errors": comparisons,
+                "passed": comparisons.iter().all(Comparison::passed),
+                "checked": !arguments.no_check,
+            })
+        );
+    } else {
+        print_result(version, &device.name(), &dims, dtype, &outputs, &comparisons);
+        if let Some(path) = &arguments.output {
+            println!("wrote {}", path.display());
+        }
+    }
+    match comparisons.iter().find(|c| !c.passed()) {
+        None => Ok(()),
+        Some(c) => Err(Failure::Wrong(format!(
+            "{}: '{}' is off by {:.2e}, bound {:.2e} (worst at element {})",
+            info.full_name(),
+            c.name,
+            c.relative_error,
+            c.bound,
+            c.worst_index
+        ))),
+    }
+}
+
+/// Said before any work: a result that cannot be written is worth nothing.
+fn check_target(path: &Path) -> Result<(), Failure> {
+    let directory = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let refuse =
+        |message: String| Failure::from(Error::File { path: path.display().to_string(), message });
+    if path.is_dir() {
+        return Err(refuse("expected a file to write, got a directory".into()));
+    }
+    tempfile::tempfile_in(directory).map(drop).map_err(|e| refuse(e.to_string()))
+}
+
+fn inputs(
+    version: &dyn Version,
+    arguments: &Arguments,
+    options: &Options,
+) -> Result<Tensors, Failure> {
+    let info = version.info();
+    if let Some(path) = &arguments.input {
+        let tensors = tensor::read(path)?;
+        let unused: Vec<_> = tensors
+            .keys()
+            .filter(|n| !info.inputs.iter().any(|i| i.name == n.as_str()))
+            .map(String::as_str)
+            .collect();
+        info.problem_of(&tensors)?;
+        if !unused.is_empty() {
+            eprintln!("not used: {}", unused.join(", "));
+        }
+        return Ok(tensors);
+    }
+    let given = match &arguments.shape {
+        Some(text) => Dims::parse(text)?,
+        None => Dims::default(),
+    };
+    let dtype = match &arguments.dtype {
+        Some(text) => text
+            .parse::<DType>()
+            .map_err(|message| Failure::Usage(format!("--dtype: {message}")))?,
+        None => info.dtypes[0],
+    };
+    info.check_dtype(dtype)?;
+    let dims = info.complete(&given)?;
+    // Inputs, and their f64 copies for the reference: refused before they are made.
+    let elements = dims.iter().try_fold(1usize, |n, (_, size)| n.checked_mul(size));
+    if elements.is_none_or(|n| n > 1 << 33) {
+        return Err(Error::bad("--shape", "at most 2^33 elements in all", &dims).into());
+    }
+    let problem = Problem { dims, dtype, seed: arguments.seed, options: options.clone() };
+    Ok(version.inputs(&problem))
+}
+
+fn print_result(
+    version: &dyn Version,
+    device: &str,
+    dims: &Dims,
+    dtype: DType,
+    outputs: &Tensors,
+    comparisons: &[Comparison],
+) {
+    println!("{} {dims} {dtype} on {device}", version.info().full_name());
+    let mut rows = table(&["output", "first elements", ">error", ">bound", ""]);
+    for (name, tensor) in outputs {
+        let values = tensor.values();
+        let mut shown: Vec<String> = values.iter().take(4).map(|v| format!("{v:.6}")).collect();
+        if values.len() > 4 {
+            shown.push("…".into());
+        }
+        let c = comparisons.iter().find(|c| c.name == name);
+        rows.add_row([
+            format!("{name} {}", tensor.describe()),
+            shown.join(" "),
+            c.map_or("not checked".into(), |c| format!("{:.2e}", c.relative_error)),
+            c.map_or(String::new(), |c| format!("{:.2e}", c.bound)),
+            c.map_or("", |c| if c.passed() { "ok" } else { "WRONG" }).into(),
+        ]);
+    }
+    println!("{rows}");
+}

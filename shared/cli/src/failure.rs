@@ -1,0 +1,64 @@
+//! How a command fails, and the exit code that goes with it.
+
+use lab_harness::Error;
+
+/// A command did not succeed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// 1: a result is wrong, or a bench was refused. What there is to say has been said, but for
+    /// this.
+    Wrong(String),
+    /// 2: bad usage or bad input.
+    Usage(String),
+    /// 3: the emulator found the kernel at fault.
+    Finding(String),
+    /// 4: no such device, driver or toolkit.
+    Unavailable(String),
+}
+
+impl Failure {
+    pub(crate) fn code(&self) -> u8 {
+        match self {
+            Self::Wrong(_) => 1,
+            Self::Usage(_) => 2,
+            Self::Finding(_) => 3,
+            Self::Unavailable(_) => 4,
+        }
+    }
+
+    fn message(&self) -> &str {
+        match self {
+            Self::Wrong(m) | Self::Usage(m) | Self::Finding(m) | Self::Unavailable(m) => m,
+        }
+    }
+
+    /// Says it on stderr, and with `--json` as an object on stdout; a wrong result has had its
+    /// object already.
+    pub(crate) fn tell(&self, json: bool) {
+        eprintln!("lab: {}", self.message());
+        if json && !matches!(self, Self::Wrong(_)) {
+            println!("{}", serde_json::json!({ "error": self.message(), "exit": self.code() }));
+        }
+    }
+}
+
+impl From<lab_device::Error> for Failure {
+    fn from(error: lab_device::Error) -> Self {
+        let message = error.to_string();
+        match error {
+            e if e.is_unavailable() => Self::Unavailable(message),
+            e if e.is_finding() => Self::Finding(message),
+            lab_device::Error::Compile { .. } => Self::Wrong(message),
+            _ => Self::Usage(message),
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Device(e) => e.into(),
+            other => Self::Usage(other.to_string()),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The tool `lab`: its commands, and the registry of all stages.
+
+mod commands;
+mod failure;
+mod table;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use lab_device::{Device, Selector};
+use lab_harness::{Error, Stage, Version};
+
+use failure::Failure;
+
+/// Every stage, in the order of the story.
+pub static STAGES: &[&Stage] = &[&playg::STAGE];
+
+/// All versions of all stages.
+pub fn versions() -> impl Iterator<Item = &'static dyn Version> {
+    STAGES.iter().flat_map(|s| s.versions.iter().copied())
+}
+
+/// The versions that `STAGE[:VERSION]` names: one, or all of a stage.
+///
+/// # Errors
+/// No such stage or version; the message lists those there are.
+pub fn named(name: &str) -> Result<Vec<&'static dyn Version>, Error> {
+    let (stage, version) = match name.split_once(':') {
+        Some((stage, version)) => (stage, Some(version)),
+        None => (name, None),
+    };
+    let known = || STAGES.iter().map(|s| s.name).collect::<Vec<_>>().join(", ");
+    let found = STAGES.iter().find(|s| s.name == stage).ok_or_else(|| Error::Bad {
+        what: "stage".into(),
+        expected: known(),
+        got: format!("'{stage}'"),
+    })?;
+    let Some(version) = version else { return Ok(found.versions.to_vec()) };
+    match found.versions.iter().find(|v| v.info().name == version) {
+        Some(one) => Ok(vec![*one]),
+        None => {
+            let all: Vec<_> = found.versions.iter().map(|v| v.info().name).collect();
+            let what = format!("version of {stage}");
+            Err(Error::Bad { what, expected: all.join(", "), got: format!("'{version}'") })
+        }
+    }
+}
+
+/// The one version that `STAGE[:VERSION]` names. A stage alone stands for its last version, if
+/// all its versions compute the same.
+///
+/// # Errors
+/// As [`named`]; also a stage of several families, which needs a version.
+pub fn named_one(name: &str) -> Result<&'static dyn Version, Error> {
+    let all = named(name)?;
+    let family = all[0].info().family;
+    if all.len() > 1 && all.iter().any(|v| v.info().family != family) {
+        let names: Vec<_> = all.iter().map(|v| v.info().full_name()).collect();
+        return Err(Error::Bad {
+            what: "version".into(),
+            expected: names.join(", "),
+            got: format!("'{name}'"),
+        });
+    }
+    Ok(*all.last().expect("a stage has versions"))
+}
+
+/// Runs CUDA kernels on an NVIDIA GPU or, unchanged, on the CPU emulator, and says whether they
+/// are right and how they do.
+#[derive(Debug, Parser)]
+#[command(name = "lab", version)]
+struct Cli {
+    #[command(flatten)]
+    common: Common,
+    /// Without a command: the tour.
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+/// What every command takes.
+#[derive(Clone, Debug, Args)]
+struct Common {
+    /// auto, cuda, cuda:N or emulator
+    #[arg(long, global = true, env = "LAB_DEVICE", default_value = "auto")]
+    device: String,
+    /// One JSON object on stdout
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+impl Common {
+    fn selector(&self) -> Result<Selector, Failure> {
+        Ok(self.device.parse::<Selector>()?)
+    }
+
+    fn open(&self) -> Result<Device, Failure> {
+        Ok(Device::open(self.selector()?)?)
+    }
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// The device found, every stage on a small problem, each family as a table
+    Tour,
+    /// What is here, what is missing, and how to get it
+    Doctor,
+    /// Facts of each GPU and of the emulator
+    Devices,
+    /// Families, stages and versions, with their types and sizes
+    List,
+    /// Runs one version, on your tensors or on random ones
+    Run(commands::run::Arguments),
+    /// Every stage's correctness suite
+    Selftest,
+    /// Compiles every kernel with NVRTC; needs no GPU
+    Compile(commands::compile::Arguments),
+    /// Times every version on a GPU
+    Bench(commands::bench::Arguments),
+    /// Packs the tool for a GPU machine that has no Rust
+    Bundle {
+        /// The directory to fill
+        directory: PathBuf,
+    },
+}
+
+/// Parses the command line and does what it says.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let common = &cli.common;
+    let outcome = match cli.command.unwrap_or(Command::Tour) {
+        Command::Tour => commands::tour::run(common),
+        Command::Doctor => commands::doctor::run(common),
+        Command::Devices => commands::devices::run(common),
+        Command::List => commands::list::run(common),
+        Command::Run(arguments) => commands::run::run(common, &arguments),
+        Command::Selftest => commands::selftest::run(common),
+        Command::Compile(arguments) => commands::compile::run(common, &arguments),
+        Command::Bench(arguments) => commands::bench::run(common, &arguments),
+        Command::Bundle { directory } => commands::bundle::run(common, &directory),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.tell(common.json);
+            ExitCode::from(failure.code())
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Tables on a terminal, and how numbers read in them.
+
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{CellAlignment, ContentArrangement, Table};
+
+/// An empty table under these headings; those that start with `>` are right-aligned.
+pub(crate) fn table(headings: &[&str]) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(UTF8_FULL_CONDENSED)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_header(headings.iter().map(|h| h.trim_start_matches('>')));
+    if !table.is_tty() {
+        table.set_width(120);
+    }
+    for (index, heading) in headings.iter().enumerate() {
+        if heading.starts_with('>')
+            && let Some(column) = table.column_mut(index)
+        {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+/// Bytes in the unit that fits: `141.4 GB` (decimal, as bandwidths are).
+pub(crate) fn bytes(count: f64) -> String {
+    let units = ["B", "kB", "MB", "GB", "TB"];
+    let mut value = count;
+    let mut unit = 0;
+    while value >= 1000.0 && unit + 1 < units.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{value:.0} B") } else { format!("{value:.1} {}", units[unit]) }
+}
