@@ -21,6 +21,12 @@ lab="$here/lab"
 "$lab" devices --device cuda
 "$lab" selftest
 "$lab" tour --device cuda
+if command -v compute-sanitizer >/dev/null; then
+    for tool in memcheck racecheck initcheck synccheck; do
+        echo "compute-sanitizer $tool"
+        compute-sanitizer --tool "$tool" --error-exitcode 1 --print-limit 20 "$lab" selftest --device cuda
+    done
+fi
 if [ "$(cat "$here/commit")" = dirty ]; then
     "$lab" bench --device cuda
 else

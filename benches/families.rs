@@ -1,0 +1,88 @@
+//! `cargo bench`: every family, its versions side by side.
+//!
+//! On a GPU, criterion plans and reports, and device events measure. Without one nothing is timed,
+//! for what the emulator takes says nothing about a kernel: a table of the least traffic and
+//! arithmetic of each version is printed instead, and labelled as that.
+
+use std::time::Duration;
+
+use criterion::{Criterion, Throughput};
+use lab_device::{Device, DeviceKind, Selector};
+use lab_harness::{Problem, Version};
+
+fn main() {
+    let device = Selector::from_env().and_then(Device::open).unwrap_or_else(|error| {
+        eprintln!("{error}");
+        std::process::exit(4);
+    });
+    if device.kind() == DeviceKind::Emulator {
+        return model(&device);
+    }
+    println!("{}", device.name());
+    let mut criterion = Criterion::default()
+        .warm_up_time(Duration::from_millis(200))
+        .measurement_time(Duration::from_secs(1))
+        .sample_size(20)
+        .configure_from_args();
+    for version in lab::versions() {
+        bench(&mut criterion, &device, version);
+    }
+    criterion.final_summary();
+}
+
+fn bench(criterion: &mut Criterion, device: &Device, version: &dyn Version) {
+    let info = version.info();
+    let mut group = criterion.benchmark_group(info.family);
+    for &dtype in info.dtypes {
+        let problem = Problem::new(info.timed(dtype), dtype);
+        let bytes = version.cost(&problem.dims, dtype).bytes;
+        group.throughput(Throughput::Bytes(bytes as u64));
+        // Set up once criterion's filter has let it through, and checked before it is timed.
+        let mut prepared = None;
+        group.bench_function(format!("{}/{dtype}", info.full_name()), |bencher| {
+            let prepared = prepared.get_or_insert_with(|| {
+                let case = lab_harness::suite::check(version, device, &problem);
+                assert!(case.passed(), "{}", case.describe());
+                let inputs = version.inputs(&problem);
+                version.prepare(device, &inputs, &problem.options).expect("it just ran")
+            });
+            bencher.iter_custom(|times| {
+                let spans = device
+                    .time(times as usize, || {
+                        prepared.launch().map_err(|e| match e {
+                            lab_harness::Error::Device(e) => e,
+                            other => unreachable!("a launch that was checked: {other}"),
+                        })
+                    })
+                    .expect("it just ran");
+                spans.iter().sum()
+            });
+        });
+    }
+    group.finish();
+}
+
+/// What each version must move and compute at least, from its cost function.
+fn model(device: &Device) {
+    println!("{}: nothing is timed. A model, no measurement:", device.name());
+    println!(
+        "{:<24} {:<24} {:<5} {:>12} {:>12} {:>12}",
+        "version", "shape", "type", "least MB", "MFLOP", "FLOP/byte"
+    );
+    for version in lab::versions() {
+        let info = version.info();
+        for &dtype in info.dtypes {
+            let dims = info.timed(dtype);
+            let cost = version.cost(&dims, dtype);
+            println!(
+                "{:<24} {:<24} {:<5} {:>12.1} {:>12.1} {:>12.3}",
+                info.full_name(),
+                dims.to_string(),
+                dtype,
+                cost.bytes * 1e-6,
+                cost.flops * 1e-6,
+                cost.flops / cost.bytes
+            );
+        }
+    }
+}

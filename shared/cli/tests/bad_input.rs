@@ -1,0 +1,265 @@
+//! Bad input is one clear message that names the argument, what was expected and what came; the
+//! right exit code; no panic; no output file.
+#![allow(missing_docs)]
+
+use std::path::Path;
+
+use assert_cmd::Command;
+use lab_device::DType;
+use lab_harness::{Tensor, Tensors, tensor};
+
+fn lab() -> Command {
+    let mut lab = Command::cargo_bin("lab").unwrap();
+    lab.env_remove("LAB_DEVICE").args(["--device", "emulator"]);
+    lab
+}
+
+/// Runs it; it must end with `code` and say all of `said` on stderr.
+#[track_caller]
+fn refused(command: &mut Command, code: i32, said: &[&str]) {
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    println!("exit {:?}: {}", output.status.code(), text.trim());
+    assert_eq!(output.status.code(), Some(code), "{text}");
+    assert!(!text.contains("panicked"), "{text}");
+    for part in said {
+        assert!(text.contains(part), "'{part}' in: {text}");
+    }
+}
+
+fn file(directory: &Path, tensors: &[(&str, Tensor)]) -> String {
+    let path = directory.join("in.safetensors");
+    let all: Tensors = tensors.iter().map(|(n, t)| ((*n).to_owned(), t.clone())).collect();
+    tensor::write(&path, &all).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn names_and_options() {
+    refused(lab().args(["run", "nothing"]), 2, &["stage: expected playg", "got 'nothing'"]);
+    refused(
+        lab().args(["run", "playg:nothing"]),
+        2,
+        &["version of playg: expected saxpy", "'nothing'"],
+    );
+    refused(lab().args(["run", "playg"]), 2, &["version: expected playg:", "got 'playg'"]);
+    refused(
+        lab().args(["run", "playg:saxpy", "--dtype", "f8"]),
+        2,
+        &["--dtype: expected one of f16", "'f8'"],
+    );
+    refused(
+        lab().args(["run", "playg:softmax", "--dtype", "f64"]),
+        2,
+        &["dtype of playg:softmax: expected f32, f16, bf16, got f64"],
+    );
+    refused(lab().args(["run", "playg:saxpy", "--dtype", "i32"]), 2, &["got i32"]);
+    refused(lab().args(["run", "playg:saxpy", "--frobnicate"]), 2, &["--frobnicate"]);
+    refused(lab().args(["run", "playg:saxpy", "--seed", "x"]), 2, &["--seed"]);
+    refused(
+        lab().args(["run", "playg:saxpy", "--set", "b=1"]),
+        2,
+        &["--set of playg:saxpy: expected a, got 'b'"],
+    );
+    refused(
+        lab().args(["run", "playg:saxpy", "--set", "a"]),
+        2,
+        &["--set: expected KEY=VALUE, got 'a'"],
+    );
+    refused(
+        lab().args(["run", "playg:saxpy", "--set", "a=much"]),
+        2,
+        &["--set a: expected a finite number, got 'much'"],
+    );
+    refused(lab().args(["run", "playg:sum", "--set", "a=1"]), 2, &["expected no option, got 'a'"]);
+    refused(lab().args(["compile", "nothing"]), 2, &["stage: expected playg"]);
+    refused(lab().args(["dance"]), 2, &["dance"]);
+}
+
+#[test]
+fn sizes() {
+    for (shape, said) in [
+        ("N=0", "dimension N: expected 1 to 1099511627776, got 0"),
+        ("N=-1", "--shape: expected NAME=SIZE"),
+        ("N=1,N=2", "--shape: expected each name once, got N"),
+        ("M=3", "--shape of playg:saxpy: expected N, got 'M'"),
+        ("N", "--shape: expected NAME=SIZE[,NAME=SIZE…], got 'N'"),
+        ("N=1000000000000", "at most 2^33 elements"),
+        ("N=99999999999999999999999", "--shape: expected NAME=SIZE"),
+    ] {
+        refused(lab().args(["run", "playg:saxpy", "--shape", shape]), 2, &[said]);
+    }
+    refused(
+        lab().args(["run", "playg:softmax", "--shape", "R=5000000000"]),
+        2,
+        &["dimension R: expected 1 to 2147483647"],
+    );
+    refused(
+        lab().args(["run", "playg:softmax", "--input", "x", "--shape", "R=1"]),
+        2,
+        &["--shape"],
+    );
+}
+
+#[test]
+fn devices() {
+    let with = |device: &str| {
+        let mut lab = Command::cargo_bin("lab").unwrap();
+        lab.env_remove("LAB_DEVICE").args(["run", "playg:saxpy", "--device", device]);
+        lab
+    };
+    refused(&mut with("gpu"), 2, &["device: expected auto, cuda, cuda:N or emulator, got 'gpu'"]);
+    refused(&mut with("cuda:x"), 2, &["got 'cuda:x'"]);
+    refused(&mut with("cuda:99"), 4, &["no CUDA device"]);
+    refused(lab().args(["bench"]), 4, &["timing needs a GPU"]);
+    let mut by_variable = Command::cargo_bin("lab").unwrap();
+    refused(by_variable.env("LAB_DEVICE", "abacus").arg("tour"), 2, &["got 'abacus'"]);
+    let mut order = lab();
+    refused(
+        order.env("LAB_EMULATOR_ORDER", "sideways").args(["run", "playg:saxpy"]),
+        2,
+        &["LAB_EMULATOR_ORDER: expected forward, reverse or random[:SEED], got 'sideways'"],
+    );
+    refused(lab().env("LAB_EMULATOR_THREADS", "0").arg("tour"), 2, &["LAB_EMULATOR_THREADS"]);
+}
+
+#[test]
+fn files() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name).display().to_string();
+    let run = |input: &str| {
+        let mut lab = lab();
+        lab.args(["run", "playg:saxpy", "--input", input, "--output", &at("out.safetensors")]);
+        lab
+    };
+    let f32s =
+        |shape: &[usize]| Tensor::rounded(DType::F32, shape, &vec![1.0; shape.iter().product()]);
+    let x = f32s(&[8]);
+
+    refused(&mut run(&at("missing")), 2, &["missing: No such file"]);
+    refused(&mut run(&directory.path().display().to_string()), 2, &["Is a directory"]);
+    std::fs::write(at("text"), "these are no tensors").unwrap();
+    refused(&mut run(&at("text")), 2, &["text: expected a safetensors file"]);
+    let whole =
+        std::fs::read(file(directory.path(), &[("x", x.clone()), ("y", x.clone())])).unwrap();
+    std::fs::write(at("cut"), &whole[..whole.len() - 5]).unwrap();
+    refused(&mut run(&at("cut")), 2, &["cut: expected a safetensors file"]);
+
+    let foreign = file(directory.path(), &[("weight", x.clone())]);
+    refused(&mut run(&foreign), 2, &["tensor 'x': expected a tensor", "got a file with weight"]);
+    let wrong = file(
+        directory.path(),
+        &[("x", Tensor::rounded(DType::I32, &[8], &[1.0; 8])), ("y", x.clone())],
+    );
+    refused(&mut run(&wrong), 2, &["tensor 'x': expected f32 or f64 or f16 or bf16, got i32"]);
+    let mixed = file(
+        directory.path(),
+        &[("x", x.clone()), ("y", Tensor::rounded(DType::F16, &[8], &[1.0; 8]))],
+    );
+    refused(&mut run(&mixed), 2, &["tensor 'y': expected f32 as 'x', got f16"]);
+    let sizes = file(directory.path(), &[("x", x.clone()), ("y", f32s(&[9]))]);
+    refused(&mut run(&sizes), 2, &["tensor 'y': expected N=8 as 'x', got f32 [9]"]);
+    let shapes = file(directory.path(), &[("x", x.clone()), ("y", f32s(&[2, 4]))]);
+    refused(&mut run(&shapes), 2, &["tensor 'y': expected the shape of 'x', [8], got f32 [2, 4]"]);
+    let empty = file(directory.path(), &[("x", f32s(&[0])), ("y", f32s(&[0]))]);
+    refused(&mut run(&empty), 2, &["tensor 'x'", "dimension N: expected 1 to", "got 0"]);
+    let scalar = file(directory.path(), &[("x", f32s(&[]))]);
+    refused(
+        lab().args(["run", "playg:softmax", "--input", &scalar]),
+        2,
+        &["tensor 'x': expected shape", "got f32 []"],
+    );
+    assert!(!Path::new(&at("out.safetensors")).exists(), "a refused run writes nothing");
+
+    let good = file(directory.path(), &[("x", x.clone()), ("y", x.clone())]);
+    let to = |path: &str| {
+        let mut lab = lab();
+        lab.args(["run", "playg:saxpy", "--input", &good, "--output", path]);
+        lab
+    };
+    refused(&mut to(&at("no/such/folder/out")), 2, &["no/such/folder/out", "No such file"]);
+    refused(
+        &mut to(&directory.path().display().to_string()),
+        2,
+        &["expected a file to write, got a directory"],
+    );
+    refused(&mut to("/proc/out.safetensors"), 2, &["/proc/out.safetensors"]);
+    refused(lab().args(["bundle", "/proc/bundle"]), 2, &["/proc/bundle"]);
+}
+
+#[test]
+fn a_users_tensors_go_through_and_come_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let input = file(
+        directory.path(),
+        &[
+            ("x", Tensor::new(&[2, 1, 3], &[1f32, 2.0, 3.0, f32::NAN, 0.0, 0.0])),
+            ("other", Tensor::new(&[1], &[1i32])),
+        ],
+    );
+    let target = directory.path().join("out.safetensors");
+    let output = lab()
+        .args(["run", "playg:softmax", "--json", "--input", &input, "--output"])
+        .arg(&target)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("not used: other"));
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(said["passed"], true);
+    assert_eq!(said["shape"], "C=3,R=2");
+    let out = &tensor::read(&target).unwrap()["out"];
+    assert_eq!(out.shape, [2, 1, 3]);
+    let p = out.values();
+    assert!((p[2] - 0.665_240_96).abs() < 1e-6, "{p:?}");
+    assert!(p[3..].iter().all(|v| v.is_nan()), "a NaN is computed with, not refused: {p:?}");
+}
+
+#[test]
+fn one_json_object_on_stdout() {
+    for arguments in [
+        &["tour"] as &[&str],
+        &["doctor"],
+        &["devices"],
+        &["list"],
+        &["run", "playg:sum"],
+        &["selftest"],
+        &["run", "nothing"],
+        &["bench"],
+    ] {
+        let output = lab().arg("--json").args(arguments).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let object: serde_json::Value = serde_json::from_str(&text).expect(&text);
+        assert!(object.is_object(), "{arguments:?}");
+        assert_eq!(object.get("error").is_some(), !output.status.success(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn the_cache_may_be_damaged_or_out_of_reach() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = |cache: &str| {
+        let output = lab().env("LAB_CACHE", cache).args(["run", "playg:sum"]).output().unwrap();
+        assert!(output.status.success(), "{cache}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    run("/proc/no-cache-here");
+    let cache = directory.path().display().to_string();
+    run(&cache);
+    let objects: Vec<_> = std::fs::read_dir(directory.path().join("emulator"))
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .collect();
+    assert!(!objects.is_empty());
+    for object in &objects {
+        std::fs::write(object, "damaged").unwrap();
+    }
+    run(&cache);
+    assert!(objects.iter().all(|o| std::fs::read(o).unwrap().len() > 1000), "replaced");
+    // Many at once, all writing the same files.
+    std::fs::remove_dir_all(directory.path().join("emulator")).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| run(&cache));
+        }
+    });
+}
