@@ -12,8 +12,8 @@
 
 pub mod compare;
 pub mod error;
-pub mod float;
 pub mod problem;
+pub mod program;
 pub mod record;
 pub mod suite;
 pub mod tensor;
@@ -22,7 +22,7 @@ pub mod version;
 
 pub use compare::{Comparison, compare};
 pub use error::Error;
-pub use float::Float;
 pub use problem::{Dims, Options, Problem};
+pub use program::Program;
 pub use tensor::{Tensor, Tensors};
 pub use version::{Cost, Dim, Info, Input, Output, Prepared, Setting, Stage, Version, run};

@@ -36,17 +36,8 @@ pub fn time(device: &Device, prepared: &mut dyn Prepared, runs: usize) -> Result
         prepared.launch()?;
     }
     device.synchronize()?;
-    let mut failure = None;
-    let times = device.time(runs.max(1), || {
-        prepared.launch().or_else(|e| match e {
-            Error::Device(e) => Err(e),
-            other => {
-                failure = Some(other);
-                Ok(())
-            }
-        })
-    })?;
-    failure.map_or_else(|| Ok(Times::of(&times)), Err)
+    let times = device.time(runs.max(1), || prepared.launch())?;
+    Ok(Times::of(&times))
 }
 
 #[cfg(test)]

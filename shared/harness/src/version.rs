@@ -231,15 +231,17 @@ pub struct Cost {
 /// A version set up on a device: inputs uploaded, outputs allocated and poisoned.
 pub trait Prepared {
     /// Runs the kernels once. On a GPU this may return before they have ended.
-    fn launch(&mut self) -> Result<(), Error>;
+    fn launch(&mut self) -> Result<(), lab_device::Error>;
     /// The outputs, once all launches have ended.
     fn outputs(&self) -> Result<Tensors, Error>;
+    /// Makes every output NaN again, so that a later launch that writes nothing shows.
+    fn poison_outputs(&mut self) -> Result<(), Error>;
 }
 
 /// One kernel idea.
 pub trait Version: Sync {
     /// What it says of itself.
-    fn info(&self) -> &'static Info;
+    fn info(&self) -> &Info;
     /// Random inputs for a problem.
     fn inputs(&self, problem: &Problem) -> Tensors;
     /// The outputs in f64, by name.

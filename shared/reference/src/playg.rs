@@ -5,6 +5,36 @@ pub fn saxpy(a: f64, x: &[f64], y: &[f64]) -> Vec<f64> {
     x.iter().zip(y).map(|(x, y)| a * x + y).collect()
 }
 
+/// `1 / (1 + exp(−v))`.
+pub fn sigmoid(v: f64) -> f64 {
+    1.0 / (1.0 + (-v).exp())
+}
+
+/// `max(v, 0)`; NaN stays NaN.
+pub fn relu(v: f64) -> f64 {
+    if v < 0.0 { 0.0 } else { v }
+}
+
+/// `[rows, columns]` → `[columns, rows]`.
+pub fn transpose(x: &[f64], columns: usize) -> Vec<f64> {
+    let rows = x.len() / columns;
+    (0..columns).flat_map(|c| (0..rows).map(move |r| x[r * columns + c])).collect()
+}
+
+/// Layer norm over the last index, with a weight and a shift for each column
+/// (Ba, Kiros & Hinton 2016, arXiv 1607.06450).
+pub fn layernorm(x: &[f64], gamma: &[f64], beta: &[f64], eps: f64) -> Vec<f64> {
+    let columns = gamma.len();
+    x.chunks(columns)
+        .flat_map(|row| {
+            let mean = row.iter().sum::<f64>() / columns as f64;
+            let variance = row.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / columns as f64;
+            let scale = 1.0 / (variance + eps).sqrt();
+            row.iter().zip(gamma).zip(beta).map(move |((v, g), b)| (v - mean) * scale * g + b)
+        })
+        .collect()
+}
+
 /// Softmax over the last index: rows of `columns` elements.
 ///
 /// ```
@@ -67,6 +97,33 @@ mod tests {
         assert_relative_eq!(sum(&vec![0.1; 1_000_000]), 100_000.0, epsilon = 1e-8);
         assert_eq!(sum(&[1.0, f64::INFINITY]), f64::INFINITY);
         assert!(sum(&[f64::INFINITY, f64::NEG_INFINITY]).is_nan());
+    }
+
+    #[test]
+    fn layernorm_rows_have_mean_zero_and_variance_one() {
+        let x: Vec<f64> = (0..60).map(|i| f64::from(i * 37 % 23) * 0.3 + 100.0).collect();
+        let out = layernorm(&x, &[1.0; 20], &[0.0; 20], 0.0);
+        for row in out.chunks(20) {
+            assert_relative_eq!(row.iter().sum::<f64>(), 0.0, epsilon = 1e-10);
+            assert_relative_eq!(row.iter().map(|v| v * v).sum::<f64>(), 20.0, epsilon = 1e-10);
+        }
+        let scaled = layernorm(&x, &[2.0; 20], &[3.0; 20], 0.0);
+        assert!(out.iter().zip(&scaled).all(|(a, b)| (2.0 * a + 3.0 - b).abs() < 1e-12));
+    }
+
+    #[test]
+    fn transposing_twice_is_the_identity() {
+        let x: Vec<f64> = (0..12).map(f64::from).collect();
+        let once = transpose(&x, 4);
+        assert_eq!(once[..4], [0.0, 4.0, 8.0, 1.0]);
+        assert_eq!(transpose(&once, 3), x);
+    }
+
+    #[test]
+    fn activations_at_known_points() {
+        assert_eq!((relu(-2.0), relu(3.0), relu(f64::NAN).is_nan()), (0.0, 3.0, true));
+        assert_relative_eq!(sigmoid(0.0), 0.5);
+        assert_relative_eq!(sigmoid(2.0) + sigmoid(-2.0), 1.0);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //
 // x, out: rows x columns, row-major.
 #include "lab/reduce.cuh"
-#include "lab/scalar.cuh"
+#include "lab/row.cuh"
 
 // Statistics in two passes over the row: the maximum, then the sum.
 template <class T, int THREADS>
@@ -60,4 +60,27 @@ __global__ void softmax_online(const T* __restrict__ x, T* __restrict__ out, int
 
     for (int c = threadIdx.x; c < columns; c += THREADS)
         out_row[c] = from_math<T>(expf(to_math(row[c]) - all.m) / all.l);
+}
+
+// The row in registers: it is read once, 16 bytes a thread at a time, and both passes look at the
+// registers. The columns are bounded by what the block's registers hold.
+template <class T, int THREADS, int PACKS, int N>
+__global__ void __launch_bounds__(THREADS)
+    softmax_registers(const T* __restrict__ x, T* __restrict__ out, int columns) {
+    Row<T, THREADS, PACKS, N> row;
+    row.load(x + blockIdx.x * 1ull * columns, columns, lowest<float>());
+
+    float m = lowest<float>();
+    row.for_each_cell(columns, [&](float& v, int) { m = max(m, v); });
+    m = block_reduce<THREADS>(m, Max{}, lowest<float>());
+
+    float l = 0;
+    row.for_each_cell(columns, [&](float& v, int) {
+        v = expf(v - m);
+        l += v;
+    });
+    l = block_reduce<THREADS>(l, Add{}, 0.0f);
+
+    row.for_each_cell(columns, [&](float& v, int) { v /= l; });
+    row.store(out + blockIdx.x * 1ull * columns, columns);
 }

@@ -1,17 +1,21 @@
 //! `playg`, the playground: where a reader meets CUDA, one operation a kernel.
 //!
-//! Each operation is a version of this stage, in a module of its own that says what its kernel
-//! does; the kernels are in `kernels/`.
+//! Each operation is a version of this stage. The kernels are in `kernels/`; what a module here
+//! says of each is its sizes, its grid, its reference and its error bounds.
 
-mod saxpy;
-mod softmax;
+mod matrix;
+mod operation;
+mod rows;
 mod sum;
+mod vector;
 
 use lab_harness::Stage;
 
-pub use saxpy::Saxpy;
-pub use softmax::Softmax;
-pub use sum::Sum;
+pub use matrix::{COPY, COPY_PACKS, COPY_SWAPPED, TRANSPOSE, TRANSPOSE_PADDED, TRANSPOSE_TILED};
+pub use operation::Operation;
+pub use rows::{LAYERNORM, SOFTMAX, SOFTMAX_ONLINE, SOFTMAX_REGISTERS};
+pub use sum::{SUM, SUM_ATOMIC, SUM_SHUFFLE, SUM_TREE};
+pub use vector::{ADD, MUL, RELU, SAXPY, SIGMOID, TANH};
 
 #[allow(missing_docs)]
 pub mod kernels {
@@ -19,21 +23,55 @@ pub mod kernels {
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
 
+/// Every operation, in the order of the story.
+pub static OPERATIONS: &[&Operation] = &[
+    &COPY_SWAPPED,
+    &COPY,
+    &COPY_PACKS,
+    &SAXPY,
+    &ADD,
+    &MUL,
+    &RELU,
+    &SIGMOID,
+    &TANH,
+    &TRANSPOSE,
+    &TRANSPOSE_TILED,
+    &TRANSPOSE_PADDED,
+    &SUM_TREE,
+    &SUM_SHUFFLE,
+    &SUM_ATOMIC,
+    &SUM,
+    &SOFTMAX,
+    &SOFTMAX_ONLINE,
+    &SOFTMAX_REGISTERS,
+    &LAYERNORM,
+];
+
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "playg",
     teaches: "grids, warps and blocks: a vector, a row, a whole array at a time",
-    versions: &[&Saxpy, &Softmax::TWO_PASS, &Softmax::ONLINE, &Sum],
+    versions: &[
+        &COPY_SWAPPED,
+        &COPY,
+        &COPY_PACKS,
+        &SAXPY,
+        &ADD,
+        &MUL,
+        &RELU,
+        &SIGMOID,
+        &TANH,
+        &TRANSPOSE,
+        &TRANSPOSE_TILED,
+        &TRANSPOSE_PADDED,
+        &SUM_TREE,
+        &SUM_SHUFFLE,
+        &SUM_ATOMIC,
+        &SUM,
+        &SOFTMAX,
+        &SOFTMAX_ONLINE,
+        &SOFTMAX_REGISTERS,
+        &LAYERNORM,
+    ],
     kernels: kernels::KERNELS,
 };
-
-/// Threads of every block here.
-const THREADS: u32 = 256;
-
-/// Blocks for a grid-stride loop over `packs` packs: no more than the work needs, no more than
-/// fill the device.
-fn grid_stride_blocks(device: &lab_device::Device, packs: usize) -> u32 {
-    let facts = device.facts();
-    let full = facts.multiprocessors * (facts.max_threads_per_multiprocessor / THREADS);
-    packs.div_ceil(THREADS as usize).clamp(1, full as usize) as u32
-}

@@ -1,99 +1,123 @@
-//! The sum of all elements in one launch, with a grid-wide sync.
+//! The sum of all elements, four ways.
 
-use lab_device::{Buffer, DType, Device, Kernel, Launch};
-use lab_harness::tensor::tensors;
-use lab_harness::{
-    Cost, Dim, Dims, Error, Float, Info, Input, Options, Output, Prepared, Problem, Tensor,
-    Tensors, Version, with_float,
+use lab_device::DType;
+use lab_harness::program::{Program, scalar};
+use lab_harness::{Dim, Error, Info, Input, Output};
+use lab_reference::playg as reference;
+
+use crate::kernels;
+use crate::operation::{Operation, Run, THREADS, grid_stride, kernel};
+
+/// Blocks by a tree in shared memory.
+pub static SUM_TREE: Operation = Operation {
+    info: Info {
+        stage: "playg",
+        name: "sum_tree",
+        family: "sum",
+        parent: None,
+        change: "a block by a tree in shared memory; the blocks by a second launch",
+        dtypes: &[DType::F32, DType::F64, DType::F16, DType::BF16],
+        dims: &[Dim {
+            name: "N",
+            meaning: "elements",
+            small: 10_000,
+            timed: 1 << 26,
+            max: 1 << 40,
+        }],
+        settings: &[],
+        inputs: &[Input { name: "x", axes: &["N.."] }],
+        // f16 and bf16 are summed in f32, and `out` is f32: a sum of halves soon leaves f16's
+        // range. Where there is one addend there is no error at all.
+        outputs: &[Output {
+            name: "out",
+            bounds: &[
+                (DType::F32, 4e-7),
+                (DType::F64, 5e-16),
+                (DType::F16, 4e-7),
+                (DType::BF16, 4e-7),
+            ],
+        }],
+    },
+    shapes: &[&[1], &[31], &[33], &[1000], &[4099], &[300_001]],
+    large: &[1 << 25],
+    // Around 4, not around 0: where a sum cancels, its relative error says nothing.
+    offset: 4.0,
+    flops: 1.0,
+    elements: |dims| dims.get("N") as f64,
+    reference: |run| vec![reference::sum(&run.values("x"))],
+    plan: |program, run| two_launches(program, run, "sum_tree"),
 };
 
-use crate::{THREADS, grid_stride_blocks, kernels};
-
-static INFO: Info = Info {
-    stage: "playg",
-    name: "sum",
-    family: "sum",
-    parent: None,
-    change: "one launch: blocks leave partial sums, the whole grid meets, one block adds them up",
-    dtypes: &[DType::F32, DType::F64, DType::F16, DType::BF16],
-    dims: &[Dim { name: "N", meaning: "elements", small: 10_000, timed: 1 << 26, max: 1 << 40 }],
-    settings: &[],
-    inputs: &[Input { name: "x", axes: &["N.."] }],
-    // f16 and bf16 are summed in f32, and `out` is f32: a sum of halves soon leaves f16's range.
-    outputs: &[Output {
-        name: "out",
-        bounds: &[(DType::F32, 4e-7), (DType::F64, 1e-15), (DType::F16, 4e-7), (DType::BF16, 4e-7)],
-    }],
+/// Blocks by shuffles.
+pub static SUM_SHUFFLE: Operation = Operation {
+    info: Info {
+        name: "sum_shuffle",
+        parent: Some("sum_tree"),
+        change: "a block by warp shuffles: two barriers, not nine",
+        ..SUM_TREE.info
+    },
+    plan: |program, run| two_launches(program, run, "sum_shuffle"),
+    ..SUM_TREE
 };
 
-/// `playg:sum`. Its `out` is one f32 (f64 for f64).
-#[derive(Debug)]
-pub struct Sum;
-
-struct Run<T: Float> {
-    kernel: Kernel,
-    launch: Launch,
-    x: Buffer<T>,
-    partial: Buffer<T::Math>,
-    out: Buffer<T::Math>,
+fn two_launches(program: &mut Program, run: &Run<'_>, name: &str) -> Result<(), Error> {
+    let threads = THREADS.to_string();
+    let first = kernel(program, &kernels::SUM, &run.instance(name, &threads))?;
+    let second = format!("{name}<{}, {threads}>", run.sum_type().cpp());
+    let second = kernel(program, &kernels::SUM, &second)?;
+    let n = run.dim("N");
+    let launch = grid_stride(program.device(), n.div_ceil(run.pack()));
+    let blocks = launch.grid[0];
+    let x = program.input(run.tensor("x"))?;
+    let partial = program.scratch(run.sum_type(), blocks as usize)?;
+    let out = program.output("out", run.sum_type(), &[])?;
+    program.launch(first, launch, [x.read(), partial.write(), scalar(n as u64)]);
+    let one_block = grid_stride(program.device(), 1);
+    program.launch(second, one_block, [partial.read(), out.write(), scalar(u64::from(blocks))]);
+    Ok(())
 }
 
-impl<T: Float> Prepared for Run<T> {
-    fn launch(&mut self) -> Result<(), Error> {
-        let n = self.x.len() as u64;
-        let args = [self.x.arg(), self.partial.arg_mut(), self.out.arg_mut(), n.into()];
-        Ok(self.kernel.launch(self.launch, &args)?)
-    }
-    fn outputs(&self) -> Result<Tensors, Error> {
-        Ok(tensors([("out", Tensor::download(&[], &self.out)?)]))
-    }
-}
+/// Blocks by an atomic.
+pub static SUM_ATOMIC: Operation = Operation {
+    info: Info {
+        name: "sum_atomic",
+        parent: Some("sum_shuffle"),
+        change: "the blocks by an atomic: one launch, but the last digits are chance",
+        ..SUM_TREE.info
+    },
+    plan: |program, run| {
+        let name = run.instance("sum_atomic", &THREADS.to_string());
+        let kernel = kernel(program, &kernels::SUM, &name)?;
+        let n = run.dim("N");
+        let x = program.input(run.tensor("x"))?;
+        let out = program.output("out", run.sum_type(), &[])?;
+        let launch = grid_stride(program.device(), n.div_ceil(run.pack()));
+        program.zero(out);
+        program.launch(kernel, launch, [x.read(), out.write(), scalar(n as u64)]);
+        Ok(())
+    },
+    ..SUM_TREE
+};
 
-impl Version for Sum {
-    fn info(&self) -> &'static Info {
-        &INFO
-    }
-
-    fn inputs(&self, problem: &Problem) -> Tensors {
-        // Around 1, not around 0: where a sum cancels, its relative error says nothing.
-        let normal = problem.normal(0, &[problem.dims.get("N")]);
-        let values: Vec<f64> = normal.values().iter().map(|v| 1.0 + 0.25 * v).collect();
-        tensors([("x", Tensor::rounded(problem.dtype, &normal.shape, &values))])
-    }
-
-    fn reference(&self, inputs: &Tensors, _: &Options) -> Vec<(&'static str, Vec<f64>)> {
-        vec![("out", vec![lab_reference::playg::sum(&inputs["x"].values())])]
-    }
-
-    fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
-        let n = dims.get("N") as f64;
-        Cost { flops: n, bytes: n * dtype.size() as f64 }
-    }
-
-    fn test_shapes(&self) -> Vec<Dims> {
-        [1, 31, 33, 1000, 4099, 300_001].map(|n| Dims::new([("N", n)])).into()
-    }
-
-    fn prepare(
-        &self,
-        device: &Device,
-        inputs: &Tensors,
-        _: &Options,
-    ) -> Result<Box<dyn Prepared>, Error> {
-        let x = &inputs["x"];
-        with_float!(x.dtype, T => {
-            let name = format!("sum<{}, {THREADS}>", x.dtype.cpp());
-            let kernel = device.kernel(&kernels::SUM, &name)?;
-            let packs = x.len().div_ceil(16 / size_of::<T>());
-            let resident = kernel.resident_blocks(THREADS, 0)?;
-            let blocks = grid_stride_blocks(device, packs).min(resident);
-            Ok(Box::new(Run::<T> {
-                kernel,
-                launch: Launch::new(blocks, THREADS).cooperative(),
-                x: x.upload(device)?,
-                partial: device.buffer(blocks as usize)?,
-                out: device.buffer(1)?,
-            }))
-        })
-    }
-}
+/// Blocks by a grid-wide sync.
+pub static SUM: Operation = Operation {
+    info: Info {
+        name: "sum",
+        parent: Some("sum_shuffle"),
+        change: "the blocks by a grid-wide sync: one launch, the same digits every time",
+        ..SUM_TREE.info
+    },
+    plan: |program, run| {
+        let kernel = kernel(program, &kernels::SUM, &run.instance("sum", &THREADS.to_string()))?;
+        let n = run.dim("N");
+        let resident = kernel.resident_blocks(THREADS, 0)?;
+        let mut launch = grid_stride(program.device(), n.div_ceil(run.pack())).cooperative();
+        launch.grid[0] = launch.grid[0].min(resident);
+        let x = program.input(run.tensor("x"))?;
+        let partial = program.scratch(run.sum_type(), launch.grid[0] as usize)?;
+        let out = program.output("out", run.sum_type(), &[])?;
+        program.launch(kernel, launch, [x.read(), partial.write(), out.write(), scalar(n as u64)]);
+        Ok(())
+    },
+    ..SUM_TREE
+};

@@ -1,14 +1,18 @@
 // Kernels that are wrong; tests/faults.rs looks for the line marked HERE in each report.
 #include <cooperative_groups.h>
 
+// ANCHOR: half_exits
 // Right, in CUDA too: lanes that have exited are not waited for.
 __global__ void half_exits(int*) {
     if (threadIdx.x < 16) __syncwarp();
 }
+// ANCHOR_END: half_exits
+// ANCHOR: half_waits
 __global__ void half_waits(int* x) {
     if (threadIdx.x < 16) x[0] = __shfl_sync(0xffffffffu, 1, 0);  // HERE half_waits
     __syncthreads();
 }
+// ANCHOR_END: half_waits
 __global__ void mixed(int* out) {
     if (threadIdx.x % 2)
         __syncthreads();

@@ -1,0 +1,159 @@
+//! Matrices: copies through a two-dimensional grid, and transposes.
+
+use lab_device::{DType, Launch};
+use lab_harness::program::{Program, scalar};
+use lab_harness::{Dim, Error, Info, Input, Output};
+use lab_reference::playg as reference;
+
+use crate::kernels;
+use crate::operation::{Operation, Run, kernel};
+
+const LARGEST: usize = i32::MAX as usize;
+
+/// No arithmetic: every bit must be right.
+const EXACT: &[Output] = &[Output {
+    name: "out",
+    bounds: &[(DType::F32, 0.0), (DType::F64, 0.0), (DType::F16, 0.0), (DType::BF16, 0.0)],
+}];
+
+/// x runs down the rows.
+pub static COPY_SWAPPED: Operation = Operation {
+    info: Info {
+        stage: "playg",
+        name: "copy_swapped",
+        family: "copy",
+        parent: None,
+        change: "threadIdx.x runs down the rows: each lane in a sector of its own",
+        dtypes: &[DType::F32, DType::F64, DType::F16, DType::BF16],
+        dims: &[
+            Dim { name: "R", meaning: "rows", small: 33, timed: 16384, max: LARGEST },
+            Dim { name: "C", meaning: "columns", small: 100, timed: 4096, max: LARGEST },
+        ],
+        settings: &[],
+        inputs: &[Input { name: "x", axes: &["R..", "C"] }],
+        outputs: EXACT,
+    },
+    shapes: &[&[1, 1], &[1, 31], &[33, 1], &[31, 33], &[7, 1000], &[1000, 24], &[100, 256]],
+    large: &[8192, 4096],
+    offset: 0.0,
+    flops: 0.0,
+    elements: |dims| 2.0 * (dims.get("R") * dims.get("C")) as f64,
+    reference: |run| run.values("x"),
+    plan: |program, run| copy(program, run, "copy_swapped"),
+};
+
+/// x runs along the columns.
+pub static COPY: Operation = Operation {
+    info: Info {
+        name: "copy",
+        parent: Some("copy_swapped"),
+        change: "threadIdx.x runs along the columns: the lanes of a warp share their sectors",
+        ..COPY_SWAPPED.info
+    },
+    plan: |program, run| copy(program, run, "copy"),
+    ..COPY_SWAPPED
+};
+
+/// 16 bytes a lane.
+pub static COPY_PACKS: Operation = Operation {
+    info: Info {
+        name: "copy_packs",
+        parent: Some("copy"),
+        change: "16 bytes a lane: more bytes on their way",
+        ..COPY_SWAPPED.info
+    },
+    plan: |program, run| {
+        let whole = run.dim("C").is_multiple_of(run.pack());
+        copy(program, run, if whole { "copy_packs" } else { "copy" })
+    },
+    ..COPY_SWAPPED
+};
+
+/// Blocks of 32 × 8 threads. Where a grid in y would pass its limit the kernels stride.
+fn copy(program: &mut Program, run: &Run<'_>, name: &str) -> Result<(), Error> {
+    const X: usize = 32;
+    const Y: usize = 8;
+    let (rows, columns) = (run.dim("R"), run.dim("C"));
+    let (x, out) = run.x_and_out(program)?;
+    let kernel = kernel(program, &kernels::COPY, &run.instance(name, ""))?;
+    let grid = match name {
+        "copy_swapped" => [rows.div_ceil(X), columns.div_ceil(Y)],
+        "copy_packs" => [rows.div_ceil(Y), (columns / run.pack()).div_ceil(X)],
+        _ => [rows.div_ceil(Y), columns.div_ceil(X)],
+    };
+    let grid = [grid[0] as u32, grid[1].min(65535) as u32, 1];
+    let launch = Launch::new_3d(grid, [X as u32, Y as u32, 1]);
+    let sizes = [scalar(rows as i32), scalar(columns as i32)];
+    program.launch(kernel, launch, [x.read(), out.write(), sizes[0], sizes[1]]);
+    Ok(())
+}
+
+/// Straight from row to column.
+pub static TRANSPOSE: Operation = Operation {
+    info: Info {
+        name: "transpose",
+        family: "transpose",
+        change: "the load runs along a row, the store down a column",
+        dtypes: &[DType::F32, DType::F16, DType::BF16],
+        dims: &[
+            Dim { name: "R", meaning: "rows of x", small: 33, timed: 16384, max: LARGEST },
+            // A tile of columns a block in y, of which there may be 65,535.
+            Dim { name: "C", meaning: "columns of x", small: 100, timed: 4096, max: 32 * 65535 },
+        ],
+        ..COPY_SWAPPED.info
+    },
+    shapes: &[&[1, 1], &[1, 31], &[33, 1], &[32, 32], &[31, 33], &[7, 1000], &[100, 70]],
+    reference: |run| reference::transpose(&run.values("x"), run.dim("C")),
+    plan: |program, run| transpose(program, run, "transpose", ""),
+    ..COPY_SWAPPED
+};
+
+/// Through a tile in shared memory.
+pub static TRANSPOSE_TILED: Operation = Operation {
+    info: Info {
+        name: "transpose_tiled",
+        parent: Some("transpose"),
+        change: "through a tile in shared memory: load and store both run along rows",
+        ..TRANSPOSE.info
+    },
+    plan: |program, run| transpose(program, run, "transpose_tiled", "0"),
+    ..TRANSPOSE
+};
+
+/// Through a tile whose rows are a bank apart.
+pub static TRANSPOSE_PADDED: Operation = Operation {
+    info: Info {
+        name: "transpose_padded",
+        parent: Some("transpose_tiled"),
+        change: "one element more a row of the tile: a column touches every bank once",
+        ..TRANSPOSE.info
+    },
+    plan: |program, run| transpose(program, run, "transpose_tiled", "1"),
+    ..TRANSPOSE
+};
+
+fn transpose(
+    program: &mut Program,
+    run: &Run<'_>,
+    name: &str,
+    arguments: &str,
+) -> Result<(), Error> {
+    let (rows, columns) = (run.dim("R"), run.dim("C"));
+    let x = run.tensor("x");
+    let (leading, last) = (x.shape.split_last().map_or(&[][..], |s| s.1), columns);
+    if leading.len() > 1 {
+        return Err(Error::Tensor {
+            name: "x".into(),
+            expected: "shape [R, C]".into(),
+            got: x.describe(),
+        });
+    }
+    let out = program.output("out", run.dtype, &[last, rows])?;
+    let x = program.input(x)?;
+    let kernel = kernel(program, &kernels::TRANSPOSE, &run.instance(name, arguments))?;
+    let grid = [rows.div_ceil(32) as u32, columns.div_ceil(32) as u32, 1];
+    let sizes = [scalar(rows as i32), scalar(columns as i32)];
+    let launch = Launch::new_3d(grid, [32, 8, 1]);
+    program.launch(kernel, launch, [x.read(), out.write(), sizes[0], sizes[1]]);
+    Ok(())
+}
