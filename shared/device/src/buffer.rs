@@ -64,6 +64,7 @@ impl<T: Element> Buffer<T> {
         }
         if from.device.identity() != self.device.identity() {
             return Err(Error::OtherDevice {
+                what: "buffer",
                 expected: self.device.name(),
                 got: from.device.name(),
             });
@@ -84,6 +85,27 @@ impl<T: Element> Buffer<T> {
         let mut all = vec![T::zeroed(); self.len];
         self.read(&mut all)?;
         Ok(all)
+    }
+
+    /// As an argument of which the kernel reads the first `len` elements; refused where there are
+    /// fewer.
+    pub fn arg_of(&self, len: usize) -> Result<Arg<'_>, Error> {
+        self.at_least(len)?;
+        Ok(self.arg())
+    }
+
+    /// As an argument of which the kernel writes the first `len` elements; refused where there are
+    /// fewer.
+    pub fn arg_mut_of(&mut self, len: usize) -> Result<Arg<'_>, Error> {
+        self.at_least(len)?;
+        Ok(self.arg_mut())
+    }
+
+    fn at_least(&self, len: usize) -> Result<(), Error> {
+        if self.len < len {
+            return Err(Error::TooSmall { expected: len, got: self.len });
+        }
+        Ok(())
     }
 
     /// As an argument that the kernel only reads.

@@ -1,6 +1,7 @@
 //! An NVIDIA GPU, through the driver.
 
 use std::ffi::{CString, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -42,6 +43,8 @@ pub(crate) struct Cuda {
     /// Overwritten before each timed run; allocated when first needed.
     flush: Mutex<Option<u64>>,
     modules: Mutex<Vec<sys::CUmodule>>,
+    /// Whether there was ever a stream but the device's own: then reads and frees wait for all.
+    streams: AtomicBool,
 }
 
 // SAFETY: the driver's handles may be used from any thread in which the context is current, which
@@ -51,8 +54,27 @@ unsafe impl Send for Cuda {}
 unsafe impl Sync for Cuda {}
 
 /// A kernel in the GPU's memory. Alive as long as its device.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Function(sys::CUfunction);
+#[derive(Clone, Debug)]
+pub(crate) struct Function {
+    function: sys::CUfunction,
+    module: sys::CUmodule,
+    /// From the name of each global to its symbol.
+    globals: Vec<(&'static str, CString)>,
+}
+
+#[derive(Debug)]
+pub(crate) struct RawStream(sys::CUstream);
+
+// SAFETY: a handle, like the others.
+unsafe impl Send for RawStream {}
+// SAFETY: as above.
+unsafe impl Sync for RawStream {}
+
+#[derive(Debug)]
+pub(crate) struct RawGraph {
+    graph: sys::CUgraph,
+    ready: sys::CUgraphExec,
+}
 
 // SAFETY: a handle, like the others.
 unsafe impl Send for Function {}
@@ -78,6 +100,7 @@ impl Cuda {
         unsafe { result::ctx::set_current(context) }.map_err(driver("cuCtxSetCurrent"))?;
         let stream = result::stream::create(result::stream::StreamKind::NonBlocking)
             .map_err(driver("cuStreamCreate"))?;
+        keep_freed_memory(device)?;
         Ok(Self {
             ordinal,
             facts,
@@ -86,6 +109,7 @@ impl Cuda {
             stream,
             flush: Mutex::new(None),
             modules: Mutex::new(Vec::new()),
+            streams: AtomicBool::new(false),
         })
     }
 
@@ -100,28 +124,42 @@ impl Cuda {
         unsafe { result::stream::synchronize(self.stream) }.map_err(driver("cuStreamSynchronize"))
     }
 
+    /// Waits for every stream, where there are others than the device's own.
+    fn quiesce(&self) -> Result<(), Error> {
+        if !self.streams.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.enter()?;
+        result::ctx::synchronize().map_err(driver("cuCtxSynchronize"))
+    }
+
+    /// From the device's pool, in the order of its own stream: a freed buffer's memory is used
+    /// again without a word to the driver's allocator.
     pub(crate) fn allocate(&self, bytes: usize) -> Result<u64, Error> {
         self.enter()?;
-        // SAFETY: the context is current.
-        match unsafe { result::malloc_sync(bytes.max(1)) } {
+        // SAFETY: the stream is this device's own.
+        match unsafe { result::malloc_async(self.stream, bytes.max(1)) } {
             Ok(address) => Ok(address),
             Err(DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY)) => {
-                let (free, total) = result::mem_get_info().unwrap_or((0, 0));
-                Err(Error::OutOfMemory {
-                    asked: bytes as u64,
-                    free: free as u64,
-                    total: total as u64,
-                })
+                let (free, total) = self.free_and_total()?;
+                Err(Error::OutOfMemory { asked: bytes as u64, free, total })
             }
-            Err(error) => Err(driver("cuMemAlloc")(error)),
+            Err(error) => Err(driver("cuMemAllocAsync")(error)),
         }
     }
 
     pub(crate) fn free(&self, address: u64) {
-        if self.synchronize().is_ok() {
-            // SAFETY: allocated above, freed once, no work left that uses it.
-            let _ = unsafe { result::free_sync(address) };
+        if self.quiesce().is_ok() && self.enter().is_ok() {
+            // SAFETY: allocated above, freed once; other streams' work that used it has ended, and
+            // this one's comes before.
+            let _ = unsafe { result::free_async(address, self.stream) };
         }
+    }
+
+    pub(crate) fn free_and_total(&self) -> Result<(u64, u64), Error> {
+        self.enter()?;
+        let (free, total) = result::mem_get_info().map_err(driver("cuMemGetInfo"))?;
+        Ok((free as u64, total as u64))
     }
 
     pub(crate) fn fill(&self, address: u64, byte: u8, bytes: usize) -> Result<(), Error> {
@@ -156,6 +194,7 @@ impl Cuda {
     }
 
     pub(crate) fn copy_out(&self, address: u64, to: &mut [u8]) -> Result<(), Error> {
+        self.quiesce()?;
         if to.is_empty() {
             return self.synchronize();
         }
@@ -171,9 +210,17 @@ impl Cuda {
         source: &'static KernelSource,
         name: &str,
     ) -> Result<Function, Error> {
-        let image = crate::cache::image(source, &[name], &self.facts.arch)?;
-        let symbol = image.symbols.get(name).map(String::as_str).unwrap_or(name);
-        let symbol = CString::new(symbol).expect("symbols have no NUL");
+        // A global's expression is its address; its symbol is looked up by that.
+        let globals: Vec<String> = source.globals.iter().map(|g| format!("&{g}")).collect();
+        let mut names = vec![name];
+        names.extend(globals.iter().map(String::as_str));
+        let image = crate::cache::image(source, &names, &self.facts.arch)?;
+        let symbol_of = |name: &str| {
+            let symbol = image.symbols.get(name).map_or(name, String::as_str);
+            CString::new(symbol).expect("symbols have no NUL")
+        };
+        let symbol = symbol_of(name);
+        let globals = source.globals.iter().map(|g| (*g, symbol_of(&format!("&{g}")))).collect();
         self.enter()?;
         // SAFETY: the image is NVRTC's, for this architecture; modules are kept until `drop`.
         unsafe {
@@ -195,7 +242,7 @@ impl Cuda {
                 room.max(0),
             )
             .map_err(driver("cuFuncSetAttribute"))?;
-            Ok(Function(function))
+            Ok(Function { function, module, globals })
         }
     }
 
@@ -209,13 +256,23 @@ impl Cuda {
         // SAFETY: the function is alive.
         let each = unsafe {
             result::occupancy::max_active_block_per_multiprocessor(
-                function.0,
+                function.function,
                 threads as i32,
                 dynamic_shared,
             )
         }
         .map_err(driver("cuOccupancyMaxActiveBlocksPerMultiprocessor"))?;
         Ok(each as u32 * self.facts.multiprocessors)
+    }
+
+    /// Where a `__device__` or `__constant__` variable of the kernel's module is.
+    pub(crate) fn global(&self, function: &Function, name: &str) -> Result<(u64, usize), Error> {
+        self.enter()?;
+        let symbol = function.globals.iter().find(|g| g.0 == name).map(|g| g.1.clone());
+        let symbol = symbol.ok_or_else(|| Error::NoGlobal { name: name.to_owned() })?;
+        // SAFETY: the module is kept until `drop`.
+        unsafe { result::module::get_global(function.module, symbol) }
+            .map_err(driver("cuModuleGetGlobal"))
     }
 
     /// # Safety
@@ -225,26 +282,106 @@ impl Cuda {
         function: &Function,
         launch: &Launch,
         arguments: &mut [*mut c_void],
+        on: Option<&RawStream>,
     ) -> Result<(), Error> {
         self.enter()?;
+        let stream = match on {
+            None => self.stream,
+            Some(other) => {
+                self.order(self.stream, other.0)?;
+                other.0
+            }
+        };
         let [gx, gy, gz] = launch.grid;
         let [bx, by, bz] = launch.block;
         let (grid, block, shared) = ((gx, gy, gz), (bx, by, bz), launch.dynamic_shared as u32);
+        let function = function.function;
         // SAFETY: the caller's promise; the driver copies the values before it returns.
         unsafe {
             if launch.cooperative {
-                result::launch_cooperative_kernel(
-                    function.0,
-                    grid,
-                    block,
-                    shared,
-                    self.stream,
-                    arguments,
-                )
-                .map_err(driver("cuLaunchCooperativeKernel"))
+                result::launch_cooperative_kernel(function, grid, block, shared, stream, arguments)
+                    .map_err(driver("cuLaunchCooperativeKernel"))
             } else {
-                result::launch_kernel(function.0, grid, block, shared, self.stream, arguments)
+                result::launch_kernel(function, grid, block, shared, stream, arguments)
                     .map_err(driver("cuLaunchKernel"))
+            }
+        }
+    }
+
+    /// What is queued on `then` from now on waits for what is queued on `first` by now.
+    fn order(&self, first: sys::CUstream, then: sys::CUstream) -> Result<(), Error> {
+        let event = Event::new()?;
+        event.record(first)?;
+        let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+        // SAFETY: all are alive; the driver keeps what it needs of the event.
+        unsafe { result::stream::wait_event(then, event.0, flags) }
+            .map_err(driver("cuStreamWaitEvent"))
+    }
+
+    pub(crate) fn new_stream(&self) -> Result<RawStream, Error> {
+        self.enter()?;
+        self.streams.store(true, Ordering::Relaxed);
+        result::stream::create(result::stream::StreamKind::NonBlocking)
+            .map(RawStream)
+            .map_err(driver("cuStreamCreate"))
+    }
+
+    pub(crate) fn synchronize_stream(&self, stream: &RawStream) -> Result<(), Error> {
+        self.enter()?;
+        // SAFETY: alive until `drop_stream`.
+        unsafe { result::stream::synchronize(stream.0) }.map_err(driver("cuStreamSynchronize"))
+    }
+
+    pub(crate) fn join(&self, stream: &RawStream) -> Result<(), Error> {
+        self.enter()?;
+        self.order(stream.0, self.stream)
+    }
+
+    pub(crate) fn drop_stream(&self, stream: &RawStream) {
+        if self.enter().is_ok() {
+            // SAFETY: created above, destroyed once; the driver lets its work end first.
+            let _ = unsafe { result::stream::destroy(stream.0) };
+        }
+    }
+
+    /// Records what `work` launches on the device's own stream.
+    pub(crate) fn capture(
+        &self,
+        work: &mut dyn FnMut() -> Result<(), Error>,
+    ) -> Result<RawGraph, Error> {
+        self.enter()?;
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // SAFETY: the stream is this device's own; the capture is ended on every path.
+        unsafe { result::stream::begin_capture(self.stream, mode) }
+            .map_err(driver("cuStreamBeginCapture"))?;
+        let worked = work();
+        // SAFETY: as above.
+        let graph = unsafe { result::stream::end_capture(self.stream) };
+        worked?;
+        let graph = graph.map_err(driver("cuStreamEndCapture"))?;
+        // SAFETY: the graph was just captured.
+        match unsafe { result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0)) } {
+            Ok(ready) => Ok(RawGraph { graph, ready }),
+            Err(error) => {
+                // SAFETY: destroyed once.
+                let _ = unsafe { result::graph::destroy(graph) };
+                Err(driver("cuGraphInstantiate")(error))
+            }
+        }
+    }
+
+    pub(crate) fn launch_graph(&self, graph: &RawGraph) -> Result<(), Error> {
+        self.enter()?;
+        // SAFETY: alive until `drop_graph`; its buffers are held by the closure that made it.
+        unsafe { result::graph::launch(graph.ready, self.stream) }.map_err(driver("cuGraphLaunch"))
+    }
+
+    pub(crate) fn drop_graph(&self, graph: &RawGraph) {
+        if self.synchronize().is_ok() {
+            // SAFETY: each is destroyed once, with no launch of it left.
+            unsafe {
+                let _ = result::graph::exec_destroy(graph.ready);
+                let _ = result::graph::destroy(graph.graph);
             }
         }
     }
@@ -285,7 +422,8 @@ impl Drop for Cuda {
         // buffers hold the device, so none outlives it.
         unsafe {
             if let Some(address) = self.flush.get_mut().unwrap_or_else(PoisonError::into_inner) {
-                let _ = result::free_sync(*address);
+                let _ = result::free_async(*address, self.stream);
+                let _ = result::stream::synchronize(self.stream);
             }
             for module in self.modules.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
                 let _ = result::module::unload(module);
@@ -293,6 +431,22 @@ impl Drop for Cuda {
             let _ = result::stream::destroy(self.stream);
             let _ = result::primary_ctx::release(self.device);
         }
+    }
+}
+
+/// Lets the pool keep what is freed: by default it gives everything back at each synchronisation.
+fn keep_freed_memory(device: sys::CUdevice) -> Result<(), Error> {
+    // SAFETY: the device was given by the driver; the attribute is a 64-bit number.
+    unsafe {
+        let pool = result::device::get_default_mem_pool(device)
+            .map_err(driver("cuDeviceGetDefaultMemPool"))?;
+        let mut threshold = u64::MAX;
+        result::mem_pool::set_attribute(
+            pool,
+            sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+            (&raw mut threshold).cast(),
+        )
+        .map_err(driver("cuMemPoolSetAttribute"))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use serde::Serialize;
 
 use crate::cuda::Cuda;
 use crate::emulated::Emulated;
-use crate::{Buffer, Element, Error, Kernel, KernelSource};
+use crate::{Buffer, Element, Error, Graph, Kernel, KernelSource, Stream};
 
 /// Which device is wanted: `auto`, `cuda`, `cuda:N`, `emulator`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,6 +102,28 @@ pub struct Facts {
     pub ecc: bool,
 }
 
+/// How much of a device's memory is in use. In bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Memory {
+    /// In buffers that are alive.
+    pub live: u64,
+    /// The most that was ever alive at once.
+    pub peak: u64,
+    /// Buffers ever made.
+    pub allocations: u64,
+    /// Free on the device.
+    pub free: u64,
+    /// In all.
+    pub total: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    live: AtomicU64,
+    peak: AtomicU64,
+    allocations: AtomicU64,
+}
+
 #[derive(Debug)]
 pub(crate) enum Inner {
     Cuda(Cuda),
@@ -112,6 +135,7 @@ pub(crate) enum Inner {
 pub struct Device {
     pub(crate) inner: Arc<Inner>,
     kernels: Arc<Mutex<KernelCache>>,
+    memory: Arc<Counters>,
 }
 
 /// By the address of the file's object and the instantiation.
@@ -132,7 +156,7 @@ impl Device {
                 Err(_) => Inner::Emulator(Emulated::open()?),
             },
         };
-        Ok(Self { inner: Arc::new(inner), kernels: Arc::default() })
+        Ok(Self { inner: Arc::new(inner), kernels: Arc::default(), memory: Arc::default() })
     }
 
     /// The first GPU, if kernels can be compiled for it.
@@ -213,7 +237,41 @@ impl Device {
     /// The same device with a cache of its own: kernels live in the cache, and one that held the
     /// cache itself would keep it alive for ever.
     fn weak_clone(&self) -> Self {
-        Self { inner: Arc::clone(&self.inner), kernels: Arc::default() }
+        Self {
+            inner: Arc::clone(&self.inner),
+            kernels: Arc::default(),
+            memory: Arc::clone(&self.memory),
+        }
+    }
+
+    /// How much memory is in use.
+    pub fn memory(&self) -> Result<Memory, Error> {
+        let (free, total) = match &*self.inner {
+            Inner::Cuda(d) => d.free_and_total()?,
+            Inner::Emulator(_) => crate::emulated::host_memory(),
+        };
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Ok(Memory {
+            live: read(&self.memory.live),
+            peak: read(&self.memory.peak),
+            allocations: read(&self.memory.allocations),
+            free,
+            total,
+        })
+    }
+
+    /// A queue of launches that may overlap with the device's own.
+    pub fn stream(&self) -> Result<Stream, Error> {
+        Stream::new(self)
+    }
+
+    /// Records the launches that `work` makes, to be made again as one. `work` may launch kernels
+    /// and fill buffers, nothing that waits; what it borrows stays borrowed while the graph lives.
+    pub fn graph<'a>(
+        &self,
+        work: impl FnMut() -> Result<(), Error> + 'a,
+    ) -> Result<Graph<'a>, Error> {
+        Graph::new(self, work)
     }
 
     /// Waits for all work to end.
@@ -252,13 +310,18 @@ impl Device {
     }
 
     pub(crate) fn allocate(&self, bytes: usize) -> Result<u64, Error> {
-        match &*self.inner {
+        let address = match &*self.inner {
             Inner::Cuda(d) => d.allocate(bytes),
             Inner::Emulator(_) => crate::emulated::allocate(bytes),
-        }
+        }?;
+        let live = self.memory.live.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+        self.memory.peak.fetch_max(live, Ordering::Relaxed);
+        self.memory.allocations.fetch_add(1, Ordering::Relaxed);
+        Ok(address)
     }
 
     pub(crate) fn free(&self, address: u64, bytes: usize) {
+        self.memory.live.fetch_sub(bytes as u64, Ordering::Relaxed);
         match &*self.inner {
             Inner::Cuda(d) => d.free(address),
             Inner::Emulator(_) => crate::emulated::free(address, bytes),

@@ -124,7 +124,7 @@ fn out_of_memory(bytes: usize) -> Error {
 }
 
 /// Available and total memory of the host.
-fn host_memory() -> (u64, u64) {
+pub(crate) fn host_memory() -> (u64, u64) {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let read = |field: &str| {
         let line = text.lines().find(|l| l.starts_with(field))?;

@@ -49,12 +49,14 @@ pub enum Error {
         /// Elements of the slice.
         got: usize,
     },
-    /// A copy between buffers of two devices.
-    #[error("buffer: expected one of {expected}, got one of {got}")]
+    /// Things of two devices meet.
+    #[error("{what}: expected one of {expected}, got one of {got}")]
     OtherDevice {
-        /// The device of the target.
+        /// A buffer or a stream.
+        what: &'static str,
+        /// The device it should be of.
         expected: String,
-        /// The device of the source.
+        /// The device it is of.
         got: String,
     },
     /// A launch argument is not what the kernel declares.
@@ -68,6 +70,30 @@ pub enum Error {
         expected: String,
         /// What came.
         got: String,
+    },
+    /// The kernel's file lists no such global variable.
+    #[error("global variable: '{name}' is not listed with the kernel's file")]
+    NoGlobal {
+        /// The name asked for.
+        name: String,
+    },
+    /// A global variable has another size than what is to be written there.
+    #[error("global variable '{name}': expected {expected} bytes, got {got}")]
+    GlobalSize {
+        /// The variable.
+        name: String,
+        /// Its bytes.
+        expected: usize,
+        /// The bytes given.
+        got: usize,
+    },
+    /// A buffer is shorter than what the kernel is told to use of it.
+    #[error("buffer: expected at least {expected} elements, got {got}")]
+    TooSmall {
+        /// What is needed.
+        expected: usize,
+        /// Its length.
+        got: usize,
     },
     /// The number of launch arguments is not what the kernel declares.
     #[error("{kernel}: expected {expected} arguments, got {got}")]

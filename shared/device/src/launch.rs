@@ -6,7 +6,7 @@ use half::{bf16, f16};
 use lab_emulator::Parameter;
 
 use crate::device::Inner;
-use crate::{DType, Device, Element, Error};
+use crate::{DType, Device, Element, Error, Stream};
 
 /// The size of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +127,68 @@ impl Kernel {
     /// size that is zero or over the device's limit. On the emulator also what the kernel itself
     /// does wrong.
     pub fn launch(&self, launch: Launch, arguments: &[Arg<'_>]) -> Result<(), Error> {
+        self.enqueue(None, launch, arguments)
+    }
+
+    /// Runs it on a stream, after all that the device's own queue holds by now.
+    ///
+    /// # Errors
+    /// As [`Kernel::launch`]; also a stream of another device.
+    pub fn launch_on(
+        &self,
+        stream: &Stream,
+        launch: Launch,
+        arguments: &[Arg<'_>],
+    ) -> Result<(), Error> {
+        if stream.device.identity() != self.device.identity() {
+            return Err(Error::OtherDevice {
+                what: "stream",
+                expected: self.device.name(),
+                got: stream.device.name(),
+            });
+        }
+        self.enqueue(stream.raw.as_ref(), launch, arguments)
+    }
+
+    /// Sets a `__device__` or `__constant__` variable of this kernel. Each instantiation has its
+    /// own on a GPU; on the emulator all of a file share it.
+    ///
+    /// # Errors
+    /// [`Error::NoGlobal`], [`Error::GlobalSize`].
+    pub fn set_global<T: Element>(&self, name: &str, values: &[T]) -> Result<(), Error> {
+        let bytes: &[u8] = bytemuck::cast_slice(values);
+        let sized = |size: usize| match size == bytes.len() {
+            true => Ok(()),
+            false => {
+                Err(Error::GlobalSize { name: name.to_owned(), expected: size, got: bytes.len() })
+            }
+        };
+        match (&*self.device.inner, &self.cuda) {
+            (Inner::Cuda(device), Some(function)) => {
+                let (address, size) = device.global(function, name)?;
+                sized(size)?;
+                device.copy_in(address, bytes)
+            }
+            _ => {
+                let (address, size) = self
+                    .emulated
+                    .global(name)
+                    .ok_or_else(|| Error::NoGlobal { name: name.to_owned() })?;
+                sized(size)?;
+                // SAFETY: the variable has this size, and no kernel runs: a launch on the emulator
+                // returns when it is over.
+                unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address, size) };
+                Ok(())
+            }
+        }
+    }
+
+    fn enqueue(
+        &self,
+        stream: Option<&crate::cuda::RawStream>,
+        launch: Launch,
+        arguments: &[Arg<'_>],
+    ) -> Result<(), Error> {
         self.check_arguments(arguments)?;
         self.check_size(&launch)?;
         let mut values: Vec<[u8; 8]> = arguments.iter().map(|a| a.bytes).collect();
@@ -138,7 +200,7 @@ impl Kernel {
         unsafe {
             match (&*self.device.inner, &self.cuda) {
                 (Inner::Cuda(device), Some(function)) => {
-                    device.launch(function, &launch, &mut pointers)
+                    device.launch(function, &launch, &mut pointers, stream)
                 }
                 (Inner::Emulator(device), _) => {
                     device.launch(&self.emulated, &launch, &mut pointers)

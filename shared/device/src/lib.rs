@@ -26,14 +26,16 @@ mod emulated;
 mod error;
 mod launch;
 pub mod nvrtc;
+mod stream;
 pub mod toolkit;
 
 pub use buffer::Buffer;
-pub use device::{Device, DeviceKind, Facts, Selector};
+pub use device::{Device, DeviceKind, Facts, Memory, Selector};
 pub use element::{DType, Element};
 pub use error::Error;
 pub use lab_emulator as emulator;
 pub use launch::{Arg, Kernel, Launch};
+pub use stream::{Graph, Stream};
 
 /// One `.cu` file, as a stage's build script embeds it: its text for NVRTC, and the object that
 /// the host's compiler made of it for the emulator.
@@ -49,6 +51,8 @@ pub struct KernelSource {
     pub headers: &'static [(&'static str, &'static str)],
     /// The C++ expressions that name the instantiations.
     pub instantiations: &'static [&'static str],
+    /// Its `__device__` and `__constant__` variables that the host may set.
+    pub globals: &'static [&'static str],
     /// The emulator's shared object.
     pub object: &'static [u8],
 }

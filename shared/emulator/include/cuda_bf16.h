@@ -24,3 +24,5 @@ __forceinline__ __nv_bfloat162 __halves2bfloat162(__nv_bfloat16 x, __nv_bfloat16
 __forceinline__ float2 __bfloat1622float2(__nv_bfloat162 v) {
     return float2(float(v.x), float(v.y));
 }
+__forceinline__ __nv_bfloat16 __low2bfloat16(__nv_bfloat162 v) { return v.x; }
+__forceinline__ __nv_bfloat16 __high2bfloat16(__nv_bfloat162 v) { return v.y; }

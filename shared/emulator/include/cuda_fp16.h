@@ -23,3 +23,5 @@ __forceinline__ __half2 __half2half2(__half x) { return __half2(x, x); }
 __forceinline__ float2 __half22float2(__half2 v) { return float2(float(v.x), float(v.y)); }
 __forceinline__ float __low2float(__half2 v) { return float(v.x); }
 __forceinline__ float __high2float(__half2 v) { return float(v.y); }
+__forceinline__ __half __low2half(__half2 v) { return v.x; }
+__forceinline__ __half __high2half(__half2 v) { return v.y; }

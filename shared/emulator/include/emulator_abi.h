@@ -53,6 +53,13 @@ struct EmuExport {
     uint32_t parameter_count;
 };
 
+// A __device__ or __constant__ variable that the host may set.
+struct EmuGlobal {
+    const char* name;
+    void* address;
+    uint64_t size;
+};
+
 // Const: a coroutine's coordinates never change, so the compiler may hoist and merge the calls.
 __attribute__((const)) uint32_t emu_coordinate(int which);
 __attribute__((const)) void* emu_dynamic_shared();

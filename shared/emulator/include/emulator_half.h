@@ -111,8 +111,6 @@ __forceinline__ double fma_odd(double a, double b, double c) {
     __forceinline__ H2 operator+(H2 a, H2 b) { return __hadd2(a, b); }                            \
     __forceinline__ H2 operator-(H2 a, H2 b) { return __hsub2(a, b); }                            \
     __forceinline__ H2 operator*(H2 a, H2 b) { return __hmul2(a, b); }                            \
-    __forceinline__ H __low2##H(H2 v) { return v.x; }                                             \
-    __forceinline__ H __high2##H(H2 v) { return v.y; }                                            \
     __forceinline__ H2 atomicAdd(H2* p, H2 v) { /* each half is atomic, not the pair: as CUDA */  \
         return H2(atomicAdd(&p->x, v.x), atomicAdd(&p->y, v.y));                                  \
     }

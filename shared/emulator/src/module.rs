@@ -55,6 +55,13 @@ struct RawExport {
     parameter_count: u32,
 }
 
+#[repr(C)]
+struct RawGlobal {
+    name: *const c_char,
+    address: *mut u8,
+    size: u64,
+}
+
 /// Unpacks the arguments and runs the kernel's body for the calling coroutine.
 pub(crate) type Trampoline = unsafe extern "C" fn(*mut *mut c_void);
 
@@ -71,6 +78,7 @@ struct Export {
 pub struct Module {
     // Field order: the exports point into the library.
     exports: Vec<Export>,
+    globals: Vec<Global>,
     touch_shared: unsafe extern "C" fn() -> *mut u8,
     bind_address: usize,
     image: OnceLock<Image>,
@@ -78,6 +86,18 @@ pub struct Module {
     symbols: OnceLock<Symbols>,
     _library: Library,
 }
+
+#[derive(Debug)]
+struct Global {
+    name: &'static str,
+    address: *mut u8,
+    size: usize,
+}
+
+// SAFETY: an address; who may write there, and when, is the caller's affair.
+unsafe impl Send for Global {}
+// SAFETY: as above.
+unsafe impl Sync for Global {}
 
 /// Where the dynamic linker put an object.
 #[derive(Clone, Copy, Debug)]
@@ -109,7 +129,18 @@ impl Module {
             let first = *library.get::<*const RawExport>(b"emu_exports\0")?;
             let count = **library.get::<*const u32>(b"emu_export_count\0")?;
             let exports = std::slice::from_raw_parts(first, count as usize);
+            let first = *library.get::<*const RawGlobal>(b"emu_globals\0")?;
+            let count = **library.get::<*const u32>(b"emu_global_count\0")?;
+            let globals = std::slice::from_raw_parts(first, count as usize);
             Ok(Arc::new(Self {
+                globals: globals
+                    .iter()
+                    .map(|g| Global {
+                        name: literal(g.name),
+                        address: g.address,
+                        size: g.size as usize,
+                    })
+                    .collect(),
                 exports: exports.iter().map(|e| Export::read(e)).collect(),
                 touch_shared: *library.get(b"emu_touch_shared\0")?,
                 bind_address: bind as usize,
@@ -163,13 +194,20 @@ impl Module {
     }
 }
 
+/// # Safety
+/// `text` is a NUL-terminated literal of a loaded object. It outlives every use, for whatever hands
+/// it out holds the module.
+unsafe fn literal(text: *const c_char) -> &'static str {
+    // SAFETY: as promised.
+    unsafe { CStr::from_ptr(text) }.to_str().expect("C++ names are ASCII")
+}
+
 impl Export {
     /// # Safety
     /// `raw` comes from the export table of a loaded object.
     unsafe fn read(raw: &RawExport) -> Self {
-        // SAFETY: the table's strings are NUL-terminated literals of the object, which outlives
-        // every use of them (a `Kernel` holds its module); so are the parameters.
-        let text = |p| unsafe { CStr::from_ptr(p) }.to_str().expect("C++ names are ASCII");
+        // SAFETY: the promise covers the strings of the table.
+        let text = |p| unsafe { literal(p) };
         let raw_parameters: &[RawParameter] = if raw.parameter_count == 0 {
             &[]
         } else {
@@ -200,6 +238,12 @@ impl Kernel {
     /// The parameters, in order.
     pub fn parameters(&self) -> &[Parameter] {
         &self.module.exports[self.index].parameters
+    }
+
+    /// Address and size of a `__device__` or `__constant__` variable that was listed with the
+    /// kernel's file.
+    pub fn global(&self, name: &str) -> Option<(*mut u8, usize)> {
+        self.module.globals.iter().find(|g| g.name == name).map(|g| (g.address, g.size))
     }
 
     pub(crate) fn trampoline(&self) -> Trampoline {

@@ -30,6 +30,11 @@ static FEATURES: LazyLock<Arc<Module>> = LazyLock::new(|| {
             "grid_rounds",
             "flag_chain",
             "tiles",
+            "match_and_reduce",
+            "integer_atomics",
+            "vectors_and_maths",
+            "half_pairs",
+            "clock_and_printf",
         ],
     )
 });
@@ -270,4 +275,94 @@ fn tiles_of_a_warp_reduce_apart() {
         run(&FEATURES, "tiles", &plain(1, 64), &mut [arg(&mut p)], &options).unwrap();
         assert!(out.iter().enumerate().all(|(i, &v)| v == 2800 + i as i32 / 8), "{out:?}");
     }
+}
+
+#[test]
+fn matches_and_reductions_of_a_warp() {
+    for options in schedules() {
+        let mut out = vec![0u32; 256];
+        let mut p = out.as_mut_ptr();
+        run(&FEATURES, "match_and_reduce", &plain(1, 32), &mut [arg(&mut p)], &options).unwrap();
+        for lane in 0..32 {
+            assert_eq!(out[lane], 0x1111_1111 << (lane % 4));
+            assert_eq!((out[32 + lane], out[64 + lane]), (u32::MAX, 1));
+            assert_eq!((out[96 + lane], out[128 + lane] as i32), (496, -5));
+            assert_eq!((out[160 + lane], out[192 + lane]), (u32::MAX, 0));
+            assert_eq!(out[224 + lane], u32::MAX);
+        }
+    }
+}
+
+#[test]
+fn every_atomic_is_indivisible() {
+    for options in schedules() {
+        let (mut i, mut u, mut f) = ([0i32, -1, 0, 0, 0], [0u32, 0], [0f32, 2.0]);
+        let (mut pi, mut pu, mut pf) = (i.as_mut_ptr(), u.as_mut_ptr(), f.as_mut_ptr());
+        let mut args = [arg(&mut pi), arg(&mut pu), arg(&mut pf)];
+        run(&FEATURES, "integer_atomics", &plain(8, 64), &mut args, &options).unwrap();
+        // 0 ^ 1 ^ … ^ 511 is 0; 512 steps modulo 10, up and down.
+        assert_eq!(i, [-511, i32::MIN, i32::MAX, 0, -1024]);
+        assert_eq!((u, f), ([2, 8], [2.0, 5.0]));
+    }
+}
+
+#[test]
+fn vectors_move_whole_and_fast_maths_is_close() {
+    let x: Vec<[f32; 4]> = (0..32).map(|i| [0.0, 1.0, 2.0, 3.0].map(|k| k + i as f32)).collect();
+    let y: Vec<[f32; 2]> = (0..32).map(|i| [0.0, 100.0 * i as f32]).collect();
+    let (mut out, mut maths) = (vec![[0f32; 4]; 32], [0f32; 11]);
+    let (mut px, mut po) = (x.as_ptr(), out.as_mut_ptr());
+    let (mut py, mut pm) = (y.as_ptr(), maths.as_mut_ptr());
+    let mut args = [arg(&mut px), arg(&mut po), arg(&mut py), arg(&mut pm)];
+    run(&FEATURES, "vectors_and_maths", &plain(1, 32), &mut args, &Options::default()).unwrap();
+    for i in 0..32 {
+        let [a, b, c, d] = x[i];
+        assert_eq!(out[i], [d + 100.0 * i as f32, c, b, a]);
+    }
+    let expected = [
+        std::f32::consts::E,
+        std::f32::consts::LN_2,
+        1.0 / 3.0,
+        0.5,
+        0.125,
+        1.0,
+        8.0,
+        1.0,
+        8.0,
+        31.0,
+        4.0,
+    ];
+    assert!(maths.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6), "{maths:?}");
+}
+
+#[test]
+fn pairs_of_halves_round_each_half() {
+    let x: Vec<[f16; 2]> =
+        (0..32).map(|i| [0.1, 1.7].map(|k| f16::from_f32(k * i as f32))).collect();
+    let (mut out, mut total) = (vec![[f16::ZERO; 2]; 32], f16::ZERO);
+    let (mut px, mut po, mut pt) = (x.as_ptr(), out.as_mut_ptr(), &raw mut total);
+    let mut args = [arg(&mut px), arg(&mut po), arg(&mut pt)];
+    let options = Options { threads: 1, ..Options::default() };
+    run(&FEATURES, "half_pairs", &plain(1, 32), &mut args, &options).unwrap();
+    let mut sum = f16::ZERO;
+    for i in 0..32 {
+        for k in 0..2 {
+            let v = f16::from_f64(x[i][k].to_f64().mul_add(x[i][k].to_f64(), 1.0));
+            let square = f16::from_f64(v.to_f64() * v.to_f64());
+            assert_eq!(out[i][k], f16::from_f64(square.to_f64() - v.to_f64()), "{i} {k}");
+            if k == 0 {
+                sum = f16::from_f64(sum.to_f64() + v.to_f64());
+            }
+        }
+    }
+    assert_eq!(total, sum, "forward order, rounded after each addition");
+}
+
+#[test]
+fn clocks_run_forward() {
+    let mut out = [i64::MIN; 32];
+    let mut p = out.as_mut_ptr();
+    run(&FEATURES, "clock_and_printf", &plain(1, 32), &mut [arg(&mut p)], &Options::default())
+        .unwrap();
+    assert!(out.iter().all(|&t| t >= 0), "{out:?}");
 }

@@ -16,11 +16,18 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// A `.cu` file, what is wanted of it, and the variables that the host may set.
+#[derive(Debug)]
+struct Entry {
+    file: String,
+    names: Vec<String>,
+    globals: Vec<String>,
+}
+
 /// The kernels of one crate.
 #[derive(Debug, Default)]
 pub struct Stage {
-    kernels: Vec<(String, Vec<String>)>,
-    objects_only: bool,
+    kernels: Vec<Entry>,
 }
 
 impl Stage {
@@ -32,14 +39,15 @@ impl Stage {
     /// Adds a `.cu` file, relative to the crate, and the instantiations wanted of its templates.
     pub fn kernel<S: AsRef<str>>(mut self, file: &str, instantiations: &[S]) -> Self {
         let names = instantiations.iter().map(|s| s.as_ref().to_owned()).collect();
-        self.kernels.push((file.to_owned(), names));
+        self.kernels.push(Entry { file: file.to_owned(), names, globals: Vec::new() });
         self
     }
 
-    /// Generates only the emulator's objects, as `static NAME: &[u8]`, for a crate that does not
-    /// use `lab-device`.
-    pub fn objects_only(mut self) -> Self {
-        self.objects_only = true;
+    /// Lists `__device__` and `__constant__` variables of the file added last.
+    pub fn globals(mut self, names: &[&str]) -> Self {
+        if let Some(entry) = self.kernels.last_mut() {
+            entry.globals.extend(names.iter().map(|n| (*n).to_owned()));
+        }
         self
     }
 
@@ -59,46 +67,37 @@ impl Stage {
         rerun_if_changed(&shared.join("emulator/include"));
         rerun_if_changed(&shared.join("cuda"));
         let mut generated = String::new();
-        if !self.objects_only {
-            generated += &headers_table(&shared.join("cuda"))?;
-        }
-        for (file, names) in &self.kernels {
+        generated += &headers_table(&shared.join("cuda"))?;
+        let mut all = Vec::new();
+        for Entry { file, names, globals } in &self.kernels {
             let source = crate_root.join(file);
-            let object = compile(&source, names, &out)?;
+            let object = compile(&source, names, globals, &out)?;
             rerun_if_changed(&source);
             let stem = stem(&source);
             let constant = stem.to_uppercase();
-            if self.objects_only {
-                writeln!(
-                    generated,
-                    "/// `{file}`, compiled for the emulator.\npub static {constant}: &[u8] = include_bytes!({:?});",
-                    object.display().to_string()
-                )
-            } else {
-                writeln!(
-                    generated,
-                    "/// `{file}`.\npub static {constant}: ::lab_device::KernelSource = ::lab_device::KernelSource {{\n    \
-                     name: {stem:?},\n    file: {file:?},\n    source: include_str!({:?}),\n    headers: HEADERS,\n    \
-                     instantiations: &{names:?},\n    object: include_bytes!({:?}),\n}};",
-                    source.display().to_string(),
-                    object.display().to_string()
-                )
-            }
-            .expect("writing to a string");
-        }
-        if !self.objects_only {
-            let all: Vec<String> = self
-                .kernels
-                .iter()
-                .map(|(f, _)| format!("&{}", stem(Path::new(f)).to_uppercase()))
-                .collect();
+            let (text, object) = (source.display().to_string(), object.display().to_string());
             writeln!(
                 generated,
-                "/// Every kernel file of this stage.\npub static KERNELS: &[&::lab_device::KernelSource] = &[{}];",
-                all.join(", ")
+                "/// `{file}`.
+pub static {constant}: ::lab_device::KernelSource = ::lab_device::KernelSource {{
+    name: {stem:?},
+    file: {file:?},
+    source: include_str!({text:?}),
+    headers: HEADERS,
+    instantiations: &{names:?},
+    globals: &{globals:?},
+    object: include_bytes!({object:?}),
+}};"
             )
             .expect("writing to a string");
+            all.push(format!("&{constant}"));
         }
+        writeln!(
+            generated,
+            "/// Every kernel file of this stage.\npub static KERNELS: &[&::lab_device::KernelSource] = &[{}];",
+            all.join(", ")
+        )
+        .expect("writing to a string");
         std::fs::write(out.join("kernels.rs"), generated).map_err(|e| format!("kernels.rs: {e}"))
     }
 }
@@ -139,13 +138,18 @@ fn shared_directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("shared/").to_owned()
 }
 
-/// Compiles one `.cu` file, with these instantiations of its templates, into a shared object in
-/// the directory `out`. Objects are apart so that each has its own static shared memory, and are
+/// Compiles one `.cu` file, with these instantiations of its templates and these global variables,
+/// into a shared object in the directory `out`. Objects are apart so that each has its own static shared memory, and are
 /// loaded locally so that equal names do not meet.
 ///
 /// # Errors
 /// No compiler, or its message where the kernel does not compile.
-pub fn compile<S: AsRef<str>>(source: &Path, names: &[S], out: &Path) -> Result<PathBuf, String> {
+pub fn compile<S: AsRef<str>>(
+    source: &Path,
+    names: &[S],
+    globals: &[S],
+    out: &Path,
+) -> Result<PathBuf, String> {
     let shared = shared_directory();
     let include = shared.join("emulator/include");
     let object = out.join(format!("{}.so", stem(source)));
@@ -158,7 +162,20 @@ pub fn compile<S: AsRef<str>>(source: &Path, names: &[S], out: &Path) -> Result<
     for name in names.iter().map(AsRef::as_ref) {
         writeln!(text, "    EMU_EXPORT({name:?}, {name}),").expect("writing to a string");
     }
-    text += "};\nconst unsigned emu_export_count = sizeof emu_exports / sizeof *emu_exports;\n";
+    writeln!(text, "}};\nconst unsigned emu_export_count = {};", names.len())
+        .expect("writing to a string");
+    text += "EMU_VISIBLE const EmuGlobal emu_globals[];\nEMU_VISIBLE const unsigned emu_global_count;\n";
+    text += "const EmuGlobal emu_globals[] = {\n";
+    for name in globals.iter().map(AsRef::as_ref) {
+        writeln!(text, "    {{{name:?}, (void*)&{name}, sizeof {name}}},")
+            .expect("writing to a string");
+    }
+    writeln!(
+        text,
+        "    {{nullptr, nullptr, 0}}}};\nconst unsigned emu_global_count = {};",
+        globals.len()
+    )
+    .expect("writing to a string");
     std::fs::write(&wrapper, text).map_err(|e| format!("{}: {e}", wrapper.display()))?;
 
     let host = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);

@@ -10,7 +10,7 @@ use lab_emulator::{Config, LaunchError, Module, Options, launch};
 pub fn module(file: &str, names: &[&str]) -> Arc<Module> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernels").join(file);
     let out = tempfile::tempdir().expect("a temporary directory");
-    let object = lab_kernel_build::compile(&source, names, out.path()).expect("it compiles");
+    let object = lab_kernel_build::compile(&source, names, &[], out.path()).expect("it compiles");
     let bytes = std::fs::read(object).expect("the object");
     Module::load(Box::leak(bytes.into_boxed_slice())).expect("it loads")
 }

@@ -118,3 +118,52 @@ __global__ void tiles(int* out) {
     for (int d = 4; d; d /= 2) v += tile.shfl_down(v, d);
     out[threadIdx.x] = tile.shfl(v, 0) * 100 + int(tile.meta_group_rank());
 }
+
+__global__ void match_and_reduce(unsigned* out) {
+    int lane = threadIdx.x, all;
+    out[lane] = __match_any_sync(0xffffffffu, lane % 4);
+    out[32 + lane] = __match_all_sync(0xffffffffu, 7, &all);
+    out[64 + lane] = unsigned(all);
+    out[96 + lane] = __reduce_add_sync(0xffffffffu, unsigned(lane));
+    out[128 + lane] = unsigned(__reduce_min_sync(0xffffffffu, lane - 5));
+    out[160 + lane] = __reduce_max_sync(0xffffffffu, unsigned(lane) - 5u);
+    out[192 + lane] = __reduce_xor_sync(0xffffffffu, unsigned(lane));
+    out[224 + lane] = __activemask();
+    __syncwarp();  // a lane that has exited is no longer active
+}
+
+__global__ void integer_atomics(int* i, unsigned* u, float* f) {
+    int t = blockIdx.x * blockDim.x + threadIdx.x;
+    atomicMin(&i[0], -t);
+    atomicAnd(&i[1], ~(1 << (t % 31)));
+    atomicOr(&i[2], 1 << (t % 31));
+    atomicXor(&i[3], t);
+    atomicSub(&i[4], 2);
+    atomicInc(&u[0], 9u);
+    atomicDec(&u[1], 9u);
+    if (t == 3) f[0] = atomicExch(&f[1], 5.0f);
+}
+
+__global__ void vectors_and_maths(const float4* x, float4* out, const float2* y, float* maths) {
+    float4 v = __ldg(&x[threadIdx.x]);
+    v.w += y[threadIdx.x].y;
+    out[threadIdx.x] = make_float4(v.w, v.z, v.y, v.x);
+    if (threadIdx.x == 0) {
+        maths[0] = __expf(1.0f), maths[1] = __logf(2.0f), maths[2] = __frcp_rn(3.0f);
+        maths[3] = rsqrtf(4.0f), maths[4] = __fdividef(1.0f, 8.0f), maths[5] = __saturatef(1.5f);
+        maths[6] = __powf(2.0f, 3.0f), maths[7] = fminf(1.0f, __int_as_float(0x7fc00000));
+        maths[8] = float(__popc(0xf0f0u)), maths[9] = float(__clz(1)), maths[10] = float(__ffs(8));
+    }
+}
+
+__global__ void half_pairs(const __half2* x, __half2* out, __half* total) {
+    __half2 v = __hfma2(x[threadIdx.x], x[threadIdx.x], __float2half2_rn(1.0f));
+    out[threadIdx.x] = v * v - v;
+    atomicAdd(total, __low2half(v));
+}
+
+__global__ void clock_and_printf(long long* out) {
+    long long start = clock64();
+    if (threadIdx.x == 0) printf("block %d says %s\n", int(blockIdx.x), "hello");
+    out[threadIdx.x] = clock64() - start;
+}

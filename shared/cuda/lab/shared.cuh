@@ -1,0 +1,12 @@
+// Dynamic shared memory, whose size the launch decides: DYNAMIC_SHARED(float, tile) declares a
+// `float* tile` at its start. A macro, for `extern __shared__` alone cannot be redirected to the
+// emulator's buffer; on the GPU it is the only form there is.
+#pragma once
+
+#ifdef LAB_EMULATOR
+#define DYNAMIC_SHARED(T, name) T* name = static_cast<T*>(emu_dynamic_shared())
+#else
+#define DYNAMIC_SHARED(T, name)                                      \
+    extern __shared__ __align__(16) unsigned char dynamic_shared[]; \
+    T* name = reinterpret_cast<T*>(dynamic_shared)
+#endif

@@ -1,0 +1,97 @@
+//! Streams and graphs: work that overlaps, and work that is launched as one.
+
+use std::fmt;
+
+use crate::device::Inner;
+use crate::{Device, Error};
+
+/// A queue of launches that may overlap with other queues.
+///
+/// A device has one queue of its own, in which copies, fills and [`crate::Kernel::launch`] go. What
+/// is launched on a stream comes after everything that was queued there before; the device's own
+/// queue waits for the stream where it is told to ([`Stream::join`]), and reading or freeing a
+/// buffer waits for all streams. On the emulator everything runs at once, in the order of the
+/// calls.
+#[derive(Debug)]
+pub struct Stream {
+    pub(crate) device: Device,
+    pub(crate) raw: Option<crate::cuda::RawStream>,
+}
+
+impl Stream {
+    pub(crate) fn new(device: &Device) -> Result<Self, Error> {
+        let raw = match &*device.inner {
+            Inner::Cuda(cuda) => Some(cuda.new_stream()?),
+            Inner::Emulator(_) => None,
+        };
+        Ok(Self { device: device.clone(), raw })
+    }
+
+    /// Waits, on the host, for all that was launched here.
+    pub fn synchronize(&self) -> Result<(), Error> {
+        match (&*self.device.inner, &self.raw) {
+            (Inner::Cuda(cuda), Some(raw)) => cuda.synchronize_stream(raw),
+            _ => Ok(()),
+        }
+    }
+
+    /// Lets the device's own queue wait for all that was launched here; the host goes on.
+    pub fn join(&self) -> Result<(), Error> {
+        match (&*self.device.inner, &self.raw) {
+            (Inner::Cuda(cuda), Some(raw)) => cuda.join(raw),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if let (Inner::Cuda(cuda), Some(raw)) = (&*self.device.inner, &self.raw) {
+            cuda.drop_stream(raw);
+        }
+    }
+}
+
+/// Launches recorded once, to be launched again as one: a CUDA graph. On the emulator, the
+/// launches themselves, made again each time.
+pub struct Graph<'a> {
+    device: Device,
+    raw: Option<crate::cuda::RawGraph>,
+    work: Box<dyn FnMut() -> Result<(), Error> + 'a>,
+}
+
+impl fmt::Debug for Graph<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Graph").field("device", &self.device).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Graph<'a> {
+    pub(crate) fn new(
+        device: &Device,
+        work: impl FnMut() -> Result<(), Error> + 'a,
+    ) -> Result<Self, Error> {
+        let mut work: Box<dyn FnMut() -> Result<(), Error> + 'a> = Box::new(work);
+        let raw = match &*device.inner {
+            Inner::Cuda(cuda) => Some(cuda.capture(&mut work)?),
+            Inner::Emulator(_) => None,
+        };
+        Ok(Self { device: device.clone(), raw, work })
+    }
+
+    /// Launches all of it in the device's own queue.
+    pub fn launch(&mut self) -> Result<(), Error> {
+        match (&*self.device.inner, &self.raw) {
+            (Inner::Cuda(cuda), Some(raw)) => cuda.launch_graph(raw),
+            _ => (self.work)(),
+        }
+    }
+}
+
+impl Drop for Graph<'_> {
+    fn drop(&mut self) {
+        if let (Inner::Cuda(cuda), Some(raw)) = (&*self.device.inner, &self.raw) {
+            cuda.drop_graph(raw);
+        }
+    }
+}
