@@ -112,7 +112,7 @@ enum Command {
     /// Runs one version, on your tensors or on random ones
     Run(commands::run::Arguments),
     /// Every stage's correctness suite
-    Selftest,
+    Selftest(commands::selftest::Arguments),
     /// Compiles every kernel with NVRTC; needs no GPU
     Compile(commands::compile::Arguments),
     /// Times every version on a GPU
@@ -134,7 +134,7 @@ pub fn main() -> ExitCode {
         Command::Devices => commands::devices::run(common),
         Command::List => commands::list::run(common),
         Command::Run(arguments) => commands::run::run(common, &arguments),
-        Command::Selftest => commands::selftest::run(common),
+        Command::Selftest(arguments) => commands::selftest::run(common, &arguments),
         Command::Compile(arguments) => commands::compile::run(common, &arguments),
         Command::Bench(arguments) => commands::bench::run(common, &arguments),
         Command::Bundle { directory } => commands::bundle::run(common, &directory),

@@ -223,7 +223,7 @@ fn one_json_object_on_stdout() {
         &["devices"],
         &["list"],
         &["run", "playg:sum"],
-        &["selftest"],
+        &["selftest", "--quick"],
         &["run", "nothing"],
         &["bench"],
     ] {

@@ -11,6 +11,7 @@
 //! ```
 
 pub mod compare;
+pub mod device_checks;
 pub mod error;
 pub mod problem;
 pub mod program;

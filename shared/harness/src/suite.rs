@@ -83,6 +83,44 @@ pub fn devices() -> Result<Vec<Device>, lab_device::Error> {
     Ok(all)
 }
 
+/// Something that must hold on a device; `run` panics where it does not.
+#[derive(Clone, Copy, Debug)]
+pub struct Check {
+    /// What must hold.
+    pub name: &'static str,
+    /// Shows it.
+    pub run: fn(&Device),
+}
+
+/// Runs checks on a device; the message of each that failed.
+pub fn failures(checks: &[Check], device: &Device) -> Vec<(&'static str, String)> {
+    let one = |check: &Check| {
+        let outcome =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (check.run)(device)));
+        outcome.err().map(|panic| {
+            let message = panic
+                .downcast_ref::<String>()
+                .map(String::as_str)
+                .or_else(|| panic.downcast_ref::<&str>().copied());
+            (check.name, message.unwrap_or("it panicked").to_owned())
+        })
+    };
+    checks.iter().filter_map(one).collect()
+}
+
+/// For tests: every check on every device.
+///
+/// # Panics
+/// With the checks that failed.
+pub fn assert_checks(checks: &[Check]) {
+    assert!(!checks.is_empty());
+    for device in devices().expect("the devices that LAB_DEVICE asks for") {
+        let failed = failures(checks, &device);
+        println!("{} checks on {}", checks.len(), device.name());
+        assert!(failed.is_empty(), "on {}: {failed:?}", device.name());
+    }
+}
+
 /// For a stage's tests: every problem of a version on every device.
 ///
 /// # Panics

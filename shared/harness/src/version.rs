@@ -2,6 +2,7 @@
 
 use lab_device::{DType, Device, Kernel, KernelSource};
 
+use crate::suite::Check;
 use crate::{Dims, Error, Options, Problem, Tensor, Tensors};
 
 /// A named size.
@@ -282,6 +283,8 @@ pub struct Stage {
     pub versions: &'static [&'static dyn Version],
     /// Its kernel files.
     pub kernels: &'static [&'static KernelSource],
+    /// What must hold beside every version's error bounds.
+    pub checks: &'static [Check],
 }
 
 impl Stage {

@@ -6,6 +6,7 @@
 // x, out: rows x columns, row-major.
 #include "lab/pack.cuh"
 
+// ANCHOR: swapped
 // x runs down the rows: the lanes of a warp are a whole row apart, so each touches a sector of its
 // own and uses one element of it. 32 sectors for 32 floats.
 template <class T>
@@ -15,7 +16,9 @@ __global__ void copy_swapped(const T* __restrict__ x, T* __restrict__ out, int r
     for (int c = blockIdx.y * blockDim.y + threadIdx.y; c < columns; c += gridDim.y * blockDim.y)
         out[r * columns + c] = x[r * columns + c];
 }
+// ANCHOR_END: swapped
 
+// ANCHOR: rows
 // x runs along the columns: the lanes are neighbours, 4 sectors for 32 floats, all of them used.
 template <class T>
 __global__ void copy(const T* __restrict__ x, T* __restrict__ out, int rows, int columns) {
@@ -24,6 +27,7 @@ __global__ void copy(const T* __restrict__ x, T* __restrict__ out, int rows, int
     for (int c = blockIdx.y * blockDim.x + threadIdx.x; c < columns; c += gridDim.y * blockDim.x)
         out[r * columns + c] = x[r * columns + c];
 }
+// ANCHOR_END: rows
 
 // The same, 16 bytes a lane: four times the bytes on their way for each thread. Columns must be a
 // multiple of the pack; what is not goes through `copy`.

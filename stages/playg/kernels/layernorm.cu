@@ -9,6 +9,7 @@
 #include "lab/reduce.cuh"
 #include "lab/row.cuh"
 
+// ANCHOR: layernorm
 template <class T, int THREADS, int PACKS, int N>
 __global__ void __launch_bounds__(THREADS)
     layernorm(const T* __restrict__ x, const T* __restrict__ gamma, const T* __restrict__ beta,
@@ -38,3 +39,4 @@ __global__ void __launch_bounds__(THREADS)
     }
     row.store(out + blockIdx.x * 1ull * columns, columns);
 }
+// ANCHOR_END: layernorm

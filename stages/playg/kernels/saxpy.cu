@@ -7,6 +7,7 @@
 // x, y, out: n elements each.
 #include "lab/pack.cuh"
 
+// ANCHOR: saxpy
 template <class T>
 __global__ void saxpy(const T* __restrict__ x, const T* __restrict__ y, T* __restrict__ out,
                       math_t<T> a, unsigned long long n) {
@@ -24,3 +25,4 @@ __global__ void saxpy(const T* __restrict__ x, const T* __restrict__ y, T* __res
     unsigned long long i = n / N * N + thread;
     if (i < n) out[i] = from_math<T>(a * to_math(x[i]) + to_math(y[i]));
 }
+// ANCHOR_END: saxpy

@@ -7,6 +7,7 @@
 #include "lab/reduce.cuh"
 #include "lab/row.cuh"
 
+// ANCHOR: two_pass
 // Statistics in two passes over the row: the maximum, then the sum.
 template <class T, int THREADS>
 __global__ void softmax(const T* __restrict__ x, T* __restrict__ out, int columns) {
@@ -24,7 +25,9 @@ __global__ void softmax(const T* __restrict__ x, T* __restrict__ out, int column
     for (int c = threadIdx.x; c < columns; c += THREADS)
         out_row[c] = from_math<T>(expf(to_math(row[c]) - m) / l);
 }
+// ANCHOR_END: two_pass
 
+// ANCHOR: merge
 // A running maximum with the sum that belongs to it.
 struct Running {
     float m, l;
@@ -38,6 +41,7 @@ __device__ __forceinline__ Running merge(Running a, Running b) {
     float m = max(a.m, b.m);
     return {m, a.l * expf(a.m - m) + b.l * expf(b.m - m)};
 }
+// ANCHOR_END: merge
 
 // Statistics in one pass (Milakov & Gimelshein 2018, arXiv 1805.02867): the row is read twice, not
 // three times.
@@ -62,6 +66,7 @@ __global__ void softmax_online(const T* __restrict__ x, T* __restrict__ out, int
         out_row[c] = from_math<T>(expf(to_math(row[c]) - all.m) / all.l);
 }
 
+// ANCHOR: registers
 // The row in registers: it is read once, 16 bytes a thread at a time, and both passes look at the
 // registers. The columns are bounded by what the block's registers hold.
 template <class T, int THREADS, int PACKS, int N>
@@ -84,3 +89,4 @@ __global__ void __launch_bounds__(THREADS)
     row.for_each_cell(columns, [&](float& v, int) { v /= l; });
     row.store(out + blockIdx.x * 1ull * columns, columns);
 }
+// ANCHOR_END: registers

@@ -9,6 +9,7 @@
 #include "lab/pack.cuh"
 #include "lab/reduce.cuh"
 
+// ANCHOR: stride
 // This thread's share. Four packs are loaded before the first is used, so that four loads are on
 // their way at once.
 template <class T, int THREADS>
@@ -35,6 +36,7 @@ __device__ __forceinline__ math_t<T> strided_sum(const T* __restrict__ x, unsign
     unsigned long long i = packs * N + thread;
     return i < n ? own + to_math(x[i]) : own;
 }
+// ANCHOR_END: stride
 
 // Block by a tree in shared memory: half of the threads add the other half's values, then a
 // quarter, … ; a barrier after each level. partial: one a block; a second launch adds those up.
@@ -68,6 +70,7 @@ __global__ void sum_atomic(const T* __restrict__ x, math_t<T>* __restrict__ out,
     if (threadIdx.x == 0) atomicAdd(out, own);
 }
 
+// ANCHOR: grid
 // Blocks by a grid-wide sync, in the same launch and in the same order each time. The sync needs
 // all blocks resident at once: a cooperative launch. partial: one a block.
 template <class T, int THREADS>
@@ -84,3 +87,4 @@ __global__ void sum(const T* __restrict__ x, math_t<T>* __restrict__ partial,
     total = block_reduce<THREADS>(total, Add{}, M(0));
     if (threadIdx.x == 0) *out = total;
 }
+// ANCHOR_END: grid

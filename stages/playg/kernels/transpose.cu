@@ -20,6 +20,7 @@ __global__ void transpose(const T* __restrict__ x, T* __restrict__ out, int rows
     }
 }
 
+// ANCHOR: tiled
 // Through a tile in shared memory, so that both the load and the store run along rows. The tile is
 // written by rows and read by columns. Shared memory has 32 banks of 4 bytes: a row of 32 floats
 // is all banks once, and a column of such rows one bank 32 times over. PAD elements more a row
@@ -40,3 +41,4 @@ __global__ void transpose_tiled(const T* __restrict__ x, T* __restrict__ out, in
     for (int j = threadIdx.y; j < TILE; j += STEP)
         if (c0 + j < columns && r < rows) out[(c0 + j) * 1ll * rows + r] = tile[threadIdx.x][j];
 }
+// ANCHOR_END: tiled

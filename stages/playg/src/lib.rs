@@ -3,6 +3,7 @@
 //! Each operation is a version of this stage. The kernels are in `kernels/`; what a module here
 //! says of each is its sizes, its grid, its reference and its error bounds.
 
+mod checks;
 mod matrix;
 mod operation;
 mod rows;
@@ -74,4 +75,5 @@ pub static STAGE: Stage = Stage {
         &LAYERNORM,
     ],
     kernels: kernels::KERNELS,
+    checks: checks::CHECKS,
 };

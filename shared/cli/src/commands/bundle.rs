@@ -24,7 +24,7 @@ lab="$here/lab"
 if command -v compute-sanitizer >/dev/null; then
     for tool in memcheck racecheck initcheck synccheck; do
         echo "compute-sanitizer $tool"
-        compute-sanitizer --tool "$tool" --error-exitcode 1 --print-limit 20 "$lab" selftest --device cuda
+        compute-sanitizer --tool "$tool" --error-exitcode 1 --print-limit 20 "$lab" selftest --device cuda --quick
     done
 fi
 if [ "$(cat "$here/commit")" = dirty ]; then

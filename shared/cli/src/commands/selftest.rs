@@ -3,10 +3,11 @@
 use std::sync::Mutex;
 use std::time::Instant;
 
+use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use lab_device::{Device, DeviceKind, Selector};
 use lab_harness::suite::{self, Case};
-use lab_harness::{Problem, Version};
+use lab_harness::{Problem, Version, device_checks};
 use rayon::prelude::*;
 use serde_json::json;
 
@@ -14,22 +15,32 @@ use crate::Common;
 use crate::failure::Failure;
 use crate::table::table;
 
-pub(crate) fn run(common: &Common) -> Result<(), Failure> {
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// The problems of every version only, none of the longer checks
+    #[arg(long)]
+    quick: bool,
+}
+
+pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
     let devices = match common.selector()? {
         Selector::Auto => suite::devices()?,
         one => vec![Device::open(one)?],
     };
     let start = Instant::now();
     let mut reports = Vec::new();
+    let (mut total, mut failed) = (0, Vec::new());
     for device in &devices {
-        reports.push((device, cases(device)?));
+        let cases = cases(device)?;
+        let (count, mut wrong) = if arguments.quick { (0, Vec::new()) } else { checks(device) };
+        total += cases.len() + count;
+        failed.append(&mut wrong);
+        failed.extend(cases.iter().filter(|c| !c.passed()).map(Case::describe));
+        reports.push((device, cases, count));
     }
-    let failed: Vec<&Case> =
-        reports.iter().flat_map(|(_, cases)| cases).filter(|c| !c.passed()).collect();
-    let total: usize = reports.iter().map(|(_, cases)| cases.len()).sum();
     if common.json {
-        let devices = reports.iter().map(|(device, cases)| {
-            json!({ "device": device.name(), "kind": device.kind(), "problems": cases.len(),
+        let devices = reports.iter().map(|(device, cases, checks)| {
+            json!({ "device": device.name(), "kind": device.kind(), "problems": cases.len(), "checks": checks,
                     "failed": cases.iter().filter(|c| !c.passed()).map(Case::describe).collect::<Vec<_>>() })
         });
         println!(
@@ -37,9 +48,10 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
             json!({ "devices": devices.collect::<Vec<_>>(), "passed": failed.is_empty() })
         );
     } else {
-        for (device, cases) in &reports {
+        for (device, cases, checks) in &reports {
             println!("{}", device.name());
             print_by_version(cases);
+            println!("and {checks} checks of the device layer and the stages");
         }
         println!(
             "{} passed, {} failed in {:.1} s",
@@ -54,8 +66,24 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
     if failed.is_empty() {
         return Ok(());
     }
-    let all: Vec<String> = failed.iter().map(|c| c.describe()).collect();
-    Err(Failure::Wrong(format!("{} of {total} problems failed:\n{}", failed.len(), all.join("\n"))))
+    Err(Failure::Wrong(format!("{} of {total} failed:\n{}", failed.len(), failed.join("\n"))))
+}
+
+/// The checks of the device layer and of every stage: how many there are, and those that failed.
+fn checks(device: &Device) -> (usize, Vec<String>) {
+    let all: Vec<_> = std::iter::once(("device layer", device_checks::CHECKS))
+        .chain(crate::STAGES.iter().map(|s| (s.name, s.checks)))
+        .collect();
+    // Their panics are reported below.
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let failed = all.iter().flat_map(|(owner, checks)| {
+        let failures = suite::failures(checks, device).into_iter();
+        failures.map(move |(name, message)| format!("{owner}: {name}: {message}"))
+    });
+    let failed = failed.collect();
+    std::panic::set_hook(hook);
+    (all.iter().map(|(_, checks)| checks.len()).sum(), failed)
 }
 
 /// Every problem of every version on a device: in parallel on the emulator, one after the other
