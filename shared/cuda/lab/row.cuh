@@ -52,12 +52,13 @@ template <class T, int THREADS, int PACKS, int N> struct Row {
         }
     }
 
-    // f(cell, column) for each cell inside the row.
+    // f(cell) for each cell of the packs that are inside the row; a pack is inside as a whole.
     template <class F> __device__ __forceinline__ void for_each_cell(int columns, F f) {
 #pragma unroll
-        for (int p = 0; p < PACKS; ++p)
+        for (int p = 0; p < PACKS; ++p) {
+            if (column(p) >= columns) continue;
 #pragma unroll
-            for (int i = 0; i < N; ++i)
-                if (column(p) + i < columns) f(v[p][i], column(p) + i);
+            for (int i = 0; i < N; ++i) f(v[p][i]);
+        }
     }
 };

@@ -32,6 +32,9 @@ pub(crate) fn count() -> Result<u32, Error> {
     Ok(u32::try_from(count).unwrap_or(0))
 }
 
+/// Bytes of a copy that sweeps the cache; so much of it is left written, and no more.
+const SWEEP: usize = 4 << 20;
+
 /// A GPU with its primary context and one stream.
 #[derive(Debug)]
 pub(crate) struct Cuda {
@@ -386,21 +389,32 @@ impl Cuda {
         }
     }
 
+    fn flush_bytes(&self) -> usize {
+        (2 * self.facts.l2 as usize).next_multiple_of(SWEEP).max(2 * SWEEP)
+    }
+
+    /// Replaces what the L2 cache holds by lines that nobody needs. By reading: a cache full of
+    /// what a fill has *written* would go back to memory during the next kernel, at its expense.
+    fn sweep(&self, address: u64) -> Result<(), Error> {
+        for piece in 1..self.flush_bytes() / SWEEP {
+            self.copy(address + (piece * SWEEP) as u64, address, SWEEP)?;
+        }
+        Ok(())
+    }
+
     pub(crate) fn time(
         &self,
         times: usize,
         work: &mut dyn FnMut() -> Result<(), Error>,
     ) -> Result<Vec<Duration>, Error> {
-        // Larger than the cache, so that nothing of the run before is left in it.
-        let flush_bytes = (2 * self.facts.l2 as usize).max(1 << 20);
         let mut flush = self.flush.lock().unwrap_or_else(PoisonError::into_inner);
         let address = match *flush {
             Some(address) => address,
-            None => *flush.insert(self.allocate(flush_bytes)?),
+            None => *flush.insert(self.allocate(self.flush_bytes())?),
         };
         let mut spans = Vec::with_capacity(times);
         for _ in 0..times {
-            self.fill(address, 0, flush_bytes)?;
+            self.sweep(address)?;
             let (start, end) = (Event::new()?, Event::new()?);
             start.record(self.stream)?;
             work()?;

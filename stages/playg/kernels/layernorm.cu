@@ -18,11 +18,11 @@ __global__ void __launch_bounds__(THREADS)
     row.load(x + blockIdx.x * 1ull * columns, columns, 0.0f);
 
     float mean = 0;
-    row.for_each_cell(columns, [&](float& v, int) { mean += v; });
+    row.for_each_cell(columns, [&](float& v) { mean += v; });
     mean = block_reduce<THREADS>(mean, Add{}, 0.0f) / columns;
 
     float variance = 0;
-    row.for_each_cell(columns, [&](float& v, int) {
+    row.for_each_cell(columns, [&](float& v) {
         v -= mean;
         variance += v * v;
     });

@@ -68,25 +68,29 @@ __global__ void softmax_online(const T* __restrict__ x, T* __restrict__ out, int
 
 // ANCHOR: registers
 // The row in registers: it is read once, 16 bytes a thread at a time, and both passes look at the
-// registers. The columns are bounded by what the block's registers hold.
+// registers. The columns are bounded by what the block's registers hold. In f16 there are twice
+// the elements for the bytes, and arithmetic is what bounds: the exponential is one instruction to
+// the base 2, the division one multiplication by the reciprocal. The difference is taken before
+// the scaling: it is exact where x is the maximum, however large.
 template <class T, int THREADS, int PACKS, int N>
 __global__ void __launch_bounds__(THREADS)
     softmax_registers(const T* __restrict__ x, T* __restrict__ out, int columns) {
+    constexpr float LOG2_E = 1.44269504f;
     Row<T, THREADS, PACKS, N> row;
     row.load(x + blockIdx.x * 1ull * columns, columns, lowest<float>());
 
     float m = lowest<float>();
-    row.for_each_cell(columns, [&](float& v, int) { m = max(m, v); });
+    row.for_each_cell(columns, [&](float& v) { m = max(m, v); });
     m = block_reduce<THREADS>(m, Max{}, lowest<float>());
 
     float l = 0;
-    row.for_each_cell(columns, [&](float& v, int) {
-        v = expf(v - m);
+    row.for_each_cell(columns, [&](float& v) {
+        v = exp2f((v - m) * LOG2_E);
         l += v;
     });
     l = block_reduce<THREADS>(l, Add{}, 0.0f);
 
-    row.for_each_cell(columns, [&](float& v, int) { v /= l; });
+    float scale = 1.0f / l;
+    row.for_each_cell(columns, [&](float& v) { v *= scale; });
     row.store(out + blockIdx.x * 1ull * columns, columns);
 }
-// ANCHOR_END: registers

@@ -144,9 +144,9 @@ pub static LAYERNORM: Operation = Operation {
 fn row_shape(run: &Run<'_>) -> (u32, String) {
     let columns = run.dim("C");
     let wide = columns.is_multiple_of(run.pack());
-    let (pack, shapes): (usize, [(u32, u32); 3]) = match wide {
-        true => (run.pack(), [(256, 1), (256, 4), (1024, 4)]),
-        false => (1, [(256, 1), (256, 4), (1024, 16)]),
+    let (pack, shapes): (usize, &[(u32, u32)]) = match wide {
+        true => (run.pack(), &[(256, 1), (256, 2), (256, 4), (1024, 4)]),
+        false => (1, &[(256, 1), (256, 4), (1024, 16)]),
     };
     let holds = |&&(threads, packs): &&(u32, u32)| (threads * packs) as usize * pack >= columns;
     let (threads, packs) = *shapes.iter().find(holds).expect("the columns were checked");
