@@ -2,6 +2,7 @@
 
 mod commands;
 mod failure;
+mod plot;
 mod table;
 
 use std::path::PathBuf;
@@ -113,10 +114,14 @@ enum Command {
     Run(commands::run::Arguments),
     /// Every stage's correctness suite
     Selftest(commands::selftest::Arguments),
+    /// All versions of a family or stage on one problem
+    Compare(commands::compare::Arguments),
     /// Compiles every kernel with NVRTC; needs no GPU
     Compile(commands::compile::Arguments),
     /// Times every version on a GPU
     Bench(commands::bench::Arguments),
+    /// The records of the benchmarks, as tables and plots
+    History(commands::history::Arguments),
     /// Packs the tool for a GPU machine that has no Rust
     Bundle {
         /// The directory to fill
@@ -135,6 +140,8 @@ pub fn main() -> ExitCode {
         Command::List => commands::list::run(common),
         Command::Run(arguments) => commands::run::run(common, &arguments),
         Command::Selftest(arguments) => commands::selftest::run(common, &arguments),
+        Command::Compare(arguments) => commands::compare::run(common, &arguments),
+        Command::History(arguments) => commands::history::run(common, &arguments),
         Command::Compile(arguments) => commands::compile::run(common, &arguments),
         Command::Bench(arguments) => commands::bench::run(common, &arguments),
         Command::Bundle { directory } => commands::bundle::run(common, &directory),

@@ -26,4 +26,4 @@ pub use error::Error;
 pub use problem::{Dims, Options, Problem};
 pub use program::Program;
 pub use tensor::{Tensor, Tensors};
-pub use version::{Cost, Dim, Info, Input, Output, Prepared, Setting, Stage, Version, run};
+pub use version::{Cost, Dim, Host, Info, Input, Output, Prepared, Setting, Stage, Version, run};

@@ -36,6 +36,10 @@ pub struct Machine {
     pub driver: String,
     /// The compiler, as `13.0`.
     pub nvrtc: String,
+    /// The host's processor, on whose threads the lines `cpu` ran.
+    pub cpu: String,
+    /// How many threads those had.
+    pub cpu_threads: usize,
     /// The GPU's largest clock, in MHz.
     pub clock_mhz: u32,
     /// The memory's clock, in MHz.
@@ -65,14 +69,33 @@ pub struct Measurement {
     pub p90_us: f64,
     /// How many runs.
     pub runs: usize,
-    /// Operations that the mathematics needs, a second, in TFLOP/s.
-    pub tflops: f64,
-    /// Bytes that must cross device memory, a second, in GB/s.
-    pub gbps: f64,
+    /// Operations that the mathematics needs, a second, in TFLOP/s; none where it computes nothing.
+    pub tflops: Option<f64>,
+    /// Bytes that must cross device memory, a second, in GB/s; none where it moves nothing.
+    pub gbps: Option<f64>,
     /// The time that `copy_gbps` allows for those bytes, over the median, in percent.
-    pub roofline_percent: f64,
-    /// The largest relative error of its outputs against f64, on this problem.
-    pub relative_error: f64,
+    pub roofline_percent: Option<f64>,
+    /// The largest relative error of its outputs against f64, on this problem; none where there is
+    /// no output.
+    pub relative_error: Option<f64>,
+}
+
+/// Every record of a directory, oldest first.
+///
+/// # Errors
+/// It cannot be read, or one of its `.json` files but `schema.json` is no record.
+pub fn read_all(directory: &Path) -> Result<Vec<Run>, Error> {
+    let failed = |e: std::io::Error| Error::File {
+        path: directory.display().to_string(),
+        message: e.to_string(),
+    };
+    let mut paths: Vec<_> = std::fs::read_dir(directory)
+        .map_err(failed)?
+        .filter_map(|e| e.ok().map(|e| e.path()))
+        .filter(|p| p.extension().is_some_and(|e| e == "json") && !p.ends_with("schema.json"))
+        .collect();
+    paths.sort();
+    paths.iter().map(|p| Run::read(p)).collect()
 }
 
 /// The format as a JSON schema.
@@ -100,7 +123,7 @@ impl Run {
         }
         for m in &self.results {
             let ordered = 0.0 < m.p10_us && m.p10_us <= m.median_us && m.median_us <= m.p90_us;
-            if !ordered || m.runs == 0 || !m.relative_error.is_finite() {
+            if !ordered || m.runs == 0 || !m.relative_error.unwrap_or(0.0).is_finite() {
                 return Err(format!("{} {}: times or error make no sense", m.version, m.shape));
             }
         }
@@ -144,6 +167,8 @@ mod tests {
                 gpu: "Example GPU".into(),
                 driver: "1.2.3 (CUDA 13.0)".into(),
                 nvrtc: "13.0".into(),
+                cpu: "Example CPU".into(),
+                cpu_threads: 2,
                 clock_mhz: 1000,
                 memory_clock_mhz: 2000,
                 copy_gbps: 4000.0,
@@ -157,10 +182,10 @@ mod tests {
                 p10_us: 1.0,
                 p90_us: 3.0,
                 runs: 10,
-                tflops: 1.0,
-                gbps: 1.0,
-                roofline_percent: 50.0,
-                relative_error: 1e-8,
+                tflops: Some(1.0),
+                gbps: Some(1.0),
+                roofline_percent: Some(50.0),
+                relative_error: None,
             }],
         }
     }

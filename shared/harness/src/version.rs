@@ -239,6 +239,24 @@ pub trait Prepared {
     fn poison_outputs(&mut self) -> Result<(), Error>;
 }
 
+/// Fills an output.
+pub type HostWork = Box<dyn FnMut(&mut [f32])>;
+
+/// The counterpart of a version on the host's cores.
+pub struct Host {
+    /// Computes the output `out`.
+    pub work: HostWork,
+    /// Where to.
+    pub out: Vec<f32>,
+}
+
+impl Host {
+    /// Runs it once.
+    pub fn run(&mut self) {
+        (self.work)(&mut self.out);
+    }
+}
+
 /// One kernel idea.
 pub trait Version: Sync {
     /// What it says of itself.
@@ -251,6 +269,11 @@ pub trait Version: Sync {
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost;
     /// Problems that every dtype must get right: one row, ragged, several tiles, large.
     fn test_shapes(&self) -> Vec<Dims>;
+    /// The same on the host's cores, in f32, to be timed beside the GPU; where that is a fair
+    /// comparison.
+    fn cpu(&self, _inputs: &Tensors) -> Option<Host> {
+        None
+    }
     /// Sets it up. The inputs have been checked with [`Info::problem_of`].
     fn prepare(
         &self,

@@ -38,6 +38,7 @@ pub static COPY_SWAPPED: Operation = Operation {
     offset: 0.0,
     flops: 0.0,
     elements: |dims| 2.0 * (dims.get("R") * dims.get("C")) as f64,
+    cpu: None,
     reference: |run| run.values("x"),
     plan: |program, run| copy(program, run, "copy_swapped"),
 };

@@ -2,10 +2,16 @@
 
 use lab_device::{DType, Device, KernelSource, Launch};
 use lab_harness::program::{Program, Slot};
-use lab_harness::{Cost, Dims, Error, Info, Options, Prepared, Problem, Tensor, Tensors, Version};
+use lab_harness::{
+    Cost, Dims, Error, Host, Info, Options, Prepared, Problem, Tensor, Tensors, Version,
+};
+use rayon::prelude::*;
 
 /// Threads of every one-dimensional block here.
 pub(crate) const THREADS: u32 = 256;
+
+/// x, y, out on the host.
+pub(crate) type Chunk = fn(&[f32], &[f32], &mut [f32]);
 
 /// One operation, one version.
 #[derive(Debug)]
@@ -21,6 +27,8 @@ pub struct Operation {
     pub(crate) flops: f64,
     /// Elements read and written, for the sizes.
     pub(crate) elements: fn(&Dims) -> f64,
+    /// One chunk on the host: x, y (x again where there is no y), out.
+    pub(crate) cpu: Option<Chunk>,
     pub(crate) reference: fn(&Run<'_>) -> Vec<f64>,
     /// Adds buffers and launches.
     pub(crate) plan: fn(&mut Program, &Run<'_>) -> Result<(), Error>,
@@ -146,6 +154,25 @@ impl Version for Operation {
 
     fn test_shapes(&self) -> Vec<Dims> {
         self.shapes.iter().map(|s| self.sizes(s)).collect()
+    }
+
+    fn cpu(&self, inputs: &Tensors) -> Option<Host> {
+        let work = self.cpu?;
+        let elements = |name: &str| -> Option<Vec<f32>> {
+            let tensor = inputs.get(name)?;
+            (tensor.dtype == DType::F32)
+                .then(|| tensor.values().into_iter().map(|v| v as f32).collect())
+        };
+        let x = elements("x")?;
+        let y = elements("y").unwrap_or_else(|| x.clone());
+        const CHUNK: usize = 1 << 16;
+        Some(Host {
+            out: vec![f32::NAN; x.len()],
+            work: Box::new(move |out| {
+                let chunks = x.par_chunks(CHUNK).zip(y.par_chunks(CHUNK));
+                out.par_chunks_mut(CHUNK).zip(chunks).for_each(|(out, (x, y))| work(x, y, out));
+            }),
+        })
     }
 
     fn prepare(

@@ -50,6 +50,7 @@ pub static SOFTMAX: Operation = Operation {
     // Subtract, exponential, add, divide; a maximum is a comparison.
     flops: 4.0,
     elements: |dims| 2.0 * (dims.get("R") * dims.get("C")) as f64,
+    cpu: None,
     reference: |run| reference::softmax(&run.values("x"), run.dim("C")),
     plan: |program, run| softmax(program, run, "softmax"),
 };

@@ -44,6 +44,7 @@ pub static SUM_TREE: Operation = Operation {
     offset: 4.0,
     flops: 1.0,
     elements: |dims| dims.get("N") as f64,
+    cpu: None,
     reference: |run| vec![reference::sum(&run.values("x"))],
     plan: |program, run| two_launches(program, run, "sum_tree"),
 };

@@ -43,6 +43,7 @@ const UNARY: Operation = Operation {
     offset: 0.0,
     flops: 1.0,
     elements: |dims| 2.0 * dims.get("N") as f64,
+    cpu: None,
     reference: |_| Vec::new(),
     plan: |program, run| unary(program, run, ""),
 };
@@ -64,6 +65,11 @@ pub static SAXPY: Operation = Operation {
         ..BINARY.info
     },
     flops: 2.0,
+    cpu: Some(|x, y, out| {
+        for ((x, y), out) in x.iter().zip(y).zip(out) {
+            *out = 2.0 * x + y;
+        }
+    }),
     reference: |run| reference::saxpy(run.option("a"), &run.values("x"), &run.values("y")),
     plan: |program, run| {
         let (x, out) = run.x_and_out(program)?;
@@ -82,6 +88,11 @@ pub static SAXPY: Operation = Operation {
 /// out = x + y.
 pub static ADD: Operation = Operation {
     info: Info { name: "add", family: "add", change: "out = x + y", ..BINARY.info },
+    cpu: Some(|x, y, out| {
+        for ((x, y), out) in x.iter().zip(y).zip(out) {
+            *out = x + y;
+        }
+    }),
     reference: |run| run.values("x").iter().zip(run.values("y")).map(|(x, y)| x + y).collect(),
     plan: |program, run| binary(program, run, "Plus"),
     ..BINARY
@@ -90,6 +101,11 @@ pub static ADD: Operation = Operation {
 /// out = x · y.
 pub static MUL: Operation = Operation {
     info: Info { name: "mul", family: "mul", change: "out = x · y", ..BINARY.info },
+    cpu: Some(|x, y, out| {
+        for ((x, y), out) in x.iter().zip(y).zip(out) {
+            *out = x * y;
+        }
+    }),
     reference: |run| run.values("x").iter().zip(run.values("y")).map(|(x, y)| x * y).collect(),
     plan: |program, run| binary(program, run, "Times"),
     ..BINARY
@@ -98,6 +114,11 @@ pub static MUL: Operation = Operation {
 /// out = max(x, 0).
 pub static RELU: Operation = Operation {
     info: Info { name: "relu", family: "relu", change: "out = max(x, 0)", ..UNARY.info },
+    cpu: Some(|x, _, out| {
+        for (x, out) in x.iter().zip(out) {
+            *out = if *x < 0.0 { 0.0 } else { *x };
+        }
+    }),
     reference: |run| run.values("x").into_iter().map(reference::relu).collect(),
     plan: |program, run| unary(program, run, "Relu"),
     ..UNARY
@@ -113,6 +134,11 @@ pub static SIGMOID: Operation = Operation {
         ..UNARY.info
     },
     flops: 4.0,
+    cpu: Some(|x, _, out| {
+        for (x, out) in x.iter().zip(out) {
+            *out = 1.0 / (1.0 + (-x).exp());
+        }
+    }),
     reference: |run| run.values("x").into_iter().map(reference::sigmoid).collect(),
     plan: |program, run| unary(program, run, "Sigmoid"),
     ..UNARY
@@ -127,6 +153,11 @@ pub static TANH: Operation = Operation {
         outputs: TRANSCENDENTAL,
         ..UNARY.info
     },
+    cpu: Some(|x, _, out| {
+        for (x, out) in x.iter().zip(out) {
+            *out = x.tanh();
+        }
+    }),
     reference: |run| run.values("x").into_iter().map(f64::tanh).collect(),
     plan: |program, run| unary(program, run, "Tanh"),
     ..UNARY

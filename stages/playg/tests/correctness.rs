@@ -2,7 +2,7 @@
 #![allow(missing_docs)]
 
 use lab_harness::suite::{assert_checks, assert_version};
-use lab_harness::{Dims, Problem, Version};
+use lab_harness::{Dims, Problem, Tensor, Version, compare};
 use playg::{OPERATIONS, STAGE};
 use proptest::prelude::*;
 
@@ -62,6 +62,25 @@ fn every_operation_is_of_a_family_above_and_a_version_of_the_stage() {
     assert!(OPERATIONS.iter().all(|o| tested.contains(&o.info().family)));
     let names: Vec<_> = OPERATIONS.iter().map(|o| o.info().name).collect();
     assert!(STAGE.versions.iter().map(|v| v.info().name).eq(names.iter().copied()));
+}
+
+/// What is timed beside the GPU computes the same.
+#[test]
+fn counterparts_on_the_host_are_right() {
+    let mut found = 0;
+    for operation in OPERATIONS {
+        let problem = Problem::new(operation.info().small(), lab_device::DType::F32);
+        let inputs = operation.inputs(&problem);
+        let Some(mut host) = operation.cpu(&inputs) else { continue };
+        host.run();
+        found += 1;
+        let out = Tensor::new(&inputs["x"].shape, &host.out);
+        let outputs = lab_harness::tensor::tensors([("out", out)]);
+        for c in compare(*operation, &inputs, &outputs, &problem.options, problem.dtype) {
+            assert!(c.passed(), "{}: {c:?}", operation.info().name);
+        }
+    }
+    assert_eq!(found, 6);
 }
 
 #[test]

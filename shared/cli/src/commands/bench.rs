@@ -2,14 +2,16 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use clap::Args;
 use lab_device::nvrtc::Nvrtc;
-use lab_device::{DType, Device, DeviceKind};
+use lab_device::{DType, Device, DeviceKind, Launch};
 use lab_harness::record::{FORMAT, Machine, Measurement, Run};
-use lab_harness::{Comparison, Error, Problem, Version, compare, timing};
+use lab_harness::{Comparison, Error, Problem, Version, compare, device_checks, timing};
 use serde_json::json;
 
+use crate::commands::compare::time_on_host;
 use crate::failure::Failure;
 use crate::table::table;
 use crate::{Common, versions};
@@ -44,11 +46,20 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let copy_gbps = copy_bandwidth(&device)?;
     eprintln!("{}: a device-to-device copy moves {copy_gbps:.0} GB/s", device.name());
     let mut results = Vec::new();
+    let add = |results: &mut Vec<Measurement>, m: Measurement| {
+        eprintln!("{} {} {}: {:.1} µs", m.version, m.shape, m.dtype, m.median_us);
+        results.push(m);
+    };
     for version in chosen {
         for &dtype in version.info().dtypes {
-            results.push(measure(version, &device, dtype, arguments.runs.max(1), copy_gbps)?);
-            let m = results.last().expect("just pushed");
-            eprintln!("{} {} {}: {:.1} µs", m.version, m.shape, m.dtype, m.median_us);
+            for m in measure(version, &device, dtype, arguments.runs.max(1), copy_gbps)? {
+                add(&mut results, m);
+            }
+        }
+    }
+    if arguments.family.is_none() {
+        for m in launch_overhead(&device)? {
+            add(&mut results, m);
         }
     }
     let written = match commit {
@@ -91,10 +102,10 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             format!("{:.1}", m.median_us),
             format!("{:.1}", m.p10_us),
             format!("{:.1}", m.p90_us),
-            format!("{:.0}", m.gbps),
-            format!("{:.2}", m.tflops),
-            format!("{:.1}", m.roofline_percent),
-            format!("{:.1e}", m.relative_error),
+            shown(m.gbps, |v| format!("{v:.0}")),
+            shown(m.tflops, |v| format!("{v:.2}")),
+            shown(m.roofline_percent, |v| format!("{v:.1}")),
+            shown(m.relative_error, |v| format!("{v:.1e}")),
         ]);
     }
     println!("{rows}");
@@ -104,7 +115,11 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     Ok(())
 }
 
-fn choose(family: Option<&str>) -> Result<Vec<&'static dyn Version>, Failure> {
+fn shown(value: Option<f64>, format: impl Fn(f64) -> String) -> String {
+    value.map_or(String::new(), format)
+}
+
+pub(crate) fn choose(family: Option<&str>) -> Result<Vec<&'static dyn Version>, Failure> {
     let Some(name) = family else { return Ok(versions().collect()) };
     let chosen: Vec<_> =
         versions().filter(|v| v.info().family == name || v.info().stage == name).collect();
@@ -125,7 +140,7 @@ fn measure(
     dtype: DType,
     runs: usize,
     copy_gbps: f64,
-) -> Result<Measurement, Failure> {
+) -> Result<Vec<Measurement>, Failure> {
     let info = version.info();
     let problem = Problem::new(info.timed(dtype), dtype);
     let inputs = version.inputs(&problem);
@@ -145,28 +160,71 @@ fn measure(
     }
     let times = timing::time(device, prepared.as_mut(), runs)?;
     let cost = version.cost(&problem.dims, dtype);
-    let gbps = cost.bytes / times.median_us * 1e-3;
-    Ok(Measurement {
-        family: info.family.into(),
-        version: info.full_name(),
-        shape: problem.dims.to_string(),
-        dtype: dtype.name().into(),
-        median_us: times.median_us,
-        p10_us: times.p10_us,
-        p90_us: times.p90_us,
-        runs: times.runs,
-        tflops: cost.flops / times.median_us * 1e-6,
-        gbps,
-        roofline_percent: 100.0 * gbps / copy_gbps,
-        relative_error: comparisons
-            .iter()
-            .map(|c: &Comparison| c.relative_error)
-            .fold(0.0, f64::max),
-    })
+    let measurement = |name: String, times: timing::Times, relative_error: f64| {
+        let gbps = cost.bytes / times.median_us * 1e-3;
+        Measurement {
+            family: info.family.into(),
+            version: name,
+            shape: problem.dims.to_string(),
+            dtype: dtype.name().into(),
+            median_us: times.median_us,
+            p10_us: times.p10_us,
+            p90_us: times.p90_us,
+            runs: times.runs,
+            tflops: (cost.flops > 0.0).then(|| cost.flops / times.median_us * 1e-6),
+            gbps: Some(gbps),
+            roofline_percent: Some(100.0 * gbps / copy_gbps),
+            relative_error: Some(relative_error),
+        }
+    };
+    let error = comparisons.iter().map(|c: &Comparison| c.relative_error).fold(0.0, f64::max);
+    let mut all = vec![measurement(info.full_name(), times, error)];
+    if let Some((times, error)) = time_on_host(version, &inputs) {
+        all.push(measurement("cpu".into(), times, error));
+    }
+    Ok(all)
+}
+
+/// What a launch costs: a thousand kernels that do next to nothing, one after the other on a
+/// stream, and as one graph.
+fn launch_overhead(device: &Device) -> Result<Vec<Measurement>, Failure> {
+    const LAUNCHES: usize = 1000;
+    let kernel = device.kernel(&device_checks::kernels::DEVICE, "fill<float>")?;
+    let mut x = device.buffer::<f32>(32)?;
+    let mut launches = || -> Result<(), lab_device::Error> {
+        for _ in 0..LAUNCHES {
+            kernel.launch(Launch::new(1, 32), &[x.arg_mut(), 0f32.into(), 32i32.into()])?;
+        }
+        Ok(())
+    };
+    launches()?;
+    let stream = device.time(20, &mut launches)?;
+    let mut graph = device.graph(&mut launches)?;
+    graph.launch()?;
+    let graph = device.time(20, || graph.launch())?;
+    let each = |name: &str, times: &[Duration]| {
+        let t = timing::Times::of(times);
+        let one = |us: f64| us / LAUNCHES as f64;
+        Measurement {
+            family: "launch".into(),
+            version: name.into(),
+            shape: format!("launches={LAUNCHES}"),
+            dtype: "f32".into(),
+            median_us: one(t.median_us),
+            p10_us: one(t.p10_us),
+            p90_us: one(t.p90_us),
+            runs: t.runs,
+            tflops: None,
+            gbps: None,
+            roofline_percent: None,
+            relative_error: None,
+        }
+    };
+    Ok(vec![each("stream", &stream), each("graph", &graph)])
 }
 
 /// Bytes read plus bytes written a second, in GB/s, by the driver's own copy of 1 GiB.
-fn copy_bandwidth(device: &Device) -> Result<f64, Failure> {
+pub(crate) fn copy_bandwidth(device: &Device) -> Result<f64, Failure> {
     const BYTES: usize = 1 << 30;
     let from = device.buffer::<u8>(BYTES)?;
     let mut to = device.buffer::<u8>(BYTES)?;
@@ -184,10 +242,18 @@ fn machine(device: &Device, copy_gbps: f64) -> Result<Machine, Failure> {
         gpu: facts.name.clone(),
         driver: facts.driver.clone(),
         nvrtc: format!("{major}.{minor}"),
+        cpu: cpu_name(),
+        cpu_threads: rayon::current_num_threads(),
         clock_mhz: facts.clock_khz / 1000,
         memory_clock_mhz: facts.memory_clock_khz / 1000,
         copy_gbps,
     })
+}
+
+fn cpu_name() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = text.lines().find(|l| l.starts_with("model name"));
+    line.and_then(|l| l.split(':').nth(1)).unwrap_or("unknown processor").trim().to_owned()
 }
 
 fn now() -> String {

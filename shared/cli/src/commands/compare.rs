@@ -1,0 +1,251 @@
+//! `lab compare FAMILY`: all versions on one problem.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use indicatif::ProgressBar;
+use lab_device::{DType, Device, DeviceKind};
+use lab_harness::{
+    Comparison, Dims, Options, Problem, Tensor, Tensors, Version, compare, tensor, timing,
+};
+use serde_json::json;
+
+use crate::Common;
+use crate::commands::bench::{choose, copy_bandwidth};
+use crate::failure::Failure;
+use crate::plot::{self, Bar};
+use crate::table::{bytes, table};
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// A family or a stage
+    family: String,
+    /// Sizes, such as R=4,C=100; what a version does not know is left out
+    #[arg(long)]
+    shape: Option<String>,
+    /// Type of the inputs
+    #[arg(long, default_value = "f32")]
+    dtype: String,
+    /// Seed of the inputs
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Draws the comparison into this file
+    #[arg(long)]
+    svg: Option<PathBuf>,
+}
+
+struct Row {
+    name: String,
+    family: &'static str,
+    parent: Option<&'static str>,
+    dims: Dims,
+    error: f64,
+    bound: f64,
+    passed: bool,
+    bytes: f64,
+    flops: f64,
+    median_us: Option<f64>,
+}
+
+pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
+    let dtype: DType =
+        arguments.dtype.parse().map_err(|m| Failure::Usage(format!("--dtype: {m}")))?;
+    let given = arguments.shape.as_deref().map(Dims::parse).transpose()?.unwrap_or_default();
+    let chosen = choose(Some(&arguments.family))?;
+    let able: Vec<_> = chosen.iter().filter(|v| v.info().dtypes.contains(&dtype)).collect();
+    if able.is_empty() {
+        chosen[0].info().check_dtype(dtype)?;
+    }
+    let device = common.open()?;
+    let gpu = device.kind() == DeviceKind::Cuda;
+    let copy_gbps = if gpu { Some(copy_bandwidth(&device)?) } else { None };
+    let bar = ProgressBar::new(able.len() as u64);
+    let mut rows: Vec<Row> = Vec::new();
+    for version in able {
+        let dims = dims_for(*version, &given, dtype, gpu)?;
+        let problem = Problem { seed: arguments.seed, ..Problem::new(dims, dtype) };
+        rows.extend(measure(*version, &device, &problem)?);
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    if let Some(path) = &arguments.svg {
+        plot::write(path, &chart(&arguments.family, &device, dtype, &rows, copy_gbps)?)?;
+    }
+    if common.json {
+        let all = rows.iter().map(|r| {
+            json!({ "version": r.name, "family": r.family, "parent": r.parent, "shape": r.dims.to_string(),
+                    "dtype": dtype.name(), "relative_error": r.error, "bound": r.bound, "passed": r.passed,
+                    "least_bytes": r.bytes, "flops": r.flops, "median_us": r.median_us,
+                    "gbps": r.median_us.map(|t| r.bytes / t * 1e-3) })
+        });
+        let all: Vec<_> = all.collect();
+        println!("{}", json!({ "device": device.name(), "copy_gbps": copy_gbps, "versions": all }));
+    } else {
+        print_rows(&device, dtype, &rows, copy_gbps);
+        if let Some(path) = &arguments.svg {
+            println!("wrote {}", path.display());
+        }
+    }
+    match rows.iter().find(|r| !r.passed) {
+        None => Ok(()),
+        Some(r) => Err(Failure::Wrong(format!(
+            "{} is wrong: error {:.2e}, bound {:.2e}",
+            r.name, r.error, r.bound
+        ))),
+    }
+}
+
+/// The sizes that were given, of those that the version has; the rest as is timed on a GPU, and
+/// small on the emulator.
+fn dims_for(version: &dyn Version, given: &Dims, dtype: DType, gpu: bool) -> Result<Dims, Failure> {
+    let info = version.info();
+    let mut dims = if gpu { info.timed(dtype) } else { info.small() };
+    for (name, size) in given.iter() {
+        if dims.find(name).is_some() {
+            dims.set(name, size);
+        }
+    }
+    Ok(info.complete(&dims)?)
+}
+
+/// The version, and where there is one its counterpart on the host.
+fn measure(
+    version: &'static dyn Version,
+    device: &Device,
+    problem: &Problem,
+) -> Result<Vec<Row>, Failure> {
+    let info = version.info();
+    let inputs = version.inputs(problem);
+    let mut prepared = version.prepare(device, &inputs, &problem.options)?;
+    prepared.launch()?;
+    let outputs = prepared.outputs()?;
+    let comparisons = compare(version, &inputs, &outputs, &problem.options, problem.dtype);
+    let worst = comparisons
+        .iter()
+        .max_by(|a, b| a.relative_error.total_cmp(&b.relative_error))
+        .expect("a version has outputs");
+    let gpu = device.kind() == DeviceKind::Cuda;
+    let passed = comparisons.iter().all(Comparison::passed);
+    let times = match gpu && passed {
+        true => Some(timing::time(device, prepared.as_mut(), 50)?),
+        false => None,
+    };
+    let cost = version.cost(&problem.dims, problem.dtype);
+    let row = Row {
+        name: info.full_name(),
+        family: info.family,
+        parent: info.parent,
+        dims: problem.dims.clone(),
+        error: worst.relative_error,
+        bound: worst.bound,
+        passed,
+        bytes: cost.bytes,
+        flops: cost.flops,
+        median_us: times.map(|t| t.median_us),
+    };
+    let mut rows = vec![row];
+    if gpu && let Some((times, error)) = time_on_host(version, &inputs) {
+        rows.push(Row {
+            name: "cpu".into(),
+            dims: problem.dims.clone(),
+            error,
+            parent: None,
+            median_us: Some(times.median_us),
+            ..rows[0]
+        });
+    }
+    Ok(rows)
+}
+
+/// The version's counterpart on the host's cores, timed by the host's clock, and its error.
+pub(crate) fn time_on_host(
+    version: &dyn Version,
+    inputs: &Tensors,
+) -> Option<(timing::Times, f64)> {
+    let mut host = version.cpu(inputs)?;
+    host.run();
+    let times: Vec<Duration> = (0..10)
+        .map(|_| {
+            let start = Instant::now();
+            host.run();
+            start.elapsed()
+        })
+        .collect();
+    let shape = &inputs.values().next()?.shape;
+    let outputs = tensor::tensors([("out", Tensor::new(shape, &host.out))]);
+    let compared = compare(version, inputs, &outputs, &Options::default(), DType::F32);
+    Some((timing::Times::of(&times), compared.first()?.relative_error))
+}
+
+fn print_rows(device: &Device, dtype: DType, rows: &[Row], copy_gbps: Option<f64>) {
+    println!("{} on {}", dtype, device.name());
+    let mut headings = vec!["version", "shape", ">error", ">bound", ">least traffic"];
+    match copy_gbps {
+        Some(_) => headings.extend([">median, µs", ">GB/s", ">% of copy", ">× parent"]),
+        None => headings.extend([">flops / byte"]),
+    }
+    let mut shown = table(&headings);
+    for r in rows {
+        let mut cells = vec![
+            r.name.clone(),
+            r.dims.to_string(),
+            format!("{:.1e}", r.error),
+            format!("{:.1e}", r.bound),
+            bytes(r.bytes),
+        ];
+        match (copy_gbps, r.median_us) {
+            (Some(copy), Some(time)) => {
+                let gbps = r.bytes / time * 1e-3;
+                let parent = rows
+                    .iter()
+                    .find(|p| {
+                        p.family == r.family
+                            && r.parent.is_some_and(|n| p.name.ends_with(&format!(":{n}")))
+                    })
+                    .and_then(|p| p.median_us);
+                cells.extend([
+                    format!("{time:.1}"),
+                    format!("{gbps:.0}"),
+                    format!("{:.1}", 100.0 * gbps / copy),
+                    parent.map_or(String::new(), |p| format!("{:.2}", p / time)),
+                ]);
+            }
+            _ => cells.push(format!("{:.3}", r.flops / r.bytes)),
+        }
+        shown.add_row(cells);
+    }
+    println!("{shown}");
+    if copy_gbps.is_none() {
+        println!("No times: what the emulator takes says nothing about a GPU.");
+    }
+}
+
+fn chart(
+    family: &str,
+    device: &Device,
+    dtype: DType,
+    rows: &[Row],
+    copy_gbps: Option<f64>,
+) -> Result<String, Failure> {
+    let mut groups: Vec<&str> = rows.iter().map(|r| r.family).collect();
+    groups.dedup();
+    let group = |r: &Row| groups.iter().position(|g| *g == r.family).unwrap_or(0);
+    let bars: Vec<Bar> = rows
+        .iter()
+        .filter_map(|r| {
+            let (value, note) = match (copy_gbps, r.median_us) {
+                (Some(_), Some(time)) => {
+                    let gbps = r.bytes / time * 1e-3;
+                    (gbps, format!("{gbps:.0} GB/s, {time:.0} µs"))
+                }
+                (None, _) => (r.error / r.bound.max(f64::MIN_POSITIVE), format!("{:.1e}", r.error)),
+                _ => return None,
+            };
+            Some(Bar { label: r.name.clone(), value, note, group: group(r) })
+        })
+        .collect();
+    let title = format!("{family}, {dtype}, {}", device.name());
+    let full = copy_gbps.map_or((1.0, "error bound"), |gbps| (gbps, "plain copy"));
+    Ok(plot::bars(&title, full, &bars)?)
+}

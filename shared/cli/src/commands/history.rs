@@ -1,0 +1,140 @@
+//! `lab history`: the records as tables and plots.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use clap::Args;
+use lab_harness::Error;
+use lab_harness::record::{self, Measurement, Run};
+use serde_json::json;
+
+use crate::Common;
+use crate::failure::Failure;
+use crate::plot::{self, Bar};
+use crate::table::table;
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// The directory of the records
+    #[arg(long, default_value = "benches/history")]
+    from: PathBuf,
+    /// Writes a table and a plot of each family and type into this directory
+    #[arg(long)]
+    write: Option<PathBuf>,
+}
+
+pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
+    let runs = record::read_all(&arguments.from)?;
+    if let Some(directory) = &arguments.write {
+        let refuse = |e: std::io::Error| Error::File {
+            path: directory.display().to_string(),
+            message: e.to_string(),
+        };
+        std::fs::create_dir_all(directory).map_err(refuse)?;
+        for (name, text) in pages(&runs)? {
+            plot::write(&directory.join(name), &text)?;
+        }
+    }
+    if common.json {
+        println!("{}", json!({ "runs": runs }));
+        return Ok(());
+    }
+    let mut rows = table(&["date", "GPU", "driver", ">copy, GB/s", ">results", "commit"]);
+    for run in &runs {
+        rows.add_row([
+            run.date.clone(),
+            run.device.gpu.clone(),
+            run.device.driver.clone(),
+            format!("{:.0}", run.device.copy_gbps),
+            run.results.len().to_string(),
+            run.commit[..12].to_owned(),
+        ]);
+    }
+    println!("{rows}");
+    Ok(())
+}
+
+/// The pages that the book includes, from the newest record: one table, and a plot a type.
+fn pages(runs: &[Run]) -> Result<Vec<(String, String)>, Failure> {
+    let Some(run) = runs.last() else { return Ok(Vec::new()) };
+    let mut stages: Vec<&str> = run.results.iter().map(stage).collect();
+    stages.sort_unstable();
+    stages.dedup();
+    let mut all = Vec::new();
+    for name in stages {
+        let own: Vec<&Measurement> = run.results.iter().filter(|m| stage(m) == name).collect();
+        all.push((format!("{name}.md"), markdown(run, &own)));
+        if name == "launch" {
+            continue;
+        }
+        for dtype in ["f32", "f16"] {
+            let of_type: Vec<&Measurement> =
+                own.iter().copied().filter(|m| m.dtype == dtype && m.version != "cpu").collect();
+            if !of_type.is_empty() {
+                all.push((format!("{name}-{dtype}.svg"), chart(run, name, dtype, &of_type)?));
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// The stage of a result; the lines of the host belong to the stage of their family.
+fn stage(m: &Measurement) -> &str {
+    match m.version.split_once(':') {
+        Some((stage, _)) => stage,
+        None if m.family == "launch" => "launch",
+        None => "playg",
+    }
+}
+
+fn markdown(run: &Run, results: &[&Measurement]) -> String {
+    let d = &run.device;
+    let mut text = format!(
+        "{}, driver {}, NVRTC {}, {}, commit `{}`. A plain copy moved {:.0} GB/s in the same run. `cpu` is {} threads of an {}.\n\n",
+        d.gpu,
+        d.driver,
+        d.nvrtc,
+        run.date,
+        &run.commit[..12],
+        d.copy_gbps,
+        d.cpu_threads,
+        d.cpu
+    );
+    text += "| version | shape | type | median, µs | p10 – p90 | GB/s | % of copy | error |\n";
+    text += "|---|---|---|--:|--:|--:|--:|--:|\n";
+    for m in results {
+        let shown = |value: Option<f64>, digits: usize| {
+            value.map_or(String::new(), |v| format!("{v:.digits$}"))
+        };
+        let error = m.relative_error.map_or(String::new(), |e| format!("{e:.1e}"));
+        let moved = format!("{} | {} | {error}", shown(m.gbps, 0), shown(m.roofline_percent, 1));
+        let version = match m.version.contains(':') {
+            true => m.version.clone(),
+            false => format!("{} ({})", m.version, m.family),
+        };
+        let digits = if m.median_us < 10.0 { 2 } else { 1 };
+        writeln!(
+            text,
+            "| {version} | {} | {} | {:.digits$} | {:.digits$} – {:.digits$} | {moved} |",
+            m.shape, m.dtype, m.median_us, m.p10_us, m.p90_us
+        )
+        .expect("writing to a string");
+    }
+    text
+}
+
+fn chart(run: &Run, stage: &str, dtype: &str, results: &[&Measurement]) -> Result<String, Failure> {
+    let mut families: Vec<&str> = results.iter().map(|m| m.family.as_str()).collect();
+    families.dedup();
+    let bars: Vec<Bar> = results
+        .iter()
+        .map(|m| Bar {
+            label: m.version.split(':').next_back().unwrap_or_default().to_owned(),
+            value: m.gbps.unwrap_or(0.0),
+            note: format!("{:.0} GB/s, {:.0} µs", m.gbps.unwrap_or(0.0), m.median_us),
+            group: families.iter().position(|f| *f == m.family).unwrap_or(0),
+        })
+        .collect();
+    let title = format!("{stage}, {dtype}, {}", run.device.gpu);
+    Ok(plot::bars(&title, (run.device.copy_gbps, "plain copy"), &bars)?)
+}
