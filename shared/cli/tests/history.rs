@@ -1,0 +1,58 @@
+//! What the book shows of the records is what the records say.
+#![allow(missing_docs)]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use assert_cmd::Command;
+
+fn files(directory: &Path) -> BTreeMap<String, String> {
+    let entries = std::fs::read_dir(directory).unwrap().map(|e| e.unwrap().path());
+    let read = |p: std::path::PathBuf| {
+        let name = p.file_name().unwrap().to_string_lossy().into_owned();
+        (name, std::fs::read_to_string(&p).unwrap())
+    };
+    entries.map(read).collect()
+}
+
+/// `cargo run --release -- history --write book/src/generated` writes them anew.
+#[test]
+fn the_pages_of_the_book_are_current() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let fresh = tempfile::tempdir().unwrap();
+    let output = Command::cargo_bin("lab")
+        .unwrap()
+        .current_dir(&root)
+        .args(["history", "--write"])
+        .arg(fresh.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (fresh, committed) = (files(fresh.path()), files(&root.join("book/src/generated")));
+    assert!(!fresh.is_empty());
+    assert!(fresh.keys().eq(committed.keys()), "{:?}, {:?}", fresh.keys(), committed.keys());
+    for (name, text) in fresh {
+        assert_eq!(committed[&name], text, "{name} is not what the records say");
+    }
+}
+
+#[test]
+fn a_directory_without_records_or_with_others_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = || {
+        let output = Command::cargo_bin("lab")
+            .unwrap()
+            .args(["history", "--from"])
+            .arg(directory.path())
+            .output()
+            .unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    assert_eq!(run().0, Some(0), "no records are no error");
+    std::fs::write(directory.path().join("a.json"), "{}").unwrap();
+    let (code, said) = run();
+    assert_eq!(code, Some(2));
+    assert!(said.contains("a.json: missing field"), "{said}");
+    std::fs::remove_dir_all(directory.path()).unwrap();
+    assert_eq!(run().0, Some(2));
+}
