@@ -40,7 +40,7 @@ fn names_and_options() {
     refused(
         lab().args(["run", "playg:nothing"]),
         2,
-        &["version of playg: expected saxpy", "'nothing'"],
+        &["version of playg: expected copy_swapped", "'nothing'"],
     );
     refused(lab().args(["run", "playg"]), 2, &["version: expected playg:", "got 'playg'"]);
     refused(
@@ -121,6 +121,56 @@ fn devices() {
         &["LAB_EMULATOR_ORDER: expected forward, reverse or random[:SEED], got 'sideways'"],
     );
     refused(lab().env("LAB_EMULATOR_THREADS", "0").arg("tour"), 2, &["LAB_EMULATOR_THREADS"]);
+}
+
+#[test]
+fn comparisons() {
+    refused(
+        lab().args(["compare", "nothing"]),
+        2,
+        &["family: expected add, copy", "got 'nothing'"],
+    );
+    refused(
+        lab().args(["compare", "softmax", "--dtype", "f64"]),
+        2,
+        &["expected f32, f16, bf16, got f64"],
+    );
+    refused(lab().args(["compare", "softmax", "--dtype", "f7"]), 2, &["--dtype: expected one of"]);
+    refused(
+        lab().args(["compare", "softmax", "--shape", "C=0"]),
+        2,
+        &["dimension C: expected 1 to"],
+    );
+    refused(
+        lab().args(["compare", "softmax", "--shape", "C=20000"]),
+        2,
+        &["dimension C: expected 1 to 16384, got 20000"],
+    );
+    refused(lab().args(["compare", "sum", "--svg", "/proc/x.svg"]), 2, &["/proc/x.svg"]);
+    refused(lab().args(["bench", "nothing"]), 2, &["family: expected add"]);
+    refused(lab().args(["history", "--from", "/nowhere"]), 2, &["/nowhere"]);
+}
+
+#[test]
+fn without_a_toolkit_the_fix_is_named() {
+    if Path::new("/usr/local/cuda").exists() {
+        println!("a toolkit is installed where it is always looked for");
+        return;
+    }
+    // No Python on the path, so no wheels either.
+    let mut command = lab();
+    command.env("PATH", "/nowhere").env_remove("CUDA_HOME").env_remove("CUDA_PATH");
+    refused(
+        command.arg("compile"),
+        4,
+        &["NVRTC with its headers was not found", "pip install nvidia-cuda-nvrtc"],
+    );
+    let mut command = lab();
+    command.env("PATH", "/nowhere").arg("doctor");
+    assert_eq!(command.output().unwrap().status.code(), Some(0), "the emulator suffices");
+    if lab_device::nvrtc::Nvrtc::get().is_ok() {
+        refused(lab().args(["compile", "--arch", "sm_1"]), 1, &["does not compile for sm_1"]);
+    }
 }
 
 #[test]
@@ -217,6 +267,8 @@ fn a_users_tensors_go_through_and_come_back() {
 
 #[test]
 fn one_json_object_on_stdout() {
+    let directory = tempfile::tempdir().unwrap();
+    let bundle = directory.path().to_str().unwrap();
     for arguments in [
         &["tour"] as &[&str],
         &["doctor"],
@@ -224,7 +276,11 @@ fn one_json_object_on_stdout() {
         &["list"],
         &["run", "playg:sum"],
         &["selftest", "--quick"],
+        &["compare", "sum"],
+        &["history", "--from", "../../benches/history"],
+        &["bundle", bundle],
         &["run", "nothing"],
+        &["compare", "nothing"],
         &["bench"],
     ] {
         let output = lab().arg("--json").args(arguments).output().unwrap();

@@ -94,3 +94,4 @@ __global__ void __launch_bounds__(THREADS)
     row.for_each_cell(columns, [&](float& v) { v *= scale; });
     row.store(out + blockIdx.x * 1ull * columns, columns);
 }
+// ANCHOR_END: registers
