@@ -7,5 +7,29 @@ fn main() {
             &["fill<float>", "fill<__half>", "add_to<float>", "weigh", "reverse"],
         )
         .globals(&["weights", "offset"])
+        // The emulator's own test kernels: see agreement.rs.
+        .kernel(
+            "../emulator/tests/kernels/features.cu",
+            &[
+                "coordinates",
+                "block_votes",
+                "early_exit",
+                "warp_sum<float>",
+                "warp_sum<__half>",
+                "divergent_halves",
+                "atomics",
+                "half_types",
+                "half_back",
+                "half_arithmetic<__half>",
+                "half_arithmetic<__nv_bfloat16>",
+                "grid_rounds",
+                "flag_chain",
+                "tiles",
+                "match_and_reduce",
+                "integer_atomics",
+                "vectors_and_maths",
+                "half_pairs",
+            ],
+        )
         .build();
 }

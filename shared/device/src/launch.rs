@@ -86,6 +86,12 @@ impl Arg<'_> {
 
     fn fits(&self, declared: &str) -> bool {
         let own = self.type_name();
+        // A pointer to vectors (float4*, __half2*) takes a buffer of whatever they are made of.
+        if let Kind::Buffer { writable, .. } = self.kind
+            && (declared == "const struct*" || declared == "struct*" && writable)
+        {
+            return true;
+        }
         own == declared
             || matches!(self.kind, Kind::Buffer { writable: true, .. })
                 && declared.strip_prefix("const ") == Some(&own)

@@ -21,7 +21,6 @@ static FEATURES: LazyLock<Arc<Module>> = LazyLock::new(|| {
             "warp_sum<__half>",
             "warp_sum<double>",
             "divergent_halves",
-            "poison",
             "atomics",
             "half_types",
             "half_back",
@@ -110,8 +109,14 @@ fn shared_memory_starts_poisoned_in_every_block() {
     let (mut fixed, mut dynamic) = (vec![0f32; 64], vec![0f32; 64]);
     let (mut pf, mut pd) = (fixed.as_mut_ptr(), dynamic.as_mut_ptr());
     let config = Config { dynamic_shared: 256, ..plain(3, 64) };
-    run(&FEATURES, "poison", &config, &mut [arg(&mut pf), arg(&mut pd)], &Options::default())
-        .unwrap();
+    run(
+        &module("poison.cu", &["poison"]),
+        "poison",
+        &config,
+        &mut [arg(&mut pf), arg(&mut pd)],
+        &Options::default(),
+    )
+    .unwrap();
     assert!(fixed.iter().chain(&dynamic).all(|v| v.is_nan()));
 }
 
@@ -313,7 +318,7 @@ fn vectors_move_whole_and_fast_maths_is_close() {
     let (mut out, mut maths) = (vec![[0f32; 4]; 32], [0f32; 11]);
     let (mut px, mut po) = (x.as_ptr(), out.as_mut_ptr());
     let (mut py, mut pm) = (y.as_ptr(), maths.as_mut_ptr());
-    let mut args = [arg(&mut px), arg(&mut po), arg(&mut py), arg(&mut pm)];
+    let mut args = [arg(&mut px), arg(&mut py), arg(&mut po), arg(&mut pm)];
     run(&FEATURES, "vectors_and_maths", &plain(1, 32), &mut args, &Options::default()).unwrap();
     for i in 0..32 {
         let [a, b, c, d] = x[i];

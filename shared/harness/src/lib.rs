@@ -10,6 +10,7 @@
 //!                                                       └─reference() in f64 ──compare──▶ Report
 //! ```
 
+pub mod agreement;
 pub mod compare;
 pub mod device_checks;
 pub mod error;

@@ -92,11 +92,11 @@ impl Storage {
         each!(self, b => b.poison())
     }
 
-    fn arg(&self) -> Arg<'_> {
+    pub(crate) fn arg(&self) -> Arg<'_> {
         each!(self, b => b.arg())
     }
 
-    fn arg_mut(&mut self) -> Arg<'_> {
+    pub(crate) fn arg_mut(&mut self) -> Arg<'_> {
         each!(self, b => b.arg_mut())
     }
 }

@@ -7,7 +7,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use lab_device::{Device, DeviceKind, Selector};
 use lab_harness::suite::{self, Case};
-use lab_harness::{Problem, Version, device_checks};
+use lab_harness::{Problem, Version, agreement, device_checks};
 use rayon::prelude::*;
 use serde_json::json;
 
@@ -71,9 +71,9 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
 
 /// The checks of the device layer and of every stage: how many there are, and those that failed.
 fn checks(device: &Device) -> (usize, Vec<String>) {
-    let all: Vec<_> = std::iter::once(("device layer", device_checks::CHECKS))
-        .chain(crate::STAGES.iter().map(|s| (s.name, s.checks)))
-        .collect();
+    let own = [("device layer", device_checks::CHECKS), ("agreement", agreement::CHECKS)];
+    let all: Vec<_> =
+        own.into_iter().chain(crate::STAGES.iter().map(|s| (s.name, s.checks))).collect();
     // Their panics are reported below.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));

@@ -1,4 +1,5 @@
-// One small kernel for each thing the emulator offers; tests/features.rs holds the results.
+// One small kernel for each thing the emulator offers; tests/features.rs holds the results. A GPU
+// must give the same: shared/harness/src/agreement.rs.
 #include <cooperative_groups.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -49,12 +50,6 @@ __global__ void divergent_halves(int* out) {
     }
 }
 
-__global__ void poison(float* fixed, float* dynamic) {
-    __shared__ float uninitialised[64];
-    fixed[threadIdx.x] = uninitialised[threadIdx.x];
-    dynamic[threadIdx.x] = static_cast<float*>(emu_dynamic_shared())[threadIdx.x];
-}
-
 __global__ void atomics(int* counter, float* sum, unsigned long long* big, int* largest) {
     atomicAdd(counter, 1);
     atomicAdd(sum, 0.5f);
@@ -62,8 +57,10 @@ __global__ void atomics(int* counter, float* sum, unsigned long long* big, int* 
     atomicMax(largest, int(blockIdx.x * blockDim.x + threadIdx.x));
     while (atomicCAS(counter + 1, 0, 1) != 0) {
     }
-    counter[2] += 1;  // guarded by the lock
-    __threadfence();
+    __threadfence();  // what the last holder wrote is seen, not what a cache still has
+    volatile int* guarded = counter + 2;
+    *guarded = *guarded + 1;
+    __threadfence();  // and what is written here is seen before the lock is open
     atomicExch(counter + 1, 0);
 }
 
@@ -144,7 +141,7 @@ __global__ void integer_atomics(int* i, unsigned* u, float* f) {
     if (t == 3) f[0] = atomicExch(&f[1], 5.0f);
 }
 
-__global__ void vectors_and_maths(const float4* x, float4* out, const float2* y, float* maths) {
+__global__ void vectors_and_maths(const float4* x, const float2* y, float4* out, float* maths) {
     float4 v = __ldg(&x[threadIdx.x]);
     v.w += y[threadIdx.x].y;
     out[threadIdx.x] = make_float4(v.w, v.z, v.y, v.x);
