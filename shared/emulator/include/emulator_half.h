@@ -108,6 +108,13 @@ __forceinline__ double fma_odd(double a, double b, double c) {
     __forceinline__ H2 __hfma2(H2 a, H2 b, H2 c) {                                                \
         return H2(__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y));                                  \
     }                                                                                             \
+    /* On a GPU the plain ones may be fused with what comes after, these never are. */            \
+    __forceinline__ H __hadd_rn(H a, H b) { return a + b; }                                       \
+    __forceinline__ H __hsub_rn(H a, H b) { return a - b; }                                       \
+    __forceinline__ H __hmul_rn(H a, H b) { return a * b; }                                       \
+    __forceinline__ H2 __hadd2_rn(H2 a, H2 b) { return __hadd2(a, b); }                           \
+    __forceinline__ H2 __hsub2_rn(H2 a, H2 b) { return __hsub2(a, b); }                           \
+    __forceinline__ H2 __hmul2_rn(H2 a, H2 b) { return __hmul2(a, b); }                           \
     __forceinline__ H2 operator+(H2 a, H2 b) { return __hadd2(a, b); }                            \
     __forceinline__ H2 operator-(H2 a, H2 b) { return __hsub2(a, b); }                            \
     __forceinline__ H2 operator*(H2 a, H2 b) { return __hmul2(a, b); }                            \
