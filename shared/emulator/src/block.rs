@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use corosensei::{Coroutine, CoroutineResult};
 
@@ -13,6 +14,7 @@ use crate::order::{Order, Shuffler};
 use crate::report::{Finding, Standing};
 use crate::stack::{Slab, ThreadStack};
 use crate::warp::{self, LANES, Operand};
+use crate::watchdog::Watched;
 
 /// Every byte of shared memory at a block's start. NaN in each float format, −1 in the integers:
 /// what nobody wrote must not look like a number.
@@ -104,8 +106,11 @@ pub(crate) struct BlockRunner {
     live: usize,
     at_barrier: usize,
     at_grid: usize,
-    /// Turns that were more than polling: what the watchdog looks at.
+    /// Turns that were more than polling.
     progress: u64,
+    /// The same for the watchdog to see, at every turn: a block may take long, and is no stall for
+    /// that. A counter for each runner, so that no two write the same.
+    told: Arc<AtomicU64>,
 }
 
 impl BlockRunner {
@@ -115,6 +120,7 @@ impl BlockRunner {
         geometry: Geometry,
         order: Order,
         arguments: *mut *mut c_void,
+        watched: &Watched,
     ) -> io::Result<Self> {
         let count = geometry.threads();
         let slab = Slab::take(count)?;
@@ -177,6 +183,7 @@ impl BlockRunner {
             at_barrier: 0,
             at_grid: 0,
             progress: 0,
+            told: watched.counter(),
         })
     }
 
@@ -212,10 +219,6 @@ impl BlockRunner {
         self.wake_all();
     }
 
-    pub(crate) fn progress(&self) -> u64 {
-        self.progress
-    }
-
     /// After [`Pause::GridSync`]: the grid has met.
     pub(crate) fn release_grid(&mut self) {
         self.at_grid = 0;
@@ -239,6 +242,7 @@ impl BlockRunner {
                     self.prefetch(soon as usize);
                 }
                 self.resume(self.queue[turn] as usize)?;
+                self.told.store(self.progress, Ordering::Relaxed);
             }
             self.queue.clear();
             if self.progress == before {

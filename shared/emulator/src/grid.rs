@@ -250,17 +250,15 @@ impl Launch<'_> {
 
     fn runner(&self) -> Option<BlockRunner> {
         watchdog::prepare_thread();
-        BlockRunner::new(self.kernel, self.geometry, self.options.order, self.arguments)
+        let order = self.options.order;
+        BlockRunner::new(self.kernel, self.geometry, order, self.arguments, &self.watched)
             .map_err(|error| self.fail(Failure::Host(error)))
             .ok()
     }
 
     /// Runs a block until it pauses; `None` when the launch is over for it.
     fn advance(&self, runner: &mut BlockRunner) -> Option<Pause> {
-        let before = runner.progress();
-        let outcome = runner.run();
-        self.watched.note_progress(runner.progress() - before);
-        match outcome {
+        match runner.run() {
             Ok(Pause::Polling) if self.watched.aborted() => {
                 self.stalled(runner);
                 None

@@ -18,6 +18,9 @@ pub const STACK_BYTES: usize = 64 * 1024;
 const PAGE: usize = 4096;
 /// Stacks that may have a guard page, over the whole process.
 const GUARDED_STACKS: usize = 16 * 1024;
+/// Stacks kept for later launches, each with the few pages that it touched. As many as the largest
+/// cooperative launch that is run often: to map and guard them anew takes longer than that launch.
+const IDLE_STACKS: usize = 2 * GUARDED_STACKS;
 const CANARY: u64 = 0xC0DE_57AC_0B07_7011;
 /// Stacks of one slab start at the same offset in their pages, and so would the hottest lines of
 /// all threads map to the same few cache sets. Shifting each by a multiple of this spreads them.
@@ -65,7 +68,7 @@ impl Slab {
     pub(crate) fn give_back(self: Arc<Self>) {
         let mut idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner);
         let held: usize = idle.iter().map(|s| s.count).sum();
-        if held + self.count <= 2 * GUARDED_STACKS {
+        if held + self.count <= IDLE_STACKS {
             idle.push(self);
         }
     }

@@ -15,8 +15,8 @@ use crate::hooks::{CURRENT, Fault, State, Thread};
 #[derive(Debug)]
 pub(crate) struct Watched {
     limit: Duration,
-    /// Sum over the launch's runners of their turns that were more than polling.
-    progress: AtomicU64,
+    /// For each of the launch's runners, its turns that were more than polling.
+    progress: Mutex<Vec<Arc<AtomicU64>>>,
     abort: AtomicBool,
     stalled: AtomicBool,
     workers: Mutex<Vec<libc::pthread_t>>,
@@ -28,7 +28,7 @@ impl Watched {
         install_handlers();
         let watched = Arc::new(Self {
             limit,
-            progress: AtomicU64::new(0),
+            progress: Mutex::default(),
             abort: AtomicBool::new(false),
             stalled: AtomicBool::new(false),
             workers: Mutex::new(Vec::new()),
@@ -37,8 +37,18 @@ impl Watched {
         watched
     }
 
-    pub(crate) fn note_progress(&self, turns: u64) {
-        self.progress.fetch_add(turns, Ordering::Relaxed);
+    /// A counter that the watchdog looks at.
+    pub(crate) fn counter(&self) -> Arc<AtomicU64> {
+        let counter = Arc::default();
+        let mut all = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(Arc::clone(&counter));
+        counter
+    }
+
+    /// The sum of all counters. They only grow, so while it stands still nothing moves.
+    fn total(&self) -> u64 {
+        let all = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().map(|c| c.load(Ordering::Relaxed)).sum()
     }
 
     /// Whether the launch is to end: somebody failed, or the watchdog gave up on it.
@@ -119,7 +129,7 @@ impl Monitor {
             drop(launches);
             seen.retain(|s| alive.iter().any(|l| Arc::as_ptr(l) == s.0));
             for launch in &alive {
-                let progress = launch.progress.load(Ordering::Relaxed);
+                let progress = launch.total();
                 let key = Arc::as_ptr(launch);
                 match seen.iter_mut().find(|s| s.0 == key) {
                     Some(s) if s.1 == progress => {

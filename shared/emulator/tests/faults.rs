@@ -25,6 +25,7 @@ static FAULTS: LazyLock<Arc<Module>> = LazyLock::new(|| {
             "leaves_the_grid",
             "not_in_mask",
             "traps",
+            "works_long",
         ],
     )
 });
@@ -75,6 +76,18 @@ fn endless_spins_are_stopped_with_their_line() {
     report("spins_on_atomic", plain(3, 33), "endless spin");
     report("spins_in_registers", plain(2, 1), "endless spin");
     report("spins_on_atomic", Config { cooperative: true, ..plain(3, 33) }, "endless spin");
+}
+
+#[test]
+fn a_long_block_is_no_stall() {
+    let mut memory = [0i32; 1024];
+    let mut p = memory.as_mut_ptr();
+    let limit = Duration::from_millis(400);
+    let options = Options { stall_limit: limit, threads: 1, ..Options::default() };
+    let start = Instant::now();
+    run(&FAULTS, "works_long", &plain(1, 96), &mut [arg(&mut p)], &options).unwrap();
+    println!("{:?} for one block, limit {limit:?}", start.elapsed());
+    assert!(start.elapsed() > 2 * limit, "too quick to prove anything: {:?}", start.elapsed());
 }
 
 #[test]

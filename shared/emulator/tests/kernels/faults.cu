@@ -53,3 +53,10 @@ __global__ void not_in_mask(int* x) {
 __global__ void traps(int* x) {
     if (x[0] == 0) __trap();  // HERE traps
 }
+
+// Right, but slow: every thread computes for a while, and nobody waits for anybody.
+__global__ void works_long(int* x) {
+    unsigned state = threadIdx.x + 1;
+    for (int i = 0; i < 20000000; ++i) state = state * 1664525u + 1013904223u;
+    x[threadIdx.x] = int(state);
+}
