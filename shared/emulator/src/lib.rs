@@ -24,6 +24,9 @@
 //! * Arithmetic is the host's, without contraction to fused multiply-add: results agree with a
 //!   GPU to rounding, not to the bit.
 //!
+//! The crate is usable by itself: `examples/own_kernel.rs` runs a `.cu` file of yours in several
+//! orders, and finds a forgotten barrier that way.
+//!
 //! Where each part lives: [`launch`] (grids), `block` (turns and barriers), `warp` (what a
 //! collective computes), `stack` (coroutine stacks), `hooks` (what kernels call), `watchdog`
 //! (signals, stalls), `module` and `symbols` (objects and their line tables), `report`.

@@ -152,6 +152,9 @@ pub fn compile<S: AsRef<str>>(
 ) -> Result<PathBuf, String> {
     let shared = shared_directory();
     let include = shared.join("emulator/include");
+    // The compiler runs elsewhere: see below.
+    let absolute = |p: &Path| p.canonicalize().map_err(|e| format!("{}: {e}", p.display()));
+    let (source, out) = (&absolute(source)?, &absolute(out)?);
     let object = out.join(format!("{}.so", stem(source)));
     let wrapper = out.join(format!("{}.cpp", stem(source)));
     let mut text = String::from("#include \"emulator.h\"\n");
