@@ -10,7 +10,7 @@ mod rows;
 mod sum;
 mod vector;
 
-use lab_harness::Stage;
+use lab_harness::{Stage, Version};
 
 pub use matrix::{COPY, COPY_PACKS, COPY_SWAPPED, TRANSPOSE, TRANSPOSE_PADDED, TRANSPOSE_TILED};
 pub use operation::Operation;
@@ -24,56 +24,43 @@ pub mod kernels {
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
 
-/// Every operation, in the order of the story.
-pub static OPERATIONS: &[&Operation] = &[
-    &COPY_SWAPPED,
-    &COPY,
-    &COPY_PACKS,
-    &SAXPY,
-    &ADD,
-    &MUL,
-    &RELU,
-    &SIGMOID,
-    &TANH,
-    &TRANSPOSE,
-    &TRANSPOSE_TILED,
-    &TRANSPOSE_PADDED,
-    &SUM_TREE,
-    &SUM_SHUFFLE,
-    &SUM_ATOMIC,
-    &SUM,
-    &SOFTMAX,
-    &SOFTMAX_ONLINE,
-    &SOFTMAX_REGISTERS,
-    &LAYERNORM,
-];
+/// The list of operations, as what they are and as versions.
+macro_rules! operations {
+    ($($name:ident),* $(,)?) => {
+        /// Every operation, in the order of the story.
+        pub static OPERATIONS: &[&Operation] = &[$(&$name),*];
+        static VERSIONS: &[&dyn Version] = &[$(&$name),*];
+    };
+}
+
+operations!(
+    COPY_SWAPPED,
+    COPY,
+    COPY_PACKS,
+    SAXPY,
+    ADD,
+    MUL,
+    RELU,
+    SIGMOID,
+    TANH,
+    TRANSPOSE,
+    TRANSPOSE_TILED,
+    TRANSPOSE_PADDED,
+    SUM_TREE,
+    SUM_SHUFFLE,
+    SUM_ATOMIC,
+    SUM,
+    SOFTMAX,
+    SOFTMAX_ONLINE,
+    SOFTMAX_REGISTERS,
+    LAYERNORM,
+);
 
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "playg",
     teaches: "grids, warps and blocks: a vector, a row, a whole array at a time",
-    versions: &[
-        &COPY_SWAPPED,
-        &COPY,
-        &COPY_PACKS,
-        &SAXPY,
-        &ADD,
-        &MUL,
-        &RELU,
-        &SIGMOID,
-        &TANH,
-        &TRANSPOSE,
-        &TRANSPOSE_TILED,
-        &TRANSPOSE_PADDED,
-        &SUM_TREE,
-        &SUM_SHUFFLE,
-        &SUM_ATOMIC,
-        &SUM,
-        &SOFTMAX,
-        &SOFTMAX_ONLINE,
-        &SOFTMAX_REGISTERS,
-        &LAYERNORM,
-    ],
+    versions: VERSIONS,
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,
 };

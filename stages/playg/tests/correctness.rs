@@ -45,7 +45,7 @@ fn layernorm() {
 }
 
 #[test]
-fn every_operation_is_of_a_family_above_and_a_version_of_the_stage() {
+fn every_operation_is_of_a_family_above() {
     let tested = [
         "copy",
         "saxpy",
@@ -60,8 +60,6 @@ fn every_operation_is_of_a_family_above_and_a_version_of_the_stage() {
         "layernorm",
     ];
     assert!(OPERATIONS.iter().all(|o| tested.contains(&o.info().family)));
-    let names: Vec<_> = OPERATIONS.iter().map(|o| o.info().name).collect();
-    assert!(STAGE.versions.iter().map(|v| v.info().name).eq(names.iter().copied()));
 }
 
 /// What is timed beside the GPU computes the same.
