@@ -101,6 +101,8 @@ pub(crate) struct BlockRunner {
     shuffler: Shuffler,
     warps: Vec<Warp>,
     queue: Vec<u32>,
+    /// Whose turn it is, in `queue`.
+    turn: usize,
     next: Vec<u32>,
     block: [u32; 3],
     live: usize,
@@ -177,6 +179,7 @@ impl BlockRunner {
             shuffler: Shuffler::new(order, 0),
             warps: (0..count.div_ceil(LANES)).map(|_| Warp::default()).collect(),
             queue: Vec::with_capacity(count),
+            turn: 0,
             next: Vec::with_capacity(count),
             block: [0; 3],
             live: 0,
@@ -237,11 +240,13 @@ impl BlockRunner {
                 };
             }
             let before = self.progress;
-            for turn in 0..self.queue.len() {
-                if let Some(&soon) = self.queue.get(turn + 2) {
+            self.turn = 0;
+            while self.turn < self.queue.len() {
+                if let Some(&soon) = self.queue.get(self.turn + 2) {
                     self.prefetch(soon as usize);
                 }
-                self.resume(self.queue[turn] as usize)?;
+                self.resume(self.queue[self.turn] as usize)?;
+                self.turn += 1;
                 self.told.store(self.progress, Ordering::Relaxed);
             }
             self.queue.clear();
@@ -382,15 +387,21 @@ impl BlockRunner {
         for l in lanes() {
             operands[l] = self.threads[first + l].operand;
         }
-        let woken = self.next.len();
         for l in lanes() {
             let thread = &mut self.threads[first + l];
             thread.result = warp::result(l, &operands, present);
             thread.state = State::Ready;
-            self.next.push((first + l) as u32);
         }
         self.warps[w].waiting &= !present;
-        self.shuffler.arrange(&mut self.next[woken..]);
+        let woken = lanes().map(|l| (first + l) as u32);
+        if self.order == Order::Warps {
+            let soon = self.turn + 1;
+            self.queue.splice(soon..soon, woken);
+        } else {
+            let start = self.next.len();
+            self.next.extend(woken);
+            self.shuffler.arrange(&mut self.next[start..]);
+        }
     }
 
     fn fault(&mut self, index: usize) -> Finding {

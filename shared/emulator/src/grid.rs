@@ -90,7 +90,9 @@ impl Options {
             options.threads = n;
         }
         if let Some(order) =
-            read("LAB_EMULATOR_ORDER", "forward, reverse or random[:SEED]", |t| t.parse().ok())?
+            read("LAB_EMULATOR_ORDER", "forward, reverse, warps or random[:SEED]", |t| {
+                t.parse().ok()
+            })?
         {
             options.order = order;
         }
@@ -374,7 +376,7 @@ impl Launch<'_> {
 /// no divisor in common with it: a permutation that needs no table.
 fn nth_block(order: Order, turn: u64, blocks: u64) -> u64 {
     match order {
-        Order::Forward => turn,
+        Order::Forward | Order::Warps => turn,
         Order::Reverse => blocks - 1 - turn,
         Order::Random(seed) => {
             let gcd = |mut a: u64, mut b: u64| {

@@ -12,11 +12,15 @@ pub enum Order {
     Reverse,
     /// A new permutation at every barrier, drawn from this seed.
     Random(u64),
+    /// Each warp as far as it can go before the next one moves. In the other orders warps go from
+    /// one rendezvous to the next together, and a barrier that holds back a quick warp is not
+    /// missed; here it is.
+    Warps,
 }
 
 /// The text is not the name of an order.
 #[derive(Debug, thiserror::Error)]
-#[error("order: expected forward, reverse or random[:SEED], got '{0}'")]
+#[error("order: expected forward, reverse, warps or random[:SEED], got '{0}'")]
 pub struct BadOrder(String);
 
 impl FromStr for Order {
@@ -26,6 +30,7 @@ impl FromStr for Order {
         match text.split_once(':').unwrap_or((text, "")) {
             ("forward", "") => Ok(Self::Forward),
             ("reverse", "") => Ok(Self::Reverse),
+            ("warps", "") => Ok(Self::Warps),
             ("random", "") => Ok(Self::Random(0)),
             ("random", seed) => seed.parse().map(Self::Random).map_err(|_| bad()),
             _ => Err(bad()),
@@ -58,7 +63,7 @@ impl Shuffler {
     /// Puts `items`, given in forward order, into this schedule's order.
     pub(crate) fn arrange(&mut self, items: &mut [u32]) {
         match self.order {
-            Order::Forward => {}
+            Order::Forward | Order::Warps => {}
             Order::Reverse => items.reverse(),
             Order::Random(_) => {
                 for last in (1..items.len()).rev() {
@@ -77,6 +82,7 @@ mod tests {
     #[test]
     fn names_parse() {
         assert_eq!("reverse".parse::<Order>().unwrap(), Order::Reverse);
+        assert_eq!("warps".parse::<Order>().unwrap(), Order::Warps);
         assert_eq!("random:7".parse::<Order>().unwrap(), Order::Random(7));
         for bad in ["", "Forward", "random:x", "forward:1"] {
             assert!(bad.parse::<Order>().is_err(), "{bad}");

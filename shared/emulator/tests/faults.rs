@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use common::{arg, module, plain, run};
-use lab_emulator::{Config, LaunchError, Module, Options};
+use lab_emulator::{Config, LaunchError, Module, Options, Order};
 
 static FAULTS: LazyLock<Arc<Module>> = LazyLock::new(|| {
     module(
@@ -26,6 +26,8 @@ static FAULTS: LazyLock<Arc<Module>> = LazyLock::new(|| {
             "not_in_mask",
             "traps",
             "works_long",
+            "sums_twice<true>",
+            "sums_twice<false>",
         ],
     )
 });
@@ -76,6 +78,23 @@ fn endless_spins_are_stopped_with_their_line() {
     report("spins_on_atomic", plain(3, 33), "endless spin");
     report("spins_in_registers", plain(2, 1), "endless spin");
     report("spins_on_atomic", Config { cooperative: true, ..plain(3, 33) }, "endless spin");
+}
+
+/// A barrier that keeps a quick warp back is missed only where a warp may be quick.
+#[test]
+fn one_warp_far_ahead_shows_a_missing_barrier() {
+    let right = |kernel: &str, order| {
+        let mut out = [0i32; 512];
+        let mut p = out.as_mut_ptr();
+        let options = Options { order, ..Options::default() };
+        run(&FAULTS, kernel, &plain(1, 256), &mut [arg(&mut p)], &options).unwrap();
+        out[..256].iter().all(|&v| v == 256) && out[256..].iter().all(|&v| v == 512)
+    };
+    for order in [Order::Forward, Order::Reverse, Order::Random(3), Order::Warps] {
+        assert!(right("sums_twice<true>", order), "{order:?}");
+    }
+    assert!(right("sums_twice<false>", Order::Forward), "warps that move together hide it");
+    assert!(!right("sums_twice<false>", Order::Warps));
 }
 
 #[test]

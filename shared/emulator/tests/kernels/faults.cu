@@ -60,3 +60,19 @@ __global__ void works_long(int* x) {
     for (int i = 0; i < 20000000; ++i) state = state * 1664525u + 1013904223u;
     x[threadIdx.x] = int(state);
 }
+
+// Each warp leaves its sum, all add those up; then once more. Without the barrier between the two,
+// a quick warp writes its second sum while others still read the first.
+template <bool GUARDED> __global__ void sums_twice(int* out) {
+    __shared__ int partial[8];
+    for (int round = 1; round <= 2; ++round) {
+        int v = round;
+        for (int d = 16; d > 0; d /= 2) v += __shfl_xor_sync(0xffffffffu, v, d);
+        if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = v;
+        __syncthreads();
+        int total = 0;
+        for (int w = 0; w < 8; ++w) total += __shfl_sync(0xffffffffu, partial[w], 0);
+        out[(round - 1) * 256 + threadIdx.x] = total;
+        if (GUARDED) __syncthreads();  // nobody reads the first sums any more
+    }
+}
