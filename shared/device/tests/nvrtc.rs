@@ -13,6 +13,7 @@ fn source(text: &'static str) -> KernelSource {
         instantiations: &[],
         globals: &[],
         object: &[],
+        checked: &[],
     }
 }
 
