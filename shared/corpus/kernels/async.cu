@@ -56,7 +56,9 @@ __global__ void async_refill_too_early(const float* x, float* out, int tiles) {
     async_copy<4>(&tile[0][t], &x[t]);
     async_commit();
     for (int k = 0; k < tiles; ++k) {
-        if (k + 1 < tiles) async_copy<4>(&tile[(k + 1) % 2][t], &x[64 * (k + 1) + t]);  // BUG async_refill_too_early
+        int next = k + 1;
+        if (next < tiles)
+            async_copy<4>(&tile[next % 2][t], &x[64 * next + t]);  // BUG async_refill_too_early
         async_commit();
         async_wait<1>();
         __syncthreads();

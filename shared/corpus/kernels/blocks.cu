@@ -92,7 +92,8 @@ __global__ void reads_other_block(float* x, float* out) {
 __global__ void block_barrier_for_grid(float* x, float* out) {
     if (threadIdx.x == 0) x[blockIdx.x] = blockIdx.x;  // BUG block_barrier_for_grid
     __syncthreads();
-    if (threadIdx.x < gridDim.x) out[blockIdx.x * 32 + threadIdx.x] = x[threadIdx.x];  // BUG block_barrier_for_grid
+    if (threadIdx.x < gridDim.x)
+        out[blockIdx.x * 32 + threadIdx.x] = x[threadIdx.x];  // BUG block_barrier_for_grid
 }
 // The grid's barrier does.
 __global__ void grid_sync_between(float* x, float* out) {

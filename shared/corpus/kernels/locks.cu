@@ -66,13 +66,13 @@ __global__ void lock_with_fences(int* lock, int* count) {
 // ---- two warps of a block ---------------------------------------------------------------------
 
 // A volatile flag alone orders nothing, within a block either.
-__global__ void shared_flag_without_fence(int* out) {
+__global__ void shared_flag_without_fence(int* out, int value) {
     __shared__ int data;
     __shared__ volatile int ready;
     if (threadIdx.x == 0) ready = 0;
     __syncthreads();
     if (threadIdx.x == 0) {
-        data = 42;  // BUG shared_flag_without_fence
+        data = value;  // BUG shared_flag_without_fence
         ready = 1;
     } else if (threadIdx.x == 32) {
         while (ready == 0) __nanosleep(20);

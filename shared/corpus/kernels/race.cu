@@ -138,7 +138,8 @@ __global__ void vector_against_scalars(const float4* x, float* out) {
     __shared__ float4 tile[64];
     int t = threadIdx.x;
     tile[t] = x[t];  // BUG vector_against_scalars
-    for (int k = 0; k < 4; ++k) out[64 * k + t] = reinterpret_cast<float*>(tile)[64 * k + t];  // BUG vector_against_scalars
+    const float* scalars = reinterpret_cast<float*>(tile);
+    for (int k = 0; k < 4; ++k) out[64 * k + t] = scalars[64 * k + t];  // BUG vector_against_scalars
 }
 // The value of the next round is there before everyone has read that of this one.
 __global__ void broadcast_overwritten(const int* x, int* out, int rounds) {
@@ -161,6 +162,7 @@ __device__ float reduce_unguarded(float v) {
     for (unsigned w = 0; w < blockDim.x / 32; ++w) sum += partial[w];  // BUG reduce_twice
     return sum;
 }
+// Once for the sum, and with it once more.
 __global__ void reduce_twice(const float* x, float* out) {
     float sum = reduce_unguarded(x[threadIdx.x]);
     out[threadIdx.x] = reduce_unguarded(x[threadIdx.x] * sum);

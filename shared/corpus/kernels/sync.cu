@@ -7,29 +7,29 @@
 // ---- barriers of a block ----------------------------------------------------------------------
 
 // Odd and even threads wait at different places.
-__global__ void barriers_apart(int* out) {
+__global__ void barriers_apart(int* out, int value) {
     __shared__ int odd, even;
     int t = threadIdx.x;
     if (t % 2) {
-        if (t == 1) odd = 1;
+        if (t == 1) odd = value;
         __syncthreads();  // BUG barriers_apart
         out[t] = even;
     } else {
-        if (t == 0) even = 2;
+        if (t == 0) even = 2 * value;
         __syncthreads();  // BUG barriers_apart
         out[t] = odd + 10;
     }
 }
 // The same by warps: whole warps, but still two barriers.
-__global__ void barriers_apart_by_warps(int* out) {
+__global__ void barriers_apart_by_warps(int* out, int value) {
     __shared__ int first, second;
     int t = threadIdx.x;
     if (t < 32) {
-        if (t == 0) first = 1;
+        if (t == 0) first = value;
         __syncthreads();  // BUG barriers_apart_by_warps
         out[t] = second;
     } else {
-        if (t == 32) second = 2;
+        if (t == 32) second = 2 * value;
         __syncthreads();  // BUG barriers_apart_by_warps
         out[t] = first + 10;
     }

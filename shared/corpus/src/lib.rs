@@ -1,7 +1,7 @@
 //! A corpus of kernels with one planted bug each, and of right kernels that look dangerous.
 //!
 //! Whatever finds bugs is held against it: it must find each planted one and say nothing about the
-//! rest. [`cases`] is the table, [`run`] runs a case on a device, and [`lines`] says which lines of
+//! rest. [`cases()`] is the table, [`run()`] runs a case on a device, and [`lines`] says which lines of
 //! its file a report may name: those that end in `// BUG name`.
 //!
 //! A case is wrong by CUDA's rules, whether or not a run of it gives wrong numbers. One with
@@ -43,7 +43,7 @@ pub enum Verdict {
     /// It is right.
     Correct {
         /// What the writable buffers hold in the end, in the order of the arguments, on any device
-        /// and in any order of threads and blocks.
+        /// and in any order of threads and blocks. NaN: nobody writes it.
         expect: Vec<Vec<f64>>,
     },
 }

@@ -1,6 +1,5 @@
 //! Running a case.
 
-use bytemuck::Pod;
 use half::{bf16, f16};
 use lab_device::{Buffer, DType, Device, Element, Error};
 
@@ -109,7 +108,7 @@ impl<T: Value> Memory for Buffer<T> {
     }
 }
 
-trait Value: Element + Pod {
+trait Value: Element {
     fn from_f64(value: f64) -> Self;
     fn value(self) -> f64;
 

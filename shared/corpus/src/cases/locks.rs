@@ -28,7 +28,7 @@ pub(super) fn cases() -> Vec<Case> {
         file.bug(Race, "lock_without_acquire", grid(8, 1), [int(), int()]),
         file.bug(Race, "lock_plain_unlock", grid(8, 1), [int(), int()]),
         file.right("lock_with_fences", grid(8, 1), [int(), int()], [vec![0.0], vec![8.0]]),
-        file.bug(Race, "shared_flag_without_fence", grid(1, 64), [Out(INT, 1)]),
+        file.bug(Race, "shared_flag_without_fence", grid(1, 64), [Out(INT, 1), I32(42)]),
         file.right("producer_and_consumer", grid(1, 64), [Out(INT, 5), I32(5)], [of(5, |k| k * k)]),
     ]
 }

@@ -27,8 +27,8 @@ pub(super) fn cases() -> Vec<Case> {
         _ => t + usize::from(t % 8 < 7),
     };
     vec![
-        file.bug(Sync, "barriers_apart", grid(1, 32), [Out(INT, 32)]),
-        file.bug(Sync, "barriers_apart_by_warps", grid(1, 64), [Out(INT, 64)]),
+        file.bug(Sync, "barriers_apart", grid(1, 32), [Out(INT, 32), I32(1)]),
+        file.bug(Sync, "barriers_apart_by_warps", grid(1, 64), [Out(INT, 64), I32(1)]),
         file.bug(Sync, "mixed_barriers", grid(1, 64), [Out(INT, 64)]),
         file.bug(Sync, "uneven_loop", grid(1, 64), [Out(INT, 64)]),
         file.bug(Sync, "spins_behind_barrier", grid(1, 64), [Out(INT, 64)]).hangs(),
@@ -63,7 +63,7 @@ pub(super) fn cases() -> Vec<Case> {
         file.bug(Sync, "source_outside_mask", grid(1, 32), [Out(INT, 32), I32(20)]),
         file.bug(Sync, "source_has_exited", grid(1, 32), [Out(INT, 32), I32(20)]),
         file.bug(Sync, "masks_disagree", grid(1, 32), [Out(INT, 32)]),
-        file.bug(Sync, "collectives_apart", grid(1, 32), [Out(UINT, 32)]),
+        file.bug(Sync, "collectives_apart", grid(1, 32), [Out(UINT, 32)]).hangs(),
         file.bug(Sync, "warp_and_block_barrier", grid(1, 32), [Out(INT, 32)]).hangs(),
         file.right("halves_with_masks", grid(1, 32), [Out(INT, 32)], [halves]),
         file.right(
