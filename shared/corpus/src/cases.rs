@@ -59,7 +59,7 @@ impl File {
 }
 
 impl Case {
-    fn hangs(self) -> Self {
+    fn may_hang(self) -> Self {
         Self { hangs: true, ..self }
     }
 }
