@@ -175,16 +175,16 @@ __global__ void padding_left_alone(float* out) {
 
 // A sum that starts with whatever the register held.
 __global__ void local_accumulator(const float* x, float* out, int n) {
-    float sum;
-    for (int i = 0; i < n; ++i) sum += x[i];  // BUG local_accumulator
+    float sum;  // BUG local_accumulator
+    for (int i = 0; i < n; ++i) sum += x[i];
     out[threadIdx.x] = sum;
 }
 // A local array of sums, of which the last are not set.
 __global__ void local_array(const int* x, float* out, int n, int set) {
-    float sums[8];
+    float sums[8];  // BUG local_array
     for (int k = 0; k < set; ++k) sums[k] = 0.0f;
-    for (int i = 0; i < n; ++i) sums[x[i] % 8] += 1.0f;  // BUG local_array
-    for (int k = 0; k < set; ++k) out[8 * threadIdx.x + k] = sums[k];
+    for (int i = 0; i < n; ++i) sums[x[i] % 8] += 1.0f;
+    for (int k = 0; k < 8; ++k) out[8 * threadIdx.x + k] = sums[k];  // BUG local_array
 }
 // All of them set.
 __global__ void local_array_set(const int* x, float* out, int n) {

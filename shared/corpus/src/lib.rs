@@ -9,9 +9,11 @@
 //! the GPU. Run those in a process of their own, with a time limit.
 
 mod cases;
+mod judge;
 mod run;
 
 pub use cases::cases;
+pub use judge::{Judgement, judge};
 pub use run::run;
 
 use lab_device::{DType, KernelSource, Launch};

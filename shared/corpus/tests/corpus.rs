@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use lab_corpus::kernels::KERNELS;
-use lab_corpus::{Case, Kind, Verdict, cases, lines, mark, run};
+use lab_corpus::{Case, Kind, Verdict, cases, judge, lines, mark, run};
 use lab_device::nvrtc::Nvrtc;
+use lab_device::{Device, Mode};
 use lab_harness::suite::devices;
 
 #[test]
@@ -100,4 +101,22 @@ fn every_file_is_cuda() {
             assert!(!image.log.contains("warning"), "{arch}: {}", image.log);
         }
     }
+}
+
+/// Every planted bug at its line, no word about the rest; whichever thread comes first.
+#[test]
+fn the_emulator_tells_right_from_wrong() {
+    let device = Device::emulator_in(Mode::Checked).unwrap();
+    let mut wrong = Vec::new();
+    for case in cases() {
+        match judge(&case, &device) {
+            Ok((judgement, _)) if judgement.right() => {}
+            Ok((judgement, findings)) => {
+                let said: String = findings.iter().map(|f| format!("\n{f}")).collect();
+                wrong.push(format!("{} ({:?}): {judgement:?}{said}", case.name, case.bug()));
+            }
+            Err(error) => wrong.push(format!("{}: {error}", case.name)),
+        }
+    }
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n\n"));
 }

@@ -67,6 +67,8 @@ pub(crate) enum Pause {
 struct Warp {
     /// Lanes that wait in a collective.
     waiting: u32,
+    /// For the checks: where each lane last completed one, and with which mask.
+    last: [(usize, u32); LANES],
 }
 
 /// Memory of the block's dynamic shared array, aligned.
@@ -236,6 +238,7 @@ impl BlockRunner {
             let left = count - w * LANES;
             lanes.set(if left >= LANES { u32::MAX } else { (1 << left) - 1 });
         }
+        self.warps.iter_mut().for_each(|w| *w = Warp::default());
         self.live = count;
         (self.at_barrier, self.at_grid) = (0, 0);
         self.dynamic.poison();
@@ -455,6 +458,16 @@ impl BlockRunner {
             operands[l] = self.threads[first + l].operand;
         }
         if let Some(check) = &mut self.check {
+            let warp = &mut self.warps[w];
+            let pc = self.threads[first + present.trailing_zeros() as usize].pc;
+            // Whoever is named and not here has exited. Not after it was here, under another mask.
+            let gone = |l: &usize| asked.mask & !present & (1 << l) != 0;
+            let other = |l: &usize| warp.last[*l].0 == pc && warp.last[*l].1 != asked.mask;
+            if let Some(lane) = (0..LANES).filter(gone).find(other) {
+                let thread = &self.threads[first + present.trailing_zeros() as usize];
+                check.masks_differ(thread, asked, lane, warp.last[lane].1);
+            }
+            lanes().for_each(|l| warp.last[l] = (pc, asked.mask));
             if asked.op == warp::Collective::Sync {
                 check.clock.sync_warp(w, present);
             }
@@ -484,7 +497,7 @@ impl BlockRunner {
     fn fault(&mut self, index: usize) -> Finding {
         let thread = &mut self.threads[index];
         let fault = thread.fault.take().unwrap_or(Fault::Interrupted);
-        let place = self.kernel.module().place(thread.pc);
+        let (place, within) = self.kernel.module().place_within(thread.pc);
         let thread = [thread.coordinates[0], thread.coordinates[1], thread.coordinates[2]];
         let kind = match &fault {
             Fault::Found(finding) => return (**finding).clone(),
@@ -500,7 +513,7 @@ impl BlockRunner {
         };
         let mut finding = Finding::new(kind, fault.to_string());
         let what = String::from("stopped");
-        finding.accesses.push(Access { what, place, block: self.block, thread });
+        finding.accesses.push(Access { what, place, within, block: self.block, thread });
         finding
     }
 

@@ -14,7 +14,7 @@ use crate::memory::{self, Arena, Whose};
 use crate::module::{Kernel, Module};
 use crate::report::{Access, Finding, Findings, Kind as What};
 use crate::shadow::{Cell, GRANULE, Granule, INIT_ALL, Kind, PLACE_UNKNOWN, Places, bytes_mask};
-use crate::warp::LANES;
+use crate::warp::{LANES, Operand};
 
 /// Findings that are kept; of more, the number.
 const KEPT: usize = 20;
@@ -171,7 +171,11 @@ impl LaunchCheck {
     fn by(&self, what: String, cell: Cell) -> Access {
         let block = self.geometry.block_index(u64::from(cell.block()));
         let thread = self.geometry.thread_index(cell.thread());
-        Access { what, place: self.place(cell.place()), block, thread }
+        let (place, within) = match self.places.address(cell.place()) {
+            Some(pc) => self.module().place_within(pc),
+            None => ("a place that was not kept".into(), Vec::new()),
+        };
+        Access { what, place, within, block, thread }
     }
 
     /// `x[17] (f32)`: memory by its name.
@@ -447,7 +451,6 @@ impl BlockCheck {
     #[inline(never)]
     fn remember_any(&self, granule: &mut Granule, me: Cell, how: How) -> Option<Cell> {
         let cells = &mut granule.cells;
-        let writes = me.kind().writes();
         let mut race = None;
         let mut slot = None;
         for (index, cell) in cells.iter_mut().enumerate() {
@@ -458,18 +461,24 @@ impl BlockCheck {
                 }
                 continue;
             }
-            let in_flight = cell.kind() == Kind::AsyncWrite;
-            let ordered = if in_flight {
-                how.lands && cell.same_thread(me)
-            } else {
-                self.clock.ordered(*cell, me)
+            let ordered = match cell.kind().in_flight() {
+                true => how.lands && cell.same_thread(me),
+                false => self.clock.ordered(*cell, me),
             };
             if !ordered && cell.kind().conflicts(me.kind()) {
                 race = race.or(Some(*cell));
             }
-            // A write takes the place of all that it covers; a read that of an earlier read, for
-            // who is not ordered after this one is not ordered after that one either.
-            if writes || ordered && !cell.kind().writes() && !me.kind().strong() {
+            // What is remembered may be forgotten where whoever races with it races with `me` too.
+            // A plain write conflicts with everything. Anything else stands for an earlier access
+            // only if it came after that, and conflicts with as much.
+            let stronger = match (cell.kind(), me.kind()) {
+                (_, Kind::Write) => true,
+                (Kind::Read | Kind::AsyncRead, Kind::Read) => ordered,
+                (Kind::StrongRead, Kind::StrongRead) => ordered,
+                (Kind::StrongRead | Kind::StrongWrite, Kind::StrongWrite) => ordered,
+                _ => false,
+            };
+            if stronger {
                 let left = cell.bytes() & !me.bytes();
                 *cell = if left == 0 { Cell::NONE } else { cell.of_bytes(left) };
                 if left == 0 {
@@ -515,11 +524,13 @@ impl BlockCheck {
             Space::Static => {
                 let names = launch.module().names();
                 let mut exists = 0;
+                let mut init = 0;
                 for byte in 0..GRANULE {
-                    let inside = names.array_at(at + byte - self.fixed.0).is_some();
-                    exists |= u8::from(inside) << byte;
+                    let Some(array) = names.array_at(at + byte - self.fixed.0) else { continue };
+                    exists |= 1 << byte;
+                    init |= u8::from(array.is_guard()) << byte;
                 }
-                (exists, 0)
+                (exists, init)
             }
             Space::Dynamic => (within(self.dynamic.0, self.dynamic.0 + self.dynamic.1), 0),
             Space::Module => (INIT_ALL, INIT_ALL),
@@ -593,7 +604,7 @@ impl BlockCheck {
         let beyond = |name: &str, start: usize, bytes: usize| {
             let (distance, side) = match address < start {
                 true => (start - address, "before the start"),
-                false => (address - (start + bytes), "past the end"),
+                false => (address.saturating_sub(start + bytes), "past the end"),
             };
             format!("out of bounds: {distance} bytes {side} of {name}, which has {bytes} bytes")
         };
@@ -672,13 +683,16 @@ impl BlockCheck {
             return Some(known);
         }
         let name = launch.name(space, address, self);
-        let in_flight = other.kind() == Kind::AsyncWrite;
-        let (kind, message) = match in_flight {
-            true => (
+        let (kind, message) = match other.kind() {
+            Kind::AsyncWrite => (
                 What::CopyInFlight,
                 format!("race on {name}: used while an asynchronous copy into it is under way"),
             ),
-            false => (What::Race, format!("race on {name}")),
+            Kind::AsyncRead => (
+                What::CopyInFlight,
+                format!("race on {name}: written while an asynchronous copy of it is under way"),
+            ),
+            _ => (What::Race, format!("race on {name}")),
         };
         let mut finding = Finding::new(kind, message).fix(remedy(other, me, space));
         finding.accesses = vec![
@@ -764,6 +778,7 @@ impl BlockCheck {
             format!("uninitialised: what is written to {name} is a local variable that never got a value"),
         )
         .fix("give the variable a value where it is declared");
+        finding.suspects = launch.module().suspects();
         finding.accesses.push(launch.by(describe(Kind::Write, stored.bytes as usize), me));
         launch.keep(finding);
     }
@@ -814,19 +829,41 @@ impl BlockCheck {
         launch.races.insert((a, b), index);
     }
 
+    /// Lanes of a warp came to the same collective with different masks.
+    pub(crate) fn masks_differ(&mut self, thread: &Thread, own: Operand, lane: usize, mask: u32) {
+        let message = format!(
+            "{} with mask {:#010x} names lane {lane}, which came to it with mask {mask:#010x}",
+            own.op.name(),
+            own.mask
+        );
+        let fix = "all lanes that a mask names must pass the same mask";
+        self.at_collective(thread, What::BadCollective, message, fix, own.op.name());
+    }
+
     /// A shuffle that reads a lane which does not take part.
     pub(crate) fn absent_lane(&mut self, thread: &Thread, source: usize, op: &'static str) {
+        let message =
+            format!("{op} reads lane {source}, which does not take part: the value is undefined");
+        let fix = "name the lane in the mask and let it come, or do not read from it";
+        self.at_collective(thread, What::AbsentLane, message, fix, op);
+    }
+
+    /// One finding for each place.
+    fn at_collective(
+        &mut self,
+        thread: &Thread,
+        kind: What,
+        message: String,
+        fix: &str,
+        op: &'static str,
+    ) {
         let launch = self.launch();
         let place = launch.places.number(thread.pc);
         if launch.races.contains_key(&(place, PLACE_UNKNOWN)) {
             return;
         }
-        let me = Cell::new(Kind::Read, thread.index(), self.block, 0, place);
-        let mut finding = Finding::new(
-            What::AbsentLane,
-            format!("{op} reads lane {source}, which does not take part: the value is undefined"),
-        )
-        .fix("name the lane in the mask and let it come, or do not read from it");
+        let me = thread.who.at(Kind::Read, 0, place);
+        let mut finding = Finding::new(kind, message).fix(fix);
         finding.accesses.push(launch.by(op.to_owned(), me));
         let index = launch.keep(finding).unwrap_or(usize::MAX);
         launch.races.insert((place, PLACE_UNKNOWN), index);
@@ -839,7 +876,8 @@ fn verb(kind: Kind) -> &'static str {
         Kind::Write => "write",
         Kind::StrongRead => "volatile or acquire read",
         Kind::StrongWrite => "atomic or volatile write",
-        Kind::AsyncWrite => "asynchronous copy",
+        Kind::AsyncWrite => "asynchronous copy to here",
+        Kind::AsyncRead => "asynchronous copy from here",
     }
 }
 
@@ -851,7 +889,7 @@ fn describe(kind: Kind, bytes: usize) -> String {
 fn remedy(other: Cell, me: Cell, space: Space) -> String {
     let strong = other.kind().strong() || me.kind().strong();
     let same_warp = other.thread() as usize / LANES == me.thread() as usize / LANES;
-    if other.kind() == Kind::AsyncWrite {
+    if other.kind().in_flight() {
         return "async_wait for the copy, then a barrier, before the memory is used".into();
     }
     match (other.same_block(me), strong) {

@@ -163,7 +163,7 @@ impl BlockClock {
     #[inline(always)]
     pub(crate) fn over(&self, cell: Cell, me: Cell) -> bool {
         cell == Cell::NONE
-            || cell.kind() != crate::shadow::Kind::AsyncWrite
+            || !cell.kind().in_flight()
                 && cell.same_block(me)
                 && (cell.stamp() < self.epoch || cell.same_thread(me))
     }

@@ -378,7 +378,7 @@ extern "C" fn async_copy(to: *mut u8, from: *const u8, bytes: u32, pc: *const c_
     let copy =
         Copy { to: to as usize, from: from as usize, bytes: bytes as usize, pc: pc as usize };
     let how = How { whole: true, ..How::default() };
-    thread.looked_at(copy.from, copy.bytes, Kind::Read, how, pc);
+    thread.looked_at(copy.from, copy.bytes, Kind::AsyncRead, how, pc);
     thread.looked_at(copy.to, copy.bytes, Kind::AsyncWrite, how, pc);
     // SAFETY: see `Running`.
     let (copies, early) = unsafe { (&mut (*thread.0).copies, (*thread.block()).copies_land_early) };
@@ -417,6 +417,7 @@ extern "C" fn async_wait(pending: u32, pc: *const c_void) {
     for copy in landing {
         let how = How { whole: true, lands: true, ..How::default() };
         let issued = copy.pc as *const c_void;
+        thread.looked_at(copy.from, copy.bytes, Kind::Read, how, issued);
         thread.looked_at(copy.to, copy.bytes, Kind::Write, how, issued);
         if !early {
             make(copy);

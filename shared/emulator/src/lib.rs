@@ -59,5 +59,5 @@ pub use grid::{
 pub use memory::{allocate, free, host_copied, host_wrote};
 pub use module::{Kernel, Module, ModuleError, Parameter, cache_directory, write_atomically};
 pub use order::{BadOrder, Order};
-pub use report::{Access, Check, Finding, Findings, Kind, Standing};
+pub use report::{Access, Check, Finding, Findings, Kind, Standing, Suspect};
 pub use stack::STACK_BYTES;

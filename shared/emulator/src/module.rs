@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 
 use crate::hooks::{RUNTIME, Runtime};
 use crate::names::Names;
+use crate::report::Suspect;
 use crate::symbols::Symbols;
 
 /// A kernel object could not be loaded, or has no such kernel.
@@ -90,6 +91,8 @@ pub struct Module {
     symbols: OnceLock<Symbols>,
     names: OnceLock<Names>,
     checked: bool,
+    /// A line each: place, a space, name.
+    suspects: &'static str,
     _library: Library,
 }
 
@@ -159,6 +162,10 @@ impl Module {
                 symbols: OnceLock::new(),
                 names: OnceLock::new(),
                 checked: library.get::<*const u8>(b"emu_checked\0").is_ok(),
+                suspects: match library.get::<*const c_char>(b"emu_suspects\0") {
+                    Ok(text) => literal(*text),
+                    Err(_) => "",
+                },
                 _library: library,
             }))
         }
@@ -211,6 +218,15 @@ impl Module {
         self.checked
     }
 
+    /// Local variables that the compiler thinks may get no value.
+    pub(crate) fn suspects(&self) -> Vec<Suspect> {
+        let line = |line: &str| {
+            let (place, name) = line.split_once(' ')?;
+            Some(Suspect { name: name.to_owned(), place: place.to_owned() })
+        };
+        self.suspects.lines().filter_map(line).collect()
+    }
+
     /// What memory is called.
     pub(crate) fn names(&self) -> &Names {
         self.names.get_or_init(|| Names::read(self.bytes))
@@ -219,6 +235,20 @@ impl Module {
     /// The source place of a return address, and those that it was inlined into.
     pub(crate) fn frames(&self, pc: usize) -> Vec<String> {
         self.symbols().frames(pc.wrapping_sub(self.image().base))
+    }
+
+    /// The source place of a return address, and, where that is in a shared header, those that it was
+    /// inlined into, up to the kernel's own file.
+    pub(crate) fn place_within(&self, pc: usize) -> (String, Vec<String>) {
+        let mut frames = self.frames(pc).into_iter().filter(|f| !f.contains("emulator/include/"));
+        let Some(place) = frames.next() else { return (self.place(pc), Vec::new()) };
+        let mut within: Vec<String> = Vec::new();
+        let header = |place: &str| place.split(':').next().is_some_and(|f| f.ends_with(".cuh"));
+        while header(within.last().unwrap_or(&place)) {
+            let Some(caller) = frames.next() else { break };
+            within.push(caller);
+        }
+        (place, within)
     }
 
     fn symbols(&self) -> &Symbols {

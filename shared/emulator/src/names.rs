@@ -23,6 +23,12 @@ pub(crate) struct Array {
 }
 
 impl Array {
+    /// Whether it is the compiler's own, that says if a variable was constructed: set by the poison
+    /// that a block finds, so that nothing is.
+    pub(crate) fn is_guard(&self) -> bool {
+        self.name.starts_with("_ZGV")
+    }
+
     /// `tile[3][5]`, from the byte's offset in the array.
     pub(crate) fn index(&self, byte: usize) -> String {
         let mut left = byte / self.element_bytes.max(1);

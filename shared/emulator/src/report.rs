@@ -152,6 +152,8 @@ pub struct Access {
     pub what: String,
     /// `file:line:column`.
     pub place: String,
+    /// Where that is in a shared header: the calls that led there, the innermost first.
+    pub within: Vec<String>,
     /// `blockIdx`.
     pub block: [u32; 3],
     /// `threadIdx`.
@@ -160,9 +162,19 @@ pub struct Access {
 
 impl fmt::Display for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { what, place, block, thread } = self;
-        write!(f, "{what} at {place} by block {}, thread {}", Index(*block), Index(*thread))
+        let Self { what, place, within, block, thread } = self;
+        write!(f, "{what} at {place} by block {}, thread {}", Index(*block), Index(*thread))?;
+        within.iter().try_for_each(|caller| write!(f, "\n    called from {caller}"))
     }
+}
+
+/// A variable that the compiler warns of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Suspect {
+    /// Its name.
+    pub name: String,
+    /// Where it is declared, `file:line:column`.
+    pub place: String,
 }
 
 /// What is wrong, and where.
@@ -174,6 +186,8 @@ pub struct Finding {
     pub message: String,
     /// The accesses that did it; of a race both, the earlier one first.
     pub accesses: Vec<Access>,
+    /// Local variables of the same kernel file that the compiler thinks may get no value.
+    pub suspects: Vec<Suspect>,
     /// Where threads stand, for what is about waiting.
     pub standing: Vec<Standing>,
     /// What would mend it, in a sentence; empty where that cannot be said.
@@ -188,6 +202,7 @@ impl Finding {
             kind,
             message: message.into(),
             accesses: Vec::new(),
+            suspects: Vec::new(),
             standing: Vec::new(),
             fix: String::new(),
             count: 1,
@@ -206,8 +221,11 @@ impl Finding {
 
     /// Every place that it names, `file:line:column`.
     pub fn places(&self) -> impl Iterator<Item = &str> {
-        let accesses = self.accesses.iter().map(|a| a.place.as_str());
-        accesses.chain(self.standing.iter().filter_map(|s| s.place.as_deref()))
+        let accesses = self.accesses.iter().flat_map(|a| {
+            std::iter::once(a.place.as_str()).chain(a.within.iter().map(String::as_str))
+        });
+        let declared = self.suspects.iter().map(|s| s.place.as_str());
+        accesses.chain(declared).chain(self.standing.iter().filter_map(|s| s.place.as_deref()))
     }
 }
 
@@ -219,6 +237,9 @@ impl fmt::Display for Finding {
         write!(f, "{}", self.message)?;
         for access in &self.accesses {
             write!(f, "\n  {access}")?;
+        }
+        for suspect in &self.suspects {
+            write!(f, "\n  perhaps '{}', declared at {}", suspect.name, suspect.place)?;
         }
         for s in self.standing.iter().take(SHOWN) {
             write!(f, "\n  {s}")?;

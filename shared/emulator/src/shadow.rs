@@ -33,11 +33,19 @@ pub(crate) enum Kind {
     StrongWrite,
     /// By `cp.async`, until it was waited for.
     AsyncWrite,
+    /// Its other end.
+    AsyncRead,
 }
 
 impl Kind {
-    const ALL: [Self; 5] =
-        [Self::Read, Self::Write, Self::StrongRead, Self::StrongWrite, Self::AsyncWrite];
+    const ALL: [Self; 6] = [
+        Self::Read,
+        Self::Write,
+        Self::StrongRead,
+        Self::StrongWrite,
+        Self::AsyncWrite,
+        Self::AsyncRead,
+    ];
 
     #[inline(always)]
     pub(crate) fn writes(self) -> bool {
@@ -47,6 +55,12 @@ impl Kind {
     #[inline(always)]
     pub(crate) fn strong(self) -> bool {
         matches!(self, Self::StrongRead | Self::StrongWrite)
+    }
+
+    /// Whether nothing orders it yet, not even the program of its own thread.
+    #[inline(always)]
+    pub(crate) fn in_flight(self) -> bool {
+        matches!(self, Self::AsyncWrite | Self::AsyncRead)
     }
 
     /// Whether two accesses, unordered, are a race.
@@ -291,6 +305,8 @@ mod tests {
             (StrongRead, Read, false),
             (AsyncWrite, Read, true),
             (AsyncWrite, StrongWrite, true),
+            (AsyncRead, Write, true),
+            (AsyncRead, Read, false),
         ] {
             assert_eq!((a.conflicts(b), b.conflicts(a)), (race, race), "{a:?} {b:?}");
         }

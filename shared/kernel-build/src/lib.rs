@@ -253,8 +253,12 @@ pub fn compile<S: AsRef<str>>(
         // Places of barriers must stay apart, and callers must stay on the stack.
         .args(["-fno-thread-jumps", "-fno-optimize-sibling-calls"])
         .args(["-Wall", "-Wno-unknown-pragmas", "-Wframe-larger-than=16384"])
-        // Raises false alarms over rows kept in arrays; a test with poisoned memory sees the rest.
-        .arg("-Wno-maybe-uninitialized")
+        // Raises false alarms over rows kept in arrays. The checks show what it says of a variable
+        // once one is seen to have had no value.
+        .arg(match build {
+            Build::Plain => "-Wno-maybe-uninitialized",
+            Build::Checked => "-Wmaybe-uninitialized",
+        })
         .arg("-I")
         .arg(shared.join("cuda"))
         .arg(&wrapper)
@@ -275,7 +279,14 @@ pub fn compile<S: AsRef<str>>(
     let mut command = start();
     command.args(["-std=c++17", "-O2", "-shared", "-Wl,-z,defs"]);
     if build == Build::Checked {
-        command.arg("-DEMU_CHECKED");
+        let table = object.with_extension("suspects.cpp");
+        let text = format!(
+            "extern \"C\" {{\n__attribute__((visibility(\"default\"))) extern const char emu_suspects[];\n\
+             const char emu_suspects[] = {:?};\n}}\n",
+            suspects(&said)
+        );
+        write(&table, &text)?;
+        command.arg("-DEMU_CHECKED").arg(&table);
     }
     command.arg(include.join("glue.cpp")).arg(&assembly).arg("-o").arg(&object);
     run(&mut command, source)?;
@@ -333,6 +344,24 @@ fn wrapper_text<S: AsRef<str>>(source: &Path, names: &[S], globals: &[S]) -> Str
     line("    {nullptr, nullptr, 0}};".into());
     line(format!("const unsigned emu_global_count = {};", globals.len()));
     text
+}
+
+/// Local variables that the compiler warns may be used without a value: place and name, a line each.
+fn suspects(said: &str) -> String {
+    let mut all: Vec<String> = Vec::new();
+    let mut warned = false;
+    for line in said.lines() {
+        warned = line.contains("uninitialized [-W") || warned && !line.contains("warning:");
+        // x.cu:9:11: note: ‘sum’ was declared here
+        let Some((place, note)) = line.split_once(": note: ") else { continue };
+        let Some((name, _)) = note.split_once(" was declared here") else { continue };
+        let name = name.trim_matches(['‘', '’', '\'']).replace("<anonymous>", "a temporary");
+        let line = format!("{} {name}", place.trim_start_matches("./"));
+        if warned && !all.contains(&line) {
+            all.push(line);
+        }
+    }
+    all.join("\n")
 }
 
 /// What the compiler cannot be told, in its assembly.

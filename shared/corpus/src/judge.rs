@@ -1,0 +1,76 @@
+//! What the emulator says of a case, and whether that is right.
+
+use lab_device::emulator::{Check, Finding};
+use lab_device::{Device, Error};
+
+use crate::{Case, Kind, Verdict, lines, run};
+
+/// How a verdict stands against the truth.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Judgement {
+    /// The planted bug, at a planted line, by the check that it belongs to.
+    Found,
+    /// Something at a planted line, by another check.
+    FoundAs(Check),
+    /// Something, elsewhere.
+    Elsewhere(Vec<String>),
+    /// Nothing, though there is a bug.
+    Missed,
+    /// Nothing, and there is no bug.
+    Clean,
+    /// Something, though there is no bug.
+    FalseAlarm,
+}
+
+impl Judgement {
+    /// Whether that is how it should be.
+    pub fn right(&self) -> bool {
+        matches!(self, Self::Found | Self::Clean)
+    }
+}
+
+/// Runs a case on an emulator that checks.
+///
+/// # Errors
+/// What is no finding: a launch that was refused, a kernel that does not load.
+pub fn judge(case: &Case, device: &Device) -> Result<(Judgement, Vec<Finding>), Error> {
+    let findings = match run(case, device) {
+        Ok(_) => Vec::new(),
+        Err(error) => match error.findings() {
+            Some(findings) => findings.all.clone(),
+            None => return Err(error),
+        },
+    };
+    let judgement = match case.verdict {
+        Verdict::Correct { .. } if findings.is_empty() => Judgement::Clean,
+        Verdict::Correct { .. } => Judgement::FalseAlarm,
+        Verdict::Bug(_) if findings.is_empty() => Judgement::Missed,
+        Verdict::Bug(kind) => place(case, kind, &findings),
+    };
+    Ok((judgement, findings))
+}
+
+fn place(case: &Case, kind: Kind, findings: &[Finding]) -> Judgement {
+    let file = case.source.file;
+    let marked: Vec<String> = lines(case).iter().map(|l| format!("{file}:{l}")).collect();
+    let named = |finding: &Finding| {
+        finding.places().any(|place| {
+            let line = place.rsplit_once(':').map_or(place, |p| p.0);
+            marked.iter().any(|m| line.ends_with(m.as_str()))
+        })
+    };
+    let expected = match kind {
+        Kind::Memory => Check::Memory,
+        Kind::Init => Check::Init,
+        Kind::Race => Check::Race,
+        Kind::Sync => Check::Sync,
+    };
+    let hits: Vec<&Finding> = findings.iter().filter(|f| named(f)).collect();
+    match hits.first() {
+        _ if hits.iter().any(|f| f.kind.check() == expected) => Judgement::Found,
+        Some(other) => Judgement::FoundAs(other.kind.check()),
+        None => Judgement::Elsewhere(
+            findings.iter().flat_map(Finding::places).map(Into::into).collect(),
+        ),
+    }
+}
