@@ -1,6 +1,6 @@
 //! The correctness suite of a version: what `cargo test` and `lab selftest` both run.
 
-use lab_device::{DType, Device, DeviceKind, Selector};
+use lab_device::{DType, Device, DeviceKind, Mode, Selector};
 
 use crate::{Comparison, Dims, Error, Problem, Version, compare, run};
 
@@ -63,13 +63,32 @@ pub fn problems(version: &dyn Version) -> Vec<Problem> {
         .collect()
 }
 
+/// The emulator for tests: every access is checked, unless `LAB_EMULATOR_MODE` says otherwise.
+///
+/// # Errors
+/// The variable is not understood.
+pub fn emulator() -> Result<Device, lab_device::Error> {
+    Device::emulator_in(Mode::from_env_or(Mode::Checked)?)
+}
+
+/// For what is too large to be checked: the emulator in its plain mode in place of one that checks.
+///
+/// # Errors
+/// As [`emulator`].
+pub fn without_checks(device: &Device) -> Result<Device, lab_device::Error> {
+    match device.mode() {
+        Some(_) => Device::emulator_in(Mode::Plain),
+        None => Ok(device.clone()),
+    }
+}
+
 /// The devices that a test must pass on: the emulator always, and the first GPU where there is
 /// one. `LAB_DEVICE=cuda` insists on the GPU: without one, that is an error and no silent pass.
 ///
 /// # Errors
 /// The emulator cannot run, or a GPU was insisted on and there is none.
 pub fn devices() -> Result<Vec<Device>, lab_device::Error> {
-    let mut all = vec![Device::emulator()?];
+    let mut all = vec![emulator()?];
     match Selector::from_env()? {
         Selector::Emulator => {}
         Selector::Cuda(n) => all.push(Device::open(Selector::Cuda(n))?),

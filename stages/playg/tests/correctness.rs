@@ -91,7 +91,7 @@ proptest! {
 
     #[test]
     fn any_shape_is_right(rows in 1usize..40, columns in 1usize..700, seed in 0u64..1000) {
-        let device = lab_device::Device::emulator().unwrap();
+        let device = lab_harness::suite::emulator().unwrap();
         for version in STAGE.versions {
             let info = version.info();
             for &dtype in info.dtypes {

@@ -25,6 +25,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
     let devices = match common.selector()? {
         Selector::Auto => suite::devices()?,
+        Selector::Emulator => vec![suite::emulator()?],
         one => vec![Device::open(one)?],
     };
     let start = Instant::now();
