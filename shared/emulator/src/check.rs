@@ -767,7 +767,9 @@ impl BlockCheck {
     #[cold]
     fn local(&mut self, thread: &Thread, stored: &Stored) {
         let launch = self.launch();
-        if !launch.locals.insert(stored.place) {
+        let suspects = launch.module().suspects();
+        // Two bytes may hold the pattern by chance; not where the compiler suspects no variable.
+        if stored.bytes < 4 && suspects.is_empty() || !launch.locals.insert(stored.place) {
             return;
         }
         let space = self.locate(stored.address).map_or(Space::Global, |l| l.1);
@@ -778,7 +780,7 @@ impl BlockCheck {
             format!("uninitialised: what is written to {name} is a local variable that never got a value"),
         )
         .fix("give the variable a value where it is declared");
-        finding.suspects = launch.module().suspects();
+        finding.suspects = suspects;
         finding.accesses.push(launch.by(describe(Kind::Write, stored.bytes as usize), me));
         launch.keep(finding);
     }
