@@ -10,8 +10,8 @@ const TEMPLATES: [(&str, &str); 4] = [
     ("memory", "guarded_copy<double>"),
 ];
 
-const FILES: [&str; 9] =
-    ["memory", "shared", "init", "race", "blocks", "sync", "order", "locks", "async"];
+const FILES: [&str; 10] =
+    ["memory", "shared", "init", "race", "blocks", "sync", "order", "locks", "async", "counted"];
 
 fn names(file: &str) -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels").join(format!("{file}.cu"));

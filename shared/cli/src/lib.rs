@@ -112,6 +112,10 @@ enum Command {
     List,
     /// Runs one version, on your tensors or on random ones
     Run(commands::run::Arguments),
+    /// Looks at every access of a stage's kernels: bounds, races, barriers, values never written
+    Check(commands::check::Arguments),
+    /// The planted bugs that the checks are held against
+    Corpus(commands::corpus::Arguments),
     /// Every stage's correctness suite
     Selftest(commands::selftest::Arguments),
     /// All versions of a family or stage on one problem
@@ -139,6 +143,8 @@ pub fn main() -> ExitCode {
         Command::Devices => commands::devices::run(common),
         Command::List => commands::list::run(common),
         Command::Run(arguments) => commands::run::run(common, &arguments),
+        Command::Check(arguments) => commands::check::run(common, &arguments),
+        Command::Corpus(arguments) => commands::corpus::run(common, &arguments),
         Command::Selftest(arguments) => commands::selftest::run(common, &arguments),
         Command::Compare(arguments) => commands::compare::run(common, &arguments),
         Command::History(arguments) => commands::history::run(common, &arguments),

@@ -2,6 +2,7 @@
 
 mod blocks;
 mod copies;
+mod counted;
 mod init;
 mod locks;
 mod memory;
@@ -11,6 +12,8 @@ mod shared;
 mod sync;
 
 use lab_device::{KernelSource, Launch};
+
+pub use counted::counted;
 
 use crate::{Arg, Case, Kind, Verdict};
 

@@ -12,7 +12,7 @@ mod cases;
 mod judge;
 mod run;
 
-pub use cases::cases;
+pub use cases::{cases, counted};
 pub use judge::{Judgement, judge};
 pub use run::run;
 
@@ -91,6 +91,16 @@ impl Case {
             Verdict::Bug(kind) => Some(kind),
             Verdict::Correct { .. } => None,
         }
+    }
+
+    /// Whether these outputs are what a right case must compute; nothing is said of a bug's.
+    pub fn holds(&self, outputs: &[Vec<f64>]) -> bool {
+        let Verdict::Correct { expect } = &self.verdict else { return true };
+        let same = |(got, expected): (&Vec<f64>, &Vec<f64>)| {
+            let pairs = || got.iter().zip(expected);
+            got.len() == expected.len() && pairs().all(|(g, e)| g == e || e.is_nan())
+        };
+        outputs.len() == expect.len() && outputs.iter().zip(expect).all(same)
     }
 }
 

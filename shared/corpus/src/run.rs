@@ -70,7 +70,7 @@ fn memory(
         values: Option<&Vec<f64>>,
     ) -> Result<Box<dyn Memory>, Error> {
         Ok(Box::new(match values {
-            None => device.buffer::<T>(len)?,
+            None => device.unwritten_buffer::<T>(len)?,
             Some(all) => device.upload(&all.iter().map(|&v| T::exactly(v)).collect::<Vec<T>>())?,
         }))
     }

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use lab_corpus::kernels::KERNELS;
-use lab_corpus::{Case, Kind, Verdict, cases, judge, lines, mark, run};
+use lab_corpus::{Case, Kind, cases, counted, judge, lines, mark, run};
 use lab_device::nvrtc::Nvrtc;
 use lab_device::{Device, Mode};
 use lab_harness::suite::devices;
 
 #[test]
 fn every_kernel_is_one_case() {
-    let mut cases: Vec<&str> = cases().iter().map(|c| c.name).collect();
+    let mut cases: Vec<&str> = cases().iter().chain(&counted()).map(|c| c.name).collect();
     let mut kernels: Vec<&str> = KERNELS.iter().flat_map(|k| k.instantiations).copied().collect();
     cases.sort_unstable();
     kernels.sort_unstable();
@@ -55,23 +55,16 @@ fn every_kernel_says_what_it_shows() {
     }
 }
 
-fn wrong(case: &Case, got: &[Vec<f64>]) -> bool {
-    let Verdict::Correct { expect } = &case.verdict else { return false };
-    let same = |(g, e): (&Vec<f64>, &Vec<f64>)| {
-        g.len() == e.len() && g.iter().zip(e).all(|(g, e)| g == e || e.is_nan())
-    };
-    got.len() != expect.len() || !got.iter().zip(expect).all(same)
-}
-
 #[test]
 fn the_right_ones_compute_what_they_should() {
     for device in devices().unwrap() {
-        let right: Vec<Case> = cases().into_iter().filter(|c| c.bug().is_none()).collect();
+        let all = cases().into_iter().chain(counted());
+        let right: Vec<Case> = all.filter(|c| c.bug().is_none()).collect();
         println!("{} cases on {}", right.len(), device.name());
         let mut failed = Vec::new();
         for case in &right {
             match run(case, &device) {
-                Ok(got) if wrong(case, &got) => {
+                Ok(got) if !case.holds(&got) => {
                     failed.push(format!("{}: {got:?}, not {:?}", case.name, case.verdict));
                 }
                 Ok(_) => {}
@@ -108,7 +101,7 @@ fn every_file_is_cuda() {
 fn the_emulator_tells_right_from_wrong() {
     let device = Device::emulator_in(Mode::Checked).unwrap();
     let mut wrong = Vec::new();
-    for case in cases() {
+    for case in cases().into_iter().chain(counted()) {
         match judge(&case, &device) {
             Ok((judgement, _)) if judgement.right() => {}
             Ok((judgement, findings)) => {

@@ -16,11 +16,15 @@ pub struct Buffer<T> {
 
 impl<T: Element> Buffer<T> {
     pub(crate) fn new(device: &Device, len: usize) -> Result<Self, Error> {
-        let bytes = len.saturating_mul(size_of::<T>());
-        let address = device.allocate(bytes)?;
-        let mut buffer = Self { device: device.clone(), address, len, _elements: PhantomData };
+        let mut buffer = Self::unwritten(device, len)?;
         buffer.poison()?;
         Ok(buffer)
+    }
+
+    pub(crate) fn unwritten(device: &Device, len: usize) -> Result<Self, Error> {
+        let bytes = len.saturating_mul(size_of::<T>());
+        let address = device.allocate(bytes)?;
+        Ok(Self { device: device.clone(), address, len, _elements: PhantomData })
     }
 
     /// Elements.

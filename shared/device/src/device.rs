@@ -238,6 +238,12 @@ impl Device {
         Buffer::new(self, len)
     }
 
+    /// A buffer of `len` elements as the allocator gives it, for tools that watch who writes what:
+    /// to them, poison is a write like any other.
+    pub fn unwritten_buffer<T: Element>(&self, len: usize) -> Result<Buffer<T>, Error> {
+        Buffer::unwritten(self, len)
+    }
+
     /// A buffer with a copy of `from`.
     pub fn upload<T: Element>(&self, from: &[T]) -> Result<Buffer<T>, Error> {
         let mut buffer = self.buffer(from.len())?;

@@ -260,7 +260,7 @@ impl BlockRunner {
     }
 
     /// Runs until the block is done, or cannot go on by itself.
-    pub(crate) fn run(&mut self) -> Result<Pause, Finding> {
+    pub(crate) fn run(&mut self) -> Result<Pause, Box<Finding>> {
         loop {
             std::mem::swap(&mut self.queue, &mut self.next);
             if self.queue.is_empty() {
@@ -312,7 +312,7 @@ impl BlockRunner {
     }
 
     #[inline(always)]
-    fn resume(&mut self, index: usize) -> Result<(), Finding> {
+    fn resume(&mut self, index: usize) -> Result<(), Box<Finding>> {
         CURRENT.set(&mut self.threads[index]);
         let outcome = self.coroutines[index].resume(());
         CURRENT.set(std::ptr::null_mut());
@@ -346,7 +346,7 @@ impl BlockRunner {
         Ok(())
     }
 
-    fn exit(&mut self, index: usize) -> Result<(), Finding> {
+    fn exit(&mut self, index: usize) -> Result<(), Box<Finding>> {
         if self.slab.as_ref().is_some_and(|slab| slab.canary_broken(index)) {
             let thread = &mut self.threads[index];
             thread.fault = Some(Fault::StackOverflow);
@@ -381,7 +381,7 @@ impl BlockRunner {
         self.shuffler.arrange(&mut self.next[first..]);
     }
 
-    fn release_barrier(&mut self) -> Result<(), Finding> {
+    fn release_barrier(&mut self) -> Result<(), Box<Finding>> {
         let kinds = || {
             self.threads.iter().filter_map(|t| match t.state {
                 State::Barrier(kind) => Some((kind, t.predicate)),
@@ -391,12 +391,11 @@ impl BlockRunner {
         let Some((kind, _)) = kinds().next() else { return Ok(()) };
         if kind != crate::hooks::BarrierKind::Plain || kinds().any(|(k, _)| k != kind) {
             if kinds().any(|(k, _)| k != kind) {
-                return Err(Finding::new(
-                    Kind::MixedBarriers,
-                    "threads of one block meet at different kinds of barrier",
-                )
-                .standing(self.standing())
-                .fix("let all threads of the block come to the same barrier"));
+                let message = "threads of one block meet at different kinds of barrier";
+                let finding = Finding::new(Kind::MixedBarriers, message)
+                    .standing(self.standing())
+                    .fix("let all threads of the block come to the same barrier");
+                return Err(Box::new(finding));
             }
             use crate::hooks::BarrierKind::{And, Count, Or, Plain};
             let result = match kind {
@@ -426,16 +425,15 @@ impl BlockRunner {
     }
 
     /// Nobody can run, and nobody will.
-    fn deadlock(&self) -> Finding {
+    fn deadlock(&self) -> Box<Finding> {
         let standing = self.standing();
         let collective = self.threads.iter().any(|t| t.state == State::Collective);
         let fix = match collective {
             true => "every lane that a mask names must come to the same collective, with that mask",
             false => "all threads that have not exited must come to the same barrier",
         };
-        Finding::new(Kind::Deadlock, "deadlock: no thread of the block can go on")
-            .standing(standing)
-            .fix(fix)
+        let finding = Finding::new(Kind::Deadlock, "deadlock: no thread of the block can go on");
+        Box::new(finding.standing(standing).fix(fix))
     }
 
     /// Completes the collective that `asked` waits in, if all lanes it names have come.
@@ -494,13 +492,13 @@ impl BlockRunner {
         }
     }
 
-    fn fault(&mut self, index: usize) -> Finding {
+    fn fault(&mut self, index: usize) -> Box<Finding> {
         let thread = &mut self.threads[index];
         let fault = thread.fault.take().unwrap_or(Fault::Interrupted);
         let (place, within) = self.kernel.module().place_within(thread.pc);
         let thread = [thread.coordinates[0], thread.coordinates[1], thread.coordinates[2]];
         let kind = match &fault {
-            Fault::Found(finding) => return (**finding).clone(),
+            Fault::Found(finding) => return finding.clone(),
             Fault::Signal { address: Some(_), .. } => Kind::InvalidAddress,
             Fault::Signal { address: None, name } if name.contains("address") => {
                 Kind::InvalidAddress
@@ -514,7 +512,7 @@ impl BlockRunner {
         let mut finding = Finding::new(kind, fault.to_string());
         let what = String::from("stopped");
         finding.accesses.push(Access { what, place, within, block: self.block, thread });
-        finding
+        Box::new(finding)
     }
 
     /// Where every thread of the block stands, threads that stand alike taken together.

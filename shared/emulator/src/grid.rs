@@ -321,12 +321,12 @@ impl Launch<'_> {
                 None
             }
             Ok(pause) => Some(pause),
-            Err(Finding { kind: Kind::Stalled, .. }) => {
+            Err(finding) if finding.kind == Kind::Stalled => {
                 self.stalled(runner);
                 None
             }
             Err(finding) => {
-                self.fail(Failure::Kernel(Box::new(finding)));
+                self.fail(Failure::Kernel(finding));
                 None
             }
         }

@@ -2,8 +2,10 @@
 
 pub(crate) mod bench;
 pub(crate) mod bundle;
+pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod compile;
+pub(crate) mod corpus;
 pub(crate) mod devices;
 pub(crate) mod doctor;
 pub(crate) mod history;

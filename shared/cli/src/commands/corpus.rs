@@ -1,0 +1,135 @@
+//! `lab corpus [NAME]`: the planted bugs and right kernels that the emulator is held against.
+
+use clap::Args;
+use lab_corpus::{Case, Judgement, cases, counted, judge, lines, run as run_case};
+use lab_device::emulator::Operation;
+use lab_device::{Device, DeviceKind, Mode, Selector};
+use serde_json::json;
+
+use crate::Common;
+use crate::commands::check::finding_json;
+use crate::failure::Failure;
+use crate::table::table;
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// One case; all of them where none is named
+    name: Option<String>,
+    /// The kernels with known traffic, and what the emulator counts of them
+    #[arg(long, conflicts_with = "name")]
+    counted: bool,
+    /// All right kernels, one after the other, on the device
+    #[arg(long, conflicts_with_all = ["name", "counted"])]
+    right: bool,
+}
+
+pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
+    if let Some(name) = &arguments.name {
+        return one(common, name);
+    }
+    if arguments.right {
+        let device = common.open()?;
+        let mut all = cases().into_iter().filter(|c| c.bug().is_none());
+        return all.try_for_each(|case| hold(&case, &device));
+    }
+    if arguments.counted {
+        return print_counted(common);
+    }
+    let device = Device::emulator_in(Mode::Checked)?;
+    let mut judged = Vec::new();
+    for case in cases() {
+        let (judgement, findings) = judge(&case, &device)?;
+        judged.push((case, judgement, findings));
+    }
+    let wrong = judged.iter().filter(|j| !j.1.right()).count();
+    if common.json {
+        let all = judged.iter().map(|(case, judgement, findings)| {
+            json!({ "name": case.name, "file": case.source.file, "lines": lines(case),
+                    "bug": case.bug().map(|k| format!("{k:?}")), "hangs": case.hangs,
+                    "judgement": format!("{judgement:?}"), "right": judgement.right(),
+                    "findings": findings.iter().map(finding_json).collect::<Vec<_>>() })
+        });
+        println!("{}", json!({ "wrong": wrong, "cases": all.collect::<Vec<_>>() }));
+    } else {
+        let mut rows = table(&["case", "file", "what it is", "the emulator"]);
+        for (case, judgement, _) in &judged {
+            let what = case.bug().map_or("right".into(), |k| format!("{k:?} bug").to_lowercase());
+            let said = match judgement {
+                Judgement::Found => "found".into(),
+                Judgement::Clean => "nothing to say".into(),
+                other => format!("{other:?}"),
+            };
+            rows.add_row([case.name.into(), case.source.name.into(), what, said]);
+        }
+        println!("{rows}");
+        println!("{} of {} told rightly", judged.len() - wrong, judged.len());
+    }
+    match wrong {
+        0 => Ok(()),
+        n => Err(Failure::Wrong(format!("{n} verdicts are wrong"))),
+    }
+}
+
+/// Runs a right case and compares; runs a bug and says nothing.
+fn hold(case: &Case, device: &Device) -> Result<(), Failure> {
+    let outputs = run_case(case, device)?;
+    match case.holds(&outputs) {
+        true => Ok(()),
+        false => Err(Failure::Wrong(format!("{}: its outputs are wrong", case.name))),
+    }
+}
+
+fn one(common: &Common, name: &str) -> Result<(), Failure> {
+    let all = cases().into_iter().chain(counted());
+    let case = all.into_iter().find(|c| c.name == name).ok_or_else(|| {
+        Failure::Usage(format!("case: expected one that `lab corpus` lists, got '{name}'"))
+    })?;
+    let device = match common.selector()? {
+        Selector::Auto | Selector::Emulator => Device::emulator_in(Mode::Checked)?,
+        gpu => Device::open(gpu)?,
+    };
+    if device.kind() == DeviceKind::Cuda {
+        return hold(&case, &device);
+    }
+    let (judgement, findings) = judge(&case, &device)?;
+    for finding in &findings {
+        println!("{}: {finding}", finding.kind.check().name());
+    }
+    match (findings.is_empty(), judgement.right()) {
+        (true, true) => {
+            println!("{name}: nothing to say, and right so");
+            Ok(())
+        }
+        (false, true) => Err(Failure::Finding(format!("{name}: the planted bug was found"))),
+        (_, false) => Err(Failure::Wrong(format!("{name}: {judgement:?}"))),
+    }
+}
+
+fn print_counted(common: &Common) -> Result<(), Failure> {
+    let device = Device::emulator_in(Mode::Counted)?;
+    let mut all = Vec::new();
+    let mut rows = table(&["kernel", "operation", ">requests", ">sectors, wavefronts", ">ideal"]);
+    for case in counted() {
+        hold(&case, &device)?;
+        let profile = device.take_profile();
+        for operation in Operation::ALL {
+            let total = profile.total(operation);
+            let Some((requests, cost)) = operation.nsight() else { continue };
+            if total.requests == 0 {
+                continue;
+            }
+            let figures = [total.requests, total.cost, total.ideal].map(|n| n.to_string());
+            let mut row = vec![case.name.to_owned(), operation.name().into()];
+            row.extend(figures);
+            rows.add_row(row);
+            all.push(json!({ "kernel": case.name, "operation": operation.name(),
+                             "requests": total.requests, "cost": total.cost, "ideal": total.ideal,
+                             "nsight": { "requests": requests, "cost": cost } }));
+        }
+    }
+    match common.json {
+        true => println!("{}", json!({ "counted": all })),
+        false => println!("{rows}"),
+    }
+    Ok(())
+}
