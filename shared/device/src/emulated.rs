@@ -28,6 +28,7 @@ pub(crate) struct Emulated {
 impl Emulated {
     pub(crate) fn open() -> Result<Self, Error> {
         let options = Options::from_env()?;
+        crate::replaced::directory()?;
         let facts = Facts {
             name: format!("CPU emulator on {} threads", options.threads),
             kind: DeviceKind::Emulator,
@@ -92,7 +93,7 @@ pub(crate) fn module(source: &'static KernelSource) -> Result<Arc<Module>, Error
     if let Some(module) = modules.get(&key) {
         return Ok(Arc::clone(module));
     }
-    let module = Module::load(source.object)?;
+    let module = Module::load(source.replacement("")?.unwrap_or(source.object))?;
     modules.insert(key, Arc::clone(&module));
     Ok(module)
 }

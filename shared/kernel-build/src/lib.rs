@@ -63,6 +63,8 @@ impl Stage {
         let variable = |name| std::env::var_os(name).map(PathBuf::from).ok_or(name);
         let crate_root = variable("CARGO_MANIFEST_DIR").map_err(|n| format!("{n} is not set"))?;
         let out = variable("OUT_DIR").map_err(|n| format!("{n} is not set"))?;
+        let crate_name =
+            std::env::var("CARGO_PKG_NAME").map_err(|e| format!("CARGO_PKG_NAME: {e}"))?;
         let shared = shared_directory();
         rerun_if_changed(&shared.join("emulator/include"));
         rerun_if_changed(&shared.join("cuda"));
@@ -80,6 +82,7 @@ impl Stage {
                 generated,
                 "/// `{file}`.
 pub static {constant}: ::lab_device::KernelSource = ::lab_device::KernelSource {{
+    crate_name: {crate_name:?},
     name: {stem:?},
     file: {file:?},
     source: include_str!({text:?}),
@@ -150,7 +153,56 @@ pub fn compile<S: AsRef<str>>(
     globals: &[S],
     out: &Path,
 ) -> Result<PathBuf, String> {
-    let shared = shared_directory();
+    let root = shared_directory().parent().expect("the workspace's root").to_owned();
+    let compiled = compile_in(&root, source, names, globals, out)?;
+    for line in compiled.warnings {
+        println!("cargo::warning={line}");
+    }
+    Ok(compiled.object)
+}
+
+/// What [`compile_in`] made.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    /// The shared object.
+    pub object: PathBuf,
+    /// Lines in which the compiler warns.
+    pub warnings: Vec<String>,
+}
+
+/// The host's C++ compiler.
+///
+/// # Errors
+/// There is none; the message says how to get one.
+pub fn compiler() -> Result<PathBuf, String> {
+    let host = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let mut build = cc::Build::new();
+    build.cpp(true).cargo_metadata(false).opt_level(2).host(&host).target(&host);
+    match build.try_get_compiler() {
+        Ok(compiler) => Ok(compiler.path().to_owned()),
+        Err(e) => Err(no_compiler(&e)),
+    }
+}
+
+fn no_compiler(reason: &dyn std::fmt::Display) -> String {
+    format!(
+        "a C++ compiler is needed to run kernels on the CPU (Debian, Ubuntu: apt install g++): {reason}"
+    )
+}
+
+/// As [`compile`], with the headers of another tree: `root` holds `shared/cuda` and
+/// `shared/emulator/include`, and places are named relative to it. Says nothing itself.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_in<S: AsRef<str>>(
+    root: &Path,
+    source: &Path,
+    names: &[S],
+    globals: &[S],
+    out: &Path,
+) -> Result<Compiled, String> {
+    let shared = root.join("shared");
     let include = shared.join("emulator/include");
     // The compiler runs elsewhere: see below.
     let absolute = |p: &Path| p.canonicalize().map_err(|e| format!("{}: {e}", p.display()));
@@ -181,15 +233,8 @@ pub fn compile<S: AsRef<str>>(
     .expect("writing to a string");
     std::fs::write(&wrapper, text).map_err(|e| format!("{}: {e}", wrapper.display()))?;
 
-    let host = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    let mut build = cc::Build::new();
-    build.cpp(true).cargo_metadata(false).opt_level(2).host(&host).target(&host);
-    let compiler = build.try_get_compiler();
-    let compiler = compiler.map_err(|e| {
-        format!("a C++ compiler is needed to run kernels on the CPU (Debian, Ubuntu: apt install g++): {e}")
-    })?;
-    let root = shared.parent().expect("the workspace's root");
-    let mut command = Command::new(compiler.path());
+    let compiler = compiler()?;
+    let mut command = Command::new(&compiler);
     command
         .args(["-x", "c++", "-std=c++17", "-O2", "-g", "-fPIC", "-shared", "-Wl,-z,defs"])
         // Kernels throw nothing and pun types; fused multiply-adds only where they are written.
@@ -210,15 +255,12 @@ pub fn compile<S: AsRef<str>>(
         .arg(include.join("glue.cpp"))
         .arg("-o")
         .arg(&object);
-    let output = command.output().map_err(|e| {
-        format!("a C++ compiler is needed to run kernels on the CPU (Debian, Ubuntu: apt install g++): {}: {e}", compiler.path().display())
-    })?;
+    let output =
+        command.output().map_err(|e| no_compiler(&format!("{}: {e}", compiler.display())))?;
     let said = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
         return Err(format!("{} does not compile for the emulator:\n{said}", source.display()));
     }
-    for line in said.lines().filter(|l| l.contains("warning")) {
-        println!("cargo::warning={line}");
-    }
-    Ok(object)
+    let warnings = said.lines().filter(|l| l.contains("warning")).map(str::to_owned).collect();
+    Ok(Compiled { object, warnings })
 }
