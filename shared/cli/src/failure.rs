@@ -62,3 +62,12 @@ impl From<Error> for Failure {
         }
     }
 }
+
+impl From<lab_mutate::Error> for Failure {
+    fn from(error: lab_mutate::Error) -> Self {
+        match error {
+            lab_mutate::Error::NoCompiler(message) => Self::Unavailable(message),
+            other => Self::Usage(other.to_string()),
+        }
+    }
+}

@@ -15,6 +15,8 @@ pub struct Case {
     pub dtype: DType,
     /// Outputs against the reference, or why there are none.
     pub outcome: Result<Vec<Comparison>, String>,
+    /// Whether the emulator found the kernel at fault.
+    pub finding: bool,
 }
 
 impl Case {
@@ -45,11 +47,13 @@ pub fn check(version: &dyn Version, device: &Device, problem: &Problem) -> Case 
         let outputs = run(version, device, &inputs, &problem.options)?;
         Ok(compare(version, &inputs, &outputs, &problem.options, problem.dtype))
     };
+    let outcome = outcome();
     Case {
         version: version.info().full_name(),
         dims: problem.dims.clone(),
         dtype: problem.dtype,
-        outcome: outcome().map_err(|e| e.to_string()),
+        finding: matches!(&outcome, Err(Error::Device(e)) if e.is_finding()),
+        outcome: outcome.map_err(|e| e.to_string()),
     }
 }
 
