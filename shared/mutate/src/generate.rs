@@ -202,11 +202,18 @@ impl<'a> Generator<'a> {
         if let (Some(advance), Some(by)) = (advance, by)
             && let Some(left) = advance.child_by_field_name("left")
         {
-            let twice = format!("{} += 2 * ({})", self.text(left), self.text(by));
+            let twice = format!("{} += 2 * {}", self.text(left), in_brackets(by, self.text(by)));
             self.replace(Operator::Stride, advance, twice);
         }
         let Some(condition) = node.child_by_field_name("condition") else { return };
         self.condition(condition);
+        // Halved from step to step.
+        if operator(condition) == ">"
+            && let (Some(left), Some(right)) = sides(condition)
+            && self.text(right) == "0"
+        {
+            self.replace(Operator::LastStep, condition, format!("{} > 1", self.text(left)));
+        }
         let step = match update {
             Some(u) if u.kind() == "update_expression" && self.text(u).contains("++") => "1",
             _ => by.map_or("", |b| self.text(b)),
@@ -228,12 +235,7 @@ impl<'a> Generator<'a> {
             return;
         };
         self.condition(condition);
-        let simple = ["binary_expression", "conditional_expression", "assignment_expression"];
-        let then = match simple.contains(&then.kind()) {
-            true => format!("({})", self.text(then)),
-            false => self.text(then).to_owned(),
-        };
-        self.replace(Operator::Guard, node, then);
+        self.replace(Operator::Guard, node, in_brackets(then, self.text(then)));
     }
 
     /// Comparisons of a condition, and the parts that `&&` joins.
@@ -288,6 +290,12 @@ impl<'a> Generator<'a> {
 
 fn sides<'t>(node: Node<'t>) -> (Option<Node<'t>>, Option<Node<'t>>) {
     (node.child_by_field_name("left"), node.child_by_field_name("right"))
+}
+
+/// An expression's text, so that it stays whole beside an operator.
+fn in_brackets(node: Node<'_>, text: &str) -> String {
+    let loose = ["binary_expression", "conditional_expression", "assignment_expression"];
+    if loose.contains(&node.kind()) { format!("({text})") } else { text.to_owned() }
 }
 
 /// `return;`, `continue;`, `{ break; }`.

@@ -72,7 +72,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let judge = judge(stage, arguments.timeout, arguments.large, jobs(arguments.jobs))?;
     let start = Instant::now();
     if let Verdict::Caught(_, said) = judge.run(None)? {
-        return Err(Failure::Wrong(format!(
+        return Err(Failure::Usage(format!(
             "{} fails as it is, so that nothing can be said of its mutants: {said}",
             stage.name
         )));

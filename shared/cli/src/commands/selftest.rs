@@ -105,9 +105,8 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         return Ok(());
     }
     let message = format!("{} of {total} failed:\n{}", failed.len(), failed.join("\n"));
-    // The report has been given, as for a wrong result.
     match reports.iter().any(|(_, cases, _)| cases.iter().any(|c| c.finding)) {
-        true => Err(Failure::Finding(message)),
+        true => Err(Failure::Found(message)),
         false => Err(Failure::Wrong(message)),
     }
 }
