@@ -3,42 +3,7 @@
 use tree_sitter::Node;
 
 use crate::syntax::{callee, children, declared_name, is_constant, operator, parse};
-use crate::{Edit, Error, Operator};
-
-/// A kernel broken in one place.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mutant {
-    /// In which way.
-    pub operator: Operator,
-    /// The change.
-    pub edit: Edit,
-    /// Its line, from 1.
-    pub line: usize,
-    /// Its column, from 1.
-    pub column: usize,
-    /// The function that it is in.
-    pub function: String,
-}
-
-impl Mutant {
-    /// `shared/cuda/lab/reduce.cuh:29:5`.
-    pub fn place(&self) -> String {
-        format!("{}:{}:{}", self.edit.file, self.line, self.column)
-    }
-
-    /// `c < columns → c <= columns`, on one line.
-    pub fn change(&self) -> String {
-        let (old, new) = (&self.edit.original, &self.edit.replacement);
-        let short = |text: &str| {
-            let text = crate::edit::squeeze(text);
-            match text.char_indices().nth(70) {
-                Some((end, _)) => format!("{}…", &text[..end]),
-                None => text,
-            }
-        };
-        format!("{} → {}", short(old), short(new))
-    }
-}
+use crate::{Edit, Error, Mutant, Operator};
 
 /// Every mutant of a file's text, in the order of the text. Only the bodies of functions are
 /// touched; never comments, strings, the preprocessor's lines, or code that the emulator does not
@@ -148,7 +113,7 @@ impl<'a> Generator<'a> {
             },
             "assignment_expression" if operator(inner) == "=" => {
                 let value = inner.child_by_field_name("right");
-                if value.is_some_and(|v| is_constant(v, self.text)) {
+                if value.is_some_and(is_constant) {
                     self.replace(Operator::Initialisation, node, ";");
                 }
             }
@@ -171,7 +136,7 @@ impl<'a> Generator<'a> {
             let name = part.child_by_field_name("declarator");
             let value = part.child_by_field_name("value");
             if let (Some(name), Some(value)) = (name, value)
-                && is_constant(value, self.text)
+                && is_constant(value)
             {
                 self.replace(Operator::Initialisation, part, self.text(name));
             }

@@ -34,8 +34,8 @@ pub(crate) fn operator<'a>(node: Node<'a>) -> &'a str {
 
 /// Whether its value is known without looking at any variable: `0`, `-1.0f`, `M(0)`, `{0, 0}`,
 /// `lowest<M>()`.
-pub(crate) fn is_constant(node: Node<'_>, text: &str) -> bool {
-    let all = |n: Node<'_>| children(n).into_iter().all(|c| is_constant(c, text));
+pub(crate) fn is_constant(node: Node<'_>) -> bool {
+    let all = |n: Node<'_>| children(n).into_iter().all(is_constant);
     match node.kind() {
         "number_literal" | "char_literal" | "true" | "false" | "null" => true,
         "unary_expression" | "parenthesized_expression" => {
