@@ -53,7 +53,7 @@ impl From<lab_device::Error> for Failure {
         let message = error.to_string();
         match error {
             e if e.is_unavailable() => Self::Unavailable(message),
-            e if e.is_finding() => Self::Finding(message),
+            e if e.findings().is_some() => Self::Finding(message),
             lab_device::Error::Compile { .. } => Self::Wrong(message),
             _ => Self::Usage(message),
         }

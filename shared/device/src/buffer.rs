@@ -41,12 +41,12 @@ impl<T: Element> Buffer<T> {
     /// Sets every byte to `0xFF`: NaN in each float format, −1 in the signed integers. What a
     /// kernel fails to write shows.
     pub fn poison(&mut self) -> Result<(), Error> {
-        self.device.fill(self.address, 0xFF, self.bytes())
+        self.device.fill(self.address, 0xFF, self.bytes(), true)
     }
 
     /// Sets every byte to zero.
     pub fn zero(&mut self) -> Result<(), Error> {
-        self.device.fill(self.address, 0, self.bytes())
+        self.device.fill(self.address, 0, self.bytes(), false)
     }
 
     /// Copies from host memory, of the same length.

@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use lab_emulator::Profile;
 use serde::Serialize;
 
 use crate::cuda::Cuda;
-use crate::emulated::Emulated;
+use crate::emulated::{Emulated, Mode};
 use crate::{Buffer, Element, Error, Graph, Kernel, KernelSource, Stream};
 
 /// Which device is wanted: `auto`, `cuda`, `cuda:N`, `emulator`.
@@ -149,14 +150,22 @@ impl Device {
     /// never fails for want of a GPU.
     pub fn open(selector: Selector) -> Result<Self, Error> {
         let inner = match selector {
-            Selector::Emulator => Inner::Emulator(Emulated::open()?),
+            Selector::Emulator => Inner::Emulator(Self::default_emulator()?),
             Selector::Cuda(ordinal) => Inner::Cuda(Cuda::open(ordinal)?),
             Selector::Auto => match Self::usable_cuda() {
                 Ok(cuda) => Inner::Cuda(cuda),
-                Err(_) => Inner::Emulator(Emulated::open()?),
+                Err(_) => Inner::Emulator(Self::default_emulator()?),
             },
         };
-        Ok(Self { inner: Arc::new(inner), kernels: Arc::default(), memory: Arc::default() })
+        Ok(Self::of(inner))
+    }
+
+    fn of(inner: Inner) -> Self {
+        Self { inner: Arc::new(inner), kernels: Arc::default(), memory: Arc::default() }
+    }
+
+    fn default_emulator() -> Result<Emulated, Error> {
+        Emulated::open(Mode::from_env_or(Mode::Plain)?)
     }
 
     /// The first GPU, if kernels can be compiled for it.
@@ -171,9 +180,31 @@ impl Device {
         Self::usable_cuda().err()
     }
 
-    /// The emulator.
+    /// The emulator, in the mode that `LAB_EMULATOR_MODE` says, which is plain where it is not set.
     pub fn emulator() -> Result<Self, Error> {
         Self::open(Selector::Emulator)
+    }
+
+    /// The emulator, in this mode.
+    pub fn emulator_in(mode: Mode) -> Result<Self, Error> {
+        Ok(Self::of(Inner::Emulator(Emulated::open(mode)?)))
+    }
+
+    /// The emulator's mode; `None` of a GPU.
+    pub fn mode(&self) -> Option<Mode> {
+        match &*self.inner {
+            Inner::Cuda(_) => None,
+            Inner::Emulator(d) => Some(d.mode),
+        }
+    }
+
+    /// What the launches since the last call have asked of the memory system: on an emulator in
+    /// [`Mode::Counted`]; empty on any other device.
+    pub fn take_profile(&self) -> Profile {
+        match &*self.inner {
+            Inner::Cuda(_) => Profile::default(),
+            Inner::Emulator(d) => d.take_profile(),
+        }
     }
 
     /// How many GPUs there are, or why none can be used.
@@ -224,11 +255,13 @@ impl Device {
         if let Some(kernel) = cached(&self.kernels) {
             return Ok(kernel);
         }
-        let emulated = crate::emulated::module(source)?.kernel(name)?;
-        let cuda = match &*self.inner {
-            Inner::Cuda(device) => Some(device.function(source, name)?),
-            Inner::Emulator(_) => None,
+        let (module, cuda) = match &*self.inner {
+            Inner::Cuda(device) => {
+                (crate::emulated::module(source.object)?, Some(device.function(source, name)?))
+            }
+            Inner::Emulator(device) => (device.module(source)?, None),
         };
+        let emulated = module.kernel(name)?;
         let kernel = Kernel { device: self.weak_clone(), emulated, cuda };
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(kernels.entry(key).or_insert(kernel).clone())
@@ -324,14 +357,22 @@ impl Device {
         self.memory.live.fetch_sub(bytes as u64, Ordering::Relaxed);
         match &*self.inner {
             Inner::Cuda(d) => d.free(address),
-            Inner::Emulator(_) => crate::emulated::free(address, bytes),
+            Inner::Emulator(_) => crate::emulated::free(address),
         }
     }
 
-    pub(crate) fn fill(&self, address: u64, byte: u8, bytes: usize) -> Result<(), Error> {
+    /// Sets every byte of a buffer. Poison counts as unwritten to the emulator's checks.
+    pub(crate) fn fill(
+        &self,
+        address: u64,
+        byte: u8,
+        bytes: usize,
+        poison: bool,
+    ) -> Result<(), Error> {
         match &*self.inner {
             Inner::Cuda(d) => d.fill(address, byte, bytes),
-            Inner::Emulator(_) => {
+            Inner::Emulator(d) => {
+                d.host_wrote(address, !poison);
                 // SAFETY: the buffer's own memory.
                 unsafe { std::ptr::write_bytes(address as *mut u8, byte, bytes) };
                 Ok(())
@@ -342,7 +383,8 @@ impl Device {
     pub(crate) fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<(), Error> {
         match &*self.inner {
             Inner::Cuda(d) => d.copy(from, to, bytes),
-            Inner::Emulator(_) => {
+            Inner::Emulator(d) => {
+                d.host_copied(from, to);
                 // SAFETY: two buffers of this length (the caller checked), which do not overlap:
                 // one is borrowed mutably.
                 unsafe {
@@ -356,7 +398,8 @@ impl Device {
     pub(crate) fn copy_in(&self, address: u64, from: &[u8]) -> Result<(), Error> {
         match &*self.inner {
             Inner::Cuda(d) => d.copy_in(address, from),
-            Inner::Emulator(_) => {
+            Inner::Emulator(d) => {
+                d.host_wrote(address, true);
                 // SAFETY: the buffer's own memory, of at least this length (its caller checked).
                 unsafe {
                     std::ptr::copy_nonoverlapping(from.as_ptr(), address as *mut u8, from.len());

@@ -1,18 +1,16 @@
 //! The emulator as a device.
 
-use std::alloc::Layout;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use lab_emulator::{
     Config, MAX_COOPERATIVE_BLOCKS, MAX_DYNAMIC_SHARED, MAX_THREADS_PER_BLOCK, Module, Options,
+    Profile,
 };
 
 use crate::{DeviceKind, Error, Facts, KernelSource, Launch};
 
-/// Alignment of `cudaMalloc`.
-const ALIGNMENT: usize = 256;
 /// Multiprocessors that the emulator claims to have: enough that grid-wide syncs cross blocks,
 /// few enough that a cooperative launch stays quick.
 const MULTIPROCESSORS: u32 = 8;
@@ -22,15 +20,54 @@ const SHARED_PER_MULTIPROCESSOR: usize = 228 * 1024;
 #[derive(Debug)]
 pub(crate) struct Emulated {
     pub(crate) facts: Facts,
+    pub(crate) mode: Mode,
     options: Options,
+    /// What launches have counted since it was last taken.
+    profile: Mutex<Profile>,
+}
+
+/// Which build of the kernels the emulator runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// The fast one.
+    #[default]
+    Plain,
+    /// The one in which every access is checked.
+    Checked,
+    /// Checked, and counted: see [`Device::take_profile`](crate::Device::take_profile).
+    Counted,
+}
+
+impl Mode {
+    /// From `LAB_EMULATOR_MODE`: `plain`, `checked` or `counted`; `otherwise` where it is not set.
+    pub fn from_env_or(otherwise: Self) -> Result<Self, Error> {
+        const NAME: &str = "LAB_EMULATOR_MODE";
+        match std::env::var(NAME).as_deref() {
+            Err(_) | Ok("") => Ok(otherwise),
+            Ok("plain") => Ok(Self::Plain),
+            Ok("checked") => Ok(Self::Checked),
+            Ok("counted") => Ok(Self::Counted),
+            Ok(other) => Err(lab_emulator::BadOption {
+                name: NAME,
+                expected: "plain, checked or counted",
+                got: other.to_owned(),
+            }
+            .into()),
+        }
+    }
 }
 
 impl Emulated {
-    pub(crate) fn open() -> Result<Self, Error> {
-        let options = Options::from_env()?;
+    pub(crate) fn open(mode: Mode) -> Result<Self, Error> {
         crate::replaced::directory()?;
+        let options = Options { count: mode == Mode::Counted, ..Options::from_env()? };
+        let name = match mode {
+            Mode::Plain => format!("CPU emulator on {} threads", options.threads),
+            Mode::Checked => "CPU emulator, checked".into(),
+            Mode::Counted => "CPU emulator, checked and counted".into(),
+        };
         let facts = Facts {
-            name: format!("CPU emulator on {} threads", options.threads),
+            name,
             kind: DeviceKind::Emulator,
             compute_capability: (0, 0),
             arch: String::new(),
@@ -54,7 +91,33 @@ impl Emulated {
             clusters: false,
             ecc: false,
         };
-        Ok(Self { facts, options })
+        Ok(Self { facts, mode, options, profile: Mutex::default() })
+    }
+
+    /// The kernel file's object for this mode.
+    pub(crate) fn module(&self, source: &'static KernelSource) -> Result<Arc<Module>, Error> {
+        let (embedded, suffix) = match self.mode {
+            Mode::Plain => (source.object, ""),
+            Mode::Checked | Mode::Counted => (source.checked, ".checked"),
+        };
+        module(source.replacement(suffix)?.unwrap_or(embedded))
+    }
+
+    pub(crate) fn take_profile(&self) -> Profile {
+        std::mem::take(&mut *self.profile.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Tells the checks what the host has done with a buffer.
+    pub(crate) fn host_wrote(&self, address: u64, written: bool) {
+        if self.mode != Mode::Plain {
+            lab_emulator::host_wrote(address as *const u8, written);
+        }
+    }
+
+    pub(crate) fn host_copied(&self, from: u64, to: u64) {
+        if self.mode != Mode::Plain {
+            lab_emulator::host_copied(from as *const u8, to as *const u8);
+        }
     }
 
     /// # Safety
@@ -72,7 +135,10 @@ impl Emulated {
             cooperative: launch.cooperative,
         };
         // SAFETY: the caller's promise.
-        unsafe { lab_emulator::launch(kernel, &config, arguments, &self.options)? };
+        let counted = unsafe { lab_emulator::launch(kernel, &config, arguments, &self.options)? };
+        if self.mode == Mode::Counted {
+            self.profile.lock().unwrap_or_else(PoisonError::into_inner).add(counted);
+        }
         Ok(())
     }
 }
@@ -84,22 +150,18 @@ pub(crate) fn resident_blocks(threads: u32, dynamic_shared: usize) -> u32 {
     (each * MULTIPROCESSORS).min(MAX_COOPERATIVE_BLOCKS as u32)
 }
 
-/// The loaded object of a kernel file; each is loaded once a process.
-pub(crate) fn module(source: &'static KernelSource) -> Result<Arc<Module>, Error> {
+/// A kernel file's object, loaded; each is loaded once a process.
+pub(crate) fn module(object: &'static [u8]) -> Result<Arc<Module>, Error> {
     static MODULES: OnceLock<Mutex<HashMap<usize, Arc<Module>>>> = OnceLock::new();
     let modules = MODULES.get_or_init(Mutex::default);
     let mut modules = modules.lock().unwrap_or_else(PoisonError::into_inner);
-    let key = source.object.as_ptr() as usize;
+    let key = object.as_ptr() as usize;
     if let Some(module) = modules.get(&key) {
         return Ok(Arc::clone(module));
     }
-    let module = Module::load(source.replacement("")?.unwrap_or(source.object))?;
+    let module = Module::load(object)?;
     modules.insert(key, Arc::clone(&module));
     Ok(module)
-}
-
-fn layout(bytes: usize) -> Result<Layout, Error> {
-    Layout::from_size_align(bytes.max(1), ALIGNMENT).map_err(|_| out_of_memory(bytes))
 }
 
 pub(crate) fn allocate(bytes: usize) -> Result<u64, Error> {
@@ -107,16 +169,12 @@ pub(crate) fn allocate(bytes: usize) -> Result<u64, Error> {
     if bytes as u64 > host_memory().0 {
         return Err(out_of_memory(bytes));
     }
-    // SAFETY: the layout's size is not zero.
-    let memory = unsafe { std::alloc::alloc(layout(bytes)?) };
-    if memory.is_null() { Err(out_of_memory(bytes)) } else { Ok(memory as u64) }
+    lab_emulator::allocate(bytes).map(|p| p as u64).map_err(|_| out_of_memory(bytes))
 }
 
-pub(crate) fn free(address: u64, bytes: usize) {
-    if let Ok(layout) = layout(bytes) {
-        // SAFETY: allocated above with this layout, freed once, by the buffer's drop.
-        unsafe { std::alloc::dealloc(address as *mut u8, layout) };
-    }
+pub(crate) fn free(address: u64) {
+    // SAFETY: allocated above, freed once, by the buffer's drop; no kernel runs that was given it.
+    unsafe { lab_emulator::free(address as *mut u8) };
 }
 
 fn out_of_memory(bytes: usize) -> Error {

@@ -146,8 +146,11 @@ impl Error {
         matches!(self, Self::NoCuda(_) | Self::NoToolkit(_) | Self::Driver { .. })
     }
 
-    /// Whether the kernel itself is at fault.
-    pub fn is_finding(&self) -> bool {
-        matches!(self, Self::Emulator(lab_emulator::LaunchError::Kernel { .. }))
+    /// What the emulator found wrong with the kernel; `None` of any other error.
+    pub fn findings(&self) -> Option<&lab_emulator::Findings> {
+        match self {
+            Self::Emulator(lab_emulator::LaunchError::Kernel { findings, .. }) => Some(findings),
+            _ => None,
+        }
     }
 }

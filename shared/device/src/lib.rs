@@ -33,6 +33,7 @@ pub mod toolkit;
 pub use buffer::Buffer;
 pub use device::{Device, DeviceKind, Facts, Memory, Selector};
 pub use element::{DType, Element};
+pub use emulated::Mode;
 pub use error::Error;
 pub use lab_emulator as emulator;
 pub use launch::{Arg, Kernel, Launch};
@@ -59,4 +60,6 @@ pub struct KernelSource {
     pub globals: &'static [&'static str],
     /// The emulator's shared object.
     pub object: &'static [u8],
+    /// The same, compiled for the emulator's checks.
+    pub checked: &'static [u8],
 }

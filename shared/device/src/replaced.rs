@@ -1,8 +1,9 @@
 //! Objects that stand in for embedded ones: how a broken kernel is run without building the tool
 //! anew.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::{Error, KernelSource};
 
@@ -45,12 +46,22 @@ impl KernelSource {
         Ok(file.filter(|f| f.exists()))
     }
 
-    /// The replacement's bytes, kept for as long as the process runs: loaded kernels point into
-    /// their object.
+    /// The replacement's bytes, read once and kept for as long as the process runs: loaded kernels
+    /// point into their object.
     pub(crate) fn replacement(&self, suffix: &str) -> Result<Option<&'static [u8]>, Error> {
+        static READ: OnceLock<Mutex<HashMap<PathBuf, &'static [u8]>>> = OnceLock::new();
         let Some(path) = self.replaced_by(suffix)? else { return Ok(None) };
+        let mut read =
+            READ.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bytes) = read.get(&path) {
+            return Ok(Some(bytes));
+        }
         match std::fs::read(&path) {
-            Ok(bytes) => Ok(Some(bytes.leak())),
+            Ok(bytes) => {
+                let bytes: &'static [u8] = bytes.leak();
+                read.insert(path, bytes);
+                Ok(Some(bytes))
+            }
             Err(e) => {
                 let expected = "kernel objects that can be read";
                 Err(Error::Replacement { expected, path, reason: e.to_string() })

@@ -14,6 +14,7 @@ fn source(text: &'static str) -> KernelSource {
         instantiations: &[],
         globals: &[],
         object: &[],
+        checked: &[],
     }
 }
 

@@ -44,7 +44,8 @@ fn main() -> ExitCode {
 }
 
 fn compare_orders(file: &Path, name: &str, scratch: &Path) -> Result<bool, String> {
-    let object = lab_kernel_build::compile(file, &[name], &[], scratch)?;
+    let object =
+        lab_kernel_build::compile(file, &[name], &[], lab_kernel_build::Build::Plain, scratch)?;
     let bytes = std::fs::read(object).map_err(|e| e.to_string())?;
     // The module keeps the bytes for its line tables.
     let module = Module::load(bytes.leak()).map_err(|e| e.to_string())?;

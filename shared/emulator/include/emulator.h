@@ -31,7 +31,7 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
-#define __align__(n) alignas(n)
+#define __align__(n) __attribute__((aligned(n)))
 
 // ---- vector types -----------------------------------------------------------------------------
 struct uint3 { unsigned x, y, z; };
@@ -118,9 +118,12 @@ __forceinline__ void __syncwarp(unsigned mask = 0xffffffffu) {
 
 __forceinline__ void __threadfence() {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    emu_yield_point(0);
+    emu_fence(EMU_SCOPE_DEVICE);
 }
-__forceinline__ void __threadfence_block() { __threadfence(); }
+__forceinline__ void __threadfence_block() {
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    emu_fence(EMU_SCOPE_BLOCK);
+}
 __forceinline__ void __threadfence_system() { __threadfence(); }
 __forceinline__ void __nanosleep(unsigned) { emu_yield_point(1); }
 
@@ -191,13 +194,19 @@ EMU_REDUCE(__reduce_xor_sync, unsigned, EMU_WARP_XOR)
 
 // ---- atomics ----------------------------------------------------------------------------------
 // Real atomics of the host, since blocks run on several OS threads. Each is a yield point: a loop
-// that spins on one lets the thread it waits for run.
+// that spins on one lets the thread it waits for run. CUDA's are relaxed: they order nothing else.
 namespace emu {
+#ifdef __SANITIZE_THREAD__
+#define EMU_LOOKED_AT(address, flags) emu_access(address, sizeof *(address), flags)
+#else
+#define EMU_LOOKED_AT(address, flags) ((void)0)
+#endif
 template <class T, class F> __forceinline__ T atomic_update(T* address, F next) {
     using Word = typename std::conditional<
         sizeof(T) == 8, uint64_t,
         typename std::conditional<sizeof(T) == 4, uint32_t, uint16_t>::type>::type;
     Word* word = reinterpret_cast<Word*>(address);
+    EMU_LOOKED_AT(word, EMU_READS | EMU_WRITES);
     Word seen = __atomic_load_n(word, __ATOMIC_RELAXED);
     for (;;) {
         T old;
@@ -211,6 +220,17 @@ template <class T, class F> __forceinline__ T atomic_update(T* address, F next) 
             return old;
         }
     }
+}
+template <class T> __forceinline__ T load_acquire(const T* address) {
+    EMU_LOOKED_AT(address, EMU_READS | EMU_ACQUIRES);
+    T value;
+    __atomic_load(address, &value, __ATOMIC_ACQUIRE);
+    emu_yield_point(0);
+    return value;
+}
+template <class T> __forceinline__ void store_release(T* address, T value) {
+    EMU_LOOKED_AT(address, EMU_WRITES | EMU_RELEASES);
+    __atomic_store(address, &value, __ATOMIC_RELEASE);
 }
 }  // namespace emu
 
@@ -356,15 +376,18 @@ template <class T> struct parameter {
     }
     static constexpr Text text = make();
 };
+// Not looked at by the checks: the arguments lie in the host's memory.
+#define EMU_UNCHECKED __attribute__((no_sanitize("thread")))
 template <auto F> struct trampoline;
 template <class... A, void (*F)(A...)> struct trampoline<F> {
-    template <size_t... I> static void unpack(void** a, std::index_sequence<I...>) {
+    template <size_t... I> EMU_UNCHECKED static void unpack(void** a, std::index_sequence<I...>) {
         F(*static_cast<std::remove_reference_t<A>*>(a[I])...);
     }
-    static void call(void** a) { unpack(a, std::index_sequence_for<A...>{}); }
+    EMU_UNCHECKED static void call(void** a) { unpack(a, std::index_sequence_for<A...>{}); }
     static constexpr EmuParameter parameters[] = {{parameter<A>::text.c, sizeof(A)}...};
+    static const void* function() { return (const void*)F; }
     static constexpr EmuExport entry(const char* name) {
-        return {name, &call, parameters, uint32_t(sizeof...(A))};
+        return {name, &call, &function, parameters, uint32_t(sizeof...(A))};
     }
 };
 }  // namespace emu

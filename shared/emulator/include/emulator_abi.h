@@ -26,6 +26,18 @@ enum EmuWarp : int {
     EMU_WARP_AND, EMU_WARP_OR, EMU_WARP_XOR,
 };
 
+// How far a fence reaches.
+enum EmuScope : int { EMU_SCOPE_BLOCK, EMU_SCOPE_DEVICE };
+
+// What a strong access does: atomics, volatile accesses, loads and stores with an order.
+enum EmuAccess : unsigned {
+    EMU_READS = 1, EMU_WRITES = 2, EMU_ACQUIRES = 4, EMU_RELEASES = 8,
+    EMU_POLLS = 16,  // it may be what a loop waits with: others get their turn
+};
+
+// Added to the size of an access that no single instruction makes, so that it need not be aligned.
+constexpr size_t EMU_LOOSE = size_t(1) << 40;
+
 extern "C" {
 
 struct EmuRuntime {
@@ -39,6 +51,14 @@ struct EmuRuntime {
     void* (*dynamic_shared)();
     uint32_t (*dynamic_shared_bytes)();
     void (*trap)(const char* message, const void* pc);
+    void (*fence)(int scope, const void* pc);
+    void (*async_copy)(void* to, const void* from, uint32_t bytes, const void* pc);
+    void (*async_commit)();
+    void (*async_wait)(uint32_t pending, const void* pc);
+    // Called before each access, by kernels that are compiled for the checks.
+    void (*read)(const void* address, size_t bytes, const void* pc);
+    void (*write)(const void* address, size_t bytes, const void* pc);
+    void (*access)(const void* address, size_t bytes, unsigned flags, const void* pc);
 };
 
 struct EmuParameter {
@@ -49,6 +69,7 @@ struct EmuParameter {
 struct EmuExport {
     const char* name;  // the C++ expression that names the instantiation: saxpy<float>
     void (*call)(void** arguments);
+    const void* (*function)();  // where the kernel's own code begins
     const EmuParameter* parameters;
     uint32_t parameter_count;
 };
@@ -69,5 +90,10 @@ uint64_t emu_warp(int op, uint32_t mask, uint64_t value, uint32_t argument, uint
 uint32_t emu_active_mask();
 void emu_grid_sync();
 void emu_yield_point(int sleeping);
+void emu_fence(int scope);
+void emu_async_copy(void* to, const void* from, uint32_t bytes);
+void emu_async_commit();
+void emu_async_wait(uint32_t pending);
+void emu_access(const void* address, size_t bytes, unsigned flags);
 [[noreturn]] void emu_trap(const char* message);
 }

@@ -1,4 +1,6 @@
 // Compiled once into every kernel object, never instrumented. See emulator_abi.h.
+#include <cstring>
+
 #include "emulator_abi.h"
 
 // Kernels are compiled without tail calls, so that callers stay on the stack. Here they matter: a
@@ -26,10 +28,81 @@ uint64_t emu_warp(int op, uint32_t mask, uint64_t value, uint32_t argument, uint
 uint32_t emu_active_mask() { return runtime->active_mask(); }
 void emu_grid_sync() { runtime->grid_sync(CALLER); }
 void emu_yield_point(int sleeping) { runtime->yield_point(sleeping, CALLER); }
+void emu_fence(int scope) { runtime->fence(scope, CALLER); }
+void emu_async_copy(void* to, const void* from, uint32_t bytes) {
+    runtime->async_copy(to, from, bytes, CALLER);
+}
+void emu_async_commit() { runtime->async_commit(); }
+void emu_async_wait(uint32_t pending) { runtime->async_wait(pending, CALLER); }
 void emu_trap(const char* message) {
     runtime->trap(message, CALLER);
     __builtin_unreachable();
 }
+
+// ---- what a kernel compiled for the checks calls -------------------------------------------------
+// g++ instruments for its thread sanitizer, whose runtime is not linked: these stand in for it.
+#ifdef EMU_CHECKED
+
+void emu_access(const void* address, size_t bytes, unsigned flags) {
+    runtime->access(address, bytes, flags, CALLER);
+}
+
+#define HOOKS(n)                                                                                  \
+    void __tsan_read##n(void* a) { runtime->read(a, n, CALLER); }                                 \
+    void __tsan_write##n(void* a) { runtime->write(a, n, CALLER); }                               \
+    void __tsan_unaligned_read##n(void* a) { runtime->read(a, n | EMU_LOOSE, CALLER); }           \
+    void __tsan_unaligned_write##n(void* a) { runtime->write(a, n | EMU_LOOSE, CALLER); }         \
+    void __tsan_volatile_read##n(void* a) {                                                       \
+        runtime->access(a, n, EMU_READS | EMU_POLLS, CALLER);                                     \
+    }                                                                                             \
+    void __tsan_volatile_write##n(void* a) { runtime->access(a, n, EMU_WRITES, CALLER); }         \
+    void __tsan_unaligned_volatile_read##n(void* a) {                                             \
+        runtime->access(a, n, EMU_READS | EMU_POLLS, CALLER);                                     \
+    }                                                                                             \
+    void __tsan_unaligned_volatile_write##n(void* a) { runtime->access(a, n, EMU_WRITES, CALLER); }
+HOOKS(1)
+HOOKS(2)
+HOOKS(4)
+HOOKS(8)
+HOOKS(16)
+void __tsan_read_range(void* a, size_t n) { runtime->read(a, n | EMU_LOOSE, CALLER); }
+void __tsan_write_range(void* a, size_t n) { runtime->write(a, n | EMU_LOOSE, CALLER); }
+void __tsan_vptr_read(void**) {}
+void __tsan_vptr_update(void**, void*) {}
+void __tsan_init() {}
+
+// The shim announces each atomic by emu_access; what g++ made of its body is only to be done.
+#define ATOMICS(bits, T)                                                                          \
+    T __tsan_atomic##bits##_load(const volatile T* a, int) {                                      \
+        return __atomic_load_n(a, __ATOMIC_SEQ_CST);                                              \
+    }                                                                                             \
+    void __tsan_atomic##bits##_store(volatile T* a, T v, int) {                                   \
+        __atomic_store_n(a, v, __ATOMIC_SEQ_CST);                                                 \
+    }                                                                                             \
+    int __tsan_atomic##bits##_compare_exchange_strong(volatile T* a, T* seen, T v, int, int) {    \
+        return __atomic_compare_exchange_n(a, seen, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
+    }
+ATOMICS(16, uint16_t)
+ATOMICS(32, uint32_t)
+ATOMICS(64, uint64_t)
+void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+
+// These have no hook of their own; lab-kernel-build makes a kernel's calls come here.
+void* emu_memcpy(void* to, const void* from, size_t n) {
+    runtime->read(from, n | EMU_LOOSE, CALLER);
+    runtime->write(to, n | EMU_LOOSE, CALLER);
+    return memcpy(to, from, n);
+}
+void* emu_memmove(void* to, const void* from, size_t n) {
+    runtime->read(from, n | EMU_LOOSE, CALLER);
+    runtime->write(to, n | EMU_LOOSE, CALLER);
+    return memmove(to, from, n);
+}
+void* emu_memset(void* to, int value, size_t n) {
+    runtime->write(to, n | EMU_LOOSE, CALLER);
+    return memset(to, value, n);
+}
+#endif
 }
 
 EXPORT void emu_bind(const EmuRuntime* table) { runtime = table; }
@@ -38,3 +111,9 @@ EXPORT void emu_bind(const EmuRuntime* table) { runtime = table; }
 // OS thread's copy, whose extent the runtime then reads off the program headers.
 static thread_local char shared_anchor;
 EXPORT void* emu_touch_shared() { return &shared_anchor; }
+#ifdef EMU_CHECKED
+extern "C" {
+__attribute__((visibility("default"))) extern const char emu_checked;
+const char emu_checked = 1;
+}
+#endif

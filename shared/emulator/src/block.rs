@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use corosensei::{Coroutine, CoroutineResult};
 
-use crate::hooks::{BlockFacts, CURRENT, State, Thread};
+use crate::check::{BlockCheck, DYNAMIC_MARGIN, LaunchCheck};
+use crate::hooks::{BlockFacts, CURRENT, Fault, State, Thread};
 use crate::module::Kernel;
 use crate::order::{Order, Shuffler};
-use crate::report::{Finding, Standing};
+use crate::report::{Access, Finding, Kind, Standing};
 use crate::stack::{Slab, ThreadStack};
 use crate::warp::{self, LANES, Operand};
 use crate::watchdog::Watched;
@@ -40,6 +41,9 @@ impl Geometry {
     }
     pub(crate) fn block_index(&self, linear: u64) -> [u32; 3] {
         unravel(linear, self.grid)
+    }
+    pub(crate) fn thread_index(&self, linear: u32) -> [u32; 3] {
+        unravel(u64::from(linear), self.block)
     }
 }
 
@@ -74,8 +78,10 @@ struct Dynamic {
 
 impl Dynamic {
     fn new(len: usize) -> Self {
-        let bytes = vec![POISON; len + DYNAMIC_ALIGNMENT];
-        let offset = bytes.as_ptr().align_offset(DYNAMIC_ALIGNMENT);
+        // A kernel may go past either end by this much before the checks lose track of it.
+        let bytes = vec![POISON; len + DYNAMIC_ALIGNMENT + 2 * DYNAMIC_MARGIN];
+        let first = bytes.as_ptr().wrapping_add(DYNAMIC_MARGIN);
+        let offset = DYNAMIC_MARGIN + first.align_offset(DYNAMIC_ALIGNMENT);
         Self { bytes, offset, len }
     }
     fn poison(&mut self) {
@@ -93,6 +99,7 @@ pub(crate) struct BlockRunner {
     threads: Box<[Thread]>,
     live_lanes: Box<[Cell<u32>]>,
     facts: Box<BlockFacts>,
+    check: Option<Box<BlockCheck>>,
     dynamic: Dynamic,
     slab: Option<Arc<Slab>>,
     kernel: Kernel,
@@ -116,12 +123,14 @@ pub(crate) struct BlockRunner {
 }
 
 impl BlockRunner {
-    /// `arguments` must stay valid while the runner lives.
+    /// `arguments` must stay valid while the runner lives, and so must `checks`, which may be null.
     pub(crate) fn new(
         kernel: &Kernel,
         geometry: Geometry,
         order: Order,
+        copies_land_early: bool,
         arguments: *mut *mut c_void,
+        checks: *mut LaunchCheck,
         watched: &Watched,
     ) -> io::Result<Self> {
         let count = geometry.threads();
@@ -129,7 +138,17 @@ impl BlockRunner {
         let mut dynamic = Dynamic::new(geometry.dynamic_shared);
         let live_lanes: Box<[Cell<u32>]> =
             (0..count.div_ceil(LANES)).map(|_| Cell::new(0)).collect();
+        let fixed = kernel.module().shared_memory();
+        let mut check = (!checks.is_null()).then(|| {
+            let dynamic = (dynamic.pointer() as usize, geometry.dynamic_shared);
+            // SAFETY: the caller's promise; one OS thread at a time runs a checked launch.
+            Box::new(unsafe {
+                BlockCheck::new(checks, count, (fixed.cast::<u8>() as usize, fixed.len()), dynamic)
+            })
+        });
         let facts = Box::new(BlockFacts {
+            copies_land_early,
+            check: check.as_deref_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut),
             dynamic_shared: dynamic.pointer(),
             dynamic_shared_bytes: geometry.dynamic_shared as u32,
             cooperative: geometry.cooperative,
@@ -145,6 +164,7 @@ impl BlockRunner {
             .map(|(index, thread)| {
                 let stack = slab.stack(index);
                 thread.guard = stack.guard();
+                thread.stack = stack.range();
                 let thread: *mut Thread = thread;
                 let coroutine: Coroutine<(), (), (), _> =
                     Coroutine::with_stack(stack, move |yielder, ()| {
@@ -171,6 +191,7 @@ impl BlockRunner {
             threads,
             live_lanes,
             facts,
+            check,
             dynamic,
             slab: Some(slab),
             kernel: kernel.clone(),
@@ -205,6 +226,10 @@ impl BlockRunner {
             thread.lane = (index % LANES) as u32;
             thread.warp = (index / LANES) as u32;
             thread.state = State::Ready;
+            thread.restart(linear);
+        }
+        if let Some(check) = &mut self.check {
+            check.start(linear);
         }
         let count = self.threads.len();
         for (w, lanes) in self.live_lanes.iter().enumerate() {
@@ -223,8 +248,11 @@ impl BlockRunner {
     }
 
     /// After [`Pause::GridSync`]: the grid has met.
-    pub(crate) fn release_grid(&mut self) {
+    pub(crate) fn release_grid(&mut self, meeting: u64) {
         self.at_grid = 0;
+        if let Some(check) = &mut self.check {
+            check.grid_sync(meeting);
+        }
         self.wake_all();
     }
 
@@ -233,10 +261,13 @@ impl BlockRunner {
         loop {
             std::mem::swap(&mut self.queue, &mut self.next);
             if self.queue.is_empty() {
+                if let Some(check) = &mut self.check {
+                    check.count();
+                }
                 return match self.live {
                     0 => Ok(Pause::Done),
                     n if n == self.at_grid => Ok(Pause::GridSync),
-                    _ => Err(Finding::Deadlock { standing: self.standing() }),
+                    _ => Err(self.deadlock()),
                 };
             }
             let before = self.progress;
@@ -282,6 +313,11 @@ impl BlockRunner {
         CURRENT.set(&mut self.threads[index]);
         let outcome = self.coroutines[index].resume(());
         CURRENT.set(std::ptr::null_mut());
+        if let Some(check) = &mut self.check
+            && self.threads[index].stored.bytes != 0
+        {
+            check.settle(&mut self.threads[index]);
+        }
         let state = self.threads[index].state;
         if matches!(outcome, CoroutineResult::Return(())) || state == State::Failed {
             return Err(self.fault(index));
@@ -310,7 +346,7 @@ impl BlockRunner {
     fn exit(&mut self, index: usize) -> Result<(), Finding> {
         if self.slab.as_ref().is_some_and(|slab| slab.canary_broken(index)) {
             let thread = &mut self.threads[index];
-            thread.fault = Some(crate::hooks::Fault::StackOverflow);
+            thread.fault = Some(Fault::StackOverflow);
             return Err(self.fault(index));
         }
         self.live -= 1;
@@ -352,7 +388,12 @@ impl BlockRunner {
         let Some((kind, _)) = kinds().next() else { return Ok(()) };
         if kind != crate::hooks::BarrierKind::Plain || kinds().any(|(k, _)| k != kind) {
             if kinds().any(|(k, _)| k != kind) {
-                return Err(Finding::MixedBarriers { standing: self.standing() });
+                return Err(Finding::new(
+                    Kind::MixedBarriers,
+                    "threads of one block meet at different kinds of barrier",
+                )
+                .standing(self.standing())
+                .fix("let all threads of the block come to the same barrier"));
             }
             use crate::hooks::BarrierKind::{And, Count, Or, Plain};
             let result = match kind {
@@ -364,8 +405,34 @@ impl BlockRunner {
             self.threads.iter_mut().for_each(|t| t.result = result);
         }
         self.at_barrier = 0;
+        self.checked_barrier();
         self.wake_all();
         Ok(())
+    }
+
+    /// What the checks make of a barrier that all threads have reached.
+    fn checked_barrier(&mut self) {
+        let Some(mut check) = self.check.take() else { return };
+        let waiting = || self.threads.iter().filter(|t| t.state != State::Exited).map(|t| t.pc);
+        let first = waiting().next().unwrap_or(0);
+        if let Some(other) = waiting().find(|&pc| pc != first) {
+            check.met_at(|| self.standing(), [first, other]);
+        }
+        check.barrier();
+        self.check = Some(check);
+    }
+
+    /// Nobody can run, and nobody will.
+    fn deadlock(&self) -> Finding {
+        let standing = self.standing();
+        let collective = self.threads.iter().any(|t| t.state == State::Collective);
+        let fix = match collective {
+            true => "every lane that a mask names must come to the same collective, with that mask",
+            false => "all threads that have not exited must come to the same barrier",
+        };
+        Finding::new(Kind::Deadlock, "deadlock: no thread of the block can go on")
+            .standing(standing)
+            .fix(fix)
     }
 
     /// Completes the collective that `asked` waits in, if all lanes it names have come.
@@ -387,6 +454,16 @@ impl BlockRunner {
         for l in lanes() {
             operands[l] = self.threads[first + l].operand;
         }
+        if let Some(check) = &mut self.check {
+            if asked.op == warp::Collective::Sync {
+                check.clock.sync_warp(w, present);
+            }
+            for l in lanes() {
+                if let Some(source) = warp::absent_source(l, &operands[l], present) {
+                    check.absent_lane(&self.threads[first + l], source, asked.op.name());
+                }
+            }
+        }
         for l in lanes() {
             let thread = &mut self.threads[first + l];
             thread.result = warp::result(l, &operands, present);
@@ -406,10 +483,25 @@ impl BlockRunner {
 
     fn fault(&mut self, index: usize) -> Finding {
         let thread = &mut self.threads[index];
-        let fault = thread.fault.take().unwrap_or(crate::hooks::Fault::Interrupted);
+        let fault = thread.fault.take().unwrap_or(Fault::Interrupted);
         let place = self.kernel.module().place(thread.pc);
         let thread = [thread.coordinates[0], thread.coordinates[1], thread.coordinates[2]];
-        Finding::Fault { fault, thread, place, standing: self.standing() }
+        let kind = match &fault {
+            Fault::Found(finding) => return (**finding).clone(),
+            Fault::Signal { address: Some(_), .. } => Kind::InvalidAddress,
+            Fault::Signal { address: None, name } if name.contains("address") => {
+                Kind::InvalidAddress
+            }
+            Fault::Signal { .. } | Fault::Trap(_) => Kind::Stopped,
+            Fault::StackOverflow => Kind::StackOverflow,
+            Fault::Interrupted => Kind::Stalled,
+            Fault::NotInOwnMask { .. } | Fault::BadWidth { .. } => Kind::BadCollective,
+            Fault::GridSyncNotCooperative => Kind::GridSyncNotCooperative,
+        };
+        let mut finding = Finding::new(kind, fault.to_string());
+        let what = String::from("stopped");
+        finding.accesses.push(Access { what, place, block: self.block, thread });
+        finding
     }
 
     /// Where every thread of the block stands, threads that stand alike taken together.

@@ -7,10 +7,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::block::{BlockRunner, Geometry, Pause};
-use crate::hooks::Fault;
+use crate::check::LaunchCheck;
+use crate::counters::Profile;
 use crate::module::Kernel;
 use crate::order::{Order, Shuffler};
-use crate::report::Finding;
+use crate::report::{Finding, Findings, Kind};
 use crate::watchdog::{self, Watched};
 
 /// Threads that a block may have, as on every GPU since 2010.
@@ -42,6 +43,11 @@ pub struct Options {
     pub order: Order,
     /// A launch in which nothing but polling has happened for so long is ended.
     pub stall_limit: Duration,
+    /// Counts what a checked kernel asks of the memory system.
+    pub count: bool,
+    /// An asynchronous copy is made when it is issued. Else it is made when it is waited for, the
+    /// latest that a GPU may make it.
+    pub copies_land_early: bool,
 }
 
 impl Default for Options {
@@ -50,6 +56,8 @@ impl Default for Options {
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             order: Order::Forward,
             stall_limit: Duration::from_secs(10),
+            count: false,
+            copies_land_early: false,
         }
     }
 }
@@ -67,8 +75,8 @@ pub struct BadOption {
 }
 
 impl Options {
-    /// The defaults, changed by `LAB_EMULATOR_THREADS`, `LAB_EMULATOR_ORDER` and
-    /// `LAB_EMULATOR_STALL_SECONDS`.
+    /// The defaults, changed by `LAB_EMULATOR_THREADS`, `LAB_EMULATOR_ORDER`,
+    /// `LAB_EMULATOR_STALL_SECONDS` and `LAB_EMULATOR_COPIES`.
     pub fn from_env() -> Result<Self, BadOption> {
         fn read<T>(
             name: &'static str,
@@ -103,6 +111,13 @@ impl Options {
         {
             options.stall_limit = Duration::from_secs_f64(seconds);
         }
+        if let Some(early) = read("LAB_EMULATOR_COPIES", "early or late", |t| match t {
+            "early" => Some(true),
+            "late" => Some(false),
+            _ => None,
+        })? {
+            options.copies_land_early = early;
+        }
         Ok(options)
     }
 }
@@ -135,20 +150,21 @@ pub enum LaunchError {
     /// The host is out of memory or threads.
     #[error("{kernel}: {0}", kernel = .1)]
     Host(#[source] std::io::Error, &'static str),
-    /// The kernel went wrong.
-    #[error("{kernel}: {finding}")]
+    /// The kernel is wrong.
+    #[error("{kernel}: {findings}")]
     Kernel {
         /// The kernel.
         kernel: &'static str,
         /// How.
-        finding: Finding,
+        findings: Findings,
     },
 }
 
-/// Runs a kernel over a grid, to its end.
+/// Runs a kernel over a grid, to its end. What it counted comes back, if it was to count.
 ///
 /// # Errors
-/// [`LaunchError`]: refused before anything ran, or a deadlock, an endless spin, a fault.
+/// [`LaunchError`]: refused before anything ran, or a deadlock, an endless spin, a fault; for a
+/// kernel of a checked object also all else that the checks found.
 ///
 /// # Safety
 /// Each argument points to a value of its parameter's type, and what those values point to is
@@ -158,7 +174,7 @@ pub unsafe fn launch(
     config: &Config,
     arguments: &mut [*mut c_void],
     options: &Options,
-) -> Result<(), LaunchError> {
+) -> Result<Profile, LaunchError> {
     let name = kernel.name();
     let geometry = Geometry {
         grid: config.grid,
@@ -167,11 +183,23 @@ pub unsafe fn launch(
         cooperative: config.cooperative,
     };
     check(name, kernel, &geometry, arguments)?;
+    let checked = kernel.module().checked();
+    // The checks want a run that is the same every time.
+    let options = &Options { threads: if checked { 1 } else { options.threads }, ..*options };
+    let mut checks = match checked {
+        // SAFETY: the arguments are what the parameters say.
+        true => Some(
+            unsafe { checks(kernel, geometry, arguments, options.count) }
+                .map_err(|error| LaunchError::Host(error, name))?,
+        ),
+        false => None,
+    };
     let launch = Launch {
         kernel,
         geometry,
         options,
         arguments: arguments.as_mut_ptr(),
+        checks: checks.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut),
         watched: Watched::start(options.stall_limit),
         failure: Mutex::new(None),
     };
@@ -180,11 +208,34 @@ pub unsafe fn launch(
     } else {
         launch.independent()
     };
-    match launch.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        None => Ok(()),
-        Some(Failure::Host(error)) => Err(LaunchError::Host(error, name)),
-        Some(Failure::Kernel(finding)) => Err(LaunchError::Kernel { kernel: name, finding }),
+    let fatal = match launch.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        None => None,
+        Some(Failure::Host(error)) => return Err(LaunchError::Host(error, name)),
+        Some(Failure::Kernel(finding)) => Some(*finding),
+    };
+    let findings = match &mut checks {
+        Some(checks) => checks.finish(fatal),
+        None => fatal.map(|finding| Findings { all: vec![finding], more: 0 }),
+    };
+    match findings {
+        Some(findings) => Err(LaunchError::Kernel { kernel: name, findings }),
+        None => Ok(checks.map(|mut c| c.profile()).unwrap_or_default()),
     }
+}
+
+/// # Safety
+/// Each argument points to a value of its parameter's type.
+unsafe fn checks(
+    kernel: &Kernel,
+    geometry: Geometry,
+    arguments: &[*mut c_void],
+    count: bool,
+) -> std::io::Result<LaunchCheck> {
+    let is_pointer = |index: &usize| kernel.parameters()[*index].type_name.ends_with('*');
+    let pointers = (0..arguments.len()).filter(is_pointer);
+    // SAFETY: the caller's promise; these are pointers.
+    let pointers = pointers.map(|i| (i, unsafe { *arguments[i].cast::<usize>() })).collect();
+    LaunchCheck::new(kernel, geometry, pointers, count)
 }
 
 fn check(
@@ -226,7 +277,7 @@ fn check(
 
 enum Failure {
     Host(std::io::Error),
-    Kernel(Finding),
+    Kernel(Box<Finding>),
 }
 
 struct Launch<'a> {
@@ -234,12 +285,14 @@ struct Launch<'a> {
     geometry: Geometry,
     options: &'a Options,
     arguments: *mut *mut c_void,
+    /// Null where the kernel is not checked.
+    checks: *mut LaunchCheck,
     watched: Arc<Watched>,
     failure: Mutex<Option<Failure>>,
 }
 
 // SAFETY: the argument array is only read, by every worker; the caller of `launch` vouches for
-// what it points to.
+// what it points to. Of a checked launch one OS thread at a time runs anything.
 unsafe impl Sync for Launch<'_> {}
 
 impl Launch<'_> {
@@ -252,8 +305,10 @@ impl Launch<'_> {
 
     fn runner(&self) -> Option<BlockRunner> {
         watchdog::prepare_thread();
-        let order = self.options.order;
-        BlockRunner::new(self.kernel, self.geometry, order, self.arguments, &self.watched)
+        let Options { order, copies_land_early, .. } = *self.options;
+        let (arguments, checks) = (self.arguments, self.checks);
+        let (kernel, geometry, watched) = (self.kernel, self.geometry, &self.watched);
+        BlockRunner::new(kernel, geometry, order, copies_land_early, arguments, checks, watched)
             .map_err(|error| self.fail(Failure::Host(error)))
             .ok()
     }
@@ -266,12 +321,12 @@ impl Launch<'_> {
                 None
             }
             Ok(pause) => Some(pause),
-            Err(Finding::Fault { fault: Fault::Interrupted, .. }) => {
+            Err(Finding { kind: Kind::Stalled, .. }) => {
                 self.stalled(runner);
                 None
             }
             Err(finding) => {
-                self.fail(Failure::Kernel(finding));
+                self.fail(Failure::Kernel(Box::new(finding)));
                 None
             }
         }
@@ -280,8 +335,12 @@ impl Launch<'_> {
     /// If it was the watchdog that stopped this block, says where it stands.
     fn stalled(&self, runner: &BlockRunner) {
         if let Some(limit) = self.watched.stalled() {
-            let standing = runner.standing();
-            self.fail(Failure::Kernel(Finding::Stalled { limit, standing }));
+            let message = format!(
+                "endless spin: no progress for {} s (LAB_EMULATOR_STALL_SECONDS)",
+                limit.as_secs_f32()
+            );
+            let finding = Finding::new(Kind::Stalled, message).standing(runner.standing());
+            self.fail(Failure::Kernel(Box::new(finding)));
         }
     }
 
@@ -355,10 +414,16 @@ impl Launch<'_> {
                 Some(Pause::Done) => return,
                 Some(Pause::Polling) => baton.pass(block),
                 Some(Pause::GridSync) => match baton.meet(block) {
-                    Meeting::Everybody => runner.release_grid(),
+                    Meeting::Everybody(meeting) => runner.release_grid(meeting),
                     Meeting::Abandoned { exited } => {
-                        let standing = runner.standing();
-                        self.fail(Failure::Kernel(Finding::GridSyncAbandoned { exited, standing }));
+                        let message = format!(
+                            "deadlock: {exited} blocks have exited without the grid sync that the \
+                             others wait in"
+                        );
+                        let finding = Finding::new(Kind::GridSyncAbandoned, message)
+                            .standing(runner.standing())
+                            .fix("let every block come to every grid sync");
+                        self.fail(Failure::Kernel(Box::new(finding)));
                         return baton.give_up();
                     }
                 },
@@ -415,8 +480,11 @@ struct BatonState {
 }
 
 enum Meeting {
-    Everybody,
-    Abandoned { exited: usize },
+    /// For which time.
+    Everybody(u64),
+    Abandoned {
+        exited: usize,
+    },
 }
 
 impl Baton {
@@ -489,7 +557,7 @@ impl Baton {
         }
         drop(state);
         self.take(block);
-        Meeting::Everybody
+        Meeting::Everybody(generation + 1)
     }
 
     /// If all have met, queues them again; if the missing ones have exited, wakes those who wait.

@@ -1,11 +1,15 @@
 //! What kernels call: the table of `emulator_abi.h`, on top of the running coroutine.
 
-use std::cell::Cell;
+use std::collections::VecDeque;
 use std::ffi::{CStr, c_char, c_void};
+use std::fmt;
 
 use corosensei::Yielder;
 use corosensei::trap::CoroutineTrapHandler;
 
+use crate::check::{BlockCheck, Fatal, How, Stored};
+use crate::clock::Scope;
+use crate::shadow::{Cell, Kind};
 use crate::warp::{Collective, Operand};
 
 /// How a block barrier combines predicates. Mirrors `EmuBarrier` in `emulator_abi.h`.
@@ -45,13 +49,32 @@ pub(crate) enum State {
 /// Why a thread cannot go on.
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
-    Signal { name: &'static str, address: Option<usize> },
+    Signal {
+        name: &'static str,
+        address: Option<usize>,
+    },
     StackOverflow,
     Interrupted,
-    NotInOwnMask { op: &'static str, mask: u32 },
-    BadWidth { width: u32 },
+    NotInOwnMask {
+        op: &'static str,
+        mask: u32,
+    },
+    BadWidth {
+        width: u32,
+    },
     GridSyncNotCooperative,
     Trap(String),
+    /// What a check says.
+    Found(Fatal),
+}
+
+/// An asynchronous copy that was issued.
+#[derive(Clone, Copy, Debug)]
+struct Copy {
+    to: usize,
+    from: usize,
+    bytes: usize,
+    pc: usize,
 }
 
 /// One CUDA thread. What every turn touches comes first, in one cache line.
@@ -75,6 +98,14 @@ pub(crate) struct Thread {
     pub(crate) trap: Option<CoroutineTrapHandler<()>>,
     /// The guard page below its stack; empty where the stack has none.
     pub(crate) guard: std::ops::Range<usize>,
+    /// Its stack.
+    pub(crate) stack: std::ops::Range<usize>,
+    /// Its thread and block, for the checks.
+    pub(crate) who: Cell,
+    /// Its last plain store, while a check has still to look at it.
+    pub(crate) stored: Stored,
+    /// Asynchronous copies under way, by group; the last group is open.
+    copies: VecDeque<Vec<Copy>>,
     pub(crate) fault: Option<Fault>,
 }
 
@@ -83,13 +114,30 @@ pub(crate) struct BlockFacts {
     pub(crate) dynamic_shared: *mut u8,
     pub(crate) dynamic_shared_bytes: u32,
     pub(crate) cooperative: bool,
+    /// An asynchronous copy is made when it is issued, not when it is waited for.
+    pub(crate) copies_land_early: bool,
+    /// Null where the kernel is not checked.
+    pub(crate) check: *mut BlockCheck,
     /// For `__activemask`: a word a warp, its lanes that have not exited.
-    pub(crate) live_lanes: *const Cell<u32>,
+    pub(crate) live_lanes: *const std::cell::Cell<u32>,
     /// For signal handlers: is an address the kernel's own code?
     pub(crate) module: *const crate::module::Module,
 }
 
 impl Thread {
+    /// Its number in the block.
+    #[inline(always)]
+    pub(crate) fn index(&self) -> u32 {
+        self.warp * crate::warp::LANES as u32 + self.lane
+    }
+
+    /// Forgets what a block before left behind.
+    pub(crate) fn restart(&mut self, block: u64) {
+        self.who = Cell::who(self.index(), block as u32);
+        self.stored = Stored::default();
+        self.copies.clear();
+    }
+
     pub(crate) fn new(block: *const BlockFacts) -> Self {
         Self {
             coordinates: [0; 12],
@@ -104,6 +152,10 @@ impl Thread {
             yielder: std::ptr::null(),
             trap: None,
             guard: 0..0,
+            stack: 0..0,
+            who: Cell::NONE,
+            stored: Stored::default(),
+            copies: VecDeque::new(),
             fault: None,
             block,
             quiet_yields: 0,
@@ -113,7 +165,7 @@ impl Thread {
 
 thread_local! {
     /// The CUDA thread whose coroutine runs on this OS thread; null outside of kernels.
-    pub(crate) static CURRENT: Cell<*mut Thread> = const { Cell::new(std::ptr::null_mut()) };
+    pub(crate) static CURRENT: std::cell::Cell<*mut Thread> = const { std::cell::Cell::new(std::ptr::null_mut()) };
 }
 
 /// The running CUDA thread, seen from its own coroutine.
@@ -147,6 +199,22 @@ impl Running {
     fn result(self) -> u64 {
         unsafe { (*self.0).result }
     }
+    /// The checks, where the kernel was compiled for them.
+    fn check(self) -> Option<&'static mut BlockCheck> {
+        unsafe { (*self.block()).check.as_mut() }
+    }
+    #[inline(always)]
+    fn looked_at(self, address: usize, bytes: usize, kind: Kind, how: How, pc: *const c_void) {
+        // A kernel's constructors run outside of any thread.
+        if self.0.is_null() {
+            return;
+        }
+        let Some(check) = self.check() else { return };
+        let found = check.access(unsafe { &mut *self.0 }, address, bytes, kind, how, pc as usize);
+        if let Err(finding) = found {
+            self.fail(Fault::Found(finding), pc);
+        }
+    }
     fn fail(self, fault: Fault, pc: *const c_void) -> ! {
         unsafe { (*self.0).fault = Some(fault) };
         self.suspend(State::Failed, pc);
@@ -167,6 +235,13 @@ pub(crate) struct Runtime {
     dynamic_shared: extern "C" fn() -> *mut u8,
     dynamic_shared_bytes: extern "C" fn() -> u32,
     trap: extern "C" fn(*const c_char, *const c_void),
+    fence: extern "C" fn(i32, *const c_void),
+    async_copy: extern "C" fn(*mut u8, *const u8, u32, *const c_void),
+    async_commit: extern "C" fn(),
+    async_wait: extern "C" fn(u32, *const c_void),
+    read: extern "C" fn(*const u8, usize, *const c_void),
+    write: extern "C" fn(*const u8, usize, *const c_void),
+    access: extern "C" fn(*const u8, usize, u32, *const c_void),
 }
 
 pub(crate) static RUNTIME: Runtime = Runtime {
@@ -179,6 +254,13 @@ pub(crate) static RUNTIME: Runtime = Runtime {
     dynamic_shared,
     dynamic_shared_bytes,
     trap,
+    fence,
+    async_copy,
+    async_commit,
+    async_wait,
+    read,
+    write,
+    access,
 };
 
 extern "C" fn coordinate(which: i32) -> u32 {
@@ -196,6 +278,9 @@ extern "C" fn barrier(kind: i32, predicate: i32, pc: *const c_void) -> i32 {
     let thread = Running::get();
     // SAFETY: see `Running`.
     unsafe { (*thread.0).predicate = predicate };
+    if let Some(check) = thread.check() {
+        check.barrier_counts(pc as usize);
+    }
     thread.suspend(State::Barrier(kind), pc);
     thread.result() as i32
 }
@@ -274,4 +359,135 @@ extern "C" fn trap(message: *const c_char, pc: *const c_void) {
     // SAFETY: kernels pass string literals.
     let message = unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned();
     Running::get().fail(Fault::Trap(message), pc)
+}
+
+extern "C" fn fence(scope: i32, pc: *const c_void) {
+    let thread = Running::get();
+    if let Some(check) = thread.check() {
+        let scope = if scope == 0 { Scope::Block } else { Scope::Device };
+        // SAFETY: see `Running`.
+        check.fence(unsafe { (*thread.0).index() }, scope);
+    }
+    yield_point(0, pc);
+}
+
+// ---- asynchronous copies --------------------------------------------------------------------------
+
+extern "C" fn async_copy(to: *mut u8, from: *const u8, bytes: u32, pc: *const c_void) {
+    let thread = Running::get();
+    let copy =
+        Copy { to: to as usize, from: from as usize, bytes: bytes as usize, pc: pc as usize };
+    let how = How { whole: true, ..How::default() };
+    thread.looked_at(copy.from, copy.bytes, Kind::Read, how, pc);
+    thread.looked_at(copy.to, copy.bytes, Kind::AsyncWrite, how, pc);
+    // SAFETY: see `Running`.
+    let (copies, early) = unsafe { (&mut (*thread.0).copies, (*thread.block()).copies_land_early) };
+    if early {
+        make(copy);
+    }
+    if copies.is_empty() {
+        copies.push_back(Vec::new());
+    }
+    if let Some(group) = copies.back_mut() {
+        group.push(copy);
+    }
+}
+
+extern "C" fn async_commit() {
+    // SAFETY: see `Running`.
+    let copies = unsafe { &mut (*Running::get().0).copies };
+    if copies.is_empty() {
+        copies.push_back(Vec::new());
+    }
+    copies.push_back(Vec::new());
+}
+
+/// Waits for all closed groups but the latest `pending`.
+extern "C" fn async_wait(pending: u32, pc: *const c_void) {
+    let thread = Running::get();
+    // SAFETY: see `Running`; the reference ends before anything below may suspend.
+    let (landing, early) = unsafe {
+        let copies = &mut (*thread.0).copies;
+        let closed = copies.len().saturating_sub(1);
+        let landing: Vec<Copy> =
+            copies.drain(..closed.saturating_sub(pending as usize)).flatten().collect();
+        (landing, (*thread.block()).copies_land_early)
+    };
+    let _ = pc;
+    for copy in landing {
+        let how = How { whole: true, lands: true, ..How::default() };
+        let issued = copy.pc as *const c_void;
+        thread.looked_at(copy.to, copy.bytes, Kind::Write, how, issued);
+        if !early {
+            make(copy);
+        }
+    }
+}
+
+fn make(copy: Copy) {
+    // SAFETY: a kernel's own addresses, which a checked one has had looked at; what is behind
+    // them is the kernel's affair, as with its other accesses.
+    unsafe { std::ptr::copy(copy.from as *const u8, copy.to as *mut u8, copy.bytes) };
+}
+
+// ---- accesses, of kernels compiled for the checks -------------------------------------------------
+
+/// The size was not said by one instruction's type: `memcpy`, a structure, an unaligned access.
+const LOOSE: usize = 1 << 40;
+
+extern "C" fn read(address: *const u8, bytes: usize, pc: *const c_void) {
+    let how = How { whole: bytes & LOOSE == 0, ..How::default() };
+    Running::get().looked_at(address as usize, bytes & !LOOSE, Kind::Read, how, pc);
+}
+
+extern "C" fn write(address: *const u8, bytes: usize, pc: *const c_void) {
+    let how = How { whole: bytes & LOOSE == 0, ..How::default() };
+    Running::get().looked_at(address as usize, bytes & !LOOSE, Kind::Write, how, pc);
+}
+
+/// A strong access. `flags` as `EmuAccess` in `emulator_abi.h` has them.
+extern "C" fn access(address: *const u8, bytes: usize, flags: u32, pc: *const c_void) {
+    let flag = |bit: u32| flags >> bit & 1 == 1;
+    let (reads, writes, acquires, releases, polls) = (flag(0), flag(1), flag(2), flag(3), flag(4));
+    let thread = Running::get();
+    if thread.0.is_null() || thread.check().is_none() {
+        return;
+    }
+    let how = How { whole: true, updates: reads && writes, lands: false };
+    let kind = if writes { Kind::StrongWrite } else { Kind::StrongRead };
+    thread.looked_at(address as usize, bytes, kind, how, pc);
+    if let Some(check) = thread.check() {
+        // SAFETY: see `Running`.
+        let index = unsafe { (*thread.0).index() };
+        check.publish(index, address as usize, (reads, writes), (acquires, releases));
+    }
+    if polls {
+        yield_point(0, pc);
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Signal { name, address: Some(address) } => {
+                write!(f, "{name} {address:#x}")
+            }
+            Self::Signal { name, address: None } => write!(f, "{name}"),
+            Self::StackOverflow => {
+                write!(f, "stack overflow: a thread has {} bytes", crate::stack::STACK_BYTES)
+            }
+            Self::Interrupted => write!(f, "endless loop"),
+            Self::NotInOwnMask { op, mask } => {
+                write!(f, "{op} by a lane that its mask {mask:#010x} does not name")
+            }
+            Self::BadWidth { width } => {
+                write!(f, "shuffle width: expected a power of two up to 32, got {width}")
+            }
+            Self::GridSyncNotCooperative => {
+                write!(f, "grid.sync() in a launch that is not cooperative")
+            }
+            Self::Trap(message) => write!(f, "the kernel stopped itself: {message}"),
+            Self::Found(finding) => write!(f, "{finding}"),
+        }
+    }
 }

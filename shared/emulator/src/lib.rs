@@ -35,21 +35,29 @@
 compile_error!("the emulator knows 64-bit Linux only: signals, thread-local storage, ELF");
 
 mod block;
+mod check;
+mod clock;
+mod counters;
 mod grid;
 mod hooks;
+mod memory;
 mod module;
+mod names;
 mod order;
 mod report;
+mod shadow;
 mod stack;
 mod symbols;
 mod warp;
 mod watchdog;
 
+pub use counters::{Counts, Line, Operation, Profile, Sample};
 pub use grid::{
     BadOption, Config, LaunchError, MAX_COOPERATIVE_BLOCKS, MAX_DYNAMIC_SHARED,
     MAX_THREADS_PER_BLOCK, Options, launch,
 };
+pub use memory::{allocate, free, host_copied, host_wrote};
 pub use module::{Kernel, Module, ModuleError, Parameter, cache_directory, write_atomically};
 pub use order::{BadOrder, Order};
-pub use report::{Finding, Standing};
+pub use report::{Access, Check, Finding, Findings, Kind, Standing};
 pub use stack::STACK_BYTES;

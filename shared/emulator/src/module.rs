@@ -11,6 +11,7 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use sha2::{Digest, Sha256};
 
 use crate::hooks::{RUNTIME, Runtime};
+use crate::names::Names;
 use crate::symbols::Symbols;
 
 /// A kernel object could not be loaded, or has no such kernel.
@@ -51,6 +52,7 @@ struct RawParameter {
 struct RawExport {
     name: *const c_char,
     call: unsafe extern "C" fn(*mut *mut c_void),
+    function: unsafe extern "C" fn() -> *const c_void,
     parameters: *const RawParameter,
     parameter_count: u32,
 }
@@ -70,6 +72,8 @@ pub(crate) type Trampoline = unsafe extern "C" fn(*mut *mut c_void);
 struct Export {
     name: &'static str,
     call: Trampoline,
+    /// Where the kernel's own code begins.
+    function: usize,
     parameters: Vec<Parameter>,
 }
 
@@ -84,6 +88,8 @@ pub struct Module {
     image: OnceLock<Image>,
     bytes: &'static [u8],
     symbols: OnceLock<Symbols>,
+    names: OnceLock<Names>,
+    checked: bool,
     _library: Library,
 }
 
@@ -104,6 +110,10 @@ unsafe impl Sync for Global {}
 struct Image {
     base: usize,
     text: (usize, usize),
+    /// Its writable variables.
+    data: (usize, usize),
+    /// All of it.
+    extent: (usize, usize),
     shared_bytes: usize,
 }
 
@@ -147,6 +157,8 @@ impl Module {
                 image: OnceLock::new(),
                 bytes,
                 symbols: OnceLock::new(),
+                names: OnceLock::new(),
+                checked: library.get::<*const u8>(b"emu_checked\0").is_ok(),
                 _library: library,
             }))
         }
@@ -178,19 +190,55 @@ impl Module {
         (start..end).contains(&pc)
     }
 
+    /// Where the instructions are.
+    pub(crate) fn text(&self) -> (usize, usize) {
+        self.image().text
+    }
+
+    /// Where the `__device__` variables are.
+    pub(crate) fn data(&self) -> (usize, usize) {
+        self.image().data
+    }
+
+    /// Whether an address lies in the object at all.
+    pub(crate) fn holds(&self, address: usize) -> bool {
+        let (start, end) = self.image().extent;
+        (start..end).contains(&address)
+    }
+
+    /// Whether it was compiled for the checks.
+    pub fn checked(&self) -> bool {
+        self.checked
+    }
+
+    /// What memory is called.
+    pub(crate) fn names(&self) -> &Names {
+        self.names.get_or_init(|| Names::read(self.bytes))
+    }
+
+    /// The source place of a return address, and those that it was inlined into.
+    pub(crate) fn frames(&self, pc: usize) -> Vec<String> {
+        self.symbols().frames(pc.wrapping_sub(self.image().base))
+    }
+
+    fn symbols(&self) -> &Symbols {
+        self.symbols.get_or_init(|| Symbols::read(self.bytes))
+    }
+
     /// The source place of a return address.
     pub(crate) fn place(&self, pc: usize) -> String {
-        let symbols = self.symbols.get_or_init(|| Symbols::read(self.bytes));
-        symbols.place(pc.wrapping_sub(self.image().base))
+        self.symbols().place(pc.wrapping_sub(self.image().base))
     }
 
     /// This OS thread's copy of the object's static shared memory.
     pub(crate) fn shared_memory(&self) -> *mut [u8] {
         // SAFETY: touching the thread-local makes the C library allocate this thread's block.
         let anchor = unsafe { (self.touch_shared)() };
-        let start = thread_local_block(self.bind_address).unwrap_or(anchor);
-        let bytes = if start == anchor { 1 } else { self.image().shared_bytes.max(1) };
-        std::ptr::slice_from_raw_parts_mut(start, bytes)
+        match thread_local_block(self.bind_address) {
+            Some(start) => std::ptr::slice_from_raw_parts_mut(start, self.image().shared_bytes),
+            // The C library does not say where: the anchor alone is known.
+            None => std::ptr::slice_from_raw_parts_mut(anchor, 1),
+        }
     }
 }
 
@@ -218,7 +266,9 @@ impl Export {
             .iter()
             .map(|p| Parameter { type_name: text(p.type_name), size: p.size as usize })
             .collect();
-        Self { name: text(raw.name), call: raw.call, parameters }
+        // SAFETY: it returns an address and does nothing else.
+        let address = unsafe { (raw.function)() } as usize;
+        Self { name: text(raw.name), call: raw.call, function: address, parameters }
     }
 }
 
@@ -248,6 +298,11 @@ impl Kernel {
 
     pub(crate) fn trampoline(&self) -> Trampoline {
         self.module.exports[self.index].call
+    }
+
+    /// Where its code begins, from the object's base.
+    pub(crate) fn function(&self) -> usize {
+        self.module.exports[self.index].function.wrapping_sub(self.module.image().base)
     }
 
     pub(crate) fn module(&self) -> &Module {
@@ -328,7 +383,7 @@ fn holds(info: &libc::dl_phdr_info, address: usize) -> bool {
 }
 
 fn locate(address: usize) -> Image {
-    let mut image = Image { base: 0, text: (0, 0), shared_bytes: 0 };
+    let mut image = Image { base: 0, text: (0, 0), data: (0, 0), extent: (0, 0), shared_bytes: 0 };
     each_object(&mut |info| {
         if !holds(info, address) {
             return false;
@@ -339,6 +394,14 @@ fn locate(address: usize) -> Image {
             let start = base + h.p_vaddr as usize;
             if h.p_type == libc::PT_LOAD && h.p_flags & libc::PF_X != 0 {
                 image.text = (start, start + h.p_memsz as usize);
+            }
+            if h.p_type == libc::PT_LOAD {
+                let end = start + h.p_memsz as usize;
+                let first = if image.extent.1 == 0 { start } else { image.extent.0.min(start) };
+                image.extent = (first, image.extent.1.max(end));
+                if h.p_flags & libc::PF_W != 0 {
+                    image.data = (start, end);
+                }
             }
             if h.p_type == libc::PT_TLS {
                 image.shared_bytes = h.p_memsz as usize;

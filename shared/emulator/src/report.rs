@@ -1,9 +1,6 @@
 //! What the emulator says when a kernel goes wrong.
 
 use std::fmt;
-use std::time::Duration;
-
-use crate::hooks::Fault;
 
 /// Threads of one block that stand at the same place.
 #[derive(Clone, Debug)]
@@ -44,7 +41,8 @@ impl fmt::Display for Standing {
 }
 
 /// A thread or block index, as CUDA programmers write it.
-struct Index([u32; 3]);
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Index(pub(crate) [u32; 3]);
 
 impl fmt::Display for Index {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -53,47 +51,164 @@ impl fmt::Display for Index {
     }
 }
 
+/// Which of the checks found it; the names of compute-sanitizer's tools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Check {
+    /// Addresses that belong to nobody, misaligned or freed.
+    Memory,
+    /// Bytes that nobody wrote.
+    Init,
+    /// Accesses that nothing orders.
+    Race,
+    /// Barriers, collectives, waiting.
+    Sync,
+    /// The kernel stopped by itself: a trap, a division by zero.
+    Stop,
+}
+
+impl Check {
+    /// `memcheck`, `initcheck`, `racecheck`, `synccheck`, `stop`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memcheck",
+            Self::Init => "initcheck",
+            Self::Race => "racecheck",
+            Self::Sync => "synccheck",
+            Self::Stop => "stop",
+        }
+    }
+}
+
+/// What kind of thing is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Kind {
+    /// An address outside of every allocation and array.
+    OutOfBounds,
+    /// An address in an allocation that was freed.
+    UseAfterFree,
+    /// An address that is no multiple of the access's size.
+    Misaligned,
+    /// An address that the processor refused.
+    InvalidAddress,
+    /// A thread's stack is used up.
+    StackOverflow,
+    /// Bytes were read that nobody wrote.
+    Uninitialised,
+    /// A value was stored that a local variable never got.
+    UninitialisedLocal,
+    /// Two accesses to the same bytes, one of them a write, that nothing orders.
+    Race,
+    /// Memory was used while an asynchronous copy into it was under way.
+    CopyInFlight,
+    /// No thread can go on.
+    Deadlock,
+    /// Threads of one block met at barriers of different places.
+    DivergentBarrier,
+    /// Threads of one block met at barriers that do different things.
+    MixedBarriers,
+    /// Some blocks have exited, and the others wait for them in a grid-wide sync.
+    GridSyncAbandoned,
+    /// Nothing but polling has happened for the limit, or a loop has not called the runtime.
+    Stalled,
+    /// A warp collective by a lane that its own mask does not name, or of a bad width.
+    BadCollective,
+    /// A shuffle read a lane that does not take part.
+    AbsentLane,
+    /// A grid-wide sync in a launch that is not cooperative.
+    GridSyncNotCooperative,
+    /// A trap, an integer division by zero, an illegal instruction.
+    Stopped,
+}
+
+impl Kind {
+    /// Which of the checks found it.
+    pub fn check(self) -> Check {
+        match self {
+            Self::OutOfBounds
+            | Self::UseAfterFree
+            | Self::Misaligned
+            | Self::InvalidAddress
+            | Self::StackOverflow => Check::Memory,
+            Self::Uninitialised | Self::UninitialisedLocal => Check::Init,
+            Self::Race | Self::CopyInFlight => Check::Race,
+            Self::Deadlock
+            | Self::DivergentBarrier
+            | Self::MixedBarriers
+            | Self::GridSyncAbandoned
+            | Self::Stalled
+            | Self::BadCollective
+            | Self::AbsentLane
+            | Self::GridSyncNotCooperative => Check::Sync,
+            Self::Stopped => Check::Stop,
+        }
+    }
+}
+
+/// One access of a finding.
+#[derive(Clone, Debug)]
+pub struct Access {
+    /// `write of 4 bytes`, `atomic update of 4 bytes`, …
+    pub what: String,
+    /// `file:line:column`.
+    pub place: String,
+    /// `blockIdx`.
+    pub block: [u32; 3],
+    /// `threadIdx`.
+    pub thread: [u32; 3],
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, place, block, thread } = self;
+        write!(f, "{what} at {place} by block {}, thread {}", Index(*block), Index(*thread))
+    }
+}
+
 /// What is wrong, and where.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum Finding {
-    /// No thread can go on.
-    Deadlock {
-        /// Where each thread stands.
-        standing: Vec<Standing>,
-    },
-    /// Threads of one block met at barriers that do different things.
-    MixedBarriers {
-        /// Where each thread stands.
-        standing: Vec<Standing>,
-    },
-    /// Some blocks have exited, and the others wait for them in a grid-wide sync.
-    GridSyncAbandoned {
-        /// Blocks that have exited.
-        exited: usize,
-        /// Where the threads of a block that waits stand.
-        standing: Vec<Standing>,
-    },
-    /// Nothing but polling has happened for this long, or a loop has not called the runtime.
-    Stalled {
-        /// The time without progress.
-        limit: Duration,
-        /// Where the threads stand.
-        standing: Vec<Standing>,
-    },
-    /// A thread cannot go on.
-    Fault {
-        /// Why.
-        #[doc(hidden)]
-        #[allow(private_interfaces)]
-        fault: Fault,
-        /// `threadIdx` of the thread.
-        thread: [u32; 3],
-        /// `file:line:column`.
-        place: String,
-        /// Where the threads of its block stand; the failed one is among them.
-        standing: Vec<Standing>,
-    },
+pub struct Finding {
+    /// What kind of thing.
+    pub kind: Kind,
+    /// What, in a line; memory by its array and index.
+    pub message: String,
+    /// The accesses that did it; of a race both, the earlier one first.
+    pub accesses: Vec<Access>,
+    /// Where threads stand, for what is about waiting.
+    pub standing: Vec<Standing>,
+    /// What would mend it, in a sentence; empty where that cannot be said.
+    pub fix: String,
+    /// How often it was seen at the same places.
+    pub count: u64,
+}
+
+impl Finding {
+    pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+            accesses: Vec::new(),
+            standing: Vec::new(),
+            fix: String::new(),
+            count: 1,
+        }
+    }
+
+    pub(crate) fn standing(mut self, standing: Vec<Standing>) -> Self {
+        self.standing = standing;
+        self
+    }
+
+    pub(crate) fn fix(mut self, fix: impl Into<String>) -> Self {
+        self.fix = fix.into();
+        self
+    }
+
+    /// Every place that it names, `file:line:column`.
+    pub fn places(&self) -> impl Iterator<Item = &str> {
+        let accesses = self.accesses.iter().map(|a| a.place.as_str());
+        accesses.chain(self.standing.iter().filter_map(|s| s.place.as_deref()))
+    }
 }
 
 /// At most this many groups of threads are printed.
@@ -101,67 +216,44 @@ const SHOWN: usize = 16;
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let standing = match self {
-            Self::Deadlock { standing } => {
-                write!(f, "deadlock: no thread of the block can go on")?;
-                standing
-            }
-            Self::MixedBarriers { standing } => {
-                write!(f, "threads of one block meet at different kinds of barrier")?;
-                standing
-            }
-            Self::GridSyncAbandoned { exited, standing } => {
-                write!(
-                    f,
-                    "deadlock: {exited} blocks have exited without the grid sync that the others wait in"
-                )?;
-                standing
-            }
-            Self::Stalled { limit, standing } => {
-                write!(
-                    f,
-                    "endless spin: no progress for {} s (LAB_EMULATOR_STALL_SECONDS)",
-                    limit.as_secs_f32()
-                )?;
-                standing
-            }
-            Self::Fault { fault, thread, place, standing } => {
-                let block = standing.first().map_or([0; 3], |s| s.block);
-                write!(f, "{fault}, block {}, thread {} at {place}", Index(block), Index(*thread))?;
-                return Ok(());
-            }
-        };
-        for s in standing.iter().take(SHOWN) {
+        write!(f, "{}", self.message)?;
+        for access in &self.accesses {
+            write!(f, "\n  {access}")?;
+        }
+        for s in self.standing.iter().take(SHOWN) {
             write!(f, "\n  {s}")?;
         }
-        if standing.len() > SHOWN {
-            write!(f, "\n  … and {} more groups of threads", standing.len() - SHOWN)?;
+        if self.standing.len() > SHOWN {
+            write!(f, "\n  … and {} more groups of threads", self.standing.len() - SHOWN)?;
+        }
+        if !self.fix.is_empty() {
+            write!(f, "\n  fix: {}", self.fix)?;
+        }
+        if self.count > 1 {
+            write!(f, "\n  seen {} times", self.count)?;
         }
         Ok(())
     }
 }
 
-impl fmt::Display for Fault {
+/// All that was found in a launch; at least one.
+#[derive(Clone, Debug)]
+pub struct Findings {
+    /// One for each kind and pair of places, in the order in which they were found.
+    pub all: Vec<Finding>,
+    /// Further ones that were left out.
+    pub more: u64,
+}
+
+impl fmt::Display for Findings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Signal { name, address: Some(address) } => {
-                write!(f, "{name} {address:#x}")
-            }
-            Self::Signal { name, address: None } => write!(f, "{name}"),
-            Self::StackOverflow => {
-                write!(f, "stack overflow: a thread has {} bytes", crate::stack::STACK_BYTES)
-            }
-            Self::Interrupted => write!(f, "endless loop"),
-            Self::NotInOwnMask { op, mask } => {
-                write!(f, "{op} by a lane that its mask {mask:#010x} does not name")
-            }
-            Self::BadWidth { width } => {
-                write!(f, "shuffle width: expected a power of two up to 32, got {width}")
-            }
-            Self::GridSyncNotCooperative => {
-                write!(f, "grid.sync() in a launch that is not cooperative")
-            }
-            Self::Trap(message) => write!(f, "the kernel stopped itself: {message}"),
+        for (index, finding) in self.all.iter().enumerate() {
+            let line = if index == 0 { "" } else { "\n" };
+            write!(f, "{line}{finding}")?;
         }
+        if self.more > 0 {
+            write!(f, "\n… and {} more findings at other places", self.more)?;
+        }
+        Ok(())
     }
 }

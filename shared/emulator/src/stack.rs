@@ -154,6 +154,11 @@ pub(crate) struct ThreadStack {
 }
 
 impl ThreadStack {
+    /// The addresses of this stack.
+    pub(crate) fn range(&self) -> std::ops::Range<usize> {
+        self.limit..self.base
+    }
+
     /// The guard page below this stack; empty where it has none.
     pub(crate) fn guard(&self) -> std::ops::Range<usize> {
         if self.guarded { self.limit..self.limit + PAGE } else { 0..0 }

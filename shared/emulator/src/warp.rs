@@ -132,6 +132,16 @@ pub(crate) fn result(lane: usize, operands: &[Operand; LANES], present: u32) -> 
     }
 }
 
+/// The lane that a shuffle of `lane` reads though it does not take part.
+pub(crate) fn absent_source(lane: usize, own: &Operand, present: u32) -> Option<usize> {
+    use Collective::{Shuffle, ShuffleDown, ShuffleUp, ShuffleXor};
+    if present == u32::MAX || !matches!(own.op, Shuffle | ShuffleUp | ShuffleDown | ShuffleXor) {
+        return None;
+    }
+    let source = source_lane(lane, *own);
+    (present >> source & 1 == 0).then_some(source)
+}
+
 /// The lane a shuffle reads, by the PTX ISA's `shfl.sync`: segments of `width` lanes; a source
 /// outside the caller's segment leaves the caller its own value.
 fn source_lane(lane: usize, own: Operand) -> usize {

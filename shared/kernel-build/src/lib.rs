@@ -15,6 +15,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A `.cu` file, what is wanted of it, and the variables that the host may set.
 #[derive(Debug)]
@@ -71,13 +72,15 @@ impl Stage {
         let mut generated = String::new();
         generated += &headers_table(&shared.join("cuda"))?;
         let mut all = Vec::new();
-        for Entry { file, names, globals } in &self.kernels {
+        for (Entry { file, names, globals }, [plain, checked]) in
+            self.kernels.iter().zip(self.objects(&crate_root, &out)?)
+        {
             let source = crate_root.join(file);
-            let object = compile(&source, names, globals, &out)?;
             rerun_if_changed(&source);
             let stem = stem(&source);
             let constant = stem.to_uppercase();
-            let (text, object) = (source.display().to_string(), object.display().to_string());
+            let text = source.display().to_string();
+            let (object, checked) = (plain.display().to_string(), checked.display().to_string());
             writeln!(
                 generated,
                 "/// `{file}`.
@@ -90,6 +93,7 @@ pub static {constant}: ::lab_device::KernelSource = ::lab_device::KernelSource {
     instantiations: &{names:?},
     globals: &{globals:?},
     object: include_bytes!({object:?}),
+    checked: include_bytes!({checked:?}),
 }};"
             )
             .expect("writing to a string");
@@ -102,6 +106,35 @@ pub static {constant}: ::lab_device::KernelSource = ::lab_device::KernelSource {
         )
         .expect("writing to a string");
         std::fs::write(out.join("kernels.rs"), generated).map_err(|e| format!("kernels.rs: {e}"))
+    }
+}
+
+impl Stage {
+    /// Both objects of each file, compiled on all cores.
+    fn objects(&self, root: &Path, out: &Path) -> Result<Vec<[PathBuf; 2]>, String> {
+        let next = AtomicUsize::new(0);
+        let work: Vec<(&Entry, Build)> = self
+            .kernels
+            .iter()
+            .flat_map(|e| [Build::Plain, Build::Checked].map(|build| (e, build)))
+            .collect();
+        let worker = || {
+            while let Some((entry, build)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let source = root.join(&entry.file);
+                compile(&source, &entry.names, &entry.globals, *build, out)?;
+            }
+            Ok::<_, String>(())
+        };
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..cores.min(work.len())).map(|_| scope.spawn(worker)).collect();
+            workers.into_iter().try_for_each(|w| w.join().expect("it does not panic"))
+        })?;
+        let objects = |entry: &Entry| {
+            let stem = stem(Path::new(&entry.file));
+            [Build::Plain, Build::Checked].map(|build| out.join(build.file_name(&stem)))
+        };
+        Ok(self.kernels.iter().map(objects).collect())
     }
 }
 
@@ -141,9 +174,43 @@ fn shared_directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("shared/").to_owned()
 }
 
+/// What an object is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Build {
+    /// To be fast.
+    Plain,
+    /// To be checked: every access calls the emulator.
+    Checked,
+}
+
+impl Build {
+    /// `x.so`, `x.checked.so`.
+    pub fn file_name(self, stem: &str) -> String {
+        match self {
+            Self::Plain => format!("{stem}.so"),
+            Self::Checked => format!("{stem}.checked.so"),
+        }
+    }
+
+    fn flags(self) -> &'static [&'static str] {
+        match self {
+            Self::Plain => &["-O2"],
+            // The thread sanitizer's calls, which the emulator answers (its runtime is not linked).
+            // Local variables that get no value hold a pattern that can be told.
+            Self::Checked => &[
+                "-O1",
+                "-fsanitize=thread",
+                "--param=tsan-distinguish-volatile=1",
+                "--param=tsan-instrument-func-entry-exit=0",
+                "-ftrivial-auto-var-init=pattern",
+            ],
+        }
+    }
+}
+
 /// Compiles one `.cu` file, with these instantiations of its templates and these global variables,
-/// into a shared object in the directory `out`. Objects are apart so that each has its own static shared memory, and are
-/// loaded locally so that equal names do not meet.
+/// into a shared object in the directory `out`. Objects are apart so that each has its own static
+/// shared memory, and are loaded locally so that equal names do not meet.
 ///
 /// # Errors
 /// No compiler, or its message where the kernel does not compile.
@@ -151,12 +218,16 @@ pub fn compile<S: AsRef<str>>(
     source: &Path,
     names: &[S],
     globals: &[S],
+    build: Build,
     out: &Path,
 ) -> Result<PathBuf, String> {
     let root = shared_directory().parent().expect("the workspace's root").to_owned();
-    let compiled = compile_in(&root, source, names, globals, out)?;
-    for line in compiled.warnings {
-        println!("cargo::warning={line}");
+    let compiled = compile_in(&root, source, names, globals, build, out)?;
+    // Both builds say the same.
+    if build == Build::Plain {
+        for line in compiled.warnings {
+            println!("cargo::warning={line}");
+        }
     }
     Ok(compiled.object)
 }
@@ -200,6 +271,7 @@ pub fn compile_in<S: AsRef<str>>(
     source: &Path,
     names: &[S],
     globals: &[S],
+    build: Build,
     out: &Path,
 ) -> Result<Compiled, String> {
     let shared = root.join("shared");
@@ -207,60 +279,124 @@ pub fn compile_in<S: AsRef<str>>(
     // The compiler runs elsewhere: see below.
     let absolute = |p: &Path| p.canonicalize().map_err(|e| format!("{}: {e}", p.display()));
     let (source, out) = (&absolute(source)?, &absolute(out)?);
-    let object = out.join(format!("{}.so", stem(source)));
-    let wrapper = out.join(format!("{}.cpp", stem(source)));
-    let mut text = String::from("#include \"emulator.h\"\n");
-    writeln!(text, "#include {:?}", source.display().to_string()).expect("writing to a string");
-    text += "#define EMU_VISIBLE extern \"C\" __attribute__((visibility(\"default\")))\n";
-    text += "EMU_VISIBLE const EmuExport emu_exports[];\nEMU_VISIBLE const unsigned emu_export_count;\n";
-    text += "const EmuExport emu_exports[] = {\n";
-    for name in names.iter().map(AsRef::as_ref) {
-        writeln!(text, "    EMU_EXPORT({name:?}, {name}),").expect("writing to a string");
-    }
-    writeln!(text, "}};\nconst unsigned emu_export_count = {};", names.len())
-        .expect("writing to a string");
-    text += "EMU_VISIBLE const EmuGlobal emu_globals[];\nEMU_VISIBLE const unsigned emu_global_count;\n";
-    text += "const EmuGlobal emu_globals[] = {\n";
-    for name in globals.iter().map(AsRef::as_ref) {
-        writeln!(text, "    {{{name:?}, (void*)&{name}, sizeof {name}}},")
-            .expect("writing to a string");
-    }
-    writeln!(
-        text,
-        "    {{nullptr, nullptr, 0}}}};\nconst unsigned emu_global_count = {};",
-        globals.len()
-    )
-    .expect("writing to a string");
-    std::fs::write(&wrapper, text).map_err(|e| format!("{}: {e}", wrapper.display()))?;
+    let object = out.join(build.file_name(&stem(source)));
+    let wrapper = object.with_extension("cpp");
+    let assembly = object.with_extension("s");
+    let write = |path: &Path, text: &str| {
+        std::fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
+    };
+    write(&wrapper, &wrapper_text(source, names, globals))?;
 
     let compiler = compiler()?;
-    let mut command = Command::new(&compiler);
+    let start = || {
+        let mut command = Command::new(&compiler);
+        // Line tables name files from the workspace's root, whatever machine built them.
+        command
+            .current_dir(root)
+            .args(["-g", "-fPIC", "-fvisibility=hidden"])
+            .arg(format!("-ffile-prefix-map={}=.", root.display()))
+            .arg("-I")
+            .arg(&include);
+        command
+    };
+    let mut command = start();
     command
-        .args(["-x", "c++", "-std=c++17", "-O2", "-g", "-fPIC", "-shared", "-Wl,-z,defs"])
+        .args(["-x", "c++", "-std=c++17", "-S"])
+        .args(build.flags())
         // Kernels throw nothing and pun types; fused multiply-adds only where they are written.
         .args(["-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing", "-ffp-contract=off"])
         // Places of barriers must stay apart, and callers must stay on the stack.
-        .args(["-fno-thread-jumps", "-fno-optimize-sibling-calls", "-fvisibility=hidden"])
+        .args(["-fno-thread-jumps", "-fno-optimize-sibling-calls"])
         .args(["-Wall", "-Wno-unknown-pragmas", "-Wframe-larger-than=16384"])
         // Raises false alarms over rows kept in arrays; a test with poisoned memory sees the rest.
         .arg("-Wno-maybe-uninitialized")
-        // Line tables name files from the workspace's root, whatever machine built them.
-        .current_dir(root)
-        .arg(format!("-ffile-prefix-map={}=.", root.display()))
-        .arg("-I")
-        .arg(&include)
         .arg("-I")
         .arg(shared.join("cuda"))
         .arg(&wrapper)
-        .arg(include.join("glue.cpp"))
         .arg("-o")
-        .arg(&object);
-    let output =
-        command.output().map_err(|e| no_compiler(&format!("{}: {e}", compiler.display())))?;
+        .arg(&assembly);
+    let said = run(&mut command, source)?;
+    let warnings = said.lines().filter(|l| l.contains("warning")).map(str::to_owned).collect();
+    if build == Build::Checked {
+        let text = std::fs::read_to_string(&assembly);
+        let text = text.map_err(|e| format!("{}: {e}", assembly.display()))?;
+        write(&assembly, &prepare_for_checks(&text))?;
+    }
+    let mut command = start();
+    command.args(["-std=c++17", "-O2", "-shared", "-Wl,-z,defs"]);
+    if build == Build::Checked {
+        command.arg("-DEMU_CHECKED");
+    }
+    command.arg(include.join("glue.cpp")).arg(&assembly).arg("-o").arg(&object);
+    run(&mut command, source)?;
+    Ok(Compiled { object, warnings })
+}
+
+/// Runs the compiler; what it said.
+fn run(command: &mut Command, source: &Path) -> Result<String, String> {
+    let output = command
+        .output()
+        .map_err(|e| no_compiler(&format!("{}: {e}", command.get_program().display())))?;
     let said = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
         return Err(format!("{} does not compile for the emulator:\n{said}", source.display()));
     }
-    let warnings = said.lines().filter(|l| l.contains("warning")).map(str::to_owned).collect();
-    Ok(Compiled { object, warnings })
+    Ok(said.into_owned())
+}
+
+/// The file that is compiled: the shim, the kernels, and the tables by which they are found.
+fn wrapper_text<S: AsRef<str>>(source: &Path, names: &[S], globals: &[S]) -> String {
+    let mut text = String::from("#include \"emulator.h\"\n");
+    let mut line = |line: String| {
+        text += &line;
+        text.push('\n');
+    };
+    line(format!("#include {:?}", source.display().to_string()));
+    line("#define EMU_VISIBLE extern \"C\" __attribute__((visibility(\"default\")))".into());
+    line("EMU_VISIBLE const EmuExport emu_exports[];".into());
+    line("EMU_VISIBLE const unsigned emu_export_count;".into());
+    line("const EmuExport emu_exports[] = {".into());
+    for name in names.iter().map(AsRef::as_ref) {
+        line(format!("    EMU_EXPORT({name:?}, {name}),"));
+    }
+    line(format!("}};\nconst unsigned emu_export_count = {};", names.len()));
+    line("EMU_VISIBLE const EmuGlobal emu_globals[];".into());
+    line("EMU_VISIBLE const unsigned emu_global_count;".into());
+    line("const EmuGlobal emu_globals[] = {".into());
+    for name in globals.iter().map(AsRef::as_ref) {
+        line(format!("    {{{name:?}, (void*)&{name}, sizeof {name}}},"));
+    }
+    line("    {nullptr, nullptr, 0}};".into());
+    line(format!("const unsigned emu_global_count = {};", globals.len()));
+    text
+}
+
+/// What the compiler cannot be told, in its assembly.
+///
+/// Static shared arrays are thread-local variables, which the linker puts side by side: an index
+/// past the end of one would be an element of the next. Bytes between them belong to nobody. And
+/// calls of `memcpy` and the like, which the thread sanitizer leaves alone, go to the emulator.
+fn prepare_for_checks(assembly: &str) -> String {
+    const APART: usize = 256;
+    let mut prepared = String::with_capacity(assembly.len());
+    let mut in_shared = false;
+    for line in assembly.lines() {
+        let (directive, operand) = line.trim().split_once('\t').unwrap_or((line.trim(), ""));
+        match directive {
+            ".section" => in_shared = operand.starts_with(".tbss"),
+            ".text" | ".data" | ".bss" => in_shared = false,
+            _ => {}
+        }
+        match operand.trim_end_matches("@PLT") {
+            function @ ("memcpy" | "memmove" | "memset") if !directive.starts_with('.') => {
+                writeln!(prepared, "\t{directive}\temu_{function}")
+            }
+            _ => writeln!(prepared, "{line}"),
+        }
+        .expect("writing to a string");
+        if in_shared && directive == ".zero" {
+            writeln!(prepared, "\t.zero\t{APART}").expect("writing to a string");
+        }
+    }
+    prepared
 }

@@ -35,6 +35,19 @@ impl Catch {
     }
 }
 
+impl Catch {
+    /// The sanitizer's name for it; `None` where a result is to be wrong.
+    pub fn sanitizer(self) -> Option<&'static str> {
+        match self {
+            Self::Result => None,
+            Self::Race => Some("racecheck"),
+            Self::Init => Some("initcheck"),
+            Self::Memory => Some("memcheck"),
+            Self::Sync => Some("synccheck"),
+        }
+    }
+}
+
 /// One mistake.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use lab_device::KernelSource;
+use lab_kernel_build::Build;
 
 use crate::{Edit, Error};
 
@@ -184,7 +185,7 @@ impl Planted {
         self.root.join("build")
     }
 
-    /// Compiles a kernel file of the copy; `Ok(Err)` is the compiler's message where it refuses.
+    /// Compiles a kernel file of the copy for the emulator's checks; `Ok(Err)` is the compiler's message where it refuses.
     ///
     /// # Errors
     /// The object cannot be moved to its place.
@@ -193,10 +194,10 @@ impl Planted {
         let source = kernel.source;
         let file = tree.join(&kernel.file);
         let (names, globals) = (source.instantiations, source.globals);
-        match lab_kernel_build::compile_in(&tree, &file, names, globals, &out) {
+        match lab_kernel_build::compile_in(&tree, &file, names, globals, Build::Checked, &out) {
             Err(said) => Ok(Err(said)),
             Ok(compiled) => {
-                let object = self.objects().join(source.object_file(""));
+                let object = self.objects().join(source.object_file(".checked"));
                 std::fs::rename(&compiled.object, &object).map_err(|e| Error::file(&object, e))?;
                 Ok(Ok(()))
             }

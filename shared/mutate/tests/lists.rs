@@ -21,6 +21,7 @@ static SOURCE: KernelSource = KernelSource {
     instantiations: &["f", "g"],
     globals: &[],
     object: &[],
+    checked: &[],
 };
 
 fn tree() -> (tempfile::TempDir, Sources) {

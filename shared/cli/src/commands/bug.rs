@@ -104,11 +104,15 @@ fn show(
     }
 }
 
-/// Whether the kind of check that must notice did: a wrong result, or a finding of the sanitizer.
+/// Whether the check that must notice did. `lab selftest` names the sanitizer's checks in its last
+/// line.
 fn is_caught(check: Catch, verdict: &Verdict) -> bool {
-    match (check, verdict) {
-        (Catch::Result, Verdict::Caught(how, _)) => *how == How::Result,
-        (_, Verdict::Caught(how, _)) => *how == How::Sanitizer,
+    match (check.sanitizer(), verdict) {
+        (None, Verdict::Caught(how, _)) => *how == How::Result,
+        (Some(name), Verdict::Caught(How::Sanitizer, said)) => {
+            let by = said.lines().rev().find_map(|l| l.strip_prefix("found by: "));
+            by.is_some_and(|by| by.split(", ").any(|b| b == name))
+        }
         _ => false,
     }
 }

@@ -134,8 +134,10 @@ fn examine() -> Vec<Line> {
 fn objects() -> Result<String, String> {
     let mut replaced = Vec::new();
     for kernel in crate::STAGES.iter().flat_map(|s| s.kernels) {
-        let path = kernel.replaced_by("").map_err(|e| e.to_string())?;
-        replaced.extend(path.map(|_| kernel.object_file("")));
+        for suffix in ["", ".checked"] {
+            let path = kernel.replaced_by(suffix).map_err(|e| e.to_string())?;
+            replaced.extend(path.map(|_| kernel.object_file(suffix)));
+        }
     }
     match replaced.len() {
         0 => Ok("embedded".into()),

@@ -105,9 +105,13 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         return Ok(());
     }
     let message = format!("{} of {total} failed:\n{}", failed.len(), failed.join("\n"));
-    match reports.iter().any(|(_, cases, _)| cases.iter().any(|c| c.finding)) {
-        true => Err(Failure::Found(message)),
-        false => Err(Failure::Wrong(message)),
+    let mut found_by: Vec<_> =
+        reports.iter().flat_map(|(_, cases, _)| cases).flat_map(|c| &c.found_by).copied().collect();
+    found_by.sort_unstable();
+    found_by.dedup();
+    match found_by.is_empty() {
+        true => Err(Failure::Wrong(message)),
+        false => Err(Failure::Found(format!("{message}\nfound by: {}", found_by.join(", ")))),
     }
 }
 

@@ -5,12 +5,22 @@ use std::ffi::c_void;
 use std::path::Path;
 use std::sync::Arc;
 
-use lab_emulator::{Config, LaunchError, Module, Options, launch};
+use lab_emulator::{Config, LaunchError, Module, Options, allocate, free, host_wrote, launch};
+use lab_kernel_build::Build;
 
 pub fn module(file: &str, names: &[&str]) -> Arc<Module> {
+    load(file, names, Build::Plain)
+}
+
+pub fn checked(file: &str, names: &[&str]) -> Arc<Module> {
+    load(file, names, Build::Checked)
+}
+
+fn load(file: &str, names: &[&str], build: Build) -> Arc<Module> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernels").join(file);
     let out = tempfile::tempdir().expect("a temporary directory");
-    let object = lab_kernel_build::compile(&source, names, &[], out.path()).expect("it compiles");
+    let object =
+        lab_kernel_build::compile(&source, names, &[], build, out.path()).expect("it compiles");
     let bytes = std::fs::read(object).expect("the object");
     Module::load(Box::leak(bytes.into_boxed_slice())).expect("it loads")
 }
@@ -33,5 +43,50 @@ pub fn run(
 ) -> Result<(), LaunchError> {
     let kernel = module.kernel(kernel).expect("the kernel");
     // SAFETY: each test passes what its kernel declares.
-    unsafe { launch(&kernel, config, arguments, options) }
+    unsafe { launch(&kernel, config, arguments, options) }.map(drop)
+}
+
+/// Arrays in device memory, freed together.
+#[derive(Default)]
+pub struct Arrays(Vec<(*mut u8, usize)>);
+
+impl Arrays {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// An array that nobody has written.
+    pub fn unwritten<T>(&mut self, len: usize) -> *mut T {
+        let bytes = len * size_of::<T>();
+        let array = allocate(bytes).expect("device memory");
+        // SAFETY: the allocation has these bytes.
+        unsafe { array.write_bytes(0xFF, bytes) };
+        self.0.push((array, bytes));
+        array.cast()
+    }
+
+    /// A copy.
+    pub fn of<T: Copy>(&mut self, values: &[T]) -> *mut T {
+        let array = self.unwritten::<T>(values.len());
+        // SAFETY: the allocation holds as many.
+        unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), array, values.len()) };
+        host_wrote(array.cast(), true);
+        array
+    }
+
+    /// What an array holds.
+    pub fn read<T: Copy>(&self, array: *mut T) -> Vec<T> {
+        let bytes = self.0.iter().find(|a| a.0 == array.cast()).expect("one of these").1;
+        // SAFETY: the allocation holds as many, all of them bytes that make a T.
+        unsafe { std::slice::from_raw_parts(array, bytes / size_of::<T>()) }.to_vec()
+    }
+}
+
+impl Drop for Arrays {
+    fn drop(&mut self) {
+        for &(array, _) in &self.0 {
+            // SAFETY: allocated above; the launches are over.
+            unsafe { free(array) };
+        }
+    }
 }

@@ -1,0 +1,29 @@
+//! Every kernel of the corpus. Those that are no templates are found in the files themselves.
+
+use std::path::Path;
+
+/// The templates among them, with the arguments wanted.
+const TEMPLATES: [(&str, &str); 4] = [
+    ("memory", "guarded_copy<unsigned char>"),
+    ("memory", "guarded_copy<__half>"),
+    ("memory", "guarded_copy<float>"),
+    ("memory", "guarded_copy<double>"),
+];
+
+const FILES: [&str; 9] =
+    ["memory", "shared", "init", "race", "blocks", "sync", "order", "locks", "async"];
+
+fn names(file: &str) -> Vec<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels").join(format!("{file}.cu"));
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let plain = text.lines().filter_map(|l| l.strip_prefix("__global__ void ")?.split('(').next());
+    let templates = TEMPLATES.iter().filter(|(f, _)| *f == file).map(|(_, name)| *name);
+    plain.chain(templates).map(str::to_owned).collect()
+}
+
+fn main() {
+    let stage = FILES.iter().fold(lab_kernel_build::Stage::new(), |stage, file| {
+        stage.kernel(&format!("kernels/{file}.cu"), &names(file))
+    });
+    stage.build();
+}

@@ -1,0 +1,89 @@
+//! The table. One module a kernel file.
+
+mod blocks;
+mod copies;
+mod init;
+mod locks;
+mod memory;
+mod order;
+mod race;
+mod shared;
+mod sync;
+
+use lab_device::{KernelSource, Launch};
+
+use crate::{Arg, Case, Kind, Verdict};
+
+/// Every case, file by file, in the order in which the kernels are written there.
+pub fn cases() -> Vec<Case> {
+    let files = [memory::cases, shared::cases, init::cases, race::cases, blocks::cases];
+    let more = [sync::cases, order::cases, locks::cases, copies::cases];
+    files.into_iter().chain(more).flat_map(|cases| cases()).collect()
+}
+
+/// Where the cases of a module come from.
+#[derive(Clone, Copy)]
+struct File(&'static KernelSource);
+
+impl File {
+    fn case<const N: usize>(
+        self,
+        name: &'static str,
+        launch: Launch,
+        arguments: [Arg; N],
+        verdict: Verdict,
+    ) -> Case {
+        let arguments = arguments.into();
+        Case { name, source: self.0, launch, arguments, verdict, hangs: false }
+    }
+
+    fn bug<const N: usize>(
+        self,
+        kind: Kind,
+        name: &'static str,
+        launch: Launch,
+        arguments: [Arg; N],
+    ) -> Case {
+        self.case(name, launch, arguments, Verdict::Bug(kind))
+    }
+
+    fn right<const N: usize, const M: usize>(
+        self,
+        name: &'static str,
+        launch: Launch,
+        arguments: [Arg; N],
+        expect: [Vec<f64>; M],
+    ) -> Case {
+        self.case(name, launch, arguments, Verdict::Correct { expect: expect.into() })
+    }
+}
+
+impl Case {
+    fn may_hang(self) -> Self {
+        Self { hangs: true, ..self }
+    }
+}
+
+/// A launch of so many blocks of so many threads.
+fn grid(blocks: u32, threads: u32) -> Launch {
+    Launch::new(blocks, threads)
+}
+
+/// `f(0)`, `f(1)`, ...
+fn of(len: usize, f: impl Fn(usize) -> usize) -> Vec<f64> {
+    (0..len).map(|i| f(i) as f64).collect()
+}
+
+/// 0, 1, 2, ...
+fn ramp(len: usize) -> Vec<f64> {
+    of(len, |i| i)
+}
+
+/// ..., 2, 1, 0
+fn falling(len: usize) -> Vec<f64> {
+    of(len, |i| len - 1 - i)
+}
+
+fn zeros(len: usize) -> Vec<f64> {
+    vec![0.0; len]
+}

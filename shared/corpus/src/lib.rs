@@ -1,0 +1,105 @@
+//! A corpus of kernels with one planted bug each, and of right kernels that look dangerous.
+//!
+//! Whatever finds bugs is held against it: it must find each planted one and say nothing about the
+//! rest. [`cases()`] is the table, [`run()`] runs a case on a device, and [`lines`] says which lines of
+//! its file a report may name: those that end in `// BUG name`.
+//!
+//! A case is wrong by CUDA's rules, whether or not a run of it gives wrong numbers. One with
+//! [`Case::hangs`] may never end on a GPU; one of [`Kind::Memory`] may end the process's use of
+//! the GPU. Run those in a process of their own, with a time limit.
+
+mod cases;
+mod run;
+
+pub use cases::cases;
+pub use run::run;
+
+use lab_device::{DType, KernelSource, Launch};
+
+/// The kernel files.
+#[allow(missing_docs)] // generated: one object a file
+pub mod kernels {
+    include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
+}
+
+/// What kind of bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// An access outside of a buffer or array, or at an address that is not a multiple of its size.
+    Memory,
+    /// A read of what was never written.
+    Init,
+    /// Two accesses of one place, one of them a write, that nothing orders.
+    Race,
+    /// A barrier or warp collective that not all come to whom it waits for.
+    Sync,
+}
+
+/// What is true of a case.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// It has this bug.
+    Bug(Kind),
+    /// It is right.
+    Correct {
+        /// What the writable buffers hold in the end, in the order of the arguments, on any device
+        /// and in any order of threads and blocks. NaN: nobody writes it.
+        expect: Vec<Vec<f64>>,
+    },
+}
+
+/// One argument of a launch. Values are given as f64, each exact in its type.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Arg {
+    /// A buffer that is only read.
+    In(DType, Vec<f64>),
+    /// A writable buffer of so many elements to which nothing was written: `Device::buffer`.
+    Out(DType, usize),
+    /// A writable buffer that holds these values before.
+    InOut(DType, Vec<f64>),
+    /// `int`.
+    I32(i32),
+    /// `unsigned`.
+    U32(u32),
+    /// `long long`.
+    I64(i64),
+}
+
+/// A kernel, how it is launched, and what is true of it.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// The kernel's name, for templates with its arguments; no two cases have the same.
+    pub name: &'static str,
+    /// The file it is in.
+    pub source: &'static KernelSource,
+    /// Grid, block, dynamic shared memory, cooperative or not.
+    pub launch: Launch,
+    /// In the kernel's order.
+    pub arguments: Vec<Arg>,
+    /// Bug or not.
+    pub verdict: Verdict,
+    /// May never end on a GPU.
+    pub hangs: bool,
+}
+
+impl Case {
+    /// The kind of its bug; `None` where it is right.
+    pub fn bug(&self) -> Option<Kind> {
+        match self.verdict {
+            Verdict::Bug(kind) => Some(kind),
+            Verdict::Correct { .. } => None,
+        }
+    }
+}
+
+/// The lines of the case's file that are marked as its bug, counted from 1. Either of two lines
+/// that race, or of two places where threads wait for each other, may be the one that is reported.
+pub fn lines(case: &Case) -> Vec<usize> {
+    let numbered = case.source.source.lines().zip(1..);
+    numbered.filter(|(text, _)| mark(text) == Some(case.name)).map(|(_, number)| number).collect()
+}
+
+/// The name behind a line's `// BUG`.
+pub fn mark(line: &str) -> Option<&str> {
+    Some(line.split_once("// BUG ")?.1.trim_end())
+}

@@ -1,0 +1,142 @@
+//! Running a case.
+
+use half::{bf16, f16};
+use lab_device::{Buffer, DType, Device, Element, Error};
+
+use crate::{Arg, Case};
+
+/// Runs a case once, on fresh buffers, and waits for it.
+///
+/// # Errors
+/// What the device says: of the launch, and of the kernel itself.
+///
+/// # Returns
+/// The writable buffers as they are in the end, in the order of the arguments.
+pub fn run(case: &Case, device: &Device) -> Result<Vec<Vec<f64>>, Error> {
+    let kernel = device.kernel(case.source, case.name)?;
+    let mut arguments: Vec<Made> =
+        case.arguments.iter().map(|a| make(device, a)).collect::<Result<_, _>>()?;
+    let passed: Vec<lab_device::Arg<'_>> = arguments.iter_mut().map(Made::arg).collect();
+    kernel.launch(case.launch, &passed)?;
+    drop(passed);
+    device.synchronize()?;
+    arguments.iter().filter_map(Made::values).collect()
+}
+
+/// An argument on a device.
+enum Made {
+    In(Box<dyn Memory>),
+    Out(Box<dyn Memory>),
+    Scalar(lab_device::Arg<'static>),
+}
+
+impl Made {
+    fn arg(&mut self) -> lab_device::Arg<'_> {
+        match self {
+            Self::In(memory) => memory.arg(),
+            Self::Out(memory) => memory.arg_mut(),
+            Self::Scalar(value) => *value,
+        }
+    }
+
+    fn values(&self) -> Option<Result<Vec<f64>, Error>> {
+        match self {
+            Self::Out(memory) => Some(memory.values()),
+            Self::In(_) | Self::Scalar(_) => None,
+        }
+    }
+}
+
+fn make(device: &Device, argument: &Arg) -> Result<Made, Error> {
+    Ok(match argument {
+        Arg::In(dtype, values) => Made::In(memory(device, *dtype, values.len(), Some(values))?),
+        Arg::InOut(dtype, values) => Made::Out(memory(device, *dtype, values.len(), Some(values))?),
+        Arg::Out(dtype, len) => Made::Out(memory(device, *dtype, *len, None)?),
+        Arg::I32(value) => Made::Scalar((*value).into()),
+        Arg::U32(value) => Made::Scalar((*value).into()),
+        Arg::I64(value) => Made::Scalar((*value).into()),
+    })
+}
+
+fn memory(
+    device: &Device,
+    dtype: DType,
+    len: usize,
+    values: Option<&Vec<f64>>,
+) -> Result<Box<dyn Memory>, Error> {
+    fn of<T: Value>(
+        device: &Device,
+        len: usize,
+        values: Option<&Vec<f64>>,
+    ) -> Result<Box<dyn Memory>, Error> {
+        Ok(Box::new(match values {
+            None => device.buffer::<T>(len)?,
+            Some(all) => device.upload(&all.iter().map(|&v| T::exactly(v)).collect::<Vec<T>>())?,
+        }))
+    }
+    match dtype {
+        DType::F16 => of::<f16>(device, len, values),
+        DType::BF16 => of::<bf16>(device, len, values),
+        DType::F32 => of::<f32>(device, len, values),
+        DType::F64 => of::<f64>(device, len, values),
+        DType::U8 => of::<u8>(device, len, values),
+        DType::I32 => of::<i32>(device, len, values),
+        DType::U32 => of::<u32>(device, len, values),
+        DType::I64 => of::<i64>(device, len, values),
+        DType::U64 => of::<u64>(device, len, values),
+    }
+}
+
+/// A buffer of whatever type.
+trait Memory {
+    fn arg(&self) -> lab_device::Arg<'_>;
+    fn arg_mut(&mut self) -> lab_device::Arg<'_>;
+    fn values(&self) -> Result<Vec<f64>, Error>;
+}
+
+impl<T: Value> Memory for Buffer<T> {
+    fn arg(&self) -> lab_device::Arg<'_> {
+        self.arg()
+    }
+
+    fn arg_mut(&mut self) -> lab_device::Arg<'_> {
+        self.arg_mut()
+    }
+
+    fn values(&self) -> Result<Vec<f64>, Error> {
+        Ok(self.download()?.into_iter().map(T::value).collect())
+    }
+}
+
+trait Value: Element {
+    fn from_f64(value: f64) -> Self;
+    fn value(self) -> f64;
+
+    /// # Panics
+    /// Where the type cannot hold the value: the table is wrong.
+    fn exactly(value: f64) -> Self {
+        let own = Self::from_f64(value);
+        assert!(own.value() == value, "{value} is no {}", Self::DTYPE);
+        own
+    }
+}
+
+macro_rules! values {
+    ($($t:ty: $from:expr, $to:expr);* $(;)?) => { $(
+        impl Value for $t {
+            fn from_f64(value: f64) -> Self { ($from)(value) }
+            fn value(self) -> f64 { ($to)(self) }
+        }
+    )* };
+}
+values! {
+    f16: f16::from_f64, f16::to_f64;
+    bf16: bf16::from_f64, bf16::to_f64;
+    f32: |v| v as f32, f64::from;
+    f64: |v| v, |v| v;
+    u8: |v| v as u8, f64::from;
+    i32: |v| v as i32, f64::from;
+    u32: |v| v as u32, f64::from;
+    i64: |v| v as i64, |v| v as f64;
+    u64: |v| v as u64, |v| v as f64;
+}

@@ -1,0 +1,103 @@
+//! The table agrees with the files, and what is said to be right is right.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use lab_corpus::kernels::KERNELS;
+use lab_corpus::{Case, Kind, Verdict, cases, lines, mark, run};
+use lab_device::nvrtc::Nvrtc;
+use lab_harness::suite::devices;
+
+#[test]
+fn every_kernel_is_one_case() {
+    let mut cases: Vec<&str> = cases().iter().map(|c| c.name).collect();
+    let mut kernels: Vec<&str> = KERNELS.iter().flat_map(|k| k.instantiations).copied().collect();
+    cases.sort_unstable();
+    kernels.sort_unstable();
+    assert_eq!(cases, kernels);
+    assert!(cases.windows(2).all(|pair| pair[0] != pair[1]), "{cases:?}");
+}
+
+#[test]
+fn there_are_many_of_each() {
+    let mut count = BTreeMap::<Option<Kind>, usize>::new();
+    cases().iter().for_each(|c| *count.entry(c.bug()).or_default() += 1);
+    println!("{count:?}");
+    let right = count.remove(&None).unwrap();
+    assert!(right >= 42, "{right}");
+    assert!(count.values().sum::<usize>() >= 42, "{count:?}");
+    for kind in [Kind::Memory, Kind::Init, Kind::Race, Kind::Sync] {
+        assert!(count.get(&Some(kind)).is_some_and(|&n| n >= 12), "{kind:?}: {count:?}");
+    }
+}
+
+#[test]
+fn bugs_are_marked_and_nothing_else_is() {
+    for case in cases() {
+        assert_eq!(case.bug().is_some(), !lines(&case).is_empty(), "{}", case.name);
+    }
+    let bugs: BTreeSet<(&str, &str)> =
+        cases().iter().filter(|c| c.bug().is_some()).map(|c| (c.source.file, c.name)).collect();
+    for file in KERNELS {
+        for name in file.source.lines().filter_map(mark) {
+            assert!(bugs.contains(&(file.file, name)), "{}: {name}", file.file);
+        }
+    }
+}
+
+#[test]
+fn every_kernel_says_what_it_shows() {
+    for file in KERNELS {
+        let lines: Vec<&str> = file.source.lines().collect();
+        for pair in lines.windows(2).filter(|p| p[1].contains("__global__ void")) {
+            assert!(pair[0].starts_with("//"), "{}: {}", file.file, pair[1]);
+        }
+    }
+}
+
+fn wrong(case: &Case, got: &[Vec<f64>]) -> bool {
+    let Verdict::Correct { expect } = &case.verdict else { return false };
+    let same = |(g, e): (&Vec<f64>, &Vec<f64>)| {
+        g.len() == e.len() && g.iter().zip(e).all(|(g, e)| g == e || e.is_nan())
+    };
+    got.len() != expect.len() || !got.iter().zip(expect).all(same)
+}
+
+#[test]
+fn the_right_ones_compute_what_they_should() {
+    for device in devices().unwrap() {
+        let right: Vec<Case> = cases().into_iter().filter(|c| c.bug().is_none()).collect();
+        println!("{} cases on {}", right.len(), device.name());
+        let mut failed = Vec::new();
+        for case in &right {
+            match run(case, &device) {
+                Ok(got) if wrong(case, &got) => {
+                    failed.push(format!("{}: {got:?}, not {:?}", case.name, case.verdict));
+                }
+                Ok(_) => {}
+                Err(error) => failed.push(format!("{}: {error}", case.name)),
+            }
+        }
+        assert!(failed.is_empty(), "on {}:\n{}", device.name(), failed.join("\n"));
+    }
+}
+
+/// `async.cu` needs sm_80.
+#[test]
+fn every_file_is_cuda() {
+    let nvrtc = match Nvrtc::get() {
+        Ok(nvrtc) => nvrtc,
+        Err(error) => {
+            assert!(std::env::var_os("LAB_REQUIRE_NVRTC").is_none(), "NVRTC was required: {error}");
+            println!("skipped, no NVRTC here: {error}");
+            return;
+        }
+    };
+    for file in KERNELS {
+        for arch in ["sm_80", "sm_90a"] {
+            let image = nvrtc.compile(file, file.instantiations, arch);
+            let image = image.unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(image.symbols.len(), file.instantiations.len());
+            assert!(!image.log.contains("warning"), "{arch}: {}", image.log);
+        }
+    }
+}

@@ -1,0 +1,40 @@
+// Copies from device memory into shared memory that go on while the thread does: cp.async, sm_80.
+//
+// A thread issues copies, closes them into a group, and waits for its groups in the order in which
+// it closed them. Its own copies are there after its wait; those of others after a barrier besides.
+// PTX ISA, "Data Movement and Conversion Instructions: Non-bulk copy".
+#pragma once
+
+// BYTES at `from`, in device memory, to `to`, in shared memory; both multiples of BYTES.
+template <int BYTES> __device__ __forceinline__ void async_copy(void* to, const void* from) {
+    static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "cp.async moves 4, 8 or 16 bytes");
+#ifdef LAB_EMULATOR
+    emu_async_copy(to, from, BYTES);
+#else
+    unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(to));
+    if constexpr (BYTES == 16) {  // past the L1 cache, which keeps nothing that is used once
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
+    } else {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared), "l"(from), "n"(BYTES)
+                     : "memory");
+    }
+#endif
+}
+
+// Closes a group: the copies issued since the last one.
+__device__ __forceinline__ void async_commit() {
+#ifdef LAB_EMULATOR
+    emu_async_commit();
+#else
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+// Until at most the PENDING latest of this thread's groups are under way.
+template <int PENDING> __device__ __forceinline__ void async_wait() {
+#ifdef LAB_EMULATOR
+    emu_async_wait(PENDING);
+#else
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+#endif
+}

@@ -1,0 +1,427 @@
+//! What each thread knows to have happened: the order that barriers, fences and atomics give.
+//!
+//! A clock for every pair of threads would be far too large, and most order comes from barriers. So
+//! a block has one clock, which ticks at every synchronisation in it; an access is stamped with
+//! what its thread last saw of it. All that is stamped before the block's last barrier is known to
+//! all its threads. What a thread knows beyond that, of its warp through `__syncwarp` or of others
+//! through a fence and an atomic, it keeps apart.
+//!
+//! Between blocks the rules are those of the PTX memory model: a fence, then a strong write
+//! (atomic, volatile, release) publishes what the writer knows; a strong read of that value, then a
+//! fence, takes it over. A barrier hands on what its threads have fenced and what they have read.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::shadow::{Cell, STAMPS};
+use crate::warp::LANES;
+
+/// How far a fence reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    Block,
+    Device,
+}
+
+/// Of one block: stamps below these are known.
+#[derive(Clone, Debug, Default)]
+struct View {
+    everybody: u32,
+    threads: HashMap<u32, u32>,
+}
+
+/// What is known of other blocks, and of one's own beyond its barriers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Knowledge {
+    blocks: HashMap<u32, View>,
+}
+
+impl Knowledge {
+    fn covers(&self, access: Cell) -> bool {
+        self.blocks.get(&access.block()).is_some_and(|view| {
+            access.stamp() < view.everybody
+                || view.threads.get(&access.thread()).is_some_and(|&t| access.stamp() < t)
+        })
+    }
+
+    fn add(&mut self, other: &Self) {
+        for (&block, theirs) in &other.blocks {
+            let view = self.blocks.entry(block).or_default();
+            view.everybody = view.everybody.max(theirs.everybody);
+            for (&thread, &stamp) in &theirs.threads {
+                let own = view.threads.entry(thread).or_default();
+                *own = stamp.max(*own);
+            }
+        }
+    }
+}
+
+type Shared = Option<Arc<Knowledge>>;
+
+fn join(own: &mut Shared, other: &Shared) {
+    match (own.as_mut(), other) {
+        (_, None) => {}
+        (None, Some(_)) => own.clone_from(other),
+        (Some(a), Some(b)) if Arc::ptr_eq(a, b) => {}
+        (Some(a), Some(b)) => Arc::make_mut(a).add(b),
+    }
+}
+
+/// What strong writes to one address have published.
+#[derive(Debug, Default)]
+pub(crate) struct Published {
+    device: Shared,
+    /// By fences of block scope: of use to this block only.
+    block: (u32, Shared),
+}
+
+#[derive(Clone, Debug, Default)]
+struct ThreadClock {
+    now: u32,
+    /// Whether an access was stamped with `now`.
+    used: bool,
+    known: Shared,
+    /// What a strong write publishes: known at the last fence of device, of block scope.
+    fenced: [Shared; 2],
+    /// What strong reads have found published; known once a fence has come.
+    heard: [Shared; 2],
+}
+
+/// The clock of a block, and what its threads know.
+#[derive(Debug)]
+pub(crate) struct BlockClock {
+    block: u32,
+    /// Stamps below are known to all threads of the block.
+    epoch: u32,
+    time: u32,
+    threads: Vec<ThreadClock>,
+    /// For each warp that has used `__syncwarp`: below what each lane knows each lane's stamps.
+    warps: Vec<Option<Box<[[u32; LANES]; LANES]>>>,
+    /// Whether any thread knows, has fenced or heard anything.
+    exchanged: bool,
+}
+
+const DEVICE: usize = 0;
+const BLOCK: usize = 1;
+
+impl BlockClock {
+    pub(crate) fn new(threads: usize) -> Self {
+        Self {
+            block: 0,
+            epoch: 1,
+            time: 1,
+            threads: vec![ThreadClock::default(); threads],
+            warps: vec![None; threads.div_ceil(LANES)],
+            exchanged: false,
+        }
+    }
+
+    /// Starts block `linear`.
+    pub(crate) fn start(&mut self, linear: u32) {
+        self.block = Cell::new(crate::shadow::Kind::Read, 0, linear, 0, 0).block();
+        self.restart();
+        if std::mem::take(&mut self.exchanged) {
+            self.threads.iter_mut().for_each(|t| *t = ThreadClock::default());
+        }
+    }
+
+    fn restart(&mut self) {
+        (self.epoch, self.time) = (1, 1);
+        self.threads.iter_mut().for_each(|t| (t.now, t.used) = (0, false));
+        self.warps.iter_mut().for_each(|w| *w = None);
+    }
+
+    /// The stamp of an access that `thread` makes now.
+    #[inline(always)]
+    pub(crate) fn stamp(&mut self, thread: u32) -> u32 {
+        let t = &mut self.threads[thread as usize];
+        t.used = true;
+        t.now.max(self.epoch)
+    }
+
+    fn tick(&mut self) -> u32 {
+        // At its end the clock stands still: order may then be seen where there is none, never the
+        // other way round. The next barrier starts it anew.
+        self.time = (self.time + 1).min(STAMPS - 1);
+        self.time
+    }
+
+    /// Whether the access of `cell` happened before what `me` (by `thread`) does now.
+    #[inline(always)]
+    pub(crate) fn ordered(&self, cell: Cell, me: Cell) -> bool {
+        if cell.same_block(me) {
+            if cell.stamp() < self.epoch || cell.same_thread(me) {
+                return true;
+            }
+            return self.ordered_beyond_barriers(cell, me.thread());
+        }
+        self.exchanged && self.knows(cell, me.thread())
+    }
+
+    /// Whether `cell` is none, by the same thread, or from before a barrier of this block: ordered
+    /// for sure, seen at a glance.
+    #[inline(always)]
+    pub(crate) fn over(&self, cell: Cell, me: Cell) -> bool {
+        cell == Cell::NONE
+            || cell.kind() != crate::shadow::Kind::AsyncWrite
+                && cell.same_block(me)
+                && (cell.stamp() < self.epoch || cell.same_thread(me))
+    }
+
+    /// Whether a barrier of this block lies between.
+    pub(crate) fn before_barrier(&self, cell: Cell, me: Cell) -> bool {
+        cell.same_block(me) && cell.stamp() < self.epoch
+    }
+
+    #[cold]
+    fn ordered_beyond_barriers(&self, cell: Cell, thread: u32) -> bool {
+        let (own, other) = (thread as usize, cell.thread() as usize);
+        if own / LANES == other / LANES
+            && let Some(views) = &self.warps[own / LANES]
+            && cell.stamp() < views[own % LANES][other % LANES]
+        {
+            return true;
+        }
+        self.exchanged && self.knows(cell, thread)
+    }
+
+    fn knows(&self, cell: Cell, thread: u32) -> bool {
+        self.threads[thread as usize].known.as_ref().is_some_and(|k| k.covers(cell))
+    }
+
+    /// All threads have met. True where the clock had run out and what is remembered must go.
+    pub(crate) fn barrier(&mut self) -> bool {
+        if self.exchanged {
+            let everybody: Vec<usize> = (0..self.threads.len()).collect();
+            self.exchange(&everybody);
+        }
+        if self.time + 2 >= STAMPS {
+            self.restart();
+            return true;
+        }
+        self.epoch = self.tick();
+        false
+    }
+
+    /// These lanes of a warp have met.
+    pub(crate) fn sync_warp(&mut self, warp: usize, lanes: u32) {
+        let time = self.tick();
+        let epoch = self.epoch;
+        let met: Vec<usize> = (0..LANES).filter(|l| lanes >> l & 1 == 1).collect();
+        let views = self.warps[warp].get_or_insert_with(|| Box::new([[0; LANES]; LANES]));
+        let mut all = [epoch; LANES];
+        for &lane in &met {
+            (0..LANES).for_each(|l| all[l] = all[l].max(views[lane][l]));
+        }
+        met.iter().for_each(|&lane| all[lane] = time);
+        for &lane in &met {
+            views[lane] = all;
+            let thread = &mut self.threads[warp * LANES + lane];
+            (thread.now, thread.used) = (time, false);
+        }
+        if self.exchanged {
+            let threads: Vec<usize> = met.iter().map(|l| warp * LANES + l).collect();
+            self.exchange(&threads);
+        }
+    }
+
+    /// Those who have met share what they know, have fenced and have heard.
+    fn exchange(&mut self, threads: &[usize]) {
+        let mut known = None;
+        let (mut fenced, mut heard) = ([None, None], [None, None]);
+        for &t in threads {
+            let t = &self.threads[t];
+            join(&mut known, &t.known);
+            for scope in [DEVICE, BLOCK] {
+                join(&mut fenced[scope], &t.fenced[scope]);
+                join(&mut heard[scope], &t.heard[scope]);
+            }
+        }
+        for &t in threads {
+            let t = &mut self.threads[t];
+            t.known.clone_from(&known);
+            t.fenced.clone_from(&fenced);
+            t.heard.clone_from(&heard);
+        }
+    }
+
+    pub(crate) fn fence(&mut self, thread: u32, scope: Scope) {
+        self.acquire(thread, scope);
+        self.release(thread, scope);
+    }
+
+    /// What strong reads have found is known from here on.
+    fn acquire(&mut self, thread: u32, scope: Scope) {
+        let t = &mut self.threads[thread as usize];
+        let block = t.heard[BLOCK].take();
+        join(&mut t.known, &block);
+        if scope == Scope::Device {
+            let device = t.heard[DEVICE].take();
+            join(&mut t.known, &device);
+        }
+    }
+
+    /// What strong writes publish from here on is all that is known by now.
+    fn release(&mut self, thread: u32, scope: Scope) {
+        let index = thread as usize;
+        let epoch = self.epoch;
+        let t = &self.threads[index];
+        let (now, used) = (t.now.max(epoch), t.used);
+        let mut all = t.known.as_deref().cloned().unwrap_or_default();
+        let own = all.blocks.entry(self.block).or_default();
+        own.everybody = own.everybody.max(epoch);
+        if let Some(views) = &self.warps[index / LANES] {
+            let first = (index / LANES * LANES) as u32;
+            for (lane, &stamp) in views[index % LANES].iter().enumerate() {
+                if stamp > epoch {
+                    let known = own.threads.entry(first + lane as u32).or_default();
+                    *known = stamp.max(*known);
+                }
+            }
+        }
+        own.threads.insert(thread, if used { now + 1 } else { now });
+        let later = if used { self.tick() } else { now };
+        let all = Some(Arc::new(all));
+        let t = &mut self.threads[index];
+        (t.now, t.used) = (later, false);
+        if scope == Scope::Device {
+            t.fenced[DEVICE].clone_from(&all);
+        }
+        t.fenced[BLOCK] = all;
+        self.exchanged = true;
+    }
+
+    /// `thread` reads, by a strong access, what was published.
+    pub(crate) fn strong_read(&mut self, thread: u32, from: &Published, acquires: bool) {
+        let t = &mut self.threads[thread as usize];
+        join(&mut t.heard[DEVICE], &from.device);
+        if from.block.0 == self.block {
+            join(&mut t.heard[BLOCK], &from.block.1);
+        }
+        self.exchanged = true;
+        if acquires {
+            self.acquire(thread, Scope::Device);
+        }
+    }
+
+    /// `thread` writes, by a strong access. One that also reads (`updates`) adds to what was
+    /// published there, any other replaces it.
+    pub(crate) fn strong_write(
+        &mut self,
+        thread: u32,
+        to: &mut Published,
+        updates: bool,
+        releases: bool,
+    ) {
+        if releases {
+            self.release(thread, Scope::Device);
+        }
+        let t = &self.threads[thread as usize];
+        if !updates {
+            *to = Published::default();
+        }
+        join(&mut to.device, &t.fenced[DEVICE]);
+        if to.block.0 != self.block {
+            to.block = (self.block, None);
+        }
+        join(&mut to.block.1, &t.fenced[BLOCK]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shadow::Kind;
+
+    fn access(clock: &mut BlockClock, block: u32, thread: u32) -> Cell {
+        Cell::new(Kind::Write, thread, block, clock.stamp(thread), 1)
+    }
+
+    /// Whether what thread 0 of block 0 wrote is known to thread 40 of block 1.
+    fn message(fence: Option<Scope>, acquire_fence: bool, strong_kind: (bool, bool)) -> bool {
+        let (mut writer, mut reader) = (BlockClock::new(64), BlockClock::new(64));
+        writer.start(0);
+        reader.start(1);
+        let mut flag = Published::default();
+        let data = access(&mut writer, 0, 0);
+        if let Some(scope) = fence {
+            writer.fence(0, scope);
+        }
+        writer.strong_write(0, &mut flag, false, strong_kind.0);
+        reader.strong_read(40, &flag, strong_kind.1);
+        if acquire_fence {
+            reader.fence(40, Scope::Device);
+        }
+        let me = access(&mut reader, 1, 40);
+        reader.ordered(data, me)
+    }
+
+    #[test]
+    fn messages_need_both_fences() {
+        let relaxed = (false, false);
+        assert!(message(Some(Scope::Device), true, relaxed));
+        assert!(!message(None, true, relaxed), "no release");
+        assert!(!message(Some(Scope::Device), false, relaxed), "no acquire");
+        assert!(!message(Some(Scope::Block), true, relaxed), "a fence that reaches the block only");
+        assert!(message(None, false, (true, true)), "release and acquire need no fences");
+    }
+
+    #[test]
+    fn what_comes_after_a_fence_is_not_published() {
+        let mut clock = BlockClock::new(64);
+        clock.start(0);
+        let mut flag = Published::default();
+        let before = access(&mut clock, 0, 0);
+        clock.fence(0, Scope::Device);
+        let after = access(&mut clock, 0, 0);
+        clock.strong_write(0, &mut flag, true, false);
+        clock.strong_read(63, &flag, true);
+        let me = access(&mut clock, 0, 63);
+        assert!(clock.ordered(before, me) && !clock.ordered(after, me));
+    }
+
+    #[test]
+    fn barriers_order_a_block_and_warps_themselves_only() {
+        let mut clock = BlockClock::new(64);
+        clock.start(0);
+        let (lane0, lane1, other) =
+            (access(&mut clock, 0, 0), access(&mut clock, 0, 1), access(&mut clock, 0, 32));
+        let me = access(&mut clock, 0, 1);
+        assert!(!clock.ordered(lane0, me) && clock.ordered(lane1, me));
+        clock.sync_warp(0, 0b11);
+        let me = access(&mut clock, 0, 1);
+        assert!(clock.ordered(lane0, me) && !clock.ordered(other, me));
+        let third = access(&mut clock, 0, 2);
+        assert!(!clock.ordered(lane0, third), "lane 2 was not in the mask");
+        clock.barrier();
+        let me = access(&mut clock, 0, 1);
+        assert!(clock.ordered(other, me));
+    }
+
+    #[test]
+    fn a_barrier_hands_on_what_one_thread_learned() {
+        let (mut writer, mut reader) = (BlockClock::new(64), BlockClock::new(64));
+        writer.start(0);
+        reader.start(1);
+        let mut flag = Published::default();
+        let data = access(&mut writer, 0, 5);
+        writer.barrier();
+        writer.fence(0, Scope::Device);
+        writer.strong_write(0, &mut flag, true, false);
+        reader.strong_read(0, &flag, false);
+        reader.fence(0, Scope::Device);
+        let early = access(&mut reader, 1, 50);
+        assert!(!reader.ordered(data, early));
+        reader.barrier();
+        let late = access(&mut reader, 1, 50);
+        assert!(reader.ordered(data, late));
+    }
+
+    #[test]
+    fn a_clock_that_runs_out_says_so_at_the_next_barrier() {
+        let mut clock = BlockClock::new(32);
+        clock.start(0);
+        let restarts = (0..3 * STAMPS).filter(|_| clock.barrier()).count();
+        assert_eq!(restarts, 3);
+    }
+}

@@ -1,0 +1,475 @@
+//! What a kernel asks of the memory system, counted by instruction.
+//!
+//! Threads run one after the other here, so the lanes of one warp-wide access come one by one. The
+//! n-th time that a lane comes by an instruction since the block's last barrier belongs to the n-th
+//! time of its neighbours. When all have met, each access of a warp is complete and is counted as
+//! the hardware does it: a request, the 32-byte sectors that it touches, and in shared memory the
+//! wavefronts, that is, how often a bank has to be asked.
+
+use std::collections::HashMap;
+
+use crate::check::{How, Space};
+use crate::shadow::Kind;
+use crate::warp::LANES;
+
+const SECTOR: usize = 32;
+const BANKS: usize = 32;
+const WORD: usize = 4;
+/// Accesses of one warp by one instruction between two barriers that are kept apart; beyond, they
+/// are left out and the profile says so.
+const KEPT: usize = 1 << 16;
+
+/// What an instruction does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Operation {
+    /// Loads from device memory.
+    GlobalLoad,
+    /// Stores to device memory.
+    GlobalStore,
+    /// Atomics on device memory.
+    GlobalAtomic,
+    /// Loads from shared memory.
+    SharedLoad,
+    /// Stores to shared memory.
+    SharedStore,
+    /// Atomics on shared memory.
+    SharedAtomic,
+    /// Block-wide barriers.
+    Barrier,
+}
+
+impl Operation {
+    /// In the order in which they are shown.
+    pub const ALL: [Self; 7] = [
+        Self::GlobalLoad,
+        Self::GlobalStore,
+        Self::GlobalAtomic,
+        Self::SharedLoad,
+        Self::SharedStore,
+        Self::SharedAtomic,
+        Self::Barrier,
+    ];
+
+    /// `global load`, …
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::GlobalLoad => "global load",
+            Self::GlobalStore => "global store",
+            Self::GlobalAtomic => "global atomic",
+            Self::SharedLoad => "shared load",
+            Self::SharedStore => "shared store",
+            Self::SharedAtomic => "shared atomic",
+            Self::Barrier => "barrier",
+        }
+    }
+
+    /// Whether it is about shared memory.
+    pub fn shared(self) -> bool {
+        matches!(self, Self::SharedLoad | Self::SharedStore | Self::SharedAtomic)
+    }
+
+    /// Whether it is about device memory.
+    pub fn global(self) -> bool {
+        matches!(self, Self::GlobalLoad | Self::GlobalStore | Self::GlobalAtomic)
+    }
+
+    /// Nsight Compute's names for [`Counts::requests`], and for its sectors or wavefronts.
+    pub fn nsight(self) -> Option<(&'static str, &'static str)> {
+        Some(match self {
+            Self::GlobalLoad => (
+                "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
+                "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+            ),
+            Self::GlobalStore => (
+                "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",
+                "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
+            ),
+            Self::SharedLoad => (
+                "smsp__inst_executed_op_shared_ld.sum",
+                "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
+            ),
+            Self::SharedStore => (
+                "smsp__inst_executed_op_shared_st.sum",
+                "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
+            ),
+            _ => return None,
+        })
+    }
+}
+
+/// Sums over warp-wide accesses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Warp-wide accesses; of barriers, warps that came.
+    pub requests: u64,
+    /// Lanes that took part.
+    pub lanes: u64,
+    /// Bytes that the lanes asked for.
+    pub bytes: u64,
+    /// Global: 32-byte sectors touched. Shared: wavefronts.
+    pub cost: u64,
+    /// The least that `cost` could be for as many different bytes.
+    pub ideal: u64,
+    /// Shared: the most wavefronts that a single request took (of the same width, 1 is best).
+    pub degree: u64,
+}
+
+impl Counts {
+    /// Adds another sum.
+    pub fn add(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.lanes += other.lanes;
+        self.bytes += other.bytes;
+        self.cost += other.cost;
+        self.ideal += other.ideal;
+        self.degree = self.degree.max(other.degree);
+    }
+}
+
+/// One access of a warp, for a picture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// Bytes a lane.
+    pub bytes: usize,
+    /// Each lane's address, from the start of its array (rounded down to 128 bytes); `None` where
+    /// a lane took no part.
+    pub lanes: [Option<usize>; LANES],
+    /// Sectors or wavefronts.
+    pub cost: u64,
+    /// The least that it could be.
+    pub ideal: u64,
+}
+
+/// The counts of one place in the source.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// `file:line:column`.
+    pub place: String,
+    /// What it does.
+    pub operation: Operation,
+    /// How much.
+    pub counts: Counts,
+    /// The worst access seen there.
+    pub sample: Option<Sample>,
+}
+
+/// What was counted in one launch or several.
+#[derive(Clone, Debug, Default)]
+pub struct Profile {
+    /// By place and operation, in the order of the source.
+    pub lines: Vec<Line>,
+    /// Accesses that were left out, because too many came between two barriers.
+    pub left_out: u64,
+}
+
+impl Profile {
+    /// Adds another launch.
+    pub fn add(&mut self, other: Self) {
+        for line in other.lines {
+            let same = |l: &&mut Line| l.place == line.place && l.operation == line.operation;
+            match self.lines.iter_mut().find(same) {
+                Some(own) => {
+                    own.counts.add(&line.counts);
+                    if worse(line.sample.as_ref(), own.sample.as_ref()) {
+                        own.sample = line.sample;
+                    }
+                }
+                None => self.lines.push(line),
+            }
+        }
+        self.left_out += other.left_out;
+        self.sort();
+    }
+
+    fn sort(&mut self) {
+        let key = |place: &str| {
+            let mut parts = place.rsplitn(3, ':');
+            let mut number = || parts.next().and_then(|p| p.parse::<u32>().ok()).unwrap_or(0);
+            let (column, line) = (number(), number());
+            (parts.next().unwrap_or(place).to_owned(), line, column)
+        };
+        self.lines.sort_by_cached_key(|l| (key(&l.place), l.operation));
+    }
+
+    /// The sum over all places that do this.
+    pub fn total(&self, operation: Operation) -> Counts {
+        let mut sum = Counts::default();
+        self.lines.iter().filter(|l| l.operation == operation).for_each(|l| sum.add(&l.counts));
+        sum
+    }
+}
+
+fn worse(new: Option<&Sample>, old: Option<&Sample>) -> bool {
+    match (new, old) {
+        (Some(new), Some(old)) => new.cost * old.ideal > old.cost * new.ideal,
+        (Some(_), None) => true,
+        (None, _) => false,
+    }
+}
+
+/// One access of a warp, as its lanes come by.
+#[derive(Clone)]
+struct Instance {
+    lanes: u32,
+    addresses: [usize; LANES],
+}
+
+/// The accesses of one warp by one instruction that are not complete yet.
+#[derive(Default)]
+struct Open {
+    seen: [u32; LANES],
+    instances: Vec<Instance>,
+}
+
+/// Accesses of one block since its last barrier.
+pub(crate) struct Pending {
+    warps: usize,
+    /// By place, then warp.
+    open: Vec<Open>,
+    /// What the instruction of each place does, and bytes a lane.
+    what: Vec<Option<(Operation, usize)>>,
+    touched: Vec<u32>,
+    left_out: u64,
+}
+
+impl Pending {
+    pub(crate) fn new(threads: usize) -> Self {
+        let warps = threads.div_ceil(LANES);
+        Self { warps, open: Vec::new(), what: Vec::new(), touched: Vec::new(), left_out: 0 }
+    }
+
+    #[inline(always)]
+    pub(crate) fn record(
+        &mut self,
+        thread: u32,
+        place: u16,
+        address: usize,
+        (kind, how, space): (Kind, How, Space),
+        bytes: usize,
+    ) {
+        let (warp, lane) = (thread as usize / LANES, thread as usize % LANES);
+        let index = usize::from(place) * self.warps + warp;
+        if index >= self.open.len() {
+            self.open.resize_with(index + 1, Open::default);
+            self.what.resize(usize::from(place) + 1, None);
+        }
+        let open = &mut self.open[index];
+        if open.instances.is_empty() {
+            self.touched.push(index as u32);
+            self.what[usize::from(place)] = Some((operation(kind, how, space), bytes));
+        }
+        let turn = open.seen[lane] as usize;
+        open.seen[lane] += 1;
+        if turn >= open.instances.len() {
+            if turn >= KEPT {
+                self.left_out += 1;
+                return;
+            }
+            open.instances.push(Instance { lanes: 0, addresses: [0; LANES] });
+        }
+        let instance = &mut open.instances[turn];
+        instance.lanes |= 1 << lane;
+        instance.addresses[lane] = address;
+    }
+
+    /// All lanes have come: counts what is pending. `base` gives the start of an address's array.
+    pub(crate) fn flush(&mut self, into: &mut Counters, base: impl Fn(usize) -> usize) {
+        for index in self.touched.drain(..) {
+            let place = (index as usize / self.warps) as u16;
+            let Some((operation, bytes)) = self.what[usize::from(place)] else { continue };
+            let open = &mut self.open[index as usize];
+            let line = into.lines.entry((place, operation)).or_default();
+            for instance in open.instances.drain(..) {
+                let lanes = || {
+                    let present = (0..LANES).filter(|l| instance.lanes >> l & 1 == 1);
+                    present.map(|l| instance.addresses[l])
+                };
+                let (cost, ideal) = match operation.shared() {
+                    true => wavefronts(&instance.addresses, instance.lanes, bytes),
+                    false => sectors(lanes(), bytes),
+                };
+                let count = u64::from(instance.lanes.count_ones());
+                line.counts.add(&Counts {
+                    requests: 1,
+                    lanes: count,
+                    bytes: count * bytes as u64,
+                    cost,
+                    ideal,
+                    degree: if operation.shared() { cost.div_ceil(ideal) } else { 0 },
+                });
+                let worst = line.sample.as_ref().map_or((0, 1), |s| (s.cost, s.ideal));
+                if cost * worst.1 > worst.0 * ideal {
+                    let start = lanes().min().map_or(0, &base) & !127;
+                    line.sample = Some(Sample {
+                        bytes,
+                        lanes: std::array::from_fn(|l| {
+                            (instance.lanes >> l & 1 == 1)
+                                .then(|| instance.addresses[l].wrapping_sub(start))
+                        }),
+                        cost,
+                        ideal,
+                    });
+                }
+            }
+            open.seen = [0; LANES];
+        }
+        into.left_out += std::mem::take(&mut self.left_out);
+    }
+}
+
+fn operation(kind: Kind, how: How, space: Space) -> Operation {
+    let shared = matches!(space, Space::Static | Space::Dynamic);
+    match (shared, kind) {
+        (true, _) if how.updates => Operation::SharedAtomic,
+        (false, _) if how.updates => Operation::GlobalAtomic,
+        (true, k) if k.writes() => Operation::SharedStore,
+        (false, k) if k.writes() => Operation::GlobalStore,
+        (true, _) => Operation::SharedLoad,
+        (false, _) => Operation::GlobalLoad,
+    }
+}
+
+/// Different 32-byte sectors, and the fewest that as many different bytes could lie in.
+fn sectors(lanes: impl Iterator<Item = usize>, bytes: usize) -> (u64, u64) {
+    let mut starts = [0usize; LANES];
+    let mut count = 0;
+    for address in lanes {
+        starts[count] = address;
+        count += 1;
+    }
+    let starts = &mut starts[..count];
+    if !starts.is_sorted() {
+        starts.sort_unstable();
+    }
+    let (mut touched, mut different) = (0, 0);
+    let (mut next_sector, mut next_byte) = (0, 0);
+    for &start in starts.iter() {
+        let end = start + bytes;
+        different += end.saturating_sub(start.max(next_byte));
+        next_byte = next_byte.max(end);
+        let (first, last) = ((start / SECTOR).max(next_sector), (end - 1) / SECTOR + 1);
+        touched += last.saturating_sub(first);
+        next_sector = next_sector.max(last);
+    }
+    (touched as u64, different.div_ceil(SECTOR) as u64)
+}
+
+/// How often the busiest bank is asked, summed over the passes that wide accesses are made in: half
+/// a warp at a time for 8 bytes, a quarter for 16. And the fewest that the bytes could do with.
+fn wavefronts(addresses: &[usize; LANES], lanes: u32, bytes: usize) -> (u64, u64) {
+    let lanes_a_pass = match bytes {
+        0..=4 => 32,
+        5..=8 => 16,
+        _ => 8,
+    };
+    let (mut cost, mut ideal) = (0, 0);
+    for first in (0..LANES).step_by(lanes_a_pass) {
+        let mut words = [usize::MAX; 64];
+        let mut count = 0;
+        for lane in (first..first + lanes_a_pass).filter(|l| lanes >> l & 1 == 1) {
+            let start = addresses[lane] / WORD;
+            let end = (addresses[lane] + bytes - 1) / WORD;
+            for word in start..=end.min(start + 7) {
+                words[count % 64] = word;
+                count += 1;
+            }
+        }
+        let words = &mut words[..count.min(64)];
+        if words.is_empty() {
+            continue;
+        }
+        if !words.is_sorted() {
+            words.sort_unstable();
+        }
+        let (mut asked, mut different) = ([0u8; BANKS], 0);
+        let mut last = usize::MAX;
+        for &word in words.iter().filter(|&&w| w != usize::MAX) {
+            if word != last {
+                asked[word % BANKS] += 1;
+                different += 1usize;
+            }
+            last = word;
+        }
+        cost += u64::from(asked.into_iter().max().unwrap_or(0));
+        ideal += different.div_ceil(BANKS) as u64;
+    }
+    (cost, ideal)
+}
+
+#[derive(Default)]
+struct LineCounts {
+    counts: Counts,
+    sample: Option<Sample>,
+}
+
+/// The counts of a launch, by place and operation.
+#[derive(Default)]
+pub(crate) struct Counters {
+    lines: HashMap<(u16, Operation), LineCounts>,
+    /// Threads that came, by place.
+    barriers: Vec<u64>,
+    left_out: u64,
+}
+
+impl Counters {
+    /// A thread has come to a barrier.
+    #[inline]
+    pub(crate) fn barrier(&mut self, place: u16) {
+        let place = usize::from(place);
+        if place >= self.barriers.len() {
+            self.barriers.resize(place + 1, 0);
+        }
+        self.barriers[place] += 1;
+    }
+
+    pub(crate) fn profile(mut self, place: impl Fn(u16) -> String) -> Profile {
+        for (number, lanes) in self.barriers.drain(..).enumerate().filter(|b| b.1 > 0) {
+            let requests = lanes.div_ceil(LANES as u64);
+            let line = self.lines.entry((number as u16, Operation::Barrier)).or_default();
+            line.counts = Counts { requests, lanes, ..Counts::default() };
+        }
+        let mut profile = Profile { left_out: self.left_out, ..Profile::default() };
+        // Several instructions may come from the same place: they are added up.
+        for ((number, operation), line) in self.lines {
+            let one =
+                Line { place: place(number), operation, counts: line.counts, sample: line.sample };
+            profile.add(Profile { lines: vec![one], left_out: 0 });
+        }
+        profile
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn warp(address: impl Fn(usize) -> usize) -> [usize; LANES] {
+        std::array::from_fn(address)
+    }
+
+    #[test]
+    fn sectors_of_strided_and_misaligned_loads() {
+        let count = |f: &dyn Fn(usize) -> usize, bytes| sectors(warp(f).into_iter(), bytes);
+        assert_eq!(count(&|l| 4 * l, 4), (4, 4));
+        assert_eq!(count(&|l| 4 + 4 * l, 4), (5, 4), "off by one element");
+        assert_eq!(count(&|l| 8 * l, 4), (8, 4), "every other element");
+        assert_eq!(count(&|l| 128 * l, 4), (32, 4), "a column");
+        assert_eq!(count(&|_| 64, 4), (1, 1), "a broadcast");
+        assert_eq!(count(&|l| 16 * l, 16), (16, 16));
+        assert_eq!(count(&|l| 2 * (31 - l), 2), (2, 2), "backwards");
+    }
+
+    #[test]
+    fn wavefronts_of_bank_conflicts() {
+        let count = |f: &dyn Fn(usize) -> usize, bytes| wavefronts(&warp(f), u32::MAX, bytes);
+        assert_eq!(count(&|l| 4 * l, 4), (1, 1));
+        assert_eq!(count(&|l| 8 * l, 4), (2, 1), "two-way");
+        assert_eq!(count(&|l| 128 * l, 4), (32, 1), "a column of 32 floats");
+        assert_eq!(count(&|l| 132 * l, 4), (1, 1), "a padded column");
+        assert_eq!(count(&|_| 12, 4), (1, 1), "a broadcast");
+        assert_eq!(count(&|l| 2 * l, 2), (1, 1), "halves share a word");
+        assert_eq!(count(&|l| 16 * l, 16), (4, 4));
+        assert_eq!(count(&|l| 8 * l, 8), (2, 2));
+        assert_eq!(wavefronts(&warp(|l| 4 * l), 0xFF, 4), (1, 1), "few lanes");
+    }
+}

@@ -1,0 +1,262 @@
+//! Device memory: one reserved range of addresses, with a shadow beside it.
+//!
+//! Allocations lie at least [`RED_ZONE`] apart, and a freed one is not handed out again before
+//! [`QUARANTINE_BYTES`] of others were freed after it: an address that a kernel gets wrong mostly
+//! belongs to nobody, and the checks can say so. The shadow lies at a fixed place for each address,
+//! takes memory only where a checked kernel touched something, and is cleared nowhere: each granule
+//! says of which launch it speaks.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::shadow::{GRANULE, Granule, INIT_ALL};
+
+/// Alignment of an allocation, as of `cudaMalloc`.
+const ALIGNMENT: usize = 256;
+/// Bytes behind each allocation that belong to nobody.
+const RED_ZONE: usize = 1024;
+/// Freed bytes that are kept from being handed out again.
+const QUARANTINE_BYTES: usize = 1 << 28;
+/// Address space that is asked for, largest first; a system that accounts for every mapping grants
+/// less.
+const SIZES: [usize; 4] = [1 << 40, 1 << 37, 1 << 34, 1 << 31];
+
+/// What the host last did with a whole allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HostState {
+    Written,
+    Unwritten,
+}
+
+/// One allocation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Allocation {
+    pub(crate) base: usize,
+    pub(crate) len: usize,
+    pub(crate) state: HostState,
+    /// The generation in which `state` became true.
+    pub(crate) since: u32,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    live: BTreeMap<usize, Allocation>,
+    /// Where untouched addresses begin.
+    next: usize,
+    quarantine: VecDeque<(usize, usize)>,
+    quarantined: usize,
+    /// By the room that they take.
+    free: BTreeMap<usize, Vec<usize>>,
+}
+
+/// The memory of the emulated device.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    base: usize,
+    size: usize,
+    shadow: usize,
+    book: Mutex<Book>,
+}
+
+/// Launches and host writes, in the order in which they came.
+static GENERATION: AtomicU32 = AtomicU32::new(1);
+
+/// A generation later than all before.
+pub(crate) fn next_generation() -> u32 {
+    GENERATION.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+/// Where an address lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Whose {
+    Live(Allocation),
+    /// In what was the allocation at this address, of this length.
+    Freed(usize, usize),
+    Nobody,
+}
+
+fn reserve(bytes: usize) -> io::Result<usize> {
+    let (protection, flags) = (
+        libc::PROT_READ | libc::PROT_WRITE,
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+    );
+    // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
+    let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
+    if base == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: advice about that mapping, which a core dump would otherwise walk through.
+    unsafe { libc::madvise(base, bytes, libc::MADV_DONTDUMP) };
+    Ok(base as usize)
+}
+
+fn arena() -> io::Result<&'static Arena> {
+    static ARENA: OnceLock<Result<Arena, i32>> = OnceLock::new();
+    let made = ARENA.get_or_init(|| {
+        let mut last = 0;
+        for size in SIZES {
+            match reserve(size * (1 + Granule::BYTES / GRANULE)) {
+                Ok(base) => {
+                    let book = Mutex::new(Book { next: base + ALIGNMENT, ..Book::default() });
+                    return Ok(Arena { base, size, shadow: base + size, book });
+                }
+                Err(error) => last = error.raw_os_error().unwrap_or(libc::ENOMEM),
+            }
+        }
+        Err(last)
+    });
+    made.as_ref().map_err(|&code| io::Error::from_raw_os_error(code))
+}
+
+/// The arena, if anything was ever allocated.
+pub(crate) fn get() -> Option<&'static Arena> {
+    arena().ok()
+}
+
+/// Room that an allocation takes, red zone included.
+fn room(bytes: usize) -> usize {
+    (bytes + RED_ZONE).next_multiple_of(ALIGNMENT)
+}
+
+/// Bytes of device memory, at a multiple of 256, unwritten.
+///
+/// # Errors
+/// The address space, or what the system grants of it, is used up.
+pub fn allocate(bytes: usize) -> io::Result<*mut u8> {
+    let arena = arena()?;
+    let mut book = arena.book();
+    let room = room(bytes);
+    let reused = book.free.get_mut(&room).and_then(Vec::pop);
+    let base = match reused {
+        Some(base) => base,
+        None if room <= arena.base + arena.size - book.next => {
+            book.next += room;
+            book.next - room
+        }
+        None => return Err(io::Error::from_raw_os_error(libc::ENOMEM)),
+    };
+    let since = next_generation();
+    book.live.insert(base, Allocation { base, len: bytes, state: HostState::Unwritten, since });
+    Ok(base as *mut u8)
+}
+
+/// Gives an allocation back.
+///
+/// # Safety
+/// The address came from [`allocate`] and was not freed since; nobody uses it any more (a checked
+/// kernel that does is told so).
+pub unsafe fn free(address: *mut u8) {
+    let Ok(arena) = arena() else { return };
+    let mut book = arena.book();
+    let Some(allocation) = book.live.remove(&(address as usize)) else { return };
+    arena.give_up(address as usize, allocation.len);
+    book.quarantine.push_back((allocation.base, allocation.len));
+    book.quarantined += room(allocation.len);
+    while book.quarantined > QUARANTINE_BYTES {
+        let Some((base, len)) = book.quarantine.pop_front() else { break };
+        let room = room(len);
+        book.quarantined -= room;
+        book.free.entry(room).or_default().push(base);
+    }
+}
+
+/// Tells the checks that the host has written all of an allocation, or (`written` false) that what
+/// it holds counts as unwritten.
+pub fn host_wrote(address: *const u8, written: bool) {
+    let Ok(arena) = arena() else { return };
+    let mut book = arena.book();
+    if let Some(allocation) = book.live.get_mut(&(address as usize)) {
+        allocation.state = if written { HostState::Written } else { HostState::Unwritten };
+        allocation.since = next_generation();
+    }
+}
+
+/// Tells the checks that the host has copied one allocation to another: what was unwritten stays
+/// so, byte for byte.
+pub fn host_copied(from: *const u8, to: *const u8) {
+    let Ok(arena) = arena() else { return };
+    let mut book = arena.book();
+    let Some(&source) = book.live.get(&(from as usize)) else { return };
+    let Some(target) = book.live.get_mut(&(to as usize)) else { return };
+    target.since = next_generation();
+    let (target, generation) = (*target, next_generation());
+    for offset in (0..target.len.min(source.len)).step_by(GRANULE) {
+        // SAFETY: both lie in the arena; no kernel runs on buffers that the host copies.
+        unsafe {
+            let init = (*arena.granule(source.base + offset)).initialised(&source);
+            (*arena.granule(target.base + offset)).set_initialised(init, generation);
+        }
+    }
+}
+
+impl Arena {
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The range of addresses: where it begins, and its length.
+    pub(crate) fn range(&self) -> (usize, usize) {
+        (self.base, self.size)
+    }
+
+    /// The shadow of the granule that holds `address`, which must lie in the arena.
+    #[inline(always)]
+    pub(crate) fn granule(&self, address: usize) -> *mut Granule {
+        let index = (address - self.base) / GRANULE;
+        (self.shadow + index * Granule::BYTES) as *mut Granule
+    }
+
+    pub(crate) fn whose(&self, address: usize) -> Whose {
+        let book = self.book();
+        if let Some((_, &a)) = book.live.range(..=address).next_back()
+            && address < a.base + a.len
+        {
+            return Whose::Live(a);
+        }
+        let freed = book.quarantine.iter().rev().find(|(b, l)| (*b..b + l).contains(&address));
+        freed.map_or(Whose::Nobody, |&(base, len)| Whose::Freed(base, len))
+    }
+
+    /// The live allocation that ends or begins nearest to `address`.
+    pub(crate) fn nearest(&self, address: usize) -> Option<Allocation> {
+        let book = self.book();
+        let below = book.live.range(..=address).next_back().map(|(_, a)| *a);
+        let above = book.live.range(address..).next().map(|(_, a)| *a);
+        let gap = |a: &Allocation| match address < a.base {
+            true => a.base - address,
+            false => address.saturating_sub(a.base + a.len),
+        };
+        [below, above].into_iter().flatten().min_by_key(gap)
+    }
+
+    /// Hands the pages of a large allocation, and of its shadow, back to the system.
+    fn give_up(&self, base: usize, len: usize) {
+        const PAGE: usize = 4096;
+        const WORTH_A_CALL: usize = 1 << 20;
+        let scale = Granule::BYTES / GRANULE;
+        let shadow = self.granule(base) as usize;
+        for (start, len) in [(base, len), (shadow, len * scale)] {
+            let (first, end) = (start.next_multiple_of(PAGE), (start + len) / PAGE * PAGE);
+            if end > first && end - first >= WORTH_A_CALL {
+                // SAFETY: whole pages of the arena that no live allocation has a part in. They
+                // read as zero afterwards: a granule of generation 0 knows nothing.
+                unsafe { libc::madvise(first as *mut _, end - first, libc::MADV_DONTNEED) };
+            }
+        }
+    }
+}
+
+impl Granule {
+    /// Which of its bytes were written, given its allocation.
+    pub(crate) fn initialised(&self, allocation: &Allocation) -> u8 {
+        if allocation.since <= self.generation() {
+            return self.init();
+        }
+        match allocation.state {
+            HostState::Written => INIT_ALL,
+            HostState::Unwritten => 0,
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! What is remembered of each granule of memory: which bytes exist, which were written, and who
+//! came by since.
+//!
+//! A granule is 4 bytes, and has 32 bytes of shadow: 8 a byte. Each of its three cells is one
+//! access, in 64 bits:
+//!
+//! ```text
+//! bytes of the granule   4    an access to half of it leaves the other half alone
+//! kind                   3    read, write, strong read, strong write, asynchronous write
+//! thread in its block   10
+//! block                 20    its low bits
+//! stamp                 13    of the thread's clock: see `clock`
+//! place                 14    which instruction: see `Places`
+//! ```
+//!
+//! Three cells are enough in most cases. A write that is ordered after all that was before takes
+//! their place; of reads by several threads, two or three of different warps stand for all.
+
+/// Bytes of a granule.
+pub(crate) const GRANULE: usize = 4;
+/// All bytes of a granule.
+pub(crate) const INIT_ALL: u8 = 0xF;
+
+/// How memory was accessed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    Read,
+    Write,
+    /// By a volatile access or a load with memory-model semantics.
+    StrongRead,
+    /// By an atomic, a volatile access or a store with memory-model semantics.
+    StrongWrite,
+    /// By `cp.async`, until it was waited for.
+    AsyncWrite,
+}
+
+impl Kind {
+    const ALL: [Self; 5] =
+        [Self::Read, Self::Write, Self::StrongRead, Self::StrongWrite, Self::AsyncWrite];
+
+    #[inline(always)]
+    pub(crate) fn writes(self) -> bool {
+        matches!(self, Self::Write | Self::StrongWrite | Self::AsyncWrite)
+    }
+
+    #[inline(always)]
+    pub(crate) fn strong(self) -> bool {
+        matches!(self, Self::StrongRead | Self::StrongWrite)
+    }
+
+    /// Whether two accesses, unordered, are a race.
+    #[inline(always)]
+    pub(crate) fn conflicts(self, other: Self) -> bool {
+        (self.writes() || other.writes()) && !(self.strong() && other.strong())
+    }
+}
+
+/// One remembered access; 0 is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct Cell(u64);
+
+const KIND_SHIFT: u32 = 4;
+const THREAD_SHIFT: u32 = 7;
+const BLOCK_SHIFT: u32 = 17;
+const STAMP_SHIFT: u32 = 37;
+const PLACE_SHIFT: u32 = 50;
+const BLOCK_BITS: u32 = 20;
+/// One more than the largest stamp.
+pub(crate) const STAMPS: u32 = 1 << 13;
+/// One more than the largest number of a place.
+pub(crate) const PLACES: u32 = 1 << 14;
+
+impl Cell {
+    pub(crate) const NONE: Self = Self(0);
+
+    /// All of an access but the bytes.
+    #[inline(always)]
+    pub(crate) fn new(kind: Kind, thread: u32, block: u32, stamp: u32, place: u16) -> Self {
+        let block = block & ((1 << BLOCK_BITS) - 1);
+        Self(
+            (kind as u64) << KIND_SHIFT
+                | u64::from(thread) << THREAD_SHIFT
+                | u64::from(block) << BLOCK_SHIFT
+                | u64::from(stamp) << STAMP_SHIFT
+                | u64::from(place) << PLACE_SHIFT,
+        )
+    }
+    /// The access of this cell's thread and block, otherwise as given, to whole granules.
+    #[inline(always)]
+    pub(crate) fn at(self, kind: Kind, stamp: u32, place: u16) -> Self {
+        Self(
+            self.0
+                | (kind as u64) << KIND_SHIFT
+                | u64::from(stamp) << STAMP_SHIFT
+                | u64::from(place) << PLACE_SHIFT,
+        )
+    }
+    /// A thread of a block, for [`Cell::at`].
+    pub(crate) fn who(thread: u32, block: u32) -> Self {
+        Self::new(Kind::Read, thread, block, 0, 0)
+    }
+    #[inline(always)]
+    pub(crate) fn of_bytes(self, bytes: u8) -> Self {
+        Self(self.0 & !0xF | u64::from(bytes))
+    }
+    #[inline(always)]
+    pub(crate) fn bytes(self) -> u8 {
+        (self.0 & 0xF) as u8
+    }
+    #[inline(always)]
+    pub(crate) fn kind(self) -> Kind {
+        Kind::ALL[(self.0 >> KIND_SHIFT & 7) as usize]
+    }
+    #[inline(always)]
+    pub(crate) fn thread(self) -> u32 {
+        (self.0 >> THREAD_SHIFT & 0x3FF) as u32
+    }
+    #[inline(always)]
+    pub(crate) fn block(self) -> u32 {
+        (self.0 >> BLOCK_SHIFT) as u32 & ((1 << BLOCK_BITS) - 1)
+    }
+    #[inline(always)]
+    pub(crate) fn stamp(self) -> u32 {
+        (self.0 >> STAMP_SHIFT) as u32 & (STAMPS - 1)
+    }
+    #[inline(always)]
+    pub(crate) fn place(self) -> u16 {
+        (self.0 >> PLACE_SHIFT) as u16
+    }
+    /// Whether thread and block are the same.
+    #[inline(always)]
+    pub(crate) fn same_thread(self, other: Self) -> bool {
+        const MASK: u64 = (1 << STAMP_SHIFT) - (1 << THREAD_SHIFT);
+        (self.0 ^ other.0) & MASK == 0
+    }
+    /// Whether warp and block are the same.
+    #[inline(always)]
+    pub(crate) fn same_warp(self, other: Self) -> bool {
+        const MASK: u64 = (1 << STAMP_SHIFT) - (1 << (THREAD_SHIFT + 5));
+        (self.0 ^ other.0) & MASK == 0
+    }
+    #[inline(always)]
+    pub(crate) fn same_block(self, other: Self) -> bool {
+        const MASK: u64 = (1 << STAMP_SHIFT) - (1 << BLOCK_SHIFT);
+        (self.0 ^ other.0) & MASK == 0
+    }
+}
+
+/// The shadow of one granule. All zero: nothing is known.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(32))]
+pub(crate) struct Granule {
+    /// Generation in the upper half; below it 4 bits of written bytes, 4 bits of existing bytes,
+    /// and whether the granule is used as a whole: see `whole`.
+    meta: u64,
+    pub(crate) cells: [Cell; 3],
+}
+
+const WHOLE: u64 = 1 << 8;
+
+impl Granule {
+    pub(crate) const BYTES: usize = size_of::<Self>();
+    pub(crate) const EMPTY: Self = Self { meta: 0, cells: [Cell::NONE; 3] };
+
+    #[inline(always)]
+    pub(crate) fn generation(&self) -> u32 {
+        (self.meta >> 32) as u32
+    }
+    #[inline(always)]
+    pub(crate) fn init(&self) -> u8 {
+        (self.meta & 0xF) as u8
+    }
+    #[inline(always)]
+    pub(crate) fn exists(&self) -> u8 {
+        (self.meta >> 4 & 0xF) as u8
+    }
+    /// Whether all cells are of the whole granule, the first none or a write, the others none or
+    /// reads.
+    #[inline(always)]
+    pub(crate) fn whole(&self) -> bool {
+        self.meta & WHOLE != 0
+    }
+    /// Puts the cells in that order, if they are such.
+    pub(crate) fn sort_roles(&mut self) {
+        let cells = &mut self.cells;
+        cells.sort_unstable_by_key(|c| (c.bytes() == 0, !c.kind().writes()));
+        if cells[0].bytes() != 0 && !cells[0].kind().writes() {
+            cells.rotate_right(1); // reads alone: the first is for a write
+        }
+        let whole = |c: &Cell| c.bytes() == 0 || c.bytes() == INIT_ALL;
+        let [write, reads @ ..] = *cells;
+        let in_place = (write.bytes() == 0 || write.kind().writes())
+            && reads.iter().all(|r| r.bytes() == 0 || !r.kind().writes());
+        if in_place && cells.iter().all(whole) {
+            self.meta |= WHOLE;
+        } else {
+            self.meta &= !WHOLE;
+        }
+    }
+    #[inline(always)]
+    pub(crate) fn mark_written(&mut self, bytes: u8) {
+        self.meta |= u64::from(bytes);
+    }
+    /// Starts over, with nobody's accesses.
+    pub(crate) fn renew(&mut self, generation: u32, exists: u8, init: u8) {
+        self.meta = u64::from(generation) << 32 | WHOLE | u64::from(exists) << 4 | u64::from(init);
+        self.cells = [Cell::NONE; 3];
+    }
+    /// Between launches: which bytes were written.
+    pub(crate) fn set_initialised(&mut self, init: u8, generation: u32) {
+        self.renew(generation, 0, init);
+    }
+}
+
+/// The bytes of a granule from `offset` on that an access of `len` bytes touches.
+#[inline(always)]
+pub(crate) fn bytes_mask(offset: usize, len: usize) -> u8 {
+    let end = (offset + len).min(GRANULE);
+    ((1u32 << end) - (1u32 << offset)) as u8
+}
+
+/// Numbers for instructions, given when first seen; a cell has no room for addresses.
+pub(crate) struct Places {
+    start: usize,
+    /// By offset from `start`: the number, 0 where none was given yet.
+    numbers: Vec<u16>,
+    addresses: Vec<usize>,
+}
+
+/// Where numbers have run out.
+pub(crate) const PLACE_UNKNOWN: u16 = (PLACES - 1) as u16;
+
+impl Places {
+    /// For the instructions of this range.
+    pub(crate) fn new((start, end): (usize, usize)) -> Self {
+        Self { start, numbers: vec![0; end - start + 1], addresses: vec![0] }
+    }
+    #[inline(always)]
+    pub(crate) fn number(&mut self, pc: usize) -> u16 {
+        match self.numbers.get(pc.wrapping_sub(self.start)) {
+            Some(&n) if n != 0 => n,
+            _ => self.give(pc),
+        }
+    }
+    #[cold]
+    fn give(&mut self, pc: usize) -> u16 {
+        let Some(slot) = self.numbers.get_mut(pc.wrapping_sub(self.start)) else {
+            return PLACE_UNKNOWN;
+        };
+        if self.addresses.len() >= usize::from(PLACE_UNKNOWN) {
+            return PLACE_UNKNOWN;
+        }
+        *slot = self.addresses.len() as u16;
+        self.addresses.push(pc);
+        *slot
+    }
+    /// The instruction of a number.
+    pub(crate) fn address(&self, number: u16) -> Option<usize> {
+        self.addresses.get(usize::from(number)).copied().filter(|&a| a != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_keeps_each_part() {
+        let cell = Cell::new(Kind::StrongWrite, 1023, 0xABCDE, STAMPS - 1, 0x3FFE).of_bytes(0b0110);
+        assert_eq!((cell.bytes(), cell.kind()), (0b0110, Kind::StrongWrite));
+        assert_eq!((cell.thread(), cell.block()), (1023, 0xABCDE));
+        assert_eq!((cell.stamp(), cell.place()), (STAMPS - 1, 0x3FFE));
+        let other = Cell::new(Kind::StrongWrite, 1023, 0xABCDE, 7, 1);
+        assert!(cell.same_thread(other) && cell.same_block(other));
+        assert!(!cell.same_thread(Cell::new(Kind::StrongWrite, 1022, 0xABCDE, 7, 1)));
+        assert_eq!(Granule::BYTES, 8 * GRANULE);
+    }
+
+    #[test]
+    fn races_need_a_write_and_a_weak_access() {
+        use Kind::*;
+        for (a, b, race) in [
+            (Read, Read, false),
+            (Read, Write, true),
+            (Write, Write, true),
+            (StrongWrite, StrongWrite, false),
+            (StrongRead, StrongWrite, false),
+            (StrongWrite, Read, true),
+            (StrongRead, Read, false),
+            (AsyncWrite, Read, true),
+            (AsyncWrite, StrongWrite, true),
+        ] {
+            assert_eq!((a.conflicts(b), b.conflicts(a)), (race, race), "{a:?} {b:?}");
+        }
+    }
+
+    #[test]
+    fn masks_of_bytes() {
+        assert_eq!(bytes_mask(0, 4), 0xF);
+        assert_eq!(bytes_mask(2, 2), 0b1100);
+        assert_eq!(bytes_mask(3, 8), 0b1000);
+        assert_eq!(bytes_mask(1, 1), 0b0010);
+    }
+}
