@@ -70,7 +70,6 @@ fn a_bug_of_the_museum_is_caught_and_its_fix_is_clean() {
 }
 
 #[test]
-#[ignore = "a race needs the emulator's sanitizer"]
 fn a_race_of_the_museum_is_caught() {
     let (said, code) = json(lab().args(["bug", "partials-overwritten"]));
     assert_eq!(code, 0, "{said}");
