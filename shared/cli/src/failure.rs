@@ -12,6 +12,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// 3: the emulator found the kernel at fault.
     Finding(String),
+    /// 3: the same, after a report that has said so.
+    Found(String),
     /// 4: no such device, driver or toolkit.
     Unavailable(String),
 }
@@ -21,22 +23,26 @@ impl Failure {
         match self {
             Self::Wrong(_) => 1,
             Self::Usage(_) => 2,
-            Self::Finding(_) => 3,
+            Self::Finding(_) | Self::Found(_) => 3,
             Self::Unavailable(_) => 4,
         }
     }
 
     fn message(&self) -> &str {
         match self {
-            Self::Wrong(m) | Self::Usage(m) | Self::Finding(m) | Self::Unavailable(m) => m,
+            Self::Wrong(m)
+            | Self::Usage(m)
+            | Self::Finding(m)
+            | Self::Found(m)
+            | Self::Unavailable(m) => m,
         }
     }
 
-    /// Says it on stderr, and with `--json` as an object on stdout; a wrong result has had its
-    /// object already.
+    /// Says it on stderr, and with `--json` as an object on stdout; what follows a report
+    /// has had its object already.
     pub(crate) fn tell(&self, json: bool) {
         eprintln!("lab: {}", self.message());
-        if json && !matches!(self, Self::Wrong(_)) {
+        if json && !matches!(self, Self::Wrong(_) | Self::Found(_)) {
             println!("{}", serde_json::json!({ "error": self.message(), "exit": self.code() }));
         }
     }
@@ -58,6 +64,15 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
             Error::Device(e) => e.into(),
+            other => Self::Usage(other.to_string()),
+        }
+    }
+}
+
+impl From<lab_mutate::Error> for Failure {
+    fn from(error: lab_mutate::Error) -> Self {
+        match error {
+            lab_mutate::Error::NoCompiler(message) => Self::Unavailable(message),
             other => Self::Usage(other.to_string()),
         }
     }

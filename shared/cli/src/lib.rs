@@ -22,6 +22,17 @@ pub fn versions() -> impl Iterator<Item = &'static dyn Version> {
     STAGES.iter().flat_map(|s| s.versions.iter().copied())
 }
 
+/// The stage of this name.
+///
+/// # Errors
+/// There is none; the message lists those there are.
+pub fn stage(name: &str) -> Result<&'static Stage, Error> {
+    STAGES.iter().copied().find(|s| s.name == name).ok_or_else(|| {
+        let known: Vec<_> = STAGES.iter().map(|s| s.name).collect();
+        Error::Bad { what: "stage".into(), expected: known.join(", "), got: format!("'{name}'") }
+    })
+}
+
 /// The versions that `STAGE[:VERSION]` names: one, or all of a stage.
 ///
 /// # Errors
@@ -31,12 +42,7 @@ pub fn named(name: &str) -> Result<Vec<&'static dyn Version>, Error> {
         Some((stage, version)) => (stage, Some(version)),
         None => (name, None),
     };
-    let known = || STAGES.iter().map(|s| s.name).collect::<Vec<_>>().join(", ");
-    let found = STAGES.iter().find(|s| s.name == stage).ok_or_else(|| Error::Bad {
-        what: "stage".into(),
-        expected: known(),
-        got: format!("'{stage}'"),
-    })?;
+    let found = self::stage(stage)?;
     let Some(version) = version else { return Ok(found.versions.to_vec()) };
     match found.versions.iter().find(|v| v.info().name == version) {
         Some(one) => Ok(vec![*one]),
@@ -118,6 +124,10 @@ enum Command {
     Corpus(commands::corpus::Arguments),
     /// Every stage's correctness suite
     Selftest(commands::selftest::Arguments),
+    /// Kernels broken on purpose: does the stage's suite notice?
+    Mutate(commands::mutate::Arguments),
+    /// The museum of mistakes: a list, or one broken and then fixed
+    Bug(commands::bug::Arguments),
     /// All versions of a family or stage on one problem
     Compare(commands::compare::Arguments),
     /// Compiles every kernel with NVRTC; needs no GPU
@@ -146,6 +156,8 @@ pub fn main() -> ExitCode {
         Command::Check(arguments) => commands::check::run(common, &arguments),
         Command::Corpus(arguments) => commands::corpus::run(common, &arguments),
         Command::Selftest(arguments) => commands::selftest::run(common, &arguments),
+        Command::Mutate(arguments) => commands::mutate::run(common, &arguments),
+        Command::Bug(arguments) => commands::bug::run(common, &arguments),
         Command::Compare(arguments) => commands::compare::run(common, &arguments),
         Command::History(arguments) => commands::history::run(common, &arguments),
         Command::Compile(arguments) => commands::compile::run(common, &arguments),

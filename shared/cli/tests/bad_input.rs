@@ -279,6 +279,8 @@ fn one_json_object_on_stdout() {
         &["compare", "sum"],
         &["history", "--from", "../../benches/history"],
         &["bundle", bundle],
+        &["mutate", "playg", "--list"],
+        &["bug"],
         &["run", "nothing"],
         &["compare", "nothing"],
         &["bench"],

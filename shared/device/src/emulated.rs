@@ -59,6 +59,7 @@ impl Mode {
 
 impl Emulated {
     pub(crate) fn open(mode: Mode) -> Result<Self, Error> {
+        crate::replaced::directory()?;
         let options = Options { count: mode == Mode::Counted, ..Options::from_env()? };
         let name = match mode {
             Mode::Plain => format!("CPU emulator on {} threads", options.threads),
@@ -95,7 +96,11 @@ impl Emulated {
 
     /// The kernel file's object for this mode.
     pub(crate) fn module(&self, source: &'static KernelSource) -> Result<Arc<Module>, Error> {
-        module(if self.mode == Mode::Plain { source.object } else { source.checked })
+        let (embedded, suffix) = match self.mode {
+            Mode::Plain => (source.object, ""),
+            Mode::Checked | Mode::Counted => (source.checked, ".checked"),
+        };
+        module(source.replacement(suffix)?.unwrap_or(embedded))
     }
 
     pub(crate) fn take_profile(&self) -> Profile {

@@ -119,6 +119,16 @@ pub enum Error {
         /// What was asked for.
         got: u64,
     },
+    /// `LAB_KERNEL_OBJECTS` names no directory, or an object there cannot be read.
+    #[error("{}: expected {expected}, got {}: {reason}", crate::OBJECTS_VARIABLE, path.display())]
+    Replacement {
+        /// What it should be.
+        expected: &'static str,
+        /// What it is.
+        path: std::path::PathBuf,
+        /// What is wrong with that.
+        reason: String,
+    },
     /// The emulator could not load a kernel's object.
     #[error(transparent)]
     Module(#[from] lab_emulator::ModuleError),

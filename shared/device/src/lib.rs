@@ -26,6 +26,7 @@ mod emulated;
 mod error;
 mod launch;
 pub mod nvrtc;
+mod replaced;
 mod stream;
 pub mod toolkit;
 
@@ -36,12 +37,15 @@ pub use emulated::Mode;
 pub use error::Error;
 pub use lab_emulator as emulator;
 pub use launch::{Arg, Kernel, Launch};
+pub use replaced::OBJECTS_VARIABLE;
 pub use stream::{Graph, Stream};
 
 /// One `.cu` file, as a stage's build script embeds it: its text for NVRTC, and the object that
 /// the host's compiler made of it for the emulator.
 #[derive(Debug)]
 pub struct KernelSource {
+    /// The crate that embeds it.
+    pub crate_name: &'static str,
     /// The file's name without its ending.
     pub name: &'static str,
     /// Its path within the stage.

@@ -6,6 +6,7 @@ use lab_device::{Error, KernelSource};
 
 fn source(text: &'static str) -> KernelSource {
     KernelSource {
+        crate_name: "test",
         name: "t",
         file: "t.cu",
         source: text,

@@ -15,6 +15,8 @@ pub struct Case {
     pub dtype: DType,
     /// Outputs against the reference, or why there are none.
     pub outcome: Result<Vec<Comparison>, String>,
+    /// The checks by which the emulator found the kernel at fault: `racecheck`, …
+    pub found_by: Vec<&'static str>,
 }
 
 impl Case {
@@ -45,11 +47,21 @@ pub fn check(version: &dyn Version, device: &Device, problem: &Problem) -> Case 
         let outputs = run(version, device, &inputs, &problem.options)?;
         Ok(compare(version, &inputs, &outputs, &problem.options, problem.dtype))
     };
+    let outcome = outcome();
+    let findings = match &outcome {
+        Err(Error::Device(e)) => e.findings(),
+        _ => None,
+    };
+    let mut found_by: Vec<_> =
+        findings.iter().flat_map(|f| &f.all).map(|f| f.kind.check().name()).collect();
+    found_by.sort_unstable();
+    found_by.dedup();
     Case {
         version: version.info().full_name(),
         dims: problem.dims.clone(),
         dtype: problem.dtype,
-        outcome: outcome().map_err(|e| e.to_string()),
+        found_by,
+        outcome: outcome.map_err(|e| e.to_string()),
     }
 }
 

@@ -64,6 +64,8 @@ impl Stage {
         let variable = |name| std::env::var_os(name).map(PathBuf::from).ok_or(name);
         let crate_root = variable("CARGO_MANIFEST_DIR").map_err(|n| format!("{n} is not set"))?;
         let out = variable("OUT_DIR").map_err(|n| format!("{n} is not set"))?;
+        let crate_name =
+            std::env::var("CARGO_PKG_NAME").map_err(|e| format!("CARGO_PKG_NAME: {e}"))?;
         let shared = shared_directory();
         rerun_if_changed(&shared.join("emulator/include"));
         rerun_if_changed(&shared.join("cuda"));
@@ -83,6 +85,7 @@ impl Stage {
                 generated,
                 "/// `{file}`.
 pub static {constant}: ::lab_device::KernelSource = ::lab_device::KernelSource {{
+    crate_name: {crate_name:?},
     name: {stem:?},
     file: {file:?},
     source: include_str!({text:?}),
@@ -218,7 +221,60 @@ pub fn compile<S: AsRef<str>>(
     build: Build,
     out: &Path,
 ) -> Result<PathBuf, String> {
-    let shared = shared_directory();
+    let root = shared_directory().parent().expect("the workspace's root").to_owned();
+    let compiled = compile_in(&root, source, names, globals, build, out)?;
+    // Both builds say the same.
+    if build == Build::Plain {
+        for line in compiled.warnings {
+            println!("cargo::warning={line}");
+        }
+    }
+    Ok(compiled.object)
+}
+
+/// What [`compile_in`] made.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    /// The shared object.
+    pub object: PathBuf,
+    /// Lines in which the compiler warns.
+    pub warnings: Vec<String>,
+}
+
+/// The host's C++ compiler.
+///
+/// # Errors
+/// There is none; the message says how to get one.
+pub fn compiler() -> Result<PathBuf, String> {
+    let host = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let mut build = cc::Build::new();
+    build.cpp(true).cargo_metadata(false).opt_level(2).host(&host).target(&host);
+    match build.try_get_compiler() {
+        Ok(compiler) => Ok(compiler.path().to_owned()),
+        Err(e) => Err(no_compiler(&e)),
+    }
+}
+
+fn no_compiler(reason: &dyn std::fmt::Display) -> String {
+    format!(
+        "a C++ compiler is needed to run kernels on the CPU (Debian, Ubuntu: apt install g++): {reason}"
+    )
+}
+
+/// As [`compile`], with the headers of another tree: `root` holds `shared/cuda` and
+/// `shared/emulator/include`, and places are named relative to it. Says nothing itself.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_in<S: AsRef<str>>(
+    root: &Path,
+    source: &Path,
+    names: &[S],
+    globals: &[S],
+    build: Build,
+    out: &Path,
+) -> Result<Compiled, String> {
+    let shared = root.join("shared");
     let include = shared.join("emulator/include");
     // The compiler runs elsewhere: see below.
     let absolute = |p: &Path| p.canonicalize().map_err(|e| format!("{}: {e}", p.display()));
@@ -232,7 +288,6 @@ pub fn compile<S: AsRef<str>>(
     write(&wrapper, &wrapper_text(source, names, globals))?;
 
     let compiler = compiler()?;
-    let root = shared.parent().expect("the workspace's root");
     let start = || {
         let mut command = Command::new(&compiler);
         // Line tables name files from the workspace's root, whatever machine built them.
@@ -265,12 +320,7 @@ pub fn compile<S: AsRef<str>>(
         .arg("-o")
         .arg(&assembly);
     let said = run(&mut command, source)?;
-    // Both builds say the same.
-    if build == Build::Plain {
-        for line in said.lines().filter(|l| l.contains("warning")) {
-            println!("cargo::warning={line}");
-        }
-    }
+    let warnings = said.lines().filter(|l| l.contains("warning")).map(str::to_owned).collect();
     if build == Build::Checked {
         let text = std::fs::read_to_string(&assembly);
         let text = text.map_err(|e| format!("{}: {e}", assembly.display()))?;
@@ -290,21 +340,7 @@ pub fn compile<S: AsRef<str>>(
     }
     command.arg(include.join("glue.cpp")).arg(&assembly).arg("-o").arg(&object);
     run(&mut command, source)?;
-    Ok(object)
-}
-
-fn compiler() -> Result<PathBuf, String> {
-    let host = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    let mut build = cc::Build::new();
-    build.cpp(true).cargo_metadata(false).opt_level(2).host(&host).target(&host);
-    let compiler = build.try_get_compiler().map_err(|e| no_compiler(&e.to_string()))?;
-    Ok(compiler.path().to_owned())
-}
-
-fn no_compiler(why: &str) -> String {
-    format!(
-        "a C++ compiler is needed to run kernels on the CPU (Debian, Ubuntu: apt install g++): {why}"
-    )
+    Ok(Compiled { object, warnings })
 }
 
 /// Runs the compiler; what it said.

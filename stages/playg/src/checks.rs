@@ -61,6 +61,14 @@ fn softmax_of_large_values_does_not_overflow(device: &Device) {
         assert!(p.iter().all(|v| v.is_finite()));
         assert_eq!(p[..3], [0.5, 0.5, 0.0]);
     });
+    // The maximum far below zero: one that starts from 0 would leave a sum of nothing.
+    softmax_of(device, &[1, 3], &[-2000.0, -1000.0, -1000.0], |p| assert_eq!(p, [0.0, 0.5, 0.5]));
+    // The maximum at each place in turn: none may be passed over.
+    for at in (0..600).step_by(100) {
+        let mut x = vec![0.0f32; 600];
+        x[at] = 1000.0;
+        softmax_of(device, &[1, 600], &x, |p| assert_eq!((p[at], p.iter().sum()), (1.0, 1.0)));
+    }
 }
 
 fn softmax_spreads_nan_over_its_row_and_no_further(device: &Device) {

@@ -80,8 +80,14 @@ fn examine() -> Vec<Line> {
             fix: "64-bit Linux on x86 or Arm is needed",
         },
         Line {
+            what: "kernel objects",
+            needed_for: "running kernels without a GPU",
+            found: objects(),
+            fix: "unset LAB_KERNEL_OBJECTS",
+        },
+        Line {
             what: "C++ compiler",
-            needed_for: "building the lab",
+            needed_for: "building the lab, breaking kernels",
             found: version_of("c++", "--version"),
             fix: "apt install g++",
         },
@@ -122,6 +128,21 @@ fn examine() -> Vec<Line> {
             fix: toolkit,
         },
     ]
+}
+
+/// Those that are embedded, and those that stand in for them.
+fn objects() -> Result<String, String> {
+    let mut replaced = Vec::new();
+    for kernel in crate::STAGES.iter().flat_map(|s| s.kernels) {
+        for suffix in ["", ".checked"] {
+            let path = kernel.replaced_by(suffix).map_err(|e| e.to_string())?;
+            replaced.extend(path.map(|_| kernel.object_file(suffix)));
+        }
+    }
+    match replaced.len() {
+        0 => Ok("embedded".into()),
+        n => Ok(format!("{n} replaced: {}", replaced.join(", "))),
+    }
 }
 
 /// Runs a kernel on the emulator.

@@ -1,6 +1,7 @@
 //! One module a command.
 
 pub(crate) mod bench;
+pub(crate) mod bug;
 pub(crate) mod bundle;
 pub(crate) mod check;
 pub(crate) mod compare;
@@ -10,6 +11,7 @@ pub(crate) mod devices;
 pub(crate) mod doctor;
 pub(crate) mod history;
 pub(crate) mod list;
+pub(crate) mod mutate;
 pub(crate) mod run;
 pub(crate) mod selftest;
 pub(crate) mod tour;

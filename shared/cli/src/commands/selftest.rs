@@ -1,12 +1,12 @@
 //! `lab selftest`: the suites that `cargo test` runs, in one binary.
 
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use lab_device::{Device, DeviceKind, Selector};
-use lab_harness::suite::{self, Case};
+use lab_harness::suite::{self, Case, Check};
 use lab_harness::{Problem, Version, agreement, device_checks};
 use rayon::prelude::*;
 use serde_json::json;
@@ -17,12 +17,43 @@ use crate::table::table;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
+    /// One stage, without the checks of the device layer; all where it is left out
+    stage: Option<String>,
     /// The problems of every version only, none of the longer checks
     #[arg(long)]
     quick: bool,
+    /// Leaves out the checks whose names begin with `large`
+    #[arg(long)]
+    small: bool,
+    /// Stops at the first that fails
+    #[arg(long)]
+    fail_fast: bool,
+}
+
+impl Arguments {
+    fn versions(&self) -> Result<Vec<&'static dyn Version>, Failure> {
+        match &self.stage {
+            Some(stage) => Ok(crate::stage(stage)?.versions.to_vec()),
+            None => Ok(crate::versions().collect()),
+        }
+    }
+
+    /// The checks beside the problems, by their owner.
+    fn checks(&self) -> Vec<(&'static str, Vec<Check>)> {
+        let own = [("device layer", device_checks::CHECKS), ("agreement", agreement::CHECKS)];
+        let stages = crate::STAGES.iter().map(|s| (s.name, s.checks));
+        let wanted = |owner: &str| self.stage.as_deref().is_none_or(|s| s == owner);
+        let fits = |c: &&Check| !(self.small && c.name.starts_with("large"));
+        own.into_iter()
+            .chain(stages)
+            .filter(|(owner, _)| wanted(owner))
+            .map(|(owner, checks)| (owner, checks.iter().filter(fits).copied().collect()))
+            .collect()
+    }
 }
 
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
+    let versions = arguments.versions()?;
     let devices = match common.selector()? {
         Selector::Auto => suite::devices()?,
         Selector::Emulator => vec![suite::emulator()?],
@@ -32,8 +63,12 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let mut reports = Vec::new();
     let (mut total, mut failed) = (0, Vec::new());
     for device in &devices {
-        let cases = cases(device)?;
-        let (count, mut wrong) = if arguments.quick { (0, Vec::new()) } else { checks(device) };
+        let cases = cases(&versions, device, arguments.fail_fast);
+        let stop = arguments.fail_fast && cases.iter().any(|c| !c.passed());
+        let (count, mut wrong) = match arguments.quick || stop {
+            true => (0, Vec::new()),
+            false => checks(arguments, device),
+        };
         total += cases.len() + count;
         failed.append(&mut wrong);
         failed.extend(cases.iter().filter(|c| !c.passed()).map(Case::describe));
@@ -52,7 +87,10 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         for (device, cases, checks) in &reports {
             println!("{}", device.name());
             print_by_version(cases);
-            println!("and {checks} checks of the device layer and the stages");
+            match &arguments.stage {
+                Some(stage) => println!("and {checks} checks of {stage}"),
+                None => println!("and {checks} checks of the device layer and the stages"),
+            }
         }
         println!(
             "{} passed, {} failed in {:.1} s",
@@ -67,57 +105,63 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     if failed.is_empty() {
         return Ok(());
     }
-    Err(Failure::Wrong(format!("{} of {total} failed:\n{}", failed.len(), failed.join("\n"))))
+    let message = format!("{} of {total} failed:\n{}", failed.len(), failed.join("\n"));
+    let mut found_by: Vec<_> =
+        reports.iter().flat_map(|(_, cases, _)| cases).flat_map(|c| &c.found_by).copied().collect();
+    found_by.sort_unstable();
+    found_by.dedup();
+    match found_by.is_empty() {
+        true => Err(Failure::Wrong(message)),
+        false => Err(Failure::Found(format!("{message}\nfound by: {}", found_by.join(", ")))),
+    }
 }
 
-/// The checks of the device layer and of every stage: how many there are, and those that failed.
-fn checks(device: &Device) -> (usize, Vec<String>) {
-    let own = [("device layer", device_checks::CHECKS), ("agreement", agreement::CHECKS)];
-    let all: Vec<_> =
-        own.into_iter().chain(crate::STAGES.iter().map(|s| (s.name, s.checks))).collect();
+/// Runs the checks: how many there are, and those that failed.
+fn checks(arguments: &Arguments, device: &Device) -> (usize, Vec<String>) {
+    let all = arguments.checks();
     // Their panics are reported below.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let failed = all.iter().flat_map(|(owner, checks)| {
-        let failures = suite::failures(checks, device).into_iter();
-        failures.map(move |(name, message)| format!("{owner}: {name}: {message}"))
-    });
-    let failed = failed.collect();
+    let mut failed = Vec::new();
+    for (owner, check) in all.iter().flat_map(|(o, checks)| checks.iter().map(move |c| (o, c))) {
+        let failures = suite::failures(std::slice::from_ref(check), device).into_iter();
+        failed.extend(failures.map(|(name, message)| format!("{owner}: {name}: {message}")));
+        if arguments.fail_fast && !failed.is_empty() {
+            break;
+        }
+    }
     std::panic::set_hook(hook);
     (all.iter().map(|(_, checks)| checks.len()).sum(), failed)
 }
 
-/// Every problem of every version on a device: in parallel on the emulator, one after the other
-/// on a GPU.
-pub(crate) fn cases(device: &Device) -> Result<Vec<Case>, Failure> {
-    let work: Vec<(&dyn Version, Problem)> = crate::versions()
-        .flat_map(|v| suite::problems(v).into_iter().map(move |p| (v, p)))
+/// Every problem of the versions on a device: in parallel on the emulator, one after the other
+/// on a GPU. With `fail_fast` none is begun once one has failed.
+fn cases(versions: &[&'static dyn Version], device: &Device, fail_fast: bool) -> Vec<Case> {
+    let work: Vec<(&dyn Version, Problem)> = versions
+        .iter()
+        .flat_map(|&v| suite::problems(v).into_iter().map(move |p| (v, p)))
         .collect();
     let bar = ProgressBar::new(work.len() as u64).with_message(device.name());
     bar.set_style(
         ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len}").expect("a template"),
     );
+    let stop = AtomicBool::new(false);
     let one = |(version, problem): &(&dyn Version, Problem)| {
-        let case = suite::check(*version, device, problem);
-        bar.inc(1);
-        case
-    };
-    let cases = match device.kind() {
-        DeviceKind::Cuda => work.iter().map(one).collect(),
-        DeviceKind::Emulator => {
-            // Kept in order, whoever finishes first.
-            let done = Mutex::new(Vec::new());
-            work.par_iter().enumerate().for_each(|(index, item)| {
-                let case = one(item);
-                done.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((index, case));
-            });
-            let mut done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-            done.sort_by_key(|d| d.0);
-            done.into_iter().map(|d| d.1).collect()
+        if stop.load(Ordering::Relaxed) {
+            return None;
         }
+        let case = suite::check(*version, device, problem);
+        stop.fetch_or(fail_fast && !case.passed(), Ordering::Relaxed);
+        bar.inc(1);
+        Some(case)
+    };
+    // Rayon keeps the order, whoever finishes first.
+    let cases = match device.kind() {
+        DeviceKind::Cuda => work.iter().filter_map(one).collect(),
+        DeviceKind::Emulator => work.par_iter().filter_map(one).collect(),
     };
     bar.finish_and_clear();
-    Ok(cases)
+    cases
 }
 
 fn print_by_version(cases: &[Case]) {

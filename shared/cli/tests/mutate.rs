@@ -1,0 +1,128 @@
+//! Kernels broken on purpose are caught; what is not understood is refused.
+#![allow(missing_docs)]
+
+use assert_cmd::Command;
+use serde_json::Value;
+
+fn lab() -> Command {
+    let mut lab = Command::cargo_bin("lab").unwrap();
+    lab.env_remove("LAB_DEVICE").env_remove("LAB_KERNEL_OBJECTS").args(["--device", "emulator"]);
+    lab
+}
+
+/// The one object on stdout, and the exit code.
+#[track_caller]
+fn json(command: &mut Command) -> (Value, i32) {
+    let output = command.arg("--json").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let object = serde_json::from_str(&text).unwrap_or_else(|e| {
+        panic!("{e}: {text}{}", String::from_utf8_lossy(&output.stderr));
+    });
+    (object, output.status.code().unwrap_or(-1))
+}
+
+#[track_caller]
+fn refused(command: &mut Command, code: i32, said: &[&str]) {
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{text}");
+    for part in said {
+        assert!(text.contains(part), "'{part}' in: {text}");
+    }
+}
+
+#[test]
+fn an_emptied_kernel_is_caught_and_a_harmless_one_survives() {
+    let (report, code) =
+        json(lab().args(["mutate", "playg", "--file", "saxpy.cu", "--operator", "empty-kernel"]));
+    assert_eq!(code, 0);
+    let mutants = report["mutants"].as_array().unwrap();
+    assert_eq!(mutants.len(), 1);
+    assert_eq!(mutants[0]["verdict"], "result");
+    assert_eq!(mutants[0]["function"], "saxpy");
+    assert_eq!(report["score"], 1.0);
+}
+
+#[test]
+fn a_change_of_a_header_reaches_the_kernels_that_include_it() {
+    let arguments = ["mutate", "playg", "--file", "reduce.cuh", "--operator", "last-step"];
+    let (report, code) = json(lab().args(arguments));
+    assert_eq!((code, report["mutants"][0]["verdict"].as_str()), (0, Some("result")), "{report}");
+}
+
+#[test]
+fn mutants_are_listed() {
+    let (list, _) = json(lab().args(["mutate", "playg", "--list", "--operator", "barrier"]));
+    let all = list["mutants"].as_array().unwrap();
+    assert!(all.iter().any(|m| m["file"] == "shared/cuda/lab/reduce.cuh"));
+    assert!(all.iter().all(|m| m["replacement"] == ";"));
+}
+
+#[test]
+fn a_bug_of_the_museum_is_caught_and_its_fix_is_clean() {
+    let (list, code) = json(lab().arg("bug"));
+    assert_eq!((code, list["bugs"].as_array().unwrap().is_empty()), (0, false));
+    let (said, code) = json(lab().args(["bug", "vanished-nan"]));
+    assert_eq!(code, 0, "{said}");
+    assert_eq!((&said["caught"], &said["clean"]), (&true.into(), &true.into()));
+    let broken = said["broken"].as_str().unwrap();
+    assert!(broken.contains("softmax_spreads_nan_over_its_row"), "{broken}");
+}
+
+#[test]
+fn a_race_of_the_museum_is_caught() {
+    let (said, code) = json(lab().args(["bug", "partials-overwritten"]));
+    assert_eq!(code, 0, "{said}");
+}
+
+#[test]
+fn what_is_not_understood_is_refused() {
+    refused(lab().args(["mutate", "nothing"]), 2, &["stage: expected playg", "'nothing'"]);
+    refused(
+        lab().args(["mutate", "playg", "--operator", "magic"]),
+        2,
+        &["--operator: expected barrier, fence", "'magic'"],
+    );
+    refused(
+        lab().args(["mutate", "playg", "--file", "matmul.cu"]),
+        2,
+        &["--file: expected one of", "stages/playg/kernels/saxpy.cu", "'matmul.cu'"],
+    );
+    refused(lab().args(["mutate", "playg", "--jobs", "0"]), 2, &["--jobs"]);
+    refused(lab().args(["mutate", "playg", "--timeout", "0"]), 2, &["--timeout"]);
+    refused(lab().args(["bug", "nothing"]), 2, &["bug: expected one of", "got 'nothing'"]);
+    refused(lab().args(["bug", "--stage", "nothing"]), 2, &["stage: expected playg"]);
+    refused(lab().args(["selftest", "nothing"]), 2, &["stage: expected playg"]);
+    let outside = ["current directory: expected one inside the lab's sources"];
+    refused(lab().current_dir("/").args(["mutate", "playg"]), 2, &outside);
+    refused(lab().current_dir("/").arg("bug"), 2, &outside);
+    let mut command = lab();
+    command.env("PATH", "/nowhere").env_remove("CXX").args(["mutate", "playg"]);
+    refused(&mut command, 4, &["a C++ compiler is needed", "apt install g++"]);
+}
+
+#[test]
+fn objects_are_replaced_or_the_directory_is_refused() {
+    let run = |directory: &str| {
+        let mut lab = lab();
+        lab.env("LAB_KERNEL_OBJECTS", directory).args(["run", "playg:saxpy"]);
+        lab
+    };
+    let expected = ["LAB_KERNEL_OBJECTS: expected a directory of kernel objects, got "];
+    refused(&mut run("/nowhere"), 2, &expected);
+    refused(&mut run("/proc/version"), 2, &expected);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    assert_eq!(run(path).output().unwrap().status.code(), Some(0), "an empty one changes nothing");
+    std::fs::write(directory.path().join("playg-saxpy.so"), "no object").unwrap();
+    refused(&mut run(path), 2, &["loading the kernel object"]);
+    let (doctor, _) = json(lab().env("LAB_KERNEL_OBJECTS", path).arg("doctor"));
+    assert!(doctor.to_string().contains("1 replaced: playg-saxpy.so"), "{doctor}");
+}
+
+#[test]
+fn a_stage_tests_itself() {
+    let (said, code) = json(lab().args(["selftest", "playg", "--small", "--fail-fast"]));
+    assert_eq!((code, &said["passed"]), (0, &true.into()));
+    assert!(said["devices"][0]["checks"].as_u64().unwrap() > 0);
+}

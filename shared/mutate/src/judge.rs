@@ -1,0 +1,146 @@
+//! Whether a stage's tests notice.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use lab_device::OBJECTS_VARIABLE;
+
+use crate::{Error, Planted, Sources};
+
+/// How a broken kernel was noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum How {
+    /// A result was wrong.
+    Result,
+    /// The emulator or its sanitizer found the kernel at fault.
+    Sanitizer,
+    /// The tests did not come to an end.
+    Timeout,
+    /// The process died.
+    Crash,
+}
+
+impl How {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Result => "result",
+            Self::Sanitizer => "sanitizer",
+            Self::Timeout => "timeout",
+            Self::Crash => "crash",
+        }
+    }
+}
+
+/// What became of a broken kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The compiler refused it, and said this.
+    Rejected(String),
+    /// The tests noticed.
+    Caught(How, String),
+    /// Nobody did.
+    Survived,
+}
+
+/// Runs the tests of a stage in a child process.
+#[derive(Clone, Debug)]
+pub struct Judge {
+    /// The tool.
+    pub program: PathBuf,
+    /// What it is to do: the stage's tests, until the first that fails.
+    pub arguments: Vec<String>,
+    /// Set for it.
+    pub environment: Vec<(String, String)>,
+    /// How long it may take.
+    pub limit: Duration,
+}
+
+impl Judge {
+    /// Breaks the sources, compiles what the change reaches, and runs the tests. The kernel file
+    /// that is likely to show it comes first; the others follow only if it does not.
+    ///
+    /// # Errors
+    /// Files cannot be written, or the tool does not start.
+    pub fn judge(
+        &self,
+        sources: &Sources,
+        edit: &crate::Edit,
+        function: Option<&str>,
+    ) -> Result<Verdict, Error> {
+        let planted = sources.plant(Some(edit))?;
+        let reached = sources.reached(&edit.file, function);
+        let (first, rest) = reached.split_at(reached.len().min(1));
+        for part in [first, rest] {
+            if part.is_empty() {
+                continue;
+            }
+            for kernel in part {
+                if let Err(said) = planted.compile(kernel)? {
+                    return Ok(Verdict::Rejected(said));
+                }
+            }
+            let verdict = self.run(Some(&planted))?;
+            if verdict != Verdict::Survived {
+                return Ok(verdict);
+            }
+        }
+        Ok(Verdict::Survived)
+    }
+
+    /// Runs the tests against these objects, or against those that are embedded.
+    ///
+    /// # Errors
+    /// The tool does not start.
+    pub fn run(&self, planted: Option<&Planted>) -> Result<Verdict, Error> {
+        let own = tempfile::tempdir().map_err(|e| Error::file(&std::env::temp_dir(), e))?;
+        let scratch = planted.map_or(own.path().to_owned(), Planted::scratch);
+        let said = scratch.join("stderr");
+        let stderr = File::create(&said).map_err(|e| Error::file(&said, e))?;
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).envs(self.environment.iter().cloned());
+        // Objects that are used once are not worth the user's cache.
+        command.env("LAB_CACHE", scratch.join("cache")).env_remove(OBJECTS_VARIABLE);
+        if let Some(planted) = planted {
+            command.env(OBJECTS_VARIABLE, planted.objects());
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
+        let mut child = command.spawn().map_err(|e| Error::file(&self.program, e))?;
+        let start = Instant::now();
+        let status = loop {
+            match child.try_wait().map_err(|e| Error::file(&self.program, e))? {
+                Some(status) => break Some(status),
+                None if start.elapsed() > self.limit => {
+                    // It may have ended by itself meanwhile.
+                    let _ = child.kill();
+                    let _ = child.wait();
+                    break None;
+                }
+                None => std::thread::sleep(Duration::from_millis(5)),
+            }
+        };
+        self.verdict(status, &said)
+    }
+
+    fn verdict(&self, status: Option<ExitStatus>, said: &Path) -> Result<Verdict, Error> {
+        let limit = self.limit.as_secs();
+        let Some(status) = status else {
+            return Ok(Verdict::Caught(How::Timeout, format!("no end after {limit} s")));
+        };
+        let bytes = std::fs::read(said).map_err(|e| Error::file(said, e))?;
+        let text = String::from_utf8_lossy(&bytes).trim().to_owned();
+        match status.code() {
+            Some(0) => Ok(Verdict::Survived),
+            Some(1) => Ok(Verdict::Caught(How::Result, text)),
+            Some(3) => Ok(Verdict::Caught(How::Sanitizer, text)),
+            Some(2 | 4) => Err(Error::Bad {
+                what: self.program.display().to_string(),
+                expected: "a verdict on the tests".into(),
+                got: text,
+            }),
+            _ => Ok(Verdict::Caught(How::Crash, format!("{status}\n{text}").trim().to_owned())),
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Breaks kernels on purpose, to see whether their tests notice.
+//!
+//! A [`Mutant`] is one [`Edit`] of a kernel file or of a device header that it includes: an
+//! [`Operator`] makes them from the syntax tree. A [`Bug`] is an edit that somebody once made by
+//! mistake, written down in a stage's `bugs.toml`. Both go the same way: [`Sources::plant`] applies
+//! the edit to a copy and compiles that, and [`Judge::judge`] runs the stage's tests against the
+//! object in a child process. Mutants that change nothing a test could see are explained in
+//! `equivalent.toml` ([`Equivalents`]).
+
+mod bugs;
+mod edit;
+mod equivalent;
+mod error;
+mod generate;
+mod judge;
+mod mutant;
+mod operator;
+mod sources;
+mod syntax;
+
+pub use bugs::{Bug, Bugs, Catch};
+pub use edit::Edit;
+pub use equivalent::{Equivalent, Equivalents};
+pub use error::Error;
+pub use generate::mutants;
+pub use judge::{How, Judge, Verdict};
+pub use mutant::Mutant;
+pub use operator::Operator;
+pub use sources::{Kernel, Planted, Sources, Workspace};
