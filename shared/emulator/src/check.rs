@@ -391,6 +391,9 @@ impl BlockCheck {
             if shadow.generation() != generation {
                 self.refresh(shadow, at - offset, space, generation);
             }
+            if shadow.guard() {
+                return Ok(());
+            }
             let bytes = bytes_mask(offset, here);
             if bytes & !shadow.exists() != 0 {
                 return Err(self.outside(at, len, space, me));
@@ -520,17 +523,17 @@ impl BlockCheck {
         let within = |start: usize, end: usize| {
             (0..GRANULE).filter(|b| (start..end).contains(&(at + b))).fold(0, |m, b| m | 1u8 << b)
         };
+        let mut guard = false;
         let (exists, init) = match space {
             Space::Static => {
                 let names = launch.module().names();
                 let mut exists = 0;
-                let mut init = 0;
                 for byte in 0..GRANULE {
                     let Some(array) = names.array_at(at + byte - self.fixed.0) else { continue };
                     exists |= 1 << byte;
-                    init |= u8::from(array.is_guard()) << byte;
+                    guard |= array.is_guard();
                 }
-                (exists, init)
+                (exists, 0)
             }
             Space::Dynamic => (within(self.dynamic.0, self.dynamic.0 + self.dynamic.1), 0),
             Space::Module => (INIT_ALL, INIT_ALL),
@@ -548,6 +551,9 @@ impl BlockCheck {
             }
         };
         granule.renew(generation, exists, init);
+        if guard {
+            granule.mark_guard();
+        }
     }
 
     /// An address that is in none of the watched regions.

@@ -173,6 +173,7 @@ pub(crate) struct Granule {
 }
 
 const WHOLE: u64 = 1 << 8;
+const GUARD: u64 = 1 << 9;
 
 impl Granule {
     pub(crate) const BYTES: usize = size_of::<Self>();
@@ -189,6 +190,14 @@ impl Granule {
     #[inline(always)]
     pub(crate) fn exists(&self) -> u8 {
         (self.meta >> 4 & 0xF) as u8
+    }
+    /// Whether it is the compiler's own: see [`crate::names::Array::is_guard`].
+    #[inline(always)]
+    pub(crate) fn guard(&self) -> bool {
+        self.meta & GUARD != 0
+    }
+    pub(crate) fn mark_guard(&mut self) {
+        self.meta |= GUARD;
     }
     /// Whether all cells are of the whole granule, the first none or a write, the others none or
     /// reads.

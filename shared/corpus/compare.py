@@ -1,0 +1,183 @@
+"""Holds the emulator's verdicts and counters against compute-sanitizer and Nsight Compute.
+
+    python3 shared/corpus/compare.py LAB OUT [--jobs N]
+
+LAB is the tool, with the corpus inside (`lab bundle`); OUT a directory for two records,
+sanitizers.json and counters.json. Needs a GPU, compute-sanitizer and ncu, no Rust. Each bug runs in
+a process of its own under each of the four tools, several at a time; the right kernels run in one
+process a tool.
+"""
+
+import argparse
+import collections
+import concurrent.futures
+import csv
+import datetime
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+
+TOOLS = {
+    "memcheck": [],
+    "initcheck": [],
+    "racecheck": ["--racecheck-report", "all"],
+    "synccheck": [],
+}
+SECONDS = 40  # a bug that has not ended by then hangs
+
+
+def run(command, seconds):
+    """Exit code and output; the code is None where the time ran out."""
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+    try:
+        return process.communicate(timeout=seconds)[0], process.returncode
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        return process.communicate()[0], None
+
+
+def sanitize(lab, tool, arguments, seconds=SECONDS):
+    command = ["compute-sanitizer", "--tool", tool, "--print-limit", "200", *TOOLS[tool]]
+    return run([*command, lab, "corpus", *arguments, "--device", "cuda"], seconds)
+
+
+def errors(output):
+    """How many errors the tool counts; None where it did not come to its summary."""
+    found = re.search(r"ERROR SUMMARY: (\d+) error", output)
+    if found:
+        return int(found.group(1))
+    found = re.search(r"RACECHECK SUMMARY: (\d+) hazards? displayed \((\d+) error", output)
+    return int(found.group(2)) if found else None
+
+
+def lines(output, file):
+    """Lines of a kernel file that reports name."""
+    return sorted({int(n) for n in re.findall(re.escape(os.path.basename(file)) + r":(\d+)", output)})
+
+
+def kernels(output):
+    """Kernels that reports name."""
+    return sorted(set(re.findall(r"in (\w+)\(", output)) | set(re.findall(r"at (\w+)\([^)]*\)\+0x", output)))
+
+
+def judge_bug(case, output, code):
+    count, named = errors(output), lines(output, case["file"])
+    # The driver's own refusal (a misaligned address, an illegal one) is an error of the API, which
+    # the tool counts; only what it says of the kernel has lines.
+    if set(named) & set(case["lines"]):
+        said = "line"
+    elif named or kernels(output):
+        said = "elsewhere"
+    elif count:
+        said = "error"
+    else:
+        said = "nothing"
+    return {"said": said, "lines": named, "errors": count, "ended": code is not None}
+
+
+def sanitizers(lab, jobs):
+    verdicts = json.loads(subprocess.run([lab, "corpus", "--json"], capture_output=True, text=True).stdout)
+    cases = verdicts["cases"]
+    bugs = [case for case in cases if case["bug"]]
+    # Once alone, so that what NVRTC compiles is in the cache for the rest.
+    subprocess.run([lab, "corpus", "--right", "--device", "cuda"], check=True)
+    for case in bugs:
+        if not case["hangs"]:
+            run([lab, "corpus", case["name"], "--device", "cuda"], 10)
+    said = {case["name"]: {} for case in cases}
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        work = {
+            pool.submit(sanitize, lab, tool, [case["name"]]): (case, tool)
+            for case in bugs
+            for tool in TOOLS
+        }
+        for done in concurrent.futures.as_completed(work):
+            case, tool = work[done]
+            said[case["name"]][tool] = judge_bug(case, *done.result())
+    alarms = {}
+    for tool in TOOLS:
+        output, code = sanitize(lab, tool, ["--right"], 300)
+        alarms[tool] = {"kernels": kernels(output), "errors": errors(output), "ended": code == 0}
+        print(tool, alarms[tool], flush=True)
+        if code != 0:
+            print(output[-3000:])
+    return {
+        "cases": [
+            {key: case[key] for key in ("name", "file", "lines", "bug", "judgement", "right")}
+            | ({"tools": said[case["name"]]} if case["bug"] else {})
+            for case in cases
+        ],
+        "alarms": alarms,
+    }
+
+
+def counters(lab, jobs):
+    counted = json.loads(
+        subprocess.run([lab, "corpus", "--counted", "--json"], capture_output=True, text=True).stdout
+    )["counted"]
+    metrics = sorted({name for row in counted for name in row["nsight"].values()})
+    by_kernel = collections.defaultdict(list)
+    for row in counted:
+        by_kernel[row["kernel"]].append(row)
+
+    def measure(kernel):
+        command = ["ncu", "--clock-control", "none", "--csv", "--metrics", ",".join(metrics)]
+        output, code = run([*command, lab, "corpus", kernel, "--device", "cuda"], 120)
+        table = output[output.find('"ID"') :]
+        rows = csv.DictReader(io.StringIO(table))
+        values = {r["Metric Name"]: float(r["Metric Value"].replace(",", "")) for r in rows if r.get("Metric Value")}
+        if not values:
+            print(kernel, code, output[-2000:], flush=True)
+        return values
+
+    for kernel, rows in by_kernel.items():
+        values = measure(kernel)
+        for row in rows:
+            row["measured"] = {what: values.get(name) for what, name in row["nsight"].items()}
+    return {"counted": counted}
+
+
+def tool_version(command):
+    output = subprocess.run(command, capture_output=True, text=True).stdout
+    return re.search(r"(\d+\.\d+[.\d]*)", output.split("ersion")[-1]).group(1)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("lab")
+    parser.add_argument("out")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    arguments = parser.parse_args()
+    os.makedirs(arguments.out, exist_ok=True)
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    gpu, driver = subprocess.run(query, capture_output=True, text=True).stdout.strip().split(", ")
+    commit = os.path.join(os.path.dirname(os.path.abspath(arguments.lab)), "commit")
+    common = {
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "commit": open(commit).read().strip() if os.path.exists(commit) else None,
+        "gpu": gpu,
+        "driver": driver,
+        "cuda": tool_version(["nvcc", "--version"]),
+    }
+    for name, work, version in [
+        ("counters", counters, ["ncu", "--version"]),
+        ("sanitizers", sanitizers, ["compute-sanitizer", "--version"]),
+    ]:
+        start = time.time()
+        record = common | {"tool": tool_version(version)} | work(arguments.lab, arguments.jobs)
+        target = os.path.join(arguments.out, name + ".json")
+        with open(target + ".part", "w") as file:
+            json.dump(record, file, indent=1)
+            file.write("\n")
+        os.rename(target + ".part", target)
+        print(f"{target}: {time.time() - start:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
