@@ -85,11 +85,11 @@ impl Operation {
                 "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
             ),
             Self::SharedLoad => (
-                "smsp__inst_executed_op_shared_ld.sum",
+                "smsp__sass_inst_executed_op_shared_ld.sum",
                 "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
             ),
             Self::SharedStore => (
-                "smsp__inst_executed_op_shared_st.sum",
+                "smsp__sass_inst_executed_op_shared_st.sum",
                 "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
             ),
             _ => return None,
