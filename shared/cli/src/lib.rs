@@ -3,6 +3,7 @@
 mod commands;
 mod failure;
 mod plot;
+mod profile;
 mod table;
 
 use std::path::PathBuf;
@@ -112,6 +113,8 @@ enum Command {
     List,
     /// Runs one version, on your tensors or on random ones
     Run(commands::run::Arguments),
+    /// What a run asks of the memory system, in total and by source line
+    Profile(commands::profile::Arguments),
     /// Every stage's correctness suite
     Selftest(commands::selftest::Arguments),
     /// All versions of a family or stage on one problem
@@ -139,6 +142,7 @@ pub fn main() -> ExitCode {
         Command::Devices => commands::devices::run(common),
         Command::List => commands::list::run(common),
         Command::Run(arguments) => commands::run::run(common, &arguments),
+        Command::Profile(arguments) => commands::profile::run(common, &arguments),
         Command::Selftest(arguments) => commands::selftest::run(common, &arguments),
         Command::Compare(arguments) => commands::compare::run(common, &arguments),
         Command::History(arguments) => commands::history::run(common, &arguments),

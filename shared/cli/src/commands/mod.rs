@@ -8,6 +8,7 @@ pub(crate) mod devices;
 pub(crate) mod doctor;
 pub(crate) mod history;
 pub(crate) mod list;
+pub(crate) mod profile;
 pub(crate) mod run;
 pub(crate) mod selftest;
 pub(crate) mod tour;
