@@ -63,7 +63,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let mut prepared = version.prepare(&device, &inputs, &options)?;
     device.take_profile(); // what setting up has launched
     prepared.launch()?;
-    let profile = device.take_profile();
+    let profile = profile::settled(device.take_profile());
     let outputs = prepared.outputs()?;
     let report = Report {
         info,

@@ -7,7 +7,7 @@ use std::ops::Range;
 use lab_device::emulator::Sample;
 use maud::{Markup, html};
 
-use super::picture::{LEFT, Picture, SPAN, lanes, pattern, plural, px};
+use super::picture::{LEFT, Picture, SPAN, lanes, pattern, px, verdict};
 
 const BANKS: usize = 32;
 const WORD: usize = 4;
@@ -89,7 +89,7 @@ pub(super) fn picture(sample: &Sample) -> Picture {
     }
     Picture {
         height: top,
-        title: format!("{} where {} would do", plural(sample.cost, "wavefront"), sample.ideal),
+        title: verdict(sample, "wavefront"),
         words: format!(
             "{} {conflict}; {} of {BANKS} banks idle.{split}",
             pattern(sample),

@@ -46,6 +46,18 @@ impl<'a> Place<'a> {
     }
 }
 
+/// Shared memory has no arrays that a launch was given, so that offsets there start anywhere; banks
+/// repeat every 128 bytes, and so does what is shown: from the line of 128 bytes of the first.
+pub(crate) fn settled(mut profile: Profile) -> Profile {
+    for line in profile.lines.iter_mut().filter(|l| l.operation.shared()) {
+        if let Some(sample) = &mut line.sample {
+            let start = sample.lanes.iter().flatten().min().copied().unwrap_or(0) / 128 * 128;
+            sample.lanes.iter_mut().flatten().for_each(|lane| *lane -= start);
+        }
+    }
+    profile
+}
+
 impl Report<'_> {
     pub(crate) fn passed(&self) -> bool {
         self.comparisons.iter().all(Comparison::passed)

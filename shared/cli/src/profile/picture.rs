@@ -85,9 +85,14 @@ pub(super) fn pattern(sample: &Sample) -> String {
     format!("{who} {what}{each}{how}.")
 }
 
-/// `1 sector`, `4 sectors`
-pub(super) fn plural(count: u64, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+/// `32 sectors where 4 would do`
+pub(super) fn verdict(sample: &Sample, what: &str) -> String {
+    let plural = if sample.cost == 1 { "" } else { "s" };
+    let cost = format!("{} {what}{plural}", sample.cost);
+    match sample.cost > sample.ideal {
+        true => format!("{cost} where {} would do", sample.ideal),
+        false => format!("{cost}, as few as can be"),
+    }
 }
 
 /// A coordinate, to a tenth.

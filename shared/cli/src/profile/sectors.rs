@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use lab_device::emulator::Sample;
 use maud::{Markup, html};
 
-use super::picture::{LEFT, Picture, SPAN, lanes, pattern, plural, px};
+use super::picture::{LEFT, Picture, SPAN, lanes, pattern, px, verdict};
 
 const SECTOR: usize = 32;
 const LANES_TOP: f64 = 8.0;
@@ -14,8 +14,9 @@ const SECTORS_TOP: f64 = 100.0;
 const BOX: f64 = 30.0;
 /// Between sectors that are apart in memory, and between those side by side.
 const APART: f64 = 5.0;
-const TOGETHER: f64 = 1.0;
-const WIDEST: f64 = 130.0;
+const TOGETHER: f64 = 2.0;
+/// Four side by side, what 32 floats take, are as wide as the lanes.
+const WIDEST: f64 = (SPAN - 3.0 * TOGETHER) / 4.0;
 
 /// The sectors that are drawn: number in memory, left edge.
 struct Layout {
@@ -74,11 +75,7 @@ pub(super) fn picture(sample: &Sample) -> Picture {
     let ideal_top = label + 16.0;
     Picture {
         height: ideal_top + BOX * 0.6 + 8.0,
-        title: format!(
-            "{} for {} that would do",
-            plural(sample.cost, "sector"),
-            plural(sample.ideal, "sector").replace(" sectors", "").replace(" sector", "")
-        ),
+        title: verdict(sample, "sector"),
         words: format!(
             "{} Of {} bytes in the sectors that move, {} are asked for: {:.0} %.",
             pattern(sample),
@@ -95,6 +92,9 @@ pub(super) fn picture(sample: &Sample) -> Picture {
                 rect.fetched x=(px(x)) y=(SECTORS_TOP) width=(px(layout.width)) height=(BOX) {}
             }
             (ribbons(sample, &layout, lane))
+            @for &(_, x) in &layout.sectors {
+                rect.frame x=(px(x)) y=(SECTORS_TOP) width=(px(layout.width)) height=(BOX) {}
+            }
             (lanes(sample, 0..sample.lanes.len(), LANES_TOP, lane))
             (offsets(&layout, label))
             @for n in 0..sample.ideal {
