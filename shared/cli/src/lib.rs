@@ -3,6 +3,7 @@
 mod commands;
 mod failure;
 mod plot;
+mod profile;
 mod table;
 
 use std::path::PathBuf;
@@ -122,6 +123,8 @@ enum Command {
     Check(commands::check::Arguments),
     /// The planted bugs that the checks are held against
     Corpus(commands::corpus::Arguments),
+    /// What a run asks of the memory system, in total and by source line
+    Profile(commands::profile::Arguments),
     /// Every stage's correctness suite
     Selftest(commands::selftest::Arguments),
     /// Kernels broken on purpose: does the stage's suite notice?
@@ -155,6 +158,7 @@ pub fn main() -> ExitCode {
         Command::Run(arguments) => commands::run::run(common, &arguments),
         Command::Check(arguments) => commands::check::run(common, &arguments),
         Command::Corpus(arguments) => commands::corpus::run(common, &arguments),
+        Command::Profile(arguments) => commands::profile::run(common, &arguments),
         Command::Selftest(arguments) => commands::selftest::run(common, &arguments),
         Command::Mutate(arguments) => commands::mutate::run(common, &arguments),
         Command::Bug(arguments) => commands::bug::run(common, &arguments),

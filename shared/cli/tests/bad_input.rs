@@ -275,6 +275,7 @@ fn one_json_object_on_stdout() {
         &["devices"],
         &["list"],
         &["run", "playg:sum"],
+        &["profile", "playg:sum"],
         &["selftest", "--quick"],
         &["compare", "sum"],
         &["history", "--from", "../../benches/history"],

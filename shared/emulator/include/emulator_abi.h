@@ -59,6 +59,8 @@ struct EmuRuntime {
     void (*read)(const void* address, size_t bytes, const void* pc);
     void (*write)(const void* address, size_t bytes, const void* pc);
     void (*access)(const void* address, size_t bytes, unsigned flags, const void* pc);
+    // An index that its array, of this type, does not have.
+    void (*bounds)(const char* type, int64_t index, const void* pc);
 };
 
 struct EmuParameter {

@@ -71,6 +71,20 @@ void __tsan_vptr_read(void**) {}
 void __tsan_vptr_update(void**, void*) {}
 void __tsan_init() {}
 
+// Arrays whose size the compiler knows, in registers or wherever. Both as g++ lays them out.
+struct BoundsType {
+    uint16_t kind, info;
+    char name[1];
+};
+struct Bounds {
+    const char* file;
+    uint32_t line, column;
+    const BoundsType *array, *index;
+};
+void __ubsan_handle_out_of_bounds(const Bounds* at, uintptr_t index) {
+    runtime->bounds(at->array->name, int64_t(index), CALLER);
+}
+
 // The shim announces each atomic by emu_access; what g++ made of its body is only to be done.
 #define ATOMICS(bits, T)                                                                          \
     T __tsan_atomic##bits##_load(const volatile T* a, int) {                                      \

@@ -603,6 +603,18 @@ impl BlockCheck {
         Box::new(finding)
     }
 
+    /// An index past the end of an array whose size the compiler knows.
+    #[cold]
+    pub(crate) fn index(&mut self, thread: &Thread, array: &str, index: i64, pc: usize) -> Fatal {
+        let launch = self.launch();
+        let me = thread.who.at(Kind::Read, 0, launch.places.number(pc));
+        let message = format!("out of bounds: index {index} of an array {array}");
+        let mut finding = Finding::new(What::OutOfBounds, message)
+            .fix("an array has the indices below its size: look at the loop's end");
+        finding.accesses.push(launch.by("use".into(), me));
+        Box::new(finding)
+    }
+
     #[cold]
     fn outside(&mut self, address: usize, len: usize, space: Space, me: Cell) -> Fatal {
         let launch = self.launch();

@@ -242,6 +242,7 @@ pub(crate) struct Runtime {
     read: extern "C" fn(*const u8, usize, *const c_void),
     write: extern "C" fn(*const u8, usize, *const c_void),
     access: extern "C" fn(*const u8, usize, u32, *const c_void),
+    bounds: extern "C" fn(*const c_char, i64, *const c_void),
 }
 
 pub(crate) static RUNTIME: Runtime = Runtime {
@@ -261,6 +262,7 @@ pub(crate) static RUNTIME: Runtime = Runtime {
     read,
     write,
     access,
+    bounds,
 };
 
 extern "C" fn coordinate(which: i32) -> u32 {
@@ -465,6 +467,19 @@ extern "C" fn access(address: *const u8, bytes: usize, flags: u32, pc: *const c_
     if polls {
         yield_point(0, pc);
     }
+}
+
+extern "C" fn bounds(array: *const c_char, index: i64, pc: *const c_void) {
+    let thread = Running::get();
+    if thread.0.is_null() {
+        return;
+    }
+    let Some(check) = thread.check() else { return };
+    // SAFETY: the compiler's own literal.
+    let array = unsafe { CStr::from_ptr(array) }.to_string_lossy();
+    // SAFETY: see `Running`.
+    let found = check.index(unsafe { &*thread.0 }, array.trim_matches('\''), index, pc as usize);
+    thread.fail(Fault::Found(found), pc);
 }
 
 impl fmt::Display for Fault {

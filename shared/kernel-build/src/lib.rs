@@ -195,11 +195,12 @@ impl Build {
     fn flags(self) -> &'static [&'static str] {
         match self {
             Self::Plain => &["-O2"],
-            // The thread sanitizer's calls, which the emulator answers (its runtime is not linked).
-            // Local variables that get no value hold a pattern that can be told.
+            // The calls of g++'s sanitizers for threads and for array bounds, which the emulator
+            // answers (their runtimes are not linked). Local variables that get no value hold a
+            // pattern that can be told.
             Self::Checked => &[
                 "-O1",
-                "-fsanitize=thread",
+                "-fsanitize=thread,bounds",
                 "--param=tsan-distinguish-volatile=1",
                 "--param=tsan-instrument-func-entry-exit=0",
                 "-ftrivial-auto-var-init=pattern",

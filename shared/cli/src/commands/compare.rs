@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use indicatif::ProgressBar;
-use lab_device::{DType, Device, DeviceKind};
+use lab_device::emulator::{Counts, Operation, Profile};
+use lab_device::{DType, Device, DeviceKind, Mode};
 use lab_harness::{
     Comparison, Dims, Options, Problem, Tensor, Tensors, Version, compare, tensor, timing,
 };
@@ -15,6 +16,7 @@ use crate::Common;
 use crate::commands::bench::{choose, copy_bandwidth};
 use crate::failure::Failure;
 use crate::plot::{self, Bar};
+use crate::profile::{number, ratio};
 use crate::table::{bytes, table};
 
 #[derive(Debug, Args)]
@@ -46,6 +48,26 @@ struct Row {
     bytes: f64,
     flops: f64,
     median_us: Option<f64>,
+    counted: Option<Counted>,
+}
+
+/// Over all lines, on the emulator.
+#[derive(Clone, Copy)]
+struct Counted {
+    global: Counts,
+    shared: Counts,
+}
+
+impl Counted {
+    fn of(profile: &Profile) -> Self {
+        let sum = |which: fn(Operation) -> bool| {
+            let mut sum = Counts::default();
+            let lines = profile.lines.iter().filter(|l| which(l.operation));
+            lines.for_each(|l| sum.add(&l.counts));
+            sum
+        };
+        Self { global: sum(Operation::global), shared: sum(Operation::shared) }
+    }
 }
 
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
@@ -57,7 +79,10 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     if able.is_empty() {
         chosen[0].info().check_dtype(dtype)?;
     }
-    let device = common.open()?;
+    let mut device = common.open()?;
+    if device.kind() == DeviceKind::Emulator {
+        device = Device::emulator_in(Mode::from_env_or(Mode::Counted)?)?;
+    }
     let gpu = device.kind() == DeviceKind::Cuda;
     let copy_gbps = if gpu { Some(copy_bandwidth(&device)?) } else { None };
     let bar = ProgressBar::new(able.len() as u64);
@@ -77,7 +102,9 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             json!({ "version": r.name, "family": r.family, "parent": r.parent, "shape": r.dims.to_string(),
                     "dtype": dtype.name(), "relative_error": r.error, "bound": r.bound, "passed": r.passed,
                     "least_bytes": r.bytes, "flops": r.flops, "median_us": r.median_us,
-                    "gbps": r.median_us.map(|t| r.bytes / t * 1e-3) })
+                    "gbps": r.median_us.map(|t| r.bytes / t * 1e-3),
+                    "global": r.counted.map(|c| in_json(&c.global)),
+                    "shared": r.counted.map(|c| in_json(&c.shared)) })
         });
         let all: Vec<_> = all.collect();
         println!("{}", json!({ "device": device.name(), "copy_gbps": copy_gbps, "versions": all }));
@@ -94,6 +121,11 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             r.name, r.error, r.bound
         ))),
     }
+}
+
+fn in_json(c: &Counts) -> serde_json::Value {
+    json!({ "requests": c.requests, "bytes": c.bytes, "cost": c.cost, "ideal": c.ideal,
+            "ratio": ratio(c), "degree": c.degree })
 }
 
 /// The sizes that were given, of those that the version has; the rest as is timed on a GPU, and
@@ -118,7 +150,9 @@ fn measure(
     let info = version.info();
     let inputs = version.inputs(problem);
     let mut prepared = version.prepare(device, &inputs, &problem.options)?;
+    device.take_profile(); // what setting up has launched
     prepared.launch()?;
+    let profile = device.take_profile();
     let outputs = prepared.outputs()?;
     let comparisons = compare(version, &inputs, &outputs, &problem.options, problem.dtype);
     let worst = comparisons
@@ -143,6 +177,7 @@ fn measure(
         bytes: cost.bytes,
         flops: cost.flops,
         median_us: times.map(|t| t.median_us),
+        counted: (device.mode() == Some(Mode::Counted)).then(|| Counted::of(&profile)),
     };
     let mut rows = vec![row];
     if gpu && let Some((times, error)) = time_on_host(version, &inputs) {
@@ -183,7 +218,7 @@ fn print_rows(device: &Device, dtype: DType, rows: &[Row], copy_gbps: Option<f64
     let mut headings = vec!["version", "shape", ">error", ">bound", ">least traffic"];
     match copy_gbps {
         Some(_) => headings.extend([">median, µs", ">GB/s", ">% of copy", ">× parent"]),
-        None => headings.extend([">flops / byte"]),
+        None => headings.extend([">flops / byte", ">sectors, × ideal", ">wavefronts, × ideal"]),
     }
     let mut shown = table(&headings);
     for r in rows {
@@ -211,13 +246,28 @@ fn print_rows(device: &Device, dtype: DType, rows: &[Row], copy_gbps: Option<f64
                     parent.map_or(String::new(), |p| format!("{:.2}", p / time)),
                 ]);
             }
-            _ => cells.push(format!("{:.3}", r.flops / r.bytes)),
+            _ => {
+                cells.push(format!("{:.3}", r.flops / r.bytes));
+                cells.push(r.counted.map_or(String::new(), |c| share(&c.global)));
+                cells.push(r.counted.map_or(String::new(), |c| share(&c.shared)));
+            }
         }
         shown.add_row(cells);
     }
     println!("{shown}");
     if copy_gbps.is_none() {
-        println!("No times: what the emulator takes says nothing about a GPU.");
+        println!(
+            "No times: what the emulator takes says nothing about a GPU. Sectors (global memory) and \
+             wavefronts (shared memory) are counted: a model, not a measurement; `lab profile` has them by line."
+        );
+    }
+}
+
+/// `8,192, 8.00×`
+fn share(counts: &Counts) -> String {
+    match ratio(counts) {
+        Some(ratio) => format!("{}, {ratio:.2}×", number(counts.cost)),
+        None => "none".into(),
     }
 }
 

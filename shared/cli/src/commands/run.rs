@@ -90,7 +90,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
 }
 
 /// Said before any work: a result that cannot be written is worth nothing.
-fn check_target(path: &Path) -> Result<(), Failure> {
+pub(crate) fn check_target(path: &Path) -> Result<(), Failure> {
     let directory = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let refuse =
         |message: String| Failure::from(Error::File { path: path.display().to_string(), message });
@@ -119,24 +119,33 @@ fn inputs(
         }
         return Ok(tensors);
     }
-    let given = match &arguments.shape {
-        Some(text) => Dims::parse(text)?,
-        None => Dims::default(),
-    };
-    let dtype = match &arguments.dtype {
+    let given = arguments.shape.as_deref().map(Dims::parse).transpose()?.unwrap_or_default();
+    random_inputs(version, &given, arguments.dtype.as_deref(), arguments.seed, options)
+}
+
+/// Random inputs of these sizes, in this type or else the version's first.
+pub(crate) fn random_inputs(
+    version: &dyn Version,
+    given: &Dims,
+    dtype: Option<&str>,
+    seed: u64,
+    options: &Options,
+) -> Result<Tensors, Failure> {
+    let info = version.info();
+    let dtype = match dtype {
         Some(text) => text
             .parse::<DType>()
             .map_err(|message| Failure::Usage(format!("--dtype: {message}")))?,
         None => info.dtypes[0],
     };
     info.check_dtype(dtype)?;
-    let dims = info.complete(&given)?;
+    let dims = info.complete(given)?;
     // Inputs, and their f64 copies for the reference: refused before they are made.
     let elements = dims.iter().try_fold(1usize, |n, (_, size)| n.checked_mul(size));
     if elements.is_none_or(|n| n > 1 << 33) {
         return Err(Error::bad("--shape", "at most 2^33 elements in all", &dims).into());
     }
-    let problem = Problem { dims, dtype, seed: arguments.seed, options: options.clone() };
+    let problem = Problem { dims, dtype, seed, options: options.clone() };
     Ok(version.inputs(&problem))
 }
 

@@ -1,0 +1,115 @@
+//! A profile on a terminal.
+
+use lab_device::emulator::{Counts, Operation};
+
+use super::{Place, Report, number, ratio, unit};
+use crate::table::{bytes, table};
+
+/// Sums by operation, then every line that was counted.
+pub(crate) fn print(report: &Report<'_>, device: &str, caveat: &str) {
+    println!("{} on {}", report.title(), device);
+    println!("{caveat}\n");
+    let mut rows = table(&[
+        "operation",
+        ">requests",
+        ">cost",
+        "",
+        ">ideal",
+        ">ratio",
+        ">worst conflict",
+        ">bytes",
+        ">bytes / request",
+    ]);
+    for (operation, c) in report.totals() {
+        let mut cells = vec![operation.name().to_owned(), number(c.requests)];
+        cells.extend(costs(operation, &c));
+        cells.extend(match unit(operation) {
+            "" => [String::new(), String::new()],
+            _ => [number(c.bytes), format!("{:.1}", c.bytes as f64 / c.requests as f64)],
+        });
+        rows.add_row(cells);
+    }
+    println!("{rows}");
+    let (flops, least) = (report.cost.flops, report.cost.bytes);
+    println!(
+        "As declared: {} flops and {} that must move, {:.3} flops a byte; {:.3} a byte asked of \
+         global memory.",
+        number(flops as u64),
+        bytes(least),
+        flops / least.max(1.0),
+        flops / (report.global_bytes() as f64).max(1.0),
+    );
+    println!(
+        "cost: 32-byte sectors in global memory, wavefronts in shared memory; ideal: the fewest \
+         for as many different bytes."
+    );
+
+    println!("\nBy line; ◀ wastes the most:");
+    for file in report.files() {
+        print_file(report, file);
+    }
+    let named = report.totals().into_iter().filter_map(|(o, _)| Some((o, o.nsight()?)));
+    println!("\nThe same in Nsight Compute, of a run on a GPU:");
+    for (operation, (requests, cost)) in named {
+        println!("  {:<14}requests    {requests}", operation.name());
+        println!("  {:<14}{:<12}{cost}", "", unit(operation));
+    }
+    if report.profile.left_out > 0 {
+        println!(
+            "{} accesses were left out: too many between two barriers; a smaller --shape counts \
+             them all.",
+            number(report.profile.left_out)
+        );
+    }
+}
+
+/// Cost, unit, ideal, ratio, worst conflict.
+fn costs(operation: Operation, c: &Counts) -> [String; 5] {
+    if unit(operation).is_empty() {
+        return [const { String::new() }; 5];
+    }
+    [
+        number(c.cost),
+        unit(operation).to_owned(),
+        number(c.ideal),
+        ratio(c).map_or(String::new(), |r| format!("{r:.2}")),
+        match c.degree {
+            0 => String::new(),
+            1 => "none".to_owned(),
+            n => format!("{n}-way"),
+        },
+    ]
+}
+
+/// Each line of source that was counted, and under it what it does.
+fn print_file(report: &Report<'_>, file: &str) {
+    const SHOWN: usize = 108;
+    println!("\n{file}");
+    let mut last = None;
+    for line in &report.profile.lines {
+        let place = Place::of(&line.place);
+        if place.file != file {
+            continue;
+        }
+        if last != Some(place.line) {
+            let mut source = report.source_line(&place).unwrap_or("").to_owned();
+            if source.chars().count() > SHOWN {
+                source = source.chars().take(SHOWN - 1).chain(['…']).collect();
+            }
+            println!("{:>5} │ {source}", place.line);
+        }
+        last = Some(place.line);
+        let (c, requests) = (&line.counts, number(line.counts.requests));
+        let head = format!("      │   {:<14}{requests:>9} ", line.operation.name());
+        let [cost, unit, ideal, ratio, degree] = costs(line.operation, c);
+        if unit.is_empty() {
+            println!("{head}warps");
+            continue;
+        }
+        let conflict = if c.degree > 1 { format!("  {degree} conflict") } else { String::new() };
+        let worst = if report.worst(line) { " ◀" } else { "" };
+        println!(
+            "{head}requests {cost:>11} {unit:<10} for {ideal:>9} {ratio:>7}×{conflict}{worst}"
+        );
+    }
+}
