@@ -141,7 +141,7 @@ fn the_page_stands_by_itself() {
 fn the_picture_of_a_conflict() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("page.html");
-    let mut conflicts = |version: &str| {
+    let conflicts = |version: &str| {
         stdout(&[version, SQUARE[0], SQUARE[1], "--html", path.to_str().unwrap()]);
         let page = std::fs::read_to_string(&path).unwrap();
         (page.matches("<rect class=\"conflict\"").count(), page.contains("open=\"\""))
