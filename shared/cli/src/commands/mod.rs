@@ -11,11 +11,8 @@ pub(crate) mod devices;
 pub(crate) mod doctor;
 pub(crate) mod history;
 pub(crate) mod list;
-<<<<<<< HEAD
 pub(crate) mod mutate;
-=======
 pub(crate) mod profile;
->>>>>>> profile
 pub(crate) mod run;
 pub(crate) mod selftest;
 pub(crate) mod tour;
