@@ -33,7 +33,17 @@ pub static COPY_SWAPPED: Operation = Operation {
         inputs: &[Input { name: "x", axes: &["R..", "C"] }],
         outputs: EXACT,
     },
-    shapes: &[&[1, 1], &[1, 31], &[33, 1], &[31, 33], &[7, 1000], &[1000, 24], &[100, 256]],
+    // 2,097,129: more columns than the grid's limit in y times a block's.
+    shapes: &[
+        &[1, 1],
+        &[1, 31],
+        &[33, 1],
+        &[31, 33],
+        &[7, 1000],
+        &[1000, 24],
+        &[100, 256],
+        &[1, 2_097_129],
+    ],
     large: &[8192, 4096],
     offset: 0.0,
     flops: 0.0,
