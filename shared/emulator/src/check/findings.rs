@@ -1,0 +1,335 @@
+//! What the checks say: one finding for each kind and place.
+
+use super::{BlockCheck, Fatal, Space, Stored};
+use crate::hooks::Thread;
+use crate::memory::Whose;
+use crate::report::{Finding, Kind as What, Standing};
+use crate::shadow::{Cell, Kind, PLACE_UNKNOWN};
+use crate::warp::{LANES, Operand};
+
+/// What g++ fills local variables with: `-ftrivial-auto-var-init=pattern`.
+const LOCAL_PATTERN: u8 = 0xFE;
+
+impl BlockCheck {
+    #[cold]
+    pub(super) fn misaligned(
+        &mut self,
+        address: usize,
+        len: usize,
+        space: Space,
+        me: Cell,
+    ) -> Fatal {
+        let launch = self.launch();
+        let name = launch.name(space, address, self);
+        let mut finding = Finding::new(
+            What::Misaligned,
+            format!("misaligned address: {name} is not at a multiple of {len} bytes"),
+        )
+        .fix("a vector access needs an address that is a multiple of its size: handle the ends by single elements");
+        finding.accesses.push(launch.by(describe(me.kind(), len), me));
+        Box::new(finding)
+    }
+
+    /// An index past the end of an array whose size the compiler knows.
+    #[cold]
+    pub(crate) fn index(&mut self, thread: &Thread, array: &str, index: i64, pc: usize) -> Fatal {
+        let launch = self.launch();
+        let me = thread.who.at(Kind::Read, 0, launch.places.number(pc));
+        let message = format!("out of bounds: index {index} of an array {array}");
+        let mut finding = Finding::new(What::OutOfBounds, message)
+            .fix("an array has the indices below its size: look at the loop's end");
+        finding.accesses.push(launch.by("use".into(), me));
+        Box::new(finding)
+    }
+
+    #[cold]
+    pub(super) fn outside(&mut self, address: usize, len: usize, space: Space, me: Cell) -> Fatal {
+        let launch = self.launch();
+        let names = launch.module().names();
+        let beyond = |name: &str, start: usize, bytes: usize| {
+            let (distance, side) = match address < start {
+                true => (start - address, "before the start"),
+                false => (address.saturating_sub(start + bytes), "past the end"),
+            };
+            format!("out of bounds: {distance} bytes {side} of {name}, which has {bytes} bytes")
+        };
+        let mut kind = What::OutOfBounds;
+        let message = match space {
+            Space::Static => match names.nearest_array(address - self.fixed.0) {
+                Some(a) => {
+                    beyond(&format!("shared array {}", a.name), self.fixed.0 + a.offset, a.bytes)
+                }
+                None => "out of bounds: the kernel has no static shared memory".into(),
+            },
+            Space::Dynamic => beyond("dynamic shared memory", self.dynamic.0, self.dynamic.1),
+            Space::Module | Space::Global => match launch.arena.whose(address) {
+                Whose::Freed(base, bytes) => {
+                    kind = What::UseAfterFree;
+                    format!("use after free: byte {} of {bytes}", address - base)
+                }
+                _ => match launch.arena.nearest(address) {
+                    Some(a) if address.abs_diff(a.base) < (1 << 40) => {
+                        let first = launch.name_in(a.base, a.len, a.base);
+                        let name = first.split(['[', ' ']).next().unwrap_or(&first).to_owned();
+                        let name = if first.starts_with("byte ") { "an allocation" } else { &name };
+                        beyond(name, a.base, a.len)
+                    }
+                    _ => format!("out of bounds: address {address:#x} belongs to no allocation"),
+                },
+            },
+        };
+        let fix = match kind {
+            What::UseAfterFree => "keep the buffer alive until the kernel has run",
+            _ => "guard the index, or make the array larger",
+        };
+        let mut finding = Finding::new(kind, message).fix(fix);
+        finding.accesses.push(launch.by(describe(me.kind(), len), me));
+        Box::new(finding)
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn unwritten(&mut self, address: usize, len: usize, space: Space, me: Cell) {
+        let launch = self.launch();
+        if let Some(finding) = launch.uninitialised.get_mut(&me.place()) {
+            finding.count += 1;
+            return;
+        }
+        let name = launch.name(space, address, self);
+        let mut finding = Finding::new(
+            What::Uninitialised,
+            format!("uninitialised: {name} is read, and nobody has written it"),
+        )
+        .fix("write it before, or do not read it: a guard may let too much through");
+        finding.accesses.push(launch.by(describe(me.kind(), len), me));
+        launch.uninitialised.insert(me.place(), finding);
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn race(
+        &mut self,
+        address: usize,
+        len: usize,
+        space: Space,
+        other: Cell,
+        me: Cell,
+    ) -> Option<usize> {
+        let launch = self.launch();
+        for cell in [other, me] {
+            if !cell.kind().writes() {
+                launch.raced.insert(cell.place());
+            }
+        }
+        if let Some(&known) = launch.races.get(&(other.place(), me.place())) {
+            if let Some(finding) = launch.findings.get_mut(known) {
+                finding.count += 1;
+            }
+            return Some(known);
+        }
+        let name = launch.name(space, address, self);
+        let (kind, message) = match other.kind() {
+            Kind::AsyncWrite => (
+                What::CopyInFlight,
+                format!("race on {name}: used while an asynchronous copy into it is under way"),
+            ),
+            Kind::AsyncRead => (
+                What::CopyInFlight,
+                format!("race on {name}: written while an asynchronous copy of it is under way"),
+            ),
+            _ => (What::Race, format!("race on {name}")),
+        };
+        let mut finding = Finding::new(kind, message).fix(remedy(other, me, space));
+        finding.accesses = vec![
+            launch.by(verb(other.kind()).into(), other),
+            launch.by(describe(me.kind(), len), me),
+        ];
+        let index = launch.keep(finding).unwrap_or(usize::MAX);
+        launch.races.insert((other.place(), me.place()), index);
+        Some(index)
+    }
+
+    /// Notes a plain store, to be looked at once it is done.
+    #[inline(always)]
+    pub(super) fn watch(
+        &mut self,
+        thread: &mut Thread,
+        address: usize,
+        len: usize,
+        place: u16,
+        race: Option<usize>,
+    ) {
+        if !(2..=16).contains(&len) && race.is_none() {
+            return;
+        }
+        let mut stored = Stored { address, bytes: len.min(16) as u32, place, race: None };
+        if let Some(index) = race {
+            let mut before = [0; 16];
+            // SAFETY: the access was found to be inside of memory that exists.
+            unsafe {
+                std::ptr::copy_nonoverlapping(
+                    address as *const u8,
+                    before.as_mut_ptr(),
+                    stored.bytes as usize,
+                );
+            }
+            stored.race = Some((index as u32, before));
+        }
+        thread.stored = stored;
+    }
+
+    /// The store that `thread` made last is done: was it the pattern of a variable that never got a
+    /// value? Did it race, but with the same value?
+    #[inline(always)]
+    pub(crate) fn settle(&mut self, thread: &mut Thread) {
+        let stored = std::mem::take(&mut thread.stored);
+        let mut now = [0u8; 16];
+        let bytes = stored.bytes as usize;
+        // SAFETY: as in `watch`; the launch, and so its memory, is alive.
+        unsafe {
+            std::ptr::copy_nonoverlapping(stored.address as *const u8, now.as_mut_ptr(), bytes);
+        }
+        if let Some((index, before)) = stored.race {
+            self.same_value(index as usize, before[..bytes] == now[..bytes]);
+        }
+        if now[0] == LOCAL_PATTERN && now[..bytes].iter().all(|&b| b == LOCAL_PATTERN) {
+            self.local(thread, &stored);
+        }
+    }
+
+    /// All threads that race here write what is there already: whoever comes last, the result is
+    /// the same.
+    #[cold]
+    fn same_value(&mut self, index: usize, same: bool) {
+        if let Some(finding) = self.launch().findings.get_mut(index)
+            && same
+            && finding.accesses.iter().all(|a| a.what.starts_with("write"))
+        {
+            finding.count -= 1;
+        }
+    }
+
+    #[cold]
+    fn local(&mut self, thread: &Thread, stored: &Stored) {
+        let launch = self.launch();
+        let suspects = launch.module().suspects();
+        // Two bytes may hold the pattern by chance; not where the compiler suspects no variable.
+        if stored.bytes < 4 && suspects.is_empty() || !launch.locals.insert(stored.place) {
+            return;
+        }
+        let space = self.locate(stored.address).map_or(Space::Global, |l| l.1);
+        let name = launch.name(space, stored.address, self);
+        let me = Cell::new(Kind::Write, thread.index(), self.block, 0, stored.place);
+        let mut finding = Finding::new(
+            What::UninitialisedLocal,
+            format!("uninitialised: what is written to {name} is a local variable that never got a value"),
+        )
+        .fix("give the variable a value where it is declared");
+        finding.suspects = suspects;
+        finding.accesses.push(launch.by(describe(Kind::Write, stored.bytes as usize), me));
+        launch.keep(finding);
+    }
+
+    /// The threads of a block have met at a barrier, each at its own place.
+    pub(crate) fn met_at(&mut self, standing: impl Fn() -> Vec<Standing>, pcs: [usize; 2]) {
+        let launch = self.launch();
+        let (a, b) = (launch.places.number(pcs[0]), launch.places.number(pcs[1]));
+        // Clones of one call, of an unrolled loop say, have the same place and callers.
+        let [first, other] = pcs.map(|pc| launch.module().frames(pc));
+        if first == other || launch.races.contains_key(&(a, b)) {
+            return;
+        }
+        let finding = Finding::new(
+            What::DivergentBarrier,
+            "divergent barrier: threads of one block meet at barriers of different places",
+        )
+        .standing(standing())
+        .fix("let all threads of the block come to the same __syncthreads(): move it out of the branch");
+        let index = launch.keep(finding).unwrap_or(usize::MAX);
+        launch.races.insert((a, b), index);
+    }
+
+    /// Lanes of a warp came to the same collective with different masks.
+    pub(crate) fn masks_differ(&mut self, thread: &Thread, own: Operand, lane: usize, mask: u32) {
+        let message = format!(
+            "{} with mask {:#010x} names lane {lane}, which came to it with mask {mask:#010x}",
+            own.op.name(),
+            own.mask
+        );
+        let fix = "all lanes that a mask names must pass the same mask";
+        self.at_collective(thread, What::BadCollective, message, fix, own.op.name());
+    }
+
+    /// A shuffle that reads a lane which does not take part.
+    pub(crate) fn absent_lane(&mut self, thread: &Thread, source: usize, op: &'static str) {
+        let message =
+            format!("{op} reads lane {source}, which does not take part: the value is undefined");
+        let fix = "name the lane in the mask and let it come, or do not read from it";
+        self.at_collective(thread, What::AbsentLane, message, fix, op);
+    }
+
+    /// One finding for each place.
+    fn at_collective(
+        &mut self,
+        thread: &Thread,
+        kind: What,
+        message: String,
+        fix: &str,
+        op: &'static str,
+    ) {
+        let launch = self.launch();
+        let place = launch.places.number(thread.pc);
+        if launch.races.contains_key(&(place, PLACE_UNKNOWN)) {
+            return;
+        }
+        let me = thread.who.at(Kind::Read, 0, place);
+        let mut finding = Finding::new(kind, message).fix(fix);
+        finding.accesses.push(launch.by(op.to_owned(), me));
+        let index = launch.keep(finding).unwrap_or(usize::MAX);
+        launch.races.insert((place, PLACE_UNKNOWN), index);
+    }
+}
+
+fn verb(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Read => "read",
+        Kind::Write => "write",
+        Kind::StrongRead => "volatile or acquire read",
+        Kind::StrongWrite => "atomic or volatile write",
+        Kind::AsyncWrite => "asynchronous copy to here",
+        Kind::AsyncRead => "asynchronous copy from here",
+    }
+}
+
+fn describe(kind: Kind, bytes: usize) -> String {
+    format!("{} of {bytes} bytes", verb(kind))
+}
+
+/// What would order the two.
+fn remedy(other: Cell, me: Cell, space: Space) -> String {
+    let strong = other.kind().strong() || me.kind().strong();
+    let same_warp = other.thread() as usize / LANES == me.thread() as usize / LANES;
+    if other.kind().in_flight() {
+        return "async_wait for the copy, then a barrier, before the memory is used".into();
+    }
+    match (other.same_block(me), strong) {
+        (true, true) => "make both accesses atomic, or put a barrier between them".into(),
+        (true, false) if same_warp => {
+            "lanes of a warp do not run in step: __syncwarp() between the two, or __syncthreads()"
+                .into()
+        }
+        (true, false) => "__syncthreads() between the two".into(),
+        (false, true) => {
+            "make both accesses atomic, or publish by __threadfence() before the flag \
+                          is set and __threadfence() after it is seen"
+                .into()
+        }
+        (false, false) if space == Space::Global => {
+            "blocks run in any order: let one block own it, use an atomic, publish it by \
+             __threadfence() and a flag with __threadfence() after the flag is seen, or split the \
+             kernel in two"
+                .into()
+        }
+        (false, false) => String::new(),
+    }
+}

@@ -1,0 +1,189 @@
+//! What is known of a launch, and what memory and places are called in its findings.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{BlockCheck, Space};
+use crate::block::Geometry;
+use crate::clock::Published;
+use crate::counters::{Counters, Profile};
+use crate::memory::{self, Arena, Whose};
+use crate::module::{Kernel, Module};
+use crate::report::{Access, Finding, Findings};
+use crate::shadow::{Cell, Granule, Places};
+
+/// Findings that are kept; of more, the number.
+const KEPT: usize = 20;
+
+/// What is known of one launch.
+pub(crate) struct LaunchCheck {
+    pub(super) kernel: Kernel,
+    pub(super) geometry: Geometry,
+    pub(super) generation: u32,
+    /// Grid-wide syncs so far.
+    pub(super) meeting: u64,
+    pub(super) arena: &'static Arena,
+    pub(super) last: Option<memory::Allocation>,
+    pub(super) places: Places,
+    pub(super) counters: Option<Box<Counters>>,
+    pub(super) module_data: (usize, usize),
+    pub(super) module_shadow: Vec<Granule>,
+    pub(super) published: HashMap<usize, Published>,
+    /// Pointers among the arguments, with their parameter's number.
+    pub(super) pointers: Vec<(usize, usize)>,
+    pub(super) findings: Vec<Finding>,
+    pub(super) more: u64,
+    pub(super) races: HashMap<(u16, u16), usize>,
+    /// Reads of unwritten bytes, by place.
+    pub(super) uninitialised: HashMap<u16, Finding>,
+    /// Places of reads that are part of a race.
+    pub(super) raced: HashSet<u16>,
+    /// Places that stored a local variable which never got a value.
+    pub(super) locals: HashSet<u16>,
+}
+
+impl LaunchCheck {
+    pub(crate) fn new(
+        kernel: &Kernel,
+        geometry: Geometry,
+        pointers: Vec<(usize, usize)>,
+        count: bool,
+    ) -> std::io::Result<Self> {
+        let arena = memory::get().ok_or(std::io::ErrorKind::OutOfMemory)?;
+        let module = kernel.module();
+        Ok(Self {
+            kernel: kernel.clone(),
+            geometry,
+            generation: memory::next_generation(),
+            meeting: 0,
+            arena,
+            last: None,
+            places: Places::new(module.text()),
+            counters: count.then(Box::default),
+            module_data: module.data(),
+            module_shadow: Vec::new(),
+            published: HashMap::new(),
+            pointers,
+            findings: Vec::new(),
+            more: 0,
+            races: HashMap::new(),
+            uninitialised: HashMap::new(),
+            raced: HashSet::new(),
+            locals: HashSet::new(),
+        })
+    }
+
+    pub(super) fn module(&self) -> &Module {
+        self.kernel.module()
+    }
+
+    pub(super) fn keep(&mut self, finding: Finding) -> Option<usize> {
+        if self.findings.len() >= KEPT {
+            self.more += 1;
+            return None;
+        }
+        self.findings.push(finding);
+        Some(self.findings.len() - 1)
+    }
+
+    /// All blocks have met for the `meeting`-th time (each block tells): what was before is ordered
+    /// before what comes.
+    pub(super) fn grid_synced(&mut self, meeting: u64) {
+        if self.meeting != meeting {
+            self.meeting = meeting;
+            self.generation = memory::next_generation();
+        }
+    }
+
+    /// What was counted.
+    pub(crate) fn profile(&mut self) -> Profile {
+        match self.counters.take() {
+            Some(counters) => counters.profile(|number| self.place(number)),
+            None => Profile::default(),
+        }
+    }
+
+    /// What was found, `fatal` last. A read of unwritten bytes that raced with their write is a
+    /// race and nothing else.
+    pub(crate) fn finish(&mut self, fatal: Option<Finding>) -> Option<Findings> {
+        let mut unwritten: Vec<_> = self.uninitialised.drain().collect();
+        unwritten.sort_by_key(|u| u.0);
+        for (place, finding) in unwritten {
+            if !self.raced.contains(&place) {
+                self.keep(finding);
+            }
+        }
+        self.findings.retain(|f| f.count > 0);
+        self.findings.extend(fatal);
+        (!self.findings.is_empty())
+            .then(|| Findings { all: std::mem::take(&mut self.findings), more: self.more })
+    }
+
+    pub(super) fn place(&self, number: u16) -> String {
+        match self.places.address(number) {
+            Some(pc) => self.module().place(pc),
+            None => "a place that was not kept".into(),
+        }
+    }
+
+    pub(super) fn by(&self, what: String, cell: Cell) -> Access {
+        let block = self.geometry.block_index(u64::from(cell.block()));
+        let thread = self.geometry.thread_index(cell.thread());
+        let (place, within) = match self.places.address(cell.place()) {
+            Some(pc) => self.module().place_within(pc),
+            None => ("a place that was not kept".into(), Vec::new()),
+        };
+        Access { what, place, within, block, thread }
+    }
+
+    /// `x[17] (f32)`: memory by its name.
+    pub(super) fn name(&self, space: Space, address: usize, block: &BlockCheck) -> String {
+        let names = self.module().names();
+        match space {
+            Space::Static => match names.array_at(address - block.fixed.0) {
+                Some(a) => format!(
+                    "{} (shared memory, {})",
+                    a.index(address - block.fixed.0 - a.offset),
+                    a.element
+                ),
+                None => "shared memory between two arrays".into(),
+            },
+            Space::Dynamic => {
+                let offset = address as isize - block.dynamic.0 as isize;
+                format!("byte {offset} of dynamic shared memory")
+            }
+            Space::Module => format!("the __device__ variable at {address:#x}"),
+            Space::Global => match self.arena.whose(address) {
+                Whose::Live(a) => self.name_in(a.base, a.len, address),
+                _ => format!("address {address:#x}"),
+            },
+        }
+    }
+
+    /// Global memory by the parameter that points to it.
+    pub(super) fn name_in(&self, base: usize, len: usize, address: usize) -> String {
+        let found = self.pointers.iter().find(|p| (base..=base + len).contains(&p.1));
+        let Some(&(index, pointer)) = found else {
+            return format!("byte {} of an allocation of {len} bytes", address - base);
+        };
+        let function = self.kernel.function();
+        let names = self.module().names();
+        let name = names.parameters(function).get(index).filter(|n| !n.is_empty());
+        let name = name.cloned().unwrap_or_else(|| format!("parameter {index}"));
+        let dtype = self.kernel.parameters()[index].type_name;
+        let dtype = dtype.trim_start_matches("const ").trim_end_matches('*');
+        let size = match dtype {
+            "f64" | "i64" | "u64" => 8,
+            "f32" | "i32" | "u32" => 4,
+            "f16" | "bf16" | "i16" | "u16" => 2,
+            _ => 1,
+        };
+        let distance = address as isize - pointer as isize;
+        let elements = (len - (pointer - base)) / size as usize;
+        match (dtype, size) {
+            (_, 1) if dtype != "u8" && dtype != "i8" => {
+                format!("byte {distance} of {name} ({len} bytes)")
+            }
+            _ => format!("{name}[{}] ({dtype}, {elements} elements)", distance.div_euclid(size)),
+        }
+    }
+}

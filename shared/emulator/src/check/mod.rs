@@ -1,0 +1,433 @@
+//! The checks: what a kernel that was compiled for it reports of each access, against the shadow.
+//!
+//! One OS thread at a time runs a checked launch, so a run is the same every time and nothing here
+//! needs a lock. Each access goes through [`BlockCheck::access`]: does the memory exist, was it
+//! written, and is it ordered after all others that it conflicts with?
+
+mod findings;
+mod launch;
+
+use crate::clock::{BlockClock, Scope};
+use crate::counters::Pending;
+use crate::hooks::Thread;
+use crate::memory::{self, Whose};
+use crate::report::Finding;
+use crate::shadow::{Cell, GRANULE, Granule, INIT_ALL, Kind, bytes_mask};
+
+pub(crate) use launch::LaunchCheck;
+
+/// Bytes around dynamic shared memory that are watched.
+pub(crate) const DYNAMIC_MARGIN: usize = 4096;
+
+/// Which memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Space {
+    Global,
+    Static,
+    Dynamic,
+    /// `__device__` variables.
+    Module,
+}
+
+/// How an access was made, beside its kind.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct How {
+    /// By one instruction, which must be aligned.
+    pub(crate) whole: bool,
+    /// It reads as well as writes.
+    pub(crate) updates: bool,
+    /// An asynchronous copy lands.
+    pub(crate) lands: bool,
+}
+
+/// A plain store that is looked at again once it is done.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Stored {
+    pub(crate) address: usize,
+    pub(crate) bytes: u32,
+    place: u16,
+    /// It is one of a race: which finding, and what the memory held before.
+    race: Option<(u32, [u8; 16])>,
+}
+
+/// A bad access, which ends the launch: the memory it would touch is not the kernel's.
+pub(crate) type Fatal = Box<Finding>;
+
+/// What is known of the block that a runner runs.
+pub(crate) struct BlockCheck {
+    launch: *mut LaunchCheck,
+    pub(crate) clock: BlockClock,
+    /// Static and dynamic shared memory: where it begins, and bytes.
+    pub(crate) fixed: (usize, usize),
+    pub(crate) dynamic: (usize, usize),
+    fixed_shadow: Vec<Granule>,
+    dynamic_shadow: Vec<Granule>,
+    /// Shared memory's own: it lives as long as a block.
+    generation: u32,
+    block: u32,
+    arena: (usize, usize),
+    pending: Option<Pending>,
+}
+
+impl BlockCheck {
+    /// # Safety
+    /// `launch` outlives this, and nobody else uses it while a method here runs.
+    pub(crate) unsafe fn new(
+        launch: *mut LaunchCheck,
+        threads: usize,
+        fixed: (usize, usize),
+        dynamic: (usize, usize),
+    ) -> Self {
+        // One granule more, for what a wide access at the end reaches.
+        let shadow = |bytes: usize| vec![Granule::EMPTY; bytes.div_ceil(GRANULE) + 4];
+        // SAFETY: the caller's promise.
+        let (arena, pending) = unsafe {
+            let launch = &*launch;
+            (launch.arena.range(), launch.counters.as_ref().map(|_| Pending::new(threads)))
+        };
+        Self {
+            launch,
+            clock: BlockClock::new(threads),
+            fixed,
+            dynamic,
+            fixed_shadow: shadow(fixed.1),
+            dynamic_shadow: shadow(dynamic.1 + 2 * DYNAMIC_MARGIN),
+            generation: 0,
+            block: 0,
+            arena,
+            pending,
+        }
+    }
+
+    // With a lifetime of its own: block and launch are used side by side, each by itself.
+    #[allow(clippy::mut_from_ref)]
+    #[inline(always)]
+    fn launch<'a>(&self) -> &'a mut LaunchCheck {
+        // SAFETY: see `new`; the two do not overlap, and one OS thread at a time is in here.
+        unsafe { &mut *self.launch }
+    }
+
+    pub(crate) fn start(&mut self, linear: u64) {
+        self.block = linear as u32;
+        self.clock.start(self.block);
+        self.generation += 1;
+    }
+
+    /// All threads of the block have met.
+    pub(crate) fn barrier(&mut self) {
+        if self.clock.barrier() {
+            // Stamps begin again: what carries old ones must not be taken for new.
+            self.generation += 1;
+            self.launch().generation = memory::next_generation();
+        }
+        self.count();
+    }
+
+    /// All blocks have met.
+    pub(crate) fn grid_sync(&mut self, meeting: u64) {
+        self.launch().grid_synced(meeting);
+        self.barrier();
+    }
+
+    /// All lanes have come by: what is pending is complete.
+    #[inline]
+    pub(crate) fn count(&mut self) {
+        let launch = self.launch();
+        let (Some(pending), Some(counters)) = (&mut self.pending, &mut launch.counters) else {
+            return;
+        };
+        let (fixed, dynamic, arena) = (self.fixed, self.dynamic, launch.arena);
+        pending.flush(counters, |address| match arena.whose(address) {
+            Whose::Live(a) => a.base,
+            _ if address.wrapping_sub(fixed.0) < fixed.1 => fixed.0,
+            _ => dynamic.0,
+        });
+    }
+
+    /// A thread has come to a barrier.
+    pub(crate) fn barrier_counts(&mut self, pc: usize) {
+        let launch = self.launch();
+        if let Some(counters) = &mut launch.counters {
+            counters.barrier(launch.places.number(pc));
+        }
+    }
+
+    #[inline(always)]
+    fn locate(&mut self, address: usize) -> Option<(*mut Granule, Space, u32)> {
+        let offset = address.wrapping_sub(self.fixed.0);
+        if offset < self.fixed.1 {
+            let granule = &raw mut self.fixed_shadow[offset / GRANULE];
+            return Some((granule, Space::Static, self.generation));
+        }
+        if address.wrapping_sub(self.arena.0) < self.arena.1 {
+            let launch = self.launch();
+            return Some((launch.arena.granule(address), Space::Global, launch.generation));
+        }
+        let start = self.dynamic.0 - DYNAMIC_MARGIN;
+        let offset = address.wrapping_sub(start);
+        if self.dynamic.1 > 0 && offset < self.dynamic.1 + 2 * DYNAMIC_MARGIN {
+            let granule = &raw mut self.dynamic_shadow[offset / GRANULE];
+            return Some((granule, Space::Dynamic, self.generation));
+        }
+        None
+    }
+
+    /// Looks at one access, before it is made.
+    ///
+    /// # Errors
+    /// The access must not be made.
+    #[inline(always)]
+    pub(crate) fn access(
+        &mut self,
+        thread: &mut Thread,
+        address: usize,
+        len: usize,
+        kind: Kind,
+        how: How,
+        pc: usize,
+    ) -> Result<(), Fatal> {
+        if thread.stored.bytes != 0 {
+            self.settle(thread);
+        }
+        let (granule, space, generation) = match self.locate(address) {
+            Some(found) => found,
+            None => match self.elsewhere(thread, address, len, kind, pc)? {
+                Some(found) => found,
+                None => return Ok(()),
+            },
+        };
+        let index = thread.index();
+        let place = self.launch().places.number(pc);
+        let me = thread.who.at(kind, self.clock.stamp(index), place);
+        if how.whole && !address.is_multiple_of(len) {
+            return Err(self.misaligned(address, len, space, me));
+        }
+        let (mut at, mut left, mut granule) = (address, len, granule);
+        let mut race = None;
+        while left > 0 {
+            let offset = at % GRANULE;
+            let here = left.min(GRANULE - offset);
+            // SAFETY: the shadow of an address that was located; an access that runs past its
+            // array's end meets a granule that does not exist, and the arena's has a margin.
+            let shadow = unsafe { &mut *granule };
+            if shadow.generation() != generation {
+                self.refresh(shadow, at - offset, space, generation);
+            }
+            if shadow.guard() {
+                return Ok(());
+            }
+            let bytes = bytes_mask(offset, here);
+            if bytes & !shadow.exists() != 0 {
+                return Err(self.outside(at, len, space, me));
+            }
+            if (!kind.writes() || how.updates) && bytes & !shadow.init() != 0 {
+                self.unwritten(at, len, space, me);
+            }
+            if kind.writes() && (kind != Kind::AsyncWrite) {
+                shadow.mark_written(bytes);
+            }
+            if let Some(other) = self.remember(shadow, me.of_bytes(bytes), how) {
+                race = race.or_else(|| self.race(at, len, space, other, me));
+            }
+            at += here;
+            left -= here;
+            granule = granule.wrapping_add(1);
+        }
+        if kind == Kind::Write {
+            self.watch(thread, address, len, place, race);
+        }
+        if let Some(pending) = &mut self.pending
+            && !how.lands
+            && space != Space::Module
+        {
+            pending.record(index, place, address, (kind, how, space), len);
+        }
+        Ok(())
+    }
+
+    /// Remembers `me` in the granule; the access that it races with, if there is one.
+    #[inline(always)]
+    fn remember(&self, granule: &mut Granule, me: Cell, how: How) -> Option<Cell> {
+        if granule.whole() && me.bytes() == INIT_ALL {
+            let cells = &mut granule.cells;
+            let over = |c: Cell| self.clock.over(c, me);
+            match me.kind() {
+                Kind::Read if over(cells[0]) => {
+                    let [_, first, second] = cells;
+                    if over(*first) {
+                        *first = me;
+                    } else if first.same_thread(me) {
+                        // It came by before.
+                    } else if over(*second) || second.same_warp(*first) && !me.same_warp(*first) {
+                        *second = me;
+                    }
+                    return None;
+                }
+                Kind::Write if cells.iter().all(|&c| over(c)) && !how.lands => {
+                    *cells = [me, Cell::NONE, Cell::NONE];
+                    return None;
+                }
+                _ => {}
+            }
+        }
+        self.remember_any(granule, me, how)
+    }
+
+    #[inline(never)]
+    fn remember_any(&self, granule: &mut Granule, me: Cell, how: How) -> Option<Cell> {
+        let cells = &mut granule.cells;
+        let mut race = None;
+        let mut slot = None;
+        for (index, cell) in cells.iter_mut().enumerate() {
+            let shared = cell.bytes() & me.bytes();
+            if shared == 0 {
+                if cell.bytes() == 0 {
+                    slot = slot.or(Some(index));
+                }
+                continue;
+            }
+            let ordered = match cell.kind().in_flight() {
+                true => how.lands && cell.same_thread(me),
+                false => self.clock.ordered(*cell, me),
+            };
+            if !ordered && cell.kind().conflicts(me.kind()) {
+                race = race.or(Some(*cell));
+            }
+            // What is remembered may be forgotten where whoever races with it races with `me` too.
+            // A plain write conflicts with everything. Anything else stands for an earlier access
+            // only if it came after that, and conflicts with as much.
+            let stronger = match (cell.kind(), me.kind()) {
+                (_, Kind::Write) => true,
+                (Kind::Read | Kind::AsyncRead, Kind::Read) => ordered,
+                (Kind::StrongRead, Kind::StrongRead) => ordered,
+                (Kind::StrongRead | Kind::StrongWrite, Kind::StrongWrite) => ordered,
+                _ => false,
+            };
+            if stronger {
+                let left = cell.bytes() & !me.bytes();
+                *cell = if left == 0 { Cell::NONE } else { cell.of_bytes(left) };
+                if left == 0 {
+                    slot = slot.or(Some(index));
+                }
+            }
+        }
+        let slot = slot.or_else(|| self.make_room(cells, me));
+        if let Some(slot) = slot {
+            cells[slot] = me;
+        }
+        granule.sort_roles();
+        race
+    }
+
+    /// All cells are taken. A write is always kept. A read takes the place of what a barrier has
+    /// ordered; else of reads one of each of several warps stays.
+    #[cold]
+    fn make_room(&self, cells: &[Cell; 3], me: Cell) -> Option<usize> {
+        if let Some(old) = cells.iter().position(|&c| self.clock.before_barrier(c, me)) {
+            return Some(old);
+        }
+        if me.kind().writes() {
+            return Some(2);
+        }
+        let news = cells.iter().all(|&c| c.kind().writes() || !c.same_warp(me));
+        let twin = |i: usize| {
+            let same = |c: &&Cell| !c.kind().writes() && c.same_warp(cells[i]);
+            !cells[i].kind().writes() && cells.iter().filter(same).count() > 1
+        };
+        (0..3).rev().find(|&i| news && twin(i))
+    }
+
+    /// The first access to a granule in this launch, or in this block.
+    #[cold]
+    #[inline(never)]
+    fn refresh(&mut self, granule: &mut Granule, at: usize, space: Space, generation: u32) {
+        let launch = self.launch();
+        let within = |start: usize, end: usize| {
+            (0..GRANULE).filter(|b| (start..end).contains(&(at + b))).fold(0, |m, b| m | 1u8 << b)
+        };
+        let mut guard = false;
+        let (exists, init) = match space {
+            Space::Static => {
+                let names = launch.module().names();
+                let mut exists = 0;
+                for byte in 0..GRANULE {
+                    let Some(array) = names.array_at(at + byte - self.fixed.0) else { continue };
+                    exists |= 1 << byte;
+                    guard |= array.is_guard();
+                }
+                (exists, 0)
+            }
+            Space::Dynamic => (within(self.dynamic.0, self.dynamic.0 + self.dynamic.1), 0),
+            Space::Module => (INIT_ALL, INIT_ALL),
+            Space::Global => {
+                let cached = launch.last.filter(|a| (a.base..a.base + a.len).contains(&at));
+                let allocation = cached.or_else(|| match launch.arena.whose(at) {
+                    Whose::Live(a) => Some(a),
+                    _ => None,
+                });
+                launch.last = allocation.or(launch.last);
+                match allocation {
+                    Some(a) => (within(a.base, a.base + a.len), granule.initialised(&a)),
+                    None => (0, 0),
+                }
+            }
+        };
+        granule.renew(generation, exists, init);
+        if guard {
+            granule.mark_guard();
+        }
+    }
+
+    /// An address that is in none of the watched regions.
+    #[cold]
+    #[inline(never)]
+    fn elsewhere(
+        &mut self,
+        thread: &Thread,
+        address: usize,
+        len: usize,
+        kind: Kind,
+        pc: usize,
+    ) -> Result<Option<(*mut Granule, Space, u32)>, Fatal> {
+        if thread.stack.contains(&address) {
+            return Ok(None);
+        }
+        let launch = self.launch();
+        let (start, end) = launch.module_data;
+        if (start..end).contains(&address) {
+            if launch.module_shadow.is_empty() {
+                launch.module_shadow = vec![Granule::EMPTY; (end - start).div_ceil(GRANULE) + 4];
+            }
+            let granule = &raw mut launch.module_shadow[(address - start) / GRANULE];
+            return Ok(Some((granule, Space::Module, launch.generation)));
+        }
+        if launch.module().holds(address) && !kind.writes() {
+            return Ok(None); // constants
+        }
+        let index = thread.index();
+        let place = launch.places.number(pc);
+        let me = Cell::new(kind, index, self.block, self.clock.stamp(index), place);
+        Err(self.outside(address, len, Space::Global, me))
+    }
+
+    /// A strong access has its say in who knows what.
+    pub(crate) fn publish(
+        &mut self,
+        thread: u32,
+        address: usize,
+        (reads, writes): (bool, bool),
+        (acquires, releases): (bool, bool),
+    ) {
+        let published = self.launch().published.entry(address).or_default();
+        if reads {
+            self.clock.strong_read(thread, published, acquires);
+        }
+        if writes {
+            self.clock.strong_write(thread, published, reads, releases);
+        }
+    }
+
+    pub(crate) fn fence(&mut self, thread: u32, scope: Scope) {
+        self.clock.fence(thread, scope);
+    }
+}
