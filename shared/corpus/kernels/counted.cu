@@ -99,6 +99,54 @@ __global__ void shared_double(const double* x, double* out) {
     __syncthreads();
     out[blockIdx.x * 256 + t] = row[255 - t];
 }
+// 16 bytes a lane, all lanes of a warp the same.
+__global__ void shared_float4_one(const float4* x, float4* out) {
+    __shared__ float4 row[256];
+    int t = threadIdx.x;
+    row[t] = x[blockIdx.x * 256 + t];
+    __syncthreads();
+    out[blockIdx.x * 256 + t] = row[t / 32];
+}
+// 16 bytes a lane, 16 lanes the same: as a tile's row that half a warp multiplies with.
+__global__ void shared_float4_halves(const float4* x, float4* out) {
+    __shared__ float4 row[256];
+    int t = threadIdx.x;
+    row[t] = x[blockIdx.x * 256 + t];
+    __syncthreads();
+    out[blockIdx.x * 256 + t] = row[t / 16 * 4];
+}
+// 16 bytes a lane, quarter by quarter the same.
+__global__ void shared_float4_quarters(const float4* x, float4* out) {
+    __shared__ float4 row[256];
+    int t = threadIdx.x;
+    row[t] = x[blockIdx.x * 256 + t];
+    __syncthreads();
+    out[blockIdx.x * 256 + t] = row[t / 8 * 4];
+}
+// 8 bytes a lane, all lanes the same.
+__global__ void shared_double_one(const double* x, double* out) {
+    __shared__ double row[256];
+    int t = threadIdx.x;
+    row[t] = x[blockIdx.x * 256 + t];
+    __syncthreads();
+    out[blockIdx.x * 256 + t] = row[t / 32];
+}
+// 8 bytes a lane, half by half the same.
+__global__ void shared_double_halves(const double* x, double* out) {
+    __shared__ double row[256];
+    int t = threadIdx.x;
+    row[t] = x[blockIdx.x * 256 + t];
+    __syncthreads();
+    out[blockIdx.x * 256 + t] = row[t / 16 * 4];
+}
+// 8 bytes a lane, the second half of the warp as the first.
+__global__ void shared_double_twice(const double* x, double* out) {
+    __shared__ double row[256];
+    int t = threadIdx.x;
+    row[t] = x[blockIdx.x * 256 + t];
+    __syncthreads();
+    out[blockIdx.x * 256 + t] = row[t % 16];
+}
 // Every second word.
 __global__ void shared_stride_2(const float* x, float* out) {
     __shared__ float row[512];

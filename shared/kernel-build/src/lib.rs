@@ -334,7 +334,7 @@ pub fn compile_in<S: AsRef<str>>(
         let text = format!(
             "extern \"C\" {{\n__attribute__((visibility(\"default\"))) extern const char emu_suspects[];\n\
              const char emu_suspects[] = {:?};\n}}\n",
-            suspects(&said)
+            suspects(&said, root)
         );
         write(&table, &text)?;
         command.arg("-DEMU_CHECKED").arg(&table);
@@ -383,8 +383,10 @@ fn wrapper_text<S: AsRef<str>>(source: &Path, names: &[S], globals: &[S]) -> Str
     text
 }
 
-/// Local variables that the compiler warns may be used without a value: place and name, a line each.
-fn suspects(said: &str) -> String {
+/// Local variables that the compiler warns may be used without a value: place (from `root` on) and
+/// name, a line each.
+fn suspects(said: &str, root: &Path) -> String {
+    let root = format!("{}/", root.display());
     let mut all: Vec<String> = Vec::new();
     let mut warned = false;
     for line in said.lines() {
@@ -393,7 +395,8 @@ fn suspects(said: &str) -> String {
         let Some((place, note)) = line.split_once(": note: ") else { continue };
         let Some((name, _)) = note.split_once(" was declared here") else { continue };
         let name = name.trim_matches(['‘', '’', '\'']).replace("<anonymous>", "a temporary");
-        let line = format!("{} {name}", place.trim_start_matches("./"));
+        let place = place.strip_prefix(&root).unwrap_or(place).trim_start_matches("./");
+        let line = format!("{place} {name}");
         if warned && !all.contains(&line) {
             all.push(line);
         }

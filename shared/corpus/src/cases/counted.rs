@@ -62,6 +62,14 @@ pub fn counted() -> Vec<Case> {
     cases.push(through("shared_double", blocks, DType::F64, &x, backwards.clone()));
     cases.push(through("shared_stride_2", blocks, F32, &x, backwards.clone()));
     cases.push(through("shared_half", blocks, DType::F16, &x, backwards));
+    for (name, within) in [
+        ("shared_double_one", &(|t| t / 32) as &dyn Fn(usize) -> usize),
+        ("shared_double_halves", &|t| t / 16 * 4),
+        ("shared_double_twice", &|t| t % 16),
+    ] {
+        let expect = pick(&x, |i| i / 256 * 256 + within(i % 256));
+        cases.push(through(name, blocks, DType::F64, &x, expect));
+    }
     let sums = x.chunks(256).map(|c| c.iter().sum()).collect();
     cases.push(through("tree", blocks, F32, &x, sums));
     // float4: four times as many elements.
@@ -70,6 +78,9 @@ pub fn counted() -> Vec<Case> {
     cases.push(file.right(name, launch, [input(F32, &all), Arg::Out(F32, 4 * N), count], [expect]));
     for (launch, name, all, expect) in [
         quads(blocks, "shared_float4", &|i| i ^ 32),
+        quads(blocks, "shared_float4_one", &|i| i / 256 * 256 + i % 256 / 32),
+        quads(blocks, "shared_float4_halves", &|i| i / 256 * 256 + i % 256 / 16 * 4),
+        quads(blocks, "shared_float4_quarters", &|i| i / 256 * 256 + i % 256 / 8 * 4),
         quads(blocks, "shared_float4_apart", &|i| i / 256 * 256 + i % 64 * 4 + i % 256 / 64),
     ] {
         cases.push(through(name, launch, F32, &all, expect));

@@ -121,7 +121,9 @@ impl BlockCheck {
                 launch.raced.insert(cell.place());
             }
         }
-        if let Some(&known) = launch.races.get(&(other.place(), me.place())) {
+        // Whoever of the two comes first.
+        let places = (other.place().min(me.place()), other.place().max(me.place()));
+        if let Some(&known) = launch.races.get(&places) {
             if let Some(finding) = launch.findings.get_mut(known) {
                 finding.count += 1;
             }
@@ -145,7 +147,7 @@ impl BlockCheck {
             launch.by(describe(me.kind(), len), me),
         ];
         let index = launch.keep(finding).unwrap_or(usize::MAX);
-        launch.races.insert((other.place(), me.place()), index);
+        launch.races.insert(places, index);
         Some(index)
     }
 
