@@ -63,9 +63,9 @@ pub fn counted() -> Vec<Case> {
     cases.push(through("shared_stride_2", blocks, F32, &x, backwards.clone()));
     cases.push(through("shared_half", blocks, DType::F16, &x, backwards));
     for (name, within) in [
-        ("shared_double_one", &(|t| t / 32) as &dyn Fn(usize) -> usize),
-        ("shared_double_halves", &|t| t / 16 * 4),
-        ("shared_double_twice", &|t| t % 16),
+        ("shared_double_one", &(|t: usize| t / 32) as &dyn Fn(usize) -> usize),
+        ("shared_double_halves", &|t: usize| t / 16 * 4),
+        ("shared_double_twice", &|t: usize| t % 16),
     ] {
         let expect = pick(&x, |i| i / 256 * 256 + within(i % 256));
         cases.push(through(name, blocks, DType::F64, &x, expect));
