@@ -5,13 +5,14 @@
 //! ```
 //!
 //! The kernel must take `(float* x, int n)`. It runs on 1000 numbers with four blocks of 256
-//! threads, in three orders; the example says whether they agree, or what went wrong and where.
-//! Without arguments it runs on a kernel that forgets a barrier, and the orders do not agree.
+//! threads, checked and counted; the example prints what is wrong, or the result and what each line
+//! asked of the memory system. Without arguments it runs on a kernel that forgets a barrier.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use lab_emulator::{Config, Module, Options, Order, launch};
+use lab_emulator::{Config, Module, Options, allocate, free, host_wrote, launch};
+use lab_kernel_build::Build;
 
 /// Each block reverses its part of x, through shared memory.
 const FORGETFUL: &str = "
@@ -24,6 +25,8 @@ template <class T> __global__ void reverse(T* x, int n) {
 }
 ";
 
+const N: usize = 1000;
+
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let scratch = tempfile::tempdir().expect("a temporary directory");
@@ -33,19 +36,17 @@ fn main() -> ExitCode {
         file
     });
     let name = arguments.next().unwrap_or_else(|| "reverse<float>".into());
-    match compare_orders(&file, &name, scratch.path()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
+    match check(&file, &name, scratch.path()) {
+        Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
             eprintln!("{message}");
-            ExitCode::from(2)
+            ExitCode::FAILURE
         }
     }
 }
 
-fn compare_orders(file: &Path, name: &str, scratch: &Path) -> Result<bool, String> {
-    let object =
-        lab_kernel_build::compile(file, &[name], &[], lab_kernel_build::Build::Plain, scratch)?;
+fn check(file: &Path, name: &str, scratch: &Path) -> Result<(), String> {
+    let object = lab_kernel_build::compile(file, &[name], &[], Build::Checked, scratch)?;
     let bytes = std::fs::read(object).map_err(|e| e.to_string())?;
     // The module keeps the bytes for its line tables.
     let module = Module::load(bytes.leak()).map_err(|e| e.to_string())?;
@@ -54,24 +55,31 @@ fn compare_orders(file: &Path, name: &str, scratch: &Path) -> Result<bool, Strin
     if types != ["f32*", "i32"] {
         return Err(format!("{name}: expected the parameters (float*, int), got {types:?}"));
     }
+    let x = allocate(N * size_of::<f32>()).map_err(|e| e.to_string())?.cast::<f32>();
+    // SAFETY: N floats were allocated.
+    (0..N).for_each(|i| unsafe { x.add(i).write(i as f32) });
+    host_wrote(x.cast(), true);
+
     let config =
         Config { grid: [4, 1, 1], block: [256, 1, 1], dynamic_shared: 0, cooperative: false };
-    let mut results = Vec::new();
-    for order in [Order::Forward, Order::Reverse, Order::Random(1)] {
-        let mut x: Vec<f32> = (0..1000).map(|i| i as f32).collect();
-        let (mut pointer, mut n) = (x.as_mut_ptr(), x.len() as i32);
-        let mut arguments = [(&raw mut pointer).cast(), (&raw mut n).cast()];
-        let options = Options { order, ..Options::default() };
-        // SAFETY: the parameters were looked at above, and x has n elements.
-        unsafe { launch(&kernel, &config, &mut arguments, &options) }.map_err(|e| e.to_string())?;
-        println!("{order:?}: {:?} …", &x[..4]);
-        results.push(x);
-    }
-    let bits = |x: &[f32]| x.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
-    let agree = results.iter().all(|r| bits(r) == bits(&results[0]));
-    println!(
-        "{}",
-        if agree { "all orders agree" } else { "the result depends on the order: a race" }
-    );
-    Ok(agree)
+    let options = Options { count: true, ..Options::default() };
+    let (mut pointer, mut n) = (x, N as i32);
+    let mut arguments = [(&raw mut pointer).cast(), (&raw mut n).cast()];
+    // SAFETY: the parameters were looked at above, and x has n elements.
+    let outcome = unsafe { launch(&kernel, &config, &mut arguments, &options) };
+    let outcome = outcome.map_err(|e| e.to_string()).map(|profile| {
+        // SAFETY: as above; the launch is over.
+        println!("x = {:?} …", unsafe { std::slice::from_raw_parts(x, 4) });
+        for line in profile.lines {
+            let (counts, what) = (line.counts, line.operation.name());
+            let unit = if line.operation.shared() { "wavefronts" } else { "sectors" };
+            println!(
+                "{}: {what}: {} requests, {} {unit} ({} ideal)",
+                line.place, counts.requests, counts.cost, counts.ideal
+            );
+        }
+    });
+    // SAFETY: allocated above, and used no more.
+    unsafe { free(x.cast()) };
+    outcome
 }
