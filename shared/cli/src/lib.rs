@@ -16,7 +16,7 @@ use lab_harness::{Error, Stage, Version};
 use failure::Failure;
 
 /// Every stage, in the order of the story.
-pub static STAGES: &[&Stage] = &[&playg::STAGE];
+pub static STAGES: &[&Stage] = &[&playg::STAGE, &matmul::STAGE];
 
 /// All versions of all stages.
 pub fn versions() -> impl Iterator<Item = &'static dyn Version> {

@@ -21,6 +21,30 @@ template <int BYTES> __device__ __forceinline__ void async_copy(void* to, const 
 #endif
 }
 
+// As async_copy, but zeros where `inside` is false; `from` is then not looked at.
+template <int BYTES>
+__device__ __forceinline__ void async_copy_or_zero(void* to, const void* from, bool inside) {
+    static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "cp.async moves 4, 8 or 16 bytes");
+#ifdef LAB_EMULATOR
+    if (inside)
+        emu_async_copy(to, from, BYTES);
+    else
+        for (int i = 0; i < BYTES / 4; ++i) static_cast<unsigned*>(to)[i] = 0;
+#else
+    unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(to));
+    int bytes = inside ? BYTES : 0;
+    if constexpr (BYTES == 16) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(from),
+                     "r"(bytes)
+                     : "memory");
+    } else {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared), "l"(from),
+                     "n"(BYTES), "r"(bytes)
+                     : "memory");
+    }
+#endif
+}
+
 // Closes a group: the copies issued since the last one.
 __device__ __forceinline__ void async_commit() {
 #ifdef LAB_EMULATOR

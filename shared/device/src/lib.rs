@@ -58,8 +58,25 @@ pub struct KernelSource {
     pub instantiations: &'static [&'static str],
     /// Its `__device__` and `__constant__` variables that the host may set.
     pub globals: &'static [&'static str],
+    /// The first GPU architecture that has its instructions (`sm_80`); empty where any has.
+    pub least_arch: &'static str,
     /// The emulator's shared object.
     pub object: &'static [u8],
     /// The same, compiled for the emulator's checks.
     pub checked: &'static [u8],
+}
+
+impl KernelSource {
+    /// Whether GPUs of this architecture (`sm_90a`) have the instructions that it uses. Of a name
+    /// that is none, the compiler tells.
+    pub fn runs_on(&self, arch: &str) -> bool {
+        let number = |arch: &str| -> Option<u32> {
+            let digits = arch.strip_prefix("sm_")?;
+            digits.trim_end_matches(|c: char| c.is_ascii_lowercase()).parse().ok()
+        };
+        match (number(self.least_arch), number(arch)) {
+            (Some(least), Some(arch)) => arch >= least,
+            _ => true,
+        }
+    }
 }

@@ -164,6 +164,9 @@ impl Nvrtc {
             arch: arch.to_owned(),
             log,
         };
+        if !source.runs_on(arch) {
+            return Err(failed(format!("it needs {} or newer", source.least_arch)));
+        }
         let c = |text: &str| CString::new(text).map_err(|e| failed(e.to_string()));
         let text = c(source.source)?;
         let file = c(source.file)?;

@@ -13,6 +13,7 @@ fn source(text: &'static str) -> KernelSource {
         headers: &[("lab/t.cuh", "template <class T> __device__ T twice(T v) { return v + v; }\n")],
         instantiations: &[],
         globals: &[],
+        least_arch: "",
         object: &[],
         checked: &[],
     }
@@ -65,4 +66,15 @@ fn unknown_architectures_and_names_are_refused() {
     let source = source("template <class T> __global__ void f(T* x) {}\n");
     assert!(nvrtc.compile(&source, &["f<float>"], "sm_1").is_err());
     assert!(nvrtc.compile(&source, &["g<float>"], "sm_80").is_err());
+}
+
+#[test]
+fn what_an_architecture_lacks_is_not_compiled_for_it() {
+    let needy = KernelSource { least_arch: "sm_80", ..source("__global__ void f() {}") };
+    assert!(["sm_80", "sm_89", "sm_90a", "sm_100"].iter().all(|a| needy.runs_on(a)));
+    assert!(["sm_75", "sm_52"].iter().all(|a| !needy.runs_on(a)));
+    assert!(source("").runs_on("sm_52") && needy.runs_on("abacus"));
+    let Some(nvrtc) = nvrtc() else { return };
+    let error = nvrtc.compile(&needy, &["f"], "sm_75").unwrap_err().to_string();
+    assert!(error.contains("sm_75") && error.contains("needs sm_80 or newer"), "{error}");
 }

@@ -101,10 +101,12 @@ impl Info {
     }
 
     /// The problem that is timed on a GPU. The first size is meant for f32 and scaled, so that
-    /// every type moves the same bytes.
+    /// every type moves the same bytes; unless it is 1, as that of a batch.
     pub fn timed(&self, dtype: DType) -> Dims {
         let mut dims = self.dims_by(|d| d.timed);
-        if let Some(first) = self.dims.first() {
+        if let Some(first) = self.dims.first()
+            && first.timed > 1
+        {
             dims.set(first.name, (first.timed * 4 / dtype.size()).max(1));
         }
         dims

@@ -18,11 +18,12 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A `.cu` file, what is wanted of it, and the variables that the host may set.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Entry {
     file: String,
     names: Vec<String>,
     globals: Vec<String>,
+    least_arch: String,
 }
 
 /// The kernels of one crate.
@@ -40,7 +41,7 @@ impl Stage {
     /// Adds a `.cu` file, relative to the crate, and the instantiations wanted of its templates.
     pub fn kernel<S: AsRef<str>>(mut self, file: &str, instantiations: &[S]) -> Self {
         let names = instantiations.iter().map(|s| s.as_ref().to_owned()).collect();
-        self.kernels.push(Entry { file: file.to_owned(), names, globals: Vec::new() });
+        self.kernels.push(Entry { file: file.to_owned(), names, ..Entry::default() });
         self
     }
 
@@ -48,6 +49,15 @@ impl Stage {
     pub fn globals(mut self, names: &[&str]) -> Self {
         if let Some(entry) = self.kernels.last_mut() {
             entry.globals.extend(names.iter().map(|n| (*n).to_owned()));
+        }
+        self
+    }
+
+    /// Names the first GPU architecture that has the instructions of the file added last (`sm_80`):
+    /// for older ones it is not compiled.
+    pub fn needs(mut self, arch: &str) -> Self {
+        if let Some(entry) = self.kernels.last_mut() {
+            entry.least_arch = arch.to_owned();
         }
         self
     }
@@ -72,7 +82,7 @@ impl Stage {
         let mut generated = String::new();
         generated += &headers_table(&shared.join("cuda"))?;
         let mut all = Vec::new();
-        for (Entry { file, names, globals }, [plain, checked]) in
+        for (Entry { file, names, globals, least_arch }, [plain, checked]) in
             self.kernels.iter().zip(self.objects(&crate_root, &out)?)
         {
             let source = crate_root.join(file);
@@ -92,6 +102,7 @@ pub static {constant}: ::lab_device::KernelSource = ::lab_device::KernelSource {
     headers: HEADERS,
     instantiations: &{names:?},
     globals: &{globals:?},
+    least_arch: {least_arch:?},
     object: include_bytes!({object:?}),
     checked: include_bytes!({checked:?}),
 }};"

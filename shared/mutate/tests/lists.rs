@@ -20,6 +20,7 @@ static SOURCE: KernelSource = KernelSource {
     headers: &[("lab/twice.cuh", HEADER), ("lab/other.cuh", "")],
     instantiations: &["f", "g"],
     globals: &[],
+    least_arch: "",
     object: &[],
     checked: &[],
 };

@@ -39,8 +39,9 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         .filter(|s| arguments.stage.as_ref().is_none_or(|name| name == s.name))
         .flat_map(|s| s.kernels.iter().copied())
         .collect();
-    let work: Vec<(&KernelSource, &String)> =
-        sources.iter().flat_map(|s| arguments.arch.iter().map(move |a| (*s, a))).collect();
+    let all = sources.iter().flat_map(|s| arguments.arch.iter().map(move |a| (*s, a)));
+    let (work, skipped): (Vec<(&KernelSource, &String)>, Vec<_>) =
+        all.partition(|(source, arch)| source.runs_on(arch));
     // In parallel, each file once an architecture; the first failure is the one that is told.
     let compiled: Vec<Vec<Row>> = work
         .par_iter()
@@ -67,9 +68,13 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
                     "shared": r.resources.shared, "stack": r.resources.stack,
                     "spill_stores": r.resources.spills.0, "spill_loads": r.resources.spills.1 })
         });
+        let skipped = skipped.iter().map(|(source, arch)| {
+            json!({ "file": source.file, "arch": arch, "least_arch": source.least_arch })
+        });
         println!(
             "{}",
-            json!({ "nvrtc": format!("{major}.{minor}"), "kernels": all.collect::<Vec<_>>() })
+            json!({ "nvrtc": format!("{major}.{minor}"), "kernels": all.collect::<Vec<_>>(),
+                    "skipped": skipped.collect::<Vec<_>>() })
         );
         return Ok(());
     }
@@ -93,6 +98,9 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         ]);
     }
     println!("{shown}");
+    for (source, arch) in skipped {
+        println!("skipped for {arch}: {}, which needs {}", source.file, source.least_arch);
+    }
     println!(
         "{} kernels compiled by NVRTC {major}.{minor} in {:.1} s",
         rows.len(),

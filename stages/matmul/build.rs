@@ -1,0 +1,37 @@
+//! The stage's table of kernels.
+
+const TYPES: [&str; 3] = ["float", "__half", "__nv_bfloat16"];
+
+/// `name<T, arguments>` for each type.
+fn each(name: &str, arguments: &str) -> Vec<String> {
+    let comma = if arguments.is_empty() { "" } else { ", " };
+    TYPES.iter().map(|t| format!("{name}<{t}{comma}{arguments}>")).collect()
+}
+
+/// `name<T, BM, BN, BK, …, PACK>` for each type, by packs of 16 bytes and by single elements. Twice
+/// the elements in a pack ask for a tile twice as deep: each thread has one to load.
+fn packed(name: &str, tiles: &str, threads: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    for t in TYPES {
+        let (depth, pack) = if t == "float" { (8, 4) } else { (16, 8) };
+        for pack in [pack, 1] {
+            all.push(format!("{name}<{t}, {tiles}, {depth}, {threads}, {pack}>"));
+        }
+    }
+    all
+}
+
+fn main() {
+    let pipelined =
+        [4, 1].map(|pack| format!("matmul_async<float, 128, 128, 8, 64, 32, 8, 8, 4, 2, {pack}>"));
+    lab_kernel_build::Stage::new()
+        .kernel("kernels/v0_naive.cu", &each("matmul_naive", ""))
+        .kernel("kernels/v1_coalesced.cu", &each("matmul_coalesced", ""))
+        .kernel("kernels/v2_tiled.cu", &each("matmul_tiled", "32"))
+        .kernel("kernels/v3_rows.cu", &each("matmul_rows", "64, 64, 8, 8"))
+        .kernel("kernels/v4_blocks.cu", &packed("matmul_blocks", "128, 128", "8, 8"))
+        .kernel("kernels/v5_warps.cu", &packed("matmul_warps", "128, 128", "64, 32, 8, 8"))
+        .kernel("kernels/v6_async.cu", &pipelined)
+        .needs("sm_80")
+        .build();
+}

@@ -1,0 +1,342 @@
+//! `matmul`: C = A B in f32 arithmetic, from a thread an element to tiles of tiles.
+//!
+//! Each version is a kernel file in `kernels/` and changes one thing of its parent. What is said of
+//! each here is its tiles; sizes, reference and error bounds are the same for all.
+
+mod checks;
+
+use lab_device::{DType, Device, KernelSource, Launch};
+use lab_harness::program::{Program, scalar};
+use lab_harness::{
+    Cost, Dim, Dims, Error, Host, Info, Input, Options, Output, Prepared, Problem, Stage, Tensors,
+    Version,
+};
+use rayon::prelude::*;
+
+#[allow(missing_docs)]
+pub mod kernels {
+    //! The kernel files, embedded by the build script.
+    include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
+}
+
+/// One version of the matrix product.
+#[derive(Debug)]
+pub struct Matmul {
+    info: Info,
+    source: &'static KernelSource,
+    kernel: &'static str,
+    tiles: Tiles,
+}
+
+/// What of C a block computes, and how many threads it has.
+#[derive(Clone, Copy, Debug)]
+struct Tiles {
+    /// Rows and columns of C a block.
+    block: [usize; 2],
+    threads: [u32; 2],
+    /// Whether blockIdx.x counts tiles down the rows of C, in place of along its columns.
+    down: bool,
+    /// The template arguments behind the type, for a type and for packs or single elements.
+    arguments: fn(DType, bool) -> String,
+}
+
+/// Blocks of 32 rows or columns of C are the smallest here, and a grid has 65,535 in y. Offsets
+/// within a matrix's tile then fit 32 bits, too: a kernel computes in 64 where a tile starts.
+const LARGEST: usize = 32 * 65535;
+
+const INFO: Info = Info {
+    stage: "matmul",
+    name: "v0_naive",
+    family: "matmul",
+    parent: None,
+    change: "a thread an element of C; threadIdx.x runs down the rows",
+    dtypes: &[DType::F32, DType::F16, DType::BF16],
+    dims: &[
+        Dim { name: "G", meaning: "matrices of the batch", small: 1, timed: 1, max: 65535 },
+        Dim { name: "M", meaning: "rows of A and C", small: 96, timed: 4096, max: LARGEST },
+        Dim { name: "N", meaning: "columns of B and C", small: 96, timed: 4096, max: LARGEST },
+        Dim { name: "K", meaning: "columns of A, rows of B", small: 96, timed: 4096, max: LARGEST },
+    ],
+    settings: &[],
+    inputs: &[
+        Input { name: "A", axes: &["G..", "M", "K"] },
+        Input { name: "B", axes: &["G..", "K", "N"] },
+    ],
+    // f32: the roundings of a sum of K terms, one after the other, grow with √K, and K = 4096 is
+    // the largest of the suite. Halves: the one rounding of the result.
+    outputs: &[Output {
+        name: "C",
+        bounds: &[(DType::F32, 4e-6), (DType::F16, 5e-4), (DType::BF16, 4e-3)],
+    }],
+};
+
+const SINGLE: Tiles =
+    Tiles { block: [32, 32], threads: [32, 32], down: false, arguments: |_, _| String::new() };
+
+/// A thread an element, x down the rows.
+pub static NAIVE: Matmul = Matmul {
+    info: INFO,
+    source: &kernels::V0_NAIVE,
+    kernel: "matmul_naive",
+    tiles: Tiles { down: true, ..SINGLE },
+};
+
+/// x along the columns.
+pub static COALESCED: Matmul = Matmul {
+    info: Info {
+        name: "v1_coalesced",
+        parent: Some("v0_naive"),
+        change: "threadIdx.x runs along the columns: the lanes of a warp share their sectors",
+        ..INFO
+    },
+    source: &kernels::V1_COALESCED,
+    kernel: "matmul_coalesced",
+    tiles: SINGLE,
+};
+
+/// Tiles in shared memory.
+pub static TILED: Matmul = Matmul {
+    info: Info {
+        name: "v2_tiled",
+        parent: Some("v1_coalesced"),
+        change: "tiles of A and B in shared memory: each element is fetched once for 32 uses",
+        ..INFO
+    },
+    source: &kernels::V2_TILED,
+    kernel: "matmul_tiled",
+    tiles: Tiles { threads: [1024, 1], arguments: |_, _| "32".into(), ..SINGLE },
+};
+
+/// Several rows a thread.
+pub static ROWS: Matmul = Matmul {
+    info: Info {
+        name: "v3_rows",
+        parent: Some("v2_tiled"),
+        change: "8 rows of C a thread: 9 loads from shared memory for 8 multiply-adds, not 16",
+        ..INFO
+    },
+    source: &kernels::V3_ROWS,
+    kernel: "matmul_rows",
+    tiles: Tiles {
+        block: [64, 64],
+        threads: [512, 1],
+        down: false,
+        arguments: |_, _| "64, 64, 8, 8".into(),
+    },
+};
+
+/// A square of C a thread, 16 bytes a load.
+pub static BLOCKS: Matmul = Matmul {
+    info: Info {
+        name: "v4_blocks",
+        parent: Some("v3_rows"),
+        change: "8 x 8 elements of C a thread, in loads of 16 bytes: 4 loads for 64 multiply-adds",
+        ..INFO
+    },
+    source: &kernels::V4_BLOCKS,
+    kernel: "matmul_blocks",
+    tiles: Tiles {
+        block: [128, 128],
+        threads: [256, 1],
+        down: false,
+        arguments: |dtype, packs| packed("128, 128", "8, 8", dtype, packs),
+    },
+};
+
+/// A tile of C a warp.
+pub static WARPS: Matmul = Matmul {
+    info: Info {
+        name: "v5_warps",
+        parent: Some("v4_blocks"),
+        change: "a warp's threads lie in a square: it asks for fewer different elements",
+        ..INFO
+    },
+    source: &kernels::V5_WARPS,
+    kernel: "matmul_warps",
+    tiles: Tiles {
+        arguments: |dtype, packs| packed("128, 128", "64, 32, 8, 8", dtype, packs),
+        ..BLOCKS.tiles
+    },
+};
+
+/// Tiles on their way while others are computed with.
+pub static ASYNC: Matmul = Matmul {
+    info: Info {
+        name: "v6_async",
+        parent: Some("v5_warps"),
+        change: "the next tiles are copied, and the next elements loaded, during the arithmetic",
+        // What cp.async moves cannot be converted, and it moves 4 bytes at least.
+        dtypes: &[DType::F32],
+        ..INFO
+    },
+    source: &kernels::V6_ASYNC,
+    kernel: "matmul_async",
+    tiles: Tiles {
+        arguments: |_, packs| {
+            format!("128, 128, 8, 64, 32, 8, 8, 4, 2, {}", if packs { 4 } else { 1 })
+        },
+        ..BLOCKS.tiles
+    },
+};
+
+/// Block tile, depth, thread tiles, pack: as the build script's `packed` lists them.
+fn packed(block: &str, threads: &str, dtype: DType, packs: bool) -> String {
+    let (depth, pack) = if dtype == DType::F32 { (8, 4) } else { (16, 8) };
+    format!("{block}, {depth}, {threads}, {}", if packs { pack } else { 1 })
+}
+
+/// Every version, in the order of the story.
+pub static VERSIONS: &[&Matmul] = &[&NAIVE, &COALESCED, &TILED, &ROWS, &BLOCKS, &WARPS, &ASYNC];
+
+/// This stage.
+pub static STAGE: Stage = Stage {
+    name: "matmul",
+    teaches: "one product of matrices, each number fetched less often from version to version",
+    versions: &[&NAIVE, &COALESCED, &TILED, &ROWS, &BLOCKS, &WARPS, &ASYNC],
+    kernels: kernels::KERNELS,
+    checks: checks::CHECKS,
+};
+
+/// G, M, N, K.
+fn sizes([g, m, n, k]: [usize; 4]) -> Dims {
+    Dims::new([("G", g), ("M", m), ("N", n), ("K", k)])
+}
+
+/// The sizes that the inputs have, and the leading indices of C. Both inputs must have the same.
+fn problem<'a>(info: &Info, inputs: &'a Tensors) -> Result<(Dims, DType, &'a [usize]), Error> {
+    let (dims, dtype) = info.problem_of(inputs)?;
+    let leading = |name: &str| &inputs[name].shape[..inputs[name].shape.len() - 2];
+    if leading("A") == leading("B") {
+        return Ok((dims, dtype, leading("A")));
+    }
+    let expected = format!("{:?} before K and N, as 'A' has before M and K", leading("A"));
+    Err(Error::Tensor { name: "B".into(), expected, got: inputs["B"].describe() })
+}
+
+impl Version for Matmul {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    /// Standard normal. The error is measured relative to C, so that no scale would change it; and
+    /// C, about √K, stays in the range of f16 for every K there may be.
+    fn inputs(&self, problem: &Problem) -> Tensors {
+        let [g, m, n, k] = ["G", "M", "N", "K"].map(|d| problem.dims.get(d));
+        let all = [("A", problem.normal(0, &[g, m, k])), ("B", problem.normal(1, &[g, k, n]))];
+        lab_harness::tensor::tensors(all)
+    }
+
+    fn reference(&self, inputs: &Tensors, _options: &Options) -> Vec<(&'static str, Vec<f64>)> {
+        let (dims, ..) = problem(&self.info, inputs).expect("inputs that were checked");
+        let [m, n, k] = ["M", "N", "K"].map(|d| dims.get(d));
+        let (a, b) = (inputs["A"].values(), inputs["B"].values());
+        vec![("C", lab_reference::matmul::matmul(&a, &b, m, n, k))]
+    }
+
+    fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
+        let [g, m, n, k] = ["G", "M", "N", "K"].map(|d| dims.get(d) as f64);
+        Cost {
+            flops: 2.0 * g * m * n * k,
+            bytes: g * (m * k + k * n + m * n) * dtype.size() as f64,
+        }
+    }
+
+    fn test_shapes(&self) -> Vec<Dims> {
+        [
+            [1, 1, 1, 1],
+            [1, 32, 32, 32],
+            [1, 128, 128, 8],
+            // Ragged: no size a multiple of anything.
+            [1, 33, 31, 65],
+            [1, 1, 1, 300],
+            [1, 5, 7, 1],
+            [1, 129, 131, 1],
+            // Tall, wide.
+            [1, 300, 3, 20],
+            [1, 3, 300, 20],
+            [1, 200, 8, 16],
+            [1, 8, 200, 16],
+            // Several tiles; packs of 4 but not of 8; packs in K but not in N, and the other way.
+            [1, 256, 256, 32],
+            [1, 132, 140, 36],
+            [1, 65, 66, 64],
+            [1, 65, 64, 66],
+            // Batches, the second of tiles that end within the matrix.
+            [3, 32, 32, 16],
+            [3, 35, 40, 24],
+            [2, 17, 5, 9],
+            // As long a sum as is timed.
+            [1, 3, 5, 4096],
+            [1, 8, 8, 4096],
+        ]
+        .map(sizes)
+        .to_vec()
+    }
+
+    fn cpu(&self, inputs: &Tensors) -> Option<Host> {
+        let (dims, dtype, _) = problem(&self.info, inputs).ok()?;
+        let [g, m, n, k] = ["G", "M", "N", "K"].map(|d| dims.get(d));
+        let floats = |name: &str| -> Vec<f32> {
+            inputs[name].values().into_iter().map(|v| v as f32).collect()
+        };
+        let (a, b) = (floats("A"), floats("B"));
+        (dtype == DType::F32).then(|| Host {
+            out: vec![f32::NAN; g * m * n],
+            work: Box::new(move |c| product_on_host(&a, &b, c, [m, n, k])),
+        })
+    }
+
+    fn prepare(
+        &self,
+        device: &Device,
+        inputs: &Tensors,
+        _options: &Options,
+    ) -> Result<Box<dyn Prepared>, Error> {
+        let (dims, dtype, leading) = problem(&self.info, inputs)?;
+        let [g, m, n, k] = ["G", "M", "N", "K"].map(|d| dims.get(d));
+        let pack = 16 / dtype.size();
+        let packs = n.is_multiple_of(pack) && (k.is_multiple_of(pack) || self.k_is_free());
+        let arguments = (self.tiles.arguments)(dtype, packs);
+        let comma = if arguments.is_empty() { "" } else { ", " };
+        let name = format!("{}<{}{comma}{arguments}>", self.kernel, dtype.cpp());
+        let kernel = device.kernel(self.source, &name)?;
+
+        let tiles = [m.div_ceil(self.tiles.block[0]), n.div_ceil(self.tiles.block[1])];
+        let [x, y] = if self.tiles.down { tiles } else { [tiles[1], tiles[0]] };
+        let [threads_x, threads_y] = self.tiles.threads;
+        let launch = Launch::new_3d([x as u32, y as u32, g as u32], [threads_x, threads_y, 1]);
+
+        let mut program = Program::new(device);
+        let a = program.input(&inputs["A"])?;
+        let b = program.input(&inputs["B"])?;
+        let c = program.output("C", dtype, &[leading, &[m, n]].concat())?;
+        let [m, n, k] = [m, n, k].map(|size| scalar(size as i32));
+        program.launch(kernel, launch, [a.read(), b.read(), c.write(), m, n, k]);
+        Ok(Box::new(program))
+    }
+}
+
+impl Matmul {
+    /// Whether A is read one element at a time, so that K need not be a multiple of a pack.
+    fn k_is_free(&self) -> bool {
+        self.kernel == ASYNC.kernel
+    }
+}
+
+/// C = A B for each matrix of a batch, by the crate `matrixmultiply`, some rows a core.
+fn product_on_host(a: &[f32], b: &[f32], c: &mut [f32], [m, n, k]: [usize; 3]) {
+    const ROWS: usize = 256;
+    for ((a, b), c) in a.chunks(m * k).zip(b.chunks(k * n)).zip(c.chunks_mut(m * n)) {
+        a.par_chunks(ROWS * k).zip(c.par_chunks_mut(ROWS * n)).for_each(|(a, c)| {
+            let rows = c.len() / n;
+            assert!(a.len() == rows * k && b.len() == k * n && c.len() == rows * n);
+            let [ra, rb, rc] = [k, n, n].map(|columns| columns as isize);
+            let (from, with, to) = (a.as_ptr(), b.as_ptr(), c.as_mut_ptr());
+            // SAFETY: the lengths were just held against the sizes and strides; c is borrowed
+            // alone.
+            unsafe {
+                matrixmultiply::sgemm(rows, k, n, 1.0, from, ra, 1, with, rb, 1, 0.0, to, rc, 1);
+            }
+        });
+    }
+}

@@ -1,0 +1,101 @@
+//! Every version against the f64 reference, on the emulator and on a GPU where there is one.
+#![allow(missing_docs)]
+
+use lab_device::DType;
+use lab_harness::suite::{assert_checks, assert_version};
+use lab_harness::{Dims, Problem, Tensor, Version, compare, tensor::tensors};
+use matmul::{STAGE, VERSIONS};
+use proptest::prelude::*;
+
+#[test]
+fn naive() {
+    assert_version(&matmul::NAIVE);
+}
+
+#[test]
+fn coalesced() {
+    assert_version(&matmul::COALESCED);
+}
+
+#[test]
+fn tiled() {
+    assert_version(&matmul::TILED);
+}
+
+#[test]
+fn rows() {
+    assert_version(&matmul::ROWS);
+}
+
+#[test]
+fn blocks() {
+    assert_version(&matmul::BLOCKS);
+}
+
+#[test]
+fn warps() {
+    assert_version(&matmul::WARPS);
+}
+
+#[test]
+fn asynchronous() {
+    assert_version(&matmul::ASYNC);
+}
+
+#[test]
+fn every_version_is_tested_above() {
+    assert_eq!(STAGE.versions.len(), 7);
+    assert_eq!(VERSIONS.len(), 7);
+}
+
+#[test]
+fn each_version_changes_the_one_before() {
+    for pair in VERSIONS.windows(2) {
+        assert_eq!(pair[1].info().parent, Some(pair[0].info().name));
+    }
+}
+
+/// What is timed beside the GPU computes the same.
+#[test]
+fn the_counterpart_on_the_host_is_right() {
+    let version = &matmul::NAIVE;
+    let dims = Dims::new([("G", 2), ("M", 300), ("N", 40), ("K", 50)]);
+    let inputs = version.inputs(&Problem::new(dims, DType::F32));
+    let mut host = version.cpu(&inputs).unwrap();
+    host.run();
+    let outputs = tensors([("C", Tensor::new(&[2, 300, 40], &host.out))]);
+    for c in compare(version, &inputs, &outputs, &Default::default(), DType::F32) {
+        assert!(c.passed(), "{c:?}");
+    }
+}
+
+#[test]
+fn what_else_must_hold() {
+    assert_checks(STAGE.checks);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_shape_is_right(
+        g in 1usize..3,
+        m in 1usize..150,
+        n in 1usize..150,
+        k in 1usize..40,
+        // Half of the cases in packs.
+        step in prop::sample::select(vec![1usize, 8]),
+        seed in 0u64..1000,
+    ) {
+        let device = lab_harness::suite::emulator().unwrap();
+        let up = |size: usize| size.next_multiple_of(step);
+        for version in VERSIONS {
+            for &dtype in version.info().dtypes {
+                let dims = Dims::new([("G", g), ("M", m), ("N", up(n)), ("K", up(k))]);
+                let problem = Problem { seed, ..Problem::new(dims, dtype) };
+                let case = lab_harness::suite::check(*version, &device, &problem);
+                prop_assert!(case.passed(), "{}", case.describe());
+            }
+        }
+    }
+}
