@@ -23,7 +23,7 @@ fn packed(name: &str, tiles: &str, threads: &str) -> Vec<String> {
 
 fn main() {
     let pipelined =
-        [4, 1].map(|pack| format!("matmul_async<float, 128, 128, 8, 64, 32, 8, 8, 4, 2, {pack}>"));
+        [4, 1].map(|pack| format!("matmul_async<float, 128, 128, 8, 64, 32, 8, 8, 3, 2, {pack}>"));
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_naive.cu", &each("matmul_naive", ""))
         .kernel("kernels/v1_coalesced.cu", &each("matmul_coalesced", ""))

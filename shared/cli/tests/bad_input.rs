@@ -94,6 +94,21 @@ fn sizes() {
         2,
         &["dimension R: expected 1 to 2147483647"],
     );
+    for (shape, said) in [
+        ("M=0", "dimension M: expected 1 to 2097120, got 0"),
+        ("M=2097121", "dimension M: expected 1 to 2097120, got 2097121"),
+        ("N=3000000", "dimension N: expected 1 to 2097120, got 3000000"),
+        ("K=3000000000", "dimension K: expected 1 to 2097120, got 3000000000"),
+        ("G=65536", "dimension G: expected 1 to 65535, got 65536"),
+        ("R=3", "--shape of matmul:v4_blocks: expected G, M, N, K, got 'R'"),
+    ] {
+        refused(lab().args(["run", "matmul:v4_blocks", "--shape", shape]), 2, &[said]);
+    }
+    refused(
+        lab().args(["run", "matmul:v6_async", "--dtype", "f16"]),
+        2,
+        &["dtype of matmul:v6_async: expected f32, got f16"],
+    );
     refused(
         lab().args(["run", "playg:softmax", "--input", "x", "--shape", "R=1"]),
         2,
@@ -211,6 +226,17 @@ fn files() {
     refused(&mut run(&sizes), 2, &["tensor 'y': expected N=8 as 'x', got f32 [9]"]);
     let shapes = file(directory.path(), &[("x", x.clone()), ("y", f32s(&[2, 4]))]);
     refused(&mut run(&shapes), 2, &["tensor 'y': expected the shape of 'x', [8], got f32 [2, 4]"]);
+    let inner = file(directory.path(), &[("A", f32s(&[2, 3])), ("B", f32s(&[4, 5]))]);
+    let product = |input: &str| {
+        let mut lab = lab();
+        lab.args(["run", "matmul", "--input", input, "--output", &at("out.safetensors")]);
+        lab
+    };
+    refused(&mut product(&inner), 2, &["tensor 'B': expected K=3 as 'A', got f32 [4, 5]"]);
+    let batch = file(directory.path(), &[("A", f32s(&[2, 3, 4])), ("B", f32s(&[3, 4, 5]))]);
+    refused(&mut product(&batch), 2, &["tensor 'B': expected G=2 as 'A', got f32 [3, 4, 5]"]);
+    let split = file(directory.path(), &[("A", f32s(&[2, 3, 4])), ("B", f32s(&[2, 1, 4, 5]))]);
+    refused(&mut product(&split), 2, &["tensor 'B': expected [2] before K and N"]);
     let empty = file(directory.path(), &[("x", f32s(&[0])), ("y", f32s(&[0]))]);
     refused(&mut run(&empty), 2, &["tensor 'x'", "dimension N: expected 1 to", "got 0"]);
     let scalar = file(directory.path(), &[("x", f32s(&[]))]);

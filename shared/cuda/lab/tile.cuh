@@ -11,12 +11,14 @@ template <class T> struct Matrix {
     T* x;
     int rows, columns;
 
+    // ANCHOR: guard
     __device__ __forceinline__ bool inside(int r, int c) const { return r < rows && c < columns; }
     __device__ __forceinline__ T* at(int r, int c) const { return x + r * 1ll * columns + c; }
 
     __device__ __forceinline__ float cell(int r, int c) const {
         return inside(r, c) ? to_math(*at(r, c)) : 0.0f;
     }
+    // ANCHOR_END: guard
 
     template <int N> __device__ __forceinline__ void load(float (&to)[N], int r, int c) const {
         static_assert(N == 1 || N == 16 / sizeof(T), "N is 1, or as many elements as 16 bytes hold");

@@ -23,8 +23,10 @@ __global__ void __launch_bounds__(BM* BN / (TM * TN), BLOCKS)
     static_assert(TM % 4 == 0 && TN % 4 == 0, "rows and columns come in fours: change TM or TN");
     static_assert(WM * WN == 32 * TM * TN, "a warp has 32 lanes: WM WN must be 32 TM TN");
     static_assert(BM % WM == 0 && BN % WN == 0, "BM and BN must be multiples of WM and WN");
-    static_assert(BM * BK % THREADS == 0 && BK * BN % (THREADS * PACK) == 0,
-                  "each thread copies equally much: raise BK, TM or TN");
+    static_assert(THREADS % BK == 0 && BM % (THREADS / BK) == 0,
+                  "all threads copy whole rows of BK floats of A: change BK, or TM or TN");
+    static_assert(THREADS * PACK % BN == 0 && BK % (THREADS * PACK / BN) == 0,
+                  "all threads copy whole rows of BN floats of B: change BK, or TM or TN");
     static_assert(BK % 2 == 0, "two steps take turns: BK must be even");
     static_assert(STAGES >= 2, "one pair of tiles to compute with, one to fill: raise STAGES");
     constexpr int PAD = 4;  // the lanes that transpose a tile touch every bank once
@@ -39,19 +41,25 @@ __global__ void __launch_bounds__(BM* BN / (TM * TN), BLOCKS)
     constexpr int STEP_I = WM / TM * 4, STEP_J = WN / TN * 4;  // from four to four
 
     // ANCHOR: copies
-    // The tiles that start at k0 into stage s, as one group. Past the end of K they are zeros.
+    // What this thread copies first, and from where; its next copies are STEP rows further on each.
+    int ai = threadIdx.x / BK, ak = threadIdx.x % BK;
+    int bk = threadIdx.x * PACK / BN, bj = threadIdx.x * PACK % BN;
+    const T *from_a = a.at(i0 + ai, ak), *from_b = b.at(bk, j0 + bj);
+    constexpr int STEP_A = THREADS / BK, STEP_B = THREADS * PACK / BN;
+
+    // The next tiles, which start at k0, into stage s, as one group. Past the end of K they are 0.
     auto copy_tiles = [&](int s, int k0) {
 #pragma unroll
-        for (int n = 0; n < BM * BK / THREADS; ++n) {
-            int e = n * THREADS + threadIdx.x, i = i0 + e / BK, k = k0 + e % BK;
-            async_copy_or_zero<4>(&As[s][e % BK][e / BK], a.at(i, k), a.inside(i, k));
-        }
+        for (int i = 0; i < BM; i += STEP_A)
+            async_copy_or_zero<4>(&As[s][ak][ai + i], from_a + i * K,
+                                  a.inside(i0 + ai + i, k0 + ak));
 #pragma unroll
-        for (int n = 0; n < BK * BN / (THREADS * PACK); ++n) {
-            int e = (n * THREADS + threadIdx.x) * PACK, k = k0 + e / BN, j = j0 + e % BN;
-            async_copy_or_zero<4 * PACK>(&Bs[s][e / BN][e % BN], b.at(k, j), b.inside(k, j));
-        }
+        for (int k = 0; k < BK; k += STEP_B)
+            async_copy_or_zero<4 * PACK>(&Bs[s][bk + k][bj], from_b + k * N,
+                                         b.inside(k0 + bk + k, j0 + bj));
         async_commit();
+        from_a += BK;
+        from_b += 1ll * BK * N;
     };
     // ANCHOR_END: copies
 
@@ -62,10 +70,9 @@ __global__ void __launch_bounds__(BM* BN / (TM * TN), BLOCKS)
     __syncthreads();  // everybody's copies into the first stage have landed
     load_fours(a_k[0], &As[0][0][ti], STEP_I);
     load_fours(b_k[0], &Bs[0][0][tj], STEP_J);
-    int reading = 0, filling = STAGES - 1;
+    int reading = 0;
     for (int k0 = 0; k0 < K; k0 += BK) {
-        copy_tiles(filling, k0 + (STAGES - 1) * BK);
-        filling = filling + 1 == STAGES ? 0 : filling + 1;
+        copy_tiles(reading == 0 ? STAGES - 1 : reading - 1, k0 + (STAGES - 1) * BK);
 #pragma unroll
         for (int k = 0; k < BK; ++k) {
             if (k + 1 == BK) {

@@ -173,7 +173,7 @@ pub static ASYNC: Matmul = Matmul {
     kernel: "matmul_async",
     tiles: Tiles {
         arguments: |_, packs| {
-            format!("128, 128, 8, 64, 32, 8, 8, 4, 2, {}", if packs { 4 } else { 1 })
+            format!("128, 128, 8, 64, 32, 8, 8, 3, 2, {}", if packs { 4 } else { 1 })
         },
         ..BLOCKS.tiles
     },
