@@ -28,8 +28,12 @@ __device__ __forceinline__ void async_copy_or_zero(void* to, const void* from, b
 #ifdef LAB_EMULATOR
     if (inside)
         emu_async_copy(to, from, BYTES);
+    else if constexpr (BYTES == 16)
+        *static_cast<uint4*>(to) = uint4(0, 0, 0, 0);
+    else if constexpr (BYTES == 8)
+        *static_cast<uint2*>(to) = uint2(0, 0);
     else
-        for (int i = 0; i < BYTES / 4; ++i) static_cast<unsigned*>(to)[i] = 0;
+        *static_cast<unsigned*>(to) = 0;
 #else
     unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(to));
     int bytes = inside ? BYTES : 0;

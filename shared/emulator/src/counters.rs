@@ -247,6 +247,10 @@ impl Pending {
         (kind, how, space): (Kind, How, Space),
         bytes: usize,
     ) {
+        // An asynchronous copy is one instruction, a load. What it stores has the load's place.
+        if kind == Kind::AsyncWrite {
+            return;
+        }
         let (warp, lane) = (thread as usize / LANES, thread as usize % LANES);
         let index = usize::from(place) * self.warps + warp;
         if index >= self.open.len() {

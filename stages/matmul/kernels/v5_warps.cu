@@ -3,7 +3,8 @@
 // Work split: a block BM x BN elements of C, cut into tiles of WM x WN, one a warp; blockIdx.z is
 // the matrix of the batch. A warp of threads that lie in a square asks for fewer different elements
 // than one that lies in a strip: 8 x 4 lanes take 8 fours of A and 4 of B, 2 x 16 lanes 2 and 16.
-// What several lanes ask for is fetched once.
+// The lanes lie in pairs, one below the other: of B each asks for what its neighbour asks for, of A
+// for what the lane two further on does.
 //
 // Device memory is read in packs of PACK elements, 16 bytes; K and N must be multiples of it. What
 // is not takes PACK = 1. A is stored transposed, so that a thread's four rows lie side by side.
@@ -31,8 +32,8 @@ __global__ void __launch_bounds__(BM* BN / (TM * TN))
 
     // ANCHOR: warp_cells
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    int ti = warp / (BN / WN) * WM + lane / LANES_J * 4;
-    int tj = warp % (BN / WN) * WN + lane % LANES_J * 4;
+    int ti = warp / (BN / WN) * WM + (lane / (2 * LANES_J) * 2 + lane % 2) * 4;
+    int tj = warp % (BN / WN) * WN + lane / 2 % LANES_J * 4;
     constexpr int STEP_I = WM / TM * 4, STEP_J = WN / TN * 4;  // from four to four
     // ANCHOR_END: warp_cells
 

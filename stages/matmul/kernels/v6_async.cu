@@ -36,8 +36,8 @@ __global__ void __launch_bounds__(BM* BN / (TM * TN), BLOCKS)
     int i0 = blockIdx.y * BM, j0 = blockIdx.x * BN;
 
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    int ti = warp / (BN / WN) * WM + lane / LANES_J * 4;
-    int tj = warp % (BN / WN) * WN + lane % LANES_J * 4;
+    int ti = warp / (BN / WN) * WM + (lane / (2 * LANES_J) * 2 + lane % 2) * 4;
+    int tj = warp % (BN / WN) * WN + lane / 2 % LANES_J * 4;
     constexpr int STEP_I = WM / TM * 4, STEP_J = WN / TN * 4;  // from four to four
 
     // ANCHOR: copies
