@@ -207,8 +207,8 @@ pub(crate) fn time_on_host(
             start.elapsed()
         })
         .collect();
-    let shape = &inputs.values().next()?.shape;
-    let outputs = tensor::tensors([("out", Tensor::new(shape, &host.out))]);
+    let name = version.info().outputs.first()?.name;
+    let outputs = tensor::tensors([(name, Tensor::new(&[host.out.len()], &host.out))]);
     let compared = compare(version, inputs, &outputs, &Options::default(), DType::F32);
     Some((timing::Times::of(&times), compared.first()?.relative_error))
 }
