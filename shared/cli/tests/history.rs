@@ -56,3 +56,23 @@ fn a_directory_without_records_or_with_others_is_refused() {
     std::fs::remove_dir_all(directory.path()).unwrap();
     assert_eq!(run().0, Some(2));
 }
+
+/// The corpus's records are read only for its pages.
+#[test]
+fn a_record_of_the_corpus_that_is_missing_or_another_is_refused() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let (corpus, pages) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let run = || {
+        let mut lab = Command::cargo_bin("lab").unwrap();
+        lab.current_dir(&root).args(["history", "--corpus"]).arg(corpus.path());
+        let output = lab.arg("--write").arg(pages.path()).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, said) = run();
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("sanitizers.json: No such file"), "{said}");
+    std::fs::write(corpus.path().join("sanitizers.json"), "{}").unwrap();
+    let (code, said) = run();
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("sanitizers.json: missing field"), "{said}");
+}

@@ -70,9 +70,14 @@ fn a_bug_of_the_museum_is_caught_and_its_fix_is_clean() {
 }
 
 #[test]
-fn a_race_of_the_museum_is_caught() {
-    let (said, code) = json(lab().args(["bug", "partials-overwritten"]));
+fn every_bug_of_the_museum_is_caught() {
+    let (list, _) = json(lab().arg("bug"));
+    let (said, code) = json(lab().args(["bug", "--all"]));
     assert_eq!(code, 0, "{said}");
+    let (listed, ran) = (list["bugs"].as_array().unwrap(), said["bugs"].as_array().unwrap());
+    assert!(ran.iter().all(|b| b["caught"] == true && b["clean"] == true), "{said}");
+    assert!(ran.iter().map(|b| &b["name"]).eq(listed.iter().map(|b| &b["name"])), "{said}");
+    assert!(ran.iter().any(|b| b["check"] == "race"), "{said}");
 }
 
 #[test]
@@ -91,6 +96,7 @@ fn what_is_not_understood_is_refused() {
     refused(lab().args(["mutate", "playg", "--jobs", "0"]), 2, &["--jobs"]);
     refused(lab().args(["mutate", "playg", "--timeout", "0"]), 2, &["--timeout"]);
     refused(lab().args(["bug", "nothing"]), 2, &["bug: expected one of", "got 'nothing'"]);
+    refused(lab().args(["bug", "nothing", "--all"]), 2, &["cannot be used with"]);
     refused(lab().args(["bug", "--stage", "nothing"]), 2, &["stage: expected playg"]);
     refused(lab().args(["selftest", "nothing"]), 2, &["stage: expected playg"]);
     let outside = ["current directory: expected one inside the lab's sources"];

@@ -10,6 +10,7 @@
 
 mod cases;
 mod judge;
+pub mod records;
 mod run;
 
 pub use cases::{cases, counted};
@@ -17,6 +18,7 @@ pub use judge::{Judgement, judge};
 pub use run::run;
 
 use lab_device::{DType, KernelSource, Launch};
+use serde::Deserialize;
 
 /// The kernel files.
 #[allow(missing_docs)] // generated: one object a file
@@ -25,7 +27,7 @@ pub mod kernels {
 }
 
 /// What kind of bug.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 pub enum Kind {
     /// An access outside of a buffer or array, or at an address that is not a multiple of its size.
     Memory,

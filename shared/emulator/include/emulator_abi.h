@@ -54,7 +54,7 @@ struct EmuRuntime {
     void (*fence)(int scope, const void* pc);
     void (*async_copy)(void* to, const void* from, uint32_t bytes, const void* pc);
     void (*async_commit)();
-    void (*async_wait)(uint32_t pending, const void* pc);
+    void (*async_wait)(uint32_t pending);
     // Called before each access, by kernels that are compiled for the checks.
     void (*read)(const void* address, size_t bytes, const void* pc);
     void (*write)(const void* address, size_t bytes, const void* pc);

@@ -33,7 +33,7 @@ void emu_async_copy(void* to, const void* from, uint32_t bytes) {
     runtime->async_copy(to, from, bytes, CALLER);
 }
 void emu_async_commit() { runtime->async_commit(); }
-void emu_async_wait(uint32_t pending) { runtime->async_wait(pending, CALLER); }
+void emu_async_wait(uint32_t pending) { runtime->async_wait(pending); }
 void emu_trap(const char* message) {
     runtime->trap(message, CALLER);
     __builtin_unreachable();

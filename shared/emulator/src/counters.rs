@@ -131,8 +131,7 @@ impl Counts {
 pub struct Sample {
     /// Bytes a lane.
     pub bytes: usize,
-    /// Each lane's address, from the start of its array (rounded down to 128 bytes); `None` where
-    /// a lane took no part.
+    /// Each lane's address, from the start of its array; `None` where a lane took no part.
     pub lanes: [Option<usize>; LANES],
     /// Sectors or wavefronts.
     pub cost: u64,
@@ -303,7 +302,7 @@ impl Pending {
                 });
                 let worst = line.sample.as_ref().map_or((0, 1), |s| (s.cost, s.ideal));
                 if cost * worst.1 > worst.0 * ideal {
-                    let start = lanes().min().map_or(0, &base) & !127;
+                    let start = lanes().min().map_or(0, &base);
                     line.sample = Some(Sample {
                         bytes,
                         lanes: std::array::from_fn(|l| {

@@ -238,7 +238,7 @@ pub(crate) struct Runtime {
     fence: extern "C" fn(i32, *const c_void),
     async_copy: extern "C" fn(*mut u8, *const u8, u32, *const c_void),
     async_commit: extern "C" fn(),
-    async_wait: extern "C" fn(u32, *const c_void),
+    async_wait: extern "C" fn(u32),
     read: extern "C" fn(*const u8, usize, *const c_void),
     write: extern "C" fn(*const u8, usize, *const c_void),
     access: extern "C" fn(*const u8, usize, u32, *const c_void),
@@ -405,7 +405,7 @@ extern "C" fn async_commit() {
 }
 
 /// Waits for all closed groups but the latest `pending`.
-extern "C" fn async_wait(pending: u32, pc: *const c_void) {
+extern "C" fn async_wait(pending: u32) {
     let thread = Running::get();
     // SAFETY: see `Running`; the reference ends before anything below may suspend.
     let (landing, early) = unsafe {
@@ -415,7 +415,6 @@ extern "C" fn async_wait(pending: u32, pc: *const c_void) {
             copies.drain(..closed.saturating_sub(pending as usize)).flatten().collect();
         (landing, (*thread.block()).copies_land_early)
     };
-    let _ = pc;
     for copy in landing {
         let how = How { whole: true, lands: true, ..How::default() };
         let issued = copy.pc as *const c_void;

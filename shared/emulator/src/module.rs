@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::FromRawFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -364,7 +365,9 @@ pub fn cache_directory() -> Option<PathBuf> {
 /// writers only ever see a whole file.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let directory = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::NamedTempFile::new_in(directory)?;
+    // As any new file: the umask narrows it. A temporary file's own default is for its owner only.
+    let mode = std::fs::Permissions::from_mode(0o666);
+    let mut file = tempfile::Builder::new().permissions(mode).tempfile_in(directory)?;
     file.write_all(bytes)?;
     file.persist(path)?;
     Ok(())
@@ -452,4 +455,19 @@ fn thread_local_block(address: usize) -> Option<*mut u8> {
         found
     });
     (!block.is_null()).then_some(block)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_may_be_read_by_whom_the_umask_says() {
+        let directory = tempfile::tempdir().unwrap();
+        let (plain, whole) = (directory.path().join("plain"), directory.path().join("whole"));
+        std::fs::write(&plain, "x").unwrap();
+        write_atomically(&whole, b"x").unwrap();
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode();
+        assert_eq!(mode(&whole), mode(&plain));
+    }
 }

@@ -1,6 +1,7 @@
 //! `lab bug [NAME]`: the museum of mistakes.
 
 use clap::Args;
+use lab_harness::Stage;
 use lab_mutate::{Bug, Bugs, Catch, Edit, How, Judge, Sources, Verdict};
 use serde_json::json;
 
@@ -13,6 +14,9 @@ use crate::table::table;
 pub(crate) struct Arguments {
     /// The bug to run, broken and then fixed; without one: the list
     name: Option<String>,
+    /// Runs every bug of the list
+    #[arg(long, conflicts_with = "name")]
+    all: bool,
     /// Bugs of one stage only
     #[arg(long)]
     stage: Option<String>,
@@ -30,76 +34,149 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     for stage in stages {
         let sources = sources(stage)?;
         let bugs = Bugs::read(&sources)?;
-        museum.extend(bugs.entries.into_iter().map(|(b, e)| (stage, sources.clone(), b, e)));
+        let exhibit = |(bug, edit)| Exhibit { stage, sources: sources.clone(), bug, edit };
+        museum.extend(bugs.entries.into_iter().map(exhibit));
+    }
+    if arguments.all {
+        return all(common, &museum, arguments.timeout);
     }
     let Some(name) = &arguments.name else {
-        list(common, museum.iter().map(|(stage, _, bug, _)| (stage.name, bug)));
+        list(common, &museum);
         return Ok(());
     };
-    let Some((stage, sources, bug, edit)) = museum.iter().find(|m| m.2.name == *name) else {
-        let known: Vec<_> = museum.iter().map(|m| m.2.name.as_str()).collect();
+    let Some(exhibit) = museum.iter().find(|m| m.bug.name == *name) else {
+        let known: Vec<_> = museum.iter().map(|m| m.bug.name.as_str()).collect();
         let message = format!("bug: expected one of {}, got '{name}'", known.join(", "));
         return Err(Failure::Usage(message));
     };
-    let judge = judge(stage, arguments.timeout, false, 1)?;
-    show(common, &judge, sources, bug, edit)
+    let judge = judge(exhibit.stage, arguments.timeout, false, 1)?;
+    let shown = exhibit.show(common, &judge, || Ok(judge.run(None)?))?;
+    if common.json {
+        println!("{}", shown.as_json());
+    }
+    shown.held()
 }
 
-fn list<'a>(common: &Common, bugs: impl Iterator<Item = (&'a str, &'a Bug)>) {
+/// A bug, and the stage that it is planted in.
+struct Exhibit {
+    stage: &'static Stage,
+    sources: Sources,
+    bug: Bug,
+    edit: Edit,
+}
+
+/// A bug, and what became of the stage with it and without it.
+struct Shown<'a> {
+    exhibit: &'a Exhibit,
+    line: usize,
+    broken: Verdict,
+    fixed: Verdict,
+}
+
+fn list(common: &Common, museum: &[Exhibit]) {
     if common.json {
-        let all = bugs.map(|(stage, b)| {
-            json!({ "stage": stage, "name": b.name, "file": b.file, "symptom": b.symptom,
+        let all = museum.iter().map(|Exhibit { stage, bug: b, .. }| {
+            json!({ "stage": stage.name, "name": b.name, "file": b.file, "symptom": b.symptom,
                     "check": b.check.name(), "chapter": b.chapter })
         });
         println!("{}", json!({ "bugs": all.collect::<Vec<_>>() }));
         return;
     }
     let mut rows = table(&["bug", "stage", "symptom", "caught by", "chapter"]);
-    for (stage, b) in bugs {
-        rows.add_row([&b.name, stage, &b.symptom, b.check.name(), &b.chapter]);
+    for Exhibit { stage, bug: b, .. } in museum {
+        rows.add_row([&b.name, stage.name, &b.symptom, b.check.name(), &b.chapter]);
     }
-    println!("{rows}\nlab bug NAME runs one, broken and then fixed");
+    println!("{rows}\nlab bug NAME runs one, broken and then fixed; lab bug --all runs every one");
 }
 
-fn show(
-    common: &Common,
-    judge: &Judge,
-    sources: &Sources,
-    bug: &Bug,
-    edit: &Edit,
-) -> Result<(), Failure> {
-    let (line, _) = edit.place(sources.text(&edit.file).unwrap_or_default());
-    if !common.json {
-        println!("{}: {}\n\n{}:{line}", bug.name, bug.symptom, edit.file);
-        edit.original.lines().for_each(|l| println!("  - {l}"));
-        edit.replacement.lines().for_each(|l| println!("  + {l}"));
+/// Each bug broken. Fixed, all bugs of a stage are the same: the stage as it is, which runs once.
+fn all(common: &Common, museum: &[Exhibit], timeout: u64) -> Result<(), Failure> {
+    let mut shown: Vec<Shown<'_>> = Vec::new();
+    for of_stage in museum.chunk_by(|a, b| a.stage.name == b.stage.name) {
+        let judge = judge(of_stage[0].stage, timeout, false, 1)?;
+        let mut as_it_is = None;
+        for exhibit in of_stage {
+            if !common.json && !shown.is_empty() {
+                println!("\n");
+            }
+            shown.push(exhibit.show(common, &judge, || match &as_it_is {
+                Some(verdict) => Ok(Verdict::clone(verdict)),
+                None => Ok(as_it_is.insert(judge.run(None)?).clone()),
+            })?);
+        }
     }
-    let broken = judge.judge(sources, edit, None)?;
-    let fixed = judge.run(None)?;
-    let caught = is_caught(bug.check, &broken);
-    let clean = fixed == Verdict::Survived;
     if common.json {
-        println!(
-            "{}",
-            json!({ "name": bug.name, "symptom": bug.symptom, "file": edit.file, "line": line,
-                    "original": edit.original, "replacement": edit.replacement,
-                    "check": bug.check.name(), "broken": said(&broken), "caught": caught,
-                    "fixed": said(&fixed), "clean": clean })
-        );
+        let all: Vec<_> = shown.iter().map(Shown::as_json).collect();
+        println!("{}", json!({ "bugs": all }));
     } else {
-        println!("\nBroken: {}", said(&broken));
-        println!("\nFixed: {}", said(&fixed));
+        let held = shown.iter().filter(|s| s.held().is_ok()).count();
+        println!(
+            "\n{held} of {} bugs caught by the check that must, and clean when fixed",
+            shown.len()
+        );
     }
-    match (caught, clean) {
-        (true, true) => Ok(()),
-        (false, _) => Err(Failure::Wrong(format!(
-            "{}: expected to be caught by the check '{}', got: {}",
-            bug.name,
-            bug.check.name(),
-            said(&broken)
-        ))),
-        (true, false) => {
-            Err(Failure::Wrong(format!("{}: the fixed one fails, too: {}", bug.name, said(&fixed))))
+    shown.iter().try_for_each(Shown::held)
+}
+
+impl Exhibit {
+    /// Runs it broken, and then fixed.
+    fn show(
+        &self,
+        common: &Common,
+        judge: &Judge,
+        fixed: impl FnOnce() -> Result<Verdict, Failure>,
+    ) -> Result<Shown<'_>, Failure> {
+        let Self { bug, edit, sources, .. } = self;
+        let (line, _) = edit.place(sources.text(&edit.file).unwrap_or_default());
+        let tell = |what: String| {
+            if !common.json {
+                println!("{what}");
+            }
+        };
+        tell(format!("{}: {}\n\n{}:{line}", bug.name, bug.symptom, edit.file));
+        edit.original.lines().for_each(|l| tell(format!("  - {l}")));
+        edit.replacement.lines().for_each(|l| tell(format!("  + {l}")));
+        let broken = judge.judge(sources, edit, None)?;
+        tell(format!("\nBroken: {}", said(&broken)));
+        let fixed = fixed()?;
+        tell(format!("\nFixed: {}", said(&fixed)));
+        Ok(Shown { exhibit: self, line, broken, fixed })
+    }
+}
+
+impl Shown<'_> {
+    fn caught(&self) -> bool {
+        is_caught(self.exhibit.bug.check, &self.broken)
+    }
+
+    fn clean(&self) -> bool {
+        self.fixed == Verdict::Survived
+    }
+
+    fn as_json(&self) -> serde_json::Value {
+        let Exhibit { bug, edit, .. } = &self.exhibit;
+        json!({ "name": bug.name, "symptom": bug.symptom, "file": edit.file, "line": self.line,
+                "original": edit.original, "replacement": edit.replacement,
+                "check": bug.check.name(), "broken": said(&self.broken), "caught": self.caught(),
+                "fixed": said(&self.fixed), "clean": self.clean() })
+    }
+
+    /// Whether the broken one was caught as it must be, and the fixed one is clean.
+    fn held(&self) -> Result<(), Failure> {
+        let bug = &self.exhibit.bug;
+        match (self.caught(), self.clean()) {
+            (true, true) => Ok(()),
+            (false, _) => Err(Failure::Wrong(format!(
+                "{}: expected to be caught by the check '{}', got: {}",
+                bug.name,
+                bug.check.name(),
+                said(&self.broken)
+            ))),
+            (true, false) => Err(Failure::Wrong(format!(
+                "{}: the fixed one fails, too: {}",
+                bug.name,
+                said(&self.fixed)
+            ))),
         }
     }
 }

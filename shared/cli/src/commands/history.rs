@@ -1,7 +1,10 @@
 //! `lab history`: the records as tables and plots.
 
+mod counters;
+mod sanitizers;
+
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lab_harness::Error;
@@ -18,7 +21,11 @@ pub(crate) struct Arguments {
     /// The directory of the records
     #[arg(long, default_value = "benches/history")]
     from: PathBuf,
-    /// Writes a table and a plot of each family and type into this directory
+    /// The directory of the corpus's records
+    #[arg(long, default_value = "shared/corpus/records")]
+    corpus: PathBuf,
+    /// Writes a table and a plot of each family and type into this directory, and what NVIDIA's
+    /// tools said of the corpus
     #[arg(long)]
     write: Option<PathBuf>,
 }
@@ -31,7 +38,14 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             message: e.to_string(),
         };
         std::fs::create_dir_all(directory).map_err(refuse)?;
-        for (name, text) in pages(&runs)? {
+        let corpus = [
+            (
+                "sanitizers.md".into(),
+                sanitizers::page(&read(&arguments.corpus, "sanitizers.json")?),
+            ),
+            ("counters.md".into(), counters::page(&read(&arguments.corpus, "counters.json")?)),
+        ];
+        for (name, text) in pages(&runs)?.into_iter().chain(corpus) {
             plot::write(&directory.join(name), &text)?;
         }
     }
@@ -52,6 +66,14 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     }
     println!("{rows}");
     Ok(())
+}
+
+/// A record of the corpus.
+fn read<T: serde::de::DeserializeOwned>(directory: &Path, name: &str) -> Result<T, Error> {
+    let path = directory.join(name);
+    let failed = |message: String| Error::File { path: path.display().to_string(), message };
+    let text = std::fs::read_to_string(&path).map_err(|e| failed(e.to_string()))?;
+    serde_json::from_str(&text).map_err(|e| failed(e.to_string()))
 }
 
 /// The pages that the book includes, from the newest record: one table, and a plot a type.

@@ -137,9 +137,13 @@ impl BlockCheck {
             return;
         };
         let (fixed, dynamic, arena) = (self.fixed, self.dynamic, launch.arena);
+        let names = launch.kernel.module().names();
         pending.flush(counters, |address| match arena.whose(address) {
             Whose::Live(a) => a.base,
-            _ if address.wrapping_sub(fixed.0) < fixed.1 => fixed.0,
+            _ if address.wrapping_sub(fixed.0) < fixed.1 => {
+                let array = names.array_at(address - fixed.0);
+                fixed.0 + array.map_or(0, |a| a.offset)
+            }
             _ => dynamic.0,
         });
     }
