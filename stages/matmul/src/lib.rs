@@ -36,6 +36,8 @@ struct Tiles {
     threads: [u32; 2],
     /// Whether blockIdx.x counts tiles down the rows of C, in place of along its columns.
     down: bool,
+    /// Dynamic shared memory, in bytes.
+    shared: usize,
     /// The template arguments behind the type, for a type and for packs or single elements.
     arguments: fn(DType, bool) -> String,
 }
@@ -70,8 +72,13 @@ const INFO: Info = Info {
     }],
 };
 
-const SINGLE: Tiles =
-    Tiles { block: [32, 32], threads: [32, 32], down: false, arguments: |_, _| String::new() };
+const SINGLE: Tiles = Tiles {
+    block: [32, 32],
+    threads: [32, 32],
+    down: false,
+    shared: 0,
+    arguments: |_, _| String::new(),
+};
 
 /// A thread an element, x down the rows.
 pub static NAIVE: Matmul = Matmul {
@@ -120,8 +127,8 @@ pub static ROWS: Matmul = Matmul {
     tiles: Tiles {
         block: [64, 64],
         threads: [512, 1],
-        down: false,
         arguments: |_, _| "64, 64, 8, 8".into(),
+        ..SINGLE
     },
 };
 
@@ -138,8 +145,8 @@ pub static BLOCKS: Matmul = Matmul {
     tiles: Tiles {
         block: [128, 128],
         threads: [256, 1],
-        down: false,
         arguments: |dtype, packs| packed("128, 128", "8, 8", dtype, packs),
+        ..SINGLE
     },
 };
 
@@ -179,6 +186,33 @@ pub static ASYNC: Matmul = Matmul {
     },
 };
 
+/// On the tensor cores.
+pub static TENSOR: Matmul = Matmul {
+    info: Info {
+        name: "v7_tensor",
+        parent: Some("v6_async"),
+        change: "warps multiply 16 x 8 tiles on the tensor cores, f32 as TF32",
+        // f32: each factor is rounded to the 11 bits of TF32, the more so the product.
+        outputs: &[Output {
+            name: "C",
+            bounds: &[(DType::F32, 6e-4), (DType::F16, 5e-4), (DType::BF16, 4e-3)],
+        }],
+        ..INFO
+    },
+    source: &kernels::V7_TENSOR,
+    kernel: "matmul_tensor",
+    tiles: Tiles {
+        block: [128, 256],
+        // Four pairs of tiles, each row of A's and each column of B's 64 bytes.
+        shared: 4 * (128 + 256) * 64,
+        arguments: |dtype, packs| {
+            let [depth, pack] = if dtype == DType::F32 { [16, 4] } else { [32, 8] };
+            format!("128, 256, {depth}, 64, 64, 4, {}", if packs { pack } else { 1 })
+        },
+        ..BLOCKS.tiles
+    },
+};
+
 /// Block tile, depth, thread tiles, pack: as the build script's `packed` lists them.
 fn packed(block: &str, threads: &str, dtype: DType, packs: bool) -> String {
     let (depth, pack) = if dtype == DType::F32 { (8, 4) } else { (16, 8) };
@@ -186,13 +220,14 @@ fn packed(block: &str, threads: &str, dtype: DType, packs: bool) -> String {
 }
 
 /// Every version, in the order of the story.
-pub static VERSIONS: &[&Matmul] = &[&NAIVE, &COALESCED, &TILED, &ROWS, &BLOCKS, &WARPS, &ASYNC];
+pub static VERSIONS: &[&Matmul] =
+    &[&NAIVE, &COALESCED, &TILED, &ROWS, &BLOCKS, &WARPS, &ASYNC, &TENSOR];
 
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "matmul",
     teaches: "one product of matrices, each number fetched less often from version to version",
-    versions: &[&NAIVE, &COALESCED, &TILED, &ROWS, &BLOCKS, &WARPS, &ASYNC],
+    versions: &[&NAIVE, &COALESCED, &TILED, &ROWS, &BLOCKS, &WARPS, &ASYNC, &TENSOR],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,
 };
@@ -304,7 +339,8 @@ impl Version for Matmul {
         let tiles = [m.div_ceil(self.tiles.block[0]), n.div_ceil(self.tiles.block[1])];
         let [x, y] = if self.tiles.down { tiles } else { [tiles[1], tiles[0]] };
         let [threads_x, threads_y] = self.tiles.threads;
-        let launch = Launch::new_3d([x as u32, y as u32, g as u32], [threads_x, threads_y, 1]);
+        let launch = Launch::new_3d([x as u32, y as u32, g as u32], [threads_x, threads_y, 1])
+            .shared(self.tiles.shared);
 
         let mut program = Program::new(device);
         let a = program.input(&inputs["A"])?;
