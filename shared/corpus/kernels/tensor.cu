@@ -62,6 +62,7 @@ __device__ void wmma_tile(const E* A, const E* B, float* C) {
     for (int i = 0; i < c.num_elements; ++i) c.x[i] *= 2.0f;
     wmma::store_matrix_sync(C, c, 16, wmma::mem_row_major);
 }
+// Of halves.
 __global__ void wmma_half(const __half* A, const __half* At, const __half* B, const __half* Bt,
                           float* C) {
     wmma_tile<__half, 16, wmma::row_major, wmma::row_major>(A, B, C);
@@ -69,6 +70,7 @@ __global__ void wmma_half(const __half* A, const __half* At, const __half* B, co
     wmma_tile<__half, 16, wmma::col_major, wmma::row_major>(At, B, C + 512);
     wmma_tile<__half, 16, wmma::col_major, wmma::col_major>(At, Bt, C + 768);
 }
+// Of the other halves.
 __global__ void wmma_bfloat(const __nv_bfloat16* A, const __nv_bfloat16* At, const __nv_bfloat16* B,
                             const __nv_bfloat16* Bt, float* C) {
     wmma_tile<__nv_bfloat16, 16, wmma::row_major, wmma::row_major>(A, B, C);
@@ -76,6 +78,7 @@ __global__ void wmma_bfloat(const __nv_bfloat16* A, const __nv_bfloat16* At, con
     wmma_tile<__nv_bfloat16, 16, wmma::col_major, wmma::row_major>(At, B, C + 512);
     wmma_tile<__nv_bfloat16, 16, wmma::col_major, wmma::col_major>(At, Bt, C + 768);
 }
+// Of f32; small integers are TF32 as they are.
 __global__ void wmma_tf32(const float* A, const float* At, const float* B, const float* Bt,
                           float* C) {
     using wmma::precision::tf32;
@@ -140,6 +143,7 @@ __global__ void ldmatrix_of_padded_rows(const __half* x, float* out) {
     load_matrices(r, tile[lane]);  // BUG ldmatrix_of_padded_rows
     out[lane] = sum_of(r);
 }
+// The last row is one past the tile.
 __global__ void ldmatrix_past_end(const __half* x, float* out, int shift) {
     __align__(16) __shared__ __half tile[32][8];
     int lane = threadIdx.x;
@@ -155,6 +159,7 @@ __global__ void ldmatrix_of_device_memory(const __half* x, float* out) {
     load_matrices(r, x + threadIdx.x * 8);  // BUG ldmatrix_of_device_memory
     out[threadIdx.x] = sum_of(r);
 }
+// The others do not come.
 __global__ void mma_by_half_a_warp(const unsigned* x, float* out, int lanes) {
     int lane = threadIdx.x;
     float c[4] = {};

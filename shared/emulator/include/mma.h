@@ -104,7 +104,7 @@ namespace wmma {
 template <int K, class T, class E>
 __forceinline__ void load_matrix_sync(fragment<matrix_a, 16, 16, K, T, row_major>& f, const E* from,
                                       unsigned ldm) {
-    emu::wmma_load(f.x, from, ldm, K == 16, K != 16);
+    emu::wmma_load(f.x, from, ldm, true, K != 16);
 }
 template <int K, class T, class E>
 __forceinline__ void load_matrix_sync(fragment<matrix_a, 16, 16, K, T, col_major>& f, const E* from,

@@ -89,7 +89,7 @@ impl Operation {
                 "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
             ),
             Self::SharedLoad => (
-                "smsp__sass_inst_executed_op_shared_ld.sum",
+                "smsp__sass_inst_executed_op_shared_ld.sum + smsp__sass_inst_executed_op_ldsm.sum",
                 "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
             ),
             Self::SharedStore => (
