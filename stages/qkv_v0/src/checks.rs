@@ -47,7 +47,6 @@ fn one_block_is_right(device: &Device) {
     for (seed, shape) in shapes.into_iter().enumerate() {
         for &dtype in INFO.dtypes {
             let case = checked(device, shape, dtype, seed as u64, 1);
-            println!("  {}", case.describe());
             assert!(case.right() && case.passed(), "{}", case.describe());
         }
     }

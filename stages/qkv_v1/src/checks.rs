@@ -36,7 +36,6 @@ fn large_problems(device: &Device) {
     } {
         for &dtype in INFO.dtypes {
             let case = check(&BLOCK_TILE, device, &Problem::new(sizes(shape), dtype));
-            println!("  {}", case.describe());
             assert!(case.passed(), "{}", case.describe());
         }
     }

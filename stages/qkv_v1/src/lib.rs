@@ -74,11 +74,12 @@ static INFO: Info = Info {
     dims: &DIMS,
     settings: &[],
     inputs: qkv::INPUTS,
-    // f32: two sums, one of DHQK terms and one of S, one term after the other. Halves: the one
-    // rounding of the result.
+    // f32: the roundings of a sum of S terms, one after the other, grow with √S; S = 2000 is the
+    // largest of the suite on the emulator (8e-7), 8192 on a GPU. Halves: the one rounding of the
+    // result.
     outputs: &[Output {
         name: "o",
-        bounds: &[(DType::F32, 2e-6), (DType::F16, 5e-4), (DType::BF16, 4e-3)],
+        bounds: &[(DType::F32, 3e-6), (DType::F16, 5e-4), (DType::BF16, 4e-3)],
     }],
 };
 
