@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use criterion::{Criterion, Throughput};
 use lab_device::{Device, DeviceKind, Selector};
-use lab_harness::{Problem, Version};
+use lab_harness::{Options, Problem, Version};
 
 fn main() {
     let device = Selector::from_env().and_then(Device::open).unwrap_or_else(|error| {
@@ -32,6 +32,10 @@ fn main() {
 
 fn bench(criterion: &mut Criterion, device: &Device, version: &dyn Version) {
     let info = version.info();
+    if let Some(mistake) = version.expected(&Options::default()).mistake() {
+        println!("{} is wrong on purpose and is not timed: {}", info.full_name(), mistake.because);
+        return;
+    }
     let mut group = criterion.benchmark_group(info.family);
     for &dtype in info.dtypes {
         let problem = Problem::new(info.timed(dtype), dtype);

@@ -8,6 +8,8 @@ pub(crate) enum Failure {
     /// 1: a result is wrong, or a bench was refused. What there is to say has been said, but for
     /// this.
     Wrong(String),
+    /// 1: the same, before there was anything to say.
+    Refused(String),
     /// 2: bad usage or bad input.
     Usage(String),
     /// 3: the emulator found the kernel at fault.
@@ -21,7 +23,7 @@ pub(crate) enum Failure {
 impl Failure {
     pub(crate) fn code(&self) -> u8 {
         match self {
-            Self::Wrong(_) => 1,
+            Self::Wrong(_) | Self::Refused(_) => 1,
             Self::Usage(_) => 2,
             Self::Finding(_) | Self::Found(_) => 3,
             Self::Unavailable(_) => 4,
@@ -31,6 +33,7 @@ impl Failure {
     fn message(&self) -> &str {
         match self {
             Self::Wrong(m)
+            | Self::Refused(m)
             | Self::Usage(m)
             | Self::Finding(m)
             | Self::Found(m)

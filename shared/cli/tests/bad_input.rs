@@ -104,6 +104,22 @@ fn sizes() {
     ] {
         refused(lab().args(["run", "matmul:v4_blocks", "--shape", shape]), 2, &[said]);
     }
+    for (shape, said) in [
+        ("S=0", "dimension S: expected 1 to 16777216, got 0"),
+        ("DHQK=257", "dimension DHQK: expected 1 to 256, got 257"),
+        ("DHHV=0", "dimension DHHV: expected 1 to 256, got 0"),
+        ("NH=65536", "dimension NH: expected 1 to 65535, got 65536"),
+        ("K=3", "--shape of qkv_v1:block_tile: expected B, NH, S, DHQK, DHHV, got 'K'"),
+    ] {
+        refused(lab().args(["run", "qkv_v1", "--shape", shape]), 2, &[said]);
+    }
+    for blocks in ["0", "33", "1.5"] {
+        refused(
+            lab().args(["run", "qkv_v0", "--set", &format!("blocks={blocks}")]),
+            2,
+            &["--set blocks: expected a whole number from 1 to 32, got", blocks],
+        );
+    }
     refused(
         lab().args(["run", "matmul:v6_async", "--dtype", "f16"]),
         2,
@@ -237,6 +253,28 @@ fn files() {
     refused(&mut product(&batch), 2, &["tensor 'B': expected G=2 as 'A', got f32 [3, 4, 5]"]);
     let split = file(directory.path(), &[("A", f32s(&[2, 3, 4])), ("B", f32s(&[2, 1, 4, 5]))]);
     refused(&mut product(&split), 2, &["tensor 'B': expected [2] before K and N"]);
+    let attention = |k: &[usize], v: &[usize]| {
+        let q = f32s(&[1, 2, 3, 4]);
+        let input = file(directory.path(), &[("q", q), ("k", f32s(k)), ("v", f32s(v))]);
+        let mut lab = lab();
+        lab.args(["run", "qkv_v1", "--input", &input, "--output", &at("out.safetensors")]);
+        lab
+    };
+    refused(
+        &mut attention(&[1, 2, 3, 5], &[1, 2, 3, 4]),
+        2,
+        &["tensor 'k': expected DHQK=4 as 'q', got f32 [1, 2, 3, 5]"],
+    );
+    refused(
+        &mut attention(&[1, 2, 3, 4], &[1, 2, 5, 4]),
+        2,
+        &["tensor 'v': expected S=3 as 'q', got f32 [1, 2, 5, 4]"],
+    );
+    refused(
+        &mut attention(&[1, 2, 3, 4], &[2, 3, 4]),
+        2,
+        &["tensor 'v': expected shape [\"B\", \"NH\", \"S\", \"DHHV\"], got f32 [2, 3, 4]"],
+    );
     let empty = file(directory.path(), &[("x", f32s(&[0])), ("y", f32s(&[0]))]);
     refused(&mut run(&empty), 2, &["tensor 'x'", "dimension N: expected 1 to", "got 0"]);
     let scalar = file(directory.path(), &[("x", f32s(&[]))]);
@@ -291,6 +329,35 @@ fn a_users_tensors_go_through_and_come_back() {
     assert!(p[3..].iter().all(|v| v.is_nan()), "a NaN is computed with, not refused: {p:?}");
 }
 
+/// Its findings are what is expected of it, so that looking for them succeeds; its result is wrong
+/// all the same, and a time of it would say nothing.
+#[test]
+fn what_is_wrong_on_purpose() {
+    let said = |arguments: &[&str], code: i32| {
+        let output = lab().args(arguments).output().unwrap();
+        let text = format!(
+            "{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {text}");
+        text
+    };
+    let check = said(&["check", "qkv_v0"], 0);
+    assert!(check.contains("initcheck, as expected: uninitialised: q_tile["), "{check}");
+    assert!(check.contains(": 0 findings, and "), "{check}");
+    let run = said(&["run", "qkv_v0"], 1);
+    assert!(run.contains("WRONG") && run.contains("it is wrong on purpose: each block"), "{run}");
+    said(&["run", "qkv_v0", "--set", "blocks=1"], 0);
+    let bench = said(&["bench", "qkv_v0"], 1);
+    assert!(bench.contains("qkv_v0:grid_tile is wrong on purpose and is not timed: "), "{bench}");
+    let compare = said(&["compare", "qkv"], 0);
+    assert!(compare.contains("wrong on purpose, and neither timed nor counted"), "{compare}");
+    assert!(said(&["list"], 0).contains("Wrong"));
+    let tour = said(&["tour", "--json"], 0);
+    assert!(tour.contains("(wrong, as expected)"), "{tour}");
+}
+
 #[test]
 fn one_json_object_on_stdout() {
     let directory = tempfile::tempdir().unwrap();
@@ -304,6 +371,9 @@ fn one_json_object_on_stdout() {
         &["profile", "playg:sum"],
         &["selftest", "--quick"],
         &["compare", "sum"],
+        &["compare", "qkv"],
+        &["check", "qkv_v0"],
+        &["bench", "qkv_v0"],
         &["history", "--from", "../../benches/history"],
         &["bundle", bundle],
         &["mutate", "playg", "--list"],

@@ -3,6 +3,7 @@
 #![allow(missing_docs)]
 
 use assert_cmd::Command;
+use lab_harness::Options;
 use serde_json::Value;
 
 fn lab(arguments: &[&str]) -> Command {
@@ -104,6 +105,12 @@ fn the_page_stands_by_itself() {
     let path = directory.path().join("page.html");
     for version in lab::versions() {
         let info = version.info();
+        // The checks, without which nothing is counted, end what is wrong on purpose.
+        if version.expected(&Options::default()).mistake().is_some() {
+            let refused = lab(&[&info.full_name()]).output().unwrap();
+            assert_eq!(refused.status.code(), Some(3));
+            continue;
+        }
         let file = path.to_str().unwrap();
         for dtype in info.dtypes {
             let name = info.full_name();

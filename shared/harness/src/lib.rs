@@ -16,6 +16,7 @@ pub mod device_checks;
 pub mod error;
 pub mod problem;
 pub mod program;
+pub mod qkv;
 pub mod record;
 pub mod suite;
 pub mod tensor;
@@ -27,4 +28,6 @@ pub use error::Error;
 pub use problem::{Dims, Options, Problem};
 pub use program::Program;
 pub use tensor::{Tensor, Tensors};
-pub use version::{Cost, Dim, Host, Info, Input, Output, Prepared, Setting, Stage, Version, run};
+pub use version::{
+    Cost, Dim, Expected, Host, Info, Input, Mistake, Output, Prepared, Setting, Stage, Version, run,
+};

@@ -1,8 +1,9 @@
 //! The correctness suite of a version: what `cargo test` and `lab selftest` both run.
 
+use lab_device::emulator::Finding;
 use lab_device::{DType, Device, DeviceKind, Mode, Selector};
 
-use crate::{Comparison, Dims, Error, Problem, Version, compare, run};
+use crate::{Comparison, Dims, Error, Expected, Mistake, Problem, Version, compare, run};
 
 /// One problem of the suite.
 #[derive(Clone, Debug)]
@@ -17,17 +18,45 @@ pub struct Case {
     pub outcome: Result<Vec<Comparison>, String>,
     /// The checks by which the emulator found the kernel at fault: `racecheck`, …
     pub found_by: Vec<&'static str>,
+    /// What must come of it.
+    pub expected: Expected,
+    /// Whether the emulator looked at every access, and what it found.
+    pub findings: Option<Vec<Finding>>,
 }
 
 impl Case {
     /// Whether it ran and every output is within its bound.
-    pub fn passed(&self) -> bool {
+    pub fn right(&self) -> bool {
         self.outcome.as_ref().is_ok_and(|all| !all.is_empty() && all.iter().all(Comparison::passed))
+    }
+
+    /// Whether what came is what must come: of a version that is wrong on purpose, its mistake's
+    /// findings and no others; where nothing looks for them, a wrong result.
+    pub fn passed(&self) -> bool {
+        match self.expected {
+            Expected::Right => self.right(),
+            Expected::Wrong(mistake) => match &self.findings {
+                Some(found) => !found.is_empty() && found.iter().all(|f| mistake.explains(f)),
+                None => self.outcome.is_ok() && !self.right(),
+            },
+        }
+    }
+
+    /// The mistake that it showed, as it must.
+    pub fn wrong_on_purpose(&self) -> Option<&'static Mistake> {
+        self.expected.mistake().filter(|_| self.passed())
     }
 
     /// `playg:softmax R=3,C=33 f16: out: error 1.2e-3, bound 8e-4`.
     pub fn describe(&self) -> String {
-        let head = format!("{} {} {}", self.version, self.dims, self.dtype);
+        let mut head = format!("{} {} {}", self.version, self.dims, self.dtype);
+        match (self.expected.mistake(), self.passed()) {
+            (Some(_), true) => head += " (wrong, as expected)",
+            (Some(mistake), false) => {
+                head += &format!(" (expected to be wrong, and otherwise: {})", mistake.because);
+            }
+            _ => {}
+        }
         match &self.outcome {
             Err(message) => format!("{head}: {message}"),
             Ok(all) => {
@@ -49,11 +78,10 @@ pub fn check(version: &dyn Version, device: &Device, problem: &Problem) -> Case 
     };
     let outcome = outcome();
     let findings = match &outcome {
-        Err(Error::Device(e)) => e.findings(),
-        _ => None,
+        Err(Error::Device(e)) => e.findings().map_or_else(Vec::new, |f| f.all.clone()),
+        _ => Vec::new(),
     };
-    let mut found_by: Vec<_> =
-        findings.iter().flat_map(|f| &f.all).map(|f| f.kind.check().name()).collect();
+    let mut found_by: Vec<_> = findings.iter().map(|f| f.kind.check().name()).collect();
     found_by.sort_unstable();
     found_by.dedup();
     Case {
@@ -61,6 +89,8 @@ pub fn check(version: &dyn Version, device: &Device, problem: &Problem) -> Case 
         dims: problem.dims.clone(),
         dtype: problem.dtype,
         found_by,
+        expected: version.expected(&problem.options),
+        findings: matches!(device.mode(), Some(Mode::Checked | Mode::Counted)).then_some(findings),
         outcome: outcome.map_err(|e| e.to_string()),
     }
 }

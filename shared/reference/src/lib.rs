@@ -2,4 +2,5 @@
 
 pub mod matmul;
 pub mod playg;
+pub mod qkv;
 pub mod vlstm;

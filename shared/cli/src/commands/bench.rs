@@ -8,7 +8,7 @@ use clap::Args;
 use lab_device::nvrtc::Nvrtc;
 use lab_device::{DType, Device, DeviceKind, Launch};
 use lab_harness::record::{FORMAT, Machine, Measurement, Run};
-use lab_harness::{Comparison, Error, Problem, Version, compare, device_checks, timing};
+use lab_harness::{Comparison, Error, Options, Problem, Version, compare, device_checks, timing};
 use serde_json::json;
 
 use crate::commands::compare::time_on_host;
@@ -32,7 +32,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
-    let chosen = choose(arguments.family.as_deref())?;
+    let chosen = right_ones(choose(arguments.family.as_deref())?)?;
     let device = common.open()?;
     if device.kind() != DeviceKind::Cuda {
         let reason = Device::why_no_cuda()
@@ -130,6 +130,25 @@ pub(crate) fn choose(family: Option<&str>) -> Result<Vec<&'static dyn Version>, 
         known.dedup();
         return Err(Error::bad("family", known.join(", "), format!("'{name}'")).into());
     }
+    Ok(chosen)
+}
+
+/// Those that may be timed: a time of a version that is wrong on purpose would say nothing. Where
+/// no other is left, that is refused.
+fn right_ones(mut chosen: Vec<&'static dyn Version>) -> Result<Vec<&'static dyn Version>, Failure> {
+    let mut refused = Vec::new();
+    chosen.retain(|version| {
+        let mistake = version.expected(&Options::default()).mistake();
+        let name = version.info().full_name();
+        refused.extend(
+            mistake.map(|m| format!("{name} is wrong on purpose and is not timed: {}", m.because)),
+        );
+        mistake.is_none()
+    });
+    if chosen.is_empty() {
+        return Err(Failure::Refused(refused.join("\n")));
+    }
+    refused.iter().for_each(|line| eprintln!("{line}"));
     Ok(chosen)
 }
 

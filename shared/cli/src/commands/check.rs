@@ -5,7 +5,7 @@ use std::time::Instant;
 use clap::Args;
 use lab_device::emulator::Finding;
 use lab_device::{DType, Device, Mode};
-use lab_harness::{Dims, Error, Problem, Version, suite};
+use lab_harness::{Dims, Error, Mistake, Problem, Version, suite};
 use rayon::prelude::*;
 use serde_json::json;
 
@@ -30,6 +30,23 @@ struct Outcome {
     version: String,
     problem: Problem,
     findings: Result<Vec<Finding>, String>,
+    /// The mistake that must be found, of a version that is wrong on purpose.
+    mistake: Option<&'static Mistake>,
+}
+
+impl Outcome {
+    fn is_expected(&self, finding: &Finding) -> bool {
+        self.mistake.is_some_and(|m| m.explains(finding))
+    }
+
+    fn unexpected(&self) -> usize {
+        self.findings.iter().flatten().filter(|f| !self.is_expected(f)).count()
+    }
+
+    /// Whether a mistake should have been found, and was not.
+    fn missed(&self) -> bool {
+        self.mistake.is_some() && !self.findings.iter().flatten().any(|f| self.is_expected(f))
+    }
 }
 
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
@@ -49,29 +66,48 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             version: version.info().full_name(),
             problem: problem.clone(),
             findings: findings(*version, &device, problem),
+            mistake: version.expected(&problem.options).mistake(),
         })
         .collect();
-    let found: usize = outcomes.iter().flat_map(|o| &o.findings).map(Vec::len).sum();
+    let all: usize = outcomes.iter().flat_map(|o| &o.findings).map(Vec::len).sum();
+    let found: usize = outcomes.iter().map(Outcome::unexpected).sum();
     if common.json {
         println!(
             "{}",
-            json!({ "findings": found, "problems": outcomes.iter().map(as_json).collect::<Vec<_>>() })
+            json!({ "findings": found, "expected": all - found, "problems": outcomes.iter().map(as_json).collect::<Vec<_>>() })
         );
     } else {
         print(&outcomes);
         println!(
-            "{} problems on {} in {:.1} s: {found} findings",
+            "{} problems on {} in {:.1} s: {found} findings{}",
             outcomes.len(),
             device.name(),
-            start.elapsed().as_secs_f64()
+            start.elapsed().as_secs_f64(),
+            match all - found {
+                0 => String::new(),
+                n => format!(", and {n} that must be there"),
+            }
         );
     }
+    verdict(&arguments.name, &outcomes)
+}
+
+/// Found as it must be is fine, for then what the registry says of the version holds; anything else
+/// that was found is not, and neither is a mistake that was not.
+fn verdict(name: &str, outcomes: &[Outcome]) -> Result<(), Failure> {
     if let Some(message) = outcomes.iter().find_map(|o| o.findings.as_ref().err()) {
         return Err(Failure::Usage(message.clone()));
     }
-    match found {
-        0 => Ok(()),
-        n => Err(Failure::Finding(format!("{}: {n} findings", arguments.name))),
+    let found: usize = outcomes.iter().map(Outcome::unexpected).sum();
+    if found > 0 {
+        return Err(Failure::Finding(format!("{name}: {found} findings")));
+    }
+    match outcomes.iter().find(|o| o.missed()) {
+        None => Ok(()),
+        Some(Outcome { version, problem, .. }) => Err(Failure::Wrong(format!(
+            "{version} {} {}: expected the mistake that it is kept for, got no finding",
+            problem.dims, problem.dtype
+        ))),
     }
 }
 
@@ -125,6 +161,12 @@ fn print(outcomes: &[Outcome]) {
         rows.add_row([name.to_owned(), own().count().to_string(), with.to_string()]);
     }
     println!("{rows}");
+    let mut reasons: Vec<_> =
+        outcomes.iter().filter_map(|o| Some((&o.version, o.mistake?.because))).collect();
+    reasons.dedup();
+    for (version, because) in reasons {
+        println!("{version} is wrong on purpose: {because}.");
+    }
     // The same finding at several shapes is one: its places tell.
     let mut told: Vec<Vec<String>> = Vec::new();
     for outcome in outcomes {
@@ -135,7 +177,9 @@ fn print(outcomes: &[Outcome]) {
             }
             let Outcome { version, problem, .. } = outcome;
             let check = finding.kind.check().name();
-            println!("\n{version} {} {}, {check}: {finding}", problem.dims, problem.dtype);
+            let expected = if outcome.is_expected(finding) { ", as expected" } else { "" };
+            let head = format!("{version} {} {}, {check}{expected}", problem.dims, problem.dtype);
+            println!("\n{head}: {finding}");
             told.push(places);
         }
     }
@@ -145,6 +189,7 @@ fn as_json(outcome: &Outcome) -> serde_json::Value {
     let findings = outcome.findings.iter().flatten().map(finding_json).collect::<Vec<_>>();
     json!({ "version": outcome.version, "shape": outcome.problem.dims.to_string(),
             "dtype": outcome.problem.dtype.name(), "findings": findings,
+            "wrong_on_purpose": outcome.mistake.map(|m| m.because), "missed": outcome.missed(),
             "error": outcome.findings.as_ref().err() })
 }
 
@@ -156,4 +201,40 @@ pub(crate) fn finding_json(finding: &Finding) -> serde_json::Value {
     json!({ "check": finding.kind.check().name(), "kind": format!("{:?}", finding.kind),
             "message": finding.message, "accesses": accesses.collect::<Vec<_>>(),
             "places": finding.places().collect::<Vec<_>>(), "fix": finding.fix, "count": finding.count })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The problems of `qkv_v0`, which must be found at fault, as they are.
+    fn outcomes() -> Vec<Outcome> {
+        let device = Device::emulator_in(Mode::Checked).unwrap();
+        let version: &dyn Version = &qkv_v0::GRID_TILE;
+        let problem = Problem::new(version.info().small(), DType::F32);
+        let mistake = version.expected(&problem.options).mistake();
+        let findings = findings(version, &device, &problem);
+        vec![Outcome { version: "v".into(), problem, findings, mistake }]
+    }
+
+    fn code(outcomes: &[Outcome]) -> u8 {
+        verdict("v", outcomes).err().map_or(0, |f| f.code())
+    }
+
+    #[test]
+    fn only_the_expected_findings_are_fine() {
+        let mut all = outcomes();
+        assert_eq!(code(&all), 0);
+        all[0].findings.as_mut().unwrap()[0].accesses[0].place = "x.cu:1:1".into();
+        assert_eq!((code(&all), all[0].unexpected()), (3, 1));
+        all[0].findings.as_mut().unwrap().clear();
+        assert_eq!((code(&all), all[0].unexpected()), (1, 0));
+        all[0].mistake = None;
+        assert_eq!(code(&all), 0);
+        let mut all = outcomes();
+        all[0].mistake = None;
+        assert_eq!(code(&all), 3);
+        all[0].findings = Err("no room".into());
+        assert_eq!(code(&all), 2);
+    }
 }

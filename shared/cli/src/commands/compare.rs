@@ -8,7 +8,8 @@ use indicatif::ProgressBar;
 use lab_device::emulator::{Counts, Operation, Profile};
 use lab_device::{DType, Device, DeviceKind, Mode};
 use lab_harness::{
-    Comparison, Dims, Options, Problem, Tensor, Tensors, Version, compare, tensor, timing,
+    Comparison, Dims, Mistake, Options, Problem, Tensor, Tensors, Version, compare, suite, tensor,
+    timing,
 };
 use serde_json::json;
 
@@ -49,6 +50,8 @@ struct Row {
     flops: f64,
     median_us: Option<f64>,
     counted: Option<Counted>,
+    /// Of a version that is wrong on purpose: why.
+    wrong: Option<&'static str>,
 }
 
 /// Over all lines, on the emulator.
@@ -102,6 +105,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             json!({ "version": r.name, "family": r.family, "parent": r.parent, "shape": r.dims.to_string(),
                     "dtype": dtype.name(), "relative_error": r.error, "bound": r.bound, "passed": r.passed,
                     "least_bytes": r.bytes, "flops": r.flops, "median_us": r.median_us,
+                    "wrong_on_purpose": r.wrong,
                     "gbps": r.median_us.map(|t| r.bytes / t * 1e-3),
                     "global": r.counted.map(|c| in_json(&c.global)),
                     "shared": r.counted.map(|c| in_json(&c.shared)) })
@@ -148,6 +152,9 @@ fn measure(
     problem: &Problem,
 ) -> Result<Vec<Row>, Failure> {
     let info = version.info();
+    if let Some(mistake) = version.expected(&problem.options).mistake() {
+        return Ok(vec![wrong_on_purpose(version, device, problem, mistake)?]);
+    }
     let inputs = version.inputs(problem);
     let mut prepared = version.prepare(device, &inputs, &problem.options)?;
     device.take_profile(); // what setting up has launched
@@ -178,6 +185,7 @@ fn measure(
         flops: cost.flops,
         median_us: times.map(|t| t.median_us),
         counted: (device.mode() == Some(Mode::Counted)).then(|| Counted::of(&profile)),
+        wrong: None,
     };
     let mut rows = vec![row];
     if gpu && let Some((times, error)) = time_on_host(version, &inputs) {
@@ -191,6 +199,34 @@ fn measure(
         });
     }
     Ok(rows)
+}
+
+/// How far off it is; neither timed nor counted, for it does not do the work. Without the
+/// emulator's checks, which would end it before there is a result.
+fn wrong_on_purpose(
+    version: &'static dyn Version,
+    device: &Device,
+    problem: &Problem,
+    mistake: &Mistake,
+) -> Result<Row, Failure> {
+    let info = version.info();
+    let case = suite::check(version, &suite::without_checks(device)?, problem);
+    let outputs = case.outcome.as_ref().map_err(|m| Failure::Wrong(m.clone()))?;
+    let cost = version.cost(&problem.dims, problem.dtype);
+    Ok(Row {
+        name: info.full_name(),
+        family: info.family,
+        parent: info.parent,
+        dims: problem.dims.clone(),
+        error: outputs.iter().map(|c| c.relative_error).fold(0.0, f64::max),
+        bound: outputs.iter().map(|c| c.bound).fold(0.0, f64::max),
+        passed: case.passed(),
+        bytes: cost.bytes,
+        flops: cost.flops,
+        median_us: None,
+        counted: None,
+        wrong: Some(mistake.because),
+    })
 }
 
 /// The version's counterpart on the host's cores, timed by the host's clock, and its error.
@@ -247,7 +283,10 @@ fn print_rows(device: &Device, dtype: DType, rows: &[Row], copy_gbps: Option<f64
                 ]);
             }
             _ => {
-                cells.push(format!("{:.3}", r.flops / r.bytes));
+                cells.push(match r.wrong {
+                    Some(_) => "wrong".into(),
+                    None => format!("{:.3}", r.flops / r.bytes),
+                });
                 cells.push(r.counted.map_or(String::new(), |c| share(&c.global)));
                 cells.push(r.counted.map_or(String::new(), |c| share(&c.shared)));
             }
@@ -255,6 +294,9 @@ fn print_rows(device: &Device, dtype: DType, rows: &[Row], copy_gbps: Option<f64
         shown.add_row(cells);
     }
     println!("{shown}");
+    for (name, because) in rows.iter().filter_map(|r| Some((&r.name, r.wrong?))) {
+        println!("{name} is wrong on purpose, and neither timed nor counted: {because}.");
+    }
     if copy_gbps.is_none() {
         println!(
             "No times: what the emulator takes says nothing about a GPU. Sectors (global memory) and \

@@ -1,5 +1,6 @@
 //! `lab list`.
 
+use lab_harness::Options;
 use serde_json::json;
 
 use crate::failure::Failure;
@@ -14,6 +15,8 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
                 json!({
                     "name": info.full_name(), "family": info.family, "parent": info.parent,
                     "change": info.change,
+                    "wrong_on_purpose":
+                        v.expected(&Options::default()).mistake().map(|m| m.because),
                     "dtypes": info.dtypes.iter().map(|d| d.name()).collect::<Vec<_>>(),
                     "dims": info.dims.iter().map(|d| json!({
                         "name": d.name, "meaning": d.meaning, "small": d.small, "max": d.max
@@ -39,6 +42,10 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
             let change = match info.parent {
                 Some(parent) => format!("from {parent}: {}", info.change),
                 None => info.change.to_owned(),
+            };
+            let change = match version.expected(&Options::default()).mistake() {
+                Some(mistake) => format!("{change}. Wrong on purpose: {}", mistake.because),
+                None => change,
             };
             let dtypes: Vec<_> = info.dtypes.iter().map(|d| d.name()).collect();
             let inputs = info.inputs.iter().map(|i| format!("{} [{}]", i.name, i.axes.join(", ")));

@@ -79,14 +79,22 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     match comparisons.iter().find(|c| !c.passed()) {
         None => Ok(()),
         Some(c) => Err(Failure::Wrong(format!(
-            "{}: '{}' is off by {:.2e}, bound {:.2e} (worst at element {})",
+            "{}: '{}' is off by {:.2e}, bound {:.2e} (worst at element {}){}",
             info.full_name(),
             c.name,
             c.relative_error,
             c.bound,
-            c.worst_index
+            c.worst_index,
+            // A wrong result is wrong, whoever expects it: nobody should go on with it.
+            on_purpose(version, &options)
         ))),
     }
+}
+
+/// What there is to say where a version fails that must.
+fn on_purpose(version: &dyn Version, options: &Options) -> String {
+    let mistake = version.expected(options).mistake();
+    mistake.map_or(String::new(), |m| format!("; it is wrong on purpose: {}", m.because))
 }
 
 /// Said before any work: a result that cannot be written is worth nothing.

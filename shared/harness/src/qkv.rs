@@ -1,0 +1,88 @@
+//! The family `qkv`: O = (Q Kᵀ / √DHQK) V, without softmax and mask. What all its versions share:
+//! tensors, reference, cost. Sizes and error bounds are a version's own.
+//!
+//! q, k \[B, NH, S, DHQK\], v \[B, NH, S, DHHV\] → o \[B, NH, S, DHHV\], row-major.
+
+use lab_device::DType;
+use lab_reference::qkv::{Sizes, qkv};
+
+use crate::{Cost, Dim, Dims, Input, Problem, Tensors, tensor};
+
+/// The name of the family.
+pub const FAMILY: &str = "qkv";
+
+/// What goes in.
+pub const INPUTS: &[Input] = &[
+    Input { name: "q", axes: &["B", "NH", "S", "DHQK"] },
+    Input { name: "k", axes: &["B", "NH", "S", "DHQK"] },
+    Input { name: "v", axes: &["B", "NH", "S", "DHHV"] },
+];
+
+const fn dim(name: &'static str, meaning: &'static str, [small, timed, max]: [usize; 3]) -> Dim {
+    Dim { name, meaning, small, timed, max }
+}
+
+/// The sizes of B, NH, S, DHQK and DHHV: of the small problem, of the timed one, the largest.
+pub const fn dims([b, nh, s, dhqk, dhhv]: [[usize; 3]; 5]) -> [Dim; 5] {
+    [
+        dim("B", "sequences of the batch", b),
+        dim("NH", "heads of each", nh),
+        dim("S", "positions of each", s),
+        dim("DHQK", "columns of Q and K of a head", dhqk),
+        dim("DHHV", "columns of V and O of a head", dhhv),
+    ]
+}
+
+/// B, NH, S, DHQK, DHHV by their names.
+pub fn sizes([b, nh, s, dhqk, dhhv]: [usize; 5]) -> Dims {
+    Dims::new([("B", b), ("NH", nh), ("S", s), ("DHQK", dhqk), ("DHHV", dhhv)])
+}
+
+/// B, NH, S, DHQK, DHHV of a checked problem.
+pub fn of(dims: &Dims) -> [usize; 5] {
+    ["B", "NH", "S", "DHQK", "DHHV"].map(|d| dims.get(d))
+}
+
+/// Standard normal. A score then is about 1, and an output about √S: in the range of f16 for every
+/// S there may be.
+pub fn inputs(problem: &Problem) -> Tensors {
+    let [b, nh, s, dhqk, dhhv] = of(&problem.dims);
+    tensor::tensors([
+        ("q", problem.normal(0, &[b, nh, s, dhqk])),
+        ("k", problem.normal(1, &[b, nh, s, dhqk])),
+        ("v", problem.normal(2, &[b, nh, s, dhhv])),
+    ])
+}
+
+/// `o` in f64.
+///
+/// # Panics
+/// The inputs have not been checked with [`Info::problem_of`](crate::Info::problem_of).
+pub fn reference(inputs: &Tensors) -> Vec<(&'static str, Vec<f64>)> {
+    let size = |name: &str, axis: usize| inputs[name].shape[axis];
+    let sizes = Sizes { positions: size("q", 2), qk: size("q", 3), hv: size("v", 3) };
+    let [q, k, v] = ["q", "k", "v"].map(|name| inputs[name].values());
+    vec![("o", qkv(&q, &k, &v, sizes))]
+}
+
+/// Both products: 2 S² (DHQK + DHHV) operations a head. Each input read once, o written once.
+pub fn cost(dims: &Dims, dtype: DType) -> Cost {
+    let [b, nh, s, dhqk, dhhv] = of(dims).map(|size| size as f64);
+    Cost {
+        flops: b * nh * 2.0 * s * s * (dhqk + dhhv),
+        bytes: b * nh * s * 2.0 * (dhqk + dhhv) * dtype.size() as f64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cost_is_that_of_two_products() {
+        // Q Kᵀ: 2 · 10 · 10 · 3; (…) V: 2 · 10 · 10 · 5, for each of 2 · 4 heads.
+        let cost = cost(&sizes([2, 4, 10, 3, 5]), DType::F16);
+        assert_eq!(cost.flops, 8.0 * 1600.0);
+        assert_eq!(cost.bytes, 8.0 * (30.0 + 30.0 + 50.0 + 50.0) * 2.0);
+    }
+}

@@ -1,0 +1,150 @@
+//! `qkv_v0`: attention's two products, wrong on purpose.
+//!
+//! O = (Q Kᵀ / √DHQK) V by a cooperative launch that works on one Q tile at a time, as if
+//! `__shared__` arrays were shared by the grid. With one block (`--set blocks=1`) it is right, with
+//! several it is wrong, and the tests hold it to both.
+
+mod checks;
+
+use lab_device::emulator::Kind;
+use lab_device::{DType, Device, Launch};
+use lab_harness::program::{Program, scalar};
+use lab_harness::qkv::{self, sizes};
+use lab_harness::{
+    Cost, Dim, Dims, Error, Expected, Info, Mistake, Options, Output, Prepared, Problem, Setting,
+    Stage, Tensors, Version,
+};
+
+#[allow(missing_docs)]
+pub mod kernels {
+    //! The kernel files, embedded by the build script.
+    include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
+}
+
+/// The whole grid on one tile.
+#[derive(Debug)]
+pub struct GridTile;
+
+/// Enough for the mistake to show, few enough to be resident together on any device.
+const MOST_BLOCKS: u32 = 32;
+const THREADS: u32 = 64;
+
+/// The timed problem is the small one: it is never timed, and nobody would wait for a longer one.
+static DIMS: [Dim; 5] =
+    qkv::dims([[1, 1, 65535], [2, 2, 65535], [40, 40, 1 << 20], [64, 64, 256], [64, 64, 256]]);
+
+static INFO: Info = Info {
+    stage: "qkv_v0",
+    name: "grid_tile",
+    family: qkv::FAMILY,
+    parent: None,
+    change: "all blocks work on one Q tile, each on what it has of it in its own shared memory",
+    dtypes: &[DType::F32, DType::F16, DType::BF16],
+    dims: &DIMS,
+    settings: &[Setting { name: "blocks", meaning: "blocks of the grid, 1 to 32", default: "4" }],
+    inputs: qkv::INPUTS,
+    // With one block. f32: the roundings of a sum of S terms, one after the other, grow with √S;
+    // S = 300 is the largest of the suite (3e-7). Halves: the one rounding of the result.
+    outputs: &[Output {
+        name: "o",
+        bounds: &[(DType::F32, 1e-6), (DType::F16, 5e-4), (DType::BF16, 4e-3)],
+    }],
+};
+
+/// What this stage is kept for.
+pub static MISTAKE: Mistake = Mistake {
+    because: "each block reads whole tiles, and its shared memory holds only what it loaded itself",
+    kind: Kind::Uninitialised,
+    source: &kernels::GRID_TILE,
+    lines: &["s += q_tile[i][c] * k_tile[j][c]", "sum[n] += scores[i][j] * v_tile[j][c]"],
+};
+
+/// The one version.
+pub static GRID_TILE: GridTile = GridTile;
+
+/// This stage.
+pub static STAGE: Stage = Stage {
+    name: "qkv_v0",
+    teaches: "two products in one kernel, wrong on purpose: shared memory is not the grid's",
+    versions: &[&GRID_TILE],
+    kernels: kernels::KERNELS,
+    checks: checks::CHECKS,
+};
+
+/// The number of blocks that is asked for.
+fn blocks(options: &Options) -> Result<u32, Error> {
+    let asked = options.number(&INFO, "blocks");
+    if asked.fract() == 0.0 && (1.0..=f64::from(MOST_BLOCKS)).contains(&asked) {
+        return Ok(asked as u32);
+    }
+    let expected = format!("a whole number from 1 to {MOST_BLOCKS}");
+    Err(Error::bad("--set blocks", expected, asked))
+}
+
+impl Version for GridTile {
+    fn info(&self) -> &Info {
+        &INFO
+    }
+
+    fn inputs(&self, problem: &Problem) -> Tensors {
+        qkv::inputs(problem)
+    }
+
+    fn reference(&self, inputs: &Tensors, _options: &Options) -> Vec<(&'static str, Vec<f64>)> {
+        qkv::reference(inputs)
+    }
+
+    fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
+        qkv::cost(dims, dtype)
+    }
+
+    fn expected(&self, options: &Options) -> Expected {
+        match blocks(options) {
+            Ok(1) | Err(_) => Expected::Right,
+            Ok(_) => Expected::Wrong(&MISTAKE),
+        }
+    }
+
+    /// Wrong for certain, whatever the shared memories hold before the launch. A head has two Q
+    /// tiles at least, and some blocks have outputs of rows whose scores they never write: sums of
+    /// the same numbers for every Q tile. Two rows of O come out equal, and those of the reference
+    /// are far apart.
+    fn test_shapes(&self) -> Vec<Dims> {
+        [
+            [1, 1, 32, 64, 64],
+            [1, 2, 40, 64, 64],
+            [2, 1, 33, 20, 100],
+            [1, 1, 48, 128, 32],
+            [1, 1, 24, 200, 256],
+        ]
+        .map(sizes)
+        .to_vec()
+    }
+
+    fn prepare(
+        &self,
+        device: &Device,
+        inputs: &Tensors,
+        options: &Options,
+    ) -> Result<Box<dyn Prepared>, Error> {
+        let (dims, dtype) = INFO.problem_of(inputs)?;
+        let [b, nh, s, dhqk, dhhv] = qkv::of(&dims);
+        let heads = i32::try_from(b * nh).map_err(|_| {
+            Error::bad("B NH", format!("at most {} heads in all", i32::MAX), b * nh)
+        })?;
+        let tiles = if dhqk.max(dhhv) <= 128 { "16, 16, 128" } else { "8, 8, 256" };
+        let name = format!("qkv_grid_tile<{}, {tiles}, {THREADS}>", dtype.cpp());
+        let kernel = device.kernel(&kernels::GRID_TILE, &name)?;
+        let launch = Launch::new(blocks(options)?, THREADS).cooperative();
+
+        let mut program = Program::new(device);
+        let q = program.input(&inputs["q"])?.read();
+        let k = program.input(&inputs["k"])?.read();
+        let v = program.input(&inputs["v"])?.read();
+        let o = program.output("o", dtype, &[b, nh, s, dhhv])?.write();
+        let [s, dhqk_, dhhv] = [s, dhqk, dhhv].map(|size| scalar(size as i32));
+        let scale = scalar((1.0 / (dhqk as f64).sqrt()) as f32);
+        program.launch(kernel, launch, [q, k, v, o, scalar(heads), s, dhqk_, dhhv, scale]);
+        Ok(Box::new(program))
+    }
+}
