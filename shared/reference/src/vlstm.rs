@@ -432,6 +432,48 @@ mod tests {
         }
     }
 
+    /// `recorded/vlstm.py` says whose outputs these are.
+    #[test]
+    fn equals_another_implementation() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/recorded/vlstm.safetensors");
+        let bytes = std::fs::read(path).unwrap();
+        let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+        for case in ["small", "ragged", "wide"] {
+            let tensor = |name: &str| file.tensor(&format!("{case}.{name}")).unwrap();
+            let values = |name: &str| -> Vec<f64> {
+                let words = tensor(name).data().as_chunks::<8>().0.to_vec();
+                words.into_iter().map(f64::from_le_bytes).collect()
+            };
+            let [positions, qk] = [2, 3].map(|axis| tensor("q").shape()[axis]);
+            let sizes = Sizes { positions, qk, hv: tensor("v").shape()[3] };
+            let x = ["q", "k", "v", "i", "f"].map(values);
+            let p = Problem { sizes, x, dh: values("dh") };
+            let equal = |got: &[f64], name: &str| {
+                let expected = values(name);
+                assert_eq!(got.len(), expected.len(), "{case}.{name}");
+                let largest = expected.iter().fold(0.0f64, |a, b| a.max(b.abs()));
+                for (g, e) in got.iter().zip(&expected) {
+                    assert_relative_eq!(*g, *e, epsilon = 1e-12 * largest, max_relative = 1e-11);
+                }
+            };
+            let out = forward(p.inputs(), sizes, 1e-6);
+            equal(&out.h, "h");
+            equal(&out.m, "m");
+            equal(&out.n, "n");
+            for (through, epsilon, name) in [
+                (NormalizerGrad::Constant, 1e-6, "constant"),
+                (NormalizerGrad::Exact, 0.0, "exact"),
+            ] {
+                let g = backward(p.inputs(), &p.dh, sizes, epsilon, through);
+                for (got, gradient) in
+                    [(&g.dq, "dq"), (&g.dk, "dk"), (&g.dv, "dv"), (&g.di, "di"), (&g.df, "df")]
+                {
+                    equal(got, &format!("{name}.{gradient}"));
+                }
+            }
+        }
+    }
+
     /// What kernels use in place of the sums over rows and columns of D̃'s gradient.
     #[test]
     fn the_forget_gates_gradient_is_a_suffix_sum_of_dots() {
