@@ -369,8 +369,9 @@ fn sectors(lanes: impl Iterator<Item = usize>, bytes: usize) -> (u64, u64) {
 /// the fewest that the bytes could do with.
 ///
 /// A pass serves 128 bytes: half a warp at 8 bytes a lane, a quarter at 16. Where each two
-/// neighbours ask for the same, they count as one, and a pass serves twice the lanes. (Measured on
-/// an H200: `shared_double_*` and `shared_float4_*` of the corpus.)
+/// neighbours ask for the same, or each two lanes that are two apart, they count as one, and a pass
+/// serves twice the lanes. (Measured on an H200: `shared_double_*` and `shared_float4_*` of the
+/// corpus.)
 fn wavefronts(addresses: &[usize; LANES], lanes: u32, bytes: usize) -> (u64, u64) {
     let lanes_a_pass = match bytes {
         0..=4 => 32,
@@ -381,10 +382,13 @@ fn wavefronts(addresses: &[usize; LANES], lanes: u32, bytes: usize) -> (u64, u64
     for first in (0..LANES).step_by((2 * lanes_a_pass).min(LANES)) {
         let group = first..(first + 2 * lanes_a_pass).min(LANES);
         let there = |l: usize| lanes >> l & 1 == 1;
-        let twins = group
-            .clone()
-            .step_by(2)
-            .all(|l| !there(l) || !there(l + 1) || addresses[l] == addresses[l + 1]);
+        let twins = [1, 2].into_iter().any(|apart| {
+            let same = |l: usize| {
+                let twin = l ^ apart;
+                !there(l) || !there(twin) || addresses[l] == addresses[twin]
+            };
+            group.clone().all(same)
+        });
         let step = if twins { group.len() } else { lanes_a_pass };
         for pass in group.clone().step_by(step) {
             let asked = (pass..pass + step).filter(|&l| there(l)).map(|l| addresses[l]);
@@ -516,6 +520,8 @@ mod tests {
         assert_eq!(count(&|l| l % 16 * 8, 8), (2, 2), "the second half as the first");
         assert_eq!(count(&|_| 0, 16), (2, 2), "one float4 for all");
         assert_eq!(count(&|l| l / 8 * 64, 16), (2, 2), "one for each quarter");
+        assert_eq!(count(&|l| (l / 4 * 2 + l % 2) * 16, 16), (2, 2), "lanes two apart the same");
+        assert_eq!(count(&|l| (l / 8 * 2 + l % 2) * 16, 16), (2, 2), "two in turns");
         assert_eq!(count(&|l| l * 64 % 1024, 16), (16, 4), "64 bytes apart");
     }
 }
