@@ -24,6 +24,7 @@ pub mod suite;
 pub mod tensor;
 pub mod tiling;
 pub mod timing;
+pub mod tuned;
 pub mod version;
 
 pub use compare::{Comparison, compare};

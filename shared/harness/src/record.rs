@@ -126,6 +126,12 @@ impl Measurement {
     }
 }
 
+/// A name for files: `NVIDIA H200` is `nvidia-h200`.
+pub(crate) fn slug(text: &str) -> String {
+    let kept = text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
+    kept.collect::<String>().to_lowercase()
+}
+
 /// Every record of a directory, oldest first.
 ///
 /// # Errors
@@ -183,10 +189,6 @@ impl Run {
     /// Writes it into `directory` under date, GPU and commit, whole or not at all; returns the
     /// file's name.
     pub fn write(&self, directory: &Path) -> Result<String, Error> {
-        let slug = |text: &str| -> String {
-            let kept = text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
-            kept.collect::<String>().to_lowercase()
-        };
         let date = self.date.replace([':', '-'], "");
         let name = format!(
             "{date}-{}-{}.json",

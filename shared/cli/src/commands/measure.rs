@@ -57,7 +57,9 @@ pub(crate) fn finish(
     Ok(Measured { comparison, times, usage: usage(prepared)? })
 }
 
-fn usage(prepared: &dyn Prepared) -> Result<Option<(u32, u32)>, Failure> {
+/// Registers a thread and local memory a thread in bytes of the kernels that it launches, the most
+/// of each; `None` off a GPU.
+pub(crate) fn usage(prepared: &dyn Prepared) -> Result<Option<(u32, u32)>, lab_device::Error> {
     let mut most: Option<(u32, u32)> = None;
     for kernel in prepared.kernels() {
         if let Some(used) = kernel.usage()? {

@@ -17,3 +17,4 @@ pub(crate) mod profile;
 pub(crate) mod run;
 pub(crate) mod selftest;
 pub(crate) mod tour;
+pub(crate) mod tune;
