@@ -4,7 +4,7 @@
 //! only, under the names of its pinned CUDA version, and panics where there is nothing.
 
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW, Symbol};
@@ -57,6 +57,7 @@ struct Api {
     get_version: Symbol<unsafe extern "C" fn(Handle, *mut c_int) -> c_int>,
     status_string: Symbol<unsafe extern "C" fn(c_int) -> *const c_char>,
     gemm: Symbol<GemmStridedBatchedEx>,
+    path: PathBuf,
     _library: Library,
 }
 
@@ -108,6 +109,7 @@ impl Api {
                 get_version: library.get(b"cublasGetVersion_v2\0")?,
                 status_string: library.get(b"cublasGetStatusString\0")?,
                 gemm: library.get(b"cublasGemmStridedBatchedEx\0")?,
+                path,
                 _library: library,
             })
         }
@@ -121,6 +123,14 @@ impl Api {
         let text = unsafe { CStr::from_ptr((self.status_string)(status)) };
         Err(Error::Driver { call, message: text.to_string_lossy().into_owned() })
     }
+}
+
+/// Where cuBLAS was found on this machine; under its bare name where the loader found it.
+///
+/// # Errors
+/// [`Error::NoLibrary`], with what was looked for and how to get it.
+pub fn locate() -> Result<&'static Path, Error> {
+    Api::get().map(|api| api.path.as_path())
 }
 
 fn no_library(reason: String) -> Error {
@@ -302,7 +312,7 @@ mod tests {
     /// Whatever this machine has, looking for the library ends in it or in the fix.
     #[test]
     fn a_missing_library_names_the_fix() {
-        if let Err(error) = Api::get() {
+        if let Err(error) = locate() {
             let said = error.to_string();
             assert!(said.contains("not found (looked in"), "{said}");
             assert!(said.contains("pip install nvidia-cublas"), "{said}");

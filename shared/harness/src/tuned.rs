@@ -41,6 +41,12 @@ pub struct Tuned {
     pub timed: usize,
 }
 
+/// The format as a JSON schema.
+pub fn schema() -> String {
+    let schema = schemars::schema_for!(Tuned);
+    serde_json::to_string_pretty(&schema).expect("a schema is JSON") + "\n"
+}
+
 /// A tiling, and its time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
