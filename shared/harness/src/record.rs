@@ -115,13 +115,14 @@ pub struct Measurement {
 
 impl Measurement {
     /// The time of the library on the same problem over this one, in percent; `all` is of one run.
-    /// None where no library was measured on it, and of the library itself.
+    /// None where no library was measured on it, of the library itself, and of the host, whose clock
+    /// is another.
     pub fn library_percent(&self, all: &[Self]) -> Option<f64> {
         let same = |m: &&Self| {
             m.of == Of::Library
                 && (&m.family, &m.shape, &m.dtype) == (&self.family, &self.shape, &self.dtype)
         };
-        let library = all.iter().find(same).filter(|_| self.of != Of::Library)?;
+        let library = all.iter().find(same).filter(|_| self.of == Of::Version)?;
         Some(100.0 * library.median_us / self.median_us)
     }
 }
@@ -268,6 +269,22 @@ mod tests {
             std::fs::write(&path, text.replace(from, to)).unwrap();
             assert!(Run::read(&path).is_err(), "{to}");
         }
+    }
+
+    #[test]
+    fn versions_are_a_share_of_the_library_on_the_same_problem() {
+        let version = example().results[0].clone();
+        let library = Measurement {
+            version: "library".into(),
+            of: Of::Library,
+            median_us: 1.5,
+            ..version.clone()
+        };
+        let host = Measurement { of: Of::Host, ..version.clone() };
+        let elsewhere = Measurement { shape: "N=2".into(), ..version.clone() };
+        let all = [version, library, host, elsewhere];
+        let shares: Vec<_> = all.iter().map(|m| m.library_percent(&all)).collect();
+        assert_eq!(shares, [Some(75.0), None, None, None]);
     }
 
     /// As the first format had it: no peaks, no libraries, no word on what a line is of.

@@ -8,7 +8,8 @@ use rayon::prelude::*;
 
 use crate::NAIVE;
 
-/// The crate `matrixmultiply`, some rows a core.
+/// The crate `matrixmultiply`, some rows a core. The crate `gemm` was tried beside it, on two cores:
+/// 5 to 10 % faster from 1024 on, which does not pay for a second such library.
 pub(crate) struct Blas;
 
 /// Three loops on one core, an element of C after the other, as the formula has it.
@@ -120,9 +121,10 @@ fn naive(a: &[f32], b: &[f32], c: &mut [f32], [m, n, k]: [usize; 3]) {
 }
 
 fn blas(a: &[f32], b: &[f32], c: &mut [f32], [m, n, k]: [usize; 3]) {
-    const ROWS: usize = 256;
+    // Rows enough for every core, and no more than a core's cache is good for.
+    let rows = m.div_ceil(rayon::current_num_threads()).next_multiple_of(8).min(256);
     for ((a, b), c) in a.chunks(m * k).zip(b.chunks(k * n)).zip(c.chunks_mut(m * n)) {
-        a.par_chunks(ROWS * k).zip(c.par_chunks_mut(ROWS * n)).for_each(|(a, c)| {
+        a.par_chunks(rows * k).zip(c.par_chunks_mut(rows * n)).for_each(|(a, c)| {
             let rows = c.len() / n;
             assert!(a.len() == rows * k && b.len() == k * n && c.len() == rows * n);
             let [ra, rb, rc] = [k, n, n].map(|columns| columns as isize);

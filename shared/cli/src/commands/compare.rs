@@ -287,9 +287,9 @@ impl Row {
         on_gpu.map(|us| roofline.percent(&self.cost(), us))
     }
 
-    /// The library's time over this one, in percent.
+    /// The library's time over that of a version, in percent.
     fn library_percent(&self, rows: &[Self]) -> Option<f64> {
-        let library = library_of(self, rows).filter(|_| self.of != Of::Library)?;
+        let library = library_of(self, rows).filter(|_| self.of == Of::Version)?;
         Some(100.0 * library.median_us? / self.median_us?)
     }
 
