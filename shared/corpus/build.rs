@@ -3,15 +3,20 @@
 use std::path::Path;
 
 /// The templates among them, with the arguments wanted.
-const TEMPLATES: [(&str, &str); 4] = [
+const TEMPLATES: [(&str, &str); 7] = [
     ("memory", "guarded_copy<unsigned char>"),
     ("memory", "guarded_copy<__half>"),
     ("memory", "guarded_copy<float>"),
     ("memory", "guarded_copy<double>"),
+    ("tensor", "mma_product<__half>"),
+    ("tensor", "mma_product<__nv_bfloat16>"),
+    ("tensor", "mma_product<float>"),
 ];
 
-const FILES: [&str; 10] =
-    ["memory", "shared", "init", "race", "blocks", "sync", "order", "locks", "async", "counted"];
+const FILES: [&str; 11] = [
+    "memory", "shared", "init", "race", "blocks", "sync", "order", "locks", "async", "tensor",
+    "counted",
+];
 
 fn names(file: &str) -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels").join(format!("{file}.cu"));
@@ -23,7 +28,8 @@ fn names(file: &str) -> Vec<String> {
 
 fn main() {
     let stage = FILES.iter().fold(lab_kernel_build::Stage::new(), |stage, file| {
-        stage.kernel(&format!("kernels/{file}.cu"), &names(file))
+        let stage = stage.kernel(&format!("kernels/{file}.cu"), &names(file));
+        if *file == "tensor" { stage.needs("sm_80") } else { stage }
     });
     stage.build();
 }

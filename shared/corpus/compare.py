@@ -121,7 +121,9 @@ def counters(lab, jobs):
     counted = json.loads(
         subprocess.run([lab, "corpus", "--counted", "--json"], capture_output=True, text=True).stdout
     )["counted"]
-    metrics = sorted({name for row in counted for name in row["nsight"].values()})
+    # What one operation of ours is may be several of Nsight Compute's: `a + b`.
+    parts = lambda names: names.split(" + ")
+    metrics = sorted({m for row in counted for names in row["nsight"].values() for m in parts(names)})
     by_kernel = collections.defaultdict(list)
     for row in counted:
         by_kernel[row["kernel"]].append(row)
@@ -139,7 +141,10 @@ def counters(lab, jobs):
     for kernel, rows in by_kernel.items():
         values = measure(kernel)
         for row in rows:
-            row["measured"] = {what: values.get(name) for what, name in row["nsight"].items()}
+            row["measured"] = {
+                what: sum(values[m] for m in parts(names)) if values.keys() >= set(parts(names)) else None
+                for what, names in row["nsight"].items()
+            }
     return {"counted": counted}
 
 

@@ -24,6 +24,10 @@ fn packed(name: &str, tiles: &str, threads: &str) -> Vec<String> {
 fn main() {
     let pipelined =
         [4, 1].map(|pack| format!("matmul_async<float, 128, 128, 8, 64, 32, 8, 8, 3, 2, {pack}>"));
+    let tensor =
+        [("float", 16, 4), ("__half", 32, 8), ("__nv_bfloat16", 32, 8)].map(|(t, depth, pack)| {
+            [pack, 1].map(|p| format!("matmul_tensor<{t}, 128, 256, {depth}, 64, 64, 4, {p}>"))
+        });
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_naive.cu", &each("matmul_naive", ""))
         .kernel("kernels/v1_coalesced.cu", &each("matmul_coalesced", ""))
@@ -32,6 +36,8 @@ fn main() {
         .kernel("kernels/v4_blocks.cu", &packed("matmul_blocks", "128, 128", "8, 8"))
         .kernel("kernels/v5_warps.cu", &packed("matmul_warps", "128, 128", "64, 32, 8, 8"))
         .kernel("kernels/v6_async.cu", &pipelined)
+        .needs("sm_80")
+        .kernel("kernels/v7_tensor.cu", &tensor.concat())
         .needs("sm_80")
         .build();
 }

@@ -90,16 +90,17 @@ const SPECTRUM: [RGBColor; 10] = [
 const AREA: (i32, i32, i32, i32) = (64, 44, 600, 420);
 const HEIGHT: i32 = 470;
 
-/// Curves over sizes as SVG text, both axes logarithmic. `ceiling` is what no value exceeds.
+/// Curves over sizes as SVG text, both axes logarithmic. `ceilings` are
+/// peaks, by name.
 pub(crate) fn curves(
     title: &str,
     axis: &str,
     ticks: &[(f64, String)],
-    ceiling: Option<f64>,
+    ceilings: &[(String, f64)],
     curves: &[Curve],
 ) -> Result<String, Error> {
     let mut svg = String::new();
-    let drawn = draw_curves(&mut svg, title, axis, ticks, ceiling, curves);
+    let drawn = draw_curves(&mut svg, title, axis, ticks, ceilings, curves);
     drawn.map_err(|e| Error::File { path: "the plot".into(), message: e.to_string() })?;
     Ok(svg)
 }
@@ -109,7 +110,7 @@ fn draw_curves(
     title: &str,
     axis: &str,
     ticks: &[(f64, String)],
-    ceiling: Option<f64>,
+    ceilings: &[(String, f64)],
     curves: &[Curve],
 ) -> Result<(), Box<dyn std::error::Error>> {
     let root = SVGBackend::with_string(svg, (WIDTH as u32, HEIGHT as u32)).into_drawing_area();
@@ -117,7 +118,8 @@ fn draw_curves(
         ("sans-serif", size).into_font().color(&INK).pos(Pos::new(horizontal, VPos::Center))
     };
     let (left, top, right, bottom) = AREA;
-    let values = || curves.iter().flat_map(|c| c.points.iter().map(|p| p.1)).chain(ceiling);
+    let points = || curves.iter().flat_map(|c| c.points.iter().map(|p| p.1));
+    let values = || points().chain(ceilings.iter().map(|c| c.1));
     let decade = |v: f64| v.log10();
     // Whole decades below, a little room above.
     let low = values().map(decade).fold(f64::INFINITY, f64::min).floor();
@@ -153,10 +155,10 @@ fn draw_curves(
     let middle = (left + right) / 2;
     root.draw(&Text::new(axis.to_owned(), (middle, bottom + 36), text(13, HPos::Center)))?;
     root.draw(&PathElement::new(vec![(left, top), (left, bottom), (right, bottom)], INK))?;
-    if let Some(peak) = ceiling {
-        let at = y(peak);
+    for (name, peak) in ceilings {
+        let at = y(*peak);
         root.draw(&PathElement::new(vec![(left, at), (right, at)], INK))?;
-        let label = format!("peak {peak:.0}");
+        let label = format!("{name} {peak:.0}");
         root.draw(&Text::new(label, (left + 8, at + 10), text(12, HPos::Left)))?;
     }
     for (curve, colour) in curves.iter().zip(SPECTRUM.iter().cycle()) {

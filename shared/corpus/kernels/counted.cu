@@ -2,6 +2,8 @@
 // Each moves n elements, a thread one of them, unless it says otherwise; blocks have 256 threads.
 #include <cuda_fp16.h>
 
+#include "lab/mma.cuh"
+
 __device__ int thread_of_grid() { return blockIdx.x * blockDim.x + threadIdx.x; }
 
 // ---- device memory ------------------------------------------------------------------------------
@@ -122,6 +124,44 @@ __global__ void shared_float4_quarters(const float4* x, float4* out) {
     row[t] = x[blockIdx.x * 256 + t];
     __syncthreads();
     out[blockIdx.x * 256 + t] = row[t / 8 * 4];
+}
+// 16 bytes a lane, each for two lanes, which are two apart.
+__global__ void shared_float4_two_apart(const float4* x, float4* out) {
+    __shared__ float4 row[256];
+    int t = threadIdx.x;
+    row[t] = x[blockIdx.x * 256 + t];
+    __syncthreads();
+    out[blockIdx.x * 256 + t] = row[t / 4 * 2 + t % 2];
+}
+// 16 bytes a lane, two different ones in each quarter of a warp, in turns.
+__global__ void shared_float4_in_turns(const float4* x, float4* out) {
+    __shared__ float4 row[256];
+    int t = threadIdx.x;
+    row[t] = x[blockIdx.x * 256 + t];
+    __syncthreads();
+    out[blockIdx.x * 256 + t] = row[t / 8 * 2 + t % 2];
+}
+// ldmatrix of rows that lie side by side.
+__global__ void ldmatrix_dense(const float4* x, float4* out) {
+    __shared__ float4 row[256];
+    int t = threadIdx.x;
+    row[t] = x[blockIdx.x * 256 + t];
+    __syncthreads();
+    unsigned r[4];
+    load_matrices(r, &row[t]);
+    out[blockIdx.x * 256 + t] = make_float4(__uint_as_float(r[0]), __uint_as_float(r[1]),
+                                            __uint_as_float(r[2]), __uint_as_float(r[3]));
+}
+// ldmatrix of rows that lie 128 bytes apart: all in the same banks.
+__global__ void ldmatrix_column(const float4* x, float4* out) {
+    __shared__ float4 row[256];
+    int t = threadIdx.x;
+    row[t] = x[blockIdx.x * 256 + t];
+    __syncthreads();
+    unsigned r[4];
+    load_matrices(r, &row[t % 32 * 8 + t / 32]);
+    out[blockIdx.x * 256 + t] = make_float4(__uint_as_float(r[0]), __uint_as_float(r[1]),
+                                            __uint_as_float(r[2]), __uint_as_float(r[3]));
 }
 // 8 bytes a lane, all lanes the same.
 __global__ void shared_double_one(const double* x, double* out) {

@@ -10,6 +10,7 @@ mod order;
 mod race;
 mod shared;
 mod sync;
+mod tensor;
 
 use lab_device::{KernelSource, Launch};
 
@@ -20,7 +21,7 @@ use crate::{Arg, Case, Kind, Verdict};
 /// Every case, file by file, in the order in which the kernels are written there.
 pub fn cases() -> Vec<Case> {
     let files = [memory::cases, shared::cases, init::cases, race::cases, blocks::cases];
-    let more = [sync::cases, order::cases, locks::cases, copies::cases];
+    let more = [sync::cases, order::cases, locks::cases, copies::cases, tensor::cases];
     files.into_iter().chain(more).flat_map(|cases| cases()).collect()
 }
 

@@ -7,6 +7,13 @@
 #pragma once
 #include "lab/pack.cuh"
 
+// What moves so many bytes in one access.
+template <int BYTES> struct word;
+template <> struct word<4> { using type = unsigned; };
+template <> struct word<8> { using type = unsigned long long; };
+template <> struct word<16> { using type = uint4; };
+template <int BYTES> using word_t = typename word<BYTES>::type;
+
 template <class T> struct Matrix {
     T* x;
     int rows, columns;
@@ -34,26 +41,21 @@ template <class T> struct Matrix {
         }
     }
 
-    // Four neighbours; one access if WIDE.
-    template <bool WIDE> __device__ __forceinline__ void store(const float* from, int r, int c) const {
+    // N neighbours; one access if WIDE.
+    template <bool WIDE, int N = 4>
+    __device__ __forceinline__ void store(const float* from, int r, int c) const {
         if constexpr (WIDE) {
             if (!inside(r, c)) return;
-            T element[4];
+            T element[N];
 #pragma unroll
-            for (int i = 0; i < 4; ++i) element[i] = from_math<T>(from[i]);
-            if constexpr (sizeof(T) == 4) {
-                uint4 raw;
-                memcpy(static_cast<void*>(&raw), element, 16);
-                *reinterpret_cast<uint4*>(at(r, c)) = raw;
-            } else {
-                static_assert(sizeof(T) == 2, "four elements are 16 or 8 bytes");
-                unsigned long long raw;
-                memcpy(&raw, element, 8);
-                *reinterpret_cast<unsigned long long*>(at(r, c)) = raw;
-            }
+            for (int i = 0; i < N; ++i) element[i] = from_math<T>(from[i]);
+            using Word = word_t<N * sizeof(T)>;
+            Word raw;
+            memcpy(static_cast<void*>(&raw), element, sizeof raw);
+            *reinterpret_cast<Word*>(at(r, c)) = raw;
         } else {
 #pragma unroll
-            for (int i = 0; i < 4; ++i)
+            for (int i = 0; i < N; ++i)
                 if (inside(r, c + i)) *at(r, c + i) = from_math<T>(from[i]);
         }
     }

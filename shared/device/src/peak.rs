@@ -1,5 +1,7 @@
 //! What a GPU's arithmetic units can do at most.
 
+use std::fmt;
+
 use crate::{DType, Facts};
 
 /// The units that do a kernel's arithmetic.
@@ -13,6 +15,17 @@ pub enum Arithmetic {
     Tf32,
     /// Tensor cores on f16 or bf16 inputs, added up in f32.
     Halves,
+}
+
+impl fmt::Display for Arithmetic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::F32 => "lanes in f32",
+            Self::F64 => "lanes in f64",
+            Self::Tf32 => "tensor cores in TF32",
+            Self::Halves => "tensor cores on halves",
+        })
+    }
 }
 
 impl Arithmetic {

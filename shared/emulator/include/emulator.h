@@ -192,6 +192,40 @@ EMU_REDUCE(__reduce_or_sync, unsigned, EMU_WARP_OR)
 EMU_REDUCE(__reduce_xor_sync, unsigned, EMU_WARP_XOR)
 #undef EMU_REDUCE
 
+struct __half;
+struct __nv_bfloat16;
+
+// ---- small matrices of a warp: what lab/mma.cuh and <mma.h> are made of -------------------------
+namespace emu {
+// ldmatrix.x4: the row at `row` is this lane's to read. `shared`: a GPU reads it nowhere else.
+__forceinline__ void load_matrices(unsigned (&to)[4], const void* row, bool transposed,
+                                   bool shared = true) {
+    typedef uint64_t Two __attribute__((vector_size(16), may_alias));
+    Two own = *static_cast<const Two*>(row);
+    int op = transposed ? EMU_WARP_LOAD_MATRICES_TRANSPOSED : EMU_WARP_LOAD_MATRICES;
+    EmuWords got = emu_load_matrices(op, shared ? row : nullptr, own[0], own[1]);
+    to[0] = unsigned(got.low), to[1] = unsigned(got.low >> 32);
+    to[2] = unsigned(got.high), to[3] = unsigned(got.high >> 32);
+}
+template <class T> constexpr int mma_op();
+template <> constexpr int mma_op<__half>() { return EMU_WARP_MMA_F16; }
+template <> constexpr int mma_op<__nv_bfloat16>() { return EMU_WARP_MMA_BF16; }
+template <> constexpr int mma_op<float>() { return EMU_WARP_MMA_TF32; }
+__forceinline__ uint64_t two(unsigned low, unsigned high) { return low | uint64_t(high) << 32; }
+// mma.sync.m16n8k16, of TF32 m16n8k8.
+template <class T>
+__forceinline__ void multiply_add(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    EmuFloats sum = emu_mma(mma_op<T>(), two(a[0], a[1]), two(a[2], a[3]), two(b0, b1), c[0], c[1],
+                            c[2], c[3]);
+    for (int i = 0; i < 4; ++i) c[i] = sum.v[i];
+}
+// cvt.rna.tf32: to nearest, ties away from zero. NaN and infinity stay what they are.
+__forceinline__ unsigned to_tf32(unsigned f32) {
+    bool finite = (f32 & 0x7f800000u) != 0x7f800000u;
+    return (finite ? f32 + 0x1000u : f32) & 0xffffe000u;
+}
+}  // namespace emu
+
 // ---- atomics ----------------------------------------------------------------------------------
 // Real atomics of the host, since blocks run on several OS threads. Each is a yield point: a loop
 // that spins on one lets the thread it waits for run. CUDA's are relaxed: they order nothing else.
@@ -338,9 +372,6 @@ __forceinline__ double min(double a, double b) { return ::fmin(a, b); }
 __forceinline__ double max(double a, double b) { return ::fmax(a, b); }
 
 // ---- exports: name → trampoline that unpacks void** by the function's own type -----------------
-struct __half;
-struct __nv_bfloat16;
-
 namespace emu {
 template <class T> constexpr const char* scalar_name() {
     using U = std::remove_cv_t<T>;

@@ -24,7 +24,27 @@ enum EmuWarp : int {
     EMU_WARP_ADD, EMU_WARP_MIN_UNSIGNED, EMU_WARP_MAX_UNSIGNED,
     EMU_WARP_MIN_SIGNED, EMU_WARP_MAX_SIGNED,
     EMU_WARP_AND, EMU_WARP_OR, EMU_WARP_XOR,
+    // Of all 32 lanes, on small matrices. Their value is the address of what the lane brings.
+    EMU_WARP_LOAD_MATRICES, EMU_WARP_LOAD_MATRICES_TRANSPOSED,
+    EMU_WARP_MMA_F16, EMU_WARP_MMA_BF16, EMU_WARP_MMA_TF32,
 };
+
+// What a lane brings to EMU_WARP_LOAD_MATRICES, and what it gets.
+struct EmuRow {
+    const void* shared;  // where the row was read, if that must be shared memory; null if not
+    uint64_t row[2];     // 16 bytes
+    uint64_t to[2];      // 4 bytes of each matrix
+};
+
+// What a lane brings to EMU_WARP_MMA_*; c is added to.
+struct EmuShare {
+    uint64_t a[2], b;
+    float c[4];
+};
+
+// Returned in registers: in memory, each access would be looked at by the checks.
+struct EmuWords { uint64_t low, high; };
+struct EmuFloats { float v[4]; };
 
 // How far a fence reaches.
 enum EmuScope : int { EMU_SCOPE_BLOCK, EMU_SCOPE_DEVICE };
@@ -51,6 +71,7 @@ struct EmuRuntime {
     void* (*dynamic_shared)();
     uint32_t (*dynamic_shared_bytes)();
     void (*trap)(const char* message, const void* pc);
+    void (*misaligned)(const char* what, uint32_t bytes, const void* pc);
     void (*fence)(int scope, const void* pc);
     void (*async_copy)(void* to, const void* from, uint32_t bytes, const void* pc);
     void (*async_commit)();
@@ -89,6 +110,9 @@ __attribute__((const)) void* emu_dynamic_shared();
 __attribute__((const)) uint32_t emu_dynamic_shared_bytes();
 int32_t emu_barrier(int kind, int32_t predicate);
 uint64_t emu_warp(int op, uint32_t mask, uint64_t value, uint32_t argument, uint32_t width);
+EmuWords emu_load_matrices(int op, const void* shared, uint64_t low, uint64_t high);
+EmuFloats emu_mma(int op, uint64_t a0, uint64_t a2, uint64_t b, float c0, float c1, float c2,
+                  float c3);
 uint32_t emu_active_mask();
 void emu_grid_sync();
 void emu_yield_point(int sleeping);
@@ -98,4 +122,5 @@ void emu_async_commit();
 void emu_async_wait(uint32_t pending);
 void emu_access(const void* address, size_t bytes, unsigned flags);
 [[noreturn]] void emu_trap(const char* message);
+[[noreturn]] void emu_misaligned(const char* what, uint32_t bytes);
 }

@@ -25,6 +25,17 @@ int32_t emu_barrier(int kind, int32_t predicate) {
 uint64_t emu_warp(int op, uint32_t mask, uint64_t value, uint32_t argument, uint32_t width) {
     return runtime->warp(op, mask, value, argument, width, CALLER);
 }
+EmuWords emu_load_matrices(int op, const void* shared, uint64_t low, uint64_t high) {
+    EmuRow own = {shared, {low, high}, {}};
+    runtime->warp(op, ~0u, uint64_t(&own), 0, 32, CALLER);
+    return {own.to[0], own.to[1]};
+}
+EmuFloats emu_mma(int op, uint64_t a0, uint64_t a2, uint64_t b, float c0, float c1, float c2,
+                  float c3) {
+    EmuShare own = {{a0, a2}, b, {c0, c1, c2, c3}};
+    runtime->warp(op, ~0u, uint64_t(&own), 0, 32, CALLER);
+    return {{own.c[0], own.c[1], own.c[2], own.c[3]}};
+}
 uint32_t emu_active_mask() { return runtime->active_mask(); }
 void emu_grid_sync() { runtime->grid_sync(CALLER); }
 void emu_yield_point(int sleeping) { runtime->yield_point(sleeping, CALLER); }
@@ -36,6 +47,10 @@ void emu_async_commit() { runtime->async_commit(); }
 void emu_async_wait(uint32_t pending) { runtime->async_wait(pending); }
 void emu_trap(const char* message) {
     runtime->trap(message, CALLER);
+    __builtin_unreachable();
+}
+void emu_misaligned(const char* what, uint32_t bytes) {
+    runtime->misaligned(what, bytes, CALLER);
     __builtin_unreachable();
 }
 

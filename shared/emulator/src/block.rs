@@ -336,7 +336,7 @@ impl BlockRunner {
             State::Collective => {
                 let w = index / LANES;
                 self.warps[w].waiting |= 1 << (index % LANES);
-                self.try_collective(w, self.threads[index].operand);
+                self.try_collective(w, self.threads[index].operand)?;
             }
             State::GridSync => self.at_grid += 1,
             State::Polling | State::Ready => self.next.push(index as u32),
@@ -361,7 +361,7 @@ impl BlockRunner {
         while waiting != 0 {
             let lane = waiting.trailing_zeros() as usize;
             let operand = self.threads[w * LANES + lane].operand;
-            self.try_collective(w, operand);
+            self.try_collective(w, operand)?;
             waiting &= self.warps[w].waiting & !(1 << lane);
         }
         if self.live > 0 && self.at_barrier == self.live {
@@ -437,19 +437,22 @@ impl BlockRunner {
     }
 
     /// Completes the collective that `asked` waits in, if all lanes it names have come.
-    fn try_collective(&mut self, w: usize, asked: Operand) {
+    fn try_collective(&mut self, w: usize, asked: Operand) -> Result<(), Box<Finding>> {
+        if asked.op.of_matrices() {
+            self.all_lanes_live(w, asked)?;
+        }
         let present = asked.mask & self.live_lanes[w].get();
         let first = w * LANES;
         let lanes = || (0..LANES).filter(|l| present >> l & 1 == 1);
         if self.warps[w].waiting & present != present {
-            return;
+            return Ok(());
         }
         let same = |l: usize| {
             let o = self.threads[first + l].operand;
             o.op == asked.op && o.mask == asked.mask
         };
         if !lanes().all(same) {
-            return;
+            return Ok(());
         }
         let mut operands = [asked; LANES];
         for l in lanes() {
@@ -475,6 +478,9 @@ impl BlockRunner {
                 }
             }
         }
+        if asked.op.of_matrices() {
+            self.on_matrices(w, asked.op)?;
+        }
         for l in lanes() {
             let thread = &mut self.threads[first + l];
             thread.result = warp::result(l, &operands, present);
@@ -490,6 +496,58 @@ impl BlockRunner {
             self.next.extend(woken);
             self.shuffler.arrange(&mut self.next[start..]);
         }
+        Ok(())
+    }
+
+    /// What is spread over 32 lanes cannot do without one of them.
+    fn all_lanes_live(&self, w: usize, asked: Operand) -> Result<(), Box<Finding>> {
+        let missing = self.live_lanes[w].get().count_zeros();
+        if missing == 0 {
+            return Ok(());
+        }
+        let message = format!(
+            "{} takes all 32 lanes of a warp, and {missing} of these have exited or never were",
+            asked.op.name()
+        );
+        let waits = |t: &&Thread| t.state == State::Collective && t.operand.op == asked.op;
+        let first = self.threads[w * LANES..].iter().find(waits);
+        let mut finding = Finding::new(Kind::BadCollective, message)
+            .standing(self.standing())
+            .fix("let every lane of the warp come: blocks of whole warps, and no return before it");
+        finding.accesses.extend(first.map(|t| self.stands(t, asked.op.name())));
+        Err(Box::new(finding))
+    }
+
+    /// A thread where it stands, as one side of a finding.
+    fn stands(&self, thread: &Thread, what: &str) -> Access {
+        let (place, within) = self.kernel.module().place_within(thread.pc);
+        let [x, y, z, ..] = thread.coordinates;
+        Access { what: what.into(), place, within, block: self.block, thread: [x, y, z] }
+    }
+
+    /// All lanes of warp `w` have come to `op`.
+    fn on_matrices(&mut self, w: usize, op: warp::Collective) -> Result<(), Box<Finding>> {
+        let threads = &self.threads[w * LANES..][..LANES];
+        // Clones of one call, of an unrolled loop say, have the same place and callers.
+        let frames = |pc| self.kernel.module().frames(pc);
+        let elsewhere =
+            |t: &&Thread| t.pc != threads[0].pc && frames(t.pc) != frames(threads[0].pc);
+        if let Some(other) = threads.iter().find(elsewhere) {
+            let name = op.name();
+            let message = format!("lanes of one warp come to two different {name}");
+            let mut finding = Finding::new(Kind::BadCollective, message)
+                .fix("all 32 lanes must come to the same one: move it out of the branch");
+            finding.accesses = vec![self.stands(&threads[0], name), self.stands(other, name)];
+            return Err(Box::new(finding));
+        }
+        if let Some(check) = &mut self.check {
+            check.matrices(threads, op)?;
+        }
+        let operands = std::array::from_fn(|l| threads[l].operand.value as usize);
+        // SAFETY: each lane brought the address of its own operand, as glue.cpp lays it out, which
+        // lies on its stack, and the lane stays suspended.
+        unsafe { crate::matrix::run(op, operands) };
+        Ok(())
     }
 
     fn fault(&mut self, index: usize) -> Box<Finding> {
@@ -504,6 +562,7 @@ impl BlockRunner {
                 Kind::InvalidAddress
             }
             Fault::Signal { .. } | Fault::Trap(_) => Kind::Stopped,
+            Fault::Misaligned { .. } => Kind::Misaligned,
             Fault::StackOverflow => Kind::StackOverflow,
             Fault::Interrupted => Kind::Stalled,
             Fault::NotInOwnMask { .. } | Fault::BadWidth { .. } => Kind::BadCollective,

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use crate::check::{How, Space};
 use crate::shadow::Kind;
-use crate::warp::LANES;
+use crate::warp::{Collective, LANES};
 
 const SECTOR: usize = 32;
 const BANKS: usize = 32;
@@ -36,11 +36,13 @@ pub enum Operation {
     SharedAtomic,
     /// Block-wide barriers.
     Barrier,
+    /// Products of small matrices: mma.sync.
+    TensorCore,
 }
 
 impl Operation {
     /// In the order in which they are shown.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::GlobalLoad,
         Self::GlobalStore,
         Self::GlobalAtomic,
@@ -48,6 +50,7 @@ impl Operation {
         Self::SharedStore,
         Self::SharedAtomic,
         Self::Barrier,
+        Self::TensorCore,
     ];
 
     /// `global load`, …
@@ -60,6 +63,7 @@ impl Operation {
             Self::SharedStore => "shared store",
             Self::SharedAtomic => "shared atomic",
             Self::Barrier => "barrier",
+            Self::TensorCore => "tensor core",
         }
     }
 
@@ -85,7 +89,7 @@ impl Operation {
                 "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
             ),
             Self::SharedLoad => (
-                "smsp__sass_inst_executed_op_shared_ld.sum",
+                "smsp__sass_inst_executed_op_shared_ld.sum + smsp__sass_inst_executed_op_ldsm.sum",
                 "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
             ),
             Self::SharedStore => (
@@ -100,7 +104,7 @@ impl Operation {
 /// Sums over warp-wide accesses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Warp-wide accesses; of barriers, warps that came.
+    /// Warp-wide accesses; of barriers, warps that came; of tensor cores, instructions of a warp.
     pub requests: u64,
     /// Lanes that took part.
     pub lanes: u64,
@@ -112,6 +116,8 @@ pub struct Counts {
     pub ideal: u64,
     /// Shared: the most wavefronts that a single request took (of the same width, 1 is best).
     pub degree: u64,
+    /// Tensor cores: multiplications and additions.
+    pub flops: u64,
 }
 
 impl Counts {
@@ -123,6 +129,7 @@ impl Counts {
         self.cost += other.cost;
         self.ideal += other.ideal;
         self.degree = self.degree.max(other.degree);
+        self.flops += other.flops;
     }
 }
 
@@ -299,6 +306,7 @@ impl Pending {
                     cost,
                     ideal,
                     degree: if operation.shared() { cost.div_ceil(ideal) } else { 0 },
+                    flops: 0,
                 });
                 let worst = line.sample.as_ref().map_or((0, 1), |s| (s.cost, s.ideal));
                 if cost * worst.1 > worst.0 * ideal {
@@ -437,6 +445,20 @@ impl Counters {
             self.barriers.resize(place + 1, 0);
         }
         self.barriers[place] += 1;
+    }
+
+    /// A warp has come to a collective on matrices. What ldmatrix reads is counted as it is read.
+    pub(crate) fn matrices(&mut self, place: u16, op: Collective) {
+        let flops = crate::matrix::flops(op);
+        if flops > 0 {
+            let line = self.lines.entry((place, Operation::TensorCore)).or_default();
+            line.counts.add(&Counts {
+                requests: 1,
+                lanes: LANES as u64,
+                flops,
+                ..Counts::default()
+            });
+        }
     }
 
     pub(crate) fn profile(mut self, place: impl Fn(u16) -> String) -> Profile {

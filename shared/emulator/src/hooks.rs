@@ -64,6 +64,11 @@ pub(crate) enum Fault {
     },
     GridSyncNotCooperative,
     Trap(String),
+    /// Something that must be a multiple of so many bytes.
+    Misaligned {
+        what: String,
+        bytes: u32,
+    },
     /// What a check says.
     Found(Fatal),
 }
@@ -235,6 +240,7 @@ pub(crate) struct Runtime {
     dynamic_shared: extern "C" fn() -> *mut u8,
     dynamic_shared_bytes: extern "C" fn() -> u32,
     trap: extern "C" fn(*const c_char, *const c_void),
+    misaligned: extern "C" fn(*const c_char, u32, *const c_void),
     fence: extern "C" fn(i32, *const c_void),
     async_copy: extern "C" fn(*mut u8, *const u8, u32, *const c_void),
     async_commit: extern "C" fn(),
@@ -255,6 +261,7 @@ pub(crate) static RUNTIME: Runtime = Runtime {
     dynamic_shared,
     dynamic_shared_bytes,
     trap,
+    misaligned,
     fence,
     async_copy,
     async_commit,
@@ -361,6 +368,12 @@ extern "C" fn trap(message: *const c_char, pc: *const c_void) {
     // SAFETY: kernels pass string literals.
     let message = unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned();
     Running::get().fail(Fault::Trap(message), pc)
+}
+
+extern "C" fn misaligned(what: *const c_char, bytes: u32, pc: *const c_void) {
+    // SAFETY: the shim passes string literals.
+    let what = unsafe { CStr::from_ptr(what) }.to_string_lossy().into_owned();
+    Running::get().fail(Fault::Misaligned { what, bytes }, pc)
 }
 
 extern "C" fn fence(scope: i32, pc: *const c_void) {
@@ -502,6 +515,9 @@ impl fmt::Display for Fault {
                 write!(f, "grid.sync() in a launch that is not cooperative")
             }
             Self::Trap(message) => write!(f, "the kernel stopped itself: {message}"),
+            Self::Misaligned { what, bytes } => {
+                write!(f, "misaligned: {what} is not a multiple of {bytes} bytes")
+            }
             Self::Found(finding) => write!(f, "{finding}"),
         }
     }

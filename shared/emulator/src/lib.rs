@@ -130,7 +130,7 @@
 //! The crate is usable by itself: `examples/own_kernel.rs` checks a `.cu` file of yours.
 //!
 //! Where each part lives: [`launch`] (grids), `block` (turns and barriers), `warp` (what a
-//! collective computes), `stack` (coroutine stacks), `hooks` (what kernels call), `watchdog`
+//! collective computes), `matrix` (the same for ldmatrix and mma), `stack` (coroutine stacks), `hooks` (what kernels call), `watchdog`
 //! (signals, stalls), `module`, `symbols` and `names` (objects and their debugging information),
 //! `memory` and `shadow` (what is remembered of each byte), `clock` (who knows what), `check` (the
 //! checks), `counters`, `report`.
@@ -144,6 +144,7 @@ mod clock;
 mod counters;
 mod grid;
 mod hooks;
+mod matrix;
 mod memory;
 mod module;
 mod names;

@@ -25,10 +25,15 @@ pub(crate) enum Collective {
     And,
     Or,
     Xor,
+    LoadMatrices,
+    LoadMatricesTransposed,
+    MmaF16,
+    MmaBf16,
+    MmaTf32,
 }
 
 impl Collective {
-    const TABLE: [Self; 18] = {
+    const TABLE: [Self; 23] = {
         use Collective::*;
         [
             Sync,
@@ -49,6 +54,11 @@ impl Collective {
             And,
             Or,
             Xor,
+            LoadMatrices,
+            LoadMatricesTransposed,
+            MmaF16,
+            MmaBf16,
+            MmaTf32,
         ]
     };
 
@@ -75,7 +85,14 @@ impl Collective {
             Self::And => "__reduce_and_sync",
             Self::Or => "__reduce_or_sync",
             Self::Xor => "__reduce_xor_sync",
+            Self::LoadMatrices | Self::LoadMatricesTransposed => "ldmatrix.sync",
+            Self::MmaF16 | Self::MmaBf16 | Self::MmaTf32 => "mma.sync",
         }
+    }
+
+    /// Whether it is about small matrices, whose rows and columns are spread over all 32 lanes.
+    pub(crate) fn of_matrices(self) -> bool {
+        self as i32 >= Self::LoadMatrices as i32
     }
 }
 
@@ -105,7 +122,13 @@ pub(crate) fn result(lane: usize, operands: &[Operand; LANES], present: u32) -> 
         u64::from(values.fold(first, f))
     };
     match own.op {
-        Collective::Sync => 0,
+        // What these give does not fit a word: see `matrix`.
+        Collective::LoadMatrices
+        | Collective::LoadMatricesTransposed
+        | Collective::MmaF16
+        | Collective::MmaBf16
+        | Collective::MmaTf32
+        | Collective::Sync => 0,
         Collective::Shuffle
         | Collective::ShuffleUp
         | Collective::ShuffleDown

@@ -50,7 +50,7 @@ pub struct Machine {
     /// GB/s: the ceiling for kernels that memory bounds.
     pub copy_gbps: f64,
     /// What the arithmetic units can do at the largest clock, by the type of the inputs, in
-    /// TFLOP/s: of halves the tensor cores. Empty where it is not known.
+    /// TFLOP/s: of halves the tensor cores, which `tf32` is for f32. Empty where it is not known.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub peak_tflops: BTreeMap<String, f64>,
     /// Other libraries that were measured, with their versions: `cuBLAS 13.0.2`.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use lab_device::{Arithmetic, DType, Facts};
+use lab_device::{Arithmetic, Facts};
 
 use crate::Cost;
 
@@ -11,8 +11,7 @@ use crate::Cost;
 pub struct Roofline {
     /// Bytes read plus bytes written a second by a large copy, in GB/s, as measured.
     pub copy_gbps: f64,
-    /// TFLOP/s of the fastest units for a type, from the device's facts; `None` where they are not
-    /// known.
+    /// TFLOP/s of the units, from the device's facts; `None` where they are not known.
     pub peak_tflops: Option<f64>,
     units: Bound,
 }
@@ -39,15 +38,15 @@ impl fmt::Display for Bound {
 }
 
 impl Roofline {
-    /// Of a GPU, for problems in this type: the tensor cores' for halves, whether or not a kernel
-    /// uses them, for that is what the GPU could do.
-    pub fn new(facts: &Facts, dtype: DType, copy_gbps: f64) -> Self {
-        let fastest = Arithmetic::fastest_for(dtype);
-        let units = match fastest {
+    /// Of a GPU, for what computes with these units ([`crate::Version::arithmetic`]): for halves
+    /// that is the tensor cores, whether or not a kernel uses them, for that is what the GPU could
+    /// do.
+    pub fn new(facts: &Facts, arithmetic: Option<Arithmetic>, copy_gbps: f64) -> Self {
+        let units = match arithmetic {
             Some(Arithmetic::Halves | Arithmetic::Tf32) => Bound::TensorCores,
             _ => Bound::Lanes,
         };
-        Self { copy_gbps, peak_tflops: fastest.and_then(|a| facts.peak_tflops(a)), units }
+        Self { copy_gbps, peak_tflops: arithmetic.and_then(|a| facts.peak_tflops(a)), units }
     }
 
     /// The least time for a problem in µs, and what it is bound by.

@@ -1,6 +1,6 @@
 //! The interface that all versions of a kernel idea share.
 
-use lab_device::{DType, Device, Kernel, KernelSource};
+use lab_device::{Arithmetic, DType, Device, Kernel, KernelSource};
 
 use crate::suite::{Check, VersionCheck};
 use crate::{Dims, Error, Options, Peer, Problem, Tensor, Tensors, Tiling};
@@ -279,6 +279,11 @@ pub trait Version: Sync {
     /// comparison.
     fn cpu(&self, _inputs: &Tensors) -> Option<Host> {
         None
+    }
+    /// The units that it computes with in this type, whose peak is its roofline: by default the
+    /// fastest that keep what the inputs hold.
+    fn arithmetic(&self, dtype: DType) -> Option<Arithmetic> {
+        Arithmetic::fastest_for(dtype)
     }
     /// The problems that `lab bench` times in this type, the smallest first. More than one make a
     /// plot over the size.

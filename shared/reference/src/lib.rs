@@ -2,3 +2,4 @@
 
 pub mod matmul;
 pub mod playg;
+pub mod vlstm;

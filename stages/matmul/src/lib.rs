@@ -9,7 +9,7 @@ mod host;
 mod ladder;
 mod tuning;
 
-use lab_device::{DType, Device, KernelSource, Launch};
+use lab_device::{Arithmetic, DType, Device, KernelSource, Launch};
 use lab_harness::program::{Program, scalar};
 use lab_harness::{
     Cost, Dim, Dims, Error, Info, Input, Options, Output, Prepared, Problem, Stage, Tensors,
@@ -39,6 +39,8 @@ struct Tiles {
     threads: [u32; 2],
     /// Whether blockIdx.x counts tiles down the rows of C, in place of along its columns.
     down: bool,
+    /// Dynamic shared memory, in bytes.
+    shared: usize,
     /// The template arguments behind the type, for a type and for packs or single elements.
     arguments: fn(DType, bool) -> String,
 }
@@ -73,8 +75,13 @@ const INFO: Info = Info {
     }],
 };
 
-const SINGLE: Tiles =
-    Tiles { block: [32, 32], threads: [32, 32], down: false, arguments: |_, _| String::new() };
+const SINGLE: Tiles = Tiles {
+    block: [32, 32],
+    threads: [32, 32],
+    down: false,
+    shared: 0,
+    arguments: |_, _| String::new(),
+};
 
 /// A thread an element, x down the rows.
 pub static NAIVE: Matmul = Matmul {
@@ -123,8 +130,8 @@ pub static ROWS: Matmul = Matmul {
     tiles: Tiles {
         block: [64, 64],
         threads: [512, 1],
-        down: false,
         arguments: |_, _| "64, 64, 8, 8".into(),
+        ..SINGLE
     },
 };
 
@@ -141,8 +148,8 @@ pub static BLOCKS: Matmul = Matmul {
     tiles: Tiles {
         block: [128, 128],
         threads: [256, 1],
-        down: false,
         arguments: |dtype, packs| packed("128, 128", "8, 8", dtype, packs),
+        ..SINGLE
     },
 };
 
@@ -182,6 +189,33 @@ pub static ASYNC: Matmul = Matmul {
     },
 };
 
+/// On the tensor cores.
+pub static TENSOR: Matmul = Matmul {
+    info: Info {
+        name: "v7_tensor",
+        parent: Some("v6_async"),
+        change: "warps multiply 16 x 8 tiles on the tensor cores, f32 as TF32",
+        // f32: each factor is rounded to the 11 bits of TF32, the more so the product.
+        outputs: &[Output {
+            name: "C",
+            bounds: &[(DType::F32, 6e-4), (DType::F16, 5e-4), (DType::BF16, 4e-3)],
+        }],
+        ..INFO
+    },
+    source: &kernels::V7_TENSOR,
+    kernel: "matmul_tensor",
+    tiles: Tiles {
+        block: [128, 256],
+        // Four pairs of tiles, each row of A's and each column of B's 64 bytes.
+        shared: 4 * (128 + 256) * 64,
+        arguments: |dtype, packs| {
+            let [depth, pack] = if dtype == DType::F32 { [16, 4] } else { [32, 8] };
+            format!("128, 256, {depth}, 64, 64, 4, {}", if packs { pack } else { 1 })
+        },
+        ..BLOCKS.tiles
+    },
+};
+
 /// Block tile, depth, thread tiles, pack: as the build script's `packed` lists them.
 fn packed(block: &str, threads: &str, dtype: DType, packs: bool) -> String {
     let (depth, pack) = if dtype == DType::F32 { (8, 4) } else { (16, 8) };
@@ -189,13 +223,14 @@ fn packed(block: &str, threads: &str, dtype: DType, packs: bool) -> String {
 }
 
 /// Every version, in the order of the story.
-pub static VERSIONS: &[&Matmul] = &[&NAIVE, &COALESCED, &TILED, &ROWS, &BLOCKS, &WARPS, &ASYNC];
+pub static VERSIONS: &[&Matmul] =
+    &[&NAIVE, &COALESCED, &TILED, &ROWS, &BLOCKS, &WARPS, &ASYNC, &TENSOR];
 
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "matmul",
     teaches: "one product of matrices, each number fetched less often from version to version",
-    versions: &[&NAIVE, &COALESCED, &TILED, &ROWS, &BLOCKS, &WARPS, &ASYNC],
+    versions: &[&NAIVE, &COALESCED, &TILED, &ROWS, &BLOCKS, &WARPS, &ASYNC, &TENSOR],
     kernels: kernels::KERNELS,
     version_checks: checks::OF_EACH,
     checks: checks::CHECKS,
@@ -278,6 +313,13 @@ impl Version for Matmul {
         .to_vec()
     }
 
+    fn arithmetic(&self, dtype: DType) -> Option<Arithmetic> {
+        match (self.kernel == TENSOR.kernel, dtype) {
+            (true, DType::F32) => Some(Arithmetic::Tf32),
+            _ => Arithmetic::fastest_for(dtype),
+        }
+    }
+
     fn bench_shapes(&self, dtype: DType) -> Vec<Dims> {
         ladder::shapes(&self.info, dtype)
     }
@@ -322,19 +364,23 @@ impl Matmul {
         let [g, m, n, k] = ["G", "M", "N", "K"].map(|d| dims.get(d));
         let packs = self.packs(dtype, n, k);
         let name = self.name_of(dtype, &(self.tiles.arguments)(dtype, packs));
-        let (kernel, block, threads) = match tiling {
-            None => (device.kernel(self.source, &name)?, self.tiles.block, self.tiles.threads),
+        let (kernel, block, threads, shared) = match tiling {
+            None => {
+                let Tiles { block, threads, shared, .. } = self.tiles;
+                (device.kernel(self.source, &name)?, block, threads, shared)
+            }
             Some(tiling) => {
                 let chosen = tuning::choose(self, dtype, packs, tiling)?;
                 let kernel = device.instantiate(self.source, &chosen.name, &name)?;
-                (kernel, chosen.block, chosen.threads)
+                (kernel, chosen.block, chosen.threads, chosen.shared)
             }
         };
 
         let tiles = [m.div_ceil(block[0]), n.div_ceil(block[1])];
         let [x, y] = if self.tiles.down { tiles } else { [tiles[1], tiles[0]] };
         let [threads_x, threads_y] = threads;
-        let launch = Launch::new_3d([x as u32, y as u32, g as u32], [threads_x, threads_y, 1]);
+        let launch = Launch::new_3d([x as u32, y as u32, g as u32], [threads_x, threads_y, 1])
+            .shared(shared);
 
         let mut program = Program::new(device);
         let a = program.input(&inputs["A"])?;

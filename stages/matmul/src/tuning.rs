@@ -17,13 +17,41 @@ struct Tunable {
     tilings: fn(DType) -> Vec<Tiling>,
     /// Threads a block.
     threads: fn(&Tiling) -> usize,
+    /// Dynamic shared memory a block, in bytes.
+    shared: fn(&Tiling, DType) -> usize,
 }
 
 static TUNABLE: &[Tunable] = &[
-    Tunable { kernel: "matmul_blocks", tilings: blocks, threads: a_cell_block_each },
-    Tunable { kernel: "matmul_warps", tilings: warps, threads: a_cell_block_each },
-    Tunable { kernel: "matmul_async", tilings: pipelined, threads: a_cell_block_each },
+    Tunable {
+        kernel: "matmul_blocks",
+        tilings: blocks,
+        threads: a_cell_block_each,
+        shared: |_, _| 0,
+    },
+    Tunable {
+        kernel: "matmul_warps",
+        tilings: warps,
+        threads: a_cell_block_each,
+        shared: |_, _| 0,
+    },
+    Tunable {
+        kernel: "matmul_async",
+        tilings: pipelined,
+        threads: a_cell_block_each,
+        shared: |_, _| 0,
+    },
+    Tunable {
+        kernel: "matmul_tensor",
+        tilings: tensor,
+        threads: |t| t.get("BM") / t.get("WM") * (t.get("BN") / t.get("WN")) * 32,
+        shared: stages_of_tiles,
+    },
 ];
+
+/// `STAGES` pairs of tiles.
+fn stages_of_tiles(t: &Tiling, dtype: DType) -> usize {
+    t.get("STAGES") * (t.get("BM") + t.get("BN")) * t.get("BK") * dtype.size()
+}
 
 /// A thread for `TM` × `TN` elements of C.
 fn a_cell_block_each(t: &Tiling) -> usize {
@@ -97,6 +125,24 @@ fn pipelined(_dtype: DType) -> Vec<Tiling> {
     )
 }
 
+fn tensor(dtype: DType) -> Vec<Tiling> {
+    let depth = 64 / dtype.size();
+    let values = [64, 128, 256];
+    candidates(
+        &["BM", "BN", "BK", "WM", "WN", "STAGES"],
+        [128, 256, depth, 64, 64, 4],
+        [&values, &values, &[depth, 2 * depth], &[32, 64], &[32, 64, 128], &[3, 4]],
+        |t| {
+            let warps = t.get("BM") / t.get("WM") * (t.get("BN") / t.get("WN"));
+            (4..=16).contains(&warps)
+                // A lane has 64 or 128 sums: fewer ask for too much, more do not fit registers.
+                && (64 * 32..=64 * 64).contains(&(t.get("WM") * t.get("WN")))
+                // The largest that any GPU gives a block.
+                && stages_of_tiles(t, dtype) <= 227 * 1024
+        },
+    )
+}
+
 /// The tilings of a version; none where its kernel has nothing to choose.
 pub(crate) fn tilings(version: &Matmul, dtype: DType) -> Vec<Tiling> {
     let of = TUNABLE.iter().find(|t| t.kernel == version.kernel);
@@ -110,6 +156,7 @@ pub(crate) struct Chosen {
     /// Rows and columns of C a block.
     pub(crate) block: [usize; 2],
     pub(crate) threads: [u32; 2],
+    pub(crate) shared: usize,
 }
 
 /// # Errors
@@ -130,6 +177,7 @@ pub(crate) fn choose(
         name: version.name_of(dtype, &format!("{}, {pack}", tiling.arguments())),
         block: [tiling.get("BM"), tiling.get("BN")],
         threads: [(of.threads)(tiling) as u32, 1],
+        shared: (of.shared)(tiling, dtype),
     })
 }
 
@@ -154,18 +202,19 @@ mod tests {
                     assert_eq!(chosen.name, version.name_of(dtype, &arguments));
                     assert_eq!(chosen.block, version.tiles.block);
                     assert_eq!(chosen.threads, version.tiles.threads);
+                    assert_eq!(chosen.shared, version.tiles.shared);
                 }
                 seen += 1;
             }
         }
-        assert_eq!(seen, 7, "v4 and v5 in three types, v6 in one");
+        assert_eq!(seen, 10, "v4, v5 and v7 in three types, v6 in one");
     }
 
     #[test]
     fn there_is_something_to_try_and_nothing_twice() {
-        for (version, least) in [(&crate::BLOCKS, 20), (&crate::WARPS, 20), (&crate::ASYNC, 20)] {
+        for version in [&crate::BLOCKS, &WARPS, &crate::ASYNC, &crate::TENSOR] {
             let all = tilings(version, DType::F32);
-            assert!((least..150).contains(&all.len()), "{}: {}", version.info().name, all.len());
+            assert!((20..150).contains(&all.len()), "{}: {}", version.info().name, all.len());
         }
     }
 

@@ -42,9 +42,14 @@ fn asynchronous() {
 }
 
 #[test]
+fn tensor_cores() {
+    assert_version(&matmul::TENSOR);
+}
+
+#[test]
 fn every_version_is_tested_above() {
-    assert_eq!(STAGE.versions.len(), 7);
-    assert_eq!(VERSIONS.len(), 7);
+    assert_eq!(STAGE.versions.len(), 8);
+    assert_eq!(VERSIONS.len(), 8);
 }
 
 #[test]

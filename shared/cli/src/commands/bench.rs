@@ -203,14 +203,12 @@ fn measure(
         let able: Vec<_> = versions.iter().copied().filter(|(_, v)| has(*v)).collect();
         let Some(&(_, first)) = able.first() else { continue };
         let posed = Posed::new(first, Problem::new(dims, dtype));
-        let of_problem = Lines {
-            family,
-            problem: &posed.problem,
-            cost: first.cost(&posed.problem.dims, dtype),
-            roofline: Roofline::new(device.facts(), dtype, copy_gbps),
-        };
-        let mut add = |place: (usize, usize), name: String, of: Of, m: Measured| {
-            let Some(result) = of_problem.line(name, of, &m) else { return };
+        let of_problem =
+            Lines { family, problem: &posed.problem, cost: first.cost(&posed.problem.dims, dtype) };
+        let roofline = |arithmetic| Roofline::new(device.facts(), arithmetic, copy_gbps);
+        let of_peers = roofline(Arithmetic::fastest_for(dtype));
+        let mut add = |place: (usize, usize), name: String, of: Of, m: Measured, line: Roofline| {
+            let Some(result) = of_problem.line(name, of, &m, &line) else { return };
             told(&result);
             lines.push(Line { place, result });
         };
@@ -231,7 +229,8 @@ fn measure(
                     c.bound
                 )));
             }
-            add((place, 0), info.full_name(), Of::Version, m);
+            let line = roofline(version.arithmetic(dtype));
+            add((place, 0), info.full_name(), Of::Version, m, line);
             if let Some((times, error)) = time_on_host(version, &posed.inputs) {
                 let c = Comparison {
                     name: "",
@@ -241,7 +240,7 @@ fn measure(
                     relative_error: error,
                 };
                 let m = Measured { comparison: c, times: Some(times), usage: None };
-                add((place, 1), "cpu".into(), Of::Host, m);
+                add((place, 1), "cpu".into(), Of::Host, m, of_peers);
             }
         }
         for (index, peer) in stage.peers_of(family).enumerate() {
@@ -251,7 +250,8 @@ fn measure(
             }
             match measure::peer(peer, first, device, &posed, runs)? {
                 Beside::Ran(m) => {
-                    add((last, 2 + index), info.name.into(), measure::of(peer), m);
+                    let name = info.name.into();
+                    add((last, 2 + index), name, measure::of(peer), m, of_peers);
                 }
                 Beside::Not(reason) => {
                     let line = format!("{}: {reason}", info.name);
@@ -271,12 +271,17 @@ struct Lines<'a> {
     family: &'a str,
     problem: &'a Problem,
     cost: Cost,
-    roofline: Roofline,
 }
 
 impl Lines<'_> {
     /// `None` of what was not timed.
-    fn line(&self, version: String, of: Of, m: &Measured) -> Option<Measurement> {
+    fn line(
+        &self,
+        version: String,
+        of: Of,
+        m: &Measured,
+        roofline: &Roofline,
+    ) -> Option<Measurement> {
         let (cost, times) = (&self.cost, m.times?);
         let us = times.median_us;
         Some(Measurement {
@@ -291,7 +296,7 @@ impl Lines<'_> {
             runs: times.runs,
             tflops: (cost.flops > 0.0).then(|| cost.flops / us * 1e-6),
             gbps: Some(cost.bytes / us * 1e-3),
-            roofline_percent: (of != Of::Host).then(|| self.roofline.percent(cost, us)),
+            roofline_percent: (of != Of::Host).then(|| roofline.percent(cost, us)),
             relative_error: Some(m.comparison.relative_error),
             registers: m.usage.map(|u| u.0),
             local_bytes: m.usage.map(|u| u.1),
@@ -375,7 +380,9 @@ fn peaks(device: &Device) -> BTreeMap<String, f64> {
         let units = Arithmetic::fastest_for(dtype)?;
         Some((dtype.name().to_owned(), device.facts().peak_tflops(units)?))
     };
-    [DType::F16, DType::BF16, DType::F32, DType::F64].into_iter().filter_map(of).collect()
+    let tf32 = device.facts().peak_tflops(Arithmetic::Tf32).map(|peak| ("tf32".to_owned(), peak));
+    let types = [DType::F16, DType::BF16, DType::F32, DType::F64];
+    types.into_iter().filter_map(of).chain(tf32).collect()
 }
 
 fn libraries(device: &Device) -> Vec<String> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use indicatif::ProgressBar;
 use lab_device::emulator::{Counts, Operation, Profile};
-use lab_device::{DType, Device, DeviceKind, Mode};
+use lab_device::{Arithmetic, DType, Device, DeviceKind, Facts, Mode};
 use lab_harness::record::Of;
 use lab_harness::roofline::Roofline;
 use lab_harness::{
@@ -54,10 +54,25 @@ struct Row {
     passed: bool,
     bytes: f64,
     flops: f64,
+    /// The units whose peak is its roofline.
+    arithmetic: Option<Arithmetic>,
     median_us: Option<f64>,
     /// Registers and bytes of local memory a thread.
     usage: Option<(u32, u32)>,
     counted: Option<Counted>,
+}
+
+/// What a GPU can do, whatever the units.
+#[derive(Clone, Copy)]
+struct Ceilings<'a> {
+    facts: &'a Facts,
+    copy_gbps: f64,
+}
+
+impl Ceilings<'_> {
+    fn of(&self, arithmetic: Option<Arithmetic>) -> Roofline {
+        Roofline::new(self.facts, arithmetic, self.copy_gbps)
+    }
 }
 
 /// What is said beside the rows: what could not be measured here, and why.
@@ -119,13 +134,16 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         rows.extend(measure_version(version, &device, &current)?);
         let next = able.get(index + 1).map(|v| v.info());
         if next.is_none_or(|n| (n.stage, n.family) != (info.stage, info.family)) {
-            rows.extend(beside(version, &device, &current, &mut notes)?);
+            // Held to what the first version is held to: a later one may trade digits for speed.
+            let of_family = |v: &&dyn Version| v.info().family == info.family;
+            let first = able.iter().copied().find(of_family).unwrap_or(version);
+            rows.extend(beside(first, &device, &current, &mut notes)?);
         }
         posed = Some(current);
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let rooflines = copy_gbps.map(|copy| Roofline::new(device.facts(), dtype, copy));
+    let rooflines = copy_gbps.map(|copy_gbps| Ceilings { facts: device.facts(), copy_gbps });
     if let Some(path) = &arguments.svg {
         plot::write(path, &chart(&arguments.family, &device, dtype, &rows, copy_gbps)?)?;
     }
@@ -136,7 +154,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
                     "bound": r.bound, "passed": r.passed, "least_bytes": r.bytes, "flops": r.flops,
                     "median_us": r.median_us, "gbps": r.median_us.map(|t| r.bytes / t * 1e-3),
                     "tflops": r.median_us.map(|t| r.flops / t * 1e-6),
-                    "roofline_percent": rooflines.and_then(|l| r.roofline_percent(&l)),
+                    "roofline_percent": rooflines.and_then(|l| r.roofline_percent(l)),
                     "library_percent": r.library_percent(&rows),
                     "registers": r.usage.map(|u| u.0), "local_bytes": r.usage.map(|u| u.1),
                     "global": r.counted.map(|c| in_json(&c.global)),
@@ -146,12 +164,12 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         println!(
             "{}",
             json!({ "device": device.name(), "copy_gbps": copy_gbps,
-                    "peak_tflops": rooflines.and_then(|l| l.peak_tflops),
+                    "peak_tflops": rooflines.and_then(|l| l.of(Arithmetic::fastest_for(dtype)).peak_tflops),
                     "versions": all, "notes": notes })
         );
     } else {
         match rooflines {
-            Some(roofline) => print_times(&device, dtype, &rows, &roofline),
+            Some(ceilings) => print_times(&device, dtype, &rows, ceilings),
             None => print_counts(&device, dtype, &rows),
         }
         notes.iter().for_each(|n| println!("{n}"));
@@ -271,6 +289,10 @@ impl Row {
             passed: m.passed(),
             bytes: cost.bytes,
             flops: cost.flops,
+            arithmetic: match of {
+                Of::Version => version.arithmetic(problem.dtype),
+                _ => Arithmetic::fastest_for(problem.dtype),
+            },
             median_us: m.times.map(|t| t.median_us),
             usage: m.usage,
             counted: None,
@@ -282,9 +304,9 @@ impl Row {
     }
 
     /// Of what runs on the GPU.
-    fn roofline_percent(&self, roofline: &Roofline) -> Option<f64> {
+    fn roofline_percent(&self, ceilings: Ceilings<'_>) -> Option<f64> {
         let on_gpu = self.median_us.filter(|_| self.of != Of::Host);
-        on_gpu.map(|us| roofline.percent(&self.cost(), us))
+        on_gpu.map(|us| ceilings.of(self.arithmetic).percent(&self.cost(), us))
     }
 
     /// The library's time over that of a version, in percent.
@@ -334,7 +356,7 @@ fn heading(device: &Device, dtype: DType, rows: &[Row]) -> bool {
 }
 
 /// What a GPU took.
-fn print_times(device: &Device, dtype: DType, rows: &[Row], roofline: &Roofline) {
+fn print_times(device: &Device, dtype: DType, rows: &[Row], ceilings: Ceilings<'_>) {
     let one_shape = heading(device, dtype, rows);
     let libraries: Vec<&Row> = rows.iter().filter(|r| r.of == Of::Library).collect();
     // One library has the column to itself; of several, each family's own is meant.
@@ -377,7 +399,7 @@ fn print_times(device: &Device, dtype: DType, rows: &[Row], roofline: &Roofline)
             r.median_us.map_or("wrong: not timed".into(), |t| format!("{t:.1}")),
             text(r.median_us.map(|t| r.bytes / t * 1e-3), 0),
             significant(r.median_us.filter(|_| r.flops > 0.0).map(|t| r.flops / t * 1e-6)),
-            text(r.roofline_percent(roofline), 1),
+            text(r.roofline_percent(ceilings), 1),
             text(r.parent_ratio(rows), 2),
         ];
         if of_library.is_some() {
@@ -391,14 +413,21 @@ fn print_times(device: &Device, dtype: DType, rows: &[Row], roofline: &Roofline)
         shown.add_row(cells);
     }
     println!("{shown}");
-    if let Some(row) = rows.first() {
+    let mut told: Vec<Option<Arithmetic>> = Vec::new();
+    for row in rows.iter().filter(|r| r.of == Of::Version) {
+        if told.contains(&row.arithmetic) {
+            continue;
+        }
+        told.push(row.arithmetic);
+        let roofline = ceilings.of(row.arithmetic);
         let (us, bound) = roofline.least_us(&row.cost());
-        let peak =
-            roofline.peak_tflops.map_or("not known here".into(), |p| format!("{p:.1} TFLOP/s"));
+        let peak = match (row.arithmetic, roofline.peak_tflops) {
+            (Some(units), Some(peak)) => format!("{units} do {peak:.1} TFLOP/s at most"),
+            _ => "what its units do is not known here".into(),
+        };
         println!(
-            "Roofline: a plain copy moves {:.0} GB/s, the fastest units for {dtype} do {peak}. {} {} takes \
-             {us:.1} µs at least, for its {bound}.",
-            roofline.copy_gbps, row.family, row.dims
+            "Roofline of {}: a plain copy moves {:.0} GB/s, {peak}. {} takes {us:.1} µs at least, for its {bound}.",
+            row.name, roofline.copy_gbps, row.dims
         );
     }
 }

@@ -1,10 +1,10 @@
 //! The kernel's source with what each line asks of the memory system, as a page of one file.
 
-use lab_device::emulator::{Counts, Line, Operation};
+use lab_device::emulator::{Counts, Line};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::picture::figure;
-use super::{Place, Report, excess, number, ratio, unit};
+use super::{Place, Report, excess, number, ratio, said, unit};
 
 const HEAD: &str = "<meta charset=\"utf-8\"/><meta name=\"viewport\" \
                     content=\"width=device-width, initial-scale=1\"/>";
@@ -74,7 +74,9 @@ fn totals(report: &Report<'_>) -> Markup {
                             th scope="row" { (operation.name()) }
                             td.n { (number(c.requests)) }
                             @if unit(operation).is_empty() {
-                                td colspan="6" {}
+                                td colspan="6" {
+                                    @if c.flops > 0 { (number(c.flops)) " flops" }
+                                }
                             } @else {
                                 td.n { (number(c.cost)) " " small { (unit(operation)) } }
                                 td.n { (number(c.ideal)) }
@@ -195,8 +197,8 @@ fn figures(report: &Report<'_>, line: &Line) -> Markup {
     let share = 100.0 * c.cost as f64 / report.total_cost(line.operation).max(1) as f64;
     html! {
         span.operation { (line.operation.name()) }
-        @if line.operation == Operation::Barrier {
-            span { (number(c.requests)) " warps came" }
+        @if unit(line.operation).is_empty() {
+            span { (said(line.operation, c)) }
         } @else {
             (times(c))
             span { (number(c.cost)) " " (unit(line.operation)) " for " (number(c.ideal)) }

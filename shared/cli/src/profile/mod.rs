@@ -120,7 +120,17 @@ impl Report<'_> {
     }
 }
 
-/// What a cost counts: sectors, wavefronts; nothing for barriers.
+/// What is said of an operation that has no cost: warps that came, or what tensor cores computed.
+pub(crate) fn said(operation: Operation, c: &Counts) -> String {
+    match operation {
+        Operation::TensorCore => {
+            format!("{} instructions, {} flops", number(c.requests), number(c.flops))
+        }
+        _ => format!("{} warps", number(c.requests)),
+    }
+}
+
+/// What a cost counts: sectors, wavefronts; nothing for barriers and tensor cores.
 pub(crate) fn unit(operation: Operation) -> &'static str {
     match operation {
         o if o.global() => "sectors",

@@ -2,7 +2,7 @@
 
 use lab_device::emulator::{Counts, Operation};
 
-use super::{Place, Report, number, ratio, unit};
+use super::{Place, Report, number, ratio, said, unit};
 use crate::table::{bytes, table};
 
 /// Sums by operation, then every line that was counted.
@@ -39,6 +39,14 @@ pub(crate) fn print(report: &Report<'_>, device: &str, caveat: &str) {
         flops / least.max(1.0),
         flops / (report.global_bytes() as f64).max(1.0),
     );
+    let on_tensor_cores = report.profile.total(Operation::TensorCore).flops;
+    if on_tensor_cores > 0 {
+        println!(
+            "On tensor cores: {} flops, {:.2} times those declared; what is more fills tiles up.",
+            number(on_tensor_cores),
+            on_tensor_cores as f64 / flops.max(1.0)
+        );
+    }
     println!(
         "cost: 32-byte sectors in global memory, wavefronts in shared memory; ideal: the fewest \
          for as many different bytes."
@@ -100,16 +108,16 @@ fn print_file(report: &Report<'_>, file: &str) {
         }
         last = Some(place.line);
         let (c, requests) = (&line.counts, number(line.counts.requests));
-        let head = format!("      │   {:<14}{requests:>9} ", line.operation.name());
+        let head = format!("      │   {:<14}", line.operation.name());
         let [cost, unit, ideal, ratio, degree] = costs(line.operation, c);
         if unit.is_empty() {
-            println!("{head}warps");
+            println!("{head}  {}", said(line.operation, c));
             continue;
         }
         let conflict = if c.degree > 1 { format!("  {degree} conflict") } else { String::new() };
         let worst = if report.worst(line) { " ◀" } else { "" };
         println!(
-            "{head}requests {cost:>11} {unit:<10} for {ideal:>9} {ratio:>7}×{conflict}{worst}"
+            "{head}{requests:>9} requests {cost:>11} {unit:<10} for {ideal:>9} {ratio:>7}×{conflict}{worst}"
         );
     }
 }

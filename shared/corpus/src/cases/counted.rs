@@ -81,9 +81,24 @@ pub fn counted() -> Vec<Case> {
         quads(blocks, "shared_float4_one", &|i| i / 256 * 256 + i % 256 / 32),
         quads(blocks, "shared_float4_halves", &|i| i / 256 * 256 + i % 256 / 16 * 4),
         quads(blocks, "shared_float4_quarters", &|i| i / 256 * 256 + i % 256 / 8 * 4),
+        quads(blocks, "shared_float4_two_apart", &|i| i / 256 * 256 + i % 256 / 4 * 2 + i % 2),
+        quads(blocks, "shared_float4_in_turns", &|i| i / 256 * 256 + i % 256 / 8 * 2 + i % 2),
         quads(blocks, "shared_float4_apart", &|i| i / 256 * 256 + i % 64 * 4 + i % 256 / 64),
     ] {
         cases.push(through(name, launch, F32, &all, expect));
+    }
+    // A matrix is 8 rows of 4; lane l gets element l of each of its warp's four.
+    for (name, row) in [
+        ("ldmatrix_dense", &(|w: usize, r: usize| 32 * w + r) as &dyn Fn(usize, usize) -> usize),
+        ("ldmatrix_column", &|w, r| r * 8 + w),
+    ] {
+        let all = small(4 * N);
+        let expect = (0..4 * N).map(|i| {
+            let (block, thread, matrix) = (i / 1024, i % 1024 / 4, i % 4);
+            let (warp, lane) = (thread / 32, thread % 32);
+            all[block * 1024 + row(warp, 8 * matrix + lane / 4) * 4 + lane % 4]
+        });
+        cases.push(through(name, blocks, F32, &all, expect.collect()));
     }
     let side = 64;
     let (a, b) = (of(side * side, |i| i % 5), of(side * side, |i| i % 3));

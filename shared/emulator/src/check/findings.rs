@@ -2,10 +2,11 @@
 
 use super::{BlockCheck, Fatal, Space, Stored};
 use crate::hooks::Thread;
+use crate::matrix;
 use crate::memory::Whose;
 use crate::report::{Finding, Kind as What, Standing};
 use crate::shadow::{Cell, Kind, PLACE_UNKNOWN};
-use crate::warp::{LANES, Operand};
+use crate::warp::{Collective, LANES, Operand};
 
 /// What g++ fills local variables with: `-ftrivial-auto-var-init=pattern`.
 const LOCAL_PATTERN: u8 = 0xFE;
@@ -268,6 +269,35 @@ impl BlockCheck {
             format!("{op} reads lane {source}, which does not take part: the value is undefined");
         let fix = "name the lane in the mask and let it come, or do not read from it";
         self.at_collective(thread, What::AbsentLane, message, fix, op);
+    }
+
+    /// All lanes have come to a collective on matrices.
+    ///
+    /// # Errors
+    /// A row for ldmatrix that is not in shared memory.
+    pub(crate) fn matrices(&mut self, threads: &[Thread], op: Collective) -> Result<(), Fatal> {
+        let launch = self.launch();
+        if let Some(counters) = &mut launch.counters {
+            counters.matrices(launch.places.number(threads[0].pc), op);
+        }
+        for thread in threads {
+            // SAFETY: the thread brought the address of its operand, and is suspended.
+            let Some(row) = (unsafe { matrix::row_address(op, thread.operand.value as usize) })
+            else {
+                continue;
+            };
+            if matches!(self.locate(row), Some((_, Space::Static | Space::Dynamic, _))) {
+                continue;
+            }
+            let name = launch.name(Space::Global, row, self);
+            let message = format!("ldmatrix reads shared memory, and {name} is not there");
+            let mut finding = Finding::new(What::InvalidAddress, message)
+                .fix("copy the tile into shared memory first, or load the registers one by one");
+            let me = thread.who.at(Kind::Read, 0, launch.places.number(thread.pc));
+            finding.accesses.push(launch.by("ldmatrix".into(), me));
+            return Err(Box::new(finding));
+        }
+        Ok(())
     }
 
     /// One finding for each place.

@@ -149,9 +149,17 @@ impl<'a> Ladder<'a> {
             .filter(|c| !c.points.is_empty())
             .collect();
         let title = format!("{stage}, {}, {}: TFLOP/s", self.dtype, self.run.device.gpu);
-        let ceiling = self.run.device.peak_tflops.get(self.dtype).copied();
+        let mut ceilings = Vec::new();
+        let peaks = &self.run.device.peak_tflops;
+        if let Some(&peak) = peaks.get(self.dtype) {
+            ceilings.push(("peak".to_owned(), peak));
+            let above = self.results.iter().any(|m| m.tflops.is_some_and(|t| t > peak));
+            if let Some(&tensor) = peaks.get("tf32").filter(|_| self.dtype == "f32" && above) {
+                ceilings.push(("peak of TF32".to_owned(), tensor));
+            }
+        }
         let ticks: Vec<_> = self.sizes.iter().map(|s| (s.2, s.1.clone())).collect();
-        Ok(plot::curves(&title, &self.axis, &ticks, ceiling, &curves)?)
+        Ok(plot::curves(&title, &self.axis, &ticks, &ceilings, &curves)?)
     }
 }
 

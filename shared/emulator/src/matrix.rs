@@ -1,0 +1,204 @@
+//! Collectives on small matrices whose elements are spread over the 32 lanes of a warp: `ldmatrix`
+//! and `mma.sync`, as the PTX ISA spreads them (matrix fragments for mma.m16n8k16, .m16n8k8).
+//!
+//! Products are exact and a sum of them is rounded to f32 once. Tensor cores cut a little more
+//! off, how much is not documented; bounds on errors hold for both.
+
+use half::{bf16, f16};
+
+use crate::warp::{Collective, LANES};
+
+/// Rows of A and C, columns of B and C.
+const M: usize = 16;
+const N: usize = 8;
+
+/// Mirrors `EmuRow` in `emulator_abi.h`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Row {
+    shared: usize,
+    row: [u16; 8],
+    to: [[u16; 2]; 4],
+}
+
+/// Mirrors `EmuShare` in `emulator_abi.h`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Share {
+    a: [u32; 4],
+    b: [u32; 2],
+    c: [f32; 4],
+}
+
+/// Runs a collective on the operands at these addresses, a lane each.
+///
+/// # Safety
+/// Each is the address of the operand that `op` takes, and nobody else uses it meanwhile.
+pub(crate) unsafe fn run(op: Collective, operands: [usize; LANES]) {
+    // SAFETY: the caller's promise.
+    let rows = || operands.map(|o| unsafe { *(o as *const Row) });
+    // SAFETY: as above.
+    let shares = || operands.map(|o| unsafe { *(o as *const Share) });
+    match op {
+        Collective::LoadMatrices | Collective::LoadMatricesTransposed => {
+            let to = spread(&rows().map(|r| r.row), op == Collective::LoadMatricesTransposed);
+            for (operand, to) in operands.into_iter().zip(to) {
+                // SAFETY: as above.
+                unsafe { (*(operand as *mut Row)).to = to };
+            }
+        }
+        Collective::MmaF16 | Collective::MmaBf16 | Collective::MmaTf32 => {
+            let sums = multiply_add(op, &shares());
+            for (operand, c) in operands.into_iter().zip(sums) {
+                // SAFETY: as above.
+                unsafe { (*(operand as *mut Share)).c = c };
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The address that a lane read for `ldmatrix`.
+///
+/// # Safety
+/// As for [`run`].
+pub(crate) unsafe fn row_address(op: Collective, operand: usize) -> Option<usize> {
+    let loads = matches!(op, Collective::LoadMatrices | Collective::LoadMatricesTransposed);
+    // SAFETY: the caller's promise.
+    loads.then(|| unsafe { (*(operand as *const Row)).shared }).filter(|&shared| shared != 0)
+}
+
+/// Multiplications and additions of one instruction of a warp.
+pub(crate) fn flops(op: Collective) -> u64 {
+    let products = M * N * depth(op);
+    2 * products as u64
+}
+
+/// Columns of A, rows of B; 0 of what does not multiply.
+fn depth(op: Collective) -> usize {
+    match op {
+        Collective::MmaF16 | Collective::MmaBf16 => 16,
+        Collective::MmaTf32 => 8,
+        _ => 0,
+    }
+}
+
+/// Lane l brings row l % 8 of matrix l / 8. Of each matrix it gets two neighbours in row l / 4, or
+/// transposed in column l / 4.
+fn spread(rows: &[[u16; 8]; LANES], transposed: bool) -> [[[u16; 2]; 4]; LANES] {
+    std::array::from_fn(|lane| {
+        let (g, t) = (lane / 4, lane % 4);
+        std::array::from_fn(|matrix| {
+            [2 * t, 2 * t + 1].map(|i| match transposed {
+                false => rows[8 * matrix + g][i],
+                true => rows[8 * matrix + i][g],
+            })
+        })
+    })
+}
+
+/// The elements of a register, the one at the lower k first; TF32 has one.
+fn elements(op: Collective, register: u32) -> [f32; 2] {
+    let halves = [register as u16, (register >> 16) as u16];
+    match op {
+        Collective::MmaF16 => halves.map(|h| f16::from_bits(h).to_f32()),
+        Collective::MmaBf16 => halves.map(|h| bf16::from_bits(h).to_f32()),
+        // The tensor cores do not look at the 13 bits below.
+        _ => [f32::from_bits(register & 0xFFFF_E000), 0.0],
+    }
+}
+
+/// C + A B.
+fn multiply_add(op: Collective, shares: &[Share; LANES]) -> [[f32; 4]; LANES] {
+    let depth = depth(op);
+    let each = depth / 8; // elements a register
+    let (mut a, mut b) = ([[0f64; 16]; M], [[0f64; N]; 16]);
+    for (lane, share) in shares.iter().enumerate() {
+        let (g, t) = (lane / 4, lane % 4);
+        let columns = |upper: usize| (0..each).map(move |i| upper * depth / 2 + each * t + i);
+        for (register, &bits) in share.a.iter().enumerate() {
+            let row = g + register % 2 * 8;
+            let values = elements(op, bits);
+            columns(register / 2).zip(values).for_each(|(k, v)| a[row][k] = f64::from(v));
+        }
+        for (register, &bits) in share.b.iter().enumerate() {
+            let values = elements(op, bits);
+            columns(register).zip(values).for_each(|(k, v)| b[k][g] = f64::from(v));
+        }
+    }
+    let mut products = [[0f64; N]; M];
+    for (sums, a) in products.iter_mut().zip(&a) {
+        for (a, b) in a.iter().zip(&b).take(depth) {
+            sums.iter_mut().zip(b).for_each(|(sum, b)| *sum += a * b);
+        }
+    }
+    std::array::from_fn(|lane| {
+        let (g, t) = (lane / 4, lane % 4);
+        std::array::from_fn(|i| {
+            let product = products[g + i / 2 * 8][2 * t + i % 2];
+            (f64::from(shares[lane].c[i]) + product) as f32
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_goes_to_four_lanes_and_a_column_too() {
+        let rows = std::array::from_fn(|l| std::array::from_fn(|i| (100 * l + i) as u16));
+        let plain = spread(&rows, false);
+        assert_eq!(plain[0], [[0, 1], [800, 801], [1600, 1601], [2400, 2401]]);
+        assert_eq!(plain[7][1], [906, 907], "row 1 of the second matrix, columns 6 and 7");
+        let transposed = spread(&rows, true);
+        assert_eq!(transposed[0][0], [0, 100]);
+        assert_eq!(transposed[7][3], [3001, 3101], "rows 6 and 7 of the last, column 1");
+    }
+
+    /// Each element of A and B by itself: one product, at one place.
+    #[test]
+    fn every_product_has_its_place() {
+        let empty = [Share { a: [0; 4], b: [0; 2], c: [0.0; 4] }; LANES];
+        for (op, one, wide) in [
+            (Collective::MmaF16, u32::from(f16::ONE.to_bits()), true),
+            (Collective::MmaBf16, u32::from(bf16::ONE.to_bits()), true),
+            (Collective::MmaTf32, 1f32.to_bits(), false),
+        ] {
+            let each = if wide { 2 } else { 1 };
+            let mut seen = std::collections::HashSet::new();
+            for (lane, register, half) in (0..LANES * 4 * each).map(|i| {
+                let i = (i / each, i % each);
+                (i.0 / 4, i.0 % 4, i.1)
+            }) {
+                // Row and k by the PTX ISA's formulas.
+                let row = lane / 4 + 8 * (register % 2);
+                let k = each * (lane % 4) + half + 4 * each * (register / 2);
+                let mut shares = empty;
+                shares[lane].a[register] = one << (16 * half);
+                // All of B is one in row k, and nowhere else.
+                let (owner, upper) = (k % (4 * each) / each, k / (4 * each));
+                for column in 0..N {
+                    shares[4 * column + owner].b[upper] = one << (16 * (k % each));
+                }
+                let sums = multiply_add(op, &shares);
+                for (l, sum) in sums.iter().enumerate() {
+                    for (i, &c) in sum.iter().enumerate() {
+                        let hit = l / 4 + 8 * (i / 2) == row;
+                        assert_eq!(c, f32::from(u8::from(hit)), "{op:?} A[{row}][{k}] lane {l}");
+                    }
+                }
+                seen.insert((row, k));
+            }
+            assert_eq!(seen.len(), M * depth(op));
+        }
+    }
+
+    #[test]
+    fn tf32_cuts_what_was_not_rounded() {
+        let mut shares = [Share { a: [0; 4], b: [0; 2], c: [1.0; 4] }; LANES];
+        shares[0].a[0] = f32::to_bits(1.0 + f32::EPSILON);
+        shares[0].b[0] = f32::to_bits(3.0);
+        assert_eq!(multiply_add(Collective::MmaTf32, &shares)[0], [4.0, 1.0, 1.0, 1.0]);
+    }
+}

@@ -1,0 +1,512 @@
+//! The vLSTM (the mLSTM of xLSTM) in its parallel form, and its gradients.
+//!
+//! With F_t = Σ_{τ ≤ t} logsigmoid(f_τ), for each position i of a head and all j ≤ i
+//!
+//! ```text
+//! D̃_ij = F_i − F_j + i_j          m_i = max_j D̃_ij
+//! C̃_ij = (q_i · k_j / √DHQK) exp(D̃_ij − m_i)
+//! l_i  = Σ_j C̃_ij                 n_i = max(|l_i|, exp(−m_i))
+//! h_i  = Σ_j C̃_ij v_j / (n_i + ε)
+//! ```
+//!
+//! Beck et al. 2024, "xLSTM: Extended Long Short-Term Memory", arXiv 2405.04517, appendix A.
+
+use crate::matmul::matmul;
+
+/// The sizes of a head.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Positions, S: rows of q, k, v and h.
+    pub positions: usize,
+    /// DHQK: columns of q and k.
+    pub qk: usize,
+    /// DHHV: columns of v and h.
+    pub hv: usize,
+}
+
+/// What goes in: heads one after the other, each row-major.
+#[derive(Clone, Copy, Debug)]
+pub struct Inputs<'a> {
+    /// `[heads, S, DHQK]`
+    pub q: &'a [f64],
+    /// `[heads, S, DHQK]`
+    pub k: &'a [f64],
+    /// `[heads, S, DHHV]`
+    pub v: &'a [f64],
+    /// Input gate pre-activations, `[heads, S]`.
+    pub i: &'a [f64],
+    /// Forget gate pre-activations, `[heads, S]`.
+    pub f: &'a [f64],
+}
+
+/// What comes out.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outputs {
+    /// `[heads, S, DHHV]`
+    pub h: Vec<f64>,
+    /// The largest exponent of each row, `[heads, S]`.
+    pub m: Vec<f64>,
+    /// The normaliser of each row, `[heads, S]`.
+    pub n: Vec<f64>,
+}
+
+/// The gradient of a loss by each input, given that by h.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Gradients {
+    /// `[heads, S, DHQK]`
+    pub dq: Vec<f64>,
+    /// `[heads, S, DHQK]`
+    pub dk: Vec<f64>,
+    /// `[heads, S, DHHV]`
+    pub dv: Vec<f64>,
+    /// `[heads, S]`
+    pub di: Vec<f64>,
+    /// `[heads, S]`
+    pub df: Vec<f64>,
+}
+
+/// Whether the gradient goes through the normaliser n.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormalizerGrad {
+    /// n is held constant: exact where a norm over the head follows, which takes the scale of a row
+    /// away; what Tiled Flash Linear Attention (arXiv 2503.14376) does.
+    Constant,
+    /// The gradient of h as it is.
+    Exact,
+}
+
+/// log(1 / (1 + exp(−x))), for every x there is.
+pub fn log_sigmoid(x: f64) -> f64 {
+    x.min(0.0) - (-x.abs()).exp().ln_1p()
+}
+
+/// Rows that are computed at a time: all of them would be S² numbers.
+const ROWS: usize = 1024;
+
+impl Sizes {
+    fn heads(&self, x: Inputs<'_>) -> usize {
+        let heads = x.i.len() / self.positions;
+        let rows = heads * self.positions;
+        let lengths = [x.q.len(), x.k.len(), x.v.len(), x.i.len(), x.f.len()];
+        assert_eq!(
+            lengths,
+            [rows * self.qk, rows * self.qk, rows * self.hv, rows, rows],
+            "q k v i f"
+        );
+        heads
+    }
+
+    fn head<'a>(&self, x: Inputs<'a>, head: usize) -> Inputs<'a> {
+        let part = |all: &'a [f64], columns: usize| {
+            &all[head * self.positions * columns..][..self.positions * columns]
+        };
+        Inputs {
+            q: part(x.q, self.qk),
+            k: part(x.k, self.qk),
+            v: part(x.v, self.hv),
+            i: part(x.i, 1),
+            f: part(x.f, 1),
+        }
+    }
+}
+
+fn transposed(x: &[f64], columns: usize) -> Vec<f64> {
+    (0..columns).flat_map(|c| x.iter().skip(c).step_by(columns).copied()).collect()
+}
+
+/// Some rows of a head: C̃ and what belongs to it.
+struct Rows {
+    first: usize,
+    count: usize,
+    /// exp(D̃ − m), 0 behind the diagonal, `[count, S]`.
+    weights: Vec<f64>,
+    /// C̃, `[count, S]`.
+    c: Vec<f64>,
+    m: Vec<f64>,
+    l: Vec<f64>,
+}
+
+impl Rows {
+    /// n without ε.
+    fn normaliser(&self, row: usize) -> f64 {
+        self.l[row].abs().max((-self.m[row]).exp())
+    }
+}
+
+/// The rows of a head, some at a time.
+fn rows(x: Inputs<'_>, sizes: Sizes) -> impl Iterator<Item = Rows> {
+    let Sizes { positions, qk, .. } = sizes;
+    let forgotten: Vec<f64> =
+        x.f.iter()
+            .scan(0.0, |sum, &f| {
+                *sum += log_sigmoid(f);
+                Some(*sum)
+            })
+            .collect();
+    let (kt, scale) = (transposed(x.k, qk), 1.0 / (qk as f64).sqrt());
+    (0..positions).step_by(ROWS).map(move |first| {
+        let count = ROWS.min(positions - first);
+        let mut c = matmul(&x.q[first * qk..][..count * qk], &kt, count, positions, qk);
+        let (mut weights, mut m, mut l) = (vec![0.0; c.len()], Vec::new(), Vec::new());
+        for (row, (c, weights)) in
+            c.chunks_mut(positions).zip(weights.chunks_mut(positions)).enumerate()
+        {
+            let i = first + row;
+            let exponent = |j: usize| forgotten[i] - forgotten[j] + x.i[j];
+            let largest = (0..=i).map(exponent).fold(f64::NEG_INFINITY, f64::max);
+            (0..=i).for_each(|j| weights[j] = (exponent(j) - largest).exp());
+            c.iter_mut().zip(weights.iter()).for_each(|(c, w)| *c *= scale * w);
+            m.push(largest);
+            l.push(c.iter().sum());
+        }
+        Rows { first, count, weights, c, m, l }
+    })
+}
+
+/// h, m and n.
+///
+/// ```
+/// use lab_reference::vlstm::{Inputs, Sizes, forward};
+/// // One position: D̃ = i, so that h = (q·k) v / max(|q·k|, exp(−i)).
+/// let x = Inputs { q: &[3.0], k: &[2.0], v: &[5.0], i: &[0.0], f: &[-1.0] };
+/// let out = forward(x, Sizes { positions: 1, qk: 1, hv: 1 }, 0.0);
+/// assert_eq!((out.h[0], out.m[0], out.n[0]), (5.0, 0.0, 6.0));
+/// ```
+///
+/// # Panics
+/// The lengths are not those of equally many heads.
+pub fn forward(x: Inputs<'_>, sizes: Sizes, epsilon: f64) -> Outputs {
+    let mut out = Outputs::default();
+    for head in 0..sizes.heads(x) {
+        let x = sizes.head(x, head);
+        for rows in rows(x, sizes) {
+            let mut h = matmul(&rows.c, x.v, rows.count, sizes.hv, sizes.positions);
+            for (row, h) in h.chunks_mut(sizes.hv).enumerate() {
+                let n = rows.normaliser(row);
+                h.iter_mut().for_each(|h| *h /= n + epsilon);
+                out.n.push(n);
+            }
+            out.h.extend(h);
+            out.m.extend(rows.m);
+        }
+    }
+    out
+}
+
+/// h without gates and normaliser: h_i = Σ_{j ≤ i} (q_i · k_j / √DHQK) v_j.
+///
+/// # Panics
+/// The lengths are not those of equally many heads.
+pub fn forward_ungated(q: &[f64], k: &[f64], v: &[f64], sizes: Sizes) -> Vec<f64> {
+    let Sizes { positions, qk, hv } = sizes;
+    // D̃ = 0 wherever f never forgets and i is 0.
+    let heads = v.len() / (positions * hv);
+    let (i, f) = (vec![0.0; heads * positions], vec![f64::INFINITY; heads * positions]);
+    let x = Inputs { q, k, v, i: &i, f: &f };
+    let head = |head: usize| {
+        let x = sizes.head(x, head);
+        rows(x, sizes).flat_map(|r| matmul(&r.c, x.v, r.count, hv, positions)).collect::<Vec<_>>()
+    };
+    assert_eq!((q.len(), k.len()), (heads * positions * qk, heads * positions * qk), "q k v");
+    (0..heads).flat_map(head).collect()
+}
+
+/// The gradients of Σ h · `dh` by each input; m is held constant, for h does not depend on it but
+/// through `epsilon`.
+///
+/// dF is taken as it stands, from the rows and columns of D̃'s gradient: kernels take it from
+/// q · dq − k · dk, and can be held against this.
+///
+/// # Panics
+/// The lengths are not those of equally many heads.
+pub fn backward(
+    x: Inputs<'_>,
+    dh: &[f64],
+    sizes: Sizes,
+    epsilon: f64,
+    through: NormalizerGrad,
+) -> Gradients {
+    let Sizes { positions, qk, hv } = sizes;
+    assert_eq!(dh.len(), x.v.len(), "dh");
+    let scale = 1.0 / (qk as f64).sqrt();
+    let mut out = Gradients::default();
+    for head in 0..sizes.heads(x) {
+        let dh = &dh[head * positions * hv..][..positions * hv];
+        let x = sizes.head(x, head);
+        let vt = transposed(x.v, hv);
+        let (mut dk, mut dv) = (vec![0.0; positions * qk], vec![0.0; positions * hv]);
+        let (mut di, mut d_forgotten) = (vec![0.0; positions], vec![0.0; positions]);
+        for rows in rows(x, sizes) {
+            let Rows { first, count, .. } = rows;
+            let h = matmul(&rows.c, x.v, count, hv, positions); // not divided yet
+            let dh = &dh[first * hv..][..count * hv];
+            let mut dc = matmul(dh, &vt, count, positions, hv);
+            let mut ds = vec![0.0; dc.len()];
+            let mut dh_over_n = dh.to_vec();
+            for row in 0..count {
+                let n = rows.normaliser(row) + epsilon;
+                let at = row * hv..(row + 1) * hv;
+                let along: f64 =
+                    dh[at.clone()].iter().zip(&h[at.clone()]).map(|(a, b)| a * b).sum();
+                let (l, m) = (rows.l[row], rows.m[row]);
+                let of_n = match through {
+                    NormalizerGrad::Exact if l.abs() > (-m).exp() => -l.signum() * along / (n * n),
+                    _ => 0.0,
+                };
+                dh_over_n[at].iter_mut().for_each(|v| *v /= n);
+                for j in 0..=first + row {
+                    let cell = row * positions + j;
+                    dc[cell] = dc[cell] / n + of_n;
+                    ds[cell] = dc[cell] * rows.weights[cell] * scale;
+                    let of_exponent = dc[cell] * rows.c[cell];
+                    di[j] += of_exponent;
+                    d_forgotten[j] -= of_exponent;
+                    d_forgotten[first + row] += of_exponent;
+                }
+            }
+            out.dq.extend(matmul(&ds, x.k, count, qk, positions));
+            let add = |sum: &mut [f64], part: Vec<f64>| {
+                sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+            };
+            let q = &x.q[first * qk..][..count * qk];
+            add(&mut dk, matmul(&transposed(&ds, positions), q, positions, qk, count));
+            add(&mut dv, matmul(&transposed(&rows.c, positions), &dh_over_n, positions, hv, count));
+        }
+        let mut later = 0.0;
+        let mut df = vec![0.0; positions];
+        for t in (0..positions).rev() {
+            later += d_forgotten[t];
+            df[t] = log_sigmoid(-x.f[t]).exp() * later;
+        }
+        out.dk.extend(dk);
+        out.dv.extend(dv);
+        out.di.extend(di);
+        out.df.extend(df);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use approx::assert_relative_eq;
+
+    /// Numbers like noise, between −1 and 1.
+    fn noise(len: usize, seed: u64) -> Vec<f64> {
+        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(1);
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+        };
+        (0..len).map(|_| next()).collect()
+    }
+
+    struct Problem {
+        sizes: Sizes,
+        x: [Vec<f64>; 5],
+        dh: Vec<f64>,
+    }
+
+    impl Problem {
+        fn new(heads: usize, sizes: Sizes, gates: f64) -> Self {
+            let rows = heads * sizes.positions;
+            let of = |columns: usize, seed: u64, scale: f64| {
+                noise(rows * columns, seed).iter().map(|v| v * scale).collect::<Vec<_>>()
+            };
+            let x = [
+                of(sizes.qk, 1, 2.0),
+                of(sizes.qk, 2, 2.0),
+                of(sizes.hv, 3, 1.0),
+                of(1, 4, gates),
+                of(1, 5, gates),
+            ];
+            Self { sizes, x, dh: of(sizes.hv, 6, 1.0) }
+        }
+
+        fn inputs(&self) -> Inputs<'_> {
+            let [q, k, v, i, f] = &self.x;
+            Inputs { q, k, v, i, f }
+        }
+    }
+
+    fn problems() -> Vec<Problem> {
+        let of = |heads, positions, qk, hv, gates| {
+            Problem::new(heads, Sizes { positions, qk, hv }, gates)
+        };
+        vec![of(1, 1, 1, 1, 1.0), of(2, 7, 3, 4, 1.0), of(1, 12, 4, 2, 5.0), of(3, 5, 2, 3, 0.1)]
+    }
+
+    #[test]
+    fn equals_the_recurrent_form() {
+        // C_t = e^{logsig f + m' − m} C + e^{i − m} v kᵀ, n alike, h = C q / max(|n q|, e^{−m}): the
+        // same function in another way.
+        for p in problems() {
+            let out = forward(p.inputs(), p.sizes, 1e-6);
+            let Sizes { positions, qk, hv } = p.sizes;
+            let x = p.inputs();
+            for head in 0..x.i.len() / positions {
+                let x = p.sizes.head(x, head);
+                let (mut c, mut n) = (vec![0.0; hv * qk], vec![0.0; qk]);
+                let mut m = f64::NEG_INFINITY;
+                for t in 0..positions {
+                    let kept = log_sigmoid(x.f[t]) + m;
+                    let m_next = kept.max(x.i[t]);
+                    let (old, new) = ((kept - m_next).exp(), (x.i[t] - m_next).exp());
+                    m = m_next;
+                    let (q, k) = (&x.q[t * qk..][..qk], &x.k[t * qk..][..qk]);
+                    for a in 0..qk {
+                        let k = k[a] / (qk as f64).sqrt();
+                        n[a] = old * n[a] + new * k;
+                        for b in 0..hv {
+                            c[b * qk + a] = old * c[b * qk + a] + new * k * x.v[t * hv + b];
+                        }
+                    }
+                    let dot = |y: &[f64]| y.iter().zip(q).map(|(y, q)| y * q).sum::<f64>();
+                    let norm = dot(&n).abs().max((-m).exp());
+                    let row = head * positions + t;
+                    assert_relative_eq!(out.m[row], m, epsilon = 1e-12);
+                    assert_relative_eq!(out.n[row], norm, max_relative = 1e-9);
+                    for b in 0..hv {
+                        let h = dot(&c[b * qk..][..qk]) / (norm + 1e-6);
+                        assert_relative_eq!(
+                            out.h[row * hv + b],
+                            h,
+                            max_relative = 1e-9,
+                            epsilon = 1e-12
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    /// Central differences of Σ h · dh; with n as it was, where it is to be held constant.
+    fn differences(p: &Problem, which: usize, through: NormalizerGrad) -> Vec<f64> {
+        const STEP: f64 = 1e-5;
+        let hv = p.sizes.hv;
+        let fixed = forward(p.inputs(), p.sizes, 0.0);
+        let loss = |x: &[Vec<f64>; 5]| {
+            let [q, k, v, i, f] = x;
+            let out = forward(Inputs { q, k, v, i, f }, p.sizes, 0.0);
+            let cell = |(at, (h, dh)): (usize, (&f64, &f64))| {
+                let row = at / hv;
+                // Σ C̃ v is h n e^{m − m₀} with the old m₀.
+                let scale = match through {
+                    NormalizerGrad::Exact => 1.0,
+                    NormalizerGrad::Constant => {
+                        out.n[row] * (out.m[row] - fixed.m[row]).exp() / fixed.n[row]
+                    }
+                };
+                h * scale * dh
+            };
+            out.h.iter().zip(&p.dh).enumerate().map(cell).sum::<f64>()
+        };
+        (0..p.x[which].len())
+            .map(|at| {
+                let moved = |by: f64| {
+                    let mut x = p.x.clone();
+                    x[which][at] += by;
+                    loss(&x)
+                };
+                (moved(STEP) - moved(-STEP)) / (2.0 * STEP)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn gradients_are_those_of_differences() {
+        for p in problems() {
+            for through in [NormalizerGrad::Constant, NormalizerGrad::Exact] {
+                let out = backward(p.inputs(), &p.dh, p.sizes, 0.0, through);
+                let all = [&out.dq, &out.dk, &out.dv, &out.di, &out.df];
+                for (which, got) in all.into_iter().enumerate() {
+                    let expected = differences(&p, which, through);
+                    let largest = expected.iter().fold(0.0f64, |a, b| a.max(b.abs()));
+                    for (g, e) in got.iter().zip(&expected) {
+                        assert_relative_eq!(*g, *e, epsilon = 1e-6 * largest.max(1e-2));
+                    }
+                }
+            }
+        }
+    }
+
+    /// What kernels use in place of the sums over rows and columns of D̃'s gradient.
+    #[test]
+    fn the_forget_gates_gradient_is_a_suffix_sum_of_dots() {
+        for p in problems() {
+            for through in [NormalizerGrad::Constant, NormalizerGrad::Exact] {
+                let (x, sizes) = (p.inputs(), p.sizes);
+                let out = backward(x, &p.dh, sizes, 1e-6, through);
+                for head in 0..x.i.len() / sizes.positions {
+                    let mut later = 0.0;
+                    for t in (0..sizes.positions).rev() {
+                        let row = head * sizes.positions + t;
+                        let dot = |a: &[f64], b: &[f64]| {
+                            let at = row * sizes.qk..(row + 1) * sizes.qk;
+                            a[at.clone()].iter().zip(&b[at]).map(|(a, b)| a * b).sum::<f64>()
+                        };
+                        later += dot(x.q, &out.dq) - dot(x.k, &out.dk);
+                        let df = later / (1.0 + x.f[row].exp());
+                        assert_relative_eq!(df, out.df[row], epsilon = 1e-9);
+                    }
+                    assert_relative_eq!(out.df[head * sizes.positions], 0.0, epsilon = 1e-12);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn ungated_is_the_causal_product() {
+        let p = Problem::new(2, Sizes { positions: 9, qk: 3, hv: 2 }, 1.0);
+        let x = p.inputs();
+        let h = forward_ungated(x.q, x.k, x.v, p.sizes);
+        for row in 0..18 {
+            for c in 0..2 {
+                let mut sum = 0.0;
+                for j in row / 9 * 9..=row {
+                    let dot: f64 = (0..3).map(|a| x.q[row * 3 + a] * x.k[j * 3 + a]).sum();
+                    sum += dot / 3f64.sqrt() * x.v[j * 2 + c];
+                }
+                assert_relative_eq!(h[row * 2 + c], sum, epsilon = 1e-12);
+            }
+        }
+    }
+
+    #[test]
+    fn extreme_gates_give_numbers() {
+        for (i, f) in [(100.0, 100.0), (-100.0, -100.0), (100.0, -100.0), (-100.0, 100.0)] {
+            let mut p = Problem::new(1, Sizes { positions: 40, qk: 2, hv: 2 }, 1.0);
+            p.x[3].fill(i);
+            p.x[4].fill(f);
+            let out = forward(p.inputs(), p.sizes, 1e-6);
+            assert!(out.h.iter().all(|h| h.is_finite()));
+            for through in [NormalizerGrad::Constant, NormalizerGrad::Exact] {
+                let g = backward(p.inputs(), &p.dh, p.sizes, 1e-6, through);
+                for all in [g.dq, g.dk, g.dv, g.di, g.df] {
+                    assert!(all.iter().all(|g| g.is_finite()));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn many_rows_are_computed_in_parts() {
+        // ROWS and some: the last row sees all before it.
+        let positions = ROWS + 3;
+        let sizes = Sizes { positions, qk: 1, hv: 1 };
+        let ones = vec![1.0; positions];
+        let (zeros, never) = (vec![0.0; positions], vec![f64::INFINITY; positions]);
+        let x = Inputs { q: &ones, k: &ones, v: &ones, i: &zeros, f: &never };
+        let out = forward(x, sizes, 0.0);
+        assert_relative_eq!(out.n[positions - 1], positions as f64);
+        let h = forward_ungated(&ones, &ones, &ones, sizes);
+        assert_relative_eq!(h[positions - 1], positions as f64);
+        let dh = vec![1.0; positions];
+        let g = backward(x, &dh, sizes, 0.0, NormalizerGrad::Constant);
+        // Row i divides by i + 1: Σ_{i ≥ j} 1 / (i + 1).
+        let expected: f64 = (0..positions).map(|i| 1.0 / (i + 1) as f64).sum();
+        assert_relative_eq!(g.dv[0], expected, max_relative = 1e-12);
+    }
+}
