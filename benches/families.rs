@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
-use criterion::{Criterion, Throughput};
+use criterion::{Bencher, Criterion, Throughput};
 use lab_device::{Device, DeviceKind, Selector};
-use lab_harness::{Options, Problem, Version};
+use lab_harness::{Options, Peer, Place, Prepared, Problem, Version, compare};
 
 fn main() {
     let device = Selector::from_env().and_then(Device::open).unwrap_or_else(|error| {
@@ -26,6 +26,14 @@ fn main() {
         .configure_from_args();
     for version in lab::versions() {
         bench(&mut criterion, &device, version);
+    }
+    for stage in lab::STAGES {
+        for peer in stage.peers.iter().filter(|p| p.info().place == Place::Gpu) {
+            let family = peer.info().family;
+            let version = stage.versions.iter().find(|v| v.info().family == family);
+            let version = version.expect("a peer is of a family of its stage");
+            bench_library(&mut criterion, &device, *version, *peer);
+        }
     }
     criterion.final_summary();
 }
@@ -50,13 +58,54 @@ fn bench(criterion: &mut Criterion, device: &Device, version: &dyn Version) {
                 let inputs = version.inputs(&problem);
                 version.prepare(device, &inputs, &problem.options).expect("it just ran")
             });
-            bencher.iter_custom(|times| {
-                let spans = device.time(times as usize, || prepared.launch()).expect("it just ran");
-                spans.iter().sum()
-            });
+            time(bencher, device, prepared.as_mut());
         });
     }
     group.finish();
+}
+
+/// What a user would call, on the problem of the family's versions, of which `version` is one.
+fn bench_library(
+    criterion: &mut Criterion,
+    device: &Device,
+    version: &dyn Version,
+    peer: &dyn Peer,
+) {
+    let (info, own) = (version.info(), peer.info());
+    let mut group = criterion.benchmark_group(own.family);
+    for &dtype in own.dtypes {
+        let problem = Problem::new(info.timed(dtype), dtype);
+        let inputs = version.inputs(&problem);
+        let mut prepared = match peer.prepare(device, &inputs, &problem.options) {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                println!("{}: {error}", own.name);
+                break;
+            }
+        };
+        let bytes = version.cost(&problem.dims, dtype).bytes;
+        group.throughput(Throughput::Bytes(bytes as u64));
+        let mut checked = false;
+        group.bench_function(format!("{}/{dtype}", own.name), |bencher| {
+            if !checked {
+                prepared.launch().expect("it was set up");
+                let outputs = prepared.outputs().expect("it just ran");
+                for c in compare(version, &inputs, &outputs, &problem.options, dtype) {
+                    assert!(c.passed(), "{}: {c:?}", own.name);
+                }
+                checked = true;
+            }
+            time(bencher, device, prepared.as_mut());
+        });
+    }
+    group.finish();
+}
+
+fn time(bencher: &mut Bencher<'_>, device: &Device, prepared: &mut dyn Prepared) {
+    bencher.iter_custom(|times| {
+        let spans = device.time(times as usize, || prepared.launch()).expect("it just ran");
+        spans.iter().sum()
+    });
 }
 
 /// What each version must move and compute at least, from its cost function.

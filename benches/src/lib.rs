@@ -2,6 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+/// The directory of what `lab tune --record` found, with the format in `schema.json`.
+pub fn tuned_directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tuned")
+}
+
 /// The directory of the records.
 pub fn history_directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("history")

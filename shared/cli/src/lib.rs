@@ -137,6 +137,8 @@ enum Command {
     Compile(commands::compile::Arguments),
     /// Times every version on a GPU
     Bench(commands::bench::Arguments),
+    /// Tries a set of tile parameters on the GPU at hand
+    Tune(commands::tune::Arguments),
     /// The records of the benchmarks, as tables and plots
     History(commands::history::Arguments),
     /// Packs the tool for a GPU machine that has no Rust
@@ -165,6 +167,7 @@ pub fn main() -> ExitCode {
         Command::Compare(arguments) => commands::compare::run(common, &arguments),
         Command::History(arguments) => commands::history::run(common, &arguments),
         Command::Compile(arguments) => commands::compile::run(common, &arguments),
+        Command::Tune(arguments) => commands::tune::run(common, &arguments),
         Command::Bench(arguments) => commands::bench::run(common, &arguments),
         Command::Bundle { directory } => commands::bundle::run(common, &directory),
     };

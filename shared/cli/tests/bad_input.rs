@@ -183,6 +183,58 @@ fn comparisons() {
 }
 
 #[test]
+fn tunings() {
+    refused(
+        lab().args(["tune", "matmul"]),
+        4,
+        &["tuning needs a GPU: the emulator has only the tiles", "--list shows"],
+    );
+    refused(
+        lab().args(["tune", "playg:sum"]),
+        2,
+        &["version: expected one with tile parameters: matmul:v4_blocks", "'playg:sum' in f32"],
+    );
+    refused(lab().args(["tune", "matmul:v0_naive"]), 2, &["got 'matmul:v0_naive' in f32"]);
+    refused(lab().args(["tune", "nothing"]), 2, &["stage: expected playg"]);
+    refused(lab().args(["tune", "matmul", "--dtype", "f8"]), 2, &["--dtype: expected one of"]);
+    refused(
+        lab().args(["tune", "matmul:v6_async", "--dtype", "bf16"]),
+        2,
+        &["dtype of matmul:v6_async: expected f32, got bf16"],
+    );
+    refused(lab().args(["tune", "matmul", "--shape", "M=0"]), 2, &["dimension M: expected 1 to"]);
+    refused(
+        lab().args(["tune", "matmul", "--shape", "R=1"]),
+        2,
+        &["--shape of matmul:v4_blocks: expected G, M, N, K, got 'R'"],
+    );
+    refused(lab().args(["tune", "matmul", "--runs", "0"]), 2, &["--runs"]);
+    refused(lab().args(["tune", "matmul", "--limit", "0"]), 2, &["--limit"]);
+    let list = lab().args(["tune", "matmul:v5_warps", "--list"]).output().unwrap();
+    let text = String::from_utf8(list.stdout).unwrap();
+    assert!(text.contains("BM=128 BN=128 BK=8 WM=64 WN=32 TM=8 TN=8  (in use)"), "{text}");
+}
+
+#[test]
+fn parts_of_a_suite() {
+    refused(
+        lab().args(["selftest", "matmul", "--source", "kernels/v9.cu"]),
+        2,
+        &["--source: expected kernels/v0_naive.cu, ", "got 'kernels/v9.cu'"],
+    );
+    refused(lab().args(["selftest", "--source", "kernels/v0_naive.cu"]), 2, &["<STAGE>"]);
+    let output = lab()
+        .args(["selftest", "matmul", "--small", "--source", "kernels/v0_naive.cu", "--json"])
+        .output()
+        .unwrap();
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    // 20 shapes in three types; of the four checks of a version all but the large one, and one of
+    // the stage.
+    assert_eq!((&said["passed"], &said["devices"][0]["problems"]), (&true.into(), &60.into()));
+    assert_eq!(said["devices"][0]["checks"], 4);
+}
+
+#[test]
 fn without_a_toolkit_the_fix_is_named() {
     if Path::new("/usr/local/cuda").exists() {
         println!("a toolkit is installed where it is always looked for");
@@ -374,6 +426,9 @@ fn one_json_object_on_stdout() {
         &["compare", "qkv"],
         &["check", "qkv_v0"],
         &["bench", "qkv_v0"],
+        &["compare", "matmul"],
+        &["tune", "matmul", "--list"],
+        &["tune", "matmul"],
         &["history", "--from", "../../benches/history"],
         &["bundle", bundle],
         &["mutate", "playg", "--list"],

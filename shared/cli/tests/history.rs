@@ -76,3 +76,29 @@ fn a_record_of_the_corpus_that_is_missing_or_another_is_refused() {
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("sanitizers.json: missing field"), "{said}");
 }
+
+/// `cargo run --release -- compile matmul --write book/src/compiled` writes it anew. Another version
+/// of the compiler may well say something else.
+#[test]
+fn the_page_of_registers_is_current() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let fresh = tempfile::tempdir().unwrap();
+    let mut lab = Command::cargo_bin("lab").unwrap();
+    lab.args(["compile", "matmul", "--write"]).arg(fresh.path());
+    let output = lab.output().unwrap();
+    if output.status.code() == Some(4) && std::env::var_os("LAB_REQUIRE_NVRTC").is_none() {
+        println!("skipped: {}", String::from_utf8_lossy(&output.stderr));
+        return;
+    }
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let fresh = std::fs::read_to_string(fresh.path().join("matmul.md")).unwrap();
+    let committed = std::fs::read_to_string(root.join("book/src/compiled/matmul.md")).unwrap();
+    let compiler = |text: &str| text.split(" compiles").next().unwrap().to_owned();
+    if compiler(&fresh) != compiler(&committed) {
+        println!("skipped: here is {}, the page is of {}", compiler(&fresh), compiler(&committed));
+        return;
+    }
+    assert_eq!(fresh, committed, "the page is not what the compiler says");
+    let kernels: usize = matmul::STAGE.kernels.iter().map(|k| k.instantiations.len()).sum();
+    assert_eq!(fresh.matches("| `matmul_").count(), kernels);
+}

@@ -58,6 +58,28 @@ fn mutants_are_listed() {
     assert!(all.iter().all(|m| m["replacement"] == ";"));
 }
 
+/// Every entry of an `equivalent.toml` must fit a mutant, or the list is refused.
+#[test]
+fn what_is_called_equivalent_is_a_mutant() {
+    for stage in lab::STAGES {
+        let (list, code) = json(lab().args(["mutate", stage.name, "--list"]));
+        assert_eq!(code, 0, "{list}");
+        assert!(!list["mutants"].as_array().unwrap().is_empty(), "{}", stage.name);
+    }
+}
+
+/// A mutant of one version's kernel is judged by that version's suite, and its file has a score.
+#[test]
+fn a_mutant_of_one_version_is_judged_by_that_version() {
+    let arguments = ["mutate", "matmul", "--file", "v0_naive.cu", "--operator", "initialisation"];
+    let (report, code) = json(lab().args(arguments));
+    assert_eq!((code, &report["mutants"][0]["verdict"]), (0, &"result".into()), "{report}");
+    let said = report["mutants"][0]["said"].as_str().unwrap();
+    assert!(said.contains("matmul:v0_naive") && !said.contains("v1_coalesced"), "{said}");
+    assert_eq!(report["files"][0]["file"], "stages/matmul/kernels/v0_naive.cu");
+    assert_eq!(report["files"][0]["score"], 1.0);
+}
+
 #[test]
 fn a_bug_of_the_museum_is_caught_and_its_fix_is_clean() {
     let (list, code) = json(lab().arg("bug"));

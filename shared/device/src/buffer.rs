@@ -105,6 +105,20 @@ impl<T: Element> Buffer<T> {
         Ok(self.arg_mut())
     }
 
+    /// Where it is, for a library that is handed addresses; refused where it has fewer than `len`
+    /// elements or is of another device.
+    pub(crate) fn address_on(&self, device: &Device, len: usize) -> Result<u64, Error> {
+        self.at_least(len)?;
+        if self.device.identity() != device.identity() {
+            return Err(Error::OtherDevice {
+                what: "buffer",
+                expected: device.name(),
+                got: self.device.name(),
+            });
+        }
+        Ok(self.address)
+    }
+
     fn at_least(&self, len: usize) -> Result<(), Error> {
         if self.len < len {
             return Err(Error::TooSmall { expected: len, got: self.len });

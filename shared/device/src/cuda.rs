@@ -9,7 +9,7 @@ use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use cudarc::driver::sys::CUfunction_attribute_enum as FunctionAttribute;
 use cudarc::driver::{DriverError, result, sys};
 
-use crate::{DeviceKind, Error, Facts, KernelSource, Launch};
+use crate::{DeviceKind, Error, Facts, KernelSource, Launch, Usage};
 
 fn driver(call: &'static str) -> impl Fn(DriverError) -> Error {
     move |error| Error::Driver {
@@ -116,7 +116,12 @@ impl Cuda {
         })
     }
 
-    fn enter(&self) -> Result<(), Error> {
+    /// The device's own queue, for libraries that launch into it.
+    pub(crate) fn stream_handle(&self) -> *mut c_void {
+        self.stream.cast()
+    }
+
+    pub(crate) fn enter(&self) -> Result<(), Error> {
         // SAFETY: the context lives as long as this device.
         unsafe { result::ctx::set_current(self.context) }.map_err(driver("cuCtxSetCurrent"))
     }
@@ -266,6 +271,23 @@ impl Cuda {
         }
         .map_err(driver("cuOccupancyMaxActiveBlocksPerMultiprocessor"))?;
         Ok(each as u32 * self.facts.multiprocessors)
+    }
+
+    pub(crate) fn usage(&self, function: &Function) -> Result<Usage, Error> {
+        self.enter()?;
+        let get = |attribute| -> Result<u32, Error> {
+            // SAFETY: the function is alive.
+            let value =
+                unsafe { result::function::get_function_attribute(function.function, attribute) }
+                    .map_err(driver("cuFuncGetAttribute"))?;
+            Ok(u32::try_from(value).unwrap_or(0))
+        };
+        use FunctionAttribute::*;
+        Ok(Usage {
+            registers: get(CU_FUNC_ATTRIBUTE_NUM_REGS)?,
+            shared: get(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
+            local: get(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
+        })
     }
 
     /// Where a `__device__` or `__constant__` variable of the kernel's module is.

@@ -268,7 +268,42 @@ impl Device {
             Inner::Emulator(device) => (device.module(source)?, None),
         };
         let emulated = module.kernel(name)?;
-        let kernel = Kernel { device: self.weak_clone(), emulated, cuda };
+        let kernel = Kernel { device: self.weak_clone(), name: name.into(), emulated, cuda };
+        let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(kernels.entry(key).or_insert(kernel).clone())
+    }
+
+    /// An instantiation that the kernel's file does not list, compiled for this GPU: how a set of
+    /// template arguments is tried. `like` is a listed one of the same template and types: its
+    /// parameters are those that launches are held against.
+    ///
+    /// # Errors
+    /// [`Error::Unlisted`] on the emulator, which has only what was built with it, unless `name`
+    /// is listed after all; [`Error::Compile`] where the arguments do not fit the template or the
+    /// GPU.
+    pub fn instantiate(
+        &self,
+        source: &'static KernelSource,
+        name: &str,
+        like: &str,
+    ) -> Result<Kernel, Error> {
+        if source.instantiations.contains(&name) {
+            return self.kernel(source, name);
+        }
+        let Inner::Cuda(device) = &*self.inner else {
+            let (kernel, name) = (source.file.to_owned(), name.to_owned());
+            return Err(Error::Unlisted { kernel, name });
+        };
+        let key = (source.object.as_ptr() as usize, name.to_owned());
+        let of = |k: &Mutex<KernelCache>| {
+            k.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
+        };
+        if let Some(kernel) = of(&self.kernels) {
+            return Ok(kernel);
+        }
+        let emulated = crate::emulated::module(source.object)?.kernel(like)?;
+        let cuda = Some(device.function(source, name)?);
+        let kernel = Kernel { device: self.weak_clone(), name: name.into(), emulated, cuda };
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(kernels.entry(key).or_insert(kernel).clone())
     }

@@ -13,6 +13,25 @@ pub enum Error {
     /// NVRTC or its headers were not found.
     #[error("{0}")]
     NoToolkit(#[from] crate::toolkit::NotFound),
+    /// A library that a comparison needs is not here.
+    #[error("{library}: {reason}")]
+    NoLibrary {
+        /// The library.
+        library: &'static str,
+        /// What was looked for, and how to get it.
+        reason: String,
+    },
+    /// An instantiation that the kernel's file does not list was asked for where none can be made.
+    #[error(
+        "{kernel}: expected an instantiation that the stage's build script lists, got '{name}': \
+         only on a GPU are others compiled as they are asked for"
+    )]
+    Unlisted {
+        /// The kernel file.
+        kernel: String,
+        /// What was asked for.
+        name: String,
+    },
     /// A call into the driver failed.
     #[error("{call}: {message}")]
     Driver {
@@ -143,7 +162,14 @@ pub enum Error {
 impl Error {
     /// Whether it is the machine that lacks something: a device, a driver, a toolkit.
     pub fn is_unavailable(&self) -> bool {
-        matches!(self, Self::NoCuda(_) | Self::NoToolkit(_) | Self::Driver { .. })
+        matches!(
+            self,
+            Self::NoCuda(_)
+                | Self::NoToolkit(_)
+                | Self::NoLibrary { .. }
+                | Self::Unlisted { .. }
+                | Self::Driver { .. }
+        )
     }
 
     /// What the emulator found wrong with the kernel; `None` of any other error.

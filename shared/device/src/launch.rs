@@ -1,6 +1,7 @@
 //! Kernels, their arguments, their launches.
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use half::{bf16, f16};
 use lab_emulator::Parameter;
@@ -111,10 +112,22 @@ macro_rules! scalars {
 }
 scalars!(f32, f64, f16, bf16, i32, u32, i64, u64, u8);
 
+/// What a compiled kernel takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Registers a thread.
+    pub registers: u32,
+    /// Static shared memory a block, in bytes.
+    pub shared: u32,
+    /// Local memory a thread, in bytes: what is spilled, and arrays that are indexed at run time.
+    pub local: u32,
+}
+
 /// One instantiation of a kernel template, on a device.
 #[derive(Clone, Debug)]
 pub struct Kernel {
     pub(crate) device: Device,
+    pub(crate) name: Arc<str>,
     /// The emulator's copy, whose signature is held against every launch on either device.
     pub(crate) emulated: lab_emulator::Kernel,
     pub(crate) cuda: Option<crate::cuda::Function>,
@@ -122,8 +135,19 @@ pub struct Kernel {
 
 impl Kernel {
     /// The C++ expression that names it.
-    pub fn name(&self) -> &'static str {
-        self.emulated.name()
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it takes of a GPU's multiprocessor, as the driver tells; `None` on the emulator.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn usage(&self) -> Result<Option<Usage>, Error> {
+        match (&*self.device.inner, &self.cuda) {
+            (Inner::Cuda(device), Some(function)) => device.usage(function).map(Some),
+            _ => Ok(None),
+        }
     }
 
     /// Runs it. On a GPU this returns before the kernel has ended; whatever reads a buffer waits.

@@ -19,6 +19,7 @@
 
 mod buffer;
 mod cache;
+pub mod cublas;
 mod cuda;
 mod device;
 mod element;
@@ -26,6 +27,7 @@ mod emulated;
 mod error;
 mod launch;
 pub mod nvrtc;
+mod peak;
 mod replaced;
 mod stream;
 pub mod toolkit;
@@ -36,7 +38,8 @@ pub use element::{DType, Element};
 pub use emulated::Mode;
 pub use error::Error;
 pub use lab_emulator as emulator;
-pub use launch::{Arg, Kernel, Launch};
+pub use launch::{Arg, Kernel, Launch, Usage};
+pub use peak::Arithmetic;
 pub use replaced::OBJECTS_VARIABLE;
 pub use stream::{Graph, Stream};
 

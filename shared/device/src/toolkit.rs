@@ -30,9 +30,7 @@ pub struct NotFound {
 /// on the path.
 pub fn find() -> Result<Toolkit, NotFound> {
     let mut looked = Vec::new();
-    let set = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    let roots = [set("CUDA_HOME"), set("CUDA_PATH"), Some("/usr/local/cuda".into())];
-    for root in roots.into_iter().flatten() {
+    for root in roots() {
         if let Some(toolkit) = at_root(&root) {
             return Ok(toolkit);
         }
@@ -50,14 +48,30 @@ pub fn find() -> Result<Toolkit, NotFound> {
     Err(NotFound { looked })
 }
 
+fn roots() -> impl Iterator<Item = PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    [set("CUDA_HOME"), set("CUDA_PATH"), Some("/usr/local/cuda".into())].into_iter().flatten()
+}
+
+/// Where CUDA's libraries may lie, those first that [`find`] prefers: directories of a toolkit,
+/// then of the packages of the `python3` on the path. Not all need exist.
+pub(crate) fn library_directories() -> Vec<PathBuf> {
+    let mut all: Vec<PathBuf> = roots().flat_map(|root| at_root_libraries(&root)).collect();
+    for package in python_packages() {
+        all.extend(["cu13/lib", "cublas/lib"].map(|part| package.join(part)));
+    }
+    all
+}
+
+fn at_root_libraries(root: &Path) -> [PathBuf; 3] {
+    let target = format!("targets/{}-linux/lib", std::env::consts::ARCH);
+    ["lib64", "lib", &target].map(|part| root.join(part))
+}
+
 fn at_root(root: &Path) -> Option<Toolkit> {
     let target = format!("targets/{}-linux", std::env::consts::ARCH);
     let includes = [root.join("include"), root.join(&target).join("include")];
-    ["lib64", "lib"]
-        .into_iter()
-        .map(|l| root.join(l))
-        .chain([root.join(&target).join("lib")])
-        .find_map(|directory| assemble(&directory, &includes))
+    at_root_libraries(root).iter().find_map(|directory| assemble(directory, &includes))
 }
 
 /// The wheels put everything of a major version into `nvidia/cu13`; older ones have a directory a
@@ -78,25 +92,27 @@ fn assemble(libraries: &Path, includes: &[PathBuf]) -> Option<Toolkit> {
     if !includes.iter().any(|d| d.join("cuda_fp16.h").is_file()) {
         return None;
     }
-    let newest = |prefix: &str| {
-        let mut found: Vec<PathBuf> = std::fs::read_dir(libraries)
-            .ok()?
-            .filter_map(|e| e.ok().map(|e| e.path()))
-            .filter(|p| {
-                p.file_name().is_some_and(|n| {
-                    let name = n.to_string_lossy();
-                    name.starts_with(prefix) && !name.contains(".alt.")
-                })
-            })
-            .collect();
-        found.sort();
-        found.pop()
-    };
     Some(Toolkit {
-        nvrtc: newest("libnvrtc.so")?,
-        builtins: newest("libnvrtc-builtins.so"),
+        nvrtc: newest(libraries, "libnvrtc.so")?,
+        builtins: newest(libraries, "libnvrtc-builtins.so"),
         includes,
     })
+}
+
+/// The library of this name in a directory, of several versions the newest.
+pub(crate) fn newest(directory: &Path, prefix: &str) -> Option<PathBuf> {
+    let mut found: Vec<PathBuf> = std::fs::read_dir(directory)
+        .ok()?
+        .filter_map(|e| e.ok().map(|e| e.path()))
+        .filter(|p| {
+            p.file_name().is_some_and(|n| {
+                let name = n.to_string_lossy();
+                name.starts_with(prefix) && !name.contains(".alt.")
+            })
+        })
+        .collect();
+    found.sort();
+    found.pop()
 }
 
 fn python_packages() -> Vec<PathBuf> {

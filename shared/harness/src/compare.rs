@@ -3,7 +3,7 @@
 use lab_device::DType;
 use serde::Serialize;
 
-use crate::{Options, Tensors, Version};
+use crate::{Info, Options, Tensors, Version};
 
 /// One output against its reference.
 #[derive(Clone, Debug, Serialize)]
@@ -36,8 +36,16 @@ pub fn compare(
     options: &Options,
     dtype: DType,
 ) -> Vec<Comparison> {
-    let info = version.info();
-    let reference = version.reference(inputs, options);
+    against(version.info(), &version.reference(inputs, options), outputs, dtype)
+}
+
+/// All outputs of a run against a reference that is there.
+pub(crate) fn against(
+    info: &Info,
+    reference: &[(&'static str, Vec<f64>)],
+    outputs: &Tensors,
+    dtype: DType,
+) -> Vec<Comparison> {
     assert_eq!(reference.len(), info.outputs.len(), "a reference for every output");
     info.outputs
         .iter()

@@ -14,20 +14,28 @@ pub mod agreement;
 pub mod compare;
 pub mod device_checks;
 pub mod error;
+pub mod peer;
+pub mod posed;
 pub mod problem;
 pub mod program;
 pub mod qkv;
 pub mod record;
+pub mod roofline;
 pub mod suite;
 pub mod tensor;
+pub mod tiling;
 pub mod timing;
+pub mod tuned;
 pub mod version;
 
 pub use compare::{Comparison, compare};
 pub use error::Error;
+pub use peer::{Peer, PeerInfo, Place};
+pub use posed::Posed;
 pub use problem::{Dims, Options, Problem};
 pub use program::Program;
 pub use tensor::{Tensor, Tensors};
+pub use tiling::Tiling;
 pub use version::{
     Cost, Dim, Expected, Host, Info, Input, Mistake, Output, Prepared, Setting, Stage, Version, run,
 };

@@ -230,6 +230,14 @@ impl Prepared for Program {
             .collect()
     }
 
+    fn kernels(&self) -> Vec<Kernel> {
+        let launched = self.steps.iter().filter_map(|step| match step {
+            Step::Launch { kernel, .. } => Some(kernel.clone()),
+            Step::Zero(_) => None,
+        });
+        launched.collect()
+    }
+
     fn poison_outputs(&mut self) -> Result<(), Error> {
         for (_, index, _) in &self.outputs {
             self.buffers[*index].poison()?;

@@ -1,5 +1,6 @@
 //! The files of `benches/history/`: one a run of `lab bench --record`.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use schemars::JsonSchema;
@@ -7,8 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-/// The version of the format.
-pub const FORMAT: u32 = 1;
+/// The version of the format. Records of the first are read as well: they have no peaks, so that
+/// their rooflines are the copy's alone, and tell no clock.
+pub const FORMAT: u32 = 2;
 
 /// One benchmark run on one GPU.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -47,6 +49,26 @@ pub struct Machine {
     /// Bytes read plus bytes written a second by a large device-to-device copy in this run, in
     /// GB/s: the ceiling for kernels that memory bounds.
     pub copy_gbps: f64,
+    /// What the arithmetic units can do at the largest clock, by the type of the inputs, in
+    /// TFLOP/s: of halves the tensor cores, which `tf32` is for f32. Empty where it is not known.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub peak_tflops: BTreeMap<String, f64>,
+    /// Other libraries that were measured, with their versions: `cuBLAS 13.0.2`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub libraries: Vec<String>,
+}
+
+/// What a line of a record is of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Of {
+    /// A version of a stage, timed by device events.
+    #[default]
+    Version,
+    /// A library on the same GPU, timed by the same events.
+    Library,
+    /// Code on the host's cores, timed by the host's clock.
+    Host,
 }
 
 /// One version on one problem.
@@ -57,6 +79,9 @@ pub struct Measurement {
     pub family: String,
     /// Stage and version, `playg:softmax`; or the library, `cublas`.
     pub version: String,
+    /// Which of these it is.
+    #[serde(default)]
+    pub of: Of,
     /// Sizes, as `R=4096,C=16384`.
     pub shape: String,
     /// The run's type.
@@ -73,11 +98,39 @@ pub struct Measurement {
     pub tflops: Option<f64>,
     /// Bytes that must cross device memory, a second, in GB/s; none where it moves nothing.
     pub gbps: Option<f64>,
-    /// The time that `copy_gbps` allows for those bytes, over the median, in percent.
+    /// The least time that the GPU allows, over the median, in percent: the larger of what
+    /// `copy_gbps` allows for those bytes and what `peak_tflops` allows for those operations. None
+    /// of what does not run on it.
     pub roofline_percent: Option<f64>,
     /// The largest relative error of its outputs against f64, on this problem; none where there is
     /// no output.
     pub relative_error: Option<f64>,
+    /// Registers a thread; of several kernels, the most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registers: Option<u32>,
+    /// Local memory a thread, in bytes: what is spilled. Of several kernels, the most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local_bytes: Option<u32>,
+}
+
+impl Measurement {
+    /// The time of the library on the same problem over this one, in percent; `all` is of one run.
+    /// None where no library was measured on it, of the library itself, and of the host, whose clock
+    /// is another.
+    pub fn library_percent(&self, all: &[Self]) -> Option<f64> {
+        let same = |m: &&Self| {
+            m.of == Of::Library
+                && (&m.family, &m.shape, &m.dtype) == (&self.family, &self.shape, &self.dtype)
+        };
+        let library = all.iter().find(same).filter(|_| self.of == Of::Version)?;
+        Some(100.0 * library.median_us / self.median_us)
+    }
+}
+
+/// A name for files: `NVIDIA H200` is `nvidia-h200`.
+pub(crate) fn slug(text: &str) -> String {
+    let kept = text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
+    kept.collect::<String>().to_lowercase()
 }
 
 /// Every record of a directory, oldest first.
@@ -109,14 +162,18 @@ impl Run {
     pub fn read(path: &Path) -> Result<Self, Error> {
         let failed = |message: String| Error::File { path: path.display().to_string(), message };
         let text = std::fs::read_to_string(path).map_err(|e| failed(e.to_string()))?;
-        let run: Self = serde_json::from_str(&text).map_err(|e| failed(e.to_string()))?;
+        let mut run: Self = serde_json::from_str(&text).map_err(|e| failed(e.to_string()))?;
         run.check().map_err(failed)?;
+        if run.format == 1 {
+            // It told the host's lines by their name.
+            run.results.iter_mut().filter(|m| m.version == "cpu").for_each(|m| m.of = Of::Host);
+        }
         Ok(run)
     }
 
     fn check(&self) -> Result<(), String> {
-        if self.format != FORMAT {
-            return Err(format!("format: expected {FORMAT}, got {}", self.format));
+        if !(1..=FORMAT).contains(&self.format) {
+            return Err(format!("format: expected 1 to {FORMAT}, got {}", self.format));
         }
         if self.commit.len() != 40 || !self.commit.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Err(format!("commit: expected 40 hexadecimal digits, got '{}'", self.commit));
@@ -133,10 +190,6 @@ impl Run {
     /// Writes it into `directory` under date, GPU and commit, whole or not at all; returns the
     /// file's name.
     pub fn write(&self, directory: &Path) -> Result<String, Error> {
-        let slug = |text: &str| -> String {
-            let kept = text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
-            kept.collect::<String>().to_lowercase()
-        };
         let date = self.date.replace([':', '-'], "");
         let name = format!(
             "{date}-{}-{}.json",
@@ -172,10 +225,13 @@ mod tests {
                 clock_mhz: 1000,
                 memory_clock_mhz: 2000,
                 copy_gbps: 4000.0,
+                peak_tflops: [("f32".to_owned(), 60.0)].into(),
+                libraries: vec!["cuBLAS 1.2.3".into()],
             },
             results: vec![Measurement {
                 family: "f".into(),
                 version: "s:v".into(),
+                of: Of::Version,
                 shape: "N=1".into(),
                 dtype: "f32".into(),
                 median_us: 2.0,
@@ -186,6 +242,8 @@ mod tests {
                 gbps: Some(1.0),
                 roofline_percent: Some(50.0),
                 relative_error: None,
+                registers: Some(32),
+                local_bytes: None,
             }],
         }
     }
@@ -202,7 +260,8 @@ mod tests {
         for (from, to) in [
             ("\"median_us\": 2.0", "\"median_us\": 0.5"),
             ("\"commit\": \"0", "\"commit\": \"x"),
-            ("\"format\": 1", "\"format\": 9"),
+            ("\"format\": 2", "\"format\": 9"),
+            ("\"of\": \"version\"", "\"of\": \"verse\""),
             ("\"gpu\"", "\"gqu\""),
             ("\"runs\": 10", "\"runs\": 0"),
         ] {
@@ -210,5 +269,44 @@ mod tests {
             std::fs::write(&path, text.replace(from, to)).unwrap();
             assert!(Run::read(&path).is_err(), "{to}");
         }
+    }
+
+    #[test]
+    fn versions_are_a_share_of_the_library_on_the_same_problem() {
+        let version = example().results[0].clone();
+        let library = Measurement {
+            version: "library".into(),
+            of: Of::Library,
+            median_us: 1.5,
+            ..version.clone()
+        };
+        let host = Measurement { of: Of::Host, ..version.clone() };
+        let elsewhere = Measurement { shape: "N=2".into(), ..version.clone() };
+        let all = [version, library, host, elsewhere];
+        let shares: Vec<_> = all.iter().map(|m| m.library_percent(&all)).collect();
+        assert_eq!(shares, [Some(75.0), None, None, None]);
+    }
+
+    /// As the first format had it: no peaks, no libraries, no word on what a line is of.
+    #[test]
+    fn a_record_of_the_first_format_still_loads() {
+        let mut old = example();
+        old.format = 1;
+        old.results.push(Measurement { version: "cpu".into(), ..old.results[0].clone() });
+        let mut value = serde_json::to_value(&old).unwrap();
+        for name in ["peak_tflops", "libraries"] {
+            value["device"].as_object_mut().unwrap().remove(name).unwrap();
+        }
+        for result in value["results"].as_array_mut().unwrap() {
+            let result = result.as_object_mut().unwrap();
+            result.remove("of").unwrap();
+            result.remove("registers").unwrap();
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("old.json");
+        std::fs::write(&path, value.to_string()).unwrap();
+        let read = Run::read(&path).unwrap();
+        assert_eq!(read.results.iter().map(|m| m.of).collect::<Vec<_>>(), [Of::Version, Of::Host]);
+        assert!(read.device.peak_tflops.is_empty() && read.results[0].registers.is_none());
     }
 }

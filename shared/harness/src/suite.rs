@@ -3,7 +3,7 @@
 use lab_device::emulator::Finding;
 use lab_device::{DType, Device, DeviceKind, Mode, Selector};
 
-use crate::{Comparison, Dims, Error, Expected, Mistake, Problem, Version, compare, run};
+use crate::{Comparison, Dims, Error, Expected, Mistake, Problem, Stage, Version, compare, run};
 
 /// One problem of the suite.
 #[derive(Clone, Debug)]
@@ -95,14 +95,21 @@ pub fn check(version: &dyn Version, device: &Device, problem: &Problem) -> Case 
     }
 }
 
-/// Every test shape in every type.
+/// Every test shape in every type, the cheapest first: a mistake shows early.
 pub fn problems(version: &dyn Version) -> Vec<Problem> {
     let shapes = version.test_shapes();
     let dtypes = version.info().dtypes;
     let all = shapes.iter().flat_map(|s| dtypes.iter().map(move |&d| (s.clone(), d)));
-    all.enumerate()
+    let mut all: Vec<_> = all
+        .enumerate()
         .map(|(seed, (dims, dtype))| Problem { seed: seed as u64, ..Problem::new(dims, dtype) })
-        .collect()
+        .collect();
+    let work = |p: &Problem| {
+        let cost = version.cost(&p.dims, p.dtype);
+        cost.flops + cost.bytes
+    };
+    all.sort_by(|a, b| work(a).total_cmp(&work(b)));
+    all
 }
 
 /// The emulator for tests: every access is checked, unless `LAB_EMULATOR_MODE` says otherwise.
@@ -144,6 +151,40 @@ pub fn devices() -> Result<Vec<Device>, lab_device::Error> {
     Ok(all)
 }
 
+/// Something that must hold of each version of a stage; `run` panics where it does not.
+#[derive(Clone, Copy, Debug)]
+pub struct VersionCheck {
+    /// What must hold.
+    pub name: &'static str,
+    /// Shows it.
+    pub run: fn(&dyn Version, &Device),
+}
+
+/// Runs checks of a version on a device; the message of each that failed.
+pub fn version_failures(
+    checks: &[VersionCheck],
+    version: &dyn Version,
+    device: &Device,
+) -> Vec<(&'static str, String)> {
+    let one = |check: &VersionCheck| {
+        let said = panic_of(|| (check.run)(version, device))?;
+        Some((check.name, said))
+    };
+    checks.iter().filter_map(one).collect()
+}
+
+/// What a check says as it panics; `None` where it holds.
+fn panic_of(check: impl FnOnce()) -> Option<String> {
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(check));
+    outcome.err().map(|panic| {
+        let message = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied());
+        message.unwrap_or("it panicked").to_owned()
+    })
+}
+
 /// Something that must hold on a device; `run` panics where it does not.
 #[derive(Clone, Copy, Debug)]
 pub struct Check {
@@ -155,17 +196,7 @@ pub struct Check {
 
 /// Runs checks on a device; the message of each that failed.
 pub fn failures(checks: &[Check], device: &Device) -> Vec<(&'static str, String)> {
-    let one = |check: &Check| {
-        let outcome =
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (check.run)(device)));
-        outcome.err().map(|panic| {
-            let message = panic
-                .downcast_ref::<String>()
-                .map(String::as_str)
-                .or_else(|| panic.downcast_ref::<&str>().copied());
-            (check.name, message.unwrap_or("it panicked").to_owned())
-        })
-    };
+    let one = |check: &Check| Some((check.name, panic_of(|| (check.run)(device))?));
     checks.iter().filter_map(one).collect()
 }
 
@@ -178,6 +209,24 @@ pub fn assert_checks(checks: &[Check]) {
     for device in devices().expect("the devices that LAB_DEVICE asks for") {
         let failed = failures(checks, &device);
         println!("{} checks on {}", checks.len(), device.name());
+        assert!(failed.is_empty(), "on {}: {failed:?}", device.name());
+    }
+}
+
+/// For a stage's tests: everything that must hold beside the error bounds, of each version and
+/// else, on every device.
+///
+/// # Panics
+/// With the checks that failed.
+pub fn assert_stage(stage: &Stage) {
+    assert!(!stage.checks.is_empty() || !stage.version_checks.is_empty());
+    for device in devices().expect("the devices that LAB_DEVICE asks for") {
+        let mut failed = failures(stage.checks, &device);
+        for version in stage.versions {
+            let name = version.info().full_name();
+            let of_version = version_failures(stage.version_checks, *version, &device).into_iter();
+            failed.extend(of_version.map(|(check, said)| (check, format!("{name}: {said}"))));
+        }
         assert!(failed.is_empty(), "on {}: {failed:?}", device.name());
     }
 }
@@ -201,4 +250,22 @@ pub fn assert_version(version: &dyn Version) {
     if let Some(reason) = Device::why_no_cuda() {
         println!("ran on the emulator only: {reason}");
     }
+}
+
+/// Every instantiation of every kernel of the stage compiles on this device, or is of a file that
+/// needs a newer GPU; those are named.
+///
+/// # Panics
+/// One does not.
+pub fn every_kernel_loads(stage: &Stage, device: &Device) {
+    let loaded = stage.load_all(device).unwrap_or_else(|e| panic!("{e}"));
+    let arch = &device.facts().arch;
+    for source in &loaded.skipped {
+        assert!(!source.runs_on(arch), "{} is left out, and runs on {arch}", source.file);
+        eprintln!("{}: left out on {arch}, it needs {}", source.file, source.least_arch);
+    }
+    let runs = stage.kernels.iter().filter(|k| k.runs_on(arch));
+    let listed: usize = runs.map(|k| k.instantiations.len()).sum();
+    assert!(listed > 0, "no kernel of {} runs on {arch}", stage.name);
+    assert_eq!(loaded.kernels.len(), listed);
 }

@@ -40,9 +40,51 @@ pub fn time(device: &Device, prepared: &mut dyn Prepared, runs: usize) -> Result
     Ok(Times::of(&times))
 }
 
+/// As [`time`], with as many of the `runs` as the budget allows, but [`LEAST_RUNS`] at least: how
+/// a slow kernel does not hold up the others.
+///
+/// # Errors
+/// A launch's.
+pub fn time_within(
+    device: &Device,
+    prepared: &mut dyn Prepared,
+    runs: usize,
+    budget: Duration,
+) -> Result<Times, Error> {
+    prepared.launch()?;
+    device.synchronize()?;
+    let first = device.time(1, || prepared.launch())?;
+    let runs = runs_within(budget, first[0], runs);
+    for _ in 0..5.min(runs - 1) {
+        prepared.launch()?;
+    }
+    device.synchronize()?;
+    let times = device.time(runs, || prepared.launch())?;
+    Ok(Times::of(&times))
+}
+
+/// The least runs of which quantiles are given.
+pub const LEAST_RUNS: usize = 3;
+
+/// How many runs of this length fit the budget: `runs` at most, [`LEAST_RUNS`] at least, unless
+/// fewer are asked for.
+pub(crate) fn runs_within(budget: Duration, one: Duration, runs: usize) -> usize {
+    let fit = budget.as_secs_f64() / one.as_secs_f64().max(1e-9);
+    (fit as usize).max(LEAST_RUNS).min(runs.max(1))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn slow_work_runs_less_often() {
+        let second = Duration::from_secs(1);
+        assert_eq!(runs_within(second, Duration::from_micros(10), 100), 100);
+        assert_eq!(runs_within(second, Duration::from_millis(100), 100), 10);
+        assert_eq!(runs_within(second, Duration::from_secs(60), 100), LEAST_RUNS);
+        assert_eq!(runs_within(second, Duration::ZERO, 1), 1);
+    }
 
     #[test]
     fn quantiles_are_the_nearest_ranks() {

@@ -1,10 +1,10 @@
 //! The interface that all versions of a kernel idea share.
 
 use lab_device::emulator::{Finding, Kind};
-use lab_device::{DType, Device, Kernel, KernelSource};
+use lab_device::{Arithmetic, DType, Device, Kernel, KernelSource};
 
-use crate::suite::Check;
-use crate::{Dims, Error, Options, Problem, Tensor, Tensors};
+use crate::suite::{Check, VersionCheck};
+use crate::{Dims, Error, Options, Peer, Problem, Tensor, Tensors, Tiling};
 
 /// A named size.
 #[derive(Clone, Copy, Debug)]
@@ -289,6 +289,10 @@ pub trait Prepared {
     fn launch(&mut self) -> Result<(), lab_device::Error>;
     /// The outputs, once all launches have ended.
     fn outputs(&self) -> Result<Tensors, Error>;
+    /// The kernels that it launches; none of what is no kernel of the lab.
+    fn kernels(&self) -> Vec<Kernel> {
+        Vec::new()
+    }
     /// Makes every output NaN again, so that a later launch that writes nothing shows.
     fn poison_outputs(&mut self) -> Result<(), Error>;
 }
@@ -333,6 +337,21 @@ pub trait Version: Sync {
     fn cpu(&self, _inputs: &Tensors) -> Option<Host> {
         None
     }
+    /// The units that it computes with in this type, whose peak is its roofline: by default the
+    /// fastest that keep what the inputs hold.
+    fn arithmetic(&self, dtype: DType) -> Option<Arithmetic> {
+        Arithmetic::fastest_for(dtype)
+    }
+    /// The problems that `lab bench` times in this type, the smallest first. More than one make a
+    /// plot over the size.
+    fn bench_shapes(&self, dtype: DType) -> Vec<Dims> {
+        vec![self.info().timed(dtype)]
+    }
+    /// The kernel files that it launches from; none where that is not told, which stands for all
+    /// of its stage.
+    fn sources(&self) -> Vec<&'static KernelSource> {
+        Vec::new()
+    }
     /// Sets it up. The inputs have been checked with [`Info::problem_of`].
     fn prepare(
         &self,
@@ -340,6 +359,25 @@ pub trait Version: Sync {
         inputs: &Tensors,
         options: &Options,
     ) -> Result<Box<dyn Prepared>, Error>;
+    /// The tile parameters that `lab tune` tries in this type, the one in use first; none where
+    /// there is nothing to choose. Not all need compile or fit the GPU.
+    fn tilings(&self, _dtype: DType) -> Vec<Tiling> {
+        Vec::new()
+    }
+    /// As [`Version::prepare`], with one of [`Version::tilings`].
+    ///
+    /// # Errors
+    /// Also those of [`Device::instantiate`].
+    fn prepare_tiled(
+        &self,
+        _device: &Device,
+        _inputs: &Tensors,
+        _options: &Options,
+        tiling: &Tiling,
+    ) -> Result<Box<dyn Prepared>, Error> {
+        let what = format!("tiling of {}", self.info().full_name());
+        Err(Error::bad(what, "none: it has no tile parameters", tiling))
+    }
 }
 
 /// Checks the inputs, sets the version up, runs it once, and brings the outputs back.
@@ -355,6 +393,15 @@ pub fn run(
     prepared.outputs()
 }
 
+/// What [`Stage::load_all`] has loaded.
+#[derive(Debug, Default)]
+pub struct Loaded {
+    /// The kernels.
+    pub kernels: Vec<Kernel>,
+    /// Files that this device is too old for.
+    pub skipped: Vec<&'static KernelSource>,
+}
+
 /// A stage: its versions and their kernels.
 pub struct Stage {
     /// The crate's name.
@@ -365,14 +412,48 @@ pub struct Stage {
     pub versions: &'static [&'static dyn Version],
     /// Its kernel files.
     pub kernels: &'static [&'static KernelSource],
-    /// What must hold beside every version's error bounds.
+    /// What must hold of each version beside its error bounds.
+    pub version_checks: &'static [VersionCheck],
+    /// What else must hold.
     pub checks: &'static [Check],
+    /// What a user would take in place of these kernels.
+    pub peers: &'static [&'static dyn Peer],
 }
 
 impl Stage {
-    /// Every instantiation of a kernel file on `device`, compiled: finds what does not load.
-    pub fn load_all(&self, device: &Device) -> Result<Vec<Kernel>, Error> {
-        let all = self.kernels.iter().flat_map(|s| s.instantiations.iter().map(move |i| (*s, *i)));
-        all.map(|(source, name)| Ok(device.kernel(source, name)?)).collect()
+    /// What a stage need not have: `Stage { name: …, ..Stage::EMPTY }`.
+    pub const EMPTY: Self = Self {
+        name: "",
+        teaches: "",
+        versions: &[],
+        kernels: &[],
+        version_checks: &[],
+        checks: &[],
+        peers: &[],
+    };
+
+    /// Every instantiation of a kernel file on `device`, compiled: finds what does not load. Files
+    /// that need a newer GPU are left out and named.
+    ///
+    /// # Errors
+    /// The first that does not load.
+    pub fn load_all(&self, device: &Device) -> Result<Loaded, Error> {
+        let arch = &device.facts().arch;
+        let mut loaded = Loaded::default();
+        for source in self.kernels {
+            if !source.runs_on(arch) {
+                loaded.skipped.push(source);
+                continue;
+            }
+            for name in source.instantiations {
+                loaded.kernels.push(device.kernel(source, name)?);
+            }
+        }
+        Ok(loaded)
+    }
+
+    /// The peers of a family.
+    pub fn peers_of(&self, family: &str) -> impl Iterator<Item = &'static dyn Peer> {
+        self.peers.iter().copied().filter(move |p| p.info().family == family)
     }
 }

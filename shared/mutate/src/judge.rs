@@ -1,5 +1,6 @@
 //! Whether a stage's tests notice.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -56,11 +57,15 @@ pub struct Judge {
     pub environment: Vec<(String, String)>,
     /// How long it may take.
     pub limit: Duration,
+    /// How long it may take where it is told to run only what a kernel file concerns, by that file
+    /// (as its stage names it). Where this is empty, it is never told so.
+    pub limits: BTreeMap<String, Duration>,
 }
 
 impl Judge {
     /// Breaks the sources, compiles what the change reaches, and runs the tests. The kernel file
-    /// that is likely to show it comes first; the others follow only if it does not.
+    /// that is likely to show it comes first; the others follow only if it does not. Where there
+    /// are `limits`, only the tests that concern these files run.
     ///
     /// # Errors
     /// Files cannot be written, or the tool does not start.
@@ -82,7 +87,8 @@ impl Judge {
                     return Ok(Verdict::Rejected(said));
                 }
             }
-            let verdict = self.run(Some(&planted))?;
+            let files: Vec<&str> = part.iter().map(|k| k.source.file).collect();
+            let verdict = self.run(Some(&planted), &files)?;
             if verdict != Verdict::Survived {
                 return Ok(verdict);
             }
@@ -90,17 +96,27 @@ impl Judge {
         Ok(Verdict::Survived)
     }
 
-    /// Runs the tests against these objects, or against those that are embedded.
+    /// Runs the tests against these objects, or against those that are embedded; only what concerns
+    /// these kernel files, if there are any and each has its limit.
     ///
     /// # Errors
     /// The tool does not start.
-    pub fn run(&self, planted: Option<&Planted>) -> Result<Verdict, Error> {
+    pub fn run(&self, planted: Option<&Planted>, files: &[&str]) -> Result<Verdict, Error> {
+        let limits: Option<Vec<Duration>> =
+            files.iter().map(|f| self.limits.get(*f).copied()).collect();
+        let (files, limit) = match limits {
+            Some(limits) if !limits.is_empty() => (files, limits.iter().sum()),
+            _ => (&[] as &[&str], self.limit),
+        };
         let own = tempfile::tempdir().map_err(|e| Error::file(&std::env::temp_dir(), e))?;
         let scratch = planted.map_or(own.path().to_owned(), Planted::scratch);
         let said = scratch.join("stderr");
         let stderr = File::create(&said).map_err(|e| Error::file(&said, e))?;
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).envs(self.environment.iter().cloned());
+        files.iter().for_each(|file| {
+            command.args(["--source", file]);
+        });
         // Objects that are used once are not worth the user's cache.
         command.env("LAB_CACHE", scratch.join("cache")).env_remove(OBJECTS_VARIABLE);
         if let Some(planted) = planted {
@@ -112,7 +128,7 @@ impl Judge {
         let status = loop {
             match child.try_wait().map_err(|e| Error::file(&self.program, e))? {
                 Some(status) => break Some(status),
-                None if start.elapsed() > self.limit => {
+                None if start.elapsed() > limit => {
                     // It may have ended by itself meanwhile.
                     let _ = child.kill();
                     let _ = child.wait();
@@ -121,26 +137,26 @@ impl Judge {
                 None => std::thread::sleep(Duration::from_millis(5)),
             }
         };
-        self.verdict(status, &said)
+        verdict(status, &said, limit)
     }
+}
 
-    fn verdict(&self, status: Option<ExitStatus>, said: &Path) -> Result<Verdict, Error> {
-        let limit = self.limit.as_secs();
-        let Some(status) = status else {
-            return Ok(Verdict::Caught(How::Timeout, format!("no end after {limit} s")));
-        };
-        let bytes = std::fs::read(said).map_err(|e| Error::file(said, e))?;
-        let text = String::from_utf8_lossy(&bytes).trim().to_owned();
-        match status.code() {
-            Some(0) => Ok(Verdict::Survived),
-            Some(1) => Ok(Verdict::Caught(How::Result, text)),
-            Some(3) => Ok(Verdict::Caught(How::Sanitizer, text)),
-            Some(2 | 4) => Err(Error::Bad {
-                what: self.program.display().to_string(),
-                expected: "a verdict on the tests".into(),
-                got: text,
-            }),
-            _ => Ok(Verdict::Caught(How::Crash, format!("{status}\n{text}").trim().to_owned())),
-        }
+fn verdict(status: Option<ExitStatus>, said: &Path, limit: Duration) -> Result<Verdict, Error> {
+    let Some(status) = status else {
+        let said = format!("no end after {:.0} s", limit.as_secs_f64());
+        return Ok(Verdict::Caught(How::Timeout, said));
+    };
+    let bytes = std::fs::read(said).map_err(|e| Error::file(said, e))?;
+    let text = String::from_utf8_lossy(&bytes).trim().to_owned();
+    match status.code() {
+        Some(0) => Ok(Verdict::Survived),
+        Some(1) => Ok(Verdict::Caught(How::Result, text)),
+        Some(3) => Ok(Verdict::Caught(How::Sanitizer, text)),
+        Some(2 | 4) => Err(Error::Bad {
+            what: "the stage's tests".into(),
+            expected: "a verdict".into(),
+            got: text,
+        }),
+        _ => Ok(Verdict::Caught(How::Crash, format!("{status}\n{text}").trim().to_owned())),
     }
 }

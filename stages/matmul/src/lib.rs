@@ -4,14 +4,17 @@
 //! each here is its tiles; sizes, reference and error bounds are the same for all.
 
 mod checks;
+mod cublas;
+mod host;
+mod ladder;
+mod tuning;
 
-use lab_device::{DType, Device, KernelSource, Launch};
+use lab_device::{Arithmetic, DType, Device, KernelSource, Launch};
 use lab_harness::program::{Program, scalar};
 use lab_harness::{
-    Cost, Dim, Dims, Error, Host, Info, Input, Options, Output, Prepared, Problem, Stage, Tensors,
-    Version,
+    Cost, Dim, Dims, Error, Info, Input, Options, Output, Prepared, Problem, Stage, Tensors,
+    Tiling, Version,
 };
-use rayon::prelude::*;
 
 #[allow(missing_docs)]
 pub mod kernels {
@@ -229,7 +232,9 @@ pub static STAGE: Stage = Stage {
     teaches: "one product of matrices, each number fetched less often from version to version",
     versions: &[&NAIVE, &COALESCED, &TILED, &ROWS, &BLOCKS, &WARPS, &ASYNC, &TENSOR],
     kernels: kernels::KERNELS,
+    version_checks: checks::OF_EACH,
     checks: checks::CHECKS,
+    peers: &[&cublas::Cublas, &host::Blas, &host::Naive],
 };
 
 /// G, M, N, K.
@@ -308,17 +313,19 @@ impl Version for Matmul {
         .to_vec()
     }
 
-    fn cpu(&self, inputs: &Tensors) -> Option<Host> {
-        let (dims, dtype, _) = problem(&self.info, inputs).ok()?;
-        let [g, m, n, k] = ["G", "M", "N", "K"].map(|d| dims.get(d));
-        let floats = |name: &str| -> Vec<f32> {
-            inputs[name].values().into_iter().map(|v| v as f32).collect()
-        };
-        let (a, b) = (floats("A"), floats("B"));
-        (dtype == DType::F32).then(|| Host {
-            out: vec![f32::NAN; g * m * n],
-            work: Box::new(move |c| product_on_host(&a, &b, c, [m, n, k])),
-        })
+    fn arithmetic(&self, dtype: DType) -> Option<Arithmetic> {
+        match (self.kernel == TENSOR.kernel, dtype) {
+            (true, DType::F32) => Some(Arithmetic::Tf32),
+            _ => Arithmetic::fastest_for(dtype),
+        }
+    }
+
+    fn bench_shapes(&self, dtype: DType) -> Vec<Dims> {
+        ladder::shapes(&self.info, dtype)
+    }
+
+    fn sources(&self) -> Vec<&'static KernelSource> {
+        vec![self.source]
     }
 
     fn prepare(
@@ -327,20 +334,53 @@ impl Version for Matmul {
         inputs: &Tensors,
         _options: &Options,
     ) -> Result<Box<dyn Prepared>, Error> {
+        self.prepare_with(device, inputs, None)
+    }
+
+    fn tilings(&self, dtype: DType) -> Vec<Tiling> {
+        tuning::tilings(self, dtype)
+    }
+
+    fn prepare_tiled(
+        &self,
+        device: &Device,
+        inputs: &Tensors,
+        _options: &Options,
+        tiling: &Tiling,
+    ) -> Result<Box<dyn Prepared>, Error> {
+        self.prepare_with(device, inputs, Some(tiling))
+    }
+}
+
+impl Matmul {
+    /// With the tiles in use, or with others.
+    fn prepare_with(
+        &self,
+        device: &Device,
+        inputs: &Tensors,
+        tiling: Option<&Tiling>,
+    ) -> Result<Box<dyn Prepared>, Error> {
         let (dims, dtype, leading) = problem(&self.info, inputs)?;
         let [g, m, n, k] = ["G", "M", "N", "K"].map(|d| dims.get(d));
-        let pack = 16 / dtype.size();
-        let packs = n.is_multiple_of(pack) && (k.is_multiple_of(pack) || self.k_is_free());
-        let arguments = (self.tiles.arguments)(dtype, packs);
-        let comma = if arguments.is_empty() { "" } else { ", " };
-        let name = format!("{}<{}{comma}{arguments}>", self.kernel, dtype.cpp());
-        let kernel = device.kernel(self.source, &name)?;
+        let packs = self.packs(dtype, n, k);
+        let name = self.name_of(dtype, &(self.tiles.arguments)(dtype, packs));
+        let (kernel, block, threads, shared) = match tiling {
+            None => {
+                let Tiles { block, threads, shared, .. } = self.tiles;
+                (device.kernel(self.source, &name)?, block, threads, shared)
+            }
+            Some(tiling) => {
+                let chosen = tuning::choose(self, dtype, packs, tiling)?;
+                let kernel = device.instantiate(self.source, &chosen.name, &name)?;
+                (kernel, chosen.block, chosen.threads, chosen.shared)
+            }
+        };
 
-        let tiles = [m.div_ceil(self.tiles.block[0]), n.div_ceil(self.tiles.block[1])];
+        let tiles = [m.div_ceil(block[0]), n.div_ceil(block[1])];
         let [x, y] = if self.tiles.down { tiles } else { [tiles[1], tiles[0]] };
-        let [threads_x, threads_y] = self.tiles.threads;
+        let [threads_x, threads_y] = threads;
         let launch = Launch::new_3d([x as u32, y as u32, g as u32], [threads_x, threads_y, 1])
-            .shared(self.tiles.shared);
+            .shared(shared);
 
         let mut program = Program::new(device);
         let a = program.input(&inputs["A"])?;
@@ -350,29 +390,21 @@ impl Version for Matmul {
         program.launch(kernel, launch, [a.read(), b.read(), c.write(), m, n, k]);
         Ok(Box::new(program))
     }
-}
 
-impl Matmul {
+    /// `matmul_naive<float>`.
+    fn name_of(&self, dtype: DType, arguments: &str) -> String {
+        let comma = if arguments.is_empty() { "" } else { ", " };
+        format!("{}<{}{comma}{arguments}>", self.kernel, dtype.cpp())
+    }
+
+    /// Whether rows can be read in packs of 16 bytes.
+    fn packs(&self, dtype: DType, n: usize, k: usize) -> bool {
+        let pack = 16 / dtype.size();
+        n.is_multiple_of(pack) && (k.is_multiple_of(pack) || self.k_is_free())
+    }
+
     /// Whether A is read one element at a time, so that K need not be a multiple of a pack.
     fn k_is_free(&self) -> bool {
         self.kernel == ASYNC.kernel
-    }
-}
-
-/// C = A B for each matrix of a batch, by the crate `matrixmultiply`, some rows a core.
-fn product_on_host(a: &[f32], b: &[f32], c: &mut [f32], [m, n, k]: [usize; 3]) {
-    const ROWS: usize = 256;
-    for ((a, b), c) in a.chunks(m * k).zip(b.chunks(k * n)).zip(c.chunks_mut(m * n)) {
-        a.par_chunks(ROWS * k).zip(c.par_chunks_mut(ROWS * n)).for_each(|(a, c)| {
-            let rows = c.len() / n;
-            assert!(a.len() == rows * k && b.len() == k * n && c.len() == rows * n);
-            let [ra, rb, rc] = [k, n, n].map(|columns| columns as isize);
-            let (from, with, to) = (a.as_ptr(), b.as_ptr(), c.as_mut_ptr());
-            // SAFETY: the lengths were just held against the sizes and strides; c is borrowed
-            // alone.
-            unsafe {
-                matrixmultiply::sgemm(rows, k, n, 1.0, from, ra, 1, with, rb, 1, 0.0, to, rc, 1);
-            }
-        });
     }
 }

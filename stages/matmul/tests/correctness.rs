@@ -1,9 +1,8 @@
 //! Every version against the f64 reference, on the emulator and on a GPU where there is one.
 #![allow(missing_docs)]
 
-use lab_device::DType;
-use lab_harness::suite::{assert_checks, assert_version};
-use lab_harness::{Dims, Problem, Tensor, Version, compare, tensor::tensors};
+use lab_harness::suite::{assert_stage, assert_version};
+use lab_harness::{Dims, Error, Posed, Problem, Version};
 use matmul::{STAGE, VERSIONS};
 use proptest::prelude::*;
 
@@ -43,9 +42,14 @@ fn asynchronous() {
 }
 
 #[test]
+fn tensor_cores() {
+    assert_version(&matmul::TENSOR);
+}
+
+#[test]
 fn every_version_is_tested_above() {
-    assert_eq!(STAGE.versions.len(), 7);
-    assert_eq!(VERSIONS.len(), 7);
+    assert_eq!(STAGE.versions.len(), 8);
+    assert_eq!(VERSIONS.len(), 8);
 }
 
 #[test]
@@ -55,23 +59,43 @@ fn each_version_changes_the_one_before() {
     }
 }
 
-/// What is timed beside the GPU computes the same.
+/// What is timed beside the versions computes the same: on the host wherever the tests run, a
+/// library on a GPU where there are both.
 #[test]
-fn the_counterpart_on_the_host_is_right() {
+fn the_peers_are_right() {
     let version = &matmul::NAIVE;
-    let dims = Dims::new([("G", 2), ("M", 300), ("N", 40), ("K", 50)]);
-    let inputs = version.inputs(&Problem::new(dims, DType::F32));
-    let mut host = version.cpu(&inputs).unwrap();
-    host.run();
-    let outputs = tensors([("C", Tensor::new(&[2, 300, 40], &host.out))]);
-    for c in compare(version, &inputs, &outputs, &Default::default(), DType::F32) {
-        assert!(c.passed(), "{c:?}");
+    let mut ran = Vec::new();
+    for device in lab_harness::suite::devices().unwrap() {
+        for peer in STAGE.peers_of("matmul").filter(|p| p.info().runs_beside(&device)) {
+            for &dtype in peer.info().dtypes {
+                let dims = Dims::new([("G", 2), ("M", 300), ("N", 40), ("K", 50)]);
+                let posed = Posed::new(version, Problem::new(dims, dtype));
+                let name = peer.info().name;
+                let prepared = peer.prepare(&device, &posed.inputs, &Default::default());
+                let mut prepared = match prepared {
+                    Ok(prepared) => prepared,
+                    Err(Error::Device(e)) if e.is_unavailable() => {
+                        println!("{name}: {e}");
+                        continue;
+                    }
+                    Err(e) => panic!("{name}: {e}"),
+                };
+                prepared.launch().unwrap();
+                for c in posed.compare(version, &prepared.outputs().unwrap(), dtype) {
+                    assert!(c.passed(), "{name} {dtype}: {c:?}");
+                }
+                prepared.poison_outputs().unwrap();
+                assert!(prepared.outputs().unwrap()["C"].values().iter().all(|v| v.is_nan()));
+                ran.push(name);
+            }
+        }
     }
+    assert!(ran.contains(&"cpu_blas") && ran.contains(&"cpu_naive"), "{ran:?}");
 }
 
 #[test]
 fn what_else_must_hold() {
-    assert_checks(STAGE.checks);
+    assert_stage(&STAGE);
 }
 
 proptest! {

@@ -1,7 +1,7 @@
 //! What must hold beside every operation's error bounds.
 
 use lab_device::Device;
-use lab_harness::suite::{Check, check, without_checks};
+use lab_harness::suite::{Check, check, every_kernel_loads, without_checks};
 use lab_harness::tensor::tensors;
 use lab_harness::{Options, Problem, Tensor, Version, compare, run};
 
@@ -104,7 +104,5 @@ fn results_do_not_change_from_run_to_run(device: &Device) {
 }
 
 fn every_kernel_loads_on_every_device(device: &Device) {
-    let kernels = STAGE.load_all(device).unwrap();
-    let listed: usize = STAGE.kernels.iter().map(|k| k.instantiations.len()).sum();
-    assert_eq!(kernels.len(), listed);
+    every_kernel_loads(&STAGE, device);
 }

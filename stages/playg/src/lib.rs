@@ -63,4 +63,5 @@ pub static STAGE: Stage = Stage {
     versions: VERSIONS,
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,
+    ..Stage::EMPTY
 };

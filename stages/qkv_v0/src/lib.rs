@@ -69,6 +69,7 @@ pub static STAGE: Stage = Stage {
     versions: &[&GRID_TILE],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,
+    ..Stage::EMPTY
 };
 
 /// The number of blocks that is asked for.

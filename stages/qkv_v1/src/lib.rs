@@ -93,6 +93,7 @@ pub static STAGE: Stage = Stage {
     versions: &[&BLOCK_TILE],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,
+    ..Stage::EMPTY
 };
 
 impl Version for BlockTile {

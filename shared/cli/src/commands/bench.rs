@@ -1,17 +1,22 @@
 //! `lab bench`: the benchmark set on a GPU, and its records.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use clap::Args;
 use lab_device::nvrtc::Nvrtc;
-use lab_device::{DType, Device, DeviceKind, Launch};
-use lab_harness::record::{FORMAT, Machine, Measurement, Run};
-use lab_harness::{Comparison, Error, Options, Problem, Version, compare, device_checks, timing};
+use lab_device::{Arithmetic, DType, Device, DeviceKind, Launch};
+use lab_harness::record::{FORMAT, Machine, Measurement, Of, Run};
+use lab_harness::roofline::Roofline;
+use lab_harness::{
+    Comparison, Cost, Dims, Error, Options, Posed, Problem, Stage, Version, device_checks, timing,
+};
 use serde_json::json;
 
 use crate::commands::compare::time_on_host;
+use crate::commands::measure::{self, Beside, Measured};
 use crate::failure::Failure;
 use crate::table::table;
 use crate::{Common, versions};
@@ -26,7 +31,7 @@ pub(crate) struct Arguments {
     /// The directory for the record
     #[arg(long, default_value = "benches/history")]
     out: PathBuf,
-    /// Runs of each
+    /// Runs of each; of what is slow, as many as half a second allows, and three at least
     #[arg(long, default_value_t = 100)]
     runs: usize,
 }
@@ -45,22 +50,17 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let commit = if arguments.record { Some(clean_commit()?) } else { None };
     let copy_gbps = copy_bandwidth(&device)?;
     eprintln!("{}: a device-to-device copy moves {copy_gbps:.0} GB/s", device.name());
-    let mut results = Vec::new();
-    let add = |results: &mut Vec<Measurement>, m: Measurement| {
-        eprintln!("{} {} {}: {:.1} µs", m.version, m.shape, m.dtype, m.median_us);
-        results.push(m);
-    };
-    for version in chosen {
-        for &dtype in version.info().dtypes {
-            for m in measure(version, &device, dtype, arguments.runs.max(1), copy_gbps)? {
-                add(&mut results, m);
-            }
-        }
+    let mut lines: Vec<Line> = Vec::new();
+    for (stage, versions) in by_family(&chosen) {
+        measure(stage, &versions, &device, arguments.runs.max(1), copy_gbps, &mut lines)?;
     }
+    // Measured problem by problem; told version by version.
+    lines.sort_by_key(|l| l.place);
+    let mut results: Vec<Measurement> = lines.into_iter().map(|l| l.result).collect();
     if arguments.family.is_none() {
-        for m in launch_overhead(&device)? {
-            add(&mut results, m);
-        }
+        let overhead = launch_overhead(&device)?;
+        overhead.iter().for_each(told);
+        results.extend(overhead);
     }
     let written = match commit {
         None => None,
@@ -91,12 +91,17 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         ">p90",
         ">GB/s",
         ">TFLOP/s",
-        ">% of copy",
+        ">% of roofline",
+        ">% of library",
         ">error",
+        ">registers",
     ]);
     for m in &results {
         rows.add_row([
-            m.version.clone(),
+            match m.of {
+                Of::Host => format!("{} (host time)", m.version),
+                _ => m.version.clone(),
+            },
             m.shape.clone(),
             m.dtype.clone(),
             format!("{:.1}", m.median_us),
@@ -105,7 +110,9 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             shown(m.gbps, |v| format!("{v:.0}")),
             shown(m.tflops, |v| format!("{v:.2}")),
             shown(m.roofline_percent, |v| format!("{v:.1}")),
+            shown(m.library_percent(&results), |v| format!("{v:.1}")),
             shown(m.relative_error, |v| format!("{v:.1e}")),
+            m.registers.map_or(String::new(), |n| n.to_string()),
         ]);
     }
     println!("{rows}");
@@ -152,56 +159,168 @@ fn right_ones(mut chosen: Vec<&'static dyn Version>) -> Result<Vec<&'static dyn 
     Ok(chosen)
 }
 
-/// Checks the result on the very problem, then times it.
+fn told(m: &Measurement) {
+    eprintln!("{} {} {}: {:.1} µs", m.version, m.shape, m.dtype, m.median_us);
+}
+
+/// A result, and where it stands: versions in their order, then what is shown beside them.
+struct Line {
+    place: (usize, usize),
+    result: Measurement,
+}
+
+/// The versions of one family in one stage, each with its place among all that were chosen.
+type Group = (&'static Stage, Vec<(usize, &'static dyn Version)>);
+
+/// The versions of each family in each stage, in their order.
+fn by_family(chosen: &[&'static dyn Version]) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for (place, &version) in chosen.iter().enumerate() {
+        let info = version.info();
+        let stage = crate::stage(info.stage).expect("a version names its own stage");
+        let same = |g: &&mut Group| {
+            let first = g.1[0].1.info();
+            (first.stage, first.family) == (info.stage, info.family)
+        };
+        match groups.iter_mut().find(same) {
+            Some(group) => group.1.push((place, version)),
+            None => groups.push((stage, vec![(place, version)])),
+        }
+    }
+    groups
+}
+
+/// Every problem that a version of the family is timed on: its inputs and reference once, then
+/// each version, checked on that very problem before it is timed, then the peers.
 fn measure(
-    version: &dyn Version,
+    stage: &Stage,
+    versions: &[(usize, &'static dyn Version)],
     device: &Device,
-    dtype: DType,
     runs: usize,
     copy_gbps: f64,
-) -> Result<Vec<Measurement>, Failure> {
-    let info = version.info();
-    let problem = Problem::new(info.timed(dtype), dtype);
-    let inputs = version.inputs(&problem);
-    let mut prepared = version.prepare(device, &inputs, &problem.options)?;
-    prepared.launch()?;
-    let outputs = prepared.outputs()?;
-    let comparisons = compare(version, &inputs, &outputs, &problem.options, dtype);
-    if let Some(c) = comparisons.iter().find(|c| !c.passed()) {
-        return Err(Failure::Wrong(format!(
-            "{} {} {dtype} is wrong and is not timed: '{}' is off by {:.2e}, bound {:.2e}",
-            info.full_name(),
-            problem.dims,
-            c.name,
-            c.relative_error,
-            c.bound
-        )));
+    lines: &mut Vec<Line>,
+) -> Result<(), Failure> {
+    let family = versions[0].1.info().family;
+    let (versions, old): (Vec<_>, Vec<_>) =
+        versions.iter().copied().partition(|(_, v)| measure::too_old(*v, device).is_none());
+    old.iter().filter_map(|(_, v)| measure::too_old(*v, device)).for_each(|m| eprintln!("{m}"));
+    let mut problems: Vec<(DType, Dims)> = Vec::new();
+    for (_, version) in &versions {
+        for &dtype in version.info().dtypes {
+            let shapes = version.bench_shapes(dtype).into_iter().map(|dims| (dtype, dims));
+            let new: Vec<_> = shapes.filter(|p| !problems.contains(p)).collect();
+            problems.extend(new);
+        }
     }
-    let times = timing::time(device, prepared.as_mut(), runs)?;
-    let cost = version.cost(&problem.dims, dtype);
-    let measurement = |name: String, times: timing::Times, relative_error: f64| {
-        let gbps = cost.bytes / times.median_us * 1e-3;
-        Measurement {
-            family: info.family.into(),
-            version: name,
-            shape: problem.dims.to_string(),
-            dtype: dtype.name().into(),
-            median_us: times.median_us,
+    let last = versions.iter().map(|v| v.0).max().unwrap_or(0);
+    // Said once, not for every problem.
+    let mut missing: Vec<String> = Vec::new();
+    for (dtype, dims) in problems {
+        let has = |v: &dyn Version| {
+            v.info().dtypes.contains(&dtype) && v.bench_shapes(dtype).contains(&dims)
+        };
+        let able: Vec<_> = versions.iter().copied().filter(|(_, v)| has(*v)).collect();
+        let Some(&(_, first)) = able.first() else { continue };
+        let posed = Posed::new(first, Problem::new(dims, dtype));
+        let of_problem =
+            Lines { family, problem: &posed.problem, cost: first.cost(&posed.problem.dims, dtype) };
+        let roofline = |arithmetic| Roofline::new(device.facts(), arithmetic, copy_gbps);
+        let of_peers = roofline(Arithmetic::fastest_for(dtype));
+        let mut add = |place: (usize, usize), name: String, of: Of, m: Measured, line: Roofline| {
+            let Some(result) = of_problem.line(name, of, &m, &line) else { return };
+            told(&result);
+            lines.push(Line { place, result });
+        };
+        for (place, version) in able {
+            let (info, problem) = (version.info(), &posed.problem);
+            let mut prepared = version.prepare(device, &posed.inputs, &problem.options)?;
+            prepared.launch()?;
+            let m = measure::finish(version, device, &posed, prepared.as_mut(), runs)?;
+            drop(prepared);
+            if !m.passed() {
+                let c = &m.comparison;
+                return Err(Failure::Wrong(format!(
+                    "{} {} {dtype} is wrong and is not timed: '{}' is off by {:.2e}, bound {:.2e}",
+                    info.full_name(),
+                    problem.dims,
+                    c.name,
+                    c.relative_error,
+                    c.bound
+                )));
+            }
+            let line = roofline(version.arithmetic(dtype));
+            add((place, 0), info.full_name(), Of::Version, m, line);
+            if let Some((times, error)) = time_on_host(version, &posed.inputs) {
+                let c = Comparison {
+                    name: "",
+                    worst: 0.0,
+                    worst_index: 0,
+                    bound: 0.0,
+                    relative_error: error,
+                };
+                let m = Measured { comparison: c, times: Some(times), usage: None };
+                add((place, 1), "cpu".into(), Of::Host, m, of_peers);
+            }
+        }
+        for (index, peer) in stage.peers_of(family).enumerate() {
+            let info = peer.info();
+            if !info.dtypes.contains(&dtype) || !info.runs_beside(device) {
+                continue;
+            }
+            match measure::peer(peer, first, device, &posed, runs)? {
+                Beside::Ran(m) => {
+                    let name = info.name.into();
+                    add((last, 2 + index), name, measure::of(peer), m, of_peers);
+                }
+                Beside::Not(reason) => {
+                    let line = format!("{}: {reason}", info.name);
+                    if !missing.contains(&line) {
+                        eprintln!("{line}");
+                        missing.push(line);
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What all lines on a problem share.
+struct Lines<'a> {
+    family: &'a str,
+    problem: &'a Problem,
+    cost: Cost,
+}
+
+impl Lines<'_> {
+    /// `None` of what was not timed.
+    fn line(
+        &self,
+        version: String,
+        of: Of,
+        m: &Measured,
+        roofline: &Roofline,
+    ) -> Option<Measurement> {
+        let (cost, times) = (&self.cost, m.times?);
+        let us = times.median_us;
+        Some(Measurement {
+            family: self.family.into(),
+            version,
+            of,
+            shape: self.problem.dims.to_string(),
+            dtype: self.problem.dtype.name().into(),
+            median_us: us,
             p10_us: times.p10_us,
             p90_us: times.p90_us,
             runs: times.runs,
-            tflops: (cost.flops > 0.0).then(|| cost.flops / times.median_us * 1e-6),
-            gbps: Some(gbps),
-            roofline_percent: Some(100.0 * gbps / copy_gbps),
-            relative_error: Some(relative_error),
-        }
-    };
-    let error = comparisons.iter().map(|c: &Comparison| c.relative_error).fold(0.0, f64::max);
-    let mut all = vec![measurement(info.full_name(), times, error)];
-    if let Some((times, error)) = time_on_host(version, &inputs) {
-        all.push(measurement("cpu".into(), times, error));
+            tflops: (cost.flops > 0.0).then(|| cost.flops / us * 1e-6),
+            gbps: Some(cost.bytes / us * 1e-3),
+            roofline_percent: (of != Of::Host).then(|| roofline.percent(cost, us)),
+            relative_error: Some(m.comparison.relative_error),
+            registers: m.usage.map(|u| u.0),
+            local_bytes: m.usage.map(|u| u.1),
+        })
     }
-    Ok(all)
 }
 
 /// What a launch costs: a thousand kernels that do next to nothing, one after the other on a
@@ -227,6 +346,7 @@ fn launch_overhead(device: &Device) -> Result<Vec<Measurement>, Failure> {
         Measurement {
             family: "launch".into(),
             version: name.into(),
+            of: Of::Version,
             shape: format!("launches={LAUNCHES}"),
             dtype: "f32".into(),
             median_us: one(t.median_us),
@@ -237,6 +357,8 @@ fn launch_overhead(device: &Device) -> Result<Vec<Measurement>, Failure> {
             gbps: None,
             roofline_percent: None,
             relative_error: None,
+            registers: None,
+            local_bytes: None,
         }
     };
     Ok(vec![each("stream", &stream), each("graph", &graph)])
@@ -254,7 +376,7 @@ pub(crate) fn copy_bandwidth(device: &Device) -> Result<f64, Failure> {
     Ok(2.0 * BYTES as f64 / timing::Times::of(&times).median_us * 1e-3)
 }
 
-fn machine(device: &Device, copy_gbps: f64) -> Result<Machine, Failure> {
+pub(crate) fn machine(device: &Device, copy_gbps: f64) -> Result<Machine, Failure> {
     let facts = device.facts();
     let (major, minor) = Nvrtc::get()?.version();
     Ok(Machine {
@@ -266,7 +388,25 @@ fn machine(device: &Device, copy_gbps: f64) -> Result<Machine, Failure> {
         clock_mhz: facts.clock_khz / 1000,
         memory_clock_mhz: facts.memory_clock_khz / 1000,
         copy_gbps,
+        peak_tflops: peaks(device),
+        libraries: libraries(device),
     })
+}
+
+/// By type, where the GPU's rates are known.
+fn peaks(device: &Device) -> BTreeMap<String, f64> {
+    let of = |dtype: DType| {
+        let units = Arithmetic::fastest_for(dtype)?;
+        Some((dtype.name().to_owned(), device.facts().peak_tflops(units)?))
+    };
+    let tf32 = device.facts().peak_tflops(Arithmetic::Tf32).map(|peak| ("tf32".to_owned(), peak));
+    let types = [DType::F16, DType::BF16, DType::F32, DType::F64];
+    types.into_iter().filter_map(of).chain(tf32).collect()
+}
+
+fn libraries(device: &Device) -> Vec<String> {
+    let peers = crate::STAGES.iter().flat_map(|s| s.peers);
+    peers.filter_map(|p| p.version(device)).collect()
 }
 
 fn cpu_name() -> String {
@@ -275,12 +415,12 @@ fn cpu_name() -> String {
     line.and_then(|l| l.split(':').nth(1)).unwrap_or("unknown processor").trim().to_owned()
 }
 
-fn now() -> String {
+pub(crate) fn now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// The commit that is measured: the bundle's, or the working tree's where nothing in it differs.
-fn clean_commit() -> Result<String, Failure> {
+pub(crate) fn clean_commit() -> Result<String, Failure> {
     let refuse = |message: &str| Failure::Wrong(format!("--record: {message}"));
     if let Some(text) = beside_executable() {
         return match text.trim() {

@@ -50,7 +50,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         return Err(Failure::Usage(message));
     };
     let judge = judge(exhibit.stage, arguments.timeout, false, 1)?;
-    let shown = exhibit.show(common, &judge, || Ok(judge.run(None)?))?;
+    let shown = exhibit.show(common, &judge, || Ok(judge.run(None, &[])?))?;
     if common.json {
         println!("{}", shown.as_json());
     }
@@ -101,7 +101,7 @@ fn all(common: &Common, museum: &[Exhibit], timeout: u64) -> Result<(), Failure>
             }
             shown.push(exhibit.show(common, &judge, || match &as_it_is {
                 Some(verdict) => Ok(Verdict::clone(verdict)),
-                None => Ok(as_it_is.insert(judge.run(None)?).clone()),
+                None => Ok(as_it_is.insert(judge.run(None, &[])?).clone()),
             })?);
         }
     }

@@ -6,19 +6,25 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use indicatif::ProgressBar;
 use lab_device::emulator::{Counts, Operation, Profile};
-use lab_device::{DType, Device, DeviceKind, Mode};
+use lab_device::{Arithmetic, DType, Device, DeviceKind, Facts, Mode};
+use lab_harness::record::Of;
+use lab_harness::roofline::Roofline;
 use lab_harness::{
-    Comparison, Dims, Mistake, Options, Problem, Tensor, Tensors, Version, compare, suite, tensor,
+    Cost, Dims, Mistake, Options, Posed, Problem, Tensor, Tensors, Version, compare, suite, tensor,
     timing,
 };
 use serde_json::json;
 
 use crate::Common;
 use crate::commands::bench::{choose, copy_bandwidth};
+use crate::commands::measure::{self, Beside, Measured};
 use crate::failure::Failure;
 use crate::plot::{self, Bar};
 use crate::profile::{number, ratio};
 use crate::table::{bytes, table};
+
+/// Runs of each, at most.
+const RUNS: usize = 50;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -40,6 +46,7 @@ pub(crate) struct Arguments {
 
 struct Row {
     name: String,
+    of: Of,
     family: &'static str,
     parent: Option<&'static str>,
     dims: Dims,
@@ -48,11 +55,31 @@ struct Row {
     passed: bool,
     bytes: f64,
     flops: f64,
+    /// The units whose peak is its roofline.
+    arithmetic: Option<Arithmetic>,
     median_us: Option<f64>,
+    /// Registers and bytes of local memory a thread.
+    usage: Option<(u32, u32)>,
     counted: Option<Counted>,
     /// Of a version that is wrong on purpose: why.
     wrong: Option<&'static str>,
 }
+
+/// What a GPU can do, whatever the units.
+#[derive(Clone, Copy)]
+struct Ceilings<'a> {
+    facts: &'a Facts,
+    copy_gbps: f64,
+}
+
+impl Ceilings<'_> {
+    fn of(&self, arithmetic: Option<Arithmetic>) -> Roofline {
+        Roofline::new(self.facts, arithmetic, self.copy_gbps)
+    }
+}
+
+/// What is said beside the rows: what could not be measured here, and why.
+type Notes = Vec<String>;
 
 /// Over all lines, on the emulator.
 #[derive(Clone, Copy)]
@@ -78,7 +105,8 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         arguments.dtype.parse().map_err(|m| Failure::Usage(format!("--dtype: {m}")))?;
     let given = arguments.shape.as_deref().map(Dims::parse).transpose()?.unwrap_or_default();
     let chosen = choose(Some(&arguments.family))?;
-    let able: Vec<_> = chosen.iter().filter(|v| v.info().dtypes.contains(&dtype)).collect();
+    let able: Vec<_> =
+        chosen.iter().copied().filter(|v| v.info().dtypes.contains(&dtype)).collect();
     if able.is_empty() {
         chosen[0].info().check_dtype(dtype)?;
     }
@@ -88,32 +116,67 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     }
     let gpu = device.kind() == DeviceKind::Cuda;
     let copy_gbps = if gpu { Some(copy_bandwidth(&device)?) } else { None };
+    let (able, old): (Vec<&dyn Version>, Vec<_>) =
+        able.into_iter().partition(|v| measure::too_old(*v, &device).is_none());
+    let mut notes: Notes = old.iter().filter_map(|v| measure::too_old(*v, &device)).collect();
     let bar = ProgressBar::new(able.len() as u64);
     let mut rows: Vec<Row> = Vec::new();
-    for version in able {
-        let dims = dims_for(*version, &given, dtype, gpu)?;
-        let problem = Problem { seed: arguments.seed, ..Problem::new(dims, dtype) };
-        rows.extend(measure(*version, &device, &problem)?);
+    let mut posed: Option<Posed> = None;
+    for (index, &version) in able.iter().enumerate() {
+        let info = version.info();
+        let dims = dims_for(version, &given, dtype, gpu)?;
+        // One reference for all versions of a family, which come one after the other.
+        let same = rows.last().is_some_and(|r: &Row| r.family == info.family && r.dims == dims);
+        let current = match posed.take().filter(|_| same) {
+            Some(posed) => posed,
+            None => {
+                let problem = Problem { seed: arguments.seed, ..Problem::new(dims, dtype) };
+                Posed::new(version, problem)
+            }
+        };
+        rows.extend(measure_version(version, &device, &current)?);
+        let next = able.get(index + 1).map(|v| v.info());
+        if next.is_none_or(|n| (n.stage, n.family) != (info.stage, info.family)) {
+            // Held to what the first version is held to: a later one may trade digits for speed.
+            let of_family = |v: &&dyn Version| v.info().family == info.family;
+            let first = able.iter().copied().find(of_family).unwrap_or(version);
+            rows.extend(beside(first, &device, &current, &mut notes)?);
+        }
+        posed = Some(current);
         bar.inc(1);
     }
     bar.finish_and_clear();
+    let rooflines = copy_gbps.map(|copy_gbps| Ceilings { facts: device.facts(), copy_gbps });
     if let Some(path) = &arguments.svg {
         plot::write(path, &chart(&arguments.family, &device, dtype, &rows, copy_gbps)?)?;
     }
     if common.json {
         let all = rows.iter().map(|r| {
-            json!({ "version": r.name, "family": r.family, "parent": r.parent, "shape": r.dims.to_string(),
-                    "dtype": dtype.name(), "relative_error": r.error, "bound": r.bound, "passed": r.passed,
-                    "least_bytes": r.bytes, "flops": r.flops, "median_us": r.median_us,
+            json!({ "version": r.name, "of": r.of, "family": r.family, "parent": r.parent,
+                    "shape": r.dims.to_string(), "dtype": dtype.name(), "relative_error": r.error,
+                    "bound": r.bound, "passed": r.passed, "least_bytes": r.bytes, "flops": r.flops,
+                    "median_us": r.median_us, "gbps": r.median_us.map(|t| r.bytes / t * 1e-3),
+                    "tflops": r.median_us.map(|t| r.flops / t * 1e-6),
+                    "roofline_percent": rooflines.and_then(|l| r.roofline_percent(l)),
+                    "library_percent": r.library_percent(&rows),
                     "wrong_on_purpose": r.wrong,
-                    "gbps": r.median_us.map(|t| r.bytes / t * 1e-3),
+                    "registers": r.usage.map(|u| u.0), "local_bytes": r.usage.map(|u| u.1),
                     "global": r.counted.map(|c| in_json(&c.global)),
                     "shared": r.counted.map(|c| in_json(&c.shared)) })
         });
         let all: Vec<_> = all.collect();
-        println!("{}", json!({ "device": device.name(), "copy_gbps": copy_gbps, "versions": all }));
+        println!(
+            "{}",
+            json!({ "device": device.name(), "copy_gbps": copy_gbps,
+                    "peak_tflops": rooflines.and_then(|l| l.of(Arithmetic::fastest_for(dtype)).peak_tflops),
+                    "versions": all, "notes": notes })
+        );
     } else {
-        print_rows(&device, dtype, &rows, copy_gbps);
+        match rooflines {
+            Some(ceilings) => print_times(&device, dtype, &rows, ceilings),
+            None => print_counts(&device, dtype, &rows),
+        }
+        notes.iter().for_each(|n| println!("{n}"));
         if let Some(path) = &arguments.svg {
             println!("wrote {}", path.display());
         }
@@ -146,56 +209,34 @@ fn dims_for(version: &dyn Version, given: &Dims, dtype: DType, gpu: bool) -> Res
 }
 
 /// The version, and where there is one its counterpart on the host.
-fn measure(
+fn measure_version(
     version: &'static dyn Version,
     device: &Device,
-    problem: &Problem,
+    posed: &Posed,
 ) -> Result<Vec<Row>, Failure> {
-    let info = version.info();
+    let (info, problem) = (version.info(), &posed.problem);
     if let Some(mistake) = version.expected(&problem.options).mistake() {
-        return Ok(vec![wrong_on_purpose(version, device, problem, mistake)?]);
+        return Ok(vec![wrong_on_purpose(version, device, posed, mistake)?]);
     }
-    let inputs = version.inputs(problem);
-    let mut prepared = version.prepare(device, &inputs, &problem.options)?;
+    let gpu = device.kind() == DeviceKind::Cuda;
+    let mut prepared = version.prepare(device, &posed.inputs, &problem.options)?;
     device.take_profile(); // what setting up has launched
     prepared.launch()?;
     let profile = device.take_profile();
-    let outputs = prepared.outputs()?;
-    let comparisons = compare(version, &inputs, &outputs, &problem.options, problem.dtype);
-    let worst = comparisons
-        .iter()
-        .max_by(|a, b| a.relative_error.total_cmp(&b.relative_error))
-        .expect("a version has outputs");
-    let gpu = device.kind() == DeviceKind::Cuda;
-    let passed = comparisons.iter().all(Comparison::passed);
-    let times = match gpu && passed {
-        true => Some(timing::time(device, prepared.as_mut(), 50)?),
-        false => None,
-    };
-    let cost = version.cost(&problem.dims, problem.dtype);
-    let row = Row {
-        name: info.full_name(),
-        family: info.family,
-        parent: info.parent,
-        dims: problem.dims.clone(),
-        error: worst.relative_error,
-        bound: worst.bound,
-        passed,
-        bytes: cost.bytes,
-        flops: cost.flops,
-        median_us: times.map(|t| t.median_us),
-        counted: (device.mode() == Some(Mode::Counted)).then(|| Counted::of(&profile)),
-        wrong: None,
-    };
+    let runs = if gpu { RUNS } else { 0 };
+    let m = measure::finish(version, device, posed, prepared.as_mut(), runs)?;
+    let counted = (device.mode() == Some(Mode::Counted)).then(|| Counted::of(&profile));
+    let row = Row { counted, ..Row::of(version, posed, info.full_name(), Of::Version, &m) };
     let mut rows = vec![row];
-    if gpu && let Some((times, error)) = time_on_host(version, &inputs) {
+    if gpu && let Some((times, error)) = time_on_host(version, &posed.inputs) {
         rows.push(Row {
             name: "cpu".into(),
-            dims: problem.dims.clone(),
+            of: Of::Host,
             error,
-            parent: None,
             median_us: Some(times.median_us),
-            ..rows[0]
+            parent: None,
+            usage: None,
+            ..Row::of(version, posed, String::new(), Of::Host, &m)
         });
     }
     Ok(rows)
@@ -206,15 +247,16 @@ fn measure(
 fn wrong_on_purpose(
     version: &'static dyn Version,
     device: &Device,
-    problem: &Problem,
+    posed: &Posed,
     mistake: &Mistake,
 ) -> Result<Row, Failure> {
-    let info = version.info();
+    let (info, problem) = (version.info(), &posed.problem);
     let case = suite::check(version, &suite::without_checks(device)?, problem);
     let outputs = case.outcome.as_ref().map_err(|m| Failure::Wrong(m.clone()))?;
     let cost = version.cost(&problem.dims, problem.dtype);
     Ok(Row {
         name: info.full_name(),
+        of: Of::Version,
         family: info.family,
         parent: info.parent,
         dims: problem.dims.clone(),
@@ -223,10 +265,104 @@ fn wrong_on_purpose(
         passed: case.passed(),
         bytes: cost.bytes,
         flops: cost.flops,
+        arithmetic: version.arithmetic(problem.dtype),
         median_us: None,
+        usage: None,
         counted: None,
         wrong: Some(mistake.because),
     })
+}
+
+/// The peers of the family of which `version` is one.
+fn beside(
+    version: &'static dyn Version,
+    device: &Device,
+    posed: &Posed,
+    notes: &mut Notes,
+) -> Result<Vec<Row>, Failure> {
+    let info = version.info();
+    let stage = crate::stage(info.stage)?;
+    let mut rows = Vec::new();
+    for peer in stage.peers_of(info.family) {
+        let own = peer.info();
+        let dtype = posed.problem.dtype;
+        if !own.runs_beside(device) {
+            continue;
+        }
+        if !own.dtypes.contains(&dtype) {
+            notes.push(format!("{}: not in {dtype}", own.name));
+            continue;
+        }
+        match measure::peer(peer, version, device, posed, RUNS)? {
+            Beside::Not(reason) => notes.push(format!("{}: {reason}", own.name)),
+            Beside::Ran(m) => {
+                let name = own.name.to_owned();
+                let row = Row::of(version, posed, name, measure::of(peer), &m);
+                rows.push(Row { parent: None, ..row });
+                notes.push(format!("{}: {}", own.name, own.what));
+            }
+        }
+    }
+    Ok(rows)
+}
+
+impl Row {
+    fn of(
+        version: &'static dyn Version,
+        posed: &Posed,
+        name: String,
+        of: Of,
+        m: &Measured,
+    ) -> Self {
+        let (info, problem) = (version.info(), &posed.problem);
+        let cost = version.cost(&problem.dims, problem.dtype);
+        Self {
+            name,
+            of,
+            family: info.family,
+            parent: info.parent,
+            dims: problem.dims.clone(),
+            error: m.comparison.relative_error,
+            bound: m.comparison.bound,
+            passed: m.passed(),
+            bytes: cost.bytes,
+            flops: cost.flops,
+            arithmetic: match of {
+                Of::Version => version.arithmetic(problem.dtype),
+                _ => Arithmetic::fastest_for(problem.dtype),
+            },
+            median_us: m.times.map(|t| t.median_us),
+            usage: m.usage,
+            counted: None,
+            wrong: None,
+        }
+    }
+
+    fn cost(&self) -> Cost {
+        Cost { flops: self.flops, bytes: self.bytes }
+    }
+
+    /// Of what runs on the GPU.
+    fn roofline_percent(&self, ceilings: Ceilings<'_>) -> Option<f64> {
+        let on_gpu = self.median_us.filter(|_| self.of != Of::Host);
+        on_gpu.map(|us| ceilings.of(self.arithmetic).percent(&self.cost(), us))
+    }
+
+    /// The library's time over that of a version, in percent.
+    fn library_percent(&self, rows: &[Self]) -> Option<f64> {
+        let library = library_of(self, rows).filter(|_| self.of == Of::Version)?;
+        Some(100.0 * library.median_us? / self.median_us?)
+    }
+
+    fn parent_ratio(&self, rows: &[Self]) -> Option<f64> {
+        let name = format!(":{}", self.parent?);
+        let parent = rows.iter().find(|p| p.family == self.family && p.name.ends_with(&name));
+        Some(parent?.median_us? / self.median_us?)
+    }
+}
+
+fn library_of<'a>(row: &Row, rows: &'a [Row]) -> Option<&'a Row> {
+    rows.iter().find(|r| r.of == Of::Library && r.family == row.family && r.dims == row.dims)
 }
 
 /// The version's counterpart on the host's cores, timed by the host's clock, and its error.
@@ -249,58 +385,147 @@ pub(crate) fn time_on_host(
     Some((timing::Times::of(&times), compared.first()?.relative_error))
 }
 
-fn print_rows(device: &Device, dtype: DType, rows: &[Row], copy_gbps: Option<f64>) {
-    println!("{} on {}", dtype, device.name());
-    let mut headings = vec!["version", "shape", ">error", ">bound", ">least traffic"];
-    match copy_gbps {
-        Some(_) => headings.extend([">median, µs", ">GB/s", ">% of copy", ">× parent"]),
-        None => headings.extend([">flops / byte", ">sectors, × ideal", ">wavefronts, × ideal"]),
+/// Type, sizes where all rows have the same, and device. Whether they have.
+fn heading(device: &Device, dtype: DType, rows: &[Row]) -> bool {
+    let one_shape = rows.windows(2).all(|pair| pair[0].dims == pair[1].dims);
+    let shape =
+        rows.first().filter(|_| one_shape).map_or(String::new(), |r| format!(" {}", r.dims));
+    println!("{dtype}{shape} on {}", device.name());
+    one_shape
+}
+
+fn print_mistakes(rows: &[Row]) {
+    for (name, because) in rows.iter().filter_map(|r| Some((&r.name, r.wrong?))) {
+        println!("{name} is wrong on purpose, and neither timed nor counted: {because}.");
+    }
+}
+
+/// What a GPU took.
+fn print_times(device: &Device, dtype: DType, rows: &[Row], ceilings: Ceilings<'_>) {
+    let one_shape = heading(device, dtype, rows);
+    let libraries: Vec<&Row> = rows.iter().filter(|r| r.of == Of::Library).collect();
+    // One library has the column to itself; of several, each family's own is meant.
+    let of_library = match &libraries[..] {
+        [] => None,
+        [one] => Some(format!(">% of {}", one.name)),
+        _ => Some(">% of library".into()),
+    };
+    let mut headings = vec![
+        "version",
+        ">error",
+        ">bound",
+        ">median, µs",
+        ">GB/s",
+        ">TFLOP/s",
+        ">% of roofline",
+        ">× parent",
+    ];
+    headings.extend(of_library.as_deref());
+    headings.extend([">registers", ">spilled, bytes"]);
+    if !one_shape {
+        headings.insert(1, "shape");
     }
     let mut shown = table(&headings);
+    let text = |value: Option<f64>, digits: usize| {
+        value.map_or(String::new(), |v| format!("{v:.digits$}"))
+    };
+    let significant = |value: Option<f64>| match value {
+        Some(v) if v < 10.0 => format!("{v:.2}"),
+        other => text(other, 1),
+    };
     for r in rows {
         let mut cells = vec![
-            r.name.clone(),
-            r.dims.to_string(),
+            match r.of {
+                Of::Host => format!("{} (host time)", r.name),
+                _ => r.name.clone(),
+            },
             format!("{:.1e}", r.error),
             format!("{:.1e}", r.bound),
-            bytes(r.bytes),
+            r.median_us.map_or("wrong: not timed".into(), |t| format!("{t:.1}")),
+            text(r.median_us.map(|t| r.bytes / t * 1e-3), 0),
+            significant(r.median_us.filter(|_| r.flops > 0.0).map(|t| r.flops / t * 1e-6)),
+            text(r.roofline_percent(ceilings), 1),
+            text(r.parent_ratio(rows), 2),
         ];
-        match (copy_gbps, r.median_us) {
-            (Some(copy), Some(time)) => {
-                let gbps = r.bytes / time * 1e-3;
-                let parent = rows
-                    .iter()
-                    .find(|p| {
-                        p.family == r.family
-                            && r.parent.is_some_and(|n| p.name.ends_with(&format!(":{n}")))
-                    })
-                    .and_then(|p| p.median_us);
-                cells.extend([
-                    format!("{time:.1}"),
-                    format!("{gbps:.0}"),
-                    format!("{:.1}", 100.0 * gbps / copy),
-                    parent.map_or(String::new(), |p| format!("{:.2}", p / time)),
-                ]);
-            }
-            _ => {
-                cells.push(match r.wrong {
-                    Some(_) => "wrong".into(),
-                    None => format!("{:.3}", r.flops / r.bytes),
-                });
-                cells.push(r.counted.map_or(String::new(), |c| share(&c.global)));
-                cells.push(r.counted.map_or(String::new(), |c| share(&c.shared)));
-            }
+        if of_library.is_some() {
+            cells.push(text(r.library_percent(rows), 1));
+        }
+        cells.push(r.usage.map_or(String::new(), |u| u.0.to_string()));
+        cells.push(r.usage.map_or(String::new(), |u| u.1.to_string()));
+        if !one_shape {
+            cells.insert(1, r.dims.to_string());
         }
         shown.add_row(cells);
     }
     println!("{shown}");
-    for (name, because) in rows.iter().filter_map(|r| Some((&r.name, r.wrong?))) {
-        println!("{name} is wrong on purpose, and neither timed nor counted: {because}.");
-    }
-    if copy_gbps.is_none() {
+    print_mistakes(rows);
+    let mut told: Vec<Option<Arithmetic>> = Vec::new();
+    for row in rows.iter().filter(|r| r.of == Of::Version) {
+        if told.contains(&row.arithmetic) {
+            continue;
+        }
+        told.push(row.arithmetic);
+        let roofline = ceilings.of(row.arithmetic);
+        let (us, bound) = roofline.least_us(&row.cost());
+        let peak = match (row.arithmetic, roofline.peak_tflops) {
+            (Some(units), Some(peak)) => format!("{units} do {peak:.1} TFLOP/s at most"),
+            _ => "what its units do is not known here".into(),
+        };
         println!(
-            "No times: what the emulator takes says nothing about a GPU. Sectors (global memory) and \
-             wavefronts (shared memory) are counted: a model, not a measurement; `lab profile` has them by line."
+            "Roofline of {}: a plain copy moves {:.0} GB/s, {peak}. {} takes {us:.1} µs at least, for its {bound}.",
+            row.name, roofline.copy_gbps, row.dims
+        );
+    }
+}
+
+/// What the emulator counted. Host lines have times of the host, which are its own.
+fn print_counts(device: &Device, dtype: DType, rows: &[Row]) {
+    let one_shape = heading(device, dtype, rows);
+    let mut headings = vec![
+        "version",
+        ">error",
+        ">bound",
+        ">least traffic",
+        ">flops / byte",
+        ">sectors, × ideal",
+        ">wavefronts, × ideal",
+    ];
+    if !one_shape {
+        headings.insert(1, "shape");
+    }
+    let mut shown = table(&headings);
+    for r in rows.iter().filter(|r| r.of == Of::Version) {
+        let mut cells = vec![
+            r.name.clone(),
+            format!("{:.1e}", r.error),
+            format!("{:.1e}", r.bound),
+            bytes(r.bytes),
+            match r.wrong {
+                Some(_) => "wrong".into(),
+                None => format!("{:.3}", r.flops / r.bytes),
+            },
+            r.counted.map_or(String::new(), |c| share(&c.global)),
+            r.counted.map_or(String::new(), |c| share(&c.shared)),
+        ];
+        if !one_shape {
+            cells.insert(1, r.dims.to_string());
+        }
+        shown.add_row(cells);
+    }
+    println!("{shown}");
+    print_mistakes(rows);
+    println!(
+        "No times: what the emulator takes says nothing about a GPU. Sectors (global memory) and \
+         wavefronts (shared memory) are counted: a model, not a measurement; `lab profile` has them by line."
+    );
+    for r in rows.iter().filter(|r| r.of == Of::Host) {
+        let Some(us) = r.median_us else { continue };
+        println!(
+            "The host itself, by its own clock: {} {}: {us:.1} µs, {:.2} GFLOP/s, error {:.1e}",
+            r.name,
+            r.dims,
+            r.flops / us * 1e-3,
+            r.error
         );
     }
 }

@@ -1,14 +1,18 @@
 //! `lab compile`: every kernel through NVRTC, with its registers, shared memory and spills.
 
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
 use lab_device::KernelSource;
 use lab_device::nvrtc::{Nvrtc, Resources};
+use lab_harness::{Error, Stage};
 use rayon::prelude::*;
 use serde_json::json;
 
 use crate::failure::Failure;
+use crate::plot;
 use crate::table::table;
 use crate::{Common, STAGES, named};
 
@@ -19,9 +23,13 @@ pub(crate) struct Arguments {
     /// Architectures, such as sm_80,sm_90a
     #[arg(long, value_delimiter = ',', default_value = "sm_90a")]
     arch: Vec<String>,
+    /// Writes a table of each stage into this directory, STAGE.md: the pages that the book includes
+    #[arg(long)]
+    write: Option<PathBuf>,
 }
 
 struct Row {
+    stage: &'static str,
     file: &'static str,
     kernel: String,
     arch: String,
@@ -52,6 +60,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
                 .symbols
                 .iter()
                 .map(|(kernel, symbol)| Row {
+                    stage: source.crate_name,
                     file: source.file,
                     kernel: kernel.clone(),
                     arch: (*arch).clone(),
@@ -62,6 +71,9 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         .collect::<Result<_, lab_device::Error>>()?;
     let rows: Vec<Row> = compiled.into_iter().flatten().collect();
     let (major, minor) = nvrtc.version();
+    if let Some(directory) = &arguments.write {
+        write_pages(directory, &rows, (major, minor))?;
+    }
     if common.json {
         let all = rows.iter().map(|r| {
             json!({ "file": r.file, "kernel": r.kernel, "arch": r.arch, "registers": r.resources.registers,
@@ -107,4 +119,54 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         start.elapsed().as_secs_f64()
     );
     Ok(())
+}
+
+/// A page a stage: what each kernel takes, in the order of the files and of the build script's
+/// table.
+fn write_pages(directory: &Path, rows: &[Row], (major, minor): (i32, i32)) -> Result<(), Failure> {
+    let refuse = |e: std::io::Error| Error::File {
+        path: directory.display().to_string(),
+        message: e.to_string(),
+    };
+    std::fs::create_dir_all(directory).map_err(refuse)?;
+    for stage in STAGES {
+        let own: Vec<&Row> = rows.iter().filter(|r| r.stage == stage.name).collect();
+        if !own.is_empty() {
+            let path = directory.join(format!("{}.md", stage.name));
+            plot::write(&path, &page(stage, &own, (major, minor)))?;
+        }
+    }
+    Ok(())
+}
+
+fn page(stage: &Stage, rows: &[&Row], (major, minor): (i32, i32)) -> String {
+    let mut archs: Vec<&str> = Vec::new();
+    for row in rows {
+        if !archs.contains(&row.arch.as_str()) {
+            archs.push(&row.arch);
+        }
+    }
+    let mut text = format!(
+        "As NVRTC {major}.{minor} compiles them for {}: registers and spilled bytes (stored / loaded) a thread, \
+         static shared memory a block.\n\n\
+         | file | kernel | arch | registers | shared, bytes | spilled, bytes |\n\
+         |---|---|---|--:|--:|--:|\n",
+        archs.join(", ")
+    );
+    for source in stage.kernels {
+        let place = |kernel: &str| source.instantiations.iter().position(|i| *i == kernel);
+        let mut own: Vec<&&Row> = rows.iter().filter(|r| r.file == source.file).collect();
+        own.sort_by_key(|r| (archs.iter().position(|a| *a == r.arch), place(&r.kernel)));
+        for row in own {
+            let r = &row.resources;
+            let file = row.file.rsplit('/').next().unwrap_or(row.file);
+            writeln!(
+                text,
+                "| {file} | `{}` | {} | {} | {} | {} / {} |",
+                row.kernel, row.arch, r.registers, r.shared, r.spills.0, r.spills.1
+            )
+            .expect("writing to a string");
+        }
+    }
+    text
 }

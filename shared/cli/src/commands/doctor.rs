@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use lab_device::cublas;
 use lab_device::nvrtc::Nvrtc;
 use lab_device::{Device, Selector};
 use serde_json::json;
@@ -102,6 +103,12 @@ fn examine() -> Vec<Line> {
             needed_for: "compiling kernels for a GPU",
             found: nvrtc,
             fix: "install the CUDA toolkit and set CUDA_HOME, or: pip install nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-crt nvidia-cuda-cccl",
+        },
+        Line {
+            what: "cuBLAS",
+            needed_for: "showing it beside matmul's versions",
+            found: cublas::locate().map(|p| p.display().to_string()).map_err(text),
+            fix: "install the CUDA toolkit and set CUDA_HOME, or: pip install nvidia-cublas; everything else works without",
         },
         Line {
             what: "cache",

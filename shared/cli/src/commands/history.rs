@@ -1,6 +1,7 @@
 //! `lab history`: the records as tables and plots.
 
 mod counters;
+mod ladder;
 mod sanitizers;
 
 use std::fmt::Write as _;
@@ -8,13 +9,14 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lab_harness::Error;
-use lab_harness::record::{self, Measurement, Run};
+use lab_harness::record::{self, Measurement, Of, Run};
 use serde_json::json;
 
-use crate::Common;
+use self::ladder::Ladder;
 use crate::failure::Failure;
 use crate::plot::{self, Bar};
 use crate::table::table;
+use crate::{Common, STAGES};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -76,37 +78,110 @@ fn read<T: serde::de::DeserializeOwned>(directory: &Path, name: &str) -> Result<
     serde_json::from_str(&text).map_err(|e| failed(e.to_string()))
 }
 
-/// The pages that the book includes, from the newest record: one table, and a plot a type.
+/// The pages that the book includes, each from the newest record with results of its stage: tables,
+/// and a plot a type. A stage that no record knows says so.
 fn pages(runs: &[Run]) -> Result<Vec<(String, String)>, Failure> {
-    let Some(run) = runs.last() else { return Ok(Vec::new()) };
-    let mut stages: Vec<&str> = run.results.iter().map(stage).collect();
-    stages.sort_unstable();
-    stages.dedup();
     let mut all = Vec::new();
-    for name in stages {
-        let own: Vec<&Measurement> = run.results.iter().filter(|m| stage(m) == name).collect();
-        all.push((format!("{name}.md"), markdown(run, &own)));
-        if name == "launch" {
-            continue;
-        }
-        for dtype in ["f32", "f16"] {
-            let of_type: Vec<&Measurement> =
-                own.iter().copied().filter(|m| m.dtype == dtype && m.version != "cpu").collect();
-            if !of_type.is_empty() {
-                all.push((format!("{name}-{dtype}.svg"), chart(run, name, dtype, &of_type)?));
-            }
+    for name in STAGES.iter().map(|s| s.name).chain(["launch"]) {
+        let newest = runs.iter().rev().find_map(|run| {
+            let own: Vec<&Measurement> =
+                run.results.iter().filter(|m| stage(m, run) == Some(name)).collect();
+            (!own.is_empty()).then_some((run, own))
+        });
+        match newest {
+            Some((run, own)) => all.extend(pages_of(run, name, &own)?),
+            None if runs.is_empty() => {}
+            None => all.push((format!("{name}.md"), not_measured(name))),
         }
     }
     Ok(all)
 }
 
-/// The stage of a result; the lines of the host belong to the stage of their family.
-fn stage(m: &Measurement) -> &str {
-    match m.version.split_once(':') {
-        Some((stage, _)) => stage,
-        None if m.family == "launch" => "launch",
-        None => "playg",
+fn not_measured(stage: &str) -> String {
+    format!("Not measured yet: `lab bench {stage} --record` on a GPU writes the record.\n")
+}
+
+fn pages_of(run: &Run, name: &str, own: &[&Measurement]) -> Result<Vec<(String, String)>, Failure> {
+    let mut dtypes: Vec<&str> = Vec::new();
+    for m in own {
+        if !dtypes.contains(&m.dtype.as_str()) {
+            dtypes.push(&m.dtype);
+        }
     }
+    let ladders: Vec<Ladder<'_>> = dtypes.iter().map(|d| Ladder::new(run, d, own)).collect();
+    let one_family = own.iter().all(|m| m.family == own[0].family);
+    if one_family && ladders.iter().any(Ladder::has_several_sizes) {
+        let mut all = Vec::new();
+        let mut text = heading(run, own);
+        for (ladder, dtype) in ladders.iter().zip(&dtypes) {
+            if ladder.has_several_sizes() {
+                let file = format!("{name}-{dtype}.svg");
+                writeln!(text, "![{name} in {dtype}: TFLOP/s over the size](generated/{file})\n")
+                    .expect("writing to a string");
+                all.push((file, ladder.plot(name)?));
+            }
+            text += &ladder.tables();
+        }
+        all.push((format!("{name}.md"), text));
+        return Ok(all);
+    }
+    let mut all = vec![(format!("{name}.md"), markdown(run, own))];
+    if name == "launch" {
+        return Ok(all);
+    }
+    for dtype in ["f32", "f16"] {
+        let of_type: Vec<&Measurement> =
+            own.iter().copied().filter(|m| m.dtype == dtype && m.of != Of::Host).collect();
+        if !of_type.is_empty() {
+            all.push((format!("{name}-{dtype}.svg"), chart(run, name, dtype, &of_type)?));
+        }
+    }
+    Ok(all)
+}
+
+/// The stage of a result; what has no stage of its own belongs to the one whose family it is shown
+/// with.
+fn stage<'a>(m: &'a Measurement, run: &'a Run) -> Option<&'a str> {
+    let own = |m: &'a Measurement| m.version.split_once(':').map(|(stage, _)| stage);
+    match m.family.as_str() {
+        "launch" => Some("launch"),
+        family => {
+            own(m).or_else(|| run.results.iter().filter(|r| r.family == family).find_map(own))
+        }
+    }
+}
+
+/// What was measured, where.
+fn heading(run: &Run, results: &[&Measurement]) -> String {
+    let d = &run.device;
+    let mut text = format!(
+        "{}, driver {}, NVRTC {}, {}, commit `{}`. A plain copy moved {:.0} GB/s in the same run.",
+        d.gpu,
+        d.driver,
+        d.nvrtc,
+        run.date,
+        &run.commit[..12],
+        d.copy_gbps
+    );
+    let peaks: Vec<_> =
+        d.peak_tflops.iter().map(|(dtype, peak)| format!("{dtype} {peak:.1}")).collect();
+    if !peaks.is_empty() {
+        write!(
+            text,
+            " At {} MHz its units do at most, in TFLOP/s: {} (halves on the tensor cores).",
+            d.clock_mhz,
+            peaks.join(", ")
+        )
+        .expect("writing to a string");
+    }
+    if !d.libraries.is_empty() {
+        write!(text, " {}.", d.libraries.join(", ")).expect("writing to a string");
+    }
+    if results.iter().any(|m| m.of == Of::Host) {
+        write!(text, " Host times: {} threads of an {}.", d.cpu_threads, d.cpu)
+            .expect("writing to a string");
+    }
+    text + "\n\n"
 }
 
 fn markdown(run: &Run, results: &[&Measurement]) -> String {

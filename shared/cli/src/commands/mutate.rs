@@ -2,6 +2,10 @@
 
 mod report;
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::IsTerminal;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -30,9 +34,10 @@ pub(crate) struct Arguments {
     /// Mutants at a time; by default one for each core
     #[arg(long)]
     jobs: Option<std::num::NonZeroUsize>,
-    /// Seconds that the suite may take for one mutant
-    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
-    timeout: u64,
+    /// Seconds that the suite may take for one mutant; by default ten times what it takes for the
+    /// kernel as it is, and 5 s more; 60 s where versions do not tell their kernel files
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    timeout: Option<u64>,
     /// Also runs the checks whose names begin with `large`
     #[arg(long)]
     large: bool,
@@ -63,17 +68,52 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         print_list(common, &all);
         return Ok(());
     }
-    let judge = judge(stage, arguments.timeout, arguments.large, jobs(arguments.jobs))?;
+    let seconds = arguments.timeout.unwrap_or(60);
+    let mut judge = judge(stage, seconds, arguments.large, jobs(arguments.jobs))?;
     let start = Instant::now();
-    if let Verdict::Caught(_, said) = judge.run(None)? {
-        return Err(Failure::Usage(format!(
-            "{} fails as it is, so that nothing can be said of its mutants: {said}",
-            stage.name
-        )));
-    }
+    judge.limits = clean(stage, &judge, &sources, &all, arguments.timeout)?;
     let outcomes = judge_all(&judge, &sources, &equivalents, all, jobs(arguments.jobs))?;
     report(common, &sources, &outcomes, start.elapsed());
     Ok(())
+}
+
+/// Runs the suite on the kernels as they are: it must pass, or nothing can be said of mutants.
+/// Where versions tell their kernel files, by each file that a mutant reaches: then a mutant's
+/// suite is that of the versions it can reach, and gets a limit from the time that this took.
+fn clean(
+    stage: &Stage,
+    judge: &Judge,
+    sources: &Sources,
+    mutants: &[Mutant],
+    seconds: Option<u64>,
+) -> Result<BTreeMap<String, Duration>, Failure> {
+    let passes = |judge: &Judge, files: &[&str]| -> Result<(), Failure> {
+        match judge.run(None, files)? {
+            Verdict::Caught(_, said) => Err(Failure::Usage(format!(
+                "{} fails as it is, so that nothing can be said of its mutants: {said}",
+                stage.name
+            ))),
+            _ => Ok(()),
+        }
+    };
+    if stage.versions.iter().any(|v| v.sources().is_empty()) {
+        passes(judge, &[])?;
+        return Ok(BTreeMap::new());
+    }
+    let reached: BTreeSet<&str> = mutants
+        .iter()
+        .flat_map(|m| sources.reached(&m.edit.file, None))
+        .map(|k| k.source.file)
+        .collect();
+    let mut limits = BTreeMap::new();
+    for file in reached {
+        let start = Instant::now();
+        let limits_of_one = [(file.to_owned(), judge.limit)].into();
+        passes(&Judge { limits: limits_of_one, ..judge.clone() }, &[file])?;
+        let own = start.elapsed() * 10 + Duration::from_secs(5);
+        limits.insert(file.to_owned(), seconds.map_or(own, Duration::from_secs));
+    }
+    Ok(limits)
 }
 
 /// The sources of a stage, which must be those that this binary was built from.
@@ -111,6 +151,7 @@ pub(crate) fn judge(
         arguments: arguments.into_iter().map(str::to_owned).collect(),
         environment: environment.map(|(k, v)| (k.to_owned(), v.to_owned())).to_vec(),
         limit: Duration::from_secs(seconds),
+        limits: BTreeMap::new(),
     })
 }
 
@@ -121,20 +162,44 @@ fn judge_all(
     all: Vec<Mutant>,
     jobs: usize,
 ) -> Result<Vec<Outcome>, Failure> {
-    let bar = ProgressBar::new(all.len() as u64);
+    let (done, count) = (AtomicUsize::new(0), all.len());
+    let bar = ProgressBar::new(count as u64);
     bar.set_style(ProgressStyle::with_template("{wide_bar} {pos}/{len}").expect("a template"));
     let pool = rayon::ThreadPoolBuilder::new().num_threads(jobs).build();
     let pool = pool.map_err(|e| Failure::Usage(format!("--jobs: {e}")))?;
     let one = |mutant: Mutant| {
         let verdict = judge.judge(sources, &mutant.edit, Some(&mutant.function));
         bar.inc(1);
+        done.fetch_add(1, Ordering::Relaxed);
         let text = sources.text(&mutant.edit.file).unwrap_or_default();
         let reason = equivalents.reason(&mutant, text).map(str::to_owned);
         Ok(Outcome { mutant, reason, verdict: verdict? })
     };
-    let outcomes = pool.install(|| all.into_par_iter().map(one).collect());
+    let work = || pool.install(|| all.into_par_iter().map(one).collect());
+    let outcomes = match std::io::stderr().is_terminal() {
+        true => work(),
+        false => with_progress(&done, count, work),
+    };
     bar.finish_and_clear();
     outcomes
+}
+
+/// Where no bar is drawn: a line every ten seconds while the work lasts.
+fn with_progress<T>(done: &AtomicUsize, count: usize, work: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let (ended, wait) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let each = Duration::from_secs(10);
+            while wait.recv_timeout(each) == Err(RecvTimeoutError::Timeout) {
+                let done = done.load(Ordering::Relaxed);
+                eprintln!("{done} of {count} mutants after {:.0} s", start.elapsed().as_secs_f64());
+            }
+        });
+        let outcome = work();
+        drop(ended);
+        outcome
+    })
 }
 
 /// The first lines of what a run said.

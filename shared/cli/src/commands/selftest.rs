@@ -6,8 +6,8 @@ use std::time::Instant;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use lab_device::{Device, DeviceKind, Selector};
-use lab_harness::suite::{self, Case, Check};
-use lab_harness::{Problem, Version, agreement, device_checks};
+use lab_harness::suite::{self, Case, Check, VersionCheck};
+use lab_harness::{Error, Problem, Version, agreement, device_checks};
 use rayon::prelude::*;
 use serde_json::json;
 
@@ -28,27 +28,66 @@ pub(crate) struct Arguments {
     /// Stops at the first that fails
     #[arg(long)]
     fail_fast: bool,
+    /// Only versions that launch from this kernel file, such as kernels/sum.cu; may be repeated
+    #[arg(long, requires = "stage")]
+    source: Vec<String>,
 }
 
 impl Arguments {
     fn versions(&self) -> Result<Vec<&'static dyn Version>, Failure> {
-        match &self.stage {
-            Some(stage) => Ok(crate::stage(stage)?.versions.to_vec()),
-            None => Ok(crate::versions().collect()),
+        let Some(name) = &self.stage else { return Ok(crate::versions().collect()) };
+        let stage = crate::stage(name)?;
+        for file in &self.source {
+            if !stage.kernels.iter().any(|k| k.file == file) {
+                let known: Vec<_> = stage.kernels.iter().map(|k| k.file).collect();
+                return Err(Error::bad("--source", known.join(", "), format!("'{file}'")).into());
+            }
         }
+        // A version that does not tell its files may launch from any.
+        let wanted = |v: &&&'static dyn Version| {
+            let own = v.sources();
+            let named = |file: &String| own.iter().any(|s| s.file == file);
+            self.source.is_empty() || own.is_empty() || self.source.iter().any(named)
+        };
+        Ok(stage.versions.iter().filter(wanted).copied().collect())
     }
 
-    /// The checks beside the problems, by their owner.
-    fn checks(&self) -> Vec<(&'static str, Vec<Check>)> {
+    /// The checks beside the problems, each under its name: those of a version first, which are
+    /// many and quick.
+    fn checks(&self, versions: &[&'static dyn Version]) -> Vec<(String, Work)> {
+        let fits = |name: &str| !(self.small && name.starts_with("large"));
+        let wanted = |owner: &str| self.stage.as_deref().is_none_or(|s| s == owner);
+        let mut all = Vec::new();
+        for &version in versions {
+            let info = version.info();
+            let stage = crate::stage(info.stage).expect("a version names its own stage");
+            let of_each = stage.version_checks.iter().filter(|c| fits(c.name));
+            all.extend(of_each.map(|&c| (info.full_name(), Work::OfVersion(c, version))));
+        }
         let own = [("device layer", device_checks::CHECKS), ("agreement", agreement::CHECKS)];
         let stages = crate::STAGES.iter().map(|s| (s.name, s.checks));
-        let wanted = |owner: &str| self.stage.as_deref().is_none_or(|s| s == owner);
-        let fits = |c: &&Check| !(self.small && c.name.starts_with("large"));
-        own.into_iter()
-            .chain(stages)
-            .filter(|(owner, _)| wanted(owner))
-            .map(|(owner, checks)| (owner, checks.iter().filter(fits).copied().collect()))
-            .collect()
+        for (owner, checks) in own.into_iter().chain(stages).filter(|(owner, _)| wanted(owner)) {
+            let checks = checks.iter().filter(|c| fits(c.name));
+            all.extend(checks.map(|&c| (owner.to_owned(), Work::Whole(c))));
+        }
+        all
+    }
+}
+
+/// A check beside the problems.
+enum Work {
+    OfVersion(VersionCheck, &'static dyn Version),
+    Whole(Check),
+}
+
+impl Work {
+    fn failures(&self, device: &Device) -> Vec<(&'static str, String)> {
+        match self {
+            Self::OfVersion(check, version) => {
+                suite::version_failures(std::slice::from_ref(check), *version, device)
+            }
+            Self::Whole(check) => suite::failures(std::slice::from_ref(check), device),
+        }
     }
 }
 
@@ -67,7 +106,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         let stop = arguments.fail_fast && cases.iter().any(|c| !c.passed());
         let (count, mut wrong) = match arguments.quick || stop {
             true => (0, Vec::new()),
-            false => checks(arguments, device),
+            false => checks(&arguments.checks(&versions), arguments.fail_fast, device),
         };
         total += cases.len() + count;
         failed.append(&mut wrong);
@@ -117,21 +156,20 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
 }
 
 /// Runs the checks: how many there are, and those that failed.
-fn checks(arguments: &Arguments, device: &Device) -> (usize, Vec<String>) {
-    let all = arguments.checks();
+fn checks(all: &[(String, Work)], fail_fast: bool, device: &Device) -> (usize, Vec<String>) {
     // Their panics are reported below.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     let mut failed = Vec::new();
-    for (owner, check) in all.iter().flat_map(|(o, checks)| checks.iter().map(move |c| (o, c))) {
-        let failures = suite::failures(std::slice::from_ref(check), device).into_iter();
+    for (owner, work) in all {
+        let failures = work.failures(device).into_iter();
         failed.extend(failures.map(|(name, message)| format!("{owner}: {name}: {message}")));
-        if arguments.fail_fast && !failed.is_empty() {
+        if fail_fast && !failed.is_empty() {
             break;
         }
     }
     std::panic::set_hook(hook);
-    (all.iter().map(|(_, checks)| checks.len()).sum(), failed)
+    (all.len(), failed)
 }
 
 /// Every problem of the versions on a device: in parallel on the emulator, one after the other

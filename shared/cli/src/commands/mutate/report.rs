@@ -74,13 +74,16 @@ pub(crate) fn report(common: &Common, sources: &Sources, outcomes: &[Outcome], t
         });
         let object = json!({
             "stage": sources.stage, "seconds": took.as_secs_f64(), "score": total.score(),
+            "files": by_file(outcomes).iter().map(|(file, count)| {
+                json!({ "file": file, "mutants": count.mutants, "score": count.score() })
+            }).collect::<Vec<_>>(),
             "mutants": all.collect::<Vec<_>>(),
         });
         println!("{object}");
         return;
     }
     let mut rows = table(&[
-        "operator",
+        "operator, file",
         ">mutants",
         ">rejected",
         ">result",
@@ -96,6 +99,9 @@ pub(crate) fn report(common: &Common, sources: &Sources, outcomes: &[Outcome], t
         if count.mutants > 0 {
             rows.add_row(count.row(operator.to_string()));
         }
+    }
+    for (file, count) in by_file(outcomes) {
+        rows.add_row(count.row(file.rsplit('/').next().unwrap_or(file).to_owned()));
     }
     rows.add_row(total.row("in all".into()));
     println!("{rows}");
@@ -120,6 +126,15 @@ pub(crate) fn report(common: &Common, sources: &Sources, outcomes: &[Outcome], t
         println!("  {} is called equivalent, and was caught", outcome.mutant.place());
     }
     println!("\n{} mutants in {:.0} s", total.mutants, took.as_secs_f64());
+}
+
+/// The mutants of each file.
+fn by_file(outcomes: &[Outcome]) -> Vec<(&str, Count)> {
+    let mut files: Vec<&str> = outcomes.iter().map(|o| o.mutant.edit.file.as_str()).collect();
+    files.sort_unstable();
+    files.dedup();
+    let of = |file| Count::of(outcomes.iter().filter(|o| o.mutant.edit.file == file));
+    files.into_iter().map(|file| (file, of(file))).collect()
 }
 
 fn entry(mutant: &Mutant) -> serde_json::Value {

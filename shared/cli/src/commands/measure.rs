@@ -1,0 +1,137 @@
+//! What `bench`, `compare` and `tune` share: a result is checked, then timed.
+
+use std::time::Duration;
+
+use lab_device::Device;
+use lab_harness::peer::time_on_host;
+use lab_harness::record::Of;
+use lab_harness::timing::{self, Times};
+use lab_harness::{Comparison, Error, Peer, Place, Posed, Prepared, Version};
+
+use crate::failure::Failure;
+
+/// How long the runs of one line may take together, but for the least number of runs.
+pub(crate) const BUDGET: Duration = Duration::from_millis(500);
+
+/// A result, and its times where it is right.
+pub(crate) struct Measured {
+    pub(crate) comparison: Comparison,
+    pub(crate) times: Option<Times>,
+    /// Registers a thread and local memory a thread in bytes, of several kernels the most; on a
+    /// GPU.
+    pub(crate) usage: Option<(u32, u32)>,
+}
+
+impl Measured {
+    pub(crate) fn passed(&self) -> bool {
+        self.comparison.passed()
+    }
+}
+
+/// The one of all outputs that is furthest off, measured by its bound; a NaN is furthest.
+fn worst(all: Vec<Comparison>) -> Comparison {
+    let share = |c: &Comparison| match c.passed() {
+        true => c.relative_error / c.bound.max(f64::MIN_POSITIVE),
+        false => f64::INFINITY,
+    };
+    let worst = all.into_iter().max_by(|a, b| share(a).total_cmp(&share(b)));
+    worst.expect("a version has outputs")
+}
+
+/// Compares the outputs of a prepared run that has been launched; where they are right and `runs`
+/// is not zero, times more launches.
+pub(crate) fn finish(
+    version: &dyn Version,
+    device: &Device,
+    posed: &Posed,
+    prepared: &mut dyn Prepared,
+    runs: usize,
+) -> Result<Measured, Failure> {
+    let outputs = prepared.outputs()?;
+    let comparison = worst(posed.compare(version, &outputs, posed.problem.dtype));
+    drop(outputs);
+    let times = match comparison.passed() && runs > 0 {
+        true => Some(timing::time_within(device, prepared, runs, BUDGET)?),
+        false => None,
+    };
+    Ok(Measured { comparison, times, usage: usage(prepared)? })
+}
+
+/// Registers a thread and local memory a thread in bytes of the kernels that it launches, the most
+/// of each; `None` off a GPU.
+pub(crate) fn usage(prepared: &dyn Prepared) -> Result<Option<(u32, u32)>, lab_device::Error> {
+    let mut most: Option<(u32, u32)> = None;
+    for kernel in prepared.kernels() {
+        if let Some(used) = kernel.usage()? {
+            let (registers, local) = most.unwrap_or_default();
+            most = Some((registers.max(used.registers), local.max(used.local)));
+        }
+    }
+    Ok(most)
+}
+
+/// What became of a peer.
+pub(crate) enum Beside {
+    /// It ran.
+    Ran(Measured),
+    /// It did not, and this is why; nothing fails for it.
+    Not(String),
+}
+
+/// A peer on the problem of its family's versions, of which `version` is one.
+pub(crate) fn peer(
+    peer: &dyn Peer,
+    version: &dyn Version,
+    device: &Device,
+    posed: &Posed,
+    runs: usize,
+) -> Result<Beside, Failure> {
+    let info = peer.info();
+    let problem = &posed.problem;
+    if !peer.fits(&problem.dims, problem.dtype) {
+        let what = format!("{} is too large for it to be waited for", problem.dims);
+        return Ok(Beside::Not(what));
+    }
+    let mut prepared = match peer.prepare(device, &posed.inputs, &problem.options) {
+        Ok(prepared) => prepared,
+        Err(Error::Device(error)) if error.is_unavailable() => {
+            return Ok(Beside::Not(error.to_string()));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    prepared.launch()?;
+    let outputs = prepared.outputs()?;
+    let comparison = worst(posed.compare(version, &outputs, problem.dtype));
+    drop(outputs);
+    if !comparison.passed() {
+        return Ok(Beside::Not(format!(
+            "its '{}' is off by {:.2e}, bound {:.2e}: not timed",
+            comparison.name, comparison.relative_error, comparison.bound
+        )));
+    }
+    let times = match info.place {
+        Place::Gpu => timing::time_within(device, prepared.as_mut(), runs, BUDGET)?,
+        Place::Host => time_on_host(prepared.as_mut(), runs.min(20), BUDGET)?,
+    };
+    Ok(Beside::Ran(Measured { comparison, times: Some(times), usage: None }))
+}
+
+/// What a line of a peer is of.
+pub(crate) fn of(peer: &dyn Peer) -> Of {
+    match peer.info().place {
+        Place::Gpu => Of::Library,
+        Place::Host => Of::Host,
+    }
+}
+
+/// Why a version cannot run on a device: a GPU that lacks its instructions.
+pub(crate) fn too_old(version: &dyn Version, device: &Device) -> Option<String> {
+    let arch = &device.facts().arch;
+    let source = version.sources().into_iter().find(|s| !s.runs_on(arch))?;
+    Some(format!(
+        "{} is left out: {} needs {}, this GPU is {arch}",
+        version.info().full_name(),
+        source.file,
+        source.least_arch
+    ))
+}
