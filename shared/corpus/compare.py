@@ -1,6 +1,6 @@
 """Holds the emulator's verdicts and counters against compute-sanitizer and Nsight Compute.
 
-    python3 shared/corpus/compare.py LAB OUT [--jobs N]
+    python3 shared/corpus/compare.py LAB OUT [--jobs N] [--only counters|sanitizers]
 
 LAB is the tool, with the corpus inside (`lab bundle`); OUT a directory for two records,
 sanitizers.json and counters.json. Needs a GPU, compute-sanitizer and ncu, no Rust. Each bug runs in
@@ -158,6 +158,7 @@ def main():
     parser.add_argument("lab")
     parser.add_argument("out")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--only", choices=["counters", "sanitizers"], help="one of the two records")
     arguments = parser.parse_args()
     os.makedirs(arguments.out, exist_ok=True)
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
@@ -174,6 +175,8 @@ def main():
         ("counters", counters, ["ncu", "--version"]),
         ("sanitizers", sanitizers, ["compute-sanitizer", "--version"]),
     ]:
+        if arguments.only not in (None, name):
+            continue
         start = time.time()
         record = common | {"tool": tool_version(version)} | work(arguments.lab, arguments.jobs)
         target = os.path.join(arguments.out, name + ".json")
