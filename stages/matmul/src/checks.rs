@@ -1,6 +1,6 @@
 //! What must hold beside every version's error bounds.
 
-use lab_device::{DType, Device};
+use lab_device::{Arithmetic, DType, Device};
 use lab_harness::suite::{Check, VersionCheck, check, every_kernel_loads, without_checks};
 use lab_harness::tensor::tensors;
 use lab_harness::{Options, Problem, Tensor, Version, run};
@@ -18,6 +18,7 @@ pub(crate) static OF_EACH: &[VersionCheck] = &[
         name: "results_do_not_change_from_run_to_run",
         run: results_do_not_change_from_run_to_run,
     },
+    VersionCheck { name: "f32_is_rounded_to_tf32", run: f32_is_rounded_to_tf32 },
 ];
 
 pub(crate) static CHECKS: &[Check] = &[Check {
@@ -80,6 +81,23 @@ fn results_do_not_change_from_run_to_run(version: &dyn Version, device: &Device)
     let once = run(version, device, &inputs, &problem.options).unwrap();
     let twice = run(version, device, &inputs, &problem.options).unwrap();
     assert_eq!(once, twice, "{} on {}", version.info().full_name(), device.name());
+}
+
+/// Of every element of A and of B. A rounding that is forgotten is a cut: it costs less than an
+/// error bound shows, where it is but one register of four.
+fn f32_is_rounded_to_tf32(version: &dyn Version, device: &Device) {
+    if version.arithmetic(DType::F32) != Some(Arithmetic::Tf32) {
+        return;
+    }
+    // TF32 has 10 bits behind the point. Three quarters of the last is rounded up.
+    const LAST: f32 = 1.0 / 1024.0;
+    let [m, n, k] = [70, 72, 40];
+    let (up, one) = (|len| vec![1.0 + 0.75 * LAST; len], |len| vec![1f32; len]);
+    for (a, b) in [(up(m * k), one(k * n)), (one(m * k), up(k * n))] {
+        let c = product(version, device, Tensor::new(&[m, k], &a), Tensor::new(&[k, n], &b));
+        let expected = f64::from(k as f32 * (1.0 + LAST));
+        assert!(c.values().iter().all(|&v| v == expected), "{}", version.info().full_name());
+    }
 }
 
 /// But for those of a newer GPU than this one, which are said to be left out.
