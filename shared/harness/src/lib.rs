@@ -22,6 +22,7 @@ pub mod suite;
 pub mod tensor;
 pub mod timing;
 pub mod version;
+pub mod vlstm;
 
 pub use compare::{Comparison, compare};
 pub use error::Error;
