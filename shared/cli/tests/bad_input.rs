@@ -113,6 +113,13 @@ fn sizes() {
     ] {
         refused(lab().args(["run", "qkv_v1", "--shape", shape]), 2, &[said]);
     }
+    for (shape, said) in [
+        ("DHQK=272", "dimension DHQK: expected a multiple of 16 from 16 to 256, got 272"),
+        ("DHHV=24", "dimension DHHV: expected a multiple of 16 from 16 to 256, got 24"),
+        ("DHHV=0", "dimension DHHV: expected a multiple of 16 from 16 to 256, got 0"),
+    ] {
+        refused(lab().args(["run", "vlstm_fw_v0", "--shape", shape]), 2, &[said]);
+    }
     for blocks in ["0", "33", "1.5"] {
         refused(
             lab().args(["run", "qkv_v0", "--set", &format!("blocks={blocks}")]),
