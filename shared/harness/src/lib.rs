@@ -27,6 +27,7 @@ pub mod tiling;
 pub mod timing;
 pub mod tuned;
 pub mod version;
+pub mod vlstm;
 
 pub use compare::{Comparison, compare};
 pub use error::Error;

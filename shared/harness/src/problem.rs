@@ -117,15 +117,23 @@ impl Problem {
     /// A tensor of standard normal values, rounded to the run's type. `stream` tells the tensors
     /// of one problem apart; the same everywhere for the same seed.
     pub fn normal(&self, stream: u64, shape: &[usize]) -> Tensor {
+        self.normal_around(0.0, self.dtype, stream, shape)
+    }
+
+    /// As [`normal`](Self::normal), with this mean and in this type.
+    pub fn normal_around(&self, mean: f64, dtype: DType, stream: u64, shape: &[usize]) -> Tensor {
         // Each chunk draws from a stream of its own, so that all cores can draw at once.
         const CHUNK: usize = 1 << 16;
         let mut values = vec![0f64; shape.iter().product()];
         values.par_chunks_mut(CHUNK).enumerate().for_each(|(chunk, values)| {
             let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
             rng.set_stream(stream << 32 | chunk as u64);
-            values.fill_with(|| StandardNormal.sample(&mut rng));
+            values.fill_with(|| {
+                let value: f64 = StandardNormal.sample(&mut rng);
+                mean + value
+            });
         });
-        Tensor::rounded(self.dtype, shape, &values)
+        Tensor::rounded(dtype, shape, &values)
     }
 }
 

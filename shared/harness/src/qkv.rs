@@ -13,23 +13,19 @@ pub const FAMILY: &str = "qkv";
 
 /// What goes in.
 pub const INPUTS: &[Input] = &[
-    Input { name: "q", axes: &["B", "NH", "S", "DHQK"] },
-    Input { name: "k", axes: &["B", "NH", "S", "DHQK"] },
-    Input { name: "v", axes: &["B", "NH", "S", "DHHV"] },
+    Input::new("q", &["B", "NH", "S", "DHQK"]),
+    Input::new("k", &["B", "NH", "S", "DHQK"]),
+    Input::new("v", &["B", "NH", "S", "DHHV"]),
 ];
-
-const fn dim(name: &'static str, meaning: &'static str, [small, timed, max]: [usize; 3]) -> Dim {
-    Dim { name, meaning, small, timed, max }
-}
 
 /// The sizes of B, NH, S, DHQK and DHHV: of the small problem, of the timed one, the largest.
 pub const fn dims([b, nh, s, dhqk, dhhv]: [[usize; 3]; 5]) -> [Dim; 5] {
     [
-        dim("B", "sequences of the batch", b),
-        dim("NH", "heads of each", nh),
-        dim("S", "positions of each", s),
-        dim("DHQK", "columns of Q and K of a head", dhqk),
-        dim("DHHV", "columns of V and O of a head", dhhv),
+        Dim::new("B", "sequences of the batch", b),
+        Dim::new("NH", "heads of each", nh),
+        Dim::new("S", "positions of each", s),
+        Dim::new("DHQK", "columns of Q and K of a head", dhqk),
+        Dim::new("DHHV", "columns of V and O of a head", dhhv),
     ]
 }
 

@@ -19,6 +19,36 @@ pub struct Dim {
     pub timed: usize,
     /// The largest.
     pub max: usize,
+    /// Sizes are multiples of this.
+    pub step: usize,
+}
+
+impl Dim {
+    /// Any size from 1 on: that of a small problem, that which is timed, the largest.
+    pub const fn new(
+        name: &'static str,
+        meaning: &'static str,
+        [small, timed, max]: [usize; 3],
+    ) -> Self {
+        Self { name, meaning, small, timed, max, step: 1 }
+    }
+
+    /// The same, in multiples of `step` only.
+    pub const fn in_steps_of(self, step: usize) -> Self {
+        Self { step, ..self }
+    }
+
+    fn check(&self, size: usize) -> Result<(), Error> {
+        let Self { step, max, .. } = *self;
+        if (step..=max).contains(&size) && size.is_multiple_of(step) {
+            return Ok(());
+        }
+        let sizes = match step {
+            1 => format!("1 to {max}"),
+            _ => format!("a multiple of {step} from {step} to {max}"),
+        };
+        Err(Error::bad(format!("dimension {}", self.name), sizes, size))
+    }
 }
 
 /// A tensor that goes in.
@@ -29,9 +59,11 @@ pub struct Input {
     /// A dimension's name for each index. A first one that ends in `..` stands for any number of
     /// leading indices, taken together.
     pub axes: &'static [&'static str],
+    /// Its type, where that is not the run's: gate pre-activations stay f32 in runs of halves.
+    pub always: Option<DType>,
 }
 
-/// A tensor that comes out.
+/// A tensor that comes out. Its type is the run's, or what the version makes it.
 #[derive(Clone, Copy, Debug)]
 pub struct Output {
     /// Its name in files and in the API.
@@ -128,7 +160,7 @@ impl Info {
                 let what = format!("--shape of {}", self.full_name());
                 return Err(Error::bad(what, known.join(", "), format!("'{name}'")));
             };
-            check_size(dim, size)?;
+            dim.check(size)?;
             dims.set(name, size);
         }
         Ok(dims)
@@ -144,7 +176,7 @@ impl Info {
     }
 
     /// The problem that these tensors pose: all inputs there, of one type that this version runs
-    /// in, with ranks and sizes that fit together. Tensors under other names are not looked at.
+    /// in (or of their own, where they have one), with ranks and sizes that fit together. Tensors under other names are not looked at.
     pub fn problem_of(&self, tensors: &Tensors) -> Result<(Dims, DType), Error> {
         let mut dims = Dims::default();
         let mut bound_by: Vec<(&str, &str)> = Vec::new();
@@ -163,22 +195,29 @@ impl Info {
                     format!("a file with {there}"),
                 ));
             };
-            if !self.dtypes.contains(&tensor.dtype) {
-                let known: Vec<_> = self.dtypes.iter().map(|d| d.name()).collect();
-                return Err(refuse(known.join(" or "), tensor.dtype.to_string()));
+            match (input.always, dtype) {
+                (Some(own), _) if own != tensor.dtype => {
+                    return Err(refuse(
+                        format!("{own} in runs of every type"),
+                        tensor.dtype.to_string(),
+                    ));
+                }
+                (Some(_), _) => {}
+                (None, _) if !self.dtypes.contains(&tensor.dtype) => {
+                    let known: Vec<_> = self.dtypes.iter().map(|d| d.name()).collect();
+                    return Err(refuse(known.join(" or "), tensor.dtype.to_string()));
+                }
+                (None, Some((first, name))) if first != tensor.dtype => {
+                    return Err(refuse(format!("{first} as '{name}'"), tensor.dtype.to_string()));
+                }
+                (None, _) => dtype = dtype.or(Some((tensor.dtype, input.name))),
             }
-            if let Some((first, name)) = dtype
-                && first != tensor.dtype
-            {
-                return Err(refuse(format!("{first} as '{name}'"), tensor.dtype.to_string()));
-            }
-            dtype.get_or_insert((tensor.dtype, input.name));
             for (axis, size) in input
                 .bind(tensor)
                 .ok_or_else(|| refuse(format!("shape {:?}", input.axes), tensor.describe()))?
             {
                 let dim = self.dims.iter().find(|d| d.name == axis).expect("axes name dimensions");
-                check_size(dim, size).map_err(|e| refuse(format!("{e}"), tensor.describe()))?;
+                dim.check(size).map_err(|e| refuse(format!("{e}"), tensor.describe()))?;
                 match dims.find(axis) {
                     Some(other) if other != size => {
                         let by = bound_by.iter().find(|b| b.0 == axis).map_or("", |b| b.1);
@@ -190,19 +229,22 @@ impl Info {
             }
         }
         let (dtype, _) =
-            dtype.ok_or_else(|| Error::bad("inputs", "at least one tensor", "none"))?;
+            dtype.ok_or_else(|| Error::bad("inputs", "a tensor of the run's type", "none"))?;
         Ok((dims, dtype))
     }
 }
 
-fn check_size(dim: &Dim, size: usize) -> Result<(), Error> {
-    if (1..=dim.max).contains(&size) {
-        return Ok(());
-    }
-    Err(Error::bad(format!("dimension {}", dim.name), format!("1 to {}", dim.max), size))
-}
-
 impl Input {
+    /// A tensor of the run's type.
+    pub const fn new(name: &'static str, axes: &'static [&'static str]) -> Self {
+        Self { name, axes, always: None }
+    }
+
+    /// The same, of this type whatever the run's.
+    pub const fn always(self, dtype: DType) -> Self {
+        Self { always: Some(dtype), ..self }
+    }
+
     /// The sizes of the axes in this tensor; `None` where the rank does not fit.
     fn bind(&self, tensor: &Tensor) -> Option<Vec<(&'static str, usize)>> {
         let shape = &tensor.shape;

@@ -57,16 +57,13 @@ const INFO: Info = Info {
     change: "a thread an element of C; threadIdx.x runs down the rows",
     dtypes: &[DType::F32, DType::F16, DType::BF16],
     dims: &[
-        Dim { name: "G", meaning: "matrices of the batch", small: 1, timed: 1, max: 65535 },
-        Dim { name: "M", meaning: "rows of A and C", small: 96, timed: 4096, max: LARGEST },
-        Dim { name: "N", meaning: "columns of B and C", small: 96, timed: 4096, max: LARGEST },
-        Dim { name: "K", meaning: "columns of A, rows of B", small: 96, timed: 4096, max: LARGEST },
+        Dim::new("G", "matrices of the batch", [1, 1, 65535]),
+        Dim::new("M", "rows of A and C", [96, 4096, LARGEST]),
+        Dim::new("N", "columns of B and C", [96, 4096, LARGEST]),
+        Dim::new("K", "columns of A, rows of B", [96, 4096, LARGEST]),
     ],
     settings: &[],
-    inputs: &[
-        Input { name: "A", axes: &["G..", "M", "K"] },
-        Input { name: "B", axes: &["G..", "K", "N"] },
-    ],
+    inputs: &[Input::new("A", &["G..", "M", "K"]), Input::new("B", &["G..", "K", "N"])],
     // f32: the roundings of a sum of K terms, one after the other, grow with √K, and K = 4096 is
     // the largest of the suite. Halves: the one rounding of the result.
     outputs: &[Output {

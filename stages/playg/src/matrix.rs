@@ -26,11 +26,11 @@ pub static COPY_SWAPPED: Operation = Operation {
         change: "threadIdx.x runs down the rows: each lane in a sector of its own",
         dtypes: &[DType::F32, DType::F64, DType::F16, DType::BF16],
         dims: &[
-            Dim { name: "R", meaning: "rows", small: 33, timed: 16384, max: LARGEST },
-            Dim { name: "C", meaning: "columns", small: 100, timed: 4096, max: LARGEST },
+            Dim::new("R", "rows", [33, 16384, LARGEST]),
+            Dim::new("C", "columns", [100, 4096, LARGEST]),
         ],
         settings: &[],
-        inputs: &[Input { name: "x", axes: &["R..", "C"] }],
+        inputs: &[Input::new("x", &["R..", "C"])],
         outputs: EXACT,
     },
     // 524,299: more columns than the grid's limit in y times 8, the rows of a block.
@@ -107,9 +107,9 @@ pub static TRANSPOSE: Operation = Operation {
         change: "the load runs along a row, the store down a column",
         dtypes: &[DType::F32, DType::F16, DType::BF16],
         dims: &[
-            Dim { name: "R", meaning: "rows of x", small: 33, timed: 16384, max: LARGEST },
+            Dim::new("R", "rows of x", [33, 16384, LARGEST]),
             // A tile of columns a block in y, of which there may be 65,535.
-            Dim { name: "C", meaning: "columns of x", small: 100, timed: 4096, max: 32 * 65535 },
+            Dim::new("C", "columns of x", [100, 4096, 32 * 65535]),
         ],
         ..COPY_SWAPPED.info
     },

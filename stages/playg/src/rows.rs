@@ -9,11 +9,11 @@ use crate::kernels;
 use crate::operation::{Operation, Run, THREADS, kernel};
 
 const LARGEST: usize = i32::MAX as usize;
-const ROWS: Dim = Dim { name: "R", meaning: "rows", small: 5, timed: 16384, max: LARGEST };
-const COLUMNS: Dim = Dim { name: "C", meaning: "columns", small: 300, timed: 4096, max: LARGEST };
+const ROWS: Dim = Dim::new("R", "rows", [5, 16384, LARGEST]);
+const COLUMNS: Dim = Dim::new("C", "columns", [300, 4096, LARGEST]);
 /// What the registers of a block of 1024 threads hold.
 const REGISTER_COLUMNS: Dim = Dim { max: 16384, ..COLUMNS };
-const X: Input = Input { name: "x", axes: &["R..", "C"] };
+const X: Input = Input::new("x", &["R..", "C"]);
 
 /// Statistics in two passes.
 pub static SOFTMAX: Operation = Operation {
@@ -107,7 +107,7 @@ pub static LAYERNORM: Operation = Operation {
         change: "the row in registers; mean, then variance from the differences",
         dims: &[ROWS, REGISTER_COLUMNS],
         settings: &[Setting { name: "eps", meaning: "added to the variance", default: "1e-5" }],
-        inputs: &[X, Input { name: "gamma", axes: &["C"] }, Input { name: "beta", axes: &["C"] }],
+        inputs: &[X, Input::new("gamma", &["C"]), Input::new("beta", &["C"])],
         outputs: &[Output {
             name: "out",
             bounds: &[(DType::F32, 5e-7), (DType::F16, 5e-4), (DType::BF16, 4e-3)],

@@ -17,15 +17,9 @@ pub static SUM_TREE: Operation = Operation {
         parent: None,
         change: "a block by a tree in shared memory; the blocks by a second launch",
         dtypes: &[DType::F32, DType::F64, DType::F16, DType::BF16],
-        dims: &[Dim {
-            name: "N",
-            meaning: "elements",
-            small: 10_000,
-            timed: 1 << 26,
-            max: 1 << 40,
-        }],
+        dims: &[Dim::new("N", "elements", [10_000, 1 << 26, 1 << 40])],
         settings: &[],
-        inputs: &[Input { name: "x", axes: &["N.."] }],
+        inputs: &[Input::new("x", &["N.."])],
         // f16 and bf16 are summed in f32, and `out` is f32: a sum of halves soon leaves f16's
         // range. Where there is one addend there is no error at all.
         outputs: &[Output {

@@ -8,10 +8,10 @@ use lab_reference::playg as reference;
 use crate::kernels;
 use crate::operation::{Operation, Run, grid_stride, kernel};
 
-const N: Dim = Dim { name: "N", meaning: "elements", small: 1000, timed: 1 << 26, max: 1 << 40 };
+const N: Dim = Dim::new("N", "elements", [1000, 1 << 26, 1 << 40]);
 const SHAPES: &[&[usize]] = &[&[1], &[7], &[31], &[33], &[1000], &[4099], &[300_000]];
-const X: Input = Input { name: "x", axes: &["N.."] };
-const Y: Input = Input { name: "y", axes: &["N.."] };
+const X: Input = Input::new("x", &["N.."]);
+const Y: Input = Input::new("y", &["N.."]);
 
 /// One or two roundings of the result.
 const ROUNDED: &[Output] = &[Output {

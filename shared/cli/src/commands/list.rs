@@ -19,12 +19,15 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
                         v.expected(&Options::default()).mistake().map(|m| m.because),
                     "dtypes": info.dtypes.iter().map(|d| d.name()).collect::<Vec<_>>(),
                     "dims": info.dims.iter().map(|d| json!({
-                        "name": d.name, "meaning": d.meaning, "small": d.small, "max": d.max
+                        "name": d.name, "meaning": d.meaning, "small": d.small, "max": d.max,
+                        "step": d.step
                     })).collect::<Vec<_>>(),
                     "settings": info.settings.iter().map(|s| json!({
                         "name": s.name, "meaning": s.meaning, "default": s.default
                     })).collect::<Vec<_>>(),
-                    "inputs": info.inputs.iter().map(|i| json!({ "name": i.name, "axes": i.axes })).collect::<Vec<_>>(),
+                    "inputs": info.inputs.iter().map(|i| json!({
+                        "name": i.name, "axes": i.axes, "dtype": i.always.map(|d| d.name())
+                    })).collect::<Vec<_>>(),
                     "outputs": info.outputs.iter().map(|o| o.name).collect::<Vec<_>>(),
                 })
             });
@@ -48,7 +51,10 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
                 None => change,
             };
             let dtypes: Vec<_> = info.dtypes.iter().map(|d| d.name()).collect();
-            let inputs = info.inputs.iter().map(|i| format!("{} [{}]", i.name, i.axes.join(", ")));
+            let inputs = info.inputs.iter().map(|i| {
+                let own = i.always.map_or(String::new(), |d| format!(" {d}"));
+                format!("{} [{}]{own}", i.name, i.axes.join(", "))
+            });
             let outputs: Vec<_> = info.outputs.iter().map(|o| o.name).collect();
             let tensors =
                 format!("{} → {}", inputs.collect::<Vec<_>>().join(", "), outputs.join(", "));

@@ -1,0 +1,182 @@
+//! The families of the vLSTM (the mLSTM of xLSTM) in its parallel form. What all versions of each
+//! share: tensors, reference, cost. Sizes and error bounds are a version's own.
+//!
+//! q, k \[B, NH, S, DHQK\], v \[B, NH, S, DHHV\], gate pre-activations i, f \[B, NH, S\] →
+//! h \[B, NH, S, DHHV\], and of each row the largest exponent m and the normaliser n, \[B, NH, S\];
+//! row-major. i, f, m and n are f32 in runs of every type: a gate in halves would forget wrongly
+//! for good. The equations are those of [`lab_reference::vlstm`].
+
+use lab_device::DType;
+use lab_reference::vlstm::{Inputs, Sizes, forward, forward_ungated};
+
+use crate::qkv::{self, of};
+use crate::{Cost, Dim, Dims, Error, Info, Input, Options, Problem, Setting, Tensors};
+
+/// The family of the causal products without gates and normaliser: q, k, v → h.
+pub const UNGATED: &str = "causal_qkv";
+
+/// The family of the forward pass: q, k, v, i, f → h, m, n.
+pub const FORWARD: &str = "vlstm_fw";
+
+/// What goes into the causal products.
+pub const UNGATED_INPUTS: &[Input] = qkv::INPUTS;
+
+/// What goes into the forward pass.
+pub const FORWARD_INPUTS: &[Input] = &[
+    qkv::INPUTS[0],
+    qkv::INPUTS[1],
+    qkv::INPUTS[2],
+    Input::new("i", &["B", "NH", "S"]).always(DType::F32),
+    Input::new("f", &["B", "NH", "S"]).always(DType::F32),
+];
+
+/// ε, which keeps the division from a zero normaliser: read it with [`epsilon`].
+pub const EPSILON: Setting = Setting {
+    name: "eps",
+    meaning: "added to the normaliser n before the division",
+    default: "1e-6",
+};
+
+/// Columns of a head come in multiples of this.
+pub const STEP: usize = 16;
+
+/// The sizes of B, NH, S, DHQK and DHHV: of the small problem, of the timed one, the largest. The
+/// last two in multiples of [`STEP`].
+pub const fn dims(sizes: [[usize; 3]; 5]) -> [Dim; 5] {
+    let [b, nh, s, dhqk, dhhv] = qkv::dims(sizes);
+    [b, nh, s, dhqk.in_steps_of(STEP), dhhv.in_steps_of(STEP)]
+}
+
+/// ε of these options.
+///
+/// # Errors
+/// It is negative.
+pub fn epsilon(info: &Info, options: &Options) -> Result<f64, Error> {
+    match options.number(info, EPSILON.name) {
+        eps if eps >= 0.0 => Ok(eps),
+        eps => Err(Error::bad("--set eps", "a number that is not negative", eps)),
+    }
+}
+
+/// q, k, v standard normal.
+pub fn ungated_inputs(problem: &Problem) -> Tensors {
+    qkv::inputs(problem)
+}
+
+/// q, k, v, i standard normal; f normal about 3, a gate that keeps 95 %, as trained ones and their
+/// usual initialisation are: a row looks back some dozen positions.
+pub fn forward_inputs(problem: &Problem) -> Tensors {
+    let [b, nh, s, ..] = of(&problem.dims);
+    let mut all = qkv::inputs(problem);
+    for (name, mean, stream) in [("i", 0.0, 3), ("f", 3.0, 4)] {
+        let gate = problem.normal_around(mean, DType::F32, stream, &[b, nh, s]);
+        all.insert(name.to_owned(), gate);
+    }
+    all
+}
+
+fn head_sizes(inputs: &Tensors) -> Sizes {
+    let [q, v] = ["q", "v"].map(|name| &inputs[name].shape);
+    Sizes { positions: q[2], qk: q[3], hv: v[3] }
+}
+
+/// `h` of the causal products in f64.
+///
+/// # Panics
+/// The inputs have not been checked with [`Info::problem_of`].
+pub fn ungated_reference(inputs: &Tensors) -> Vec<(&'static str, Vec<f64>)> {
+    let [q, k, v] = ["q", "k", "v"].map(|name| inputs[name].values());
+    vec![("h", forward_ungated(&q, &k, &v, head_sizes(inputs)))]
+}
+
+/// `h`, `m` and `n` in f64.
+///
+/// # Panics
+/// The inputs have not been checked with [`Info::problem_of`].
+pub fn forward_reference(inputs: &Tensors, epsilon: f64) -> Vec<(&'static str, Vec<f64>)> {
+    let [q, k, v, i, f] = ["q", "k", "v", "i", "f"].map(|name| inputs[name].values());
+    let x = Inputs { q: &q, k: &k, v: &v, i: &i, f: &f };
+    let out = forward(x, head_sizes(inputs), epsilon);
+    vec![("h", out.h), ("m", out.m), ("n", out.n)]
+}
+
+/// Both products for the S (S + 1) / 2 pairs j ≤ i of each head: 2 (DHQK + DHHV) operations a
+/// pair. Each input read once, h written once.
+pub fn ungated_cost(dims: &Dims, dtype: DType) -> Cost {
+    let [b, nh, s, dhqk, dhhv] = of(dims).map(|size| size as f64);
+    Cost {
+        flops: b * nh * s * (s + 1.0) * (dhqk + dhhv),
+        bytes: b * nh * s * 2.0 * (dhqk + dhhv) * dtype.size() as f64,
+    }
+}
+
+/// As [`ungated_cost`], with i and f read and m and n written. The few operations of each pair
+/// that make an exponent and its exponential are not counted.
+pub fn forward_cost(dims: &Dims, dtype: DType) -> Cost {
+    let [b, nh, s, ..] = of(dims).map(|size| size as f64);
+    let cost = ungated_cost(dims, dtype);
+    Cost { bytes: cost.bytes + b * nh * s * 4.0 * DType::F32.size() as f64, ..cost }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::qkv::sizes;
+    use crate::{Output, Tensor};
+
+    const INFO: Info = Info {
+        stage: "s",
+        name: "v",
+        family: FORWARD,
+        parent: None,
+        change: "",
+        dtypes: &[DType::F32, DType::F16, DType::BF16],
+        dims: &dims([[1, 1, 9], [1, 1, 9], [10, 10, 99], [16, 16, 256], [16, 16, 256]]),
+        settings: &[EPSILON],
+        inputs: FORWARD_INPUTS,
+        outputs: &[Output { name: "h", bounds: &[] }],
+    };
+
+    #[test]
+    fn the_cost_is_that_of_the_pairs() {
+        // 55 pairs of 10 positions, for each of 2 · 4 heads.
+        let dims = sizes([2, 4, 10, 16, 32]);
+        let cost = forward_cost(&dims, DType::F16);
+        assert_eq!(cost.flops, 8.0 * 55.0 * 2.0 * (16.0 + 32.0));
+        assert_eq!(ungated_cost(&dims, DType::F16).bytes, 8.0 * 10.0 * (16.0 + 32.0) * 2.0 * 2.0);
+        assert_eq!(cost.bytes, 8.0 * 10.0 * ((16.0 + 32.0) * 2.0 * 2.0 + 4.0 * 4.0));
+    }
+
+    #[test]
+    fn gates_are_f32_in_runs_of_every_type() {
+        for &dtype in INFO.dtypes {
+            let dims = sizes([1, 2, 10, 16, 32]);
+            let all = forward_inputs(&Problem::new(dims.clone(), dtype));
+            assert_eq!(INFO.problem_of(&all).unwrap(), (dims, dtype));
+            assert_eq!((all["q"].dtype, all["f"].dtype), (dtype, DType::F32));
+            let out = forward_reference(&all, 1e-6);
+            assert_eq!(out.iter().map(|o| o.1.len()).collect::<Vec<_>>(), [640, 20, 20]);
+        }
+        let mut all = forward_inputs(&Problem::new(sizes([1, 2, 10, 16, 32]), DType::F16));
+        let f = all["f"].values();
+        assert!((f.iter().sum::<f64>() / 20.0 - 3.0).abs() < 1.0, "{f:?}");
+        all.insert("f".into(), Tensor::rounded(DType::F16, &[1, 2, 10], &f));
+        let error = INFO.problem_of(&all).unwrap_err().to_string();
+        assert_eq!(error, "tensor 'f': expected f32 in runs of every type, got f16");
+    }
+
+    #[test]
+    fn sizes_and_options_that_do_not_fit_are_refused() {
+        for size in [0, 8, 24, 272] {
+            let error = INFO.complete(&Dims::new([("DHQK", size)])).unwrap_err().to_string();
+            let said =
+                format!("dimension DHQK: expected a multiple of 16 from 16 to 256, got {size}");
+            assert_eq!(error, said);
+        }
+        assert!(INFO.complete(&Dims::new([("DHQK", 48), ("DHHV", 256)])).is_ok());
+        let eps = |text: &str| epsilon(&INFO, &Options::parse(&[text], &INFO).unwrap());
+        assert_eq!(eps("eps=0").unwrap(), 0.0);
+        let error = eps("eps=-1").unwrap_err().to_string();
+        assert_eq!(error, "--set eps: expected a number that is not negative, got -1");
+    }
+}
