@@ -89,6 +89,7 @@ pub static STAGE: Stage = Stage {
     versions: &[&CAUSAL],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,
+    ..Stage::EMPTY
 };
 
 impl Version for Causal {

@@ -101,6 +101,7 @@ pub static STAGE: Stage = Stage {
     versions: &[&ONLINE],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,
+    ..Stage::EMPTY
 };
 
 impl Version for Online {
