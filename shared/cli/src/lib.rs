@@ -16,7 +16,14 @@ use lab_harness::{Error, Stage, Version};
 use failure::Failure;
 
 /// Every stage, in the order of the story.
-pub static STAGES: &[&Stage] = &[&playg::STAGE, &matmul::STAGE, &qkv_v0::STAGE, &qkv_v1::STAGE];
+pub static STAGES: &[&Stage] = &[
+    &playg::STAGE,
+    &matmul::STAGE,
+    &qkv_v0::STAGE,
+    &qkv_v1::STAGE,
+    &vlstm_fw_v0::STAGE,
+    &vlstm_fwbw_v0::STAGE,
+];
 
 /// All versions of all stages.
 pub fn versions() -> impl Iterator<Item = &'static dyn Version> {

@@ -6,43 +6,14 @@
 // and V one tile of TKV rows, from kv0, after the other: the scores of a tile, TQ x TKV, go to
 // shared memory; then each thread adds the tile's share to its outputs, in registers to the end.
 //
-// THREADS lie in TI rows and TJ columns. Of both products a thread has the rows ti, ti + TI, …; of
-// the scores the columns tj, tj + TJ, …; of the outputs fours of columns, 4 tj, 4 tj + 4 TJ, ….
-// All its loads from shared memory are 16 bytes: of Q, K and the scores four neighbours along the
-// sum, of V four neighbours of O.
-//
-// Tiles are rows of DH floats, filled up with zeros past the end of S, dhqk or dhhv. K and V
+// What of a product is a thread's own, and how tiles lie in shared memory: lab/products.cuh. K and V
 // take turns in one array. Device memory is read in packs of PACK elements, 16 bytes; dhqk and dhhv
 // must be multiples of it. What is not takes PACK = 1.
 //
 // Q, K: heads x S x dhqk, V, O: heads x S x dhhv, row-major. A grid of heads tiles blocks, where
 // tiles = ceil(S / TQ).
+#include "lab/products.cuh"
 #include "lab/shared.cuh"
-#include "lab/tile.cuh"
-
-// ANCHOR: layout
-constexpr int THREADS = 128, TI = 8, TJ = THREADS / TI;
-
-// Rows of a tile lie four banks apart, so that eight lanes with 16 bytes of a row each touch every
-// bank once; rows of scores 16 apart, so that two half warps that store a row each do.
-template <int DH> constexpr int ROW = DH + 4;
-template <int TKV> constexpr int SCORES_ROW = TKV + 16;
-// ANCHOR_END: layout
-
-// ROWS rows from r0 on.
-template <int ROWS, int DH, int PACK, class T>
-__device__ __forceinline__ void load_tile(float (*tile)[ROW<DH>], Matrix<const T> from, int r0) {
-    static_assert(ROWS * DH % (THREADS * PACK) == 0,
-                  "each thread loads equally many packs: change TQ, TKV or DH");
-    [[maybe_unused]] constexpr int AHEAD = PACK == 8 ? 2 : 4;  // packs on their way at once
-#pragma unroll AHEAD
-    for (int n = 0; n < ROWS * DH / (THREADS * PACK); ++n) {
-        int e = (n * THREADS + threadIdx.x) * PACK;
-        float pack[PACK];
-        from.template load<PACK>(pack, r0 + e / DH, e % DH);
-        store_cells(&tile[e / DH][e % DH], pack);
-    }
-}
 
 template <class T, int TQ, int TKV, int DH, int PACK>
 __global__ void __launch_bounds__(THREADS)
@@ -69,22 +40,7 @@ __global__ void __launch_bounds__(THREADS)
         float score[RI][RJ] = {};
         load_tile<TKV, DH, PACK>(kv_tile, K, kv0);
         __syncthreads();  // a thread reads rows of Q and K that others have stored
-        // ANCHOR: scores
-#pragma unroll 2
-        for (int c = 0; c < dhqk; c += 4) {
-            float q_i[RI][4], k_j[RJ][4];
-#pragma unroll
-            for (int i = 0; i < RI; ++i) load_fours(q_i[i], &q_tile[ti + i * TI][c], 0);
-#pragma unroll
-            for (int j = 0; j < RJ; ++j) load_fours(k_j[j], &kv_tile[tj + j * TJ][c], 0);
-#pragma unroll
-            for (int i = 0; i < RI; ++i)
-#pragma unroll
-                for (int j = 0; j < RJ; ++j)
-#pragma unroll
-                    for (int p = 0; p < 4; ++p) score[i][j] += q_i[i][p] * k_j[j][p];
-        }
-        // ANCHOR_END: scores
+        rows_times_rows<DH>(score, q_tile, kv_tile, dhqk);
 #pragma unroll
         for (int i = 0; i < RI; ++i)
 #pragma unroll
@@ -93,22 +49,7 @@ __global__ void __launch_bounds__(THREADS)
         __syncthreads();  // K is read: V may overwrite it
         load_tile<TKV, DH, PACK>(kv_tile, V, kv0);
         __syncthreads();  // a thread reads scores and rows of V that others have stored
-        // ANCHOR: outputs
-        for (int j = 0; j < TKV; j += 4) {
-            float s_i[RI][4];
-#pragma unroll
-            for (int i = 0; i < RI; ++i) load_fours(s_i[i], &scores[ti + i * TI][j], 0);
-#pragma unroll
-            for (int p = 0; p < 4; ++p) {
-                float v_j[RC];
-                load_fours(v_j, &kv_tile[j + p][4 * tj], 4 * TJ);
-#pragma unroll
-                for (int i = 0; i < RI; ++i)
-#pragma unroll
-                    for (int c = 0; c < RC; ++c) sum[i][c] += s_i[i][p] * v_j[c];
-            }
-        }
-        // ANCHOR_END: outputs
+        scores_times_rows<TKV, DH>(sum, scores, kv_tile);
         __syncthreads();  // V and the scores are read: the next ones may overwrite them
     }
 #pragma unroll

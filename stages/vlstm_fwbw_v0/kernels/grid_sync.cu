@@ -35,13 +35,13 @@ __global__ void __launch_bounds__(TILE)
     }
     cooperative_groups::this_grid().sync();  // the sums of all tiles are written
     for (unsigned n = blockIdx.x; n < all; n += gridDim.x) {
-        unsigned head = n / tiles, tile = n % tiles, t = tile * TILE + threadIdx.x;
+        long long head = n / tiles;
+        int tile = n % tiles, t = tile * TILE + threadIdx.x;
         double before = 0;
-        for (unsigned p = threadIdx.x; p < tile; p += TILE)
-            before += total[1ll * head * tiles + p];
+        for (int p = threadIdx.x; p < tile; p += TILE) before += total[head * tiles + p];
         before = block_reduce<TILE>(before, Add{}, 0.0);
         double within = block_scan<TILE>(forgotten<TILE>(f, head, tile, S), sum);
-        if (t < S) F[1ll * head * S + t] = in_two_floats(before + within);
+        if (t < S) F[head * S + t] = in_two_floats(before + within);
     }
 }
 // ANCHOR_END: kernel

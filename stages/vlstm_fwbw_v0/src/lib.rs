@@ -107,7 +107,7 @@ static GRID_SYNC_INFO: Info = Info {
         Output { name: "dk", bounds: &[(F32, 1.2e-5), (F16, 5e-4), (BF16, 5e-3)] },
         Output { name: "dv", bounds: &[(F32, 1e-5), (F16, 5e-4), (BF16, 5e-3)] },
         Output { name: "di", bounds: &[(F32, 7e-6), (F16, 4e-6), (BF16, 1.9e-6)] },
-        Output { name: "df", bounds: &[(F32, 7e-6), (F16, 8e-6), (BF16, 4e-6)] },
+        Output { name: "df", bounds: &[(F32, 7e-6), (F16, 8e-6), (BF16, 1.2e-5)] },
     ],
 };
 

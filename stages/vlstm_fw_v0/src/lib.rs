@@ -1,0 +1,168 @@
+//! `vlstm_fw_v0`: the causal products, without gates and normaliser.
+//!
+//! h_i = Σ_{j ≤ i} (q_i · k_j / √DHQK) v_j. A block owns some rows of Q and h, and takes the tiles
+//! of K and V up to its own rows: those above the diagonal are never touched.
+
+mod checks;
+
+use lab_device::{DType, Device, Launch};
+use lab_harness::program::{Program, scalar};
+use lab_harness::qkv::{self, sizes};
+use lab_harness::{
+    Cost, Dim, Dims, Error, Info, Options, Output, Prepared, Problem, Stage, Tensors, Version,
+    vlstm,
+};
+
+#[allow(missing_docs)]
+pub mod kernels {
+    //! The kernel files, embedded by the build script.
+    include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
+}
+
+/// Tiles up to the diagonal.
+#[derive(Debug)]
+pub struct Causal;
+
+const THREADS: u32 = 128;
+
+/// The tiles of a class of heads: those with at most so many columns.
+#[derive(Clone, Copy, Debug)]
+struct Tiles {
+    /// Rows of Q, and of K and V.
+    rows: usize,
+    /// Columns.
+    dh: usize,
+}
+
+/// As the build script lists them.
+const CLASSES: [Tiles; 3] =
+    [Tiles { rows: 64, dh: 64 }, Tiles { rows: 64, dh: 128 }, Tiles { rows: 32, dh: 256 }];
+
+impl Tiles {
+    /// The smallest class that has room for both; none above 256, which the sizes exclude.
+    fn of(dhqk: usize, dhhv: usize) -> Self {
+        let fits = CLASSES.into_iter().find(|c| dhqk.max(dhhv) <= c.dh);
+        fits.expect("DHQK and DHHV of a checked problem")
+    }
+
+    /// Bytes of a Q tile, a tile of K or V, and the scores, with the padding of each row.
+    const fn shared(self) -> usize {
+        size_of::<f32>() * (2 * self.rows * (self.dh + 4) + self.rows * (self.rows + 16))
+    }
+}
+
+/// Positions and heads are counted by ints; a head's first element by more.
+static DIMS: [Dim; 5] = vlstm::dims([
+    [1, 1, 65535],
+    [2, 32, 65535],
+    [100, 4096, 1 << 24],
+    [64, 64, CLASSES[2].dh],
+    [64, 64, CLASSES[2].dh],
+]);
+
+static INFO: Info = Info {
+    stage: "vlstm_fw_v0",
+    name: "causal",
+    family: vlstm::UNGATED,
+    parent: Some("block_tile"),
+    change: "only the tiles up to the diagonal: no position takes from a later one",
+    dtypes: &[DType::F32, DType::F16, DType::BF16],
+    dims: &DIMS,
+    settings: &[],
+    inputs: vlstm::UNGATED_INPUTS,
+    // f32: the roundings of a sum of up to S terms, one after the other, grow with √S; S = 2000 is
+    // the largest of the suite on the emulator (7e-7), 8192 on a GPU. Halves: the one rounding
+    // of the result.
+    outputs: &[Output {
+        name: "h",
+        bounds: &[(DType::F32, 2.5e-6), (DType::F16, 5e-4), (DType::BF16, 4e-3)],
+    }],
+};
+
+/// The one version.
+pub static CAUSAL: Causal = Causal;
+
+/// This stage.
+pub static STAGE: Stage = Stage {
+    name: "vlstm_fw_v0",
+    teaches: "causal: half of the tiles, and which half is known before any is loaded",
+    versions: &[&CAUSAL],
+    kernels: kernels::KERNELS,
+    checks: checks::CHECKS,
+};
+
+impl Version for Causal {
+    fn info(&self) -> &Info {
+        &INFO
+    }
+
+    fn inputs(&self, problem: &Problem) -> Tensors {
+        vlstm::ungated_inputs(problem)
+    }
+
+    fn reference(&self, inputs: &Tensors, _options: &Options) -> Vec<(&'static str, Vec<f64>)> {
+        vlstm::ungated_reference(inputs)
+    }
+
+    fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
+        vlstm::ungated_cost(dims, dtype)
+    }
+
+    fn test_shapes(&self) -> Vec<Dims> {
+        [
+            [1, 1, 1, 16, 16],
+            // One tile of each class.
+            [1, 1, 64, 64, 64],
+            [1, 1, 64, 128, 128],
+            [1, 1, 32, 256, 256],
+            // Ragged: the last tile ends within.
+            [1, 1, 2, 16, 48],
+            [1, 1, 65, 48, 16],
+            [1, 1, 63, 112, 80],
+            [1, 1, 33, 240, 144],
+            // Heads, narrow and wide, of unlike widths.
+            [2, 3, 40, 64, 64],
+            [3, 1, 5, 16, 64],
+            [1, 2, 70, 64, 16],
+            [2, 2, 9, 16, 208],
+            // Several tiles.
+            [1, 2, 200, 64, 64],
+            [1, 1, 130, 128, 80],
+            [1, 1, 100, 32, 256],
+            [1, 1, 384, 16, 16],
+        ]
+        .map(sizes)
+        .to_vec()
+    }
+
+    fn prepare(
+        &self,
+        device: &Device,
+        inputs: &Tensors,
+        _options: &Options,
+    ) -> Result<Box<dyn Prepared>, Error> {
+        let (dims, dtype) = INFO.problem_of(inputs)?;
+        let [b, nh, s, dhqk, dhhv] = qkv::of(&dims);
+        let tiles = Tiles::of(dhqk, dhhv);
+        let q_tiles = s.div_ceil(tiles.rows);
+        let blocks = b * nh * q_tiles;
+        let grid = i32::try_from(blocks).map_err(|_| {
+            let what = format!("B NH ceil(S / {})", tiles.rows);
+            Error::bad(what, format!("at most {}, one a block", i32::MAX), blocks)
+        })?;
+        let Tiles { rows, dh } = tiles;
+        let name = format!("causal_qkv<{}, {rows}, {rows}, {dh}>", dtype.cpp());
+        let kernel = device.kernel(&kernels::CAUSAL, &name)?;
+        let launch = Launch::new(grid as u32, THREADS).shared(tiles.shared());
+
+        let mut program = Program::new(device);
+        let q = program.input(&inputs["q"])?.read();
+        let k = program.input(&inputs["k"])?.read();
+        let v = program.input(&inputs["v"])?.read();
+        let h = program.output("h", dtype, &[b, nh, s, dhhv])?.write();
+        let scale = scalar((1.0 / (dhqk as f64).sqrt()) as f32);
+        let [q_tiles, s, dhqk, dhhv] = [q_tiles, s, dhqk, dhhv].map(|size| scalar(size as i32));
+        program.launch(kernel, launch, [q, k, v, h, q_tiles, s, dhqk, dhhv, scale]);
+        Ok(Box::new(program))
+    }
+}
