@@ -170,7 +170,7 @@ fn all_equal_and_one_alone(device: &Device) {
     let [s, dh] = [70, 16];
     for (gate, memory) in [(0f32, None), (3.0, None), (100.0, Some(0)), (100.0, Some(66))] {
         let ones = |columns: usize| Tensor::new(&[1, 1, s, columns], &vec![1f32; s * columns]);
-        let one_hot = |n: usize| (n % (dh + 1) == 0) as u8 as f32;
+        let one_hot = |n: usize| f32::from(u8::from(n.is_multiple_of(dh + 1)));
         let hot = Tensor::new(&[1, 1, s, dh], &(0..s * dh).map(one_hot).collect::<Vec<_>>());
         let row = Tensor::new(&[1, 1, s], &vec![gate; s]);
         let k = if memory.is_some() { hot } else { ones(dh) };
