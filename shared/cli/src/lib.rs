@@ -22,6 +22,7 @@ pub static STAGES: &[&Stage] = &[
     &qkv_v0::STAGE,
     &qkv_v1::STAGE,
     &vlstm_fw_v0::STAGE,
+    &vlstm_fw_v1::STAGE,
     &vlstm_fwbw_v0::STAGE,
 ];
 

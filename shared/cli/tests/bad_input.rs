@@ -119,7 +119,13 @@ fn sizes() {
         ("DHHV=0", "dimension DHHV: expected a multiple of 16 from 16 to 256, got 0"),
     ] {
         refused(lab().args(["run", "vlstm_fw_v0", "--shape", shape]), 2, &[said]);
+        refused(lab().args(["run", "vlstm_fw_v1", "--shape", shape]), 2, &[said]);
     }
+    refused(
+        lab().args(["run", "vlstm_fw_v1", "--set", "eps=-1"]),
+        2,
+        &["--set eps: expected a number that is not negative, got -1"],
+    );
     for (shape, said) in [
         ("S=0", "dimension S: expected 1 to 16777216, got 0"),
         ("DHQK=250", "dimension DHQK: expected a multiple of 16 from 16 to 256, got 250"),
@@ -297,6 +303,20 @@ fn files() {
         2,
         &["tensor 'v': expected shape [\"B\", \"NH\", \"S\", \"DHHV\"], got f32 [2, 3, 4]"],
     );
+    let gate = f32s(&[1, 2, 3]);
+    let halves = Tensor::rounded(DType::F16, &[1, 2, 3], &gate.values());
+    let qkv = f32s(&[1, 2, 3, 16]);
+    let mut gated: Vec<_> = ["q", "k", "v"].map(|name| (name, qkv.clone())).into();
+    let forward = |tensors: &[(&str, Tensor)]| {
+        let mut lab = lab();
+        let input = file(directory.path(), tensors);
+        lab.args(["run", "vlstm_fw_v1", "--input", &input, "--output", &at("out.safetensors")]);
+        lab
+    };
+    refused(&mut forward(&gated), 2, &["tensor 'i': expected a tensor [\"B\", \"NH\", \"S\"]"]);
+    gated.extend([("i", gate), ("f", halves)]);
+    let said = "tensor 'f': expected f32 in runs of every type, got f16";
+    refused(&mut forward(&gated), 2, &[said]);
     let empty = file(directory.path(), &[("x", f32s(&[0])), ("y", f32s(&[0]))]);
     refused(&mut run(&empty), 2, &["tensor 'x'", "dimension N: expected 1 to", "got 0"]);
     let scalar = file(directory.path(), &[("x", f32s(&[]))]);

@@ -1,24 +1,61 @@
-// The gates of the vLSTM: F_t = Σ_{τ <= t} logsigmoid(f_τ), and what is between two positions.
+// The forget gates of the vLSTM: what is left at position i of position j's share is
+// exp(F_i - F_j), with F_i - F_j = Σ_{j < t <= i} log sigmoid(f_t).
 //
-// F grows with the sequence, and F_i − F_j is wanted where it is small: in one float, F = −100000
-// would have steps of 0.008, and the exponential of a difference errors of 1 %. So F is a pair of
-// floats, x + y: 48 bits. The difference of two x is rounded once, relative to itself, and what
-// each x has left out is in its y.
+// F itself, from the first position on, is of no use in f32: after 1024 gates of -100 it is
+// -102400, where floats lie 0.008 apart, and so would all later differences. Here sums are made in
+// f64, of a tile or of all, and handed on as the sum of two floats.
 #pragma once
+#include "lab/scalar.cuh"
 
-// log(1 / (1 + exp(−x))); nothing overflows.
+// ANCHOR: log_sigmoid
+// log(1 / (1 + exp(-x))), never above 0. The exponential is of -|x|: it cannot overflow, and is not
+// lost beside the 1.
 __device__ __forceinline__ float log_sigmoid(float x) {
     return fminf(x, 0.0f) - log1pf(expf(-fabsf(x)));
 }
+// ANCHOR_END: log_sigmoid
 
-// ANCHOR: pair
-__device__ __forceinline__ float2 in_two_floats(double v) {
-    float x = static_cast<float>(v);
-    return make_float2(x, static_cast<float>(v - x));
+// ANCHOR: two_floats
+// A sum as two floats, x + y: 48 bits. Of two of them that nearly cancel, the difference is right.
+__device__ __forceinline__ float2 two_floats(double sum) {
+    float x = static_cast<float>(sum);
+    bool infinite = fabsf(x) == -lowest<float>();  // ∞ - ∞ would be NaN
+    return make_float2(x, infinite ? 0.0f : static_cast<float>(sum - x));
 }
 
-// D_ij = F_i − F_j + i_j.
-__device__ __forceinline__ float exponent(float2 F_i, float2 F_j, float i_j) {
-    return (F_i.x - F_j.x) + (F_i.y - F_j.y) + i_j;
+// F_i - F_j, where `from` is F_i less F of some position, and `to` that position's less F_j.
+__device__ __forceinline__ float gates_between(float2 from, float2 to) {
+    return (from.x + to.x) + (from.y + to.y);
 }
-// ANCHOR_END: pair
+
+// F_i - F_j, both from the same position on. The x cancel without a rounding where they are close;
+// what they have left out is in the y.
+__device__ __forceinline__ float difference(float2 F_i, float2 F_j) {
+    return (F_i.x - F_j.x) + (F_i.y - F_j.y);
+}
+// ANCHOR_END: two_floats
+
+// ANCHOR: sums
+// sum[n] = Σ_{r0 <= t <= r0 + 32 n + lane} log sigmoid(f_t), for ROWS rows, shared out over a warp;
+// gates past the end are open. All lanes get the sum of all rows.
+template <int ROWS>
+__device__ __forceinline__ double sum_gates(double (&sum)[ROWS / 32], const float* f, int r0,
+                                            int S) {
+    static_assert(ROWS % 32 == 0, "a lane has every 32nd row: change the tile's rows");
+    constexpr unsigned ALL = 0xffffffff;
+    int lane = threadIdx.x % 32;
+    double total = 0;
+#pragma unroll
+    for (int n = 0; n < ROWS / 32; ++n) {
+        int t = r0 + 32 * n + lane;
+        sum[n] = t < S ? log_sigmoid(f[t]) : 0;
+        for (int d = 1; d < 32; d *= 2) {  // after step d: the sum over 2 d lanes up to this one
+            double before = __shfl_up_sync(ALL, sum[n], d);
+            if (lane >= d) sum[n] += before;
+        }
+        sum[n] += total;
+        total = __shfl_sync(ALL, sum[n], 31);
+    }
+    return total;
+}
+// ANCHOR_END: sums

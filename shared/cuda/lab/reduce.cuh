@@ -8,9 +8,10 @@ struct Max {
     template <class M> __device__ __forceinline__ M operator()(M a, M b) const { return max(a, b); }
 };
 
-// Every lane gets the result. A butterfly: after step d, lanes that differ in bit d agree.
-template <class M, class Op> __device__ __forceinline__ M warp_reduce(M v, Op op) {
-    for (int d = 16; d > 0; d /= 2) v = op(v, __shfl_xor_sync(0xffffffffu, v, d));
+// Every lane gets the result, of its warp or of LANES neighbours. A butterfly: after step d, lanes
+// that differ in bit d agree.
+template <int LANES = 32, class M, class Op> __device__ __forceinline__ M warp_reduce(M v, Op op) {
+    for (int d = LANES / 2; d > 0; d /= 2) v = op(v, __shfl_xor_sync(0xffffffffu, v, d));
     return v;
 }
 

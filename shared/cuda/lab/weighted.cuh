@@ -6,6 +6,7 @@
 // one array. What of a product is a thread's own, and how tiles lie: lab/products.cuh.
 #pragma once
 #include "lab/products.cuh"
+#include "lab/reduce.cuh"
 
 // The block's shared memory: its own rows, those that come past, the weights between them.
 template <int OWN, int PAST, int DH> struct WeightedTiles {
@@ -47,12 +48,6 @@ __device__ __forceinline__ void weighted_products(float (&sum)[OWN / TI][RC],
     }
 }
 
-// Over the TJ threads that share a row; all get the result.
-template <class Op> __device__ __forceinline__ float row_reduce(float v, Op op) {
-    for (int d = TJ / 2; d > 0; d /= 2) v = op(v, __shfl_xor_sync(0xffffffffu, v, d));
-    return v;
-}
-
 // Σ_c sum_ac X_rc of a thread's row of outputs and row r of X.
 template <int RC, class T>
 __device__ __forceinline__ float dot_of_row(const float (&sum)[RC], Matrix<const T> X, int r) {
@@ -62,5 +57,5 @@ __device__ __forceinline__ float dot_of_row(const float (&sum)[RC], Matrix<const
 #pragma unroll
         for (int p = 0; p < 4; ++p)
             dot += sum[c + p] * X.cell(r, 4 * (threadIdx.x % TJ) + c * TJ + p);
-    return row_reduce(dot, Add{});
+    return warp_reduce<TJ>(dot, Add{});
 }

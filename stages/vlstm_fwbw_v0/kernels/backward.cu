@@ -35,7 +35,8 @@ struct Rows {
     // P_ij; nothing comes from a later position, nothing goes to one past the end.
     __device__ __forceinline__ bool pair(int i, int j) const { return j <= i && i < S; }
     __device__ __forceinline__ float decayed(int row, int j) const {
-        return expf(exponent(F[row], F[j], i[j]) - m[row]);
+        float D = difference(F[row], F[j]) + i[j];
+        return expf(D - m[row]);
     }
     __device__ __forceinline__ float N(int row) const { return n[row] + eps; }
     // dS_ij = s dC_ij P_ij, from dh_i · v_j.
@@ -74,7 +75,7 @@ __global__ void __launch_bounds__(THREADS)
         int row = q0 + ti + a * TI;
         float along = 0, way = exact && row < S ? side[at + row] : 0;
         for (int c = tj; c < dhhv; c += TJ) along += dH.cell(row, c) * H.cell(row, c);
-        along = row_reduce(along, Add{});
+        along = warp_reduce<TJ>(along, Add{});
         r_i[a] = way != 0 ? -way * along / rows.N(row) : 0;
         // ANCHOR_END: through_n
         if (tj == 0 && row < S) r[at + row] = r_i[a];

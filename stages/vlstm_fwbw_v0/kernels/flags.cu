@@ -45,6 +45,6 @@ __global__ void __launch_bounds__(TILE)
     within = block_scan<TILE>(within, sum);
     if (threadIdx.x == 0) before = carry(carried + head * tiles, ready + head * tiles, tile, sum);
     __syncthreads();  // all read what was carried
-    if (t < S) F[head * S + t] = in_two_floats(before + within);
+    if (t < S) F[head * S + t] = two_floats(before + within);
 }
 // ANCHOR_END: kernel

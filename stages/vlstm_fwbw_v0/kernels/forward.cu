@@ -15,7 +15,15 @@
 #include "lab/shared.cuh"
 #include "lab/weighted.cuh"
 
+// The maximum of nothing. Were it -∞, exp(D - m) of a tile whose i are all -∞ would be NaN.
+constexpr float LOWEST = -3.402823466e38f;
+
 // ANCHOR: weigh
+// D_ij
+__device__ __forceinline__ float exponent(float2 F_i, float2 F_j, float i_j) {
+    return difference(F_i, F_j) + i_j;
+}
+
 // One row of a tile of scores, from kv0: C_ij with the largest exponent up to here, and what those
 // with the one before are to be scaled by.
 template <int RJ>
@@ -31,7 +39,7 @@ __device__ __forceinline__ float weigh_row(float (&score)[RJ], float& m, float& 
         // What is later counts for nothing, even if it is infinite.
         score[j] = later ? 0 : scale * score[j];
     }
-    largest = row_reduce(largest, Max{});
+    largest = warp_reduce<TJ>(largest, Max{});
     float kept = expf(m - largest);
     m = largest;
     l *= kept;
@@ -62,7 +70,7 @@ __global__ void __launch_bounds__(THREADS)
 
     float sum[RI][RC] = {}, l_i[RI] = {}, m_i[RI];
 #pragma unroll
-    for (int a = 0; a < RI; ++a) m_i[a] = lowest<float>();
+    for (int a = 0; a < RI; ++a) m_i[a] = LOWEST;
     load_tile<TQ, DH, 16 / sizeof(T)>(shared.own, Q, q0);
     weighted_products(sum, shared, K, V, 0, q0 + 1, [&](float (&score)[RI][RJ], int kv0) {
         float2 F_j[RJ];
@@ -85,7 +93,7 @@ __global__ void __launch_bounds__(THREADS)
     for (int a = 0; a < RI; ++a) {
         int row = q0 + ti + a * TI;
         // ANCHOR: normalise
-        float l = row_reduce(l_i[a], Add{}), least = expf(-m_i[a]), n_i = max(fabsf(l), least);
+        float l = warp_reduce<TJ>(l_i[a], Add{}), least = expf(-m_i[a]), n_i = max(fabsf(l), least);
 #pragma unroll
         for (int c = 0; c < RC; ++c) sum[a][c] /= n_i + eps;  // infinite: h is 0
         // ANCHOR_END: normalise

@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(TILE)
         for (int p = threadIdx.x; p < tile; p += TILE) before += total[head * tiles + p];
         before = block_reduce<TILE>(before, Add{}, 0.0);
         double within = block_scan<TILE>(forgotten<TILE>(f, head, tile, S), sum);
-        if (t < S) F[head * S + t] = in_two_floats(before + within);
+        if (t < S) F[head * S + t] = two_floats(before + within);
     }
 }
 // ANCHOR_END: kernel

@@ -1,0 +1,190 @@
+//! `vlstm_fw_v1`: the vLSTM's forward pass in one kernel.
+//!
+//! The equations are those of `lab_reference::vlstm`. A block owns some rows of Q and h, and takes
+//! the tiles of K and V from the diagonal back to the first, with a running maximum of the exponents
+//! and, for each tile, the sums of the forget gates anew.
+
+mod checks;
+
+use lab_device::{DType, Device, Launch};
+use lab_harness::program::{Program, scalar};
+use lab_harness::qkv::{self, sizes};
+use lab_harness::{
+    Cost, Dim, Dims, Error, Info, Options, Output, Prepared, Problem, Stage, Tensors, Version,
+    vlstm,
+};
+
+#[allow(missing_docs)]
+pub mod kernels {
+    //! The kernel files, embedded by the build script.
+    include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
+}
+
+/// Gates, a running maximum, a normaliser at the end.
+#[derive(Debug)]
+pub struct Online;
+
+const THREADS: u32 = 128;
+
+/// The tiles of a class of heads: those with at most so many columns.
+#[derive(Clone, Copy, Debug)]
+struct Tiles {
+    /// Rows of Q, and of K and V.
+    rows: usize,
+    /// Columns.
+    dh: usize,
+}
+
+/// As the build script lists them.
+const CLASSES: [Tiles; 3] =
+    [Tiles { rows: 64, dh: 64 }, Tiles { rows: 64, dh: 128 }, Tiles { rows: 32, dh: 256 }];
+
+impl Tiles {
+    /// The smallest class that has room for both; none above 256, which the sizes exclude.
+    fn of(dhqk: usize, dhhv: usize) -> Self {
+        let fits = CLASSES.into_iter().find(|c| dhqk.max(dhhv) <= c.dh);
+        fits.expect("DHQK and DHHV of a checked problem")
+    }
+
+    /// Bytes of a Q tile, a tile of K or V, and the scores, with the padding of each row; of a sum
+    /// of gates and an input gate for each row of K, and a sum for each of Q: two floats a sum.
+    const fn shared(self) -> usize {
+        let gates = 5 * self.rows;
+        size_of::<f32>() * (2 * self.rows * (self.dh + 4) + self.rows * (self.rows + 16) + gates)
+    }
+}
+
+/// Positions and heads are counted by ints; a head's first element by more.
+static DIMS: [Dim; 5] = vlstm::dims([
+    [1, 1, 65535],
+    [2, 32, 65535],
+    [100, 4096, 1 << 24],
+    [64, 64, CLASSES[2].dh],
+    [64, 64, CLASSES[2].dh],
+]);
+
+/// Of m and n, which are f32 in runs of every type.
+const fn bounds_of_a_row(bound: f64) -> [(DType, f64); 3] {
+    [(DType::F32, bound), (DType::F16, bound), (DType::BF16, bound)]
+}
+
+static INFO: Info = Info {
+    stage: "vlstm_fw_v1",
+    name: "online",
+    family: vlstm::FORWARD,
+    parent: Some("causal"),
+    change: "gates and a normaliser, by a running maximum, in the pass over the tiles",
+    dtypes: &[DType::F32, DType::F16, DType::BF16],
+    dims: &DIMS,
+    settings: &[vlstm::EPSILON],
+    inputs: vlstm::FORWARD_INPUTS,
+    // h, f32: a row where Σ C nearly cancels and exp(-m) is small is divided by little, and with it
+    // the roundings of the sum; up to 2.8e-6, as shapes and seeds fall. Halves: the one rounding of
+    // the result. m is a sum of few roundings (3.5e-8), n a sum over a row (3.4e-7).
+    outputs: &[
+        Output {
+            name: "h",
+            bounds: &[(DType::F32, 1e-5), (DType::F16, 5e-4), (DType::BF16, 4e-3)],
+        },
+        Output { name: "m", bounds: &bounds_of_a_row(1.4e-7) },
+        Output { name: "n", bounds: &bounds_of_a_row(1.3e-6) },
+    ],
+};
+
+/// The one version.
+pub static ONLINE: Online = Online;
+
+/// This stage.
+pub static STAGE: Stage = Stage {
+    name: "vlstm_fw_v1",
+    teaches: "a maximum that is not known yet: what was gathered under the old one is rescaled",
+    versions: &[&ONLINE],
+    kernels: kernels::KERNELS,
+    checks: checks::CHECKS,
+};
+
+impl Version for Online {
+    fn info(&self) -> &Info {
+        &INFO
+    }
+
+    fn inputs(&self, problem: &Problem) -> Tensors {
+        vlstm::forward_inputs(problem)
+    }
+
+    fn reference(&self, inputs: &Tensors, options: &Options) -> Vec<(&'static str, Vec<f64>)> {
+        vlstm::forward_reference(inputs, options.number(&INFO, "eps"))
+    }
+
+    fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
+        vlstm::forward_cost(dims, dtype)
+    }
+
+    fn test_shapes(&self) -> Vec<Dims> {
+        [
+            [1, 1, 1, 16, 16],
+            // One tile of each class.
+            [1, 1, 64, 64, 64],
+            [1, 1, 64, 128, 128],
+            [1, 1, 32, 256, 256],
+            // Ragged: the last tile ends within.
+            [1, 1, 2, 16, 48],
+            [1, 1, 65, 48, 16],
+            [1, 1, 63, 112, 80],
+            [1, 1, 33, 240, 144],
+            // Heads, narrow and wide, of unlike widths.
+            [2, 3, 40, 64, 64],
+            [3, 1, 5, 16, 64],
+            [1, 2, 70, 64, 16],
+            [2, 2, 9, 16, 208],
+            // Several tiles.
+            [1, 2, 200, 64, 64],
+            [1, 1, 130, 128, 80],
+            [1, 1, 100, 32, 256],
+            [1, 1, 384, 16, 16],
+        ]
+        .map(sizes)
+        .to_vec()
+    }
+
+    fn prepare(
+        &self,
+        device: &Device,
+        inputs: &Tensors,
+        options: &Options,
+    ) -> Result<Box<dyn Prepared>, Error> {
+        let eps = vlstm::epsilon(&INFO, options)?;
+        let (dims, dtype) = INFO.problem_of(inputs)?;
+        let [b, nh, s, dhqk, dhhv] = qkv::of(&dims);
+        let tiles = Tiles::of(dhqk, dhhv);
+        let q_tiles = s.div_ceil(tiles.rows);
+        let blocks = b * nh * q_tiles;
+        let grid = i32::try_from(blocks).map_err(|_| {
+            let what = format!("B NH ceil(S / {})", tiles.rows);
+            Error::bad(what, format!("at most {}, one a block", i32::MAX), blocks)
+        })?;
+        let Tiles { rows, dh } = tiles;
+        let name = format!("vlstm_fw<{}, {rows}, {rows}, {dh}>", dtype.cpp());
+        let kernel = device.kernel(&kernels::ONLINE, &name)?;
+        let launch = Launch::new(grid as u32, THREADS).shared(tiles.shared());
+
+        let mut program = Program::new(device);
+        let q = program.input(&inputs["q"])?.read();
+        let k = program.input(&inputs["k"])?.read();
+        let v = program.input(&inputs["v"])?.read();
+        let i = program.input(&inputs["i"])?.read();
+        let f = program.input(&inputs["f"])?.read();
+        let h = program.output("h", dtype, &[b, nh, s, dhhv])?.write();
+        let m = program.output("m", DType::F32, &[b, nh, s])?.write();
+        let n = program.output("n", DType::F32, &[b, nh, s])?.write();
+        let scale = scalar((1.0 / (dhqk as f64).sqrt()) as f32);
+        let [q_tiles, s, dhqk, dhhv] = [q_tiles, s, dhqk, dhhv].map(|size| scalar(size as i32));
+        let eps = scalar(eps as f32);
+        program.launch(
+            kernel,
+            launch,
+            [q, k, v, i, f, h, m, n, q_tiles, s, dhqk, dhhv, scale, eps],
+        );
+        Ok(Box::new(program))
+    }
+}
