@@ -30,6 +30,7 @@ __device__ __forceinline__ void weighted_products(float (&sum)[OWN / TI][RC],
                                                   int end, Weigh weigh) {
     constexpr int RI = OWN / TI, RJ = PAST / TJ, PACK = 16 / sizeof(T);
     int ti = threadIdx.x / TJ, tj = threadIdx.x % TJ;
+    // ANCHOR: loop
     for (int b0 = first; b0 < end; b0 += PAST) {
         float score[RI][RJ] = {};
         load_tile<PAST, DH, PACK>(tiles.past, X, b0);
@@ -46,6 +47,7 @@ __device__ __forceinline__ void weighted_products(float (&sum)[OWN / TI][RC],
         scores_times_rows<PAST, DH>(sum, tiles.weights, tiles.past);
         __syncthreads();  // Z and the weights are read: the next ones may overwrite them
     }
+    // ANCHOR_END: loop
 }
 
 // Σ_c sum_ac X_rc of a thread's row of outputs and row r of X.

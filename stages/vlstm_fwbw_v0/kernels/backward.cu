@@ -24,31 +24,49 @@
 #include "lab/shared.cuh"
 #include "lab/weighted.cuh"
 
-// What rows i of the forward pass left behind, of one head.
-struct Rows {
+// What position i of the forward pass left behind, and what position j brings.
+struct Query {
+    float2 F;
+    float m, N, r;
+};
+struct Key {
+    float2 F;
+    float i;
+};
+
+// All of them of one head. Past the end it is the last that is read; `pair` leaves it out.
+struct Gates {
     const float2* F;
     const float *i, *m, *n, *r;
     int S;
-    float scale, eps;
+    float eps;
 
-    // ANCHOR: weights
-    // P_ij; nothing comes from a later position, nothing goes to one past the end.
+    __device__ __forceinline__ Query query(int row) const {
+        row = min(row, S - 1);
+        return {F[row], m[row], n[row] + eps, r[row]};
+    }
+    __device__ __forceinline__ Key key(int j) const {
+        j = min(j, S - 1);
+        return {F[j], i[j]};
+    }
+    // Nothing comes from a later position, and nothing goes to one past the end.
     __device__ __forceinline__ bool pair(int i, int j) const { return j <= i && i < S; }
-    __device__ __forceinline__ float decayed(int row, int j) const {
-        float D = difference(F[row], F[j]) + i[j];
-        return expf(D - m[row]);
-    }
-    __device__ __forceinline__ float N(int row) const { return n[row] + eps; }
-    // dS_ij = s dC_ij P_ij, from dh_i · v_j.
-    __device__ __forceinline__ float of_score(float dh_v, int row, int j, float r_i) const {
-        return pair(row, j) ? scale * (dh_v / N(row) + r_i) * decayed(row, j) : 0;
-    }
-    // C_ij / N_i, from q_i · k_j.
-    __device__ __forceinline__ float of_value(float q_k, int row, int j) const {
-        return pair(row, j) ? scale * q_k * decayed(row, j) / N(row) : 0;
-    }
-    // ANCHOR_END: weights
 };
+
+// ANCHOR: weights
+// P_ij
+__device__ __forceinline__ float decayed(const Query& q, const Key& k) {
+    return expf(difference(q.F, k.F) + k.i - q.m);
+}
+// dC_ij P_ij, from dh_i · v_j
+__device__ __forceinline__ float of_score(float dh_v, const Query& q, const Key& k) {
+    return (dh_v / q.N + q.r) * decayed(q, k);
+}
+// C_ij / N_i, from q_i · k_j
+__device__ __forceinline__ float of_value(float q_k, const Query& q, const Key& k) {
+    return q_k * decayed(q, k) / q.N;
+}
+// ANCHOR_END: weights
 
 template <class T, int TQ, int TKV, int DH>
 __global__ void __launch_bounds__(THREADS)
@@ -66,9 +84,9 @@ __global__ void __launch_bounds__(THREADS)
     Matrix<const T> Q{q + at * dhqk, S, dhqk}, K{k + at * dhqk, S, dhqk}, V{v + at * dhhv, S, dhhv};
     Matrix<const T> H{h + at * dhhv, S, dhhv}, dH{dh + at * dhhv, S, dhhv};
     Matrix<T> dQ{dq + at * dhqk, S, dhqk};
-    Rows rows{F + at, i + at, m + at, n + at, nullptr, S, scale, eps};
+    Gates gates{F + at, i + at, m + at, n + at, r + at, S, eps};
 
-    float sum[RI][RC] = {}, r_i[RI];
+    float sum[RI][RC] = {};
 #pragma unroll
     for (int a = 0; a < RI; ++a) {
         // ANCHOR: through_n
@@ -76,18 +94,25 @@ __global__ void __launch_bounds__(THREADS)
         float along = 0, way = exact && row < S ? side[at + row] : 0;
         for (int c = tj; c < dhhv; c += TJ) along += dH.cell(row, c) * H.cell(row, c);
         along = warp_reduce<TJ>(along, Add{});
-        r_i[a] = way != 0 ? -way * along / rows.N(row) : 0;
+        if (tj == 0 && row < S) r[at + row] = way != 0 ? -way * along / (n[at + row] + eps) : 0;
         // ANCHOR_END: through_n
-        if (tj == 0 && row < S) r[at + row] = r_i[a];
     }
     load_tile<TQ, DH, 16 / sizeof(T)>(shared.own, dH, q0);
+    // The barriers before the first use of r order it behind its writer.
     weighted_products(sum, shared, V, K, 0, q0 + 1, [&](float (&dh_v)[RI][RJ], int kv0) {
+        Key key[RJ];
 #pragma unroll
-        for (int a = 0; a < RI; ++a)
+        for (int b = 0; b < RJ; ++b) key[b] = gates.key(kv0 + tj + b * TJ);
+#pragma unroll
+        for (int a = 0; a < RI; ++a) {
+            int row = q0 + ti + a * TI;
+            Query query = gates.query(row);
 #pragma unroll
             for (int b = 0; b < RJ; ++b)
-                dh_v[a][b] =
-                    rows.of_score(dh_v[a][b], q0 + ti + a * TI, kv0 + tj + b * TJ, r_i[a]);
+                dh_v[a][b] = gates.pair(row, kv0 + tj + b * TJ)
+                                 ? scale * of_score(dh_v[a][b], query, key[b])
+                                 : 0;
+        }
     });
 #pragma unroll
     for (int a = 0; a < RI; ++a) {
@@ -115,17 +140,25 @@ __global__ void __launch_bounds__(THREADS)
     Matrix<const T> Q{q + at * dhqk, S, dhqk}, K{k + at * dhqk, S, dhqk};
     Matrix<const T> V{v + at * dhhv, S, dhhv}, dH{dh + at * dhhv, S, dhhv};
     Matrix<T> dK{dk + at * dhqk, S, dhqk}, dV{dv + at * dhhv, S, dhhv};
-    Rows rows{F + at, i + at, m + at, n + at, r + at, S, scale, eps};
+    Gates gates{F + at, i + at, m + at, n + at, r + at, S, eps};
+    Key key[RI];
+#pragma unroll
+    for (int a = 0; a < RI; ++a) key[a] = gates.key(kv0 + ti + a * TI);
 
     // ANCHOR: values
     float dv_j[RI][RC] = {};
     load_tile<TKV, DH, PACK>(shared.own, K, kv0);
     weighted_products(dv_j, shared, Q, dH, kv0, S, [&](float (&k_q)[RI][RJ], int q0) {
 #pragma unroll
-        for (int a = 0; a < RI; ++a)
+        for (int b = 0; b < RJ; ++b) {
+            int row = q0 + tj + b * TJ;
+            Query query = gates.query(row);
 #pragma unroll
-            for (int b = 0; b < RJ; ++b)
-                k_q[a][b] = rows.of_value(k_q[a][b], q0 + tj + b * TJ, kv0 + ti + a * TI);
+            for (int a = 0; a < RI; ++a)
+                k_q[a][b] = gates.pair(row, kv0 + ti + a * TI)
+                                ? scale * of_value(k_q[a][b], query, key[a])
+                                : 0;
+        }
     });
 #pragma unroll
     for (int a = 0; a < RI; ++a)
@@ -141,10 +174,12 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (int b = 0; b < RJ; ++b) {
             int row = q0 + tj + b * TJ;
-            float r_i = row < S ? rows.r[row] : 0;
+            Query query = gates.query(row);
 #pragma unroll
             for (int a = 0; a < RI; ++a)
-                v_dh[a][b] = rows.of_score(v_dh[a][b], row, kv0 + ti + a * TI, r_i);
+                v_dh[a][b] = gates.pair(row, kv0 + ti + a * TI)
+                                 ? scale * of_score(v_dh[a][b], query, key[a])
+                                 : 0;
         }
     });
     // ANCHOR_END: keys

@@ -11,6 +11,7 @@
 // All tensors are heads x S; di is k · dk. A grid of heads blocks.
 #include "lab/scan.cuh"
 
+// ANCHOR: kernel
 template <int TILE>
 __global__ void __launch_bounds__(TILE)
     vlstm_forget(const float* __restrict__ f, const float* __restrict__ q_dq,
@@ -27,3 +28,4 @@ __global__ void __launch_bounds__(TILE)
         if (t < S) df[t] = static_cast<float>(from_t) / (1.0f + expf(f[t]));
     }
 }
+// ANCHOR_END: kernel
