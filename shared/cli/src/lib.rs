@@ -23,6 +23,7 @@ pub static STAGES: &[&Stage] = &[
     &qkv_v1::STAGE,
     &vlstm_fw_v0::STAGE,
     &vlstm_fw_v1::STAGE,
+    &vlstm_fwbw_v0::STAGE,
 ];
 
 /// All versions of all stages.

@@ -126,6 +126,21 @@ fn sizes() {
         2,
         &["--set eps: expected a number that is not negative, got -1"],
     );
+    for (shape, said) in [
+        ("S=0", "dimension S: expected 1 to 16777216, got 0"),
+        ("DHQK=250", "dimension DHQK: expected a multiple of 16 from 16 to 256, got 250"),
+        ("DHHV=512", "dimension DHHV: expected a multiple of 16 from 16 to 256, got 512"),
+        ("N=3", "--shape of vlstm_fwbw_v0:flags: expected B, NH, S, DHQK, DHHV, got 'N'"),
+    ] {
+        refused(lab().args(["run", "vlstm_fwbw_v0", "--shape", shape]), 2, &[said]);
+    }
+    for (setting, said) in [
+        ("normalizer_grad=both", "normalizer_grad: expected constant or exact, got 'both'"),
+        ("eps=-1", "--set eps: expected a number that is not negative, got -1"),
+        ("eps=small", "--set eps: expected a finite number, got 'small'"),
+    ] {
+        refused(lab().args(["run", "vlstm_fwbw_v0", "--set", setting]), 2, &[said]);
+    }
     for blocks in ["0", "33", "1.5"] {
         refused(
             lab().args(["run", "qkv_v0", "--set", &format!("blocks={blocks}")]),

@@ -2,8 +2,8 @@
 // exp(F_i - F_j), with F_i - F_j = Σ_{j < t <= i} log sigmoid(f_t).
 //
 // F itself, from the first position on, is of no use in f32: after 1024 gates of -100 it is
-// -102400, where floats lie 0.008 apart, and so would all later differences. Here sums begin at a
-// tile's first row, in f64, and are handed on as the sum of two floats.
+// -102400, where floats lie 0.008 apart, and so would all later differences. Here sums are made in
+// f64, of a tile or of all, and handed on as the sum of two floats.
 #pragma once
 #include "lab/scalar.cuh"
 
@@ -26,6 +26,12 @@ __device__ __forceinline__ float2 two_floats(double sum) {
 // F_i - F_j, where `from` is F_i less F of some position, and `to` that position's less F_j.
 __device__ __forceinline__ float gates_between(float2 from, float2 to) {
     return (from.x + to.x) + (from.y + to.y);
+}
+
+// F_i - F_j, both from the same position on. The x cancel without a rounding where they are close;
+// what they have left out is in the y.
+__device__ __forceinline__ float difference(float2 F_i, float2 F_j) {
+    return (F_i.x - F_j.x) + (F_i.y - F_j.y);
 }
 // ANCHOR_END: two_floats
 

@@ -190,6 +190,12 @@ impl Device {
         Ok(Self::of(Inner::Emulator(Emulated::open(mode)?)))
     }
 
+    /// The emulator, in this mode and with these options (schedule, OS threads, …) in place of what
+    /// the environment says.
+    pub fn emulator_with(mode: Mode, options: lab_emulator::Options) -> Result<Self, Error> {
+        Ok(Self::of(Inner::Emulator(Emulated::with(mode, options)?)))
+    }
+
     /// The emulator's mode; `None` of a GPU.
     pub fn mode(&self) -> Option<Mode> {
         match &*self.inner {

@@ -59,8 +59,12 @@ impl Mode {
 
 impl Emulated {
     pub(crate) fn open(mode: Mode) -> Result<Self, Error> {
+        Self::with(mode, Options::from_env()?)
+    }
+
+    pub(crate) fn with(mode: Mode, options: Options) -> Result<Self, Error> {
         crate::replaced::directory()?;
-        let options = Options { count: mode == Mode::Counted, ..Options::from_env()? };
+        let options = Options { count: mode == Mode::Counted, ..options };
         let name = match mode {
             Mode::Plain => format!("CPU emulator on {} threads", options.threads),
             Mode::Checked => "CPU emulator, checked".into(),

@@ -88,9 +88,16 @@ impl Options {
 
     /// The number under that name, or the setting's default.
     pub fn number(&self, info: &Info, name: &str) -> f64 {
+        let text = self.text(info, name);
+        text.parse().unwrap_or_else(|_| panic!("setting {name} of a checked problem"))
+    }
+
+    /// The text under that name, or the setting's default: of a setting with choices, one of them.
+    pub fn text<'a>(&'a self, info: &Info, name: &str) -> &'a str {
         let setting = info.settings.iter().find(|s| s.name == name);
-        let text = self.0.get(name).map(String::as_str).or(setting.map(|s| s.default));
-        text.and_then(|t| t.parse().ok())
+        let given = self.0.get(name).map(String::as_str);
+        given
+            .or(setting.map(|s| s.default))
             .unwrap_or_else(|| panic!("setting {name} of a checked problem"))
     }
 }

@@ -82,17 +82,39 @@ pub struct Setting {
     pub meaning: &'static str,
     /// Its value where none is given.
     pub default: &'static str,
+    /// What it may be; a finite number where this is empty.
+    pub choices: &'static [&'static str],
 }
 
 impl Setting {
+    /// A number.
+    pub const fn number(name: &'static str, meaning: &'static str, default: &'static str) -> Self {
+        Self { name, meaning, default, choices: &[] }
+    }
+
+    /// One of these names; the first where none is given.
+    ///
+    /// # Panics
+    /// There are none.
+    pub const fn choice(
+        name: &'static str,
+        meaning: &'static str,
+        choices: &'static [&'static str],
+    ) -> Self {
+        Self { name, meaning, default: choices[0], choices }
+    }
+
     pub(crate) fn check(&self, value: &str) -> Result<(), Error> {
+        let what = || format!("--set {}", self.name);
+        if !self.choices.is_empty() {
+            return match self.choices.contains(&value) {
+                true => Ok(()),
+                false => Err(Error::bad(what(), self.choices.join(" or "), format!("'{value}'"))),
+            };
+        }
         match value.parse::<f64>() {
             Ok(v) if v.is_finite() => Ok(()),
-            _ => Err(Error::bad(
-                format!("--set {}", self.name),
-                "a finite number",
-                format!("'{value}'"),
-            )),
+            _ => Err(Error::bad(what(), "a finite number", format!("'{value}'"))),
         }
     }
 }

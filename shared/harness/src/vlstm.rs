@@ -4,10 +4,10 @@
 //! q, k \[B, NH, S, DHQK\], v \[B, NH, S, DHHV\], gate pre-activations i, f \[B, NH, S\] →
 //! h \[B, NH, S, DHHV\], and of each row the largest exponent m and the normaliser n, \[B, NH, S\];
 //! row-major. i, f, m and n are f32 in runs of every type: a gate in halves would forget wrongly
-//! for good. The equations are those of [`lab_reference::vlstm`].
+//! for good. Backward, from dh as h: dq, dk, dv as q, k, v, and di, df as i, f. The equations are those of [`lab_reference::vlstm`].
 
 use lab_device::DType;
-use lab_reference::vlstm::{Inputs, Sizes, forward, forward_ungated};
+use lab_reference::vlstm::{Inputs, NormalizerGrad, Sizes, backward, forward, forward_ungated};
 
 use crate::qkv::{self, of};
 use crate::{Cost, Dim, Dims, Error, Info, Input, Options, Problem, Setting, Tensors};
@@ -30,12 +30,30 @@ pub const FORWARD_INPUTS: &[Input] = &[
     Input::new("f", &["B", "NH", "S"]).always(DType::F32),
 ];
 
+/// The family of the forward and the backward pass: q, k, v, i, f, dh → h, m, n, dq, dk, dv, di,
+/// df.
+pub const FORWARD_BACKWARD: &str = "vlstm_fwbw";
+
+/// What goes into the forward and the backward pass.
+pub const FORWARD_BACKWARD_INPUTS: &[Input] = &[
+    FORWARD_INPUTS[0],
+    FORWARD_INPUTS[1],
+    FORWARD_INPUTS[2],
+    FORWARD_INPUTS[3],
+    FORWARD_INPUTS[4],
+    Input::new("dh", &["B", "NH", "S", "DHHV"]),
+];
+
 /// ε, which keeps the division from a zero normaliser: read it with [`epsilon`].
-pub const EPSILON: Setting = Setting {
-    name: "eps",
-    meaning: "added to the normaliser n before the division",
-    default: "1e-6",
-};
+pub const EPSILON: Setting =
+    Setting::number("eps", "added to the normaliser n before the division", "1e-6");
+
+/// Whether the gradient goes through the normaliser n: read it with [`normalizer_grad`].
+pub const NORMALIZER_GRAD: Setting = Setting::choice(
+    "normalizer_grad",
+    "of the gradient: the normaliser n is held constant, or is not",
+    &["constant", "exact"],
+);
 
 /// Columns of a head come in multiples of this.
 pub const STEP: usize = 16;
@@ -58,6 +76,14 @@ pub fn epsilon(info: &Info, options: &Options) -> Result<f64, Error> {
     }
 }
 
+/// What these options say of the gradient through n.
+pub fn normalizer_grad(info: &Info, options: &Options) -> NormalizerGrad {
+    match options.text(info, NORMALIZER_GRAD.name) {
+        "exact" => NormalizerGrad::Exact,
+        _ => NormalizerGrad::Constant,
+    }
+}
+
 /// q, k, v standard normal.
 pub fn ungated_inputs(problem: &Problem) -> Tensors {
     qkv::inputs(problem)
@@ -72,6 +98,14 @@ pub fn forward_inputs(problem: &Problem) -> Tensors {
         let gate = problem.normal_around(mean, DType::F32, stream, &[b, nh, s]);
         all.insert(name.to_owned(), gate);
     }
+    all
+}
+
+/// As [`forward_inputs`], and dh standard normal.
+pub fn forward_backward_inputs(problem: &Problem) -> Tensors {
+    let [b, nh, s, _, dhhv] = of(&problem.dims);
+    let mut all = forward_inputs(problem);
+    all.insert("dh".to_owned(), problem.normal(5, &[b, nh, s, dhhv]));
     all
 }
 
@@ -100,6 +134,23 @@ pub fn forward_reference(inputs: &Tensors, epsilon: f64) -> Vec<(&'static str, V
     vec![("h", out.h), ("m", out.m), ("n", out.n)]
 }
 
+/// `h`, `m`, `n`, `dq`, `dk`, `dv`, `di` and `df` in f64.
+///
+/// # Panics
+/// The inputs have not been checked with [`Info::problem_of`].
+pub fn forward_backward_reference(
+    inputs: &Tensors,
+    epsilon: f64,
+    through: NormalizerGrad,
+) -> Vec<(&'static str, Vec<f64>)> {
+    let [q, k, v, i, f] = ["q", "k", "v", "i", "f"].map(|name| inputs[name].values());
+    let x = Inputs { q: &q, k: &k, v: &v, i: &i, f: &f };
+    let mut all = forward_reference(inputs, epsilon);
+    let g = backward(x, &inputs["dh"].values(), head_sizes(inputs), epsilon, through);
+    all.extend([("dq", g.dq), ("dk", g.dk), ("dv", g.dv), ("di", g.di), ("df", g.df)]);
+    all
+}
+
 /// Both products for the S (S + 1) / 2 pairs j ≤ i of each head: 2 (DHQK + DHHV) operations a
 /// pair. Each input read once, h written once.
 pub fn ungated_cost(dims: &Dims, dtype: DType) -> Cost {
@@ -118,6 +169,15 @@ pub fn forward_cost(dims: &Dims, dtype: DType) -> Cost {
     Cost { bytes: cost.bytes + b * nh * s * 4.0 * DType::F32.size() as f64, ..cost }
 }
 
+/// As [`forward_cost`], with two products for the gradients of each of the two: dh · v and what
+/// goes into dq, dk and dv. What a backward pass computes once more is not counted.
+pub fn forward_backward_cost(dims: &Dims, dtype: DType) -> Cost {
+    let [b, nh, s, dhqk, dhhv] = of(dims).map(|size| size as f64);
+    let forward = forward_cost(dims, dtype);
+    let gradients = (2.0 * (dhqk + dhhv)) * dtype.size() as f64 + 2.0 * DType::F32.size() as f64;
+    Cost { flops: 3.0 * forward.flops, bytes: forward.bytes + b * nh * s * gradients }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,7 +192,7 @@ mod tests {
         change: "",
         dtypes: &[DType::F32, DType::F16, DType::BF16],
         dims: &dims([[1, 1, 9], [1, 1, 9], [10, 10, 99], [16, 16, 256], [16, 16, 256]]),
-        settings: &[EPSILON],
+        settings: &[EPSILON, NORMALIZER_GRAD],
         inputs: FORWARD_INPUTS,
         outputs: &[Output { name: "h", bounds: &[] }],
     };
@@ -145,6 +205,10 @@ mod tests {
         assert_eq!(cost.flops, 8.0 * 55.0 * 2.0 * (16.0 + 32.0));
         assert_eq!(ungated_cost(&dims, DType::F16).bytes, 8.0 * 10.0 * (16.0 + 32.0) * 2.0 * 2.0);
         assert_eq!(cost.bytes, 8.0 * 10.0 * ((16.0 + 32.0) * 2.0 * 2.0 + 4.0 * 4.0));
+        // dh, dq, dk, dv: as many halves as h, q, k, v; di and df.
+        let both = forward_backward_cost(&dims, DType::F16);
+        assert_eq!(both.flops, 3.0 * cost.flops);
+        assert_eq!(both.bytes, 8.0 * 10.0 * ((16.0 + 32.0) * 4.0 * 2.0 + 6.0 * 4.0));
     }
 
     #[test]
@@ -176,6 +240,11 @@ mod tests {
         assert!(INFO.complete(&Dims::new([("DHQK", 48), ("DHHV", 256)])).is_ok());
         let eps = |text: &str| epsilon(&INFO, &Options::parse(&[text], &INFO).unwrap());
         assert_eq!(eps("eps=0").unwrap(), 0.0);
+        let said = "--set normalizer_grad: expected constant or exact, got 'both'";
+        let grad = |text: &str| Options::parse(&[text], &INFO).map(|o| normalizer_grad(&INFO, &o));
+        assert_eq!(grad("normalizer_grad=both").unwrap_err().to_string(), said);
+        assert_eq!(grad("normalizer_grad=exact").unwrap(), NormalizerGrad::Exact);
+        assert_eq!(grad("eps=1").unwrap(), NormalizerGrad::Constant);
         let error = eps("eps=-1").unwrap_err().to_string();
         assert_eq!(error, "--set eps: expected a number that is not negative, got -1");
     }

@@ -106,7 +106,7 @@ pub static LAYERNORM: Operation = Operation {
         family: "layernorm",
         change: "the row in registers; mean, then variance from the differences",
         dims: &[ROWS, REGISTER_COLUMNS],
-        settings: &[Setting { name: "eps", meaning: "added to the variance", default: "1e-5" }],
+        settings: &[Setting::number("eps", "added to the variance", "1e-5")],
         inputs: &[X, Input::new("gamma", &["C"]), Input::new("beta", &["C"])],
         outputs: &[Output {
             name: "out",

@@ -61,7 +61,7 @@ pub static SAXPY: Operation = Operation {
         family: "saxpy",
         change: "out = a·x + y by a grid-stride loop, 16 bytes a thread at a time",
         dtypes: &[DType::F32, DType::F64, DType::F16, DType::BF16],
-        settings: &[Setting { name: "a", meaning: "the factor of x", default: "2" }],
+        settings: &[Setting::number("a", "the factor of x", "2")],
         ..BINARY.info
     },
     flops: 2.0,

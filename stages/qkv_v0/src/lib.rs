@@ -41,7 +41,7 @@ static INFO: Info = Info {
     change: "all blocks work on one Q tile, each on what it has of it in its own shared memory",
     dtypes: &[DType::F32, DType::F16, DType::BF16],
     dims: &DIMS,
-    settings: &[Setting { name: "blocks", meaning: "blocks of the grid, 1 to 32", default: "4" }],
+    settings: &[Setting::number("blocks", "blocks of the grid, 1 to 32", "4")],
     inputs: qkv::INPUTS,
     // With one block. f32: the roundings of a sum of S terms, one after the other, grow with √S;
     // S = 300 is the largest of the suite (3e-7). Halves: the one rounding of the result.

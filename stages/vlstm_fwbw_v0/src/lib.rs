@@ -1,0 +1,385 @@
+//! `vlstm_fwbw_v0`: the vLSTM forward and backward, the sums of its forget gates carried from tile
+//! to tile.
+//!
+//! Five kernels: the sums F of the gates; the forward pass; two that split the backward pass by who
+//! writes what; and the forget gates' gradient. Only the first differs between the versions: blocks
+//! that need what another block has get it by a sync of the whole grid, or each by a flag from the
+//! one block before it.
+//!
+//! The equations are those of [`lab_harness::vlstm`]; xLSTM, arXiv 2405.04517, appendix A, and Tiled
+//! Flash Linear Attention, arXiv 2503.14376.
+
+mod checks;
+
+use lab_device::{DType, Device, KernelSource, Launch};
+use lab_harness::program::{Program, Slot, scalar};
+use lab_harness::qkv::{of, sizes};
+use lab_harness::version::Input;
+use lab_harness::{
+    Cost, Dim, Dims, Error, Info, Options, Output, Prepared, Problem, Stage, Tensors, Version,
+    vlstm,
+};
+use lab_reference::vlstm::NormalizerGrad;
+
+#[allow(missing_docs)]
+pub mod kernels {
+    //! The kernel files, embedded by the build script.
+    include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
+}
+
+/// How the sums of the gates get from block to block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Carry {
+    GridSync,
+    Flags,
+}
+
+/// A version of the stage.
+#[derive(Debug)]
+pub struct ForwardBackward {
+    info: Info,
+    carry: Carry,
+}
+
+const THREADS: u32 = 128;
+
+/// Positions of a tile of the kernels that sum up gates: one a thread.
+const GATES: usize = THREADS as usize;
+
+/// The tiles of a class of heads: those with at most so many columns.
+#[derive(Clone, Copy, Debug)]
+struct Tiles {
+    /// Rows of Q and rows of K and V.
+    rows: usize,
+    /// Columns.
+    dh: usize,
+}
+
+/// As the build script lists them.
+const CLASSES: [Tiles; 3] =
+    [Tiles { rows: 64, dh: 64 }, Tiles { rows: 64, dh: 128 }, Tiles { rows: 32, dh: 256 }];
+
+impl Tiles {
+    /// The smallest class that has room for both; none above 256, which the sizes exclude.
+    fn of(dhqk: usize, dhhv: usize) -> Self {
+        let fits = CLASSES.into_iter().find(|c| dhqk.max(dhhv) <= c.dh);
+        fits.expect("DHQK and DHHV of a checked problem")
+    }
+
+    /// Bytes of the rows that a block owns, of those that come past it, and of the weights between
+    /// them, with the padding of each row.
+    const fn shared(self) -> usize {
+        size_of::<f32>() * (2 * self.rows * (self.dh + 4) + self.rows * (self.rows + 16))
+    }
+}
+
+static DIMS: [Dim; 5] = vlstm::dims([
+    [1, 1, 65535],
+    [2, 16, 65535],
+    [100, 4096, 1 << 24],
+    [64, 64, CLASSES[2].dh],
+    [64, 64, CLASSES[2].dh],
+]);
+
+const F32: DType = DType::F32;
+const F16: DType = DType::F16;
+const BF16: DType = DType::BF16;
+
+static GRID_SYNC_INFO: Info = Info {
+    stage: "vlstm_fwbw_v0",
+    name: "grid_sync",
+    family: vlstm::FORWARD_BACKWARD,
+    parent: None,
+    change: "the sums of the gates by a sync of the grid; gradients without atomics",
+    dtypes: &[F32, F16, BF16],
+    dims: &DIMS,
+    settings: &[vlstm::EPSILON, vlstm::NORMALIZER_GRAD],
+    inputs: vlstm::FORWARD_BACKWARD_INPUTS,
+    // f32: a row whose l_i nearly cancels, where n_i is |l_i|, magnifies the roundings of its sums; in
+    // the suite to 3e-6, without such rows they are below 1e-6. Halves: the one rounding of the
+    // result. m, n, di, df are f32 in every run. df is a sum over all later positions of what
+    // nearly cancels (S = 400: 2e-6, and growing with √S).
+    outputs: &[
+        Output { name: "h", bounds: &[(F32, 1e-5), (F16, 5e-4), (BF16, 5e-3)] },
+        Output { name: "m", bounds: &[(F32, 1.2e-7), (F16, 1.2e-7), (BF16, 1.2e-7)] },
+        Output { name: "n", bounds: &[(F32, 1.2e-6), (F16, 9e-7), (BF16, 6e-7)] },
+        Output { name: "dq", bounds: &[(F32, 1.2e-5), (F16, 5e-4), (BF16, 5e-3)] },
+        Output { name: "dk", bounds: &[(F32, 1.2e-5), (F16, 5e-4), (BF16, 5e-3)] },
+        Output { name: "dv", bounds: &[(F32, 1e-5), (F16, 5e-4), (BF16, 5e-3)] },
+        Output { name: "di", bounds: &[(F32, 7e-6), (F16, 4e-6), (BF16, 1.9e-6)] },
+        Output { name: "df", bounds: &[(F32, 7e-6), (F16, 8e-6), (BF16, 1.2e-5)] },
+    ],
+};
+
+/// By a sync of the grid.
+pub static GRID_SYNC: ForwardBackward =
+    ForwardBackward { info: GRID_SYNC_INFO, carry: Carry::GridSync };
+
+/// By a flag from the block before.
+pub static FLAGS: ForwardBackward = ForwardBackward {
+    info: Info {
+        name: "flags",
+        parent: Some("grid_sync"),
+        change: "a block waits for the one before it in its head, and for no other",
+        ..GRID_SYNC_INFO
+    },
+    carry: Carry::Flags,
+};
+
+/// This stage.
+pub static STAGE: Stage = Stage {
+    name: "vlstm_fwbw_v0",
+    teaches: "to wait for a part of the grid only; a backward pass in which nobody adds to another's",
+    versions: &[&GRID_SYNC, &FLAGS],
+    kernels: kernels::KERNELS,
+    checks: checks::CHECKS,
+};
+
+/// The sizes of a launch, as the kernels count them.
+struct Shape {
+    heads: i32,
+    s: i32,
+    /// Tiles of a head in the kernels of the gates.
+    gates: i32,
+    /// Blocks of a launch over these.
+    gate_blocks: u32,
+    /// Tiles of a head in the products.
+    tiles: i32,
+    /// Blocks of a launch over these.
+    blocks: u32,
+}
+
+impl Shape {
+    fn of(dims: &Dims) -> Result<Self, Error> {
+        let [b, nh, s, dhqk, dhhv] = of(dims);
+        let blocks = |rows: usize| {
+            let all = b * nh * s.div_ceil(rows);
+            i32::try_from(all).map(|n| n as u32).map_err(|_| {
+                let what = format!("B NH ceil(S / {rows})");
+                Error::bad(what, format!("at most {}, one a block", i32::MAX), all)
+            })
+        };
+        let rows = Tiles::of(dhqk, dhhv).rows;
+        Ok(Self {
+            blocks: blocks(rows)?,
+            gate_blocks: blocks(GATES)?,
+            heads: (b * nh) as i32,
+            s: s as i32,
+            gates: s.div_ceil(GATES) as i32,
+            tiles: s.div_ceil(rows) as i32,
+        })
+    }
+}
+
+impl ForwardBackward {
+    /// F of every position, in two floats.
+    fn gate_sums(&self, program: &mut Program, f: Slot, shape: &Shape) -> Result<Slot, Error> {
+        let &Shape { heads, s, gates, gate_blocks, .. } = shape;
+        let sums = program.scratch(F32, 2 * heads as usize * s as usize)?;
+        let carried = program.scratch(DType::F64, gate_blocks as usize)?;
+        let sizes = [heads, gates, s].map(scalar);
+        let kernel = |source: &'static KernelSource, name: &str| {
+            program.device().kernel(source, &format!("{name}<{GATES}>"))
+        };
+        match self.carry {
+            Carry::GridSync => {
+                let kernel = kernel(&kernels::GRID_SYNC, "gate_sums_grid_sync")?;
+                let resident = kernel.resident_blocks(THREADS, 0)?;
+                let launch = Launch::new(gate_blocks.min(resident), THREADS).cooperative();
+                let [heads, gates, s] = sizes;
+                let [f, carried] = [f.read(), carried.write()];
+                program.launch(kernel, launch, [f, carried, sums.write(), heads, gates, s]);
+            }
+            Carry::Flags => {
+                let kernel = kernel(&kernels::FLAGS, "gate_sums_flags")?;
+                let ready = program.scratch(DType::U32, gate_blocks as usize)?;
+                let ticket = program.scratch(DType::U32, 1)?;
+                program.zero(ready);
+                program.zero(ticket);
+                let launch = Launch::new(gate_blocks, THREADS);
+                let [heads, gates, s] = sizes;
+                let [f, carried, ready] = [f.read(), carried.write(), ready.write()];
+                let arguments = [f, carried, ready, ticket.write(), sums.write(), heads, gates, s];
+                program.launch(kernel, launch, arguments);
+            }
+        }
+        Ok(sums)
+    }
+}
+
+impl Version for ForwardBackward {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn inputs(&self, problem: &Problem) -> Tensors {
+        vlstm::forward_backward_inputs(problem)
+    }
+
+    fn reference(&self, inputs: &Tensors, options: &Options) -> Vec<(&'static str, Vec<f64>)> {
+        let eps = vlstm::epsilon(&self.info, options).expect("options of a checked problem");
+        let through = vlstm::normalizer_grad(&self.info, options);
+        vlstm::forward_backward_reference(inputs, eps, through)
+    }
+
+    fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
+        vlstm::forward_backward_cost(dims, dtype)
+    }
+
+    fn test_shapes(&self) -> Vec<Dims> {
+        [
+            // One position; one tile of each class.
+            [1, 1, 1, 16, 16],
+            [1, 1, 64, 64, 64],
+            [1, 1, 64, 128, 128],
+            [1, 1, 32, 256, 256],
+            // Ragged, of unlike widths.
+            [1, 1, 65, 16, 48],
+            [1, 1, 67, 112, 80],
+            [1, 1, 33, 240, 16],
+            // Heads, narrow and wide.
+            [2, 3, 40, 64, 32],
+            [3, 1, 5, 16, 128],
+            [1, 2, 70, 48, 256],
+            // Several tiles, of the gates too.
+            [1, 2, 200, 64, 64],
+            [2, 1, 150, 32, 128],
+            [1, 1, 100, 256, 48],
+            [1, 1, 400, 16, 16],
+        ]
+        .map(sizes)
+        .to_vec()
+    }
+
+    fn prepare(
+        &self,
+        device: &Device,
+        inputs: &Tensors,
+        options: &Options,
+    ) -> Result<Box<dyn Prepared>, Error> {
+        let (dims, dtype) = self.info.problem_of(inputs)?;
+        let eps = vlstm::epsilon(&self.info, options)?;
+        let exact = vlstm::normalizer_grad(&self.info, options) == NormalizerGrad::Exact;
+        let [b, nh, s, dhqk, dhhv] = of(&dims);
+        let shape = Shape::of(&dims)?;
+        let tiles = Tiles::of(dhqk, dhhv);
+        let Tiles { rows, dh } = tiles;
+        let kernel = |source: &'static KernelSource, name: &str| {
+            device.kernel(source, &format!("{name}<{}, {rows}, {rows}, {dh}>", dtype.cpp()))
+        };
+        let forward = kernel(&kernels::FORWARD, "vlstm_forward")?;
+        let backward_q = kernel(&kernels::BACKWARD, "vlstm_backward_q")?;
+        let backward_kv = kernel(&kernels::BACKWARD, "vlstm_backward_kv")?;
+        let forget = device.kernel(&kernels::FORGET, &format!("vlstm_forget<{GATES}>"))?;
+
+        let mut program = Program::new(device);
+        let p = &mut program;
+        let [q, k, v, i, f, dh] = {
+            let mut upload = |at: usize| -> Result<Slot, Error> {
+                let Input { name, .. } = self.info.inputs[at];
+                p.input(&inputs[name])
+            };
+            [upload(0)?, upload(1)?, upload(2)?, upload(3)?, upload(4)?, upload(5)?]
+        };
+        let row = [b, nh, s];
+        let h = p.output("h", dtype, &[b, nh, s, dhhv])?;
+        let m = p.output("m", F32, &row)?;
+        let n = p.output("n", F32, &row)?;
+        let dq = p.output("dq", dtype, &[b, nh, s, dhqk])?;
+        let dk = p.output("dk", dtype, &[b, nh, s, dhqk])?;
+        let dv = p.output("dv", dtype, &[b, nh, s, dhhv])?;
+        let di = p.output("di", F32, &row)?;
+        let df = p.output("df", F32, &row)?;
+        let [side, r, q_dq] = {
+            let mut scratch = || p.scratch(F32, row.iter().product());
+            [scratch()?, scratch()?, scratch()?]
+        };
+
+        let sums = self.gate_sums(p, f, &shape)?;
+        let launch = Launch::new(shape.blocks, THREADS).shared(tiles.shared());
+        let [per_head, length, dhqk, dhhv] =
+            [shape.tiles, shape.s, dhqk as i32, dhhv as i32].map(scalar);
+        let scale = scalar((1.0 / (dims.get("DHQK") as f64).sqrt()) as f32);
+        let eps = scalar(eps as f32);
+        let through_n = scalar(i32::from(exact));
+        let (qr, kr, vr, ir, sr) = (q.read(), k.read(), v.read(), i.read(), sums.read());
+        p.launch(
+            forward,
+            launch,
+            [
+                qr,
+                kr,
+                vr,
+                ir,
+                sr,
+                h.write(),
+                m.write(),
+                n.write(),
+                side.write(),
+                per_head,
+                length,
+                dhqk,
+                dhhv,
+                scale,
+                eps,
+            ],
+        );
+        p.launch(
+            backward_q,
+            launch,
+            [
+                qr,
+                kr,
+                vr,
+                h.read(),
+                dh.read(),
+                ir,
+                sr,
+                m.read(),
+                n.read(),
+                side.read(),
+                dq.write(),
+                r.write(),
+                q_dq.write(),
+                per_head,
+                length,
+                dhqk,
+                dhhv,
+                scale,
+                eps,
+                through_n,
+            ],
+        );
+        p.launch(
+            backward_kv,
+            launch,
+            [
+                qr,
+                kr,
+                vr,
+                dh.read(),
+                ir,
+                sr,
+                m.read(),
+                n.read(),
+                r.read(),
+                dk.write(),
+                dv.write(),
+                di.write(),
+                per_head,
+                length,
+                dhqk,
+                dhhv,
+                scale,
+                eps,
+            ],
+        );
+        let gates = scalar(shape.gates);
+        p.launch(
+            forget,
+            Launch::new(shape.heads as u32, THREADS),
+            [f.read(), q_dq.read(), di.read(), df.write(), gates, length],
+        );
+        Ok(Box::new(program))
+    }
+}
