@@ -133,6 +133,7 @@ pub static STAGE: Stage = Stage {
     versions: &[&GRID_SYNC, &FLAGS],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,
+    ..Stage::EMPTY
 };
 
 /// The sizes of a launch, as the kernels count them.
