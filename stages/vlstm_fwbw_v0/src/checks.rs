@@ -248,7 +248,9 @@ fn blocks_may_begin_in_any_order(device: &Device) {
             for (t, &f) in f.iter().enumerate() {
                 expected += log_sigmoid(f64::from(f));
                 let got = sums[head * s + t];
-                assert!((got - expected).abs() <= 1e-7 * expected.abs(), "{head} {t}: {got}");
+                // A term is in f32: CUDA promises expf to 2 units in the last place, log1pf to 1.
+                let close = (got - expected).abs() <= 4e-7 * expected.abs();
+                assert!(close, "{head} {t}: {got}, not {expected}");
             }
         }
         assert!(before.is_empty() || before == sums, "the same on {}", device.name());

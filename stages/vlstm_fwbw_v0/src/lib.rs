@@ -98,7 +98,8 @@ static GRID_SYNC_INFO: Info = Info {
     // f32: a row whose l_i nearly cancels, where n_i is |l_i|, magnifies the roundings of its sums; in
     // the suite to 3e-6, without such rows they are below 1e-6. Halves: the one rounding of the
     // result. m, n, di, df are f32 in every run. df is a sum over all later positions of what
-    // nearly cancels (S = 400: 2e-6, and growing with √S).
+    // nearly cancels, and grows with S: 2e-6 at S = 400, 8e-6 at 4096, 1.3e-5 at 8192. What it is
+    // at a few hundred, the checks hold relative to di.
     outputs: &[
         Output { name: "h", bounds: &[(F32, 1e-5), (F16, 5e-4), (BF16, 5e-3)] },
         Output { name: "m", bounds: &[(F32, 1.2e-7), (F16, 1.2e-7), (BF16, 1.2e-7)] },
@@ -107,7 +108,7 @@ static GRID_SYNC_INFO: Info = Info {
         Output { name: "dk", bounds: &[(F32, 1.2e-5), (F16, 5e-4), (BF16, 5e-3)] },
         Output { name: "dv", bounds: &[(F32, 1e-5), (F16, 5e-4), (BF16, 5e-3)] },
         Output { name: "di", bounds: &[(F32, 7e-6), (F16, 4e-6), (BF16, 1.9e-6)] },
-        Output { name: "df", bounds: &[(F32, 7e-6), (F16, 8e-6), (BF16, 1.2e-5)] },
+        Output { name: "df", bounds: &[(F32, 5e-5), (F16, 5e-5), (BF16, 5e-5)] },
     ],
 };
 
