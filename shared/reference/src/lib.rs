@@ -1,6 +1,11 @@
 //! Reference mathematics in f64: the plainest code that is right. One module a family.
 
+pub mod lstm;
 pub mod matmul;
 pub mod playg;
 pub mod qkv;
+pub mod training;
 pub mod vlstm;
+
+#[cfg(test)]
+mod testing;

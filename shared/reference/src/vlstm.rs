@@ -289,19 +289,8 @@ pub fn backward(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::noise;
     use approx::assert_relative_eq;
-
-    /// Numbers like noise, between −1 and 1.
-    fn noise(len: usize, seed: u64) -> Vec<f64> {
-        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(1);
-        let mut next = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 11) as f64 / (1u64 << 52) as f64 - 1.0
-        };
-        (0..len).map(|_| next()).collect()
-    }
 
     struct Problem {
         sizes: Sizes,
