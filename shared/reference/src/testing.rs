@@ -47,23 +47,23 @@ impl Recorded {
         words.into_iter().map(f64::from_le_bytes).collect()
     }
 
-    /// Each element to 1e-12 of the tensor's largest.
+    /// Each element to 1.4e-14 of the tensor's largest: four times the largest error seen.
     pub(crate) fn assert_equal(&self, got: &[f64], name: &str) {
         let expected = self.values(name);
         assert_eq!(got.len(), expected.len(), "{name}");
         let largest = expected.iter().fold(0.0f64, |a, b| a.max(b.abs()));
         for (g, e) in got.iter().zip(&expected) {
-            assert!((g - e).abs() <= 1e-12 * largest, "{name}: {g}, not {e}, of {largest}");
+            assert!((g - e).abs() <= 1.4e-14 * largest, "{name}: {g}, not {e}, of {largest}");
         }
     }
 }
 
 #[test]
-#[should_panic(expected = "not")]
+#[should_panic(expected = ", not ")]
 fn a_recorded_value_that_differs_is_refused() {
     let recorded = Recorded::open("vlstm.safetensors");
     let mut values = recorded.values("small.h");
     recorded.assert_equal(&values, "small.h");
-    values[0] += 1e-11;
+    values[0] += 1e-13;
     recorded.assert_equal(&values, "small.h");
 }

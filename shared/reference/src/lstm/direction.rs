@@ -1,7 +1,7 @@
 //! One direction of one layer, through time.
 
 use super::parameters::{WeightGradients, Weights};
-use super::{Cell, Network, gru, long_short};
+use super::{Cell, Network, gru_cell, lstm_cell};
 use crate::matmul::matmul;
 use crate::playg::transpose;
 
@@ -87,11 +87,11 @@ impl Direction<'_> {
         (0..self.lengths.len()).filter(move |&b| t < self.lengths[b])
     }
 
-    /// Rows of x times a matrix of weights, `[G·H, columns]`, and the bias where there is one.
-    fn affine(&self, x: &[f64], columns: usize, weight: &str, bias: &str) -> Vec<f64> {
+    /// Rows of x times a matrix of weights, given transposed, and the bias where there is one.
+    fn affine(&self, x: &[f64], transposed: &[f64], bias: &str) -> Vec<f64> {
         let (_, _, gates) = self.widths();
-        let transposed = transpose(self.weights[weight], columns);
-        let mut a = matmul(x, &transposed, x.len() / columns, gates, columns);
+        let columns = transposed.len() / gates;
+        let mut a = matmul(x, transposed, x.len() / columns, gates, columns);
         if let Some(bias) = self.weights.get(bias) {
             for a in a.chunks_mut(gates) {
                 a.iter_mut().zip(*bias).for_each(|(a, bias)| *a += bias);
@@ -106,19 +106,21 @@ impl Direction<'_> {
         let batch = self.lengths.len();
         let rows = x.len() / self.columns;
         let zeros = |columns: usize| vec![0.0; rows * columns];
-        let a_x = self.affine(x, self.columns, "weight_ih", "bias_ih");
+        let of_x = transpose(self.weights["weight_ih"], self.columns);
+        let of_h = transpose(self.weights["weight_hh"], hidden);
+        let a_x = self.affine(x, &of_x, "bias_ih");
         let mut kept = Kept { a_x, a_h: zeros(gates), h: zeros(hidden), c: zeros(of_c) };
         let (mut y, mut h, mut c) = (zeros(hidden), h0.to_vec(), c0.to_vec());
         for t in self.steps(rows / batch) {
-            let a_h = self.affine(&h, hidden, "weight_hh", "bias_hh");
+            let a_h = self.affine(&h, &of_h, "bias_hh");
             row_mut(&mut kept.a_h, t, batch * gates).copy_from_slice(&a_h);
             row_mut(&mut kept.h, t, batch * hidden).copy_from_slice(&h);
             row_mut(&mut kept.c, t, batch * of_c).copy_from_slice(&c);
             for b in self.rows_at(t) {
                 let before = self.before(&kept, t * batch + b);
                 let (h_after, c_after) = match self.network.cell {
-                    Cell::Lstm => self.long_short(&before).after(),
-                    Cell::Gru => (gru::step(&before), Vec::new()),
+                    Cell::Lstm => self.lstm_step(&before).after(),
+                    Cell::Gru => (gru_cell::step(&before), Vec::new()),
                 };
                 row_mut(&mut y, t * batch + b, hidden).copy_from_slice(&h_after);
                 row_mut(&mut h, b, hidden).copy_from_slice(&h_after);
@@ -138,8 +140,8 @@ impl Direction<'_> {
         }
     }
 
-    fn long_short<'s>(&'s self, before: &'s Before<'s>) -> long_short::Step<'s> {
-        long_short::Step::of(&self.weights, before, self.network.layer_norm)
+    fn lstm_step<'s>(&'s self, before: &'s Before<'s>) -> lstm_cell::Step<'s> {
+        lstm_cell::Step::of(&self.weights, before, self.network.layer_norm)
     }
 
     /// x as in the forward pass, dy `[T, B, H]`, dhn and dcn `[B, H]`.
@@ -168,9 +170,9 @@ impl Direction<'_> {
                 let dh_after: Vec<f64> = sum.map(|(dh, dy)| dh + dy).collect();
                 let back = match self.network.cell {
                     Cell::Lstm => {
-                        self.long_short(&before).back(&dh_after, row(&dc, b, of_c), &mut weights)
+                        self.lstm_step(&before).back(&dh_after, row(&dc, b, of_c), &mut weights)
                     }
-                    Cell::Gru => gru::step_back(&before, &dh_after),
+                    Cell::Gru => gru_cell::step_back(&before, &dh_after),
                 };
                 row_mut(&mut da_x, at, gates).copy_from_slice(&back.da_x);
                 row_mut(&mut da_h, at, gates).copy_from_slice(&back.da_h);

@@ -33,8 +33,8 @@
 //! after the product with W_hn here, as in PyTorch and cuDNN).
 
 mod direction;
-mod gru;
-mod long_short;
+mod gru_cell;
+mod lstm_cell;
 mod norm;
 mod parameters;
 mod stack;

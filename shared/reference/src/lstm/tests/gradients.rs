@@ -37,6 +37,7 @@ fn gradients_are_those_of_differences() {
             assert!(largest > 1e-3, "{}: d{name} is none to speak of: {largest}", case.name);
             for (got, expected) in pairs {
                 let error = (got - expected).abs() / largest;
+                // Three times the largest error seen, which is the differences'.
                 assert!(error <= 1e-8, "{}: d{name} {got}, not {expected}", case.name);
             }
         }
