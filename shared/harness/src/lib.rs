@@ -14,6 +14,7 @@ pub mod agreement;
 pub mod compare;
 pub mod device_checks;
 pub mod error;
+pub mod lstm;
 pub mod peer;
 pub mod posed;
 pub mod problem;

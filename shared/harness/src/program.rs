@@ -147,7 +147,7 @@ pub struct Program {
     device: Device,
     buffers: Vec<Storage>,
     steps: Vec<Step>,
-    outputs: Vec<(&'static str, usize, Vec<usize>)>,
+    outputs: Vec<(String, usize, Vec<usize>)>,
 }
 
 impl Program {
@@ -175,12 +175,12 @@ impl Program {
     /// A poisoned buffer that becomes the output `name`.
     pub fn output(
         &mut self,
-        name: &'static str,
+        name: impl Into<String>,
         dtype: DType,
         shape: &[usize],
     ) -> Result<Slot, Error> {
         let slot = self.scratch(dtype, shape.iter().product())?;
-        self.outputs.push((name, slot.0, shape.to_vec()));
+        self.outputs.push((name.into(), slot.0, shape.to_vec()));
         Ok(slot)
     }
 
@@ -224,9 +224,7 @@ impl Prepared for Program {
     fn outputs(&self) -> Result<Tensors, Error> {
         self.outputs
             .iter()
-            .map(|(name, index, shape)| {
-                Ok(((*name).to_owned(), self.buffers[*index].download(shape)?))
-            })
+            .map(|(name, index, shape)| Ok((name.clone(), self.buffers[*index].download(shape)?)))
             .collect()
     }
 

@@ -56,8 +56,9 @@ impl Dim {
 pub struct Input {
     /// Its name in files and in the API.
     pub name: &'static str,
-    /// A dimension's name for each index. A first one that ends in `..` stands for any number of
-    /// leading indices, taken together.
+    /// A dimension's name for each index, or a multiple of it: `4H`, and `1` for an index of that
+    /// size alone. A first one that ends in `..` stands for any number of leading indices, taken
+    /// together.
     pub axes: &'static [&'static str],
     /// Its type, where that is not the run's: gate pre-activations stay f32 in runs of halves.
     pub always: Option<DType>,
@@ -238,12 +239,22 @@ impl Info {
                 .bind(tensor)
                 .ok_or_else(|| refuse(format!("shape {:?}", input.axes), tensor.describe()))?
             {
+                let (factor, axis) = multiple(axis);
+                if axis.is_empty() && size == factor {
+                    continue;
+                }
+                if axis.is_empty() || !size.is_multiple_of(factor) {
+                    return Err(refuse(format!("shape {:?}", input.axes), tensor.describe()));
+                }
+                let (times, size) =
+                    (if factor > 1 { &*factor.to_string() } else { "" }, size / factor);
                 let dim = self.dims.iter().find(|d| d.name == axis).expect("axes name dimensions");
                 dim.check(size).map_err(|e| refuse(format!("{e}"), tensor.describe()))?;
                 match dims.find(axis) {
                     Some(other) if other != size => {
                         let by = bound_by.iter().find(|b| b.0 == axis).map_or("", |b| b.1);
-                        return Err(refuse(format!("{axis}={other} as '{by}'"), tensor.describe()));
+                        let expected = format!("{times}{axis}={} as '{by}'", factor * other);
+                        return Err(refuse(expected, tensor.describe()));
                     }
                     _ => bound_by.push((axis, input.name)),
                 }
@@ -254,6 +265,12 @@ impl Info {
             dtype.ok_or_else(|| Error::bad("inputs", "a tensor of the run's type", "none"))?;
         Ok((dims, dtype))
     }
+}
+
+/// The factor of an axis and its dimension: 4 and H of `4H`.
+fn multiple(axis: &str) -> (usize, &str) {
+    let name = axis.trim_start_matches(|c: char| c.is_ascii_digit());
+    (axis[..axis.len() - name.len()].parse().unwrap_or(1), name)
 }
 
 impl Input {
@@ -519,5 +536,39 @@ impl Stage {
     /// The peers of a family.
     pub fn peers_of(&self, family: &str) -> impl Iterator<Item = &'static dyn Peer> {
         self.peers.iter().copied().filter(move |p| p.info().family == family)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INFO: Info = Info {
+        stage: "s",
+        name: "v",
+        family: "f",
+        parent: None,
+        change: "",
+        dtypes: &[DType::F32],
+        dims: &[Dim::new("H", "units", [2, 2, 9]), Dim::new("I", "columns", [2, 2, 9])],
+        settings: &[],
+        inputs: &[Input::new("w", &["4H", "I"]), Input::new("h", &["1", "H"])],
+        outputs: &[],
+    };
+
+    #[test]
+    fn an_axis_may_be_a_multiple_of_a_dimension_or_a_number() {
+        let of = |w: &[usize], h: &[usize]| {
+            let tensor = |shape: &[usize]| Tensor::new(shape, &vec![0f32; shape.iter().product()]);
+            let all = [("w".to_owned(), tensor(w)), ("h".to_owned(), tensor(h))].into();
+            INFO.problem_of(&all).map(|p| p.0).map_err(|e| e.to_string())
+        };
+        assert_eq!(of(&[12, 5], &[1, 3]).unwrap(), Dims::new([("H", 3), ("I", 5)]));
+        let said = |name: &str, said: &str| Err(format!("tensor '{name}': expected {said}"));
+        assert_eq!(of(&[13, 5], &[1, 3]), said("w", "shape [\"4H\", \"I\"], got f32 [13, 5]"));
+        assert_eq!(of(&[12, 5], &[1, 4]), said("h", "H=3 as 'w', got f32 [1, 4]"));
+        assert_eq!(of(&[12, 5], &[2, 3]), said("h", "shape [\"1\", \"H\"], got f32 [2, 3]"));
+        let all = "dimension H: expected 1 to 9, got 10, got f32 [40, 5]";
+        assert_eq!(of(&[40, 5], &[1, 3]), said("w", all));
     }
 }

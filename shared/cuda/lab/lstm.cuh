@@ -1,0 +1,90 @@
+// A step of the LSTM for one unit of one row, forward and backward; and the steps that a row has.
+//
+//   i, f, o = sigmoid(a)   g = tanh(a)      a of the gates in the order i, f, g, o
+//   c_t = f c_{t−1} + i g                   h_t = o tanh(c_t)
+//
+// Peepholes add p_i c_{t−1}, p_f c_{t−1} and p_o c_t to the a of their gates.
+#pragma once
+#include "lab/scalar.cuh"
+
+enum Gate { GATE_I, GATE_F, GATE_G, GATE_O, GATES };
+
+__device__ __forceinline__ float tangent(float v) { return tanhf(v); }
+__device__ __forceinline__ double tangent(double v) { return tanh(v); }
+// 1 / (1 + inf) is 0: no v is too small.
+template <class M> __device__ __forceinline__ M sigmoid(M v) { return 1 / (1 + exponential(-v)); }
+
+// What a unit's gates see of c; not read without peepholes.
+template <class M> struct Peepholes {
+    M i, f, o;
+};
+template <bool PEEPHOLE, class T>
+__device__ __forceinline__ Peepholes<math_t<T>> peepholes(const T* i, const T* f, const T* o,
+                                                          int unit) {
+    if constexpr (PEEPHOLE) return {to_math(i[unit]), to_math(f[unit]), to_math(o[unit])};
+    return {};
+}
+
+// ANCHOR: step
+// Turns the a of the gates into the gates, and gives c_t.
+template <bool PEEPHOLE, class M>
+__device__ __forceinline__ M lstm_step(M (&a)[GATES], M c_before, Peepholes<M> p) {
+    if constexpr (PEEPHOLE) {
+        a[GATE_I] += p.i * c_before;
+        a[GATE_F] += p.f * c_before;
+    }
+    a[GATE_I] = sigmoid(a[GATE_I]);
+    a[GATE_F] = sigmoid(a[GATE_F]);
+    a[GATE_G] = tangent(a[GATE_G]);
+    M c = a[GATE_F] * c_before + a[GATE_I] * a[GATE_G];
+    if constexpr (PEEPHOLE) a[GATE_O] += p.o * c;
+    a[GATE_O] = sigmoid(a[GATE_O]);
+    return c;
+}
+// ANCHOR_END: step
+
+// ANCHOR: step_back
+// Turns the gates into the gradients by their a, from those by h_t and by c_t, and gives that by
+// c_{t−1}.
+template <bool PEEPHOLE, class M>
+__device__ __forceinline__ M lstm_step_back(M (&y)[GATES], M c_before, M c, Peepholes<M> p, M dh,
+                                            M dc) {
+    M i = y[GATE_I], f = y[GATE_F], g = y[GATE_G], o = y[GATE_O], u = tangent(c);
+    y[GATE_O] = dh * u * o * (1 - o);
+    dc += dh * o * (1 - u * u);
+    if constexpr (PEEPHOLE) dc += p.o * y[GATE_O];
+    y[GATE_I] = dc * g * i * (1 - i);
+    y[GATE_F] = dc * c_before * f * (1 - f);
+    y[GATE_G] = dc * i * (1 - g * g);
+    M by_c_before = dc * f;
+    if constexpr (PEEPHOLE) by_c_before += p.i * y[GATE_I] + p.f * y[GATE_F];
+    return by_c_before;
+}
+// ANCHOR_END: step_back
+
+// ANCHOR: steps
+// A row has the steps from 0 to its length, and takes them in this order or in reverse.
+struct Steps {
+    const int* lengths;
+    bool reverse;
+
+    __device__ __forceinline__ bool has(int t, int row) const { return t < lengths[row]; }
+    __device__ __forceinline__ int first(int row) const { return reverse ? lengths[row] - 1 : 0; }
+    __device__ __forceinline__ int last(int row) const { return reverse ? 0 : lengths[row] - 1; }
+    __device__ __forceinline__ int before(int t) const { return reverse ? t + 1 : t - 1; }
+    __device__ __forceinline__ int after(int t) const { return reverse ? t - 1 : t + 1; }
+};
+// ANCHOR_END: steps
+
+// The h of one direction of a layer: those of all steps stand in y, T x B rows of `stride`
+// elements, at its columns; those before the first step in h0, a row of H each.
+template <class T> struct Hidden {
+    const T *h0, *y;
+    int B, H, stride;
+
+    // Before step t of a row.
+    __device__ __forceinline__ const T* before(Steps steps, int t, int row) const {
+        if (t == steps.first(row)) return h0 + row * 1ll * H;
+        return y + (steps.before(t) * 1ll * B + row) * stride;
+    }
+};

@@ -1,0 +1,171 @@
+//! The family of the LSTM of one layer and one direction: what all its versions share. Tensors,
+//! reference, cost; sizes and error bounds are a version's own.
+//!
+//! x \[T, B, I\], the parameters under PyTorch's names, h0 and c0 \[1, B, H\] → y \[T, B, H\], hn and cn
+//! \[1, B, H\]; and backward through time, from dy, dhn and dcn: the gradient by each of what went
+//! in, under its name with `d` before. The equations are those of [`lab_reference::lstm`].
+
+use lab_device::DType;
+use lab_reference::lstm::{Inputs, Network, Upstream};
+
+use crate::{Cost, Dim, Dims, Input, Problem, Tensor, Tensors};
+
+/// The family of the forward and the backward pass.
+pub const FAMILY: &str = "lstm";
+
+/// What goes in.
+pub const INPUTS: &[Input] = &[
+    Input::new("x", &["T", "B", "I"]),
+    Input::new("weight_ih_l0", &["4H", "I"]),
+    Input::new("weight_hh_l0", &["4H", "H"]),
+    Input::new("bias_ih_l0", &["4H"]),
+    Input::new("bias_hh_l0", &["4H"]),
+    Input::new("h0", &["1", "B", "H"]),
+    Input::new("c0", &["1", "B", "H"]),
+    Input::new("dy", &["T", "B", "H"]),
+    Input::new("dhn", &["1", "B", "H"]),
+    Input::new("dcn", &["1", "B", "H"]),
+];
+
+/// What comes out.
+pub const OUTPUTS: [&str; 10] = [
+    "y",
+    "hn",
+    "cn",
+    "dx",
+    "dh0",
+    "dc0",
+    "dweight_ih_l0",
+    "dweight_hh_l0",
+    "dbias_ih_l0",
+    "dbias_hh_l0",
+];
+
+/// The parameters.
+const PARAMETERS: [&str; 4] = ["weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"];
+
+/// The sizes of B, T, I and H: of the small problem, of the timed one, the largest.
+pub const fn dims([b, t, i, h]: [[usize; 3]; 4]) -> [Dim; 4] {
+    [
+        Dim::new("B", "rows of a step", b),
+        Dim::new("T", "steps", t),
+        Dim::new("I", "columns of x", i),
+        Dim::new("H", "hidden units", h),
+    ]
+}
+
+/// As sizes of a problem.
+pub fn sizes([b, t, i, h]: [usize; 4]) -> Dims {
+    Dims::new([("B", b), ("T", t), ("I", i), ("H", h)])
+}
+
+/// B, T, I and H.
+pub fn of(dims: &Dims) -> [usize; 4] {
+    ["B", "T", "I", "H"].map(|name| dims.get(name))
+}
+
+/// x, the gradients, h0 and c0 normal, the last two half as wide. Weights are normal with the
+/// deviation 1 / √(I + H), and biases with 1/2, so that gates are neither shut nor all alike; the
+/// forget gate's bias has the mean 1, as training begins.
+pub fn inputs(problem: &Problem) -> Tensors {
+    let [b, t, i, h] = of(&problem.dims);
+    let scaled = |stream, shape: &[usize], scale: f64, mean: f64, at: std::ops::Range<usize>| {
+        let raw = problem.normal_around(0.0, DType::F64, stream, shape).values();
+        let of = |(n, v): (usize, f64)| v * scale + if at.contains(&n) { mean } else { 0.0 };
+        let values: Vec<f64> = raw.into_iter().enumerate().map(of).collect();
+        Tensor::rounded(problem.dtype, shape, &values)
+    };
+    let plain = |stream, shape: &[usize], scale| scaled(stream, shape, scale, 0.0, 0..0);
+    let weight = 1.0 / ((i + h) as f64).sqrt();
+    crate::tensor::tensors([
+        ("x", plain(0, &[t, b, i], 1.0)),
+        ("weight_ih_l0", plain(1, &[4 * h, i], weight)),
+        ("weight_hh_l0", plain(2, &[4 * h, h], weight)),
+        ("bias_ih_l0", scaled(3, &[4 * h], 0.5, 1.0, h..2 * h)),
+        ("bias_hh_l0", plain(4, &[4 * h], 0.5)),
+        ("h0", plain(5, &[1, b, h], 0.5)),
+        ("c0", plain(6, &[1, b, h], 0.5)),
+        ("dy", plain(7, &[t, b, h], 1.0)),
+        ("dhn", plain(8, &[1, b, h], 1.0)),
+        ("dcn", plain(9, &[1, b, h], 1.0)),
+    ])
+}
+
+/// All outputs in f64.
+///
+/// # Panics
+/// The inputs have not been checked with [`crate::Info::problem_of`].
+pub fn reference(inputs: &Tensors) -> Vec<(&'static str, Vec<f64>)> {
+    let shape = &inputs["x"].shape;
+    let network = Network::lstm(shape[2], inputs["h0"].shape[2]);
+    let values = |name: &str| inputs[name].values();
+    let parameters = PARAMETERS.map(|name| (name.to_owned(), values(name))).into();
+    let [x, h0, c0, dy, dhn, dcn] = ["x", "h0", "c0", "dy", "dhn", "dcn"].map(values);
+    let data = Inputs { h0: Some(&h0), c0: Some(&c0), ..Inputs::new(shape[1], &x) };
+    let upstream = Upstream { dy: Some(&dy), dhn: Some(&dhn), dcn: Some(&dcn) };
+    let out = network.forward(&parameters, data);
+    let mut back = network.backward(&parameters, data, upstream);
+    let mut all = vec![("y", out.y), ("hn", out.hn), ("cn", out.cn)];
+    all.extend([("dx", back.dx), ("dh0", back.dh0), ("dc0", back.dc0)]);
+    for name in &OUTPUTS[6..] {
+        all.push((name, back.parameters.remove(*name).expect("of each parameter")));
+    }
+    all
+}
+
+/// Two operations for each weight, row and step, and twice as many on the way back: by the input and
+/// by the weight. The few dozen of each unit are not counted. Each input read once, each output
+/// written once.
+pub fn cost(dims: &Dims, dtype: DType) -> Cost {
+    let [b, t, i, h] = of(dims).map(|size| size as f64);
+    let parameters = 4.0 * h * (i + h + 2.0);
+    let elements = 2.0 * (t * b * (i + h) + parameters + 4.0 * b * h);
+    Cost { flops: 6.0 * t * b * 4.0 * h * (i + h), bytes: elements * dtype.size() as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Info, Output};
+
+    const INFO: Info = Info {
+        stage: "s",
+        name: "v",
+        family: FAMILY,
+        parent: None,
+        change: "",
+        dtypes: &[DType::F32, DType::F16],
+        dims: &dims([[1, 1, 99], [1, 1, 99], [1, 1, 99], [1, 1, 99]]),
+        settings: &[],
+        inputs: INPUTS,
+        outputs: &[Output { name: "y", bounds: &[] }],
+    };
+
+    #[test]
+    fn the_tensors_pose_the_problem_and_have_an_output_each() {
+        let problem = Problem::new(sizes([2, 5, 3, 4]), DType::F16);
+        let all = inputs(&problem);
+        assert_eq!(INFO.problem_of(&all).unwrap(), (problem.dims, DType::F16));
+        let out = reference(&all);
+        assert_eq!(out.iter().map(|o| o.0).collect::<Vec<_>>(), OUTPUTS);
+        for (name, values) in &out[3..] {
+            assert_eq!(values.len(), all[&name[1..]].len(), "{name}");
+        }
+        let mut wrong = all;
+        wrong.insert("weight_hh_l0".into(), Tensor::rounded(DType::F16, &[15, 4], &[0.0; 60]));
+        let error = INFO.problem_of(&wrong).unwrap_err().to_string();
+        let said = "tensor 'weight_hh_l0': expected shape [\"4H\", \"H\"], got f16 [15, 4]";
+        assert_eq!(error, said);
+    }
+
+    #[test]
+    fn the_cost_is_that_of_each_weight_at_each_step() {
+        let cost = cost(&sizes([2, 5, 3, 4]), DType::F32);
+        // 10 rows in all, 16 · 7 weights, forward and twice backward.
+        assert_eq!(cost.flops, 10.0 * 112.0 * 2.0 * 3.0);
+        let inputs = inputs(&Problem::new(sizes([2, 5, 3, 4]), DType::F32));
+        let read: usize = inputs.values().map(Tensor::len).sum();
+        let written: usize = reference(&inputs).iter().map(|o| o.1.len()).sum();
+        assert_eq!(cost.bytes, 4.0 * (read + written) as f64);
+    }
+}

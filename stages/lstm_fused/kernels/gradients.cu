@@ -1,0 +1,155 @@
+// The gradients that need no order of steps, from da of all of them:
+//
+//   dx = da W_ih        dW_ih = Σ_r da_rᵀ x_r        dW_hh = Σ_r da_rᵀ h_before(r)
+//   db = Σ_r da_r       dp_i = Σ_r da_i c_before(r)   dp_f likewise, dp_o = Σ_r da_o c_r
+//
+// r is a row of a step, T B of them. Each sum is one block's, from its first term to its last, so
+// that it is the same at every run: nobody adds to what another has written.
+//
+// Work split: of the products a block has a tile of 32 x 32 results, a thread 4 of them; of the sums
+// it has 32 columns, and 8 threads share the rows of each.
+//
+// da: T x B x 4H in the arithmetic's type, zero where a row has no step. Other tensors are as
+// v0_cell.cu has them. C: the columns of x.
+#include "lab/lstm.cuh"
+
+constexpr int THREADS = 256, TILE = 32, LANES = THREADS / TILE, EACH = TILE / LANES;
+
+// ANCHOR: product
+// sum_e = Σ_k a(m, k) b(k, n) for m = ti + 8 e and n = tj, places within the tile. a and b are zero
+// outside of their matrices. Neighbouring threads load neighbours: along m where `along_m`, else
+// along k; of b along n.
+template <bool ALONG_M, class M, class A, class B>
+__device__ __forceinline__ void tile_product(M (&sum)[EACH], int K, A a, B b) {
+    __shared__ M as[TILE][TILE + 1], bs[TILE][TILE + 1];  // as[k][m], bs[k][n]
+    int ti = threadIdx.x / TILE, tj = threadIdx.x % TILE;
+    for (int k0 = 0; k0 < K; k0 += TILE) {
+#pragma unroll
+        for (int r = ti; r < TILE; r += LANES) {
+            if constexpr (ALONG_M) as[r][tj] = a(tj, k0 + r);
+            else as[tj][r] = a(r, k0 + tj);
+            bs[r][tj] = b(k0 + r, tj);
+        }
+        __syncthreads();  // a thread multiplies what others have stored
+        for (int k = 0; k < TILE; ++k)
+#pragma unroll
+            for (int e = 0; e < EACH; ++e) sum[e] += as[k][ti + LANES * e] * bs[k][tj];
+        __syncthreads();  // the tiles are read: the next ones may overwrite them
+    }
+}
+// ANCHOR_END: product
+
+// dx of one direction, or of both together. A grid of T B / 32 x C / 32 blocks, rounded up.
+template <class T>
+__global__ void __launch_bounds__(THREADS)
+    lstm_input_gradient(const math_t<T>* __restrict__ da, const T* __restrict__ weight_ih,
+                        const math_t<T>* __restrict__ da_reverse,
+                        const T* __restrict__ weight_ih_reverse, T* __restrict__ dx, int rows,
+                        int G, int C, int both) {
+    using M = math_t<T>;
+    int ti = threadIdx.x / TILE, n = blockIdx.y * TILE + threadIdx.x % TILE;
+    int m0 = blockIdx.x * TILE;
+    M sum[EACH] = {};
+    for (int direction = 0; direction <= both; ++direction) {
+        const M* of = direction == 0 ? da : da_reverse;
+        const T* w = direction == 0 ? weight_ih : weight_ih_reverse;
+        auto da_of = [&](int m, int k) {
+            return m0 + m < rows && k < G ? of[(m0 + m) * 1ll * G + k] : M(0);
+        };
+        auto weight = [&](int k, int) { return k < G && n < C ? to_math(w[k * 1ll * C + n]) : M(0); };
+        tile_product<false>(sum, G, da_of, weight);
+    }
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) {
+        int m = m0 + ti + LANES * e;
+        if (m < rows && n < C) dx[m * 1ll * C + n] = from_math<T>(sum[e]);
+    }
+}
+
+// ANCHOR: weights
+// dW of weight_hh if HIDDEN, else of weight_ih, with C columns of it. A grid of 4H / 32 x C / 32
+// blocks, rounded up. What a row holds past its length is not read, be it NaN.
+template <class T, bool HIDDEN>
+__global__ void __launch_bounds__(THREADS)
+    lstm_weight_gradient(const math_t<T>* __restrict__ da, const T* __restrict__ x,
+                         const T* __restrict__ h0, const int* __restrict__ lengths,
+                         T* __restrict__ dw, int rows, int B, int H, int C, int stride, int column,
+                         int state, int reverse) {
+    using M = math_t<T>;
+    int ti = threadIdx.x / TILE, n = blockIdx.y * TILE + threadIdx.x % TILE;
+    int m0 = blockIdx.x * TILE, G = GATES * H;
+    Steps steps{lengths, reverse != 0};
+    Hidden<T> hidden{h0 + state * 1ll * B * H, x + column, B, H, stride};  // x is y if HIDDEN
+    M sum[EACH] = {};
+    auto da_of = [&](int m, int r) {
+        return m0 + m < G && r < rows ? da[r * 1ll * G + m0 + m] : M(0);
+    };
+    auto input = [&](int r, int) {
+        int t = r / B, row = r % B;
+        if (r >= rows || n >= C || !steps.has(t, row)) return M(0);
+        const T* from = HIDDEN ? hidden.before(steps, t, row) : x + r * 1ll * C;
+        return to_math(from[n]);
+    };
+    tile_product<true>(sum, rows, da_of, input);
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) {
+        int m = m0 + ti + LANES * e;
+        if (m < G && n < C) dw[m * 1ll * C + n] = from_math<T>(sum[e]);
+    }
+}
+// ANCHOR_END: weights
+
+// Σ_r term(r) of a column, in the thread of its first lane: a lane adds up every 8th row, and the
+// first adds up the lanes.
+template <class M, class Term> __device__ __forceinline__ M column_sum(int rows, Term term) {
+    __shared__ M partial[LANES][TILE];
+    int lane = threadIdx.x / TILE, n = threadIdx.x % TILE;
+    M own = 0;
+    for (int r = lane; r < rows; r += LANES) own += term(r);
+    partial[lane][n] = own;
+    __syncthreads();  // the sums of all lanes are written
+    M sum = 0;
+    if (lane == 0)
+        for (int l = 0; l < LANES; ++l) sum += partial[l][n];
+    __syncthreads();  // nobody reads them any more: the next call may write
+    return sum;
+}
+
+// Both biases, which add up, have the same gradient. A grid of 4H / 32 blocks, rounded up.
+template <class T>
+__global__ void __launch_bounds__(THREADS)
+    lstm_bias_gradient(const math_t<T>* __restrict__ da, T* __restrict__ dbias_ih,
+                       T* __restrict__ dbias_hh, int rows, int G) {
+    int n = blockIdx.x * TILE + threadIdx.x % TILE;
+    auto sum = column_sum<math_t<T>>(
+        rows, [&](int r) { return n < G ? da[r * 1ll * G + n] : math_t<T>(0); });
+    if (threadIdx.x < TILE && n < G) dbias_ih[n] = dbias_hh[n] = from_math<T>(sum);
+}
+
+// A grid of H / 32 blocks, rounded up.
+template <class T>
+__global__ void __launch_bounds__(THREADS)
+    lstm_peephole_gradient(const math_t<T>* __restrict__ da, const T* __restrict__ c0,
+                           const math_t<T>* __restrict__ c, const int* __restrict__ lengths,
+                           T* __restrict__ di, T* __restrict__ df, T* __restrict__ d_o, int rows,
+                           int B, int H, int state, int reverse) {
+    using M = math_t<T>;
+    int j = blockIdx.x * TILE + threadIdx.x % TILE;
+    Steps steps{lengths, reverse != 0};
+    auto seen = [&](int r, bool before) {
+        int t = r / B, row = r % B;
+        if (!before) return c[r * 1ll * H + j];
+        if (t == steps.first(row)) return to_math(c0[(state * 1ll * B + row) * H + j]);
+        return c[(steps.before(t) * 1ll * B + row) * H + j];
+    };
+    T* out[] = {di, df, d_o};
+    int gate[] = {GATE_I, GATE_F, GATE_O};
+#pragma unroll
+    for (int p = 0; p < 3; ++p) {
+        M sum = column_sum<M>(rows, [&](int r) {
+            if (j >= H || !steps.has(r / B, r % B)) return M(0);
+            return da[(r * 1ll * GATES + gate[p]) * H + j] * seen(r, gate[p] != GATE_O);
+        });
+        if (threadIdx.x < TILE && j < H) out[p][j] = from_math<T>(sum);
+    }
+}

@@ -1,0 +1,359 @@
+//! What must hold beside the error bounds.
+
+use lab_device::emulator::{self, Order};
+use lab_device::{DType, Device, DeviceKind};
+use lab_harness::suite::{Check, every_kernel_loads, without_checks};
+use lab_harness::{Error, Tensor, Tensors};
+use lab_reference::lstm::{Cell, Network};
+
+use crate::posed::{Posed, errors};
+use crate::{Lstm, Pass, STAGE};
+
+pub(crate) static CHECKS: &[Check] = &[
+    Check { name: "every_option_is_right", run: every_option_is_right },
+    Check { name: "rows_of_unlike_lengths", run: rows_of_unlike_lengths },
+    Check { name: "what_is_left_out_is_zero", run: what_is_left_out_is_zero },
+    Check { name: "gates_that_are_shut_give_numbers", run: gates_that_are_shut_give_numbers },
+    Check { name: "nan_stays_in_its_row", run: nan_stays_in_its_row },
+    Check { name: "rows_do_not_meet", run: rows_do_not_meet },
+    Check { name: "a_sequence_in_parts_is_the_same", run: a_sequence_in_parts_is_the_same },
+    Check { name: "the_forward_pass_alone_is_the_same", run: the_forward_pass_alone_is_the_same },
+    Check { name: "any_schedule_gives_the_same", run: any_schedule_gives_the_same },
+    Check { name: "large_problems", run: large_problems },
+    Check { name: "what_does_not_fit_is_refused", run: what_does_not_fit_is_refused },
+    Check { name: "every_kernel_loads_on_every_device", run: every_kernel_loads_on_every_device },
+];
+
+const DTYPES: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::BF16];
+
+fn run(device: &Device, posed: &Posed, tensors: &Tensors) -> Tensors {
+    let lstm = Lstm::new(posed.network).unwrap();
+    lstm.run(device, tensors, Pass::ForwardBackward).unwrap()
+}
+
+/// Every output within the bound of its type: at most four times what was seen of all networks.
+#[track_caller]
+fn assert_right(device: &Device, posed: &Posed, tensors: &Tensors) {
+    let bound = match posed.dtype {
+        DType::F64 => 5e-15,
+        DType::F32 => 2e-6,
+        DType::F16 => 1.5e-3,
+        _ => 1e-2,
+    };
+    let out = run(device, posed, tensors);
+    for (name, error) in errors(&out, &posed.reference(tensors)) {
+        assert!(error <= bound, "{posed:?}: {name}: error {error:.2e}");
+    }
+}
+
+/// Networks with each option, and with all of them.
+fn networks() -> Vec<Network> {
+    let plain = Network::lstm(5, 7);
+    vec![
+        plain,
+        Network { bias: false, ..plain },
+        Network { peephole: true, ..plain },
+        Network { bidirectional: true, ..plain },
+        Network { layers: 3, ..plain },
+        Network { layers: 2, bidirectional: true, peephole: true, ..plain },
+        Network { layers: 2, bidirectional: true, bias: false, ..Network::lstm(1, 33) },
+    ]
+}
+
+fn every_option_is_right(device: &Device) {
+    for network in networks() {
+        for (seed, dtype) in DTYPES.into_iter().enumerate() {
+            let posed = Posed { dtype, seed: seed as u64, ..Posed::new(network, 6, 3) };
+            assert_right(device, &posed, &posed.tensors());
+        }
+    }
+}
+
+/// With none, one, some and all steps. What stands behind a row's length is not read: it is NaN.
+fn rows_of_unlike_lengths(device: &Device) {
+    for network in networks() {
+        for lengths in [vec![4, 0, 1, 6], vec![2, 2, 2, 2], vec![0, 0, 0, 0]] {
+            let posed = Posed { lengths: Some(lengths.clone()), ..Posed::new(network, 6, 4) };
+            let mut tensors = posed.tensors();
+            for name in ["x", "dy"] {
+                let mut values = tensors[name].values();
+                let shape = tensors[name].shape.clone();
+                for (n, row) in values.chunks_mut(shape[2]).enumerate() {
+                    if n / 4 >= lengths[n % 4] {
+                        row.fill(f64::NAN);
+                    }
+                }
+                tensors.insert(name.into(), Tensor::rounded(DType::F32, &shape, &values));
+            }
+            assert_right(device, &posed, &tensors);
+        }
+    }
+}
+
+fn what_is_left_out_is_zero(device: &Device) {
+    let network = Network { layers: 2, bidirectional: true, ..Network::lstm(3, 4) };
+    let posed = Posed::new(network, 5, 2);
+    let all = posed.tensors();
+    for left_out in [&["h0", "c0"][..], &["dhn", "dcn"], &["dy"], &["h0", "c0", "dhn", "dcn"]] {
+        let mut tensors = all.clone();
+        tensors.retain(|name, _| !left_out.contains(&name.as_str()));
+        assert_right(device, &posed, &tensors);
+    }
+}
+
+/// Gates that are open, shut or both to the last digit, and states that are far off: numbers, and
+/// the right ones.
+fn gates_that_are_shut_give_numbers(device: &Device) {
+    for peephole in [false, true] {
+        for scale in [20.0, 1e4] {
+            let network = Network { peephole, ..Network::lstm(4, 6) };
+            let posed = Posed::new(network, 12, 3);
+            let mut tensors = posed.tensors();
+            for name in ["bias_ih_l0", "x", "c0"] {
+                let t = &tensors[name];
+                let values: Vec<f64> = t.values().iter().map(|v| v * scale).collect();
+                let scaled = Tensor::rounded(DType::F32, &t.shape, &values);
+                tensors.insert(name.into(), scaled);
+            }
+            let out = run(device, &posed, &tensors);
+            for (name, expected) in posed.reference(&tensors) {
+                // 1 − o of a gate that is open is a multiple of 6e-8, and may be all there is of a
+                // gradient: it is multiplied by c and x, which are as large as `scale`.
+                let least = if name.starts_with('d') && scale > 1e3 { scale } else { 0.0 };
+                let largest = expected.iter().fold(least, |a, b| a.max(b.abs()));
+                for (got, expected) in out[&name].values().iter().zip(&expected) {
+                    let error = (got - expected).abs() / largest;
+                    assert!(error <= 5e-6, "{peephole} {scale} {name}: {got} not {expected}");
+                }
+            }
+        }
+    }
+}
+
+/// The elements of a row of the batch, of a tensor whose second index it is.
+fn of_row(tensor: &Tensor, row: usize) -> Tensor {
+    let [outer, batch, columns] = tensor.shape[..] else { panic!("three indices") };
+    let values = tensor.values();
+    let own = |n: usize| &values[(n * batch + row) * columns..][..columns];
+    let all: Vec<f64> = (0..outer).flat_map(own).copied().collect();
+    Tensor::rounded(tensor.dtype, &[outer, 1, columns], &all)
+}
+
+/// What has a row for each of the batch.
+const OF_ROWS: [&str; 6] = ["y", "hn", "cn", "dx", "dh0", "dc0"];
+
+fn stack() -> Network {
+    let one = Network::lstm(4, 5);
+    Network { layers: 2, bidirectional: true, peephole: true, ..one }
+}
+
+fn nan_stays_in_its_row(device: &Device) {
+    let posed = Posed::new(stack(), 5, 3);
+    let before = run(device, &posed, &posed.tensors());
+    for (name, at) in [("x", 1), ("h0", 7), ("c0", 7), ("dy", 12), ("dhn", 6)] {
+        let mut tensors = posed.tensors();
+        let (shape, mut values) = (tensors[name].shape.clone(), tensors[name].values());
+        values[at] = f64::NAN;
+        tensors.insert(name.into(), Tensor::rounded(DType::F32, &shape, &values));
+        let after = run(device, &posed, &tensors);
+        let hit = at / shape[2] % 3;
+        for row in 0..3 {
+            let same = OF_ROWS.map(|out| of_row(&before[out], row) == of_row(&after[out], row));
+            let nan =
+                OF_ROWS.map(|out| of_row(&after[out], row).values().iter().any(|v| v.is_nan()));
+            assert_eq!(same.contains(&false), row == hit, "{name}[{at}]: row {row}");
+            assert_eq!(nan.contains(&true), row == hit, "{name}[{at}]: row {row}");
+        }
+    }
+}
+
+/// A row alone gives the same as among others, bit for bit.
+fn rows_do_not_meet(device: &Device) {
+    let posed = Posed { lengths: Some(vec![9, 3, 0, 7]), ..Posed::new(stack(), 9, 4) };
+    let tensors = posed.tensors();
+    let together = run(device, &posed, &tensors);
+    for row in 0..4 {
+        let mut own = tensors.clone();
+        for name in ["x", "h0", "c0", "dy", "dhn", "dcn"] {
+            own.insert(name.into(), of_row(&tensors[name], row));
+        }
+        let length = posed.lengths.as_ref().unwrap()[row];
+        own.insert("lengths".into(), Tensor::new(&[1], &[length as i64]));
+        let alone = run(device, &posed, &own);
+        for name in OF_ROWS {
+            assert_eq!(alone[name], of_row(&together[name], row), "{name} of row {row}");
+        }
+    }
+}
+
+/// Step by step, each from the hn and cn of the one before: what a stream of data needs.
+fn a_sequence_in_parts_is_the_same(device: &Device) {
+    let network = Network { layers: 2, peephole: true, ..Network::lstm(3, 6) };
+    let lstm = Lstm::new(network).unwrap();
+    let posed = Posed::new(network, 7, 2);
+    let tensors = posed.tensors();
+    let whole = lstm.run(device, &tensors, Pass::Forward).unwrap();
+    for part in [1, 3] {
+        let mut own = tensors.clone();
+        let (x, mut y) = (tensors["x"].values(), Vec::new());
+        for x in x.chunks(part * 2 * 3) {
+            let shape = [x.len() / 6, 2, 3];
+            own.insert("x".into(), Tensor::rounded(DType::F32, &shape, x));
+            let out = lstm.run(device, &own, Pass::Forward).unwrap();
+            y.extend(out["y"].values());
+            own.insert("h0".into(), out["hn"].clone());
+            own.insert("c0".into(), out["cn"].clone());
+        }
+        assert_eq!(y, whole["y"].values(), "parts of {part}");
+        assert_eq!((&own["h0"], &own["c0"]), (&whole["hn"], &whole["cn"]), "parts of {part}");
+    }
+}
+
+/// Which keeps c of two steps only.
+fn the_forward_pass_alone_is_the_same(device: &Device) {
+    for lengths in [None, Some(vec![6, 0, 3])] {
+        let posed = Posed { lengths, ..Posed::new(stack(), 6, 3) };
+        let tensors = posed.tensors();
+        let both = run(device, &posed, &tensors);
+        let forward = Lstm::new(posed.network).unwrap().run(device, &tensors, Pass::Forward);
+        let forward = forward.unwrap();
+        assert_eq!(forward.len(), 3);
+        for (name, tensor) in forward {
+            assert_eq!(tensor, both[&name], "{name}");
+        }
+    }
+}
+
+/// The device as it is; of an emulator also one, two and five OS threads, each in other orders.
+fn schedules(device: &Device) -> Vec<Device> {
+    let mut all = vec![device.clone()];
+    if let Some(mode) = device.mode() {
+        let orders = [Order::Reverse, Order::Random(1), Order::Random(2), Order::Warps];
+        for (order, threads) in orders.into_iter().zip([1, 2, 5, 2]) {
+            let options = emulator::Options { order, threads, ..emulator::Options::default() };
+            all.push(Device::emulator_with(mode, options).unwrap());
+        }
+    }
+    all
+}
+
+/// Bit for bit, and at a second launch, too.
+fn any_schedule_gives_the_same(device: &Device) {
+    let network = Network { bidirectional: true, peephole: true, ..Network::lstm(35, 37) };
+    let posed = Posed::new(network, 9, 5);
+    let tensors = posed.tensors();
+    let first = run(device, &posed, &tensors);
+    for device in schedules(device) {
+        let lstm = Lstm::new(network).unwrap();
+        let mut prepared = lstm.prepare(&device, &tensors, Pass::ForwardBackward).unwrap();
+        for _ in 0..2 {
+            prepared.launch().unwrap();
+            assert_eq!(prepared.outputs().unwrap(), first, "on {}", device.name());
+            prepared.poison_outputs().unwrap();
+        }
+    }
+}
+
+/// The emulator without its checks.
+fn large_problems(device: &Device) {
+    let device = &without_checks(device).unwrap();
+    let emulated = device.kind() == DeviceKind::Emulator;
+    for (network, steps, batch) in match emulated {
+        true => [(Network::lstm(2, 24), 1000, 1), (Network::lstm(130, 96), 12, 9)],
+        false => [(Network::lstm(64, 256), 1024, 2), (Network::lstm(600, 512), 20, 70)],
+    } {
+        for dtype in DTYPES {
+            let posed = Posed { dtype, ..Posed::new(network, steps, batch) };
+            assert_right(device, &posed, &posed.tensors());
+        }
+    }
+}
+
+fn what_does_not_fit_is_refused(device: &Device) {
+    let network = Network { layers: 2, ..Network::lstm(3, 4) };
+    let all = Posed::new(network, 5, 2).tensors();
+    let lstm = Lstm::new(network).unwrap();
+    let refused = |tensors: &Tensors, said: &str| {
+        let error = lstm.run(device, tensors, Pass::ForwardBackward).unwrap_err().to_string();
+        assert!(error.starts_with(said), "{error}, not {said}");
+    };
+    for (name, shape, said) in [
+        ("x", &[5, 6][..], "shape [T, B, I], got f32 [5, 6]"),
+        ("x", &[5, 2, 4], "I=3, the network's inputs, got f32 [5, 2, 4]"),
+        ("x", &[0, 2, 3], "at least one step and one row"),
+        ("weight_ih_l0", &[16, 4], "[16, 3], got f32 [16, 4]"),
+        ("weight_ih_l1", &[16, 3], "[16, 4], got f32 [16, 3]"),
+        ("bias_hh_l1", &[4], "[16], got f32 [4]"),
+        ("h0", &[1, 2, 4], "[2, 2, 4], got f32 [1, 2, 4]"),
+        ("c0", &[2, 3, 4], "[2, 2, 4], got f32 [2, 3, 4]"),
+        ("dy", &[5, 2, 3], "[5, 2, 4], got f32 [5, 2, 3]"),
+        ("dhn", &[2, 2], "[2, 2, 4], got f32 [2, 2]"),
+        ("dcn", &[2, 2, 5], "[2, 2, 4], got f32 [2, 2, 5]"),
+    ] {
+        let mut wrong = all.clone();
+        wrong.insert(name.into(), Tensor::new(shape, &vec![1f32; shape.iter().product()]));
+        refused(&wrong, &format!("tensor '{name}': expected {said}"));
+    }
+    for (name, tensor, said) in [
+        ("x", Tensor::new(&[5, 2, 3], &[1i32; 30]), "f32, f64, f16 or bf16, got i32"),
+        ("h0", Tensor::new(&[2, 2, 4], &[1f64; 16]), "f32 as 'x', got f64"),
+        ("lengths", Tensor::new(&[2], &[5f32, 5.0]), "i64, got f32"),
+        ("lengths", Tensor::new(&[3], &[5i64; 3]), "[2], one a row, got i64 [3]"),
+        ("lengths", Tensor::new(&[2], &[5i64, 6]), "0 to 5, the steps of 'x', got 6 of row 1"),
+        ("lengths", Tensor::new(&[2], &[-1i64, 5]), "0 to 5, the steps of 'x', got -1 of row 0"),
+    ] {
+        let mut wrong = all.clone();
+        wrong.insert(name.into(), tensor);
+        refused(&wrong, &format!("tensor '{name}': expected {said}"));
+    }
+    for name in ["x", "weight_hh_l1", "bias_ih_l0"] {
+        let mut wrong = all.clone();
+        wrong.remove(name);
+        refused(&wrong, &format!("tensor '{name}': expected a tensor"));
+    }
+    let new = |network| Lstm::new(network).unwrap_err();
+    for (network, said) in [
+        (Network { layers: 0, ..network }, "layers: expected 1 to 1024, got 0"),
+        (Network { inputs: 0, ..network }, "inputs: expected 1 to 1048576, got 0"),
+        (Network { hidden: 1 << 20, ..network }, "hidden: expected 1 to 32768, got 1048576"),
+        (Network { cell: Cell::Gru, ..network }, "cell: expected Lstm, got Gru"),
+        (Network { layer_norm: Some(1e-5), ..network }, "layer_norm: expected none, got 0.00001"),
+    ] {
+        let error = new(network);
+        assert!(matches!(error, Error::Bad { .. }));
+        assert_eq!(error.to_string(), said);
+    }
+}
+
+fn every_kernel_loads_on_every_device(device: &Device) {
+    every_kernel_loads(&STAGE, device);
+}
+
+#[cfg(test)]
+mod tests {
+    use lab_harness::suite::emulator;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_network_is_right(
+            (inputs, hidden, steps, batch) in (1usize..40, 1usize..40, 1usize..9, 1usize..6),
+            layers in 1usize..4,
+            [bidirectional, bias, peephole, ragged] in any::<[bool; 4]>(),
+            seed in 0u64..1000,
+            dtype in 0usize..4,
+        ) {
+            let plain = Network::lstm(inputs, hidden);
+            let network = Network { layers, bidirectional, bias, peephole, ..plain };
+            let lengths = |row: usize| (seed as usize + row * 5) % (steps + 1);
+            let lengths = ragged.then(|| (0..batch).map(lengths).collect());
+            let dtype = DTYPES[dtype];
+            let posed = Posed { lengths, dtype, seed, ..Posed::new(network, steps, batch) };
+            assert_right(&emulator().unwrap(), &posed, &posed.tensors());
+        }
+    }
+}

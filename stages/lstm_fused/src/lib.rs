@@ -1,0 +1,162 @@
+//! `lstm_fused`: the LSTM, forward and backward through time.
+//!
+//! A version is a way to go through the steps of one direction of a layer. What comes before and
+//! after is the same for all: the products of the gradients by the weights, and by x, over all
+//! steps at once.
+//!
+//! The versions compute the plain LSTM of one layer, under PyTorch's names ([`lab_harness::lstm`]).
+//! [`Lstm`] is the whole: several layers, two directions, peepholes, rows of unlike lengths.
+//!
+//! The equations are those of [`lab_reference::lstm`]; Hochreiter & Schmidhuber 1997, Gers et al.
+//! 2000, Greff et al. 2017 (arXiv 1503.04069).
+
+mod checks;
+mod direction;
+mod network;
+mod posed;
+
+use lab_device::{DType, Device};
+use lab_harness::lstm::{self, of, sizes};
+use lab_harness::{
+    Cost, Dim, Dims, Error, Info, Options, Output, Prepared, Problem, Stage, Tensors, Version,
+};
+pub use lab_reference::lstm::Network;
+pub use network::{Lstm, Pass};
+
+#[allow(missing_docs)]
+pub mod kernels {
+    //! The kernel files, embedded by the build script.
+    include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
+}
+
+/// A version of the stage.
+#[derive(Debug)]
+pub struct Fused {
+    info: Info,
+}
+
+static DIMS: [Dim; 4] =
+    lstm::dims([[3, 1, 1 << 15], [6, 1024, 1 << 15], [10, 256, 1 << 20], [33, 256, 1 << 15]]);
+
+const F32: DType = DType::F32;
+const F64: DType = DType::F64;
+const F16: DType = DType::F16;
+const BF16: DType = DType::BF16;
+
+/// A launch a step.
+pub static CELL: Fused = Fused {
+    info: Info {
+        stage: "lstm_fused",
+        name: "v0_cell",
+        family: lstm::FAMILY,
+        parent: None,
+        change: "a thread a unit of a row, all four gates and the state; a launch a step",
+        dtypes: &[F32, F64, F16, BF16],
+        dims: &DIMS,
+        settings: &[],
+        inputs: lstm::INPUTS,
+        // f32, f64: the roundings of a sum of I + H terms, and of the steps that it goes through. Halves:
+        // the one rounding of the result, and that of each h that a step gets from the one before.
+        outputs: &[
+            Output { name: "y", bounds: &[(F32, 9e-7), (F64, 1e-15), (F16, 8e-4), (BF16, 7e-3)] },
+            Output { name: "hn", bounds: &[(F32, 1e-6), (F64, 1e-15), (F16, 8e-4), (BF16, 7e-3)] },
+            Output { name: "cn", bounds: &[(F32, 7e-7), (F64, 1e-15), (F16, 8e-4), (BF16, 7e-3)] },
+            Output {
+                name: "dx",
+                bounds: &[(F32, 1.4e-6), (F64, 4e-15), (F16, 8e-4), (BF16, 7e-3)],
+            },
+            Output {
+                name: "dh0",
+                bounds: &[(F32, 1.6e-6), (F64, 2.5e-15), (F16, 8e-4), (BF16, 7e-3)],
+            },
+            Output {
+                name: "dc0",
+                bounds: &[(F32, 8e-7), (F64, 1.7e-15), (F16, 8e-4), (BF16, 7e-3)],
+            },
+            Output {
+                name: "dweight_ih_l0",
+                bounds: &[(F32, 1.3e-6), (F64, 2.5e-15), (F16, 8e-4), (BF16, 7e-3)],
+            },
+            Output {
+                name: "dweight_hh_l0",
+                bounds: &[(F32, 1.2e-6), (F64, 1.8e-15), (F16, 8e-4), (BF16, 7e-3)],
+            },
+            Output {
+                name: "dbias_ih_l0",
+                bounds: &[(F32, 9e-7), (F64, 2e-15), (F16, 8e-4), (BF16, 7e-3)],
+            },
+            Output {
+                name: "dbias_hh_l0",
+                bounds: &[(F32, 9e-7), (F64, 2e-15), (F16, 8e-4), (BF16, 7e-3)],
+            },
+        ],
+    },
+};
+
+/// This stage.
+pub static STAGE: Stage = Stage {
+    name: "lstm_fused",
+    teaches: "a recurrence: what of it waits for the step before, and what need not",
+    versions: &[&CELL],
+    kernels: kernels::KERNELS,
+    checks: checks::CHECKS,
+    ..Stage::EMPTY
+};
+
+impl Version for Fused {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn inputs(&self, problem: &Problem) -> Tensors {
+        lstm::inputs(problem)
+    }
+
+    fn reference(&self, inputs: &Tensors, _options: &Options) -> Vec<(&'static str, Vec<f64>)> {
+        lstm::reference(inputs)
+    }
+
+    fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
+        lstm::cost(dims, dtype)
+    }
+
+    fn test_shapes(&self) -> Vec<Dims> {
+        [
+            // One step, one row, one unit; of all one.
+            [1, 1, 1, 1],
+            [1, 7, 5, 1],
+            [1, 1, 4, 32],
+            [5, 1, 3, 8],
+            // Ragged; a tile of the products, and a block of units, and what is one past them.
+            [2, 5, 3, 3],
+            [3, 4, 1, 33],
+            [4, 8, 32, 32],
+            [3, 11, 33, 33],
+            [1, 33, 65, 9],
+            [5, 7, 40, 70],
+            // Many steps.
+            [1, 200, 2, 5],
+            [2, 100, 1, 16],
+        ]
+        .map(sizes)
+        .to_vec()
+    }
+
+    /// One row of a window of twenty steps, at growing H; and a long sequence.
+    fn bench_shapes(&self, dtype: DType) -> Vec<Dims> {
+        let windows = [32, 64, 128, 256].map(|h| sizes([1, 20, 1, h]));
+        windows.into_iter().chain([self.info.timed(dtype)]).collect()
+    }
+
+    fn prepare(
+        &self,
+        device: &Device,
+        inputs: &Tensors,
+        _options: &Options,
+    ) -> Result<Box<dyn Prepared>, Error> {
+        let (dims, _) = self.info.problem_of(inputs)?;
+        let [_, _, columns, hidden] = of(&dims);
+        let lstm = Lstm::new(Network::lstm(columns, hidden))?;
+        lstm.prepare(device, inputs, Pass::ForwardBackward)
+    }
+}

@@ -1,0 +1,303 @@
+//! An LSTM of several layers and directions on a device.
+
+use lab_device::{DType, Device};
+use lab_harness::program::{Program, Slot};
+use lab_harness::{Error, Prepared, Tensor, Tensors};
+use lab_reference::lstm::{Cell, Network, Parameter};
+
+use crate::direction::{Common, CommonGradients, Direction, Sizes, Weights, input_gradient};
+
+/// What is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pass {
+    /// y, hn and cn. Of c the last two steps are kept, of the gates nothing.
+    Forward,
+    /// Also the gradients by all that goes in: 5 H numbers for each row of each step, layer and
+    /// direction are kept, gates and c, in f32 (in runs of f64, in f64).
+    ForwardBackward,
+}
+
+/// An LSTM on a device: layers, directions and options as its [`Network`] says.
+///
+/// Tensors go by PyTorch's names, row-major, all of one type:
+///
+/// | | | |
+/// |---|---|---|
+/// | `x` | \[T, B, I\] | |
+/// | each of [`Network::parameters`] | its shape | `weight_ih_l0`, `weight_hh_l1_reverse`, … |
+/// | `h0`, `c0` | \[L·dirs, B, H\] | zero where they are left out |
+/// | `lengths` | \[B\], i64 | steps of each row, 0 to T; all T where it is left out |
+/// | `dy` | \[T, B, H·dirs\] | the gradient by y; zero where it is left out |
+/// | `dhn`, `dcn` | \[L·dirs, B, H\] | those by hn and cn; zero where they are left out |
+///
+/// Out come `y`, `hn` and `cn`, and on the way back `dx`, `dh0`, `dc0` and `d` with each parameter's
+/// name. Nothing is read of a row past its length; y and dx are zero there.
+///
+/// ```
+/// use lab_harness::{Tensor, tensor::tensors};
+/// use lstm_fused::{Lstm, Network, Pass};
+/// // One unit that keeps everything: i, f and o are open, and g is about x where x is small.
+/// let lstm = Lstm::new(Network { bias: false, ..Network::lstm(1, 1) })?;
+/// let all = tensors([
+///     ("x", Tensor::new(&[2, 1, 1], &[1e-4f32, 2e-4])),
+///     ("weight_ih_l0", Tensor::new(&[4, 1], &[1e9f32, 1e9, 1.0, 1e9])),
+///     ("weight_hh_l0", Tensor::new(&[4, 1], &[0f32; 4])),
+/// ]);
+/// let out = lstm.run(&lab_device::Device::emulator()?, &all, Pass::Forward)?;
+/// assert!((out["cn"].values()[0] - 3e-4).abs() < 1e-9);
+/// # Ok::<(), lab_harness::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Lstm {
+    network: Network,
+}
+
+/// The most of each size: products of two fit 32 bits where kernels count in them.
+const LARGEST: [(&str, usize); 4] =
+    [("layers", 1024), ("inputs", 1 << 20), ("hidden", 1 << 15), ("B", 1 << 15)];
+
+/// Rows of all steps.
+const MOST_ROWS: usize = 1 << 30;
+
+fn refuse(name: &str, expected: impl Into<String>, got: impl Into<String>) -> Error {
+    Error::Tensor { name: name.to_owned(), expected: expected.into(), got: got.into() }
+}
+
+/// Refuses a size of 0, and one past the largest of that name.
+fn check_size(name: &str, size: usize) -> Result<(), Error> {
+    let largest = LARGEST.iter().find(|l| l.0 == name).expect("a size that is listed").1;
+    if (1..=largest).contains(&size) {
+        return Ok(());
+    }
+    Err(Error::bad(name, format!("1 to {largest}"), size))
+}
+
+impl Lstm {
+    /// Of these sizes and options.
+    ///
+    /// # Errors
+    /// A size is 0 or too large, or the network has what no kernel here does: it is a GRU, or has
+    /// layer norm.
+    pub fn new(network: Network) -> Result<Self, Error> {
+        check_size("layers", network.layers)?;
+        check_size("inputs", network.inputs)?;
+        check_size("hidden", network.hidden)?;
+        if network.cell != Cell::Lstm {
+            return Err(Error::bad("cell", "Lstm", format!("{:?}", network.cell)));
+        }
+        if let Some(epsilon) = network.layer_norm {
+            return Err(Error::bad("layer_norm", "none", epsilon));
+        }
+        Ok(Self { network })
+    }
+
+    /// Its sizes and options.
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// Runs it once.
+    ///
+    /// # Errors
+    /// As [`Lstm::prepare`], and what the device reports.
+    pub fn run(&self, device: &Device, tensors: &Tensors, pass: Pass) -> Result<Tensors, Error> {
+        let mut program = self.prepare(device, tensors, pass)?;
+        program.launch()?;
+        program.outputs()
+    }
+
+    /// Uploads the tensors and lists the launches.
+    ///
+    /// # Errors
+    /// A tensor is missing, of another type or another shape; a length is past T; the device has
+    /// not enough memory. Nothing has been launched then.
+    pub fn prepare(
+        &self,
+        device: &Device,
+        tensors: &Tensors,
+        pass: Pass,
+    ) -> Result<Box<dyn Prepared>, Error> {
+        let network = &self.network;
+        let data = Data::of(network, tensors, pass)?;
+        let sizes = data.sizes;
+        let Sizes { dtype, steps, batch, hidden, directions, .. } = sizes;
+        let keep = pass == Pass::ForwardBackward;
+        let mut program = Program::new(device);
+        let p = &mut program;
+
+        let of_states = [network.layers * directions, batch, hidden];
+        let lengths = p.input(&data.lengths)?;
+        let [h0, c0] = [data.input(p, "h0", &of_states)?, data.input(p, "c0", &of_states)?];
+        let [hn, cn] = [p.output("hn", dtype, &of_states)?, p.output("cn", dtype, &of_states)?];
+        let common = Common { h0, c0, lengths, hn, cn };
+
+        let of_y = [steps, batch, hidden * directions];
+        let x = p.input(&tensors["x"])?;
+        let mut layers: Vec<Vec<Direction<'_>>> = Vec::new();
+        let (mut input, mut columns) = (x, network.inputs);
+        for layer in 0..network.layers {
+            let last = layer + 1 == network.layers;
+            let y = match last {
+                true => p.output("y", dtype, &of_y)?,
+                false => p.scratch(dtype, of_y.iter().product())?,
+            };
+            let mut of_layer = Vec::new();
+            for direction in 0..directions {
+                let weights = self.weights(layer, direction, |of| p.input(&tensors[&of.name]))?;
+                let state = layer * directions + direction;
+                let of =
+                    Direction::new(p, sizes, &common, weights, [input, y], columns, state, keep)?;
+                of.forward(p, keep)?;
+                of_layer.push(of);
+            }
+            layers.push(of_layer);
+            (input, columns) = (y, hidden * directions);
+        }
+        if !keep {
+            return Ok(Box::new(program));
+        }
+
+        let mut dy = data.input(p, "dy", &of_y)?;
+        let [dhn, dcn] = [data.input(p, "dhn", &of_states)?, data.input(p, "dcn", &of_states)?];
+        let [dh0, dc0] = [p.output("dh0", dtype, &of_states)?, p.output("dc0", dtype, &of_states)?];
+        let states = CommonGradients { dhn, dcn, dh0, dc0 };
+        for (layer, of_layer) in layers.iter().enumerate().rev() {
+            let columns = of_layer[0].columns;
+            let dx = match layer {
+                0 => p.output("dx", dtype, &[steps, batch, columns])?,
+                _ => p.scratch(dtype, steps * batch * columns)?,
+            };
+            for (direction, of) in of_layer.iter().enumerate() {
+                let gradients = self.weights(layer, direction, |of| {
+                    p.output(format!("d{}", of.name), dtype, &of.shape)
+                })?;
+                of.backward(p, dy, &states, &gradients)?;
+            }
+            input_gradient(p, of_layer, dx)?;
+            dy = dx;
+        }
+        Ok(Box::new(program))
+    }
+
+    /// A slot for each parameter of a direction.
+    fn weights(
+        &self,
+        layer: usize,
+        direction: usize,
+        mut slot: impl FnMut(&Parameter) -> Result<Slot, Error>,
+    ) -> Result<Weights, Error> {
+        let all = self.network.parameters();
+        let each = all.len() / (self.network.layers * self.network.directions());
+        let own = &all[(layer * self.network.directions() + direction) * each..][..each];
+        let mut of = |name: &str| {
+            slot(own.iter().find(|p| p.name.starts_with(name)).expect("a parameter's name"))
+        };
+        let biases = match self.network.bias {
+            true => Some([of("bias_ih")?, of("bias_hh")?]),
+            false => None,
+        };
+        let peepholes = match self.network.peephole {
+            true => Some([of("peephole_i")?, of("peephole_f")?, of("peephole_o")?]),
+            false => None,
+        };
+        Ok(Weights { ih: of("weight_ih")?, hh: of("weight_hh")?, biases, peepholes })
+    }
+}
+
+/// The tensors of a run, checked.
+struct Data<'a> {
+    tensors: &'a Tensors,
+    sizes: Sizes,
+    /// i32, filled in where there are none.
+    lengths: Tensor,
+}
+
+impl<'a> Data<'a> {
+    fn of(network: &Network, tensors: &'a Tensors, pass: Pass) -> Result<Self, Error> {
+        let Some(x) = tensors.get("x") else {
+            return Err(refuse("x", "a tensor [T, B, I]", "none"));
+        };
+        let dtype = x.dtype;
+        if ![DType::F32, DType::F64, DType::F16, DType::BF16].contains(&dtype) {
+            return Err(refuse("x", "f32, f64, f16 or bf16", dtype.to_string()));
+        }
+        let [steps, batch, columns] = x.shape[..] else {
+            return Err(refuse("x", "shape [T, B, I]", x.describe()));
+        };
+        let fits = |size: usize| size > 0 && size <= MOST_ROWS;
+        if !fits(steps) || !fits(batch) || !fits(steps.saturating_mul(batch)) {
+            let expected = format!("at least one step and one row, T B up to {MOST_ROWS}");
+            return Err(refuse("x", expected, x.describe()));
+        }
+        check_size("B", batch).map_err(|e| refuse("x", e.to_string(), x.describe()))?;
+        if columns != network.inputs {
+            let expected = format!("I={}, the network's inputs", network.inputs);
+            return Err(refuse("x", expected, x.describe()));
+        }
+        let directions = network.directions();
+        let sizes = Sizes {
+            dtype,
+            steps,
+            batch,
+            hidden: network.hidden,
+            directions,
+            peephole: network.peephole,
+        };
+
+        let check = |name: &str, shape: &[usize], needed: bool| match tensors.get(name) {
+            None if needed => Err(refuse(name, format!("a tensor {shape:?}"), "none")),
+            Some(t) if t.dtype != dtype => {
+                Err(refuse(name, format!("{dtype} as 'x'"), t.dtype.to_string()))
+            }
+            Some(t) if t.shape != shape => Err(refuse(name, format!("{shape:?}"), t.describe())),
+            _ => Ok(()),
+        };
+        for parameter in network.parameters() {
+            check(&parameter.name, &parameter.shape, true)?;
+        }
+        let of_states = [network.layers * directions, batch, network.hidden];
+        check("h0", &of_states, false)?;
+        check("c0", &of_states, false)?;
+        if pass == Pass::ForwardBackward {
+            check("dy", &[steps, batch, network.hidden * directions], false)?;
+            check("dhn", &of_states, false)?;
+            check("dcn", &of_states, false)?;
+        }
+        Ok(Self { tensors, sizes, lengths: lengths(tensors, steps, batch)? })
+    }
+
+    /// A tensor that may be left out: zeros then.
+    fn input(&self, program: &mut Program, name: &str, shape: &[usize]) -> Result<Slot, Error> {
+        match self.tensors.get(name) {
+            Some(tensor) => program.input(tensor),
+            None => {
+                let zeros = program.scratch(self.sizes.dtype, shape.iter().product())?;
+                program.zero(zeros);
+                Ok(zeros)
+            }
+        }
+    }
+}
+
+/// The rows' lengths as the kernels read them.
+fn lengths(tensors: &Tensors, steps: usize, batch: usize) -> Result<Tensor, Error> {
+    let all = match tensors.get("lengths") {
+        None => vec![steps as i32; batch],
+        Some(t) if t.dtype != DType::I64 => {
+            return Err(refuse("lengths", "i64", t.dtype.to_string()));
+        }
+        Some(t) if t.shape != [batch] => {
+            return Err(refuse("lengths", format!("[{batch}], one a row"), t.describe()));
+        }
+        Some(t) => {
+            let values = t.values();
+            let fits = |v: &f64| (0.0..=steps as f64).contains(v);
+            if let Some(row) = values.iter().position(|v| !fits(v)) {
+                let got = format!("{} of row {row}", values[row]);
+                return Err(refuse("lengths", format!("0 to {steps}, the steps of 'x'"), got));
+            }
+            values.iter().map(|&v| v as i32).collect()
+        }
+    };
+    Ok(Tensor::new(&[batch], &all))
+}
