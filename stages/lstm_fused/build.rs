@@ -13,16 +13,50 @@ fn both(name: &str) -> Vec<String> {
     [each(name, "false"), each(name, "true")].concat()
 }
 
+/// The kernels that keep weights: of HT units and ROWS rows, as many weights a thread in registers and in
+/// shared memory as fit. `sequence.rs` has the same table.
+fn sequences() -> Vec<String> {
+    let singles = [
+        "32, 1, 32, 0",
+        "32, 4, 32, 0",
+        "64, 1, 64, 0",
+        "64, 4, 64, 0",
+        "128, 1, 84, 44",
+        "128, 4, 60, 44",
+        "256, 1, 24, 20",
+        "256, 4, 4, 20",
+    ];
+    let doubles = [
+        "32, 1, 32, 0",
+        "32, 4, 32, 0",
+        "64, 1, 64, 0",
+        "64, 4, 64, 0",
+        "128, 1, 32, 20",
+        "128, 4, 8, 20",
+        "256, 1, 4, 8",
+        "256, 4, 4, 8",
+    ];
+    let all = TYPES.iter().flat_map(|&t| {
+        let tables = if t == "double" { doubles } else { singles };
+        tables.map(|table| format!("lstm_sequence<{t}, {table}>"))
+    });
+    all.collect()
+}
+
 fn main() {
     let cell = [both("lstm_cell"), both("lstm_cell_back"), each("lstm_cell_first", "")];
-    let gradients = [
-        each("lstm_input_gradient", ""),
-        both("lstm_weight_gradient"),
-        each("lstm_bias_gradient", ""),
-        each("lstm_peephole_gradient", ""),
+    let gru = ["gru_cell", "gru_cell_back", "gru_cell_first"].map(|name| each(name, ""));
+    let products = [
+        each("projection", ""),
+        each("input_gradient", ""),
+        both("weight_gradient"),
+        each("bias_gradient", ""),
+        each("peephole_gradient", ""),
     ];
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_cell.cu", &cell.concat())
-        .kernel("kernels/gradients.cu", &gradients.concat())
+        .kernel("kernels/v1_sequence.cu", &sequences())
+        .kernel("kernels/gru_cell.cu", &gru.concat())
+        .kernel("kernels/products.cu", &products.concat())
         .build();
 }

@@ -1,18 +1,13 @@
-// A step of the LSTM for one unit of one row, forward and backward; and the steps that a row has.
+// A step of the LSTM for one unit of one row, forward and backward.
 //
 //   i, f, o = sigmoid(a)   g = tanh(a)      a of the gates in the order i, f, g, o
 //   c_t = f c_{t−1} + i g                   h_t = o tanh(c_t)
 //
 // Peepholes add p_i c_{t−1}, p_f c_{t−1} and p_o c_t to the a of their gates.
 #pragma once
-#include "lab/scalar.cuh"
+#include "lab/recurrent.cuh"
 
 enum Gate { GATE_I, GATE_F, GATE_G, GATE_O, GATES };
-
-__device__ __forceinline__ float tangent(float v) { return tanhf(v); }
-__device__ __forceinline__ double tangent(double v) { return tanh(v); }
-// 1 / (1 + inf) is 0: no v is too small.
-template <class M> __device__ __forceinline__ M sigmoid(M v) { return 1 / (1 + exponential(-v)); }
 
 // What a unit's gates see of c; not read without peepholes.
 template <class M> struct Peepholes {
@@ -61,30 +56,3 @@ __device__ __forceinline__ M lstm_step_back(M (&y)[GATES], M c_before, M c, Peep
     return by_c_before;
 }
 // ANCHOR_END: step_back
-
-// ANCHOR: steps
-// A row has the steps from 0 to its length, and takes them in this order or in reverse.
-struct Steps {
-    const int* lengths;
-    bool reverse;
-
-    __device__ __forceinline__ bool has(int t, int row) const { return t < lengths[row]; }
-    __device__ __forceinline__ int first(int row) const { return reverse ? lengths[row] - 1 : 0; }
-    __device__ __forceinline__ int last(int row) const { return reverse ? 0 : lengths[row] - 1; }
-    __device__ __forceinline__ int before(int t) const { return reverse ? t + 1 : t - 1; }
-    __device__ __forceinline__ int after(int t) const { return reverse ? t - 1 : t + 1; }
-};
-// ANCHOR_END: steps
-
-// The h of one direction of a layer: those of all steps stand in y, T x B rows of `stride`
-// elements, at its columns; those before the first step in h0, a row of H each.
-template <class T> struct Hidden {
-    const T *h0, *y;
-    int B, H, stride;
-
-    // Before step t of a row.
-    __device__ __forceinline__ const T* before(Steps steps, int t, int row) const {
-        if (t == steps.first(row)) return h0 + row * 1ll * H;
-        return y + (steps.before(t) * 1ll * B + row) * stride;
-    }
-};

@@ -22,34 +22,6 @@
 
 constexpr int THREADS = 128;
 
-// Which unit of which row a thread has.
-struct Unit {
-    int row, j;
-    bool inside;
-
-    __device__ __forceinline__ Unit(int B, int H) {
-        long long n = blockIdx.x * 1ll * THREADS + threadIdx.x;
-        row = n / H, j = n % H, inside = n < B * 1ll * H;
-    }
-    __device__ __forceinline__ long long of_state(int state, int B, int H) const {
-        return (state * 1ll * B + row) * H + j;
-    }
-};
-
-// ANCHOR: product
-// a_g += Σ_k w_{gH+j,k} x_k, for the four gates of unit j.
-template <class T>
-__device__ __forceinline__ void add_products(math_t<T> (&a)[GATES], const T* __restrict__ w,
-                                             const T* x, int j, int H, int columns) {
-    const T* rows = w + j * 1ll * columns;
-    for (int k = 0; k < columns; ++k) {
-        math_t<T> x_k = to_math(x[k]);
-#pragma unroll
-        for (int g = 0; g < GATES; ++g) a[g] += to_math(rows[g * 1ll * H * columns + k]) * x_k;
-    }
-}
-// ANCHOR_END: product
-
 // The launch of step t. With `keep` it leaves what the backward pass needs, c and gates of all
 // steps; without it, c has room for two steps, and the gates are not written.
 template <class T, bool PEEPHOLE>
@@ -63,7 +35,7 @@ __global__ void __launch_bounds__(THREADS)
               T* __restrict__ cn, int t, int B, int I, int H, int stride, int column, int state,
               int reverse, int biased, int keep) {
     using M = math_t<T>;
-    Unit unit(B, H);
+    Unit<THREADS> unit(B, H);
     if (!unit.inside) return;
     Steps steps{lengths, reverse != 0};
     int row = unit.row, j = unit.j;
@@ -122,7 +94,7 @@ __global__ void __launch_bounds__(THREADS)
                    const int* __restrict__ lengths, const math_t<T>* __restrict__ c,
                    math_t<T>* da, math_t<T>* __restrict__ dc, int t, int B, int H, int stride, int column, int state, int reverse) {
     using M = math_t<T>;
-    Unit unit(B, H);
+    Unit<THREADS> unit(B, H);
     if (!unit.inside) return;
     Steps steps{lengths, reverse != 0};
     int row = unit.row, j = unit.j;
@@ -161,7 +133,7 @@ __global__ void __launch_bounds__(THREADS)
                     const math_t<T>* __restrict__ da, const math_t<T>* __restrict__ dc,
                     T* __restrict__ dh0, T* __restrict__ dc0, int B, int H, int state,
                     int reverse) {
-    Unit unit(B, H);
+    Unit<THREADS> unit(B, H);
     if (!unit.inside) return;
     Steps steps{lengths, reverse != 0};
     long long of_state = unit.of_state(state, B, H);

@@ -2,32 +2,47 @@
 
 use lab_device::emulator::{self, Order};
 use lab_device::{DType, Device, DeviceKind};
-use lab_harness::suite::{Check, every_kernel_loads, without_checks};
-use lab_harness::{Error, Tensor, Tensors};
+use lab_harness::suite::{Check, VersionCheck, every_kernel_loads, without_checks};
+use lab_harness::{Error, Tensor, Tensors, Version};
 use lab_reference::lstm::{Cell, Network};
 
 use crate::posed::{Posed, errors};
-use crate::{Lstm, Pass, STAGE};
+use crate::{Lstm, Pass, STAGE, VERSIONS, Way};
+
+pub(crate) static OF_EACH: &[VersionCheck] = &[
+    VersionCheck { name: "every_option_is_right", run: every_option_is_right },
+    VersionCheck { name: "rows_of_unlike_lengths", run: rows_of_unlike_lengths },
+    VersionCheck { name: "what_is_left_out_is_zero", run: what_is_left_out_is_zero },
+    VersionCheck {
+        name: "gates_that_are_shut_give_numbers",
+        run: gates_that_are_shut_give_numbers,
+    },
+    VersionCheck { name: "nan_stays_in_its_row", run: nan_stays_in_its_row },
+    VersionCheck { name: "rows_do_not_meet", run: rows_do_not_meet },
+    VersionCheck { name: "a_sequence_in_parts_is_the_same", run: a_sequence_in_parts_is_the_same },
+    VersionCheck {
+        name: "the_forward_pass_alone_is_the_same",
+        run: the_forward_pass_alone_is_the_same,
+    },
+    VersionCheck { name: "any_schedule_gives_the_same", run: any_schedule_gives_the_same },
+    VersionCheck { name: "large_problems", run: large_problems },
+];
 
 pub(crate) static CHECKS: &[Check] = &[
-    Check { name: "every_option_is_right", run: every_option_is_right },
-    Check { name: "rows_of_unlike_lengths", run: rows_of_unlike_lengths },
-    Check { name: "what_is_left_out_is_zero", run: what_is_left_out_is_zero },
-    Check { name: "gates_that_are_shut_give_numbers", run: gates_that_are_shut_give_numbers },
-    Check { name: "nan_stays_in_its_row", run: nan_stays_in_its_row },
-    Check { name: "rows_do_not_meet", run: rows_do_not_meet },
-    Check { name: "a_sequence_in_parts_is_the_same", run: a_sequence_in_parts_is_the_same },
-    Check { name: "the_forward_pass_alone_is_the_same", run: the_forward_pass_alone_is_the_same },
-    Check { name: "any_schedule_gives_the_same", run: any_schedule_gives_the_same },
-    Check { name: "large_problems", run: large_problems },
     Check { name: "what_does_not_fit_is_refused", run: what_does_not_fit_is_refused },
     Check { name: "every_kernel_loads_on_every_device", run: every_kernel_loads_on_every_device },
 ];
 
 const DTYPES: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::BF16];
 
+/// How a version goes through the steps: with all the options that versions do not have.
+fn way_of(version: &dyn Version) -> Way {
+    let found = VERSIONS.iter().find(|v| v.info().name == version.info().name);
+    found.expect("a version of this stage").way
+}
+
 fn run(device: &Device, posed: &Posed, tensors: &Tensors) -> Tensors {
-    let lstm = Lstm::new(posed.network).unwrap();
+    let lstm = Lstm::by(posed.way, posed.network).unwrap();
     lstm.run(device, tensors, Pass::ForwardBackward).unwrap()
 }
 
@@ -46,34 +61,45 @@ fn assert_right(device: &Device, posed: &Posed, tensors: &Tensors) {
     }
 }
 
-/// Networks with each option, and with all of them.
-fn networks() -> Vec<Network> {
-    let plain = Network::lstm(5, 7);
-    vec![
+/// Networks with each option, and with all of them; GRUs where they go.
+fn networks(way: Way) -> Vec<Network> {
+    let (plain, wide) = (Network::lstm(5, 7), Network::lstm(1, 33));
+    let mut all = vec![
         plain,
         Network { bias: false, ..plain },
         Network { peephole: true, ..plain },
         Network { bidirectional: true, ..plain },
         Network { layers: 3, ..plain },
         Network { layers: 2, bidirectional: true, peephole: true, ..plain },
-        Network { layers: 2, bidirectional: true, bias: false, ..Network::lstm(1, 33) },
-    ]
+        Network { layers: 2, bidirectional: true, bias: false, ..wide },
+    ];
+    if way == Way::Cell {
+        let (plain, wide) = (Network::gru(5, 7), Network::gru(2, 35));
+        all.extend([
+            plain,
+            Network { bias: false, ..plain },
+            Network { layers: 2, bidirectional: true, ..wide },
+        ]);
+    }
+    all
 }
 
-fn every_option_is_right(device: &Device) {
-    for network in networks() {
+fn every_option_is_right(version: &dyn Version, device: &Device) {
+    let way = way_of(version);
+    for network in networks(way) {
         for (seed, dtype) in DTYPES.into_iter().enumerate() {
-            let posed = Posed { dtype, seed: seed as u64, ..Posed::new(network, 6, 3) };
+            let posed = Posed { dtype, seed: seed as u64, ..Posed::new(way, network, 6, 3) };
             assert_right(device, &posed, &posed.tensors());
         }
     }
 }
 
 /// With none, one, some and all steps. What stands behind a row's length is not read: it is NaN.
-fn rows_of_unlike_lengths(device: &Device) {
-    for network in networks() {
+fn rows_of_unlike_lengths(version: &dyn Version, device: &Device) {
+    let way = way_of(version);
+    for network in networks(way) {
         for lengths in [vec![4, 0, 1, 6], vec![2, 2, 2, 2], vec![0, 0, 0, 0]] {
-            let posed = Posed { lengths: Some(lengths.clone()), ..Posed::new(network, 6, 4) };
+            let posed = Posed { lengths: Some(lengths.clone()), ..Posed::new(way, network, 6, 4) };
             let mut tensors = posed.tensors();
             for name in ["x", "dy"] {
                 let mut values = tensors[name].values();
@@ -90,9 +116,10 @@ fn rows_of_unlike_lengths(device: &Device) {
     }
 }
 
-fn what_is_left_out_is_zero(device: &Device) {
+fn what_is_left_out_is_zero(version: &dyn Version, device: &Device) {
+    let way = way_of(version);
     let network = Network { layers: 2, bidirectional: true, ..Network::lstm(3, 4) };
-    let posed = Posed::new(network, 5, 2);
+    let posed = Posed::new(way, network, 5, 2);
     let all = posed.tensors();
     for left_out in [&["h0", "c0"][..], &["dhn", "dcn"], &["dy"], &["h0", "c0", "dhn", "dcn"]] {
         let mut tensors = all.clone();
@@ -103,11 +130,12 @@ fn what_is_left_out_is_zero(device: &Device) {
 
 /// Gates that are open, shut or both to the last digit, and states that are far off: numbers, and
 /// the right ones.
-fn gates_that_are_shut_give_numbers(device: &Device) {
+fn gates_that_are_shut_give_numbers(version: &dyn Version, device: &Device) {
+    let way = way_of(version);
     for peephole in [false, true] {
         for scale in [20.0, 1e4] {
             let network = Network { peephole, ..Network::lstm(4, 6) };
-            let posed = Posed::new(network, 12, 3);
+            let posed = Posed::new(way, network, 12, 3);
             let mut tensors = posed.tensors();
             for name in ["bias_ih_l0", "x", "c0"] {
                 let t = &tensors[name];
@@ -147,8 +175,9 @@ fn stack() -> Network {
     Network { layers: 2, bidirectional: true, peephole: true, ..one }
 }
 
-fn nan_stays_in_its_row(device: &Device) {
-    let posed = Posed::new(stack(), 5, 3);
+fn nan_stays_in_its_row(version: &dyn Version, device: &Device) {
+    let way = way_of(version);
+    let posed = Posed::new(way, stack(), 5, 3);
     let before = run(device, &posed, &posed.tensors());
     for (name, at) in [("x", 1), ("h0", 7), ("c0", 7), ("dy", 12), ("dhn", 6)] {
         let mut tensors = posed.tensors();
@@ -168,8 +197,9 @@ fn nan_stays_in_its_row(device: &Device) {
 }
 
 /// A row alone gives the same as among others, bit for bit.
-fn rows_do_not_meet(device: &Device) {
-    let posed = Posed { lengths: Some(vec![9, 3, 0, 7]), ..Posed::new(stack(), 9, 4) };
+fn rows_do_not_meet(version: &dyn Version, device: &Device) {
+    let way = way_of(version);
+    let posed = Posed { lengths: Some(vec![9, 3, 0, 7]), ..Posed::new(way, stack(), 9, 4) };
     let tensors = posed.tensors();
     let together = run(device, &posed, &tensors);
     for row in 0..4 {
@@ -187,10 +217,11 @@ fn rows_do_not_meet(device: &Device) {
 }
 
 /// Step by step, each from the hn and cn of the one before: what a stream of data needs.
-fn a_sequence_in_parts_is_the_same(device: &Device) {
+fn a_sequence_in_parts_is_the_same(version: &dyn Version, device: &Device) {
+    let way = way_of(version);
     let network = Network { layers: 2, peephole: true, ..Network::lstm(3, 6) };
-    let lstm = Lstm::new(network).unwrap();
-    let posed = Posed::new(network, 7, 2);
+    let lstm = Lstm::by(way, network).unwrap();
+    let posed = Posed::new(way, network, 7, 2);
     let tensors = posed.tensors();
     let whole = lstm.run(device, &tensors, Pass::Forward).unwrap();
     for part in [1, 3] {
@@ -210,12 +241,13 @@ fn a_sequence_in_parts_is_the_same(device: &Device) {
 }
 
 /// Which keeps c of two steps only.
-fn the_forward_pass_alone_is_the_same(device: &Device) {
+fn the_forward_pass_alone_is_the_same(version: &dyn Version, device: &Device) {
+    let way = way_of(version);
     for lengths in [None, Some(vec![6, 0, 3])] {
-        let posed = Posed { lengths, ..Posed::new(stack(), 6, 3) };
+        let posed = Posed { lengths, ..Posed::new(way, stack(), 6, 3) };
         let tensors = posed.tensors();
         let both = run(device, &posed, &tensors);
-        let forward = Lstm::new(posed.network).unwrap().run(device, &tensors, Pass::Forward);
+        let forward = Lstm::by(way, posed.network).unwrap().run(device, &tensors, Pass::Forward);
         let forward = forward.unwrap();
         assert_eq!(forward.len(), 3);
         for (name, tensor) in forward {
@@ -238,13 +270,14 @@ fn schedules(device: &Device) -> Vec<Device> {
 }
 
 /// Bit for bit, and at a second launch, too.
-fn any_schedule_gives_the_same(device: &Device) {
+fn any_schedule_gives_the_same(version: &dyn Version, device: &Device) {
+    let way = way_of(version);
     let network = Network { bidirectional: true, peephole: true, ..Network::lstm(35, 37) };
-    let posed = Posed::new(network, 9, 5);
+    let posed = Posed::new(way, network, 9, 5);
     let tensors = posed.tensors();
     let first = run(device, &posed, &tensors);
     for device in schedules(device) {
-        let lstm = Lstm::new(network).unwrap();
+        let lstm = Lstm::by(way, network).unwrap();
         let mut prepared = lstm.prepare(&device, &tensors, Pass::ForwardBackward).unwrap();
         for _ in 0..2 {
             prepared.launch().unwrap();
@@ -255,15 +288,16 @@ fn any_schedule_gives_the_same(device: &Device) {
 }
 
 /// The emulator without its checks.
-fn large_problems(device: &Device) {
+fn large_problems(version: &dyn Version, device: &Device) {
+    let way = way_of(version);
     let device = &without_checks(device).unwrap();
     let emulated = device.kind() == DeviceKind::Emulator;
     for (network, steps, batch) in match emulated {
         true => [(Network::lstm(2, 24), 1000, 1), (Network::lstm(130, 96), 12, 9)],
-        false => [(Network::lstm(64, 256), 1024, 2), (Network::lstm(600, 512), 20, 70)],
+        false => [(Network::lstm(64, 256), 1024, 2), (Network::lstm(300, 130), 20, 140)],
     } {
         for dtype in DTYPES {
-            let posed = Posed { dtype, ..Posed::new(network, steps, batch) };
+            let posed = Posed { dtype, ..Posed::new(way, network, steps, batch) };
             assert_right(device, &posed, &posed.tensors());
         }
     }
@@ -271,7 +305,7 @@ fn large_problems(device: &Device) {
 
 fn what_does_not_fit_is_refused(device: &Device) {
     let network = Network { layers: 2, ..Network::lstm(3, 4) };
-    let all = Posed::new(network, 5, 2).tensors();
+    let all = Posed::new(Way::Cell, network, 5, 2).tensors();
     let lstm = Lstm::new(network).unwrap();
     let refused = |tensors: &Tensors, said: &str| {
         let error = lstm.run(device, tensors, Pass::ForwardBackward).unwrap_err().to_string();
@@ -312,11 +346,22 @@ fn what_does_not_fit_is_refused(device: &Device) {
         refused(&wrong, &format!("tensor '{name}': expected a tensor"));
     }
     let new = |network| Lstm::new(network).unwrap_err();
+    let wide = Network { hidden: 257, ..network };
+    let said = "hidden: expected 1 to 256 in a launch for all steps, got 257";
+    assert_eq!(Lstm::by(Way::Sequence, wide).unwrap_err().to_string(), said);
+    assert_eq!(Lstm::new(wide).unwrap().way(), Way::Cell);
+    let gru = Network::gru(3, 4);
+    let said = "cell: expected Lstm in a launch for all steps, got Gru";
+    assert_eq!(Lstm::by(Way::Sequence, gru).unwrap_err().to_string(), said);
+    assert_eq!(Lstm::new(gru).unwrap().way(), Way::Cell);
     for (network, said) in [
         (Network { layers: 0, ..network }, "layers: expected 1 to 1024, got 0"),
         (Network { inputs: 0, ..network }, "inputs: expected 1 to 1048576, got 0"),
         (Network { hidden: 1 << 20, ..network }, "hidden: expected 1 to 32768, got 1048576"),
-        (Network { cell: Cell::Gru, ..network }, "cell: expected Lstm, got Gru"),
+        (
+            Network { cell: Cell::Gru, peephole: true, ..network },
+            "peephole: expected false in a GRU, which has no c, got true",
+        ),
         (Network { layer_norm: Some(1e-5), ..network }, "layer_norm: expected none, got 0.00001"),
     ] {
         let error = new(network);
@@ -341,19 +386,24 @@ mod tests {
 
         #[test]
         fn any_network_is_right(
-            (inputs, hidden, steps, batch) in (1usize..40, 1usize..40, 1usize..9, 1usize..6),
+            (inputs, hidden, steps, batch) in (1usize..40, 1usize..70, 1usize..9, 1usize..12),
             layers in 1usize..4,
-            [bidirectional, bias, peephole, ragged] in any::<[bool; 4]>(),
+            [bidirectional, bias, peephole, ragged, gru] in any::<[bool; 5]>(),
             seed in 0u64..1000,
             dtype in 0usize..4,
         ) {
-            let plain = Network::lstm(inputs, hidden);
-            let network = Network { layers, bidirectional, bias, peephole, ..plain };
+            let plain = Network { layers, bidirectional, bias, ..Network::lstm(inputs, hidden) };
             let lengths = |row: usize| (seed as usize + row * 5) % (steps + 1);
             let lengths = ragged.then(|| (0..batch).map(lengths).collect());
             let dtype = DTYPES[dtype];
-            let posed = Posed { lengths, dtype, seed, ..Posed::new(network, steps, batch) };
-            assert_right(&emulator().unwrap(), &posed, &posed.tensors());
+            for way in VERSIONS.map(|v| v.way) {
+                let network = match gru && way == Way::Cell {
+                    true => Network { cell: Cell::Gru, ..plain },
+                    false => Network { peephole, ..plain },
+                };
+                let posed = Posed { lengths: lengths.clone(), dtype, seed, ..Posed::new(way, network, steps, batch) };
+                assert_right(&emulator().unwrap(), &posed, &posed.tensors());
+            }
         }
     }
 }

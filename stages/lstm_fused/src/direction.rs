@@ -3,8 +3,11 @@
 use lab_device::{DType, Device, Kernel, KernelSource, Launch};
 use lab_harness::Error;
 use lab_harness::program::{Argument, Program, Slot, scalar};
+use lab_reference::lstm::Cell;
 
 use crate::kernels;
+use crate::network::Way;
+use crate::sequence::Residence;
 
 /// Threads of a block: of the kernels that go step by step, and of the others.
 const THREADS: u32 = 128;
@@ -23,12 +26,19 @@ pub(crate) struct Sizes {
     pub(crate) directions: usize,
     /// Whether the gates see c.
     pub(crate) peephole: bool,
+    pub(crate) way: Way,
+    pub(crate) cell: Cell,
 }
 
 impl Sizes {
     /// T·B, rows of all steps.
     pub(crate) fn rows(&self) -> usize {
         self.steps * self.batch
+    }
+
+    /// G·H, rows of a matrix of weights.
+    pub(crate) fn weights(&self) -> usize {
+        self.cell.gates() * self.hidden
     }
 
     /// What kernels compute in.
@@ -40,18 +50,25 @@ impl Sizes {
 /// What all directions of all layers read and write.
 pub(crate) struct Common {
     pub(crate) h0: Slot,
-    pub(crate) c0: Slot,
-    pub(crate) lengths: Slot,
     pub(crate) hn: Slot,
-    pub(crate) cn: Slot,
+    /// c0 and cn, of the LSTM.
+    pub(crate) c: Option<[Slot; 2]>,
+    pub(crate) lengths: Slot,
+}
+
+impl Common {
+    /// c0 and cn.
+    fn of_lstm(&self) -> [Slot; 2] {
+        self.c.expect("the LSTM has c")
+    }
 }
 
 /// The gradients by what [`Common`] holds.
 pub(crate) struct CommonGradients {
     pub(crate) dhn: Slot,
-    pub(crate) dcn: Slot,
     pub(crate) dh0: Slot,
-    pub(crate) dc0: Slot,
+    /// dcn and dc0, of the LSTM.
+    pub(crate) c: Option<[Slot; 2]>,
 }
 
 /// The parameters of a direction, or the gradients by them.
@@ -65,7 +82,7 @@ pub(crate) struct Weights {
 
 impl Weights {
     /// Biases as arguments; those that are not there are not read.
-    fn biases(&self) -> [Argument; 2] {
+    pub(crate) fn biases(&self) -> [Argument; 2] {
         self.biases.unwrap_or([self.ih; 2]).map(Slot::read)
     }
 
@@ -89,12 +106,13 @@ pub(crate) struct Direction<'a> {
     pub(crate) state: usize,
     /// c of all steps.
     c: Slot,
-    /// The gates of all steps, until da takes their place. One number where nothing goes back.
-    gates: Slot,
+    /// The gates of all steps, until da takes their place; before them, in a sequence, what x adds to
+    /// them. One number where nobody needs them.
+    pub(crate) gates: Slot,
 }
 
 /// `size` as a kernel takes it: what does not fit has been refused.
-fn int(size: usize) -> Argument {
+pub(crate) fn int(size: usize) -> Argument {
     scalar(i32::try_from(size).expect("sizes that were checked"))
 }
 
@@ -102,7 +120,7 @@ fn blocks(size: usize, each: usize) -> u32 {
     u32::try_from(size.div_ceil(each)).expect("sizes that were checked")
 }
 
-fn kernel(
+pub(crate) fn kernel(
     device: &Device,
     source: &'static KernelSource,
     name: &str,
@@ -127,40 +145,115 @@ impl<'a> Direction<'a> {
         keep: bool,
     ) -> Result<Self, Error> {
         let Sizes { steps, batch, hidden, .. } = sizes;
-        let kept = if keep { steps } else { steps.min(2) };
+        let kept = if keep { steps } else { steps.min(2) }; // of which a sequence needs none
         let c = program.scratch(sizes.arithmetic(), kept * batch * hidden)?;
-        let of_gates = if keep { steps * batch * 4 * hidden } else { 1 };
+        let of_gates = match (sizes.way, keep) {
+            (Way::Cell, false) => 1,
+            _ => steps * batch * 4 * hidden,
+        };
         let gates = program.scratch(sizes.arithmetic(), of_gates)?;
         let reverse = state % sizes.directions == 1;
         Ok(Self { sizes, common, weights, x, columns, y, reverse, state, c, gates })
     }
 
     /// The steps as this direction takes them.
-    fn steps(&self) -> Vec<usize> {
+    pub(crate) fn steps(&self) -> Vec<usize> {
         let forth = 0..self.sizes.steps;
         if self.reverse { forth.rev().collect() } else { forth.collect() }
     }
 
-    fn flag(&self) -> Argument {
+    pub(crate) fn flag(&self) -> Argument {
         scalar(i32::from(self.reverse))
     }
 
     /// The stride of y's rows, and the column where this direction's begin.
-    fn place(&self) -> [Argument; 2] {
+    pub(crate) fn place(&self) -> [Argument; 2] {
         let Sizes { hidden, directions, .. } = self.sizes;
         [int(hidden * directions), int(hidden * usize::from(self.reverse))]
     }
 
     /// A thread a unit of a row.
-    fn units(&self) -> Launch {
+    pub(crate) fn units(&self) -> Launch {
         Launch::new(blocks(self.sizes.batch * self.sizes.hidden, THREADS as usize), THREADS)
     }
 
-    /// y, hn and cn, a launch a step.
+    /// y, hn and cn; with `keep`, the gates and c of all steps.
     pub(crate) fn forward(&self, program: &mut Program, keep: bool) -> Result<(), Error> {
+        match (self.sizes.cell, self.sizes.way) {
+            (Cell::Gru, _) => self.gru_cells(program, keep),
+            (Cell::Lstm, Way::Cell) => self.cells(program, keep),
+            (Cell::Lstm, Way::Sequence) => self.sequence(program, keep),
+        }
+    }
+
+    /// All steps in one launch, after the products with x.
+    fn sequence(&self, program: &mut Program, keep: bool) -> Result<(), Error> {
+        let Sizes { dtype, steps, batch, hidden, peephole, .. } = self.sizes;
+        let rows = self.sizes.rows();
+        let [bias_ih, bias_hh] = self.weights.biases();
+        let projection = kernel(program.device(), &kernels::PRODUCTS, "projection", dtype, "")?;
+        program.launch(
+            projection,
+            tiles(rows, 4 * hidden),
+            [
+                self.x.read(),
+                self.weights.ih.read(),
+                bias_ih,
+                bias_hh,
+                self.gates.write(),
+                int(rows),
+                int(4 * hidden),
+                int(self.columns),
+                scalar(i32::from(self.weights.biases.is_some())),
+            ],
+        );
+        // A row a block as long as each has a multiprocessor to itself.
+        let many = batch > program.device().facts().multiprocessors as usize;
+        let [c0, cn] = self.common.of_lstm();
+        let residence = Residence::of(hidden, dtype, many);
+        let arguments = residence.arguments();
+        let source = &kernels::V1_SEQUENCE;
+        let kernel = kernel(program.device(), source, "lstm_sequence", dtype, &arguments)?;
+        let launch = Launch::new(blocks(batch, residence.rows), residence.threads())
+            .shared(residence.shared(self.sizes.arithmetic()));
+        let [peephole_i, peephole_f, peephole_o] = self.weights.peepholes();
+        let [stride, column] = self.place();
+        program.launch(
+            kernel,
+            launch,
+            [
+                self.weights.hh.read(),
+                peephole_i,
+                peephole_f,
+                peephole_o,
+                self.common.h0.read(),
+                c0.read(),
+                self.common.lengths.read(),
+                self.y.write(),
+                self.c.write(),
+                self.gates.write(),
+                self.common.hn.write(),
+                cn.write(),
+                int(steps),
+                int(batch),
+                int(hidden),
+                stride,
+                column,
+                int(self.state),
+                self.flag(),
+                scalar(i32::from(peephole)),
+                scalar(i32::from(keep)),
+            ],
+        );
+        Ok(())
+    }
+
+    /// A launch a step.
+    fn cells(&self, program: &mut Program, keep: bool) -> Result<(), Error> {
         let Sizes { dtype, batch, hidden, peephole, .. } = self.sizes;
         let arguments = peephole.to_string();
         let kernel = kernel(program.device(), &kernels::V0_CELL, "lstm_cell", dtype, &arguments)?;
+        let [c0, cn] = self.common.of_lstm();
         let [bias_ih, bias_hh] = self.weights.biases();
         let [peephole_i, peephole_f, peephole_o] = self.weights.peepholes();
         let [stride, column] = self.place();
@@ -178,13 +271,13 @@ impl<'a> Direction<'a> {
                     peephole_f,
                     peephole_o,
                     self.common.h0.read(),
-                    self.common.c0.read(),
+                    c0.read(),
                     self.common.lengths.read(),
                     self.y.write(),
                     self.c.write(),
                     self.gates.write(),
                     self.common.hn.write(),
-                    self.common.cn.write(),
+                    cn.write(),
                     int(t),
                     int(batch),
                     int(self.columns),
@@ -209,6 +302,21 @@ impl<'a> Direction<'a> {
         states: &CommonGradients,
         gradients: &Weights,
     ) -> Result<(), Error> {
+        match self.sizes.cell {
+            Cell::Lstm => self.cells_back(program, dy, states)?,
+            Cell::Gru => self.gru_cells_back(program, dy, states)?,
+        }
+        self.weight_gradients(program, gradients)
+    }
+
+    fn cells_back(
+        &self,
+        program: &mut Program,
+        dy: Slot,
+        states: &CommonGradients,
+    ) -> Result<(), Error> {
+        let [c0, _] = self.common.of_lstm();
+        let [dcn, dc0] = states.c.expect("the LSTM has c");
         let Sizes { dtype, batch, hidden, peephole, .. } = self.sizes;
         let of = |name: &str, arguments: &str| {
             kernel(program.device(), &kernels::V0_CELL, name, dtype, arguments)
@@ -228,9 +336,9 @@ impl<'a> Direction<'a> {
                     peephole_i,
                     peephole_f,
                     peephole_o,
-                    self.common.c0.read(),
+                    c0.read(),
                     states.dhn.read(),
-                    states.dcn.read(),
+                    dcn.read(),
                     self.common.lengths.read(),
                     self.c.read(),
                     self.gates.write(),
@@ -251,35 +359,36 @@ impl<'a> Direction<'a> {
             [
                 self.weights.hh.read(),
                 states.dhn.read(),
-                states.dcn.read(),
+                dcn.read(),
                 self.common.lengths.read(),
                 self.gates.read(),
                 dc.read(),
                 states.dh0.write(),
-                states.dc0.write(),
+                dc0.write(),
                 int(batch),
                 int(hidden),
                 int(self.state),
                 self.flag(),
             ],
         );
-        self.weight_gradients(program, gradients)
+        Ok(())
     }
 
     fn weight_gradients(&self, program: &mut Program, gradients: &Weights) -> Result<(), Error> {
         let Sizes { dtype, batch, hidden, .. } = self.sizes;
+        let weights = self.sizes.weights();
         let of = |program: &Program, name: &str, arguments: &str| {
-            kernel(program.device(), &kernels::GRADIENTS, name, dtype, arguments)
+            kernel(program.device(), &kernels::PRODUCTS, name, dtype, arguments)
         };
         let rows = int(self.sizes.rows());
         let [stride, column] = self.place();
         for (input, columns, to, recurrent) in
             [(self.x, self.columns, gradients.ih, false), (self.y, hidden, gradients.hh, true)]
         {
-            let product = of(program, "lstm_weight_gradient", &recurrent.to_string())?;
+            let product = of(program, "weight_gradient", &recurrent.to_string())?;
             program.launch(
                 product,
-                tiles(4 * hidden, columns),
+                tiles(weights, columns),
                 [
                     self.gates.read(),
                     input.read(),
@@ -288,6 +397,7 @@ impl<'a> Direction<'a> {
                     to.write(),
                     rows,
                     int(batch),
+                    int(weights),
                     int(hidden),
                     int(columns),
                     stride,
@@ -298,21 +408,22 @@ impl<'a> Direction<'a> {
             );
         }
         if let Some([ih, hh]) = gradients.biases {
-            let sums = of(program, "lstm_bias_gradient", "")?;
+            let sums = of(program, "bias_gradient", "")?;
             let launch = Launch::new(blocks(4 * hidden, TILE), PRODUCT_THREADS);
-            let of_gates = int(4 * hidden);
-            let arguments = [self.gates.read(), ih.write(), hh.write(), rows, of_gates];
+            let sizes = [int(weights), int(hidden)];
+            let arguments = [self.gates.read(), ih.write(), hh.write(), rows, sizes[0], sizes[1]];
             program.launch(sums, launch, arguments);
         }
         if let Some([i, f, o]) = gradients.peepholes {
-            let sums = of(program, "lstm_peephole_gradient", "")?;
+            let [c0, _] = self.common.of_lstm();
+            let sums = of(program, "peephole_gradient", "")?;
             let launch = Launch::new(blocks(hidden, TILE), PRODUCT_THREADS);
             program.launch(
                 sums,
                 launch,
                 [
                     self.gates.read(),
-                    self.common.c0.read(),
+                    c0.read(),
                     self.c.read(),
                     self.common.lengths.read(),
                     i.write(),
@@ -345,7 +456,7 @@ pub(crate) fn input_gradient(
     let (Some(one), Some(other)) = (directions.first(), directions.last()) else { return Ok(()) };
     let Sizes { dtype, hidden, .. } = one.sizes;
     let device = program.device();
-    let product = kernel(device, &kernels::GRADIENTS, "lstm_input_gradient", dtype, "")?;
+    let product = kernel(device, &kernels::PRODUCTS, "input_gradient", dtype, "")?;
     let rows = one.sizes.rows();
     program.launch(
         product,
@@ -357,7 +468,8 @@ pub(crate) fn input_gradient(
             other.weights.ih.read(),
             dx.write(),
             int(rows),
-            int(4 * hidden),
+            int(one.sizes.weights()),
+            int(hidden),
             int(one.columns),
             int(directions.len() - 1),
         ],

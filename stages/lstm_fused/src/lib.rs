@@ -5,23 +5,26 @@
 //! steps at once.
 //!
 //! The versions compute the plain LSTM of one layer, under PyTorch's names ([`lab_harness::lstm`]).
-//! [`Lstm`] is the whole: several layers, two directions, peepholes, rows of unlike lengths.
+//! [`Lstm`] is the whole: several layers, two directions, peepholes, rows of unlike lengths; and the
+//! GRU beside it.
 //!
 //! The equations are those of [`lab_reference::lstm`]; Hochreiter & Schmidhuber 1997, Gers et al.
 //! 2000, Greff et al. 2017 (arXiv 1503.04069).
 
 mod checks;
 mod direction;
+mod gru;
 mod network;
 mod posed;
+mod sequence;
 
 use lab_device::{DType, Device};
 use lab_harness::lstm::{self, of, sizes};
 use lab_harness::{
     Cost, Dim, Dims, Error, Info, Options, Output, Prepared, Problem, Stage, Tensors, Version,
 };
-pub use lab_reference::lstm::Network;
-pub use network::{Lstm, Pass};
+pub use lab_reference::lstm::{Cell, Network};
+pub use network::{Lstm, Pass, Way};
 
 #[allow(missing_docs)]
 pub mod kernels {
@@ -33,72 +36,84 @@ pub mod kernels {
 #[derive(Debug)]
 pub struct Fused {
     info: Info,
+    way: Way,
 }
 
-static DIMS: [Dim; 4] =
+const DIMS: [Dim; 4] =
     lstm::dims([[3, 1, 1 << 15], [6, 1024, 1 << 15], [10, 256, 1 << 20], [33, 256, 1 << 15]]);
+
+/// Where a block has a thread for each gate.
+static RESIDENT_DIMS: [Dim; 4] =
+    [DIMS[0], DIMS[1], DIMS[2], Dim { max: sequence::MOST_UNITS, ..DIMS[3] }];
 
 const F32: DType = DType::F32;
 const F64: DType = DType::F64;
 const F16: DType = DType::F16;
 const BF16: DType = DType::BF16;
 
-/// A launch a step.
-pub static CELL: Fused = Fused {
-    info: Info {
-        stage: "lstm_fused",
-        name: "v0_cell",
-        family: lstm::FAMILY,
-        parent: None,
-        change: "a thread a unit of a row, all four gates and the state; a launch a step",
-        dtypes: &[F32, F64, F16, BF16],
-        dims: &DIMS,
-        settings: &[],
-        inputs: lstm::INPUTS,
-        // f32, f64: the roundings of a sum of I + H terms, and of the steps that it goes through. Halves:
-        // the one rounding of the result, and that of each h that a step gets from the one before.
-        outputs: &[
-            Output { name: "y", bounds: &[(F32, 9e-7), (F64, 1e-15), (F16, 8e-4), (BF16, 7e-3)] },
-            Output { name: "hn", bounds: &[(F32, 1e-6), (F64, 1e-15), (F16, 8e-4), (BF16, 7e-3)] },
-            Output { name: "cn", bounds: &[(F32, 7e-7), (F64, 1e-15), (F16, 8e-4), (BF16, 7e-3)] },
-            Output {
-                name: "dx",
-                bounds: &[(F32, 1.4e-6), (F64, 4e-15), (F16, 8e-4), (BF16, 7e-3)],
-            },
-            Output {
-                name: "dh0",
-                bounds: &[(F32, 1.6e-6), (F64, 2.5e-15), (F16, 8e-4), (BF16, 7e-3)],
-            },
-            Output {
-                name: "dc0",
-                bounds: &[(F32, 8e-7), (F64, 1.7e-15), (F16, 8e-4), (BF16, 7e-3)],
-            },
-            Output {
-                name: "dweight_ih_l0",
-                bounds: &[(F32, 1.3e-6), (F64, 2.5e-15), (F16, 8e-4), (BF16, 7e-3)],
-            },
-            Output {
-                name: "dweight_hh_l0",
-                bounds: &[(F32, 1.2e-6), (F64, 1.8e-15), (F16, 8e-4), (BF16, 7e-3)],
-            },
-            Output {
-                name: "dbias_ih_l0",
-                bounds: &[(F32, 9e-7), (F64, 2e-15), (F16, 8e-4), (BF16, 7e-3)],
-            },
-            Output {
-                name: "dbias_hh_l0",
-                bounds: &[(F32, 9e-7), (F64, 2e-15), (F16, 8e-4), (BF16, 7e-3)],
-            },
-        ],
-    },
+const INFO: Info = Info {
+    stage: "lstm_fused",
+    name: "v0_cell",
+    family: lstm::FAMILY,
+    parent: None,
+    change: "a thread a unit of a row, all four gates and the state; a launch a step",
+    dtypes: &[F32, F64, F16, BF16],
+    dims: &DIMS,
+    settings: &[],
+    inputs: lstm::INPUTS,
+    // f32, f64: the roundings of a sum of I + H terms, and of the steps that it goes through. Halves:
+    // the one rounding of the result, and that of each h that a step gets from the one before.
+    outputs: &[
+        Output { name: "y", bounds: &[(F32, 9e-7), (F64, 1.4e-15), (F16, 8e-4), (BF16, 8e-3)] },
+        Output { name: "hn", bounds: &[(F32, 9e-7), (F64, 1.4e-15), (F16, 8e-4), (BF16, 8e-3)] },
+        Output { name: "cn", bounds: &[(F32, 7e-7), (F64, 1.4e-15), (F16, 8e-4), (BF16, 8e-3)] },
+        Output { name: "dx", bounds: &[(F32, 2e-6), (F64, 4e-15), (F16, 8e-4), (BF16, 8e-3)] },
+        Output { name: "dh0", bounds: &[(F32, 4e-6), (F64, 4e-15), (F16, 8e-4), (BF16, 8e-3)] },
+        Output { name: "dc0", bounds: &[(F32, 4e-6), (F64, 1.8e-15), (F16, 8e-4), (BF16, 8e-3)] },
+        Output {
+            name: "dweight_ih_l0",
+            bounds: &[(F32, 2e-6), (F64, 2.5e-15), (F16, 8e-4), (BF16, 8e-3)],
+        },
+        Output {
+            name: "dweight_hh_l0",
+            bounds: &[(F32, 3e-6), (F64, 2.2e-15), (F16, 8e-4), (BF16, 8e-3)],
+        },
+        Output {
+            name: "dbias_ih_l0",
+            bounds: &[(F32, 3e-6), (F64, 2.5e-15), (F16, 8e-4), (BF16, 8e-3)],
+        },
+        Output {
+            name: "dbias_hh_l0",
+            bounds: &[(F32, 3e-6), (F64, 2.5e-15), (F16, 8e-4), (BF16, 8e-3)],
+        },
+    ],
 };
+
+/// A launch a step.
+pub static CELL: Fused = Fused { info: INFO, way: Way::Cell };
+
+/// A launch for all steps.
+pub static SEQUENCE: Fused = Fused {
+    info: Info {
+        name: "v1_sequence",
+        parent: Some("v0_cell"),
+        change: "the products with x in one launch, then one for all steps: weights stay where they are",
+        dims: &RESIDENT_DIMS,
+        ..INFO
+    },
+    way: Way::Sequence,
+};
+
+/// Every version, in the order of the story.
+pub static VERSIONS: [&Fused; 2] = [&CELL, &SEQUENCE];
 
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "lstm_fused",
     teaches: "a recurrence: what of it waits for the step before, and what need not",
-    versions: &[&CELL],
+    versions: &[&CELL, &SEQUENCE],
     kernels: kernels::KERNELS,
+    version_checks: checks::OF_EACH,
     checks: checks::CHECKS,
     ..Stage::EMPTY
 };
@@ -134,6 +149,14 @@ impl Version for Fused {
             [3, 11, 33, 33],
             [1, 33, 65, 9],
             [5, 7, 40, 70],
+            // More units than a block has the weights of; more rows than multiprocessors: of the
+            // emulator, and of a GPU.
+            [1, 2, 3, 130],
+            [9, 2, 2, 135],
+            [2, 2, 2, 101],
+            [10, 2, 3, 97],
+            [9, 1, 2, 40],
+            [135, 2, 2, 3],
             // Many steps.
             [1, 200, 2, 5],
             [2, 100, 1, 16],
@@ -156,7 +179,7 @@ impl Version for Fused {
     ) -> Result<Box<dyn Prepared>, Error> {
         let (dims, _) = self.info.problem_of(inputs)?;
         let [_, _, columns, hidden] = of(&dims);
-        let lstm = Lstm::new(Network::lstm(columns, hidden))?;
+        let lstm = Lstm::by(self.way, Network::lstm(columns, hidden))?;
         lstm.prepare(device, inputs, Pass::ForwardBackward)
     }
 }

@@ -1,4 +1,4 @@
-//! An LSTM of several layers and directions on a device.
+//! An LSTM, or a GRU, of several layers and directions on a device.
 
 use lab_device::{DType, Device};
 use lab_harness::program::{Program, Slot};
@@ -6,18 +6,29 @@ use lab_harness::{Error, Prepared, Tensor, Tensors};
 use lab_reference::lstm::{Cell, Network, Parameter};
 
 use crate::direction::{Common, CommonGradients, Direction, Sizes, Weights, input_gradient};
+use crate::sequence::MOST_UNITS;
+
+/// How the forward pass goes through the steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// A launch a step. In halves each h is rounded to the type before the next step reads it.
+    Cell,
+    /// A launch for all steps, with the weights in registers and shared memory; up to 256 units.
+    Sequence,
+}
 
 /// What is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
-    /// y, hn and cn. Of c the last two steps are kept, of the gates nothing.
+    /// y, hn and cn. [`Way::Cell`] keeps c of two steps and no gates; [`Way::Sequence`] has the
+    /// products of x with the weights, 4 H numbers for each row of each step, layer and direction.
     Forward,
     /// Also the gradients by all that goes in: 5 H numbers for each row of each step, layer and
     /// direction are kept, gates and c, in f32 (in runs of f64, in f64).
     ForwardBackward,
 }
 
-/// An LSTM on a device: layers, directions and options as its [`Network`] says.
+/// An LSTM on a device, or a GRU: layers, directions and options as its [`Network`] says.
 ///
 /// Tensors go by PyTorch's names, row-major, all of one type:
 ///
@@ -25,7 +36,7 @@ pub enum Pass {
 /// |---|---|---|
 /// | `x` | \[T, B, I\] | |
 /// | each of [`Network::parameters`] | its shape | `weight_ih_l0`, `weight_hh_l1_reverse`, … |
-/// | `h0`, `c0` | \[L·dirs, B, H\] | zero where they are left out |
+/// | `h0`, `c0` | \[L·dirs, B, H\] | zero where they are left out; a GRU has no c |
 /// | `lengths` | \[B\], i64 | steps of each row, 0 to T; all T where it is left out |
 /// | `dy` | \[T, B, H·dirs\] | the gradient by y; zero where it is left out |
 /// | `dhn`, `dcn` | \[L·dirs, B, H\] | those by hn and cn; zero where they are left out |
@@ -50,6 +61,7 @@ pub enum Pass {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lstm {
     network: Network,
+    way: Way,
 }
 
 /// The most of each size: products of two fit 32 bits where kernels count in them.
@@ -73,22 +85,46 @@ fn check_size(name: &str, size: usize) -> Result<(), Error> {
 }
 
 impl Lstm {
+    /// Of these sizes and options: by [`Way::Sequence`], or what that does not take by
+    /// [`Way::Cell`].
+    ///
+    /// # Errors
+    /// As [`Lstm::by`].
+    pub fn new(network: Network) -> Result<Self, Error> {
+        let fits = network.cell == Cell::Lstm && network.hidden <= MOST_UNITS;
+        Self::by(if fits { Way::Sequence } else { Way::Cell }, network)
+    }
+
     /// Of these sizes and options.
     ///
     /// # Errors
-    /// A size is 0 or too large, or the network has what no kernel here does: it is a GRU, or has
-    /// layer norm.
-    pub fn new(network: Network) -> Result<Self, Error> {
+    /// A size is 0 or too large, or the network has what no kernel here does: layer norm, or
+    /// a GRU in a launch for all steps.
+    pub fn by(way: Way, network: Network) -> Result<Self, Error> {
         check_size("layers", network.layers)?;
         check_size("inputs", network.inputs)?;
         check_size("hidden", network.hidden)?;
-        if network.cell != Cell::Lstm {
-            return Err(Error::bad("cell", "Lstm", format!("{:?}", network.cell)));
+        if way == Way::Sequence && network.hidden > MOST_UNITS {
+            let expected = format!("1 to {MOST_UNITS} in a launch for all steps");
+            return Err(Error::bad("hidden", expected, network.hidden));
+        }
+        if network.cell == Cell::Gru {
+            if way == Way::Sequence {
+                return Err(Error::bad("cell", "Lstm in a launch for all steps", "Gru"));
+            }
+            if network.peephole {
+                return Err(Error::bad("peephole", "false in a GRU, which has no c", true));
+            }
         }
         if let Some(epsilon) = network.layer_norm {
             return Err(Error::bad("layer_norm", "none", epsilon));
         }
-        Ok(Self { network })
+        Ok(Self { network, way })
+    }
+
+    /// How it goes through the steps.
+    pub fn way(&self) -> Way {
+        self.way
     }
 
     /// Its sizes and options.
@@ -118,7 +154,7 @@ impl Lstm {
         pass: Pass,
     ) -> Result<Box<dyn Prepared>, Error> {
         let network = &self.network;
-        let data = Data::of(network, tensors, pass)?;
+        let data = Data::of(self, tensors, pass)?;
         let sizes = data.sizes;
         let Sizes { dtype, steps, batch, hidden, directions, .. } = sizes;
         let keep = pass == Pass::ForwardBackward;
@@ -127,9 +163,15 @@ impl Lstm {
 
         let of_states = [network.layers * directions, batch, hidden];
         let lengths = p.input(&data.lengths)?;
-        let [h0, c0] = [data.input(p, "h0", &of_states)?, data.input(p, "c0", &of_states)?];
-        let [hn, cn] = [p.output("hn", dtype, &of_states)?, p.output("cn", dtype, &of_states)?];
-        let common = Common { h0, c0, lengths, hn, cn };
+        let h0 = data.input(p, "h0", &of_states)?;
+        let hn = p.output("hn", dtype, &of_states)?;
+        let c = match network.cell {
+            Cell::Lstm => {
+                Some([data.input(p, "c0", &of_states)?, p.output("cn", dtype, &of_states)?])
+            }
+            Cell::Gru => None,
+        };
+        let common = Common { h0, hn, c, lengths };
 
         let of_y = [steps, batch, hidden * directions];
         let x = p.input(&tensors["x"])?;
@@ -158,9 +200,15 @@ impl Lstm {
         }
 
         let mut dy = data.input(p, "dy", &of_y)?;
-        let [dhn, dcn] = [data.input(p, "dhn", &of_states)?, data.input(p, "dcn", &of_states)?];
-        let [dh0, dc0] = [p.output("dh0", dtype, &of_states)?, p.output("dc0", dtype, &of_states)?];
-        let states = CommonGradients { dhn, dcn, dh0, dc0 };
+        let dhn = data.input(p, "dhn", &of_states)?;
+        let dh0 = p.output("dh0", dtype, &of_states)?;
+        let c = match network.cell {
+            Cell::Lstm => {
+                Some([data.input(p, "dcn", &of_states)?, p.output("dc0", dtype, &of_states)?])
+            }
+            Cell::Gru => None,
+        };
+        let states = CommonGradients { dhn, dh0, c };
         for (layer, of_layer) in layers.iter().enumerate().rev() {
             let columns = of_layer[0].columns;
             let dx = match layer {
@@ -213,7 +261,8 @@ struct Data<'a> {
 }
 
 impl<'a> Data<'a> {
-    fn of(network: &Network, tensors: &'a Tensors, pass: Pass) -> Result<Self, Error> {
+    fn of(lstm: &Lstm, tensors: &'a Tensors, pass: Pass) -> Result<Self, Error> {
+        let Lstm { network, way } = lstm;
         let Some(x) = tensors.get("x") else {
             return Err(refuse("x", "a tensor [T, B, I]", "none"));
         };
@@ -242,6 +291,8 @@ impl<'a> Data<'a> {
             hidden: network.hidden,
             directions,
             peephole: network.peephole,
+            way: *way,
+            cell: network.cell,
         };
 
         let check = |name: &str, shape: &[usize], needed: bool| match tensors.get(name) {
@@ -256,12 +307,17 @@ impl<'a> Data<'a> {
             check(&parameter.name, &parameter.shape, true)?;
         }
         let of_states = [network.layers * directions, batch, network.hidden];
+        let has_c = network.cell == Cell::Lstm;
         check("h0", &of_states, false)?;
-        check("c0", &of_states, false)?;
+        if has_c {
+            check("c0", &of_states, false)?;
+        }
         if pass == Pass::ForwardBackward {
             check("dy", &[steps, batch, network.hidden * directions], false)?;
             check("dhn", &of_states, false)?;
-            check("dcn", &of_states, false)?;
+            if has_c {
+                check("dcn", &of_states, false)?;
+            }
         }
         Ok(Self { tensors, sizes, lengths: lengths(tensors, steps, batch)? })
     }

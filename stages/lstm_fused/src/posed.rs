@@ -2,11 +2,14 @@
 
 use lab_device::DType;
 use lab_harness::{Dims, Problem, Tensor, Tensors};
-use lab_reference::lstm::{Inputs, Network, Upstream};
+use lab_reference::lstm::{Cell, Inputs, Network, Upstream};
+
+use crate::Way;
 
 /// A network and the data that it gets.
 #[derive(Clone, Debug)]
 pub(crate) struct Posed {
+    pub(crate) way: Way,
     pub(crate) network: Network,
     pub(crate) steps: usize,
     pub(crate) batch: usize,
@@ -17,8 +20,8 @@ pub(crate) struct Posed {
 }
 
 impl Posed {
-    pub(crate) fn new(network: Network, steps: usize, batch: usize) -> Self {
-        Self { network, steps, batch, lengths: None, dtype: DType::F32, seed: 0 }
+    pub(crate) fn new(way: Way, network: Network, steps: usize, batch: usize) -> Self {
+        Self { way, network, steps, batch, lengths: None, dtype: DType::F32, seed: 0 }
     }
 
     /// All tensors that [`crate::Lstm`] reads. Weights as wide as those of [`lab_harness::lstm`].
@@ -51,6 +54,9 @@ impl Posed {
             ("dhn", &states, 1.0),
             ("dcn", &states, 1.0),
         ] {
+            if network.cell == Cell::Gru && ["c0", "dcn"].contains(&name) {
+                continue;
+            }
             all.insert(name.to_owned(), normal(shape, scale));
         }
         if let Some(lengths) = &self.lengths {
@@ -89,6 +95,9 @@ impl Posed {
             ("dc0", back.dc0),
         ];
         let mut all: Vec<_> = named.map(|(name, values)| (name.to_owned(), values)).into();
+        if network.cell == Cell::Gru {
+            all.retain(|(name, _)| !["cn", "dc0"].contains(&name.as_str()));
+        }
         all.extend(back.parameters);
         all
     }

@@ -1,5 +1,7 @@
-// The gradients that need no order of steps, from da of all of them:
+// What needs no order of steps, for all of them at once: what x adds to the gates, and, from da of all
+// steps, the gradients by x and the parameters.
 //
+//   ax = x W_ihᵀ + b_ih + b_hh
 //   dx = da W_ih        dW_ih = Σ_r da_rᵀ x_r        dW_hh = Σ_r da_rᵀ h_before(r)
 //   db = Σ_r da_r       dp_i = Σ_r da_i c_before(r)   dp_f likewise, dp_o = Σ_r da_o c_r
 //
@@ -9,7 +11,8 @@
 // Work split: of the products a block has a tile of 32 x 32 results, a thread 4 of them; of the sums
 // it has 32 columns, and 8 threads share the rows of each.
 //
-// da: T x B x 4H in the arithmetic's type, zero where a row has no step. Other tensors are as
+// da: T x B rows of 4H in the arithmetic's type, zero where a row has no step. The GRU has three gates,
+// G = 3H rows of weights, and four da: the third gate's by x and, in the fourth's place, by h. Other tensors are as
 // v0_cell.cu has them. C: the columns of x.
 #include "lab/lstm.cuh"
 
@@ -17,9 +20,9 @@ constexpr int THREADS = 256, TILE = 32, LANES = THREADS / TILE, EACH = TILE / LA
 
 // ANCHOR: product
 // sum_e = Σ_k a(m, k) b(k, n) for m = ti + 8 e and n = tj, places within the tile. a and b are zero
-// outside of their matrices. Neighbouring threads load neighbours: along m where `along_m`, else
-// along k; of b along n.
-template <bool ALONG_M, class M, class A, class B>
+// outside of their matrices. Neighbouring threads load neighbours: of a along m if ALONG_M, of b
+// along n if ALONG_N, else along k.
+template <bool ALONG_M, bool ALONG_N, class M, class A, class B>
 __device__ __forceinline__ void tile_product(M (&sum)[EACH], int K, A a, B b) {
     __shared__ M as[TILE][TILE + 1], bs[TILE][TILE + 1];  // as[k][m], bs[k][n]
     int ti = threadIdx.x / TILE, tj = threadIdx.x % TILE;
@@ -28,7 +31,8 @@ __device__ __forceinline__ void tile_product(M (&sum)[EACH], int K, A a, B b) {
         for (int r = ti; r < TILE; r += LANES) {
             if constexpr (ALONG_M) as[r][tj] = a(tj, k0 + r);
             else as[tj][r] = a(r, k0 + tj);
-            bs[r][tj] = b(k0 + r, tj);
+            if constexpr (ALONG_N) bs[r][tj] = b(k0 + r, tj);
+            else bs[tj][r] = b(k0 + tj, r);
         }
         __syncthreads();  // a thread multiplies what others have stored
         for (int k = 0; k < TILE; ++k)
@@ -39,13 +43,41 @@ __device__ __forceinline__ void tile_product(M (&sum)[EACH], int K, A a, B b) {
 }
 // ANCHOR_END: product
 
+// ANCHOR: projection
+// ax. A grid of T B / 32 x 4H / 32 blocks, rounded up.
+template <class T>
+__global__ void __launch_bounds__(THREADS)
+    projection(const T* __restrict__ x, const T* __restrict__ weight_ih,
+                    const T* __restrict__ bias_ih, const T* __restrict__ bias_hh,
+                    math_t<T>* __restrict__ ax, int rows, int G, int C, int biased) {
+    using M = math_t<T>;
+    int ti = threadIdx.x / TILE, m0 = blockIdx.x * TILE, n0 = blockIdx.y * TILE;
+    M sum[EACH] = {};
+    auto x_of = [&](int m, int k) {
+        return m0 + m < rows && k < C ? to_math(x[(m0 + m) * 1ll * C + k]) : M(0);
+    };
+    auto weight = [&](int k, int n) {
+        return k < C && n0 + n < G ? to_math(weight_ih[(n0 + n) * 1ll * C + k]) : M(0);
+    };
+    tile_product<false, false>(sum, C, x_of, weight);
+    int n = n0 + threadIdx.x % TILE;
+    if (n >= G) return;
+    M bias = biased ? to_math(bias_ih[n]) + to_math(bias_hh[n]) : M(0);
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) {
+        int m = m0 + ti + LANES * e;
+        if (m < rows) ax[m * 1ll * G + n] = sum[e] + bias;
+    }
+}
+// ANCHOR_END: projection
+
 // dx of one direction, or of both together. A grid of T B / 32 x C / 32 blocks, rounded up.
 template <class T>
 __global__ void __launch_bounds__(THREADS)
-    lstm_input_gradient(const math_t<T>* __restrict__ da, const T* __restrict__ weight_ih,
+    input_gradient(const math_t<T>* __restrict__ da, const T* __restrict__ weight_ih,
                         const math_t<T>* __restrict__ da_reverse,
                         const T* __restrict__ weight_ih_reverse, T* __restrict__ dx, int rows,
-                        int G, int C, int both) {
+                        int G, int H, int C, int both) {
     using M = math_t<T>;
     int ti = threadIdx.x / TILE, n = blockIdx.y * TILE + threadIdx.x % TILE;
     int m0 = blockIdx.x * TILE;
@@ -54,10 +86,10 @@ __global__ void __launch_bounds__(THREADS)
         const M* of = direction == 0 ? da : da_reverse;
         const T* w = direction == 0 ? weight_ih : weight_ih_reverse;
         auto da_of = [&](int m, int k) {
-            return m0 + m < rows && k < G ? of[(m0 + m) * 1ll * G + k] : M(0);
+            return m0 + m < rows && k < G ? of[(m0 + m) * 4ll * H + k] : M(0);
         };
         auto weight = [&](int k, int) { return k < G && n < C ? to_math(w[k * 1ll * C + n]) : M(0); };
-        tile_product<false>(sum, G, da_of, weight);
+        tile_product<false, true>(sum, G, da_of, weight);
     }
 #pragma unroll
     for (int e = 0; e < EACH; ++e) {
@@ -67,22 +99,23 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 // ANCHOR: weights
-// dW of weight_hh if HIDDEN, else of weight_ih, with C columns of it. A grid of 4H / 32 x C / 32
+// dW of weight_hh if HIDDEN, else of weight_ih, G x C. A grid of G / 32 x C / 32
 // blocks, rounded up. What a row holds past its length is not read, be it NaN.
 template <class T, bool HIDDEN>
 __global__ void __launch_bounds__(THREADS)
-    lstm_weight_gradient(const math_t<T>* __restrict__ da, const T* __restrict__ x,
+    weight_gradient(const math_t<T>* __restrict__ da, const T* __restrict__ x,
                          const T* __restrict__ h0, const int* __restrict__ lengths,
-                         T* __restrict__ dw, int rows, int B, int H, int C, int stride, int column,
+                         T* __restrict__ dw, int rows, int B, int G, int H, int C, int stride, int column,
                          int state, int reverse) {
     using M = math_t<T>;
     int ti = threadIdx.x / TILE, n = blockIdx.y * TILE + threadIdx.x % TILE;
-    int m0 = blockIdx.x * TILE, G = GATES * H;
+    int m0 = blockIdx.x * TILE;
     Steps steps{lengths, reverse != 0};
     Hidden<T> hidden{h0 + state * 1ll * B * H, x + column, B, H, stride};  // x is y if HIDDEN
     M sum[EACH] = {};
     auto da_of = [&](int m, int r) {
-        return m0 + m < G && r < rows ? da[r * 1ll * G + m0 + m] : M(0);
+        int n = m0 + m, at = n + (HIDDEN && G < 4 * H && n >= 2 * H ? H : 0);
+        return n < G && r < rows ? da[r * 4ll * H + at] : M(0);
     };
     auto input = [&](int r, int) {
         int t = r / B, row = r % B;
@@ -90,7 +123,7 @@ __global__ void __launch_bounds__(THREADS)
         const T* from = HIDDEN ? hidden.before(steps, t, row) : x + r * 1ll * C;
         return to_math(from[n]);
     };
-    tile_product<true>(sum, rows, da_of, input);
+    tile_product<true, true>(sum, rows, da_of, input);
 #pragma unroll
     for (int e = 0; e < EACH; ++e) {
         int m = m0 + ti + LANES * e;
@@ -115,21 +148,26 @@ template <class M, class Term> __device__ __forceinline__ M column_sum(int rows,
     return sum;
 }
 
-// Both biases, which add up, have the same gradient. A grid of 4H / 32 blocks, rounded up.
+// Both biases, which add up, have the same gradient; but those of the GRU's third gate. A grid of
+// 4H / 32 blocks, rounded up.
 template <class T>
 __global__ void __launch_bounds__(THREADS)
-    lstm_bias_gradient(const math_t<T>* __restrict__ da, T* __restrict__ dbias_ih,
-                       T* __restrict__ dbias_hh, int rows, int G) {
+    bias_gradient(const math_t<T>* __restrict__ da, T* __restrict__ dbias_ih,
+                  T* __restrict__ dbias_hh, int rows, int G, int H) {
     int n = blockIdx.x * TILE + threadIdx.x % TILE;
     auto sum = column_sum<math_t<T>>(
-        rows, [&](int r) { return n < G ? da[r * 1ll * G + n] : math_t<T>(0); });
-    if (threadIdx.x < TILE && n < G) dbias_ih[n] = dbias_hh[n] = from_math<T>(sum);
+        rows, [&](int r) { return n < 4 * H ? da[r * 4ll * H + n] : math_t<T>(0); });
+    if (threadIdx.x >= TILE || n >= 4 * H) return;
+    bool third = G < 4 * H && n >= 2 * H;
+    if (!third || n < G) dbias_ih[n] = from_math<T>(sum);
+    if (!third) dbias_hh[n] = from_math<T>(sum);
+    if (third && n >= G) dbias_hh[n - H] = from_math<T>(sum);
 }
 
 // A grid of H / 32 blocks, rounded up.
 template <class T>
 __global__ void __launch_bounds__(THREADS)
-    lstm_peephole_gradient(const math_t<T>* __restrict__ da, const T* __restrict__ c0,
+    peephole_gradient(const math_t<T>* __restrict__ da, const T* __restrict__ c0,
                            const math_t<T>* __restrict__ c, const int* __restrict__ lengths,
                            T* __restrict__ di, T* __restrict__ df, T* __restrict__ d_o, int rows,
                            int B, int H, int state, int reverse) {
