@@ -207,10 +207,8 @@ impl<'a> Direction<'a> {
                 scalar(i32::from(self.weights.biases.is_some())),
             ],
         );
-        // A row a block as long as each has a multiprocessor to itself.
-        let many = batch > program.device().facts().multiprocessors as usize;
         let [c0, cn] = self.common.of_lstm();
-        let residence = Residence::of(hidden, dtype, many);
+        let residence = self.residence(program.device());
         let arguments = residence.arguments();
         let source = &kernels::V1_SEQUENCE;
         let kernel = kernel(program.device(), source, "lstm_sequence", dtype, &arguments)?;
@@ -246,6 +244,12 @@ impl<'a> Direction<'a> {
             ],
         );
         Ok(())
+    }
+
+    /// A row a block as long as each has a multiprocessor to itself.
+    fn residence(&self, device: &Device) -> Residence {
+        let Sizes { dtype, batch, hidden, .. } = self.sizes;
+        Residence::of(hidden, dtype, batch > device.facts().multiprocessors as usize)
     }
 
     /// A launch a step.
@@ -302,11 +306,58 @@ impl<'a> Direction<'a> {
         states: &CommonGradients,
         gradients: &Weights,
     ) -> Result<(), Error> {
-        match self.sizes.cell {
-            Cell::Lstm => self.cells_back(program, dy, states)?,
-            Cell::Gru => self.gru_cells_back(program, dy, states)?,
+        match (self.sizes.cell, self.sizes.way) {
+            (Cell::Gru, _) => self.gru_cells_back(program, dy, states)?,
+            (Cell::Lstm, Way::Cell) => self.cells_back(program, dy, states)?,
+            (Cell::Lstm, Way::Sequence) => self.sequence_back(program, dy, states)?,
         }
         self.weight_gradients(program, gradients)
+    }
+
+    fn sequence_back(
+        &self,
+        program: &mut Program,
+        dy: Slot,
+        states: &CommonGradients,
+    ) -> Result<(), Error> {
+        let Sizes { dtype, steps, batch, hidden, peephole, .. } = self.sizes;
+        let residence = self.residence(program.device());
+        let (name, arguments) = ("lstm_sequence_back", residence.arguments());
+        let kernel = kernel(program.device(), &kernels::V1_SEQUENCE, name, dtype, &arguments)?;
+        let launch = Launch::new(blocks(batch, residence.rows), residence.threads())
+            .shared(residence.shared_back(self.sizes.arithmetic()));
+        let [c0, _] = self.common.of_lstm();
+        let [dcn, dc0] = states.c.expect("the LSTM has c");
+        let [peephole_i, peephole_f, peephole_o] = self.weights.peepholes();
+        let [stride, column] = self.place();
+        program.launch(
+            kernel,
+            launch,
+            [
+                dy.read(),
+                self.weights.hh.read(),
+                peephole_i,
+                peephole_f,
+                peephole_o,
+                c0.read(),
+                states.dhn.read(),
+                dcn.read(),
+                self.common.lengths.read(),
+                self.c.read(),
+                self.gates.write(),
+                states.dh0.write(),
+                dc0.write(),
+                int(steps),
+                int(batch),
+                int(hidden),
+                stride,
+                column,
+                int(self.state),
+                self.flag(),
+                scalar(i32::from(peephole)),
+            ],
+        );
+        Ok(())
     }
 
     fn cells_back(

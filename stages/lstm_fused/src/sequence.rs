@@ -2,7 +2,7 @@
 
 use lab_device::DType;
 
-/// The kernel's arguments for heads of so many units.
+/// The kernel's arguments for so many units.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Residence {
     /// Units that it has room for, HT.
@@ -14,32 +14,46 @@ pub(crate) struct Residence {
     pub(crate) in_shared: usize,
 }
 
-/// Of most units, as rows of 1 and of 4: registers and shared memory hold 32 KB of weights, 64, 160, 180.
-/// The other weights come from device memory. As the build script lists them.
-const SINGLES: [(usize, [[usize; 2]; 2]); 4] = [
-    (32, [[32, 0], [32, 0]]),
-    (64, [[64, 0], [64, 0]]),
-    (128, [[84, 44], [60, 44]]),
-    (256, [[24, 20], [4, 20]]),
+const fn residence(units: usize, rows: usize, kept: usize, in_shared: usize) -> Residence {
+    Residence { units, rows, kept, in_shared }
+}
+
+/// The fewest units first, and of those one row a block first. A block of 128 units has 128 registers a
+/// thread, of 256 units 64; each row of the batch needs a dozen of them. Shared memory is at most 99
+/// KB, what an RTX 4060 has. Weights that find no place come from device memory. As the build script
+/// lists them.
+const SINGLES: &[Residence] = &[
+    residence(32, 1, 32, 0),
+    residence(32, 4, 32, 0),
+    residence(64, 1, 64, 0),
+    residence(64, 4, 64, 0),
+    residence(128, 1, 84, 44),
+    residence(128, 4, 36, 36),
+    residence(256, 1, 24, 20),
+    residence(256, 2, 8, 20),
 ];
-const DOUBLES: [(usize, [[usize; 2]; 2]); 4] = [
-    (32, [[32, 0], [32, 0]]),
-    (64, [[64, 0], [64, 0]]),
-    (128, [[32, 20], [8, 20]]),
-    (256, [[4, 8], [4, 8]]),
+const DOUBLES: &[Residence] = &[
+    residence(32, 1, 32, 0),
+    residence(32, 4, 32, 0),
+    residence(64, 1, 64, 0),
+    residence(64, 4, 64, 0),
+    residence(128, 1, 32, 20),
+    residence(128, 2, 16, 20),
+    residence(256, 1, 4, 8),
 ];
 
 /// The most units: a thread a gate of each, and a block has 1024.
 pub(crate) const MOST_UNITS: usize = 256;
 
 impl Residence {
-    /// Of H units, with one row a block or four.
-    pub(crate) fn of(hidden: usize, dtype: DType, four_rows: bool) -> Self {
+    /// Of H units; with several rows a block, where there is a kernel for that.
+    pub(crate) fn of(hidden: usize, dtype: DType, several_rows: bool) -> Self {
         let table = if dtype == DType::F64 { DOUBLES } else { SINGLES };
-        let fits = table.into_iter().find(|(units, _)| hidden <= *units);
-        let (units, of_rows) = fits.expect("as many units as were checked");
-        let [kept, in_shared] = of_rows[usize::from(four_rows)];
-        Self { units, rows: if four_rows { 4 } else { 1 }, kept, in_shared }
+        let units = table.iter().map(|r| r.units).find(|&units| hidden <= units);
+        let units = units.expect("as many units as were checked");
+        let mut fit = table.iter().filter(|r| r.units == units);
+        let chosen = if several_rows { fit.next_back() } else { fit.next() };
+        *chosen.expect("a kernel for each number of units")
     }
 
     /// The template arguments behind the type.
@@ -57,5 +71,30 @@ impl Residence {
     pub(crate) fn shared(&self, arithmetic: DType) -> usize {
         let of_h = 2 * self.rows * self.units;
         arithmetic.size() * (of_h + self.in_shared * 4 * self.units)
+    }
+
+    /// Bytes for da, twice, each gate's with the padding behind it, and for weights.
+    pub(crate) fn shared_back(&self, arithmetic: DType) -> usize {
+        let of_da = 2 * self.rows * 4 * (self.units + 4);
+        arithmetic.size() * (of_da + self.in_shared * 4 * self.units)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 99 KB a block there, which the kernels ask for at once: nothing else says that they fit.
+    #[test]
+    fn every_block_fits_an_rtx_4060() {
+        for (table, arithmetic) in [(SINGLES, DType::F32), (DOUBLES, DType::F64)] {
+            for residence in table {
+                let shared = residence.shared_back(arithmetic);
+                assert!(residence.shared(arithmetic) <= shared);
+                assert!(shared <= 99 * 1024, "{residence:?}: {shared} bytes");
+                assert!(residence.threads() <= 1024);
+                assert!(residence.kept + residence.in_shared <= residence.units);
+            }
+        }
     }
 }
