@@ -50,6 +50,7 @@ fn sequences() -> Vec<String> {
 
 fn main() {
     let cell = [both("lstm_cell"), both("lstm_cell_back"), each("lstm_cell_first", "")];
+    let norm = [both("norm_cell"), both("norm_cell_back")];
     let gru = ["gru_cell", "gru_cell_back", "gru_cell_first"].map(|name| each(name, ""));
     let products = [
         each("projection", ""),
@@ -57,10 +58,12 @@ fn main() {
         both("weight_gradient"),
         each("bias_gradient", ""),
         each("peephole_gradient", ""),
+        each("norm_gradient", ""),
     ];
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_cell.cu", &cell.concat())
         .kernel("kernels/v1_sequence.cu", &sequences())
+        .kernel("kernels/norm_cell.cu", &norm.concat())
         .kernel("kernels/gru_cell.cu", &gru.concat())
         .kernel("kernels/products.cu", &products.concat())
         .build();

@@ -56,3 +56,15 @@ __device__ __forceinline__ M lstm_step_back(M (&y)[GATES], M c_before, M c, Peep
     return by_c_before;
 }
 // ANCHOR_END: step_back
+
+// ANCHOR: through
+// Σ_k da_k w_{k,j} over all 4H rows of weight_hh: what a step's a hand back to the h before it.
+template <class T>
+__device__ __forceinline__ math_t<T> through_weights(const math_t<T>* da,
+                                                     const T* __restrict__ weight_hh, int j,
+                                                     int H) {
+    math_t<T> sum = 0;
+    for (int k = 0; k < GATES * H; ++k) sum += da[k] * to_math(weight_hh[k * 1ll * H + j]);
+    return sum;
+}
+// ANCHOR_END: through

@@ -191,3 +191,23 @@ __global__ void __launch_bounds__(THREADS)
         if (threadIdx.x < TILE && j < H) out[p][j] = from_math<T>(sum);
     }
 }
+
+// The gradients by the weights and biases of a norm: Σ_r d_r n_r and Σ_r d_r, of `columns` behind `from`
+// of rows of 5H. A grid of columns / 32 blocks, rounded up.
+template <class T>
+__global__ void __launch_bounds__(THREADS)
+    norm_gradient(const math_t<T>* __restrict__ d, const math_t<T>* __restrict__ n,
+                  const int* __restrict__ lengths, T* __restrict__ dweight,
+                  T* __restrict__ dbias, int rows, int B, int H, int from, int columns) {
+    using M = math_t<T>;
+    int j = blockIdx.x * TILE + threadIdx.x % TILE;
+    auto of = [&](int r, bool times_n) {
+        if (j >= columns || r / B >= lengths[r % B]) return M(0);
+        long long at = r * 5ll * H + from + j;
+        return times_n ? d[at] * n[at] : d[at];
+    };
+    M by_weight = column_sum<M>(rows, [&](int r) { return of(r, true); });
+    M by_bias = column_sum<M>(rows, [&](int r) { return of(r, false); });
+    if (threadIdx.x >= TILE || j >= columns) return;
+    dweight[j] = from_math<T>(by_weight), dbias[j] = from_math<T>(by_bias);
+}

@@ -71,18 +71,6 @@ __global__ void __launch_bounds__(THREADS)
     if (t == steps.last(row)) hn[of_state] = from_math<T>(h_t), cn[of_state] = from_math<T>(c_t);
 }
 
-// ANCHOR: through
-// Σ_k da_k w_{k,j} over all 4H rows of weight_hh: what a step's a hand back to the h before it.
-template <class T>
-__device__ __forceinline__ math_t<T> through_weights(const math_t<T>* da,
-                                                     const T* __restrict__ weight_hh, int j,
-                                                     int H) {
-    math_t<T> sum = 0;
-    for (int k = 0; k < GATES * H; ++k) sum += da[k] * to_math(weight_hh[k * 1ll * H + j]);
-    return sum;
-}
-// ANCHOR_END: through
-
 // The launch of step t, after those of all later ones. da holds the gates, and from this launch on
 // da_t in their place. dc: B x H, from launch to launch.
 template <class T, bool PEEPHOLE>

@@ -49,6 +49,12 @@ fn run(device: &Device, posed: &Posed, tensors: &Tensors) -> Tensors {
 /// Every output within the bound of its type: at most four times what was seen of all networks.
 #[track_caller]
 fn assert_right(device: &Device, posed: &Posed, tensors: &Tensors) {
+    assert_close(device, posed, tensors, 0.0);
+}
+
+/// The same, with the floor of [`errors`].
+#[track_caller]
+fn assert_close(device: &Device, posed: &Posed, tensors: &Tensors, floor: f64) {
     let bound = match posed.dtype {
         DType::F64 => 5e-15,
         DType::F32 => 2e-6,
@@ -56,7 +62,7 @@ fn assert_right(device: &Device, posed: &Posed, tensors: &Tensors) {
         _ => 1e-2,
     };
     let out = run(device, posed, tensors);
-    for (name, error) in errors(&out, &posed.reference(tensors)) {
+    for (name, error) in errors(&out, &posed.reference(tensors), floor) {
         assert!(error <= bound, "{posed:?}: {name}: error {error:.2e}");
     }
 }
@@ -74,6 +80,13 @@ fn networks(way: Way) -> Vec<Network> {
         Network { layers: 2, bidirectional: true, bias: false, ..wide },
     ];
     if way == Way::Cell {
+        let layer_norm = Some(1e-5);
+        all.extend([
+            Network { layer_norm, ..plain },
+            Network { layer_norm, layers: 2, bidirectional: true, peephole: true, ..plain },
+            Network { layer_norm, bias: false, peephole: true, ..Network::lstm(3, 150) },
+            Network { layer_norm, ..Network::lstm(3, 1) },
+        ]);
         let (plain, wide) = (Network::gru(5, 7), Network::gru(2, 35));
         all.extend([
             plain,
@@ -175,23 +188,38 @@ fn stack() -> Network {
     Network { layers: 2, bidirectional: true, peephole: true, ..one }
 }
 
+/// And with layer norm, and as a GRU, where that goes.
+fn stacks(way: Way) -> Vec<Network> {
+    let mut all = vec![stack()];
+    if way == Way::Cell {
+        all.push(Network { layer_norm: Some(1e-5), ..stack() });
+        all.push(Network { cell: Cell::Gru, peephole: false, ..stack() });
+    }
+    all
+}
+
 fn nan_stays_in_its_row(version: &dyn Version, device: &Device) {
     let way = way_of(version);
-    let posed = Posed::new(way, stack(), 5, 3);
-    let before = run(device, &posed, &posed.tensors());
-    for (name, at) in [("x", 1), ("h0", 7), ("c0", 7), ("dy", 12), ("dhn", 6)] {
-        let mut tensors = posed.tensors();
-        let (shape, mut values) = (tensors[name].shape.clone(), tensors[name].values());
-        values[at] = f64::NAN;
-        tensors.insert(name.into(), Tensor::rounded(DType::F32, &shape, &values));
-        let after = run(device, &posed, &tensors);
-        let hit = at / shape[2] % 3;
-        for row in 0..3 {
-            let same = OF_ROWS.map(|out| of_row(&before[out], row) == of_row(&after[out], row));
-            let nan =
-                OF_ROWS.map(|out| of_row(&after[out], row).values().iter().any(|v| v.is_nan()));
-            assert_eq!(same.contains(&false), row == hit, "{name}[{at}]: row {row}");
-            assert_eq!(nan.contains(&true), row == hit, "{name}[{at}]: row {row}");
+    for network in stacks(way) {
+        let posed = Posed::new(way, network, 5, 3);
+        let clean = posed.tensors();
+        let before = run(device, &posed, &clean);
+        for (name, at) in [("x", 1), ("h0", 7), ("c0", 7), ("dy", 12), ("dhn", 6)] {
+            let Some(tensor) = clean.get(name) else { continue };
+            let mut values = tensor.values();
+            values[at] = f64::NAN;
+            let mut tensors = clean.clone();
+            tensors.insert(name.into(), Tensor::rounded(DType::F32, &tensor.shape, &values));
+            let after = run(device, &posed, &tensors);
+            let hit = at / tensor.shape[2] % 3;
+            for row in 0..3 {
+                let of = |out: &Tensors, name: &str| out.get(name).map(|t| of_row(t, row));
+                let same = OF_ROWS.map(|out| of(&before, out) == of(&after, out));
+                let is_nan = |t: Tensor| t.values().iter().any(|v| v.is_nan());
+                let nan = OF_ROWS.map(|out| of(&after, out).is_some_and(is_nan));
+                assert_eq!(same.contains(&false), row == hit, "{network:?} {name}: row {row}");
+                assert_eq!(nan.contains(&true), row == hit, "{network:?} {name}: row {row}");
+            }
         }
     }
 }
@@ -199,19 +227,24 @@ fn nan_stays_in_its_row(version: &dyn Version, device: &Device) {
 /// A row alone gives the same as among others, bit for bit.
 fn rows_do_not_meet(version: &dyn Version, device: &Device) {
     let way = way_of(version);
-    let posed = Posed { lengths: Some(vec![9, 3, 0, 7]), ..Posed::new(way, stack(), 9, 4) };
-    let tensors = posed.tensors();
-    let together = run(device, &posed, &tensors);
-    for row in 0..4 {
-        let mut own = tensors.clone();
-        for name in ["x", "h0", "c0", "dy", "dhn", "dcn"] {
-            own.insert(name.into(), of_row(&tensors[name], row));
-        }
-        let length = posed.lengths.as_ref().unwrap()[row];
-        own.insert("lengths".into(), Tensor::new(&[1], &[length as i64]));
-        let alone = run(device, &posed, &own);
-        for name in OF_ROWS {
-            assert_eq!(alone[name], of_row(&together[name], row), "{name} of row {row}");
+    let lengths = [9, 3, 0, 7];
+    for network in stacks(way) {
+        let posed = Posed { lengths: Some(lengths.into()), ..Posed::new(way, network, 9, 4) };
+        let tensors = posed.tensors();
+        let together = run(device, &posed, &tensors);
+        for (row, length) in lengths.into_iter().enumerate() {
+            let mut own = tensors.clone();
+            for name in ["x", "h0", "c0", "dy", "dhn", "dcn"] {
+                if let Some(tensor) = tensors.get(name) {
+                    own.insert(name.into(), of_row(tensor, row));
+                }
+            }
+            own.insert("lengths".into(), Tensor::new(&[1], &[length as i64]));
+            let alone = run(device, &posed, &own);
+            for name in OF_ROWS {
+                let among = together.get(name).map(|t| of_row(t, row));
+                assert_eq!(alone.get(name), among.as_ref(), "{network:?} {name} of row {row}");
+            }
         }
     }
 }
@@ -362,7 +395,14 @@ fn what_does_not_fit_is_refused(device: &Device) {
             Network { cell: Cell::Gru, peephole: true, ..network },
             "peephole: expected false in a GRU, which has no c, got true",
         ),
-        (Network { layer_norm: Some(1e-5), ..network }, "layer_norm: expected none, got 0.00001"),
+        (
+            Network { layer_norm: Some(-1.0), ..network },
+            "layer_norm: expected none, or a number that is not negative, got -1",
+        ),
+        (
+            Network { cell: Cell::Gru, layer_norm: Some(1e-5), ..network },
+            "layer_norm: expected none, but in an LSTM by a launch a step, got 0.00001",
+        ),
     ] {
         let error = new(network);
         assert!(matches!(error, Error::Bad { .. }));
@@ -388,7 +428,7 @@ mod tests {
         fn any_network_is_right(
             (inputs, hidden, steps, batch) in (1usize..40, 1usize..70, 1usize..9, 1usize..12),
             layers in 1usize..4,
-            [bidirectional, bias, peephole, ragged, gru] in any::<[bool; 5]>(),
+            [bidirectional, bias, peephole, ragged, gru, norm] in any::<[bool; 6]>(),
             seed in 0u64..1000,
             dtype in 0usize..4,
         ) {
@@ -397,12 +437,17 @@ mod tests {
             let lengths = ragged.then(|| (0..batch).map(lengths).collect());
             let dtype = DTYPES[dtype];
             for way in VERSIONS.map(|v| v.way) {
+                // Of two units a norm makes 1 and -1, whatever they are: of its gradient nothing but
+                // roundings is left. With few units now and then a row comes close to that.
+                let norm = norm && hidden >= 8 && way == Way::Cell;
+                let layer_norm = norm.then_some(1e-5);
                 let network = match gru && way == Way::Cell {
                     true => Network { cell: Cell::Gru, ..plain },
-                    false => Network { peephole, ..plain },
+                    false => Network { peephole, layer_norm, ..plain },
                 };
-                let posed = Posed { lengths: lengths.clone(), dtype, seed, ..Posed::new(way, network, steps, batch) };
-                assert_right(&emulator().unwrap(), &posed, &posed.tensors());
+                let posed = Posed::new(way, network, steps, batch);
+                let posed = Posed { lengths: lengths.clone(), dtype, seed, ..posed };
+                assert_close(&emulator().unwrap(), &posed, &posed.tensors(), 0.1);
             }
         }
     }

@@ -28,6 +28,8 @@ pub(crate) struct Sizes {
     pub(crate) peephole: bool,
     pub(crate) way: Way,
     pub(crate) cell: Cell,
+    /// ε of the norms, where there are.
+    pub(crate) layer_norm: Option<f64>,
 }
 
 impl Sizes {
@@ -58,7 +60,7 @@ pub(crate) struct Common {
 
 impl Common {
     /// c0 and cn.
-    fn of_lstm(&self) -> [Slot; 2] {
+    pub(crate) fn of_lstm(&self) -> [Slot; 2] {
         self.c.expect("the LSTM has c")
     }
 }
@@ -78,6 +80,8 @@ pub(crate) struct Weights {
     pub(crate) hh: Slot,
     pub(crate) biases: Option<[Slot; 2]>,
     pub(crate) peepholes: Option<[Slot; 3]>,
+    /// Weights and biases of the norms: of the gates, and of c.
+    pub(crate) norms: Option<[Slot; 4]>,
 }
 
 impl Weights {
@@ -86,7 +90,7 @@ impl Weights {
         self.biases.unwrap_or([self.ih; 2]).map(Slot::read)
     }
 
-    fn peepholes(&self) -> [Argument; 3] {
+    pub(crate) fn peepholes(&self) -> [Argument; 3] {
         self.peepholes.unwrap_or([self.ih; 3]).map(Slot::read)
     }
 }
@@ -104,11 +108,22 @@ pub(crate) struct Direction<'a> {
     pub(crate) reverse: bool,
     /// Which of the h0.
     pub(crate) state: usize,
-    /// c of all steps.
-    c: Slot,
+    /// c of all steps; one number of a GRU.
+    pub(crate) c: Slot,
     /// The gates of all steps, until da takes their place; before them, in a sequence, what x adds to
     /// them. One number where nobody needs them.
     pub(crate) gates: Slot,
+    /// What the norms leave.
+    pub(crate) normed: Option<Normed>,
+}
+
+/// What the norms of the gates and of c leave: their n and their d, T x B x 5H each, and scales, T x B
+/// x 5.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Normed {
+    pub(crate) n: Slot,
+    pub(crate) d: Slot,
+    pub(crate) scales: Slot,
 }
 
 /// `size` as a kernel takes it: what does not fit has been refused.
@@ -145,15 +160,26 @@ impl<'a> Direction<'a> {
         keep: bool,
     ) -> Result<Self, Error> {
         let Sizes { steps, batch, hidden, .. } = sizes;
-        let kept = if keep { steps } else { steps.min(2) }; // of which a sequence needs none
-        let c = program.scratch(sizes.arithmetic(), kept * batch * hidden)?;
+        let of_gates = steps * batch * 4 * hidden;
+        let normed = match sizes.layer_norm {
+            Some(_) => {
+                let mut room = |len| program.scratch(sizes.arithmetic(), len);
+                let all = steps * batch * 5;
+                let d = if keep { all * hidden } else { 1 };
+                Some(Normed { n: room(all * hidden)?, d: room(d)?, scales: room(all)? })
+            }
+            None => None,
+        };
+        let kept = if keep || normed.is_some() { steps } else { steps.min(2) }; // of which a sequence needs none
+        let of_c = if sizes.cell == Cell::Gru { 1 } else { kept * batch * hidden };
+        let c = program.scratch(sizes.arithmetic(), of_c)?;
         let of_gates = match (sizes.way, keep) {
             (Way::Cell, false) => 1,
-            _ => steps * batch * 4 * hidden,
+            _ => of_gates,
         };
         let gates = program.scratch(sizes.arithmetic(), of_gates)?;
         let reverse = state % sizes.directions == 1;
-        Ok(Self { sizes, common, weights, x, columns, y, reverse, state, c, gates })
+        Ok(Self { sizes, common, weights, x, columns, y, reverse, state, c, gates, normed })
     }
 
     /// The steps as this direction takes them.
@@ -179,6 +205,9 @@ impl<'a> Direction<'a> {
 
     /// y, hn and cn; with `keep`, the gates and c of all steps.
     pub(crate) fn forward(&self, program: &mut Program, keep: bool) -> Result<(), Error> {
+        if let Some(normed) = &self.normed {
+            return self.norm_cells(program, normed);
+        }
         match (self.sizes.cell, self.sizes.way) {
             (Cell::Gru, _) => self.gru_cells(program, keep),
             (Cell::Lstm, Way::Cell) => self.cells(program, keep),
@@ -308,7 +337,10 @@ impl<'a> Direction<'a> {
     ) -> Result<(), Error> {
         match (self.sizes.cell, self.sizes.way) {
             (Cell::Gru, _) => self.gru_cells_back(program, dy, states)?,
-            (Cell::Lstm, Way::Cell) => self.cells_back(program, dy, states)?,
+            (Cell::Lstm, Way::Cell) => match &self.normed {
+                Some(normed) => self.norm_cells_back(program, normed, dy, states)?,
+                None => self.cells_back(program, dy, states)?,
+            },
             (Cell::Lstm, Way::Sequence) => self.sequence_back(program, dy, states)?,
         }
         self.weight_gradients(program, gradients)
@@ -367,13 +399,12 @@ impl<'a> Direction<'a> {
         states: &CommonGradients,
     ) -> Result<(), Error> {
         let [c0, _] = self.common.of_lstm();
-        let [dcn, dc0] = states.c.expect("the LSTM has c");
+        let [dcn, _] = states.c.expect("the LSTM has c");
         let Sizes { dtype, batch, hidden, peephole, .. } = self.sizes;
         let of = |name: &str, arguments: &str| {
             kernel(program.device(), &kernels::V0_CELL, name, dtype, arguments)
         };
         let back = of("lstm_cell_back", &peephole.to_string())?;
-        let first = of("lstm_cell_first", "")?;
         let dc = program.scratch(self.sizes.arithmetic(), batch * hidden)?;
         let [peephole_i, peephole_f, peephole_o] = self.weights.peepholes();
         let [stride, column] = self.place();
@@ -404,6 +435,19 @@ impl<'a> Direction<'a> {
                 ],
             );
         }
+        self.first(program, dc, states)
+    }
+
+    /// dh0 and dc0, from what the first steps have left.
+    pub(crate) fn first(
+        &self,
+        program: &mut Program,
+        dc: Slot,
+        states: &CommonGradients,
+    ) -> Result<(), Error> {
+        let Sizes { dtype, batch, hidden, .. } = self.sizes;
+        let [dcn, dc0] = states.c.expect("the LSTM has c");
+        let first = kernel(program.device(), &kernels::V0_CELL, "lstm_cell_first", dtype, "")?;
         program.launch(
             first,
             self.units(),
@@ -464,6 +508,30 @@ impl<'a> Direction<'a> {
             let sizes = [int(weights), int(hidden)];
             let arguments = [self.gates.read(), ih.write(), hh.write(), rows, sizes[0], sizes[1]];
             program.launch(sums, launch, arguments);
+        }
+        if let (Some(to), Some(normed)) = (gradients.norms, &self.normed) {
+            let sums = of(program, "norm_gradient", "")?;
+            // Of the gates, and of c behind them.
+            for ([weight, bias], from, columns) in
+                [([to[0], to[1]], 0, 4 * hidden), ([to[2], to[3]], 4 * hidden, hidden)]
+            {
+                program.launch(
+                    sums.clone(),
+                    Launch::new(blocks(columns, TILE), PRODUCT_THREADS),
+                    [
+                        normed.d.read(),
+                        normed.n.read(),
+                        self.common.lengths.read(),
+                        weight.write(),
+                        bias.write(),
+                        rows,
+                        int(batch),
+                        int(hidden),
+                        int(from),
+                        int(columns),
+                    ],
+                );
+            }
         }
         if let Some([i, f, o]) = gradients.peepholes {
             let [c0, _] = self.common.of_lstm();

@@ -5,8 +5,8 @@
 //! steps at once.
 //!
 //! The versions compute the plain LSTM of one layer, under PyTorch's names ([`lab_harness::lstm`]).
-//! [`Lstm`] is the whole: several layers, two directions, peepholes, rows of unlike lengths; and the
-//! GRU beside it.
+//! [`Lstm`] is the whole: several layers, two directions, peepholes, layer norm, rows of unlike
+//! lengths; and the GRU beside it.
 //!
 //! The equations are those of [`lab_reference::lstm`]; Hochreiter & Schmidhuber 1997, Gers et al.
 //! 2000, Greff et al. 2017 (arXiv 1503.04069).
@@ -15,6 +15,7 @@ mod checks;
 mod direction;
 mod gru;
 mod network;
+mod norm;
 mod posed;
 mod sequence;
 

@@ -24,7 +24,8 @@ pub enum Pass {
     /// products of x with the weights, 4 H numbers for each row of each step, layer and direction.
     Forward,
     /// Also the gradients by all that goes in: 5 H numbers for each row of each step, layer and
-    /// direction are kept, gates and c, in f32 (in runs of f64, in f64).
+    /// direction are kept, gates and c, in f32 (in runs of f64, in f64). Of a GRU it is 4 H, with
+    /// layer norm 15 H + 5.
     ForwardBackward,
 }
 
@@ -91,15 +92,16 @@ impl Lstm {
     /// # Errors
     /// As [`Lstm::by`].
     pub fn new(network: Network) -> Result<Self, Error> {
-        let fits = network.cell == Cell::Lstm && network.hidden <= MOST_UNITS;
+        let plain = network.cell == Cell::Lstm && network.layer_norm.is_none();
+        let fits = plain && network.hidden <= MOST_UNITS;
         Self::by(if fits { Way::Sequence } else { Way::Cell }, network)
     }
 
     /// Of these sizes and options.
     ///
     /// # Errors
-    /// A size is 0 or too large, or the network has what no kernel here does: layer norm, or
-    /// a GRU in a launch for all steps.
+    /// A size is 0 or too large, or ε negative; a GRU has peepholes or layer norm; a GRU, layer norm or
+    /// too many units in a launch for all steps.
     pub fn by(way: Way, network: Network) -> Result<Self, Error> {
         check_size("layers", network.layers)?;
         check_size("inputs", network.inputs)?;
@@ -117,7 +119,14 @@ impl Lstm {
             }
         }
         if let Some(epsilon) = network.layer_norm {
-            return Err(Error::bad("layer_norm", "none", epsilon));
+            if !epsilon.is_finite() || epsilon < 0.0 {
+                let expected = "none, or a number that is not negative";
+                return Err(Error::bad("layer_norm", expected, epsilon));
+            }
+            if network.cell == Cell::Gru || way == Way::Sequence {
+                let expected = "none, but in an LSTM by a launch a step";
+                return Err(Error::bad("layer_norm", expected, epsilon));
+            }
         }
         Ok(Self { network, way })
     }
@@ -248,7 +257,14 @@ impl Lstm {
             true => Some([of("peephole_i")?, of("peephole_f")?, of("peephole_o")?]),
             false => None,
         };
-        Ok(Weights { ih: of("weight_ih")?, hh: of("weight_hh")?, biases, peepholes })
+        let norms = match self.network.layer_norm {
+            Some(_) => {
+                let gates = [of("ln_weight")?, of("ln_bias")?];
+                Some([gates[0], gates[1], of("ln_c_weight")?, of("ln_c_bias")?])
+            }
+            None => None,
+        };
+        Ok(Weights { ih: of("weight_ih")?, hh: of("weight_hh")?, biases, peepholes, norms })
     }
 }
 
@@ -293,6 +309,7 @@ impl<'a> Data<'a> {
             peephole: network.peephole,
             way: *way,
             cell: network.cell,
+            layer_norm: network.layer_norm,
         };
 
         let check = |name: &str, shape: &[usize], needed: bool| match tensors.get(name) {

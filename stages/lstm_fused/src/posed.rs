@@ -104,15 +104,26 @@ impl Posed {
 }
 
 /// ‖out − expected‖ / ‖expected‖ of each output; NaN where one of both is.
-pub(crate) fn errors(outputs: &Tensors, expected: &[(String, Vec<f64>)]) -> Vec<(String, f64)> {
+///
+/// A gradient of few numbers may be a sum of much that cancels. With a `floor` each number of a gradient
+/// counts as at least that part of those of the largest gradient, by their root mean squares.
+pub(crate) fn errors(
+    outputs: &Tensors,
+    expected: &[(String, Vec<f64>)],
+    floor: f64,
+) -> Vec<(String, f64)> {
     assert_eq!(outputs.len(), expected.len(), "an output for each that is expected");
+    let norm = |values: &[f64]| values.iter().map(|v| v * v).sum::<f64>().sqrt();
+    let gradients = expected.iter().filter(|(name, _)| name.starts_with('d'));
+    let largest = gradients.map(|(_, e)| norm(e) / (e.len() as f64).sqrt()).fold(0.0, f64::max);
     let of = |(name, expected): &(String, Vec<f64>)| {
         let got = outputs[name].values();
         assert_eq!(got.len(), expected.len(), "{name}");
-        let difference: f64 = got.iter().zip(expected).map(|(g, e)| (g - e).powi(2)).sum();
-        let norm: f64 = expected.iter().map(|e| e.powi(2)).sum();
-        let error = if difference == 0.0 { 0.0 } else { (difference / norm).sqrt() };
-        (name.clone(), error)
+        let difference: Vec<f64> = got.iter().zip(expected).map(|(g, e)| g - e).collect();
+        let least = if name.starts_with('d') { floor * largest } else { 0.0 };
+        let scale = norm(expected).max(least * (got.len() as f64).sqrt());
+        let difference = norm(&difference);
+        (name.clone(), if difference == 0.0 { 0.0 } else { difference / scale })
     };
     expected.iter().map(of).collect()
 }
