@@ -65,6 +65,17 @@ template <class T> struct Norms {
     }
 };
 
+// Their gradients by a, of a row and step.
+template <class T> struct NormsBack {
+    Norms<T> norms;
+    const math_t<T> *n, *d, *scale;
+
+    template <class Out> __device__ __forceinline__ void operator()(int part, Out out) const {
+        int H = norms.H;
+        normalise_back(n + part * H, d + part * H, norms.of(part), scale[part], H, out);
+    }
+};
+
 // The launch of step t. c, n and scales of all steps are left for the way back.
 template <class T, bool PEEPHOLE>
 __global__ void __launch_bounds__(THREADS)
@@ -164,9 +175,7 @@ __global__ void __launch_bounds__(THREADS)
         d_t[GATE_O * H + j] = dh * u * o * (1 - o), d_t[C * H + j] = dh * o * (1 - u * u);
         if (last) dc_row[j] = to_math(dcn[of_state + j]);
     }
-    auto back = [&](int part, auto out) {
-        normalise_back(n_t + part * H, d_t + part * H, norms.of(part), scale[part], H, out);
-    };
+    NormsBack<T> back{norms, n_t, d_t, scale};
     back(C, [&](int j, M by_c) { dc_row[j] += by_c; });
     back(GATE_O, [&](int j, M by_a) {
         da_t[GATE_O * H + j] = by_a;
