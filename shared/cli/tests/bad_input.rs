@@ -141,6 +141,15 @@ fn sizes() {
     ] {
         refused(lab().args(["run", "vlstm_fwbw_v0", "--set", setting]), 2, &[said]);
     }
+    for (version, shape, said) in [
+        ("v0_cell", "H=0", "dimension H: expected 1 to 32768, got 0"),
+        ("v1_sequence", "H=257", "dimension H: expected 1 to 256, got 257"),
+        ("v0_cell", "T=32769", "dimension T: expected 1 to 32768, got 32769"),
+        ("v0_cell", "S=3", "--shape of lstm_fused:v0_cell: expected B, T, I, H, got 'S'"),
+    ] {
+        let version = format!("lstm_fused:{version}");
+        refused(lab().args(["run", &version, "--shape", shape]), 2, &[said]);
+    }
     for blocks in ["0", "33", "1.5"] {
         refused(
             lab().args(["run", "qkv_v0", "--set", &format!("blocks={blocks}")]),
