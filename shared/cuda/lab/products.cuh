@@ -1,20 +1,22 @@
 // Two products of tiles, the second with what the first gives: rows times rows, and scores times
 // rows. In shared memory tiles are rows of DH floats, whatever the type in device memory.
 //
-// THREADS lie in TI rows and TJ columns, ti and tj. Of both products a thread has the rows ti,
-// ti + TI, …; of the scores the columns tj, tj + TJ, …; of the outputs fours of columns, 4 tj,
-// 4 tj + 4 TJ, …. All its loads are 16 bytes: four neighbours along the sum, or, of the second
-// operand of the second product, four neighbours of the outputs.
+// The threads lie in TI rows and TJ columns, ti and tj; a kernel may choose another number of rows,
+// WI. Of both products a thread has the rows ti, ti + WI, …; of the scores the columns tj, tj + TJ,
+// …; of the outputs fours of columns, 4 tj, 4 tj + 4 TJ, …. All its loads are 16 bytes: four
+// neighbours along the sum, or, of the second operand of the second product, four neighbours of the
+// outputs.
 #pragma once
+#include "lab/reduce.cuh"
 #include "lab/tile.cuh"
 
 // ANCHOR: layout
 constexpr int THREADS = 128, TI = 8, TJ = THREADS / TI;
 
 // Rows of a tile lie four banks apart, so that eight lanes with 16 bytes of a row each touch every
-// bank once; rows of scores 16 apart, so that two half warps that store a row each do.
+// bank once; rows of scores 16, so that two half warps that store a row each do.
 template <int DH> constexpr int ROW = DH + 4;
-template <int TKV> constexpr int SCORES_ROW = TKV + 16;
+template <int TKV> constexpr int SCORES_ROW = TKV + (TKV % 32 == 0 ? 16 : 0);
 // ANCHOR_END: layout
 
 // ROWS rows from r0 on, filled up with zeros past the last row and the last column.
@@ -33,7 +35,7 @@ __device__ __forceinline__ void load_tile(float (*tile)[ROW<DH>], Matrix<const T
 }
 
 // score_ij += Σ_c a_ic b_jc, over `columns` columns.
-template <int DH, int RI, int RJ>
+template <int DH, int WI = TI, int RI, int RJ>
 __device__ __forceinline__ void rows_times_rows(float (&score)[RI][RJ], float (*a)[ROW<DH>],
                                                 float (*b)[ROW<DH>], int columns) {
     static_assert(RI > 0 && RJ > 0, "threads share the scores: rows in 8s, columns in 16s");
@@ -43,7 +45,7 @@ __device__ __forceinline__ void rows_times_rows(float (&score)[RI][RJ], float (*
     for (int c = 0; c < columns; c += 4) {
         float a_i[RI][4], b_j[RJ][4];
 #pragma unroll
-        for (int i = 0; i < RI; ++i) load_fours(a_i[i], &a[ti + i * TI][c], 0);
+        for (int i = 0; i < RI; ++i) load_fours(a_i[i], &a[ti + i * WI][c], 0);
 #pragma unroll
         for (int j = 0; j < RJ; ++j) load_fours(b_j[j], &b[tj + j * TJ][c], 0);
 #pragma unroll
@@ -57,7 +59,7 @@ __device__ __forceinline__ void rows_times_rows(float (&score)[RI][RJ], float (*
 }
 
 // sum_ic += Σ_j scores_ij v_jc, over the TKV rows of a tile.
-template <int TKV, int DH, int RI, int RC>
+template <int TKV, int DH, int WI = TI, int RI, int RC>
 __device__ __forceinline__ void scores_times_rows(float (&sum)[RI][RC],
                                                   float (*scores)[SCORES_ROW<TKV>],
                                                   float (*v)[ROW<DH>]) {
@@ -67,7 +69,7 @@ __device__ __forceinline__ void scores_times_rows(float (&sum)[RI][RC],
     for (int j = 0; j < TKV; j += 4) {
         float s_i[RI][4];
 #pragma unroll
-        for (int i = 0; i < RI; ++i) load_fours(s_i[i], &scores[ti + i * TI][j], 0);
+        for (int i = 0; i < RI; ++i) load_fours(s_i[i], &scores[ti + i * WI][j], 0);
 #pragma unroll
         for (int p = 0; p < 4; ++p) {
             float v_j[RC];
@@ -79,4 +81,16 @@ __device__ __forceinline__ void scores_times_rows(float (&sum)[RI][RC],
         }
     }
     // ANCHOR_END: outputs
+}
+
+// Σ_c sum_ac X_rc of a thread's row of outputs and row r of X.
+template <int RC, class T>
+__device__ __forceinline__ float dot_of_row(const float (&sum)[RC], Matrix<const T> X, int r) {
+    float dot = 0;
+#pragma unroll
+    for (int c = 0; c < RC; c += 4)
+#pragma unroll
+        for (int p = 0; p < 4; ++p)
+            dot += sum[c + p] * X.cell(r, 4 * (threadIdx.x % TJ) + c * TJ + p);
+    return warp_reduce<TJ>(dot, Add{});
 }

@@ -6,7 +6,6 @@
 // one array. What of a product is a thread's own, and how tiles lie: lab/products.cuh.
 #pragma once
 #include "lab/products.cuh"
-#include "lab/reduce.cuh"
 
 // The block's shared memory: its own rows, those that come past, the weights between them.
 template <int OWN, int PAST, int DH> struct WeightedTiles {
@@ -48,16 +47,4 @@ __device__ __forceinline__ void weighted_products(float (&sum)[OWN / TI][RC],
         __syncthreads();  // Z and the weights are read: the next ones may overwrite them
     }
     // ANCHOR_END: loop
-}
-
-// Σ_c sum_ac X_rc of a thread's row of outputs and row r of X.
-template <int RC, class T>
-__device__ __forceinline__ float dot_of_row(const float (&sum)[RC], Matrix<const T> X, int r) {
-    float dot = 0;
-#pragma unroll
-    for (int c = 0; c < RC; c += 4)
-#pragma unroll
-        for (int p = 0; p < 4; ++p)
-            dot += sum[c + p] * X.cell(r, 4 * (threadIdx.x % TJ) + c * TJ + p);
-    return warp_reduce<TJ>(dot, Add{});
 }

@@ -30,8 +30,6 @@ template <int TKV> struct Gates {
     float input[TKV];
 };
 
-__device__ __forceinline__ float2 negative(float2 sum) { return make_float2(-sum.x, -sum.y); }
-
 // ANCHOR: gates
 // The gates of the rows from kv0 on. `after` is the sum of those between the tile and q0, and
 // includes the tile's own on return. One warp.
@@ -53,7 +51,7 @@ __device__ __forceinline__ void load_gates(Gates<TKV>& gates, const float* i, co
 // ANCHOR: equations
 // D_ij
 __device__ __forceinline__ float exponent(float2 f_i, float2 f_j, float i_j, bool later) {
-    return later ? lowest<float>() : gates_between(f_i, f_j) + i_j;
+    return later ? lowest<float>() : sum_of(f_i, f_j) + i_j;
 }
 
 // C_ij: not 0 · NaN, where K's row is a later one

@@ -12,7 +12,7 @@
 mod checks;
 
 use lab_device::{DType, Device, KernelSource, Launch};
-use lab_harness::program::{Program, Slot, scalar};
+use lab_harness::program::{Argument, Program, Slot, scalar};
 use lab_harness::qkv::{of, sizes};
 use lab_harness::version::Input;
 use lab_harness::{
@@ -137,49 +137,31 @@ pub static STAGE: Stage = Stage {
     ..Stage::EMPTY
 };
 
-/// The sizes of a launch, as the kernels count them.
-struct Shape {
-    heads: i32,
-    s: i32,
-    /// Tiles of a head in the kernels of the gates.
-    gates: i32,
-    /// Blocks of a launch over these.
-    gate_blocks: u32,
-    /// Tiles of a head in the products.
-    tiles: i32,
-    /// Blocks of a launch over these.
-    blocks: u32,
-}
-
-impl Shape {
-    fn of(dims: &Dims) -> Result<Self, Error> {
-        let [b, nh, s, dhqk, dhhv] = of(dims);
-        let blocks = |rows: usize| {
-            let all = b * nh * s.div_ceil(rows);
-            i32::try_from(all).map(|n| n as u32).map_err(|_| {
-                let what = format!("B NH ceil(S / {rows})");
-                Error::bad(what, format!("at most {}, one a block", i32::MAX), all)
-            })
-        };
-        let rows = Tiles::of(dhqk, dhhv).rows;
-        Ok(Self {
-            blocks: blocks(rows)?,
-            gate_blocks: blocks(GATES)?,
-            heads: (b * nh) as i32,
-            s: s as i32,
-            gates: s.div_ceil(GATES) as i32,
-            tiles: s.div_ceil(rows) as i32,
-        })
-    }
+/// A block for each `rows` positions of each head.
+fn blocks(heads: usize, s: usize, rows: usize) -> Result<u32, Error> {
+    let all = heads * s.div_ceil(rows);
+    i32::try_from(all).map(|n| n as u32).map_err(|_| {
+        let what = format!("B NH ceil(S / {rows})");
+        Error::bad(what, format!("at most {}, one a block", i32::MAX), all)
+    })
 }
 
 impl ForwardBackward {
-    /// F of every position, in two floats.
-    fn gate_sums(&self, program: &mut Program, f: Slot, shape: &Shape) -> Result<Slot, Error> {
-        let &Shape { heads, s, gates, gate_blocks, .. } = shape;
-        let sums = program.scratch(F32, 2 * heads as usize * s as usize)?;
+    /// Adds the launch that sums up the gates f \[heads, S\]: F of every position, in two floats.
+    ///
+    /// # Errors
+    /// Out of memory, or more tiles than a launch has blocks.
+    pub fn gate_sums(
+        &self,
+        program: &mut Program,
+        f: Slot,
+        heads: usize,
+        s: usize,
+    ) -> Result<Slot, Error> {
+        let gate_blocks = blocks(heads, s, GATES)?;
+        let sums = program.scratch(F32, 2 * heads * s)?;
         let carried = program.scratch(DType::F64, gate_blocks as usize)?;
-        let sizes = [heads, gates, s].map(scalar);
+        let sizes = [heads, s.div_ceil(GATES), s].map(|size| scalar(size as i32));
         let kernel = |source: &'static KernelSource, name: &str| {
             program.device().kernel(source, &format!("{name}<{GATES}>"))
         };
@@ -263,7 +245,6 @@ impl Version for ForwardBackward {
         let eps = vlstm::epsilon(&self.info, options)?;
         let exact = vlstm::normalizer_grad(&self.info, options) == NormalizerGrad::Exact;
         let [b, nh, s, dhqk, dhhv] = of(&dims);
-        let shape = Shape::of(&dims)?;
         let tiles = Tiles::of(dhqk, dhhv);
         let Tiles { rows, dh } = tiles;
         let kernel = |source: &'static KernelSource, name: &str| {
@@ -272,7 +253,6 @@ impl Version for ForwardBackward {
         let forward = kernel(&kernels::FORWARD, "vlstm_forward")?;
         let backward_q = kernel(&kernels::BACKWARD, "vlstm_backward_q")?;
         let backward_kv = kernel(&kernels::BACKWARD, "vlstm_backward_kv")?;
-        let forget = device.kernel(&kernels::FORGET, &format!("vlstm_forget<{GATES}>"))?;
 
         let mut program = Program::new(device);
         let p = &mut program;
@@ -297,10 +277,10 @@ impl Version for ForwardBackward {
             [scratch()?, scratch()?, scratch()?]
         };
 
-        let sums = self.gate_sums(p, f, &shape)?;
-        let launch = Launch::new(shape.blocks, THREADS).shared(tiles.shared());
+        let sums = self.gate_sums(p, f, b * nh, s)?;
+        let launch = Launch::new(blocks(b * nh, s, rows)?, THREADS).shared(tiles.shared());
         let [per_head, length, dhqk, dhhv] =
-            [shape.tiles, shape.s, dhqk as i32, dhhv as i32].map(scalar);
+            [s.div_ceil(rows), s, dhqk, dhhv].map(|size| scalar(size as i32));
         let scale = scalar((1.0 / (dims.get("DHQK") as f64).sqrt()) as f32);
         let eps = scalar(eps as f32);
         let through_n = scalar(i32::from(exact));
@@ -376,12 +356,26 @@ impl Version for ForwardBackward {
                 eps,
             ],
         );
-        let gates = scalar(shape.gates);
-        p.launch(
-            forget,
-            Launch::new(shape.heads as u32, THREADS),
-            [f.read(), q_dq.read(), di.read(), df.write(), gates, length],
-        );
+        let gates = [f.read(), q_dq.read(), di.read(), df.write()];
+        forget(p, gates, b * nh, s)?;
         Ok(Box::new(program))
     }
+}
+
+/// Adds the launch that takes f, q · dq and di to df, all \[heads, S\].
+///
+/// # Errors
+/// The kernel does not load.
+pub fn forget(
+    program: &mut Program,
+    [f, q_dq, di, df]: [Argument; 4],
+    heads: usize,
+    s: usize,
+) -> Result<(), Error> {
+    let name = format!("vlstm_forget<{GATES}>");
+    let kernel = program.device().kernel(&kernels::FORGET, &name)?;
+    let [tiles, length] = [s.div_ceil(GATES), s].map(|size| scalar(size as i32));
+    let launch = Launch::new(heads as u32, THREADS);
+    program.launch(kernel, launch, [f, q_dq, di, df, tiles, length]);
+    Ok(())
 }

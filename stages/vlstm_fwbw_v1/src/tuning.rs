@@ -1,0 +1,98 @@
+//! The tile parameters that `lab tune` tries.
+
+use lab_harness::qkv::of;
+use lab_harness::tiling::candidates;
+use lab_harness::{Dims, Error, Tiling};
+
+use crate::tiles::{CLASSES, Class, Tiles};
+
+/// The class's columns, and of each kernel the parameters of [`Tiles`], in the order of the launches.
+const NAMES: [&str; 13] = [
+    "DH",
+    "FW_TQ",
+    "FW_TKV",
+    "FW_WI",
+    "FW_BLOCKS",
+    "DQ_TQ",
+    "DQ_TKV",
+    "DQ_WI",
+    "DQ_BLOCKS",
+    "DKV_TKV",
+    "DKV_TQ",
+    "DKV_WI",
+    "DKV_BLOCKS",
+];
+
+/// The class in use for heads of so many columns: the smallest that has room for both; none above
+/// 256, which the sizes exclude.
+pub(crate) fn in_use(dhqk: usize, dhhv: usize) -> Class {
+    let fits = CLASSES.into_iter().find(|c| dhqk.max(dhhv) <= c.dh);
+    fits.expect("DHQK and DHHV of a checked problem")
+}
+
+fn values(class: &Class) -> [usize; 13] {
+    let mut all = [class.dh; 13];
+    for (n, t) in class.tiles.iter().enumerate() {
+        all[1 + 4 * n..][..4].copy_from_slice(&[t.own, t.past, t.rows, t.blocks]);
+    }
+    all
+}
+
+/// What a kernel of a class may have.
+fn fair(tiles: Tiles, dh: usize) -> bool {
+    let Tiles { own, past, rows, blocks } = tiles;
+    let threads = tiles.threads();
+    // Sums and scores of a thread; more do not fit registers, fewer reuse too little.
+    let sums = own * dh / threads + own * past / threads;
+    // What a multiprocessor of 228 KB has room for, and its 64 K registers.
+    let resident = (228 * 1024 / (tiles.shared(dh) + 1024)).min((1 << 16) / (threads * (sums + 64)));
+    own.is_multiple_of(rows)
+        && (24..=144).contains(&sums)
+        && tiles.shared(dh) <= 99 * 1024
+        && (blocks == resident || blocks + 1 == resident)
+        && (past * dh).is_multiple_of(threads * 8)
+        && (own * dh).is_multiple_of(threads * 8)
+}
+
+/// Of each kernel other tiles, while the other two keep theirs.
+pub(crate) fn tilings(dims: &Dims) -> Vec<Tiling> {
+    let [.., dhqk, dhhv] = of(dims);
+    let class = in_use(dhqk, dhhv);
+    let mut all = vec![Tiling::new(&NAMES, values(&class))];
+    for kernel in 0..class.tiles.len() {
+        let kept = values(&class).map(|v| [v]);
+        let mut tried: [&[usize]; 13] = kept.each_ref().map(|v| v.as_slice());
+        tried[1 + 4 * kernel..][..4].copy_from_slice(&[
+            &[32, 64, 96, 128],
+            &[16, 32, 64],
+            &[4, 8, 16],
+            &[1, 2, 3, 4],
+        ]);
+        let others = candidates(&NAMES, values(&class), tried, |t| {
+            fair(parse(t).tiles[kernel], class.dh)
+        });
+        all.extend(others.into_iter().skip(1));
+    }
+    all
+}
+
+fn parse(tiling: &Tiling) -> Class {
+    let mut all = NAMES.map(|name| tiling.get(name)).into_iter();
+    let mut next = || all.next().expect("as many as there are names");
+    let dh = next();
+    Class { dh, tiles: [(); 3].map(|()| Tiles::new([(); 4].map(|()| next()))) }
+}
+
+/// # Errors
+/// It is none of those that are listed for its class, or the class is too narrow.
+pub(crate) fn choose(tiling: &Tiling, dhqk: usize, dhhv: usize) -> Result<Class, Error> {
+    let listed = |c: &Class| {
+        let dims = lab_harness::qkv::sizes([1, 1, 1, c.dh, c.dh]);
+        dhqk.max(dhhv) <= c.dh && tilings(&dims).contains(tiling)
+    };
+    if CLASSES.iter().any(listed) {
+        return Ok(parse(tiling));
+    }
+    let what = format!("tiling of vlstm_fwbw_v1:ahead for {dhqk} and {dhhv} columns");
+    Err(Error::bad(what, "one of those that it lists", tiling))
+}
