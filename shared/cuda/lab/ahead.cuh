@@ -1,106 +1,154 @@
-// Two products of tiles with weights between them, as in lab/weighted.cuh, the next rows on their
-// way while the present ones are multiplied:
+// Two products of tiles with weights between them, as in lab/weighted.cuh, piece by piece, the next
+// piece on its way while the present one is multiplied:
 //
 //   sum_ac += Σ_b w_ab Z_bc        w_ab = weigh(Σ_c own_ac X_bc)
 //
-// X and Z have an array each: a tile of Z arrives under the product with X, the next tile of X under
-// the product with Z. Two barriers a tile, where weighted.cuh has four.
+// A tile is PAST rows b. X comes in pieces of PIECE columns, Z in pieces of as many elements: a few
+// rows, whole. Two places hold pieces, in turns: so X and Z need no tile each, and the block's own
+// rows may be many. A barrier a piece.
 //
-// The threads lie in WI rows and TJ columns. What of a product is a thread's own, and how tiles lie:
-// lab/products.cuh.
+// How the threads lie, and what of a product is a thread's own: lab/products.cuh.
 #pragma once
 #include "lab/async.cuh"
 #include "lab/products.cuh"
-#include "lab/reduce.cuh"
 
-// The block's shared memory: its own rows, those that come past, the weights between them.
-template <int OWN, int PAST, int DH> struct AheadTiles {
-    static_assert(((OWN + 2 * PAST) * ROW<DH> + OWN * SCORES_ROW<PAST>) * 4 <= 99 * 1024,
-                  "an RTX 4060 has 99 KB of shared memory for a block: lower OWN or PAST");
+constexpr int PIECE = 32;
+
+// The block's shared memory: its own rows, two pieces of those that come past, the weights between
+// them. Rows of weights lie WJ banks apart, so that the rows that a warp stores touch every bank
+// once.
+template <int OWN, int PAST, int DH, class L> struct Passing {
+    static constexpr int ROWS_Z = PAST * PIECE / DH;
+    static constexpr int PIECE_X = PAST * ROW<PIECE>, PIECE_Z = ROWS_Z * ROW<DH>;
+    static constexpr int PLACE = PIECE_X > PIECE_Z ? PIECE_X : PIECE_Z;
+    static constexpr int WEIGHTS_ROW = PAST % 32 == 0 ? PAST + L::WJ : PAST + (PAST + L::WJ) % 32;
+    static constexpr int BYTES = (OWN * (ROW<DH> + WEIGHTS_ROW) + 2 * PLACE) * 4;
+    static_assert(BYTES <= 99 * 1024,
+                  "an RTX 4060 has 99 KB of shared memory for a block: lower TQ or TKV");
+    static_assert(ROWS_Z % 4 == 0 && PAST % ROWS_Z == 0, "Z comes in fours of rows: raise PAST");
     float (*own)[ROW<DH>];
-    float (*x)[ROW<DH>];
-    float (*z)[ROW<DH>];
-    float (*weights)[SCORES_ROW<PAST>];
+    float (*weights)[WEIGHTS_ROW];
+    float* place;
 
-    __device__ __forceinline__ explicit AheadTiles(float* memory)
-        : own(reinterpret_cast<float(*)[ROW<DH>]>(memory)), x(own + OWN), z(x + PAST),
-          weights(reinterpret_cast<float(*)[SCORES_ROW<PAST>]>(z + PAST)) {}
+    __device__ __forceinline__ explicit Passing(float* memory)
+        : own(reinterpret_cast<float(*)[ROW<DH>]>(memory)),
+          weights(reinterpret_cast<float(*)[WEIGHTS_ROW]>(own + OWN)),
+          place(reinterpret_cast<float*>(weights + OWN)) {}
 };
 
-// ANCHOR: arriving
-// ROWS rows from r0 on, on their way into a tile: zeros past the last row and the last column.
-// Floats are copied past the registers. What must be converted waits in them, 16 bytes a pack.
-template <class T, int ROWS, int DH, int WI> struct Arriving {
-    static constexpr int THREADS = WI * TJ, PACK = 16 / sizeof(T);
-    static constexpr int PACKS = ROWS * DH / (THREADS * PACK);
-    static_assert(ROWS * DH % (THREADS * PACK) == 0,
-                  "each thread loads equally many packs: change TQ, TKV, DH or WI");
+// ANCHOR: piece
+// ROWS rows and COLUMNS columns from r0 and c0 on, on their way to a place in shared memory: zeros
+// past the last row and the last column. Floats are copied past the registers. What must be
+// converted waits in them, 16 bytes a pack.
+template <class T, int ELEMENTS, int THREADS> struct Piece {
+    static constexpr int PACK = 16 / sizeof(T), PACKS = ELEMENTS / (THREADS * PACK);
+    static_assert(ELEMENTS % (THREADS * PACK) == 0,
+                  "each thread loads equally many packs: change TQ, TKV or the threads");
     static constexpr bool AS_IT_IS = sizeof(T) == sizeof(float);
-    float (*tile)[ROW<DH>];
+    float* to[AS_IT_IS ? 1 : PACKS];
     Raw<T> raw[AS_IT_IS ? 1 : PACKS];
 
-    __device__ __forceinline__ void fetch(float (*to)[ROW<DH>], Matrix<const T> from, int r0) {
-        tile = to;
+    template <int COLUMNS>
+    __device__ __forceinline__ void fetch(float* place, Matrix<const T> from, int r0, int c0) {
 #pragma unroll
         for (int n = 0; n < PACKS; ++n) {
-            int e = (n * THREADS + threadIdx.x) * PACK, r = r0 + e / DH, c = e % DH;
-            bool inside = from.inside(r, c);
-            if constexpr (AS_IT_IS)
-                async_copy_or_zero<16>(&tile[e / DH][c], from.at(r, c), inside);
-            else
-                raw[n] = inside ? load_raw(from.at(r, c)) : Raw<T>{};
+            int e = (n * THREADS + threadIdx.x) * PACK, r = e / COLUMNS, c = e % COLUMNS;
+            bool inside = from.inside(r0 + r, c0 + c);
+            float* cell = place + r * ROW<COLUMNS> + c;
+            if constexpr (AS_IT_IS) {
+                async_copy_or_zero<16>(cell, from.at(r0 + r, c0 + c), inside);
+            } else {
+                to[n] = cell;
+                raw[n] = inside ? load_raw(from.at(r0 + r, c0 + c)) : Raw<T>{};
+            }
         }
         if constexpr (AS_IT_IS) async_commit();
     }
 
-    // This thread's part of the tile is there. Others see it behind a barrier.
+    // This thread's part is there. Others see it behind a barrier.
     __device__ __forceinline__ void land() {
         if constexpr (AS_IT_IS) {
             async_wait<0>();
         } else {
 #pragma unroll
-            for (int n = 0; n < PACKS; ++n) {
-                int e = (n * THREADS + threadIdx.x) * PACK;
-                store_cells(&tile[e / DH][e % DH], in_math(raw[n]).v);
-            }
+            for (int n = 0; n < PACKS; ++n) store_cells(to[n], in_math(raw[n]).v);
         }
     }
 };
-// ANCHOR_END: arriving
+// ANCHOR_END: piece
 
-// The rows from `first` up to `end`. meet(b0) is called before the products with the tile from b0,
-// and may load what weigh(score, met, b0) needs to turn a thread's products into weights; what
-// lies past the end must weigh zero. The own rows are on their way.
-template <class T, int OWN, int PAST, int DH, int WI, int RC, class Meet, class Weigh>
+// The pieces of X and Z in the order in which the products need them, one ahead.
+template <class T, int OWN, int PAST, int DH, class L> class Pieces {
+    using Shared = Passing<OWN, PAST, DH, L>;
+    float* place;
+    Matrix<const T> X, Z;
+    int b0, end, n = 0, turn = 0;  // the next piece: the n-th of the tile from b0, into place `turn`
+    Piece<T, PAST * PIECE, L::THREADS> coming;
+
+    __device__ __forceinline__ int of_x() const { return (X.columns + PIECE - 1) / PIECE; }
+
+    __device__ __forceinline__ void fetch() {
+        if (b0 >= end) return;
+        float* to = place + turn * Shared::PLACE;
+        if (n < of_x())
+            coming.template fetch<PIECE>(to, X, b0, n * PIECE);
+        else
+            coming.template fetch<DH>(to, Z, b0 + (n - of_x()) * Shared::ROWS_Z, 0);
+        if (++n == of_x() + PAST / Shared::ROWS_Z) n = 0, b0 += PAST;
+    }
+
+  public:
+    __device__ __forceinline__ Pieces(Shared shared, Matrix<const T> X, Matrix<const T> Z,
+                                      int first, int end)
+        : place(shared.place), X(X), Z(Z), b0(first), end(end) {
+        fetch();
+    }
+
+    // The next piece. All that anybody stored before is seen by all behind it.
+    __device__ __forceinline__ float* next() {
+        coming.land();
+        __syncthreads();  // the piece is there; the one before, whose place comes next, is read
+        float* here = place + turn * Shared::PLACE;
+        turn ^= 1;
+        fetch();
+        return here;
+    }
+};
+
+// The rows from `first` up to `end`; the own ones are those of `rows` from r0 on. meet(b0) is called
+// before the products with the tile from b0, and may load what weigh(score, met, b0) needs to turn a
+// thread's products into weights; what lies past the end must weigh zero.
+template <class L, class T, int OWN, int PAST, int DH, int RC, class Meet, class Weigh>
 __device__ __forceinline__ void
-products_ahead(float (&sum)[OWN / WI][RC], AheadTiles<OWN, PAST, DH> tiles,
-               Arriving<T, OWN, DH, WI>& own, Matrix<const T> X, Matrix<const T> Z, int first,
+products_ahead(float (&sum)[OWN / L::WI][RC], Passing<OWN, PAST, DH, L> shared,
+               Matrix<const T> rows, int r0, Matrix<const T> X, Matrix<const T> Z, int first,
                int end, Meet meet, Weigh weigh) {
-    static_assert(OWN % WI == 0 && PAST % TJ == 0, "rows in WIs, past ones in 16s");
-    constexpr int RI = OWN / WI, RJ = PAST / TJ;
-    int ti = threadIdx.x / TJ, tj = threadIdx.x % TJ;
-    Arriving<T, PAST, DH, WI> next;
-    next.fetch(tiles.x, X, first);
-    own.land();
-    next.land();
+    using Shared = Passing<OWN, PAST, DH, L>;
+    static_assert(OWN % L::WI == 0 && PAST % L::WJ == 0 && RC * L::WJ == DH,
+                  "threads share rows and columns: change TQ, TKV or how the threads lie");
+    constexpr int RI = OWN / L::WI, RJ = PAST / L::WJ;
+    Pieces<T, OWN, PAST, DH, L> pieces(shared, X, Z, first, end);
+    load_tile<OWN, DH, 16 / sizeof(T), L::THREADS>(shared.own, rows, r0);
     // ANCHOR: loop
     for (int b0 = first; b0 < end; b0 += PAST) {
         auto met = meet(b0);
-        __syncthreads();  // X and own rows are there; Z and weights of the tile before are read
-        next.fetch(tiles.z, Z, b0);
         float score[RI][RJ] = {};
-        rows_times_rows<DH, WI>(score, tiles.own, tiles.x, X.columns);
+        for (int c = 0; c < X.columns; c += PIECE) {
+            auto x = reinterpret_cast<float(*)[ROW<PIECE>]>(pieces.next());
+            rows_times_rows<L>(score, shared.own, x, PIECE, c);
+        }
         weigh(score, met, b0);
+        // Those of the tile before are read: a piece of X lies between.
 #pragma unroll
         for (int a = 0; a < RI; ++a)
 #pragma unroll
-            for (int b = 0; b < RJ; ++b) tiles.weights[ti + a * WI][tj + b * TJ] = score[a][b];
-        next.land();
-        __syncthreads();  // Z and weights are there; X is read
-        bool more = b0 + PAST < end;
-        if (more) next.fetch(tiles.x, X, b0 + PAST);
-        scores_times_rows<PAST, DH, WI>(sum, tiles.weights, tiles.z);
-        if (more) next.land();
+            for (int b = 0; b < RJ; ++b)
+                shared.weights[L::ti() + a * L::WI][L::tj() + b * L::WJ] = score[a][b];
+        for (int j = 0; j < PAST; j += Shared::ROWS_Z) {
+            auto z = reinterpret_cast<float(*)[ROW<DH>]>(pieces.next());
+            scores_times_rows<L, Shared::ROWS_Z>(sum, shared.weights, z, j);
+        }
     }
     // ANCHOR_END: loop
+    __syncthreads();  // own rows, weights and pieces are read: the next products may overwrite them
 }

@@ -34,7 +34,7 @@ __device__ __forceinline__ void weighted_products(float (&sum)[OWN / TI][RC],
         float score[RI][RJ] = {};
         load_tile<PAST, DH, PACK>(tiles.past, X, b0);
         __syncthreads();  // a thread reads rows of both tiles that others have stored
-        rows_times_rows<DH>(score, tiles.own, tiles.past, X.columns);
+        rows_times_rows<InRows>(score, tiles.own, tiles.past, X.columns);
         weigh(score, b0);
 #pragma unroll
         for (int a = 0; a < RI; ++a)
@@ -43,7 +43,7 @@ __device__ __forceinline__ void weighted_products(float (&sum)[OWN / TI][RC],
         __syncthreads();  // X is read: Z may overwrite it
         load_tile<PAST, DH, PACK>(tiles.past, Z, b0);
         __syncthreads();  // a thread reads weights and rows of Z that others have stored
-        scores_times_rows<PAST, DH>(sum, tiles.weights, tiles.past);
+        scores_times_rows<InRows, PAST>(sum, tiles.weights, tiles.past);
         __syncthreads();  // Z and the weights are read: the next ones may overwrite them
     }
     // ANCHOR_END: loop

@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(THREADS)
         __syncthreads();  // a thread reads rows of Q and K, and gates, that others have stored
         if (kv0 == q0 && threadIdx.x < TQ)
             of_rows[threadIdx.x] = negative(gates.sum[threadIdx.x]);
-        rows_times_rows<DH>(score, q_tile, kv_tile, dhqk);
+        rows_times_rows<InRows>(score, q_tile, kv_tile, dhqk);
         __syncthreads();  // K is read: V may overwrite it; a thread reads the rows' sums of others
         // ANCHOR: online
 #pragma unroll
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(THREADS)
         // ANCHOR_END: online
         load_tile<TKV, DH, PACK>(kv_tile, V, kv0);
         __syncthreads();  // a thread reads scores and rows of V that others have stored
-        scores_times_rows<TKV, DH>(sum, scores, kv_tile);
+        scores_times_rows<InRows, TKV>(sum, scores, kv_tile);
         __syncthreads();  // V, scores and gates are read: the next ones may overwrite them
     }
     // ANCHOR: end

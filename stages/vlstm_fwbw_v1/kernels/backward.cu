@@ -55,25 +55,24 @@ __device__ __forceinline__ void times(float (&sum)[RI][RC], float scale) {
         for (int c = 0; c < RC; ++c) sum[a][c] *= scale;
 }
 
-template <class T, int TQ, int TKV, int DH, int WI, int BLOCKS>
-__global__ void __launch_bounds__(WI* TJ, BLOCKS)
+template <class T, int TQ, int TKV, int DH, int WI, int WJ, int BLOCKS>
+__global__ void __launch_bounds__(WI* WJ, BLOCKS)
     vlstm_backward_q(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
                      const T* __restrict__ h, const T* __restrict__ dh, const float* __restrict__ i,
                      const float2* __restrict__ F, const float* __restrict__ m,
                      const float* __restrict__ n, const float* __restrict__ side,
                      T* __restrict__ dq, Query* __restrict__ queries, float* __restrict__ q_dq,
                      int tiles, int S, int dhqk, int dhhv, float scale, float eps, int exact) {
-    constexpr int RI = TQ / WI, RJ = TKV / TJ, RC = DH / TJ;
+    constexpr int RI = TQ / WI, RJ = TKV / WJ, RC = DH / WJ;
+    using L = Twins<WI, WJ>;
     DYNAMIC_SHARED(float, memory);
-    AheadTiles<TQ, TKV, DH> shared(memory);
+    Passing<TQ, TKV, DH, L> shared(memory);
     long long head = blockIdx.x / tiles, at = head * S;
-    int q0 = (tiles - 1 - blockIdx.x % tiles) * TQ, ti = threadIdx.x / TJ, tj = threadIdx.x % TJ;
+    int q0 = (tiles - 1 - blockIdx.x % tiles) * TQ, ti = L::ti(), tj = L::tj();
     Matrix<const T> Q{q + at * dhqk, S, dhqk}, K{k + at * dhqk, S, dhqk}, V{v + at * dhhv, S, dhhv};
     Matrix<const T> H{h + at * dhhv, S, dhhv}, dH{dh + at * dhhv, S, dhhv};
     Matrix<T> dQ{dq + at * dhqk, S, dhqk};
     F += at, i += at;
-    Arriving<T, TQ, DH, WI> own;
-    own.fetch(shared.own, dH, q0);
 
     float sum[RI][RC] = {};
     Query query[RI];
@@ -82,8 +81,8 @@ __global__ void __launch_bounds__(WI* TJ, BLOCKS)
         // ANCHOR: through_n
         int row = q0 + ti + a * WI, inside = min(row, S - 1);
         float along = 0;
-        for (int c = tj; c < dhhv; c += TJ) along += dH.cell(row, c) * H.cell(row, c);
-        along = warp_reduce<TJ>(along, Add{});
+        for (int c = tj; c < dhhv; c += WJ) along += dH.cell(row, c) * H.cell(row, c);
+        along = L::over_row(along, Add{});
         float inv = 1 / (n[at + inside] + eps), way = exact ? side[at + inside] : 0;
         query[a] = {in_twos(F[inside], -m[at + inside]), inv, way != 0 ? -way * along * inv : 0};
         // ANCHOR_END: through_n
@@ -93,20 +92,20 @@ __global__ void __launch_bounds__(WI* TJ, BLOCKS)
         Keys<RJ> keys;
 #pragma unroll
         for (int b = 0; b < RJ; ++b) {
-            int j = min(kv0 + tj + b * TJ, S - 1);
+            int j = min(kv0 + tj + b * WJ, S - 1);
             keys.F[b] = F[j], keys.i[b] = i[j];
         }
         return keys;
     };
-    products_ahead(
-        sum, shared, own, V, K, 0, min(q0 + TQ, S), meet,
+    products_ahead<L>(
+        sum, shared, dH, q0, V, K, 0, min(q0 + TQ, S), meet,
         [&](float (&dh_v)[RI][RJ], const Keys<RJ>& keys, int kv0) {
 #pragma unroll
             for (int b = 0; b < RJ; ++b) {
                 float2 e_j = in_twos(negative(keys.F[b]), keys.i[b]);
 #pragma unroll
                 for (int a = 0; a < RI; ++a)
-                    dh_v[a][b] = kv0 + tj + b * TJ <= q0 + ti + a * WI
+                    dh_v[a][b] = kv0 + tj + b * WJ <= q0 + ti + a * WI
                                      ? of_score(dh_v[a][b], query[a], e_j)
                                      : 0;
             }
@@ -115,25 +114,26 @@ __global__ void __launch_bounds__(WI* TJ, BLOCKS)
 #pragma unroll
     for (int a = 0; a < RI; ++a) {
         int row = q0 + ti + a * WI;
-        float dot = dot_of_row(sum[a], Q, row);
+        float dot = dot_of_row<L>(sum[a], Q, row);
         if (tj == 0 && row < S) q_dq[at + row] = dot;
 #pragma unroll
-        for (int c = 0; c < RC; c += 4) dQ.template store<true>(&sum[a][c], row, 4 * tj + c * TJ);
+        for (int c = 0; c < RC; c += 4) dQ.template store<true>(&sum[a][c], row, 4 * tj + c * WJ);
     }
 }
 
-template <class T, int TKV, int TQ, int DH, int WI, int BLOCKS>
-__global__ void __launch_bounds__(WI* TJ, BLOCKS)
+template <class T, int TKV, int TQ, int DH, int WI, int WJ, int BLOCKS>
+__global__ void __launch_bounds__(WI* WJ, BLOCKS)
     vlstm_backward_kv(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
                       const T* __restrict__ dh, const float* __restrict__ i,
                       const float2* __restrict__ F, const Query* __restrict__ queries,
                       T* __restrict__ dk, T* __restrict__ dv, float* __restrict__ di, int tiles,
                       int S, int dhqk, int dhhv, float scale) {
-    constexpr int RI = TKV / WI, RJ = TQ / TJ, RC = DH / TJ;
+    constexpr int RI = TKV / WI, RJ = TQ / WJ, RC = DH / WJ;
+    using L = Twins<WI, WJ>;
     DYNAMIC_SHARED(float, memory);
-    AheadTiles<TKV, TQ, DH> shared(memory);
+    Passing<TKV, TQ, DH, L> shared(memory);
     long long head = blockIdx.x / tiles, at = head * S;
-    int kv0 = blockIdx.x % tiles * TKV, ti = threadIdx.x / TJ, tj = threadIdx.x % TJ;
+    int kv0 = blockIdx.x % tiles * TKV, ti = L::ti(), tj = L::tj();
     Matrix<const T> Q{q + at * dhqk, S, dhqk}, K{k + at * dhqk, S, dhqk};
     Matrix<const T> V{v + at * dhhv, S, dhhv}, dH{dh + at * dhhv, S, dhhv};
     Matrix<T> dK{dk + at * dhqk, S, dhqk}, dV{dv + at * dhhv, S, dhhv};
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(WI* TJ, BLOCKS)
     auto meet = [&](int q0) {
         Queries<RJ> met;
 #pragma unroll
-        for (int b = 0; b < RJ; ++b) met.row[b] = queries[at + min(q0 + tj + b * TJ, S - 1)];
+        for (int b = 0; b < RJ; ++b) met.row[b] = queries[at + min(q0 + tj + b * WJ, S - 1)];
         return met;
     };
     // Nothing comes from a later position, and nothing goes to one past the end.
@@ -154,15 +154,13 @@ __global__ void __launch_bounds__(WI* TJ, BLOCKS)
 
     // ANCHOR: values
     float dv_j[RI][RC] = {};
-    Arriving<T, TKV, DH, WI> own;
-    own.fetch(shared.own, K, kv0);
-    products_ahead(dv_j, shared, own, Q, dH, kv0, S, meet,
+    products_ahead<L>(dv_j, shared, K, kv0, Q, dH, kv0, S, meet,
                        [&](float (&k_q)[RI][RJ], const Queries<RJ>& met, int q0) {
 #pragma unroll
                            for (int b = 0; b < RJ; ++b)
 #pragma unroll
                                for (int a = 0; a < RI; ++a)
-                                   k_q[a][b] = pair(q0 + tj + b * TJ, kv0 + ti + a * WI)
+                                   k_q[a][b] = pair(q0 + tj + b * WJ, kv0 + ti + a * WI)
                                                    ? of_value(k_q[a][b], met.row[b], e_j[a])
                                                    : 0;
                        });
@@ -171,19 +169,18 @@ __global__ void __launch_bounds__(WI* TJ, BLOCKS)
     for (int a = 0; a < RI; ++a)
 #pragma unroll
         for (int c = 0; c < RC; c += 4)
-            dV.template store<true>(&dv_j[a][c], kv0 + ti + a * WI, 4 * tj + c * TJ);
+            dV.template store<true>(&dv_j[a][c], kv0 + ti + a * WI, 4 * tj + c * WJ);
     // ANCHOR_END: values
 
     // ANCHOR: keys
     float dk_j[RI][RC] = {};
-    own.fetch(shared.own, V, kv0);
-    products_ahead(dk_j, shared, own, dH, Q, kv0, S, meet,
+    products_ahead<L>(dk_j, shared, V, kv0, dH, Q, kv0, S, meet,
                        [&](float (&v_dh)[RI][RJ], const Queries<RJ>& met, int q0) {
 #pragma unroll
                            for (int b = 0; b < RJ; ++b)
 #pragma unroll
                                for (int a = 0; a < RI; ++a)
-                                   v_dh[a][b] = pair(q0 + tj + b * TJ, kv0 + ti + a * WI)
+                                   v_dh[a][b] = pair(q0 + tj + b * WJ, kv0 + ti + a * WI)
                                                     ? of_score(v_dh[a][b], met.row[b], e_j[a])
                                                     : 0;
                        });
@@ -192,9 +189,9 @@ __global__ void __launch_bounds__(WI* TJ, BLOCKS)
 #pragma unroll
     for (int a = 0; a < RI; ++a) {
         int row = kv0 + ti + a * WI;
-        float dot = dot_of_row(dk_j[a], K, row);
+        float dot = dot_of_row<L>(dk_j[a], K, row);
         if (tj == 0 && row < S) di[at + row] = dot;
 #pragma unroll
-        for (int c = 0; c < RC; c += 4) dK.template store<true>(&dk_j[a][c], row, 4 * tj + c * TJ);
+        for (int c = 0; c < RC; c += 4) dK.template store<true>(&dk_j[a][c], row, 4 * tj + c * WJ);
     }
 }

@@ -29,18 +29,18 @@ template <int RJ> struct Keys {
 // ANCHOR: weigh
 // One row of a tile of scores, from kv0: C_ij / scale with the largest exponent up to here, and what
 // those with the one before are to be scaled by.
-template <int RJ>
+template <class L, int RJ>
 __device__ __forceinline__ float weigh_row(float (&score)[RJ], float& m, float& l, int i, int kv0,
                                            float2 F_i, const float2 (&e_j)[RJ]) {
     float D[RJ], largest = m;
 #pragma unroll
     for (int j = 0; j < RJ; ++j) {
-        bool later = kv0 + static_cast<int>(threadIdx.x % TJ) + j * TJ > i;
+        bool later = kv0 + L::tj() + j * L::WJ > i;
         D[j] = later ? lowest<float>() : sum_of(F_i, e_j[j]);
         if (later) score[j] = 0;  // counts for nothing, even if it is infinite
         largest = fmaxf(largest, D[j]);
     }
-    largest = warp_reduce<TJ>(largest, Max{});
+    largest = L::over_row(largest, Max{});
     float kept = exp2f(m - largest);
     m = largest;
     l *= kept;
@@ -53,17 +53,18 @@ __device__ __forceinline__ float weigh_row(float (&score)[RJ], float& m, float& 
 }
 // ANCHOR_END: weigh
 
-template <class T, int TQ, int TKV, int DH, int WI, int BLOCKS>
-__global__ void __launch_bounds__(WI* TJ, BLOCKS)
+template <class T, int TQ, int TKV, int DH, int WI, int WJ, int BLOCKS>
+__global__ void __launch_bounds__(WI* WJ, BLOCKS)
     vlstm_forward(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
                   const float* __restrict__ i, const float2* __restrict__ F, T* __restrict__ h,
                   float* __restrict__ m, float* __restrict__ n, float* __restrict__ side, int tiles,
                   int S, int dhqk, int dhhv, float scale, float eps) {
-    constexpr int RI = TQ / WI, RJ = TKV / TJ, RC = DH / TJ;
+    constexpr int RI = TQ / WI, RJ = TKV / WJ, RC = DH / WJ;
+    using L = Twins<WI, WJ>;
     DYNAMIC_SHARED(float, memory);
-    AheadTiles<TQ, TKV, DH> shared(memory);
+    Passing<TQ, TKV, DH, L> shared(memory);
     long long head = blockIdx.x / tiles;
-    int q0 = (tiles - 1 - blockIdx.x % tiles) * TQ, ti = threadIdx.x / TJ, tj = threadIdx.x % TJ;
+    int q0 = (tiles - 1 - blockIdx.x % tiles) * TQ, ti = L::ti(), tj = L::tj();
     Matrix<const T> Q{q + head * S * dhqk, S, dhqk}, K{k + head * S * dhqk, S, dhqk};
     Matrix<const T> V{v + head * S * dhhv, S, dhhv};
     Matrix<T> H{h + head * S * dhhv, S, dhhv};
@@ -76,19 +77,17 @@ __global__ void __launch_bounds__(WI* TJ, BLOCKS)
         m_i[a] = LOWEST;
         F_i[a] = in_twos(F[min(q0 + ti + a * WI, S - 1)], 0);
     }
-    Arriving<T, TQ, DH, WI> own;
-    own.fetch(shared.own, Q, q0);
     auto meet = [&](int kv0) {
         Keys<RJ> keys;
 #pragma unroll
         for (int b = 0; b < RJ; ++b) {
-            int j = min(kv0 + tj + b * TJ, S - 1);
+            int j = min(kv0 + tj + b * WJ, S - 1);
             keys.F[b] = F[j], keys.i[b] = i[j];
         }
         return keys;
     };
-    products_ahead(
-        sum, shared, own, K, V, 0, min(q0 + TQ, S), meet,
+    products_ahead<L>(
+        sum, shared, Q, q0, K, V, 0, min(q0 + TQ, S), meet,
         [&](float (&score)[RI][RJ], const Keys<RJ>& keys, int kv0) {
             float2 e_j[RJ];
 #pragma unroll
@@ -96,7 +95,7 @@ __global__ void __launch_bounds__(WI* TJ, BLOCKS)
 #pragma unroll
             for (int a = 0; a < RI; ++a) {
                 int row = q0 + ti + a * WI;
-                float kept = weigh_row(score[a], m_i[a], l_i[a], row, kv0, F_i[a], e_j);
+                float kept = weigh_row<L>(score[a], m_i[a], l_i[a], row, kv0, F_i[a], e_j);
 #pragma unroll
                 for (int c = 0; c < RC; ++c) sum[a][c] *= kept;
             }
@@ -105,13 +104,13 @@ __global__ void __launch_bounds__(WI* TJ, BLOCKS)
     for (int a = 0; a < RI; ++a) {
         int row = q0 + ti + a * WI;
         // ANCHOR: normalise
-        float l = scale * warp_reduce<TJ>(l_i[a], Add{}), least = exp2f(-m_i[a]);
+        float l = scale * L::over_row(l_i[a], Add{}), least = exp2f(-m_i[a]);
         float n_i = fmaxf(fabsf(l), least);
 #pragma unroll
         for (int c = 0; c < RC; ++c) sum[a][c] = scale * sum[a][c] / (n_i + eps);
         // ANCHOR_END: normalise
 #pragma unroll
-        for (int c = 0; c < RC; c += 4) H.template store<true>(&sum[a][c], row, 4 * tj + c * TJ);
+        for (int c = 0; c < RC; c += 4) H.template store<true>(&sum[a][c], row, 4 * tj + c * WJ);
         if (tj == 0 && row < S) {
             m[row] = m_i[a] * LN2, n[row] = n_i;
             side[row] = fabsf(l) > least ? copysignf(1.0f, l) : 0.0f;

@@ -1,7 +1,7 @@
 //! The tiles of the three kernels, for each class of heads. The build script reads this file too.
 
-/// Columns of the threads of a block: `TJ` in `lab/products.cuh`.
-const COLUMNS: usize = 16;
+/// Columns of a piece: `PIECE` in `lab/ahead.cuh`.
+pub const PIECE: usize = 32;
 
 /// What can be chosen of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,27 +12,35 @@ pub struct Tiles {
     pub past: usize,
     /// Rows that its threads lie in.
     pub rows: usize,
+    /// Columns that they lie in, 8 or 16.
+    pub columns: usize,
     /// Blocks of a multiprocessor that registers must suffice for.
     pub blocks: usize,
 }
 
 impl Tiles {
     /// In the order of the template's parameters.
-    pub const fn new([own, past, rows, blocks]: [usize; 4]) -> Self {
-        Self { own, past, rows, blocks }
+    pub const fn new([own, past, rows, columns, blocks]: [usize; 5]) -> Self {
+        Self { own, past, rows, columns, blocks }
     }
 
     /// Threads of a block.
     pub const fn threads(self) -> usize {
-        self.rows * COLUMNS
+        self.rows * self.columns
     }
 
-    /// Bytes of dynamic shared memory, with `dh` columns: the rows that a block owns, two tiles of
-    /// those that come past it, and the weights between them, with the padding of each row.
+    /// Bytes of dynamic shared memory, with `dh` columns: the rows that a block owns, the weights
+    /// between them and those that come past, and two pieces of these; with the padding of each row.
+    /// `Passing` in `lab/ahead.cuh` says it too, and does not compile where it is too much.
     pub const fn shared(self, dh: usize) -> usize {
-        let padding = if self.past.is_multiple_of(32) { 16 } else { 0 };
-        let weights = self.own * (self.past + padding);
-        size_of::<f32>() * ((self.own + 2 * self.past) * (dh + 4) + weights)
+        let x = self.past * (PIECE + 4);
+        let z = self.past * PIECE / dh * (dh + 4);
+        let place = if x > z { x } else { z };
+        let padding = match self.past % 32 {
+            0 => self.columns,
+            _ => (self.past + self.columns) % 32,
+        };
+        size_of::<f32>() * (self.own * (dh + 4 + self.past + padding) + 2 * place)
     }
 }
 
@@ -57,14 +65,15 @@ pub struct Class {
 impl Class {
     /// The name of a kernel with these tiles for elements of the C++ type `t`.
     pub fn instantiation(&self, kernel: usize, t: &str) -> String {
-        let Tiles { own, past, rows, blocks } = self.tiles[kernel];
-        format!("{}<{t}, {own}, {past}, {}, {rows}, {blocks}>", KERNELS[kernel], self.dh)
+        let Tiles { own, past, rows, columns, blocks } = self.tiles[kernel];
+        let (name, dh) = (KERNELS[kernel], self.dh);
+        format!("{name}<{t}, {own}, {past}, {dh}, {rows}, {columns}, {blocks}>")
     }
 }
 
 /// As measured on an H200.
 pub const CLASSES: [Class; 3] = [
-    Class { dh: 64, tiles: [Tiles::new([64, 64, 8, 3]); 3] },
-    Class { dh: 128, tiles: [Tiles::new([64, 32, 8, 2]); 3] },
-    Class { dh: 256, tiles: [Tiles::new([32, 16, 8, 2]); 3] },
+    Class { dh: 64, tiles: [Tiles::new([64, 64, 8, 16, 3]); 3] },
+    Class { dh: 128, tiles: [Tiles::new([64, 64, 8, 16, 2]); 3] },
+    Class { dh: 256, tiles: [Tiles::new([32, 64, 8, 16, 2]); 3] },
 ];

@@ -4,22 +4,25 @@ use lab_harness::qkv::of;
 use lab_harness::tiling::candidates;
 use lab_harness::{Dims, Error, Tiling};
 
-use crate::tiles::{CLASSES, Class, Tiles};
+use crate::tiles::{CLASSES, Class, PIECE, Tiles};
 
 /// The class's columns, and of each kernel the parameters of [`Tiles`], in the order of the launches.
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 16] = [
     "DH",
     "FW_TQ",
     "FW_TKV",
     "FW_WI",
+    "FW_WJ",
     "FW_BLOCKS",
     "DQ_TQ",
     "DQ_TKV",
     "DQ_WI",
+    "DQ_WJ",
     "DQ_BLOCKS",
     "DKV_TKV",
     "DKV_TQ",
     "DKV_WI",
+    "DKV_WJ",
     "DKV_BLOCKS",
 ];
 
@@ -30,27 +33,35 @@ pub(crate) fn in_use(dhqk: usize, dhhv: usize) -> Class {
     fits.expect("DHQK and DHHV of a checked problem")
 }
 
-fn values(class: &Class) -> [usize; 13] {
-    let mut all = [class.dh; 13];
+fn values(class: &Class) -> [usize; 16] {
+    let mut all = [class.dh; 16];
     for (n, t) in class.tiles.iter().enumerate() {
-        all[1 + 4 * n..][..4].copy_from_slice(&[t.own, t.past, t.rows, t.blocks]);
+        all[1 + 5 * n..][..5].copy_from_slice(&[t.own, t.past, t.rows, t.columns, t.blocks]);
     }
     all
 }
 
 /// What a kernel of a class may have.
 fn fair(tiles: Tiles, dh: usize) -> bool {
-    let Tiles { own, past, rows, blocks } = tiles;
+    let Tiles { own, past, rows, columns, blocks } = tiles;
     let threads = tiles.threads();
-    // Sums and scores of a thread; more do not fit registers, fewer reuse too little.
-    let sums = own * dh / threads + own * past / threads;
+    // Sums and scores of a thread, and what it multiplies at a time; more do not fit registers,
+    // fewer reuse too little.
+    let (sums, scores) = (own * dh / threads, own * past / threads);
+    let fours = 4 * (own / rows + past / columns);
+    let registers = sums + scores.max(dh / columns) + fours + 40;
     // What a multiprocessor of 228 KB has room for, and its 64 K registers.
-    let resident = (228 * 1024 / (tiles.shared(dh) + 1024)).min((1 << 16) / (threads * (sums + 64)));
+    let resident = (228 * 1024 / (tiles.shared(dh) + 1024)).min((1 << 16) / (threads * registers));
     own.is_multiple_of(rows)
-        && (24..=144).contains(&sums)
+        && registers <= 255
+        && sums + scores >= 48
+        && (64..=256).contains(&threads)
+        && threads.is_multiple_of(32)
         && tiles.shared(dh) <= 99 * 1024
         && (blocks == resident || blocks + 1 == resident)
-        && (past * dh).is_multiple_of(threads * 8)
+        && (past * PIECE / dh).is_multiple_of(4)
+        // Packs of eight halves, equally many a thread.
+        && (past * PIECE).is_multiple_of(threads * 8)
         && (own * dh).is_multiple_of(threads * 8)
 }
 
@@ -61,11 +72,12 @@ pub(crate) fn tilings(dims: &Dims) -> Vec<Tiling> {
     let mut all = vec![Tiling::new(&NAMES, values(&class))];
     for kernel in 0..class.tiles.len() {
         let kept = values(&class).map(|v| [v]);
-        let mut tried: [&[usize]; 13] = kept.each_ref().map(|v| v.as_slice());
-        tried[1 + 4 * kernel..][..4].copy_from_slice(&[
+        let mut tried: [&[usize]; 16] = kept.each_ref().map(|v| v.as_slice());
+        tried[1 + 5 * kernel..][..5].copy_from_slice(&[
             &[32, 64, 96, 128],
-            &[16, 32, 64],
+            &[32, 64, 128],
             &[4, 8, 16],
+            &[8, 16],
             &[1, 2, 3, 4],
         ]);
         let others = candidates(&NAMES, values(&class), tried, |t| {
@@ -80,7 +92,7 @@ fn parse(tiling: &Tiling) -> Class {
     let mut all = NAMES.map(|name| tiling.get(name)).into_iter();
     let mut next = || all.next().expect("as many as there are names");
     let dh = next();
-    Class { dh, tiles: [(); 3].map(|()| Tiles::new([(); 4].map(|()| next()))) }
+    Class { dh, tiles: [(); 3].map(|()| Tiles::new([(); 5].map(|()| next()))) }
 }
 
 /// # Errors
