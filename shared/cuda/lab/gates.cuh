@@ -40,7 +40,9 @@ constexpr float LOG2E = 1.44269504f, LN2 = 0.693147181f;
 __device__ __forceinline__ float2 in_twos(float2 F, float a) {
     float x = F.x + a, of_a = x - F.x;
     float y = F.y + ((F.x - (x - of_a)) + (a - of_a));  // with what the sum has rounded off
-    float twos = x * LOG2E;
+    // Not x * LOG2E: fused with the sum that it goes into, it would not be rounded, and what the
+    // other half makes up for would be there twice.
+    float twos = __fmul_rn(x, LOG2E);
     bool infinite = fabsf(twos) == -lowest<float>();  // ∞ - ∞ would be NaN
     return make_float2(twos, infinite ? 0.0f : fmaf(x, LOG2E, -twos) + y * LOG2E);
 }
@@ -48,6 +50,18 @@ __device__ __forceinline__ float2 in_twos(float2 F, float a) {
 // One number of two parts. The x cancel without a rounding where they are close; what they have
 // left out is in the y.
 __device__ __forceinline__ float sum_of(float2 a, float2 b) { return (a.x + b.x) + (a.y + b.y); }
+
+// 2^x, to two units in the last place; what is below 2^-126 is 0. exp2f keeps that too, for as many
+// instructions again.
+__device__ __forceinline__ float power_of_two(float x) {
+#ifdef LAB_EMULATOR
+    return exp2f(x);
+#else
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+    return power;
+#endif
+}
 // ANCHOR_END: in_twos
 
 // ANCHOR: sums

@@ -28,13 +28,20 @@ struct __align__(16) Query {
     float r;
 };
 
+// P_ij: 0 for a pair that does not count. The exponent is chosen, not the power: a choice between a
+// power and 0 becomes a branch for every pair.
+__device__ __forceinline__ float decayed(const Query& q, float2 e_j, bool counts) {
+    return power_of_two(counts ? sum_of(q.e, e_j) : lowest<float>());
+}
 // dC_ij P_ij, from dh_i · v_j
-__device__ __forceinline__ float of_score(float dh_v, const Query& q, float2 e_j) {
-    return (dh_v * q.inv + q.r) * exp2f(sum_of(q.e, e_j));
+__device__ __forceinline__ float of_score(float dh_v, const Query& q, float2 e_j, bool counts) {
+    float dC = counts ? dh_v * q.inv + q.r : 0;  // not 0 · NaN
+    return dC * decayed(q, e_j, counts);
 }
 // C_ij / (s N_i), from q_i · k_j
-__device__ __forceinline__ float of_value(float q_k, const Query& q, float2 e_j) {
-    return q_k * q.inv * exp2f(sum_of(q.e, e_j));
+__device__ __forceinline__ float of_value(float q_k, const Query& q, float2 e_j, bool counts) {
+    float C = counts ? q_k * q.inv : 0;
+    return C * decayed(q, e_j, counts);
 }
 // ANCHOR_END: rows
 
@@ -55,7 +62,7 @@ __device__ __forceinline__ void times(float (&sum)[RI][RC], float scale) {
         for (int c = 0; c < RC; ++c) sum[a][c] *= scale;
 }
 
-template <class T, int TQ, int TKV, int DH, int WI, int WJ, int BLOCKS>
+template <class T, int TQ, int TKV, int DH, int CX, int WI, int WJ, int BLOCKS>
 __global__ void __launch_bounds__(WI* WJ, BLOCKS)
     vlstm_backward_q(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
                      const T* __restrict__ h, const T* __restrict__ dh, const float* __restrict__ i,
@@ -66,7 +73,7 @@ __global__ void __launch_bounds__(WI* WJ, BLOCKS)
     constexpr int RI = TQ / WI, RJ = TKV / WJ, RC = DH / WJ;
     using L = Twins<WI, WJ>;
     DYNAMIC_SHARED(float, memory);
-    Passing<TQ, TKV, DH, L> shared(memory);
+    Passing<TQ, TKV, DH, CX, L> shared(memory);
     long long head = blockIdx.x / tiles, at = head * S;
     int q0 = (tiles - 1 - blockIdx.x % tiles) * TQ, ti = L::ti(), tj = L::tj();
     Matrix<const T> Q{q + at * dhqk, S, dhqk}, K{k + at * dhqk, S, dhqk}, V{v + at * dhhv, S, dhhv};
@@ -76,18 +83,23 @@ __global__ void __launch_bounds__(WI* WJ, BLOCKS)
 
     float sum[RI][RC] = {};
     Query query[RI];
+    // ANCHOR: through_n
+    float dh_h[RI] = {};
+    for (int c = tj; c < dhhv; c += WJ)
+#pragma unroll
+        for (int a = 0; a < RI; ++a) {
+            int row = q0 + ti + a * WI;
+            dh_h[a] += dH.cell(row, c) * H.cell(row, c);
+        }
 #pragma unroll
     for (int a = 0; a < RI; ++a) {
-        // ANCHOR: through_n
         int row = q0 + ti + a * WI, inside = min(row, S - 1);
-        float along = 0;
-        for (int c = tj; c < dhhv; c += WJ) along += dH.cell(row, c) * H.cell(row, c);
-        along = L::over_row(along, Add{});
+        float along = L::over_row(dh_h[a], Add{});
         float inv = 1 / (n[at + inside] + eps), way = exact ? side[at + inside] : 0;
         query[a] = {in_twos(F[inside], -m[at + inside]), inv, way != 0 ? -way * along * inv : 0};
-        // ANCHOR_END: through_n
         if (tj == 0 && row < S) queries[at + row] = query[a];
     }
+    // ANCHOR_END: through_n
     auto meet = [&](int kv0) {
         Keys<RJ> keys;
 #pragma unroll
@@ -105,9 +117,8 @@ __global__ void __launch_bounds__(WI* WJ, BLOCKS)
                 float2 e_j = in_twos(negative(keys.F[b]), keys.i[b]);
 #pragma unroll
                 for (int a = 0; a < RI; ++a)
-                    dh_v[a][b] = kv0 + tj + b * WJ <= q0 + ti + a * WI
-                                     ? of_score(dh_v[a][b], query[a], e_j)
-                                     : 0;
+                    dh_v[a][b] = of_score(dh_v[a][b], query[a], e_j,
+                                          kv0 + tj + b * WJ <= q0 + ti + a * WI);
             }
         });
     times(sum, scale);
@@ -121,7 +132,7 @@ __global__ void __launch_bounds__(WI* WJ, BLOCKS)
     }
 }
 
-template <class T, int TKV, int TQ, int DH, int WI, int WJ, int BLOCKS>
+template <class T, int TKV, int TQ, int DH, int CX, int WI, int WJ, int BLOCKS>
 __global__ void __launch_bounds__(WI* WJ, BLOCKS)
     vlstm_backward_kv(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
                       const T* __restrict__ dh, const float* __restrict__ i,
@@ -131,7 +142,7 @@ __global__ void __launch_bounds__(WI* WJ, BLOCKS)
     constexpr int RI = TKV / WI, RJ = TQ / WJ, RC = DH / WJ;
     using L = Twins<WI, WJ>;
     DYNAMIC_SHARED(float, memory);
-    Passing<TKV, TQ, DH, L> shared(memory);
+    Passing<TKV, TQ, DH, CX, L> shared(memory);
     long long head = blockIdx.x / tiles, at = head * S;
     int kv0 = blockIdx.x % tiles * TKV, ti = L::ti(), tj = L::tj();
     Matrix<const T> Q{q + at * dhqk, S, dhqk}, K{k + at * dhqk, S, dhqk};
@@ -150,7 +161,7 @@ __global__ void __launch_bounds__(WI* WJ, BLOCKS)
         return met;
     };
     // Nothing comes from a later position, and nothing goes to one past the end.
-    auto pair = [&](int i, int j) { return j <= i && i < S; };
+    auto counts = [&](int i, int j) { return j <= i && i < S; };
 
     // ANCHOR: values
     float dv_j[RI][RC] = {};
@@ -160,9 +171,9 @@ __global__ void __launch_bounds__(WI* WJ, BLOCKS)
                            for (int b = 0; b < RJ; ++b)
 #pragma unroll
                                for (int a = 0; a < RI; ++a)
-                                   k_q[a][b] = pair(q0 + tj + b * WJ, kv0 + ti + a * WI)
-                                                   ? of_value(k_q[a][b], met.row[b], e_j[a])
-                                                   : 0;
+                                   k_q[a][b] =
+                                       of_value(k_q[a][b], met.row[b], e_j[a],
+                                                counts(q0 + tj + b * WJ, kv0 + ti + a * WI));
                        });
     times(dv_j, scale);
 #pragma unroll
@@ -180,9 +191,9 @@ __global__ void __launch_bounds__(WI* WJ, BLOCKS)
                            for (int b = 0; b < RJ; ++b)
 #pragma unroll
                                for (int a = 0; a < RI; ++a)
-                                   v_dh[a][b] = pair(q0 + tj + b * WJ, kv0 + ti + a * WI)
-                                                    ? of_score(v_dh[a][b], met.row[b], e_j[a])
-                                                    : 0;
+                                   v_dh[a][b] =
+                                       of_score(v_dh[a][b], met.row[b], e_j[a],
+                                                counts(q0 + tj + b * WJ, kv0 + ti + a * WI));
                        });
     times(dk_j, scale);
     // ANCHOR_END: keys

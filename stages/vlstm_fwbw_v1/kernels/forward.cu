@@ -41,19 +41,19 @@ __device__ __forceinline__ float weigh_row(float (&score)[RJ], float& m, float& 
         largest = fmaxf(largest, D[j]);
     }
     largest = L::over_row(largest, Max{});
-    float kept = exp2f(m - largest);
+    float kept = power_of_two(m - largest);
     m = largest;
     l *= kept;
 #pragma unroll
     for (int j = 0; j < RJ; ++j) {
-        score[j] *= exp2f(D[j] - m);
+        score[j] *= power_of_two(D[j] - m);
         l += score[j];
     }
     return kept;
 }
 // ANCHOR_END: weigh
 
-template <class T, int TQ, int TKV, int DH, int WI, int WJ, int BLOCKS>
+template <class T, int TQ, int TKV, int DH, int CX, int WI, int WJ, int BLOCKS>
 __global__ void __launch_bounds__(WI* WJ, BLOCKS)
     vlstm_forward(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
                   const float* __restrict__ i, const float2* __restrict__ F, T* __restrict__ h,
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(WI* WJ, BLOCKS)
     constexpr int RI = TQ / WI, RJ = TKV / WJ, RC = DH / WJ;
     using L = Twins<WI, WJ>;
     DYNAMIC_SHARED(float, memory);
-    Passing<TQ, TKV, DH, L> shared(memory);
+    Passing<TQ, TKV, DH, CX, L> shared(memory);
     long long head = blockIdx.x / tiles;
     int q0 = (tiles - 1 - blockIdx.x % tiles) * TQ, ti = L::ti(), tj = L::tj();
     Matrix<const T> Q{q + head * S * dhqk, S, dhqk}, K{k + head * S * dhqk, S, dhqk};

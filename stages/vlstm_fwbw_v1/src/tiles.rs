@@ -1,8 +1,5 @@
 //! The tiles of the three kernels, for each class of heads. The build script reads this file too.
 
-/// Columns of a piece: `PIECE` in `lab/ahead.cuh`.
-pub const PIECE: usize = 32;
-
 /// What can be chosen of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tiles {
@@ -10,6 +7,8 @@ pub struct Tiles {
     pub own: usize,
     /// Rows of a tile that comes past it.
     pub past: usize,
+    /// Columns of a piece of the first that comes past; of the second it has as many elements.
+    pub piece: usize,
     /// Rows that its threads lie in.
     pub rows: usize,
     /// Columns that they lie in, 8 or 16.
@@ -20,8 +19,8 @@ pub struct Tiles {
 
 impl Tiles {
     /// In the order of the template's parameters.
-    pub const fn new([own, past, rows, columns, blocks]: [usize; 5]) -> Self {
-        Self { own, past, rows, columns, blocks }
+    pub const fn new([own, past, piece, rows, columns, blocks]: [usize; 6]) -> Self {
+        Self { own, past, piece, rows, columns, blocks }
     }
 
     /// Threads of a block.
@@ -33,8 +32,8 @@ impl Tiles {
     /// between them and those that come past, and two pieces of these; with the padding of each row.
     /// `Passing` in `lab/ahead.cuh` says it too, and does not compile where it is too much.
     pub const fn shared(self, dh: usize) -> usize {
-        let x = self.past * (PIECE + 4);
-        let z = self.past * PIECE / dh * (dh + 4);
+        let x = self.past * (self.piece + 4);
+        let z = self.past * self.piece / dh * (dh + 4);
         let place = if x > z { x } else { z };
         let padding = match self.past % 32 {
             0 => self.columns,
@@ -65,15 +64,15 @@ pub struct Class {
 impl Class {
     /// The name of a kernel with these tiles for elements of the C++ type `t`.
     pub fn instantiation(&self, kernel: usize, t: &str) -> String {
-        let Tiles { own, past, rows, columns, blocks } = self.tiles[kernel];
+        let Tiles { own, past, piece, rows, columns, blocks } = self.tiles[kernel];
         let (name, dh) = (KERNELS[kernel], self.dh);
-        format!("{name}<{t}, {own}, {past}, {dh}, {rows}, {columns}, {blocks}>")
+        format!("{name}<{t}, {own}, {past}, {dh}, {piece}, {rows}, {columns}, {blocks}>")
     }
 }
 
 /// As measured on an H200.
 pub const CLASSES: [Class; 3] = [
-    Class { dh: 64, tiles: [Tiles::new([64, 64, 8, 16, 3]); 3] },
-    Class { dh: 128, tiles: [Tiles::new([64, 64, 8, 16, 2]); 3] },
-    Class { dh: 256, tiles: [Tiles::new([32, 64, 8, 16, 2]); 3] },
+    Class { dh: 64, tiles: [Tiles::new([64, 64, 64, 8, 16, 3]); 3] },
+    Class { dh: 128, tiles: [Tiles::new([64, 64, 64, 8, 16, 2]); 3] },
+    Class { dh: 256, tiles: [Tiles::new([32, 64, 64, 8, 16, 2]); 3] },
 ];

@@ -4,23 +4,26 @@ use lab_harness::qkv::of;
 use lab_harness::tiling::candidates;
 use lab_harness::{Dims, Error, Tiling};
 
-use crate::tiles::{CLASSES, Class, PIECE, Tiles};
+use crate::tiles::{CLASSES, Class, Tiles};
 
 /// The class's columns, and of each kernel the parameters of [`Tiles`], in the order of the launches.
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 19] = [
     "DH",
     "FW_TQ",
     "FW_TKV",
+    "FW_CX",
     "FW_WI",
     "FW_WJ",
     "FW_BLOCKS",
     "DQ_TQ",
     "DQ_TKV",
+    "DQ_CX",
     "DQ_WI",
     "DQ_WJ",
     "DQ_BLOCKS",
     "DKV_TKV",
     "DKV_TQ",
+    "DKV_CX",
     "DKV_WI",
     "DKV_WJ",
     "DKV_BLOCKS",
@@ -33,17 +36,17 @@ pub(crate) fn in_use(dhqk: usize, dhhv: usize) -> Class {
     fits.expect("DHQK and DHHV of a checked problem")
 }
 
-fn values(class: &Class) -> [usize; 16] {
-    let mut all = [class.dh; 16];
+fn values(class: &Class) -> [usize; 19] {
+    let mut all = [class.dh; 19];
     for (n, t) in class.tiles.iter().enumerate() {
-        all[1 + 5 * n..][..5].copy_from_slice(&[t.own, t.past, t.rows, t.columns, t.blocks]);
+        all[1 + 6 * n..][..6].copy_from_slice(&[t.own, t.past, t.piece, t.rows, t.columns, t.blocks]);
     }
     all
 }
 
 /// What a kernel of a class may have.
 fn fair(tiles: Tiles, dh: usize) -> bool {
-    let Tiles { own, past, rows, columns, blocks } = tiles;
+    let Tiles { own, past, piece, rows, columns, blocks } = tiles;
     let threads = tiles.threads();
     // Sums and scores of a thread, and what it multiplies at a time; more do not fit registers,
     // fewer reuse too little.
@@ -59,9 +62,9 @@ fn fair(tiles: Tiles, dh: usize) -> bool {
         && threads.is_multiple_of(32)
         && tiles.shared(dh) <= 99 * 1024
         && (blocks == resident || blocks + 1 == resident)
-        && (past * PIECE / dh).is_multiple_of(4)
+        && (past * piece / dh).is_multiple_of(4)
         // Packs of eight halves, equally many a thread.
-        && (past * PIECE).is_multiple_of(threads * 8)
+        && (past * piece).is_multiple_of(threads * 8)
         && (own * dh).is_multiple_of(threads * 8)
 }
 
@@ -72,10 +75,11 @@ pub(crate) fn tilings(dims: &Dims) -> Vec<Tiling> {
     let mut all = vec![Tiling::new(&NAMES, values(&class))];
     for kernel in 0..class.tiles.len() {
         let kept = values(&class).map(|v| [v]);
-        let mut tried: [&[usize]; 16] = kept.each_ref().map(|v| v.as_slice());
-        tried[1 + 5 * kernel..][..5].copy_from_slice(&[
+        let mut tried: [&[usize]; 19] = kept.each_ref().map(|v| v.as_slice());
+        tried[1 + 6 * kernel..][..6].copy_from_slice(&[
             &[32, 64, 96, 128],
             &[32, 64, 128],
+            &[32, 64],
             &[4, 8, 16],
             &[8, 16],
             &[1, 2, 3, 4],
@@ -92,7 +96,7 @@ fn parse(tiling: &Tiling) -> Class {
     let mut all = NAMES.map(|name| tiling.get(name)).into_iter();
     let mut next = || all.next().expect("as many as there are names");
     let dh = next();
-    Class { dh, tiles: [(); 3].map(|()| Tiles::new([(); 5].map(|()| next()))) }
+    Class { dh, tiles: [(); 3].map(|()| Tiles::new([(); 6].map(|()| next()))) }
 }
 
 /// # Errors
