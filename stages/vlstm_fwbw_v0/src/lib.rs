@@ -13,7 +13,7 @@ mod checks;
 
 use lab_device::{DType, Device, KernelSource, Launch};
 use lab_harness::program::{Program, Slot, scalar};
-use lab_harness::qkv::{of, sizes};
+use lab_harness::qkv::{CLASSES, Class, Grid, of, sizes};
 use lab_harness::version::Input;
 use lab_harness::{
     Cost, Dim, Dims, Error, Info, Options, Output, Prepared, Problem, Stage, Tensors, Version,
@@ -45,33 +45,6 @@ const THREADS: u32 = 128;
 
 /// Positions of a tile of the kernels that sum up gates: one a thread.
 const GATES: usize = THREADS as usize;
-
-/// The tiles of a class of heads: those with at most so many columns.
-#[derive(Clone, Copy, Debug)]
-struct Tiles {
-    /// Rows of Q and rows of K and V.
-    rows: usize,
-    /// Columns.
-    dh: usize,
-}
-
-/// As the build script lists them.
-const CLASSES: [Tiles; 3] =
-    [Tiles { rows: 64, dh: 64 }, Tiles { rows: 64, dh: 128 }, Tiles { rows: 32, dh: 256 }];
-
-impl Tiles {
-    /// The smallest class that has room for both; none above 256, which the sizes exclude.
-    fn of(dhqk: usize, dhhv: usize) -> Self {
-        let fits = CLASSES.into_iter().find(|c| dhqk.max(dhhv) <= c.dh);
-        fits.expect("DHQK and DHHV of a checked problem")
-    }
-
-    /// Bytes of the rows that a block owns, of those that come past it, and of the weights between
-    /// them, with the padding of each row.
-    const fn shared(self) -> usize {
-        size_of::<f32>() * (2 * self.rows * (self.dh + 4) + self.rows * (self.rows + 16))
-    }
-}
 
 static DIMS: [Dim; 5] = vlstm::dims([
     [1, 1, 65535],
@@ -133,6 +106,7 @@ pub static STAGE: Stage = Stage {
     teaches: "to wait for a part of the grid only; a backward pass in which nobody adds to another's",
     versions: &[&GRID_SYNC, &FLAGS],
     kernels: kernels::KERNELS,
+    version_checks: vlstm::checks::FORWARD_BACKWARD,
     checks: checks::CHECKS,
     ..Stage::EMPTY
 };
@@ -141,45 +115,28 @@ pub static STAGE: Stage = Stage {
 struct Shape {
     heads: i32,
     s: i32,
-    /// Tiles of a head in the kernels of the gates.
-    gates: i32,
-    /// Blocks of a launch over these.
-    gate_blocks: u32,
-    /// Tiles of a head in the products.
-    tiles: i32,
-    /// Blocks of a launch over these.
-    blocks: u32,
+    /// Of the kernels of the gates.
+    gates: Grid,
+    /// Of the products.
+    products: Grid,
 }
 
 impl Shape {
     fn of(dims: &Dims) -> Result<Self, Error> {
         let [b, nh, s, dhqk, dhhv] = of(dims);
-        let blocks = |rows: usize| {
-            let all = b * nh * s.div_ceil(rows);
-            i32::try_from(all).map(|n| n as u32).map_err(|_| {
-                let what = format!("B NH ceil(S / {rows})");
-                Error::bad(what, format!("at most {}, one a block", i32::MAX), all)
-            })
-        };
-        let rows = Tiles::of(dhqk, dhhv).rows;
-        Ok(Self {
-            blocks: blocks(rows)?,
-            gate_blocks: blocks(GATES)?,
-            heads: (b * nh) as i32,
-            s: s as i32,
-            gates: s.div_ceil(GATES) as i32,
-            tiles: s.div_ceil(rows) as i32,
-        })
+        let [gates, products] =
+            [GATES, Class::of(dhqk, dhhv).rows].map(|rows| Grid::of(dims, rows));
+        Ok(Self { heads: (b * nh) as i32, s: s as i32, gates: gates?, products: products? })
     }
 }
 
 impl ForwardBackward {
     /// F of every position, in two floats.
     fn gate_sums(&self, program: &mut Program, f: Slot, shape: &Shape) -> Result<Slot, Error> {
-        let &Shape { heads, s, gates, gate_blocks, .. } = shape;
+        let &Shape { heads, s, gates, .. } = shape;
         let sums = program.scratch(F32, 2 * heads as usize * s as usize)?;
-        let carried = program.scratch(DType::F64, gate_blocks as usize)?;
-        let sizes = [heads, gates, s].map(scalar);
+        let carried = program.scratch(DType::F64, gates.blocks as usize)?;
+        let sizes = [heads, gates.tiles as i32, s].map(scalar);
         let kernel = |source: &'static KernelSource, name: &str| {
             program.device().kernel(source, &format!("{name}<{GATES}>"))
         };
@@ -187,18 +144,18 @@ impl ForwardBackward {
             Carry::GridSync => {
                 let kernel = kernel(&kernels::GRID_SYNC, "gate_sums_grid_sync")?;
                 let resident = kernel.resident_blocks(THREADS, 0)?;
-                let launch = Launch::new(gate_blocks.min(resident), THREADS).cooperative();
+                let launch = Launch::new(gates.blocks.min(resident), THREADS).cooperative();
                 let [heads, gates, s] = sizes;
                 let [f, carried] = [f.read(), carried.write()];
                 program.launch(kernel, launch, [f, carried, sums.write(), heads, gates, s]);
             }
             Carry::Flags => {
                 let kernel = kernel(&kernels::FLAGS, "gate_sums_flags")?;
-                let ready = program.scratch(DType::U32, gate_blocks as usize)?;
+                let ready = program.scratch(DType::U32, gates.blocks as usize)?;
                 let ticket = program.scratch(DType::U32, 1)?;
                 program.zero(ready);
                 program.zero(ticket);
-                let launch = Launch::new(gate_blocks, THREADS);
+                let launch = Launch::new(gates.blocks, THREADS);
                 let [heads, gates, s] = sizes;
                 let [f, carried, ready] = [f.read(), carried.write(), ready.write()];
                 let arguments = [f, carried, ready, ticket.write(), sums.write(), heads, gates, s];
@@ -264,8 +221,8 @@ impl Version for ForwardBackward {
         let exact = vlstm::normalizer_grad(&self.info, options) == NormalizerGrad::Exact;
         let [b, nh, s, dhqk, dhhv] = of(&dims);
         let shape = Shape::of(&dims)?;
-        let tiles = Tiles::of(dhqk, dhhv);
-        let Tiles { rows, dh } = tiles;
+        let class = Class::of(dhqk, dhhv);
+        let Class { rows, dh } = class;
         let kernel = |source: &'static KernelSource, name: &str| {
             device.kernel(source, &format!("{name}<{}, {rows}, {rows}, {dh}>", dtype.cpp()))
         };
@@ -298,9 +255,9 @@ impl Version for ForwardBackward {
         };
 
         let sums = self.gate_sums(p, f, &shape)?;
-        let launch = Launch::new(shape.blocks, THREADS).shared(tiles.shared());
+        let launch = Launch::new(shape.products.blocks, THREADS).shared(class.shared(0));
         let [per_head, length, dhqk, dhhv] =
-            [shape.tiles, shape.s, dhqk as i32, dhhv as i32].map(scalar);
+            [shape.products.tiles as i32, shape.s, dhqk as i32, dhhv as i32].map(scalar);
         let scale = scalar((1.0 / (dims.get("DHQK") as f64).sqrt()) as f32);
         let eps = scalar(eps as f32);
         let through_n = scalar(i32::from(exact));
@@ -376,7 +333,7 @@ impl Version for ForwardBackward {
                 eps,
             ],
         );
-        let gates = scalar(shape.gates);
+        let gates = scalar(shape.gates.tiles as i32);
         p.launch(
             forget,
             Launch::new(shape.heads as u32, THREADS),
