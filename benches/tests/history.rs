@@ -2,8 +2,8 @@
 #![allow(missing_docs)]
 
 use lab_benches::{history_directory, tuned_directory};
-use lab_harness::{Dims, record};
 use lab_harness::tuned::{self, Tuned};
+use lab_harness::{Dims, record};
 
 #[test]
 fn every_record_is_valid() {

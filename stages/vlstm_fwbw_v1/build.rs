@@ -12,6 +12,7 @@ fn main() {
                 all.push(class.instantiation(kernel, t));
             }
         }
+        all.extend(tiles::OTHERS.map(|class| class.instantiation(kernel, "float")));
         all
     };
     println!("cargo::rerun-if-changed=src/tiles.rs");

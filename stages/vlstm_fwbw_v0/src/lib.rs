@@ -13,7 +13,7 @@ mod checks;
 
 use lab_device::{DType, Device, KernelSource, Launch};
 use lab_harness::program::{Argument, Program, Slot, scalar};
-use lab_harness::qkv::{of, sizes};
+use lab_harness::qkv::{CLASSES, Class, Grid, of, sizes};
 use lab_harness::version::Input;
 use lab_harness::{
     Cost, Dim, Dims, Error, Info, Options, Output, Prepared, Problem, Stage, Tensors, Version,
@@ -46,33 +46,6 @@ const THREADS: u32 = 128;
 /// Positions of a tile of the kernels that sum up gates: one a thread.
 const GATES: usize = THREADS as usize;
 
-/// The tiles of a class of heads: those with at most so many columns.
-#[derive(Clone, Copy, Debug)]
-struct Tiles {
-    /// Rows of Q and rows of K and V.
-    rows: usize,
-    /// Columns.
-    dh: usize,
-}
-
-/// As the build script lists them.
-const CLASSES: [Tiles; 3] =
-    [Tiles { rows: 64, dh: 64 }, Tiles { rows: 64, dh: 128 }, Tiles { rows: 32, dh: 256 }];
-
-impl Tiles {
-    /// The smallest class that has room for both; none above 256, which the sizes exclude.
-    fn of(dhqk: usize, dhhv: usize) -> Self {
-        let fits = CLASSES.into_iter().find(|c| dhqk.max(dhhv) <= c.dh);
-        fits.expect("DHQK and DHHV of a checked problem")
-    }
-
-    /// Bytes of the rows that a block owns, of those that come past it, and of the weights between
-    /// them, with the padding of each row.
-    const fn shared(self) -> usize {
-        size_of::<f32>() * (2 * self.rows * (self.dh + 4) + self.rows * (self.rows + 16))
-    }
-}
-
 static DIMS: [Dim; 5] = vlstm::dims([
     [1, 1, 65535],
     [2, 16, 65535],
@@ -85,6 +58,24 @@ const F32: DType = DType::F32;
 const F16: DType = DType::F16;
 const BF16: DType = DType::BF16;
 
+/// What comes out, and how far it may be off.
+///
+/// f32: a row whose l_i nearly cancels, where n_i is |l_i|, magnifies the roundings of its sums; in
+/// the suite to 3e-6, without such rows they are below 1e-6. Halves: the one rounding of the
+/// result. m, n, di, df are f32 in every run. df is a sum over all later positions of what
+/// nearly cancels, and grows with S: 2e-6 at S = 400, 8e-6 at 4096, 1.3e-5 at 8192. What it is
+/// at a few hundred, the checks hold relative to di.
+pub const OUTPUTS: &[Output] = &[
+    Output { name: "h", bounds: &[(F32, 1e-5), (F16, 5e-4), (BF16, 5e-3)] },
+    Output { name: "m", bounds: &[(F32, 1.2e-7), (F16, 1.2e-7), (BF16, 1.2e-7)] },
+    Output { name: "n", bounds: &[(F32, 1.2e-6), (F16, 9e-7), (BF16, 6e-7)] },
+    Output { name: "dq", bounds: &[(F32, 1.2e-5), (F16, 5e-4), (BF16, 5e-3)] },
+    Output { name: "dk", bounds: &[(F32, 1.2e-5), (F16, 5e-4), (BF16, 5e-3)] },
+    Output { name: "dv", bounds: &[(F32, 1e-5), (F16, 5e-4), (BF16, 5e-3)] },
+    Output { name: "di", bounds: &[(F32, 7e-6), (F16, 4e-6), (BF16, 1.9e-6)] },
+    Output { name: "df", bounds: &[(F32, 5e-5), (F16, 5e-5), (BF16, 5e-5)] },
+];
+
 static GRID_SYNC_INFO: Info = Info {
     stage: "vlstm_fwbw_v0",
     name: "grid_sync",
@@ -95,21 +86,7 @@ static GRID_SYNC_INFO: Info = Info {
     dims: &DIMS,
     settings: &[vlstm::EPSILON, vlstm::NORMALIZER_GRAD],
     inputs: vlstm::FORWARD_BACKWARD_INPUTS,
-    // f32: a row whose l_i nearly cancels, where n_i is |l_i|, magnifies the roundings of its sums; in
-    // the suite to 3e-6, without such rows they are below 1e-6. Halves: the one rounding of the
-    // result. m, n, di, df are f32 in every run. df is a sum over all later positions of what
-    // nearly cancels, and grows with S: 2e-6 at S = 400, 8e-6 at 4096, 1.3e-5 at 8192. What it is
-    // at a few hundred, the checks hold relative to di.
-    outputs: &[
-        Output { name: "h", bounds: &[(F32, 1e-5), (F16, 5e-4), (BF16, 5e-3)] },
-        Output { name: "m", bounds: &[(F32, 1.2e-7), (F16, 1.2e-7), (BF16, 1.2e-7)] },
-        Output { name: "n", bounds: &[(F32, 1.2e-6), (F16, 9e-7), (BF16, 6e-7)] },
-        Output { name: "dq", bounds: &[(F32, 1.2e-5), (F16, 5e-4), (BF16, 5e-3)] },
-        Output { name: "dk", bounds: &[(F32, 1.2e-5), (F16, 5e-4), (BF16, 5e-3)] },
-        Output { name: "dv", bounds: &[(F32, 1e-5), (F16, 5e-4), (BF16, 5e-3)] },
-        Output { name: "di", bounds: &[(F32, 7e-6), (F16, 4e-6), (BF16, 1.9e-6)] },
-        Output { name: "df", bounds: &[(F32, 5e-5), (F16, 5e-5), (BF16, 5e-5)] },
-    ],
+    outputs: OUTPUTS,
 };
 
 /// By a sync of the grid.
@@ -133,35 +110,22 @@ pub static STAGE: Stage = Stage {
     teaches: "to wait for a part of the grid only; a backward pass in which nobody adds to another's",
     versions: &[&GRID_SYNC, &FLAGS],
     kernels: kernels::KERNELS,
+    version_checks: vlstm::checks::FORWARD_BACKWARD,
     checks: checks::CHECKS,
     ..Stage::EMPTY
 };
 
-/// A block for each `rows` positions of each head.
-fn blocks(heads: usize, s: usize, rows: usize) -> Result<u32, Error> {
-    let all = heads * s.div_ceil(rows);
-    i32::try_from(all).map(|n| n as u32).map_err(|_| {
-        let what = format!("B NH ceil(S / {rows})");
-        Error::bad(what, format!("at most {}, one a block", i32::MAX), all)
-    })
-}
-
 impl ForwardBackward {
-    /// Adds the launch that sums up the gates f \[heads, S\]: F of every position, in two floats.
+    /// Adds the launch that sums up the gates f \[B, NH, S\]: F of every position, in two floats.
     ///
     /// # Errors
     /// Out of memory, or more tiles than a launch has blocks.
-    pub fn gate_sums(
-        &self,
-        program: &mut Program,
-        f: Slot,
-        heads: usize,
-        s: usize,
-    ) -> Result<Slot, Error> {
-        let gate_blocks = blocks(heads, s, GATES)?;
-        let sums = program.scratch(F32, 2 * heads * s)?;
-        let carried = program.scratch(DType::F64, gate_blocks as usize)?;
-        let sizes = [heads, s.div_ceil(GATES), s].map(|size| scalar(size as i32));
+    pub fn gate_sums(&self, program: &mut Program, f: Slot, dims: &Dims) -> Result<Slot, Error> {
+        let [b, nh, s, ..] = of(dims);
+        let gates = Grid::of(dims, GATES)?;
+        let sums = program.scratch(F32, 2 * b * nh * s)?;
+        let carried = program.scratch(DType::F64, gates.blocks as usize)?;
+        let sizes = [b * nh, gates.tiles, s].map(|size| scalar(size as i32));
         let kernel = |source: &'static KernelSource, name: &str| {
             program.device().kernel(source, &format!("{name}<{GATES}>"))
         };
@@ -169,18 +133,18 @@ impl ForwardBackward {
             Carry::GridSync => {
                 let kernel = kernel(&kernels::GRID_SYNC, "gate_sums_grid_sync")?;
                 let resident = kernel.resident_blocks(THREADS, 0)?;
-                let launch = Launch::new(gate_blocks.min(resident), THREADS).cooperative();
+                let launch = Launch::new(gates.blocks.min(resident), THREADS).cooperative();
                 let [heads, gates, s] = sizes;
                 let [f, carried] = [f.read(), carried.write()];
                 program.launch(kernel, launch, [f, carried, sums.write(), heads, gates, s]);
             }
             Carry::Flags => {
                 let kernel = kernel(&kernels::FLAGS, "gate_sums_flags")?;
-                let ready = program.scratch(DType::U32, gate_blocks as usize)?;
+                let ready = program.scratch(DType::U32, gates.blocks as usize)?;
                 let ticket = program.scratch(DType::U32, 1)?;
                 program.zero(ready);
                 program.zero(ticket);
-                let launch = Launch::new(gate_blocks, THREADS);
+                let launch = Launch::new(gates.blocks, THREADS);
                 let [heads, gates, s] = sizes;
                 let [f, carried, ready] = [f.read(), carried.write(), ready.write()];
                 let arguments = [f, carried, ready, ticket.write(), sums.write(), heads, gates, s];
@@ -245,8 +209,8 @@ impl Version for ForwardBackward {
         let eps = vlstm::epsilon(&self.info, options)?;
         let exact = vlstm::normalizer_grad(&self.info, options) == NormalizerGrad::Exact;
         let [b, nh, s, dhqk, dhhv] = of(&dims);
-        let tiles = Tiles::of(dhqk, dhhv);
-        let Tiles { rows, dh } = tiles;
+        let class = Class::of(dhqk, dhhv);
+        let Class { rows, dh } = class;
         let kernel = |source: &'static KernelSource, name: &str| {
             device.kernel(source, &format!("{name}<{}, {rows}, {rows}, {dh}>", dtype.cpp()))
         };
@@ -277,10 +241,11 @@ impl Version for ForwardBackward {
             [scratch()?, scratch()?, scratch()?]
         };
 
-        let sums = self.gate_sums(p, f, b * nh, s)?;
-        let launch = Launch::new(blocks(b * nh, s, rows)?, THREADS).shared(tiles.shared());
+        let sums = self.gate_sums(p, f, &dims)?;
+        let grid = Grid::of(&dims, rows)?;
+        let launch = Launch::new(grid.blocks, THREADS).shared(class.shared(0));
         let [per_head, length, dhqk, dhhv] =
-            [s.div_ceil(rows), s, dhqk, dhhv].map(|size| scalar(size as i32));
+            [grid.tiles, s, dhqk, dhhv].map(|size| scalar(size as i32));
         let scale = scalar((1.0 / (dims.get("DHQK") as f64).sqrt()) as f32);
         let eps = scalar(eps as f32);
         let through_n = scalar(i32::from(exact));
@@ -356,26 +321,24 @@ impl Version for ForwardBackward {
                 eps,
             ],
         );
-        let gates = [f.read(), q_dq.read(), di.read(), df.write()];
-        forget(p, gates, b * nh, s)?;
+        forget(p, [f.read(), q_dq.read(), di.read(), df.write()], &dims)?;
         Ok(Box::new(program))
     }
 }
 
-/// Adds the launch that takes f, q · dq and di to df, all \[heads, S\].
+/// Adds the launch that takes f, q · dq and di to df, all \[B, NH, S\].
 ///
 /// # Errors
-/// The kernel does not load.
+/// The kernel does not load, or there are more tiles than an int counts.
 pub fn forget(
     program: &mut Program,
     [f, q_dq, di, df]: [Argument; 4],
-    heads: usize,
-    s: usize,
+    dims: &Dims,
 ) -> Result<(), Error> {
-    let name = format!("vlstm_forget<{GATES}>");
-    let kernel = program.device().kernel(&kernels::FORGET, &name)?;
-    let [tiles, length] = [s.div_ceil(GATES), s].map(|size| scalar(size as i32));
-    let launch = Launch::new(heads as u32, THREADS);
+    let [b, nh, s, ..] = of(dims);
+    let kernel = program.device().kernel(&kernels::FORGET, &format!("vlstm_forget<{GATES}>"))?;
+    let [tiles, length] = [Grid::of(dims, GATES)?.tiles, s].map(|size| scalar(size as i32));
+    let launch = Launch::new((b * nh) as u32, THREADS);
     program.launch(kernel, launch, [f, q_dq, di, df, tiles, length]);
     Ok(())
 }

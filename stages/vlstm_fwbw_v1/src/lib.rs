@@ -8,15 +8,15 @@
 //! Flash Linear Attention, arXiv 2503.14376.
 
 mod checks;
-pub mod tiles;
+mod tiles;
 mod tuning;
 
 use lab_device::{DType, Device, KernelSource, Launch};
 use lab_harness::program::{Program, Slot, scalar};
-use lab_harness::qkv::{of, sizes};
+use lab_harness::qkv::{Grid, of, sizes};
 use lab_harness::{
-    Cost, Dim, Dims, Error, Info, Options, Output, Prepared, Problem, Stage, Tensors, Tiling,
-    Version, vlstm,
+    Cost, Dim, Dims, Error, Info, Options, Prepared, Problem, Stage, Tensors, Tiling, Version,
+    vlstm,
 };
 use lab_reference::vlstm::NormalizerGrad;
 use vlstm_fwbw_v0::{FLAGS, forget};
@@ -55,16 +55,7 @@ static INFO: Info = Info {
     dims: &DIMS,
     settings: &[vlstm::EPSILON, vlstm::NORMALIZER_GRAD],
     inputs: vlstm::FORWARD_BACKWARD_INPUTS,
-    outputs: &[
-        Output { name: "h", bounds: &[(F32, 1e-5), (F16, 5e-4), (BF16, 5e-3)] },
-        Output { name: "m", bounds: &[(F32, 1.2e-7), (F16, 1.2e-7), (BF16, 1.2e-7)] },
-        Output { name: "n", bounds: &[(F32, 1.2e-6), (F16, 9e-7), (BF16, 6e-7)] },
-        Output { name: "dq", bounds: &[(F32, 1.2e-5), (F16, 5e-4), (BF16, 5e-3)] },
-        Output { name: "dk", bounds: &[(F32, 1.2e-5), (F16, 5e-4), (BF16, 5e-3)] },
-        Output { name: "dv", bounds: &[(F32, 1e-5), (F16, 5e-4), (BF16, 5e-3)] },
-        Output { name: "di", bounds: &[(F32, 7e-6), (F16, 4e-6), (BF16, 1.9e-6)] },
-        Output { name: "df", bounds: &[(F32, 5e-5), (F16, 5e-5), (BF16, 5e-5)] },
-    ],
+    outputs: vlstm_fwbw_v0::OUTPUTS,
 };
 
 /// The one version.
@@ -76,6 +67,7 @@ pub static STAGE: Stage = Stage {
     teaches: "tiles of any shape, tuned; the next one arrives while this one is multiplied",
     versions: &[&AHEAD],
     kernels: kernels::KERNELS,
+    version_checks: vlstm::checks::FORWARD_BACKWARD,
     checks: checks::CHECKS,
     ..Stage::EMPTY
 };
@@ -129,18 +121,13 @@ impl Ahead {
         let rows = b * nh * s;
         let [side, q_dq, queries] =
             [p.scratch(F32, rows)?, p.scratch(F32, rows)?, p.scratch(F32, 4 * rows)?];
-        let sums = FLAGS.gate_sums(p, f, b * nh, s)?;
+        let sums = FLAGS.gate_sums(p, f, &dims)?;
 
         let launch_of = |kernel: usize| -> Result<_, Error> {
             let tiles = class.tiles[kernel];
-            let per_head = s.div_ceil(tiles.own);
-            let all = b * nh * per_head;
-            let blocks = i32::try_from(all).map_err(|_| {
-                let what = format!("B NH ceil(S / {})", tiles.own);
-                Error::bad(what, format!("at most {}, one a block", i32::MAX), all)
-            })?;
-            let launch = Launch::new(blocks as u32, tiles.threads() as u32);
-            Ok((launch.shared(tiles.shared(class.dh)), scalar(per_head as i32)))
+            let grid = Grid::of(&dims, tiles.own)?;
+            let launch = Launch::new(grid.blocks, tiles.threads() as u32);
+            Ok((launch.shared(tiles.shared(class.dh)), scalar(grid.tiles as i32)))
         };
         let [length, qk, hv] = [s, dhqk, dhhv].map(|size| scalar(size as i32));
         let scale = scalar((1.0 / (dhqk as f64).sqrt()) as f32);
@@ -154,16 +141,15 @@ impl Ahead {
         let (hr, mr, nr, sider) = (h.read(), m.read(), n.read(), side.read());
         let (dqw, qsw, qdqw) = (dq.write(), queries.write(), q_dq.write());
         let all = [
-            q, k, v, hr, dh, i, sr, mr, nr, sider, dqw, qsw, qdqw, tiles, length, qk, hv, scale, eps,
-            through_n,
+            q, k, v, hr, dh, i, sr, mr, nr, sider, dqw, qsw, qdqw, tiles, length, qk, hv, scale,
+            eps, through_n,
         ];
         p.launch(backward_q, launch, all);
         let (launch, tiles) = launch_of(BACKWARD_KV)?;
         let (dkw, dvw, diw) = (dk.write(), dv.write(), di.write());
-        let all =
-            [q, k, v, dh, i, sr, queries.read(), dkw, dvw, diw, tiles, length, qk, hv, scale];
+        let all = [q, k, v, dh, i, sr, queries.read(), dkw, dvw, diw, tiles, length, qk, hv, scale];
         p.launch(backward_kv, launch, all);
-        forget(p, [f.read(), q_dq.read(), di.read(), df.write()], b * nh, s)?;
+        forget(p, [f.read(), q_dq.read(), di.read(), df.write()], &dims)?;
         Ok(Box::new(program))
     }
 }
@@ -188,28 +174,9 @@ impl Version for Ahead {
     }
 
     fn test_shapes(&self) -> Vec<Dims> {
-        [
-            // One position; one tile of each class.
-            [1, 1, 1, 16, 16],
-            [1, 1, 64, 64, 64],
-            [1, 1, 64, 128, 128],
-            [1, 1, 32, 256, 256],
-            // Ragged, of unlike widths.
-            [1, 1, 65, 16, 48],
-            [1, 1, 67, 112, 80],
-            [1, 1, 33, 240, 16],
-            // Heads, narrow and wide.
-            [2, 3, 40, 64, 32],
-            [3, 1, 5, 16, 128],
-            [1, 2, 70, 48, 256],
-            // Several tiles, of the gates too.
-            [1, 2, 200, 64, 64],
-            [2, 1, 150, 32, 128],
-            [1, 1, 100, 256, 48],
-            [1, 1, 400, 16, 16],
-        ]
-        .map(sizes)
-        .to_vec()
+        // And tiles of Q and of K and V that end in unlike places.
+        let more = [[1, 1, 129, 64, 48], [1, 2, 97, 256, 192], [2, 1, 191, 128, 96]];
+        [FLAGS.test_shapes(), more.map(sizes).to_vec()].concat()
     }
 
     fn prepare(

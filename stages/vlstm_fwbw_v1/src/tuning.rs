@@ -39,9 +39,15 @@ pub(crate) fn in_use(dhqk: usize, dhhv: usize) -> Class {
 fn values(class: &Class) -> [usize; 19] {
     let mut all = [class.dh; 19];
     for (n, t) in class.tiles.iter().enumerate() {
-        all[1 + 6 * n..][..6].copy_from_slice(&[t.own, t.past, t.piece, t.rows, t.columns, t.blocks]);
+        all[1 + 6 * n..][..6]
+            .copy_from_slice(&[t.own, t.past, t.piece, t.rows, t.columns, t.blocks]);
     }
     all
+}
+
+/// A class as a tiling.
+pub(crate) fn tiling_of(class: &Class) -> Tiling {
+    Tiling::new(&NAMES, values(class))
 }
 
 /// What a kernel of a class may have.
@@ -72,7 +78,7 @@ fn fair(tiles: Tiles, dh: usize) -> bool {
 pub(crate) fn tilings(dims: &Dims) -> Vec<Tiling> {
     let [.., dhqk, dhhv] = of(dims);
     let class = in_use(dhqk, dhhv);
-    let mut all = vec![Tiling::new(&NAMES, values(&class))];
+    let mut all = vec![tiling_of(&class)];
     for kernel in 0..class.tiles.len() {
         let kept = values(&class).map(|v| [v]);
         let mut tried: [&[usize]; 19] = kept.each_ref().map(|v| v.as_slice());
@@ -84,9 +90,8 @@ pub(crate) fn tilings(dims: &Dims) -> Vec<Tiling> {
             &[8, 16],
             &[1, 2, 3, 4],
         ]);
-        let others = candidates(&NAMES, values(&class), tried, |t| {
-            fair(parse(t).tiles[kernel], class.dh)
-        });
+        let others =
+            candidates(&NAMES, values(&class), tried, |t| fair(parse(t).tiles[kernel], class.dh));
         all.extend(others.into_iter().skip(1));
     }
     all
@@ -111,4 +116,34 @@ pub(crate) fn choose(tiling: &Tiling, dhqk: usize, dhhv: usize) -> Result<Class,
     }
     let what = format!("tiling of vlstm_fwbw_v1:ahead for {dhqk} and {dhhv} columns");
     Err(Error::bad(what, "one of those that it lists", tiling))
+}
+
+#[cfg(test)]
+mod tests {
+    use lab_harness::qkv::sizes;
+
+    use super::*;
+    use crate::tiles::OTHERS;
+
+    #[test]
+    fn the_first_tiling_is_the_one_in_use_and_none_comes_twice() {
+        for class in CLASSES {
+            let all = tilings(&sizes([1, 1, 1, 16, class.dh]));
+            assert_eq!(parse(&all[0]).tiles, class.tiles);
+            assert!((20..200).contains(&all.len()), "{}: {}", class.dh, all.len());
+            assert!(all.iter().enumerate().all(|(n, t)| !all[..n].contains(t)));
+            assert_eq!(choose(&all[3], 16, class.dh).unwrap().tiles, parse(&all[3]).tiles);
+        }
+    }
+
+    /// What is no tiling of the version, and a class that is too narrow.
+    #[test]
+    fn other_tilings_are_refused() {
+        let mut class = OTHERS[0];
+        let refused = choose(&tiling_of(&class), 64, 64).unwrap_err().to_string();
+        assert!(refused.starts_with("tiling of vlstm_fwbw_v1:ahead for 64 and 64"), "{refused}");
+        class.tiles[1..].copy_from_slice(&CLASSES[0].tiles[1..]);
+        assert!(choose(&tiling_of(&class), 64, 64).is_ok());
+        assert!(choose(&tiling_of(&class), 64, 80).is_err());
+    }
 }

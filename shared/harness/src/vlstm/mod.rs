@@ -1,10 +1,13 @@
 //! The families of the vLSTM (the mLSTM of xLSTM) in its parallel form. What all versions of each
-//! share: tensors, reference, cost. Sizes and error bounds are a version's own.
+//! share: tensors, reference, cost, checks. Sizes and error bounds are a version's own.
 //!
 //! q, k \[B, NH, S, DHQK\], v \[B, NH, S, DHHV\], gate pre-activations i, f \[B, NH, S\] →
 //! h \[B, NH, S, DHHV\], and of each row the largest exponent m and the normaliser n, \[B, NH, S\];
 //! row-major. i, f, m and n are f32 in runs of every type: a gate in halves would forget wrongly
-//! for good. Backward, from dh as h: dq, dk, dv as q, k, v, and di, df as i, f. The equations are those of [`lab_reference::vlstm`].
+//! for good. Backward, from dh as h: dq, dk, dv as q, k, v, and di, df as i, f. The equations are
+//! those of [`lab_reference::vlstm`].
+
+pub mod checks;
 
 use lab_device::DType;
 use lab_reference::vlstm::{Inputs, NormalizerGrad, Sizes, backward, forward, forward_ungated};
