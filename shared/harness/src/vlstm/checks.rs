@@ -30,6 +30,7 @@ pub static FORWARD: &[VersionCheck] = version_checks![
     long_closed_gates_lose_no_digits,
     extreme_gates_give_numbers,
     positions_may_be_shut_out,
+    halves_forget_as_floats_do,
     epsilon_is_added_to_the_normaliser,
     what_comes_later_does_not_matter,
     heads_do_not_meet,
@@ -42,6 +43,7 @@ pub static FORWARD: &[VersionCheck] = version_checks![
 /// Of the forward and the backward pass.
 pub static FORWARD_BACKWARD: &[VersionCheck] = version_checks![
     the_exact_gradient,
+    halves_forget_as_floats_do,
     a_gate_that_shut_long_ago,
     long_closed_gates_lose_no_digits,
     extreme_gates_give_gradients,
@@ -283,6 +285,18 @@ pub fn positions_may_be_shut_out(version: &dyn Version, device: &Device) {
     let shut = |t: usize| t % 3 == 1 || (64..128).contains(&t);
     let i = |t: usize| if shut(t) { f64::NEG_INFINITY } else { 0.5 };
     assert_rows(version, device, &with_gates(version, 150, i, |_| 3.0), 4e-6, "shut out");
+}
+
+/// Gates that let half through: a tile further on m is higher by 44, and its exponential is more than
+/// a half holds. What is left at the end is a rounding of h.
+pub fn halves_forget_as_floats_do(version: &dyn Version, device: &Device) {
+    for (dtype, bound) in [(DType::F32, 1.6e-6), (DType::F16, 5e-4), (DType::BF16, 4e-3)] {
+        let mut inputs = with_gates(version, 150, |t| (t as f64).sin(), |_| 0.0);
+        for (_, tensor) in inputs.iter_mut().filter(|t| t.1.shape.len() == 4) {
+            *tensor = Tensor::rounded(dtype, &tensor.shape, &tensor.values());
+        }
+        assert_rows(version, device, &inputs, bound, dtype.name());
+    }
 }
 
 /// h (n + ε) is the same for every ε.
