@@ -86,6 +86,10 @@ impl Version for Causal {
         vlstm::ungated_cost(dims, dtype)
     }
 
+    fn bench_shapes(&self, dtype: DType) -> Vec<Dims> {
+        vlstm::bench_shapes(&INFO, dtype)
+    }
+
     fn test_shapes(&self) -> Vec<Dims> {
         [
             [1, 1, 1, 16, 16],

@@ -100,6 +100,10 @@ impl Version for Online {
         vlstm::forward_cost(dims, dtype)
     }
 
+    fn bench_shapes(&self, dtype: DType) -> Vec<Dims> {
+        vlstm::bench_shapes(&INFO, dtype)
+    }
+
     fn test_shapes(&self) -> Vec<Dims> {
         [
             [1, 1, 1, 16, 16],

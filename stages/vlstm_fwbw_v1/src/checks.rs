@@ -15,6 +15,7 @@ use crate::{AHEAD, STAGE, tuning};
 pub(crate) static CHECKS: &[Check] = &[
     Check { name: "tiles_of_any_shape_are_right", run: tiles_of_any_shape_are_right },
     Check { name: "tiles_fit_an_rtx_4060", run: tiles_fit_an_rtx_4060 },
+    Check { name: "temporaries_are_32_bytes_a_position", run: temporaries_are_32_bytes_a_position },
     Check { name: "asks_less_than_v0", run: asks_less_than_v0 },
     Check { name: "faster_than_v0", run: faster_than_v0 },
     Check {
@@ -52,6 +53,19 @@ fn tiles_fit_an_rtx_4060(_: &Device) {
             let bytes = tiles.shared(class.dh);
             assert!(bytes <= 99 * 1024, "{tiles:?} for {} columns: {bytes} bytes", class.dh);
         }
+    }
+}
+
+/// Beside inputs and outputs; and of each tile of gates a sum and a flag, and one ticket.
+fn temporaries_are_32_bytes_a_position(device: &Device) {
+    for (shape, dtype) in [([1, 1, 1, 16, 16], DType::F32), ([2, 3, 300, 64, 112], DType::BF16)] {
+        let [b, nh, s, dhqk, dhhv] = shape;
+        let inputs = AHEAD.inputs(&Problem::new(sizes(shape), dtype));
+        let program = AHEAD.program(device, &inputs, &Options::default(), None).unwrap();
+        // q, k, v, dh, h, dq, dk, dv in the run's type; i, f, m, n, di, df in f32.
+        let of_a_position = 4 * (dhqk + dhhv) * dtype.size() + 6 * 4 + 32;
+        let of_gates = 12 * b * nh * s.div_ceil(128) + 4;
+        assert_eq!(program.bytes(), b * nh * s * of_a_position + of_gates, "{shape:?} {dtype}");
     }
 }
 

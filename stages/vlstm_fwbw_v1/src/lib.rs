@@ -73,14 +73,15 @@ pub static STAGE: Stage = Stage {
 };
 
 impl Ahead {
-    /// With the tiles in use, or with others.
-    fn prepare_with(
+    /// With the tiles in use, or with others. Beside inputs and outputs it has, of each position, 32
+    /// bytes of temporaries: F, a `Query`, the sign of l and q · dq; and 12 of each tile of gates.
+    fn program(
         &self,
         device: &Device,
         inputs: &Tensors,
         options: &Options,
         tiling: Option<&Tiling>,
-    ) -> Result<Box<dyn Prepared>, Error> {
+    ) -> Result<Program, Error> {
         let (dims, dtype) = INFO.problem_of(inputs)?;
         let eps = vlstm::epsilon(&INFO, options)?;
         let exact = vlstm::normalizer_grad(&INFO, options) == NormalizerGrad::Exact;
@@ -150,7 +151,7 @@ impl Ahead {
         let all = [q, k, v, dh, i, sr, queries.read(), dkw, dvw, diw, tiles, length, qk, hv, scale];
         p.launch(backward_kv, launch, all);
         forget(p, [f.read(), q_dq.read(), di.read(), df.write()], &dims)?;
-        Ok(Box::new(program))
+        Ok(program)
     }
 }
 
@@ -173,6 +174,10 @@ impl Version for Ahead {
         vlstm::forward_backward_cost(dims, dtype)
     }
 
+    fn bench_shapes(&self, dtype: DType) -> Vec<Dims> {
+        vlstm::bench_shapes(&INFO, dtype)
+    }
+
     fn test_shapes(&self) -> Vec<Dims> {
         // And tiles of Q and of K and V that end in unlike places.
         let more = [[1, 1, 129, 64, 48], [1, 2, 97, 256, 192], [2, 1, 191, 128, 96]];
@@ -185,7 +190,7 @@ impl Version for Ahead {
         inputs: &Tensors,
         options: &Options,
     ) -> Result<Box<dyn Prepared>, Error> {
-        self.prepare_with(device, inputs, options, None)
+        Ok(Box::new(self.program(device, inputs, options, None)?))
     }
 
     fn tilings(&self, dims: &Dims, _dtype: DType) -> Vec<Tiling> {
@@ -199,6 +204,6 @@ impl Version for Ahead {
         options: &Options,
         tiling: &Tiling,
     ) -> Result<Box<dyn Prepared>, Error> {
-        self.prepare_with(device, inputs, options, Some(tiling))
+        Ok(Box::new(self.program(device, inputs, options, Some(tiling))?))
     }
 }

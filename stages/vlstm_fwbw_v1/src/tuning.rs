@@ -83,10 +83,10 @@ pub(crate) fn tilings(dims: &Dims) -> Vec<Tiling> {
         let kept = values(&class).map(|v| [v]);
         let mut tried: [&[usize]; 19] = kept.each_ref().map(|v| v.as_slice());
         tried[1 + 6 * kernel..][..6].copy_from_slice(&[
-            &[32, 64, 96, 128],
+            &[32, 64, 128],
             &[32, 64, 128],
             &[32, 64],
-            &[4, 8, 16],
+            &[8, 16],
             &[8, 16],
             &[1, 2, 3, 4],
         ]);

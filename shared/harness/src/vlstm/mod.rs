@@ -68,6 +68,16 @@ pub const fn dims(sizes: [[usize; 3]; 5]) -> [Dim; 5] {
     [b, nh, s, dhqk.in_steps_of(STEP), dhhv.in_steps_of(STEP)]
 }
 
+/// The problems that are timed: many heads, few, and a long sequence. In f16 the one that `lab compare` takes.
+pub fn bench_shapes(info: &Info, dtype: DType) -> Vec<Dims> {
+    match dtype {
+        DType::F16 => vec![info.timed(dtype)],
+        _ => [[4, 8, 1024, 64, 64], [1, 8, 8192, 64, 64], [8, 16, 2048, 128, 128]]
+            .map(qkv::sizes)
+            .to_vec(),
+    }
+}
+
 /// ε of these options.
 ///
 /// # Errors
