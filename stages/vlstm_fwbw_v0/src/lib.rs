@@ -185,6 +185,14 @@ impl Version for ForwardBackward {
         vlstm::forward_backward_cost(dims, dtype)
     }
 
+    fn sources(&self) -> Vec<&'static KernelSource> {
+        let sums = match self.carry {
+            Carry::GridSync => &kernels::GRID_SYNC,
+            Carry::Flags => &kernels::FLAGS,
+        };
+        vec![sums, &kernels::FORWARD, &kernels::BACKWARD, &kernels::FORGET]
+    }
+
     fn test_shapes(&self) -> Vec<Dims> {
         [
             // One position; one tile of each class.
