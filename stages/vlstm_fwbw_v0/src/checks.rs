@@ -1,6 +1,6 @@
 //! What must hold beside the error bounds and the checks of the family.
 
-use lab_device::{Device, DeviceKind, Launch};
+use lab_device::{Buffer, Device, DeviceKind, Launch};
 use lab_harness::qkv::checks::schedules;
 use lab_harness::suite::{Check, every_kernel_loads};
 use lab_reference::vlstm::log_sigmoid;
@@ -10,10 +10,19 @@ use crate::{GATES, STAGE, THREADS, kernels};
 pub(crate) static CHECKS: &[Check] = &[
     Check { name: "blocks_may_begin_in_any_order", run: blocks_may_begin_in_any_order },
     Check {
+        name: "a_grid_of_any_size_sums_up_all_tiles",
+        run: a_grid_of_any_size_sums_up_all_tiles,
+    },
+    Check {
         name: "every_kernel_loads_on_every_device",
         run: |device| every_kernel_loads(&STAGE, device),
     },
 ];
+
+/// Gates from -3 to 7.
+fn gates(heads: usize, s: usize) -> Vec<f32> {
+    (0..heads * s).map(|n| (n * 37 % 101) as f32 / 10.0 - 3.0).collect()
+}
 
 /// F by flags, of heads with so many positions each: the sums, as they are stored.
 fn sums_by_flags(device: &Device, f: &[f32], s: usize) -> Vec<f64> {
@@ -24,20 +33,43 @@ fn sums_by_flags(device: &Device, f: &[f32], s: usize) -> Vec<f64> {
     let mut ready = device.upload(&vec![0u32; heads * tiles]).unwrap();
     let mut ticket = device.upload(&[0u32]).unwrap();
     let mut sums = device.buffer::<f32>(2 * f.len()).unwrap();
-    let [heads, all, s] = [heads, heads * tiles, s].map(|n| n as i32);
-    let arguments = [
-        uploaded.arg(),
-        carried.arg_mut(),
-        ready.arg_mut(),
-        ticket.arg_mut(),
-        sums.arg_mut(),
-        heads.into(),
-        (all / heads).into(),
-        s.into(),
-    ];
-    kernel.launch(Launch::new(all as u32, THREADS), &arguments).unwrap();
+    let launch = Launch::new((heads * tiles) as u32, THREADS);
+    let [heads, tiles, s] = [heads, tiles, s].map(|n| (n as i32).into());
+    let [carried, ready, ticket] = [carried.arg_mut(), ready.arg_mut(), ticket.arg_mut()];
+    let arguments = [uploaded.arg(), carried, ready, ticket, sums.arg_mut(), heads, tiles, s];
+    kernel.launch(launch, &arguments).unwrap();
+    stored(&sums)
+}
+
+/// F by a sync of a grid of so many blocks.
+fn sums_by_grid_sync(device: &Device, f: &[f32], s: usize, blocks: u32) -> Vec<f64> {
+    let (heads, tiles) = (f.len() / s, s.div_ceil(GATES));
+    let kernel = device.kernel(&kernels::GRID_SYNC, "gate_sums_grid_sync<128>").unwrap();
+    let uploaded = device.upload(f).unwrap();
+    let mut total = device.buffer::<f64>(heads * tiles).unwrap();
+    let mut sums = device.buffer::<f32>(2 * f.len()).unwrap();
+    let [heads, tiles, s] = [heads, tiles, s].map(|n| (n as i32).into());
+    let arguments = [uploaded.arg(), total.arg_mut(), sums.arg_mut(), heads, tiles, s];
+    kernel.launch(Launch::new(blocks, THREADS).cooperative(), &arguments).unwrap();
+    stored(&sums)
+}
+
+/// Each sum is two floats.
+fn stored(sums: &Buffer<f32>) -> Vec<f64> {
     let pairs = sums.download().unwrap();
     pairs.chunks(2).map(|pair| f64::from(pair[0]) + f64::from(pair[1])).collect()
+}
+
+fn assert_sums(sums: &[f64], f: &[f32], s: usize) {
+    for (head, (sums, f)) in sums.chunks(s).zip(f.chunks(s)).enumerate() {
+        let mut expected = 0.0;
+        for (t, (got, &f)) in sums.iter().zip(f).enumerate() {
+            expected += log_sigmoid(f64::from(f));
+            // A term is in f32: CUDA promises expf to 2 units in the last place, log1pf to 1.
+            let close = (got - expected).abs() <= 4e-7 * expected.abs();
+            assert!(close, "{head} {t}: {got}, not {expected}");
+        }
+    }
 }
 
 /// More blocks than run at a time, each of which waits for another: 60 on a thread or some of the
@@ -45,22 +77,23 @@ fn sums_by_flags(device: &Device, f: &[f32], s: usize) -> Vec<f64> {
 fn blocks_may_begin_in_any_order(device: &Device) {
     let emulated = device.kind() == DeviceKind::Emulator;
     let (heads, s) = if emulated { (15, 500) } else { (16, 1 << 19) };
-    let gate = |n: usize| (n * 37 % 101) as f32 / 10.0 - 3.0;
-    let f: Vec<f32> = (0..heads * s).map(gate).collect();
+    let f = gates(heads, s);
     let mut before = Vec::new();
     for device in schedules(device) {
         let sums = sums_by_flags(&device, &f, s);
-        for (head, f) in f.chunks(s).enumerate() {
-            let mut expected = 0.0;
-            for (t, &f) in f.iter().enumerate() {
-                expected += log_sigmoid(f64::from(f));
-                let got = sums[head * s + t];
-                // A term is in f32: CUDA promises expf to 2 units in the last place, log1pf to 1.
-                let close = (got - expected).abs() <= 4e-7 * expected.abs();
-                assert!(close, "{head} {t}: {got}, not {expected}");
-            }
-        }
+        assert_sums(&sums, &f, s);
         assert!(before.is_empty() || before == sums, "the same on {}", device.name());
         before = sums;
+    }
+}
+
+/// One block for all tiles, some, and one a tile; and a head of more tiles than a block has threads
+/// to add them up.
+fn a_grid_of_any_size_sums_up_all_tiles(device: &Device) {
+    for (heads, s, grids) in [(2, 1000, &[1, 3, 16][..]), (1, 130 * GATES + 1, &[2])] {
+        let f = gates(heads, s);
+        for &blocks in grids {
+            assert_sums(&sums_by_grid_sync(device, &f, s, blocks), &f, s);
+        }
     }
 }

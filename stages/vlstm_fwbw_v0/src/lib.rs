@@ -178,6 +178,14 @@ impl Version for ForwardBackward {
         vlstm::bench_shapes(&self.info, dtype)
     }
 
+    fn sources(&self) -> Vec<&'static KernelSource> {
+        let sums = match self.carry {
+            Carry::GridSync => &kernels::GRID_SYNC,
+            Carry::Flags => &kernels::FLAGS,
+        };
+        vec![sums, &kernels::FORWARD, &kernels::BACKWARD, &kernels::FORGET]
+    }
+
     fn test_shapes(&self) -> Vec<Dims> {
         [
             // One position; one tile of each class.

@@ -365,7 +365,7 @@ fn worst_of(
 
 /// The gradient through n as well. It takes from the other what is along h, all of it where a row
 /// sees one key: what is left there is ε of it. So errors are relative to the gradient with n held
-/// constant; of df to di, as everywhere: see [`Scales`].
+/// constant; of df to di, as everywhere here.
 pub fn the_exact_gradient(version: &dyn Version, device: &Device) {
     let shapes = [[1, 1, 1, 16, 16], [2, 1, 67, 64, 32], [1, 2, 150, 16, 128], [1, 1, 65, 256, 48]];
     for (seed, shape) in shapes.into_iter().enumerate() {
