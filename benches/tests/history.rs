@@ -2,8 +2,8 @@
 #![allow(missing_docs)]
 
 use lab_benches::{history_directory, tuned_directory};
-use lab_harness::record;
 use lab_harness::tuned::{self, Tuned};
+use lab_harness::{Dims, record};
 
 #[test]
 fn every_record_is_valid() {
@@ -37,7 +37,8 @@ fn every_tuned_tiling_is_valid() {
         let tuned = Tuned::read(&path).unwrap();
         assert_eq!(path.file_name().unwrap().to_str().unwrap(), tuned.file_name());
         let version = lab::named_one(&tuned.version).unwrap();
-        let known = version.tilings(tuned.dtype.parse().unwrap());
+        let dims = Dims::parse(&tuned.shape).unwrap();
+        let known = version.tilings(&dims, tuned.dtype.parse().unwrap());
         let listed = known.iter().any(|t| tuned::Trial::new(t, None).tiling == tuned.best.tiling);
         assert!(listed, "{}: {:?}", path.display(), tuned.best.tiling);
     }

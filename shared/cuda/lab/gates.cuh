@@ -23,17 +23,46 @@ __device__ __forceinline__ float2 two_floats(double sum) {
     return make_float2(x, infinite ? 0.0f : static_cast<float>(sum - x));
 }
 
-// F_i - F_j, where `from` is F_i less F of some position, and `to` that position's less F_j.
-__device__ __forceinline__ float gates_between(float2 from, float2 to) {
-    return (from.x + to.x) + (from.y + to.y);
-}
-
 // F_i - F_j, both from the same position on. The x cancel without a rounding where they are close;
 // what they have left out is in the y.
 __device__ __forceinline__ float difference(float2 F_i, float2 F_j) {
     return (F_i.x - F_j.x) + (F_i.y - F_j.y);
 }
 // ANCHOR_END: two_floats
+
+__device__ __forceinline__ float2 negative(float2 sum) { return make_float2(-sum.x, -sum.y); }
+
+// ANCHOR: in_twos
+constexpr float LOG2E = 1.44269504f, LN2 = 0.693147181f;
+
+// (F + a) log2(e), as two floats: an exponent of 2, or its part that one row brings. LOG2E is not
+// log2(e), but the same factor in both parts.
+__device__ __forceinline__ float2 in_twos(float2 F, float a) {
+    float x = F.x + a, of_a = x - F.x;
+    float y = F.y + ((F.x - (x - of_a)) + (a - of_a));  // with what the sum has rounded off
+    // Not x * LOG2E: fused with the sum that it goes into, it would not be rounded, and what the
+    // other half makes up for would be there twice.
+    float twos = __fmul_rn(x, LOG2E);
+    bool infinite = fabsf(twos) == -lowest<float>();  // ∞ - ∞ would be NaN
+    return make_float2(twos, infinite ? 0.0f : fmaf(x, LOG2E, -twos) + y * LOG2E);
+}
+
+// One number of two parts. The x cancel without a rounding where they are close; what they have
+// left out is in the y.
+__device__ __forceinline__ float sum_of(float2 a, float2 b) { return (a.x + b.x) + (a.y + b.y); }
+
+// 2^x, to two units in the last place; what is below 2^-126 is 0. exp2f keeps that too, for as many
+// instructions again.
+__device__ __forceinline__ float power_of_two(float x) {
+#ifdef LAB_EMULATOR
+    return exp2f(x);
+#else
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+    return power;
+#endif
+}
+// ANCHOR_END: in_twos
 
 // ANCHOR: sums
 // sum[n] = Σ_{r0 <= t <= r0 + 32 n + lane} log sigmoid(f_t), for ROWS rows, shared out over a warp;

@@ -10,14 +10,24 @@ template <class T> struct Pack {
     math_t<T> v[N];
 };
 
-template <class T> __device__ __forceinline__ Pack<T> load_pack(const T* from) {
-    uint4 raw = *reinterpret_cast<const uint4*>(from);
+// The 16 bytes as they are, and what they come to.
+template <class T> struct Raw {
+    uint4 bytes;
+};
+template <class T> __device__ __forceinline__ Raw<T> load_raw(const T* from) {
+    return {*reinterpret_cast<const uint4*>(from)};
+}
+template <class T> __device__ __forceinline__ Pack<T> in_math(const Raw<T>& raw) {
     T element[Pack<T>::N];
-    memcpy(element, &raw, 16);
+    memcpy(element, &raw.bytes, 16);
     Pack<T> pack;
 #pragma unroll
     for (int i = 0; i < Pack<T>::N; ++i) pack.v[i] = to_math(element[i]);
     return pack;
+}
+
+template <class T> __device__ __forceinline__ Pack<T> load_pack(const T* from) {
+    return in_math(load_raw(from));
 }
 
 template <class T> __device__ __forceinline__ void store_pack(T* to, const Pack<T>& pack) {

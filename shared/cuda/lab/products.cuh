@@ -1,11 +1,12 @@
 // Two products of tiles, the second with what the first gives: rows times rows, and scores times
 // rows. In shared memory tiles are rows of DH floats, whatever the type in device memory.
 //
-// THREADS lie in TI rows and TJ columns, ti and tj. Of both products a thread has the rows ti,
-// ti + TI, …; of the scores the columns tj, tj + TJ, …; of the outputs fours of columns, 4 tj,
-// 4 tj + 4 TJ, …. All its loads are 16 bytes: four neighbours along the sum, or, of the second
-// operand of the second product, four neighbours of the outputs.
+// The threads lie in rows and columns, ti and tj. Of both products a thread has the rows ti, ti + WI,
+// …; of the scores the columns tj, tj + WJ, …; of the outputs fours of columns, 4 tj, 4 tj + 4 WJ, ….
+// All its loads are 16 bytes: four neighbours along the sum, or, of the second operand of the second
+// product, four neighbours of the outputs.
 #pragma once
+#include "lab/reduce.cuh"
 #include "lab/tile.cuh"
 
 // ANCHOR: layout
@@ -17,8 +18,46 @@ template <int DH> constexpr int ROW = DH + 4;
 template <int TKV> constexpr int SCORES_ROW = TKV + 16;
 // ANCHOR_END: layout
 
+// How threads lie: WI rows and WJ columns of them, a row within a warp.
+struct InRows {
+    static constexpr int WI = TI, WJ = TJ, THREADS = WI * WJ;
+    static __device__ __forceinline__ int ti() { return threadIdx.x / WJ; }
+    static __device__ __forceinline__ int tj() { return threadIdx.x % WJ; }
+    template <class Op> static __device__ __forceinline__ float over_row(float v, Op op) {
+        return warp_reduce<WJ>(v, op);
+    }
+};
+
+// ANCHOR: twins
+// As InRows, in another order: lanes that differ in bit 0 lie in one row, those that differ in bit 1
+// in one column. Each load of 16 bytes then has two lanes that ask for the same, one or two apart,
+// and takes two wavefronts in place of four.
+template <int ROWS, int COLUMNS> struct Twins {
+    static constexpr int WI = ROWS, WJ = COLUMNS, THREADS = WI * WJ;
+    static_assert(WJ == 8 || WJ == 16, "a warp has 4 rows of 8 threads, or 2 of 16");
+    // The bits of a lane that choose its row.
+    static constexpr int OF_ROW = WJ == 16 ? 0b00010 : 0b01010;
+
+    static __device__ __forceinline__ int ti() {
+        int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+        int row = WJ == 16 ? lane / 2 % 2 : lane / 2 % 2 + lane / 8 % 2 * 2;
+        return warp * (32 / WJ) + row;
+    }
+    static __device__ __forceinline__ int tj() {
+        int lane = threadIdx.x % 32;
+        return WJ == 16 ? lane % 2 + lane / 4 * 2 : lane % 2 + lane / 4 % 2 * 2 + lane / 16 * 4;
+    }
+    template <class Op> static __device__ __forceinline__ float over_row(float v, Op op) {
+#pragma unroll
+        for (int d = 16; d > 0; d /= 2)
+            if ((OF_ROW & d) == 0) v = op(v, __shfl_xor_sync(0xffffffffu, v, d));
+        return v;
+    }
+};
+// ANCHOR_END: twins
+
 // ROWS rows from r0 on, filled up with zeros past the last row and the last column.
-template <int ROWS, int DH, int PACK, class T>
+template <int ROWS, int DH, int PACK, int THREADS = ::THREADS, class T>
 __device__ __forceinline__ void load_tile(float (*tile)[ROW<DH>], Matrix<const T> from, int r0) {
     static_assert(ROWS * DH % (THREADS * PACK) == 0,
                   "each thread loads equally many packs: change TQ, TKV or DH");
@@ -32,20 +71,20 @@ __device__ __forceinline__ void load_tile(float (*tile)[ROW<DH>], Matrix<const T
     }
 }
 
-// score_ij += Σ_c a_ic b_jc, over `columns` columns.
-template <int DH, int RI, int RJ>
-__device__ __forceinline__ void rows_times_rows(float (&score)[RI][RJ], float (*a)[ROW<DH>],
-                                                float (*b)[ROW<DH>], int columns) {
-    static_assert(RI > 0 && RJ > 0, "threads share the scores: rows in 8s, columns in 16s");
-    int ti = threadIdx.x / TJ, tj = threadIdx.x % TJ;
+// score_ij += Σ_c a_ic b_jc, over `columns` columns, of a those from a0 on.
+template <class L, int RI, int RJ, int A, int B>
+__device__ __forceinline__ void rows_times_rows(float (&score)[RI][RJ], float (*a)[A],
+                                                float (*b)[B], int columns, int a0 = 0) {
+    static_assert(RI > 0 && RJ > 0, "each thread has scores: rows in WIs, columns in WJs");
+    int ti = L::ti(), tj = L::tj();
     // ANCHOR: scores
 #pragma unroll 2
     for (int c = 0; c < columns; c += 4) {
         float a_i[RI][4], b_j[RJ][4];
 #pragma unroll
-        for (int i = 0; i < RI; ++i) load_fours(a_i[i], &a[ti + i * TI][c], 0);
+        for (int i = 0; i < RI; ++i) load_fours(a_i[i], &a[ti + i * L::WI][a0 + c], 0);
 #pragma unroll
-        for (int j = 0; j < RJ; ++j) load_fours(b_j[j], &b[tj + j * TJ][c], 0);
+        for (int j = 0; j < RJ; ++j) load_fours(b_j[j], &b[tj + j * L::WJ][c], 0);
 #pragma unroll
         for (int i = 0; i < RI; ++i)
 #pragma unroll
@@ -56,22 +95,21 @@ __device__ __forceinline__ void rows_times_rows(float (&score)[RI][RJ], float (*
     // ANCHOR_END: scores
 }
 
-// sum_ic += Σ_j scores_ij v_jc, over the TKV rows of a tile.
-template <int TKV, int DH, int RI, int RC>
-__device__ __forceinline__ void scores_times_rows(float (&sum)[RI][RC],
-                                                  float (*scores)[SCORES_ROW<TKV>],
-                                                  float (*v)[ROW<DH>]) {
-    static_assert(RC == DH / TJ && RC % 4 == 0, "a thread has fours of outputs: DH in 64s");
-    int ti = threadIdx.x / TJ, tj = threadIdx.x % TJ;
+// sum_ic += Σ_j scores_ij v_jc, over ROWS rows of v, whose scores begin at column j0.
+template <class L, int ROWS, int RI, int RC, int S, int V>
+__device__ __forceinline__ void scores_times_rows(float (&sum)[RI][RC], float (*scores)[S],
+                                                  float (*v)[V], int j0 = 0) {
+    static_assert(RC % 4 == 0 && ROWS % 4 == 0, "a thread has fours of outputs: DH in 4 WJs");
+    int ti = L::ti(), tj = L::tj();
     // ANCHOR: outputs
-    for (int j = 0; j < TKV; j += 4) {
+    for (int j = 0; j < ROWS; j += 4) {
         float s_i[RI][4];
 #pragma unroll
-        for (int i = 0; i < RI; ++i) load_fours(s_i[i], &scores[ti + i * TI][j], 0);
+        for (int i = 0; i < RI; ++i) load_fours(s_i[i], &scores[ti + i * L::WI][j0 + j], 0);
 #pragma unroll
         for (int p = 0; p < 4; ++p) {
             float v_j[RC];
-            load_fours(v_j, &v[j + p][4 * tj], 4 * TJ);
+            load_fours(v_j, &v[j + p][4 * tj], 4 * L::WJ);
 #pragma unroll
             for (int i = 0; i < RI; ++i)
 #pragma unroll
@@ -79,4 +117,15 @@ __device__ __forceinline__ void scores_times_rows(float (&sum)[RI][RC],
         }
     }
     // ANCHOR_END: outputs
+}
+
+// Σ_c sum_ac X_rc of a thread's row of outputs and row r of X.
+template <class L = InRows, int RC, class T>
+__device__ __forceinline__ float dot_of_row(const float (&sum)[RC], Matrix<const T> X, int r) {
+    float dot = 0;
+#pragma unroll
+    for (int c = 0; c < RC; c += 4)
+#pragma unroll
+        for (int p = 0; p < 4; ++p) dot += sum[c + p] * X.cell(r, 4 * L::tj() + c * L::WJ + p);
+    return L::over_row(dot, Add{});
 }

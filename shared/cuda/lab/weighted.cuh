@@ -6,7 +6,6 @@
 // one array. What of a product is a thread's own, and how tiles lie: lab/products.cuh.
 #pragma once
 #include "lab/products.cuh"
-#include "lab/reduce.cuh"
 
 // The block's shared memory: its own rows, those that come past, the weights between them.
 template <int OWN, int PAST, int DH> struct WeightedTiles {
@@ -35,7 +34,7 @@ __device__ __forceinline__ void weighted_products(float (&sum)[OWN / TI][RC],
         float score[RI][RJ] = {};
         load_tile<PAST, DH, PACK>(tiles.past, X, b0);
         __syncthreads();  // a thread reads rows of both tiles that others have stored
-        rows_times_rows<DH>(score, tiles.own, tiles.past, X.columns);
+        rows_times_rows<InRows>(score, tiles.own, tiles.past, X.columns);
         weigh(score, b0);
 #pragma unroll
         for (int a = 0; a < RI; ++a)
@@ -44,20 +43,8 @@ __device__ __forceinline__ void weighted_products(float (&sum)[OWN / TI][RC],
         __syncthreads();  // X is read: Z may overwrite it
         load_tile<PAST, DH, PACK>(tiles.past, Z, b0);
         __syncthreads();  // a thread reads weights and rows of Z that others have stored
-        scores_times_rows<PAST, DH>(sum, tiles.weights, tiles.past);
+        scores_times_rows<InRows, PAST>(sum, tiles.weights, tiles.past);
         __syncthreads();  // Z and the weights are read: the next ones may overwrite them
     }
     // ANCHOR_END: loop
-}
-
-// Σ_c sum_ac X_rc of a thread's row of outputs and row r of X.
-template <int RC, class T>
-__device__ __forceinline__ float dot_of_row(const float (&sum)[RC], Matrix<const T> X, int r) {
-    float dot = 0;
-#pragma unroll
-    for (int c = 0; c < RC; c += 4)
-#pragma unroll
-        for (int p = 0; p < 4; ++p)
-            dot += sum[c + p] * X.cell(r, 4 * (threadIdx.x % TJ) + c * TJ + p);
-    return warp_reduce<TJ>(dot, Add{});
 }

@@ -190,6 +190,11 @@ impl Program {
         Ok(self.add(storage))
     }
 
+    /// Bytes of all its buffers: inputs, outputs and temporaries.
+    pub fn bytes(&self) -> usize {
+        self.buffers.iter().map(|b| each!(b, b => b.bytes())).sum()
+    }
+
     /// Adds a launch.
     pub fn launch<const N: usize>(
         &mut self,

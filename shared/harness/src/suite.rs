@@ -160,6 +160,14 @@ pub struct VersionCheck {
     pub run: fn(&dyn Version, &Device),
 }
 
+/// Functions as checks of a version, each under its own name.
+#[macro_export]
+macro_rules! version_checks {
+    ($($check:ident),+ $(,)?) => {
+        &[$($crate::suite::VersionCheck { name: stringify!($check), run: $check }),+]
+    };
+}
+
 /// Runs checks of a version on a device; the message of each that failed.
 pub fn version_failures(
     checks: &[VersionCheck],

@@ -440,9 +440,9 @@ pub trait Version: Sync {
         inputs: &Tensors,
         options: &Options,
     ) -> Result<Box<dyn Prepared>, Error>;
-    /// The tile parameters that `lab tune` tries in this type, the one in use first; none where
-    /// there is nothing to choose. Not all need compile or fit the GPU.
-    fn tilings(&self, _dtype: DType) -> Vec<Tiling> {
+    /// The tile parameters that `lab tune` tries at these sizes and in this type, the one in use
+    /// first; none where there is nothing to choose. Not all need compile or fit the GPU.
+    fn tilings(&self, _dims: &Dims, _dtype: DType) -> Vec<Tiling> {
         Vec::new()
     }
     /// As [`Version::prepare`], with one of [`Version::tilings`].

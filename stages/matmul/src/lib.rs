@@ -334,7 +334,7 @@ impl Version for Matmul {
         self.prepare_with(device, inputs, None)
     }
 
-    fn tilings(&self, dtype: DType) -> Vec<Tiling> {
+    fn tilings(&self, _dims: &Dims, dtype: DType) -> Vec<Tiling> {
         tuning::tilings(self, dtype)
     }
 

@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(THREADS)
         float score[RI][RJ] = {};
         load_tile<TKV, DH, PACK>(kv_tile, K, kv0);
         __syncthreads();  // a thread reads rows of Q and K that others have stored
-        rows_times_rows<DH>(score, q_tile, kv_tile, dhqk);
+        rows_times_rows<InRows>(score, q_tile, kv_tile, dhqk);
 #pragma unroll
         for (int i = 0; i < RI; ++i)
 #pragma unroll
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(THREADS)
         __syncthreads();  // K is read: V may overwrite it
         load_tile<TKV, DH, PACK>(kv_tile, V, kv0);
         __syncthreads();  // a thread reads scores and rows of V that others have stored
-        scores_times_rows<TKV, DH>(sum, scores, kv_tile);
+        scores_times_rows<InRows, TKV>(sum, scores, kv_tile);
         __syncthreads();  // V and the scores are read: the next ones may overwrite them
     }
 #pragma unroll

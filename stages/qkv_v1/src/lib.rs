@@ -7,7 +7,8 @@ mod checks;
 
 use lab_device::{DType, Device, Launch};
 use lab_harness::program::{Program, scalar};
-use lab_harness::qkv::{self, sizes};
+use lab_harness::qkv::{self, CLASSES, Class, Grid, sizes};
+use lab_harness::suite::{Check, every_kernel_loads};
 use lab_harness::{
     Cost, Dim, Dims, Error, Info, Options, Output, Prepared, Problem, Stage, Tensors, Version,
 };
@@ -23,37 +24,6 @@ pub mod kernels {
 pub struct BlockTile;
 
 const THREADS: u32 = 128;
-
-/// The tiles of a class of heads: those with at most so many columns.
-#[derive(Clone, Copy, Debug)]
-struct Tiles {
-    /// Rows of Q.
-    tq: usize,
-    /// Rows of K and V.
-    tkv: usize,
-    /// Columns.
-    dh: usize,
-}
-
-/// As the build script lists them.
-const CLASSES: [Tiles; 3] = [
-    Tiles { tq: 64, tkv: 64, dh: 64 },
-    Tiles { tq: 64, tkv: 64, dh: 128 },
-    Tiles { tq: 32, tkv: 32, dh: 256 },
-];
-
-impl Tiles {
-    /// The smallest class that has room for both; none above 256, which the sizes exclude.
-    fn of(dhqk: usize, dhhv: usize) -> Self {
-        let fits = CLASSES.into_iter().find(|c| dhqk.max(dhhv) <= c.dh);
-        fits.expect("DHQK and DHHV of a checked problem")
-    }
-
-    /// Bytes of a Q tile, a tile of K or V, and the scores, with the padding of each row.
-    const fn shared(self) -> usize {
-        size_of::<f32>() * ((self.tq + self.tkv) * (self.dh + 4) + self.tq * (self.tkv + 16))
-    }
-}
 
 /// Positions and heads are counted by ints; a head's first element by more.
 static DIMS: [Dim; 5] = qkv::dims([
@@ -92,7 +62,11 @@ pub static STAGE: Stage = Stage {
     teaches: "two products in one kernel: each block a tile of its own, K and V in a loop",
     versions: &[&BLOCK_TILE],
     kernels: kernels::KERNELS,
-    checks: checks::CHECKS,
+    version_checks: checks::OF_EACH,
+    checks: &[Check {
+        name: "every_kernel_loads_on_every_device",
+        run: |device| every_kernel_loads(&STAGE, device),
+    }],
     ..Stage::EMPTY
 };
 
@@ -154,20 +128,15 @@ impl Version for BlockTile {
     ) -> Result<Box<dyn Prepared>, Error> {
         let (dims, dtype) = INFO.problem_of(inputs)?;
         let [b, nh, s, dhqk, dhhv] = qkv::of(&dims);
-        let tiles = Tiles::of(dhqk, dhhv);
-        let q_tiles = s.div_ceil(tiles.tq);
-        let blocks = b * nh * q_tiles;
-        let grid = i32::try_from(blocks).map_err(|_| {
-            let what = format!("B NH ceil(S / {})", tiles.tq);
-            Error::bad(what, format!("at most {}, one a block", i32::MAX), blocks)
-        })?;
+        let class = Class::of(dhqk, dhhv);
+        let grid = Grid::of(&dims, class.rows)?;
         let widest = 16 / dtype.size();
         let packs = dhqk.is_multiple_of(widest) && dhhv.is_multiple_of(widest);
         let pack = if packs { widest } else { 1 };
-        let Tiles { tq, tkv, dh } = tiles;
-        let name = format!("qkv_block_tile<{}, {tq}, {tkv}, {dh}, {pack}>", dtype.cpp());
+        let Class { rows, dh } = class;
+        let name = format!("qkv_block_tile<{}, {rows}, {rows}, {dh}, {pack}>", dtype.cpp());
         let kernel = device.kernel(&kernels::BLOCK_TILE, &name)?;
-        let launch = Launch::new(grid as u32, THREADS).shared(tiles.shared());
+        let launch = Launch::new(grid.blocks, THREADS).shared(class.shared(0));
 
         let mut program = Program::new(device);
         let q = program.input(&inputs["q"])?.read();
@@ -175,8 +144,8 @@ impl Version for BlockTile {
         let v = program.input(&inputs["v"])?.read();
         let o = program.output("o", dtype, &[b, nh, s, dhhv])?.write();
         let scale = scalar((1.0 / (dhqk as f64).sqrt()) as f32);
-        let [q_tiles, s, dhqk, dhhv] = [q_tiles, s, dhqk, dhhv].map(|size| scalar(size as i32));
-        program.launch(kernel, launch, [q, k, v, o, q_tiles, s, dhqk, dhhv, scale]);
+        let [tiles, s, dhqk, dhhv] = [grid.tiles, s, dhqk, dhhv].map(|size| scalar(size as i32));
+        program.launch(kernel, launch, [q, k, v, o, tiles, s, dhqk, dhhv, scale]);
         Ok(Box::new(program))
     }
 }

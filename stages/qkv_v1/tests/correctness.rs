@@ -2,7 +2,7 @@
 #![allow(missing_docs)]
 
 use lab_harness::qkv::sizes;
-use lab_harness::suite::{assert_checks, assert_version};
+use lab_harness::suite::{assert_stage, assert_version};
 use lab_harness::{Problem, Version};
 use proptest::prelude::*;
 use qkv_v1::{BLOCK_TILE, STAGE};
@@ -15,7 +15,7 @@ fn block_tile() {
 
 #[test]
 fn what_else_must_hold() {
-    assert_checks(STAGE.checks);
+    assert_stage(&STAGE);
 }
 
 proptest! {

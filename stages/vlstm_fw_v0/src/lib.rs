@@ -3,11 +3,10 @@
 //! h_i = Σ_{j ≤ i} (q_i · k_j / √DHQK) v_j. A block owns some rows of Q and h, and takes the tiles
 //! of K and V up to its own rows: those above the diagonal are never touched.
 
-mod checks;
-
 use lab_device::{DType, Device, Launch};
 use lab_harness::program::{Program, scalar};
-use lab_harness::qkv::{self, sizes};
+use lab_harness::qkv::{self, CLASSES, Class, Grid, sizes};
+use lab_harness::suite::{Check, every_kernel_loads};
 use lab_harness::{
     Cost, Dim, Dims, Error, Info, Options, Output, Prepared, Problem, Stage, Tensors, Version,
     vlstm,
@@ -24,32 +23,6 @@ pub mod kernels {
 pub struct Causal;
 
 const THREADS: u32 = 128;
-
-/// The tiles of a class of heads: those with at most so many columns.
-#[derive(Clone, Copy, Debug)]
-struct Tiles {
-    /// Rows of Q, and of K and V.
-    rows: usize,
-    /// Columns.
-    dh: usize,
-}
-
-/// As the build script lists them.
-const CLASSES: [Tiles; 3] =
-    [Tiles { rows: 64, dh: 64 }, Tiles { rows: 64, dh: 128 }, Tiles { rows: 32, dh: 256 }];
-
-impl Tiles {
-    /// The smallest class that has room for both; none above 256, which the sizes exclude.
-    fn of(dhqk: usize, dhhv: usize) -> Self {
-        let fits = CLASSES.into_iter().find(|c| dhqk.max(dhhv) <= c.dh);
-        fits.expect("DHQK and DHHV of a checked problem")
-    }
-
-    /// Bytes of a Q tile, a tile of K or V, and the scores, with the padding of each row.
-    const fn shared(self) -> usize {
-        size_of::<f32>() * (2 * self.rows * (self.dh + 4) + self.rows * (self.rows + 16))
-    }
-}
 
 /// Positions and heads are counted by ints; a head's first element by more.
 static DIMS: [Dim; 5] = vlstm::dims([
@@ -88,7 +61,11 @@ pub static STAGE: Stage = Stage {
     teaches: "causal: half of the tiles, and which half is known before any is loaded",
     versions: &[&CAUSAL],
     kernels: kernels::KERNELS,
-    checks: checks::CHECKS,
+    version_checks: vlstm::checks::UNGATED,
+    checks: &[Check {
+        name: "every_kernel_loads_on_every_device",
+        run: |device| every_kernel_loads(&STAGE, device),
+    }],
     ..Stage::EMPTY
 };
 
@@ -107,6 +84,10 @@ impl Version for Causal {
 
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
         vlstm::ungated_cost(dims, dtype)
+    }
+
+    fn bench_shapes(&self, dtype: DType) -> Vec<Dims> {
+        vlstm::bench_shapes(&INFO, dtype)
     }
 
     fn test_shapes(&self) -> Vec<Dims> {
@@ -144,17 +125,12 @@ impl Version for Causal {
     ) -> Result<Box<dyn Prepared>, Error> {
         let (dims, dtype) = INFO.problem_of(inputs)?;
         let [b, nh, s, dhqk, dhhv] = qkv::of(&dims);
-        let tiles = Tiles::of(dhqk, dhhv);
-        let q_tiles = s.div_ceil(tiles.rows);
-        let blocks = b * nh * q_tiles;
-        let grid = i32::try_from(blocks).map_err(|_| {
-            let what = format!("B NH ceil(S / {})", tiles.rows);
-            Error::bad(what, format!("at most {}, one a block", i32::MAX), blocks)
-        })?;
-        let Tiles { rows, dh } = tiles;
+        let class = Class::of(dhqk, dhhv);
+        let grid = Grid::of(&dims, class.rows)?;
+        let Class { rows, dh } = class;
         let name = format!("causal_qkv<{}, {rows}, {rows}, {dh}>", dtype.cpp());
         let kernel = device.kernel(&kernels::CAUSAL, &name)?;
-        let launch = Launch::new(grid as u32, THREADS).shared(tiles.shared());
+        let launch = Launch::new(grid.blocks, THREADS).shared(class.shared(0));
 
         let mut program = Program::new(device);
         let q = program.input(&inputs["q"])?.read();
@@ -162,8 +138,8 @@ impl Version for Causal {
         let v = program.input(&inputs["v"])?.read();
         let h = program.output("h", dtype, &[b, nh, s, dhhv])?.write();
         let scale = scalar((1.0 / (dhqk as f64).sqrt()) as f32);
-        let [q_tiles, s, dhqk, dhhv] = [q_tiles, s, dhqk, dhhv].map(|size| scalar(size as i32));
-        program.launch(kernel, launch, [q, k, v, h, q_tiles, s, dhqk, dhhv, scale]);
+        let [tiles, s, dhqk, dhhv] = [grid.tiles, s, dhqk, dhhv].map(|size| scalar(size as i32));
+        program.launch(kernel, launch, [q, k, v, h, tiles, s, dhqk, dhhv, scale]);
         Ok(Box::new(program))
     }
 }

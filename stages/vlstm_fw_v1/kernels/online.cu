@@ -30,8 +30,6 @@ template <int TKV> struct Gates {
     float input[TKV];
 };
 
-__device__ __forceinline__ float2 negative(float2 sum) { return make_float2(-sum.x, -sum.y); }
-
 // ANCHOR: gates
 // The gates of the rows from kv0 on. `after` is the sum of those between the tile and q0, and
 // includes the tile's own on return. One warp.
@@ -53,7 +51,7 @@ __device__ __forceinline__ void load_gates(Gates<TKV>& gates, const float* i, co
 // ANCHOR: equations
 // D_ij
 __device__ __forceinline__ float exponent(float2 f_i, float2 f_j, float i_j, bool later) {
-    return later ? lowest<float>() : gates_between(f_i, f_j) + i_j;
+    return later ? lowest<float>() : sum_of(f_i, f_j) + i_j;
 }
 
 // C_ij: not 0 · NaN, where K's row is a later one
@@ -99,7 +97,7 @@ __global__ void __launch_bounds__(THREADS)
         __syncthreads();  // a thread reads rows of Q and K, and gates, that others have stored
         if (kv0 == q0 && threadIdx.x < TQ)
             of_rows[threadIdx.x] = negative(gates.sum[threadIdx.x]);
-        rows_times_rows<DH>(score, q_tile, kv_tile, dhqk);
+        rows_times_rows<InRows>(score, q_tile, kv_tile, dhqk);
         __syncthreads();  // K is read: V may overwrite it; a thread reads the rows' sums of others
         // ANCHOR: online
 #pragma unroll
@@ -129,7 +127,7 @@ __global__ void __launch_bounds__(THREADS)
         // ANCHOR_END: online
         load_tile<TKV, DH, PACK>(kv_tile, V, kv0);
         __syncthreads();  // a thread reads scores and rows of V that others have stored
-        scores_times_rows<TKV, DH>(sum, scores, kv_tile);
+        scores_times_rows<InRows, TKV>(sum, scores, kv_tile);
         __syncthreads();  // V, scores and gates are read: the next ones may overwrite them
     }
     // ANCHOR: end

@@ -4,11 +4,10 @@
 //! the tiles of K and V from the diagonal back to the first, with a running maximum of the exponents
 //! and, for each tile, the sums of the forget gates anew.
 
-mod checks;
-
 use lab_device::{DType, Device, Launch};
 use lab_harness::program::{Program, scalar};
-use lab_harness::qkv::{self, sizes};
+use lab_harness::qkv::{self, CLASSES, Class, Grid, sizes};
+use lab_harness::suite::{Check, every_kernel_loads};
 use lab_harness::{
     Cost, Dim, Dims, Error, Info, Options, Output, Prepared, Problem, Stage, Tensors, Version,
     vlstm,
@@ -26,33 +25,9 @@ pub struct Online;
 
 const THREADS: u32 = 128;
 
-/// The tiles of a class of heads: those with at most so many columns.
-#[derive(Clone, Copy, Debug)]
-struct Tiles {
-    /// Rows of Q, and of K and V.
-    rows: usize,
-    /// Columns.
-    dh: usize,
-}
-
-/// As the build script lists them.
-const CLASSES: [Tiles; 3] =
-    [Tiles { rows: 64, dh: 64 }, Tiles { rows: 64, dh: 128 }, Tiles { rows: 32, dh: 256 }];
-
-impl Tiles {
-    /// The smallest class that has room for both; none above 256, which the sizes exclude.
-    fn of(dhqk: usize, dhhv: usize) -> Self {
-        let fits = CLASSES.into_iter().find(|c| dhqk.max(dhhv) <= c.dh);
-        fits.expect("DHQK and DHHV of a checked problem")
-    }
-
-    /// Bytes of a Q tile, a tile of K or V, and the scores, with the padding of each row; of a sum
-    /// of gates and an input gate for each row of K, and a sum for each of Q: two floats a sum.
-    const fn shared(self) -> usize {
-        let gates = 5 * self.rows;
-        size_of::<f32>() * (2 * self.rows * (self.dh + 4) + self.rows * (self.rows + 16) + gates)
-    }
-}
+/// Floats of a row beside the tiles: of K a sum of gates and an input gate, of Q a sum; two floats
+/// a sum.
+const GATES: usize = 5;
 
 /// Positions and heads are counted by ints; a head's first element by more.
 static DIMS: [Dim; 5] = vlstm::dims([
@@ -100,7 +75,11 @@ pub static STAGE: Stage = Stage {
     teaches: "a maximum that is not known yet: what was gathered under the old one is rescaled",
     versions: &[&ONLINE],
     kernels: kernels::KERNELS,
-    checks: checks::CHECKS,
+    version_checks: vlstm::checks::FORWARD,
+    checks: &[Check {
+        name: "every_kernel_loads_on_every_device",
+        run: |device| every_kernel_loads(&STAGE, device),
+    }],
     ..Stage::EMPTY
 };
 
@@ -119,6 +98,10 @@ impl Version for Online {
 
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
         vlstm::forward_cost(dims, dtype)
+    }
+
+    fn bench_shapes(&self, dtype: DType) -> Vec<Dims> {
+        vlstm::bench_shapes(&INFO, dtype)
     }
 
     fn test_shapes(&self) -> Vec<Dims> {
@@ -157,17 +140,12 @@ impl Version for Online {
         let eps = vlstm::epsilon(&INFO, options)?;
         let (dims, dtype) = INFO.problem_of(inputs)?;
         let [b, nh, s, dhqk, dhhv] = qkv::of(&dims);
-        let tiles = Tiles::of(dhqk, dhhv);
-        let q_tiles = s.div_ceil(tiles.rows);
-        let blocks = b * nh * q_tiles;
-        let grid = i32::try_from(blocks).map_err(|_| {
-            let what = format!("B NH ceil(S / {})", tiles.rows);
-            Error::bad(what, format!("at most {}, one a block", i32::MAX), blocks)
-        })?;
-        let Tiles { rows, dh } = tiles;
+        let class = Class::of(dhqk, dhhv);
+        let grid = Grid::of(&dims, class.rows)?;
+        let Class { rows, dh } = class;
         let name = format!("vlstm_fw<{}, {rows}, {rows}, {dh}>", dtype.cpp());
         let kernel = device.kernel(&kernels::ONLINE, &name)?;
-        let launch = Launch::new(grid as u32, THREADS).shared(tiles.shared());
+        let launch = Launch::new(grid.blocks, THREADS).shared(class.shared(GATES));
 
         let mut program = Program::new(device);
         let q = program.input(&inputs["q"])?.read();
@@ -179,13 +157,9 @@ impl Version for Online {
         let m = program.output("m", DType::F32, &[b, nh, s])?.write();
         let n = program.output("n", DType::F32, &[b, nh, s])?.write();
         let scale = scalar((1.0 / (dhqk as f64).sqrt()) as f32);
-        let [q_tiles, s, dhqk, dhhv] = [q_tiles, s, dhqk, dhhv].map(|size| scalar(size as i32));
+        let [tiles, s, dhqk, dhhv] = [grid.tiles, s, dhqk, dhhv].map(|size| scalar(size as i32));
         let eps = scalar(eps as f32);
-        program.launch(
-            kernel,
-            launch,
-            [q, k, v, i, f, h, m, n, q_tiles, s, dhqk, dhhv, scale, eps],
-        );
+        program.launch(kernel, launch, [q, k, v, i, f, h, m, n, tiles, s, dhqk, dhhv, scale, eps]);
         Ok(Box::new(program))
     }
 }

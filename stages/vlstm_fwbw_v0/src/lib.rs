@@ -12,8 +12,8 @@
 mod checks;
 
 use lab_device::{DType, Device, KernelSource, Launch};
-use lab_harness::program::{Program, Slot, scalar};
-use lab_harness::qkv::{of, sizes};
+use lab_harness::program::{Argument, Program, Slot, scalar};
+use lab_harness::qkv::{CLASSES, Class, Grid, of, sizes};
 use lab_harness::version::Input;
 use lab_harness::{
     Cost, Dim, Dims, Error, Info, Options, Output, Prepared, Problem, Stage, Tensors, Version,
@@ -46,33 +46,6 @@ const THREADS: u32 = 128;
 /// Positions of a tile of the kernels that sum up gates: one a thread.
 const GATES: usize = THREADS as usize;
 
-/// The tiles of a class of heads: those with at most so many columns.
-#[derive(Clone, Copy, Debug)]
-struct Tiles {
-    /// Rows of Q and rows of K and V.
-    rows: usize,
-    /// Columns.
-    dh: usize,
-}
-
-/// As the build script lists them.
-const CLASSES: [Tiles; 3] =
-    [Tiles { rows: 64, dh: 64 }, Tiles { rows: 64, dh: 128 }, Tiles { rows: 32, dh: 256 }];
-
-impl Tiles {
-    /// The smallest class that has room for both; none above 256, which the sizes exclude.
-    fn of(dhqk: usize, dhhv: usize) -> Self {
-        let fits = CLASSES.into_iter().find(|c| dhqk.max(dhhv) <= c.dh);
-        fits.expect("DHQK and DHHV of a checked problem")
-    }
-
-    /// Bytes of the rows that a block owns, of those that come past it, and of the weights between
-    /// them, with the padding of each row.
-    const fn shared(self) -> usize {
-        size_of::<f32>() * (2 * self.rows * (self.dh + 4) + self.rows * (self.rows + 16))
-    }
-}
-
 static DIMS: [Dim; 5] = vlstm::dims([
     [1, 1, 65535],
     [2, 16, 65535],
@@ -85,6 +58,24 @@ const F32: DType = DType::F32;
 const F16: DType = DType::F16;
 const BF16: DType = DType::BF16;
 
+/// What comes out, and how far it may be off.
+///
+/// f32: a row whose l_i nearly cancels, where n_i is |l_i|, magnifies the roundings of its sums; in
+/// the suite to 3e-6, without such rows they are below 1e-6. Halves: the one rounding of the
+/// result. m, n, di, df are f32 in every run. df is a sum over all later positions of what
+/// nearly cancels, and grows with S: 2e-6 at S = 400, 8e-6 at 4096, 1.3e-5 at 8192. What it is
+/// at a few hundred, the checks hold relative to di.
+pub const OUTPUTS: &[Output] = &[
+    Output { name: "h", bounds: &[(F32, 1e-5), (F16, 5e-4), (BF16, 5e-3)] },
+    Output { name: "m", bounds: &[(F32, 1.2e-7), (F16, 1.2e-7), (BF16, 1.2e-7)] },
+    Output { name: "n", bounds: &[(F32, 1.2e-6), (F16, 9e-7), (BF16, 6e-7)] },
+    Output { name: "dq", bounds: &[(F32, 1.2e-5), (F16, 5e-4), (BF16, 5e-3)] },
+    Output { name: "dk", bounds: &[(F32, 1.2e-5), (F16, 5e-4), (BF16, 5e-3)] },
+    Output { name: "dv", bounds: &[(F32, 1e-5), (F16, 5e-4), (BF16, 5e-3)] },
+    Output { name: "di", bounds: &[(F32, 7e-6), (F16, 4e-6), (BF16, 1.9e-6)] },
+    Output { name: "df", bounds: &[(F32, 5e-5), (F16, 5e-5), (BF16, 5e-5)] },
+];
+
 static GRID_SYNC_INFO: Info = Info {
     stage: "vlstm_fwbw_v0",
     name: "grid_sync",
@@ -95,21 +86,7 @@ static GRID_SYNC_INFO: Info = Info {
     dims: &DIMS,
     settings: &[vlstm::EPSILON, vlstm::NORMALIZER_GRAD],
     inputs: vlstm::FORWARD_BACKWARD_INPUTS,
-    // f32: a row whose l_i nearly cancels, where n_i is |l_i|, magnifies the roundings of its sums; in
-    // the suite to 3e-6, without such rows they are below 1e-6. Halves: the one rounding of the
-    // result. m, n, di, df are f32 in every run. df is a sum over all later positions of what
-    // nearly cancels, and grows with S: 2e-6 at S = 400, 8e-6 at 4096, 1.3e-5 at 8192. What it is
-    // at a few hundred, the checks hold relative to di.
-    outputs: &[
-        Output { name: "h", bounds: &[(F32, 1e-5), (F16, 5e-4), (BF16, 5e-3)] },
-        Output { name: "m", bounds: &[(F32, 1.2e-7), (F16, 1.2e-7), (BF16, 1.2e-7)] },
-        Output { name: "n", bounds: &[(F32, 1.2e-6), (F16, 9e-7), (BF16, 6e-7)] },
-        Output { name: "dq", bounds: &[(F32, 1.2e-5), (F16, 5e-4), (BF16, 5e-3)] },
-        Output { name: "dk", bounds: &[(F32, 1.2e-5), (F16, 5e-4), (BF16, 5e-3)] },
-        Output { name: "dv", bounds: &[(F32, 1e-5), (F16, 5e-4), (BF16, 5e-3)] },
-        Output { name: "di", bounds: &[(F32, 7e-6), (F16, 4e-6), (BF16, 1.9e-6)] },
-        Output { name: "df", bounds: &[(F32, 5e-5), (F16, 5e-5), (BF16, 5e-5)] },
-    ],
+    outputs: OUTPUTS,
 };
 
 /// By a sync of the grid.
@@ -133,53 +110,22 @@ pub static STAGE: Stage = Stage {
     teaches: "to wait for a part of the grid only; a backward pass in which nobody adds to another's",
     versions: &[&GRID_SYNC, &FLAGS],
     kernels: kernels::KERNELS,
+    version_checks: vlstm::checks::FORWARD_BACKWARD,
     checks: checks::CHECKS,
     ..Stage::EMPTY
 };
 
-/// The sizes of a launch, as the kernels count them.
-struct Shape {
-    heads: i32,
-    s: i32,
-    /// Tiles of a head in the kernels of the gates.
-    gates: i32,
-    /// Blocks of a launch over these.
-    gate_blocks: u32,
-    /// Tiles of a head in the products.
-    tiles: i32,
-    /// Blocks of a launch over these.
-    blocks: u32,
-}
-
-impl Shape {
-    fn of(dims: &Dims) -> Result<Self, Error> {
-        let [b, nh, s, dhqk, dhhv] = of(dims);
-        let blocks = |rows: usize| {
-            let all = b * nh * s.div_ceil(rows);
-            i32::try_from(all).map(|n| n as u32).map_err(|_| {
-                let what = format!("B NH ceil(S / {rows})");
-                Error::bad(what, format!("at most {}, one a block", i32::MAX), all)
-            })
-        };
-        let rows = Tiles::of(dhqk, dhhv).rows;
-        Ok(Self {
-            blocks: blocks(rows)?,
-            gate_blocks: blocks(GATES)?,
-            heads: (b * nh) as i32,
-            s: s as i32,
-            gates: s.div_ceil(GATES) as i32,
-            tiles: s.div_ceil(rows) as i32,
-        })
-    }
-}
-
 impl ForwardBackward {
-    /// F of every position, in two floats.
-    fn gate_sums(&self, program: &mut Program, f: Slot, shape: &Shape) -> Result<Slot, Error> {
-        let &Shape { heads, s, gates, gate_blocks, .. } = shape;
-        let sums = program.scratch(F32, 2 * heads as usize * s as usize)?;
-        let carried = program.scratch(DType::F64, gate_blocks as usize)?;
-        let sizes = [heads, gates, s].map(scalar);
+    /// Adds the launch that sums up the gates f \[B, NH, S\]: F of every position, in two floats.
+    ///
+    /// # Errors
+    /// Out of memory, or more tiles than a launch has blocks.
+    pub fn gate_sums(&self, program: &mut Program, f: Slot, dims: &Dims) -> Result<Slot, Error> {
+        let [b, nh, s, ..] = of(dims);
+        let gates = Grid::of(dims, GATES)?;
+        let sums = program.scratch(F32, 2 * b * nh * s)?;
+        let carried = program.scratch(DType::F64, gates.blocks as usize)?;
+        let sizes = [b * nh, gates.tiles, s].map(|size| scalar(size as i32));
         let kernel = |source: &'static KernelSource, name: &str| {
             program.device().kernel(source, &format!("{name}<{GATES}>"))
         };
@@ -187,18 +133,18 @@ impl ForwardBackward {
             Carry::GridSync => {
                 let kernel = kernel(&kernels::GRID_SYNC, "gate_sums_grid_sync")?;
                 let resident = kernel.resident_blocks(THREADS, 0)?;
-                let launch = Launch::new(gate_blocks.min(resident), THREADS).cooperative();
+                let launch = Launch::new(gates.blocks.min(resident), THREADS).cooperative();
                 let [heads, gates, s] = sizes;
                 let [f, carried] = [f.read(), carried.write()];
                 program.launch(kernel, launch, [f, carried, sums.write(), heads, gates, s]);
             }
             Carry::Flags => {
                 let kernel = kernel(&kernels::FLAGS, "gate_sums_flags")?;
-                let ready = program.scratch(DType::U32, gate_blocks as usize)?;
+                let ready = program.scratch(DType::U32, gates.blocks as usize)?;
                 let ticket = program.scratch(DType::U32, 1)?;
                 program.zero(ready);
                 program.zero(ticket);
-                let launch = Launch::new(gate_blocks, THREADS);
+                let launch = Launch::new(gates.blocks, THREADS);
                 let [heads, gates, s] = sizes;
                 let [f, carried, ready] = [f.read(), carried.write(), ready.write()];
                 let arguments = [f, carried, ready, ticket.write(), sums.write(), heads, gates, s];
@@ -226,6 +172,18 @@ impl Version for ForwardBackward {
 
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
         vlstm::forward_backward_cost(dims, dtype)
+    }
+
+    fn bench_shapes(&self, dtype: DType) -> Vec<Dims> {
+        vlstm::bench_shapes(&self.info, dtype)
+    }
+
+    fn sources(&self) -> Vec<&'static KernelSource> {
+        let sums = match self.carry {
+            Carry::GridSync => &kernels::GRID_SYNC,
+            Carry::Flags => &kernels::FLAGS,
+        };
+        vec![sums, &kernels::FORWARD, &kernels::BACKWARD, &kernels::FORGET]
     }
 
     fn test_shapes(&self) -> Vec<Dims> {
@@ -263,16 +221,14 @@ impl Version for ForwardBackward {
         let eps = vlstm::epsilon(&self.info, options)?;
         let exact = vlstm::normalizer_grad(&self.info, options) == NormalizerGrad::Exact;
         let [b, nh, s, dhqk, dhhv] = of(&dims);
-        let shape = Shape::of(&dims)?;
-        let tiles = Tiles::of(dhqk, dhhv);
-        let Tiles { rows, dh } = tiles;
+        let class = Class::of(dhqk, dhhv);
+        let Class { rows, dh } = class;
         let kernel = |source: &'static KernelSource, name: &str| {
             device.kernel(source, &format!("{name}<{}, {rows}, {rows}, {dh}>", dtype.cpp()))
         };
         let forward = kernel(&kernels::FORWARD, "vlstm_forward")?;
         let backward_q = kernel(&kernels::BACKWARD, "vlstm_backward_q")?;
         let backward_kv = kernel(&kernels::BACKWARD, "vlstm_backward_kv")?;
-        let forget = device.kernel(&kernels::FORGET, &format!("vlstm_forget<{GATES}>"))?;
 
         let mut program = Program::new(device);
         let p = &mut program;
@@ -297,10 +253,11 @@ impl Version for ForwardBackward {
             [scratch()?, scratch()?, scratch()?]
         };
 
-        let sums = self.gate_sums(p, f, &shape)?;
-        let launch = Launch::new(shape.blocks, THREADS).shared(tiles.shared());
+        let sums = self.gate_sums(p, f, &dims)?;
+        let grid = Grid::of(&dims, rows)?;
+        let launch = Launch::new(grid.blocks, THREADS).shared(class.shared(0));
         let [per_head, length, dhqk, dhhv] =
-            [shape.tiles, shape.s, dhqk as i32, dhhv as i32].map(scalar);
+            [grid.tiles, s, dhqk, dhhv].map(|size| scalar(size as i32));
         let scale = scalar((1.0 / (dims.get("DHQK") as f64).sqrt()) as f32);
         let eps = scalar(eps as f32);
         let through_n = scalar(i32::from(exact));
@@ -376,12 +333,24 @@ impl Version for ForwardBackward {
                 eps,
             ],
         );
-        let gates = scalar(shape.gates);
-        p.launch(
-            forget,
-            Launch::new(shape.heads as u32, THREADS),
-            [f.read(), q_dq.read(), di.read(), df.write(), gates, length],
-        );
+        forget(p, [f.read(), q_dq.read(), di.read(), df.write()], &dims)?;
         Ok(Box::new(program))
     }
+}
+
+/// Adds the launch that takes f, q · dq and di to df, all \[B, NH, S\].
+///
+/// # Errors
+/// The kernel does not load, or there are more tiles than an int counts.
+pub fn forget(
+    program: &mut Program,
+    [f, q_dq, di, df]: [Argument; 4],
+    dims: &Dims,
+) -> Result<(), Error> {
+    let [b, nh, s, ..] = of(dims);
+    let kernel = program.device().kernel(&kernels::FORGET, &format!("vlstm_forget<{GATES}>"))?;
+    let [tiles, length] = [Grid::of(dims, GATES)?.tiles, s].map(|size| scalar(size as i32));
+    let launch = Launch::new((b * nh) as u32, THREADS);
+    program.launch(kernel, launch, [f, q_dq, di, df, tiles, length]);
+    Ok(())
 }

@@ -2,7 +2,7 @@
 #![allow(missing_docs)]
 
 use lab_harness::qkv::sizes;
-use lab_harness::suite::{assert_checks, assert_version, check, emulator};
+use lab_harness::suite::{assert_stage, assert_version, check, emulator};
 use lab_harness::{Problem, Version};
 use proptest::prelude::*;
 use vlstm_fwbw_v0::{FLAGS, GRID_SYNC, STAGE};
@@ -20,7 +20,7 @@ fn flags() {
 
 #[test]
 fn what_else_must_hold() {
-    assert_checks(STAGE.checks);
+    assert_stage(&STAGE);
 }
 
 proptest! {

@@ -114,7 +114,7 @@ fn pages_of(run: &Run, name: &str, own: &[&Measurement]) -> Result<Vec<(String, 
         let mut all = Vec::new();
         let mut text = heading(run, own);
         for (ladder, dtype) in ladders.iter().zip(&dtypes) {
-            if ladder.has_several_sizes() {
+            if ladder.has_an_axis() {
                 let file = format!("{name}-{dtype}.svg");
                 writeln!(text, "![{name} in {dtype}: TFLOP/s over the size](generated/{file})\n")
                     .expect("writing to a string");

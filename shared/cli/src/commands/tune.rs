@@ -70,26 +70,28 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         chosen[0].info().check_dtype(dtype)?;
     }
     let limit = arguments.limit.map_or(usize::MAX, |n| n as usize);
-    let tunable: Vec<(&'static dyn Version, Vec<Tiling>)> = able
-        .into_iter()
-        .map(|v| (v, v.tilings(dtype).into_iter().take(limit).collect()))
-        .filter(|(_, tilings): &(_, Vec<_>)| !tilings.is_empty())
-        .collect();
+    let given = arguments.shape.as_deref().map(Dims::parse).transpose()?.unwrap_or_default();
+    let mut tunable: Vec<(&'static dyn Version, Vec<Tiling>)> = Vec::new();
+    let mut problems = Vec::new();
+    for version in able {
+        let mut dims = version.info().timed(dtype);
+        given.iter().for_each(|(name, size)| dims.set(name, size));
+        let dims = version.info().complete(&dims)?;
+        let tilings: Vec<_> = version.tilings(&dims, dtype).into_iter().take(limit).collect();
+        if !tilings.is_empty() {
+            tunable.push((version, tilings));
+            problems.push(dims);
+        }
+    }
     if tunable.is_empty() {
+        let some = |v: &&dyn Version, &d: &DType| !v.tilings(&v.info().timed(d), d).is_empty();
         let with: Vec<_> = crate::versions()
-            .filter(|v| v.info().dtypes.iter().any(|&d| !v.tilings(d).is_empty()))
+            .filter(|v| v.info().dtypes.iter().any(|d| some(v, d)))
             .map(|v| v.info().full_name())
             .collect();
         let got = format!("'{}' in {dtype}, which has none to choose", arguments.version);
         let expected = format!("one with tile parameters: {}", with.join(", "));
         return Err(Error::bad("version", expected, got).into());
-    }
-    let given = arguments.shape.as_deref().map(Dims::parse).transpose()?.unwrap_or_default();
-    let mut problems = Vec::new();
-    for (version, _) in &tunable {
-        let mut dims = version.info().timed(dtype);
-        given.iter().for_each(|(name, size)| dims.set(name, size));
-        problems.push(version.info().complete(&dims)?);
     }
     if arguments.list {
         list(common, dtype, &tunable);

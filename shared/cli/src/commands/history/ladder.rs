@@ -73,6 +73,12 @@ impl<'a> Ladder<'a> {
         self.sizes.len() > 1
     }
 
+    /// Whether its sizes are those of one axis. Unlike shapes lie on none, and a line between them
+    /// would say nothing.
+    pub(crate) fn has_an_axis(&self) -> bool {
+        self.has_several_sizes() && !self.axis.is_empty()
+    }
+
     fn at(&self, line: (&str, Of), shape: &str) -> Option<&'a Measurement> {
         let found = |m: &&&Measurement| (m.version.as_str(), m.of) == line && m.shape == shape;
         self.results.iter().find(found).copied()
@@ -237,6 +243,19 @@ mod tests {
         assert!(text.contains("| cpu_naive (host time) | 2000 |  |  |"), "{text}");
         let none = Ladder::new(&run, "f16", &all);
         assert!(!none.has_several_sizes());
+    }
+
+    #[test]
+    fn unlike_shapes_have_no_axis_and_a_table_all_the_same() {
+        let mut run = example();
+        assert!(Ladder::new(&run, "f32", &run.results.iter().collect::<Vec<_>>()).has_an_axis());
+        for m in &mut run.results {
+            m.shape = m.shape.replace("M=1024", "M=7");
+        }
+        let all: Vec<_> = run.results.iter().collect();
+        let ladder = Ladder::new(&run, "f32", &all);
+        assert!(ladder.has_several_sizes() && !ladder.has_an_axis());
+        assert!(ladder.tables().contains("M=7"), "{}", ladder.tables());
     }
 
     #[test]

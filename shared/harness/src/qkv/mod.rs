@@ -1,10 +1,15 @@
 //! The family `qkv`: O = (Q Kᵀ / √DHQK) V, without softmax and mask. What all its versions share:
-//! tensors, reference, cost. Sizes and error bounds are a version's own.
+//! tensors, reference, cost, checks, and the tiles that most have. Sizes and error bounds are a version's own.
 //!
 //! q, k \[B, NH, S, DHQK\], v \[B, NH, S, DHHV\] → o \[B, NH, S, DHHV\], row-major.
 
+pub mod checks;
+mod tiles;
+
 use lab_device::DType;
 use lab_reference::qkv::{Sizes, qkv};
+
+pub use tiles::{CLASSES, Class, Grid};
 
 use crate::{Cost, Dim, Dims, Input, Problem, Tensors, tensor};
 

@@ -1,10 +1,13 @@
 //! The families of the vLSTM (the mLSTM of xLSTM) in its parallel form. What all versions of each
-//! share: tensors, reference, cost. Sizes and error bounds are a version's own.
+//! share: tensors, reference, cost, checks. Sizes and error bounds are a version's own.
 //!
 //! q, k \[B, NH, S, DHQK\], v \[B, NH, S, DHHV\], gate pre-activations i, f \[B, NH, S\] →
 //! h \[B, NH, S, DHHV\], and of each row the largest exponent m and the normaliser n, \[B, NH, S\];
 //! row-major. i, f, m and n are f32 in runs of every type: a gate in halves would forget wrongly
-//! for good. Backward, from dh as h: dq, dk, dv as q, k, v, and di, df as i, f. The equations are those of [`lab_reference::vlstm`].
+//! for good. Backward, from dh as h: dq, dk, dv as q, k, v, and di, df as i, f. The equations are
+//! those of [`lab_reference::vlstm`].
+
+pub mod checks;
 
 use lab_device::DType;
 use lab_reference::vlstm::{Inputs, NormalizerGrad, Sizes, backward, forward, forward_ungated};
@@ -63,6 +66,16 @@ pub const STEP: usize = 16;
 pub const fn dims(sizes: [[usize; 3]; 5]) -> [Dim; 5] {
     let [b, nh, s, dhqk, dhhv] = qkv::dims(sizes);
     [b, nh, s, dhqk.in_steps_of(STEP), dhhv.in_steps_of(STEP)]
+}
+
+/// The problems that are timed: many heads, few, and a long sequence. In f16 the one that `lab compare` takes.
+pub fn bench_shapes(info: &Info, dtype: DType) -> Vec<Dims> {
+    match dtype {
+        DType::F16 => vec![info.timed(dtype)],
+        _ => [[4, 8, 1024, 64, 64], [1, 8, 8192, 64, 64], [8, 16, 2048, 128, 128]]
+            .map(qkv::sizes)
+            .to_vec(),
+    }
 }
 
 /// ε of these options.

@@ -1,0 +1,477 @@
+//! What must hold of every version of a family of the vLSTM, and which checks a family has.
+
+use lab_device::emulator::Operation;
+use lab_device::{DType, Device, DeviceKind, Mode};
+
+use crate::qkv::checks::{
+    any_schedule_gives_the_same, assert_refused, assert_right, heads_do_not_meet, inputs_of, ones,
+    outputs_of, results_do_not_change_from_run_to_run, shapes_that_do_not_fit_are_refused,
+};
+use crate::qkv::{Class, sizes};
+use crate::suite::{VersionCheck, without_checks};
+use crate::tensor::tensors;
+use crate::{Options, Problem, Tensor, Tensors, Version, run, version_checks};
+
+/// Of the causal products without gates, with the tiles of [`Class`].
+pub static UNGATED: &[VersionCheck] = version_checks![
+    large_problems,
+    tiles_above_the_diagonal_are_not_touched,
+    what_comes_later_does_not_matter,
+    heads_do_not_meet,
+    nan_stays_where_it_belongs,
+    results_do_not_change_from_run_to_run,
+    shapes_that_do_not_fit_are_refused,
+];
+
+/// Of the forward pass, with the tiles of [`Class`].
+pub static FORWARD: &[VersionCheck] = version_checks![
+    large_problems,
+    tiles_above_the_diagonal_are_not_touched,
+    long_closed_gates_lose_no_digits,
+    extreme_gates_give_numbers,
+    positions_may_be_shut_out,
+    halves_forget_as_floats_do,
+    epsilon_is_added_to_the_normaliser,
+    what_comes_later_does_not_matter,
+    heads_do_not_meet,
+    nan_stays_where_it_belongs,
+    results_do_not_change_from_run_to_run,
+    shapes_that_do_not_fit_are_refused,
+    gates_that_do_not_fit_are_refused,
+];
+
+/// Of the forward and the backward pass.
+pub static FORWARD_BACKWARD: &[VersionCheck] = version_checks![
+    the_exact_gradient,
+    halves_forget_as_floats_do,
+    a_gate_that_shut_long_ago,
+    long_closed_gates_lose_no_digits,
+    extreme_gates_give_gradients,
+    positions_may_be_shut_out,
+    epsilon_is_added_to_the_normaliser,
+    all_equal_and_one_alone,
+    the_gates_gradients_add_up,
+    any_schedule_gives_the_same,
+    results_do_not_change_from_run_to_run,
+    heads_do_not_meet,
+    what_comes_later_does_not_matter,
+    large_problems,
+    shapes_that_do_not_fit_are_refused,
+    gates_that_do_not_fit_are_refused,
+];
+
+/// Whether it has gates, and whether it has a backward pass.
+fn takes(version: &dyn Version, input: &str) -> bool {
+    version.info().inputs.iter().any(|i| i.name == input)
+}
+
+/// S = 4096, in f32, and 2000, with a backward pass 1000, in every type; on a GPU 8192 and 4096.
+pub fn large_problems(version: &dyn Version, device: &Device) {
+    let emulated = device.kind() == DeviceKind::Emulator;
+    let shapes = match (emulated, takes(version, "dh")) {
+        (true, false) => [[1, 1, 2000, 64, 64], [1, 1, 600, 128, 112], [1, 1, 400, 240, 256]],
+        (false, false) => [[1, 2, 8192, 64, 64], [1, 8, 2000, 128, 112], [2, 4, 1000, 240, 256]],
+        (true, true) => [[1, 1, 1000, 64, 64], [1, 1, 300, 128, 112], [1, 1, 200, 240, 256]],
+        (false, true) => [[1, 2, 4096, 64, 64], [1, 4, 1000, 128, 112], [2, 2, 700, 240, 256]],
+    };
+    assert_right(version, device, version.info().dtypes, &shapes);
+    if emulated {
+        assert_right(version, device, &[DType::F32], &[[1, 1, 4096, 16, 16]]);
+    }
+}
+
+/// Of a version with the tiles of [`Class`], requests for device memory: of n tiles of Q each once,
+/// and of the n (n + 1) / 2 pairs of a tile of Q and one of K and V up to the diagonal both, with
+/// the gates of the latter where there are any. The emulator counts, whatever the device.
+pub fn tiles_above_the_diagonal_are_not_touched(version: &dyn Version, _: &Device) {
+    let device = Device::emulator_in(Mode::Counted).unwrap();
+    for (n, dh) in [(1, 64), (2, 64), (5, 64), (3, 128), (4, 256)] {
+        for &dtype in version.info().dtypes {
+            let rows = Class::of(dh, dh).rows;
+            let inputs = version.inputs(&Problem::new(sizes([1, 2, n * rows, dh, dh]), dtype));
+            device.take_profile();
+            outputs_of(version, &device, &inputs);
+            let profile = device.take_profile();
+            // 32 lanes with 16 bytes each; of i and f with 4.
+            let of_a_tile = rows * dh * dtype.size() / (32 * 16);
+            let of_its_gates = if takes(version, "i") { 2 * rows / 32 } else { 0 };
+            let pairs = n * (n + 1) / 2;
+            let loads = 2 * (of_a_tile * (n + 2 * pairs) + of_its_gates * pairs);
+            let got = profile.total(Operation::GlobalLoad).requests;
+            assert_eq!(got, loads as u64, "loads, {n} tiles of {rows} x {dh} {dtype}");
+        }
+    }
+}
+
+/// Nothing of a row comes from later positions, and nothing of a gradient goes to them: the same
+/// bits.
+pub fn what_comes_later_does_not_matter(version: &dyn Version, device: &Device) {
+    let [s, dh] = [150, 16];
+    let inputs = inputs_of(version, [1, 1, s, dh, dh]);
+    let before = outputs_of(version, device, &inputs);
+    // The rows of some inputs from `rows.start` to `rows.end` are others.
+    let changed = |which: &dyn Fn(&str) -> bool, rows: std::ops::Range<usize>| {
+        let mut changed = inputs.clone();
+        for (name, tensor) in changed.iter_mut().filter(|t| which(t.0)) {
+            let (columns, mut values) = (inputs[name].len() / s, tensor.values());
+            let of_rows = &mut values[rows.start * columns..rows.end * columns];
+            of_rows.iter_mut().for_each(|v| *v = 10.0 - 3.0 * *v);
+            *tensor = Tensor::rounded(DType::F32, &tensor.shape, &values);
+        }
+        outputs_of(version, device, &changed)
+    };
+    for t in [1, 63, 64, 149] {
+        let after = changed(&|name| name != "dh", t..s);
+        for name in ["h", "m", "n"].into_iter().filter(|&n| before.contains_key(n)) {
+            let columns = before[name].len() / s;
+            let (before, after) = (before[name].values(), after[name].values());
+            assert_eq!(after[..t * columns], before[..t * columns], "{name} before {t}");
+            let row = t * columns..(t + 1) * columns;
+            assert_ne!(after[row.clone()], before[row], "{name} of {t}");
+        }
+        if !takes(version, "dh") {
+            continue;
+        }
+        let after = changed(&|name| name == "dh", 0..t);
+        for name in ["dq", "dk", "dv", "di", "df"] {
+            let columns = before[name].len() / s;
+            let (before, after) = (before[name].values(), after[name].values());
+            assert_eq!(after[t * columns..], before[t * columns..], "{name} from {t} on");
+        }
+    }
+}
+
+/// In h of a version with the tiles of [`Class`]. A NaN in q: in its row. In k, i and f: in its row
+/// and those behind it. In v: in its column, from its row on; the rows before it in the same tile
+/// get 0 · NaN, those of earlier tiles nothing. And in its head.
+pub fn nan_stays_where_it_belongs(version: &dyn Version, device: &Device) {
+    for (s, dh) in [(150, 16), (70, 256)] {
+        let rows = Class::of(dh, dh).rows;
+        let clean = inputs_of(version, [1, 2, s, dh, dh]);
+        for row in [0, 33, 65, s - 1] {
+            for name in clean.keys() {
+                let mut inputs = clean.clone();
+                let columns = clean[name].len() / (2 * s);
+                let mut with = clean[name].values();
+                with[row * columns + 7 % columns] = f64::NAN;
+                let with = Tensor::rounded(DType::F32, &clean[name].shape, &with);
+                inputs.insert(name.clone(), with);
+                let h = outputs_of(version, device, &inputs)["h"].values();
+                for (at, h) in h.into_iter().enumerate() {
+                    let (i, c) = (at / dh, at % dh);
+                    let expected = i < s
+                        && match name.as_str() {
+                            "q" => i == row,
+                            "v" => i >= row / rows * rows && c == 7,
+                            _ => i >= row,
+                        };
+                    assert_eq!(h.is_nan(), expected, "S={s} DH={dh}: {name} {row}: h {i}, {c}");
+                }
+            }
+        }
+    }
+}
+
+/// Gates, their gradient's origin and ε, as q, k and v in [`shapes_that_do_not_fit_are_refused`].
+pub fn gates_that_do_not_fit_are_refused(version: &dyn Version, device: &Device) {
+    let gate = [1, 2, 9];
+    let halves = Tensor::rounded(DType::F16, &gate, &[0.0; 18]);
+    let step = "expected dimension DHHV: expected a multiple of 16 from 16 to 256, got 24";
+    let mut wrong = vec![
+        ("v", ones(&[1, 2, 9, 24]), step),
+        ("i", ones(&[1, 2, 8]), "expected S=9 as 'q', got f32 [1, 2, 8]"),
+        ("f", ones(&[1, 3, 9]), "expected NH=2 as 'q', got f32 [1, 3, 9]"),
+        ("f", ones(&[1, 2, 9, 16]), "expected shape [\"B\", \"NH\", \"S\"], got f32 [1, 2, 9, 16]"),
+        ("f", halves, "expected f32 in runs of every type, got f16"),
+    ];
+    if takes(version, "dh") {
+        wrong.push(("dh", ones(&[1, 2, 9, 32]), "expected DHHV=16 as 'v', got f32 [1, 2, 9, 32]"));
+        wrong.push(("dh", ones(&[1, 3, 9, 16]), "expected NH=2 as 'q', got f32 [1, 3, 9, 16]"));
+    }
+    assert_refused(version, device, &wrong);
+    let options = Options::parse(&["eps=-1"], version.info()).unwrap();
+    let inputs = inputs_of(version, [1, 2, 9, 32, 16]);
+    let error = run(version, device, &inputs, &options).unwrap_err().to_string();
+    assert_eq!(error, "--set eps: expected a number that is not negative, got -1");
+}
+
+/// One head with these gates. q and k are positive, so that no row's sum of C cancels, which would
+/// tell of the data and not of the gates.
+fn with_gates(
+    version: &dyn Version,
+    s: usize,
+    i: impl Fn(usize) -> f64,
+    f: impl Fn(usize) -> f64,
+) -> Tensors {
+    let mut all = inputs_of(version, [1, 1, s, 16, 16]);
+    for name in ["q", "k"] {
+        let positive: Vec<f64> = all[name].values().iter().map(|v| v.abs()).collect();
+        all.insert(name.to_owned(), Tensor::rounded(DType::F32, &[1, 1, s, 16], &positive));
+    }
+    set_gate(&mut all, "i", i);
+    set_gate(&mut all, "f", f);
+    all
+}
+
+/// A gate that is `at(t)` at position t of each head.
+fn set_gate(inputs: &mut Tensors, name: &str, at: impl Fn(usize) -> f64) {
+    let shape = inputs[name].shape.clone();
+    let all: Vec<f64> = (0..shape.iter().product()).map(|n| at(n % shape[2])).collect();
+    inputs.insert(name.to_owned(), Tensor::rounded(DType::F32, &shape, &all));
+}
+
+/// Every row of h, m and n against f64: the largest error of an element over the largest element.
+/// What f32 cannot hold is 0 or infinite.
+#[track_caller]
+fn assert_rows(version: &dyn Version, device: &Device, inputs: &Tensors, bound: f64, what: &str) {
+    let got = outputs_of(version, device, inputs);
+    let outputs = version.reference(inputs, &Options::default());
+    for (name, expected) in outputs.into_iter().filter(|o| ["h", "m", "n"].contains(&o.0)) {
+        let columns = if name == "h" { inputs["v"].shape[3] } else { 1 };
+        let got = got[name].values();
+        for (row, (got, expected)) in got.chunks(columns).zip(expected.chunks(columns)).enumerate()
+        {
+            let largest = expected.iter().fold(0f64, |a, v| a.max(v.abs()));
+            for (&g, &e) in got.iter().zip(expected) {
+                assert!(e.is_finite(), "{what}: {name} row {row}: the reference is {e}");
+                let right = match e.abs() > f64::from(f32::MAX) {
+                    true => g == e.signum() * f64::INFINITY,
+                    false => (g - e).abs() <= bound * largest + f64::from(f32::MIN_POSITIVE),
+                };
+                assert!(right, "{what}: {name} row {row}: {g}, expected {e}");
+            }
+        }
+    }
+}
+
+/// The sums of thousands of gates of -100 lie between the positions and the sequence's start, and
+/// none of it between one open position and another. With sums from the start, in f32, h would be
+/// off by half; with sums of a tile in one f32 by 1e-4, in the rows of the tile that is half open.
+pub fn long_closed_gates_lose_no_digits(version: &dyn Version, device: &Device) {
+    let f = |t: usize| if t % 100 < 70 { -100.0 } else { 5.0 };
+    let inputs = with_gates(version, 400, |t| (t as f64).cos(), f);
+    assert_rows(version, device, &inputs, 1.6e-6, "by turns");
+    let device = &without_checks(device).unwrap();
+    for s in [2048, 2000] {
+        let f = |t: usize| if t < s / 2 { -100.0 } else { 5.0 };
+        let inputs = with_gates(version, s, |t| (t as f64).sin(), f);
+        assert_rows(version, device, &inputs, 4e-6, &format!("S={s}"));
+    }
+}
+
+/// i and f of ±100: all equal, of a lone position, by turns, and of one position in all. n is
+/// infinite in f32 where i is -100, and h, which is below 1e-40 then, 0.
+pub fn extreme_gates_give_numbers(version: &dyn Version, device: &Device) {
+    let of = |kind: usize, t: usize, s: usize, x: f64| match kind {
+        0 => x,
+        1 if t == s / 2 => x,
+        1 => -x,
+        _ => x * [1.0, -1.0, -1.0, 1.0, -1.0][t * (kind + t / 7) % 5],
+    };
+    for s in [1, 2, 150] {
+        for (i, f) in [(100.0, 100.0), (100.0, -100.0), (-100.0, 100.0), (-100.0, -100.0)] {
+            for kinds in 0..16 {
+                let (of_i, of_f) = (|t| of(kinds / 4, t, s, i), |t| of(kinds % 4, t, s, f));
+                let inputs = with_gates(version, s, of_i, of_f);
+                let what = format!("S={s} i={i} f={f} kinds={kinds}");
+                assert_rows(version, device, &inputs, 1.6e-6, &what);
+            }
+        }
+    }
+}
+
+/// i = -∞ at a position: as if it were not there, as padding wants it.
+pub fn positions_may_be_shut_out(version: &dyn Version, device: &Device) {
+    let shut = |t: usize| t % 3 == 1 || (64..128).contains(&t);
+    let i = |t: usize| if shut(t) { f64::NEG_INFINITY } else { 0.5 };
+    assert_rows(version, device, &with_gates(version, 150, i, |_| 3.0), 4e-6, "shut out");
+}
+
+/// Gates that let half through: a tile further on m is higher by 44, and its exponential is more than
+/// a half holds. What is left at the end is a rounding of h.
+pub fn halves_forget_as_floats_do(version: &dyn Version, device: &Device) {
+    for (dtype, bound) in [(DType::F32, 1.6e-6), (DType::F16, 5e-4), (DType::BF16, 4e-3)] {
+        let mut inputs = with_gates(version, 150, |t| (t as f64).sin(), |_| 0.0);
+        for (_, tensor) in inputs.iter_mut().filter(|t| t.1.shape.len() == 4) {
+            *tensor = Tensor::rounded(dtype, &tensor.shape, &tensor.values());
+        }
+        assert_rows(version, device, &inputs, bound, dtype.name());
+    }
+}
+
+/// h (n + ε) is the same for every ε.
+pub fn epsilon_is_added_to_the_normaliser(version: &dyn Version, device: &Device) {
+    let inputs = with_gates(version, 70, |_| 0.0, |_| 3.0);
+    let of = |eps: &str| {
+        let options = Options::parse(&[eps], version.info()).unwrap();
+        run(version, device, &inputs, &options).unwrap()
+    };
+    let (without, with) = (of("eps=0"), of("eps=2"));
+    assert_eq!(with["n"], without["n"]);
+    let n = with["n"].values();
+    for (at, (h, h0)) in with["h"].values().iter().zip(without["h"].values()).enumerate() {
+        let n = n[at / 16];
+        assert!((h * (n + 2.0) - h0 * n).abs() <= 1e-6 * (h0 * n).abs(), "element {at}");
+    }
+}
+
+fn through(version: &dyn Version, normalizer_grad: &str) -> Options {
+    let text = format!("normalizer_grad={normalizer_grad}");
+    Options::parse(&[text], version.info()).unwrap()
+}
+
+/// What errors of the gradients are relative to: the largest element of each output, with n held
+/// constant or not, and for df that of di, for df adds up what nearly cancels and is as large as di.
+struct Scales(Vec<(&'static str, f64)>);
+
+impl Scales {
+    fn of(version: &dyn Version, inputs: &Tensors) -> Self {
+        let largest = |all: &[f64]| all.iter().fold(0f64, |a, b| a.max(b.abs()));
+        let [constant, exact] =
+            ["constant", "exact"].map(|n| version.reference(inputs, &through(version, n)));
+        let pairs = constant.iter().zip(&exact);
+        Self(pairs.map(|(a, b)| (a.0, largest(&a.1).max(largest(&b.1)))).collect())
+    }
+
+    fn get(&self, name: &str) -> f64 {
+        let name = if name == "df" { "di" } else { name };
+        self.0.iter().find(|s| s.0 == name).expect("every output").1
+    }
+}
+
+/// The largest error of an element of each output, relative to its scale. What a float cannot hold
+/// is right if it is infinite; below 1e-30 all is zero, for exp(−m) may be more than a float holds.
+fn worst_of(
+    version: &dyn Version,
+    device: &Device,
+    inputs: &Tensors,
+    normalizer_grad: &str,
+) -> Vec<(&'static str, f64)> {
+    let options = through(version, normalizer_grad);
+    let out = run(version, device, inputs, &options).unwrap();
+    let scales = Scales::of(version, inputs);
+    let of = |(name, expected): (&'static str, Vec<f64>)| {
+        let scale = scales.get(name).max(1e-30);
+        let error = |(got, expected): (f64, &f64)| match expected.abs() > f64::from(f32::MAX) {
+            true if got == expected.signum() * f64::INFINITY => 0.0,
+            _ => (got - expected).abs() / scale,
+        };
+        let worse = |a: f64, b: f64| if a.is_nan() || a > b { a } else { b };
+        let got = out[name].values();
+        (name, got.into_iter().zip(&expected).map(error).fold(0.0, |a, b| worse(b, a)))
+    };
+    version.reference(inputs, &options).into_iter().map(of).collect()
+}
+
+/// The gradient through n as well. It takes from the other what is along h, all of it where a row
+/// sees one key: what is left there is ε of it. So errors are relative to the gradient with n held
+/// constant; of df to di, as everywhere here.
+pub fn the_exact_gradient(version: &dyn Version, device: &Device) {
+    let shapes = [[1, 1, 1, 16, 16], [2, 1, 67, 64, 32], [1, 2, 150, 16, 128], [1, 1, 65, 256, 48]];
+    for (seed, shape) in shapes.into_iter().enumerate() {
+        for &dtype in version.info().dtypes {
+            let problem = Problem { seed: seed as u64, ..Problem::new(sizes(shape), dtype) };
+            let worst = worst_of(version, device, &version.inputs(&problem), "exact");
+            let bound = |name: &str| match (name, dtype) {
+                // The h of r_i is a rounded one.
+                ("df", DType::F16) => 1.8e-4,
+                ("df", DType::BF16) => 1.3e-3,
+                (_, DType::F16) => 1.3e-3,
+                (_, DType::BF16) => 2e-2,
+                _ => 1e-5,
+            };
+            for (name, error) in worst.iter().filter(|w| w.0.starts_with('d')) {
+                assert!(*error <= bound(name), "{shape:?} {dtype} {name}: {error:.2e}");
+            }
+        }
+    }
+}
+
+/// f = −100 over the first part, +5 over the second: F is −100000 where what counts are differences
+/// of 0.007. From sums in one float h would be wrong by half.
+pub fn a_gate_that_shut_long_ago(version: &dyn Version, device: &Device) {
+    let device = &without_checks(device).unwrap();
+    let s = 2048;
+    for shut in [s / 2, 1001] {
+        let mut inputs = inputs_of(version, [1, 1, s, 16, 16]);
+        set_gate(&mut inputs, "f", |t| if t < shut { -100.0 } else { 5.0 });
+        for (name, error) in worst_of(version, device, &inputs, "constant") {
+            assert!(error <= 1e-4, "{name}, shut to {shut}: {error:.2e}");
+        }
+    }
+}
+
+/// Every output a number, and right: but for what rows magnify whose l_i nearly cancels, as nothing
+/// else holds n_i up where i is large.
+fn assert_sane(version: &dyn Version, device: &Device, inputs: &Tensors, what: &str) {
+    let bound = match inputs["q"].dtype {
+        DType::F32 => 1e-3,
+        DType::F16 => 4e-3,
+        _ => 1.5e-2,
+    };
+    for through in ["constant", "exact"] {
+        for (name, error) in worst_of(version, device, inputs, through) {
+            assert!(error <= bound, "{what}, {through}, {name}: {error:.2e}");
+        }
+    }
+}
+
+/// i and f of ±100 in every type, and positions shut out.
+pub fn extreme_gates_give_gradients(version: &dyn Version, device: &Device) {
+    // As padding is: among them all of a tile.
+    let mut inputs = inputs_of(version, [1, 1, 200, 16, 16]);
+    set_gate(&mut inputs, "i", |t| if (1..150).contains(&t) { f64::NEG_INFINITY } else { 0.0 });
+    assert_sane(version, device, &inputs, "padding");
+    for (dtype, s) in [(DType::F32, 70), (DType::F32, 1), (DType::F16, 9), (DType::BF16, 33)] {
+        for i in [-100.0, 0.0, 100.0] {
+            for f in [-100.0, 0.0, 100.0] {
+                let mut inputs = version.inputs(&Problem::new(sizes([1, 1, s, 16, 16]), dtype));
+                set_gate(&mut inputs, "i", |_| i);
+                set_gate(&mut inputs, "f", |_| f);
+                assert_sane(version, device, &inputs, &format!("{dtype} S={s} i={i} f={f}"));
+                set_gate(&mut inputs, "i", |t| if t % 3 == 0 { i } else { -i });
+                set_gate(&mut inputs, "f", |t| if t % 5 == 0 { -f } else { f });
+                assert_sane(version, device, &inputs, &format!("{dtype} S={s} i=±{i} f=±{f}"));
+            }
+        }
+    }
+}
+
+/// All ones, with gates that are the same everywhere; and one position in all that is written.
+pub fn all_equal_and_one_alone(version: &dyn Version, device: &Device) {
+    let [s, dh] = [70, 16];
+    for (gate, memory) in [(0f32, None), (3.0, None), (100.0, Some(0)), (100.0, Some(66))] {
+        let all = || ones(&[1, 1, s, dh]);
+        let one_hot = |n: usize| f32::from(u8::from(n.is_multiple_of(dh + 1)));
+        let hot = Tensor::new(&[1, 1, s, dh], &(0..s * dh).map(one_hot).collect::<Vec<_>>());
+        let row = Tensor::new(&[1, 1, s], &vec![gate; s]);
+        let k = if memory.is_some() { hot } else { all() };
+        let mut inputs = tensors([
+            ("q", all()),
+            ("k", k),
+            ("v", all()),
+            ("dh", all()),
+            ("i", row.clone()),
+            ("f", row),
+        ]);
+        if let Some(only) = memory {
+            set_gate(&mut inputs, "i", |t| if t == only { 100.0 } else { -100.0 });
+        }
+        assert_sane(version, device, &inputs, &format!("gates {gate}, memory {memory:?}"));
+    }
+}
+
+/// df_0 is zero because Σ q·dq = Σ k·dk = Σ di, which nothing enforces. And it is written as zero.
+pub fn the_gates_gradients_add_up(version: &dyn Version, device: &Device) {
+    for normalizer_grad in ["constant", "exact"] {
+        let inputs = inputs_of(version, [1, 1, 150, 32, 64]);
+        let out = run(version, device, &inputs, &through(version, normalizer_grad)).unwrap();
+        let (q, dq, di) = (inputs["q"].values(), out["dq"].values(), out["di"].values());
+        let rows: f64 = q.iter().zip(&dq).map(|(q, dq)| q * dq).sum();
+        let columns: f64 = di.iter().sum();
+        let size: f64 = di.iter().map(|v| v.abs()).sum();
+        let close = (rows - columns).abs() <= 4e-7 * size;
+        assert!(close, "{normalizer_grad}: {rows} {columns}, of {size}");
+        assert_eq!(out["df"].values()[0], 0.0);
+    }
+}

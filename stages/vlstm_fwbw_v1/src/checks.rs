@@ -1,0 +1,110 @@
+//! What must hold beside the error bounds and the checks of the family.
+
+use std::time::Duration;
+
+use lab_device::emulator::Operation;
+use lab_device::{DType, Device, DeviceKind, Mode};
+use lab_harness::qkv::sizes;
+use lab_harness::suite::{Check, every_kernel_loads};
+use lab_harness::{Options, Posed, Problem, Version, timing};
+use vlstm_fwbw_v0::FLAGS;
+
+use crate::tiles::{CLASSES, OTHERS};
+use crate::{AHEAD, STAGE, tuning};
+
+pub(crate) static CHECKS: &[Check] = &[
+    Check { name: "tiles_of_any_shape_are_right", run: tiles_of_any_shape_are_right },
+    Check { name: "tiles_fit_an_rtx_4060", run: tiles_fit_an_rtx_4060 },
+    Check { name: "temporaries_are_32_bytes_a_position", run: temporaries_are_32_bytes_a_position },
+    Check { name: "asks_less_than_v0", run: asks_less_than_v0 },
+    Check { name: "faster_than_v0", run: faster_than_v0 },
+    Check {
+        name: "every_kernel_loads_on_every_device",
+        run: |device| every_kernel_loads(&STAGE, device),
+    },
+];
+
+/// Tiles of Q larger than those of K and V, and the other way round, in one kernel after the other.
+fn tiles_of_any_shape_are_right(device: &Device) {
+    for (n, shape) in [[1, 2, 300, 64, 48], [1, 1, 129, 16, 64]].into_iter().enumerate() {
+        let problem = Problem { seed: n as u64, ..Problem::new(sizes(shape), DType::F32) };
+        let posed = Posed::new(&AHEAD, problem);
+        for other in OTHERS {
+            for kernel in 0..other.tiles.len() {
+                let mut class = CLASSES[0];
+                class.tiles[kernel] = other.tiles[kernel];
+                let tiling = tuning::tiling_of(&class);
+                let (inputs, options) = (&posed.inputs, Options::default());
+                let prepared = AHEAD.prepare_tiled(device, inputs, &options, &tiling);
+                let mut prepared = prepared.unwrap();
+                prepared.launch().unwrap();
+                for c in posed.compare(&AHEAD, &prepared.outputs().unwrap(), DType::F32) {
+                    assert!(c.passed(), "{tiling}, {shape:?}: {} {:.1e}", c.name, c.relative_error);
+                }
+            }
+        }
+    }
+}
+
+/// 99 KB a block there, which the kernels ask for at once: nothing else says that they fit.
+fn tiles_fit_an_rtx_4060(_: &Device) {
+    for class in CLASSES.into_iter().chain(OTHERS) {
+        for tiles in class.tiles {
+            let bytes = tiles.shared(class.dh);
+            assert!(bytes <= 99 * 1024, "{tiles:?} for {} columns: {bytes} bytes", class.dh);
+        }
+    }
+}
+
+/// Beside inputs and outputs; and of each tile of gates a sum and a flag, and one ticket.
+fn temporaries_are_32_bytes_a_position(device: &Device) {
+    for (shape, dtype) in [([1, 1, 1, 16, 16], DType::F32), ([2, 3, 300, 64, 112], DType::BF16)] {
+        let [b, nh, s, dhqk, dhhv] = shape;
+        let inputs = AHEAD.inputs(&Problem::new(sizes(shape), dtype));
+        let program = AHEAD.program(device, &inputs, &Options::default(), None).unwrap();
+        // q, k, v, dh, h, dq, dk, dv in the run's type; i, f, m, n, di, df in f32.
+        let of_a_position = 4 * (dhqk + dhhv) * dtype.size() + 6 * 4 + 32;
+        let of_gates = 12 * b * nh * s.div_ceil(128) + 4;
+        assert_eq!(program.bytes(), b * nh * s * of_a_position + of_gates, "{shape:?} {dtype}");
+    }
+}
+
+/// Wavefronts of shared memory, three quarters as many loads and half as many stores, without a
+/// conflict. The emulator counts, whatever the device.
+fn asks_less_than_v0(_: &Device) {
+    let device = Device::emulator_in(Mode::Counted).unwrap();
+    for dh in [64, 128] {
+        let count = |version: &dyn Version| {
+            let inputs = version.inputs(&Problem::new(sizes([1, 1, 256, dh, dh]), DType::F32));
+            device.take_profile();
+            lab_harness::run(version, &device, &inputs, &Options::default()).unwrap();
+            let profile = device.take_profile();
+            [Operation::SharedLoad, Operation::SharedStore].map(|o| profile.total(o))
+        };
+        let ([loads, stores], [loads_v0, stores_v0]) = (count(&AHEAD), count(&FLAGS));
+        assert!(4 * loads.cost < 3 * loads_v0.cost + loads_v0.cost / 16, "{dh}: {loads:?}");
+        assert!(2 * stores.cost <= stores_v0.cost, "{dh}: {stores:?} {stores_v0:?}");
+        assert_eq!((loads.cost, stores.cost), (loads.ideal, stores.ideal), "{dh}");
+    }
+}
+
+/// By a tenth at least, in each class and type; where there is a GPU.
+fn faster_than_v0(device: &Device) {
+    if device.kind() == DeviceKind::Emulator {
+        return;
+    }
+    for dh in [64, 128, 256] {
+        for &dtype in AHEAD.info().dtypes {
+            let problem = Problem::new(sizes([1, 64, 2048, dh, dh]), dtype);
+            let time = |version: &dyn Version| {
+                let inputs = version.inputs(&problem);
+                let prepared = version.prepare(device, &inputs, &Options::default());
+                let mut prepared = prepared.unwrap();
+                let budget = Duration::from_secs(1);
+                timing::time_within(device, prepared.as_mut(), 20, budget).unwrap().median_us
+            };
+            let (ahead, flags) = (time(&AHEAD), time(&FLAGS));
+            assert!(ahead <= 0.9 * flags, "{dh} columns, {dtype}: {ahead:.0} µs, v0 {flags:.0}");
+        }
+    }
+}
