@@ -245,7 +245,7 @@ fn tunings() {
     refused(
         lab().args(["tune", "matmul", "--shape", "R=1"]),
         2,
-        &["--shape of matmul:v4_blocks: expected G, M, N, K, got 'R'"],
+        &["--shape of matmul:v0_naive: expected G, M, N, K, got 'R'"],
     );
     refused(lab().args(["tune", "matmul", "--runs", "0"]), 2, &["--runs"]);
     refused(lab().args(["tune", "matmul", "--limit", "0"]), 2, &["--limit"]);

@@ -91,13 +91,14 @@ fn a_bug_of_the_museum_is_caught_and_its_fix_is_clean() {
     assert!(broken.contains("softmax_spreads_nan_over_its_row"), "{broken}");
 }
 
+/// The whole museum takes minutes: CI runs it by `lab bug --all`.
 #[test]
-fn every_bug_of_the_museum_is_caught() {
-    let (list, _) = json(lab().arg("bug"));
-    let (said, code) = json(lab().args(["bug", "--all"]));
+fn the_bugs_of_a_stage_are_caught_and_clean_when_fixed() {
+    let (list, _) = json(lab().args(["bug", "--stage", "qkv_v1"]));
+    let (said, code) = json(lab().args(["bug", "--all", "--stage", "qkv_v1"]));
     assert_eq!(code, 0, "{said}");
     let (listed, ran) = (list["bugs"].as_array().unwrap(), said["bugs"].as_array().unwrap());
-    assert!(ran.iter().all(|b| b["caught"] == true && b["clean"] == true), "{said}");
+    assert!(!ran.is_empty() && ran.iter().all(|b| b["caught"] == true && b["clean"] == true));
     assert!(ran.iter().map(|b| &b["name"]).eq(listed.iter().map(|b| &b["name"])), "{said}");
     assert!(ran.iter().any(|b| b["check"] == "race"), "{said}");
 }
