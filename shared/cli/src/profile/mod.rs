@@ -6,8 +6,8 @@ mod picture;
 mod sectors;
 mod text;
 
-use lab_device::DType;
 use lab_device::emulator::{Counts, Line, Operation, Profile};
+use lab_device::{DType, KernelSource};
 use lab_harness::{Comparison, Cost, Dims, Info};
 
 use crate::STAGES;
@@ -103,15 +103,15 @@ impl Report<'_> {
         files
     }
 
-    /// The text of a file that a place names.
+    /// The text of a file that a place names. A stage may launch kernels of another.
     pub(crate) fn source(&self, file: &str) -> Option<&'static str> {
-        let stage = STAGES.iter().find(|s| s.name == self.info.stage)?;
-        let names = |name: &str| file.strip_suffix(name).is_some_and(|d| d.ends_with('/'));
-        if let Some(kernel) = stage.kernels.iter().find(|k| names(k.file)) {
+        let kernels = || STAGES.iter().flat_map(|s| s.kernels);
+        let named = |k: &&&KernelSource| file == format!("stages/{}/{}", k.crate_name, k.file);
+        if let Some(kernel) = kernels().find(named) {
             return Some(kernel.source);
         }
-        let headers = stage.kernels.iter().flat_map(|k| k.headers);
-        headers.into_iter().find(|h| names(h.0)).map(|h| h.1)
+        let header = |h: &&(&str, &str)| file.strip_suffix(h.0).is_some_and(|d| d.ends_with('/'));
+        kernels().flat_map(|k| k.headers).find(header).map(|h| h.1)
     }
 
     /// The line of source at a place.
