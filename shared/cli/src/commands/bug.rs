@@ -3,10 +3,11 @@
 use clap::Args;
 use lab_harness::Stage;
 use lab_mutate::{Bug, Bugs, Catch, Edit, How, Judge, Sources, Verdict};
+use rayon::prelude::*;
 use serde_json::json;
 
 use crate::Common;
-use crate::commands::mutate::{head, judge, sources};
+use crate::commands::mutate::{head, jobs, judge, pool, sources};
 use crate::failure::Failure;
 use crate::table::table;
 
@@ -50,7 +51,9 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         return Err(Failure::Usage(message));
     };
     let judge = judge(exhibit.stage, arguments.timeout, false, 1)?;
-    let shown = exhibit.show(common, &judge, || Ok(judge.run(None, &[])?))?;
+    exhibit.introduce(common);
+    let broken = exhibit.broken(&judge)?;
+    let shown = exhibit.show(common, broken, || Ok(judge.run(None, &[])?))?;
     if common.json {
         println!("{}", shown.as_json());
     }
@@ -90,19 +93,27 @@ fn list(common: &Common, museum: &[Exhibit]) {
 }
 
 /// Each bug broken. Fixed, all bugs of a stage are the same: the stage as it is, which runs once.
+/// As many at a time as there are cores; a stage's are told once all of them have run.
 fn all(common: &Common, museum: &[Exhibit], timeout: u64) -> Result<(), Failure> {
+    let workers = jobs(None);
+    let pool = pool(workers)?;
     let mut shown: Vec<Shown<'_>> = Vec::new();
     for of_stage in museum.chunk_by(|a, b| a.stage.name == b.stage.name) {
-        let judge = judge(of_stage[0].stage, timeout, false, 1)?;
-        let mut as_it_is = None;
-        for exhibit in of_stage {
+        let judge = judge(of_stage[0].stage, timeout, false, workers)?;
+        let run = |exhibit: Option<&Exhibit>| match exhibit {
+            Some(exhibit) => exhibit.broken(&judge),
+            None => Ok(judge.run(None, &[])?),
+        };
+        let runs: Vec<_> = std::iter::once(None).chain(of_stage.iter().map(Some)).collect();
+        let verdicts = pool.install(|| runs.into_par_iter().map(run).collect::<Vec<_>>());
+        let mut verdicts = verdicts.into_iter();
+        let as_it_is = verdicts.next().expect("the stage as it is")?;
+        for (exhibit, broken) in of_stage.iter().zip(verdicts) {
             if !common.json && !shown.is_empty() {
                 println!("\n");
             }
-            shown.push(exhibit.show(common, &judge, || match &as_it_is {
-                Some(verdict) => Ok(Verdict::clone(verdict)),
-                None => Ok(as_it_is.insert(judge.run(None, &[])?).clone()),
-            })?);
+            exhibit.introduce(common);
+            shown.push(exhibit.show(common, broken?, || Ok(as_it_is.clone()))?);
         }
     }
     if common.json {
@@ -118,29 +129,41 @@ fn all(common: &Common, museum: &[Exhibit], timeout: u64) -> Result<(), Failure>
     shown.iter().try_for_each(Shown::held)
 }
 
+/// Prints what is for people.
+fn tell(common: &Common, what: String) {
+    if !common.json {
+        println!("{what}");
+    }
+}
+
 impl Exhibit {
-    /// Runs it broken, and then fixed.
+    /// Where it is planted, and what it changes.
+    fn introduce(&self, common: &Common) {
+        let Self { bug, edit, .. } = self;
+        tell(common, format!("{}: {}\n\n{}:{}", bug.name, bug.symptom, edit.file, self.line()));
+        edit.original.lines().for_each(|l| tell(common, format!("  - {l}")));
+        edit.replacement.lines().for_each(|l| tell(common, format!("  + {l}")));
+    }
+
+    fn line(&self) -> usize {
+        self.edit.place(self.sources.text(&self.edit.file).unwrap_or_default()).0
+    }
+
+    fn broken(&self, judge: &Judge) -> Result<Verdict, Failure> {
+        Ok(judge.judge(&self.sources, &self.edit, None)?)
+    }
+
+    /// Tells what became of it broken, runs it fixed, and tells that.
     fn show(
         &self,
         common: &Common,
-        judge: &Judge,
+        broken: Verdict,
         fixed: impl FnOnce() -> Result<Verdict, Failure>,
     ) -> Result<Shown<'_>, Failure> {
-        let Self { bug, edit, sources, .. } = self;
-        let (line, _) = edit.place(sources.text(&edit.file).unwrap_or_default());
-        let tell = |what: String| {
-            if !common.json {
-                println!("{what}");
-            }
-        };
-        tell(format!("{}: {}\n\n{}:{line}", bug.name, bug.symptom, edit.file));
-        edit.original.lines().for_each(|l| tell(format!("  - {l}")));
-        edit.replacement.lines().for_each(|l| tell(format!("  + {l}")));
-        let broken = judge.judge(sources, edit, None)?;
-        tell(format!("\nBroken: {}", said(&broken)));
+        tell(common, format!("\nBroken: {}", said(&broken)));
         let fixed = fixed()?;
-        tell(format!("\nFixed: {}", said(&fixed)));
-        Ok(Shown { exhibit: self, line, broken, fixed })
+        tell(common, format!("\nFixed: {}", said(&fixed)));
+        Ok(Shown { exhibit: self, line: self.line(), broken, fixed })
     }
 }
 

@@ -69,10 +69,11 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         return Ok(());
     }
     let seconds = arguments.timeout.unwrap_or(60);
-    let mut judge = judge(stage, seconds, arguments.large, jobs(arguments.jobs))?;
+    let jobs = jobs(arguments.jobs);
+    let mut judge = judge(stage, seconds, arguments.large, jobs)?;
     let start = Instant::now();
-    judge.limits = clean(stage, &judge, &sources, &all, arguments.timeout)?;
-    let outcomes = judge_all(&judge, &sources, &equivalents, all, jobs(arguments.jobs))?;
+    judge.limits = clean(stage, &judge, &sources, &all, arguments.timeout, jobs)?;
+    let outcomes = judge_all(&judge, &sources, &equivalents, all, jobs)?;
     report(common, &sources, &outcomes, start.elapsed());
     Ok(())
 }
@@ -86,6 +87,7 @@ fn clean(
     sources: &Sources,
     mutants: &[Mutant],
     seconds: Option<u64>,
+    jobs: usize,
 ) -> Result<BTreeMap<String, Duration>, Failure> {
     let passes = |judge: &Judge, files: &[&str]| -> Result<(), Failure> {
         match judge.run(None, files)? {
@@ -105,15 +107,20 @@ fn clean(
         .flat_map(|m| sources.reached(&m.edit.file, None))
         .map(|k| k.source.file)
         .collect();
-    let mut limits = BTreeMap::new();
-    for file in reached {
+    let limit = |file: &&str| {
         let start = Instant::now();
-        let limits_of_one = [(file.to_owned(), judge.limit)].into();
+        let limits_of_one = [((*file).to_owned(), judge.limit)].into();
         passes(&Judge { limits: limits_of_one, ..judge.clone() }, &[file])?;
         let own = start.elapsed() * 10 + Duration::from_secs(5);
-        limits.insert(file.to_owned(), seconds.map_or(own, Duration::from_secs));
-    }
-    Ok(limits)
+        Ok(((*file).to_owned(), seconds.map_or(own, Duration::from_secs)))
+    };
+    pool(jobs)?.install(|| reached.par_iter().map(limit).collect())
+}
+
+/// So many workers.
+pub(crate) fn pool(jobs: usize) -> Result<rayon::ThreadPool, Failure> {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(jobs).build();
+    pool.map_err(|e| Failure::Usage(format!("--jobs: {e}")))
 }
 
 /// The sources of a stage, which must be those that this binary was built from.
@@ -123,7 +130,7 @@ pub(crate) fn sources(stage: &Stage) -> Result<Sources, Failure> {
     Ok(Sources::read(&Workspace::find(&here)?, stage.name, stage.kernels)?)
 }
 
-fn jobs(given: Option<std::num::NonZeroUsize>) -> usize {
+pub(crate) fn jobs(given: Option<std::num::NonZeroUsize>) -> usize {
     given.or_else(|| std::thread::available_parallelism().ok()).map_or(1, |n| n.get())
 }
 
@@ -165,18 +172,25 @@ fn judge_all(
     let (done, count) = (AtomicUsize::new(0), all.len());
     let bar = ProgressBar::new(count as u64);
     bar.set_style(ProgressStyle::with_template("{wide_bar} {pos}/{len}").expect("a template"));
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(jobs).build();
-    let pool = pool.map_err(|e| Failure::Usage(format!("--jobs: {e}")))?;
+    let pool = pool(jobs)?;
+    let terminal = std::io::stderr().is_terminal();
     let one = |mutant: Mutant| {
-        let verdict = judge.judge(sources, &mutant.edit, Some(&mutant.function));
+        let verdict = judge.judge(sources, &mutant.edit, Some(&mutant.function))?;
         bar.inc(1);
         done.fetch_add(1, Ordering::Relaxed);
         let text = sources.text(&mutant.edit.file).unwrap_or_default();
         let reason = equivalents.reason(&mutant, text).map(str::to_owned);
-        Ok(Outcome { mutant, reason, verdict: verdict? })
+        // A run that is cut short has said so much.
+        if !terminal && reason.is_none() && verdict == Verdict::Survived {
+            eprintln!(
+                "survived: {}:{}: {}",
+                mutant.edit.file, mutant.line, mutant.edit.replacement
+            );
+        }
+        Ok(Outcome { mutant, reason, verdict })
     };
     let work = || pool.install(|| all.into_par_iter().map(one).collect());
-    let outcomes = match std::io::stderr().is_terminal() {
+    let outcomes = match terminal {
         true => work(),
         false => with_progress(&done, count, work),
     };
