@@ -9,6 +9,8 @@ use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use cudarc::driver::sys::CUfunction_attribute_enum as FunctionAttribute;
 use cudarc::driver::{DriverError, result, sys};
 
+use lab_emulator::MAX_CLUSTER;
+
 use crate::{DeviceKind, Error, Facts, KernelSource, Launch, Usage};
 
 fn driver(call: &'static str) -> impl Fn(DriverError) -> Error {
@@ -250,6 +252,15 @@ impl Cuda {
                 room.max(0),
             )
             .map_err(driver("cuFuncSetAttribute"))?;
+            // So are clusters of more than 8 blocks.
+            if self.facts.max_cluster > 8 {
+                result::function::set_function_attribute(
+                    function,
+                    FunctionAttribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
+                    1,
+                )
+                .map_err(driver("cuFuncSetAttribute"))?;
+            }
             Ok(Function { function, module, globals })
         }
     }
@@ -326,6 +337,34 @@ impl Cuda {
             if launch.cooperative {
                 result::launch_cooperative_kernel(function, grid, block, shared, stream, arguments)
                     .map_err(driver("cuLaunchCooperativeKernel"))
+            } else if launch.cluster > 1 {
+                let mut cluster = sys::CUlaunchAttribute {
+                    id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+                    pad: [0; 4],
+                    value: sys::CUlaunchAttributeValue {
+                        clusterDim: sys::CUlaunchAttributeValue_union__bindgen_ty_1 {
+                            x: launch.cluster,
+                            y: 1,
+                            z: 1,
+                        },
+                    },
+                };
+                let config = sys::CUlaunchConfig {
+                    gridDimX: gx,
+                    gridDimY: gy,
+                    gridDimZ: gz,
+                    blockDimX: bx,
+                    blockDimY: by,
+                    blockDimZ: bz,
+                    sharedMemBytes: shared,
+                    hStream: stream,
+                    attrs: &raw mut cluster,
+                    numAttrs: 1,
+                };
+                let values = arguments.as_mut_ptr();
+                sys::cuLaunchKernelEx(&raw const config, function, values, std::ptr::null_mut())
+                    .result()
+                    .map_err(driver("cuLaunchKernelEx"))
             } else {
                 result::launch_kernel(function, grid, block, shared, stream, arguments)
                     .map_err(driver("cuLaunchKernel"))
@@ -573,7 +612,7 @@ fn facts(device: sys::CUdevice) -> Result<Facts, Error> {
         registers_per_multiprocessor: get(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR)?,
         warp: get(CU_DEVICE_ATTRIBUTE_WARP_SIZE)?,
         cooperative_launch: get(CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH)? != 0,
-        clusters: maybe(CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH) != 0,
+        max_cluster: if maybe(CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH) != 0 { MAX_CLUSTER } else { 1 },
         ecc: maybe(CU_DEVICE_ATTRIBUTE_ECC_ENABLED) != 0,
     })
 }

@@ -99,7 +99,8 @@ pub struct Facts {
     pub registers_per_multiprocessor: u32,
     pub warp: u32,
     pub cooperative_launch: bool,
-    pub clusters: bool,
+    /// Blocks of a cluster; 1 where there are none.
+    pub max_cluster: u32,
     pub ecc: bool,
 }
 

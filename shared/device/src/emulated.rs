@@ -5,8 +5,8 @@ use std::ffi::c_void;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use lab_emulator::{
-    Config, MAX_COOPERATIVE_BLOCKS, MAX_DYNAMIC_SHARED, MAX_THREADS_PER_BLOCK, Module, Options,
-    Profile,
+    Config, MAX_CLUSTER, MAX_COOPERATIVE_BLOCKS, MAX_DYNAMIC_SHARED, MAX_THREADS_PER_BLOCK, Module,
+    Options, Profile,
 };
 
 use crate::{DeviceKind, Error, Facts, KernelSource, Launch};
@@ -92,7 +92,7 @@ impl Emulated {
             registers_per_multiprocessor: 0,
             warp: 32,
             cooperative_launch: true,
-            clusters: false,
+            max_cluster: MAX_CLUSTER,
             ecc: false,
         };
         Ok(Self { facts, mode, options, profile: Mutex::default() })
@@ -137,6 +137,7 @@ impl Emulated {
             block: launch.block,
             dynamic_shared: launch.dynamic_shared,
             cooperative: launch.cooperative,
+            cluster: launch.cluster,
         };
         // SAFETY: the caller's promise.
         let counted = unsafe { lab_emulator::launch(kernel, &config, arguments, &self.options)? };

@@ -138,6 +138,22 @@ pub enum Error {
         /// What was asked for.
         got: u64,
     },
+    /// Clusters that the grid does not fall into, or in a cooperative launch.
+    #[error(
+        "{kernel}: blocks of a cluster: expected a divisor of grid.x, {grid}, in a launch that is \
+         not cooperative, got {cluster}{}",
+        if *.cooperative { " in a cooperative one" } else { "" }
+    )]
+    Cluster {
+        /// The kernel.
+        kernel: String,
+        /// Blocks of a cluster.
+        cluster: u32,
+        /// Blocks along x.
+        grid: u32,
+        /// Whether the launch is cooperative.
+        cooperative: bool,
+    },
     /// `LAB_KERNEL_OBJECTS` names no directory, or an object there cannot be read.
     #[error("{}: expected {expected}, got {}: {reason}", crate::OBJECTS_VARIABLE, path.display())]
     Replacement {

@@ -20,6 +20,8 @@ pub struct Launch {
     pub dynamic_shared: usize,
     /// All blocks resident at once, so that they may wait for each other.
     pub cooperative: bool,
+    /// Blocks of a cluster, along x; 1 for none.
+    pub cluster: u32,
 }
 
 impl Launch {
@@ -30,7 +32,7 @@ impl Launch {
 
     /// A grid and blocks of up to three dimensions.
     pub fn new_3d(grid: [u32; 3], block: [u32; 3]) -> Self {
-        Self { grid, block, dynamic_shared: 0, cooperative: false }
+        Self { grid, block, dynamic_shared: 0, cooperative: false, cluster: 1 }
     }
 
     /// With dynamic shared memory.
@@ -41,6 +43,11 @@ impl Launch {
     /// With all blocks resident.
     pub fn cooperative(self) -> Self {
         Self { cooperative: true, ..self }
+    }
+
+    /// In clusters of so many blocks along x, which reach for each other's shared memory.
+    pub fn cluster(self, blocks: u32) -> Self {
+        Self { cluster: blocks, ..self }
     }
 
     pub(crate) fn threads(&self) -> u64 {
@@ -310,6 +317,20 @@ impl Kernel {
         ] {
             if got < min || got > max {
                 return Err(refuse(what, min, max, got));
+            }
+        }
+        if launch.cluster != 1 {
+            let max = u64::from(facts.max_cluster);
+            if launch.cluster == 0 || u64::from(launch.cluster) > max {
+                return Err(refuse("blocks of a cluster", 1, max, u64::from(launch.cluster)));
+            }
+            if launch.cooperative || !gx.is_multiple_of(u64::from(launch.cluster)) {
+                return Err(Error::Cluster {
+                    kernel: self.name().to_owned(),
+                    cluster: launch.cluster,
+                    grid: launch.grid[0],
+                    cooperative: launch.cooperative,
+                });
             }
         }
         if launch.cooperative {

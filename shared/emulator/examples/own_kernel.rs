@@ -60,8 +60,13 @@ fn check(file: &Path, name: &str, scratch: &Path) -> Result<(), String> {
     (0..N).for_each(|i| unsafe { x.add(i).write(i as f32) });
     host_wrote(x.cast(), true);
 
-    let config =
-        Config { grid: [4, 1, 1], block: [256, 1, 1], dynamic_shared: 0, cooperative: false };
+    let config = Config {
+        grid: [4, 1, 1],
+        block: [256, 1, 1],
+        dynamic_shared: 0,
+        cooperative: false,
+        cluster: 0,
+    };
     let options = Options { count: true, ..Options::default() };
     let (mut pointer, mut n) = (x, N as i32);
     let mut arguments = [(&raw mut pointer).cast(), (&raw mut n).cast()];

@@ -1,4 +1,5 @@
-// The part of cooperative groups that the emulator knows: the grid, the block, and tiles of a warp.
+// The part of cooperative groups that the emulator knows: the grid, clusters of blocks in x, the
+// block, and tiles of a warp.
 #pragma once
 #include "emulator.h"
 
@@ -32,6 +33,22 @@ struct grid_group {
     }
 };
 __forceinline__ grid_group this_grid() { return {}; }
+
+struct cluster_group {
+    __forceinline__ void sync() const { emu_cluster_sync(); }
+    __forceinline__ unsigned block_rank() const { return emu_coordinate(EMU_CLUSTER_RANK); }
+    __forceinline__ unsigned num_blocks() const { return emu_coordinate(EMU_CLUSTER_SIZE); }
+    __forceinline__ unsigned thread_rank() const {
+        return block_rank() * this_thread_block().size() + this_thread_block().thread_rank();
+    }
+    __forceinline__ unsigned num_threads() const {
+        return num_blocks() * this_thread_block().size();
+    }
+    template <class T> __forceinline__ T* map_shared_rank(T* own, unsigned rank) const {
+        return static_cast<T*>(emu_map_shared(own, rank));
+    }
+};
+__forceinline__ cluster_group this_cluster() { return {}; }
 
 template <unsigned N, class Parent = void> struct thread_block_tile {
     static_assert(N >= 1 && N <= 32 && (N & (N - 1)) == 0,

@@ -341,6 +341,7 @@ __forceinline__ float __fdiv_rn(float x, float y) { return x / y; }
 __forceinline__ float __fadd_rn(float x, float y) { return x + y; }
 __forceinline__ float __fsub_rn(float x, float y) { return x - y; }
 __forceinline__ float __fmul_rn(float x, float y) { return x * y; }
+__forceinline__ double __dmul_rn(double x, double y) { return x * y; }
 __forceinline__ float __fmaf_rn(float x, float y, float z) { return ::fmaf(x, y, z); }
 __forceinline__ float __int_as_float(int x) { return emu::from_bits<float>(emu::to_bits(x)); }
 __forceinline__ int __float_as_int(float x) { return emu::from_bits<int>(emu::to_bits(x)); }

@@ -10,6 +10,7 @@ enum EmuCoordinate : int {
     EMU_BLOCK_X, EMU_BLOCK_Y, EMU_BLOCK_Z,
     EMU_BLOCK_DIM_X, EMU_BLOCK_DIM_Y, EMU_BLOCK_DIM_Z,
     EMU_GRID_DIM_X, EMU_GRID_DIM_Y, EMU_GRID_DIM_Z,
+    EMU_CLUSTER_RANK, EMU_CLUSTER_SIZE,
 };
 
 // How a block barrier combines the predicates of its threads.
@@ -67,6 +68,8 @@ struct EmuRuntime {
                      const void* pc);
     uint32_t (*active_mask)();
     void (*grid_sync)(const void* pc);
+    void (*cluster_sync)(const void* pc);
+    void* (*map_shared)(const void* own, uint32_t rank, const void* pc);
     void (*yield_point)(int sleeping, const void* pc);
     void* (*dynamic_shared)();
     uint32_t (*dynamic_shared_bytes)();
@@ -115,6 +118,9 @@ EmuFloats emu_mma(int op, uint64_t a0, uint64_t a2, uint64_t b, float c0, float 
                   float c3);
 uint32_t emu_active_mask();
 void emu_grid_sync();
+void emu_cluster_sync();
+// The same place in the shared memory of block `rank` of the cluster.
+void* emu_map_shared(const void* own, uint32_t rank);
 void emu_yield_point(int sleeping);
 void emu_fence(int scope);
 void emu_async_copy(void* to, const void* from, uint32_t bytes);

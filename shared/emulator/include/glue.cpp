@@ -38,6 +38,10 @@ EmuFloats emu_mma(int op, uint64_t a0, uint64_t a2, uint64_t b, float c0, float 
 }
 uint32_t emu_active_mask() { return runtime->active_mask(); }
 void emu_grid_sync() { runtime->grid_sync(CALLER); }
+void emu_cluster_sync() { runtime->cluster_sync(CALLER); }
+void* emu_map_shared(const void* own, uint32_t rank) {
+    return runtime->map_shared(own, rank, CALLER);
+}
 void emu_yield_point(int sleeping) { runtime->yield_point(sleeping, CALLER); }
 void emu_fence(int scope) { runtime->fence(scope, CALLER); }
 void emu_async_copy(void* to, const void* from, uint32_t bytes) {

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use corosensei::{Coroutine, CoroutineResult};
 
 use crate::check::{BlockCheck, DYNAMIC_MARGIN, LaunchCheck};
+use crate::cluster::Cluster;
 use crate::hooks::{BlockFacts, CURRENT, Fault, State, Thread};
 use crate::module::Kernel;
 use crate::order::{Order, Shuffler};
@@ -30,6 +31,8 @@ pub(crate) struct Geometry {
     pub(crate) block: [u32; 3],
     pub(crate) dynamic_shared: usize,
     pub(crate) cooperative: bool,
+    /// Blocks of a cluster, along x.
+    pub(crate) cluster: u32,
 }
 
 impl Geometry {
@@ -59,6 +62,8 @@ pub(crate) enum Pause {
     Done,
     /// All threads wait for the grid.
     GridSync,
+    /// All threads wait for the cluster.
+    ClusterSync,
     /// Every thread that could run polls memory that somebody else must write.
     Polling,
 }
@@ -117,6 +122,10 @@ pub(crate) struct BlockRunner {
     live: usize,
     at_barrier: usize,
     at_grid: usize,
+    at_cluster: usize,
+    cluster_syncs: usize,
+    /// Its cluster, and its rank there.
+    cluster: Option<(Arc<Cluster>, u32)>,
     /// Turns that were more than polling.
     progress: u64,
     /// The same for the watchdog to see, at every turn: a block may take long, and is no stall for
@@ -134,6 +143,7 @@ impl BlockRunner {
         arguments: *mut *mut c_void,
         checks: *mut LaunchCheck,
         watched: &Watched,
+        cluster: Option<(Arc<Cluster>, u32)>,
     ) -> io::Result<Self> {
         let count = geometry.threads();
         let slab = Slab::take(count)?;
@@ -154,6 +164,7 @@ impl BlockRunner {
             dynamic_shared: dynamic.pointer(),
             dynamic_shared_bytes: geometry.dynamic_shared as u32,
             cooperative: geometry.cooperative,
+            cluster: cluster.as_ref().map_or(std::ptr::null(), |(c, _)| Arc::as_ptr(c)),
             live_lanes: live_lanes.as_ptr(),
             module: kernel.module(),
         });
@@ -208,6 +219,9 @@ impl BlockRunner {
             live: 0,
             at_barrier: 0,
             at_grid: 0,
+            at_cluster: 0,
+            cluster_syncs: 0,
+            cluster,
             progress: 0,
             told: watched.counter(),
         })
@@ -225,6 +239,8 @@ impl BlockRunner {
             {
                 thread.coordinates[part * 3..part * 3 + 3].copy_from_slice(&values);
             }
+            let rank = self.cluster.as_ref().map_or(0, |(_, rank)| *rank);
+            thread.coordinates[12..].copy_from_slice(&[rank, geometry.cluster.max(1)]);
             thread.lane = (index % LANES) as u32;
             thread.warp = (index / LANES) as u32;
             thread.state = State::Ready;
@@ -240,7 +256,7 @@ impl BlockRunner {
         }
         self.warps.iter_mut().for_each(|w| *w = Warp::default());
         self.live = count;
-        (self.at_barrier, self.at_grid) = (0, 0);
+        (self.at_barrier, self.at_grid, self.at_cluster) = (0, 0, 0);
         self.dynamic.poison();
         debug_assert_eq!(self.facts.dynamic_shared, self.dynamic.pointer());
         // SAFETY: this OS thread's own copy; no kernel runs on it now.
@@ -259,6 +275,38 @@ impl BlockRunner {
         self.wake_all();
     }
 
+    /// Tells its cluster where its shared memory is.
+    pub(crate) fn join_cluster(&mut self) {
+        let Some((cluster, rank)) = &self.cluster else { return };
+        let fixed = self.kernel.module().shared_memory();
+        let fixed = (fixed.cast::<u8>() as usize, fixed.len());
+        let dynamic = (self.dynamic.pointer() as usize, self.dynamic.len);
+        let check = self.check.as_deref_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut);
+        if let Some(check) = &mut self.check {
+            check.cluster = Some(cluster.clone());
+        }
+        cluster.join(*rank, fixed, dynamic, check);
+    }
+
+    /// At [`Pause::ClusterSync`], before the block waits for the others.
+    pub(crate) fn bring_to_cluster(&mut self) {
+        let (Some(check), Some((cluster, rank))) = (&mut self.check, &self.cluster) else { return };
+        cluster.bring(*rank, self.cluster_syncs, check.bring());
+    }
+
+    /// After [`Pause::ClusterSync`]: the cluster has met.
+    pub(crate) fn release_cluster(&mut self) {
+        self.at_cluster = 0;
+        if let Some(check) = &mut self.check {
+            match &self.cluster {
+                Some((cluster, _)) => check.met_cluster(&cluster.brought(self.cluster_syncs)),
+                None => check.barrier(),
+            }
+        }
+        self.cluster_syncs += 1;
+        self.wake_all();
+    }
+
     /// Runs until the block is done, or cannot go on by itself.
     pub(crate) fn run(&mut self) -> Result<Pause, Box<Finding>> {
         loop {
@@ -270,6 +318,7 @@ impl BlockRunner {
                 return match self.live {
                     0 => Ok(Pause::Done),
                     n if n == self.at_grid => Ok(Pause::GridSync),
+                    n if n == self.at_cluster => Ok(Pause::ClusterSync),
                     _ => Err(self.deadlock()),
                 };
             }
@@ -339,6 +388,7 @@ impl BlockRunner {
                 self.try_collective(w, self.threads[index].operand)?;
             }
             State::GridSync => self.at_grid += 1,
+            State::ClusterSync => self.at_cluster += 1,
             State::Polling | State::Ready => self.next.push(index as u32),
             State::Exited => self.exit(index)?,
             State::Failed => return Err(self.fault(index)),
@@ -567,6 +617,7 @@ impl BlockRunner {
             Fault::Interrupted => Kind::Stalled,
             Fault::NotInOwnMask { .. } | Fault::BadWidth { .. } => Kind::BadCollective,
             Fault::GridSyncNotCooperative => Kind::GridSyncNotCooperative,
+            Fault::NotMapped(_) => Kind::InvalidAddress,
         };
         let mut finding = Finding::new(kind, fault.to_string());
         let what = String::from("stopped");
@@ -590,6 +641,7 @@ impl BlockRunner {
                 State::Barrier(kind) => (kind.name(), Some(pc)),
                 State::Collective => (thread.operand.op.name(), Some(pc)),
                 State::GridSync => ("grid.sync()", Some(pc)),
+                State::ClusterSync => ("cluster.sync()", Some(pc)),
                 State::Polling => ("polls memory", Some(pc)),
                 State::Exited => ("exited", None),
                 State::Failed => ("stopped", Some(pc)),

@@ -203,6 +203,29 @@ impl BlockClock {
         false
     }
 
+    /// All threads have come to a sync of the cluster: what they know, to be shared with its other
+    /// blocks. True where the clock had run out, as by [`BlockClock::barrier`].
+    pub(crate) fn bring(&mut self) -> (Arc<Knowledge>, bool) {
+        for thread in 0..self.threads.len() as u32 {
+            self.acquire(thread, Scope::Device);
+        }
+        let everybody: Vec<usize> = (0..self.threads.len()).collect();
+        self.exchange(&everybody);
+        let known = self.threads.first().and_then(|t| t.known.as_deref());
+        let mut all = known.cloned().unwrap_or_default();
+        let own = all.blocks.entry(self.block).or_default();
+        own.everybody = self.time + 1;
+        (Arc::new(all), self.barrier())
+    }
+
+    /// All blocks of the cluster have met, and brought so much.
+    pub(crate) fn take(&mut self, brought: &[Arc<Knowledge>]) {
+        let mut known = None;
+        brought.iter().for_each(|b| join(&mut known, &Some(b.clone())));
+        self.threads.iter_mut().for_each(|t| t.known.clone_from(&known));
+        self.exchanged = true;
+    }
+
     /// These lanes of a warp have met.
     pub(crate) fn sync_warp(&mut self, warp: usize, lanes: u32) {
         let time = self.tick();

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::block::{BlockRunner, Geometry, Pause};
 use crate::check::LaunchCheck;
+use crate::cluster::{Cluster, MAX_CLUSTER};
 use crate::counters::Profile;
 use crate::module::Kernel;
 use crate::order::{Order, Shuffler};
@@ -32,6 +33,8 @@ pub struct Config {
     pub dynamic_shared: usize,
     /// All blocks resident at once, so that they may wait for each other.
     pub cooperative: bool,
+    /// Blocks of a cluster, along x; 0 or 1 for none. Those of one are resident at once.
+    pub cluster: u32,
 }
 
 /// How the emulator runs a launch.
@@ -137,6 +140,22 @@ pub enum LaunchError {
         /// What was asked for.
         got: u64,
     },
+    /// Clusters that the grid does not fall into, or in a cooperative launch.
+    #[error(
+        "{kernel}: blocks of a cluster: expected a divisor of grid.x, {grid}, in a launch that is \
+         not cooperative, got {cluster}{}",
+        if *.cooperative { " in a cooperative one" } else { "" }
+    )]
+    Cluster {
+        /// The kernel.
+        kernel: &'static str,
+        /// Blocks of a cluster.
+        cluster: u32,
+        /// Blocks along x.
+        grid: u32,
+        /// Whether the launch is cooperative.
+        cooperative: bool,
+    },
     /// The number of arguments is not the number of parameters.
     #[error("{kernel}: expected {expected} arguments, got {got}")]
     ArgumentCount {
@@ -181,6 +200,7 @@ pub unsafe fn launch(
         block: config.block,
         dynamic_shared: config.dynamic_shared,
         cooperative: config.cooperative,
+        cluster: config.cluster,
     };
     check(name, kernel, &geometry, arguments)?;
     let checked = kernel.module().checked();
@@ -205,6 +225,8 @@ pub unsafe fn launch(
     };
     if config.cooperative {
         launch.cooperative()
+    } else if config.cluster > 1 {
+        launch.clusters()
     } else {
         launch.independent()
     };
@@ -258,6 +280,7 @@ fn check(
         ("block.x", bx, 1, 1024),
         ("block.y", by, 1, 1024),
         ("block.z", bz, 1, 64),
+        ("blocks of a cluster", u64::from(geometry.cluster), 0, u64::from(MAX_CLUSTER)),
         ("threads per block", bx * by * bz, 1, MAX_THREADS_PER_BLOCK as u64),
         ("blocks of a cooperative launch", gx * gy * gz, 1, blocks_max),
         (
@@ -267,6 +290,15 @@ fn check(
             MAX_DYNAMIC_SHARED as u64,
         ),
     ];
+    let cluster = u64::from(geometry.cluster.max(1));
+    if !gx.is_multiple_of(cluster) || geometry.cooperative && cluster > 1 {
+        return Err(LaunchError::Cluster {
+            kernel: name,
+            cluster: geometry.cluster,
+            grid: geometry.grid[0],
+            cooperative: geometry.cooperative,
+        });
+    }
     for (what, got, min, max) in sizes {
         if got < min || got > max {
             return Err(LaunchError::Size { kernel: name, what, max, got });
@@ -303,12 +335,13 @@ impl Launch<'_> {
         self.watched.abort();
     }
 
-    fn runner(&self) -> Option<BlockRunner> {
+    fn runner(&self, cluster: Option<(Arc<Cluster>, u32)>) -> Option<BlockRunner> {
         watchdog::prepare_thread();
         let Options { order, copies_land_early, .. } = *self.options;
         let (arguments, checks) = (self.arguments, self.checks);
         let (kernel, geometry, watched) = (self.kernel, self.geometry, &self.watched);
-        BlockRunner::new(kernel, geometry, order, copies_land_early, arguments, checks, watched)
+        let early = copies_land_early;
+        BlockRunner::new(kernel, geometry, order, early, arguments, checks, watched, cluster)
             .map_err(|error| self.fail(Failure::Host(error)))
             .ok()
     }
@@ -360,7 +393,7 @@ impl Launch<'_> {
 
     fn work(&self, next: &AtomicU64) {
         let _enlisted = self.watched.enlist();
-        let Some(mut runner) = self.runner() else { return };
+        let Some(mut runner) = self.runner(None) else { return };
         let blocks = self.geometry.blocks();
         loop {
             let turn = next.fetch_add(1, Ordering::Relaxed);
@@ -371,6 +404,8 @@ impl Launch<'_> {
             loop {
                 match self.advance(&mut runner) {
                     Some(Pause::Done) => break,
+                    // Of a cluster of one.
+                    Some(Pause::ClusterSync) => runner.release_cluster(),
                     // A grid sync is refused where it is called; polling lets others run.
                     Some(_) => std::thread::yield_now(),
                     None => return,
@@ -384,35 +419,96 @@ impl Launch<'_> {
     /// Every block has an OS thread, for its static shared memory is that thread's; at most
     /// `options.threads` of them run at a time, in the schedule's order.
     fn cooperative(&self) {
-        let blocks = self.geometry.blocks() as u32;
-        let baton = Baton::new(blocks, self.options);
+        self.together(self.geometry.blocks() as u32, 0, None);
+    }
+
+    /// One cluster after the other, each as a cooperative launch of its own.
+    fn clusters(&self) {
+        let size = self.geometry.cluster;
+        let clusters = self.geometry.blocks() / u64::from(size);
+        for turn in 0..clusters {
+            let nth = nth_block(self.options.order, turn, clusters);
+            let cluster = Arc::new(Cluster::new(size));
+            self.together(size, nth * u64::from(size), Some(&cluster));
+            if self.watched.aborted() {
+                return;
+            }
+        }
+    }
+
+    /// Blocks from number `first` on, all resident.
+    fn together(&self, blocks: u32, first: u64, cluster: Option<&Arc<Cluster>>) {
+        let baton = Baton::new(blocks, self.options, cluster.is_some());
         std::thread::scope(|scope| {
             for block in 0..blocks {
                 let builder = std::thread::Builder::new().stack_size(256 * 1024);
                 let baton = &baton;
-                if let Err(error) = builder.spawn_scoped(scope, move || self.resident(block, baton))
-                {
+                let run = move || self.resident(block, first, baton, cluster);
+                if let Err(error) = builder.spawn_scoped(scope, run) {
                     self.fail(Failure::Host(error));
                     baton.give_up();
+                    if let Some(cluster) = cluster {
+                        cluster.stay((blocks - block) as usize);
+                    }
                     break;
                 }
             }
         });
     }
 
-    fn resident(&self, block: u32, baton: &Baton) {
-        let _enlisted = self.watched.enlist();
-        let _leave = Leave(baton);
-        baton.take(block);
-        if self.watched.aborted() {
-            return baton.give_up();
+    fn resident(&self, block: u32, first: u64, baton: &Baton, cluster: Option<&Arc<Cluster>>) {
+        let runner = self.run_resident(block, first, baton, cluster);
+        if let Some(cluster) = cluster {
+            cluster.stay(1);
         }
-        let Some(mut runner) = self.runner() else { return baton.give_up() };
-        runner.start(u64::from(block));
+        drop(runner);
+    }
+
+    /// Runs a block to its end, and gives back the runner, which holds the block's memory.
+    fn run_resident(
+        &self,
+        block: u32,
+        first: u64,
+        baton: &Baton,
+        cluster: Option<&Arc<Cluster>>,
+    ) -> Option<BlockRunner> {
+        let _enlisted = self.watched.enlist();
+        let _leave = Leave(baton, block);
+        baton.take(block);
+        let runner = match self.watched.aborted() {
+            true => None,
+            false => self.runner(cluster.map(|c| (c.clone(), block))),
+        };
+        let Some(mut runner) = runner else {
+            baton.give_up();
+            return None;
+        };
+        runner.join_cluster();
+        // All of a cluster have their memory before the first runs.
+        if cluster.is_some() && !matches!(baton.meet(block), Meeting::Everybody(_)) {
+            return Some(runner);
+        }
+        self.run_together(&mut runner, block, first, baton);
+        if let Some(cluster) = cluster {
+            cluster.exit(block);
+        }
+        Some(runner)
+    }
+
+    fn run_together(&self, runner: &mut BlockRunner, block: u32, first: u64, baton: &Baton) {
+        runner.start(first + u64::from(block));
         loop {
-            match self.advance(&mut runner) {
+            match self.advance(runner) {
                 Some(Pause::Done) => return,
                 Some(Pause::Polling) => baton.pass(block),
+                Some(Pause::ClusterSync) if !baton.exits_count => runner.release_cluster(),
+                Some(Pause::ClusterSync) => {
+                    runner.bring_to_cluster();
+                    if matches!(baton.meet(block), Meeting::Abandoned { .. }) {
+                        return;
+                    }
+                    runner.release_cluster();
+                }
                 Some(Pause::GridSync) => match baton.meet(block) {
                     Meeting::Everybody(meeting) => runner.release_grid(meeting),
                     Meeting::Abandoned { exited } => {
@@ -430,7 +526,7 @@ impl Launch<'_> {
                 None => return baton.give_up(),
             }
             if self.watched.aborted() {
-                self.stalled(&runner);
+                self.stalled(runner);
                 return baton.give_up();
             }
         }
@@ -466,6 +562,8 @@ struct Baton {
     state: Mutex<BatonState>,
     turn: Vec<Condvar>,
     order: Order,
+    /// Whether a block that has exited has come to every meeting, as in a cluster.
+    exits_count: bool,
 }
 
 struct BatonState {
@@ -474,6 +572,8 @@ struct BatonState {
     blocks: usize,
     met: usize,
     exited: usize,
+    /// Of each block, whether it has.
+    gone: Vec<bool>,
     generation: u64,
     given_up: bool,
     shuffler: Shuffler,
@@ -488,7 +588,7 @@ enum Meeting {
 }
 
 impl Baton {
-    fn new(blocks: u32, options: &Options) -> Self {
+    fn new(blocks: u32, options: &Options, exits_count: bool) -> Self {
         let mut ready: Vec<u32> = (0..blocks).collect();
         let mut shuffler = Shuffler::new(options.order, 0);
         shuffler.arrange(&mut ready);
@@ -499,12 +599,14 @@ impl Baton {
                 blocks: blocks as usize,
                 met: 0,
                 exited: 0,
+                gone: vec![false; blocks as usize],
                 generation: 0,
                 given_up: false,
                 shuffler,
             }),
             turn: (0..blocks).map(|_| Condvar::new()).collect(),
             order: options.order,
+            exits_count,
         }
     }
 
@@ -550,7 +652,8 @@ impl Baton {
             self.call_next(&state);
         }
         while state.generation == generation {
-            if state.given_up || state.met + state.exited == state.blocks {
+            let abandoned = state.met + state.exited == state.blocks && !self.exits_count;
+            if state.given_up || abandoned {
                 return Meeting::Abandoned { exited: state.exited };
             }
             state = self.turn[block as usize].wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -565,10 +668,11 @@ impl Baton {
         if state.met == 0 || state.met + state.exited < state.blocks {
             return false;
         }
-        if state.exited == 0 {
+        if state.exited == 0 || self.exits_count {
             state.met = 0;
             state.generation += 1;
-            let mut all: Vec<u32> = (0..state.blocks as u32).collect();
+            let here = |block: &u32| !state.gone[*block as usize];
+            let mut all: Vec<u32> = (0..state.blocks as u32).filter(here).collect();
             if self.order != Order::Forward {
                 state.shuffler.arrange(&mut all);
             }
@@ -585,12 +689,13 @@ impl Baton {
 }
 
 /// A block's OS thread ends, on whatever path.
-struct Leave<'a>(&'a Baton);
+struct Leave<'a>(&'a Baton, u32);
 
 impl Drop for Leave<'_> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.exited += 1;
+        state.gone[self.1 as usize] = true;
         state.free += 1;
         if !self.0.settle(&mut state) {
             self.0.call_next(&state);

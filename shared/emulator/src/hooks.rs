@@ -9,6 +9,7 @@ use corosensei::trap::CoroutineTrapHandler;
 
 use crate::check::{BlockCheck, Fatal, How, Stored};
 use crate::clock::Scope;
+use crate::cluster::Cluster;
 use crate::shadow::{Cell, Kind};
 use crate::warp::{Collective, Operand};
 
@@ -39,6 +40,7 @@ pub(crate) enum State {
     Barrier(BarrierKind),
     Collective,
     GridSync,
+    ClusterSync,
     /// In a loop that polls memory: it gave up its turn.
     Polling,
     Exited,
@@ -63,6 +65,8 @@ pub(crate) enum Fault {
         width: u32,
     },
     GridSyncNotCooperative,
+    /// `map_shared_rank` of what it cannot map.
+    NotMapped(String),
     Trap(String),
     /// Something that must be a multiple of so many bytes.
     Misaligned {
@@ -97,8 +101,9 @@ pub(crate) struct Thread {
     quiet_yields: u32,
     pub(crate) lane: u32,
     pub(crate) warp: u32,
-    /// `threadIdx`, `blockIdx`, `blockDim`, `gridDim`, as `EmuCoordinate` counts them.
-    pub(crate) coordinates: [u32; 12],
+    /// `threadIdx`, `blockIdx`, `blockDim`, `gridDim`, rank in the cluster and its size, as
+    /// `EmuCoordinate` counts them.
+    pub(crate) coordinates: [u32; 14],
     pub(crate) operand: Operand,
     pub(crate) trap: Option<CoroutineTrapHandler<()>>,
     /// The guard page below its stack; empty where the stack has none.
@@ -119,6 +124,8 @@ pub(crate) struct BlockFacts {
     pub(crate) dynamic_shared: *mut u8,
     pub(crate) dynamic_shared_bytes: u32,
     pub(crate) cooperative: bool,
+    /// Null where the launch has no clusters.
+    pub(crate) cluster: *const Cluster,
     /// An asynchronous copy is made when it is issued, not when it is waited for.
     pub(crate) copies_land_early: bool,
     /// Null where the kernel is not checked.
@@ -145,7 +152,7 @@ impl Thread {
 
     pub(crate) fn new(block: *const BlockFacts) -> Self {
         Self {
-            coordinates: [0; 12],
+            coordinates: [0; 14],
             lane: 0,
             warp: 0,
             state: State::Ready,
@@ -236,6 +243,8 @@ pub(crate) struct Runtime {
     warp: extern "C" fn(i32, u32, u64, u32, u32, *const c_void) -> u64,
     active_mask: extern "C" fn() -> u32,
     grid_sync: extern "C" fn(*const c_void),
+    cluster_sync: extern "C" fn(*const c_void),
+    map_shared: extern "C" fn(*const u8, u32, *const c_void) -> *mut u8,
     yield_point: extern "C" fn(i32, *const c_void),
     dynamic_shared: extern "C" fn() -> *mut u8,
     dynamic_shared_bytes: extern "C" fn() -> u32,
@@ -257,6 +266,8 @@ pub(crate) static RUNTIME: Runtime = Runtime {
     warp,
     active_mask,
     grid_sync,
+    cluster_sync,
+    map_shared,
     yield_point,
     dynamic_shared,
     dynamic_shared_bytes,
@@ -332,6 +343,39 @@ extern "C" fn grid_sync(pc: *const c_void) {
         thread.fail(Fault::GridSyncNotCooperative, pc);
     }
     thread.suspend(State::GridSync, pc);
+}
+
+extern "C" fn cluster_sync(pc: *const c_void) {
+    let thread = Running::get();
+    if let Some(check) = thread.check() {
+        check.barrier_counts(pc as usize);
+    }
+    thread.suspend(State::ClusterSync, pc);
+}
+
+/// Where block `rank` of the cluster has what this block has at `own`.
+extern "C" fn map_shared(own: *const u8, rank: u32, pc: *const c_void) -> *mut u8 {
+    let thread = Running::get();
+    // SAFETY: the block's facts outlive its threads, and the cluster its blocks.
+    let (facts, cluster) = unsafe { (&*thread.block(), (*thread.block()).cluster.as_ref()) };
+    let size = cluster.map_or(1, Cluster::size);
+    if rank >= size {
+        let message = format!("expected a block of the cluster's {size}, got {rank}");
+        thread.fail(Fault::NotMapped(message), pc);
+    }
+    let address = own as usize;
+    let dynamic = (facts.dynamic_shared as usize, facts.dynamic_shared_bytes as usize);
+    // SAFETY: the module outlives the launch.
+    let fixed = unsafe { (*facts.module).shared_memory() };
+    let fixed = (fixed.cast::<u8>() as usize, fixed.len());
+    let member = cluster.and_then(|c| c.member(rank));
+    let (fixed_there, dynamic_there) = member.map_or((fixed, dynamic), |m| (m.fixed, m.dynamic));
+    for (here, there) in [(fixed, fixed_there), (dynamic, dynamic_there)] {
+        if address.wrapping_sub(here.0) < here.1 {
+            return (there.0 + (address - here.0)) as *mut u8;
+        }
+    }
+    thread.fail(Fault::NotMapped("expected an address in this block's shared memory".into()), pc)
 }
 
 /// Atomics and fences between two turns given up: a loop that polls one still lets others run,
@@ -514,6 +558,7 @@ impl fmt::Display for Fault {
             Self::GridSyncNotCooperative => {
                 write!(f, "grid.sync() in a launch that is not cooperative")
             }
+            Self::NotMapped(message) => write!(f, "map_shared_rank: {message}"),
             Self::Trap(message) => write!(f, "the kernel stopped itself: {message}"),
             Self::Misaligned { what, bytes } => {
                 write!(f, "misaligned: {what} is not a multiple of {bytes} bytes")

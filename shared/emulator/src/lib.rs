@@ -48,7 +48,7 @@
 //!     // SAFETY: 64 floats were allocated.
 //!     (0..64).for_each(|i| unsafe { x.add(i).write(i as f32) });
 //!     host_wrote(x.cast(), true);
-//!     let config = Config { grid: [1, 1, 1], block: [64, 1, 1], dynamic_shared: 0, cooperative: false };
+//!     let config = Config { grid: [1, 1, 1], block: [64, 1, 1], dynamic_shared: 0, cooperative: false, cluster: 0 };
 //!     let mut arguments = [(&raw mut x).cast()];
 //!     // SAFETY: one argument, a pointer to 64 floats, as the kernel declares.
 //!     Ok(unsafe { launch(&kernel, &config, &mut arguments, &Options::default()) })
@@ -113,7 +113,7 @@
 //! * A **block** runs on one OS thread, its threads in turns ([`Order`]: forward, reverse, seeded
 //!   random, warp by warp). Blocks of a plain launch spread over all cores; a checked one runs on one,
 //!   so that it is the same every time. A cooperative launch keeps all its blocks resident, each on
-//!   an OS thread of its own.
+//!   an OS thread of its own; so do the blocks of a cluster, one cluster after the other.
 //! * **Shared memory** is that OS thread's `thread_local` storage, or for the dynamic array a
 //!   buffer; every block finds it filled with `0xFF`, which is NaN in each float format.
 //! * **Nothing hangs.** A deadlock is seen at once, an endless spin after [`Options::stall_limit`];
@@ -131,7 +131,7 @@
 //!
 //! Where each part lives: [`launch`] (grids), `block` (turns and barriers), `warp` (what a
 //! collective computes), `matrix` (the same for ldmatrix and mma), `stack` (coroutine stacks), `hooks` (what kernels call), `watchdog`
-//! (signals, stalls), `module`, `symbols` and `names` (objects and their debugging information),
+//! (signals, stalls), `cluster` (what its blocks see of each other), `module`, `symbols` and `names` (objects and their debugging information),
 //! `memory` and `shadow` (what is remembered of each byte), `clock` (who knows what), `check` (the
 //! checks), `counters`, `report`.
 
@@ -141,6 +141,7 @@ compile_error!("the emulator knows 64-bit Linux only: signals, thread-local stor
 mod block;
 mod check;
 mod clock;
+mod cluster;
 mod counters;
 mod grid;
 mod hooks;
@@ -156,6 +157,7 @@ mod symbols;
 mod warp;
 mod watchdog;
 
+pub use cluster::MAX_CLUSTER;
 pub use counters::{Counts, Line, Operation, Profile, Sample};
 pub use grid::{
     BadOption, Config, LaunchError, MAX_COOPERATIVE_BLOCKS, MAX_DYNAMIC_SHARED,

@@ -91,6 +91,8 @@ pub enum Kind {
     Misaligned,
     /// An address that the processor refused.
     InvalidAddress,
+    /// Shared memory of a block of the cluster that may not have begun, or has exited.
+    AbsentBlock,
     /// A thread's stack is used up.
     StackOverflow,
     /// Bytes were read that nobody wrote.
@@ -129,6 +131,7 @@ impl Kind {
             | Self::UseAfterFree
             | Self::Misaligned
             | Self::InvalidAddress
+            | Self::AbsentBlock
             | Self::StackOverflow => Check::Memory,
             Self::Uninitialised | Self::UninitialisedLocal => Check::Init,
             Self::Race | Self::CopyInFlight => Check::Race,

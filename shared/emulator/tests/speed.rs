@@ -28,8 +28,13 @@ fn tiled_matmul(module: &Arc<Module>, count: bool) -> Duration {
     let b: Vec<f32> = (0..n * n).map(|i| (i % 5) as f32 - 2.0).collect();
     let mut arrays = Arrays::new();
     let (pa, pb, pc) = (arrays.of(&a), arrays.of(&b), arrays.unwritten::<f32>(n * n));
-    let config =
-        Config { grid: [16, 16, 1], block: [16, 16, 1], dynamic_shared: 0, cooperative: false };
+    let config = Config {
+        grid: [16, 16, 1],
+        block: [16, 16, 1],
+        dynamic_shared: 0,
+        cooperative: false,
+        cluster: 0,
+    };
     let options = Options { threads: 1, count, ..Options::default() };
     let best = best_of(3, || {
         let (mut pa, mut pb, mut pc) = (pa, pb, pc);

@@ -21,6 +21,9 @@ constexpr int THREADS = 128, C = GATES, PARTS = GATES + 1;
 
 __device__ __forceinline__ float root(float v) { return sqrtf(v); }
 __device__ __forceinline__ double root(double v) { return sqrt(v); }
+// Never fused with the sum behind it.
+__device__ __forceinline__ float product(float a, float b) { return __fmul_rn(a, b); }
+__device__ __forceinline__ double product(double a, double b) { return __dmul_rn(a, b); }
 
 // The sum of value(j) over the units of a row, for all threads.
 template <class M, class F> __device__ __forceinline__ M row_sum(int H, F value) {
@@ -43,10 +46,10 @@ template <class M> __device__ __forceinline__ M normalise(M* a, int H, M eps) {
 template <class M, class T, class Out>
 __device__ __forceinline__ void normalise_back(const M* n, const M* d, const T* w, M scale, int H,
                                                Out out) {
-    M mean = row_sum<M>(H, [&](int j) { return to_math(w[j]) * d[j]; }) / H;
-    M along = row_sum<M>(H, [&](int j) { return to_math(w[j]) * d[j] * n[j]; }) / H;
-    for (int j = threadIdx.x; j < H; j += THREADS)
-        out(j, (to_math(w[j]) * d[j] - mean - n[j] * along) * scale);
+    // Rounded alike wherever it stands: e − mean(e) of a unit alone is zero.
+    auto e = [&](int j) { return product(to_math(w[j]), d[j]); };
+    M mean = row_sum<M>(H, e) / H, along = row_sum<M>(H, [&](int j) { return e(j) * n[j]; }) / H;
+    for (int j = threadIdx.x; j < H; j += THREADS) out(j, (e(j) - mean - n[j] * along) * scale);
 }
 // ANCHOR_END: norm
 

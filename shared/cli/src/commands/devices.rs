@@ -51,7 +51,7 @@ fn lines(f: &Facts) -> Vec<(&'static str, String)> {
         ("shared memory per block, at most", bytes(f.max_shared_per_block as f64)),
         ("shared memory per multiprocessor", bytes(f.shared_per_multiprocessor as f64)),
         ("cooperative launch", yes(f.cooperative_launch)),
-        ("clusters", yes(f.clusters)),
+        ("blocks of a cluster, at most", f.max_cluster.to_string()),
         ("memory", bytes(f.memory as f64)),
     ];
     if f.kind == DeviceKind::Cuda {

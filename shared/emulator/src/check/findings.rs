@@ -88,6 +88,20 @@ impl BlockCheck {
         Box::new(finding)
     }
 
+    /// Shared memory of block `rank` of the cluster, when that block is not there.
+    #[cold]
+    pub(super) fn absent(&mut self, rank: u32, exited: bool, len: usize, me: Cell) -> Fatal {
+        let (state, fix) = match exited {
+            true => ("has exited", "let all blocks of the cluster meet before one returns"),
+            false => ("may not have begun", "let all blocks of the cluster meet first"),
+        };
+        let message = format!("shared memory of block {rank} of the cluster, which {state}");
+        let mut finding =
+            Finding::new(What::AbsentBlock, message).fix(format!("{fix}: cluster.sync()"));
+        finding.accesses.push(self.launch().by(describe(me.kind(), len), me));
+        Box::new(finding)
+    }
+
     #[cold]
     #[inline(never)]
     pub(super) fn unwritten(&mut self, address: usize, len: usize, space: Space, me: Cell) {
@@ -362,6 +376,6 @@ fn remedy(other: Cell, me: Cell, space: Space) -> String {
              kernel in two"
                 .into()
         }
-        (false, false) => String::new(),
+        (false, false) => "cluster.sync() between the two".into(),
     }
 }

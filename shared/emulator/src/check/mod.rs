@@ -7,7 +7,11 @@
 mod findings;
 mod launch;
 
-use crate::clock::{BlockClock, Scope};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::clock::{BlockClock, Knowledge, Scope};
+use crate::cluster::Cluster;
 use crate::counters::Pending;
 use crate::hooks::Thread;
 use crate::memory::{self, Whose};
@@ -67,6 +71,9 @@ pub(crate) struct BlockCheck {
     block: u32,
     arena: (usize, usize),
     pending: Option<Pending>,
+    pub(crate) cluster: Option<Arc<Cluster>>,
+    /// Whether the cluster has met: before, its other blocks may not have begun.
+    met: bool,
 }
 
 impl BlockCheck {
@@ -96,6 +103,8 @@ impl BlockCheck {
             block: 0,
             arena,
             pending,
+            cluster: None,
+            met: false,
         }
     }
 
@@ -116,9 +125,7 @@ impl BlockCheck {
     /// All threads of the block have met.
     pub(crate) fn barrier(&mut self) {
         if self.clock.barrier() {
-            // Stamps begin again: what carries old ones must not be taken for new.
-            self.generation += 1;
-            self.launch().generation = memory::next_generation();
+            self.forget();
         }
         self.count();
     }
@@ -127,6 +134,28 @@ impl BlockCheck {
     pub(crate) fn grid_sync(&mut self, meeting: u64) {
         self.launch().grid_synced(meeting);
         self.barrier();
+    }
+
+    /// What this block brings to a sync of its cluster.
+    pub(crate) fn bring(&mut self) -> Arc<Knowledge> {
+        let (brought, restarted) = self.clock.bring();
+        if restarted {
+            self.forget();
+        }
+        self.count();
+        brought
+    }
+
+    /// All blocks of the cluster have met.
+    pub(crate) fn met_cluster(&mut self, brought: &[Arc<Knowledge>]) {
+        self.clock.take(brought);
+        self.met = true;
+    }
+
+    /// Stamps begin again: what carries old ones must not be taken for new.
+    fn forget(&mut self) {
+        self.generation += 1;
+        self.launch().generation = memory::next_generation();
     }
 
     /// All lanes have come by: what is pending is complete.
@@ -193,48 +222,50 @@ impl BlockCheck {
         if thread.stored.bytes != 0 {
             self.settle(thread);
         }
-        let (granule, space, generation) = match self.locate(address) {
-            Some(found) => found,
+        // `away`: from memory of another block to the same place in this one's.
+        let (granule, space, generation, away) = match self.locate(address) {
+            Some((granule, space, generation)) => (granule, space, generation, 0),
             None => match self.elsewhere(thread, address, len, kind, pc)? {
                 Some(found) => found,
                 None => return Ok(()),
             },
         };
+        let here = |at: usize| at.wrapping_add(away);
         let index = thread.index();
         let place = self.launch().places.number(pc);
         let me = thread.who.at(kind, self.clock.stamp(index), place);
         if how.whole && !address.is_multiple_of(len) {
-            return Err(self.misaligned(address, len, space, me));
+            return Err(self.misaligned(here(address), len, space, me));
         }
         let (mut at, mut left, mut granule) = (address, len, granule);
         let mut race = None;
         while left > 0 {
             let offset = at % GRANULE;
-            let here = left.min(GRANULE - offset);
+            let part = left.min(GRANULE - offset);
             // SAFETY: the shadow of an address that was located; an access that runs past its
             // array's end meets a granule that does not exist, and the arena's has a margin.
             let shadow = unsafe { &mut *granule };
             if shadow.generation() != generation {
-                self.refresh(shadow, at - offset, space, generation);
+                self.refresh(shadow, here(at - offset), space, generation);
             }
             if shadow.guard() {
                 return Ok(());
             }
-            let bytes = bytes_mask(offset, here);
+            let bytes = bytes_mask(offset, part);
             if bytes & !shadow.exists() != 0 {
-                return Err(self.outside(at, len, space, me));
+                return Err(self.outside(here(at), len, space, me));
             }
             if (!kind.writes() || how.updates) && bytes & !shadow.init() != 0 {
-                self.unwritten(at, len, space, me);
+                self.unwritten(here(at), len, space, me);
             }
             if kind.writes() && (kind != Kind::AsyncWrite) {
                 shadow.mark_written(bytes);
             }
             if let Some(other) = self.remember(shadow, me.of_bytes(bytes), how) {
-                race = race.or_else(|| self.race(at, len, space, other, me));
+                race = race.or_else(|| self.race(here(at), len, space, other, me));
             }
-            at += here;
-            left -= here;
+            at += part;
+            left -= part;
             granule = granule.wrapping_add(1);
         }
         if kind == Kind::Write {
@@ -244,7 +275,7 @@ impl BlockCheck {
             && !how.lands
             && space != Space::Module
         {
-            pending.record(index, place, address, (kind, how, space), len);
+            pending.record(index, place, here(address), (kind, how, space), len);
         }
         Ok(())
     }
@@ -392,9 +423,12 @@ impl BlockCheck {
         len: usize,
         kind: Kind,
         pc: usize,
-    ) -> Result<Option<(*mut Granule, Space, u32)>, Fatal> {
+    ) -> Result<Option<(*mut Granule, Space, u32, usize)>, Fatal> {
         if thread.stack.contains(&address) {
             return Ok(None);
+        }
+        if let Some(found) = self.in_cluster(thread, address, len, kind, pc)? {
+            return Ok(Some(found));
         }
         let launch = self.launch();
         let (start, end) = launch.module_data;
@@ -403,7 +437,7 @@ impl BlockCheck {
                 launch.module_shadow = vec![Granule::EMPTY; (end - start).div_ceil(GRANULE) + 4];
             }
             let granule = &raw mut launch.module_shadow[(address - start) / GRANULE];
-            return Ok(Some((granule, Space::Module, launch.generation)));
+            return Ok(Some((granule, Space::Module, launch.generation, 0)));
         }
         if launch.module().holds(address) && !kind.writes() {
             return Ok(None); // constants
@@ -412,6 +446,51 @@ impl BlockCheck {
         let place = launch.places.number(pc);
         let me = Cell::new(kind, index, self.block, self.clock.stamp(index), place);
         Err(self.outside(address, len, Space::Global, me))
+    }
+
+    /// Shared memory of another block of the cluster, and how far this block's own lies from there.
+    fn in_cluster(
+        &mut self,
+        thread: &Thread,
+        address: usize,
+        len: usize,
+        kind: Kind,
+        pc: usize,
+    ) -> Result<Option<(*mut Granule, Space, u32, usize)>, Fatal> {
+        let Some(cluster) = self.cluster.clone() else { return Ok(None) };
+        for rank in 0..cluster.size() {
+            let Some(member) = cluster.member(rank) else { continue };
+            if std::ptr::eq(member.check, self) {
+                continue;
+            }
+            let home = |there: (usize, usize), here: (usize, usize)| {
+                (address.wrapping_sub(there.0) < there.1).then(|| here.0.wrapping_sub(there.0))
+            };
+            // A little around dynamic shared memory is watched as well.
+            let around = |(start, bytes): (usize, usize)| match bytes {
+                0 => (start, 0),
+                _ => (start - DYNAMIC_MARGIN, bytes + 2 * DYNAMIC_MARGIN),
+            };
+            let away = home(member.fixed, self.fixed);
+            let Some(away) = away.or_else(|| home(around(member.dynamic), around(self.dynamic)))
+            else {
+                continue;
+            };
+            let exited = member.exited.load(Ordering::Relaxed);
+            if exited || !self.met {
+                let launch = self.launch();
+                let place = launch.places.number(pc);
+                let me = thread.who.at(kind, self.clock.stamp(thread.index()), place);
+                return Err(self.absent(rank, exited, len, me));
+            }
+            // SAFETY: the other block's runner lives until all of the cluster have ended, and one OS
+            // thread at a time runs a checked launch.
+            let other = unsafe { &mut *member.check };
+            return Ok(other
+                .locate(address)
+                .map(|(granule, space, generation)| (granule, space, generation, away)));
+        }
+        Ok(None)
     }
 
     /// A strong access has its say in who knows what.

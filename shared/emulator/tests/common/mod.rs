@@ -26,7 +26,13 @@ fn load(file: &str, names: &[&str], build: Build) -> Arc<Module> {
 }
 
 pub fn plain(grid: u32, block: u32) -> Config {
-    Config { grid: [grid, 1, 1], block: [block, 1, 1], dynamic_shared: 0, cooperative: false }
+    Config {
+        grid: [grid, 1, 1],
+        block: [block, 1, 1],
+        dynamic_shared: 0,
+        cooperative: false,
+        cluster: 0,
+    }
 }
 
 /// A kernel argument: the address of a value.
