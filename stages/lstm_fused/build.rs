@@ -1,5 +1,10 @@
 //! The stage's table of kernels.
 
+#[path = "src/residences.rs"]
+mod residences;
+
+use residences::{SEQUENCE, SPREAD};
+
 const TYPES: [&str; 4] = ["float", "double", "__half", "__nv_bfloat16"];
 
 /// `name<T, arguments>` for each type.
@@ -13,36 +18,15 @@ fn both(name: &str) -> Vec<String> {
     [each(name, "false"), each(name, "true")].concat()
 }
 
-/// The kernels that keep weights: of HT units and ROWS rows, KEPT weights a thread in registers and
-/// IN_SHARED in shared memory. `src/sequence.rs` has the same table, and says why.
-fn sequences() -> Vec<String> {
-    let singles = [
-        "32, 1, 32, 0",
-        "32, 4, 32, 0",
-        "64, 1, 64, 0",
-        "64, 4, 64, 0",
-        "128, 1, 84, 44",
-        "128, 4, 36, 36",
-        "256, 1, 24, 20",
-        "256, 2, 8, 20",
-    ];
-    let doubles = [
-        "32, 1, 32, 0",
-        "32, 4, 32, 0",
-        "64, 1, 64, 0",
-        "64, 4, 64, 0",
-        "128, 1, 32, 20",
-        "128, 2, 16, 20",
-        "256, 1, 4, 8",
-    ];
-    let of = |t: &&str| match *t {
-        "double" => doubles.to_vec(),
-        _ => singles.to_vec(),
-    };
+/// The kernels that keep weights, for each size of its table: one of f32 and halves, one of f64.
+fn kept<const N: usize>(names: [&str; 2], [singles, doubles]: [&[[usize; N]]; 2]) -> Vec<String> {
     let mut all = Vec::new();
-    for name in ["lstm_sequence", "lstm_sequence_back"] {
-        for t in &TYPES {
-            all.extend(of(t).into_iter().map(|table| format!("{name}<{t}, {table}>")));
+    for name in names {
+        for t in TYPES {
+            for sizes in if t == "double" { doubles } else { singles } {
+                let sizes = sizes.map(|size| size.to_string()).join(", ");
+                all.push(format!("{name}<{t}, {sizes}>"));
+            }
         }
     }
     all
@@ -60,9 +44,13 @@ fn main() {
         each("peephole_gradient", ""),
         each("norm_gradient", ""),
     ];
+    let sequence = kept(["lstm_sequence", "lstm_sequence_back"], SEQUENCE);
+    let spread = kept(["lstm_spread", "lstm_spread_back"], SPREAD);
+    println!("cargo::rerun-if-changed=src/residences.rs");
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_cell.cu", &cell.concat())
-        .kernel("kernels/v1_sequence.cu", &sequences())
+        .kernel("kernels/v1_sequence.cu", &sequence)
+        .kernel("kernels/v2_spread.cu", &spread)
         .kernel("kernels/norm_cell.cu", &norm.concat())
         .kernel("kernels/gru_cell.cu", &gru.concat())
         .kernel("kernels/products.cu", &products.concat())

@@ -16,26 +16,23 @@ template <class M> __device__ __forceinline__ void load_four(M (&to)[4], const M
 }
 
 // ANCHOR: weights
-// The weights of a thread of 4 HT.
-template <class T, int HT, int KEPT, int IN_SHARED> struct Weights {
-    using M = math_t<T>;
+// MOST weights of a thread, of THREADS in its block: weight k is of(k).
+template <class M, int THREADS, int MOST, int KEPT, int IN_SHARED, class Of> struct Weights {
     static constexpr int RESIDENT = KEPT + IN_SHARED;
     static_assert(KEPT % 4 == 0 && IN_SHARED % 4 == 0, "weights meet h in fours");
-    static_assert(RESIDENT <= HT, "no more than there are");
+    static_assert(RESIDENT <= MOST, "no more than there are");
     M kept[KEPT];
-    M* shared;     // k of it at 4 HT k: neighbouring threads read neighbours
-    const T* all;  // in device memory, `apart` each
-    int H, apart;  // H is 0 of a unit that is none
+    M* shared;  // k of it at THREADS k: neighbouring threads read neighbours
+    Of of;
+    int end;  // no weights from here on
 
-    __device__ __forceinline__ Weights(const T* all, M* memory, int H, int apart)
-        : shared(memory + threadIdx.x), all(all), H(H), apart(apart) {
+    __device__ __forceinline__ Weights(M* memory, int end, Of of)
+        : shared(memory + threadIdx.x), of(of), end(end) {
 #pragma unroll
         for (int k = 0; k < KEPT; ++k) kept[k] = weight(k);
-        for (int k = 0; k < IN_SHARED; ++k) shared[k * 4 * HT] = weight(KEPT + k);
+        for (int k = 0; k < IN_SHARED; ++k) shared[k * THREADS] = weight(KEPT + k);
     }
-    __device__ __forceinline__ M weight(int k) const {
-        return k < H ? to_math(all[k * 1ll * apart]) : M(0);
-    }
+    __device__ __forceinline__ M weight(int k) const { return k < end ? of(k) : M(0); }
 
     // Σ_k w_k v_rk of each row; the rows of v lie STRIDE apart.
     template <int STRIDE, int ROWS>
@@ -46,11 +43,11 @@ template <class T, int HT, int KEPT, int IN_SHARED> struct Weights {
             add_four<STRIDE>(sum, v, k, kept[k], kept[k + 1], kept[k + 2], kept[k + 3]);
 #pragma unroll 4
         for (int k = 0; k < IN_SHARED; k += 4) {
-            const M* w = shared + k * 4 * HT;
-            add_four<STRIDE>(sum, v, KEPT + k, w[0], w[4 * HT], w[8 * HT], w[12 * HT]);
+            const M* w = shared + k * THREADS;
+            add_four<STRIDE>(sum, v, KEPT + k, w[0], w[THREADS], w[2 * THREADS], w[3 * THREADS]);
         }
-        if constexpr (RESIDENT < HT)
-            for (int k = RESIDENT; k < H; k += 4)
+        if constexpr (RESIDENT < MOST)
+            for (int k = RESIDENT; k < end; k += 4)
                 add_four<STRIDE>(sum, v, k, weight(k), weight(k + 1), weight(k + 2), weight(k + 3));
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) dot[r] = (sum[r][0] + sum[r][1]) + (sum[r][2] + sum[r][3]);
@@ -70,4 +67,10 @@ template <class T, int HT, int KEPT, int IN_SHARED> struct Weights {
         }
     }
 };
+
+template <class M, int THREADS, int MOST, int KEPT, int IN_SHARED, class Of>
+__device__ __forceinline__ Weights<M, THREADS, MOST, KEPT, IN_SHARED, Of> resident(M* memory, int end,
+                                                                                   Of of) {
+    return {memory, end, of};
+}
 // ANCHOR_END: weights

@@ -42,8 +42,9 @@ __global__ void __launch_bounds__(4 * HT)
     M(*h)[ROWS][HT] = reinterpret_cast<M(*)[ROWS][HT]>(memory);  // of this step and of the next
     int j = threadIdx.x / GATES, g = threadIdx.x % GATES, first_row = blockIdx.x * ROWS;
     bool unit = j < H;
-    Weights<T, HT, KEPT, IN_SHARED> weights(weight_hh + (g * 1ll * H + j) * H,
-                                            memory + 2 * ROWS * HT, unit ? H : 0, 1);
+    const T* own_row = weight_hh + (g * 1ll * H + j) * H;
+    auto weights = resident<M, 4 * HT, HT, KEPT, IN_SHARED>(
+        memory + 2 * ROWS * HT, unit ? H : 0, [=](int k) { return to_math(own_row[k]); });
     const T* own_peephole = g == GATE_I ? peephole_i : g == GATE_F ? peephole_f : peephole_o;
     M p = peephole && unit && g != GATE_G ? to_math(own_peephole[j]) : M(0);
 
@@ -116,8 +117,10 @@ __global__ void __launch_bounds__(4 * HT)
     int j = threadIdx.x / GATES, g = threadIdx.x % GATES, first_row = blockIdx.x * ROWS;
     bool unit = j < H;
     Steps steps{lengths, reverse != 0};
-    Weights<T, HT, KEPT, IN_SHARED> weights(weight_hh + g * 1ll * H * H + j,
-                                            memory + 2 * ROWS * ROW, unit ? H : 0, H);
+    const T* column_part = weight_hh + g * 1ll * H * H + j;
+    auto weights = resident<M, 4 * HT, HT, KEPT, IN_SHARED>(
+        memory + 2 * ROWS * ROW, unit ? H : 0,
+        [=](int k) { return to_math(column_part[k * 1ll * H]); });
     Peepholes<M> p{};
     if (peephole && unit) p = peepholes<true>(peephole_i, peephole_f, peephole_o, j);
 

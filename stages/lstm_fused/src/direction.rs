@@ -131,7 +131,7 @@ pub(crate) fn int(size: usize) -> Argument {
     scalar(i32::try_from(size).expect("sizes that were checked"))
 }
 
-fn blocks(size: usize, each: usize) -> u32 {
+pub(crate) fn blocks(size: usize, each: usize) -> u32 {
     u32::try_from(size.div_ceil(each)).expect("sizes that were checked")
 }
 
@@ -212,12 +212,13 @@ impl<'a> Direction<'a> {
             (Cell::Gru, _) => self.gru_cells(program, keep),
             (Cell::Lstm, Way::Cell) => self.cells(program, keep),
             (Cell::Lstm, Way::Sequence) => self.sequence(program, keep),
+            (Cell::Lstm, Way::Cluster | Way::Grid) => self.spread(program, keep),
         }
     }
 
-    /// All steps in one launch, after the products with x.
-    fn sequence(&self, program: &mut Program, keep: bool) -> Result<(), Error> {
-        let Sizes { dtype, steps, batch, hidden, peephole, .. } = self.sizes;
+    /// What x adds to the gates of all steps, in their place.
+    pub(crate) fn projection(&self, program: &mut Program) -> Result<(), Error> {
+        let Sizes { dtype, hidden, .. } = self.sizes;
         let rows = self.sizes.rows();
         let [bias_ih, bias_hh] = self.weights.biases();
         let projection = kernel(program.device(), &kernels::PRODUCTS, "projection", dtype, "")?;
@@ -236,6 +237,13 @@ impl<'a> Direction<'a> {
                 scalar(i32::from(self.weights.biases.is_some())),
             ],
         );
+        Ok(())
+    }
+
+    /// All steps in one launch, after the products with x.
+    fn sequence(&self, program: &mut Program, keep: bool) -> Result<(), Error> {
+        let Sizes { dtype, steps, batch, hidden, peephole, .. } = self.sizes;
+        self.projection(program)?;
         let [c0, cn] = self.common.of_lstm();
         let residence = self.residence(program.device());
         let arguments = residence.arguments();
@@ -342,6 +350,7 @@ impl<'a> Direction<'a> {
                 None => self.cells_back(program, dy, states)?,
             },
             (Cell::Lstm, Way::Sequence) => self.sequence_back(program, dy, states)?,
+            (Cell::Lstm, Way::Cluster | Way::Grid) => self.spread_back(program, dy, states)?,
         }
         self.weight_gradients(program, gradients)
     }

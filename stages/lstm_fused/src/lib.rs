@@ -17,7 +17,9 @@ mod gru;
 mod network;
 mod norm;
 mod posed;
+mod residences;
 mod sequence;
+mod spread;
 
 use lab_device::{DType, Device};
 use lab_harness::lstm::{self, of, sizes};
@@ -105,14 +107,38 @@ pub static SEQUENCE: Fused = Fused {
     way: Way::Sequence,
 };
 
+/// A launch for all steps, with the units of a row spread over a cluster.
+pub static CLUSTER: Fused = Fused {
+    info: Info {
+        name: "v2_cluster",
+        parent: Some("v1_sequence"),
+        change: "a row's units over several blocks, which keep all weights and exchange h each step",
+        dims: &RESIDENT_DIMS,
+        ..INFO
+    },
+    way: Way::Cluster,
+};
+
+/// The same without clusters.
+pub static GRID: Fused = Fused {
+    info: Info {
+        name: "v2_grid",
+        parent: Some("v2_cluster"),
+        change: "the same exchange through device memory and flags, for devices without clusters",
+        dims: &RESIDENT_DIMS,
+        ..INFO
+    },
+    way: Way::Grid,
+};
+
 /// Every version, in the order of the story.
-pub static VERSIONS: [&Fused; 2] = [&CELL, &SEQUENCE];
+pub static VERSIONS: [&Fused; 4] = [&CELL, &SEQUENCE, &CLUSTER, &GRID];
 
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "lstm_fused",
     teaches: "a recurrence: what of it waits for the step before, and what need not",
-    versions: &[&CELL, &SEQUENCE],
+    versions: &[&CELL, &SEQUENCE, &CLUSTER, &GRID],
     kernels: kernels::KERNELS,
     version_checks: checks::OF_EACH,
     checks: checks::CHECKS,

@@ -15,6 +15,11 @@ pub enum Way {
     Cell,
     /// A launch for all steps, with the weights in registers and shared memory; up to 256 units.
     Sequence,
+    /// A launch for all steps, with the units of a row spread over a cluster of blocks, which keep all
+    /// weights in registers; up to 256 units. On a device without clusters as [`Way::Grid`].
+    Cluster,
+    /// The same with blocks that exchange h through device memory and flags.
+    Grid,
 }
 
 /// What is computed.
@@ -106,12 +111,13 @@ impl Lstm {
         check_size("layers", network.layers)?;
         check_size("inputs", network.inputs)?;
         check_size("hidden", network.hidden)?;
-        if way == Way::Sequence && network.hidden > MOST_UNITS {
+        let one_launch = way != Way::Cell;
+        if one_launch && network.hidden > MOST_UNITS {
             let expected = format!("1 to {MOST_UNITS} in a launch for all steps");
             return Err(Error::bad("hidden", expected, network.hidden));
         }
         if network.cell == Cell::Gru {
-            if way == Way::Sequence {
+            if one_launch {
                 return Err(Error::bad("cell", "Lstm in a launch for all steps", "Gru"));
             }
             if network.peephole {
@@ -123,7 +129,7 @@ impl Lstm {
                 let expected = "none, or a number that is not negative";
                 return Err(Error::bad("layer_norm", expected, epsilon));
             }
-            if network.cell == Cell::Gru || way == Way::Sequence {
+            if network.cell == Cell::Gru || one_launch {
                 let expected = "none, but in an LSTM by a launch a step";
                 return Err(Error::bad("layer_norm", expected, epsilon));
             }
