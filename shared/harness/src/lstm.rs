@@ -13,6 +13,10 @@ use crate::{Cost, Dim, Dims, Input, Problem, Tensor, Tensors};
 /// The family of the forward and the backward pass.
 pub const FAMILY: &str = "lstm";
 
+/// The family of the forward pass alone: as [`FAMILY`], without what goes in and comes out for the
+/// way back.
+pub const FORWARD: &str = "lstm_fw";
+
 /// What goes in.
 pub const INPUTS: &[Input] = &[
     Input::new("x", &["T", "B", "I"]),
@@ -26,6 +30,12 @@ pub const INPUTS: &[Input] = &[
     Input::new("dhn", &["1", "B", "H"]),
     Input::new("dcn", &["1", "B", "H"]),
 ];
+
+/// What goes in of the forward pass.
+pub const FORWARD_INPUTS: &[Input] = INPUTS.split_at(7).0;
+
+/// How many of [`OUTPUTS`] are the forward pass's.
+pub const FORWARD_OUTPUTS: usize = 3;
 
 /// What comes out.
 pub const OUTPUTS: [&str; 10] = [
@@ -121,6 +131,29 @@ pub fn cost(dims: &Dims, dtype: DType) -> Cost {
     let parameters = 4.0 * h * (i + h + 2.0);
     let elements = 2.0 * (t * b * (i + h) + parameters + 4.0 * b * h);
     Cost { flops: 6.0 * t * b * 4.0 * h * (i + h), bytes: elements * dtype.size() as f64 }
+}
+
+/// Of the forward pass alone: y, hn and cn in f64.
+///
+/// # Panics
+/// The inputs have not been checked with [`crate::Info::problem_of`].
+pub fn forward_reference(inputs: &Tensors) -> Vec<(&'static str, Vec<f64>)> {
+    let shape = &inputs["x"].shape;
+    let network = Network::lstm(shape[2], inputs["h0"].shape[2]);
+    let values = |name: &str| inputs[name].values();
+    let parameters = PARAMETERS.map(|name| (name.to_owned(), values(name))).into();
+    let [x, h0, c0] = ["x", "h0", "c0"].map(values);
+    let data = Inputs { h0: Some(&h0), c0: Some(&c0), ..Inputs::new(shape[1], &x) };
+    let out = network.forward(&parameters, data);
+    vec![("y", out.y), ("hn", out.hn), ("cn", out.cn)]
+}
+
+/// The same as [`cost`], of the forward pass alone.
+pub fn forward_cost(dims: &Dims, dtype: DType) -> Cost {
+    let [b, t, i, h] = of(dims).map(|size| size as f64);
+    let parameters = 4.0 * h * (i + h + 2.0);
+    let elements = t * b * (i + h) + parameters + 4.0 * b * h;
+    Cost { flops: cost(dims, dtype).flops / 3.0, bytes: elements * dtype.size() as f64 }
 }
 
 #[cfg(test)]

@@ -102,6 +102,10 @@ pub struct Measurement {
     /// `copy_gbps` allows for those bytes and what `peak_tflops` allows for those operations. None
     /// of what does not run on it.
     pub roofline_percent: Option<f64>,
+    /// A run in the steady state of a replayed graph, with warm caches, in µs; where the family is
+    /// one of short launches ([`crate::Version::replayed`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replay_us: Option<f64>,
     /// The largest relative error of its outputs against f64, on this problem; none where there is
     /// no output.
     pub relative_error: Option<f64>,

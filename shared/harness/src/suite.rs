@@ -158,13 +158,34 @@ pub struct VersionCheck {
     pub name: &'static str,
     /// Shows it.
     pub run: fn(&dyn Version, &Device),
+    /// Of versions of this family only.
+    pub family: Option<&'static str>,
 }
 
-/// Functions as checks of a version, each under its own name.
+impl VersionCheck {
+    /// Whether it is of this version.
+    pub fn concerns(&self, version: &dyn Version) -> bool {
+        self.family.is_none_or(|family| family == version.info().family)
+    }
+}
+
+/// Functions as checks of a version, each under its own name; `of FAMILY;` before them where they
+/// concern one family of a stage's.
 #[macro_export]
 macro_rules! version_checks {
+    (of $family:expr; $($check:ident),+ $(,)?) => {
+        &[$($crate::suite::VersionCheck {
+            name: stringify!($check),
+            run: $check,
+            family: Some($family),
+        }),+]
+    };
     ($($check:ident),+ $(,)?) => {
-        &[$($crate::suite::VersionCheck { name: stringify!($check), run: $check }),+]
+        &[$($crate::suite::VersionCheck {
+            name: stringify!($check),
+            run: $check,
+            family: None,
+        }),+]
     };
 }
 
@@ -178,7 +199,7 @@ pub fn version_failures(
         let said = panic_of(|| (check.run)(version, device))?;
         Some((check.name, said))
     };
-    checks.iter().filter_map(one).collect()
+    checks.iter().filter(|c| c.concerns(version)).filter_map(one).collect()
 }
 
 /// What a check says as it panics; `None` where it holds.

@@ -63,6 +63,28 @@ pub fn time_within(
     Ok(Times::of(&times))
 }
 
+/// What a run takes in the steady state of a replayed graph, in µs: no launch waits for the host, and
+/// the caches hold what the run before left there. From two rows of replays, by what the longer one
+/// takes more, so that how they begin and end does not count.
+///
+/// # Errors
+/// A launch's.
+pub fn replayed(device: &Device, prepared: &mut dyn Prepared) -> Result<f64, Error> {
+    prepared.launch()?;
+    device.synchronize()?;
+    let mut graph = device.graph(|| prepared.launch())?;
+    let mut median = |replays: usize| -> Result<f64, Error> {
+        let row = || (0..replays).try_for_each(|_| graph.launch());
+        Ok(Times::of(&device.time(REPLAYS, row)?).median_us)
+    };
+    median(REPLAYS)?;
+    let (one, two) = (median(REPLAYS)?, median(2 * REPLAYS)?);
+    Ok((two - one) / REPLAYS as f64)
+}
+
+/// Replays of a row, and how often a row is timed.
+const REPLAYS: usize = 20;
+
 /// The least runs of which quantiles are given.
 pub const LEAST_RUNS: usize = 3;
 

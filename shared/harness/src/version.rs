@@ -428,6 +428,11 @@ pub trait Version: Sync {
     fn bench_shapes(&self, dtype: DType) -> Vec<Dims> {
         vec![self.info().timed(dtype)]
     }
+    /// Whether its time is told as that of a replayed graph as well: where a run is a few short
+    /// launches, and a program makes it again and again.
+    fn replayed(&self) -> bool {
+        false
+    }
     /// The kernel files that it launches from; none where that is not told, which stands for all
     /// of its stage.
     fn sources(&self) -> Vec<&'static KernelSource> {

@@ -3,29 +3,24 @@
 use lab_device::emulator::{self, Order};
 use lab_device::{DType, Device, DeviceKind};
 use lab_harness::suite::{Check, VersionCheck, every_kernel_loads, without_checks};
-use lab_harness::{Error, Tensor, Tensors, Version};
+use lab_harness::{Error, Tensor, Tensors, Version, lstm, version_checks};
 use lab_reference::lstm::{Cell, Network};
 
 use crate::posed::{Posed, errors};
 use crate::{Lstm, Pass, STAGE, VERSIONS, Way};
 
-pub(crate) static OF_EACH: &[VersionCheck] = &[
-    VersionCheck { name: "every_option_is_right", run: every_option_is_right },
-    VersionCheck { name: "rows_of_unlike_lengths", run: rows_of_unlike_lengths },
-    VersionCheck { name: "what_is_left_out_is_zero", run: what_is_left_out_is_zero },
-    VersionCheck {
-        name: "gates_that_are_shut_give_numbers",
-        run: gates_that_are_shut_give_numbers,
-    },
-    VersionCheck { name: "nan_stays_in_its_row", run: nan_stays_in_its_row },
-    VersionCheck { name: "rows_do_not_meet", run: rows_do_not_meet },
-    VersionCheck { name: "a_sequence_in_parts_is_the_same", run: a_sequence_in_parts_is_the_same },
-    VersionCheck {
-        name: "the_forward_pass_alone_is_the_same",
-        run: the_forward_pass_alone_is_the_same,
-    },
-    VersionCheck { name: "any_schedule_gives_the_same", run: any_schedule_gives_the_same },
-    VersionCheck { name: "large_problems", run: large_problems },
+pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
+    of lstm::FAMILY;
+    every_option_is_right,
+    rows_of_unlike_lengths,
+    what_is_left_out_is_zero,
+    gates_that_are_shut_give_numbers,
+    nan_stays_in_its_row,
+    rows_do_not_meet,
+    a_sequence_in_parts_is_the_same,
+    the_forward_pass_alone_is_the_same,
+    any_schedule_gives_the_same,
+    large_problems,
 ];
 
 pub(crate) static CHECKS: &[Check] = &[

@@ -21,7 +21,7 @@ mod residences;
 mod sequence;
 mod spread;
 
-use lab_device::{DType, Device};
+use lab_device::{DType, Device, KernelSource};
 use lab_harness::lstm::{self, of, sizes};
 use lab_harness::{
     Cost, Dim, Dims, Error, Info, Options, Output, Prepared, Problem, Stage, Tensors, Version,
@@ -40,6 +40,7 @@ pub mod kernels {
 pub struct Fused {
     info: Info,
     way: Way,
+    pass: Pass,
 }
 
 const DIMS: [Dim; 4] =
@@ -93,7 +94,7 @@ const INFO: Info = Info {
 };
 
 /// A launch a step.
-pub static CELL: Fused = Fused { info: INFO, way: Way::Cell };
+pub static CELL: Fused = Fused { info: INFO, way: Way::Cell, pass: Pass::ForwardBackward };
 
 /// A launch for all steps.
 pub static SEQUENCE: Fused = Fused {
@@ -105,6 +106,7 @@ pub static SEQUENCE: Fused = Fused {
         ..INFO
     },
     way: Way::Sequence,
+    pass: Pass::ForwardBackward,
 };
 
 /// A launch for all steps, with the units of a row spread over a cluster.
@@ -117,6 +119,7 @@ pub static CLUSTER: Fused = Fused {
         ..INFO
     },
     way: Way::Cluster,
+    pass: Pass::ForwardBackward,
 };
 
 /// The same without clusters.
@@ -129,16 +132,67 @@ pub static GRID: Fused = Fused {
         ..INFO
     },
     way: Way::Grid,
+    pass: Pass::ForwardBackward,
 };
 
-/// Every version, in the order of the story.
+/// The forward pass alone, of each.
+pub static FORWARD: [Fused; 4] = [
+    forward(Info { name: "v0_cell_fw", ..INFO }, Way::Cell),
+    forward(
+        Info {
+            name: "v1_sequence_fw",
+            parent: Some("v0_cell_fw"),
+            change: "a launch for all steps",
+            dims: &RESIDENT_DIMS,
+            ..INFO
+        },
+        Way::Sequence,
+    ),
+    forward(
+        Info {
+            name: "v2_cluster_fw",
+            parent: Some("v1_sequence_fw"),
+            change: "a row's units over a cluster of blocks",
+            dims: &RESIDENT_DIMS,
+            ..INFO
+        },
+        Way::Cluster,
+    ),
+    forward(
+        Info {
+            name: "v2_grid_fw",
+            parent: Some("v2_cluster_fw"),
+            change: "the exchange through device memory and flags",
+            dims: &RESIDENT_DIMS,
+            ..INFO
+        },
+        Way::Grid,
+    ),
+];
+
+const fn forward(info: Info, way: Way) -> Fused {
+    let outputs = INFO.outputs.split_at(lstm::FORWARD_OUTPUTS).0;
+    let (family, inputs) = (lstm::FORWARD, lstm::FORWARD_INPUTS);
+    Fused { info: Info { family, inputs, outputs, ..info }, way, pass: Pass::Forward }
+}
+
+/// Every version of the whole, in the order of the story.
 pub static VERSIONS: [&Fused; 4] = [&CELL, &SEQUENCE, &CLUSTER, &GRID];
 
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "lstm_fused",
     teaches: "a recurrence: what of it waits for the step before, and what need not",
-    versions: &[&CELL, &SEQUENCE, &CLUSTER, &GRID],
+    versions: &[
+        &CELL,
+        &SEQUENCE,
+        &CLUSTER,
+        &GRID,
+        &FORWARD[0],
+        &FORWARD[1],
+        &FORWARD[2],
+        &FORWARD[3],
+    ],
     kernels: kernels::KERNELS,
     version_checks: checks::OF_EACH,
     checks: checks::CHECKS,
@@ -151,45 +205,75 @@ impl Version for Fused {
     }
 
     fn inputs(&self, problem: &Problem) -> Tensors {
-        lstm::inputs(problem)
+        let mut all = lstm::inputs(problem);
+        all.retain(|name, _| self.info.inputs.iter().any(|input| input.name == name));
+        all
+    }
+
+    fn sources(&self) -> Vec<&'static KernelSource> {
+        let own = match self.way {
+            Way::Cell => [&kernels::V0_CELL, &kernels::NORM_CELL, &kernels::GRU_CELL].to_vec(),
+            Way::Sequence => vec![&kernels::V1_SEQUENCE],
+            Way::Cluster | Way::Grid => vec![&kernels::V2_SPREAD],
+        };
+        own.into_iter().chain([&kernels::PRODUCTS]).collect()
+    }
+
+    fn replayed(&self) -> bool {
+        true
     }
 
     fn reference(&self, inputs: &Tensors, _options: &Options) -> Vec<(&'static str, Vec<f64>)> {
-        lstm::reference(inputs)
+        match self.pass {
+            Pass::Forward => lstm::forward_reference(inputs),
+            Pass::ForwardBackward => lstm::reference(inputs),
+        }
     }
 
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
-        lstm::cost(dims, dtype)
+        match self.pass {
+            Pass::Forward => lstm::forward_cost(dims, dtype),
+            Pass::ForwardBackward => lstm::cost(dims, dtype),
+        }
     }
 
     fn test_shapes(&self) -> Vec<Dims> {
-        [
-            // One step, one row, one unit; of all one.
-            [1, 1, 1, 1],
-            [1, 7, 5, 1],
-            [1, 1, 4, 32],
-            [5, 1, 3, 8],
-            // Ragged; a tile of the products, and a block of units, and what is one past them.
-            [2, 5, 3, 3],
-            [3, 4, 1, 33],
-            [4, 8, 32, 32],
-            [3, 11, 33, 33],
-            [1, 33, 65, 9],
-            [5, 7, 40, 70],
-            // More units than a block has the weights of; more rows than multiprocessors: of the
-            // emulator, and of a GPU.
-            [1, 2, 3, 130],
-            [9, 2, 2, 135],
-            [2, 2, 2, 101],
-            [10, 2, 3, 97],
-            [9, 1, 2, 40],
-            [135, 2, 2, 3],
-            // Many steps.
-            [1, 200, 2, 5],
-            [2, 100, 1, 16],
-        ]
-        .map(sizes)
-        .to_vec()
+        // One step, one row, one unit; of all one. Ragged; what is one past a tile.
+        let mut all = vec![[1, 1, 1, 1], [5, 1, 3, 8], [2, 5, 3, 3], [3, 11, 33, 33]];
+        match (self.pass, self.way) {
+            (Pass::Forward, Way::Cell) => {}
+            // A row a block, and several.
+            (Pass::Forward, _) => all.extend([[1, 3, 2, 130], [9, 2, 1, 130]]),
+            (_, Way::Cell | Way::Sequence) => all.extend([
+                [1, 7, 5, 1],
+                [1, 1, 4, 32],
+                [3, 4, 1, 33],
+                [4, 8, 32, 32],
+                [1, 33, 65, 9],
+                [5, 7, 40, 70],
+                // More units than a block has the weights of; more rows than multiprocessors: of the
+                // emulator, and of a GPU.
+                [1, 2, 3, 130],
+                [9, 2, 2, 135],
+                [2, 2, 2, 101],
+                [10, 2, 3, 97],
+                [9, 1, 2, 40],
+                [135, 2, 2, 3],
+                // Many steps.
+                [1, 200, 2, 5],
+                [2, 100, 1, 16],
+            ]),
+            // Units of one block, of all; rows a group, and several, on the emulator and on a GPU.
+            (_, Way::Cluster | Way::Grid) => all.extend([
+                [1, 7, 5, 70],
+                [1, 3, 3, 130],
+                [2, 3, 2, 256],
+                [5, 2, 2, 135],
+                [35, 2, 2, 3],
+                [1, 60, 1, 5],
+            ]),
+        }
+        all.into_iter().map(sizes).collect()
     }
 
     /// One row of a window of twenty steps, at growing H; and a long sequence.
@@ -207,6 +291,6 @@ impl Version for Fused {
         let (dims, _) = self.info.problem_of(inputs)?;
         let [_, _, columns, hidden] = of(&dims);
         let lstm = Lstm::by(self.way, Network::lstm(columns, hidden))?;
-        lstm.prepare(device, inputs, Pass::ForwardBackward)
+        lstm.prepare(device, inputs, self.pass)
     }
 }

@@ -3,22 +3,16 @@
 use lab_device::{Arithmetic, DType, Device};
 use lab_harness::suite::{Check, VersionCheck, check, every_kernel_loads, without_checks};
 use lab_harness::tensor::tensors;
-use lab_harness::{Options, Problem, Tensor, Version, run};
+use lab_harness::{Options, Problem, Tensor, Version, run, version_checks};
 
 use crate::{STAGE, sizes};
 
-pub(crate) static OF_EACH: &[VersionCheck] = &[
-    VersionCheck { name: "large_problems", run: large_problems },
-    VersionCheck { name: "a_batch_has_any_leading_indices", run: a_batch_has_any_leading_indices },
-    VersionCheck {
-        name: "nan_stays_in_its_row_or_column_of_tiles",
-        run: nan_stays_in_its_row_or_column_of_tiles,
-    },
-    VersionCheck {
-        name: "results_do_not_change_from_run_to_run",
-        run: results_do_not_change_from_run_to_run,
-    },
-    VersionCheck { name: "f32_is_rounded_to_tf32", run: f32_is_rounded_to_tf32 },
+pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
+    large_problems,
+    a_batch_has_any_leading_indices,
+    nan_stays_in_its_row_or_column_of_tiles,
+    results_do_not_change_from_run_to_run,
+    f32_is_rounded_to_tf32,
 ];
 
 pub(crate) static CHECKS: &[Check] = &[Check {

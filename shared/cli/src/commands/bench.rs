@@ -89,6 +89,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         ">median, µs",
         ">p10",
         ">p90",
+        ">replayed, µs",
         ">GB/s",
         ">TFLOP/s",
         ">% of roofline",
@@ -107,6 +108,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             format!("{:.1}", m.median_us),
             format!("{:.1}", m.p10_us),
             format!("{:.1}", m.p90_us),
+            shown(m.replay_us, |v| format!("{v:.1}")),
             shown(m.gbps, |v| format!("{v:.0}")),
             shown(m.tflops, |v| format!("{v:.2}")),
             shown(m.roofline_percent, |v| format!("{v:.1}")),
@@ -258,7 +260,8 @@ fn measure(
                     bound: 0.0,
                     relative_error: error,
                 };
-                let m = Measured { comparison: c, times: Some(times), usage: None };
+                let m =
+                    Measured { comparison: c, times: Some(times), replay_us: None, usage: None };
                 add((place, 1), "cpu".into(), Of::Host, m, of_peers);
             }
         }
@@ -316,6 +319,7 @@ impl Lines<'_> {
             tflops: (cost.flops > 0.0).then(|| cost.flops / us * 1e-6),
             gbps: Some(cost.bytes / us * 1e-3),
             roofline_percent: (of != Of::Host).then(|| roofline.percent(cost, us)),
+            replay_us: m.replay_us,
             relative_error: Some(m.comparison.relative_error),
             registers: m.usage.map(|u| u.0),
             local_bytes: m.usage.map(|u| u.1),
@@ -356,6 +360,7 @@ fn launch_overhead(device: &Device) -> Result<Vec<Measurement>, Failure> {
             tflops: None,
             gbps: None,
             roofline_percent: None,
+            replay_us: None,
             relative_error: None,
             registers: None,
             local_bytes: None,

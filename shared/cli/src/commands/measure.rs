@@ -17,6 +17,8 @@ pub(crate) const BUDGET: Duration = Duration::from_millis(500);
 pub(crate) struct Measured {
     pub(crate) comparison: Comparison,
     pub(crate) times: Option<Times>,
+    /// As a replayed graph, in µs, of a version that is told so.
+    pub(crate) replay_us: Option<f64>,
     /// Registers a thread and local memory a thread in bytes, of several kernels the most; on a
     /// GPU.
     pub(crate) usage: Option<(u32, u32)>,
@@ -54,7 +56,11 @@ pub(crate) fn finish(
         true => Some(timing::time_within(device, prepared, runs, BUDGET)?),
         false => None,
     };
-    Ok(Measured { comparison, times, usage: usage(prepared)? })
+    let replay_us = match times {
+        Some(_) if version.replayed() => Some(timing::replayed(device, prepared)?),
+        _ => None,
+    };
+    Ok(Measured { comparison, times, replay_us, usage: usage(prepared)? })
 }
 
 /// Registers a thread and local memory a thread in bytes of the kernels that it launches, the most
@@ -113,7 +119,7 @@ pub(crate) fn peer(
         Place::Gpu => timing::time_within(device, prepared.as_mut(), runs, BUDGET)?,
         Place::Host => time_on_host(prepared.as_mut(), runs.min(20), BUDGET)?,
     };
-    Ok(Beside::Ran(Measured { comparison, times: Some(times), usage: None }))
+    Ok(Beside::Ran(Measured { comparison, times: Some(times), replay_us: None, usage: None }))
 }
 
 /// What a line of a peer is of.

@@ -61,7 +61,8 @@ impl Arguments {
         for &version in versions {
             let info = version.info();
             let stage = crate::stage(info.stage).expect("a version names its own stage");
-            let of_each = stage.version_checks.iter().filter(|c| fits(c.name));
+            let of_each = stage.version_checks.iter();
+            let of_each = of_each.filter(|c| fits(c.name) && c.concerns(version));
             all.extend(of_each.map(|&c| (info.full_name(), Work::OfVersion(c, version))));
         }
         let own = [("device layer", device_checks::CHECKS), ("agreement", agreement::CHECKS)];
