@@ -18,6 +18,7 @@ mod network;
 mod norm;
 mod posed;
 mod sequence;
+pub mod training;
 
 use lab_device::{DType, Device};
 use lab_harness::lstm::{self, of, sizes};
