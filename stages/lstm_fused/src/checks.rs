@@ -33,6 +33,10 @@ pub(crate) static CHECKS: &[Check] = &[
     Check { name: "what_does_not_fit_is_refused", run: what_does_not_fit_is_refused },
     Check { name: "every_kernel_loads_on_every_device", run: every_kernel_loads_on_every_device },
     Check { name: "training_follows_the_reference", run: training::training_follows_the_reference },
+    Check {
+        name: "a_batch_may_be_larger_than_the_data",
+        run: training::a_batch_may_be_larger_than_the_data,
+    },
     Check { name: "training_in_halves_stays_near", run: training::training_in_halves_stays_near },
     Check {
         name: "gradients_are_those_of_differences",

@@ -114,6 +114,18 @@ fn cases() -> Vec<Case> {
             text(17),
         ),
         case(
+            "more parameters than a block of the optimizer has, more columns than a warp",
+            Model::characters(Network::lstm(5, 70)),
+            Config {
+                optimizer: adam(0.01, true),
+                clip: Some(0.1),
+                window: 3,
+                schedule: rate(3e-3),
+                ..config
+            },
+            text(13),
+        ),
+        case(
             "a GRU",
             Model::forecast(Network { layers: 2, ..Network::gru(2, 5) }),
             Config { optimizer: adam(0.0, false), dropout: 0.5, shuffle: false, ..config },
@@ -178,6 +190,19 @@ pub(crate) fn training_follows_the_reference(device: &Device) {
                 }
             }
         }
+    }
+}
+
+/// All windows are in the one step of an epoch then.
+pub(crate) fn a_batch_may_be_larger_than_the_data(device: &Device) {
+    let (model, config, data, starts) = series(Config { dtype: DType::F64, ..Config::default() });
+    let config = Config { batch: 64, ..config };
+    let mut trainer = Trainer::new(device, model, config, &data, &starts).unwrap();
+    let first = trainer.parameters().unwrap();
+    let mut reference = Reference::new(model, config, &data, &starts, &first);
+    for epoch in 0..3 {
+        let [loss, expected] = [trainer.epoch().unwrap().loss, reference.step()];
+        assert!((loss - expected).abs() <= 5e-15, "epoch {epoch}: {loss}, not {expected}");
     }
 }
 
@@ -315,29 +340,44 @@ pub(crate) fn the_loss_scale_follows_the_gradients(device: &Device) {
 pub(crate) fn the_first_bad_tensor_is_named(device: &Device) {
     let (model, config, data, starts) = series(Config { shuffle: false, ..Config::default() });
     let Data::Series { values, columns } = data else { panic!("a series") };
-    // In the input of the windows from 5 on, whose step is the second; in the target of window 5, too.
-    for (row, step, layer, tensor) in [(9, 1, "the loss", "the mean"), (8, 1, "the data", "x")] {
+    // Windows of four rows in threes: the first step reads rows 0 to 5, and 4 to 6 as targets.
+    let huge = 1e30;
+    for (row, bad, step, layer, tensor, index) in [
+        (6, f64::NAN, 0, "the data", "row 6", 1),
+        (7, f64::NAN, 1, "the data", "row 7", 1),
+        (9, f64::INFINITY, 1, "the data", "row 9", 1),
+        (9, huge, 1, "the loss", "the mean", 0),
+    ] {
         let mut values = values.clone();
-        values[row * columns + 1] = f64::NAN;
+        values[row * columns + 1] = bad;
         let data = Data::Series { values, columns };
         let mut trainer = Trainer::new(device, model, config, &data, &starts).unwrap();
-        trainer.run(1).unwrap();
+        trainer.run(step).unwrap();
         let before = trainer.parameters().unwrap();
         // And again, for it stays there.
         for _ in 0..2 {
             let error = trainer.epoch().unwrap_err();
-            let Error::NotFinite { epoch, step: at, layer: of, tensor: name, value, .. } = &error
+            let Error::NotFinite { epoch, step: at, layer: of, tensor: name, index: n, value } =
+                &error
             else {
                 panic!("{error}")
             };
-            assert_eq!((*epoch, *at, of.as_str(), name.as_str()), (0, step, layer, tensor));
-            assert!(value.is_nan());
+            let got = (*epoch, *at, of.as_str(), name.as_str(), *n);
+            assert_eq!(got, (0, step, layer, tensor, index), "{error}");
+            assert!(!value.is_finite());
             assert_eq!(trainer.parameters().unwrap(), before);
             assert_eq!(trainer.position().step, step);
         }
     }
     // A rate that throws the parameters out of the numbers.
     let data = Data::Series { values, columns };
+    // What a half type has no room for.
+    let Data::Series { values: mut large, .. } = data.clone() else { panic!("a series") };
+    large[2] = 1e6;
+    let large = Data::Series { values: large, columns };
+    let half = Config { dtype: DType::F16, ..config };
+    let said = Trainer::new(device, model, half, &large, &starts).unwrap().epoch().unwrap_err();
+    assert!(said.to_string().starts_with("epoch 0, step 0: x of layer 0 is inf"), "{said}");
     let optimizer = Optimizer::sgd(0.0);
     let config = Config { optimizer, schedule: Schedule::constant(1e38), ..config };
     let mut trainer = Trainer::new(device, model, config, &data, &starts).unwrap();

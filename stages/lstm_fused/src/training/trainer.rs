@@ -42,6 +42,9 @@ pub struct Epoch {
     pub skipped: usize,
 }
 
+/// Steps that are recorded as one: the device need not wait for the host after each.
+const TOGETHER: usize = 16;
+
 /// Steps between two looks at whether all was finite.
 const UNWATCHED: usize = 512;
 
@@ -50,12 +53,15 @@ pub struct Trainer {
     model: Model,
     config: Config,
     starts: Vec<usize>,
+    /// Of the data on the device.
+    rows: usize,
     digest: String,
     epoch: usize,
     /// Steps of it that are done.
     done: usize,
-    // Dropped before the buffers that its launches use.
-    graph: Graph<'static>,
+    // Dropped before the buffers that their launches use: of one step, and of [`TOGETHER`].
+    one: Graph<'static>,
+    several: Graph<'static>,
     step: Rc<RefCell<Step>>,
 }
 
@@ -153,12 +159,14 @@ impl Trainer {
         data.check_starts(starts, config.window, true)?;
         let step = Step::training(device, &model, &config, data, starts.len(), &parameters())?;
         let step = Rc::new(RefCell::new(step));
-        let graph = device.graph({
+        let record = |steps: usize| {
             let step = Rc::clone(&step);
-            move || step.borrow_mut().program.run()
-        })?;
+            device.graph(move || (0..steps).try_for_each(|_| step.borrow_mut().program.run()))
+        };
+        let [one, several] = [record(1)?, record(TOGETHER)?];
         let digest = data.digest(starts);
-        Ok(Self { model, config, starts: starts.to_vec(), digest, epoch: 0, done: 0, graph, step })
+        let (starts, rows, epoch, done) = (starts.to_vec(), data.len() + 1, 0, 0);
+        Ok(Self { model, config, starts, rows, digest, epoch, done, one, several, step })
     }
 
     /// What is trained.
@@ -223,8 +231,12 @@ impl Trainer {
     pub fn run(&mut self, most: usize) -> Result<Option<Epoch>, Error> {
         let end = self.done.saturating_add(most).min(self.steps_per_epoch());
         while self.done < end {
-            for _ in 0..(end - self.done).min(UNWATCHED) {
-                self.graph.launch()?;
+            let chunk = (end - self.done).min(UNWATCHED);
+            for _ in 0..chunk / TOGETHER {
+                self.several.launch()?;
+            }
+            for _ in 0..chunk % TOGETHER {
+                self.one.launch()?;
             }
             let (counts, _) = self.progress()?;
             self.done = counts[COUNTS + STEP] as usize;
@@ -291,8 +303,8 @@ impl Trainer {
             Some(layer) => format!("layer {layer}"),
             None => "the head".to_owned(),
         };
-        let mut all: Vec<(String, String, Vec<f64>)> =
-            vec![("the data".into(), "x".into(), program.read(step.x)?.values())];
+        let mut all: Vec<(String, String, Vec<f64>)> = self.rows_of(&program.read(step.values)?);
+        all.push(("layer 0".into(), "x".into(), program.read(step.x)?.values()));
         for (layer, y) in ys.iter().enumerate() {
             for (name, values) in parameters.iter().filter(|p| self.layer_of(p.0) == Some(layer)) {
                 all.push((of(name), name.clone(), values.values()));
@@ -319,6 +331,21 @@ impl Trainer {
         let (layer, tensor, index, value) =
             found.unwrap_or(("the gradient".into(), "the norm".into(), 0, f64::INFINITY));
         Ok(Error::NotFinite { epoch: self.epoch, step: self.done, layer, tensor, index, value })
+    }
+
+    /// The rows of the data that the step under way reads, inputs and targets.
+    fn rows_of(&self, data: &Tensor) -> Vec<(String, String, Vec<f64>)> {
+        let Config { window, batch, .. } = self.config;
+        let (values, columns) = (data.values(), data.len() / self.rows);
+        let order = order(&self.starts, &self.config, self.epoch);
+        let starts = order.chunks(batch).nth(self.done).expect("a step of the epoch");
+        let mut rows: Vec<usize> = starts.iter().flat_map(|&s| s..=s + window).collect();
+        rows.sort_unstable();
+        rows.dedup();
+        let row = |r: usize| {
+            ("the data".to_owned(), format!("row {r}"), values[r * columns..][..columns].to_vec())
+        };
+        rows.into_iter().map(row).collect()
     }
 
     fn layer_of(&self, name: &str) -> Option<usize> {
