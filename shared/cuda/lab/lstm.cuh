@@ -57,6 +57,39 @@ __device__ __forceinline__ M lstm_step_back(M (&y)[GATES], M c_before, M c, Peep
 }
 // ANCHOR_END: step_back
 
+// ANCHOR: added
+// What x adds to gate g of unit j in row `at` of all steps: where x has few columns, this launch has
+// their weights, and `columns` says how many; else it is zero, and a launch before has left the sums in
+// `gates`.
+template <class T> struct Added {
+    static constexpr int FEW = 4;
+    const T* x;
+    const math_t<T>* gates;
+    math_t<T> w[FEW], bias;
+    int columns, g, j, H;
+
+    __device__ __forceinline__ Added(const T* x, const math_t<T>* gates, const T* weight_ih,
+                                     const T* bias_ih, const T* bias_hh, int columns, bool biased,
+                                     bool unit, int g, int j, int H)
+        : x(x), gates(gates), bias(0), columns(columns), g(g), j(j), H(H) {
+#pragma unroll
+        for (int k = 0; k < FEW; ++k)
+            w[k] = unit && k < columns ? to_math(weight_ih[(g * 1ll * H + j) * columns + k])
+                                       : math_t<T>(0);
+        if (unit && columns > 0 && biased)
+            bias = to_math(bias_ih[g * H + j]) + to_math(bias_hh[g * H + j]);
+    }
+    __device__ __forceinline__ math_t<T> operator()(long long at) const {
+        if (columns == 0) return gates[(at * GATES + g) * H + j];
+        math_t<T> sum = bias;
+#pragma unroll
+        for (int k = 0; k < FEW; ++k)
+            if (k < columns) sum += w[k] * to_math(x[at * columns + k]);
+        return sum;
+    }
+};
+// ANCHOR_END: added
+
 // ANCHOR: through
 // Σ_k da_k w_{k,j} over all 4H rows of weight_hh: what a step's a hand back to the h before it.
 template <class T>

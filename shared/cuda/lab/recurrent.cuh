@@ -5,8 +5,12 @@
 
 __device__ __forceinline__ float tangent(float v) { return tanhf(v); }
 __device__ __forceinline__ double tangent(double v) { return tanh(v); }
-// 1 / (1 + inf) is 0: no v is too small.
-template <class M> __device__ __forceinline__ M sigmoid(M v) { return 1 / (1 + exponential(-v)); }
+// 1 / (1 + inf) is 0: no v is too small. A division that rounds correctly takes twice as long, and every
+// step waits for it.
+__device__ __forceinline__ float sigmoid(float v) {
+    return __fdividef(1.0f, 1.0f + exponential(-v));
+}
+__device__ __forceinline__ double sigmoid(double v) { return 1 / (1 + exponential(-v)); }
 
 // ANCHOR: steps
 // A row has the steps from 0 to its length, and takes them in this order or in reverse.

@@ -8,18 +8,21 @@
 //
 //   dh_j = dy_{t,j} + Σ_g Σ_k W_hh[gH + k, j] da_{g,k}        da, dc by the gates' slopes
 //
-// Work split: a block has ROWS rows of the batch, and a thread a gate of a unit: thread 4 j + g. So the
-// four gates of a unit lie in neighbouring lanes, which show each other their values. W_hh stays where
-// it is from step to step: of its H weights, a row of W_hh or a gate's part of a column, a thread
-// has the first KEPT in registers and the next IN_SHARED in shared memory; only what is left comes
-// from device memory, at every step. What a step hands to the next, h or da, is in shared memory,
-// twice: a step reads the one and writes the other, and needs one barrier.
+// Work split: a block has ROWS rows of the batch, and four neighbouring lanes a unit: thread 4 j + g goes
+// on with gate g. In the products each of them has a quarter of the columns, for all four gates, so
+// that an h from shared memory serves four; then they show each other their parts (lab/resident.cuh).
+// Backward, 16 lanes have a sixteenth of da each, for the dh of four units.
 //
-// gates: T x B x 4H, on entry ax, and with `keep` the gates in their places after; da take theirs. HT
-// is H or more: weights, h and da past H are zero. Other tensors are as v0_cell.cu has them; h is
-// rounded to T where it is stored, not from step to step. A grid of ceil(B / ROWS) blocks.
+// W_hh stays where it is from step to step: of its H weights a thread has those of the first KEPT columns
+// in registers and of the next IN_SHARED in shared memory; only what is left comes from device
+// memory, at every step. What a step hands to the next, h or da, is in shared memory, twice: a step
+// reads the one and writes the other, and needs one barrier.
+//
+// x of few columns is multiplied here, else its products are in gates on entry, and `columns` is 0.
+// gates: T x B x 4H; with `keep` the gates after; da take their place. HT is H or more: weights, h
+// and da past H are zero. Other tensors are as v0_cell.cu has them; h is rounded to T where it is
+// stored, not from step to step. A grid of ceil(B / ROWS) blocks.
 #include "lab/lstm.cuh"
-#include "lab/reduce.cuh"
 #include "lab/resident.cuh"
 #include "lab/shared.cuh"
 
@@ -30,21 +33,23 @@ template <class M> __device__ __forceinline__ M of_gate(M v, Gate gate) {
 
 template <class T, int HT, int ROWS, int KEPT, int IN_SHARED>
 __global__ void __launch_bounds__(4 * HT)
-    lstm_sequence(const T* __restrict__ weight_hh, const T* __restrict__ peephole_i,
+    lstm_sequence(const T* __restrict__ x, const T* __restrict__ weight_ih,
+                  const T* __restrict__ bias_ih, const T* __restrict__ bias_hh,
+                  const T* __restrict__ weight_hh, const T* __restrict__ peephole_i,
                   const T* __restrict__ peephole_f, const T* __restrict__ peephole_o,
                   const T* __restrict__ h0, const T* __restrict__ c0,
                   const int* __restrict__ lengths, T* __restrict__ y, math_t<T>* __restrict__ c,
                   math_t<T>* __restrict__ gates, T* __restrict__ hn, T* __restrict__ cn, int count,
-                  int B, int H, int stride, int column, int state, int reverse, int peephole,
-                  int keep) {
+                  int B, int H, int columns, int stride, int column, int state, int reverse,
+                  int biased, int peephole, int keep) {
     using M = math_t<T>;
     DYNAMIC_SHARED(M, memory);
     M(*h)[ROWS][HT] = reinterpret_cast<M(*)[ROWS][HT]>(memory);  // of this step and of the next
     int j = threadIdx.x / GATES, g = threadIdx.x % GATES, first_row = blockIdx.x * ROWS;
     bool unit = j < H;
-    const T* own_row = weight_hh + (g * 1ll * H + j) * H;
-    auto weights = resident<M, 4 * HT, HT, KEPT, IN_SHARED>(
-        memory + 2 * ROWS * HT, unit ? H : 0, [=](int k) { return to_math(own_row[k]); });
+    auto weights = resident<M, 4 * HT, HT / 4, KEPT, IN_SHARED>(
+        memory + 2 * ROWS * HT, ByGates<T, 4>{weight_hh + j * 1ll * H, g, unit ? H : 0});
+    Added<T> added(x, gates, weight_ih, bias_ih, bias_hh, columns, biased, unit, g, j, H);
     const T* own_peephole = g == GATE_I ? peephole_i : g == GATE_F ? peephole_f : peephole_o;
     M p = peephole && unit && g != GATE_G ? to_math(own_peephole[j]) : M(0);
 
@@ -59,21 +64,27 @@ __global__ void __launch_bounds__(4 * HT)
         steps[r] = row < B ? lengths[row] : 0;
         if (g == 0) h[0][r][j] = own_h[r], h[1][r][j] = 0;
     }
+    M ax[ROWS];
+    auto fetch = [&](int s) {  // what x adds, one step ahead of its use
+        int t = reverse ? count - 1 - s : s;
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r)
+            ax[r] = s < count && t < steps[r] && unit ? added(t * 1ll * B + first_row + r) : M(0);
+    };
+    fetch(0);
     __syncthreads();  // all read h of all units, and weights in shared memory are their thread's own
 
     for (int s = 0; s < count; ++s) {
         int t = reverse ? count - 1 - s : s;
         // ANCHOR: step
-        M a[ROWS], dot[ROWS];
+        M a[ROWS], sum[ROWS][4];
 #pragma unroll
-        for (int r = 0; r < ROWS; ++r) {  // on their way during the products
-            long long at = t * 1ll * B + first_row + r;
-            a[r] = t < steps[r] && unit ? gates[(at * GATES + g) * H + j] : M(0);
-        }
-        weights.template dots<HT>(dot, h[s % 2][0]);
+        for (int r = 0; r < ROWS; ++r) a[r] = ax[r];
+        fetch(s + 1);
+        weights.template sums<HT, 4>(sum, h[s % 2][0] + 4 * g);
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) {
-            a[r] += dot[r];
+            a[r] += one_of_four<4>(sum[r]);
             if (peephole && g != GATE_G && g != GATE_O) a[r] += p * own_c[r];
             M gate = g == GATE_G ? tangent(a[r]) : sigmoid(a[r]);
             M c_t = of_gate(gate, GATE_F) * own_c[r] + of_gate(gate, GATE_I) * of_gate(gate, GATE_G);
@@ -112,15 +123,14 @@ __global__ void __launch_bounds__(4 * HT)
                        int count, int B, int H, int stride, int column, int state, int reverse,
                        int peephole) {
     using M = math_t<T>;
-    constexpr int PART = HT + 4, ROW = GATES * PART;  // four lanes, four gates: in banks of their own
+    constexpr int ROW = GATES * HT;  // da of a row of the batch
     DYNAMIC_SHARED(M, memory);
     int j = threadIdx.x / GATES, g = threadIdx.x % GATES, first_row = blockIdx.x * ROWS;
     bool unit = j < H;
     Steps steps{lengths, reverse != 0};
-    const T* column_part = weight_hh + g * 1ll * H * H + j;
-    auto weights = resident<M, 4 * HT, HT, KEPT, IN_SHARED>(
-        memory + 2 * ROWS * ROW, unit ? H : 0,
-        [=](int k) { return to_math(column_part[k * 1ll * H]); });
+    auto weights = resident<M, 4 * HT, HT / 4, KEPT, IN_SHARED>(
+        memory + 2 * ROWS * ROW,
+        ByColumns<T, 16, HT>{weight_hh, int(threadIdx.x % 16), H, j / 4 * 4, 0});
     Peepholes<M> p{};
     if (peephole && unit) p = peepholes<true>(peephole_i, peephole_f, peephole_o, j);
 
@@ -132,21 +142,21 @@ __global__ void __launch_bounds__(4 * HT)
         long long at = (state * 1ll * B + row) * H + j;
         past[r] = there ? to_math(dhn[at]) : M(0), dc[r] = there ? to_math(dcn[at]) : M(0);
         own_da[r] = 0;
-        M* of_row = memory + r * ROW + g * PART + j;
+        M* of_row = memory + r * ROW + g * HT + j;
         of_row[0] = of_row[ROWS * ROW] = 0;
     }
     __syncthreads();  // all read da of all units, which are zero so far
 
-    M dot[ROWS];
+    M sum[ROWS][4];
     for (int s = 0; s < count; ++s) {
         int t = reverse ? s : count - 1 - s;
         M* read = memory + s % 2 * ROWS * ROW;
         M* write = memory + (s + 1) % 2 * ROWS * ROW;
         // ANCHOR: step_back
-        weights.template dots<ROW>(dot, read + g * PART);
+        weights.template sums<ROW, 16>(sum, read + threadIdx.x % 16 * 4);
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) {
-            M dh = past[r] + warp_reduce<GATES>(dot[r], Add{});
+            M dh = past[r] + one_of_four<16>(sum[r]);  // that of unit j
             int row = first_row + r;
             if (!unit || row >= B) continue;
             long long at = t * 1ll * B + row;
@@ -163,7 +173,7 @@ __global__ void __launch_bounds__(4 * HT)
                 past[r] = 0;
             }
             // ANCHOR_END: step_back
-            write[r * ROW + g * PART + j] = own_da[r];
+            write[r * ROW + g * HT + j] = own_da[r];
         }
         __syncthreads();  // the gates are read that da overwrite; the next step reads this one's da
 #pragma unroll
@@ -174,10 +184,10 @@ __global__ void __launch_bounds__(4 * HT)
             gates[((t * 1ll * B + row) * GATES + g) * H + j] = da;
         }
     }
-    weights.template dots<ROW>(dot, memory + count % 2 * ROWS * ROW + g * PART);
+    weights.template sums<ROW, 16>(sum, memory + count % 2 * ROWS * ROW + threadIdx.x % 16 * 4);
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
-        M dh = past[r] + warp_reduce<GATES>(dot[r], Add{});
+        M dh = past[r] + one_of_four<16>(sum[r]);  // that of unit j
         if (!unit || g != 0 || first_row + r >= B) continue;
         long long at = (state * 1ll * B + first_row + r) * H + j;
         dh0[at] = from_math<T>(dh), dc0[at] = from_math<T>(dc[r]);

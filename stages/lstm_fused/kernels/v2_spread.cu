@@ -4,20 +4,19 @@
 // step, from block to block (lab/exchange.cuh).
 //
 // Work split: a group has ROWS rows of the batch, a block UNITS of the HT units, and 16 neighbouring
-// lanes are a unit's: lane 4 g + q has of gate g the weights of a quarter of the columns, a SLICE.
-// So the quarters of a product lie in neighbouring lanes, which add them up; and of four rows, lane
-// q goes on with row q.
+// lanes are a unit's. Each has a sixteenth of the columns for all four gates; after they have added up
+// their parts, lane 4 g + q goes on with gate g, and of four rows with row q.
 //
 // Backward, a block has the same weights, by columns: its own 4 UNITS rows of da give a part of dh of
-// every unit, a thread a column (or PER threads). The parts go to the block whose unit it is, which
-// adds up those of all blocks: H numbers a block leave it, where da to everybody would be 4 H.
+// every unit; LANES neighbours have a part of the rows each, for four columns. The parts go to the block whose unit
+// it is, which adds up those of all blocks: H numbers a block leave it, where da to everybody would
+// be 4 H.
 //
-// h and da of a group in boxes of shared memory, twice. Other tensors are as v1_sequence.cu has them.
-// A grid of groups x BLOCKS blocks, in clusters of BLOCKS if `clustered`, else all resident; the first
-// group has the rows from `first_row` on. post, flags: of lab/exchange.cuh, for each group.
+// Other tensors are as v1_sequence.cu has them. A grid of groups x BLOCKS blocks, in clusters of BLOCKS
+// if `clustered`, else all resident; the first group has the rows from `first_row` on. post, flags:
+// of lab/exchange.cuh, for each group.
 #include "lab/exchange.cuh"
 #include "lab/lstm.cuh"
-#include "lab/reduce.cuh"
 #include "lab/resident.cuh"
 #include "lab/shared.cuh"
 
@@ -48,67 +47,56 @@ template <class M> __device__ __forceinline__ M of_gate(M v, Gate gate, int q) {
     return __shfl_sync(0xffffffffu, v, gate * 4 + q, 16);
 }
 
-// ANCHOR: slices
-// h of the rows, by slices with four numbers between: four lanes, four slices, in banks of their own.
-template <int HT, int ROWS> struct Slices {
-    static constexpr int SLICE = HT / 4, APART = SLICE + 4, ROW = 4 * APART;
-    static constexpr int COUNT = ROWS * HT, SIZE = ROWS * ROW;
-    static __device__ __forceinline__ int place(int i) {
-        return i / SLICE * APART + i % SLICE;
-    }
-};
-// ANCHOR_END: slices
-
 template <class T, int HT, int UNITS, int ROWS, int KEPT, int IN_SHARED>
 __global__ void __launch_bounds__(16 * UNITS)
-    lstm_spread(const T* __restrict__ weight_hh, const T* __restrict__ peephole_i,
+    lstm_spread(const T* __restrict__ x, const T* __restrict__ weight_ih,
+                const T* __restrict__ bias_ih, const T* __restrict__ bias_hh,
+                const T* __restrict__ weight_hh, const T* __restrict__ peephole_i,
                 const T* __restrict__ peephole_f, const T* __restrict__ peephole_o,
                 const T* __restrict__ h0, const T* __restrict__ c0, const int* __restrict__ lengths,
                 T* __restrict__ y, math_t<T>* __restrict__ c, math_t<T>* __restrict__ gates,
                 T* __restrict__ hn, T* __restrict__ cn, math_t<T>* post, unsigned* flags,
-                int first_row, int count, int B, int H, int stride, int column, int state,
-                int reverse, int peephole, int keep, int clustered) {
+                int first_row, int count, int B, int H, int columns, int stride, int column,
+                int state, int reverse, int biased, int peephole, int keep, int clustered) {
     using M = math_t<T>;
-    constexpr int BLOCKS = HT / UNITS, THREADS = 16 * UNITS;
-    using Layout = Slices<HT, ROWS>;
+    constexpr int BLOCKS = HT / UNITS, THREADS = 16 * UNITS, COUNT = ROWS * HT;
     DYNAMIC_SHARED(M, memory);
     Part<BLOCKS, UNITS, ROWS> own(first_row, H);
     int g = own.g, j = own.j, row = own.row;
     bool there = own.unit && row < B;
-    Exchange<M, Layout, BLOCKS, THREADS> h{memory, post + own.group * BLOCKS * 2 * Layout::COUNT,
-                                           flags + own.group * BLOCKS, own.rank, clustered != 0};
-    const T* slice = weight_hh + (g * 1ll * H + j) * H + own.q * Layout::SLICE;
-    auto weights = resident<M, THREADS, Layout::SLICE, KEPT, IN_SHARED>(
-        memory + 2 * Layout::SIZE, own.unit ? H - own.q * Layout::SLICE : 0,
-        [=](int k) { return to_math(slice[k]); });
+    Exchange<M, COUNT, BLOCKS, THREADS> h{memory, post + own.group * BLOCKS * 2 * COUNT,
+                                          flags + own.group * BLOCKS, own.rank, clustered != 0};
+    int lane = threadIdx.x % 16;
+    auto weights = resident<M, THREADS, HT / 16, KEPT, IN_SHARED>(
+        memory + 2 * COUNT, ByGates<T, 16>{weight_hh + j * 1ll * H, lane, own.unit ? H : 0});
+    Added<T> added(x, gates, weight_ih, bias_ih, bias_hh, columns, biased, own.unit, g, j, H);
     const T* own_peephole = g == GATE_I ? peephole_i : g == GATE_F ? peephole_f : peephole_o;
     M p = peephole && own.unit && g != GATE_G ? to_math(own_peephole[j]) : M(0);
 
-    for (int i = threadIdx.x; i < Layout::COUNT; i += THREADS) {
+    for (int i = threadIdx.x; i < COUNT; i += THREADS) {
         int of = first_row + own.group * ROWS + i / HT, k = i % HT;
         bool is = of < B && k < H;
-        memory[Layout::place(i)] = is ? to_math(h0[(state * 1ll * B + of) * H + k]) : M(0);
+        memory[i] = is ? to_math(h0[(state * 1ll * B + of) * H + k]) : M(0);
     }
     long long of_state = (state * 1ll * B + row) * H + j;
     M own_h = there ? to_math(h0[of_state]) : M(0), own_c = there ? to_math(c0[of_state]) : M(0);
     int steps = row < B ? lengths[row] : 0;
     auto step = [&](int s) { return reverse ? count - 1 - s : s; };
-    auto added = [&](int s) {  // what x adds to the gate
+    auto fetch = [&](int s) {  // what x adds
         int t = step(s);
-        bool live = s < count && t < steps && own.unit;
-        return live ? gates[((t * 1ll * B + row) * GATES + g) * H + j] : M(0);
+        return s < count && t < steps && own.unit ? added(t * 1ll * B + row) : M(0);
     };
-    M ax = added(0);
+    M ax = fetch(0);
     h.begin();
 
     for (int s = 0; s < count; ++s) {
         int t = step(s);
         // ANCHOR: step
-        M dot[ROWS];
-        weights.template dots<Layout::ROW>(dot, h.read() + own.q * Layout::APART);
+        M sum[ROWS][4], whole[ROWS];
+        weights.template sums<HT, 16>(sum, h.read() + 4 * lane);
 #pragma unroll
-        for (int r = 0; r < ROWS; ++r) dot[r] = warp_reduce<4>(dot[r], Add{});
-        M a = own_row(dot, own.r) + ax;
+        for (int r = 0; r < ROWS; ++r) whole[r] = one_of_four<16>(sum[r]);
+        M a = own_row(whole, own.r) + ax;
         if (peephole && g != GATE_G && g != GATE_O) a += p * own_c;
         M gate = g == GATE_G ? tangent(a) : sigmoid(a);
         M i = of_gate(gate, GATE_I, own.q), f = of_gate(gate, GATE_F, own.q);
@@ -118,12 +106,11 @@ __global__ void __launch_bounds__(16 * UNITS)
         bool live = t < steps;
         if (live) own_h = h_t, own_c = c_t;
         // Sixteen lanes have h of one row, or four of them that of each of four.
-        for (int b = ROWS == 1 ? threadIdx.x % 16 : g; b < BLOCKS; b += ROWS == 1 ? 16 : 4)
+        for (int b = ROWS == 1 ? lane : g; b < BLOCKS; b += ROWS == 1 ? 16 : 4)
             h.send(b, own.r * HT + j, own_h);
-        ax = added(s + 1);  // on its way while the blocks meet
+        ax = fetch(s + 1);  // on its way while the blocks meet
         h.meet();
         // ANCHOR_END: step
-        // Stores come after: the barrier would wait for them.
         long long at = t * 1ll * B + row;
         if (!there || !own.first) continue;
         if (live && keep) gates[(at * GATES + g) * H + j] = gate;
@@ -133,12 +120,6 @@ __global__ void __launch_bounds__(16 * UNITS)
     }
     if (there && own.first && g == 0) hn[of_state] = from_math<T>(own_h), cn[of_state] = from_math<T>(own_c);
 }
-
-// Parts of dh, by the block that they come from.
-template <int HT, int ROWS> struct Parts {
-    static constexpr int COUNT = ROWS * HT, SIZE = COUNT;
-    static __device__ __forceinline__ int place(int i) { return i; }
-};
 
 // What step t of a row needs beside da of the step after.
 template <class M> struct Kept {
@@ -158,27 +139,23 @@ __global__ void __launch_bounds__(16 * UNITS)
                      int stride, int column, int state, int reverse, int peephole,
                      int clustered) {
     using M = math_t<T>;
-    constexpr int BLOCKS = HT / UNITS, THREADS = 16 * UNITS, PER = THREADS / HT;
-    constexpr int DEPTH = GATES * UNITS / PER, APART = DEPTH + 4, ROW = PER * APART;
-    using Layout = Parts<HT, ROWS>;
+    constexpr int BLOCKS = HT / UNITS, THREADS = 16 * UNITS, COUNT = ROWS * HT;
+    constexpr int LANES = 4 * THREADS / HT, DA = GATES * UNITS;
     DYNAMIC_SHARED(M, memory);
-    M* da = memory + 2 * Layout::SIZE;  // of this block's units: row, thread of a column, its DEPTH
+    M* da = memory + 2 * COUNT;  // of this block's units, a row of the batch DA numbers; twice
     Part<BLOCKS, UNITS, ROWS> own(first_row, H);
     int g = own.g, j = own.j, row = own.row, u = own.u;
     bool there = own.unit && row < B;
-    Exchange<M, Layout, BLOCKS, THREADS> dh{memory, post + own.group * BLOCKS * 2 * Layout::COUNT,
-                                            flags + own.group * BLOCKS, own.rank, clustered != 0};
-    int k = threadIdx.x / PER, part = threadIdx.x % PER;  // the column, and its part of the rows
-    auto weights = resident<M, THREADS, DEPTH, KEPT, IN_SHARED>(
-        da + ROWS * ROW, k < H ? DEPTH : 0, [=](int d) {
-            int n = part * DEPTH + d, unit = own.rank * UNITS + n % UNITS;
-            if (unit >= H) return M(0);
-            return to_math(weight_hh[(n / UNITS * 1ll * H + unit) * H + k]);
-        });
+    Exchange<M, COUNT, BLOCKS, THREADS> dh{memory, post + own.group * BLOCKS * 2 * COUNT,
+                                           flags + own.group * BLOCKS, own.rank, clustered != 0};
+    int lane = threadIdx.x % LANES, first = threadIdx.x / LANES * 4;  // of four columns
+    int k = first + lane / (LANES / 4);  // the one whose sum this lane gets
+    auto weights = resident<M, THREADS, DA / LANES, KEPT, IN_SHARED>(
+        da + 2 * ROWS * DA, ByColumns<T, LANES, UNITS>{weight_hh, lane, H, first, own.rank * UNITS});
     Peepholes<M> p{};
     if (peephole && own.unit) p = peepholes<true>(peephole_i, peephole_f, peephole_o, j);
 
-    for (int i = threadIdx.x; i < Layout::COUNT; i += THREADS) memory[i] = 0;
+    for (int i = threadIdx.x; i < COUNT; i += THREADS) memory[i] = 0;
     long long of_state = (state * 1ll * B + row) * H + j;
     M past = there ? to_math(dhn[of_state]) : M(0);  // until the last step has it
     M dc = there ? to_math(dcn[of_state]) : M(0), own_da = 0;
@@ -216,18 +193,19 @@ __global__ void __launch_bounds__(16 * UNITS)
                           : lstm_step_back<false>(now.gates, now.c_before, now.c, p, dh_t, dc);
             own_da = g == 0 ? a[0] : g == 1 ? a[1] : g == 2 ? a[2] : a[3], past = 0;
         }
-        int n = g * UNITS + u;
-        if (own.first) da[own.r * ROW + n / DEPTH * APART + n % DEPTH] = own_da;
+        M* write = da + s % 2 * ROWS * DA;
+        if (own.first) write[own.r * DA + g * UNITS + u] = own_da;
         __syncthreads();  // all threads read da of all units of the block
-        M dot[ROWS];
-        weights.template dots<ROW>(dot, da + part * APART);
+        M sum[ROWS][4];
+        weights.template sums<DA, LANES>(sum, write + 4 * lane);
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) {
-            dot[r] = warp_reduce<PER>(dot[r], Add{});
-            if (part == r % PER) dh.send(k / UNITS, (own.rank * ROWS + r) * UNITS + k % UNITS, dot[r]);
+            M part = one_of_four<LANES>(sum[r]);  // LANES / 4 of them have it
+            if (lane % (LANES / 4) == r % (LANES / 4))
+                dh.send(k / UNITS, (own.rank * ROWS + r) * UNITS + k % UNITS, part);
         }
         now = kept(s + 1);  // on its way while the blocks meet
-        dh.meet();          // also: da is read, and the next step may write it
+        dh.meet();          // da may still be read, and so the next step writes the other
         // ANCHOR_END: step_back
         if (there && own.first)
             gates[((t * 1ll * B + row) * GATES + g) * H + j] = live ? own_da : M(0);

@@ -16,6 +16,9 @@ const PRODUCT_THREADS: u32 = 256;
 /// Rows and columns of a tile of the products, columns of a block of the sums.
 const TILE: usize = 32;
 
+/// Columns of x that a launch for all steps multiplies by itself, `Added::FEW` of lab/lstm.cuh.
+const FEW_COLUMNS: usize = 4;
+
 /// The sizes of a network's run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
@@ -216,8 +219,17 @@ impl<'a> Direction<'a> {
         }
     }
 
-    /// What x adds to the gates of all steps, in their place.
-    pub(crate) fn projection(&self, program: &mut Program) -> Result<(), Error> {
+    /// Sees to what x adds to the gates of all steps: where x has few columns, the launch for all steps
+    /// multiplies by so many itself; else this leaves the sums in the gates' place, for 0.
+    pub(crate) fn added(&self, program: &mut Program) -> Result<usize, Error> {
+        if self.columns <= FEW_COLUMNS {
+            return Ok(self.columns);
+        }
+        self.projection(program)?;
+        Ok(0)
+    }
+
+    fn projection(&self, program: &mut Program) -> Result<(), Error> {
         let Sizes { dtype, hidden, .. } = self.sizes;
         let rows = self.sizes.rows();
         let [bias_ih, bias_hh] = self.weights.biases();
@@ -243,8 +255,9 @@ impl<'a> Direction<'a> {
     /// All steps in one launch, after the products with x.
     fn sequence(&self, program: &mut Program, keep: bool) -> Result<(), Error> {
         let Sizes { dtype, steps, batch, hidden, peephole, .. } = self.sizes;
-        self.projection(program)?;
+        let columns = self.added(program)?;
         let [c0, cn] = self.common.of_lstm();
+        let [bias_ih, bias_hh] = self.weights.biases();
         let residence = self.residence(program.device());
         let arguments = residence.arguments();
         let source = &kernels::V1_SEQUENCE;
@@ -257,6 +270,10 @@ impl<'a> Direction<'a> {
             kernel,
             launch,
             [
+                self.x.read(),
+                self.weights.ih.read(),
+                bias_ih,
+                bias_hh,
                 self.weights.hh.read(),
                 peephole_i,
                 peephole_f,
@@ -272,10 +289,12 @@ impl<'a> Direction<'a> {
                 int(steps),
                 int(batch),
                 int(hidden),
+                int(columns),
                 stride,
                 column,
                 int(self.state),
                 self.flag(),
+                scalar(i32::from(self.weights.biases.is_some())),
                 scalar(i32::from(peephole)),
                 scalar(i32::from(keep)),
             ],
@@ -480,44 +499,45 @@ impl<'a> Direction<'a> {
 
     fn weight_gradients(&self, program: &mut Program, gradients: &Weights) -> Result<(), Error> {
         let Sizes { dtype, batch, hidden, .. } = self.sizes;
-        let weights = self.sizes.weights();
         let of = |program: &Program, name: &str, arguments: &str| {
             kernel(program.device(), &kernels::PRODUCTS, name, dtype, arguments)
         };
         let rows = int(self.sizes.rows());
         let [stride, column] = self.place();
-        for (input, columns, to, recurrent) in
-            [(self.x, self.columns, gradients.ih, false), (self.y, hidden, gradients.hh, true)]
-        {
-            let product = of(program, "weight_gradient", &recurrent.to_string())?;
-            program.launch(
-                product,
-                tiles(weights, columns),
-                [
-                    self.gates.read(),
-                    input.read(),
-                    self.common.h0.read(),
-                    self.common.lengths.read(),
-                    to.write(),
-                    rows,
-                    int(batch),
-                    int(weights),
-                    int(hidden),
-                    int(columns),
-                    stride,
-                    column,
-                    int(self.state),
-                    self.flag(),
-                ],
-            );
-        }
-        if let Some([ih, hh]) = gradients.biases {
-            let sums = of(program, "bias_gradient", "")?;
-            let launch = Launch::new(blocks(4 * hidden, TILE), PRODUCT_THREADS);
-            let sizes = [int(weights), int(hidden)];
-            let arguments = [self.gates.read(), ih.write(), hh.write(), rows, sizes[0], sizes[1]];
-            program.launch(sums, launch, arguments);
-        }
+        let product = of(program, "parameter_gradient", "")?;
+        let columns = blocks(self.columns, TILE) + blocks(hidden, TILE);
+        let biased = u32::from(gradients.biases.is_some());
+        let biases = match gradients.biases {
+            Some(biases) => biases,
+            None => [program.scratch(dtype, 1)?, program.scratch(dtype, 1)?],
+        };
+        program.launch(
+            product,
+            Launch::new_3d(
+                [blocks(4 * hidden, TILE), columns + biased, 1],
+                [PRODUCT_THREADS, 1, 1],
+            ),
+            [
+                self.gates.read(),
+                self.x.read(),
+                self.y.read(),
+                self.common.h0.read(),
+                self.common.lengths.read(),
+                gradients.ih.write(),
+                gradients.hh.write(),
+                biases[0].write(),
+                biases[1].write(),
+                rows,
+                int(batch),
+                int(self.sizes.weights()),
+                int(hidden),
+                int(self.columns),
+                stride,
+                column,
+                int(self.state),
+                self.flag(),
+            ],
+        );
         if let (Some(to), Some(normed)) = (gradients.norms, &self.normed) {
             let sums = of(program, "norm_gradient", "")?;
             // Of the gates, and of c behind them.

@@ -20,6 +20,7 @@ mod posed;
 mod residences;
 mod sequence;
 mod spread;
+pub mod training;
 
 use lab_device::{DType, Device, KernelSource};
 use lab_harness::lstm::{self, of, sizes};

@@ -11,7 +11,7 @@ pub(crate) struct Residence {
     pub(crate) units: usize,
     /// Rows of the batch a block.
     pub(crate) rows: usize,
-    /// Weights of a thread in registers, and in shared memory.
+    /// Columns whose weights a thread has in registers, and in shared memory.
     pub(crate) kept: usize,
     pub(crate) in_shared: usize,
 }
@@ -55,13 +55,13 @@ impl Residence {
     /// Bytes for h, twice, and for weights.
     pub(crate) fn shared(&self, arithmetic: DType) -> usize {
         let of_h = 2 * self.rows * self.units;
-        arithmetic.size() * (of_h + self.in_shared * 4 * self.units)
+        arithmetic.size() * (of_h + self.in_shared * 4 * self.threads() as usize)
     }
 
-    /// Bytes for da, twice, each gate's with the padding behind it, and for weights.
+    /// Bytes for da, twice, and for weights.
     pub(crate) fn shared_back(&self, arithmetic: DType) -> usize {
-        let of_da = 2 * self.rows * 4 * (self.units + 4);
-        arithmetic.size() * (of_da + self.in_shared * 4 * self.units)
+        let of_da = 2 * self.rows * 4 * self.units;
+        arithmetic.size() * (of_da + self.in_shared * 4 * self.threads() as usize)
     }
 }
 
@@ -79,7 +79,7 @@ mod tests {
                 assert!(residence.shared(arithmetic) <= shared);
                 assert!(shared <= 99 * 1024, "{residence:?}: {shared} bytes");
                 assert!(residence.threads() <= 1024);
-                assert!(residence.kept + residence.in_shared <= residence.units);
+                assert!(residence.kept + residence.in_shared <= residence.units / 4);
             }
         }
     }

@@ -18,7 +18,7 @@ struct Spread {
     of_block: usize,
     /// Rows of the batch a group of blocks.
     rows: usize,
-    /// Weights of a thread in registers, and in shared memory.
+    /// Columns whose weights a thread has in registers, and in shared memory.
     kept: usize,
     in_shared: usize,
 }
@@ -52,17 +52,14 @@ impl Spread {
         16 * self.of_block
     }
 
-    /// Numbers in shared memory: two boxes of h, in four slices with padding, and weights.
+    /// Numbers in shared memory: two boxes of h, and weights.
     fn shared(&self) -> usize {
-        2 * self.rows * (self.units + 16) + self.in_shared * self.threads()
+        2 * self.rows * self.units + 4 * self.in_shared * self.threads()
     }
 
-    /// The same of the way back: two boxes of the parts of dh, da of the block with padding for each
-    /// thread of a column, and weights.
+    /// The same of the way back: two boxes of the parts of dh, da of the block twice, and weights.
     fn shared_back(&self) -> usize {
-        let padding = 4 * (self.threads() / self.units);
-        let of_da = self.rows * (4 * self.of_block + padding);
-        2 * self.rows * self.units + of_da + self.in_shared * self.threads()
+        2 * self.rows * 4 * self.of_block + self.shared()
     }
 }
 
@@ -120,13 +117,18 @@ impl Direction<'_> {
 
     pub(crate) fn spread(&self, program: &mut Program, keep: bool) -> Result<(), Error> {
         let Sizes { steps, batch, hidden, peephole, .. } = self.sizes;
-        self.projection(program)?;
+        let columns = self.added(program)?;
         let plan = self.plan(program, "lstm_spread", false)?;
         let [c0, cn] = self.common.of_lstm();
+        let [bias_ih, bias_hh] = self.weights.biases();
         let [peephole_i, peephole_f, peephole_o] = self.weights.peepholes();
         let [stride, column] = self.place();
         self.launch_all(program, &plan, |first_row| {
             [
+                self.x.read(),
+                self.weights.ih.read(),
+                bias_ih,
+                bias_hh,
                 self.weights.hh.read(),
                 peephole_i,
                 peephole_f,
@@ -145,10 +147,12 @@ impl Direction<'_> {
                 int(steps),
                 int(batch),
                 int(hidden),
+                int(columns),
                 stride,
                 column,
                 int(self.state),
                 self.flag(),
+                scalar(i32::from(self.weights.biases.is_some())),
                 scalar(i32::from(peephole)),
                 scalar(i32::from(keep)),
                 scalar(i32::from(plan.clustered)),
@@ -206,15 +210,15 @@ impl Direction<'_> {
 mod tests {
     use super::*;
 
-    /// A thread's weights are all resident, 99 KB of shared memory suffice, and a column has whole
-    /// threads.
+    /// A thread's weights are all resident, 99 KB of shared memory suffice, and four columns have at
+    /// least four threads.
     #[test]
     fn every_block_fits_an_rtx_4060() {
         for (table, arithmetic) in SPREAD.into_iter().zip([DType::F32, DType::F64]) {
             for &[units, of_block, rows, kept, in_shared] in table {
                 let spread = Spread { units, of_block, rows, kept, in_shared };
                 assert_eq!(spread.threads() % units, 0, "{spread:?}");
-                assert_eq!(kept + in_shared, units / 4, "{spread:?}");
+                assert_eq!(kept + in_shared, units / 16, "{spread:?}");
                 let numbers = spread.shared().max(spread.shared_back());
                 assert!(numbers * arithmetic.size() <= 99 * 1024, "{spread:?}");
             }
