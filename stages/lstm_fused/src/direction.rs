@@ -178,6 +178,7 @@ impl<'a> Direction<'a> {
         let c = program.scratch(sizes.arithmetic(), of_c)?;
         let of_gates = match (sizes.way, keep) {
             (Way::Cell, false) => 1,
+            (_, false) if columns <= FEW_COLUMNS => 1,
             _ => of_gates,
         };
         let gates = program.scratch(sizes.arithmetic(), of_gates)?;

@@ -91,15 +91,20 @@ fn check_size(name: &str, size: usize) -> Result<(), Error> {
 }
 
 impl Lstm {
-    /// Of these sizes and options: by [`Way::Sequence`], or what that does not take by
-    /// [`Way::Cell`].
+    /// Of these sizes and options: by [`Way::Sequence`] up to 64 units, whose weights a block has room
+    /// for; by [`Way::Cluster`] up to 256; what those do not take by [`Way::Cell`].
     ///
     /// # Errors
     /// As [`Lstm::by`].
     pub fn new(network: Network) -> Result<Self, Error> {
         let plain = network.cell == Cell::Lstm && network.layer_norm.is_none();
-        let fits = plain && network.hidden <= MOST_UNITS;
-        Self::by(if fits { Way::Sequence } else { Way::Cell }, network)
+        let way = match network.hidden {
+            _ if !plain => Way::Cell,
+            0..=64 => Way::Sequence,
+            65..=MOST_UNITS => Way::Cluster,
+            _ => Way::Cell,
+        };
+        Self::by(way, network)
     }
 
     /// Of these sizes and options.

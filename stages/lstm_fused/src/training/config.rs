@@ -308,12 +308,14 @@ fn dtype_of_name<'de, D: Deserializer<'de>>(from: D) -> Result<DType, D::Error> 
 mod way_names {
     use super::*;
 
-    const ALL: [Way; 2] = [Way::Cell, Way::Sequence];
+    const ALL: [Way; 4] = [Way::Cell, Way::Sequence, Way::Cluster, Way::Grid];
 
     fn name(way: Way) -> &'static str {
         match way {
             Way::Cell => "cell",
             Way::Sequence => "sequence",
+            Way::Cluster => "cluster",
+            Way::Grid => "grid",
         }
     }
 
