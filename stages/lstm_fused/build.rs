@@ -62,7 +62,7 @@ fn main() {
         each("norm_gradient", ""),
     ];
     let sequence = kept(["lstm_sequence", "lstm_sequence_back"], SEQUENCE);
-    let spread = kept(["lstm_spread", "lstm_spread_back"], SPREAD);
+    let spread = kept(["lstm_spread", "lstm_spread_back"], [SPREAD, SPREAD]);
     println!("cargo::rerun-if-changed=src/residences.rs");
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_cell.cu", &cell.concat())

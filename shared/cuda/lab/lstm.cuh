@@ -60,9 +60,13 @@ __device__ __forceinline__ M lstm_step_back(M (&y)[GATES], M c_before, M c, Peep
 // ANCHOR: added
 // What x adds to gate g of unit j in row `at` of all steps: where x has few columns, this launch has
 // their weights, and `columns` says how many; else it is zero, and a launch before has left the sums in
-// `gates`.
+// `gates`. To be fetched a step before it is needed.
 template <class T> struct Added {
-    static constexpr int FEW = 4;
+    static constexpr int FEW = 2;
+    struct Fetched {
+        T x[FEW];
+        math_t<T> sum;
+    };
     const T* x;
     const math_t<T>* gates;
     math_t<T> w[FEW], bias;
@@ -79,16 +83,48 @@ template <class T> struct Added {
         if (unit && columns > 0 && biased)
             bias = to_math(bias_ih[g * H + j]) + to_math(bias_hh[g * H + j]);
     }
-    __device__ __forceinline__ math_t<T> operator()(long long at) const {
-        if (columns == 0) return gates[(at * GATES + g) * H + j];
-        math_t<T> sum = bias;
+    // Nothing of a row that is not there.
+    __device__ __forceinline__ Fetched fetch(long long at, bool there) const {
+        Fetched of;
+        of.sum = there && columns == 0 ? gates[(at * GATES + g) * H + j] : bias;
 #pragma unroll
         for (int k = 0; k < FEW; ++k)
-            if (k < columns) sum += w[k] * to_math(x[at * columns + k]);
+            of.x[k] = there && k < columns ? x[at * columns + k] : from_math<T>(math_t<T>(0));
+        return of;
+    }
+    __device__ __forceinline__ math_t<T> of(const Fetched& of) const {
+        math_t<T> sum = of.sum;
+#pragma unroll
+        for (int k = 0; k < FEW; ++k) sum += w[k] * to_math(of.x[k]);
         return sum;
     }
 };
 // ANCHOR_END: added
+
+// ANCHOR: kept
+// What the way back needs of a step that the forward pass has left, and dy. To be fetched a step
+// before it is needed.
+template <class M> struct Kept {
+    M gates[GATES], c_before, c, dy;
+};
+
+// Of unit j of row `row` at step t; zeros of a step that the row does not have.
+template <class T>
+__device__ __forceinline__ Kept<math_t<T>> kept_of(const math_t<T>* gates, const math_t<T>* c,
+                                                   const T* c0, const T* dy, Steps steps, int t,
+                                                   int row, int j, int B, int H, int stride,
+                                                   int column, int state, bool there) {
+    Kept<math_t<T>> of{};
+    if (!there || !steps.has(t, row)) return of;
+    long long at = t * 1ll * B + row;
+#pragma unroll
+    for (int n = 0; n < GATES; ++n) of.gates[n] = gates[(at * GATES + n) * H + j];
+    of.c_before = t == steps.first(row) ? to_math(c0[(state * 1ll * B + row) * H + j])
+                                        : c[(steps.before(t) * 1ll * B + row) * H + j];
+    of.c = c[at * H + j], of.dy = to_math(dy[at * stride + column + j]);
+    return of;
+}
+// ANCHOR_END: kept
 
 // ANCHOR: through
 // Σ_k da_k w_{k,j} over all 4H rows of weight_hh: what a step's a hand back to the h before it.

@@ -3,14 +3,24 @@
 #pragma once
 #include "lab/scalar.cuh"
 
-__device__ __forceinline__ float tangent(float v) { return tanhf(v); }
-__device__ __forceinline__ double tangent(double v) { return tanh(v); }
-// 1 / (1 + inf) is 0: no v is too small. A division that rounds correctly takes twice as long, and every
-// step waits for it.
-__device__ __forceinline__ float sigmoid(float v) {
-    return __fdividef(1.0f, 1.0f + exponential(-v));
+// ANCHOR: activation
+// tanh(v) or 1 / (1 + e^−v), in the same instructions: lanes that differ in that do not wait for each
+// other. Every step waits for two of them, so the division is the fast one, of 2 ulp.
+__device__ __forceinline__ float activation(float v, bool tangent) {
+    float u = exponential(tangent ? -2 * fabsf(v) : -v);  // may be inf: then the quotient is 0
+    float quotient = __fdividef(tangent ? 1 - u : 1.0f, 1 + u);
+    // Near zero, 1 − u has few digits left; five terms of the series have all.
+    float w = v * v;
+    float series = v + v * w * (-1 / 3.0f + w * (2 / 15.0f + w * (-17 / 315.0f + w * (62 / 2835.0f))));
+    float odd = fabsf(v) < 0.25f ? series : copysignf(quotient, v);
+    return tangent ? odd : quotient;
 }
-__device__ __forceinline__ double sigmoid(double v) { return 1 / (1 + exponential(-v)); }
+// ANCHOR_END: activation
+__device__ __forceinline__ double activation(double v, bool tangent) {
+    return tangent ? tanh(v) : 1 / (1 + exponential(-v));
+}
+template <class M> __device__ __forceinline__ M tangent(M v) { return activation(v, true); }
+template <class M> __device__ __forceinline__ M sigmoid(M v) { return activation(v, false); }
 
 // ANCHOR: steps
 // A row has the steps from 0 to its length, and takes them in this order or in reverse.

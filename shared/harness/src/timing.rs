@@ -73,16 +73,19 @@ pub fn replayed(device: &Device, prepared: &mut dyn Prepared) -> Result<f64, Err
     prepared.launch()?;
     device.synchronize()?;
     let mut graph = device.graph(|| prepared.launch())?;
+    let first = device.time(1, || graph.launch())?[0];
+    let replays = runs_within(Duration::from_millis(10), first, REPLAYS);
     let mut median = |replays: usize| -> Result<f64, Error> {
         let row = || (0..replays).try_for_each(|_| graph.launch());
-        Ok(Times::of(&device.time(REPLAYS, row)?).median_us)
+        let times = runs_within(Duration::from_millis(100), first * replays as u32, REPLAYS);
+        Ok(Times::of(&device.time(times, row)?).median_us)
     };
-    median(REPLAYS)?;
-    let (one, two) = (median(REPLAYS)?, median(2 * REPLAYS)?);
-    Ok((two - one) / REPLAYS as f64)
+    median(replays)?;
+    let (one, two) = (median(replays)?, median(2 * replays)?);
+    Ok((two - one) / replays as f64)
 }
 
-/// Replays of a row, and how often a row is timed.
+/// The most replays of a row, and times that a row is timed.
 const REPLAYS: usize = 20;
 
 /// The least runs of which quantiles are given.

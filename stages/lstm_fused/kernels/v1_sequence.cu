@@ -64,12 +64,14 @@ __global__ void __launch_bounds__(4 * HT)
         steps[r] = row < B ? lengths[row] : 0;
         if (g == 0) h[0][r][j] = own_h[r], h[1][r][j] = 0;
     }
-    M ax[ROWS];
-    auto fetch = [&](int s) {  // what x adds, one step ahead of its use
+    typename Added<T>::Fetched next[ROWS];
+    auto fetch = [&](int s) {
         int t = reverse ? count - 1 - s : s;
 #pragma unroll
-        for (int r = 0; r < ROWS; ++r)
-            ax[r] = s < count && t < steps[r] && unit ? added(t * 1ll * B + first_row + r) : M(0);
+        for (int r = 0; r < ROWS; ++r) {
+            bool has = s < count && t < steps[r] && unit;
+            next[r] = added.fetch(t * 1ll * B + first_row + r, has);
+        }
     };
     fetch(0);
     __syncthreads();  // all read h of all units, and weights in shared memory are their thread's own
@@ -79,14 +81,14 @@ __global__ void __launch_bounds__(4 * HT)
         // ANCHOR: step
         M a[ROWS], sum[ROWS][4];
 #pragma unroll
-        for (int r = 0; r < ROWS; ++r) a[r] = ax[r];
+        for (int r = 0; r < ROWS; ++r) a[r] = added.of(next[r]);
         fetch(s + 1);
         weights.template sums<HT, 4>(sum, h[s % 2][0] + 4 * g);
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) {
             a[r] += one_of_four<4>(sum[r]);
             if (peephole && g != GATE_G && g != GATE_O) a[r] += p * own_c[r];
-            M gate = g == GATE_G ? tangent(a[r]) : sigmoid(a[r]);
+            M gate = activation(a[r], g == GATE_G);
             M c_t = of_gate(gate, GATE_F) * own_c[r] + of_gate(gate, GATE_I) * of_gate(gate, GATE_G);
             if (peephole && g == GATE_O) gate = sigmoid(a[r] + p * c_t);
             M h_t = of_gate(gate, GATE_O) * tangent(c_t);
@@ -148,27 +150,37 @@ __global__ void __launch_bounds__(4 * HT)
     __syncthreads();  // all read da of all units, which are zero so far
 
     M sum[ROWS][4];
+    Kept<M> next[ROWS];
+    auto fetch = [&](int s) {
+        int t = reverse ? s : count - 1 - s;
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) {
+            bool there = s < count && unit && first_row + r < B;
+            next[r] = kept_of(gates, c, c0, dy, steps, t, first_row + r, j, B, H, stride, column,
+                              state, there);
+        }
+    };
+    fetch(0);
     for (int s = 0; s < count; ++s) {
         int t = reverse ? s : count - 1 - s;
         M* read = memory + s % 2 * ROWS * ROW;
         M* write = memory + (s + 1) % 2 * ROWS * ROW;
         // ANCHOR: step_back
+        Kept<M> now[ROWS];
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) now[r] = next[r];
+        fetch(s + 1);
         weights.template sums<ROW, 16>(sum, read + threadIdx.x % 16 * 4);
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) {
             M dh = past[r] + one_of_four<16>(sum[r]);  // that of unit j
             int row = first_row + r;
             if (!unit || row >= B) continue;
-            long long at = t * 1ll * B + row;
-            M* of_step = gates + at * GATES * H + j;
             if (steps.has(t, row)) {
-                M a[GATES], c_before = to_math(c0[(state * 1ll * B + row) * H + j]);
-#pragma unroll
-                for (int n = 0; n < GATES; ++n) a[n] = of_step[n * H];
-                if (t != steps.first(row)) c_before = c[(steps.before(t) * 1ll * B + row) * H + j];
-                dh += to_math(dy[at * stride + column + j]);
-                dc[r] = peephole ? lstm_step_back<true>(a, c_before, c[at * H + j], p, dh, dc[r])
-                                 : lstm_step_back<false>(a, c_before, c[at * H + j], p, dh, dc[r]);
+                M(&a)[GATES] = now[r].gates;
+                dh += now[r].dy;
+                dc[r] = peephole ? lstm_step_back<true>(a, now[r].c_before, now[r].c, p, dh, dc[r])
+                                 : lstm_step_back<false>(a, now[r].c_before, now[r].c, p, dh, dc[r]);
                 own_da[r] = g == 0 ? a[0] : g == 1 ? a[1] : g == 2 ? a[2] : a[3];
                 past[r] = 0;
             }

@@ -82,11 +82,11 @@ __global__ void __launch_bounds__(16 * UNITS)
     M own_h = there ? to_math(h0[of_state]) : M(0), own_c = there ? to_math(c0[of_state]) : M(0);
     int steps = row < B ? lengths[row] : 0;
     auto step = [&](int s) { return reverse ? count - 1 - s : s; };
-    auto fetch = [&](int s) {  // what x adds
+    auto fetch = [&](int s) {
         int t = step(s);
-        return s < count && t < steps && own.unit ? added(t * 1ll * B + row) : M(0);
+        return added.fetch(t * 1ll * B + row, s < count && t < steps && own.unit);
     };
-    M ax = fetch(0);
+    auto next = fetch(0);
     h.begin();
 
     for (int s = 0; s < count; ++s) {
@@ -96,9 +96,9 @@ __global__ void __launch_bounds__(16 * UNITS)
         weights.template sums<HT, 16>(sum, h.read() + 4 * lane);
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) whole[r] = one_of_four<16>(sum[r]);
-        M a = own_row(whole, own.r) + ax;
+        M a = own_row(whole, own.r) + added.of(next);
         if (peephole && g != GATE_G && g != GATE_O) a += p * own_c;
-        M gate = g == GATE_G ? tangent(a) : sigmoid(a);
+        M gate = activation(a, g == GATE_G);
         M i = of_gate(gate, GATE_I, own.q), f = of_gate(gate, GATE_F, own.q);
         M c_t = f * own_c + i * of_gate(gate, GATE_G, own.q);
         if (peephole && g == GATE_O) gate = sigmoid(a + p * c_t);
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(16 * UNITS)
         // Sixteen lanes have h of one row, or four of them that of each of four.
         for (int b = ROWS == 1 ? lane : g; b < BLOCKS; b += ROWS == 1 ? 16 : 4)
             h.send(b, own.r * HT + j, own_h);
-        ax = fetch(s + 1);  // on its way while the blocks meet
+        next = fetch(s + 1);  // on its way while the blocks meet
         h.meet();
         // ANCHOR_END: step
         long long at = t * 1ll * B + row;
@@ -120,11 +120,6 @@ __global__ void __launch_bounds__(16 * UNITS)
     }
     if (there && own.first && g == 0) hn[of_state] = from_math<T>(own_h), cn[of_state] = from_math<T>(own_c);
 }
-
-// What step t of a row needs beside da of the step after.
-template <class M> struct Kept {
-    M gates[GATES], c_before, c, dy;
-};
 
 // da of all steps in place of the gates, dh0 and dc0.
 template <class T, int HT, int UNITS, int ROWS, int KEPT, int IN_SHARED>
@@ -161,17 +156,9 @@ __global__ void __launch_bounds__(16 * UNITS)
     M dc = there ? to_math(dcn[of_state]) : M(0), own_da = 0;
     Steps steps{lengths, reverse != 0};
     auto step = [&](int s) { return reverse ? s : count - 1 - s; };
-    auto kept = [&](int s) {
-        int t = step(s);
-        Kept<M> of{};
-        if (s >= count || !there || !steps.has(t, row)) return of;
-        long long at = t * 1ll * B + row;
-#pragma unroll
-        for (int n = 0; n < GATES; ++n) of.gates[n] = gates[(at * GATES + n) * H + j];
-        of.c_before = t == steps.first(row) ? to_math(c0[of_state])
-                                            : c[(steps.before(t) * 1ll * B + row) * H + j];
-        of.c = c[at * H + j], of.dy = to_math(dy[at * stride + column + j]);
-        return of;
+    auto fetch = [&](int s) {
+        return kept_of(gates, c, c0, dy, steps, step(s), row, j, B, H, stride, column, state,
+                       s < count && there);
     };
     auto sum_of_parts = [&] {  // those of all blocks, four lanes of the row together
         M sum = 0;
@@ -179,7 +166,7 @@ __global__ void __launch_bounds__(16 * UNITS)
         sum += __shfl_xor_sync(0xffffffffu, sum, 4);
         return sum + __shfl_xor_sync(0xffffffffu, sum, 8);
     };
-    Kept<M> now = kept(0);
+    Kept<M> now = fetch(0);
     dh.begin();
 
     for (int s = 0; s < count; ++s) {
@@ -204,7 +191,7 @@ __global__ void __launch_bounds__(16 * UNITS)
             if (lane % (LANES / 4) == r % (LANES / 4))
                 dh.send(k / UNITS, (own.rank * ROWS + r) * UNITS + k % UNITS, part);
         }
-        now = kept(s + 1);  // on its way while the blocks meet
+        now = fetch(s + 1);  // on its way while the blocks meet
         dh.meet();          // da may still be read, and so the next step writes the other
         // ANCHOR_END: step_back
         if (there && own.first)

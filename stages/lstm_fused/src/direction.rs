@@ -17,7 +17,7 @@ const PRODUCT_THREADS: u32 = 256;
 const TILE: usize = 32;
 
 /// Columns of x that a launch for all steps multiplies by itself, `Added::FEW` of lab/lstm.cuh.
-const FEW_COLUMNS: usize = 4;
+const FEW_COLUMNS: usize = 2;
 
 /// The sizes of a network's run.
 #[derive(Clone, Copy, Debug)]

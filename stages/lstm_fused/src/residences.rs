@@ -33,9 +33,6 @@ pub(crate) const SEQUENCE: [&[[usize; 4]]; 2] = [
 
 /// With the units of a row spread over blocks: units, HT; of those a block's; rows of the batch a
 /// group of blocks; columns of the four gates whose weights a thread has in registers, and in shared
-/// memory, which are all of HT / 16.
-pub(crate) const SPREAD: [&[[usize; 5]]; 2] = [
-    &[[128, 32, 1, 8, 0], [128, 32, 4, 8, 0], [256, 32, 1, 16, 0], [256, 32, 4, 16, 0]],
-    // f64
-    &[[128, 16, 1, 8, 0], [128, 16, 4, 8, 0], [256, 16, 1, 16, 0], [256, 16, 4, 16, 0]],
-];
+/// memory, which are all of HT / 16. A group of 256 units is a cluster of 16 blocks, the largest.
+pub(crate) const SPREAD: &[[usize; 5]] =
+    &[[128, 16, 1, 8, 0], [128, 16, 4, 8, 0], [256, 16, 1, 16, 0], [256, 16, 4, 16, 0]];

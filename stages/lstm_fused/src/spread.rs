@@ -37,9 +37,8 @@ struct Plan {
 }
 
 impl Spread {
-    fn of(hidden: usize, dtype: DType, several_rows: bool) -> Self {
-        let table = SPREAD[usize::from(dtype == DType::F64)];
-        let &[units, of_block, rows, kept, in_shared] = chosen(table, hidden, several_rows);
+    fn of(hidden: usize, several_rows: bool) -> Self {
+        let &[units, of_block, rows, kept, in_shared] = chosen(SPREAD, hidden, several_rows);
         Self { units, of_block, rows, kept, in_shared }
     }
 
@@ -69,8 +68,8 @@ impl Direction<'_> {
         let Sizes { dtype, batch, hidden, way, .. } = self.sizes;
         let facts = program.device().facts();
         let multiprocessors = facts.multiprocessors as usize;
-        let fewest = Spread::of(hidden, dtype, false);
-        let spread = Spread::of(hidden, dtype, batch * fewest.blocks() > multiprocessors);
+        let fewest = Spread::of(hidden, false);
+        let spread = Spread::of(hidden, batch * fewest.blocks() > multiprocessors);
         let Spread { units, of_block, rows, kept, in_shared } = spread;
         let blocks = spread.blocks();
         let clustered = way == Way::Cluster && facts.max_cluster as usize >= blocks;
@@ -214,14 +213,12 @@ mod tests {
     /// least four threads.
     #[test]
     fn every_block_fits_an_rtx_4060() {
-        for (table, arithmetic) in SPREAD.into_iter().zip([DType::F32, DType::F64]) {
-            for &[units, of_block, rows, kept, in_shared] in table {
-                let spread = Spread { units, of_block, rows, kept, in_shared };
-                assert_eq!(spread.threads() % units, 0, "{spread:?}");
-                assert_eq!(kept + in_shared, units / 16, "{spread:?}");
-                let numbers = spread.shared().max(spread.shared_back());
-                assert!(numbers * arithmetic.size() <= 99 * 1024, "{spread:?}");
-            }
+        for &[units, of_block, rows, kept, in_shared] in SPREAD {
+            let spread = Spread { units, of_block, rows, kept, in_shared };
+            assert_eq!(spread.threads() % units, 0, "{spread:?}");
+            assert_eq!(kept + in_shared, units / 16, "{spread:?}");
+            let numbers = spread.shared().max(spread.shared_back());
+            assert!(numbers * DType::F64.size() <= 99 * 1024, "{spread:?}");
         }
     }
 }

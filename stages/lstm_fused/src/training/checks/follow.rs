@@ -166,7 +166,8 @@ pub(crate) fn training_follows_the_reference(device: &Device) {
     for case in cases() {
         let plain =
             case.model.network.cell == Cell::Lstm && case.model.network.layer_norm.is_none();
-        let ways = if plain { vec![Way::Cell, Way::Sequence, Way::Cluster] } else { vec![Way::Cell] };
+        let ways =
+            if plain { vec![Way::Cell, Way::Sequence, Way::Cluster] } else { vec![Way::Cell] };
         for (dtype, bound) in [(DType::F64, 5e-15), (DType::F32, 3.5e-6)] {
             for way in ways.iter().copied().map(Some) {
                 let config = Config { dtype, way, ..case.config };
