@@ -22,6 +22,7 @@ mod counts;
 mod sample;
 mod series;
 mod split;
+mod states;
 mod text;
 
 pub use baseline::{Linear, free_run, persistence};
@@ -29,6 +30,7 @@ pub use counts::{Bigrams, Unigrams, bits_per_token};
 pub use sample::{Choice, probabilities};
 pub use series::Series;
 pub use split::{Errors, Scale, Split, Windows};
+pub use states::StateSummary;
 pub use text::{Vocabulary, read_text};
 
 use std::path::Path;

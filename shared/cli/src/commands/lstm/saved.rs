@@ -1,0 +1,98 @@
+//! A model's file: a checkpoint, and what the tool notes in it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use lab_harness::Error;
+use lstm_fused::data::{Scale, Vocabulary};
+use lstm_fused::training::{self, Checkpoint};
+
+use super::history::History;
+use super::settings::Settings;
+use super::source::Source;
+use crate::failure::Failure;
+
+/// How the network's numbers are meant.
+#[derive(Clone, Debug)]
+pub(super) enum Meaning {
+    Series(Scale),
+    Text(Vocabulary),
+}
+
+/// What the tool notes beside parameters and state.
+#[derive(Clone, Debug)]
+pub(super) struct Notes {
+    pub(super) settings: Settings,
+    pub(super) meaning: Meaning,
+    pub(super) history: History,
+}
+
+impl Notes {
+    pub(super) fn new(settings: Settings, source: &Source, history: History) -> Self {
+        let meaning = match source {
+            Source::Series { scale, .. } => Meaning::Series(*scale),
+            Source::Text { vocabulary, .. } => Meaning::Text(vocabulary.clone()),
+        };
+        Self { settings, meaning, history }
+    }
+
+    pub(super) fn write(&self) -> BTreeMap<String, String> {
+        let settings = serde_json::to_string(&self.settings).expect("settings are JSON");
+        let (name, meaning) = match &self.meaning {
+            Meaning::Series(Scale { mean, deviation }) => ("scale", format!("{mean} {deviation}")),
+            Meaning::Text(known) => ("vocabulary", known.characters().iter().collect()),
+        };
+        let notes = [("settings", settings), (name, meaning), ("losses", self.history.text())];
+        notes.map(|(name, text)| (name.to_owned(), text)).into()
+    }
+
+    fn read(notes: &BTreeMap<String, String>) -> Option<Self> {
+        let settings = serde_json::from_str(notes.get("settings")?).ok()?;
+        let history = History::parse(notes.get("losses")?)?;
+        let meaning = match (notes.get("scale"), notes.get("vocabulary")) {
+            (Some(scale), None) => {
+                let (mean, deviation) = scale.split_once(' ')?;
+                let [mean, deviation] = [mean, deviation].map(|n| n.parse::<f64>().ok());
+                let scale = Scale { mean: mean?, deviation: deviation? };
+                let usable = scale.mean.is_finite() && scale.deviation.is_normal();
+                Meaning::Series(usable.then_some(scale)?)
+            }
+            (None, Some(characters)) => {
+                Meaning::Text(Vocabulary::new(characters.chars().collect()).ok()?)
+            }
+            _ => return None,
+        };
+        Some(Self { settings, meaning, history })
+    }
+}
+
+/// Reads a model's file.
+///
+/// # Errors
+/// It cannot be read, or is none that this tool wrote.
+pub(super) fn read(path: &Path) -> Result<(Checkpoint, Notes), Failure> {
+    let checkpoint = Checkpoint::read(path)?;
+    let foreign = || {
+        let message = "expected a model that `lab lstm train` wrote, got a checkpoint of another";
+        Error::File { path: path.display().to_string(), message: message.into() }
+    };
+    let notes = Notes::read(&checkpoint.notes).ok_or_else(foreign)?;
+    let columns = match &notes.meaning {
+        Meaning::Series(_) => 1,
+        Meaning::Text(vocabulary) => vocabulary.len(),
+    };
+    if checkpoint.model.network.inputs != columns {
+        return Err(foreign().into());
+    }
+    Ok((checkpoint, notes))
+}
+
+/// Writes one, whole or not at all.
+pub(super) fn write(
+    path: &Path,
+    mut checkpoint: Checkpoint,
+    notes: &Notes,
+) -> Result<(), training::Error> {
+    checkpoint.notes = notes.write();
+    checkpoint.write(path)
+}
