@@ -48,6 +48,24 @@ fn sequences() -> Vec<String> {
     all
 }
 
+/// What is read from the network, with a warp a row or four.
+fn heads() -> Vec<String> {
+    let mut all = each("head_gradient", "");
+    for t in TYPES {
+        let numbers = if t == "double" { "double" } else { "float" };
+        for data in [format!("{numbers}, false"), "int, true".into()] {
+            all.extend([32, 128].map(|threads| format!("head_loss<{t}, {data}, {threads}>")));
+        }
+    }
+    all
+}
+
+/// The optimizer's rules, by their numbers in `lab/optimizer.cuh`.
+fn updates() -> Vec<String> {
+    let rules = ["SGD", "ADAM", "ADAMW"].map(|rule| each("update", rule));
+    [each("gradient_squares", ""), rules.concat()].concat()
+}
+
 fn main() {
     let cell = [both("lstm_cell"), both("lstm_cell_back"), each("lstm_cell_first", "")];
     let norm = [both("norm_cell"), both("norm_cell_back")];
@@ -66,5 +84,9 @@ fn main() {
         .kernel("kernels/norm_cell.cu", &norm.concat())
         .kernel("kernels/gru_cell.cu", &gru.concat())
         .kernel("kernels/products.cu", &products.concat())
+        .kernel("kernels/gather.cu", &[each("gather_series", ""), each("gather_text", "")].concat())
+        .kernel("kernels/head.cu", &heads())
+        .kernel("kernels/dropout.cu", &each("dropout", ""))
+        .kernel("kernels/update.cu", &updates())
         .build();
 }

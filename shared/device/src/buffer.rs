@@ -1,6 +1,7 @@
 //! Typed memory on a device.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use crate::launch::Arg;
 use crate::{Device, Element, Error};
@@ -124,6 +125,27 @@ impl<T: Element> Buffer<T> {
             return Err(Error::TooSmall { expected: len, got: self.len });
         }
         Ok(())
+    }
+
+    /// Several parts of it as arguments of one launch, each with whether the kernel may write it.
+    ///
+    /// # Errors
+    /// A part ends past the buffer, or one that is written overlaps another.
+    pub fn arg_parts(&mut self, parts: &[(Range<usize>, bool)]) -> Result<Vec<Arg<'_>>, Error> {
+        for (n, (part, written)) in parts.iter().enumerate() {
+            self.at_least(part.end.max(part.start))?;
+            let meets = |other: &&(Range<usize>, bool)| {
+                (*written || other.1) && part.start < other.0.end && other.0.start < part.end
+            };
+            if let Some((other, _)) = parts[..n].iter().find(meets) {
+                return Err(Error::Overlap { first: other.clone(), second: part.clone() });
+            }
+        }
+        let arg = |(part, written): &(Range<usize>, bool)| {
+            let address = self.address + (part.start * size_of::<T>()) as u64;
+            Arg::buffer(&self.device, address, T::DTYPE, *written)
+        };
+        Ok(parts.iter().map(arg).collect())
     }
 
     /// As an argument that the kernel only reads.

@@ -114,6 +114,14 @@ pub enum Error {
         /// Its length.
         got: usize,
     },
+    /// Two parts of a buffer are lent at once, one of them to be written, and they overlap.
+    #[error("buffer: expected parts that lie apart, got {first:?} and {second:?}")]
+    Overlap {
+        /// Elements of the one.
+        first: std::ops::Range<usize>,
+        /// Elements of the other.
+        second: std::ops::Range<usize>,
+    },
     /// The number of launch arguments is not what the kernel declares.
     #[error("{kernel}: expected {expected} arguments, got {got}")]
     ArgumentCount {

@@ -11,8 +11,10 @@
 //! # }
 //! ```
 
+use std::ops::Range;
+
 use half::{bf16, f16};
-use lab_device::{Arg, Buffer, DType, Device, Kernel, Launch};
+use lab_device::{Arg, Buffer, DType, Device, Element, Kernel, Launch};
 
 use crate::{Error, Prepared, Tensor, Tensors};
 
@@ -99,20 +101,71 @@ impl Storage {
     pub(crate) fn arg_mut(&mut self) -> Arg<'_> {
         each!(self, b => b.arg_mut())
     }
+
+    fn arg_parts(
+        &mut self,
+        parts: &[(Range<usize>, bool)],
+    ) -> Result<Vec<Arg<'_>>, lab_device::Error> {
+        each!(self, b => b.arg_parts(parts))
+    }
+
+    fn len(&self) -> usize {
+        each!(self, b => b.len())
+    }
+
+    fn dtype(&self) -> DType {
+        fn of<T: Element>(_: &Buffer<T>) -> DType {
+            T::DTYPE
+        }
+        each!(self, b => of(b))
+    }
+
+    /// The elements of a tensor of the same type and length.
+    fn write(&mut self, tensor: &Tensor) -> Result<(), Error> {
+        if self.dtype() != tensor.dtype {
+            return Err(Error::bad("tensor to upload", self.dtype().name(), tensor.dtype));
+        }
+        Ok(each!(self, b => b.write(&bytemuck::pod_collect_to_vec(&tensor.bytes)))?)
+    }
 }
 
-/// A buffer of a [`Program`].
+/// A buffer of a [`Program`], or a part of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slot(usize);
+pub struct Slot {
+    index: usize,
+    /// In elements.
+    start: usize,
+    len: usize,
+}
 
 impl Slot {
     /// As an argument that the kernel only reads.
     pub fn read(self) -> Argument {
-        Argument::Read(self.0)
+        Argument::Read(self)
     }
     /// As an argument that the kernel may write.
     pub fn write(self) -> Argument {
-        Argument::Write(self.0)
+        Argument::Write(self)
+    }
+
+    /// `len` of its elements, from `start` on: a tensor of several that share a buffer.
+    ///
+    /// # Panics
+    /// It has fewer.
+    pub fn part(self, start: usize, len: usize) -> Self {
+        let fits = start.checked_add(len).is_some_and(|end| end <= self.len);
+        assert!(fits, "{len} elements from {start} on, of {}", self.len);
+        Self { start: self.start + start, len, ..self }
+    }
+
+    /// Elements.
+    #[allow(clippy::len_without_is_empty)] // a kernel gets none that is
+    pub fn len(self) -> usize {
+        self.len
+    }
+
+    fn range(self) -> Range<usize> {
+        self.start..self.start + self.len
     }
 }
 
@@ -120,9 +173,9 @@ impl Slot {
 #[derive(Clone, Copy, Debug)]
 pub enum Argument {
     /// A buffer that is only read.
-    Read(usize),
+    Read(Slot),
     /// A buffer that may be written.
-    Write(usize),
+    Write(Slot),
     /// A number.
     Scalar(Arg<'static>),
 }
@@ -162,8 +215,9 @@ impl Program {
     }
 
     fn add(&mut self, storage: Storage) -> Slot {
+        let len = storage.len();
         self.buffers.push(storage);
-        Slot(self.buffers.len() - 1)
+        Slot { index: self.buffers.len() - 1, start: 0, len }
     }
 
     /// A buffer with a copy of `tensor`.
@@ -180,7 +234,7 @@ impl Program {
         shape: &[usize],
     ) -> Result<Slot, Error> {
         let slot = self.scratch(dtype, shape.iter().product())?;
-        self.outputs.push((name.into(), slot.0, shape.to_vec()));
+        self.outputs.push((name.into(), slot.index, shape.to_vec()));
         Ok(slot)
     }
 
@@ -188,6 +242,40 @@ impl Program {
     pub fn scratch(&mut self, dtype: DType, len: usize) -> Result<Slot, Error> {
         let storage = Storage::new(&self.device, dtype, len)?;
         Ok(self.add(storage))
+    }
+
+    /// A buffer of zeros, which nobody sees. They are written now, not at each run: see
+    /// [`Program::zero`].
+    pub fn zeros(&mut self, dtype: DType, len: usize) -> Result<Slot, Error> {
+        let mut storage = Storage::new(&self.device, dtype, len)?;
+        storage.zero()?;
+        Ok(self.add(storage))
+    }
+
+    /// Copies a tensor of the same type and number of elements into a whole buffer.
+    ///
+    /// # Errors
+    /// It is of another type or length, or the device's.
+    ///
+    /// # Panics
+    /// The slot is a part of a buffer.
+    pub fn write(&mut self, slot: Slot, tensor: &Tensor) -> Result<(), Error> {
+        let storage = &mut self.buffers[slot.index];
+        assert_eq!(slot.range(), 0..storage.len(), "a whole buffer");
+        storage.write(tensor)
+    }
+
+    /// What a whole buffer holds.
+    ///
+    /// # Errors
+    /// The device's.
+    ///
+    /// # Panics
+    /// The slot is a part of a buffer.
+    pub fn read(&self, slot: Slot) -> Result<Tensor, Error> {
+        let storage = &self.buffers[slot.index];
+        assert_eq!(slot.range(), 0..storage.len(), "a whole buffer");
+        storage.download(&[slot.len])
     }
 
     /// Bytes of all its buffers: inputs, outputs and temporaries.
@@ -205,14 +293,18 @@ impl Program {
         self.steps.push(Step::Launch { kernel, launch, arguments: arguments.into() });
     }
 
-    /// Adds a step that sets a buffer to zero.
+    /// Adds a step that sets a buffer to zero, all of it.
     pub fn zero(&mut self, slot: Slot) {
-        self.steps.push(Step::Zero(slot.0));
+        self.steps.push(Step::Zero(slot.index));
     }
 }
 
-impl Prepared for Program {
-    fn launch(&mut self) -> Result<(), lab_device::Error> {
+impl Program {
+    /// Makes all launches, in their order.
+    ///
+    /// # Errors
+    /// What the device reports of one; those behind it are not made.
+    pub fn run(&mut self) -> Result<(), lab_device::Error> {
         let Self { buffers, steps, .. } = self;
         for step in steps {
             match step {
@@ -224,6 +316,12 @@ impl Prepared for Program {
             }
         }
         Ok(())
+    }
+}
+
+impl Prepared for Program {
+    fn launch(&mut self) -> Result<(), lab_device::Error> {
+        self.run()
     }
 
     fn outputs(&self) -> Result<Tensors, Error> {
@@ -249,22 +347,84 @@ impl Prepared for Program {
     }
 }
 
-/// The launch's arguments. Each buffer is lent out once: a kernel that gets one twice, once to
-/// write, would race with itself.
+/// The launch's arguments. What a kernel gets to write it gets once: else it would race with
+/// itself.
 fn resolve<'a>(buffers: &'a mut [Storage], arguments: &[Argument]) -> Vec<Arg<'a>> {
     let mut lent: Vec<Option<&'a mut Storage>> = buffers.iter_mut().map(Some).collect();
-    let mut shared: Vec<Option<Arg<'a>>> = vec![None; lent.len()];
-    arguments
-        .iter()
-        .map(|argument| match *argument {
-            Argument::Scalar(value) => value,
-            Argument::Write(index) => {
-                lent[index].take().expect("a written buffer is passed once").arg_mut()
+    let mut resolved: Vec<Option<Arg<'a>>> = vec![None; arguments.len()];
+    for at in 0..arguments.len() {
+        let slot = match arguments[at] {
+            Argument::Scalar(value) => {
+                resolved[at] = Some(value);
+                continue;
             }
-            Argument::Read(index) => *shared[index].get_or_insert_with(|| {
-                let storage: &'a Storage = lent[index].take().expect("not written as well");
-                storage.arg()
-            }),
-        })
-        .collect()
+            Argument::Read(slot) | Argument::Write(slot) => slot,
+        };
+        // The first of a buffer's arguments resolves them all.
+        let Some(storage) = lent[slot.index].take() else { continue };
+        let (places, parts): (Vec<usize>, Vec<_>) = (at..arguments.len())
+            .filter_map(|n| match arguments[n] {
+                Argument::Read(s) if s.index == slot.index => Some((n, (s.range(), false))),
+                Argument::Write(s) if s.index == slot.index => Some((n, (s.range(), true))),
+                _ => None,
+            })
+            .unzip();
+        let args = storage.arg_parts(&parts).expect("what is written is passed once");
+        for (place, arg) in places.into_iter().zip(args) {
+            resolved[place] = Some(arg);
+        }
+    }
+    resolved.into_iter().map(|arg| arg.expect("each is a number or of a buffer")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_one(arguments: &[Argument]) -> usize {
+        let device = Device::emulator().unwrap();
+        let mut buffers = [Storage::new(&device, DType::F32, 10).unwrap()];
+        resolve(&mut buffers, arguments).len()
+    }
+
+    const WHOLE: Slot = Slot { index: 0, start: 0, len: 10 };
+
+    #[test]
+    fn parts_that_lie_apart_are_lent_together() {
+        let [one, other] = [WHOLE.part(0, 4), WHOLE.part(4, 6).part(1, 5)];
+        assert_eq!(other, Slot { index: 0, start: 5, len: 5 });
+        assert_eq!(of_one(&[one.write(), scalar(1i32), other.write()]), 3);
+        assert_eq!(of_one(&[one.read(), WHOLE.read(), one.read()]), 3);
+    }
+
+    #[test]
+    #[should_panic(expected = "passed once: Overlap")]
+    fn a_written_part_meets_no_other() {
+        of_one(&[WHOLE.part(0, 5).read(), WHOLE.part(4, 6).write()]);
+    }
+
+    #[test]
+    #[should_panic(expected = "passed once: Overlap")]
+    fn a_written_buffer_is_passed_once() {
+        of_one(&[WHOLE.write(), WHOLE.write()]);
+    }
+
+    #[test]
+    #[should_panic(expected = "6 elements from 5 on, of 10")]
+    fn a_part_ends_within_its_buffer() {
+        WHOLE.part(5, 6);
+    }
+
+    #[test]
+    fn a_buffer_is_written_and_read_as_what_it_is() {
+        let device = Device::emulator().unwrap();
+        let mut program = Program::new(&device);
+        let slot = program.zeros(DType::F32, 3).unwrap();
+        assert_eq!(program.read(slot).unwrap().values(), [0.0; 3]);
+        let tensor = Tensor::new(&[3], &[1f32, 2.0, 3.0]);
+        program.write(slot, &tensor).unwrap();
+        assert_eq!(program.read(slot).unwrap(), tensor);
+        assert!(program.write(slot, &Tensor::new(&[3], &[1f64; 3])).is_err());
+        assert!(program.write(slot, &Tensor::new(&[2], &[1f32; 2])).is_err());
+    }
 }

@@ -140,10 +140,20 @@ fn file_type_of(dtype: DType) -> FileType {
 /// # Errors
 /// [`Error::File`]: it cannot be read, or is no safetensors file, or a damaged one.
 pub fn read(path: &Path) -> Result<Tensors, Error> {
+    Ok(read_with_notes(path)?.0)
+}
+
+/// The same, with the texts of its metadata.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_with_notes(path: &Path) -> Result<(Tensors, BTreeMap<String, String>), Error> {
     let failed = |message: String| Error::File { path: path.display().to_string(), message };
     let bytes = std::fs::read(path).map_err(|e| failed(e.to_string()))?;
-    let file = SafeTensors::deserialize(&bytes)
-        .map_err(|e| failed(format!("expected a safetensors file: {e}")))?;
+    let none = |e| failed(format!("expected a safetensors file: {e}"));
+    let file = SafeTensors::deserialize(&bytes).map_err(none)?;
+    let (_, header) = SafeTensors::read_metadata(&bytes).map_err(none)?;
+    let notes = header.metadata().clone().unwrap_or_default().into_iter().collect();
     let mut all = Tensors::new();
     for (name, view) in file.iter() {
         if let Some(dtype) = dtype_of(view.dtype()) {
@@ -152,7 +162,7 @@ pub fn read(path: &Path) -> Result<Tensors, Error> {
             all.insert(name.to_owned(), tensor);
         }
     }
-    Ok(all)
+    Ok((all, notes))
 }
 
 /// Writes a safetensors file, whole or not at all.
@@ -160,6 +170,18 @@ pub fn read(path: &Path) -> Result<Tensors, Error> {
 /// # Errors
 /// [`Error::File`]: it cannot be written. What stood there before still does.
 pub fn write(path: &Path, tensors: &Tensors) -> Result<(), Error> {
+    write_with_notes(path, tensors, &BTreeMap::new())
+}
+
+/// The same, with texts as the file's metadata.
+///
+/// # Errors
+/// As [`write`].
+pub fn write_with_notes(
+    path: &Path,
+    tensors: &Tensors,
+    notes: &BTreeMap<String, String>,
+) -> Result<(), Error> {
     let failed = |message: String| Error::File { path: path.display().to_string(), message };
     let views: Vec<(&String, TensorView<'_>)> = tensors
         .iter()
@@ -169,7 +191,8 @@ pub fn write(path: &Path, tensors: &Tensors) -> Result<(), Error> {
                 .map_err(|e| failed(e.to_string()))
         })
         .collect::<Result<_, _>>()?;
-    let bytes = safetensors::serialize(views, None).map_err(|e| failed(e.to_string()))?;
+    let notes = (!notes.is_empty()).then(|| notes.clone().into_iter().collect());
+    let bytes = safetensors::serialize(views, notes).map_err(|e| failed(e.to_string()))?;
     lab_device::emulator::write_atomically(path, &bytes).map_err(|e| failed(e.to_string()))
 }
 
@@ -186,6 +209,10 @@ mod tests {
             .map(|&d| (format!("t_{d}"), Tensor::rounded(d, &[2, 3], &[0., 1., 2., 3., 4., 5.])))
             .collect();
         write(&path, &all).unwrap();
+        assert_eq!(read_with_notes(&path).unwrap(), (all.clone(), BTreeMap::new()));
+        let notes = BTreeMap::from([("seed".to_owned(), "3".to_owned())]);
+        write_with_notes(&path, &all, &notes).unwrap();
+        assert_eq!(read_with_notes(&path).unwrap(), (all.clone(), notes));
         assert_eq!(read(&path).unwrap(), all);
         for t in all.values() {
             assert_eq!(t.values(), [0., 1., 2., 3., 4., 5.]);

@@ -19,6 +19,7 @@ mod network;
 mod norm;
 mod posed;
 mod sequence;
+pub mod training;
 
 use lab_device::{DType, Device};
 use lab_harness::lstm::{self, of, sizes};

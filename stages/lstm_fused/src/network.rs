@@ -184,31 +184,14 @@ impl Lstm {
 
         let of_y = [steps, batch, hidden * directions];
         let x = p.input(&tensors["x"])?;
-        let mut layers: Vec<Vec<Direction<'_>>> = Vec::new();
-        let (mut input, mut columns) = (x, network.inputs);
-        for layer in 0..network.layers {
-            let last = layer + 1 == network.layers;
-            let y = match last {
-                true => p.output("y", dtype, &of_y)?,
-                false => p.scratch(dtype, of_y.iter().product())?,
-            };
-            let mut of_layer = Vec::new();
-            for direction in 0..directions {
-                let weights = self.weights(layer, direction, |of| p.input(&tensors[&of.name]))?;
-                let state = layer * directions + direction;
-                let of =
-                    Direction::new(p, sizes, &common, weights, [input, y], columns, state, keep)?;
-                of.forward(p, keep)?;
-                of_layer.push(of);
-            }
-            layers.push(of_layer);
-            (input, columns) = (y, hidden * directions);
-        }
+        let y = p.output("y", dtype, &of_y)?;
+        let own = |p: &mut Program, of: &Parameter| p.input(&tensors[&of.name]);
+        let layers = self.forward(p, sizes, &common, [x, y], keep, own, |_, _, y| Ok(y))?;
         if !keep {
             return Ok(Box::new(program));
         }
 
-        let mut dy = data.input(p, "dy", &of_y)?;
+        let dy = data.input(p, "dy", &of_y)?;
         let dhn = data.input(p, "dhn", &of_states)?;
         let dh0 = p.output("dh0", dtype, &of_states)?;
         let c = match network.cell {
@@ -218,22 +201,101 @@ impl Lstm {
             Cell::Gru => None,
         };
         let states = CommonGradients { dhn, dh0, c };
-        for (layer, of_layer) in layers.iter().enumerate().rev() {
-            let columns = of_layer[0].columns;
-            let dx = match layer {
-                0 => p.output("dx", dtype, &[steps, batch, columns])?,
-                _ => p.scratch(dtype, steps * batch * columns)?,
-            };
-            for (direction, of) in of_layer.iter().enumerate() {
-                let gradients = self.weights(layer, direction, |of| {
-                    p.output(format!("d{}", of.name), dtype, &of.shape)
-                })?;
-                of.backward(p, dy, &states, &gradients)?;
-            }
-            input_gradient(p, of_layer, dx)?;
-            dy = dx;
-        }
+        let dx = p.output("dx", dtype, &[steps, batch, network.inputs])?;
+        let by =
+            |p: &mut Program, of: &Parameter| p.output(format!("d{}", of.name), dtype, &of.shape);
+        self.backward(p, &layers, dy, Some(dx), &states, by, |_, _, dx| Ok(dx))?;
         Ok(Box::new(program))
+    }
+
+    /// Adds the launches of the forward pass from x to y. `own` gives the slot of a parameter;
+    /// `between` what a layer reads of the output of the one before, whose number it gets.
+    #[allow(clippy::too_many_arguments)] // each of another kind
+    pub(crate) fn forward<'a>(
+        &self,
+        p: &mut Program,
+        sizes: Sizes,
+        common: &'a Common,
+        [x, last_y]: [Slot; 2],
+        keep: bool,
+        mut own: impl FnMut(&mut Program, &Parameter) -> Result<Slot, Error>,
+        mut between: impl FnMut(&mut Program, usize, Slot) -> Result<Slot, Error>,
+    ) -> Result<Vec<Vec<Direction<'a>>>, Error> {
+        let Sizes { dtype, hidden, directions, .. } = sizes;
+        let mut layers = Vec::new();
+        let (mut input, mut columns) = (x, self.network.inputs);
+        for layer in 0..self.network.layers {
+            let last = layer + 1 == self.network.layers;
+            let y = match last {
+                true => last_y,
+                false => p.scratch(dtype, sizes.rows() * hidden * directions)?,
+            };
+            let mut of_layer = Vec::new();
+            for direction in 0..directions {
+                let weights = self.weights(layer, direction, |of| own(p, of))?;
+                let state = layer * directions + direction;
+                let of =
+                    Direction::new(p, sizes, common, weights, [input, y], columns, state, keep)?;
+                of.forward(p, keep)?;
+                of_layer.push(of);
+            }
+            layers.push(of_layer);
+            (input, columns) = (y, hidden * directions);
+            if !last {
+                input = between(p, layer, y)?;
+            }
+        }
+        Ok(layers)
+    }
+
+    /// Adds the launches of the way back, from dy to dx where that is wanted. `by` gives the slot of
+    /// the gradient by a parameter; `between` the gradient by the output of a layer, whose number it
+    /// gets, from that by what the next one has read.
+    #[allow(clippy::too_many_arguments)] // each of another kind
+    pub(crate) fn backward(
+        &self,
+        p: &mut Program,
+        layers: &[Vec<Direction<'_>>],
+        mut dy: Slot,
+        first_dx: Option<Slot>,
+        states: &CommonGradients,
+        mut by: impl FnMut(&mut Program, &Parameter) -> Result<Slot, Error>,
+        mut between: impl FnMut(&mut Program, usize, Slot) -> Result<Slot, Error>,
+    ) -> Result<(), Error> {
+        for (layer, of_layer) in layers.iter().enumerate().rev() {
+            for (direction, of) in of_layer.iter().enumerate() {
+                let gradients = self.weights(layer, direction, |of| by(p, of))?;
+                of.backward(p, dy, states, &gradients)?;
+            }
+            let sizes = of_layer[0].sizes;
+            let dx = match layer {
+                0 => first_dx,
+                _ => Some(p.scratch(sizes.dtype, sizes.rows() * of_layer[0].columns)?),
+            };
+            if let Some(dx) = dx {
+                input_gradient(p, of_layer, dx)?;
+                dy = dx;
+            }
+            if layer > 0 {
+                dy = between(p, layer - 1, dy)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn sizes(&self, dtype: DType, steps: usize, batch: usize) -> Sizes {
+        let network = &self.network;
+        Sizes {
+            dtype,
+            steps,
+            batch,
+            hidden: network.hidden,
+            directions: network.directions(),
+            peephole: network.peephole,
+            way: self.way,
+            cell: network.cell,
+            layer_norm: network.layer_norm,
+        }
     }
 
     /// A slot for each parameter of a direction.
@@ -278,7 +340,7 @@ struct Data<'a> {
 
 impl<'a> Data<'a> {
     fn of(lstm: &Lstm, tensors: &'a Tensors, pass: Pass) -> Result<Self, Error> {
-        let Lstm { network, way } = lstm;
+        let network = &lstm.network;
         let Some(x) = tensors.get("x") else {
             return Err(refuse("x", "a tensor [T, B, I]", "none"));
         };
@@ -300,17 +362,7 @@ impl<'a> Data<'a> {
             return Err(refuse("x", expected, x.describe()));
         }
         let directions = network.directions();
-        let sizes = Sizes {
-            dtype,
-            steps,
-            batch,
-            hidden: network.hidden,
-            directions,
-            peephole: network.peephole,
-            way: *way,
-            cell: network.cell,
-            layer_norm: network.layer_norm,
-        };
+        let sizes = lstm.sizes(dtype, steps, batch);
 
         let check = |name: &str, shape: &[usize], needed: bool| match tensors.get(name) {
             None if needed => Err(refuse(name, format!("a tensor {shape:?}"), "none")),

@@ -114,7 +114,7 @@ fn forecasts(
     let first = values.len() - windows.len() - window;
     let starts: Vec<usize> = (first..first + windows.len()).collect();
     let data = scaled(values, scale);
-    let mut evaluator = Evaluator::new(device, checkpoint.model, &checkpoint.config, &data)?;
+    let mut evaluator = Evaluator::new(device, checkpoint.model, checkpoint.config, &data)?;
     evaluator.load(&checkpoint.parameters)?;
     let one_step = evaluator.predict(&starts)?.into_iter().map(|v| scale.original(v)).collect();
     let steps = windows.len().min(tested.arguments.steps as usize);

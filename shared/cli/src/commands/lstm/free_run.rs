@@ -36,7 +36,7 @@ pub(super) fn by_network(
 
 fn whole(device: &Device, checkpoint: &Checkpoint, window: &[f64]) -> Result<f64, Error> {
     let data = Data::Series { values: window.to_vec(), columns: 1 };
-    let mut evaluator = Evaluator::new(device, checkpoint.model, &checkpoint.config, &data)?;
+    let mut evaluator = Evaluator::new(device, checkpoint.model, checkpoint.config, &data)?;
     evaluator.load(&checkpoint.parameters)?;
     Ok(evaluator.predict(&[0])?[0])
 }

@@ -39,8 +39,7 @@ pub(super) fn run(tested: &Tested<'_>, vocabulary: &Vocabulary) -> Result<(), Fa
     let data = as_data(&tokens, vocabulary);
     let starts = data.starts(window, window);
     let checkpoint = &tested.checkpoint;
-    let mut evaluator =
-        Evaluator::new(&tested.device, checkpoint.model, &checkpoint.config, &data)?;
+    let mut evaluator = Evaluator::new(&tested.device, checkpoint.model, checkpoint.config, &data)?;
     evaluator.load(&checkpoint.parameters)?;
     let network = evaluator.loss(&starts)? / LN_2;
     // Of the same characters.

@@ -81,7 +81,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     };
     let judge = match source.starts(&split.validation, &settings) {
         all if split.validation.is_empty() || all.is_empty() => None,
-        all => Some((Evaluator::new(&device, *trainer.model(), trainer.config(), &data)?, all)),
+        all => Some((Evaluator::new(&device, *trainer.model(), *trainer.config(), &data)?, all)),
     };
     eprintln!("{} on {}", source.describe(&settings), device.name());
     let history = begun.map_or_else(History::default, |(_, notes)| notes.history);

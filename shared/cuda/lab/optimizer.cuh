@@ -1,0 +1,126 @@
+// One step of an optimizer over all parameters, which lie in one buffer, as their gradients do.
+//
+//   norm   = sqrt(Σ g²) / scale             of all gradients, `scale` that of the loss
+//   g      ← g / scale · min(1, max_norm / (norm + 1e-6))
+//   SGD:   g ← g + decay p   v ← β₁ v + g   p ← p − lr v
+//   Adam:  g ← g + decay p   (AdamW: p ← p − lr decay p)
+//          m ← β₁ m + (1 − β₁) g   v ← β₂ v + (1 − β₂) g²
+//          p ← p − lr m / (1 − β₁ᵗ) / (sqrt(v / (1 − β₂ᵗ)) + ε)
+//
+// Two launches: the sums of squares, one a block, and the update, in which each block adds those up in
+// the same order. A gradient that is not finite changes nothing; with a scale that follows the
+// gradients it is halved then and the step is over, else training stops.
+#pragma once
+#include "lab/progress.cuh"
+#include "lab/reduce.cuh"
+#include "lab/scalar.cuh"
+
+enum Rule { SGD, ADAM, ADAMW };
+
+// Threads of a block, and parameters of a thread.
+constexpr int OPTIMIZER_THREADS = 256, OPTIMIZER_EACH = 4;
+
+// The loss scale stays between these.
+constexpr double LEAST_SCALE = 1.0 / 65536, LARGEST_SCALE = 16777216;
+
+__device__ __forceinline__ float root(float v) { return sqrtf(v); }
+__device__ __forceinline__ double root(double v) { return sqrt(v); }
+
+// squares[block] = Σ g² of its part of N.
+template <class T>
+__global__ void __launch_bounds__(OPTIMIZER_THREADS)
+    gradient_squares(const T* __restrict__ g, double* __restrict__ squares, long long N) {
+    long long first = blockIdx.x * 1ll * OPTIMIZER_THREADS * OPTIMIZER_EACH + threadIdx.x;
+    double sum = 0;
+    for (int e = 0; e < OPTIMIZER_EACH; ++e) {
+        long long n = first + e * OPTIMIZER_THREADS;
+        double g_n = n < N ? double(to_math(g[n])) : 0.0;
+        sum += g_n * g_n;
+    }
+    sum = block_reduce<OPTIMIZER_THREADS>(sum, Add{}, 0.0);
+    if (threadIdx.x == 0) squares[blockIdx.x] = sum;
+}
+
+// What the step is to do, the same in all blocks.
+struct Verdict {
+    bool stops, updates, skips;
+};
+__device__ __forceinline__ Verdict verdict(const Progress& at, double loss, double norm,
+                                           bool dynamic) {
+    bool may_skip = dynamic && at.numbers[SCALE] > LEAST_SCALE;
+    bool stops = at.counts[STOPPED] || !finite(loss) || (!finite(norm) && !may_skip);
+    return {stops, !stops && finite(norm), !stops && !finite(norm)};
+}
+
+// By one thread.
+__device__ __forceinline__ void advance(const Progress& at, Verdict v, double beta1, double beta2,
+                                        int every) {
+    long long good = at.counts[GOOD] + (v.updates ? 1 : 0);
+    double scale = at.numbers[SCALE];
+    if (v.skips) scale /= 2, good = 0;
+    if (every > 0 && good >= every) scale = min(2 * scale, LARGEST_SCALE), good = 0;
+    at.next(STEP, at.counts[STEP] + (v.stops ? 0 : 1));
+    at.next(TAKEN, at.counts[TAKEN] + (v.stops ? 0 : 1));
+    at.next(UPDATES, at.counts[UPDATES] + (v.updates ? 1 : 0));
+    at.next(GOOD, good);
+    at.next(SKIPPED, at.counts[SKIPPED] + (v.skips ? 1 : 0));
+    at.next(STOPPED, v.stops ? 1 : 0);
+    at.next(SCALE, scale);
+    at.next(POWER1, at.numbers[POWER1] * (v.updates ? beta1 : 1));
+    at.next(POWER2, at.numbers[POWER2] * (v.updates ? beta2 : 1));
+}
+
+// ANCHOR: rule
+// One parameter. `unbias`: 1 / (1 − βᵗ) of both moments.
+template <int RULE, class M>
+__device__ __forceinline__ void update_one(M& p, M g, M* m, M* v, long long n, M lr, M decay,
+                                           M beta1, M beta2, M eps, M unbias1, M unbias2) {
+    if constexpr (RULE == ADAMW) p -= lr * decay * p;
+    else g += decay * p;
+    if constexpr (RULE == SGD) {
+        m[n] = beta1 * m[n] + g;
+        p -= lr * m[n];
+    } else {
+        m[n] = beta1 * m[n] + (1 - beta1) * g;
+        v[n] = beta2 * v[n] + (1 - beta2) * g * g;
+        p -= lr * (m[n] * unbias1) / (root(v[n] * unbias2) + eps);
+    }
+}
+// ANCHOR_END: rule
+
+// p: in the arithmetic's type; `copy`: what the network reads, where that is another type, else not
+// touched. v is not touched by SGD. rates and losses: one a step of the epoch. `every`: steps after
+// which the loss scale doubles, 0 where it stays. max_norm is 0 where the gradient is not clipped.
+// A grid of N / 1024 blocks, rounded up; `blocks` sums of squares.
+template <class T, int RULE>
+__global__ void __launch_bounds__(OPTIMIZER_THREADS)
+    update(math_t<T>* __restrict__ p, T* __restrict__ copy, const T* __restrict__ g,
+           math_t<T>* __restrict__ m, math_t<T>* __restrict__ v,
+           const double* __restrict__ squares, const double* __restrict__ rates,
+           const double* __restrict__ losses, long long* counts, double* numbers, double beta1,
+           double beta2, double eps, double decay, double max_norm, int every, int blocks,
+           long long N) {
+    using M = math_t<T>;
+    Progress at{counts, numbers};
+    double sum = 0;
+    for (int b = threadIdx.x; b < blocks; b += OPTIMIZER_THREADS) sum += squares[b];
+    sum = block_reduce<OPTIMIZER_THREADS>(sum, Add{}, 0.0);
+    double scale = numbers[SCALE], norm = sqrt(sum) / scale, factor = 1 / scale;
+    if (max_norm > 0 && max_norm / (norm + 1e-6) < 1) factor *= max_norm / (norm + 1e-6);
+    Verdict what = verdict(at, losses[counts[STEP]], norm, every > 0);
+    if (blockIdx.x == 0 && threadIdx.x == 0) advance(at, what, beta1, beta2, every);
+    if (!what.updates) return;
+
+    M lr = M(rates[counts[STEP]]);
+    M unbias1 = M(1 / (1 - numbers[POWER1] * beta1)), unbias2 = M(1 / (1 - numbers[POWER2] * beta2));
+    long long first = blockIdx.x * 1ll * OPTIMIZER_THREADS * OPTIMIZER_EACH + threadIdx.x;
+    for (int e = 0; e < OPTIMIZER_EACH; ++e) {
+        long long n = first + e * OPTIMIZER_THREADS;
+        if (n >= N) return;
+        M p_n = p[n];
+        update_one<RULE>(p_n, M(double(to_math(g[n])) * factor), m, v, n, lr, M(decay), M(beta1),
+                         M(beta2), M(eps), unbias1, unbias2);
+        p[n] = p_n;
+        if constexpr (sizeof(T) < sizeof(M)) copy[n] = from_math<T>(p_n);
+    }
+}

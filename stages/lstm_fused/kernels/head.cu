@@ -1,0 +1,118 @@
+// What is read from the network: a linear layer on its last step, or on every step, and the loss.
+//
+//   z_r = W y_r + b                                  [O], r a row of a step
+//   MSE:            l_r = Σ_o (z_ro − target_ro)²    loss = Σ_r l_r / (R O)     dz = 2 (z − target) / (R O)
+//   cross-entropy:  l_r = −log softmax(z_r)[target]  loss = Σ_r l_r / R         dz = (softmax(z) − one-hot) / R
+//   dy_r = Wᵀ dz_r       dW = Σ_r dz_rᵀ y_r          db = Σ_r dz_r
+//
+// R: rows that have a window, times the steps that are read. dz is multiplied by the loss scale.
+//
+// Work split: head_loss has a block a row; the gradients by W and b are sums over the rows, each one
+// thread's, in their order. One more block there adds up the losses.
+//
+// y, dy: T x B rows of K. Those from step `from` on are read. z, dz: a row of O each of them. The target
+// of a row at step t is what stands in the data at start + t + 1: a number of the first O of its C, or a
+// token.
+#include "lab/progress.cuh"
+#include "lab/reduce.cuh"
+#include "lab/scalar.cuh"
+
+constexpr int SUM_THREADS = 256;
+
+__device__ __forceinline__ float logarithm(float v) { return logf(v); }
+__device__ __forceinline__ double logarithm(double v) { return log(v); }
+
+// z_o of a row.
+template <class T>
+__device__ __forceinline__ math_t<T> output(const T* __restrict__ weight,
+                                            const T* __restrict__ bias, const T* y, int o, int K) {
+    math_t<T> sum = to_math(bias[o]);
+    for (int k = 0; k < K; ++k) sum += to_math(weight[o * 1ll * K + k]) * to_math(y[k]);
+    return sum;
+}
+
+// dz and the loss of a row: the threads of a block share the outputs. `each` is scale / R.
+template <int THREADS, class M>
+__device__ __forceinline__ double squared_error(const M* z, M* dz, const M* target, int O, M each) {
+    M sum = 0;
+    for (int o = threadIdx.x; o < O; o += THREADS) {
+        M apart = z[o] - target[o];
+        sum += apart * apart;
+        dz[o] = 2 * apart * (each / O);
+    }
+    return double(block_reduce<THREADS>(sum, Add{}, M(0))) / O;
+}
+template <int THREADS, class M>
+__device__ __forceinline__ double cross_entropy(const M* z, M* dz, int target, int O, M each) {
+    M largest = z[0], sum = 0;
+    for (int o = threadIdx.x; o < O; o += THREADS) largest = max(largest, z[o]);
+    largest = block_reduce<THREADS>(largest, Max{}, largest);
+    for (int o = threadIdx.x; o < O; o += THREADS) sum += exponential(z[o] - largest);
+    sum = block_reduce<THREADS>(sum, Add{}, M(0));
+    for (int o = threadIdx.x; o < O; o += THREADS)
+        dz[o] = (exponential(z[o] - largest) / sum - M(o == target)) * each;
+    return double(logarithm(sum) + largest - z[target]);
+}
+
+// TEXT: `data` are tokens, and the loss is the cross-entropy; else numbers, and the mean squared error.
+// row_losses: one a row, already divided by R. A grid of (T − from) B blocks. Without `back` z and the
+// losses only.
+template <class T, class Data, bool TEXT, int THREADS>
+__global__ void __launch_bounds__(THREADS)
+    head_loss(const T* __restrict__ y, const T* __restrict__ weight, const T* __restrict__ bias,
+              const Data* __restrict__ data, const int* __restrict__ order,
+              const long long* __restrict__ counts, const double* __restrict__ numbers,
+              math_t<T>* z, math_t<T>* dz, T* __restrict__ dy, double* __restrict__ row_losses,
+              int windows, int steps, int from, int B, int C, int O, int K, int back) {
+    using M = math_t<T>;
+    int r = blockIdx.x, t = from + r / B, row = r % B;
+    long long first = counts[STEP] * B, at = from * 1ll * B + r;
+    int live = windows - first < B ? int(windows - first) : B;
+    y += at * K, dy += at * K, z += r * 1ll * O, dz += r * 1ll * O;
+    if (row >= live) {
+        for (int o = threadIdx.x; o < O; o += THREADS) z[o] = 0, dz[o] = 0;
+        if (threadIdx.x == 0) row_losses[r] = 0;
+        return;
+    }
+    for (int o = threadIdx.x; o < O; o += THREADS) z[o] = output(weight, bias, y, o, K);
+    __syncthreads();  // the loss of a row is of all its z
+    double rows = live * double(steps - from), loss;
+    M each = M(numbers[SCALE] / rows);
+    long long target = order[first + row] + t + 1ll;
+    if constexpr (TEXT) loss = cross_entropy<THREADS>(z, dz, data[target], O, each);
+    else loss = squared_error<THREADS>(z, dz, data + target * C, O, each);
+    if (threadIdx.x == 0) row_losses[r] = loss / rows;
+    if (!back) return;
+    __syncthreads();  // dy takes all dz of the row
+    for (int k = threadIdx.x; k < K; k += THREADS) {
+        M sum = 0;
+        for (int o = 0; o < O; ++o) sum += to_math(weight[o * 1ll * K + k]) * dz[o];
+        dy[k] = from_math<T>(sum);
+    }
+}
+
+// dW and db, from `rows` rows of y and dz; and the loss of the step. A grid of
+// ceil(O (K + 1) / 256) + 1 blocks.
+template <class T>
+__global__ void __launch_bounds__(SUM_THREADS)
+    head_gradient(const T* __restrict__ y, const math_t<T>* __restrict__ dz,
+                  const double* __restrict__ row_losses, const long long* __restrict__ counts,
+                  T* __restrict__ dweight, T* __restrict__ dbias, double* __restrict__ losses,
+                  int rows, int O, int K) {
+    if (blockIdx.x == gridDim.x - 1) {
+        double sum = 0;
+        for (int r = threadIdx.x; r < rows; r += SUM_THREADS) sum += row_losses[r];
+        sum = block_reduce<SUM_THREADS>(sum, Add{}, 0.0);
+        if (threadIdx.x == 0) losses[counts[STEP]] = sum;
+        return;
+    }
+    using M = math_t<T>;
+    long long n = blockIdx.x * 1ll * SUM_THREADS + threadIdx.x;
+    if (n >= O * (K + 1ll)) return;
+    int o = n / (K + 1), k = n % (K + 1);
+    M sum = 0;
+    for (int r = 0; r < rows; ++r)
+        sum += dz[r * 1ll * O + o] * (k < K ? to_math(y[r * 1ll * K + k]) : M(1));
+    if (k < K) dweight[o * 1ll * K + k] = from_math<T>(sum);
+    else dbias[o] = from_math<T>(sum);
+}

@@ -1,0 +1,2 @@
+// The last launches of a training step: lab/optimizer.cuh, over all parameters at once.
+#include "lab/optimizer.cuh"

@@ -1,0 +1,373 @@
+//! The steps of an optimizer.
+
+use std::cell::{Ref, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use lab_device::{Device, Graph};
+use lab_harness::{Prepared, Tensor, Tensors};
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
+
+use super::step::{COUNTS, NUMBERS, SKIPPED, STEP, STOPPED, Step, TAKEN, Training};
+use super::{Checkpoint, Config, Data, Error, Model};
+
+/// How far training is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Position {
+    /// The epoch under way, from 0.
+    pub epoch: usize,
+    /// Steps of it that are done.
+    pub step: usize,
+    /// Steps of an epoch.
+    pub steps_per_epoch: usize,
+}
+
+/// What an epoch has given.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Epoch {
+    /// From 0.
+    pub epoch: usize,
+    /// The mean over its windows, of each with the parameters of its step.
+    pub loss: f64,
+    /// Of each step.
+    pub losses: Vec<f64>,
+    /// The learning rate of its last step.
+    pub rate: f64,
+    /// The loss scale at its end.
+    pub scale: f64,
+    /// Steps that were left out for a gradient that was not finite.
+    pub skipped: usize,
+}
+
+/// Steps between two looks at whether all was finite.
+const UNWATCHED: usize = 512;
+
+/// A model in training.
+pub struct Trainer {
+    model: Model,
+    config: Config,
+    starts: Vec<usize>,
+    digest: String,
+    epoch: usize,
+    /// Steps of it that are done.
+    done: usize,
+    // Dropped before the buffers that its launches use.
+    graph: Graph<'static>,
+    step: Rc<RefCell<Step>>,
+}
+
+impl std::fmt::Debug for Trainer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { model, config, epoch, .. } = self;
+        let mut all = f.debug_struct("Trainer");
+        all.field("model", model).field("config", config).field("epoch", epoch);
+        all.finish_non_exhaustive()
+    }
+}
+
+/// Counts and numbers of a step, twice: as they are and as they will be.
+type Progress = (Vec<i64>, Vec<f64>);
+
+impl Trainer {
+    /// From the parameters that the seed gives, on the windows that begin at `starts`, each of which has
+    /// its target in the data.
+    ///
+    /// # Errors
+    /// An option, the data or a start is not what it may be; the device has not enough memory.
+    pub fn new(
+        device: &Device,
+        model: Model,
+        config: Config,
+        data: &Data,
+        starts: &[usize],
+    ) -> Result<Self, Error> {
+        let parameters = || model.initial(config.master(), config.seed);
+        let trainer = Self::of(device, model, config, data, starts, parameters)?;
+        let mut numbers = vec![1.0; 2 * NUMBERS];
+        numbers[NUMBERS] = config.loss_scale.first();
+        trainer.write_progress(&(vec![0; 2 * COUNTS], numbers))?;
+        trainer.begin_epoch()?;
+        Ok(trainer)
+    }
+
+    /// From where a checkpoint was taken: what follows is bit for bit what would have followed there, on
+    /// a device of the same kind.
+    ///
+    /// # Errors
+    /// As [`Trainer::new`]; other data or windows than the checkpoint's.
+    pub fn resume(
+        device: &Device,
+        checkpoint: &Checkpoint,
+        data: &Data,
+        starts: &[usize],
+    ) -> Result<Self, Error> {
+        let Checkpoint { model, config, position, parameters, .. } = checkpoint;
+        checkpoint.check()?;
+        let mut trainer = Self::of(device, *model, *config, data, starts, || parameters.clone())?;
+        if trainer.digest != checkpoint.digest {
+            let got = "others";
+            return Err(Error::checkpoint("data and windows", "those that it was taken with", got));
+        }
+        trainer.epoch = position.epoch;
+        trainer.done = position.step;
+        trainer.write_progress(&(checkpoint.counts.clone(), checkpoint.numbers.clone()))?;
+        trainer.begin_epoch()?;
+        {
+            let mut step = trainer.step.borrow_mut();
+            let Step { program, layout, training, .. } = &mut *step;
+            let Training { m, v, losses, .. } = training.as_ref().expect("of a trainer");
+            program.write(*m, &layout.pack(config.master(), &checkpoint.first))?;
+            program.write(*v, &layout.pack(config.master(), &checkpoint.second))?;
+            let mut all = checkpoint.losses.clone();
+            all.resize(position.steps_per_epoch, 0.0);
+            program.write(*losses, &Tensor::new(&[all.len()], &all))?;
+        }
+        Ok(trainer)
+    }
+
+    fn of(
+        device: &Device,
+        model: Model,
+        config: Config,
+        data: &Data,
+        starts: &[usize],
+        parameters: impl FnOnce() -> Tensors,
+    ) -> Result<Self, Error> {
+        model.check()?;
+        config.check(&model.network)?;
+        data.check(&model)?;
+        data.check_starts(starts, config.window, true)?;
+        let step = Step::training(device, &model, &config, data, starts.len(), &parameters())?;
+        let step = Rc::new(RefCell::new(step));
+        let graph = device.graph({
+            let step = Rc::clone(&step);
+            move || step.borrow_mut().program.run()
+        })?;
+        let digest = data.digest(starts);
+        Ok(Self { model, config, starts: starts.to_vec(), digest, epoch: 0, done: 0, graph, step })
+    }
+
+    /// What is trained.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// How.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Kernel launches a step.
+    pub fn launches(&self) -> usize {
+        self.step.borrow().program.kernels().len()
+    }
+
+    fn steps_per_epoch(&self) -> usize {
+        self.starts.len().div_ceil(self.config.batch)
+    }
+
+    /// How far it is.
+    pub fn position(&self) -> Position {
+        let Self { epoch, done, .. } = *self;
+        Position { epoch, step: done, steps_per_epoch: self.steps_per_epoch() }
+    }
+
+    fn progress(&self) -> Result<Progress, Error> {
+        let step = self.step.borrow();
+        let counts = step.program.read(step.counts)?.values();
+        let numbers = step.program.read(step.numbers)?.values();
+        Ok((counts.into_iter().map(|v| v as i64).collect(), numbers))
+    }
+
+    fn write_progress(&self, (counts, numbers): &Progress) -> Result<(), Error> {
+        let mut step = self.step.borrow_mut();
+        let Step { program, counts: to_counts, numbers: to_numbers, .. } = &mut *step;
+        program.write(*to_counts, &Tensor::new(&[counts.len()], counts))?;
+        Ok(program.write(*to_numbers, &Tensor::new(&[numbers.len()], numbers))?)
+    }
+
+    /// The order of the windows and the learning rates of the epoch under way.
+    fn begin_epoch(&self) -> Result<(), Error> {
+        let mut order: Vec<i32> = self.starts.iter().map(|&s| s as i32).collect();
+        if self.config.shuffle {
+            let mut random = ChaCha8Rng::seed_from_u64(self.config.seed);
+            random.set_stream(self.epoch as u64 + 1); // the first parameters are of stream 0
+            order.shuffle(&mut random);
+        }
+        let first = self.epoch * self.steps_per_epoch();
+        let rates: Vec<f64> =
+            (0..self.steps_per_epoch()).map(|s| self.config.schedule.at(first + s)).collect();
+        let mut step = self.step.borrow_mut();
+        let Step { program, order: to_order, training, .. } = &mut *step;
+        program.write(*to_order, &Tensor::new(&[order.len()], &order))?;
+        let to_rates = training.as_ref().expect("of a trainer").rates;
+        Ok(program.write(to_rates, &Tensor::new(&[rates.len()], &rates))?)
+    }
+
+    /// Takes at most so many steps, and none past the end of the epoch under way, of which it gives the
+    /// report where it comes to it.
+    ///
+    /// # Errors
+    /// [`Error::NotFinite`]: the parameters stay those before that step, and the next call repeats it.
+    /// What the device reports.
+    pub fn run(&mut self, most: usize) -> Result<Option<Epoch>, Error> {
+        let end = self.done.saturating_add(most).min(self.steps_per_epoch());
+        while self.done < end {
+            for _ in 0..(end - self.done).min(UNWATCHED) {
+                self.graph.launch()?;
+            }
+            let (counts, _) = self.progress()?;
+            self.done = counts[COUNTS + STEP] as usize;
+            if counts[COUNTS + STOPPED] != 0 {
+                return Err(self.first_bad()?);
+            }
+        }
+        if self.done < self.steps_per_epoch() { Ok(None) } else { self.end_epoch().map(Some) }
+    }
+
+    /// Takes the steps that are left of the epoch under way.
+    ///
+    /// # Errors
+    /// As [`Trainer::run`].
+    pub fn epoch(&mut self) -> Result<Epoch, Error> {
+        Ok(self.run(usize::MAX)?.expect("an epoch ends"))
+    }
+
+    fn end_epoch(&mut self) -> Result<Epoch, Error> {
+        let (mut counts, mut numbers) = self.progress()?;
+        let losses = self.losses()?;
+        let (windows, batch) = (self.starts.len(), self.config.batch);
+        let of_step = |step: usize| batch.min(windows - step * batch) as f64;
+        let sum: f64 = losses.iter().enumerate().map(|(step, loss)| loss * of_step(step)).sum();
+        let last = (self.epoch + 1) * losses.len() - 1;
+        let report = Epoch {
+            epoch: self.epoch,
+            loss: sum / windows as f64,
+            losses,
+            rate: self.config.schedule.at(last),
+            scale: numbers[NUMBERS],
+            skipped: counts[COUNTS + SKIPPED] as usize,
+        };
+        (self.epoch, self.done) = (self.epoch + 1, 0);
+        counts[COUNTS + STEP] = 0;
+        counts[COUNTS + SKIPPED] = 0;
+        // As a trainer that is resumed here has them: what is now is made of what is next.
+        counts.copy_within(COUNTS.., 0);
+        numbers.copy_within(NUMBERS.., 0);
+        self.write_progress(&(counts, numbers))?;
+        self.begin_epoch()?;
+        Ok(report)
+    }
+
+    /// Of the steps of this epoch, those to come whatever stands there.
+    fn losses(&self) -> Result<Vec<f64>, Error> {
+        let step = self.step.borrow();
+        Ok(step.program.read(self.training(&step).losses)?.values())
+    }
+
+    fn training<'a>(&self, step: &'a Ref<'_, Step>) -> &'a Training {
+        step.training.as_ref().expect("of a trainer")
+    }
+
+    /// What of a step was the first that was not finite. The device has repeated the step since, with
+    /// the same parameters: all tensors are those of it.
+    fn first_bad(&self) -> Result<Error, Error> {
+        let step = self.step.borrow();
+        let Step { program, layout, ys, .. } = &*step;
+        let training = self.training(&step);
+        let parameters = layout.unpack(&program.read(training.master)?);
+        let gradients = layout.unpack(&program.read(training.gradient)?);
+        let of = |name: &str| match self.layer_of(name) {
+            Some(layer) => format!("layer {layer}"),
+            None => "the head".to_owned(),
+        };
+        let mut all: Vec<(String, String, Vec<f64>)> =
+            vec![("the data".into(), "x".into(), program.read(step.x)?.values())];
+        for (layer, y) in ys.iter().enumerate() {
+            for (name, values) in parameters.iter().filter(|p| self.layer_of(p.0) == Some(layer)) {
+                all.push((of(name), name.clone(), values.values()));
+            }
+            all.push((format!("layer {layer}"), "y".into(), program.read(*y)?.values()));
+        }
+        for name in ["head_weight", "head_bias"] {
+            all.push((of(name), name.into(), parameters[name].values()));
+        }
+        all.push(("the head".into(), "z".into(), program.read(step.z)?.values()));
+        let loss = program.read(training.losses)?.values()[self.done];
+        all.push(("the loss".into(), "the mean".into(), vec![loss]));
+        // From the head to the first layer.
+        let mut names: Vec<&String> = gradients.keys().collect();
+        names.sort_by_key(|name| std::cmp::Reverse(self.layer_of(name).map_or(usize::MAX, |l| l)));
+        for name in names {
+            all.push((of(name), format!("the gradient by {name}"), gradients[name].values()));
+        }
+        let found = all.into_iter().find_map(|(layer, tensor, values)| {
+            let index = values.iter().position(|v| !v.is_finite())?;
+            Some((layer, tensor, index, values[index]))
+        });
+        // Gradients may all be finite, and the sum of their squares not.
+        let (layer, tensor, index, value) =
+            found.unwrap_or(("the gradient".into(), "the norm".into(), 0, f64::INFINITY));
+        Ok(Error::NotFinite { epoch: self.epoch, step: self.done, layer, tensor, index, value })
+    }
+
+    fn layer_of(&self, name: &str) -> Option<usize> {
+        let (_, layer) = name.strip_suffix("_reverse").unwrap_or(name).rsplit_once("_l")?;
+        layer.parse().ok()
+    }
+
+    /// Parameters by name, as they are kept: in f32, or of an f64 run in f64.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn parameters(&self) -> Result<Tensors, Error> {
+        let step = self.step.borrow();
+        Ok(step.layout.unpack(&step.program.read(self.training(&step).master)?))
+    }
+
+    /// The gradients of the last step, by the parameters' names, in the run's type and times the loss
+    /// scale, before they are clipped.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn gradients(&self) -> Result<Tensors, Error> {
+        let step = self.step.borrow();
+        Ok(step.layout.unpack(&step.program.read(self.training(&step).gradient)?))
+    }
+
+    /// All that the steps to come depend on.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn checkpoint(&self) -> Result<Checkpoint, Error> {
+        let position = self.position();
+        let (mut counts, mut numbers) = self.progress()?;
+        counts.copy_within(COUNTS.., 0);
+        numbers.copy_within(NUMBERS.., 0);
+        let mut losses = self.losses()?;
+        losses.truncate(position.step);
+        let step = self.step.borrow();
+        let Training { m, v, .. } = self.training(&step);
+        let read = |slot| Ok::<_, Error>(step.layout.unpack(&step.program.read(slot)?));
+        debug_assert_eq!(
+            counts[COUNTS + TAKEN],
+            (position.epoch * position.steps_per_epoch + position.step) as i64
+        );
+        Ok(Checkpoint {
+            model: self.model,
+            config: self.config,
+            position,
+            parameters: self.parameters()?,
+            notes: BTreeMap::new(),
+            first: read(*m)?,
+            second: read(*v)?,
+            counts,
+            numbers,
+            losses,
+            digest: self.digest.clone(),
+        })
+    }
+}
