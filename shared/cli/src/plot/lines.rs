@@ -13,6 +13,8 @@ pub(crate) struct Axes<'a> {
     pub(crate) x: &'a str,
     /// Whether y is logarithmic; what is not positive is left out then.
     pub(crate) logarithmic: bool,
+    /// Whether the first line is what the others are held against: it is wide and pale.
+    pub(crate) truth_first: bool,
 }
 
 /// Where a mark stands, and what it says.
@@ -49,6 +51,9 @@ fn draw(
     let x = |value: f64| across(value, (first, last), (left, right));
     let y = |value: f64| across(height(value), (low, high), (bottom, top));
 
+    // Apart from each other: every second, and from blue on.
+    let colours = SPECTRUM.iter().skip(2).step_by(2);
+
     root.draw(&Text::new(axes.title.to_owned(), (12, 16), text(16, HPos::Left)))?;
     let marks = if axes.logarithmic { decades(low, high) } else { even(low, high, 8) };
     for (value, label) in marks {
@@ -64,8 +69,14 @@ fn draw(
     let middle = (left + right) / 2;
     root.draw(&Text::new(axes.x.to_owned(), (middle, bottom + 36), text(13, HPos::Center)))?;
     root.draw(&PathElement::new(vec![(left, top), (left, bottom), (right, bottom)], INK))?;
-    for (line, colour) in all.iter().zip(SPECTRUM.iter().step_by(2).cycle()) {
-        let style = ShapeStyle::from(colour).stroke_width(2);
+    let style = |line: &Curve, colour: &RGBColor| match all.first() {
+        Some(first) if axes.truth_first && first.label == line.label => {
+            ShapeStyle::from(INK.mix(0.45)).stroke_width(7)
+        }
+        _ => ShapeStyle::from(colour).stroke_width(2),
+    };
+    for (line, colour) in all.iter().zip(colours.clone().cycle()) {
+        let style = style(line, colour);
         let points: Vec<(i32, i32)> = line.points.iter().map(|p| (x(p.0), y(p.1))).collect();
         for piece in pieces(&points, line.dashed) {
             root.draw(&PathElement::new(piece, style))?;
@@ -74,8 +85,8 @@ fn draw(
             root.draw(&Circle::new(only, 3, colour.filled()))?;
         }
     }
-    for (at, line, colour) in labels(&all, SPECTRUM.iter().step_by(2), y, (top, bottom)) {
-        let stroke = ShapeStyle::from(colour).stroke_width(2);
+    for (at, line, colour) in labels(&all, colours.clone(), y, (top, bottom)) {
+        let stroke = style(line, colour);
         for piece in pieces(&[(right + 12, at), (right + 30, at)], line.dashed) {
             root.draw(&PathElement::new(piece, stroke))?;
         }
@@ -127,7 +138,7 @@ fn decades(low: f64, high: f64) -> Vec<Tick> {
 }
 
 fn shown(value: f64) -> String {
-    if (1e-5..1e6).contains(&value) { format!("{value}") } else { format!("{value:e}") }
+    if (1e-4..1e6).contains(&value) { format!("{value}") } else { format!("{value:e}") }
 }
 
 #[cfg(test)]
@@ -154,7 +165,7 @@ mod tests {
             points: values.iter().enumerate().map(|(n, v)| (n as f64, *v)).collect(),
         };
         for logarithmic in [false, true] {
-            let axes = Axes { title: "t", x: "n", logarithmic };
+            let axes = Axes { title: "t", x: "n", logarithmic, truth_first: false };
             for values in [&[][..], &[1.0], &[0.0, 0.0], &[1.0, f64::NAN, f64::INFINITY, -1.0]] {
                 let svg = lines(&axes, vec![line(values)]).unwrap();
                 assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");

@@ -163,13 +163,16 @@ fn picture(case: &Case, all: &[Forecast], model: &Path) -> Result<String, Error>
     };
     let curves = vec![
         curve("truth", false, truth),
-        curve("network, one step", true, &kept(&all[0].one_step)),
-        curve("network, free", false, &kept(&all[0].free)),
+        curve("network, one step", false, &kept(&all[0].one_step)),
+        curve("network, free", true, &kept(&all[0].free)),
         curve("linear, free", true, &kept(&all[1].free)),
     ];
     let name = model.file_stem().unwrap_or_default().to_string_lossy();
-    let title = format!("'{}' as {name} forecasts it", case.series.name);
-    lines(&Axes { title: &title, x: "step of the forecast", logarithmic: false }, curves)
+    let title = format!("{name}: forecasts of '{}'", case.series.name);
+    lines(
+        &Axes { title: &title, x: "step of the forecast", logarithmic: false, truth_first: true },
+        curves,
+    )
 }
 
 fn say(

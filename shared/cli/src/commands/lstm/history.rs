@@ -73,7 +73,7 @@ impl History {
         if !validation.points.is_empty() {
             all.push(validation);
         }
-        lines(&Axes { title, x: "epoch", logarithmic: true }, all)
+        lines(&Axes { title, x: "epoch", logarithmic: true, truth_first: false }, all)
     }
 }
 

@@ -24,10 +24,13 @@ use crate::failure::Failure;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Trains a network on a series or a text
+    #[command(allow_negative_numbers = true)]
     Train(Box<train::Arguments>),
     /// Holds a trained network against baselines, draws its forecast and its states
+    #[command(allow_negative_numbers = true)]
     Test(test::Arguments),
     /// Writes on where a prompt ends
+    #[command(allow_negative_numbers = true)]
     Generate(generate::Arguments),
 }
 

@@ -96,7 +96,7 @@ pub(crate) struct Options {
     #[arg(long)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) clip: Option<f64>,
-    /// How the learning rate falls [default: constant]
+    /// How the learning rate falls: never, every so many epochs, to 0 at the last [default: cosine]
     #[arg(long)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) schedule: Option<ScheduleName>,

@@ -104,7 +104,7 @@ impl Settings {
             momentum: 0.9,
             weight_decay: if optimizer == OptimizerName::Adamw { 0.01 } else { 0.0 },
             clip: 1.0,
-            schedule: ScheduleName::Constant,
+            schedule: ScheduleName::Cosine,
             decay_every: 30,
             decay_factor: 0.3,
             warm_up: 0,
@@ -130,7 +130,12 @@ impl Settings {
                 return Err(Error::bad(option, expected, plain(value)));
             }
         }
+        let epochs = self.epochs;
         let settings = self.with(given)?;
+        if settings.schedule == ScheduleName::Cosine && settings.epochs != epochs {
+            let expected = format!("{epochs}, over which the learning rate falls as a cosine");
+            return Err(Error::bad("--epochs", expected, settings.epochs));
+        }
         let kind = Kind::of(&settings.data);
         settings.check(kind, given)?;
         Ok(settings)
@@ -142,7 +147,7 @@ impl Settings {
             // JSON has no other number.
             if value.is_null() {
                 let option = format!("--{}", name.replace('_', "-"));
-                return Err(Error::bad(option, "a finite number", "another"));
+                return Err(Error::bad(option, "a finite number", "NaN or infinity"));
             }
             all[name] = value;
         }
@@ -190,6 +195,10 @@ impl Settings {
         if self.dropout > 0.0 && self.layers < 2 {
             let expected = "0 in a network of one layer: it stands between two";
             return Err(Error::bad("--dropout", expected, self.dropout));
+        }
+        if self.cell == CellName::Gru && (self.peephole || self.layer_norm) {
+            let option = if self.peephole { "--peephole" } else { "--layer-norm" };
+            return Err(Error::bad(option, "an LSTM", "a GRU"));
         }
         if kind != Kind::Csv && self.column.is_some() {
             return Err(Error::bad("--column", "none without a CSV file", "one"));

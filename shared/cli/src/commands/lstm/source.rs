@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use lab_harness::Error;
-use lstm_fused::data::{Scale, Series, Split, Vocabulary, Windows, read_text};
+use lstm_fused::data::{Scale, Series, Split, Vocabulary, read_text};
 use lstm_fused::training::Data;
 
 use super::settings::{Kind, Settings};
@@ -41,7 +41,9 @@ impl Source {
         let split = Split::chronological(series.values.len(), *validation, *test_share)?;
         let train = &series.values[split.train.clone()];
         // Before the scale, which says less of a series that is too short.
-        Windows::new(train, settings.window, 0..train.len())?;
+        if train.len() <= settings.window {
+            return Err(too_short("training part of the series", "values", settings, train.len()));
+        }
         let scale = Scale::of(train)?;
         Self::Series { series, scale, split }.checked(settings)
     }
@@ -54,16 +56,12 @@ impl Source {
         for (name, part) in parts {
             let asked = name == "training" || !part.is_empty();
             if asked && self.starts(part, settings).is_empty() {
-                let (what, expected) = match &self {
-                    Self::Series { .. } => {
-                        (format!("{name} part of the series"), "more values than a window")
-                    }
-                    Self::Text { .. } => {
-                        (format!("{name} part of the text"), "more characters than a window")
-                    }
+                let (of, values) = match &self {
+                    Self::Series { .. } => ("series", "values"),
+                    Self::Text { .. } => ("text", "characters"),
                 };
-                let expected = format!("{expected}, {}", settings.window);
-                return Err(Error::bad(what, expected, part.len()));
+                let what = format!("{name} part of the {of}");
+                return Err(too_short(&what, values, settings, part.len()));
             }
         }
         Ok(self)
@@ -127,6 +125,10 @@ impl Source {
         };
         format!("{of}: {train} sequences of {}{held}", settings.window)
     }
+}
+
+fn too_short(what: &str, values: &str, settings: &Settings, got: usize) -> Error {
+    Error::bad(what, format!("more {values} than a window, {}", settings.window), got)
 }
 
 /// Values as the network sees them.
