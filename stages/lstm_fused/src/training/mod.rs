@@ -26,12 +26,14 @@
 //! ```
 
 mod checkpoint;
+pub(crate) mod checks;
 mod config;
 mod data;
 mod error;
 mod evaluate;
 mod flat;
 mod model;
+mod reference;
 mod step;
 mod stream;
 mod trainer;

@@ -229,7 +229,7 @@ impl Builder<'_> {
         let Model { outputs, .. } = *self.model;
         let (features, rows) = (self.model.features(), read_rows(self.model, self.config));
         let (from, text) = (self.model.from(window), self.data.is_text());
-        let dz = self.p.scratch(self.config.master(), if train { rows * outputs } else { 1 })?;
+        let dz = self.p.scratch(self.config.master(), rows * outputs)?;
         let device = self.p.device();
         let threads = if outputs.max(features) <= NARROW { 32 } else { 128 };
         let data = if text { "int" } else { self.config.master().cpp() };

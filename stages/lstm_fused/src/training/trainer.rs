@@ -68,6 +68,17 @@ impl std::fmt::Debug for Trainer {
     }
 }
 
+/// The starts in the order in which an epoch takes them.
+pub(crate) fn order(starts: &[usize], config: &Config, epoch: usize) -> Vec<usize> {
+    let mut order = starts.to_vec();
+    if config.shuffle {
+        let mut random = ChaCha8Rng::seed_from_u64(config.seed);
+        random.set_stream(epoch as u64 + 1); // the first parameters are of stream 0
+        order.shuffle(&mut random);
+    }
+    order
+}
+
 /// Counts and numbers of a step, twice: as they are and as they will be.
 type Progress = (Vec<i64>, Vec<f64>);
 
@@ -191,12 +202,8 @@ impl Trainer {
 
     /// The order of the windows and the learning rates of the epoch under way.
     fn begin_epoch(&self) -> Result<(), Error> {
-        let mut order: Vec<i32> = self.starts.iter().map(|&s| s as i32).collect();
-        if self.config.shuffle {
-            let mut random = ChaCha8Rng::seed_from_u64(self.config.seed);
-            random.set_stream(self.epoch as u64 + 1); // the first parameters are of stream 0
-            order.shuffle(&mut random);
-        }
+        let order: Vec<i32> =
+            order(&self.starts, &self.config, self.epoch).into_iter().map(|s| s as i32).collect();
         let first = self.epoch * self.steps_per_epoch();
         let rates: Vec<f64> =
             (0..self.steps_per_epoch()).map(|s| self.config.schedule.at(first + s)).collect();
