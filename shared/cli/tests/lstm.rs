@@ -255,6 +255,53 @@ fn a_training_that_goes_on_ends_as_one_that_never_stopped() {
     assert!(lab.read("whole.safetensors") == lab.read("killed.safetensors"), "the model differs");
 }
 
+/// A person's Ctrl-C loses no step.
+#[test]
+fn a_training_that_is_interrupted_keeps_where_it_stands() {
+    let lab = Lab::new();
+    let options =
+        "train --data sine --window 8 --hidden 4 --epochs 2 --batch 8 --out s.safetensors";
+    lab.says(options);
+    let whole = lab.read("s.safetensors");
+    let mut child =
+        lab.command(&options.replace("s.saf", "i.saf")).stderr(Stdio::piped()).spawn().unwrap();
+    let state = lab.at("i.checkpoint.safetensors");
+    let start = Instant::now();
+    while !state.exists() {
+        assert!(start.elapsed() < Duration::from_secs(60), "no state");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // SAFETY: a signal to a process of this test.
+    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+    let status = child.wait().unwrap();
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut said).unwrap();
+    assert_eq!(
+        std::os::unix::process::ExitStatusExt::signal(&status),
+        Some(libc::SIGINT),
+        "{said}"
+    );
+    assert!(said.contains("stopped in epoch 1; --resume goes on there"), "{said}");
+    lab.says("train --resume --out i.safetensors");
+    assert!(lab.read("i.safetensors") == whole, "the model differs");
+}
+
+#[test]
+fn numbers_that_run_away_stop_it_and_the_model_stays() {
+    let lab = Lab::new();
+    std::fs::write(lab.at("s.safetensors"), "a model from before").unwrap();
+    let options =
+        "train --data sine --window 8 --hidden 4 --epochs 2 --optimizer sgd --clip 0 --lr 1e30";
+    let output = lab.command(&format!("{options} --out s.safetensors")).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("lab: epoch 1, step ") && said.contains("expected finite numbers"),
+        "{said}"
+    );
+    assert_eq!(lab.read("s.safetensors"), b"a model from before");
+}
+
 #[test]
 fn every_option_has_a_network() {
     let lab = Lab::new();

@@ -52,7 +52,14 @@ impl From<lstm_fused::training::Error> for Failure {
         use lstm_fused::training::Error;
         match error {
             Error::Harness(e) => e.into(),
-            e @ Error::NotFinite { .. } => Self::Refused(e.to_string()),
+            // Counted from 1, as in the lines of the training.
+            Error::NotFinite { epoch, step, layer, tensor, index, value } => {
+                let place = format!("epoch {}, step {}", epoch + 1, step + 1);
+                let what = format!("{tensor} of {layer} is {value} at element {index}");
+                Self::Refused(format!(
+                    "{place}: {what}, expected finite numbers; a smaller --lr or --clip may help"
+                ))
+            }
             e => Self::Usage(e.to_string()),
         }
     }

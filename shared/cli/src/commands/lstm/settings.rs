@@ -34,7 +34,7 @@ pub(super) struct Settings {
     pub(super) data: String,
     pub(super) column: Option<String>,
     pub(super) frequency: f64,
-    pub(super) validation: f64,
+    pub(super) validation_share: f64,
     pub(super) test_share: f64,
     pub(super) window: usize,
     pub(super) stride: usize,
@@ -80,27 +80,31 @@ impl Settings {
         let text = kind == Kind::Text;
         let optimizer = given.optimizer.unwrap_or(OptimizerName::Adam);
         let held = if kind == Kind::Sine { 0.0 } else { 0.1 };
-        let window = given.window.unwrap_or(if text { 64 } else { 20 });
+        let window = given.window.unwrap_or(if text { 32 } else { 20 });
         let defaults = Self {
             data: data.clone(),
             column: None,
             frequency: 1.0,
-            validation: held,
+            validation_share: held,
             test_share: held,
             window,
             stride: if text { window } else { 1 },
             cell: CellName::Lstm,
-            hidden: if text { 128 } else { 32 },
+            hidden: if text { 64 } else { 32 },
             layers: 1,
             bidirectional: false,
             peephole: false,
             layer_norm: false,
             dropout: 0.0,
             batch: 16,
-            epochs: if text { 20 } else { 100 },
+            epochs: if text { 30 } else { 100 },
             patience: 10,
             optimizer,
-            lr: if optimizer == OptimizerName::Sgd { 0.1 } else { 0.003 },
+            lr: match optimizer {
+                OptimizerName::Sgd => 0.1,
+                OptimizerName::Adam | OptimizerName::Adamw if text => 0.005,
+                OptimizerName::Adam | OptimizerName::Adamw => 0.003,
+            },
             momentum: 0.9,
             weight_decay: if optimizer == OptimizerName::Adamw { 0.01 } else { 0.0 },
             clip: 1.0,
@@ -144,11 +148,6 @@ impl Settings {
     fn with(self, given: &Options) -> Result<Self, Error> {
         let mut all = serde_json::to_value(self).expect("settings are JSON");
         for (name, value) in said(given) {
-            // JSON has no other number.
-            if value.is_null() {
-                let option = format!("--{}", name.replace('_', "-"));
-                return Err(Error::bad(option, "a finite number", "NaN or infinity"));
-            }
             all[name] = value;
         }
         serde_json::from_value(all).map_err(|e| Error::bad("options", "settings", e))
@@ -169,7 +168,7 @@ impl Settings {
             return Err(Error::bad(name, "at least 1", 0));
         }
         for (name, value) in [
-            ("--validation", self.validation),
+            ("--validation-share", self.validation_share),
             ("--test-share", self.test_share),
             ("--dropout", self.dropout),
             ("--momentum", self.momentum),
@@ -289,6 +288,7 @@ fn said(given: &Options) -> serde_json::Map<String, Value> {
     match serde_json::to_value(given) {
         Ok(Value::Object(mut all)) => {
             all.remove("checkpoint_every");
+            all.retain(|_, value| !matches!(value, Value::Null | Value::Bool(false)));
             all
         }
         _ => unreachable!("options are a JSON object"),

@@ -25,20 +25,20 @@ impl Source {
     /// # Errors
     /// The data cannot be read, or are too short for the window.
     pub(super) fn load(settings: &Settings) -> Result<Self, Error> {
-        let Settings { data, validation, test_share, .. } = settings;
+        let Settings { data, validation_share, test_share, .. } = settings;
         let path = Path::new(data);
         if Kind::of(data) == Kind::Text {
             let text = read_text(path)?;
             let vocabulary = Vocabulary::of(&text)?;
             let tokens = vocabulary.encode(data, &text)?;
-            let split = Split::chronological(tokens.len(), *validation, *test_share)?;
+            let split = Split::chronological(tokens.len(), *validation_share, *test_share)?;
             return Self::Text { tokens, vocabulary, split }.checked(settings);
         }
         let series = match Kind::of(data) {
             Kind::Sine => Series::sine(POINTS, settings.frequency, 0),
             _ => Series::from_csv(path, settings.column.as_deref())?,
         };
-        let split = Split::chronological(series.values.len(), *validation, *test_share)?;
+        let split = Split::chronological(series.values.len(), *validation_share, *test_share)?;
         let train = &series.values[split.train.clone()];
         // Before the scale, which says less of a series that is too short.
         if train.len() <= settings.window {

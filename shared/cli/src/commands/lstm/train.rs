@@ -1,6 +1,7 @@
 //! `lab lstm train`.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -33,7 +34,31 @@ pub(crate) struct Arguments {
     resume: bool,
 }
 
-/// Steps between two looks of the progress bar.
+/// Whether someone has asked for a stop.
+static STOP: AtomicBool = AtomicBool::new(false);
+
+/// The first Ctrl-C lets the steps under way end and keeps where they ended, the second ends at once.
+fn stop_at_ctrl_c() {
+    extern "C" fn asked(_: libc::c_int) {
+        STOP.store(true, Ordering::Relaxed);
+        // SAFETY: may be called in a handler.
+        unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
+    }
+    let asked: extern "C" fn(libc::c_int) = asked;
+    // SAFETY: the handler only stores a flag and sets a signal's disposition.
+    unsafe { libc::signal(libc::SIGINT, asked as libc::sighandler_t) };
+}
+
+/// Ends as Ctrl-C ends any program.
+fn end_as_asked() {
+    // SAFETY: the default disposition of the signal ends the process.
+    unsafe {
+        libc::signal(libc::SIGINT, libc::SIG_DFL);
+        libc::raise(libc::SIGINT);
+    }
+}
+
+/// Steps between two looks at the progress and for a stop.
 const LOOK: usize = 20;
 
 /// A training under way.
@@ -97,6 +122,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         bar,
     };
     let start = Instant::now();
+    stop_at_ctrl_c();
     // Before the model is touched, so that what is resumed is never another training.
     run.keep()?;
     run.to_the_end()?;
@@ -138,6 +164,12 @@ impl Run<'_> {
             self.bar.set_position((epoch * steps_per_epoch + step) as u64);
             if step == 0 && (epoch >= epochs || self.notes.history.is_over(patience)) {
                 break;
+            }
+            if STOP.load(Ordering::Relaxed) {
+                self.keep()?;
+                self.bar.finish_and_clear();
+                eprintln!("stopped in epoch {}; --resume goes on there", epoch + 1);
+                end_as_asked();
             }
             let steps = LOOK.min(self.every - since);
             let Some(report) = self.trainer.run(steps)? else {
