@@ -111,7 +111,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     eprintln!("{} on {}", source.describe(&settings), device.name());
     let history = begun.map_or_else(History::default, |(_, notes)| notes.history);
     let Position { steps_per_epoch, .. } = trainer.position();
-    let bar = bar(settings.epochs * steps_per_epoch);
+    let bar = bar(settings.epochs * steps_per_epoch, history.0.len() * steps_per_epoch);
     let mut run = Run {
         trainer,
         judge,
@@ -146,10 +146,11 @@ fn name(path: &Path) -> String {
     path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// On a terminal only.
-fn bar(steps: usize) -> ProgressBar {
-    let bar = ProgressBar::new(steps as u64);
-    let template = "{msg} {wide_bar} {pos}/{len} steps, {eta} left";
+/// On a terminal only; so many steps were done before.
+fn bar(steps: usize, done: usize) -> ProgressBar {
+    let bar = ProgressBar::new(steps as u64).with_position(done as u64);
+    bar.reset_eta();
+    let template = "{wide_bar} {pos}/{len} steps, {eta} left";
     bar.set_style(ProgressStyle::with_template(template).expect("a template"));
     bar
 }
@@ -193,6 +194,7 @@ impl Run<'_> {
             let last = epoch + 1 >= epochs || history.is_over(patience);
             let better = history.best() == Some(epoch);
             let line = report::epoch(epoch, epochs, &report, validation, better, start.elapsed());
+            self.bar.set_position(((epoch + 1) * steps_per_epoch) as u64);
             self.bar.suspend(|| eprintln!("{line}"));
             start = Instant::now();
             // The model first: should this be the last that is done, the epoch comes again.
