@@ -73,8 +73,7 @@ fn main() {
     let products = [
         each("projection", ""),
         each("input_gradient", ""),
-        both("weight_gradient"),
-        each("bias_gradient", ""),
+        each("parameter_gradient", ""),
         each("peephole_gradient", ""),
         each("norm_gradient", ""),
     ];

@@ -7,9 +7,10 @@
 //          m ← β₁ m + (1 − β₁) g   v ← β₂ v + (1 − β₂) g²
 //          p ← p − lr m / (1 − β₁ᵗ) / (sqrt(v / (1 − β₂ᵗ)) + ε)
 //
-// Two launches: the sums of squares, one a block, and the update, in which each block adds those up in
-// the same order. A gradient that is not finite changes nothing; with a scale that follows the
-// gradients it is halved then and the step is over, else training stops.
+// Two launches: sums of squares, one a block, and the update, in which each block adds those up in the
+// same order. Few parameters need but the second, in one block. A gradient that is not finite changes
+// nothing; with a scale that follows the gradients it is halved then and the step is over, else training
+// stops.
 #pragma once
 #include "lab/progress.cuh"
 #include "lab/reduce.cuh"
@@ -17,8 +18,7 @@
 
 enum Rule { SGD, ADAM, ADAMW };
 
-// Threads of a block, and parameters of a thread.
-constexpr int OPTIMIZER_THREADS = 256, OPTIMIZER_EACH = 4;
+constexpr int OPTIMIZER_THREADS = 256;
 
 // The loss scale stays between these.
 constexpr double LEAST_SCALE = 1.0 / 65536, LARGEST_SCALE = 16777216;
@@ -26,18 +26,28 @@ constexpr double LEAST_SCALE = 1.0 / 65536, LARGEST_SCALE = 16777216;
 __device__ __forceinline__ float root(float v) { return sqrtf(v); }
 __device__ __forceinline__ double root(double v) { return sqrt(v); }
 
-// squares[block] = Σ g² of its part of N.
+// f(n) for every n below N that is this thread's: neighbours have neighbours.
+template <class F> __device__ __forceinline__ void for_each_parameter(long long N, F f) {
+    for (long long n = blockIdx.x * 1ll * OPTIMIZER_THREADS + threadIdx.x; n < N;
+         n += gridDim.x * 1ll * OPTIMIZER_THREADS)
+        f(n);
+}
+
+// Σ g² of those that this block has.
+template <class T> __device__ __forceinline__ double own_squares(const T* g, long long N) {
+    double sum = 0;
+    for_each_parameter(N, [&](long long n) {
+        double g_n = double(to_math(g[n]));
+        sum += g_n * g_n;
+    });
+    return block_reduce<OPTIMIZER_THREADS>(sum, Add{}, 0.0);
+}
+
+// squares: one a block.
 template <class T>
 __global__ void __launch_bounds__(OPTIMIZER_THREADS)
     gradient_squares(const T* __restrict__ g, double* __restrict__ squares, long long N) {
-    long long first = blockIdx.x * 1ll * OPTIMIZER_THREADS * OPTIMIZER_EACH + threadIdx.x;
-    double sum = 0;
-    for (int e = 0; e < OPTIMIZER_EACH; ++e) {
-        long long n = first + e * OPTIMIZER_THREADS;
-        double g_n = n < N ? double(to_math(g[n])) : 0.0;
-        sum += g_n * g_n;
-    }
-    sum = block_reduce<OPTIMIZER_THREADS>(sum, Add{}, 0.0);
+    double sum = own_squares(g, N);
     if (threadIdx.x == 0) squares[blockIdx.x] = sum;
 }
 
@@ -91,7 +101,7 @@ __device__ __forceinline__ void update_one(M& p, M g, M* m, M* v, long long n, M
 // p: in the arithmetic's type; `copy`: what the network reads, where that is another type, else not
 // touched. v is not touched by SGD. rates and losses: one a step of the epoch. `every`: steps after
 // which the loss scale doubles, 0 where it stays. max_norm is 0 where the gradient is not clipped.
-// A grid of N / 1024 blocks, rounded up; `blocks` sums of squares.
+// `blocks` sums of squares; 0 where the only block is to add them up itself.
 template <class T, int RULE>
 __global__ void __launch_bounds__(OPTIMIZER_THREADS)
     update(math_t<T>* __restrict__ p, T* __restrict__ copy, const T* __restrict__ g,
@@ -103,8 +113,8 @@ __global__ void __launch_bounds__(OPTIMIZER_THREADS)
     using M = math_t<T>;
     Progress at{counts, numbers};
     double sum = 0;
-    for (int b = threadIdx.x; b < blocks; b += OPTIMIZER_THREADS) sum += squares[b];
-    sum = block_reduce<OPTIMIZER_THREADS>(sum, Add{}, 0.0);
+    for (int b = 0; b < blocks; ++b) sum += squares[b];
+    if (blocks == 0) sum = own_squares(g, N);
     double scale = numbers[SCALE], norm = sqrt(sum) / scale, factor = 1 / scale;
     if (max_norm > 0 && max_norm / (norm + 1e-6) < 1) factor *= max_norm / (norm + 1e-6);
     Verdict what = verdict(at, losses[counts[STEP]], norm, every > 0);
@@ -113,14 +123,11 @@ __global__ void __launch_bounds__(OPTIMIZER_THREADS)
 
     M lr = M(rates[counts[STEP]]);
     M unbias1 = M(1 / (1 - numbers[POWER1] * beta1)), unbias2 = M(1 / (1 - numbers[POWER2] * beta2));
-    long long first = blockIdx.x * 1ll * OPTIMIZER_THREADS * OPTIMIZER_EACH + threadIdx.x;
-    for (int e = 0; e < OPTIMIZER_EACH; ++e) {
-        long long n = first + e * OPTIMIZER_THREADS;
-        if (n >= N) return;
+    for_each_parameter(N, [&](long long n) {
         M p_n = p[n];
         update_one<RULE>(p_n, M(double(to_math(g[n])) * factor), m, v, n, lr, M(decay), M(beta1),
                          M(beta2), M(eps), unbias1, unbias2);
         p[n] = p_n;
         if constexpr (sizeof(T) < sizeof(M)) copy[n] = from_math<T>(p_n);
-    }
+    });
 }

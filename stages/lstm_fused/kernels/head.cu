@@ -17,7 +17,7 @@
 #include "lab/reduce.cuh"
 #include "lab/scalar.cuh"
 
-constexpr int SUM_THREADS = 256;
+constexpr int SUM_THREADS = 128;
 
 __device__ __forceinline__ float logarithm(float v) { return logf(v); }
 __device__ __forceinline__ double logarithm(double v) { return log(v); }
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 // dW and db, from `rows` rows of y and dz; and the loss of the step. A grid of
-// ceil(O (K + 1) / 256) + 1 blocks.
+// ceil(O (K + 1) / 128) + 1 blocks.
 template <class T>
 __global__ void __launch_bounds__(SUM_THREADS)
     head_gradient(const T* __restrict__ y, const math_t<T>* __restrict__ dz,

@@ -23,7 +23,8 @@ constexpr int THREADS = 256, TILE = 32, LANES = THREADS / TILE, EACH = TILE / LA
 // outside of their matrices. Neighbouring threads load neighbours: of a along m if ALONG_M, of b
 // along n if ALONG_N, else along k.
 template <bool ALONG_M, bool ALONG_N, class M, class A, class B>
-__device__ __forceinline__ void tile_product(M (&sum)[EACH], int K, A a, B b) {
+__device__ __forceinline__ void tile_product(M (&sum)[EACH], int K, A a, B b,
+                                             bool wanted = true) {
     __shared__ M as[TILE][TILE + 1], bs[TILE][TILE + 1];  // as[k][m], bs[k][n]
     int ti = threadIdx.x / TILE, tj = threadIdx.x % TILE;
     for (int k0 = 0; k0 < K; k0 += TILE) {
@@ -35,9 +36,10 @@ __device__ __forceinline__ void tile_product(M (&sum)[EACH], int K, A a, B b) {
             else bs[tj][r] = b(k0 + tj, r);
         }
         __syncthreads();  // a thread multiplies what others have stored
-        for (int k = 0; k < TILE; ++k)
+        if (wanted)
+            for (int k = 0; k < TILE; ++k)
 #pragma unroll
-            for (int e = 0; e < EACH; ++e) sum[e] += as[k][ti + LANES * e] * bs[k][tj];
+                for (int e = 0; e < EACH; ++e) sum[e] += as[k][ti + LANES * e] * bs[k][tj];
         __syncthreads();  // the tiles are read: the next ones may overwrite them
     }
 }
@@ -99,31 +101,29 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 // ANCHOR: weights
-// dW of weight_hh if HIDDEN, else of weight_ih, G x C. A grid of G / 32 x C / 32
-// blocks, rounded up. What a row holds past its length is not read, be it NaN.
-template <class T, bool HIDDEN>
-__global__ void __launch_bounds__(THREADS)
-    weight_gradient(const math_t<T>* __restrict__ da, const T* __restrict__ x,
-                         const T* __restrict__ h0, const int* __restrict__ lengths,
-                         T* __restrict__ dw, int rows, int B, int G, int H, int C, int stride, int column,
-                         int state, int reverse) {
+// A tile of dW, `n0` its first column: of weight_hh if `of_h`, with y as x, else of weight_ih; G x C. What
+// a row holds past its length is not read, be it NaN.
+template <class T>
+__device__ __forceinline__ void weight_gradient(const math_t<T>* da, const T* x, const T* h0,
+                                                const int* lengths, T* dw, int rows, int B, int G,
+                                                int H, int C, int n0, int stride, int reverse,
+                                                bool of_h) {
     using M = math_t<T>;
-    int ti = threadIdx.x / TILE, n = blockIdx.y * TILE + threadIdx.x % TILE;
-    int m0 = blockIdx.x * TILE;
+    int ti = threadIdx.x / TILE, n = n0 + threadIdx.x % TILE, m0 = blockIdx.x * TILE;
     Steps steps{lengths, reverse != 0};
-    Hidden<T> hidden{h0 + state * 1ll * B * H, x + column, B, H, stride};  // x is y if HIDDEN
+    Hidden<T> hidden{h0, x, B, H, stride};
     M sum[EACH] = {};
     auto da_of = [&](int m, int r) {
-        int n = m0 + m, at = n + (HIDDEN && G < 4 * H && n >= 2 * H ? H : 0);
+        int n = m0 + m, at = n + (of_h && G < 4 * H && n >= 2 * H ? H : 0);
         return n < G && r < rows ? da[r * 4ll * H + at] : M(0);
     };
     auto input = [&](int r, int) {
         int t = r / B, row = r % B;
         if (r >= rows || n >= C || !steps.has(t, row)) return M(0);
-        const T* from = HIDDEN ? hidden.before(steps, t, row) : x + r * 1ll * C;
+        const T* from = of_h ? hidden.before(steps, t, row) : x + r * 1ll * C;
         return to_math(from[n]);
     };
-    tile_product<true, true>(sum, rows, da_of, input);
+    tile_product<true, true>(sum, rows, da_of, input, n < C);
 #pragma unroll
     for (int e = 0; e < EACH; ++e) {
         int m = m0 + ti + LANES * e;
@@ -148,12 +148,10 @@ template <class M, class Term> __device__ __forceinline__ M column_sum(int rows,
     return sum;
 }
 
-// Both biases, which add up, have the same gradient; but those of the GRU's third gate. A grid of
-// 4H / 32 blocks, rounded up.
+// Both biases, which add up, have the same gradient; but those of the GRU's third gate.
 template <class T>
-__global__ void __launch_bounds__(THREADS)
-    bias_gradient(const math_t<T>* __restrict__ da, T* __restrict__ dbias_ih,
-                  T* __restrict__ dbias_hh, int rows, int G, int H) {
+__device__ __forceinline__ void bias_gradient(const math_t<T>* da, T* dbias_ih, T* dbias_hh,
+                                              int rows, int G, int H) {
     int n = blockIdx.x * TILE + threadIdx.x % TILE;
     auto sum = column_sum<math_t<T>>(
         rows, [&](int r) { return n < 4 * H ? da[r * 4ll * H + n] : math_t<T>(0); });
@@ -162,6 +160,24 @@ __global__ void __launch_bounds__(THREADS)
     if (!third || n < G) dbias_ih[n] = from_math<T>(sum);
     if (!third) dbias_hh[n] = from_math<T>(sum);
     if (third && n >= G) dbias_hh[n - H] = from_math<T>(sum);
+}
+
+// The gradients by both matrices and both biases. A grid of 4H / 32 blocks by C / 32 for weight_ih, H /
+// 32 for weight_hh and, where there are biases, one; all rounded up.
+template <class T>
+__global__ void __launch_bounds__(THREADS)
+    parameter_gradient(const math_t<T>* __restrict__ da, const T* __restrict__ x,
+                       const T* __restrict__ y, const T* __restrict__ h0,
+                       const int* __restrict__ lengths, T* __restrict__ dweight_ih,
+                       T* __restrict__ dweight_hh, T* __restrict__ dbias_ih,
+                       T* __restrict__ dbias_hh, int rows, int B, int G, int H, int C, int stride,
+                       int column, int state, int reverse) {
+    int of_x = (C + TILE - 1) / TILE, of_h = (H + TILE - 1) / TILE, part = blockIdx.y;
+    if (part >= of_x + of_h) return bias_gradient(da, dbias_ih, dbias_hh, rows, G, H);
+    bool is_h = part >= of_x;
+    weight_gradient(da, is_h ? y + column : x, h0 + state * 1ll * B * H, lengths,
+                    is_h ? dweight_hh : dweight_ih, rows, B, G, H, is_h ? H : C,
+                    (is_h ? part - of_x : part) * TILE, stride, reverse, is_h);
 }
 
 // A grid of H / 32 blocks, rounded up.

@@ -471,44 +471,45 @@ impl<'a> Direction<'a> {
 
     fn weight_gradients(&self, program: &mut Program, gradients: &Weights) -> Result<(), Error> {
         let Sizes { dtype, batch, hidden, .. } = self.sizes;
-        let weights = self.sizes.weights();
         let of = |program: &Program, name: &str, arguments: &str| {
             kernel(program.device(), &kernels::PRODUCTS, name, dtype, arguments)
         };
         let rows = int(self.sizes.rows());
         let [stride, column] = self.place();
-        for (input, columns, to, recurrent) in
-            [(self.x, self.columns, gradients.ih, false), (self.y, hidden, gradients.hh, true)]
-        {
-            let product = of(program, "weight_gradient", &recurrent.to_string())?;
-            program.launch(
-                product,
-                tiles(weights, columns),
-                [
-                    self.gates.read(),
-                    input.read(),
-                    self.common.h0.read(),
-                    self.common.lengths.read(),
-                    to.write(),
-                    rows,
-                    int(batch),
-                    int(weights),
-                    int(hidden),
-                    int(columns),
-                    stride,
-                    column,
-                    int(self.state),
-                    self.flag(),
-                ],
-            );
-        }
-        if let Some([ih, hh]) = gradients.biases {
-            let sums = of(program, "bias_gradient", "")?;
-            let launch = Launch::new(blocks(4 * hidden, TILE), PRODUCT_THREADS);
-            let sizes = [int(weights), int(hidden)];
-            let arguments = [self.gates.read(), ih.write(), hh.write(), rows, sizes[0], sizes[1]];
-            program.launch(sums, launch, arguments);
-        }
+        let product = of(program, "parameter_gradient", "")?;
+        let columns = blocks(self.columns, TILE) + blocks(hidden, TILE);
+        let biased = u32::from(gradients.biases.is_some());
+        let biases = match gradients.biases {
+            Some(biases) => biases,
+            None => [program.scratch(dtype, 1)?, program.scratch(dtype, 1)?],
+        };
+        program.launch(
+            product,
+            Launch::new_3d(
+                [blocks(4 * hidden, TILE), columns + biased, 1],
+                [PRODUCT_THREADS, 1, 1],
+            ),
+            [
+                self.gates.read(),
+                self.x.read(),
+                self.y.read(),
+                self.common.h0.read(),
+                self.common.lengths.read(),
+                gradients.ih.write(),
+                gradients.hh.write(),
+                biases[0].write(),
+                biases[1].write(),
+                rows,
+                int(batch),
+                int(self.sizes.weights()),
+                int(hidden),
+                int(self.columns),
+                stride,
+                column,
+                int(self.state),
+                self.flag(),
+            ],
+        );
         if let (Some(to), Some(normed)) = (gradients.norms, &self.normed) {
             let sums = of(program, "norm_gradient", "")?;
             // Of the gates, and of c behind them.

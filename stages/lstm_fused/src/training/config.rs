@@ -244,8 +244,9 @@ impl Config {
         let positive =
             |what: &str, v: f64| number(what, v, "a number above 0", v > 0.0 && v < f64::MAX);
         let share = |what: &str, v: f64| number(what, v, "0 to below 1", (0.0..1.0).contains(&v));
-        let not_negative =
-            |what: &str, v: f64| number(what, v, "a number from 0 on", v >= 0.0 && v < f64::MAX);
+        let not_negative = |what: &str, v: f64| {
+            number(what, v, "a number from 0 on", (0.0..f64::MAX).contains(&v))
+        };
         count("window", self.window, MOST)?;
         count("batch", self.batch, MOST)?;
         let types = [DType::F32, DType::F64, DType::F16, DType::BF16];
@@ -307,17 +308,23 @@ fn dtype_of_name<'de, D: Deserializer<'de>>(from: D) -> Result<DType, D::Error> 
 mod way_names {
     use super::*;
 
-    const NAMES: [(Way, &str); 2] = [(Way::Cell, "cell"), (Way::Sequence, "sequence")];
+    const ALL: [Way; 2] = [Way::Cell, Way::Sequence];
+
+    fn name(way: Way) -> &'static str {
+        match way {
+            Way::Cell => "cell",
+            Way::Sequence => "sequence",
+        }
+    }
 
     #[allow(clippy::ref_option, clippy::trivially_copy_pass_by_ref)] // serde's signature
     pub(super) fn serialize<S: Serializer>(way: &Option<Way>, to: S) -> Result<S::Ok, S::Error> {
-        let name = way.map(|way| NAMES.iter().find(|n| n.0 == way).expect("a name for each").1);
-        name.serialize(to)
+        way.map(name).serialize(to)
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Way>, D::Error> {
-        let Some(name) = Option::<String>::deserialize(from)? else { return Ok(None) };
-        let known = NAMES.iter().find(|n| n.1 == name).map(|n| n.0);
-        known.map(Some).ok_or_else(|| serde::de::Error::custom(format!("no way '{name}'")))
+        let Some(text) = Option::<String>::deserialize(from)? else { return Ok(None) };
+        let known = ALL.into_iter().find(|&way| name(way) == text);
+        known.map(Some).ok_or_else(|| serde::de::Error::custom(format!("no way '{text}'")))
     }
 }

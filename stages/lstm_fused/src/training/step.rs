@@ -12,12 +12,16 @@ use crate::direction::{Common, CommonGradients, int, kernel};
 use crate::kernels;
 
 const THREADS: u32 = 256;
+const SUM_THREADS: u32 = 128;
 
 /// Outputs and columns up to which a warp has a row of the head, and beyond which four have.
 const NARROW: usize = 64;
 
-/// Parameters of a block of the optimizer: `lab/optimizer.cuh`.
-const OF_BLOCK: usize = 1024;
+/// Parameters of a block of the optimizer, and its most blocks, each of which adds up what all have
+/// left; parameters that one block does alone, at one launch instead of two.
+const OF_BLOCK: usize = 4096;
+const MOST_BLOCKS: u32 = 256;
+const OF_ONE_BLOCK: usize = 8192;
 
 /// As `Count` and `Number` in `lab/progress.cuh`.
 pub(crate) const COUNTS: usize = 6;
@@ -268,7 +272,7 @@ impl Builder<'_> {
         let all = outputs * (features + 1);
         self.p.launch(
             sums,
-            Launch::new(blocks(all, THREADS as usize) + 1, THREADS),
+            Launch::new(blocks(all, SUM_THREADS as usize) + 1, SUM_THREADS),
             [
                 y.part(from * batch * features, rows * features).read(),
                 dz.read(),
@@ -287,7 +291,9 @@ impl Builder<'_> {
 
     fn update(&mut self, step: &Step, training: &Training) -> Result<(), Error> {
         let Config { dtype, optimizer, clip, loss_scale, .. } = *self.config;
-        let (len, grid) = (step.layout.len, blocks(step.layout.len, OF_BLOCK));
+        let len = step.layout.len;
+        let alone = len <= OF_ONE_BLOCK;
+        let grid = if alone { 1 } else { blocks(len, OF_BLOCK).min(MOST_BLOCKS) };
         let squares = self.p.scratch(DType::F64, grid as usize)?;
         let copy = match training.master == step.weights {
             true => self.p.scratch(dtype, 1)?,
@@ -298,7 +304,9 @@ impl Builder<'_> {
         let update = kernel(device, &kernels::UPDATE, "update", dtype, optimizer.rule())?;
         let launch = Launch::new(grid, THREADS);
         let all = [training.gradient.read(), squares.write(), scalar(len as i64)];
-        self.p.launch(sums, launch, all);
+        if !alone {
+            self.p.launch(sums, launch, all);
+        }
         let [beta1, beta2, eps, decay] = optimizer.numbers();
         self.p.launch(
             update,
@@ -320,7 +328,7 @@ impl Builder<'_> {
                 scalar(decay),
                 scalar(clip.unwrap_or(0.0)),
                 int(loss_scale.every()),
-                scalar(grid as i32),
+                scalar(if alone { 0 } else { grid as i32 }),
                 scalar(len as i64),
             ],
         );
