@@ -222,12 +222,12 @@ fn pieces(points: &[(i32, i32)], dashed: bool) -> Vec<Vec<(i32, i32)>> {
 
 /// The curves from top to bottom by their last value, each with a height for its label that keeps
 /// clear of the others'.
-fn labels<'a>(
-    curves: &'a [Curve],
+fn labels(
+    curves: &[Curve],
     colours: impl Iterator<Item = &'static RGBColor> + Clone,
     y: impl Fn(f64) -> i32,
     (top, bottom): (i32, i32),
-) -> Vec<(i32, &'a Curve, &'static RGBColor)> {
+) -> Vec<(i32, &Curve, &'static RGBColor)> {
     const APART: i32 = 17;
     let mut all: Vec<_> = curves
         .iter()

@@ -80,7 +80,7 @@ fn readme() -> PathBuf {
 }
 
 #[test]
-fn the_file_of_the_tests_is_what_its_formula_says() {
+fn the_file_that_lstm_is_tested_on_is_what_its_formula_says() {
     let text = std::fs::read_to_string(csv()).unwrap();
     let rows: Vec<&str> = text.lines().skip(1).collect();
     assert_eq!(rows.len(), DAYS);
@@ -91,7 +91,7 @@ fn the_file_of_the_tests_is_what_its_formula_says() {
 }
 
 #[test]
-fn a_sine_is_learnt_and_told() {
+fn lstm_learns_a_sine_and_tells_it() {
     let lab = Lab::new();
     let trained =
         lab.json("train --data sine --hidden 8 --window 10 --batch 64 --epochs 6 --lr 0.02 --out s.safetensors");
@@ -121,6 +121,8 @@ fn a_sine_is_learnt_and_told() {
     assert_eq!(cases[0]["forecasts"], 990);
     assert_eq!(cases[0]["free_running_steps"], 40);
     shows(&lab.read("s.forecast.svg"), &["truth", "network, free", "s: forecasts of 'sine'"]);
+    let other = "s: forecasts of 'sine' at 1.5 times its frequency";
+    shows(&lab.read("s.forecast-1.5.svg"), &["truth", other]);
     shows(&lab.read("s.states.svg"), &["hidden states of s", "unit", "step"]);
     assert_eq!((&tested["states"]["units"], &tested["states"]["steps"]), (&8.into(), &40.into()));
 
@@ -135,7 +137,7 @@ fn a_sine_is_learnt_and_told() {
 }
 
 #[test]
-fn a_column_is_forecast_in_its_own_units() {
+fn lstm_forecasts_a_column_in_its_own_units() {
     let lab = Lab::new();
     std::fs::copy(csv(), lab.at("load.csv")).unwrap();
     let trained = lab.json(
@@ -169,7 +171,7 @@ fn a_column_is_forecast_in_its_own_units() {
 }
 
 #[test]
-fn a_text_is_learnt_told_and_written() {
+fn lstm_learns_a_text_and_writes() {
     let lab = Lab::new();
     let text = std::fs::read_to_string(readme()).unwrap();
     let text: String = text.chars().take(2500).collect();
@@ -208,7 +210,7 @@ const UNLIKE: &str = "train --data load.csv --column load --window 6 --stride 3 
                       --dropout 0.3 --batch 8 --schedule constant --warm-up 9 --optimizer adamw";
 
 #[test]
-fn a_training_that_goes_on_ends_as_one_that_never_stopped() {
+fn an_lstm_training_that_goes_on_ends_as_one_that_never_stopped() {
     let lab = Lab::new();
     std::fs::copy(csv(), lab.at("load.csv")).unwrap();
     lab.says(&format!("{UNLIKE} --epochs 5 --patience 0 --out whole.safetensors"));
@@ -257,7 +259,7 @@ fn a_training_that_goes_on_ends_as_one_that_never_stopped() {
 
 /// A person's Ctrl-C loses no step.
 #[test]
-fn a_training_that_is_interrupted_keeps_where_it_stands() {
+fn an_lstm_training_that_is_interrupted_keeps_where_it_stands() {
     let lab = Lab::new();
     let options =
         "train --data sine --window 8 --hidden 4 --epochs 2 --batch 8 --out s.safetensors";
@@ -287,7 +289,7 @@ fn a_training_that_is_interrupted_keeps_where_it_stands() {
 }
 
 #[test]
-fn numbers_that_run_away_stop_it_and_the_model_stays() {
+fn numbers_that_run_away_stop_an_lstm_and_the_model_stays() {
     let lab = Lab::new();
     std::fs::write(lab.at("s.safetensors"), "a model from before").unwrap();
     let options =
@@ -303,7 +305,7 @@ fn numbers_that_run_away_stop_it_and_the_model_stays() {
 }
 
 #[test]
-fn every_option_has_a_network() {
+fn every_option_of_lstm_has_a_network() {
     let lab = Lab::new();
     std::fs::copy(csv(), lab.at("load.csv")).unwrap();
     for options in [

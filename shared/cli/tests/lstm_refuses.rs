@@ -59,7 +59,7 @@ impl Lab {
 }
 
 #[test]
-fn data() {
+fn data_of_lstm() {
     let lab = Lab::new();
     lab.write("m.safetensors", b"a model from before");
     for (name, text) in [
@@ -137,7 +137,7 @@ fn data() {
 }
 
 #[test]
-fn options() {
+fn options_of_lstm() {
     let lab = Lab::new();
     for (options, said) in [
         ("--hidden 0", "--hidden: expected at least 1, got 0"),
@@ -188,7 +188,7 @@ fn options() {
 }
 
 #[test]
-fn models() {
+fn models_of_lstm() {
     let lab = Lab::new();
     lab.train("--data good.csv --column load --window 2 --hidden 2 --epochs 2 --out s.safetensors");
     lab.train("--data good.txt --window 3 --hidden 2 --epochs 1 --out t.safetensors");
@@ -249,6 +249,27 @@ fn models() {
         ),
     ] {
         lab.refuses(&arguments.split(' ').collect::<Vec<_>>(), said);
+    }
+    // Notes that the tool has not written.
+    let path = lab.at("s.safetensors");
+    let whole = lstm_fused::training::Checkpoint::read(&path).unwrap();
+    let settings = &whole.notes["settings"];
+    for (name, text) in [
+        ("settings", settings.replace("\"stride\":1", "\"stride\":0")),
+        ("settings", settings.replace("\"window\":2", "\"window\":3")),
+        ("settings", settings.replace("good.csv", "good.txt")),
+        ("settings", "{}".into()),
+        ("scale", "1 0".into()),
+        ("scale", "NaN 1".into()),
+        ("losses", "1\n".into()),
+        ("losses", "1 2 3\n1 2 3\n".into()),
+        ("vocabulary", "ab".into()),
+    ] {
+        let mut other = whole.clone();
+        assert_ne!(other.notes.insert(name.to_owned(), text.clone()), Some(text));
+        other.write(&lab.at("other.safetensors")).unwrap();
+        let said = "other.safetensors: expected a model that `lab lstm train` wrote";
+        lab.refuses(&["test", "other.safetensors"], said);
     }
     // What was trained on has changed since.
     lab.write("good.csv", b"day,load\n1,2\n2,4\n3,3\n4,1\n5,2\n6,5\n7,3\n8,9\n9,4\n10,1\n");

@@ -29,7 +29,7 @@ impl StateSummary {
     /// # Panics
     /// `states` is empty or not of rows of `units`, or holds what is not finite.
     pub fn of(states: &[f64], units: usize) -> Self {
-        assert!(units > 0 && !states.is_empty() && states.len() % units == 0, "states");
+        assert!(!states.is_empty() && states.len().is_multiple_of(units), "states");
         assert!(states.iter().all(|v| v.is_finite()), "states that are finite");
         let mut centred = DMatrix::from_row_slice(states.len() / units, units, states);
         let steps = centred.nrows();

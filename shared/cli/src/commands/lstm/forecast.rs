@@ -1,6 +1,6 @@
 //! The test of a model of a series.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use lab_harness::Error;
 use lstm_fused::data::{Errors, Linear, Scale, Series, Windows, free_run, persistence};
@@ -45,7 +45,10 @@ pub(super) fn run(tested: &Tested<'_>, kind: Kind, scale: Scale) -> Result<(), F
     };
     let linear = Linear::fit(&trained.windows(settings.window, split.train.clone())?)?;
     let cases = cases(tested, kind, &trained, split.test.start)?;
-    let paths = ["forecast.svg", "states.svg"].map(|e| beside(tested.model, e));
+    let of_states = beside(tested.model, "states.svg");
+    let pictures = pictures(&cases);
+    let paths = pictures.iter().map(|(_, ending)| beside(tested.model, ending));
+    let paths: Vec<PathBuf> = paths.chain([of_states.clone()]).collect();
     for path in &paths {
         check_target(path)?;
     }
@@ -53,15 +56,25 @@ pub(super) fn run(tested: &Tested<'_>, kind: Kind, scale: Scale) -> Result<(), F
     for case in &cases {
         all.push(forecasts(tested, case, scale, &linear)?);
     }
-    // The picture is that of the training's own series.
-    let shown = cases.iter().position(|c| c.name == "1").unwrap_or(0);
-    let svg = picture(&cases[shown], &all[shown], tested.model)?;
-    plot::write(&paths[0], &svg)?;
-    let values = &cases[shown].series.values[cases[shown].from..];
-    let inputs: Vec<f64> = values.iter().map(|v| scale.scaled(*v)).collect();
-    let analysis = states::of_series(tested, &inputs, &paths[1])?;
-    say(tested, &cases, &all, &analysis, &paths.each_ref().map(|p| p.as_path()));
+    for ((shown, _), path) in pictures.iter().zip(&paths) {
+        plot::write(path, &picture(&cases[*shown], &all[*shown], tested.model)?)?;
+    }
+    let own = &cases[pictures[0].0];
+    let inputs: Vec<f64> = own.series.values[own.from..].iter().map(|v| scale.scaled(*v)).collect();
+    let analysis = states::of_series(tested, &inputs, &of_states)?;
+    say(tested, &cases, &all, &analysis, &paths);
     Ok(())
+}
+
+/// Which cases are drawn, and how their files end: of a sine that of its own frequency, and another.
+fn pictures(cases: &[Case]) -> Vec<(usize, String)> {
+    let at = |name: &str| cases.iter().position(|c| c.name == name);
+    match (at("1"), at("1.5")) {
+        (Some(own), Some(other)) => {
+            vec![(own, "forecast.svg".into()), (other, "forecast-1.5.svg".into())]
+        }
+        _ => vec![(0, "forecast.svg".into())],
+    }
 }
 
 /// What is forecast.
@@ -168,7 +181,11 @@ fn picture(case: &Case, all: &[Forecast], model: &Path) -> Result<String, Error>
         curve("linear, free", true, &kept(&all[1].free)),
     ];
     let name = model.file_stem().unwrap_or_default().to_string_lossy();
-    let title = format!("{name}: forecasts of '{}'", case.series.name);
+    let of = match case.name.parse::<f64>() {
+        Ok(times) if times != 1.0 => format!(" at {times} times its frequency"),
+        _ => String::new(),
+    };
+    let title = format!("{name}: forecasts of '{}'{of}", case.series.name);
     lines(
         &Axes { title: &title, x: "step of the forecast", logarithmic: false, truth_first: true },
         curves,
@@ -180,10 +197,9 @@ fn say(
     cases: &[Case],
     all: &[Vec<Forecast>],
     analysis: &states::Analysis,
-    paths: &[&Path; 2],
+    paths: &[PathBuf],
 ) {
     let sine = cases.len() > 1;
-    let files = [("forecast", paths[0]), ("states", paths[1])];
     if tested.common.json {
         let rows = cases.iter().zip(all).map(|(case, all)| {
             let by = all.iter().map(|f| {
@@ -199,11 +215,7 @@ fn say(
         let mut report = tested.json();
         report["cases"] = rows.collect();
         report["states"] = json!(analysis);
-        report["files"] = files
-            .map(|(n, p)| (n.to_owned(), json!(p.display().to_string())))
-            .into_iter()
-            .collect::<serde_json::Map<_, _>>()
-            .into();
+        report["files"] = paths.iter().map(|p| p.display().to_string()).collect();
         println!("{report}");
         return;
     }
@@ -230,11 +242,14 @@ fn say(
         "'{}', {one} forecasts each one step ahead; free: {free} steps, forecasts from forecasts",
         cases[0].series.name
     );
-    println!("{analysis}");
-    for (_, path) in files {
-        println!("wrote {}", path.display());
+    if sine {
+        println!(
+            "a sine is a linear recurrence: at its own frequency the linear model is exact, at others \
+             neither has seen what comes"
+        );
     }
-    if let Some(path) = &tested.arguments.states {
+    println!("{analysis}");
+    for path in paths.iter().chain(tested.arguments.states.as_ref()) {
         println!("wrote {}", path.display());
     }
 }

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use lab_harness::Error;
 use lstm_fused::data::{Scale, Vocabulary};
-use lstm_fused::training::{self, Checkpoint};
+use lstm_fused::training::{self, Checkpoint, Head};
 
 use super::history::History;
-use super::settings::Settings;
+use super::settings::{Kind, Settings};
 use super::source::Source;
 use crate::failure::Failure;
 
@@ -47,7 +47,8 @@ impl Notes {
     }
 
     fn read(notes: &BTreeMap<String, String>) -> Option<Self> {
-        let settings = serde_json::from_str(notes.get("settings")?).ok()?;
+        let settings: Settings = serde_json::from_str(notes.get("settings")?).ok()?;
+        let kind = settings.checked().ok()?;
         let history = History::parse(notes.get("losses")?)?;
         let meaning = match (notes.get("scale"), notes.get("vocabulary")) {
             (Some(scale), None) => {
@@ -62,7 +63,20 @@ impl Notes {
             }
             _ => return None,
         };
-        Some(Self { settings, meaning, history })
+        let fits = matches!(meaning, Meaning::Text(_)) == (kind == Kind::Text);
+        fits.then_some(Self { settings, meaning, history })
+    }
+
+    /// Whether they can be those of this checkpoint.
+    fn fit(&self, checkpoint: &Checkpoint) -> bool {
+        let Checkpoint { model, config, position, .. } = checkpoint;
+        let (columns, head) = match &self.meaning {
+            Meaning::Series(_) => (1, Head::Last),
+            Meaning::Text(vocabulary) => (vocabulary.len(), Head::EveryStep),
+        };
+        (model.network.inputs, model.outputs, model.head) == (columns, columns, head)
+            && config.window == self.settings.window
+            && self.history.0.len() == position.epoch
     }
 }
 
@@ -76,14 +90,8 @@ pub(super) fn read(path: &Path) -> Result<(Checkpoint, Notes), Failure> {
         let message = "expected a model that `lab lstm train` wrote, got a checkpoint of another";
         Error::File { path: path.display().to_string(), message: message.into() }
     };
-    let notes = Notes::read(&checkpoint.notes).ok_or_else(foreign)?;
-    let columns = match &notes.meaning {
-        Meaning::Series(_) => 1,
-        Meaning::Text(vocabulary) => vocabulary.len(),
-    };
-    if checkpoint.model.network.inputs != columns {
-        return Err(foreign().into());
-    }
+    let notes =
+        Notes::read(&checkpoint.notes).filter(|n| n.fit(&checkpoint)).ok_or_else(foreign)?;
     Ok((checkpoint, notes))
 }
 

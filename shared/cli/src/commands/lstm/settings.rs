@@ -153,6 +153,16 @@ impl Settings {
         serde_json::from_value(all).map_err(|e| Error::bad("options", "settings", e))
     }
 
+    /// What kind of data it is about.
+    ///
+    /// # Errors
+    /// They are none that [`Settings::new`] gives.
+    pub(super) fn checked(&self) -> Result<Kind, Error> {
+        let kind = Kind::of(&self.data);
+        self.check(kind, &Options::default())?;
+        Ok(kind)
+    }
+
     fn check(&self, kind: Kind, given: &Options) -> Result<(), Error> {
         let counts = [
             ("--window", self.window),

@@ -128,7 +128,13 @@ impl States {
         names: &[String],
         nearest: Option<Nearest>,
     ) -> Result<Analysis, Failure> {
-        let summary = StateSummary::of(&self.h.values(), self.h.shape[1]);
+        let h = self.h.values();
+        if let Some(at) = h.iter().position(|v| !v.is_finite()) {
+            let units = self.h.shape[1];
+            let got = format!("{} of unit {} at step {}", h[at], at % units, at / units);
+            return Err(Error::bad("hidden states", "finite numbers", got).into());
+        }
+        let summary = StateSummary::of(&h, self.h.shape[1]);
         let mut rows = self.rows();
         let name = tested.model.file_stem().unwrap_or_default().to_string_lossy();
         let of = match rows.len() > SHOWN {

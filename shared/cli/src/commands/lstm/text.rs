@@ -63,7 +63,7 @@ pub(super) fn run(tested: &Tested<'_>, vocabulary: &Vocabulary) -> Result<(), Fa
         report["characters"] = json!(told.len() - 1);
         report["models"] = by.into_iter().collect::<serde_json::Map<_, _>>().into();
         report["states"] = json!(analysis);
-        report["files"] = json!({ "states": picture.display().to_string() });
+        report["files"] = json!([picture.display().to_string()]);
         println!("{report}");
         return Ok(());
     }
@@ -78,7 +78,7 @@ pub(super) fn run(tested: &Tested<'_>, vocabulary: &Vocabulary) -> Result<(), Fa
         told.len() - 1
     );
     println!("{analysis}");
-    for path in [Some(&picture), tested.arguments.states.as_ref()].into_iter().flatten() {
+    for path in [&picture].into_iter().chain(tested.arguments.states.as_ref()) {
         println!("wrote {}", path.display());
     }
     Ok(())

@@ -125,7 +125,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     stop_at_ctrl_c();
     // Before the model is touched, so that what is resumed is never another training.
     run.keep()?;
-    run.to_the_end()?;
+    run.finish_epochs()?;
     let seconds = start.elapsed().as_secs_f64();
     let title = format!("loss of {}", name(out));
     plot::write(&curve, &run.notes.history.plot(&title)?)?;
@@ -156,7 +156,7 @@ fn bar(steps: usize, done: usize) -> ProgressBar {
 }
 
 impl Run<'_> {
-    fn to_the_end(&mut self) -> Result<(), Failure> {
+    fn finish_epochs(&mut self) -> Result<(), Failure> {
         let (epochs, patience) = (self.notes.settings.epochs, self.notes.settings.patience);
         let mut since = 0;
         let mut start = Instant::now();
@@ -238,7 +238,7 @@ fn finish(
                           "validation": of_best.and_then(|e| e.validation) },
                 "losses": history.0.iter().map(|e| e.train).collect::<Vec<_>>(),
                 "validation_losses": history.0.iter().filter_map(|e| e.validation).collect::<Vec<_>>(),
-                "files": { "model": files[0], "loss": files[1], "checkpoint": files[2] },
+                "files": files,
             })
         );
         return;
