@@ -176,7 +176,7 @@ pub fn write(path: &Path, tensors: &Tensors) -> Result<(), Error> {
 /// The same, with texts as the file's metadata.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub fn write_with_notes(
     path: &Path,
     tensors: &Tensors,

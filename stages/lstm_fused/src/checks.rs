@@ -7,7 +7,7 @@ use lab_harness::{Error, Tensor, Tensors, Version};
 use lab_reference::lstm::{Cell, Network};
 
 use crate::posed::{Posed, errors};
-use crate::training::checks as training;
+use crate::training::checks::{follow, outputs, runs, scale, stops};
 use crate::{Lstm, Pass, STAGE, VERSIONS, Way};
 
 pub(crate) static OF_EACH: &[VersionCheck] = &[
@@ -32,28 +32,32 @@ pub(crate) static OF_EACH: &[VersionCheck] = &[
 pub(crate) static CHECKS: &[Check] = &[
     Check { name: "what_does_not_fit_is_refused", run: what_does_not_fit_is_refused },
     Check { name: "every_kernel_loads_on_every_device", run: every_kernel_loads_on_every_device },
-    Check { name: "training_follows_the_reference", run: training::training_follows_the_reference },
-    Check { name: "training_in_halves_stays_near", run: training::training_in_halves_stays_near },
+    Check { name: "training_follows_the_reference", run: follow::training_follows_the_reference },
+    Check {
+        name: "a_batch_may_be_larger_than_the_data",
+        run: follow::a_batch_may_be_larger_than_the_data,
+    },
+    Check { name: "training_in_halves_stays_near", run: follow::training_in_halves_stays_near },
     Check {
         name: "gradients_are_those_of_differences",
-        run: training::gradients_are_those_of_differences,
+        run: follow::gradients_are_those_of_differences,
     },
-    Check { name: "dropout_is_philox", run: training::dropout_is_philox },
-    Check { name: "a_power_of_two_as_loss_scale", run: training::a_power_of_two_as_loss_scale },
+    Check { name: "dropout_is_philox", run: follow::dropout_is_philox },
+    Check { name: "a_power_of_two_as_loss_scale", run: scale::a_power_of_two_as_loss_scale },
     Check {
         name: "the_loss_scale_follows_the_gradients",
-        run: training::the_loss_scale_follows_the_gradients,
+        run: scale::the_loss_scale_follows_the_gradients,
     },
-    Check { name: "the_first_bad_tensor_is_named", run: training::the_first_bad_tensor_is_named },
-    Check { name: "outputs_without_training", run: training::outputs_without_training },
-    Check { name: "training_again_is_the_same", run: training::training_again_is_the_same },
-    Check { name: "a_resumed_run_is_the_same", run: training::a_resumed_run_is_the_same },
+    Check { name: "the_first_bad_tensor_is_named", run: stops::the_first_bad_tensor_is_named },
+    Check { name: "outputs_without_training", run: outputs::outputs_without_training },
+    Check { name: "training_again_is_the_same", run: runs::training_again_is_the_same },
+    Check { name: "a_resumed_run_is_the_same", run: runs::a_resumed_run_is_the_same },
     Check {
         name: "training_that_cannot_be_is_refused",
-        run: training::training_that_cannot_be_is_refused,
+        run: stops::training_that_cannot_be_is_refused,
     },
-    Check { name: "the_sine_is_learnt", run: training::the_sine_is_learnt },
-    Check { name: "a_text_is_learnt", run: training::a_text_is_learnt },
+    Check { name: "the_sine_is_learnt", run: runs::the_sine_is_learnt },
+    Check { name: "a_text_is_learnt", run: runs::a_text_is_learnt },
 ];
 
 const DTYPES: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::BF16];

@@ -19,7 +19,7 @@ pub enum Error {
         step: usize,
         /// `the data`, `layer 0`, `the head`, `the loss`.
         layer: String,
-        /// The first in the order of computation that is not finite.
+        /// The first in the order of computation that is not finite; of the data a row.
         tensor: String,
         /// Its first element that is not.
         index: usize,

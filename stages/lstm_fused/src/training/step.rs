@@ -35,6 +35,8 @@ pub(crate) const STOPPED: usize = 5;
 pub(crate) struct Step {
     pub(crate) program: Program,
     pub(crate) layout: Layout,
+    /// The data.
+    pub(crate) values: Slot,
     pub(crate) order: Slot,
     pub(crate) counts: Slot,
     pub(crate) numbers: Slot,
@@ -71,7 +73,6 @@ struct Builder<'a> {
     /// Windows of an epoch, of which each step takes B.
     windows: usize,
     p: Program,
-    values: Slot,
     lengths: Slot,
 }
 
@@ -140,6 +141,7 @@ impl Step {
         let mut step = Self {
             program: Program::new(device),
             layout,
+            values,
             order,
             counts,
             numbers,
@@ -150,7 +152,7 @@ impl Step {
             row_losses,
             training,
         };
-        let mut builder = Builder { model, config, data, windows, p, values, lengths };
+        let mut builder = Builder { model, config, data, windows, p, lengths };
         builder.gather(&step)?;
         builder.network(&mut step, y, train)?;
         if let Some(training) = &step.training {
@@ -168,7 +170,7 @@ impl Builder<'_> {
         let name = if self.data.is_text() { "gather_text" } else { "gather_series" };
         let gather = kernel(self.p.device(), &kernels::GATHER, name, dtype, "")?;
         let arguments = [
-            self.values.read(),
+            step.values.read(),
             step.order.read(),
             step.counts.write(),
             step.numbers.write(),
@@ -248,7 +250,7 @@ impl Builder<'_> {
                 y.read(),
                 weight("head_weight").read(),
                 weight("head_bias").read(),
-                self.values.read(),
+                step.values.read(),
                 step.order.read(),
                 step.counts.read(),
                 step.numbers.read(),

@@ -1,5 +1,7 @@
 //! The steps of an optimizer.
 
+mod diagnose;
+
 use std::cell::{Ref, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -42,6 +44,9 @@ pub struct Epoch {
     pub skipped: usize,
 }
 
+/// Steps that are recorded as one: the device need not wait for the host after each.
+const TOGETHER: usize = 16;
+
 /// Steps between two looks at whether all was finite.
 const UNWATCHED: usize = 512;
 
@@ -50,12 +55,15 @@ pub struct Trainer {
     model: Model,
     config: Config,
     starts: Vec<usize>,
+    /// Of the data on the device.
+    rows: usize,
     digest: String,
     epoch: usize,
     /// Steps of it that are done.
     done: usize,
-    // Dropped before the buffers that its launches use.
-    graph: Graph<'static>,
+    // Dropped before the buffers that their launches use: of one step, and of [`TOGETHER`].
+    one: Graph<'static>,
+    several: Graph<'static>,
     step: Rc<RefCell<Step>>,
 }
 
@@ -153,12 +161,14 @@ impl Trainer {
         data.check_starts(starts, config.window, true)?;
         let step = Step::training(device, &model, &config, data, starts.len(), &parameters())?;
         let step = Rc::new(RefCell::new(step));
-        let graph = device.graph({
+        let record = |steps: usize| {
             let step = Rc::clone(&step);
-            move || step.borrow_mut().program.run()
-        })?;
+            device.graph(move || (0..steps).try_for_each(|_| step.borrow_mut().program.run()))
+        };
+        let [one, several] = [record(1)?, record(TOGETHER)?];
         let digest = data.digest(starts);
-        Ok(Self { model, config, starts: starts.to_vec(), digest, epoch: 0, done: 0, graph, step })
+        let (starts, rows, epoch, done) = (starts.to_vec(), data.len() + 1, 0, 0);
+        Ok(Self { model, config, starts, rows, digest, epoch, done, one, several, step })
     }
 
     /// What is trained.
@@ -223,8 +233,12 @@ impl Trainer {
     pub fn run(&mut self, most: usize) -> Result<Option<Epoch>, Error> {
         let end = self.done.saturating_add(most).min(self.steps_per_epoch());
         while self.done < end {
-            for _ in 0..(end - self.done).min(UNWATCHED) {
-                self.graph.launch()?;
+            let chunk = (end - self.done).min(UNWATCHED);
+            for _ in 0..chunk / TOGETHER {
+                self.several.launch()?;
+            }
+            for _ in 0..chunk % TOGETHER {
+                self.one.launch()?;
             }
             let (counts, _) = self.progress()?;
             self.done = counts[COUNTS + STEP] as usize;
@@ -277,53 +291,6 @@ impl Trainer {
 
     fn training<'a>(&self, step: &'a Ref<'_, Step>) -> &'a Training {
         step.training.as_ref().expect("of a trainer")
-    }
-
-    /// What of a step was the first that was not finite. The device has repeated the step since, with
-    /// the same parameters: all tensors are those of it.
-    fn first_bad(&self) -> Result<Error, Error> {
-        let step = self.step.borrow();
-        let Step { program, layout, ys, .. } = &*step;
-        let training = self.training(&step);
-        let parameters = layout.unpack(&program.read(training.master)?);
-        let gradients = layout.unpack(&program.read(training.gradient)?);
-        let of = |name: &str| match self.layer_of(name) {
-            Some(layer) => format!("layer {layer}"),
-            None => "the head".to_owned(),
-        };
-        let mut all: Vec<(String, String, Vec<f64>)> =
-            vec![("the data".into(), "x".into(), program.read(step.x)?.values())];
-        for (layer, y) in ys.iter().enumerate() {
-            for (name, values) in parameters.iter().filter(|p| self.layer_of(p.0) == Some(layer)) {
-                all.push((of(name), name.clone(), values.values()));
-            }
-            all.push((format!("layer {layer}"), "y".into(), program.read(*y)?.values()));
-        }
-        for name in ["head_weight", "head_bias"] {
-            all.push((of(name), name.into(), parameters[name].values()));
-        }
-        all.push(("the head".into(), "z".into(), program.read(step.z)?.values()));
-        let loss = program.read(training.losses)?.values()[self.done];
-        all.push(("the loss".into(), "the mean".into(), vec![loss]));
-        // From the head to the first layer.
-        let mut names: Vec<&String> = gradients.keys().collect();
-        names.sort_by_key(|name| std::cmp::Reverse(self.layer_of(name).map_or(usize::MAX, |l| l)));
-        for name in names {
-            all.push((of(name), format!("the gradient by {name}"), gradients[name].values()));
-        }
-        let found = all.into_iter().find_map(|(layer, tensor, values)| {
-            let index = values.iter().position(|v| !v.is_finite())?;
-            Some((layer, tensor, index, values[index]))
-        });
-        // Gradients may all be finite, and the sum of their squares not.
-        let (layer, tensor, index, value) =
-            found.unwrap_or(("the gradient".into(), "the norm".into(), 0, f64::INFINITY));
-        Ok(Error::NotFinite { epoch: self.epoch, step: self.done, layer, tensor, index, value })
-    }
-
-    fn layer_of(&self, name: &str) -> Option<usize> {
-        let (_, layer) = name.strip_suffix("_reverse").unwrap_or(name).rsplit_once("_l")?;
-        layer.parse().ok()
     }
 
     /// Parameters by name, as they are kept: in f32, or of an f64 run in f64.
