@@ -261,7 +261,7 @@ fn models_of_lstm() {
         ("settings", "{}".into()),
         ("scale", "1 0".into()),
         ("scale", "NaN 1".into()),
-        ("losses", "1\n".into()),
+        ("losses", "1 1\n1 1\n1 1\n".into()),
         ("losses", "1 2 3\n1 2 3\n".into()),
         ("vocabulary", "ab".into()),
     ] {
