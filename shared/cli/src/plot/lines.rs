@@ -78,7 +78,7 @@ fn draw(
     for (line, colour) in all.iter().zip(colours.clone().cycle()) {
         let style = style(line, colour);
         let points: Vec<(i32, i32)> = line.points.iter().map(|p| (x(p.0), y(p.1))).collect();
-        for piece in pieces(&points, line.dashed) {
+        for piece in if line.dashed { dashes(&points) } else { vec![points.clone()] } {
             root.draw(&PathElement::new(piece, style))?;
         }
         if let [only] = points[..] {
@@ -94,6 +94,39 @@ fn draw(
     }
     root.present()?;
     Ok(())
+}
+
+/// A path of many short lines cut into dashes: they run on from line to line.
+fn dashes(points: &[(i32, i32)]) -> Vec<Vec<(i32, i32)>> {
+    const DASH: f64 = 7.0;
+    const GAP: f64 = 5.0;
+    let mut all: Vec<Vec<(i32, i32)>> = Vec::new();
+    // As if after a gap; and what is left of the dash or the gap under way.
+    let (mut drawn, mut left) = (false, 0.0);
+    for pair in points.windows(2) {
+        let ((x0, y0), (x1, y1)) = (pair[0], pair[1]);
+        let (dx, dy) = (f64::from(x1 - x0), f64::from(y1 - y0));
+        let length = dx.hypot(dy);
+        let at = |way: f64| {
+            let share = way / length;
+            (x0 + (dx * share).round() as i32, y0 + (dy * share).round() as i32)
+        };
+        let mut way = 0.0;
+        while length - way > left {
+            way += left;
+            match all.last_mut() {
+                Some(dash) if drawn => dash.push(at(way)),
+                _ => all.push(vec![at(way)]),
+            }
+            drawn = !drawn;
+            left = if drawn { DASH } else { GAP };
+        }
+        left -= length - way;
+        if drawn && let Some(dash) = all.last_mut() {
+            dash.push(pair[1]);
+        }
+    }
+    all
 }
 
 /// The smallest and the largest, apart, with so much of their distance as room on both sides.
@@ -155,6 +188,20 @@ mod tests {
         assert_eq!(labels(even(-0.11, 0.11, 5)), ["-0.10", "-0.05", "0.00", "0.05", "0.10"]);
         assert_eq!(labels(decades(-2.1, 0.1)), ["0.01", "0.02", "0.05", "0.1", "0.2", "0.5", "1"]);
         assert_eq!(labels(decades(0.2, 0.5)), ["2", "2.5", "3"]);
+    }
+
+    #[test]
+    fn dashes_run_on_over_short_lines() {
+        let straight: Vec<(i32, i32)> = (0..21).map(|x| (3 * x, 0)).collect();
+        let found = dashes(&straight);
+        assert_eq!(
+            found[..2],
+            [vec![(0, 0), (3, 0), (6, 0), (7, 0)], vec![(12, 0), (15, 0), (18, 0), (19, 0)]]
+        );
+        let ends: Vec<_> = dashes(&[(0, 0), (60, 0)]).into_iter().flatten().map(|p| p.0).collect();
+        assert_eq!(ends, [0, 7, 12, 19, 24, 31, 36, 43, 48, 55]);
+        assert_eq!(found.len(), 5);
+        assert!(dashes(&straight[..1]).is_empty());
     }
 
     #[test]
