@@ -45,6 +45,10 @@ pub(crate) static CHECKS: &[Check] = &[
     Check { name: "dropout_is_philox", run: follow::dropout_is_philox },
     Check { name: "a_power_of_two_as_loss_scale", run: scale::a_power_of_two_as_loss_scale },
     Check {
+        name: "a_step_left_out_starts_the_count_anew",
+        run: scale::a_step_left_out_starts_the_count_anew,
+    },
+    Check {
         name: "the_loss_scale_follows_the_gradients",
         run: scale::the_loss_scale_follows_the_gradients,
     },

@@ -44,8 +44,10 @@ pub struct Epoch {
     pub skipped: usize,
 }
 
-/// Steps that are recorded as one: the device need not wait for the host after each.
+/// The most steps that are recorded as one, so that the device need not wait for the host after each, and
+/// the launches that are no more than recorded then.
 const TOGETHER: usize = 16;
+const RECORDED: usize = 1024;
 
 /// Steps between two looks at whether all was finite.
 const UNWATCHED: usize = 512;
@@ -61,9 +63,10 @@ pub struct Trainer {
     epoch: usize,
     /// Steps of it that are done.
     done: usize,
-    // Dropped before the buffers that their launches use: of one step, and of [`TOGETHER`].
+    // Dropped before the buffers that their launches use: of one step, and of `together`.
     one: Graph<'static>,
     several: Graph<'static>,
+    together: usize,
     step: Rc<RefCell<Step>>,
 }
 
@@ -165,10 +168,11 @@ impl Trainer {
             let step = Rc::clone(&step);
             device.graph(move || (0..steps).try_for_each(|_| step.borrow_mut().program.run()))
         };
-        let [one, several] = [record(1)?, record(TOGETHER)?];
+        let together = (RECORDED / step.borrow().program.kernels().len()).clamp(1, TOGETHER);
+        let [one, several] = [record(1)?, record(together)?];
         let digest = data.digest(starts);
         let (starts, rows, epoch, done) = (starts.to_vec(), data.len() + 1, 0, 0);
-        Ok(Self { model, config, starts, rows, digest, epoch, done, one, several, step })
+        Ok(Self { model, config, starts, rows, digest, epoch, done, one, several, together, step })
     }
 
     /// What is trained.
@@ -234,10 +238,10 @@ impl Trainer {
         let end = self.done.saturating_add(most).min(self.steps_per_epoch());
         while self.done < end {
             let chunk = (end - self.done).min(UNWATCHED);
-            for _ in 0..chunk / TOGETHER {
+            for _ in 0..chunk / self.together {
                 self.several.launch()?;
             }
-            for _ in 0..chunk % TOGETHER {
+            for _ in 0..chunk % self.together {
                 self.one.launch()?;
             }
             let (counts, _) = self.progress()?;
