@@ -151,6 +151,9 @@ enum Command {
     Tune(commands::tune::Arguments),
     /// The records of the benchmarks, as tables and plots
     History(commands::history::Arguments),
+    /// Trains an LSTM or a GRU on a series or a text, tests it, writes with it
+    #[command(subcommand)]
+    Lstm(commands::lstm::Command),
     /// Packs the tool for a GPU machine that has no Rust
     Bundle {
         /// The directory to fill
@@ -179,6 +182,7 @@ pub fn main() -> ExitCode {
         Command::Compile(arguments) => commands::compile::run(common, &arguments),
         Command::Tune(arguments) => commands::tune::run(common, &arguments),
         Command::Bench(arguments) => commands::bench::run(common, &arguments),
+        Command::Lstm(command) => commands::lstm::run(common, &command),
         Command::Bundle { directory } => commands::bundle::run(common, &directory),
     };
     match outcome {

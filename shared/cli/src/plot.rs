@@ -1,4 +1,7 @@
-//! Bar charts as SVG, readable on a light and on a dark page.
+//! Charts as SVG, readable on a light and on a dark page.
+
+pub(crate) mod heat;
+pub(crate) mod lines;
 
 use std::path::Path;
 
@@ -171,7 +174,7 @@ fn draw_curves(
             root.draw(&Circle::new(point, 3, colour.filled()))?;
         }
     }
-    for (at, curve, colour) in labels(curves, y, (top, bottom)) {
+    for (at, curve, colour) in labels(curves, SPECTRUM.iter(), y, (top, bottom)) {
         let stroke = ShapeStyle::from(colour).stroke_width(2);
         for piece in pieces(&[(right + 12, at), (right + 30, at)], curve.dashed) {
             root.draw(&PathElement::new(piece, stroke))?;
@@ -221,13 +224,14 @@ fn pieces(points: &[(i32, i32)], dashed: bool) -> Vec<Vec<(i32, i32)>> {
 /// clear of the others'.
 fn labels(
     curves: &[Curve],
+    colours: impl Iterator<Item = &'static RGBColor> + Clone,
     y: impl Fn(f64) -> i32,
     (top, bottom): (i32, i32),
 ) -> Vec<(i32, &Curve, &'static RGBColor)> {
     const APART: i32 = 17;
     let mut all: Vec<_> = curves
         .iter()
-        .zip(SPECTRUM.iter().cycle())
+        .zip(colours.cycle())
         .map(|(c, colour)| (c.points.last().map_or(bottom, |p| y(p.1)), c, colour))
         .collect();
     all.sort_by_key(|l| l.0);

@@ -12,6 +12,7 @@
 //! 2000, Greff et al. 2017 (arXiv 1503.04069).
 
 mod checks;
+pub mod data;
 mod direction;
 mod gru;
 mod network;

@@ -11,6 +11,7 @@ pub(crate) mod devices;
 pub(crate) mod doctor;
 pub(crate) mod history;
 pub(crate) mod list;
+pub(crate) mod lstm;
 pub(crate) mod measure;
 pub(crate) mod mutate;
 pub(crate) mod profile;

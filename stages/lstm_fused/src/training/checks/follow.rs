@@ -142,7 +142,7 @@ fn follow(device: &Device, case: &Case) -> [f64; 2] {
     let mut trainer = Trainer::new(device, *model, *config, data, &starts).unwrap();
     let first = trainer.parameters().unwrap();
     let mut reference = Reference::new(*model, *config, data, &starts, &first);
-    let mut losses = Vec::new();
+    let mut losses: Vec<f64> = Vec::new();
     let epoch = trainer.epoch().unwrap();
     losses.extend(&epoch.losses);
     assert!(trainer.run(2).unwrap().is_none());

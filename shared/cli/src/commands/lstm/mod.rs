@@ -1,0 +1,66 @@
+//! `lab lstm`: trains an LSTM or a GRU on a series or a text, tests it, writes with it.
+
+mod forecast;
+mod free_run;
+mod generate;
+mod history;
+mod options;
+mod report;
+mod saved;
+mod settings;
+mod source;
+mod states;
+mod test;
+mod text;
+mod train;
+
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+
+use crate::Common;
+use crate::failure::Failure;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Trains a network on a series or a text
+    #[command(allow_negative_numbers = true)]
+    Train(Box<train::Arguments>),
+    /// Holds a trained network against baselines, draws its forecast and its states
+    #[command(allow_negative_numbers = true)]
+    Test(test::Arguments),
+    /// Writes on where a prompt ends
+    #[command(allow_negative_numbers = true)]
+    Generate(generate::Arguments),
+}
+
+pub(crate) fn run(common: &Common, command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Train(arguments) => train::run(common, arguments),
+        Command::Test(arguments) => test::run(common, arguments),
+        Command::Generate(arguments) => generate::run(common, arguments),
+    }
+}
+
+/// A file beside the model: `sine.safetensors` and `loss.svg` make `sine.loss.svg`.
+fn beside(model: &Path, ending: &str) -> PathBuf {
+    model.with_extension(ending)
+}
+
+impl From<lstm_fused::training::Error> for Failure {
+    fn from(error: lstm_fused::training::Error) -> Self {
+        use lstm_fused::training::Error;
+        match error {
+            Error::Harness(e) => e.into(),
+            // Counted from 1, as in the lines of the training.
+            Error::NotFinite { epoch, step, layer, tensor, index, value } => {
+                let place = format!("epoch {}, step {}", epoch + 1, step + 1);
+                let what = format!("{tensor} of {layer} is {value} at element {index}");
+                Self::Refused(format!(
+                    "{place}: {what}, expected finite numbers; a smaller --lr or --clip may help"
+                ))
+            }
+            e => Self::Usage(e.to_string()),
+        }
+    }
+}

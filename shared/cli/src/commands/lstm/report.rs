@@ -1,0 +1,65 @@
+//! The lines that a training prints.
+
+use std::time::Duration;
+
+use lstm_fused::training::Epoch;
+
+use super::history::Entry;
+use super::train::seconds;
+
+/// Of an epoch that is done, counted from 0.
+pub(super) fn epoch(
+    epoch: usize,
+    epochs: usize,
+    report: &Epoch,
+    validation: Option<f64>,
+    better: bool,
+    elapsed: Duration,
+) -> String {
+    let wide = epochs.to_string().len();
+    let mut line = format!("epoch {:>wide$}/{epochs}  loss {}", epoch + 1, digits(report.loss));
+    if let Some(loss) = validation {
+        line += &format!("  validation {}{}", digits(loss), if better { " best" } else { "     " });
+    }
+    line += &format!("  rate {:.2e}  {}", report.rate, seconds(elapsed));
+    if report.skipped > 0 {
+        line += &format!("  {} steps skipped, scale {}", report.skipped, report.scale);
+    }
+    line
+}
+
+/// Of the epoch whose parameters are kept.
+pub(super) fn best(epoch: usize, epochs: usize, entry: &Entry) -> String {
+    let loss = digits(entry.train);
+    match entry.validation {
+        None => format!("loss {} after the last epoch", loss.trim()),
+        Some(v) if epoch + 1 == epochs => {
+            format!("loss {}, validation {} after the last epoch, its best", loss.trim(), digits(v))
+        }
+        Some(v) => format!(
+            "loss {}, validation {} after epoch {}, the best, which is kept",
+            loss.trim(),
+            digits(v),
+            epoch + 1
+        ),
+    }
+}
+
+/// Four digits that count.
+pub(super) fn digits(value: f64) -> String {
+    match value.abs() {
+        v if v != 0.0 && !(1e-3..1e5).contains(&v) => format!("{value:.3e}"),
+        v => format!("{value:.*}", (3 - v.max(1e-3).log10().floor() as i32).clamp(0, 6) as usize),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn four_digits_count() {
+        let all = [0.0, 0.001234567, 0.5, 12.3456, 99999.4, 1e-9, f64::NAN].map(digits);
+        assert_eq!(all, ["0.000000", "0.001235", "0.5000", "12.35", "99999", "1.000e-9", "NaN"]);
+    }
+}
