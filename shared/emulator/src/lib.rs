@@ -80,12 +80,13 @@
 //!
 //! * **Memory** ([`Check::Memory`]): addresses outside of every allocation and every shared array,
 //!   which are kept apart so that the end of one is not the start of the next; freed memory;
-//!   misaligned vectors; indices that an array in registers does not have; `memcpy` and `memset`.
+//!   misaligned vectors; indices that an array in registers does not have; `memcpy` and `memset`;
+//!   shared memory of a cluster's block that may not have begun, or has exited.
 //! * **Init** ([`Check::Init`]): bytes that nobody wrote, in device and shared memory, byte by byte;
 //!   local variables that never got a value, once it reaches memory.
 //! * **Race** ([`Check::Race`]): two accesses to the same bytes, one of them a write, that nothing
 //!   orders, within a warp, a block, or between blocks. Order comes from barriers, `__syncwarp`, a
-//!   grid-wide sync, and from fences with atomics or volatile accesses by the rules of the PTX memory
+//!   cluster-wide or grid-wide sync, and from fences with atomics or volatile accesses by the rules of the PTX memory
 //!   model. An asynchronous copy is under way until it was waited for.
 //! * **Sync** ([`Check::Sync`]): deadlocks, with where each thread waits; barriers that a block's
 //!   threads reach at different places; masks that name the wrong lanes; shuffles from absent ones.
@@ -106,6 +107,7 @@
 //! * `__device__` variables have no bounds: they are watched for races only.
 //! * More than three accesses of one 4-byte granule are not remembered, and a block's clock has
 //!   8191 ticks between two barriers. Beyond either a race may be missed; neither makes one up.
+//! * The protocol of an `mbarrier`: `lab/exchange.cuh` takes a cluster-wide sync in its place.
 //! * What only the GPU's compiler does: fused multiply-adds, its own reordering within the rules.
 //!
 //! # What holds in both builds

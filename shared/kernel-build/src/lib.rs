@@ -13,6 +13,7 @@
 //! stage says `include!(concat!(env!("OUT_DIR"), "/kernels.rs"));`.
 
 use std::fmt::Write as _;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -132,7 +133,12 @@ impl Stage {
         let worker = || {
             while let Some((entry, build)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let source = root.join(&entry.file);
-                compile(&source, &entry.names, &entry.globals, *build, out)?;
+                let object = out.join(build.file_name(&stem(&source)));
+                let kept = Kept::of(&source, entry, *build, out)?;
+                if !kept.fetch(&object) {
+                    compile(&source, &entry.names, &entry.globals, *build, out)?;
+                    kept.keep(&object);
+                }
             }
             Ok::<_, String>(())
         };
@@ -146,6 +152,67 @@ impl Stage {
             [Build::Plain, Build::Checked].map(|build| out.join(build.file_name(&stem)))
         };
         Ok(self.kernels.iter().map(objects).collect())
+    }
+}
+
+/// A compiled object in the target directory, for all profiles: they compile kernels alike, and of some
+/// stages that takes minutes.
+struct Kept {
+    folder: PathBuf,
+    /// Of one kernel file and build; behind it the hash of all that goes into the object.
+    name: String,
+    hash: String,
+}
+
+impl Kept {
+    fn of(source: &Path, entry: &Entry, build: Build, out: &Path) -> Result<Self, String> {
+        let shared = shared_directory();
+        let mut files = vec![source.to_owned()];
+        for folder in [shared.join("cuda/lab"), shared.join("emulator/include")] {
+            let listed = std::fs::read_dir(&folder);
+            let listed = listed.map_err(|e| format!("{}: {e}", folder.display()))?;
+            files.extend(listed.filter_map(|e| e.ok().map(|e| e.path())));
+        }
+        files.sort();
+        let mut hasher = DefaultHasher::new();
+        // How it is compiled stands here.
+        (include_str!("lib.rs"), &entry.names, &entry.globals, build.flags()).hash(&mut hasher);
+        let version = Command::new(compiler()?).arg("--version").output();
+        version.map_err(|e| format!("the C++ compiler's version: {e}"))?.stdout.hash(&mut hasher);
+        for file in files {
+            let bytes = std::fs::read(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+            (file, bytes).hash(&mut hasher);
+        }
+        // OUT_DIR is PROFILE/build/CRATE/out in the target directory.
+        let target = out.ancestors().nth(4).unwrap_or(out);
+        let of_crate = source.ancestors().nth(2).and_then(Path::file_name).unwrap_or_default();
+        let name = format!("{}-{}", of_crate.display(), build.file_name(&stem(source)));
+        Ok(Self { folder: target.join("kernels"), name, hash: format!("{:016x}", hasher.finish()) })
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.join(format!("{}.{}", self.name, self.hash))
+    }
+
+    fn fetch(&self, object: &Path) -> bool {
+        std::fs::copy(self.path(), object).is_ok()
+    }
+
+    /// Where that fails, the next profile compiles again.
+    fn keep(&self, object: &Path) {
+        let _ = std::fs::create_dir_all(&self.folder);
+        // What is not needed any more goes.
+        for old in std::fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            let prefix = format!("{}.", self.name);
+            let is_of = |name: &str| name.strip_prefix(&prefix).is_some_and(|h| h.len() == 16);
+            if old.file_name().to_str().is_some_and(is_of) {
+                let _ = std::fs::remove_file(old.path());
+            }
+        }
+        let part = self.folder.join(format!("{}.{}", self.name, std::process::id()));
+        if std::fs::copy(object, &part).is_ok() {
+            let _ = std::fs::rename(&part, self.path());
+        }
     }
 }
 

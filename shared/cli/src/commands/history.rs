@@ -79,7 +79,8 @@ fn read<T: serde::de::DeserializeOwned>(directory: &Path, name: &str) -> Result<
 }
 
 /// The pages that the book includes, each from the newest record with results of its stage: tables,
-/// and a plot a type. A stage that no record knows says so.
+/// and a plot a type. A family of the stage that this record lacks has a page of its own, STAGE-FAMILY,
+/// from the newest record that has it. A stage that no record knows says so.
 fn pages(runs: &[Run]) -> Result<Vec<(String, String)>, Failure> {
     let mut all = Vec::new();
     for name in STAGES.iter().map(|s| s.name).chain(["launch"]) {
@@ -89,12 +90,32 @@ fn pages(runs: &[Run]) -> Result<Vec<(String, String)>, Failure> {
             (!own.is_empty()).then_some((run, own))
         });
         match newest {
-            Some((run, own)) => all.extend(pages_of(run, name, &own)?),
+            Some((run, own)) => {
+                all.extend(pages_of(run, name, &own)?);
+                for family in families(name) {
+                    let of_family = |m: &&Measurement| m.family == family;
+                    if own.iter().any(|m| of_family(m)) {
+                        continue;
+                    }
+                    let has = |run: &&Run| run.results.iter().any(|m| m.family == family);
+                    let Some(run) = runs.iter().rev().find(has) else { continue };
+                    let own: Vec<&Measurement> = run.results.iter().filter(of_family).collect();
+                    all.extend(pages_of(run, &format!("{name}-{family}"), &own)?);
+                }
+            }
             None if runs.is_empty() => {}
             None => all.push((format!("{name}.md"), not_measured(name))),
         }
     }
     Ok(all)
+}
+
+/// Of a stage, each once.
+fn families(stage: &str) -> Vec<&'static str> {
+    let versions = STAGES.iter().filter(|s| s.name == stage).flat_map(|s| s.versions);
+    let mut all: Vec<_> = versions.map(|v| v.info().family).collect();
+    all.dedup();
+    all
 }
 
 fn not_measured(stage: &str) -> String {

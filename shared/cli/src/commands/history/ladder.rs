@@ -101,6 +101,7 @@ impl<'a> Ladder<'a> {
         type Value<'v> = Box<dyn Fn(&Measurement) -> Option<f64> + 'v>;
         let mut tables: Vec<(String, Value<'_>)> = vec![
             ("median, µs".into(), Box::new(|m| Some(m.median_us))),
+            ("replayed as a graph, with warm caches, µs".into(), Box::new(|m| m.replay_us)),
             ("TFLOP/s".into(), Box::new(|m| m.tflops)),
         ];
         if let Some(name) = library {
@@ -122,6 +123,9 @@ impl<'a> Ladder<'a> {
                     .collect();
                 writeln!(rows, "| {} | {} |", Self::label(line), cells.join(" | "))
                     .expect("writing to a string");
+            }
+            if rows.is_empty() {
+                continue;
             }
             let sizes: Vec<_> = self.sizes.iter().map(|s| s.1.as_str()).collect();
             let dashes = "--:|".repeat(sizes.len());
