@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use lab_device::OBJECTS_VARIABLE;
 
-use crate::{Error, Planted, Sources};
+use crate::{Codes, Error, Kernel, Planted, Sources};
 
 /// How a broken kernel was noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,6 +44,8 @@ pub enum Verdict {
     Caught(How, String),
     /// Nobody did.
     Survived,
+    /// The compiler makes the same code of it as of the sources as they are; no test was run.
+    SameCode,
 }
 
 /// Runs the tests of a stage in a child process.
@@ -60,12 +62,16 @@ pub struct Judge {
     /// How long it may take where it is told to run only what a kernel file concerns, by that file
     /// (as its stage names it). Where this is empty, it is never told so.
     pub limits: BTreeMap<String, Duration>,
+    /// What kernel files compile to as they are. A file that is not among them is run whatever
+    /// becomes of its code.
+    pub codes: Codes,
 }
 
 impl Judge {
     /// Breaks the sources, compiles what the change reaches, and runs the tests. The kernel file
     /// that is likely to show it comes first; the others follow only if it does not. Where there
-    /// are `limits`, only the tests that concern these files run.
+    /// are `limits`, only the tests that concern these files run; where the code of a file does not
+    /// change, none do.
     ///
     /// # Errors
     /// Files cannot be written, or the tool does not start.
@@ -78,22 +84,34 @@ impl Judge {
         let planted = sources.plant(Some(edit))?;
         let reached = sources.reached(&edit.file, function);
         let (first, rest) = reached.split_at(reached.len().min(1));
+        let mut outcome = if reached.is_empty() { Verdict::Survived } else { Verdict::SameCode };
         for part in [first, rest] {
-            if part.is_empty() {
-                continue;
-            }
+            let mut files: Vec<&str> = Vec::new();
             for kernel in part {
                 if let Err(said) = planted.compile(kernel)? {
                     return Ok(Verdict::Rejected(said));
                 }
+                if self.changes(&planted, kernel)? {
+                    files.push(kernel.source.file);
+                }
             }
-            let files: Vec<&str> = part.iter().map(|k| k.source.file).collect();
-            let verdict = self.run(Some(&planted), &files)?;
-            if verdict != Verdict::Survived {
-                return Ok(verdict);
+            if files.is_empty() {
+                continue;
+            }
+            outcome = self.run(Some(&planted), &files)?;
+            if outcome != Verdict::Survived {
+                return Ok(outcome);
             }
         }
-        Ok(Verdict::Survived)
+        Ok(outcome)
+    }
+
+    /// Whether a kernel file of the copy compiles to anything else than it does as it is.
+    fn changes(&self, planted: &Planted, kernel: &Kernel) -> Result<bool, Error> {
+        match self.codes.get(kernel.source.file) {
+            Some(code) => Ok(planted.code(kernel)? != *code),
+            None => Ok(true),
+        }
     }
 
     /// Runs the tests against these objects, or against those that are embedded; only what concerns

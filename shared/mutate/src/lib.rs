@@ -5,9 +5,11 @@
 //! mistake, written down in a stage's `bugs.toml`. Both go the same way: [`Sources::plant`] applies
 //! the edit to a copy and compiles that, and [`Judge::judge`] runs the stage's tests against the
 //! object in a child process. Mutants that change nothing a test could see are explained in
-//! `equivalent.toml` ([`Equivalents`]).
+//! `equivalent.toml` ([`Equivalents`]); of many the compiler makes the same [`Code`] as of the
+//! kernel as it is (Papadakis et al., "Trivial Compiler Equivalence", ICSE 2015).
 
 mod bugs;
+mod code;
 mod edit;
 mod equivalent;
 mod error;
@@ -19,6 +21,7 @@ mod sources;
 mod syntax;
 
 pub use bugs::{Bug, Bugs, Catch};
+pub use code::{Code, Codes};
 pub use edit::Edit;
 pub use equivalent::{Equivalent, Equivalents};
 pub use error::Error;

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use lab_device::KernelSource;
 use lab_kernel_build::Build;
 
-use crate::{Edit, Error};
+use crate::{Code, Edit, Error};
 
 const HEADERS: &str = "shared/cuda";
 
@@ -202,6 +202,17 @@ impl Planted {
                 Ok(Ok(()))
             }
         }
+    }
+}
+
+impl Planted {
+    /// What a kernel file was compiled to.
+    ///
+    /// # Errors
+    /// It was not, or the object cannot be read.
+    pub(crate) fn code(&self, kernel: &Kernel) -> Result<Code, Error> {
+        let object = self.objects().join(kernel.source.object_file(".checked"));
+        Code::read(&object, &self.root)
     }
 }
 

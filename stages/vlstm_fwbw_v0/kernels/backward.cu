@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(THREADS)
 
     float sum[RI][RC] = {};
 #pragma unroll
-    for (int a = 0; a < RI; ++a) {
+    for (int a = 0; a < RI; ++a) {  // r of each row
         // ANCHOR: through_n
         int row = q0 + ti + a * TI;
         float along = 0, way = exact && row < S ? side[at + row] : 0;

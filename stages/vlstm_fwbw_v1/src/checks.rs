@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lab_device::emulator::Operation;
+use lab_device::emulator::{Line, Operation};
 use lab_device::{DType, Device, DeviceKind, Mode};
 use lab_harness::qkv::sizes;
 use lab_harness::suite::{Check, every_kernel_loads};
@@ -16,6 +16,7 @@ pub(crate) static CHECKS: &[Check] = &[
     Check { name: "tiles_of_any_shape_are_right", run: tiles_of_any_shape_are_right },
     Check { name: "tiles_fit_an_rtx_4060", run: tiles_fit_an_rtx_4060 },
     Check { name: "temporaries_are_32_bytes_a_position", run: temporaries_are_32_bytes_a_position },
+    Check { name: "asks_for_no_piece_past_the_diagonal", run: asks_for_no_piece_past_the_diagonal },
     Check { name: "asks_less_than_v0", run: asks_less_than_v0 },
     Check { name: "faster_than_v0", run: faster_than_v0 },
     Check {
@@ -67,6 +68,24 @@ fn temporaries_are_32_bytes_a_position(device: &Device) {
         let of_gates = 12 * b * nh * s.div_ceil(128) + 4;
         assert_eq!(program.bytes(), b * nh * s * of_a_position + of_gates, "{shape:?} {dtype}");
     }
+}
+
+/// Each pair of tiles up to the diagonal once forward, once for dq, once for dv and once for dk: all
+/// rows of two matrices. One piece more would be fetched for nobody, and still be under way when the
+/// next products fetch theirs to the same place. The emulator counts, whatever the device.
+fn asks_for_no_piece_past_the_diagonal(_: &Device) {
+    let device = Device::emulator_in(Mode::Counted).unwrap();
+    let (n, rows, dh) = (3, 64, 64);
+    let inputs = AHEAD.inputs(&Problem::new(sizes([1, 2, n * rows, dh, dh]), DType::F32));
+    device.take_profile();
+    lab_harness::run(&AHEAD, &device, &inputs, &Options::default()).unwrap();
+    // Of 32 lanes with 16 bytes each.
+    let profile = device.take_profile();
+    let of_pieces =
+        |l: &&Line| l.operation == Operation::GlobalLoad && l.place.contains("lab/async.cuh");
+    let got: u64 = profile.lines.iter().filter(of_pieces).map(|l| l.counts.requests).sum();
+    let of_a_pair = 4 * 2 * rows * dh * 4 / (32 * 16);
+    assert_eq!(got, (2 * n * (n + 1) / 2 * of_a_pair) as u64, "{n} tiles of {rows} x {dh}");
 }
 
 /// Wavefronts of shared memory, three quarters as many loads and half as many stores, without a

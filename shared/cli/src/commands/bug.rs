@@ -222,5 +222,6 @@ fn said(verdict: &Verdict) -> String {
         Verdict::Rejected(said) => format!("does not compile: {}", head(said)),
         Verdict::Caught(how, said) => format!("caught by {}: {}", how.name(), head(said)),
         Verdict::Survived => "every test passes".into(),
+        Verdict::SameCode => "no change of its code".into(),
     }
 }

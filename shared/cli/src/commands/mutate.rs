@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use lab_harness::Stage;
-use lab_mutate::{Equivalents, Judge, Mutant, Operator, Sources, Verdict, Workspace, mutants};
+use lab_mutate::{
+    Code, Codes, Equivalents, Judge, Kernel, Mutant, Operator, Sources, Verdict, Workspace, mutants,
+};
 use rayon::prelude::*;
 
 use self::report::{Outcome, print_list, report};
@@ -73,6 +75,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let mut judge = judge(stage, seconds, arguments.large, jobs)?;
     let start = Instant::now();
     judge.limits = clean(stage, &judge, &sources, &all, arguments.timeout, jobs)?;
+    judge.codes = codes(&sources, &all, jobs)?;
     let outcomes = judge_all(&judge, &sources, &equivalents, all, jobs)?;
     report(common, &sources, &outcomes, start.elapsed());
     Ok(())
@@ -102,19 +105,31 @@ fn clean(
         passes(judge, &[])?;
         return Ok(BTreeMap::new());
     }
-    let reached: BTreeSet<&str> = mutants
-        .iter()
-        .flat_map(|m| sources.reached(&m.edit.file, None))
-        .map(|k| k.source.file)
-        .collect();
-    let limit = |file: &&str| {
+    let limit = |file: &str| {
         let start = Instant::now();
-        let limits_of_one = [((*file).to_owned(), judge.limit)].into();
+        let limits_of_one = [(file.to_owned(), judge.limit)].into();
         passes(&Judge { limits: limits_of_one, ..judge.clone() }, &[file])?;
         let own = start.elapsed() * 10 + Duration::from_secs(5);
-        Ok(((*file).to_owned(), seconds.map_or(own, Duration::from_secs)))
+        Ok((file.to_owned(), seconds.map_or(own, Duration::from_secs)))
     };
-    pool(jobs)?.install(|| reached.par_iter().map(limit).collect())
+    let reached = reached(sources, mutants);
+    pool(jobs)?.install(|| reached.par_iter().map(|(file, _)| limit(file)).collect())
+}
+
+/// What the kernel files that a mutant reaches compile to as they are.
+fn codes(sources: &Sources, mutants: &[Mutant], jobs: usize) -> Result<Codes, Failure> {
+    let code = |(file, kernel): (&&str, &&Kernel)| {
+        Ok(((*file).to_owned(), Code::unbroken(sources, kernel)?))
+    };
+    let reached = reached(sources, mutants);
+    pool(jobs)?.install(|| reached.par_iter().map(code).collect())
+}
+
+/// The kernel files that a mutant reaches, by their names as the stage has them.
+fn reached<'a>(sources: &'a Sources, mutants: &[Mutant]) -> BTreeMap<&'static str, &'a Kernel> {
+    let files: BTreeSet<&str> = mutants.iter().map(|m| m.edit.file.as_str()).collect();
+    let of_file = |file: &str| sources.reached(file, None);
+    files.into_iter().flat_map(of_file).map(|k| (k.source.file, k)).collect()
 }
 
 /// So many workers.
@@ -159,6 +174,7 @@ pub(crate) fn judge(
         environment: environment.map(|(k, v)| (k.to_owned(), v.to_owned())).to_vec(),
         limit: Duration::from_secs(seconds),
         limits: BTreeMap::new(),
+        codes: Codes::new(),
     })
 }
 
@@ -179,7 +195,11 @@ fn judge_all(
         bar.inc(1);
         done.fetch_add(1, Ordering::Relaxed);
         let text = sources.text(&mutant.edit.file).unwrap_or_default();
-        let reason = equivalents.reason(&mutant, text).map(str::to_owned);
+        let reason = match verdict {
+            Verdict::SameCode => Some("The compiler makes the same code of it."),
+            _ => equivalents.reason(&mutant, text),
+        };
+        let reason = reason.map(str::to_owned);
         // A run that is cut short has said so much.
         if !terminal && reason.is_none() && verdict == Verdict::Survived {
             eprintln!(

@@ -3,6 +3,9 @@
 use lab_device::emulator::Operation;
 use lab_device::{DType, Device, DeviceKind, Mode};
 
+use super::overflow::{
+    a_dot_that_is_not_needed_may_overflow, pairs_that_do_not_count_may_overflow,
+};
 use crate::qkv::checks::{
     any_schedule_gives_the_same, assert_refused, assert_right, heads_do_not_meet, inputs_of, ones,
     outputs_of, results_do_not_change_from_run_to_run, shapes_that_do_not_fit_are_refused,
@@ -55,6 +58,8 @@ pub static FORWARD_BACKWARD: &[VersionCheck] = version_checks![
     results_do_not_change_from_run_to_run,
     heads_do_not_meet,
     what_comes_later_does_not_matter,
+    pairs_that_do_not_count_may_overflow,
+    a_dot_that_is_not_needed_may_overflow,
     large_problems,
     shapes_that_do_not_fit_are_refused,
     gates_that_do_not_fit_are_refused,
@@ -315,7 +320,7 @@ pub fn epsilon_is_added_to_the_normaliser(version: &dyn Version, device: &Device
     }
 }
 
-fn through(version: &dyn Version, normalizer_grad: &str) -> Options {
+pub(super) fn through(version: &dyn Version, normalizer_grad: &str) -> Options {
     let text = format!("normalizer_grad={normalizer_grad}");
     Options::parse(&[text], version.info()).unwrap()
 }

@@ -8,6 +8,7 @@
 //! those of [`lab_reference::vlstm`].
 
 pub mod checks;
+pub mod overflow;
 
 use lab_device::DType;
 use lab_reference::vlstm::{Inputs, NormalizerGrad, Sizes, backward, forward, forward_ungated};

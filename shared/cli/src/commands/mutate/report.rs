@@ -34,7 +34,7 @@ impl Count {
             match (&outcome.verdict, &outcome.reason) {
                 (Verdict::Rejected(_), _) => count.rejected += 1,
                 (Verdict::Caught(how, _), _) => count.caught[*how as usize] += 1,
-                (Verdict::Survived, Some(_)) => count.equivalent += 1,
+                (Verdict::SameCode, _) | (Verdict::Survived, Some(_)) => count.equivalent += 1,
                 (Verdict::Survived, None) => count.survived += 1,
             }
         }
@@ -65,6 +65,7 @@ pub(crate) fn report(common: &Common, sources: &Sources, outcomes: &[Outcome], t
                 Verdict::Rejected(said) => ("rejected", said.as_str()),
                 Verdict::Caught(how, said) => (how.name(), said.as_str()),
                 Verdict::Survived => ("survived", ""),
+                Verdict::SameCode => ("same-code", ""),
             };
             let mut entry = entry(&o.mutant);
             entry["verdict"] = json!(verdict);
@@ -105,8 +106,12 @@ pub(crate) fn report(common: &Common, sources: &Sources, outcomes: &[Outcome], t
     }
     rows.add_row(total.row("in all".into()));
     println!("{rows}");
-    println!("rejected: by the compiler; equivalent: explained in equivalent.toml; neither counts");
-    let survived = outcomes.iter().filter(|o| o.verdict == Verdict::Survived);
+    println!(
+        "rejected: by the compiler; equivalent: the emulator's compiler makes the same code of it, \
+         or explained in equivalent.toml; neither counts"
+    );
+    let survived =
+        outcomes.iter().filter(|o| matches!(o.verdict, Verdict::Survived | Verdict::SameCode));
     let (explained, open): (Vec<_>, Vec<_>) = survived.partition(|o| o.reason.is_some());
     for (heading, list) in [("Survived:", open), ("Equivalent:", explained)] {
         if !list.is_empty() {
