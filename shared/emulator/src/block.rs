@@ -135,6 +135,7 @@ pub(crate) struct BlockRunner {
 
 impl BlockRunner {
     /// `arguments` must stay valid while the runner lives, and so must `checks`, which may be null.
+    #[allow(clippy::too_many_arguments)] // each of another kind
     pub(crate) fn new(
         kernel: &Kernel,
         geometry: Geometry,

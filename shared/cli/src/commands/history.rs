@@ -94,7 +94,7 @@ fn pages(runs: &[Run]) -> Result<Vec<(String, String)>, Failure> {
                 all.extend(pages_of(run, name, &own)?);
                 for family in families(name) {
                     let of_family = |m: &&Measurement| m.family == family;
-                    if own.iter().any(|m| of_family(m)) {
+                    if own.iter().any(of_family) {
                         continue;
                     }
                     let has = |run: &&Run| run.results.iter().any(|m| m.family == family);

@@ -196,6 +196,7 @@ mod tests {
                 tflops: Some(flops / us * 1e-6),
                 gbps: Some(1.0),
                 roofline_percent: (of != Of::Host).then_some(50.0),
+                replay_us: None,
                 relative_error: Some(0.0),
                 registers: None,
                 local_bytes: None,
