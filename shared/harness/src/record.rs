@@ -244,6 +244,7 @@ mod tests {
                 runs: 10,
                 tflops: Some(1.0),
                 gbps: Some(1.0),
+                replay_us: None,
                 roofline_percent: Some(50.0),
                 relative_error: None,
                 registers: Some(32),
