@@ -2,7 +2,7 @@
 #![allow(missing_docs)]
 
 use lab_harness::suite::{assert_stage, assert_version};
-use lstm_fused::{CELL, SEQUENCE, STAGE};
+use lstm_fused::{CELL, CLUSTER, FORWARD, GRID, SEQUENCE, STAGE, VERSIONS};
 
 #[test]
 fn cell() {
@@ -12,7 +12,22 @@ fn cell() {
 #[test]
 fn sequence() {
     assert_version(&SEQUENCE);
-    assert_eq!(STAGE.versions.len(), 2);
+}
+
+#[test]
+fn cluster() {
+    assert_version(&CLUSTER);
+}
+
+#[test]
+fn grid() {
+    assert_version(&GRID);
+}
+
+#[test]
+fn forward_alone() {
+    FORWARD.iter().for_each(|version| assert_version(version));
+    assert_eq!(STAGE.versions.len(), VERSIONS.len() + FORWARD.len());
 }
 
 #[test]
