@@ -18,6 +18,9 @@ pub(crate) struct Arguments {
     /// Runs every bug of the list
     #[arg(long, conflicts_with = "name")]
     all: bool,
+    /// Not fixed as well: where the suites have just passed
+    #[arg(long, requires = "all")]
+    broken: bool,
     /// Bugs of one stage only
     #[arg(long)]
     stage: Option<String>,
@@ -39,7 +42,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         museum.extend(bugs.entries.into_iter().map(exhibit));
     }
     if arguments.all {
-        return all(common, &museum, arguments.timeout);
+        return all(common, &museum, arguments);
     }
     let Some(name) = &arguments.name else {
         list(common, &museum);
@@ -53,7 +56,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let judge = judge(exhibit.stage, arguments.timeout, false, 1)?;
     exhibit.introduce(common);
     let broken = exhibit.broken(&judge)?;
-    let shown = exhibit.show(common, broken, || Ok(judge.run(None, &[])?))?;
+    let shown = exhibit.show(common, broken, true, || Ok(judge.run(None, &[])?))?;
     if common.json {
         println!("{}", shown.as_json());
     }
@@ -94,14 +97,15 @@ fn list(common: &Common, museum: &[Exhibit]) {
 
 /// Each bug broken. Fixed, all bugs of a stage are the same: the stage as it is, which runs once.
 /// As many at a time as there are cores; a stage's are told once all of them have run.
-fn all(common: &Common, museum: &[Exhibit], timeout: u64) -> Result<(), Failure> {
+fn all(common: &Common, museum: &[Exhibit], arguments: &Arguments) -> Result<(), Failure> {
     let workers = jobs(None);
     let pool = pool(workers)?;
     let mut shown: Vec<Shown<'_>> = Vec::new();
     for of_stage in museum.chunk_by(|a, b| a.stage.name == b.stage.name) {
-        let judge = judge(of_stage[0].stage, timeout, false, workers)?;
+        let judge = judge(of_stage[0].stage, arguments.timeout, false, workers)?;
         let run = |exhibit: Option<&Exhibit>| match exhibit {
             Some(exhibit) => exhibit.broken(&judge),
+            None if arguments.broken => Ok(Verdict::Survived),
             None => Ok(judge.run(None, &[])?),
         };
         let runs: Vec<_> = std::iter::once(None).chain(of_stage.iter().map(Some)).collect();
@@ -113,7 +117,8 @@ fn all(common: &Common, museum: &[Exhibit], timeout: u64) -> Result<(), Failure>
                 println!("\n");
             }
             exhibit.introduce(common);
-            shown.push(exhibit.show(common, broken?, || Ok(as_it_is.clone()))?);
+            let fixed = || Ok(as_it_is.clone());
+            shown.push(exhibit.show(common, broken?, !arguments.broken, fixed)?);
         }
     }
     if common.json {
@@ -121,10 +126,8 @@ fn all(common: &Common, museum: &[Exhibit], timeout: u64) -> Result<(), Failure>
         println!("{}", json!({ "bugs": all }));
     } else {
         let held = shown.iter().filter(|s| s.held().is_ok()).count();
-        println!(
-            "\n{held} of {} bugs caught by the check that must, and clean when fixed",
-            shown.len()
-        );
+        let fixed = if arguments.broken { "" } else { ", and clean when fixed" };
+        println!("\n{held} of {} bugs caught by the check that must{fixed}", shown.len());
     }
     shown.iter().try_for_each(Shown::held)
 }
@@ -158,11 +161,14 @@ impl Exhibit {
         &self,
         common: &Common,
         broken: Verdict,
+        tells_fixed: bool,
         fixed: impl FnOnce() -> Result<Verdict, Failure>,
     ) -> Result<Shown<'_>, Failure> {
         tell(common, format!("\nBroken: {}", said(&broken)));
         let fixed = fixed()?;
-        tell(common, format!("\nFixed: {}", said(&fixed)));
+        if tells_fixed {
+            tell(common, format!("\nFixed: {}", said(&fixed)));
+        }
         Ok(Shown { exhibit: self, line: self.line(), broken, fixed })
     }
 }
