@@ -1,8 +1,10 @@
 //! `cargo bench`: every family, its versions side by side.
 //!
 //! On a GPU, criterion plans and reports, and device events measure. Without one nothing is timed,
-//! for what the emulator takes says nothing about a kernel: a table of the least traffic and
-//! arithmetic of each version is printed instead, and labelled as that.
+//! for what the emulator takes says nothing about a kernel: a table of what each version asks of the
+//! memory system is printed instead, and labelled as that.
+
+mod model;
 
 use std::time::Duration;
 
@@ -16,7 +18,11 @@ fn main() {
         std::process::exit(4);
     });
     if device.kind() == DeviceKind::Emulator {
-        return model(&device);
+        if let Err(error) = model::print() {
+            eprintln!("{error}");
+            std::process::exit(1);
+        }
+        return;
     }
     println!("{}", device.name());
     let mut criterion = Criterion::default()
@@ -106,29 +112,4 @@ fn time(bencher: &mut Bencher<'_>, device: &Device, prepared: &mut dyn Prepared)
         let spans = device.time(times as usize, || prepared.launch()).expect("it just ran");
         spans.iter().sum()
     });
-}
-
-/// What each version must move and compute at least, from its cost function.
-fn model(device: &Device) {
-    println!("{}: nothing is timed. A model, no measurement:", device.name());
-    println!(
-        "{:<24} {:<24} {:<5} {:>12} {:>12} {:>12}",
-        "version", "shape", "type", "least MB", "MFLOP", "FLOP/byte"
-    );
-    for version in lab::versions() {
-        let info = version.info();
-        for &dtype in info.dtypes {
-            let dims = info.timed(dtype);
-            let cost = version.cost(&dims, dtype);
-            println!(
-                "{:<24} {:<24} {:<5} {:>12.1} {:>12.1} {:>12.3}",
-                info.full_name(),
-                dims.to_string(),
-                dtype,
-                cost.bytes * 1e-6,
-                cost.flops * 1e-6,
-                cost.flops / cost.bytes
-            );
-        }
-    }
 }

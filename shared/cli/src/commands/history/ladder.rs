@@ -109,33 +109,38 @@ impl<'a> Ladder<'a> {
         }
         tables.push(("% of the roofline".into(), Box::new(|m| m.roofline_percent)));
         for (what, value) in tables {
-            let axis = if self.axis.is_empty() { "" } else { &self.axis };
-            let mut rows = String::new();
-            for &line in &self.lines {
-                let cells: Vec<Option<f64>> =
-                    self.sizes.iter().map(|size| self.at(line, size.0).and_then(&value)).collect();
-                if cells.iter().all(Option::is_none) {
-                    continue;
-                }
-                let cells: Vec<_> = cells
-                    .into_iter()
-                    .map(|c| c.map_or(String::new(), plot::three_digits))
-                    .collect();
-                writeln!(rows, "| {} | {} |", Self::label(line), cells.join(" | "))
-                    .expect("writing to a string");
-            }
-            if rows.is_empty() {
+            let timed = |line: &(&str, Of)| {
+                let mut cells = self.sizes.iter().filter_map(|size| self.at(*line, size.0));
+                cells.any(|m| value(m).is_some())
+            };
+            let lines: Vec<_> = self.lines.iter().copied().filter(timed).collect();
+            if lines.is_empty() {
                 continue;
             }
-            let sizes: Vec<_> = self.sizes.iter().map(|s| s.1.as_str()).collect();
-            let dashes = "--:|".repeat(sizes.len());
+            let cell = |line, size: &str| {
+                self.at(line, size).and_then(&value).map_or(String::new(), plot::three_digits)
+            };
+            let names: Vec<String> = lines.iter().map(|&line| Self::label(line)).collect();
+            let sizes: Vec<String> = self.sizes.iter().map(|s| s.1.clone()).collect();
+            // Sizes on an axis go along it. Whole shapes are too wide for that: a row each.
+            let (columns, rows): (_, Vec<(&str, Vec<String>)>) = if self.axis.is_empty() {
+                let row = |size: &str| lines.iter().map(|&line| cell(line, size)).collect();
+                (&names, self.sizes.iter().map(|s| (s.1.as_str(), row(s.0))).collect())
+            } else {
+                let row = |line| self.sizes.iter().map(|s| cell(line, s.0)).collect();
+                (&sizes, names.iter().zip(&lines).map(|(n, &l)| (n.as_str(), row(l))).collect())
+            };
+            let (dashes, columns) = ("--:|".repeat(columns.len()), columns.join(" | "));
             write!(
                 text,
-                "**{}, {what}**\n\n| {axis} | {} |\n|---|{dashes}\n{rows}\n",
-                self.dtype,
-                sizes.join(" | ")
+                "**{}, {what}**\n\n| {} | {columns} |\n|---|{dashes}\n",
+                self.dtype, self.axis
             )
             .expect("writing to a string");
+            for (name, cells) in rows {
+                writeln!(text, "| {name} | {} |", cells.join(" | ")).expect("writing to a string");
+            }
+            text.push('\n');
         }
         text
     }
@@ -235,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_columns_in_their_order_and_what_was_not_timed_is_empty() {
+    fn sizes_on_an_axis_are_columns_in_their_order_and_what_was_not_timed_is_empty() {
         let run = example();
         let all: Vec<_> = run.results.iter().collect();
         let ladder = Ladder::new(&run, "f32", &all);
@@ -260,7 +265,9 @@ mod tests {
         let all: Vec<_> = run.results.iter().collect();
         let ladder = Ladder::new(&run, "f32", &all);
         assert!(ladder.has_several_sizes() && !ladder.has_an_axis());
-        assert!(ladder.tables().contains("M=7"), "{}", ladder.tables());
+        let text = ladder.tables();
+        assert!(text.contains("|  | v6 | cublas | cpu_naive (host time) | v0 |"), "{text}");
+        assert!(text.contains("| G=1,K=1024,M=7,N=1024 | 60.0 | 54.0 |  | 4000 |"), "{text}");
     }
 
     #[test]
