@@ -141,6 +141,8 @@ enum Command {
     Mutate(commands::mutate::Arguments),
     /// The museum of mistakes: a list, or one broken and then fixed
     Bug(commands::bug::Arguments),
+    /// Pieces of kernels to write: a list, or one begun, and judged
+    Exercise(commands::exercise::Arguments),
     /// All versions of a family or stage on one problem
     Compare(commands::compare::Arguments),
     /// Compiles every kernel with NVRTC; needs no GPU
@@ -177,6 +179,7 @@ pub fn main() -> ExitCode {
         Command::Selftest(arguments) => commands::selftest::run(common, &arguments),
         Command::Mutate(arguments) => commands::mutate::run(common, &arguments),
         Command::Bug(arguments) => commands::bug::run(common, &arguments),
+        Command::Exercise(arguments) => commands::exercise::run(common, &arguments),
         Command::Compare(arguments) => commands::compare::run(common, &arguments),
         Command::History(arguments) => commands::history::run(common, &arguments),
         Command::Compile(arguments) => commands::compile::run(common, &arguments),

@@ -125,15 +125,10 @@ impl Bugs {
             if bug.find == bug.replace {
                 return Err(refuse("replace", "another text than find".into(), "the same".into()));
             }
-            let places: Vec<_> = match bug.find.is_empty() {
-                true => Vec::new(),
-                false => text.match_indices(&bug.find).map(|m| m.0).collect(),
-            };
-            let [at] = places[..] else {
+            let edit = Edit::of(&path, text, &bug.find, &bug.replace).map_err(|times| {
                 let expected = format!("text that occurs once in {path}");
-                return Err(refuse("find", expected, format!("{} times", places.len())));
-            };
-            let edit = Edit::new(&path, text, at..at + bug.find.len(), bug.replace.clone());
+                refuse("find", expected, format!("{times} times"))
+            })?;
             entries.push((bug, edit));
         }
         Ok(Self { file: file.to_owned(), entries })

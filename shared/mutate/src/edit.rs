@@ -21,6 +21,18 @@ impl Edit {
         Self { file: file.to_owned(), original: text[range.clone()].to_owned(), range, replacement }
     }
 
+    /// Replaces the one place of `text` where `find` stands; else how many such places there are.
+    pub(crate) fn of(file: &str, text: &str, find: &str, replacement: &str) -> Result<Self, usize> {
+        let places: Vec<_> = match find.is_empty() {
+            true => Vec::new(),
+            false => text.match_indices(find).map(|m| m.0).collect(),
+        };
+        match places[..] {
+            [at] => Ok(Self::new(file, text, at..at + find.len(), replacement.to_owned())),
+            _ => Err(places.len()),
+        }
+    }
+
     /// The text after the change; `None` where `text` is not the one that it was made for.
     pub fn apply(&self, text: &str) -> Option<String> {
         let there = text.get(self.range.clone())?;

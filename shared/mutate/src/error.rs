@@ -14,7 +14,7 @@ pub enum Error {
         /// What it is.
         got: String,
     },
-    /// An entry of `bugs.toml` or `equivalent.toml` is not what it should be.
+    /// An entry of `bugs.toml`, `equivalent.toml` or `exercises.toml` is not what it should be.
     #[error("{file}: entry '{entry}': {field}: expected {expected}, got {got}")]
     Entry {
         /// The TOML file.

@@ -6,13 +6,15 @@
 //! the edit to a copy and compiles that, and [`Judge::judge`] runs the stage's tests against the
 //! object in a child process. Mutants that change nothing a test could see are explained in
 //! `equivalent.toml` ([`Equivalents`]); of many the compiler makes the same [`Code`] as of the
-//! kernel as it is (Papadakis et al., "Trivial Compiler Equivalence", ICSE 2015).
+//! kernel as it is (Papadakis et al., "Trivial Compiler Equivalence", ICSE 2015). An [`Exercise`]
+//! leaves out a piece, for a reader to write.
 
 mod bugs;
 mod code;
 mod edit;
 mod equivalent;
 mod error;
+mod exercise;
 mod generate;
 mod judge;
 mod mutant;
@@ -25,6 +27,7 @@ pub use code::{Code, Codes};
 pub use edit::Edit;
 pub use equivalent::{Equivalent, Equivalents};
 pub use error::Error;
+pub use exercise::{Cut, Exercise, Limit};
 pub use generate::mutants;
 pub use judge::{How, Judge, Verdict};
 pub use mutant::Mutant;

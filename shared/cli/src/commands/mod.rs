@@ -9,6 +9,7 @@ pub(crate) mod compile;
 pub(crate) mod corpus;
 pub(crate) mod devices;
 pub(crate) mod doctor;
+pub(crate) mod exercise;
 pub(crate) mod history;
 pub(crate) mod list;
 pub(crate) mod lstm;
