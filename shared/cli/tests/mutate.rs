@@ -35,7 +35,7 @@ fn refused(command: &mut Command, code: i32, said: &[&str]) {
 fn an_emptied_kernel_is_caught_and_a_harmless_one_survives() {
     let (report, code) =
         json(lab().args(["mutate", "playg", "--file", "saxpy.cu", "--operator", "empty-kernel"]));
-    assert_eq!(code, 0);
+    assert_eq!(code, 0, "{report}");
     let mutants = report["mutants"].as_array().unwrap();
     assert_eq!(mutants.len(), 1);
     assert_eq!(mutants[0]["verdict"], "result");

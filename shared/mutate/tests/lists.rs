@@ -1,10 +1,10 @@
-//! bugs.toml and equivalent.toml: what is refused, and that entries that fit nothing are noticed.
+//! bugs.toml, exercises.toml and equivalent.toml: what is refused, and that entries that fit nothing are noticed.
 #![allow(missing_docs)]
 
 use std::path::Path;
 
 use lab_device::KernelSource;
-use lab_mutate::{Bugs, Catch, Equivalents, Error, Mutant, Sources, Workspace, mutants};
+use lab_mutate::{Bugs, Catch, Equivalents, Error, Exercise, Mutant, Sources, Workspace, mutants};
 
 const HEADER: &str = "__device__ int twice(int i) { return i < 0 ? 0 : 2 * i; }\n";
 const KERNEL: &str = "#include \"lab/twice.cuh\"
@@ -138,4 +138,42 @@ fn a_change_reaches_the_files_that_include_it() {
     assert_eq!(sources.reached("shared/cuda/lab/twice.cuh", Some("twice")).len(), 1);
     assert_eq!(sources.reached("shared/cuda/lab/other.cuh", None).len(), 0);
     assert_eq!(sources.files().count(), 2);
+}
+
+fn exercise(file: &str, find: &str, more: &str) -> String {
+    format!(
+        "[[exercise]]\nname = 'e'\nfile = '{file}'\ntask = 't'\nhint = 'h'\n{more}\
+         [[exercise.cut]]\nfind = '{find}'\nreplace = ''\n"
+    )
+}
+
+#[test]
+fn an_exercise_leaves_a_gap_that_the_kernel_itself_fills() {
+    let (_directory, sources) = tree();
+    let text = exercise("kernels/f.cu", "x[1] = twice(n);", "");
+    let all = Exercise::parse("exercises.toml", &text, &sources).unwrap();
+    let given = all[0].start(&sources);
+    assert_eq!(given, KERNEL.replace("x[1] = twice(n);", ""));
+    let edit = all[0].solved_by(&sources, &given);
+    assert_eq!(edit.apply(KERNEL).as_deref(), Some(given.as_str()));
+    assert!(Exercise::read(&sources).unwrap().is_empty(), "no file, no exercises");
+}
+
+#[test]
+fn exercises_that_fit_nothing_are_refused() {
+    let (_directory, sources) = tree();
+    let refused = |text: &str, parts: &[&str]| {
+        let error = Exercise::parse("exercises.toml", text, &sources).unwrap_err().to_string();
+        parts.iter().for_each(|part| assert!(error.contains(part), "'{part}' in: {error}"));
+    };
+    let one = exercise("kernels/f.cu", "x[1]", "");
+    refused(&(one.clone() + &one), &["'e'", "name: expected each name once"]);
+    refused(&exercise("kernels/g.cu", "x[1]", ""), &["file: expected kernels/f.cu, got kernels/g"]);
+    refused(&exercise("kernels/f.cu", "if (0 < n)", ""), &["find: expected", "2 times"]);
+    refused(&exercise("kernels/f.cu", "", ""), &["find: expected", "0 times"]);
+    let limit = "limit = [{ operation = 'shared load', ratio = 1.0 }]\n";
+    refused(&exercise("kernels/f.cu", "x[1]", limit), &["version: expected one"]);
+    let neither = "version = 'f'\nlimit = [{ operation = 'shared load' }]\n";
+    refused(&exercise("kernels/f.cu", "x[1]", neither), &["limit: expected a ratio or a cost"]);
+    refused("[[exercise]]\nname = 1", &["exercises.toml"]);
 }

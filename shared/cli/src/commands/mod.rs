@@ -15,6 +15,7 @@ pub(crate) mod list;
 pub(crate) mod lstm;
 pub(crate) mod measure;
 pub(crate) mod mutate;
+pub(crate) mod new;
 pub(crate) mod profile;
 pub(crate) mod run;
 pub(crate) mod selftest;

@@ -73,14 +73,15 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         print_list(common, &all);
         return Ok(());
     }
-    let seconds = arguments.timeout.unwrap_or(60);
     let jobs = jobs(arguments.jobs);
-    let mut judge = judge(stage, seconds, arguments.large, jobs)?;
+    // The kernels as they are may take their time: nothing is known of them yet, nor of the machine.
+    let mut judge = judge(stage, arguments.timeout.unwrap_or(600), arguments.large, jobs)?;
     let start = Instant::now();
     judge.limits = match arguments.timeout {
         Some(seconds) if arguments.no_clean => trusted(stage, &sources, &all, seconds),
         timeout => clean(stage, &judge, &sources, &all, timeout, jobs)?,
     };
+    judge.limit = Duration::from_secs(arguments.timeout.unwrap_or(60));
     // Of a kernel that is emptied nobody makes the same code.
     if operator != Some(Operator::EmptyKernel) {
         judge.codes = codes(&sources, &all, jobs)?;
