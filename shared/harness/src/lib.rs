@@ -15,6 +15,7 @@ pub mod compare;
 pub mod device_checks;
 pub mod error;
 pub mod lstm;
+pub mod mlp;
 pub mod peer;
 pub mod posed;
 pub mod problem;

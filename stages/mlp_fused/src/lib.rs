@@ -1,0 +1,149 @@
+//! `mlp_fused`: the training step of a language model of one word, in a few kernels, then in one.
+//!
+//! token → embedding → hidden layer with ReLU → logits over the vocabulary → cross-entropy with the
+//! next token; and back, and down the gradient. The equations are those of [`lab_reference::mlp`], the
+//! tensors those of [`lab_harness::mlp`].
+//!
+//! A version is a way to make N such steps of B pairs each.
+
+mod checks;
+mod flat;
+mod sample;
+mod steps;
+
+use lab_device::{DType, Device, KernelSource};
+use lab_harness::mlp::{self, sizes};
+use lab_harness::{
+    Cost, Dim, Dims, Error, Info, Options, Output, Prepared, Problem, Stage, Tensors, Version,
+};
+pub use lab_reference::mlp::Sizes;
+
+use steps::Posed;
+
+#[allow(missing_docs)]
+pub mod kernels {
+    //! The kernel files, embedded by the build script.
+    include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
+}
+
+/// How the steps are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Pair by pair, in three kernels.
+    Sample,
+}
+
+/// A version of the stage.
+#[derive(Debug)]
+pub struct Fused {
+    info: Info,
+    way: Way,
+}
+
+/// A pair a step.
+static SAMPLE_DIMS: [Dim; 5] = mlp::dims([
+    [3, 16, 1 << 15],
+    [1, 1, 1],
+    [50, 1000, 1 << 20],
+    [12, 64, 1 << 12],
+    [20, 128, 1 << 10],
+]);
+
+const F32: DType = DType::F32;
+const F64: DType = DType::F64;
+
+const INFO: Info = Info {
+    stage: "mlp_fused",
+    name: "v0_sample",
+    family: mlp::FAMILY,
+    parent: None,
+    change: "a pair a step, three kernels: forward with the loss, backward, update",
+    dtypes: &[F32, F64],
+    dims: &SAMPLE_DIMS,
+    settings: &[mlp::LEARNING_RATE],
+    inputs: mlp::INPUTS,
+    // The roundings of the sums; of the changes, those of the parameters as well, of which a change is
+    // a small part.
+    outputs: &[
+        Output { name: "loss", bounds: &[(F32, 1e-6), (F64, 1e-15)] },
+        Output { name: "emb", bounds: &[(F32, 1e-6), (F64, 1e-15)] },
+        Output { name: "w1", bounds: &[(F32, 1e-6), (F64, 1e-15)] },
+        Output { name: "b1", bounds: &[(F32, 1e-6), (F64, 1e-15)] },
+        Output { name: "w2", bounds: &[(F32, 1e-6), (F64, 1e-15)] },
+        Output { name: "b2", bounds: &[(F32, 1e-6), (F64, 1e-15)] },
+        Output { name: "emb_change", bounds: &[(F32, 1e-5), (F64, 1e-14)] },
+        Output { name: "w1_change", bounds: &[(F32, 1e-5), (F64, 1e-14)] },
+        Output { name: "b1_change", bounds: &[(F32, 1e-5), (F64, 1e-14)] },
+        Output { name: "w2_change", bounds: &[(F32, 1e-5), (F64, 1e-14)] },
+        Output { name: "b2_change", bounds: &[(F32, 1e-5), (F64, 1e-14)] },
+    ],
+};
+
+/// A pair a step.
+pub static SAMPLE: Fused = Fused { info: INFO, way: Way::Sample };
+
+/// Every version, in the order of the story.
+pub static VERSIONS: [&Fused; 1] = [&SAMPLE];
+
+/// This stage.
+pub static STAGE: Stage = Stage {
+    name: "mlp_fused",
+    teaches: "a whole training step: what can share a launch, and what must wait for the grid",
+    versions: &[&SAMPLE],
+    kernels: kernels::KERNELS,
+    version_checks: checks::OF_EACH,
+    checks: checks::CHECKS,
+    ..Stage::EMPTY
+};
+
+impl Version for Fused {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn inputs(&self, problem: &Problem) -> Tensors {
+        mlp::inputs(problem)
+    }
+
+    fn sources(&self) -> Vec<&'static KernelSource> {
+        match self.way {
+            Way::Sample => vec![&kernels::V0_SAMPLE],
+        }
+    }
+
+    fn replayed(&self) -> bool {
+        true
+    }
+
+    fn reference(&self, inputs: &Tensors, options: &Options) -> Vec<(&'static str, Vec<f64>)> {
+        mlp::reference(inputs, options.number(&self.info, mlp::LEARNING_RATE.name))
+    }
+
+    fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
+        mlp::cost(dims, dtype)
+    }
+
+    fn test_shapes(&self) -> Vec<Dims> {
+        // Of all one; one step; several, with tokens that come again.
+        let all = vec![[1, 1, 1, 1, 1], [1, 1, 5, 3, 4], [6, 1, 3, 5, 33], [9, 1, 130, 33, 70]];
+        all.into_iter().map(sizes).collect()
+    }
+
+    fn bench_shapes(&self, dtype: DType) -> Vec<Dims> {
+        vec![self.info.timed(dtype)]
+    }
+
+    fn prepare(
+        &self,
+        device: &Device,
+        inputs: &Tensors,
+        options: &Options,
+    ) -> Result<Box<dyn Prepared>, Error> {
+        let lr = mlp::learning_rate(&self.info, options)?;
+        let mut posed = Posed::new(device, inputs, lr)?;
+        match self.way {
+            Way::Sample => sample::launches(&mut posed)?,
+        }
+        Ok(Box::new(posed.prepared(inputs, false)?))
+    }
+}
