@@ -27,6 +27,7 @@ pub mod suite;
 pub mod tensor;
 pub mod tiling;
 pub mod timing;
+pub mod training;
 pub mod tuned;
 pub mod version;
 pub mod vlstm;

@@ -132,11 +132,8 @@ pub fn learning_rate(info: &crate::Info, options: &Options) -> Result<f64, Error
 /// The inputs have not been checked with [`crate::Info::problem_of`] and [`check_ids`].
 pub fn reference(inputs: &Tensors, lr: f64) -> Vec<(&'static str, Vec<f64>)> {
     let shape = |name: &str| &inputs[name].shape;
-    let sizes = Sizes {
-        vocabulary: shape("emb")[0],
-        embedding: shape("emb")[1],
-        hidden: shape("b1")[0],
-    };
+    let sizes =
+        Sizes { vocabulary: shape("emb")[0], embedding: shape("emb")[1], hidden: shape("b1")[0] };
     let [emb, w1, b1, w2, b2] = Parameters::NAMES.map(|name| inputs[name].values());
     let before = Parameters { emb, w1, b1, w2, b2 };
     let mut p = before.clone();

@@ -206,6 +206,7 @@ pub fn math_scalar(dtype: DType, value: f64) -> Argument {
     if dtype == DType::F64 { scalar(value) } else { scalar(value as f32) }
 }
 
+#[derive(Clone)]
 enum Step {
     Launch { kernel: Kernel, launch: Launch, arguments: Vec<Argument> },
     Zero(usize),
@@ -313,6 +314,24 @@ impl Program {
     /// Adds a step that sets a buffer to zero, all of it.
     pub fn zero(&mut self, slot: Slot) {
         self.steps.push(Step::Zero(slot.index));
+    }
+
+    /// How many launches and other steps it has.
+    pub fn len(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// Adds what stands from step `first` on so many times more.
+    pub fn repeat(&mut self, first: usize, times: usize) {
+        let again = self.steps[first..].to_vec();
+        for _ in 0..times {
+            self.steps.extend(again.iter().cloned());
+        }
     }
 
     /// Adds a step that copies a buffer into another.

@@ -160,9 +160,8 @@ impl Sizes {
     pub fn probabilities(&self, p: &Parameters, context: &[usize]) -> Vec<f64> {
         assert!(!context.is_empty(), "a context");
         let rows = self.rows(p, context);
-        let mean = |e| {
-            rows.iter().skip(e).step_by(self.embedding).sum::<f64>() / context.len() as f64
-        };
+        let mean =
+            |e| rows.iter().skip(e).step_by(self.embedding).sum::<f64>() / context.len() as f64;
         let x: Vec<f64> = (0..self.embedding).map(mean).collect();
         let z = Self::layer(&self.hidden_of(p, &x), &p.w2, &p.b2, self.hidden);
         softmax(&z, self.vocabulary)

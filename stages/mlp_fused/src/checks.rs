@@ -6,6 +6,7 @@ use lab_harness::suite::{Check, VersionCheck, check, every_kernel_loads, without
 use lab_harness::{Error, Options, Problem, Tensor, Tensors, Version, mlp, run, version_checks};
 
 use crate::STAGE;
+use crate::training::checks as training;
 
 pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
     any_schedule_gives_the_same,
@@ -14,8 +15,16 @@ pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
     logits_far_apart,
 ];
 
-pub(crate) static CHECKS: &[Check] =
-    &[Check { name: "every_kernel_loads_on_every_device", run: every_kernel_loads_on_every_device }];
+pub(crate) static CHECKS: &[Check] = &[
+    Check { name: "every_kernel_loads_on_every_device", run: every_kernel_loads_on_every_device },
+    Check { name: "training_follows_the_reference", run: training::training_follows_the_reference },
+    Check { name: "a_resumed_run_is_the_same", run: training::a_resumed_run_is_the_same },
+    Check { name: "the_first_bad_tensor_is_named", run: training::the_first_bad_tensor_is_named },
+    Check {
+        name: "training_that_cannot_be_is_refused",
+        run: training::training_that_cannot_be_is_refused,
+    },
+];
 
 fn inputs(version: &dyn Version, shape: [usize; 5]) -> Tensors {
     let dtype = version.info().dtypes[0];
@@ -64,8 +73,7 @@ fn every_gradient_is_there(version: &dyn Version, device: &Device) {
         let mut still = out.clone();
         still.insert(name.into(), all[name].clone());
         let still = mlp::with_changes(still, &all);
-        let compared =
-            lab_harness::compare(version, &all, &still, &problem.options, problem.dtype);
+        let compared = lab_harness::compare(version, &all, &still, &problem.options, problem.dtype);
         let change = compared.iter().find(|c| c.name == format!("{name}_change")).unwrap();
         assert!(!change.passed() && (change.relative_error - 1.0).abs() < 1e-6, "{change:?}");
     }

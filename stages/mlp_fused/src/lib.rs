@@ -6,10 +6,12 @@
 //!
 //! A version is a way to make N such steps of B pairs each.
 
+mod batch;
 mod checks;
 mod flat;
 mod sample;
 mod steps;
+pub mod training;
 
 use lab_device::{DType, Device, KernelSource};
 use lab_harness::mlp::{self, sizes};
@@ -31,6 +33,11 @@ pub mod kernels {
 enum Way {
     /// Pair by pair, in three kernels.
     Sample,
+    /// In six launches a step; recorded as a graph or not.
+    Batch {
+        /// Whether all launches are replayed as one.
+        graph: bool,
+    },
 }
 
 /// A version of the stage.
@@ -47,6 +54,15 @@ static SAMPLE_DIMS: [Dim; 5] = mlp::dims([
     [50, 1000, 1 << 20],
     [12, 64, 1 << 12],
     [20, 128, 1 << 10],
+]);
+
+/// Many.
+static BATCH_DIMS: [Dim; 5] = mlp::dims([
+    [3, 16, 1 << 15],
+    [20, 256, 1 << 15],
+    [50, 5000, 1 << 20],
+    [12, 128, 1 << 12],
+    [20, 256, 1 << 12],
 ]);
 
 const F32: DType = DType::F32;
@@ -82,14 +98,38 @@ const INFO: Info = Info {
 /// A pair a step.
 pub static SAMPLE: Fused = Fused { info: INFO, way: Way::Sample };
 
+/// Many pairs a step.
+pub static BATCH: Fused = Fused {
+    info: Info {
+        name: "v1_batch",
+        parent: Some("v0_sample"),
+        change: "many pairs a step: products of tiles, w2 moved where its gradient is summed",
+        dtypes: &[F32],
+        dims: &BATCH_DIMS,
+        ..INFO
+    },
+    way: Way::Batch { graph: false },
+};
+
+/// The same launches, replayed.
+pub static GRAPH: Fused = Fused {
+    info: Info {
+        name: "v2_graph",
+        parent: Some("v1_batch"),
+        change: "the launches of all steps recorded once, and launched as one",
+        ..BATCH.info
+    },
+    way: Way::Batch { graph: true },
+};
+
 /// Every version, in the order of the story.
-pub static VERSIONS: [&Fused; 1] = [&SAMPLE];
+pub static VERSIONS: [&Fused; 3] = [&SAMPLE, &BATCH, &GRAPH];
 
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "mlp_fused",
     teaches: "a whole training step: what can share a launch, and what must wait for the grid",
-    versions: &[&SAMPLE],
+    versions: &[&SAMPLE, &BATCH, &GRAPH],
     kernels: kernels::KERNELS,
     version_checks: checks::OF_EACH,
     checks: checks::CHECKS,
@@ -108,11 +148,12 @@ impl Version for Fused {
     fn sources(&self) -> Vec<&'static KernelSource> {
         match self.way {
             Way::Sample => vec![&kernels::V0_SAMPLE],
+            Way::Batch { .. } => vec![&kernels::V1_BATCH],
         }
     }
 
     fn replayed(&self) -> bool {
-        true
+        self.way != Way::Batch { graph: true }
     }
 
     fn reference(&self, inputs: &Tensors, options: &Options) -> Vec<(&'static str, Vec<f64>)> {
@@ -125,12 +166,25 @@ impl Version for Fused {
 
     fn test_shapes(&self) -> Vec<Dims> {
         // Of all one; one step; several, with tokens that come again.
-        let all = vec![[1, 1, 1, 1, 1], [1, 1, 5, 3, 4], [6, 1, 3, 5, 33], [9, 1, 130, 33, 70]];
+        let mut all = vec![[1, 1, 1, 1, 1], [1, 1, 5, 3, 4], [6, 1, 3, 5, 33], [9, 1, 130, 33, 70]];
+        if let Way::Batch { graph } = self.way {
+            // One pair less than a tile, one more; of everything some tiles; elements and packs.
+            all.extend([[2, 63, 65, 12, 64], [1, 65, 130, 36, 68], [2, 70, 67, 33, 35]]);
+            if !graph {
+                all.extend([[1, 200, 300, 40, 132], [5, 7, 9, 4, 8], [40, 3, 20, 8, 8]]);
+            }
+        }
         all.into_iter().map(sizes).collect()
     }
 
     fn bench_shapes(&self, dtype: DType) -> Vec<Dims> {
-        vec![self.info.timed(dtype)]
+        // A small model, a middling one, a large one.
+        let (small, middle, large) =
+            ([16, 1, 1000, 64, 128], [16, 256, 5000, 128, 256], [4, 1024, 10000, 256, 512]);
+        match self.way {
+            Way::Sample => vec![self.info.timed(dtype)],
+            Way::Batch { .. } => [small, middle, large].into_iter().map(sizes).collect(),
+        }
     }
 
     fn prepare(
@@ -143,7 +197,8 @@ impl Version for Fused {
         let mut posed = Posed::new(device, inputs, lr)?;
         match self.way {
             Way::Sample => sample::launches(&mut posed)?,
+            Way::Batch { .. } => batch::launches(&mut posed)?,
         }
-        Ok(Box::new(posed.prepared(inputs, false)?))
+        Ok(Box::new(posed.prepared(inputs, self.way == Way::Batch { graph: true })?))
     }
 }

@@ -51,11 +51,8 @@ impl Posed {
     pub(crate) fn new(device: &Device, inputs: &Tensors, lr: f64) -> Result<Self, Error> {
         mlp::check_ids(inputs)?;
         let (pairs, emb) = (&inputs["tokens"].shape, &inputs["emb"]);
-        let sizes = Sizes {
-            vocabulary: emb.shape[0],
-            embedding: emb.shape[1],
-            hidden: inputs["b1"].len(),
-        };
+        let sizes =
+            Sizes { vocabulary: emb.shape[0], embedding: emb.shape[1], hidden: inputs["b1"].len() };
         let mut program = Program::new(device);
         let mut ids = |name: &str| {
             let values: Vec<i32> = inputs[name].values().into_iter().map(|id| id as i32).collect();

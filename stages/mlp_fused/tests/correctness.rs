@@ -2,7 +2,7 @@
 #![allow(missing_docs)]
 
 use lab_harness::suite::{assert_stage, assert_version};
-use mlp_fused::{SAMPLE, STAGE};
+use mlp_fused::{BATCH, GRAPH, SAMPLE, STAGE};
 
 #[test]
 fn sample() {
@@ -12,4 +12,14 @@ fn sample() {
 #[test]
 fn what_else_must_hold() {
     assert_stage(&STAGE);
+}
+
+#[test]
+fn batch() {
+    assert_version(&BATCH);
+}
+
+#[test]
+fn graph() {
+    assert_version(&GRAPH);
 }
