@@ -69,8 +69,8 @@ pub fn of(dims: &Dims) -> [usize; 5] {
 }
 
 /// Parameters are normal, as wide as keeps x, h and z near 1. Of more pairs a step the embeddings are
-/// smaller and w1 is larger, so that the mean gradient moves them by more than a rounding. A token
-/// comes the more often the lower its id.
+/// smaller and w1 is larger, so that the mean gradient moves them by more than a rounding. Ids come as
+/// words do, the n-th a n-th as often as the first (Zipf's law).
 pub fn inputs(problem: &Problem) -> Tensors {
     let [n, b, v, e, h] = of(&problem.dims);
     let normal = |stream, shape: &[usize]| problem.normal_around(0.0, DType::F64, stream, shape);
@@ -80,7 +80,11 @@ pub fn inputs(problem: &Problem) -> Tensors {
     };
     let ids = |stream| {
         let raw = normal(stream, &[n, b]).values();
-        let id = |value: f64| ((value.abs() / 4.0 * v as f64) as i64).min(v as i64 - 1);
+        let id = |value: f64| {
+            // The normal distribution, about: uniform from 0 to 1.
+            let rank = 0.5 + 0.5 * (0.7979 * (value + 0.0447 * value.powi(3))).tanh();
+            ((v as f64).powf(rank) as i64 - 1).min(v as i64 - 1)
+        };
         Tensor::new(&[n, b], &raw.into_iter().map(id).collect::<Vec<_>>())
     };
     let small = (b as f64).powf(-0.25);

@@ -1,7 +1,7 @@
 //! What must hold beside the error bounds.
 
-use lab_device::Device;
 use lab_device::emulator::{self, Order};
+use lab_device::{Device, DeviceKind};
 use lab_harness::suite::{Check, VersionCheck, check, every_kernel_loads, without_checks};
 use lab_harness::{Error, Options, Problem, Tensor, Tensors, Version, mlp, run, version_checks};
 
@@ -13,6 +13,7 @@ pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
     every_gradient_is_there,
     ids_out_of_range_are_refused,
     logits_far_apart,
+    large_problems,
 ];
 
 pub(crate) static CHECKS: &[Check] = &[
@@ -119,14 +120,16 @@ fn every_kernel_loads_on_every_device(device: &Device) {
     every_kernel_loads(&STAGE, device);
 }
 
-/// These problems are right, on the emulator without its checks, for they are too large.
-#[allow(dead_code)]
-fn large(version: &dyn Version, device: &Device, shapes: &[[usize; 5]]) {
+/// Too large to be checked: on the emulator in its plain mode.
+fn large_problems(version: &dyn Version, device: &Device) {
     let device = &without_checks(device).unwrap();
-    for &shape in shapes {
-        for &dtype in version.info().dtypes {
-            let case = check(version, device, &Problem::new(mlp::sizes(shape), dtype));
-            assert!(case.passed(), "{}", case.describe());
-        }
+    let shapes = match device.kind() {
+        DeviceKind::Emulator => [[2, 300, 1500, 64, 128], [40, 1, 700, 30, 50]],
+        DeviceKind::Cuda => [[2, 1024, 10000, 256, 512], [200, 1, 1000, 64, 128]],
+    };
+    for shape in shapes {
+        let dims = mlp::sizes(fitted(version, shape));
+        let case = check(version, device, &Problem::new(dims, version.info().dtypes[0]));
+        assert!(case.passed(), "{}", case.describe());
     }
 }

@@ -46,7 +46,9 @@ fn followed(
             if let Some(clip) = config.clip {
                 let norm = global_norm(gradient.all().map(Vec::as_slice));
                 let factor = clip_factor(norm, clip);
-                gradient.all_mut().map(|g| g.iter_mut().for_each(|g| *g *= factor));
+                for g in gradient.all_mut() {
+                    g.iter_mut().for_each(|g| *g *= factor);
+                }
             }
             for (at, (p, g)) in p.all_mut().into_iter().zip(gradient.all()).enumerate() {
                 match config.optimizer {
