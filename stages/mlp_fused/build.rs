@@ -24,11 +24,24 @@ fn main() {
         used("output_weights"),
         used("input_weights"),
     ];
+    let tiles = ["128, 128, 32, 64", "64, 64, 32, 32"];
+    let tiled = |name: &str, arguments: &str| -> Vec<String> {
+        tiles.iter().map(|tile| format!("{name}<{arguments}{tile}>")).collect()
+    };
+    let mut tensor = vec!["round_weights<__nv_bfloat16>".to_owned(), "softmax_halves<256>".into()];
+    tensor.extend(packed("hidden_halves", ""));
+    tensor.extend(["logits_tensor", "output_input_tensor"].iter().flat_map(|n| tiled(n, "")));
+    for how in ["KEEP, ", "DESCEND, "] {
+        let pack = |pack: &&str| tiled("output_weights_tensor", &format!("{how}{pack}, "));
+        tensor.extend(PACKS.iter().flat_map(pack));
+    }
     let rules = ["SGD", "ADAM", "ADAMW"].map(|rule| format!("update<float, {rule}>"));
     let update = [vec!["gradient_squares<float>".to_owned()], rules.to_vec()];
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_sample.cu", &plain.concat())
         .kernel("kernels/v1_batch.cu", &batch.concat())
+        .kernel("kernels/v1_tensor.cu", &tensor)
+        .needs("sm_80")
         .kernel("kernels/update.cu", &update.concat())
         .build();
 }

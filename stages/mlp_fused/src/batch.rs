@@ -7,24 +7,25 @@ use lab_reference::mlp::Sizes;
 
 use crate::kernels::V1_BATCH;
 use crate::steps::{Posed, blocks, int, kernel};
+use crate::tensor::{Halves, slices};
 
 /// As `Count` and `Number` in `lab/progress.cuh`.
 pub(crate) const COUNTS: usize = 6;
 pub(crate) const NUMBERS: usize = 3;
 
 /// Sides of the tiles, and threads of a block, of the small products and of those by w2.
-const SMALL: usize = 32;
-const SMALL_THREADS: u32 = 64;
+pub(crate) const SMALL: usize = 32;
+pub(crate) const SMALL_THREADS: u32 = 64;
 const LARGE: usize = 64;
 const LARGE_THREADS: u32 = 128;
-const SOFTMAX_THREADS: u32 = 256;
+pub(crate) const SOFTMAX_THREADS: u32 = 256;
 
 /// Tokens by which V is cut into parts, and the most parts.
 const DEPTH: usize = 16;
 const MOST_PARTS: usize = 32;
 
 /// Pairs of a block of da and dx.
-const ROWS: usize = 8;
+pub(crate) const ROWS: usize = 8;
 
 /// What becomes of the gradients.
 #[derive(Clone, Copy, Debug)]
@@ -56,15 +57,24 @@ pub(crate) struct Batch {
     pub(crate) pairs: Pairs,
     /// emb, w1, b1, w2, b2.
     pub(crate) parameters: [Slot; 5],
-    ids: Slot,
-    x: Slot,
-    h: Slot,
+    pub(crate) ids: Slot,
+    pub(crate) x: Slot,
+    pub(crate) h: Slot,
     /// Rows of V rounded up to four: the logits, then dz.
     pub(crate) z: Slot,
-    stats: Slot,
+    pub(crate) stats: Slot,
     pub(crate) row_losses: Slot,
     /// Elements that are loaded at a time.
-    pack: usize,
+    pub(crate) pack: usize,
+    /// What is in bf16, where products are.
+    halves: Option<Halves>,
+}
+
+/// What the launches of the way back leave for each other.
+pub(crate) struct Back {
+    pub(crate) parts: Slot,
+    pub(crate) da: Slot,
+    pub(crate) dx: Slot,
 }
 
 impl Batch {
@@ -74,12 +84,21 @@ impl Batch {
         batch: usize,
         pairs: Pairs,
         parameters: [Slot; 5],
+        arithmetic: DType,
     ) -> Result<Self, Error> {
         let Sizes { vocabulary, embedding, hidden } = sizes;
+        let halves = match arithmetic {
+            DType::BF16 => Some(Halves::new(program, sizes, batch)?),
+            _ => None,
+        };
+        let slices = match halves {
+            Some(_) => slices(program.device(), batch, vocabulary),
+            None => vocabulary.div_ceil(LARGE),
+        };
         let mut scratch = |len| program.scratch(DType::F32, len);
         let [x, h] = [scratch(batch * embedding)?, scratch(batch * hidden)?];
         let z = scratch(batch * vocabulary.next_multiple_of(4))?;
-        let stats = scratch(2 * batch * vocabulary.div_ceil(LARGE))?;
+        let stats = scratch(2 * batch * slices)?;
         Ok(Self {
             sizes,
             batch,
@@ -92,6 +111,7 @@ impl Batch {
             stats,
             row_losses: program.scratch(DType::F64, batch)?,
             pack: if embedding % 4 == 0 && hidden % 4 == 0 { 4 } else { 1 },
+            halves,
         })
     }
 
@@ -99,8 +119,21 @@ impl Batch {
         kernel(device, &V1_BATCH, name, &format!("{arguments}{}", self.pack))
     }
 
+    /// What products read in place of parameters, made of them anew.
+    pub(crate) fn copies(&self, program: &mut Program) -> Result<(), Error> {
+        self.halves.map_or(Ok(()), |halves| self.round(program, halves))
+    }
+
+    /// The same at once, of these w2.
+    pub(crate) fn write_copies(&self, program: &mut Program, w2: &Tensor) -> Result<(), Error> {
+        self.halves.map_or(Ok(()), |halves| halves.write(program, w2))
+    }
+
     /// The logits.
     pub(crate) fn logits(&self, program: &mut Program) -> Result<(), Error> {
+        if let Some(halves) = self.halves {
+            return self.logits_of(program, halves);
+        }
         let Sizes { vocabulary, embedding, hidden } = self.sizes;
         let Pairs { tokens, targets, order, counts, numbers, .. } = self.pairs;
         let [emb, w1, b1, w2, b2] = self.parameters.map(Slot::read);
@@ -139,6 +172,9 @@ impl Batch {
 
     /// The losses of the pairs of a step, of which the logits are there; these become dz.
     pub(crate) fn loss(&self, program: &mut Program) -> Result<(), Error> {
+        if let Some(halves) = self.halves {
+            return self.loss_of(program, halves);
+        }
         let softmax = kernel(program.device(), &V1_BATCH, "softmax_loss", "256")?;
         let [b, v, _, _, z] = self.ints();
         program.launch(
@@ -161,7 +197,7 @@ impl Batch {
     }
 
     /// B, V, E, H and the columns of z.
-    fn ints(&self) -> [Argument; 5] {
+    pub(crate) fn ints(&self) -> [Argument; 5] {
         let Sizes { vocabulary, embedding, hidden } = self.sizes;
         let z = vocabulary.next_multiple_of(4);
         [self.batch, vocabulary, embedding, hidden, z].map(int)
@@ -176,17 +212,64 @@ impl Batch {
         [vocabulary.div_ceil(span), span]
     }
 
+    /// The template argument of what becomes of the gradients, and where they go.
+    pub(crate) fn moved(&self, gradients: Use) -> (&'static str, [Slot; 5]) {
+        match gradients {
+            Use::Keep(to) => ("KEEP, ", to),
+            Use::Descend => ("DESCEND, ", self.parameters),
+        }
+    }
+
+    /// With V in so many parts.
+    pub(crate) fn room(&self, program: &mut Program, splits: usize) -> Result<Back, Error> {
+        let Sizes { embedding, hidden, .. } = self.sizes;
+        let mut scratch = |len| program.scratch(DType::F32, self.batch * len);
+        Ok(Back { parts: scratch(splits * hidden)?, da: scratch(hidden)?, dx: scratch(embedding)? })
+    }
+
     /// The way back, from dz, and what is done with the gradients.
     pub(crate) fn back(&self, program: &mut Program, gradients: Use) -> Result<(), Error> {
-        let Sizes { vocabulary, embedding, hidden } = self.sizes;
-        let Self { batch, parameters, x, h, z: dz, .. } = *self;
+        let Back { da, dx, .. } = match self.halves {
+            Some(halves) => self.back_of(program, halves, gradients)?,
+            None => self.back_output(program, gradients)?,
+        };
+        let Sizes { embedding, hidden, .. } = self.sizes;
         let Pairs { counts, rates, losses, .. } = self.pairs;
+        let (how, [emb, w1, b1, _, _]) = self.moved(gradients);
+        let [b, _, e, h, _] = self.ints();
+        let tiles = hidden.div_ceil(SMALL) * embedding.div_ceil(SMALL);
+        program.launch(
+            self.kernel(&program.device().clone(), "input_weights", how)?,
+            Launch::new(blocks(self.batch + tiles, 1), SMALL_THREADS),
+            [
+                self.ids.read(),
+                self.x.read(),
+                da.read(),
+                dx.read(),
+                emb.write(),
+                w1.write(),
+                b1.write(),
+                counts.write(),
+                rates.read(),
+                losses.read(),
+                b,
+                e,
+                h,
+            ],
+        );
+        Ok(())
+    }
+
+    /// The products that have to do with w2.
+    fn back_output(&self, program: &mut Program, gradients: Use) -> Result<Back, Error> {
+        let Sizes { vocabulary, hidden, .. } = self.sizes;
+        let Self { batch, parameters, h, z: dz, .. } = *self;
+        let Pairs { counts, rates, losses, .. } = self.pairs;
+        let (how, [_, _, _, w2, b2]) = self.moved(gradients);
         let [b, v, e, h_size, z] = self.ints();
         let device = program.device().clone();
         let [splits, span] = self.parts(&device);
-        let mut scratch = |len| program.scratch(DType::F32, len);
-        let parts = scratch(splits * batch * hidden)?;
-        let [da, dx] = [scratch(batch * hidden)?, scratch(batch * embedding)?];
+        let back = self.room(program, splits)?;
         let grid = [blocks(batch, LARGE), blocks(hidden, LARGE), blocks(splits, 1)];
         program.launch(
             self.kernel(&device, "output_input", "")?,
@@ -196,7 +279,7 @@ impl Batch {
                 parameters[3].read(),
                 self.row_losses.read(),
                 counts.read(),
-                parts.write(),
+                back.parts.write(),
                 losses.write(),
                 b,
                 v,
@@ -205,10 +288,6 @@ impl Batch {
                 int(span),
             ],
         );
-        let (how, [emb, w1, b1, w2, b2]) = match gradients {
-            Use::Keep(to) => ("KEEP, ", to),
-            Use::Descend => ("DESCEND, ", parameters),
-        };
         let tiles = vocabulary.div_ceil(LARGE) * hidden.div_ceil(LARGE);
         program.launch(
             self.kernel(&device, "output_weights", how)?,
@@ -216,10 +295,10 @@ impl Batch {
             [
                 dz.read(),
                 h.read(),
-                parts.read(),
+                back.parts.read(),
                 parameters[1].read(),
-                da.write(),
-                dx.write(),
+                back.da.write(),
+                back.dx.write(),
                 w2.write(),
                 b2.write(),
                 counts.read(),
@@ -233,32 +312,12 @@ impl Batch {
                 int(splits),
             ],
         );
-        let tiles = hidden.div_ceil(SMALL) * embedding.div_ceil(SMALL);
-        program.launch(
-            self.kernel(&device, "input_weights", how)?,
-            Launch::new(blocks(batch + tiles, 1), SMALL_THREADS),
-            [
-                self.ids.read(),
-                x.read(),
-                da.read(),
-                dx.read(),
-                emb.write(),
-                w1.write(),
-                b1.write(),
-                counts.write(),
-                rates.read(),
-                losses.read(),
-                b,
-                e,
-                h_size,
-            ],
-        );
-        Ok(())
+        Ok(back)
     }
 }
 
 /// Adds the launches of all steps of a family's run.
-pub(crate) fn launches(posed: &mut Posed) -> Result<(), Error> {
+pub(crate) fn launches(posed: &mut Posed, arithmetic: DType) -> Result<(), Error> {
     let Posed { steps, batch, sizes, lr, .. } = *posed;
     let program = &mut posed.program;
     let order: Vec<i32> = (0..steps * batch).map(|pair| pair as i32).collect();
@@ -274,7 +333,8 @@ pub(crate) fn launches(posed: &mut Posed) -> Result<(), Error> {
     program.copy(posed.before, posed.parameters);
     program.zero(pairs.counts);
     let parameters = posed.layout.parts(posed.parameters);
-    let step = Batch::new(program, sizes, batch, pairs, parameters)?;
+    let step = Batch::new(program, sizes, batch, pairs, parameters, arithmetic)?;
+    step.copies(program)?;
     let before = program.len();
     step.logits(program)?;
     step.loss(program)?;

@@ -19,6 +19,7 @@ pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
 pub(crate) static CHECKS: &[Check] = &[
     Check { name: "every_kernel_loads_on_every_device", run: every_kernel_loads_on_every_device },
     Check { name: "training_follows_the_reference", run: training::training_follows_the_reference },
+    Check { name: "training_in_halves_stays_near", run: training::training_in_halves_stays_near },
     Check { name: "a_resumed_run_is_the_same", run: training::a_resumed_run_is_the_same },
     Check { name: "the_first_bad_tensor_is_named", run: training::the_first_bad_tensor_is_named },
     Check {

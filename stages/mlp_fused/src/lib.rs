@@ -11,9 +11,10 @@ mod checks;
 mod flat;
 mod sample;
 mod steps;
+mod tensor;
 pub mod training;
 
-use lab_device::{DType, Device, KernelSource};
+use lab_device::{Arithmetic, DType, Device, KernelSource};
 use lab_harness::mlp::{self, sizes};
 use lab_harness::{
     Cost, Dim, Dims, Error, Info, Options, Output, Prepared, Problem, Stage, Tensors, Version,
@@ -35,9 +36,17 @@ enum Way {
     Sample,
     /// In six launches a step; recorded as a graph or not.
     Batch {
+        /// What the products by w2 are of.
+        arithmetic: DType,
         /// Whether all launches are replayed as one.
         graph: bool,
     },
+}
+
+impl Way {
+    fn is_graph(self) -> bool {
+        matches!(self, Self::Batch { graph: true, .. })
+    }
 }
 
 /// A version of the stage.
@@ -123,7 +132,32 @@ pub static BATCH: Fused = Fused {
         ],
         ..INFO
     },
-    way: Way::Batch { graph: false },
+    way: Way::Batch { arithmetic: F32, graph: false },
+};
+
+/// The same with the tensor cores.
+pub static TENSOR: Fused = Fused {
+    info: Info {
+        name: "v1_tensor",
+        parent: Some("v1_batch"),
+        change: "the products by w2 of bf16, on the tensor cores; parameters stay in f32",
+        // The roundings of h, w2 and dz to bf16.
+        outputs: &[
+            Output { name: "loss", bounds: &[(F32, 8e-3)] },
+            Output { name: "emb", bounds: &[(F32, 1e-3)] },
+            Output { name: "w1", bounds: &[(F32, 1.4e-3)] },
+            Output { name: "b1", bounds: &[(F32, 3.6e-3)] },
+            Output { name: "w2", bounds: &[(F32, 3.6e-3)] },
+            Output { name: "b2", bounds: &[(F32, 6e-3)] },
+            Output { name: "emb_change", bounds: &[(F32, 1.2e-2)] },
+            Output { name: "w1_change", bounds: &[(F32, 1.4e-2)] },
+            Output { name: "b1_change", bounds: &[(F32, 1.3e-2)] },
+            Output { name: "w2_change", bounds: &[(F32, 1.4e-2)] },
+            Output { name: "b2_change", bounds: &[(F32, 1.1e-2)] },
+        ],
+        ..BATCH.info
+    },
+    way: Way::Batch { arithmetic: DType::BF16, graph: false },
 };
 
 /// The same launches, replayed.
@@ -134,17 +168,17 @@ pub static GRAPH: Fused = Fused {
         change: "the launches of all steps recorded once, and launched as one",
         ..BATCH.info
     },
-    way: Way::Batch { graph: true },
+    way: Way::Batch { arithmetic: F32, graph: true },
 };
 
 /// Every version, in the order of the story.
-pub static VERSIONS: [&Fused; 3] = [&SAMPLE, &BATCH, &GRAPH];
+pub static VERSIONS: [&Fused; 4] = [&SAMPLE, &BATCH, &TENSOR, &GRAPH];
 
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "mlp_fused",
     teaches: "a whole training step: what can share a launch, and what must wait for the grid",
-    versions: &[&SAMPLE, &BATCH, &GRAPH],
+    versions: &[&SAMPLE, &BATCH, &TENSOR, &GRAPH],
     kernels: kernels::KERNELS,
     version_checks: checks::OF_EACH,
     checks: checks::CHECKS,
@@ -163,12 +197,22 @@ impl Version for Fused {
     fn sources(&self) -> Vec<&'static KernelSource> {
         match self.way {
             Way::Sample => vec![&kernels::V0_SAMPLE],
+            Way::Batch { arithmetic: DType::BF16, .. } => {
+                vec![&kernels::V1_TENSOR, &kernels::V1_BATCH]
+            }
             Way::Batch { .. } => vec![&kernels::V1_BATCH],
         }
     }
 
+    fn arithmetic(&self, dtype: DType) -> Option<Arithmetic> {
+        match self.way {
+            Way::Batch { arithmetic, .. } => Arithmetic::fastest_for(arithmetic),
+            Way::Sample => Arithmetic::fastest_for(dtype),
+        }
+    }
+
     fn replayed(&self) -> bool {
-        self.way != Way::Batch { graph: true }
+        !self.way.is_graph()
     }
 
     fn reference(&self, inputs: &Tensors, options: &Options) -> Vec<(&'static str, Vec<f64>)> {
@@ -182,11 +226,11 @@ impl Version for Fused {
     fn test_shapes(&self) -> Vec<Dims> {
         // Of all one; one step; several, with tokens that come again.
         let mut all = vec![[1, 1, 1, 1, 1], [1, 1, 5, 3, 4], [6, 1, 3, 5, 33], [9, 1, 130, 33, 70]];
-        if let Way::Batch { graph } = self.way {
+        if let Way::Batch { graph, .. } = self.way {
             // One pair less than a tile, one more; of everything some tiles; elements and packs.
             all.extend([[2, 63, 65, 12, 64], [1, 65, 130, 36, 68], [2, 70, 67, 33, 35]]);
             if !graph {
-                all.extend([[1, 200, 300, 40, 132], [5, 7, 9, 4, 8], [40, 3, 20, 8, 8]]);
+                all.extend([[1, 200, 600, 40, 132], [5, 7, 9, 4, 8], [40, 3, 20, 8, 8]]);
             }
         }
         all.into_iter().map(sizes).collect()
@@ -212,8 +256,8 @@ impl Version for Fused {
         let mut posed = Posed::new(device, inputs, lr)?;
         match self.way {
             Way::Sample => sample::launches(&mut posed)?,
-            Way::Batch { .. } => batch::launches(&mut posed)?,
+            Way::Batch { arithmetic, .. } => batch::launches(&mut posed, arithmetic)?,
         }
-        Ok(Box::new(posed.prepared(inputs, self.way == Way::Batch { graph: true })?))
+        Ok(Box::new(posed.prepared(inputs, self.way.is_graph())?))
     }
 }

@@ -2,7 +2,7 @@
 #![allow(missing_docs)]
 
 use lab_harness::suite::{assert_stage, assert_version};
-use mlp_fused::{BATCH, GRAPH, SAMPLE, STAGE};
+use mlp_fused::{BATCH, GRAPH, SAMPLE, STAGE, TENSOR};
 
 #[test]
 fn sample() {
@@ -22,4 +22,9 @@ fn batch() {
 #[test]
 fn graph() {
     assert_version(&GRAPH);
+}
+
+#[test]
+fn tensor() {
+    assert_version(&TENSOR);
 }

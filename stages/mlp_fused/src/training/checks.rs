@@ -1,6 +1,6 @@
 //! What must hold of training, against the f64 reference.
 
-use lab_device::Device;
+use lab_device::{DType, Device};
 use lab_harness::{Tensor, Tensors};
 use lab_reference::mlp::{Parameters, Sizes};
 use lab_reference::training::{Adam, AdamState, Sgd, clip_factor, global_norm};
@@ -118,11 +118,35 @@ pub(crate) fn training_follows_the_reference(device: &Device) {
     }
 }
 
+/// The tensor cores take w2 and what they multiply it with in bf16; what is trained is in f32.
+pub(crate) fn training_in_halves_stays_near(device: &Device) {
+    let data = data();
+    let starts = data.starts();
+    for config in [configs()[0], configs()[3]] {
+        let halves = Config { dtype: DType::BF16, ..config };
+        let mut trainer = Trainer::new(device, MODEL, halves, &data, &starts).unwrap();
+        let epochs = [trainer.epoch().unwrap(), trainer.epoch().unwrap()];
+        let (losses, _) = followed(&config, &data, &starts, 2);
+        let got = epochs.iter().flat_map(|e| &e.losses);
+        let apart: f64 = got.zip(&losses).map(|(got, expected)| (got - expected).powi(2)).sum();
+        let error = (apart / losses.iter().map(|l| l * l).sum::<f64>()).sqrt();
+        // At most four times what was seen; and no more exact than it can be.
+        assert!((1e-5..=3e-3).contains(&error), "{halves:?}: {error:.2e}");
+        let mut evaluator = Evaluator::new(device, MODEL, halves, &data).unwrap();
+        evaluator.load(&trainer.parameters().unwrap()).unwrap();
+        let mut exact = Evaluator::new(device, MODEL, config, &data).unwrap();
+        exact.load(&trainer.parameters().unwrap()).unwrap();
+        let [got, expected] = [&mut evaluator, &mut exact].map(|e| e.loss(&starts).unwrap());
+        assert!((got - expected).abs() <= 2e-2 * expected, "{halves:?}: {got}, not {expected}");
+    }
+}
+
 /// Bit for bit: again, and from a checkpoint at any step.
 pub(crate) fn a_resumed_run_is_the_same(device: &Device) {
     let data = data();
     let starts = data.starts();
-    for config in [configs()[0], configs()[3]] {
+    let halves = Config { dtype: DType::BF16, ..configs()[0] };
+    for config in [configs()[0], configs()[3], halves] {
         let to_the_end = |mut trainer: Trainer| {
             while trainer.position().epoch < 3 {
                 trainer.epoch().unwrap();
@@ -152,7 +176,7 @@ pub(crate) fn the_first_bad_tensor_is_named(device: &Device) {
         let mut values = checkpoint.parameters["w1"].values();
         values[7] = f64::NAN;
         let shape = checkpoint.parameters["w1"].shape.clone();
-        let bad = Tensor::rounded(lab_device::DType::F32, &shape, &values);
+        let bad = Tensor::rounded(DType::F32, &shape, &values);
         checkpoint.parameters.insert("w1".into(), bad);
         let mut trainer = Trainer::resume(device, &checkpoint, &data, &data.starts()).unwrap();
         let before = trainer.parameters().unwrap();
@@ -190,6 +214,8 @@ pub(crate) fn training_that_cannot_be_is_refused(device: &Device) {
     refused(MODEL, still, &data, &starts, "learning rate: expected a number above 0, got 0");
     let clip = Config { clip: Some(-1.0), ..config };
     refused(MODEL, clip, &data, &starts, "clip: expected a number above 0, got -1");
+    let doubles = Config { dtype: DType::F64, ..config };
+    refused(MODEL, doubles, &data, &starts, "dtype: expected f32 or bf16, got f64");
     refused(MODEL, config, &data, &[], "pairs: expected 1 to 1073741824, got 0");
     refused(MODEL, config, &data, &[0, 89], "start of pair 1: expected 0 to 88, got 89");
     let mut strange = data.clone();

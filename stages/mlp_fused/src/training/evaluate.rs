@@ -11,7 +11,7 @@ use super::{Config, Data, Error, Model};
 use crate::batch::{Batch, COUNTS, NUMBERS, Pairs};
 
 /// A model on data of its own, without gradients; B pairs at a time. Of the configuration it takes the
-/// batch.
+/// batch and, for the losses, the type.
 pub struct Evaluator {
     model: Model,
     batch: usize,
@@ -41,6 +41,7 @@ fn forward(
     batch: usize,
     rows: usize,
     [tokens, targets]: [Slot; 2],
+    dtype: DType,
 ) -> Result<(Batch, [Slot; 5]), Error> {
     let mut lens = model.sizes().shapes().map(|shape| shape.iter().product::<usize>());
     lens[0] = rows * model.embedding;
@@ -58,7 +59,8 @@ fn forward(
         rates: p.zeros(DType::F64, 1)?,
         losses: p.zeros(DType::F64, 1)?,
     };
-    let step = Batch::new(p, model.sizes(), batch, pairs, parameters)?;
+    let step = Batch::new(p, model.sizes(), batch, pairs, parameters, dtype)?;
+    step.copies(p)?;
     step.logits(p)?;
     Ok((step, parameters))
 }
@@ -76,11 +78,11 @@ impl Evaluator {
         let tokens = program.input(&Tensor::new(&[data.tokens.len()], &data.tokens))?;
         let ids = [tokens, tokens.part(1, data.tokens.len() - 1)];
         let (step, parameters) =
-            forward(&mut program, &model, config.batch, model.vocabulary, ids)?;
+            forward(&mut program, &model, config.batch, model.vocabulary, ids, config.dtype)?;
         step.loss(&mut program)?;
         let mut context = Program::new(device);
         let zero = context.zeros(DType::I32, 1)?;
-        let (one, of_context) = forward(&mut context, &model, 1, 1, [zero, zero])?;
+        let (one, of_context) = forward(&mut context, &model, 1, 1, [zero, zero], DType::F32)?;
         Ok(Self {
             model,
             batch: config.batch,

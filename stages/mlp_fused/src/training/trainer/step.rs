@@ -57,14 +57,20 @@ impl Step {
             rates: p.zeros(DType::F64, steps)?,
             losses: p.zeros(DType::F64, steps)?,
         };
-        let parameters = p.input(&layout.pack(DType::F32, parameters))?;
+        let first = parameters;
+        let parameters = p.input(&layout.pack(DType::F32, first))?;
         let mut zeros = || p.zeros(DType::F32, layout.len);
         let kept = match config.descends() {
             true => None,
             false => Some(Kept { gradient: zeros()?, m: zeros()?, v: zeros()? }),
         };
         let parts = layout.parts(parameters);
-        let batch = Batch::new(&mut p, model.sizes(), config.batch, pairs, parts)?;
+        let batch = Batch::new(&mut p, model.sizes(), config.batch, pairs, parts, config.dtype)?;
+        match kept {
+            // Whatever moves the parameters moves their copies.
+            None => batch.write_copies(&mut p, &first["w2"])?,
+            Some(_) => batch.copies(&mut p)?,
+        }
         batch.logits(&mut p)?;
         batch.loss(&mut p)?;
         let mut step = Self { program: p, pairs, layout, parameters, kept };
