@@ -26,6 +26,7 @@ pub static STAGES: &[&Stage] = &[
     &vlstm_fwbw_v0::STAGE,
     &vlstm_fwbw_v1::STAGE,
     &lstm_fused::STAGE,
+    &mlp_fused::STAGE,
 ];
 
 /// All versions of all stages.

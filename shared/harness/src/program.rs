@@ -120,6 +120,22 @@ impl Storage {
         each!(self, b => of(b))
     }
 
+    /// The elements of another of the same type and length, on the device.
+    fn copy_from(&mut self, from: &Self) -> Result<(), lab_device::Error> {
+        match (self, from) {
+            (Self::F16(to), Self::F16(from)) => to.copy_from(from),
+            (Self::BF16(to), Self::BF16(from)) => to.copy_from(from),
+            (Self::F32(to), Self::F32(from)) => to.copy_from(from),
+            (Self::F64(to), Self::F64(from)) => to.copy_from(from),
+            (Self::U8(to), Self::U8(from)) => to.copy_from(from),
+            (Self::I32(to), Self::I32(from)) => to.copy_from(from),
+            (Self::U32(to), Self::U32(from)) => to.copy_from(from),
+            (Self::I64(to), Self::I64(from)) => to.copy_from(from),
+            (Self::U64(to), Self::U64(from)) => to.copy_from(from),
+            (to, from) => panic!("a copy of {} into {}", from.dtype(), to.dtype()),
+        }
+    }
+
     /// The elements of a tensor of the same type and length.
     fn write(&mut self, tensor: &Tensor) -> Result<(), Error> {
         if self.dtype() != tensor.dtype {
@@ -190,9 +206,11 @@ pub fn math_scalar(dtype: DType, value: f64) -> Argument {
     if dtype == DType::F64 { scalar(value) } else { scalar(value as f32) }
 }
 
+#[derive(Clone)]
 enum Step {
     Launch { kernel: Kernel, launch: Launch, arguments: Vec<Argument> },
     Zero(usize),
+    Copy { from: usize, to: usize },
 }
 
 /// Buffers and steps.
@@ -297,6 +315,38 @@ impl Program {
     pub fn zero(&mut self, slot: Slot) {
         self.steps.push(Step::Zero(slot.index));
     }
+
+    /// How many launches and other steps it has.
+    pub fn len(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// Adds what stands from step `first` on so many times more.
+    pub fn repeat(&mut self, first: usize, times: usize) {
+        let again = self.steps[first..].to_vec();
+        for _ in 0..times {
+            self.steps.extend(again.iter().cloned());
+        }
+    }
+
+    /// Adds a step that copies a buffer into another.
+    ///
+    /// # Panics
+    /// They are one, or of different types or lengths, or a slot is a part of a buffer.
+    pub fn copy(&mut self, from: Slot, to: Slot) {
+        let of = |slot: Slot| {
+            let storage = &self.buffers[slot.index];
+            assert_eq!(slot.range(), 0..storage.len(), "a whole buffer");
+            (storage.dtype(), storage.len())
+        };
+        assert!(from.index != to.index && of(from) == of(to), "another buffer, like it");
+        self.steps.push(Step::Copy { from: from.index, to: to.index });
+    }
 }
 
 impl Program {
@@ -309,6 +359,11 @@ impl Program {
         for step in steps {
             match step {
                 Step::Zero(index) => buffers[*index].zero()?,
+                Step::Copy { from, to } => {
+                    let pair = buffers.get_disjoint_mut([*from, *to]);
+                    let [from, to] = pair.expect("two buffers");
+                    to.copy_from(from)?;
+                }
                 Step::Launch { kernel, launch, arguments } => {
                     let args = resolve(buffers, arguments);
                     kernel.launch(*launch, &args)?;
@@ -334,7 +389,7 @@ impl Prepared for Program {
     fn kernels(&self) -> Vec<Kernel> {
         let launched = self.steps.iter().filter_map(|step| match step {
             Step::Launch { kernel, .. } => Some(kernel.clone()),
-            Step::Zero(_) => None,
+            Step::Zero(_) | Step::Copy { .. } => None,
         });
         launched.collect()
     }
@@ -426,5 +481,17 @@ mod tests {
         assert_eq!(program.read(slot).unwrap(), tensor);
         assert!(program.write(slot, &Tensor::new(&[3], &[1f64; 3])).is_err());
         assert!(program.write(slot, &Tensor::new(&[2], &[1f32; 2])).is_err());
+        let other = program.zeros(DType::F32, 3).unwrap();
+        program.copy(slot, other);
+        program.run().unwrap();
+        assert_eq!(program.read(other).unwrap(), tensor);
+    }
+
+    #[test]
+    #[should_panic(expected = "another buffer, like it")]
+    fn a_copy_is_of_the_same_type() {
+        let mut program = Program::new(&Device::emulator().unwrap());
+        let [from, to] = [DType::F32, DType::F64].map(|d| program.zeros(d, 3).unwrap());
+        program.copy(from, to);
     }
 }

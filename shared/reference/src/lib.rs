@@ -2,6 +2,7 @@
 
 pub mod lstm;
 pub mod matmul;
+pub mod mlp;
 pub mod playg;
 pub mod qkv;
 pub mod training;

@@ -1,0 +1,238 @@
+// What the kernels of a training step of many pairs share: where the step stands, what a gradient does,
+// and the parts that have to do with the hidden layer and the embeddings alone.
+//
+//   x = emb[token]    h = max(0, w1 x + b1)    z = w2 h + b2    loss = log Σ_v exp(z_v) − z_target
+//   dz = (softmax(z) − one-hot(target)) / B    da = [h > 0] w2ᵀ dz    dx = w1ᵀ da
+//
+// Matrices are row-major: emb V x E, w1 H x E, w2 V x H; x, h, da, dx a row for each pair of the step.
+#pragma once
+#include "lab/progress.cuh"
+#include "lab/reduce.cuh"
+#include "lab/register_tile.cuh"
+
+// What becomes of a gradient: it is kept, or the parameter moves by −lr times it.
+enum Use { KEEP, DESCEND };
+
+// Where the step stands. `order`: pairs in the order in which they come; the last step may have fewer
+// than B of them.
+struct Step {
+    const long long* counts;
+    const double *rates, *losses;
+    __device__ __forceinline__ long long number() const { return counts[STEP]; }
+    __device__ __forceinline__ float rate() const { return float(rates[number()]); }
+    // Whether parameters stay as they are, for a loss that is no number.
+    __device__ __forceinline__ bool stops() const {
+        return counts[STOPPED] || !finite(losses[number()]);
+    }
+};
+
+// Pairs of step `number`.
+__device__ __forceinline__ int live_pairs(long long number, int pairs, int B) {
+    long long left = pairs - number * B;
+    return left < B ? int(left) : B;
+}
+
+// Four neighbouring gradients of a parameter, or what of them is inside.
+template <Use USE, int PACK>
+__device__ __forceinline__ void apply(Matrix<float> p, int r, int c, const float (&g)[4], float lr) {
+    if constexpr (PACK == 4) {
+        float moved[4] = {};
+        if constexpr (USE == DESCEND) p.template load<4>(moved, r, c);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) moved[i] = USE == DESCEND ? moved[i] - lr * g[i] : g[i];
+        p.template store<true>(moved, r, c);
+    } else {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            if (p.inside(r, c + i)) *p.at(r, c + i) = USE == DESCEND ? *p.at(r, c + i) - lr * g[i] : g[i];
+    }
+}
+template <Use USE> __device__ __forceinline__ void apply(float& p, float g, float lr) {
+    p = USE == DESCEND ? p - lr * g : g;
+}
+
+// The small products: the hidden layer, and the gradient by its weights.
+template <Along A, Along B, int PACK> using SmallTile = RegisterTile<32, 32, 16, 4, A, B, PACK>;
+
+// ANCHOR: hidden
+// The first launch of a step: x and h of its pairs, and their ids for the launches that follow. A grid of
+// B / 32 x H / 32 blocks of 64 threads, rounded up. `store(b, j, h)` keeps h. ids: B tokens, then B
+// targets; −1 of a pair that is not there, whose x is zero.
+template <int PACK, class Store>
+__device__ __forceinline__ void hidden_tile(const int* tokens, const int* targets, const int* order,
+                                            long long* counts, double* numbers, int* ids,
+                                            const float* emb, const float* w1, const float* b1,
+                                            float* x, int pairs, int B, int E, int H, Store store) {
+    using Tile = SmallTile<ALONG_K, ALONG_K, PACK>;
+    __shared__ __align__(16) typename Tile::Stage stage[2];
+    __shared__ int token[Tile::BM];
+    int m0 = blockIdx.x * Tile::BM, n0 = blockIdx.y * Tile::BN;
+    bool first = blockIdx.y == 0;  // of the blocks that have these pairs
+    // NEXT: what NOW is about to be.
+    long long number = counts[COUNTS + STEP];
+    int live = live_pairs(number, pairs, B);
+    if (first && blockIdx.x == 0) Progress{counts, numbers}.begin(threadIdx.x);
+    if (threadIdx.x < Tile::BM) {
+        int b = m0 + threadIdx.x, pair = b < live ? order[number * B + b] : -1;
+        token[threadIdx.x] = pair < 0 ? -1 : tokens[pair];
+        if (first && b < B) ids[b] = token[threadIdx.x], ids[B + b] = pair < 0 ? -1 : targets[pair];
+    }
+    __syncthreads();  // all threads read rows of all tokens
+
+    auto row = [&](int m, int k) -> const float* {
+        return token[m] >= 0 && k < E ? emb + token[m] * 1ll * E + k : nullptr;
+    };
+    auto weight = [&](int n, int k) -> const float* {
+        return n0 + n < H && k < E ? w1 + (n0 + n) * 1ll * E + k : nullptr;
+    };
+    Tile tile;
+    tile.run(stage, 0, E, row, weight);
+    tile.for_each_four([&](int m, int n, const float(&sum)[4]) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            if (m0 + m >= B || n0 + n + i >= H) continue;
+            float a = sum[i] + b1[n0 + n + i];
+            store(m0 + m, n0 + n + i, a < 0 ? 0.0f : a);
+        }
+    });
+    if (!first) return;
+    for (int e = threadIdx.x; e < Tile::BM * E; e += Tile::THREADS) {
+        const float* from = row(e / E, e % E);
+        if (m0 + e / E < B) x[(m0 + e / E) * 1ll * E + e % E] = from ? *from : 0.0f;
+    }
+}
+// ANCHOR_END: hidden
+
+// ANCHOR: softmax
+// A row of logits, by a block of THREADS: its loss, from what each tile of WIDTH logits has left of it,
+// the largest and the sum of the exponentials relative to that. put(v, dz) for each logit.
+template <int THREADS, class Logit, class Put>
+__device__ __forceinline__ double softmax_row(const float* stats, int tiles, int target, int V,
+                                              float each, Logit logit, Put put) {
+    float largest = lowest<float>(), sum = 0;
+    for (int n = threadIdx.x; n < tiles; n += THREADS) largest = max(largest, stats[2 * n]);
+    largest = block_reduce<THREADS>(largest, Max{}, lowest<float>());
+    for (int n = threadIdx.x; n < tiles; n += THREADS)
+        sum += stats[2 * n + 1] * expf(stats[2 * n] - largest);
+    float of_target = logit(target);
+    sum = block_reduce<THREADS>(sum, Add{}, 0.0f);  // also: the target's logit is read, put may write
+    for (int v = threadIdx.x; v < V; v += THREADS)
+        put(v, (expf(logit(v) - largest) / sum - float(v == target)) * each);
+    return double(logf(sum) + (largest - of_target));
+}
+// ANCHOR_END: softmax
+
+// ANCHOR: rows
+// da and dx of ROWS pairs from b0 on, by a block of THREADS: the parts of w2ᵀ dz are added up, in their
+// order.
+template <int ROWS, int THREADS, int PACK>
+__device__ __forceinline__ void input_rows(const float* parts, int splits, const float* h,
+                                           const float* w1, float* da, float* dx, int b0, int B,
+                                           int E, int H) {
+    int rows = B - b0 < ROWS ? B - b0 : ROWS;
+    long long first = b0 * 1ll * H;
+    for (int n = threadIdx.x; n < rows * H; n += THREADS) {
+        float sum = 0;
+        for (int s = 0; s < splits; ++s) sum += parts[s * (B * 1ll * H) + first + n];
+        da[first + n] = h[first + n] > 0 ? sum : 0.0f;
+    }
+    __syncthreads();  // each column of dx takes all of da
+    for (int e = threadIdx.x; e < E; e += THREADS) {
+        float sum[ROWS] = {};
+        for (int j = 0; j < H; j += PACK) {
+            float w[PACK];
+#pragma unroll
+            for (int i = 0; i < PACK; ++i) w[i] = w1[(j + i) * 1ll * E + e];
+#pragma unroll
+            for (int r = 0; r < ROWS; ++r) {
+                if (r >= rows) break;
+                float d[PACK];
+                Matrix<const float>{da, B, H}.template load<PACK>(d, b0 + r, j);
+#pragma unroll
+                for (int i = 0; i < PACK; ++i) sum[r] += d[i] * w[i];
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r)
+            if (r < rows) dx[(b0 + r) * 1ll * E + e] = sum[r];
+    }
+}
+// ANCHOR_END: rows
+
+// ANCHOR: embedding
+// The gradient by the embedding of a token, by the block of the first pair that has it: the rows of dx
+// of all that have it, in their order. A warp looks at 32 pairs at a time.
+template <Use USE, int THREADS>
+__device__ __forceinline__ void embedding_row(const int* ids, const float* dx, float* emb, int b,
+                                              int B, int E, float lr) {
+    int token = ids[b], lane = threadIdx.x % 32;
+    if (token < 0) return;
+    auto same = [&](int from, int end) {
+        int other = from + lane;
+        return __ballot_sync(0xffffffffu, other < end && ids[other] == token);
+    };
+    for (int from = 0; from < b; from += 32)
+        if (same(from, b)) return;  // another block has it
+    for (int e0 = 0; e0 < E; e0 += THREADS) {
+        int e = e0 + threadIdx.x;
+        float sum = 0;
+        for (int from = b; from < B; from += 32) {
+            for (unsigned left = same(from, B); left;) {
+                // Four are on their way at once.
+                float d[4] = {};
+#pragma unroll
+                for (int n = 0; n < 4; ++n) {
+                    if (!left) break;
+                    int of = from + __ffs(left) - 1;
+                    if (e < E) d[n] = dx[of * 1ll * E + e];
+                    left &= left - 1;
+                }
+                sum += d[0], sum += d[1], sum += d[2], sum += d[3];
+            }
+        }
+        if (e < E) apply<USE>(emb[token * 1ll * E + e], sum, lr);
+    }
+}
+// ANCHOR_END: embedding
+
+// The last launch of a step: a block for the embedding of each pair, then the tiles of dw1 and, in the
+// first of each row, b1. B + H / 32 · E / 32 blocks of 64 threads, rounded up.
+template <Use USE, int PACK>
+__device__ __forceinline__ void input_gradient(const int* ids, const float* x, const float* da,
+                                               const float* dx, float* emb, float* w1, float* b1,
+                                               long long* counts, const double* rates,
+                                               const double* losses, int B, int E, int H) {
+    using Tile = SmallTile<ACROSS_K, ACROSS_K, PACK>;
+    __shared__ __align__(16) typename Tile::Stage stage[2];
+    Step step{counts, rates, losses};
+    bool stops = USE == DESCEND && step.stops();
+    if (USE == DESCEND && blockIdx.x == 0 && threadIdx.x == 0) {
+        Progress at{counts, nullptr};
+        at.next(STEP, counts[STEP] + !stops), at.next(TAKEN, counts[TAKEN] + !stops);
+        at.next(UPDATES, counts[UPDATES] + !stops), at.next(STOPPED, stops);
+    }
+    if (stops) return;
+    float lr = USE == DESCEND ? step.rate() : 0.0f;
+    if (int(blockIdx.x) < B)
+        return embedding_row<USE, Tile::THREADS>(ids, dx, emb, blockIdx.x, B, E, lr);
+
+    int tiles = (E + Tile::BN - 1) / Tile::BN, own = blockIdx.x - B;
+    int m0 = own / tiles * Tile::BM, n0 = own % tiles * Tile::BN;
+    auto da_of = [&](int m, int b) -> const float* {
+        return b < B && m0 + m < H ? da + b * 1ll * H + m0 + m : nullptr;
+    };
+    auto x_of = [&](int n, int b) -> const float* {
+        return b < B && n0 + n < E ? x + b * 1ll * E + n0 + n : nullptr;
+    };
+    float bias = 0;
+    Tile tile;
+    tile.run(stage, 0, B, da_of, x_of, [&](const typename Tile::Stage& s) {
+        if (n0 > 0 || threadIdx.x >= Tile::BM) return;
+        for (auto& row : s.a) bias += row[threadIdx.x];
+    });
+    tile.for_each_four([&](int m, int n, const float(&sum)[4]) {
+        apply<USE, PACK>(Matrix<float>{w1, H, E}, m0 + m, n0 + n, sum, lr);
+    });
+    int j = m0 + threadIdx.x;
+    if (n0 == 0 && threadIdx.x < Tile::BM && j < H) apply<USE>(b1[j], bias, lr);
+}

@@ -1,0 +1,114 @@
+// A tile of a product in f32, C = A B, its sums in registers: a block has BM x BN of them, a thread TM x
+// 4. Both operands go, BK deep, through shared memory, where k is the row: the next ones are on their
+// way in registers while this one is multiplied with, so that what comes from device memory may lie
+// along k or across it, be gathered, or end anywhere. Two stages, and one barrier for each BK of k.
+#pragma once
+#include "lab/tile.cuh"
+
+// How an operand lies in device memory: neighbours are along k, or along the rows of A (the columns of
+// B).
+enum Along { ALONG_K, ACROSS_K };
+
+template <int BM_, int BN_, int BK, int TM, Along A_LIES, Along B_LIES, int PACK>
+struct RegisterTile {
+    static constexpr int BM = BM_, BN = BN_, TN = 4, LANES = BN / TN, THREADS = BM / TM * LANES;
+    static_assert(TM % 4 == 0 && BM % TM == 0 && BN % TN == 0, "a thread has fours of both");
+    static_assert(BM * BK % (THREADS * PACK) == 0 && BN * BK % (THREADS * PACK) == 0,
+                  "each thread loads equally many packs: change BM, BN or BK");
+    // Rows are 4 banks apart: what is stored across them meets two at a time.
+    struct Stage {
+        float a[BK][BM + 4], b[BK][BN + 4];
+    };
+    float sum[TM][TN] = {};
+
+    static __device__ __forceinline__ int row() { return threadIdx.x / LANES * TM; }
+    static __device__ __forceinline__ int column() { return threadIdx.x % LANES * TN; }
+
+    // This thread's share of ROWS x BK elements: at(row, k) is where a pack is, or null outside.
+    template <int ROWS, Along LIES> struct Share {
+        static constexpr int PACKS = ROWS * BK / (THREADS * PACK);
+        static constexpr int OF_ROW = (LIES == ALONG_K ? BK : ROWS) / PACK;
+        float v[PACKS][PACK];
+
+        static __device__ __forceinline__ int outer(int n) {
+            return (n * THREADS + int(threadIdx.x)) / OF_ROW;
+        }
+        static __device__ __forceinline__ int inner(int n) {
+            return (n * THREADS + int(threadIdx.x)) % OF_ROW * PACK;
+        }
+        template <class At> __device__ __forceinline__ void load(int k0, At at) {
+#pragma unroll
+            for (int n = 0; n < PACKS; ++n) {
+                const float* from = LIES == ALONG_K ? at(outer(n), k0 + inner(n))
+                                                    : at(inner(n), k0 + outer(n));
+                if constexpr (PACK == 1) {
+                    v[n][0] = from ? *from : 0.0f;
+                } else {
+                    Pack<float> four{};
+                    if (from) four = load_pack(from);
+#pragma unroll
+                    for (int i = 0; i < PACK; ++i) v[n][i] = four.v[i];
+                }
+            }
+        }
+        template <int COLUMNS> __device__ __forceinline__ void store(float (*to)[COLUMNS]) const {
+#pragma unroll
+            for (int n = 0; n < PACKS; ++n) {
+                if constexpr (LIES == ACROSS_K) {
+                    store_cells(&to[outer(n)][inner(n)], v[n]);
+                } else {
+#pragma unroll
+                    for (int i = 0; i < PACK; ++i) to[inner(n) + i][outer(n)] = v[n][i];
+                }
+            }
+        }
+    };
+
+    // ANCHOR: multiply
+    __device__ __forceinline__ void multiply(const Stage& stage) {
+        const float* a = &stage.a[0][row()];
+        const float* b = &stage.b[0][column()];
+#pragma unroll
+        for (int k = 0; k < BK; ++k) {
+            float a_k[TM], b_k[TN];
+            load_fours(a_k, a + k * (BM + 4), 4);
+            load_fours(b_k, b + k * (BN + 4), 4);
+#pragma unroll
+            for (int i = 0; i < TM; ++i)
+#pragma unroll
+                for (int j = 0; j < TN; ++j) sum[i][j] += a_k[i] * b_k[j];
+        }
+    }
+    // ANCHOR_END: multiply
+
+    // Adds the products of k from `first` to before `end`. a(m, k) and b(n, k) are null from `end` on, at
+    // the latest. each(stage) sees every pair of tiles.
+    template <class A, class B, class Each>
+    __device__ __forceinline__ void run(Stage (&stage)[2], int first, int end, A a, B b, Each each) {
+        Share<BM, A_LIES> of_a;
+        Share<BN, B_LIES> of_b;
+        of_a.load(first, a), of_b.load(first, b);
+        of_a.store(stage[0].a), of_b.store(stage[0].b);
+        __syncthreads();  // the first tiles are there
+        int now = 0;
+        for (int k = first; k < end; k += BK, now ^= 1) {
+            bool more = k + BK < end;
+            if (more) of_a.load(k + BK, a), of_b.load(k + BK, b);
+            multiply(stage[now]);
+            each(stage[now]);
+            // Nobody reads the other stage since the last barrier.
+            if (more) of_a.store(stage[now ^ 1].a), of_b.store(stage[now ^ 1].b);
+            __syncthreads();  // the next tiles are there, and these are read
+        }
+    }
+    template <class A, class B>
+    __device__ __forceinline__ void run(Stage (&stage)[2], int first, int end, A a, B b) {
+        run(stage, first, end, a, b, [](const Stage&) {});
+    }
+
+    // f(m, n, sums) for each of this thread's rows, with four neighbouring sums.
+    template <class F> __device__ __forceinline__ void for_each_four(F f) const {
+#pragma unroll
+        for (int i = 0; i < TM; ++i) f(row() + i, column(), sum[i]);
+    }
+};

@@ -1,0 +1,47 @@
+//! The stage's table of kernels.
+
+/// With an element each, or with packs of four.
+const PACKS: [&str; 2] = ["1", "4"];
+
+/// `name<arguments, PACK>` for each pack.
+fn packed(name: &str, arguments: &str) -> Vec<String> {
+    PACKS.iter().map(|pack| format!("{name}<{arguments}{pack}>")).collect()
+}
+
+/// The same of gradients that are kept, and of those that move the parameters.
+fn used(name: &str) -> Vec<String> {
+    [packed(name, "KEEP, "), packed(name, "DESCEND, ")].concat()
+}
+
+fn main() {
+    let each = |name: &str| ["float", "double"].map(|t| format!("{name}<{t}>"));
+    let plain = ["forward", "backward", "update"].map(each);
+    let batch = [
+        packed("hidden", ""),
+        packed("logits", ""),
+        vec!["softmax_loss<256>".to_owned()],
+        packed("output_input", ""),
+        used("output_weights"),
+        used("input_weights"),
+    ];
+    let tiles = ["128, 128, 32, 64", "64, 64, 32, 32"];
+    let tiled = |name: &str, arguments: &str| -> Vec<String> {
+        tiles.iter().map(|tile| format!("{name}<{arguments}{tile}>")).collect()
+    };
+    let mut tensor = vec!["round_weights<__nv_bfloat16>".to_owned(), "softmax_halves<256>".into()];
+    tensor.extend(packed("hidden_halves", ""));
+    tensor.extend(["logits_tensor", "output_input_tensor"].iter().flat_map(|n| tiled(n, "")));
+    for how in ["KEEP, ", "DESCEND, "] {
+        let pack = |pack: &&str| tiled("output_weights_tensor", &format!("{how}{pack}, "));
+        tensor.extend(PACKS.iter().flat_map(pack));
+    }
+    let rules = ["SGD", "ADAM", "ADAMW"].map(|rule| format!("update<float, {rule}>"));
+    let update = [vec!["gradient_squares<float>".to_owned()], rules.to_vec()];
+    lab_kernel_build::Stage::new()
+        .kernel("kernels/v0_sample.cu", &plain.concat())
+        .kernel("kernels/v1_batch.cu", &batch.concat())
+        .kernel("kernels/v1_tensor.cu", &tensor)
+        .needs("sm_80")
+        .kernel("kernels/update.cu", &update.concat())
+        .build();
+}

@@ -1,0 +1,173 @@
+// A training step of B pairs in f32, in six launches. The equations are those of lab/mlp.cuh.
+//
+//   hidden          x, h                                      tiles of B x H, sums over E
+//   logits          z = h w2ᵀ + b2, and of each tile the      tiles of B x V, sums over H
+//                   largest of a row and Σ exp
+//   softmax_loss    the loss of a row; z becomes dz           a block a row
+//   output_input    parts of w2ᵀ dz                           tiles of B x H, sums over parts of V
+//   output_weights  w2 −= lr dzᵀ h, b2 −= lr Σ dz, and in     tiles of V x H, sums over B
+//                   blocks of their own da and dx
+//   input_weights   w1 −= lr daᵀ x, b1, and the embeddings    tiles of H x E, sums over B; a block a
+//                                                             token for the sum over its pairs
+//
+// What reads a parameter and what moves it are in different launches, and nobody adds to what another
+// has written: the same bits at every run. With KEEP gradients are written where DESCEND would move
+// parameters.
+//
+// z: B rows of Z numbers, V rounded up to 4. stats: for each row and 64 logits the largest and the sum.
+#include "lab/mlp.cuh"
+
+constexpr int ROWS = 8;            // pairs of a block of da and dx
+constexpr int SOFTMAX_THREADS = 256;
+
+template <Along A, Along B, int PACK> using Large = RegisterTile<64, 64, 16, 8, A, B, PACK>;
+
+template <int PACK>
+__global__ void __launch_bounds__(64)
+    hidden(const int* __restrict__ tokens, const int* __restrict__ targets,
+           const int* __restrict__ order, long long* counts, double* numbers,
+           int* __restrict__ ids, const float* __restrict__ emb, const float* __restrict__ w1,
+           const float* __restrict__ b1, float* __restrict__ x, float* __restrict__ h, int pairs,
+           int B, int E, int H) {
+    hidden_tile<PACK>(tokens, targets, order, counts, numbers, ids, emb, w1, b1, x, pairs, B, E, H,
+                      [&](int b, int j, float h_bj) { h[b * 1ll * H + j] = h_bj; });
+}
+
+// ANCHOR: logits
+// A grid of V / 64 x B / 64 blocks of 128 threads, rounded up.
+template <int PACK>
+__global__ void __launch_bounds__(128)
+    logits(const float* __restrict__ h, const float* __restrict__ w2, const float* __restrict__ b2,
+           float* __restrict__ z, float* __restrict__ stats, int B, int V, int H, int Z) {
+    using Tile = Large<ALONG_K, ALONG_K, PACK>;
+    __shared__ __align__(16) typename Tile::Stage stage[2];
+    int m0 = blockIdx.y * Tile::BM, n0 = blockIdx.x * Tile::BN;
+    auto h_of = [&](int m, int k) -> const float* {
+        return m0 + m < B && k < H ? h + (m0 + m) * 1ll * H + k : nullptr;
+    };
+    auto weight = [&](int n, int k) -> const float* {
+        return n0 + n < V && k < H ? w2 + (n0 + n) * 1ll * H + k : nullptr;
+    };
+    Tile tile;
+    tile.run(stage, 0, H, h_of, weight);
+    tile.for_each_four([&](int m, int n, const float(&sum)[4]) {
+        float own[4], largest = lowest<float>(), total = 0;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            int v = n0 + n + i;
+            own[i] = v < V ? sum[i] + b2[v] : lowest<float>();
+            largest = max(largest, own[i]);
+        }
+        Matrix<float>{z, B, Z}.template store<true>(own, m0 + m, n0 + n);
+        largest = warp_reduce<Tile::LANES>(largest, Max{});
+#pragma unroll
+        for (int i = 0; i < 4; ++i) total += n0 + n + i < V ? expf(own[i] - largest) : 0.0f;
+        total = warp_reduce<Tile::LANES>(total, Add{});
+        if (n > 0 || m0 + m >= B) return;
+        float* to = stats + ((m0 + m) * 1ll * gridDim.x + blockIdx.x) * 2;
+        to[0] = largest, to[1] = total;
+    });
+}
+// ANCHOR_END: logits
+
+// A grid of B blocks. row_losses: of each pair, already divided by their number.
+template <int THREADS>
+__global__ void __launch_bounds__(THREADS)
+    softmax_loss(const int* __restrict__ ids, const long long* __restrict__ counts,
+                 const float* __restrict__ stats, float* z, double* __restrict__ row_losses,
+                 int pairs, int B, int V, int Z, int tiles) {
+    int b = blockIdx.x, live = live_pairs(counts[STEP], pairs, B);
+    z += b * 1ll * Z;
+    bool there = b < live;
+    for (int v = (there ? V : 0) + threadIdx.x; v < Z; v += THREADS) z[v] = 0;
+    double loss = 0;
+    if (there) {
+        auto put = [&](int v, float dz) { z[v] = dz; };
+        loss = softmax_row<THREADS>(stats + b * 2ll * tiles, tiles, ids[B + b], V, 1.0f / live,
+                                    [&](int v) { return z[v]; }, put);
+    }
+    if (threadIdx.x == 0) row_losses[b] = loss / live;
+}
+
+// ANCHOR: split
+// A grid of B / 64 x H / 64 x parts of V blocks of 128 threads, rounded up; a part is `span` tokens. The
+// first block also adds up the loss.
+template <int PACK>
+__global__ void __launch_bounds__(128)
+    output_input(const float* __restrict__ dz, const float* __restrict__ w2,
+                 const double* __restrict__ row_losses, const long long* __restrict__ counts,
+                 float* __restrict__ parts, double* __restrict__ losses, int B, int V, int H, int Z,
+                 int span) {
+    using Tile = Large<ALONG_K, ACROSS_K, PACK>;
+    __shared__ __align__(16) typename Tile::Stage stage[2];
+    int m0 = blockIdx.x * Tile::BM, n0 = blockIdx.y * Tile::BN, first = blockIdx.z * span;
+    int end = first + span < V ? first + span : V;
+    if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0) {
+        double sum = 0;
+        for (int b = threadIdx.x; b < B; b += Tile::THREADS) sum += row_losses[b];
+        sum = block_reduce<Tile::THREADS>(sum, Add{}, 0.0);
+        if (threadIdx.x == 0) losses[counts[STEP]] = sum;
+    }
+    auto dz_of = [&](int m, int v) -> const float* {
+        return m0 + m < B && v < end ? dz + (m0 + m) * 1ll * Z + v : nullptr;
+    };
+    auto weight = [&](int n, int v) -> const float* {
+        return n0 + n < H && v < end ? w2 + v * 1ll * H + n0 + n : nullptr;
+    };
+    Tile tile;
+    tile.run(stage, first, end, dz_of, weight);
+    Matrix<float> part{parts + blockIdx.z * (B * 1ll * H), B, H};
+    tile.for_each_four([&](int m, int n, const float(&sum)[4]) {
+        part.template store<PACK == 4>(sum, m0 + m, n0 + n);
+    });
+}
+// ANCHOR_END: split
+
+// ANCHOR: weights
+// A grid of B / ROWS + V / 64 · H / 64 blocks of 128 threads, rounded up.
+template <Use USE, int PACK>
+__global__ void __launch_bounds__(128)
+    output_weights(const float* __restrict__ dz, const float* __restrict__ h,
+                   const float* __restrict__ parts, const float* __restrict__ w1, float* da,
+                   float* __restrict__ dx, float* w2, float* b2,
+                   const long long* __restrict__ counts, const double* __restrict__ rates,
+                   const double* __restrict__ losses, int B, int V, int E, int H, int Z, int splits) {
+    using Tile = Large<ACROSS_K, ACROSS_K, PACK>;
+    __shared__ __align__(16) typename Tile::Stage stage[2];
+    int row_blocks = (B + ROWS - 1) / ROWS, own = blockIdx.x - row_blocks;
+    if (own < 0)
+        return input_rows<ROWS, Tile::THREADS, PACK>(parts, splits, h, w1, da, dx,
+                                                     blockIdx.x * ROWS, B, E, H);
+    Step step{counts, rates, losses};
+    if (USE == DESCEND && step.stops()) return;
+    int tiles = (H + Tile::BN - 1) / Tile::BN;
+    int m0 = own / tiles * Tile::BM, n0 = own % tiles * Tile::BN;
+    auto dz_of = [&](int m, int b) -> const float* {
+        return b < B && m0 + m < Z ? dz + b * 1ll * Z + m0 + m : nullptr;
+    };
+    auto h_of = [&](int n, int b) -> const float* {
+        return b < B && n0 + n < H ? h + b * 1ll * H + n0 + n : nullptr;
+    };
+    float bias = 0;
+    Tile tile;
+    tile.run(stage, 0, B, dz_of, h_of, [&](const typename Tile::Stage& s) {
+        if (n0 > 0 || threadIdx.x >= Tile::BM) return;
+        for (auto& row : s.a) bias += row[threadIdx.x];
+    });
+    float lr = USE == DESCEND ? step.rate() : 0.0f;
+    tile.for_each_four([&](int m, int n, const float(&sum)[4]) {
+        apply<USE, PACK>(Matrix<float>{w2, V, H}, m0 + m, n0 + n, sum, lr);
+    });
+    int v = m0 + threadIdx.x;
+    if (n0 == 0 && threadIdx.x < Tile::BM && v < V) apply<USE>(b2[v], bias, lr);
+}
+// ANCHOR_END: weights
+
+template <Use USE, int PACK>
+__global__ void __launch_bounds__(64)
+    input_weights(const int* __restrict__ ids, const float* __restrict__ x,
+                  const float* __restrict__ da, const float* __restrict__ dx, float* emb, float* w1,
+                  float* b1, long long* counts, const double* __restrict__ rates,
+                  const double* __restrict__ losses, int B, int E, int H) {
+    input_gradient<USE, PACK>(ids, x, da, dx, emb, w1, b1, counts, rates, losses, B, E, H);
+}

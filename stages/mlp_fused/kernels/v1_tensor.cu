@@ -1,0 +1,284 @@
+// A training step of B pairs whose three products with w2 are made by the tensor cores: of bf16, added up
+// in f32. The launches are those of v1_batch.cu, of which the last is taken as it is; parameters stay in
+// f32.
+//
+// Beside w2 there is a copy in bf16, which the products read; whoever moves w2 writes it anew. h and dz go
+// into the products as bf16, too. The logits do not: exp of a rounded one would be off by as much as the
+// logit was, 2⁻⁹ of ten, not of one. So z is f32, and the softmax makes dz of it, in bf16, for both
+// products on the way back.
+//
+// Work split: a block has a tile of BM x BN, a warp WM x WN of it; tiles of both operands, BK deep, go by
+// cp.async to shared memory, swizzled, STAGES of them in flight. An operand may lie along k or across it:
+// ldmatrix transposes what lies across.
+//
+// Columns of the bf16 tensors are padded with zeros to a multiple of 8, so that a row is whole chunks of
+// 16 bytes: h and w2's copy have HB of them, dz has ZB. z: B rows of Z numbers, V rounded up to 4.
+#include "lab/async.cuh"
+#include "lab/mlp.cuh"
+#include "lab/mma.cuh"
+#include "lab/shared.cuh"
+#include "lab/swizzle.cuh"
+
+using Half = __nv_bfloat16;
+
+constexpr int ROWS = 8;  // pairs of a block of da and dx
+constexpr int BK = 64, STAGES = 3, CELLS = 8;
+
+// A matrix in bf16: `limit` rows of `columns`, a multiple of 8, `stride` apart.
+struct Operand {
+    const Half* x;
+    long long stride;
+    int limit, columns;
+};
+
+// ANCHOR: tile
+template <int BM, int BN, int WM, int WN, Along A_LIES, Along B_LIES> struct TensorTile {
+    static constexpr int THREADS = BM / WM * (BN / WN) * 32;
+    static constexpr int STAGE = (BM + BN) * BK;  // a tile of A, then one of B
+    static_assert(WM % 16 == 0 && WN % 16 == 0, "a warp has whole pairs of 16 x 8: change WM, WN");
+    float sum[WM / 16][WN / 8][4] = {};
+
+    static __device__ __forceinline__ int wi() { return threadIdx.x / 32 / (BN / WN) * WM; }
+    static __device__ __forceinline__ int wj() { return threadIdx.x / 32 % (BN / WN) * WN; }
+
+    // SIDE x BK elements of an operand, of rows (or columns) from m0 and k from k0 on.
+    template <int SIDE, Along LIES>
+    static __device__ __forceinline__ void copy(Half* to, const Operand& from, int m0, int k0) {
+        constexpr int WIDTH = LIES == ALONG_K ? BK : SIDE, CHUNKS = WIDTH / CELLS;
+        static_assert(SIDE * BK % (CELLS * THREADS) == 0, "each thread copies as many chunks");
+        SwizzledTile<Half, WIDTH> tile{to};
+#pragma unroll
+        for (int n = 0; n < SIDE * BK / (CELLS * THREADS); ++n) {
+            int chunk = n * THREADS + threadIdx.x, r = chunk / CHUNKS, c = chunk % CHUNKS * CELLS;
+            int row = r + (LIES == ALONG_K ? m0 : k0), column = c + (LIES == ALONG_K ? k0 : m0);
+            bool inside = row < from.limit && column < from.columns;
+            async_copy_or_zero<16>(tile.chunk(r, c), from.x + row * from.stride + column, inside);
+        }
+    }
+
+    // Four 8 x 8 matrices: of rows m and m + 8, k and k + 8. `second_is_k`: the second has k + 8.
+    template <int SIDE, Along LIES, bool SECOND_IS_K>
+    static __device__ __forceinline__ void load(unsigned (&to)[4], const Half* from, int m, int k) {
+        constexpr int WIDTH = LIES == ALONG_K ? BK : SIDE;
+        SwizzledTile<Half, WIDTH> tile{const_cast<Half*>(from)};
+        int lane = threadIdx.x % 32, second = lane / 8 % 2 * 8, third = lane / 16 * 8;
+        int of_k = SECOND_IS_K ? second : third, of_m = SECOND_IS_K ? third : second;
+        if constexpr (LIES == ALONG_K)
+            load_matrices(to, tile.chunk(m + of_m + lane % 8, k + of_k));
+        else
+            load_matrices_transposed(to, tile.chunk(k + of_k + lane % 8, m + of_m));
+    }
+
+    __device__ __forceinline__ void multiply(const Half* stage) {
+        const Half *a = stage, *b = stage + BM * BK;
+#pragma unroll
+        for (int k = 0; k < BK; k += 16) {
+            unsigned a_k[WM / 16][4], b_k[WN / 16][4];
+#pragma unroll
+            for (int i = 0; i < WM / 16; ++i) load<BM, A_LIES, false>(a_k[i], a, wi() + i * 16, k);
+#pragma unroll
+            for (int j = 0; j < WN / 16; ++j) load<BN, B_LIES, true>(b_k[j], b, wj() + j * 16, k);
+#pragma unroll
+            for (int i = 0; i < WM / 16; ++i)
+#pragma unroll
+                for (int j = 0; j < WN / 8; ++j)
+                    multiply_add<Half>(sum[i][j], a_k[i], b_k[j / 2][j % 2 * 2],
+                                       b_k[j / 2][j % 2 * 2 + 1]);
+        }
+    }
+
+    // Adds the products of k from `first` to before `end`. each(stage) sees every pair of tiles.
+    template <class Each>
+    __device__ __forceinline__ void run(Half* stages, const Operand& a, int m0, const Operand& b,
+                                        int n0, int first, int end, Each each) {
+        auto fetch = [&](int n) {
+            int k0 = first + n * BK;
+            Half* to = stages + n % STAGES * STAGE;
+            if (k0 < end) copy<BM, A_LIES>(to, a, m0, k0), copy<BN, B_LIES>(to + BM * BK, b, n0, k0);
+            async_commit();
+        };
+        for (int n = 0; n + 1 < STAGES; ++n) fetch(n);
+        for (int n = 0; first + n * BK < end; ++n) {
+            async_wait<STAGES - 2>();
+            __syncthreads();  // this stage has landed, and the one before is read: it is filled next
+            fetch(n + STAGES - 1);
+            multiply(stages + n % STAGES * STAGE);
+            each(stages + n % STAGES * STAGE);
+        }
+    }
+
+    // f(m, n, sums) for each of this lane's pairs of neighbouring sums.
+    template <class F> __device__ __forceinline__ void for_each_pair(F f) const {
+        int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+        for (int i = 0; i < WM / 8; ++i)
+#pragma unroll
+            for (int j = 0; j < WN / 8; ++j)
+                f(wi() + i * 8 + g, wj() + j * 8 + 2 * t, &sum[i / 2][j][i % 2 * 2]);
+    }
+};
+// ANCHOR_END: tile
+
+// The bf16 copy of w2, for the first step. A grid of V HB / 256 blocks of 256 threads, rounded up.
+template <class T>
+__global__ void __launch_bounds__(256)
+    round_weights(const float* __restrict__ w2, T* __restrict__ copy, int V, int H, int HB) {
+    long long n = blockIdx.x * 256ll + threadIdx.x;
+    if (n >= V * 1ll * HB) return;
+    int j = n % HB;
+    copy[n] = from_math<T>(j < H ? w2[n / HB * H + j] : 0.0f);
+}
+
+template <int PACK>
+__global__ void __launch_bounds__(64)
+    hidden_halves(const int* __restrict__ tokens, const int* __restrict__ targets,
+                  const int* __restrict__ order, long long* counts, double* numbers,
+                  int* __restrict__ ids, const float* __restrict__ emb,
+                  const float* __restrict__ w1, const float* __restrict__ b1,
+                  float* __restrict__ x, float* __restrict__ h, Half* __restrict__ rounded,
+                  int pairs, int B, int E, int H, int HB) {
+    hidden_tile<PACK>(tokens, targets, order, counts, numbers, ids, emb, w1, b1, x, pairs, B, E, H,
+                      [&](int b, int j, float h_bj) {
+                          h[b * 1ll * H + j] = h_bj;
+                          rounded[b * 1ll * HB + j] = from_math<Half>(h_bj);
+                          if (j + 1 < H) return;
+                          while (++j < HB) rounded[b * 1ll * HB + j] = from_math<Half>(0.0f);
+                      });
+}
+
+// ANCHOR: logits
+// A grid of V / BN x B / BM blocks, rounded up. stats: for each row and WN logits the largest and the
+// sum.
+template <int BM, int BN, int WM, int WN>
+__global__ void __launch_bounds__(BM / WM * (BN / WN) * 32)
+    logits_tensor(const Half* __restrict__ h, const Half* __restrict__ w2,
+                  const float* __restrict__ b2, float* __restrict__ z, float* __restrict__ stats,
+                  int B, int V, int HB, int Z) {
+    DYNAMIC_SHARED(Half, stages);
+    TensorTile<BM, BN, WM, WN, ALONG_K, ALONG_K> tile;
+    int m0 = blockIdx.y * BM, n0 = blockIdx.x * BN, t = threadIdx.x % 4, g = threadIdx.x % 32 / 4;
+    tile.run(stages, Operand{h, HB, B, HB}, m0, Operand{w2, HB, V, HB}, n0, 0, HB,
+             [](const Half*) {});
+    int slice = blockIdx.x * (BN / WN) + tile.wj() / WN, slices = gridDim.x * (BN / WN);
+#pragma unroll
+    for (int i = 0; i < WM / 8; ++i) {
+        int b = m0 + tile.wi() + i * 8 + g;
+        float largest = lowest<float>(), total = 0, own[WN / 8][2];
+#pragma unroll
+        for (int j = 0; j < WN / 8; ++j) {
+            int v = n0 + tile.wj() + j * 8 + 2 * t;
+#pragma unroll
+            for (int c = 0; c < 2; ++c) {
+                float sum = tile.sum[i / 2][j][i % 2 * 2 + c];
+                own[j][c] = v + c < V ? sum + b2[v + c] : lowest<float>();
+                largest = max(largest, own[j][c]);
+            }
+            Matrix<float>{z, B, Z}.template store<true, 2>(own[j], b, v);
+        }
+        largest = warp_reduce<4>(largest, Max{});
+#pragma unroll
+        for (int j = 0; j < WN / 8; ++j)
+#pragma unroll
+            for (int c = 0; c < 2; ++c)
+                total += n0 + tile.wj() + j * 8 + 2 * t + c < V ? expf(own[j][c] - largest) : 0.0f;
+        total = warp_reduce<4>(total, Add{});
+        if (t > 0 || b >= B) continue;
+        float* to = stats + (b * 1ll * slices + slice) * 2;
+        to[0] = largest, to[1] = total;
+    }
+}
+// ANCHOR_END: logits
+
+// A grid of B blocks; `slices` of stats a row.
+template <int THREADS>
+__global__ void __launch_bounds__(THREADS)
+    softmax_halves(const int* __restrict__ ids, const long long* __restrict__ counts,
+                   const float* __restrict__ stats, const float* __restrict__ z,
+                   Half* __restrict__ dz, double* __restrict__ row_losses, int pairs, int B, int V,
+                   int Z, int ZB, int slices) {
+    int b = blockIdx.x, live = live_pairs(counts[STEP], pairs, B);
+    z += b * 1ll * Z, dz += b * 1ll * ZB;
+    bool there = b < live;
+    for (int v = (there ? V : 0) + threadIdx.x; v < ZB; v += THREADS) dz[v] = from_math<Half>(0.0f);
+    double loss = 0;
+    if (there) {
+        auto put = [&](int v, float dz_v) { dz[v] = from_math<Half>(dz_v); };
+        loss = softmax_row<THREADS>(stats + b * 2ll * slices, slices, ids[B + b], V, 1.0f / live,
+                                    [&](int v) { return z[v]; }, put);
+    }
+    if (threadIdx.x == 0) row_losses[b] = loss / live;
+}
+
+// A grid of B / BM x H / BN x parts of V, of `span` tokens each, a multiple of BK; rounded up.
+template <int BM, int BN, int WM, int WN>
+__global__ void __launch_bounds__(BM / WM * (BN / WN) * 32)
+    output_input_tensor(const Half* __restrict__ dz, const Half* __restrict__ w2,
+                        const double* __restrict__ row_losses,
+                        const long long* __restrict__ counts, float* __restrict__ parts,
+                        double* __restrict__ losses, int B, int V, int H, int HB, int ZB, int span) {
+    DYNAMIC_SHARED(Half, stages);
+    using Tile = TensorTile<BM, BN, WM, WN, ALONG_K, ACROSS_K>;
+    int m0 = blockIdx.x * BM, n0 = blockIdx.y * BN, first = blockIdx.z * span;
+    int end = first + span < V ? first + span : V;
+    if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0) {
+        double sum = 0;
+        for (int b = threadIdx.x; b < B; b += Tile::THREADS) sum += row_losses[b];
+        sum = block_reduce<Tile::THREADS>(sum, Add{}, 0.0);
+        if (threadIdx.x == 0) losses[counts[STEP]] = sum;
+    }
+    Tile tile;
+    tile.run(stages, Operand{dz, ZB, B, ZB}, m0, Operand{w2, HB, V, HB}, n0, first, end,
+             [](const Half*) {});
+    float* part = parts + blockIdx.z * (B * 1ll * H);
+    tile.for_each_pair([&](int m, int n, const float* sum) {
+        Matrix<float> to{part, B, H};
+        if (H % 2 == 0) to.template store<true, 2>(sum, m0 + m, n0 + n);
+        else to.template store<false, 2>(sum, m0 + m, n0 + n);
+    });
+}
+
+// ANCHOR: weights
+// A grid of B / ROWS + V / BM · H / BN blocks, rounded up. Where w2 moves, its copy is made anew.
+template <Use USE, int PACK, int BM, int BN, int WM, int WN>
+__global__ void __launch_bounds__(BM / WM * (BN / WN) * 32)
+    output_weights_tensor(const Half* __restrict__ dz, const Half* __restrict__ rounded,
+                          const float* __restrict__ h, const float* __restrict__ parts,
+                          const float* __restrict__ w1, float* da, float* __restrict__ dx,
+                          float* w2, Half* __restrict__ copy, float* b2,
+                          const long long* __restrict__ counts, const double* __restrict__ rates,
+                          const double* __restrict__ losses, int B, int V, int E, int H, int HB,
+                          int ZB, int splits) {
+    DYNAMIC_SHARED(Half, stages);
+    using Tile = TensorTile<BM, BN, WM, WN, ACROSS_K, ACROSS_K>;
+    int row_blocks = (B + ROWS - 1) / ROWS, own = blockIdx.x - row_blocks;
+    if (own < 0)
+        return input_rows<ROWS, Tile::THREADS, PACK>(parts, splits, h, w1, da, dx,
+                                                     blockIdx.x * ROWS, B, E, H);
+    Step step{counts, rates, losses};
+    if (USE == DESCEND && step.stops()) return;
+    int tiles = (H + BN - 1) / BN, m0 = own / tiles * BM, n0 = own % tiles * BN;
+    float bias = 0;
+    Tile tile;
+    tile.run(stages, Operand{dz, ZB, B, ZB}, m0, Operand{rounded, HB, B, HB}, n0, 0, B,
+             [&](const Half* stage) {
+                 if (n0 > 0 || threadIdx.x >= BM) return;
+                 SwizzledTile<Half, BM> a{const_cast<Half*>(stage)};
+                 for (int k = 0; k < BK; ++k) bias += to_math(*a.at(k, threadIdx.x));
+             });
+    float lr = USE == DESCEND ? step.rate() : 0.0f;
+    tile.for_each_pair([&](int m, int n, const float* sum) {
+        float moved[2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            int v = m0 + m, j = n0 + n + i;
+            float* at = w2 + v * 1ll * H + j;
+            bool inside = v < V && j < H;
+            moved[i] = USE == KEEP ? sum[i] : inside ? *at - lr * sum[i] : 0.0f;
+            if (inside) *at = moved[i];
+        }
+        if (USE == DESCEND) Matrix<Half>{copy, V, HB}.template store<true, 2>(moved, m0 + m, n0 + n);
+    });
+    int v = m0 + threadIdx.x;
+    if (n0 == 0 && threadIdx.x < BM && v < V) apply<USE>(b2[v], bias, lr);
+}
+// ANCHOR_END: weights

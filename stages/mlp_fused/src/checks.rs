@@ -1,0 +1,136 @@
+//! What must hold beside the error bounds.
+
+use lab_device::emulator::{self, Order};
+use lab_device::{Device, DeviceKind};
+use lab_harness::suite::{Check, VersionCheck, check, every_kernel_loads, without_checks};
+use lab_harness::{Error, Options, Problem, Tensor, Tensors, Version, mlp, run, version_checks};
+
+use crate::STAGE;
+use crate::training::checks as training;
+
+pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
+    any_schedule_gives_the_same,
+    every_gradient_is_there,
+    ids_out_of_range_are_refused,
+    logits_far_apart,
+    large_problems,
+];
+
+pub(crate) static CHECKS: &[Check] = &[
+    Check { name: "every_kernel_loads_on_every_device", run: every_kernel_loads_on_every_device },
+    Check { name: "training_follows_the_reference", run: training::training_follows_the_reference },
+    Check { name: "training_in_halves_stays_near", run: training::training_in_halves_stays_near },
+    Check { name: "a_resumed_run_is_the_same", run: training::a_resumed_run_is_the_same },
+    Check { name: "the_first_bad_tensor_is_named", run: training::the_first_bad_tensor_is_named },
+    Check {
+        name: "training_that_cannot_be_is_refused",
+        run: training::training_that_cannot_be_is_refused,
+    },
+];
+
+fn inputs(version: &dyn Version, shape: [usize; 5]) -> Tensors {
+    let dtype = version.info().dtypes[0];
+    version.inputs(&Problem::new(mlp::sizes(fitted(version, shape)), dtype))
+}
+
+/// N, B, V, E, H, with no more than this version takes.
+fn fitted(version: &dyn Version, shape: [usize; 5]) -> [usize; 5] {
+    let mut dims = version.info().dims.iter();
+    shape.map(|size| size.min(dims.next().expect("a dimension of each").max))
+}
+
+/// The device as it is; of an emulator also one, two and five OS threads, each in other orders.
+fn schedules(device: &Device) -> Vec<Device> {
+    let mut all = vec![device.clone()];
+    if let Some(mode) = device.mode() {
+        let orders = [Order::Reverse, Order::Random(1), Order::Random(2), Order::Warps];
+        for (order, threads) in orders.into_iter().zip([1, 2, 5, 2]) {
+            let options = emulator::Options { order, threads, ..emulator::Options::default() };
+            all.push(Device::emulator_with(mode, options).unwrap());
+        }
+    }
+    all
+}
+
+/// Bit for bit, and at a second launch, too.
+fn any_schedule_gives_the_same(version: &dyn Version, device: &Device) {
+    let all = inputs(version, [3, 70, 150, 12, 36]);
+    let first = run(version, device, &all, &Options::default()).unwrap();
+    for device in schedules(device) {
+        let mut prepared = version.prepare(&device, &all, &Options::default()).unwrap();
+        for _ in 0..2 {
+            prepared.launch().unwrap();
+            assert_eq!(prepared.outputs().unwrap(), first, "on {}", device.name());
+            prepared.poison_outputs().unwrap();
+        }
+    }
+}
+
+/// A run that moves no parameter, or one of them not, is out of its bounds.
+fn every_gradient_is_there(version: &dyn Version, device: &Device) {
+    let problem = Problem::new(version.info().small(), version.info().dtypes[0]);
+    let all = version.inputs(&problem);
+    let out = run(version, device, &all, &problem.options).unwrap();
+    for name in ["emb", "w1", "b1", "w2", "b2"] {
+        let mut still = out.clone();
+        still.insert(name.into(), all[name].clone());
+        let still = mlp::with_changes(still, &all);
+        let compared = lab_harness::compare(version, &all, &still, &problem.options, problem.dtype);
+        let change = compared.iter().find(|c| c.name == format!("{name}_change")).unwrap();
+        assert!(!change.passed() && (change.relative_error - 1.0).abs() < 1e-6, "{change:?}");
+    }
+}
+
+fn ids_out_of_range_are_refused(version: &dyn Version, device: &Device) {
+    let all = inputs(version, [2, 3, 10, 2, 3]);
+    let batch = all["tokens"].shape[1];
+    for (name, id) in [("tokens", 10), ("tokens", -1), ("targets", 1 << 40), ("targets", -7)] {
+        let mut wrong = all.clone();
+        let mut values: Vec<i64> = all[name].values().into_iter().map(|v| v as i64).collect();
+        values[batch] = id;
+        wrong.insert(name.into(), Tensor::new(&[2, batch], &values));
+        let error = run(version, device, &wrong, &Options::default()).unwrap_err();
+        let said = "expected ids from 0 to 9, the rows of 'emb', got";
+        assert!(matches!(error, Error::Tensor { .. }));
+        let expected = format!("tensor '{name}': {said} {id} of step 1, pair 0");
+        assert_eq!(error.to_string(), expected);
+    }
+    for lr in ["0", "-1"] {
+        let options = Options::parse(&[format!("lr={lr}")], version.info()).unwrap();
+        let error = run(version, device, &all, &options).unwrap_err().to_string();
+        assert_eq!(error, format!("--set lr: expected a number above 0, got {lr}"));
+    }
+}
+
+/// A softmax whose exponentials would be infinite, and a target whose probability is zero.
+fn logits_far_apart(version: &dyn Version, device: &Device) {
+    let mut all = inputs(version, [1, 2, 70, 3, 5]);
+    let targets = vec![65i64; all["targets"].len()];
+    all.insert("targets".into(), Tensor::new(&all["targets"].shape, &targets));
+    let far: Vec<f64> = (0..70).map(|v| if v == 65 { -2000.0 } else { 500.0 + v as f64 }).collect();
+    let dtype = version.info().dtypes[0];
+    all.insert("b2".into(), Tensor::rounded(dtype, &[70], &far));
+    let out = run(version, device, &all, &Options::default()).unwrap();
+    let compared = lab_harness::compare(version, &all, &out, &Options::default(), dtype);
+    for c in compared.iter().filter(|c| ["loss", "b2", "w2_change"].contains(&c.name)) {
+        assert!(c.passed() || c.name == "w2_change" && c.relative_error < 1e-2, "{c:?}");
+    }
+}
+
+fn every_kernel_loads_on_every_device(device: &Device) {
+    every_kernel_loads(&STAGE, device);
+}
+
+/// Too large to be checked: on the emulator in its plain mode.
+fn large_problems(version: &dyn Version, device: &Device) {
+    let device = &without_checks(device).unwrap();
+    let shapes = match device.kind() {
+        DeviceKind::Emulator => [[2, 300, 1500, 64, 128], [40, 1, 700, 30, 50]],
+        DeviceKind::Cuda => [[2, 1024, 10000, 256, 512], [200, 1, 1000, 64, 128]],
+    };
+    for shape in shapes {
+        let dims = mlp::sizes(fitted(version, shape));
+        let case = check(version, device, &Problem::new(dims, version.info().dtypes[0]));
+        assert!(case.passed(), "{}", case.describe());
+    }
+}

@@ -1,0 +1,263 @@
+//! `mlp_fused`: the training step of a language model of one word, in a few kernels, then in one.
+//!
+//! token → embedding → hidden layer with ReLU → logits over the vocabulary → cross-entropy with the
+//! next token; and back, and down the gradient. The equations are those of [`lab_reference::mlp`], the
+//! tensors those of [`lab_harness::mlp`].
+//!
+//! A version is a way to make N such steps of B pairs each.
+
+mod batch;
+mod checks;
+mod flat;
+mod sample;
+mod steps;
+mod tensor;
+pub mod training;
+
+use lab_device::{Arithmetic, DType, Device, KernelSource};
+use lab_harness::mlp::{self, sizes};
+use lab_harness::{
+    Cost, Dim, Dims, Error, Info, Options, Output, Prepared, Problem, Stage, Tensors, Version,
+};
+pub use lab_reference::mlp::Sizes;
+
+use steps::Posed;
+
+#[allow(missing_docs)]
+pub mod kernels {
+    //! The kernel files, embedded by the build script.
+    include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
+}
+
+/// How the steps are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Pair by pair, in three kernels.
+    Sample,
+    /// In six launches a step; recorded as a graph or not.
+    Batch {
+        /// What the products by w2 are of.
+        arithmetic: DType,
+        /// Whether all launches are replayed as one.
+        graph: bool,
+    },
+}
+
+impl Way {
+    fn is_graph(self) -> bool {
+        matches!(self, Self::Batch { graph: true, .. })
+    }
+}
+
+/// A version of the stage.
+#[derive(Debug)]
+pub struct Fused {
+    info: Info,
+    way: Way,
+}
+
+/// A pair a step.
+static SAMPLE_DIMS: [Dim; 5] = mlp::dims([
+    [3, 16, 1 << 15],
+    [1, 1, 1],
+    [50, 1000, 1 << 20],
+    [12, 64, 1 << 12],
+    [20, 128, 1 << 10],
+]);
+
+/// Many.
+static BATCH_DIMS: [Dim; 5] = mlp::dims([
+    [3, 16, 1 << 15],
+    [20, 256, 1 << 15],
+    [50, 5000, 1 << 20],
+    [12, 128, 1 << 12],
+    [20, 256, 1 << 12],
+]);
+
+const F32: DType = DType::F32;
+const F64: DType = DType::F64;
+
+const INFO: Info = Info {
+    stage: "mlp_fused",
+    name: "v0_sample",
+    family: mlp::FAMILY,
+    parent: None,
+    change: "a pair a step, three kernels: forward with the loss, backward, update",
+    dtypes: &[F32, F64],
+    dims: &SAMPLE_DIMS,
+    settings: &[mlp::LEARNING_RATE],
+    inputs: mlp::INPUTS,
+    // The roundings of the sums; of the changes, those of the parameters as well, of which a change is
+    // a small part.
+    outputs: &[
+        Output { name: "loss", bounds: &[(F32, 3e-7), (F64, 6e-16)] },
+        Output { name: "emb", bounds: &[(F32, 2e-7), (F64, 2e-16)] },
+        Output { name: "w1", bounds: &[(F32, 5e-7), (F64, 5e-16)] },
+        Output { name: "b1", bounds: &[(F32, 5e-7), (F64, 9e-16)] },
+        Output { name: "w2", bounds: &[(F32, 6e-7), (F64, 3e-16)] },
+        Output { name: "b2", bounds: &[(F32, 5e-7), (F64, 6e-16)] },
+        Output { name: "emb_change", bounds: &[(F32, 3e-5), (F64, 8e-15)] },
+        Output { name: "w1_change", bounds: &[(F32, 1.6e-5), (F64, 3e-15)] },
+        Output { name: "b1_change", bounds: &[(F32, 1.4e-6), (F64, 3e-15)] },
+        Output { name: "w2_change", bounds: &[(F32, 1.4e-6), (F64, 1.6e-15)] },
+        Output { name: "b2_change", bounds: &[(F32, 1e-6), (F64, 1e-15)] },
+    ],
+};
+
+/// A pair a step.
+pub static SAMPLE: Fused = Fused { info: INFO, way: Way::Sample };
+
+/// Many pairs a step.
+pub static BATCH: Fused = Fused {
+    info: Info {
+        name: "v1_batch",
+        parent: Some("v0_sample"),
+        change: "many pairs a step: products of tiles, w2 moved where its gradient is summed",
+        dtypes: &[F32],
+        dims: &BATCH_DIMS,
+        // The mean over many pairs moves a parameter by little, w1 by 10⁻⁴ of itself: there the rounding
+        // of the parameter is nearly all of the error of its change.
+        outputs: &[
+            INFO.outputs[0],
+            INFO.outputs[1],
+            INFO.outputs[2],
+            INFO.outputs[3],
+            INFO.outputs[4],
+            INFO.outputs[5],
+            Output { name: "emb_change", bounds: &[(F32, 6e-5)] },
+            Output { name: "w1_change", bounds: &[(F32, 4e-4)] },
+            Output { name: "b1_change", bounds: &[(F32, 1e-5)] },
+            Output { name: "w2_change", bounds: &[(F32, 2e-5)] },
+            Output { name: "b2_change", bounds: &[(F32, 1e-5)] },
+        ],
+        ..INFO
+    },
+    way: Way::Batch { arithmetic: F32, graph: false },
+};
+
+/// The same with the tensor cores.
+pub static TENSOR: Fused = Fused {
+    info: Info {
+        name: "v1_tensor",
+        parent: Some("v1_batch"),
+        change: "the products by w2 of bf16, on the tensor cores; parameters stay in f32",
+        // The roundings of h, w2 and dz to bf16.
+        outputs: &[
+            Output { name: "loss", bounds: &[(F32, 8e-3)] },
+            Output { name: "emb", bounds: &[(F32, 1e-3)] },
+            Output { name: "w1", bounds: &[(F32, 1.4e-3)] },
+            Output { name: "b1", bounds: &[(F32, 3.6e-3)] },
+            Output { name: "w2", bounds: &[(F32, 3.6e-3)] },
+            Output { name: "b2", bounds: &[(F32, 6e-3)] },
+            Output { name: "emb_change", bounds: &[(F32, 1.2e-2)] },
+            Output { name: "w1_change", bounds: &[(F32, 1.4e-2)] },
+            Output { name: "b1_change", bounds: &[(F32, 1.3e-2)] },
+            Output { name: "w2_change", bounds: &[(F32, 1.4e-2)] },
+            Output { name: "b2_change", bounds: &[(F32, 1.1e-2)] },
+        ],
+        ..BATCH.info
+    },
+    way: Way::Batch { arithmetic: DType::BF16, graph: false },
+};
+
+/// The same launches, replayed.
+pub static GRAPH: Fused = Fused {
+    info: Info {
+        name: "v2_graph",
+        parent: Some("v1_batch"),
+        change: "the launches of all steps recorded once, and launched as one",
+        ..BATCH.info
+    },
+    way: Way::Batch { arithmetic: F32, graph: true },
+};
+
+/// Every version, in the order of the story.
+pub static VERSIONS: [&Fused; 4] = [&SAMPLE, &BATCH, &TENSOR, &GRAPH];
+
+/// This stage.
+pub static STAGE: Stage = Stage {
+    name: "mlp_fused",
+    teaches: "a whole training step: what can share a launch, and what must wait for the grid",
+    versions: &[&SAMPLE, &BATCH, &TENSOR, &GRAPH],
+    kernels: kernels::KERNELS,
+    version_checks: checks::OF_EACH,
+    checks: checks::CHECKS,
+    ..Stage::EMPTY
+};
+
+impl Version for Fused {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn inputs(&self, problem: &Problem) -> Tensors {
+        mlp::inputs(problem)
+    }
+
+    fn sources(&self) -> Vec<&'static KernelSource> {
+        match self.way {
+            Way::Sample => vec![&kernels::V0_SAMPLE],
+            Way::Batch { arithmetic: DType::BF16, .. } => {
+                vec![&kernels::V1_TENSOR, &kernels::V1_BATCH]
+            }
+            Way::Batch { .. } => vec![&kernels::V1_BATCH],
+        }
+    }
+
+    fn arithmetic(&self, dtype: DType) -> Option<Arithmetic> {
+        match self.way {
+            Way::Batch { arithmetic, .. } => Arithmetic::fastest_for(arithmetic),
+            Way::Sample => Arithmetic::fastest_for(dtype),
+        }
+    }
+
+    fn replayed(&self) -> bool {
+        !self.way.is_graph()
+    }
+
+    fn reference(&self, inputs: &Tensors, options: &Options) -> Vec<(&'static str, Vec<f64>)> {
+        mlp::reference(inputs, options.number(&self.info, mlp::LEARNING_RATE.name))
+    }
+
+    fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
+        mlp::cost(dims, dtype)
+    }
+
+    fn test_shapes(&self) -> Vec<Dims> {
+        // Of all one; one step; several, with tokens that come again.
+        let mut all = vec![[1, 1, 1, 1, 1], [1, 1, 5, 3, 4], [6, 1, 3, 5, 33], [9, 1, 130, 33, 70]];
+        if let Way::Batch { graph, .. } = self.way {
+            // One pair less than a tile, one more; of everything some tiles; elements and packs.
+            all.extend([[2, 63, 65, 12, 64], [1, 65, 130, 36, 68], [2, 70, 67, 33, 35]]);
+            if !graph {
+                all.extend([[1, 200, 600, 40, 132], [5, 7, 9, 4, 8], [40, 3, 20, 8, 8]]);
+            }
+        }
+        all.into_iter().map(sizes).collect()
+    }
+
+    fn bench_shapes(&self, dtype: DType) -> Vec<Dims> {
+        // A small model, a middling one, a large one.
+        let (small, middle, large) =
+            ([16, 1, 1000, 64, 128], [16, 256, 5000, 128, 256], [4, 1024, 10000, 256, 512]);
+        match self.way {
+            Way::Sample => vec![self.info.timed(dtype)],
+            Way::Batch { .. } => [small, middle, large].into_iter().map(sizes).collect(),
+        }
+    }
+
+    fn prepare(
+        &self,
+        device: &Device,
+        inputs: &Tensors,
+        options: &Options,
+    ) -> Result<Box<dyn Prepared>, Error> {
+        let lr = mlp::learning_rate(&self.info, options)?;
+        let mut posed = Posed::new(device, inputs, lr)?;
+        match self.way {
+            Way::Sample => sample::launches(&mut posed)?,
+            Way::Batch { arithmetic, .. } => batch::launches(&mut posed, arithmetic)?,
+        }
+        Ok(Box::new(posed.prepared(inputs, self.way.is_graph())?))
+    }
+}

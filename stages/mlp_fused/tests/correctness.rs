@@ -1,0 +1,30 @@
+//! Against the f64 reference, on the emulator and on a GPU where there is one.
+#![allow(missing_docs)]
+
+use lab_harness::suite::{assert_stage, assert_version};
+use mlp_fused::{BATCH, GRAPH, SAMPLE, STAGE, TENSOR};
+
+#[test]
+fn sample() {
+    assert_version(&SAMPLE);
+}
+
+#[test]
+fn what_else_must_hold() {
+    assert_stage(&STAGE);
+}
+
+#[test]
+fn batch() {
+    assert_version(&BATCH);
+}
+
+#[test]
+fn graph() {
+    assert_version(&GRAPH);
+}
+
+#[test]
+fn tensor() {
+    assert_version(&TENSOR);
+}
