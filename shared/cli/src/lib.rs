@@ -157,6 +157,9 @@ enum Command {
     /// Trains an LSTM or a GRU on a series or a text, tests it, writes with it
     #[command(subcommand)]
     Lstm(commands::lstm::Command),
+    /// Trains a model of the next word on a text, judges it, asks it what comes next
+    #[command(subcommand)]
+    Mlp(commands::mlp::Command),
     /// Begins a stage: one that compiles and passes, to be changed from there
     New(commands::new::Arguments),
     /// Packs the tool for a GPU machine that has no Rust
@@ -189,6 +192,7 @@ pub fn main() -> ExitCode {
         Command::Tune(arguments) => commands::tune::run(common, &arguments),
         Command::Bench(arguments) => commands::bench::run(common, &arguments),
         Command::Lstm(command) => commands::lstm::run(common, &command),
+        Command::Mlp(command) => commands::mlp::run(common, &command),
         Command::New(arguments) => commands::new::run(common, &arguments),
         Command::Bundle { directory } => commands::bundle::run(common, &directory),
     };

@@ -3,6 +3,7 @@
 pub mod lstm;
 pub mod matmul;
 pub mod mlp;
+pub mod ngrams;
 pub mod playg;
 pub mod qkv;
 pub mod training;

@@ -8,6 +8,7 @@
 
 mod batch;
 mod checks;
+pub mod data;
 mod flat;
 mod sample;
 mod steps;

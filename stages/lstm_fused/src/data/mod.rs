@@ -18,7 +18,6 @@
 //! ```
 
 mod baseline;
-mod counts;
 mod sample;
 mod series;
 mod split;
@@ -26,7 +25,7 @@ mod states;
 mod text;
 
 pub use baseline::{Linear, free_run, persistence};
-pub use counts::{Bigrams, Unigrams, bits_per_token};
+pub use lab_reference::ngrams::{Bigrams, Unigrams, bits_per_token};
 pub use sample::{Choice, probabilities};
 pub use series::Series;
 pub use split::{Errors, Scale, Split, Windows};

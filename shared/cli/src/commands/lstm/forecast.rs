@@ -7,14 +7,13 @@ use lstm_fused::data::{Errors, Linear, Scale, Series, Windows, free_run, persist
 use lstm_fused::training::Evaluator;
 use serde_json::json;
 
-use super::beside;
 use super::free_run::by_network;
-use super::report::digits;
 use super::settings::Kind;
 use super::source::{POINTS, Source, scaled};
 use super::states;
 use super::test::Tested;
 use crate::commands::run::check_target;
+use crate::commands::training::{beside, digits};
 use crate::failure::Failure;
 use crate::plot::lines::{Axes, lines};
 use crate::plot::{self, Curve};

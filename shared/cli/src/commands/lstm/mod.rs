@@ -3,7 +3,6 @@
 mod forecast;
 mod free_run;
 mod generate;
-mod history;
 mod options;
 mod report;
 mod saved;
@@ -13,8 +12,6 @@ mod states;
 mod test;
 mod text;
 mod train;
-
-use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 
@@ -40,11 +37,6 @@ pub(crate) fn run(common: &Common, command: &Command) -> Result<(), Failure> {
         Command::Test(arguments) => test::run(common, arguments),
         Command::Generate(arguments) => generate::run(common, arguments),
     }
-}
-
-/// A file beside the model: `sine.safetensors` and `loss.svg` make `sine.loss.svg`.
-fn beside(model: &Path, ending: &str) -> PathBuf {
-    model.with_extension(ending)
 }
 
 impl From<lstm_fused::training::Error> for Failure {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use lstm_fused::training::Epoch;
 
-use super::history::Entry;
-use super::train::seconds;
+use crate::commands::training::history::Entry;
+use crate::commands::training::{digits, seconds};
 
 /// Of an epoch that is done, counted from 0.
 pub(super) fn epoch(
@@ -42,24 +42,5 @@ pub(super) fn best(epoch: usize, epochs: usize, entry: &Entry) -> String {
             digits(v),
             epoch + 1
         ),
-    }
-}
-
-/// Four digits that count.
-pub(super) fn digits(value: f64) -> String {
-    match value.abs() {
-        v if v != 0.0 && !(1e-3..1e5).contains(&v) => format!("{value:.3e}"),
-        v => format!("{value:.*}", (3 - v.max(1e-3).log10().floor() as i32).clamp(0, 6) as usize),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn four_digits_count() {
-        let all = [0.0, 0.001234567, 0.5, 12.3456, 99999.4, 1e-9, f64::NAN].map(digits);
-        assert_eq!(all, ["0.000000", "0.001235", "0.5000", "12.35", "99999", "1.000e-9", "NaN"]);
     }
 }

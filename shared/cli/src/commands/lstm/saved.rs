@@ -7,9 +7,9 @@ use lab_harness::Error;
 use lstm_fused::data::{Scale, Vocabulary};
 use lstm_fused::training::{self, Checkpoint, Head};
 
-use super::history::History;
 use super::settings::{Kind, Settings};
 use super::source::Source;
+use crate::commands::training::history::History;
 use crate::failure::Failure;
 
 /// How the network's numbers are meant.

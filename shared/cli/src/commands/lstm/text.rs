@@ -9,9 +9,10 @@ use lstm_fused::training::Evaluator;
 use serde_json::json;
 
 use super::source::{Source, as_data};
+use super::states;
 use super::test::Tested;
-use super::{beside, states};
 use crate::commands::run::check_target;
+use crate::commands::training::beside;
 use crate::failure::Failure;
 use crate::table::table;
 

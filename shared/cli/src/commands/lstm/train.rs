@@ -1,23 +1,24 @@
 //! `lab lstm train`.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use lab_harness::Error;
 use lstm_fused::training::{Evaluator, Model, Position, Trainer};
 use serde_json::json;
 
-use super::history::{Entry, History};
 use super::options::Options;
+use super::report;
 use super::saved::{self, Notes};
 use super::settings::Settings;
 use super::source::Source;
-use super::{beside, report};
 use crate::Common;
 use crate::commands::run::check_target;
+use crate::commands::training::history::{Entry, History};
+use crate::commands::training::stop::{asked, end_as_asked, stop_at_ctrl_c};
+use crate::commands::training::{bar, beside, name};
 use crate::failure::Failure;
 use crate::plot;
 
@@ -32,30 +33,6 @@ pub(crate) struct Arguments {
     /// Goes on where a training into the same file was stopped
     #[arg(long)]
     resume: bool,
-}
-
-/// Whether someone has asked for a stop.
-static STOP: AtomicBool = AtomicBool::new(false);
-
-/// The first Ctrl-C lets the steps under way end and keeps where they ended, the second ends at once.
-fn stop_at_ctrl_c() {
-    extern "C" fn asked(_: libc::c_int) {
-        STOP.store(true, Ordering::Relaxed);
-        // SAFETY: may be called in a handler.
-        unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
-    }
-    let asked: extern "C" fn(libc::c_int) = asked;
-    // SAFETY: the handler only stores a flag and sets a signal's disposition.
-    unsafe { libc::signal(libc::SIGINT, asked as libc::sighandler_t) };
-}
-
-/// Ends as Ctrl-C ends any program.
-fn end_as_asked() {
-    // SAFETY: the default disposition of the signal ends the process.
-    unsafe {
-        libc::signal(libc::SIGINT, libc::SIG_DFL);
-        libc::raise(libc::SIGINT);
-    }
 }
 
 /// Steps between two looks at the progress and for a stop.
@@ -142,19 +119,6 @@ fn stopped(state: &Path) -> Result<(lstm_fused::training::Checkpoint, Notes), Fa
     saved::read(state)
 }
 
-fn name(path: &Path) -> String {
-    path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
-}
-
-/// On a terminal only; so many steps were done before.
-fn bar(steps: usize, done: usize) -> ProgressBar {
-    let bar = ProgressBar::new(steps as u64).with_position(done as u64);
-    bar.reset_eta();
-    let template = "{wide_bar} {pos}/{len} steps, {eta} left";
-    bar.set_style(ProgressStyle::with_template(template).expect("a template"));
-    bar
-}
-
 impl Run<'_> {
     fn finish_epochs(&mut self) -> Result<(), Failure> {
         let (epochs, patience) = (self.notes.settings.epochs, self.notes.settings.patience);
@@ -166,7 +130,7 @@ impl Run<'_> {
             if step == 0 && (epoch >= epochs || self.notes.history.is_over(patience)) {
                 break;
             }
-            if STOP.load(Ordering::Relaxed) {
+            if asked() {
                 self.keep()?;
                 self.bar.finish_and_clear();
                 eprintln!("stopped in epoch {}; --resume goes on there", epoch + 1);
@@ -258,13 +222,4 @@ fn finish(
 
 fn parameters(model: &Model) -> usize {
     model.parameters().iter().map(|p| p.shape.iter().product::<usize>()).sum()
-}
-
-/// As a person reads it.
-pub(super) fn seconds(elapsed: Duration) -> String {
-    match elapsed.as_secs_f64() {
-        s if s < 1.0 => format!("{:.0} ms", s * 1e3),
-        s if s < 100.0 => format!("{s:.1} s"),
-        s => format!("{:.0} min {:02.0} s", (s / 60.0).floor(), s % 60.0),
-    }
 }

@@ -78,7 +78,7 @@ impl Bigrams {
 }
 
 /// The mean of −log₂ P over the tokens but the first, each with the one before it: bits for each
-/// character. 2 to this power is the perplexity. NaN where there are not two.
+/// token. 2 to this power is the perplexity. NaN where there are not two.
 pub fn bits_per_token(tokens: &[usize], probability: impl Fn(usize, usize) -> f64) -> f64 {
     let bits = tokens.windows(2).map(|pair| -probability(pair[0], pair[1]).log2());
     bits.sum::<f64>() / tokens.len().saturating_sub(1) as f64

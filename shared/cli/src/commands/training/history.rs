@@ -9,18 +9,18 @@ use crate::plot::lines::{Axes, lines};
 
 /// An epoch's losses.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Entry {
-    pub(super) train: f64,
+pub(crate) struct Entry {
+    pub(crate) train: f64,
     /// Where there is a validation part.
-    pub(super) validation: Option<f64>,
+    pub(crate) validation: Option<f64>,
 }
 
 /// A line an epoch, in the order of time. As text it comes back to the last bit.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct History(pub(super) Vec<Entry>);
+pub(crate) struct History(pub(crate) Vec<Entry>);
 
 impl History {
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let entry = |line: &str| {
             let mut numbers = line.split(' ').map(str::parse::<f64>);
             let train = numbers.next()?.ok()?;
@@ -30,7 +30,7 @@ impl History {
         text.lines().map(entry).collect::<Option<Vec<_>>>().map(Self)
     }
 
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         for Entry { train, validation } in &self.0 {
             let _ = match validation {
@@ -43,7 +43,7 @@ impl History {
 
     /// The epoch with the smallest loss on the validation part, and of equal ones the first; the
     /// last one where there is no such part.
-    pub(super) fn best(&self) -> Option<usize> {
+    pub(crate) fn best(&self) -> Option<usize> {
         let with: Vec<(usize, f64)> =
             self.0.iter().enumerate().filter_map(|(n, e)| Some((n, e.validation?))).collect();
         match with.iter().min_by(|a, b| a.1.total_cmp(&b.1)) {
@@ -53,13 +53,13 @@ impl History {
     }
 
     /// Whether the last `patience` epochs have brought nothing better.
-    pub(super) fn is_over(&self, patience: usize) -> bool {
+    pub(crate) fn is_over(&self, patience: usize) -> bool {
         let since = self.best().map_or(0, |best| self.0.len() - 1 - best);
         patience > 0 && since >= patience
     }
 
     /// The losses as a picture.
-    pub(super) fn plot(&self, title: &str) -> Result<String, Error> {
+    pub(crate) fn plot(&self, title: &str) -> Result<String, Error> {
         let of = |label: &str, value: &dyn Fn(&Entry) -> Option<f64>| Curve {
             label: label.to_owned(),
             dashed: false,

@@ -1,0 +1,49 @@
+//! `lab mlp`: trains a model of the next token on a text, judges it, and asks it what comes next.
+
+mod corpus;
+mod eval;
+mod predict;
+mod saved;
+mod settings;
+mod train;
+
+use clap::Subcommand;
+
+use crate::Common;
+use crate::failure::Failure;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Trains a model on a text
+    #[command(allow_negative_numbers = true)]
+    Train(Box<train::Arguments>),
+    /// Holds a trained model against baselines that only count
+    Eval(eval::Arguments),
+    /// What may come after a few words
+    Predict(predict::Arguments),
+}
+
+pub(crate) fn run(common: &Common, command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Train(arguments) => train::run(common, arguments),
+        Command::Eval(arguments) => eval::run(common, arguments),
+        Command::Predict(arguments) => predict::run(common, arguments),
+    }
+}
+
+impl From<mlp_fused::training::Error> for Failure {
+    fn from(error: mlp_fused::training::Error) -> Self {
+        use mlp_fused::training::Error;
+        match error {
+            Error::Harness(e) => e.into(),
+            // Counted from 1, as in the lines of the training.
+            Error::NotFinite { epoch, step, tensor, index, value } => Self::Refused(format!(
+                "epoch {}, step {}: {tensor} is {value} at element {index}, expected finite \
+                 numbers; a smaller --lr or --clip may help",
+                epoch + 1,
+                step + 1
+            )),
+            e => Self::Usage(e.to_string()),
+        }
+    }
+}

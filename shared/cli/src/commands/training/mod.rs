@@ -1,0 +1,56 @@
+//! What all trainings of the tool share.
+
+pub(crate) mod history;
+pub(crate) mod stop;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// A file beside the model: `sine.safetensors` and `loss.svg` make `sine.loss.svg`.
+pub(crate) fn beside(model: &Path, ending: &str) -> PathBuf {
+    model.with_extension(ending)
+}
+
+/// The model's name, from that of its file.
+pub(crate) fn name(path: &Path) -> String {
+    path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// On a terminal only; so many steps were done before.
+pub(crate) fn bar(steps: usize, done: usize) -> ProgressBar {
+    let bar = ProgressBar::new(steps as u64).with_position(done as u64);
+    bar.reset_eta();
+    let template = "{wide_bar} {pos}/{len} steps, {eta} left";
+    bar.set_style(ProgressStyle::with_template(template).expect("a template"));
+    bar
+}
+
+/// As a person reads it.
+pub(crate) fn seconds(elapsed: Duration) -> String {
+    match elapsed.as_secs_f64() {
+        s if s < 1.0 => format!("{:.0} ms", s * 1e3),
+        s if s < 100.0 => format!("{s:.1} s"),
+        s => format!("{:.0} min {:02.0} s", (s / 60.0).floor(), s % 60.0),
+    }
+}
+
+/// Four digits that count.
+pub(crate) fn digits(value: f64) -> String {
+    match value.abs() {
+        v if v != 0.0 && !(1e-3..1e5).contains(&v) => format!("{value:.3e}"),
+        v => format!("{value:.*}", (3 - v.max(1e-3).log10().floor() as i32).clamp(0, 6) as usize),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn four_digits_count() {
+        let all = [0.0, 0.001234567, 0.5, 12.3456, 99999.4, 1e-9, f64::NAN].map(digits);
+        assert_eq!(all, ["0.000000", "0.001235", "0.5000", "12.35", "99999", "1.000e-9", "NaN"]);
+    }
+}
