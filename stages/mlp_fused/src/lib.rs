@@ -111,8 +111,8 @@ const INFO: Info = Info {
         Output { name: "emb_change", bounds: &[(F32, 3e-5), (F64, 8e-15)] },
         Output { name: "w1_change", bounds: &[(F32, 1.6e-5), (F64, 3e-15)] },
         Output { name: "b1_change", bounds: &[(F32, 1.4e-6), (F64, 3e-15)] },
-        Output { name: "w2_change", bounds: &[(F32, 1.4e-6), (F64, 1.6e-15)] },
-        Output { name: "b2_change", bounds: &[(F32, 1e-6), (F64, 1e-15)] },
+        Output { name: "w2_change", bounds: &[(F32, 3e-6), (F64, 1.6e-15)] },
+        Output { name: "b2_change", bounds: &[(F32, 3e-6), (F64, 1e-15)] },
     ],
 };
 
