@@ -42,6 +42,7 @@ fn main() {
         .kernel("kernels/v1_batch.cu", &batch.concat())
         .kernel("kernels/v1_tensor.cu", &tensor)
         .needs("sm_80")
+        .kernel("kernels/v2_resident.cu", &["resident<64, 32>", "resident<128, 64>"])
         .kernel("kernels/update.cu", &update.concat())
         .build();
 }

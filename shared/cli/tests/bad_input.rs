@@ -152,6 +152,22 @@ fn sizes() {
         let version = format!("lstm_fused:{version}");
         refused(lab().args(["run", &version, "--shape", shape]), 2, &[said]);
     }
+    for (version, shape, said) in [
+        ("v0_sample", "B=2", "dimension B: expected 1 to 1, got 2"),
+        ("v1_batch", "V=0", "dimension V: expected 1 to 1048576, got 0"),
+        ("v1_tensor", "H=4097", "dimension H: expected 1 to 4096, got 4097"),
+        ("v2_resident", "E=65", "dimension E: expected 1 to 64, got 65"),
+        ("v2_resident", "V=9000", "shared memory of a block, V=9000 E=12 H=20: expected at most"),
+        ("v1_batch", "T=3", "--shape of mlp_fused:v1_batch: expected N, B, V, E, H, got 'T'"),
+    ] {
+        let version = format!("mlp_fused:{version}");
+        refused(lab().args(["run", &version, "--shape", shape]), 2, &[said]);
+    }
+    refused(
+        lab().args(["run", "mlp_fused:v1_batch", "--set", "lr=-1"]),
+        2,
+        &["--set lr: expected a number above 0, got -1"],
+    );
     for blocks in ["0", "33", "1.5"] {
         refused(
             lab().args(["run", "qkv_v0", "--set", &format!("blocks={blocks}")]),

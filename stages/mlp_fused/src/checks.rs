@@ -3,10 +3,13 @@
 use lab_device::emulator::{self, Order};
 use lab_device::{Device, DeviceKind};
 use lab_harness::suite::{Check, VersionCheck, check, every_kernel_loads, without_checks};
-use lab_harness::{Error, Options, Problem, Tensor, Tensors, Version, mlp, run, version_checks};
+use lab_harness::{
+    Error, Options, Prepared, Problem, Tensor, Tensors, Version, mlp, run, version_checks,
+};
 
-use crate::STAGE;
+use crate::steps::Posed;
 use crate::training::checks as training;
+use crate::{STAGE, resident};
 
 pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
     any_schedule_gives_the_same,
@@ -18,6 +21,7 @@ pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
 
 pub(crate) static CHECKS: &[Check] = &[
     Check { name: "every_kernel_loads_on_every_device", run: every_kernel_loads_on_every_device },
+    Check { name: "residents_without_a_cluster", run: residents_without_a_cluster },
     Check { name: "training_follows_the_reference", run: training::training_follows_the_reference },
     Check { name: "training_in_halves_stays_near", run: training::training_in_halves_stays_near },
     Check { name: "a_resumed_run_is_the_same", run: training::a_resumed_run_is_the_same },
@@ -117,6 +121,28 @@ fn logits_far_apart(version: &dyn Version, device: &Device) {
     }
 }
 
+/// Blocks that meet in device memory give what a cluster gives, bit for bit; and a model without room is
+/// refused with its figures.
+fn residents_without_a_cluster(device: &Device) {
+    let version = &crate::RESIDENT;
+    for shape in [[7, 1, 130, 20, 70], [5, 1, 9, 3, 4]] {
+        let all = inputs(version, shape);
+        let expected = run(version, device, &all, &Options::default()).unwrap();
+        let mut posed = Posed::new(device, &all, 0.1).unwrap();
+        resident::launches(&mut posed, false).unwrap();
+        let mut prepared = posed.prepared(&all, false).unwrap();
+        for _ in 0..2 {
+            prepared.launch().unwrap();
+            assert_eq!(prepared.outputs().unwrap(), expected);
+            prepared.poison_outputs().unwrap();
+        }
+    }
+    let wide = inputs(version, [1, 1, 9000, 64, 128]);
+    let error = run(version, device, &wide, &Options::default()).unwrap_err().to_string();
+    let said = "shared memory of a block, V=9000 E=64 H=128: expected at most ";
+    assert!(error.starts_with(said) && error.ends_with(" bytes, got 538048"), "{error}");
+}
+
 fn every_kernel_loads_on_every_device(device: &Device) {
     every_kernel_loads(&STAGE, device);
 }
@@ -124,9 +150,12 @@ fn every_kernel_loads_on_every_device(device: &Device) {
 /// Too large to be checked: on the emulator in its plain mode.
 fn large_problems(version: &dyn Version, device: &Device) {
     let device = &without_checks(device).unwrap();
-    let shapes = match device.kind() {
-        DeviceKind::Emulator => [[2, 300, 1500, 64, 128], [40, 1, 700, 30, 50]],
-        DeviceKind::Cuda => [[2, 1024, 10000, 256, 512], [200, 1, 1000, 64, 128]],
+    let pairs = version.info().dims[1].max > 1;
+    let shapes = match (device.kind(), pairs) {
+        (DeviceKind::Emulator, true) => [[2, 300, 1500, 64, 128], [40, 1, 700, 30, 50]],
+        (DeviceKind::Emulator, false) => [[2, 1, 1500, 64, 128], [40, 1, 700, 30, 50]],
+        (DeviceKind::Cuda, true) => [[2, 1024, 10000, 256, 512], [16, 256, 5000, 128, 256]],
+        (DeviceKind::Cuda, false) => [[20, 1, 3200, 64, 128], [200, 1, 1000, 64, 128]],
     };
     for shape in shapes {
         let dims = mlp::sizes(fitted(version, shape));

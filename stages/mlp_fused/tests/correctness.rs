@@ -2,7 +2,7 @@
 #![allow(missing_docs)]
 
 use lab_harness::suite::{assert_stage, assert_version};
-use mlp_fused::{BATCH, GRAPH, SAMPLE, STAGE, TENSOR};
+use mlp_fused::{BATCH, GRAPH, RESIDENT, SAMPLE, STAGE, TENSOR};
 
 #[test]
 fn sample() {
@@ -27,4 +27,9 @@ fn graph() {
 #[test]
 fn tensor() {
     assert_version(&TENSOR);
+}
+
+#[test]
+fn resident() {
+    assert_version(&RESIDENT);
 }
