@@ -34,15 +34,17 @@ mod evaluate;
 mod flat;
 mod model;
 mod reference;
+mod rules;
 mod step;
 mod stream;
 mod trainer;
 
 pub use checkpoint::Checkpoint;
-pub use config::{Config, Decay, LossScale, Optimizer, Schedule};
+pub use config::Config;
 pub use data::Data;
 pub use error::Error;
 pub use evaluate::Evaluator;
 pub use model::{Head, Model};
+pub use rules::{Decay, LossScale, Optimizer, Schedule};
 pub use stream::Stream;
 pub use trainer::{Epoch, Position, Trainer};
