@@ -1,15 +1,21 @@
-"""cuDNN's LSTM through PyTorch, timed on the shapes of lstm_fused.
+"""cuDNN's LSTM through PyTorch, and FlashRNN's where it is installed, timed on the shapes of lstm_fused.
 
     python3 benches/peers/lstm.py [OUT.json]
+    pip install flashrnn==1.0.8      # optional: needs nvcc, compiles at its first run, bf16 only
 
-One layer, one direction, biases; the input projection is part of it. `eager`: by device events, median
-of 40 calls, of long sequences 10. `graph`: the same captured in a CUDA graph and replayed, in the steady state: what 40
-replays take more than 20, over 20, median of 20, or 5. `fwbw` is forward and backward from dy, all gradients
-among them.
+One layer, one direction, biases; the input projection is part of it. A line a peer, shape, type and family
+(`lstm_fw`, or `lstm` with the backward pass from dy, all gradients among its results), with the fields of a
+line of benches/history: `median_us`, `p10_us`, `p90_us` by device events; `replay_us` the same captured in a
+CUDA graph, in the steady state: what 40 replays take more than 20, over 20; `relative_error` that of y
+against PyTorch in f64. What cannot run says so under `failed`, and the rest is measured.
 """
 
 import json
+import pathlib
+import re
+import shutil
 import sys
+import tempfile
 
 import torch
 
@@ -27,6 +33,12 @@ SHAPES = [
 ]
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 
+# Of cudaDeviceProp up to CUDA 12. FlashRNN 1.0.8 reads them, and uses none.
+GONE = (
+    "clockRate deviceOverlap kernelExecTimeoutEnabled computeMode maxTexture1DLinear memoryClockRate "
+    "singleToDoublePrecisionPerfRatio cooperativeMultiDeviceLaunch"
+).split()
+
 
 def elapsed_us(run):
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -37,17 +49,15 @@ def elapsed_us(run):
     return 1e3 * start.elapsed_time(end)
 
 
-def median(values):
-    return sorted(values)[len(values) // 2]
-
-
-def eager_us(run, runs):
+def eager(run, runs):
     for _ in range(5):
         run()
-    return median([elapsed_us(run) for _ in range(runs)])
+    times = sorted(elapsed_us(run) for _ in range(runs))
+    at = lambda share: times[min(int(share * runs), runs - 1)]
+    return {"median_us": at(0.5), "p10_us": at(0.1), "p90_us": at(0.9), "runs": runs}
 
 
-def graph_us(run, runs):
+def replay_us(run, runs):
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -59,56 +69,133 @@ def graph_us(run, runs):
         run()
 
     def row(replays):
-        times = []
-        for _ in range(runs):
-            times.append(elapsed_us(lambda: [graph.replay() for _ in range(replays)]))
-        return median(times)
+        times = [elapsed_us(lambda: [graph.replay() for _ in range(replays)]) for _ in range(runs)]
+        return sorted(times)[runs // 2]
 
     row(20)
     return (row(40) - row(20)) / 20
 
 
-def measure(shape, dtype):
-    b, t, i, h = shape
-    lstm = torch.nn.LSTM(i, h, device="cuda", dtype=dtype)
-    x = torch.randn(t, b, i, device="cuda", dtype=dtype, requires_grad=True)
-    h0, c0 = (torch.randn(1, b, h, device="cuda", dtype=dtype, requires_grad=True) for _ in "hc")
-    dy = torch.randn(t, b, h, device="cuda", dtype=dtype)
-    of = [x, h0, c0, *lstm.parameters()]
+class Problem:
+    """x, h0, c0, dy and the parameters of a cuDNN LSTM, and y in f64."""
+
+    def __init__(self, shape, dtype):
+        b, t, i, h = shape
+        self.lstm = torch.nn.LSTM(i, h, device="cuda", dtype=dtype)
+        normal = lambda *shape: torch.randn(*shape, device="cuda", dtype=dtype)
+        self.x, self.h0, self.c0 = normal(t, b, i), normal(1, b, h), normal(1, b, h)
+        self.inputs = [v.requires_grad_() for v in (self.x, self.h0, self.c0)]
+        self.dy = normal(t, b, h)
+        exact = torch.nn.LSTM(i, h, device="cuda", dtype=torch.float64)
+        exact.load_state_dict({k: v.double() for k, v in self.lstm.state_dict().items()})
+        with torch.no_grad():
+            self.y = exact(self.x.double(), (self.h0.double(), self.c0.double()))[0]
+
+
+def cudnn(problem):
+    of = [*problem.inputs, *problem.lstm.parameters()]
+    return lambda: problem.lstm(problem.x, (problem.h0, problem.c0))[0], of
+
+
+def flashrnn(problem):
+    """Its fused kernel; x is projected by a product of PyTorch."""
+    if problem.x.dtype != torch.bfloat16:
+        raise ValueError("bf16 only")
+    function = flashrnn_or_why()
+    if isinstance(function, str):
+        raise ModuleNotFoundError(function)
+    h, batch = problem.lstm.hidden_size, problem.x.shape[1]
+    own = problem.lstm
+    # Of one head: gates first, then the head, outputs and inputs. Its gates are in the same order.
+    recurrent = own.weight_hh_l0.detach().view(4, 1, h, h).clone().requires_grad_()
+    bias = (own.bias_ih_l0 + own.bias_hh_l0).detach().view(4, 1, h).clone().requires_grad_()
+    weight = own.weight_ih_l0.detach().clone().requires_grad_()
+    states = torch.stack([problem.h0[0], problem.c0[0]]).detach().view(2, batch, 1, 1, h)
+    states = states.clone().requires_grad_()
 
     def forward():
+        wx = (problem.x @ weight.t()).transpose(0, 1).reshape(batch, -1, 4, 1, h)
+        all_states, _ = function(wx, recurrent, bias, states=states, function="lstm", backend="cuda_fused")
+        return all_states[0].reshape(batch, -1, h).transpose(0, 1)
+
+    return forward, [problem.x, states, weight, recurrent, bias]
+
+
+def flashrnn_or_why():
+    """Its function, or why there is none."""
+    try:
+        from flashrnn import flashrnn as function
+        from flashrnn.flashrnn.gpu_info import gpu_info
+    except Exception as error:  # not installed, or not for this PyTorch
+        return f"flashrnn: {type(error).__name__}: {error}"
+    if int((torch.version.cuda or "0").split(".")[0]) >= 13 and not hasattr(gpu_info, "repaired"):
+        # On a copy: what is installed stays as it is.
+        root = pathlib.Path(tempfile.mkdtemp(prefix="flashrnn"))
+        for folder in (gpu_info.curdir, gpu_info.curdir.parent / "util"):
+            shutil.copytree(folder, root / folder.name)
+        source = root / gpu_info.curdir.name / "gpu_info.cc"
+        text = source.read_text()
+        for field in GONE:
+            text = re.sub(rf'dict\["{field}"\]\s*=\s*prop\.{field};', "", text)
+        source.write_text(text)
+        gpu_info.curdir, gpu_info.repaired = source.parent, True
+    return function
+
+
+PEERS = {"cudnn": cudnn, "flashrnn": flashrnn}
+
+
+def measure(peer, problem, family, long):
+    forward, of = PEERS[peer](problem)
+
+    def alone():
         with torch.no_grad():
-            return lstm(x, (h0, c0))
+            return forward()
 
     def both():
-        return torch.autograd.grad(lstm(x, (h0, c0))[0], of, dy)
+        return torch.autograd.grad(forward(), of, problem.dy)
 
-    long = t * h > 1 << 16
-    runs = 5 if long else 20
-    row = {"fw_us": eager_us(forward, 2 * runs), "fwbw_us": eager_us(both, 2 * runs)}
-    row["fw_graph_us"] = graph_us(forward, runs)
-    row["fwbw_graph_us"] = graph_us(both, runs)
+    run, runs = (alone if family == "lstm_fw" else both), 5 if long else 20
+    error = ((alone().double() - problem.y).norm() / problem.y.norm()).item()
+    if not error < 0.1:
+        raise ValueError(f"y is wrong: a relative error of {error:.2g}")
+    row = eager(run, 2 * runs) | {"replay_us": None, "relative_error": error}
+    try:
+        row["replay_us"] = replay_us(run, runs)
+    except Exception as refused:
+        row["not_captured"] = f"{type(refused).__name__}: {refused}"[:200]
     return row
 
 
 def main(out=None):
     torch.manual_seed(0)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    absent = flashrnn_or_why()
+    if isinstance(absent, str):
+        print(f"without FlashRNN: {absent}", file=sys.stderr)
     results = []
-    for shape in SHAPES:
-        for name, dtype in DTYPES.items():
-            row = {"shape": dict(zip("BTIH", shape)), "dtype": name}
-            try:
-                row |= measure(shape, dtype)
-            except Exception as error:  # what cannot be captured says so, and the rest is measured
-                row["failed"] = f"{type(error).__name__}: {error}"[:200]
-            print(json.dumps(row), flush=True)
-            results.append(row)
+    for b, t, i, h in SHAPES:
+        for dtype, of_torch in DTYPES.items():
+            problem = Problem((b, t, i, h), of_torch)
+            for peer in PEERS:
+                if peer == "flashrnn" and (isinstance(absent, str) or dtype != "bf16"):
+                    continue
+                for family in ("lstm_fw", "lstm"):
+                    row = {"family": family, "version": peer, "of": "library"}
+                    row |= {"shape": f"B={b},H={h},I={i},T={t}", "dtype": dtype}
+                    try:
+                        row |= measure(peer, problem, family, t * h > 1 << 16)
+                    except Exception as error:
+                        row["failed"] = f"{type(error).__name__}: {error}"[:200]
+                    print(json.dumps(row), flush=True)
+                    results.append(row)
     if out:
         versions = {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version()}
+        versions["flashrnn"] = absent if isinstance(absent, str) else "1.0.8"
         with open(out, "w") as file:
             gpu = torch.cuda.get_device_name()
             json.dump({"gpu": gpu, "versions": versions, "results": results}, file, indent=1)
 
 
-main(*sys.argv[1:2])
+if __name__ == "__main__":
+    main(*sys.argv[1:2])

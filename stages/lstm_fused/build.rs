@@ -18,15 +18,13 @@ fn both(name: &str) -> Vec<String> {
     [each(name, "false"), each(name, "true")].concat()
 }
 
-/// The kernels that keep weights, for each size of its table: one of f32 and halves, one of f64.
-fn kept<const N: usize>(names: [&str; 2], [singles, doubles]: [&[[usize; N]]; 2]) -> Vec<String> {
+/// A kernel that keeps weights, for each size of its table: one of f32 and halves, one of f64.
+fn kept<const N: usize>(name: &str, [singles, doubles]: [&[[usize; N]]; 2]) -> Vec<String> {
     let mut all = Vec::new();
-    for name in names {
-        for t in TYPES {
-            for sizes in if t == "double" { doubles } else { singles } {
-                let sizes = sizes.map(|size| size.to_string()).join(", ");
-                all.push(format!("{name}<{t}, {sizes}>"));
-            }
+    for t in TYPES {
+        for sizes in if t == "double" { doubles } else { singles } {
+            let sizes = sizes.map(|size| size.to_string()).join(", ");
+            all.push(format!("{name}<{t}, {sizes}>"));
         }
     }
     all
@@ -34,7 +32,7 @@ fn kept<const N: usize>(names: [&str; 2], [singles, doubles]: [&[[usize; N]]; 2]
 
 /// What is read from the network, with a warp a row or four.
 fn heads() -> Vec<String> {
-    let mut all = each("head_gradient", "");
+    let mut all = Vec::new();
     for t in TYPES {
         let numbers = if t == "double" { "double" } else { "float" };
         for data in [format!("{numbers}, false"), "int, true".into()] {
@@ -56,18 +54,19 @@ fn main() {
     let gru = ["gru_cell", "gru_cell_back", "gru_cell_first"].map(|name| each(name, ""));
     let products = [
         each("projection", ""),
+        each("gates_again", ""),
         each("input_gradient", ""),
         each("parameter_gradient", ""),
         each("peephole_gradient", ""),
         each("norm_gradient", ""),
     ];
-    let sequence = kept(["lstm_sequence", "lstm_sequence_back"], SEQUENCE);
-    let spread = kept(["lstm_spread", "lstm_spread_back"], [SPREAD, SPREAD]);
+    let spread = ["lstm_spread", "lstm_spread_back"].map(|name| kept(name, SPREAD));
     println!("cargo::rerun-if-changed=src/residences.rs");
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_cell.cu", &cell.concat())
-        .kernel("kernels/v1_sequence.cu", &sequence)
-        .kernel("kernels/v2_spread.cu", &spread)
+        .kernel("kernels/v1_sequence.cu", &kept("lstm_sequence", SEQUENCE))
+        .kernel("kernels/v1_sequence_back.cu", &kept("lstm_sequence_back", SEQUENCE))
+        .kernel("kernels/v2_spread.cu", &spread.concat())
         .kernel("kernels/norm_cell.cu", &norm.concat())
         .kernel("kernels/gru_cell.cu", &gru.concat())
         .kernel("kernels/products.cu", &products.concat())

@@ -40,11 +40,11 @@ __device__ __forceinline__ M lstm_step(M (&a)[GATES], M c_before, Peepholes<M> p
 
 // ANCHOR: step_back
 // Turns the gates into the gradients by their a, from those by h_t and by c_t, and gives that by
-// c_{t−1}.
+// c_{t−1}. u: tanh(c_t), which waits for no other step.
 template <bool PEEPHOLE, class M>
-__device__ __forceinline__ M lstm_step_back(M (&y)[GATES], M c_before, M c, Peepholes<M> p, M dh,
+__device__ __forceinline__ M lstm_step_back(M (&y)[GATES], M c_before, M u, Peepholes<M> p, M dh,
                                             M dc) {
-    M i = y[GATE_I], f = y[GATE_F], g = y[GATE_G], o = y[GATE_O], u = tangent(c);
+    M i = y[GATE_I], f = y[GATE_F], g = y[GATE_G], o = y[GATE_O];
     y[GATE_O] = dh * u * o * (1 - o);
     dc += dh * o * (1 - u * u);
     if constexpr (PEEPHOLE) dc += p.o * y[GATE_O];

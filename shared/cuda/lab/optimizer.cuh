@@ -8,9 +8,9 @@
 //          p ← p − lr m / (1 − β₁ᵗ) / (sqrt(v / (1 − β₂ᵗ)) + ε)
 //
 // Two launches: sums of squares, one a block, and the update, in which each block adds those up in the
-// same order. Few parameters need but the second, in one block. A gradient that is not finite changes
-// nothing; with a scale that follows the gradients it is halved then and the step is over, else training
-// stops.
+// same order. Few parameters need but the second, in which each block squares all gradients itself: a
+// launch is dearer than that. A gradient that is not finite changes nothing; with a scale that follows the
+// gradients it is halved then and the step is over, else training stops.
 #pragma once
 #include "lab/progress.cuh"
 #include "lab/reduce.cuh"
@@ -33,14 +33,33 @@ template <class F> __device__ __forceinline__ void for_each_parameter(long long 
         f(n);
 }
 
-// Σ g² of those that this block has.
-template <class T> __device__ __forceinline__ double own_squares(const T* g, long long N) {
+// Σ g² of every `stride`-th from `first` on, and of the block's threads together. Eight are fetched before
+// the first is needed: the sum would wait for each of them in turn.
+template <class T>
+__device__ __forceinline__ double squares_of(const T* g, long long first, long long stride,
+                                             long long N) {
+    constexpr int EACH = 8;
     double sum = 0;
-    for_each_parameter(N, [&](long long n) {
-        double g_n = double(to_math(g[n]));
-        sum += g_n * g_n;
-    });
+    for (long long n = first; n < N; n += EACH * stride) {
+        double fetched[EACH];
+#pragma unroll
+        for (int i = 0; i < EACH; ++i)
+            fetched[i] = n + i * stride < N ? double(to_math(g[n + i * stride])) : 0.0;
+#pragma unroll
+        for (int i = 0; i < EACH; ++i) sum += fetched[i] * fetched[i];
+    }
     return block_reduce<OPTIMIZER_THREADS>(sum, Add{}, 0.0);
+}
+
+// Of those that this block has.
+template <class T> __device__ __forceinline__ double own_squares(const T* g, long long N) {
+    return squares_of(g, blockIdx.x * 1ll * OPTIMIZER_THREADS + threadIdx.x,
+                      gridDim.x * 1ll * OPTIMIZER_THREADS, N);
+}
+
+// Of all: the same in every block.
+template <class T> __device__ __forceinline__ double all_squares(const T* g, long long N) {
+    return squares_of(g, threadIdx.x, OPTIMIZER_THREADS, N);
 }
 
 // squares: one a block.
@@ -101,7 +120,7 @@ __device__ __forceinline__ void update_one(M& p, M g, M* m, M* v, long long n, M
 // p: in the arithmetic's type; `copy`: what the network reads, where that is another type, else not
 // touched. v is not touched by SGD. rates and losses: one a step of the epoch. `every`: steps after
 // which the loss scale doubles, 0 where it stays. max_norm is 0 where the gradient is not clipped.
-// `blocks` sums of squares; 0 where the only block is to add them up itself.
+// `blocks` sums of squares; 0 where each block is to add them up itself.
 template <class T, int RULE>
 __global__ void __launch_bounds__(OPTIMIZER_THREADS)
     update(math_t<T>* __restrict__ p, T* __restrict__ copy, const T* __restrict__ g,
@@ -114,7 +133,7 @@ __global__ void __launch_bounds__(OPTIMIZER_THREADS)
     Progress at{counts, numbers};
     double sum = 0;
     for (int b = 0; b < blocks; ++b) sum += squares[b];
-    if (blocks == 0) sum = own_squares(g, N);
+    if (blocks == 0) sum = all_squares(g, N);
     double scale = numbers[SCALE], norm = sqrt(sum) / scale, factor = 1 / scale;
     if (max_norm > 0 && max_norm / (norm + 1e-6) < 1) factor *= max_norm / (norm + 1e-6);
     Verdict what = verdict(at, losses[counts[STEP]], norm, every > 0);

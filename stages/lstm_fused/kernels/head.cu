@@ -3,12 +3,13 @@
 //   z_r = W y_r + b                                  [O], r a row of a step
 //   MSE:            l_r = Σ_o (z_ro − target_ro)²    loss = Σ_r l_r / (R O)     dz = 2 (z − target) / (R O)
 //   cross-entropy:  l_r = −log softmax(z_r)[target]  loss = Σ_r l_r / R         dz = (softmax(z) − one-hot) / R
-//   dy_r = Wᵀ dz_r       dW = Σ_r dz_rᵀ y_r          db = Σ_r dz_r
+//   dy_r = Wᵀ dz_r
 //
-// R: rows that have a window, times the steps that are read. dz is multiplied by the loss scale.
+// R: rows that have a window, times the steps that are read. dz is multiplied by the loss scale. The sums
+// over rows, of the gradients by W and b and of the losses, are made where all such sums are, in
+// products.cu.
 //
-// Work split: head_loss has a block a row; the gradients by W and b are sums over the rows, each one
-// thread's, in their order. One more block there adds up the losses.
+// Work split: a block a row. A warp has an output, and its lanes parts of the sum.
 //
 // y, dy: T x B rows of K. Those from step `from` on are read. z, dz: a row of O each of them. The target
 // of a row at step t is what stands in the data at start + t + 1: a number of the first O of its C, or a
@@ -17,18 +18,17 @@
 #include "lab/reduce.cuh"
 #include "lab/scalar.cuh"
 
-constexpr int SUM_THREADS = 128;
-
 __device__ __forceinline__ float logarithm(float v) { return logf(v); }
 __device__ __forceinline__ double logarithm(double v) { return log(v); }
 
-// z_o of a row.
+// z_o of a row, by a warp.
 template <class T>
 __device__ __forceinline__ math_t<T> output(const T* __restrict__ weight,
                                             const T* __restrict__ bias, const T* y, int o, int K) {
-    math_t<T> sum = to_math(bias[o]);
-    for (int k = 0; k < K; ++k) sum += to_math(weight[o * 1ll * K + k]) * to_math(y[k]);
-    return sum;
+    math_t<T> b = to_math(bias[o]), sum = 0;
+    for (int k = threadIdx.x % 32; k < K; k += 32)
+        sum += to_math(weight[o * 1ll * K + k]) * to_math(y[k]);
+    return b + warp_reduce(sum, Add{});
 }
 
 // dz and the loss of a row: the threads of a block share the outputs. `each` is scale / R.
@@ -74,7 +74,10 @@ __global__ void __launch_bounds__(THREADS)
         if (threadIdx.x == 0) row_losses[r] = 0;
         return;
     }
-    for (int o = threadIdx.x; o < O; o += THREADS) z[o] = output(weight, bias, y, o, K);
+    for (int o = threadIdx.x / 32; o < O; o += THREADS / 32) {
+        math_t<T> z_o = output(weight, bias, y, o, K);
+        if (threadIdx.x % 32 == 0) z[o] = z_o;
+    }
     __syncthreads();  // the loss of a row is of all its z
     double rows = live * double(steps - from), loss;
     M each = M(numbers[SCALE] / rows);
@@ -89,30 +92,4 @@ __global__ void __launch_bounds__(THREADS)
         for (int o = 0; o < O; ++o) sum += to_math(weight[o * 1ll * K + k]) * dz[o];
         dy[k] = from_math<T>(sum);
     }
-}
-
-// dW and db, from `rows` rows of y and dz; and the loss of the step. A grid of
-// ceil(O (K + 1) / 128) + 1 blocks.
-template <class T>
-__global__ void __launch_bounds__(SUM_THREADS)
-    head_gradient(const T* __restrict__ y, const math_t<T>* __restrict__ dz,
-                  const double* __restrict__ row_losses, const long long* __restrict__ counts,
-                  T* __restrict__ dweight, T* __restrict__ dbias, double* __restrict__ losses,
-                  int rows, int O, int K) {
-    if (blockIdx.x == gridDim.x - 1) {
-        double sum = 0;
-        for (int r = threadIdx.x; r < rows; r += SUM_THREADS) sum += row_losses[r];
-        sum = block_reduce<SUM_THREADS>(sum, Add{}, 0.0);
-        if (threadIdx.x == 0) losses[counts[STEP]] = sum;
-        return;
-    }
-    using M = math_t<T>;
-    long long n = blockIdx.x * 1ll * SUM_THREADS + threadIdx.x;
-    if (n >= O * (K + 1ll)) return;
-    int o = n / (K + 1), k = n % (K + 1);
-    M sum = 0;
-    for (int r = 0; r < rows; ++r)
-        sum += dz[r * 1ll * O + o] * (k < K ? to_math(y[r * 1ll * K + k]) : M(1));
-    if (k < K) dweight[o * 1ll * K + k] = from_math<T>(sum);
-    else dbias[o] = from_math<T>(sum);
 }

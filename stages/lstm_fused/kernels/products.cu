@@ -5,6 +5,10 @@
 //   dx = da W_ih        dW_ih = Σ_r da_rᵀ x_r        dW_hh = Σ_r da_rᵀ h_before(r)
 //   db = Σ_r da_r       dp_i = Σ_r da_i c_before(r)   dp_f likewise, dp_o = Σ_r da_o c_r
 //
+// and of the linear layer on top of the network (head.cu), with r the rows that it reads,
+//
+//   dW_head = Σ_r dz_rᵀ y_r       db_head = Σ_r dz_r       loss = Σ_r loss_r
+//
 // r is a row of a step, T B of them. Each sum is one block's, from its first term to its last, so
 // that it is the same at every run: nobody adds to what another has written.
 //
@@ -15,6 +19,8 @@
 // G = 3H rows of weights, and four da: the third gate's by x and, in the fourth's place, by h. Other tensors are as
 // v0_cell.cu has them. C: the columns of x.
 #include "lab/lstm.cuh"
+#include "lab/progress.cuh"
+#include "lab/reduce.cuh"
 
 constexpr int THREADS = 256, TILE = 32, LANES = THREADS / TILE, EACH = TILE / LANES;
 
@@ -101,15 +107,15 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 // ANCHOR: weights
-// A tile of dW, `n0` its first column: of weight_hh if `of_h`, with y as x, else of weight_ih; G x C. What
-// a row holds past its length is not read, be it NaN.
+// A tile of dW, from row `m0` and column `n0` on: of weight_hh if `of_h`, with y as x, else of weight_ih; G
+// x C. What a row of the batch holds past its length is not read, be it NaN.
 template <class T>
 __device__ __forceinline__ void weight_gradient(const math_t<T>* da, const T* x, const T* h0,
                                                 const int* lengths, T* dw, int rows, int B, int G,
-                                                int H, int C, int n0, int stride, int reverse,
-                                                bool of_h) {
+                                                int H, int C, int m0, int n0, int stride,
+                                                int reverse, bool of_h) {
     using M = math_t<T>;
-    int ti = threadIdx.x / TILE, n = n0 + threadIdx.x % TILE, m0 = blockIdx.x * TILE;
+    int ti = threadIdx.x / TILE, n = n0 + threadIdx.x % TILE;
     Steps steps{lengths, reverse != 0};
     Hidden<T> hidden{h0, x, B, H, stride};
     M sum[EACH] = {};
@@ -151,8 +157,8 @@ template <class M, class Term> __device__ __forceinline__ M column_sum(int rows,
 // Both biases, which add up, have the same gradient; but those of the GRU's third gate.
 template <class T>
 __device__ __forceinline__ void bias_gradient(const math_t<T>* da, T* dbias_ih, T* dbias_hh,
-                                              int rows, int G, int H) {
-    int n = blockIdx.x * TILE + threadIdx.x % TILE;
+                                              int rows, int G, int H, int n0) {
+    int n = n0 + threadIdx.x % TILE;
     auto sum = column_sum<math_t<T>>(
         rows, [&](int r) { return n < 4 * H ? da[r * 4ll * H + n] : math_t<T>(0); });
     if (threadIdx.x >= TILE || n >= 4 * H) return;
@@ -162,22 +168,133 @@ __device__ __forceinline__ void bias_gradient(const math_t<T>* da, T* dbias_ih, 
     if (third && n >= G) dbias_hh[n - H] = from_math<T>(sum);
 }
 
-// The gradients by both matrices and both biases. A grid of 4H / 32 blocks by C / 32 for weight_ih, H /
-// 32 for weight_hh and, where there are biases, one; all rounded up.
+// The linear layer on top of the network, O of K: its gradients, from `rows` rows of y and of dz.
+template <class T> struct Head {
+    const math_t<T>* dz;
+    const double* row_losses;
+    T *dweight, *dbias;
+    double* loss;
+    int rows, O;
+
+    // A tile of dW, from row m0 and column n0 on.
+    __device__ __forceinline__ void by_weight(const T* y, int K, int m0, int n0) const {
+        using M = math_t<T>;
+        int ti = threadIdx.x / TILE, n = n0 + threadIdx.x % TILE;
+        M sum[EACH] = {};
+        auto dz_of = [&](int m, int r) {
+            return m0 + m < O && r < rows ? dz[r * 1ll * O + m0 + m] : M(0);
+        };
+        auto y_of = [&](int r, int) {
+            return r < rows && n < K ? to_math(y[r * 1ll * K + n]) : M(0);
+        };
+        tile_product<true, true>(sum, rows, dz_of, y_of, n < K);
+#pragma unroll
+        for (int e = 0; e < EACH; ++e) {
+            int m = m0 + ti + LANES * e;
+            if (m < O && n < K) dweight[m * 1ll * K + n] = from_math<T>(sum[e]);
+        }
+    }
+    __device__ __forceinline__ void by_bias(int m0) const {
+        using M = math_t<T>;
+        int o = m0 + threadIdx.x % TILE;
+        M sum = column_sum<M>(rows, [&](int r) { return o < O ? dz[r * 1ll * O + o] : M(0); });
+        if (threadIdx.x < TILE && o < O) dbias[o] = from_math<T>(sum);
+    }
+    __device__ __forceinline__ void add_losses() const {
+        double sum = 0;
+        for (int r = threadIdx.x; r < rows; r += THREADS) sum += row_losses[r];
+        sum = block_reduce<THREADS>(sum, Add{}, 0.0);
+        if (threadIdx.x == 0) *loss = sum;
+    }
+};
+
+// The gradients by both matrices and both biases, a block a tile: 4H / 32 by C / 32 for weight_ih, H / 32
+// for weight_hh and, where there are biases, one. Behind them, where O is not 0, those of the head, O / 32
+// by stride / 32 and one more, and a block for the loss of the step. All rounded up. The head reads
+// y from row `from` on, `head_rows` of them.
 template <class T>
 __global__ void __launch_bounds__(THREADS)
     parameter_gradient(const math_t<T>* __restrict__ da, const T* __restrict__ x,
                        const T* __restrict__ y, const T* __restrict__ h0,
                        const int* __restrict__ lengths, T* __restrict__ dweight_ih,
                        T* __restrict__ dweight_hh, T* __restrict__ dbias_ih,
-                       T* __restrict__ dbias_hh, int rows, int B, int G, int H, int C, int stride,
-                       int column, int state, int reverse) {
-    int of_x = (C + TILE - 1) / TILE, of_h = (H + TILE - 1) / TILE, part = blockIdx.y;
-    if (part >= of_x + of_h) return bias_gradient(da, dbias_ih, dbias_hh, rows, G, H);
+                       T* __restrict__ dbias_hh, const math_t<T>* __restrict__ dz,
+                       const double* __restrict__ row_losses, const long long* __restrict__ counts,
+                       T* __restrict__ dhead_weight, T* __restrict__ dhead_bias,
+                       double* __restrict__ losses, int rows, int B, int G, int H, int C,
+                       int stride, int column, int state, int reverse, int biased, int from,
+                       int head_rows, int O) {
+    int of_x = (C + TILE - 1) / TILE, of_h = (H + TILE - 1) / TILE, tiles = (4 * H + TILE - 1) / TILE;
+    int job = blockIdx.x, of_network = tiles * (of_x + of_h + biased);
+    if (job >= of_network) {
+        job -= of_network;
+        Head<T> head{dz, row_losses, dhead_weight, dhead_bias, losses, head_rows, O};
+        int of_y = (stride + TILE - 1) / TILE, m0 = job / (of_y + 1) * TILE, part = job % (of_y + 1);
+        if (m0 >= O) {
+            head.loss += counts[STEP];
+            return head.add_losses();
+        }
+        if (part == of_y) return head.by_bias(m0);
+        return head.by_weight(y + from * 1ll * stride, stride, m0, part * TILE);
+    }
+    int part = job / tiles, m0 = job % tiles * TILE;
+    if (part >= of_x + of_h) return bias_gradient(da, dbias_ih, dbias_hh, rows, G, H, m0);
     bool is_h = part >= of_x;
     weight_gradient(da, is_h ? y + column : x, h0 + state * 1ll * B * H, lengths,
-                    is_h ? dweight_hh : dweight_ih, rows, B, G, H, is_h ? H : C,
+                    is_h ? dweight_hh : dweight_ih, rows, B, G, H, is_h ? H : C, m0,
                     (is_h ? part - of_x : part) * TILE, stride, reverse, is_h);
+}
+
+// The gates of all steps once more, where the forward pass has left but h and c: a tile of a, from x and the h
+// before, then what c adds and the gates' functions. A grid of T B / 32 x 4H / 32 blocks, rounded up.
+template <class T>
+__global__ void __launch_bounds__(THREADS)
+    gates_again(const T* __restrict__ x, const T* __restrict__ weight_ih,
+                const T* __restrict__ weight_hh, const T* __restrict__ bias_ih,
+                const T* __restrict__ bias_hh, const T* __restrict__ peephole_i,
+                const T* __restrict__ peephole_f, const T* __restrict__ peephole_o,
+                const T* __restrict__ h0, const T* __restrict__ c0, const int* __restrict__ lengths,
+                const T* __restrict__ y, const math_t<T>* __restrict__ c,
+                math_t<T>* __restrict__ gates, int rows, int B, int H, int C, int stride,
+                int column, int state, int reverse, int biased, int peephole) {
+    using M = math_t<T>;
+    Steps steps{lengths, reverse != 0};
+    Hidden<T> hidden{h0 + state * 1ll * B * H, y + column, B, H, stride};
+    int ti = threadIdx.x / TILE, m0 = blockIdx.x * TILE, n0 = blockIdx.y * TILE;
+    M sum[EACH] = {};
+    auto live = [&](int r) { return r < rows && steps.has(r / B, r % B); };
+    auto x_of = [&](int m, int k) {
+        return k < C && live(m0 + m) ? to_math(x[(m0 + m) * 1ll * C + k]) : M(0);
+    };
+    auto h_of = [&](int m, int k) {
+        int r = m0 + m;
+        return k < H && live(r) ? to_math(hidden.before(steps, r / B, r % B)[k]) : M(0);
+    };
+    auto weight = [&](const T* w, int columns) {
+        return [=](int k, int n) {
+            return k < columns && n0 + n < 4 * H ? to_math(w[(n0 + n) * 1ll * columns + k]) : M(0);
+        };
+    };
+    tile_product<false, false>(sum, C, x_of, weight(weight_ih, C));
+    tile_product<false, false>(sum, H, h_of, weight(weight_hh, H));
+    int n = n0 + threadIdx.x % TILE, g = n / H, j = n % H;
+    if (n >= 4 * H) return;
+    M bias = biased ? to_math(bias_ih[n]) + to_math(bias_hh[n]) : M(0);
+    const T* own_peephole = g == GATE_I ? peephole_i : g == GATE_F ? peephole_f : peephole_o;
+    M p = peephole && g != GATE_G ? to_math(own_peephole[j]) : M(0);
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) {
+        int r = m0 + ti + LANES * e, t = r / B, row = r % B;
+        if (!live(r)) continue;
+        M a = sum[e] + bias;
+        if (peephole && g != GATE_G) {
+            bool first = g != GATE_O && t == steps.first(row);
+            int at = g == GATE_O ? t : steps.before(t);
+            a += p * (first ? to_math(c0[(state * 1ll * B + row) * H + j])
+                            : c[(at * 1ll * B + row) * H + j]);
+        }
+        gates[r * 4ll * H + n] = activation(a, g == GATE_G);
+    }
 }
 
 // A grid of H / 32 blocks, rounded up.

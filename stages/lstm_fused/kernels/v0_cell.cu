@@ -107,7 +107,8 @@ __global__ void __launch_bounds__(THREADS)
     M a[GATES];
 #pragma unroll
     for (int g = 0; g < GATES; ++g) a[g] = da_t[g * H];
-    dc[row * 1ll * H + j] = lstm_step_back<PEEPHOLE>(a, c_before, c_of(t), p, dh, dc_t);
+    M u = tangent(c_of(t));
+    dc[row * 1ll * H + j] = lstm_step_back<PEEPHOLE>(a, c_before, u, p, dh, dc_t);
     // ANCHOR_END: backward
 #pragma unroll
     for (int g = 0; g < GATES; ++g) da_t[g * H] = a[g];

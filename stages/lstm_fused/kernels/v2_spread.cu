@@ -172,12 +172,12 @@ __global__ void __launch_bounds__(16 * UNITS)
     for (int s = 0; s < count; ++s) {
         int t = step(s);
         // ANCHOR: step_back
-        M dh_t = past + sum_of_parts() + now.dy;
+        M tanh_c = tangent(now.c), dh_t = past + sum_of_parts() + now.dy;
         bool live = there && steps.has(t, row);
         if (live) {
             M* a = now.gates;
-            dc = peephole ? lstm_step_back<true>(now.gates, now.c_before, now.c, p, dh_t, dc)
-                          : lstm_step_back<false>(now.gates, now.c_before, now.c, p, dh_t, dc);
+            dc = peephole ? lstm_step_back<true>(now.gates, now.c_before, tanh_c, p, dh_t, dc)
+                          : lstm_step_back<false>(now.gates, now.c_before, tanh_c, p, dh_t, dc);
             own_da = g == 0 ? a[0] : g == 1 ? a[1] : g == 2 ? a[2] : a[3], past = 0;
         }
         M* write = da + s % 2 * ROWS * DA;

@@ -33,6 +33,8 @@ pub(crate) struct Sizes {
     pub(crate) cell: Cell,
     /// ε of the norms, where there are.
     pub(crate) layer_norm: Option<f64>,
+    /// Whether the way back computes the gates again.
+    pub(crate) recompute: bool,
 }
 
 impl Sizes {
@@ -98,6 +100,45 @@ impl Weights {
     }
 }
 
+/// What the head on the last layer wants of the launch of all sums: its gradients, and the loss.
+pub(crate) struct HeadSums {
+    pub(crate) dz: Slot,
+    pub(crate) row_losses: Slot,
+    pub(crate) counts: Slot,
+    /// Of the gradients.
+    pub(crate) weight: Slot,
+    pub(crate) bias: Slot,
+    pub(crate) losses: Slot,
+    /// Rows of y that it reads, and the first of them.
+    pub(crate) from: usize,
+    pub(crate) rows: usize,
+    pub(crate) outputs: usize,
+}
+
+impl HeadSums {
+    /// Bytes of that without outputs.
+    pub(crate) fn none_bytes(dtype: DType) -> usize {
+        let arithmetic = if dtype == DType::F64 { 8 } else { 4 };
+        arithmetic + 2 * dtype.size() + 3 * 8
+    }
+
+    /// Without outputs: nothing of it is touched.
+    pub(crate) fn none(program: &mut Program, sizes: Sizes) -> Result<Self, Error> {
+        let mut one = |dtype| program.scratch(dtype, 1);
+        Ok(Self {
+            dz: one(sizes.arithmetic())?,
+            row_losses: one(DType::F64)?,
+            counts: one(DType::I64)?,
+            weight: one(sizes.dtype)?,
+            bias: one(sizes.dtype)?,
+            losses: one(DType::F64)?,
+            from: 0,
+            rows: 0,
+            outputs: 0,
+        })
+    }
+}
+
 /// One direction of a layer.
 pub(crate) struct Direction<'a> {
     pub(crate) sizes: Sizes,
@@ -150,7 +191,8 @@ pub(crate) fn kernel(
 }
 
 impl<'a> Direction<'a> {
-    /// With room for what the forward pass leaves to the other, if that is to come.
+    /// With room for what the forward pass leaves to the other, if that is to come; for its gates in a
+    /// place that several layers share, where there is one.
     #[allow(clippy::too_many_arguments)] // each of another kind
     pub(crate) fn new(
         program: &mut Program,
@@ -161,6 +203,7 @@ impl<'a> Direction<'a> {
         columns: usize,
         state: usize,
         keep: bool,
+        shared_gates: Option<Slot>,
     ) -> Result<Self, Error> {
         let Sizes { steps, batch, hidden, .. } = sizes;
         let of_gates = steps * batch * 4 * hidden;
@@ -181,7 +224,10 @@ impl<'a> Direction<'a> {
             (_, false) if columns <= FEW_COLUMNS => 1,
             _ => of_gates,
         };
-        let gates = program.scratch(sizes.arithmetic(), of_gates)?;
+        let gates = match shared_gates {
+            Some(gates) => gates,
+            None => program.scratch(sizes.arithmetic(), of_gates)?,
+        };
         let reverse = state % sizes.directions == 1;
         Ok(Self { sizes, common, weights, x, columns, y, reverse, state, c, gates, normed })
     }
@@ -355,6 +401,48 @@ impl<'a> Direction<'a> {
         Ok(())
     }
 
+    /// The gates of all steps once more, from h and c, where another layer's have taken their place.
+    pub(crate) fn gates_again(&self, program: &mut Program) -> Result<(), Error> {
+        let Sizes { dtype, batch, hidden, peephole, .. } = self.sizes;
+        let rows = self.sizes.rows();
+        let again = kernel(program.device(), &kernels::PRODUCTS, "gates_again", dtype, "")?;
+        let [c0, _] = self.common.of_lstm();
+        let [bias_ih, bias_hh] = self.weights.biases();
+        let [peephole_i, peephole_f, peephole_o] = self.weights.peepholes();
+        let [stride, column] = self.place();
+        program.launch(
+            again,
+            tiles(rows, 4 * hidden),
+            [
+                self.x.read(),
+                self.weights.ih.read(),
+                self.weights.hh.read(),
+                bias_ih,
+                bias_hh,
+                peephole_i,
+                peephole_f,
+                peephole_o,
+                self.common.h0.read(),
+                c0.read(),
+                self.common.lengths.read(),
+                self.y.read(),
+                self.c.read(),
+                self.gates.write(),
+                int(rows),
+                int(batch),
+                int(hidden),
+                int(self.columns),
+                stride,
+                column,
+                int(self.state),
+                self.flag(),
+                scalar(i32::from(self.weights.biases.is_some())),
+                scalar(i32::from(peephole)),
+            ],
+        );
+        Ok(())
+    }
+
     /// da in place of the gates, dh0 and dc0, a launch a step; then the gradients by the weights.
     pub(crate) fn backward(
         &self,
@@ -362,6 +450,7 @@ impl<'a> Direction<'a> {
         dy: Slot,
         states: &CommonGradients,
         gradients: &Weights,
+        head: &HeadSums,
     ) -> Result<(), Error> {
         match (self.sizes.cell, self.sizes.way) {
             (Cell::Gru, _) => self.gru_cells_back(program, dy, states)?,
@@ -372,7 +461,7 @@ impl<'a> Direction<'a> {
             (Cell::Lstm, Way::Sequence) => self.sequence_back(program, dy, states)?,
             (Cell::Lstm, Way::Cluster | Way::Grid) => self.spread_back(program, dy, states)?,
         }
-        self.weight_gradients(program, gradients)
+        self.weight_gradients(program, gradients, head)
     }
 
     fn sequence_back(
@@ -384,7 +473,8 @@ impl<'a> Direction<'a> {
         let Sizes { dtype, steps, batch, hidden, peephole, .. } = self.sizes;
         let residence = self.residence(program.device());
         let (name, arguments) = ("lstm_sequence_back", residence.arguments());
-        let kernel = kernel(program.device(), &kernels::V1_SEQUENCE, name, dtype, &arguments)?;
+        let source = &kernels::V1_SEQUENCE_BACK;
+        let kernel = kernel(program.device(), source, name, dtype, &arguments)?;
         let launch = Launch::new(blocks(batch, residence.rows), residence.threads())
             .shared(residence.shared_back(self.sizes.arithmetic()));
         let [c0, _] = self.common.of_lstm();
@@ -498,8 +588,14 @@ impl<'a> Direction<'a> {
         Ok(())
     }
 
-    fn weight_gradients(&self, program: &mut Program, gradients: &Weights) -> Result<(), Error> {
-        let Sizes { dtype, batch, hidden, .. } = self.sizes;
+    /// All sums over the rows of all steps in one launch, those of the head among them.
+    fn weight_gradients(
+        &self,
+        program: &mut Program,
+        gradients: &Weights,
+        head: &HeadSums,
+    ) -> Result<(), Error> {
+        let Sizes { dtype, batch, hidden, directions, .. } = self.sizes;
         let of = |program: &Program, name: &str, arguments: &str| {
             kernel(program.device(), &kernels::PRODUCTS, name, dtype, arguments)
         };
@@ -512,12 +608,13 @@ impl<'a> Direction<'a> {
             Some(biases) => biases,
             None => [program.scratch(dtype, 1)?, program.scratch(dtype, 1)?],
         };
+        let mut grid = blocks(4 * hidden, TILE) * (columns + biased);
+        if head.outputs > 0 {
+            grid += blocks(head.outputs, TILE) * (blocks(hidden * directions, TILE) + 1) + 1;
+        }
         program.launch(
             product,
-            Launch::new_3d(
-                [blocks(4 * hidden, TILE), columns + biased, 1],
-                [PRODUCT_THREADS, 1, 1],
-            ),
+            Launch::new(grid, PRODUCT_THREADS),
             [
                 self.gates.read(),
                 self.x.read(),
@@ -528,6 +625,12 @@ impl<'a> Direction<'a> {
                 gradients.hh.write(),
                 biases[0].write(),
                 biases[1].write(),
+                head.dz.read(),
+                head.row_losses.read(),
+                head.counts.read(),
+                head.weight.write(),
+                head.bias.write(),
+                head.losses.write(),
                 rows,
                 int(batch),
                 int(self.sizes.weights()),
@@ -537,6 +640,10 @@ impl<'a> Direction<'a> {
                 column,
                 int(self.state),
                 self.flag(),
+                scalar(biased as i32),
+                int(head.from),
+                int(head.rows),
+                int(head.outputs),
             ],
         );
         if let (Some(to), Some(normed)) = (gradients.norms, &self.normed) {

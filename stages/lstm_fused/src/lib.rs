@@ -52,6 +52,10 @@ const DIMS: [Dim; 4] =
 static RESIDENT_DIMS: [Dim; 4] =
     [DIMS[0], DIMS[1], DIMS[2], Dim { max: sequence::MOST_UNITS, ..DIMS[3] }];
 
+/// Where a cluster has.
+static SPREAD_DIMS: [Dim; 4] =
+    [DIMS[0], DIMS[1], DIMS[2], Dim { max: spread::MOST_SPREAD_UNITS, ..DIMS[3] }];
+
 const F32: DType = DType::F32;
 const F64: DType = DType::F64;
 const F16: DType = DType::F16;
@@ -117,7 +121,7 @@ pub static CLUSTER: Fused = Fused {
         name: "v2_cluster",
         parent: Some("v1_sequence"),
         change: "a row's units over several blocks, which keep all weights and exchange h each step",
-        dims: &RESIDENT_DIMS,
+        dims: &SPREAD_DIMS,
         ..INFO
     },
     way: Way::Cluster,
@@ -130,7 +134,7 @@ pub static GRID: Fused = Fused {
         name: "v2_grid",
         parent: Some("v2_cluster"),
         change: "the same exchange through device memory and flags, for devices without clusters",
-        dims: &RESIDENT_DIMS,
+        dims: &SPREAD_DIMS,
         ..INFO
     },
     way: Way::Grid,
@@ -155,7 +159,7 @@ pub static FORWARD: [Fused; 4] = [
             name: "v2_cluster_fw",
             parent: Some("v1_sequence_fw"),
             change: "a row's units over a cluster of blocks",
-            dims: &RESIDENT_DIMS,
+            dims: &SPREAD_DIMS,
             ..INFO
         },
         Way::Cluster,
@@ -165,7 +169,7 @@ pub static FORWARD: [Fused; 4] = [
             name: "v2_grid_fw",
             parent: Some("v2_cluster_fw"),
             change: "the exchange through device memory and flags",
-            dims: &RESIDENT_DIMS,
+            dims: &SPREAD_DIMS,
             ..INFO
         },
         Way::Grid,
@@ -215,7 +219,7 @@ impl Version for Fused {
     fn sources(&self) -> Vec<&'static KernelSource> {
         let own = match self.way {
             Way::Cell => [&kernels::V0_CELL, &kernels::NORM_CELL, &kernels::GRU_CELL].to_vec(),
-            Way::Sequence => vec![&kernels::V1_SEQUENCE],
+            Way::Sequence => vec![&kernels::V1_SEQUENCE, &kernels::V1_SEQUENCE_BACK],
             Way::Cluster | Way::Grid => vec![&kernels::V2_SPREAD],
         };
         own.into_iter().chain([&kernels::PRODUCTS]).collect()
@@ -275,13 +279,23 @@ impl Version for Fused {
                 [1, 60, 1, 5],
             ]),
         }
+        // Where not all weights have a place; the grid is the same kernels.
+        if self.way == Way::Cluster && self.pass == Pass::ForwardBackward {
+            all.extend([[3, 2, 1, 390], [1, 2, 2, 513]]);
+        }
         all.into_iter().map(sizes).collect()
     }
 
-    /// One row of a window of twenty steps, at growing H; and a long sequence.
+    /// One row of a window of twenty steps, at growing H; a long sequence; in bf16 many rows of many units.
     fn bench_shapes(&self, dtype: DType) -> Vec<Dims> {
         let windows = [32, 64, 128, 256].map(|h| sizes([1, 20, 1, h]));
-        windows.into_iter().chain([self.info.timed(dtype)]).collect()
+        let mut all: Vec<Dims> = windows.into_iter().chain([self.info.timed(dtype)]).collect();
+        if dtype == BF16 {
+            let large = [[16, 1024, 768, 768], [64, 512, 512, 512], [256, 256, 512, 512]];
+            let fits = |size: &[usize; 4]| size[3] <= self.info.dims[3].max;
+            all.extend(large.into_iter().filter(fits).map(sizes));
+        }
+        all
     }
 
     fn prepare(

@@ -5,8 +5,11 @@ use lab_harness::program::{Program, Slot};
 use lab_harness::{Error, Prepared, Tensor, Tensors};
 use lab_reference::lstm::{Cell, Network, Parameter};
 
-use crate::direction::{Common, CommonGradients, Direction, Sizes, Weights, input_gradient};
+use crate::direction::{
+    Common, CommonGradients, Direction, HeadSums, Sizes, Weights, input_gradient,
+};
 use crate::sequence::MOST_UNITS;
+use crate::spread::MOST_SPREAD_UNITS;
 
 /// How the forward pass goes through the steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,8 +18,8 @@ pub enum Way {
     Cell,
     /// A launch for all steps, with the weights in registers and shared memory; up to 256 units.
     Sequence,
-    /// A launch for all steps, with the units of a row spread over a cluster of blocks, which keep all
-    /// weights in registers; up to 256 units. On a device without clusters as [`Way::Grid`].
+    /// A launch for all steps, with the units of a row spread over a cluster of blocks, which up to 256
+    /// units keep all weights in registers; up to 768. On a device without clusters as [`Way::Grid`].
     Cluster,
     /// The same with blocks that exchange h through device memory and flags.
     Grid,
@@ -30,8 +33,19 @@ pub enum Pass {
     Forward,
     /// Also the gradients by all that goes in: 5 H numbers for each row of each step, layer and
     /// direction are kept, gates and c, in f32 (in runs of f64, in f64). Of a GRU it is 4 H, with
-    /// layer norm 15 H + 5.
+    /// layer norm 15 H + 5. [`Lstm::recompute`] keeps fewer, [`Lstm::bytes`] counts all.
     ForwardBackward,
+}
+
+impl Way {
+    /// The most units; of [`Way::Cell`] as many as a network may have.
+    fn most_units(self) -> usize {
+        match self {
+            Self::Cell => LARGEST[2].1,
+            Self::Sequence => MOST_UNITS,
+            Self::Cluster | Self::Grid => MOST_SPREAD_UNITS,
+        }
+    }
 }
 
 /// An LSTM on a device, or a GRU: layers, directions and options as its [`Network`] says.
@@ -68,6 +82,7 @@ pub enum Pass {
 pub struct Lstm {
     network: Network,
     way: Way,
+    recompute: bool,
 }
 
 /// The most of each size: products of two fit 32 bits where kernels count in them.
@@ -92,7 +107,7 @@ fn check_size(name: &str, size: usize) -> Result<(), Error> {
 
 impl Lstm {
     /// Of these sizes and options: by [`Way::Sequence`] up to 64 units, whose weights a block has room
-    /// for; by [`Way::Cluster`] up to 256; what those do not take by [`Way::Cell`].
+    /// for; by [`Way::Cluster`] up to 768; what those do not take by [`Way::Cell`].
     ///
     /// # Errors
     /// As [`Lstm::by`].
@@ -101,7 +116,7 @@ impl Lstm {
         let way = match network.hidden {
             _ if !plain => Way::Cell,
             0..=64 => Way::Sequence,
-            65..=MOST_UNITS => Way::Cluster,
+            65..=MOST_SPREAD_UNITS => Way::Cluster,
             _ => Way::Cell,
         };
         Self::by(way, network)
@@ -117,8 +132,8 @@ impl Lstm {
         check_size("inputs", network.inputs)?;
         check_size("hidden", network.hidden)?;
         let one_launch = way != Way::Cell;
-        if one_launch && network.hidden > MOST_UNITS {
-            let expected = format!("1 to {MOST_UNITS} in a launch for all steps");
+        if one_launch && network.hidden > way.most_units() {
+            let expected = format!("1 to {} in a launch for all steps", way.most_units());
             return Err(Error::bad("hidden", expected, network.hidden));
         }
         if network.cell == Cell::Gru {
@@ -139,7 +154,61 @@ impl Lstm {
                 return Err(Error::bad("layer_norm", expected, epsilon));
             }
         }
-        Ok(Self { network, way })
+        Ok(Self { network, way, recompute: false })
+    }
+
+    /// The same with fewer numbers kept for the way back: h and c of all layers, and the gates of one,
+    /// whose place they take in turn. Before its turn a layer's gates are computed again, by a product over
+    /// all steps at once.
+    ///
+    /// In f32 and f64 the gradients are the same but for roundings. In halves they are those of an h that
+    /// was rounded to the type, as [`Way::Cell`] rounds it.
+    ///
+    /// # Errors
+    /// A GRU, or layer norm, which keep other numbers.
+    pub fn recompute(self) -> Result<Self, Error> {
+        if self.network.cell == Cell::Gru || self.network.layer_norm.is_some() {
+            let expected = "false, but in an LSTM without layer norm";
+            return Err(Error::bad("recompute", expected, true));
+        }
+        Ok(Self { recompute: true, ..self })
+    }
+
+    /// Bytes on the device of a run of T steps and B rows with [`Pass::ForwardBackward`], of an LSTM
+    /// without layer norm. With e bytes an element, m one in arithmetic (4, of f64 8), P parameters, L
+    /// layers and D directions:
+    ///
+    /// | | bytes |
+    /// |---|---|
+    /// | x, dx | 2 e T B I |
+    /// | y and the gradient by it, of each layer | 2 e L T B H D |
+    /// | h0, c0, hn, cn and their gradients | 8 e L D B H |
+    /// | parameters and theirs | 2 e P |
+    /// | c of all steps | m L D T B H |
+    /// | gates of all steps, later da | 4 m L D T B H; with [`Lstm::recompute`] 4 m D T B H |
+    /// | lengths | 4 B |
+    ///
+    /// and what is left over: m L D B H for the dc of [`Way::Cell`], a few numbers a direction else.
+    /// The boxes of [`Way::Grid`], whose number is a matter of the device, are not among them.
+    pub fn bytes(&self, dtype: DType, steps: usize, batch: usize) -> usize {
+        let Network { inputs, hidden, layers, bias, .. } = self.network;
+        let sizes = self.sizes(dtype, steps, batch);
+        let (e, m) = (dtype.size(), sizes.arithmetic().size());
+        let (rows, of_all) = (sizes.rows(), layers * sizes.directions);
+        let parameters: usize =
+            self.network.parameters().iter().map(|p| p.shape.iter().product::<usize>()).sum();
+        let data = 2 * e * (rows * (inputs + of_all * hidden) + parameters)
+            + 8 * e * of_all * batch * hidden
+            + 4 * batch;
+        let of_gates = if self.recompute { sizes.directions } else { of_all };
+        let kept = m * rows * hidden * (of_all + 4 * of_gates);
+        let own = match self.way {
+            Way::Cell => m * of_all * batch * hidden,
+            Way::Sequence => 0,
+            Way::Cluster | Way::Grid => 2 * of_all * (m + 4),
+        };
+        let without_bias = if bias { 0 } else { 2 * e * of_all };
+        data + kept + own + without_bias + HeadSums::none_bytes(dtype)
     }
 
     /// How it goes through the steps.
@@ -173,6 +242,15 @@ impl Lstm {
         tensors: &Tensors,
         pass: Pass,
     ) -> Result<Box<dyn Prepared>, Error> {
+        Ok(Box::new(self.program(device, tensors, pass)?))
+    }
+
+    pub(crate) fn program(
+        &self,
+        device: &Device,
+        tensors: &Tensors,
+        pass: Pass,
+    ) -> Result<Program, Error> {
         let network = &self.network;
         let data = Data::of(self, tensors, pass)?;
         let sizes = data.sizes;
@@ -199,7 +277,7 @@ impl Lstm {
         let own = |p: &mut Program, of: &Parameter| p.input(&tensors[&of.name]);
         let layers = self.forward(p, sizes, &common, [x, y], keep, own, |_, _, y| Ok(y))?;
         if !keep {
-            return Ok(Box::new(program));
+            return Ok(program);
         }
 
         let dy = data.input(p, "dy", &of_y)?;
@@ -215,8 +293,8 @@ impl Lstm {
         let dx = p.output("dx", dtype, &[steps, batch, network.inputs])?;
         let by =
             |p: &mut Program, of: &Parameter| p.output(format!("d{}", of.name), dtype, &of.shape);
-        self.backward(p, &layers, dy, Some(dx), &states, by, |_, _, dx| Ok(dx))?;
-        Ok(Box::new(program))
+        self.backward(p, &layers, dy, Some(dx), None, &states, by, |_, _, dx| Ok(dx))?;
+        Ok(program)
     }
 
     /// Adds the launches of the forward pass from x to y. `own` gives the slot of a parameter;
@@ -234,6 +312,12 @@ impl Lstm {
     ) -> Result<Vec<Vec<Direction<'a>>>, Error> {
         let Sizes { dtype, hidden, directions, .. } = sizes;
         let mut layers = Vec::new();
+        let shared_gates: Vec<Option<Slot>> = (0..directions)
+            .map(|_| match keep && sizes.recompute {
+                true => p.scratch(sizes.arithmetic(), sizes.rows() * 4 * hidden).map(Some),
+                false => Ok(None),
+            })
+            .collect::<Result<_, _>>()?;
         let (mut input, mut columns) = (x, self.network.inputs);
         for layer in 0..self.network.layers {
             let last = layer + 1 == self.network.layers;
@@ -242,11 +326,11 @@ impl Lstm {
                 false => p.scratch(dtype, sizes.rows() * hidden * directions)?,
             };
             let mut of_layer = Vec::new();
-            for direction in 0..directions {
+            for (direction, &gates) in shared_gates.iter().enumerate() {
                 let weights = self.weights(layer, direction, |of| own(p, of))?;
-                let state = layer * directions + direction;
+                let (state, ends) = (layer * directions + direction, [input, y]);
                 let of =
-                    Direction::new(p, sizes, common, weights, [input, y], columns, state, keep)?;
+                    Direction::new(p, sizes, common, weights, ends, columns, state, keep, gates)?;
                 of.forward(p, keep)?;
                 of_layer.push(of);
             }
@@ -259,8 +343,8 @@ impl Lstm {
         Ok(layers)
     }
 
-    /// Adds the launches of the way back, from dy to dx where that is wanted. `by` gives the slot of
-    /// the gradient by a parameter; `between` the gradient by the output of a layer, whose number it
+    /// Adds the launches of the way back, from dy to dx where that is wanted, with the sums of a head on
+    /// the last layer among its own, where there is one. `by` gives the slot of the gradient by a parameter; `between` the gradient by the output of a layer, whose number it
     /// gets, from that by what the next one has read.
     #[allow(clippy::too_many_arguments)] // each of another kind
     pub(crate) fn backward(
@@ -269,14 +353,21 @@ impl Lstm {
         layers: &[Vec<Direction<'_>>],
         mut dy: Slot,
         first_dx: Option<Slot>,
+        head: Option<HeadSums>,
         states: &CommonGradients,
         mut by: impl FnMut(&mut Program, &Parameter) -> Result<Slot, Error>,
         mut between: impl FnMut(&mut Program, usize, Slot) -> Result<Slot, Error>,
     ) -> Result<(), Error> {
+        let none = HeadSums::none(p, layers[0][0].sizes)?;
         for (layer, of_layer) in layers.iter().enumerate().rev() {
+            let last = layer + 1 == layers.len();
             for (direction, of) in of_layer.iter().enumerate() {
                 let gradients = self.weights(layer, direction, |of| by(p, of))?;
-                of.backward(p, dy, states, &gradients)?;
+                if self.recompute && !last {
+                    of.gates_again(p)?;
+                }
+                let head = head.as_ref().filter(|_| last && direction == 0);
+                of.backward(p, dy, states, &gradients, head.unwrap_or(&none))?;
             }
             let sizes = of_layer[0].sizes;
             let dx = match layer {
@@ -306,6 +397,7 @@ impl Lstm {
             way: self.way,
             cell: network.cell,
             layer_norm: network.layer_norm,
+            recompute: self.recompute,
         }
     }
 

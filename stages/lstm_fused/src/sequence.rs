@@ -19,6 +19,11 @@ pub(crate) struct Residence {
 /// The most units: a thread a gate of each, and a block has 1024.
 pub(crate) const MOST_UNITS: usize = 256;
 
+/// Of one type: a table of f32 and halves, or that of f64.
+pub(crate) fn table_of<T: ?Sized>(tables: [&'static T; 2], dtype: DType) -> &'static T {
+    tables[usize::from(dtype == DType::F64)]
+}
+
 /// The entry of a table for H units, by the fewest that there are; with the most rows of those that
 /// take several.
 pub(crate) fn chosen<const N: usize>(
@@ -36,7 +41,7 @@ pub(crate) fn chosen<const N: usize>(
 impl Residence {
     /// Of H units; with several rows a block, where there is a kernel for that.
     pub(crate) fn of(hidden: usize, dtype: DType, several_rows: bool) -> Self {
-        let table = SEQUENCE[usize::from(dtype == DType::F64)];
+        let table = table_of(SEQUENCE, dtype);
         let &[units, rows, kept, in_shared] = chosen(table, hidden, several_rows);
         Self { units, rows, kept, in_shared }
     }

@@ -8,7 +8,10 @@ use crate::direction::{CommonGradients, Direction, Sizes, int, kernel};
 use crate::kernels::V2_SPREAD;
 use crate::network::Way;
 use crate::residences::SPREAD;
-use crate::sequence::chosen;
+use crate::sequence::{chosen, table_of};
+
+/// The most units: sixteen threads a unit of a block, sixteen blocks a cluster.
+pub(crate) const MOST_SPREAD_UNITS: usize = 768;
 
 /// The kernel's arguments for so many units.
 #[derive(Clone, Copy, Debug)]
@@ -37,8 +40,9 @@ struct Plan {
 }
 
 impl Spread {
-    fn of(hidden: usize, several_rows: bool) -> Self {
-        let &[units, of_block, rows, kept, in_shared] = chosen(SPREAD, hidden, several_rows);
+    fn of(hidden: usize, dtype: DType, several_rows: bool) -> Self {
+        let table = table_of(SPREAD, dtype);
+        let &[units, of_block, rows, kept, in_shared] = chosen(table, hidden, several_rows);
         Self { units, of_block, rows, kept, in_shared }
     }
 
@@ -68,8 +72,8 @@ impl Direction<'_> {
         let Sizes { dtype, batch, hidden, way, .. } = self.sizes;
         let facts = program.device().facts();
         let multiprocessors = facts.multiprocessors as usize;
-        let fewest = Spread::of(hidden, false);
-        let spread = Spread::of(hidden, batch * fewest.blocks() > multiprocessors);
+        let fewest = Spread::of(hidden, dtype, false);
+        let spread = Spread::of(hidden, dtype, batch * fewest.blocks() > multiprocessors);
         let Spread { units, of_block, rows, kept, in_shared } = spread;
         let blocks = spread.blocks();
         let clustered = way == Way::Cluster && facts.max_cluster as usize >= blocks;
@@ -209,16 +213,23 @@ impl Direction<'_> {
 mod tests {
     use super::*;
 
-    /// A thread's weights are all resident, 99 KB of shared memory suffice, and four columns have at
-    /// least four threads.
+    /// Up to 256 units a thread's weights are all resident, 99 KB of shared memory suffice, four columns
+    /// have at least four threads, and a cluster is of 16 blocks at most.
     #[test]
     fn every_block_fits_an_rtx_4060() {
-        for &[units, of_block, rows, kept, in_shared] in SPREAD {
-            let spread = Spread { units, of_block, rows, kept, in_shared };
-            assert_eq!(spread.threads() % units, 0, "{spread:?}");
-            assert_eq!(kept + in_shared, units / 16, "{spread:?}");
-            let numbers = spread.shared().max(spread.shared_back());
-            assert!(numbers * DType::F64.size() <= 99 * 1024, "{spread:?}");
+        for (table, arithmetic) in SPREAD.into_iter().zip([DType::F32, DType::F64]) {
+            for &[units, of_block, rows, kept, in_shared] in table {
+                let spread = Spread { units, of_block, rows, kept, in_shared };
+                assert_eq!(spread.threads() % units, 0, "{spread:?}");
+                assert!(spread.threads() <= 1024 && spread.blocks() <= 16, "{spread:?}");
+                match units {
+                    0..=256 => assert_eq!(kept + in_shared, units / 16, "{spread:?}"),
+                    _ => assert!(kept + in_shared < units / 16, "{spread:?}"),
+                }
+                let numbers = spread.shared().max(spread.shared_back());
+                assert!(numbers * arithmetic.size() <= 99 * 1024, "{spread:?}");
+            }
+            assert_eq!(table.last().map(|entry| entry[0]), Some(MOST_SPREAD_UNITS));
         }
     }
 }

@@ -77,6 +77,9 @@ pub struct Config {
     /// pays for every barrier, and what [`Lstm::new`] takes on a GPU.
     #[serde(with = "way_names")]
     pub way: Option<Way>,
+    /// Fewer numbers are kept for the way back, and the gates computed again: [`Lstm::recompute`].
+    #[serde(default)]
+    pub recompute: bool,
 }
 
 impl Default for Config {
@@ -94,6 +97,7 @@ impl Default for Config {
             dropout: 0.0,
             loss_scale: LossScale::None,
             way: None,
+            recompute: false,
         }
     }
 }
@@ -105,11 +109,12 @@ impl Config {
     }
 
     pub(crate) fn lstm(&self, device: &Device, network: Network) -> Result<Lstm, Error> {
-        match self.way {
+        let lstm = match self.way {
             Some(way) => Lstm::by(way, network),
             None if device.kind() == DeviceKind::Emulator => Lstm::by(Way::Cell, network),
             None => Lstm::new(network),
-        }
+        }?;
+        if self.recompute { lstm.recompute() } else { Ok(lstm) }
     }
 
     /// Refuses what no training can be done with.

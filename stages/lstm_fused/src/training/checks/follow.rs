@@ -161,22 +161,22 @@ fn follow(device: &Device, case: &Case) -> [f64; 2] {
     [worst, apart(&trainer.parameters().unwrap(), &reference.parameters)]
 }
 
-/// In f64, and in f32 as far as its roundings go.
+/// In f64, and in f32 as far as its roundings go. What a way computes is held against the reference
+/// elsewhere: here each has a case or all, and none both types.
 pub(crate) fn training_follows_the_reference(device: &Device) {
-    for case in cases() {
+    const F32: (DType, f64) = (DType::F32, 3.5e-6);
+    for (n, case) in cases().into_iter().enumerate() {
         let plain =
             case.model.network.cell == Cell::Lstm && case.model.network.layer_norm.is_none();
-        let ways =
-            if plain { vec![Way::Cell, Way::Sequence, Way::Cluster] } else { vec![Way::Cell] };
-        for (dtype, bound) in [(DType::F64, 5e-15), (DType::F32, 3.5e-6)] {
-            for way in ways.iter().copied().map(Some) {
-                let config = Config { dtype, way, ..case.config };
-                let Case { name, model, data, .. } = &case;
-                let own = Case { name, model: *model, config, data: data.clone() };
-                let apart = follow(device, &own);
-                for apart in apart {
-                    assert!(apart <= bound, "{name} in {dtype} by {way:?}: {apart:.2e} apart");
-                }
+        let mut ways = vec![(Way::Cell, (DType::F64, 5e-15))];
+        ways.push(if plain { (Way::Sequence, F32) } else { (Way::Cell, F32) });
+        ways.extend((n < 2).then_some((Way::Cluster, F32)));
+        for (way, (dtype, bound)) in ways {
+            let config = Config { dtype, way: Some(way), ..case.config };
+            let Case { name, model, data, .. } = &case;
+            let own = Case { name, model: *model, config, data: data.clone() };
+            for apart in follow(device, &own) {
+                assert!(apart <= bound, "{name} in {dtype} by {way:?}: {apart:.2e} apart");
             }
         }
     }

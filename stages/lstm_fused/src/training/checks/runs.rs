@@ -39,6 +39,43 @@ pub(crate) fn training_again_is_the_same(device: &Device) {
     }
 }
 
+/// The windows; forward; the loss; backward; all sums over rows; the update.
+pub(crate) fn a_step_of_one_layer_is_six_launches(device: &Device) {
+    let data = Data::Series { values: (0..40).map(|t| f64::from(t).sin()).collect(), columns: 1 };
+    let model = Model::forecast(Network::lstm(1, 32));
+    let starts = data.starts(20, 1);
+    let config = Config { way: Some(Way::Sequence), batch: 1, ..Config::default() };
+    let trainer = Trainer::new(device, model, config, &data, &starts).unwrap();
+    assert_eq!(trainer.launches(), 6);
+    // With more parameters than each block of the optimizer squares, their squares are a launch.
+    let model = Model::forecast(Network::lstm(1, 64));
+    let trainer = Trainer::new(device, model, config, &data, &starts).unwrap();
+    assert_eq!(trainer.launches(), 7);
+}
+
+/// Of the network that is trained only the memory is another: losses and parameters come close.
+pub(crate) fn training_with_gates_computed_again(device: &Device) {
+    let train = |recompute, way| {
+        let (model, config, data, starts) = series(Config {
+            dtype: DType::F64,
+            dropout: 0.3,
+            recompute,
+            way: Some(way),
+            ..Config::default()
+        });
+        let mut trainer = Trainer::new(device, model, config, &data, &starts).unwrap();
+        let losses = [trainer.epoch().unwrap().losses, trainer.epoch().unwrap().losses].concat();
+        (losses, trainer.launches())
+    };
+    for way in [Way::Cell, Way::Sequence] {
+        let [(kept, launches), (again, more)] = [false, true].map(|r| train(r, way));
+        assert_eq!(more, launches + 1, "one for each layer but the last");
+        for (kept, again) in kept.iter().zip(&again) {
+            assert!((kept - again).abs() <= 1e-13, "{again}, not {kept}");
+        }
+    }
+}
+
 /// From a checkpoint at any step, in the middle of an epoch or at its end.
 pub(crate) fn a_resumed_run_is_the_same(device: &Device) {
     let adam = Config {
