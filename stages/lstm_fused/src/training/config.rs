@@ -2,8 +2,8 @@
 
 use lab_device::{DType, Device, DeviceKind};
 use lab_harness::Error;
-use lab_harness::training::{count, positive, share};
 pub use lab_harness::training::{Decay, Optimizer, Schedule};
+use lab_harness::training::{count, positive, share};
 use lab_reference::lstm::Network;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
