@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(64)
 // A grid of V / BN x B / BM blocks, rounded up. stats: for each row and WN logits the largest and the
 // sum.
 template <int BM, int BN, int WM, int WN>
-__global__ void __launch_bounds__(BM / WM * (BN / WN) * 32)
+__global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, 2)
     logits_tensor(const Half* __restrict__ h, const Half* __restrict__ w2,
                   const float* __restrict__ b2, float* __restrict__ z, float* __restrict__ stats,
                   int B, int V, int HB, int Z) {
@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(THREADS)
 
 // A grid of B / BM x H / BN x parts of V, of `span` tokens each, a multiple of BK; rounded up.
 template <int BM, int BN, int WM, int WN>
-__global__ void __launch_bounds__(BM / WM * (BN / WN) * 32)
+__global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, 2)
     output_input_tensor(const Half* __restrict__ dz, const Half* __restrict__ w2,
                         const double* __restrict__ row_losses,
                         const long long* __restrict__ counts, float* __restrict__ parts,
@@ -240,7 +240,7 @@ __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32)
 // ANCHOR: weights
 // A grid of B / ROWS + V / BM · H / BN blocks, rounded up. Where w2 moves, its copy is made anew.
 template <Use USE, int PACK, int BM, int BN, int WM, int WN>
-__global__ void __launch_bounds__(BM / WM * (BN / WN) * 32)
+__global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, 2)
     output_weights_tensor(const Half* __restrict__ dz, const Half* __restrict__ rounded,
                           const float* __restrict__ h, const float* __restrict__ parts,
                           const float* __restrict__ w1, float* da, float* __restrict__ dx,

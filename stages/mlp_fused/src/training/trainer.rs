@@ -230,10 +230,11 @@ impl Trainer {
                 self.one.launch()?;
             }
             let (counts, _) = self.progress()?;
-            self.done = counts[COUNTS + STEP] as usize;
+            let before = std::mem::replace(&mut self.done, counts[COUNTS + STEP] as usize);
             if counts[COUNTS + STOPPED] != 0 {
                 return Err(self.step.borrow().first_bad(self.epoch, self.done)?);
             }
+            assert_eq!(self.done, before + chunk, "the last launch of a step counts it");
         }
         if self.done < self.steps_per_epoch() { Ok(None) } else { self.end_epoch().map(Some) }
     }
