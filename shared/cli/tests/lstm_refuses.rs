@@ -154,6 +154,11 @@ fn options_of_lstm() {
         ("--frequency 0", "--frequency: expected a number above 0, got 0"),
         ("--cell gru --peephole", "--peephole: expected an LSTM, got a GRU"),
         ("--cell gru --layer-norm", "--layer-norm: expected an LSTM, got a GRU"),
+        (
+            "--recompute --layer-norm",
+            "--recompute: expected an LSTM without layer norm, got layer norm",
+        ),
+        ("--recompute --cell gru", "--recompute: expected an LSTM without layer norm, got a GRU"),
         ("--loss cross-entropy", "--loss: expected mse for a series, got cross-entropy"),
         (
             "--validation-share 0.7 --test-share 0.3",

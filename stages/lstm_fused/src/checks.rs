@@ -51,6 +51,7 @@ pub(crate) static CHECKS: &[Check] = &[
     },
     Check { name: "the_first_bad_tensor_is_named", run: stops::the_first_bad_tensor_is_named },
     Check { name: "outputs_without_training", run: outputs::outputs_without_training },
+    Check { name: "far_apart_outputs_give_numbers", run: outputs::far_apart_outputs_give_numbers },
     Check { name: "training_again_is_the_same", run: runs::training_again_is_the_same },
     Check {
         name: "a_step_of_one_layer_is_six_launches",

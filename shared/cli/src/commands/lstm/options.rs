@@ -89,6 +89,9 @@ pub(crate) struct Options {
     /// What is computed in; f16 and bf16 keep weights in f32 [default: f32]
     #[arg(long, help_heading = "Training")]
     pub(crate) dtype: Option<TypeName>,
+    /// Keeps the gates of one layer only and computes the others again: less memory, more time (LSTM)
+    #[arg(long, help_heading = "Training")]
+    pub(crate) recompute: bool,
     /// Of first weights, order and dropout [default: 0]
     #[arg(long, help_heading = "Training")]
     pub(crate) seed: Option<u64>,

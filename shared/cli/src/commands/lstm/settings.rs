@@ -58,6 +58,9 @@ pub(super) struct Settings {
     pub(super) decay_factor: f64,
     pub(super) warm_up: usize,
     pub(super) dtype: TypeName,
+    /// Not among those of older files.
+    #[serde(default)]
+    pub(super) recompute: bool,
     pub(super) seed: u64,
     pub(super) loss: LossName,
 }
@@ -113,6 +116,7 @@ impl Settings {
             decay_factor: 0.3,
             warm_up: 0,
             dtype: TypeName::F32,
+            recompute: false,
             seed: 0,
             loss: if text { LossName::CrossEntropy } else { LossName::Mse },
         };
@@ -209,6 +213,10 @@ impl Settings {
             let option = if self.peephole { "--peephole" } else { "--layer-norm" };
             return Err(Error::bad(option, "an LSTM", "a GRU"));
         }
+        if self.recompute && (self.cell == CellName::Gru || self.layer_norm) {
+            let got = if self.layer_norm { "layer norm" } else { "a GRU" };
+            return Err(Error::bad("--recompute", "an LSTM without layer norm", got));
+        }
         if kind != Kind::Csv && self.column.is_some() {
             return Err(Error::bad("--column", "none without a CSV file", "one"));
         }
@@ -288,6 +296,7 @@ impl Settings {
                 TypeName::F16 => LossScale::Dynamic { initial: 65536.0, every: 2000 },
                 _ => LossScale::None,
             },
+            recompute: self.recompute,
             ..Config::default()
         }
     }

@@ -74,9 +74,11 @@ pub(super) fn cases() -> Vec<Case> {
                     decay: Decay::Step { every: 2, gamma: 0.5 },
                 },
                 dropout: 0.4,
+                // More elements than a block has threads, of x and of what is dropped.
+                batch: 26,
                 ..config
             },
-            waves(16),
+            waves(80),
         ),
         case(
             "two directions, peepholes, dropout, every step of a series",
@@ -114,9 +116,37 @@ pub(super) fn cases() -> Vec<Case> {
             text(13),
         ),
         case(
+            "more outputs and columns than a warp has lanes",
+            Model::characters(Network::lstm(40, 38)),
+            Config { optimizer: sgd(0.0, 0.0), schedule: rate(0.5), window: 3, ..config },
+            Data::Text { tokens: (0..14).map(|t| t * 11 % 40).collect(), classes: 40 },
+        ),
+        case(
+            "more columns of a series than a warp has lanes, no room behind the last parameter, clipped",
+            Model::forecast(Network::lstm(64, 4)),
+            Config {
+                optimizer: sgd(0.0, 0.0),
+                schedule: rate(0.5),
+                window: 3,
+                clip: Some(0.05),
+                ..config
+            },
+            Data::Series {
+                values: (0..14 * 64).map(|n| (f64::from(n) * 0.37).sin()).collect(),
+                columns: 64,
+            },
+        ),
+        case(
             "a GRU",
             Model::forecast(Network { layers: 2, ..Network::gru(2, 5) }),
-            Config { optimizer: adam(0.0, false), dropout: 0.5, shuffle: false, ..config },
+            // Gradients are smaller than that, and stay as they are.
+            Config {
+                optimizer: adam(0.0, false),
+                dropout: 0.5,
+                shuffle: false,
+                clip: Some(50.0),
+                ..config
+            },
             waves(15),
         ),
     ]

@@ -1,6 +1,7 @@
 //! Outputs without training.
 
 use lab_device::{DType, Device};
+use lab_harness::Tensor;
 
 use super::follow::{Case, cases};
 use crate::training::reference::Reference;
@@ -62,5 +63,25 @@ pub(crate) fn outputs_without_training(device: &Device) {
             let state = stream.state().unwrap()["hn"].values();
             close(&state[state.len() - features..], &own[own.len() - features..]);
         }
+    }
+}
+
+/// A class that is far likelier than all others, wherever it stands: its exponential alone is infinite.
+pub(crate) fn far_apart_outputs_give_numbers(device: &Device) {
+    let case = cases().into_iter().find(|c| c.model.outputs > 32 && c.data.is_text());
+    let Case { model, config, data, .. } = case.expect("more outputs than a warp has lanes");
+    let config = Config { dtype: DType::F32, batch: 3, ..config };
+    for class in [0, 7, 35, 39] {
+        let mut parameters = model.initial(DType::F32, 5);
+        let mut bias = vec![0f32; model.outputs];
+        bias[class] = 200.0;
+        parameters.insert("head_bias".into(), Tensor::new(&[bias.len()], &bias));
+        let mut evaluator = Evaluator::new(device, model, config, &data).unwrap();
+        evaluator.load(&parameters).unwrap();
+        let starts = [0, 1, 2];
+        let reference = Reference::new(model, config, &data, &starts, &parameters);
+        let expected = reference.pass(&starts, None).loss;
+        let loss = evaluator.loss(&starts).unwrap();
+        assert!((loss - expected).abs() <= 1e-6 * expected, "{class}: {loss}, not {expected}");
     }
 }

@@ -12,15 +12,20 @@ pub(crate) fn a_power_of_two_as_loss_scale(device: &Device) {
         let (model, config, data, starts) =
             series(Config { loss_scale, clip, dropout: 0.2, ..Config::default() });
         let mut trainer = Trainer::new(device, model, config, &data, &starts).unwrap();
-        let losses = trainer.epoch().unwrap().losses;
-        (losses, trainer.parameters().unwrap())
+        let epoch = trainer.epoch().unwrap();
+        ((epoch.losses, trainer.parameters().unwrap()), epoch.scale)
     };
     for clip in [None, Some(0.05)] {
-        let plain = train(LossScale::None, clip);
-        for loss_scale in
-            [LossScale::Static { factor: 1024.0 }, LossScale::Dynamic { initial: 64.0, every: 2 }]
-        {
-            assert_eq!(train(loss_scale, clip), plain, "{loss_scale:?}");
+        let (plain, scale) = train(LossScale::None, clip);
+        assert_eq!(scale, 1.0);
+        // Of four steps; one that does not follow the gradients stays.
+        for (loss_scale, end) in [
+            (LossScale::Static { factor: 1024.0 }, 1024.0),
+            (LossScale::Dynamic { initial: 64.0, every: 2 }, 256.0),
+        ] {
+            let (scaled, scale) = train(loss_scale, clip);
+            assert_eq!(scaled, plain, "{loss_scale:?}");
+            assert_eq!(scale, end, "{loss_scale:?}");
         }
     }
 }

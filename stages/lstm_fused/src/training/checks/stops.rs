@@ -23,9 +23,12 @@ pub(crate) fn the_first_bad_tensor_is_named(device: &Device) {
         let mut values = values.clone();
         values[row * columns + 1] = bad;
         let data = Data::Series { values, columns };
+        let loss_scale = LossScale::Dynamic { initial: 64.0, every: 3 };
+        let config = Config { loss_scale, ..config };
         let mut trainer = Trainer::new(device, model, config, &data, &starts).unwrap();
         trainer.run(step).unwrap();
         let before = trainer.parameters().unwrap();
+        let numbers = trainer.checkpoint().unwrap().numbers;
         // And again, for it stays there.
         for _ in 0..2 {
             let error = trainer.epoch().unwrap_err();
@@ -38,6 +41,8 @@ pub(crate) fn the_first_bad_tensor_is_named(device: &Device) {
             assert_eq!(got, (0, step, layer, tensor, index), "{error}");
             assert!(!value.is_finite());
             assert_eq!(trainer.parameters().unwrap(), before);
+            // However often it is repeated, it is no step towards another scale.
+            assert_eq!(trainer.checkpoint().unwrap().numbers, numbers);
             assert_eq!(trainer.position().step, step);
         }
     }
