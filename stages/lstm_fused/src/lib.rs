@@ -270,18 +270,13 @@ impl Version for Fused {
                 [2, 100, 1, 16],
             ]),
             // Units of one block, of all; rows a group, and several, on the emulator and on a GPU.
-            (_, Way::Cluster | Way::Grid) => all.extend([
-                [1, 7, 5, 70],
-                [1, 3, 3, 130],
-                [2, 3, 2, 256],
-                [5, 2, 2, 135],
-                [35, 2, 2, 3],
-                [1, 60, 1, 5],
-            ]),
+            (_, Way::Cluster | Way::Grid) => {
+                all.extend([[1, 7, 5, 70], [5, 2, 2, 135], [35, 2, 2, 3], [1, 30, 1, 5]]);
+            }
         }
-        // Where not all weights have a place; the grid is the same kernels.
+        // All units of a block; where not all weights have a place. The grid is the same kernels.
         if self.way == Way::Cluster && self.pass == Pass::ForwardBackward {
-            all.extend([[3, 2, 1, 390], [1, 2, 2, 513]]);
+            all.extend([[2, 3, 2, 256], [3, 2, 1, 390], [1, 2, 2, 513]]);
         }
         all.into_iter().map(sizes).collect()
     }
