@@ -189,6 +189,18 @@ impl Info {
         Ok(dims)
     }
 
+    /// Elements of all inputs of a problem together; `None` where they cannot be counted.
+    pub fn input_elements(&self, dims: &Dims) -> Option<usize> {
+        self.inputs.iter().try_fold(0usize, |all, input| {
+            let own = input.axes.iter().try_fold(1usize, |n, axis| {
+                let (factor, name) = multiple(axis.trim_end_matches(".."));
+                let size = if name.is_empty() { 1 } else { dims.find(name)? };
+                n.checked_mul(factor)?.checked_mul(size)
+            })?;
+            all.checked_add(own)
+        })
+    }
+
     /// Refuses a type that this version does not run in.
     pub fn check_dtype(&self, dtype: DType) -> Result<(), Error> {
         if self.dtypes.contains(&dtype) {

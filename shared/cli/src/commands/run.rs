@@ -149,8 +149,7 @@ pub(crate) fn random_inputs(
     info.check_dtype(dtype)?;
     let dims = info.complete(given)?;
     // Inputs, and their f64 copies for the reference: refused before they are made.
-    let elements = dims.iter().try_fold(1usize, |n, (_, size)| n.checked_mul(size));
-    if elements.is_none_or(|n| n > 1 << 33) {
+    if info.input_elements(&dims).is_none_or(|n| n > 1 << 33) {
         return Err(Error::bad("--shape", "at most 2^33 elements in all", &dims).into());
     }
     let problem = Problem { dims, dtype, seed, options: options.clone() };
