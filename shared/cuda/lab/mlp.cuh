@@ -124,7 +124,7 @@ __device__ __forceinline__ double softmax_row(const float* stats, int tiles, int
 
 // ANCHOR: rows
 // da and dx of ROWS pairs from b0 on, by a block of THREADS: the parts of w2ᵀ dz are added up, in their
-// order.
+// order. Nearly all of it is waiting for loads: several are on their way at a time.
 template <int ROWS, int THREADS, int PACK>
 __device__ __forceinline__ void input_rows(const float* parts, int splits, const float* h,
                                            const float* w1, float* da, float* dx, int b0, int B,
@@ -133,12 +133,14 @@ __device__ __forceinline__ void input_rows(const float* parts, int splits, const
     long long first = b0 * 1ll * H;
     for (int n = threadIdx.x; n < rows * H; n += THREADS) {
         float sum = 0;
+#pragma unroll 8
         for (int s = 0; s < splits; ++s) sum += parts[s * (B * 1ll * H) + first + n];
         da[first + n] = h[first + n] > 0 ? sum : 0.0f;
     }
     __syncthreads();  // each column of dx takes all of da
     for (int e = threadIdx.x; e < E; e += THREADS) {
         float sum[ROWS] = {};
+#pragma unroll 4
         for (int j = 0; j < H; j += PACK) {
             float w[PACK];
 #pragma unroll

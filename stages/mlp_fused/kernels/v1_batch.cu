@@ -17,7 +17,7 @@
 // z: B rows of Z numbers, V rounded up to 4. stats: for each row and 64 logits the largest and the sum.
 #include "lab/mlp.cuh"
 
-constexpr int ROWS = 8;            // pairs of a block of da and dx
+constexpr int ROWS = 2;            // pairs of a block of da and dx
 constexpr int SOFTMAX_THREADS = 256;
 
 template <Along A, Along B, int PACK> using Large = RegisterTile<64, 64, 16, 8, A, B, PACK>;

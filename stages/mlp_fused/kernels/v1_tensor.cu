@@ -21,7 +21,7 @@
 
 using Half = __nv_bfloat16;
 
-constexpr int ROWS = 8;  // pairs of a block of da and dx
+constexpr int ROWS = 2;  // pairs of a block of da and dx
 constexpr int BK = 64, STAGES = 3, CELLS = 8;
 
 // A matrix in bf16: `limit` rows of `columns`, a multiple of 8, `stride` apart.

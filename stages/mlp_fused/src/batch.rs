@@ -25,7 +25,7 @@ const DEPTH: usize = 16;
 const MOST_PARTS: usize = 32;
 
 /// Pairs of a block of da and dx.
-pub(crate) const ROWS: usize = 8;
+pub(crate) const ROWS: usize = 2;
 
 /// What becomes of the gradients.
 #[derive(Clone, Copy, Debug)]
