@@ -126,6 +126,10 @@ def measure(peer, problem, family, long):
     if not error < 0.1:
         raise ValueError(f"y is wrong: a relative error of {error:.2g}")
     row = eager(run, 2 * runs) | {"replay_us": None, "relative_error": error}
+    if peer == "flashrnn" and family == "lstm":
+        # It launches outside of the stream that is recorded; after a capture that fails PyTorch's random
+        # numbers are of no use any more.
+        return row | {"not_captured": "its backward pass launches outside of the stream"}
     try:
         row["replay_us"] = replay_us(run, runs)
     except Exception as refused:

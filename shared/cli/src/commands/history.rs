@@ -78,16 +78,18 @@ fn read<T: serde::de::DeserializeOwned>(directory: &Path, name: &str) -> Result<
     serde_json::from_str(&text).map_err(|e| failed(e.to_string()))
 }
 
-/// The pages that the book includes, each from the newest record with results of its stage: tables,
-/// and a plot a type. A family of the stage that this record lacks has a page of its own, STAGE-FAMILY,
-/// from the newest record that has it. A stage that no record knows says so.
+/// The pages that the book includes, each from the newest record with results of its stage's first
+/// family: tables, and a plot a type. A family of the stage that this record lacks has a page of its own,
+/// STAGE-FAMILY, from the newest record that has it. A stage that no record knows says so.
 fn pages(runs: &[Run]) -> Result<Vec<(String, String)>, Failure> {
     let mut all = Vec::new();
     for name in STAGES.iter().map(|s| s.name).chain(["launch"]) {
         let newest = runs.iter().rev().find_map(|run| {
             let own: Vec<&Measurement> =
                 run.results.iter().filter(|m| stage(m, run) == Some(name)).collect();
-            (!own.is_empty()).then_some((run, own))
+            let first = families(name).first().copied();
+            let has_first = own.iter().any(|m| first.is_none_or(|family| m.family == family));
+            has_first.then_some((run, own))
         });
         match newest {
             Some((run, own)) => {
