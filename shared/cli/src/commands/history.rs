@@ -2,6 +2,7 @@
 
 mod counters;
 mod ladder;
+mod museum;
 mod sanitizers;
 
 use std::fmt::Write as _;
@@ -26,8 +27,8 @@ pub(crate) struct Arguments {
     /// The directory of the corpus's records
     #[arg(long, default_value = "shared/corpus/records")]
     corpus: PathBuf,
-    /// Writes a table and a plot of each family and type into this directory, and what NVIDIA's
-    /// tools said of the corpus
+    /// Writes a table and a plot of each family and type into this directory, what NVIDIA's tools
+    /// said of the corpus, and the bugs and exercises there are
     #[arg(long)]
     write: Option<PathBuf>,
 }
@@ -47,7 +48,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             ),
             ("counters.md".into(), counters::page(&read(&arguments.corpus, "counters.json")?)),
         ];
-        for (name, text) in pages(&runs)?.into_iter().chain(corpus) {
+        for (name, text) in pages(&runs)?.into_iter().chain(corpus).chain(museum::pages()?) {
             plot::write(&directory.join(name), &text)?;
         }
     }
