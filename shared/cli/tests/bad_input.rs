@@ -490,7 +490,7 @@ fn one_json_object_on_stdout() {
         &["list"],
         &["run", "playg:sum"],
         &["profile", "playg:sum"],
-        &["selftest", "--quick"],
+        &["selftest", "playg", "--quick"],
         &["compare", "sum"],
         &["compare", "qkv"],
         &["check", "qkv_v0"],
