@@ -29,8 +29,11 @@ const FILES: [(&str, &str); 6] = [
     ("README.md", include_str!("../../templates/stage/README.md.in")),
 ];
 
-/// Where a stage is registered: the file, the line that the new one follows, and the new line.
-const LINES: [(&str, fn(&[&str]) -> Option<usize>, &str); 3] = [
+/// Finds the line that a new one follows.
+type Place = fn(&[&str]) -> Option<usize>;
+
+/// Where a stage is registered: the file, the place in it, and the new line.
+const LINES: [(&str, Place, &str); 3] = [
     ("Cargo.toml", last_stage_of_the_workspace, "NEW_STAGE = { path = \"stages/NEW_STAGE\" }"),
     ("shared/cli/Cargo.toml", last_dependency, "NEW_STAGE.workspace = true"),
     ("shared/cli/src/lib.rs", last_stage_of_the_tool, "    &NEW_STAGE::STAGE,"),
