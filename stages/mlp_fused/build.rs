@@ -21,6 +21,7 @@ fn main() {
         packed("logits", ""),
         vec!["softmax_loss<256>".to_owned()],
         packed("output_input", ""),
+        vec!["hidden_gradient<256>".to_owned()],
         used("output_weights"),
         used("input_weights"),
     ];

@@ -51,8 +51,9 @@ template <Use USE> __device__ __forceinline__ void apply(float& p, float g, floa
     p = USE == DESCEND ? p - lr * g : g;
 }
 
-// The small products: the hidden layer, and the gradient by its weights.
-template <Along A, Along B, int PACK> using SmallTile = RegisterTile<32, 32, 16, 4, A, B, PACK>;
+// The small products: the hidden layer, and the gradient by its weights. Few blocks with few warps each:
+// what they wait for are loads, and so much of k is on its way at once.
+template <Along A, Along B, int PACK> using SmallTile = RegisterTile<32, 32, 64, 4, A, B, PACK>;
 
 // ANCHOR: hidden
 // The first launch of a step: x and h of its pairs, and their ids for the launches that follow. A grid of
@@ -122,77 +123,72 @@ __device__ __forceinline__ double softmax_row(const float* stats, int tiles, int
 }
 // ANCHOR_END: softmax
 
-// ANCHOR: rows
-// da and dx of ROWS pairs from b0 on, by a block of THREADS: the parts of w2ᵀ dz are added up, in their
-// order. Nearly all of it is waiting for loads: several are on their way at a time.
-template <int ROWS, int THREADS, int PACK>
-__device__ __forceinline__ void input_rows(const float* parts, int splits, const float* h,
-                                           const float* w1, float* da, float* dx, int b0, int B,
-                                           int E, int H) {
-    int rows = B - b0 < ROWS ? B - b0 : ROWS;
-    long long first = b0 * 1ll * H;
-    for (int n = threadIdx.x; n < rows * H; n += THREADS) {
-        float sum = 0;
-#pragma unroll 8
-        for (int s = 0; s < splits; ++s) sum += parts[s * (B * 1ll * H) + first + n];
-        da[first + n] = h[first + n] > 0 ? sum : 0.0f;
-    }
-    __syncthreads();  // each column of dx takes all of da
-    for (int e = threadIdx.x; e < E; e += THREADS) {
-        float sum[ROWS] = {};
-#pragma unroll 4
-        for (int j = 0; j < H; j += PACK) {
-            float w[PACK];
-#pragma unroll
-            for (int i = 0; i < PACK; ++i) w[i] = w1[(j + i) * 1ll * E + e];
-#pragma unroll
-            for (int r = 0; r < ROWS; ++r) {
-                if (r >= rows) break;
-                float d[PACK];
-                Matrix<const float>{da, B, H}.template load<PACK>(d, b0 + r, j);
-#pragma unroll
-                for (int i = 0; i < PACK; ++i) sum[r] += d[i] * w[i];
-            }
-        }
-#pragma unroll
-        for (int r = 0; r < ROWS; ++r)
-            if (r < rows) dx[(b0 + r) * 1ll * E + e] = sum[r];
-    }
+// ANCHOR: input
+// A tile of dx = da w1, by a block of THREADS; `memory` has room for INPUT_TILE bytes. B / 64 x E / 64
+// tiles, rounded up.
+constexpr int INPUT_TILE = 2 * sizeof(RegisterStage<64, 64, 32>);
+template <int THREADS, int PACK>
+__device__ __forceinline__ void input_tile(void* memory, int own, const float* da, const float* w1,
+                                           float* dx, int B, int E, int H) {
+    using Tile = RegisterTile<64, 64, 32, 64 * 16 / THREADS, ALONG_K, ACROSS_K, PACK>;
+    auto& stage = *static_cast<typename Tile::Stage(*)[2]>(memory);
+    int tiles = (E + Tile::BN - 1) / Tile::BN;
+    int m0 = own / tiles * Tile::BM, n0 = own % tiles * Tile::BN;
+    auto da_of = [&](int m, int j) -> const float* {
+        return m0 + m < B && j < H ? da + (m0 + m) * 1ll * H + j : nullptr;
+    };
+    auto weight = [&](int n, int j) -> const float* {
+        return n0 + n < E && j < H ? w1 + j * 1ll * E + n0 + n : nullptr;
+    };
+    Tile tile;
+    tile.run(stage, 0, H, da_of, weight);
+    tile.for_each_four([&](int m, int n, const float(&sum)[4]) {
+        Matrix<float>{dx, B, E}.template store<PACK == 4>(sum, m0 + m, n0 + n);
+    });
 }
-// ANCHOR_END: rows
+// ANCHOR_END: input
 
 // ANCHOR: embedding
 // The gradient by the embedding of a token, by the block of the first pair that has it: the rows of dx
-// of all that have it, in their order. A warp looks at 32 pairs at a time.
-template <Use USE, int THREADS>
+// of all that have it, in their order. Each warp makes a list of them, of WINDOW pairs at a time, so that
+// several rows are on their way at once however rare the token is.
+template <Use USE, int THREADS, int PACK>
 __device__ __forceinline__ void embedding_row(const int* ids, const float* dx, float* emb, int b,
                                               int B, int E, float lr) {
-    int token = ids[b], lane = threadIdx.x % 32;
+    constexpr int WINDOW = 256;
+    __shared__ int found[THREADS / 32][WINDOW];
+    int token = ids[b], lane = threadIdx.x % 32, *list = found[threadIdx.x / 32];
     if (token < 0) return;
     auto same = [&](int from, int end) {
         int other = from + lane;
         return __ballot_sync(0xffffffffu, other < end && ids[other] == token);
     };
-    for (int from = 0; from < b; from += 32)
-        if (same(from, b)) return;  // another block has it
-    for (int e0 = 0; e0 < E; e0 += THREADS) {
-        int e = e0 + threadIdx.x;
-        float sum = 0;
-        for (int from = b; from < B; from += 32) {
-            for (unsigned left = same(from, B); left;) {
-                // Four are on their way at once.
-                float d[4] = {};
-#pragma unroll
-                for (int n = 0; n < 4; ++n) {
-                    if (!left) break;
-                    int of = from + __ffs(left) - 1;
-                    if (e < E) d[n] = dx[of * 1ll * E + e];
-                    left &= left - 1;
-                }
-                sum += d[0], sum += d[1], sum += d[2], sum += d[3];
+    unsigned before = 0;
+#pragma unroll 4
+    for (int from = 0; from < b; from += 32) before |= same(from, b);
+    if (before) return;  // another block has it
+    for (int e0 = 0; e0 < E; e0 += THREADS * PACK) {
+        int e = e0 + threadIdx.x * PACK;
+        float sum[4] = {};
+        for (int window = b; window < B; window += WINDOW) {
+            int count = 0, end = B - window < WINDOW ? B : window + WINDOW;
+            for (int from = window; from < end; from += 32) {
+                unsigned all = same(from, end);
+                if (all >> lane & 1) list[count + __popc(all & ((1u << lane) - 1))] = from + lane;
+                count += __popc(all);
             }
+            __syncwarp();  // the warp's list is there
+#pragma unroll 8
+            for (int n = 0; n < count; ++n) {
+                float row[PACK];
+                Matrix<const float>{dx, B, E}.template load<PACK>(row, list[n], e);
+#pragma unroll
+                for (int i = 0; i < PACK; ++i) sum[i] += row[i];
+            }
+            __syncwarp();  // and read: the next window may overwrite it
         }
-        if (e < E) apply<USE>(emb[token * 1ll * E + e], sum, lr);
+        if constexpr (PACK == 4) apply<USE, 4>(Matrix<float>{emb, token + 1, E}, token, e, sum, lr);
+        else if (e < E) apply<USE>(emb[token * 1ll * E + e], sum[0], lr);
     }
 }
 // ANCHOR_END: embedding
@@ -216,7 +212,7 @@ __device__ __forceinline__ void input_gradient(const int* ids, const float* x, c
     if (stops) return;
     float lr = USE == DESCEND ? step.rate() : 0.0f;
     if (int(blockIdx.x) < B)
-        return embedding_row<USE, Tile::THREADS>(ids, dx, emb, blockIdx.x, B, E, lr);
+        return embedding_row<USE, Tile::THREADS, PACK>(ids, dx, emb, blockIdx.x, B, E, lr);
 
     int tiles = (E + Tile::BN - 1) / Tile::BN, own = blockIdx.x - B;
     int m0 = own / tiles * Tile::BM, n0 = own % tiles * Tile::BN;

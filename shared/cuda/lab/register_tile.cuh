@@ -9,16 +9,18 @@
 // B).
 enum Along { ALONG_K, ACROSS_K };
 
+// A tile of each operand. Rows are 4 banks apart: what is stored across them meets two at a time.
+template <int BM, int BN, int BK> struct RegisterStage {
+    float a[BK][BM + 4], b[BK][BN + 4];
+};
+
 template <int BM_, int BN_, int BK, int TM, Along A_LIES, Along B_LIES, int PACK>
 struct RegisterTile {
     static constexpr int BM = BM_, BN = BN_, TN = 4, LANES = BN / TN, THREADS = BM / TM * LANES;
     static_assert(TM % 4 == 0 && BM % TM == 0 && BN % TN == 0, "a thread has fours of both");
     static_assert(BM * BK % (THREADS * PACK) == 0 && BN * BK % (THREADS * PACK) == 0,
                   "each thread loads equally many packs: change BM, BN or BK");
-    // Rows are 4 banks apart: what is stored across them meets two at a time.
-    struct Stage {
-        float a[BK][BM + 4], b[BK][BN + 4];
-    };
+    using Stage = RegisterStage<BM, BN, BK>;
     float sum[TM][TN] = {};
 
     static __device__ __forceinline__ int row() { return threadIdx.x / LANES * TM; }

@@ -12,6 +12,7 @@
 //! and writes `$OUT_DIR/kernels.rs`, which defines one `KernelSource` a file, named after it; the
 //! stage says `include!(concat!(env!("OUT_DIR"), "/kernels.rs"));`.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -159,7 +160,8 @@ impl Stage {
 /// stages that takes minutes.
 struct Kept {
     folder: PathBuf,
-    /// Of one kernel file and build; behind it the hash of all that goes into the object.
+    /// Of one kernel file and build; behind it the hash of all that goes into the object: a header that
+    /// changes costs the kernels that include it.
     name: String,
     hash: String,
 }
@@ -167,13 +169,11 @@ struct Kept {
 impl Kept {
     fn of(source: &Path, entry: &Entry, build: Build, out: &Path) -> Result<Self, String> {
         let shared = shared_directory();
-        let mut files = vec![source.to_owned()];
-        for folder in [shared.join("cuda/lab"), shared.join("emulator/include")] {
-            let listed = std::fs::read_dir(&folder);
-            let listed = listed.map_err(|e| format!("{}: {e}", folder.display()))?;
-            files.extend(listed.filter_map(|e| e.ok().map(|e| e.path())));
-        }
-        files.sort();
+        let mut files = included(source, &shared.join("cuda"))?;
+        let folder = shared.join("emulator/include");
+        let listed = std::fs::read_dir(&folder);
+        let listed = listed.map_err(|e| format!("{}: {e}", folder.display()))?;
+        files.extend(listed.filter_map(|e| e.ok().map(|e| e.path())));
         let mut hasher = DefaultHasher::new();
         // How it is compiled stands here.
         (include_str!("lib.rs"), &entry.names, &entry.globals, build.flags()).hash(&mut hasher);
@@ -214,6 +214,23 @@ impl Kept {
             let _ = std::fs::rename(&part, self.path());
         }
     }
+}
+
+/// The file, and those of `directory` that it includes, by name or through another.
+fn included(source: &Path, directory: &Path) -> Result<BTreeSet<PathBuf>, String> {
+    let mut all = BTreeSet::new();
+    let mut left = vec![source.to_owned()];
+    while let Some(file) = left.pop() {
+        let text = std::fs::read_to_string(&file);
+        let text = text.map_err(|e| format!("{}: {e}", file.display()))?;
+        let quoted = |line: &str| {
+            Some(line.trim().strip_prefix("#include \"")?.split_once('"')?.0.to_owned())
+        };
+        let named = text.lines().filter_map(quoted).map(|name| directory.join(name));
+        left.extend(named.filter(|path| path.is_file() && !all.contains(path)));
+        all.insert(file);
+    }
+    Ok(all)
 }
 
 fn stem(path: &Path) -> String {

@@ -1,12 +1,13 @@
-// A training step of B pairs in f32, in six launches. The equations are those of lab/mlp.cuh.
+// A training step of B pairs in f32, in seven launches. The equations are those of lab/mlp.cuh.
 //
 //   hidden          x, h                                      tiles of B x H, sums over E
 //   logits          z = h w2ᵀ + b2, and of each tile the      tiles of B x V, sums over H
 //                   largest of a row and Σ exp
 //   softmax_loss    the loss of a row; z becomes dz           a block a row
 //   output_input    parts of w2ᵀ dz                           tiles of B x H, sums over parts of V
+//   hidden_gradient da: the parts are added up                a thread an element
 //   output_weights  w2 −= lr dzᵀ h, b2 −= lr Σ dz, and in     tiles of V x H, sums over B
-//                   blocks of their own da and dx
+//                   blocks of their own dx                    tiles of B x E, sums over H
 //   input_weights   w1 −= lr daᵀ x, b1, and the embeddings    tiles of H x E, sums over B; a block a
 //                                                             token for the sum over its pairs
 //
@@ -17,7 +18,6 @@
 // z: B rows of Z numbers, V rounded up to 4. stats: for each row and 64 logits the largest and the sum.
 #include "lab/mlp.cuh"
 
-constexpr int ROWS = 2;            // pairs of a block of da and dx
 constexpr int SOFTMAX_THREADS = 256;
 
 template <Along A, Along B, int PACK> using Large = RegisterTile<64, 64, 16, 8, A, B, PACK>;
@@ -123,21 +123,36 @@ __global__ void __launch_bounds__(128)
 }
 // ANCHOR_END: split
 
+// ANCHOR: hidden_gradient
+// The parts are added up in their order. A grid of B H / 256 blocks of 256 threads, rounded up.
+template <int THREADS>
+__global__ void __launch_bounds__(THREADS)
+    hidden_gradient(const float* __restrict__ parts, const float* __restrict__ h,
+                    float* __restrict__ da, int splits, long long count) {
+    long long n = blockIdx.x * (1ll * THREADS) + threadIdx.x;
+    if (n >= count) return;
+    float sum = 0;
+#pragma unroll 8
+    for (int s = 0; s < splits; ++s) sum += parts[s * count + n];
+    da[n] = h[n] > 0 ? sum : 0.0f;
+}
+// ANCHOR_END: hidden_gradient
+
 // ANCHOR: weights
-// A grid of B / ROWS + V / 64 · H / 64 blocks of 128 threads, rounded up.
+// A grid of B / 64 · E / 64 + V / 64 · H / 64 blocks of 128 threads, rounded up.
 template <Use USE, int PACK>
 __global__ void __launch_bounds__(128)
     output_weights(const float* __restrict__ dz, const float* __restrict__ h,
-                   const float* __restrict__ parts, const float* __restrict__ w1, float* da,
+                   const float* __restrict__ da, const float* __restrict__ w1,
                    float* __restrict__ dx, float* w2, float* b2,
                    const long long* __restrict__ counts, const double* __restrict__ rates,
-                   const double* __restrict__ losses, int B, int V, int E, int H, int Z, int splits) {
+                   const double* __restrict__ losses, int B, int V, int E, int H, int Z) {
     using Tile = Large<ACROSS_K, ACROSS_K, PACK>;
-    __shared__ __align__(16) typename Tile::Stage stage[2];
-    int row_blocks = (B + ROWS - 1) / ROWS, own = blockIdx.x - row_blocks;
-    if (own < 0)
-        return input_rows<ROWS, Tile::THREADS, PACK>(parts, splits, h, w1, da, dx,
-                                                     blockIdx.x * ROWS, B, E, H);
+    __shared__ __align__(16) char memory[INPUT_TILE];
+    auto& stage = *reinterpret_cast<typename Tile::Stage(*)[2]>(memory);
+    static_assert(sizeof stage <= sizeof memory, "one memory for both tiles");
+    int own = blockIdx.x - (B + 63) / 64 * ((E + 63) / 64);
+    if (own < 0) return input_tile<Tile::THREADS, PACK>(memory, blockIdx.x, da, w1, dx, B, E, H);
     Step step{counts, rates, losses};
     if (USE == DESCEND && step.stops()) return;
     int tiles = (H + Tile::BN - 1) / Tile::BN;

@@ -1,5 +1,5 @@
 // A training step of B pairs whose three products with w2 are made by the tensor cores: of bf16, added up
-// in f32. The launches are those of v1_batch.cu, of which the last is taken as it is; parameters stay in
+// in f32. The launches are those of v1_batch.cu, of which hidden_gradient and input_weights are taken as they are; parameters stay in
 // f32.
 //
 // Beside w2 there is a copy in bf16, which the products read; whoever moves w2 writes it anew. h and dz go
@@ -21,7 +21,6 @@
 
 using Half = __nv_bfloat16;
 
-constexpr int ROWS = 2;  // pairs of a block of da and dx
 constexpr int BK = 64, STAGES = 3, CELLS = 8;
 
 // A matrix in bf16: `limit` rows of `columns`, a multiple of 8, `stride` apart.
@@ -238,22 +237,19 @@ __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, 2)
 }
 
 // ANCHOR: weights
-// A grid of B / ROWS + V / BM · H / BN blocks, rounded up. Where w2 moves, its copy is made anew.
+// A grid of B / 64 · E / 64 + V / BM · H / BN blocks, rounded up. Where w2 moves, its copy is made anew.
 template <Use USE, int PACK, int BM, int BN, int WM, int WN>
 __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, 2)
     output_weights_tensor(const Half* __restrict__ dz, const Half* __restrict__ rounded,
-                          const float* __restrict__ h, const float* __restrict__ parts,
-                          const float* __restrict__ w1, float* da, float* __restrict__ dx,
-                          float* w2, Half* __restrict__ copy, float* b2,
+                          const float* __restrict__ da, const float* __restrict__ w1,
+                          float* __restrict__ dx, float* w2, Half* __restrict__ copy, float* b2,
                           const long long* __restrict__ counts, const double* __restrict__ rates,
                           const double* __restrict__ losses, int B, int V, int E, int H, int HB,
-                          int ZB, int splits) {
+                          int ZB) {
     DYNAMIC_SHARED(Half, stages);
     using Tile = TensorTile<BM, BN, WM, WN, ACROSS_K, ACROSS_K>;
-    int row_blocks = (B + ROWS - 1) / ROWS, own = blockIdx.x - row_blocks;
-    if (own < 0)
-        return input_rows<ROWS, Tile::THREADS, PACK>(parts, splits, h, w1, da, dx,
-                                                     blockIdx.x * ROWS, B, E, H);
+    int own = blockIdx.x - (B + 63) / 64 * ((E + 63) / 64);
+    if (own < 0) return input_tile<Tile::THREADS, PACK>(stages, blockIdx.x, da, w1, dx, B, E, H);
     Step step{counts, rates, losses};
     if (USE == DESCEND && step.stops()) return;
     int tiles = (H + BN - 1) / BN, m0 = own / tiles * BM, n0 = own % tiles * BN;

@@ -1,7 +1,7 @@
 //! The launches of a step of B pairs.
 
 use lab_device::{DType, Device, Kernel, Launch};
-use lab_harness::program::{Argument, Program, Slot};
+use lab_harness::program::{Argument, Program, Slot, scalar};
 use lab_harness::{Error, Tensor};
 use lab_reference::mlp::Sizes;
 
@@ -24,8 +24,7 @@ pub(crate) const SOFTMAX_THREADS: u32 = 256;
 const DEPTH: usize = 16;
 const MOST_PARTS: usize = 32;
 
-/// Pairs of a block of da and dx.
-pub(crate) const ROWS: usize = 2;
+const GRADIENT_THREADS: u32 = 256;
 
 /// What becomes of the gradients.
 #[derive(Clone, Copy, Debug)]
@@ -227,6 +226,34 @@ impl Batch {
         Ok(Back { parts: scratch(splits * hidden)?, da: scratch(hidden)?, dx: scratch(embedding)? })
     }
 
+    /// da, of its parts.
+    pub(crate) fn hidden_gradient(
+        &self,
+        program: &mut Program,
+        back: &Back,
+        splits: usize,
+    ) -> Result<(), Error> {
+        let kernel = kernel(program.device(), &V1_BATCH, "hidden_gradient", "256")?;
+        let launch = Launch::new(blocks(self.h.len(), GRADIENT_THREADS as usize), GRADIENT_THREADS);
+        program.launch(
+            kernel,
+            launch,
+            [
+                back.parts.read(),
+                self.h.read(),
+                back.da.write(),
+                int(splits),
+                scalar(self.h.len() as i64),
+            ],
+        );
+        Ok(())
+    }
+
+    /// Blocks for the tiles of dx, which come before those of w2.
+    pub(crate) fn input_tiles(&self) -> usize {
+        self.batch.div_ceil(LARGE) * self.sizes.embedding.div_ceil(LARGE)
+    }
+
     /// The way back, from dz, and what is done with the gradients.
     pub(crate) fn back(&self, program: &mut Program, gradients: Use) -> Result<(), Error> {
         let Back { da, dx, .. } = match self.halves {
@@ -288,16 +315,16 @@ impl Batch {
                 int(span),
             ],
         );
+        self.hidden_gradient(program, &back, splits)?;
         let tiles = vocabulary.div_ceil(LARGE) * hidden.div_ceil(LARGE);
         program.launch(
             self.kernel(&device, "output_weights", how)?,
-            Launch::new(blocks(batch.div_ceil(ROWS) + tiles, 1), LARGE_THREADS),
+            Launch::new(blocks(self.input_tiles() + tiles, 1), LARGE_THREADS),
             [
                 dz.read(),
                 h.read(),
-                back.parts.read(),
+                back.da.read(),
                 parameters[1].read(),
-                back.da.write(),
                 back.dx.write(),
                 w2.write(),
                 b2.write(),
@@ -309,7 +336,6 @@ impl Batch {
                 e,
                 h_size,
                 z,
-                int(splits),
             ],
         );
         Ok(back)

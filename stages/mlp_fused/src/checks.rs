@@ -16,6 +16,7 @@ pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
     every_gradient_is_there,
     ids_out_of_range_are_refused,
     logits_far_apart,
+    a_token_of_many_pairs,
     large_problems,
 ];
 
@@ -145,6 +146,13 @@ fn residents_without_a_cluster(device: &Device) {
 
 fn every_kernel_loads_on_every_device(device: &Device) {
     every_kernel_loads(&STAGE, device);
+}
+
+/// More pairs than a warp lists at a time, and tokens that all of them share.
+fn a_token_of_many_pairs(version: &dyn Version, device: &Device) {
+    let dims = mlp::sizes(fitted(version, [1, 300, 5, 4, 3]));
+    let case = check(version, device, &Problem::new(dims, version.info().dtypes[0]));
+    assert!(case.passed(), "{}", case.describe());
 }
 
 /// Too large to be checked: on the emulator in its plain mode.

@@ -36,7 +36,7 @@ pub mod kernels {
 enum Way {
     /// Pair by pair, in three kernels.
     Sample,
-    /// In six launches a step; recorded as a graph or not.
+    /// In seven launches a step; recorded as a graph or not.
     Batch {
         /// What the products by w2 are of.
         arithmetic: DType,

@@ -5,7 +5,7 @@ use lab_harness::program::{Argument, Program, Slot};
 use lab_harness::{Error, Tensor};
 use lab_reference::mlp::Sizes;
 
-use crate::batch::{Back, Batch, Pairs, ROWS, SMALL, SMALL_THREADS, SOFTMAX_THREADS, Use};
+use crate::batch::{Back, Batch, Pairs, SMALL, SMALL_THREADS, SOFTMAX_THREADS, Use};
 use crate::kernels::V1_TENSOR;
 use crate::steps::{blocks, int, kernel};
 
@@ -222,19 +222,18 @@ impl Batch {
                 int(span),
             ],
         );
+        self.hidden_gradient(program, &back, splits)?;
         let tile = Tile::of(&device, vocabulary, hidden);
         let tiles = vocabulary.div_ceil(tile.0[0]) * hidden.div_ceil(tile.0[1]);
         let arguments = format!("{how}{}, {}", self.pack, tile.arguments());
         program.launch(
             kernel(&device, &V1_TENSOR, "output_weights_tensor", &arguments)?,
-            tile.launch([blocks(self.batch.div_ceil(ROWS) + tiles, 1), 1, 1]),
+            tile.launch([blocks(self.input_tiles() + tiles, 1), 1, 1]),
             [
                 halves.dz.read(),
                 halves.h.read(),
-                self.h.read(),
-                back.parts.read(),
+                back.da.read(),
                 self.parameters[1].read(),
-                back.da.write(),
                 back.dx.write(),
                 w2.write(),
                 halves.w2.write(),
@@ -248,7 +247,6 @@ impl Batch {
                 h,
                 columns,
                 z,
-                int(splits),
             ],
         );
         Ok(back)
