@@ -32,20 +32,36 @@ __device__ __forceinline__ int live_pairs(long long number, int pairs, int B) {
     return left < B ? int(left) : B;
 }
 
-// Four neighbouring gradients of a parameter, or what of them is inside.
+// N neighbouring parameters, or what of them is inside: as they are now, and as a gradient leaves them.
+// What comes from device memory for a whole tile is to be on its way at once: parameters are all loaded
+// before the first of them moves.
 template <Use USE, int PACK>
-__device__ __forceinline__ void apply(Matrix<float> p, int r, int c, const float (&g)[4], float lr) {
-    if constexpr (PACK == 4) {
-        float moved[4] = {};
-        if constexpr (USE == DESCEND) p.template load<4>(moved, r, c);
+__device__ __forceinline__ void before(float (&now)[4], Matrix<float> p, int r, int c) {
+    if constexpr (USE == DESCEND) {
+        if constexpr (PACK == 4) {
+            p.template load<4>(now, r, c);
+        } else {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) moved[i] = USE == DESCEND ? moved[i] - lr * g[i] : g[i];
-        p.template store<true>(moved, r, c);
-    } else {
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-            if (p.inside(r, c + i)) *p.at(r, c + i) = USE == DESCEND ? *p.at(r, c + i) - lr * g[i] : g[i];
+            for (int i = 0; i < 4; ++i) now[i] = p.cell(r, c + i);
+        }
     }
+}
+template <Use USE, int PACK>
+__device__ __forceinline__ void after(float (&now)[4], Matrix<float> p, int r, int c,
+                                      const float (&g)[4], float lr) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) now[i] = USE == DESCEND ? now[i] - lr * g[i] : g[i];
+    p.template store<PACK == 4>(now, r, c);
+}
+template <Use USE, int PACK, class Tile>
+__device__ __forceinline__ void apply(Matrix<float> p, int m0, int n0, const Tile& tile, float lr) {
+    float now[Tile::TM][4];
+#pragma unroll
+    for (int i = 0; i < Tile::TM; ++i)
+        before<USE, PACK>(now[i], p, m0 + tile.row() + i, n0 + tile.column());
+#pragma unroll
+    for (int i = 0; i < Tile::TM; ++i)
+        after<USE, PACK>(now[i], p, m0 + tile.row() + i, n0 + tile.column(), tile.sum[i], lr);
 }
 template <Use USE> __device__ __forceinline__ void apply(float& p, float g, float lr) {
     p = USE == DESCEND ? p - lr * g : g;
@@ -96,29 +112,47 @@ __device__ __forceinline__ void hidden_tile(const int* tokens, const int* target
             store(m0 + m, n0 + n + i, a < 0 ? 0.0f : a);
         }
     });
-    if (!first) return;
-    for (int e = threadIdx.x; e < Tile::BM * E; e += Tile::THREADS) {
-        const float* from = row(e / E, e % E);
-        if (m0 + e / E < B) x[(m0 + e / E) * 1ll * E + e % E] = from ? *from : 0.0f;
+    // Of x each of the blocks that have these pairs writes a share.
+    for (int n = (blockIdx.y * Tile::THREADS + threadIdx.x) * PACK; n < Tile::BM * E;
+         n += gridDim.y * Tile::THREADS * PACK) {
+        const float* from = row(n / E, n % E);
+        float own[PACK] = {};
+        if (from) Matrix<const float>{from, 1, PACK}.template load<PACK>(own, 0, 0);
+        Matrix<float>{x, B, E}.template store<PACK == 4, PACK>(own, m0 + n / E, n % E);
     }
 }
 // ANCHOR_END: hidden
 
 // ANCHOR: softmax
 // A row of logits, by a block of THREADS: its loss, from what each tile of WIDTH logits has left of it,
-// the largest and the sum of the exponentials relative to that. put(v, dz) for each logit.
-template <int THREADS, class Logit, class Put>
-__device__ __forceinline__ double softmax_row(const float* stats, int tiles, int target, int V,
-                                              float each, Logit logit, Put put) {
+// the largest and the sum of the exponentials relative to that. put(v, dz) for each four of them; behind
+// V there are as many as make `columns`, a multiple of four, with a logit that counts for nothing.
+template <int THREADS, class Put>
+__device__ __forceinline__ double softmax_row(const float* stats, int tiles, int target,
+                                              const float* z, int columns, float each, Put put) {
+    constexpr int FOURS = 4;  // on their way at a time, as put may write where z is
     float largest = lowest<float>(), sum = 0;
     for (int n = threadIdx.x; n < tiles; n += THREADS) largest = max(largest, stats[2 * n]);
     largest = block_reduce<THREADS>(largest, Max{}, lowest<float>());
     for (int n = threadIdx.x; n < tiles; n += THREADS)
         sum += stats[2 * n + 1] * expf(stats[2 * n] - largest);
-    float of_target = logit(target);
+    float of_target = z[target];
     sum = block_reduce<THREADS>(sum, Add{}, 0.0f);  // also: the target's logit is read, put may write
-    for (int v = threadIdx.x; v < V; v += THREADS)
-        put(v, (expf(logit(v) - largest) / sum - float(v == target)) * each);
+    Matrix<const float> row{z, 1, columns};
+    for (int first = threadIdx.x * 4; first < columns; first += FOURS * THREADS * 4) {
+        float own[FOURS][4];
+#pragma unroll
+        for (int n = 0; n < FOURS; ++n) row.template load<4>(own[n], 0, first + n * THREADS * 4);
+#pragma unroll
+        for (int n = 0; n < FOURS; ++n) {
+            int v = first + n * THREADS * 4;
+            if (v >= columns) break;
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                own[n][i] = (expf(own[n][i] - largest) / sum - float(v + i == target)) * each;
+            put(v, own[n]);
+        }
+    }
     return double(logf(sum) + (largest - of_target));
 }
 // ANCHOR_END: softmax
@@ -163,10 +197,10 @@ __device__ __forceinline__ void embedding_row(const int* ids, const float* dx, f
         int other = from + lane;
         return __ballot_sync(0xffffffffu, other < end && ids[other] == token);
     };
-    unsigned before = 0;
+    unsigned earlier = 0;
 #pragma unroll 4
-    for (int from = 0; from < b; from += 32) before |= same(from, b);
-    if (before) return;  // another block has it
+    for (int from = 0; from < b; from += 32) earlier |= same(from, b);
+    if (earlier) return;  // another block has it
     for (int e0 = 0; e0 < E; e0 += THREADS * PACK) {
         int e = e0 + threadIdx.x * PACK;
         float sum[4] = {};
@@ -187,14 +221,16 @@ __device__ __forceinline__ void embedding_row(const int* ids, const float* dx, f
             }
             __syncwarp();  // and read: the next window may overwrite it
         }
-        if constexpr (PACK == 4) apply<USE, 4>(Matrix<float>{emb, token + 1, E}, token, e, sum, lr);
-        else if (e < E) apply<USE>(emb[token * 1ll * E + e], sum[0], lr);
+        float now[4];
+        Matrix<float> own{emb + token * 1ll * E, 1, PACK == 4 || e >= E ? E : e + 1};
+        before<USE, PACK>(now, own, 0, e);
+        after<USE, PACK>(now, own, 0, e, sum, lr);
     }
 }
 // ANCHOR_END: embedding
 
-// The last launch of a step: a block for the embedding of each pair, then the tiles of dw1 and, in the
-// first of each row, b1. B + H / 32 · E / 32 blocks of 64 threads, rounded up.
+// The last launch of a step: the tiles of dw1 with, in the first of each row, b1, which take longest, and
+// then a block for the embedding of each pair. H / 32 · E / 32, rounded up, and B blocks of 64 threads.
 template <Use USE, int PACK>
 __device__ __forceinline__ void input_gradient(const int* ids, const float* x, const float* da,
                                                const float* dx, float* emb, float* w1, float* b1,
@@ -211,10 +247,10 @@ __device__ __forceinline__ void input_gradient(const int* ids, const float* x, c
     }
     if (stops) return;
     float lr = USE == DESCEND ? step.rate() : 0.0f;
-    if (int(blockIdx.x) < B)
-        return embedding_row<USE, Tile::THREADS, PACK>(ids, dx, emb, blockIdx.x, B, E, lr);
+    int tiles = (E + Tile::BN - 1) / Tile::BN, own = blockIdx.x;
+    int b = own - (H + Tile::BM - 1) / Tile::BM * tiles;
+    if (b >= 0) return embedding_row<USE, Tile::THREADS, PACK>(ids, dx, emb, b, B, E, lr);
 
-    int tiles = (E + Tile::BN - 1) / Tile::BN, own = blockIdx.x - B;
     int m0 = own / tiles * Tile::BM, n0 = own % tiles * Tile::BN;
     auto da_of = [&](int m, int b) -> const float* {
         return b < B && m0 + m < H ? da + b * 1ll * H + m0 + m : nullptr;
@@ -228,9 +264,7 @@ __device__ __forceinline__ void input_gradient(const int* ids, const float* x, c
         if (n0 > 0 || threadIdx.x >= Tile::BM) return;
         for (auto& row : s.a) bias += row[threadIdx.x];
     });
-    tile.for_each_four([&](int m, int n, const float(&sum)[4]) {
-        apply<USE, PACK>(Matrix<float>{w1, H, E}, m0 + m, n0 + n, sum, lr);
-    });
+    apply<USE, PACK>(Matrix<float>{w1, H, E}, m0, n0, tile, lr);
     int j = m0 + threadIdx.x;
     if (n0 == 0 && threadIdx.x < Tile::BM && j < H) apply<USE>(b1[j], bias, lr);
 }

@@ -14,9 +14,10 @@ template <int BM, int BN, int BK> struct RegisterStage {
     float a[BK][BM + 4], b[BK][BN + 4];
 };
 
-template <int BM_, int BN_, int BK, int TM, Along A_LIES, Along B_LIES, int PACK>
+template <int BM_, int BN_, int BK, int TM_, Along A_LIES, Along B_LIES, int PACK>
 struct RegisterTile {
-    static constexpr int BM = BM_, BN = BN_, TN = 4, LANES = BN / TN, THREADS = BM / TM * LANES;
+    static constexpr int BM = BM_, BN = BN_, TM = TM_, TN = 4, LANES = BN / TN;
+    static constexpr int THREADS = BM / TM * LANES;
     static_assert(TM % 4 == 0 && BM % TM == 0 && BN % TN == 0, "a thread has fours of both");
     static_assert(BM * BK % (THREADS * PACK) == 0 && BN * BK % (THREADS * PACK) == 0,
                   "each thread loads equally many packs: change BM, BN or BK");

@@ -79,12 +79,11 @@ __global__ void __launch_bounds__(THREADS)
     int b = blockIdx.x, live = live_pairs(counts[STEP], pairs, B);
     z += b * 1ll * Z;
     bool there = b < live;
-    for (int v = (there ? V : 0) + threadIdx.x; v < Z; v += THREADS) z[v] = 0;
+    for (int v = (there ? Z : 0) + threadIdx.x; v < Z; v += THREADS) z[v] = 0;
     double loss = 0;
     if (there) {
-        auto put = [&](int v, float dz) { z[v] = dz; };
-        loss = softmax_row<THREADS>(stats + b * 2ll * tiles, tiles, ids[B + b], V, 1.0f / live,
-                                    [&](int v) { return z[v]; }, put);
+        auto put = [&](int v, const float(&dz)[4]) { Matrix<float>{z, 1, Z}.template store<true>(dz, 0, v); };
+        loss = softmax_row<THREADS>(stats + b * 2ll * tiles, tiles, ids[B + b], z, Z, 1.0f / live, put);
     }
     if (threadIdx.x == 0) row_losses[b] = loss / live;
 }
@@ -170,9 +169,7 @@ __global__ void __launch_bounds__(128)
         for (auto& row : s.a) bias += row[threadIdx.x];
     });
     float lr = USE == DESCEND ? step.rate() : 0.0f;
-    tile.for_each_four([&](int m, int n, const float(&sum)[4]) {
-        apply<USE, PACK>(Matrix<float>{w2, V, H}, m0 + m, n0 + n, sum, lr);
-    });
+    apply<USE, PACK>(Matrix<float>{w2, V, H}, m0, n0, tile, lr);
     int v = m0 + threadIdx.x;
     if (n0 == 0 && threadIdx.x < Tile::BM && v < V) apply<USE>(b2[v], bias, lr);
 }

@@ -106,14 +106,18 @@ template <int BM, int BN, int WM, int WN, Along A_LIES, Along B_LIES> struct Ten
         }
     }
 
-    // f(m, n, sums) for each of this lane's pairs of neighbouring sums.
-    template <class F> __device__ __forceinline__ void for_each_pair(F f) const {
+    // f(m, n, sums) for each row of which this lane has sums, in pairs of neighbours, n[j] and n[j] + 1.
+    template <class F> __device__ __forceinline__ void for_each_row(F f) const {
         int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
-        for (int i = 0; i < WM / 8; ++i)
+        for (int i = 0; i < WM / 8; ++i) {
+            int n[WN / 8];
+            const float* pairs[WN / 8];
 #pragma unroll
             for (int j = 0; j < WN / 8; ++j)
-                f(wi() + i * 8 + g, wj() + j * 8 + 2 * t, &sum[i / 2][j][i % 2 * 2]);
+                n[j] = wj() + j * 8 + 2 * t, pairs[j] = &sum[i / 2][j][i % 2 * 2];
+            f(wi() + i * 8 + g, n, pairs);
+        }
     }
 };
 // ANCHOR_END: tile
@@ -198,12 +202,11 @@ __global__ void __launch_bounds__(THREADS)
     int b = blockIdx.x, live = live_pairs(counts[STEP], pairs, B);
     z += b * 1ll * Z, dz += b * 1ll * ZB;
     bool there = b < live;
-    for (int v = (there ? V : 0) + threadIdx.x; v < ZB; v += THREADS) dz[v] = from_math<Half>(0.0f);
+    for (int v = (there ? Z : 0) + threadIdx.x; v < ZB; v += THREADS) dz[v] = from_math<Half>(0.0f);
     double loss = 0;
     if (there) {
-        auto put = [&](int v, float dz_v) { dz[v] = from_math<Half>(dz_v); };
-        loss = softmax_row<THREADS>(stats + b * 2ll * slices, slices, ids[B + b], V, 1.0f / live,
-                                    [&](int v) { return z[v]; }, put);
+        auto put = [&](int v, const float(&of)[4]) { Matrix<Half>{dz, 1, ZB}.template store<true>(of, 0, v); };
+        loss = softmax_row<THREADS>(stats + b * 2ll * slices, slices, ids[B + b], z, Z, 1.0f / live, put);
     }
     if (threadIdx.x == 0) row_losses[b] = loss / live;
 }
@@ -229,11 +232,26 @@ __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, 2)
     tile.run(stages, Operand{dz, ZB, B, ZB}, m0, Operand{w2, HB, V, HB}, n0, first, end,
              [](const Half*) {});
     float* part = parts + blockIdx.z * (B * 1ll * H);
-    tile.for_each_pair([&](int m, int n, const float* sum) {
+    tile.for_each_row([&](int m, const int (&n)[WN / 8], const float* const (&sum)[WN / 8]) {
         Matrix<float> to{part, B, H};
-        if (H % 2 == 0) to.template store<true, 2>(sum, m0 + m, n0 + n);
-        else to.template store<false, 2>(sum, m0 + m, n0 + n);
+#pragma unroll
+        for (int j = 0; j < WN / 8; ++j) {
+            if (H % 2 == 0) to.template store<true, 2>(sum[j], m0 + m, n0 + n[j]);
+            else to.template store<false, 2>(sum[j], m0 + m, n0 + n[j]);
+        }
     });
+}
+
+// Two neighbours of a row; one access where columns come in fours.
+template <int PACK>
+__device__ __forceinline__ void load_pair(float (&to)[2], Matrix<float> from, int r, int c) {
+    if constexpr (PACK == 4) {
+        uint2 raw{};
+        if (from.inside(r, c)) raw = *reinterpret_cast<const uint2*>(from.at(r, c));
+        memcpy(static_cast<void*>(to), &raw, sizeof raw);
+    } else {
+        to[0] = from.cell(r, c), to[1] = from.cell(r, c + 1);
+    }
 }
 
 // ANCHOR: weights
@@ -262,17 +280,21 @@ __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, 2)
                  for (int k = 0; k < BK; ++k) bias += to_math(*a.at(k, threadIdx.x));
              });
     float lr = USE == DESCEND ? step.rate() : 0.0f;
-    tile.for_each_pair([&](int m, int n, const float* sum) {
-        float moved[2];
+    tile.for_each_row([&](int m, const int (&n)[WN / 8], const float* const (&sum)[WN / 8]) {
+        // All of the row is on its way before any of it moves.
+        float moved[WN / 8][2];
+        Matrix<float> p{w2, V, H};
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            int v = m0 + m, j = n0 + n + i;
-            float* at = w2 + v * 1ll * H + j;
-            bool inside = v < V && j < H;
-            moved[i] = USE == KEEP ? sum[i] : inside ? *at - lr * sum[i] : 0.0f;
-            if (inside) *at = moved[i];
+        for (int j = 0; j < WN / 8; ++j) load_pair<PACK>(moved[j], p, m0 + m, n0 + n[j]);
+#pragma unroll
+        for (int j = 0; j < WN / 8; ++j) {
+#pragma unroll
+            for (int c = 0; c < 2; ++c)
+                moved[j][c] = USE == KEEP ? sum[j][c] : moved[j][c] - lr * sum[j][c];
+            p.template store<PACK == 4, 2>(moved[j], m0 + m, n0 + n[j]);
+            if (USE == DESCEND)
+                Matrix<Half>{copy, V, HB}.template store<true, 2>(moved[j], m0 + m, n0 + n[j]);
         }
-        if (USE == DESCEND) Matrix<Half>{copy, V, HB}.template store<true, 2>(moved, m0 + m, n0 + n);
     });
     int v = m0 + threadIdx.x;
     if (n0 == 0 && threadIdx.x < BM && v < V) apply<USE>(b2[v], bias, lr);
