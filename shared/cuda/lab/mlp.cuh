@@ -69,7 +69,7 @@ template <Use USE> __device__ __forceinline__ void apply(float& p, float g, floa
 
 // The small products: the hidden layer, and the gradient by its weights. Few blocks with few warps each:
 // what they wait for are loads, and so much of k is on its way at once.
-template <Along A, Along B, int PACK> using SmallTile = RegisterTile<32, 32, 64, 4, A, B, PACK>;
+template <Along A, Along B, int PACK> using SmallTile = RegisterTile<32, 32, 16 * PACK, 4, A, B, PACK>;
 
 // ANCHOR: hidden
 // The first launch of a step: x and h of its pairs, and their ids for the launches that follow. A grid of
@@ -164,7 +164,8 @@ constexpr int INPUT_TILE = 2 * sizeof(RegisterStage<64, 64, 32>);
 template <int THREADS, int PACK>
 __device__ __forceinline__ void input_tile(void* memory, int own, const float* da, const float* w1,
                                            float* dx, int B, int E, int H) {
-    using Tile = RegisterTile<64, 64, 32, 64 * 16 / THREADS, ALONG_K, ACROSS_K, PACK>;
+    using Tile =
+        RegisterTile<64, 64, PACK == 4 ? 32 : 16, 64 * 16 / THREADS, ALONG_K, ACROSS_K, PACK>;
     auto& stage = *static_cast<typename Tile::Stage(*)[2]>(memory);
     int tiles = (E + Tile::BN - 1) / Tile::BN;
     int m0 = own / tiles * Tile::BM, n0 = own % tiles * Tile::BN;

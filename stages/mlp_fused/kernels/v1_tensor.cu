@@ -271,32 +271,49 @@ __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, 2)
     Step step{counts, rates, losses};
     if (USE == DESCEND && step.stops()) return;
     int tiles = (H + BN - 1) / BN, m0 = own / tiles * BM, n0 = own % tiles * BN;
-    float bias = 0;
+    // Σ dz of the tile's columns: a thread has two of them, and one of GROUPS parts of the rows.
+    constexpr int GROUPS = Tile::THREADS / (BM / 2);
+    int two = threadIdx.x % (BM / 2) * 2, group = threadIdx.x / (BM / 2);
+    float bias[2] = {};
     Tile tile;
     tile.run(stages, Operand{dz, ZB, B, ZB}, m0, Operand{rounded, HB, B, HB}, n0, 0, B,
              [&](const Half* stage) {
-                 if (n0 > 0 || threadIdx.x >= BM) return;
+                 if (n0 > 0) return;
                  SwizzledTile<Half, BM> a{const_cast<Half*>(stage)};
-                 for (int k = 0; k < BK; ++k) bias += to_math(*a.at(k, threadIdx.x));
+#pragma unroll 8
+                 for (int k = group; k < BK; k += GROUPS)
+                     bias[0] += to_math(*a.at(k, two)), bias[1] += to_math(*a.at(k, two + 1));
              });
     float lr = USE == DESCEND ? step.rate() : 0.0f;
     tile.for_each_row([&](int m, const int (&n)[WN / 8], const float* const (&sum)[WN / 8]) {
-        // All of the row is on its way before any of it moves.
-        float moved[WN / 8][2];
+        constexpr int PAIRS = 4;  // on their way before the first of them moves
         Matrix<float> p{w2, V, H};
 #pragma unroll
-        for (int j = 0; j < WN / 8; ++j) load_pair<PACK>(moved[j], p, m0 + m, n0 + n[j]);
+        for (int first = 0; first < WN / 8; first += PAIRS) {
+            float moved[PAIRS][2];
 #pragma unroll
-        for (int j = 0; j < WN / 8; ++j) {
+            for (int j = 0; j < PAIRS; ++j) load_pair<PACK>(moved[j], p, m0 + m, n0 + n[first + j]);
 #pragma unroll
-            for (int c = 0; c < 2; ++c)
-                moved[j][c] = USE == KEEP ? sum[j][c] : moved[j][c] - lr * sum[j][c];
-            p.template store<PACK == 4, 2>(moved[j], m0 + m, n0 + n[j]);
-            if (USE == DESCEND)
-                Matrix<Half>{copy, V, HB}.template store<true, 2>(moved[j], m0 + m, n0 + n[j]);
+            for (int j = 0; j < PAIRS; ++j) {
+                int column = n0 + n[first + j];
+#pragma unroll
+                for (int c = 0; c < 2; ++c)
+                    moved[j][c] = USE == KEEP ? sum[first + j][c] : moved[j][c] - lr * sum[first + j][c];
+                p.template store<PACK == 4, 2>(moved[j], m0 + m, column);
+                if (USE == DESCEND)
+                    Matrix<Half>{copy, V, HB}.template store<true, 2>(moved[j], m0 + m, column);
+            }
         }
     });
+    if (n0 > 0) return;
+    float(*sums)[BM] = reinterpret_cast<float(*)[BM]>(stages);
+    __syncthreads();  // all warps have read the last stages
+    sums[group][two] = bias[0], sums[group][two + 1] = bias[1];
+    __syncthreads();  // the sums of all parts are there
     int v = m0 + threadIdx.x;
-    if (n0 == 0 && threadIdx.x < BM && v < V) apply<USE>(b2[v], bias, lr);
+    if (threadIdx.x >= BM || v >= V) return;
+    float sum = 0;
+    for (int n = 0; n < GROUPS; ++n) sum += sums[n][threadIdx.x];
+    apply<USE>(b2[v], sum, lr);
 }
 // ANCHOR_END: weights
