@@ -80,9 +80,8 @@ impl Stage {
             std::env::var("CARGO_PKG_NAME").map_err(|e| format!("CARGO_PKG_NAME: {e}"))?;
         let shared = shared_directory();
         rerun_if_changed(&shared.join("emulator/include"));
-        rerun_if_changed(&shared.join("cuda"));
-        let mut generated = String::new();
-        generated += &headers_table(&shared.join("cuda"))?;
+        let sources = self.kernels.iter().map(|k| crate_root.join(&k.file));
+        let mut generated = headers_table(sources, &shared.join("cuda"))?;
         let mut all = Vec::new();
         for (Entry { file, names, globals, least_arch }, [plain, checked]) in
             self.kernels.iter().zip(self.objects(&crate_root, &out)?)
@@ -237,26 +236,23 @@ fn stem(path: &Path) -> String {
     path.file_stem().expect("a kernel file has a name").to_string_lossy().into_owned()
 }
 
-/// The device headers, embedded: NVRTC takes them from memory, so a binary needs no files.
-fn headers_table(directory: &Path) -> Result<String, String> {
+/// The device headers that the kernels include, embedded: NVRTC takes them from memory, so a binary
+/// needs no files.
+fn headers_table(
+    sources: impl Iterator<Item = PathBuf>,
+    directory: &Path,
+) -> Result<String, String> {
+    let mut headers = BTreeSet::new();
+    for source in sources {
+        headers.append(&mut included(&source, directory)?);
+        headers.remove(&source);
+    }
     let mut table = String::from("static HEADERS: &[(&str, &str)] = &[\n");
-    let folder = directory.join("lab");
-    rerun_if_changed(&folder);
-    let mut entries: Vec<PathBuf> = std::fs::read_dir(&folder)
-        .map_err(|e| format!("{}: {e}", folder.display()))?
-        .filter_map(|e| e.ok().map(|e| e.path()))
-        .collect();
-    entries.sort();
-    for path in entries {
+    for path in headers {
         rerun_if_changed(&path);
-        let name = path.file_name().expect("a file").to_string_lossy().into_owned();
-        writeln!(
-            table,
-            "    ({:?}, include_str!({:?})),",
-            format!("lab/{name}"),
-            path.display().to_string()
-        )
-        .expect("writing to a string");
+        let name = path.strip_prefix(directory).expect("a header of that directory");
+        let (name, path) = (name.display().to_string(), path.display().to_string());
+        writeln!(table, "    ({name:?}, include_str!({path:?})),").expect("writing to a string");
     }
     Ok(table + "];\n")
 }

@@ -17,6 +17,7 @@ pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
     ids_out_of_range_are_refused,
     logits_far_apart,
     a_token_of_many_pairs,
+    wider_than_a_block,
     large_problems,
 ];
 
@@ -25,6 +26,7 @@ pub(crate) static CHECKS: &[Check] = &[
     Check { name: "residents_without_a_cluster", run: residents_without_a_cluster },
     Check { name: "training_follows_the_reference", run: training::training_follows_the_reference },
     Check { name: "training_in_halves_stays_near", run: training::training_in_halves_stays_near },
+    Check { name: "pairs_that_are_not_there", run: training::pairs_that_are_not_there },
     Check { name: "a_resumed_run_is_the_same", run: training::a_resumed_run_is_the_same },
     Check { name: "the_first_bad_tensor_is_named", run: training::the_first_bad_tensor_is_named },
     Check {
@@ -112,7 +114,8 @@ fn logits_far_apart(version: &dyn Version, device: &Device) {
     let mut all = inputs(version, [1, 2, 70, 3, 5]);
     let targets = vec![65i64; all["targets"].len()];
     all.insert("targets".into(), Tensor::new(&all["targets"].shape, &targets));
-    let far: Vec<f64> = (0..70).map(|v| if v == 65 { -2000.0 } else { 500.0 + v as f64 }).collect();
+    let far: Vec<f64> =
+        (0..70).map(|v| if v == 65 { -2000.0 } else { 500.0 + 20.0 * v as f64 }).collect();
     let dtype = version.info().dtypes[0];
     all.insert("b2".into(), Tensor::rounded(dtype, &[70], &far));
     let out = run(version, device, &all, &Options::default()).unwrap();
@@ -150,7 +153,19 @@ fn every_kernel_loads_on_every_device(device: &Device) {
 
 /// More pairs than a warp lists at a time, and tokens that all of them share.
 fn a_token_of_many_pairs(version: &dyn Version, device: &Device) {
-    let dims = mlp::sizes(fitted(version, [1, 300, 5, 4, 3]));
+    passes(version, device, [1, 300, 5, 4, 3]);
+}
+
+/// More of each size than a block has threads; and sizes at which what lies behind a parameter is not its
+/// own: the end of all parameters, the next block's rows.
+fn wider_than_a_block(version: &dyn Version, device: &Device) {
+    for shape in [[1, 1, 4192, 20, 30], [1, 1, 40, 520, 530], [9, 1, 128, 20, 30]] {
+        passes(version, device, shape);
+    }
+}
+
+fn passes(version: &dyn Version, device: &Device, shape: [usize; 5]) {
+    let dims = mlp::sizes(fitted(version, shape));
     let case = check(version, device, &Problem::new(dims, version.info().dtypes[0]));
     assert!(case.passed(), "{}", case.describe());
 }
@@ -166,8 +181,6 @@ fn large_problems(version: &dyn Version, device: &Device) {
         (DeviceKind::Cuda, false) => [[20, 1, 3200, 64, 128], [200, 1, 1000, 64, 128]],
     };
     for shape in shapes {
-        let dims = mlp::sizes(fitted(version, shape));
-        let case = check(version, device, &Problem::new(dims, version.info().dtypes[0]));
-        assert!(case.passed(), "{}", case.describe());
+        passes(version, device, shape);
     }
 }
