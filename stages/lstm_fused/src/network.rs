@@ -16,7 +16,8 @@ use crate::spread::MOST_SPREAD_UNITS;
 pub enum Way {
     /// A launch a step. In halves each h is rounded to the type before the next step reads it.
     Cell,
-    /// A launch for all steps, with the weights in registers and shared memory; up to 256 units.
+    /// A launch for all steps, with the weights in registers and shared memory; up to 256 units, with
+    /// layer norm or without.
     Sequence,
     /// A launch for all steps, with the units of a row spread over a cluster of blocks, which up to 256
     /// units keep all weights in registers; up to 768. On a device without clusters as [`Way::Grid`].
@@ -107,13 +108,15 @@ fn check_size(name: &str, size: usize) -> Result<(), Error> {
 
 impl Lstm {
     /// Of these sizes and options: by [`Way::Sequence`] up to 64 units, whose weights a block has room
-    /// for; by [`Way::Cluster`] up to 768; what those do not take by [`Way::Cell`].
+    /// for, and with layer norm up to 256; by [`Way::Cluster`] up to 768; what those do not take by
+    /// [`Way::Cell`].
     ///
     /// # Errors
     /// As [`Lstm::by`].
     pub fn new(network: Network) -> Result<Self, Error> {
         let plain = network.cell == Cell::Lstm && network.layer_norm.is_none();
         let way = match network.hidden {
+            0..=MOST_UNITS if network.cell == Cell::Lstm && !plain => Way::Sequence,
             _ if !plain => Way::Cell,
             0..=64 => Way::Sequence,
             65..=MOST_SPREAD_UNITS => Way::Cluster,
@@ -125,8 +128,8 @@ impl Lstm {
     /// Of these sizes and options.
     ///
     /// # Errors
-    /// A size is 0 or too large, or ε negative; a GRU has peepholes or layer norm; a GRU, layer norm or
-    /// too many units in a launch for all steps.
+    /// A size is 0 or too large, or ε negative; a GRU has peepholes or layer norm; a GRU or too many units
+    /// in a launch for all steps; layer norm where a row's units are spread over blocks.
     pub fn by(way: Way, network: Network) -> Result<Self, Error> {
         check_size("layers", network.layers)?;
         check_size("inputs", network.inputs)?;
@@ -149,8 +152,8 @@ impl Lstm {
                 let expected = "none, or a number that is not negative";
                 return Err(Error::bad("layer_norm", expected, epsilon));
             }
-            if network.cell == Cell::Gru || one_launch {
-                let expected = "none, but in an LSTM by a launch a step";
+            if network.cell == Cell::Gru || matches!(way, Way::Cluster | Way::Grid) {
+                let expected = "none in a GRU, or where a row's units are spread over blocks";
                 return Err(Error::bad("layer_norm", expected, epsilon));
             }
         }
