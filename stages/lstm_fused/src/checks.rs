@@ -28,6 +28,7 @@ pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
 
 pub(crate) static CHECKS: &[Check] = &[
     Check { name: "what_does_not_fit_is_refused", run: what_does_not_fit_is_refused },
+    Check { name: "a_mean_far_from_zero", run: a_mean_far_from_zero },
     Check { name: "every_kernel_loads_on_every_device", run: every_kernel_loads_on_every_device },
     Check { name: "training_follows_the_reference", run: follow::training_follows_the_reference },
     Check {
@@ -471,6 +472,26 @@ fn large_problems(version: &dyn Version, device: &Device) {
         for dtype in if emulated { &DTYPES[..1] } else { &DTYPES[..] } {
             let posed = Posed { dtype: *dtype, ..Posed::new(way, network, steps, batch) };
             assert_right(device, &posed, &posed.tensors());
+        }
+    }
+}
+
+/// Of numbers around 300 with a variance of 1: their roundings are left of them. Of a variance that is the
+/// mean of the squares without the square of the mean, it would be those of 90,000.
+fn a_mean_far_from_zero(device: &Device) {
+    for way in [Way::Cell, Way::Sequence] {
+        for network in [Network::lstm(5, 7), Network::lstm(3, 70)].map(normed) {
+            for (dtype, bound) in [(DType::F32, 4e-4), (DType::F64, 8e-13)] {
+                let posed = Posed { dtype, ..Posed::new(way, network, 6, 2) };
+                let mut tensors = posed.tensors();
+                let t = &tensors["bias_ih_l0"];
+                let values: Vec<f64> = t.values().iter().map(|v| v + 300.0).collect();
+                tensors.insert("bias_ih_l0".into(), Tensor::rounded(dtype, &t.shape, &values));
+                let out = run(device, &posed, &tensors);
+                for (name, error) in errors(&out, &posed.reference(&tensors), 0.0) {
+                    assert!(error <= bound, "{posed:?}: {name}: error {error:.2e}");
+                }
+            }
         }
     }
 }
