@@ -29,8 +29,9 @@ pub enum Way {
 /// What is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
-    /// y, hn and cn. [`Way::Cell`] keeps c of two steps and no gates; [`Way::Sequence`] has the
-    /// products of x with the weights, 4 H numbers for each row of each step, layer and direction.
+    /// y, hn and cn. [`Way::Cell`] keeps c of two steps and no gates, with layer norm what the way back
+    /// needs of the norms; [`Way::Sequence`] has the products of x with the weights, 4 H numbers for each
+    /// row of each step, layer and direction.
     Forward,
     /// Also the gradients by all that goes in: 5 H numbers for each row of each step, layer and
     /// direction are kept, gates and c, in f32 (in runs of f64, in f64). Of a GRU it is 4 H, with
@@ -114,12 +115,9 @@ impl Lstm {
     /// # Errors
     /// As [`Lstm::by`].
     pub fn new(network: Network) -> Result<Self, Error> {
-        let plain = network.cell == Cell::Lstm && network.layer_norm.is_none();
-        let way = match network.hidden {
-            0..=MOST_UNITS if network.cell == Cell::Lstm && !plain => Way::Sequence,
-            _ if !plain => Way::Cell,
-            0..=64 => Way::Sequence,
-            65..=MOST_SPREAD_UNITS => Way::Cluster,
+        let way = match (network.cell, network.layer_norm, network.hidden) {
+            (Cell::Lstm, Some(_), 0..=MOST_UNITS) | (Cell::Lstm, None, 0..=64) => Way::Sequence,
+            (Cell::Lstm, None, 65..=MOST_SPREAD_UNITS) => Way::Cluster,
             _ => Way::Cell,
         };
         Self::by(way, network)
