@@ -38,14 +38,14 @@ template <class T> struct Norms {
 // ANCHOR: lanes
 // A norm where thread 4 j + g of a block has a number of unit j, and the threads of each g are a row of
 // their own. A warp has eight units of each. What it has of two sums goes to all others through HT
-// numbers of shared memory: one barrier.
+// numbers of shared memory: one barrier. Where there is no unit, a, w and b are 0, and so are norm(a) and e.
 template <class T, int HT> struct NormOfLanes {
     using M = math_t<T>;
     static constexpr int WARPS = HT / 8, EACH = 8;
     M (*first)[GATES], (*second)[GATES];  // of each warp
     int H, g;
     bool unit;
-    M w, b;  // of this unit, 0 where there is none
+    M w, b;
 
     __device__ __forceinline__ NormOfLanes(M* memory, const Norms<T>& norms, int part)
         : first(reinterpret_cast<M(*)[GATES]>(memory)), second(first + WARPS), H(norms.H),
@@ -58,7 +58,7 @@ template <class T, int HT> struct NormOfLanes {
     // n of a, and its scale: 1 / √(var + ε). A warp leaves the mean of its own units, and the squares by
     // which they are off; on top come those by which its mean is off.
     __device__ __forceinline__ M normalise(M a, M eps, M& scale) const {
-        M own = warp_sum(unit ? a : M(0)) / max(units(threadIdx.x / 32), 1);
+        M own = warp_sum(a) / max(units(threadIdx.x / 32), 1);
         M off = unit ? a - own : M(0);
         leave(own, warp_sum(off * off));
         M mean = 0, squares = 0;
@@ -69,19 +69,19 @@ template <class T, int HT> struct NormOfLanes {
             squares += second[n][g] + units(n) * (off * off);
         });
         scale = 1 / root(warp_sum(squares) / H + eps);
-        return unit ? (a - mean) * scale : M(0);
+        return (a - mean) * scale;
     }
     // norm(a), from its n.
     __device__ __forceinline__ M output(M n) const { return n * w + b; }
     // The gradient by a, from d.
     __device__ __forceinline__ M back(M n, M d, M scale) const {
-        M e = product(w, d), mean = unit ? e : M(0), along = unit ? e * n : M(0);
+        M e = product(w, d), mean = e, along = e * n;
         warp_sums(mean, along);
         leave(mean, along);
         mean = along = 0;
         each_warp([&](int n) { mean += first[n][g], along += second[n][g]; });
         warp_sums(mean, along);
-        return unit ? (e - mean / H - n * (along / H)) * scale : M(0);
+        return (e - mean / H - n * (along / H)) * scale;
     }
 
     __device__ __forceinline__ int units(int warp) const {

@@ -94,8 +94,10 @@ __global__ void __launch_bounds__(4 * HT)
         // ANCHOR_END: step_back
         past = 0;
         if (is_o) by_a = by_c, d_a = d_c;
-        da[g * HT + j] = by_a;
-        if (unit) gates[(at * GATES + g) * H + j] = by_a, d[(at * PARTS + g) * H + j] = d_a;
+        if (unit) {
+            da[g * HT + j] = gates[(at * GATES + g) * H + j] = by_a;
+            d[(at * PARTS + g) * H + j] = d_a;
+        }
         if (unit && g == 0) d[(at * PARTS + C) * H + j] = d_c;
         __syncthreads();  // the next step reads da
     }
