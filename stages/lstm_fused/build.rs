@@ -3,7 +3,7 @@
 #[path = "src/residences.rs"]
 mod residences;
 
-use residences::{SEQUENCE, SPREAD};
+use residences::{NORM, SEQUENCE, SPREAD};
 
 const TYPES: [&str; 4] = ["float", "double", "__half", "__nv_bfloat16"];
 
@@ -66,6 +66,8 @@ fn main() {
         .kernel("kernels/v0_cell.cu", &cell.concat())
         .kernel("kernels/v1_sequence.cu", &kept("lstm_sequence", SEQUENCE))
         .kernel("kernels/v1_sequence_back.cu", &kept("lstm_sequence_back", SEQUENCE))
+        .kernel("kernels/v1_norm.cu", &kept("norm_sequence", NORM))
+        .kernel("kernels/v1_norm_back.cu", &kept("norm_sequence_back", NORM))
         .kernel("kernels/v2_spread.cu", &spread.concat())
         .kernel("kernels/norm_cell.cu", &norm.concat())
         .kernel("kernels/gru_cell.cu", &gru.concat())

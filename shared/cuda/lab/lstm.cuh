@@ -9,6 +9,11 @@
 
 enum Gate { GATE_I, GATE_F, GATE_G, GATE_O, GATES };
 
+// Where thread 4 j + g has gate g of unit j: the value that a gate's lane of this unit has.
+template <class M> __device__ __forceinline__ M of_gate(M v, Gate gate) {
+    return __shfl_sync(0xffffffffu, v, gate, GATES);
+}
+
 // What a unit's gates see of c; not read without peepholes.
 template <class M> struct Peepholes {
     M i, f, o;

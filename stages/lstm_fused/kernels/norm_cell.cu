@@ -1,12 +1,9 @@
 // A step of the LSTM with layer norm a launch, a block for each row: v0_cell.cu, and between the
 // products and the gates a unit waits for all others of its row.
 //
-//   norm(a) = (a − mean(a)) / √(var(a) + ε) · w + b           over the H of a gate, or of c
 //   i, f, o = sigmoid(norm(a))   g = tanh(norm(a))   c_t = f c_{t−1} + i g   h_t = o tanh(norm(c_t))
 //
-// and backward, with n = (a − mean) / √(var + ε), d the gradient by norm(a), and e = w d,
-//
-//   da = (e − mean(e) − n mean(e n)) / √(var + ε)        dw = Σ d n        db = Σ d
+// norm and the gradients by what it gets are in lab/norm.cuh.
 //
 // Work split: a block has a row, and a thread every THREADS-th unit of it. What a thread leaves in
 // device memory within a launch it reads again itself; means go through block_reduce.
@@ -14,16 +11,10 @@
 // n and d: T x B x 5H, the four gates and behind them c; scales: T x B x 5, 1 / √(var + ε). ln_weight,
 // ln_bias: 4H, those of c: H. da: T x B x 4H. Other tensors are as v0_cell.cu has them. A grid of B
 // blocks.
-#include "lab/lstm.cuh"
+#include "lab/norm.cuh"
 #include "lab/reduce.cuh"
 
-constexpr int THREADS = 128, C = GATES, PARTS = GATES + 1;
-
-__device__ __forceinline__ float root(float v) { return sqrtf(v); }
-__device__ __forceinline__ double root(double v) { return sqrt(v); }
-// Never fused with the sum behind it.
-__device__ __forceinline__ float product(float a, float b) { return __fmul_rn(a, b); }
-__device__ __forceinline__ double product(double a, double b) { return __dmul_rn(a, b); }
+constexpr int THREADS = 128;
 
 // The sum of value(j) over the units of a row, for all threads.
 template <class M, class F> __device__ __forceinline__ M row_sum(int H, F value) {
@@ -46,29 +37,13 @@ template <class M> __device__ __forceinline__ M normalise(M* a, int H, M eps) {
 template <class M, class T, class Out>
 __device__ __forceinline__ void normalise_back(const M* n, const M* d, const T* w, M scale, int H,
                                                Out out) {
-    // Rounded alike wherever it stands: e − mean(e) of a unit alone is zero.
     auto e = [&](int j) { return product(to_math(w[j]), d[j]); };
     M mean = row_sum<M>(H, e) / H, along = row_sum<M>(H, [&](int j) { return e(j) * n[j]; }) / H;
     for (int j = threadIdx.x; j < H; j += THREADS) out(j, (e(j) - mean - n[j] * along) * scale);
 }
 // ANCHOR_END: norm
 
-// Weights and biases of the norms of the gates and of c.
-template <class T> struct Norms {
-    const T *weight, *bias, *c_weight, *c_bias;
-    int H;
-
-    __device__ __forceinline__ const T* of(int part) const {
-        return part == C ? c_weight : weight + part * H;
-    }
-    // norm(a) of unit j, from its n.
-    __device__ __forceinline__ math_t<T> output(const math_t<T>* n, int part, int j) const {
-        const T* b = part == C ? c_bias : bias + part * H;
-        return n[part * H + j] * to_math(of(part)[j]) + to_math(b[j]);
-    }
-};
-
-// Their gradients by a, of a row and step.
+// The gradients by a of the gates or of c, of a row and step.
 template <class T> struct NormsBack {
     Norms<T> norms;
     const math_t<T> *n, *d, *scale;

@@ -23,11 +23,6 @@
 #include "lab/resident.cuh"
 #include "lab/shared.cuh"
 
-// The value that a gate's lane of this unit has.
-template <class M> __device__ __forceinline__ M of_gate(M v, Gate gate) {
-    return __shfl_sync(0xffffffffu, v, gate, GATES);
-}
-
 template <class T, int HT, int ROWS, int KEPT, int IN_SHARED>
 __global__ void __launch_bounds__(4 * HT)
     lstm_sequence(const T* __restrict__ x, const T* __restrict__ weight_ih,

@@ -28,6 +28,7 @@ pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
 
 pub(crate) static CHECKS: &[Check] = &[
     Check { name: "what_does_not_fit_is_refused", run: what_does_not_fit_is_refused },
+    Check { name: "a_mean_far_from_zero", run: a_mean_far_from_zero },
     Check { name: "every_kernel_loads_on_every_device", run: every_kernel_loads_on_every_device },
     Check { name: "training_follows_the_reference", run: follow::training_follows_the_reference },
     Check {
@@ -112,6 +113,22 @@ fn assert_near(posed: &Posed, tensors: &Tensors, out: &Tensors, floor: f64) {
     }
 }
 
+/// Whether a row has a block: a norm is over all its units.
+fn takes_norm(way: Way) -> bool {
+    matches!(way, Way::Cell | Way::Sequence)
+}
+
+fn normed(network: Network) -> Network {
+    Network { layer_norm: Some(1e-5), ..network }
+}
+
+/// And with layer norm, where that goes.
+fn with_norm(way: Way, network: Network) -> Vec<Network> {
+    let mut all = vec![network];
+    all.extend(takes_norm(way).then(|| normed(network)));
+    all
+}
+
 /// Networks with each option, and with all of them; GRUs where they go.
 fn networks(way: Way) -> Vec<Network> {
     let (plain, wide) = (Network::lstm(5, 7), Network::lstm(1, 33));
@@ -127,14 +144,19 @@ fn networks(way: Way) -> Vec<Network> {
     if way == Way::Grid {
         all.drain(..5); // the cluster's kernels, but for the way that numbers take
     }
-    if way == Way::Cell {
-        let layer_norm = Some(1e-5);
+    if takes_norm(way) {
         all.extend([
-            Network { layer_norm, ..plain },
-            Network { layer_norm, layers: 2, bidirectional: true, peephole: true, ..plain },
-            Network { layer_norm, bias: false, peephole: true, ..Network::lstm(3, 150) },
-            Network { layer_norm, ..Network::lstm(3, 1) },
+            normed(plain),
+            normed(Network { layers: 2, bidirectional: true, peephole: true, ..plain }),
+            normed(Network { bias: false, peephole: true, ..Network::lstm(3, 150) }),
+            normed(Network::lstm(3, 1)),
         ]);
+    }
+    if way == Way::Sequence {
+        // Warps of which all units are there, some and none; few columns of x.
+        all.extend([normed(wide), normed(Network::lstm(2, 70))]);
+    }
+    if way == Way::Cell {
         let (plain, wide) = (Network::gru(5, 7), Network::gru(2, 35));
         all.extend([
             plain,
@@ -182,12 +204,14 @@ fn rows_of_unlike_lengths(version: &dyn Version, device: &Device) {
 fn what_is_left_out_is_zero(version: &dyn Version, device: &Device) {
     let way = way_of(version);
     let network = Network { layers: 2, bidirectional: true, ..Network::lstm(3, 4) };
-    let posed = Posed::new(way, network, 5, 2);
-    let all = posed.tensors();
-    for left_out in [&["h0", "c0"][..], &["dhn", "dcn"], &["dy"], &["h0", "c0", "dhn", "dcn"]] {
-        let mut tensors = all.clone();
-        tensors.retain(|name, _| !left_out.contains(&name.as_str()));
-        assert_right(device, &posed, &tensors);
+    for network in with_norm(way, network) {
+        let posed = Posed::new(way, network, 5, 2);
+        let all = posed.tensors();
+        for left_out in [&["h0", "c0"][..], &["dhn", "dcn"], &["dy"], &["h0", "c0", "dhn", "dcn"]] {
+            let mut tensors = all.clone();
+            tensors.retain(|name, _| !left_out.contains(&name.as_str()));
+            assert_right(device, &posed, &tensors);
+        }
     }
 }
 
@@ -240,9 +264,8 @@ fn stack() -> Network {
 
 /// And with layer norm, and as a GRU, where that goes.
 fn stacks(way: Way) -> Vec<Network> {
-    let mut all = vec![stack()];
+    let mut all = with_norm(way, stack());
     if way == Way::Cell {
-        all.push(Network { layer_norm: Some(1e-5), ..stack() });
         all.push(Network { cell: Cell::Gru, peephole: false, ..stack() });
     }
     all
@@ -303,11 +326,12 @@ fn rows_do_not_meet(version: &dyn Version, device: &Device) {
 fn a_sequence_in_parts_is_the_same(version: &dyn Version, device: &Device) {
     let way = way_of(version);
     let network = Network { layers: 2, peephole: true, ..Network::lstm(3, 6) };
-    let lstm = Lstm::by(way, network).unwrap();
-    let posed = Posed::new(way, network, 7, 2);
-    let tensors = posed.tensors();
-    let whole = lstm.run(device, &tensors, Pass::Forward).unwrap();
-    for part in [1, 3] {
+    let parts = with_norm(way, network).into_iter().flat_map(|n| [(n, 1), (n, 3)]);
+    for (network, part) in parts {
+        let lstm = Lstm::by(way, network).unwrap();
+        let posed = Posed::new(way, network, 7, 2);
+        let tensors = posed.tensors();
+        let whole = lstm.run(device, &tensors, Pass::Forward).unwrap();
         let mut own = tensors.clone();
         let (x, mut y) = (tensors["x"].values(), Vec::new());
         for x in x.chunks(part * 2 * 3) {
@@ -326,8 +350,9 @@ fn a_sequence_in_parts_is_the_same(version: &dyn Version, device: &Device) {
 /// Which keeps c of two steps only.
 fn the_forward_pass_alone_is_the_same(version: &dyn Version, device: &Device) {
     let way = way_of(version);
-    for lengths in [None, Some(vec![6, 0, 3])] {
-        let posed = Posed { lengths, ..Posed::new(way, stack(), 6, 3) };
+    let all = with_norm(way, stack());
+    for (network, lengths) in all.into_iter().flat_map(|n| [(n, None), (n, Some(vec![6, 0, 3]))]) {
+        let posed = Posed { lengths, ..Posed::new(way, network, 6, 3) };
         let tensors = posed.tensors();
         let both = run(device, &posed, &tensors);
         let forward = Lstm::by(way, posed.network).unwrap().run(device, &tensors, Pass::Forward);
@@ -412,16 +437,18 @@ fn schedules(device: &Device) -> Vec<Device> {
 fn any_schedule_gives_the_same(version: &dyn Version, device: &Device) {
     let way = way_of(version);
     let network = Network { bidirectional: true, peephole: true, ..Network::lstm(35, 37) };
-    let posed = Posed::new(way, network, 4, 5);
-    let tensors = posed.tensors();
-    let first = run(device, &posed, &tensors);
-    for device in schedules(device) {
-        let lstm = Lstm::by(way, network).unwrap();
-        let mut prepared = lstm.prepare(&device, &tensors, Pass::ForwardBackward).unwrap();
-        for _ in 0..2 {
-            prepared.launch().unwrap();
-            assert_eq!(prepared.outputs().unwrap(), first, "on {}", device.name());
-            prepared.poison_outputs().unwrap();
+    for network in with_norm(way, network) {
+        let posed = Posed::new(way, network, 4, 5);
+        let tensors = posed.tensors();
+        let first = run(device, &posed, &tensors);
+        for device in schedules(device) {
+            let lstm = Lstm::by(way, network).unwrap();
+            let mut prepared = lstm.prepare(&device, &tensors, Pass::ForwardBackward).unwrap();
+            for _ in 0..2 {
+                prepared.launch().unwrap();
+                assert_eq!(prepared.outputs().unwrap(), first, "on {}", device.name());
+                prepared.poison_outputs().unwrap();
+            }
         }
     }
 }
@@ -431,13 +458,40 @@ fn large_problems(version: &dyn Version, device: &Device) {
     let way = way_of(version);
     let device = &without_checks(device).unwrap();
     let emulated = device.kind() == DeviceKind::Emulator;
-    for (network, steps, batch) in match emulated {
+    let mut all = match emulated {
         true => [(Network::lstm(2, 24), 500, 1), (Network::lstm(130, 96), 12, 9)],
         false => [(Network::lstm(64, 256), 1024, 2), (Network::lstm(300, 130), 20, 140)],
-    } {
+    }
+    .to_vec();
+    if way == Way::Sequence {
+        let of_norm: Vec<_> =
+            all.iter().map(|&(n, steps, batch)| (normed(n), steps, batch)).collect();
+        all.extend(of_norm);
+    }
+    for (network, steps, batch) in all {
         for dtype in if emulated { &DTYPES[..1] } else { &DTYPES[..] } {
             let posed = Posed { dtype: *dtype, ..Posed::new(way, network, steps, batch) };
             assert_right(device, &posed, &posed.tensors());
+        }
+    }
+}
+
+/// Of numbers around 300 with a variance of 1: their roundings are left of them. Of a variance that is the
+/// mean of the squares without the square of the mean, it would be those of 90,000.
+fn a_mean_far_from_zero(device: &Device) {
+    for way in [Way::Cell, Way::Sequence] {
+        for network in [Network::lstm(5, 7), Network::lstm(3, 70)].map(normed) {
+            for (dtype, bound) in [(DType::F32, 4e-4), (DType::F64, 8e-13)] {
+                let posed = Posed { dtype, ..Posed::new(way, network, 6, 2) };
+                let mut tensors = posed.tensors();
+                let t = &tensors["bias_ih_l0"];
+                let values: Vec<f64> = t.values().iter().map(|v| v + 300.0).collect();
+                tensors.insert("bias_ih_l0".into(), Tensor::rounded(dtype, &t.shape, &values));
+                let out = run(device, &posed, &tensors);
+                for (name, error) in errors(&out, &posed.reference(&tensors), 0.0) {
+                    assert!(error <= bound, "{posed:?}: {name}: error {error:.2e}");
+                }
+            }
         }
     }
 }
@@ -485,9 +539,20 @@ fn what_does_not_fit_is_refused(device: &Device) {
         refused(&wrong, &format!("tensor '{name}': expected a tensor"));
     }
     let new = |network| Lstm::new(network).unwrap_err();
+    for (hidden, way) in [(1, Way::Sequence), (256, Way::Sequence), (257, Way::Cell)] {
+        let lstm = Lstm::new(normed(Network { hidden, ..network })).unwrap();
+        assert_eq!(lstm.way(), way, "{hidden} units with layer norm");
+    }
+    for way in [Way::Cluster, Way::Grid] {
+        let said = "layer_norm: expected none in a GRU, or where a row's units are spread over blocks, \
+                    got 0.00001";
+        assert_eq!(Lstm::by(way, normed(network)).unwrap_err().to_string(), said);
+    }
     let wide = Network { hidden: 257, ..network };
     let said = "hidden: expected 1 to 256 in a launch for all steps, got 257";
-    assert_eq!(Lstm::by(Way::Sequence, wide).unwrap_err().to_string(), said);
+    for network in [wide, normed(wide)] {
+        assert_eq!(Lstm::by(Way::Sequence, network).unwrap_err().to_string(), said);
+    }
     assert_eq!(Lstm::new(wide).unwrap().way(), Way::Cluster);
     let wider = Network { hidden: 769, ..network };
     for way in [Way::Cluster, Way::Grid] {
@@ -499,7 +564,7 @@ fn what_does_not_fit_is_refused(device: &Device) {
     let said = "cell: expected Lstm in a launch for all steps, got Gru";
     assert_eq!(Lstm::by(Way::Sequence, gru).unwrap_err().to_string(), said);
     assert_eq!(Lstm::new(gru).unwrap().way(), Way::Cell);
-    for network in [gru, Network { layer_norm: Some(1e-5), ..network }] {
+    for network in [gru, normed(network)] {
         let said = "recompute: expected false, but in an LSTM without layer norm, got true";
         let error = Lstm::new(network).unwrap().recompute().unwrap_err();
         assert_eq!(error.to_string(), said);
@@ -517,8 +582,9 @@ fn what_does_not_fit_is_refused(device: &Device) {
             "layer_norm: expected none, or a number that is not negative, got -1",
         ),
         (
-            Network { cell: Cell::Gru, layer_norm: Some(1e-5), ..network },
-            "layer_norm: expected none, but in an LSTM by a launch a step, got 0.00001",
+            Network { cell: Cell::Gru, ..normed(network) },
+            "layer_norm: expected none in a GRU, or where a row's units are spread over blocks, got \
+             0.00001",
         ),
     ] {
         let error = new(network);
@@ -556,7 +622,7 @@ mod tests {
             for way in VERSIONS.map(|v| v.way) {
                 // Of two units a norm makes 1 and -1, whatever they are: of its gradient nothing but
                 // roundings is left. With few units now and then a row comes close to that.
-                let norm = norm && hidden >= 8 && way == Way::Cell;
+                let norm = norm && hidden >= 8 && takes_norm(way);
                 let layer_norm = norm.then_some(1e-5);
                 let network = match gru && way == Way::Cell {
                     true => Network { cell: Cell::Gru, ..plain },

@@ -207,16 +207,19 @@ impl<'a> Direction<'a> {
     ) -> Result<Self, Error> {
         let Sizes { steps, batch, hidden, .. } = sizes;
         let of_gates = steps * batch * 4 * hidden;
+        // A launch a step leaves n to itself.
+        let left = keep || sizes.layer_norm.is_some() && sizes.way == Way::Cell;
         let normed = match sizes.layer_norm {
             Some(_) => {
-                let mut room = |len| program.scratch(sizes.arithmetic(), len);
+                let mut room =
+                    |len, is: bool| program.scratch(sizes.arithmetic(), if is { len } else { 1 });
                 let all = steps * batch * 5;
-                let d = if keep { all * hidden } else { 1 };
-                Some(Normed { n: room(all * hidden)?, d: room(d)?, scales: room(all)? })
+                let (n, d) = (room(all * hidden, left)?, room(all * hidden, keep)?);
+                Some(Normed { n, d, scales: room(all, left)? })
             }
             None => None,
         };
-        let kept = if keep || normed.is_some() { steps } else { steps.min(2) }; // of which a sequence needs none
+        let kept = if left { steps } else { steps.min(2) }; // of which a sequence needs none
         let of_c = if sizes.cell == Cell::Gru { 1 } else { kept * batch * hidden };
         let c = program.scratch(sizes.arithmetic(), of_c)?;
         let of_gates = match (sizes.way, keep) {
@@ -255,14 +258,13 @@ impl<'a> Direction<'a> {
 
     /// y, hn and cn; with `keep`, the gates and c of all steps.
     pub(crate) fn forward(&self, program: &mut Program, keep: bool) -> Result<(), Error> {
-        if let Some(normed) = &self.normed {
-            return self.norm_cells(program, normed);
-        }
-        match (self.sizes.cell, self.sizes.way) {
-            (Cell::Gru, _) => self.gru_cells(program, keep),
-            (Cell::Lstm, Way::Cell) => self.cells(program, keep),
-            (Cell::Lstm, Way::Sequence) => self.sequence(program, keep),
-            (Cell::Lstm, Way::Cluster | Way::Grid) => self.spread(program, keep),
+        match (self.sizes.cell, self.sizes.way, &self.normed) {
+            (Cell::Gru, ..) => self.gru_cells(program, keep),
+            (Cell::Lstm, Way::Cell, Some(normed)) => self.norm_cells(program, normed),
+            (Cell::Lstm, Way::Cell, None) => self.cells(program, keep),
+            (Cell::Lstm, Way::Sequence, Some(normed)) => self.norm_sequence(program, normed, keep),
+            (Cell::Lstm, Way::Sequence, None) => self.sequence(program, keep),
+            (Cell::Lstm, Way::Cluster | Way::Grid, _) => self.spread(program, keep),
         }
     }
 
@@ -452,14 +454,17 @@ impl<'a> Direction<'a> {
         gradients: &Weights,
         head: &HeadSums,
     ) -> Result<(), Error> {
-        match (self.sizes.cell, self.sizes.way) {
-            (Cell::Gru, _) => self.gru_cells_back(program, dy, states)?,
-            (Cell::Lstm, Way::Cell) => match &self.normed {
-                Some(normed) => self.norm_cells_back(program, normed, dy, states)?,
-                None => self.cells_back(program, dy, states)?,
-            },
-            (Cell::Lstm, Way::Sequence) => self.sequence_back(program, dy, states)?,
-            (Cell::Lstm, Way::Cluster | Way::Grid) => self.spread_back(program, dy, states)?,
+        match (self.sizes.cell, self.sizes.way, &self.normed) {
+            (Cell::Gru, ..) => self.gru_cells_back(program, dy, states)?,
+            (Cell::Lstm, Way::Cell, Some(normed)) => {
+                self.norm_cells_back(program, normed, dy, states)?;
+            }
+            (Cell::Lstm, Way::Cell, None) => self.cells_back(program, dy, states)?,
+            (Cell::Lstm, Way::Sequence, Some(normed)) => {
+                self.norm_sequence_back(program, normed, dy, states)?;
+            }
+            (Cell::Lstm, Way::Sequence, None) => self.sequence_back(program, dy, states)?,
+            (Cell::Lstm, Way::Cluster | Way::Grid, _) => self.spread_back(program, dy, states)?,
         }
         self.weight_gradients(program, gradients, head)
     }

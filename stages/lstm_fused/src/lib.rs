@@ -219,7 +219,12 @@ impl Version for Fused {
     fn sources(&self) -> Vec<&'static KernelSource> {
         let own = match self.way {
             Way::Cell => [&kernels::V0_CELL, &kernels::NORM_CELL, &kernels::GRU_CELL].to_vec(),
-            Way::Sequence => vec![&kernels::V1_SEQUENCE, &kernels::V1_SEQUENCE_BACK],
+            Way::Sequence => vec![
+                &kernels::V1_SEQUENCE,
+                &kernels::V1_SEQUENCE_BACK,
+                &kernels::V1_NORM,
+                &kernels::V1_NORM_BACK,
+            ],
             Way::Cluster | Way::Grid => vec![&kernels::V2_SPREAD],
         };
         own.into_iter().chain([&kernels::PRODUCTS]).collect()

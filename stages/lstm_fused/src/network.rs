@@ -16,7 +16,8 @@ use crate::spread::MOST_SPREAD_UNITS;
 pub enum Way {
     /// A launch a step. In halves each h is rounded to the type before the next step reads it.
     Cell,
-    /// A launch for all steps, with the weights in registers and shared memory; up to 256 units.
+    /// A launch for all steps, with the weights in registers and shared memory; up to 256 units, with
+    /// layer norm or without.
     Sequence,
     /// A launch for all steps, with the units of a row spread over a cluster of blocks, which up to 256
     /// units keep all weights in registers; up to 768. On a device without clusters as [`Way::Grid`].
@@ -28,8 +29,9 @@ pub enum Way {
 /// What is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
-    /// y, hn and cn. [`Way::Cell`] keeps c of two steps and no gates; [`Way::Sequence`] has the
-    /// products of x with the weights, 4 H numbers for each row of each step, layer and direction.
+    /// y, hn and cn. [`Way::Cell`] keeps c of two steps and no gates, with layer norm what the way back
+    /// needs of the norms; [`Way::Sequence`] has the products of x with the weights, 4 H numbers for each
+    /// row of each step, layer and direction.
     Forward,
     /// Also the gradients by all that goes in: 5 H numbers for each row of each step, layer and
     /// direction are kept, gates and c, in f32 (in runs of f64, in f64). Of a GRU it is 4 H, with
@@ -107,16 +109,15 @@ fn check_size(name: &str, size: usize) -> Result<(), Error> {
 
 impl Lstm {
     /// Of these sizes and options: by [`Way::Sequence`] up to 64 units, whose weights a block has room
-    /// for; by [`Way::Cluster`] up to 768; what those do not take by [`Way::Cell`].
+    /// for, and with layer norm up to 256; by [`Way::Cluster`] up to 768; what those do not take by
+    /// [`Way::Cell`].
     ///
     /// # Errors
     /// As [`Lstm::by`].
     pub fn new(network: Network) -> Result<Self, Error> {
-        let plain = network.cell == Cell::Lstm && network.layer_norm.is_none();
-        let way = match network.hidden {
-            _ if !plain => Way::Cell,
-            0..=64 => Way::Sequence,
-            65..=MOST_SPREAD_UNITS => Way::Cluster,
+        let way = match (network.cell, network.layer_norm, network.hidden) {
+            (Cell::Lstm, Some(_), 0..=MOST_UNITS) | (Cell::Lstm, None, 0..=64) => Way::Sequence,
+            (Cell::Lstm, None, 65..=MOST_SPREAD_UNITS) => Way::Cluster,
             _ => Way::Cell,
         };
         Self::by(way, network)
@@ -125,8 +126,8 @@ impl Lstm {
     /// Of these sizes and options.
     ///
     /// # Errors
-    /// A size is 0 or too large, or ε negative; a GRU has peepholes or layer norm; a GRU, layer norm or
-    /// too many units in a launch for all steps.
+    /// A size is 0 or too large, or ε negative; a GRU has peepholes or layer norm; a GRU or too many units
+    /// in a launch for all steps; layer norm where a row's units are spread over blocks.
     pub fn by(way: Way, network: Network) -> Result<Self, Error> {
         check_size("layers", network.layers)?;
         check_size("inputs", network.inputs)?;
@@ -149,8 +150,8 @@ impl Lstm {
                 let expected = "none, or a number that is not negative";
                 return Err(Error::bad("layer_norm", expected, epsilon));
             }
-            if network.cell == Cell::Gru || one_launch {
-                let expected = "none, but in an LSTM by a launch a step";
+            if network.cell == Cell::Gru || matches!(way, Way::Cluster | Way::Grid) {
+                let expected = "none in a GRU, or where a row's units are spread over blocks";
                 return Err(Error::bad("layer_norm", expected, epsilon));
             }
         }

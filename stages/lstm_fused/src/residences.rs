@@ -18,6 +18,14 @@ pub(crate) const SEQUENCE: [&[[usize; 4]]; 2] = [
     &[[64, 1, 16, 0], [256, 1, 4, 0]],
 ];
 
+/// The same with layer norm and one row a block: units, HT; columns in registers, and in shared memory.
+/// The norms need some of the registers, which of 128 units leaves fewer for weights.
+pub(crate) const NORM: [&[[usize; 3]]; 2] = [
+    &[[32, 8, 0], [64, 16, 0], [128, 16, 8], [256, 4, 4]],
+    // f64
+    &[[64, 16, 0], [256, 4, 0]],
+];
+
 /// With the units of a row spread over blocks: units, HT; of those a block's; rows of the batch a
 /// group of blocks; columns of the four gates whose weights a thread has in registers, and in shared
 /// memory, of HT / 16. A group of 256 units or more is a cluster of 16 blocks, the largest.

@@ -2,7 +2,7 @@
 
 use lab_device::DType;
 
-use crate::residences::SEQUENCE;
+use crate::residences::{NORM, SEQUENCE};
 
 /// The kernel's arguments for so many units.
 #[derive(Clone, Copy, Debug)]
@@ -59,15 +59,55 @@ impl Residence {
 
     /// Bytes for h, twice, and for weights.
     pub(crate) fn shared(&self, arithmetic: DType) -> usize {
-        let of_h = 2 * self.rows * self.units;
-        arithmetic.size() * (of_h + self.in_shared * 4 * self.threads() as usize)
+        bytes(arithmetic, 2 * self.rows * self.units, self.units, self.in_shared)
     }
 
     /// Bytes for da, twice, and for weights.
     pub(crate) fn shared_back(&self, arithmetic: DType) -> usize {
-        let of_da = 2 * self.rows * 4 * self.units;
-        arithmetic.size() * (of_da + self.in_shared * 4 * self.threads() as usize)
+        bytes(arithmetic, 2 * self.rows * 4 * self.units, self.units, self.in_shared)
     }
+}
+
+/// Where the kernel with layer norm keeps them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NormResidence {
+    units: usize,
+    kept: usize,
+    in_shared: usize,
+}
+
+impl NormResidence {
+    /// Of H units.
+    pub(crate) fn of(hidden: usize, dtype: DType) -> Self {
+        let &[units, kept, in_shared] = chosen(table_of(NORM, dtype), hidden, false);
+        Self { units, kept, in_shared }
+    }
+
+    /// The template arguments behind the type.
+    pub(crate) fn arguments(&self) -> String {
+        let Self { units, kept, in_shared } = self;
+        format!("{units}, {kept}, {in_shared}")
+    }
+
+    /// A thread a gate of a unit.
+    pub(crate) fn threads(&self) -> u32 {
+        4 * self.units as u32
+    }
+
+    /// Bytes for h, for what the warps have of two norms, and for weights.
+    pub(crate) fn shared(&self, arithmetic: DType) -> usize {
+        bytes(arithmetic, (1 + 2) * self.units, self.units, self.in_shared)
+    }
+
+    /// The same with da in h's place.
+    pub(crate) fn shared_back(&self, arithmetic: DType) -> usize {
+        bytes(arithmetic, (4 + 2) * self.units, self.units, self.in_shared)
+    }
+}
+
+/// For so many numbers, and the weights of so many columns of four gates.
+fn bytes(arithmetic: DType, numbers: usize, units: usize, in_shared: usize) -> usize {
+    arithmetic.size() * (numbers + in_shared * 4 * 4 * units)
 }
 
 #[cfg(test)]
@@ -86,6 +126,16 @@ mod tests {
                 assert!(residence.threads() <= 1024);
                 assert!(residence.kept + residence.in_shared <= residence.units / 4);
             }
+        }
+        for (table, arithmetic) in NORM.into_iter().zip([DType::F32, DType::F64]) {
+            for &[units, kept, in_shared] in table {
+                let residence = NormResidence { units, kept, in_shared };
+                let shared = residence.shared_back(arithmetic);
+                assert!(residence.shared(arithmetic) <= shared);
+                assert!(shared <= 99 * 1024, "{residence:?}: {shared} bytes");
+            }
+            // The tables' last entries are the most units that there are.
+            assert_eq!(table.last().map(|entry| entry[0]), Some(MOST_UNITS));
         }
     }
 }

@@ -196,10 +196,9 @@ fn follow(device: &Device, case: &Case) -> [f64; 2] {
 pub(crate) fn training_follows_the_reference(device: &Device) {
     const F32: (DType, f64) = (DType::F32, 3.5e-6);
     for (n, case) in cases().into_iter().enumerate() {
-        let plain =
-            case.model.network.cell == Cell::Lstm && case.model.network.layer_norm.is_none();
+        let lstm = case.model.network.cell == Cell::Lstm;
         let mut ways = vec![(Way::Cell, (DType::F64, 5e-15))];
-        ways.push(if plain { (Way::Sequence, F32) } else { (Way::Cell, F32) });
+        ways.push(if lstm { (Way::Sequence, F32) } else { (Way::Cell, F32) });
         ways.extend((n < 2).then_some((Way::Cluster, F32)));
         for (way, (dtype, bound)) in ways {
             let config = Config { dtype, way: Some(way), ..case.config };
