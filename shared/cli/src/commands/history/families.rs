@@ -384,3 +384,84 @@ fn list(records: &[&Run], family: &str) -> String {
     }
     text + "\n"
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(version: &str, of: &str, shape: &str, us: f64, error: f64) -> serde_json::Value {
+        let family = if shape.contains("K=") { "matmul" } else { "mlp" };
+        serde_json::json!({
+            "family": family, "version": version, "of": of, "shape": shape, "dtype": "f32",
+            "median_us": us, "p10_us": us, "p90_us": us, "runs": 3, "tflops": 1.0, "gbps": 1.0,
+            "replay_us": us / 2.0, "roofline_percent": 50.0, "relative_error": error
+        })
+    }
+
+    fn run(date: &str, results: Vec<serde_json::Value>) -> Run {
+        let device = serde_json::json!({
+            "gpu": "Example GPU", "driver": "1.2", "nvrtc": "13.0", "cpu": "CPU", "cpu_threads": 2,
+            "clock_mhz": 1, "memory_clock_mhz": 1, "copy_gbps": 1.0, "libraries": ["cuBLAS 1"]
+        });
+        let run = serde_json::json!({
+            "format": 2, "commit": "0123456789abcdef0123456789abcdef01234567", "date": date,
+            "device": device, "results": results
+        });
+        serde_json::from_value(run).unwrap()
+    }
+
+    #[test]
+    fn a_library_stands_beside_the_fastest_that_is_as_exact() {
+        let run = run(
+            "2026-01-31T12:00:00Z",
+            vec![
+                line("matmul:v0", "version", "K=8,M=8", 40.0, 1e-6),
+                line("matmul:v6", "version", "K=8,M=8", 20.0, 1e-6),
+                line("matmul:v7", "version", "K=8,M=8", 5.0, 1e-3),
+                line("cublas", "library", "K=8,M=8", 10.0, 2e-6),
+            ],
+        );
+        let family = Family::new("matmul", &run, &[]);
+        let text = family.table(&[]);
+        let row = "| K\u{a0}=\u{a0}M\u{a0}=\u{a0}8 | f32 | launched | `v6` 20.0 | cublas 10.0 | 2.00 | 50.0 |";
+        assert!(text.contains(row), "{text}");
+        assert!(text.contains("cuBLAS 1 was measured in the same run."), "{text}");
+        assert!(family.plot().unwrap().is_some());
+    }
+
+    #[test]
+    fn a_peer_of_one_step_is_taken_as_often_as_there_are_steps() {
+        let run = run(
+            "2026-01-31T12:00:00Z",
+            vec![line("mlp_fused:v2", "version", "B=1,N=16", 80.0, 1e-6)],
+        );
+        let peers = [Peer {
+            family: "mlp".into(),
+            name: "torch".into(),
+            dims: Dims::parse("B=1,N=1").unwrap(),
+            dtype: "f32".into(),
+            median_us: 10.0,
+            replay_us: None,
+        }];
+        let text = Family::new("mlp", &run, &peers).table(&[]);
+        assert!(text.contains("| `v2` 80.0 | torch 160 | **0.50** | 50.0 |"), "{text}");
+        assert!(text.contains("theirs is N times"), "{text}");
+    }
+
+    #[test]
+    fn the_list_has_all_records_and_the_largest_common_problem() {
+        let old = run("2026-01-30T12:00:00Z", vec![line("matmul:v0", "version", "K=8", 40.0, 0.0)]);
+        let new = run(
+            "2026-01-31T12:00:00Z",
+            vec![
+                line("matmul:v6", "version", "K=8", 20.0, 0.0),
+                line("matmul:v6", "version", "K=16", 90.0, 0.0),
+            ],
+        );
+        let text = list(&[&old, &new], "matmul");
+        assert!(text.contains("fastest time of `matmul` at K=8 in f32"), "{text}");
+        let rows: Vec<&str> = text.lines().filter(|l| l.starts_with("| 2026")).collect();
+        assert!(rows[0].starts_with("| 2026-01-31 12:00 |") && rows[0].ends_with("`v6` 20.0 |"));
+        assert!(rows[1].starts_with("| 2026-01-30 12:00 |") && rows[1].ends_with("`v0` 40.0 |"));
+    }
+}
