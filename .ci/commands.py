@@ -10,7 +10,8 @@ same and more. `mdbook serve` is started, asked for a page, and stopped.
 
 Cargo picks the features of a package by what is built with it, so `-p` builds half of the workspace
 once more. An example is therefore run as `cargo test --workspace` has left it; without that, or
-with CI_ALL=1, as it is printed. Without CI_ALL=1 a training has one epoch too: `--epochs 1` is added.
+with CI_ALL=1, as it is printed. Without CI_ALL=1 a training has one epoch too, and the tests of
+a stage in an order of their own are its quick suite in that order.
 """
 
 import argparse
@@ -149,9 +150,13 @@ def built(command):
 
 
 def shortened(command):
-    """A training of one epoch, for one of many."""
-    trains = re.search(r"-- (lstm|mlp) train ", command) and "--epochs" not in command
-    return f"{command} --epochs 1" if trains and not os.environ.get("CI_ALL") else None
+    """A training of one epoch for one of many, and a stage's quick suite for its tests."""
+    if os.environ.get("CI_ALL"):
+        return None
+    if re.search(r"-- (lstm|mlp) train ", command) and "--epochs" not in command:
+        return f"{command} --epochs 1"
+    ordered = re.fullmatch(r"(LAB_EMULATOR_ORDER=\w+) cargo test -p (\w+)", command)
+    return ordered and f"{ordered[1]} cargo run --release -- selftest {ordered[2]} --quick"
 
 
 def run(command):
