@@ -3,6 +3,7 @@
 mod counters;
 mod families;
 mod ladder;
+mod lists;
 mod museum;
 mod peers;
 mod sanitizers;

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use lab_harness::Dims;
 use lab_harness::record::{Measurement, Of, Run};
 
+use super::lists::{cases_order, fastest, list, own, playground, short};
 use super::peers::{Origin, Peer};
 use crate::failure::Failure;
 use crate::plot::versions::{Line, versions};
@@ -57,51 +58,8 @@ pub(super) fn pages(
     Ok(all)
 }
 
-fn has(run: &Run, family: &str) -> bool {
+pub(super) fn has(run: &Run, family: &str) -> bool {
     run.results.iter().any(|m| m.family == family)
-}
-
-fn own<'r>(run: &'r Run, family: &str) -> impl Iterator<Item = &'r Measurement> {
-    run.results.iter().filter(move |m| m.family == family && m.of == Of::Version)
-}
-
-/// A version without its stage.
-fn short(version: &str) -> &str {
-    version.split(':').next_back().unwrap_or(version)
-}
-
-fn fastest<'r>(all: impl Iterator<Item = &'r Measurement>) -> Option<&'r Measurement> {
-    all.min_by(|a, b| a.median_us.total_cmp(&b.median_us))
-}
-
-/// Many families without a peer but the plain copy: a row each.
-fn playground(runs: &[Run], stage: &str, families: &[&str], first: &str) -> String {
-    let records: Vec<&Run> = runs.iter().filter(|r| has(r, first)).collect();
-    let Some(run) = records.last() else { return String::new() };
-    let mut dtypes: Vec<&str> = Vec::new();
-    for m in families.iter().flat_map(|f| own(run, f)) {
-        if !dtypes.contains(&&*m.dtype) {
-            dtypes.push(&m.dtype);
-        }
-    }
-    let mut text = format!(
-        "## {stage}\n\nThe fastest version of each family, in % of what a plain copy allows in the same run. \
-         All versions, with plots: [its chapter]({stage}.md#numbers).\n\n| family | {} |\n|---|{}\n",
-        dtypes.join(" | "),
-        "--:|".repeat(dtypes.len()),
-    );
-    for family in families {
-        let cells = dtypes.iter().map(|dtype| {
-            let best = fastest(own(run, family).filter(|m| m.dtype == *dtype));
-            best.map_or(String::new(), |m| {
-                let percent = m.roofline_percent.map_or(String::new(), |p| format!("{p:.0}"));
-                format!("{percent} `{}`", short(&m.version))
-            })
-        });
-        let cells: Vec<String> = cells.collect();
-        writeln!(text, "| {family} | {} |", cells.join(" | ")).expect("writing to a string");
-    }
-    text + "\n" + &list(&records, first)
 }
 
 /// One family's newest record.
@@ -320,11 +278,6 @@ impl<'a> Family<'a> {
     }
 }
 
-/// f32 first; otherwise as they come.
-fn cases_order(dtype: &str) -> usize {
-    usize::from(dtype != "f32")
-}
-
 /// A problem among others: what differs.
 fn label(dims: &Dims, all: &[&Dims]) -> String {
     let differs = |name: &str| all.iter().any(|d| d.find(name) != dims.find(name));
@@ -354,42 +307,17 @@ fn common(all: &[&Dims]) -> String {
     }
 }
 
-/// Every record of a family, newest first, with the fastest time at the last problem that all have.
-fn list(records: &[&Run], family: &str) -> String {
-    let everywhere = |m: &&Measurement| {
-        let same = |o: &Measurement| (&o.shape, &o.dtype) == (&m.shape, &m.dtype);
-        records.iter().all(|r| own(r, family).any(same))
-    };
-    let newest = records.last().expect("a family has records");
-    let mut common: Vec<_> = own(newest, family).filter(everywhere).collect();
-    common.sort_by_key(|m| std::cmp::Reverse(cases_order(&m.dtype)));
-    let case = common.last().map(|m| (m.shape.clone(), m.dtype.clone()));
-    let head = case.as_ref().map_or(String::new(), |(shape, dtype)| {
-        format!(", with the fastest time of `{family}` at {shape} in {dtype}")
-    });
-    let (column, line) = if case.is_some() { (" µs |", "--:|") } else { ("", "") };
-    let mut text = format!(
-        "All records{head}:\n\n| date | commit | GPU | driver |{column}\n|---|---|---|---|{line}\n"
-    );
-    for run in records.iter().rev() {
-        let at =
-            |m: &&Measurement| case.as_ref().is_some_and(|c| (&m.shape, &m.dtype) == (&c.0, &c.1));
-        let cell = fastest(own(run, family).filter(at)).map_or(String::new(), |m| {
-            format!(" `{}` {} |", short(&m.version), plot::three_digits(m.median_us))
-        });
-        let date = run.date.get(..16).unwrap_or(&run.date).replace('T', " ");
-        let d = &run.device;
-        writeln!(text, "| {} | `{}` | {} | {} |{cell}", date, &run.commit[..12], d.gpu, d.driver)
-            .expect("writing to a string");
-    }
-    text + "\n"
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn line(version: &str, of: &str, shape: &str, us: f64, error: f64) -> serde_json::Value {
+    pub(in super::super) fn line(
+        version: &str,
+        of: &str,
+        shape: &str,
+        us: f64,
+        error: f64,
+    ) -> serde_json::Value {
         let family = if shape.contains("K=") { "matmul" } else { "mlp" };
         serde_json::json!({
             "family": family, "version": version, "of": of, "shape": shape, "dtype": "f32",
@@ -398,7 +326,7 @@ mod tests {
         })
     }
 
-    fn run(date: &str, results: Vec<serde_json::Value>) -> Run {
+    pub(in super::super) fn run(date: &str, results: Vec<serde_json::Value>) -> Run {
         let device = serde_json::json!({
             "gpu": "Example GPU", "driver": "1.2", "nvrtc": "13.0", "cpu": "CPU", "cpu_threads": 2,
             "clock_mhz": 1, "memory_clock_mhz": 1, "copy_gbps": 1.0, "libraries": ["cuBLAS 1"]
@@ -446,22 +374,5 @@ mod tests {
         let text = Family::new("mlp", &run, &peers).table(&[]);
         assert!(text.contains("| `v2` 80.0 | torch 160 | **0.50** | 50.0 |"), "{text}");
         assert!(text.contains("theirs is N times"), "{text}");
-    }
-
-    #[test]
-    fn the_list_has_all_records_and_the_largest_common_problem() {
-        let old = run("2026-01-30T12:00:00Z", vec![line("matmul:v0", "version", "K=8", 40.0, 0.0)]);
-        let new = run(
-            "2026-01-31T12:00:00Z",
-            vec![
-                line("matmul:v6", "version", "K=8", 20.0, 0.0),
-                line("matmul:v6", "version", "K=16", 90.0, 0.0),
-            ],
-        );
-        let text = list(&[&old, &new], "matmul");
-        assert!(text.contains("fastest time of `matmul` at K=8 in f32"), "{text}");
-        let rows: Vec<&str> = text.lines().filter(|l| l.starts_with("| 2026")).collect();
-        assert!(rows[0].starts_with("| 2026-01-31 12:00 |") && rows[0].ends_with("`v6` 20.0 |"));
-        assert!(rows[1].starts_with("| 2026-01-30 12:00 |") && rows[1].ends_with("`v0` 40.0 |"));
     }
 }
