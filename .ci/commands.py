@@ -181,7 +181,7 @@ def serve(command):
         port = free.getsockname()[1]
     start = time.monotonic()
     process = subprocess.Popen(
-        ["bash", "-c", f"{command} --port {port}"], cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL,
+        ["bash", "-c", f"{command} --port {port} --dest-dir {SCRATCH / 'book'}"], cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )
     code, said = 1, "no answer"

@@ -299,7 +299,8 @@ fn common(all: &[&Dims]) -> String {
     let told = all.first().map_or(Vec::new(), |first| first.iter().filter(shared).collect());
     match told[..] {
         [] => "problem".into(),
-        _ if all.len() == 1 => "problem".into(),
+        // Nothing differs: each row tells it whole.
+        _ if told.len() == all[0].iter().count() => "problem".into(),
         _ => {
             let told: Vec<String> = told.iter().map(|(n, size)| format!("{n}={size}")).collect();
             format!("problem, {}", told.join(","))
