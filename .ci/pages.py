@@ -1,7 +1,7 @@
 """Opens every page of the built book in headless Chromium, as its readers do: a desktop in the light
 theme, a phone in the dark one. Fails on an error in the console, on a request that leaves the
-machine or finds nothing, on an image that did not load, on equations that were left as source, and
-on text wider than the screen.
+machine or finds nothing, on an image that did not load, on equations that were left as source, do
+not parse, have no size or come in another font than theirs, and on text wider than the screen.
 
     pages.py DIRECTORY [--pictures DIRECTORY]
 
@@ -24,17 +24,28 @@ SCREENS = {
 }
 
 # What the page itself knows: images, equations, and what sticks out of a screen.
-LOOK = """() => ({
+LOOK = """() => {
+// Browsers show what lacks an argument, or has one too many, in whatever way.
+const parts = {mfrac: 2, mroot: 2, msub: 2, msup: 2, munder: 2, mover: 2, msubsup: 3, munderover: 3};
+const malformed = math => [...math.querySelectorAll(Object.keys(parts).join())]
+    .some(e => e.children.length !== parts[e.localName]);
+return {
     images: [...document.images].filter(i => !(i.complete && i.naturalWidth)).map(i => i.src),
     source: [...document.querySelectorAll('code.language-math, code.language-latex')]
         .map(e => e.textContent),
+    bad: [...document.querySelectorAll('math')]
+        .filter(e => !e.getBoundingClientRect().width || !e.getBoundingClientRect().height
+            || e.querySelector('merror') || !e.closest('.equation') || malformed(e))
+        .map(e => e.outerHTML),
+    equations: document.querySelectorAll('math').length,
+    font: [...document.fonts].some(f => f.family.includes('STIX') && f.status === 'loaded'),
     wide: document.documentElement.scrollWidth - window.innerWidth,
     widest: [...document.querySelectorAll('main *')]
         .filter(e => e.getBoundingClientRect().right > window.innerWidth + 1
             && !e.closest('pre, .table-wrapper, svg, math'))
         .map(e => e.outerHTML.slice(0, 80))[0] ?? '',
     text: document.querySelector('main')?.innerText.trim().length ?? 0,
-})"""
+}}"""
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -62,6 +73,9 @@ def problems_of(page, site, name, picture):
     seen = page.evaluate(LOOK)
     found += [f"image not loaded: {src}" for src in seen["images"]]
     found += [f"equation left as source: {text[:60]}" for text in seen["source"]]
+    found += [f"equation not shown: {html[:160]}" for html in seen["bad"]]
+    if seen["equations"] and not seen["font"]:
+        found.append("equations without their font")
     if seen["wide"] > 0:
         found.append(f"{seen['wide']} px wider than the screen: {seen['widest']}")
     if not seen["text"]:

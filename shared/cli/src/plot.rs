@@ -2,6 +2,8 @@
 
 pub(crate) mod heat;
 pub(crate) mod lines;
+pub(crate) mod stairs;
+pub(crate) mod versions;
 
 use std::path::Path;
 

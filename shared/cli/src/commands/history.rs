@@ -1,9 +1,13 @@
 //! `lab history`: the records as tables and plots.
 
 mod counters;
+mod families;
 mod ladder;
+mod lists;
 mod museum;
+mod peers;
 mod sanitizers;
+mod stairs;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -27,8 +31,11 @@ pub(crate) struct Arguments {
     /// The directory of the corpus's records
     #[arg(long, default_value = "shared/corpus/records")]
     corpus: PathBuf,
-    /// Writes a table and a plot of each family and type into this directory, what NVIDIA's tools
-    /// said of the corpus, and the bugs and exercises there are
+    /// The directory of what others take for the same
+    #[arg(long, default_value = "benches/peers")]
+    peers: PathBuf,
+    /// Writes a table and a plot of each family and type into this directory, the history of all, what
+    /// NVIDIA's tools said of the corpus, and the bugs and exercises there are
     #[arg(long)]
     write: Option<PathBuf>,
 }
@@ -48,7 +55,11 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             ),
             ("counters.md".into(), counters::page(&read(&arguments.corpus, "counters.json")?)),
         ];
-        for (name, text) in pages(&runs)?.into_iter().chain(corpus).chain(museum::pages()?) {
+        let (peers, origins) = peers::read_all(&arguments.peers)?;
+        let history = families::pages(&runs, &peers, &origins)?;
+        let all = pages(&runs)?.into_iter().chain(history).chain(stairs::pages(&runs)?);
+        let all = all.chain(corpus).chain(museum::pages()?);
+        for (name, text) in all {
             plot::write(&directory.join(name), &text)?;
         }
     }

@@ -18,7 +18,7 @@ pub(crate) struct Axes<'a> {
 }
 
 /// Where a mark stands, and what it says.
-type Tick = (f64, String);
+pub(super) type Tick = (f64, String);
 
 /// Lines as SVG text, each with its label at its right end. Values that are not finite are left out.
 pub(crate) fn lines(axes: &Axes<'_>, all: Vec<Curve>) -> Result<String, Error> {
@@ -130,7 +130,7 @@ fn dashes(points: &[(i32, i32)]) -> Vec<Vec<(i32, i32)>> {
 }
 
 /// The smallest and the largest, apart, with so much of their distance as room on both sides.
-fn range(values: impl Iterator<Item = f64>, room: f64) -> (f64, f64) {
+pub(super) fn range(values: impl Iterator<Item = f64>, room: f64) -> (f64, f64) {
     let (low, high) =
         values.fold((f64::INFINITY, f64::NEG_INFINITY), |r, v| (r.0.min(v), r.1.max(v)));
     if low > high {
@@ -156,7 +156,7 @@ fn even(low: f64, high: f64, most: usize) -> Vec<Tick> {
 }
 
 /// Marks between these logarithms: powers of ten, with 2 and 5 where there are few.
-fn decades(low: f64, high: f64) -> Vec<Tick> {
+pub(super) fn decades(low: f64, high: f64) -> Vec<Tick> {
     let digits: &[f64] = match high - low {
         d if d > 5.0 => &[1.0],
         d if d > 0.7 => &[1.0, 2.0, 5.0],

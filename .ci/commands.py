@@ -1,0 +1,252 @@
+"""Runs every command that the READMEs and the book print in a block of sh, bash or console, as it
+is printed, once: what is printed twice runs once, in the order of the pages.
+
+    commands.py [--list] [--only TEXT]
+
+Commands write their files into target/commands, where a copy of what they read lies. One that is
+not run must be told: by `<!-- gpu -->` above its block or `--device cuda` in it, by being what
+another step of .ci/run runs, word for word, or by a rule below that names the step which does the
+same and more. `mdbook serve` is started, asked for a page, and stopped.
+
+Cargo picks the features of a package by what is built with it, so `-p` builds half of the workspace
+once more. An example is therefore run as `cargo test --workspace` has left it; without that, or
+with CI_ALL=1, as it is printed. Without CI_ALL=1 a training has one epoch too, and the tests of
+a stage in an order of their own are its quick suite in that order.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SCRATCH = ROOT / "target" / "commands"
+PAGES = ["README.md", "stages/*/README.md", "book/src/*.md"]
+LIMIT = 60  # seconds: what takes longer belongs into a step of its own
+
+# Printed, the step that does the same and more (its words must be in .ci/run, or in a block of the README
+# that .ci/run takes), and why it is the same.
+COVERED = [
+    (r"cargo test (--release )?-p [\w-]+( --release)?( --test \w+)?( \w+)?( -- .*)?", "cargo test --workspace",
+     "one of its packages"),
+    (r"cargo run --release -- bug (--all|[\w-]+)", "bug --all --broken",
+     "each made again; as they are, the suites run in another"),
+    (r"pip install nvidia-cuda-.*", 'python3 -m pip install --quiet "${PYTHON_PACKAGES[@]}"', "its packages"),
+    (r"cargo install mdbook", "cargo install mdbook", "pinned there"),
+]
+
+# A command that must fail, with its exit code.
+FAILS = {
+    "cargo run --release -- run qkv_v0": 1,  # wrong on purpose
+    "cargo run --release -- corpus tile_without_barrier": 3,  # a planted bug, found
+}
+
+
+def normal(command):
+    """Without its comment, spaces joined: what makes two printed commands the same."""
+    return " ".join(re.sub(r"(^|\s)#\s.*", "", command).split())
+
+
+def commands_of(path):
+    """(line, command, on a GPU, another step's) of every command printed in a file."""
+    marks, inside, found, heredoc = [], False, [], None
+    for number, line in enumerate(path.read_text().split("\n"), 1):
+        text = line.strip()
+        if not inside:
+            fence = re.fullmatch(r"```+(\w*).*", text)
+            if fence:
+                inside, gpu = fence[1], "<!-- gpu -->" in marks
+                ci = next((m for m in marks if m.startswith("<!-- ci: ")), None)
+            marks = marks + [text] if text.startswith("<!--") else marks if not text else []
+            continue
+        if re.fullmatch(r"```+", text):
+            inside, marks = False, []
+            continue
+        if inside not in ("sh", "bash", "console"):
+            continue
+        if heredoc:
+            found[-1][1] += "\n" + line
+            heredoc = None if line == heredoc else heredoc
+            continue
+        if inside == "console":
+            if not text.startswith("$ "):
+                continue
+            text = text[2:]
+        if found and found[-1][1].endswith("\\"):
+            found[-1][1] += "\n" + line
+        elif normal(text):
+            found.append([number, text, gpu or "--device cuda" in text, ci])
+        started = re.search(r"<<-?\s*'?(\w+)'?", text)
+        heredoc = started[1] if started else None
+    return found
+
+
+def steps():
+    """What .ci/run runs, as it would be printed: the command, and the line of .ci/run."""
+    text = (ROOT / ".ci/run").read_text()
+    lines = re.sub(r"\\\n\s*", "", text).split("\n")
+    found = {}
+    for line in lines:
+        for command in re.findall(r"(?<!-)\bcargo (?:run|test|bench|doc|fmt|clippy)\b[^|;)]*", line):
+            found.setdefault(normal(command.replace(" --quiet", "")), line.strip())
+    return text, found
+
+
+def elsewhere(command, ci, text, exact, readme):
+    """The step of .ci/run that runs a command, or None."""
+    if ci:
+        name = ci.removeprefix("<!-- ci: ").removesuffix(" -->")
+        if f"readme_block {name}" not in text:
+            sys.exit(f"README.md: no step of .ci/run takes the block {ci}")
+        return f"README, block '{name}'"
+    if command in exact:
+        return exact[command]
+    for pattern, step, why in COVERED:
+        if re.fullmatch(pattern, command):
+            if step not in text and step not in readme:
+                sys.exit(f".ci/run: no step '{step}', which was to run '{command}'")
+            parts = [p in text for p in re.findall(r"nvidia-\S+", command)]
+            parts += [has_package(p, command) for p in re.findall(r"cargo test .*-p ([\w-]+)", command)]
+            parts += [has_bug(b) for b in re.findall(r"-- bug (\w[\w-]*)", command)]
+            if not all(parts):
+                sys.exit(f"'{command}' is no part of '{step}'")
+            return f"{step} ({why})"
+    return None
+
+
+def has_package(name, command):
+    """Whether there is such a package, with that file of tests."""
+    for manifest in [*ROOT.glob("shared/*/Cargo.toml"), *ROOT.glob("stages/*/Cargo.toml")]:
+        if f'name = "{name}"' in manifest.read_text():
+            test = re.search(r"--test (\w+)", command)
+            return not test or (manifest.parent / "tests" / f"{test[1]}.rs").exists()
+    return False
+
+
+def has_bug(name):
+    return any(f'name = "{name}"' in p.read_text() for p in ROOT.glob("stages/*/bugs.toml"))
+
+
+def environment():
+    target = os.environ.get("CARGO_TARGET_DIR", ROOT / "target")
+    return os.environ | {"PATH": f"{target}/release:{os.environ['PATH']}"}
+
+
+def built(command):
+    """An example that `cargo test --workspace` has built, for the command that builds and runs it."""
+    example = re.fullmatch(r"cargo run (?:--release )?-p [\w-]+ --example (\w+)", command)
+    if not example or os.environ.get("CI_ALL"):
+        return None
+    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    binary = target / "debug/examples" / example[1]
+    return str(binary) if binary.exists() else None
+
+
+def shortened(command):
+    """A training of one epoch for one of many, and a stage's quick suite for its tests."""
+    if os.environ.get("CI_ALL"):
+        return None
+    if re.search(r"-- (lstm|mlp) train ", command) and "--epochs" not in command:
+        return f"{command} --epochs 1"
+    ordered = re.fullmatch(r"(LAB_EMULATOR_ORDER=\w+) cargo test -p (\w+)", command)
+    return ordered and f"{ordered[1]} cargo run --release -- selftest {ordered[2]} --quick"
+
+
+def run(command):
+    """Seconds, exit code and output; the command has a shell and the scratch directory."""
+    start = time.monotonic()
+    process = subprocess.Popen(
+        ["bash", "-c", command], cwd=SCRATCH, env=environment(), stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate(timeout=10 * LIMIT)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, _ = process.communicate()
+    return time.monotonic() - start, process.returncode, output
+
+
+def serve(command):
+    """Starts a server on a free port, and asks it for its first page."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    start = time.monotonic()
+    process = subprocess.Popen(
+        ["bash", "-c", f"{command} --port {port} --dest-dir {SCRATCH / 'book'}"], cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )
+    code, said = 1, "no answer"
+    while process.poll() is None and time.monotonic() - start < 2 * LIMIT:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5) as answer:
+                code, said = int(b"<title>" not in answer.read()), f"status {answer.status}"
+            break
+        except OSError:
+            time.sleep(0.2)
+    os.killpg(process.pid, signal.SIGTERM)
+    process.wait()
+    return time.monotonic() - start, code, said
+
+
+def prepare():
+    shutil.rmtree(SCRATCH, ignore_errors=True)
+    SCRATCH.mkdir(parents=True)
+    shutil.copy(ROOT / "README.md", SCRATCH)
+    # FILE.csv and NAME stand for the reader's own.
+    rows = "".join(f"{i},{(i % 24) / 24:.4f}\n" for i in range(400))
+    (SCRATCH / "FILE.csv").write_text("time,NAME\n" + rows)
+
+
+def main():
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--list", action="store_true", help="tell what would become of each, run none")
+    arguments.add_argument("--only", default="", metavar="TEXT", help="leave out what does not have it")
+    arguments = arguments.parse_args()
+    text, exact = steps()
+    readme = (ROOT / "README.md").read_text()
+    plan, known = [], {}
+    for page in [p for pattern in PAGES for p in sorted(ROOT.glob(pattern))]:
+        for line, command, gpu, ci in commands_of(page):
+            key = normal(command)
+            place = f"{page.relative_to(ROOT)}:{line}"
+            if key in known or arguments.only not in command:
+                continue
+            by = "a GPU's" if gpu else elsewhere(key, ci, text, exact, readme)
+            known[key] = by
+            plan.append((place, command, key, by))
+    if not arguments.list:
+        prepare()
+    failed, ran, took = [], 0, 0.0
+    for place, command, key, by in plan:
+        if by or arguments.list:
+            print(f"{place}: {key.splitlines()[0]}: {by or 'runs'}", flush=True)
+            continue
+        server = key.startswith("mdbook serve")
+        ready = shortened(key) or built(key)
+        seconds, code, output = serve(command) if server else run(ready or command)
+        ran, took = ran + 1, took + seconds
+        note = f", as {ready}" if ready else ""
+        print(f"{place}: {key}: {seconds:.1f} s, exit {code}{note}", flush=True)
+        if code != FAILS.get(key, 0):
+            failed.append(place)
+            print(f"expected exit {FAILS.get(key, 0)}; it ended in\n{output[-2000:]}", flush=True)
+        elif seconds > LIMIT:
+            print(f"note: more than {LIMIT} s", flush=True)
+    gpu = sum(by == "a GPU's" for *_, by in plan)
+    others = len(plan) - gpu - sum(by is None for *_, by in plan)
+    print(f"{len(plan)} commands: {ran} run in {took:.0f} s, {gpu} a GPU's, {others} run by other steps")
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+//! Turns the fenced blocks of LaTeX in a book, ` ```math `, into MathML, which browsers lay out
+//! themselves: no script, and nothing to fetch.
+//!
+//! GitHub shows the same blocks as equations, so that a stage's page reads well in both places.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use mdbook_preprocessor::book::{Book, BookItem, Chapter};
+use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
+use pulldown_latex::config::DisplayMode;
+use pulldown_latex::{RenderConfig, Storage, push_mathml};
+
+/// An equation that cannot be shown.
+#[derive(Debug, thiserror::Error)]
+#[error("{}:{line}: expected an equation in LaTeX, got\n{equation}\n{reason}", page.display())]
+pub struct Error {
+    /// The file that it stands in: the page's own, or one that the page includes.
+    pub page: PathBuf,
+    /// The line of that file, from 1, in which its block begins.
+    pub line: usize,
+    /// The LaTeX.
+    pub equation: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// Replaces the equations in all chapters. `sources` is the directory of the pages, in which an error's
+/// place is looked up.
+///
+/// # Errors
+///
+/// At the first equation that does not parse.
+pub fn render_book(book: &mut Book, sources: &Path) -> Result<(), Error> {
+    let mut result = Ok(());
+    book.for_each_mut(|item| {
+        if let (Ok(()), BookItem::Chapter(chapter)) = (&result, item) {
+            match render_page(&chapter.content) {
+                Ok(content) => chapter.content = content,
+                Err(wrong) => result = Err(wrong.in_its_file(chapter, sources)),
+            }
+        }
+    });
+    result
+}
+
+/// A block that does not parse, in a page as it is put together.
+#[derive(Debug)]
+struct Wrong {
+    block: String,
+    line: usize,
+    equation: String,
+    reason: String,
+}
+
+impl Wrong {
+    /// A page is put together from files; the reader of the error edits one of those.
+    fn in_its_file(self, chapter: &Chapter, sources: &Path) -> Error {
+        let own = sources.join(chapter.source_path.as_deref().unwrap_or(Path::new("")));
+        let text = std::fs::read_to_string(&own).unwrap_or_default();
+        let beside = own.parent().unwrap_or(sources);
+        let included = text.split("{{#include ").skip(1).filter_map(|rest| {
+            let path = beside.join(rest.split(['}', ':']).next()?.trim()).canonicalize().ok()?;
+            std::fs::read_to_string(&path).ok().map(|text| (path, text))
+        });
+        let (page, line) = std::iter::once((own.clone(), text.clone()))
+            .chain(included)
+            .find_map(|(path, text)| Some((path, line_of(&text, text.find(&self.block)?))))
+            .unwrap_or((own, self.line));
+        Error { page, line, equation: self.equation, reason: self.reason }
+    }
+}
+
+fn line_of(text: &str, at: usize) -> usize {
+    text[..at].matches('\n').count() + 1
+}
+
+/// The page with MathML where its blocks were.
+fn render_page(page: &str) -> Result<String, Wrong> {
+    let mut done = String::with_capacity(page.len());
+    let mut end = 0;
+    for (range, equation) in blocks(page) {
+        let mathml = mathml(&equation).map_err(|reason| Wrong {
+            block: page[range.clone()].to_owned(),
+            line: line_of(page, range.start),
+            equation,
+            reason,
+        })?;
+        done += &page[end..range.start];
+        // Markdown takes what begins with <div> as it is, up to the next empty line.
+        done += &format!("<div class=\"equation\">{mathml}</div>\n");
+        end = range.end;
+    }
+    Ok(done + &page[end..])
+}
+
+/// Where the blocks of LaTeX are, and what they say.
+fn blocks(page: &str) -> Vec<(Range<usize>, String)> {
+    let mut all = Vec::new();
+    let mut inside = false;
+    for (event, range) in Parser::new_ext(page, Options::ENABLE_TABLES).into_offset_iter() {
+        match event {
+            Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(language)))
+                if &*language == "math" =>
+            {
+                all.push((range, String::new()));
+                inside = true;
+            }
+            Event::Text(text) if inside => {
+                all.last_mut().expect("a block has begun").1 += &text;
+            }
+            Event::End(TagEnd::CodeBlock) => inside = false,
+            _ => {}
+        }
+    }
+    all
+}
+
+/// Display MathML on one line, or why not.
+fn mathml(equation: &str) -> Result<String, String> {
+    let storage = Storage::new();
+    // Rendered as they come, errors would end up in the page, and nowhere else.
+    let events: Vec<_> = pulldown_latex::Parser::new(equation, &storage)
+        .collect::<Result<_, _>>()
+        .map_err(|e| e.to_string())?;
+    if events.is_empty() {
+        return Err("it is empty".into());
+    }
+    let config = RenderConfig { display_mode: DisplayMode::Block, ..RenderConfig::default() };
+    let mut text = String::new();
+    let events = events.into_iter().map(Ok::<_, std::convert::Infallible>);
+    push_mathml(&mut text, events, config).map_err(|e| e.to_string())?;
+    // pulldown-latex 0.8 does not escape an angle, escapes a space twice and leaves one out; its µ is
+    // the sign for a millionth, which is not set in italics.
+    let text = text.replace("<mo><</mo>", "<mo>&lt;</mo>").replace("&amp;nbsp;", "&nbsp;");
+    let text =
+        text.replace("\"minsize", "\" minsize").replace("<mi>\u{b5}</mi>", "<mi>\u{3bc}</mi>");
+    Ok(text.replace('\n', " "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_blocks_of_math_become_mathml() {
+        let page = "One $5, two $6, a_b_c.\n\n```math\nx_i^2\n```\nText.\n\n```sh\n$x\n```\n\n\
+                    ~~~~text\n```math\nx\n```\n~~~~\n\n    ```math\n    x\n";
+        let done = render_page(page).unwrap();
+        let (before, after) = ("One $5, two $6, a_b_c.\n\n", page.split_once("Text.").unwrap().1);
+        assert!(done.starts_with(&format!("{before}<div class=\"equation\"><math")), "{done}");
+        assert!(done.ends_with(&format!("</math></div>\n\nText.{after}")), "{done}");
+        assert!(done.contains("<msubsup><mi>x</mi><mi>i</mi><mn>2</mn></msubsup>"), "{done}");
+        assert_eq!(done.matches("<math").count(), 1);
+    }
+
+    #[test]
+    fn a_block_in_a_list_stays_in_it() {
+        let done = render_page("- one:\n\n  ```math\n  a\n  ```\n\n- two\n").unwrap();
+        assert!(done.starts_with("- one:\n\n  <div class=\"equation\"><math"), "{done}");
+        assert!(done.ends_with("</math></div>\n\n\n- two\n"), "{done}");
+    }
+
+    #[test]
+    fn lines_of_an_equation_are_aligned_and_stay_on_one_line() {
+        let tex = "\\begin{aligned}\na &= b \\\\\n\nc &= d\n\\end{aligned}\n";
+        let text = mathml(tex).unwrap();
+        assert!(text.contains("<mtable class=\"menv-alignlike menv-align\">"), "{text}");
+        assert!(!text.contains('\n'));
+    }
+
+    #[test]
+    fn what_is_written_is_html() {
+        let text = mathml(r"\Bigl( k <\ K \Bigr)").unwrap();
+        assert!(text.contains("<mtext>&nbsp;</mtext>"), "{text}");
+        assert!(text.contains("<mo>&lt;</mo>"), "{text}");
+        assert!(text.contains("stretchy=\"true\" minsize=\"1.8em\""), "{text}");
+    }
+
+    #[test]
+    fn what_does_not_parse_is_an_error() {
+        for (tex, said) in [
+            (r"\frac{a", "unbalanced group"),
+            (r"\unheardof x", "unknown primitive command"),
+            ("a & b", "alignment not allowed"),
+            ("a_b_c", "subscript twice"),
+            ("\n", "empty"),
+        ] {
+            let reason = mathml(tex).unwrap_err();
+            assert!(reason.contains(said), "{tex}: {reason}");
+        }
+    }
+
+    #[test]
+    fn an_error_names_the_line() {
+        let wrong = render_page("# A\n\n```math\na\n```\n\n```math\n\\frac{a\n```\n").unwrap_err();
+        assert_eq!((wrong.line, &*wrong.equation), (7, "\\frac{a\n"));
+    }
+}

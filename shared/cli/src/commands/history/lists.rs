@@ -1,0 +1,110 @@
+//! Lists of the history's page: a family's records, and many families in one table.
+
+use std::fmt::Write as _;
+
+use lab_harness::record::{Measurement, Of, Run};
+
+use super::families::has;
+use crate::plot;
+
+pub(super) fn own<'r>(run: &'r Run, family: &str) -> impl Iterator<Item = &'r Measurement> {
+    run.results.iter().filter(move |m| m.family == family && m.of == Of::Version)
+}
+
+/// A version without its stage.
+pub(super) fn short(version: &str) -> &str {
+    version.split(':').next_back().unwrap_or(version)
+}
+
+pub(super) fn fastest<'r>(all: impl Iterator<Item = &'r Measurement>) -> Option<&'r Measurement> {
+    all.min_by(|a, b| a.median_us.total_cmp(&b.median_us))
+}
+
+/// Many families without a peer but the plain copy: a row each.
+pub(super) fn playground(runs: &[Run], stage: &str, families: &[&str], first: &str) -> String {
+    let records: Vec<&Run> = runs.iter().filter(|r| has(r, first)).collect();
+    let Some(run) = records.last() else { return String::new() };
+    let mut dtypes: Vec<&str> = Vec::new();
+    for m in families.iter().flat_map(|f| own(run, f)) {
+        if !dtypes.contains(&&*m.dtype) {
+            dtypes.push(&m.dtype);
+        }
+    }
+    let mut text = format!(
+        "## {stage}\n\nThe fastest version of each family, in % of what a plain copy allows in the same run. \
+         All versions, with plots: [its chapter]({stage}.md#numbers).\n\n| family | {} |\n|---|{}\n",
+        dtypes.join(" | "),
+        "--:|".repeat(dtypes.len()),
+    );
+    for family in families {
+        let cells = dtypes.iter().map(|dtype| {
+            let best = fastest(own(run, family).filter(|m| m.dtype == *dtype));
+            best.map_or(String::new(), |m| {
+                let percent = m.roofline_percent.map_or(String::new(), |p| format!("{p:.0}"));
+                format!("{percent} `{}`", short(&m.version))
+            })
+        });
+        let cells: Vec<String> = cells.collect();
+        writeln!(text, "| {family} | {} |", cells.join(" | ")).expect("writing to a string");
+    }
+    text + "\n" + &list(&records, first)
+}
+
+/// f32 first; otherwise as they come.
+pub(super) fn cases_order(dtype: &str) -> usize {
+    usize::from(dtype != "f32")
+}
+
+/// Every record of a family, newest first, with the fastest time at the last problem that all have.
+pub(super) fn list(records: &[&Run], family: &str) -> String {
+    let everywhere = |m: &&Measurement| {
+        let same = |o: &Measurement| (&o.shape, &o.dtype) == (&m.shape, &m.dtype);
+        records.iter().all(|r| own(r, family).any(same))
+    };
+    let newest = records.last().expect("a family has records");
+    let mut common: Vec<_> = own(newest, family).filter(everywhere).collect();
+    common.sort_by_key(|m| std::cmp::Reverse(cases_order(&m.dtype)));
+    let case = common.last().map(|m| (m.shape.clone(), m.dtype.clone()));
+    let head = case.as_ref().map_or(String::new(), |(shape, dtype)| {
+        format!(", with the fastest time of `{family}` at {shape} in {dtype}")
+    });
+    let (column, line) = if case.is_some() { (" µs |", "--:|") } else { ("", "") };
+    let mut text = format!(
+        "All records{head}:\n\n| date | commit | GPU | driver |{column}\n|---|---|---|---|{line}\n"
+    );
+    for run in records.iter().rev() {
+        let at =
+            |m: &&Measurement| case.as_ref().is_some_and(|c| (&m.shape, &m.dtype) == (&c.0, &c.1));
+        let cell = fastest(own(run, family).filter(at)).map_or(String::new(), |m| {
+            format!(" `{}` {} |", short(&m.version), plot::three_digits(m.median_us))
+        });
+        let date = run.date.get(..16).unwrap_or(&run.date).replace('T', " ");
+        let d = &run.device;
+        writeln!(text, "| {} | `{}` | {} | {} |{cell}", date, &run.commit[..12], d.gpu, d.driver)
+            .expect("writing to a string");
+    }
+    text + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::families::tests::{line, run};
+    use super::*;
+
+    #[test]
+    fn the_list_has_all_records_and_the_largest_common_problem() {
+        let old = run("2026-01-30T12:00:00Z", vec![line("matmul:v0", "version", "K=8", 40.0, 0.0)]);
+        let new = run(
+            "2026-01-31T12:00:00Z",
+            vec![
+                line("matmul:v6", "version", "K=8", 20.0, 0.0),
+                line("matmul:v6", "version", "K=16", 90.0, 0.0),
+            ],
+        );
+        let text = list(&[&old, &new], "matmul");
+        assert!(text.contains("fastest time of `matmul` at K=8 in f32"), "{text}");
+        let rows: Vec<&str> = text.lines().filter(|l| l.starts_with("| 2026")).collect();
+        assert!(rows[0].starts_with("| 2026-01-31 12:00 |") && rows[0].ends_with("`v6` 20.0 |"));
+        assert!(rows[1].starts_with("| 2026-01-30 12:00 |") && rows[1].ends_with("`v0` 40.0 |"));
+    }
+}
