@@ -102,3 +102,28 @@ fn the_page_of_registers_is_current() {
     let kernels: usize = matmul::STAGE.kernels.iter().map(|k| k.instantiations.len()).sum();
     assert_eq!(fresh.matches("| `matmul_").count(), kernels);
 }
+
+/// Two commits of which there are records of the same family.
+#[test]
+fn what_moved_from_one_record_to_another() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let said = |arguments: &[&str]| {
+        let mut lab = Command::cargo_bin("lab").unwrap();
+        lab.current_dir(&root).args(["--json", "history", "--moved"]).args(arguments);
+        let output = lab.output().unwrap();
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    let moved = said(&["ba6def8ccbda", "0ca5beb8"]);
+    let of = |line: &&serde_json::Value| {
+        line["version"] == "mlp_fused:v1_tensor"
+            && line["shape"] == "B=1024,E=256,H=512,N=4,V=10000"
+    };
+    let line = moved["moved"].as_array().unwrap().iter().find(of).unwrap();
+    assert!(line["percent"].as_f64().unwrap() < -30.0, "{line}");
+    assert_eq!(said(&["0ca5beb8", "0ca5beb8"])["moved"], serde_json::json!([]));
+    let error = said(&["0ca5beb8", "no-such-commit"])["error"].to_string();
+    assert!(
+        error.contains("--moved: expected the commit of a record, one of ae1046f5ea7d, "),
+        "{error}"
+    );
+}

@@ -15,6 +15,7 @@ use lab_harness::{
 };
 use serde_json::json;
 
+use crate::commands::against::Then;
 use crate::commands::compare::time_on_host;
 use crate::commands::measure::{self, Beside, Measured};
 use crate::failure::Failure;
@@ -31,6 +32,9 @@ pub(crate) struct Arguments {
     /// The directory for the record
     #[arg(long, default_value = "benches/history")]
     out: PathBuf,
+    /// Says what moved beyond noise since the record of this commit, in the directory of --out
+    #[arg(long, value_name = "REV")]
+    against: Option<String>,
     /// Runs of each; of what is slow, as many as half a second allows, and three at least
     #[arg(long, default_value_t = 100)]
     runs: usize,
@@ -47,6 +51,11 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         )));
     }
     // Before anything is measured: an hour's work must not end in a refusal.
+    let then = arguments
+        .against
+        .as_deref()
+        .map(|revision| Then::read(&arguments.out, "--against", revision, Some(&device.name())));
+    let then = then.transpose()?;
     let commit = if arguments.record { Some(clean_commit()?) } else { None };
     let copy_gbps = copy_bandwidth(&device)?;
     eprintln!("{}: a device-to-device copy moves {copy_gbps:.0} GB/s", device.name());
@@ -78,7 +87,10 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     if common.json {
         println!(
             "{}",
-            json!({ "device": device.name(), "copy_gbps": copy_gbps, "results": results, "record": written })
+            json!({
+                "device": device.name(), "copy_gbps": copy_gbps, "results": results,
+                "record": written, "against": then.map(|then| then.json(&results)),
+            })
         );
         return Ok(());
     }
@@ -118,6 +130,9 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         ]);
     }
     println!("{rows}");
+    if let Some(then) = then {
+        then.print(&results);
+    }
     if let Some(name) = written {
         println!("wrote {}", arguments.out.join(name).display());
     }

@@ -18,6 +18,7 @@ use lab_harness::record::{self, Measurement, Of, Run};
 use serde_json::json;
 
 use self::ladder::Ladder;
+use crate::commands::against::Then;
 use crate::failure::Failure;
 use crate::plot::{self, Bar};
 use crate::table::table;
@@ -38,9 +39,21 @@ pub(crate) struct Arguments {
     /// NVIDIA's tools said of the corpus, and the bugs and exercises there are
     #[arg(long)]
     write: Option<PathBuf>,
+    /// Says instead what moved beyond noise from the records of one commit to those of another
+    #[arg(long, num_args = 2, value_names = ["REV", "REV"], conflicts_with = "write")]
+    moved: Option<Vec<String>>,
 }
 
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
+    if let Some([then, now]) = arguments.moved.as_deref() {
+        let read = |revision: &str| Then::read(&arguments.from, "--moved", revision, None);
+        let (then, now) = (read(then)?, read(now)?);
+        match common.json {
+            true => println!("{}", then.json(now.lines())),
+            false => then.print(now.lines()),
+        }
+        return Ok(());
+    }
     let runs = record::read_all(&arguments.from)?;
     if let Some(directory) = &arguments.write {
         let refuse = |e: std::io::Error| Error::File {

@@ -1,5 +1,6 @@
 //! One module a command.
 
+pub(crate) mod against;
 pub(crate) mod bench;
 pub(crate) mod bug;
 pub(crate) mod bundle;
