@@ -1,39 +1,24 @@
-"""cuDNN's LSTM through PyTorch, and FlashRNN's where it is installed, timed on the shapes of lstm_fused.
+"""cuDNN's LSTM through PyTorch, and FlashRNN's where it is installed, on the problems of lstm_fused.
 
-    python3 benches/peers/lstm.py [OUT.json]
+    lab bench lstm --peers           # or as problems.py says
     pip install flashrnn==1.0.8      # optional: needs nvcc, compiles at its first run, bf16 only
 
-One layer, one direction, biases; the input projection is part of it. A line a peer, shape, type and family
-(`lstm_fw`, or `lstm` with the backward pass from dy, all gradients among its results), with the fields of a
-line of benches/history: `median_us`, `p10_us`, `p90_us` by device events; `replay_us` the same captured in a
-CUDA graph, in the steady state: what 40 replays take more than 20, over 20; `relative_error` that of y
-against PyTorch in f64. What cannot run says so under `failed`, and the rest is measured.
+One layer, one direction, biases; the input projection is part of it. Family `lstm_fw`, or `lstm` with the
+backward pass from dy, all gradients among its results. f32 is without TF32. The error is that of y against
+PyTorch in f64.
 """
 
-import json
+import functools
 import pathlib
 import re
 import shutil
-import sys
 import tempfile
 
 import torch
 
-from timing import eager, replay_us
+from problems import answer, launched, relative_error, replay_us
 
-# B, T, I, H
-SHAPES = [
-    (1, 20, 1, 32),
-    (1, 20, 1, 64),
-    (1, 20, 1, 128),
-    (1, 20, 1, 256),
-    (1, 1024, 256, 256),
-    (16, 20, 1, 32),
-    (16, 1024, 768, 768),
-    (64, 512, 512, 512),
-    (256, 256, 512, 512),
-]
-DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
+DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
 # Of cudaDeviceProp up to CUDA 12. FlashRNN 1.0.8 reads them, and uses none.
 GONE = (
@@ -65,8 +50,6 @@ def cudnn(problem):
 
 def flashrnn(problem):
     """Its fused kernel; x is projected by a product of PyTorch."""
-    if problem.x.dtype != torch.bfloat16:
-        raise ValueError("bf16 only")
     function = flashrnn_or_why()
     if isinstance(function, str):
         raise ModuleNotFoundError(function)
@@ -87,6 +70,7 @@ def flashrnn(problem):
     return forward, [problem.x, states, weight, recurrent, bias]
 
 
+@functools.cache
 def flashrnn_or_why():
     """Its function, or why there is none."""
     try:
@@ -122,50 +106,30 @@ def measure(peer, problem, family, long):
         return torch.autograd.grad(forward(), of, problem.dy)
 
     run, runs = (alone if family == "lstm_fw" else both), 5 if long else 20
-    error = ((alone().double() - problem.y).norm() / problem.y.norm()).item()
+    error = relative_error(alone(), problem.y)
     if not error < 0.1:
         raise ValueError(f"y is wrong: a relative error of {error:.2g}")
-    row = eager(run, 2 * runs) | {"replay_us": None, "relative_error": error}
+    row = launched(run, 2 * runs) | {"relative_error": error}
     if peer == "flashrnn" and family == "lstm":
         # It launches outside of the stream that is recorded; after a capture that fails PyTorch's random
         # numbers are of no use any more.
-        return row | {"not_captured": "its backward pass launches outside of the stream"}
-    try:
-        row["replay_us"] = replay_us(run, runs)
-    except Exception as refused:
-        row["not_captured"] = f"{type(refused).__name__}: {refused}"[:200]
-    return row
+        return row
+    return row | {"replay_us": replay_us(run, runs)}
 
 
-def main(out=None):
-    torch.manual_seed(0)
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    absent = flashrnn_or_why()
-    if isinstance(absent, str):
-        print(f"without FlashRNN: {absent}", file=sys.stderr)
-    results = []
-    for b, t, i, h in SHAPES:
-        for dtype, of_torch in DTYPES.items():
-            problem = Problem((b, t, i, h), of_torch)
-            for peer in PEERS:
-                if peer == "flashrnn" and (isinstance(absent, str) or dtype != "bf16"):
-                    continue
-                for family in ("lstm_fw", "lstm"):
-                    row = {"family": family, "version": peer, "of": "library"}
-                    row |= {"shape": f"B={b},H={h},I={i},T={t}", "dtype": dtype}
-                    try:
-                        row |= measure(peer, problem, family, t * h > 1 << 16)
-                    except Exception as error:
-                        row["failed"] = f"{type(error).__name__}: {error}"[:200]
-                    print(json.dumps(row), flush=True)
-                    results.append(row)
-    if out:
-        versions = {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version()}
-        versions["flashrnn"] = absent if isinstance(absent, str) else "1.0.8"
-        with open(out, "w") as file:
-            gpu = torch.cuda.get_device_name()
-            json.dump({"gpu": gpu, "versions": versions, "results": results}, file, indent=1)
+def lines(asked):
+    if asked["dtype"] not in DTYPES:
+        return
+    b, t, i, h = (asked["shape"][name] for name in "BTIH")
+    problem = Problem((b, t, i, h), DTYPES[asked["dtype"]])
+    for peer in PEERS:
+        if peer == "cudnn" or asked["dtype"] == "bf16":
+            yield peer, functools.partial(measure, peer, problem, asked["family"], t * h > 1 << 16)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:2])
+    torch.manual_seed(0)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    libraries = [f"PyTorch {torch.__version__}", f"cuDNN {torch.backends.cudnn.version()}"]
+    flashrnn_is_there = not isinstance(flashrnn_or_why(), str)
+    answer(libraries + ["FlashRNN 1.0.8"] * flashrnn_is_there, lines)

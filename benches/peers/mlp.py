@@ -1,27 +1,22 @@
-"""PyTorch's training step of the MLP for text, timed on the shapes of mlp_fused.
+"""PyTorch's training step of the MLP for text, on the problems of mlp_fused.
 
-    python3 benches/peers/mlp.py [OUT.json]
+    lab bench mlp --peers            # or as problems.py says
 
-emb, w1, b1, ReLU, w2, b2, cross-entropy, and a step of SGD, of B pairs. A line a peer, shape and type, with
-the fields of a line of benches/history: `median_us`, `p10_us`, `p90_us` by device events; `replay_us` the
-same captured in a CUDA graph, in the steady state: what 40 replays take more than 20, over 20. The peers:
-`torch`, its operators one by one; `compiled`, the same through torch.compile. `relative_error` is that of
-w2 after 10 steps, its change, against f64. tf32: the products of f32 on the tensor cores; bf16: under
-autocast, with parameters in f32. What cannot run says so under `failed`, and the rest is measured.
+emb, w1, b1, ReLU, w2, b2, cross-entropy, and a step of SGD, of B pairs; a run is N steps. The peers: `torch`,
+its operators one by one; `compiled`, the same through torch.compile; `_tf32`: the products of f32 on the
+tensor cores; `_bf16`: under autocast, with parameters in f32. The error is that of w2 after 10 steps, its
+change, against f64.
 """
 
-import json
-import sys
+import functools
 
 import torch
 import torch.nn.functional as F
 
-from timing import eager, replay_us
+from problems import answer, launched, relative_error, replay_us
 
-# B, V, E, H
-SHAPES = [(1, 1000, 64, 128), (256, 5000, 128, 256), (1024, 10000, 256, 512)]
-TYPES = ["f32", "tf32", "bf16"]
 LR = 0.1
+PRODUCTS = {"f32": None, "tf32": "tf32", "bf16": "halves"}
 
 
 def parameters(shape, dtype):
@@ -65,10 +60,10 @@ def error(shape, make):
         for _ in range(10):
             step()
         moved.append(step.of["w2"].detach().double() - before)
-    return ((moved[0] - moved[1]).norm() / moved[1].norm()).item()
+    return relative_error(*moved)
 
 
-def measure(peer, shape, kind):
+def measure(peer, shape, kind, steps):
     def make():
         step = Step(shape, kind)
         if peer == "compiled":
@@ -76,35 +71,21 @@ def measure(peer, shape, kind):
         return step
 
     torch.backends.cuda.matmul.allow_tf32 = kind == "tf32"
-    runs = 50
-    found = {"relative_error": error(shape, make)}
-    torch.backends.cuda.matmul.allow_tf32 = kind == "tf32"
+    row = {"relative_error": error(shape, make), "products": PRODUCTS[kind]}
     step = make()
-    return {**found, **eager(step, runs), "replay_us": replay_us(step, runs)}
+    row |= launched(lambda: [step() for _ in range(steps)], 20)
+    return row | {"replay_us": steps * replay_us(step, 50)}
 
 
-def main():
-    device, results = torch.cuda.get_device_name(), []
-    for shape in SHAPES:
-        for kind in TYPES:
-            for peer in ("torch", "compiled"):
-                b, v, e, h = shape
-                line = {"version": peer, "of": "library", "family": "mlp", "dtype": kind,
-                        "shape": f"B={b},E={e},H={h},N=1,V={v}"}
-                try:
-                    line |= measure(peer, shape, kind)
-                    print({k: round(v, 6) if isinstance(v, float) else v for k, v in line.items()})
-                except Exception as failure:
-                    line["failed"] = f"{type(failure).__name__}: {failure}"[:200]
-                    print(line)
-                results.append(line)
-    versions = {"gpu": device, "torch": torch.__version__, "cuda": torch.version.cuda}
-    record = {"device": versions, "results": results}
-    if len(sys.argv) > 1:
-        with open(sys.argv[1], "w") as file:
-            json.dump(record, file, indent=1)
-            file.write("\n")
+def lines(asked):
+    if asked["dtype"] != "f32":
+        return
+    b, v, e, h, steps = (asked["shape"][name] for name in "BVEHN")
+    for kind in PRODUCTS:
+        for peer in ("torch", "compiled"):
+            name = peer if kind == "f32" else f"{peer}_{kind}"
+            yield name, functools.partial(measure, peer, (b, v, e, h), kind, steps)
 
 
 if __name__ == "__main__":
-    main()
+    answer([f"PyTorch {torch.__version__}"], lines)

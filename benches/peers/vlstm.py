@@ -1,85 +1,161 @@
-"""The parallel vLSTM of mlstm_kernels in Triton, timed on the shapes of the vLSTM stages.
+"""The mLSTM of others, on the problems of the vLSTM stages.
 
-    pip install mlstm_kernels==2.0.6 && python3 benches/peers/vlstm.py [OUT.json]
+    pip install mlstm_kernels==2.0.6 jax-linear-attention==0.1.0 "jax[cuda13]==0.11.2"
+    lab bench vlstm_fw --peers       # or as problems.py says
 
-`limit_headdim`, forward alone and forward with backward, by device events, the second-level cache
-flushed before each run: median of 20. Peak memory is PyTorch's, beyond the inputs and dh. Each shape is
-first checked against PyTorch in f64 on one of its heads.
+Of mlstm_kernels, in Triton: `limit_headdim`, the parallel form as here; `limit_chunk` and `xl_chunk`, the
+chunkwise form, which needs fewer operations. Of jax-linear-attention `jax`, chunkwise, for Hopper; bf16 only.
+What is not installed is left out. Family `vlstm_fw`, or `vlstm_fwbw` with all gradients from dh. The error is
+that of h against the parallel form in f64, on one head. `sdpa` is causal softmax attention on the same
+q, k and v, in PyTorch: another function, for scale.
+
+JAX's times are the host's, of a run that is waited for; its steady state is what 40 runs take more than 20.
 """
 
-import json
-import sys
+import functools
+import importlib.metadata
+import os
+import time
 
 import torch
-from mlstm_kernels.torch.parallel.native.fw import mlstm_parallel_fw as native
-from mlstm_kernels.torch.parallel.triton_limit_headdim import mlstm_parallel__limit_headdim as peer
 
-# B, NH, S, DHQK, DHHV
-SHAPES = [(8, 16, 2048, 128, 128), (4, 8, 1024, 64, 64), (1, 8, 8192, 64, 64)]
-DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
+from problems import answer, launched, quantiles, relative_error, replay_us
+
+DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
 
-def median_us(run, flush, runs=20):
-    times = []
-    for _ in range(3):
-        run()
-    for _ in range(runs):
-        flush.zero_()
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        run()
-        end.record()
-        end.synchronize()
-        times.append(1e3 * start.elapsed_time(end))
-    return sorted(times)[runs // 2]
+class Problem:
+    def __init__(self, shape, dtype):
+        b, nh, s, dhqk, dhhv = (shape[name] for name in ("B", "NH", "S", "DHQK", "DHHV"))
+        normal = lambda *last: torch.randn(b, nh, *last, device="cuda")
+        q, k, v, dh = (normal(s, d).to(dtype) for d in (dhqk, dhqk, dhhv, dhhv))
+        i, f = normal(s), 3 + normal(s)
+        self.inputs = [t.requires_grad_() for t in (q, k, v, i, f)]
+        self.dh, self.dtype = dh, dtype
+
+    @functools.cached_property
+    def exact(self):
+        """h of the first head, [S, DHHV]: math.md's parallel form, a block of rows at a time."""
+        q, k, v, i, f = (t[0, 0].detach().double() for t in self.inputs)
+        sums = torch.nn.functional.logsigmoid(f).cumsum(0)
+        rows, at = [], torch.arange(len(i), device="cuda")
+        for block in at.split(1024):
+            gates = sums[block, None] - sums[None] + i[None]
+            gates = gates.masked_fill(at[None] > block[:, None], -torch.inf)
+            m = gates.amax(1, keepdim=True)
+            weights = q[block] @ k.t() * q.shape[1] ** -0.5 * (gates - m).exp()
+            normaliser = torch.maximum(weights.sum(1, keepdim=True).abs(), (-m).exp())
+            rows.append(weights @ v / normaliser)
+        return torch.cat(rows)
 
 
-def measure(shape, dtype, flush):
-    b, nh, s, dhqk, dhhv = shape
-    normal = lambda *last: torch.randn(b, nh, *last, device="cuda")
-    q, k, v, dh = (normal(s, d).to(dtype) for d in (dhqk, dhqk, dhhv, dhhv))
-    i, f = normal(s), 3 + normal(s)
-    inputs = [t.requires_grad_() for t in (q, k, v, i, f)]
-    forward = lambda: peer(*inputs, autocast_kernel_dtype=dtype)
+def triton(name, problem):
+    if name == "limit_headdim":
+        from mlstm_kernels.torch.parallel.triton_limit_headdim import mlstm_parallel__limit_headdim as function
+    elif name == "limit_chunk":
+        from mlstm_kernels.torch.chunkwise.triton_limit_chunk import mlstm_chunkwise__limit_chunk as function
+    else:
+        from mlstm_kernels.torch.chunkwise.triton_xl_chunk import mlstm_chunkwise__xl_chunk as function
+    return lambda q, k, v, i, f: function(q, k, v, i, f, autocast_kernel_dtype=problem.dtype)
+
+
+def sdpa(q, k, v, i, f):
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def of_torch(function, problem, family, exact):
+    inputs, used = problem.inputs, problem.inputs if exact else problem.inputs[:3]
+
+    def alone():
+        with torch.no_grad():
+            return function(*inputs)
 
     def both():
-        for t in inputs:
-            t.grad = None
-        forward().backward(dh)
+        return torch.autograd.grad(function(*inputs), used, problem.dh)
 
-    h = forward()[0, 0].double()
-    exact = native(*(t[:1, :1].detach().double() for t in inputs))[0][0, 0]
-    error = ((h - exact).norm() / exact.norm()).item()
-    with torch.no_grad():
-        fw = median_us(forward, flush)
-    fwbw = median_us(both, flush)
+    run = alone if family == "vlstm_fw" else both
+    row = launched(run, 20)
+    if exact:
+        row["relative_error"] = relative_error(alone()[0, 0], problem.exact)
+        # Triton's products of f32 are TF32, unless it is told otherwise; the error says so.
+        row["products"] = "tf32" if problem.dtype == torch.float32 else None
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
-    both()
-    peak = torch.cuda.max_memory_allocated() - before
-    return {"fw_us": fw, "fwbw_us": fwbw, "error": error, "peak_bytes": peak}
+    run()
+    row["peak_bytes"] = torch.cuda.max_memory_allocated() - before
+    return row | {"replay_us": replay_us(run, 10)}
 
 
-def main(out=None):
+def jax_function(problem, family):
+    import jax
+    import jax.numpy as jnp
+    from jla.ops.mosaic_gpu.mlstm import mlstm
+
+    def forward(q, k, v, i, f):
+        return mlstm(q, k, v, jax.nn.log_sigmoid(f), i)[0]
+
+    def both(q, k, v, i, f, dh):
+        return jax.vjp(forward, q, k, v, i, f)[1](dh)
+
+    # [B, S, NH, DH], as it wants them.
+    there = lambda t: jax.dlpack.from_dlpack(t.detach().transpose(1, 2).contiguous())
+    inputs = [there(t) for t in problem.inputs]
+    h = jax.jit(forward)(*inputs)[0, :, 0].astype(jnp.float32)
+    error = relative_error(torch.from_dlpack(h), problem.exact)
+    if family == "vlstm_fw":
+        return jax.jit(forward), inputs, error
+    return jax.jit(both), inputs + [there(problem.dh)], error
+
+
+def of_jax(problem, family):
+    if problem.dtype != torch.bfloat16:
+        raise ValueError("bf16 only")
+    function, inputs, error = jax_function(problem, family)
+
+    def us(count):
+        start = time.perf_counter()
+        for _ in range(count):
+            last = function(*inputs)
+        for part in last if isinstance(last, tuple) else [last]:
+            part.block_until_ready()
+        return 1e6 * (time.perf_counter() - start)
+
+    us(5)
+    row = quantiles([us(1) for _ in range(20)]) | {"relative_error": error}
+    median = lambda count: sorted(us(count) for _ in range(5))[2]
+    return row | {"replay_us": (median(40) - median(20)) / 20}
+
+
+def lines(asked):
+    if asked["dtype"] not in DTYPES:
+        return
+    problem = Problem(asked["shape"], DTYPES[asked["dtype"]])
+    # The inputs are part of no run's memory.
+    problem.exact
+    family = asked["family"]
+    if "mlstm_kernels" in VERSIONS:
+        for name in ("limit_headdim", "limit_chunk", "xl_chunk"):
+            yield name, lambda: of_torch(triton(name, problem), problem, family, True)
+    if "jax-linear-attention" in VERSIONS and problem.dtype == torch.bfloat16:
+        yield "jax", lambda: of_jax(problem, family)
+    yield "sdpa", lambda: of_torch(sdpa, problem, family, False) | {"computes": "causal softmax attention"}
+
+
+def versions(*names):
+    found = {}
+    for name in names:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            pass
+    return found
+
+
+VERSIONS = versions("triton", "mlstm_kernels", "jax", "jax-linear-attention")
+
+if __name__ == "__main__":
+    # JAX takes what it needs, when it needs it: others are on this GPU.
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     torch.manual_seed(0)
-    flush = torch.empty(128 << 20, dtype=torch.uint8, device="cuda")
-    results = []
-    for shape in SHAPES:
-        for name, dtype in DTYPES.items():
-            row = {"shape": dict(zip(("B", "NH", "S", "DHQK", "DHHV"), shape)), "dtype": name}
-            try:
-                row |= measure(shape, dtype, flush)
-            except Exception as error:  # a kernel that does not fit says so, and the rest is measured
-                row["failed"] = f"{type(error).__name__}: {error}"[:200]
-            print(json.dumps(row), flush=True)
-            results.append(row)
-    if out:
-        import triton
-
-        gpu = torch.cuda.get_device_name()
-        versions = {"torch": torch.__version__, "triton": triton.__version__, "mlstm_kernels": "2.0.6"}
-        with open(out, "w") as file:
-            json.dump({"gpu": gpu, "versions": versions, "results": results}, file, indent=1)
-
-
-main(*sys.argv[1:2])
+    told = [f"{name} {version}" for name, version in VERSIONS.items()]
+    answer([f"PyTorch {torch.__version__}", *told], lines)

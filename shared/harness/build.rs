@@ -4,7 +4,7 @@ fn main() {
     lab_kernel_build::Stage::new()
         .kernel(
             "kernels/device.cu",
-            &["fill<float>", "fill<__half>", "add_to<float>", "weigh", "reverse"],
+            &["fill<float>", "fill<__half>", "add_to<float>", "weigh", "reverse", "grid_syncs"],
         )
         .globals(&["weights", "offset"])
         // The emulator's own test kernels: see agreement.rs.

@@ -2,6 +2,7 @@
 
 pub(crate) mod heat;
 pub(crate) mod lines;
+pub(crate) mod roofline;
 pub(crate) mod stairs;
 pub(crate) mod versions;
 

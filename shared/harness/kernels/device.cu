@@ -1,4 +1,5 @@
 // What the device layer's own tests launch.
+#include <cooperative_groups.h>
 #include <cuda_fp16.h>
 
 #include "lab/shared.cuh"
@@ -26,4 +27,13 @@ __global__ void reverse(int* x, int n) {
     held[threadIdx.x] = x[threadIdx.x];
     __syncthreads();  // every value is held
     x[threadIdx.x] = held[n - 1 - threadIdx.x];
+}
+
+// A barrier of the whole grid a round: each block has counted one round more than its neighbour had.
+__global__ void grid_syncs(int* x, int* y, int rounds) {
+    for (int r = 0; r < rounds; ++r) {
+        int *from = r % 2 ? y : x, *to = r % 2 ? x : y;
+        if (threadIdx.x == 0) to[blockIdx.x] = from[(blockIdx.x + 1) % gridDim.x] + 1;
+        cooperative_groups::this_grid().sync();  // the neighbour's count is there, and mine is read
+    }
 }

@@ -1,5 +1,5 @@
 //! Checks of the device layer itself, on whatever device: buffers, refusals, memory, streams,
-//! graphs, globals. `cargo test` and `lab selftest` both run them.
+//! graphs, globals, grids. `cargo test` and `lab selftest` both run them.
 
 use half::f16;
 use lab_device::{Device, DeviceKind, Error, Launch};
@@ -38,6 +38,10 @@ pub static CHECKS: &[Check] = &[
     Check {
         name: "globals_are_set_and_dynamic_shared_memory_holds",
         run: globals_are_set_and_dynamic_shared_memory_holds,
+    },
+    Check {
+        name: "blocks_of_a_grid_wait_for_each_other",
+        run: blocks_of_a_grid_wait_for_each_other,
     },
 ];
 
@@ -223,4 +227,14 @@ fn globals_are_set_and_dynamic_shared_memory_holds(device: &Device) {
         reverse.launch(launch, &[x.arg_mut(), (n as i32).into()]).unwrap();
         assert!(x.download().unwrap().into_iter().rev().eq(values));
     }
+}
+
+fn blocks_of_a_grid_wait_for_each_other(device: &Device) {
+    let kernel = device.kernel(&kernels::DEVICE, "grid_syncs").unwrap();
+    let blocks = device.facts().multiprocessors.min(20);
+    let mut x = device.upload(&vec![0i32; blocks as usize]).unwrap();
+    let mut y = device.buffer::<i32>(blocks as usize).unwrap();
+    let launch = Launch::new(blocks, 64).cooperative();
+    kernel.launch(launch, &[x.arg_mut(), y.arg_mut(), 6i32.into()]).unwrap();
+    assert_eq!(x.download().unwrap(), vec![6; blocks as usize]);
 }

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use lab_device::{Arithmetic, DType};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::timing::Times;
 
 /// The version of the format. Records of the first are read as well: they have no peaks, so that
 /// their rooflines are the copy's alone, and tell no clock.
@@ -71,6 +73,29 @@ pub enum Of {
     Host,
 }
 
+/// What a line rounds the operands of its products to, where its type has more digits.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Products {
+    /// f32 with the mantissa of an f16, on the tensor cores.
+    Tf32,
+    /// f16 or bf16, on the tensor cores.
+    Halves,
+}
+
+impl Products {
+    /// Of these units on inputs of this type.
+    pub fn of(arithmetic: Option<Arithmetic>, dtype: DType) -> Option<Self> {
+        match (arithmetic?, dtype) {
+            (Arithmetic::Tf32, _) => Some(Self::Tf32),
+            (Arithmetic::Halves, DType::F32 | DType::F64) => Some(Self::Halves),
+            _ => None,
+        }
+    }
+}
+
 /// One version on one problem.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -107,7 +132,7 @@ pub struct Measurement {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay_us: Option<f64>,
     /// The largest relative error of its outputs against f64, on this problem; none where there is
-    /// no output.
+    /// no output, or where a library's script cannot tell.
     pub relative_error: Option<f64>,
     /// Registers a thread; of several kernels, the most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -115,19 +140,75 @@ pub struct Measurement {
     /// Local memory a thread, in bytes: what is spilled. Of several kernels, the most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_bytes: Option<u32>,
+    /// What the operands of its products are rounded to, where the type has more digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub products: Option<Products>,
+    /// Of a library: the most device memory that a run takes beyond its inputs, in bytes, where it says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_bytes: Option<u64>,
+    /// Of a library: another function than its family's, measured for scale.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub computes: Option<String>,
 }
 
 impl Measurement {
-    /// The time of the library on the same problem over this one, in percent; `all` is of one run.
-    /// None where no library was measured on it, of the library itself, and of the host, whose clock
-    /// is another.
+    /// A line that tells its times and nothing else yet.
+    pub fn timed(
+        family: &str,
+        version: String,
+        of: Of,
+        shape: &str,
+        dtype: &str,
+        times: Times,
+    ) -> Self {
+        let Times { median_us, p10_us, p90_us, runs } = times;
+        Self {
+            family: family.into(),
+            version,
+            of,
+            shape: shape.into(),
+            dtype: dtype.into(),
+            median_us,
+            p10_us,
+            p90_us,
+            runs,
+            tflops: None,
+            gbps: None,
+            roofline_percent: None,
+            replay_us: None,
+            relative_error: None,
+            registers: None,
+            local_bytes: None,
+            products: None,
+            peak_bytes: None,
+            computes: None,
+        }
+    }
+
+    /// The time of the fastest library on the same problem that this one [is beside](Self::is_beside),
+    /// over this one, in percent; `all` is of one run. None where no such library was measured, of
+    /// libraries, and of the host, whose clock is another.
     pub fn library_percent(&self, all: &[Self]) -> Option<f64> {
-        let same = |m: &&Self| {
-            m.of == Of::Library
-                && (&m.family, &m.shape, &m.dtype) == (&self.family, &self.shape, &self.dtype)
-        };
-        let library = all.iter().find(same).filter(|_| self.of == Of::Version)?;
-        Some(100.0 * library.median_us / self.median_us)
+        let same =
+            |m: &&Self| (&m.family, &m.shape, &m.dtype) == (&self.family, &self.shape, &self.dtype);
+        let libraries = all.iter().filter(same).filter(|m| m.is_peer() && self.is_beside(m));
+        let fastest = libraries.map(|m| m.median_us).min_by(f64::total_cmp);
+        let fastest = fastest.filter(|_| self.of == Of::Version)?;
+        Some(100.0 * fastest / self.median_us)
+    }
+
+    /// A library that computes what its family does.
+    pub fn is_peer(&self) -> bool {
+        self.of == Of::Library && self.computes.is_none()
+    }
+
+    /// Whether its time may stand beside the other's, like with like: what computes f32 as TF32 is not
+    /// held against f32, but f32 may be against TF32. Records before [`Products`] tell by their errors: ten
+    /// times as much is no rounding any more.
+    pub fn is_beside(&self, other: &Self) -> bool {
+        let errors = self.relative_error.zip(other.relative_error);
+        let near = |(own, theirs): (f64, f64)| own <= 10.0 * theirs.max(f64::from(f32::EPSILON));
+        self.products <= other.products && (other.products.is_some() || errors.is_none_or(near))
     }
 }
 
@@ -249,6 +330,9 @@ mod tests {
                 relative_error: None,
                 registers: Some(32),
                 local_bytes: None,
+                products: None,
+                peak_bytes: None,
+                computes: None,
             }],
         }
     }
@@ -287,9 +371,26 @@ mod tests {
         };
         let host = Measurement { of: Of::Host, ..version.clone() };
         let elsewhere = Measurement { shape: "N=2".into(), ..version.clone() };
-        let all = [version, library, host, elsewhere];
-        let shares: Vec<_> = all.iter().map(|m| m.library_percent(&all)).collect();
-        assert_eq!(shares, [Some(75.0), None, None, None]);
+        let faster = Measurement { median_us: 1.0, ..library.clone() };
+        let another = Measurement {
+            median_us: 0.5,
+            computes: Some("another function".into()),
+            ..library.clone()
+        };
+        let mut all = [version, library, host, elsewhere, faster, another];
+        let shares = |all: &[Measurement]| {
+            let shares = all.iter().map(|m| m.library_percent(all));
+            shares.map(|s| s.map(f64::round)).collect::<Vec<_>>()
+        };
+        assert_eq!(shares(&all), [Some(50.0), None, None, None, None, None]);
+        // The faster one is now the more exact as well: no share of it.
+        (all[0].relative_error, all[4].relative_error) = (Some(1e-3), Some(1e-6));
+        assert_eq!(shares(&all), [Some(75.0), None, None, None, None, None]);
+        // It need not be: where products are told, they decide.
+        all[4].products = Some(Products::Tf32);
+        assert_eq!(shares(&all), [Some(50.0), None, None, None, None, None]);
+        all[0].products = Some(Products::Halves);
+        assert_eq!(shares(&all), [None; 6]);
     }
 
     /// As the first format had it: no peaks, no libraries, no word on what a line is of.

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use lab_device::Device;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{Error, Prepared};
 
 /// Times of many runs, in microseconds.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Times {
     /// Half of the runs took less.
     pub median_us: f64,

@@ -1,5 +1,7 @@
 //! `lab bench`: the benchmark set on a GPU, and its records.
 
+mod scripts;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,13 +10,15 @@ use std::time::Duration;
 use clap::Args;
 use lab_device::nvrtc::Nvrtc;
 use lab_device::{Arithmetic, DType, Device, DeviceKind, Launch};
-use lab_harness::record::{FORMAT, Machine, Measurement, Of, Run};
+use lab_harness::record::{FORMAT, Machine, Measurement, Of, Products, Run};
 use lab_harness::roofline::Roofline;
+use lab_harness::timing::Times;
 use lab_harness::{
-    Comparison, Cost, Dims, Error, Options, Posed, Problem, Stage, Version, device_checks, timing,
+    Comparison, Cost, Dims, Error, Options, Posed, Problem, Stage, Version, device_checks,
 };
 use serde_json::json;
 
+use self::scripts::{Scripts, Theirs};
 use crate::commands::against::Then;
 use crate::commands::compare::time_on_host;
 use crate::commands::measure::{self, Beside, Measured};
@@ -24,7 +28,7 @@ use crate::{Common, versions};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// A family or a stage; everything where none is named
+    /// A family or a stage, or `launch`, what a launch costs; everything where none is named
     family: Option<String>,
     /// Writes a record; refused where the measured tree is not a clean commit
     #[arg(long)]
@@ -32,6 +36,10 @@ pub(crate) struct Arguments {
     /// The directory for the record
     #[arg(long, default_value = "benches/history")]
     out: PathBuf,
+    /// Measures the libraries that are used from Python as well, by the scripts of this directory: each
+    /// problem on the versions, then on them. LAB_PYTHON names another Python than python3
+    #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = "benches/peers")]
+    peers: Option<PathBuf>,
     /// Says what moved beyond noise since the record of this commit, in the directory of --out
     #[arg(long, value_name = "REV")]
     against: Option<String>,
@@ -40,8 +48,14 @@ pub(crate) struct Arguments {
     runs: usize,
 }
 
+/// The family of what is of no stage.
+const LAUNCH: &str = "launch";
+
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
-    let chosen = right_ones(choose(arguments.family.as_deref())?)?;
+    let chosen = match arguments.family.as_deref() {
+        Some(LAUNCH) => Vec::new(),
+        family => right_ones(choose(family)?)?,
+    };
     let device = common.open()?;
     if device.kind() != DeviceKind::Cuda {
         let reason = Device::why_no_cuda()
@@ -57,16 +71,18 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         .map(|revision| Then::read(&arguments.out, "--against", revision, Some(&device.name())));
     let then = then.transpose()?;
     let commit = if arguments.record { Some(clean_commit()?) } else { None };
+    let mut scripts = arguments.peers.as_deref().map(Scripts::new).transpose()?;
     let copy_gbps = copy_bandwidth(&device)?;
     eprintln!("{}: a device-to-device copy moves {copy_gbps:.0} GB/s", device.name());
     let mut lines: Vec<Line> = Vec::new();
     for (stage, versions) in by_family(&chosen) {
-        measure(stage, &versions, &device, arguments.runs.max(1), copy_gbps, &mut lines)?;
+        let runs = arguments.runs.max(1);
+        measure(stage, &versions, &device, runs, copy_gbps, &mut scripts, &mut lines)?;
     }
     // Measured problem by problem; told version by version.
     lines.sort_by_key(|l| l.place);
     let mut results: Vec<Measurement> = lines.into_iter().map(|l| l.result).collect();
-    if arguments.family.is_none() {
+    if arguments.family.as_deref().is_none_or(|family| family == LAUNCH) {
         let overhead = launch_overhead(&device)?;
         overhead.iter().for_each(told);
         results.extend(overhead);
@@ -74,11 +90,13 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let written = match commit {
         None => None,
         Some(commit) => {
+            let mut machine = machine(&device, copy_gbps)?;
+            machine.libraries.extend(scripts.into_iter().flat_map(|s| s.libraries.clone()));
             let run = Run {
                 format: FORMAT,
                 commit,
                 date: now(),
-                device: machine(&device, copy_gbps)?,
+                device: machine,
                 results: results.clone(),
             };
             Some(run.write(&arguments.out)?)
@@ -113,7 +131,10 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         rows.add_row([
             match m.of {
                 Of::Host => format!("{} (host time)", m.version),
-                _ => m.version.clone(),
+                _ => match &m.computes {
+                    Some(other) => format!("{} ({other})", m.version),
+                    None => m.version.clone(),
+                },
             },
             m.shape.clone(),
             m.dtype.clone(),
@@ -208,13 +229,15 @@ fn by_family(chosen: &[&'static dyn Version]) -> Vec<Group> {
 }
 
 /// Every problem that a version of the family is timed on: its inputs and reference once, then
-/// each version, checked on that very problem before it is timed, then the peers.
+/// each version, checked on that very problem before it is timed, then the peers, then those that the
+/// scripts measure.
 fn measure(
     stage: &Stage,
     versions: &[(usize, &'static dyn Version)],
     device: &Device,
     runs: usize,
     copy_gbps: f64,
+    scripts: &mut Option<Scripts>,
     lines: &mut Vec<Line>,
 ) -> Result<(), Failure> {
     let family = versions[0].1.info().family;
@@ -242,9 +265,10 @@ fn measure(
         let of_problem =
             Lines { family, problem: &posed.problem, cost: first.cost(&posed.problem.dims, dtype) };
         let roofline = |arithmetic| Roofline::new(device.facts(), arithmetic, copy_gbps);
-        let of_peers = roofline(Arithmetic::fastest_for(dtype));
-        let mut add = |place: (usize, usize), name: String, of: Of, m: Measured, line: Roofline| {
-            let Some(result) = of_problem.line(name, of, &m, &line) else { return };
+        let of_peers = Arithmetic::fastest_for(dtype);
+        let mut add = |place, name: String, of: Of, m: Measured, arithmetic| {
+            let Some(line) = of_problem.line(name, of, &m, &roofline(arithmetic)) else { return };
+            let result = Measurement { products: Products::of(arithmetic, dtype), ..line };
             told(&result);
             lines.push(Line { place, result });
         };
@@ -265,8 +289,8 @@ fn measure(
                     c.bound
                 )));
             }
-            let line = roofline(version.arithmetic(dtype));
-            add((place, 0), info.full_name(), Of::Version, m, line);
+            let arithmetic = version.arithmetic(dtype);
+            add((place, 0), info.full_name(), Of::Version, m, arithmetic);
             if let Some((times, error)) = time_on_host(version, &posed.inputs) {
                 let c = Comparison {
                     name: "",
@@ -299,6 +323,15 @@ fn measure(
                 }
             }
         }
+        let Some(scripts) = scripts else { continue };
+        let (dims, dtype) = (&posed.problem.dims, posed.problem.dtype);
+        // What the versions had is free for them.
+        device.synchronize()?;
+        for (index, theirs) in scripts.ask(family, dims, dtype.name()).into_iter().enumerate() {
+            let result = of_problem.line_of_script(theirs, &roofline(of_peers));
+            told(&result);
+            lines.push(Line { place: (last, 100 + index), result });
+        }
     }
     Ok(())
 }
@@ -319,69 +352,94 @@ impl Lines<'_> {
         m: &Measured,
         roofline: &Roofline,
     ) -> Option<Measurement> {
-        let (cost, times) = (&self.cost, m.times?);
-        let us = times.median_us;
-        Some(Measurement {
-            family: self.family.into(),
-            version,
-            of,
-            shape: self.problem.dims.to_string(),
-            dtype: self.problem.dtype.name().into(),
-            median_us: us,
-            p10_us: times.p10_us,
-            p90_us: times.p90_us,
-            runs: times.runs,
-            tflops: (cost.flops > 0.0).then(|| cost.flops / us * 1e-6),
-            gbps: Some(cost.bytes / us * 1e-3),
-            roofline_percent: (of != Of::Host).then(|| roofline.percent(cost, us)),
+        let line = Measurement {
             replay_us: m.replay_us,
             relative_error: Some(m.comparison.relative_error),
             registers: m.usage.map(|u| u.0),
             local_bytes: m.usage.map(|u| u.1),
+            ..self.timed(version, of, m.times?)
+        };
+        Some(match of {
+            Of::Host => line,
+            _ => self.rated(line, roofline),
         })
+    }
+
+    fn line_of_script(&self, theirs: Theirs, roofline: &Roofline) -> Measurement {
+        let line = Measurement {
+            replay_us: theirs.replay_us,
+            relative_error: theirs.relative_error,
+            products: theirs.products,
+            peak_bytes: theirs.peak_bytes,
+            computes: theirs.computes,
+            ..self.timed(theirs.version, Of::Library, theirs.times)
+        };
+        match line.computes {
+            None => self.rated(line, roofline),
+            Some(_) => Measurement { tflops: None, gbps: None, ..line },
+        }
+    }
+
+    /// Of the problem, with the rates that come from its cost.
+    fn timed(&self, version: String, of: Of, times: Times) -> Measurement {
+        let (cost, us) = (&self.cost, times.median_us);
+        Measurement {
+            tflops: (cost.flops > 0.0).then(|| cost.flops / us * 1e-6),
+            gbps: Some(cost.bytes / us * 1e-3),
+            ..Measurement::timed(
+                self.family,
+                version,
+                of,
+                &self.problem.dims.to_string(),
+                self.problem.dtype.name(),
+                times,
+            )
+        }
+    }
+
+    fn rated(&self, line: Measurement, roofline: &Roofline) -> Measurement {
+        let percent = roofline.percent(&self.cost, line.median_us);
+        Measurement { roofline_percent: Some(percent), ..line }
     }
 }
 
 /// What a launch costs: a thousand kernels that do next to nothing, one after the other on a
-/// stream, and as one graph.
+/// stream, and as one graph. And what the barrier of a grid costs that keeps one launch going: a thousand
+/// of those, with a block a multiprocessor.
 fn launch_overhead(device: &Device) -> Result<Vec<Measurement>, Failure> {
-    const LAUNCHES: usize = 1000;
+    const TIMES: usize = 1000;
+    let each = |version: &str, shape: String, times: &[Duration]| {
+        let Times { median_us, p10_us, p90_us, runs } = Times::of(times);
+        let one = |us: f64| us / TIMES as f64;
+        let (median_us, p10_us, p90_us) = (one(median_us), one(p10_us), one(p90_us));
+        let times = Times { median_us, p10_us, p90_us, runs };
+        Measurement::timed(LAUNCH, version.into(), Of::Version, &shape, "f32", times)
+    };
     let kernel = device.kernel(&device_checks::kernels::DEVICE, "fill<float>")?;
     let mut x = device.buffer::<f32>(32)?;
     let mut launches = || -> Result<(), lab_device::Error> {
-        for _ in 0..LAUNCHES {
+        for _ in 0..TIMES {
             kernel.launch(Launch::new(1, 32), &[x.arg_mut(), 0f32.into(), 32i32.into()])?;
         }
         Ok(())
     };
     launches()?;
-    let stream = device.time(20, &mut launches)?;
+    let shape = || format!("launches={TIMES}");
+    let stream = each("stream", shape(), &device.time(20, &mut launches)?);
     let mut graph = device.graph(&mut launches)?;
     graph.launch()?;
-    let graph = device.time(20, || graph.launch())?;
-    let each = |name: &str, times: &[Duration]| {
-        let t = timing::Times::of(times);
-        let one = |us: f64| us / LAUNCHES as f64;
-        Measurement {
-            family: "launch".into(),
-            version: name.into(),
-            of: Of::Version,
-            shape: format!("launches={LAUNCHES}"),
-            dtype: "f32".into(),
-            median_us: one(t.median_us),
-            p10_us: one(t.p10_us),
-            p90_us: one(t.p90_us),
-            runs: t.runs,
-            tflops: None,
-            gbps: None,
-            roofline_percent: None,
-            replay_us: None,
-            relative_error: None,
-            registers: None,
-            local_bytes: None,
-        }
-    };
-    Ok(vec![each("stream", &stream), each("graph", &graph)])
+    let graph = each("graph", shape(), &device.time(20, || graph.launch())?);
+
+    let kernel = device.kernel(&device_checks::kernels::DEVICE, "grid_syncs")?;
+    let blocks = device.facts().multiprocessors;
+    let mut x = device.upload(&vec![0i32; blocks as usize])?;
+    let mut y = device.buffer::<i32>(blocks as usize)?;
+    let launch = Launch::new(blocks, 256).cooperative();
+    let mut syncs = || kernel.launch(launch, &[x.arg_mut(), y.arg_mut(), (TIMES as i32).into()]);
+    syncs()?;
+    let syncs =
+        each("grid_sync", format!("blocks={blocks},syncs={TIMES}"), &device.time(20, &mut syncs)?);
+    Ok(vec![stream, graph, syncs])
 }
 
 /// Bytes read plus bytes written a second, in GB/s, by the driver's own copy of 1 GiB.
@@ -393,7 +451,7 @@ pub(crate) fn copy_bandwidth(device: &Device) -> Result<f64, Failure> {
         to.copy_from(&from)?;
     }
     let times = device.time(20, || to.copy_from(&from))?;
-    Ok(2.0 * BYTES as f64 / timing::Times::of(&times).median_us * 1e-3)
+    Ok(2.0 * BYTES as f64 / Times::of(&times).median_us * 1e-3)
 }
 
 pub(crate) fn machine(device: &Device, copy_gbps: f64) -> Result<Machine, Failure> {

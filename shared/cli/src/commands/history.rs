@@ -5,7 +5,6 @@ mod families;
 mod ladder;
 mod lists;
 mod museum;
-mod peers;
 mod sanitizers;
 mod stairs;
 
@@ -32,9 +31,6 @@ pub(crate) struct Arguments {
     /// The directory of the corpus's records
     #[arg(long, default_value = "shared/corpus/records")]
     corpus: PathBuf,
-    /// The directory of what others take for the same
-    #[arg(long, default_value = "benches/peers")]
-    peers: PathBuf,
     /// Writes a table and a plot of each family and type into this directory, the history of all, what
     /// NVIDIA's tools said of the corpus, and the bugs and exercises there are
     #[arg(long)]
@@ -68,8 +64,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             ),
             ("counters.md".into(), counters::page(&read(&arguments.corpus, "counters.json")?)),
         ];
-        let (peers, origins) = peers::read_all(&arguments.peers)?;
-        let history = families::pages(&runs, &peers, &origins)?;
+        let history = families::pages(&runs)?;
         let all = pages(&runs)?.into_iter().chain(history).chain(stairs::pages(&runs)?);
         let all = all.chain(corpus).chain(museum::pages()?);
         for (name, text) in all {

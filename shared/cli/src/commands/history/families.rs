@@ -1,30 +1,27 @@
 //! The page of the benchmark history: of each family the newest record beside its peers, its times
 //! from version to version, and all records there are.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use lab_harness::Dims;
-use lab_harness::record::{Measurement, Of, Run};
+use lab_harness::record::{Measurement, Products, Run};
 
 use super::lists::{cases_order, fastest, list, own, playground, short};
-use super::peers::{Origin, Peer};
 use crate::failure::Failure;
+use crate::plot::roofline::{Points, roofline};
 use crate::plot::versions::{Line, versions};
 use crate::{STAGES, commands::history, plot};
 
 /// The page and its plots, by file name; nothing where nothing was measured.
-pub(super) fn pages(
-    runs: &[Run],
-    peers: &[Peer],
-    origins: &[Origin],
-) -> Result<Vec<(String, String)>, Failure> {
+pub(super) fn pages(runs: &[Run]) -> Result<Vec<(String, String)>, Failure> {
     let mut all = Vec::new();
     let mut text = String::new();
     let mut done: Vec<&str> = Vec::new();
     for stage in STAGES {
         let families = history::families(stage.name);
         if let [family, _, ..] = families[..]
-            && peers.iter().all(|p| !families.contains(&&*p.family))
+            && !families.iter().any(|f| runs.iter().any(|r| has_peers(r, f)))
         {
             text += &playground(runs, stage.name, &families, family);
             done.extend(&families);
@@ -35,20 +32,25 @@ pub(super) fn pages(
             }
             done.push(family);
             let records: Vec<&Run> = runs.iter().filter(|r| has(r, family)).collect();
-            let Some(newest) = records.last() else { continue };
-            let family = Family::new(family, newest, peers);
+            let beside = records.iter().rev().find(|r| has_peers(r, family));
+            let Some(newest) = beside.or(records.last()) else { continue };
+            let family = Family::new(family, newest);
             text += &family.heading();
-            if let Some(svg) = family.plot()? {
-                let file = format!("history-{}.svg", family.name);
+            let plots = [
+                ("history", "time over the versions", family.plot()?),
+                ("roofline", "roofline", family.roofline()?),
+            ];
+            for (file, what, svg) in plots {
+                let Some(svg) = svg else { continue };
+                let (name, file) = (family.name, format!("{file}-{}.svg", family.name));
                 writeln!(
                     text,
-                    "<figure class=\"plot\"><img src=\"generated/{file}\" alt=\"{}: time over the versions\"></figure>\n",
-                    family.name
+                    "<figure class=\"plot\"><img src=\"generated/{file}\" alt=\"{name}: {what}\"></figure>\n",
                 )
                 .expect("writing to a string");
                 all.push((file, svg));
             }
-            text += &family.table(origins);
+            text += &family.table();
             text += &list(&records, family.name);
         }
     }
@@ -62,42 +64,45 @@ pub(super) fn has(run: &Run, family: &str) -> bool {
     run.results.iter().any(|m| m.family == family)
 }
 
-/// One family's newest record.
+fn has_peers(run: &Run, family: &str) -> bool {
+    run.results.iter().any(|m| m.family == family && m.is_peer())
+}
+
+/// One family's newest record with libraries beside it; its newest where there is none.
 struct Family<'a> {
     name: &'a str,
     run: &'a Run,
-    peers: Vec<&'a Peer>,
     /// Each problem and type once, in the record's order.
     cases: Vec<(&'a str, &'a str, Dims)>,
-}
-
-/// Somebody else's times.
-struct Other {
-    name: String,
-    launched: f64,
-    replayed: Option<f64>,
-    error: Option<f64>,
-}
-
-impl Other {
-    /// Like with like: TF32 is not held against f32. Ten times the error is no rounding any more.
-    fn is_beside(&self, version: &Measurement) -> bool {
-        let errors = self.error.zip(version.relative_error);
-        errors.is_none_or(|(theirs, ours)| ours <= 10.0 * theirs.max(f64::from(f32::EPSILON)))
-    }
 }
 
 /// Two times beside each other.
 struct Pair<'a> {
     graph: bool,
     version: &'a Measurement,
-    us: f64,
-    peer: String,
-    peer_us: f64,
+    peer: &'a Measurement,
+}
+
+impl Pair<'_> {
+    /// In µs: of the version and of the peer.
+    fn times(&self) -> (f64, f64) {
+        let time = |m: &Measurement| time(m, self.graph).expect("it was chosen by it");
+        (time(self.version), time(self.peer))
+    }
+}
+
+fn time(m: &Measurement, graph: bool) -> Option<f64> {
+    if graph { m.replay_us } else { Some(m.median_us) }
+}
+
+/// The one that takes the least.
+fn least<'a>(all: impl Iterator<Item = &'a Measurement>, graph: bool) -> Option<&'a Measurement> {
+    let timed = all.filter_map(|m| Some((time(m, graph)?, m)));
+    timed.min_by(|a, b| a.0.total_cmp(&b.0)).map(|t| t.1)
 }
 
 impl<'a> Family<'a> {
-    fn new(name: &'a str, run: &'a Run, peers: &'a [Peer]) -> Self {
+    fn new(name: &'a str, run: &'a Run) -> Self {
         let mut cases: Vec<(&str, &str, Dims)> = Vec::new();
         for m in own(run, name) {
             let known = cases.iter().any(|c| (c.0, c.1) == (&m.shape, &m.dtype));
@@ -106,50 +111,40 @@ impl<'a> Family<'a> {
             }
         }
         cases.sort_by_key(|c| cases_order(c.1));
-        Self { name, run, peers: peers.iter().filter(|p| p.family == name).collect(), cases }
+        Self { name, run, cases }
     }
 
     fn of(&self, shape: &str, dtype: &str) -> impl Iterator<Item = &'a Measurement> {
         own(self.run, self.name).filter(move |m| m.shape == shape && m.dtype == dtype)
     }
 
-    /// Peers of a problem: libraries of the same run, and those of other runs.
-    fn others(&self, shape: &str, dtype: &str, dims: &Dims) -> Vec<Other> {
-        let library = self.run.results.iter().filter(|m| {
-            (&*m.family, &*m.shape, &*m.dtype, m.of) == (self.name, shape, dtype, Of::Library)
-        });
-        let same_run = library.map(|m| Other {
-            name: m.version.clone(),
-            launched: m.median_us,
-            replayed: m.replay_us,
-            error: m.relative_error,
-        });
-        let elsewhere = self.peers.iter().filter(|p| p.dtype == dtype).filter_map(|p| {
-            let runs = p.runs_of(dims)?;
-            Some(Other {
-                name: p.name.clone(),
-                launched: runs * p.median_us,
-                replayed: p.replay_us.map(|us| runs * us),
-                error: None,
-            })
-        });
-        same_run.chain(elsewhere).collect()
+    /// Libraries on a problem.
+    fn peers(&self, shape: &str, dtype: &str) -> impl Iterator<Item = &'a Measurement> {
+        let of_problem = move |m: &&Measurement| m.shape == shape && m.dtype == dtype;
+        let all = self.run.results.iter().filter(|m| m.family == self.name && m.is_peer());
+        all.filter(of_problem)
     }
 
-    /// The fastest of each side, launched and replayed.
-    fn pairs(&self, (shape, dtype, dims): &(&str, &str, Dims)) -> Vec<Pair<'a>> {
-        let others = self.others(shape, dtype, dims);
-        let pair = |graph: bool| {
-            let theirs = |o: &Other| if graph { o.replayed } else { Some(o.launched) };
-            let ours = |m: &Measurement| if graph { m.replay_us } else { Some(m.median_us) };
-            let timed = others.iter().filter_map(|o| Some((theirs(o)?, o)));
-            let (peer_us, peer) = timed.min_by(|a, b| a.0.total_cmp(&b.0))?;
-            let timed = self.of(shape, dtype).filter(|m| peer.is_beside(m));
-            let timed = timed.filter_map(|m| Some((ours(m)?, m)));
-            let (us, version) = timed.min_by(|a, b| a.0.total_cmp(&b.0))?;
-            Some(Pair { graph, version, us, peer: peer.name.clone(), peer_us })
+    /// The fastest of each side, launched and replayed. Where the fastest peer gives up digits, the
+    /// fastest of those that do not as well.
+    fn pairs(&self, (shape, dtype, _): &(&str, &str, Dims)) -> Vec<Pair<'a>> {
+        let peers: Vec<&Measurement> = self.peers(shape, dtype).collect();
+        let exact = peers.iter().map(|m| m.products).min();
+        let pair = |graph: bool, as_exact: bool| {
+            let held = |m: &&Measurement| !as_exact || Some(m.products) == exact;
+            let peer = least(peers.iter().copied().filter(held), graph)?;
+            let version = least(self.of(shape, dtype).filter(|m| m.is_beside(peer)), graph)?;
+            Some(Pair { graph, version, peer })
         };
-        [false, true].into_iter().filter_map(pair).collect()
+        let mut all: Vec<Pair> = Vec::new();
+        for (graph, as_exact) in [(false, true), (true, true), (false, false), (true, false)] {
+            let Some(new) = pair(graph, as_exact) else { continue };
+            let known = |p: &Pair| p.graph == graph && std::ptr::eq(p.peer, new.peer);
+            if !all.iter().any(known) {
+                all.push(new);
+            }
+        }
+        all
     }
 
     fn heading(&self) -> String {
@@ -163,7 +158,7 @@ impl<'a> Family<'a> {
     }
 
     /// Ours beside theirs; where there is nobody, the share of the roofline.
-    fn table(&self, origins: &[Origin]) -> String {
+    fn table(&self) -> String {
         let pairs: Vec<_> = self.cases.iter().map(|c| (c, self.pairs(c))).collect();
         let three = plot::three_digits;
         let roofline = |m: &Measurement| m.roofline_percent.map_or(String::new(), three);
@@ -193,62 +188,69 @@ impl<'a> Family<'a> {
                     (true, false) => " launched |",
                     (true, true) => " graph |",
                 };
-                let ratio = pair.us / pair.peer_us;
+                let (us, peer_us) = pair.times();
+                let ratio = us / peer_us;
                 let bold = if ratio < 1.0 { "**" } else { "" };
                 let share = if pair.graph { String::new() } else { roofline(pair.version) };
+                // A peer that gives up digits says how many it has left.
+                let off = pair.peer.relative_error.filter(|_| pair.peer.products.is_some());
+                let off = off.map_or(String::new(), |e| format!(" (off by {e:.0e})"));
                 row(format!(
-                    "| {} | {dtype} |{how} `{}` {} | {} {} | {bold}{ratio:.2}{bold} | {share} |",
+                    "| {} | {dtype} |{how} `{}` {} | {} {}{off} | {bold}{ratio:.2}{bold} | {share} |",
                     label(dims, &all).replace(' ', "\u{a0}"),
                     short(&pair.version.version),
-                    three(pair.us),
-                    pair.peer,
-                    three(pair.peer_us),
+                    three(us),
+                    pair.peer.version,
+                    three(peer_us),
                 ));
             }
         }
-        text + "\n" + &self.whence(origins) + "\n\n"
+        text + "\n" + &self.whence() + "\n\n" + &self.for_scale(&all)
     }
 
-    /// Where the peers' times are from.
-    fn whence(&self, origins: &[Origin]) -> String {
-        let mut said: Vec<String> = Vec::new();
-        if self.run.results.iter().any(|m| m.family == self.name && m.of == Of::Library) {
-            said.push(format!(
-                "{} was measured in the same run. Beside it stands the fastest version that is not off by \
-                 more than ten times as much: none that computes f32 as TF32, which the picture has too.",
-                self.run.device.libraries.join(", ")
-            ));
-        }
-        for origin in origins.iter().filter(|o| o.families.contains(&self.name)) {
-            said.push(format!(
-                "The peers were measured **in another run**, on an {} ({}; `benches/peers/{}`).",
-                origin.gpu,
-                origin.versions.join(", "),
-                origin.file
-            ));
-            if let Some(error) = origin.error {
-                said.push(format!(
-                    "Their f32 is TF32 on the tensor cores: h is off by up to {error:.1e}, relative to its \
-                     largest element."
-                ));
+    /// What the peers are.
+    fn whence(&self) -> String {
+        format!(
+            "Of the record of {}; measured in the same run, on the same problems: {}. Beside each stands the \
+             fastest version that does not round its operands to fewer digits.",
+            self.run.date.get(..10).unwrap_or(&self.run.date),
+            self.run.device.libraries.join(", ")
+        )
+    }
+
+    /// Other functions on the same tensors.
+    fn for_scale(&self, all: &[&Dims]) -> String {
+        let mut text = String::new();
+        let mut functions: Vec<&str> = Vec::new();
+        for (shape, dtype, dims) in &self.cases {
+            let of_problem = self
+                .run
+                .results
+                .iter()
+                .filter(|m| (&*m.family, &*m.shape, &*m.dtype) == (self.name, *shape, *dtype));
+            for m in of_problem {
+                let Some(function) = &m.computes else { continue };
+                if !functions.contains(&&**function) {
+                    functions.push(function);
+                }
+                let (problem, us) = (label(dims, all), plot::three_digits(m.median_us));
+                writeln!(text, "| {problem} | {dtype} | {} {us} |", m.version)
+                    .expect("writing to a string");
             }
         }
-        let steps =
-            |c: &&(&str, &str, Dims)| self.peers.iter().any(|p| p.runs_of(&c.2) > Some(1.0));
-        if self.cases.iter().any(|c| steps(&c)) {
-            said.push("A run is N steps; theirs is N times the time of one.".into());
+        match functions.is_empty() {
+            true => text,
+            false => format!(
+                "For scale, {} on the same tensors:\n\n| {} | type | µs |\n|---|---|--:|\n{text}\n",
+                functions.join(", "),
+                common(all)
+            ),
         }
-        said.join(" ")
     }
 
     /// Times in f32, or in the first type there is, from version to version.
     fn plot(&self) -> Result<Option<String>, Failure> {
-        let mut names: Vec<&str> = Vec::new();
-        for m in own(self.run, self.name) {
-            if !names.contains(&&*m.version) {
-                names.push(&m.version);
-            }
-        }
+        let names = self.names();
         let Some((_, dtype, _)) = self.cases.first() else { return Ok(None) };
         if names.len() < 2 {
             return Ok(None);
@@ -262,9 +264,9 @@ impl<'a> Family<'a> {
                     let found = self.of(shape, dtype).find(|m| m.version == **name);
                     found.map(|m| m.median_us)
                 };
-                let others = self.others(shape, dtype, dims);
+                let others = self.peers(shape, dtype);
                 let least =
-                    others.iter().map(|o| o.replayed.map_or(o.launched, |us| us.min(o.launched)));
+                    others.map(|m| m.replay_us.map_or(m.median_us, |us| us.min(m.median_us)));
                 Line {
                     label: label(dims, &shapes),
                     times: names.iter().map(time).collect(),
@@ -275,6 +277,55 @@ impl<'a> Family<'a> {
         let title = format!("{}, {dtype}, {}: µs", self.name, self.run.device.gpu);
         let names: Vec<String> = names.into_iter().map(|n| short(n).to_owned()).collect();
         Ok(Some(versions(&title, &names, "fastest peer", &lines)?))
+    }
+
+    /// Every version, in order.
+    fn names(&self) -> Vec<&'a str> {
+        let mut names: Vec<&str> = Vec::new();
+        for m in own(self.run, self.name) {
+            if !names.contains(&&*m.version) {
+                names.push(&m.version);
+            }
+        }
+        names
+    }
+
+    /// What each version reaches of what the GPU can do, and the fastest peer, in f32 or in the first type
+    /// there is.
+    fn roofline(&self) -> Result<Option<String>, Failure> {
+        let Some((_, dtype, _)) = self.cases.first() else { return Ok(None) };
+        let place = |m: &Measurement| {
+            let (tflops, gbps) = (m.tflops?, m.gbps?);
+            Some((1e3 * tflops / gbps, tflops))
+        };
+        let of_type = |m: &&Measurement| m.dtype == *dtype;
+        let mut all: Vec<Points> = Vec::new();
+        for name in self.names() {
+            let own = own(self.run, self.name).filter(of_type).filter(|m| m.version == name);
+            let points = own.filter_map(place).collect();
+            all.push(Points { label: short(name).to_owned(), other: false, points });
+        }
+        let cases = self.cases.iter().filter(|c| c.1 == *dtype);
+        let fastest = cases.filter_map(|c| least(self.peers(c.0, c.1), false));
+        let points = fastest.filter_map(place).collect();
+        all.push(Points { label: "fastest peer".into(), other: true, points });
+        all.retain(|p| !p.points.is_empty());
+        if all.is_empty() {
+            return Ok(None);
+        }
+        let device = &self.run.device;
+        // Beside the type's own, what any line rounds its operands to.
+        let of_family = self.run.results.iter().filter(|m| m.family == self.name && of_type(m));
+        let rounded: BTreeSet<_> = of_family.filter_map(|m| m.products).collect();
+        let units = rounded.into_iter().map(|products| match products {
+            Products::Tf32 => "tf32",
+            Products::Halves => "bf16",
+        });
+        let units = [*dtype].into_iter().chain(units);
+        let peaks: Vec<(String, f64)> =
+            units.filter_map(|u| Some((u.to_owned(), *device.peak_tflops.get(u)?))).collect();
+        let title = format!("{}, {dtype}, {}: TFLOP/s", self.name, device.gpu);
+        Ok(Some(roofline(&title, device.copy_gbps, &peaks, &all)?))
     }
 }
 
@@ -350,30 +401,35 @@ pub(super) mod tests {
                 line("cublas", "library", "K=8,M=8", 10.0, 2e-6),
             ],
         );
-        let family = Family::new("matmul", &run, &[]);
-        let text = family.table(&[]);
+        let family = Family::new("matmul", &run);
+        let text = family.table();
         let row = "| K\u{a0}=\u{a0}M\u{a0}=\u{a0}8 | f32 | launched | `v6` 20.0 | cublas 10.0 | 2.00 | 50.0 |";
         assert!(text.contains(row), "{text}");
-        assert!(text.contains("cuBLAS 1 was measured in the same run."), "{text}");
+        assert!(text.contains("in the same run, on the same problems: cuBLAS 1."), "{text}");
         assert!(family.plot().unwrap().is_some());
+        assert!(family.roofline().unwrap().is_some());
     }
 
     #[test]
-    fn a_peer_of_one_step_is_taken_as_often_as_there_are_steps() {
+    fn a_peer_that_gives_up_digits_has_a_row_of_its_own() {
+        let mut scale = line("sdpa", "library", "K=8", 1.0, 0.0);
+        scale["computes"] = "another function".into();
+        let mut coarse = line("coarse", "library", "K=8", 10.0, 1e-3);
+        coarse["products"] = "tf32".into();
         let run = run(
             "2026-01-31T12:00:00Z",
-            vec![line("mlp_fused:v2", "version", "B=1,N=16", 80.0, 1e-6)],
+            vec![
+                line("matmul:v6", "version", "K=8", 20.0, 1e-6),
+                line("exact", "library", "K=8", 40.0, 2e-6),
+                coarse,
+                scale,
+            ],
         );
-        let peers = [Peer {
-            family: "mlp".into(),
-            name: "torch".into(),
-            dims: Dims::parse("B=1,N=1").unwrap(),
-            dtype: "f32".into(),
-            median_us: 10.0,
-            replay_us: None,
-        }];
-        let text = Family::new("mlp", &run, &peers).table(&[]);
-        assert!(text.contains("| `v2` 80.0 | torch 160 | **0.50** | 50.0 |"), "{text}");
-        assert!(text.contains("theirs is N times"), "{text}");
+        let text = Family::new("matmul", &run).table();
+        assert!(text.contains("| launched | `v6` 20.0 | exact 40.0 | **0.50** | 50.0 |"), "{text}");
+        let coarse = "| launched | `v6` 20.0 | coarse 10.0 (off by 1e-3) | 2.00 | 50.0 |";
+        assert!(text.contains(coarse), "{text}");
+        assert!(text.contains("For scale, another function on the same tensors"), "{text}");
+        assert!(text.contains("| K=8 | f32 | sdpa 1.00 |"), "{text}");
     }
 }

@@ -181,6 +181,7 @@ impl<'a> Ladder<'a> {
 #[cfg(test)]
 mod tests {
     use lab_harness::record::Machine;
+    use lab_harness::timing::Times;
 
     use super::*;
 
@@ -188,23 +189,14 @@ mod tests {
     pub(crate) fn example() -> Run {
         let line = |version: &str, of, size: usize, us: f64| {
             let flops = 2.0 * (size as f64).powi(3);
+            let times = Times { median_us: us, p10_us: us, p90_us: us, runs: 3 };
+            let shape = format!("G=1,K={size},M={size},N={size}");
             Measurement {
-                family: "matmul".into(),
-                version: version.into(),
-                of,
-                shape: format!("G=1,K={size},M={size},N={size}"),
-                dtype: "f32".into(),
-                median_us: us,
-                p10_us: us,
-                p90_us: us,
-                runs: 3,
                 tflops: Some(flops / us * 1e-6),
                 gbps: Some(1.0),
                 roofline_percent: (of != Of::Host).then_some(50.0),
-                replay_us: None,
                 relative_error: Some(0.0),
-                registers: None,
-                local_bytes: None,
+                ..Measurement::timed("matmul", version.into(), of, &shape, "f32", times)
             }
         };
         let mut results = vec![
