@@ -17,7 +17,7 @@ pub(crate) const NUMBERS: usize = 3;
 /// Sides of the tiles, and threads of a block, of the small products and of those by w2.
 pub(crate) const SMALL: usize = 32;
 pub(crate) const SMALL_THREADS: u32 = 64;
-pub(crate) const LARGE: usize = 64;
+const LARGE: usize = 64;
 const LARGE_THREADS: u32 = 128;
 pub(crate) const SOFTMAX_THREADS: u32 = 256;
 
@@ -324,10 +324,11 @@ impl Batch {
 
     /// The way back, from dz, and what is done with the gradients.
     pub(crate) fn back(&self, program: &mut Program, gradients: Use) -> Result<(), Error> {
-        let [da, dx] = match self.left {
-            Left::F32(logits) => self.back_f32(program, logits, gradients)?,
-            Left::Halves(_, halves) => self.back_of(program, halves, gradients)?,
-            Left::Recomputed(left) => self.back_again(program, left)?,
+        let [da, dx] = match (self.left, gradients) {
+            (Left::F32(logits), _) => self.back_f32(program, logits, gradients)?,
+            (Left::Halves(_, halves), _) => self.back_of(program, halves, gradients)?,
+            (Left::Recomputed(left), Use::Descend) => self.back_again(program, left)?,
+            (Left::Recomputed(_), Use::Keep(_)) => unreachable!("training stores its logits"),
         };
         let Sizes { embedding, hidden, .. } = self.sizes;
         let Pairs { counts, rates, losses, .. } = self.pairs;
