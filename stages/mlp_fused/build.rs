@@ -25,6 +25,13 @@ fn main() {
         used("output_weights"),
         used("input_weights"),
     ];
+    let rooms =
+        ["64, 64, 64, 64, 3", "64, 64, 128, 64, 2", "32, 64, 256, 64, 2", "32, 64, 512, 32, 2"];
+    let mut recomputed = vec!["merge<256>".to_owned()];
+    for room in rooms {
+        recomputed.push(format!("attend<{room}>"));
+        recomputed.extend(packed("output_weights", &format!("{room}, ")));
+    }
     let tiles = ["128, 128, 32, 64", "64, 64, 32, 32"];
     let tiled = |name: &str, arguments: &str| -> Vec<String> {
         tiles.iter().map(|tile| format!("{name}<{arguments}{tile}>")).collect()
@@ -41,6 +48,8 @@ fn main() {
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_sample.cu", &plain.concat())
         .kernel("kernels/v1_batch.cu", &batch.concat())
+        .kernel("kernels/v1_recomputed.cu", &recomputed)
+        .needs("sm_80")
         .kernel("kernels/v1_tensor.cu", &tensor)
         .needs("sm_80")
         .kernel("kernels/v2_resident.cu", &["resident<64, 32>", "resident<128, 64>"])

@@ -156,6 +156,7 @@ fn sizes() {
         ("v0_sample", "B=2", "dimension B: expected 1 to 1, got 2"),
         ("v1_batch", "V=0", "dimension V: expected 1 to 1048576, got 0"),
         ("v1_tensor", "H=4097", "dimension H: expected 1 to 4096, got 4097"),
+        ("v1_recomputed", "H=513", "dimension H: expected 1 to 512, got 513"),
         ("v2_resident", "E=65", "dimension E: expected 1 to 64, got 65"),
         ("v2_resident", "V=9000", "shared memory of a block, V=9000 E=12 H=20: expected at most"),
         ("v1_batch", "T=3", "--shape of mlp_fused:v1_batch: expected N, B, V, E, H, got 'T'"),

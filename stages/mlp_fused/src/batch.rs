@@ -6,6 +6,7 @@ use lab_harness::{Error, Tensor};
 use lab_reference::mlp::Sizes;
 
 use crate::kernels::V1_BATCH;
+use crate::recomputed::Recomputed;
 use crate::steps::{Posed, blocks, int, kernel};
 use crate::tensor::{Halves, slices};
 
@@ -25,6 +26,45 @@ const DEPTH: usize = 16;
 const MOST_PARTS: usize = 32;
 
 const GRADIENT_THREADS: u32 = 256;
+
+/// How the products by w2 are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Products {
+    /// In f32; the logits are stored.
+    F32,
+    /// Of bf16, on the tensor cores; the logits are stored, in f32.
+    Halves,
+    /// In f32; the logits are computed on the way there and again on the way back.
+    Recomputed,
+}
+
+impl Products {
+    /// Of elements of this type.
+    pub(crate) fn of(dtype: DType) -> Self {
+        if dtype == DType::BF16 { Self::Halves } else { Self::F32 }
+    }
+
+    pub(crate) fn dtype(self) -> DType {
+        if self == Self::Halves { DType::BF16 } else { DType::F32 }
+    }
+}
+
+/// The logits of a step where they are stored.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Logits {
+    /// Rows of V rounded up to four: the logits, then dz.
+    pub(crate) z: Slot,
+    /// Of each slice of a row the largest, and the sum of the exponentials.
+    pub(crate) stats: Slot,
+}
+
+/// What the products leave for each other.
+#[derive(Clone, Copy, Debug)]
+enum Left {
+    F32(Logits),
+    Halves(Logits, Halves),
+    Recomputed(Recomputed),
+}
 
 /// What becomes of the gradients.
 #[derive(Clone, Copy, Debug)]
@@ -59,14 +99,10 @@ pub(crate) struct Batch {
     pub(crate) ids: Slot,
     pub(crate) x: Slot,
     pub(crate) h: Slot,
-    /// Rows of V rounded up to four: the logits, then dz.
-    pub(crate) z: Slot,
-    pub(crate) stats: Slot,
     pub(crate) row_losses: Slot,
     /// Elements that are loaded at a time.
     pub(crate) pack: usize,
-    /// What is in bf16, where products are.
-    halves: Option<Halves>,
+    left: Left,
 }
 
 /// What the launches of the way back leave for each other.
@@ -83,21 +119,23 @@ impl Batch {
         batch: usize,
         pairs: Pairs,
         parameters: [Slot; 5],
-        arithmetic: DType,
+        products: Products,
     ) -> Result<Self, Error> {
         let Sizes { vocabulary, embedding, hidden } = sizes;
-        let halves = match arithmetic {
-            DType::BF16 => Some(Halves::new(program, sizes, batch)?),
-            _ => None,
+        let logits = |program: &mut Program, slices: usize| -> Result<Logits, Error> {
+            let mut scratch = |len| program.scratch(DType::F32, batch * len);
+            Ok(Logits { z: scratch(vocabulary.next_multiple_of(4))?, stats: scratch(2 * slices)? })
         };
-        let slices = match halves {
-            Some(_) => slices(program.device(), batch, vocabulary),
-            None => vocabulary.div_ceil(LARGE),
+        let left = match products {
+            Products::F32 => Left::F32(logits(program, vocabulary.div_ceil(LARGE))?),
+            Products::Halves => {
+                let slices = slices(program.device(), batch, vocabulary);
+                Left::Halves(logits(program, slices)?, Halves::new(program, sizes, batch)?)
+            }
+            Products::Recomputed => Left::Recomputed(Recomputed::new(program, sizes, batch)?),
         };
-        let mut scratch = |len| program.scratch(DType::F32, len);
-        let [x, h] = [scratch(batch * embedding)?, scratch(batch * hidden)?];
-        let z = scratch(batch * vocabulary.next_multiple_of(4))?;
-        let stats = scratch(2 * batch * slices)?;
+        let mut scratch = |len| program.scratch(DType::F32, batch * len);
+        let [x, h] = [scratch(embedding)?, scratch(hidden)?];
         Ok(Self {
             sizes,
             batch,
@@ -106,12 +144,18 @@ impl Batch {
             ids: program.scratch(DType::I32, 2 * batch)?,
             x,
             h,
-            z,
-            stats,
             row_losses: program.scratch(DType::F64, batch)?,
             pack: if embedding % 4 == 0 && hidden % 4 == 0 { 4 } else { 1 },
-            halves,
+            left,
         })
+    }
+
+    /// The logits, of products that store them.
+    pub(crate) fn stored(&self) -> Option<Logits> {
+        match self.left {
+            Left::F32(logits) | Left::Halves(logits, _) => Some(logits),
+            Left::Recomputed(_) => None,
+        }
     }
 
     fn kernel(&self, device: &Device, name: &str, arguments: &str) -> Result<Kernel, Error> {
@@ -120,22 +164,43 @@ impl Batch {
 
     /// What products read in place of parameters, made of them anew.
     pub(crate) fn copies(&self, program: &mut Program) -> Result<(), Error> {
-        self.halves.map_or(Ok(()), |halves| self.round(program, halves))
+        match self.left {
+            Left::Halves(_, halves) => self.round(program, halves),
+            Left::F32(_) | Left::Recomputed(_) => Ok(()),
+        }
     }
 
     /// The same at once, of these w2.
     pub(crate) fn write_copies(&self, program: &mut Program, w2: &Tensor) -> Result<(), Error> {
-        self.halves.map_or(Ok(()), |halves| halves.write(program, w2))
+        match self.left {
+            Left::Halves(_, halves) => halves.write(program, w2),
+            Left::F32(_) | Left::Recomputed(_) => Ok(()),
+        }
     }
 
-    /// The logits.
+    /// The logits, or what is left of them where they are not stored.
     pub(crate) fn logits(&self, program: &mut Program) -> Result<(), Error> {
-        if let Some(halves) = self.halves {
-            return self.logits_of(program, halves);
+        match self.left {
+            Left::F32(logits) => self.logits_f32(program, logits),
+            Left::Halves(logits, halves) => self.logits_of(program, logits, halves),
+            Left::Recomputed(left) => self.attend(program, left),
         }
-        let Sizes { vocabulary, embedding, hidden } = self.sizes;
+    }
+
+    /// The losses of the pairs of a step, of which the logits are there; these become dz.
+    pub(crate) fn loss(&self, program: &mut Program) -> Result<(), Error> {
+        match self.left {
+            Left::F32(logits) => self.loss_f32(program, logits),
+            Left::Halves(logits, halves) => self.loss_of(program, logits, halves),
+            Left::Recomputed(left) => self.merge(program, left),
+        }
+    }
+
+    /// x and h.
+    pub(crate) fn hidden(&self, program: &mut Program) -> Result<(), Error> {
+        let Sizes { embedding, hidden, .. } = self.sizes;
         let Pairs { tokens, targets, order, counts, numbers, .. } = self.pairs;
-        let [emb, w1, b1, w2, b2] = self.parameters.map(Slot::read);
+        let [emb, w1, b1, _, _] = self.parameters.map(Slot::read);
         let device = program.device().clone();
         let grid = [blocks(self.batch, SMALL), blocks(hidden, SMALL), 1];
         program.launch(
@@ -159,21 +224,24 @@ impl Batch {
                 int(hidden),
             ],
         );
-        let grid = [blocks(vocabulary, LARGE), blocks(self.batch, LARGE), 1];
+        Ok(())
+    }
+
+    fn logits_f32(&self, program: &mut Program, logits: Logits) -> Result<(), Error> {
+        self.hidden(program)?;
+        let [_, _, _, w2, b2] = self.parameters.map(Slot::read);
+        let device = program.device().clone();
+        let grid = [blocks(self.sizes.vocabulary, LARGE), blocks(self.batch, LARGE), 1];
         let [b, v, _, h, z] = self.ints();
         program.launch(
             self.kernel(&device, "logits", "")?,
             Launch::new_3d(grid, [LARGE_THREADS, 1, 1]),
-            [self.h.read(), w2, b2, self.z.write(), self.stats.write(), b, v, h, z],
+            [self.h.read(), w2, b2, logits.z.write(), logits.stats.write(), b, v, h, z],
         );
         Ok(())
     }
 
-    /// The losses of the pairs of a step, of which the logits are there; these become dz.
-    pub(crate) fn loss(&self, program: &mut Program) -> Result<(), Error> {
-        if let Some(halves) = self.halves {
-            return self.loss_of(program, halves);
-        }
+    fn loss_f32(&self, program: &mut Program, logits: Logits) -> Result<(), Error> {
         let softmax = kernel(program.device(), &V1_BATCH, "softmax_loss", "256")?;
         let [b, v, _, _, z] = self.ints();
         program.launch(
@@ -182,8 +250,8 @@ impl Batch {
             [
                 self.ids.read(),
                 self.pairs.counts.read(),
-                self.stats.read(),
-                self.z.write(),
+                logits.stats.read(),
+                logits.z.write(),
                 self.row_losses.write(),
                 int(self.pairs.order.len()),
                 b,
@@ -256,9 +324,11 @@ impl Batch {
 
     /// The way back, from dz, and what is done with the gradients.
     pub(crate) fn back(&self, program: &mut Program, gradients: Use) -> Result<(), Error> {
-        let Back { da, dx, .. } = match self.halves {
-            Some(halves) => self.back_of(program, halves, gradients)?,
-            None => self.back_output(program, gradients)?,
+        let [da, dx] = match (self.left, gradients) {
+            (Left::F32(logits), _) => self.back_f32(program, logits, gradients)?,
+            (Left::Halves(_, halves), _) => self.back_of(program, halves, gradients)?,
+            (Left::Recomputed(left), Use::Descend) => self.back_again(program, left)?,
+            (Left::Recomputed(_), Use::Keep(_)) => unreachable!("training stores its logits"),
         };
         let Sizes { embedding, hidden, .. } = self.sizes;
         let Pairs { counts, rates, losses, .. } = self.pairs;
@@ -288,9 +358,15 @@ impl Batch {
     }
 
     /// The products that have to do with w2.
-    fn back_output(&self, program: &mut Program, gradients: Use) -> Result<Back, Error> {
+    fn back_f32(
+        &self,
+        program: &mut Program,
+        logits: Logits,
+        gradients: Use,
+    ) -> Result<[Slot; 2], Error> {
         let Sizes { vocabulary, hidden, .. } = self.sizes;
-        let Self { batch, parameters, h, z: dz, .. } = *self;
+        let Self { batch, parameters, h, .. } = *self;
+        let dz = logits.z;
         let Pairs { counts, rates, losses, .. } = self.pairs;
         let (how, [_, _, _, w2, b2]) = self.moved(gradients);
         let [b, v, e, h_size, z] = self.ints();
@@ -338,12 +414,12 @@ impl Batch {
                 z,
             ],
         );
-        Ok(back)
+        Ok([back.da, back.dx])
     }
 }
 
 /// Adds the launches of all steps of a family's run.
-pub(crate) fn launches(posed: &mut Posed, arithmetic: DType) -> Result<(), Error> {
+pub(crate) fn launches(posed: &mut Posed, products: Products) -> Result<(), Error> {
     let Posed { steps, batch, sizes, lr, .. } = *posed;
     let program = &mut posed.program;
     let order: Vec<i32> = (0..steps * batch).map(|pair| pair as i32).collect();
@@ -359,7 +435,7 @@ pub(crate) fn launches(posed: &mut Posed, arithmetic: DType) -> Result<(), Error
     program.copy(posed.before, posed.parameters);
     program.zero(pairs.counts);
     let parameters = posed.layout.parts(posed.parameters);
-    let step = Batch::new(program, sizes, batch, pairs, parameters, arithmetic)?;
+    let step = Batch::new(program, sizes, batch, pairs, parameters, products)?;
     step.copies(program)?;
     let before = program.len();
     step.logits(program)?;

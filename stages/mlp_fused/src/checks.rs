@@ -24,6 +24,10 @@ pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
 pub(crate) static CHECKS: &[Check] = &[
     Check { name: "every_kernel_loads_on_every_device", run: every_kernel_loads_on_every_device },
     Check { name: "residents_without_a_cluster", run: residents_without_a_cluster },
+    Check {
+        name: "a_loss_that_is_no_number_moves_nothing",
+        run: a_loss_that_is_no_number_moves_nothing,
+    },
     Check { name: "training_follows_the_reference", run: training::training_follows_the_reference },
     Check { name: "training_in_halves_stays_near", run: training::training_in_halves_stays_near },
     Check { name: "pairs_that_are_not_there", run: training::pairs_that_are_not_there },
@@ -132,7 +136,7 @@ fn residents_without_a_cluster(device: &Device) {
     for shape in [[7, 1, 130, 20, 70], [5, 1, 9, 3, 4]] {
         let all = inputs(version, shape);
         let expected = run(version, device, &all, &Options::default()).unwrap();
-        let mut posed = Posed::new(device, &all, 0.1).unwrap();
+        let mut posed = Posed::new(device, &all, 0.1, 1).unwrap();
         resident::launches(&mut posed, false).unwrap();
         let mut prepared = posed.prepared(&all, false).unwrap();
         for _ in 0..2 {
@@ -145,6 +149,21 @@ fn residents_without_a_cluster(device: &Device) {
     let error = run(version, device, &wide, &Options::default()).unwrap_err().to_string();
     let said = "shared memory of a block, V=9000 E=64 H=128: expected at most ";
     assert!(error.starts_with(said) && error.ends_with(" bytes, got 538048"), "{error}");
+}
+
+/// An infinite logit makes a loss that is none: all parameters stay as they are, bit for bit.
+fn a_loss_that_is_no_number_moves_nothing(device: &Device) {
+    for version in [&crate::BATCH, &crate::RECOMPUTED, &crate::TENSOR] {
+        let mut all = inputs(version, [2, 70, 150, 8, 11]);
+        let mut bias = all["b2"].values();
+        bias[100] = f64::INFINITY;
+        all.insert("b2".into(), Tensor::rounded(all["b2"].dtype, &[bias.len()], &bias));
+        let out = run(version, device, &all, &Options::default()).unwrap();
+        assert!(!out["loss"].values()[0].is_finite(), "{}", version.info().name);
+        for name in ["emb", "w1", "b1", "w2", "b2"] {
+            assert_eq!(out[name], all[name], "{}: {name}", version.info().name);
+        }
+    }
 }
 
 fn every_kernel_loads_on_every_device(device: &Device) {

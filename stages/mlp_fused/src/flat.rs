@@ -9,36 +9,65 @@ use lab_reference::mlp::{Parameters, Sizes};
 /// is zero.
 const ALIGNED: usize = 32;
 
+/// A parameter in the buffer.
+#[derive(Clone, Debug)]
+struct Place {
+    name: &'static str,
+    shape: Vec<usize>,
+    /// As it lies there, each size as large or larger.
+    room: Vec<usize>,
+    /// First element.
+    start: usize,
+}
+
+impl Place {
+    fn len(&self) -> usize {
+        self.room.iter().product()
+    }
+
+    /// Where each row is, its first element in the buffer, and how many elements it has.
+    fn rows(&self) -> (impl Iterator<Item = usize> + use<>, usize) {
+        let [columns, apart] = [&self.shape, &self.room].map(|shape| *shape.last().unwrap_or(&1));
+        let (start, rows) = (self.start, self.shape.iter().product::<usize>() / columns);
+        ((0..rows).map(move |row| start + row * apart), columns)
+    }
+}
+
 /// Where each parameter is.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
-    /// Name, shape, first element.
-    places: [(&'static str, Vec<usize>, usize); 5],
+    places: [Place; 5],
     pub(crate) len: usize,
 }
 
 impl Layout {
-    pub(crate) fn of(sizes: &Sizes) -> Self {
+    /// Of parameters of `sizes`, with room for those of `rooms`, as large or larger.
+    pub(crate) fn of(sizes: &Sizes, rooms: &Sizes) -> Self {
         let (mut len, mut names) = (0, Parameters::NAMES.into_iter());
+        let mut rooms = rooms.shapes().into_iter();
         let places = sizes.shapes().map(|shape| {
-            let start = len;
-            len += shape.iter().product::<usize>().next_multiple_of(ALIGNED);
-            (names.next().expect("a name of each"), shape, start)
+            let name = names.next().expect("a name of each");
+            let place =
+                Place { name, shape, room: rooms.next().expect("a room of each"), start: len };
+            len += place.len().next_multiple_of(ALIGNED);
+            place
         });
         Self { places, len }
     }
 
-    /// emb, w1, b1, w2 and b2 as parts of the buffer.
+    /// emb, w1, b1, w2 and b2 as parts of the buffer, with all their room.
     pub(crate) fn parts(&self, flat: Slot) -> [Slot; 5] {
-        self.places.each_ref().map(|(_, shape, start)| flat.part(*start, shape.iter().product()))
+        self.places.each_ref().map(|place| flat.part(place.start, place.len()))
     }
 
     /// All of them, rounded to `dtype`, as the buffer holds them.
     pub(crate) fn pack(&self, dtype: DType, all: &Tensors) -> Tensor {
         let mut flat = vec![0.0; self.len];
-        for (name, _, start) in &self.places {
-            let values = all[*name].values();
-            flat[*start..][..values.len()].copy_from_slice(&values);
+        for place in &self.places {
+            let (rows, columns) = place.rows();
+            for (row, at) in all[place.name].values().chunks(columns).zip(rows) {
+                flat[at..][..columns].copy_from_slice(row);
+            }
         }
         Tensor::rounded(dtype, &[self.len], &flat)
     }
@@ -46,10 +75,11 @@ impl Layout {
     /// Each by its name.
     pub(crate) fn unpack(&self, flat: &Tensor) -> Tensors {
         let size = flat.dtype.size();
-        let own = |(name, shape, start): &(&str, Vec<usize>, usize)| {
-            let len: usize = shape.iter().product();
-            let bytes = flat.bytes[start * size..][..len * size].to_vec();
-            ((*name).to_owned(), Tensor { dtype: flat.dtype, shape: shape.clone(), bytes })
+        let own = |place: &Place| {
+            let (rows, columns) = place.rows();
+            let row = |at: usize| &flat.bytes[at * size..][..columns * size];
+            let bytes = rows.flat_map(row).copied().collect();
+            (place.name.to_owned(), Tensor { dtype: flat.dtype, shape: place.shape.clone(), bytes })
         };
         self.places.iter().map(own).collect()
     }

@@ -10,6 +10,7 @@ mod batch;
 mod checks;
 pub mod data;
 mod flat;
+mod recomputed;
 mod resident;
 mod sample;
 mod steps;
@@ -23,6 +24,7 @@ use lab_harness::{
 };
 pub use lab_reference::mlp::Sizes;
 
+use batch::Products;
 use steps::Posed;
 
 #[allow(missing_docs)]
@@ -36,10 +38,10 @@ pub mod kernels {
 enum Way {
     /// Pair by pair, in three kernels.
     Sample,
-    /// In seven launches a step; recorded as a graph or not.
+    /// In a few launches a step; recorded as a graph or not.
     Batch {
-        /// What the products by w2 are of.
-        arithmetic: DType,
+        /// How the products by w2 are made.
+        products: Products,
         /// Whether all launches are replayed as one.
         graph: bool,
     },
@@ -50,6 +52,14 @@ enum Way {
 impl Way {
     fn is_graph(self) -> bool {
         matches!(self, Self::Batch { graph: true, .. })
+    }
+
+    /// Of how many hidden units there is a multiple.
+    fn hidden_in(self) -> usize {
+        match self {
+            Self::Batch { products: Products::Recomputed, .. } => recomputed::HIDDEN_IN,
+            _ => 1,
+        }
     }
 }
 
@@ -86,6 +96,15 @@ static BATCH_DIMS: [Dim; 5] = mlp::dims([
     [12, 128, 1 << 12],
     [20, 256, 1 << 12],
 ]);
+
+/// What a block of the products by w2 has room for.
+static RECOMPUTED_DIMS: [Dim; 5] = [
+    BATCH_DIMS[0],
+    BATCH_DIMS[1],
+    BATCH_DIMS[2],
+    BATCH_DIMS[3],
+    Dim { max: recomputed::MOST_HIDDEN, ..BATCH_DIMS[4] },
+];
 
 const F32: DType = DType::F32;
 const F64: DType = DType::F64;
@@ -145,7 +164,19 @@ pub static BATCH: Fused = Fused {
         ],
         ..INFO
     },
-    way: Way::Batch { arithmetic: F32, graph: false },
+    way: Way::Batch { products: Products::F32, graph: false },
+};
+
+/// Many, whose logits are computed twice and never stored.
+pub static RECOMPUTED: Fused = Fused {
+    info: Info {
+        name: "v1_recomputed",
+        parent: Some("v1_batch"),
+        change: "no logit is stored: an online softmax on the way there, all of them again on the way back",
+        dims: &RECOMPUTED_DIMS,
+        ..BATCH.info
+    },
+    way: Way::Batch { products: Products::Recomputed, graph: false },
 };
 
 /// The same with the tensor cores.
@@ -170,7 +201,7 @@ pub static TENSOR: Fused = Fused {
         ],
         ..BATCH.info
     },
-    way: Way::Batch { arithmetic: DType::BF16, graph: false },
+    way: Way::Batch { products: Products::Halves, graph: false },
 };
 
 /// The same launches, replayed.
@@ -181,7 +212,7 @@ pub static GRAPH: Fused = Fused {
         change: "the launches of all steps recorded once, and launched as one",
         ..BATCH.info
     },
-    way: Way::Batch { arithmetic: F32, graph: true },
+    way: Way::Batch { products: Products::F32, graph: true },
 };
 
 /// All steps in a launch.
@@ -198,13 +229,13 @@ pub static RESIDENT: Fused = Fused {
 };
 
 /// Every version, in the order of the story.
-pub static VERSIONS: [&Fused; 5] = [&SAMPLE, &BATCH, &TENSOR, &GRAPH, &RESIDENT];
+pub static VERSIONS: [&Fused; 6] = [&SAMPLE, &BATCH, &RECOMPUTED, &TENSOR, &GRAPH, &RESIDENT];
 
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "mlp_fused",
     teaches: "a whole training step: what can share a launch, and what must wait for the grid",
-    versions: &[&SAMPLE, &BATCH, &TENSOR, &GRAPH, &RESIDENT],
+    versions: &[&SAMPLE, &BATCH, &RECOMPUTED, &TENSOR, &GRAPH, &RESIDENT],
     kernels: kernels::KERNELS,
     version_checks: checks::OF_EACH,
     checks: checks::CHECKS,
@@ -224,16 +255,17 @@ impl Version for Fused {
         match self.way {
             Way::Sample => vec![&kernels::V0_SAMPLE],
             Way::Resident => vec![&kernels::V2_RESIDENT],
-            Way::Batch { arithmetic: DType::BF16, .. } => {
-                vec![&kernels::V1_TENSOR, &kernels::V1_BATCH]
-            }
-            Way::Batch { .. } => vec![&kernels::V1_BATCH],
+            Way::Batch { products, .. } => match products {
+                Products::F32 => vec![&kernels::V1_BATCH],
+                Products::Halves => vec![&kernels::V1_TENSOR, &kernels::V1_BATCH],
+                Products::Recomputed => vec![&kernels::V1_RECOMPUTED, &kernels::V1_BATCH],
+            },
         }
     }
 
     fn arithmetic(&self, dtype: DType) -> Option<Arithmetic> {
         match self.way {
-            Way::Batch { arithmetic, .. } => Arithmetic::fastest_for(arithmetic),
+            Way::Batch { products, .. } => Arithmetic::fastest_for(products.dtype()),
             Way::Sample | Way::Resident => Arithmetic::fastest_for(dtype),
         }
     }
@@ -252,7 +284,8 @@ impl Version for Fused {
 
     fn test_shapes(&self) -> Vec<Dims> {
         // Of all one; one step; several, with tokens that come again.
-        let mut all = vec![[1, 1, 1, 1, 1], [1, 1, 5, 3, 4], [6, 1, 3, 5, 33], [9, 1, 130, 33, 70]];
+        let mut all: Vec<[usize; 5]> =
+            vec![[1, 1, 1, 1, 1], [1, 1, 5, 3, 4], [6, 1, 3, 5, 33], [9, 1, 130, 33, 70]];
         if self.way == Way::Resident {
             // Fewer tokens than blocks; rows for several rounds of a block; all the room there is.
             all.extend([[5, 1, 17, 32, 64], [4, 1, 1100, 40, 128], [40, 1, 30, 7, 9]]);
@@ -263,6 +296,10 @@ impl Version for Fused {
             if !graph {
                 all.extend([[1, 200, 600, 40, 132], [5, 7, 9, 4, 8], [40, 3, 20, 8, 8]]);
             }
+        }
+        if self.way == (Way::Batch { products: Products::Recomputed, graph: false }) {
+            // Rows of the longest kind; many parts of the vocabulary.
+            all.extend([[2, 33, 70, 5, 259], [1, 5, 1300, 4, 12]]);
         }
         all.into_iter().map(sizes).collect()
     }
@@ -284,11 +321,11 @@ impl Version for Fused {
         options: &Options,
     ) -> Result<Box<dyn Prepared>, Error> {
         let lr = mlp::learning_rate(&self.info, options)?;
-        let mut posed = Posed::new(device, inputs, lr)?;
+        let mut posed = Posed::new(device, inputs, lr, self.way.hidden_in())?;
         match self.way {
             Way::Sample => sample::launches(&mut posed)?,
             Way::Resident => resident::launches(&mut posed, resident::has_clusters(device))?,
-            Way::Batch { arithmetic, .. } => batch::launches(&mut posed, arithmetic)?,
+            Way::Batch { products, .. } => batch::launches(&mut posed, products)?,
         }
         Ok(Box::new(posed.prepared(inputs, self.way.is_graph())?))
     }

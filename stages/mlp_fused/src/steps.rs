@@ -33,6 +33,7 @@ pub(crate) struct Posed {
     pub(crate) dtype: DType,
     pub(crate) steps: usize,
     pub(crate) batch: usize,
+    /// As the parameters lie in memory.
     pub(crate) sizes: Sizes,
     pub(crate) lr: f64,
     /// \[N, B\] each.
@@ -47,19 +48,26 @@ pub(crate) struct Posed {
 }
 
 impl Posed {
-    /// Of checked inputs, with no launch yet.
-    pub(crate) fn new(device: &Device, inputs: &Tensors, lr: f64) -> Result<Self, Error> {
+    /// Of checked inputs, with no launch yet. There are `hidden_in` hidden units, or a multiple: those that
+    /// fill up have no weights, stay shut, and learn nothing.
+    pub(crate) fn new(
+        device: &Device,
+        inputs: &Tensors,
+        lr: f64,
+        hidden_in: usize,
+    ) -> Result<Self, Error> {
         mlp::check_ids(inputs)?;
         let (pairs, emb) = (&inputs["tokens"].shape, &inputs["emb"]);
-        let sizes =
+        let given =
             Sizes { vocabulary: emb.shape[0], embedding: emb.shape[1], hidden: inputs["b1"].len() };
+        let sizes = Sizes { hidden: given.hidden.next_multiple_of(hidden_in), ..given };
         let mut program = Program::new(device);
         let mut ids = |name: &str| {
             let values: Vec<i32> = inputs[name].values().into_iter().map(|id| id as i32).collect();
             program.input(&Tensor::new(&[values.len()], &values))
         };
         let [tokens, targets] = [ids("tokens")?, ids("targets")?];
-        let layout = Layout::of(&sizes);
+        let layout = Layout::of(&given, &sizes);
         let before = program.input(&layout.pack(emb.dtype, inputs))?;
         let parameters = program.output("parameters", emb.dtype, &[layout.len])?;
         let losses = program.output("loss", DType::F64, &[pairs[0]])?;

@@ -5,7 +5,7 @@ use lab_harness::program::{Argument, Program, Slot};
 use lab_harness::{Error, Tensor};
 use lab_reference::mlp::Sizes;
 
-use crate::batch::{Back, Batch, Pairs, SMALL, SMALL_THREADS, SOFTMAX_THREADS, Use};
+use crate::batch::{Batch, Logits, Pairs, SMALL, SMALL_THREADS, SOFTMAX_THREADS, Use};
 use crate::kernels::V1_TENSOR;
 use crate::steps::{blocks, int, kernel};
 
@@ -99,7 +99,12 @@ impl Batch {
     }
 
     /// As [`Batch::logits`].
-    pub(crate) fn logits_of(&self, program: &mut Program, halves: Halves) -> Result<(), Error> {
+    pub(crate) fn logits_of(
+        &self,
+        program: &mut Program,
+        logits: Logits,
+        halves: Halves,
+    ) -> Result<(), Error> {
         let Sizes { vocabulary, embedding, hidden } = self.sizes;
         let Pairs { tokens, targets, order, counts, numbers, .. } = self.pairs;
         let [emb, w1, b1, _, b2] = self.parameters.map(Slot::read);
@@ -138,8 +143,8 @@ impl Batch {
                 halves.h.read(),
                 halves.w2.read(),
                 b2,
-                self.z.write(),
-                self.stats.write(),
+                logits.z.write(),
+                logits.stats.write(),
                 b,
                 v,
                 int(columns),
@@ -150,7 +155,12 @@ impl Batch {
     }
 
     /// As [`Batch::loss`].
-    pub(crate) fn loss_of(&self, program: &mut Program, halves: Halves) -> Result<(), Error> {
+    pub(crate) fn loss_of(
+        &self,
+        program: &mut Program,
+        logits: Logits,
+        halves: Halves,
+    ) -> Result<(), Error> {
         let device = program.device().clone();
         let vocabulary = self.sizes.vocabulary;
         let [b, v, _, _, z] = self.ints();
@@ -160,8 +170,8 @@ impl Batch {
             [
                 self.ids.read(),
                 self.pairs.counts.read(),
-                self.stats.read(),
-                self.z.read(),
+                logits.stats.read(),
+                logits.z.read(),
                 halves.dz.write(),
                 self.row_losses.write(),
                 int(self.pairs.order.len()),
@@ -190,7 +200,7 @@ impl Batch {
         program: &mut Program,
         halves: Halves,
         gradients: Use,
-    ) -> Result<Back, Error> {
+    ) -> Result<[Slot; 2], Error> {
         let Sizes { vocabulary, hidden, .. } = self.sizes;
         let Pairs { counts, rates, losses, .. } = self.pairs;
         let (how, [_, _, _, w2, b2]) = self.moved(gradients);
@@ -249,6 +259,6 @@ impl Batch {
                 z,
             ],
         );
-        Ok(back)
+        Ok([back.da, back.dx])
     }
 }

@@ -2,7 +2,7 @@
 #![allow(missing_docs)]
 
 use lab_harness::suite::{assert_stage, assert_version};
-use mlp_fused::{BATCH, GRAPH, RESIDENT, SAMPLE, STAGE, TENSOR};
+use mlp_fused::{BATCH, GRAPH, RECOMPUTED, RESIDENT, SAMPLE, STAGE, TENSOR};
 
 #[test]
 fn sample() {
@@ -17,6 +17,11 @@ fn what_else_must_hold() {
 #[test]
 fn batch() {
     assert_version(&BATCH);
+}
+
+#[test]
+fn recomputed() {
+    assert_version(&RECOMPUTED);
 }
 
 #[test]

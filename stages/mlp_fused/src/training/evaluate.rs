@@ -8,7 +8,7 @@ use lab_reference::playg::softmax;
 
 use super::data::check_tokens;
 use super::{Config, Data, Error, Model};
-use crate::batch::{Batch, COUNTS, NUMBERS, Pairs};
+use crate::batch::{Batch, COUNTS, NUMBERS, Pairs, Products};
 
 /// A model on data of its own, without gradients; B pairs at a time. Of the configuration it takes the
 /// batch and, for the losses, the type.
@@ -59,7 +59,7 @@ fn forward(
         rates: p.zeros(DType::F64, 1)?,
         losses: p.zeros(DType::F64, 1)?,
     };
-    let step = Batch::new(p, model.sizes(), batch, pairs, parameters, dtype)?;
+    let step = Batch::new(p, model.sizes(), batch, pairs, parameters, Products::of(dtype))?;
     step.copies(p)?;
     step.logits(p)?;
     Ok((step, parameters))
@@ -93,7 +93,7 @@ impl Evaluator {
             row_losses: step.row_losses,
             context,
             of_context,
-            z: one.z,
+            z: one.stored().expect("logits that are stored").z,
             emb: vec![0.0; model.vocabulary * model.embedding],
         })
     }

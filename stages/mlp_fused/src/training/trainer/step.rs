@@ -4,7 +4,7 @@ use lab_device::{DType, Device, Launch};
 use lab_harness::program::{Program, Slot, scalar};
 use lab_harness::{Tensor, Tensors};
 
-use crate::batch::{Batch, COUNTS, NUMBERS, Pairs, Use};
+use crate::batch::{Batch, COUNTS, NUMBERS, Pairs, Products, Use};
 use crate::flat::Layout;
 use crate::kernels::UPDATE;
 use crate::steps::{blocks, kernel};
@@ -44,7 +44,7 @@ impl Step {
         count: usize,
         parameters: &Tensors,
     ) -> Result<Self, Error> {
-        let layout = Layout::of(&model.sizes());
+        let layout = Layout::of(&model.sizes(), &model.sizes());
         let mut p = Program::new(device);
         let (tokens, steps) = (data.tokens.len(), count.div_ceil(config.batch));
         let all = p.input(&Tensor::new(&[tokens], &data.tokens))?;
@@ -65,7 +65,8 @@ impl Step {
             false => Some(Kept { gradient: zeros()?, m: zeros()?, v: zeros()? }),
         };
         let parts = layout.parts(parameters);
-        let batch = Batch::new(&mut p, model.sizes(), config.batch, pairs, parts, config.dtype)?;
+        let products = Products::of(config.dtype);
+        let batch = Batch::new(&mut p, model.sizes(), config.batch, pairs, parts, products)?;
         match kept {
             // Whatever moves the parameters moves their copies.
             None => batch.write_copies(&mut p, &first["w2"])?,
