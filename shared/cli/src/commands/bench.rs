@@ -30,6 +30,9 @@ use crate::{Common, versions};
 pub(crate) struct Arguments {
     /// A family or a stage, or `launch`, what a launch costs; everything where none is named
     family: Option<String>,
+    /// Only problems of these sizes, such as B=1,T=20
+    #[arg(long)]
+    shape: Option<String>,
     /// Writes a record; refused where the measured tree is not a clean commit
     #[arg(long)]
     record: bool,
@@ -71,13 +74,27 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         .map(|revision| Then::read(&arguments.out, "--against", revision, Some(&device.name())));
     let then = then.transpose()?;
     let commit = if arguments.record { Some(clean_commit()?) } else { None };
+    let only = arguments.shape.as_deref().map(Dims::parse).transpose()?.unwrap_or_default();
     let mut scripts = arguments.peers.as_deref().map(Scripts::new).transpose()?;
     let copy_gbps = copy_bandwidth(&device)?;
     eprintln!("{}: a device-to-device copy moves {copy_gbps:.0} GB/s", device.name());
-    let mut lines: Vec<Line> = Vec::new();
+    let mut bench = Bench {
+        device: &device,
+        runs: arguments.runs.max(1),
+        only,
+        copy_gbps,
+        scripts: &mut scripts,
+        lines: Vec::new(),
+    };
     for (stage, versions) in by_family(&chosen) {
-        let runs = arguments.runs.max(1);
-        measure(stage, &versions, &device, runs, copy_gbps, &mut scripts, &mut lines)?;
+        bench.measure(stage, &versions)?;
+    }
+    let mut lines = bench.lines;
+    if lines.is_empty() && !chosen.is_empty() {
+        let got = arguments.shape.as_deref().unwrap_or("a GPU that runs none");
+        return Err(
+            Error::bad("shape", "sizes of a problem that is timed", format!("'{got}'")).into()
+        );
     }
     // Measured problem by problem; told version by version.
     lines.sort_by_key(|l| l.place);
@@ -228,112 +245,136 @@ fn by_family(chosen: &[&'static dyn Version]) -> Vec<Group> {
     groups
 }
 
-/// Every problem that a version of the family is timed on: its inputs and reference once, then
-/// each version, checked on that very problem before it is timed, then the peers, then those that the
-/// scripts measure.
-fn measure(
-    stage: &Stage,
-    versions: &[(usize, &'static dyn Version)],
-    device: &Device,
+/// What is measured, and how.
+struct Bench<'a> {
+    device: &'a Device,
+    /// Of each version.
     runs: usize,
+    /// Sizes that a problem must have.
+    only: Dims,
     copy_gbps: f64,
-    scripts: &mut Option<Scripts>,
-    lines: &mut Vec<Line>,
-) -> Result<(), Failure> {
-    let family = versions[0].1.info().family;
-    let (versions, old): (Vec<_>, Vec<_>) =
-        versions.iter().copied().partition(|(_, v)| measure::too_old(*v, device).is_none());
-    old.iter().filter_map(|(_, v)| measure::too_old(*v, device)).for_each(|m| eprintln!("{m}"));
-    let mut problems: Vec<(DType, Dims)> = Vec::new();
-    for (_, version) in &versions {
-        for &dtype in version.info().dtypes {
-            let shapes = version.bench_shapes(dtype).into_iter().map(|dims| (dtype, dims));
-            let new: Vec<_> = shapes.filter(|p| !problems.contains(p)).collect();
-            problems.extend(new);
-        }
-    }
-    let last = versions.iter().map(|v| v.0).max().unwrap_or(0);
-    // Said once, not for every problem.
-    let mut missing: Vec<String> = Vec::new();
-    for (dtype, dims) in problems {
-        let has = |v: &dyn Version| {
-            v.info().dtypes.contains(&dtype) && v.bench_shapes(dtype).contains(&dims)
-        };
-        let able: Vec<_> = versions.iter().copied().filter(|(_, v)| has(*v)).collect();
-        let Some(&(_, first)) = able.first() else { continue };
-        let posed = Posed::new(first, Problem::new(dims, dtype));
-        let of_problem =
-            Lines { family, problem: &posed.problem, cost: first.cost(&posed.problem.dims, dtype) };
-        let roofline = |arithmetic| Roofline::new(device.facts(), arithmetic, copy_gbps);
-        let of_peers = Arithmetic::fastest_for(dtype);
-        let mut add = |place, name: String, of: Of, m: Measured, arithmetic| {
-            let Some(line) = of_problem.line(name, of, &m, &roofline(arithmetic)) else { return };
-            let result = Measurement { products: Products::of(arithmetic, dtype), ..line };
-            told(&result);
-            lines.push(Line { place, result });
-        };
-        for (place, version) in able {
-            let (info, problem) = (version.info(), &posed.problem);
-            let mut prepared = version.prepare(device, &posed.inputs, &problem.options)?;
-            prepared.launch()?;
-            let m = measure::finish(version, device, &posed, prepared.as_mut(), runs)?;
-            drop(prepared);
-            if !m.passed() {
-                let c = &m.comparison;
-                return Err(Failure::Wrong(format!(
-                    "{} {} {dtype} is wrong and is not timed: '{}' is off by {:.2e}, bound {:.2e}",
-                    info.full_name(),
-                    problem.dims,
-                    c.name,
-                    c.relative_error,
-                    c.bound
-                )));
+    scripts: &'a mut Option<Scripts>,
+    /// What has been measured.
+    lines: Vec<Line>,
+}
+
+impl Bench<'_> {
+    /// Every problem that a version of the family is timed on: its inputs and reference once, then
+    /// each version, checked on that very problem before it is timed, then the peers, then those that the
+    /// scripts measure.
+    fn measure(
+        &mut self,
+        stage: &Stage,
+        versions: &[(usize, &'static dyn Version)],
+    ) -> Result<(), Failure> {
+        let Self { device, runs, only, copy_gbps, scripts, lines } = self;
+        let (device, runs, copy_gbps) = (*device, *runs, *copy_gbps);
+        let family = versions[0].1.info().family;
+        let (versions, old): (Vec<_>, Vec<_>) =
+            versions.iter().copied().partition(|(_, v)| measure::too_old(*v, device).is_none());
+        old.iter().filter_map(|(_, v)| measure::too_old(*v, device)).for_each(|m| eprintln!("{m}"));
+        let mut problems: Vec<(DType, Dims)> = Vec::new();
+        for (_, version) in &versions {
+            for &dtype in version.info().dtypes {
+                let shapes = version.bench_shapes(dtype).into_iter().map(|dims| (dtype, dims));
+                let asked =
+                    |p: &(DType, Dims)| only.iter().all(|(n, size)| p.1.find(n) == Some(size));
+                let new: Vec<_> = shapes.filter(|p| asked(p) && !problems.contains(p)).collect();
+                problems.extend(new);
             }
-            let arithmetic = version.arithmetic(dtype);
-            add((place, 0), info.full_name(), Of::Version, m, arithmetic);
-            if let Some((times, error)) = time_on_host(version, &posed.inputs) {
-                let c = Comparison {
-                    name: "",
-                    worst: 0.0,
-                    worst_index: 0,
-                    bound: 0.0,
-                    relative_error: error,
+        }
+        let last = versions.iter().map(|v| v.0).max().unwrap_or(0);
+        // Said once, not for every problem.
+        let mut missing: Vec<String> = Vec::new();
+        for (dtype, dims) in problems {
+            let has = |v: &dyn Version| {
+                v.info().dtypes.contains(&dtype) && v.bench_shapes(dtype).contains(&dims)
+            };
+            let able: Vec<_> = versions.iter().copied().filter(|(_, v)| has(*v)).collect();
+            let Some(&(_, first)) = able.first() else { continue };
+            let posed = Posed::new(first, Problem::new(dims, dtype));
+            let of_problem = Lines {
+                family,
+                problem: &posed.problem,
+                cost: first.cost(&posed.problem.dims, dtype),
+            };
+            let roofline = |arithmetic| Roofline::new(device.facts(), arithmetic, copy_gbps);
+            let of_peers = Arithmetic::fastest_for(dtype);
+            let mut add = |place, name: String, of: Of, m: Measured, arithmetic| {
+                let Some(line) = of_problem.line(name, of, &m, &roofline(arithmetic)) else {
+                    return;
                 };
-                let m =
-                    Measured { comparison: c, times: Some(times), replay_us: None, usage: None };
-                add((place, 1), "cpu".into(), Of::Host, m, of_peers);
-            }
-        }
-        for (index, peer) in stage.peers_of(family).enumerate() {
-            let info = peer.info();
-            if !info.dtypes.contains(&dtype) || !info.runs_beside(device) {
-                continue;
-            }
-            match measure::peer(peer, first, device, &posed, runs)? {
-                Beside::Ran(m) => {
-                    let name = info.name.into();
-                    add((last, 2 + index), name, measure::of(peer), m, of_peers);
+                let result = Measurement { products: Products::of(arithmetic, dtype), ..line };
+                told(&result);
+                lines.push(Line { place, result });
+            };
+            for (place, version) in able {
+                let (info, problem) = (version.info(), &posed.problem);
+                let mut prepared = version.prepare(device, &posed.inputs, &problem.options)?;
+                prepared.launch()?;
+                let m = measure::finish(version, device, &posed, prepared.as_mut(), runs)?;
+                drop(prepared);
+                if !m.passed() {
+                    let c = &m.comparison;
+                    return Err(Failure::Wrong(format!(
+                        "{} {} {dtype} is wrong and is not timed: '{}' is off by {:.2e}, bound {:.2e}",
+                        info.full_name(),
+                        problem.dims,
+                        c.name,
+                        c.relative_error,
+                        c.bound
+                    )));
                 }
-                Beside::Not(reason) => {
-                    let line = format!("{}: {reason}", info.name);
-                    if !missing.contains(&line) {
-                        eprintln!("{line}");
-                        missing.push(line);
+                let arithmetic = version.arithmetic(dtype);
+                add((place, 0), info.full_name(), Of::Version, m, arithmetic);
+                if let Some((times, error)) = time_on_host(version, &posed.inputs) {
+                    let c = Comparison {
+                        name: "",
+                        worst: 0.0,
+                        worst_index: 0,
+                        bound: 0.0,
+                        relative_error: error,
+                    };
+                    let m = Measured {
+                        comparison: c,
+                        times: Some(times),
+                        replay_us: None,
+                        usage: None,
+                    };
+                    add((place, 1), "cpu".into(), Of::Host, m, of_peers);
+                }
+            }
+            for (index, peer) in stage.peers_of(family).enumerate() {
+                let info = peer.info();
+                if !info.dtypes.contains(&dtype) || !info.runs_beside(device) {
+                    continue;
+                }
+                match measure::peer(peer, first, device, &posed, runs)? {
+                    Beside::Ran(m) => {
+                        let name = info.name.into();
+                        add((last, 2 + index), name, measure::of(peer), m, of_peers);
+                    }
+                    Beside::Not(reason) => {
+                        let line = format!("{}: {reason}", info.name);
+                        if !missing.contains(&line) {
+                            eprintln!("{line}");
+                            missing.push(line);
+                        }
                     }
                 }
             }
+            let Some(scripts) = scripts else { continue };
+            let (dims, dtype) = (&posed.problem.dims, posed.problem.dtype);
+            // What the versions had is free for them.
+            device.synchronize()?;
+            for (index, theirs) in scripts.ask(family, dims, dtype.name()).into_iter().enumerate() {
+                let result = of_problem.line_of_script(theirs, &roofline(of_peers));
+                told(&result);
+                lines.push(Line { place: (last, 100 + index), result });
+            }
         }
-        let Some(scripts) = scripts else { continue };
-        let (dims, dtype) = (&posed.problem.dims, posed.problem.dtype);
-        // What the versions had is free for them.
-        device.synchronize()?;
-        for (index, theirs) in scripts.ask(family, dims, dtype.name()).into_iter().enumerate() {
-            let result = of_problem.line_of_script(theirs, &roofline(of_peers));
-            told(&result);
-            lines.push(Line { place: (last, 100 + index), result });
-        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// What all lines on a problem share.

@@ -8,6 +8,7 @@ mod museum;
 mod sanitizers;
 mod stairs;
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -98,19 +99,17 @@ fn read<T: serde::de::DeserializeOwned>(directory: &Path, name: &str) -> Result<
     serde_json::from_str(&text).map_err(|e| failed(e.to_string()))
 }
 
-/// The pages that the book includes, each from the newest record with results of its stage's first
-/// family: tables, and a plot a type. A family of the stage that this record lacks has a page of its own,
-/// STAGE-FAMILY, from the newest record that has it. A stage that no record knows says so.
+/// The pages that the book includes, each from the record of its stage's first family: tables, and a plot a
+/// type. A family of the stage that this record lacks has a page of its own, STAGE-FAMILY, from the record
+/// of that family. A stage that no record knows says so.
 fn pages(runs: &[Run]) -> Result<Vec<(String, String)>, Failure> {
     let mut all = Vec::new();
     for name in STAGES.iter().map(|s| s.name).chain(["launch"]) {
-        let newest = runs.iter().rev().find_map(|run| {
-            let own: Vec<&Measurement> =
-                run.results.iter().filter(|m| stage(m, run) == Some(name)).collect();
-            let first = families(name).first().copied();
-            let has_first = own.iter().any(|m| first.is_none_or(|family| m.family == family));
-            has_first.then_some((run, own))
+        let first = families(name).first().copied().unwrap_or(name);
+        let newest = fullest(runs, first).map(|run| {
+            (run, run.results.iter().filter(|m| stage(m, run) == Some(name)).collect::<Vec<_>>())
         });
+        let newest = newest.filter(|n| n.1.iter().any(|m| m.family == first));
         match newest {
             Some((run, own)) => {
                 all.extend(pages_of(run, name, &own)?);
@@ -119,8 +118,7 @@ fn pages(runs: &[Run]) -> Result<Vec<(String, String)>, Failure> {
                     if own.iter().any(of_family) {
                         continue;
                     }
-                    let has = |run: &&Run| run.results.iter().any(|m| m.family == family);
-                    let Some(run) = runs.iter().rev().find(has) else { continue };
+                    let Some(run) = fullest(runs, family) else { continue };
                     let own: Vec<&Measurement> = run.results.iter().filter(of_family).collect();
                     all.extend(pages_of(run, &format!("{name}-{family}"), &own)?);
                 }
@@ -130,6 +128,16 @@ fn pages(runs: &[Run]) -> Result<Vec<(String, String)>, Failure> {
         }
     }
     Ok(all)
+}
+
+/// The newest of the records that have the most problems of a family: what was narrowed to a few tells less.
+fn fullest<'r>(runs: &'r [Run], family: &str) -> Option<&'r Run> {
+    let problems = |run: &Run| {
+        let own = run.results.iter().filter(|m| m.family == family && m.of == Of::Version);
+        own.map(|m| (&m.shape, &m.dtype)).collect::<BTreeSet<_>>().len()
+    };
+    // Of equals the last one is taken.
+    runs.iter().max_by_key(|run| problems(run)).filter(|run| problems(run) > 0)
 }
 
 /// Of a stage, each once.
@@ -277,4 +285,25 @@ fn chart(run: &Run, stage: &str, dtype: &str, results: &[&Measurement]) -> Resul
         .collect();
     let title = format!("{stage}, {dtype}, {}", run.device.gpu);
     Ok(plot::bars(&title, (run.device.copy_gbps, "plain copy"), &bars)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::families::tests::{line, run};
+    use super::*;
+
+    #[test]
+    fn a_narrowed_record_does_not_take_the_page_of_a_whole_one() {
+        let problems = |date, sizes: &[usize]| {
+            let of = |k: &usize| line("matmul:v0", "version", &format!("K={k}"), 9.0, 0.0);
+            run(date, sizes.iter().map(of).collect())
+        };
+        let all = [
+            problems("2026-01-01T00:00:00Z", &[1, 2]),
+            problems("2026-01-02T00:00:00Z", &[1, 2]),
+            problems("2026-01-03T00:00:00Z", &[2]),
+        ];
+        assert_eq!(fullest(&all, "matmul").unwrap().date, all[1].date);
+        assert!(fullest(&all, "mlp").is_none());
+    }
 }
