@@ -282,7 +282,7 @@ impl<'a> Direction<'a> {
         let Sizes { dtype, hidden, .. } = self.sizes;
         let rows = self.sizes.rows();
         let [bias_ih, bias_hh] = self.weights.biases();
-        let projection = kernel(program.device(), &kernels::PRODUCTS, "projection", dtype, "")?;
+        let projection = kernel(program.device(), &kernels::PROJECTION, "projection", dtype, "")?;
         program.launch(
             projection,
             tiles(rows, 4 * hidden),
@@ -407,7 +407,7 @@ impl<'a> Direction<'a> {
     pub(crate) fn gates_again(&self, program: &mut Program) -> Result<(), Error> {
         let Sizes { dtype, batch, hidden, peephole, .. } = self.sizes;
         let rows = self.sizes.rows();
-        let again = kernel(program.device(), &kernels::PRODUCTS, "gates_again", dtype, "")?;
+        let again = kernel(program.device(), &kernels::PROJECTION, "gates_again", dtype, "")?;
         let [c0, _] = self.common.of_lstm();
         let [bias_ih, bias_hh] = self.weights.biases();
         let [peephole_i, peephole_f, peephole_o] = self.weights.peepholes();
@@ -601,12 +601,13 @@ impl<'a> Direction<'a> {
         head: &HeadSums,
     ) -> Result<(), Error> {
         let Sizes { dtype, batch, hidden, directions, .. } = self.sizes;
-        let of = |program: &Program, name: &str, arguments: &str| {
-            kernel(program.device(), &kernels::PRODUCTS, name, dtype, arguments)
+        let of_vectors = |program: &Program, name: &str| {
+            kernel(program.device(), &kernels::VECTOR_GRADIENT, name, dtype, "")
         };
         let rows = int(self.sizes.rows());
         let [stride, column] = self.place();
-        let product = of(program, "parameter_gradient", "")?;
+        let source = &kernels::PARAMETER_GRADIENT;
+        let product = kernel(program.device(), source, "parameter_gradient", dtype, "")?;
         let columns = blocks(self.columns, TILE) + blocks(hidden, TILE);
         let biased = u32::from(gradients.biases.is_some());
         let biases = match gradients.biases {
@@ -652,7 +653,7 @@ impl<'a> Direction<'a> {
             ],
         );
         if let (Some(to), Some(normed)) = (gradients.norms, &self.normed) {
-            let sums = of(program, "norm_gradient", "")?;
+            let sums = of_vectors(program, "norm_gradient")?;
             // Of the gates, and of c behind them.
             for ([weight, bias], from, columns) in
                 [([to[0], to[1]], 0, 4 * hidden), ([to[2], to[3]], 4 * hidden, hidden)]
@@ -677,7 +678,7 @@ impl<'a> Direction<'a> {
         }
         if let Some([i, f, o]) = gradients.peepholes {
             let [c0, _] = self.common.of_lstm();
-            let sums = of(program, "peephole_gradient", "")?;
+            let sums = of_vectors(program, "peephole_gradient")?;
             let launch = Launch::new(blocks(hidden, TILE), PRODUCT_THREADS);
             program.launch(
                 sums,
@@ -717,7 +718,7 @@ pub(crate) fn input_gradient(
     let (Some(one), Some(other)) = (directions.first(), directions.last()) else { return Ok(()) };
     let Sizes { dtype, hidden, .. } = one.sizes;
     let device = program.device();
-    let product = kernel(device, &kernels::PRODUCTS, "input_gradient", dtype, "")?;
+    let product = kernel(device, &kernels::INPUT_GRADIENT, "input_gradient", dtype, "")?;
     let rows = one.sizes.rows();
     program.launch(
         product,

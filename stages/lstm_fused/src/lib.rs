@@ -227,7 +227,13 @@ impl Version for Fused {
             ],
             Way::Cluster | Way::Grid => vec![&kernels::V2_SPREAD],
         };
-        own.into_iter().chain([&kernels::PRODUCTS]).collect()
+        let products = [
+            &kernels::PROJECTION,
+            &kernels::INPUT_GRADIENT,
+            &kernels::PARAMETER_GRADIENT,
+            &kernels::VECTOR_GRADIENT,
+        ];
+        own.into_iter().chain(products).collect()
     }
 
     fn replayed(&self) -> bool {
