@@ -54,7 +54,7 @@ __device__ __forceinline__ void bias_gradient(const math_t<T>* da, T* dbias_ih, 
     bool third = G < 4 * H && n >= 2 * H;
     if (!third || n < G) dbias_ih[n] = from_math<T>(sum);
     if (!third) dbias_hh[n] = from_math<T>(sum);
-    if (third && n >= G) dbias_hh[n - H] = from_math<T>(sum);
+    if (n >= G) dbias_hh[n - H] = from_math<T>(sum);
 }
 
 // The linear layer on top of the network, O of K: its gradients, from `rows` rows of y and of dz.
