@@ -52,14 +52,8 @@ fn main() {
     let cell = [both("lstm_cell"), both("lstm_cell_back"), each("lstm_cell_first", "")];
     let norm = [both("norm_cell"), both("norm_cell_back")];
     let gru = ["gru_cell", "gru_cell_back", "gru_cell_first"].map(|name| each(name, ""));
-    let products = [
-        each("projection", ""),
-        each("gates_again", ""),
-        each("input_gradient", ""),
-        each("parameter_gradient", ""),
-        each("peephole_gradient", ""),
-        each("norm_gradient", ""),
-    ];
+    let projection = ["projection", "gates_again"].map(|name| each(name, ""));
+    let vectors = ["peephole_gradient", "norm_gradient"].map(|name| each(name, ""));
     let spread = ["lstm_spread", "lstm_spread_back"].map(|name| kept(name, SPREAD));
     println!("cargo::rerun-if-changed=src/residences.rs");
     lab_kernel_build::Stage::new()
@@ -71,7 +65,10 @@ fn main() {
         .kernel("kernels/v2_spread.cu", &spread.concat())
         .kernel("kernels/norm_cell.cu", &norm.concat())
         .kernel("kernels/gru_cell.cu", &gru.concat())
-        .kernel("kernels/products.cu", &products.concat())
+        .kernel("kernels/projection.cu", &projection.concat())
+        .kernel("kernels/input_gradient.cu", &each("input_gradient", ""))
+        .kernel("kernels/parameter_gradient.cu", &each("parameter_gradient", ""))
+        .kernel("kernels/vector_gradient.cu", &vectors.concat())
         .kernel("kernels/gather.cu", &[each("gather_series", ""), each("gather_text", "")].concat())
         .kernel("kernels/head.cu", &heads())
         .kernel("kernels/dropout.cu", &each("dropout", ""))

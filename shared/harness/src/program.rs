@@ -302,12 +302,7 @@ impl Program {
     }
 
     /// Adds a launch.
-    pub fn launch<const N: usize>(
-        &mut self,
-        kernel: Kernel,
-        launch: Launch,
-        arguments: [Argument; N],
-    ) {
+    pub fn launch(&mut self, kernel: Kernel, launch: Launch, arguments: impl Into<Vec<Argument>>) {
         self.steps.push(Step::Launch { kernel, launch, arguments: arguments.into() });
     }
 

@@ -8,9 +8,9 @@
 // Work split: a block has a row, and a thread every THREADS-th unit of it. What a thread leaves in
 // device memory within a launch it reads again itself; means go through block_reduce.
 //
-// n and d: T x B x 5H, the four gates and behind them c; scales: T x B x 5, 1 / √(var + ε). ln_weight,
-// ln_bias: 4H, those of c: H. da: T x B x 4H. Other tensors are as v0_cell.cu has them. A grid of B
-// blocks.
+// n and d: T x B x 5H, the four gates and behind them c; d has nothing past a row's end. scales: T x B
+// x 5, 1 / √(var + ε). ln_weight, ln_bias: 4H, those of c: H. da: T x B x 4H. Other tensors are as
+// v0_cell.cu has them. A grid of B blocks.
 #include "lab/norm.cuh"
 #include "lab/reduce.cuh"
 
@@ -138,7 +138,6 @@ __global__ void __launch_bounds__(THREADS)
     long long at = t * 1ll * B + row, of_state = (state * 1ll * B + row) * H;
     M *da_t = da + at * GATES * H, *d_t = d + at * PARTS * H, *dc_row = dc + row * 1ll * H;
     if (!steps.has(t, row)) {
-        for (int j = threadIdx.x; j < PARTS * H; j += THREADS) d_t[j] = 0;
         for (int j = threadIdx.x; j < GATES * H; j += THREADS) da_t[j] = 0;
         return;
     }

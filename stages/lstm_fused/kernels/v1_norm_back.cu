@@ -53,16 +53,13 @@ __global__ void __launch_bounds__(4 * HT)
     M past = unit ? to_math(dhn[of_state]) : M(0);  // dhn, until the last step has it
     M dc = unit ? to_math(dcn[of_state]) : M(0);
     auto at_step = [&](int s) { return (reverse ? s : steps - 1 - s) * 1ll * B + row; };
-    auto fetch = [&](int s) {
-        Left<M> of{};
-        if (s >= steps || !unit) return of;
+    auto fetch = [&](int s) -> Left<M> {  // zeros where there is no unit: its lanes are in the sums
+        if (s >= steps || !unit) return {};
         long long at = at_step(s);
         const M *n_at = n + at * PARTS * H + j, *scales_at = scales + at * PARTS;
-        of.n_a = n_at[g * H], of.n_c = n_at[second * H];
-        of.scale = scales_at[g], of.scale_of_c = scales_at[second];
-        of.c_before = s + 1 == steps ? to_math(c0[of_state]) : c[at_step(s + 1) * H + j];
-        of.dy = to_math(dy[at * stride + column + j]);
-        return of;
+        M c_before = s + 1 == steps ? to_math(c0[of_state]) : c[at_step(s + 1) * H + j];
+        return {n_at[g * H],       n_at[second * H], scales_at[g],
+                scales_at[second], c_before,         to_math(dy[at * stride + column + j])};
     };
     Left<M> next = fetch(0);
     for (int t = steps; unit && t < count; ++t) gates[((t * 1ll * B + row) * GATES + g) * H + j] = 0;

@@ -1,5 +1,5 @@
 // All steps of the LSTM in one launch. What does not wait for another step is there for all of them:
-// ax = W_ih x and the biases (products.cu). In the loop remain, for unit j of a row,
+// ax = W_ih x and the biases (projection.cu). In the loop remain, for unit j of a row,
 //
 //   a_g = ax_{t,g} + Σ_k W_hh[gH + j, k] h_k        g one of the gates i, f, g, o
 //   c = f c + i g        h_j = o tanh(c)

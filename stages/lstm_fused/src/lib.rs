@@ -14,13 +14,9 @@
 mod checks;
 pub mod data;
 mod direction;
-mod gru;
 mod network;
-mod norm;
 mod posed;
 mod residences;
-mod sequence;
-mod spread;
 pub mod training;
 
 use lab_device::{DType, Device, KernelSource};
@@ -50,11 +46,11 @@ const DIMS: [Dim; 4] =
 
 /// Where a block has a thread for each gate.
 static RESIDENT_DIMS: [Dim; 4] =
-    [DIMS[0], DIMS[1], DIMS[2], Dim { max: sequence::MOST_UNITS, ..DIMS[3] }];
+    [DIMS[0], DIMS[1], DIMS[2], Dim { max: direction::MOST_UNITS, ..DIMS[3] }];
 
 /// Where a cluster has.
 static SPREAD_DIMS: [Dim; 4] =
-    [DIMS[0], DIMS[1], DIMS[2], Dim { max: spread::MOST_SPREAD_UNITS, ..DIMS[3] }];
+    [DIMS[0], DIMS[1], DIMS[2], Dim { max: direction::MOST_SPREAD_UNITS, ..DIMS[3] }];
 
 const F32: DType = DType::F32;
 const F64: DType = DType::F64;
@@ -227,7 +223,13 @@ impl Version for Fused {
             ],
             Way::Cluster | Way::Grid => vec![&kernels::V2_SPREAD],
         };
-        own.into_iter().chain([&kernels::PRODUCTS]).collect()
+        let products = [
+            &kernels::PROJECTION,
+            &kernels::INPUT_GRADIENT,
+            &kernels::PARAMETER_GRADIENT,
+            &kernels::VECTOR_GRADIENT,
+        ];
+        own.into_iter().chain(products).collect()
     }
 
     fn replayed(&self) -> bool {

@@ -8,7 +8,7 @@ use lab_reference::lstm::{Cell, Parameter};
 use super::flat::Layout;
 use super::{Error, Model};
 use crate::direction::Common;
-use crate::{Lstm, Way};
+use crate::{Lstm, Pass, Way};
 
 /// A model that is given one row after the other and keeps its state: a forecast fed with itself, text a
 /// letter at a time. It runs in f32, the linear layer on the host in f64.
@@ -57,7 +57,7 @@ impl Stream {
         }
         model.check_parameters(parameters, DType::F32)?;
         let lstm = Lstm::by(Way::Cell, model.network)?;
-        let sizes = lstm.sizes(DType::F32, 1, 1);
+        let sizes = lstm.sizes(DType::F32, 1, 1, Pass::Forward);
         let mut p = Program::new(device);
         let layout = Layout::of(&model);
         let weights = p.input(&layout.pack(DType::F32, parameters))?;
@@ -70,7 +70,7 @@ impl Stream {
         let is_lstm = model.network.cell == Cell::Lstm;
         let common = Common { h0, hn, c: is_lstm.then_some([c0, cn]), lengths };
         let own = |_: &mut Program, of: &Parameter| Ok(layout.part(weights, &of.name));
-        lstm.forward(&mut p, sizes, &common, [x, y], false, own, |_, _, y| Ok(y))?;
+        lstm.forward(&mut p, sizes, &common, [x, y], own, |_, _, y| Ok(y))?;
         let mut states = vec![("hn", [h0, hn])];
         if is_lstm {
             states.push(("cn", [c0, cn]));

@@ -8,8 +8,8 @@ use lab_reference::lstm::{Cell, Parameter};
 use super::super::data::read_rows;
 use super::super::{Config, Data, Model};
 use super::{Step, Training};
-use crate::direction::{Common, CommonGradients, HeadSums, blocks, int, kernel};
-use crate::kernels;
+use crate::direction::{Common, CommonGradients, HeadSums, Upstream, blocks, int, kernel};
+use crate::{Pass, kernels};
 
 const THREADS: u32 = 256;
 
@@ -62,7 +62,8 @@ impl Builder<'_> {
         let Config { dtype, window, batch, .. } = *self.config;
         let network = &self.model.network;
         let lstm = self.config.lstm(self.p.device(), *network)?;
-        let sizes = lstm.sizes(dtype, window, batch);
+        let pass = if train { Pass::ForwardBackward } else { Pass::Forward };
+        let sizes = lstm.sizes(dtype, window, batch, pass);
         let of_states = network.layers * sizes.directions * batch * network.hidden;
         let is_lstm = network.cell == Cell::Lstm;
         // Zero before the first step, and no gradient behind the last.
@@ -80,7 +81,7 @@ impl Builder<'_> {
             ys.push(y);
             if train { dropout(p, config, counts, layer, y) } else { Ok(y) }
         };
-        let layers = lstm.forward(&mut self.p, sizes, &common, [step.x, y], train, own, between)?;
+        let layers = lstm.forward(&mut self.p, sizes, &common, [step.x, y], own, between)?;
         ys.push(y);
         step.ys = ys;
 
@@ -99,7 +100,8 @@ impl Builder<'_> {
         let states = CommonGradients { dhn: zeros, dh0, c };
         let by = |_: &mut Program, of: &Parameter| Ok(layout.part(gradient, &of.name));
         let between = |p: &mut Program, layer, dx| dropout(p, config, counts, layer, dx);
-        lstm.backward(&mut self.p, &layers, dy, None, Some(head), &states, by, between)
+        let upstream = Upstream { dy, states: &states };
+        lstm.backward(&mut self.p, &layers, upstream, None, Some(head), by, between)
     }
 
     /// z and the losses of all rows; where it is trained also dy, and dz, which it gives.

@@ -2,13 +2,14 @@
 
 use lab_device::{DType, Kernel, Launch};
 use lab_harness::Error;
-use lab_harness::program::{Argument, Program, Slot, scalar};
+use lab_harness::program::{Program, Slot};
 
-use crate::direction::{CommonGradients, Direction, Sizes, int, kernel};
+use super::arguments::Arguments;
+use super::residence::{chosen, table_of};
+use super::{Direction, Sizes, Upstream};
 use crate::kernels::V2_SPREAD;
 use crate::network::Way;
 use crate::residences::SPREAD;
-use crate::sequence::{chosen, table_of};
 
 /// The most units: sixteen threads a unit of a block, sixteen blocks a cluster.
 pub(crate) const MOST_SPREAD_UNITS: usize = 768;
@@ -78,7 +79,7 @@ impl Direction<'_> {
         let blocks = spread.blocks();
         let clustered = way == Way::Cluster && facts.max_cluster as usize >= blocks;
         let arguments = format!("{units}, {of_block}, {rows}, {kept}, {in_shared}");
-        let kernel = kernel(program.device(), &V2_SPREAD, name, dtype, &arguments)?;
+        let kernel = self.kernel(program, &V2_SPREAD, name, &arguments)?;
         let numbers = if back { spread.shared_back() } else { spread.shared() };
         let shared = numbers * self.sizes.arithmetic().size();
         let threads = spread.threads() as u32;
@@ -104,106 +105,56 @@ impl Direction<'_> {
     }
 
     /// Launches the plan until all rows of the batch have had their turn.
-    fn launch_all<const N: usize>(
+    fn launch_all<'a>(
         &self,
         program: &mut Program,
         plan: &Plan,
-        arguments: impl Fn(Argument) -> [Argument; N],
+        arguments: impl Fn(usize) -> Arguments<'a>,
     ) {
         for first_row in (0..self.sizes.batch).step_by(plan.rows) {
             if !plan.clustered {
                 program.zero(plan.flags);
             }
-            program.launch(plan.kernel.clone(), plan.launch, arguments(int(first_row)));
+            program.launch(plan.kernel.clone(), plan.launch, arguments(first_row));
         }
     }
 
-    pub(crate) fn spread(&self, program: &mut Program, keep: bool) -> Result<(), Error> {
-        let Sizes { steps, batch, hidden, peephole, .. } = self.sizes;
+    pub(super) fn spread(&self, program: &mut Program) -> Result<(), Error> {
         let columns = self.added(program)?;
         let plan = self.plan(program, "lstm_spread", false)?;
-        let [c0, cn] = self.common.of_lstm();
-        let [bias_ih, bias_hh] = self.weights.biases();
-        let [peephole_i, peephole_f, peephole_o] = self.weights.peepholes();
-        let [stride, column] = self.place();
         self.launch_all(program, &plan, |first_row| {
-            [
-                self.x.read(),
-                self.weights.ih.read(),
-                bias_ih,
-                bias_hh,
-                self.weights.hh.read(),
-                peephole_i,
-                peephole_f,
-                peephole_o,
-                self.common.h0.read(),
-                c0.read(),
-                self.common.lengths.read(),
-                self.y.write(),
-                self.c.write(),
-                self.gates.write(),
-                self.common.hn.write(),
-                cn.write(),
-                plan.post.write(),
-                plan.flags.write(),
-                first_row,
-                int(steps),
-                int(batch),
-                int(hidden),
-                int(columns),
-                stride,
-                column,
-                int(self.state),
-                self.flag(),
-                scalar(i32::from(self.weights.biases.is_some())),
-                scalar(i32::from(peephole)),
-                scalar(i32::from(keep)),
-                scalar(i32::from(plan.clustered)),
-            ]
+            self.arguments()
+                .by_x()
+                .read([self.weights.hh])
+                .peepholes()
+                .states()
+                .write([self.y, self.c, self.gates])
+                .last_states()
+                .write([plan.post, plan.flags])
+                .sizes([first_row])
+                .all_steps(columns)
+                .flags([plan.clustered])
         });
         Ok(())
     }
 
-    pub(crate) fn spread_back(
+    pub(super) fn spread_back(
         &self,
         program: &mut Program,
-        dy: Slot,
-        states: &CommonGradients,
+        upstream: Upstream<'_>,
     ) -> Result<(), Error> {
-        let Sizes { steps, batch, hidden, peephole, .. } = self.sizes;
         let plan = self.plan(program, "lstm_spread_back", true)?;
-        let [c0, _] = self.common.of_lstm();
-        let [dcn, dc0] = states.c.expect("the LSTM has c");
-        let [peephole_i, peephole_f, peephole_o] = self.weights.peepholes();
-        let [stride, column] = self.place();
         self.launch_all(program, &plan, |first_row| {
-            [
-                dy.read(),
-                self.weights.hh.read(),
-                peephole_i,
-                peephole_f,
-                peephole_o,
-                c0.read(),
-                states.dhn.read(),
-                dcn.read(),
-                self.common.lengths.read(),
-                self.c.read(),
-                self.gates.write(),
-                states.dh0.write(),
-                dc0.write(),
-                plan.post.write(),
-                plan.flags.write(),
-                first_row,
-                int(steps),
-                int(batch),
-                int(hidden),
-                stride,
-                column,
-                int(self.state),
-                self.flag(),
-                scalar(i32::from(peephole)),
-                scalar(i32::from(plan.clustered)),
-            ]
+            self.arguments()
+                .read([upstream.dy, self.weights.hh])
+                .peepholes()
+                .states_back(upstream)
+                .write([self.gates])
+                .first_states_back(upstream)
+                .write([plan.post, plan.flags])
+                .sizes([first_row])
+                .all_steps_back()
+                .flags([plan.clustered])
         });
         Ok(())
     }

@@ -1,0 +1,30 @@
+// The gradient by x, from da of all steps: dx = da W_ih, of one direction or the sum of both.
+//
+// A product over the gates, for each row of a step, of which there are T B. Work split: a block has a
+// tile of results (lab/tile_sums.cuh).
+//
+// da: T x B rows of 4H in the arithmetic's type, zero where a row has no step. G: the rows of weight_ih,
+// 4H; of the GRU 3H, those of its gates by x. Other tensors are as v0_cell.cu has them. C: the columns
+// of x. A grid of T B / 32 x C / 32 blocks, rounded up.
+#include "lab/tile_sums.cuh"
+
+template <class T>
+__global__ void __launch_bounds__(THREADS)
+    input_gradient(const math_t<T>* __restrict__ da, const T* __restrict__ weight_ih,
+                   const math_t<T>* __restrict__ da_reverse,
+                   const T* __restrict__ weight_ih_reverse, T* __restrict__ dx, int rows, int G,
+                   int H, int C, int both) {
+    using M = math_t<T>;
+    int m0 = blockIdx.x * TILE, n = blockIdx.y * TILE + threadIdx.x % TILE;
+    M sum[EACH] = {};
+    for (int direction = 0; direction <= both; ++direction) {
+        const M* of = direction == 0 ? da : da_reverse;
+        const T* w = direction == 0 ? weight_ih : weight_ih_reverse;
+        auto da_of = [&](int m, int k) {
+            return m0 + m < rows && k < G ? of[(m0 + m) * 4ll * H + k] : M(0);
+        };
+        auto weight = [&](int k, int) { return k < G && n < C ? to_math(w[k * 1ll * C + n]) : M(0); };
+        tile_product<false, true>(sum, G, da_of, weight);
+    }
+    store_results(sum, dx, m0, n, rows, C);
+}

@@ -1,0 +1,94 @@
+// The gates of all steps at once: what x adds to them, before any step; and all of them once more, where
+// h and c of all steps are known.
+//
+//   ax = x W_ihᵀ + b_ih + b_hh        a = ax + h_before W_hhᵀ + what c adds
+//
+// Products over r, a row of a step, of which there are T B. Work split: a block has a tile of results
+// (lab/tile_sums.cuh).
+//
+// gates: T x B rows of 4H in the arithmetic's type. Other tensors are as v0_cell.cu has them. C: the
+// columns of x.
+#include "lab/lstm.cuh"
+#include "lab/tile_sums.cuh"
+
+// Weight n0 + n of input k, of a matrix of G x C.
+template <class T> struct Rows {
+    const T* w;
+    int n0, G, C;
+
+    __device__ __forceinline__ math_t<T> operator()(int k, int n) const {
+        return k < C && n0 + n < G ? to_math(w[(n0 + n) * 1ll * C + k]) : math_t<T>(0);
+    }
+};
+
+// ANCHOR: projection
+// ax. A grid of T B / 32 x 4H / 32 blocks, rounded up.
+template <class T>
+__global__ void __launch_bounds__(THREADS)
+    projection(const T* __restrict__ x, const T* __restrict__ weight_ih,
+               const T* __restrict__ bias_ih, const T* __restrict__ bias_hh,
+               math_t<T>* __restrict__ ax, int rows, int G, int C, int biased) {
+    using M = math_t<T>;
+    int ti = threadIdx.x / TILE, m0 = blockIdx.x * TILE, n0 = blockIdx.y * TILE;
+    M sum[EACH] = {};
+    auto x_of = [&](int m, int k) {
+        return m0 + m < rows && k < C ? to_math(x[(m0 + m) * 1ll * C + k]) : M(0);
+    };
+    tile_product<false, false>(sum, C, x_of, Rows<T>{weight_ih, n0, G, C});
+    int n = n0 + threadIdx.x % TILE;
+    if (n >= G) return;
+    M bias = biased ? to_math(bias_ih[n]) + to_math(bias_hh[n]) : M(0);
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) {
+        int m = m0 + ti + LANES * e;
+        if (m < rows) ax[m * 1ll * G + n] = sum[e] + bias;
+    }
+}
+// ANCHOR_END: projection
+
+// The gates of all steps once more, where the forward pass has left but h and c: a tile of a, from x and
+// the h before, then what c adds and the gates' functions. A grid of T B / 32 x 4H / 32 blocks, rounded up.
+template <class T>
+__global__ void __launch_bounds__(THREADS)
+    gates_again(const T* __restrict__ x, const T* __restrict__ weight_ih,
+                const T* __restrict__ weight_hh, const T* __restrict__ bias_ih,
+                const T* __restrict__ bias_hh, const T* __restrict__ peephole_i,
+                const T* __restrict__ peephole_f, const T* __restrict__ peephole_o,
+                const T* __restrict__ h0, const T* __restrict__ c0, const int* __restrict__ lengths,
+                const T* __restrict__ y, const math_t<T>* __restrict__ c,
+                math_t<T>* __restrict__ gates, int rows, int B, int H, int C, int stride,
+                int column, int state, int reverse, int biased, int peephole) {
+    using M = math_t<T>;
+    Steps steps{lengths, reverse != 0};
+    Hidden<T> hidden{h0 + state * 1ll * B * H, y + column, B, H, stride};
+    int ti = threadIdx.x / TILE, m0 = blockIdx.x * TILE, n0 = blockIdx.y * TILE;
+    M sum[EACH] = {};
+    auto live = [&](int r) { return r < rows && steps.has(r / B, r % B); };
+    auto x_of = [&](int m, int k) {
+        return k < C && live(m0 + m) ? to_math(x[(m0 + m) * 1ll * C + k]) : M(0);
+    };
+    auto h_of = [&](int m, int k) {
+        int r = m0 + m;
+        return k < H && live(r) ? to_math(hidden.before(steps, r / B, r % B)[k]) : M(0);
+    };
+    tile_product<false, false>(sum, C, x_of, Rows<T>{weight_ih, n0, 4 * H, C});
+    tile_product<false, false>(sum, H, h_of, Rows<T>{weight_hh, n0, 4 * H, H});
+    int n = n0 + threadIdx.x % TILE, g = n / H, j = n % H;
+    if (n >= 4 * H) return;
+    M bias = biased ? to_math(bias_ih[n]) + to_math(bias_hh[n]) : M(0);
+    const T* own_peephole = g == GATE_I ? peephole_i : g == GATE_F ? peephole_f : peephole_o;
+    M p = peephole && g != GATE_G ? to_math(own_peephole[j]) : M(0);
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) {
+        int r = m0 + ti + LANES * e, t = r / B, row = r % B;
+        if (!live(r)) continue;
+        M a = sum[e] + bias;
+        if (peephole && g != GATE_G) {
+            bool first = g != GATE_O && t == steps.first(row);
+            int at = g == GATE_O ? t : steps.before(t);
+            a += p * (first ? to_math(c0[(state * 1ll * B + row) * H + j])
+                            : c[(at * 1ll * B + row) * H + j]);
+        }
+        gates[r * 4ll * H + n] = activation(a, g == GATE_G);
+    }
+}

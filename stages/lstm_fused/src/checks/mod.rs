@@ -1,0 +1,193 @@
+//! What must hold beside the error bounds.
+
+mod refused;
+mod results;
+mod same;
+
+use lab_device::{DType, Device};
+use lab_harness::suite::{Check, VersionCheck, every_kernel_loads};
+use lab_harness::{Tensors, Version, lstm, version_checks};
+use lab_reference::lstm::{Cell, Network};
+
+use results::{
+    every_option_is_right, gates_that_are_shut_give_numbers, large_problems,
+    rows_of_unlike_lengths, what_is_left_out_is_zero,
+};
+use same::{
+    a_sequence_in_parts_is_the_same, any_schedule_gives_the_same, bytes_are_as_counted,
+    gates_computed_again_are_right, nan_stays_in_its_row, rows_do_not_meet,
+    the_forward_pass_alone_is_the_same,
+};
+
+use crate::posed::{Posed, errors};
+use crate::training::checks::{follow, outputs, runs, scale, stops};
+use crate::{Lstm, Pass, STAGE, VERSIONS, Way};
+
+pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
+    of lstm::FAMILY;
+    every_option_is_right,
+    rows_of_unlike_lengths,
+    what_is_left_out_is_zero,
+    gates_that_are_shut_give_numbers,
+    nan_stays_in_its_row,
+    rows_do_not_meet,
+    a_sequence_in_parts_is_the_same,
+    the_forward_pass_alone_is_the_same,
+    gates_computed_again_are_right,
+    bytes_are_as_counted,
+    any_schedule_gives_the_same,
+    large_problems,
+];
+
+pub(crate) static CHECKS: &[Check] = &[
+    Check { name: "what_does_not_fit_is_refused", run: refused::what_does_not_fit_is_refused },
+    Check { name: "a_mean_far_from_zero", run: results::a_mean_far_from_zero },
+    Check { name: "every_kernel_loads_on_every_device", run: every_kernel_loads_on_every_device },
+    Check { name: "training_follows_the_reference", run: follow::training_follows_the_reference },
+    Check {
+        name: "a_batch_may_be_larger_than_the_data",
+        run: follow::a_batch_may_be_larger_than_the_data,
+    },
+    Check { name: "training_in_halves_stays_near", run: follow::training_in_halves_stays_near },
+    Check {
+        name: "gradients_are_those_of_differences",
+        run: follow::gradients_are_those_of_differences,
+    },
+    Check { name: "dropout_is_philox", run: follow::dropout_is_philox },
+    Check { name: "a_power_of_two_as_loss_scale", run: scale::a_power_of_two_as_loss_scale },
+    Check {
+        name: "a_step_left_out_starts_the_count_anew",
+        run: scale::a_step_left_out_starts_the_count_anew,
+    },
+    Check {
+        name: "the_loss_scale_follows_the_gradients",
+        run: scale::the_loss_scale_follows_the_gradients,
+    },
+    Check { name: "the_first_bad_tensor_is_named", run: stops::the_first_bad_tensor_is_named },
+    Check { name: "outputs_without_training", run: outputs::outputs_without_training },
+    Check { name: "far_apart_outputs_give_numbers", run: outputs::far_apart_outputs_give_numbers },
+    Check { name: "training_again_is_the_same", run: runs::training_again_is_the_same },
+    Check {
+        name: "a_step_of_one_layer_is_six_launches",
+        run: runs::a_step_of_one_layer_is_six_launches,
+    },
+    Check {
+        name: "training_with_gates_computed_again",
+        run: runs::training_with_gates_computed_again,
+    },
+    Check { name: "a_resumed_run_is_the_same", run: runs::a_resumed_run_is_the_same },
+    Check {
+        name: "training_that_cannot_be_is_refused",
+        run: stops::training_that_cannot_be_is_refused,
+    },
+    Check { name: "the_sine_is_learnt", run: runs::the_sine_is_learnt },
+    Check { name: "a_text_is_learnt", run: runs::a_text_is_learnt },
+];
+
+const DTYPES: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::BF16];
+
+/// How a version goes through the steps: with all the options that versions do not have.
+fn way_of(version: &dyn Version) -> Way {
+    let found = VERSIONS.iter().find(|v| v.info().name == version.info().name);
+    found.expect("a version of this stage").way
+}
+
+fn run(device: &Device, posed: &Posed, tensors: &Tensors) -> Tensors {
+    let lstm = Lstm::by(posed.way, posed.network).unwrap();
+    lstm.run(device, tensors, Pass::ForwardBackward).unwrap()
+}
+
+/// At most four times what was seen of all networks.
+fn bound(dtype: DType) -> f64 {
+    match dtype {
+        DType::F64 => 5e-15,
+        DType::F32 => 2e-6,
+        DType::F16 => 1.5e-3,
+        _ => 1e-2,
+    }
+}
+
+/// Every output within the bound of its type.
+#[track_caller]
+fn assert_right(device: &Device, posed: &Posed, tensors: &Tensors) {
+    assert_near(posed, tensors, &run(device, posed, tensors));
+}
+
+#[track_caller]
+fn assert_near(posed: &Posed, tensors: &Tensors, out: &Tensors) {
+    for (name, error) in errors(out, &posed.reference(tensors), 0.0) {
+        assert!(error <= bound(posed.dtype), "{posed:?}: {name}: error {error:.2e}");
+    }
+}
+
+/// Whether a row has a block: a norm is over all its units.
+fn takes_norm(way: Way) -> bool {
+    matches!(way, Way::Cell | Way::Sequence)
+}
+
+fn normed(network: Network) -> Network {
+    Network { layer_norm: Some(1e-5), ..network }
+}
+
+/// And with layer norm, where that goes.
+fn with_norm(way: Way, network: Network) -> Vec<Network> {
+    let mut all = vec![network];
+    all.extend(takes_norm(way).then(|| normed(network)));
+    all
+}
+
+/// Networks with each option, and with all of them; GRUs where they go.
+fn networks(way: Way) -> Vec<Network> {
+    let (plain, wide) = (Network::lstm(5, 7), Network::lstm(1, 33));
+    let mut all = vec![
+        plain,
+        Network { bias: false, ..plain },
+        Network { peephole: true, ..plain },
+        Network { bidirectional: true, ..plain },
+        Network { layers: 3, ..plain },
+        Network { layers: 2, bidirectional: true, peephole: true, ..plain },
+        Network { layers: 2, bidirectional: true, bias: false, ..wide },
+    ];
+    if way == Way::Grid {
+        all.drain(..5); // the cluster's kernels, but for the way that numbers take
+    }
+    if takes_norm(way) {
+        all.extend([
+            normed(plain),
+            normed(Network { layers: 2, bidirectional: true, peephole: true, ..plain }),
+            normed(Network { bias: false, peephole: true, ..Network::lstm(3, 150) }),
+            normed(Network::lstm(3, 1)),
+        ]);
+    }
+    if way == Way::Sequence {
+        // Warps of which all units are there, some and none; few columns of x.
+        all.extend([normed(wide), normed(Network::lstm(2, 70))]);
+    }
+    if way == Way::Cell {
+        let (plain, wide) = (Network::gru(5, 7), Network::gru(2, 35));
+        all.extend([
+            plain,
+            Network { bias: false, ..plain },
+            Network { layers: 2, bidirectional: true, ..wide },
+        ]);
+    }
+    all
+}
+
+fn stack() -> Network {
+    let one = Network::lstm(4, 5);
+    Network { layers: 2, bidirectional: true, peephole: true, ..one }
+}
+
+/// And with layer norm, and as a GRU, where that goes.
+fn stacks(way: Way) -> Vec<Network> {
+    let mut all = with_norm(way, stack());
+    if way == Way::Cell {
+        all.push(Network { cell: Cell::Gru, peephole: false, ..stack() });
+    }
+    all
+}
+
+fn every_kernel_loads_on_every_device(device: &Device) {
+    every_kernel_loads(&STAGE, device);
+}

@@ -1,0 +1,196 @@
+//! Against the reference.
+
+use lab_device::{DType, Device, DeviceKind};
+use lab_harness::suite::without_checks;
+use lab_harness::{Tensor, Version};
+use lab_reference::lstm::Network;
+
+use super::{DTYPES, assert_right, networks, normed, run, way_of, with_norm};
+use crate::Way;
+use crate::posed::{Posed, errors};
+
+pub(super) fn every_option_is_right(version: &dyn Version, device: &Device) {
+    let way = way_of(version);
+    // In f64, whose bound is the narrowest, and in one of the other types by turns: a kernel has no options
+    // by type, and the problems of a version are in all.
+    for (n, network) in networks(way).into_iter().enumerate() {
+        for dtype in [DType::F64, [DType::F32, DType::F16, DType::BF16][n % 3]] {
+            let posed = Posed { dtype, seed: n as u64, ..Posed::new(way, network, 6, 3) };
+            assert_right(device, &posed, &posed.tensors());
+        }
+    }
+}
+
+/// With none, one, some and all steps. What stands behind a row's length is not read: it is NaN.
+pub(super) fn rows_of_unlike_lengths(version: &dyn Version, device: &Device) {
+    let way = way_of(version);
+    for network in networks(way) {
+        for lengths in [vec![4, 0, 1, 6], vec![0, 0, 0, 0]] {
+            let posed = Posed { lengths: Some(lengths.clone()), ..Posed::new(way, network, 6, 4) };
+            let mut tensors = posed.tensors();
+            for name in ["x", "dy"] {
+                let mut values = tensors[name].values();
+                let shape = tensors[name].shape.clone();
+                for (n, row) in values.chunks_mut(shape[2]).enumerate() {
+                    if n / 4 >= lengths[n % 4] {
+                        row.fill(f64::NAN);
+                    }
+                }
+                tensors.insert(name.into(), Tensor::rounded(DType::F32, &shape, &values));
+            }
+            assert_right(device, &posed, &tensors);
+        }
+    }
+}
+
+pub(super) fn what_is_left_out_is_zero(version: &dyn Version, device: &Device) {
+    let way = way_of(version);
+    let network = Network { layers: 2, bidirectional: true, ..Network::lstm(3, 4) };
+    for network in with_norm(way, network) {
+        let posed = Posed::new(way, network, 5, 2);
+        let all = posed.tensors();
+        for left_out in [&["h0", "c0"][..], &["dhn", "dcn"], &["dy"], &["h0", "c0", "dhn", "dcn"]] {
+            let mut tensors = all.clone();
+            tensors.retain(|name, _| !left_out.contains(&name.as_str()));
+            assert_right(device, &posed, &tensors);
+        }
+    }
+}
+
+/// Gates that are open, shut or both to the last digit, and states that are far off: numbers, and
+/// the right ones.
+pub(super) fn gates_that_are_shut_give_numbers(version: &dyn Version, device: &Device) {
+    let way = way_of(version);
+    for peephole in [false, true] {
+        for scale in [20.0, 1e4] {
+            let network = Network { peephole, ..Network::lstm(4, 6) };
+            let posed = Posed::new(way, network, 12, 3);
+            let mut tensors = posed.tensors();
+            for name in ["bias_ih_l0", "x", "c0"] {
+                let t = &tensors[name];
+                let values: Vec<f64> = t.values().iter().map(|v| v * scale).collect();
+                let scaled = Tensor::rounded(DType::F32, &t.shape, &values);
+                tensors.insert(name.into(), scaled);
+            }
+            let out = run(device, &posed, &tensors);
+            for (name, expected) in posed.reference(&tensors) {
+                // 1 − o of a gate that is open is a multiple of 6e-8, and may be all there is of a
+                // gradient: it is multiplied by c and x, which are as large as `scale`.
+                let least = if name.starts_with('d') && scale > 1e3 { scale } else { 0.0 };
+                let largest = expected.iter().fold(least, |a, b| a.max(b.abs()));
+                for (got, expected) in out[&name].values().iter().zip(&expected) {
+                    let error = (got - expected).abs() / largest;
+                    assert!(error <= 5e-6, "{peephole} {scale} {name}: {got} not {expected}");
+                }
+            }
+        }
+    }
+}
+
+/// The emulator without its checks.
+pub(super) fn large_problems(version: &dyn Version, device: &Device) {
+    let way = way_of(version);
+    let device = &without_checks(device).unwrap();
+    let emulated = device.kind() == DeviceKind::Emulator;
+    let mut all = match emulated {
+        true => [(Network::lstm(2, 24), 500, 1), (Network::lstm(130, 96), 12, 9)],
+        false => [(Network::lstm(64, 256), 1024, 2), (Network::lstm(300, 130), 20, 140)],
+    }
+    .to_vec();
+    if way == Way::Sequence {
+        let of_norm: Vec<_> =
+            all.iter().map(|&(n, steps, batch)| (normed(n), steps, batch)).collect();
+        all.extend(of_norm);
+    }
+    for (network, steps, batch) in all {
+        for dtype in if emulated { &DTYPES[..1] } else { &DTYPES[..] } {
+            let posed = Posed { dtype: *dtype, ..Posed::new(way, network, steps, batch) };
+            assert_right(device, &posed, &posed.tensors());
+        }
+    }
+}
+
+/// Of numbers around 300 with a variance of 1: their roundings are left of them. Of a variance that is the
+/// mean of the squares without the square of the mean, it would be those of 90,000.
+pub(super) fn a_mean_far_from_zero(device: &Device) {
+    for way in [Way::Cell, Way::Sequence] {
+        for network in [Network::lstm(5, 7), Network::lstm(3, 70)].map(normed) {
+            for (dtype, bound) in [(DType::F32, 4e-4), (DType::F64, 8e-13)] {
+                let posed = Posed { dtype, ..Posed::new(way, network, 6, 2) };
+                let mut tensors = posed.tensors();
+                let t = &tensors["bias_ih_l0"];
+                let values: Vec<f64> = t.values().iter().map(|v| v + 300.0).collect();
+                tensors.insert("bias_ih_l0".into(), Tensor::rounded(dtype, &t.shape, &values));
+                let out = run(device, &posed, &tensors);
+                for (name, error) in errors(&out, &posed.reference(&tensors), 0.0) {
+                    assert!(error <= bound, "{posed:?}: {name}: error {error:.2e}");
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lab_harness::suite::emulator;
+    use lab_reference::lstm::Cell;
+    use proptest::prelude::*;
+
+    use super::super::{bound, takes_norm};
+    use super::*;
+    use crate::VERSIONS;
+
+    /// What a layer reads of the one before is rounded to the type, and so is what it hands back: there
+    /// are as many roundings on the way as there are layers.
+    #[track_caller]
+    fn assert_stacked(posed: &Posed) {
+        let tensors = posed.tensors();
+        let out = run(&emulator().unwrap(), posed, &tensors);
+        for (name, error) in errors(&out, &posed.reference(&tensors), 0.1) {
+            let bound = bound(posed.dtype) * posed.network.layers as f64;
+            assert!(error <= bound, "{posed:?}: {name}: error {error:.2e}, bound {bound:.2e}");
+        }
+    }
+
+    /// In f16 it is further off than any network of one layer; in f32 as near as all are.
+    #[test]
+    fn a_unit_a_layer_is_right() {
+        let plain = Network { layers: 3, bidirectional: true, bias: false, ..Network::lstm(34, 1) };
+        let network = Network { cell: Cell::Gru, ..plain };
+        for dtype in DTYPES {
+            let posed = Posed::new(Way::Cell, network, 4, 8);
+            assert_stacked(&Posed { dtype, seed: 688, ..posed });
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_network_is_right(
+            (inputs, hidden, steps, batch) in (1usize..40, 1usize..70, 1usize..9, 1usize..12),
+            layers in 1usize..4,
+            [bidirectional, bias, peephole, ragged, gru, norm] in any::<[bool; 6]>(),
+            seed in 0u64..1000,
+            dtype in 0usize..4,
+        ) {
+            let plain = Network { layers, bidirectional, bias, ..Network::lstm(inputs, hidden) };
+            let lengths = |row: usize| (seed as usize + row * 5) % (steps + 1);
+            let lengths = ragged.then(|| (0..batch).map(lengths).collect());
+            let dtype = DTYPES[dtype];
+            for way in VERSIONS.map(|v| v.way) {
+                // Of two units a norm makes 1 and -1, whatever they are: of its gradient nothing but
+                // roundings is left. With few units now and then a row comes close to that.
+                let norm = norm && hidden >= 8 && takes_norm(way);
+                let layer_norm = norm.then_some(1e-5);
+                let network = match gru && way == Way::Cell {
+                    true => Network { cell: Cell::Gru, ..plain },
+                    false => Network { peephole, layer_norm, ..plain },
+                };
+                let posed = Posed::new(way, network, steps, batch);
+                let posed = Posed { lengths: lengths.clone(), dtype, seed, ..posed };
+                assert_stacked(&posed);
+            }
+        }
+    }
+}
