@@ -211,8 +211,8 @@ impl<'a> Family<'a> {
     /// What the peers are.
     fn whence(&self) -> String {
         format!(
-            "Of the record of {}; measured in the same run, on the same problems: {}. Beside each stands the \
-             fastest version that does not round its operands to fewer digits.",
+            "Of the record of {}, one run with {}: each problem went to the versions, then to the libraries. \
+             Beside each peer stands the fastest version that does not round its operands to fewer digits.",
             self.run.date.get(..10).unwrap_or(&self.run.date),
             self.run.device.libraries.join(", ")
         )
@@ -405,7 +405,7 @@ pub(super) mod tests {
         let text = family.table();
         let row = "| K\u{a0}=\u{a0}M\u{a0}=\u{a0}8 | f32 | launched | `v6` 20.0 | cublas 10.0 | 2.00 | 50.0 |";
         assert!(text.contains(row), "{text}");
-        assert!(text.contains("in the same run, on the same problems: cuBLAS 1."), "{text}");
+        assert!(text.contains("one run with cuBLAS 1: each problem went to"), "{text}");
         assert!(family.plot().unwrap().is_some());
         assert!(family.roofline().unwrap().is_some());
     }
