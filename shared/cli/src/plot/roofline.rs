@@ -18,7 +18,10 @@ pub(crate) struct Points {
 }
 
 const LEFT: i32 = 64;
-const RIGHT: i32 = 560;
+const RIGHT: i32 = 500;
+/// Of the names of the units, and of the legend.
+const NAMES: i32 = RIGHT + 6;
+const LEGEND: i32 = RIGHT + 84;
 const TOP: i32 = 44;
 const BOTTOM: i32 = 404;
 
@@ -87,13 +90,13 @@ fn draw(
         let begin = x((peak / (gbps * 1e-3)).max(first));
         root.draw(&PathElement::new(vec![(begin, y(*peak)), (RIGHT, y(*peak))], bold))?;
         let label = format!("{name} {}", three_digits(*peak));
-        root.draw(&Text::new(label, (begin + 6, y(*peak) - 9), text(12, HPos::Left)))?;
+        root.draw(&Text::new(label, (NAMES, y(*peak)), text(12, HPos::Left)))?;
     }
     let mut colours = SPECTRUM.iter().cycle();
     for (row, one) in all.iter().enumerate() {
         let colour = if one.other { &INK } else { colours.next().expect("a cycle") };
         let at = TOP + 10 + 18 * row as i32;
-        for place in one.points.iter().map(|p| (x(p.0), y(p.1))).chain([(RIGHT + 24, at)]) {
+        for place in one.points.iter().map(|p| (x(p.0), y(p.1))).chain([(LEGEND, at)]) {
             match one.other {
                 true => {
                     root.draw(&Circle::new(place, 5, ShapeStyle::from(colour).stroke_width(2)))?
@@ -101,7 +104,7 @@ fn draw(
                 false => root.draw(&Circle::new(place, 4, colour.filled()))?,
             }
         }
-        root.draw(&Text::new(one.label.clone(), (RIGHT + 36, at), text(12, HPos::Left)))?;
+        root.draw(&Text::new(one.label.clone(), (LEGEND + 12, at), text(12, HPos::Left)))?;
     }
     root.present()?;
     Ok(())

@@ -95,6 +95,11 @@ fn time(m: &Measurement, graph: bool) -> Option<f64> {
     if graph { m.replay_us } else { Some(m.median_us) }
 }
 
+/// Launched, or in a graph where that is faster.
+fn least_us(m: &Measurement) -> f64 {
+    m.replay_us.map_or(m.median_us, |us| us.min(m.median_us))
+}
+
 /// The one that takes the least.
 fn least<'a>(all: impl Iterator<Item = &'a Measurement>, graph: bool) -> Option<&'a Measurement> {
     let timed = all.filter_map(|m| Some((time(m, graph)?, m)));
@@ -264,13 +269,10 @@ impl<'a> Family<'a> {
                     let found = self.of(shape, dtype).find(|m| m.version == **name);
                     found.map(|m| m.median_us)
                 };
-                let others = self.peers(shape, dtype);
-                let least =
-                    others.map(|m| m.replay_us.map_or(m.median_us, |us| us.min(m.median_us)));
                 Line {
                     label: label(dims, &shapes),
                     times: names.iter().map(time).collect(),
-                    other: least.min_by(f64::total_cmp),
+                    other: self.peers(shape, dtype).map(least_us).min_by(f64::total_cmp),
                 }
             })
             .collect();
@@ -296,7 +298,7 @@ impl<'a> Family<'a> {
         let Some((_, dtype, _)) = self.cases.first() else { return Ok(None) };
         let place = |m: &Measurement| {
             let (tflops, gbps) = (m.tflops?, m.gbps?);
-            Some((1e3 * tflops / gbps, tflops))
+            Some((1e3 * tflops / gbps, tflops * m.median_us / least_us(m)))
         };
         let of_type = |m: &&Measurement| m.dtype == *dtype;
         let mut all: Vec<Points> = Vec::new();
@@ -306,7 +308,9 @@ impl<'a> Family<'a> {
             all.push(Points { label: short(name).to_owned(), other: false, points });
         }
         let cases = self.cases.iter().filter(|c| c.1 == *dtype);
-        let fastest = cases.filter_map(|c| least(self.peers(c.0, c.1), false));
+        let fastest = cases.filter_map(|c| {
+            self.peers(c.0, c.1).min_by(|a, b| least_us(a).total_cmp(&least_us(b)))
+        });
         let points = fastest.filter_map(place).collect();
         all.push(Points { label: "fastest peer".into(), other: true, points });
         all.retain(|p| !p.points.is_empty());
@@ -316,7 +320,12 @@ impl<'a> Family<'a> {
         let device = &self.run.device;
         // Beside the type's own, what any line rounds its operands to.
         let of_family = self.run.results.iter().filter(|m| m.family == self.name && of_type(m));
-        let rounded: BTreeSet<_> = of_family.filter_map(|m| m.products).collect();
+        let mut rounded: BTreeSet<_> = of_family.filter_map(|m| m.products).collect();
+        // Records before products were told: whoever is above the type's own peak.
+        let above = |peak: f64| all.iter().flat_map(|a| &a.points).any(|p| p.1 > peak);
+        if rounded.is_empty() && device.peak_tflops.get(*dtype).is_some_and(|peak| above(*peak)) {
+            rounded.insert(Products::Tf32);
+        }
         let units = rounded.into_iter().map(|products| match products {
             Products::Tf32 => "tf32",
             Products::Halves => "bf16",
