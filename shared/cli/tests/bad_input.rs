@@ -235,6 +235,11 @@ fn comparisons() {
     );
     refused(lab().args(["compare", "sum", "--svg", "/proc/x.svg"]), 2, &["/proc/x.svg"]);
     refused(lab().args(["bench", "nothing"]), 2, &["family: expected add"]);
+    let shape = &["shape: expected sizes of one of B=1,DHHV=64,DHQK=64,NH=32,S=4096, got 'S=5'"];
+    refused(lab().args(["bench", "qkv", "--shape", "S=5"]), 2, shape);
+    refused(lab().args(["bench", "qkv", "--shape", "S=x"]), 2, &["S=x"]);
+    let peers = &["no/such", "--peers: expected a directory with lstm.py"];
+    refused(lab().args(["bench", "qkv", "--peers", "no/such"]), 2, peers);
     refused(lab().args(["history", "--from", "/nowhere"]), 2, &["/nowhere"]);
 }
 

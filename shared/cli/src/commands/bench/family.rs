@@ -1,0 +1,246 @@
+//! A family's versions on each of its problems, then its peers.
+
+use lab_device::{Arithmetic, DType, Device};
+use lab_harness::record::{Measurement, Of, Products};
+use lab_harness::roofline::Roofline;
+use lab_harness::timing::Times;
+use lab_harness::{Comparison, Cost, Dims, Posed, Problem, Stage, Version};
+
+use super::scripts::{Scripts, Theirs};
+use crate::commands::compare::time_on_host;
+use crate::commands::measure::{self, Beside, Measured};
+use crate::failure::Failure;
+
+pub(super) fn told(m: &Measurement) {
+    eprintln!("{} {} {}: {:.1} µs", m.version, m.shape, m.dtype, m.median_us);
+}
+
+/// A result, and where it stands: versions in their order, then what is shown beside them.
+pub(super) struct Line {
+    pub(super) place: (usize, usize),
+    pub(super) result: Measurement,
+}
+
+/// The versions of one family in one stage, each with its place among all that were chosen.
+pub(super) type Group = (&'static Stage, Vec<(usize, &'static dyn Version)>);
+
+/// The versions of each family in each stage, in their order.
+pub(super) fn by_family(chosen: &[&'static dyn Version]) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for (place, &version) in chosen.iter().enumerate() {
+        let info = version.info();
+        let stage = crate::stage(info.stage).expect("a version names its own stage");
+        let same = |g: &&mut Group| {
+            let first = g.1[0].1.info();
+            (first.stage, first.family) == (info.stage, info.family)
+        };
+        match groups.iter_mut().find(same) {
+            Some(group) => group.1.push((place, version)),
+            None => groups.push((stage, vec![(place, version)])),
+        }
+    }
+    groups
+}
+
+/// What is measured, and how.
+pub(super) struct Bench<'a> {
+    pub(super) device: &'a Device,
+    /// Of each version.
+    pub(super) runs: usize,
+    /// Sizes that a problem must have.
+    pub(super) only: Dims,
+    pub(super) copy_gbps: f64,
+    pub(super) scripts: &'a mut Option<Scripts>,
+    /// What has been measured.
+    pub(super) lines: Vec<Line>,
+}
+
+/// Whether a problem has these sizes.
+pub(super) fn has_sizes(dims: &Dims, only: &Dims) -> bool {
+    only.iter().all(|(name, size)| dims.find(name) == Some(size))
+}
+
+impl Bench<'_> {
+    /// Every problem that a version of the family is timed on: its inputs and reference once, then
+    /// each version, checked on that very problem before it is timed, then the peers, then those that the
+    /// scripts measure.
+    pub(super) fn measure(
+        &mut self,
+        stage: &Stage,
+        versions: &[(usize, &'static dyn Version)],
+    ) -> Result<(), Failure> {
+        let Self { device, runs, only, copy_gbps, scripts, lines } = self;
+        let (device, runs, copy_gbps) = (*device, *runs, *copy_gbps);
+        let family = versions[0].1.info().family;
+        let (versions, old): (Vec<_>, Vec<_>) =
+            versions.iter().copied().partition(|(_, v)| measure::too_old(*v, device).is_none());
+        old.iter().filter_map(|(_, v)| measure::too_old(*v, device)).for_each(|m| eprintln!("{m}"));
+        let mut problems: Vec<(DType, Dims)> = Vec::new();
+        for (_, version) in &versions {
+            for &dtype in version.info().dtypes {
+                let shapes = version.bench_shapes(dtype).into_iter().map(|dims| (dtype, dims));
+                let asked = shapes.filter(|p| has_sizes(&p.1, only));
+                let new: Vec<_> = asked.filter(|p| !problems.contains(p)).collect();
+                problems.extend(new);
+            }
+        }
+        let last = versions.iter().map(|v| v.0).max().unwrap_or(0);
+        // Said once, not for every problem.
+        let mut missing: Vec<String> = Vec::new();
+        for (dtype, dims) in problems {
+            let has = |v: &dyn Version| {
+                v.info().dtypes.contains(&dtype) && v.bench_shapes(dtype).contains(&dims)
+            };
+            let able: Vec<_> = versions.iter().copied().filter(|(_, v)| has(*v)).collect();
+            let Some(&(_, first)) = able.first() else { continue };
+            let posed = Posed::new(first, Problem::new(dims, dtype));
+            let of_problem = Lines {
+                family,
+                problem: &posed.problem,
+                cost: first.cost(&posed.problem.dims, dtype),
+            };
+            let roofline = |arithmetic| Roofline::new(device.facts(), arithmetic, copy_gbps);
+            let of_peers = Arithmetic::fastest_for(dtype);
+            let mut add = |place, name: String, of: Of, m: Measured, arithmetic| {
+                let Some(line) = of_problem.line(name, of, &m, &roofline(arithmetic)) else {
+                    return;
+                };
+                let result = Measurement { products: Products::of(arithmetic, dtype), ..line };
+                told(&result);
+                lines.push(Line { place, result });
+            };
+            for (place, version) in able {
+                let (info, problem) = (version.info(), &posed.problem);
+                let mut prepared = version.prepare(device, &posed.inputs, &problem.options)?;
+                prepared.launch()?;
+                let m = measure::finish(version, device, &posed, prepared.as_mut(), runs)?;
+                drop(prepared);
+                if !m.passed() {
+                    let c = &m.comparison;
+                    return Err(Failure::Wrong(format!(
+                        "{} {} {dtype} is wrong and is not timed: '{}' is off by {:.2e}, bound {:.2e}",
+                        info.full_name(),
+                        problem.dims,
+                        c.name,
+                        c.relative_error,
+                        c.bound
+                    )));
+                }
+                let arithmetic = version.arithmetic(dtype);
+                add((place, 0), info.full_name(), Of::Version, m, arithmetic);
+                if let Some((times, error)) = time_on_host(version, &posed.inputs) {
+                    let c = Comparison {
+                        name: "",
+                        worst: 0.0,
+                        worst_index: 0,
+                        bound: 0.0,
+                        relative_error: error,
+                    };
+                    let m = Measured {
+                        comparison: c,
+                        times: Some(times),
+                        replay_us: None,
+                        usage: None,
+                    };
+                    add((place, 1), "cpu".into(), Of::Host, m, of_peers);
+                }
+            }
+            for (index, peer) in stage.peers_of(family).enumerate() {
+                let info = peer.info();
+                if !info.dtypes.contains(&dtype) || !info.runs_beside(device) {
+                    continue;
+                }
+                match measure::peer(peer, first, device, &posed, runs)? {
+                    Beside::Ran(m) => {
+                        let name = info.name.into();
+                        add((last, 2 + index), name, measure::of(peer), m, of_peers);
+                    }
+                    Beside::Not(reason) => {
+                        let line = format!("{}: {reason}", info.name);
+                        if !missing.contains(&line) {
+                            eprintln!("{line}");
+                            missing.push(line);
+                        }
+                    }
+                }
+            }
+            let Some(scripts) = scripts else { continue };
+            let (dims, dtype) = (&posed.problem.dims, posed.problem.dtype);
+            // What the versions had is free for them.
+            device.synchronize()?;
+            for (index, theirs) in scripts.ask(family, dims, dtype.name()).into_iter().enumerate() {
+                let result = of_problem.line_of_script(theirs, &roofline(of_peers));
+                told(&result);
+                lines.push(Line { place: (last, 100 + index), result });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What all lines on a problem share.
+struct Lines<'a> {
+    family: &'a str,
+    problem: &'a Problem,
+    cost: Cost,
+}
+
+impl Lines<'_> {
+    /// `None` of what was not timed.
+    fn line(
+        &self,
+        version: String,
+        of: Of,
+        m: &Measured,
+        roofline: &Roofline,
+    ) -> Option<Measurement> {
+        let line = Measurement {
+            replay_us: m.replay_us,
+            relative_error: Some(m.comparison.relative_error),
+            registers: m.usage.map(|u| u.0),
+            local_bytes: m.usage.map(|u| u.1),
+            ..self.timed(version, of, m.times?)
+        };
+        Some(match of {
+            Of::Host => line,
+            _ => self.rated(line, roofline),
+        })
+    }
+
+    fn line_of_script(&self, theirs: Theirs, roofline: &Roofline) -> Measurement {
+        let line = Measurement {
+            replay_us: theirs.replay_us,
+            relative_error: theirs.relative_error,
+            products: theirs.products,
+            peak_bytes: theirs.peak_bytes,
+            computes: theirs.computes,
+            ..self.timed(theirs.version, Of::Library, theirs.times)
+        };
+        match line.computes {
+            None => self.rated(line, roofline),
+            Some(_) => Measurement { tflops: None, gbps: None, ..line },
+        }
+    }
+
+    /// Of the problem, with the rates that come from its cost.
+    fn timed(&self, version: String, of: Of, times: Times) -> Measurement {
+        let (cost, us) = (&self.cost, times.median_us);
+        Measurement {
+            tflops: (cost.flops > 0.0).then(|| cost.flops / us * 1e-6),
+            gbps: Some(cost.bytes / us * 1e-3),
+            ..Measurement::timed(
+                self.family,
+                version,
+                of,
+                &self.problem.dims.to_string(),
+                self.problem.dtype.name(),
+                times,
+            )
+        }
+    }
+
+    fn rated(&self, line: Measurement, roofline: &Roofline) -> Measurement {
+        let percent = roofline.percent(&self.cost, line.median_us);
+        Measurement { roofline_percent: Some(percent), ..line }
+    }
+}

@@ -1,0 +1,52 @@
+//! What a launch costs.
+
+use std::time::Duration;
+
+use lab_device::{Device, Launch};
+use lab_harness::device_checks;
+use lab_harness::record::{Measurement, Of};
+use lab_harness::timing::Times;
+
+use crate::failure::Failure;
+
+/// The family of what is of no stage.
+pub(super) const LAUNCH: &str = "launch";
+
+/// A thousand kernels that do next to nothing, one after the other on a
+/// stream, and as one graph. And what the barrier of a grid costs that keeps one launch going: a thousand
+/// of those, with a block a multiprocessor.
+pub(super) fn launch_overhead(device: &Device) -> Result<Vec<Measurement>, Failure> {
+    const TIMES: usize = 1000;
+    let each = |version: &str, shape: String, times: &[Duration]| {
+        let Times { median_us, p10_us, p90_us, runs } = Times::of(times);
+        let one = |us: f64| us / TIMES as f64;
+        let (median_us, p10_us, p90_us) = (one(median_us), one(p10_us), one(p90_us));
+        let times = Times { median_us, p10_us, p90_us, runs };
+        Measurement::timed(LAUNCH, version.into(), Of::Version, &shape, "f32", times)
+    };
+    let kernel = device.kernel(&device_checks::kernels::DEVICE, "fill<float>")?;
+    let mut x = device.buffer::<f32>(32)?;
+    let mut launches = || -> Result<(), lab_device::Error> {
+        for _ in 0..TIMES {
+            kernel.launch(Launch::new(1, 32), &[x.arg_mut(), 0f32.into(), 32i32.into()])?;
+        }
+        Ok(())
+    };
+    launches()?;
+    let shape = || format!("launches={TIMES}");
+    let stream = each("stream", shape(), &device.time(20, &mut launches)?);
+    let mut graph = device.graph(&mut launches)?;
+    graph.launch()?;
+    let graph = each("graph", shape(), &device.time(20, || graph.launch())?);
+
+    let kernel = device.kernel(&device_checks::kernels::DEVICE, "grid_syncs")?;
+    let blocks = device.facts().multiprocessors;
+    let mut x = device.upload(&vec![0i32; blocks as usize])?;
+    let mut y = device.buffer::<i32>(blocks as usize)?;
+    let launch = Launch::new(blocks, 256).cooperative();
+    let mut syncs = || kernel.launch(launch, &[x.arg_mut(), y.arg_mut(), (TIMES as i32).into()]);
+    syncs()?;
+    let syncs =
+        each("grid_sync", format!("blocks={blocks},syncs={TIMES}"), &device.time(20, &mut syncs)?);
+    Ok(vec![stream, graph, syncs])
+}
