@@ -156,8 +156,8 @@ def shortened(command):
         return None
     if re.search(r"-- (lstm|mlp) train ", command) and "--epochs" not in command:
         return f"{command} --epochs 1"
-    ordered = re.fullmatch(r"(LAB_EMULATOR_ORDER=\w+) cargo test -p (\w+)", command)
-    return ordered and f"{ordered[1]} cargo run --release -- selftest {ordered[2]} --quick"
+    tests = re.fullmatch(r"((?:LAB_EMULATOR_\w+=\w+ )+)cargo test -p (\w+)", command)
+    return tests and f"{tests[1]}cargo run --release -- selftest {tests[2]} --quick"
 
 
 def run(command):

@@ -53,6 +53,7 @@ fn main() {
     let norm = [both("norm_cell"), both("norm_cell_back")];
     let gru = ["gru_cell", "gru_cell_back", "gru_cell_first"].map(|name| each(name, ""));
     let projection = ["projection", "gates_again"].map(|name| each(name, ""));
+    let by_x = ["input_gradient", "narrow_input_gradient"].map(|name| each(name, ""));
     let vectors = ["peephole_gradient", "norm_gradient"].map(|name| each(name, ""));
     let spread = ["lstm_spread", "lstm_spread_back"].map(|name| kept(name, SPREAD));
     println!("cargo::rerun-if-changed=src/residences.rs");
@@ -66,7 +67,7 @@ fn main() {
         .kernel("kernels/norm_cell.cu", &norm.concat())
         .kernel("kernels/gru_cell.cu", &gru.concat())
         .kernel("kernels/projection.cu", &projection.concat())
-        .kernel("kernels/input_gradient.cu", &each("input_gradient", ""))
+        .kernel("kernels/input_gradient.cu", &by_x.concat())
         .kernel("kernels/parameter_gradient.cu", &each("parameter_gradient", ""))
         .kernel("kernels/vector_gradient.cu", &vectors.concat())
         .kernel("kernels/gather.cu", &[each("gather_series", ""), each("gather_text", "")].concat())

@@ -37,6 +37,19 @@ fn the_pages_of_the_book_are_current() {
 }
 
 #[test]
+fn the_report_that_is_shown_is_the_tools() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut lab = Command::cargo_bin("lab").unwrap();
+    let output = lab.args(["corpus", "tile_without_barrier"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let report = text.split("\n\n").find(|t| t.contains("race on tile")).unwrap().trim();
+    for page in ["README.md", "book/src/checks.md"] {
+        let page = std::fs::read_to_string(root.join(page)).unwrap();
+        assert!(page.contains(report), "{report}");
+    }
+}
+
+#[test]
 fn a_directory_without_records_or_with_others_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let run = || {

@@ -6,8 +6,7 @@
 // What becomes of a gradient: it is kept, or the parameter moves by −lr times it.
 enum Use { KEEP, DESCEND };
 
-// Where the step stands. `order`: pairs in the order in which they come; the last step may have fewer
-// than B of them.
+// Where the step stands.
 struct Step {
     const long long* counts;
     const double *rates, *losses;
@@ -19,7 +18,7 @@ struct Step {
     }
 };
 
-// Pairs of step `number`.
+// Pairs of step `number`: the last one may have fewer than B.
 __device__ __forceinline__ int live_pairs(long long number, int pairs, int B) {
     long long left = pairs - number * B;
     return left < B ? int(left) : B;

@@ -11,8 +11,9 @@
 // its own box from there once it has seen the flags of all: all blocks of the group must be resident.
 //
 // A box is written again two steps later. Whoever writes then has all numbers of the step between,
-// those too that the box's own block sent after it had read: so each thread must send in each step,
-// and read no box after.
+// those too that the box's own block sent. So each warp must send in each step, after all that its lanes
+// read from the box of that step (a barrier or a shuffle of the whole warp lies between), and read no box
+// after.
 #pragma once
 #include "lab/order.cuh"
 
@@ -84,17 +85,18 @@ template <class M, int COUNT, int BLOCKS, int THREADS> struct Exchange {
     // Of the step under way.
     __device__ __forceinline__ const M* read() const { return box + step % 2 * COUNT; }
 
-    // Before the first send: all blocks have begun, and this one's threads have filled its box.
+    // Before the first send, when this block's threads have filled its box.
     __device__ __forceinline__ void begin() {
 #ifdef LAB_CLUSTERS
         if (clustered) {
 #ifndef LAB_EMULATOR
             arrivals.begin(COUNT * sizeof(M));
 #endif
+            // Nobody writes into a block, or counts in it, that has not begun.
             return cooperative_groups::this_cluster().sync();
         }
 #endif
-        __syncthreads();
+        __syncthreads();  // all threads read what each has filled
     }
 
     // ANCHOR: send
@@ -137,7 +139,7 @@ template <class M, int COUNT, int BLOCKS, int THREADS> struct Exchange {
         __syncthreads();  // all blocks have written
         const M* come = post + (rank * 2 + step % 2) * COUNT;
         for (int i = threadIdx.x; i < COUNT; i += THREADS) box[step % 2 * COUNT + i] = come[i];
-        __syncthreads();  // all threads read what each has copied
+        __syncthreads();  // all threads read what each has copied, and have read the box of this step
     }
     // ANCHOR_END: meet
 };

@@ -17,7 +17,7 @@ template <Along A, Along B, int PACK> using SmallTile = RegisterTile<32, 32, 16 
 // ANCHOR: hidden
 // The first launch of a step: x and h of its pairs, and their ids for the launches that follow. A grid of
 // B / 32 x H / 32 blocks of 64 threads, rounded up. `store(b, j, h)` keeps h. ids: B tokens, then B
-// targets; −1 of a pair that is not there, whose x is zero.
+// targets; −1 of a pair that is not there, whose x is zero. `order`: in which the pairs come.
 template <int PACK, class Store>
 __device__ __forceinline__ void hidden_tile(const int* tokens, const int* targets, const int* order,
                                             long long* counts, double* numbers, int* ids,

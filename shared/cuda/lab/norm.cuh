@@ -11,8 +11,6 @@
 // What a row has a norm of: the gates, and behind them c.
 constexpr int C = GATES, PARTS = GATES + 1;
 
-__device__ __forceinline__ float root(float v) { return sqrtf(v); }
-__device__ __forceinline__ double root(double v) { return sqrt(v); }
 // Never fused with the sum behind it: e is rounded alike wherever it stands, and e − mean(e) of a
 // unit alone is zero.
 __device__ __forceinline__ float product(float a, float b) { return __fmul_rn(a, b); }

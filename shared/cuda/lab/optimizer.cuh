@@ -23,9 +23,6 @@ constexpr int OPTIMIZER_THREADS = 256;
 // The loss scale stays between these.
 constexpr double LEAST_SCALE = 1.0 / 65536, LARGEST_SCALE = 16777216;
 
-__device__ __forceinline__ float root(float v) { return sqrtf(v); }
-__device__ __forceinline__ double root(double v) { return sqrt(v); }
-
 // f(n) for every n below N that is this thread's: neighbours have neighbours.
 template <class F> __device__ __forceinline__ void for_each_parameter(long long N, F f) {
     for (long long n = blockIdx.x * 1ll * OPTIMIZER_THREADS + threadIdx.x; n < N;
@@ -120,7 +117,7 @@ __device__ __forceinline__ void update_one(M& p, M g, M* m, M* v, long long n, M
 // p: in the arithmetic's type; `copy`: what the network reads, where that is another type, else not
 // touched. v is not touched by SGD. rates and losses: one a step of the epoch. `every`: steps after
 // which the loss scale doubles, 0 where it stays. max_norm is 0 where the gradient is not clipped.
-// `blocks` sums of squares; 0 where each block is to add them up itself.
+// `blocks` sums in `squares`; 0 where each block squares all gradients itself.
 template <class T, int RULE>
 __global__ void __launch_bounds__(OPTIMIZER_THREADS)
     update(math_t<T>* __restrict__ p, T* __restrict__ copy, const T* __restrict__ g,

@@ -27,3 +27,7 @@ template <> __device__ __forceinline__ float lowest<float>() { return __int_as_f
 
 __device__ __forceinline__ float exponential(float v) { return expf(v); }
 __device__ __forceinline__ double exponential(double v) { return exp(v); }
+__device__ __forceinline__ float logarithm(float v) { return logf(v); }
+__device__ __forceinline__ double logarithm(double v) { return log(v); }
+__device__ __forceinline__ float root(float v) { return sqrtf(v); }
+__device__ __forceinline__ double root(double v) { return sqrt(v); }

@@ -1,6 +1,6 @@
-// Sums over many rows, by blocks of 256 threads: a tile of 32 x 32 results of a product, and the sums of
-// 32 columns. A block goes along the whole sum, from its first term to its last, so that it is the same
-// at every run: nobody adds to what another has written.
+// Sums over many rows, by blocks of 256 threads: a tile of 32 x 32 results of a product, and, once a
+// block, the sums of 32 columns. A block goes along the whole sum, from its first term to its last, so
+// that it is the same at every run: nobody adds to what another has written.
 //
 // Work split: of a product a thread has 4 results; of a column 8 threads share the rows.
 #pragma once
@@ -11,7 +11,7 @@ constexpr int THREADS = 256, TILE = 32, LANES = THREADS / TILE, EACH = TILE / LA
 // ANCHOR: product
 // sum_e = Σ_k a(m, k) b(k, n) for m = ti + 8 e and n = tj, places within the tile. a and b are zero
 // outside of their matrices. Neighbouring threads load neighbours: of a along m if ALONG_M, of b
-// along n if ALONG_N, else along k.
+// along n if ALONG_N, where the n that b is asked for is the thread's own; else along k.
 template <bool ALONG_M, bool ALONG_N, class M, class A, class B>
 __device__ __forceinline__ void tile_product(M (&sum)[EACH], int K, A a, B b,
                                              bool wanted = true) {
@@ -46,18 +46,21 @@ __device__ __forceinline__ void store_results(const math_t<T> (&sum)[EACH], T* t
     }
 }
 
-// Σ_r term(r) of a column, in the thread of its first lane: a lane adds up every 8th row, and the
-// first adds up the lanes.
-template <class M, class Term> __device__ __forceinline__ M column_sum(int rows, Term term) {
-    __shared__ M partial[LANES][TILE];
+// Σ_r of N numbers of a column, in the thread of its first lane: a lane adds up those of every 8th row,
+// by `add(own, r)`, and the first adds up the lanes.
+template <int N, class M, class Add>
+__device__ __forceinline__ void column_sums(M (&sum)[N], int rows, Add add) {
+    __shared__ M partial[N][LANES][TILE];
     int lane = threadIdx.x / TILE, n = threadIdx.x % TILE;
-    M own = 0;
-    for (int r = lane; r < rows; r += LANES) own += term(r);
-    partial[lane][n] = own;
+    M own[N] = {};
+    for (int r = lane; r < rows; r += LANES) add(own, r);
+#pragma unroll
+    for (int i = 0; i < N; ++i) partial[i][lane][n] = own[i];
     __syncthreads();  // the sums of all lanes are written
-    M sum = 0;
-    if (lane == 0)
-        for (int l = 0; l < LANES; ++l) sum += partial[l][n];
-    __syncthreads();  // nobody reads them any more: the next call may write
-    return sum;
+    if (lane != 0) return;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+        sum[i] = 0;
+        for (int l = 0; l < LANES; ++l) sum[i] += partial[i][l][n];
+    }
 }

@@ -94,6 +94,30 @@ impl Products {
             _ => None,
         }
     }
+
+    /// What multiplies them.
+    pub fn units(self) -> Arithmetic {
+        match self {
+            Self::Tf32 => Arithmetic::Tf32,
+            Self::Halves => Arithmetic::Halves,
+        }
+    }
+
+    /// As a page says it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tf32 => "TF32",
+            Self::Halves => "halves",
+        }
+    }
+
+    /// In [`Machine::peak_tflops`].
+    pub fn peak_of(self) -> &'static str {
+        match self {
+            Self::Tf32 => "tf32",
+            Self::Halves => "bf16",
+        }
+    }
 }
 
 /// One version on one problem.
@@ -253,7 +277,20 @@ impl Run {
             // It told the host's lines by their name.
             run.results.iter_mut().filter(|m| m.version == "cpu").for_each(|m| m.of = Of::Host);
         }
+        run.rate_peers();
         Ok(run)
+    }
+
+    /// The share of the roofline of libraries that round: some records rated them by the units of their
+    /// problem's type, not by those that they use.
+    fn rate_peers(&mut self) {
+        let device = &self.device;
+        for m in self.results.iter_mut().filter(|m| m.is_peer()) {
+            let peak = m.products.and_then(|p| device.peak_tflops.get(p.peak_of()));
+            let (Some(peak), Some(tflops), Some(gbps)) = (peak, m.tflops, m.gbps) else { continue };
+            let share = (tflops / peak).max(gbps / device.copy_gbps);
+            m.roofline_percent = Some(100.0 * share);
+        }
     }
 
     fn check(&self) -> Result<(), String> {

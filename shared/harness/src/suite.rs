@@ -2,6 +2,7 @@
 
 use lab_device::emulator::Finding;
 use lab_device::{DType, Device, DeviceKind, Mode, Selector};
+use rayon::prelude::*;
 
 use crate::{Comparison, Dims, Error, Expected, Mistake, Problem, Stage, Version, compare, run};
 
@@ -189,17 +190,26 @@ macro_rules! version_checks {
     };
 }
 
+/// What `work` makes of items, in their order: on the emulator in parallel, on a GPU one after the other.
+pub fn each<T: Sync, R: Send>(
+    device: &Device,
+    items: &[T],
+    work: impl Fn(&T) -> Option<R> + Sync,
+) -> Vec<R> {
+    match device.kind() {
+        DeviceKind::Cuda => items.iter().filter_map(&work).collect(),
+        DeviceKind::Emulator => items.par_iter().filter_map(&work).collect(),
+    }
+}
+
 /// Runs checks of a version on a device; the message of each that failed.
 pub fn version_failures(
     checks: &[VersionCheck],
     version: &dyn Version,
     device: &Device,
 ) -> Vec<(&'static str, String)> {
-    let one = |check: &VersionCheck| {
-        let said = panic_of(|| (check.run)(version, device))?;
-        Some((check.name, said))
-    };
-    checks.iter().filter(|c| c.concerns(version)).filter_map(one).collect()
+    let own: Vec<_> = checks.iter().filter(|c| c.concerns(version)).collect();
+    each(device, &own, |c| Some((c.name, panic_of(|| (c.run)(version, device))?)))
 }
 
 /// What a check says as it panics; `None` where it holds.
@@ -225,8 +235,7 @@ pub struct Check {
 
 /// Runs checks on a device; the message of each that failed.
 pub fn failures(checks: &[Check], device: &Device) -> Vec<(&'static str, String)> {
-    let one = |check: &Check| Some((check.name, panic_of(|| (check.run)(device))?));
-    checks.iter().filter_map(one).collect()
+    each(device, checks, |c| Some((c.name, panic_of(|| (c.run)(device))?)))
 }
 
 /// For tests: every check on every device.
@@ -251,11 +260,12 @@ pub fn assert_stage(stage: &Stage) {
     assert!(!stage.checks.is_empty() || !stage.version_checks.is_empty());
     for device in devices().expect("the devices that LAB_DEVICE asks for") {
         let mut failed = failures(stage.checks, &device);
-        for version in stage.versions {
+        let of_version = |version: &&dyn Version| {
             let name = version.info().full_name();
-            let of_version = version_failures(stage.version_checks, *version, &device).into_iter();
-            failed.extend(of_version.map(|(check, said)| (check, format!("{name}: {said}"))));
-        }
+            let own = version_failures(stage.version_checks, *version, &device).into_iter();
+            Some(own.map(|(check, said)| (check, format!("{name}: {said}"))).collect::<Vec<_>>())
+        };
+        failed.extend(each(&device, stage.versions, of_version).into_iter().flatten());
         assert!(failed.is_empty(), "on {}: {failed:?}", device.name());
     }
 }

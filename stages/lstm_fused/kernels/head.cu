@@ -1,8 +1,10 @@
 // What is read from the network: a linear layer on its last step, or on every step, and the loss.
 //
 //   z_r = W y_r + b                                  [O], r a row of a step
-//   MSE:            l_r = Σ_o (z_ro − target_ro)²    loss = Σ_r l_r / (R O)     dz = 2 (z − target) / (R O)
-//   cross-entropy:  l_r = −log softmax(z_r)[target]  loss = Σ_r l_r / R         dz = (softmax(z) − one-hot) / R
+//   MSE:            l_r = Σ_o (z_ro − target_ro)²      loss = Σ_r l_r / (R O)
+//                   dz = 2 (z − target) / (R O)
+//   cross-entropy:  l_r = −log softmax(z_r)[target]    loss = Σ_r l_r / R
+//                   dz = (softmax(z) − one-hot) / R
 //   dy_r = Wᵀ dz_r
 //
 // R: rows that have a window, times the steps that are read. dz is multiplied by the loss scale. The sums
@@ -17,9 +19,6 @@
 #include "lab/progress.cuh"
 #include "lab/reduce.cuh"
 #include "lab/scalar.cuh"
-
-__device__ __forceinline__ float logarithm(float v) { return logf(v); }
-__device__ __forceinline__ double logarithm(double v) { return log(v); }
 
 // z_o of a row, by a warp.
 template <class T>
@@ -51,7 +50,7 @@ __device__ __forceinline__ double cross_entropy(const M* z, M* dz, int target, i
     sum = block_reduce<THREADS>(sum, Add{}, M(0));
     for (int o = threadIdx.x; o < O; o += THREADS)
         dz[o] = (exponential(z[o] - largest) / sum - M(o == target)) * each;
-    return double(logarithm(sum) + largest - z[target]);
+    return double(logarithm(sum) + (largest - z[target]));  // neither is rounded to the other's size
 }
 
 // TEXT: `data` are tokens, and the loss is the cross-entropy; else numbers, and the mean squared error.

@@ -1,13 +1,15 @@
 // The gradient by x, from da of all steps: dx = da W_ih, of one direction or the sum of both.
 //
 // A product over the gates, for each row of a step, of which there are T B. Work split: a block has a
-// tile of results (lab/tile_sums.cuh).
+// tile of results (lab/tile_sums.cuh), or, where x has few columns, a warp has a result.
 //
 // da: T x B rows of 4H in the arithmetic's type, zero where a row has no step. G: the rows of weight_ih,
 // 4H; of the GRU 3H, those of its gates by x. Other tensors are as v0_cell.cu has them. C: the columns
-// of x. A grid of T B / 32 x C / 32 blocks, rounded up.
+// of x.
+#include "lab/reduce.cuh"
 #include "lab/tile_sums.cuh"
 
+// A grid of T B / 32 x C / 32 blocks, rounded up.
 template <class T>
 __global__ void __launch_bounds__(THREADS)
     input_gradient(const math_t<T>* __restrict__ da, const T* __restrict__ weight_ih,
@@ -27,4 +29,25 @@ __global__ void __launch_bounds__(THREADS)
         tile_product<false, true>(sum, G, da_of, weight);
     }
     store_results(sum, dx, m0, n, rows, C);
+}
+
+// Of a tile most columns would be none, and its block would go along all gates alone. Here the lanes share
+// them, neighbours side by side. A grid of T B C / 8 blocks, rounded up.
+template <class T>
+__global__ void __launch_bounds__(THREADS)
+    narrow_input_gradient(const math_t<T>* __restrict__ da, const T* __restrict__ weight_ih,
+                          const math_t<T>* __restrict__ da_reverse,
+                          const T* __restrict__ weight_ih_reverse, T* __restrict__ dx, int rows,
+                          int G, int H, int C, int both) {
+    using M = math_t<T>;
+    long long result = blockIdx.x * (THREADS / 32ll) + threadIdx.x / 32, m = result / C;
+    if (m >= rows) return;
+    M sum = 0;
+    for (int direction = 0; direction <= both; ++direction) {
+        const M* of = (direction == 0 ? da : da_reverse) + m * 4 * H;
+        const T* w = (direction == 0 ? weight_ih : weight_ih_reverse) + result % C;
+        for (int k = threadIdx.x % 32; k < G; k += 32) sum += of[k] * to_math(w[k * 1ll * C]);
+    }
+    sum = warp_reduce(sum, Add{});
+    if (threadIdx.x % 32 == 0) dx[result] = from_math<T>(sum);
 }

@@ -47,14 +47,18 @@ __device__ __forceinline__ void weight_gradient(const math_t<T>* da, const T* x,
 template <class T>
 __device__ __forceinline__ void bias_gradient(const math_t<T>* da, T* dbias_ih, T* dbias_hh,
                                               int rows, int G, int H, int n0) {
+    using M = math_t<T>;
     int n = n0 + threadIdx.x % TILE;
-    auto sum = column_sum<math_t<T>>(
-        rows, [&](int r) { return n < 4 * H ? da[r * 4ll * H + n] : math_t<T>(0); });
+    M sum[1];
+    column_sums(sum, rows, [&](M (&own)[1], int r) {
+        if (n < 4 * H) own[0] += da[r * 4ll * H + n];
+    });
     if (threadIdx.x >= TILE || n >= 4 * H) return;
+    T result = from_math<T>(sum[0]);
     bool third = G < 4 * H && n >= 2 * H;
-    if (!third || n < G) dbias_ih[n] = from_math<T>(sum);
-    if (!third) dbias_hh[n] = from_math<T>(sum);
-    if (n >= G) dbias_hh[n - H] = from_math<T>(sum);
+    if (!third || n < G) dbias_ih[n] = result;
+    if (!third) dbias_hh[n] = result;
+    if (n >= G) dbias_hh[n - H] = result;
 }
 
 // The linear layer on top of the network, O of K: its gradients, from `rows` rows of y and of dz.
@@ -82,8 +86,11 @@ template <class T> struct Head {
     __device__ __forceinline__ void by_bias(int m0) const {
         using M = math_t<T>;
         int o = m0 + threadIdx.x % TILE;
-        M sum = column_sum<M>(rows, [&](int r) { return o < O ? dz[r * 1ll * O + o] : M(0); });
-        if (threadIdx.x < TILE && o < O) dbias[o] = from_math<T>(sum);
+        M sum[1];
+        column_sums(sum, rows, [&](M (&own)[1], int r) {
+            if (o < O) own[0] += dz[r * 1ll * O + o];
+        });
+        if (threadIdx.x < TILE && o < O) dbias[o] = from_math<T>(sum[0]);
     }
     __device__ __forceinline__ void add_losses() const {
         double sum = 0;

@@ -29,20 +29,18 @@ __global__ void __launch_bounds__(THREADS)
                const T* __restrict__ bias_ih, const T* __restrict__ bias_hh,
                math_t<T>* __restrict__ ax, int rows, int G, int C, int biased) {
     using M = math_t<T>;
-    int ti = threadIdx.x / TILE, m0 = blockIdx.x * TILE, n0 = blockIdx.y * TILE;
+    int m0 = blockIdx.x * TILE, n0 = blockIdx.y * TILE, n = n0 + threadIdx.x % TILE;
     M sum[EACH] = {};
     auto x_of = [&](int m, int k) {
         return m0 + m < rows && k < C ? to_math(x[(m0 + m) * 1ll * C + k]) : M(0);
     };
     tile_product<false, false>(sum, C, x_of, Rows<T>{weight_ih, n0, G, C});
-    int n = n0 + threadIdx.x % TILE;
-    if (n >= G) return;
-    M bias = biased ? to_math(bias_ih[n]) + to_math(bias_hh[n]) : M(0);
+    if (biased && n < G) {
+        M bias = to_math(bias_ih[n]) + to_math(bias_hh[n]);
 #pragma unroll
-    for (int e = 0; e < EACH; ++e) {
-        int m = m0 + ti + LANES * e;
-        if (m < rows) ax[m * 1ll * G + n] = sum[e] + bias;
+        for (int e = 0; e < EACH; ++e) sum[e] += bias;
     }
+    store_results(sum, ax, m0, n, rows, G);
 }
 // ANCHOR_END: projection
 

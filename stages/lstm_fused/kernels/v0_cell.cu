@@ -16,8 +16,8 @@
 // x: T x B x I, weight_ih: 4H x I, weight_hh: 4H x H, biases: 4H, peepholes: H, lengths: B. y is
 // T x B rows of `stride` elements, of which H from `column` on are this direction's; dy is as y.
 // h0, c0, hn, cn, dhn, dcn, dh0, dc0: several B x H, of which number `state` is this direction's.
-// gates and da, which takes their place: T x B x 4H, c: T x B x H, in the arithmetic's type. A grid of ceil(B H / 128)
-// blocks.
+// gates and da, which takes their place: T x B x 4H, c: T x B x H, in the arithmetic's type. A grid
+// of B H / 128 blocks, rounded up.
 #include "lab/lstm.cuh"
 
 constexpr int THREADS = 128;
@@ -80,7 +80,8 @@ __global__ void __launch_bounds__(THREADS)
                    const T* __restrict__ peephole_o, const T* __restrict__ c0,
                    const T* __restrict__ dhn, const T* __restrict__ dcn,
                    const int* __restrict__ lengths, const math_t<T>* __restrict__ c,
-                   math_t<T>* da, math_t<T>* __restrict__ dc, int t, int B, int H, int stride, int column, int state, int reverse) {
+                   math_t<T>* da, math_t<T>* __restrict__ dc, int t, int B, int H, int stride,
+                   int column, int state, int reverse) {
     using M = math_t<T>;
     Unit<THREADS> unit(B, H);
     if (!unit.inside) return;

@@ -8,9 +8,9 @@
 // their parts, lane 4 g + q goes on with gate g, and of four rows with row q.
 //
 // Backward, a block has the same weights, by columns: its own 4 UNITS rows of da give a part of dh of
-// every unit; LANES neighbours have a part of the rows each, for four columns. The parts go to the block whose unit
-// it is, which adds up those of all blocks: H numbers a block leave it, where da to everybody would
-// be 4 H.
+// every unit; LANES neighbours have a part of the rows each, for four columns. The parts go to the
+// block whose unit it is, which adds up those of all blocks: H numbers a block leave it, where da to
+// everybody would be 4 H.
 //
 // Other tensors are as v1_sequence.cu has them. A grid of groups x BLOCKS blocks, in clusters of BLOCKS
 // if `clustered`, else all resident; the first group has the rows from `first_row` on. post, flags:

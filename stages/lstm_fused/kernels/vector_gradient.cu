@@ -27,33 +27,37 @@ __global__ void __launch_bounds__(THREADS)
         if (t == steps.first(row)) return to_math(c0[(state * 1ll * B + row) * H + j]);
         return c[(steps.before(t) * 1ll * B + row) * H + j];
     };
-    T* out[] = {di, df, d_o};
-    int gate[] = {GATE_I, GATE_F, GATE_O};
-#pragma unroll
-    for (int p = 0; p < 3; ++p) {
-        M sum = column_sum<M>(rows, [&](int r) {
-            if (j >= H || !steps.has(r / B, r % B)) return M(0);
-            return da[(r * 1ll * GATES + gate[p]) * H + j] * seen(r, gate[p] != GATE_O);
-        });
-        if (threadIdx.x < TILE && j < H) out[p][j] = from_math<T>(sum);
-    }
+    M sum[3];
+    column_sums(sum, rows, [&](M (&own)[3], int r) {
+        if (j >= H || !steps.has(r / B, r % B)) return;
+        const M* of_gates = da + r * 4ll * H + j;
+        M before = seen(r, true);
+        own[0] += of_gates[GATE_I * H] * before;
+        own[1] += of_gates[GATE_F * H] * before;
+        own[2] += of_gates[GATE_O * H] * seen(r, false);
+    });
+    if (threadIdx.x >= TILE || j >= H) return;
+    di[j] = from_math<T>(sum[0]), df[j] = from_math<T>(sum[1]), d_o[j] = from_math<T>(sum[2]);
 }
 
-// dw and db of `columns` behind `from` of the rows of 5H. A grid of columns / 32 blocks, rounded up.
+// dw and db of the gates' norms, 4H columns, and of c's behind them. A grid of 5H / 32 blocks, rounded up.
 template <class T>
 __global__ void __launch_bounds__(THREADS)
     norm_gradient(const math_t<T>* __restrict__ d, const math_t<T>* __restrict__ n,
                   const int* __restrict__ lengths, T* __restrict__ dweight, T* __restrict__ dbias,
-                  int rows, int B, int H, int from, int columns) {
+                  T* __restrict__ dc_weight, T* __restrict__ dc_bias, int rows, int B, int H) {
     using M = math_t<T>;
     int j = blockIdx.x * TILE + threadIdx.x % TILE;
-    auto of = [&](int r, bool times_n) {
-        if (j >= columns || r / B >= lengths[r % B]) return M(0);
-        long long at = r * 5ll * H + from + j;
-        return times_n ? d[at] * n[at] : d[at];
-    };
-    M by_weight = column_sum<M>(rows, [&](int r) { return of(r, true); });
-    M by_bias = column_sum<M>(rows, [&](int r) { return of(r, false); });
-    if (threadIdx.x >= TILE || j >= columns) return;
-    dweight[j] = from_math<T>(by_weight), dbias[j] = from_math<T>(by_bias);
+    Steps steps{lengths, false};
+    M sum[2];
+    column_sums(sum, rows, [&](M (&own)[2], int r) {
+        if (j >= 5 * H || !steps.has(r / B, r % B)) return;
+        long long at = r * 5ll * H + j;
+        own[0] += d[at] * n[at], own[1] += d[at];
+    });
+    if (threadIdx.x >= TILE || j >= 5 * H) return;
+    bool of_c = j >= 4 * H;
+    int at = of_c ? j - 4 * H : j;
+    (of_c ? dc_weight : dweight)[at] = from_math<T>(sum[0]);
+    (of_c ? dc_bias : dbias)[at] = from_math<T>(sum[1]);
 }

@@ -18,9 +18,6 @@
 
 constexpr int THREADS = 512, WARPS = THREADS / 32;
 
-__device__ __forceinline__ float logarithm(float v) { return logf(v); }
-__device__ __forceinline__ double logarithm(double v) { return log(v); }
-
 // w_row · x + b, by a warp.
 template <class T>
 __device__ __forceinline__ T row_of(const T* __restrict__ w, const T* __restrict__ b, const T* x,

@@ -84,7 +84,8 @@ __device__ __forceinline__ void move_four(float* to, float factor, const Pack<fl
     store_pack(to, four);
 }
 
-// Of `n` values of this block one to each block: thread (i, share) sends number i to some of them.
+// This thread's value into `place` of all blocks' boxes: SHARES neighbours have the same one, and each sends
+// it to its share of the blocks.
 template <int SHARES, class X>
 __device__ __forceinline__ void send_all(const X& exchange, int place, int share, float value) {
 #pragma unroll

@@ -1,5 +1,7 @@
 //! `lab bug [NAME]`: the museum of mistakes.
 
+use std::collections::BTreeMap;
+
 use clap::Args;
 use lab_harness::Stage;
 use lab_mutate::{Bug, Bugs, Catch, Edit, How, Judge, Sources, Verdict};
@@ -7,7 +9,7 @@ use rayon::prelude::*;
 use serde_json::json;
 
 use crate::Common;
-use crate::commands::mutate::{head, jobs, judge, pool, sources};
+use crate::commands::mutate::{self, head, jobs, pool, sources, trusted};
 use crate::failure::Failure;
 use crate::table::table;
 
@@ -53,7 +55,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         let message = format!("bug: expected one of {}, got '{name}'", known.join(", "));
         return Err(Failure::Usage(message));
     };
-    let judge = judge(exhibit.stage, arguments.timeout, false, 1)?;
+    let judge = judge(exhibit.stage, arguments.timeout, 1)?;
     exhibit.introduce(common);
     let broken = exhibit.broken(&judge)?;
     let shown = exhibit.show(common, broken, true, || Ok(judge.run(None, &[])?))?;
@@ -95,32 +97,45 @@ fn list(common: &Common, museum: &[Exhibit]) {
     println!("{rows}\nlab bug NAME runs one, broken and then fixed; lab bug --all runs every one");
 }
 
-/// Each bug broken. Fixed, all bugs of a stage are the same: the stage as it is, which runs once.
-/// As many at a time as there are cores; a stage's are told once all of them have run.
-fn all(common: &Common, museum: &[Exhibit], arguments: &Arguments) -> Result<(), Failure> {
+/// Of a bug it runs the versions that its file reaches.
+fn judge(stage: &Stage, seconds: u64, workers: usize) -> Result<Judge, Failure> {
+    let limits = trusted(stage, stage.kernels.iter().map(|k| k.file), seconds);
+    Ok(Judge { limits, ..mutate::judge(stage, seconds, false, workers)? })
+}
+
+/// Each bug broken. Fixed, all bugs of a stage are the same: the stage as it is, which runs once, before
+/// them. As many at a time as there are cores, told in their order.
+fn all<'a>(common: &Common, museum: &'a [Exhibit], arguments: &Arguments) -> Result<(), Failure> {
     let workers = jobs(None);
     let pool = pool(workers)?;
-    let mut shown: Vec<Shown<'_>> = Vec::new();
+    let mut judges = Vec::new();
+    let mut runs: Vec<(usize, Option<&'a Exhibit>)> = Vec::new();
     for of_stage in museum.chunk_by(|a, b| a.stage.name == b.stage.name) {
-        let judge = judge(of_stage[0].stage, arguments.timeout, false, workers)?;
-        let run = |exhibit: Option<&Exhibit>| match exhibit {
-            Some(exhibit) => exhibit.broken(&judge),
-            None if arguments.broken => Ok(Verdict::Survived),
-            None => Ok(judge.run(None, &[])?),
-        };
-        let runs: Vec<_> = std::iter::once(None).chain(of_stage.iter().map(Some)).collect();
-        let verdicts = pool.install(|| runs.into_par_iter().map(run).collect::<Vec<_>>());
-        let mut verdicts = verdicts.into_iter();
-        let as_it_is = verdicts.next().expect("the stage as it is")?;
-        for (exhibit, broken) in of_stage.iter().zip(verdicts) {
-            if !common.json && !shown.is_empty() {
-                println!("\n");
-            }
-            exhibit.introduce(common);
-            let fixed = || Ok(as_it_is.clone());
-            shown.push(exhibit.show(common, broken?, !arguments.broken, fixed)?);
-        }
+        let number = judges.len();
+        judges.push(judge(of_stage[0].stage, arguments.timeout, workers)?);
+        runs.extend(std::iter::once(None).chain(of_stage.iter().map(Some)).map(|e| (number, e)));
     }
+    let run = |(number, exhibit): (usize, Option<&Exhibit>)| match exhibit {
+        Some(exhibit) => exhibit.broken(&judges[number]),
+        None if arguments.broken => Ok(Verdict::Survived),
+        None => Ok(judges[number].run(None, &[])?),
+    };
+    let mut shown: Vec<Shown<'a>> = Vec::new();
+    let mut as_it_is = Verdict::Survived;
+    let tell_one = |(_, exhibit): (usize, Option<&'a Exhibit>), verdict: Verdict| {
+        let Some(exhibit) = exhibit else {
+            as_it_is = verdict;
+            return Ok(());
+        };
+        if !common.json && !shown.is_empty() {
+            println!("\n");
+        }
+        exhibit.introduce(common);
+        let fixed = || Ok(as_it_is.clone());
+        shown.push(exhibit.show(common, verdict, !arguments.broken, fixed)?);
+        Ok(())
+    };
+    in_order(&pool, &runs, run, tell_one)?;
     if common.json {
         let all: Vec<_> = shown.iter().map(Shown::as_json).collect();
         println!("{}", json!({ "bugs": all }));
@@ -130,6 +145,37 @@ fn all(common: &Common, museum: &[Exhibit], arguments: &Arguments) -> Result<(),
         println!("\n{held} of {} bugs caught by the check that must{fixed}", shown.len());
     }
     shown.iter().try_for_each(Shown::held)
+}
+
+/// `work` of each item on the pool, and `then` of each and its result, in their order, on this thread: as
+/// soon as all before it are done.
+fn in_order<T: Copy + Sync + Send, R: Send>(
+    pool: &rayon::ThreadPool,
+    items: &[T],
+    work: impl Fn(T) -> Result<R, Failure> + Sync + Send,
+    mut then: impl FnMut(T, R) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let (done, results) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // In turn, where halves of the whole would leave the first of the second half waiting.
+            let each = items.iter().enumerate().par_bridge();
+            let send = |(i, item): (usize, &T)| done.send((i, work(*item))).ok();
+            pool.install(|| each.try_for_each(send));
+        });
+        let mut early = BTreeMap::new();
+        for item in items.iter().enumerate() {
+            let result = loop {
+                if let Some(result) = early.remove(&item.0) {
+                    break result;
+                }
+                let (i, result) = results.recv().expect("a result for each");
+                early.insert(i, result);
+            };
+            then(*item.1, result?)?;
+        }
+        Ok(())
+    })
 }
 
 /// Prints what is for people.

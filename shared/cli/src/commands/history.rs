@@ -13,8 +13,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lab_harness::Error;
 use lab_harness::record::{self, Measurement, Of, Run};
+use lab_harness::{Error, Options};
 use serde_json::json;
 
 use self::ladder::Ladder;
@@ -149,6 +149,10 @@ fn families(stage: &str) -> Vec<&'static str> {
 }
 
 fn not_measured(stage: &str) -> String {
+    let mut versions = STAGES.iter().filter(|s| s.name == stage).flat_map(|s| s.versions);
+    if versions.any(|v| v.expected(&Options::default()).mistake().is_some()) {
+        return "It is wrong on purpose, and not timed.\n".into();
+    }
     format!("Not measured yet: `lab bench {stage} --record` on a GPU writes the record.\n")
 }
 
@@ -248,7 +252,8 @@ fn markdown(run: &Run, results: &[&Measurement]) -> String {
         d.cpu_threads,
         d.cpu
     );
-    text += "| version | shape | type | median, µs | p10 – p90 | GB/s | % of copy | error |\n";
+    text +=
+        "| version | shape | type | median, µs | p10 – p90 | GB/s | % of the roofline | error |\n";
     text += "|---|---|---|--:|--:|--:|--:|--:|\n";
     for m in results {
         let shown = |value: Option<f64>, digits: usize| {

@@ -78,7 +78,9 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let mut judge = judge(stage, arguments.timeout.unwrap_or(600), arguments.large, jobs)?;
     let start = Instant::now();
     judge.limits = match arguments.timeout {
-        Some(seconds) if arguments.no_clean => trusted(stage, &sources, &all, seconds),
+        Some(seconds) if arguments.no_clean => {
+            trusted(stage, reached(&sources, &all).into_keys(), seconds)
+        }
         timeout => clean(stage, &judge, &sources, &all, timeout, jobs)?,
     };
     judge.limit = Duration::from_secs(arguments.timeout.unwrap_or(60));
@@ -126,18 +128,17 @@ fn clean(
     pool(jobs)?.install(|| reached.par_iter().map(|(file, _)| limit(file)).collect())
 }
 
-/// The limits of [`clean`], without its runs.
-fn trusted(
+/// The limits of [`clean`] for these kernel files, without its runs.
+pub(crate) fn trusted<'a>(
     stage: &Stage,
-    sources: &Sources,
-    mutants: &[Mutant],
+    files: impl Iterator<Item = &'a str>,
     seconds: u64,
 ) -> BTreeMap<String, Duration> {
     if stage.versions.iter().any(|v| v.sources().is_empty()) {
         return BTreeMap::new();
     }
     let limit = Duration::from_secs(seconds);
-    reached(sources, mutants).into_keys().map(|file| (file.to_owned(), limit)).collect()
+    files.map(|file| (file.to_owned(), limit)).collect()
 }
 
 /// What the kernel files that a mutant reaches compile to as they are.

@@ -5,10 +5,9 @@ use std::time::Instant;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use lab_device::{Device, DeviceKind, Selector};
+use lab_device::{Device, Selector};
 use lab_harness::suite::{self, Case, Check, VersionCheck};
 use lab_harness::{Error, Problem, Version, agreement, device_checks};
-use rayon::prelude::*;
 use serde_json::json;
 
 use crate::Common;
@@ -161,14 +160,18 @@ fn checks(all: &[(String, Work)], fail_fast: bool, device: &Device) -> (usize, V
     // Their panics are reported below.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let mut failed = Vec::new();
-    for (owner, work) in all {
-        let failures = work.failures(device).into_iter();
-        failed.extend(failures.map(|(name, message)| format!("{owner}: {name}: {message}")));
-        if fail_fast && !failed.is_empty() {
-            break;
+    let stop = AtomicBool::new(false);
+    let one = |(owner, work): &(String, Work)| {
+        if stop.load(Ordering::Relaxed) {
+            return None;
         }
-    }
+        let failures = work.failures(device).into_iter();
+        let said: Vec<String> =
+            failures.map(|(name, message)| format!("{owner}: {name}: {message}")).collect();
+        stop.fetch_or(fail_fast && !said.is_empty(), Ordering::Relaxed);
+        Some(said)
+    };
+    let failed = suite::each(device, all, one).concat();
     std::panic::set_hook(hook);
     (all.len(), failed)
 }
@@ -194,11 +197,7 @@ fn cases(versions: &[&'static dyn Version], device: &Device, fail_fast: bool) ->
         bar.inc(1);
         Some(case)
     };
-    // Rayon keeps the order, whoever finishes first.
-    let cases = match device.kind() {
-        DeviceKind::Cuda => work.iter().filter_map(one).collect(),
-        DeviceKind::Emulator => work.par_iter().filter_map(one).collect(),
-    };
+    let cases = suite::each(device, &work, one);
     bar.finish_and_clear();
     cases
 }

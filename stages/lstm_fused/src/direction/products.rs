@@ -15,7 +15,8 @@ const THREADS: u32 = 256;
 /// Rows and columns of a tile of the products, columns of a block of the sums.
 const TILE: usize = 32;
 
-/// Columns of x that a launch for all steps multiplies by itself, `Added::FEW` of lab/lstm.cuh.
+/// Columns of x that a launch for all steps multiplies by itself, `Added::FEW` of lab/lstm.cuh; and of which
+/// a warp has each result of dx.
 pub(super) const FEW_COLUMNS: usize = 2;
 
 /// What the head on the last layer wants of the launch of all sums: its gradients, and the loss.
@@ -66,6 +67,11 @@ fn tiles(rows: usize, columns: usize) -> Launch {
 /// A block for the sums of 32 columns.
 fn of_columns(columns: usize) -> Launch {
     Launch::new(blocks(columns, TILE), THREADS)
+}
+
+/// A warp for each of so many results.
+fn of_warps(results: usize) -> Launch {
+    Launch::new(blocks(results, THREADS as usize / 32), THREADS)
 }
 
 impl Direction<'_> {
@@ -156,22 +162,17 @@ impl Direction<'_> {
     fn norm_gradients(
         &self,
         program: &mut Program,
-        [weight, bias, c_weight, c_bias]: [Slot; 4],
+        to: [Slot; 4],
         normed: &Normed,
     ) -> Result<(), Error> {
         let Sizes { batch, hidden, .. } = self.sizes;
         let kernel = self.kernel(program, &VECTOR_GRADIENT, "norm_gradient", "")?;
-        // Of the gates, and of c behind them.
-        for (to, from, columns) in
-            [([weight, bias], 0, 4 * hidden), ([c_weight, c_bias], 4 * hidden, hidden)]
-        {
-            let arguments = self
-                .arguments()
-                .read([normed.d, normed.n, self.common.lengths])
-                .write(to)
-                .sizes([self.sizes.rows(), batch, hidden, from, columns]);
-            program.launch(kernel.clone(), of_columns(columns), arguments);
-        }
+        let arguments = self
+            .arguments()
+            .read([normed.d, normed.n, self.common.lengths])
+            .write(to)
+            .sizes([self.sizes.rows(), batch, hidden]);
+        program.launch(kernel, of_columns(5 * hidden), arguments);
         Ok(())
     }
 
@@ -198,12 +199,17 @@ pub(crate) fn input_gradient(
 ) -> Result<(), Error> {
     let (Some(one), Some(other)) = (directions.first(), directions.last()) else { return Ok(()) };
     let (sizes, columns) = (one.sizes, one.columns);
-    let kernel = kernel(program.device(), &INPUT_GRADIENT, "input_gradient", sizes.dtype, "")?;
+    let (rows, few) = (sizes.rows(), columns <= FEW_COLUMNS);
+    let (name, launch) = match few {
+        true => ("narrow_input_gradient", of_warps(rows * columns)),
+        false => ("input_gradient", tiles(rows, columns)),
+    };
+    let kernel = kernel(program.device(), &INPUT_GRADIENT, name, sizes.dtype, "")?;
     let arguments = one
         .arguments()
         .read([one.gates, one.weights.ih, other.gates, other.weights.ih])
         .write([dx])
-        .sizes([sizes.rows(), sizes.weights(), sizes.hidden, columns, directions.len() - 1]);
-    program.launch(kernel, tiles(sizes.rows(), columns), arguments);
+        .sizes([rows, sizes.weights(), sizes.hidden, columns, directions.len() - 1]);
+    program.launch(kernel, launch, arguments);
     Ok(())
 }

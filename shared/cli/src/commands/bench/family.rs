@@ -100,6 +100,7 @@ impl Bench<'_> {
                 cost: first.cost(&posed.problem.dims, dtype),
             };
             let roofline = |arithmetic| Roofline::new(device.facts(), arithmetic, copy_gbps);
+            // Of what does not round.
             let of_peers = Arithmetic::fastest_for(dtype);
             let mut add = |place, name: String, of: Of, m: Measured, arithmetic| {
                 let Some(line) = of_problem.line(name, of, &m, &roofline(arithmetic)) else {
@@ -169,7 +170,8 @@ impl Bench<'_> {
             // What the versions had is free for them.
             device.synchronize()?;
             for (index, theirs) in scripts.ask(family, dims, dtype.name()).into_iter().enumerate() {
-                let result = of_problem.line_of_script(theirs, &roofline(of_peers));
+                let units = theirs.products.map(Products::units).or(of_peers);
+                let result = of_problem.line_of_script(theirs, &roofline(units));
                 told(&result);
                 lines.push(Line { place: (last, 100 + index), result });
             }

@@ -20,7 +20,7 @@ pub(super) fn pages(runs: &[Run]) -> Result<Vec<(String, String)>, Failure> {
     let mut done: Vec<&str> = Vec::new();
     for stage in STAGES {
         let families = history::families(stage.name);
-        if let [family, _, ..] = families[..]
+        if let [family, _, _, ..] = families[..]
             && !families.iter().any(|f| runs.iter().any(|r| has_peers(r, f)))
         {
             text += &playground(runs, stage.name, &families, family);
@@ -178,7 +178,7 @@ impl<'a> Family<'a> {
                 let problem = label(dims, &all).replace(' ', "\u{a0}");
                 row(format!("| {problem} | {dtype} | `{version}` {us} | {} |", roofline(m)));
             }
-            return text + "\n";
+            return text + "\nNo record of this family has libraries beside it yet.\n\n";
         }
         let graphs = pairs.iter().any(|p| p.1.iter().any(|p| p.graph));
         let (how, line) = if graphs { (" run |", "---|") } else { ("", "") };
@@ -197,16 +197,15 @@ impl<'a> Family<'a> {
                 let ratio = us / peer_us;
                 let bold = if ratio < 1.0 { "**" } else { "" };
                 let share = if pair.graph { String::new() } else { roofline(pair.version) };
-                // A peer that gives up digits says how many it has left.
-                let off = pair.peer.relative_error.filter(|_| pair.peer.products.is_some());
-                let off = off.map_or(String::new(), |e| format!(" (off by {e:.0e})"));
                 row(format!(
-                    "| {} | {dtype} |{how} `{}` {} | {} {}{off} | {bold}{ratio:.2}{bold} | {share} |",
+                    "| {} | {dtype} |{how} `{}` {}{} | {} {}{} | {bold}{ratio:.2}{bold} | {share} |",
                     label(dims, &all).replace(' ', "\u{a0}"),
                     short(&pair.version.version),
                     three(us),
+                    off(pair.version),
                     pair.peer.version,
                     three(peer_us),
+                    off(pair.peer),
                 ));
             }
         }
@@ -326,16 +325,19 @@ impl<'a> Family<'a> {
         if rounded.is_empty() && device.peak_tflops.get(*dtype).is_some_and(|peak| above(*peak)) {
             rounded.insert(Products::Tf32);
         }
-        let units = rounded.into_iter().map(|products| match products {
-            Products::Tf32 => "tf32",
-            Products::Halves => "bf16",
-        });
-        let units = [*dtype].into_iter().chain(units);
+        let units =
+            [*dtype].into_iter().chain(rounded.into_iter().map(|p| -> &str { p.peak_of() }));
         let peaks: Vec<(String, f64)> =
             units.filter_map(|u| Some((u.to_owned(), *device.peak_tflops.get(u)?))).collect();
         let title = format!("{}, {dtype}, {}: TFLOP/s", self.name, device.gpu);
         Ok(Some(roofline(&title, device.copy_gbps, &peaks, &all)?))
     }
+}
+
+/// What gives up digits says how many it has left.
+fn off(m: &Measurement) -> String {
+    let error = m.relative_error.filter(|_| m.products.is_some());
+    error.map_or(String::new(), |e| format!(" (off by {e:.0e})"))
 }
 
 /// A problem among others: what differs.

@@ -20,6 +20,16 @@ pub(super) fn fastest<'r>(all: impl Iterator<Item = &'r Measurement>) -> Option<
     all.min_by(|a, b| a.median_us.total_cmp(&b.median_us))
 }
 
+/// Of versions on one problem those that do not round more than others.
+fn exact<'r>(all: impl Iterator<Item = &'r Measurement>) -> impl Iterator<Item = &'r Measurement> {
+    let all: Vec<&Measurement> = all.collect();
+    let digits = |m: &&Measurement| (m.products, m.relative_error.unwrap_or(f64::INFINITY));
+    let best = all.iter().copied().min_by(|a, b| {
+        digits(a).partial_cmp(&digits(b)).expect("an error of a record is a number")
+    });
+    all.into_iter().filter(move |m| best.is_some_and(|best| m.is_beside(best)))
+}
+
 /// Many families without a peer but the plain copy: a row each.
 pub(super) fn playground(runs: &[Run], stage: &str, families: &[&str], first: &str) -> String {
     let records: Vec<&Run> = runs.iter().filter(|r| has(r, first)).collect();
@@ -55,7 +65,8 @@ pub(super) fn cases_order(dtype: &str) -> usize {
     usize::from(dtype != "f32")
 }
 
-/// Every record of a family, newest first, with the fastest time at the last problem that all have.
+/// Every record of a family, newest first, with the fastest time at the last problem that all have, of
+/// versions that are as exact as any.
 pub(super) fn list(records: &[&Run], family: &str) -> String {
     let everywhere = |m: &&Measurement| {
         let same = |o: &Measurement| (&o.shape, &o.dtype) == (&m.shape, &m.dtype);
@@ -75,7 +86,7 @@ pub(super) fn list(records: &[&Run], family: &str) -> String {
     for run in records.iter().rev() {
         let at =
             |m: &&Measurement| case.as_ref().is_some_and(|c| (&m.shape, &m.dtype) == (&c.0, &c.1));
-        let cell = fastest(own(run, family).filter(at)).map_or(String::new(), |m| {
+        let cell = fastest(exact(own(run, family).filter(at))).map_or(String::new(), |m| {
             format!(" `{}` {} |", short(&m.version), plot::three_digits(m.median_us))
         });
         let date = run.date.get(..16).unwrap_or(&run.date).replace('T', " ");
