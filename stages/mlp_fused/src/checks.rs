@@ -113,15 +113,20 @@ fn ids_out_of_range_are_refused(version: &dyn Version, device: &Device) {
     }
 }
 
-/// A softmax whose exponentials would be infinite, and a target whose probability is zero.
+/// A softmax whose exponentials would be infinite, and a target whose probability is zero. The largest logit
+/// is one that a thread of a block has in its second turn.
 fn logits_far_apart(version: &dyn Version, device: &Device) {
-    let mut all = inputs(version, [1, 2, 70, 3, 5]);
+    let mut all = inputs(version, [1, 2, 600, 3, 5]);
     let targets = vec![65i64; all["targets"].len()];
     all.insert("targets".into(), Tensor::new(&all["targets"].shape, &targets));
-    let far: Vec<f64> =
-        (0..70).map(|v| if v == 65 { -2000.0 } else { 500.0 + 20.0 * v as f64 }).collect();
+    let far = |v: usize| match v {
+        65 => -2000.0,
+        590 => 1900.0,
+        _ => 500.0 + v as f64,
+    };
+    let far: Vec<f64> = (0..600).map(far).collect();
     let dtype = version.info().dtypes[0];
-    all.insert("b2".into(), Tensor::rounded(dtype, &[70], &far));
+    all.insert("b2".into(), Tensor::rounded(dtype, &[600], &far));
     let out = run(version, device, &all, &Options::default()).unwrap();
     let compared = lab_harness::compare(version, &all, &out, &Options::default(), dtype);
     for c in compared.iter().filter(|c| ["loss", "b2", "w2_change"].contains(&c.name)) {
