@@ -103,14 +103,6 @@ impl Products {
         }
     }
 
-    /// As a page says it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Tf32 => "TF32",
-            Self::Halves => "halves",
-        }
-    }
-
     /// In [`Machine::peak_tflops`].
     pub fn peak_of(self) -> &'static str {
         match self {
@@ -451,5 +443,19 @@ mod tests {
         let read = Run::read(&path).unwrap();
         assert_eq!(read.results.iter().map(|m| m.of).collect::<Vec<_>>(), [Of::Version, Of::Host]);
         assert!(read.device.peak_tflops.is_empty() && read.results[0].registers.is_none());
+    }
+
+    #[test]
+    fn a_library_that_rounds_is_rated_by_the_units_that_it_uses() {
+        let mut run = example();
+        run.device.peak_tflops.insert("bf16".into(), 1000.0);
+        let line = Measurement { tflops: Some(100.0), ..run.results[0].clone() };
+        let halves = Measurement { products: Some(Products::Halves), ..line.clone() };
+        let of = |of, line: &Measurement| Measurement { of, ..line.clone() };
+        run.results =
+            vec![of(Of::Library, &halves), of(Of::Library, &line), of(Of::Version, &halves)];
+        run.rate_peers();
+        let shares: Vec<_> = run.results.iter().map(|m| m.roofline_percent.unwrap()).collect();
+        assert_eq!(shares, [10.0, 50.0, 50.0]);
     }
 }

@@ -118,4 +118,17 @@ mod tests {
         assert!(rows[0].starts_with("| 2026-01-31 12:00 |") && rows[0].ends_with("`v6` 20.0 |"));
         assert!(rows[1].starts_with("| 2026-01-30 12:00 |") && rows[1].ends_with("`v0` 40.0 |"));
     }
+
+    #[test]
+    fn what_gives_up_digits_is_not_the_fastest_of_a_list() {
+        let mut rounds = line("matmul:v7", "version", "K=8", 5.0, 1e-3);
+        let exact = line("matmul:v6", "version", "K=8", 20.0, 1e-6);
+        let text = |all| list(&[&run("2026-01-31T12:00:00Z", all)], "matmul");
+        // By its error, in records that do not tell what it rounds to; else by that.
+        assert!(text(vec![exact.clone(), rounds.clone()]).contains("`v6` 20.0 |"));
+        rounds["relative_error"] = 1e-6.into();
+        assert!(text(vec![exact.clone(), rounds.clone()]).contains("`v7` 5.00 |"));
+        rounds["products"] = "tf32".into();
+        assert!(text(vec![exact, rounds]).contains("`v6` 20.0 |"));
+    }
 }
