@@ -383,15 +383,19 @@ impl Launch<'_> {
         let next = AtomicU64::new(0);
         let blocks = self.geometry.blocks();
         let workers = (self.options.threads as u64).min(blocks).max(1);
-        std::thread::scope(|scope| {
+        // Threads that are there already: to begin one takes longer than many a launch.
+        rayon::in_place_scope(|scope| {
             for _ in 1..workers {
-                scope.spawn(|| self.work(&next));
+                scope.spawn(|_| self.work(&next));
             }
             self.work(&next);
         });
     }
 
     fn work(&self, next: &AtomicU64) {
+        if next.load(Ordering::Relaxed) >= self.geometry.blocks() {
+            return; // over before this thread woke up
+        }
         let _enlisted = self.watched.enlist();
         let Some(mut runner) = self.runner(None) else { return };
         let blocks = self.geometry.blocks();
