@@ -62,7 +62,7 @@ struct Arrivals {
     __device__ __forceinline__ void wait(int box, unsigned n, unsigned bytes) const {
         unsigned come;
         do {
-            asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; "
+            asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; "
                          "selp.u32 %0, 1, 0, p; }"
                          : "=r"(come) : "r"(bars + 8 * box), "r"(n % 2) : "memory");
         } while (!come);

@@ -23,19 +23,14 @@ constexpr int OPTIMIZER_THREADS = 256;
 // The loss scale stays between these.
 constexpr double LEAST_SCALE = 1.0 / 65536, LARGEST_SCALE = 16777216;
 
-// f(n) for every n below N that is this thread's: neighbours have neighbours.
-template <class F> __device__ __forceinline__ void for_each_parameter(long long N, F f) {
-    for (long long n = blockIdx.x * 1ll * OPTIMIZER_THREADS + threadIdx.x; n < N;
-         n += gridDim.x * 1ll * OPTIMIZER_THREADS)
-        f(n);
-}
+// Numbers that a thread fetches before it needs the first: it would wait for each of them in turn.
+constexpr int FETCHED = 4;
 
-// Σ g² of every `stride`-th from `first` on, and of the block's threads together. Eight are fetched before
-// the first is needed: the sum would wait for each of them in turn.
+// Σ g² of every `stride`-th from `first` on, and of the block's threads together.
 template <class T>
 __device__ __forceinline__ double squares_of(const T* g, long long first, long long stride,
                                              long long N) {
-    constexpr int EACH = 8;
+    constexpr int EACH = 2 * FETCHED;
     double sum = 0;
     for (long long n = first; n < N; n += EACH * stride) {
         double fetched[EACH];
@@ -57,6 +52,13 @@ template <class T> __device__ __forceinline__ double own_squares(const T* g, lon
 // Of all: the same in every block.
 template <class T> __device__ __forceinline__ double all_squares(const T* g, long long N) {
     return squares_of(g, threadIdx.x, OPTIMIZER_THREADS, N);
+}
+
+// Of what the blocks have found: the same in every block.
+__device__ __forceinline__ double sum_of(const double* squares, int blocks) {
+    double sum = 0;
+    for (int b = threadIdx.x; b < blocks; b += OPTIMIZER_THREADS) sum += squares[b];
+    return block_reduce<OPTIMIZER_THREADS>(sum, Add{}, 0.0);
 }
 
 // squares: one a block.
@@ -97,19 +99,19 @@ __device__ __forceinline__ void advance(const Progress& at, Verdict v, double be
 }
 
 // ANCHOR: rule
-// One parameter. `unbias`: 1 / (1 − βᵗ) of both moments.
+// One parameter. `unbias`: 1 / (1 − βᵗ) of both moments. SGD has no v.
 template <int RULE, class M>
-__device__ __forceinline__ void update_one(M& p, M g, M* m, M* v, long long n, M lr, M decay,
+__device__ __forceinline__ void update_one(M& p, M g, M& m, [[maybe_unused]] M& v, M lr, M decay,
                                            M beta1, M beta2, M eps, M unbias1, M unbias2) {
     if constexpr (RULE == ADAMW) p -= lr * decay * p;
     else g += decay * p;
     if constexpr (RULE == SGD) {
-        m[n] = beta1 * m[n] + g;
-        p -= lr * m[n];
+        m = beta1 * m + g;
+        p -= lr * m;
     } else {
-        m[n] = beta1 * m[n] + (1 - beta1) * g;
-        v[n] = beta2 * v[n] + (1 - beta2) * g * g;
-        p -= lr * (m[n] * unbias1) / (root(v[n] * unbias2) + eps);
+        m = beta1 * m + (1 - beta1) * g;
+        v = beta2 * v + (1 - beta2) * g * g;
+        p -= lr * (m * unbias1) / (root(v * unbias2) + eps);
     }
 }
 // ANCHOR_END: rule
@@ -128,9 +130,7 @@ __global__ void __launch_bounds__(OPTIMIZER_THREADS)
            long long N) {
     using M = math_t<T>;
     Progress at{counts, numbers};
-    double sum = 0;
-    for (int b = 0; b < blocks; ++b) sum += squares[b];
-    if (blocks == 0) sum = all_squares(g, N);
+    double sum = blocks == 0 ? all_squares(g, N) : sum_of(squares, blocks);
     double scale = numbers[SCALE], norm = sqrt(sum) / scale, factor = 1 / scale;
     if (max_norm > 0 && max_norm / (norm + 1e-6) < 1) factor *= max_norm / (norm + 1e-6);
     Verdict what = verdict(at, losses[counts[STEP]], norm, every > 0);
@@ -139,11 +139,26 @@ __global__ void __launch_bounds__(OPTIMIZER_THREADS)
 
     M lr = M(rates[counts[STEP]]);
     M unbias1 = M(1 / (1 - numbers[POWER1] * beta1)), unbias2 = M(1 / (1 - numbers[POWER2] * beta2));
-    for_each_parameter(N, [&](long long n) {
-        M p_n = p[n];
-        update_one<RULE>(p_n, M(double(to_math(g[n])) * factor), m, v, n, lr, M(decay), M(beta1),
-                         M(beta2), M(eps), unbias1, unbias2);
-        p[n] = p_n;
-        if constexpr (sizeof(T) < sizeof(M)) copy[n] = from_math<T>(p_n);
-    });
+    long long stride = gridDim.x * 1ll * OPTIMIZER_THREADS;
+    for (long long first = blockIdx.x * 1ll * OPTIMIZER_THREADS + threadIdx.x; first < N;
+         first += FETCHED * stride) {
+        M p_n[FETCHED], g_n[FETCHED], m_n[FETCHED], v_n[FETCHED];
+#pragma unroll
+        for (int i = 0; i < FETCHED; ++i) {
+            long long n = first + i * stride;
+            if (n >= N) continue;
+            p_n[i] = p[n], m_n[i] = m[n], g_n[i] = M(double(to_math(g[n])) * factor);
+            if constexpr (RULE != SGD) v_n[i] = v[n];
+        }
+#pragma unroll
+        for (int i = 0; i < FETCHED; ++i) {
+            long long n = first + i * stride;
+            if (n >= N) continue;
+            update_one<RULE>(p_n[i], g_n[i], m_n[i], v_n[i], lr, M(decay), M(beta1), M(beta2),
+                             M(eps), unbias1, unbias2);
+            p[n] = p_n[i], m[n] = m_n[i];
+            if constexpr (RULE != SGD) v[n] = v_n[i];
+            if constexpr (sizeof(T) < sizeof(M)) copy[n] = from_math<T>(p_n[i]);
+        }
+    }
 }

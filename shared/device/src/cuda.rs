@@ -252,14 +252,13 @@ impl Cuda {
                 room.max(0),
             )
             .map_err(driver("cuFuncSetAttribute"))?;
-            // So are clusters of more than 8 blocks.
+            // So are clusters of more than 8 blocks. Which a device may not have: `resident_clusters`.
             if self.facts.max_cluster > 8 {
-                result::function::set_function_attribute(
+                let _ = result::function::set_function_attribute(
                     function,
                     FunctionAttribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
                     1,
-                )
-                .map_err(driver("cuFuncSetAttribute"))?;
+                );
             }
             Ok(Function { function, module, globals })
         }
@@ -282,6 +281,29 @@ impl Cuda {
         }
         .map_err(driver("cuOccupancyMaxActiveBlocksPerMultiprocessor"))?;
         Ok(each as u32 * self.facts.multiprocessors)
+    }
+
+    pub(crate) fn resident_clusters(
+        &self,
+        function: &Function,
+        launch: &Launch,
+    ) -> Result<u32, Error> {
+        if self.facts.max_cluster == 1 {
+            return Ok(0);
+        }
+        self.enter()?;
+        let mut clusters = 0;
+        // SAFETY: the function is alive, and both pointers for the call.
+        let result = in_clusters(launch, std::ptr::null_mut(), |config| unsafe {
+            sys::cuOccupancyMaxActiveClusters(&raw mut clusters, function.function, config)
+        });
+        match result {
+            sys::CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE => Ok(0),
+            result => {
+                result.result().map_err(driver("cuOccupancyMaxActiveClusters"))?;
+                Ok(u32::try_from(clusters).unwrap_or(0))
+            }
+        }
     }
 
     pub(crate) fn usage(&self, function: &Function) -> Result<Usage, Error> {
@@ -338,33 +360,12 @@ impl Cuda {
                 result::launch_cooperative_kernel(function, grid, block, shared, stream, arguments)
                     .map_err(driver("cuLaunchCooperativeKernel"))
             } else if launch.cluster > 1 {
-                let mut cluster = sys::CUlaunchAttribute {
-                    id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
-                    pad: [0; 4],
-                    value: sys::CUlaunchAttributeValue {
-                        clusterDim: sys::CUlaunchAttributeValue_union__bindgen_ty_1 {
-                            x: launch.cluster,
-                            y: 1,
-                            z: 1,
-                        },
-                    },
-                };
-                let config = sys::CUlaunchConfig {
-                    gridDimX: gx,
-                    gridDimY: gy,
-                    gridDimZ: gz,
-                    blockDimX: bx,
-                    blockDimY: by,
-                    blockDimZ: bz,
-                    sharedMemBytes: shared,
-                    hStream: stream,
-                    attrs: &raw mut cluster,
-                    numAttrs: 1,
-                };
                 let values = arguments.as_mut_ptr();
-                sys::cuLaunchKernelEx(&raw const config, function, values, std::ptr::null_mut())
-                    .result()
-                    .map_err(driver("cuLaunchKernelEx"))
+                in_clusters(launch, stream, |config| {
+                    sys::cuLaunchKernelEx(config, function, values, std::ptr::null_mut())
+                })
+                .result()
+                .map_err(driver("cuLaunchKernelEx"))
             } else {
                 result::launch_kernel(function, grid, block, shared, stream, arguments)
                     .map_err(driver("cuLaunchKernel"))
@@ -615,6 +616,40 @@ fn facts(device: sys::CUdevice) -> Result<Facts, Error> {
         max_cluster: if maybe(CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH) != 0 { MAX_CLUSTER } else { 1 },
         ecc: maybe(CU_DEVICE_ATTRIBUTE_ECC_ENABLED) != 0,
     })
+}
+
+/// Calls `f` with the configuration of a launch in clusters.
+fn in_clusters<R>(
+    launch: &Launch,
+    stream: sys::CUstream,
+    f: impl FnOnce(*const sys::CUlaunchConfig) -> R,
+) -> R {
+    let [gx, gy, gz] = launch.grid;
+    let [bx, by, bz] = launch.block;
+    let mut cluster = sys::CUlaunchAttribute {
+        id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+        pad: [0; 4],
+        value: sys::CUlaunchAttributeValue {
+            clusterDim: sys::CUlaunchAttributeValue_union__bindgen_ty_1 {
+                x: launch.cluster,
+                y: 1,
+                z: 1,
+            },
+        },
+    };
+    let config = sys::CUlaunchConfig {
+        gridDimX: gx,
+        gridDimY: gy,
+        gridDimZ: gz,
+        blockDimX: bx,
+        blockDimY: by,
+        blockDimZ: bz,
+        sharedMemBytes: launch.dynamic_shared as u32,
+        hStream: stream,
+        attrs: &raw mut cluster,
+        numAttrs: 1,
+    };
+    f(&raw const config)
 }
 
 /// The driver's own version where its file tells it, with the CUDA version it speaks.

@@ -99,7 +99,8 @@ pub struct Facts {
     pub registers_per_multiprocessor: u32,
     pub warp: u32,
     pub cooperative_launch: bool,
-    /// Blocks of a cluster; 1 where there are none.
+    /// Blocks of a cluster, at most; 1 where there are none. A device may have no room for so many, as
+    /// [`Kernel::resident_clusters`](crate::Kernel::resident_clusters) says.
     pub max_cluster: u32,
     pub ecc: bool,
 }

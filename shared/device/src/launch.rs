@@ -258,6 +258,15 @@ impl Kernel {
         }
     }
 
+    /// How many of the launch's clusters can be resident at once; 0 where the device has none so large.
+    pub fn resident_clusters(&self, launch: &Launch) -> Result<u32, Error> {
+        match (&*self.device.inner, &self.cuda) {
+            (Inner::Cuda(device), Some(function)) => device.resident_clusters(function, launch),
+            // One after the other.
+            _ => Ok(u32::from(launch.cluster <= lab_emulator::MAX_CLUSTER)),
+        }
+    }
+
     fn check_arguments(&self, arguments: &[Arg<'_>]) -> Result<(), Error> {
         let parameters: &[Parameter] = self.emulated.parameters();
         let kernel = || self.name().to_owned();

@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(THREADS)
     using M = math_t<T>;
     Steps steps{lengths, reverse != 0};
     Hidden<T> hidden{h0 + state * 1ll * B * H, y + column, B, H, stride};
-    int ti = threadIdx.x / TILE, m0 = blockIdx.x * TILE, n0 = blockIdx.y * TILE;
+    int m0 = blockIdx.x * TILE, n0 = blockIdx.y * TILE;
     M sum[EACH] = {};
     auto live = [&](int r) { return r < rows && steps.has(r / B, r % B); };
     auto x_of = [&](int m, int k) {
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(THREADS)
     M p = peephole && g != GATE_G ? to_math(own_peephole[j]) : M(0);
 #pragma unroll
     for (int e = 0; e < EACH; ++e) {
-        int r = m0 + ti + LANES * e, t = r / B, row = r % B;
+        int r = m0 + own_row(e), t = r / B, row = r % B;
         if (!live(r)) continue;
         M a = sum[e] + bias;
         if (peephole && g != GATE_G) {

@@ -324,7 +324,7 @@ impl Version for Fused {
         let mut posed = Posed::new(device, inputs, lr, self.way.hidden_in())?;
         match self.way {
             Way::Sample => sample::launches(&mut posed)?,
-            Way::Resident => resident::launches(&mut posed, resident::has_clusters(device))?,
+            Way::Resident => resident::launches(&mut posed, true)?,
             Way::Batch { products, .. } => batch::launches(&mut posed, products)?,
         }
         Ok(Box::new(posed.prepared(inputs, self.way.is_graph())?))

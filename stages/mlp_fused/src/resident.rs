@@ -1,6 +1,6 @@
 //! The launch of all steps of one pair, with the parameters in shared memory.
 
-use lab_device::{DType, Device, Launch};
+use lab_device::{DType, Launch};
 use lab_harness::Error;
 use lab_harness::program::scalar;
 use lab_reference::mlp::Sizes;
@@ -29,13 +29,9 @@ fn box_of([h, e]: [usize; 2]) -> usize {
     BLOCKS * (h + 2) + h + e
 }
 
-/// Whether the device has clusters of so many blocks.
-pub(crate) fn has_clusters(device: &Device) -> bool {
-    device.facts().max_cluster as usize >= BLOCKS
-}
-
-/// Adds the launch: of a cluster, or of blocks that meet in device memory.
-pub(crate) fn launches(posed: &mut Posed, clustered: bool) -> Result<(), Error> {
+/// Adds the launch: of a cluster where the device has one so large, or of blocks that meet in device
+/// memory.
+pub(crate) fn launches(posed: &mut Posed, may_cluster: bool) -> Result<(), Error> {
     let Posed { steps, sizes, lr, tokens, targets, losses, .. } = *posed;
     let Sizes { vocabulary, embedding, hidden } = sizes;
     let program = &mut posed.program;
@@ -50,8 +46,10 @@ pub(crate) fn launches(posed: &mut Posed, clustered: bool) -> Result<(), Error> 
     }
     let kernel = kernel(&device, &V2_RESIDENT, "resident", &format!("{}, {}", room[0], room[1]))?;
     let launch = Launch::new(BLOCKS as u32, THREADS as u32).shared(bytes);
+    let cluster = launch.cluster(BLOCKS as u32);
+    let clustered = may_cluster && kernel.resident_clusters(&cluster)? > 0;
     let (launch, numbers, flags) = match clustered {
-        true => (launch.cluster(BLOCKS as u32), 1, 1),
+        true => (cluster, 1, 1),
         false => (launch.cooperative(), BLOCKS * 2 * box_of(*room), BLOCKS),
     };
     let post = program.scratch(DType::F32, numbers)?;

@@ -86,6 +86,10 @@ impl Version for Causal {
         vlstm::ungated_cost(dims, dtype)
     }
 
+    fn replayed(&self) -> bool {
+        true
+    }
+
     fn bench_shapes(&self, dtype: DType) -> Vec<Dims> {
         vlstm::bench_shapes(&INFO, dtype)
     }

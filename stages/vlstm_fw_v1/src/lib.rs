@@ -100,6 +100,10 @@ impl Version for Online {
         vlstm::forward_cost(dims, dtype)
     }
 
+    fn replayed(&self) -> bool {
+        true
+    }
+
     fn bench_shapes(&self, dtype: DType) -> Vec<Dims> {
         vlstm::bench_shapes(&INFO, dtype)
     }

@@ -174,6 +174,10 @@ impl Version for Ahead {
         vlstm::forward_backward_cost(dims, dtype)
     }
 
+    fn replayed(&self) -> bool {
+        true
+    }
+
     fn bench_shapes(&self, dtype: DType) -> Vec<Dims> {
         vlstm::bench_shapes(&INFO, dtype)
     }

@@ -77,7 +77,6 @@ impl Direction<'_> {
         let spread = Spread::of(hidden, dtype, batch * fewest.blocks() > multiprocessors);
         let Spread { units, of_block, rows, kept, in_shared } = spread;
         let blocks = spread.blocks();
-        let clustered = way == Way::Cluster && facts.max_cluster as usize >= blocks;
         let arguments = format!("{units}, {of_block}, {rows}, {kept}, {in_shared}");
         let kernel = self.kernel(program, &V2_SPREAD, name, &arguments)?;
         let numbers = if back { spread.shared_back() } else { spread.shared() };
@@ -85,6 +84,9 @@ impl Direction<'_> {
         let threads = spread.threads() as u32;
 
         let all = batch.div_ceil(rows);
+        let in_clusters = Launch::new((all * blocks) as u32, threads).shared(shared);
+        let in_clusters = in_clusters.cluster(blocks as u32);
+        let clustered = way == Way::Cluster && kernel.resident_clusters(&in_clusters)? > 0;
         let groups = match clustered {
             true => all,
             false => all.min(kernel.resident_blocks(threads, shared)? as usize / blocks),
@@ -93,8 +95,10 @@ impl Direction<'_> {
             let expected = format!("{blocks} blocks of {threads} threads resident at once");
             return Err(Error::bad("hidden", expected, hidden));
         }
-        let launch = Launch::new((groups * blocks) as u32, threads).shared(shared);
-        let launch = if clustered { launch.cluster(blocks as u32) } else { launch.cooperative() };
+        let launch = match clustered {
+            true => in_clusters,
+            false => Launch::new((groups * blocks) as u32, threads).shared(shared).cooperative(),
+        };
         let (numbers, flags) = match clustered {
             true => (1, 1),
             false => (groups * blocks * 2 * rows * units, groups * blocks),
