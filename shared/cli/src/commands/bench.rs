@@ -79,8 +79,8 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         scripts: &mut scripts,
         lines: Vec::new(),
     };
-    for (stage, versions) in by_family(&chosen) {
-        bench.measure(stage, &versions)?;
+    for versions in by_family(&chosen) {
+        bench.measure(&versions)?;
     }
     let mut lines = bench.lines;
     // Measured problem by problem; told version by version.

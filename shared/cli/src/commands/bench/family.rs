@@ -4,7 +4,7 @@ use lab_device::{Arithmetic, DType, Device};
 use lab_harness::record::{Measurement, Of, Products};
 use lab_harness::roofline::Roofline;
 use lab_harness::timing::Times;
-use lab_harness::{Comparison, Cost, Dims, Posed, Problem, Stage, Version};
+use lab_harness::{Comparison, Cost, Dims, Peer, Posed, Problem, Version};
 
 use super::scripts::{Scripts, Theirs};
 use crate::commands::compare::time_on_host;
@@ -21,25 +21,32 @@ pub(super) struct Line {
     pub(super) result: Measurement,
 }
 
-/// The versions of one family in one stage, each with its place among all that were chosen.
-pub(super) type Group = (&'static Stage, Vec<(usize, &'static dyn Version)>);
+/// The versions of one family, each with its place among all that were chosen.
+pub(super) type Family = Vec<(usize, &'static dyn Version)>;
 
-/// The versions of each family in each stage, in their order.
-pub(super) fn by_family(chosen: &[&'static dyn Version]) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
+/// The versions of each family, in their order.
+pub(super) fn by_family(chosen: &[&'static dyn Version]) -> Vec<Family> {
+    let mut families: Vec<Family> = Vec::new();
     for (place, &version) in chosen.iter().enumerate() {
-        let info = version.info();
-        let stage = crate::stage(info.stage).expect("a version names its own stage");
-        let same = |g: &&mut Group| {
-            let first = g.1[0].1.info();
-            (first.stage, first.family) == (info.stage, info.family)
-        };
-        match groups.iter_mut().find(same) {
-            Some(group) => group.1.push((place, version)),
-            None => groups.push((stage, vec![(place, version)])),
+        let same = |f: &&mut Family| f[0].1.info().family == version.info().family;
+        match families.iter_mut().find(same) {
+            Some(family) => family.push((place, version)),
+            None => families.push(vec![(place, version)]),
         }
     }
-    groups
+    families
+}
+
+/// What the stages of these versions have beside them.
+fn peers(versions: &[(usize, &'static dyn Version)], family: &str) -> Vec<&'static dyn Peer> {
+    let mut peers: Vec<&'static dyn Peer> = Vec::new();
+    for (_, version) in versions {
+        let stage = crate::stage(version.info().stage).expect("a version names its own stage");
+        let new = |p: &&'static dyn Peer| peers.iter().all(|q| q.info().name != p.info().name);
+        let new: Vec<_> = stage.peers_of(family).filter(new).collect();
+        peers.extend(new);
+    }
+    peers
 }
 
 /// What is measured, and how.
@@ -66,7 +73,6 @@ impl Bench<'_> {
     /// scripts measure.
     pub(super) fn measure(
         &mut self,
-        stage: &Stage,
         versions: &[(usize, &'static dyn Version)],
     ) -> Result<(), Failure> {
         let Self { device, runs, only, copy_gbps, scripts, lines } = self;
@@ -85,6 +91,7 @@ impl Bench<'_> {
             }
         }
         let last = versions.iter().map(|v| v.0).max().unwrap_or(0);
+        let peers = peers(&versions, family);
         // Said once, not for every problem.
         let mut missing: Vec<String> = Vec::new();
         for (dtype, dims) in problems {
@@ -146,7 +153,7 @@ impl Bench<'_> {
                     add((place, 1), "cpu".into(), Of::Host, m, of_peers);
                 }
             }
-            for (index, peer) in stage.peers_of(family).enumerate() {
+            for (index, &peer) in peers.iter().enumerate() {
                 let info = peer.info();
                 if !info.dtypes.contains(&dtype) || !info.runs_beside(device) {
                     continue;
@@ -244,5 +251,40 @@ impl Lines<'_> {
     fn rated(&self, line: Measurement, roofline: &Roofline) -> Measurement {
         let percent = roofline.percent(&self.cost, line.median_us);
         Measurement { roofline_percent: Some(percent), ..line }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_family_of_two_stages_is_posed_each_problem_once() {
+        let all: Vec<_> = crate::versions().collect();
+        let families = by_family(&all);
+        let of = |family: &str| {
+            let found: Vec<_> =
+                families.iter().filter(|f| f[0].1.info().family == family).collect();
+            assert_eq!(found.len(), 1, "{family}");
+            let mut stages: Vec<_> = found[0].iter().map(|v| v.1.info().stage).collect();
+            stages.dedup();
+            stages
+        };
+        assert_eq!(of("vlstm_fwbw"), ["vlstm_fwbw_v0", "vlstm_fwbw_v1"]);
+        let places = families.iter().flatten().map(|v| v.0);
+        assert_eq!(places.max(), Some(all.len() - 1));
+    }
+
+    #[test]
+    fn what_two_stages_have_beside_them_comes_once() {
+        let all: Vec<_> = crate::versions().collect();
+        let families = by_family(&all);
+        let matmul = families.iter().find(|f| f[0].1.info().family == "matmul").unwrap();
+        let twice = [matmul.as_slice(), matmul.as_slice()].concat();
+        let names = |versions: &[_]| -> Vec<_> {
+            peers(versions, "matmul").iter().map(|p| p.info().name).collect()
+        };
+        assert!(!names(matmul).is_empty());
+        assert_eq!(names(&twice), names(matmul));
     }
 }
