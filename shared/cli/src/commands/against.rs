@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use lab_device::Facts;
 use lab_harness::record::{self, Measurement, Of, Run};
 use serde_json::{Value, json};
 
@@ -42,8 +43,8 @@ pub(crate) struct Then {
 }
 
 impl Then {
-    /// Of the commit that `revision` begins, or that git knows by that name; on this GPU, where one is
-    /// named. Of a line that was measured twice, the newer.
+    /// Of the commit that `revision` begins, or that git knows by that name; on a GPU such as this one,
+    /// where there is one. Of a line that was measured twice, the newer.
     ///
     /// # Errors
     /// No such record; the message, for `argument`, names those there are.
@@ -51,16 +52,16 @@ impl Then {
         directory: &Path,
         argument: &str,
         revision: &str,
-        gpu: Option<&str>,
+        device: Option<&Facts>,
     ) -> Result<Self, Failure> {
         let runs = record::read_all(directory)?;
-        let here = |run: &&Run| gpu.is_none_or(|gpu| run.device.gpu == gpu);
+        let here = |run: &&Run| device.is_none_or(|device| run.device.gpu == device.name);
         let commit = commit_of(&runs, revision)
             .filter(|c| runs.iter().filter(here).any(|run| run.commit == *c));
         let Some(commit) = commit else {
             let mut known: Vec<_> = runs.iter().filter(here).map(|r| &r.commit[..12]).collect();
             known.dedup();
-            let of = gpu.map_or(String::new(), |gpu| format!(" on {gpu}"));
+            let of = device.map_or(String::new(), |device| format!(" on {}", device.name));
             let message = match known.is_empty() {
                 true => format!("{argument}: there is no record{of} in {}", directory.display()),
                 false => format!(
@@ -191,5 +192,17 @@ mod tests {
         assert_eq!((moved[0].percent(), still, alone), (-50.0, 2, 1));
         let said = then.json(&now);
         assert_eq!((&said["within_noise"], &said["new"]), (&json!(2), &json!(1)));
+    }
+
+    #[test]
+    fn records_are_those_of_such_a_gpu() {
+        let records = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../benches/history"));
+        let read = |facts: &Facts| Then::read(records, "--against", "59c2710d", Some(facts));
+        let emulator = lab_device::Device::emulator().unwrap();
+        let mut facts = emulator.facts().clone();
+        let Err(Failure::Usage(refused)) = read(&facts) else { panic!("it was read") };
+        assert!(refused.contains("there is no record on CPU emulator on "), "{refused}");
+        facts.name = "NVIDIA H200".into();
+        assert!(read(&facts).unwrap().lines.iter().any(|l| l.family == "lstm"));
     }
 }

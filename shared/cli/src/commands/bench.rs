@@ -63,9 +63,10 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         )));
     }
     // Before anything is measured: an hour's work must not end in a refusal.
-    let then = arguments.against.as_deref().map(|revision| {
-        Then::read(&arguments.out, "--against", revision, Some(&device.facts().name))
-    });
+    let then = arguments
+        .against
+        .as_deref()
+        .map(|revision| Then::read(&arguments.out, "--against", revision, Some(device.facts())));
     let then = then.transpose()?;
     let commit = if arguments.record { Some(clean_commit()?) } else { None };
     let copy_gbps = copy_bandwidth(&device)?;
