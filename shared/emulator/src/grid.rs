@@ -40,7 +40,8 @@ pub struct Config {
 /// How the emulator runs a launch.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// OS threads that run blocks. With one, a run is the same every time.
+    /// OS threads that run blocks, at most: of independent ones no more than the caller and those of
+    /// rayon's pool, a thread a core. With one, a run is the same every time.
     pub threads: usize,
     /// The schedule.
     pub order: Order,
