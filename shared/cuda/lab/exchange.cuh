@@ -58,11 +58,13 @@ struct Arrivals {
             asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::
                              "r"(to), "r"(__float_as_uint(v)), "r"(bar) : "memory");
     }
-    // For the n-th time, from 0 on, that the box fills.
+    // For the n-th time, from 0 on, that the box fills. Acquires from the cluster: other blocks have stored
+    // what came, and the default is the own block.
     __device__ __forceinline__ void wait(int box, unsigned n, unsigned bytes) const {
         unsigned come;
         do {
-            asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; "
+            asm volatile("{ .reg .pred p; "
+                         "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; "
                          "selp.u32 %0, 1, 0, p; }"
                          : "=r"(come) : "r"(bars + 8 * box), "r"(n % 2) : "memory");
         } while (!come);
