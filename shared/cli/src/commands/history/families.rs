@@ -171,11 +171,11 @@ impl<'a> Family<'a> {
         let mut text = format!("| {} | type |", common(&all));
         let mut row = |cells: String| writeln!(text, "{cells}").expect("writing to a string");
         if pairs.iter().all(|p| p.1.is_empty()) {
-            row(" fastest version, µs | % of the roofline |\n|---|---|--:|--:|".into());
+            row(" fastest version, µs | % of roofline |\n|---|---|--:|--:|".into());
             for (shape, dtype, dims) in &self.cases {
                 let Some(m) = fastest(self.of(shape, dtype)) else { continue };
                 let (version, us) = (short(&m.version), three(m.median_us));
-                let problem = label(dims, &all).replace(' ', "\u{a0}");
+                let problem = label(dims, &all);
                 row(format!("| {problem} | {dtype} | `{version}` {us} | {} |", roofline(m)));
             }
             return text + "\nNo record of this family has libraries beside it yet.\n\n";
@@ -183,7 +183,7 @@ impl<'a> Family<'a> {
         let graphs = pairs.iter().any(|p| p.1.iter().any(|p| p.graph));
         let (how, line) = if graphs { (" run |", "---|") } else { ("", "") };
         row(format!(
-            "{how} fastest version, µs | fastest peer, µs | ours / theirs | % of the roofline |\n\
+            "{how} fastest version, µs | fastest peer, µs | ours / theirs | % of roofline |\n\
              |---|---|{line}--:|--:|--:|--:|"
         ));
         for ((_, dtype, dims), of) in &pairs {
@@ -199,7 +199,7 @@ impl<'a> Family<'a> {
                 let share = if pair.graph { String::new() } else { roofline(pair.version) };
                 row(format!(
                     "| {} | {dtype} |{how} `{}` {}{} | {} {}{} | {bold}{ratio:.2}{bold} | {share} |",
-                    label(dims, &all).replace(' ', "\u{a0}"),
+                    label(dims, &all),
                     short(&pair.version.version),
                     three(us),
                     off(pair.version),
@@ -340,19 +340,27 @@ fn off(m: &Measurement) -> String {
     error.map_or(String::new(), |e| format!(" (off by {e:.0e})"))
 }
 
-/// A problem among others: what differs.
+/// A problem among others: what differs. Sizes that are alike in all of them are told once.
 fn label(dims: &Dims, all: &[&Dims]) -> String {
     let differs = |name: &str| all.iter().any(|d| d.find(name) != dims.find(name));
+    let alike = |a: &str, b: &str| all.iter().all(|d| d.find(a) == d.find(b));
     let mut told: Vec<(&str, usize)> = dims.iter().filter(|d| differs(d.0)).collect();
     if told.is_empty() {
         told = dims.iter().collect();
     }
-    if told.len() > 1 && told.iter().all(|d| d.1 == told[0].1) {
-        let names: Vec<&str> = told.iter().map(|d| d.0).collect();
-        return format!("{} = {}", names.join(" = "), told[0].1);
+    let mut groups: Vec<(Vec<&str>, usize)> = Vec::new();
+    for (name, size) in told {
+        match groups.iter_mut().find(|(names, _)| alike(names[0], name)) {
+            Some((names, _)) => names.push(name),
+            None => groups.push((vec![name], size)),
+        }
     }
-    let told: Vec<String> = told.iter().map(|(name, size)| format!("{name}={size}")).collect();
-    told.join(",")
+    if let [(names, size)] = &groups[..] {
+        return format!("{} = {size}", names.join(" = ")).replace(' ', "\u{a0}");
+    }
+    let told: Vec<String> =
+        groups.iter().map(|(names, size)| format!("{}={size}", names.join("="))).collect();
+    told.join(", ")
 }
 
 /// What all problems share.
@@ -422,6 +430,22 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_problem_is_told_by_what_differs_and_sizes_that_are_alike_once() {
+        let shapes = ["B=4,D=64,E=64,H=8,S=1024", "B=1,D=128,E=128,H=8,S=8192"];
+        let parsed = shapes.map(|s| Dims::parse(s).unwrap());
+        let all: Vec<&Dims> = parsed.iter().collect();
+        assert_eq!(label(all[0], &all), "B=4, D=E=64, S=1024");
+        assert_eq!(label(all[1], &all), "B=1, D=E=128, S=8192");
+        assert_eq!(common(&all), "problem, H=8");
+        // One alone is told whole.
+        assert_eq!(label(all[0], &all[..1]), "B=4, D=E=64, H=8, S=1024");
+        assert_eq!(common(&all[..1]), "problem");
+        let squares = ["K=8,M=8", "K=9,M=9"].map(|s| Dims::parse(s).unwrap());
+        let all: Vec<&Dims> = squares.iter().collect();
+        assert_eq!(label(all[0], &all), "K\u{a0}=\u{a0}M\u{a0}=\u{a0}8");
+    }
+
+    #[test]
     fn a_peer_that_gives_up_digits_has_a_row_of_its_own() {
         let mut scale = line("sdpa", "library", "K=8", 1.0, 0.0);
         scale["computes"] = "another function".into();
@@ -441,6 +465,6 @@ pub(super) mod tests {
         let coarse = "| launched | `v6` 20.0 | coarse 10.0 (off by 1e-3) | 2.00 | 50.0 |";
         assert!(text.contains(coarse), "{text}");
         assert!(text.contains("For scale, another function on the same tensors"), "{text}");
-        assert!(text.contains("| K=8 | f32 | sdpa 1.00 |"), "{text}");
+        assert!(text.contains("| K\u{a0}=\u{a0}8 | f32 | sdpa 1.00 |"), "{text}");
     }
 }
