@@ -386,6 +386,9 @@ pub fn compile_in<S: AsRef<str>>(
         command
             .current_dir(root)
             .args(["-g", "-fPIC", "-fvisibility=hidden"])
+            // Reports need places, and the names and types of arrays and parameters. Where a local
+            // variable lives from instruction to instruction nobody asks, and it is most of -g.
+            .args(["-fno-var-tracking", "-fno-var-tracking-assignments"])
             .arg(format!("-ffile-prefix-map={}=.", root.display()))
             .arg("-I")
             .arg(&include);
