@@ -1,5 +1,10 @@
-//! What the trainings of all stages share: optimizers and learning rates, as a user chooses them.
+//! What the trainings of all stages share: optimizers and learning rates, as a user chooses them; and
+//! the checkpoint.
 
+mod checkpoint;
+pub mod progress;
+
+pub use checkpoint::{BadCheckpoint, Checkpoint, Position, Trained};
 use lab_reference::training::{cosine, linear_warm_up, step_decay};
 use serde::{Deserialize, Serialize};
 

@@ -2,6 +2,7 @@
 
 use lab_device::{DType, Device, Kernel, Launch};
 use lab_harness::program::{Argument, Program, Slot, scalar};
+use lab_harness::training::progress::{COUNTS, NUMBERS};
 use lab_harness::{Error, Tensor};
 use lab_reference::mlp::Sizes;
 
@@ -9,10 +10,6 @@ use crate::kernels::V1_BATCH;
 use crate::recomputed::Recomputed;
 use crate::steps::{Posed, blocks, int, kernel};
 use crate::tensor::{Halves, slices};
-
-/// As `Count` and `Number` in `lab/progress.cuh`.
-pub(crate) const COUNTS: usize = 6;
-pub(crate) const NUMBERS: usize = 3;
 
 /// Sides of the tiles, and threads of a block, of the small products and of those by w2.
 pub(crate) const SMALL: usize = 32;

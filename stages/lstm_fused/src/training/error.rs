@@ -1,5 +1,7 @@
 //! What can go wrong.
 
+use lab_harness::training::BadCheckpoint;
+
 /// Bad input, a device that could not do it, or training that left the numbers.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -27,25 +29,8 @@ pub enum Error {
         value: f64,
     },
     /// A file is no checkpoint of this training.
-    #[error("checkpoint: {what}: expected {expected}, got {got}")]
-    Checkpoint {
-        /// What is wrong in it.
-        what: String,
-        /// What it may be.
-        expected: String,
-        /// What it is.
-        got: String,
-    },
-}
-
-impl Error {
-    pub(crate) fn checkpoint(
-        what: impl Into<String>,
-        expected: impl Into<String>,
-        got: impl ToString,
-    ) -> Self {
-        Self::Checkpoint { what: what.into(), expected: expected.into(), got: got.to_string() }
-    }
+    #[error(transparent)]
+    Checkpoint(#[from] BadCheckpoint),
 }
 
 impl From<lab_device::Error> for Error {

@@ -43,6 +43,7 @@ pub use config::{Config, Decay, LossScale, Optimizer, Schedule};
 pub use data::Data;
 pub use error::Error;
 pub use evaluate::Evaluator;
+pub use lab_harness::training::Position;
 pub use model::{Head, Model};
 pub use stream::Stream;
-pub use trainer::{Epoch, Position, Trainer};
+pub use trainer::{Epoch, Trainer};

@@ -11,16 +11,7 @@ use super::flat::Layout;
 use super::{Config, Data, Model};
 use launches::Builder;
 
-/// As `Count` and `Number` in `lab/progress.cuh`.
-pub(crate) const COUNTS: usize = 6;
-pub(crate) const NUMBERS: usize = 3;
-pub(crate) const STEP: usize = 0;
-pub(crate) const TAKEN: usize = 1;
-pub(crate) const UPDATES: usize = 2;
-pub(crate) const SKIPPED: usize = 4;
-pub(crate) const STOPPED: usize = 5;
-pub(crate) const SCALE: usize = 0;
-pub(crate) const POWERS: usize = 1;
+pub(crate) use lab_harness::training::progress::*;
 
 /// A program with what the host reads and writes of it.
 pub(crate) struct Step {

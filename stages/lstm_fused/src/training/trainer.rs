@@ -7,25 +7,14 @@ use std::cell::{Ref, RefCell};
 use std::rc::Rc;
 
 use lab_device::{Device, Graph};
+use lab_harness::training::Position;
 use lab_harness::{Prepared, Tensor, Tensors};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
-use serde::{Deserialize, Serialize};
 
 use super::step::{COUNTS, NUMBERS, SKIPPED, STEP, STOPPED, Step, Training};
 use super::{Config, Data, Error, Model};
-
-/// How far training is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Position {
-    /// The epoch under way, from 0.
-    pub epoch: usize,
-    /// Steps of it that are done.
-    pub step: usize,
-    /// Steps of an epoch.
-    pub steps_per_epoch: usize,
-}
 
 /// What an epoch has given.
 #[derive(Clone, Debug, PartialEq)]

@@ -8,7 +8,8 @@ use lab_reference::playg::softmax;
 
 use super::data::check_tokens;
 use super::{Config, Data, Error, Model};
-use crate::batch::{Batch, COUNTS, NUMBERS, Pairs, Products};
+use crate::batch::{Batch, Pairs, Products};
+use lab_harness::training::progress::{COUNTS, NUMBERS};
 
 /// A model on data of its own, without gradients; B pairs at a time. Of the configuration it takes the
 /// batch and, for the losses, the type.

@@ -44,5 +44,6 @@ pub use config::{Config, Decay, Optimizer, Schedule};
 pub use data::Data;
 pub use error::Error;
 pub use evaluate::Evaluator;
+pub use lab_harness::training::Position;
 pub use model::Model;
-pub use trainer::{Epoch, Position, Trainer};
+pub use trainer::{Epoch, Trainer};

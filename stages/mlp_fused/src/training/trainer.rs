@@ -7,31 +7,15 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use lab_device::{Device, Graph};
+use lab_harness::training::progress::{COUNTS, NUMBERS, STEP, STOPPED};
+use lab_harness::training::{BadCheckpoint, Position};
 use lab_harness::{Prepared, Tensor, Tensors};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
-use serde::{Deserialize, Serialize};
 
 use super::{Checkpoint, Config, Data, Error, Model};
-use crate::batch::{COUNTS, NUMBERS};
 use step::Step;
-
-/// Places in the counts, as `Count` in `lab/progress.cuh`.
-pub(super) const STEP: usize = 0;
-pub(super) const TAKEN: usize = 1;
-pub(super) const STOPPED: usize = 5;
-
-/// How far training is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Position {
-    /// The epoch under way, from 0.
-    pub epoch: usize,
-    /// Steps of it that are done.
-    pub step: usize,
-    /// Steps of an epoch.
-    pub steps_per_epoch: usize,
-}
 
 /// What an epoch has given.
 #[derive(Clone, Debug, PartialEq)]
@@ -125,7 +109,7 @@ impl Trainer {
         let mut trainer = Self::of(device, *model, *config, data, starts, || parameters.clone())?;
         if trainer.digest != checkpoint.digest {
             let expected = "those that it was taken with";
-            return Err(Error::checkpoint("data and pairs", expected, "others"));
+            return Err(BadCheckpoint::new("data and pairs", expected, "others").into());
         }
         trainer.epoch = position.epoch;
         trainer.done = position.step;

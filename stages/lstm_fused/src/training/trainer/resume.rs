@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use lab_device::Device;
 use lab_harness::Tensor;
+use lab_harness::training::BadCheckpoint;
 
 use super::Trainer;
 use crate::training::step::{COUNTS, NUMBERS, Step, TAKEN, Training};
@@ -25,8 +26,8 @@ impl Trainer {
         checkpoint.check()?;
         let mut trainer = Self::of(device, *model, *config, data, starts, || parameters.clone())?;
         if trainer.digest != checkpoint.digest {
-            let got = "others";
-            return Err(Error::checkpoint("data and windows", "those that it was taken with", got));
+            let expected = "those that it was taken with";
+            return Err(BadCheckpoint::new("data and windows", expected, "others").into());
         }
         trainer.epoch = position.epoch;
         trainer.done = position.step;

@@ -4,11 +4,12 @@ use lab_device::{DType, Device, Launch};
 use lab_harness::program::{Program, Slot, scalar};
 use lab_harness::{Tensor, Tensors};
 
-use crate::batch::{Batch, COUNTS, NUMBERS, Pairs, Products, Use};
+use crate::batch::{Batch, Pairs, Products, Use};
 use crate::flat::Layout;
 use crate::kernels::UPDATE;
 use crate::steps::{blocks, kernel};
 use crate::training::{Checkpoint, Config, Data, Error, Model};
+use lab_harness::training::progress::{COUNTS, NUMBERS};
 
 const THREADS: u32 = 256;
 
