@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
 
-    // The next value after each window that ends in what was held out.
+    // The next value of each window after which comes a value that was held out.
     let held_out = part(&scaled[known - window..]);
     let starts = held_out.starts(window, 1);
     let parameters = trainer.parameters()?;

@@ -216,7 +216,7 @@ impl<'a> Family<'a> {
     fn whence(&self) -> String {
         format!(
             "Of the record of {}, one run with {}: each problem went to the versions, then to the libraries. \
-             Beside each peer stands the fastest version that does not round its operands to fewer digits.",
+             Beside each peer stands the fastest version that rounds its operands no more coarsely than that peer does.",
             self.run.date.get(..10).unwrap_or(&self.run.date),
             self.run.device.libraries.join(", ")
         )
