@@ -14,6 +14,7 @@ pub mod agreement;
 pub mod compare;
 pub mod device_checks;
 pub mod error;
+pub mod launch_cost;
 pub mod lstm;
 pub mod mlp;
 pub mod peer;

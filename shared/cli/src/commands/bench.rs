@@ -1,7 +1,6 @@
 //! `lab bench`: the benchmark set on a GPU, and its records.
 
 mod family;
-mod launch;
 mod machine;
 mod scripts;
 
@@ -9,12 +8,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 use lab_device::{Device, DeviceKind};
+use lab_harness::launch_cost;
 use lab_harness::record::{FORMAT, Measurement, Of, Run};
 use lab_harness::{Dims, Error, Options, Version};
 use serde_json::json;
 
 use self::family::{Bench, by_family, has_sizes, told};
-use self::launch::{LAUNCH, launch_overhead};
 pub(crate) use self::machine::{clean_commit, copy_bandwidth, machine, now, state_of_tree};
 use self::scripts::Scripts;
 use crate::commands::against::Then;
@@ -49,7 +48,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
     let chosen = match arguments.family.as_deref() {
-        Some(LAUNCH) => Vec::new(),
+        Some(launch_cost::FAMILY) => Vec::new(),
         family => right_ones(choose(family)?)?,
     };
     let only = sizes(arguments.shape.as_deref(), &chosen)?;
@@ -86,8 +85,8 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     // Measured problem by problem; told version by version.
     lines.sort_by_key(|l| l.place);
     let mut results: Vec<Measurement> = lines.into_iter().map(|l| l.result).collect();
-    if arguments.family.as_deref().is_none_or(|family| family == LAUNCH) {
-        let overhead = launch_overhead(&device)?;
+    if arguments.family.as_deref().is_none_or(|family| family == launch_cost::FAMILY) {
+        let overhead = launch_cost::measure(&device)?;
         overhead.iter().for_each(told);
         results.extend(overhead);
     }

@@ -2,31 +2,33 @@
 
 use std::time::Duration;
 
-use lab_device::{Device, Launch};
-use lab_harness::device_checks;
-use lab_harness::record::{Measurement, Of};
-use lab_harness::timing::Times;
+use lab_device::{Device, Error, Launch};
 
-use crate::failure::Failure;
+use crate::device_checks;
+use crate::record::{Measurement, Of};
+use crate::timing::Times;
 
 /// The family of what is of no stage.
-pub(super) const LAUNCH: &str = "launch";
+pub const FAMILY: &str = "launch";
 
 /// A thousand kernels that do next to nothing, one after the other on a
 /// stream, and as one graph. And what the barrier of a grid costs that keeps one launch going: a thousand
 /// of those, with a block a multiprocessor.
-pub(super) fn launch_overhead(device: &Device) -> Result<Vec<Measurement>, Failure> {
+///
+/// # Errors
+/// A launch's.
+pub fn measure(device: &Device) -> Result<Vec<Measurement>, Error> {
     const TIMES: usize = 1000;
     let each = |version: &str, shape: String, times: &[Duration]| {
         let Times { median_us, p10_us, p90_us, runs } = Times::of(times);
         let one = |us: f64| us / TIMES as f64;
         let (median_us, p10_us, p90_us) = (one(median_us), one(p10_us), one(p90_us));
         let times = Times { median_us, p10_us, p90_us, runs };
-        Measurement::timed(LAUNCH, version.into(), Of::Version, &shape, "f32", times)
+        Measurement::timed(FAMILY, version.into(), Of::Version, &shape, "f32", times)
     };
     let kernel = device.kernel(&device_checks::kernels::DEVICE, "fill<float>")?;
     let mut x = device.buffer::<f32>(32)?;
-    let mut launches = || -> Result<(), lab_device::Error> {
+    let mut launches = || -> Result<(), Error> {
         for _ in 0..TIMES {
             kernel.launch(Launch::new(1, 32), &[x.arg_mut(), 0f32.into(), 32i32.into()])?;
         }
