@@ -178,9 +178,11 @@ impl Kept {
         (include_str!("lib.rs"), &entry.names, &entry.globals, build.flags()).hash(&mut hasher);
         let version = Command::new(compiler()?).arg("--version").output();
         version.map_err(|e| format!("the C++ compiler's version: {e}"))?.stdout.hash(&mut hasher);
+        // By its place in the tree, not on this machine: another checkout may bring its objects along.
+        let root = shared.parent().expect("the workspace's root");
         for file in files {
             let bytes = std::fs::read(&file).map_err(|e| format!("{}: {e}", file.display()))?;
-            (file, bytes).hash(&mut hasher);
+            (file.strip_prefix(root).unwrap_or(&file), bytes).hash(&mut hasher);
         }
         // OUT_DIR is PROFILE/build/CRATE/out in the target directory.
         let target = out.ancestors().nth(4).unwrap_or(out);
