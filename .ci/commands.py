@@ -124,7 +124,8 @@ def elsewhere(command, ci, text, exact, readme):
 
 def has_package(name, command):
     """Whether there is such a package, with that file of tests."""
-    for manifest in [*ROOT.glob("shared/*/Cargo.toml"), *ROOT.glob("stages/*/Cargo.toml")]:
+    globs = ("shared/*", "shared/models/*", "stages/*")
+    for manifest in [m for g in globs for m in ROOT.glob(f"{g}/Cargo.toml")]:
         if f'name = "{name}"' in manifest.read_text():
             test = re.search(r"--test (\w+)", command)
             return not test or (manifest.parent / "tests" / f"{test[1]}.rs").exists()

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use lab_device::{Device, Selector};
+use lab_harness::suite::Suite;
 use lab_harness::{Error, Stage, Version};
 
 use failure::Failure;
@@ -28,6 +29,9 @@ pub static STAGES: &[&Stage] = &[
     &lstm_fused::STAGE,
     &mlp_fused::STAGE,
 ];
+
+/// What is trained by kernels of the stages: its checks belong to theirs.
+pub static MODELS: &[&Suite] = &[&lab_lstm::SUITE, &lab_mlp::SUITE];
 
 /// All versions of all stages.
 pub fn versions() -> impl Iterator<Item = &'static dyn Version> {

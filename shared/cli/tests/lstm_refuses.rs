@@ -257,7 +257,7 @@ fn models_of_lstm() {
     }
     // Notes that the tool has not written.
     let path = lab.at("s.safetensors");
-    let whole = lstm_fused::training::Checkpoint::read(&path).unwrap();
+    let whole = lab_lstm::training::Checkpoint::read(&path).unwrap();
     let settings = &whole.notes["settings"];
     for (name, text) in [
         ("settings", settings.replace("\"stride\":1", "\"stride\":0")),

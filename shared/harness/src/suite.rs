@@ -233,6 +233,18 @@ pub struct Check {
     pub run: fn(&Device),
 }
 
+/// Checks of what stands on a stage, such as a model that is trained by its kernels. They belong to the
+/// stage's suite wherever its kernels are judged.
+#[derive(Debug)]
+pub struct Suite {
+    /// The crate that has them.
+    pub name: &'static str,
+    /// The stage whose kernels they run.
+    pub stage: &'static str,
+    /// What must hold.
+    pub checks: &'static [Check],
+}
+
 /// Runs checks on a device; the message of each that failed.
 pub fn failures(checks: &[Check], device: &Device) -> Vec<(&'static str, String)> {
     each(device, checks, |c| Some((c.name, panic_of(|| (c.run)(device))?)))

@@ -10,18 +10,27 @@ use std::path::Path;
 
 use lab_device::{DType, Device, Selector};
 use lab_harness::{Tensor, tensor};
-use lstm_fused::training::Model;
+use lab_reference::lstm::Parameter;
 use lstm_fused::{Lstm, Network, Pass};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let device = Device::open(Selector::from_env()?)?;
     let network = Network::lstm(3, 64);
     let mut tensors = match std::env::args().nth(1) {
         Some(path) => tensor::read(Path::new(&path))?,
-        // Those of a new model, without its linear layer.
-        None => Model::forecast(network).initial(DType::F32, 7),
+        None => {
+            let mut random = ChaCha8Rng::seed_from_u64(7);
+            let values = network.initial(|| random.random_range(-1.0..=1.0));
+            let parameter = |p: Parameter| {
+                let rounded = Tensor::rounded(DType::F32, &p.shape, &values[&p.name]);
+                (p.name, rounded)
+            };
+            network.parameters().into_iter().map(parameter).collect()
+        }
     };
-    tensors.retain(|name, _| !name.starts_with("head_"));
+    tensors.retain(|name, _| !name.starts_with("head_")); // the linear layer of a model
 
     // Twenty steps of two rows; the loss is the sum of the last y.
     let (steps, rows) = (20, 2);

@@ -12,12 +12,10 @@
 //! 2000, Greff et al. 2017 (arXiv 1503.04069).
 
 mod checks;
-pub mod data;
 mod direction;
 mod network;
 mod posed;
 mod residences;
-pub mod training;
 
 use lab_device::{DType, Device, KernelSource};
 use lab_harness::lstm::{self, of, sizes};
@@ -26,6 +24,15 @@ use lab_harness::{
 };
 pub use lab_reference::lstm::{Cell, Network};
 pub use network::{Lstm, Pass, Way};
+
+pub mod launches {
+    //! What a training step is made of: [`Lstm::forward`](crate::Lstm::forward) and
+    //! [`Lstm::backward`](crate::Lstm::backward) within a larger program.
+
+    pub use crate::direction::{
+        Common, CommonGradients, Direction, HeadSums, Sizes, Upstream, blocks, int, kernel,
+    };
+}
 
 #[allow(missing_docs)]
 pub mod kernels {

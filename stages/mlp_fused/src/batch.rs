@@ -2,7 +2,7 @@
 
 use lab_device::{DType, Device, Kernel, Launch};
 use lab_harness::program::{Argument, Program, Slot, scalar};
-use lab_harness::training::progress::{COUNTS, NUMBERS};
+use lab_harness::progress::{COUNTS, NUMBERS};
 use lab_harness::{Error, Tensor};
 use lab_reference::mlp::Sizes;
 
@@ -26,7 +26,7 @@ const GRADIENT_THREADS: u32 = 256;
 
 /// How the products by w2 are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Products {
+pub enum Products {
     /// In f32; the logits are stored.
     F32,
     /// Of bf16, on the tensor cores; the logits are stored, in f32.
@@ -37,7 +37,7 @@ pub(crate) enum Products {
 
 impl Products {
     /// Of elements of this type.
-    pub(crate) fn of(dtype: DType) -> Self {
+    pub fn of(dtype: DType) -> Self {
         if dtype == DType::BF16 { Self::Halves } else { Self::F32 }
     }
 
@@ -48,9 +48,9 @@ impl Products {
 
 /// The logits of a step where they are stored.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Logits {
+pub struct Logits {
     /// Rows of V rounded up to four: the logits, then dz.
-    pub(crate) z: Slot,
+    pub z: Slot,
     /// Of each slice of a row the largest, and the sum of the exponentials.
     pub(crate) stats: Slot,
 }
@@ -65,7 +65,7 @@ enum Left {
 
 /// What becomes of the gradients.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Use {
+pub enum Use {
     /// They are written into these, emb, w1, b1, w2, b2.
     Keep([Slot; 5]),
     /// The parameters move by −lr times them.
@@ -74,29 +74,37 @@ pub(crate) enum Use {
 
 /// Where the data are, and where a step stands in them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pairs {
-    pub(crate) tokens: Slot,
-    pub(crate) targets: Slot,
+pub struct Pairs {
+    /// The text, i32.
+    pub tokens: Slot,
+    /// The text from its second token on.
+    pub targets: Slot,
     /// Of an epoch, the pairs in their order.
-    pub(crate) order: Slot,
-    pub(crate) counts: Slot,
-    pub(crate) numbers: Slot,
-    /// Learning rates and losses, one a step of an epoch.
-    pub(crate) rates: Slot,
-    pub(crate) losses: Slot,
+    pub order: Slot,
+    /// Counts of [`lab_harness::progress`], twice, i64.
+    pub counts: Slot,
+    /// Its numbers, twice, f64.
+    pub numbers: Slot,
+    /// Learning rates, one a step of an epoch, f64.
+    pub rates: Slot,
+    /// Losses, likewise.
+    pub losses: Slot,
 }
 
 /// The launches of a step, and what they leave for each other.
-pub(crate) struct Batch {
+#[derive(Debug)]
+pub struct Batch {
     pub(crate) sizes: Sizes,
     pub(crate) batch: usize,
-    pub(crate) pairs: Pairs,
+    /// What it reads.
+    pub pairs: Pairs,
     /// emb, w1, b1, w2, b2.
     pub(crate) parameters: [Slot; 5],
     pub(crate) ids: Slot,
     pub(crate) x: Slot,
     pub(crate) h: Slot,
-    pub(crate) row_losses: Slot,
+    /// The loss of each pair, by B, f64.
+    pub row_losses: Slot,
     /// Elements that are loaded at a time.
     pub(crate) pack: usize,
     left: Left,
@@ -110,7 +118,11 @@ pub(crate) struct Back {
 }
 
 impl Batch {
-    pub(crate) fn new(
+    /// With room for B pairs, and no launch yet.
+    ///
+    /// # Errors
+    /// The device has not enough memory.
+    pub fn new(
         program: &mut Program,
         sizes: Sizes,
         batch: usize,
@@ -148,7 +160,7 @@ impl Batch {
     }
 
     /// The logits, of products that store them.
-    pub(crate) fn stored(&self) -> Option<Logits> {
+    pub fn stored(&self) -> Option<Logits> {
         match self.left {
             Left::F32(logits) | Left::Halves(logits, _) => Some(logits),
             Left::Recomputed(_) => None,
@@ -160,7 +172,10 @@ impl Batch {
     }
 
     /// What products read in place of parameters, made of them anew.
-    pub(crate) fn copies(&self, program: &mut Program) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// A kernel does not compile on this device.
+    pub fn copies(&self, program: &mut Program) -> Result<(), Error> {
         match self.left {
             Left::Halves(_, halves) => self.round(program, halves),
             Left::F32(_) | Left::Recomputed(_) => Ok(()),
@@ -168,7 +183,10 @@ impl Batch {
     }
 
     /// The same at once, of these w2.
-    pub(crate) fn write_copies(&self, program: &mut Program, w2: &Tensor) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn write_copies(&self, program: &mut Program, w2: &Tensor) -> Result<(), Error> {
         match self.left {
             Left::Halves(_, halves) => halves.write(program, w2),
             Left::F32(_) | Left::Recomputed(_) => Ok(()),
@@ -176,7 +194,10 @@ impl Batch {
     }
 
     /// The logits, or what is left of them where they are not stored.
-    pub(crate) fn logits(&self, program: &mut Program) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// A kernel does not compile on this device.
+    pub fn logits(&self, program: &mut Program) -> Result<(), Error> {
         match self.left {
             Left::F32(logits) => self.logits_f32(program, logits),
             Left::Halves(logits, halves) => self.logits_of(program, logits, halves),
@@ -185,7 +206,10 @@ impl Batch {
     }
 
     /// The losses of the pairs of a step, of which the logits are there; these become dz.
-    pub(crate) fn loss(&self, program: &mut Program) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// A kernel does not compile on this device.
+    pub fn loss(&self, program: &mut Program) -> Result<(), Error> {
         match self.left {
             Left::F32(logits) => self.loss_f32(program, logits),
             Left::Halves(logits, halves) => self.loss_of(program, logits, halves),
@@ -320,7 +344,10 @@ impl Batch {
     }
 
     /// The way back, from dz, and what is done with the gradients.
-    pub(crate) fn back(&self, program: &mut Program, gradients: Use) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// A kernel does not compile on this device.
+    pub fn back(&self, program: &mut Program, gradients: Use) -> Result<(), Error> {
         let [da, dx] = match (self.left, gradients) {
             (Left::F32(logits), _) => self.back_f32(program, logits, gradients)?,
             (Left::Halves(_, halves), _) => self.back_of(program, halves, gradients)?,

@@ -8,7 +8,6 @@ use lab_harness::{
 };
 
 use crate::steps::Posed;
-use crate::training::checks as training;
 use crate::{STAGE, resident};
 
 pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
@@ -27,15 +26,6 @@ pub(crate) static CHECKS: &[Check] = &[
     Check {
         name: "a_loss_that_is_no_number_moves_nothing",
         run: a_loss_that_is_no_number_moves_nothing,
-    },
-    Check { name: "training_follows_the_reference", run: training::training_follows_the_reference },
-    Check { name: "training_in_halves_stays_near", run: training::training_in_halves_stays_near },
-    Check { name: "pairs_that_are_not_there", run: training::pairs_that_are_not_there },
-    Check { name: "a_resumed_run_is_the_same", run: training::a_resumed_run_is_the_same },
-    Check { name: "the_first_bad_tensor_is_named", run: training::the_first_bad_tensor_is_named },
-    Check {
-        name: "training_that_cannot_be_is_refused",
-        run: training::training_that_cannot_be_is_refused,
     },
 ];
 

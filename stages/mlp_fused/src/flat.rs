@@ -35,14 +35,15 @@ impl Place {
 
 /// Where each parameter is.
 #[derive(Clone, Debug)]
-pub(crate) struct Layout {
+pub struct Layout {
     places: [Place; 5],
-    pub(crate) len: usize,
+    /// Elements of the buffer.
+    pub len: usize,
 }
 
 impl Layout {
     /// Of parameters of `sizes`, with room for those of `rooms`, as large or larger.
-    pub(crate) fn of(sizes: &Sizes, rooms: &Sizes) -> Self {
+    pub fn of(sizes: &Sizes, rooms: &Sizes) -> Self {
         let (mut len, mut names) = (0, Parameters::NAMES.into_iter());
         let mut rooms = rooms.shapes().into_iter();
         let places = sizes.shapes().map(|shape| {
@@ -56,12 +57,12 @@ impl Layout {
     }
 
     /// emb, w1, b1, w2 and b2 as parts of the buffer, with all their room.
-    pub(crate) fn parts(&self, flat: Slot) -> [Slot; 5] {
+    pub fn parts(&self, flat: Slot) -> [Slot; 5] {
         self.places.each_ref().map(|place| flat.part(place.start, place.len()))
     }
 
     /// All of them, rounded to `dtype`, as the buffer holds them.
-    pub(crate) fn pack(&self, dtype: DType, all: &Tensors) -> Tensor {
+    pub fn pack(&self, dtype: DType, all: &Tensors) -> Tensor {
         let mut flat = vec![0.0; self.len];
         for place in &self.places {
             let (rows, columns) = place.rows();
@@ -73,7 +74,7 @@ impl Layout {
     }
 
     /// Each by its name.
-    pub(crate) fn unpack(&self, flat: &Tensor) -> Tensors {
+    pub fn unpack(&self, flat: &Tensor) -> Tensors {
         let size = flat.dtype.size();
         let own = |place: &Place| {
             let (rows, columns) = place.rows();

@@ -8,14 +8,12 @@
 
 mod batch;
 mod checks;
-pub mod data;
 mod flat;
 mod recomputed;
 mod resident;
 mod sample;
 mod steps;
 mod tensor;
-pub mod training;
 
 use lab_device::{Arithmetic, DType, Device, KernelSource};
 use lab_harness::mlp::{self, sizes};
@@ -26,6 +24,14 @@ pub use lab_reference::mlp::Sizes;
 
 use batch::Products;
 use steps::Posed;
+
+pub mod launches {
+    //! What a training step is made of, within a larger program: a [`Batch`] of pairs, forward and back.
+
+    pub use crate::batch::{Batch, Pairs, Products, Use};
+    pub use crate::flat::Layout;
+    pub use crate::steps::{blocks, int, kernel};
+}
 
 #[allow(missing_docs)]
 pub mod kernels {

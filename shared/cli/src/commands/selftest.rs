@@ -6,7 +6,7 @@ use std::time::Instant;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use lab_device::{Device, Selector};
-use lab_harness::suite::{self, Case, Check, VersionCheck};
+use lab_harness::suite::{self, Case, Check, Suite, VersionCheck};
 use lab_harness::{Error, Problem, Version, agreement, device_checks};
 use serde_json::json;
 
@@ -65,10 +65,17 @@ impl Arguments {
             all.extend(of_each.map(|&c| (info.full_name(), Work::OfVersion(c, version))));
         }
         let own = [("device layer", device_checks::CHECKS), ("agreement", agreement::CHECKS)];
-        let stages = crate::STAGES.iter().map(|s| (s.name, s.checks));
-        for (owner, checks) in own.into_iter().chain(stages).filter(|(owner, _)| wanted(owner)) {
-            let checks = checks.iter().filter(|c| fits(c.name));
-            all.extend(checks.map(|&c| (owner.to_owned(), Work::Whole(c))));
+        let own = own.map(|(name, checks)| Suite { name, stage: name, checks });
+        let stages = crate::STAGES.iter();
+        let stages = stages.map(|s| Suite { name: s.name, stage: s.name, checks: s.checks });
+        let models = crate::MODELS.iter().map(|&&Suite { name, stage, checks }| Suite {
+            name,
+            stage,
+            checks,
+        });
+        for suite in own.into_iter().chain(stages).chain(models).filter(|s| wanted(s.stage)) {
+            let checks = suite.checks.iter().filter(|c| fits(c.name));
+            all.extend(checks.map(|&c| (suite.name.to_owned(), Work::Whole(c))));
         }
         all
     }

@@ -20,7 +20,6 @@ use same::{
 };
 
 use crate::posed::{Posed, errors};
-use crate::training::checks::{follow, outputs, runs, scale, stops};
 use crate::{Lstm, Pass, STAGE, VERSIONS, Way};
 
 pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
@@ -43,45 +42,6 @@ pub(crate) static CHECKS: &[Check] = &[
     Check { name: "what_does_not_fit_is_refused", run: refused::what_does_not_fit_is_refused },
     Check { name: "a_mean_far_from_zero", run: results::a_mean_far_from_zero },
     Check { name: "every_kernel_loads_on_every_device", run: every_kernel_loads_on_every_device },
-    Check { name: "training_follows_the_reference", run: follow::training_follows_the_reference },
-    Check {
-        name: "a_batch_may_be_larger_than_the_data",
-        run: follow::a_batch_may_be_larger_than_the_data,
-    },
-    Check { name: "training_in_halves_stays_near", run: follow::training_in_halves_stays_near },
-    Check {
-        name: "gradients_are_those_of_differences",
-        run: follow::gradients_are_those_of_differences,
-    },
-    Check { name: "dropout_is_philox", run: follow::dropout_is_philox },
-    Check { name: "a_power_of_two_as_loss_scale", run: scale::a_power_of_two_as_loss_scale },
-    Check {
-        name: "a_step_left_out_starts_the_count_anew",
-        run: scale::a_step_left_out_starts_the_count_anew,
-    },
-    Check {
-        name: "the_loss_scale_follows_the_gradients",
-        run: scale::the_loss_scale_follows_the_gradients,
-    },
-    Check { name: "the_first_bad_tensor_is_named", run: stops::the_first_bad_tensor_is_named },
-    Check { name: "outputs_without_training", run: outputs::outputs_without_training },
-    Check { name: "far_apart_outputs_give_numbers", run: outputs::far_apart_outputs_give_numbers },
-    Check { name: "training_again_is_the_same", run: runs::training_again_is_the_same },
-    Check {
-        name: "a_step_of_one_layer_is_six_launches",
-        run: runs::a_step_of_one_layer_is_six_launches,
-    },
-    Check {
-        name: "training_with_gates_computed_again",
-        run: runs::training_with_gates_computed_again,
-    },
-    Check { name: "a_resumed_run_is_the_same", run: runs::a_resumed_run_is_the_same },
-    Check {
-        name: "training_that_cannot_be_is_refused",
-        run: stops::training_that_cannot_be_is_refused,
-    },
-    Check { name: "the_sine_is_learnt", run: runs::the_sine_is_learnt },
-    Check { name: "a_text_is_learnt", run: runs::a_text_is_learnt },
 ];
 
 const DTYPES: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::BF16];

@@ -155,16 +155,27 @@ impl Arguments<'_> {
     }
 }
 
-/// `size` as a kernel takes it: what does not fit has been refused.
-pub(crate) fn int(size: usize) -> Argument {
+/// `size` as a kernel takes it.
+///
+/// # Panics
+/// It does not fit: such sizes have been refused.
+pub fn int(size: usize) -> Argument {
     scalar(i32::try_from(size).expect("sizes that were checked"))
 }
 
-pub(crate) fn blocks(size: usize, each: usize) -> u32 {
+/// Blocks of `each` for `size` elements.
+///
+/// # Panics
+/// There are too many: such sizes have been refused.
+pub fn blocks(size: usize, each: usize) -> u32 {
     u32::try_from(size.div_ceil(each)).expect("sizes that were checked")
 }
 
-pub(crate) fn kernel(
+/// `name<dtype, arguments>` of a kernel file.
+///
+/// # Errors
+/// It does not compile on this device.
+pub fn kernel(
     device: &Device,
     source: &'static KernelSource,
     name: &str,

@@ -14,10 +14,11 @@ use lab_harness::Error;
 use lab_harness::program::{Program, Slot};
 use lab_reference::lstm::Cell;
 
-pub(crate) use arguments::{blocks, int, kernel};
+pub use arguments::{blocks, int, kernel};
 use norm::Normed;
 use products::FEW_COLUMNS;
-pub(crate) use products::{HeadSums, input_gradient};
+pub use products::HeadSums;
+pub(crate) use products::input_gradient;
 pub(crate) use residence::MOST_UNITS;
 pub(crate) use spread::MOST_SPREAD_UNITS;
 
@@ -25,7 +26,7 @@ use crate::network::Way;
 
 /// The sizes and options of a network's run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sizes {
+pub struct Sizes {
     pub(crate) dtype: DType,
     pub(crate) steps: usize,
     pub(crate) batch: usize,
@@ -61,12 +62,16 @@ impl Sizes {
 }
 
 /// What all directions of all layers read and write.
-pub(crate) struct Common {
-    pub(crate) h0: Slot,
-    pub(crate) hn: Slot,
+#[derive(Clone, Copy, Debug)]
+pub struct Common {
+    /// The state before the first step, \[L·dirs, B, H\].
+    pub h0: Slot,
+    /// The state behind the last, likewise.
+    pub hn: Slot,
     /// c0 and cn, of the LSTM.
-    pub(crate) c: Option<[Slot; 2]>,
-    pub(crate) lengths: Slot,
+    pub c: Option<[Slot; 2]>,
+    /// Steps of each row, i32, \[B\].
+    pub lengths: Slot,
 }
 
 impl Common {
@@ -77,11 +82,14 @@ impl Common {
 }
 
 /// The gradients by what [`Common`] holds.
-pub(crate) struct CommonGradients {
-    pub(crate) dhn: Slot,
-    pub(crate) dh0: Slot,
+#[derive(Clone, Copy, Debug)]
+pub struct CommonGradients {
+    /// By hn: read.
+    pub dhn: Slot,
+    /// By h0: written.
+    pub dh0: Slot,
     /// dcn and dc0, of the LSTM.
-    pub(crate) c: Option<[Slot; 2]>,
+    pub c: Option<[Slot; 2]>,
 }
 
 impl CommonGradients {
@@ -92,10 +100,12 @@ impl CommonGradients {
 }
 
 /// What comes back to a direction: dy of its layer, and the states' gradients.
-#[derive(Clone, Copy)]
-pub(crate) struct Upstream<'a> {
-    pub(crate) dy: Slot,
-    pub(crate) states: &'a CommonGradients,
+#[derive(Clone, Copy, Debug)]
+pub struct Upstream<'a> {
+    /// \[T, B, H·dirs\]
+    pub dy: Slot,
+    /// By the states.
+    pub states: &'a CommonGradients,
 }
 
 /// The parameters of a direction, or the gradients by them.
@@ -120,7 +130,8 @@ pub(crate) struct Ends {
 }
 
 /// One direction of a layer.
-pub(crate) struct Direction<'a> {
+#[derive(Debug)]
+pub struct Direction<'a> {
     pub(crate) sizes: Sizes,
     common: &'a Common,
     weights: Weights,

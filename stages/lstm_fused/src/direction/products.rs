@@ -20,18 +20,26 @@ const TILE: usize = 32;
 pub(super) const FEW_COLUMNS: usize = 2;
 
 /// What the head on the last layer wants of the launch of all sums: its gradients, and the loss.
-pub(crate) struct HeadSums {
-    pub(crate) dz: Slot,
-    pub(crate) row_losses: Slot,
-    pub(crate) counts: Slot,
-    /// Of the gradients.
-    pub(crate) weight: Slot,
-    pub(crate) bias: Slot,
-    pub(crate) losses: Slot,
-    /// Rows of y that it reads, and the first of them.
-    pub(crate) from: usize,
-    pub(crate) rows: usize,
-    pub(crate) outputs: usize,
+#[derive(Clone, Copy, Debug)]
+pub struct HeadSums {
+    /// The gradient by its outputs, \[rows, O\].
+    pub dz: Slot,
+    /// The loss of each row, f64.
+    pub row_losses: Slot,
+    /// Where training stands, [`lab_harness::progress`].
+    pub counts: Slot,
+    /// The gradient by its weight, \[O, H·dirs\].
+    pub weight: Slot,
+    /// By its bias, \[O\].
+    pub bias: Slot,
+    /// The loss of each step of an epoch, f64.
+    pub losses: Slot,
+    /// The first row of y that it reads, of T·B.
+    pub from: usize,
+    /// Rows that it reads.
+    pub rows: usize,
+    /// Columns of z, O.
+    pub outputs: usize,
 }
 
 impl HeadSums {

@@ -67,7 +67,10 @@ impl Lstm {
 
     /// Adds the launches of the forward pass from x to y. `own` gives the slot of a parameter;
     /// `between` what a layer reads of the output of the one before, whose number it gets.
-    pub(crate) fn forward<'a>(
+    ///
+    /// # Errors
+    /// The device has not enough memory, or a kernel does not compile.
+    pub fn forward<'a>(
         &self,
         p: &mut Program,
         sizes: Sizes,
@@ -112,8 +115,11 @@ impl Lstm {
     /// the last layer among its own, where there is one. `by` gives the slot of the gradient by a
     /// parameter; `between` the gradient by the output of a layer, whose number it gets, from that by what
     /// the next one has read.
+    ///
+    /// # Errors
+    /// As [`Lstm::forward`].
     #[allow(clippy::too_many_arguments)] // each of another kind
-    pub(crate) fn backward(
+    pub fn backward(
         &self,
         p: &mut Program,
         layers: &[Vec<Direction<'_>>],
@@ -151,7 +157,7 @@ impl Lstm {
     }
 
     /// Of a run of T steps and B rows.
-    pub(crate) fn sizes(&self, dtype: DType, steps: usize, batch: usize, pass: Pass) -> Sizes {
+    pub fn sizes(&self, dtype: DType, steps: usize, batch: usize, pass: Pass) -> Sizes {
         let network = &self.network;
         Sizes {
             dtype,

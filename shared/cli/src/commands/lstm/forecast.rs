@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use lab_harness::Error;
-use lstm_fused::data::{Errors, Linear, Scale, Series, Windows, free_run, persistence};
-use lstm_fused::training::Evaluator;
+use lab_lstm::data::{Errors, Linear, Scale, Series, Windows, free_run, persistence};
+use lab_lstm::training::Evaluator;
 use serde_json::json;
 
 use super::free_run::by_network;

@@ -1,8 +1,8 @@
 //! Forecasts from forecasts.
 
 use lab_device::Device;
-use lstm_fused::data::{Scale, free_run};
-use lstm_fused::training::{Checkpoint, Data, Error, Evaluator, Stream};
+use lab_lstm::data::{Scale, free_run};
+use lab_lstm::training::{Checkpoint, Data, Error, Evaluator, Stream};
 
 /// The `steps` values after `window`, each by the network from the window before it, in which its own
 /// forecasts take the place of values. As in training the state is zero before each window.

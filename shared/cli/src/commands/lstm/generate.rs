@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use lab_harness::Error;
-use lstm_fused::data::Choice;
-use lstm_fused::training::Stream;
+use lab_lstm::data::Choice;
+use lab_lstm::training::Stream;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde_json::json;

@@ -39,9 +39,9 @@ pub(crate) fn run(common: &Common, command: &Command) -> Result<(), Failure> {
     }
 }
 
-impl From<lstm_fused::training::Error> for Failure {
-    fn from(error: lstm_fused::training::Error) -> Self {
-        use lstm_fused::training::Error;
+impl From<lab_lstm::training::Error> for Failure {
+    fn from(error: lab_lstm::training::Error) -> Self {
+        use lab_lstm::training::Error;
         match error {
             Error::Harness(e) => e.into(),
             // Counted from 1, as in the lines of the training.

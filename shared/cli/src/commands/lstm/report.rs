@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lstm_fused::training::Epoch;
+use lab_lstm::training::Epoch;
 
 use crate::commands::training::history::Entry;
 use crate::commands::training::{digits, seconds};

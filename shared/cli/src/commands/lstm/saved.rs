@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use lab_harness::Error;
-use lstm_fused::data::{Scale, Vocabulary};
-use lstm_fused::training::{self, Checkpoint, Head};
+use lab_lstm::data::{Scale, Vocabulary};
+use lab_lstm::training::{self, Checkpoint, Head};
 
 use super::settings::{Kind, Settings};
 use super::source::Source;

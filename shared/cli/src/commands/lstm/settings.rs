@@ -2,7 +2,7 @@
 
 use lab_device::DType;
 use lab_harness::Error;
-use lstm_fused::training::{Config, Decay, LossScale, Optimizer, Schedule};
+use lab_lstm::training::{Config, Decay, LossScale, Optimizer, Schedule};
 use lstm_fused::{Cell, Network};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use lab_harness::Error;
-use lstm_fused::data::{Scale, Series, Split, Vocabulary, read_text};
-use lstm_fused::training::Data;
+use lab_lstm::data::{Scale, Series, Split, Vocabulary, read_text};
+use lab_lstm::training::Data;
 
 use super::settings::{Kind, Settings};
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use lab_harness::{Error, Tensor, Tensors, tensor};
-use lstm_fused::data::StateSummary;
+use lab_lstm::data::StateSummary;
 use lstm_fused::{Lstm, Pass};
 use serde::Serialize;
 

@@ -73,7 +73,7 @@ pub(super) struct Tested<'a> {
     pub(super) arguments: &'a Arguments,
     pub(super) model: &'a PathBuf,
     pub(super) device: lab_device::Device,
-    pub(super) checkpoint: lstm_fused::training::Checkpoint,
+    pub(super) checkpoint: lab_lstm::training::Checkpoint,
     pub(super) notes: saved::Notes,
 }
 

@@ -4,8 +4,8 @@ use std::f64::consts::LN_2;
 use std::path::Path;
 
 use lab_harness::Error;
-use lstm_fused::data::{Bigrams, Unigrams, Vocabulary, bits_per_token, read_text};
-use lstm_fused::training::Evaluator;
+use lab_lstm::data::{Bigrams, Unigrams, Vocabulary, bits_per_token, read_text};
+use lab_lstm::training::Evaluator;
 use serde_json::json;
 
 use super::source::{Source, as_data};

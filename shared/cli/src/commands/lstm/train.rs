@@ -6,7 +6,7 @@ use std::time::Instant;
 use clap::Args;
 use indicatif::ProgressBar;
 use lab_harness::Error;
-use lstm_fused::training::{Evaluator, Model, Position, Trainer};
+use lab_lstm::training::{Evaluator, Model, Position, Trainer};
 use serde_json::json;
 
 use super::options::Options;
@@ -111,7 +111,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
 }
 
 /// What was kept of a training.
-fn stopped(state: &Path) -> Result<(lstm_fused::training::Checkpoint, Notes), Failure> {
+fn stopped(state: &Path) -> Result<(lab_lstm::training::Checkpoint, Notes), Failure> {
     if !state.exists() {
         let expected = format!("a training that was begun, in {}", state.display());
         return Err(Error::bad("--resume", expected, "none").into());

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::path::Path;
 
 use lab_harness::Error;
-use mlp_fused::data::{Bigrams, Unigrams, Vocabulary, bits_per_token};
-use mlp_fused::training::Data;
+use lab_mlp::data::{Bigrams, Unigrams, Vocabulary, bits_per_token};
+use lab_mlp::training::Data;
 
 use super::settings::Settings;
 

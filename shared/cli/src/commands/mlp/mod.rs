@@ -31,9 +31,9 @@ pub(crate) fn run(common: &Common, command: &Command) -> Result<(), Failure> {
     }
 }
 
-impl From<mlp_fused::training::Error> for Failure {
-    fn from(error: mlp_fused::training::Error) -> Self {
-        use mlp_fused::training::Error;
+impl From<lab_mlp::training::Error> for Failure {
+    fn from(error: lab_mlp::training::Error) -> Self {
+        use lab_mlp::training::Error;
         match error {
             Error::Harness(e) => e.into(),
             // Counted from 1, as in the lines of the training.

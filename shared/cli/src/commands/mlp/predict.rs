@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use lab_harness::Error;
-use mlp_fused::training::{Data, Evaluator};
+use lab_mlp::training::{Data, Evaluator};
 use serde_json::json;
 
 use super::saved;

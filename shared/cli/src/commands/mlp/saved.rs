@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use lab_harness::Error;
-use mlp_fused::data::Vocabulary;
-use mlp_fused::training::Checkpoint;
+use lab_mlp::data::Vocabulary;
+use lab_mlp::training::Checkpoint;
 
 use super::settings::Settings;
 use crate::commands::training::history::History;

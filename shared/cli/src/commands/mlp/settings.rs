@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use lab_device::DType;
 use lab_harness::Error;
-use mlp_fused::data::Unit;
-use mlp_fused::training::{Config, Decay, Model, Optimizer, Schedule};
+use lab_mlp::data::Unit;
+use lab_mlp::training::{Config, Decay, Model, Optimizer, Schedule};
 use serde::{Deserialize, Serialize};
 
 /// All of them; a training that goes on has those that it was begun with.
@@ -101,10 +101,10 @@ impl Settings {
             let got = self.lr.unwrap_or(f64::NAN);
             return Err(Error::bad("--lr", "a number above 0", got));
         }
-        lab_harness::training::count("--epochs", self.epochs, 1 << 20)?;
-        lab_harness::training::count("--embed", self.embed, 4096)?;
-        lab_harness::training::count("--hidden", self.hidden, 4096)?;
-        lab_harness::training::count("--batch", self.batch, 1 << 15)
+        lab_training::count("--epochs", self.epochs, 1 << 20)?;
+        lab_training::count("--embed", self.embed, 4096)?;
+        lab_training::count("--hidden", self.hidden, 4096)?;
+        lab_training::count("--batch", self.batch, 1 << 15)
     }
 
     pub(super) fn unit(&self) -> Unit {

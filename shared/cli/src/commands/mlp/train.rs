@@ -6,7 +6,7 @@ use std::time::Instant;
 use clap::Args;
 use indicatif::ProgressBar;
 use lab_harness::Error;
-use mlp_fused::training::{Evaluator, Position, Trainer};
+use lab_mlp::training::{Evaluator, Position, Trainer};
 use serde_json::json;
 
 use super::corpus::Corpus;
@@ -106,7 +106,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
 fn stopped(
     state: &Path,
     settings: &Settings,
-) -> Result<(mlp_fused::training::Checkpoint, Notes), Failure> {
+) -> Result<(lab_mlp::training::Checkpoint, Notes), Failure> {
     if !state.exists() {
         let expected = format!("a training that was begun, in {}", state.display());
         return Err(Error::bad("--resume", expected, "none").into());

@@ -1,0 +1,7 @@
+//! An LSTM or a GRU as a model: a linear layer on it, data to learn from, and its training, by the
+//! kernels of [`lstm_fused`].
+
+pub mod data;
+pub mod training;
+
+pub use training::checks::SUITE;

@@ -1,0 +1,7 @@
+//! A language model of one word: texts to learn from, and its training, by the kernels of
+//! [`mlp_fused`].
+
+pub mod data;
+pub mod training;
+
+pub use training::checks::SUITE;

@@ -1,0 +1,70 @@
+//! How to train.
+
+use lab_device::DType;
+use lab_harness::Error;
+pub use lab_training::{Decay, Optimizer, Schedule};
+use lab_training::{count, positive};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// How to train.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Config {
+    /// Pairs of a step, B. The last step of an epoch has what is left.
+    pub batch: usize,
+    /// What the products by w2 are of: f32, or bf16 on the tensor cores. Parameters are in f32.
+    #[serde(serialize_with = "dtype_to_name", deserialize_with = "dtype_of_name")]
+    pub dtype: DType,
+    /// Of the first parameters and the order of the pairs.
+    pub seed: u64,
+    /// Whether the order of the pairs is another in each epoch.
+    pub shuffle: bool,
+    /// How the gradients move the parameters. Gradient descent without momentum and decay, where
+    /// nothing is clipped, keeps no gradients.
+    pub optimizer: Optimizer,
+    /// How fast.
+    pub schedule: Schedule,
+    /// The largest norm of all gradients together.
+    pub clip: Option<f64>,
+}
+
+impl Default for Config {
+    /// Batches of 32, f32, shuffled; gradient descent at a rate of 0.1.
+    fn default() -> Self {
+        Self {
+            batch: 32,
+            dtype: DType::F32,
+            seed: 0,
+            shuffle: true,
+            optimizer: Optimizer::sgd(0.0),
+            schedule: Schedule::constant(0.1),
+            clip: None,
+        }
+    }
+}
+
+impl Config {
+    /// Whether a parameter moves by its gradient alone, which then need not be kept.
+    pub(crate) fn descends(&self) -> bool {
+        self.optimizer == Optimizer::sgd(0.0) && self.clip.is_none()
+    }
+
+    /// Refuses what no training can be done with.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        count("batch", self.batch, 1 << 15)?;
+        if ![DType::F32, DType::BF16].contains(&self.dtype) {
+            return Err(Error::bad("dtype", "f32 or bf16", self.dtype));
+        }
+        self.optimizer.check()?;
+        self.schedule.check()?;
+        self.clip.map_or(Ok(()), |clip| positive("clip", clip))
+    }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde's signature
+fn dtype_to_name<S: Serializer>(dtype: &DType, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(dtype.name())
+}
+
+fn dtype_of_name<'de, D: Deserializer<'de>>(from: D) -> Result<DType, D::Error> {
+    String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
+}

@@ -1,0 +1,254 @@
+//! A training on disk.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::path::Path;
+
+use lab_device::DType;
+use lab_harness::progress::{COUNTS, NUMBERS, STEP, STOPPED, TAKEN};
+use lab_harness::{Error, Tensor, Tensors, tensor};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// How far training is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Position {
+    /// The epoch under way, from 0.
+    pub epoch: usize,
+    /// Steps of it that are done.
+    pub step: usize,
+    /// Steps of an epoch.
+    pub steps_per_epoch: usize,
+}
+
+/// A file is no checkpoint of this training.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("checkpoint: {what}: expected {expected}, got {got}")]
+pub struct BadCheckpoint {
+    /// What is wrong in it.
+    pub what: String,
+    /// What it may be.
+    pub expected: String,
+    /// What it is.
+    pub got: String,
+}
+
+impl BadCheckpoint {
+    /// With these words.
+    pub fn new(what: impl Into<String>, expected: impl Into<String>, got: impl ToString) -> Self {
+        Self { what: what.into(), expected: expected.into(), got: got.to_string() }
+    }
+}
+
+fn bad<E: From<BadCheckpoint>>(
+    what: impl Into<String>,
+    expected: impl Into<String>,
+    got: impl ToString,
+) -> E {
+    BadCheckpoint::new(what, expected, got).into()
+}
+
+/// What is trained, as its checkpoints need it.
+pub trait Trained: Copy + Debug + PartialEq + Serialize + DeserializeOwned {
+    /// How it is trained.
+    type Config: Copy + Debug + PartialEq + Serialize + DeserializeOwned;
+    /// What can go wrong with it.
+    type Error: From<Error> + From<BadCheckpoint>;
+    /// The stage, and the key of the metadata.
+    const STAGE: &'static str;
+
+    /// Refuses a model, a configuration, parameters and moments that no training could have left.
+    ///
+    /// # Errors
+    /// Of the first of them that is wrong.
+    fn check(checkpoint: &Checkpoint<Self>) -> Result<(), Self::Error>;
+}
+
+/// All that the steps to come depend on, but the data.
+///
+/// Its file is one of safetensors: the parameters by their names; `optimizer.first.NAME` and
+/// `optimizer.second.NAME`, Adam's moments, the first of which is the velocity of SGD, where the optimizer
+/// has them; and `training.…`, where it stands. What is no tensor is in the metadata under the stage's
+/// name, as JSON.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Checkpoint<M: Trained> {
+    /// What is trained.
+    pub model: M,
+    /// How.
+    pub config: M::Config,
+    /// How far it is.
+    pub position: Position,
+    /// By name, in f32, or of an f64 run in f64.
+    pub parameters: Tensors,
+    /// For whoever takes it: what the numbers mean, a vocabulary, …
+    pub notes: BTreeMap<String, String>,
+    /// The optimizer's first moments, by the parameters' names.
+    pub first: Tensors,
+    /// Its second moments.
+    pub second: Tensors,
+    /// As the device has them, `Count` of `lab/progress.cuh`: what is, and what will be.
+    pub counts: Vec<i64>,
+    /// Likewise, `Number` of it.
+    pub numbers: Vec<f64>,
+    /// Of the steps of this epoch.
+    pub losses: Vec<f64>,
+    /// Of the data and the windows that are trained on.
+    pub digest: String,
+}
+
+/// What the metadata hold.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Header<M, C> {
+    format: u32,
+    model: M,
+    config: C,
+    position: Position,
+    data: String,
+    notes: BTreeMap<String, String>,
+}
+
+const FORMAT: u32 = 1;
+const FIRST: &str = "optimizer.first.";
+const SECOND: &str = "optimizer.second.";
+const PROGRESS: [&str; 3] = ["training.counts", "training.numbers", "training.losses"];
+
+impl<M: Trained> Checkpoint<M> {
+    /// Writes it, whole or not at all: what stood there before stays where that fails.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write(&self, path: &Path) -> Result<(), M::Error> {
+        let header = Header {
+            format: FORMAT,
+            model: self.model,
+            config: self.config,
+            position: self.position,
+            data: self.digest.clone(),
+            notes: self.notes.clone(),
+        };
+        let header = serde_json::to_string(&header)
+            .map_err(|e| BadCheckpoint::new("metadata", "texts and numbers", e))?;
+        let mut all = self.parameters.clone();
+        for (prefix, moments) in [(FIRST, &self.first), (SECOND, &self.second)] {
+            all.extend(moments.iter().map(|(name, t)| (format!("{prefix}{name}"), t.clone())));
+        }
+        let progress = [
+            Tensor::new(&[self.counts.len()], &self.counts),
+            Tensor::new(&[self.numbers.len()], &self.numbers),
+            Tensor::new(&[self.losses.len()], &self.losses),
+        ];
+        all.extend(PROGRESS.map(str::to_owned).into_iter().zip(progress));
+        let notes = BTreeMap::from([(M::STAGE.to_owned(), header)]);
+        Ok(tensor::write_with_notes(path, &all, &notes)?)
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// The file is missing, cut short or no safetensors file; it is no checkpoint of this stage; a tensor
+    /// is missing, or of another shape or type than its model and its position say.
+    pub fn read(path: &Path) -> Result<Self, M::Error> {
+        let (mut all, notes) = tensor::read_with_notes(path)?;
+        let file = path.display().to_string();
+        let Some(header) = notes.get(M::STAGE) else {
+            let expected = format!("'{}', which a checkpoint has", M::STAGE);
+            return Err(bad(format!("metadata of {file}"), expected, "none"));
+        };
+        let header: Header<M, M::Config> = serde_json::from_str(header).map_err(|e| {
+            BadCheckpoint::new(format!("metadata of {file}"), "a model and its training", e)
+        })?;
+        let Header { format, model, config, position, data, notes } = header;
+        if format != FORMAT {
+            return Err(bad(format!("format of {file}"), FORMAT.to_string(), format));
+        }
+        let mut moments = |prefix: &str| {
+            let names: Vec<String> =
+                all.keys().filter(|n| n.starts_with(prefix)).cloned().collect();
+            let take = |name: String| {
+                let tensor = all.remove(&name).expect("a name of it");
+                (name[prefix.len()..].to_owned(), tensor)
+            };
+            names.into_iter().map(take).collect::<Tensors>()
+        };
+        let [first, second] = [FIRST, SECOND].map(&mut moments);
+        let mut progress = |name: &str, dtype: DType, len: usize| match all.remove(name) {
+            Some(t) if t.dtype == dtype && t.shape == [len] => Ok(t),
+            other => {
+                let got = other.map_or_else(|| "none".to_owned(), |t| t.describe());
+                Err(BadCheckpoint::new(
+                    format!("'{name}' of {file}"),
+                    format!("{dtype} [{len}]"),
+                    got,
+                ))
+            }
+        };
+        let counts = progress(PROGRESS[0], DType::I64, 2 * COUNTS)?;
+        let numbers = progress(PROGRESS[1], DType::F64, 2 * NUMBERS)?;
+        let losses = progress(PROGRESS[2], DType::F64, position.step)?;
+        let checkpoint = Self {
+            model,
+            config,
+            position,
+            parameters: all,
+            notes,
+            first,
+            second,
+            counts: counts.values().into_iter().map(|v| v as i64).collect(),
+            numbers: numbers.values(),
+            losses: losses.values(),
+            digest: data,
+        };
+        checkpoint.check()?;
+        Ok(checkpoint)
+    }
+
+    /// Refuses to go on with another model, or in another way, than it was taken with.
+    ///
+    /// # Errors
+    /// [`BadCheckpoint`] with the first field that differs.
+    pub fn expect(&self, model: &M, config: &M::Config) -> Result<(), M::Error> {
+        fn fields(of: impl Serialize) -> serde_json::Map<String, serde_json::Value> {
+            match serde_json::to_value(of) {
+                Ok(serde_json::Value::Object(all)) => all,
+                _ => serde_json::Map::new(),
+            }
+        }
+        let (mut own, mut asked) = (fields(self.model), fields(model));
+        own.extend(fields(self.config));
+        asked.extend(fields(config));
+        match own.iter().find(|(name, value)| asked.get(*name) != Some(value)) {
+            Some((name, value)) => {
+                let got = asked.get(name).map_or_else(|| "none".to_owned(), ToString::to_string);
+                Err(bad(name, value.to_string(), got))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// What a file may say and no training would.
+    ///
+    /// # Errors
+    /// As [`Trained::check`]; a position that its counts do not have.
+    pub fn check(&self) -> Result<(), M::Error> {
+        M::check(self)?;
+        let Self { position, counts, numbers, .. } = self;
+        let Position { epoch, step, steps_per_epoch } = *position;
+        let taken = epoch.checked_mul(steps_per_epoch).and_then(|t| t.checked_add(step));
+        let fits = step < steps_per_epoch
+            && counts[COUNTS + STEP] == step as i64
+            && taken.is_some_and(|t| counts[COUNTS + TAKEN] == t as i64)
+            && self.losses.len() == step;
+        if !fits {
+            let expected = "as many steps as 'training.counts' says";
+            return Err(bad("position", expected, format!("{position:?}")));
+        }
+        if counts[COUNTS + STOPPED] != 0 || counts.iter().any(|&c| c < 0) {
+            return Err(bad("'training.counts'", "none below 0", format!("{counts:?}")));
+        }
+        if let Some(wrong) = numbers.iter().find(|n| !n.is_finite() || **n < 0.0) {
+            return Err(bad("'training.numbers'", "finite numbers from 0 on", wrong));
+        }
+        Ok(())
+    }
+}
