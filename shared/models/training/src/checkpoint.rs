@@ -6,9 +6,11 @@ use std::path::Path;
 
 use lab_device::DType;
 use lab_harness::progress::{COUNTS, NUMBERS, STEP, STOPPED, TAKEN};
-use lab_harness::{Error, Tensor, Tensors, tensor};
+use lab_harness::{Tensor, Tensors, tensor};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+
+use crate::{Configuration, Error};
 
 /// How far training is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,20 +42,14 @@ impl BadCheckpoint {
     }
 }
 
-fn bad<E: From<BadCheckpoint>>(
-    what: impl Into<String>,
-    expected: impl Into<String>,
-    got: impl ToString,
-) -> E {
+fn bad(what: impl Into<String>, expected: impl Into<String>, got: impl ToString) -> Error {
     BadCheckpoint::new(what, expected, got).into()
 }
 
 /// What is trained, as its checkpoints need it.
 pub trait Trained: Copy + Debug + PartialEq + Serialize + DeserializeOwned {
     /// How it is trained.
-    type Config: Copy + Debug + PartialEq + Serialize + DeserializeOwned;
-    /// What can go wrong with it.
-    type Error: From<Error> + From<BadCheckpoint>;
+    type Config: Configuration + Copy + Debug + PartialEq + Serialize + DeserializeOwned;
     /// The stage, and the key of the metadata.
     const STAGE: &'static str;
 
@@ -61,7 +57,7 @@ pub trait Trained: Copy + Debug + PartialEq + Serialize + DeserializeOwned {
     ///
     /// # Errors
     /// Of the first of them that is wrong.
-    fn check(checkpoint: &Checkpoint<Self>) -> Result<(), Self::Error>;
+    fn check(checkpoint: &Checkpoint<Self>) -> Result<(), Error>;
 }
 
 /// All that the steps to come depend on, but the data.
@@ -118,7 +114,7 @@ impl<M: Trained> Checkpoint<M> {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn write(&self, path: &Path) -> Result<(), M::Error> {
+    pub fn write(&self, path: &Path) -> Result<(), Error> {
         let header = Header {
             format: FORMAT,
             model: self.model,
@@ -148,7 +144,7 @@ impl<M: Trained> Checkpoint<M> {
     /// # Errors
     /// The file is missing, cut short or no safetensors file; it is no checkpoint of this stage; a tensor
     /// is missing, or of another shape or type than its model and its position say.
-    pub fn read(path: &Path) -> Result<Self, M::Error> {
+    pub fn read(path: &Path) -> Result<Self, Error> {
         let (mut all, notes) = tensor::read_with_notes(path)?;
         let file = path.display().to_string();
         let Some(header) = notes.get(M::STAGE) else {
@@ -207,7 +203,7 @@ impl<M: Trained> Checkpoint<M> {
     ///
     /// # Errors
     /// [`BadCheckpoint`] with the first field that differs.
-    pub fn expect(&self, model: &M, config: &M::Config) -> Result<(), M::Error> {
+    pub fn expect(&self, model: &M, config: &M::Config) -> Result<(), Error> {
         fn fields(of: impl Serialize) -> serde_json::Map<String, serde_json::Value> {
             match serde_json::to_value(of) {
                 Ok(serde_json::Value::Object(all)) => all,
@@ -230,7 +226,7 @@ impl<M: Trained> Checkpoint<M> {
     ///
     /// # Errors
     /// As [`Trained::check`]; a position that its counts do not have.
-    pub fn check(&self) -> Result<(), M::Error> {
+    pub fn check(&self) -> Result<(), Error> {
         M::check(self)?;
         let Self { position, counts, numbers, .. } = self;
         let Position { epoch, step, steps_per_epoch } = *position;

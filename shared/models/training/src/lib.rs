@@ -1,7 +1,14 @@
-//! What all trainings share: optimizers and learning rates, as a user chooses them; and the checkpoint.
+//! What all trainings share: a [`Trainer`], which repeats the [`Step`] of a model; optimizers and learning
+//! rates, as a user chooses them; and the [`Checkpoint`].
 
 mod checkpoint;
+mod course;
+mod error;
 mod settings;
+mod trainer;
 
 pub use checkpoint::{BadCheckpoint, Checkpoint, Position, Trained};
+pub use course::{Configuration, Course};
+pub use error::Error;
 pub use settings::{Decay, Optimizer, Schedule, count, positive, share};
+pub use trainer::{Epoch, EpochSlots, Step, Trainer};

@@ -11,7 +11,7 @@ use super::free_run::by_network;
 use super::settings::Kind;
 use super::source::{POINTS, Source, scaled};
 use super::states;
-use super::test::Tested;
+use super::tested::Tested;
 use crate::commands::run::check_target;
 use crate::commands::training::{beside, digits};
 use crate::failure::Failure;

@@ -10,6 +10,7 @@ mod settings;
 mod source;
 mod states;
 mod test;
+mod tested;
 mod text;
 mod train;
 
@@ -25,7 +26,7 @@ pub(crate) enum Command {
     Train(Box<train::Arguments>),
     /// Holds a trained network against baselines, draws its forecast and its states
     #[command(allow_negative_numbers = true)]
-    Test(test::Arguments),
+    Test(tested::Arguments),
     /// Writes on where a prompt ends
     #[command(allow_negative_numbers = true)]
     Generate(generate::Arguments),
@@ -36,23 +37,5 @@ pub(crate) fn run(common: &Common, command: &Command) -> Result<(), Failure> {
         Command::Train(arguments) => train::run(common, arguments),
         Command::Test(arguments) => test::run(common, arguments),
         Command::Generate(arguments) => generate::run(common, arguments),
-    }
-}
-
-impl From<lab_lstm::training::Error> for Failure {
-    fn from(error: lab_lstm::training::Error) -> Self {
-        use lab_lstm::training::Error;
-        match error {
-            Error::Harness(e) => e.into(),
-            // Counted from 1, as in the lines of the training.
-            Error::NotFinite { epoch, step, layer, tensor, index, value } => {
-                let place = format!("epoch {}, step {}", epoch + 1, step + 1);
-                let what = format!("{tensor} of {layer} is {value} at element {index}");
-                Self::Refused(format!(
-                    "{place}: {what}, expected finite numbers; a smaller --lr or --clip may help"
-                ))
-            }
-            e => Self::Usage(e.to_string()),
-        }
     }
 }

@@ -8,7 +8,7 @@ use lab_lstm::data::StateSummary;
 use lstm_fused::{Lstm, Pass};
 use serde::Serialize;
 
-use super::test::Tested;
+use super::tested::Tested;
 use crate::failure::Failure;
 use crate::plot;
 use crate::plot::heat::{Frame, heat};

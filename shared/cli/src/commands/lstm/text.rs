@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::source::{Source, as_data};
 use super::states;
-use super::test::Tested;
+use super::tested::Tested;
 use crate::commands::run::check_target;
 use crate::commands::training::beside;
 use crate::failure::Failure;

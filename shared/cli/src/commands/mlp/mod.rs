@@ -30,20 +30,3 @@ pub(crate) fn run(common: &Common, command: &Command) -> Result<(), Failure> {
         Command::Predict(arguments) => predict::run(common, arguments),
     }
 }
-
-impl From<lab_mlp::training::Error> for Failure {
-    fn from(error: lab_mlp::training::Error) -> Self {
-        use lab_mlp::training::Error;
-        match error {
-            Error::Harness(e) => e.into(),
-            // Counted from 1, as in the lines of the training.
-            Error::NotFinite { epoch, step, tensor, index, value } => Self::Refused(format!(
-                "epoch {}, step {}: {tensor} is {value} at element {index}, expected finite \
-                 numbers; a smaller --lr or --clip may help",
-                epoch + 1,
-                step + 1
-            )),
-            e => Self::Usage(e.to_string()),
-        }
-    }
-}

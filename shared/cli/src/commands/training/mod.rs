@@ -7,6 +7,25 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use lab_training::Error;
+
+use crate::failure::Failure;
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Harness(e) => e.into(),
+            // Counted from 1, as in the lines of the training.
+            Error::NotFinite { epoch, step, tensor, index, value } => Self::Refused(format!(
+                "epoch {}, step {}: {tensor} is {value} at element {index}, expected finite \
+                 numbers; a smaller --lr or --clip may help",
+                epoch + 1,
+                step + 1
+            )),
+            e => Self::Usage(e.to_string()),
+        }
+    }
+}
 
 /// A file beside the model: `sine.safetensors` and `loss.svg` make `sine.loss.svg`.
 pub(crate) fn beside(model: &Path, ending: &str) -> PathBuf {

@@ -11,7 +11,6 @@ pub type Checkpoint = lab_training::Checkpoint<Model>;
 
 impl Trained for Model {
     type Config = Config;
-    type Error = Error;
     const STAGE: &'static str = "lstm_fused";
 
     fn check(checkpoint: &Checkpoint) -> Result<(), Error> {

@@ -3,8 +3,8 @@
 use lab_device::{DType, Device, DeviceKind};
 use lab_harness::Error;
 use lab_reference::lstm::Network;
+use lab_training::{Configuration, Course, count, positive, share};
 pub use lab_training::{Decay, Optimizer, Schedule};
-use lab_training::{count, positive, share};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use lstm_fused::{Lstm, Way};
@@ -99,6 +99,13 @@ impl Default for Config {
             way: None,
             recompute: false,
         }
+    }
+}
+
+impl Configuration for Config {
+    fn course(&self) -> Course {
+        let Self { batch, seed, shuffle, schedule, .. } = *self;
+        Course { batch, seed, shuffle, schedule }
     }
 }
 

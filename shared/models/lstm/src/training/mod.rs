@@ -29,21 +29,20 @@ mod checkpoint;
 pub(crate) mod checks;
 mod config;
 mod data;
-mod error;
 mod evaluate;
 mod flat;
 mod model;
 mod reference;
 mod step;
 mod stream;
-mod trainer;
 
 pub use checkpoint::Checkpoint;
 pub use config::{Config, Decay, LossScale, Optimizer, Schedule};
 pub use data::Data;
-pub use error::Error;
 pub use evaluate::Evaluator;
-pub use lab_training::Position;
+pub use lab_training::{Epoch, Error, Position};
 pub use model::{Head, Model};
 pub use stream::Stream;
-pub use trainer::{Epoch, Trainer};
+
+/// A model in training.
+pub type Trainer = lab_training::Trainer<step::Step>;

@@ -4,8 +4,8 @@ use lab_reference::lstm::{Inputs, Tensors, Upstream};
 use lab_reference::training::{
     Adam, AdamState, Sgd, clip_factor, cross_entropy, global_norm, mean_squared_error,
 };
+use lab_training::Configuration;
 
-use super::trainer::order;
 use super::{Config, Data, Head, Model, Optimizer};
 
 /// A training, with no regard to speed.
@@ -152,7 +152,7 @@ impl<'a> Reference<'a> {
     pub(crate) fn step(&mut self) -> f64 {
         let per_epoch = self.starts.len().div_ceil(self.config.batch);
         let (epoch, at) = (self.steps / per_epoch, self.steps % per_epoch);
-        let order = order(self.starts, &self.config, epoch);
+        let order = self.config.course().order(self.starts, epoch);
         let batch = order.chunks(self.config.batch).nth(at).expect("a step of the epoch");
         let Pass { loss, mut gradients, .. } = self.pass(batch, Some(self.steps));
         let norm = global_norm(gradients.iter().map(Vec::as_slice));

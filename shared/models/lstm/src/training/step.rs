@@ -1,5 +1,6 @@
 //! A training step, or the outputs alone: its buffers, and what it launches.
 
+mod diagnose;
 mod launches;
 
 use lab_device::{DType, Device};
@@ -9,14 +10,18 @@ use lab_harness::{Error, Tensor, Tensors};
 use super::data::read_rows;
 use super::flat::Layout;
 use super::{Config, Data, Model};
+use lab_training::{self as training, EpochSlots, Position};
 use launches::Builder;
 
 pub(crate) use lab_harness::progress::*;
 
 /// A program with what the host reads and writes of it.
-pub(crate) struct Step {
+pub struct Step {
     pub(crate) program: Program,
     pub(crate) layout: Layout,
+    config: Config,
+    /// Of the data on the device.
+    rows: usize,
     /// The data.
     pub(crate) values: Slot,
     pub(crate) order: Slot,
@@ -33,6 +38,7 @@ pub(crate) struct Step {
 }
 
 /// What only training has.
+#[derive(Clone, Copy)]
 pub(crate) struct Training {
     /// In the arithmetic's type: `weights` itself where that is the network's.
     pub(crate) master: Slot,
@@ -44,18 +50,6 @@ pub(crate) struct Training {
 }
 
 impl Step {
-    /// Of an epoch of so many windows. Parameters of the master's type.
-    pub(crate) fn training(
-        device: &Device,
-        model: &Model,
-        config: &Config,
-        data: &Data,
-        windows: usize,
-        parameters: &Tensors,
-    ) -> Result<Self, Error> {
-        Self::new(device, model, config, data, windows, Some(parameters))
-    }
-
     /// The outputs and losses of B windows, without parameters yet.
     pub(crate) fn outputs(
         device: &Device,
@@ -63,10 +57,10 @@ impl Step {
         config: &Config,
         data: &Data,
     ) -> Result<Self, Error> {
-        Self::new(device, model, config, data, config.batch, None)
+        Self::build(device, model, config, data, config.batch, None)
     }
 
-    fn new(
+    fn build(
         device: &Device,
         model: &Model,
         config: &Config,
@@ -108,6 +102,8 @@ impl Step {
         let mut step = Self {
             program: Program::new(device),
             layout,
+            config: *config,
+            rows: data.len() + 1,
             values,
             order,
             counts,
@@ -127,5 +123,99 @@ impl Step {
         }
         step.program = builder.p;
         Ok(step)
+    }
+}
+
+/// What a trainer needs of a step that has it.
+impl Step {
+    fn trained(&self) -> &Training {
+        self.training.as_ref().expect("of a trainer")
+    }
+
+    fn unpacked(&self, slot: Slot) -> Result<Tensors, training::Error> {
+        Ok(self.layout.unpack(&self.program.read(slot)?))
+    }
+}
+
+impl training::Step for Step {
+    type Model = Model;
+    type Data = Data;
+    const SAMPLES: &'static str = "windows";
+
+    fn check(
+        model: &Model,
+        config: &Config,
+        data: &Data,
+        starts: &[usize],
+    ) -> Result<(), training::Error> {
+        model.check()?;
+        config.check(&model.network)?;
+        data.check(model)?;
+        Ok(data.check_starts(starts, config.window, true)?)
+    }
+
+    fn initial(model: &Model, config: &Config) -> Tensors {
+        model.initial(config.master(), config.seed)
+    }
+
+    fn first_scale(config: &Config) -> f64 {
+        config.loss_scale.first()
+    }
+
+    fn digest(data: &Data, starts: &[usize]) -> String {
+        data.digest(starts)
+    }
+
+    fn new(
+        device: &Device,
+        model: &Model,
+        config: &Config,
+        data: &Data,
+        windows: usize,
+        parameters: &Tensors,
+    ) -> Result<Self, training::Error> {
+        Ok(Self::build(device, model, config, data, windows, Some(parameters))?)
+    }
+
+    fn program(&self) -> &Program {
+        &self.program
+    }
+
+    fn program_mut(&mut self) -> &mut Program {
+        &mut self.program
+    }
+
+    fn slots(&self) -> EpochSlots {
+        let Self { order, counts, numbers, .. } = *self;
+        let Training { rates, losses, .. } = *self.trained();
+        EpochSlots { order, counts, numbers, rates, losses }
+    }
+
+    fn parameters(&self) -> Result<Tensors, training::Error> {
+        self.unpacked(self.trained().master)
+    }
+
+    fn gradients(&self) -> Result<Tensors, training::Error> {
+        self.unpacked(self.trained().gradient)
+    }
+
+    fn moments(&self) -> Result<[Tensors; 2], training::Error> {
+        let Training { m, v, .. } = *self.trained();
+        Ok([self.unpacked(m)?, self.unpacked(v)?])
+    }
+
+    fn write_moments(&mut self, [first, second]: [&Tensors; 2]) -> Result<(), training::Error> {
+        let (Training { m, v, .. }, master) = (*self.trained(), self.config.master());
+        let Self { program, layout, .. } = self;
+        program.write(m, &layout.pack(master, first))?;
+        Ok(program.write(v, &layout.pack(master, second))?)
+    }
+
+    fn first_bad(
+        &self,
+        position: Position,
+        samples: &[usize],
+    ) -> Result<training::Error, training::Error> {
+        self.find_first_bad(position, samples)
     }
 }

@@ -10,7 +10,6 @@ pub type Checkpoint = lab_training::Checkpoint<Model>;
 
 impl Trained for Model {
     type Config = Config;
-    type Error = Error;
     const STAGE: &'static str = "mlp_fused";
 
     fn check(checkpoint: &Checkpoint) -> Result<(), Error> {

@@ -5,8 +5,8 @@ use lab_harness::suite::{Check, Suite};
 use lab_harness::{Tensor, Tensors};
 use lab_reference::mlp::{Parameters, Sizes};
 use lab_reference::training::{Adam, AdamState, Sgd, clip_factor, global_norm};
+use lab_training::Configuration;
 
-use super::trainer::order;
 use super::{Checkpoint, Config, Data, Error, Evaluator, Model, Optimizer, Schedule, Trainer};
 
 /// The checks of this crate: they need kernels of mlp_fused that nothing else launches.
@@ -51,7 +51,7 @@ fn followed(
     let mut adam: Vec<AdamState> = p.all().map(|p| AdamState::new(p.len())).into();
     let mut losses = Vec::new();
     for epoch in 0..epochs {
-        for chunk in order(starts, config, epoch).chunks(config.batch) {
+        for chunk in config.course().order(starts, epoch).chunks(config.batch) {
             let ids = |by: usize| chunk.iter().map(|s| data.tokens[s + by] as usize).collect();
             let (tokens, targets): (Vec<_>, Vec<_>) = (ids(0), ids(1));
             let (loss, mut gradient) = sizes.loss_and_gradient(&p, &tokens, &targets);

@@ -2,8 +2,8 @@
 
 use lab_device::DType;
 use lab_harness::Error;
+use lab_training::{Configuration, Course, count, positive};
 pub use lab_training::{Decay, Optimizer, Schedule};
-use lab_training::{count, positive};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// How to train.
@@ -39,6 +39,13 @@ impl Default for Config {
             schedule: Schedule::constant(0.1),
             clip: None,
         }
+    }
+}
+
+impl Configuration for Config {
+    fn course(&self) -> Course {
+        let Self { batch, seed, shuffle, schedule, .. } = *self;
+        Course { batch, seed, shuffle, schedule }
     }
 }
 

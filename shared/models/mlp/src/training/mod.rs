@@ -34,16 +34,16 @@ mod checkpoint;
 pub(crate) mod checks;
 mod config;
 mod data;
-mod error;
 mod evaluate;
 mod model;
-mod trainer;
+mod step;
 
 pub use checkpoint::Checkpoint;
 pub use config::{Config, Decay, Optimizer, Schedule};
 pub use data::Data;
-pub use error::Error;
 pub use evaluate::Evaluator;
-pub use lab_training::Position;
+pub use lab_training::{Epoch, Error, Position};
 pub use model::Model;
-pub use trainer::{Epoch, Trainer};
+
+/// A model in training.
+pub type Trainer = lab_training::Trainer<step::Step>;

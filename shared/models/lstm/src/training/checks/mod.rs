@@ -74,25 +74,3 @@ fn series(config: Config) -> (Model, Config, Data, Vec<usize>) {
     let starts = data.starts(4, 1);
     (Model::forecast(Network { layers: 2, ..Network::lstm(2, 5) }), config, data, starts)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::training::trainer::order;
-
-    #[test]
-    fn every_epoch_has_all_windows_in_an_order_of_its_own() {
-        let starts: Vec<usize> = (0..100).map(|n| 3 * n).collect();
-        let config = Config { seed: 9, ..Config::default() };
-        let all: Vec<Vec<usize>> = (0..4).map(|epoch| order(&starts, &config, epoch)).collect();
-        for (n, order) in all.iter().enumerate() {
-            assert!(all[..n].iter().all(|other| other != order));
-            let mut sorted = order.clone();
-            sorted.sort_unstable();
-            assert_eq!(sorted, starts);
-        }
-        assert_eq!(order(&starts, &config, 2), all[2]);
-        assert_ne!(order(&starts, &Config { seed: 10, ..config }, 2), all[2]);
-        assert_eq!(order(&starts, &Config { shuffle: false, ..config }, 2), starts);
-    }
-}

@@ -14,11 +14,11 @@ pub(crate) fn the_first_bad_tensor_is_named(device: &Device) {
     let Data::Series { values, columns } = data else { panic!("a series") };
     // Windows of four rows in threes: the first step reads rows 0 to 5, and 4 to 6 as targets.
     let huge = 1e30;
-    for (row, bad, step, layer, tensor, index) in [
-        (6, f64::NAN, 0, "the data", "row 6", 1),
-        (7, f64::NAN, 1, "the data", "row 7", 1),
-        (9, f64::INFINITY, 1, "the data", "row 9", 1),
-        (9, huge, 1, "the loss", "the mean", 0),
+    for (row, bad, step, tensor, index) in [
+        (6, f64::NAN, 0, "row 6 of the data", 1),
+        (7, f64::NAN, 1, "row 7 of the data", 1),
+        (9, f64::INFINITY, 1, "row 9 of the data", 1),
+        (9, huge, 1, "the mean of the loss", 0),
     ] {
         let mut values = values.clone();
         values[row * columns + 1] = bad;
@@ -32,13 +32,11 @@ pub(crate) fn the_first_bad_tensor_is_named(device: &Device) {
         // And again, for it stays there.
         for _ in 0..2 {
             let error = trainer.epoch().unwrap_err();
-            let Error::NotFinite { epoch, step: at, layer: of, tensor: name, index: n, value } =
-                &error
-            else {
+            let Error::NotFinite { epoch, step: at, tensor: name, index: n, value } = &error else {
                 panic!("{error}")
             };
-            let got = (*epoch, *at, of.as_str(), name.as_str(), *n);
-            assert_eq!(got, (0, step, layer, tensor, index), "{error}");
+            let got = (*epoch, *at, name.as_str(), *n);
+            assert_eq!(got, (0, step, tensor, index), "{error}");
             assert!(!value.is_finite());
             assert_eq!(trainer.parameters().unwrap(), before);
             // However often it is repeated, it is no step towards another scale.

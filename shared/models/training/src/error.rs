@@ -1,6 +1,6 @@
 //! What can go wrong.
 
-use lab_training::BadCheckpoint;
+use crate::checkpoint::BadCheckpoint;
 
 /// Bad input, a device that could not do it, or training that left the numbers.
 #[derive(Debug, thiserror::Error)]
@@ -18,7 +18,7 @@ pub enum Error {
         epoch: usize,
         /// Of the epoch, from 0.
         step: usize,
-        /// A parameter, `the loss`, or `the gradient`.
+        /// The first in the order of computation that is not finite: a parameter, a gradient, `the loss`.
         tensor: String,
         /// Its first element that is not finite.
         index: usize,

@@ -2,27 +2,30 @@
 
 use lab_harness::Tensor;
 
-use super::{Trainer, order};
-use crate::training::step::Step;
-use crate::training::{Config, Error};
+use super::Step;
+use crate::training::{Error, Position};
 
-impl Trainer {
+impl Step {
     /// What of a step was the first that was not finite. The device has repeated the step since, with
     /// the same parameters: all tensors are those of it.
-    pub(super) fn first_bad(&self) -> Result<Error, Error> {
-        let step = self.step.borrow();
-        let Step { program, layout, ys, .. } = &*step;
-        let training = self.training(&step);
+    pub(super) fn find_first_bad(
+        &self,
+        Position { epoch, step, .. }: Position,
+        starts: &[usize],
+    ) -> Result<Error, Error> {
+        let Self { program, layout, ys, .. } = self;
+        let training = self.trained();
         let parameters = layout.unpack(&program.read(training.master)?);
         let gradients = layout.unpack(&program.read(training.gradient)?);
-        let of = |name: &str| match self.layer_of(name) {
+        let of = |name: &str| match layer_of(name) {
             Some(layer) => format!("layer {layer}"),
             None => "the head".to_owned(),
         };
-        let mut all: Vec<(String, String, Vec<f64>)> = self.rows_of(&program.read(step.values)?);
-        all.push(("layer 0".into(), "x".into(), program.read(step.x)?.values()));
+        let mut all: Vec<(String, String, Vec<f64>)> =
+            self.rows_of(&program.read(self.values)?, starts);
+        all.push(("layer 0".into(), "x".into(), program.read(self.x)?.values()));
         for (layer, y) in ys.iter().enumerate() {
-            for (name, values) in parameters.iter().filter(|p| self.layer_of(p.0) == Some(layer)) {
+            for (name, values) in parameters.iter().filter(|p| layer_of(p.0) == Some(layer)) {
                 all.push((of(name), name.clone(), values.values()));
             }
             all.push((format!("layer {layer}"), "y".into(), program.read(*y)?.values()));
@@ -30,12 +33,12 @@ impl Trainer {
         for name in ["head_weight", "head_bias"] {
             all.push((of(name), name.into(), parameters[name].values()));
         }
-        all.push(("the head".into(), "z".into(), program.read(step.z)?.values()));
-        let loss = program.read(training.losses)?.values()[self.done];
+        all.push(("the head".into(), "z".into(), program.read(self.z)?.values()));
+        let loss = program.read(training.losses)?.values()[step];
         all.push(("the loss".into(), "the mean".into(), vec![loss]));
         // From the head to the first layer.
         let mut names: Vec<&String> = gradients.keys().collect();
-        names.sort_by_key(|name| std::cmp::Reverse(self.layer_of(name).map_or(usize::MAX, |l| l)));
+        names.sort_by_key(|name| std::cmp::Reverse(layer_of(name).map_or(usize::MAX, |l| l)));
         for name in names {
             all.push((of(name), format!("the gradient by {name}"), gradients[name].values()));
         }
@@ -46,15 +49,14 @@ impl Trainer {
         // Gradients may all be finite, and the sum of their squares not.
         let (layer, tensor, index, value) =
             found.unwrap_or(("the gradient".into(), "the norm".into(), 0, f64::INFINITY));
-        Ok(Error::NotFinite { epoch: self.epoch, step: self.done, layer, tensor, index, value })
+        let tensor = format!("{tensor} of {layer}");
+        Ok(Error::NotFinite { epoch, step, tensor, index, value })
     }
 
     /// The rows of the data that the step under way reads, inputs and targets.
-    fn rows_of(&self, data: &Tensor) -> Vec<(String, String, Vec<f64>)> {
-        let Config { window, batch, .. } = self.config;
+    fn rows_of(&self, data: &Tensor, starts: &[usize]) -> Vec<(String, String, Vec<f64>)> {
+        let window = self.config.window;
         let (values, columns) = (data.values(), data.len() / self.rows);
-        let order = order(&self.starts, &self.config, self.epoch);
-        let starts = order.chunks(batch).nth(self.done).expect("a step of the epoch");
         let mut rows: Vec<usize> = starts.iter().flat_map(|&s| s..=s + window).collect();
         rows.sort_unstable();
         rows.dedup();
@@ -63,9 +65,9 @@ impl Trainer {
         };
         rows.into_iter().map(row).collect()
     }
+}
 
-    fn layer_of(&self, name: &str) -> Option<usize> {
-        let (_, layer) = name.strip_suffix("_reverse").unwrap_or(name).rsplit_once("_l")?;
-        layer.parse().ok()
-    }
+fn layer_of(name: &str) -> Option<usize> {
+    let (_, layer) = name.strip_suffix("_reverse").unwrap_or(name).rsplit_once("_l")?;
+    layer.parse().ok()
 }

@@ -4,8 +4,9 @@ use lab_device::{DType, Device, Launch};
 use lab_harness::program::{Program, Slot, scalar};
 use lab_harness::{Tensor, Tensors};
 
-use crate::training::{Checkpoint, Config, Data, Error, Model};
+use super::{Config, Data, Error, Model, Position};
 use lab_harness::progress::{COUNTS, NUMBERS};
+use lab_training::EpochSlots;
 use mlp_fused::kernels::UPDATE;
 use mlp_fused::launches::{Batch, Layout, Pairs, Products, Use, blocks, kernel};
 
@@ -17,9 +18,9 @@ const OF_BLOCK: usize = 4096;
 const MOST_BLOCKS: u32 = 256;
 
 /// A program with what the host reads and writes of it.
-pub(super) struct Step {
-    pub(super) program: Program,
-    pub(super) pairs: Pairs,
+pub struct Step {
+    program: Program,
+    pairs: Pairs,
     layout: Layout,
     parameters: Slot,
     kept: Option<Kept>,
@@ -34,8 +35,72 @@ struct Kept {
 }
 
 impl Step {
-    /// Of an epoch of so many pairs.
-    pub(super) fn new(
+    fn update(&mut self, config: &Config) -> Result<(), Error> {
+        let Some(Kept { gradient, m, v }) = &self.kept else { return Ok(()) };
+        let p = &mut self.program;
+        let len = self.layout.len;
+        let grid = blocks(len, OF_BLOCK).min(MOST_BLOCKS);
+        let squares = p.scratch(DType::F64, grid as usize)?;
+        let none = p.scratch(DType::F32, 1)?;
+        let sums = kernel(p.device(), &UPDATE, "gradient_squares", "float")?;
+        let rule = format!("float, {}", config.optimizer.rule());
+        let update = kernel(p.device(), &UPDATE, "update", &rule)?;
+        let launch = Launch::new(grid, THREADS);
+        p.launch(sums, launch, [gradient.read(), squares.write(), scalar(len as i64)]);
+        let [beta1, beta2, eps, decay] = config.optimizer.numbers();
+        p.launch(
+            update,
+            launch,
+            [
+                self.parameters.write(),
+                none.write(),
+                gradient.read(),
+                m.write(),
+                v.write(),
+                squares.read(),
+                self.pairs.rates.read(),
+                self.pairs.losses.read(),
+                self.pairs.counts.write(),
+                self.pairs.numbers.write(),
+                scalar(beta1),
+                scalar(beta2),
+                scalar(eps),
+                scalar(decay),
+                scalar(config.clip.unwrap_or(0.0)),
+                scalar(0i32), // the loss is not scaled
+                scalar(grid as i32),
+                scalar(len as i64),
+            ],
+        );
+        Ok(())
+    }
+}
+
+impl lab_training::Step for Step {
+    type Model = Model;
+    type Data = Data;
+    const SAMPLES: &'static str = "pairs";
+
+    fn check(model: &Model, config: &Config, data: &Data, starts: &[usize]) -> Result<(), Error> {
+        model.check()?;
+        config.check()?;
+        data.check(model)?;
+        Ok(data.check_starts(starts)?)
+    }
+
+    fn initial(model: &Model, config: &Config) -> Tensors {
+        model.initial(config.seed)
+    }
+
+    fn first_scale(_config: &Config) -> f64 {
+        1.0
+    }
+
+    fn digest(data: &Data, starts: &[usize]) -> String {
+        data.digest(starts)
+    }
+
+    fn new(
         device: &Device,
         model: &Model,
         config: &Config,
@@ -43,6 +108,7 @@ impl Step {
         count: usize,
         parameters: &Tensors,
     ) -> Result<Self, Error> {
+        model.check_parameters(parameters)?;
         let layout = Layout::of(&model.sizes(), &model.sizes());
         let mut p = Program::new(device);
         let (tokens, steps) = (data.tokens.len(), count.div_ceil(config.batch));
@@ -88,52 +154,31 @@ impl Step {
         Ok(step)
     }
 
-    fn update(&mut self, config: &Config) -> Result<(), Error> {
-        let Some(Kept { gradient, m, v }) = &self.kept else { return Ok(()) };
-        let p = &mut self.program;
-        let len = self.layout.len;
-        let grid = blocks(len, OF_BLOCK).min(MOST_BLOCKS);
-        let squares = p.scratch(DType::F64, grid as usize)?;
-        let none = p.scratch(DType::F32, 1)?;
-        let sums = kernel(p.device(), &UPDATE, "gradient_squares", "float")?;
-        let rule = format!("float, {}", config.optimizer.rule());
-        let update = kernel(p.device(), &UPDATE, "update", &rule)?;
-        let launch = Launch::new(grid, THREADS);
-        p.launch(sums, launch, [gradient.read(), squares.write(), scalar(len as i64)]);
-        let [beta1, beta2, eps, decay] = config.optimizer.numbers();
-        p.launch(
-            update,
-            launch,
-            [
-                self.parameters.write(),
-                none.write(),
-                gradient.read(),
-                m.write(),
-                v.write(),
-                squares.read(),
-                self.pairs.rates.read(),
-                self.pairs.losses.read(),
-                self.pairs.counts.write(),
-                self.pairs.numbers.write(),
-                scalar(beta1),
-                scalar(beta2),
-                scalar(eps),
-                scalar(decay),
-                scalar(config.clip.unwrap_or(0.0)),
-                scalar(0i32), // the loss is not scaled
-                scalar(grid as i32),
-                scalar(len as i64),
-            ],
-        );
-        Ok(())
+    fn program(&self) -> &Program {
+        &self.program
     }
 
-    pub(super) fn parameters(&self) -> Result<Tensors, Error> {
+    fn program_mut(&mut self) -> &mut Program {
+        &mut self.program
+    }
+
+    fn slots(&self) -> EpochSlots {
+        let Pairs { order, counts, numbers, rates, losses, .. } = self.pairs;
+        EpochSlots { order, counts, numbers, rates, losses }
+    }
+
+    fn parameters(&self) -> Result<Tensors, Error> {
         Ok(self.layout.unpack(&self.program.read(self.parameters)?))
     }
 
-    /// Both moments, by the parameters' names; none where there are none.
-    pub(super) fn moments(&self) -> Result<[Tensors; 2], Error> {
+    fn gradients(&self) -> Result<Tensors, Error> {
+        match &self.kept {
+            Some(Kept { gradient, .. }) => Ok(self.layout.unpack(&self.program.read(*gradient)?)),
+            None => Ok(Tensors::new()),
+        }
+    }
+
+    fn moments(&self) -> Result<[Tensors; 2], Error> {
         let Some(Kept { m, v, .. }) = &self.kept else {
             return Ok([Tensors::new(), Tensors::new()]);
         };
@@ -141,37 +186,30 @@ impl Step {
         Ok([read(m)?, read(v)?])
     }
 
-    /// Takes the moments and the losses of a checkpoint.
-    pub(super) fn resume(&mut self, from: &Checkpoint) -> Result<(), Error> {
-        let Self { program, layout, pairs, kept, .. } = self;
+    fn write_moments(&mut self, [first, second]: [&Tensors; 2]) -> Result<(), Error> {
+        let Self { program, layout, kept, .. } = self;
         if let Some(Kept { m, v, .. }) = kept {
-            program.write(*m, &layout.pack(DType::F32, &from.first))?;
-            program.write(*v, &layout.pack(DType::F32, &from.second))?;
+            program.write(*m, &layout.pack(DType::F32, first))?;
+            program.write(*v, &layout.pack(DType::F32, second))?;
         }
-        let mut all = from.losses.clone();
-        all.resize(from.position.steps_per_epoch, 0.0);
-        Ok(program.write(pairs.losses, &Tensor::new(&[all.len()], &all))?)
+        Ok(())
     }
 
-    /// What of a step was the first that was not finite. The device has repeated the step since, with
-    /// the same parameters.
-    pub(super) fn first_bad(&self, epoch: usize, done: usize) -> Result<Error, Error> {
+    fn first_bad(&self, position: Position, _samples: &[usize]) -> Result<Error, Error> {
+        let Position { epoch, step, .. } = position;
         let named = |all: Tensors, prefix: &str| -> Vec<(String, Vec<f64>)> {
             all.into_iter().map(|(n, t)| (format!("{prefix}{n}"), t.values())).collect()
         };
         let mut all = named(self.parameters()?, "");
-        let loss = self.program.read(self.pairs.losses)?.values()[done];
+        let loss = self.program.read(self.pairs.losses)?.values()[step];
         all.push(("the loss".into(), vec![loss]));
-        if let Some(Kept { gradient, .. }) = &self.kept {
-            let gradients = self.layout.unpack(&self.program.read(*gradient)?);
-            all.extend(named(gradients, "the gradient by "));
-        }
+        all.extend(named(self.gradients()?, "the gradient by "));
         let found = all.into_iter().find_map(|(tensor, values)| {
             let index = values.iter().position(|v| !v.is_finite())?;
             Some((tensor, index, values[index]))
         });
         // Gradients may all be finite, and the sum of their squares not.
         let (tensor, index, value) = found.unwrap_or(("the norm".into(), 0, f64::INFINITY));
-        Ok(Error::NotFinite { epoch, step: done, tensor, index, value })
+        Ok(Error::NotFinite { epoch, step, tensor, index, value })
     }
 }

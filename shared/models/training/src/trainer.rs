@@ -1,0 +1,422 @@
+//! The steps of an optimizer.
+
+use std::cell::{Ref, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use lab_device::{Device, Graph};
+use lab_harness::program::{Program, Slot};
+use lab_harness::progress::{COUNTS, NUMBERS, SKIPPED, STEP, STOPPED, TAKEN};
+use lab_harness::{Prepared, Tensor, Tensors};
+
+use crate::{BadCheckpoint, Checkpoint, Configuration, Course, Error, Position, Trained};
+
+/// What an epoch has given.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Epoch {
+    /// From 0.
+    pub epoch: usize,
+    /// The mean over its samples, of each with the parameters of its step.
+    pub loss: f64,
+    /// Of each step.
+    pub losses: Vec<f64>,
+    /// The learning rate of its last step.
+    pub rate: f64,
+    /// The loss scale at its end; 1 where there is none.
+    pub scale: f64,
+    /// Steps that were left out for a gradient that was not finite.
+    pub skipped: usize,
+}
+
+/// What the host writes and reads of a step, beside parameters.
+#[derive(Clone, Copy, Debug)]
+pub struct EpochSlots {
+    /// The samples of an epoch in their order, i32.
+    pub order: Slot,
+    /// Counts of [`lab_harness::progress`], twice: as they are and as they will be; i64.
+    pub counts: Slot,
+    /// Its numbers, likewise; f64.
+    pub numbers: Slot,
+    /// The learning rates of an epoch's steps, f64.
+    pub rates: Slot,
+    /// Their losses, f64.
+    pub losses: Slot,
+}
+
+/// A training step of a model on a device, which a [`Trainer`] repeats. Its last launch counts it.
+pub trait Step: Sized {
+    /// What is trained.
+    type Model: Trained;
+    /// What it learns from.
+    type Data;
+    /// What its samples are: windows, pairs.
+    const SAMPLES: &'static str;
+
+    /// Refuses a model, a configuration, data or samples that no training can be done with.
+    ///
+    /// # Errors
+    /// Of the first that is wrong.
+    fn check(
+        model: &Self::Model,
+        config: &<Self::Model as Trained>::Config,
+        data: &Self::Data,
+        starts: &[usize],
+    ) -> Result<(), Error>;
+
+    /// Parameters to start from, by name.
+    fn initial(model: &Self::Model, config: &<Self::Model as Trained>::Config) -> Tensors;
+
+    /// The loss scale to start from; 1 where there is none.
+    fn first_scale(config: &<Self::Model as Trained>::Config) -> f64;
+
+    /// What tells data and samples from others.
+    fn digest(data: &Self::Data, starts: &[usize]) -> String;
+
+    /// Buffers and launches of a step, of an epoch of so many samples, with these parameters.
+    ///
+    /// # Errors
+    /// A parameter is missing or of another shape or type; the device has not enough memory.
+    fn new(
+        device: &Device,
+        model: &Self::Model,
+        config: &<Self::Model as Trained>::Config,
+        data: &Self::Data,
+        samples: usize,
+        parameters: &Tensors,
+    ) -> Result<Self, Error>;
+
+    /// Its launches.
+    fn program(&self) -> &Program;
+
+    /// Likewise, to be launched.
+    fn program_mut(&mut self) -> &mut Program;
+
+    /// What the host writes and reads of it.
+    fn slots(&self) -> EpochSlots;
+
+    /// By name.
+    ///
+    /// # Errors
+    /// The device's.
+    fn parameters(&self) -> Result<Tensors, Error>;
+
+    /// Of the last step, by the parameters' names; none where they are not kept.
+    ///
+    /// # Errors
+    /// The device's.
+    fn gradients(&self) -> Result<Tensors, Error>;
+
+    /// Both moments of the optimizer, by the parameters' names; none where it has none.
+    ///
+    /// # Errors
+    /// The device's.
+    fn moments(&self) -> Result<[Tensors; 2], Error>;
+
+    /// Takes these moments.
+    ///
+    /// # Errors
+    /// The device's.
+    fn write_moments(&mut self, moments: [&Tensors; 2]) -> Result<(), Error>;
+
+    /// [`Error::NotFinite`] with what of the step at `position` was the first that was not finite. The
+    /// device has repeated the step since, with the same parameters, on these samples.
+    ///
+    /// # Errors
+    /// The device's.
+    fn first_bad(&self, position: Position, samples: &[usize]) -> Result<Error, Error>;
+}
+
+/// The most steps that are recorded as one, so that the device need not wait for the host after each, and
+/// the launches that are no more than recorded then.
+const TOGETHER: usize = 16;
+const RECORDED: usize = 1024;
+
+/// Steps between two looks at whether all was finite.
+const UNWATCHED: usize = 512;
+
+/// A model in training.
+pub struct Trainer<S: Step> {
+    model: S::Model,
+    config: <S::Model as Trained>::Config,
+    starts: Vec<usize>,
+    digest: String,
+    epoch: usize,
+    /// Steps of it that are done.
+    done: usize,
+    // Dropped before the buffers that their launches use: of one step, and of `together`.
+    one: Graph<'static>,
+    several: Graph<'static>,
+    together: usize,
+    step: Rc<RefCell<S>>,
+}
+
+impl<S: Step> std::fmt::Debug for Trainer<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { model, config, epoch, .. } = self;
+        let mut all = f.debug_struct("Trainer");
+        all.field("model", model).field("config", config).field("epoch", epoch);
+        all.finish_non_exhaustive()
+    }
+}
+
+/// Counts and numbers of a step, twice: as they are and as they will be.
+type Progress = (Vec<i64>, Vec<f64>);
+
+impl<S: Step + 'static> Trainer<S> {
+    /// From the parameters that the seed gives, on the samples that begin at `starts`, each of which has
+    /// its target in the data.
+    ///
+    /// # Errors
+    /// An option, the data or a start is not what it may be; the device has not enough memory.
+    pub fn new(
+        device: &Device,
+        model: S::Model,
+        config: <S::Model as Trained>::Config,
+        data: &S::Data,
+        starts: &[usize],
+    ) -> Result<Self, Error> {
+        S::check(&model, &config, data, starts)?;
+        let trainer =
+            Self::checked(device, model, config, data, starts, &S::initial(&model, &config))?;
+        let mut numbers = vec![1.0; 2 * NUMBERS];
+        numbers[NUMBERS] = S::first_scale(&config);
+        trainer.write_progress(&(vec![0; 2 * COUNTS], numbers))?;
+        trainer.begin_epoch()?;
+        Ok(trainer)
+    }
+
+    /// From where a checkpoint was taken: what follows is bit for bit what would have followed there, on
+    /// a device of the same kind.
+    ///
+    /// # Errors
+    /// As [`Trainer::new`]; other data or samples than the checkpoint's.
+    pub fn resume(
+        device: &Device,
+        checkpoint: &Checkpoint<S::Model>,
+        data: &S::Data,
+        starts: &[usize],
+    ) -> Result<Self, Error> {
+        let Checkpoint { model, config, position, parameters, .. } = checkpoint;
+        checkpoint.check()?;
+        S::check(model, config, data, starts)?;
+        let mut trainer = Self::checked(device, *model, *config, data, starts, parameters)?;
+        if trainer.digest != checkpoint.digest {
+            let what = format!("data and {}", S::SAMPLES);
+            let expected = "those that it was taken with";
+            return Err(BadCheckpoint::new(what, expected, "others").into());
+        }
+        trainer.epoch = position.epoch;
+        trainer.done = position.step;
+        trainer.write_progress(&(checkpoint.counts.clone(), checkpoint.numbers.clone()))?;
+        trainer.begin_epoch()?;
+        {
+            let mut step = trainer.step.borrow_mut();
+            step.write_moments([&checkpoint.first, &checkpoint.second])?;
+            let mut all = checkpoint.losses.clone();
+            all.resize(position.steps_per_epoch, 0.0);
+            let slot = step.slots().losses;
+            step.program_mut().write(slot, &Tensor::new(&[all.len()], &all))?;
+        }
+        Ok(trainer)
+    }
+
+    fn checked(
+        device: &Device,
+        model: S::Model,
+        config: <S::Model as Trained>::Config,
+        data: &S::Data,
+        starts: &[usize],
+        parameters: &Tensors,
+    ) -> Result<Self, Error> {
+        let step = S::new(device, &model, &config, data, starts.len(), parameters)?;
+        let step = Rc::new(RefCell::new(step));
+        let record = |steps: usize| {
+            let step = Rc::clone(&step);
+            let run = move || step.borrow_mut().program_mut().run();
+            device.graph(move || (0..steps).try_for_each(|_| run()))
+        };
+        let together = (RECORDED / step.borrow().program().kernels().len()).clamp(1, TOGETHER);
+        let [one, several] = [record(1)?, record(together)?];
+        let digest = S::digest(data, starts);
+        let (starts, epoch, done) = (starts.to_vec(), 0, 0);
+        Ok(Self { model, config, starts, digest, epoch, done, one, several, together, step })
+    }
+
+    /// What is trained.
+    pub fn model(&self) -> &S::Model {
+        &self.model
+    }
+
+    /// How.
+    pub fn config(&self) -> &<S::Model as Trained>::Config {
+        &self.config
+    }
+
+    /// Kernel launches a step.
+    pub fn launches(&self) -> usize {
+        self.step.borrow().program().kernels().len()
+    }
+
+    fn course(&self) -> Course {
+        self.config.course()
+    }
+
+    fn steps_per_epoch(&self) -> usize {
+        self.course().steps(self.starts.len())
+    }
+
+    /// How far it is.
+    pub fn position(&self) -> Position {
+        let Self { epoch, done, .. } = *self;
+        Position { epoch, step: done, steps_per_epoch: self.steps_per_epoch() }
+    }
+
+    fn progress(&self) -> Result<Progress, Error> {
+        let step = self.step.borrow();
+        let EpochSlots { counts, numbers, .. } = step.slots();
+        let counts = step.program().read(counts)?.values();
+        let numbers = step.program().read(numbers)?.values();
+        Ok((counts.into_iter().map(|v| v as i64).collect(), numbers))
+    }
+
+    fn write_progress(&self, (counts, numbers): &Progress) -> Result<(), Error> {
+        let mut step = self.step.borrow_mut();
+        let slots = step.slots();
+        let program = step.program_mut();
+        program.write(slots.counts, &Tensor::new(&[counts.len()], counts))?;
+        Ok(program.write(slots.numbers, &Tensor::new(&[numbers.len()], numbers))?)
+    }
+
+    /// The order of the samples and the learning rates of the epoch under way.
+    fn begin_epoch(&self) -> Result<(), Error> {
+        let course = self.course();
+        let order = course.order(&self.starts, self.epoch);
+        let order: Vec<i32> = order.into_iter().map(|s| s as i32).collect();
+        let first = self.epoch * self.steps_per_epoch();
+        let rates: Vec<f64> =
+            (0..self.steps_per_epoch()).map(|s| course.schedule.at(first + s)).collect();
+        let mut step = self.step.borrow_mut();
+        let slots = step.slots();
+        let program = step.program_mut();
+        program.write(slots.order, &Tensor::new(&[order.len()], &order))?;
+        Ok(program.write(slots.rates, &Tensor::new(&[rates.len()], &rates))?)
+    }
+
+    /// Takes at most so many steps, and none past the end of the epoch under way, of which it gives the
+    /// report where it comes to it.
+    ///
+    /// # Errors
+    /// [`Error::NotFinite`]: the parameters stay those before that step, and the next call repeats it.
+    /// What the device reports.
+    pub fn run(&mut self, most: usize) -> Result<Option<Epoch>, Error> {
+        let end = self.done.saturating_add(most).min(self.steps_per_epoch());
+        while self.done < end {
+            let chunk = (end - self.done).min(UNWATCHED);
+            for _ in 0..chunk / self.together {
+                self.several.launch()?;
+            }
+            for _ in 0..chunk % self.together {
+                self.one.launch()?;
+            }
+            let (counts, _) = self.progress()?;
+            let before = std::mem::replace(&mut self.done, counts[COUNTS + STEP] as usize);
+            if counts[COUNTS + STOPPED] != 0 {
+                let order = self.course().order(&self.starts, self.epoch);
+                let samples = order.chunks(self.course().batch).nth(self.done);
+                let samples = samples.expect("a step of the epoch");
+                return Err(self.step.borrow().first_bad(self.position(), samples)?);
+            }
+            assert_eq!(self.done, before + chunk, "the last launch of a step counts it");
+        }
+        if self.done < self.steps_per_epoch() { Ok(None) } else { self.end_epoch().map(Some) }
+    }
+
+    /// Takes the steps that are left of the epoch under way.
+    ///
+    /// # Errors
+    /// As [`Trainer::run`].
+    pub fn epoch(&mut self) -> Result<Epoch, Error> {
+        Ok(self.run(usize::MAX)?.expect("an epoch ends"))
+    }
+
+    fn end_epoch(&mut self) -> Result<Epoch, Error> {
+        let (mut counts, mut numbers) = self.progress()?;
+        let losses = self.losses()?;
+        let Course { batch, schedule, .. } = self.course();
+        let samples = self.starts.len();
+        let of_step = |step: usize| batch.min(samples - step * batch) as f64;
+        let sum: f64 = losses.iter().enumerate().map(|(step, loss)| loss * of_step(step)).sum();
+        let last = (self.epoch + 1) * losses.len() - 1;
+        let report = Epoch {
+            epoch: self.epoch,
+            loss: sum / samples as f64,
+            losses,
+            rate: schedule.at(last),
+            scale: numbers[NUMBERS],
+            skipped: counts[COUNTS + SKIPPED] as usize,
+        };
+        (self.epoch, self.done) = (self.epoch + 1, 0);
+        counts[COUNTS + STEP] = 0;
+        counts[COUNTS + SKIPPED] = 0;
+        // As a trainer that is resumed here has them: what is now is made of what is next.
+        counts.copy_within(COUNTS.., 0);
+        numbers.copy_within(NUMBERS.., 0);
+        self.write_progress(&(counts, numbers))?;
+        self.begin_epoch()?;
+        Ok(report)
+    }
+
+    /// Of the steps of this epoch, those to come whatever stands there.
+    fn losses(&self) -> Result<Vec<f64>, Error> {
+        let step: Ref<'_, S> = self.step.borrow();
+        Ok(step.program().read(step.slots().losses)?.values())
+    }
+
+    /// Parameters by name, as they are kept: in f32, or of an f64 run in f64.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn parameters(&self) -> Result<Tensors, Error> {
+        self.step.borrow().parameters()
+    }
+
+    /// The gradients of the last step, by the parameters' names, in the run's type and times the loss
+    /// scale, before they are clipped; none where they are not kept.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn gradients(&self) -> Result<Tensors, Error> {
+        self.step.borrow().gradients()
+    }
+
+    /// All that the steps to come depend on.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn checkpoint(&self) -> Result<Checkpoint<S::Model>, Error> {
+        let position = self.position();
+        let (mut counts, mut numbers) = self.progress()?;
+        counts.copy_within(COUNTS.., 0);
+        numbers.copy_within(NUMBERS.., 0);
+        let mut losses = self.losses()?;
+        losses.truncate(position.step);
+        let [first, second] = self.step.borrow().moments()?;
+        debug_assert_eq!(
+            counts[COUNTS + TAKEN],
+            (position.epoch * position.steps_per_epoch + position.step) as i64
+        );
+        Ok(Checkpoint {
+            model: self.model,
+            config: self.config,
+            position,
+            parameters: self.parameters()?,
+            notes: BTreeMap::new(),
+            first,
+            second,
+            counts,
+            numbers,
+            losses,
+            digest: self.digest.clone(),
+        })
+    }
+}
