@@ -36,7 +36,7 @@ fn main() {
     for stage in lab::STAGES {
         for peer in stage.peers.iter().filter(|p| p.info().place == Place::Gpu) {
             let family = peer.info().family;
-            let version = stage.versions.iter().find(|v| v.info().family == family);
+            let version = stage.versions.iter().find(|v| v.info().family.name() == family);
             let version = version.expect("a peer is of a family of its stage");
             bench_library(&mut criterion, &device, *version, *peer);
         }
@@ -50,7 +50,7 @@ fn bench(criterion: &mut Criterion, device: &Device, version: &dyn Version) {
         println!("{} is wrong on purpose and is not timed: {}", info.full_name(), mistake.because);
         return;
     }
-    let mut group = criterion.benchmark_group(info.family);
+    let mut group = criterion.benchmark_group(info.family.name());
     for &dtype in info.dtypes {
         let problem = Problem::new(info.timed(dtype), dtype);
         let bytes = version.cost(&problem.dims, dtype).bytes;

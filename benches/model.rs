@@ -22,13 +22,13 @@ pub(crate) fn print() -> Result<(), Error> {
     for stage in lab::STAGES {
         let versions = stage.versions.iter().copied().filter(|version| {
             let info = version.info();
-            let names = [info.full_name(), info.family.to_owned()];
+            let names = [info.full_name(), info.family.name().to_owned()];
             wanted.is_empty() || wanted.iter().any(|w| names.iter().any(|n| n.contains(w.as_str())))
         });
         let mut family = "";
         for version in versions {
-            if family != version.info().family {
-                family = version.info().family;
+            if family != version.info().family.name() {
+                family = version.info().family.name();
                 println!(
                     "{:<28} {:<5} {:>10} {:>10} {:>10} | {:>8} {:>8} {:>8}  at",
                     family,

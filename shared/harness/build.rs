@@ -4,7 +4,16 @@ fn main() {
     lab_kernel_build::Stage::new()
         .kernel(
             "kernels/device.cu",
-            &["fill<float>", "fill<__half>", "add_to<float>", "weigh", "reverse", "grid_syncs"],
+            &[
+                "fill<float>",
+                "fill<__half>",
+                "add_to<float>",
+                "weigh",
+                "reverse",
+                "grid_syncs",
+                "apply",
+                "look_up",
+            ],
         )
         .globals(&["weights", "offset"])
         // The emulator's own test kernels: see agreement.rs.

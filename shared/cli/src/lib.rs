@@ -77,8 +77,8 @@ pub fn named(name: &str) -> Result<Vec<&'static dyn Version>, Error> {
 /// As [`named`]; also a stage of several families, which needs a version.
 pub fn named_one(name: &str) -> Result<&'static dyn Version, Error> {
     let all = named(name)?;
-    let family = all[0].info().family;
-    if all.len() > 1 && all.iter().any(|v| v.info().family != family) {
+    let family = all[0].info().family.name();
+    if all.len() > 1 && all.iter().any(|v| v.info().family.name() != family) {
         let names: Vec<_> = all.iter().map(|v| v.info().full_name()).collect();
         return Err(Error::Bad {
             what: "version".into(),

@@ -16,7 +16,9 @@ pub fn run(case: &Case, device: &Device) -> Result<Vec<Vec<f64>>, Error> {
     let kernel = device.kernel(case.source, case.name)?;
     let mut arguments: Vec<Made> =
         case.arguments.iter().map(|a| make(device, a)).collect::<Result<_, _>>()?;
-    let passed: Vec<lab_device::Arg<'_>> = arguments.iter_mut().map(Made::arg).collect();
+    let passed = arguments.iter_mut().map(Made::arg);
+    let names = kernel.parameters().iter().map(|p| p.name.as_str());
+    let passed: Vec<(&str, lab_device::Arg<'_>)> = names.zip(passed).collect();
     kernel.launch(case.launch, &passed)?;
     drop(passed);
     device.synchronize()?;

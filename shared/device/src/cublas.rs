@@ -229,7 +229,7 @@ impl Cublas {
             other => {
                 return Err(Error::Argument {
                     kernel: "cublasGemmStridedBatchedEx".into(),
-                    index: 0,
+                    name: "dtype".into(),
                     expected: "f32, f16, bf16 or f64".into(),
                     got: other.to_string(),
                 });

@@ -68,12 +68,22 @@ pub(crate) struct Function {
 }
 
 #[derive(Debug)]
-pub(crate) struct RawStream(sys::CUstream);
+pub(crate) struct RawStream {
+    stream: sys::CUstream,
+    /// Created here; else it is the caller's.
+    owned: bool,
+}
 
 // SAFETY: a handle, like the others.
 unsafe impl Send for RawStream {}
 // SAFETY: as above.
 unsafe impl Sync for RawStream {}
+
+impl RawStream {
+    pub(crate) fn handle(&self) -> *mut c_void {
+        self.stream.cast()
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct RawGraph {
@@ -166,29 +176,91 @@ impl Cuda {
         }
     }
 
+    /// Bytes of the device's pool that no buffer has.
+    pub(crate) fn kept(&self) -> Result<u64, Error> {
+        self.enter()?;
+        // SAFETY: the device was given by the driver; both attributes are 64-bit numbers.
+        unsafe {
+            let pool = result::device::get_default_mem_pool(self.device)
+                .map_err(driver("cuDeviceGetDefaultMemPool"))?;
+            let get = |attribute| {
+                let mut bytes = 0u64;
+                sys::cuMemPoolGetAttribute(pool, attribute, (&raw mut bytes).cast())
+                    .result()
+                    .map_err(driver("cuMemPoolGetAttribute"))?;
+                Ok::<_, Error>(bytes)
+            };
+            use sys::CUmemPool_attribute as Pool;
+            let reserved = get(Pool::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?;
+            Ok(reserved.saturating_sub(get(Pool::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?))
+        }
+    }
+
+    /// The allocation of this device that an address lies in: where it begins, and its length.
+    ///
+    /// # Errors
+    /// The driver knows of none there, or it is another device's; the message says which.
+    pub(crate) fn allocation_of(&self, address: u64) -> Result<(u64, usize), String> {
+        self.enter().map_err(|e| e.to_string())?;
+        let (mut ordinal, mut start, mut length) = (-1i32, 0u64, 0usize);
+        use sys::CUpointer_attribute as Pointer;
+        let mut attributes = [
+            Pointer::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+            Pointer::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+            Pointer::CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+        ];
+        let mut to: [*mut c_void; 3] =
+            [(&raw mut ordinal).cast(), (&raw mut start).cast(), (&raw mut length).cast()];
+        // SAFETY: each attribute is written to a variable of its type; of an address that the driver
+        // does not know it writes zeros.
+        let asked = unsafe {
+            sys::cuPointerGetAttributes(3, attributes.as_mut_ptr(), to.as_mut_ptr(), address)
+        };
+        asked.result().map_err(|e| driver("cuPointerGetAttributes")(e).to_string())?;
+        if length == 0 {
+            return Err("an address that is no device memory".into());
+        }
+        match u32::try_from(ordinal) {
+            Ok(own) if own == self.ordinal => Ok((start, length)),
+            _ => Err(format!("memory of cuda:{ordinal}")),
+        }
+    }
+
     pub(crate) fn free_and_total(&self) -> Result<(u64, u64), Error> {
         self.enter()?;
         let (free, total) = result::mem_get_info().map_err(driver("cuMemGetInfo"))?;
         Ok((free as u64, total as u64))
     }
 
-    pub(crate) fn fill(&self, address: u64, byte: u8, bytes: usize) -> Result<(), Error> {
+    pub(crate) fn fill(
+        &self,
+        address: u64,
+        byte: u8,
+        bytes: usize,
+        on: Option<&RawStream>,
+    ) -> Result<(), Error> {
         if bytes == 0 {
             return Ok(());
         }
         self.enter()?;
         // SAFETY: the buffer's own memory.
-        unsafe { result::memset_d8_async(address, byte, bytes, self.stream) }
+        unsafe { result::memset_d8_async(address, byte, bytes, self.queue(on)) }
             .map_err(driver("cuMemsetD8Async"))
     }
 
-    pub(crate) fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<(), Error> {
+    pub(crate) fn copy(
+        &self,
+        from: u64,
+        to: u64,
+        bytes: usize,
+        on: Option<&RawStream>,
+    ) -> Result<(), Error> {
         if bytes == 0 {
             return Ok(());
         }
         self.enter()?;
         // SAFETY: both buffers have this length (the caller checked).
-        unsafe { result::memcpy_dtod_async(to, from, bytes, self.stream) }
+        unsafe { result::memcpy_dtod_async(to, from, bytes, self.queue(on)) }
             .map_err(driver("cuMemcpyDtoDAsync"))
     }
 
@@ -339,38 +411,60 @@ impl Cuda {
         &self,
         function: &Function,
         launch: &Launch,
-        arguments: &mut [*mut c_void],
+        arguments: &[*mut c_void],
         on: Option<&RawStream>,
     ) -> Result<(), Error> {
         self.enter()?;
-        let stream = match on {
-            None => self.stream,
-            Some(other) => {
-                self.order(self.stream, other.0)?;
-                other.0
-            }
-        };
+        let stream = self.queue(on);
         let [gx, gy, gz] = launch.grid;
         let [bx, by, bz] = launch.block;
-        let (grid, block, shared) = ((gx, gy, gz), (bx, by, bz), launch.dynamic_shared as u32);
-        let function = function.function;
-        // SAFETY: the caller's promise; the driver copies the values before it returns.
+        let (shared, function) = (launch.dynamic_shared as u32, function.function);
+        // The driver copies the values before it returns, and writes none.
+        let values = arguments.as_ptr().cast_mut();
+        let none = std::ptr::null_mut();
+        // SAFETY: the caller's promise.
         unsafe {
             if launch.cooperative {
-                result::launch_cooperative_kernel(function, grid, block, shared, stream, arguments)
-                    .map_err(driver("cuLaunchCooperativeKernel"))
+                sys::cuLaunchCooperativeKernel(
+                    function, gx, gy, gz, bx, by, bz, shared, stream, values,
+                )
+                .result()
+                .map_err(driver("cuLaunchCooperativeKernel"))
             } else if launch.cluster > 1 {
-                let values = arguments.as_mut_ptr();
                 in_clusters(launch, stream, |config| {
-                    sys::cuLaunchKernelEx(config, function, values, std::ptr::null_mut())
+                    sys::cuLaunchKernelEx(config, function, values, none)
                 })
                 .result()
                 .map_err(driver("cuLaunchKernelEx"))
             } else {
-                result::launch_kernel(function, grid, block, shared, stream, arguments)
-                    .map_err(driver("cuLaunchKernel"))
+                sys::cuLaunchKernel(
+                    function,
+                    gx,
+                    gy,
+                    gz,
+                    bx,
+                    by,
+                    bz,
+                    shared,
+                    stream,
+                    values,
+                    none.cast(),
+                )
+                .result()
+                .map_err(driver("cuLaunchKernel"))
             }
         }
+    }
+
+    /// The device's own queue, or another.
+    fn queue(&self, on: Option<&RawStream>) -> sys::CUstream {
+        on.map_or(self.stream, |other| other.stream)
+    }
+
+    /// What is queued on a stream from now on waits for what is queued in the device's own queue by now.
+    pub(crate) fn follow(&self, stream: &RawStream) -> Result<(), Error> {
+        self.enter()?;
+        self.order(self.stream, stream.stream)
     }
 
     /// What is queued on `then` from now on waits for what is queued on `first` by now.
@@ -387,41 +481,49 @@ impl Cuda {
         self.enter()?;
         self.streams.store(true, Ordering::Relaxed);
         result::stream::create(result::stream::StreamKind::NonBlocking)
-            .map(RawStream)
+            .map(|stream| RawStream { stream, owned: true })
             .map_err(driver("cuStreamCreate"))
+    }
+
+    /// A stream that somebody else has created and will destroy.
+    pub(crate) fn foreign_stream(&self, handle: *mut c_void) -> RawStream {
+        self.streams.store(true, Ordering::Relaxed);
+        RawStream { stream: handle.cast(), owned: false }
     }
 
     pub(crate) fn synchronize_stream(&self, stream: &RawStream) -> Result<(), Error> {
         self.enter()?;
         // SAFETY: alive until `drop_stream`.
-        unsafe { result::stream::synchronize(stream.0) }.map_err(driver("cuStreamSynchronize"))
+        unsafe { result::stream::synchronize(stream.stream) }.map_err(driver("cuStreamSynchronize"))
     }
 
     pub(crate) fn join(&self, stream: &RawStream) -> Result<(), Error> {
         self.enter()?;
-        self.order(stream.0, self.stream)
+        self.order(stream.stream, self.stream)
     }
 
     pub(crate) fn drop_stream(&self, stream: &RawStream) {
-        if self.enter().is_ok() {
+        if stream.owned && self.enter().is_ok() {
             // SAFETY: created above, destroyed once; the driver lets its work end first.
-            let _ = unsafe { result::stream::destroy(stream.0) };
+            let _ = unsafe { result::stream::destroy(stream.stream) };
         }
     }
 
-    /// Records what `work` launches on the device's own stream.
+    /// Records what `work` launches in the device's own queue, or on a stream.
     pub(crate) fn capture(
         &self,
+        on: Option<&RawStream>,
         work: &mut dyn FnMut() -> Result<(), Error>,
     ) -> Result<RawGraph, Error> {
         self.enter()?;
+        let stream = self.queue(on);
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-        // SAFETY: the stream is this device's own; the capture is ended on every path.
-        unsafe { result::stream::begin_capture(self.stream, mode) }
+        // SAFETY: the stream is of this device; the capture is ended on every path.
+        unsafe { result::stream::begin_capture(stream, mode) }
             .map_err(driver("cuStreamBeginCapture"))?;
         let worked = work();
         // SAFETY: as above.
-        let graph = unsafe { result::stream::end_capture(self.stream) };
+        let graph = unsafe { result::stream::end_capture(stream) };
         worked?;
         let graph = graph.map_err(driver("cuStreamEndCapture"))?;
         // SAFETY: the graph was just captured.
@@ -435,10 +537,15 @@ impl Cuda {
         }
     }
 
-    pub(crate) fn launch_graph(&self, graph: &RawGraph) -> Result<(), Error> {
+    pub(crate) fn launch_graph(
+        &self,
+        graph: &RawGraph,
+        on: Option<&RawStream>,
+    ) -> Result<(), Error> {
         self.enter()?;
         // SAFETY: alive until `drop_graph`; its buffers are held by the closure that made it.
-        unsafe { result::graph::launch(graph.ready, self.stream) }.map_err(driver("cuGraphLaunch"))
+        unsafe { result::graph::launch(graph.ready, self.queue(on)) }
+            .map_err(driver("cuGraphLaunch"))
     }
 
     pub(crate) fn drop_graph(&self, graph: &RawGraph) {
@@ -459,7 +566,7 @@ impl Cuda {
     /// what a fill has *written* would go back to memory during the next kernel, at its expense.
     fn sweep(&self, address: u64) -> Result<(), Error> {
         for piece in 1..self.flush_bytes() / SWEEP {
-            self.copy(address + (piece * SWEEP) as u64, address, SWEEP)?;
+            self.copy(address + (piece * SWEEP) as u64, address, SWEEP, None)?;
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::cuda::Cuda;
 use crate::emulated::{Emulated, Mode};
-use crate::{Buffer, Element, Error, Graph, Kernel, KernelSource, Stream};
+use crate::{Buffer, Element, Error, Graph, Kernel, KernelSource, RawBuffer, Stream};
 
 /// Which device is wanted: `auto`, `cuda`, `cuda:N`, `emulator`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -116,8 +116,17 @@ pub struct Memory {
     pub allocations: u64,
     /// Free on the device.
     pub free: u64,
+    /// Freed and kept for the next buffers.
+    pub kept: u64,
     /// In all.
     pub total: u64,
+}
+
+impl Memory {
+    /// What new buffers can have.
+    pub fn available(&self) -> u64 {
+        self.free.saturating_add(self.kept)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -228,6 +237,14 @@ impl Device {
         }
     }
 
+    /// A GPU's number; 0 of the emulator.
+    pub fn ordinal(&self) -> u32 {
+        match &*self.inner {
+            Inner::Cuda(d) => d.ordinal,
+            Inner::Emulator(_) => 0,
+        }
+    }
+
     /// GPU or emulator.
     pub fn kind(&self) -> DeviceKind {
         self.facts().kind
@@ -250,6 +267,14 @@ impl Device {
     /// to them, poison is a write like any other.
     pub fn unwritten_buffer<T: Element>(&self, len: usize) -> Result<Buffer<T>, Error> {
         Buffer::unwritten(self, len)
+    }
+
+    /// Bytes without a type, as the allocator gives them.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub fn raw_buffer(&self, bytes: usize) -> Result<RawBuffer, Error> {
+        RawBuffer::unwritten(self, bytes)
     }
 
     /// A buffer with a copy of `from`.
@@ -328,9 +353,9 @@ impl Device {
 
     /// How much memory is in use.
     pub fn memory(&self) -> Result<Memory, Error> {
-        let (free, total) = match &*self.inner {
-            Inner::Cuda(d) => d.free_and_total()?,
-            Inner::Emulator(_) => crate::emulated::host_memory(),
+        let ((free, total), kept) = match &*self.inner {
+            Inner::Cuda(d) => (d.free_and_total()?, d.kept()?),
+            Inner::Emulator(_) => (crate::emulated::host_memory(), 0),
         };
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Ok(Memory {
@@ -338,6 +363,7 @@ impl Device {
             peak: read(&self.memory.peak),
             allocations: read(&self.memory.allocations),
             free,
+            kept,
             total,
         })
     }
@@ -353,7 +379,21 @@ impl Device {
         &self,
         work: impl FnMut() -> Result<(), Error> + 'a,
     ) -> Result<Graph<'a>, Error> {
-        Graph::new(self, work)
+        Graph::new(self, None, work)
+    }
+
+    /// The same, of launches that `work` makes on a stream; so will the graph's be.
+    ///
+    /// # Errors
+    /// Those of `work`, the driver's, and a stream of another device or one that cannot be recorded
+    /// (the default one).
+    pub fn graph_on<'a>(
+        &self,
+        stream: &Arc<Stream>,
+        work: impl FnMut() -> Result<(), Error> + 'a,
+    ) -> Result<Graph<'a>, Error> {
+        stream.of(self)?;
+        Graph::new(self, Some(Arc::clone(stream)), work)
     }
 
     /// Waits for all work to end.
@@ -417,9 +457,10 @@ impl Device {
         byte: u8,
         bytes: usize,
         poison: bool,
+        stream: Option<&Stream>,
     ) -> Result<(), Error> {
         match &*self.inner {
-            Inner::Cuda(d) => d.fill(address, byte, bytes),
+            Inner::Cuda(d) => d.fill(address, byte, bytes, stream.and_then(|s| s.raw.as_ref())),
             Inner::Emulator(d) => {
                 d.host_wrote(address, !poison);
                 // SAFETY: the buffer's own memory.
@@ -429,9 +470,15 @@ impl Device {
         }
     }
 
-    pub(crate) fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<(), Error> {
+    pub(crate) fn copy(
+        &self,
+        from: u64,
+        to: u64,
+        bytes: usize,
+        stream: Option<&Stream>,
+    ) -> Result<(), Error> {
         match &*self.inner {
-            Inner::Cuda(d) => d.copy(from, to, bytes),
+            Inner::Cuda(d) => d.copy(from, to, bytes, stream.and_then(|s| s.raw.as_ref())),
             Inner::Emulator(d) => {
                 d.host_copied(from, to);
                 // SAFETY: two buffers of this length (the caller checked), which do not overlap:

@@ -103,6 +103,58 @@ impl FromStr for DType {
     }
 }
 
+/// The type of a buffer's elements, as a kernel's pointer may declare it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ElementType {
+    /// Numbers. A pointer to short vectors of them (`float4*`) takes them too.
+    Scalar(DType),
+    /// Structs that only kernels look into, by the struct's name.
+    Record {
+        /// As C++ has it, without namespaces.
+        name: &'static str,
+        /// Of one, in bytes.
+        bytes: usize,
+    },
+}
+
+impl ElementType {
+    /// Bytes of an element.
+    pub const fn size(self) -> usize {
+        match self {
+            Self::Scalar(dtype) => dtype.size(),
+            Self::Record { bytes, .. } => bytes,
+        }
+    }
+
+    /// Of numbers, their type.
+    pub const fn dtype(self) -> Option<DType> {
+        match self {
+            Self::Scalar(dtype) => Some(dtype),
+            Self::Record { .. } => None,
+        }
+    }
+
+    /// `f32`, or a struct's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Scalar(dtype) => dtype.name(),
+            Self::Record { name, .. } => name,
+        }
+    }
+}
+
+impl From<DType> for ElementType {
+    fn from(dtype: DType) -> Self {
+        Self::Scalar(dtype)
+    }
+}
+
+impl fmt::Display for ElementType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
 /// A Rust type that a buffer can hold.
 pub trait Element: bytemuck::Pod + Send + Sync {
     /// Its name among the element types.

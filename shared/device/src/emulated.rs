@@ -130,7 +130,7 @@ impl Emulated {
         &self,
         kernel: &lab_emulator::Kernel,
         launch: &Launch,
-        arguments: &mut [*mut c_void],
+        arguments: &[*mut c_void],
     ) -> Result<(), Error> {
         let config = Config {
             grid: launch.grid,

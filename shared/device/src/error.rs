@@ -79,15 +79,51 @@ pub enum Error {
         got: String,
     },
     /// A launch argument is not what the kernel declares.
-    #[error("{kernel}: argument {index}: expected {expected}, got {got}")]
+    #[error("{kernel}: argument '{name}': expected {expected}, got {got}")]
     Argument {
         /// The kernel.
         kernel: String,
-        /// Its place, from 0.
-        index: usize,
+        /// The parameter.
+        name: String,
         /// The declared type.
         expected: String,
         /// What came.
+        got: String,
+    },
+    /// A parameter has no argument.
+    #[error("{kernel}: argument '{name}': expected {expected}, got none")]
+    NoArgument {
+        /// The kernel.
+        kernel: String,
+        /// The parameter.
+        name: String,
+        /// The declared type.
+        expected: String,
+    },
+    /// An argument's name is no parameter's.
+    #[error("{kernel}: argument '{name}': expected one of {expected}")]
+    NoParameter {
+        /// The kernel.
+        kernel: String,
+        /// The name given.
+        name: String,
+        /// The kernel's parameters.
+        expected: String,
+    },
+    /// Two arguments have one name.
+    #[error("{kernel}: argument '{name}': expected once, got twice")]
+    RepeatedArgument {
+        /// The kernel.
+        kernel: String,
+        /// The parameter.
+        name: String,
+    },
+    /// Memory of somebody else's is not what it is said to be.
+    #[error("foreign memory: expected {expected}, got {got}")]
+    Foreign {
+        /// What it was said to be.
+        expected: String,
+        /// What it is.
         got: String,
     },
     /// The kernel's file lists no such global variable.
@@ -114,13 +150,15 @@ pub enum Error {
         /// Its length.
         got: usize,
     },
-    /// Two parts of a buffer are lent at once, one of them to be written, and they overlap.
-    #[error("buffer: expected parts that lie apart, got {first:?} and {second:?}")]
+    /// Two arguments of a launch overlap, one of them to be written.
+    #[error("{kernel}: arguments '{first}' and '{second}': expected memory that lies apart")]
     Overlap {
-        /// Elements of the one.
-        first: std::ops::Range<usize>,
-        /// Elements of the other.
-        second: std::ops::Range<usize>,
+        /// The kernel.
+        kernel: String,
+        /// The one.
+        first: String,
+        /// The other.
+        second: String,
     },
     /// The number of launch arguments is not what the kernel declares.
     #[error("{kernel}: expected {expected} arguments, got {got}")]

@@ -1,13 +1,13 @@
 //! Kernels, their arguments, their launches.
 
-use std::marker::PhantomData;
+use std::ffi::c_void;
 use std::sync::Arc;
 
-use half::{bf16, f16};
 use lab_emulator::Parameter;
 
+use crate::argument::{self, Arg, ArgKind};
 use crate::device::Inner;
-use crate::{DType, Device, Element, Error, Stream};
+use crate::{Device, Element, Error, Stream};
 
 /// The size of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,66 +59,6 @@ impl Launch {
     }
 }
 
-/// One argument of a launch.
-#[derive(Clone, Copy, Debug)]
-pub struct Arg<'a> {
-    bytes: [u8; 8],
-    dtype: DType,
-    kind: Kind,
-    _borrow: PhantomData<&'a ()>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Scalar,
-    Buffer { writable: bool, device: usize },
-}
-
-impl Arg<'_> {
-    pub(crate) fn buffer(device: &Device, address: u64, dtype: DType, writable: bool) -> Self {
-        Self {
-            bytes: address.to_ne_bytes(),
-            dtype,
-            kind: Kind::Buffer { writable, device: device.identity() },
-            _borrow: PhantomData,
-        }
-    }
-
-    fn type_name(&self) -> String {
-        match self.kind {
-            Kind::Scalar => self.dtype.name().to_owned(),
-            Kind::Buffer { writable: true, .. } => format!("{}*", self.dtype),
-            Kind::Buffer { writable: false, .. } => format!("const {}*", self.dtype),
-        }
-    }
-
-    fn fits(&self, declared: &str) -> bool {
-        let own = self.type_name();
-        // A pointer to vectors (float4*, __half2*) takes a buffer of whatever they are made of.
-        if let Kind::Buffer { writable, .. } = self.kind
-            && (declared == "const struct*" || declared == "struct*" && writable)
-        {
-            return true;
-        }
-        own == declared
-            || matches!(self.kind, Kind::Buffer { writable: true, .. })
-                && declared.strip_prefix("const ") == Some(&own)
-    }
-}
-
-macro_rules! scalars {
-    ($($t:ty),*) => { $(
-        impl From<$t> for Arg<'_> {
-            fn from(value: $t) -> Self {
-                let mut bytes = [0; 8];
-                bytes[..size_of::<$t>()].copy_from_slice(bytemuck::bytes_of(&value));
-                Self { bytes, dtype: <$t>::DTYPE, kind: Kind::Scalar, _borrow: PhantomData }
-            }
-        }
-    )* };
-}
-scalars!(f32, f64, f16, bf16, i32, u32, i64, u64, u8);
-
 /// What a compiled kernel takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
@@ -157,14 +97,29 @@ impl Kernel {
         }
     }
 
-    /// Runs it. On a GPU this returns before the kernel has ended; whatever reads a buffer waits.
+    /// Its parameters, in its own order.
+    pub fn parameters(&self) -> &[Parameter] {
+        self.emulated.parameters()
+    }
+
+    /// For each parameter, which of these arguments is its own, wherever they lie: what a plan asks
+    /// before there is any memory.
     ///
     /// # Errors
-    /// Refused before it runs: wrong number or type of arguments, a buffer of another device, a
-    /// size that is zero or over the device's limit. On the emulator also what the kernel itself
-    /// does wrong.
-    pub fn launch(&self, launch: Launch, arguments: &[Arg<'_>]) -> Result<(), Error> {
-        self.enqueue(None, launch, arguments)
+    /// [`Error::NoArgument`], [`Error::NoParameter`], [`Error::RepeatedArgument`],
+    /// [`Error::Argument`].
+    pub fn order(&self, named: &[(&str, ArgKind)]) -> Result<Vec<usize>, Error> {
+        argument::order(self.name(), self.parameters(), named)
+    }
+
+    /// Runs it with these arguments, by name, in any order. On a GPU this returns before the kernel
+    /// has ended; whatever reads a buffer waits.
+    ///
+    /// # Errors
+    /// As [`Kernel::bind`]. On the emulator also what the kernel itself does wrong.
+    pub fn launch(&self, launch: Launch, arguments: &[(&str, Arg<'_>)]) -> Result<(), Error> {
+        // SAFETY: the arguments borrow the buffers.
+        unsafe { self.bind(launch, arguments)?.run(None) }
     }
 
     /// Runs it on a stream, after all that the device's own queue holds by now.
@@ -175,16 +130,56 @@ impl Kernel {
         &self,
         stream: &Stream,
         launch: Launch,
-        arguments: &[Arg<'_>],
+        arguments: &[(&str, Arg<'_>)],
     ) -> Result<(), Error> {
-        if stream.device.identity() != self.device.identity() {
-            return Err(Error::OtherDevice {
-                what: "stream",
-                expected: self.device.name(),
-                got: stream.device.name(),
+        let bound = self.bind(launch, arguments)?;
+        stream.of(&self.device)?;
+        stream.follow()?;
+        // SAFETY: the arguments borrow the buffers; freeing one waits for all streams.
+        unsafe { bound.run(Some(stream)) }
+    }
+
+    /// A launch with these arguments, by name, in any order; all that can be refused is refused here.
+    ///
+    /// # Errors
+    /// An argument is missing, is none of the kernel's, is given twice, or is not what the kernel
+    /// declares; a buffer of another device, at an address that its elements may not have, or
+    /// overlapping one that is written; a size that is zero or over the device's limit.
+    pub fn bind(&self, launch: Launch, arguments: &[(&str, Arg<'_>)]) -> Result<Bound, Error> {
+        let kinds: Vec<(&str, ArgKind)> = arguments.iter().map(|(n, a)| (*n, a.kind)).collect();
+        let order = self.order(&kinds)?;
+        let ordered: Vec<Arg<'_>> = order.into_iter().map(|at| arguments[at].1).collect();
+        self.bind_ordered(launch, &ordered)
+    }
+
+    /// As [`Kernel::bind`], with an argument for each parameter in the kernel's order: what
+    /// [`Kernel::order`] has put there.
+    ///
+    /// # Errors
+    /// As [`Kernel::bind`].
+    pub fn bind_ordered(&self, launch: Launch, arguments: &[Arg<'_>]) -> Result<Bound, Error> {
+        let parameters = self.parameters();
+        if parameters.len() != arguments.len() {
+            return Err(Error::ArgumentCount {
+                kernel: self.name().to_owned(),
+                expected: parameters.len(),
+                got: arguments.len(),
             });
         }
-        self.enqueue(stream.raw.as_ref(), launch, arguments)
+        self.check_size(&launch)?;
+        let line = size_of::<Line>();
+        let lines = |p: &Parameter| p.size.div_ceil(line);
+        let mut values = vec![Line([0; 64]); parameters.iter().map(lines).sum()];
+        let (mut pointers, mut rest) = (Vec::new(), &mut values[..]);
+        for (n, (parameter, argument)) in parameters.iter().zip(arguments).enumerate() {
+            self.check_argument(parameter, argument)?;
+            self.check_overlap(n, arguments)?;
+            let (own, others) = rest.split_at_mut(lines(parameter));
+            rest = others;
+            argument::encode(argument, parameter, bytemuck::cast_slice_mut(own));
+            pointers.push(own.as_mut_ptr().cast());
+        }
+        Ok(Bound { kernel: self.clone(), launch, _values: values, pointers })
     }
 
     /// Sets a `__device__` or `__constant__` variable of this kernel. Each instantiation has its
@@ -220,33 +215,6 @@ impl Kernel {
         }
     }
 
-    fn enqueue(
-        &self,
-        stream: Option<&crate::cuda::RawStream>,
-        launch: Launch,
-        arguments: &[Arg<'_>],
-    ) -> Result<(), Error> {
-        self.check_arguments(arguments)?;
-        self.check_size(&launch)?;
-        let mut values: Vec<[u8; 8]> = arguments.iter().map(|a| a.bytes).collect();
-        let mut pointers: Vec<*mut std::ffi::c_void> =
-            values.iter_mut().map(|v| v.as_mut_ptr().cast()).collect();
-        // SAFETY: each pointer leads to a value of the parameter's type (checked above); buffers
-        // are alive, for the arguments borrow them. What a kernel does within or past a buffer is
-        // the kernel's affair: its tests run it under the emulator's checks.
-        unsafe {
-            match (&*self.device.inner, &self.cuda) {
-                (Inner::Cuda(device), Some(function)) => {
-                    device.launch(function, &launch, &mut pointers, stream)
-                }
-                (Inner::Emulator(device), _) => {
-                    device.launch(&self.emulated, &launch, &mut pointers)
-                }
-                (Inner::Cuda(_), None) => unreachable!("a kernel of a GPU has its function"),
-            }
-        }
-    }
-
     /// How many blocks of `threads` threads and so much dynamic shared memory can be resident at
     /// once: the largest grid of a cooperative launch.
     pub fn resident_blocks(&self, threads: u32, dynamic_shared: usize) -> Result<u32, Error> {
@@ -267,33 +235,47 @@ impl Kernel {
         }
     }
 
-    fn check_arguments(&self, arguments: &[Arg<'_>]) -> Result<(), Error> {
-        let parameters: &[Parameter] = self.emulated.parameters();
-        let kernel = || self.name().to_owned();
-        if parameters.len() != arguments.len() {
-            return Err(Error::ArgumentCount {
-                kernel: kernel(),
-                expected: parameters.len(),
-                got: arguments.len(),
-            });
+    fn check_argument(&self, parameter: &Parameter, argument: &Arg<'_>) -> Result<(), Error> {
+        let wrong = |got| Error::Argument {
+            kernel: self.name().to_owned(),
+            name: parameter.name.clone(),
+            expected: parameter.type_name.to_owned(),
+            got,
+        };
+        argument.kind.fits(parameter).map_err(wrong)?;
+        let ArgKind::Buffer { element, .. } = argument.kind else { return Ok(()) };
+        if argument.device != self.device.identity() {
+            return Err(wrong(format!("{element}* of another device")));
         }
-        for (index, (parameter, argument)) in parameters.iter().zip(arguments).enumerate() {
-            let wrong = |got: String| Error::Argument {
-                kernel: kernel(),
-                index,
-                expected: parameter.type_name.to_owned(),
-                got,
-            };
-            if !argument.fits(parameter.type_name) {
-                return Err(wrong(argument.type_name()));
-            }
-            if let Kind::Buffer { device, .. } = argument.kind
-                && device != self.device.identity()
-            {
-                return Err(wrong(format!("{} of another device", argument.type_name())));
-            }
+        // A vector is loaded as one, up to 16 bytes.
+        let alignment = 1 << parameter.pointee_size.trailing_zeros().min(4);
+        if !argument.address.is_multiple_of(alignment) {
+            let at = argument.address;
+            return Err(wrong(format!("{at:#x}, which is not a multiple of {alignment} bytes")));
         }
         Ok(())
+    }
+
+    /// What a kernel gets to write it gets once: else it would race with itself.
+    fn check_overlap(&self, n: usize, arguments: &[Arg<'_>]) -> Result<(), Error> {
+        let written = |a: &Arg<'_>| matches!(a.kind, ArgKind::Buffer { writable: true, .. });
+        let end = |a: &Arg<'_>| a.address + a.bytes as u64;
+        let own = &arguments[n];
+        let meets = |other: &Arg<'_>| {
+            (written(own) || written(other))
+                && matches!(own.kind, ArgKind::Buffer { .. })
+                && matches!(other.kind, ArgKind::Buffer { .. })
+                && own.address < end(other)
+                && other.address < end(own)
+        };
+        match arguments[..n].iter().position(meets) {
+            None => Ok(()),
+            Some(other) => {
+                let name = |n: usize| self.parameters()[n].name.clone();
+                let kernel = self.name().to_owned();
+                Err(Error::Overlap { kernel, first: name(other), second: name(n) })
+            }
+        }
     }
 
     fn check_size(&self, launch: &Launch) -> Result<(), Error> {
@@ -350,5 +332,62 @@ impl Kernel {
             }
         }
         Ok(())
+    }
+}
+
+/// As much as any argument must be aligned to.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+struct Line([u8; 64]);
+
+// SAFETY: bytes, without padding.
+unsafe impl bytemuck::Zeroable for Line {}
+// SAFETY: as above.
+unsafe impl bytemuck::Pod for Line {}
+
+/// A launch with all its arguments, checked, to be made any number of times: neither allocates nor
+/// looks anything up.
+#[derive(Debug)]
+pub struct Bound {
+    kernel: Kernel,
+    launch: Launch,
+    /// What the pointers lead to; never moved.
+    _values: Vec<Line>,
+    pointers: Vec<*mut c_void>,
+}
+
+// SAFETY: the pointers lead into the values, which nobody writes again.
+unsafe impl Send for Bound {}
+// SAFETY: as above; a launch only reads them.
+unsafe impl Sync for Bound {}
+
+impl Bound {
+    /// The kernel.
+    pub fn kernel(&self) -> &Kernel {
+        &self.kernel
+    }
+
+    /// Launches it in the device's own queue, or on a stream.
+    ///
+    /// # Errors
+    /// The driver's; on the emulator also what the kernel itself does wrong.
+    ///
+    /// # Safety
+    /// The buffers that it was bound to are alive until the kernel has ended, and nobody else writes
+    /// what it uses meanwhile. The stream is one of the kernel's device. What a kernel does within
+    /// or past a buffer is the kernel's affair: its tests run it under the emulator's checks.
+    pub unsafe fn run(&self, stream: Option<&Stream>) -> Result<(), Error> {
+        let Self { kernel, launch, pointers, .. } = self;
+        // SAFETY: each pointer leads to a value of the parameter's type; the rest is the caller's
+        // promise.
+        unsafe {
+            match (&*kernel.device.inner, &kernel.cuda) {
+                (Inner::Cuda(device), Some(function)) => {
+                    device.launch(function, launch, pointers, stream.and_then(|s| s.raw.as_ref()))
+                }
+                (Inner::Emulator(device), _) => device.launch(&kernel.emulated, launch, pointers),
+                (Inner::Cuda(_), None) => unreachable!("a kernel of a GPU has its function"),
+            }
+        }
     }
 }

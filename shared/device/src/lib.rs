@@ -8,38 +8,48 @@
 //! let x = device.upload(&[1f32; 1000])?;
 //! let mut y = device.upload(&[2f32; 1000])?;
 //! let saxpy = device.kernel(source, "saxpy<float>")?;
-//! saxpy.launch(Launch::new(4, 256), &[x.arg(), y.arg_mut(), 2f32.into(), 1000u64.into()])?;
+//! let arguments =
+//!     [("x", x.arg()), ("out", y.arg_mut()), ("a", 2f32.into()), ("n", 1000usize.into())];
+//! saxpy.launch(Launch::new(4, 256), &arguments)?;
 //! assert_eq!(y.download()?, vec![4f32; 1000]);
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! A launch is checked against the kernel's own C++ signature on both devices before anything
-//! runs: the number of arguments, their types, whether a pointer may be written through.
+//! runs: an argument for each parameter, by name, their types, whether a pointer may be written
+//! through.
 
+mod argument;
 mod buffer;
 mod cache;
 pub mod cublas;
 mod cuda;
 mod device;
+pub mod dlpack;
 mod element;
 mod emulated;
 mod error;
 mod launch;
 pub mod nvrtc;
 mod peak;
+mod raw;
+pub mod record;
 mod replaced;
 mod stream;
 pub mod toolkit;
 
+pub use argument::{Arg, ArgKind};
 pub use buffer::Buffer;
 pub use device::{Device, DeviceKind, Facts, Memory, Selector};
-pub use element::{DType, Element};
+pub use element::{DType, Element, ElementType};
 pub use emulated::Mode;
 pub use error::Error;
 pub use lab_emulator as emulator;
-pub use launch::{Arg, Kernel, Launch, Usage};
+pub use launch::{Bound, Kernel, Launch, Usage};
 pub use peak::Arithmetic;
+pub use raw::{Fill, RawBuffer};
+pub use record::Record;
 pub use replaced::OBJECTS_VARIABLE;
 pub use stream::{Graph, Stream};
 
@@ -70,16 +80,43 @@ pub struct KernelSource {
 }
 
 impl KernelSource {
-    /// Whether GPUs of this architecture (`sm_90a`) have the instructions that it uses. Of a name
-    /// that is none, the compiler tells.
+    /// Whether GPUs of this architecture (`sm_90a`) have the instructions that it uses. One with a
+    /// letter behind it (`sm_90a`) is needed as it is: neither `sm_90` nor `sm_100a` has all that it
+    /// has. Of a name that is none, the compiler tells.
     pub fn runs_on(&self, arch: &str) -> bool {
-        let number = |arch: &str| -> Option<u32> {
-            let digits = arch.strip_prefix("sm_")?;
-            digits.trim_end_matches(|c: char| c.is_ascii_lowercase()).parse().ok()
-        };
-        match (number(self.least_arch), number(arch)) {
-            (Some(least), Some(arch)) => arch >= least,
-            _ => true,
+        runs_on(self.least_arch, arch)
+    }
+}
+
+fn runs_on(least: &str, arch: &str) -> bool {
+    let number = |arch: &str| -> Option<(u32, bool)> {
+        let digits = arch.strip_prefix("sm_")?;
+        let plain = digits.trim_end_matches(|c: char| c.is_ascii_lowercase());
+        Some((plain.parse().ok()?, plain.len() < digits.len()))
+    };
+    match (number(least), number(arch)) {
+        (Some((_, true)), Some(_)) => least == arch,
+        (Some((least, false)), Some((arch, _))) => arch >= least,
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::runs_on;
+
+    #[test]
+    fn an_architecture_with_a_letter_is_needed_as_it_is() {
+        for (least, arch, runs) in [
+            ("", "sm_75", true),
+            ("sm_80", "sm_75", false),
+            ("sm_80", "sm_90a", true),
+            ("sm_90a", "sm_90a", true),
+            ("sm_90a", "sm_90", false),
+            ("sm_90a", "sm_100a", false),
+            ("sm_90", "sm_100a", true),
+        ] {
+            assert_eq!(runs_on(least, arch), runs, "{least} on {arch}");
         }
     }
 }

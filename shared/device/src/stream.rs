@@ -1,6 +1,7 @@
 //! Streams and graphs: work that overlaps, and work that is launched as one.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::device::Inner;
 use crate::{Device, Error};
@@ -25,6 +26,46 @@ impl Stream {
             Inner::Emulator(_) => None,
         };
         Ok(Self { device: device.clone(), raw })
+    }
+
+    /// A stream of somebody else's: `handle` is a `CUstream` (a `cudaStream_t`) of this device, of
+    /// which 0 is the default one. What is launched here is ordered against that stream's own work
+    /// and nothing else. On the emulator, where everything runs at once, the handle is not looked at.
+    ///
+    /// # Safety
+    /// The stream is one of this device's primary context and outlives this and all that runs on it.
+    pub unsafe fn foreign(device: &Device, handle: *mut std::ffi::c_void) -> Self {
+        let raw = match &*device.inner {
+            Inner::Cuda(cuda) => Some(cuda.foreign_stream(handle)),
+            Inner::Emulator(_) => None,
+        };
+        Self { device: device.clone(), raw }
+    }
+
+    /// Its `CUstream`, for libraries that launch into it; null on the emulator.
+    pub fn handle(&self) -> *mut std::ffi::c_void {
+        self.raw.as_ref().map_or(std::ptr::null_mut(), crate::cuda::RawStream::handle)
+    }
+
+    /// That it is a stream of this device.
+    ///
+    /// # Errors
+    /// It is of another.
+    pub(crate) fn of(&self, device: &Device) -> Result<(), Error> {
+        if self.device.identity() == device.identity() {
+            return Ok(());
+        }
+        let (expected, got) = (device.name(), self.device.name());
+        Err(Error::OtherDevice { what: "stream", expected, got })
+    }
+
+    /// Lets what is launched here from now on wait for all that the device's own queue holds by now;
+    /// the host goes on.
+    pub fn follow(&self) -> Result<(), Error> {
+        match (&*self.device.inner, &self.raw) {
+            (Inner::Cuda(cuda), Some(raw)) => cuda.follow(raw),
+            _ => Ok(()),
+        }
     }
 
     /// Waits, on the host, for all that was launched here.
@@ -56,6 +97,7 @@ impl Drop for Stream {
 /// launches themselves, made again each time.
 pub struct Graph<'a> {
     device: Device,
+    stream: Option<Arc<Stream>>,
     raw: Option<crate::cuda::RawGraph>,
     work: Box<dyn FnMut() -> Result<(), Error> + 'a>,
 }
@@ -69,20 +111,25 @@ impl fmt::Debug for Graph<'_> {
 impl<'a> Graph<'a> {
     pub(crate) fn new(
         device: &Device,
+        stream: Option<Arc<Stream>>,
         work: impl FnMut() -> Result<(), Error> + 'a,
     ) -> Result<Self, Error> {
         let mut work: Box<dyn FnMut() -> Result<(), Error> + 'a> = Box::new(work);
         let raw = match &*device.inner {
-            Inner::Cuda(cuda) => Some(cuda.capture(&mut work)?),
+            Inner::Cuda(cuda) => {
+                Some(cuda.capture(stream.as_ref().and_then(|s| s.raw.as_ref()), &mut work)?)
+            }
             Inner::Emulator(_) => None,
         };
-        Ok(Self { device: device.clone(), raw, work })
+        Ok(Self { device: device.clone(), stream, raw, work })
     }
 
-    /// Launches all of it in the device's own queue.
+    /// Launches all of it in the queue that it was recorded in.
     pub fn launch(&mut self) -> Result<(), Error> {
         match (&*self.device.inner, &self.raw) {
-            (Inner::Cuda(cuda), Some(raw)) => cuda.launch_graph(raw),
+            (Inner::Cuda(cuda), Some(raw)) => {
+                cuda.launch_graph(raw, self.stream.as_ref().and_then(|s| s.raw.as_ref()))
+            }
             _ => (self.work)(),
         }
     }

@@ -389,25 +389,64 @@ template <class T> constexpr const char* scalar_name() {
         return std::is_signed<U>::value ? (n == 1 ? "i8" : n == 2 ? "i16" : n == 4 ? "i32" : "i64")
                                         : (n == 1 ? "u8" : n == 2 ? "u16" : n == 4 ? "u32" : "u64");
     }
-    return "struct";
+    return nullptr;
 }
+struct Text { char c[64] = {}; };
+// The name of a struct, without the namespaces that it stands in: what g++ says of T.
+template <class T> constexpr Text struct_name() {
+    Text t;
+    const char* s = __PRETTY_FUNCTION__;
+    while (*s && !(s[0] == 'T' && s[1] == ' ' && s[2] == '=')) ++s;
+    int n = 0;
+    for (s += *s ? 4 : 0; *s && *s != ']' && *s != ';' && n < 40; ++s) {
+        if (s[0] == ':' && s[1] == ':') n = 0, ++s;
+        else t.c[n++] = *s;
+        if (*s == '<') break;
+    }
+    for (int i = n; i < 40; ++i) t.c[i] = 0;
+    return t;
+}
+template <class T> constexpr Text type_name() {
+    constexpr bool pointer = std::is_pointer<T>::value;
+    using Pointee = std::remove_pointer_t<T>;
+    using Own = std::remove_cv_t<std::conditional_t<pointer, Pointee, T>>;
+    Text t;
+    int n = 0;
+    if (pointer && std::is_const<Pointee>::value)
+        for (const char* s = "const "; *s; ++s) t.c[n++] = *s;
+    Text own = struct_name<Own>();
+    const char* name = scalar_name<Own>();
+    for (const char* s = name ? name : own.c; *s; ++s) t.c[n++] = *s;
+    if (pointer) t.c[n++] = '*';
+    return t;
+}
+template <class T> constexpr uint32_t size_of() {
+    if constexpr (std::is_void<T>::value || std::is_function<T>::value) return 1;
+    else return sizeof(T);
+}
+// LAB_FIELDS specialises it for a struct that the host fills in.
+template <class T> struct fields {
+    static constexpr const EmuField* table = nullptr;
+    static constexpr uint32_t count = 0;
+};
+template <class T> struct field_type {
+    static constexpr Text text = type_name<std::remove_all_extents_t<T>>();
+};
 template <class T> struct parameter {
     static constexpr bool pointer = std::is_pointer<T>::value;
     using Pointee = std::remove_pointer_t<T>;
-    // "const " + name + "*", assembled at compile time
-    struct Text { char c[24] = {}; };
-    static constexpr Text make() {
-        Text t;
-        int n = 0;
-        if (pointer && std::is_const<Pointee>::value)
-            for (const char* s = "const "; *s; ++s) t.c[n++] = *s;
-        for (const char* s = scalar_name<std::conditional_t<pointer, Pointee, T>>(); *s; ++s)
-            t.c[n++] = *s;
-        if (pointer) t.c[n++] = '*';
-        return t;
+    static constexpr Text text = type_name<T>();
+    static constexpr EmuParameter entry() {
+        return {text.c, sizeof(T), pointer ? size_of<Pointee>() : 0, fields<std::remove_cv_t<T>>::table,
+                fields<std::remove_cv_t<T>>::count};
     }
-    static constexpr Text text = make();
 };
+// As many as there are commas, and one; none in an empty text.
+constexpr size_t count_names(const char* names) {
+    size_t n = *names != 0;
+    for (; *names; ++names) n += *names == ',';
+    return n;
+}
 // Not looked at by the checks: the arguments lie in the host's memory.
 #define EMU_UNCHECKED __attribute__((no_sanitize("thread")))
 template <auto F> struct trampoline;
@@ -416,12 +455,20 @@ template <class... A, void (*F)(A...)> struct trampoline<F> {
         F(*static_cast<std::remove_reference_t<A>*>(a[I])...);
     }
     EMU_UNCHECKED static void call(void** a) { unpack(a, std::index_sequence_for<A...>{}); }
-    static constexpr EmuParameter parameters[] = {{parameter<A>::text.c, sizeof(A)}...};
+    static constexpr size_t count = sizeof...(A);
+    static constexpr EmuParameter parameters[] = {parameter<A>::entry()..., {}};
     static const void* function() { return (const void*)F; }
-    static constexpr EmuExport entry(const char* name) {
-        return {name, &call, &function, parameters, uint32_t(sizeof...(A))};
+    static constexpr EmuExport entry(const char* name, const char* names) {
+        return {name, names, &call, &function, parameters, uint32_t(count)};
+    }
+    // Names that were read wrongly are an error here, not a launch with the wrong arguments.
+    template <size_t NAMES> static constexpr bool named() {
+        static_assert(NAMES == 0 || NAMES == count, "as many names as the kernel has parameters");
+        return true;
     }
 };
 }  // namespace emu
 // Comma-safe: the expression saxpy<float, 4> arrives as several macro arguments.
-#define EMU_EXPORT(text, ...) ::emu::trampoline<&__VA_ARGS__>::entry(text)
+#define EMU_EXPORT(text, names, ...)                                                               \
+    (::emu::trampoline<&__VA_ARGS__>::named<::emu::count_names(names)>(),                          \
+     ::emu::trampoline<&__VA_ARGS__>::entry(text, names))

@@ -87,13 +87,24 @@ struct EmuRuntime {
     void (*bounds)(const char* type, int64_t index, const void* pc);
 };
 
+// Of a struct that host and kernel share (LAB_FIELDS names them).
+struct EmuField {
+    const char* name;
+    const char* type;  // of an array, that of its elements
+    uint32_t offset, size;
+};
+
 struct EmuParameter {
-    const char* type;  // "f32", "const f16*", …; "struct" where it is none of the scalars
+    const char* type;  // "f32", "const f16*", …; a struct's own name
     uint32_t size;
+    uint32_t pointee_size;   // 0 where it is no pointer
+    const EmuField* fields;  // of a struct by value; null where they are not named
+    uint32_t field_count;
 };
 
 struct EmuExport {
     const char* name;  // the C++ expression that names the instantiation: saxpy<float>
+    const char* parameter_names;  // with commas between; empty where they were not found
     void (*call)(void** arguments);
     const void* (*function)();  // where the kernel's own code begins
     const EmuParameter* parameters;

@@ -192,7 +192,7 @@ pub enum LaunchError {
 pub unsafe fn launch(
     kernel: &Kernel,
     config: &Config,
-    arguments: &mut [*mut c_void],
+    arguments: &[*mut c_void],
     options: &Options,
 ) -> Result<Profile, LaunchError> {
     let name = kernel.name();
@@ -219,7 +219,7 @@ pub unsafe fn launch(
         kernel,
         geometry,
         options,
-        arguments: arguments.as_mut_ptr(),
+        arguments: arguments.as_ptr().cast_mut(),
         checks: checks.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut),
         watched: Watched::start(options.stall_limit),
         failure: Mutex::new(None),

@@ -165,8 +165,10 @@ pub use grid::{
     BadOption, Config, LaunchError, MAX_COOPERATIVE_BLOCKS, MAX_DYNAMIC_SHARED,
     MAX_THREADS_PER_BLOCK, Options, launch,
 };
-pub use memory::{allocate, free, host_copied, host_wrote};
-pub use module::{Kernel, Module, ModuleError, Parameter, cache_directory, write_atomically};
+pub use memory::{NotAdopted, adopt, allocate, disown, free, host_copied, host_wrote};
+pub use module::{
+    Field, Kernel, Module, ModuleError, Parameter, cache_directory, write_atomically,
+};
 pub use order::{BadOrder, Order};
 pub use report::{Access, Check, Finding, Findings, Kind, Standing, Suspect};
 pub use stack::STACK_BYTES;

@@ -49,6 +49,67 @@ struct Book {
     quarantined: usize,
     /// By the room that they take.
     free: BTreeMap<usize, Vec<usize>>,
+    foreign: Vec<Foreign>,
+}
+
+/// Memory of the process that kernels may use: see [`adopt`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Foreign {
+    start: usize,
+    len: usize,
+    /// The allocation whose shadow, state and bounds are its own. Its memory is never touched.
+    stand_in: usize,
+    /// How often it was adopted.
+    users: usize,
+}
+
+impl Foreign {
+    /// Bytes around it that the checks take for its red zone.
+    const MARGIN: usize = RED_ZONE / 2;
+
+    /// Bytes between an address and the region.
+    fn distance(&self, address: usize) -> usize {
+        let past = (address + 1).saturating_sub(self.start + self.len);
+        self.start.saturating_sub(address).max(past)
+    }
+
+    /// What is added to an address in it for that of the stand-in.
+    pub(crate) fn away(&self) -> usize {
+        self.stand_in.wrapping_sub(self.start)
+    }
+
+    /// The one of these that an address lies in, or just past.
+    pub(crate) fn find(all: &[Self], address: usize) -> Option<&Self> {
+        let nearest = all.iter().min_by_key(|f| f.distance(address));
+        nearest.filter(|f| f.distance(address) < Self::MARGIN)
+    }
+}
+
+/// Memory that cannot be adopted.
+#[derive(Debug, thiserror::Error)]
+pub enum NotAdopted {
+    /// A part of it is adopted already.
+    #[error("memory that overlaps {len} bytes at {start:#x}, which are in use already")]
+    Overlap {
+        /// Where that part begins.
+        start: usize,
+        /// Its length.
+        len: usize,
+    },
+    /// It is an allocation of the emulator's own.
+    #[error("memory of the emulator's own")]
+    Own,
+    /// There is no room for what the checks remember of it.
+    #[error("no address space for its shadow: {0}")]
+    Memory(#[from] io::Error),
+}
+
+impl Book {
+    /// The address itself, or that of what stands in for it.
+    fn own(&self, address: usize) -> usize {
+        let foreign = self.foreign.iter().find(|f| f.start == address);
+        foreign.map_or(address, |f| f.stand_in)
+    }
 }
 
 /// The memory of the emulated device.
@@ -142,6 +203,55 @@ pub fn allocate(bytes: usize) -> io::Result<*mut u8> {
     Ok(base as *mut u8)
 }
 
+/// Lets kernels use memory of the process that somebody else owns. The checks then know its bounds;
+/// it counts as written. The same memory may be adopted more than once.
+///
+/// # Errors
+/// [`NotAdopted`].
+///
+/// # Safety
+/// The bytes are there until [`disown`], and while a kernel runs nobody else touches them.
+pub unsafe fn adopt(address: *mut u8, bytes: usize) -> Result<(), NotAdopted> {
+    let arena = arena()?;
+    let start = address as usize;
+    if start.wrapping_sub(arena.base) < arena.size {
+        return Err(NotAdopted::Own);
+    }
+    let mut book = arena.book();
+    if let Some(same) = book.foreign.iter_mut().find(|f| (f.start, f.len) == (start, bytes)) {
+        same.users += 1;
+        return Ok(());
+    }
+    let meets = |f: &&Foreign| f.start < start + bytes && start < f.start + f.len;
+    if let Some(&Foreign { start, len, .. }) = book.foreign.iter().find(meets) {
+        return Err(NotAdopted::Overlap { start, len });
+    }
+    drop(book);
+    let stand_in = allocate(bytes)? as usize;
+    host_wrote(stand_in as *const u8, true);
+    arena.book().foreign.push(Foreign { start, len: bytes, stand_in, users: 1 });
+    Ok(())
+}
+
+/// Ends what [`adopt`] began, once for each time.
+pub fn disown(address: *const u8) {
+    let Ok(arena) = arena() else { return };
+    let mut book = arena.book();
+    let Some(at) = book.foreign.iter().position(|f| f.start == address as usize) else { return };
+    book.foreign[at].users -= 1;
+    if book.foreign[at].users == 0 {
+        let Foreign { stand_in, .. } = book.foreign.swap_remove(at);
+        drop(book);
+        // SAFETY: allocated by `adopt`, freed once.
+        unsafe { free(stand_in as *mut u8) };
+    }
+}
+
+/// What is adopted now.
+pub(crate) fn foreign() -> Vec<Foreign> {
+    arena().map(|arena| arena.book().foreign.clone()).unwrap_or_default()
+}
+
 /// Gives an allocation back.
 ///
 /// # Safety
@@ -167,7 +277,8 @@ pub unsafe fn free(address: *mut u8) {
 pub fn host_wrote(address: *const u8, written: bool) {
     let Ok(arena) = arena() else { return };
     let mut book = arena.book();
-    if let Some(allocation) = book.live.get_mut(&(address as usize)) {
+    let address = book.own(address as usize);
+    if let Some(allocation) = book.live.get_mut(&address) {
         allocation.state = if written { HostState::Written } else { HostState::Unwritten };
         allocation.since = next_generation();
     }
@@ -178,8 +289,9 @@ pub fn host_wrote(address: *const u8, written: bool) {
 pub fn host_copied(from: *const u8, to: *const u8) {
     let Ok(arena) = arena() else { return };
     let mut book = arena.book();
-    let Some(&source) = book.live.get(&(from as usize)) else { return };
-    let Some(target) = book.live.get_mut(&(to as usize)) else { return };
+    let (from, to) = (book.own(from as usize), book.own(to as usize));
+    let Some(&source) = book.live.get(&from) else { return };
+    let Some(target) = book.live.get_mut(&to) else { return };
     target.since = next_generation();
     let (target, generation) = (*target, next_generation());
     for offset in (0..target.len.min(source.len)).step_by(GRANULE) {

@@ -38,21 +38,52 @@ pub enum ModuleError {
 /// One parameter of a kernel, as the C++ function declares it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter {
-    /// `f32`, `const f16*`, …; `struct` for anything that is not a scalar or a pointer to one.
+    /// Its name; its number where the source does not show one (a kernel that a macro makes).
+    pub name: String,
+    /// `f32`, `const f16*`, `const float2*`, …; a struct's own name.
     pub type_name: &'static str,
     /// Its size in bytes.
     pub size: usize,
+    /// The size of what it points to; 0 where it is no pointer.
+    pub pointee_size: usize,
+    /// The fields of a struct by value; none where the source does not name them (`LAB_FIELDS`).
+    pub fields: Vec<Field>,
+}
+
+/// A field of a struct that host and kernel share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Its name.
+    pub name: &'static str,
+    /// As of a parameter; of an array, that of its elements.
+    pub type_name: &'static str,
+    /// Bytes before it.
+    pub offset: usize,
+    /// Its size in bytes.
+    pub size: usize,
+}
+
+#[repr(C)]
+struct RawField {
+    name: *const c_char,
+    type_name: *const c_char,
+    offset: u32,
+    size: u32,
 }
 
 #[repr(C)]
 struct RawParameter {
     type_name: *const c_char,
     size: u32,
+    pointee_size: u32,
+    fields: *const RawField,
+    field_count: u32,
 }
 
 #[repr(C)]
 struct RawExport {
     name: *const c_char,
+    parameter_names: *const c_char,
     call: unsafe extern "C" fn(*mut *mut c_void),
     function: unsafe extern "C" fn() -> *const c_void,
     parameters: *const RawParameter,
@@ -281,22 +312,46 @@ unsafe fn literal(text: *const c_char) -> &'static str {
     unsafe { CStr::from_ptr(text) }.to_str().expect("C++ names are ASCII")
 }
 
+/// # Safety
+/// `first` leads to `count` entries of a loaded object, or `count` is 0.
+unsafe fn table<'a, T>(first: *const T, count: u32) -> &'a [T] {
+    match count {
+        0 => &[],
+        // SAFETY: as promised.
+        _ => unsafe { std::slice::from_raw_parts(first, count as usize) },
+    }
+}
+
 impl Export {
     /// # Safety
     /// `raw` comes from the export table of a loaded object.
     unsafe fn read(raw: &RawExport) -> Self {
         // SAFETY: the promise covers the strings of the table.
         let text = |p| unsafe { literal(p) };
-        let raw_parameters: &[RawParameter] = if raw.parameter_count == 0 {
-            &[]
-        } else {
+        let names: Vec<&str> = text(raw.parameter_names).split(',').collect();
+        // SAFETY: as above; there are as many as the table says.
+        let raw_parameters = unsafe { table(raw.parameters, raw.parameter_count) };
+        let parameters = raw_parameters.iter().enumerate().map(|(n, p)| {
             // SAFETY: as above.
-            unsafe { std::slice::from_raw_parts(raw.parameters, raw.parameter_count as usize) }
-        };
-        let parameters = raw_parameters
-            .iter()
-            .map(|p| Parameter { type_name: text(p.type_name), size: p.size as usize })
-            .collect();
+            let fields = unsafe { table(p.fields, p.field_count) };
+            let field = |f: &RawField| Field {
+                name: text(f.name),
+                type_name: text(f.type_name),
+                offset: f.offset as usize,
+                size: f.size as usize,
+            };
+            Parameter {
+                name: match names.get(n) {
+                    Some(name) if !name.is_empty() => (*name).to_owned(),
+                    _ => n.to_string(),
+                },
+                type_name: text(p.type_name),
+                size: p.size as usize,
+                pointee_size: p.pointee_size as usize,
+                fields: fields.iter().map(field).collect(),
+            }
+        });
+        let parameters = parameters.collect();
         // SAFETY: it returns an address and does nothing else.
         let address = unsafe { (raw.function)() } as usize;
         Self { name: text(raw.name), call: raw.call, function: address, parameters }

@@ -2,6 +2,7 @@
 #include <cooperative_groups.h>
 #include <cuda_fp16.h>
 
+#include "lab/fields.cuh"
 #include "lab/shared.cuh"
 
 __constant__ float weights[4];
@@ -36,4 +37,24 @@ __global__ void grid_syncs(int* x, int* y, int rounds) {
         if (threadIdx.x == 0) to[blockIdx.x] = from[(blockIdx.x + 1) % gridDim.x] + 1;
         cooperative_groups::this_grid().sync();  // the neighbour's count is there, and mine is read
     }
+}
+
+// Structs by value: a small one, and as much as every GPU takes.
+struct Affine {
+    float factor, offset;
+    int from[2];
+};
+LAB_FIELDS(Affine, factor, offset, from)
+struct Table {
+    float values[1000];
+};
+LAB_FIELDS(Table, values)
+
+__global__ void apply(const __grid_constant__ Affine affine, const float* x, float* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= affine.from[0] && i < n - affine.from[1]) out[i] = affine.factor * x[i] + affine.offset;
+}
+
+__global__ void look_up(const __grid_constant__ Table table, float* out) {
+    out[threadIdx.x] = table.values[threadIdx.x];
 }

@@ -10,7 +10,7 @@ use lab_device::{Arg, DType, Device, Launch};
 
 use crate::Tensor;
 use crate::device_checks::kernels::FEATURES;
-use crate::program::Storage;
+use crate::plan::{Argument, Plan};
 use crate::suite::Check;
 
 /// Each panics where the device and the emulator differ.
@@ -41,15 +41,21 @@ impl Run<'_> {
 
     fn on(&self, device: &Device) -> Vec<Tensor> {
         let kernel = device.kernel(&FEATURES, self.kernel).unwrap();
-        let upload = |t: &Tensor| Storage::upload(device, t).unwrap();
-        let reads: Vec<Storage> = self.reads.iter().map(upload).collect();
-        let mut writes: Vec<Storage> = self.writes.iter().map(upload).collect();
-        let mut arguments: Vec<Arg<'_>> = reads.iter().map(Storage::arg).collect();
-        arguments.extend(writes.iter_mut().map(Storage::arg_mut));
-        arguments.extend(&self.numbers);
-        kernel.launch(self.launch, &arguments).unwrap();
-        drop(arguments);
-        writes.iter().zip(&self.writes).map(|(w, t)| w.download(&t.shape).unwrap()).collect()
+        let names = || kernel.parameters().iter().map(|p| p.name.as_str());
+        let tensors = || self.reads.iter().chain(&self.writes);
+        let mut plan = Plan::new(device);
+        let slots: Vec<_> =
+            names().zip(tensors()).map(|(name, t)| plan.state(name, t.dtype, &t.shape)).collect();
+        let numbers = self.numbers.iter().copied().map(Argument::Number);
+        let arguments = slots.iter().copied().map(Argument::Slot).chain(numbers);
+        plan.launch(&kernel, self.launch, names().zip(arguments)).unwrap();
+        let mut binder = plan.bind();
+        for (name, tensor) in names().zip(tensors()) {
+            binder = binder.upload(name, tensor).unwrap();
+        }
+        let mut binding = binder.finish().unwrap();
+        binding.run().unwrap();
+        slots[self.reads.len()..].iter().map(|slot| binding.read(*slot).unwrap()).collect()
     }
 
     /// The written buffers of both devices, the device's first.

@@ -28,12 +28,10 @@ pub fn measure(device: &Device) -> Result<Vec<Measurement>, Error> {
     };
     let kernel = device.kernel(&device_checks::kernels::DEVICE, "fill<float>")?;
     let mut x = device.buffer::<f32>(32)?;
-    let mut launches = || -> Result<(), Error> {
-        for _ in 0..TIMES {
-            kernel.launch(Launch::new(1, 32), &[x.arg_mut(), 0f32.into(), 32i32.into()])?;
-        }
-        Ok(())
-    };
+    let arguments = [("x", x.arg_mut()), ("value", 0f32.into()), ("n", 32.into())];
+    let one = kernel.bind(Launch::new(1, 32), &arguments)?;
+    // SAFETY: x lives to the end of this function, which waits for the launches.
+    let mut launches = || (0..TIMES).try_for_each(|_| unsafe { one.run(None) });
     launches()?;
     let shape = || format!("launches={TIMES}");
     let stream = each("stream", shape(), &device.time(20, &mut launches)?);
@@ -46,7 +44,10 @@ pub fn measure(device: &Device) -> Result<Vec<Measurement>, Error> {
     let mut x = device.upload(&vec![0i32; blocks as usize])?;
     let mut y = device.buffer::<i32>(blocks as usize)?;
     let launch = Launch::new(blocks, 256).cooperative();
-    let mut syncs = || kernel.launch(launch, &[x.arg_mut(), y.arg_mut(), (TIMES as i32).into()]);
+    let arguments = [("x", x.arg_mut()), ("y", y.arg_mut()), ("rounds", TIMES.into())];
+    let one = kernel.bind(launch, &arguments)?;
+    // SAFETY: as above.
+    let mut syncs = || unsafe { one.run(None) };
     syncs()?;
     let syncs =
         each("grid_sync", format!("blocks={blocks},syncs={TIMES}"), &device.time(20, &mut syncs)?);

@@ -1,29 +1,36 @@
 //! What every stage shares.
 //!
-//! A [`Version`] is one kernel idea: it knows its inputs, its reference, its cost and its error
-//! bounds, and can be prepared to run on a device. Tests, benches, the tool and the book loop over
-//! versions and know nothing of any particular one.
+//! A [`Family`] says what is computed: inputs, reference, cost. A [`Version`] of it is one kernel idea:
+//! it plans the launches for a problem. Tests, benches, the tool and the book loop over versions and
+//! know nothing of any particular one.
 //!
 //! ```text
-//! Problem (sizes, dtype, seed, options) ──inputs()──▶ Tensors ──prepare(device)──▶ Prepared
-//!                                                       │                 launch(), outputs()
-//!                                                       └─reference() in f64 ──compare──▶ Report
+//! Problem (sizes, dtype, seed, options)
+//!    │ Family::draw_inputs
+//!    ▼
+//! Tensors ──shapes──▶ Request ──Version::plan──▶ Plan ──bind, upload──▶ Binding: run(), outputs()
+//!    └─Family::reference, in f64 ────────────────────────────────compare──▶ Comparisons
 //! ```
 
 pub mod agreement;
+pub mod binding;
+pub mod binding_checks;
 pub mod compare;
 pub mod device_checks;
 pub mod error;
+pub mod family;
 pub mod launch_cost;
 pub mod lstm;
 pub mod mlp;
 pub mod peer;
+pub mod plan;
 pub mod posed;
 pub mod problem;
 pub mod program;
 pub mod progress;
 pub mod qkv;
 pub mod record;
+pub mod request;
 pub mod roofline;
 pub mod suite;
 pub mod tensor;
@@ -33,12 +40,16 @@ pub mod tuned;
 pub mod version;
 pub mod vlstm;
 
+pub use binding::{Binder, Binding};
 pub use compare::{Comparison, compare};
 pub use error::Error;
+pub use family::Family;
 pub use peer::{Peer, PeerInfo, Place};
+pub use plan::Plan;
 pub use posed::Posed;
 pub use problem::{Dims, Options, Problem};
 pub use program::Program;
+pub use request::{Request, Shape, Shapes};
 pub use tensor::{Tensor, Tensors};
 pub use tiling::Tiling;
 pub use version::{

@@ -8,14 +8,44 @@
 use lab_device::DType;
 use lab_reference::lstm::{Inputs, Network, Upstream};
 
-use crate::{Cost, Dim, Dims, Input, Problem, Tensor, Tensors};
+use crate::{Cost, Dim, Dims, Family, Info, Input, Options, Problem, Tensor, Tensors};
 
 /// The family of the forward and the backward pass.
-pub const FAMILY: &str = "lstm";
+pub static FAMILY: Lstm = Lstm { backward: true };
 
 /// The family of the forward pass alone: as [`FAMILY`], without what goes in and comes out for the
 /// way back.
-pub const FORWARD: &str = "lstm_fw";
+pub static FORWARD: Lstm = Lstm { backward: false };
+
+/// See [`FAMILY`] and [`FORWARD`].
+#[derive(Debug)]
+pub struct Lstm {
+    backward: bool,
+}
+
+impl Family for Lstm {
+    fn name(&self) -> &'static str {
+        if self.backward { "lstm" } else { "lstm_fw" }
+    }
+
+    fn draw_inputs(&self, info: &Info, problem: &Problem) -> Tensors {
+        let mut all = inputs(problem);
+        all.retain(|name, _| info.inputs.iter().any(|input| input.name == name));
+        all
+    }
+
+    fn reference(&self, _: &Info, inputs: &Tensors, _: &Options) -> Vec<(&'static str, Vec<f64>)> {
+        if self.backward { reference(inputs) } else { forward_reference(inputs) }
+    }
+
+    fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
+        if self.backward { cost(dims, dtype) } else { forward_cost(dims, dtype) }
+    }
+
+    fn replayed(&self) -> bool {
+        true
+    }
+}
 
 /// What goes in.
 pub const INPUTS: &[Input] = &[
@@ -137,7 +167,7 @@ pub fn cost(dims: &Dims, dtype: DType) -> Cost {
 ///
 /// # Panics
 /// The inputs have not been checked with [`crate::Info::problem_of`].
-pub fn forward_reference(inputs: &Tensors) -> Vec<(&'static str, Vec<f64>)> {
+fn forward_reference(inputs: &Tensors) -> Vec<(&'static str, Vec<f64>)> {
     let shape = &inputs["x"].shape;
     let network = Network::lstm(shape[2], inputs["h0"].shape[2]);
     let values = |name: &str| inputs[name].values();
@@ -149,7 +179,7 @@ pub fn forward_reference(inputs: &Tensors) -> Vec<(&'static str, Vec<f64>)> {
 }
 
 /// The same as [`cost`], of the forward pass alone.
-pub fn forward_cost(dims: &Dims, dtype: DType) -> Cost {
+fn forward_cost(dims: &Dims, dtype: DType) -> Cost {
     let [b, t, i, h] = of(dims).map(|size| size as f64);
     let parameters = 4.0 * h * (i + h + 2.0);
     let elements = t * b * (i + h) + parameters + 4.0 * b * h;
@@ -159,12 +189,12 @@ pub fn forward_cost(dims: &Dims, dtype: DType) -> Cost {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Info, Output};
+    use crate::Output;
 
     const INFO: Info = Info {
         stage: "s",
         name: "v",
-        family: FAMILY,
+        family: &FAMILY,
         parent: None,
         change: "",
         dtypes: &[DType::F32, DType::F16],

@@ -12,10 +12,39 @@
 use lab_device::DType;
 use lab_reference::mlp::{Parameters, Sizes};
 
-use crate::{Cost, Dim, Dims, Error, Input, Options, Problem, Setting, Tensor, Tensors};
+use crate::{
+    Cost, Dim, Dims, Error, Family, Info, Input, Options, Problem, Setting, Tensor, Tensors,
+};
 
-/// The name of the family.
-pub const FAMILY: &str = "mlp";
+/// The family.
+pub static FAMILY: Mlp = Mlp;
+
+/// Training steps of the language model.
+#[derive(Debug)]
+pub struct Mlp;
+
+impl Family for Mlp {
+    fn name(&self) -> &'static str {
+        "mlp"
+    }
+
+    fn draw_inputs(&self, _: &Info, problem: &Problem) -> Tensors {
+        inputs(problem)
+    }
+
+    fn reference(
+        &self,
+        info: &Info,
+        inputs: &Tensors,
+        options: &Options,
+    ) -> Vec<(&'static str, Vec<f64>)> {
+        reference(inputs, options.number(info, LEARNING_RATE.name))
+    }
+
+    fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
+        cost(dims, dtype)
+    }
+}
 
 /// What goes in.
 pub const INPUTS: &[Input] = &[
@@ -125,7 +154,7 @@ pub fn check_ids(inputs: &Tensors) -> Result<(), Error> {
 ///
 /// # Errors
 /// It is not positive.
-pub fn learning_rate(info: &crate::Info, options: &Options) -> Result<f64, Error> {
+pub fn learning_rate(info: &Info, options: &Options) -> Result<f64, Error> {
     let lr = options.number(info, LEARNING_RATE.name);
     if lr > 0.0 { Ok(lr) } else { Err(Error::bad("--set lr", "a number above 0", lr)) }
 }
@@ -189,12 +218,12 @@ pub fn cost(dims: &Dims, dtype: DType) -> Cost {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Info, Output};
+    use crate::Output;
 
     const INFO: Info = Info {
         stage: "s",
         name: "v",
-        family: FAMILY,
+        family: &FAMILY,
         parent: None,
         change: "",
         dtypes: &[DType::F32],

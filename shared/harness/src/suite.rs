@@ -166,7 +166,7 @@ pub struct VersionCheck {
 impl VersionCheck {
     /// Whether it is of this version.
     pub fn concerns(&self, version: &dyn Version) -> bool {
-        self.family.is_none_or(|family| family == version.info().family)
+        self.family.is_none_or(|family| family == version.info().family.name())
     }
 }
 
@@ -208,8 +208,7 @@ pub fn version_failures(
     version: &dyn Version,
     device: &Device,
 ) -> Vec<(&'static str, String)> {
-    let own: Vec<_> = checks.iter().filter(|c| c.concerns(version)).collect();
-    each(device, &own, |c| Some((c.name, panic_of(|| (c.run)(version, device))?)))
+    each(device, checks, |c| Some((c.name, panic_of(|| (c.run)(version, device))?)))
 }
 
 /// What a check says as it panics; `None` where it holds.
@@ -269,12 +268,13 @@ pub fn assert_checks(checks: &[Check]) {
 /// # Panics
 /// With the checks that failed.
 pub fn assert_stage(stage: &Stage) {
-    assert!(!stage.checks.is_empty() || !stage.version_checks.is_empty());
+    let of_versions = stage.versions.iter().any(|v| !stage.checks_of(*v).is_empty());
+    assert!(of_versions || !stage.checks.is_empty());
     for device in devices().expect("the devices that LAB_DEVICE asks for") {
         let mut failed = failures(stage.checks, &device);
         let of_version = |version: &&dyn Version| {
             let name = version.info().full_name();
-            let own = version_failures(stage.version_checks, *version, &device).into_iter();
+            let own = version_failures(&stage.checks_of(*version), *version, &device).into_iter();
             Some(own.map(|(check, said)| (check, format!("{name}: {said}"))).collect::<Vec<_>>())
         };
         failed.extend(each(&device, stage.versions, of_version).into_iter().flatten());

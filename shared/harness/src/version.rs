@@ -4,7 +4,9 @@ use lab_device::emulator::{Finding, Kind};
 use lab_device::{Arithmetic, DType, Device, Kernel, KernelSource};
 
 use crate::suite::{Check, VersionCheck};
-use crate::{Dims, Error, Options, Peer, Problem, Tensor, Tensors, Tiling};
+use crate::{
+    Dims, Error, Family, Options, Peer, Plan, Problem, Request, Shape, Shapes, Tensors, Tiling,
+};
 
 /// A named size.
 #[derive(Clone, Copy, Debug)]
@@ -128,7 +130,7 @@ pub struct Info {
     /// The version within it.
     pub name: &'static str,
     /// Versions of one family compute the same and are compared.
-    pub family: &'static str,
+    pub family: &'static dyn Family,
     /// The version that it changes.
     pub parent: Option<&'static str>,
     /// The one change, or what the first of a family does.
@@ -210,9 +212,21 @@ impl Info {
         Err(Error::bad(format!("dtype of {}", self.full_name()), known.join(", "), dtype))
     }
 
-    /// The problem that these tensors pose: all inputs there, of one type that this version runs
-    /// in (or of their own, where they have one), with ranks and sizes that fit together. Tensors under other names are not looked at.
+    /// The problem that these tensors pose: see [`Info::problem_of_shapes`].
+    ///
+    /// # Errors
+    /// As there.
     pub fn problem_of(&self, tensors: &Tensors) -> Result<(Dims, DType), Error> {
+        self.problem_of_shapes(&crate::request::shapes_of(tensors))
+    }
+
+    /// The problem that tensors of these shapes pose: all inputs there, of one type that this version
+    /// runs in (or of their own, where they have one), with ranks and sizes that fit together. Others
+    /// are not looked at.
+    ///
+    /// # Errors
+    /// [`Error::Tensor`], which names the input that does not fit.
+    pub fn problem_of_shapes(&self, tensors: &Shapes) -> Result<(Dims, DType), Error> {
         let mut dims = Dims::default();
         let mut bound_by: Vec<(&str, &str)> = Vec::new();
         let mut dtype: Option<(DType, &str)> = None;
@@ -249,24 +263,24 @@ impl Info {
             }
             for (axis, size) in input
                 .bind(tensor)
-                .ok_or_else(|| refuse(format!("shape {:?}", input.axes), tensor.describe()))?
+                .ok_or_else(|| refuse(format!("shape {:?}", input.axes), tensor.to_string()))?
             {
                 let (factor, axis) = multiple(axis);
                 if axis.is_empty() && size == factor {
                     continue;
                 }
                 if axis.is_empty() || !size.is_multiple_of(factor) {
-                    return Err(refuse(format!("shape {:?}", input.axes), tensor.describe()));
+                    return Err(refuse(format!("shape {:?}", input.axes), tensor.to_string()));
                 }
                 let (times, size) =
                     (if factor > 1 { &*factor.to_string() } else { "" }, size / factor);
                 let dim = self.dims.iter().find(|d| d.name == axis).expect("axes name dimensions");
-                dim.check(size).map_err(|e| refuse(format!("{e}"), tensor.describe()))?;
+                dim.check(size).map_err(|e| refuse(format!("{e}"), tensor.to_string()))?;
                 match dims.find(axis) {
                     Some(other) if other != size => {
                         let by = bound_by.iter().find(|b| b.0 == axis).map_or("", |b| b.1);
                         let expected = format!("{times}{axis}={} as '{by}'", factor * other);
-                        return Err(refuse(expected, tensor.describe()));
+                        return Err(refuse(expected, tensor.to_string()));
                     }
                     _ => bound_by.push((axis, input.name)),
                 }
@@ -296,9 +310,9 @@ impl Input {
         Self { always: Some(dtype), ..self }
     }
 
-    /// The sizes of the axes in this tensor; `None` where the rank does not fit.
-    fn bind(&self, tensor: &Tensor) -> Option<Vec<(&'static str, usize)>> {
-        let shape = &tensor.shape;
+    /// The sizes of the axes in a tensor of this shape; `None` where the rank does not fit.
+    fn bind(&self, tensor: &Shape) -> Option<Vec<(&'static str, usize)>> {
+        let shape = &tensor.sizes;
         let (leading, axes) = match self.axes.split_first() {
             Some((first, rest)) if first.ends_with("..") => {
                 (Some(first.trim_end_matches('.')), rest)
@@ -408,16 +422,26 @@ impl Host {
     }
 }
 
-/// One kernel idea.
+/// One kernel idea. What it shares with the other versions of its family is the family's own.
 pub trait Version: Sync {
     /// What it says of itself.
     fn info(&self) -> &Info;
-    /// Random inputs for a problem.
-    fn inputs(&self, problem: &Problem) -> Tensors;
-    /// The outputs in f64, by name.
-    fn reference(&self, inputs: &Tensors, options: &Options) -> Vec<(&'static str, Vec<f64>)>;
-    /// What it costs at least.
-    fn cost(&self, dims: &Dims, dtype: DType) -> Cost;
+    /// Random inputs for a problem: the family's.
+    fn inputs(&self, problem: &Problem) -> Tensors {
+        self.info().family.draw_inputs(self.info(), problem)
+    }
+    /// The outputs in f64, by name: the family's.
+    fn reference(&self, inputs: &Tensors, options: &Options) -> Vec<(&'static str, Vec<f64>)> {
+        self.info().family.reference(self.info(), inputs, options)
+    }
+    /// What it costs at least: the family's.
+    fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
+        self.info().family.cost(dims, dtype)
+    }
+    /// Whether its time is told as that of a replayed graph as well: by default as the family's.
+    fn replayed(&self) -> bool {
+        self.info().family.replayed()
+    }
     /// What must come of it under these options.
     fn expected(&self, _options: &Options) -> Expected {
         Expected::Right
@@ -435,46 +459,59 @@ pub trait Version: Sync {
     fn arithmetic(&self, dtype: DType) -> Option<Arithmetic> {
         Arithmetic::fastest_for(dtype)
     }
-    /// The problems that `lab bench` times in this type, the smallest first. More than one make a
-    /// plot over the size.
+    /// The problems that `lab bench` times in this type, the smallest first: by default the family's.
+    /// More than one make a plot over the size.
     fn bench_shapes(&self, dtype: DType) -> Vec<Dims> {
-        vec![self.info().timed(dtype)]
-    }
-    /// Whether its time is told as that of a replayed graph as well: where a run is a few short
-    /// launches, and a program makes it again and again.
-    fn replayed(&self) -> bool {
-        false
+        self.info().family.bench_shapes(self.info(), dtype)
     }
     /// The kernel files that it launches from; none where that is not told, which stands for all
     /// of its stage.
     fn sources(&self) -> Vec<&'static KernelSource> {
         Vec::new()
     }
-    /// Sets it up. The inputs have been checked with [`Info::problem_of`].
-    fn prepare(
-        &self,
-        device: &Device,
-        inputs: &Tensors,
-        options: &Options,
-    ) -> Result<Box<dyn Prepared>, Error>;
+    /// Its slots, under the names of the family's tensors, and its launches.
+    ///
+    /// # Errors
+    /// A shape or option that passed the checks of [`Info`] and does not suit this version; what the
+    /// device says of its kernels; with a tiling, also those of [`Device::instantiate`].
+    fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error>;
     /// The tile parameters that `lab tune` tries at these sizes and in this type, the one in use
     /// first; none where there is nothing to choose. Not all need compile or fit the GPU.
     fn tilings(&self, _dims: &Dims, _dtype: DType) -> Vec<Tiling> {
         Vec::new()
     }
+    /// Plans it for these inputs, uploads them, and binds the plan to them.
+    ///
+    /// # Errors
+    /// Those of [`Request::new`], [`Version::plan`] and [`Binder::finish`](crate::Binder::finish).
+    fn prepare(
+        &self,
+        device: &Device,
+        inputs: &Tensors,
+        options: &Options,
+    ) -> Result<Box<dyn Prepared>, Error> {
+        let request = Request::of(self.info(), inputs, options)?;
+        let plan = self.plan(device, &request)?;
+        Ok(Box::new(plan.bind().upload_inputs(inputs)?.finish()?))
+    }
     /// As [`Version::prepare`], with one of [`Version::tilings`].
     ///
     /// # Errors
-    /// Also those of [`Device::instantiate`].
+    /// As there; also that it has none.
     fn prepare_tiled(
         &self,
-        _device: &Device,
-        _inputs: &Tensors,
-        _options: &Options,
+        device: &Device,
+        inputs: &Tensors,
+        options: &Options,
         tiling: &Tiling,
     ) -> Result<Box<dyn Prepared>, Error> {
-        let what = format!("tiling of {}", self.info().full_name());
-        Err(Error::bad(what, "none: it has no tile parameters", tiling))
+        let request = Request::of(self.info(), inputs, options)?.with_tiling(tiling);
+        if self.tilings(&request.dims, request.dtype).is_empty() {
+            let what = format!("tiling of {}", self.info().full_name());
+            return Err(Error::bad(what, "none: it has no tile parameters", tiling));
+        }
+        let plan = self.plan(device, &request)?;
+        Ok(Box::new(plan.bind().upload_inputs(inputs)?.finish()?))
     }
 }
 
@@ -485,7 +522,6 @@ pub fn run(
     inputs: &Tensors,
     options: &Options,
 ) -> Result<Tensors, Error> {
-    version.info().problem_of(inputs)?;
     let mut prepared = version.prepare(device, inputs, options)?;
     prepared.launch()?;
     prepared.outputs()
@@ -510,7 +546,7 @@ pub struct Stage {
     pub versions: &'static [&'static dyn Version],
     /// Its kernel files.
     pub kernels: &'static [&'static KernelSource],
-    /// What must hold of each version beside its error bounds.
+    /// What must hold of each version beside its error bounds and the checks of its family.
     pub version_checks: &'static [VersionCheck],
     /// What else must hold.
     pub checks: &'static [Check],
@@ -529,6 +565,13 @@ impl Stage {
         checks: &[],
         peers: &[],
     };
+
+    /// What must hold of a version beside its error bounds: the checks of its family, and the stage's.
+    pub fn checks_of(&self, version: &dyn Version) -> Vec<VersionCheck> {
+        let family = version.info().family.checks().iter();
+        let all = family.chain(self.version_checks).copied();
+        all.filter(|check| check.concerns(version)).collect()
+    }
 
     /// Every instantiation of a kernel file on `device`, compiled: finds what does not load. Files
     /// that need a newer GPU are left out and named.
@@ -551,7 +594,7 @@ impl Stage {
     }
 
     /// The peers of a family.
-    pub fn peers_of(&self, family: &str) -> impl Iterator<Item = &'static dyn Peer> {
+    pub fn peers_of<'a>(&self, family: &'a str) -> impl Iterator<Item = &'static dyn Peer> {
         self.peers.iter().copied().filter(move |p| p.info().family == family)
     }
 }
@@ -559,11 +602,30 @@ impl Stage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Tensor;
+
+    #[derive(Debug)]
+    struct Nothing;
+
+    impl Family for Nothing {
+        fn name(&self) -> &'static str {
+            "f"
+        }
+        fn draw_inputs(&self, _: &Info, _: &Problem) -> Tensors {
+            Tensors::new()
+        }
+        fn reference(&self, _: &Info, _: &Tensors, _: &Options) -> Vec<(&'static str, Vec<f64>)> {
+            Vec::new()
+        }
+        fn cost(&self, _: &Dims, _: DType) -> Cost {
+            Cost { flops: 0.0, bytes: 0.0 }
+        }
+    }
 
     const INFO: Info = Info {
         stage: "s",
         name: "v",
-        family: "f",
+        family: &Nothing,
         parent: None,
         change: "",
         dtypes: &[DType::F32],

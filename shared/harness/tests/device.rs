@@ -3,11 +3,16 @@
 
 use lab_device::{Device, Selector};
 use lab_harness::suite::assert_checks;
-use lab_harness::{agreement, device_checks};
+use lab_harness::{agreement, binding_checks, device_checks};
 
 #[test]
 fn the_device_layer() {
     assert_checks(device_checks::CHECKS);
+}
+
+#[test]
+fn plans_and_bindings() {
+    assert_checks(binding_checks::CHECKS);
 }
 
 #[test]

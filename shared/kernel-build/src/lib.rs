@@ -12,6 +12,8 @@
 //! and writes `$OUT_DIR/kernels.rs`, which defines one `KernelSource` a file, named after it; the
 //! stage says `include!(concat!(env!("OUT_DIR"), "/kernels.rs"));`.
 
+mod signature;
+
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -175,7 +177,8 @@ impl Kept {
         files.extend(listed.filter_map(|e| e.ok().map(|e| e.path())));
         let mut hasher = DefaultHasher::new();
         // How it is compiled stands here.
-        (include_str!("lib.rs"), &entry.names, &entry.globals, build.flags()).hash(&mut hasher);
+        let how = (include_str!("lib.rs"), include_str!("signature.rs"));
+        (how, &entry.names, &entry.globals, build.flags()).hash(&mut hasher);
         let version = Command::new(compiler()?).arg("--version").output();
         version.map_err(|e| format!("the C++ compiler's version: {e}"))?.stdout.hash(&mut hasher);
         // By its place in the tree, not on this machine: another checkout may bring its objects along.
@@ -215,6 +218,14 @@ impl Kept {
             let _ = std::fs::rename(&part, self.path());
         }
     }
+}
+
+/// The text of the file and of what it includes from `directory`.
+fn texts(source: &Path, directory: &Path) -> Result<String, String> {
+    let read =
+        |p: PathBuf| std::fs::read_to_string(&p).map_err(|e| format!("{}: {e}", p.display()));
+    let all: Result<Vec<_>, _> = included(source, directory)?.into_iter().map(read).collect();
+    Ok(all?.join("\n"))
 }
 
 /// The file, and those of `directory` that it includes, by name or through another.
@@ -379,7 +390,8 @@ pub fn compile_in<S: AsRef<str>>(
     let write = |path: &Path, text: &str| {
         std::fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
     };
-    write(&wrapper, &wrapper_text(source, names, globals))?;
+    let kernels = signature::parameter_names(&texts(source, &shared.join("cuda"))?);
+    write(&wrapper, &wrapper_text(source, names, globals, &kernels))?;
 
     let compiler = compiler()?;
     let start = || {
@@ -453,7 +465,12 @@ fn run(command: &mut Command, source: &Path) -> Result<String, String> {
 }
 
 /// The file that is compiled: the shim, the kernels, and the tables by which they are found.
-fn wrapper_text<S: AsRef<str>>(source: &Path, names: &[S], globals: &[S]) -> String {
+fn wrapper_text<S: AsRef<str>>(
+    source: &Path,
+    names: &[S],
+    globals: &[S],
+    kernels: &signature::Kernels,
+) -> String {
     let mut text = String::from("#include \"emulator.h\"\n");
     let mut line = |line: String| {
         text += &line;
@@ -465,7 +482,8 @@ fn wrapper_text<S: AsRef<str>>(source: &Path, names: &[S], globals: &[S]) -> Str
     line("EMU_VISIBLE const unsigned emu_export_count;".into());
     line("const EmuExport emu_exports[] = {".into());
     for name in names.iter().map(AsRef::as_ref) {
-        line(format!("    EMU_EXPORT({name:?}, {name}),"));
+        let parameters = kernels.get(signature::kernel_of(name)).cloned().unwrap_or_default();
+        line(format!("    EMU_EXPORT({name:?}, {:?}, {name}),", parameters.join(",")));
     }
     line(format!("}};\nconst unsigned emu_export_count = {};", names.len()));
     line("EMU_VISIBLE const EmuGlobal emu_globals[];".into());

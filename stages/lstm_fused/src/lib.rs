@@ -20,7 +20,8 @@ mod residences;
 use lab_device::{DType, Device, KernelSource};
 use lab_harness::lstm::{self, of, sizes};
 use lab_harness::{
-    Cost, Dim, Dims, Error, Info, Options, Output, Prepared, Problem, Stage, Tensors, Version,
+    Dim, Dims, Error, Family, Info, Options, Output, Plan, Prepared, Request, Stage, Tensors,
+    Version,
 };
 pub use lab_reference::lstm::{Cell, Network};
 pub use network::{Lstm, Pass, Way};
@@ -67,7 +68,7 @@ const BF16: DType = DType::BF16;
 const INFO: Info = Info {
     stage: "lstm_fused",
     name: "v0_cell",
-    family: lstm::FAMILY,
+    family: &lstm::FAMILY,
     parent: None,
     change: "a thread a unit of a row, all four gates and the state; a launch a step",
     dtypes: &[F32, F64, F16, BF16],
@@ -181,7 +182,8 @@ pub static FORWARD: [Fused; 4] = [
 
 const fn forward(info: Info, way: Way) -> Fused {
     let outputs = INFO.outputs.split_at(lstm::FORWARD_OUTPUTS).0;
-    let (family, inputs) = (lstm::FORWARD, lstm::FORWARD_INPUTS);
+    let family: &'static dyn Family = &lstm::FORWARD;
+    let inputs = lstm::FORWARD_INPUTS;
     Fused { info: Info { family, inputs, outputs, ..info }, way, pass: Pass::Forward }
 }
 
@@ -213,12 +215,6 @@ impl Version for Fused {
         &self.info
     }
 
-    fn inputs(&self, problem: &Problem) -> Tensors {
-        let mut all = lstm::inputs(problem);
-        all.retain(|name, _| self.info.inputs.iter().any(|input| input.name == name));
-        all
-    }
-
     fn sources(&self) -> Vec<&'static KernelSource> {
         let own = match self.way {
             Way::Cell => [&kernels::V0_CELL, &kernels::NORM_CELL, &kernels::GRU_CELL].to_vec(),
@@ -237,24 +233,6 @@ impl Version for Fused {
             &kernels::VECTOR_GRADIENT,
         ];
         own.into_iter().chain(products).collect()
-    }
-
-    fn replayed(&self) -> bool {
-        true
-    }
-
-    fn reference(&self, inputs: &Tensors, _options: &Options) -> Vec<(&'static str, Vec<f64>)> {
-        match self.pass {
-            Pass::Forward => lstm::forward_reference(inputs),
-            Pass::ForwardBackward => lstm::reference(inputs),
-        }
-    }
-
-    fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
-        match self.pass {
-            Pass::Forward => lstm::forward_cost(dims, dtype),
-            Pass::ForwardBackward => lstm::cost(dims, dtype),
-        }
     }
 
     fn test_shapes(&self) -> Vec<Dims> {
@@ -307,6 +285,10 @@ impl Version for Fused {
             all.extend(large.into_iter().filter(fits).map(sizes));
         }
         all
+    }
+
+    fn plan(&self, _: &Device, _: &Request<'_>) -> Result<Plan, Error> {
+        Err(Error::bad("plan", "prepare", "plan"))
     }
 
     fn prepare(

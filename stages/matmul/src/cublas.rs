@@ -2,6 +2,7 @@
 
 use half::{bf16, f16};
 use lab_device::{Buffer, DType, Device, Element, cublas};
+use lab_harness::request::shapes_of;
 use lab_harness::{Error, Options, Peer, PeerInfo, Place, Prepared, Tensor, Tensors, Version};
 
 use crate::NAIVE;
@@ -34,7 +35,9 @@ impl Peer for Cublas {
         inputs: &Tensors,
         _options: &Options,
     ) -> Result<Box<dyn Prepared>, Error> {
-        let (dims, dtype, leading) = crate::problem(NAIVE.info(), inputs)?;
+        let shapes = shapes_of(inputs);
+        let (dims, dtype) = NAIVE.info().problem_of_shapes(&shapes)?;
+        let leading = crate::leading_sizes(&shapes)?;
         let sizes = ["G", "M", "N", "K"].map(|d| dims.get(d));
         let shape = [leading, &sizes[1..3]].concat();
         match dtype {

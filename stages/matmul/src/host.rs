@@ -1,6 +1,7 @@
 //! The product on the host's cores: the plainest code, and a CPU's library.
 
 use lab_device::{DType, Device};
+use lab_harness::request::shapes_of;
 use lab_harness::{
     Dims, Error, Options, Peer, PeerInfo, Place, Prepared, Tensor, Tensors, Version,
 };
@@ -83,7 +84,9 @@ struct Product {
 
 impl Product {
     fn prepare(inputs: &Tensors, multiply: Multiply) -> Result<Box<dyn Prepared>, Error> {
-        let (dims, _, leading) = crate::problem(NAIVE.info(), inputs)?;
+        let shapes = shapes_of(inputs);
+        let (dims, _) = NAIVE.info().problem_of_shapes(&shapes)?;
+        let leading = crate::leading_sizes(&shapes)?;
         let sizes = ["M", "N", "K"].map(|d| dims.get(d));
         let shape = [leading, &sizes[..2]].concat();
         let floats = |name: &str| -> Vec<f32> {

@@ -10,10 +10,10 @@ mod ladder;
 mod tuning;
 
 use lab_device::{Arithmetic, DType, Device, KernelSource, Launch};
-use lab_harness::program::{Program, scalar};
+use lab_harness::suite::VersionCheck;
 use lab_harness::{
-    Cost, Dim, Dims, Error, Info, Input, Options, Output, Prepared, Problem, Stage, Tensors,
-    Tiling, Version,
+    Cost, Dim, Dims, Error, Family, Info, Input, Options, Output, Plan, Problem, Request, Shapes,
+    Stage, Tensors, Tiling, Version, arguments,
 };
 
 #[allow(missing_docs)]
@@ -52,7 +52,7 @@ const LARGEST: usize = 32 * 65535;
 const INFO: Info = Info {
     stage: "matmul",
     name: "v0_naive",
-    family: "matmul",
+    family: &Product,
     parent: None,
     change: "a thread an element of C; threadIdx.x runs down the rows",
     dtypes: &[DType::F32, DType::F16, DType::BF16],
@@ -229,9 +229,9 @@ pub static STAGE: Stage = Stage {
     teaches: "one product of matrices, each number fetched less often from version to version",
     versions: &[&NAIVE, &COALESCED, &TILED, &ROWS, &BLOCKS, &WARPS, &ASYNC, &TENSOR],
     kernels: kernels::KERNELS,
-    version_checks: checks::OF_EACH,
     checks: checks::CHECKS,
     peers: &[&cublas::Cublas, &host::Blas, &host::Naive],
+    ..Stage::EMPTY
 };
 
 /// G, M, N, K.
@@ -239,32 +239,46 @@ fn sizes([g, m, n, k]: [usize; 4]) -> Dims {
     Dims::new([("G", g), ("M", m), ("N", n), ("K", k)])
 }
 
-/// The sizes that the inputs have, and the leading indices of C. Both inputs must have the same.
-fn problem<'a>(info: &Info, inputs: &'a Tensors) -> Result<(Dims, DType, &'a [usize]), Error> {
-    let (dims, dtype) = info.problem_of(inputs)?;
-    let leading = |name: &str| &inputs[name].shape[..inputs[name].shape.len() - 2];
-    if leading("A") == leading("B") {
-        return Ok((dims, dtype, leading("A")));
+/// The leading indices of C: those of A, which B must have too.
+///
+/// # Errors
+/// B has others.
+fn leading_sizes(shapes: &Shapes) -> Result<&[usize], Error> {
+    let [a, b] = ["A", "B"].map(|name| {
+        let sizes = &shapes[name].sizes;
+        &sizes[..sizes.len() - 2]
+    });
+    if a == b {
+        return Ok(a);
     }
-    let expected = format!("{:?} before K and N, as 'A' has before M and K", leading("A"));
-    Err(Error::Tensor { name: "B".into(), expected, got: inputs["B"].describe() })
+    let expected = format!("{a:?} before K and N, as 'A' has before M and K");
+    Err(Error::Tensor { name: "B".into(), expected, got: shapes["B"].to_string() })
 }
 
-impl Version for Matmul {
-    fn info(&self) -> &Info {
-        &self.info
+/// C = A B, of any number of matrices.
+#[derive(Debug)]
+struct Product;
+
+impl Family for Product {
+    fn name(&self) -> &'static str {
+        "matmul"
     }
 
     /// Standard normal. The error is measured relative to C, so that no scale would change it; and
     /// C, about √K, stays in the range of f16 for every K there may be.
-    fn inputs(&self, problem: &Problem) -> Tensors {
+    fn draw_inputs(&self, _: &Info, problem: &Problem) -> Tensors {
         let [g, m, n, k] = ["G", "M", "N", "K"].map(|d| problem.dims.get(d));
         let all = [("A", problem.normal(0, &[g, m, k])), ("B", problem.normal(1, &[g, k, n]))];
         lab_harness::tensor::tensors(all)
     }
 
-    fn reference(&self, inputs: &Tensors, _options: &Options) -> Vec<(&'static str, Vec<f64>)> {
-        let (dims, ..) = problem(&self.info, inputs).expect("inputs that were checked");
+    fn reference(
+        &self,
+        info: &Info,
+        inputs: &Tensors,
+        _: &Options,
+    ) -> Vec<(&'static str, Vec<f64>)> {
+        let (dims, _) = info.problem_of(inputs).expect("inputs that were checked");
         let [m, n, k] = ["M", "N", "K"].map(|d| dims.get(d));
         let (a, b) = (inputs["A"].values(), inputs["B"].values());
         vec![("C", lab_reference::matmul::matmul(&a, &b, m, n, k))]
@@ -276,6 +290,20 @@ impl Version for Matmul {
             flops: 2.0 * g * m * n * k,
             bytes: g * (m * k + k * n + m * n) * dtype.size() as f64,
         }
+    }
+
+    fn bench_shapes(&self, info: &Info, dtype: DType) -> Vec<Dims> {
+        ladder::shapes(info, dtype)
+    }
+
+    fn checks(&self) -> &'static [VersionCheck] {
+        checks::OF_EACH
+    }
+}
+
+impl Version for Matmul {
+    fn info(&self) -> &Info {
+        &self.info
     }
 
     fn test_shapes(&self) -> Vec<Dims> {
@@ -317,51 +345,17 @@ impl Version for Matmul {
         }
     }
 
-    fn bench_shapes(&self, dtype: DType) -> Vec<Dims> {
-        ladder::shapes(&self.info, dtype)
-    }
-
     fn sources(&self) -> Vec<&'static KernelSource> {
         vec![self.source]
     }
 
-    fn prepare(
-        &self,
-        device: &Device,
-        inputs: &Tensors,
-        _options: &Options,
-    ) -> Result<Box<dyn Prepared>, Error> {
-        self.prepare_with(device, inputs, None)
-    }
-
-    fn tilings(&self, _dims: &Dims, dtype: DType) -> Vec<Tiling> {
-        tuning::tilings(self, dtype)
-    }
-
-    fn prepare_tiled(
-        &self,
-        device: &Device,
-        inputs: &Tensors,
-        _options: &Options,
-        tiling: &Tiling,
-    ) -> Result<Box<dyn Prepared>, Error> {
-        self.prepare_with(device, inputs, Some(tiling))
-    }
-}
-
-impl Matmul {
-    /// With the tiles in use, or with others.
-    fn prepare_with(
-        &self,
-        device: &Device,
-        inputs: &Tensors,
-        tiling: Option<&Tiling>,
-    ) -> Result<Box<dyn Prepared>, Error> {
-        let (dims, dtype, leading) = problem(&self.info, inputs)?;
-        let [g, m, n, k] = ["G", "M", "N", "K"].map(|d| dims.get(d));
+    fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
+        let leading = leading_sizes(request.shapes())?;
+        let [g, m, n, k] = ["G", "M", "N", "K"].map(|d| request.dim(d));
+        let dtype = request.dtype;
         let packs = self.packs(dtype, n, k);
         let name = self.name_of(dtype, &(self.tiles.arguments)(dtype, packs));
-        let (kernel, block, threads, shared) = match tiling {
+        let (kernel, block, threads, shared) = match request.tiling {
             None => {
                 let Tiles { block, threads, shared, .. } = self.tiles;
                 (device.kernel(self.source, &name)?, block, threads, shared)
@@ -372,22 +366,25 @@ impl Matmul {
                 (kernel, chosen.block, chosen.threads, chosen.shared)
             }
         };
-
         let tiles = [m.div_ceil(block[0]), n.div_ceil(block[1])];
         let [x, y] = if self.tiles.down { tiles } else { [tiles[1], tiles[0]] };
         let [threads_x, threads_y] = threads;
         let launch = Launch::new_3d([x as u32, y as u32, g as u32], [threads_x, threads_y, 1])
             .shared(shared);
 
-        let mut program = Program::new(device);
-        let a = program.input(&inputs["A"])?;
-        let b = program.input(&inputs["B"])?;
-        let c = program.output("C", dtype, &[leading, &[m, n]].concat())?;
-        let [m, n, k] = [m, n, k].map(|size| scalar(size as i32));
-        program.launch(kernel, launch, [a.read(), b.read(), c.write(), m, n, k]);
-        Ok(Box::new(program))
+        let mut plan = Plan::new(device);
+        let [a, b] = request.inputs(&mut plan, ["A", "B"]);
+        let c = plan.output("C", dtype, &[leading, &[m, n]].concat());
+        plan.launch(&kernel, launch, arguments![A: a, B: b, C: c, M: m, N: n, K: k])?;
+        Ok(plan)
     }
 
+    fn tilings(&self, _dims: &Dims, dtype: DType) -> Vec<Tiling> {
+        tuning::tilings(self, dtype)
+    }
+}
+
+impl Matmul {
     /// `matmul_naive<float>`.
     fn name_of(&self, dtype: DType, arguments: &str) -> String {
         let comma = if arguments.is_empty() { "" } else { ", " };

@@ -18,7 +18,7 @@ mod tensor;
 use lab_device::{Arithmetic, DType, Device, KernelSource};
 use lab_harness::mlp::{self, sizes};
 use lab_harness::{
-    Cost, Dim, Dims, Error, Info, Options, Output, Prepared, Problem, Stage, Tensors, Version,
+    Dim, Dims, Error, Info, Options, Output, Plan, Prepared, Request, Stage, Tensors, Version,
 };
 pub use lab_reference::mlp::Sizes;
 
@@ -118,7 +118,7 @@ const F64: DType = DType::F64;
 const INFO: Info = Info {
     stage: "mlp_fused",
     name: "v0_sample",
-    family: mlp::FAMILY,
+    family: &mlp::FAMILY,
     parent: None,
     change: "a pair a step, three kernels: forward with the loss, backward, update",
     dtypes: &[F32, F64],
@@ -253,10 +253,6 @@ impl Version for Fused {
         &self.info
     }
 
-    fn inputs(&self, problem: &Problem) -> Tensors {
-        mlp::inputs(problem)
-    }
-
     fn sources(&self) -> Vec<&'static KernelSource> {
         match self.way {
             Way::Sample => vec![&kernels::V0_SAMPLE],
@@ -278,14 +274,6 @@ impl Version for Fused {
 
     fn replayed(&self) -> bool {
         !self.way.is_graph()
-    }
-
-    fn reference(&self, inputs: &Tensors, options: &Options) -> Vec<(&'static str, Vec<f64>)> {
-        mlp::reference(inputs, options.number(&self.info, mlp::LEARNING_RATE.name))
-    }
-
-    fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
-        mlp::cost(dims, dtype)
     }
 
     fn test_shapes(&self) -> Vec<Dims> {
@@ -318,6 +306,10 @@ impl Version for Fused {
             Way::Sample | Way::Resident => vec![self.info.timed(dtype)],
             Way::Batch { .. } => [small, middle, large].into_iter().map(sizes).collect(),
         }
+    }
+
+    fn plan(&self, _: &Device, _: &Request<'_>) -> Result<Plan, Error> {
+        Err(Error::bad("plan", "prepare", "plan"))
     }
 
     fn prepare(

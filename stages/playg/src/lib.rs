@@ -13,7 +13,7 @@ mod vector;
 use lab_harness::{Stage, Version};
 
 pub use matrix::{COPY, COPY_PACKS, COPY_SWAPPED, TRANSPOSE, TRANSPOSE_PADDED, TRANSPOSE_TILED};
-pub use operation::Operation;
+pub use operation::{Formula, Operation};
 pub use rows::{LAYERNORM, SOFTMAX, SOFTMAX_ONLINE, SOFTMAX_REGISTERS};
 pub use sum::{SUM, SUM_ATOMIC, SUM_SHUFFLE, SUM_TREE};
 pub use vector::{ADD, MUL, RELU, SAXPY, SIGMOID, TANH};

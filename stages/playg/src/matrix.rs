@@ -1,12 +1,11 @@
 //! Matrices: copies through a two-dimensional grid, and transposes.
 
 use lab_device::{DType, Launch};
-use lab_harness::program::{Program, scalar};
-use lab_harness::{Dim, Error, Info, Input, Output};
+use lab_harness::{Dim, Error, Info, Input, Output, Plan, arguments};
 use lab_reference::playg as reference;
 
 use crate::kernels;
-use crate::operation::{Operation, Run, kernel};
+use crate::operation::{Formula, Operation, Run, kernel};
 
 const LARGEST: usize = i32::MAX as usize;
 
@@ -16,12 +15,29 @@ const EXACT: &[Output] = &[Output {
     bounds: &[(DType::F32, 0.0), (DType::F64, 0.0), (DType::F16, 0.0), (DType::BF16, 0.0)],
 }];
 
+static COPIES: Formula = Formula {
+    name: "copy",
+    offset: 0.0,
+    flops: 0.0,
+    elements: |dims| {
+        let all = (dims.get("R") * dims.get("C")) as f64;
+        [all, 2.0 * all]
+    },
+    reference: |of| of.values("x"),
+};
+
+static TRANSPOSES: Formula = Formula {
+    name: "transpose",
+    reference: |of| reference::transpose(&of.values("x"), of.dim("C")),
+    ..COPIES
+};
+
 /// x runs down the rows.
 pub static COPY_SWAPPED: Operation = Operation {
     info: Info {
         stage: "playg",
         name: "copy_swapped",
-        family: "copy",
+        family: &COPIES,
         parent: None,
         change: "threadIdx.x runs down the rows: each lane in a sector of its own",
         dtypes: &[DType::F32, DType::F64, DType::F16, DType::BF16],
@@ -45,12 +61,8 @@ pub static COPY_SWAPPED: Operation = Operation {
         &[1, 524_299],
     ],
     large: &[8192, 4096],
-    offset: 0.0,
-    flops: 0.0,
-    elements: |dims| 2.0 * (dims.get("R") * dims.get("C")) as f64,
     cpu: None,
-    reference: |run| run.values("x"),
-    plan: |program, run| copy(program, run, "copy_swapped"),
+    plan: |plan, run| copy(plan, run, "copy_swapped"),
 };
 
 /// x runs along the columns.
@@ -61,7 +73,7 @@ pub static COPY: Operation = Operation {
         change: "threadIdx.x runs along the columns: the lanes of a warp share their sectors",
         ..COPY_SWAPPED.info
     },
-    plan: |program, run| copy(program, run, "copy"),
+    plan: |plan, run| copy(plan, run, "copy"),
     ..COPY_SWAPPED
 };
 
@@ -73,20 +85,20 @@ pub static COPY_PACKS: Operation = Operation {
         change: "16 bytes a lane: more bytes on their way",
         ..COPY_SWAPPED.info
     },
-    plan: |program, run| {
+    plan: |plan, run| {
         let whole = run.dim("C").is_multiple_of(run.pack());
-        copy(program, run, if whole { "copy_packs" } else { "copy" })
+        copy(plan, run, if whole { "copy_packs" } else { "copy" })
     },
     ..COPY_SWAPPED
 };
 
 /// Blocks of 32 × 8 threads. Where a grid in y would pass its limit the kernels stride.
-fn copy(program: &mut Program, run: &Run<'_>, name: &str) -> Result<(), Error> {
+fn copy(plan: &mut Plan, run: &Run<'_>, name: &str) -> Result<(), Error> {
     const X: usize = 32;
     const Y: usize = 8;
     let (rows, columns) = (run.dim("R"), run.dim("C"));
-    let (x, out) = run.x_and_out(program)?;
-    let kernel = kernel(program, &kernels::COPY, &run.instance(name, ""))?;
+    let [x, out] = run.x_and_out(plan);
+    let kernel = kernel(plan, &kernels::COPY, &run.instance(name, ""))?;
     let grid = match name {
         "copy_swapped" => [rows.div_ceil(X), columns.div_ceil(Y)],
         "copy_packs" => [rows.div_ceil(Y), (columns / run.pack()).div_ceil(X)],
@@ -94,16 +106,14 @@ fn copy(program: &mut Program, run: &Run<'_>, name: &str) -> Result<(), Error> {
     };
     let grid = [grid[0] as u32, grid[1].min(65535) as u32, 1];
     let launch = Launch::new_3d(grid, [X as u32, Y as u32, 1]);
-    let sizes = [scalar(rows as i32), scalar(columns as i32)];
-    program.launch(kernel, launch, [x.read(), out.write(), sizes[0], sizes[1]]);
-    Ok(())
+    plan.launch(&kernel, launch, arguments![x, out, rows, columns])
 }
 
 /// Straight from row to column.
 pub static TRANSPOSE: Operation = Operation {
     info: Info {
         name: "transpose",
-        family: "transpose",
+        family: &TRANSPOSES,
         change: "the load runs along a row, the store down a column",
         dtypes: &[DType::F32, DType::F16, DType::BF16],
         dims: &[
@@ -114,8 +124,7 @@ pub static TRANSPOSE: Operation = Operation {
         ..COPY_SWAPPED.info
     },
     shapes: &[&[1, 1], &[1, 31], &[33, 1], &[32, 32], &[31, 33], &[7, 1000], &[100, 70]],
-    reference: |run| reference::transpose(&run.values("x"), run.dim("C")),
-    plan: |program, run| transpose(program, run, "transpose", ""),
+    plan: |plan, run| transpose(plan, run, "transpose", ""),
     ..COPY_SWAPPED
 };
 
@@ -127,7 +136,7 @@ pub static TRANSPOSE_TILED: Operation = Operation {
         change: "through a tile in shared memory: load and store both run along rows",
         ..TRANSPOSE.info
     },
-    plan: |program, run| transpose(program, run, "transpose_tiled", "0"),
+    plan: |plan, run| transpose(plan, run, "transpose_tiled", "0"),
     ..TRANSPOSE
 };
 
@@ -139,32 +148,22 @@ pub static TRANSPOSE_PADDED: Operation = Operation {
         change: "one element more a row of the tile: a column touches every bank once",
         ..TRANSPOSE.info
     },
-    plan: |program, run| transpose(program, run, "transpose_tiled", "1"),
+    plan: |plan, run| transpose(plan, run, "transpose_tiled", "1"),
     ..TRANSPOSE
 };
 
-fn transpose(
-    program: &mut Program,
-    run: &Run<'_>,
-    name: &str,
-    arguments: &str,
-) -> Result<(), Error> {
+fn transpose(plan: &mut Plan, run: &Run<'_>, name: &str, arguments: &str) -> Result<(), Error> {
     let (rows, columns) = (run.dim("R"), run.dim("C"));
-    let x = run.tensor("x");
-    let (leading, last) = (x.shape.split_last().map_or(&[][..], |s| s.1), columns);
-    if leading.len() > 1 {
+    if run.sizes("x").len() > 2 {
         return Err(Error::Tensor {
             name: "x".into(),
             expected: "shape [R, C]".into(),
-            got: x.describe(),
+            got: format!("{} {:?}", run.dtype(), run.sizes("x")),
         });
     }
-    let out = program.output("out", run.dtype, &[last, rows])?;
-    let x = program.input(x)?;
-    let kernel = kernel(program, &kernels::TRANSPOSE, &run.instance(name, arguments))?;
+    let out = plan.output("out", run.dtype(), &[columns, rows]);
+    let x = run.input(plan, "x");
+    let kernel = kernel(plan, &kernels::TRANSPOSE, &run.instance(name, arguments))?;
     let grid = [rows.div_ceil(32) as u32, columns.div_ceil(32) as u32, 1];
-    let sizes = [scalar(rows as i32), scalar(columns as i32)];
-    let launch = Launch::new_3d(grid, [32, 8, 1]);
-    program.launch(kernel, launch, [x.read(), out.write(), sizes[0], sizes[1]]);
-    Ok(())
+    plan.launch(&kernel, Launch::new_3d(grid, [32, 8, 1]), arguments![x, out, rows, columns])
 }

@@ -1,9 +1,10 @@
 //! What the operations of this stage have in common: a table entry each, and one way to run it.
 
 use lab_device::{DType, Device, KernelSource, Launch};
-use lab_harness::program::{Program, Slot};
+use lab_harness::plan::Slot;
 use lab_harness::{
-    Cost, Dims, Error, Host, Info, Options, Prepared, Problem, Tensor, Tensors, Version,
+    Cost, Dims, Error, Family, Host, Info, Options, Plan, Problem, Request, Tensor, Tensors,
+    Version,
 };
 use rayon::prelude::*;
 
@@ -13,49 +14,67 @@ pub(crate) const THREADS: u32 = 256;
 /// x, y, out on the host.
 pub(crate) type Chunk = fn(&[f32], &[f32], &mut [f32]);
 
-/// One operation, one version.
+/// What an operation computes: a family.
 #[derive(Debug)]
-pub struct Operation {
-    pub(crate) info: Info,
-    /// Sizes to be tested, in the order of `info.dims`.
-    pub(crate) shapes: &'static [&'static [usize]],
-    /// A problem of 2^25 elements, in the order of `info.dims`.
-    pub(crate) large: &'static [usize],
+pub struct Formula {
+    pub(crate) name: &'static str,
     /// Added to the standard normal inputs.
     pub(crate) offset: f64,
-    /// Floating-point operations an element of the first input.
+    /// Floating-point operations an element of the largest tensor.
     pub(crate) flops: f64,
-    /// Elements read and written, for the sizes.
-    pub(crate) elements: fn(&Dims) -> f64,
-    /// One chunk on the host: x, y (x again where there is no y), out.
-    pub(crate) cpu: Option<Chunk>,
-    pub(crate) reference: fn(&Run<'_>) -> Vec<f64>,
-    /// Adds buffers and launches.
-    pub(crate) plan: fn(&mut Program, &Run<'_>) -> Result<(), Error>,
+    /// The size of that tensor, and elements read and written, for the sizes.
+    pub(crate) elements: fn(&Dims) -> [f64; 2],
+    pub(crate) reference: fn(&Operands<'_>) -> Vec<f64>,
 }
 
-/// The inputs of a run, checked.
-pub(crate) struct Run<'a> {
-    pub(crate) info: &'a Info,
-    pub(crate) inputs: &'a Tensors,
-    pub(crate) options: &'a Options,
-    pub(crate) dims: Dims,
-    pub(crate) dtype: DType,
+impl Family for Formula {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn draw_inputs(&self, info: &Info, problem: &Problem) -> Tensors {
+        let mut all = Tensors::new();
+        for (stream, input) in info.inputs.iter().enumerate() {
+            let size = |axis: &&str| problem.dims.get(axis.trim_end_matches('.'));
+            let shape: Vec<usize> = input.axes.iter().map(size).collect();
+            let mut tensor = problem.normal(stream as u64, &shape);
+            if self.offset != 0.0 {
+                let moved: Vec<f64> = tensor.values().iter().map(|v| v + self.offset).collect();
+                tensor = Tensor::rounded(problem.dtype, &shape, &moved);
+            }
+            all.insert(input.name.to_owned(), tensor);
+        }
+        all
+    }
+
+    fn reference(
+        &self,
+        info: &Info,
+        inputs: &Tensors,
+        options: &Options,
+    ) -> Vec<(&'static str, Vec<f64>)> {
+        let (dims, _) = info.problem_of(inputs).expect("inputs that were checked");
+        vec![("out", (self.reference)(&Operands { info, inputs, options, dims }))]
+    }
+
+    fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
+        let [largest, moved] = (self.elements)(dims);
+        Cost { flops: self.flops * largest, bytes: moved * dtype.size() as f64 }
+    }
 }
 
-impl<'a> Run<'a> {
-    fn new(info: &'a Info, inputs: &'a Tensors, options: &'a Options) -> Result<Self, Error> {
-        let (dims, dtype) = info.problem_of(inputs)?;
-        Ok(Self { info, inputs, options, dims, dtype })
-    }
+/// What a reference is computed from.
+pub(crate) struct Operands<'a> {
+    info: &'a Info,
+    inputs: &'a Tensors,
+    options: &'a Options,
+    dims: Dims,
+}
 
-    pub(crate) fn tensor(&self, name: &str) -> &'a Tensor {
-        &self.inputs[name]
-    }
-
+impl Operands<'_> {
     /// An input's elements in f64.
     pub(crate) fn values(&self, name: &str) -> Vec<f64> {
-        self.tensor(name).values()
+        self.inputs[name].values()
     }
 
     pub(crate) fn option(&self, name: &str) -> f64 {
@@ -65,27 +84,66 @@ impl<'a> Run<'a> {
     pub(crate) fn dim(&self, name: &str) -> usize {
         self.dims.get(name)
     }
+}
+
+/// One operation, one version.
+#[derive(Debug)]
+pub struct Operation {
+    pub(crate) info: Info,
+    /// Sizes to be tested, in the order of `info.dims`.
+    pub(crate) shapes: &'static [&'static [usize]],
+    /// A problem of 2^25 elements, in the order of `info.dims`.
+    pub(crate) large: &'static [usize],
+    /// One chunk on the host: x, y (x again where there is no y), out.
+    pub(crate) cpu: Option<Chunk>,
+    /// Adds slots and launches.
+    pub(crate) plan: fn(&mut Plan, &Run<'_>) -> Result<(), Error>,
+}
+
+/// The problem of a run.
+pub(crate) struct Run<'a>(&'a Request<'a>);
+
+impl Run<'_> {
+    pub(crate) fn dtype(&self) -> DType {
+        self.0.dtype
+    }
+
+    pub(crate) fn option(&self, name: &str) -> f64 {
+        self.0.number(name)
+    }
+
+    pub(crate) fn dim(&self, name: &str) -> usize {
+        self.0.dim(name)
+    }
+
+    /// The sizes of an input.
+    pub(crate) fn sizes(&self, name: &str) -> &[usize] {
+        &self.0.shape(name).sizes
+    }
+
+    pub(crate) fn input(&self, plan: &mut Plan, name: &str) -> Slot {
+        self.0.input(plan, name)
+    }
 
     /// `name<float, arguments>` for this run's type.
     pub(crate) fn instance(&self, name: &str, arguments: &str) -> String {
         let comma = if arguments.is_empty() { "" } else { ", " };
-        format!("{name}<{}{comma}{arguments}>", self.dtype.cpp())
+        format!("{name}<{}{comma}{arguments}>", self.dtype().cpp())
     }
 
     /// Elements of this run's type in 16 bytes.
     pub(crate) fn pack(&self) -> usize {
-        16 / self.dtype.size()
+        16 / self.dtype().size()
     }
 
     /// The type that sums are in.
     pub(crate) fn sum_type(&self) -> DType {
-        if self.dtype == DType::F64 { DType::F64 } else { DType::F32 }
+        if self.dtype() == DType::F64 { DType::F64 } else { DType::F32 }
     }
 
     /// Input `x` and an output like it.
-    pub(crate) fn x_and_out(&self, program: &mut Program) -> Result<(Slot, Slot), Error> {
-        let x = self.tensor("x");
-        Ok((program.input(x)?, program.output("out", self.dtype, &x.shape)?))
+    pub(crate) fn x_and_out(&self, plan: &mut Plan) -> [Slot; 2] {
+        [self.input(plan, "x"), plan.output("out", self.dtype(), self.sizes("x"))]
     }
 }
 
@@ -97,13 +155,13 @@ pub(crate) fn grid_stride(device: &Device, packs: usize) -> Launch {
     Launch::new(packs.div_ceil(THREADS as usize).clamp(1, full as usize) as u32, THREADS)
 }
 
-/// An instantiation of one of this stage's kernels, on the program's device.
+/// An instantiation of one of this stage's kernels, on the plan's device.
 pub(crate) fn kernel(
-    program: &Program,
+    plan: &Plan,
     source: &'static KernelSource,
     name: &str,
 ) -> Result<lab_device::Kernel, Error> {
-    Ok(program.device().kernel(source, name)?)
+    Ok(plan.device().kernel(source, name)?)
 }
 
 impl Operation {
@@ -122,34 +180,6 @@ impl Operation {
 impl Version for Operation {
     fn info(&self) -> &Info {
         &self.info
-    }
-
-    fn inputs(&self, problem: &Problem) -> Tensors {
-        let mut all = Tensors::new();
-        for (stream, input) in self.info.inputs.iter().enumerate() {
-            let size = |axis: &&str| problem.dims.get(axis.trim_end_matches('.'));
-            let shape: Vec<usize> = input.axes.iter().map(size).collect();
-            let mut tensor = problem.normal(stream as u64, &shape);
-            if self.offset != 0.0 {
-                let moved: Vec<f64> = tensor.values().iter().map(|v| v + self.offset).collect();
-                tensor = Tensor::rounded(problem.dtype, &shape, &moved);
-            }
-            all.insert(input.name.to_owned(), tensor);
-        }
-        all
-    }
-
-    fn reference(&self, inputs: &Tensors, options: &Options) -> Vec<(&'static str, Vec<f64>)> {
-        let run = Run::new(&self.info, inputs, options).expect("inputs that were checked");
-        vec![("out", (self.reference)(&run))]
-    }
-
-    fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
-        let first: usize = self.info.dims.iter().map(|d| dims.get(d.name)).product();
-        Cost {
-            flops: self.flops * first as f64,
-            bytes: (self.elements)(dims) * dtype.size() as f64,
-        }
     }
 
     fn test_shapes(&self) -> Vec<Dims> {
@@ -175,15 +205,9 @@ impl Version for Operation {
         })
     }
 
-    fn prepare(
-        &self,
-        device: &Device,
-        inputs: &Tensors,
-        options: &Options,
-    ) -> Result<Box<dyn Prepared>, Error> {
-        let run = Run::new(&self.info, inputs, options)?;
-        let mut program = Program::new(device);
-        (self.plan)(&mut program, &run)?;
-        Ok(Box::new(program))
+    fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
+        let mut plan = Plan::new(device);
+        (self.plan)(&mut plan, &Run(request))?;
+        Ok(plan)
     }
 }

@@ -1,12 +1,11 @@
 //! Rows: softmax and layer norm over the last index, a block a row.
 
 use lab_device::{DType, Launch};
-use lab_harness::program::{Program, scalar};
-use lab_harness::{Dim, Error, Info, Input, Output, Setting};
+use lab_harness::{Dim, Error, Info, Input, Output, Plan, Setting, arguments};
 use lab_reference::playg as reference;
 
 use crate::kernels;
-use crate::operation::{Operation, Run, THREADS, kernel};
+use crate::operation::{Formula, Operation, Run, THREADS, kernel};
 
 const LARGEST: usize = i32::MAX as usize;
 const ROWS: Dim = Dim::new("R", "rows", [5, 16384, LARGEST]);
@@ -15,12 +14,39 @@ const COLUMNS: Dim = Dim::new("C", "columns", [300, 4096, LARGEST]);
 const REGISTER_COLUMNS: Dim = Dim { max: 16384, ..COLUMNS };
 const X: Input = Input::new("x", &["R..", "C"]);
 
+/// Subtract, exponential, add, divide; a maximum is a comparison.
+static SOFTMAXES: Formula = Formula {
+    name: "softmax",
+    offset: 0.0,
+    flops: 4.0,
+    elements: |dims| {
+        let all = (dims.get("R") * dims.get("C")) as f64;
+        [all, 2.0 * all]
+    },
+    reference: |of| reference::softmax(&of.values("x"), of.dim("C")),
+};
+
+/// A sum, a difference, a square and its sum, and three for the result.
+static LAYERNORMS: Formula = Formula {
+    name: "layernorm",
+    offset: 0.0,
+    flops: 8.0,
+    elements: |dims| {
+        let (rows, columns) = (dims.get("R") as f64, dims.get("C") as f64);
+        [rows * columns, (2.0 * rows + 2.0) * columns]
+    },
+    reference: |of| {
+        let (x, gamma, beta) = (of.values("x"), of.values("gamma"), of.values("beta"));
+        reference::layernorm(&x, &gamma, &beta, of.option("eps"))
+    },
+};
+
 /// Statistics in two passes.
 pub static SOFTMAX: Operation = Operation {
     info: Info {
         stage: "playg",
         name: "softmax",
-        family: "softmax",
+        family: &SOFTMAXES,
         parent: None,
         change: "a block a row; the maximum in one pass, the sum in a second",
         dtypes: &[DType::F32, DType::F16, DType::BF16],
@@ -46,13 +72,8 @@ pub static SOFTMAX: Operation = Operation {
         &[1, 16384],
     ],
     large: &[8192, 4096],
-    offset: 0.0,
-    // Subtract, exponential, add, divide; a maximum is a comparison.
-    flops: 4.0,
-    elements: |dims| 2.0 * (dims.get("R") * dims.get("C")) as f64,
     cpu: None,
-    reference: |run| reference::softmax(&run.values("x"), run.dim("C")),
-    plan: |program, run| softmax(program, run, "softmax"),
+    plan: |plan, run| softmax(plan, run, "softmax"),
 };
 
 /// Statistics in one pass.
@@ -63,18 +84,16 @@ pub static SOFTMAX_ONLINE: Operation = Operation {
         change: "maximum and sum in one pass: the row is read twice, not three times",
         ..SOFTMAX.info
     },
-    plan: |program, run| softmax(program, run, "softmax_online"),
+    plan: |plan, run| softmax(plan, run, "softmax_online"),
     ..SOFTMAX
 };
 
-fn softmax(program: &mut Program, run: &Run<'_>, name: &str) -> Result<(), Error> {
-    let (x, out) = run.x_and_out(program)?;
+fn softmax(plan: &mut Plan, run: &Run<'_>, name: &str) -> Result<(), Error> {
+    let [x, out] = run.x_and_out(plan);
     let name = run.instance(name, &THREADS.to_string());
-    let kernel = kernel(program, &kernels::SOFTMAX, &name)?;
+    let kernel = kernel(plan, &kernels::SOFTMAX, &name)?;
     let launch = Launch::new(run.dim("R") as u32, THREADS);
-    let columns = scalar(run.dim("C") as i32);
-    program.launch(kernel, launch, [x.read(), out.write(), columns]);
-    Ok(())
+    plan.launch(&kernel, launch, arguments![x, out, columns: run.dim("C")])
 }
 
 /// The row in registers.
@@ -86,15 +105,13 @@ pub static SOFTMAX_REGISTERS: Operation = Operation {
         dims: &[ROWS, REGISTER_COLUMNS],
         ..SOFTMAX.info
     },
-    plan: |program, run| {
-        let (x, out) = run.x_and_out(program)?;
+    plan: |plan, run| {
+        let [x, out] = run.x_and_out(plan);
         let (threads, arguments) = row_shape(run);
         let name = run.instance("softmax_registers", &arguments);
-        let kernel = kernel(program, &kernels::SOFTMAX, &name)?;
+        let kernel = kernel(plan, &kernels::SOFTMAX, &name)?;
         let launch = Launch::new(run.dim("R") as u32, threads);
-        let columns = scalar(run.dim("C") as i32);
-        program.launch(kernel, launch, [x.read(), out.write(), columns]);
-        Ok(())
+        plan.launch(&kernel, launch, arguments![x, out, columns: run.dim("C")])
     },
     ..SOFTMAX
 };
@@ -103,7 +120,7 @@ pub static SOFTMAX_REGISTERS: Operation = Operation {
 pub static LAYERNORM: Operation = Operation {
     info: Info {
         name: "layernorm",
-        family: "layernorm",
+        family: &LAYERNORMS,
         change: "the row in registers; mean, then variance from the differences",
         dims: &[ROWS, REGISTER_COLUMNS],
         settings: &[Setting::number("eps", "added to the variance", "1e-5")],
@@ -114,28 +131,15 @@ pub static LAYERNORM: Operation = Operation {
         }],
         ..SOFTMAX.info
     },
-    // A sum, a difference, a square and its sum, and three for the result.
-    flops: 8.0,
-    elements: |dims| (2.0 * dims.get("R") as f64 + 2.0) * dims.get("C") as f64,
-    reference: |run| {
-        let (x, gamma, beta) = (run.values("x"), run.values("gamma"), run.values("beta"));
-        reference::layernorm(&x, &gamma, &beta, run.option("eps"))
-    },
-    plan: |program, run| {
-        let (x, out) = run.x_and_out(program)?;
-        let gamma = program.input(run.tensor("gamma"))?;
-        let beta = program.input(run.tensor("beta"))?;
+    plan: |plan, run| {
+        let [x, out] = run.x_and_out(plan);
+        let [gamma, beta] = ["gamma", "beta"].map(|name| run.input(plan, name));
         let (threads, arguments) = row_shape(run);
         let name = run.instance("layernorm", &arguments);
-        let kernel = kernel(program, &kernels::LAYERNORM, &name)?;
+        let kernel = kernel(plan, &kernels::LAYERNORM, &name)?;
         let launch = Launch::new(run.dim("R") as u32, threads);
-        let sizes = [scalar(run.dim("C") as i32), scalar(run.option("eps") as f32)];
-        program.launch(
-            kernel,
-            launch,
-            [x.read(), gamma.read(), beta.read(), out.write(), sizes[0], sizes[1]],
-        );
-        Ok(())
+        let (columns, eps) = (run.dim("C"), run.option("eps"));
+        plan.launch(&kernel, launch, arguments![x, gamma, beta, out, columns, eps])
     },
     ..SOFTMAX
 };

@@ -1,19 +1,28 @@
 //! The sum of all elements, four ways.
 
 use lab_device::DType;
-use lab_harness::program::{Program, scalar};
-use lab_harness::{Dim, Error, Info, Input, Output};
+use lab_harness::{Dim, Error, Info, Input, Output, Plan, arguments};
 use lab_reference::playg as reference;
 
 use crate::kernels;
-use crate::operation::{Operation, Run, THREADS, grid_stride, kernel};
+use crate::operation::{Formula, Operation, Run, THREADS, grid_stride, kernel};
+
+/// The sum of all elements. They lie around 4, not around 0: where a sum cancels, its relative error
+/// says nothing.
+static SUMS: Formula = Formula {
+    name: "sum",
+    offset: 4.0,
+    flops: 1.0,
+    elements: |dims| [dims.get("N") as f64; 2],
+    reference: |of| vec![reference::sum(&of.values("x"))],
+};
 
 /// Blocks by a tree in shared memory.
 pub static SUM_TREE: Operation = Operation {
     info: Info {
         stage: "playg",
         name: "sum_tree",
-        family: "sum",
+        family: &SUMS,
         parent: None,
         change: "a block by a tree in shared memory; the blocks by a second launch",
         dtypes: &[DType::F32, DType::F64, DType::F16, DType::BF16],
@@ -35,13 +44,8 @@ pub static SUM_TREE: Operation = Operation {
     // 196,608: on the emulator, the last pack that is read ahead is the last there is.
     shapes: &[&[1], &[31], &[33], &[1000], &[4099], &[196_608], &[300_001]],
     large: &[1 << 25],
-    // Around 4, not around 0: where a sum cancels, its relative error says nothing.
-    offset: 4.0,
-    flops: 1.0,
-    elements: |dims| dims.get("N") as f64,
     cpu: None,
-    reference: |run| vec![reference::sum(&run.values("x"))],
-    plan: |program, run| two_launches(program, run, "sum_tree"),
+    plan: |plan, run| two_launches(plan, run, "sum_tree"),
 };
 
 /// Blocks by shuffles.
@@ -52,25 +56,24 @@ pub static SUM_SHUFFLE: Operation = Operation {
         change: "a block by warp shuffles: two barriers, not nine",
         ..SUM_TREE.info
     },
-    plan: |program, run| two_launches(program, run, "sum_shuffle"),
+    plan: |plan, run| two_launches(plan, run, "sum_shuffle"),
     ..SUM_TREE
 };
 
-fn two_launches(program: &mut Program, run: &Run<'_>, name: &str) -> Result<(), Error> {
+fn two_launches(plan: &mut Plan, run: &Run<'_>, name: &str) -> Result<(), Error> {
     let threads = THREADS.to_string();
-    let first = kernel(program, &kernels::SUM, &run.instance(name, &threads))?;
+    let first = kernel(plan, &kernels::SUM, &run.instance(name, &threads))?;
     let second = format!("{name}<{}, {threads}>", run.sum_type().cpp());
-    let second = kernel(program, &kernels::SUM, &second)?;
+    let second = kernel(plan, &kernels::SUM, &second)?;
     let n = run.dim("N");
-    let launch = grid_stride(program.device(), n.div_ceil(run.pack()));
+    let launch = grid_stride(plan.device(), n.div_ceil(run.pack()));
     let blocks = launch.grid[0];
-    let x = program.input(run.tensor("x"))?;
-    let partial = program.scratch(run.sum_type(), blocks as usize)?;
-    let out = program.output("out", run.sum_type(), &[])?;
-    program.launch(first, launch, [x.read(), partial.write(), scalar(n as u64)]);
-    let one_block = grid_stride(program.device(), 1);
-    program.launch(second, one_block, [partial.read(), out.write(), scalar(u64::from(blocks))]);
-    Ok(())
+    let x = run.input(plan, "x");
+    let partial = plan.scratch(run.sum_type(), blocks as usize);
+    let out = plan.output("out", run.sum_type(), &[]);
+    plan.launch(&first, launch, arguments![x, partial, n])?;
+    let one_block = grid_stride(plan.device(), 1);
+    plan.launch(&second, one_block, arguments![x: partial, partial: out, n: blocks])
 }
 
 /// Blocks by an atomic.
@@ -92,16 +95,15 @@ pub static SUM_ATOMIC: Operation = Operation {
         }],
         ..SUM_TREE.info
     },
-    plan: |program, run| {
+    plan: |plan, run| {
         let name = run.instance("sum_atomic", &THREADS.to_string());
-        let kernel = kernel(program, &kernels::SUM, &name)?;
+        let kernel = kernel(plan, &kernels::SUM, &name)?;
         let n = run.dim("N");
-        let x = program.input(run.tensor("x"))?;
-        let out = program.output("out", run.sum_type(), &[])?;
-        let launch = grid_stride(program.device(), n.div_ceil(run.pack()));
-        program.zero(out);
-        program.launch(kernel, launch, [x.read(), out.write(), scalar(n as u64)]);
-        Ok(())
+        let x = run.input(plan, "x");
+        let out = plan.output("out", run.sum_type(), &[]);
+        let launch = grid_stride(plan.device(), n.div_ceil(run.pack()));
+        plan.zero(out);
+        plan.launch(&kernel, launch, arguments![x, out, n])
     },
     ..SUM_TREE
 };
@@ -114,17 +116,16 @@ pub static SUM: Operation = Operation {
         change: "the blocks by a grid-wide sync: one launch, the same digits every time",
         ..SUM_TREE.info
     },
-    plan: |program, run| {
-        let kernel = kernel(program, &kernels::SUM, &run.instance("sum", &THREADS.to_string()))?;
+    plan: |plan, run| {
+        let kernel = kernel(plan, &kernels::SUM, &run.instance("sum", &THREADS.to_string()))?;
         let n = run.dim("N");
         let resident = kernel.resident_blocks(THREADS, 0)?;
-        let mut launch = grid_stride(program.device(), n.div_ceil(run.pack())).cooperative();
+        let mut launch = grid_stride(plan.device(), n.div_ceil(run.pack())).cooperative();
         launch.grid[0] = launch.grid[0].min(resident);
-        let x = program.input(run.tensor("x"))?;
-        let partial = program.scratch(run.sum_type(), launch.grid[0] as usize)?;
-        let out = program.output("out", run.sum_type(), &[])?;
-        program.launch(kernel, launch, [x.read(), partial.write(), out.write(), scalar(n as u64)]);
-        Ok(())
+        let x = run.input(plan, "x");
+        let partial = plan.scratch(run.sum_type(), launch.grid[0] as usize);
+        let out = plan.output("out", run.sum_type(), &[]);
+        plan.launch(&kernel, launch, arguments![x, partial, out, n])
     },
     ..SUM_TREE
 };

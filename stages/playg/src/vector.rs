@@ -1,12 +1,12 @@
 //! Vectors: saxpy and the elementwise operations, by grid-stride loops over packs of 16 bytes.
 
 use lab_device::DType;
-use lab_harness::program::{Program, math_scalar, scalar};
-use lab_harness::{Dim, Error, Info, Input, Output, Setting};
+use lab_harness::plan::Slot;
+use lab_harness::{Dim, Error, Info, Input, Output, Plan, Setting, arguments};
 use lab_reference::playg as reference;
 
 use crate::kernels;
-use crate::operation::{Operation, Run, grid_stride, kernel};
+use crate::operation::{Formula, Operation, Run, grid_stride, kernel};
 
 const N: Dim = Dim::new("N", "elements", [1000, 1 << 26, 1 << 40]);
 const SHAPES: &[&[usize]] = &[&[1], &[7], &[31], &[33], &[1000], &[4099], &[300_000]];
@@ -25,11 +25,60 @@ const TRANSCENDENTAL: &[Output] = &[Output {
     bounds: &[(DType::F32, 2e-7), (DType::F16, 5e-4), (DType::BF16, 4e-3)],
 }];
 
+const OF_ONE: Formula = Formula {
+    name: "",
+    offset: 0.0,
+    flops: 1.0,
+    elements: |dims| [dims.get("N") as f64, 2.0 * dims.get("N") as f64],
+    reference: |_| Vec::new(),
+};
+
+const OF_TWO: Formula =
+    Formula { elements: |dims| [dims.get("N") as f64, 3.0 * dims.get("N") as f64], ..OF_ONE };
+
+static SAXPY_FORMULA: Formula = Formula {
+    name: "saxpy",
+    flops: 2.0,
+    reference: |of| reference::saxpy(of.option("a"), &of.values("x"), &of.values("y")),
+    ..OF_TWO
+};
+
+static ADD_FORMULA: Formula = Formula {
+    name: "add",
+    reference: |of| of.values("x").iter().zip(of.values("y")).map(|(x, y)| x + y).collect(),
+    ..OF_TWO
+};
+
+static MUL_FORMULA: Formula = Formula {
+    name: "mul",
+    reference: |of| of.values("x").iter().zip(of.values("y")).map(|(x, y)| x * y).collect(),
+    ..OF_TWO
+};
+
+static RELU_FORMULA: Formula = Formula {
+    name: "relu",
+    reference: |of| of.values("x").into_iter().map(reference::relu).collect(),
+    ..OF_ONE
+};
+
+static SIGMOID_FORMULA: Formula = Formula {
+    name: "sigmoid",
+    flops: 4.0,
+    reference: |of| of.values("x").into_iter().map(reference::sigmoid).collect(),
+    ..OF_ONE
+};
+
+static TANH_FORMULA: Formula = Formula {
+    name: "tanh",
+    reference: |of| of.values("x").into_iter().map(f64::tanh).collect(),
+    ..OF_ONE
+};
+
 const UNARY: Operation = Operation {
     info: Info {
         stage: "playg",
         name: "",
-        family: "",
+        family: &OF_ONE,
         parent: None,
         change: "",
         dtypes: &[DType::F32, DType::F16, DType::BF16],
@@ -40,87 +89,72 @@ const UNARY: Operation = Operation {
     },
     shapes: SHAPES,
     large: &[1 << 25],
-    offset: 0.0,
-    flops: 1.0,
-    elements: |dims| 2.0 * dims.get("N") as f64,
     cpu: None,
-    reference: |_| Vec::new(),
-    plan: |program, run| unary(program, run, ""),
+    plan: |plan, run| unary(plan, run, ""),
 };
 
-const BINARY: Operation = Operation {
-    info: Info { inputs: &[X, Y], ..UNARY.info },
-    elements: |dims| 3.0 * dims.get("N") as f64,
-    ..UNARY
-};
+const BINARY: Operation = Operation { info: Info { inputs: &[X, Y], ..UNARY.info }, ..UNARY };
 
 /// out = a·x + y.
 pub static SAXPY: Operation = Operation {
     info: Info {
         name: "saxpy",
-        family: "saxpy",
+        family: &SAXPY_FORMULA,
         change: "out = a·x + y by a grid-stride loop, 16 bytes a thread at a time",
         dtypes: &[DType::F32, DType::F64, DType::F16, DType::BF16],
         settings: &[Setting::number("a", "the factor of x", "2")],
         ..BINARY.info
     },
-    flops: 2.0,
     cpu: Some(|x, y, out| {
         for ((x, y), out) in x.iter().zip(y).zip(out) {
             *out = 2.0 * x + y;
         }
     }),
-    reference: |run| reference::saxpy(run.option("a"), &run.values("x"), &run.values("y")),
-    plan: |program, run| {
-        let (x, out) = run.x_and_out(program)?;
-        let y = program.input(same_shape(run)?)?;
+    plan: |plan, run| {
+        let [x, out] = run.x_and_out(plan);
+        let y = input_like_x(plan, run)?;
         let name = run.instance("saxpy", "");
-        let kernel = kernel(program, &kernels::SAXPY, &name)?;
+        let kernel = kernel(plan, &kernels::SAXPY, &name)?;
         let n = run.dim("N");
-        let launch = grid_stride(program.device(), n.div_ceil(run.pack()));
-        let a = math_scalar(run.dtype, run.option("a"));
-        program.launch(kernel, launch, [x.read(), y.read(), out.write(), a, scalar(n as u64)]);
-        Ok(())
+        let launch = grid_stride(plan.device(), n.div_ceil(run.pack()));
+        plan.launch(&kernel, launch, arguments![x, y, out, a: run.option("a"), n])
     },
     ..BINARY
 };
 
 /// out = x + y.
 pub static ADD: Operation = Operation {
-    info: Info { name: "add", family: "add", change: "out = x + y", ..BINARY.info },
+    info: Info { name: "add", family: &ADD_FORMULA, change: "out = x + y", ..BINARY.info },
     cpu: Some(|x, y, out| {
         for ((x, y), out) in x.iter().zip(y).zip(out) {
             *out = x + y;
         }
     }),
-    reference: |run| run.values("x").iter().zip(run.values("y")).map(|(x, y)| x + y).collect(),
-    plan: |program, run| binary(program, run, "Plus"),
+    plan: |plan, run| binary(plan, run, "Plus"),
     ..BINARY
 };
 
 /// out = x · y.
 pub static MUL: Operation = Operation {
-    info: Info { name: "mul", family: "mul", change: "out = x · y", ..BINARY.info },
+    info: Info { name: "mul", family: &MUL_FORMULA, change: "out = x · y", ..BINARY.info },
     cpu: Some(|x, y, out| {
         for ((x, y), out) in x.iter().zip(y).zip(out) {
             *out = x * y;
         }
     }),
-    reference: |run| run.values("x").iter().zip(run.values("y")).map(|(x, y)| x * y).collect(),
-    plan: |program, run| binary(program, run, "Times"),
+    plan: |plan, run| binary(plan, run, "Times"),
     ..BINARY
 };
 
 /// out = max(x, 0).
 pub static RELU: Operation = Operation {
-    info: Info { name: "relu", family: "relu", change: "out = max(x, 0)", ..UNARY.info },
+    info: Info { name: "relu", family: &RELU_FORMULA, change: "out = max(x, 0)", ..UNARY.info },
     cpu: Some(|x, _, out| {
         for (x, out) in x.iter().zip(out) {
             *out = if *x < 0.0 { 0.0 } else { *x };
         }
     }),
-    reference: |run| run.values("x").into_iter().map(reference::relu).collect(),
-    plan: |program, run| unary(program, run, "Relu"),
+    plan: |plan, run| unary(plan, run, "Relu"),
     ..UNARY
 };
 
@@ -128,19 +162,17 @@ pub static RELU: Operation = Operation {
 pub static SIGMOID: Operation = Operation {
     info: Info {
         name: "sigmoid",
-        family: "sigmoid",
+        family: &SIGMOID_FORMULA,
         change: "out = 1 / (1 + exp(−x))",
         outputs: TRANSCENDENTAL,
         ..UNARY.info
     },
-    flops: 4.0,
     cpu: Some(|x, _, out| {
         for (x, out) in x.iter().zip(out) {
             *out = 1.0 / (1.0 + (-x).exp());
         }
     }),
-    reference: |run| run.values("x").into_iter().map(reference::sigmoid).collect(),
-    plan: |program, run| unary(program, run, "Sigmoid"),
+    plan: |plan, run| unary(plan, run, "Sigmoid"),
     ..UNARY
 };
 
@@ -148,7 +180,7 @@ pub static SIGMOID: Operation = Operation {
 pub static TANH: Operation = Operation {
     info: Info {
         name: "tanh",
-        family: "tanh",
+        family: &TANH_FORMULA,
         change: "out = tanh(x)",
         outputs: TRANSCENDENTAL,
         ..UNARY.info
@@ -158,39 +190,36 @@ pub static TANH: Operation = Operation {
             *out = x.tanh();
         }
     }),
-    reference: |run| run.values("x").into_iter().map(f64::tanh).collect(),
-    plan: |program, run| unary(program, run, "Tanh"),
+    plan: |plan, run| unary(plan, run, "Tanh"),
     ..UNARY
 };
 
-fn unary(program: &mut Program, run: &Run<'_>, op: &str) -> Result<(), Error> {
-    let (x, out) = run.x_and_out(program)?;
-    let kernel = kernel(program, &kernels::ELEMENTWISE, &run.instance("unary", op))?;
+fn unary(plan: &mut Plan, run: &Run<'_>, op: &str) -> Result<(), Error> {
+    let [x, out] = run.x_and_out(plan);
+    let kernel = kernel(plan, &kernels::ELEMENTWISE, &run.instance("unary", op))?;
     let n = run.dim("N");
-    let launch = grid_stride(program.device(), n.div_ceil(run.pack()));
-    program.launch(kernel, launch, [x.read(), out.write(), scalar(n as u64)]);
-    Ok(())
+    let launch = grid_stride(plan.device(), n.div_ceil(run.pack()));
+    plan.launch(&kernel, launch, arguments![x, out, n])
 }
 
-fn binary(program: &mut Program, run: &Run<'_>, op: &str) -> Result<(), Error> {
-    let (x, out) = run.x_and_out(program)?;
-    let y = program.input(same_shape(run)?)?;
-    let kernel = kernel(program, &kernels::ELEMENTWISE, &run.instance("binary", op))?;
+fn binary(plan: &mut Plan, run: &Run<'_>, op: &str) -> Result<(), Error> {
+    let [x, out] = run.x_and_out(plan);
+    let y = input_like_x(plan, run)?;
+    let kernel = kernel(plan, &kernels::ELEMENTWISE, &run.instance("binary", op))?;
     let n = run.dim("N");
-    let launch = grid_stride(program.device(), n.div_ceil(run.pack()));
-    program.launch(kernel, launch, [x.read(), y.read(), out.write(), scalar(n as u64)]);
-    Ok(())
+    let launch = grid_stride(plan.device(), n.div_ceil(run.pack()));
+    plan.launch(&kernel, launch, arguments![x, y, out, n])
 }
 
 /// `y`, refused where it has another shape than `x` with as many elements.
-fn same_shape<'a>(run: &Run<'a>) -> Result<&'a lab_harness::Tensor, Error> {
-    let (x, y) = (run.tensor("x"), run.tensor("y"));
-    if x.shape == y.shape {
-        return Ok(y);
+fn input_like_x(plan: &mut Plan, run: &Run<'_>) -> Result<Slot, Error> {
+    let (x, y) = (run.sizes("x"), run.sizes("y"));
+    if x == y {
+        return Ok(run.input(plan, "y"));
     }
     Err(Error::Tensor {
         name: "y".into(),
-        expected: format!("the shape of 'x', {:?}", x.shape),
-        got: y.describe(),
+        expected: format!("the shape of 'x', {x:?}"),
+        got: format!("{} {y:?}", run.dtype()),
     })
 }

@@ -8,11 +8,10 @@ mod checks;
 
 use lab_device::emulator::Kind;
 use lab_device::{DType, Device, Launch};
-use lab_harness::program::{Program, scalar};
 use lab_harness::qkv::{self, sizes};
 use lab_harness::{
-    Cost, Dim, Dims, Error, Expected, Info, Mistake, Options, Output, Prepared, Problem, Setting,
-    Stage, Tensors, Version,
+    Dim, Dims, Error, Expected, Info, Mistake, Options, Output, Plan, Request, Setting, Stage,
+    Version, arguments,
 };
 
 #[allow(missing_docs)]
@@ -36,7 +35,7 @@ static DIMS: [Dim; 5] =
 static INFO: Info = Info {
     stage: "qkv_v0",
     name: "grid_tile",
-    family: qkv::FAMILY,
+    family: &qkv::FAMILY,
     parent: None,
     change: "all blocks work on one Q tile, each on what it has of it in its own shared memory",
     dtypes: &[DType::F32, DType::F16, DType::BF16],
@@ -87,18 +86,6 @@ impl Version for GridTile {
         &INFO
     }
 
-    fn inputs(&self, problem: &Problem) -> Tensors {
-        qkv::inputs(problem)
-    }
-
-    fn reference(&self, inputs: &Tensors, _options: &Options) -> Vec<(&'static str, Vec<f64>)> {
-        qkv::reference(inputs)
-    }
-
-    fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
-        qkv::cost(dims, dtype)
-    }
-
     fn expected(&self, options: &Options) -> Expected {
         match blocks(options) {
             Ok(1) | Err(_) => Expected::Right,
@@ -122,30 +109,23 @@ impl Version for GridTile {
         .to_vec()
     }
 
-    fn prepare(
-        &self,
-        device: &Device,
-        inputs: &Tensors,
-        options: &Options,
-    ) -> Result<Box<dyn Prepared>, Error> {
-        let (dims, dtype) = INFO.problem_of(inputs)?;
-        let [b, nh, s, dhqk, dhhv] = qkv::of(&dims);
-        let heads = i32::try_from(b * nh).map_err(|_| {
-            Error::bad("B NH", format!("at most {} heads in all", i32::MAX), b * nh)
-        })?;
+    fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
+        let dtype = request.dtype;
+        let [b, nh, s, dhqk, dhhv] = qkv::of(&request.dims);
+        let heads = b * nh;
+        if heads > i32::MAX as usize {
+            return Err(Error::bad("B NH", format!("at most {} heads in all", i32::MAX), heads));
+        }
         let tiles = if dhqk.max(dhhv) <= 128 { "16, 16, 128" } else { "8, 8, 256" };
         let name = format!("qkv_grid_tile<{}, {tiles}, {THREADS}>", dtype.cpp());
         let kernel = device.kernel(&kernels::GRID_TILE, &name)?;
-        let launch = Launch::new(blocks(options)?, THREADS).cooperative();
+        let launch = Launch::new(blocks(request.options())?, THREADS).cooperative();
 
-        let mut program = Program::new(device);
-        let q = program.input(&inputs["q"])?.read();
-        let k = program.input(&inputs["k"])?.read();
-        let v = program.input(&inputs["v"])?.read();
-        let o = program.output("o", dtype, &[b, nh, s, dhhv])?.write();
-        let [s, dhqk_, dhhv] = [s, dhqk, dhhv].map(|size| scalar(size as i32));
-        let scale = scalar((1.0 / (dhqk as f64).sqrt()) as f32);
-        program.launch(kernel, launch, [q, k, v, o, scalar(heads), s, dhqk_, dhhv, scale]);
-        Ok(Box::new(program))
+        let mut plan = Plan::new(device);
+        let [q, k, v] = request.inputs(&mut plan, ["q", "k", "v"]);
+        let o = plan.output("o", dtype, &[b, nh, s, dhhv]);
+        let scale = 1.0 / (dhqk as f64).sqrt();
+        plan.launch(&kernel, launch, arguments![q, k, v, o, heads, S: s, dhqk, dhhv, scale])?;
+        Ok(plan)
     }
 }

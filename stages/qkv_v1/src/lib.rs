@@ -6,12 +6,9 @@
 mod checks;
 
 use lab_device::{DType, Device, Launch};
-use lab_harness::program::{Program, scalar};
 use lab_harness::qkv::{self, CLASSES, Class, Grid, sizes};
 use lab_harness::suite::{Check, every_kernel_loads};
-use lab_harness::{
-    Cost, Dim, Dims, Error, Info, Options, Output, Prepared, Problem, Stage, Tensors, Version,
-};
+use lab_harness::{Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments};
 
 #[allow(missing_docs)]
 pub mod kernels {
@@ -37,7 +34,7 @@ static DIMS: [Dim; 5] = qkv::dims([
 static INFO: Info = Info {
     stage: "qkv_v1",
     name: "block_tile",
-    family: qkv::FAMILY,
+    family: &qkv::FAMILY,
     parent: Some("grid_tile"),
     change: "a Q tile a block, in a loop over the tiles of K and V: no block needs another's",
     dtypes: &[DType::F32, DType::F16, DType::BF16],
@@ -75,18 +72,6 @@ impl Version for BlockTile {
         &INFO
     }
 
-    fn inputs(&self, problem: &Problem) -> Tensors {
-        qkv::inputs(problem)
-    }
-
-    fn reference(&self, inputs: &Tensors, _options: &Options) -> Vec<(&'static str, Vec<f64>)> {
-        qkv::reference(inputs)
-    }
-
-    fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
-        qkv::cost(dims, dtype)
-    }
-
     fn test_shapes(&self) -> Vec<Dims> {
         [
             [1, 1, 1, 1, 1],
@@ -120,32 +105,24 @@ impl Version for BlockTile {
         .to_vec()
     }
 
-    fn prepare(
-        &self,
-        device: &Device,
-        inputs: &Tensors,
-        _options: &Options,
-    ) -> Result<Box<dyn Prepared>, Error> {
-        let (dims, dtype) = INFO.problem_of(inputs)?;
-        let [b, nh, s, dhqk, dhhv] = qkv::of(&dims);
+    fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
+        let dtype = request.dtype;
+        let [b, nh, s, dhqk, dhhv] = qkv::of(&request.dims);
         let class = Class::of(dhqk, dhhv);
-        let grid = Grid::of(&dims, class.rows)?;
+        let Grid { tiles, blocks } = Grid::of(&request.dims, class.rows)?;
         let widest = 16 / dtype.size();
         let packs = dhqk.is_multiple_of(widest) && dhhv.is_multiple_of(widest);
         let pack = if packs { widest } else { 1 };
         let Class { rows, dh } = class;
         let name = format!("qkv_block_tile<{}, {rows}, {rows}, {dh}, {pack}>", dtype.cpp());
         let kernel = device.kernel(&kernels::BLOCK_TILE, &name)?;
-        let launch = Launch::new(grid.blocks, THREADS).shared(class.shared(0));
+        let launch = Launch::new(blocks, THREADS).shared(class.shared(0));
 
-        let mut program = Program::new(device);
-        let q = program.input(&inputs["q"])?.read();
-        let k = program.input(&inputs["k"])?.read();
-        let v = program.input(&inputs["v"])?.read();
-        let o = program.output("o", dtype, &[b, nh, s, dhhv])?.write();
-        let scale = scalar((1.0 / (dhqk as f64).sqrt()) as f32);
-        let [tiles, s, dhqk, dhhv] = [grid.tiles, s, dhqk, dhhv].map(|size| scalar(size as i32));
-        program.launch(kernel, launch, [q, k, v, o, tiles, s, dhqk, dhhv, scale]);
-        Ok(Box::new(program))
+        let mut plan = Plan::new(device);
+        let [q, k, v] = request.inputs(&mut plan, ["q", "k", "v"]);
+        let o = plan.output("o", dtype, &[b, nh, s, dhhv]);
+        let scale = 1.0 / (dhqk as f64).sqrt();
+        plan.launch(&kernel, launch, arguments![q, k, v, o, tiles, S: s, dhqk, dhhv, scale])?;
+        Ok(plan)
     }
 }

@@ -4,12 +4,10 @@
 //! of K and V up to its own rows: those above the diagonal are never touched.
 
 use lab_device::{DType, Device, Launch};
-use lab_harness::program::{Program, scalar};
 use lab_harness::qkv::{self, CLASSES, Class, Grid, sizes};
 use lab_harness::suite::{Check, every_kernel_loads};
 use lab_harness::{
-    Cost, Dim, Dims, Error, Info, Options, Output, Prepared, Problem, Stage, Tensors, Version,
-    vlstm,
+    Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments, vlstm,
 };
 
 #[allow(missing_docs)]
@@ -36,7 +34,7 @@ static DIMS: [Dim; 5] = vlstm::dims([
 static INFO: Info = Info {
     stage: "vlstm_fw_v0",
     name: "causal",
-    family: vlstm::UNGATED,
+    family: &vlstm::UNGATED,
     parent: Some("block_tile"),
     change: "only the tiles up to the diagonal: no position takes from a later one",
     dtypes: &[DType::F32, DType::F16, DType::BF16],
@@ -61,7 +59,6 @@ pub static STAGE: Stage = Stage {
     teaches: "causal: half of the tiles, and which half is known before any is loaded",
     versions: &[&CAUSAL],
     kernels: kernels::KERNELS,
-    version_checks: vlstm::checks::UNGATED,
     checks: &[Check {
         name: "every_kernel_loads_on_every_device",
         run: |device| every_kernel_loads(&STAGE, device),
@@ -72,26 +69,6 @@ pub static STAGE: Stage = Stage {
 impl Version for Causal {
     fn info(&self) -> &Info {
         &INFO
-    }
-
-    fn inputs(&self, problem: &Problem) -> Tensors {
-        vlstm::ungated_inputs(problem)
-    }
-
-    fn reference(&self, inputs: &Tensors, _options: &Options) -> Vec<(&'static str, Vec<f64>)> {
-        vlstm::ungated_reference(inputs)
-    }
-
-    fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
-        vlstm::ungated_cost(dims, dtype)
-    }
-
-    fn replayed(&self) -> bool {
-        true
-    }
-
-    fn bench_shapes(&self, dtype: DType) -> Vec<Dims> {
-        vlstm::bench_shapes(&INFO, dtype)
     }
 
     fn test_shapes(&self) -> Vec<Dims> {
@@ -121,29 +98,21 @@ impl Version for Causal {
         .to_vec()
     }
 
-    fn prepare(
-        &self,
-        device: &Device,
-        inputs: &Tensors,
-        _options: &Options,
-    ) -> Result<Box<dyn Prepared>, Error> {
-        let (dims, dtype) = INFO.problem_of(inputs)?;
-        let [b, nh, s, dhqk, dhhv] = qkv::of(&dims);
+    fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
+        let dtype = request.dtype;
+        let [b, nh, s, dhqk, dhhv] = qkv::of(&request.dims);
         let class = Class::of(dhqk, dhhv);
-        let grid = Grid::of(&dims, class.rows)?;
+        let Grid { tiles, blocks } = Grid::of(&request.dims, class.rows)?;
         let Class { rows, dh } = class;
         let name = format!("causal_qkv<{}, {rows}, {rows}, {dh}>", dtype.cpp());
         let kernel = device.kernel(&kernels::CAUSAL, &name)?;
-        let launch = Launch::new(grid.blocks, THREADS).shared(class.shared(0));
+        let launch = Launch::new(blocks, THREADS).shared(class.shared(0));
 
-        let mut program = Program::new(device);
-        let q = program.input(&inputs["q"])?.read();
-        let k = program.input(&inputs["k"])?.read();
-        let v = program.input(&inputs["v"])?.read();
-        let h = program.output("h", dtype, &[b, nh, s, dhhv])?.write();
-        let scale = scalar((1.0 / (dhqk as f64).sqrt()) as f32);
-        let [tiles, s, dhqk, dhhv] = [grid.tiles, s, dhqk, dhhv].map(|size| scalar(size as i32));
-        program.launch(kernel, launch, [q, k, v, h, tiles, s, dhqk, dhhv, scale]);
-        Ok(Box::new(program))
+        let mut plan = Plan::new(device);
+        let [q, k, v] = request.inputs(&mut plan, ["q", "k", "v"]);
+        let h = plan.output("h", dtype, &[b, nh, s, dhhv]);
+        let scale = 1.0 / (dhqk as f64).sqrt();
+        plan.launch(&kernel, launch, arguments![q, k, v, h, tiles, S: s, dhqk, dhhv, scale])?;
+        Ok(plan)
     }
 }

@@ -5,12 +5,10 @@
 //! and, for each tile, the sums of the forget gates anew.
 
 use lab_device::{DType, Device, Launch};
-use lab_harness::program::{Program, scalar};
 use lab_harness::qkv::{self, CLASSES, Class, Grid, sizes};
 use lab_harness::suite::{Check, every_kernel_loads};
 use lab_harness::{
-    Cost, Dim, Dims, Error, Info, Options, Output, Prepared, Problem, Stage, Tensors, Version,
-    vlstm,
+    Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments, vlstm,
 };
 
 #[allow(missing_docs)]
@@ -46,7 +44,7 @@ const fn bounds_of_a_row(bound: f64) -> [(DType, f64); 3] {
 static INFO: Info = Info {
     stage: "vlstm_fw_v1",
     name: "online",
-    family: vlstm::FORWARD,
+    family: &vlstm::FORWARD,
     parent: Some("causal"),
     change: "gates and a normaliser, by a running maximum, in the pass over the tiles",
     dtypes: &[DType::F32, DType::F16, DType::BF16],
@@ -75,7 +73,6 @@ pub static STAGE: Stage = Stage {
     teaches: "a maximum that is not known yet: what was gathered under the old one is rescaled",
     versions: &[&ONLINE],
     kernels: kernels::KERNELS,
-    version_checks: vlstm::checks::FORWARD,
     checks: &[Check {
         name: "every_kernel_loads_on_every_device",
         run: |device| every_kernel_loads(&STAGE, device),
@@ -86,26 +83,6 @@ pub static STAGE: Stage = Stage {
 impl Version for Online {
     fn info(&self) -> &Info {
         &INFO
-    }
-
-    fn inputs(&self, problem: &Problem) -> Tensors {
-        vlstm::forward_inputs(problem)
-    }
-
-    fn reference(&self, inputs: &Tensors, options: &Options) -> Vec<(&'static str, Vec<f64>)> {
-        vlstm::forward_reference(inputs, options.number(&INFO, "eps"))
-    }
-
-    fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
-        vlstm::forward_cost(dims, dtype)
-    }
-
-    fn replayed(&self) -> bool {
-        true
-    }
-
-    fn bench_shapes(&self, dtype: DType) -> Vec<Dims> {
-        vlstm::bench_shapes(&INFO, dtype)
     }
 
     fn test_shapes(&self) -> Vec<Dims> {
@@ -135,35 +112,27 @@ impl Version for Online {
         .to_vec()
     }
 
-    fn prepare(
-        &self,
-        device: &Device,
-        inputs: &Tensors,
-        options: &Options,
-    ) -> Result<Box<dyn Prepared>, Error> {
-        let eps = vlstm::epsilon(&INFO, options)?;
-        let (dims, dtype) = INFO.problem_of(inputs)?;
-        let [b, nh, s, dhqk, dhhv] = qkv::of(&dims);
+    fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
+        let dtype = request.dtype;
+        let eps = vlstm::epsilon(&INFO, request.options())?;
+        let [b, nh, s, dhqk, dhhv] = qkv::of(&request.dims);
         let class = Class::of(dhqk, dhhv);
-        let grid = Grid::of(&dims, class.rows)?;
+        let Grid { tiles, blocks } = Grid::of(&request.dims, class.rows)?;
         let Class { rows, dh } = class;
         let name = format!("vlstm_fw<{}, {rows}, {rows}, {dh}>", dtype.cpp());
         let kernel = device.kernel(&kernels::ONLINE, &name)?;
-        let launch = Launch::new(grid.blocks, THREADS).shared(class.shared(GATES));
+        let launch = Launch::new(blocks, THREADS).shared(class.shared(GATES));
 
-        let mut program = Program::new(device);
-        let q = program.input(&inputs["q"])?.read();
-        let k = program.input(&inputs["k"])?.read();
-        let v = program.input(&inputs["v"])?.read();
-        let i = program.input(&inputs["i"])?.read();
-        let f = program.input(&inputs["f"])?.read();
-        let h = program.output("h", dtype, &[b, nh, s, dhhv])?.write();
-        let m = program.output("m", DType::F32, &[b, nh, s])?.write();
-        let n = program.output("n", DType::F32, &[b, nh, s])?.write();
-        let scale = scalar((1.0 / (dhqk as f64).sqrt()) as f32);
-        let [tiles, s, dhqk, dhhv] = [grid.tiles, s, dhqk, dhhv].map(|size| scalar(size as i32));
-        let eps = scalar(eps as f32);
-        program.launch(kernel, launch, [q, k, v, i, f, h, m, n, tiles, s, dhqk, dhhv, scale, eps]);
-        Ok(Box::new(program))
+        let mut plan = Plan::new(device);
+        let [q, k, v, i_gate, f_gate] = request.inputs(&mut plan, ["q", "k", "v", "i", "f"]);
+        let h = plan.output("h", dtype, &[b, nh, s, dhhv]);
+        let m_out = plan.output("m", DType::F32, &[b, nh, s]);
+        let n_out = plan.output("n", DType::F32, &[b, nh, s]);
+        let scale = 1.0 / (dhqk as f64).sqrt();
+        let arguments = arguments![
+            q, k, v, i_gate, f_gate, h, m_out, n_out, tiles, S: s, dhqk, dhhv, scale, eps
+        ];
+        plan.launch(&kernel, launch, arguments)?;
+        Ok(plan)
     }
 }

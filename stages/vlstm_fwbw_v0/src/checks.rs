@@ -34,9 +34,16 @@ fn sums_by_flags(device: &Device, f: &[f32], s: usize) -> Vec<f64> {
     let mut ticket = device.upload(&[0u32]).unwrap();
     let mut sums = device.buffer::<f32>(2 * f.len()).unwrap();
     let launch = Launch::new((heads * tiles) as u32, THREADS);
-    let [heads, tiles, s] = [heads, tiles, s].map(|n| (n as i32).into());
-    let [carried, ready, ticket] = [carried.arg_mut(), ready.arg_mut(), ticket.arg_mut()];
-    let arguments = [uploaded.arg(), carried, ready, ticket, sums.arg_mut(), heads, tiles, s];
+    let arguments = [
+        ("f", uploaded.arg()),
+        ("carried", carried.arg_mut()),
+        ("ready", ready.arg_mut()),
+        ("ticket", ticket.arg_mut()),
+        ("F", sums.arg_mut()),
+        ("heads", heads.into()),
+        ("tiles", tiles.into()),
+        ("S", s.into()),
+    ];
     kernel.launch(launch, &arguments).unwrap();
     stored(&sums)
 }
@@ -48,8 +55,14 @@ fn sums_by_grid_sync(device: &Device, f: &[f32], s: usize, blocks: u32) -> Vec<f
     let uploaded = device.upload(f).unwrap();
     let mut total = device.buffer::<f64>(heads * tiles).unwrap();
     let mut sums = device.buffer::<f32>(2 * f.len()).unwrap();
-    let [heads, tiles, s] = [heads, tiles, s].map(|n| (n as i32).into());
-    let arguments = [uploaded.arg(), total.arg_mut(), sums.arg_mut(), heads, tiles, s];
+    let arguments = [
+        ("f", uploaded.arg()),
+        ("total", total.arg_mut()),
+        ("F", sums.arg_mut()),
+        ("heads", heads.into()),
+        ("tiles", tiles.into()),
+        ("S", s.into()),
+    ];
     kernel.launch(Launch::new(blocks, THREADS).cooperative(), &arguments).unwrap();
     stored(&sums)
 }

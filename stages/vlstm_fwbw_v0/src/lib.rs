@@ -12,13 +12,10 @@
 mod checks;
 
 use lab_device::{DType, Device, KernelSource, Launch};
-use lab_harness::program::{Argument, Program, Slot, scalar};
+use lab_harness::plan::{Scope, Slot};
 use lab_harness::qkv::{CLASSES, Class, Grid, of, sizes};
-use lab_harness::version::Input;
-use lab_harness::{
-    Cost, Dim, Dims, Error, Info, Options, Output, Prepared, Problem, Stage, Tensors, Version,
-    vlstm,
-};
+use lab_harness::vlstm::{self, ForwardBackwardSlots, forward_backward_slots};
+use lab_harness::{Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments};
 use lab_reference::vlstm::NormalizerGrad;
 
 #[allow(missing_docs)]
@@ -79,7 +76,7 @@ pub const OUTPUTS: &[Output] = &[
 static GRID_SYNC_INFO: Info = Info {
     stage: "vlstm_fwbw_v0",
     name: "grid_sync",
-    family: vlstm::FORWARD_BACKWARD,
+    family: &vlstm::FORWARD_BACKWARD,
     parent: None,
     change: "the sums of the gates by a sync of the grid; gradients without atomics",
     dtypes: &[F32, F16, BF16],
@@ -110,7 +107,6 @@ pub static STAGE: Stage = Stage {
     teaches: "to wait for a part of the grid only; a backward pass in which nobody adds to another's",
     versions: &[&GRID_SYNC, &FLAGS],
     kernels: kernels::KERNELS,
-    version_checks: vlstm::checks::FORWARD_BACKWARD,
     checks: checks::CHECKS,
     ..Stage::EMPTY
 };
@@ -119,36 +115,33 @@ impl ForwardBackward {
     /// Adds the launch that sums up the gates f \[B, NH, S\]: F of every position, in two floats.
     ///
     /// # Errors
-    /// Out of memory, or more tiles than a launch has blocks.
-    pub fn gate_sums(&self, program: &mut Program, f: Slot, dims: &Dims) -> Result<Slot, Error> {
+    /// More tiles than a launch has blocks, or what the device says of the kernel.
+    pub fn gate_sums(&self, plan: &mut Plan, f: Slot, dims: &Dims) -> Result<Slot, Error> {
         let [b, nh, s, ..] = of(dims);
-        let gates = Grid::of(dims, GATES)?;
-        let sums = program.scratch(F32, 2 * b * nh * s)?;
-        let carried = program.scratch(DType::F64, gates.blocks as usize)?;
-        let sizes = [b * nh, gates.tiles, s].map(|size| scalar(size as i32));
+        let (heads, Grid { tiles, blocks }) = (b * nh, Grid::of(dims, GATES)?);
+        let sums = plan.scratch(F32, 2 * heads * s);
+        let per_tile = plan.scratch(DType::F64, blocks as usize);
+        let device = plan.device().clone();
         let kernel = |source: &'static KernelSource, name: &str| {
-            program.device().kernel(source, &format!("{name}<{GATES}>"))
+            device.kernel(source, &format!("{name}<{GATES}>"))
         };
         match self.carry {
             Carry::GridSync => {
                 let kernel = kernel(&kernels::GRID_SYNC, "gate_sums_grid_sync")?;
                 let resident = kernel.resident_blocks(THREADS, 0)?;
-                let launch = Launch::new(gates.blocks.min(resident), THREADS).cooperative();
-                let [heads, gates, s] = sizes;
-                let [f, carried] = [f.read(), carried.write()];
-                program.launch(kernel, launch, [f, carried, sums.write(), heads, gates, s]);
+                let launch = Launch::new(blocks.min(resident), THREADS).cooperative();
+                let arguments = arguments![f, total: per_tile, F: sums, heads, tiles, S: s];
+                plan.launch(&kernel, launch, arguments)?;
             }
             Carry::Flags => {
                 let kernel = kernel(&kernels::FLAGS, "gate_sums_flags")?;
-                let ready = program.scratch(DType::U32, gates.blocks as usize)?;
-                let ticket = program.scratch(DType::U32, 1)?;
-                program.zero(ready);
-                program.zero(ticket);
-                let launch = Launch::new(gates.blocks, THREADS);
-                let [heads, gates, s] = sizes;
-                let [f, carried, ready] = [f.read(), carried.write(), ready.write()];
-                let arguments = [f, carried, ready, ticket.write(), sums.write(), heads, gates, s];
-                program.launch(kernel, launch, arguments);
+                let ready = plan.scratch(DType::U32, blocks as usize);
+                let ticket = plan.scratch(DType::U32, 1);
+                plan.zero(ready);
+                plan.zero(ticket);
+                let arguments =
+                    arguments![f, carried: per_tile, ready, ticket, F: sums, heads, tiles, S: s];
+                plan.launch(&kernel, Launch::new(blocks, THREADS), arguments)?;
             }
         }
         Ok(sums)
@@ -158,28 +151,6 @@ impl ForwardBackward {
 impl Version for ForwardBackward {
     fn info(&self) -> &Info {
         &self.info
-    }
-
-    fn inputs(&self, problem: &Problem) -> Tensors {
-        vlstm::forward_backward_inputs(problem)
-    }
-
-    fn reference(&self, inputs: &Tensors, options: &Options) -> Vec<(&'static str, Vec<f64>)> {
-        let eps = vlstm::epsilon(&self.info, options).expect("options of a checked problem");
-        let through = vlstm::normalizer_grad(&self.info, options);
-        vlstm::forward_backward_reference(inputs, eps, through)
-    }
-
-    fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
-        vlstm::forward_backward_cost(dims, dtype)
-    }
-
-    fn replayed(&self) -> bool {
-        true
-    }
-
-    fn bench_shapes(&self, dtype: DType) -> Vec<Dims> {
-        vlstm::bench_shapes(&self.info, dtype)
     }
 
     fn sources(&self) -> Vec<&'static KernelSource> {
@@ -215,16 +186,11 @@ impl Version for ForwardBackward {
         .to_vec()
     }
 
-    fn prepare(
-        &self,
-        device: &Device,
-        inputs: &Tensors,
-        options: &Options,
-    ) -> Result<Box<dyn Prepared>, Error> {
-        let (dims, dtype) = self.info.problem_of(inputs)?;
-        let eps = vlstm::epsilon(&self.info, options)?;
-        let exact = vlstm::normalizer_grad(&self.info, options) == NormalizerGrad::Exact;
-        let [b, nh, s, dhqk, dhhv] = of(&dims);
+    fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
+        let (dims, dtype) = (&request.dims, request.dtype);
+        let eps = vlstm::epsilon(&self.info, request.options())?;
+        let exact = vlstm::normalizer_grad(&self.info, request.options()) == NormalizerGrad::Exact;
+        let [_, _, _, dhqk, dhhv] = of(dims);
         let class = Class::of(dhqk, dhhv);
         let Class { rows, dh } = class;
         let kernel = |source: &'static KernelSource, name: &str| {
@@ -233,128 +199,31 @@ impl Version for ForwardBackward {
         let forward = kernel(&kernels::FORWARD, "vlstm_forward")?;
         let backward_q = kernel(&kernels::BACKWARD, "vlstm_backward_q")?;
         let backward_kv = kernel(&kernels::BACKWARD, "vlstm_backward_kv")?;
+        let Grid { tiles, blocks } = Grid::of(dims, rows)?;
+        let launch = Launch::new(blocks, THREADS).shared(class.shared(0));
 
-        let mut program = Program::new(device);
-        let p = &mut program;
-        let [q, k, v, i, f, dh] = {
-            let mut upload = |at: usize| -> Result<Slot, Error> {
-                let Input { name, .. } = self.info.inputs[at];
-                p.input(&inputs[name])
-            };
-            [upload(0)?, upload(1)?, upload(2)?, upload(3)?, upload(4)?, upload(5)?]
-        };
-        let row = [b, nh, s];
-        let h = p.output("h", dtype, &[b, nh, s, dhhv])?;
-        let m = p.output("m", F32, &row)?;
-        let n = p.output("n", F32, &row)?;
-        let dq = p.output("dq", dtype, &[b, nh, s, dhqk])?;
-        let dk = p.output("dk", dtype, &[b, nh, s, dhqk])?;
-        let dv = p.output("dv", dtype, &[b, nh, s, dhhv])?;
-        let di = p.output("di", F32, &row)?;
-        let df = p.output("df", F32, &row)?;
-        let [side, r, q_dq] = {
-            let mut scratch = || p.scratch(F32, row.iter().product());
-            [scratch()?, scratch()?, scratch()?]
-        };
-
-        let sums = self.gate_sums(p, f, &dims)?;
-        let grid = Grid::of(&dims, rows)?;
-        let launch = Launch::new(grid.blocks, THREADS).shared(class.shared(0));
-        let [per_head, length, dhqk, dhhv] =
-            [grid.tiles, s, dhqk, dhhv].map(|size| scalar(size as i32));
-        let scale = scalar((1.0 / (dims.get("DHQK") as f64).sqrt()) as f32);
-        let eps = scalar(eps as f32);
-        let through_n = scalar(i32::from(exact));
-        let (qr, kr, vr, ir, sr) = (q.read(), k.read(), v.read(), i.read(), sums.read());
-        p.launch(
-            forward,
-            launch,
-            [
-                qr,
-                kr,
-                vr,
-                ir,
-                sr,
-                h.write(),
-                m.write(),
-                n.write(),
-                side.write(),
-                per_head,
-                length,
-                dhqk,
-                dhhv,
-                scale,
-                eps,
-            ],
-        );
-        p.launch(
-            backward_q,
-            launch,
-            [
-                qr,
-                kr,
-                vr,
-                h.read(),
-                dh.read(),
-                ir,
-                sr,
-                m.read(),
-                n.read(),
-                side.read(),
-                dq.write(),
-                r.write(),
-                q_dq.write(),
-                per_head,
-                length,
-                dhqk,
-                dhhv,
-                scale,
-                eps,
-                through_n,
-            ],
-        );
-        p.launch(
-            backward_kv,
-            launch,
-            [
-                qr,
-                kr,
-                vr,
-                dh.read(),
-                ir,
-                sr,
-                m.read(),
-                n.read(),
-                r.read(),
-                dk.write(),
-                dv.write(),
-                di.write(),
-                per_head,
-                length,
-                dhqk,
-                dhhv,
-                scale,
-                eps,
-            ],
-        );
-        forget(p, [f.read(), q_dq.read(), di.read(), df.write()], &dims)?;
-        Ok(Box::new(program))
+        let mut plan = Plan::new(device);
+        let ForwardBackwardSlots { f, scope } = forward_backward_slots(&mut plan, request);
+        let [side, r, q_dq] = [(); 3].map(|()| plan.scratch(F32, f.len()));
+        let sums = self.gate_sums(&mut plan, f, dims)?;
+        let scope = scope.with(arguments![F: sums, side, r, q_dq, tiles, eps, exact]);
+        for kernel in [&forward, &backward_q, &backward_kv] {
+            plan.launch_in(&scope, kernel, launch, [])?;
+        }
+        forget(&mut plan, &scope, dims)?;
+        Ok(plan)
     }
 }
 
-/// Adds the launch that takes f, q · dq and di to df, all \[B, NH, S\].
+/// Adds the launch that takes f, q · dq and di to df, all \[B, NH, S\], under the names `f`, `q_dq`,
+/// `di` and `df` of a scope.
 ///
 /// # Errors
 /// The kernel does not load, or there are more tiles than an int counts.
-pub fn forget(
-    program: &mut Program,
-    [f, q_dq, di, df]: [Argument; 4],
-    dims: &Dims,
-) -> Result<(), Error> {
-    let [b, nh, s, ..] = of(dims);
-    let kernel = program.device().kernel(&kernels::FORGET, &format!("vlstm_forget<{GATES}>"))?;
-    let [tiles, length] = [Grid::of(dims, GATES)?.tiles, s].map(|size| scalar(size as i32));
+pub fn forget(plan: &mut Plan, scope: &Scope, dims: &Dims) -> Result<(), Error> {
+    let [b, nh, ..] = of(dims);
+    let kernel = plan.device().kernel(&kernels::FORGET, &format!("vlstm_forget<{GATES}>"))?;
+    let Grid { tiles, .. } = Grid::of(dims, GATES)?;
     let launch = Launch::new((b * nh) as u32, THREADS);
-    program.launch(kernel, launch, [f, q_dq, di, df, tiles, length]);
-    Ok(())
+    plan.launch_in(scope, &kernel, launch, arguments![tiles])
 }

@@ -6,7 +6,7 @@ use lab_device::emulator::{Line, Operation};
 use lab_device::{DType, Device, DeviceKind, Mode};
 use lab_harness::qkv::sizes;
 use lab_harness::suite::{Check, every_kernel_loads};
-use lab_harness::{Options, Posed, Problem, Version, timing};
+use lab_harness::{Options, Posed, Problem, Request, Version, timing};
 use vlstm_fwbw_v0::FLAGS;
 
 use crate::tiles::{CLASSES, OTHERS};
@@ -62,11 +62,13 @@ fn temporaries_are_32_bytes_a_position(device: &Device) {
     for (shape, dtype) in [([1, 1, 1, 16, 16], DType::F32), ([2, 3, 300, 64, 112], DType::BF16)] {
         let [b, nh, s, dhqk, dhhv] = shape;
         let inputs = AHEAD.inputs(&Problem::new(sizes(shape), dtype));
-        let program = AHEAD.program(device, &inputs, &Options::default(), None).unwrap();
+        let options = Options::default();
+        let request = Request::of(AHEAD.info(), &inputs, &options).unwrap();
+        let plan = AHEAD.plan(device, &request).unwrap();
         // q, k, v, dh, h, dq, dk, dv in the run's type; i, f, m, n, di, df in f32.
         let of_a_position = 4 * (dhqk + dhhv) * dtype.size() + 6 * 4 + 32;
         let of_gates = 12 * b * nh * s.div_ceil(128) + 4;
-        assert_eq!(program.bytes(), b * nh * s * of_a_position + of_gates, "{shape:?} {dtype}");
+        assert_eq!(plan.bytes(), b * nh * s * of_a_position + of_gates, "{shape:?} {dtype}");
     }
 }
 

@@ -187,10 +187,10 @@ fn shown(value: Option<f64>, format: impl Fn(f64) -> String) -> String {
 pub(crate) fn choose(family: Option<&str>) -> Result<Vec<&'static dyn Version>, Failure> {
     let Some(name) = family else { return Ok(versions().collect()) };
     let chosen: Vec<_> =
-        versions().filter(|v| v.info().family == name || v.info().stage == name).collect();
+        versions().filter(|v| v.info().family.name() == name || v.info().stage == name).collect();
     if chosen.is_empty() {
         let mut known: Vec<_> =
-            versions().flat_map(|v| [v.info().stage, v.info().family]).collect();
+            versions().flat_map(|v| [v.info().stage, v.info().family.name()]).collect();
         known.sort_unstable();
         known.dedup();
         return Err(Error::bad("family", known.join(", "), format!("'{name}'")).into());

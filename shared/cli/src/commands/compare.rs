@@ -126,7 +126,8 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         let info = version.info();
         let dims = dims_for(version, &given, dtype, gpu)?;
         // One reference for all versions of a family, which come one after the other.
-        let same = rows.last().is_some_and(|r: &Row| r.family == info.family && r.dims == dims);
+        let same =
+            rows.last().is_some_and(|r: &Row| r.family == info.family.name() && r.dims == dims);
         let current = match posed.take().filter(|_| same) {
             Some(posed) => posed,
             None => {
@@ -136,9 +137,9 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         };
         rows.extend(measure_version(version, &device, &current)?);
         let next = able.get(index + 1).map(|v| v.info());
-        if next.is_none_or(|n| (n.stage, n.family) != (info.stage, info.family)) {
+        if next.is_none_or(|n| (n.stage, n.family.name()) != (info.stage, info.family.name())) {
             // Held to what the first version is held to: a later one may trade digits for speed.
-            let of_family = |v: &&dyn Version| v.info().family == info.family;
+            let of_family = |v: &&dyn Version| v.info().family.name() == info.family.name();
             let first = able.iter().copied().find(of_family).unwrap_or(version);
             rows.extend(beside(first, &device, &current, &mut notes)?);
         }
@@ -257,7 +258,7 @@ fn wrong_on_purpose(
     Ok(Row {
         name: info.full_name(),
         of: Of::Version,
-        family: info.family,
+        family: info.family.name(),
         parent: info.parent,
         dims: problem.dims.clone(),
         error: outputs.iter().map(|c| c.relative_error).fold(0.0, f64::max),
@@ -283,7 +284,7 @@ fn beside(
     let info = version.info();
     let stage = crate::stage(info.stage)?;
     let mut rows = Vec::new();
-    for peer in stage.peers_of(info.family) {
+    for peer in stage.peers_of(info.family.name()) {
         let own = peer.info();
         let dtype = posed.problem.dtype;
         if !own.runs_beside(device) {
@@ -319,7 +320,7 @@ impl Row {
         Self {
             name,
             of,
-            family: info.family,
+            family: info.family.name(),
             parent: info.parent,
             dims: problem.dims.clone(),
             error: m.comparison.relative_error,

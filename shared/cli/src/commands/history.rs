@@ -143,7 +143,7 @@ fn fullest<'r>(runs: &'r [Run], family: &str) -> Option<&'r Run> {
 /// Of a stage, each once.
 fn families(stage: &str) -> Vec<&'static str> {
     let versions = STAGES.iter().filter(|s| s.name == stage).flat_map(|s| s.versions);
-    let mut all: Vec<_> = versions.map(|v| v.info().family).collect();
+    let mut all: Vec<_> = versions.map(|v| v.info().family.name()).collect();
     all.dedup();
     all
 }

@@ -13,7 +13,7 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
             let versions = stage.versions.iter().map(|v| {
                 let info = v.info();
                 json!({
-                    "name": info.full_name(), "family": info.family, "parent": info.parent,
+                    "name": info.full_name(), "family": info.family.name(), "parent": info.parent,
                     "change": info.change,
                     "wrong_on_purpose":
                         v.expected(&Options::default()).mistake().map(|m| m.because),
@@ -61,7 +61,7 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
             let settings = info.settings.iter().map(|s| format!("{}={}", s.name, s.default));
             rows.add_row([
                 info.full_name(),
-                info.family.to_owned(),
+                info.family.name().to_owned(),
                 change,
                 dtypes.join(" "),
                 tensors,

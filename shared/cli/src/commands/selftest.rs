@@ -7,7 +7,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use lab_device::{Device, Selector};
 use lab_harness::suite::{self, Case, Check, Suite, VersionCheck};
-use lab_harness::{Error, Problem, Version, agreement, device_checks};
+use lab_harness::{Error, Problem, Version, agreement, binding_checks, device_checks};
 use serde_json::json;
 
 use crate::Common;
@@ -60,11 +60,14 @@ impl Arguments {
         for &version in versions {
             let info = version.info();
             let stage = crate::stage(info.stage).expect("a version names its own stage");
-            let of_each = stage.version_checks.iter();
-            let of_each = of_each.filter(|c| fits(c.name) && c.concerns(version));
-            all.extend(of_each.map(|&c| (info.full_name(), Work::OfVersion(c, version))));
+            let of_each = stage.checks_of(version).into_iter().filter(|c| fits(c.name));
+            all.extend(of_each.map(|c| (info.full_name(), Work::OfVersion(c, version))));
         }
-        let own = [("device layer", device_checks::CHECKS), ("agreement", agreement::CHECKS)];
+        let own = [
+            ("device layer", device_checks::CHECKS),
+            ("bindings", binding_checks::CHECKS),
+            ("agreement", agreement::CHECKS),
+        ];
         let own = own.map(|(name, checks)| Suite { name, stage: name, checks });
         let stages = crate::STAGES.iter();
         let stages = stages.map(|s| Suite { name: s.name, stage: s.name, checks: s.checks });

@@ -62,7 +62,7 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
                 format!("{} for {dims}", bytes(cost.bytes)),
             ];
             let mut entry = json!({
-                "version": info.full_name(), "family": info.family, "change": info.change,
+                "version": info.full_name(), "family": info.family.name(), "change": info.change,
                 "checked": cases.len(), "passed": passed,
                 "cases": cases.iter().map(Case::describe).collect::<Vec<_>>(),
                 "least_bytes": cost.bytes, "flops": cost.flops, "shape": dims.to_string(),

@@ -116,7 +116,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             continue;
         }
         let same = all.last().is_some_and(|t: &Tried| {
-            (t.version.info().family, &t.dims) == (version.info().family, &dims)
+            (t.version.info().family.name(), &t.dims) == (version.info().family.name(), &dims)
         });
         let current = posed
             .take()

@@ -22,6 +22,7 @@ pub(crate) struct LaunchCheck {
     /// Grid-wide syncs so far.
     pub(super) meeting: u64,
     pub(super) arena: &'static Arena,
+    pub(super) foreign: Vec<memory::Foreign>,
     pub(super) last: Option<memory::Allocation>,
     pub(super) places: Places,
     pub(super) counters: Option<Box<Counters>>,
@@ -49,6 +50,12 @@ impl LaunchCheck {
         count: bool,
     ) -> std::io::Result<Self> {
         let arena = memory::get().ok_or(std::io::ErrorKind::OutOfMemory)?;
+        let foreign = memory::foreign();
+        let own = |address| {
+            let found = memory::Foreign::find(&foreign, address);
+            found.map_or(address, |f| address.wrapping_add(f.away()))
+        };
+        let pointers = pointers.into_iter().map(|(index, at)| (index, own(at))).collect();
         let module = kernel.module();
         Ok(Self {
             kernel: kernel.clone(),
@@ -56,6 +63,7 @@ impl LaunchCheck {
             generation: memory::next_generation(),
             meeting: 0,
             arena,
+            foreign,
             last: None,
             places: Places::new(module.text()),
             counters: count.then(Box::default),

@@ -431,6 +431,11 @@ impl BlockCheck {
             return Ok(Some(found));
         }
         let launch = self.launch();
+        if let Some(foreign) = memory::Foreign::find(&launch.foreign, address) {
+            let away = foreign.away();
+            let granule = launch.arena.granule(address.wrapping_add(away));
+            return Ok(Some((granule, Space::Global, launch.generation, away)));
+        }
         let (start, end) = launch.module_data;
         if (start..end).contains(&address) {
             if launch.module_shadow.is_empty() {

@@ -11,10 +11,32 @@ use lab_reference::qkv::{Sizes, qkv};
 
 pub use tiles::{CLASSES, Class, Grid};
 
-use crate::{Cost, Dim, Dims, Input, Problem, Tensors, tensor};
+use crate::{Cost, Dim, Dims, Family, Info, Input, Options, Problem, Tensors, tensor};
 
-/// The name of the family.
-pub const FAMILY: &str = "qkv";
+/// The family.
+pub static FAMILY: Qkv = Qkv;
+
+/// O = (Q Kᵀ / √DHQK) V.
+#[derive(Debug)]
+pub struct Qkv;
+
+impl Family for Qkv {
+    fn name(&self) -> &'static str {
+        "qkv"
+    }
+
+    fn draw_inputs(&self, _: &Info, problem: &Problem) -> Tensors {
+        inputs(problem)
+    }
+
+    fn reference(&self, _: &Info, inputs: &Tensors, _: &Options) -> Vec<(&'static str, Vec<f64>)> {
+        reference(inputs)
+    }
+
+    fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
+        cost(dims, dtype)
+    }
+}
 
 /// What goes in.
 pub const INPUTS: &[Input] = &[

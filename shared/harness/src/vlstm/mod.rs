@@ -13,14 +13,19 @@ pub mod overflow;
 use lab_device::DType;
 use lab_reference::vlstm::{Inputs, NormalizerGrad, Sizes, backward, forward, forward_ungated};
 
+use crate::plan::{Scope, Slot};
 use crate::qkv::{self, of};
-use crate::{Cost, Dim, Dims, Error, Info, Input, Options, Problem, Setting, Tensors};
+use crate::suite::VersionCheck;
+use crate::{
+    Cost, Dim, Dims, Error, Family, Info, Input, Options, Plan, Problem, Request, Setting, Tensors,
+    arguments,
+};
 
 /// The family of the causal products without gates and normaliser: q, k, v → h.
-pub const UNGATED: &str = "causal_qkv";
+pub static UNGATED: Ungated = Ungated;
 
 /// The family of the forward pass: q, k, v, i, f → h, m, n.
-pub const FORWARD: &str = "vlstm_fw";
+pub static FORWARD: Forward = Forward;
 
 /// What goes into the causal products.
 pub const UNGATED_INPUTS: &[Input] = qkv::INPUTS;
@@ -36,7 +41,120 @@ pub const FORWARD_INPUTS: &[Input] = &[
 
 /// The family of the forward and the backward pass: q, k, v, i, f, dh → h, m, n, dq, dk, dv, di,
 /// df.
-pub const FORWARD_BACKWARD: &str = "vlstm_fwbw";
+pub static FORWARD_BACKWARD: ForwardBackward = ForwardBackward;
+
+/// See [`UNGATED`].
+#[derive(Debug)]
+pub struct Ungated;
+
+impl Family for Ungated {
+    fn name(&self) -> &'static str {
+        "causal_qkv"
+    }
+
+    fn draw_inputs(&self, _: &Info, problem: &Problem) -> Tensors {
+        qkv::inputs(problem)
+    }
+
+    fn reference(&self, _: &Info, inputs: &Tensors, _: &Options) -> Vec<(&'static str, Vec<f64>)> {
+        ungated_reference(inputs)
+    }
+
+    fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
+        ungated_cost(dims, dtype)
+    }
+
+    fn bench_shapes(&self, info: &Info, dtype: DType) -> Vec<Dims> {
+        bench_shapes(info, dtype)
+    }
+
+    fn replayed(&self) -> bool {
+        true
+    }
+
+    fn checks(&self) -> &'static [VersionCheck] {
+        checks::UNGATED
+    }
+}
+
+/// See [`FORWARD`].
+#[derive(Debug)]
+pub struct Forward;
+
+impl Family for Forward {
+    fn name(&self) -> &'static str {
+        "vlstm_fw"
+    }
+
+    fn draw_inputs(&self, _: &Info, problem: &Problem) -> Tensors {
+        forward_inputs(problem)
+    }
+
+    fn reference(
+        &self,
+        info: &Info,
+        inputs: &Tensors,
+        options: &Options,
+    ) -> Vec<(&'static str, Vec<f64>)> {
+        forward_reference(inputs, options.number(info, EPSILON.name))
+    }
+
+    fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
+        forward_cost(dims, dtype)
+    }
+
+    fn bench_shapes(&self, info: &Info, dtype: DType) -> Vec<Dims> {
+        bench_shapes(info, dtype)
+    }
+
+    fn replayed(&self) -> bool {
+        true
+    }
+
+    fn checks(&self) -> &'static [VersionCheck] {
+        checks::FORWARD
+    }
+}
+
+/// See [`FORWARD_BACKWARD`].
+#[derive(Debug)]
+pub struct ForwardBackward;
+
+impl Family for ForwardBackward {
+    fn name(&self) -> &'static str {
+        "vlstm_fwbw"
+    }
+
+    fn draw_inputs(&self, _: &Info, problem: &Problem) -> Tensors {
+        forward_backward_inputs(problem)
+    }
+
+    fn reference(
+        &self,
+        info: &Info,
+        inputs: &Tensors,
+        options: &Options,
+    ) -> Vec<(&'static str, Vec<f64>)> {
+        let eps = options.number(info, EPSILON.name);
+        forward_backward_reference(inputs, eps, normalizer_grad(info, options))
+    }
+
+    fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
+        forward_backward_cost(dims, dtype)
+    }
+
+    fn bench_shapes(&self, info: &Info, dtype: DType) -> Vec<Dims> {
+        bench_shapes(info, dtype)
+    }
+
+    fn replayed(&self) -> bool {
+        true
+    }
+
+    fn checks(&self) -> &'static [VersionCheck] {
+        checks::FORWARD_BACKWARD
+    }
+}
 
 /// What goes into the forward and the backward pass.
 pub const FORWARD_BACKWARD_INPUTS: &[Input] = &[
@@ -70,7 +188,7 @@ pub const fn dims(sizes: [[usize; 3]; 5]) -> [Dim; 5] {
 }
 
 /// The problems that are timed: many heads, few, and a long sequence. In f16 the one that `lab compare` takes.
-pub fn bench_shapes(info: &Info, dtype: DType) -> Vec<Dims> {
+fn bench_shapes(info: &Info, dtype: DType) -> Vec<Dims> {
     match dtype {
         DType::F16 => vec![info.timed(dtype)],
         _ => [[4, 8, 1024, 64, 64], [1, 8, 8192, 64, 64], [8, 16, 2048, 128, 128]]
@@ -98,11 +216,6 @@ pub fn normalizer_grad(info: &Info, options: &Options) -> NormalizerGrad {
     }
 }
 
-/// q, k, v standard normal.
-pub fn ungated_inputs(problem: &Problem) -> Tensors {
-    qkv::inputs(problem)
-}
-
 /// q, k, v, i standard normal; f normal about 3, a gate that keeps 95 %, as trained ones and their
 /// usual initialisation are: a row looks back some dozen positions.
 pub fn forward_inputs(problem: &Problem) -> Tensors {
@@ -116,11 +229,38 @@ pub fn forward_inputs(problem: &Problem) -> Tensors {
 }
 
 /// As [`forward_inputs`], and dh standard normal.
-pub fn forward_backward_inputs(problem: &Problem) -> Tensors {
+fn forward_backward_inputs(problem: &Problem) -> Tensors {
     let [b, nh, s, _, dhhv] = of(&problem.dims);
     let mut all = forward_inputs(problem);
     all.insert("dh".to_owned(), problem.normal(5, &[b, nh, s, dhhv]));
     all
+}
+
+/// The slots of the family's tensors, and the arguments that its kernels have under one name.
+#[derive(Clone, Debug)]
+pub struct ForwardBackwardSlots {
+    /// The forget gates.
+    pub f: Slot,
+    /// `q` … `df` by their names, `S`, `dhqk`, `dhhv` and `scale`, which is 1 / √DHQK.
+    pub scope: Scope,
+}
+
+/// Adds the inputs and outputs of the forward and the backward pass to a plan.
+pub fn forward_backward_slots(plan: &mut Plan, request: &Request<'_>) -> ForwardBackwardSlots {
+    let [b, nh, s, dhqk, dhhv] = of(&request.dims);
+    let [q, k, v, i, f, dh] = request.inputs(plan, ["q", "k", "v", "i", "f", "dh"]);
+    let mut output = |name, dtype, shape: &[usize]| plan.output(name, dtype, shape);
+    let (keys, values) = ([b, nh, s, dhqk], [b, nh, s, dhhv]);
+    let h = output("h", request.dtype, &values);
+    let [m, n] = ["m", "n"].map(|name| output(name, DType::F32, &[b, nh, s]));
+    let [dq, dk] = ["dq", "dk"].map(|name| output(name, request.dtype, &keys));
+    let dv = output("dv", request.dtype, &values);
+    let [di, df] = ["di", "df"].map(|name| output(name, DType::F32, &[b, nh, s]));
+    let scale = 1.0 / (dhqk as f64).sqrt();
+    let scope = Scope::new()
+        .with(arguments![q, k, v, i, f, dh, h, m, n, dq, dk, dv, di, df])
+        .with(arguments![S: s, dhqk, dhhv, scale]);
+    ForwardBackwardSlots { f, scope }
 }
 
 fn head_sizes(inputs: &Tensors) -> Sizes {
@@ -132,7 +272,7 @@ fn head_sizes(inputs: &Tensors) -> Sizes {
 ///
 /// # Panics
 /// The inputs have not been checked with [`Info::problem_of`].
-pub fn ungated_reference(inputs: &Tensors) -> Vec<(&'static str, Vec<f64>)> {
+fn ungated_reference(inputs: &Tensors) -> Vec<(&'static str, Vec<f64>)> {
     let [q, k, v] = ["q", "k", "v"].map(|name| inputs[name].values());
     vec![("h", forward_ungated(&q, &k, &v, head_sizes(inputs)))]
 }
@@ -167,7 +307,7 @@ pub fn forward_backward_reference(
 
 /// Both products for the S (S + 1) / 2 pairs j ≤ i of each head: 2 (DHQK + DHHV) operations a
 /// pair. Each input read once, h written once.
-pub fn ungated_cost(dims: &Dims, dtype: DType) -> Cost {
+fn ungated_cost(dims: &Dims, dtype: DType) -> Cost {
     let [b, nh, s, dhqk, dhhv] = of(dims).map(|size| size as f64);
     Cost {
         flops: b * nh * s * (s + 1.0) * (dhqk + dhhv),
@@ -177,7 +317,7 @@ pub fn ungated_cost(dims: &Dims, dtype: DType) -> Cost {
 
 /// As [`ungated_cost`], with i and f read and m and n written. The few operations of each pair
 /// that make an exponent and its exponential are not counted.
-pub fn forward_cost(dims: &Dims, dtype: DType) -> Cost {
+fn forward_cost(dims: &Dims, dtype: DType) -> Cost {
     let [b, nh, s, ..] = of(dims).map(|size| size as f64);
     let cost = ungated_cost(dims, dtype);
     Cost { bytes: cost.bytes + b * nh * s * 4.0 * DType::F32.size() as f64, ..cost }
@@ -185,7 +325,7 @@ pub fn forward_cost(dims: &Dims, dtype: DType) -> Cost {
 
 /// As [`forward_cost`], with two products for the gradients of each of the two: dh · v and what
 /// goes into dq, dk and dv. What a backward pass computes once more is not counted.
-pub fn forward_backward_cost(dims: &Dims, dtype: DType) -> Cost {
+fn forward_backward_cost(dims: &Dims, dtype: DType) -> Cost {
     let [b, nh, s, dhqk, dhhv] = of(dims).map(|size| size as f64);
     let forward = forward_cost(dims, dtype);
     let gradients = (2.0 * (dhqk + dhhv)) * dtype.size() as f64 + 2.0 * DType::F32.size() as f64;
@@ -201,7 +341,7 @@ mod tests {
     const INFO: Info = Info {
         stage: "s",
         name: "v",
-        family: FORWARD,
+        family: &FORWARD,
         parent: None,
         change: "",
         dtypes: &[DType::F32, DType::F16, DType::BF16],

@@ -28,7 +28,7 @@ pub(super) type Family = Vec<(usize, &'static dyn Version)>;
 pub(super) fn by_family(chosen: &[&'static dyn Version]) -> Vec<Family> {
     let mut families: Vec<Family> = Vec::new();
     for (place, &version) in chosen.iter().enumerate() {
-        let same = |f: &&mut Family| f[0].1.info().family == version.info().family;
+        let same = |f: &&mut Family| f[0].1.info().family.name() == version.info().family.name();
         match families.iter_mut().find(same) {
             Some(family) => family.push((place, version)),
             None => families.push(vec![(place, version)]),
@@ -77,7 +77,7 @@ impl Bench<'_> {
     ) -> Result<(), Failure> {
         let Self { device, runs, only, copy_gbps, scripts, lines } = self;
         let (device, runs, copy_gbps) = (*device, *runs, *copy_gbps);
-        let family = versions[0].1.info().family;
+        let family = versions[0].1.info().family.name();
         let (versions, old): (Vec<_>, Vec<_>) =
             versions.iter().copied().partition(|(_, v)| measure::too_old(*v, device).is_none());
         old.iter().filter_map(|(_, v)| measure::too_old(*v, device)).for_each(|m| eprintln!("{m}"));
@@ -264,7 +264,7 @@ mod tests {
         let families = by_family(&all);
         let of = |family: &str| {
             let found: Vec<_> =
-                families.iter().filter(|f| f[0].1.info().family == family).collect();
+                families.iter().filter(|f| f[0].1.info().family.name() == family).collect();
             assert_eq!(found.len(), 1, "{family}");
             let mut stages: Vec<_> = found[0].iter().map(|v| v.1.info().stage).collect();
             stages.dedup();
@@ -279,7 +279,7 @@ mod tests {
     fn what_two_stages_have_beside_them_comes_once() {
         let all: Vec<_> = crate::versions().collect();
         let families = by_family(&all);
-        let matmul = families.iter().find(|f| f[0].1.info().family == "matmul").unwrap();
+        let matmul = families.iter().find(|f| f[0].1.info().family.name() == "matmul").unwrap();
         let twice = [matmul.as_slice(), matmul.as_slice()].concat();
         let names = |versions: &[_]| -> Vec<_> {
             peers(versions, "matmul").iter().map(|p| p.info().name).collect()

@@ -1,0 +1,405 @@
+//! A plan with memory: ready to run, once or many times.
+//!
+//! Each slot has memory of its own, or somebody else's: a tensor that is uploaded, a DLPack tensor of
+//! PyTorch or any other owner, an output of another binding. Everything that can be refused is refused
+//! before anything is allocated; a run then neither allocates nor waits for the device.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use lab_device::dlpack::DLTensor;
+use lab_device::{Bound, Device, Fill, Graph, Kernel, RawBuffer, Stream};
+
+use crate::plan::{Argument, Plan, SCRATCH_ALIGNMENT, Slot, SlotFacts, SlotKind, Step};
+use crate::{Error, Prepared, Tensor, Tensors};
+
+/// Where a slot's memory comes from.
+enum Source<'a> {
+    /// Allocated, with a copy of this.
+    Upload(&'a Tensor),
+    /// Somebody else's, or another binding's.
+    Lent(Memory),
+}
+
+/// Memory of a slot: of the buffer, from this byte on.
+#[derive(Clone, Debug)]
+struct Memory {
+    buffer: Arc<RawBuffer>,
+    start: usize,
+}
+
+/// A plan whose slots are being given memory.
+pub struct Binder<'a> {
+    plan: Plan,
+    sources: BTreeMap<usize, Source<'a>>,
+    workspace: Option<Arc<RawBuffer>>,
+    stream: Option<Arc<Stream>>,
+}
+
+impl<'a> Binder<'a> {
+    pub(crate) fn new(plan: Plan) -> Self {
+        Self { plan, sources: BTreeMap::new(), workspace: None, stream: None }
+    }
+
+    fn named(&self, name: &str) -> Result<usize, Error> {
+        let slots = self.plan.slots();
+        let found = slots.iter().position(|s| s.name == name && !name.is_empty());
+        found.ok_or_else(|| {
+            let known: Vec<_> = slots.iter().map(|s| s.name.as_str()).collect();
+            let known: Vec<_> = known.into_iter().filter(|n| !n.is_empty()).collect();
+            let (name, expected) = (name.to_owned(), format!("one of {}", known.join(", ")));
+            Error::Tensor { name, expected, got: "no slot of that name".into() }
+        })
+    }
+
+    fn put(&mut self, index: usize, source: Source<'a>) -> Result<(), Error> {
+        match self.sources.insert(index, source) {
+            None => Ok(()),
+            Some(_) => Err(refuse(&self.plan.slots()[index], "bound once", "bound twice".into())),
+        }
+    }
+
+    /// Allocates a slot and copies a tensor into it.
+    ///
+    /// # Errors
+    /// No slot has that name; the tensor is of another type or number of elements; the slot is bound
+    /// already.
+    pub fn upload(mut self, name: &str, tensor: &'a Tensor) -> Result<Self, Error> {
+        let index = self.named(name)?;
+        check(&self.plan.slots()[index], tensor)?;
+        self.put(index, Source::Upload(tensor))?;
+        Ok(self)
+    }
+
+    /// The same for every input, by name; other tensors are not looked at.
+    ///
+    /// # Errors
+    /// An input's tensor is missing, or as [`Binder::upload`].
+    pub fn upload_inputs(mut self, tensors: &'a Tensors) -> Result<Self, Error> {
+        for index in 0..self.plan.slots().len() {
+            let facts = &self.plan.slots()[index];
+            if facts.kind != SlotKind::Input || self.sources.contains_key(&index) {
+                continue;
+            }
+            let tensor = tensors.get(&facts.name);
+            let tensor = tensor.ok_or_else(|| refuse(facts, &describe(facts), "none".into()))?;
+            check(facts, tensor)?;
+            self.put(index, Source::Upload(tensor))?;
+        }
+        Ok(self)
+    }
+
+    /// Lets a slot be memory that somebody else owns: see [`DLTensor`].
+    ///
+    /// # Errors
+    /// [`Error::Tensor`]: no slot has that name, or is bound already; the tensor's device, type,
+    /// shape, strides, alignment or the memory behind it is not what the slot needs.
+    ///
+    /// # Safety
+    /// The descriptor's pointers are as DLPack says; the memory is there until the binding is dropped
+    /// and nobody else writes it (of an output or state: touches it) while a run is under way.
+    pub unsafe fn foreign(mut self, name: &str, tensor: &DLTensor) -> Result<Self, Error> {
+        let index = self.named(name)?;
+        let facts = &self.plan.slots()[index];
+        let expected = describe(facts);
+        let wrong = |got: String| refuse(facts, &expected, got);
+        // SAFETY: the caller's promise.
+        let view = unsafe { tensor.view() }.map_err(wrong)?;
+        let device = self.plan.device();
+        view.check_device(device).map_err(wrong)?;
+        if facts.element.dtype() != Some(view.dtype) || facts.shape != view.shape {
+            return Err(wrong(format!("{} {:?}", view.dtype, view.shape)));
+        }
+        // SAFETY: the caller's promise.
+        let buffer = unsafe { RawBuffer::foreign(device, view.address, facts.bytes()) };
+        let buffer = Arc::new(buffer.map_err(|e| wrong(e.to_string()))?);
+        self.put(index, Source::Lent(Memory { buffer, start: 0 }))?;
+        Ok(self)
+    }
+
+    /// Lets a slot be one of another binding's: what that writes, this reads, with no copy between.
+    /// Whoever runs both on different streams sees to their order.
+    ///
+    /// # Errors
+    /// [`Error::Tensor`]: either name is no slot's, the slots differ in type or number of elements,
+    /// or this one is bound already.
+    pub fn share(mut self, name: &str, other: &Binding, theirs: &str) -> Result<Self, Error> {
+        let index = self.named(name)?;
+        let facts = &self.plan.slots()[index];
+        let wrong = |got: String| refuse(facts, &describe(facts), got);
+        let slot = other.plan.slot(theirs).ok_or_else(|| wrong(format!("no slot '{theirs}'")))?;
+        let there = &other.plan.slots()[slot.index];
+        if (there.element, there.elements()) != (facts.element, facts.elements()) {
+            return Err(wrong(format!("'{theirs}', {}", describe(there))));
+        }
+        let memory = other.memory[slot.index].clone();
+        self.put(index, Source::Lent(memory))?;
+        Ok(self)
+    }
+
+    /// Takes all scratch from one piece of memory that somebody else owns, of [`Plan::scratch_bytes`]
+    /// at least, at a multiple of 256.
+    ///
+    /// # Errors
+    /// [`Error::Bad`]: it is smaller, not aligned, or no memory of the plan's device.
+    ///
+    /// # Safety
+    /// As [`Binder::foreign`].
+    pub unsafe fn scratch(mut self, address: u64, bytes: usize) -> Result<Self, Error> {
+        let needed = self.plan.scratch_bytes();
+        let expected = || format!("{needed} bytes at a multiple of {SCRATCH_ALIGNMENT}");
+        if bytes < needed || !address.is_multiple_of(SCRATCH_ALIGNMENT as u64) {
+            return Err(Error::bad("scratch", expected(), format!("{bytes} at {address:#x}")));
+        }
+        // SAFETY: the caller's promise.
+        let buffer = unsafe { RawBuffer::foreign(self.plan.device(), address, needed) };
+        let buffer = buffer.map_err(|e| Error::bad("scratch", expected(), e))?;
+        self.workspace = Some(Arc::new(buffer));
+        Ok(self)
+    }
+
+    /// Lets runs go to this stream.
+    pub fn on(mut self, stream: Stream) -> Self {
+        self.stream = Some(Arc::new(stream));
+        self
+    }
+
+    /// Allocates what has no memory yet, uploads, and prepares every launch.
+    ///
+    /// # Errors
+    /// An input has no memory; the device has too little, in which case nothing was allocated; a
+    /// launch cannot be made of these addresses ([`Kernel::bind`]).
+    pub fn finish(self) -> Result<Binding, Error> {
+        let Self { plan, mut sources, workspace, stream } = self;
+        let device = plan.device().clone();
+        let own = |(index, facts): &(usize, &SlotFacts)| match sources.get(index) {
+            Some(Source::Lent(_)) => false,
+            Some(Source::Upload(_)) => true,
+            None => facts.kind != SlotKind::Scratch || workspace.is_none(),
+        };
+        let missing = |(index, facts): &(usize, &SlotFacts)| {
+            facts.kind == SlotKind::Input && !sources.contains_key(index)
+        };
+        if let Some((_, facts)) = plan.slots().iter().enumerate().find(missing) {
+            return Err(refuse(facts, &describe(facts), "none".into()));
+        }
+        let needed: usize =
+            plan.slots().iter().enumerate().filter(own).map(|(_, facts)| facts.bytes()).sum();
+        check_room(&device, needed)?;
+
+        let mut memory = Vec::with_capacity(plan.slots().len());
+        let mut at = 0;
+        for (index, facts) in plan.slots().iter().enumerate() {
+            let lent = match (sources.remove(&index), &workspace) {
+                (Some(Source::Lent(lent)), _) => lent,
+                (None, Some(workspace)) if facts.kind == SlotKind::Scratch => {
+                    let start = at;
+                    at += facts.bytes().next_multiple_of(SCRATCH_ALIGNMENT);
+                    Memory { buffer: Arc::clone(workspace), start }
+                }
+                (source, _) => {
+                    let buffer = device.raw_buffer(facts.bytes())?;
+                    let fill = if facts.zeroed { Fill::Zero } else { Fill::Poison };
+                    // SAFETY: it was made just now.
+                    unsafe {
+                        match source {
+                            Some(Source::Upload(tensor)) => buffer.write(0, &tensor.bytes)?,
+                            _ => buffer.fill(0..facts.bytes(), fill, None)?,
+                        }
+                    }
+                    Memory { buffer: Arc::new(buffer), start: 0 }
+                }
+            };
+            memory.push(lent);
+        }
+        // Uploads went through the device's own queue.
+        if let Some(stream) = &stream {
+            stream.follow()?;
+        }
+        let steps = plan.steps().iter().map(|step| bind(&plan, &memory, step));
+        let steps = steps.collect::<Result<_, Error>>()?;
+        Ok(Binding { plan, memory, steps, stream })
+    }
+}
+
+fn describe(facts: &SlotFacts) -> String {
+    format!("{} {:?}", facts.element, facts.shape)
+}
+
+fn refuse(facts: &SlotFacts, expected: &str, got: String) -> Error {
+    Error::Tensor { name: facts.name.clone(), expected: expected.to_owned(), got }
+}
+
+fn check(facts: &SlotFacts, tensor: &Tensor) -> Result<(), Error> {
+    if facts.element.dtype() == Some(tensor.dtype) && facts.elements() == tensor.len() {
+        return Ok(());
+    }
+    Err(refuse(facts, &describe(facts), tensor.describe()))
+}
+
+/// Refuses what would not fit, before any of it is allocated.
+fn check_room(device: &Device, needed: usize) -> Result<(), Error> {
+    let memory = device.memory()?;
+    let asked = needed as u64;
+    if asked <= memory.available() {
+        return Ok(());
+    }
+    let (free, total) = (memory.available(), memory.total);
+    Err(lab_device::Error::OutOfMemory { asked, free, total }.into())
+}
+
+/// A step with its addresses.
+enum BoundStep {
+    Launch(Bound),
+    Zero(usize),
+    Copy { from: usize, to: usize },
+}
+
+fn bind(plan: &Plan, memory: &[Memory], step: &Step) -> Result<BoundStep, Error> {
+    Ok(match step {
+        Step::Zero(index) => BoundStep::Zero(*index),
+        Step::Copy { from, to } => BoundStep::Copy { from: *from, to: *to },
+        Step::Launch { kernel, launch, arguments } => {
+            let args = arguments.iter().map(|(argument, written)| match argument {
+                Argument::Number(number) => Ok(*number),
+                Argument::Slot(slot) => {
+                    let element = plan.slots()[slot.index].element;
+                    let Memory { buffer, start } = &memory[slot.index];
+                    let (first, range) = (start / element.size(), slot.range());
+                    let range = first + range.start..first + range.end;
+                    buffer.arg(element, range, *written)
+                }
+            });
+            let args = args.collect::<Result<Vec<_>, lab_device::Error>>()?;
+            BoundStep::Launch(kernel.bind_ordered(*launch, &args)?)
+        }
+    })
+}
+
+/// A plan with memory.
+pub struct Binding {
+    plan: Plan,
+    memory: Vec<Memory>,
+    steps: Vec<BoundStep>,
+    stream: Option<Arc<Stream>>,
+}
+
+impl Binding {
+    /// What it runs.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Makes all launches, in their order, in the device's own queue or on the stream that it was
+    /// bound to. On a GPU this returns before they have ended.
+    ///
+    /// # Errors
+    /// What the device reports of one; those behind it are not made.
+    pub fn run(&mut self) -> Result<(), lab_device::Error> {
+        let Self { plan, memory, steps, stream } = self;
+        let stream = stream.as_deref();
+        for step in steps {
+            match step {
+                // SAFETY: the memory is this binding's, or lent to it while it lives; a buffer is
+                // freed when all streams have done with it.
+                BoundStep::Launch(bound) => unsafe { bound.run(stream)? },
+                BoundStep::Zero(index) => {
+                    let Memory { buffer, start } = &memory[*index];
+                    let bytes = plan.slots()[*index].bytes();
+                    // SAFETY: as above.
+                    unsafe { buffer.fill(*start..*start + bytes, Fill::Zero, stream)? };
+                }
+                BoundStep::Copy { from, to } => {
+                    let bytes = plan.slots()[*from].bytes();
+                    let (from, to) = (&memory[*from], &memory[*to]);
+                    let part = from.start..from.start + bytes;
+                    // SAFETY: as above.
+                    unsafe { to.buffer.copy(to.start, &from.buffer, part, stream)? };
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Records a run, to be made again as one.
+    ///
+    /// # Errors
+    /// As [`Device::graph`].
+    pub fn graph(&mut self) -> Result<Graph<'_>, lab_device::Error> {
+        let device = self.plan.device().clone();
+        match self.stream.clone() {
+            None => device.graph(move || self.run()),
+            Some(stream) => device.graph_on(&stream, move || self.run()),
+        }
+    }
+
+    fn whole(&self, slot: Slot) -> (&Memory, &SlotFacts) {
+        let facts = &self.plan.slots()[slot.index];
+        assert_eq!(slot.range(), 0..facts.elements(), "a whole slot");
+        (&self.memory[slot.index], facts)
+    }
+
+    /// Copies a tensor of the same type and number of elements into a whole slot.
+    ///
+    /// # Errors
+    /// It is of another type or length, or the device's.
+    ///
+    /// # Panics
+    /// The slot is a part of one.
+    pub fn write(&mut self, slot: Slot, tensor: &Tensor) -> Result<(), Error> {
+        let (memory, facts) = self.whole(slot);
+        check(facts, tensor)?;
+        // SAFETY: nothing else uses the memory: launches that do come in the same queue, or end first.
+        unsafe { memory.buffer.write(memory.start, &tensor.bytes)? };
+        Ok(())
+    }
+
+    /// What a whole slot holds, under its shape.
+    ///
+    /// # Errors
+    /// The device's; of structs, that they are no tensor.
+    ///
+    /// # Panics
+    /// The slot is a part of one.
+    pub fn read(&self, slot: Slot) -> Result<Tensor, Error> {
+        let (memory, facts) = self.whole(slot);
+        let dtype = facts.element.dtype();
+        let dtype =
+            dtype.ok_or_else(|| refuse(facts, "a tensor of numbers", facts.element.to_string()))?;
+        let mut bytes = vec![0; facts.bytes()];
+        memory.buffer.read(memory.start, &mut bytes)?;
+        Ok(Tensor { dtype, shape: facts.shape.clone(), bytes })
+    }
+}
+
+impl Prepared for Binding {
+    fn launch(&mut self) -> Result<(), lab_device::Error> {
+        self.run()
+    }
+
+    fn outputs(&self) -> Result<Tensors, Error> {
+        let slots = self.plan.slots().iter();
+        let outputs = slots.filter(|s| matches!(s.kind, SlotKind::Output));
+        outputs
+            .map(|facts| {
+                let slot = self.plan.slot(&facts.name).expect("outputs have names");
+                Ok((facts.name.clone(), self.read(slot)?))
+            })
+            .collect()
+    }
+
+    fn kernels(&self) -> Vec<Kernel> {
+        self.plan.kernels()
+    }
+
+    fn poison_outputs(&mut self) -> Result<(), Error> {
+        for (facts, memory) in self.plan.slots().iter().zip(&self.memory) {
+            if facts.kind == SlotKind::Output {
+                let all = memory.start..memory.start + facts.bytes();
+                // SAFETY: as in `write`.
+                unsafe { memory.buffer.fill(all, Fill::Poison, None)? };
+            }
+        }
+        Ok(())
+    }
+}

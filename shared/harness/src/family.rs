@@ -1,0 +1,60 @@
+//! What all versions of a family share: they compute the same.
+
+use std::fmt;
+
+use lab_device::DType;
+
+use crate::suite::VersionCheck;
+use crate::{Cost, Dims, Info, Options, Problem, Tensors};
+
+/// A family: what goes in, what must come out, what it costs, what is timed. Its versions differ in
+/// how they do it, in the sizes and types that they take, and in how exact they are.
+pub trait Family: Sync {
+    /// Its name, as `lab compare` takes it.
+    fn name(&self) -> &'static str;
+
+    /// Random inputs for a problem of a version, by name.
+    fn draw_inputs(&self, info: &Info, problem: &Problem) -> Tensors;
+
+    /// The outputs in f64, by name.
+    ///
+    /// # Panics
+    /// The inputs or options are not those of a checked problem of the version.
+    fn reference(
+        &self,
+        info: &Info,
+        inputs: &Tensors,
+        options: &Options,
+    ) -> Vec<(&'static str, Vec<f64>)>;
+
+    /// What it costs at least.
+    fn cost(&self, dims: &Dims, dtype: DType) -> Cost;
+
+    /// The problems that `lab bench` times of a version in this type, the smallest first.
+    fn bench_shapes(&self, info: &Info, dtype: DType) -> Vec<Dims> {
+        vec![info.timed(dtype)]
+    }
+
+    /// Whether a run's time is told as that of a replayed graph as well: where it is a few short
+    /// launches, and a program makes it again and again.
+    fn replayed(&self) -> bool {
+        false
+    }
+
+    /// What must hold of each version beside its error bounds.
+    fn checks(&self) -> &'static [VersionCheck] {
+        &[]
+    }
+}
+
+impl fmt::Debug for dyn Family + '_ {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl PartialEq for dyn Family + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}

@@ -1,0 +1,396 @@
+//! What a run consists of, before there is any memory: named slots and the launches over them.
+//!
+//! A plan is made from shapes, types and options alone. It knows what memory it needs, and every
+//! launch has been held against its kernel. [`Plan::bind`] gives its slots memory.
+//!
+//! ```no_run
+//! # use lab_harness::{arguments, plan::Plan, Error, Tensor};
+//! # use lab_device::{DType, Device, Kernel, Launch};
+//! # fn demo(device: &Device, kernel: Kernel, tensor: &Tensor) -> Result<(), Error> {
+//! let mut plan = Plan::new(device);
+//! let x = plan.input("x", DType::F32, &[100]);
+//! let out = plan.output("out", DType::F32, &[100]);
+//! // By the names of the kernel's parameters: x, out, n.
+//! plan.launch(&kernel, Launch::new(1, 128), arguments![x, out, n: 100])?;
+//!
+//! let mut run = plan.bind().upload("x", tensor)?.finish()?;
+//! run.run()?;
+//! let out = run.read(out)?;
+//! # Ok(())
+//! # }
+//! ```
+
+use std::ops::Range;
+
+use lab_device::{Arg, ArgKind, DType, Device, ElementType, Kernel, Launch};
+
+use crate::{Binder, Error};
+
+/// What a slot is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlotKind {
+    /// Read and never written.
+    Input,
+    /// Written by each run; poisoned before the first.
+    Output,
+    /// Kept from run to run: read and written.
+    State,
+    /// Of no meaning before and after a run.
+    Scratch,
+}
+
+/// Memory that a plan needs.
+#[derive(Clone, Debug)]
+pub struct SlotFacts {
+    /// Its name; of scratch it may be empty.
+    pub name: String,
+    /// What it is for.
+    pub kind: SlotKind,
+    /// What it holds.
+    pub element: ElementType,
+    /// Row-major, without gaps.
+    pub shape: Vec<usize>,
+    /// Whether it is set to zero when it is bound (not at each run: see [`Plan::zero`]).
+    pub zeroed: bool,
+}
+
+impl SlotFacts {
+    /// Elements.
+    pub fn elements(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Bytes.
+    pub fn bytes(&self) -> usize {
+        self.elements() * self.element.size()
+    }
+}
+
+/// Memory of a [`Plan`], or a part of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    pub(crate) index: usize,
+    /// In elements.
+    start: usize,
+    len: usize,
+}
+
+impl Slot {
+    /// `len` of its elements, from `start` on: a tensor of several that share a slot.
+    ///
+    /// # Panics
+    /// It has fewer.
+    pub fn part(self, start: usize, len: usize) -> Self {
+        let fits = start.checked_add(len).is_some_and(|end| end <= self.len);
+        assert!(fits, "{len} elements from {start} on, of {}", self.len);
+        Self { start: self.start + start, len, ..self }
+    }
+
+    /// Elements.
+    #[allow(clippy::len_without_is_empty)] // a kernel gets none that is
+    pub fn len(self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn range(self) -> Range<usize> {
+        self.start..self.start + self.len
+    }
+}
+
+/// An argument of a launch: a slot, or a number. Whether a kernel may write the slot, its own
+/// signature says; a number becomes what the parameter is, if it fits.
+#[derive(Clone, Copy, Debug)]
+pub enum Argument {
+    /// Memory.
+    Slot(Slot),
+    /// A number.
+    Number(Arg<'static>),
+}
+
+impl From<Slot> for Argument {
+    fn from(slot: Slot) -> Self {
+        Self::Slot(slot)
+    }
+}
+
+macro_rules! numbers {
+    ($($t:ty),*) => { $(
+        impl From<$t> for Argument {
+            fn from(value: $t) -> Self {
+                Self::Number(value.into())
+            }
+        }
+    )* };
+}
+numbers!(bool, i32, u32, i64, u64, usize, f32, f64);
+
+/// Arguments by the names of a kernel's parameters: `arguments![q, k, S: length, scale: 0.5]`, where
+/// a name alone stands for the variable of that name too.
+#[macro_export]
+macro_rules! arguments {
+    ($($name:ident $(: $value:expr)?),* $(,)?) => {
+        [$((stringify!($name), $crate::arguments!(@ $name $(, $value)?))),*]
+    };
+    (@ $name:ident) => { $crate::plan::Argument::from($name) };
+    (@ $name:ident, $value:expr) => { $crate::plan::Argument::from($value) };
+}
+
+/// Arguments that several launches take from: each kernel takes those that its parameters name.
+#[derive(Clone, Debug, Default)]
+pub struct Scope(Vec<(String, Argument)>);
+
+impl Scope {
+    /// Without any.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds arguments; those of a name that is there already take its place.
+    pub fn with<'a>(mut self, arguments: impl IntoIterator<Item = (&'a str, Argument)>) -> Self {
+        for (name, argument) in arguments {
+            self.0.retain(|(other, _)| other != name);
+            self.0.push((name.to_owned(), argument));
+        }
+        self
+    }
+
+    fn find(&self, name: &str) -> Option<Argument> {
+        self.0.iter().find(|(other, _)| other == name).map(|(_, argument)| *argument)
+    }
+}
+
+/// One thing that a run does.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    /// With the arguments in the kernel's order, each slot with whether it may be written.
+    Launch {
+        kernel: Kernel,
+        launch: Launch,
+        arguments: Vec<(Argument, bool)>,
+    },
+    /// Of a slot's index.
+    Zero(usize),
+    Copy {
+        from: usize,
+        to: usize,
+    },
+}
+
+/// Slots and steps.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    device: Device,
+    slots: Vec<SlotFacts>,
+    steps: Vec<Step>,
+}
+
+/// Where one piece of scratch begins in memory that holds all of it: a multiple of this.
+pub(crate) const SCRATCH_ALIGNMENT: usize = 256;
+
+impl Plan {
+    /// Without slots and steps. The device's memory is not touched: it says what kernels there are
+    /// and how many blocks it can hold.
+    pub fn new(device: &Device) -> Self {
+        Self { device: device.clone(), slots: Vec::new(), steps: Vec::new() }
+    }
+
+    /// The device that it runs on.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    fn add(&mut self, name: &str, kind: SlotKind, element: ElementType, shape: &[usize]) -> Slot {
+        let shape = shape.to_vec();
+        let facts = SlotFacts { name: name.to_owned(), kind, element, shape, zeroed: false };
+        let len = facts.elements();
+        self.slots.push(facts);
+        Slot { index: self.slots.len() - 1, start: 0, len }
+    }
+
+    /// A tensor that kernels read.
+    pub fn input(&mut self, name: &str, dtype: DType, shape: &[usize]) -> Slot {
+        self.add(name, SlotKind::Input, dtype.into(), shape)
+    }
+
+    /// A tensor that kernels write.
+    pub fn output(&mut self, name: &str, dtype: DType, shape: &[usize]) -> Slot {
+        self.add(name, SlotKind::Output, dtype.into(), shape)
+    }
+
+    /// A tensor that is handed from run to run.
+    pub fn state(&mut self, name: &str, dtype: DType, shape: &[usize]) -> Slot {
+        self.add(name, SlotKind::State, dtype.into(), shape)
+    }
+
+    /// Room for `len` elements, poisoned when it is bound.
+    pub fn scratch(&mut self, dtype: DType, len: usize) -> Slot {
+        self.add("", SlotKind::Scratch, dtype.into(), &[len])
+    }
+
+    /// Room for `len` structs that one kernel leaves to another.
+    pub fn records(&mut self, name: &'static str, bytes: usize, len: usize) -> Slot {
+        self.add("", SlotKind::Scratch, ElementType::Record { name, bytes }, &[len])
+    }
+
+    /// Room for `len` elements, zero when it is bound and never touched by the plan itself after.
+    pub fn zeros(&mut self, dtype: DType, len: usize) -> Slot {
+        let slot = self.scratch(dtype, len);
+        self.slots[slot.index].zeroed = true;
+        slot
+    }
+
+    /// All that it needs, in the order in which it was asked for.
+    pub fn slots(&self) -> &[SlotFacts] {
+        &self.slots
+    }
+
+    /// The whole slot of that name.
+    pub fn slot(&self, name: &str) -> Option<Slot> {
+        let index = self.slots.iter().position(|s| s.name == name && !name.is_empty())?;
+        Some(Slot { index, start: 0, len: self.slots[index].elements() })
+    }
+
+    /// Bytes of all slots together.
+    pub fn bytes(&self) -> usize {
+        self.slots.iter().map(SlotFacts::bytes).sum()
+    }
+
+    /// Bytes of memory that holds all scratch, each piece at a multiple of 256: what
+    /// [`Binder::scratch`] wants.
+    pub fn scratch_bytes(&self) -> usize {
+        let scratch = self.slots.iter().filter(|s| s.kind == SlotKind::Scratch);
+        scratch.map(|s| s.bytes().next_multiple_of(SCRATCH_ALIGNMENT)).sum()
+    }
+
+    /// How many launches and other steps a run has.
+    pub fn len(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    pub(crate) fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// The kernels that it launches, in their order.
+    pub fn kernels(&self) -> Vec<Kernel> {
+        let launched = self.steps.iter().filter_map(|step| match step {
+            Step::Launch { kernel, .. } => Some(kernel.clone()),
+            Step::Zero(_) | Step::Copy { .. } => None,
+        });
+        launched.collect()
+    }
+
+    /// Adds a launch with these arguments, by name: see [`arguments!`](crate::arguments!).
+    ///
+    /// # Errors
+    /// As [`Kernel::order`]; also an input that the kernel would write, and memory that it would
+    /// write and is passed twice.
+    pub fn launch<'a>(
+        &mut self,
+        kernel: &Kernel,
+        launch: Launch,
+        arguments: impl IntoIterator<Item = (&'a str, Argument)>,
+    ) -> Result<(), Error> {
+        self.launch_in(&Scope::new(), kernel, launch, arguments)
+    }
+
+    /// The same, with what is not among the arguments taken from a scope.
+    ///
+    /// # Errors
+    /// As [`Plan::launch`].
+    pub fn launch_in<'a>(
+        &mut self,
+        scope: &Scope,
+        kernel: &Kernel,
+        launch: Launch,
+        arguments: impl IntoIterator<Item = (&'a str, Argument)>,
+    ) -> Result<(), Error> {
+        let mut named: Vec<(&str, Argument)> = arguments.into_iter().collect();
+        for parameter in kernel.parameters() {
+            let name = parameter.name.as_str();
+            if named.iter().all(|(other, _)| *other != name)
+                && let Some(argument) = scope.find(name)
+            {
+                named.push((name, argument));
+            }
+        }
+        // Read-only is what an input is, and what the parameter says.
+        let written = |name: &str| {
+            let parameter = kernel.parameters().iter().find(|p| p.name == name);
+            parameter.is_some_and(|p| !p.type_name.starts_with("const "))
+        };
+        let kind = |argument: Argument| match argument {
+            Argument::Number(number) => number.kind(),
+            Argument::Slot(slot) => {
+                let SlotFacts { kind, element, .. } = self.slots[slot.index];
+                ArgKind::Buffer { element, writable: kind != SlotKind::Input }
+            }
+        };
+        let kinds: Vec<_> = named.iter().map(|(name, a)| (*name, kind(*a))).collect();
+        let order = kernel.order(&kinds)?;
+        let arguments: Vec<(Argument, bool)> =
+            order.into_iter().map(|at| (named[at].1, written(named[at].0))).collect();
+        check_overlap(kernel, &arguments)?;
+        self.steps.push(Step::Launch { kernel: kernel.clone(), launch, arguments });
+        Ok(())
+    }
+
+    /// Adds a step that sets a slot to zero, all of it.
+    pub fn zero(&mut self, slot: Slot) {
+        self.steps.push(Step::Zero(slot.index));
+    }
+
+    /// Adds what stands from step `first` on so many times more.
+    pub fn repeat(&mut self, first: usize, times: usize) {
+        let again = self.steps[first..].to_vec();
+        for _ in 0..times {
+            self.steps.extend(again.iter().cloned());
+        }
+    }
+
+    /// Adds a step that copies a slot into another.
+    ///
+    /// # Panics
+    /// They are one, or of different types or lengths, or one is a part of a slot.
+    pub fn copy(&mut self, from: Slot, to: Slot) {
+        let whole = |slot: Slot| {
+            let facts = &self.slots[slot.index];
+            assert_eq!(slot.range(), 0..facts.elements(), "a whole slot");
+            (facts.element, facts.elements())
+        };
+        assert!(from.index != to.index && whole(from) == whole(to), "another slot, like it");
+        self.steps.push(Step::Copy { from: from.index, to: to.index });
+    }
+
+    /// Begins to give the slots memory.
+    pub fn bind<'a>(self) -> Binder<'a> {
+        Binder::new(self)
+    }
+}
+
+/// What a kernel gets to write it gets once: else it would race with itself.
+fn check_overlap(kernel: &Kernel, arguments: &[(Argument, bool)]) -> Result<(), Error> {
+    for (n, (argument, written)) in arguments.iter().enumerate() {
+        let Argument::Slot(own) = argument else { continue };
+        let meets = |(other, other_written): &(Argument, bool)| match other {
+            Argument::Slot(other) => {
+                (*written || *other_written)
+                    && other.index == own.index
+                    && other.start < own.start + own.len
+                    && own.start < other.start + other.len
+            }
+            Argument::Number(_) => false,
+        };
+        if let Some(other) = arguments[..n].iter().position(meets) {
+            let name = |n: usize| kernel.parameters()[n].name.clone();
+            let (kernel, first, second) = (kernel.name().to_owned(), name(other), name(n));
+            return Err(lab_device::Error::Overlap { kernel, first, second }.into());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,106 @@
+//! What a plan is made from: shapes, types and options, looked at once.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use lab_device::DType;
+
+use crate::{Dims, Error, Info, Options, Plan, Tensors, Tiling, plan::Slot};
+
+/// Type and sizes of a tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Of an element.
+    pub dtype: DType,
+    /// Of each index, the last one fastest.
+    pub sizes: Vec<usize>,
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?}", self.dtype, self.sizes)
+    }
+}
+
+/// Shapes by the names of the tensors.
+pub type Shapes = BTreeMap<String, Shape>;
+
+/// Those of tensors.
+pub fn shapes_of(tensors: &Tensors) -> Shapes {
+    let shape = |t: &crate::Tensor| Shape { dtype: t.dtype, sizes: t.shape.clone() };
+    tensors.iter().map(|(name, tensor)| (name.clone(), shape(tensor))).collect()
+}
+
+/// A problem of a version, checked.
+#[derive(Clone, Debug)]
+pub struct Request<'a> {
+    info: &'a Info,
+    shapes: Shapes,
+    options: &'a Options,
+    /// Its sizes.
+    pub dims: Dims,
+    /// The run's type.
+    pub dtype: DType,
+    /// The tile parameters, where they are not those in use.
+    pub tiling: Option<&'a Tiling>,
+}
+
+impl<'a> Request<'a> {
+    /// Of tensors of these shapes.
+    ///
+    /// # Errors
+    /// As [`Info::problem_of_shapes`].
+    pub fn new(info: &'a Info, shapes: Shapes, options: &'a Options) -> Result<Self, Error> {
+        let (dims, dtype) = info.problem_of_shapes(&shapes)?;
+        Ok(Self { info, shapes, options, dims, dtype, tiling: None })
+    }
+
+    /// Of these tensors.
+    ///
+    /// # Errors
+    /// As [`Request::new`].
+    pub fn of(info: &'a Info, inputs: &Tensors, options: &'a Options) -> Result<Self, Error> {
+        Self::new(info, shapes_of(inputs), options)
+    }
+
+    /// The same with these tile parameters.
+    pub fn with_tiling(self, tiling: &'a Tiling) -> Self {
+        Self { tiling: Some(tiling), ..self }
+    }
+
+    /// The size of that name.
+    pub fn dim(&self, name: &str) -> usize {
+        self.dims.get(name)
+    }
+
+    /// The shape of an input.
+    pub fn shape(&self, name: &str) -> &Shape {
+        self.shapes.get(name).unwrap_or_else(|| panic!("input {name} of a checked problem"))
+    }
+
+    /// The shapes of all tensors that were given.
+    pub fn shapes(&self) -> &Shapes {
+        &self.shapes
+    }
+
+    /// The options.
+    pub fn options(&self) -> &'a Options {
+        self.options
+    }
+
+    /// The number of an option.
+    pub fn number(&self, name: &str) -> f64 {
+        self.options.number(self.info, name)
+    }
+
+    /// Adds an input of this name and shape to a plan.
+    pub fn input(&self, plan: &mut Plan, name: &str) -> Slot {
+        let Shape { dtype, sizes } = self.shape(name);
+        plan.input(name, *dtype, sizes)
+    }
+
+    /// The same for several.
+    pub fn inputs<const N: usize>(&self, plan: &mut Plan, names: [&str; N]) -> [Slot; N] {
+        names.map(|name| self.input(plan, name))
+    }
+}
