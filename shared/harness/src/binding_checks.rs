@@ -11,7 +11,7 @@ use lab_device::{
 use crate::device_checks::kernels;
 use crate::plan::{Plan, Slot};
 use crate::suite::Check;
-use crate::{Error, Prepared, Tensor, arguments};
+use crate::{Error, Tensor, arguments};
 
 /// Each panics where it does not hold.
 pub static CHECKS: &[Check] = &[
