@@ -1,6 +1,8 @@
 // Copies into shared memory that go on while the thread does (cp.async, sm_80): a thread's own are
 // there after its wait, those of others after a barrier besides.
-#include "lab/async.cuh"
+#include "lab/ptx/cp_async.cuh"
+
+using namespace lab;
 
 // Issued is not arrived.
 __global__ void async_read_before_wait(const float* x, float* out) {

@@ -2,7 +2,11 @@
 // Each moves n elements, a thread one of them, unless it says otherwise; blocks have 256 threads.
 #include <cuda_fp16.h>
 
-#include "lab/mma.cuh"
+#include "lab/ptx/cvt.cuh"
+#include "lab/ptx/ldmatrix.cuh"
+#include "lab/ptx/mma.cuh"
+
+using namespace lab;
 
 __device__ int thread_of_grid() { return blockIdx.x * blockDim.x + threadIdx.x; }
 

@@ -2,7 +2,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "lab/shared.cuh"
+#include "lab/ptx/dynamic_shared.cuh"
 
 // ---- global memory ----------------------------------------------------------------------------
 

@@ -1,6 +1,8 @@
 // Messages: data, then a flag that says the data is there. Without a release before the flag and an
 // acquire behind it nothing orders the data, whatever the hardware did the last time it was asked.
-#include "lab/order.cuh"
+#include "lab/ptx/order.cuh"
+
+using namespace lab;
 
 // ---- the last block adds up what all have left ------------------------------------------------
 

@@ -4,6 +4,8 @@
 
 #include "lab/reduce.cuh"
 
+using namespace lab;
+
 // ---- the threads of a block -------------------------------------------------------------------
 
 // Read before all have written.

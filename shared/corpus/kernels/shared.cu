@@ -1,5 +1,5 @@
 // Accesses outside of shared memory and of local copies, and accesses that stay just inside.
-#include "lab/shared.cuh"
+#include "lab/ptx/dynamic_shared.cuh"
 
 // One past the end of an array is the start of another: no fault, a wrong number.
 __global__ void shared_neighbour(int* out, int shift) {

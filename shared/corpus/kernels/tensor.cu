@@ -1,7 +1,11 @@
 // Small matrices of a warp: ldmatrix and mma.sync (sm_80), and wmma.
 #include <mma.h>
 
-#include "lab/mma.cuh"
+#include "lab/ptx/cvt.cuh"
+#include "lab/ptx/ldmatrix.cuh"
+#include "lab/ptx/mma.cuh"
+
+using namespace lab;
 
 using namespace nvcuda;
 

@@ -9,8 +9,10 @@
 //
 // How the threads lie, and what of a product is a thread's own: lab/products.cuh.
 #pragma once
-#include "lab/async.cuh"
+#include "lab/ptx/cp_async.cuh"
 #include "lab/products.cuh"
+
+namespace lab {
 
 // The block's shared memory: its own rows, two pieces of those that come past, the weights between
 // them. Rows of weights lie WJ banks apart, so that the rows that a warp stores touch every bank
@@ -154,3 +156,5 @@ products_ahead(float (&sum)[OWN / L::WI][RC], Passing<OWN, PAST, DH, CX, L> shar
     // ANCHOR_END: loop
     __syncthreads();  // own rows, weights and pieces are read: the next products may overwrite them
 }
+
+}  // namespace lab

@@ -3,6 +3,8 @@
 #include "lab/progress.cuh"
 #include "lab/tile.cuh"
 
+namespace lab {
+
 // What becomes of a gradient: it is kept, or the parameter moves by −lr times it.
 enum Use { KEEP, DESCEND };
 
@@ -58,3 +60,5 @@ __device__ __forceinline__ void apply(Matrix<float> p, int m0, int n0, const Til
 template <Use USE> __device__ __forceinline__ void apply(float& p, float g, float lr) {
     p = USE == DESCEND ? p - lr * g : g;
 }
+
+}  // namespace lab

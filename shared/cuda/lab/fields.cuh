@@ -1,9 +1,9 @@
 // LAB_FIELDS(Struct, first, second, …) after a struct that kernels take by value, or by a pointer to
 // what the host has filled in: the host's struct is held against these fields, name by name, at every
-// launch. Up to 32 fields, in any order; at namespace scope, outside of every namespace.
+// launch. Up to 27 fields, in any order; at namespace scope, outside of every namespace.
 #pragma once
 
-#ifdef LAB_EMULATOR
+#ifdef EMU_FIELDS
 #define LAB_FIELD(Type, field)                                                                     \
     {#field, ::emu::field_type<decltype(Type::field)>::text.c, offsetof(Type, field),              \
      sizeof(Type::field)},

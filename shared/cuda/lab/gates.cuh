@@ -5,7 +5,10 @@
 // -102400, where floats lie 0.008 apart, and so would all later differences. Here sums are made in
 // f64, of a tile or of all, and handed on as the sum of two floats.
 #pragma once
+#include "lab/ptx/ex2.cuh"
 #include "lab/scalar.cuh"
+
+namespace lab {
 
 // ANCHOR: log_sigmoid
 // log(1 / (1 + exp(-x))), never above 0. The exponential is of -|x|: it cannot overflow, and is not
@@ -50,18 +53,6 @@ __device__ __forceinline__ float2 in_twos(float2 F, float a) {
 // One number of two parts. The x cancel without a rounding where they are close; what they have
 // left out is in the y.
 __device__ __forceinline__ float sum_of(float2 a, float2 b) { return (a.x + b.x) + (a.y + b.y); }
-
-// 2^x, to two units in the last place; what is below 2^-126 is 0. exp2f keeps that too, for as many
-// instructions again.
-__device__ __forceinline__ float power_of_two(float x) {
-#ifdef LAB_EMULATOR
-    return exp2f(x);
-#else
-    float power;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
-    return power;
-#endif
-}
 // ANCHOR_END: in_twos
 
 // ANCHOR: sums
@@ -88,3 +79,5 @@ __device__ __forceinline__ double sum_gates(double (&sum)[ROWS / 32], const floa
     return total;
 }
 // ANCHOR_END: sums
+
+}  // namespace lab

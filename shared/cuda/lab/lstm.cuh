@@ -7,6 +7,8 @@
 #pragma once
 #include "lab/recurrent.cuh"
 
+namespace lab {
+
 enum Gate { GATE_I, GATE_F, GATE_G, GATE_O, GATES };
 
 // Where thread 4 j + g has gate g of unit j: the value that a gate's lane of this unit has.
@@ -142,3 +144,5 @@ __device__ __forceinline__ math_t<T> through_weights(const math_t<T>* da,
     return sum;
 }
 // ANCHOR_END: through
+
+}  // namespace lab

@@ -10,6 +10,8 @@
 #include "lab/reduce.cuh"
 #include "lab/register_tile.cuh"
 
+namespace lab {
+
 // The small products: the hidden layer, and the gradient by its weights. Few blocks with few warps each:
 // what they wait for are loads, and so much of k is on its way at once.
 template <Along A, Along B, int PACK> using SmallTile = RegisterTile<32, 32, 16 * PACK, 4, A, B, PACK>;
@@ -212,3 +214,5 @@ __device__ __forceinline__ void input_gradient(const int* ids, const float* x, c
     int j = m0 + threadIdx.x;
     if (n0 == 0 && threadIdx.x < Tile::BM && j < H) apply<USE>(b1[j], bias, lr);
 }
+
+}  // namespace lab

@@ -8,6 +8,8 @@
 #pragma once
 #include "lab/lstm.cuh"
 
+namespace lab {
+
 // What a row has a norm of: the gates, and behind them c.
 constexpr int C = GATES, PARTS = GATES + 1;
 
@@ -114,3 +116,5 @@ template <class T, int HT> struct NormOfLanes {
     }
 };
 // ANCHOR_END: lanes
+
+}  // namespace lab

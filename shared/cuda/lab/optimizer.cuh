@@ -16,6 +16,8 @@
 #include "lab/reduce.cuh"
 #include "lab/scalar.cuh"
 
+namespace lab {
+
 enum Rule { SGD, ADAM, ADAMW };
 
 constexpr int OPTIMIZER_THREADS = 256;
@@ -162,3 +164,5 @@ __global__ void __launch_bounds__(OPTIMIZER_THREADS)
         }
     }
 }
+
+}  // namespace lab

@@ -5,6 +5,8 @@
 #pragma once
 #include "lab/scalar.cuh"
 
+namespace lab {
+
 template <class T> struct Pack {
     static constexpr int N = 16 / sizeof(T);
     math_t<T> v[N];
@@ -38,3 +40,5 @@ template <class T> __device__ __forceinline__ void store_pack(T* to, const Pack<
     memcpy(static_cast<void*>(&raw), element, 16);
     *reinterpret_cast<uint4*>(to) = raw;
 }
+
+}  // namespace lab

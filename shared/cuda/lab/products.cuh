@@ -9,6 +9,8 @@
 #include "lab/reduce.cuh"
 #include "lab/tile.cuh"
 
+namespace lab {
+
 // ANCHOR: layout
 constexpr int THREADS = 128, TI = 8, TJ = THREADS / TI;
 
@@ -57,7 +59,7 @@ template <int ROWS, int COLUMNS> struct Twins {
 // ANCHOR_END: twins
 
 // ROWS rows from r0 on, filled up with zeros past the last row and the last column.
-template <int ROWS, int DH, int PACK, int THREADS = ::THREADS, class T>
+template <int ROWS, int DH, int PACK, int THREADS = lab::THREADS, class T>
 __device__ __forceinline__ void load_tile(float (*tile)[ROW<DH>], Matrix<const T> from, int r0) {
     static_assert(ROWS * DH % (THREADS * PACK) == 0,
                   "each thread loads equally many packs: change TQ, TKV or DH");
@@ -129,3 +131,5 @@ __device__ __forceinline__ float dot_of_row(const float (&sum)[RC], Matrix<const
         for (int p = 0; p < 4; ++p) dot += sum[c + p] * X.cell(r, 4 * L::tj() + c * L::WJ + p);
     return L::over_row(dot, Add{});
 }
+
+}  // namespace lab

@@ -3,6 +3,8 @@
 // made of NEXT; the last writes NEXT. So no block reads what another of the same launch writes.
 #pragma once
 
+namespace lab {
+
 enum Count {
     STEP,     // of the epoch, from 0
     TAKEN,    // steps before this one in all epochs
@@ -38,3 +40,5 @@ struct Progress {
 
 // Of neither NaN nor an infinity.
 template <class M> __device__ __forceinline__ bool finite(M v) { return v - v == 0; }
+
+}  // namespace lab

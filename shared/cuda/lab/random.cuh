@@ -1,6 +1,8 @@
 // Random numbers by counting: the same on every device and in every order of threads.
 #pragma once
 
+namespace lab {
+
 // ANCHOR: philox
 // Philox 4x32-10 (Salmon et al. 2011, "Parallel Random Numbers: As Easy as 1, 2, 3"): the first of the
 // four words that a counter gives under a key.
@@ -18,3 +20,5 @@ __device__ __forceinline__ unsigned philox(unsigned long long low, unsigned long
     return c0;
 }
 // ANCHOR_END: philox
+
+}  // namespace lab

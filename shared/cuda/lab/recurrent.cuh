@@ -3,6 +3,8 @@
 #pragma once
 #include "lab/scalar.cuh"
 
+namespace lab {
+
 // ANCHOR: activation
 // tanh(v) or 1 / (1 + e^−v), in the same instructions: lanes that differ in that do not wait for each
 // other. Every step waits for two of them, so the division is the fast one, of 2 ulp.
@@ -76,3 +78,5 @@ __device__ __forceinline__ void add_products(math_t<T> (&a)[GATES], const T* __r
     }
 }
 // ANCHOR_END: product
+
+}  // namespace lab

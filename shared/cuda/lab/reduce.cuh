@@ -1,6 +1,8 @@
 // Reductions over the lanes of a warp and the threads of a block.
 #pragma once
 
+namespace lab {
+
 struct Add {
     template <class M> __device__ __forceinline__ M operator()(M a, M b) const { return a + b; }
 };
@@ -28,3 +30,5 @@ __device__ __forceinline__ M block_reduce(M v, Op op, M neutral) {
     __syncthreads();  // nobody reads the partials any more: the next call may write them
     return v;
 }
+
+}  // namespace lab

@@ -5,6 +5,8 @@
 #pragma once
 #include "lab/tile.cuh"
 
+namespace lab {
+
 // How an operand lies in device memory: neighbours are along k, or along the rows of A (the columns of
 // B).
 enum Along { ALONG_K, ACROSS_K };
@@ -115,3 +117,5 @@ struct RegisterTile {
         for (int i = 0; i < TM; ++i) f(row() + i, column(), sum[i]);
     }
 };
+
+}  // namespace lab

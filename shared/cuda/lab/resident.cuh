@@ -7,6 +7,8 @@
 #pragma once
 #include "lab/pack.cuh"
 
+namespace lab {
+
 // Four neighbours, 16 bytes at a time.
 template <class M> __device__ __forceinline__ void load_four(M (&to)[4], const M* from) {
     constexpr int N = Pack<M>::N;
@@ -150,3 +152,5 @@ template <class T, int LANES, int UNITS> struct ByColumns {
         }
     }
 };
+
+}  // namespace lab

@@ -7,6 +7,8 @@
 #pragma once
 #include "lab/pack.cuh"
 
+namespace lab {
+
 template <class T, int THREADS, int PACKS, int N> struct Row {
     static_assert(N == 1 || N == Pack<T>::N, "N is 1, or as many elements as 16 bytes hold");
     static_assert(PACKS * N <= 64, "a row's share must fit a thread's registers: raise THREADS");
@@ -62,3 +64,5 @@ template <class T, int THREADS, int PACKS, int N> struct Row {
         }
     }
 };
+
+}  // namespace lab

@@ -6,6 +6,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+namespace lab {
+
 template <class T> struct arithmetic { using type = float; };
 template <> struct arithmetic<double> { using type = double; };
 template <class T> using math_t = typename arithmetic<T>::type;
@@ -31,3 +33,5 @@ __device__ __forceinline__ float logarithm(float v) { return logf(v); }
 __device__ __forceinline__ double logarithm(double v) { return log(v); }
 __device__ __forceinline__ float root(float v) { return sqrtf(v); }
 __device__ __forceinline__ double root(double v) { return sqrt(v); }
+
+}  // namespace lab

@@ -1,6 +1,8 @@
 // Sums of all that comes before, over the threads of a block.
 #pragma once
 
+namespace lab {
+
 // Of a one-dimensional block of THREADS, thread t gets v_0 + … + v_t, and each the sum of all in
 // `total`. The order of the additions is always the same.
 template <int THREADS, class M> __device__ __forceinline__ M block_scan(M v, M& total) {
@@ -22,3 +24,5 @@ template <int THREADS, class M> __device__ __forceinline__ M block_scan(M v, M& 
     __syncthreads();  // nobody reads the sums any more: the next call may write them
     return before + v;
 }
+
+}  // namespace lab

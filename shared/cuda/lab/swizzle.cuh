@@ -8,6 +8,8 @@
 // every chunk stays at a multiple of 16 bytes.
 #pragma once
 
+namespace lab {
+
 // STEP is how many chunks a row moves further than the row above it.
 template <class T, int COLUMNS, int STEP = 1> struct SwizzledTile {
     static constexpr int CELLS = 16 / sizeof(T);  // of a chunk
@@ -27,3 +29,5 @@ template <class T, int COLUMNS, int STEP = 1> struct SwizzledTile {
     __device__ __forceinline__ T* chunk(int r, int c) const { return x + offset(r, c); }
     __device__ __forceinline__ T* at(int r, int c) const { return chunk(r, c) + c % CELLS; }
 };
+
+}  // namespace lab

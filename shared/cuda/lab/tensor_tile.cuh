@@ -2,10 +2,14 @@
 // BN of them, a warp WM x WN. Tiles of both operands, BK deep, go by cp.async to shared memory, swizzled,
 // STAGES of them in flight. An operand may lie along k or across it: ldmatrix transposes what lies across.
 #pragma once
-#include "lab/async.cuh"
-#include "lab/mma.cuh"
+#include "lab/ptx/cp_async.cuh"
+#include "lab/ptx/cvt.cuh"
+#include "lab/ptx/ldmatrix.cuh"
+#include "lab/ptx/mma.cuh"
 #include "lab/register_tile.cuh"
 #include "lab/swizzle.cuh"
+
+namespace lab {
 
 using Half = __nv_bfloat16;
 
@@ -109,3 +113,5 @@ template <int BM, int BN, int WM, int WN, Along A_LIES, Along B_LIES> struct Ten
     }
 };
 // ANCHOR_END: tile
+
+}  // namespace lab

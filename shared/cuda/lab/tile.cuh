@@ -7,6 +7,8 @@
 #pragma once
 #include "lab/pack.cuh"
 
+namespace lab {
+
 // What moves so many bytes in one access.
 template <int BYTES> struct word;
 template <> struct word<4> { using type = unsigned; };
@@ -83,3 +85,5 @@ __device__ __forceinline__ void load_fours(float (&to)[N], const float* from, in
         for (int p = 0; p < 4; ++p) to[i + p] = four.v[p];
     }
 }
+
+}  // namespace lab

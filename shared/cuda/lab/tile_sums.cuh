@@ -7,6 +7,8 @@
 #pragma once
 #include "lab/pack.cuh"
 
+namespace lab {
+
 constexpr int THREADS = 256, TILE = 32, LANES = THREADS / TILE, EACH = TILE / LANES;
 
 // Where in the tile this thread's result e is, of a column that neighbouring threads have side by side.
@@ -112,3 +114,5 @@ __device__ __forceinline__ void column_sums(M (&sum)[N], int rows, Add add) {
         for (int l = 0; l < LANES; ++l) sum[i] += partial[i][l][n];
     }
 }
+
+}  // namespace lab

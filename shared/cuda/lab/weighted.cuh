@@ -7,6 +7,8 @@
 #pragma once
 #include "lab/products.cuh"
 
+namespace lab {
+
 // The block's shared memory: its own rows, those that come past, the weights between them.
 template <int OWN, int PAST, int DH> struct WeightedTiles {
     static_assert(((OWN + PAST) * ROW<DH> + OWN * SCORES_ROW<PAST>) * 4 <= 99 * 1024,
@@ -48,3 +50,5 @@ __device__ __forceinline__ void weighted_products(float (&sum)[OWN / TI][RC],
     }
     // ANCHOR_END: loop
 }
+
+}  // namespace lab

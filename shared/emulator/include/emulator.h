@@ -424,7 +424,8 @@ template <class T> constexpr uint32_t size_of() {
     if constexpr (std::is_void<T>::value || std::is_function<T>::value) return 1;
     else return sizeof(T);
 }
-// LAB_FIELDS specialises it for a struct that the host fills in.
+// LAB_FIELDS (lab/fields.cuh) specialises it for a struct that the host fills in.
+#define EMU_FIELDS 1
 template <class T> struct fields {
     static constexpr const EmuField* table = nullptr;
     static constexpr uint32_t count = 0;

@@ -3,7 +3,7 @@
 #include <cuda_fp16.h>
 
 #include "lab/fields.cuh"
-#include "lab/shared.cuh"
+#include "lab/ptx/dynamic_shared.cuh"
 
 __constant__ float weights[4];
 __device__ int offset = 10;

@@ -7,6 +7,8 @@
 #include "lab/random.cuh"
 #include "lab/scalar.cuh"
 
+using namespace lab;
+
 constexpr int THREADS = 256;
 
 // threshold: p 2³². factor: 1 / (1 − p).

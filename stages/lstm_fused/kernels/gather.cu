@@ -11,6 +11,8 @@
 #include "lab/progress.cuh"
 #include "lab/scalar.cuh"
 
+using namespace lab;
+
 constexpr int THREADS = 256;
 
 // Where a window begins, or −1 of a row that has none.

@@ -19,6 +19,8 @@
 // grid of ceil(B H / 128) blocks.
 #include "lab/recurrent.cuh"
 
+using namespace lab;
+
 constexpr int THREADS = 128, R = 0, Z = 1, N = 2, Q = 3, GATES = 3, KEPT = 4;
 
 // The launch of step t. With `keep` it leaves r, z, n and q.

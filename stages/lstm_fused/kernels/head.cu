@@ -20,6 +20,8 @@
 #include "lab/reduce.cuh"
 #include "lab/scalar.cuh"
 
+using namespace lab;
+
 // z_o of a row, by a warp.
 template <class T>
 __device__ __forceinline__ math_t<T> output(const T* __restrict__ weight,

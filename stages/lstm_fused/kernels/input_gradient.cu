@@ -9,6 +9,8 @@
 #include "lab/reduce.cuh"
 #include "lab/tile_sums.cuh"
 
+using namespace lab;
+
 // A grid of T B / 32 x C / 32 blocks, rounded up.
 template <class T>
 __global__ void __launch_bounds__(THREADS)

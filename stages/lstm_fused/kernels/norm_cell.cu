@@ -14,6 +14,8 @@
 #include "lab/norm.cuh"
 #include "lab/reduce.cuh"
 
+using namespace lab;
+
 constexpr int THREADS = 128;
 
 // The sum of value(j) over the units of a row, for all threads.

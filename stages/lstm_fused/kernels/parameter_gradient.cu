@@ -15,6 +15,8 @@
 #include "lab/reduce.cuh"
 #include "lab/tile_sums.cuh"
 
+using namespace lab;
+
 // ANCHOR: weights
 // A tile of dW, from row `m0` and column `n0` on: of weight_hh if `of_h`, with y as x, else
 // of weight_ih; G x C. What a row of the batch holds past its length is not read, be it NaN.

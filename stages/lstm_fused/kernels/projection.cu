@@ -11,6 +11,8 @@
 #include "lab/lstm.cuh"
 #include "lab/tile_sums.cuh"
 
+using namespace lab;
+
 // Weight n0 + n of input k, of a matrix of G x C.
 template <class T> struct Rows {
     const T* w;

@@ -1,2 +1,4 @@
 // The last launches of a training step: lab/optimizer.cuh, over all parameters at once.
 #include "lab/optimizer.cuh"
+
+using namespace lab;

@@ -20,6 +20,8 @@
 // of B H / 128 blocks, rounded up.
 #include "lab/lstm.cuh"
 
+using namespace lab;
+
 constexpr int THREADS = 128;
 
 // The launch of step t. With `keep` it leaves what the backward pass needs, c and gates of all

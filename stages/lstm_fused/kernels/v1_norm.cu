@@ -19,7 +19,9 @@
 // grid of B blocks.
 #include "lab/norm.cuh"
 #include "lab/resident.cuh"
-#include "lab/shared.cuh"
+#include "lab/ptx/dynamic_shared.cuh"
+
+using namespace lab;
 
 template <class T, int HT, int KEPT, int IN_SHARED>
 __global__ void __launch_bounds__(4 * HT)

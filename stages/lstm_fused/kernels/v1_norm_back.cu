@@ -14,7 +14,9 @@
 // norm_cell.cu has them. A grid of B blocks.
 #include "lab/norm.cuh"
 #include "lab/resident.cuh"
-#include "lab/shared.cuh"
+#include "lab/ptx/dynamic_shared.cuh"
+
+using namespace lab;
 
 // What a thread needs of a step, to be fetched a step before: of its gate, and of o or c.
 template <class M> struct Left {

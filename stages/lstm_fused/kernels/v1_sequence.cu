@@ -21,7 +21,9 @@
 // of ceil(B / ROWS) blocks.
 #include "lab/lstm.cuh"
 #include "lab/resident.cuh"
-#include "lab/shared.cuh"
+#include "lab/ptx/dynamic_shared.cuh"
+
+using namespace lab;
 
 template <class T, int HT, int ROWS, int KEPT, int IN_SHARED>
 __global__ void __launch_bounds__(4 * HT)

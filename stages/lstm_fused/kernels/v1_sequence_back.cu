@@ -10,7 +10,9 @@
 // da past H are zero. Other tensors are as v0_cell.cu has them. A grid of ceil(B / ROWS) blocks.
 #include "lab/lstm.cuh"
 #include "lab/resident.cuh"
-#include "lab/shared.cuh"
+#include "lab/ptx/dynamic_shared.cuh"
+
+using namespace lab;
 
 // da of all steps in place of the gates, dh0 and dc0.
 template <class T, int HT, int ROWS, int KEPT, int IN_SHARED>

@@ -18,7 +18,9 @@
 #include "lab/exchange.cuh"
 #include "lab/lstm.cuh"
 #include "lab/resident.cuh"
-#include "lab/shared.cuh"
+#include "lab/ptx/dynamic_shared.cuh"
+
+using namespace lab;
 
 // Which unit, gate, quarter and row a thread has.
 template <int BLOCKS, int UNITS, int ROWS> struct Part {

@@ -11,6 +11,8 @@
 #include "lab/lstm.cuh"
 #include "lab/tile_sums.cuh"
 
+using namespace lab;
+
 // di, df, d_o: the dp of each. A grid of H / 32 blocks, rounded up.
 template <class T>
 __global__ void __launch_bounds__(THREADS)

@@ -6,6 +6,8 @@
 // A: M x K, B: K x N, C: M x N, row-major.
 #include "lab/scalar.cuh"
 
+using namespace lab;
+
 // ANCHOR: naive
 template <class T>
 __global__ void matmul_naive(const T* __restrict__ A, const T* __restrict__ B, T* __restrict__ C,

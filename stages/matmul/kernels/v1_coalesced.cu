@@ -7,6 +7,8 @@
 // A: M x K, B: K x N, C: M x N, row-major.
 #include "lab/scalar.cuh"
 
+using namespace lab;
+
 // ANCHOR: coalesced
 template <class T>
 __global__ void matmul_coalesced(const T* __restrict__ A, const T* __restrict__ B,

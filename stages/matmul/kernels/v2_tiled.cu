@@ -7,6 +7,8 @@
 // A: M x K, B: K x N, C: M x N, row-major.
 #include "lab/tile.cuh"
 
+using namespace lab;
+
 // ANCHOR: tiled
 template <class T, int TILE>
 __global__ void __launch_bounds__(TILE* TILE)

@@ -7,6 +7,8 @@
 // A: M x K, B: K x N, C: M x N, row-major.
 #include "lab/tile.cuh"
 
+using namespace lab;
+
 // ANCHOR: rows
 template <class T, int BM, int BN, int BK, int TM>
 __global__ void __launch_bounds__(BM* BN / TM)

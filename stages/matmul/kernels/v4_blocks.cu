@@ -11,6 +11,8 @@
 // A: M x K, B: K x N, C: M x N, row-major.
 #include "lab/tile.cuh"
 
+using namespace lab;
+
 template <class T, int BM, int BN, int BK, int TM, int TN, int PACK>
 __global__ void __launch_bounds__(BM* BN / (TM * TN))
     matmul_blocks(const T* __restrict__ A, const T* __restrict__ B, T* __restrict__ C, int M, int N,

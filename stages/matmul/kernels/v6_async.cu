@@ -10,8 +10,10 @@
 // 4, else 1.
 //
 // A: M x K, B: K x N, C: M x N, row-major.
-#include "lab/async.cuh"
+#include "lab/ptx/cp_async.cuh"
 #include "lab/tile.cuh"
+
+using namespace lab;
 
 template <class T, int BM, int BN, int BK, int WM, int WN, int TM, int TN, int STAGES, int BLOCKS,
           int PACK>

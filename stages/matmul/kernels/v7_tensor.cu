@@ -12,11 +12,15 @@
 //
 // PACK elements are copied at a time: 16 bytes, which asks that K and N be a multiple of as many, or
 // one by one.
-#include "lab/async.cuh"
-#include "lab/mma.cuh"
-#include "lab/shared.cuh"
+#include "lab/ptx/cp_async.cuh"
+#include "lab/ptx/cvt.cuh"
+#include "lab/ptx/ldmatrix.cuh"
+#include "lab/ptx/mma.cuh"
+#include "lab/ptx/dynamic_shared.cuh"
 #include "lab/swizzle.cuh"
 #include "lab/tile.cuh"
+
+using namespace lab;
 
 // A chunk of 16 bytes into shared memory: of a row that is inside or not, with so many cells left in
 // it. What is outside is zero.

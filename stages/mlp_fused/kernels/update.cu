@@ -1,3 +1,5 @@
 // The last launches of a training step by gradients that are kept: lab/optimizer.cuh, over all parameters
 // at once.
 #include "lab/optimizer.cuh"
+
+using namespace lab;

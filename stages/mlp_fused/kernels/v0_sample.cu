@@ -14,7 +14,9 @@
 // the kernels.
 #include "lab/reduce.cuh"
 #include "lab/scalar.cuh"
-#include "lab/shared.cuh"
+#include "lab/ptx/dynamic_shared.cuh"
+
+using namespace lab;
 
 constexpr int THREADS = 512, WARPS = THREADS / 32;
 

@@ -18,6 +18,8 @@
 // z: B rows of Z numbers, V rounded up to 4. stats: for each row and 64 logits the largest and the sum.
 #include "lab/mlp.cuh"
 
+using namespace lab;
+
 constexpr int SOFTMAX_THREADS = 256;
 
 template <Along A, Along B, int PACK> using Large = RegisterTile<64, 64, 16, 8, A, B, PACK>;

@@ -19,7 +19,9 @@
 // DH is room for H, a multiple of 4.
 #include "lab/ahead.cuh"
 #include "lab/mlp.cuh"
-#include "lab/shared.cuh"
+#include "lab/ptx/dynamic_shared.cuh"
+
+using namespace lab;
 
 using L = Twins<8, 16>;  // how the threads of both products lie
 

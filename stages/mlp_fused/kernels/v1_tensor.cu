@@ -12,8 +12,10 @@
 // Columns of the bf16 tensors are padded with zeros to a multiple of 8, so that a row is whole chunks of
 // 16 bytes: h and w2's copy have HB of them, dz has ZB. z: B rows of Z numbers, V rounded up to 4.
 #include "lab/mlp.cuh"
-#include "lab/shared.cuh"
+#include "lab/ptx/dynamic_shared.cuh"
 #include "lab/tensor_tile.cuh"
+
+using namespace lab;
 
 // The bf16 copy of w2, for the first step. A grid of V HB / 256 blocks of 256 threads, rounded up.
 template <class T>

@@ -21,8 +21,10 @@
 #include "lab/exchange.cuh"
 #include "lab/reduce.cuh"
 #include "lab/scalar.cuh"
-#include "lab/shared.cuh"
+#include "lab/ptx/dynamic_shared.cuh"
 #include "lab/tile.cuh"
+
+using namespace lab;
 
 constexpr int BLOCKS = 16, THREADS = 256, WARPS = THREADS / 32, LANES_Z = 4;
 

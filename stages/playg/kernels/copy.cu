@@ -6,6 +6,8 @@
 // x, out: rows x columns, row-major.
 #include "lab/pack.cuh"
 
+using namespace lab;
+
 // ANCHOR: swapped
 // x runs down the rows: the lanes of a warp are a whole row apart, so each touches a sector of its
 // own and uses one element of it. 32 sectors for 32 floats.

@@ -6,6 +6,8 @@
 // x, y, out: n elements each.
 #include "lab/pack.cuh"
 
+using namespace lab;
+
 struct Relu {
     // NaN stays NaN, as in every framework; max(v, 0) would turn it into 0.
     template <class M> __device__ static M apply(M v) { return v < M(0) ? M(0) : v; }

@@ -9,6 +9,8 @@
 #include "lab/reduce.cuh"
 #include "lab/row.cuh"
 
+using namespace lab;
+
 // ANCHOR: layernorm
 template <class T, int THREADS, int PACKS, int N>
 __global__ void __launch_bounds__(THREADS)

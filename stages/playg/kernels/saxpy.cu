@@ -7,6 +7,8 @@
 // x, y, out: n elements each.
 #include "lab/pack.cuh"
 
+using namespace lab;
+
 // ANCHOR: saxpy
 template <class T>
 __global__ void saxpy(const T* __restrict__ x, const T* __restrict__ y, T* __restrict__ out,

@@ -7,6 +7,8 @@
 #include "lab/reduce.cuh"
 #include "lab/row.cuh"
 
+using namespace lab;
+
 // ANCHOR: two_pass
 // Statistics in two passes over the row: the maximum, then the sum.
 template <class T, int THREADS>

@@ -9,6 +9,8 @@
 #include "lab/pack.cuh"
 #include "lab/reduce.cuh"
 
+using namespace lab;
+
 // ANCHOR: stride
 // This thread's share. Four packs are loaded before the first is used, so that four loads are on
 // their way at once.

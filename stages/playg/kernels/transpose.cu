@@ -6,6 +6,8 @@
 // x: rows x columns; out: columns x rows; both row-major.
 #include "lab/scalar.cuh"
 
+using namespace lab;
+
 constexpr int TILE = 32, STEP = 8;
 
 // The load runs along a row of x, the store down a column of out: 32 sectors a warp, each for one

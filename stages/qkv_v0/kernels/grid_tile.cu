@@ -15,6 +15,8 @@
 
 #include "lab/tile.cuh"
 
+using namespace lab;
+
 template <class T, int TQ, int TKV, int DH, int THREADS>
 __global__ void __launch_bounds__(THREADS)
     qkv_grid_tile(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,

@@ -13,7 +13,9 @@
 // Q, K: heads x S x dhqk, V, O: heads x S x dhhv, row-major. A grid of heads tiles blocks, where
 // tiles = ceil(S / TQ).
 #include "lab/products.cuh"
-#include "lab/shared.cuh"
+#include "lab/ptx/dynamic_shared.cuh"
+
+using namespace lab;
 
 template <class T, int TQ, int TKV, int DH, int PACK>
 __global__ void __launch_bounds__(THREADS)

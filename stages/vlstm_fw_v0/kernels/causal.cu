@@ -14,7 +14,9 @@
 // Q, K: heads x S x dhqk, V, h: heads x S x dhhv, row-major. A grid of heads tiles blocks, where
 // tiles = ceil(S / TQ).
 #include "lab/products.cuh"
-#include "lab/shared.cuh"
+#include "lab/ptx/dynamic_shared.cuh"
+
+using namespace lab;
 
 // ANCHOR: mask
 // C_ij: nothing comes from a later position. Past the end of S all are later.

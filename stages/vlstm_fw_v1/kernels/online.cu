@@ -19,7 +19,9 @@
 #include "lab/gates.cuh"
 #include "lab/products.cuh"
 #include "lab/reduce.cuh"
-#include "lab/shared.cuh"
+#include "lab/ptx/dynamic_shared.cuh"
+
+using namespace lab;
 
 // The maximum of nothing. Were it -∞, exp(D - m) of a tile whose i are all -∞ would be NaN.
 constexpr float LOWEST = -3.402823466e38f;

@@ -21,8 +21,10 @@
 // tiles blocks, tiles = ceil(S / TQ) or ceil(S / TKV).
 #include "lab/gates.cuh"
 #include "lab/reduce.cuh"
-#include "lab/shared.cuh"
+#include "lab/ptx/dynamic_shared.cuh"
 #include "lab/weighted.cuh"
+
+using namespace lab;
 
 // What position i of the forward pass left behind, and what position j brings.
 struct Query {

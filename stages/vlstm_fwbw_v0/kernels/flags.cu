@@ -13,8 +13,10 @@
 // f: heads x S. carried: heads x tiles, tiles = ceil(S / TILE), and a flag for each, ready, zero
 // before the launch as is the ticket. F: heads x S, each in two floats.
 #include "lab/gates.cuh"
-#include "lab/order.cuh"
+#include "lab/ptx/order.cuh"
 #include "lab/scan.cuh"
+
+using namespace lab;
 
 // ANCHOR: carry
 // The sum of all tiles of the head before this one. One thread waits, adds and hands on.

@@ -11,6 +11,8 @@
 // All tensors are heads x S; di is k · dk. A grid of heads blocks.
 #include "lab/scan.cuh"
 
+using namespace lab;
+
 // ANCHOR: kernel
 template <int TILE>
 __global__ void __launch_bounds__(TILE)

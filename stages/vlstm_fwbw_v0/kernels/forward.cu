@@ -12,8 +12,10 @@
 // l_i where n_i = |l_i|, and 0 where it is not. A grid of heads tiles blocks, tiles = ceil(S / TQ).
 #include "lab/gates.cuh"
 #include "lab/reduce.cuh"
-#include "lab/shared.cuh"
+#include "lab/ptx/dynamic_shared.cuh"
 #include "lab/weighted.cuh"
+
+using namespace lab;
 
 // The maximum of nothing. Were it -∞, exp(D - m) of a tile whose i are all -∞ would be NaN.
 constexpr float LOWEST = -3.402823466e38f;

@@ -15,6 +15,8 @@
 #include "lab/reduce.cuh"
 #include "lab/scan.cuh"
 
+using namespace lab;
+
 // logsigmoid(f_t) of this thread's position in a tile; 0 past the end.
 template <int TILE>
 __device__ __forceinline__ double forgotten(const float* f, long long head, int tile, int S) {

@@ -18,7 +18,9 @@
 // tiles blocks, tiles = ceil(S / TQ) or ceil(S / TKV), those of a head longest first.
 #include "lab/ahead.cuh"
 #include "lab/gates.cuh"
-#include "lab/shared.cuh"
+#include "lab/ptx/dynamic_shared.cuh"
+
+using namespace lab;
 
 // ANCHOR: rows
 // What a pair needs of position i.

@@ -15,7 +15,9 @@
 // those of a head longest first.
 #include "lab/ahead.cuh"
 #include "lab/gates.cuh"
-#include "lab/shared.cuh"
+#include "lab/ptx/dynamic_shared.cuh"
+
+using namespace lab;
 
 // The maximum of nothing. Were it -∞, 2^(D - m) of a tile whose i are all -∞ would be NaN.
 constexpr float LOWEST = -3.402823466e38f;

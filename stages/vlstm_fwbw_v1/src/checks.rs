@@ -83,8 +83,9 @@ fn asks_for_no_piece_past_the_diagonal(_: &Device) {
     lab_harness::run(&AHEAD, &device, &inputs, &Options::default()).unwrap();
     // Of 32 lanes with 16 bytes each.
     let profile = device.take_profile();
-    let of_pieces =
-        |l: &&Line| l.operation == Operation::GlobalLoad && l.place.contains("lab/async.cuh");
+    let of_pieces = |l: &&Line| {
+        l.operation == Operation::GlobalLoad && l.place.contains("lab/ptx/cp_async.cuh")
+    };
     let got: u64 = profile.lines.iter().filter(of_pieces).map(|l| l.counts.requests).sum();
     let of_a_pair = 4 * 2 * rows * dh * 4 / (32 * 16);
     assert_eq!(got, (2 * n * (n + 1) / 2 * of_a_pair) as u64, "{n} tiles of {rows} x {dh}");

@@ -1,6 +1,8 @@
 // Kernels for the checks' own tests; tests/checks.rs looks for the lines marked HERE. The corpus in
 // shared/corpus has many more.
-#include "lab/async.cuh"
+#include "lab/ptx/cp_async.cuh"
+
+using namespace lab;
 
 // Each block reverses its part of x, and forgets the barrier.
 __global__ void forgetful(float* x, int n) {

@@ -1,7 +1,7 @@
 // Blocks of a cluster and their shared memory; tests/clusters.rs says what must come of each.
 #include <cooperative_groups.h>
 
-#include "lab/shared.cuh"
+#include "lab/ptx/dynamic_shared.cuh"
 
 enum Fault { NONE, NO_FIRST_SYNC, NO_SECOND_SYNC, NO_LAST_SYNC, ALL_TO_ONE, PAST_THE_END, NOT_SHARED };
 

@@ -5,6 +5,8 @@
 // barrier. PTX ISA, "Memory Consistency Model".
 #pragma once
 
+namespace lab {
+
 template <class T> __device__ __forceinline__ T load_acquire(const T* address) {
     static_assert(sizeof(T) == 4, "flags are words of 4 bytes");
 #ifdef LAB_EMULATOR
@@ -25,3 +27,5 @@ template <class T> __device__ __forceinline__ void store_release(T* address, T v
     asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(address), "r"(word) : "memory");
 #endif
 }
+
+}  // namespace lab

@@ -1,4 +1,4 @@
-// Tensor cores, a warp at a time: ldmatrix (sm_75) and mma.sync (sm_80) for halves and TF32.
+// mma.sync, sm_80: the tensor cores, a warp at a time, for halves and TF32.
 //
 // One instruction of a warp multiplies a 16 x K tile by a K x 8 tile and adds to 16 x 8 in f32;
 // K is 16 halves or 8 TF32, 32 bytes of a row either way. All 32 lanes take part, and each holds a
@@ -14,37 +14,10 @@
 #pragma once
 #include "lab/scalar.cuh"
 
+namespace lab {
+
 // Elements of k that one multiply_add takes: 32 bytes of a row.
 template <class T> constexpr int MMA_K = 32 / sizeof(T);
-
-// Four 8 x 8 matrices of halves from shared memory. Lane l brings the address of row l % 8 of matrix
-// l / 8, a multiple of 16; it gets two neighbours of each: row l / 4, columns 2 (l % 4) and the next.
-// Rows of 4-byte elements are 8 x 4 matrices then, and a lane gets column l % 4.
-__device__ __forceinline__ void load_matrices(unsigned (&to)[4], const void* row) {
-#ifdef LAB_EMULATOR
-    emu::load_matrices(to, row, false);
-#else
-    unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(row));
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(shared)
-                 : "memory");
-#endif
-}
-
-// The same, each matrix transposed: a lane gets rows 2 (l % 4) and the next of column l / 4. For
-// halves only; an element is two bytes to it.
-__device__ __forceinline__ void load_matrices_transposed(unsigned (&to)[4], const void* row) {
-#ifdef LAB_EMULATOR
-    emu::load_matrices(to, row, true);
-#else
-    unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(row));
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(shared)
-                 : "memory");
-#endif
-}
 
 template <class T> constexpr bool is_f16 = false;
 template <> constexpr bool is_f16<__half> = true;
@@ -71,15 +44,4 @@ __device__ __forceinline__ void multiply_add(float (&c)[4], const unsigned (&a)[
 #endif
 }
 
-// The bits of an f32 rounded to TF32: 8 of exponent as f32 has, 10 of mantissa as f16 has. The
-// tensor cores ignore the 13 bits below; unrounded that would be a cut, twice the error and to one
-// side.
-__device__ __forceinline__ unsigned to_tf32(unsigned f32) {
-#ifdef LAB_EMULATOR
-    return emu::to_tf32(f32);
-#else
-    unsigned tf32;
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(tf32) : "f"(__uint_as_float(f32)));
-    return tf32;
-#endif
-}
+}  // namespace lab

@@ -5,6 +5,8 @@
 // PTX ISA, "Data Movement and Conversion Instructions: Non-bulk copy".
 #pragma once
 
+namespace lab {
+
 // BYTES at `from`, in device memory, to `to`, in shared memory; both multiples of BYTES.
 template <int BYTES> __device__ __forceinline__ void async_copy(void* to, const void* from) {
     static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "cp.async moves 4, 8 or 16 bytes");
@@ -66,3 +68,5 @@ template <int PENDING> __device__ __forceinline__ void async_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 #endif
 }
+
+}  // namespace lab
