@@ -16,15 +16,11 @@ static const EmuRuntime* runtime;
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 extern "C" {
-uint32_t emu_coordinate(int which) { return runtime->coordinate(which); }
-void* emu_dynamic_shared() { return runtime->dynamic_shared(); }
-uint32_t emu_dynamic_shared_bytes() { return runtime->dynamic_shared_bytes(); }
-int32_t emu_barrier(int kind, int32_t predicate) {
-    return runtime->barrier(kind, predicate, CALLER);
-}
-uint64_t emu_warp(int op, uint32_t mask, uint64_t value, uint32_t argument, uint32_t width) {
-    return runtime->warp(op, mask, value, argument, width, CALLER);
-}
+#define EMU_WITH_CALLER(...) (__VA_ARGS__ __VA_OPT__(,) CALLER)
+#define EMU_HOOK(attributes, result, name, parameters, arguments) \
+    result emu_##name parameters { return runtime->name EMU_WITH_CALLER arguments; }
+#include "contract.def"
+
 EmuWords emu_load_matrices(int op, const void* shared, uint64_t low, uint64_t high) {
     EmuRow own = {shared, {low, high}, {}};
     runtime->warp(op, ~0u, uint64_t(&own), 0, 32, CALLER);
@@ -35,27 +31,6 @@ EmuFloats emu_mma(int op, uint64_t a0, uint64_t a2, uint64_t b, float c0, float 
     EmuShare own = {{a0, a2}, b, {c0, c1, c2, c3}};
     runtime->warp(op, ~0u, uint64_t(&own), 0, 32, CALLER);
     return {{own.c[0], own.c[1], own.c[2], own.c[3]}};
-}
-uint32_t emu_active_mask() { return runtime->active_mask(); }
-void emu_grid_sync() { runtime->grid_sync(CALLER); }
-void emu_cluster_sync() { runtime->cluster_sync(CALLER); }
-void* emu_map_shared(const void* own, uint32_t rank) {
-    return runtime->map_shared(own, rank, CALLER);
-}
-void emu_yield_point(int sleeping) { runtime->yield_point(sleeping, CALLER); }
-void emu_fence(int scope) { runtime->fence(scope, CALLER); }
-void emu_async_copy(void* to, const void* from, uint32_t bytes) {
-    runtime->async_copy(to, from, bytes, CALLER);
-}
-void emu_async_commit() { runtime->async_commit(); }
-void emu_async_wait(uint32_t pending) { runtime->async_wait(pending); }
-void emu_trap(const char* message) {
-    runtime->trap(message, CALLER);
-    __builtin_unreachable();
-}
-void emu_misaligned(const char* what, uint32_t bytes) {
-    runtime->misaligned(what, bytes, CALLER);
-    __builtin_unreachable();
 }
 
 // ---- what a kernel compiled for the checks calls -------------------------------------------------
@@ -139,6 +114,29 @@ void* emu_memset(void* to, int value, size_t n) {
 }
 
 EXPORT void emu_bind(const EmuRuntime* table) { runtime = table; }
+
+// What the runtime compares before it binds: see `Contract` in src/module.rs.
+constexpr char CONTRACT[] =
+#define EMU_HOOK(attributes, result, name, parameters, arguments) \
+    "HOOK " #attributes " " #result " " #name " " #parameters "\n"
+#define EMU_PROBE(name, parameters) "PROBE " #name " " #parameters "\n"
+#define EMU_COORDINATE(name) "COORDINATE " #name "\n"
+#define EMU_BARRIER(name, cuda_name) "BARRIER " #name "\n"
+#define EMU_COLLECTIVE(name, cuda_name, operand) "COLLECTIVE " #name " " #operand "\n"
+#define EMU_VALUE(type, name, value) "VALUE " #type " " #name " " #value "\n"
+#include "contract.def"
+    ;
+constexpr uint64_t fnv1a(const char* text) {
+    uint64_t hash = 0xcbf29ce484222325;
+    for (; *text; ++text) hash = (hash ^ uint8_t(*text)) * 0x100000001b3;
+    return hash;
+}
+extern "C" {
+__attribute__((visibility("default"))) extern const uint64_t emu_contract[7];
+const uint64_t emu_contract[7] = {fnv1a(CONTRACT),  sizeof(EmuRuntime),   sizeof(EmuRow),
+                                  sizeof(EmuShare), sizeof(EmuParameter), sizeof(EmuExport),
+                                  sizeof(EmuGlobal)};
+}
 
 // `__shared__` variables are thread_local; touching one of them makes the C library allocate this
 // OS thread's copy, whose extent the runtime then reads off the program headers.

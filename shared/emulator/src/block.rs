@@ -8,13 +8,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use corosensei::{Coroutine, CoroutineResult};
 
-use crate::check::{BlockCheck, DYNAMIC_MARGIN, LaunchCheck};
+use crate::abi::{BarrierKind, Coordinate};
+use crate::check::{BlockCheck, LaunchCheck};
 use crate::cluster::Cluster;
-use crate::hooks::{BlockFacts, CURRENT, Fault, State, Thread};
+use crate::geometry::{Geometry, unravel};
 use crate::module::Kernel;
 use crate::order::{Order, Shuffler};
 use crate::report::{Access, Finding, Kind, Standing};
+use crate::running::{self, BlockFacts};
+use crate::shared::{DYNAMIC_MARGIN, Extent};
 use crate::stack::{Slab, ThreadStack};
+use crate::thread::{Fault, State, Thread};
 use crate::warp::{self, LANES, Operand};
 use crate::watchdog::Watched;
 
@@ -23,37 +27,6 @@ use crate::watchdog::Watched;
 const POISON: u8 = 0xFF;
 /// Alignment of dynamic shared memory, enough for any vector or bulk copy.
 const DYNAMIC_ALIGNMENT: usize = 1024;
-
-/// The size of the grid and of a block, and what else a launch says about them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Geometry {
-    pub(crate) grid: [u32; 3],
-    pub(crate) block: [u32; 3],
-    pub(crate) dynamic_shared: usize,
-    pub(crate) cooperative: bool,
-    /// Blocks of a cluster, along x.
-    pub(crate) cluster: u32,
-}
-
-impl Geometry {
-    pub(crate) fn threads(&self) -> usize {
-        self.block.iter().map(|&n| n as usize).product()
-    }
-    pub(crate) fn blocks(&self) -> u64 {
-        self.grid.iter().map(|&n| u64::from(n)).product()
-    }
-    pub(crate) fn block_index(&self, linear: u64) -> [u32; 3] {
-        unravel(linear, self.grid)
-    }
-    pub(crate) fn thread_index(&self, linear: u32) -> [u32; 3] {
-        unravel(u64::from(linear), self.block)
-    }
-}
-
-fn unravel(linear: u64, [x, y, _]: [u32; 3]) -> [u32; 3] {
-    let (x, y) = (u64::from(x), u64::from(y));
-    [(linear % x) as u32, (linear / x % y) as u32, (linear / x / y) as u32]
-}
 
 /// Why a block stopped running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +70,12 @@ impl Dynamic {
     fn pointer(&mut self) -> *mut u8 {
         self.bytes[self.offset..].as_mut_ptr()
     }
+}
+
+/// This OS thread's static shared memory.
+fn fixed_shared(kernel: &Kernel) -> Extent {
+    let memory = kernel.module().shared_memory();
+    (memory.cast::<u8>() as usize, memory.len())
 }
 
 /// Runs blocks of one launch, one after the other, on one OS thread.
@@ -151,15 +130,14 @@ impl BlockRunner {
         let mut dynamic = Dynamic::new(geometry.dynamic_shared);
         let live_lanes: Box<[Cell<u32>]> =
             (0..count.div_ceil(LANES)).map(|_| Cell::new(0)).collect();
-        let fixed = kernel.module().shared_memory();
+        let fixed = fixed_shared(kernel);
         let mut check = (!checks.is_null()).then(|| {
             let dynamic = (dynamic.pointer() as usize, geometry.dynamic_shared);
             // SAFETY: the caller's promise; one OS thread at a time runs a checked launch.
-            Box::new(unsafe {
-                BlockCheck::new(checks, count, (fixed.cast::<u8>() as usize, fixed.len()), dynamic)
-            })
+            Box::new(unsafe { BlockCheck::new(checks, count, fixed, dynamic) })
         });
         let facts = Box::new(BlockFacts {
+            fixed_shared: fixed,
             copies_land_early,
             check: check.as_deref_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut),
             dynamic_shared: dynamic.pointer(),
@@ -167,10 +145,9 @@ impl BlockRunner {
             cooperative: geometry.cooperative,
             cluster: cluster.as_ref().map_or(std::ptr::null(), |(c, _)| Arc::as_ptr(c)),
             live_lanes: live_lanes.as_ptr(),
-            module: kernel.module(),
+            text: kernel.module().text(),
         });
-        let facts_pointer: *const BlockFacts = &*facts;
-        let mut threads: Box<[Thread]> = (0..count).map(|_| Thread::new(facts_pointer)).collect();
+        let mut threads: Box<[Thread]> = (0..count).map(|_| Thread::new()).collect();
         let call = kernel.trampoline();
         let coroutines = threads
             .iter_mut()
@@ -241,7 +218,8 @@ impl BlockRunner {
                 thread.coordinates[part * 3..part * 3 + 3].copy_from_slice(&values);
             }
             let rank = self.cluster.as_ref().map_or(0, |(_, rank)| *rank);
-            thread.coordinates[12..].copy_from_slice(&[rank, geometry.cluster.max(1)]);
+            thread.coordinates[Coordinate::ClusterRank as usize] = rank;
+            thread.coordinates[Coordinate::ClusterSize as usize] = geometry.cluster.max(1);
             thread.lane = (index % LANES) as u32;
             thread.warp = (index / LANES) as u32;
             thread.state = State::Ready;
@@ -279,14 +257,15 @@ impl BlockRunner {
     /// Tells its cluster where its shared memory is.
     pub(crate) fn join_cluster(&mut self) {
         let Some((cluster, rank)) = &self.cluster else { return };
-        let fixed = self.kernel.module().shared_memory();
-        let fixed = (fixed.cast::<u8>() as usize, fixed.len());
         let dynamic = (self.dynamic.pointer() as usize, self.dynamic.len);
-        let check = self.check.as_deref_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut);
-        if let Some(check) = &mut self.check {
-            check.cluster = Some(cluster.clone());
-        }
-        cluster.join(*rank, fixed, dynamic, check);
+        let shadow = match &mut self.check {
+            Some(check) => {
+                check.cluster = Some(cluster.clone());
+                &raw mut check.shared
+            }
+            None => std::ptr::null_mut(),
+        };
+        cluster.join(*rank, self.facts.fixed_shared, dynamic, shadow);
     }
 
     /// At [`Pause::ClusterSync`], before the block waits for the others.
@@ -310,6 +289,8 @@ impl BlockRunner {
 
     /// Runs until the block is done, or cannot go on by itself.
     pub(crate) fn run(&mut self) -> Result<Pause, Box<Finding>> {
+        // SAFETY: the runner keeps its facts, checks and cluster; one thread after another runs below.
+        unsafe { running::enter_block(&*self.facts) };
         loop {
             std::mem::swap(&mut self.queue, &mut self.next);
             if self.queue.is_empty() {
@@ -363,9 +344,10 @@ impl BlockRunner {
 
     #[inline(always)]
     fn resume(&mut self, index: usize) -> Result<(), Box<Finding>> {
-        CURRENT.set(&mut self.threads[index]);
-        let outcome = self.coroutines[index].resume(());
-        CURRENT.set(std::ptr::null_mut());
+        let coroutine = &mut self.coroutines[index];
+        let thread = &raw mut self.threads[index];
+        // SAFETY: it resumes that thread's coroutine, and the runner waits for it.
+        let outcome = unsafe { running::while_running(thread, || coroutine.resume(())) };
         if let Some(check) = &mut self.check
             && self.threads[index].stored.bytes != 0
         {
@@ -440,7 +422,7 @@ impl BlockRunner {
             })
         };
         let Some((kind, _)) = kinds().next() else { return Ok(()) };
-        if kind != crate::hooks::BarrierKind::Plain || kinds().any(|(k, _)| k != kind) {
+        if kind != BarrierKind::Plain || kinds().any(|(k, _)| k != kind) {
             if kinds().any(|(k, _)| k != kind) {
                 let message = "threads of one block meet at different kinds of barrier";
                 let finding = Finding::new(Kind::MixedBarriers, message)
@@ -448,7 +430,7 @@ impl BlockRunner {
                     .fix("let all threads of the block come to the same barrier");
                 return Err(Box::new(finding));
             }
-            use crate::hooks::BarrierKind::{And, Count, Or, Plain};
+            use BarrierKind::{And, Count, Or, Plain};
             let result = match kind {
                 Plain => 0,
                 Count => kinds().filter(|&(_, p)| p != 0).count() as u64,

@@ -118,7 +118,7 @@ impl BlockClock {
 
     /// Starts block `linear`.
     pub(crate) fn start(&mut self, linear: u32) {
-        self.block = Cell::new(crate::shadow::Kind::Read, 0, linear, 0, 0).block();
+        self.block = Cell::new(crate::access::Kind::Read, 0, linear, 0, 0).block();
         self.restart();
         if std::mem::take(&mut self.exchanged) {
             self.threads.iter_mut().for_each(|t| *t = ThreadClock::default());
@@ -354,7 +354,7 @@ impl BlockClock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shadow::Kind;
+    use crate::access::Kind;
 
     fn access(clock: &mut BlockClock, block: u32, thread: u32) -> Cell {
         Cell::new(Kind::Write, thread, block, clock.stamp(thread), 1)

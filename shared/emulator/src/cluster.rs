@@ -4,22 +4,19 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 
-use crate::check::BlockCheck;
 use crate::clock::Knowledge;
+use crate::shared::{Extent, SharedShadow};
 
 /// Blocks that a cluster may have: 16 on an H100, where a kernel asks for more than the 8 that
 /// every device with clusters has.
 pub const MAX_CLUSTER: u32 = 16;
-
-/// A range of addresses: where it begins, and bytes.
-pub(crate) type Extent = (usize, usize);
 
 /// What the others of a cluster may see of a block.
 pub(crate) struct Member {
     pub(crate) fixed: Extent,
     pub(crate) dynamic: Extent,
     /// Null where the kernel is not checked.
-    pub(crate) check: *mut BlockCheck,
+    pub(crate) shadow: *mut SharedShadow,
     pub(crate) exited: AtomicBool,
     /// What it brought to the last two syncs: it may come to the next while others have still to
     /// leave this one.
@@ -57,9 +54,15 @@ impl Cluster {
         self.members.get(rank as usize)?.get()
     }
 
-    pub(crate) fn join(&self, rank: u32, fixed: Extent, dynamic: Extent, check: *mut BlockCheck) {
+    pub(crate) fn join(
+        &self,
+        rank: u32,
+        fixed: Extent,
+        dynamic: Extent,
+        shadow: *mut SharedShadow,
+    ) {
         let exited = AtomicBool::new(false);
-        let member = Member { fixed, dynamic, check, exited, brought: Mutex::default() };
+        let member = Member { fixed, dynamic, shadow, exited, brought: Mutex::default() };
         let _ = self.members[rank as usize].set(member);
     }
 

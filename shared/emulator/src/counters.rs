@@ -8,8 +8,7 @@
 
 use std::collections::HashMap;
 
-use crate::check::{How, Space};
-use crate::shadow::Kind;
+use crate::access::{How, Kind, Space};
 use crate::warp::{Collective, LANES};
 
 const SECTOR: usize = 32;

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::block::{BlockRunner, Geometry, Pause};
+use crate::block::{BlockRunner, Pause};
 use crate::check::LaunchCheck;
 use crate::cluster::{Cluster, MAX_CLUSTER};
 use crate::counters::Profile;
+use crate::geometry::Geometry;
 use crate::module::Kernel;
 use crate::order::{Order, Shuffler};
 use crate::report::{Finding, Findings, Kind};

@@ -131,20 +131,45 @@
 //!
 //! The crate is usable by itself: `examples/own_kernel.rs` checks a `.cu` file of yours.
 //!
-//! Where each part lives: [`launch`] (grids), `block` (turns and barriers), `warp` (what a
-//! collective computes), `matrix` (the same for ldmatrix and mma), `stack` (coroutine stacks), `hooks` (what kernels call), `watchdog`
-//! (signals, stalls), `cluster` (what its blocks see of each other), `module`, `symbols` and `names` (objects and their debugging information),
-//! `memory` and `shadow` (what is remembered of each byte), `clock` (who knows what), `check` (the
-//! checks), `counters`, `report`.
+//! # Where each part lives
+//!
+//! From the top down; nothing imports from above itself.
+//!
+//! | | |
+//! |---|---|
+//! | [`launch`] (`grid`) | grids: which blocks run when |
+//! | `block` | one block: its threads' turns, barriers, collectives |
+//! | `watchdog` | signals and stalls |
+//! | `hooks` | what kernels call, a function each |
+//! | `running` | the thread that runs, as those functions see it |
+//! | `check` | the checks of each access, and what they find |
+//! | `cluster`, `counters`, `clock` | what blocks see of each other; what is counted; who knows what |
+//! | `memory`, `shared`, `shadow` | device memory, shared memory, what is remembered of each granule |
+//! | `module`, `names`, `symbols` | objects, and their debugging information |
+//! | `thread`, `stack`, `geometry`, `access` | the state of a thread, its stack; the sizes of a launch; one access |
+//! | `warp`, `matrix` | what a collective computes; the same for ldmatrix and mma |
+//! | `abi` | the contract with compiled kernels: `include/contract.def` |
+//!
+//! # A new instruction
+//!
+//! A warp collective is a line of `include/contract.def` and what it computes in `warp` (in `matrix`, if it
+//! is about matrices); anything else that the runtime has to do is a line there and a function in `hooks`. A
+//! device header has the PTX for the GPU, and calls `emu_warp` or the hook's `emu_` function for the
+//! emulator. The line makes the rest: constants and declarations for kernels, the forwarding function in
+//! every object, the types on this side. An object that was compiled with other lines is refused
+//! ([`ModuleError::Contract`]).
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("the emulator knows 64-bit Linux only: signals, thread-local storage, ELF");
 
+mod abi;
+mod access;
 mod block;
 mod check;
 mod clock;
 mod cluster;
 mod counters;
+mod geometry;
 mod grid;
 mod hooks;
 mod matrix;
@@ -153,9 +178,12 @@ mod module;
 mod names;
 mod order;
 mod report;
+mod running;
 mod shadow;
+mod shared;
 mod stack;
 mod symbols;
+mod thread;
 mod warp;
 mod watchdog;
 

@@ -15,7 +15,7 @@ const N: usize = 8;
 /// Mirrors `EmuRow` in `emulator_abi.h`.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Row {
+pub(crate) struct Row {
     shared: usize,
     row: [u16; 8],
     to: [[u16; 2]; 4],
@@ -24,7 +24,7 @@ struct Row {
 /// Mirrors `EmuShare` in `emulator_abi.h`.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Share {
+pub(crate) struct Share {
     a: [u32; 4],
     b: [u32; 2],
     c: [f32; 4],

@@ -11,7 +11,8 @@ use std::sync::{Arc, OnceLock};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use sha2::{Digest, Sha256};
 
-use crate::hooks::{RUNTIME, Runtime};
+use crate::abi::{CONTRACT_HASH, Runtime};
+use crate::matrix::{Row, Share};
 use crate::names::Names;
 use crate::report::Suspect;
 use crate::symbols::Symbols;
@@ -25,6 +26,18 @@ pub enum ModuleError {
     /// Neither the cache directory nor memory could hold the object.
     #[error("writing the kernel object where the dynamic linker can read it: {0}")]
     Write(#[from] std::io::Error),
+    /// The object was compiled with headers of another version.
+    #[error(
+        "binding the kernel object: expected one compiled with this version of the emulator's headers \
+         (contract {expected:x?}), got {}: compile it again",
+        got.map_or("one without a contract".to_owned(), |c| format!("contract {c:x?}"))
+    )]
+    Contract {
+        /// A hash of `contract.def`, and the sizes in bytes of what both sides lay out.
+        expected: [u64; 7],
+        /// The object's; `None` where it has none.
+        got: Option<[u64; 7]>,
+    },
     /// No such instantiation was compiled.
     #[error("kernel: expected one of {}, got '{name}'", available.join(", "))]
     NoSuchKernel {
@@ -97,6 +110,18 @@ struct RawGlobal {
     size: u64,
 }
 
+/// What an object must have been compiled with: the hash of the table, and the sizes of what both
+/// sides lay out. glue.cpp has it as `emu_contract`.
+const CONTRACT: [u64; 7] = [
+    CONTRACT_HASH,
+    size_of::<Runtime>() as u64,
+    size_of::<Row>() as u64,
+    size_of::<Share>() as u64,
+    size_of::<RawParameter>() as u64,
+    size_of::<RawExport>() as u64,
+    size_of::<RawGlobal>() as u64,
+];
+
 /// Unpacks the arguments and runs the kernel's body for the calling coroutine.
 pub(crate) type Trampoline = unsafe extern "C" fn(*mut *mut c_void);
 
@@ -153,9 +178,11 @@ struct Image {
 }
 
 impl Module {
-    /// Loads an object that `lab-kernel-build` made. The bytes are written to the user's cache
-    /// directory (a debugger finds its symbols there), or to memory where that cannot be written.
-    pub fn load(bytes: &'static [u8]) -> Result<Arc<Self>, ModuleError> {
+    /// Loads an object whose kernels call `runtime`.
+    pub(crate) fn bind(
+        bytes: &'static [u8],
+        runtime: &'static Runtime,
+    ) -> Result<Arc<Self>, ModuleError> {
         let flags = RTLD_NOW | RTLD_LOCAL;
         let library = match cached(bytes) {
             // SAFETY: the object's constructors are the C++ runtime's own; kernels have none.
@@ -167,10 +194,17 @@ impl Module {
                 unsafe { Library::open(Some(&path), flags)? }
             }
         };
+        // SAFETY: in an object that has it, it is of that type.
+        let got = unsafe {
+            library.get::<*const [u64; CONTRACT.len()]>(b"emu_contract\0").ok().map(|c| **c)
+        };
+        if got != Some(CONTRACT) {
+            return Err(ModuleError::Contract { expected: CONTRACT, got });
+        }
         // SAFETY: `lab-kernel-build` generates these symbols with exactly these types.
         unsafe {
             let bind = *library.get::<unsafe extern "C" fn(*const Runtime)>(b"emu_bind\0")?;
-            bind(&RUNTIME);
+            bind(runtime);
             let first = *library.get::<*const RawExport>(b"emu_exports\0")?;
             let count = **library.get::<*const u32>(b"emu_export_count\0")?;
             let exports = std::slice::from_raw_parts(first, count as usize);
@@ -221,12 +255,6 @@ impl Module {
 
     fn image(&self) -> Image {
         *self.image.get_or_init(|| locate(self.bind_address))
-    }
-
-    /// Whether `pc` is an instruction of this object.
-    pub(crate) fn contains(&self, pc: usize) -> bool {
-        let (start, end) = self.image().text;
-        (start..end).contains(&pc)
     }
 
     /// Where the instructions are.

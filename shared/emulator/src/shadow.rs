@@ -16,59 +16,12 @@
 //! Three cells are enough in most cases. A write that is ordered after all that was before takes
 //! their place; of reads by several threads, two or three of different warps stand for all.
 
+use crate::access::Kind;
+
 /// Bytes of a granule.
 pub(crate) const GRANULE: usize = 4;
 /// All bytes of a granule.
 pub(crate) const INIT_ALL: u8 = 0xF;
-
-/// How memory was accessed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Kind {
-    Read,
-    Write,
-    /// By a volatile access or a load with memory-model semantics.
-    StrongRead,
-    /// By an atomic, a volatile access or a store with memory-model semantics.
-    StrongWrite,
-    /// By `cp.async`, until it was waited for.
-    AsyncWrite,
-    /// Its other end.
-    AsyncRead,
-}
-
-impl Kind {
-    const ALL: [Self; 6] = [
-        Self::Read,
-        Self::Write,
-        Self::StrongRead,
-        Self::StrongWrite,
-        Self::AsyncWrite,
-        Self::AsyncRead,
-    ];
-
-    #[inline(always)]
-    pub(crate) fn writes(self) -> bool {
-        matches!(self, Self::Write | Self::StrongWrite | Self::AsyncWrite)
-    }
-
-    #[inline(always)]
-    pub(crate) fn strong(self) -> bool {
-        matches!(self, Self::StrongRead | Self::StrongWrite)
-    }
-
-    /// Whether nothing orders it yet, not even the program of its own thread.
-    #[inline(always)]
-    pub(crate) fn in_flight(self) -> bool {
-        matches!(self, Self::AsyncWrite | Self::AsyncRead)
-    }
-
-    /// Whether two accesses, unordered, are a race.
-    #[inline(always)]
-    pub(crate) fn conflicts(self, other: Self) -> bool {
-        (self.writes() || other.writes()) && !(self.strong() && other.strong())
-    }
-}
 
 /// One remembered access; 0 is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -299,26 +252,6 @@ mod tests {
         assert!(cell.same_thread(other) && cell.same_block(other));
         assert!(!cell.same_thread(Cell::new(Kind::StrongWrite, 1022, 0xABCDE, 7, 1)));
         assert_eq!(Granule::BYTES, 8 * GRANULE);
-    }
-
-    #[test]
-    fn races_need_a_write_and_a_weak_access() {
-        use Kind::*;
-        for (a, b, race) in [
-            (Read, Read, false),
-            (Read, Write, true),
-            (Write, Write, true),
-            (StrongWrite, StrongWrite, false),
-            (StrongRead, StrongWrite, false),
-            (StrongWrite, Read, true),
-            (StrongRead, Read, false),
-            (AsyncWrite, Read, true),
-            (AsyncWrite, StrongWrite, true),
-            (AsyncRead, Write, true),
-            (AsyncRead, Read, false),
-        ] {
-            assert_eq!((a.conflicts(b), b.conflicts(a)), (race, race), "{a:?} {b:?}");
-        }
     }
 
     #[test]

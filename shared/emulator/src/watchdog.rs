@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use corosensei::trap::TrapHandlerRegs;
 
-use crate::hooks::{CURRENT, Fault, State, Thread};
+use crate::running;
+use crate::thread::{Fault, State, Thread};
 
 /// What the watchdog watches of one launch.
 #[derive(Debug)]
@@ -219,12 +220,13 @@ unsafe extern "C" fn handle(
     info: *mut libc::siginfo_t,
     context: *mut libc::c_void,
 ) {
-    // SAFETY: the kernel's own pointers; `CURRENT` is null or points to the thread whose
-    // coroutine this signal interrupted, on this very OS thread.
+    // SAFETY: the kernel's own pointers; the thread is that whose coroutine this signal interrupted, on
+    // this very OS thread, and its block's facts outlive it.
     let handled = unsafe {
-        let thread = CURRENT.get();
         let context = &mut *context.cast::<libc::ucontext_t>();
-        !thread.is_null() && interrupt(&mut *thread, signal, &*info, context)
+        running::interrupted().is_some_and(|(mut thread, facts)| {
+            interrupt(thread.as_mut(), (*facts).text, signal, &*info, context)
+        })
     };
     if !handled && signal != interrupt_signal() {
         // SAFETY: the handler that was there before, called as the kernel would have.
@@ -238,6 +240,7 @@ unsafe extern "C" fn handle(
 /// Called from a signal handler, with the context it interrupted.
 unsafe fn interrupt(
     thread: &mut Thread,
+    (text_start, text_end): (usize, usize),
     signal: libc::c_int,
     info: &libc::siginfo_t,
     context: &mut libc::ucontext_t,
@@ -247,8 +250,7 @@ unsafe fn interrupt(
     if !trap.stack_ptr_in_bounds(sp) && !thread.guard.contains(&sp) {
         return false;
     }
-    // SAFETY: the module outlives the launch.
-    let in_kernel = unsafe { (*(*thread.block).module).contains(pc) };
+    let in_kernel = (text_start..text_end).contains(&pc);
     // SAFETY: for the signals caught here the kernel fills in the address.
     let address = unsafe { info.si_addr() } as usize;
     // A non-canonical address raises a general protection fault, which carries none.

@@ -1,11 +1,12 @@
 //! What the checks say: one finding for each kind and place.
 
-use super::{BlockCheck, Fatal, Space, Stored};
-use crate::hooks::Thread;
+use super::{BlockCheck, Fatal};
+use crate::access::{Kind, Space, Stored};
 use crate::matrix;
 use crate::memory::Whose;
 use crate::report::{Finding, Kind as What, Standing};
-use crate::shadow::{Cell, Kind, PLACE_UNKNOWN};
+use crate::shadow::{Cell, PLACE_UNKNOWN};
+use crate::thread::Thread;
 use crate::warp::{Collective, LANES, Operand};
 
 /// What g++ fills local variables with: `-ftrivial-auto-var-init=pattern`.
@@ -20,8 +21,8 @@ impl BlockCheck {
         space: Space,
         me: Cell,
     ) -> Fatal {
-        let launch = self.launch();
-        let name = launch.name(space, address, self);
+        let launch = &mut *self.launch;
+        let name = launch.name(space, address, &self.shared);
         let mut finding = Finding::new(
             What::Misaligned,
             format!("misaligned address: {name} is not at a multiple of {len} bytes"),
@@ -34,7 +35,7 @@ impl BlockCheck {
     /// An index past the end of an array whose size the compiler knows.
     #[cold]
     pub(crate) fn index(&mut self, thread: &Thread, array: &str, index: i64, pc: usize) -> Fatal {
-        let launch = self.launch();
+        let launch = &mut *self.launch;
         let me = thread.who.at(Kind::Read, 0, launch.places.number(pc));
         let message = format!("out of bounds: index {index} of an array {array}");
         let mut finding = Finding::new(What::OutOfBounds, message)
@@ -45,7 +46,7 @@ impl BlockCheck {
 
     #[cold]
     pub(super) fn outside(&mut self, address: usize, len: usize, space: Space, me: Cell) -> Fatal {
-        let launch = self.launch();
+        let launch = &mut *self.launch;
         let names = launch.module().names();
         let beyond = |name: &str, start: usize, bytes: usize| {
             let (distance, side) = match address < start {
@@ -56,13 +57,17 @@ impl BlockCheck {
         };
         let mut kind = What::OutOfBounds;
         let message = match space {
-            Space::Static => match names.nearest_array(address - self.fixed.0) {
-                Some(a) => {
-                    beyond(&format!("shared array {}", a.name), self.fixed.0 + a.offset, a.bytes)
-                }
+            Space::Static => match names.nearest_array(address - self.shared.fixed.0) {
+                Some(a) => beyond(
+                    &format!("shared array {}", a.name),
+                    self.shared.fixed.0 + a.offset,
+                    a.bytes,
+                ),
                 None => "out of bounds: the kernel has no static shared memory".into(),
             },
-            Space::Dynamic => beyond("dynamic shared memory", self.dynamic.0, self.dynamic.1),
+            Space::Dynamic => {
+                beyond("dynamic shared memory", self.shared.dynamic.0, self.shared.dynamic.1)
+            }
             Space::Module | Space::Global => match launch.arena.whose(address) {
                 Whose::Freed(base, bytes) => {
                     kind = What::UseAfterFree;
@@ -98,19 +103,19 @@ impl BlockCheck {
         let message = format!("shared memory of block {rank} of the cluster, which {state}");
         let mut finding =
             Finding::new(What::AbsentBlock, message).fix(format!("{fix}: cluster.sync()"));
-        finding.accesses.push(self.launch().by(describe(me.kind(), len), me));
+        finding.accesses.push(self.launch.by(describe(me.kind(), len), me));
         Box::new(finding)
     }
 
     #[cold]
     #[inline(never)]
     pub(super) fn unwritten(&mut self, address: usize, len: usize, space: Space, me: Cell) {
-        let launch = self.launch();
+        let launch = &mut *self.launch;
         if let Some(finding) = launch.uninitialised.get_mut(&me.place()) {
             finding.count += 1;
             return;
         }
-        let name = launch.name(space, address, self);
+        let name = launch.name(space, address, &self.shared);
         let mut finding = Finding::new(
             What::Uninitialised,
             format!("uninitialised: {name} is read, and nobody has written it"),
@@ -130,7 +135,7 @@ impl BlockCheck {
         other: Cell,
         me: Cell,
     ) -> Option<usize> {
-        let launch = self.launch();
+        let launch = &mut *self.launch;
         for cell in [other, me] {
             if !cell.kind().writes() {
                 launch.raced.insert(cell.place());
@@ -144,7 +149,7 @@ impl BlockCheck {
             }
             return Some(known);
         }
-        let name = launch.name(space, address, self);
+        let name = launch.name(space, address, &self.shared);
         let (kind, message) = match other.kind() {
             Kind::AsyncWrite => (
                 What::CopyInFlight,
@@ -218,7 +223,7 @@ impl BlockCheck {
     /// the same.
     #[cold]
     fn same_value(&mut self, index: usize, same: bool) {
-        if let Some(finding) = self.launch().findings.get_mut(index)
+        if let Some(finding) = self.launch.findings.get_mut(index)
             && same
             && finding.accesses.iter().all(|a| a.what.starts_with("write"))
         {
@@ -228,14 +233,15 @@ impl BlockCheck {
 
     #[cold]
     fn local(&mut self, thread: &Thread, stored: &Stored) {
-        let launch = self.launch();
+        let launch = &mut *self.launch;
         let suspects = launch.module().suspects();
         // Two bytes may hold the pattern by chance; not where the compiler suspects no variable.
         if stored.bytes < 4 && suspects.is_empty() || !launch.locals.insert(stored.place) {
             return;
         }
         let space = self.locate(stored.address).map_or(Space::Global, |l| l.1);
-        let name = launch.name(space, stored.address, self);
+        let launch = &mut *self.launch;
+        let name = launch.name(space, stored.address, &self.shared);
         let me = Cell::new(Kind::Write, thread.index(), self.block, 0, stored.place);
         let mut finding = Finding::new(
             What::UninitialisedLocal,
@@ -249,7 +255,7 @@ impl BlockCheck {
 
     /// The threads of a block have met at a barrier, each at its own place.
     pub(crate) fn met_at(&mut self, standing: impl Fn() -> Vec<Standing>, pcs: [usize; 2]) {
-        let launch = self.launch();
+        let launch = &mut *self.launch;
         let (a, b) = (launch.places.number(pcs[0]), launch.places.number(pcs[1]));
         // Clones of one call, of an unrolled loop say, have the same place and callers.
         let [first, other] = pcs.map(|pc| launch.module().frames(pc));
@@ -290,7 +296,7 @@ impl BlockCheck {
     /// # Errors
     /// A row for ldmatrix that is not in shared memory.
     pub(crate) fn matrices(&mut self, threads: &[Thread], op: Collective) -> Result<(), Fatal> {
-        let launch = self.launch();
+        let launch = &mut *self.launch;
         if let Some(counters) = &mut launch.counters {
             counters.matrices(launch.places.number(threads[0].pc), op);
         }
@@ -303,7 +309,8 @@ impl BlockCheck {
             if matches!(self.locate(row), Some((_, Space::Static | Space::Dynamic, _))) {
                 continue;
             }
-            let name = launch.name(Space::Global, row, self);
+            let launch = &mut *self.launch;
+            let name = launch.name(Space::Global, row, &self.shared);
             let message = format!("ldmatrix reads shared memory, and {name} is not there");
             let mut finding = Finding::new(What::InvalidAddress, message)
                 .fix("copy the tile into shared memory first, or load the registers one by one");
@@ -323,7 +330,7 @@ impl BlockCheck {
         fix: &str,
         op: &'static str,
     ) {
-        let launch = self.launch();
+        let launch = &mut *self.launch;
         let place = launch.places.number(thread.pc);
         if launch.races.contains_key(&(place, PLACE_UNKNOWN)) {
             return;

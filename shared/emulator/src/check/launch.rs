@@ -1,15 +1,18 @@
 //! What is known of a launch, and what memory and places are called in its findings.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
 
-use super::{BlockCheck, Space};
-use crate::block::Geometry;
+use crate::access::Space;
 use crate::clock::Published;
 use crate::counters::{Counters, Profile};
+use crate::geometry::Geometry;
 use crate::memory::{self, Arena, Whose};
 use crate::module::{Kernel, Module};
 use crate::report::{Access, Finding, Findings};
 use crate::shadow::{Cell, Granule, Places};
+use crate::shared::SharedShadow;
 
 /// Findings that are kept; of more, the number.
 const KEPT: usize = 20;
@@ -40,6 +43,36 @@ pub(crate) struct LaunchCheck {
     pub(super) raced: HashSet<u16>,
     /// Places that stored a local variable which never got a value.
     pub(super) locals: HashSet<u16>,
+}
+
+/// A block's way to what is known of its launch. A reference lasts as long as a borrow of the handle.
+pub(super) struct LaunchHandle(NonNull<LaunchCheck>);
+
+impl LaunchHandle {
+    /// # Safety
+    /// `launch` is not null and outlives this. Nobody else uses it while a reference that this gives
+    /// is alive: blocks of one launch have a handle each, and one of them at a time runs.
+    pub(super) unsafe fn new(launch: *mut LaunchCheck) -> Self {
+        // SAFETY: the caller's promise.
+        Self(unsafe { NonNull::new_unchecked(launch) })
+    }
+}
+
+impl Deref for LaunchHandle {
+    type Target = LaunchCheck;
+    #[inline(always)]
+    fn deref(&self) -> &LaunchCheck {
+        // SAFETY: see `new`.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl DerefMut for LaunchHandle {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut LaunchCheck {
+        // SAFETY: see `new`.
+        unsafe { self.0.as_mut() }
+    }
 }
 
 impl LaunchCheck {
@@ -144,19 +177,19 @@ impl LaunchCheck {
     }
 
     /// `x[17] (f32)`: memory by its name.
-    pub(super) fn name(&self, space: Space, address: usize, block: &BlockCheck) -> String {
+    pub(super) fn name(&self, space: Space, address: usize, shared: &SharedShadow) -> String {
         let names = self.module().names();
         match space {
-            Space::Static => match names.array_at(address - block.fixed.0) {
+            Space::Static => match names.array_at(address - shared.fixed.0) {
                 Some(a) => format!(
                     "{} (shared memory, {})",
-                    a.index(address - block.fixed.0 - a.offset),
+                    a.index(address - shared.fixed.0 - a.offset),
                     a.element
                 ),
                 None => "shared memory between two arrays".into(),
             },
             Space::Dynamic => {
-                let offset = address as isize - block.dynamic.0 as isize;
+                let offset = address as isize - shared.dynamic.0 as isize;
                 format!("byte {offset} of dynamic shared memory")
             }
             Space::Module => format!("the __device__ variable at {address:#x}"),

@@ -10,64 +10,29 @@ mod launch;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use launch::LaunchHandle;
+
+use crate::access::{How, Kind, Space};
 use crate::clock::{BlockClock, Knowledge, Scope};
 use crate::cluster::Cluster;
 use crate::counters::Pending;
-use crate::hooks::Thread;
 use crate::memory::{self, Whose};
 use crate::report::Finding;
-use crate::shadow::{Cell, GRANULE, Granule, INIT_ALL, Kind, bytes_mask};
+use crate::shadow::{Cell, GRANULE, Granule, INIT_ALL, bytes_mask};
+use crate::shared::{DYNAMIC_MARGIN, Extent, Located, SharedShadow};
+use crate::thread::Thread;
 
 pub(crate) use launch::LaunchCheck;
-
-/// Bytes around dynamic shared memory that are watched.
-pub(crate) const DYNAMIC_MARGIN: usize = 4096;
-
-/// Which memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Space {
-    Global,
-    Static,
-    Dynamic,
-    /// `__device__` variables.
-    Module,
-}
-
-/// How an access was made, beside its kind.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct How {
-    /// By one instruction, which must be aligned.
-    pub(crate) whole: bool,
-    /// It reads as well as writes.
-    pub(crate) updates: bool,
-    /// An asynchronous copy lands.
-    pub(crate) lands: bool,
-}
-
-/// A plain store that is looked at again once it is done.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Stored {
-    pub(crate) address: usize,
-    pub(crate) bytes: u32,
-    place: u16,
-    /// It is one of a race: which finding, and what the memory held before.
-    race: Option<(u32, [u8; 16])>,
-}
 
 /// A bad access, which ends the launch: the memory it would touch is not the kernel's.
 pub(crate) type Fatal = Box<Finding>;
 
 /// What is known of the block that a runner runs.
 pub(crate) struct BlockCheck {
-    launch: *mut LaunchCheck,
+    launch: LaunchHandle,
     pub(crate) clock: BlockClock,
-    /// Static and dynamic shared memory: where it begins, and bytes.
-    pub(crate) fixed: (usize, usize),
-    pub(crate) dynamic: (usize, usize),
-    fixed_shadow: Vec<Granule>,
-    dynamic_shadow: Vec<Granule>,
-    /// Shared memory's own: it lives as long as a block.
-    generation: u32,
+    /// Its own shared memory, which the other blocks of a cluster may look up, too.
+    pub(crate) shared: SharedShadow,
     block: u32,
     arena: (usize, usize),
     pending: Option<Pending>,
@@ -82,44 +47,27 @@ impl BlockCheck {
     pub(crate) unsafe fn new(
         launch: *mut LaunchCheck,
         threads: usize,
-        fixed: (usize, usize),
-        dynamic: (usize, usize),
+        fixed: Extent,
+        dynamic: Extent,
     ) -> Self {
-        // One granule more, for what a wide access at the end reaches.
-        let shadow = |bytes: usize| vec![Granule::EMPTY; bytes.div_ceil(GRANULE) + 4];
         // SAFETY: the caller's promise.
-        let (arena, pending) = unsafe {
-            let launch = &*launch;
-            (launch.arena.range(), launch.counters.as_ref().map(|_| Pending::new(threads)))
-        };
+        let launch = unsafe { LaunchHandle::new(launch) };
         Self {
+            arena: launch.arena.range(),
+            pending: launch.counters.as_ref().map(|_| Pending::new(threads)),
             launch,
             clock: BlockClock::new(threads),
-            fixed,
-            dynamic,
-            fixed_shadow: shadow(fixed.1),
-            dynamic_shadow: shadow(dynamic.1 + 2 * DYNAMIC_MARGIN),
-            generation: 0,
+            shared: SharedShadow::new(fixed, dynamic),
             block: 0,
-            arena,
-            pending,
             cluster: None,
             met: false,
         }
     }
 
-    // With a lifetime of its own: block and launch are used side by side, each by itself.
-    #[allow(clippy::mut_from_ref)]
-    #[inline(always)]
-    fn launch<'a>(&self) -> &'a mut LaunchCheck {
-        // SAFETY: see `new`; the two do not overlap, and one OS thread at a time is in here.
-        unsafe { &mut *self.launch }
-    }
-
     pub(crate) fn start(&mut self, linear: u64) {
         self.block = linear as u32;
         self.clock.start(self.block);
-        self.generation += 1;
+        self.shared.generation += 1;
     }
 
     /// All threads of the block have met.
@@ -132,7 +80,7 @@ impl BlockCheck {
 
     /// All blocks have met.
     pub(crate) fn grid_sync(&mut self, meeting: u64) {
-        self.launch().grid_synced(meeting);
+        self.launch.grid_synced(meeting);
         self.barrier();
     }
 
@@ -154,18 +102,18 @@ impl BlockCheck {
 
     /// Stamps begin again: what carries old ones must not be taken for new.
     fn forget(&mut self) {
-        self.generation += 1;
-        self.launch().generation = memory::next_generation();
+        self.shared.generation += 1;
+        self.launch.generation = memory::next_generation();
     }
 
     /// All lanes have come by: what is pending is complete.
     #[inline]
     pub(crate) fn count(&mut self) {
-        let launch = self.launch();
+        let launch = &mut *self.launch;
         let (Some(pending), Some(counters)) = (&mut self.pending, &mut launch.counters) else {
             return;
         };
-        let (fixed, dynamic, arena) = (self.fixed, self.dynamic, launch.arena);
+        let (fixed, dynamic, arena) = (self.shared.fixed, self.shared.dynamic, launch.arena);
         let names = launch.kernel.module().names();
         pending.flush(counters, |address| match arena.whose(address) {
             Whose::Live(a) => a.base,
@@ -179,30 +127,22 @@ impl BlockCheck {
 
     /// A thread has come to a barrier.
     pub(crate) fn barrier_counts(&mut self, pc: usize) {
-        let launch = self.launch();
+        let launch = &mut *self.launch;
         if let Some(counters) = &mut launch.counters {
             counters.barrier(launch.places.number(pc));
         }
     }
 
     #[inline(always)]
-    fn locate(&mut self, address: usize) -> Option<(*mut Granule, Space, u32)> {
-        let offset = address.wrapping_sub(self.fixed.0);
-        if offset < self.fixed.1 {
-            let granule = &raw mut self.fixed_shadow[offset / GRANULE];
-            return Some((granule, Space::Static, self.generation));
+    fn locate(&mut self, address: usize) -> Option<Located> {
+        if let Some(located) = self.shared.locate_fixed(address) {
+            return Some(located);
         }
         if address.wrapping_sub(self.arena.0) < self.arena.1 {
-            let launch = self.launch();
+            let launch = &*self.launch;
             return Some((launch.arena.granule(address), Space::Global, launch.generation));
         }
-        let start = self.dynamic.0 - DYNAMIC_MARGIN;
-        let offset = address.wrapping_sub(start);
-        if self.dynamic.1 > 0 && offset < self.dynamic.1 + 2 * DYNAMIC_MARGIN {
-            let granule = &raw mut self.dynamic_shadow[offset / GRANULE];
-            return Some((granule, Space::Dynamic, self.generation));
-        }
-        None
+        self.shared.locate_dynamic(address)
     }
 
     /// Looks at one access, before it is made.
@@ -232,7 +172,7 @@ impl BlockCheck {
         };
         let here = |at: usize| at.wrapping_add(away);
         let index = thread.index();
-        let place = self.launch().places.number(pc);
+        let place = self.launch.places.number(pc);
         let me = thread.who.at(kind, self.clock.stamp(index), place);
         if how.whole && !address.is_multiple_of(len) {
             return Err(self.misaligned(here(address), len, space, me));
@@ -376,7 +316,7 @@ impl BlockCheck {
     #[cold]
     #[inline(never)]
     fn refresh(&mut self, granule: &mut Granule, at: usize, space: Space, generation: u32) {
-        let launch = self.launch();
+        let launch = &mut *self.launch;
         let within = |start: usize, end: usize| {
             (0..GRANULE).filter(|b| (start..end).contains(&(at + b))).fold(0, |m, b| m | 1u8 << b)
         };
@@ -386,13 +326,17 @@ impl BlockCheck {
                 let names = launch.module().names();
                 let mut exists = 0;
                 for byte in 0..GRANULE {
-                    let Some(array) = names.array_at(at + byte - self.fixed.0) else { continue };
+                    let Some(array) = names.array_at(at + byte - self.shared.fixed.0) else {
+                        continue;
+                    };
                     exists |= 1 << byte;
                     guard |= array.is_guard();
                 }
                 (exists, 0)
             }
-            Space::Dynamic => (within(self.dynamic.0, self.dynamic.0 + self.dynamic.1), 0),
+            Space::Dynamic => {
+                (within(self.shared.dynamic.0, self.shared.dynamic.0 + self.shared.dynamic.1), 0)
+            }
             Space::Module => (INIT_ALL, INIT_ALL),
             Space::Global => {
                 let cached = launch.last.filter(|a| (a.base..a.base + a.len).contains(&at));
@@ -430,7 +374,7 @@ impl BlockCheck {
         if let Some(found) = self.in_cluster(thread, address, len, kind, pc)? {
             return Ok(Some(found));
         }
-        let launch = self.launch();
+        let launch = &mut *self.launch;
         if let Some(foreign) = memory::Foreign::find(&launch.foreign, address) {
             let away = foreign.away();
             let granule = launch.arena.granule(address.wrapping_add(away));
@@ -465,7 +409,7 @@ impl BlockCheck {
         let Some(cluster) = self.cluster.clone() else { return Ok(None) };
         for rank in 0..cluster.size() {
             let Some(member) = cluster.member(rank) else { continue };
-            if std::ptr::eq(member.check, self) {
+            if std::ptr::eq(member.shadow, &raw const self.shared) {
                 continue;
             }
             let home = |there: (usize, usize), here: (usize, usize)| {
@@ -476,24 +420,26 @@ impl BlockCheck {
                 0 => (start, 0),
                 _ => (start - DYNAMIC_MARGIN, bytes + 2 * DYNAMIC_MARGIN),
             };
-            let away = home(member.fixed, self.fixed);
-            let Some(away) = away.or_else(|| home(around(member.dynamic), around(self.dynamic)))
+            let away = home(member.fixed, self.shared.fixed);
+            let Some(away) =
+                away.or_else(|| home(around(member.dynamic), around(self.shared.dynamic)))
             else {
                 continue;
             };
             let exited = member.exited.load(Ordering::Relaxed);
             if exited || !self.met {
-                let launch = self.launch();
+                let launch = &mut *self.launch;
                 let place = launch.places.number(pc);
                 let me = thread.who.at(kind, self.clock.stamp(thread.index()), place);
                 return Err(self.absent(rank, exited, len, me));
             }
             // SAFETY: the other block's runner lives until all of the cluster have ended, and one OS
             // thread at a time runs a checked launch.
-            let other = unsafe { &mut *member.check };
-            return Ok(other
-                .locate(address)
-                .map(|(granule, space, generation)| (granule, space, generation, away)));
+            let other = unsafe { &mut *member.shadow };
+            let located = other.locate_fixed(address).or_else(|| other.locate_dynamic(address));
+            return Ok(
+                located.map(|(granule, space, generation)| (granule, space, generation, away))
+            );
         }
         Ok(None)
     }
@@ -506,7 +452,7 @@ impl BlockCheck {
         (reads, writes): (bool, bool),
         (acquires, releases): (bool, bool),
     ) {
-        let published = self.launch().published.entry(address).or_default();
+        let published = self.launch.published.entry(address).or_default();
         if reads {
             self.clock.strong_read(thread, published, acquires);
         }

@@ -1,0 +1,54 @@
+//! An object that was compiled with other headers is refused, not run.
+#![allow(missing_docs)]
+
+use std::path::Path;
+
+use lab_emulator::{Module, ModuleError};
+use lab_kernel_build::{Build, compile_in};
+
+/// Compiles a kernel with copies of the headers, `old` replaced by `new` in one of them.
+fn load_with(header: &str, old: &str, new: &str) -> Result<(), ModuleError> {
+    let root = tempfile::tempdir().expect("a temporary directory");
+    let include = root.path().join("shared/emulator/include");
+    std::fs::create_dir_all(&include).expect("a folder for the headers");
+    let headers = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
+    for file in std::fs::read_dir(headers).expect("the headers") {
+        let file = file.expect("a header").path();
+        let name = file.file_name().expect("a name").to_owned();
+        let mut text = std::fs::read_to_string(&file).expect("text");
+        if name == header {
+            assert!(text.contains(old), "{header} has no {old}");
+            text = text.replace(old, new);
+        }
+        std::fs::write(include.join(name), text).expect("a copy");
+    }
+    let source = root.path().join("empty.cu");
+    std::fs::write(&source, "__global__ void empty() {}\n").expect("a kernel");
+    let object = compile_in(root.path(), &source, &["empty"], &[], Build::Plain, root.path());
+    let bytes = std::fs::read(object.expect("it compiles").object).expect("the object");
+    Module::load(bytes.leak()).map(drop)
+}
+
+#[test]
+fn headers_of_this_version_are_accepted() {
+    load_with("contract.def", "EMU_COORDINATE(THREAD_X)", "EMU_COORDINATE( THREAD_X )").unwrap();
+}
+
+#[test]
+fn headers_of_another_version_are_refused() {
+    for (header, old, new) in [
+        ("contract.def", "EMU_HOOK(, void, grid_sync, (), ())\n", ""),
+        ("contract.def", "uint32_t mask", "uint64_t mask"),
+        ("contract.def", "EMU_BARRIER(AND", "EMU_BARRIER(XOR, \"none\")\nEMU_BARRIER(AND"),
+        ("contract.def", "SCOPE_DEVICE, 1", "SCOPE_DEVICE, 2"),
+        ("emulator_abi.h", "    float c[4];", "    float c[8];"),
+    ] {
+        let found = load_with(header, old, new);
+        assert!(
+            matches!(found, Err(ModuleError::Contract { got: Some(_), .. })),
+            "{new}: {found:?}"
+        );
+    }
+    let found = load_with("glue.cpp", "emu_contract", "emu_other");
+    assert!(matches!(found, Err(ModuleError::Contract { got: None, .. })), "{found:?}");
+}
