@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::Common;
 use crate::commands::bench::{choose, copy_bandwidth};
-use crate::commands::measure::{self, Beside, Measured};
+use crate::commands::measure::{self, Beside, Measured, time_counterpart};
 use crate::failure::Failure;
 use crate::plot::{self, Bar};
 use crate::profile::{number, ratio};
@@ -229,7 +229,7 @@ fn measure_version(
     let counted = (device.mode() == Some(Mode::Counted)).then(|| Counted::of(&profile));
     let row = Row { counted, ..Row::of(version, posed, info.full_name(), Of::Version, &m) };
     let mut rows = vec![row];
-    if gpu && let Some((times, error)) = time_on_host(version, &posed.inputs) {
+    if gpu && let Some((times, error)) = time_counterpart(version, &posed.inputs) {
         rows.push(Row {
             name: "cpu".into(),
             of: Of::Host,
@@ -364,26 +364,6 @@ impl Row {
 
 fn library_of<'a>(row: &Row, rows: &'a [Row]) -> Option<&'a Row> {
     rows.iter().find(|r| r.of == Of::Library && r.family == row.family && r.dims == row.dims)
-}
-
-/// The version's counterpart on the host's cores, timed by the host's clock, and its error.
-pub(crate) fn time_on_host(
-    version: &dyn Version,
-    inputs: &Tensors,
-) -> Option<(timing::Times, f64)> {
-    let mut host = version.cpu(inputs)?;
-    host.run();
-    let times: Vec<Duration> = (0..10)
-        .map(|_| {
-            let start = Instant::now();
-            host.run();
-            start.elapsed()
-        })
-        .collect();
-    let name = version.info().outputs.first()?.name;
-    let outputs = tensor::tensors([(name, Tensor::new(&[host.out.len()], &host.out))]);
-    let compared = compare(version, inputs, &outputs, &Options::default(), DType::F32);
-    Some((timing::Times::of(&times), compared.first()?.relative_error))
 }
 
 /// Type, sizes where all rows have the same, and device. Whether they have.

@@ -1,12 +1,15 @@
 //! What `bench`, `compare` and `tune` share: a result is checked, then timed.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use lab_device::Device;
+use lab_device::{DType, Device};
 use lab_harness::peer::time_on_host;
 use lab_harness::record::Of;
 use lab_harness::timing::{self, Times};
-use lab_harness::{Comparison, Error, Peer, Place, Posed, Prepared, Version};
+use lab_harness::{
+    Comparison, Error, Options, Peer, Place, Posed, Prepared, Tensor, Tensors, Version, compare,
+    tensor,
+};
 
 use crate::failure::Failure;
 
@@ -140,4 +143,24 @@ pub(crate) fn too_old(version: &dyn Version, device: &Device) -> Option<String> 
         source.file,
         source.least_arch
     ))
+}
+
+/// The version's counterpart on the host's cores, timed by the host's clock, and its error.
+pub(crate) fn time_counterpart(
+    version: &dyn Version,
+    inputs: &Tensors,
+) -> Option<(timing::Times, f64)> {
+    let mut host = version.cpu(inputs)?;
+    host.run();
+    let times: Vec<Duration> = (0..10)
+        .map(|_| {
+            let start = Instant::now();
+            host.run();
+            start.elapsed()
+        })
+        .collect();
+    let name = version.info().outputs.first()?.name;
+    let outputs = tensor::tensors([(name, Tensor::new(&[host.out.len()], &host.out))]);
+    let compared = compare(version, inputs, &outputs, &Options::default(), DType::F32);
+    Some((timing::Times::of(&times), compared.first()?.relative_error))
 }

@@ -3,8 +3,9 @@
 use lab_device::emulator::{Counts, Line};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::picture::figure;
+use super::picture::{WIDTH, px};
 use super::{Place, Report, excess, number, ratio, said, unit};
+use super::{banks, sectors};
 
 const HEAD: &str = "<meta charset=\"utf-8\"/><meta name=\"viewport\" \
                     content=\"width=device-width, initial-scale=1\"/>";
@@ -233,4 +234,27 @@ fn nsight(report: &Report<'_>) -> Markup {
             }
         }
     }
+}
+
+/// The worst access of a line as a figure; nothing for a barrier.
+fn figure(line: &Line, number: usize) -> Option<Markup> {
+    let sample = line.sample.as_ref()?;
+    let picture = match line.operation.shared() {
+        true => banks::picture(sample),
+        false => sectors::picture(sample),
+    };
+    let (title, words) = (format!("picture-{number}-title"), format!("picture-{number}-words"));
+    Some(html! {
+        figure {
+            figcaption { b { (picture.title) } ". " (picture.words) }
+            div.scroll {
+                svg viewBox={ "0 0 " (WIDTH) " " (px(picture.height)) } role="img"
+                    aria-labelledby={ (title) " " (words) } {
+                    title id=(title) { (picture.title) }
+                    desc id=(words) { (picture.words) }
+                    (picture.drawing)
+                }
+            }
+        }
+    })
 }

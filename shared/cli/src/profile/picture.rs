@@ -1,9 +1,7 @@
 //! What the two kinds of picture share.
 
-use lab_device::emulator::{Line, Sample};
+use lab_device::emulator::Sample;
 use maud::{Markup, html};
-
-use super::{banks, sectors};
 
 /// All pictures are as wide as this; their heights differ.
 pub(super) const WIDTH: f64 = 760.0;
@@ -18,29 +16,6 @@ pub(super) struct Picture {
     pub(super) title: String,
     pub(super) words: String,
     pub(super) drawing: Markup,
-}
-
-/// The worst access of a line as a figure; nothing for a barrier.
-pub(super) fn figure(line: &Line, number: usize) -> Option<Markup> {
-    let sample = line.sample.as_ref()?;
-    let picture = match line.operation.shared() {
-        true => banks::picture(sample),
-        false => sectors::picture(sample),
-    };
-    let (title, words) = (format!("picture-{number}-title"), format!("picture-{number}-words"));
-    Some(html! {
-        figure {
-            figcaption { b { (picture.title) } ". " (picture.words) }
-            div.scroll {
-                svg viewBox={ "0 0 " (WIDTH) " " (px(picture.height)) } role="img"
-                    aria-labelledby={ (title) " " (words) } {
-                    title id=(title) { (picture.title) }
-                    desc id=(words) { (picture.words) }
-                    (picture.drawing)
-                }
-            }
-        }
-    })
 }
 
 /// A row of lanes, each a square with its number; `place` gives the left edge and the width.

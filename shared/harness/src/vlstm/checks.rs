@@ -5,6 +5,7 @@ use lab_device::{DType, Device, DeviceKind, Mode};
 
 use super::overflow::{
     a_dot_that_is_not_needed_may_overflow, pairs_that_do_not_count_may_overflow,
+    with_normalizer_grad,
 };
 use crate::qkv::checks::{
     any_schedule_gives_the_same, assert_refused, assert_right, heads_do_not_meet, inputs_of, ones,
@@ -320,11 +321,6 @@ pub fn epsilon_is_added_to_the_normaliser(version: &dyn Version, device: &Device
     }
 }
 
-pub(super) fn through(version: &dyn Version, normalizer_grad: &str) -> Options {
-    let text = format!("normalizer_grad={normalizer_grad}");
-    Options::parse(&[text], version.info()).unwrap()
-}
-
 /// What errors of the gradients are relative to: the largest element of each output, with n held
 /// constant or not, and for df that of di, for df adds up what nearly cancels and is as large as di.
 struct Scales(Vec<(&'static str, f64)>);
@@ -332,8 +328,8 @@ struct Scales(Vec<(&'static str, f64)>);
 impl Scales {
     fn of(version: &dyn Version, inputs: &Tensors) -> Self {
         let largest = |all: &[f64]| all.iter().fold(0f64, |a, b| a.max(b.abs()));
-        let [constant, exact] =
-            ["constant", "exact"].map(|n| version.reference(inputs, &through(version, n)));
+        let [constant, exact] = ["constant", "exact"]
+            .map(|n| version.reference(inputs, &with_normalizer_grad(version, n)));
         let pairs = constant.iter().zip(&exact);
         Self(pairs.map(|(a, b)| (a.0, largest(&a.1).max(largest(&b.1)))).collect())
     }
@@ -352,7 +348,7 @@ fn worst_of(
     inputs: &Tensors,
     normalizer_grad: &str,
 ) -> Vec<(&'static str, f64)> {
-    let options = through(version, normalizer_grad);
+    let options = with_normalizer_grad(version, normalizer_grad);
     let out = run(version, device, inputs, &options).unwrap();
     let scales = Scales::of(version, inputs);
     let of = |(name, expected): (&'static str, Vec<f64>)| {
@@ -470,7 +466,8 @@ pub fn all_equal_and_one_alone(version: &dyn Version, device: &Device) {
 pub fn the_gates_gradients_add_up(version: &dyn Version, device: &Device) {
     for normalizer_grad in ["constant", "exact"] {
         let inputs = inputs_of(version, [1, 1, 150, 32, 64]);
-        let out = run(version, device, &inputs, &through(version, normalizer_grad)).unwrap();
+        let out =
+            run(version, device, &inputs, &with_normalizer_grad(version, normalizer_grad)).unwrap();
         let (q, dq, di) = (inputs["q"].values(), out["dq"].values(), out["di"].values());
         let rows: f64 = q.iter().zip(&dq).map(|(q, dq)| q * dq).sum();
         let columns: f64 = di.iter().sum();

@@ -7,8 +7,7 @@ use lab_harness::timing::Times;
 use lab_harness::{Comparison, Cost, Dims, Peer, Posed, Problem, Version};
 
 use super::scripts::{Scripts, Theirs};
-use crate::commands::compare::time_on_host;
-use crate::commands::measure::{self, Beside, Measured};
+use crate::commands::measure::{self, Beside, Measured, time_counterpart};
 use crate::failure::Failure;
 
 pub(super) fn told(m: &Measurement) {
@@ -136,7 +135,7 @@ impl Bench<'_> {
                 }
                 let arithmetic = version.arithmetic(dtype);
                 add((place, 0), info.full_name(), Of::Version, m, arithmetic);
-                if let Some((times, error)) = time_on_host(version, &posed.inputs) {
+                if let Some((times, error)) = time_counterpart(version, &posed.inputs) {
                     let c = Comparison {
                         name: "",
                         worst: 0.0,

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use lab_harness::Dims;
 use lab_harness::record::{Measurement, Products, Run};
 
-use super::lists::{cases_order, fastest, list, own, playground, short};
+use super::lists::{cases_order, fastest, list, measures, own, playground, short};
 use crate::failure::Failure;
 use crate::plot::roofline::{Points, roofline};
 use crate::plot::versions::{Line, versions};
@@ -31,7 +31,7 @@ pub(super) fn pages(runs: &[Run]) -> Result<Vec<(String, String)>, Failure> {
                 continue;
             }
             done.push(family);
-            let records: Vec<&Run> = runs.iter().filter(|r| has(r, family)).collect();
+            let records: Vec<&Run> = runs.iter().filter(|r| measures(r, family)).collect();
             let beside = records.iter().rev().find(|r| has_peers(r, family));
             let Some(newest) = beside.or(records.last()) else { continue };
             let family = Family::new(family, newest);
@@ -58,10 +58,6 @@ pub(super) fn pages(runs: &[Run]) -> Result<Vec<(String, String)>, Failure> {
         all.push(("history.md".into(), text));
     }
     Ok(all)
-}
-
-pub(super) fn has(run: &Run, family: &str) -> bool {
-    run.results.iter().any(|m| m.family == family)
 }
 
 fn has_peers(run: &Run, family: &str) -> bool {

@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 
 use lab_harness::record::{Measurement, Of, Run};
 
-use super::families::has;
 use crate::plot;
 
 pub(super) fn own<'r>(run: &'r Run, family: &str) -> impl Iterator<Item = &'r Measurement> {
@@ -32,7 +31,7 @@ fn exact<'r>(all: impl Iterator<Item = &'r Measurement>) -> impl Iterator<Item =
 
 /// Many families without a peer but the plain copy: a row each.
 pub(super) fn playground(runs: &[Run], stage: &str, families: &[&str], first: &str) -> String {
-    let records: Vec<&Run> = runs.iter().filter(|r| has(r, first)).collect();
+    let records: Vec<&Run> = runs.iter().filter(|r| measures(r, first)).collect();
     let Some(run) = records.last() else { return String::new() };
     let mut dtypes: Vec<&str> = Vec::new();
     for m in families.iter().flat_map(|f| own(run, f)) {
@@ -95,6 +94,11 @@ pub(super) fn list(records: &[&Run], family: &str) -> String {
             .expect("writing to a string");
     }
     text + "\n"
+}
+
+/// Whether a record has times of a family.
+pub(super) fn measures(run: &Run, family: &str) -> bool {
+    run.results.iter().any(|m| m.family == family)
 }
 
 #[cfg(test)]
