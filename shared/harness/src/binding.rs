@@ -10,7 +10,7 @@ use std::sync::Arc;
 use lab_device::dlpack::DLTensor;
 use lab_device::{Bound, Device, Fill, Graph, Kernel, RawBuffer, Stream};
 
-use crate::plan::{Argument, Plan, SCRATCH_ALIGNMENT, Slot, SlotFacts, SlotKind, Step};
+use crate::plan::{Argument, Initial, Plan, SCRATCH_ALIGNMENT, Slot, SlotFacts, SlotKind, Step};
 use crate::{Error, Prepared, Tensor, Tensors};
 
 /// Where a slot's memory comes from.
@@ -195,16 +195,19 @@ impl<'a> Binder<'a> {
                 (None, Some(workspace)) if facts.kind == SlotKind::Scratch => {
                     let start = at;
                     at += facts.bytes().next_multiple_of(SCRATCH_ALIGNMENT);
+                    if facts.initial != Initial::Poison {
+                        // SAFETY: the caller of `scratch` has promised that nobody else uses it.
+                        unsafe { initialize(workspace, start, facts)? };
+                    }
                     Memory { buffer: Arc::clone(workspace), start }
                 }
                 (source, _) => {
                     let buffer = device.raw_buffer(facts.bytes())?;
-                    let fill = if facts.zeroed { Fill::Zero } else { Fill::Poison };
                     // SAFETY: it was made just now.
                     unsafe {
                         match source {
                             Some(Source::Upload(tensor)) => buffer.write(0, &tensor.bytes)?,
-                            _ => buffer.fill(0..facts.bytes(), fill, None)?,
+                            _ => initialize(&buffer, 0, facts)?,
                         }
                     }
                     Memory { buffer: Arc::new(buffer), start: 0 }
@@ -219,6 +222,26 @@ impl<'a> Binder<'a> {
         let steps = plan.steps().iter().map(|step| bind(&plan, &memory, step));
         let steps = steps.collect::<Result<_, Error>>()?;
         Ok(Binding { plan, memory, steps, stream })
+    }
+}
+
+/// Writes what a slot holds when it is bound, from this byte of the buffer on.
+///
+/// # Safety
+/// Nothing else uses that part of the buffer.
+unsafe fn initialize(
+    buffer: &RawBuffer,
+    start: usize,
+    facts: &SlotFacts,
+) -> Result<(), lab_device::Error> {
+    let all = start..start + facts.bytes();
+    // SAFETY: the caller's promise.
+    unsafe {
+        match &facts.initial {
+            Initial::Poison => buffer.fill(all, Fill::Poison, None),
+            Initial::Zero => buffer.fill(all, Fill::Zero, None),
+            Initial::Bytes(bytes) => buffer.write(start, bytes),
+        }
     }
 }
 

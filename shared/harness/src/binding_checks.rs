@@ -20,6 +20,7 @@ pub static CHECKS: &[Check] = &[
     Check { name: "the_bounds_of_foreign_memory_hold", run: the_bounds_of_foreign_memory_hold },
     Check { name: "an_output_is_another_plans_input", run: an_output_is_another_plans_input },
     Check { name: "scratch_comes_from_the_caller", run: scratch_comes_from_the_caller },
+    Check { name: "zeros_and_constants_are_written", run: zeros_and_constants_are_written },
     Check { name: "runs_go_to_the_callers_stream", run: runs_go_to_the_callers_stream },
     Check { name: "what_is_not_there_is_named", run: what_is_not_there_is_named },
     Check { name: "too_much_memory_is_refused_at_once", run: too_much_memory_is_refused_at_once },
@@ -217,6 +218,28 @@ fn scratch_comes_from_the_caller(device: &Device) {
     refused(unsafe { planned().0.bind().scratch(aligned, needed - 1) }, "scratch: expected 1024");
     // SAFETY: as above.
     refused(unsafe { planned().0.bind().scratch(aligned + 4, needed) }, "at a multiple of 256");
+}
+
+/// In memory of their own, and in the caller's, which holds something else.
+fn zeros_and_constants_are_written(device: &Device) {
+    let add = device.kernel(&kernels::DEVICE, "add_to<float>").unwrap();
+    let planned = || {
+        let mut plan = Plan::new(device);
+        let out = plan.zeros(DType::F32, N);
+        let x = plan.constant(&ones());
+        plan.launch(&add, Launch::new(1, 128), arguments![x, out, n: N]).unwrap();
+        (plan, out)
+    };
+    let mut workspace = Theirs::new(device, &[9.0; 512]);
+    let aligned = (workspace.tensor(&[512]).data as u64).next_multiple_of(256);
+    let (own, lent) = (planned(), planned());
+    // SAFETY: the workspace lives to the end of this function.
+    let binder = unsafe { lent.0.bind().scratch(aligned, 1024).unwrap() };
+    for (binder, out) in [(own.0.bind(), own.1), (binder, lent.1)] {
+        let mut binding = binder.finish().unwrap();
+        binding.run().unwrap();
+        assert_eq!(binding.read(out).unwrap().values(), [1.0; N]);
+    }
 }
 
 fn runs_go_to_the_callers_stream(device: &Device) {

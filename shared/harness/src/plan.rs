@@ -21,10 +21,11 @@
 //! ```
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use lab_device::{Arg, ArgKind, DType, Device, ElementType, Kernel, Launch};
 
-use crate::{Binder, Error};
+use crate::{Binder, Error, Tensor};
 
 /// What a slot is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +40,17 @@ pub enum SlotKind {
     Scratch,
 }
 
+/// What a slot holds when it is bound and nothing is uploaded. A plan sets it once, not at each run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Initial {
+    /// Bytes that no kernel should read before it has written them.
+    Poison,
+    /// Zero in every byte.
+    Zero,
+    /// These bytes.
+    Bytes(Arc<[u8]>),
+}
+
 /// Memory that a plan needs.
 #[derive(Clone, Debug)]
 pub struct SlotFacts {
@@ -50,8 +62,8 @@ pub struct SlotFacts {
     pub element: ElementType,
     /// Row-major, without gaps.
     pub shape: Vec<usize>,
-    /// Whether it is set to zero when it is bound (not at each run: see [`Plan::zero`]).
-    pub zeroed: bool,
+    /// What it holds when it is bound (not at each run: see [`Plan::zero`]).
+    pub initial: Initial,
 }
 
 impl SlotFacts {
@@ -201,7 +213,8 @@ impl Plan {
 
     fn add(&mut self, name: &str, kind: SlotKind, element: ElementType, shape: &[usize]) -> Slot {
         let shape = shape.to_vec();
-        let facts = SlotFacts { name: name.to_owned(), kind, element, shape, zeroed: false };
+        let (name, initial) = (name.to_owned(), Initial::Poison);
+        let facts = SlotFacts { name, kind, element, shape, initial };
         let len = facts.elements();
         self.slots.push(facts);
         Slot { index: self.slots.len() - 1, start: 0, len }
@@ -235,7 +248,14 @@ impl Plan {
     /// Room for `len` elements, zero when it is bound and never touched by the plan itself after.
     pub fn zeros(&mut self, dtype: DType, len: usize) -> Slot {
         let slot = self.scratch(dtype, len);
-        self.slots[slot.index].zeroed = true;
+        self.slots[slot.index].initial = Initial::Zero;
+        slot
+    }
+
+    /// Room with a copy of `tensor`, made when it is bound: what kernels read and no caller gives.
+    pub fn constant(&mut self, tensor: &Tensor) -> Slot {
+        let slot = self.scratch(tensor.dtype, tensor.len());
+        self.slots[slot.index].initial = Initial::Bytes(tensor.bytes.as_slice().into());
         slot
     }
 

@@ -19,20 +19,16 @@ mod residences;
 
 use lab_device::{DType, Device, KernelSource};
 use lab_harness::lstm::{self, of, sizes};
-use lab_harness::{
-    Dim, Dims, Error, Family, Info, Options, Output, Plan, Prepared, Request, Stage, Tensors,
-    Version,
-};
+use lab_harness::{Dim, Dims, Error, Family, Info, Output, Plan, Request, Stage, Version};
 pub use lab_reference::lstm::{Cell, Network};
 pub use network::{Lstm, Pass, Way};
 
 pub mod launches {
     //! What a training step is made of: [`Lstm::forward`](crate::Lstm::forward) and
-    //! [`Lstm::backward`](crate::Lstm::backward) within a larger program.
+    //! [`Lstm::backward`](crate::Lstm::backward) within a larger plan.
 
-    pub use crate::direction::{
-        Common, CommonGradients, Direction, HeadSums, Sizes, Upstream, blocks, int, kernel,
-    };
+    pub use crate::direction::{Direction, HeadSums, Sizes, States, Upstream, blocks, kernel};
+    pub use crate::network::Layers;
 }
 
 #[allow(missing_docs)]
@@ -287,19 +283,9 @@ impl Version for Fused {
         all
     }
 
-    fn plan(&self, _: &Device, _: &Request<'_>) -> Result<Plan, Error> {
-        Err(Error::bad("plan", "prepare", "plan"))
-    }
-
-    fn prepare(
-        &self,
-        device: &Device,
-        inputs: &Tensors,
-        _options: &Options,
-    ) -> Result<Box<dyn Prepared>, Error> {
-        let (dims, _) = self.info.problem_of(inputs)?;
-        let [_, _, columns, hidden] = of(&dims);
+    fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
+        let [_, _, columns, hidden] = of(&request.dims);
         let lstm = Lstm::by(self.way, Network::lstm(columns, hidden))?;
-        lstm.prepare(device, inputs, self.pass)
+        lstm.plan(device, request.shapes(), self.pass)
     }
 }

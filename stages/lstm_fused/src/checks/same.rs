@@ -2,7 +2,8 @@
 
 use lab_device::emulator::{self, Order};
 use lab_device::{DType, Device, DeviceKind};
-use lab_harness::{Tensor, Tensors, Version};
+use lab_harness::request::shapes_of;
+use lab_harness::{Prepared, Tensor, Tensors, Version};
 use lab_reference::lstm::Network;
 
 use super::{DTYPES, assert_near, run, stack, stacks, way_of, with_norm};
@@ -157,8 +158,9 @@ pub(super) fn bytes_are_as_counted(version: &dyn Version, device: &Device) {
                 if again { plain.recompute().unwrap() } else { plain }
             };
             let allocated = |way: Way, again: bool| {
-                let program = lstm(way, again).program(device, &tensors, Pass::ForwardBackward);
-                program.unwrap().bytes()
+                let shapes = shapes_of(&tensors);
+                let plan = lstm(way, again).plan(device, &shapes, Pass::ForwardBackward);
+                plan.unwrap().bytes()
             };
             let [kept, again] = [false, true].map(|again| {
                 let (bytes, counted) = (allocated(way, again), lstm(way, again).bytes(dtype, 7, 3));

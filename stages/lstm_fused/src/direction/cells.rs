@@ -1,80 +1,47 @@
 //! The launches of the plain LSTM, one a step.
 
 use lab_device::Launch;
-use lab_harness::Error;
-use lab_harness::program::{Program, Slot};
+use lab_harness::plan::{Plan, Scope, Slot};
+use lab_harness::{Error, arguments};
 
-use super::arguments::blocks;
-use super::{Direction, Sizes, Upstream};
+use super::{Direction, Sizes, blocks};
 use crate::kernels::V0_CELL;
 
 const THREADS: u32 = 128;
 
-impl Direction<'_> {
+impl Direction {
     /// A thread a unit of a row.
-    pub(super) fn units(&self) -> Launch {
+    pub(super) fn launch_of_units(&self) -> Launch {
         Launch::new(blocks(self.sizes.batch * self.sizes.hidden, THREADS as usize), THREADS)
     }
 
-    pub(super) fn cells(&self, program: &mut Program) -> Result<(), Error> {
-        let Sizes { batch, hidden, peephole, keep, .. } = self.sizes;
-        let kernel = self.kernel(program, &V0_CELL, "lstm_cell", &peephole.to_string())?;
+    pub(super) fn add_cells(&self, plan: &mut Plan) -> Result<(), Error> {
+        let peephole = self.sizes.peephole.to_string();
+        let kernel = self.kernel(plan, &V0_CELL, "lstm_cell", &peephole)?;
         for t in self.steps() {
-            let arguments = self
-                .arguments()
-                .by_step()
-                .peepholes()
-                .states()
-                .write([self.y, self.c, self.gates])
-                .last_states()
-                .sizes([t, batch, self.columns, hidden])
-                .place()
-                .biased()
-                .flags([keep]);
-            program.launch(kernel.clone(), self.units(), arguments);
+            plan.launch_in(&self.scope, &kernel, self.launch_of_units(), arguments![t])?;
         }
         Ok(())
     }
 
-    pub(super) fn cells_back(
-        &self,
-        program: &mut Program,
-        upstream: Upstream<'_>,
-    ) -> Result<(), Error> {
+    pub(super) fn add_cells_back(&self, plan: &mut Plan, scope: &Scope) -> Result<(), Error> {
         let Sizes { batch, hidden, peephole, .. } = self.sizes;
-        let back = self.kernel(program, &V0_CELL, "lstm_cell_back", &peephole.to_string())?;
-        let dc = program.scratch(self.sizes.arithmetic(), batch * hidden)?;
+        let back = self.kernel(plan, &V0_CELL, "lstm_cell_back", &peephole.to_string())?;
+        let dc = plan.scratch(self.sizes.arithmetic(), batch * hidden);
         for t in self.steps().into_iter().rev() {
-            let arguments = self
-                .arguments()
-                .read([upstream.dy, self.weights.hh])
-                .peepholes()
-                .states_back(upstream)
-                .write([self.gates, dc])
-                .sizes([t, batch, hidden])
-                .place();
-            program.launch(back.clone(), self.units(), arguments);
+            plan.launch_in(scope, &back, self.launch_of_units(), arguments![dc, t])?;
         }
-        self.first(program, dc, upstream)
+        self.add_first_states_back(plan, scope, dc)
     }
 
     /// dh0 and dc0, from what the first steps have left.
-    pub(super) fn first(
+    pub(super) fn add_first_states_back(
         &self,
-        program: &mut Program,
+        plan: &mut Plan,
+        scope: &Scope,
         dc: Slot,
-        upstream: Upstream<'_>,
     ) -> Result<(), Error> {
-        let Sizes { batch, hidden, .. } = self.sizes;
-        let (dhn, [dcn, _]) = (upstream.states.dhn, upstream.states.of_lstm());
-        let first = self.kernel(program, &V0_CELL, "lstm_cell_first", "")?;
-        let arguments = self
-            .arguments()
-            .read([self.weights.hh, dhn, dcn, self.common.lengths, self.gates, dc])
-            .first_states_back(upstream)
-            .sizes([batch, hidden])
-            .state();
-        program.launch(first, self.units(), arguments);
-        Ok(())
+        let first = self.kernel(plan, &V0_CELL, "lstm_cell_first", "")?;
+        plan.launch_in(scope, &first, self.launch_of_units(), arguments![dc])
     }
 }

@@ -1,6 +1,5 @@
 //! The launches of one direction of a layer.
 
-mod arguments;
 mod cells;
 mod gru;
 mod norm;
@@ -9,16 +8,16 @@ mod residence;
 mod sequence;
 mod spread;
 
-use lab_device::DType;
-use lab_harness::Error;
-use lab_harness::program::{Program, Slot};
+use std::collections::BTreeMap;
+
+use lab_device::{DType, Device, Kernel, KernelSource};
+use lab_harness::plan::{Argument, Plan, Scope, Slot};
+use lab_harness::{Error, arguments};
 use lab_reference::lstm::Cell;
 
-pub use arguments::{blocks, int, kernel};
-use norm::Normed;
 use products::FEW_COLUMNS;
 pub use products::HeadSums;
-pub(crate) use products::input_gradient;
+pub(crate) use products::add_input_gradient;
 pub(crate) use residence::MOST_UNITS;
 pub(crate) use spread::MOST_SPREAD_UNITS;
 
@@ -61,9 +60,9 @@ impl Sizes {
     }
 }
 
-/// What all directions of all layers read and write.
+/// The states that all directions of all layers read and write.
 #[derive(Clone, Copy, Debug)]
-pub struct Common {
+pub struct States {
     /// The state before the first step, \[L·dirs, B, H\].
     pub h0: Slot,
     /// The state behind the last, likewise.
@@ -74,16 +73,23 @@ pub struct Common {
     pub lengths: Slot,
 }
 
-impl Common {
-    /// c0 and cn.
-    fn of_lstm(&self) -> [Slot; 2] {
-        self.c.expect("the LSTM has c")
+impl States {
+    fn arguments(&self) -> Vec<(&'static str, Argument)> {
+        let Self { h0, hn, lengths, .. } = *self;
+        let mut all = arguments![h0, hn, lengths].to_vec();
+        if let Some([c0, cn]) = self.c {
+            all.extend(arguments![c0, cn]);
+        }
+        all
     }
 }
 
-/// The gradients by what [`Common`] holds.
+/// The gradients that come back to a layer and to the states behind the last step, and the places of those
+/// by the states before the first.
 #[derive(Clone, Copy, Debug)]
-pub struct CommonGradients {
+pub struct Upstream {
+    /// By the layer's y, \[T, B, H·dirs\]: read.
+    pub dy: Slot,
     /// By hn: read.
     pub dhn: Slot,
     /// By h0: written.
@@ -92,97 +98,92 @@ pub struct CommonGradients {
     pub c: Option<[Slot; 2]>,
 }
 
-impl CommonGradients {
-    /// dcn and dc0.
-    fn of_lstm(&self) -> [Slot; 2] {
-        self.c.expect("the LSTM has c")
+impl Upstream {
+    fn arguments(&self) -> Vec<(&'static str, Argument)> {
+        let Self { dy, dhn, dh0, .. } = *self;
+        let mut all = arguments![dy, dhn, dh0].to_vec();
+        if let Some([dcn, dc0]) = self.c {
+            all.extend(arguments![dcn, dc0]);
+        }
+        all
     }
 }
 
-/// What comes back to a direction: dy of its layer, and the states' gradients.
-#[derive(Clone, Copy, Debug)]
-pub struct Upstream<'a> {
-    /// \[T, B, H·dirs\]
-    pub dy: Slot,
-    /// By the states.
-    pub states: &'a CommonGradients,
-}
+/// The parameters of a direction, or the gradients by them, under the parameters' names without layer and
+/// direction: those of the kernels.
+pub(crate) type Weights = BTreeMap<String, Slot>;
 
-/// The parameters of a direction, or the gradients by them.
+/// What a layer reads and writes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Weights {
-    pub(crate) ih: Slot,
-    pub(crate) hh: Slot,
-    pub(crate) biases: Option<[Slot; 2]>,
-    pub(crate) peepholes: Option<[Slot; 3]>,
-    /// Weights and biases of the norms: of the gates, and of c.
-    pub(crate) norms: Option<[Slot; 4]>,
-}
-
-/// Between what a layer stands.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ends {
-    /// Its input, T x B x `columns`.
+pub(crate) struct LayerSlots {
+    /// T x B x `columns`.
     pub(crate) x: Slot,
     pub(crate) columns: usize,
-    /// Its output, T x B x H·dirs.
+    /// T x B x H·dirs.
     pub(crate) y: Slot,
 }
 
 /// One direction of a layer.
 #[derive(Debug)]
-pub struct Direction<'a> {
+pub struct Direction {
     pub(crate) sizes: Sizes,
-    common: &'a Common,
-    weights: Weights,
-    x: Slot,
+    /// Of x.
     pub(crate) columns: usize,
-    y: Slot,
     reverse: bool,
-    /// Which of the h0.
-    state: usize,
-    /// c of all steps; one number of a GRU.
-    c: Slot,
+    /// What kernels of the forward pass take, by the names of their parameters.
+    scope: Scope,
+    weight_ih: Slot,
     /// The gates of all steps, until da takes their place; before them, in a sequence, what x adds to
     /// them. One number where nobody needs them.
     gates: Slot,
-    /// What the norms leave.
-    normed: Option<Normed>,
 }
 
-impl<'a> Direction<'a> {
+/// Parameters that a network may not have. Kernels get `weight_ih` in their place and do not read it.
+const OPTIONAL: [&str; 5] = ["bias_ih", "bias_hh", "peephole_i", "peephole_f", "peephole_o"];
+
+impl Direction {
     /// With room for what the forward pass leaves to the other, if that is to come; for its gates in a
-    /// place that several layers share, where there is one.
+    /// place that several layers share, where there is one. `state` is which of the h0 it starts from.
     pub(crate) fn new(
-        program: &mut Program,
+        plan: &mut Plan,
         sizes: Sizes,
-        common: &'a Common,
-        weights: Weights,
-        Ends { x, columns, y }: Ends,
+        states: &States,
+        weights: &Weights,
+        LayerSlots { x, columns, y }: LayerSlots,
         state: usize,
         shared_gates: Option<Slot>,
-    ) -> Result<Self, Error> {
-        let Sizes { steps, batch, hidden, keep, .. } = sizes;
-        // A launch a step leaves n to itself.
-        let left = keep || sizes.layer_norm.is_some() && sizes.way == Way::Cell;
-        let normed = match sizes.layer_norm {
-            Some(_) => Some(Normed::new(program, sizes, left)?),
-            None => None,
-        };
-        let kept = if left { steps } else { steps.min(2) }; // of which a sequence needs none
-        let of_c = if sizes.cell == Cell::Gru { 1 } else { kept * batch * hidden };
-        let c = program.scratch(sizes.arithmetic(), of_c)?;
-        let of_gates = match (sizes.way, keep) {
+    ) -> Self {
+        let Sizes { steps, batch, hidden, directions, keep, .. } = sizes;
+        let arithmetic = sizes.arithmetic();
+        let weight_ih = weights["weight_ih"];
+        let gates_len = match (sizes.way, keep) {
             (Way::Cell, false) => 1,
             (_, false) if columns <= FEW_COLUMNS => 1,
             _ => sizes.rows() * 4 * hidden,
         };
-        let gates = match shared_gates {
-            Some(gates) => gates,
-            None => program.scratch(sizes.arithmetic(), of_gates)?,
-        };
-        let reverse = state % sizes.directions == 1;
-        Ok(Self { sizes, common, weights, x, columns, y, reverse, state, c, gates, normed })
+        let gates = shared_gates.unwrap_or_else(|| plan.scratch(arithmetic, gates_len));
+        let reverse = state % directions == 1;
+        let mut scope = Scope::new()
+            .with(OPTIONAL.map(|name| (name, weight_ih.into())))
+            .with(weights.iter().map(|(name, slot)| (name.as_str(), (*slot).into())))
+            .with(states.arguments())
+            .with(arguments![x, y, gates, ax: gates, da: gates])
+            .with(arguments![count: steps, rows: sizes.rows(), B: batch, H: hidden])
+            .with(arguments![G: sizes.weights(), I: columns, C: columns])
+            .with(arguments![stride: hidden * directions, column: hidden * usize::from(reverse)])
+            .with(arguments![state, reverse, biased: weights.contains_key("bias_ih")])
+            .with(arguments![peephole: sizes.peephole, keep]);
+        if sizes.cell == Cell::Lstm {
+            // A launch a step with layer norm leaves n and c of all steps to itself.
+            let kept = keep || sizes.layer_norm.is_some() && sizes.way == Way::Cell;
+            let kept_steps = if kept { steps } else { steps.min(2) }; // of which a sequence needs none
+            let c = plan.scratch(arithmetic, kept_steps * batch * hidden);
+            scope = scope.with(arguments![c]);
+            if let Some(eps) = sizes.layer_norm {
+                scope = scope.with(norm::scratch(plan, sizes, kept)).with(arguments![eps]);
+            }
+        }
+        Self { sizes, columns, reverse, scope, weight_ih, gates }
     }
 
     /// The steps as this direction takes them.
@@ -191,38 +192,69 @@ impl<'a> Direction<'a> {
         if self.reverse { forth.rev().collect() } else { forth.collect() }
     }
 
-    /// y, hn and cn; and what is kept for the way back, if that is to come.
-    pub(crate) fn forward(&self, program: &mut Program) -> Result<(), Error> {
-        match (self.sizes.cell, self.sizes.way, &self.normed) {
-            (Cell::Gru, ..) => self.gru_cells(program),
-            (Cell::Lstm, Way::Cell, Some(normed)) => self.norm_cells(program, normed),
-            (Cell::Lstm, Way::Cell, None) => self.cells(program),
-            (Cell::Lstm, Way::Sequence, Some(normed)) => self.norm_sequence(program, normed),
-            (Cell::Lstm, Way::Sequence, None) => self.sequence(program),
-            (Cell::Lstm, Way::Cluster | Way::Grid, _) => self.spread(program),
+    /// `name<dtype, arguments>` of a kernel file.
+    fn kernel(
+        &self,
+        plan: &Plan,
+        source: &'static KernelSource,
+        name: &str,
+        arguments: &str,
+    ) -> Result<Kernel, Error> {
+        kernel(plan.device(), source, name, self.sizes.dtype, arguments)
+    }
+
+    /// Adds the launches of y, hn and cn; and of what is kept for the way back, if that is to come.
+    pub(crate) fn add_forward(&self, plan: &mut Plan) -> Result<(), Error> {
+        match (self.sizes.cell, self.sizes.way, self.sizes.layer_norm) {
+            (Cell::Gru, ..) => self.add_gru_cells(plan),
+            (Cell::Lstm, Way::Cell, Some(_)) => self.add_norm_cells(plan),
+            (Cell::Lstm, Way::Cell, None) => self.add_cells(plan),
+            (Cell::Lstm, Way::Sequence, Some(_)) => self.add_norm_sequence(plan),
+            (Cell::Lstm, Way::Sequence, None) => self.add_sequence(plan),
+            (Cell::Lstm, Way::Cluster | Way::Grid, _) => self.add_spread(plan),
         }
     }
 
-    /// da in place of the gates, dh0 and dc0; then the gradients by the parameters.
-    pub(crate) fn backward(
+    /// Adds the launches of da in place of the gates, dh0 and dc0; then of the gradients by the parameters.
+    pub(crate) fn add_backward(
         &self,
-        program: &mut Program,
-        upstream: Upstream<'_>,
+        plan: &mut Plan,
+        upstream: &Upstream,
         gradients: &Weights,
         head: &HeadSums,
     ) -> Result<(), Error> {
-        match (self.sizes.cell, self.sizes.way, &self.normed) {
-            (Cell::Gru, ..) => self.gru_cells_back(program, upstream)?,
-            (Cell::Lstm, Way::Cell, Some(normed)) => {
-                self.norm_cells_back(program, normed, upstream)?;
-            }
-            (Cell::Lstm, Way::Cell, None) => self.cells_back(program, upstream)?,
-            (Cell::Lstm, Way::Sequence, Some(normed)) => {
-                self.norm_sequence_back(program, normed, upstream)?;
-            }
-            (Cell::Lstm, Way::Sequence, None) => self.sequence_back(program, upstream)?,
-            (Cell::Lstm, Way::Cluster | Way::Grid, _) => self.spread_back(program, upstream)?,
+        let scope = self.scope.clone().with(upstream.arguments());
+        match (self.sizes.cell, self.sizes.way, self.sizes.layer_norm) {
+            (Cell::Gru, ..) => self.add_gru_cells_back(plan, &scope)?,
+            (Cell::Lstm, Way::Cell, Some(_)) => self.add_norm_cells_back(plan, &scope)?,
+            (Cell::Lstm, Way::Cell, None) => self.add_cells_back(plan, &scope)?,
+            (Cell::Lstm, Way::Sequence, Some(_)) => self.add_norm_sequence_back(plan, &scope)?,
+            (Cell::Lstm, Way::Sequence, None) => self.add_sequence_back(plan, &scope)?,
+            (Cell::Lstm, Way::Cluster | Way::Grid, _) => self.add_spread_back(plan, &scope)?,
         }
-        self.parameter_gradients(program, gradients, head)
+        self.add_parameter_gradients(plan, gradients, head)
     }
+}
+
+/// Blocks of `each` for `size` elements.
+///
+/// # Panics
+/// There are too many: such sizes have been refused.
+pub fn blocks(size: usize, each: usize) -> u32 {
+    u32::try_from(size.div_ceil(each)).expect("sizes that were checked")
+}
+
+/// `name<dtype, arguments>` of a kernel file.
+///
+/// # Errors
+/// It does not compile on this device.
+pub fn kernel(
+    device: &Device,
+    source: &'static KernelSource,
+    name: &str,
+    dtype: DType,
+    arguments: &str,
+) -> Result<Kernel, Error> {
+    let comma = if arguments.is_empty() { "" } else { ", " };
+    Ok(device.kernel(source, &format!("{name}<{}{comma}{arguments}>", dtype.cpp()))?)
 }

@@ -2,12 +2,10 @@
 //! gradients by x and by the parameters.
 
 use lab_device::{DType, Launch};
-use lab_harness::Error;
-use lab_harness::program::{Program, Slot};
+use lab_harness::plan::{Argument, Plan, Slot};
+use lab_harness::{Error, arguments};
 
-use super::arguments::{blocks, kernel};
-use super::norm::Normed;
-use super::{Direction, Sizes, Weights};
+use super::{Direction, Sizes, Weights, blocks, kernel};
 use crate::kernels::{INPUT_GRADIENT, PARAMETER_GRADIENT, PROJECTION, VECTOR_GRADIENT};
 
 const THREADS: u32 = 256;
@@ -50,174 +48,141 @@ impl HeadSums {
     }
 
     /// Without outputs: nothing of it is touched.
-    pub(crate) fn none(program: &mut Program, sizes: Sizes) -> Result<Self, Error> {
-        let mut one = |dtype| program.scratch(dtype, 1);
-        Ok(Self {
-            dz: one(sizes.arithmetic())?,
-            row_losses: one(DType::F64)?,
-            counts: one(DType::I64)?,
-            weight: one(sizes.dtype)?,
-            bias: one(sizes.dtype)?,
-            losses: one(DType::F64)?,
+    pub(crate) fn none(plan: &mut Plan, sizes: Sizes) -> Self {
+        let mut one = |dtype| plan.scratch(dtype, 1);
+        Self {
+            dz: one(sizes.arithmetic()),
+            row_losses: one(DType::F64),
+            counts: one(DType::I64),
+            weight: one(sizes.dtype),
+            bias: one(sizes.dtype),
+            losses: one(DType::F64),
             from: 0,
             rows: 0,
             outputs: 0,
-        })
+        }
+    }
+
+    /// Under the names of the kernel's parameters.
+    fn arguments(&self) -> [(&'static str, Argument); 9] {
+        let Self { dz, row_losses, counts, weight, bias, losses, from, rows, outputs } = *self;
+        arguments![
+            dz, row_losses, counts, dhead_weight: weight, dhead_bias: bias, losses, from,
+            head_rows: rows, O: outputs,
+        ]
     }
 }
 
 /// A block a tile of so many rows and columns.
-fn tiles(rows: usize, columns: usize) -> Launch {
+fn launch_of_tiles(rows: usize, columns: usize) -> Launch {
     let grid = [blocks(rows, TILE), blocks(columns, TILE), 1];
     Launch::new_3d(grid, [THREADS, 1, 1])
 }
 
 /// A block for the sums of 32 columns.
-fn of_columns(columns: usize) -> Launch {
+fn launch_of_columns(columns: usize) -> Launch {
     Launch::new(blocks(columns, TILE), THREADS)
 }
 
 /// A warp for each of so many results.
-fn of_warps(results: usize) -> Launch {
+fn launch_of_warps(results: usize) -> Launch {
     Launch::new(blocks(results, THREADS as usize / 32), THREADS)
 }
 
-impl Direction<'_> {
-    /// Sees to what x adds to the gates of all steps: where x has few columns, the launch for all steps
-    /// multiplies by so many itself; else this leaves the sums in the gates' place, for 0.
-    pub(super) fn added(&self, program: &mut Program) -> Result<usize, Error> {
+impl Direction {
+    /// Sees to what x adds to the gates of all steps. Gives the columns of x by which the launch for all
+    /// steps multiplies by itself: all where they are few; else 0, and a launch that leaves the sums in the
+    /// gates' place.
+    pub(super) fn add_projection(&self, plan: &mut Plan) -> Result<usize, Error> {
         if self.columns <= FEW_COLUMNS {
             return Ok(self.columns);
         }
-        let (rows, gates) = (self.sizes.rows(), 4 * self.sizes.hidden);
-        let projection = self.kernel(program, &PROJECTION, "projection", "")?;
-        let arguments =
-            self.arguments().by_x().write([self.gates]).sizes([rows, gates, self.columns]).biased();
-        program.launch(projection, tiles(rows, gates), arguments);
+        let projection = self.kernel(plan, &PROJECTION, "projection", "")?;
+        let launch = launch_of_tiles(self.sizes.rows(), self.sizes.weights());
+        plan.launch_in(&self.scope, &projection, launch, [])?;
         Ok(0)
     }
 
     /// The gates of all steps once more, from h and c, where another layer's have taken their place.
-    pub(crate) fn gates_again(&self, program: &mut Program) -> Result<(), Error> {
-        let Sizes { batch, hidden, peephole, .. } = self.sizes;
-        let rows = self.sizes.rows();
-        let again = self.kernel(program, &PROJECTION, "gates_again", "")?;
-        let arguments = self
-            .arguments()
-            .by_step()
-            .peepholes()
-            .states()
-            .read([self.y, self.c])
-            .write([self.gates])
-            .sizes([rows, batch, hidden, self.columns])
-            .place()
-            .biased()
-            .flags([peephole]);
-        program.launch(again, tiles(rows, 4 * hidden), arguments);
-        Ok(())
+    pub(crate) fn add_gates_again(&self, plan: &mut Plan) -> Result<(), Error> {
+        let again = self.kernel(plan, &PROJECTION, "gates_again", "")?;
+        let launch = launch_of_tiles(self.sizes.rows(), self.sizes.weights());
+        plan.launch_in(&self.scope, &again, launch, [])
     }
 
     /// The gradients by all parameters, and those of the head.
-    pub(super) fn parameter_gradients(
+    pub(super) fn add_parameter_gradients(
         &self,
-        program: &mut Program,
+        plan: &mut Plan,
         gradients: &Weights,
         head: &HeadSums,
     ) -> Result<(), Error> {
-        self.matrix_gradients(program, gradients, head)?;
-        if let (Some(to), Some(normed)) = (gradients.norms, &self.normed) {
-            self.norm_gradients(program, to, normed)?;
+        self.add_matrix_gradients(plan, gradients, head)?;
+        if self.sizes.layer_norm.is_some() {
+            let kernel = self.kernel(plan, &VECTOR_GRADIENT, "norm_gradient", "")?;
+            let arguments = arguments![
+                dweight: gradients["ln_weight"],
+                dbias: gradients["ln_bias"],
+                dc_weight: gradients["ln_c_weight"],
+                dc_bias: gradients["ln_c_bias"],
+            ];
+            let launch = launch_of_columns(5 * self.sizes.hidden);
+            plan.launch_in(&self.scope, &kernel, launch, arguments)?;
         }
-        if let Some(to) = gradients.peepholes {
-            self.peephole_gradients(program, to)?;
+        if self.sizes.peephole {
+            let kernel = self.kernel(plan, &VECTOR_GRADIENT, "peephole_gradient", "")?;
+            let [di, df, d_o] =
+                ["peephole_i", "peephole_f", "peephole_o"].map(|name| gradients[name]);
+            let launch = launch_of_columns(self.sizes.hidden);
+            plan.launch_in(&self.scope, &kernel, launch, arguments![di, df, d_o])?;
         }
         Ok(())
     }
 
     /// Those by matrices and biases in one launch.
-    fn matrix_gradients(
+    fn add_matrix_gradients(
         &self,
-        program: &mut Program,
+        plan: &mut Plan,
         gradients: &Weights,
         head: &HeadSums,
     ) -> Result<(), Error> {
-        let Sizes { dtype, batch, hidden, directions, .. } = self.sizes;
-        let biases = match gradients.biases {
-            Some(biases) => biases,
-            None => [program.scratch(dtype, 1)?, program.scratch(dtype, 1)?],
-        };
-        let kernel = self.kernel(program, &PARAMETER_GRADIENT, "parameter_gradient", "")?;
+        let Sizes { dtype, hidden, directions, .. } = self.sizes;
+        // Those by biases that are not there are not written.
+        let [dbias_ih, dbias_hh] = ["bias_ih", "bias_hh"]
+            .map(|name| gradients.get(name).copied().unwrap_or_else(|| plan.scratch(dtype, 1)));
+        let kernel = self.kernel(plan, &PARAMETER_GRADIENT, "parameter_gradient", "")?;
         let columns = blocks(self.columns, TILE) + blocks(hidden, TILE);
-        let biased = gradients.biases.is_some();
+        let biased = gradients.contains_key("bias_ih");
         let mut grid = blocks(4 * hidden, TILE) * (columns + u32::from(biased));
         if head.outputs > 0 {
             grid += blocks(head.outputs, TILE) * (blocks(hidden * directions, TILE) + 1) + 1;
         }
-        let arguments = self
-            .arguments()
-            .read([self.gates, self.x, self.y, self.common.h0, self.common.lengths])
-            .write([gradients.ih, gradients.hh, biases[0], biases[1]])
-            .read([head.dz, head.row_losses, head.counts])
-            .write([head.weight, head.bias, head.losses])
-            .sizes([self.sizes.rows(), batch, self.sizes.weights(), hidden, self.columns])
-            .place()
-            .flags([biased])
-            .sizes([head.from, head.rows, head.outputs]);
-        program.launch(kernel, Launch::new(grid, THREADS), arguments);
-        Ok(())
-    }
-
-    fn norm_gradients(
-        &self,
-        program: &mut Program,
-        to: [Slot; 4],
-        normed: &Normed,
-    ) -> Result<(), Error> {
-        let Sizes { batch, hidden, .. } = self.sizes;
-        let kernel = self.kernel(program, &VECTOR_GRADIENT, "norm_gradient", "")?;
-        let arguments = self
-            .arguments()
-            .read([normed.d, normed.n, self.common.lengths])
-            .write(to)
-            .sizes([self.sizes.rows(), batch, hidden]);
-        program.launch(kernel, of_columns(5 * hidden), arguments);
-        Ok(())
-    }
-
-    fn peephole_gradients(&self, program: &mut Program, to: [Slot; 3]) -> Result<(), Error> {
-        let Sizes { batch, hidden, .. } = self.sizes;
-        let kernel = self.kernel(program, &VECTOR_GRADIENT, "peephole_gradient", "")?;
-        let [c0, _] = self.common.of_lstm();
-        let arguments = self
-            .arguments()
-            .read([self.gates, c0, self.c, self.common.lengths])
-            .write(to)
-            .sizes([self.sizes.rows(), batch, hidden])
-            .state();
-        program.launch(kernel, of_columns(hidden), arguments);
-        Ok(())
+        let (dweight_ih, dweight_hh) = (gradients["weight_ih"], gradients["weight_hh"]);
+        let arguments = arguments![dweight_ih, dweight_hh, dbias_ih, dbias_hh];
+        let arguments = arguments.into_iter().chain(head.arguments());
+        plan.launch_in(&self.scope, &kernel, Launch::new(grid, THREADS), arguments)
     }
 }
 
-/// dx of a layer, from da of all its directions.
-pub(crate) fn input_gradient(
-    program: &mut Program,
-    directions: &[Direction<'_>],
+/// Adds the launch of dx of a layer, from da of all its directions.
+pub(crate) fn add_input_gradient(
+    plan: &mut Plan,
+    directions: &[Direction],
     dx: Slot,
 ) -> Result<(), Error> {
     let (Some(one), Some(other)) = (directions.first(), directions.last()) else { return Ok(()) };
     let (sizes, columns) = (one.sizes, one.columns);
     let (rows, few) = (sizes.rows(), columns <= FEW_COLUMNS);
     let (name, launch) = match few {
-        true => ("narrow_input_gradient", of_warps(rows * columns)),
-        false => ("input_gradient", tiles(rows, columns)),
+        true => ("narrow_input_gradient", launch_of_warps(rows * columns)),
+        false => ("input_gradient", launch_of_tiles(rows, columns)),
     };
-    let kernel = kernel(program.device(), &INPUT_GRADIENT, name, sizes.dtype, "")?;
-    let arguments = one
-        .arguments()
-        .read([one.gates, one.weights.ih, other.gates, other.weights.ih])
-        .write([dx])
-        .sizes([rows, sizes.weights(), sizes.hidden, columns, directions.len() - 1]);
-    program.launch(kernel, launch, arguments);
-    Ok(())
+    let kernel = kernel(plan.device(), &INPUT_GRADIENT, name, sizes.dtype, "")?;
+    let arguments = arguments![
+        da_reverse: other.gates,
+        weight_ih_reverse: other.weight_ih,
+        dx,
+        both: directions.len() > 1,
+    ];
+    plan.launch_in(&one.scope, &kernel, launch, arguments)
 }

@@ -1,62 +1,39 @@
 //! The launches of the plain LSTM for all steps, with the units of a row in one block.
 
 use lab_device::{Device, Launch};
-use lab_harness::Error;
-use lab_harness::program::Program;
+use lab_harness::plan::{Plan, Scope};
+use lab_harness::{Error, arguments};
 
-use super::arguments::blocks;
 use super::residence::Residence;
-use super::{Direction, Sizes, Upstream};
+use super::{Direction, Sizes, blocks};
 use crate::kernels::{V1_SEQUENCE, V1_SEQUENCE_BACK};
 
-impl Direction<'_> {
+impl Direction {
     /// A row a block as long as each has a multiprocessor to itself.
     fn residence(&self, device: &Device) -> Residence {
         let Sizes { dtype, batch, hidden, .. } = self.sizes;
         Residence::of(hidden, dtype, batch > device.facts().multiprocessors as usize)
     }
 
-    fn of_blocks(&self, residence: &Residence) -> Launch {
+    fn launch_of_blocks(&self, residence: &Residence) -> Launch {
         Launch::new(blocks(self.sizes.batch, residence.rows), residence.threads())
     }
 
-    pub(super) fn sequence(&self, program: &mut Program) -> Result<(), Error> {
-        let columns = self.added(program)?;
-        let residence = self.residence(program.device());
+    pub(super) fn add_sequence(&self, plan: &mut Plan) -> Result<(), Error> {
+        let columns = self.add_projection(plan)?;
+        let residence = self.residence(plan.device());
         let template = residence.arguments();
-        let kernel = self.kernel(program, &V1_SEQUENCE, "lstm_sequence", &template)?;
+        let kernel = self.kernel(plan, &V1_SEQUENCE, "lstm_sequence", &template)?;
         let shared = residence.shared(self.sizes.arithmetic());
-        let arguments = self
-            .arguments()
-            .by_x()
-            .read([self.weights.hh])
-            .peepholes()
-            .states()
-            .write([self.y, self.c, self.gates])
-            .last_states()
-            .all_steps(columns);
-        program.launch(kernel, self.of_blocks(&residence).shared(shared), arguments);
-        Ok(())
+        let launch = self.launch_of_blocks(&residence).shared(shared);
+        plan.launch_in(&self.scope, &kernel, launch, arguments![columns])
     }
 
-    pub(super) fn sequence_back(
-        &self,
-        program: &mut Program,
-        upstream: Upstream<'_>,
-    ) -> Result<(), Error> {
-        let residence = self.residence(program.device());
+    pub(super) fn add_sequence_back(&self, plan: &mut Plan, scope: &Scope) -> Result<(), Error> {
+        let residence = self.residence(plan.device());
         let template = residence.arguments();
-        let kernel = self.kernel(program, &V1_SEQUENCE_BACK, "lstm_sequence_back", &template)?;
+        let kernel = self.kernel(plan, &V1_SEQUENCE_BACK, "lstm_sequence_back", &template)?;
         let shared = residence.shared_back(self.sizes.arithmetic());
-        let arguments = self
-            .arguments()
-            .read([upstream.dy, self.weights.hh])
-            .peepholes()
-            .states_back(upstream)
-            .write([self.gates])
-            .first_states_back(upstream)
-            .all_steps_back();
-        program.launch(kernel, self.of_blocks(&residence).shared(shared), arguments);
-        Ok(())
+        plan.launch_in(scope, &kernel, self.launch_of_blocks(&residence).shared(shared), [])
     }
 }

@@ -1,12 +1,11 @@
 //! The launches of a direction whose units are spread over several blocks.
 
 use lab_device::{DType, Kernel, Launch};
-use lab_harness::Error;
-use lab_harness::program::{Program, Slot};
+use lab_harness::plan::{Plan, Scope, Slot};
+use lab_harness::{Error, arguments};
 
-use super::arguments::Arguments;
 use super::residence::{chosen, table_of};
-use super::{Direction, Sizes, Upstream};
+use super::{Direction, Sizes};
 use crate::kernels::V2_SPREAD;
 use crate::network::Way;
 use crate::residences::SPREAD;
@@ -29,7 +28,7 @@ struct Spread {
 
 /// How one of the two kernels is launched: in so many launches that all blocks of one are resident,
 /// where they wait for each other without being a cluster.
-struct Plan {
+struct SpreadLaunch {
     kernel: Kernel,
     launch: Launch,
     /// Rows of the batch a launch.
@@ -67,18 +66,23 @@ impl Spread {
     }
 }
 
-impl Direction<'_> {
+impl Direction {
     /// A row a group of blocks as long as all groups are resident.
-    fn plan(&self, program: &mut Program, name: &str, back: bool) -> Result<Plan, Error> {
+    fn spread_launch(
+        &self,
+        plan: &mut Plan,
+        name: &str,
+        back: bool,
+    ) -> Result<SpreadLaunch, Error> {
         let Sizes { dtype, batch, hidden, way, .. } = self.sizes;
-        let facts = program.device().facts();
+        let facts = plan.device().facts();
         let multiprocessors = facts.multiprocessors as usize;
         let fewest = Spread::of(hidden, dtype, false);
         let spread = Spread::of(hidden, dtype, batch * fewest.blocks() > multiprocessors);
         let Spread { units, of_block, rows, kept, in_shared } = spread;
         let blocks = spread.blocks();
-        let arguments = format!("{units}, {of_block}, {rows}, {kept}, {in_shared}");
-        let kernel = self.kernel(program, &V2_SPREAD, name, &arguments)?;
+        let template = format!("{units}, {of_block}, {rows}, {kept}, {in_shared}");
+        let kernel = self.kernel(plan, &V2_SPREAD, name, &template)?;
         let numbers = if back { spread.shared_back() } else { spread.shared() };
         let shared = numbers * self.sizes.arithmetic().size();
         let threads = spread.threads() as u32;
@@ -103,64 +107,40 @@ impl Direction<'_> {
             true => (1, 1),
             false => (groups * blocks * 2 * rows * units, groups * blocks),
         };
-        let post = program.scratch(self.sizes.arithmetic(), numbers)?;
-        let flags = program.scratch(DType::U32, flags)?;
-        Ok(Plan { kernel, launch, rows: groups * rows, post, flags, clustered })
+        let post = plan.scratch(self.sizes.arithmetic(), numbers);
+        let flags = plan.scratch(DType::U32, flags);
+        Ok(SpreadLaunch { kernel, launch, rows: groups * rows, post, flags, clustered })
     }
 
-    /// Launches the plan until all rows of the batch have had their turn.
-    fn launch_all<'a>(
+    /// Adds a launch for each part of the batch, until all rows have had their turn.
+    fn add_launches(
         &self,
-        program: &mut Program,
-        plan: &Plan,
-        arguments: impl Fn(usize) -> Arguments<'a>,
-    ) {
-        for first_row in (0..self.sizes.batch).step_by(plan.rows) {
-            if !plan.clustered {
-                program.zero(plan.flags);
-            }
-            program.launch(plan.kernel.clone(), plan.launch, arguments(first_row));
-        }
-    }
-
-    pub(super) fn spread(&self, program: &mut Program) -> Result<(), Error> {
-        let columns = self.added(program)?;
-        let plan = self.plan(program, "lstm_spread", false)?;
-        self.launch_all(program, &plan, |first_row| {
-            self.arguments()
-                .by_x()
-                .read([self.weights.hh])
-                .peepholes()
-                .states()
-                .write([self.y, self.c, self.gates])
-                .last_states()
-                .write([plan.post, plan.flags])
-                .sizes([first_row])
-                .all_steps(columns)
-                .flags([plan.clustered])
-        });
-        Ok(())
-    }
-
-    pub(super) fn spread_back(
-        &self,
-        program: &mut Program,
-        upstream: Upstream<'_>,
+        plan: &mut Plan,
+        scope: &Scope,
+        spread: &SpreadLaunch,
     ) -> Result<(), Error> {
-        let plan = self.plan(program, "lstm_spread_back", true)?;
-        self.launch_all(program, &plan, |first_row| {
-            self.arguments()
-                .read([upstream.dy, self.weights.hh])
-                .peepholes()
-                .states_back(upstream)
-                .write([self.gates])
-                .first_states_back(upstream)
-                .write([plan.post, plan.flags])
-                .sizes([first_row])
-                .all_steps_back()
-                .flags([plan.clustered])
-        });
+        let SpreadLaunch { kernel, launch, rows, post, flags, clustered } = spread;
+        let scope =
+            scope.clone().with(arguments![post: *post, flags: *flags, clustered: *clustered]);
+        for first_row in (0..self.sizes.batch).step_by(*rows) {
+            if !clustered {
+                plan.zero(*flags);
+            }
+            plan.launch_in(&scope, kernel, *launch, arguments![first_row])?;
+        }
         Ok(())
+    }
+
+    pub(super) fn add_spread(&self, plan: &mut Plan) -> Result<(), Error> {
+        let columns = self.add_projection(plan)?;
+        let spread = self.spread_launch(plan, "lstm_spread", false)?;
+        let scope = self.scope.clone().with(arguments![columns]);
+        self.add_launches(plan, &scope, &spread)
+    }
+
+    pub(super) fn add_spread_back(&self, plan: &mut Plan, scope: &Scope) -> Result<(), Error> {
+        let spread = self.spread_launch(plan, "lstm_spread_back", true)?;
+        self.add_launches(plan, scope, &spread)
     }
 }
 

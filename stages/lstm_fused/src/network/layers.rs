@@ -1,118 +1,120 @@
 //! The launches of a run, layer by layer.
 
 use lab_device::{DType, Device};
-use lab_harness::program::{Program, Slot};
-use lab_harness::{Error, Tensors};
+use lab_harness::plan::{Plan, Slot};
+use lab_harness::{Error, Shapes, Tensor};
 use lab_reference::lstm::{Cell, Parameter};
 
-use super::data::Data;
+use super::data::check_shapes;
 use super::{Lstm, Pass};
 use crate::direction::{
-    Common, CommonGradients, Direction, Ends, HeadSums, Sizes, Upstream, Weights, input_gradient,
+    Direction, HeadSums, LayerSlots, Sizes, States, Upstream, Weights, add_input_gradient,
 };
 
+/// The layers of a forward pass, each with its directions.
+pub type Layers = Vec<Vec<Direction>>;
+
 impl Lstm {
-    /// Buffers and launches of a run.
-    pub(crate) fn program(
-        &self,
-        device: &Device,
-        tensors: &Tensors,
-        pass: Pass,
-    ) -> Result<Program, Error> {
+    /// Slots and launches of a run on tensors of these shapes. Slots have the tensors' names; a tensor that
+    /// may be left out and is has none. `lengths`, where they are given, are i32 in the plan: see
+    /// [`Lstm::prepare`].
+    ///
+    /// # Errors
+    /// A tensor is missing, of another type or another shape; a kernel does not load.
+    pub fn plan(&self, device: &Device, shapes: &Shapes, pass: Pass) -> Result<Plan, Error> {
         let network = &self.network;
-        let data = Data::of(self, tensors, pass)?;
-        let sizes = data.sizes;
+        let sizes = check_shapes(self, shapes, pass)?;
         let Sizes { dtype, steps, batch, hidden, directions, .. } = sizes;
-        let mut program = Program::new(device);
-        let p = &mut program;
-
-        let of_states = [network.layers * directions, batch, hidden];
-        let lengths = p.input(&data.lengths)?;
-        let h0 = data.input(p, "h0", &of_states)?;
-        let hn = p.output("hn", dtype, &of_states)?;
-        let c = match network.cell {
-            Cell::Lstm => {
-                Some([data.input(p, "c0", &of_states)?, p.output("cn", dtype, &of_states)?])
-            }
-            Cell::Gru => None,
+        let input = |plan: &mut Plan, name: &str, shape: &[usize]| match shapes.contains_key(name) {
+            true => plan.input(name, dtype, shape),
+            false => plan.zeros(dtype, shape.iter().product()),
         };
-        let common = Common { h0, hn, c, lengths };
+        let mut plan = Plan::new(device);
+        let p = &mut plan;
 
-        let of_y = [steps, batch, hidden * directions];
-        let x = p.input(&tensors["x"])?;
-        let y = p.output("y", dtype, &of_y)?;
-        let own = |p: &mut Program, of: &Parameter| p.input(&tensors[&of.name]);
-        let layers = self.forward(p, sizes, &common, [x, y], own, |_, _, y| Ok(y))?;
+        let state_shape = [network.layers * directions, batch, hidden];
+        let is_lstm = network.cell == Cell::Lstm;
+        let lengths = match shapes.contains_key("lengths") {
+            true => p.input("lengths", DType::I32, &[batch]),
+            false => p.constant(&Tensor::new(&[batch], &vec![steps as i32; batch])),
+        };
+        let h0 = input(p, "h0", &state_shape);
+        let hn = p.output("hn", dtype, &state_shape);
+        let c =
+            is_lstm.then(|| [input(p, "c0", &state_shape), p.output("cn", dtype, &state_shape)]);
+        let states = States { h0, hn, c, lengths };
+
+        let y_shape = [steps, batch, hidden * directions];
+        let x_shape = [steps, batch, network.inputs];
+        let x = p.input("x", dtype, &x_shape);
+        let y = p.output("y", dtype, &y_shape);
+        let parameter = |p: &mut Plan, of: &Parameter| p.input(&of.name, dtype, &of.shape);
+        let layers = self.forward(p, sizes, &states, [x, y], parameter, |_, _, y| Ok(y))?;
         if !sizes.keep {
-            return Ok(program);
+            return Ok(plan);
         }
 
-        let dy = data.input(p, "dy", &of_y)?;
-        let dhn = data.input(p, "dhn", &of_states)?;
-        let dh0 = p.output("dh0", dtype, &of_states)?;
-        let c = match network.cell {
-            Cell::Lstm => {
-                Some([data.input(p, "dcn", &of_states)?, p.output("dc0", dtype, &of_states)?])
-            }
-            Cell::Gru => None,
-        };
-        let states = CommonGradients { dhn, dh0, c };
-        let dx = p.output("dx", dtype, &[steps, batch, network.inputs])?;
-        let by =
-            |p: &mut Program, of: &Parameter| p.output(format!("d{}", of.name), dtype, &of.shape);
-        let upstream = Upstream { dy, states: &states };
-        self.backward(p, &layers, upstream, Some(dx), None, by, |_, _, dx| Ok(dx))?;
-        Ok(program)
+        let dy = input(p, "dy", &y_shape);
+        let dhn = input(p, "dhn", &state_shape);
+        let dh0 = p.output("dh0", dtype, &state_shape);
+        let c =
+            is_lstm.then(|| [input(p, "dcn", &state_shape), p.output("dc0", dtype, &state_shape)]);
+        let dx = p.output("dx", dtype, &x_shape);
+        let gradient =
+            |p: &mut Plan, of: &Parameter| p.output(&format!("d{}", of.name), dtype, &of.shape);
+        let upstream = Upstream { dy, dhn, dh0, c };
+        self.backward(p, &layers, upstream, Some(dx), None, gradient, |_, _, dx| Ok(dx))?;
+        Ok(plan)
     }
 
-    /// Adds the launches of the forward pass from x to y. `own` gives the slot of a parameter;
+    /// Adds the launches of the forward pass from x to y. `parameter` gives the slot of a parameter;
     /// `between` what a layer reads of the output of the one before, whose number it gets.
     ///
     /// # Errors
-    /// The device has not enough memory, or a kernel does not compile.
-    pub fn forward<'a>(
+    /// A kernel does not load.
+    pub fn forward(
         &self,
-        p: &mut Program,
+        plan: &mut Plan,
         sizes: Sizes,
-        common: &'a Common,
+        states: &States,
         [x, last_y]: [Slot; 2],
-        mut own: impl FnMut(&mut Program, &Parameter) -> Result<Slot, Error>,
-        mut between: impl FnMut(&mut Program, usize, Slot) -> Result<Slot, Error>,
-    ) -> Result<Vec<Vec<Direction<'a>>>, Error> {
+        mut parameter: impl FnMut(&mut Plan, &Parameter) -> Slot,
+        mut between: impl FnMut(&mut Plan, usize, Slot) -> Result<Slot, Error>,
+    ) -> Result<Layers, Error> {
         let Sizes { dtype, hidden, directions, .. } = sizes;
         let mut layers = Vec::new();
+        let shares_gates = sizes.keep && sizes.recompute;
+        let gates_len = sizes.rows() * 4 * hidden;
         let shared_gates: Vec<Option<Slot>> = (0..directions)
-            .map(|_| match sizes.keep && sizes.recompute {
-                true => p.scratch(sizes.arithmetic(), sizes.rows() * 4 * hidden).map(Some),
-                false => Ok(None),
-            })
-            .collect::<Result<_, _>>()?;
-        let (mut input, mut columns) = (x, self.network.inputs);
+            .map(|_| shares_gates.then(|| plan.scratch(sizes.arithmetic(), gates_len)))
+            .collect();
+        let (mut x, mut columns) = (x, self.network.inputs);
         for layer in 0..self.network.layers {
-            let last = layer + 1 == self.network.layers;
-            let y = match last {
+            let is_last = layer + 1 == self.network.layers;
+            let y = match is_last {
                 true => last_y,
-                false => p.scratch(dtype, sizes.rows() * hidden * directions)?,
+                false => plan.scratch(dtype, sizes.rows() * hidden * directions),
             };
-            let mut of_layer = Vec::new();
+            let mut layer_directions = Vec::new();
             for (direction, &gates) in shared_gates.iter().enumerate() {
-                let weights = self.weights(layer, direction, |of| own(p, of))?;
-                let (state, ends) = (layer * directions + direction, Ends { x: input, columns, y });
-                let of = Direction::new(p, sizes, common, weights, ends, state, gates)?;
-                of.forward(p)?;
-                of_layer.push(of);
+                let weights = self.weights(layer, direction, |of| parameter(plan, of));
+                let state = layer * directions + direction;
+                let slots = LayerSlots { x, columns, y };
+                let built = Direction::new(plan, sizes, states, &weights, slots, state, gates);
+                built.add_forward(plan)?;
+                layer_directions.push(built);
             }
-            layers.push(of_layer);
-            (input, columns) = (y, hidden * directions);
-            if !last {
-                input = between(p, layer, y)?;
+            layers.push(layer_directions);
+            (x, columns) = (y, hidden * directions);
+            if !is_last {
+                x = between(plan, layer, y)?;
             }
         }
         Ok(layers)
     }
 
     /// Adds the launches of the way back, from dy to dx where that is wanted, with the sums of a head on
-    /// the last layer among its own, where there is one. `by` gives the slot of the gradient by a
+    /// the last layer among its own, where there is one. `gradient` gives the slot of the gradient by a
     /// parameter; `between` the gradient by the output of a layer, whose number it gets, from that by what
     /// the next one has read.
     ///
@@ -121,36 +123,36 @@ impl Lstm {
     #[allow(clippy::too_many_arguments)] // each of another kind
     pub fn backward(
         &self,
-        p: &mut Program,
-        layers: &[Vec<Direction<'_>>],
-        mut upstream: Upstream<'_>,
+        plan: &mut Plan,
+        layers: &Layers,
+        mut upstream: Upstream,
         first_dx: Option<Slot>,
         head: Option<HeadSums>,
-        mut by: impl FnMut(&mut Program, &Parameter) -> Result<Slot, Error>,
-        mut between: impl FnMut(&mut Program, usize, Slot) -> Result<Slot, Error>,
+        mut gradient: impl FnMut(&mut Plan, &Parameter) -> Slot,
+        mut between: impl FnMut(&mut Plan, usize, Slot) -> Result<Slot, Error>,
     ) -> Result<(), Error> {
-        let none = HeadSums::none(p, layers[0][0].sizes)?;
-        for (layer, of_layer) in layers.iter().enumerate().rev() {
-            let last = layer + 1 == layers.len();
-            for (direction, of) in of_layer.iter().enumerate() {
-                let gradients = self.weights(layer, direction, |of| by(p, of))?;
-                if self.recompute && !last {
-                    of.gates_again(p)?;
+        let none = HeadSums::none(plan, layers[0][0].sizes);
+        for (layer, directions) in layers.iter().enumerate().rev() {
+            let is_last = layer + 1 == layers.len();
+            for (number, direction) in directions.iter().enumerate() {
+                let gradients = self.weights(layer, number, |of| gradient(plan, of));
+                if self.recompute && !is_last {
+                    direction.add_gates_again(plan)?;
                 }
-                let head = head.as_ref().filter(|_| last && direction == 0);
-                of.backward(p, upstream, &gradients, head.unwrap_or(&none))?;
+                let head = head.as_ref().filter(|_| is_last && number == 0);
+                direction.add_backward(plan, &upstream, &gradients, head.unwrap_or(&none))?;
             }
-            let sizes = of_layer[0].sizes;
+            let sizes = directions[0].sizes;
             let dx = match layer {
                 0 => first_dx,
-                _ => Some(p.scratch(sizes.dtype, sizes.rows() * of_layer[0].columns)?),
+                _ => Some(plan.scratch(sizes.dtype, sizes.rows() * directions[0].columns)),
             };
             if let Some(dx) = dx {
-                input_gradient(p, of_layer, dx)?;
+                add_input_gradient(plan, directions, dx)?;
                 upstream.dy = dx;
             }
             if layer > 0 {
-                upstream.dy = between(p, layer - 1, upstream.dy)?;
+                upstream.dy = between(plan, layer - 1, upstream.dy)?;
             }
         }
         Ok(())
@@ -179,29 +181,15 @@ impl Lstm {
         &self,
         layer: usize,
         direction: usize,
-        mut slot: impl FnMut(&Parameter) -> Result<Slot, Error>,
-    ) -> Result<Weights, Error> {
+        mut slot: impl FnMut(&Parameter) -> Slot,
+    ) -> Weights {
         let all = self.network.parameters();
         let each = all.len() / (self.network.layers * self.network.directions());
-        let own = &all[(layer * self.network.directions() + direction) * each..][..each];
-        let mut of = |name: &str| {
-            slot(own.iter().find(|p| p.name.starts_with(name)).expect("a parameter's name"))
+        let first = (layer * self.network.directions() + direction) * each;
+        let without_layer = |name: &str| {
+            let (name, _) = name.rsplit_once("_l").expect("a name with its layer");
+            name.to_owned()
         };
-        let biases = match self.network.bias {
-            true => Some([of("bias_ih")?, of("bias_hh")?]),
-            false => None,
-        };
-        let peepholes = match self.network.peephole {
-            true => Some([of("peephole_i")?, of("peephole_f")?, of("peephole_o")?]),
-            false => None,
-        };
-        let norms = match self.network.layer_norm {
-            Some(_) => {
-                let gates = [of("ln_weight")?, of("ln_bias")?];
-                Some([gates[0], gates[1], of("ln_c_weight")?, of("ln_c_bias")?])
-            }
-            None => None,
-        };
-        Ok(Weights { ih: of("weight_ih")?, hh: of("weight_hh")?, biases, peepholes, norms })
+        all[first..][..each].iter().map(|p| (without_layer(&p.name), slot(p))).collect()
     }
 }

@@ -4,8 +4,12 @@ mod data;
 mod layers;
 
 use lab_device::{DType, Device};
-use lab_harness::{Error, Prepared, Tensors};
+use lab_harness::request::shapes_of;
+use lab_harness::{Binding, Error, Prepared, Tensors};
 use lab_reference::lstm::{Cell, Network};
+
+use data::narrow_lengths;
+pub use layers::Layers;
 
 use crate::direction::{HeadSums, MOST_SPREAD_UNITS, MOST_UNITS};
 
@@ -218,22 +222,29 @@ impl Lstm {
     /// # Errors
     /// As [`Lstm::prepare`], and what the device reports.
     pub fn run(&self, device: &Device, tensors: &Tensors, pass: Pass) -> Result<Tensors, Error> {
-        let mut program = self.prepare(device, tensors, pass)?;
-        program.launch()?;
-        program.outputs()
+        let mut binding = self.prepare(device, tensors, pass)?;
+        binding.run()?;
+        binding.outputs()
     }
 
-    /// Uploads the tensors and lists the launches.
+    /// Plans a run and uploads the tensors.
     ///
     /// # Errors
-    /// A tensor is missing, of another type or another shape; a length is past T; the device has
-    /// not enough memory. Nothing has been launched then.
+    /// As [`Lstm::plan`]; also a length past T, and a device without enough memory. Nothing has been
+    /// launched then.
     pub fn prepare(
         &self,
         device: &Device,
         tensors: &Tensors,
         pass: Pass,
-    ) -> Result<Box<dyn Prepared>, Error> {
-        Ok(Box::new(self.program(device, tensors, pass)?))
+    ) -> Result<Binding, Error> {
+        let plan = self.plan(device, &shapes_of(tensors), pass)?;
+        let steps = tensors["x"].shape[0];
+        let lengths = tensors.get("lengths").map(|all| narrow_lengths(all, steps)).transpose()?;
+        let mut binder = plan.bind();
+        if let Some(lengths) = &lengths {
+            binder = binder.upload("lengths", lengths)?;
+        }
+        binder.upload_inputs(tensors)?.finish()
     }
 }

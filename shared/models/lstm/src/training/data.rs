@@ -1,7 +1,6 @@
 //! What there is to learn from.
 
 use lab_device::DType;
-use lab_harness::program::{Program, Slot};
 use lab_harness::{Error, Tensor};
 use sha2::{Digest, Sha256};
 
@@ -120,9 +119,9 @@ impl Data {
         }
     }
 
-    /// On the device; behind it a row that nobody has to know, for windows without a target.
-    pub(crate) fn upload(&self, p: &mut Program, dtype: DType) -> Result<Slot, Error> {
-        let tensor = match self {
+    /// As the device has it: behind the data a row that nobody has to know, for windows without a target.
+    pub(crate) fn padded(&self, dtype: DType) -> Tensor {
+        match self {
             Self::Series { values, columns } => {
                 let mut all = values.clone();
                 all.resize(values.len() + columns, 0.0);
@@ -133,8 +132,7 @@ impl Data {
                 all.push(0);
                 Tensor::new(&[all.len()], &all)
             }
-        };
-        p.input(&tensor)
+        }
     }
 
     /// What tells data and windows from others.

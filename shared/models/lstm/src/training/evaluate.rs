@@ -1,9 +1,10 @@
 //! Outputs and losses without training.
 
 use lab_device::Device;
+use lab_harness::plan::Slot;
 use lab_harness::{Tensor, Tensors};
 
-use super::step::Step;
+use super::step::{Slots, Step};
 use super::{Config, Data, Error, Head, Model};
 
 /// A model on data of its own, without gradients and dropout; B windows at a time. Of the configuration
@@ -62,8 +63,8 @@ impl Evaluator {
     /// One is missing, or of another shape or type.
     pub fn load(&mut self, parameters: &Tensors) -> Result<(), Error> {
         self.model.check_parameters(parameters, self.config.master())?;
-        let Step { program, layout, weights, .. } = &mut self.step;
-        Ok(program.write(*weights, &layout.pack(self.config.dtype, parameters))?)
+        let Step { binding, layout, slots, .. } = &mut self.step;
+        Ok(binding.write(slots.weights, &layout.pack(self.config.dtype, parameters))?)
     }
 
     /// z of the windows that begin at `starts`: `[n, O]`, or of a head on every step `[n, T, O]`.
@@ -76,7 +77,7 @@ impl Evaluator {
             Head::EveryStep => self.config.window,
         };
         let outputs = self.model.outputs;
-        self.each_window(starts, steps, outputs, |step| step.z)
+        self.each_window(starts, steps, outputs, |slots| slots.z)
     }
 
     /// h of the last layer at every step of the windows that begin at `starts`, `[n, T, H·dirs]`.
@@ -85,7 +86,7 @@ impl Evaluator {
     /// As [`Evaluator::predict`].
     pub fn hidden(&mut self, starts: &[usize]) -> Result<Vec<f64>, Error> {
         let (steps, features) = (self.config.window, self.model.features());
-        self.each_window(starts, steps, features, |step| *step.ys.last().expect("a layer"))
+        self.each_window(starts, steps, features, |slots| *slots.ys.last().expect("a layer"))
     }
 
     /// The mean loss of the windows that begin at `starts`.
@@ -98,7 +99,7 @@ impl Evaluator {
         let batch = self.config.batch;
         for chunk in starts.chunks(batch) {
             self.launch(chunk)?;
-            let of_rows = self.step.program.read(self.step.row_losses)?.values();
+            let of_rows = self.step.binding.read(self.step.slots.row_losses)?.values();
             let own = of_rows.chunks(batch).flat_map(|step| &step[..chunk.len()]);
             sum += own.sum::<f64>() * batch as f64; // each was divided by the rows of a batch
         }
@@ -109,9 +110,9 @@ impl Evaluator {
         let last = chunk.last().expect("chunks are not empty");
         let padded = chunk.iter().chain(std::iter::repeat(last)).take(self.config.batch);
         let order: Vec<i32> = padded.map(|&s| s as i32).collect();
-        let program = &mut self.step.program;
-        program.write(self.step.order, &Tensor::new(&[order.len()], &order))?;
-        Ok(program.run()?)
+        let Step { binding, slots, .. } = &mut self.step;
+        binding.write(slots.order, &Tensor::new(&[order.len()], &order))?;
+        Ok(binding.run()?)
     }
 
     /// Of the tensor `[steps, B, columns]` in that slot, with the windows first.
@@ -120,14 +121,14 @@ impl Evaluator {
         starts: &[usize],
         steps: usize,
         columns: usize,
-        slot: impl Fn(&Step) -> lab_harness::program::Slot,
+        slot: impl Fn(&Slots) -> Slot,
     ) -> Result<Vec<f64>, Error> {
         self.data.check_starts(starts, self.config.window, false)?;
         let batch = self.config.batch;
         let mut all = Vec::with_capacity(starts.len() * steps * columns);
         for chunk in starts.chunks(batch) {
             self.launch(chunk)?;
-            let values = self.step.program.read(slot(&self.step))?.values();
+            let values = self.step.binding.read(slot(&self.step.slots))?.values();
             for row in 0..chunk.len() {
                 for t in 0..steps {
                     all.extend(&values[(t * batch + row) * columns..][..columns]);

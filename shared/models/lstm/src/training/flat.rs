@@ -1,7 +1,7 @@
 //! All parameters in one buffer.
 
 use lab_device::DType;
-use lab_harness::program::Slot;
+use lab_harness::plan::Slot;
 use lab_harness::{Tensor, Tensors};
 use lab_reference::lstm::Parameter;
 

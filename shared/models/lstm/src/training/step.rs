@@ -1,11 +1,11 @@
-//! A training step, or the outputs alone: its buffers, and what it launches.
+//! A training step, or the outputs alone: its slots, and what it launches.
 
 mod diagnose;
 mod launches;
 
 use lab_device::{DType, Device};
-use lab_harness::program::{Program, Slot};
-use lab_harness::{Error, Tensor, Tensors};
+use lab_harness::plan::{Plan, Scope, Slot};
+use lab_harness::{Binding, Error, Tensor, Tensors, arguments};
 
 use super::data::read_rows;
 use super::flat::Layout;
@@ -15,13 +15,18 @@ use launches::Builder;
 
 pub(crate) use lab_harness::progress::*;
 
-/// A program with what the host reads and writes of it.
+/// A binding with what the host reads and writes of it.
 pub struct Step {
-    pub(crate) program: Program,
+    pub(crate) binding: Binding,
     pub(crate) layout: Layout,
+    pub(crate) slots: Slots,
     config: Config,
     /// Of the data on the device.
     rows: usize,
+}
+
+/// What the host reads and writes, and several launches share.
+pub(crate) struct Slots {
     /// The data.
     pub(crate) values: Slot,
     pub(crate) order: Slot,
@@ -71,69 +76,90 @@ impl Step {
         let Config { dtype, window, batch, .. } = *config;
         let (master, train) = (config.master(), parameters.is_some());
         let layout = Layout::of(model);
-        let mut p = Program::new(device);
-        let (values, lengths) = (data.upload(&mut p, master)?, p.scratch(DType::I32, batch)?);
-        let order = p.zeros(DType::I32, windows)?;
-        let counts = p.zeros(DType::I64, 2 * COUNTS)?;
-        let numbers = p.input(&Tensor::new(&[2 * NUMBERS], &[1f64; 2 * NUMBERS]))?;
+        let z_rows = read_rows(model, config);
+        let steps = windows.div_ceil(batch);
+        let mut uploads = Uploads { plan: Plan::new(device), tensors: Vec::new() };
+        let u = &mut uploads;
+        let values = u.input("values", data.padded(master));
+        let order = u.zero_state("order", DType::I32, windows);
+        let counts = u.zero_state("counts", DType::I64, 2 * COUNTS);
+        let numbers = u.state("numbers", Tensor::new(&[2 * NUMBERS], &[1f64; 2 * NUMBERS]));
         let weights = match parameters {
-            Some(all) => p.input(&layout.pack(dtype, all))?,
-            None => p.zeros(dtype, layout.len)?,
+            Some(all) => u.state("weights", layout.pack(dtype, all)),
+            None => u.zero_state("weights", dtype, layout.len),
         };
-        let x = p.scratch(dtype, window * batch * model.network.inputs)?;
-        let y = p.scratch(dtype, window * batch * model.features())?;
-        let z = p.scratch(master, read_rows(model, config) * model.outputs)?;
-        let row_losses = p.scratch(DType::F64, read_rows(model, config))?;
-        let training = match parameters {
-            None => None,
-            Some(all) => Some(Training {
-                master: match master == dtype {
-                    true => weights,
-                    false => p.input(&layout.pack(master, all))?,
-                },
-                gradient: p.zeros(dtype, layout.len)?,
-                m: p.zeros(master, layout.len)?,
-                v: p.zeros(master, layout.len)?,
-                rates: p.zeros(DType::F64, windows.div_ceil(batch))?,
-                losses: p.zeros(DType::F64, windows.div_ceil(batch))?,
-            }),
-        };
+        let training = parameters.map(|all| Training {
+            master: match master == dtype {
+                true => weights,
+                false => u.state("master", layout.pack(master, all)),
+            },
+            gradient: u.zero_state("gradient", dtype, layout.len),
+            m: u.zero_state("m", master, layout.len),
+            v: u.zero_state("v", master, layout.len),
+            rates: u.zero_state("rates", DType::F64, steps),
+            losses: u.zero_state("losses", DType::F64, steps),
+        });
+        let Uploads { mut plan, tensors } = uploads;
+        let lengths = plan.scratch(DType::I32, batch);
+        let x = plan.output("x", dtype, &[window, batch, model.network.inputs]);
+        let y = plan.output("y", dtype, &[window, batch, model.features()]);
+        let z = plan.output("z", master, &[z_rows, model.outputs]);
+        let row_losses = plan.output("row_losses", DType::F64, &[z_rows]);
         let ys = Vec::new();
-        let mut step = Self {
-            program: Program::new(device),
-            layout,
-            config: *config,
-            rows: data.len() + 1,
-            values,
-            order,
-            counts,
-            numbers,
-            weights,
-            x,
-            ys,
-            z,
-            row_losses,
-            training,
-        };
-        let mut builder = Builder { model, config, data, windows, p, lengths };
-        builder.gather(&step)?;
-        builder.network(&mut step, y, train)?;
-        if let Some(training) = &step.training {
-            builder.update(&step, training)?;
+        let mut slots =
+            Slots { values, order, counts, numbers, weights, x, ys, z, row_losses, training };
+        let scope = Scope::new()
+            .with(arguments![values, tokens: values, data: values, order, counts, numbers])
+            .with(arguments![lengths, x, y, z, row_losses])
+            .with(arguments![windows, steps: window, B: batch, C: data.columns()]);
+        let mut builder = Builder { model, config, data, layout: &layout, scope, plan };
+        builder.add_gather()?;
+        builder.add_network(&mut slots, lengths, y, train)?;
+        if let Some(training) = &slots.training {
+            builder.add_update(weights, training)?;
         }
-        step.program = builder.p;
-        Ok(step)
+        let mut binder = builder.plan.bind();
+        for (name, tensor) in &tensors {
+            binder = binder.upload(name, tensor)?;
+        }
+        let binding = binder.finish()?;
+        Ok(Self { binding, layout, slots, config: *config, rows: data.len() + 1 })
+    }
+}
+
+/// A plan, with tensors for slots of it.
+struct Uploads {
+    plan: Plan,
+    tensors: Vec<(&'static str, Tensor)>,
+}
+
+impl Uploads {
+    fn input(&mut self, name: &'static str, tensor: Tensor) -> Slot {
+        let slot = self.plan.input(name, tensor.dtype, &tensor.shape);
+        self.tensors.push((name, tensor));
+        slot
+    }
+
+    fn state(&mut self, name: &'static str, tensor: Tensor) -> Slot {
+        let slot = self.plan.state(name, tensor.dtype, &tensor.shape);
+        self.tensors.push((name, tensor));
+        slot
+    }
+
+    fn zero_state(&mut self, name: &'static str, dtype: DType, len: usize) -> Slot {
+        let bytes = vec![0; len * dtype.size()];
+        self.state(name, Tensor { dtype, shape: vec![len], bytes })
     }
 }
 
 /// What a trainer needs of a step that has it.
 impl Step {
-    fn trained(&self) -> &Training {
-        self.training.as_ref().expect("of a trainer")
+    fn training(&self) -> &Training {
+        self.slots.training.as_ref().expect("a step of a trainer")
     }
 
-    fn unpacked(&self, slot: Slot) -> Result<Tensors, training::Error> {
-        Ok(self.layout.unpack(&self.program.read(slot)?))
+    fn read_unpacked(&self, slot: Slot) -> Result<Tensors, training::Error> {
+        Ok(self.layout.unpack(&self.binding.read(slot)?))
     }
 }
 
@@ -177,38 +203,38 @@ impl training::Step for Step {
         Ok(Self::build(device, model, config, data, windows, Some(parameters))?)
     }
 
-    fn program(&self) -> &Program {
-        &self.program
+    fn binding(&self) -> &Binding {
+        &self.binding
     }
 
-    fn program_mut(&mut self) -> &mut Program {
-        &mut self.program
+    fn binding_mut(&mut self) -> &mut Binding {
+        &mut self.binding
     }
 
     fn slots(&self) -> EpochSlots {
-        let Self { order, counts, numbers, .. } = *self;
-        let Training { rates, losses, .. } = *self.trained();
+        let Slots { order, counts, numbers, .. } = self.slots;
+        let Training { rates, losses, .. } = *self.training();
         EpochSlots { order, counts, numbers, rates, losses }
     }
 
     fn parameters(&self) -> Result<Tensors, training::Error> {
-        self.unpacked(self.trained().master)
+        self.read_unpacked(self.training().master)
     }
 
     fn gradients(&self) -> Result<Tensors, training::Error> {
-        self.unpacked(self.trained().gradient)
+        self.read_unpacked(self.training().gradient)
     }
 
     fn moments(&self) -> Result<[Tensors; 2], training::Error> {
-        let Training { m, v, .. } = *self.trained();
-        Ok([self.unpacked(m)?, self.unpacked(v)?])
+        let Training { m, v, .. } = *self.training();
+        Ok([self.read_unpacked(m)?, self.read_unpacked(v)?])
     }
 
     fn write_moments(&mut self, [first, second]: [&Tensors; 2]) -> Result<(), training::Error> {
-        let (Training { m, v, .. }, master) = (*self.trained(), self.config.master());
-        let Self { program, layout, .. } = self;
-        program.write(m, &layout.pack(master, first))?;
-        Ok(program.write(v, &layout.pack(master, second))?)
+        let (Training { m, v, .. }, master) = (*self.training(), self.config.master());
+        let Self { binding, layout, .. } = self;
+        binding.write(m, &layout.pack(master, first))?;
+        Ok(binding.write(v, &layout.pack(master, second))?)
     }
 
     fn first_bad(

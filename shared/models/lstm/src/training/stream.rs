@@ -1,13 +1,13 @@
 //! One step at a time.
 
 use lab_device::{DType, Device};
-use lab_harness::program::{Program, Slot};
-use lab_harness::{Tensor, Tensors};
+use lab_harness::plan::{Plan, Slot};
+use lab_harness::{Binding, Tensor, Tensors};
 use lab_reference::lstm::{Cell, Parameter};
 
 use super::flat::Layout;
 use super::{Error, Model};
-use lstm_fused::launches::Common;
+use lstm_fused::launches::States;
 use lstm_fused::{Lstm, Pass, Way};
 
 /// A model that is given one row after the other and keeps its state: a forecast fed with itself, text a
@@ -28,11 +28,11 @@ use lstm_fused::{Lstm, Pass, Way};
 /// ```
 pub struct Stream {
     model: Model,
-    program: Program,
+    binding: Binding,
     x: Slot,
     y: Slot,
-    /// Before and after a step.
-    states: Vec<(&'static str, [Slot; 2])>,
+    /// What the next step goes on from: each run ends with a copy of its last state.
+    states: Vec<(&'static str, Slot)>,
     weight: Vec<f64>,
     bias: Vec<f64>,
 }
@@ -58,25 +58,32 @@ impl Stream {
         model.check_parameters(parameters, DType::F32)?;
         let lstm = Lstm::by(Way::Cell, model.network)?;
         let sizes = lstm.sizes(DType::F32, 1, 1, Pass::Forward);
-        let mut p = Program::new(device);
+        let mut plan = Plan::new(device);
+        let p = &mut plan;
         let layout = Layout::of(&model);
-        let weights = p.input(&layout.pack(DType::F32, parameters))?;
-        let lengths = p.input(&Tensor::new(&[1], &[1i32]))?;
-        let x = p.zeros(DType::F32, model.network.inputs)?;
-        let y = p.zeros(DType::F32, model.features())?;
-        let of_states = model.network.layers * model.network.hidden;
-        let mut state = || p.zeros(DType::F32, of_states);
-        let [h0, hn, c0, cn] = [state()?, state()?, state()?, state()?];
+        let packed = layout.pack(DType::F32, parameters);
+        let weights = p.input("weights", DType::F32, &[layout.len]);
+        let lengths = p.constant(&Tensor::new(&[1], &[1i32]));
+        let x = p.state("x", DType::F32, &[model.network.inputs]);
+        let y = p.output("y", DType::F32, &[model.features()]);
+        let shape = [model.network.layers, 1, model.network.hidden];
+        let [h0, hn, c0, cn] =
+            ["h0", "hn", "c0", "cn"].map(|name| p.state(name, DType::F32, &shape));
         let is_lstm = model.network.cell == Cell::Lstm;
-        let common = Common { h0, hn, c: is_lstm.then_some([c0, cn]), lengths };
-        let own = |_: &mut Program, of: &Parameter| Ok(layout.part(weights, &of.name));
-        lstm.forward(&mut p, sizes, &common, [x, y], own, |_, _, y| Ok(y))?;
-        let mut states = vec![("hn", [h0, hn])];
+        let states = States { h0, hn, c: is_lstm.then_some([c0, cn]), lengths };
+        let parameter = |_: &mut Plan, of: &Parameter| layout.part(weights, &of.name);
+        lstm.forward(p, sizes, &states, [x, y], parameter, |_, _, y| Ok(y))?;
+        p.copy(hn, h0);
+        let mut states = vec![("hn", h0)];
         if is_lstm {
-            states.push(("cn", [c0, cn]));
+            p.copy(cn, c0);
+            states.push(("cn", c0));
         }
+        let binding = plan.bind().upload("weights", &packed)?.finish()?;
         let [weight, bias] = ["head_weight", "head_bias"].map(|name| parameters[name].values());
-        Ok(Self { model, program: p, x, y, states, weight, bias })
+        let mut stream = Self { model, binding, x, y, states, weight, bias };
+        stream.reset()?;
+        Ok(stream)
     }
 
     /// z after one more row x `[I]`: `[O]`.
@@ -88,13 +95,9 @@ impl Stream {
         if x.len() != inputs {
             return Err(lab_harness::Error::bad("columns of x", inputs.to_string(), x.len()).into());
         }
-        self.program.write(self.x, &Tensor::rounded(DType::F32, &[inputs], x))?;
-        self.program.run()?;
-        for (_, [before, after]) in &self.states {
-            let state = self.program.read(*after)?;
-            self.program.write(*before, &state)?;
-        }
-        let y = self.program.read(self.y)?.values();
+        self.binding.write(self.x, &Tensor::rounded(DType::F32, &[inputs], x))?;
+        self.binding.run()?;
+        let y = self.binding.read(self.y)?.values();
         let z = |(row, bias): (&[f64], &f64)| -> f64 {
             bias + row.iter().zip(&y).map(|(w, y)| w * y).sum::<f64>()
         };
@@ -106,9 +109,9 @@ impl Stream {
     /// # Errors
     /// The device's.
     pub fn reset(&mut self) -> Result<(), Error> {
-        for (_, [before, _]) in &self.states {
-            let zeros = vec![0f32; before.len()];
-            self.program.write(*before, &Tensor::new(&[zeros.len()], &zeros))?;
+        for (_, state) in &self.states {
+            let zeros = vec![0f32; state.len()];
+            self.binding.write(*state, &Tensor::new(&[zeros.len()], &zeros))?;
         }
         Ok(())
     }
@@ -118,11 +121,10 @@ impl Stream {
     /// # Errors
     /// The device's.
     pub fn state(&self) -> Result<Tensors, Error> {
-        let shape = [self.model.network.layers, 1, self.model.network.hidden];
-        let state = |(name, [before, _]): &(&str, [Slot; 2])| {
-            let values = self.program.read(*before)?;
-            Ok(((*name).to_owned(), Tensor { shape: shape.to_vec(), ..values }))
+        let read = |(name, state): &(&str, Slot)| {
+            let state = self.binding.read(*state)?;
+            Ok(((*name).to_owned(), state))
         };
-        self.states.iter().map(state).collect()
+        self.states.iter().map(read).collect()
     }
 }

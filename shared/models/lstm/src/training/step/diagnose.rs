@@ -13,28 +13,28 @@ impl Step {
         Position { epoch, step, .. }: Position,
         starts: &[usize],
     ) -> Result<Error, Error> {
-        let Self { program, layout, ys, .. } = self;
-        let training = self.trained();
-        let parameters = layout.unpack(&program.read(training.master)?);
-        let gradients = layout.unpack(&program.read(training.gradient)?);
+        let Self { binding, layout, slots, .. } = self;
+        let training = self.training();
+        let parameters = layout.unpack(&binding.read(training.master)?);
+        let gradients = layout.unpack(&binding.read(training.gradient)?);
         let of = |name: &str| match layer_of(name) {
             Some(layer) => format!("layer {layer}"),
             None => "the head".to_owned(),
         };
         let mut all: Vec<(String, String, Vec<f64>)> =
-            self.rows_of(&program.read(self.values)?, starts);
-        all.push(("layer 0".into(), "x".into(), program.read(self.x)?.values()));
-        for (layer, y) in ys.iter().enumerate() {
+            self.rows_of(&binding.read(slots.values)?, starts);
+        all.push(("layer 0".into(), "x".into(), binding.read(slots.x)?.values()));
+        for (layer, y) in slots.ys.iter().enumerate() {
             for (name, values) in parameters.iter().filter(|p| layer_of(p.0) == Some(layer)) {
                 all.push((of(name), name.clone(), values.values()));
             }
-            all.push((format!("layer {layer}"), "y".into(), program.read(*y)?.values()));
+            all.push((format!("layer {layer}"), "y".into(), binding.read(*y)?.values()));
         }
         for name in ["head_weight", "head_bias"] {
             all.push((of(name), name.into(), parameters[name].values()));
         }
-        all.push(("the head".into(), "z".into(), program.read(self.z)?.values()));
-        let loss = program.read(training.losses)?.values()[step];
+        all.push(("the head".into(), "z".into(), binding.read(slots.z)?.values()));
+        let loss = binding.read(training.losses)?.values()[step];
         all.push(("the loss".into(), "the mean".into(), vec![loss]));
         // From the head to the first layer.
         let mut names: Vec<&String> = gradients.keys().collect();

@@ -1,14 +1,15 @@
 //! The launches of a step, one after the other.
 
 use lab_device::{DType, Launch};
-use lab_harness::Error;
-use lab_harness::program::{Program, Slot, math_scalar, scalar};
+use lab_harness::plan::{Plan, Scope, Slot};
+use lab_harness::{Error, arguments};
 use lab_reference::lstm::{Cell, Parameter};
 
 use super::super::data::read_rows;
+use super::super::flat::Layout;
 use super::super::{Config, Data, Model};
-use super::{Step, Training};
-use lstm_fused::launches::{Common, CommonGradients, HeadSums, Upstream, blocks, int, kernel};
+use super::{Slots, Training};
+use lstm_fused::launches::{HeadSums, States, Upstream, blocks, kernel};
 use lstm_fused::{Pass, kernels};
 
 const THREADS: u32 = 256;
@@ -28,131 +29,100 @@ pub(super) struct Builder<'a> {
     pub(super) model: &'a Model,
     pub(super) config: &'a Config,
     pub(super) data: &'a Data,
-    /// Windows of an epoch, of which each step takes B.
-    pub(super) windows: usize,
-    pub(super) p: Program,
-    pub(super) lengths: Slot,
+    pub(super) layout: &'a Layout,
+    /// What several kernels take.
+    pub(super) scope: Scope,
+    pub(super) plan: Plan,
 }
 
 impl Builder<'_> {
-    pub(super) fn gather(&mut self, step: &Step) -> Result<(), Error> {
+    /// The launch that takes a batch of windows to x. It also begins the step: the counts and numbers that
+    /// the last one left become those of this one.
+    pub(super) fn add_gather(&mut self) -> Result<(), Error> {
         let Config { dtype, window, batch, .. } = *self.config;
-        let columns = self.data.columns();
         let name = if self.data.is_text() { "gather_text" } else { "gather_series" };
-        let gather = kernel(self.p.device(), &kernels::GATHER, name, dtype, "")?;
-        let arguments = [
-            step.values.read(),
-            step.order.read(),
-            step.counts.write(),
-            step.numbers.write(),
-            self.lengths.write(),
-            step.x.write(),
-            int(self.windows),
-            int(window),
-            int(batch),
-            int(columns),
-        ];
-        let elements = (window * batch * columns).max(batch);
-        self.p.launch(gather, Launch::new(blocks(elements, THREADS as usize), THREADS), arguments);
-        Ok(())
+        let gather = kernel(self.plan.device(), &kernels::GATHER, name, dtype, "")?;
+        let elements = (window * batch * self.data.columns()).max(batch);
+        let launch = Launch::new(blocks(elements, THREADS as usize), THREADS);
+        self.plan.launch_in(&self.scope, &gather, launch, [])
     }
 
     /// The network and the head, forward, and where it is trained backward.
-    pub(super) fn network(&mut self, step: &mut Step, y: Slot, train: bool) -> Result<(), Error> {
+    pub(super) fn add_network(
+        &mut self,
+        slots: &mut Slots,
+        lengths: Slot,
+        y: Slot,
+        train: bool,
+    ) -> Result<(), Error> {
         let Config { dtype, window, batch, .. } = *self.config;
         let network = &self.model.network;
-        let lstm = self.config.lstm(self.p.device(), *network)?;
+        let lstm = self.config.lstm(self.plan.device(), *network)?;
         let pass = if train { Pass::ForwardBackward } else { Pass::Forward };
         let sizes = lstm.sizes(dtype, window, batch, pass);
-        let of_states = network.layers * network.directions() * batch * network.hidden;
+        let states_len = network.layers * network.directions() * batch * network.hidden;
         let is_lstm = network.cell == Cell::Lstm;
         // Zero before the first step, and no gradient behind the last.
-        let zeros = self.p.zeros(dtype, of_states)?;
-        let mut state = || self.p.scratch(dtype, of_states);
-        let [hn, cn] = [state()?, state()?];
-        let c = is_lstm.then_some([zeros, cn]);
-        let common = Common { h0: zeros, hn, c, lengths: self.lengths };
+        let zeros = self.plan.zeros(dtype, states_len);
+        let [hn, cn] = [(); 2].map(|()| self.plan.scratch(dtype, states_len));
+        let states = States { h0: zeros, hn, c: is_lstm.then_some([zeros, cn]), lengths };
 
-        let (layout, weights) = (step.layout.clone(), step.weights);
-        let own = |_: &mut Program, of: &Parameter| Ok(layout.part(weights, &of.name));
-        let (config, counts) = (self.config, step.counts);
-        let mut ys = Vec::new();
-        let between = |p: &mut Program, layer, y: Slot| {
+        let (layout, weights) = (self.layout, slots.weights);
+        let parameter = |_: &mut Plan, of: &Parameter| layout.part(weights, &of.name);
+        let (config, counts) = (self.config, slots.counts);
+        let ys = &mut slots.ys;
+        let between = |plan: &mut Plan, layer, y: Slot| {
             ys.push(y);
-            if train { dropout(p, config, counts, layer, y) } else { Ok(y) }
+            if train { add_dropout(plan, config, counts, layer, y) } else { Ok(y) }
         };
-        let layers = lstm.forward(&mut self.p, sizes, &common, [step.x, y], own, between)?;
-        ys.push(y);
-        step.ys = ys;
+        let ends = [slots.x, y];
+        let layers = lstm.forward(&mut self.plan, sizes, &states, ends, parameter, between)?;
+        slots.ys.push(y);
 
         let dy = match train {
             // Where no z is read there is no gradient.
-            true => self.p.zeros(dtype, window * batch * self.model.features())?,
-            false => self.p.scratch(dtype, 1)?,
+            true => self.plan.zeros(dtype, window * batch * self.model.features()),
+            false => self.plan.scratch(dtype, 1),
         };
-        let dz = self.head(step, y, dy, train)?;
-        let Some(training) = &step.training else { return Ok(()) };
-        let head = self.head_sums(step, training, dz);
-        let gradient = training.gradient;
-        let mut state = || self.p.scratch(dtype, of_states);
-        let [dh0, dc0] = [state()?, state()?];
-        let c = is_lstm.then_some([zeros, dc0]);
-        let states = CommonGradients { dhn: zeros, dh0, c };
-        let by = |_: &mut Program, of: &Parameter| Ok(layout.part(gradient, &of.name));
-        let between = |p: &mut Program, layer, dx| dropout(p, config, counts, layer, dx);
-        let upstream = Upstream { dy, states: &states };
-        lstm.backward(&mut self.p, &layers, upstream, None, Some(head), by, between)
+        let dz = self.add_head(weights, dy, train)?;
+        let Some(training) = &slots.training else { return Ok(()) };
+        let head = self.head_sums(slots, training, dz);
+        let by_parameters = training.gradient;
+        let [dh0, dc0] = [(); 2].map(|()| self.plan.scratch(dtype, states_len));
+        let upstream = Upstream { dy, dhn: zeros, dh0, c: is_lstm.then_some([zeros, dc0]) };
+        let gradient = |_: &mut Plan, of: &Parameter| layout.part(by_parameters, &of.name);
+        let between = |plan: &mut Plan, layer, dx| add_dropout(plan, config, counts, layer, dx);
+        lstm.backward(&mut self.plan, &layers, upstream, None, Some(head), gradient, between)
     }
 
     /// z and the losses of all rows; where it is trained also dy, and dz, which it gives.
-    fn head(&mut self, step: &Step, y: Slot, dy: Slot, train: bool) -> Result<Slot, Error> {
-        let Config { dtype, window, batch, .. } = *self.config;
+    fn add_head(&mut self, weights: Slot, dy: Slot, train: bool) -> Result<Slot, Error> {
+        let Config { dtype, window, .. } = *self.config;
         let Model { outputs, .. } = *self.model;
         let (features, rows) = (self.model.features(), read_rows(self.model, self.config));
         let (from, text) = (self.model.from(window), self.data.is_text());
-        let dz = self.p.scratch(self.config.master(), rows * outputs)?;
-        let device = self.p.device();
+        let dz = self.plan.scratch(self.config.master(), rows * outputs);
         let threads = if outputs.max(features) <= NARROW { 32 } else { 128 };
         let data = if text { "int" } else { self.config.master().cpp() };
-        let arguments = format!("{data}, {text}, {threads}");
-        let loss = kernel(device, &kernels::HEAD, "head_loss", dtype, &arguments)?;
-        let weight = |name| step.layout.part(step.weights, name);
-        let sizes = [batch, self.data.columns(), outputs, features].map(int);
-        self.p.launch(
-            loss,
-            Launch::new(blocks(rows, 1), threads),
-            [
-                y.read(),
-                weight("head_weight").read(),
-                weight("head_bias").read(),
-                step.values.read(),
-                step.order.read(),
-                step.counts.read(),
-                step.numbers.read(),
-                step.z.write(),
-                dz.write(),
-                dy.write(),
-                step.row_losses.write(),
-                int(self.windows),
-                int(window),
-                int(from),
-                sizes[0],
-                sizes[1],
-                sizes[2],
-                sizes[3],
-                scalar(i32::from(train)),
-            ],
-        );
+        let template = format!("{data}, {text}, {threads}");
+        let loss = kernel(self.plan.device(), &kernels::HEAD, "head_loss", dtype, &template)?;
+        let [weight, bias] =
+            ["head_weight", "head_bias"].map(|name| self.layout.part(weights, name));
+        let arguments = arguments![
+            weight, bias, dz, dy, from, O: outputs, K: features, back: train,
+        ];
+        let launch = Launch::new(blocks(rows, 1), threads);
+        self.plan.launch_in(&self.scope, &loss, launch, arguments)?;
         Ok(dz)
     }
 
     /// What is summed over all rows that the head has.
-    fn head_sums(&self, step: &Step, training: &Training, dz: Slot) -> HeadSums {
-        let gradient = |name| step.layout.part(training.gradient, name);
+    fn head_sums(&self, slots: &Slots, training: &Training, dz: Slot) -> HeadSums {
+        let gradient = |name| self.layout.part(training.gradient, name);
         HeadSums {
             dz,
-            row_losses: step.row_losses,
-            counts: step.counts,
+            row_losses: slots.row_losses,
+            counts: slots.counts,
             weight: gradient("head_weight"),
             bias: gradient("head_bias"),
             losses: training.losses,
@@ -162,59 +132,40 @@ impl Builder<'_> {
         }
     }
 
-    pub(super) fn update(&mut self, step: &Step, training: &Training) -> Result<(), Error> {
+    /// The optimizer's launches, over all parameters at once.
+    pub(super) fn add_update(&mut self, weights: Slot, training: &Training) -> Result<(), Error> {
         let Config { dtype, optimizer, clip, loss_scale, .. } = *self.config;
-        let len = step.layout.len;
+        let Training { master, gradient, m, v, rates, losses } = *training;
+        let len = self.layout.len;
         let few = len <= FEW;
         let grid = match few {
             true => blocks(len, THREADS as usize),
             false => blocks(len, OF_BLOCK).min(MOST_BLOCKS),
         };
-        let squares = self.p.scratch(DType::F64, grid as usize)?;
-        let copy = match training.master == step.weights {
-            true => self.p.scratch(dtype, 1)?,
-            false => step.weights,
-        };
-        let device = self.p.device();
+        let squares = self.plan.scratch(DType::F64, grid as usize);
+        let copy = if master == weights { self.plan.scratch(dtype, 1) } else { weights };
+        let device = self.plan.device();
         let sums = kernel(device, &kernels::UPDATE, "gradient_squares", dtype, "")?;
         let update = kernel(device, &kernels::UPDATE, "update", dtype, optimizer.rule())?;
         let launch = Launch::new(grid, THREADS);
-        let all = [training.gradient.read(), squares.write(), scalar(len as i64)];
+        let scope = self.scope.clone().with(arguments![g: gradient, squares, N: len]);
         if !few {
-            self.p.launch(sums, launch, all);
+            self.plan.launch_in(&scope, &sums, launch, [])?;
         }
         let [beta1, beta2, eps, decay] = optimizer.numbers();
-        self.p.launch(
-            update,
-            launch,
-            [
-                training.master.write(),
-                copy.write(),
-                training.gradient.read(),
-                training.m.write(),
-                training.v.write(),
-                squares.read(),
-                training.rates.read(),
-                training.losses.read(),
-                step.counts.write(),
-                step.numbers.write(),
-                scalar(beta1),
-                scalar(beta2),
-                scalar(eps),
-                scalar(decay),
-                scalar(clip.unwrap_or(0.0)),
-                int(loss_scale.every()),
-                scalar(if few { 0 } else { grid as i32 }),
-                scalar(len as i64),
-            ],
-        );
-        Ok(())
+        let arguments = arguments![
+            p: master, copy, m, v, rates, losses, beta1, beta2, eps, decay,
+            max_norm: clip.unwrap_or(0.0),
+            every: loss_scale.every(),
+            blocks: if few { 0 } else { grid },
+        ];
+        self.plan.launch_in(&scope, &update, launch, arguments)
     }
 }
 
-/// What reaches the other side of dropout between a layer and the next.
-fn dropout(
-    p: &mut Program,
+/// Adds what takes a layer's output, or the gradient by it, through dropout; without dropout nothing.
+fn add_dropout(
+    plan: &mut Plan,
     config: &Config,
     counts: Slot,
     layer: usize,
@@ -224,22 +175,13 @@ fn dropout(
         return Ok(from);
     }
     let len = from.len();
-    let to = p.scratch(config.dtype, len)?;
-    let dropout = kernel(p.device(), &kernels::DROPOUT, "dropout", config.dtype, "")?;
+    let to = plan.scratch(config.dtype, len);
+    let dropout = kernel(plan.device(), &kernels::DROPOUT, "dropout", config.dtype, "")?;
     let threshold = (config.dropout * 4_294_967_296.0) as u32;
-    p.launch(
-        dropout,
-        Launch::new(blocks(len, THREADS as usize), THREADS),
-        [
-            from.read(),
-            to.write(),
-            counts.read(),
-            scalar(config.seed),
-            scalar(threshold),
-            math_scalar(config.dtype, 1.0 / (1.0 - config.dropout)),
-            int(layer),
-            scalar(len as i64),
-        ],
-    );
+    let factor = 1.0 / (1.0 - config.dropout);
+    let launch = Launch::new(blocks(len, THREADS as usize), THREADS);
+    let arguments =
+        arguments![from, to, counts, seed: config.seed, threshold, factor, layer, N: len];
+    plan.launch(&dropout, launch, arguments)?;
     Ok(to)
 }
