@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use lab_device::{Device, Graph};
-use lab_harness::program::{Program, Slot};
+use lab_harness::plan::Slot;
 use lab_harness::progress::{COUNTS, NUMBERS, SKIPPED, STEP, STOPPED, TAKEN};
-use lab_harness::{Prepared, Tensor, Tensors};
+use lab_harness::{Binding, Tensor, Tensors};
 
 use crate::{BadCheckpoint, Checkpoint, Configuration, Course, Error, Position, Trained};
 
@@ -85,11 +85,11 @@ pub trait Step: Sized {
         parameters: &Tensors,
     ) -> Result<Self, Error>;
 
-    /// Its launches.
-    fn program(&self) -> &Program;
+    /// Its launches, with their memory.
+    fn binding(&self) -> &Binding;
 
-    /// Likewise, to be launched.
-    fn program_mut(&mut self) -> &mut Program;
+    /// Likewise, to be run.
+    fn binding_mut(&mut self) -> &mut Binding;
 
     /// What the host writes and reads of it.
     fn slots(&self) -> EpochSlots;
@@ -215,7 +215,7 @@ impl<S: Step + 'static> Trainer<S> {
             let mut all = checkpoint.losses.clone();
             all.resize(position.steps_per_epoch, 0.0);
             let slot = step.slots().losses;
-            step.program_mut().write(slot, &Tensor::new(&[all.len()], &all))?;
+            step.binding_mut().write(slot, &Tensor::new(&[all.len()], &all))?;
         }
         Ok(trainer)
     }
@@ -232,10 +232,11 @@ impl<S: Step + 'static> Trainer<S> {
         let step = Rc::new(RefCell::new(step));
         let record = |steps: usize| {
             let step = Rc::clone(&step);
-            let run = move || step.borrow_mut().program_mut().run();
+            let run = move || step.borrow_mut().binding_mut().run();
             device.graph(move || (0..steps).try_for_each(|_| run()))
         };
-        let together = (RECORDED / step.borrow().program().kernels().len()).clamp(1, TOGETHER);
+        let together =
+            (RECORDED / step.borrow().binding().plan().kernels().len()).clamp(1, TOGETHER);
         let [one, several] = [record(1)?, record(together)?];
         let digest = S::digest(data, starts);
         let (starts, epoch, done) = (starts.to_vec(), 0, 0);
@@ -254,7 +255,7 @@ impl<S: Step + 'static> Trainer<S> {
 
     /// Kernel launches a step.
     pub fn launches(&self) -> usize {
-        self.step.borrow().program().kernels().len()
+        self.step.borrow().binding().plan().kernels().len()
     }
 
     fn course(&self) -> Course {
@@ -274,17 +275,17 @@ impl<S: Step + 'static> Trainer<S> {
     fn progress(&self) -> Result<Progress, Error> {
         let step = self.step.borrow();
         let EpochSlots { counts, numbers, .. } = step.slots();
-        let counts = step.program().read(counts)?.values();
-        let numbers = step.program().read(numbers)?.values();
+        let counts = step.binding().read(counts)?.values();
+        let numbers = step.binding().read(numbers)?.values();
         Ok((counts.into_iter().map(|v| v as i64).collect(), numbers))
     }
 
     fn write_progress(&self, (counts, numbers): &Progress) -> Result<(), Error> {
         let mut step = self.step.borrow_mut();
         let slots = step.slots();
-        let program = step.program_mut();
-        program.write(slots.counts, &Tensor::new(&[counts.len()], counts))?;
-        Ok(program.write(slots.numbers, &Tensor::new(&[numbers.len()], numbers))?)
+        let binding = step.binding_mut();
+        binding.write(slots.counts, &Tensor::new(&[counts.len()], counts))?;
+        Ok(binding.write(slots.numbers, &Tensor::new(&[numbers.len()], numbers))?)
     }
 
     /// The order of the samples and the learning rates of the epoch under way.
@@ -297,9 +298,9 @@ impl<S: Step + 'static> Trainer<S> {
             (0..self.steps_per_epoch()).map(|s| course.schedule.at(first + s)).collect();
         let mut step = self.step.borrow_mut();
         let slots = step.slots();
-        let program = step.program_mut();
-        program.write(slots.order, &Tensor::new(&[order.len()], &order))?;
-        Ok(program.write(slots.rates, &Tensor::new(&[rates.len()], &rates))?)
+        let binding = step.binding_mut();
+        binding.write(slots.order, &Tensor::new(&[order.len()], &order))?;
+        Ok(binding.write(slots.rates, &Tensor::new(&[rates.len()], &rates))?)
     }
 
     /// Takes at most so many steps, and none past the end of the epoch under way, of which it gives the
@@ -369,7 +370,7 @@ impl<S: Step + 'static> Trainer<S> {
     /// Of the steps of this epoch, those to come whatever stands there.
     fn losses(&self) -> Result<Vec<f64>, Error> {
         let step: Ref<'_, S> = self.step.borrow();
-        Ok(step.program().read(step.slots().losses)?.values())
+        Ok(step.binding().read(step.slots().losses)?.values())
     }
 
     /// Parameters by name, as they are kept: in f32, or of an f64 run in f64.
