@@ -36,13 +36,14 @@ struct Kept {
 }
 
 impl Kept {
-    /// With the names under which the slots are bound.
+    /// Of the slots.
+    const NAMES: [&str; 3] = ["gradient", "m", "v"];
+
+    /// Adds the slots, each of so many elements.
     fn new(plan: &mut Plan, len: usize) -> Self {
         let [gradient, m, v] = Self::NAMES.map(|name| plan.state(name, DType::F32, &[len]));
         Self { gradient, m, v }
     }
-
-    const NAMES: [&str; 3] = ["gradient", "m", "v"];
 }
 
 /// Adds the launches of the optimizer, which moves the parameters by the gradients.
