@@ -135,9 +135,9 @@ impl DLTensor {
         if rank > 0 && shape.is_null() {
             return Err("no sizes".into());
         }
-        // SAFETY: the caller's promise.
         let numbers = |first: *const i64| match rank {
             0 => &[][..],
+            // SAFETY: the caller's promise.
             _ => unsafe { std::slice::from_raw_parts(first, rank) },
         };
         let sizes = numbers(shape);

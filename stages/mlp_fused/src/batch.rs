@@ -1,15 +1,15 @@
 //! The launches of a step of B pairs.
 
 use lab_device::{DType, Device, Kernel, Launch};
-use lab_harness::program::{Argument, Program, Slot, scalar};
+use lab_harness::plan::{Plan, Scope, Slot};
 use lab_harness::progress::{COUNTS, NUMBERS};
-use lab_harness::{Error, Tensor};
+use lab_harness::{Error, Tensor, arguments};
 use lab_reference::mlp::Sizes;
 
 use crate::kernels::V1_BATCH;
 use crate::recomputed::Recomputed;
-use crate::steps::{Posed, blocks, int, kernel};
-use crate::tensor::{Halves, slices};
+use crate::steps::{StepsPlan, blocks, load_kernel};
+use crate::tensor::Halves;
 
 /// Sides of the tiles, and threads of a block, of the small products and of those by w2.
 pub(crate) const SMALL: usize = 32;
@@ -36,8 +36,8 @@ pub enum Products {
 }
 
 impl Products {
-    /// Of elements of this type.
-    pub fn of(dtype: DType) -> Self {
+    /// Those of elements of this type that store the logits.
+    pub fn for_dtype(dtype: DType) -> Self {
         if dtype == DType::BF16 { Self::Halves } else { Self::F32 }
     }
 
@@ -46,20 +46,14 @@ impl Products {
     }
 }
 
-/// The logits of a step where they are stored.
-#[derive(Clone, Copy, Debug)]
-pub struct Logits {
-    /// Rows of V rounded up to four: the logits, then dz.
-    pub z: Slot,
-    /// Of each slice of a row the largest, and the sum of the exponentials.
-    pub(crate) stats: Slot,
-}
-
 /// What the products leave for each other.
 #[derive(Clone, Copy, Debug)]
 enum Left {
-    F32(Logits),
-    Halves(Logits, Halves),
+    /// The logits, then dz.
+    F32 {
+        z: Slot,
+    },
+    Halves(Halves),
     Recomputed(Recomputed),
 }
 
@@ -96,203 +90,150 @@ pub struct Pairs {
 pub struct Batch {
     pub(crate) sizes: Sizes,
     pub(crate) batch: usize,
-    /// What it reads.
-    pub pairs: Pairs,
     /// emb, w1, b1, w2, b2.
-    pub(crate) parameters: [Slot; 5],
-    pub(crate) ids: Slot,
-    pub(crate) x: Slot,
-    pub(crate) h: Slot,
-    /// The loss of each pair, by B, f64.
+    parameters: [Slot; 5],
+    /// The loss of each pair, by B, f64: scratch.
     pub row_losses: Slot,
     /// Elements that are loaded at a time.
     pub(crate) pack: usize,
     left: Left,
+    /// What the launches share, under the names of the kernels' parameters.
+    pub(crate) scope: Scope,
 }
 
-/// What the launches of the way back leave for each other.
-pub(crate) struct Back {
-    pub(crate) parts: Slot,
+/// The gradients by a and x, \[B, H\] and \[B, E\].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HiddenGradients {
     pub(crate) da: Slot,
     pub(crate) dx: Slot,
 }
 
 impl Batch {
-    /// With room for B pairs, and no launch yet.
-    ///
-    /// # Errors
-    /// The device has not enough memory.
+    /// With room for B pairs, and no launch yet. emb, w1, b1, w2 and b2 are in `parameters`.
     pub fn new(
-        program: &mut Program,
+        plan: &mut Plan,
         sizes: Sizes,
         batch: usize,
         pairs: Pairs,
         parameters: [Slot; 5],
         products: Products,
-    ) -> Result<Self, Error> {
+    ) -> Self {
         let Sizes { vocabulary, embedding, hidden } = sizes;
-        let logits = |program: &mut Program, slices: usize| -> Result<Logits, Error> {
-            let mut scratch = |len| program.scratch(DType::F32, batch * len);
-            Ok(Logits { z: scratch(vocabulary.next_multiple_of(4))?, stats: scratch(2 * slices)? })
-        };
-        let left = match products {
-            Products::F32 => Left::F32(logits(program, vocabulary.div_ceil(LARGE))?),
-            Products::Halves => {
-                let slices = slices(program.device(), batch, vocabulary);
-                Left::Halves(logits(program, slices)?, Halves::new(program, sizes, batch)?)
+        let Pairs { tokens, targets, order, counts, numbers, rates, losses } = pairs;
+        let [emb, w1, b1, w2, b2] = parameters;
+        let ids = plan.scratch(DType::I32, 2 * batch);
+        let [x, h] = [embedding, hidden].map(|len| plan.scratch(DType::F32, batch * len));
+        let row_losses = plan.scratch(DType::F64, batch);
+        let columns = vocabulary.next_multiple_of(4);
+        let scope = Scope::new()
+            .with(arguments![tokens, targets, order, counts, numbers, rates, losses])
+            .with(arguments![emb, w1, b1, w2, b2, ids, x, h, row_losses, pairs: order.len()])
+            .with(arguments![B: batch, V: vocabulary, E: embedding, H: hidden, Z: columns]);
+        let (left, scope) = match products {
+            Products::F32 => {
+                let tiles = vocabulary.div_ceil(LARGE);
+                let z = plan.scratch(DType::F32, batch * columns);
+                let stats = plan.scratch(DType::F32, batch * 2 * tiles);
+                // The softmax leaves dz where the logits were.
+                (Left::F32 { z }, scope.with(arguments![z, dz: z, stats, tiles]))
             }
-            Products::Recomputed => Left::Recomputed(Recomputed::new(program, sizes, batch)?),
+            Products::Halves => {
+                let (halves, scope) = Halves::new(plan, sizes, batch, scope);
+                (Left::Halves(halves), scope)
+            }
+            Products::Recomputed => {
+                let (recomputed, scope) = Recomputed::new(plan, sizes, batch, scope);
+                (Left::Recomputed(recomputed), scope)
+            }
         };
-        let mut scratch = |len| program.scratch(DType::F32, batch * len);
-        let [x, h] = [scratch(embedding)?, scratch(hidden)?];
-        Ok(Self {
-            sizes,
-            batch,
-            pairs,
-            parameters,
-            ids: program.scratch(DType::I32, 2 * batch)?,
-            x,
-            h,
-            row_losses: program.scratch(DType::F64, batch)?,
-            pack: if embedding % 4 == 0 && hidden % 4 == 0 { 4 } else { 1 },
-            left,
-        })
+        let pack = if embedding % 4 == 0 && hidden % 4 == 0 { 4 } else { 1 };
+        Self { sizes, batch, parameters, row_losses, pack, left, scope }
     }
 
-    /// The logits, of products that store them.
-    pub fn stored(&self) -> Option<Logits> {
+    /// Where the logits are stored, in rows of V rounded up to four: scratch that becomes dz, in f32
+    /// products.
+    pub fn stored_logits(&self) -> Option<Slot> {
         match self.left {
-            Left::F32(logits) | Left::Halves(logits, _) => Some(logits),
+            Left::F32 { z } => Some(z),
+            Left::Halves(halves) => Some(halves.z),
             Left::Recomputed(_) => None,
         }
     }
 
-    fn kernel(&self, device: &Device, name: &str, arguments: &str) -> Result<Kernel, Error> {
-        kernel(device, &V1_BATCH, name, &format!("{arguments}{}", self.pack))
+    fn load_kernel(&self, device: &Device, name: &str, arguments: &str) -> Result<Kernel, Error> {
+        load_kernel(device, &V1_BATCH, name, &format!("{arguments}{}", self.pack))
     }
 
-    /// What products read in place of parameters, made of them anew.
+    /// Adds the launch that rounds w2 to the copy that the products read, where they read one. A step
+    /// that descends moves the copy too; where something else moves w2, this comes before each step.
     ///
     /// # Errors
     /// A kernel does not compile on this device.
-    pub fn copies(&self, program: &mut Program) -> Result<(), Error> {
+    pub fn launch_rounding(&self, plan: &mut Plan) -> Result<(), Error> {
         match self.left {
-            Left::Halves(_, halves) => self.round(program, halves),
-            Left::F32(_) | Left::Recomputed(_) => Ok(()),
+            Left::Halves(_) => self.launch_rounding_to_halves(plan),
+            Left::F32 { .. } | Left::Recomputed(_) => Ok(()),
         }
     }
 
-    /// The same at once, of these w2.
-    ///
-    /// # Errors
-    /// The device's.
-    pub fn write_copies(&self, program: &mut Program, w2: &Tensor) -> Result<(), Error> {
+    /// What [`Batch::launch_rounding`] would make of this w2, \[V, H\], and its slot: to be written once
+    /// the plan is bound.
+    pub fn rounded_weights(&self, w2: &Tensor) -> Option<(Slot, Tensor)> {
         match self.left {
-            Left::Halves(_, halves) => halves.write(program, w2),
-            Left::F32(_) | Left::Recomputed(_) => Ok(()),
+            Left::Halves(halves) => Some((halves.copy, halves.round(w2))),
+            Left::F32 { .. } | Left::Recomputed(_) => None,
         }
     }
 
-    /// The logits, or what is left of them where they are not stored.
-    ///
-    /// # Errors
-    /// A kernel does not compile on this device.
-    pub fn logits(&self, program: &mut Program) -> Result<(), Error> {
-        match self.left {
-            Left::F32(logits) => self.logits_f32(program, logits),
-            Left::Halves(logits, halves) => self.logits_of(program, logits, halves),
-            Left::Recomputed(left) => self.attend(program, left),
-        }
-    }
-
-    /// The losses of the pairs of a step, of which the logits are there; these become dz.
+    /// Adds the launches that make the logits, or what is kept of them where they are not stored.
     ///
     /// # Errors
     /// A kernel does not compile on this device.
-    pub fn loss(&self, program: &mut Program) -> Result<(), Error> {
+    pub fn launch_logits(&self, plan: &mut Plan) -> Result<(), Error> {
         match self.left {
-            Left::F32(logits) => self.loss_f32(program, logits),
-            Left::Halves(logits, halves) => self.loss_of(program, logits, halves),
-            Left::Recomputed(left) => self.merge(program, left),
+            Left::F32 { .. } => self.launch_logits_in_f32(plan),
+            Left::Halves(halves) => self.launch_logits_in_halves(plan, halves),
+            Left::Recomputed(recomputed) => self.launch_attention(plan, recomputed),
         }
     }
 
-    /// x and h.
-    pub(crate) fn hidden(&self, program: &mut Program) -> Result<(), Error> {
-        let Sizes { embedding, hidden, .. } = self.sizes;
-        let Pairs { tokens, targets, order, counts, numbers, .. } = self.pairs;
-        let [emb, w1, b1, _, _] = self.parameters.map(Slot::read);
-        let device = program.device().clone();
-        let grid = [blocks(self.batch, SMALL), blocks(hidden, SMALL), 1];
-        program.launch(
-            self.kernel(&device, "hidden", "")?,
-            Launch::new_3d(grid, [SMALL_THREADS, 1, 1]),
-            [
-                tokens.read(),
-                targets.read(),
-                order.read(),
-                counts.write(),
-                numbers.write(),
-                self.ids.write(),
-                emb,
-                w1,
-                b1,
-                self.x.write(),
-                self.h.write(),
-                int(order.len()),
-                int(self.batch),
-                int(embedding),
-                int(hidden),
-            ],
-        );
-        Ok(())
+    /// Adds the launch that makes the losses of a step's pairs, of the logits; these become dz.
+    ///
+    /// # Errors
+    /// A kernel does not compile on this device.
+    pub fn launch_loss(&self, plan: &mut Plan) -> Result<(), Error> {
+        let (kernel, threads) = match self.left {
+            Left::F32 { .. } => {
+                let kernel = load_kernel(plan.device(), &V1_BATCH, "softmax_loss", "256")?;
+                (kernel, SOFTMAX_THREADS)
+            }
+            Left::Halves(_) => (Halves::load_softmax(plan.device())?, SOFTMAX_THREADS),
+            Left::Recomputed(_) => Recomputed::load_merge(plan.device())?,
+        };
+        plan.launch_in(&self.scope, &kernel, Launch::new(blocks(self.batch, 1), threads), [])
     }
 
-    fn logits_f32(&self, program: &mut Program, logits: Logits) -> Result<(), Error> {
-        self.hidden(program)?;
-        let [_, _, _, w2, b2] = self.parameters.map(Slot::read);
-        let device = program.device().clone();
+    /// Adds the launch that makes x and h.
+    pub(crate) fn launch_hidden(&self, plan: &mut Plan) -> Result<(), Error> {
+        let hidden = self.load_kernel(plan.device(), "hidden", "")?;
+        plan.launch_in(&self.scope, &hidden, self.hidden_layer(), [])
+    }
+
+    /// How the kernels of the hidden layer are launched.
+    pub(crate) fn hidden_layer(&self) -> Launch {
+        let grid = [blocks(self.batch, SMALL), blocks(self.sizes.hidden, SMALL), 1];
+        Launch::new_3d(grid, [SMALL_THREADS, 1, 1])
+    }
+
+    fn launch_logits_in_f32(&self, plan: &mut Plan) -> Result<(), Error> {
+        self.launch_hidden(plan)?;
+        let logits = self.load_kernel(plan.device(), "logits", "")?;
         let grid = [blocks(self.sizes.vocabulary, LARGE), blocks(self.batch, LARGE), 1];
-        let [b, v, _, h, z] = self.ints();
-        program.launch(
-            self.kernel(&device, "logits", "")?,
-            Launch::new_3d(grid, [LARGE_THREADS, 1, 1]),
-            [self.h.read(), w2, b2, logits.z.write(), logits.stats.write(), b, v, h, z],
-        );
-        Ok(())
-    }
-
-    fn loss_f32(&self, program: &mut Program, logits: Logits) -> Result<(), Error> {
-        let softmax = kernel(program.device(), &V1_BATCH, "softmax_loss", "256")?;
-        let [b, v, _, _, z] = self.ints();
-        program.launch(
-            softmax,
-            Launch::new(blocks(self.batch, 1), SOFTMAX_THREADS),
-            [
-                self.ids.read(),
-                self.pairs.counts.read(),
-                logits.stats.read(),
-                logits.z.write(),
-                self.row_losses.write(),
-                int(self.pairs.order.len()),
-                b,
-                v,
-                z,
-                int(self.sizes.vocabulary.div_ceil(LARGE)),
-            ],
-        );
-        Ok(())
-    }
-
-    /// B, V, E, H and the columns of z.
-    pub(crate) fn ints(&self) -> [Argument; 5] {
-        let Sizes { vocabulary, embedding, hidden } = self.sizes;
-        let z = vocabulary.next_multiple_of(4);
-        [self.batch, vocabulary, embedding, hidden, z].map(int)
+        plan.launch_in(&self.scope, &logits, Launch::new_3d(grid, [LARGE_THREADS, 1, 1]), [])
     }
 
     /// In how many parts V is cut, so that each multiprocessor has two blocks, and tokens of a part.
-    fn parts(&self, device: &Device) -> [usize; 2] {
+    fn split_vocabulary(&self, device: &Device) -> [usize; 2] {
         let Sizes { vocabulary, hidden, .. } = self.sizes;
         let tiles = self.batch.div_ceil(LARGE) * hidden.div_ceil(LARGE);
         let wanted = 2 * device.facts().multiprocessors as usize / tiles;
@@ -301,41 +242,33 @@ impl Batch {
     }
 
     /// The template argument of what becomes of the gradients, and where they go.
-    pub(crate) fn moved(&self, gradients: Use) -> (&'static str, [Slot; 5]) {
+    pub(crate) fn destination(&self, gradients: Use) -> (&'static str, [Slot; 5]) {
         match gradients {
             Use::Keep(to) => ("KEEP, ", to),
             Use::Descend => ("DESCEND, ", self.parameters),
         }
     }
 
-    /// With V in so many parts.
-    pub(crate) fn room(&self, program: &mut Program, splits: usize) -> Result<Back, Error> {
-        let Sizes { embedding, hidden, .. } = self.sizes;
-        let mut scratch = |len| program.scratch(DType::F32, self.batch * len);
-        Ok(Back { parts: scratch(splits * hidden)?, da: scratch(hidden)?, dx: scratch(embedding)? })
+    /// Room for the parts of da \[splits, B, H\].
+    pub(crate) fn gradient_parts(&self, plan: &mut Plan, splits: usize) -> Slot {
+        plan.scratch(DType::F32, splits * self.batch * self.sizes.hidden)
     }
 
-    /// da, of its parts.
-    pub(crate) fn hidden_gradient(
+    /// Adds the launch that sums up the parts of da, and makes room for dx.
+    pub(crate) fn launch_hidden_gradient(
         &self,
-        program: &mut Program,
-        back: &Back,
+        plan: &mut Plan,
+        parts: Slot,
         splits: usize,
-    ) -> Result<(), Error> {
-        let kernel = kernel(program.device(), &V1_BATCH, "hidden_gradient", "256")?;
-        let launch = Launch::new(blocks(self.h.len(), GRADIENT_THREADS as usize), GRADIENT_THREADS);
-        program.launch(
-            kernel,
-            launch,
-            [
-                back.parts.read(),
-                self.h.read(),
-                back.da.write(),
-                int(splits),
-                scalar(self.h.len() as i64),
-            ],
-        );
-        Ok(())
+    ) -> Result<HiddenGradients, Error> {
+        let Sizes { embedding, hidden, .. } = self.sizes;
+        let kernel = load_kernel(plan.device(), &V1_BATCH, "hidden_gradient", "256")?;
+        let count = self.batch * hidden;
+        let da = plan.scratch(DType::F32, count);
+        let dx = plan.scratch(DType::F32, self.batch * embedding);
+        let launch = Launch::new(blocks(count, GRADIENT_THREADS as usize), GRADIENT_THREADS);
+        plan.launch_in(&self.scope, &kernel, launch, arguments![parts, da, splits, count])?;
+        Ok(HiddenGradients { da, dx })
     }
 
     /// Blocks for the tiles of dx, which come before those of w2.
@@ -343,128 +276,76 @@ impl Batch {
         self.batch.div_ceil(LARGE) * self.sizes.embedding.div_ceil(LARGE)
     }
 
-    /// The way back, from dz, and what is done with the gradients.
+    /// Adds the launches of the way back, from dz, and of what is done with the gradients.
     ///
     /// # Errors
     /// A kernel does not compile on this device.
-    pub fn back(&self, program: &mut Program, gradients: Use) -> Result<(), Error> {
-        let [da, dx] = match (self.left, gradients) {
-            (Left::F32(logits), _) => self.back_f32(program, logits, gradients)?,
-            (Left::Halves(_, halves), _) => self.back_of(program, halves, gradients)?,
-            (Left::Recomputed(left), Use::Descend) => self.back_again(program, left)?,
+    ///
+    /// # Panics
+    /// Gradients are to be kept, of logits that are not stored.
+    pub fn launch_backward(&self, plan: &mut Plan, gradients: Use) -> Result<(), Error> {
+        let HiddenGradients { da, dx } = match (self.left, gradients) {
+            (Left::F32 { .. }, _) => self.launch_back_in_f32(plan, gradients)?,
+            (Left::Halves(halves), _) => self.launch_back_in_halves(plan, halves, gradients)?,
+            (Left::Recomputed(recomputed), Use::Descend) => {
+                self.launch_back_recomputed(plan, recomputed)?
+            }
             (Left::Recomputed(_), Use::Keep(_)) => unreachable!("training stores its logits"),
         };
         let Sizes { embedding, hidden, .. } = self.sizes;
-        let Pairs { counts, rates, losses, .. } = self.pairs;
-        let (how, [emb, w1, b1, _, _]) = self.moved(gradients);
-        let [b, _, e, h, _] = self.ints();
+        let (gradient_use, [emb, w1, b1, _, _]) = self.destination(gradients);
+        let kernel = self.load_kernel(plan.device(), "input_weights", gradient_use)?;
         let tiles = hidden.div_ceil(SMALL) * embedding.div_ceil(SMALL);
-        program.launch(
-            self.kernel(&program.device().clone(), "input_weights", how)?,
-            Launch::new(blocks(self.batch + tiles, 1), SMALL_THREADS),
-            [
-                self.ids.read(),
-                self.x.read(),
-                da.read(),
-                dx.read(),
-                emb.write(),
-                w1.write(),
-                b1.write(),
-                counts.write(),
-                rates.read(),
-                losses.read(),
-                b,
-                e,
-                h,
-            ],
-        );
-        Ok(())
+        let launch = Launch::new(blocks(self.batch + tiles, 1), SMALL_THREADS);
+        plan.launch_in(&self.scope, &kernel, launch, arguments![da, dx, emb, w1, b1])
     }
 
-    /// The products that have to do with w2.
-    fn back_f32(
+    /// Adds the products that have to do with w2.
+    fn launch_back_in_f32(
         &self,
-        program: &mut Program,
-        logits: Logits,
+        plan: &mut Plan,
         gradients: Use,
-    ) -> Result<[Slot; 2], Error> {
+    ) -> Result<HiddenGradients, Error> {
         let Sizes { vocabulary, hidden, .. } = self.sizes;
-        let Self { batch, parameters, h, .. } = *self;
-        let dz = logits.z;
-        let Pairs { counts, rates, losses, .. } = self.pairs;
-        let (how, [_, _, _, w2, b2]) = self.moved(gradients);
-        let [b, v, e, h_size, z] = self.ints();
-        let device = program.device().clone();
-        let [splits, span] = self.parts(&device);
-        let back = self.room(program, splits)?;
-        let grid = [blocks(batch, LARGE), blocks(hidden, LARGE), blocks(splits, 1)];
-        program.launch(
-            self.kernel(&device, "output_input", "")?,
-            Launch::new_3d(grid, [LARGE_THREADS, 1, 1]),
-            [
-                dz.read(),
-                parameters[3].read(),
-                self.row_losses.read(),
-                counts.read(),
-                back.parts.write(),
-                losses.write(),
-                b,
-                v,
-                h_size,
-                z,
-                int(span),
-            ],
-        );
-        self.hidden_gradient(program, &back, splits)?;
+        let (gradient_use, [_, _, _, w2, b2]) = self.destination(gradients);
+        let output_input = self.load_kernel(plan.device(), "output_input", "")?;
+        let output_weights = self.load_kernel(plan.device(), "output_weights", gradient_use)?;
+        let [splits, span] = self.split_vocabulary(plan.device());
+        let parts = self.gradient_parts(plan, splits);
+        let grid = [blocks(self.batch, LARGE), blocks(hidden, LARGE), blocks(splits, 1)];
+        let launch = Launch::new_3d(grid, [LARGE_THREADS, 1, 1]);
+        plan.launch_in(&self.scope, &output_input, launch, arguments![parts, span])?;
+        let back = self.launch_hidden_gradient(plan, parts, splits)?;
+        let HiddenGradients { da, dx } = back;
         let tiles = vocabulary.div_ceil(LARGE) * hidden.div_ceil(LARGE);
-        program.launch(
-            self.kernel(&device, "output_weights", how)?,
-            Launch::new(blocks(self.input_tiles() + tiles, 1), LARGE_THREADS),
-            [
-                dz.read(),
-                h.read(),
-                back.da.read(),
-                parameters[1].read(),
-                back.dx.write(),
-                w2.write(),
-                b2.write(),
-                counts.read(),
-                rates.read(),
-                losses.read(),
-                b,
-                v,
-                e,
-                h_size,
-                z,
-            ],
-        );
-        Ok([back.da, back.dx])
+        let launch = Launch::new(blocks(self.input_tiles() + tiles, 1), LARGE_THREADS);
+        plan.launch_in(&self.scope, &output_weights, launch, arguments![da, dx, w2, b2])?;
+        Ok(back)
     }
 }
 
 /// Adds the launches of all steps of a family's run.
-pub(crate) fn launches(posed: &mut Posed, products: Products) -> Result<(), Error> {
-    let Posed { steps, batch, sizes, lr, .. } = *posed;
-    let program = &mut posed.program;
-    let order: Vec<i32> = (0..steps * batch).map(|pair| pair as i32).collect();
+pub(crate) fn launch_steps(run: &mut StepsPlan, products: Products) -> Result<(), Error> {
+    let StepsPlan { steps, batch, sizes, .. } = *run;
+    let plan = &mut run.plan;
     let pairs = Pairs {
-        tokens: posed.tokens,
-        targets: posed.targets,
-        order: program.input(&Tensor::new(&[order.len()], &order))?,
-        counts: program.zeros(DType::I64, 2 * COUNTS)?,
-        numbers: program.zeros(DType::F64, 2 * NUMBERS)?,
-        rates: program.input(&Tensor::new(&[steps], &vec![lr; steps]))?,
-        losses: posed.losses,
+        tokens: run.tokens,
+        targets: run.targets,
+        order: plan.input("order", DType::I32, &[steps * batch]),
+        counts: plan.zeros(DType::I64, 2 * COUNTS),
+        numbers: plan.zeros(DType::F64, 2 * NUMBERS),
+        rates: plan.input("rates", DType::F64, &[steps]),
+        losses: run.losses,
     };
-    program.copy(posed.before, posed.parameters);
-    program.zero(pairs.counts);
-    let parameters = posed.layout.parts(posed.parameters);
-    let step = Batch::new(program, sizes, batch, pairs, parameters, products)?;
-    step.copies(program)?;
-    let before = program.len();
-    step.logits(program)?;
-    step.loss(program)?;
-    step.back(program, Use::Descend)?;
-    program.repeat(before, steps - 1);
+    plan.copy(run.initial, run.parameters);
+    plan.zero(pairs.counts);
+    let parameters = run.layout.parts(run.parameters);
+    let step = Batch::new(plan, sizes, batch, pairs, parameters, products);
+    step.launch_rounding(plan)?;
+    let before = plan.len();
+    step.launch_logits(plan)?;
+    step.launch_loss(plan)?;
+    step.launch_backward(plan, Use::Descend)?;
+    plan.repeat(before, steps - 1);
     Ok(())
 }

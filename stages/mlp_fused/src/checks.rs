@@ -1,17 +1,18 @@
 //! What must hold beside the error bounds.
 
 use lab_device::emulator::{self, Order};
-use lab_device::{Device, DeviceKind};
+use lab_device::{Device, DeviceKind, Kernel};
 use lab_harness::suite::{Check, VersionCheck, check, every_kernel_loads, without_checks};
 use lab_harness::{
-    Error, Options, Prepared, Problem, Tensor, Tensors, Version, mlp, run, version_checks,
+    Error, Options, Prepared, Problem, Request, Tensor, Tensors, Version, mlp, run, version_checks,
 };
 
-use crate::steps::Posed;
+use crate::steps::StepsPlan;
 use crate::{STAGE, resident};
 
 pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
     any_schedule_gives_the_same,
+    shapes_make_the_plan,
     every_gradient_is_there,
     ids_out_of_range_are_refused,
     logits_far_apart,
@@ -65,6 +66,28 @@ fn any_schedule_gives_the_same(version: &dyn Version, device: &Device) {
             prepared.poison_outputs().unwrap();
         }
     }
+}
+
+/// The plan has the launches of a run, and refuses what a run refuses.
+fn shapes_make_the_plan(version: &dyn Version, device: &Device) {
+    let all = inputs(version, [3, 70, 150, 12, 36]);
+    let plan = |options: &Options| {
+        let request = Request::of(version.info(), &all, options).unwrap();
+        version.plan(device, &request)
+    };
+    let names = |kernels: Vec<Kernel>| -> Vec<String> {
+        kernels.iter().map(|kernel| kernel.name().to_owned()).collect()
+    };
+    let options = Options::default();
+    let planned = plan(&options).unwrap();
+    let prepared = version.prepare(device, &all, &options).unwrap();
+    assert!(!planned.is_empty());
+    assert_eq!(names(planned.kernels()), names(prepared.kernels()));
+    let loss = planned.slot("loss").unwrap();
+    assert_eq!(loss.len(), all["tokens"].shape[0]);
+    let still = Options::parse(&["lr=0"], version.info()).unwrap();
+    let error = plan(&still).unwrap_err().to_string();
+    assert_eq!(error, "--set lr: expected a number above 0, got 0");
 }
 
 /// A run that moves no parameter, or one of them not, is out of its bounds.
@@ -131,9 +154,11 @@ fn residents_without_a_cluster(device: &Device) {
     for shape in [[7, 1, 130, 20, 70], [5, 1, 9, 3, 4]] {
         let all = inputs(version, shape);
         let expected = run(version, device, &all, &Options::default()).unwrap();
-        let mut posed = Posed::new(device, &all, 0.1, 1).unwrap();
-        resident::launches(&mut posed, false).unwrap();
-        let mut prepared = posed.prepared(&all, false).unwrap();
+        let options = Options::default();
+        let request = Request::of(version.info(), &all, &options).unwrap();
+        let mut steps = StepsPlan::new(device, &request, 0.1, 1);
+        resident::launch_steps(&mut steps, false).unwrap();
+        let mut prepared = steps.bind(&all, false).unwrap();
         for _ in 0..2 {
             prepared.launch().unwrap();
             assert_eq!(prepared.outputs().unwrap(), expected);

@@ -1,7 +1,7 @@
 //! All parameters in one buffer.
 
 use lab_device::DType;
-use lab_harness::program::Slot;
+use lab_harness::plan::Slot;
 use lab_harness::{Tensor, Tensors};
 use lab_reference::mlp::{Parameters, Sizes};
 
@@ -43,7 +43,7 @@ pub struct Layout {
 
 impl Layout {
     /// Of parameters of `sizes`, with room for those of `rooms`, as large or larger.
-    pub fn of(sizes: &Sizes, rooms: &Sizes) -> Self {
+    pub fn new(sizes: &Sizes, rooms: &Sizes) -> Self {
         let (mut len, mut names) = (0, Parameters::NAMES.into_iter());
         let mut rooms = rooms.shapes().into_iter();
         let places = sizes.shapes().map(|shape| {
@@ -76,12 +76,12 @@ impl Layout {
     /// Each by its name.
     pub fn unpack(&self, flat: &Tensor) -> Tensors {
         let size = flat.dtype.size();
-        let own = |place: &Place| {
+        let tensor = |place: &Place| {
             let (rows, columns) = place.rows();
             let row = |at: usize| &flat.bytes[at * size..][..columns * size];
             let bytes = rows.flat_map(row).copied().collect();
             (place.name.to_owned(), Tensor { dtype: flat.dtype, shape: place.shape.clone(), bytes })
         };
-        self.places.iter().map(own).collect()
+        self.places.iter().map(tensor).collect()
     }
 }

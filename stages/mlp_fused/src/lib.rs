@@ -23,14 +23,14 @@ use lab_harness::{
 pub use lab_reference::mlp::Sizes;
 
 use batch::Products;
-use steps::Posed;
+use steps::StepsPlan;
 
 pub mod launches {
-    //! What a training step is made of, within a larger program: a [`Batch`] of pairs, forward and back.
+    //! What a training step is made of, within a larger plan: a [`Batch`] of pairs, forward and back.
 
     pub use crate::batch::{Batch, Pairs, Products, Use};
     pub use crate::flat::Layout;
-    pub use crate::steps::{blocks, int, kernel};
+    pub use crate::steps::{blocks, load_kernel};
 }
 
 #[allow(missing_docs)]
@@ -248,6 +248,19 @@ pub static STAGE: Stage = Stage {
     ..Stage::EMPTY
 };
 
+impl Fused {
+    fn plan_steps(&self, device: &Device, request: &Request<'_>) -> Result<StepsPlan, Error> {
+        let lr = mlp::learning_rate(&self.info, request.options())?;
+        let mut run = StepsPlan::new(device, request, lr, self.way.hidden_in());
+        match self.way {
+            Way::Sample => sample::launch_steps(&mut run)?,
+            Way::Resident => resident::launch_steps(&mut run, true)?,
+            Way::Batch { products, .. } => batch::launch_steps(&mut run, products)?,
+        }
+        Ok(run)
+    }
+}
+
 impl Version for Fused {
     fn info(&self) -> &Info {
         &self.info
@@ -308,8 +321,11 @@ impl Version for Fused {
         }
     }
 
-    fn plan(&self, _: &Device, _: &Request<'_>) -> Result<Plan, Error> {
-        Err(Error::bad("plan", "prepare", "plan"))
+    /// Its inputs are made of the family's tensors: `tokens` and `targets` in i32; `initial`, all
+    /// parameters in one buffer, as is the output `parameters`; where there are several pairs a step, also
+    /// their `order` \[N B\] and the `rates` \[N\] of the steps.
+    fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
+        Ok(self.plan_steps(device, request)?.plan)
     }
 
     fn prepare(
@@ -318,13 +334,9 @@ impl Version for Fused {
         inputs: &Tensors,
         options: &Options,
     ) -> Result<Box<dyn Prepared>, Error> {
-        let lr = mlp::learning_rate(&self.info, options)?;
-        let mut posed = Posed::new(device, inputs, lr, self.way.hidden_in())?;
-        match self.way {
-            Way::Sample => sample::launches(&mut posed)?,
-            Way::Resident => resident::launches(&mut posed, true)?,
-            Way::Batch { products, .. } => batch::launches(&mut posed, products)?,
-        }
-        Ok(Box::new(posed.prepared(inputs, self.way.is_graph())?))
+        let request = Request::of(&self.info, inputs, options)?;
+        mlp::check_ids(inputs)?;
+        let steps = self.plan_steps(device, &request)?;
+        Ok(Box::new(steps.bind(inputs, self.way.is_graph())?))
     }
 }

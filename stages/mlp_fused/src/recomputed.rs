@@ -1,13 +1,13 @@
 //! The launches of a step of B pairs that store no logits.
 
-use lab_device::{DType, Device, Launch};
-use lab_harness::Error;
-use lab_harness::program::{Program, Slot};
+use lab_device::{DType, Device, Kernel, Launch};
+use lab_harness::plan::{Plan, Scope};
+use lab_harness::{Error, arguments};
 use lab_reference::mlp::Sizes;
 
-use crate::batch::{Batch, Pairs};
+use crate::batch::{Batch, HiddenGradients};
 use crate::kernels::V1_RECOMPUTED;
-use crate::steps::{blocks, int, kernel};
+use crate::steps::{blocks, load_kernel};
 
 /// How threads lie, as `L` in the kernels.
 const ROWS: usize = 8;
@@ -26,30 +26,23 @@ pub(crate) const HIDDEN_IN: usize = 4;
 /// Threads that merge the parts of a pair, and so the most parts.
 const MOST_PARTS: usize = 256;
 
-/// What the launches leave for each other.
+/// Bytes of `Softmax` in the kernels.
+const SOFTMAX_BYTES: usize = 8;
+
+/// How V is cut, and what the merge leaves for the way back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Recomputed {
     tile: Tile,
-    /// In how many parts V is cut, and tokens of a part.
+    /// In how many parts V is cut.
     splits: usize,
-    span: usize,
-    /// \[splits, B, H\]: the products with w2, of each part.
-    parts: Slot,
-    /// \[splits, B\]: the largest logit, and the sum of the exponentials.
-    stats: Slot,
-    /// \[B\]: the target's logit.
-    of_target: Slot,
-    /// \[B\]: the largest of all logits, and the inverse of their sum.
-    softmax: Slot,
-    da: Slot,
-    dx: Slot,
+    back: HiddenGradients,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Tile([usize; 5]);
 
 impl Tile {
-    fn of(hidden: usize) -> Self {
+    fn smallest_fitting(hidden: usize) -> Self {
         let fits = |tile: &&[usize; 5]| hidden <= tile[2];
         Self(*TILES.iter().find(fits).expect("sizes that were checked"))
     }
@@ -70,7 +63,7 @@ impl Tile {
     }
 
     /// Parts and tokens of each, whole tiles, so that each multiprocessor has as many blocks as find room.
-    fn parts(self, device: &Device, batch: usize, vocabulary: usize) -> [usize; 2] {
+    fn split_vocabulary(self, device: &Device, batch: usize, vocabulary: usize) -> [usize; 2] {
         let [own, past, _, _, resident] = self.0;
         let wanted = resident * device.facts().multiprocessors as usize / batch.div_ceil(own);
         let span = vocabulary.div_ceil(wanted.clamp(1, MOST_PARTS)).next_multiple_of(past);
@@ -79,110 +72,54 @@ impl Tile {
 }
 
 impl Recomputed {
-    pub(crate) fn new(program: &mut Program, sizes: Sizes, batch: usize) -> Result<Self, Error> {
+    /// Makes room for B pairs, and adds what the launches share to their scope.
+    pub(crate) fn new(plan: &mut Plan, sizes: Sizes, batch: usize, scope: Scope) -> (Self, Scope) {
         let Sizes { vocabulary, embedding, hidden } = sizes;
-        let tile = Tile::of(hidden);
-        let [splits, span] = tile.parts(program.device(), batch, vocabulary);
-        let mut scratch = |len| program.scratch(DType::F32, batch * len);
-        Ok(Self {
-            tile,
-            splits,
-            span,
-            parts: scratch(splits * hidden)?,
-            stats: scratch(2 * splits)?,
-            of_target: scratch(1)?,
-            softmax: scratch(2)?,
-            da: scratch(hidden)?,
-            dx: scratch(embedding)?,
-        })
+        let tile = Tile::smallest_fitting(hidden);
+        let [splits, span] = tile.split_vocabulary(plan.device(), batch, vocabulary);
+        // [splits, B, H]: the products with w2, of each part; [splits, B]: the largest logit, and the
+        // sum of the exponentials; [B]: the target's logit.
+        let [parts, stats, of_target, da, dx] = [splits * hidden, 2 * splits, 1, hidden, embedding]
+            .map(|len| plan.scratch(DType::F32, batch * len));
+        // [B]: the largest of all logits, and the inverse of their sum.
+        let softmax = plan.records("Softmax", SOFTMAX_BYTES, batch);
+        let scope = scope.with(arguments![parts, stats, of_target, softmax, da, dx, splits, span]);
+        (Self { tile, splits, back: HiddenGradients { da, dx } }, scope)
+    }
+
+    /// Loads the kernel that makes the losses of the pairs, and da, of the parts. It has a block a pair,
+    /// of so many threads.
+    pub(crate) fn load_merge(device: &Device) -> Result<(Kernel, u32), Error> {
+        let kernel = load_kernel(device, &V1_RECOMPUTED, "merge", &MOST_PARTS.to_string())?;
+        Ok((kernel, MOST_PARTS as u32))
     }
 }
 
 impl Batch {
-    /// What a softmax needs of all logits, of parts of them.
-    pub(crate) fn attend(&self, program: &mut Program, left: Recomputed) -> Result<(), Error> {
-        self.hidden(program)?;
-        let [_, _, _, w2, b2] = self.parameters.map(Slot::read);
-        let [b, v, _, h, _] = self.ints();
-        let grid = [blocks(self.batch, left.tile.0[0]), blocks(left.splits, 1), 1];
-        program.launch(
-            kernel(program.device(), &V1_RECOMPUTED, "attend", &left.tile.arguments())?,
-            left.tile.launch(grid),
-            [
-                self.h.read(),
-                w2,
-                b2,
-                self.ids.read(),
-                left.parts.write(),
-                left.stats.write(),
-                left.of_target.write(),
-                b,
-                v,
-                h,
-                int(left.span),
-            ],
-        );
-        Ok(())
-    }
-
-    /// The losses of the pairs, and da, of the parts.
-    pub(crate) fn merge(&self, program: &mut Program, left: Recomputed) -> Result<(), Error> {
-        let [_, _, _, w2, _] = self.parameters;
-        let [b, _, _, h, _] = self.ints();
-        program.launch(
-            kernel(program.device(), &V1_RECOMPUTED, "merge", &MOST_PARTS.to_string())?,
-            Launch::new(blocks(self.batch, 1), MOST_PARTS as u32),
-            [
-                left.parts.read(),
-                left.stats.read(),
-                left.of_target.read(),
-                self.h.read(),
-                w2.read(),
-                self.ids.read(),
-                left.da.write(),
-                left.softmax.write(),
-                self.row_losses.write(),
-                int(left.splits),
-                b,
-                h,
-            ],
-        );
-        Ok(())
-    }
-
-    /// The logits again: w2 and b2 move. da and dx, for the launch that follows.
-    pub(crate) fn back_again(
+    /// Adds the launches that make, of parts of the logits, what a softmax needs of all of them.
+    pub(crate) fn launch_attention(
         &self,
-        program: &mut Program,
-        left: Recomputed,
-    ) -> Result<[Slot; 2], Error> {
-        let Pairs { counts, rates, losses, .. } = self.pairs;
-        let [_, w1, _, w2, b2] = self.parameters;
-        let [b, v, e, h, _] = self.ints();
-        let rows = self.sizes.vocabulary.div_ceil(left.tile.0[0]);
-        let arguments = format!("{}, {}", left.tile.arguments(), self.pack);
-        program.launch(
-            kernel(program.device(), &V1_RECOMPUTED, "output_weights", &arguments)?,
-            left.tile.launch([blocks(self.input_tiles() + rows, 1), 1, 1]),
-            [
-                self.h.read(),
-                self.ids.read(),
-                left.softmax.read(),
-                self.row_losses.read(),
-                left.da.read(),
-                w1.read(),
-                left.dx.write(),
-                w2.write(),
-                b2.write(),
-                counts.read(),
-                rates.read(),
-                losses.write(),
-                b,
-                v,
-                e,
-                h,
-            ],
-        );
-        Ok([left.da, left.dx])
+        plan: &mut Plan,
+        Recomputed { tile, splits, .. }: Recomputed,
+    ) -> Result<(), Error> {
+        self.launch_hidden(plan)?;
+        let attend = load_kernel(plan.device(), &V1_RECOMPUTED, "attend", &tile.arguments())?;
+        let grid = [blocks(self.batch, tile.0[0]), blocks(splits, 1), 1];
+        plan.launch_in(&self.scope, &attend, tile.launch(grid), [])
+    }
+
+    /// Adds the launch that makes the logits again and moves w2 and b2. da and dx, for the launch that
+    /// follows.
+    pub(crate) fn launch_back_recomputed(
+        &self,
+        plan: &mut Plan,
+        Recomputed { tile, back, .. }: Recomputed,
+    ) -> Result<HiddenGradients, Error> {
+        let rows = self.sizes.vocabulary.div_ceil(tile.0[0]);
+        let arguments = format!("{}, {}", tile.arguments(), self.pack);
+        let kernel = load_kernel(plan.device(), &V1_RECOMPUTED, "output_weights", &arguments)?;
+        let launch = tile.launch([blocks(self.input_tiles() + rows, 1), 1, 1]);
+        plan.launch_in(&self.scope, &kernel, launch, [])?;
+        Ok(back)
     }
 }

@@ -1,83 +1,46 @@
 //! The launches of steps of one pair.
 
 use lab_device::Launch;
-use lab_harness::Error;
-use lab_harness::program::math_scalar;
+use lab_harness::plan::Scope;
+use lab_harness::{Error, arguments};
 use lab_reference::mlp::Sizes;
 
 use crate::kernels::V0_SAMPLE;
-use crate::steps::{Posed, blocks, int, kernel};
+use crate::steps::{StepsPlan, blocks, load_kernel};
 
 /// Of a block, and warps.
 const THREADS: u32 = 512;
 const WARPS: usize = THREADS as usize / 32;
 
 /// Adds three launches a step.
-pub(crate) fn launches(posed: &mut Posed) -> Result<(), Error> {
-    let Posed { dtype, steps, sizes, lr, ref layout, .. } = *posed;
+pub(crate) fn launch_steps(run: &mut StepsPlan) -> Result<(), Error> {
+    let StepsPlan { dtype, steps, sizes, lr, .. } = *run;
     let Sizes { vocabulary, embedding, hidden } = sizes;
-    let program = &mut posed.program;
-    let own = |program: &_, name| kernel(program, &V0_SAMPLE, name, dtype.cpp());
-    let device = program.device().clone();
-    let [forward, backward, update] =
-        [own(&device, "forward")?, own(&device, "backward")?, own(&device, "update")?];
-    program.copy(posed.before, posed.parameters);
-    let [emb, w1, b1, w2, b2] = layout.parts(posed.parameters);
-    let mut scratch = |len| program.scratch(dtype, len);
-    let [x, h, dz] = [scratch(embedding)?, scratch(hidden)?, scratch(vocabulary)?];
-    let [da, dx] = [scratch(hidden)?, scratch(embedding)?];
-    let [v, e, h_size] = [vocabulary, embedding, hidden].map(int);
+    let plan = &mut run.plan;
+    let load = |device, name| load_kernel(device, &V0_SAMPLE, name, dtype.cpp());
+    let [forward, backward, update] = [
+        load(plan.device(), "forward")?,
+        load(plan.device(), "backward")?,
+        load(plan.device(), "update")?,
+    ];
+    plan.copy(run.initial, run.parameters);
+    let [emb, w1, b1, w2, b2] = run.layout.parts(run.parameters);
+    let [x, h, dz, da, dx] =
+        [embedding, hidden, vocabulary, hidden, embedding].map(|len| plan.scratch(dtype, len));
+    let scope = Scope::new()
+        .with(arguments![emb, w1, b1, w2, b2, x, h, dz, da, dx])
+        .with(arguments![lr, V: vocabulary, E: embedding, H: hidden]);
     let shared = |numbers: usize| numbers * dtype.size();
+    let of_forward = Launch::new(1, THREADS).shared(shared(embedding + hidden));
+    let of_backward = Launch::new(1, THREADS).shared(shared((1 + WARPS) * hidden));
     let all = vocabulary * (hidden + 1) + hidden * (embedding + 1) + embedding;
+    let of_update = Launch::new(blocks(all, THREADS as usize), THREADS);
     for step in 0..steps {
-        let [token, target] = [posed.tokens, posed.targets].map(|ids| ids.part(step, 1).read());
-        let loss = posed.losses.part(step, 1).write();
-        program.launch(
-            forward.clone(),
-            Launch::new(1, THREADS).shared(shared(embedding + hidden)),
-            [
-                token,
-                target,
-                emb.read(),
-                w1.read(),
-                b1.read(),
-                w2.read(),
-                b2.read(),
-                x.write(),
-                h.write(),
-                dz.write(),
-                loss,
-                v,
-                e,
-                h_size,
-            ],
-        );
-        program.launch(
-            backward.clone(),
-            Launch::new(1, THREADS).shared(shared((1 + WARPS) * hidden)),
-            [w1.read(), w2.read(), h.read(), dz.read(), da.write(), dx.write(), v, e, h_size],
-        );
-        program.launch(
-            update.clone(),
-            Launch::new(blocks(all, THREADS as usize), THREADS),
-            [
-                token,
-                x.read(),
-                h.read(),
-                dz.read(),
-                da.read(),
-                dx.read(),
-                emb.write(),
-                w1.write(),
-                b1.write(),
-                w2.write(),
-                b2.write(),
-                math_scalar(dtype, lr),
-                v,
-                e,
-                h_size,
-            ],
-        );
+        let [tokens, targets, loss] =
+            [run.tokens, run.targets, run.losses].map(|slot| slot.part(step, 1));
+        plan.launch_in(&scope, &forward, of_forward, arguments![tokens, targets, loss])?;
+        plan.launch_in(&scope, &backward, of_backward, [])?;
+        plan.launch_in(&scope, &update, of_update, arguments![tokens])?;
     }
     Ok(())
 }

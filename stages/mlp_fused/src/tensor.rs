@@ -1,13 +1,13 @@
 //! The launches of a step of B pairs that are made of bf16.
 
-use lab_device::{DType, Device, Launch};
-use lab_harness::program::{Argument, Program, Slot};
-use lab_harness::{Error, Tensor};
+use lab_device::{DType, Device, Kernel, Launch};
+use lab_harness::plan::{Plan, Scope, Slot};
+use lab_harness::{Error, Tensor, arguments};
 use lab_reference::mlp::Sizes;
 
-use crate::batch::{Batch, Logits, Pairs, SMALL, SMALL_THREADS, SOFTMAX_THREADS, Use};
+use crate::batch::{Batch, HiddenGradients, Use};
 use crate::kernels::V1_TENSOR;
-use crate::steps::{blocks, int, kernel};
+use crate::steps::{blocks, load_kernel};
 
 /// Tiles, BM, BN, WM and WN, of a grid that fills the device, and of one that would not.
 const TILES: [[usize; 4]; 2] = [[128, 128, 32, 64], [64, 64, 32, 32]];
@@ -19,13 +19,15 @@ const STAGES: usize = 3;
 const MOST_PARTS: usize = 32;
 const ROUND_THREADS: usize = 256;
 
-/// What is in bf16 beside the rest.
+/// What a step in bf16 has beside the rest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Halves {
-    h: Slot,
-    /// The copy of w2, \[V, H\] with padded rows.
-    pub(crate) w2: Slot,
-    dz: Slot,
+    /// The logits, in f32.
+    pub(crate) z: Slot,
+    /// h, in rows of whole chunks of 16 bytes.
+    rounded: Slot,
+    /// The copy of w2 \[V, H\], in such rows: it is kept from step to step.
+    pub(crate) copy: Slot,
 }
 
 /// A tile, with how it is launched.
@@ -33,10 +35,19 @@ struct Tile([usize; 4]);
 
 impl Tile {
     /// For results of so many rows and columns: the largest with which each multiprocessor has a block.
-    fn of(device: &Device, rows: usize, columns: usize) -> Self {
+    fn largest_filling(device: &Device, rows: usize, columns: usize) -> Self {
         let enough = device.facts().multiprocessors as usize;
         let fills = |t: &&[usize; 4]| rows.div_ceil(t[0]) * columns.div_ceil(t[1]) >= enough;
         Self(*TILES.iter().find(fills).unwrap_or(&TILES[TILES.len() - 1]))
+    }
+
+    /// In how many parts V is cut for products of `batch` rows, and tokens of a part.
+    fn split_vocabulary(&self, device: &Device, sizes: Sizes, batch: usize) -> [usize; 2] {
+        let Sizes { vocabulary, hidden, .. } = sizes;
+        let tiles = batch.div_ceil(self.0[0]) * hidden.div_ceil(self.0[1]);
+        let wanted = device.facts().multiprocessors as usize / tiles;
+        let span = vocabulary.div_ceil(wanted.clamp(1, MOST_PARTS)).next_multiple_of(DEPTH);
+        [vocabulary.div_ceil(span), span]
     }
 
     fn arguments(&self) -> String {
@@ -52,25 +63,35 @@ impl Tile {
 }
 
 impl Halves {
-    pub(crate) fn new(program: &mut Program, sizes: Sizes, batch: usize) -> Result<Self, Error> {
-        let (columns, z) = (padded(sizes.hidden), padded(sizes.vocabulary));
-        let mut scratch = |len| program.scratch(DType::BF16, len);
-        Ok(Self {
-            h: scratch(batch * columns)?,
-            w2: scratch(sizes.vocabulary * columns)?,
-            dz: scratch(batch * z)?,
-        })
+    /// Makes room for B pairs, and adds what the launches share to their scope.
+    pub(crate) fn new(plan: &mut Plan, sizes: Sizes, batch: usize, scope: Scope) -> (Self, Scope) {
+        let Sizes { vocabulary, hidden, .. } = sizes;
+        let (columns, dz_columns) = (padded(hidden), padded(vocabulary));
+        let slices = slices(plan.device(), batch, vocabulary);
+        let z = plan.scratch(DType::F32, batch * vocabulary.next_multiple_of(4));
+        let stats = plan.scratch(DType::F32, batch * 2 * slices);
+        let rounded = plan.scratch(DType::BF16, batch * columns);
+        let copy = plan.state("w2_copy", DType::BF16, &[vocabulary, columns]);
+        let dz = plan.scratch(DType::BF16, batch * dz_columns);
+        let scope = scope
+            .with(arguments![z, stats, slices, rounded, copy, dz, HB: columns, ZB: dz_columns]);
+        (Self { z, rounded, copy }, scope)
     }
 
-    /// Writes the copy of w2 \[V, H\].
-    pub(crate) fn write(&self, program: &mut Program, w2: &Tensor) -> Result<(), Error> {
+    /// Rounds w2 \[V, H\] to what the copy holds.
+    pub(crate) fn round(&self, w2: &Tensor) -> Tensor {
         let columns = w2.shape[1];
-        let mut rows = Vec::with_capacity(self.w2.len());
+        let mut rows = Vec::with_capacity(self.copy.len());
         for row in w2.values().chunks(columns) {
             rows.extend_from_slice(row);
             rows.resize(rows.len() + padded(columns) - columns, 0.0);
         }
-        program.write(self.w2, &Tensor::rounded(DType::BF16, &[rows.len()], &rows))
+        Tensor::rounded(DType::BF16, &[rows.len()], &rows)
+    }
+
+    /// Loads the kernel that makes the losses of the pairs, and dz.
+    pub(crate) fn load_softmax(device: &Device) -> Result<Kernel, Error> {
+        load_kernel(device, &V1_TENSOR, "softmax_halves", "256")
     }
 }
 
@@ -80,185 +101,65 @@ fn padded(columns: usize) -> usize {
 }
 
 /// How many slices of a row of logits have their own statistics.
-pub(crate) fn slices(device: &Device, batch: usize, vocabulary: usize) -> usize {
-    let [_, bn, _, wn] = Tile::of(device, batch, vocabulary).0;
+fn slices(device: &Device, batch: usize, vocabulary: usize) -> usize {
+    let [_, bn, _, wn] = Tile::largest_filling(device, batch, vocabulary).0;
     vocabulary.div_ceil(bn) * (bn / wn)
 }
 
 impl Batch {
-    /// The bf16 copy of w2.
-    pub(crate) fn round(&self, program: &mut Program, halves: Halves) -> Result<(), Error> {
+    /// Adds the launch that makes the bf16 copy of w2.
+    pub(crate) fn launch_rounding_to_halves(&self, plan: &mut Plan) -> Result<(), Error> {
         let Sizes { vocabulary, hidden, .. } = self.sizes;
-        let columns = padded(hidden);
-        let round = kernel(program.device(), &V1_TENSOR, "round_weights", "__nv_bfloat16")?;
-        let launch = Launch::new(blocks(vocabulary * columns, ROUND_THREADS), ROUND_THREADS as u32);
-        let sizes = [vocabulary, hidden, columns].map(int);
-        let [_, _, _, w2, _] = self.parameters;
-        program.launch(round, launch, [w2.read(), halves.w2.write(), sizes[0], sizes[1], sizes[2]]);
-        Ok(())
+        let round = load_kernel(plan.device(), &V1_TENSOR, "round_weights", "__nv_bfloat16")?;
+        let grid = blocks(vocabulary * padded(hidden), ROUND_THREADS);
+        plan.launch_in(&self.scope, &round, Launch::new(grid, ROUND_THREADS as u32), [])
     }
 
-    /// As [`Batch::logits`].
-    pub(crate) fn logits_of(
+    /// As [`Batch::launch_logits`].
+    pub(crate) fn launch_logits_in_halves(
         &self,
-        program: &mut Program,
-        logits: Logits,
-        halves: Halves,
+        plan: &mut Plan,
+        Halves { rounded, copy, .. }: Halves,
     ) -> Result<(), Error> {
-        let Sizes { vocabulary, embedding, hidden } = self.sizes;
-        let Pairs { tokens, targets, order, counts, numbers, .. } = self.pairs;
-        let [emb, w1, b1, _, b2] = self.parameters.map(Slot::read);
-        let device = program.device().clone();
-        let columns = padded(hidden);
-        let grid = [blocks(self.batch, SMALL), blocks(hidden, SMALL), 1];
-        program.launch(
-            kernel(&device, &V1_TENSOR, "hidden_halves", &self.pack.to_string())?,
-            Launch::new_3d(grid, [SMALL_THREADS, 1, 1]),
-            [
-                tokens.read(),
-                targets.read(),
-                order.read(),
-                counts.write(),
-                numbers.write(),
-                self.ids.write(),
-                emb,
-                w1,
-                b1,
-                self.x.write(),
-                self.h.write(),
-                halves.h.write(),
-                int(order.len()),
-                int(self.batch),
-                int(embedding),
-                int(hidden),
-                int(columns),
-            ],
-        );
-        let tile = Tile::of(&device, self.batch, vocabulary);
-        let [b, v, _, _, z] = self.ints();
-        program.launch(
-            kernel(&device, &V1_TENSOR, "logits_tensor", &tile.arguments())?,
-            tile.launch([blocks(vocabulary, tile.0[1]), blocks(self.batch, tile.0[0]), 1]),
-            [
-                halves.h.read(),
-                halves.w2.read(),
-                b2,
-                logits.z.write(),
-                logits.stats.write(),
-                b,
-                v,
-                int(columns),
-                z,
-            ],
-        );
-        Ok(())
+        let Self { batch, sizes: Sizes { vocabulary, .. }, ref scope, .. } = *self;
+        let hidden =
+            load_kernel(plan.device(), &V1_TENSOR, "hidden_halves", &self.pack.to_string())?;
+        plan.launch_in(scope, &hidden, self.hidden_layer(), [])?;
+        let tile = Tile::largest_filling(plan.device(), batch, vocabulary);
+        let logits = load_kernel(plan.device(), &V1_TENSOR, "logits_tensor", &tile.arguments())?;
+        let launch = tile.launch([blocks(vocabulary, tile.0[1]), blocks(batch, tile.0[0]), 1]);
+        plan.launch_in(scope, &logits, launch, arguments![h: rounded, w2: copy])
     }
 
-    /// As [`Batch::loss`].
-    pub(crate) fn loss_of(
+    /// Adds the products of [`Batch::launch_backward`] that have to do with w2.
+    pub(crate) fn launch_back_in_halves(
         &self,
-        program: &mut Program,
-        logits: Logits,
-        halves: Halves,
-    ) -> Result<(), Error> {
-        let device = program.device().clone();
-        let vocabulary = self.sizes.vocabulary;
-        let [b, v, _, _, z] = self.ints();
-        program.launch(
-            kernel(&device, &V1_TENSOR, "softmax_halves", "256")?,
-            Launch::new(blocks(self.batch, 1), SOFTMAX_THREADS),
-            [
-                self.ids.read(),
-                self.pairs.counts.read(),
-                logits.stats.read(),
-                logits.z.read(),
-                halves.dz.write(),
-                self.row_losses.write(),
-                int(self.pairs.order.len()),
-                b,
-                v,
-                z,
-                int(padded(vocabulary)),
-                int(slices(&device, self.batch, vocabulary)),
-            ],
-        );
-        Ok(())
-    }
-
-    /// In how many parts V is cut, and tokens of a part.
-    fn parts_of(&self, device: &Device, tile: &Tile) -> [usize; 2] {
-        let Sizes { vocabulary, hidden, .. } = self.sizes;
-        let tiles = self.batch.div_ceil(tile.0[0]) * hidden.div_ceil(tile.0[1]);
-        let wanted = device.facts().multiprocessors as usize / tiles;
-        let span = vocabulary.div_ceil(wanted.clamp(1, MOST_PARTS)).next_multiple_of(DEPTH);
-        [vocabulary.div_ceil(span), span]
-    }
-
-    /// The products of [`Batch::back`] that have to do with w2.
-    pub(crate) fn back_of(
-        &self,
-        program: &mut Program,
-        halves: Halves,
+        plan: &mut Plan,
+        Halves { copy, .. }: Halves,
         gradients: Use,
-    ) -> Result<[Slot; 2], Error> {
+    ) -> Result<HiddenGradients, Error> {
         let Sizes { vocabulary, hidden, .. } = self.sizes;
-        let Pairs { counts, rates, losses, .. } = self.pairs;
-        let (how, [_, _, _, w2, b2]) = self.moved(gradients);
-        let device = program.device().clone();
-        let [b, v, e, h, _] = self.ints();
-        let [columns, z]: [Argument; 2] = [padded(hidden), padded(vocabulary)].map(int);
+        let (gradient_use, [_, _, _, w2, b2]) = self.destination(gradients);
+        let device = plan.device().clone();
+        let load = |name, arguments: &str| load_kernel(&device, &V1_TENSOR, name, arguments);
 
         // Along V there is as much parallel as is wanted: the larger tile where B and H have one.
         let large = self.batch >= TILES[0][0] && hidden >= TILES[0][1];
         let tile = Tile(TILES[usize::from(!large)]);
-        let [splits, span] = self.parts_of(&device, &tile);
-        let back = self.room(program, splits)?;
+        let [splits, span] = tile.split_vocabulary(&device, self.sizes, self.batch);
+        let parts = self.gradient_parts(plan, splits);
         let grid = [blocks(self.batch, tile.0[0]), blocks(hidden, tile.0[1]), blocks(splits, 1)];
-        program.launch(
-            kernel(&device, &V1_TENSOR, "output_input_tensor", &tile.arguments())?,
-            tile.launch(grid),
-            [
-                halves.dz.read(),
-                halves.w2.read(),
-                self.row_losses.read(),
-                counts.read(),
-                back.parts.write(),
-                losses.write(),
-                b,
-                v,
-                h,
-                columns,
-                z,
-                int(span),
-            ],
-        );
-        self.hidden_gradient(program, &back, splits)?;
-        let tile = Tile::of(&device, vocabulary, hidden);
+        let output_input = load("output_input_tensor", &tile.arguments())?;
+        let launch = tile.launch(grid);
+        plan.launch_in(&self.scope, &output_input, launch, arguments![w2: copy, parts, span])?;
+        let back = self.launch_hidden_gradient(plan, parts, splits)?;
+        let HiddenGradients { da, dx } = back;
+        let tile = Tile::largest_filling(&device, vocabulary, hidden);
         let tiles = vocabulary.div_ceil(tile.0[0]) * hidden.div_ceil(tile.0[1]);
-        let arguments = format!("{how}{}, {}", self.pack, tile.arguments());
-        program.launch(
-            kernel(&device, &V1_TENSOR, "output_weights_tensor", &arguments)?,
-            tile.launch([blocks(self.input_tiles() + tiles, 1), 1, 1]),
-            [
-                halves.dz.read(),
-                halves.h.read(),
-                back.da.read(),
-                self.parameters[1].read(),
-                back.dx.write(),
-                w2.write(),
-                halves.w2.write(),
-                b2.write(),
-                counts.read(),
-                rates.read(),
-                losses.read(),
-                b,
-                v,
-                e,
-                h,
-                columns,
-                z,
-            ],
-        );
-        Ok([back.da, back.dx])
+        let arguments = format!("{gradient_use}{}, {}", self.pack, tile.arguments());
+        let output_weights = load("output_weights_tensor", &arguments)?;
+        let launch = tile.launch([blocks(self.input_tiles() + tiles, 1), 1, 1]);
+        plan.launch_in(&self.scope, &output_weights, launch, arguments![da, dx, w2, b2])?;
+        Ok(back)
     }
 }

@@ -85,10 +85,10 @@ pub trait Step: Sized {
         parameters: &Tensors,
     ) -> Result<Self, Error>;
 
-    /// Its launches.
+    /// Its launches, with their memory.
     fn binding(&self) -> &Binding;
 
-    /// Likewise, to be launched.
+    /// Likewise, to be run.
     fn binding_mut(&mut self) -> &mut Binding;
 
     /// What the host writes and reads of it.

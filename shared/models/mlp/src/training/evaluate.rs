@@ -1,8 +1,8 @@
 //! Losses and forecasts without training.
 
 use lab_device::{DType, Device};
-use lab_harness::program::{Program, Slot};
-use lab_harness::{Tensor, Tensors};
+use lab_harness::plan::{Plan, Slot, SlotFacts};
+use lab_harness::{Binding, Tensor, Tensors, tensor::tensors};
 use lab_reference::mlp::Parameters;
 use lab_reference::playg::softmax;
 
@@ -17,15 +17,15 @@ pub struct Evaluator {
     model: Model,
     batch: usize,
     data: Data,
-    program: Program,
+    of_pairs: Binding,
     parameters: [Slot; 5],
     order: Slot,
     row_losses: Slot,
     /// The logits of one x, which takes the place of the embeddings.
-    context: Program,
+    of_context: Binding,
     /// x, w1, b1, w2, b2.
-    of_context: [Slot; 5],
-    z: Slot,
+    context_parameters: [Slot; 5],
+    context_logits: Slot,
     emb: Vec<f64>,
 }
 
@@ -35,35 +35,62 @@ impl std::fmt::Debug for Evaluator {
     }
 }
 
-/// The forward pass of so many pairs, with parameters of zeros; and these, and the pairs' order.
-fn forward(
-    p: &mut Program,
-    model: &Model,
-    batch: usize,
-    rows: usize,
-    [tokens, targets]: [Slot; 2],
-    dtype: DType,
-) -> Result<(Batch, [Slot; 5]), Error> {
-    let mut lens = model.sizes().shapes().map(|shape| shape.iter().product::<usize>());
-    lens[0] = rows * model.embedding;
-    let mut slots = Vec::new();
-    for len in lens {
-        slots.push(p.zeros(DType::F32, len)?);
+/// The launches of a forward pass of so many pairs, and what the host writes of it.
+struct Forward {
+    batch: Batch,
+    /// emb, w1, b1, w2, b2.
+    parameters: [Slot; 5],
+    order: Slot,
+}
+
+impl Forward {
+    /// With `rows` embeddings.
+    fn new(
+        plan: &mut Plan,
+        model: &Model,
+        batch: usize,
+        rows: usize,
+        [tokens, targets]: [Slot; 2],
+        dtype: DType,
+    ) -> Result<Self, Error> {
+        let mut shapes = model.sizes().shapes();
+        shapes[0][0] = rows;
+        let mut names = Parameters::NAMES.into_iter();
+        let parameters = shapes
+            .map(|shape| plan.state(names.next().expect("a name of each"), DType::F32, &shape));
+        let order = plan.state("order", DType::I32, &[batch]);
+        let pairs = Pairs {
+            tokens,
+            targets,
+            order,
+            counts: plan.zeros(DType::I64, 2 * COUNTS),
+            numbers: plan.zeros(DType::F64, 2 * NUMBERS),
+            rates: plan.zeros(DType::F64, 1),
+            losses: plan.zeros(DType::F64, 1),
+        };
+        let products = Products::for_dtype(dtype);
+        let batch = Batch::new(plan, model.sizes(), batch, pairs, parameters, products);
+        batch.launch_rounding(plan)?;
+        batch.launch_logits(plan)?;
+        Ok(Self { batch, parameters, order })
     }
-    let parameters: [Slot; 5] = slots.try_into().expect("five of them");
-    let pairs = Pairs {
-        tokens,
-        targets,
-        order: p.zeros(DType::I32, batch)?,
-        counts: p.zeros(DType::I64, 2 * COUNTS)?,
-        numbers: p.zeros(DType::F64, 2 * NUMBERS)?,
-        rates: p.zeros(DType::F64, 1)?,
-        losses: p.zeros(DType::F64, 1)?,
-    };
-    let step = Batch::new(p, model.sizes(), batch, pairs, parameters, Products::of(dtype))?;
-    step.copies(p)?;
-    step.logits(p)?;
-    Ok((step, parameters))
+
+    /// Binds its plan to these inputs, its parameters and its order to zeros.
+    fn bind(plan: Plan, inputs: &Tensors) -> Result<Binding, Error> {
+        let begins_at_zero = |facts: &&SlotFacts| {
+            Parameters::NAMES.contains(&facts.name.as_str()) || facts.name == "order"
+        };
+        let zeros = |facts: &SlotFacts| {
+            let (dtype, shape) = (facts.element.dtype()?, facts.shape.clone());
+            Some((facts.name.clone(), Tensor { dtype, shape, bytes: vec![0; facts.bytes()] }))
+        };
+        let zeros: Tensors = plan.slots().iter().filter(begins_at_zero).filter_map(zeros).collect();
+        let mut binder = plan.bind().upload_inputs(inputs)?;
+        for (name, tensor) in &zeros {
+            binder = binder.upload(name, tensor)?;
+        }
+        Ok(binder.finish()?)
+    }
 }
 
 impl Evaluator {
@@ -75,26 +102,34 @@ impl Evaluator {
         model.check()?;
         config.check()?;
         data.check(&model)?;
-        let mut program = Program::new(device);
-        let tokens = program.input(&Tensor::new(&[data.tokens.len()], &data.tokens))?;
+        let Config { batch, dtype, .. } = config;
+        let mut plan = Plan::new(device);
+        let tokens = plan.input("tokens", DType::I32, &[data.tokens.len()]);
         let ids = [tokens, tokens.part(1, data.tokens.len() - 1)];
-        let (step, parameters) =
-            forward(&mut program, &model, config.batch, model.vocabulary, ids, config.dtype)?;
-        step.loss(&mut program)?;
-        let mut context = Program::new(device);
-        let zero = context.zeros(DType::I32, 1)?;
-        let (one, of_context) = forward(&mut context, &model, 1, 1, [zero, zero], DType::F32)?;
+        let pairs = Forward::new(&mut plan, &model, batch, model.vocabulary, ids, dtype)?;
+        pairs.batch.launch_loss(&mut plan)?;
+        let row_losses = plan.output("row_losses", DType::F64, &[batch]);
+        plan.copy(pairs.batch.row_losses, row_losses);
+        let text = Tensor::new(&[data.tokens.len()], &data.tokens);
+        let of_pairs = Forward::bind(plan, &tensors([("tokens", text)]))?;
+
+        let mut plan = Plan::new(device);
+        let zero = plan.zeros(DType::I32, 1);
+        let context = Forward::new(&mut plan, &model, 1, 1, [zero, zero], DType::F32)?;
+        let stored = context.batch.stored_logits().expect("logits that are stored");
+        let context_logits = plan.output("logits", DType::F32, &[stored.len()]);
+        plan.copy(stored, context_logits);
         Ok(Self {
             model,
-            batch: config.batch,
+            batch,
             data: data.clone(),
-            program,
-            parameters,
-            order: step.pairs.order,
-            row_losses: step.row_losses,
-            context,
-            of_context,
-            z: one.stored().expect("logits that are stored").z,
+            of_pairs,
+            parameters: pairs.parameters,
+            order: pairs.order,
+            row_losses,
+            of_context: Forward::bind(plan, &Tensors::new())?,
+            context_parameters: context.parameters,
+            context_logits,
             emb: vec![0.0; model.vocabulary * model.embedding],
         })
     }
@@ -107,9 +142,9 @@ impl Evaluator {
         self.model.check_parameters(parameters)?;
         for (at, name) in Parameters::NAMES.into_iter().enumerate() {
             let tensor = &parameters[name];
-            self.program.write(self.parameters[at], tensor)?;
+            self.of_pairs.write(self.parameters[at], tensor)?;
             if at > 0 {
-                self.context.write(self.of_context[at], tensor)?;
+                self.of_context.write(self.context_parameters[at], tensor)?;
             }
         }
         self.emb = parameters["emb"].values();
@@ -127,11 +162,11 @@ impl Evaluator {
             let last = chunk.last().expect("chunks are not empty");
             let padded = chunk.iter().chain(std::iter::repeat(last)).take(self.batch);
             let order: Vec<i32> = padded.map(|&s| s as i32).collect();
-            self.program.write(self.order, &Tensor::new(&[order.len()], &order))?;
-            self.program.run()?;
-            let of_rows = self.program.read(self.row_losses)?.values();
+            self.of_pairs.write(self.order, &Tensor::new(&[order.len()], &order))?;
+            self.of_pairs.run()?;
+            let losses = self.of_pairs.read(self.row_losses)?.values();
             // Each was divided by the pairs of a batch.
-            sum += of_rows[..chunk.len()].iter().sum::<f64>() * self.batch as f64;
+            sum += losses[..chunk.len()].iter().sum::<f64>() * self.batch as f64;
         }
         Ok(sum / starts.len() as f64)
     }
@@ -151,9 +186,10 @@ impl Evaluator {
             let row = &self.emb[id as usize * embedding..][..embedding];
             x.iter_mut().zip(row).for_each(|(x, e)| *x += e / ids.len() as f64);
         }
-        self.context.write(self.of_context[0], &Tensor::rounded(DType::F32, &[embedding], &x))?;
-        self.context.run()?;
-        let z = self.context.read(self.z)?.values();
+        let x = Tensor::rounded(DType::F32, &[embedding], &x);
+        self.of_context.write(self.context_parameters[0], &x)?;
+        self.of_context.run()?;
+        let z = self.of_context.read(self.context_logits)?.values();
         Ok(softmax(&z[..vocabulary], vocabulary))
     }
 }

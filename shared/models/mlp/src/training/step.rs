@@ -1,14 +1,14 @@
 //! The launches of a training step.
 
 use lab_device::{DType, Device, Launch};
-use lab_harness::program::{Program, Slot, scalar};
-use lab_harness::{Tensor, Tensors};
+use lab_harness::plan::{Plan, Scope, Slot};
+use lab_harness::{Binding, Tensor, Tensors, arguments};
 
 use super::{Config, Data, Error, Model, Position};
 use lab_harness::progress::{COUNTS, NUMBERS};
 use lab_training::EpochSlots;
 use mlp_fused::kernels::UPDATE;
-use mlp_fused::launches::{Batch, Layout, Pairs, Products, Use, blocks, kernel};
+use mlp_fused::launches::{Batch, Layout, Pairs, Products, Use, blocks, load_kernel};
 
 const THREADS: u32 = 256;
 
@@ -17,9 +17,9 @@ const THREADS: u32 = 256;
 const OF_BLOCK: usize = 4096;
 const MOST_BLOCKS: u32 = 256;
 
-/// A program with what the host reads and writes of it.
+/// The launches, bound, with what the host reads and writes of them.
 pub struct Step {
-    program: Program,
+    binding: Binding,
     pairs: Pairs,
     layout: Layout,
     parameters: Slot,
@@ -28,52 +28,51 @@ pub struct Step {
 
 /// What a step keeps where the optimizer needs more than a gradient once: the gradients, and both
 /// moments.
+#[derive(Clone, Copy)]
 struct Kept {
     gradient: Slot,
     m: Slot,
     v: Slot,
 }
 
-impl Step {
-    fn update(&mut self, config: &Config) -> Result<(), Error> {
-        let Some(Kept { gradient, m, v }) = &self.kept else { return Ok(()) };
-        let p = &mut self.program;
-        let len = self.layout.len;
-        let grid = blocks(len, OF_BLOCK).min(MOST_BLOCKS);
-        let squares = p.scratch(DType::F64, grid as usize)?;
-        let none = p.scratch(DType::F32, 1)?;
-        let sums = kernel(p.device(), &UPDATE, "gradient_squares", "float")?;
-        let rule = format!("float, {}", config.optimizer.rule());
-        let update = kernel(p.device(), &UPDATE, "update", &rule)?;
-        let launch = Launch::new(grid, THREADS);
-        p.launch(sums, launch, [gradient.read(), squares.write(), scalar(len as i64)]);
-        let [beta1, beta2, eps, decay] = config.optimizer.numbers();
-        p.launch(
-            update,
-            launch,
-            [
-                self.parameters.write(),
-                none.write(),
-                gradient.read(),
-                m.write(),
-                v.write(),
-                squares.read(),
-                self.pairs.rates.read(),
-                self.pairs.losses.read(),
-                self.pairs.counts.write(),
-                self.pairs.numbers.write(),
-                scalar(beta1),
-                scalar(beta2),
-                scalar(eps),
-                scalar(decay),
-                scalar(config.clip.unwrap_or(0.0)),
-                scalar(0i32), // the loss is not scaled
-                scalar(grid as i32),
-                scalar(len as i64),
-            ],
-        );
-        Ok(())
+impl Kept {
+    /// Of the slots.
+    const NAMES: [&str; 3] = ["gradient", "m", "v"];
+
+    /// Adds the slots, each of so many elements.
+    fn new(plan: &mut Plan, len: usize) -> Self {
+        let [gradient, m, v] = Self::NAMES.map(|name| plan.state(name, DType::F32, &[len]));
+        Self { gradient, m, v }
     }
+}
+
+/// Adds the launches of the optimizer, which moves the parameters by the gradients.
+fn launch_optimizer(
+    plan: &mut Plan,
+    config: &Config,
+    pairs: &Pairs,
+    parameters: Slot,
+    Kept { gradient, m, v }: Kept,
+) -> Result<(), Error> {
+    let len = parameters.len();
+    let grid = blocks(len, OF_BLOCK).min(MOST_BLOCKS);
+    let sums = load_kernel(plan.device(), &UPDATE, "gradient_squares", "float")?;
+    let rule = format!("float, {}", config.optimizer.rule());
+    let update = load_kernel(plan.device(), &UPDATE, "update", &rule)?;
+    let squares = plan.scratch(DType::F64, grid as usize);
+    // The network reads the parameters themselves.
+    let copy = plan.scratch(DType::F32, 1);
+    let launch = Launch::new(grid, THREADS);
+    plan.launch(&sums, launch, arguments![g: gradient, squares, N: len])?;
+    let Pairs { counts, numbers, rates, losses, .. } = *pairs;
+    let [beta1, beta2, eps, decay] = config.optimizer.numbers();
+    let scope = Scope::new()
+        .with(arguments![p: parameters, copy, g: gradient, m, v, squares])
+        .with(arguments![rates, losses, counts, numbers, beta1, beta2, eps, decay])
+        .with(arguments![max_norm: config.clip.unwrap_or(0.0), blocks: grid, N: len])
+        // The loss is not scaled.
+        .with(arguments![every: 0]);
+    Ok(plan.launch_in(&scope, &update, launch, [])?)
 }
 
 impl lab_training::Step for Step {
@@ -109,57 +108,61 @@ impl lab_training::Step for Step {
         parameters: &Tensors,
     ) -> Result<Self, Error> {
         model.check_parameters(parameters)?;
-        let layout = Layout::of(&model.sizes(), &model.sizes());
-        let mut p = Program::new(device);
+        let layout = Layout::new(&model.sizes(), &model.sizes());
         let (tokens, steps) = (data.tokens.len(), count.div_ceil(config.batch));
-        let all = p.input(&Tensor::new(&[tokens], &data.tokens))?;
+        let mut plan = Plan::new(device);
+        let text = plan.input("tokens", DType::I32, &[tokens]);
         let pairs = Pairs {
-            tokens: all,
-            targets: all.part(1, tokens - 1),
-            order: p.zeros(DType::I32, count)?,
-            counts: p.zeros(DType::I64, 2 * COUNTS)?,
-            numbers: p.zeros(DType::F64, 2 * NUMBERS)?,
-            rates: p.zeros(DType::F64, steps)?,
-            losses: p.zeros(DType::F64, steps)?,
+            tokens: text,
+            targets: text.part(1, tokens - 1),
+            order: plan.state("order", DType::I32, &[count]),
+            counts: plan.state("counts", DType::I64, &[2 * COUNTS]),
+            numbers: plan.state("numbers", DType::F64, &[2 * NUMBERS]),
+            rates: plan.state("rates", DType::F64, &[steps]),
+            losses: plan.state("losses", DType::F64, &[steps]),
         };
-        let first = parameters;
-        let parameters = p.input(&layout.pack(DType::F32, first))?;
-        let mut zeros = || p.zeros(DType::F32, layout.len);
-        let kept = match config.descends() {
-            true => None,
-            false => Some(Kept { gradient: zeros()?, m: zeros()?, v: zeros()? }),
-        };
-        let parts = layout.parts(parameters);
-        let products = Products::of(config.dtype);
-        let batch = Batch::new(&mut p, model.sizes(), config.batch, pairs, parts, products)?;
-        match kept {
-            // Whatever moves the parameters moves their copies.
-            None => batch.write_copies(&mut p, &first["w2"])?,
-            Some(_) => batch.copies(&mut p)?,
+        let flat = plan.state("parameters", DType::F32, &[layout.len]);
+        let kept = (!config.descends()).then(|| Kept::new(&mut plan, layout.len));
+        let products = Products::for_dtype(config.dtype);
+        let parts = layout.parts(flat);
+        let batch = Batch::new(&mut plan, model.sizes(), config.batch, pairs, parts, products);
+        if kept.is_some() {
+            batch.launch_rounding(&mut plan)?;
         }
-        batch.logits(&mut p)?;
-        batch.loss(&mut p)?;
-        let mut step = Self { program: p, pairs, layout, parameters, kept };
-        match &step.kept {
-            None => batch.back(&mut step.program, Use::Descend)?,
-            Some(Kept { gradient, .. }) => {
-                let gradient = *gradient;
+        batch.launch_logits(&mut plan)?;
+        batch.launch_loss(&mut plan)?;
+        match kept {
+            None => batch.launch_backward(&mut plan, Use::Descend)?,
+            Some(kept) => {
                 // Of embeddings of other tokens.
-                step.program.zero(gradient);
-                let parts = step.layout.parts(gradient);
-                batch.back(&mut step.program, Use::Keep(parts))?;
-                step.update(config)?;
+                plan.zero(kept.gradient);
+                let parts = layout.parts(kept.gradient);
+                batch.launch_backward(&mut plan, Use::Keep(parts))?;
+                launch_optimizer(&mut plan, config, &pairs, flat, kept)?;
             }
         }
-        Ok(step)
+
+        let text = Tensor::new(&[tokens], &data.tokens);
+        let packed = layout.pack(DType::F32, parameters);
+        let zeros = Tensor::new(&[layout.len], &vec![0f32; layout.len]);
+        let mut binder = plan.bind().upload("tokens", &text)?.upload("parameters", &packed)?;
+        for name in kept.iter().flat_map(|_| Kept::NAMES) {
+            binder = binder.upload(name, &zeros)?;
+        }
+        let mut binding = binder.finish()?;
+        // Whatever moves the parameters moves their copies.
+        if let (None, Some((copy, rounded))) = (kept, batch.rounded_weights(&parameters["w2"])) {
+            binding.write(copy, &rounded)?;
+        }
+        Ok(Self { binding, pairs, layout, parameters: flat, kept })
     }
 
-    fn program(&self) -> &Program {
-        &self.program
+    fn binding(&self) -> &Binding {
+        &self.binding
     }
 
-    fn program_mut(&mut self) -> &mut Program {
-        &mut self.program
+    fn binding_mut(&mut self) -> &mut Binding {
+        &mut self.binding
     }
 
     fn slots(&self) -> EpochSlots {
@@ -168,12 +171,12 @@ impl lab_training::Step for Step {
     }
 
     fn parameters(&self) -> Result<Tensors, Error> {
-        Ok(self.layout.unpack(&self.program.read(self.parameters)?))
+        Ok(self.layout.unpack(&self.binding.read(self.parameters)?))
     }
 
     fn gradients(&self) -> Result<Tensors, Error> {
         match &self.kept {
-            Some(Kept { gradient, .. }) => Ok(self.layout.unpack(&self.program.read(*gradient)?)),
+            Some(Kept { gradient, .. }) => Ok(self.layout.unpack(&self.binding.read(*gradient)?)),
             None => Ok(Tensors::new()),
         }
     }
@@ -182,15 +185,15 @@ impl lab_training::Step for Step {
         let Some(Kept { m, v, .. }) = &self.kept else {
             return Ok([Tensors::new(), Tensors::new()]);
         };
-        let read = |slot: &Slot| Ok::<_, Error>(self.layout.unpack(&self.program.read(*slot)?));
+        let read = |slot: &Slot| Ok::<_, Error>(self.layout.unpack(&self.binding.read(*slot)?));
         Ok([read(m)?, read(v)?])
     }
 
     fn write_moments(&mut self, [first, second]: [&Tensors; 2]) -> Result<(), Error> {
-        let Self { program, layout, kept, .. } = self;
+        let Self { binding, layout, kept, .. } = self;
         if let Some(Kept { m, v, .. }) = kept {
-            program.write(*m, &layout.pack(DType::F32, first))?;
-            program.write(*v, &layout.pack(DType::F32, second))?;
+            binding.write(*m, &layout.pack(DType::F32, first))?;
+            binding.write(*v, &layout.pack(DType::F32, second))?;
         }
         Ok(())
     }
@@ -201,7 +204,7 @@ impl lab_training::Step for Step {
             all.into_iter().map(|(n, t)| (format!("{prefix}{n}"), t.values())).collect()
         };
         let mut all = named(self.parameters()?, "");
-        let loss = self.program.read(self.pairs.losses)?.values()[step];
+        let loss = self.binding.read(self.pairs.losses)?.values()[step];
         all.push(("the loss".into(), vec![loss]));
         all.extend(named(self.gradients()?, "the gradient by "));
         let found = all.into_iter().find_map(|(tensor, values)| {
