@@ -594,7 +594,7 @@ impl Stage {
     }
 
     /// The peers of a family.
-    pub fn peers_of<'a>(&self, family: &'a str) -> impl Iterator<Item = &'static dyn Peer> {
+    pub fn peers_of(&self, family: &str) -> impl Iterator<Item = &'static dyn Peer> {
         self.peers.iter().copied().filter(move |p| p.info().family == family)
     }
 }

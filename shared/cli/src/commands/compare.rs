@@ -1,7 +1,6 @@
 //! `lab compare FAMILY`: all versions on one problem.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use clap::Args;
 use indicatif::ProgressBar;
@@ -9,10 +8,7 @@ use lab_device::emulator::{Counts, Operation, Profile};
 use lab_device::{Arithmetic, DType, Device, DeviceKind, Facts, Mode};
 use lab_harness::record::Of;
 use lab_harness::roofline::Roofline;
-use lab_harness::{
-    Cost, Dims, Mistake, Options, Posed, Problem, Tensor, Tensors, Version, compare, suite, tensor,
-    timing,
-};
+use lab_harness::{Cost, Dims, Mistake, Posed, Problem, Version, suite};
 use serde_json::json;
 
 use crate::Common;
