@@ -48,6 +48,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut x = Owner::new(&device, [1.0, 2.0, 3.0, 0.0, 0.0, 1e9])?;
     let mut out = Owner::new(&device, [0.0; 6])?;
 
+    // ANCHOR: plan
     let (softmax, options) = (&playg::SOFTMAX, Options::default());
     let shape = Shape { dtype: DType::F32, sizes: vec![2, 3] };
     let request = Request::new(softmax.info(), [("x".to_owned(), shape)].into(), &options)?;
@@ -66,6 +67,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut binding = binder.finish()?;
     binding.run()?;
     binding.run()?;
+    // ANCHOR_END: plan
     device.synchronize()?;
     drop(binding);
     println!("{:.4?}", out.values()?);
