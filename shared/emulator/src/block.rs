@@ -12,10 +12,11 @@ use crate::abi::{BarrierKind, Coordinate};
 use crate::check::{BlockCheck, LaunchCheck};
 use crate::cluster::Cluster;
 use crate::geometry::{Geometry, unravel};
+use crate::hooks;
 use crate::module::Kernel;
 use crate::order::{Order, Shuffler};
 use crate::report::{Access, Finding, Kind, Standing};
-use crate::running::{self, BlockFacts};
+use crate::running::BlockFacts;
 use crate::shared::{DYNAMIC_MARGIN, Extent};
 use crate::stack::{Slab, ThreadStack};
 use crate::thread::{Fault, State, Thread};
@@ -290,7 +291,7 @@ impl BlockRunner {
     /// Runs until the block is done, or cannot go on by itself.
     pub(crate) fn run(&mut self) -> Result<Pause, Box<Finding>> {
         // SAFETY: the runner keeps its facts, checks and cluster; one thread after another runs below.
-        unsafe { running::enter_block(&*self.facts) };
+        unsafe { hooks::enter_block(&*self.facts) };
         loop {
             std::mem::swap(&mut self.queue, &mut self.next);
             if self.queue.is_empty() {
@@ -347,7 +348,7 @@ impl BlockRunner {
         let coroutine = &mut self.coroutines[index];
         let thread = &raw mut self.threads[index];
         // SAFETY: it resumes that thread's coroutine, and the runner waits for it.
-        let outcome = unsafe { running::while_running(thread, || coroutine.resume(())) };
+        let outcome = unsafe { hooks::while_running(thread, || coroutine.resume(())) };
         if let Some(check) = &mut self.check
             && self.threads[index].stored.bytes != 0
         {

@@ -1,7 +1,9 @@
 //! What kernels call: a function for each hook and probe of `include/contract.def`, on top of the
 //! running coroutine.
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::abi::{self, BarrierKind, Collective, Runtime};
@@ -9,9 +11,55 @@ use crate::access::{How, Kind};
 use crate::clock::Scope;
 use crate::cluster::Cluster;
 use crate::module::{Module, ModuleError};
-use crate::running::Running;
-use crate::thread::{Copy, Fault, State};
+use crate::running::{BlockFacts, Running};
+use crate::thread::{Copy, Fault, State, Thread};
 use crate::warp::Operand;
+
+// ---- whose coroutine runs -------------------------------------------------------------------------
+
+// Here and not beside `Running`: read at every hook, and only inlined within a module.
+thread_local! {
+    static THREAD: Cell<*mut Thread> = const { Cell::new(std::ptr::null_mut()) };
+    static BLOCK: Cell<*const BlockFacts> = const { Cell::new(std::ptr::null()) };
+}
+
+/// Says whose threads run on this OS thread from now on.
+///
+/// # Safety
+/// The facts, and all that they point to, outlive the block's [`while_running`] calls.
+pub(crate) unsafe fn enter_block(facts: *const BlockFacts) {
+    BLOCK.set(facts);
+}
+
+/// Runs `resume` while `thread`, of the block that was entered last, is the running one.
+///
+/// # Safety
+/// `resume` resumes the thread's coroutine and uses nothing of the thread or of the block's checks.
+#[inline(always)]
+pub(crate) unsafe fn while_running<R>(thread: *mut Thread, resume: impl FnOnce() -> R) -> R {
+    THREAD.set(thread);
+    let outcome = resume();
+    THREAD.set(std::ptr::null_mut());
+    outcome
+}
+
+/// The thread that runs on this OS thread, and the facts of its block; `None` outside of kernels.
+/// For signal handlers, which interrupt a coroutine and not the scheduler.
+#[inline(always)]
+pub(crate) fn interrupted() -> Option<(NonNull<Thread>, *const BlockFacts)> {
+    NonNull::new(THREAD.get()).map(|thread| (thread, BLOCK.get()))
+}
+
+/// Who has called a hook that returns to `pc`; `None` outside of any thread.
+///
+/// # Safety
+/// As for [`Running::new`].
+#[inline(always)]
+unsafe fn caller(pc: *const c_void) -> Option<Running> {
+    let (thread, block) = interrupted()?;
+    // SAFETY: the caller's promise, and that of `while_running`.
+    Some(unsafe { Running::new(thread, block, pc as usize) })
+}
 
 macro_rules! runtime {
     // A kernel's constructors run outside of any thread. What they access is looked at by nobody;
@@ -22,15 +70,15 @@ macro_rules! runtime {
         /// What kernels call: each finds the thread that runs, and goes on in the function of its name.
         static RUNTIME: Runtime = Runtime {$(
             $name: {
-                extern "C" fn call($($parameter: $type,)* pc: *const c_void) -> $result {
+                extern "C" fn $name($($parameter: $type,)* pc: *const c_void) -> $result {
                     // SAFETY: glue.cpp passes the return address of the kernel's call; the thread is
                     // dropped here.
-                    let Some(mut thread) = (unsafe { Running::enter(pc) }) else {
+                    let Some(mut thread) = (unsafe { caller(pc) }) else {
                         runtime!(@outside $kind)
                     };
-                    $name(&mut thread, $($parameter),*)
+                    self::$name(&mut thread, $($parameter),*)
                 }
-                call
+                $name
             },
         )*};
     };

@@ -1,7 +1,6 @@
-//! The CUDA thread that runs on this OS thread, as the functions that its kernel calls see it.
+//! A CUDA thread while it runs, as the functions that its kernel calls see it.
 
 use std::cell::Cell;
-use std::ffi::c_void;
 use std::ptr::NonNull;
 
 use crate::access::{How, Kind};
@@ -29,37 +28,6 @@ pub(crate) struct BlockFacts {
     pub(crate) text: (usize, usize),
 }
 
-thread_local! {
-    static THREAD: Cell<*mut Thread> = const { Cell::new(std::ptr::null_mut()) };
-    static BLOCK: Cell<*const BlockFacts> = const { Cell::new(std::ptr::null()) };
-}
-
-/// Says whose threads run on this OS thread from now on.
-///
-/// # Safety
-/// The facts, and all that they point to, outlive the block's [`while_running`] calls.
-pub(crate) unsafe fn enter_block(facts: *const BlockFacts) {
-    BLOCK.set(facts);
-}
-
-/// Runs `resume` while `thread`, of the block that was entered last, is the running one.
-///
-/// # Safety
-/// `resume` resumes the thread's coroutine and uses nothing of the thread or of the block's checks.
-#[inline(always)]
-pub(crate) unsafe fn while_running<R>(thread: *mut Thread, resume: impl FnOnce() -> R) -> R {
-    THREAD.set(thread);
-    let outcome = resume();
-    THREAD.set(std::ptr::null_mut());
-    outcome
-}
-
-/// The thread that runs on this OS thread, and the facts of its block; `None` outside of kernels.
-/// For signal handlers, which interrupt a coroutine and not the scheduler.
-pub(crate) fn interrupted() -> Option<(NonNull<Thread>, *const BlockFacts)> {
-    NonNull::new(THREAD.get()).map(|thread| (thread, BLOCK.get()))
-}
-
 /// The running CUDA thread, seen from a function that its kernel called.
 ///
 /// While the coroutine is suspended the scheduler reads and writes the same [`Thread`] and the same
@@ -72,15 +40,13 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// `None` outside of any thread: a kernel object's constructors run there.
-    ///
     /// # Safety
-    /// Called once by a function that the kernel has called and that returns to `pc`; what comes back is
-    /// dropped before that function returns.
+    /// The coroutine of `thread`, of the block with these facts, has called a function that returns to
+    /// `pc`. This is the call's only way to the thread and the block's checks, and is dropped before the
+    /// function returns.
     #[inline(always)]
-    pub(crate) unsafe fn enter(pc: *const c_void) -> Option<Self> {
-        let (thread, block) = interrupted()?;
-        Some(Self { thread, block, pc: pc as usize })
+    pub(crate) unsafe fn new(thread: NonNull<Thread>, block: *const BlockFacts, pc: usize) -> Self {
+        Self { thread, block, pc }
     }
 
     /// Return address of the kernel's call.
@@ -91,15 +57,14 @@ impl Running {
 
     #[inline(always)]
     pub(crate) fn thread(&mut self) -> &mut Thread {
-        // SAFETY: the promise of `while_running`. Between two suspensions nobody else touches the thread,
-        // for one coroutine at a time runs on an OS thread; and this, by the promise of `enter`, is the
-        // call's only way to it.
+        // SAFETY: the promise of `new`. Between two suspensions nobody else touches the thread, for one
+        // coroutine at a time runs on an OS thread.
         unsafe { self.thread.as_mut() }
     }
 
     #[inline(always)]
     pub(crate) fn block(&self) -> &BlockFacts {
-        // SAFETY: the promise of `enter_block`; nobody changes them.
+        // SAFETY: the promise of `new`; nobody changes them.
         unsafe { &*self.block }
     }
 
@@ -113,7 +78,7 @@ impl Running {
 
     /// The cluster, where the launch has any.
     pub(crate) fn cluster(&self) -> Option<&Cluster> {
-        // SAFETY: the promise of `enter_block`.
+        // SAFETY: the promise of `new`: the facts, and what they point to, outlive the coroutine.
         unsafe { self.block().cluster.as_ref() }
     }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use corosensei::trap::TrapHandlerRegs;
 
-use crate::running;
+use crate::hooks;
 use crate::thread::{Fault, State, Thread};
 
 /// What the watchdog watches of one launch.
@@ -224,7 +224,7 @@ unsafe extern "C" fn handle(
     // this very OS thread, and its block's facts outlive it.
     let handled = unsafe {
         let context = &mut *context.cast::<libc::ucontext_t>();
-        running::interrupted().is_some_and(|(mut thread, facts)| {
+        hooks::interrupted().is_some_and(|(mut thread, facts)| {
             interrupt(thread.as_mut(), (*facts).text, signal, &*info, context)
         })
     };
