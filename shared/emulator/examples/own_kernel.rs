@@ -69,9 +69,9 @@ fn check(file: &Path, name: &str, scratch: &Path) -> Result<(), String> {
     };
     let options = Options { count: true, ..Options::default() };
     let (mut pointer, mut n) = (x, N as i32);
-    let mut arguments = [(&raw mut pointer).cast(), (&raw mut n).cast()];
+    let arguments = [(&raw mut pointer).cast(), (&raw mut n).cast()];
     // SAFETY: the parameters were looked at above, and x has n elements.
-    let outcome = unsafe { launch(&kernel, &config, &mut arguments, &options) };
+    let outcome = unsafe { launch(&kernel, &config, &arguments, &options) };
     let outcome = outcome.map_err(|e| e.to_string()).map(|profile| {
         // SAFETY: as above; the launch is over.
         println!("x = {:?} …", unsafe { std::slice::from_raw_parts(x, 4) });

@@ -49,9 +49,9 @@
 //!     (0..64).for_each(|i| unsafe { x.add(i).write(i as f32) });
 //!     host_wrote(x.cast(), true);
 //!     let config = Config { grid: [1, 1, 1], block: [64, 1, 1], dynamic_shared: 0, cooperative: false, cluster: 0 };
-//!     let mut arguments = [(&raw mut x).cast()];
+//!     let arguments = [(&raw mut x).cast()];
 //!     // SAFETY: one argument, a pointer to 64 floats, as the kernel declares.
-//!     Ok(unsafe { launch(&kernel, &config, &mut arguments, &Options::default()) })
+//!     Ok(unsafe { launch(&kernel, &config, &arguments, &Options::default()) })
 //! };
 //!
 //! let Err(LaunchError::Kernel { findings, .. }) = run("")? else { panic!("it is a race") };

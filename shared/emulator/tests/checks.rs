@@ -210,7 +210,7 @@ fn counts_by_line() {
     let config: Config = plain(1, 64);
     // SAFETY: what the kernel declares.
     let profile =
-        unsafe { launch(&kernel, &config, &mut [arg(&mut x), arg(&mut n)], &options) }.unwrap();
+        unsafe { launch(&kernel, &config, &[arg(&mut x), arg(&mut n)], &options) }.unwrap();
     let total = |operation| {
         let t = profile.total(operation);
         (t.requests, t.cost, t.ideal)
