@@ -1,0 +1,50 @@
+"""What each stage costs: seconds of two processors for its kernels, and of its tests.
+
+    cargo test --workspace --no-run --message-format=json | budget.py LOG KERNELS
+
+LOG is what `cargo test` printed, KERNELS the directory where the build leaves `STAGE.seconds`.
+Fails where a stage is above its budget, so that ten more stages still fit into one run.
+"""
+
+import json
+import pathlib
+import re
+import sys
+
+BUDGET = 60
+# The two applications: many kernels of many types, and all options of a network.
+LARGE = {"lstm_fused": 130, "mlp_fused": 90}
+
+log, kernels = map(pathlib.Path, sys.argv[1:])
+of_program = {}
+for line in sys.stdin:
+    message = json.loads(line)
+    if message.get("executable"):
+        name = re.split(r"[/#@]", message["package_id"].split("#")[0].rstrip("/"))[-1]
+        of_program[pathlib.Path(message["executable"]).name] = name
+
+tests = {}
+stage = None
+for line in log.read_text().splitlines():
+    if running := re.match(r"\s+Running .*\(.*/(\S+)\)", line):
+        stage = of_program[running[1]]
+    elif finished := re.match(r"test result: .* finished in ([\d.]+)s", line):
+        tests[stage] = tests.get(stage, 0) + float(finished[1])
+    elif re.match(r"\s+Doc-tests", line):
+        stage = "doc-tests"
+
+over = []
+print(f"{'kernels':>8} {'tests':>7} {'budget':>7}  stage")
+for path in sorted(pathlib.Path("stages").iterdir()):
+    name = path.name
+    note = kernels / f"{name}.seconds"
+    # Of all processors; two of them work.
+    compiled = float(note.read_text()) / 2 if note.exists() else 0
+    budget = LARGE.get(name, BUDGET)
+    print(f"{compiled:8.1f} {tests.get(name, 0):7.1f} {budget:7}  {name}")
+    if name not in tests:
+        sys.exit(f"{name}: no test of it has run")
+    if compiled + tests[name] > budget:
+        over.append(name)
+if over:
+    sys.exit(f"above budget: {', '.join(over)}")
