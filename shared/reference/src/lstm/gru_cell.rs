@@ -1,6 +1,6 @@
 //! A row's step of the GRU.
 
-use super::direction::{Before, StepBack};
+use super::step::{Before, StepBack};
 use crate::playg::sigmoid;
 
 struct Gates {

@@ -1,8 +1,8 @@
 //! A row's step of the LSTM.
 
-use super::direction::{Before, StepBack};
 use super::norm::{Affine, Norm};
 use super::parameters::{WeightGradients, Weights};
+use super::step::{Before, StepBack};
 use crate::playg::sigmoid;
 
 const I: usize = 0;

@@ -38,6 +38,7 @@ mod lstm_cell;
 mod norm;
 mod parameters;
 mod stack;
+mod step;
 
 #[cfg(test)]
 mod tests;
