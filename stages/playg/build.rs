@@ -10,7 +10,7 @@ fn each(types: &[&str], name: &str, arguments: &str) -> Vec<String> {
 }
 
 /// Block sizes and packs a thread of the kernels that hold a row in registers, for packs of 16
-/// bytes and for single elements. `rows.rs` chooses the first that holds the row.
+/// bytes and for single elements. The first that holds the row is taken.
 const WIDE: [(u32, u32); 4] = [(256, 1), (256, 2), (256, 4), (1024, 4)];
 const SINGLE: [(u32, u32); 3] = [(256, 1), (256, 4), (1024, 16)];
 

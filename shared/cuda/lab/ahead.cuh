@@ -23,7 +23,7 @@ template <int OWN, int PAST, int DH, int CX, class L> struct Passing {
     static constexpr int PLACE = PIECE_X > PIECE_Z ? PIECE_X : PIECE_Z;
     static constexpr int WEIGHTS_ROW = PAST % 32 == 0 ? PAST + L::WJ : PAST + (PAST + L::WJ) % 32;
     static constexpr int BYTES = (OWN * (ROW<DH> + WEIGHTS_ROW) + 2 * PLACE) * 4;
-    static_assert(BYTES <= 99 * 1024,
+    static_assert(BYTES <= MOST_SHARED,
                   "an RTX 4060 has 99 KB of shared memory for a block: lower TQ or TKV");
     static_assert(ROWS_Z % 4 == 0 && PAST % ROWS_Z == 0, "Z comes in fours of rows: raise PAST");
     float (*own)[ROW<DH>];

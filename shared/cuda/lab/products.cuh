@@ -11,18 +11,23 @@
 
 namespace lab {
 
-// ANCHOR: layout
-constexpr int THREADS = 128, TI = 8, TJ = THREADS / TI;
+// As much shared memory as a block has on the smallest GPU that the stages are for, an RTX 4060.
+constexpr int MOST_SHARED = 99 * 1024;
 
+// ANCHOR: layout
 // Rows of a tile lie four banks apart, so that eight lanes with 16 bytes of a row each touch every
 // bank once; rows of scores 16 apart, so that two half warps that store a row each do.
 template <int DH> constexpr int ROW = DH + 4;
 template <int TKV> constexpr int SCORES_ROW = TKV + 16;
 // ANCHOR_END: layout
 
+// Bytes of OWN rows, of PAST that come past, and of the scores between them.
+template <int OWN, int PAST, int DH>
+constexpr int TILES_BYTES = ((OWN + PAST) * ROW<DH> + OWN * SCORES_ROW<PAST>) * 4;
+
 // How threads lie: WI rows and WJ columns of them, a row within a warp.
 struct InRows {
-    static constexpr int WI = TI, WJ = TJ, THREADS = WI * WJ;
+    static constexpr int WI = 8, WJ = 16, THREADS = WI * WJ;
     static __device__ __forceinline__ int ti() { return threadIdx.x / WJ; }
     static __device__ __forceinline__ int tj() { return threadIdx.x % WJ; }
     template <class Op> static __device__ __forceinline__ float over_row(float v, Op op) {
@@ -59,7 +64,7 @@ template <int ROWS, int COLUMNS> struct Twins {
 // ANCHOR_END: twins
 
 // ROWS rows from r0 on, filled up with zeros past the last row and the last column.
-template <int ROWS, int DH, int PACK, int THREADS = lab::THREADS, class T>
+template <int ROWS, int DH, int PACK, int THREADS = InRows::THREADS, class T>
 __device__ __forceinline__ void load_tile(float (*tile)[ROW<DH>], Matrix<const T> from, int r0) {
     static_assert(ROWS * DH % (THREADS * PACK) == 0,
                   "each thread loads equally many packs: change TQ, TKV or DH");

@@ -14,15 +14,20 @@ use crate::{Error, KernelSource};
 
 const MAGIC: &[u8] = b"vlstm-lab image 1\n";
 
-/// The image from the cache, or compiled and put there.
-pub(crate) fn image(source: &KernelSource, names: &[&str], arch: &str) -> Result<Image, Error> {
+/// The image from the cache, or compiled and put there; of the file with more text behind it.
+pub(crate) fn image(
+    source: &KernelSource,
+    appended: &str,
+    names: &[&str],
+    arch: &str,
+) -> Result<Image, Error> {
     let nvrtc = Nvrtc::get()?;
-    let path = path(nvrtc, source, names, arch);
+    let path = path(nvrtc, source, appended, names, arch);
     if let Some(image) = path.as_ref().and_then(|p| std::fs::read(p).ok()).and_then(|b| decode(&b))
     {
         return Ok(image);
     }
-    let image = nvrtc.compile(source, names, arch)?;
+    let image = nvrtc.compile_with(source, appended, names, arch)?;
     if let Some(path) = path
         && let Some(directory) = path.parent()
         && std::fs::create_dir_all(directory).is_ok()
@@ -33,13 +38,20 @@ pub(crate) fn image(source: &KernelSource, names: &[&str], arch: &str) -> Result
     Ok(image)
 }
 
-fn path(nvrtc: &Nvrtc, source: &KernelSource, names: &[&str], arch: &str) -> Option<PathBuf> {
+fn path(
+    nvrtc: &Nvrtc,
+    source: &KernelSource,
+    appended: &str,
+    names: &[&str],
+    arch: &str,
+) -> Option<PathBuf> {
     let mut hash = Sha256::new();
     let mut add = |part: &str| {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     };
     add(source.source);
+    add(appended);
     source.headers.iter().for_each(|(name, text)| {
         add(name);
         add(text);

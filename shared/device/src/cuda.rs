@@ -11,7 +11,7 @@ use cudarc::driver::{DriverError, result, sys};
 
 use lab_emulator::MAX_CLUSTER;
 
-use crate::{DeviceKind, Error, Facts, KernelSource, Launch, Usage};
+use crate::{BlockSize, DeviceKind, Error, Facts, KernelSource, Launch, Template, Usage};
 
 fn driver(call: &'static str) -> impl Fn(DriverError) -> Error {
     move |error| Error::Driver {
@@ -292,17 +292,53 @@ impl Cuda {
         source: &'static KernelSource,
         name: &str,
     ) -> Result<Function, Error> {
+        self.load(source, name, source.globals, "")
+    }
+
+    /// With what its source says of its blocks. Of an instantiation that the emulator's object does
+    /// not have, the compiled image alone can tell: as a variable.
+    pub(crate) fn function_with_block(
+        &self,
+        source: &'static KernelSource,
+        name: &str,
+        template: &Template,
+    ) -> Result<(Function, BlockSize), Error> {
+        const BLOCK: &str = "lab_block";
+        let Template { kernel, head, threads, has_shared, .. } = template;
+        let arguments = name.find('<').map_or("", |at| &name[at..]);
+        let shared =
+            if *has_shared { format!("{kernel}_shared{arguments}") } else { "0".to_owned() };
+        let text = format!(
+            "\n{head} constexpr int lab_threads = {threads};\n\
+             __constant__ int {BLOCK}[] = {{lab_threads{arguments}, {shared}}};\n"
+        );
+        let globals = [source.globals, &[BLOCK]].concat();
+        let function = self.load(source, name, &globals, &text)?;
+        let (address, _) = self.global(&function, BLOCK)?;
+        let mut values = [0u32; 2];
+        self.copy_out(address, bytemuck::bytes_of_mut(&mut values))?;
+        let [threads, shared] = values;
+        Ok((function, BlockSize { threads, dynamic_shared: shared as usize }))
+    }
+
+    fn load(
+        &self,
+        source: &'static KernelSource,
+        name: &str,
+        globals: &[&'static str],
+        appended: &str,
+    ) -> Result<Function, Error> {
         // A global's expression is its address; its symbol is looked up by that.
-        let globals: Vec<String> = source.globals.iter().map(|g| format!("&{g}")).collect();
+        let expressions: Vec<String> = globals.iter().map(|g| format!("&{g}")).collect();
         let mut names = vec![name];
-        names.extend(globals.iter().map(String::as_str));
-        let image = crate::cache::image(source, &names, &self.facts.arch)?;
+        names.extend(expressions.iter().map(String::as_str));
+        let image = crate::cache::image(source, appended, &names, &self.facts.arch)?;
         let symbol_of = |name: &str| {
             let symbol = image.symbols.get(name).map_or(name, String::as_str);
             CString::new(symbol).expect("symbols have no NUL")
         };
         let symbol = symbol_of(name);
-        let globals = source.globals.iter().map(|g| (*g, symbol_of(&format!("&{g}")))).collect();
+        let globals = globals.iter().map(|g| (*g, symbol_of(&format!("&{g}")))).collect();
         self.enter()?;
         // SAFETY: the image is NVRTC's, for this architecture; modules are kept until `drop`.
         unsafe {

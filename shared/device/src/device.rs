@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::cuda::Cuda;
 use crate::emulated::{Emulated, Mode};
-use crate::{Buffer, Element, Error, Graph, Kernel, KernelSource, RawBuffer, Stream};
+use crate::{Buffer, Element, Error, Graph, Instance, Kernel, KernelSource, RawBuffer, Stream};
 
 /// Which device is wanted: `auto`, `cuda`, `cuda:N`, `emulator`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -301,9 +301,18 @@ impl Device {
             Inner::Emulator(device) => (device.module(source)?, None),
         };
         let emulated = module.kernel(name)?;
-        let kernel = Kernel { device: self.weak_clone(), name: name.into(), emulated, cuda };
+        let block = emulated.block();
+        let kernel = Kernel { device: self.weak_clone(), name: name.into(), emulated, cuda, block };
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(kernels.entry(key).or_insert(kernel).clone())
+    }
+
+    /// The same, of an instance that was found by its arguments.
+    ///
+    /// # Errors
+    /// As [`Device::kernel`].
+    pub fn load(&self, instance: Instance) -> Result<Kernel, Error> {
+        self.kernel(instance.source(), instance.name())
     }
 
     /// An instantiation that the kernel's file does not list, compiled for this GPU: how a set of
@@ -335,8 +344,16 @@ impl Device {
             return Ok(kernel);
         }
         let emulated = crate::emulated::module(source.object)?.kernel(like)?;
-        let cuda = Some(device.function(source, name)?);
-        let kernel = Kernel { device: self.weak_clone(), name: name.into(), emulated, cuda };
+        let template = source.template_of(name).filter(|t| !t.threads.is_empty());
+        let (function, block) = match template {
+            Some(template) => {
+                let (function, block) = device.function_with_block(source, name, template)?;
+                (function, Some(block))
+            }
+            None => (device.function(source, name)?, None),
+        };
+        let cuda = Some(function);
+        let kernel = Kernel { device: self.weak_clone(), name: name.into(), emulated, cuda, block };
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(kernels.entry(key).or_insert(kernel).clone())
     }

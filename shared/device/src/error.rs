@@ -132,6 +132,12 @@ pub enum Error {
         /// The name asked for.
         name: String,
     },
+    /// A kernel does not say how many threads its blocks have.
+    #[error("{kernel}: expected __launch_bounds__ with the threads of a block, got none")]
+    NoBlock {
+        /// The kernel.
+        kernel: String,
+    },
     /// A global variable has another size than what is to be written there.
     #[error("global variable '{name}': expected {expected} bytes, got {got}")]
     GlobalSize {

@@ -7,7 +7,7 @@ use lab_emulator::Parameter;
 
 use crate::argument::{self, Arg, ArgKind};
 use crate::device::Inner;
-use crate::{Device, Element, Error, Stream};
+use crate::{BlockSize, Device, Element, Error, Stream};
 
 /// The size of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +33,11 @@ impl Launch {
     /// A grid and blocks of up to three dimensions.
     pub fn new_3d(grid: [u32; 3], block: [u32; 3]) -> Self {
         Self { grid, block, dynamic_shared: 0, cooperative: false, cluster: 1 }
+    }
+
+    /// `grid` blocks of what their kernel's source says ([`Kernel::block`]).
+    pub fn of(grid: [u32; 3], block: BlockSize) -> Self {
+        Self::new_3d(grid, [block.threads, 1, 1]).shared(block.dynamic_shared)
     }
 
     /// With dynamic shared memory.
@@ -78,6 +83,7 @@ pub struct Kernel {
     /// The emulator's copy, whose signature is held against every launch on either device.
     pub(crate) emulated: lab_emulator::Kernel,
     pub(crate) cuda: Option<crate::cuda::Function>,
+    pub(crate) block: Option<BlockSize>,
 }
 
 impl Kernel {
@@ -95,6 +101,41 @@ impl Kernel {
             (Inner::Cuda(device), Some(function)) => device.usage(function).map(Some),
             _ => Ok(None),
         }
+    }
+
+    /// What a launch gives each of its blocks: the threads of its `__launch_bounds__`, and as much
+    /// dynamic shared memory as a constant with its name and `_shared` says.
+    ///
+    /// # Errors
+    /// [`Error::NoBlock`]: it has no launch bounds.
+    pub fn block(&self) -> Result<BlockSize, Error> {
+        self.block.ok_or_else(|| Error::NoBlock { kernel: self.name().to_owned() })
+    }
+
+    /// A launch of so many such blocks.
+    ///
+    /// # Errors
+    /// As [`Kernel::block`].
+    pub fn grid(&self, grid: [u32; 3]) -> Result<Launch, Error> {
+        Ok(Launch::of(grid, self.block()?))
+    }
+
+    /// A launch with such blocks in a row, and a thread for each of so many elements.
+    ///
+    /// # Errors
+    /// As [`Kernel::block`]; [`Error::LaunchSize`] where they are more than a grid has.
+    pub fn grid_over(&self, elements: usize) -> Result<Launch, Error> {
+        let block = self.block()?;
+        let blocks = elements.div_ceil(block.threads as usize);
+        let most = self.device.facts().max_grid[0];
+        let refused = |_| Error::LaunchSize {
+            kernel: self.name().to_owned(),
+            what: "grid.x",
+            min: 1,
+            max: u64::from(most),
+            got: blocks as u64,
+        };
+        Ok(Launch::of([u32::try_from(blocks).map_err(refused)?, 1, 1], block))
     }
 
     /// Its parameters, in its own order.

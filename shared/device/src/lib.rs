@@ -30,6 +30,7 @@ pub mod dlpack;
 mod element;
 mod emulated;
 mod error;
+mod instance;
 mod launch;
 pub mod nvrtc;
 mod peak;
@@ -45,7 +46,9 @@ pub use device::{Device, DeviceKind, Facts, Memory, Selector};
 pub use element::{DType, Element, ElementType};
 pub use emulated::Mode;
 pub use error::Error;
+pub use instance::{Instance, Template};
 pub use lab_emulator as emulator;
+pub use lab_emulator::BlockSize;
 pub use launch::{Bound, Kernel, Launch, Usage};
 pub use peak::Arithmetic;
 pub use raw::{Fill, RawBuffer};
@@ -65,10 +68,12 @@ pub struct KernelSource {
     pub file: &'static str,
     /// The text.
     pub source: &'static str,
-    /// The device headers (`lab/*.cuh`): name and text.
+    /// The device headers (`lab/*.cuh`, and those beside it): name and text.
     pub headers: &'static [(&'static str, &'static str)],
     /// The C++ expressions that name the instantiations.
     pub instantiations: &'static [&'static str],
+    /// What they are instantiations of.
+    pub templates: &'static [Template],
     /// Its `__device__` and `__constant__` variables that the host may set.
     pub globals: &'static [&'static str],
     /// The first GPU architecture that has its instructions (`sm_80`); empty where any has.

@@ -159,6 +159,17 @@ impl Nvrtc {
         names: &[&str],
         arch: &str,
     ) -> Result<Image, Error> {
+        self.compile_with(source, "", names, arch)
+    }
+
+    /// With more text behind the file's.
+    pub(crate) fn compile_with(
+        &self,
+        source: &KernelSource,
+        appended: &str,
+        names: &[&str],
+        arch: &str,
+    ) -> Result<Image, Error> {
         let failed = |log: String| Error::Compile {
             kernel: source.file.to_owned(),
             arch: arch.to_owned(),
@@ -168,7 +179,7 @@ impl Nvrtc {
             return Err(failed(format!("it needs {} or newer", source.least_arch)));
         }
         let c = |text: &str| CString::new(text).map_err(|e| failed(e.to_string()));
-        let text = c(source.source)?;
+        let text = c(&[source.source, appended].concat())?;
         let file = c(source.file)?;
         let header_names: Vec<CString> =
             source.headers.iter().map(|h| c(h.0)).collect::<Result<_, _>>()?;

@@ -12,6 +12,7 @@ fn source(text: &'static str) -> KernelSource {
         source: text,
         headers: &[("lab/t.cuh", "template <class T> __device__ T twice(T v) { return v + v; }\n")],
         instantiations: &[],
+        templates: &[],
         globals: &[],
         least_arch: "",
         object: &[],

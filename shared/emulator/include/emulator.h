@@ -459,8 +459,9 @@ template <class... A, void (*F)(A...)> struct trampoline<F> {
     static constexpr size_t count = sizeof...(A);
     static constexpr EmuParameter parameters[] = {parameter<A>::entry()..., {}};
     static const void* function() { return (const void*)F; }
-    static constexpr EmuExport entry(const char* name, const char* names) {
-        return {name, names, &call, &function, parameters, uint32_t(count)};
+    static constexpr EmuExport entry(const char* name, const char* names, uint32_t threads,
+                                     uint32_t shared) {
+        return {name, names, &call, &function, parameters, uint32_t(count), threads, shared};
     }
     // Names that were read wrongly are an error here, not a launch with the wrong arguments.
     template <size_t NAMES> static constexpr bool named() {
@@ -470,6 +471,6 @@ template <class... A, void (*F)(A...)> struct trampoline<F> {
 };
 }  // namespace emu
 // Comma-safe: the expression saxpy<float, 4> arrives as several macro arguments.
-#define EMU_EXPORT(text, names, ...)                                                               \
+#define EMU_EXPORT(text, names, threads, shared, ...)                                              \
     (::emu::trampoline<&__VA_ARGS__>::named<::emu::count_names(names)>(),                          \
-     ::emu::trampoline<&__VA_ARGS__>::entry(text, names))
+     ::emu::trampoline<&__VA_ARGS__>::entry(text, names, threads, shared))

@@ -73,6 +73,8 @@ struct EmuExport {
     const void* (*function)();  // where the kernel's own code begins
     const EmuParameter* parameters;
     uint32_t parameter_count;
+    uint32_t threads;         // of a block, as its launch bounds say; 0 where it has none
+    uint32_t dynamic_shared;  // bytes, as NAME_shared says
 };
 
 // A __device__ or __constant__ variable that the host may set.

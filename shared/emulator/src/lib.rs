@@ -195,7 +195,7 @@ pub use grid::{
 };
 pub use memory::{NotAdopted, adopt, allocate, disown, free, host_copied, host_wrote};
 pub use module::{
-    Field, Kernel, Module, ModuleError, Parameter, cache_directory, write_atomically,
+    BlockSize, Field, Kernel, Module, ModuleError, Parameter, cache_directory, write_atomically,
 };
 pub use order::{BadOrder, Order};
 pub use report::{Access, Check, Finding, Findings, Kind, Standing, Suspect};

@@ -101,6 +101,8 @@ struct RawExport {
     function: unsafe extern "C" fn() -> *const c_void,
     parameters: *const RawParameter,
     parameter_count: u32,
+    threads: u32,
+    dynamic_shared: u32,
 }
 
 #[repr(C)]
@@ -133,6 +135,17 @@ struct Export {
     /// Where the kernel's own code begins.
     function: usize,
     parameters: Vec<Parameter>,
+    block: Option<BlockSize>,
+}
+
+/// What a launch gives each block of a kernel, as its source says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockSize {
+    /// Threads: those of its `__launch_bounds__`.
+    pub threads: u32,
+    /// Bytes of dynamic shared memory: a constant with the kernel's name and `_shared`, by the same
+    /// template parameters. 0 where there is none.
+    pub dynamic_shared: usize,
 }
 
 /// A shared object made from one `.cu` file, loaded.
@@ -382,7 +395,11 @@ impl Export {
         let parameters = parameters.collect();
         // SAFETY: it returns an address and does nothing else.
         let address = unsafe { (raw.function)() } as usize;
-        Self { name: text(raw.name), call: raw.call, function: address, parameters }
+        let block = (raw.threads > 0).then_some(BlockSize {
+            threads: raw.threads,
+            dynamic_shared: raw.dynamic_shared as usize,
+        });
+        Self { name: text(raw.name), call: raw.call, function: address, parameters, block }
     }
 }
 
@@ -402,6 +419,11 @@ impl Kernel {
     /// The parameters, in order.
     pub fn parameters(&self) -> &[Parameter] {
         &self.module.exports[self.index].parameters
+    }
+
+    /// What its blocks are given, where its source says so.
+    pub fn block(&self) -> Option<BlockSize> {
+        self.module.exports[self.index].block
     }
 
     /// Address and size of a `__device__` or `__constant__` variable that was listed with the

@@ -113,6 +113,31 @@ pub fn problems(version: &dyn Version) -> Vec<Problem> {
     all
 }
 
+/// Of these problems, those that `cargo test` runs: each shape in one of f16 and bf16, by turns, and in
+/// every other type. All of them where `LAB_TEST_TYPES` is `all`, as `lab selftest` always does.
+fn by_turns(problems: Vec<Problem>) -> Vec<Problem> {
+    const HALVES: [DType; 2] = [DType::F16, DType::BF16];
+    if std::env::var("LAB_TEST_TYPES").is_ok_and(|types| types == "all") {
+        return problems;
+    }
+    let mut halves: Vec<(Dims, DType)> = Vec::new();
+    let mut is_its_turn = |p: &Problem| {
+        if !HALVES.contains(&p.dtype) || halves.iter().any(|(dims, _)| *dims == p.dims) {
+            return !HALVES.contains(&p.dtype);
+        }
+        let turn = HALVES[halves.len() % 2];
+        // Of a version with one of the two, that one.
+        let has_turn = problems.iter().any(|other| (&other.dims, other.dtype) == (&p.dims, turn));
+        if has_turn && p.dtype != turn {
+            return false;
+        }
+        halves.push((p.dims.clone(), p.dtype));
+        true
+    };
+    let chosen: Vec<bool> = problems.iter().map(&mut is_its_turn).collect();
+    problems.into_iter().zip(chosen).filter_map(|(p, chosen)| chosen.then_some(p)).collect()
+}
+
 /// The emulator for tests: every access is checked, unless `LAB_EMULATOR_MODE` says otherwise.
 ///
 /// # Errors
@@ -282,14 +307,14 @@ pub fn assert_stage(stage: &Stage) {
     }
 }
 
-/// For a stage's tests: every problem of a version on every device.
+/// For a stage's tests: every shape of a version on every device, halves by turns.
 ///
 /// # Panics
 /// With one line for each problem that fails.
 pub fn assert_version(version: &dyn Version) {
     for device in devices().expect("the devices that LAB_DEVICE asks for") {
-        let cases: Vec<Case> =
-            problems(version).iter().map(|p| check(version, &device, p)).collect();
+        let problems = by_turns(problems(version));
+        let cases: Vec<Case> = problems.iter().map(|p| check(version, &device, p)).collect();
         println!("{}: {} problems on {}", version.info().full_name(), cases.len(), device.name());
         for case in &cases {
             println!("  {}", case.describe());
@@ -319,4 +344,31 @@ pub fn every_kernel_loads(stage: &Stage, device: &Device) {
     let listed: usize = runs.map(|k| k.instantiations.len()).sum();
     assert!(listed > 0, "no kernel of {} runs on {arch}", stage.name);
     assert_eq!(loaded.kernels.len(), listed);
+    // Launches ask for what the kernels' sources say, and nothing else says that it fits there.
+    for kernel in &loaded.kernels {
+        let bytes = kernel.block().map_or(0, |block| block.dynamic_shared);
+        assert!(bytes <= 99 * 1024, "{}: {bytes} bytes of an RTX 4060's 99 KB", kernel.name());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_shape_has_one_half_by_turns_and_every_other_type() {
+        let dims = |n: usize| Dims::new([("N", n)]);
+        let of = |types: &[DType]| -> Vec<Problem> {
+            let all = (1..=3).flat_map(|n| types.iter().map(move |&t| (n, t)));
+            all.map(|(n, t)| Problem::new(dims(n), t)).collect()
+        };
+        let chosen = |types: &[DType]| -> Vec<(usize, DType)> {
+            by_turns(of(types)).iter().map(|p| (p.dims.get("N"), p.dtype)).collect()
+        };
+        let [f32, f16, bf16] = [DType::F32, DType::F16, DType::BF16];
+        let expected = [(1, f32), (1, f16), (2, f32), (2, bf16), (3, f32), (3, f16)];
+        assert_eq!(chosen(&[f32, f16, bf16]), expected);
+        assert_eq!(chosen(&[f32, bf16]).len(), 6);
+        assert_eq!(chosen(&[bf16]).len(), 3);
+    }
 }

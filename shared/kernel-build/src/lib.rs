@@ -12,14 +12,17 @@
 //! and writes `$OUT_DIR/kernels.rs`, which defines one `KernelSource` a file, named after it; the
 //! stage says `include!(concat!(env!("OUT_DIR"), "/kernels.rs"));`.
 
+mod compile;
 mod signature;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+pub use compile::{Build, Compiled, compile, compile_in, compiler};
 
 /// A `.cu` file, what is wanted of it, and the variables that the host may set.
 #[derive(Debug, Default)]
@@ -92,6 +95,18 @@ impl Stage {
             rerun_if_changed(&source);
             let stem = stem(&source);
             let constant = stem.to_uppercase();
+            let read = signature::kernels(&texts(&source, &shared.join("cuda"))?);
+            let is_listed = |kernel: &str| names.iter().any(|n| signature::kernel_of(n) == kernel);
+            let templates: String = read
+                .iter()
+                .filter(|(name, _)| is_listed(name))
+                .map(|(name, signature::Kernel { template, head, threads, has_shared, .. })| {
+                    format!(
+                        "::lab_device::Template {{ kernel: {name:?}, parameters: &{template:?}, \
+                         head: {head:?}, threads: {threads:?}, has_shared: {has_shared} }}, "
+                    )
+                })
+                .collect();
             let text = source.display().to_string();
             let (object, checked) = (plain.display().to_string(), checked.display().to_string());
             writeln!(
@@ -104,6 +119,7 @@ pub static {constant}: ::lab_device::KernelSource = ::lab_device::KernelSource {
     source: include_str!({text:?}),
     headers: HEADERS,
     instantiations: &{names:?},
+    templates: &[{templates}],
     globals: &{globals:?},
     least_arch: {least_arch:?},
     object: include_bytes!({object:?}),
@@ -145,16 +161,43 @@ impl Stage {
             Ok::<_, String>(())
         };
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let before = children_seconds();
         std::thread::scope(|scope| {
             let workers: Vec<_> = (0..cores.min(work.len())).map(|_| scope.spawn(worker)).collect();
             workers.into_iter().try_for_each(|w| w.join().expect("it does not panic"))
         })?;
+        note_seconds(out, children_seconds() - before);
         let objects = |entry: &Entry| {
             let stem = stem(Path::new(&entry.file));
             [Build::Plain, Build::Checked].map(|build| out.join(build.file_name(&stem)))
         };
         Ok(self.kernels.iter().map(objects).collect())
     }
+}
+
+/// What all processors together have worked for the programs that this one ran, in seconds; 0 where
+/// the system does not tell.
+fn children_seconds() -> f64 {
+    // proc(5): the fields behind the program's name, the 16th and 17th in all, are in ticks of 10 ms.
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = text.rsplit(')').next().unwrap_or("").split_whitespace();
+    let ticks: u64 = fields.skip(13).take(2).filter_map(|n| n.parse::<u64>().ok()).sum();
+    ticks as f64 / 100.0
+}
+
+/// Leaves a crate's seconds beside its objects, where anything was compiled: CI holds them to a budget.
+fn note_seconds(out: &Path, seconds: f64) {
+    let name = std::env::var("CARGO_PKG_NAME").unwrap_or_default();
+    if seconds > 0.5 {
+        let folder = kept_in(out);
+        let _ = std::fs::create_dir_all(&folder);
+        let _ = std::fs::write(folder.join(format!("{name}.seconds")), format!("{seconds:.1}\n"));
+    }
+}
+
+/// The directory of the objects that are kept: OUT_DIR is PROFILE/build/CRATE/out in the target directory.
+fn kept_in(out: &Path) -> PathBuf {
+    out.ancestors().nth(4).unwrap_or(out).join("kernels")
 }
 
 /// A compiled object in the target directory, for all profiles: they compile kernels alike, and of some
@@ -177,7 +220,7 @@ impl Kept {
         files.extend(listed.filter_map(|e| e.ok().map(|e| e.path())));
         let mut hasher = DefaultHasher::new();
         // How it is compiled stands here.
-        let how = (include_str!("lib.rs"), include_str!("signature.rs"));
+        let how = (include_str!("compile.rs"), include_str!("signature.rs"));
         (how, &entry.names, &entry.globals, build.flags()).hash(&mut hasher);
         let version = Command::new(compiler()?).arg("--version").output();
         version.map_err(|e| format!("the C++ compiler's version: {e}"))?.stdout.hash(&mut hasher);
@@ -187,11 +230,9 @@ impl Kept {
             let bytes = std::fs::read(&file).map_err(|e| format!("{}: {e}", file.display()))?;
             (file.strip_prefix(root).unwrap_or(&file), bytes).hash(&mut hasher);
         }
-        // OUT_DIR is PROFILE/build/CRATE/out in the target directory.
-        let target = out.ancestors().nth(4).unwrap_or(out);
         let of_crate = source.ancestors().nth(2).and_then(Path::file_name).unwrap_or_default();
         let name = format!("{}-{}", of_crate.display(), build.file_name(&stem(source)));
-        Ok(Self { folder: target.join("kernels"), name, hash: format!("{:016x}", hasher.finish()) })
+        Ok(Self { folder: kept_in(out), name, hash: format!("{:016x}", hasher.finish()) })
     }
 
     fn path(&self) -> PathBuf {
@@ -228,18 +269,22 @@ fn texts(source: &Path, directory: &Path) -> Result<String, String> {
     Ok(all?.join("\n"))
 }
 
-/// The file, and those of `directory` that it includes, by name or through another.
+/// The file, and what it includes by name or through another: headers beside it, and those of
+/// `directory`.
 fn included(source: &Path, directory: &Path) -> Result<BTreeSet<PathBuf>, String> {
     let mut all = BTreeSet::new();
     let mut left = vec![source.to_owned()];
+    let folder = source.parent().expect("a file lies in a folder");
     while let Some(file) = left.pop() {
         let text = std::fs::read_to_string(&file);
         let text = text.map_err(|e| format!("{}: {e}", file.display()))?;
         let quoted = |line: &str| {
             Some(line.trim().strip_prefix("#include \"")?.split_once('"')?.0.to_owned())
         };
-        let named = text.lines().filter_map(quoted).map(|name| directory.join(name));
-        left.extend(named.filter(|path| path.is_file() && !all.contains(path)));
+        let named = text.lines().filter_map(quoted).filter_map(|name| {
+            [folder, directory].map(|d| d.join(&name)).into_iter().find(|path| path.is_file())
+        });
+        left.extend(named.filter(|path| !all.contains(path)));
         all.insert(file);
     }
     Ok(all)
@@ -249,22 +294,25 @@ fn stem(path: &Path) -> String {
     path.file_stem().expect("a kernel file has a name").to_string_lossy().into_owned()
 }
 
-/// The device headers that the kernels include, embedded: NVRTC takes them from memory, so a binary
-/// needs no files.
+/// The device headers that the kernels include, embedded under the names that they are included by:
+/// NVRTC takes them from memory, so a binary needs no files.
 fn headers_table(
     sources: impl Iterator<Item = PathBuf>,
     directory: &Path,
 ) -> Result<String, String> {
-    let mut headers = BTreeSet::new();
+    let mut headers = BTreeMap::new();
     for source in sources {
-        headers.append(&mut included(&source, directory)?);
-        headers.remove(&source);
+        let folder = source.parent().expect("a file lies in a folder");
+        for path in included(&source, directory)?.into_iter().filter(|path| *path != source) {
+            let name = path.strip_prefix(folder).or_else(|_| path.strip_prefix(directory));
+            let name = name.expect("a header of one of the two").display().to_string();
+            headers.insert(name, path);
+        }
     }
     let mut table = String::from("static HEADERS: &[(&str, &str)] = &[\n");
-    for path in headers {
+    for (name, path) in headers {
         rerun_if_changed(&path);
-        let name = path.strip_prefix(directory).expect("a header of that directory");
-        let (name, path) = (name.display().to_string(), path.display().to_string());
+        let path = path.display().to_string();
         writeln!(table, "    ({name:?}, include_str!({path:?})),").expect("writing to a string");
     }
     Ok(table + "];\n")
@@ -276,274 +324,4 @@ fn rerun_if_changed(path: &Path) {
 
 fn shared_directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("shared/").to_owned()
-}
-
-/// What an object is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Build {
-    /// To be fast.
-    Plain,
-    /// To be checked: every access calls the emulator.
-    Checked,
-}
-
-impl Build {
-    /// `x.so`, `x.checked.so`.
-    pub fn file_name(self, stem: &str) -> String {
-        match self {
-            Self::Plain => format!("{stem}.so"),
-            Self::Checked => format!("{stem}.checked.so"),
-        }
-    }
-
-    fn flags(self) -> &'static [&'static str] {
-        match self {
-            Self::Plain => &["-O2"],
-            // The calls of g++'s sanitizers for threads and for array bounds, which the emulator
-            // answers (their runtimes are not linked). Local variables that get no value hold a
-            // pattern that can be told.
-            Self::Checked => &[
-                "-O1",
-                "-fsanitize=thread,bounds",
-                "--param=tsan-distinguish-volatile=1",
-                "--param=tsan-instrument-func-entry-exit=0",
-                "-ftrivial-auto-var-init=pattern",
-            ],
-        }
-    }
-}
-
-/// Compiles one `.cu` file, with these instantiations of its templates and these global variables,
-/// into a shared object in the directory `out`. Objects are apart so that each has its own static
-/// shared memory, and are loaded locally so that equal names do not meet.
-///
-/// # Errors
-/// No compiler, or its message where the kernel does not compile.
-pub fn compile<S: AsRef<str>>(
-    source: &Path,
-    names: &[S],
-    globals: &[S],
-    build: Build,
-    out: &Path,
-) -> Result<PathBuf, String> {
-    let root = shared_directory().parent().expect("the workspace's root").to_owned();
-    let compiled = compile_in(&root, source, names, globals, build, out)?;
-    // Both builds say the same.
-    if build == Build::Plain {
-        for line in compiled.warnings {
-            println!("cargo::warning={line}");
-        }
-    }
-    Ok(compiled.object)
-}
-
-/// What [`compile_in`] made.
-#[derive(Clone, Debug)]
-pub struct Compiled {
-    /// The shared object.
-    pub object: PathBuf,
-    /// Lines in which the compiler warns.
-    pub warnings: Vec<String>,
-}
-
-/// The host's C++ compiler.
-///
-/// # Errors
-/// There is none; the message says how to get one.
-pub fn compiler() -> Result<PathBuf, String> {
-    let host = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    let mut build = cc::Build::new();
-    build.cpp(true).cargo_metadata(false).opt_level(2).host(&host).target(&host);
-    match build.try_get_compiler() {
-        Ok(compiler) => Ok(compiler.path().to_owned()),
-        Err(e) => Err(no_compiler(&e)),
-    }
-}
-
-fn no_compiler(reason: &dyn std::fmt::Display) -> String {
-    format!(
-        "a C++ compiler is needed to run kernels on the CPU (Debian, Ubuntu: apt install g++): {reason}"
-    )
-}
-
-/// As [`compile`], with the headers of another tree: `root` holds `shared/cuda` and
-/// `shared/emulator/include`, and places are named relative to it. Says nothing itself.
-///
-/// # Errors
-/// As [`compile`].
-pub fn compile_in<S: AsRef<str>>(
-    root: &Path,
-    source: &Path,
-    names: &[S],
-    globals: &[S],
-    build: Build,
-    out: &Path,
-) -> Result<Compiled, String> {
-    let shared = root.join("shared");
-    let include = shared.join("emulator/include");
-    // The compiler runs elsewhere: see below.
-    let absolute = |p: &Path| p.canonicalize().map_err(|e| format!("{}: {e}", p.display()));
-    let (source, out) = (&absolute(source)?, &absolute(out)?);
-    let object = out.join(build.file_name(&stem(source)));
-    let wrapper = object.with_extension("cpp");
-    let assembly = object.with_extension("s");
-    let write = |path: &Path, text: &str| {
-        std::fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
-    };
-    let kernels = signature::parameter_names(&texts(source, &shared.join("cuda"))?);
-    write(&wrapper, &wrapper_text(source, names, globals, &kernels))?;
-
-    let compiler = compiler()?;
-    let start = || {
-        let mut command = Command::new(&compiler);
-        // Line tables name files from the workspace's root, whatever machine built them.
-        command
-            .current_dir(root)
-            .args(["-g", "-fPIC", "-fvisibility=hidden"])
-            // Reports need places, and the names and types of arrays and parameters. Where a local
-            // variable lives from instruction to instruction nobody asks, and it is most of -g.
-            .args(["-fno-var-tracking", "-fno-var-tracking-assignments"])
-            .arg(format!("-ffile-prefix-map={}=.", root.display()))
-            .arg("-I")
-            .arg(&include);
-        command
-    };
-    let mut command = start();
-    command
-        .args(["-x", "c++", "-std=c++17", "-S"])
-        .args(build.flags())
-        // Kernels throw nothing and pun types; fused multiply-adds only where they are written.
-        .args(["-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing", "-ffp-contract=off"])
-        // Places of barriers must stay apart, and callers must stay on the stack.
-        .args(["-fno-thread-jumps", "-fno-optimize-sibling-calls"])
-        .args(["-Wall", "-Wno-unknown-pragmas", "-Wframe-larger-than=16384"])
-        // Raises false alarms over rows kept in arrays. The checks show what it says of a variable
-        // once one is seen to have had no value.
-        .arg(match build {
-            Build::Plain => "-Wno-maybe-uninitialized",
-            Build::Checked => "-Wmaybe-uninitialized",
-        })
-        .arg("-I")
-        .arg(shared.join("cuda"))
-        .arg(&wrapper)
-        .arg("-o")
-        .arg(&assembly);
-    let said = run(&mut command, source)?;
-    let warnings = said.lines().filter(|l| l.contains("warning")).map(str::to_owned).collect();
-    if build == Build::Checked {
-        let text = std::fs::read_to_string(&assembly);
-        let text = text.map_err(|e| format!("{}: {e}", assembly.display()))?;
-        write(&assembly, &prepare_for_checks(&text))?;
-    }
-    let mut command = start();
-    command.args(["-std=c++17", "-O2", "-shared", "-Wl,-z,defs"]);
-    if build == Build::Checked {
-        let table = object.with_extension("suspects.cpp");
-        let text = format!(
-            "extern \"C\" {{\n__attribute__((visibility(\"default\"))) extern const char emu_suspects[];\n\
-             const char emu_suspects[] = {:?};\n}}\n",
-            suspects(&said, root)
-        );
-        write(&table, &text)?;
-        command.arg("-DEMU_CHECKED").arg(&table);
-    }
-    command.arg(include.join("glue.cpp")).arg(&assembly).arg("-o").arg(&object);
-    run(&mut command, source)?;
-    Ok(Compiled { object, warnings })
-}
-
-/// Runs the compiler; what it said.
-fn run(command: &mut Command, source: &Path) -> Result<String, String> {
-    let output = command
-        .output()
-        .map_err(|e| no_compiler(&format!("{}: {e}", command.get_program().display())))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    if !output.status.success() {
-        return Err(format!("{} does not compile for the emulator:\n{said}", source.display()));
-    }
-    Ok(said.into_owned())
-}
-
-/// The file that is compiled: the shim, the kernels, and the tables by which they are found.
-fn wrapper_text<S: AsRef<str>>(
-    source: &Path,
-    names: &[S],
-    globals: &[S],
-    kernels: &signature::Kernels,
-) -> String {
-    let mut text = String::from("#include \"emulator.h\"\n");
-    let mut line = |line: String| {
-        text += &line;
-        text.push('\n');
-    };
-    line(format!("#include {:?}", source.display().to_string()));
-    line("#define EMU_VISIBLE extern \"C\" __attribute__((visibility(\"default\")))".into());
-    line("EMU_VISIBLE const EmuExport emu_exports[];".into());
-    line("EMU_VISIBLE const unsigned emu_export_count;".into());
-    line("const EmuExport emu_exports[] = {".into());
-    for name in names.iter().map(AsRef::as_ref) {
-        let parameters = kernels.get(signature::kernel_of(name)).cloned().unwrap_or_default();
-        line(format!("    EMU_EXPORT({name:?}, {:?}, {name}),", parameters.join(",")));
-    }
-    line(format!("}};\nconst unsigned emu_export_count = {};", names.len()));
-    line("EMU_VISIBLE const EmuGlobal emu_globals[];".into());
-    line("EMU_VISIBLE const unsigned emu_global_count;".into());
-    line("const EmuGlobal emu_globals[] = {".into());
-    for name in globals.iter().map(AsRef::as_ref) {
-        line(format!("    {{{name:?}, (void*)&{name}, sizeof {name}}},"));
-    }
-    line("    {nullptr, nullptr, 0}};".into());
-    line(format!("const unsigned emu_global_count = {};", globals.len()));
-    text
-}
-
-/// Local variables that the compiler warns may be used without a value: place (from `root` on) and
-/// name, a line each.
-fn suspects(said: &str, root: &Path) -> String {
-    let root = format!("{}/", root.display());
-    let mut all: Vec<String> = Vec::new();
-    let mut warned = false;
-    for line in said.lines() {
-        warned = line.contains("uninitialized [-W") || warned && !line.contains("warning:");
-        // x.cu:9:11: note: ‘sum’ was declared here
-        let Some((place, note)) = line.split_once(": note: ") else { continue };
-        let Some((name, _)) = note.split_once(" was declared here") else { continue };
-        let name = name.trim_matches(['‘', '’', '\'']).replace("<anonymous>", "a temporary");
-        let place = place.strip_prefix(&root).unwrap_or(place).trim_start_matches("./");
-        let line = format!("{place} {name}");
-        if warned && !all.contains(&line) {
-            all.push(line);
-        }
-    }
-    all.join("\n")
-}
-
-/// What the compiler cannot be told, in its assembly.
-///
-/// Static shared arrays are thread-local variables, which the linker puts side by side: an index
-/// past the end of one would be an element of the next. Bytes between them belong to nobody. And
-/// calls of `memcpy` and the like, which the thread sanitizer leaves alone, go to the emulator.
-fn prepare_for_checks(assembly: &str) -> String {
-    const APART: usize = 256;
-    let mut prepared = String::with_capacity(assembly.len());
-    let mut in_shared = false;
-    for line in assembly.lines() {
-        let (directive, operand) = line.trim().split_once('\t').unwrap_or((line.trim(), ""));
-        match directive {
-            ".section" => in_shared = operand.starts_with(".tbss"),
-            ".text" | ".data" | ".bss" => in_shared = false,
-            _ => {}
-        }
-        match operand.trim_end_matches("@PLT") {
-            function @ ("memcpy" | "memmove" | "memset") if !directive.starts_with('.') => {
-                writeln!(prepared, "\t{directive}\temu_{function}")
-            }
-            _ => writeln!(prepared, "{line}"),
-        }
-        .expect("writing to a string");
-        if in_shared && directive == ".zero" {
-            writeln!(prepared, "\t.zero\t{APART}").expect("writing to a string");
-        }
-    }
-    prepared
 }

@@ -98,11 +98,16 @@ impl Sources {
             read(&file, source.source)?;
             let mut headers = Vec::new();
             included(source, source.source, &mut headers);
+            let own = format!("stages/{stage}/kernels");
+            let place = |name: &str| {
+                let folder = if name.starts_with("lab/") { HEADERS } else { &own };
+                format!("{folder}/{name}")
+            };
             for name in &headers {
                 let text = source.headers.iter().find(|h| h.0 == name).map_or("", |h| h.1);
-                read(&format!("{HEADERS}/{name}"), text)?;
+                read(&place(name), text)?;
             }
-            let headers = headers.iter().map(|h| format!("{HEADERS}/{h}")).collect();
+            let headers = headers.iter().map(|name| place(name)).collect();
             all.push(Kernel { source, file, headers });
         }
         Ok(Self { workspace: workspace.clone(), stage: stage.to_owned(), kernels: all, texts })

@@ -25,6 +25,7 @@ static SOURCE: KernelSource = KernelSource {
     source: KERNEL,
     headers: &[("lab/twice.cuh", HEADER)],
     instantiations: &["f"],
+    templates: &[],
     globals: &[],
     least_arch: "",
     object: &[],

@@ -19,6 +19,7 @@ static SOURCE: KernelSource = KernelSource {
     source: KERNEL,
     headers: &[("lab/twice.cuh", HEADER), ("lab/other.cuh", "")],
     instantiations: &["f", "g"],
+    templates: &[],
     globals: &[],
     least_arch: "",
     object: &[],

@@ -1,10 +1,10 @@
 // Dropout of what one layer hands to the next: an element is zero with probability p, and else
 // multiplied by 1 / (1 − p). Which elements depends on the seed, the step of training, the layer and
-// the element alone (lab/random.cuh): the way back has the same ones, and nothing is kept.
+// the element alone (random.cuh): the way back has the same ones, and nothing is kept.
 //
 // Work split: a thread an element. A grid of ceil(N / 256) blocks.
 #include "lab/progress.cuh"
-#include "lab/random.cuh"
+#include "random.cuh"
 #include "lab/scalar.cuh"
 
 using namespace lab;

@@ -17,7 +17,7 @@
 // weight_ih: 3H x I, weight_hh: 3H x H, biases: 3H. gates: T x B x 4H, of which r, z, n, q are left for
 // the backward pass, and the four da take their place. Other tensors are as v0_cell.cu has them. A
 // grid of ceil(B H / 128) blocks.
-#include "lab/recurrent.cuh"
+#include "recurrent.cuh"
 
 using namespace lab;
 

@@ -1,13 +1,13 @@
 // The gradient by x, from da of all steps: dx = da W_ih, of one direction or the sum of both.
 //
 // A product over the gates, for each row of a step, of which there are T B. Work split: a block has a
-// tile of results (lab/tile_sums.cuh), or, where x has few columns, a warp has a result.
+// tile of results (tile_sums.cuh), or, where x has few columns, a warp has a result.
 //
 // da: T x B rows of 4H in the arithmetic's type, zero where a row has no step. G: the rows of weight_ih,
 // 4H; of the GRU 3H, those of its gates by x. Other tensors are as v0_cell.cu has them. C: the columns
 // of x.
 #include "lab/reduce.cuh"
-#include "lab/tile_sums.cuh"
+#include "tile_sums.cuh"
 
 using namespace lab;
 

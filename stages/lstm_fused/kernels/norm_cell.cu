@@ -3,7 +3,7 @@
 //
 //   i, f, o = sigmoid(norm(a))   g = tanh(norm(a))   c_t = f c_{t−1} + i g   h_t = o tanh(norm(c_t))
 //
-// norm and the gradients by what it gets are in lab/norm.cuh.
+// norm and the gradients by what it gets are in norm.cuh.
 //
 // Work split: a block has a row, and a thread every THREADS-th unit of it. What a thread leaves in
 // device memory within a launch it reads again itself; means go through block_reduce.
@@ -11,7 +11,7 @@
 // n and d: T x B x 5H, the four gates and behind them c; d has nothing past a row's end. scales: T x B
 // x 5, 1 / √(var + ε). ln_weight, ln_bias: 4H, those of c: H. da: T x B x 4H. Other tensors are as
 // v0_cell.cu has them. A grid of B blocks.
-#include "lab/norm.cuh"
+#include "norm.cuh"
 #include "lab/reduce.cuh"
 
 using namespace lab;

@@ -5,15 +5,15 @@
 //   dW_head = Σ_r dz_rᵀ y_r      db_head = Σ_r dz_r                   loss = Σ_r loss_r
 //
 // r is a row of a step, T B of them; of the head, those that it reads. Work split: a block has a tile of
-// a product, or 32 columns of a sum (lab/tile_sums.cuh).
+// a product, or 32 columns of a sum (tile_sums.cuh).
 //
 // da: T x B rows of 4H in the arithmetic's type, zero where a row has no step. The GRU has three gates,
 // G = 3H rows of weights, and four da: the third gate's by x and, in the fourth's place, by h. Other
 // tensors are as v0_cell.cu has them. C: the columns of x.
-#include "lab/lstm.cuh"
+#include "lstm.cuh"
 #include "lab/progress.cuh"
 #include "lab/reduce.cuh"
-#include "lab/tile_sums.cuh"
+#include "tile_sums.cuh"
 
 using namespace lab;
 

@@ -4,12 +4,12 @@
 //   ax = x W_ihᵀ + b_ih + b_hh        a = ax + h_before W_hhᵀ + what c adds
 //
 // Products over r, a row of a step, of which there are T B. Work split: a block has a tile of results
-// (lab/tile_sums.cuh).
+// (tile_sums.cuh).
 //
 // gates: T x B rows of 4H in the arithmetic's type. Other tensors are as v0_cell.cu has them. C: the
 // columns of x.
-#include "lab/lstm.cuh"
-#include "lab/tile_sums.cuh"
+#include "lstm.cuh"
+#include "tile_sums.cuh"
 
 using namespace lab;
 

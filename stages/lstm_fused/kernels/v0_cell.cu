@@ -18,7 +18,7 @@
 // h0, c0, hn, cn, dhn, dcn, dh0, dc0: several B x H, of which number `state` is this direction's.
 // gates and da, which takes their place: T x B x 4H, c: T x B x H, in the arithmetic's type. A grid
 // of B H / 128 blocks, rounded up.
-#include "lab/lstm.cuh"
+#include "lstm.cuh"
 
 using namespace lab;
 

@@ -17,11 +17,15 @@
 // is 0. n, scales, and c are kept with `keep`. HT is H or more: weights and h past H are zero. Other
 // tensors are as norm_cell.cu has them; h is rounded to T where it is stored, not from step to step. A
 // grid of B blocks.
-#include "lab/norm.cuh"
-#include "lab/resident.cuh"
+#include "norm.cuh"
+#include "resident.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
 
 using namespace lab;
+
+// h, and what the warps have of two norms.
+template <class T, int HT, int, int IN_SHARED>
+constexpr int norm_sequence_shared = BYTES_WITH_WEIGHTS<T, 4 * HT, IN_SHARED, 3 * HT>;
 
 template <class T, int HT, int KEPT, int IN_SHARED>
 __global__ void __launch_bounds__(4 * HT)

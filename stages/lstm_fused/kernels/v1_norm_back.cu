@@ -1,5 +1,5 @@
 // The way back of v1_norm.cu in one launch, from the last step to the first. With back(d) the gradient by
-// what a norm gets (lab/norm.cuh),
+// what a norm gets (norm.cuh),
 //
 //   dh_j = dy_{t,j} + Σ_g Σ_k W_hh[gH + k, j] da_{g,k}
 //   da_o = back(dh tanh(norm(c)) o (1 − o))       dc += back(dh o (1 − tanh²(norm(c))))
@@ -12,8 +12,8 @@
 // n: T x B x 5H, scales: T x B x 5, as the forward pass has left them; d: T x B x 5H, nothing past a row's
 // end. gates: T x B x 4H, for da. HT is H or more: weights and da past H are zero. Other tensors are as
 // norm_cell.cu has them. A grid of B blocks.
-#include "lab/norm.cuh"
-#include "lab/resident.cuh"
+#include "norm.cuh"
+#include "resident.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
 
 using namespace lab;
@@ -22,6 +22,10 @@ using namespace lab;
 template <class M> struct Left {
     M n_a, n_c, scale, scale_of_c, c_before, dy;
 };
+
+// da, and what the warps have of two norms.
+template <class T, int HT, int, int IN_SHARED>
+constexpr int norm_sequence_back_shared = BYTES_WITH_WEIGHTS<T, 4 * HT, IN_SHARED, 6 * HT>;
 
 // da and d of all steps, dh0 and dc0.
 template <class T, int HT, int KEPT, int IN_SHARED>

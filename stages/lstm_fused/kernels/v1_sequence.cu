@@ -8,7 +8,7 @@
 //
 // Work split: a block has ROWS rows of the batch, and four neighbouring lanes a unit: thread 4 j + g goes
 // on with gate g. In the products each of them has a quarter of the columns, for all four gates, so
-// that an h from shared memory serves four; then they show each other their parts (lab/resident.cuh).
+// that an h from shared memory serves four; then they show each other their parts (resident.cuh).
 //
 // W_hh stays where it is from step to step: of its H weights a thread has those of the first KEPT columns
 // in registers and of the next IN_SHARED in shared memory; only what is left comes from device
@@ -19,11 +19,15 @@
 // gates: T x B x 4H; with `keep` the gates after. HT is H or more: weights and h past H are zero. Other
 // tensors are as v0_cell.cu has them; h is rounded to T where it is stored, not from step to step. A grid
 // of ceil(B / ROWS) blocks.
-#include "lab/lstm.cuh"
-#include "lab/resident.cuh"
+#include "lstm.cuh"
+#include "resident.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
 
 using namespace lab;
+
+// h of this step and of the next.
+template <class T, int HT, int ROWS, int, int IN_SHARED>
+constexpr int lstm_sequence_shared = BYTES_WITH_WEIGHTS<T, 4 * HT, IN_SHARED, 2 * ROWS * HT>;
 
 template <class T, int HT, int ROWS, int KEPT, int IN_SHARED>
 __global__ void __launch_bounds__(4 * HT)

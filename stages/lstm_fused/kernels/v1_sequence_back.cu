@@ -8,11 +8,15 @@
 //
 // gates: T x B x 4H, as the forward pass has left them; da take their place. HT is H or more: weights and
 // da past H are zero. Other tensors are as v0_cell.cu has them. A grid of ceil(B / ROWS) blocks.
-#include "lab/lstm.cuh"
-#include "lab/resident.cuh"
+#include "lstm.cuh"
+#include "resident.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
 
 using namespace lab;
+
+// da of this step and of the next.
+template <class T, int HT, int ROWS, int, int IN_SHARED>
+constexpr int lstm_sequence_back_shared = BYTES_WITH_WEIGHTS<T, 4 * HT, IN_SHARED, 2 * ROWS * 4 * HT>;
 
 // da of all steps in place of the gates, dh0 and dc0.
 template <class T, int HT, int ROWS, int KEPT, int IN_SHARED>

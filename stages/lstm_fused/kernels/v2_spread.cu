@@ -16,8 +16,8 @@
 // if `clustered`, else all resident; the first group has the rows from `first_row` on. post, flags:
 // of lab/exchange.cuh, for each group.
 #include "lab/exchange.cuh"
-#include "lab/lstm.cuh"
-#include "lab/resident.cuh"
+#include "lstm.cuh"
+#include "resident.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
 
 using namespace lab;
@@ -48,6 +48,10 @@ template <class M, int ROWS> __device__ __forceinline__ M own_row(const M (&of)[
 template <class M> __device__ __forceinline__ M of_gate(M v, Gate gate, int q) {
     return __shfl_sync(0xffffffffu, v, gate * 4 + q, 16);
 }
+
+// Two boxes of h.
+template <class T, int HT, int UNITS, int ROWS, int, int IN_SHARED>
+constexpr int lstm_spread_shared = BYTES_WITH_WEIGHTS<T, 16 * UNITS, IN_SHARED, 2 * ROWS * HT>;
 
 template <class T, int HT, int UNITS, int ROWS, int KEPT, int IN_SHARED>
 __global__ void __launch_bounds__(16 * UNITS)
@@ -122,6 +126,11 @@ __global__ void __launch_bounds__(16 * UNITS)
     }
     if (there && own.first && g == 0) hn[of_state] = from_math<T>(own_h), cn[of_state] = from_math<T>(own_c);
 }
+
+// Two boxes of the parts of dh, and da of the block twice.
+template <class T, int HT, int UNITS, int ROWS, int, int IN_SHARED>
+constexpr int lstm_spread_back_shared =
+    BYTES_WITH_WEIGHTS<T, 16 * UNITS, IN_SHARED, 2 * ROWS * (HT + 4 * UNITS)>;
 
 // da of all steps in place of the gates, dh0 and dc0.
 template <class T, int HT, int UNITS, int ROWS, int KEPT, int IN_SHARED>

@@ -2,14 +2,14 @@
 // steps, element by element.
 //
 //   dp_i = Σ_r da_i c_before(r)      dp_f likewise      dp_o = Σ_r da_o c_r
-//   dw = Σ_r d_r n_r                 db = Σ_r d_r                 of a norm (lab/norm.cuh)
+//   dw = Σ_r d_r n_r                 db = Σ_r d_r                 of a norm (norm.cuh)
 //
-// r is a row of a step, T B of them. Work split: a block has 32 columns (lab/tile_sums.cuh).
+// r is a row of a step, T B of them. Work split: a block has 32 columns (tile_sums.cuh).
 //
 // da: T x B rows of 4H, d and n: of 5H, in the arithmetic's type. Other tensors are as v0_cell.cu has
 // them.
-#include "lab/lstm.cuh"
-#include "lab/tile_sums.cuh"
+#include "lstm.cuh"
+#include "tile_sums.cuh"
 
 using namespace lab;
 

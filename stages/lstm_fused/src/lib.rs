@@ -15,13 +15,14 @@ mod checks;
 mod direction;
 mod network;
 mod posed;
-mod residences;
+mod way;
 
 use lab_device::{DType, Device, KernelSource};
 use lab_harness::lstm::{self, of, sizes};
 use lab_harness::{Dim, Dims, Error, Family, Info, Output, Plan, Request, Stage, Version};
 pub use lab_reference::lstm::{Cell, Network};
-pub use network::{Lstm, Pass, Way};
+pub use network::{Lstm, Pass};
+pub use way::Way;
 
 pub mod launches {
     //! What a training step is made of: [`Lstm::forward`](crate::Lstm::forward) and

@@ -47,6 +47,9 @@ __device__ __forceinline__ void exchange(float (&four)[4], const float* left, co
     }
 }
 
+template <class T, int BM, int BN, int BK, int, int, int STAGES, int>
+constexpr int matmul_tensor_shared = STAGES * (BM + BN) * BK * sizeof(T);
+
 template <class T, int BM, int BN, int BK, int WM, int WN, int STAGES, int PACK>
 __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32)
     matmul_tensor(const T* A, const T* B, T* C, int M, int N, int K) {

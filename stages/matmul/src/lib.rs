@@ -1,7 +1,7 @@
 //! `matmul`: C = A B in f32 arithmetic, from a thread an element to tiles of tiles.
 //!
-//! Each version is a kernel file in `kernels/` and changes one thing of its parent. What is said of
-//! each here is its tiles; sizes, reference and error bounds are the same for all.
+//! Each version is a kernel file in `kernels/` and changes one thing of its parent. Its tiles stand in
+//! the build script; sizes, reference and error bounds are the same for all.
 
 mod checks;
 mod cublas;
@@ -9,7 +9,7 @@ mod host;
 mod ladder;
 mod tuning;
 
-use lab_device::{Arithmetic, DType, Device, KernelSource, Launch};
+use lab_device::{Arithmetic, DType, Device, Instance, KernelSource, Launch};
 use lab_harness::suite::VersionCheck;
 use lab_harness::{
     Cost, Dim, Dims, Error, Family, Info, Input, Options, Output, Plan, Problem, Request, Shapes,
@@ -28,21 +28,8 @@ pub struct Matmul {
     info: Info,
     source: &'static KernelSource,
     kernel: &'static str,
-    tiles: Tiles,
-}
-
-/// What of C a block computes, and how many threads it has.
-#[derive(Clone, Copy, Debug)]
-struct Tiles {
-    /// Rows and columns of C a block.
-    block: [usize; 2],
-    threads: [u32; 2],
     /// Whether blockIdx.x counts tiles down the rows of C, in place of along its columns.
     down: bool,
-    /// Dynamic shared memory, in bytes.
-    shared: usize,
-    /// The template arguments behind the type, for a type and for packs or single elements.
-    arguments: fn(DType, bool) -> String,
 }
 
 /// Blocks of 32 rows or columns of C are the smallest here, and a grid has 65,535 in y. Offsets
@@ -72,21 +59,12 @@ const INFO: Info = Info {
     }],
 };
 
-const SINGLE: Tiles = Tiles {
-    block: [32, 32],
-    threads: [32, 32],
-    down: false,
-    shared: 0,
-    arguments: |_, _| String::new(),
-};
+/// Rows and columns of C a block where a thread has an element: those of its threads.
+const SQUARE: [u32; 2] = [32, 32];
 
 /// A thread an element, x down the rows.
-pub static NAIVE: Matmul = Matmul {
-    info: INFO,
-    source: &kernels::V0_NAIVE,
-    kernel: "matmul_naive",
-    tiles: Tiles { down: true, ..SINGLE },
-};
+pub static NAIVE: Matmul =
+    Matmul { info: INFO, source: &kernels::V0_NAIVE, kernel: "matmul_naive", down: true };
 
 /// x along the columns.
 pub static COALESCED: Matmul = Matmul {
@@ -98,7 +76,7 @@ pub static COALESCED: Matmul = Matmul {
     },
     source: &kernels::V1_COALESCED,
     kernel: "matmul_coalesced",
-    tiles: SINGLE,
+    down: false,
 };
 
 /// Tiles in shared memory.
@@ -111,7 +89,7 @@ pub static TILED: Matmul = Matmul {
     },
     source: &kernels::V2_TILED,
     kernel: "matmul_tiled",
-    tiles: Tiles { threads: [1024, 1], arguments: |_, _| "32".into(), ..SINGLE },
+    down: false,
 };
 
 /// Several rows a thread.
@@ -124,12 +102,7 @@ pub static ROWS: Matmul = Matmul {
     },
     source: &kernels::V3_ROWS,
     kernel: "matmul_rows",
-    tiles: Tiles {
-        block: [64, 64],
-        threads: [512, 1],
-        arguments: |_, _| "64, 64, 8, 8".into(),
-        ..SINGLE
-    },
+    down: false,
 };
 
 /// A square of C a thread, 16 bytes a load.
@@ -142,12 +115,7 @@ pub static BLOCKS: Matmul = Matmul {
     },
     source: &kernels::V4_BLOCKS,
     kernel: "matmul_blocks",
-    tiles: Tiles {
-        block: [128, 128],
-        threads: [256, 1],
-        arguments: |dtype, packs| packed("128, 128", "8, 8", dtype, packs),
-        ..SINGLE
-    },
+    down: false,
 };
 
 /// A tile of C a warp.
@@ -160,10 +128,7 @@ pub static WARPS: Matmul = Matmul {
     },
     source: &kernels::V5_WARPS,
     kernel: "matmul_warps",
-    tiles: Tiles {
-        arguments: |dtype, packs| packed("128, 128", "64, 32, 8, 8", dtype, packs),
-        ..BLOCKS.tiles
-    },
+    down: false,
 };
 
 /// Tiles on their way while others are computed with.
@@ -178,12 +143,7 @@ pub static ASYNC: Matmul = Matmul {
     },
     source: &kernels::V6_ASYNC,
     kernel: "matmul_async",
-    tiles: Tiles {
-        arguments: |_, packs| {
-            format!("128, 128, 8, 64, 32, 8, 8, 3, 2, {}", if packs { 4 } else { 1 })
-        },
-        ..BLOCKS.tiles
-    },
+    down: false,
 };
 
 /// On the tensor cores.
@@ -201,23 +161,8 @@ pub static TENSOR: Matmul = Matmul {
     },
     source: &kernels::V7_TENSOR,
     kernel: "matmul_tensor",
-    tiles: Tiles {
-        block: [128, 256],
-        // Four pairs of tiles, each row of A's and each column of B's 64 bytes.
-        shared: 4 * (128 + 256) * 64,
-        arguments: |dtype, packs| {
-            let [depth, pack] = if dtype == DType::F32 { [16, 4] } else { [32, 8] };
-            format!("128, 256, {depth}, 64, 64, 4, {}", if packs { pack } else { 1 })
-        },
-        ..BLOCKS.tiles
-    },
+    down: false,
 };
-
-/// Block tile, depth, thread tiles, pack: as the build script's `packed` lists them.
-fn packed(block: &str, threads: &str, dtype: DType, packs: bool) -> String {
-    let (depth, pack) = if dtype == DType::F32 { (8, 4) } else { (16, 8) };
-    format!("{block}, {depth}, {threads}, {}", if packs { pack } else { 1 })
-}
 
 /// Every version, in the order of the story.
 pub static VERSIONS: &[&Matmul] =
@@ -353,24 +298,23 @@ impl Version for Matmul {
         let leading = leading_sizes(request.shapes())?;
         let [g, m, n, k] = ["G", "M", "N", "K"].map(|d| request.dim(d));
         let dtype = request.dtype;
-        let packs = self.packs(dtype, n, k);
-        let name = self.name_of(dtype, &(self.tiles.arguments)(dtype, packs));
-        let (kernel, block, threads, shared) = match request.tiling {
-            None => {
-                let Tiles { block, threads, shared, .. } = self.tiles;
-                (device.kernel(self.source, &name)?, block, threads, shared)
-            }
+        let instance = self.instance(dtype, self.packs(dtype, n, k));
+        let (kernel, [rows, columns]) = match request.tiling {
+            None => (device.load(instance)?, tuning::sides(&instance)),
             Some(tiling) => {
-                let chosen = tuning::choose(self, dtype, packs, tiling)?;
-                let kernel = device.instantiate(self.source, &chosen.name, &name)?;
-                (kernel, chosen.block, chosen.threads, chosen.shared)
+                let name = tuning::choose(self, instance, dtype, tiling)?;
+                let kernel = device.instantiate(self.source, &name, instance.name())?;
+                (kernel, [tiling.get("BM"), tiling.get("BN")])
             }
         };
-        let tiles = [m.div_ceil(block[0]), n.div_ceil(block[1])];
-        let [x, y] = if self.tiles.down { tiles } else { [tiles[1], tiles[0]] };
-        let [threads_x, threads_y] = threads;
-        let launch = Launch::new_3d([x as u32, y as u32, g as u32], [threads_x, threads_y, 1])
-            .shared(shared);
+        let tiles = [m.div_ceil(rows), n.div_ceil(columns)];
+        let [x, y] = if self.down { tiles } else { [tiles[1], tiles[0]] };
+        let grid = [x as u32, y as u32, g as u32];
+        let launch = match kernel.block() {
+            Ok(block) => Launch::of(grid, block),
+            // A thread an element: its sides are the host's choice.
+            Err(_) => Launch::new_3d(grid, [SQUARE[0], SQUARE[1], 1]),
+        };
 
         let mut plan = Plan::new(device);
         let [a, b] = request.inputs(&mut plan, ["A", "B"]);
@@ -385,10 +329,12 @@ impl Version for Matmul {
 }
 
 impl Matmul {
-    /// `matmul_naive<float>`.
-    fn name_of(&self, dtype: DType, arguments: &str) -> String {
-        let comma = if arguments.is_empty() { "" } else { ", " };
-        format!("{}<{}{comma}{arguments}>", self.kernel, dtype.cpp())
+    /// The instantiation for a type, with packs or single elements where its template has both.
+    fn instance(&self, dtype: DType, packs: bool) -> Instance {
+        let pack = if packs { 16 / dtype.size() } else { 1 }.to_string();
+        let fits =
+            |i: &Instance| i.has("T", dtype.cpp()) && i.argument("PACK").is_none_or(|p| p == pack);
+        self.source.instances(self.kernel).find(fits).expect("a type that the version has")
     }
 
     /// Whether rows can be read in packs of 16 bytes.

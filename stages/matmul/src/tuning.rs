@@ -2,55 +2,38 @@
 //!
 //! A kernel plugs in with one entry of [`TUNABLE`].
 
-use lab_device::DType;
+use lab_device::{DType, Instance};
 use lab_harness::tiling::candidates;
 use lab_harness::{Error, Tiling, Version};
 
-use crate::Matmul;
+use crate::{Matmul, SQUARE};
 
-/// What can be chosen of a kernel.
+/// What can be chosen of a kernel: the values of its template's parameters between the type and `PACK`,
+/// in its order, with `BM` and `BN` among them.
 struct Tunable {
     /// The template's name.
     kernel: &'static str,
-    /// The tilings in a type, the one in use first. Their names are those of the template's
-    /// parameters between the type and `PACK`, in its order, with `BM` and `BN` among them.
-    tilings: fn(DType) -> Vec<Tiling>,
-    /// Threads a block.
-    threads: fn(&Tiling) -> usize,
-    /// Dynamic shared memory a block, in bytes.
-    shared: fn(&Tiling, DType) -> usize,
+    /// The tilings in a type, the one in use first.
+    tilings: fn(Instance, DType) -> Vec<Tiling>,
 }
 
 static TUNABLE: &[Tunable] = &[
-    Tunable {
-        kernel: "matmul_blocks",
-        tilings: blocks,
-        threads: a_cell_block_each,
-        shared: |_, _| 0,
-    },
-    Tunable {
-        kernel: "matmul_warps",
-        tilings: warps,
-        threads: a_cell_block_each,
-        shared: |_, _| 0,
-    },
-    Tunable {
-        kernel: "matmul_async",
-        tilings: pipelined,
-        threads: a_cell_block_each,
-        shared: |_, _| 0,
-    },
-    Tunable {
-        kernel: "matmul_tensor",
-        tilings: tensor,
-        threads: |t| t.get("BM") / t.get("WM") * (t.get("BN") / t.get("WN")) * 32,
-        shared: stages_of_tiles,
-    },
+    Tunable { kernel: "matmul_blocks", tilings: blocks },
+    Tunable { kernel: "matmul_warps", tilings: warps },
+    Tunable { kernel: "matmul_async", tilings: pipelined },
+    Tunable { kernel: "matmul_tensor", tilings: tensor },
 ];
 
-/// `STAGES` pairs of tiles.
-fn stages_of_tiles(t: &Tiling, dtype: DType) -> usize {
-    t.get("STAGES") * (t.get("BM") + t.get("BN")) * t.get("BK") * dtype.size()
+/// Rows and columns of C a block.
+pub(crate) fn sides(instance: &Instance) -> [usize; 2] {
+    let side = |name, square| instance.argument(name).map_or(square, |_| instance.size(name));
+    let tile = |square| side("TILE", square);
+    [side("BM", tile(SQUARE[0] as usize)), side("BN", tile(SQUARE[1] as usize))]
+}
+
+/// What an instantiation has of these parameters.
+fn in_use<const N: usize>(instance: Instance, names: &[&'static str; N]) -> [usize; N] {
+    names.map(|name| instance.size(name))
 }
 
 /// A thread for `TM` × `TN` elements of C.
@@ -78,21 +61,23 @@ fn depth(dtype: DType) -> usize {
     32 / dtype.size()
 }
 
-fn blocks(dtype: DType) -> Vec<Tiling> {
+fn blocks(instance: Instance, dtype: DType) -> Vec<Tiling> {
     let depth = depth(dtype);
+    let names = ["BM", "BN", "BK", "TM", "TN"];
     candidates(
-        &["BM", "BN", "BK", "TM", "TN"],
-        [128, 128, depth, 8, 8],
+        &names,
+        in_use(instance, &names),
         [&[64, 128, 256], &[64, 128, 256], &[depth, 2 * depth], &[4, 8, 16], &[4, 8]],
         fair,
     )
 }
 
-fn warps(dtype: DType) -> Vec<Tiling> {
+fn warps(instance: Instance, dtype: DType) -> Vec<Tiling> {
     let depth = depth(dtype);
+    let names = ["BM", "BN", "BK", "WM", "WN", "TM", "TN"];
     candidates(
-        &["BM", "BN", "BK", "WM", "WN", "TM", "TN"],
-        [128, 128, depth, 64, 32, 8, 8],
+        &names,
+        in_use(instance, &names),
         [
             &[64, 128, 256],
             &[64, 128, 256],
@@ -106,10 +91,11 @@ fn warps(dtype: DType) -> Vec<Tiling> {
     )
 }
 
-fn pipelined(_dtype: DType) -> Vec<Tiling> {
+fn pipelined(instance: Instance, _: DType) -> Vec<Tiling> {
+    let names = ["BM", "BN", "BK", "WM", "WN", "TM", "TN", "STAGES", "BLOCKS"];
     candidates(
-        &["BM", "BN", "BK", "WM", "WN", "TM", "TN", "STAGES", "BLOCKS"],
-        [128, 128, 8, 64, 32, 8, 8, 3, 2],
+        &names,
+        in_use(instance, &names),
         [
             &[128, 256],
             &[128, 256],
@@ -125,20 +111,19 @@ fn pipelined(_dtype: DType) -> Vec<Tiling> {
     )
 }
 
-fn tensor(dtype: DType) -> Vec<Tiling> {
+fn tensor(instance: Instance, dtype: DType) -> Vec<Tiling> {
     let depth = 64 / dtype.size();
     let values = [64, 128, 256];
+    let names = ["BM", "BN", "BK", "WM", "WN", "STAGES"];
     candidates(
-        &["BM", "BN", "BK", "WM", "WN", "STAGES"],
-        [128, 256, depth, 64, 64, 4],
+        &names,
+        in_use(instance, &names),
         [&values, &values, &[depth, 2 * depth], &[32, 64], &[32, 64, 128], &[3, 4]],
         |t| {
             let warps = t.get("BM") / t.get("WM") * (t.get("BN") / t.get("WN"));
             (4..=16).contains(&warps)
                 // A lane has 64 or 128 sums: fewer ask for too much, more do not fit registers.
                 && (64 * 32..=64 * 64).contains(&(t.get("WM") * t.get("WN")))
-                // The largest that any GPU gives a block.
-                && stages_of_tiles(t, dtype) <= 227 * 1024
         },
     )
 }
@@ -146,39 +131,26 @@ fn tensor(dtype: DType) -> Vec<Tiling> {
 /// The tilings of a version; none where its kernel has nothing to choose.
 pub(crate) fn tilings(version: &Matmul, dtype: DType) -> Vec<Tiling> {
     let of = TUNABLE.iter().find(|t| t.kernel == version.kernel);
-    of.filter(|_| version.info().dtypes.contains(&dtype)).map_or(Vec::new(), |t| (t.tilings)(dtype))
+    let of = of.filter(|_| version.info().dtypes.contains(&dtype));
+    of.map_or(Vec::new(), |t| (t.tilings)(version.instance(dtype, true), dtype))
 }
 
-/// What a tiling comes to.
-pub(crate) struct Chosen {
-    /// The instantiation.
-    pub(crate) name: String,
-    /// Rows and columns of C a block.
-    pub(crate) block: [usize; 2],
-    pub(crate) threads: [u32; 2],
-    pub(crate) shared: usize,
-}
-
+/// The instantiation with a tiling, in a type and with packs as `like` has them.
+///
 /// # Errors
 /// The version has no such tiling.
 pub(crate) fn choose(
     version: &Matmul,
+    like: Instance,
     dtype: DType,
-    packs: bool,
     tiling: &Tiling,
-) -> Result<Chosen, Error> {
-    let of = TUNABLE.iter().find(|t| t.kernel == version.kernel);
-    let Some(of) = of.filter(|t| (t.tilings)(dtype).contains(tiling)) else {
+) -> Result<String, Error> {
+    if !tilings(version, dtype).contains(tiling) {
         let what = format!("tiling of {} in {dtype}", version.info().full_name());
         return Err(Error::bad(what, "one of those that it lists", tiling));
-    };
-    let pack = if packs { 16 / dtype.size() } else { 1 };
-    Ok(Chosen {
-        name: version.name_of(dtype, &format!("{}, {pack}", tiling.arguments())),
-        block: [tiling.get("BM"), tiling.get("BN")],
-        threads: [(of.threads)(tiling) as u32, 1],
-        shared: (of.shared)(tiling, dtype),
-    })
+    }
+    let (kernel, t, pack) = (version.kernel, dtype.cpp(), like.size("PACK"));
+    Ok(format!("{kernel}<{t}, {}, {pack}>", tiling.arguments()))
 }
 
 #[cfg(test)]
@@ -189,7 +161,7 @@ mod tests {
     use super::*;
     use crate::{NAIVE, VERSIONS, WARPS};
 
-    /// The first tiling is the one in use: its name is listed, and its launch the same.
+    /// The first tiling is the one in use: its name is listed.
     #[test]
     fn the_first_tiling_is_the_one_in_use() {
         let mut seen = 0;
@@ -197,12 +169,10 @@ mod tests {
             for &dtype in version.info().dtypes {
                 let Some(first) = tilings(version, dtype).into_iter().next() else { continue };
                 for packs in [true, false] {
-                    let chosen = choose(version, dtype, packs, &first).unwrap();
-                    let arguments = (version.tiles.arguments)(dtype, packs);
-                    assert_eq!(chosen.name, version.name_of(dtype, &arguments));
-                    assert_eq!(chosen.block, version.tiles.block);
-                    assert_eq!(chosen.threads, version.tiles.threads);
-                    assert_eq!(chosen.shared, version.tiles.shared);
+                    let instance = version.instance(dtype, packs);
+                    let chosen = choose(version, instance, dtype, &first).unwrap();
+                    assert_eq!(chosen, instance.name());
+                    assert_eq!([first.get("BM"), first.get("BN")], sides(&instance));
                 }
                 seen += 1;
             }

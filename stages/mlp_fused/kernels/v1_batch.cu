@@ -1,4 +1,4 @@
-// A training step of B pairs in f32, in seven launches. The equations are those of lab/mlp.cuh.
+// A training step of B pairs in f32, in seven launches. The equations are those of mlp.cuh.
 //
 //   hidden          x, h                                      tiles of B x H, sums over E
 //   logits          z = h w2ᵀ + b2, and of each tile the      tiles of B x V, sums over H
@@ -16,7 +16,7 @@
 // parameters.
 //
 // z: B rows of Z numbers, V rounded up to 4. stats: for each row and 64 logits the largest and the sum.
-#include "lab/mlp.cuh"
+#include "mlp.cuh"
 
 using namespace lab;
 

@@ -1,5 +1,5 @@
 // A training step of B pairs in f32 that never stores a logit, in five launches: an attention, with h
-// for queries and w2 for keys and for values. The equations are those of lab/mlp.cuh.
+// for queries and w2 for keys and for values. The equations are those of mlp.cuh.
 //
 //   hidden          x, h: v1_batch.cu
 //   attend          of parts of V and each pair     m = max z_v    s = Σ exp(z_v − m)
@@ -18,7 +18,7 @@
 //
 // DH is room for H, a multiple of 4.
 #include "lab/ahead.cuh"
-#include "lab/mlp.cuh"
+#include "mlp.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
 
 using namespace lab;
@@ -49,6 +49,9 @@ __device__ __forceinline__ float online(float (&z)[RJ], float& m, float& s) {
 template <int RJ> struct Tokens {
     float b2[RJ];
 };
+
+template <int OWN, int PAST, int DH, int CX, int>
+constexpr int attend_shared = Passing<OWN, PAST, DH, CX, L>::BYTES;
 
 // A grid of B / OWN blocks, rounded up, x parts of V of `span` tokens each, a multiple of PAST.
 // stats: m and s; parts: u; both for each part of V and each pair. of_target: the target's logit.
@@ -141,6 +144,9 @@ template <int RJ> struct Pairs {
     Softmax softmax[RJ];
     int target[RJ];
 };
+
+template <int OWN, int PAST, int DH, int CX, int, int>
+constexpr int output_weights_shared = Passing<OWN, PAST, DH, CX, L>::BYTES;
 
 // A grid of B / 64 · E / 64 + V / OWN blocks, rounded up. The first that has rows of w2 writes the loss.
 template <int OWN, int PAST, int DH, int CX, int BLOCKS, int PACK>

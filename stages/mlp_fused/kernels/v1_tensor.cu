@@ -7,13 +7,13 @@
 // logit was, 2⁻⁹ of ten, not of one. So z is f32, and the softmax makes dz of it, in bf16, for both
 // products on the way back.
 //
-// Work split: a block has a tile of BM x BN of a product, a warp WM x WN of it: lab/tensor_tile.cuh.
+// Work split: a block has a tile of BM x BN of a product, a warp WM x WN of it: tensor_tile.cuh.
 //
 // Columns of the bf16 tensors are padded with zeros to a multiple of 8, so that a row is whole chunks of
 // 16 bytes: h and w2's copy have HB of them, dz has ZB. z: B rows of Z numbers, V rounded up to 4.
-#include "lab/mlp.cuh"
+#include "mlp.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
-#include "lab/tensor_tile.cuh"
+#include "tensor_tile.cuh"
 
 using namespace lab;
 
@@ -43,6 +43,9 @@ __global__ void __launch_bounds__(64)
                           while (++j < HB) rounded[b * 1ll * HB + j] = from_math<Half>(0.0f);
                       });
 }
+
+template <int BM, int BN, int WM, int WN>
+constexpr int logits_tensor_shared = TensorTile<BM, BN, WM, WN, ALONG_K, ALONG_K>::BYTES;
 
 // ANCHOR: logits
 // A grid of V / BN x B / BM blocks, rounded up. stats: for each row and WN logits the largest and the
@@ -106,6 +109,9 @@ __global__ void __launch_bounds__(THREADS)
     if (threadIdx.x == 0) row_losses[b] = loss / live;
 }
 
+template <int BM, int BN, int WM, int WN>
+constexpr int output_input_tensor_shared = TensorTile<BM, BN, WM, WN, ALONG_K, ALONG_K>::BYTES;
+
 // A grid of B / BM x H / BN x parts of V, of `span` tokens each, a multiple of BK; rounded up.
 template <int BM, int BN, int WM, int WN>
 __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, 2)
@@ -149,6 +155,9 @@ __device__ __forceinline__ void load_pair(float (&to)[2], Matrix<float> from, in
     }
 }
 
+template <Use, int, int BM, int BN, int WM, int WN>
+constexpr int output_weights_tensor_shared = TensorTile<BM, BN, WM, WN, ALONG_K, ALONG_K>::BYTES;
+
 // ANCHOR: weights
 // A grid of B / 64 · E / 64 + V / BM · H / BN blocks, rounded up. Where w2 moves, its copy is made anew.
 template <Use USE, int PACK, int BM, int BN, int WM, int WN>
@@ -176,7 +185,7 @@ __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, 2)
                  if (n0 > 0) return;
                  SwizzledTile<Half, BM> a{const_cast<Half*>(stage)};
 #pragma unroll 8
-                 for (int k = group; k < BK; k += GROUPS)
+                 for (int k = group; k < Tile::BK; k += GROUPS)
                      bias[0] += to_math(*a.at(k, two)), bias[1] += to_math(*a.at(k, two + 1));
              });
     float lr = USE == DESCEND ? step.rate() : 0.0f;

@@ -1,6 +1,6 @@
 // N training steps of a pair each in one launch, with all parameters in shared memory: of a cluster of
 // 16 blocks, or, on devices without, of 16 blocks of a cooperative launch. The equations are those of
-// lab/mlp.cuh.
+// mlp.cuh.
 //
 // A block has a sixteenth of the vocabulary: its rows of emb, of w2 and of b2. Each has all of w1 and b1,
 // computes the same hidden layer and moves them alike. Blocks meet once a step. A softmax is of all logits,

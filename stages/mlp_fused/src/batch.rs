@@ -1,6 +1,6 @@
 //! The launches of a step of B pairs.
 
-use lab_device::{DType, Device, Kernel, Launch};
+use lab_device::{DType, Device};
 use lab_harness::plan::{Plan, Scope, Slot};
 use lab_harness::progress::{COUNTS, NUMBERS};
 use lab_harness::{Error, Tensor, arguments};
@@ -8,21 +8,13 @@ use lab_reference::mlp::Sizes;
 
 use crate::kernels::V1_BATCH;
 use crate::recomputed::Recomputed;
+use crate::shared::{HiddenGradients, LARGE, SMALL, Shared, Use};
 use crate::steps::{StepsPlan, blocks, load_kernel};
 use crate::tensor::Halves;
-
-/// Sides of the tiles, and threads of a block, of the small products and of those by w2.
-pub(crate) const SMALL: usize = 32;
-pub(crate) const SMALL_THREADS: u32 = 64;
-const LARGE: usize = 64;
-const LARGE_THREADS: u32 = 128;
-pub(crate) const SOFTMAX_THREADS: u32 = 256;
 
 /// Tokens by which V is cut into parts, and the most parts.
 const DEPTH: usize = 16;
 const MOST_PARTS: usize = 32;
-
-const GRADIENT_THREADS: u32 = 256;
 
 /// How the products by w2 are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,15 +49,6 @@ enum Left {
     Recomputed(Recomputed),
 }
 
-/// What becomes of the gradients.
-#[derive(Clone, Copy, Debug)]
-pub enum Use {
-    /// They are written into these, emb, w1, b1, w2, b2.
-    Keep([Slot; 5]),
-    /// The parameters move by −lr times them.
-    Descend,
-}
-
 /// Where the data are, and where a step stands in them.
 #[derive(Clone, Copy, Debug)]
 pub struct Pairs {
@@ -88,24 +71,10 @@ pub struct Pairs {
 /// The launches of a step, and what they leave for each other.
 #[derive(Debug)]
 pub struct Batch {
-    pub(crate) sizes: Sizes,
-    pub(crate) batch: usize,
-    /// emb, w1, b1, w2, b2.
-    parameters: [Slot; 5],
     /// The loss of each pair, by B, f64: scratch.
     pub row_losses: Slot,
-    /// Elements that are loaded at a time.
-    pub(crate) pack: usize,
+    shared: Shared,
     left: Left,
-    /// What the launches share, under the names of the kernels' parameters.
-    pub(crate) scope: Scope,
-}
-
-/// The gradients by a and x, \[B, H\] and \[B, E\].
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct HiddenGradients {
-    pub(crate) da: Slot,
-    pub(crate) dx: Slot,
 }
 
 impl Batch {
@@ -147,7 +116,7 @@ impl Batch {
             }
         };
         let pack = if embedding % 4 == 0 && hidden % 4 == 0 { 4 } else { 1 };
-        Self { sizes, batch, parameters, row_losses, pack, left, scope }
+        Self { row_losses, shared: Shared { sizes, batch, parameters, pack, scope }, left }
     }
 
     /// Where the logits are stored, in rows of V rounded up to four: scratch that becomes dz, in f32
@@ -160,10 +129,6 @@ impl Batch {
         }
     }
 
-    fn load_kernel(&self, device: &Device, name: &str, arguments: &str) -> Result<Kernel, Error> {
-        load_kernel(device, &V1_BATCH, name, &format!("{arguments}{}", self.pack))
-    }
-
     /// Adds the launch that rounds w2 to the copy that the products read, where they read one. A step
     /// that descends moves the copy too; where something else moves w2, this comes before each step.
     ///
@@ -171,7 +136,7 @@ impl Batch {
     /// A kernel does not compile on this device.
     pub fn launch_rounding(&self, plan: &mut Plan) -> Result<(), Error> {
         match self.left {
-            Left::Halves(_) => self.launch_rounding_to_halves(plan),
+            Left::Halves(_) => self.shared.launch_rounding_to_halves(plan),
             Left::F32 { .. } | Left::Recomputed(_) => Ok(()),
         }
     }
@@ -192,8 +157,8 @@ impl Batch {
     pub fn launch_logits(&self, plan: &mut Plan) -> Result<(), Error> {
         match self.left {
             Left::F32 { .. } => self.launch_logits_in_f32(plan),
-            Left::Halves(halves) => self.launch_logits_in_halves(plan, halves),
-            Left::Recomputed(recomputed) => self.launch_attention(plan, recomputed),
+            Left::Halves(halves) => self.shared.launch_logits_in_halves(plan, halves),
+            Left::Recomputed(recomputed) => self.shared.launch_attention(plan, recomputed),
         }
     }
 
@@ -202,78 +167,30 @@ impl Batch {
     /// # Errors
     /// A kernel does not compile on this device.
     pub fn launch_loss(&self, plan: &mut Plan) -> Result<(), Error> {
-        let (kernel, threads) = match self.left {
-            Left::F32 { .. } => {
-                let kernel = load_kernel(plan.device(), &V1_BATCH, "softmax_loss", "256")?;
-                (kernel, SOFTMAX_THREADS)
-            }
-            Left::Halves(_) => (Halves::load_softmax(plan.device())?, SOFTMAX_THREADS),
+        let kernel = match self.left {
+            Left::F32 { .. } => load_kernel(plan.device(), &V1_BATCH, "softmax_loss", "256")?,
+            Left::Halves(_) => Halves::load_softmax(plan.device())?,
             Left::Recomputed(_) => Recomputed::load_merge(plan.device())?,
         };
-        plan.launch_in(&self.scope, &kernel, Launch::new(blocks(self.batch, 1), threads), [])
-    }
-
-    /// Adds the launch that makes x and h.
-    pub(crate) fn launch_hidden(&self, plan: &mut Plan) -> Result<(), Error> {
-        let hidden = self.load_kernel(plan.device(), "hidden", "")?;
-        plan.launch_in(&self.scope, &hidden, self.hidden_layer(), [])
-    }
-
-    /// How the kernels of the hidden layer are launched.
-    pub(crate) fn hidden_layer(&self) -> Launch {
-        let grid = [blocks(self.batch, SMALL), blocks(self.sizes.hidden, SMALL), 1];
-        Launch::new_3d(grid, [SMALL_THREADS, 1, 1])
+        let launch = kernel.grid([blocks(self.shared.batch, 1), 1, 1])?;
+        plan.launch_in(&self.shared.scope, &kernel, launch, [])
     }
 
     fn launch_logits_in_f32(&self, plan: &mut Plan) -> Result<(), Error> {
-        self.launch_hidden(plan)?;
-        let logits = self.load_kernel(plan.device(), "logits", "")?;
-        let grid = [blocks(self.sizes.vocabulary, LARGE), blocks(self.batch, LARGE), 1];
-        plan.launch_in(&self.scope, &logits, Launch::new_3d(grid, [LARGE_THREADS, 1, 1]), [])
+        self.shared.launch_hidden(plan)?;
+        let logits = self.shared.load_kernel(plan.device(), "logits", "")?;
+        let grid =
+            [blocks(self.shared.sizes.vocabulary, LARGE), blocks(self.shared.batch, LARGE), 1];
+        plan.launch_in(&self.shared.scope, &logits, logits.grid(grid)?, [])
     }
 
     /// In how many parts V is cut, so that each multiprocessor has two blocks, and tokens of a part.
     fn split_vocabulary(&self, device: &Device) -> [usize; 2] {
-        let Sizes { vocabulary, hidden, .. } = self.sizes;
-        let tiles = self.batch.div_ceil(LARGE) * hidden.div_ceil(LARGE);
+        let Sizes { vocabulary, hidden, .. } = self.shared.sizes;
+        let tiles = self.shared.batch.div_ceil(LARGE) * hidden.div_ceil(LARGE);
         let wanted = 2 * device.facts().multiprocessors as usize / tiles;
         let span = vocabulary.div_ceil(wanted.clamp(1, MOST_PARTS)).next_multiple_of(DEPTH);
         [vocabulary.div_ceil(span), span]
-    }
-
-    /// The template argument of what becomes of the gradients, and where they go.
-    pub(crate) fn destination(&self, gradients: Use) -> (&'static str, [Slot; 5]) {
-        match gradients {
-            Use::Keep(to) => ("KEEP, ", to),
-            Use::Descend => ("DESCEND, ", self.parameters),
-        }
-    }
-
-    /// Room for the parts of da \[splits, B, H\].
-    pub(crate) fn gradient_parts(&self, plan: &mut Plan, splits: usize) -> Slot {
-        plan.scratch(DType::F32, splits * self.batch * self.sizes.hidden)
-    }
-
-    /// Adds the launch that sums up the parts of da, and makes room for dx.
-    pub(crate) fn launch_hidden_gradient(
-        &self,
-        plan: &mut Plan,
-        parts: Slot,
-        splits: usize,
-    ) -> Result<HiddenGradients, Error> {
-        let Sizes { embedding, hidden, .. } = self.sizes;
-        let kernel = load_kernel(plan.device(), &V1_BATCH, "hidden_gradient", "256")?;
-        let count = self.batch * hidden;
-        let da = plan.scratch(DType::F32, count);
-        let dx = plan.scratch(DType::F32, self.batch * embedding);
-        let launch = Launch::new(blocks(count, GRADIENT_THREADS as usize), GRADIENT_THREADS);
-        plan.launch_in(&self.scope, &kernel, launch, arguments![parts, da, splits, count])?;
-        Ok(HiddenGradients { da, dx })
-    }
-
-    /// Blocks for the tiles of dx, which come before those of w2.
-    pub(crate) fn input_tiles(&self) -> usize {
-        self.batch.div_ceil(LARGE) * self.sizes.embedding.div_ceil(LARGE)
     }
 
     /// Adds the launches of the way back, from dz, and of what is done with the gradients.
@@ -286,18 +203,20 @@ impl Batch {
     pub fn launch_backward(&self, plan: &mut Plan, gradients: Use) -> Result<(), Error> {
         let HiddenGradients { da, dx } = match (self.left, gradients) {
             (Left::F32 { .. }, _) => self.launch_back_in_f32(plan, gradients)?,
-            (Left::Halves(halves), _) => self.launch_back_in_halves(plan, halves, gradients)?,
+            (Left::Halves(halves), _) => {
+                self.shared.launch_back_in_halves(plan, halves, gradients)?
+            }
             (Left::Recomputed(recomputed), Use::Descend) => {
-                self.launch_back_recomputed(plan, recomputed)?
+                self.shared.launch_back_recomputed(plan, recomputed)?
             }
             (Left::Recomputed(_), Use::Keep(_)) => unreachable!("training stores its logits"),
         };
-        let Sizes { embedding, hidden, .. } = self.sizes;
-        let (gradient_use, [emb, w1, b1, _, _]) = self.destination(gradients);
-        let kernel = self.load_kernel(plan.device(), "input_weights", gradient_use)?;
+        let Sizes { embedding, hidden, .. } = self.shared.sizes;
+        let (gradient_use, [emb, w1, b1, _, _]) = self.shared.destination(gradients);
+        let kernel = self.shared.load_kernel(plan.device(), "input_weights", gradient_use)?;
         let tiles = hidden.div_ceil(SMALL) * embedding.div_ceil(SMALL);
-        let launch = Launch::new(blocks(self.batch + tiles, 1), SMALL_THREADS);
-        plan.launch_in(&self.scope, &kernel, launch, arguments![da, dx, emb, w1, b1])
+        let launch = kernel.grid([blocks(self.shared.batch + tiles, 1), 1, 1])?;
+        plan.launch_in(&self.shared.scope, &kernel, launch, arguments![da, dx, emb, w1, b1])
     }
 
     /// Adds the products that have to do with w2.
@@ -306,20 +225,21 @@ impl Batch {
         plan: &mut Plan,
         gradients: Use,
     ) -> Result<HiddenGradients, Error> {
-        let Sizes { vocabulary, hidden, .. } = self.sizes;
-        let (gradient_use, [_, _, _, w2, b2]) = self.destination(gradients);
-        let output_input = self.load_kernel(plan.device(), "output_input", "")?;
-        let output_weights = self.load_kernel(plan.device(), "output_weights", gradient_use)?;
+        let Sizes { vocabulary, hidden, .. } = self.shared.sizes;
+        let (gradient_use, [_, _, _, w2, b2]) = self.shared.destination(gradients);
+        let output_input = self.shared.load_kernel(plan.device(), "output_input", "")?;
+        let output_weights =
+            self.shared.load_kernel(plan.device(), "output_weights", gradient_use)?;
         let [splits, span] = self.split_vocabulary(plan.device());
-        let parts = self.gradient_parts(plan, splits);
-        let grid = [blocks(self.batch, LARGE), blocks(hidden, LARGE), blocks(splits, 1)];
-        let launch = Launch::new_3d(grid, [LARGE_THREADS, 1, 1]);
-        plan.launch_in(&self.scope, &output_input, launch, arguments![parts, span])?;
-        let back = self.launch_hidden_gradient(plan, parts, splits)?;
+        let parts = self.shared.gradient_parts(plan, splits);
+        let grid = [blocks(self.shared.batch, LARGE), blocks(hidden, LARGE), blocks(splits, 1)];
+        let launch = output_input.grid(grid)?;
+        plan.launch_in(&self.shared.scope, &output_input, launch, arguments![parts, span])?;
+        let back = self.shared.launch_hidden_gradient(plan, parts, splits)?;
         let HiddenGradients { da, dx } = back;
         let tiles = vocabulary.div_ceil(LARGE) * hidden.div_ceil(LARGE);
-        let launch = Launch::new(blocks(self.input_tiles() + tiles, 1), LARGE_THREADS);
-        plan.launch_in(&self.scope, &output_weights, launch, arguments![da, dx, w2, b2])?;
+        let launch = output_weights.grid([blocks(self.shared.input_tiles() + tiles, 1), 1, 1])?;
+        plan.launch_in(&self.shared.scope, &output_weights, launch, arguments![da, dx, w2, b2])?;
         Ok(back)
     }
 }

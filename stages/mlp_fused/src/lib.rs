@@ -12,6 +12,7 @@ mod flat;
 mod recomputed;
 mod resident;
 mod sample;
+mod shared;
 mod steps;
 mod tensor;
 
@@ -28,8 +29,9 @@ use steps::StepsPlan;
 pub mod launches {
     //! What a training step is made of, within a larger plan: a [`Batch`] of pairs, forward and back.
 
-    pub use crate::batch::{Batch, Pairs, Products, Use};
+    pub use crate::batch::{Batch, Pairs, Products};
     pub use crate::flat::Layout;
+    pub use crate::shared::Use;
     pub use crate::steps::{blocks, load_kernel};
 }
 

@@ -1,23 +1,20 @@
 //! The launch of all steps of one pair, with the parameters in shared memory.
 
-use lab_device::{DType, Launch};
+use lab_device::{DType, Instance};
 use lab_harness::plan::Scope;
 use lab_harness::{Error, arguments};
 use lab_reference::mlp::Sizes;
 
 use crate::kernels::V2_RESIDENT;
-use crate::steps::{StepsPlan, load_kernel};
+use crate::steps::StepsPlan;
 
 const BLOCKS: usize = 16;
 const THREADS: usize = 256;
 
-/// Room for H and E, the least first.
-const ROOMS: [[usize; 2]; 2] = [[64, 32], [128, 64]];
+/// The most hidden units and columns of an embedding that a kernel has room for.
+pub(crate) const MOST: [usize; 2] = [128, 64];
 
-/// The most hidden units and columns of an embedding.
-pub(crate) const MOST: [usize; 2] = ROOMS[ROOMS.len() - 1];
-
-/// Numbers that a block has in shared memory, as `Places` in the kernel.
+/// Numbers that a block has in shared memory, as `Places` in the kernel: how many, the vocabulary says.
 fn shared_numbers([h, e]: [usize; 2], vocabulary: usize) -> usize {
     let rows = vocabulary.div_ceil(BLOCKS).next_multiple_of(8);
     let parts = (THREADS / 32 * h).max(1024);
@@ -36,22 +33,22 @@ pub(crate) fn launch_steps(run: &mut StepsPlan, may_cluster: bool) -> Result<(),
     let Sizes { vocabulary, embedding, hidden } = sizes;
     let plan = &mut run.plan;
     let device = plan.device().clone();
-    let fits = |room: &&[usize; 2]| hidden <= room[0] && embedding <= room[1];
-    let room = ROOMS.iter().find(fits).expect("sizes that were checked");
-    let bytes = shared_numbers(*room, vocabulary) * DType::F32.size();
+    let fits = |i: &Instance| hidden <= i.size("HT") && embedding <= i.size("ET");
+    let instance = V2_RESIDENT.instances("resident").find(fits).expect("sizes that were checked");
+    let room = [instance.size("HT"), instance.size("ET")];
+    let bytes = shared_numbers(room, vocabulary) * DType::F32.size();
     let most = device.facts().max_shared_per_block as usize;
     if bytes > most {
         let what = format!("shared memory of a block, V={vocabulary} E={embedding} H={hidden}");
         return Err(Error::bad(what, format!("at most {most} bytes"), bytes));
     }
-    let rooms = format!("{}, {}", room[0], room[1]);
-    let kernel = load_kernel(&device, &V2_RESIDENT, "resident", &rooms)?;
-    let launch = Launch::new(BLOCKS as u32, THREADS as u32).shared(bytes);
+    let kernel = device.load(instance)?;
+    let launch = kernel.grid([BLOCKS as u32, 1, 1])?.shared(bytes);
     let cluster = launch.cluster(BLOCKS as u32);
     let clustered = may_cluster && kernel.resident_clusters(&cluster)? > 0;
     let (launch, numbers, flags) = match clustered {
         true => (cluster, 1, 1),
-        false => (launch.cooperative(), BLOCKS * 2 * box_numbers(*room), BLOCKS),
+        false => (launch.cooperative(), BLOCKS * 2 * box_numbers(room), BLOCKS),
     };
     let post = plan.scratch(DType::F32, numbers);
     let flags = plan.zeros(DType::U32, flags);

@@ -1,16 +1,11 @@
 //! The launches of steps of one pair.
 
-use lab_device::Launch;
 use lab_harness::plan::Scope;
 use lab_harness::{Error, arguments};
 use lab_reference::mlp::Sizes;
 
 use crate::kernels::V0_SAMPLE;
-use crate::steps::{StepsPlan, blocks, load_kernel};
-
-/// Of a block, and warps.
-const THREADS: u32 = 512;
-const WARPS: usize = THREADS as usize / 32;
+use crate::steps::{StepsPlan, load_kernel};
 
 /// Adds three launches a step.
 pub(crate) fn launch_steps(run: &mut StepsPlan) -> Result<(), Error> {
@@ -31,10 +26,11 @@ pub(crate) fn launch_steps(run: &mut StepsPlan) -> Result<(), Error> {
         .with(arguments![emb, w1, b1, w2, b2, x, h, dz, da, dx])
         .with(arguments![lr, V: vocabulary, E: embedding, H: hidden]);
     let shared = |numbers: usize| numbers * dtype.size();
-    let of_forward = Launch::new(1, THREADS).shared(shared(embedding + hidden));
-    let of_backward = Launch::new(1, THREADS).shared(shared((1 + WARPS) * hidden));
+    let warps = backward.block()?.threads as usize / 32;
+    let of_forward = forward.grid([1; 3])?.shared(shared(embedding + hidden));
+    let of_backward = backward.grid([1; 3])?.shared(shared((1 + warps) * hidden));
     let all = vocabulary * (hidden + 1) + hidden * (embedding + 1) + embedding;
-    let of_update = Launch::new(blocks(all, THREADS as usize), THREADS);
+    let of_update = update.grid_over(all)?;
     for step in 0..steps {
         let [tokens, targets, loss] =
             [run.tokens, run.targets, run.losses].map(|slot| slot.part(step, 1));

@@ -1,23 +1,18 @@
 //! The launches of a step of B pairs that are made of bf16.
 
-use lab_device::{DType, Device, Kernel, Launch};
+use lab_device::{DType, Device, Instance, Kernel};
 use lab_harness::plan::{Plan, Scope, Slot};
 use lab_harness::{Error, Tensor, arguments};
 use lab_reference::mlp::Sizes;
 
-use crate::batch::{Batch, HiddenGradients, Use};
 use crate::kernels::V1_TENSOR;
+use crate::shared::{HiddenGradients, Shared, Use};
 use crate::steps::{blocks, load_kernel};
 
-/// Tiles, BM, BN, WM and WN, of a grid that fills the device, and of one that would not.
-const TILES: [[usize; 4]; 2] = [[128, 128, 32, 64], [64, 64, 32, 32]];
-
-/// As in the kernels: elements of k of a tile, tiles in flight.
+/// As in the kernels: elements of k of a tile, `TensorTile::BK`.
 const DEPTH: usize = 64;
-const STAGES: usize = 3;
 
 const MOST_PARTS: usize = 32;
-const ROUND_THREADS: usize = 256;
 
 /// What a step in bf16 has beside the rest.
 #[derive(Clone, Copy, Debug)]
@@ -30,36 +25,32 @@ pub(crate) struct Halves {
     pub(crate) copy: Slot,
 }
 
-/// A tile, with how it is launched.
-struct Tile([usize; 4]);
+/// Of the tiles of a kernel, the larger first, the first with which each multiprocessor has a block for
+/// results of so many rows and columns; else the last.
+fn largest_filling(device: &Device, kernel: &str, pack: usize, size: [usize; 2]) -> Instance {
+    let enough = device.facts().multiprocessors as usize;
+    let fills = |i: &Instance| tiles(i, size) >= enough;
+    first_or_last(kernel, pack, fills)
+}
 
-impl Tile {
-    /// For results of so many rows and columns: the largest with which each multiprocessor has a block.
-    fn largest_filling(device: &Device, rows: usize, columns: usize) -> Self {
-        let enough = device.facts().multiprocessors as usize;
-        let fills = |t: &&[usize; 4]| rows.div_ceil(t[0]) * columns.div_ceil(t[1]) >= enough;
-        Self(*TILES.iter().find(fills).unwrap_or(&TILES[TILES.len() - 1]))
+/// Of the instantiations with packs of `pack` (all where packs are none of its parameters), in any use,
+/// the first that is `wanted`; else the last.
+fn first_or_last(kernel: &str, pack: usize, wanted: impl Fn(&Instance) -> bool) -> Instance {
+    let pack = pack.to_string();
+    let has_pack = |i: &Instance| i.argument("PACK").is_none_or(|p| p == pack);
+    let mut last = None;
+    for instance in V1_TENSOR.instances(kernel).filter(has_pack) {
+        if wanted(&instance) {
+            return instance;
+        }
+        last = Some(instance);
     }
+    last.expect("a kernel of each pack")
+}
 
-    /// In how many parts V is cut for products of `batch` rows, and tokens of a part.
-    fn split_vocabulary(&self, device: &Device, sizes: Sizes, batch: usize) -> [usize; 2] {
-        let Sizes { vocabulary, hidden, .. } = sizes;
-        let tiles = batch.div_ceil(self.0[0]) * hidden.div_ceil(self.0[1]);
-        let wanted = device.facts().multiprocessors as usize / tiles;
-        let span = vocabulary.div_ceil(wanted.clamp(1, MOST_PARTS)).next_multiple_of(DEPTH);
-        [vocabulary.div_ceil(span), span]
-    }
-
-    fn arguments(&self) -> String {
-        self.0.map(|side| side.to_string()).join(", ")
-    }
-
-    fn launch(&self, grid: [u32; 3]) -> Launch {
-        let [bm, bn, wm, wn] = self.0;
-        let threads = blocks(bm / wm * (bn / wn) * 32, 1);
-        let bytes = STAGES * (bm + bn) * DEPTH * DType::BF16.size();
-        Launch::new_3d(grid, [threads, 1, 1]).shared(bytes)
-    }
+/// How many tiles results of so many rows and columns take.
+fn tiles(instance: &Instance, [rows, columns]: [usize; 2]) -> usize {
+    rows.div_ceil(instance.size("BM")) * columns.div_ceil(instance.size("BN"))
 }
 
 impl Halves {
@@ -102,20 +93,20 @@ fn padded(columns: usize) -> usize {
 
 /// How many slices of a row of logits have their own statistics.
 fn slices(device: &Device, batch: usize, vocabulary: usize) -> usize {
-    let [_, bn, _, wn] = Tile::largest_filling(device, batch, vocabulary).0;
-    vocabulary.div_ceil(bn) * (bn / wn)
+    let tile = largest_filling(device, "logits_tensor", 1, [batch, vocabulary]);
+    vocabulary.div_ceil(tile.size("BN")) * (tile.size("BN") / tile.size("WN"))
 }
 
-impl Batch {
+impl Shared {
     /// Adds the launch that makes the bf16 copy of w2.
     pub(crate) fn launch_rounding_to_halves(&self, plan: &mut Plan) -> Result<(), Error> {
         let Sizes { vocabulary, hidden, .. } = self.sizes;
         let round = load_kernel(plan.device(), &V1_TENSOR, "round_weights", "__nv_bfloat16")?;
-        let grid = blocks(vocabulary * padded(hidden), ROUND_THREADS);
-        plan.launch_in(&self.scope, &round, Launch::new(grid, ROUND_THREADS as u32), [])
+        let launch = round.grid_over(vocabulary * padded(hidden))?;
+        plan.launch_in(&self.scope, &round, launch, [])
     }
 
-    /// As [`Batch::launch_logits`].
+    /// The logits.
     pub(crate) fn launch_logits_in_halves(
         &self,
         plan: &mut Plan,
@@ -124,14 +115,16 @@ impl Batch {
         let Self { batch, sizes: Sizes { vocabulary, .. }, ref scope, .. } = *self;
         let hidden =
             load_kernel(plan.device(), &V1_TENSOR, "hidden_halves", &self.pack.to_string())?;
-        plan.launch_in(scope, &hidden, self.hidden_layer(), [])?;
-        let tile = Tile::largest_filling(plan.device(), batch, vocabulary);
-        let logits = load_kernel(plan.device(), &V1_TENSOR, "logits_tensor", &tile.arguments())?;
-        let launch = tile.launch([blocks(vocabulary, tile.0[1]), blocks(batch, tile.0[0]), 1]);
+        plan.launch_in(scope, &hidden, self.hidden_layer(&hidden)?, [])?;
+        let size = [batch, vocabulary];
+        let tile = largest_filling(plan.device(), "logits_tensor", self.pack, size);
+        let logits = plan.device().load(tile)?;
+        let grid = [blocks(vocabulary, tile.size("BN")), blocks(batch, tile.size("BM")), 1];
+        let launch = logits.grid(grid)?;
         plan.launch_in(scope, &logits, launch, arguments![h: rounded, w2: copy])
     }
 
-    /// Adds the products of [`Batch::launch_backward`] that have to do with w2.
+    /// Adds the products of the way back that have to do with w2.
     pub(crate) fn launch_back_in_halves(
         &self,
         plan: &mut Plan,
@@ -141,24 +134,28 @@ impl Batch {
         let Sizes { vocabulary, hidden, .. } = self.sizes;
         let (gradient_use, [_, _, _, w2, b2]) = self.destination(gradients);
         let device = plan.device().clone();
-        let load = |name, arguments: &str| load_kernel(&device, &V1_TENSOR, name, arguments);
 
         // Along V there is as much parallel as is wanted: the larger tile where B and H have one.
-        let large = self.batch >= TILES[0][0] && hidden >= TILES[0][1];
-        let tile = Tile(TILES[usize::from(!large)]);
-        let [splits, span] = tile.split_vocabulary(&device, self.sizes, self.batch);
+        let size = [self.batch, hidden];
+        let is_filled = |i: &Instance| self.batch >= i.size("BM") && hidden >= i.size("BN");
+        let tile = first_or_last("output_input_tensor", self.pack, is_filled);
+        let wanted = device.facts().multiprocessors as usize / tiles(&tile, size);
+        let span = vocabulary.div_ceil(wanted.clamp(1, MOST_PARTS)).next_multiple_of(DEPTH);
+        let splits = vocabulary.div_ceil(span);
         let parts = self.gradient_parts(plan, splits);
-        let grid = [blocks(self.batch, tile.0[0]), blocks(hidden, tile.0[1]), blocks(splits, 1)];
-        let output_input = load("output_input_tensor", &tile.arguments())?;
-        let launch = tile.launch(grid);
+        let output_input = device.load(tile)?;
+        let grid = [self.batch.div_ceil(tile.size("BM")), hidden.div_ceil(tile.size("BN")), splits];
+        let launch = output_input.grid(grid.map(|n| blocks(n, 1)))?;
         plan.launch_in(&self.scope, &output_input, launch, arguments![w2: copy, parts, span])?;
         let back = self.launch_hidden_gradient(plan, parts, splits)?;
         let HiddenGradients { da, dx } = back;
-        let tile = Tile::largest_filling(&device, vocabulary, hidden);
-        let tiles = vocabulary.div_ceil(tile.0[0]) * hidden.div_ceil(tile.0[1]);
-        let arguments = format!("{gradient_use}{}, {}", self.pack, tile.arguments());
-        let output_weights = load("output_weights_tensor", &arguments)?;
-        let launch = tile.launch([blocks(self.input_tiles() + tiles, 1), 1, 1]);
+        let tile =
+            largest_filling(&device, "output_weights_tensor", self.pack, [vocabulary, hidden]);
+        let sides = ["BM", "BN", "WM", "WN"].map(|name| tile.size(name).to_string()).join(", ");
+        let arguments = format!("{gradient_use}{}, {sides}", self.pack);
+        let output_weights = load_kernel(&device, &V1_TENSOR, "output_weights_tensor", &arguments)?;
+        let all = self.input_tiles() + tiles(&tile, [vocabulary, hidden]);
+        let launch = output_weights.grid([blocks(all, 1), 1, 1])?;
         plan.launch_in(&self.scope, &output_weights, launch, arguments![da, dx, w2, b2])?;
         Ok(back)
     }

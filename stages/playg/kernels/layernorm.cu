@@ -7,7 +7,7 @@
 //
 // x, out: rows x columns; gamma, beta: columns.
 #include "lab/reduce.cuh"
-#include "lab/row.cuh"
+#include "row.cuh"
 
 using namespace lab;
 

@@ -5,7 +5,7 @@
 //
 // x, out: rows x columns, row-major.
 #include "lab/reduce.cuh"
-#include "lab/row.cuh"
+#include "row.cuh"
 
 using namespace lab;
 

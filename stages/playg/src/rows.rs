@@ -1,6 +1,6 @@
 //! Rows: softmax and layer norm over the last index, a block a row.
 
-use lab_device::{DType, Launch};
+use lab_device::{DType, Instance, KernelSource, Launch};
 use lab_harness::{Dim, Error, Info, Input, Output, Plan, Setting, arguments};
 use lab_reference::playg as reference;
 
@@ -107,10 +107,9 @@ pub static SOFTMAX_REGISTERS: Operation = Operation {
     },
     plan: |plan, run| {
         let [x, out] = run.x_and_out(plan);
-        let (threads, arguments) = row_shape(run);
-        let name = run.instance("softmax_registers", &arguments);
-        let kernel = kernel(plan, &kernels::SOFTMAX, &name)?;
-        let launch = Launch::new(run.dim("R") as u32, threads);
+        let instance = holding_the_row(run, &kernels::SOFTMAX, "softmax_registers");
+        let kernel = plan.device().load(instance)?;
+        let launch = kernel.grid([run.dim("R") as u32, 1, 1])?;
         plan.launch(&kernel, launch, arguments![x, out, columns: run.dim("C")])
     },
     ..SOFTMAX
@@ -134,26 +133,24 @@ pub static LAYERNORM: Operation = Operation {
     plan: |plan, run| {
         let [x, out] = run.x_and_out(plan);
         let [gamma, beta] = ["gamma", "beta"].map(|name| run.input(plan, name));
-        let (threads, arguments) = row_shape(run);
-        let name = run.instance("layernorm", &arguments);
-        let kernel = kernel(plan, &kernels::LAYERNORM, &name)?;
-        let launch = Launch::new(run.dim("R") as u32, threads);
+        let instance = holding_the_row(run, &kernels::LAYERNORM, "layernorm");
+        let kernel = plan.device().load(instance)?;
+        let launch = kernel.grid([run.dim("R") as u32, 1, 1])?;
         let (columns, eps) = (run.dim("C"), run.option("eps"));
         plan.launch(&kernel, launch, arguments![x, gamma, beta, out, columns, eps])
     },
     ..SOFTMAX
 };
 
-/// Threads a block, and the template arguments (threads, packs a thread, elements a pack) of the
-/// first instantiation that holds the row: `WIDE` and `SINGLE` in the build script.
-fn row_shape(run: &Run<'_>) -> (u32, String) {
+/// The first instantiation of a kernel that holds the row in a block's registers, in packs where columns
+/// come in whole ones.
+fn holding_the_row(run: &Run<'_>, source: &'static KernelSource, kernel: &str) -> Instance {
     let columns = run.dim("C");
-    let wide = columns.is_multiple_of(run.pack());
-    let (pack, shapes): (usize, &[(u32, u32)]) = match wide {
-        true => (run.pack(), &[(256, 1), (256, 2), (256, 4), (1024, 4)]),
-        false => (1, &[(256, 1), (256, 4), (1024, 16)]),
+    let pack = if columns.is_multiple_of(run.pack()) { run.pack() } else { 1 };
+    let holds = |i: &Instance| {
+        i.has("T", run.dtype().cpp())
+            && i.size("N") == pack
+            && i.size("THREADS") * i.size("PACKS") * pack >= columns
     };
-    let holds = |&&(threads, packs): &&(u32, u32)| (threads * packs) as usize * pack >= columns;
-    let (threads, packs) = *shapes.iter().find(holds).expect("the columns were checked");
-    (threads, format!("{threads}, {packs}, {pack}"))
+    source.instances(kernel).find(holds).expect("the columns were checked")
 }

@@ -7,7 +7,7 @@
 mod checks;
 
 use lab_device::emulator::Kind;
-use lab_device::{DType, Device, Launch};
+use lab_device::{DType, Device};
 use lab_harness::qkv::{self, sizes};
 use lab_harness::{
     Dim, Dims, Error, Expected, Info, Mistake, Options, Output, Plan, Request, Setting, Stage,
@@ -26,7 +26,6 @@ pub struct GridTile;
 
 /// Enough for the mistake to show, few enough to be resident together on any device.
 const MOST_BLOCKS: u32 = 32;
-const THREADS: u32 = 64;
 
 /// The timed problem is the small one: it is never timed, and nobody would wait for a longer one.
 static DIMS: [Dim; 5] =
@@ -116,10 +115,10 @@ impl Version for GridTile {
         if heads > i32::MAX as usize {
             return Err(Error::bad("B NH", format!("at most {} heads in all", i32::MAX), heads));
         }
-        let tiles = if dhqk.max(dhhv) <= 128 { "16, 16, 128" } else { "8, 8, 256" };
-        let name = format!("qkv_grid_tile<{}, {tiles}, {THREADS}>", dtype.cpp());
-        let kernel = device.kernel(&kernels::GRID_TILE, &name)?;
-        let launch = Launch::new(blocks(request.options())?, THREADS).cooperative();
+        let instance =
+            qkv::instance_for(&kernels::GRID_TILE, "qkv_grid_tile", dtype, &request.dims);
+        let kernel = device.load(instance)?;
+        let launch = kernel.grid([blocks(request.options())?, 1, 1])?.cooperative();
 
         let mut plan = Plan::new(device);
         let [q, k, v] = request.inputs(&mut plan, ["q", "k", "v"]);

@@ -17,13 +17,18 @@
 
 using namespace lab;
 
+constexpr int TI = InRows::WI, TJ = InRows::WJ;  // rows and columns of threads
+
+template <class, int TQ, int TKV, int DH, int>
+constexpr int qkv_block_tile_shared = TILES_BYTES<TQ, TKV, DH>;
+
 template <class T, int TQ, int TKV, int DH, int PACK>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(InRows::THREADS)
     qkv_block_tile(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
                    T* __restrict__ o, int tiles, int S, int dhqk, int dhhv, float scale) {
     static_assert(TQ % TI == 0 && TKV % TJ == 0, "threads share the scores: TQ in 8s, TKV in 16s");
     static_assert(DH % (4 * TJ) == 0, "a thread has fours of outputs: DH must be a multiple of 64");
-    static_assert(((TQ + TKV) * ROW<DH> + TQ * SCORES_ROW<TKV>) * 4 <= 99 * 1024,
+    static_assert(TILES_BYTES<TQ, TKV, DH> <= MOST_SHARED,
                   "an RTX 4060 has 99 KB of shared memory for a block: lower TQ or TKV");
     constexpr int RI = TQ / TI, RJ = TKV / TJ, RC = DH / TJ;  // a thread's rows and columns
     DYNAMIC_SHARED(float, memory);

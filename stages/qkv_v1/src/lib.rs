@@ -5,8 +5,8 @@
 
 mod checks;
 
-use lab_device::{DType, Device, Launch};
-use lab_harness::qkv::{self, CLASSES, Class, Grid, sizes};
+use lab_device::{DType, Device, Instance};
+use lab_harness::qkv::{self, Grid, sizes};
 use lab_harness::suite::{Check, every_kernel_loads};
 use lab_harness::{Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments};
 
@@ -20,15 +20,13 @@ pub mod kernels {
 #[derive(Debug)]
 pub struct BlockTile;
 
-const THREADS: u32 = 128;
-
 /// Positions and heads are counted by ints; a head's first element by more.
 static DIMS: [Dim; 5] = qkv::dims([
     [1, 1, 65535],
     [2, 32, 65535],
     [100, 4096, 1 << 24],
-    [64, 64, CLASSES[2].dh],
-    [64, 64, CLASSES[2].dh],
+    [64, 64, qkv::MOST_COLUMNS],
+    [64, 64, qkv::MOST_COLUMNS],
 ]);
 
 static INFO: Info = Info {
@@ -108,15 +106,17 @@ impl Version for BlockTile {
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
         let dtype = request.dtype;
         let [b, nh, s, dhqk, dhhv] = qkv::of(&request.dims);
-        let class = Class::of(dhqk, dhhv);
-        let Grid { tiles, blocks } = Grid::of(&request.dims, class.rows)?;
         let widest = 16 / dtype.size();
         let packs = dhqk.is_multiple_of(widest) && dhhv.is_multiple_of(widest);
         let pack = if packs { widest } else { 1 };
-        let Class { rows, dh } = class;
-        let name = format!("qkv_block_tile<{}, {rows}, {rows}, {dh}, {pack}>", dtype.cpp());
-        let kernel = device.kernel(&kernels::BLOCK_TILE, &name)?;
-        let launch = Launch::new(blocks, THREADS).shared(class.shared(0));
+        let fits = |i: &Instance| {
+            i.has("T", dtype.cpp()) && dhqk.max(dhhv) <= i.size("DH") && i.size("PACK") == pack
+        };
+        let instance = kernels::BLOCK_TILE.instances("qkv_block_tile").find(fits);
+        let instance = instance.expect("DHQK and DHHV of a checked problem");
+        let Grid { tiles, blocks } = Grid::of(&request.dims, instance.size("TQ"))?;
+        let kernel = device.load(instance)?;
+        let launch = kernel.grid([blocks, 1, 1])?;
 
         let mut plan = Plan::new(device);
         let [q, k, v] = request.inputs(&mut plan, ["q", "k", "v"]);

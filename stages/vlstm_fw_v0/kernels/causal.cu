@@ -18,17 +18,22 @@
 
 using namespace lab;
 
+constexpr int TI = InRows::WI, TJ = InRows::WJ;  // rows and columns of threads
+
 // ANCHOR: mask
 // C_ij: nothing comes from a later position. Past the end of S all are later.
 __device__ __forceinline__ float causal(float score, int i, int j) { return j <= i ? score : 0; }
 // ANCHOR_END: mask
 
+template <class, int TQ, int TKV, int DH>
+constexpr int causal_qkv_shared = TILES_BYTES<TQ, TKV, DH>;
+
 template <class T, int TQ, int TKV, int DH>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(InRows::THREADS)
     causal_qkv(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
                T* __restrict__ h, int tiles, int S, int dhqk, int dhhv, float scale) {
     static_assert(TQ == TKV, "the last tile of a block lies on the diagonal: make TQ and TKV equal");
-    static_assert(((TQ + TKV) * ROW<DH> + TQ * SCORES_ROW<TKV>) * 4 <= 99 * 1024,
+    static_assert(TILES_BYTES<TQ, TKV, DH> <= MOST_SHARED,
                   "an RTX 4060 has 99 KB of shared memory for a block: lower TQ and TKV");
     constexpr int RI = TQ / TI, RJ = TKV / TJ, RC = DH / TJ, PACK = 16 / sizeof(T);
     DYNAMIC_SHARED(float, memory);

@@ -3,8 +3,8 @@
 //! h_i = Σ_{j ≤ i} (q_i · k_j / √DHQK) v_j. A block owns some rows of Q and h, and takes the tiles
 //! of K and V up to its own rows: those above the diagonal are never touched.
 
-use lab_device::{DType, Device, Launch};
-use lab_harness::qkv::{self, CLASSES, Class, Grid, sizes};
+use lab_device::{DType, Device, KernelSource};
+use lab_harness::qkv::{self, Grid, sizes};
 use lab_harness::suite::{Check, every_kernel_loads};
 use lab_harness::{
     Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments, vlstm,
@@ -20,15 +20,13 @@ pub mod kernels {
 #[derive(Debug)]
 pub struct Causal;
 
-const THREADS: u32 = 128;
-
 /// Positions and heads are counted by ints; a head's first element by more.
 static DIMS: [Dim; 5] = vlstm::dims([
     [1, 1, 65535],
     [2, 32, 65535],
     [100, 4096, 1 << 24],
-    [64, 64, CLASSES[2].dh],
-    [64, 64, CLASSES[2].dh],
+    [64, 64, qkv::MOST_COLUMNS],
+    [64, 64, qkv::MOST_COLUMNS],
 ]);
 
 static INFO: Info = Info {
@@ -71,6 +69,10 @@ impl Version for Causal {
         &INFO
     }
 
+    fn sources(&self) -> Vec<&'static KernelSource> {
+        vec![&kernels::CAUSAL]
+    }
+
     fn test_shapes(&self) -> Vec<Dims> {
         [
             [1, 1, 1, 16, 16],
@@ -101,12 +103,10 @@ impl Version for Causal {
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
         let dtype = request.dtype;
         let [b, nh, s, dhqk, dhhv] = qkv::of(&request.dims);
-        let class = Class::of(dhqk, dhhv);
-        let Grid { tiles, blocks } = Grid::of(&request.dims, class.rows)?;
-        let Class { rows, dh } = class;
-        let name = format!("causal_qkv<{}, {rows}, {rows}, {dh}>", dtype.cpp());
-        let kernel = device.kernel(&kernels::CAUSAL, &name)?;
-        let launch = Launch::new(blocks, THREADS).shared(class.shared(0));
+        let instance = qkv::instance_for(&kernels::CAUSAL, "causal_qkv", dtype, &request.dims);
+        let Grid { tiles, blocks } = Grid::of(&request.dims, instance.size("TQ"))?;
+        let kernel = device.load(instance)?;
+        let launch = kernel.grid([blocks, 1, 1])?;
 
         let mut plan = Plan::new(device);
         let [q, k, v] = request.inputs(&mut plan, ["q", "k", "v"]);

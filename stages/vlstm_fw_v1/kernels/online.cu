@@ -23,6 +23,8 @@
 
 using namespace lab;
 
+constexpr int TI = InRows::WI, TJ = InRows::WJ;  // rows and columns of threads
+
 // The maximum of nothing. Were it -∞, exp(D - m) of a tile whose i are all -∞ would be NaN.
 constexpr float LOWEST = -3.402823466e38f;
 
@@ -65,14 +67,18 @@ __device__ __forceinline__ float weighed(float score, float exponent, float m, b
 __device__ __forceinline__ float normaliser(float l, float m) { return fmaxf(fabsf(l), expf(-m)); }
 // ANCHOR_END: equations
 
+// With the gates of a tile's rows, and a sum of gates for each row of Q.
+template <class, int TQ, int TKV, int DH>
+constexpr int vlstm_fw_shared = TILES_BYTES<TQ, TKV, DH> + sizeof(Gates<TKV>) + TQ * sizeof(float2);
+
 template <class T, int TQ, int TKV, int DH>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(InRows::THREADS)
     vlstm_fw(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
              const float* __restrict__ i_gate, const float* __restrict__ f_gate, T* __restrict__ h,
              float* __restrict__ m_out, float* __restrict__ n_out, int tiles, int S, int dhqk,
              int dhhv, float scale, float eps) {
     static_assert(TQ == TKV, "a block's first tile lies on the diagonal: make TQ and TKV equal");
-    static_assert(((TQ + TKV) * ROW<DH> + TQ * SCORES_ROW<TKV> + 5 * TQ) * 4 <= 99 * 1024,
+    static_assert(vlstm_fw_shared<T, TQ, TKV, DH> <= MOST_SHARED,
                   "an RTX 4060 has 99 KB of shared memory for a block: lower TQ and TKV");
     constexpr int RI = TQ / TI, RJ = TKV / TJ, RC = DH / TJ, PACK = 16 / sizeof(T);
     DYNAMIC_SHARED(float, memory);

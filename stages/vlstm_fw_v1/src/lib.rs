@@ -4,8 +4,8 @@
 //! the tiles of K and V from the diagonal back to the first, with a running maximum of the exponents
 //! and, for each tile, the sums of the forget gates anew.
 
-use lab_device::{DType, Device, Launch};
-use lab_harness::qkv::{self, CLASSES, Class, Grid, sizes};
+use lab_device::{DType, Device, KernelSource};
+use lab_harness::qkv::{self, Grid, sizes};
 use lab_harness::suite::{Check, every_kernel_loads};
 use lab_harness::{
     Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments, vlstm,
@@ -21,19 +21,13 @@ pub mod kernels {
 #[derive(Debug)]
 pub struct Online;
 
-const THREADS: u32 = 128;
-
-/// Floats of a row beside the tiles: of K a sum of gates and an input gate, of Q a sum; two floats
-/// a sum.
-const GATES: usize = 5;
-
 /// Positions and heads are counted by ints; a head's first element by more.
 static DIMS: [Dim; 5] = vlstm::dims([
     [1, 1, 65535],
     [2, 32, 65535],
     [100, 4096, 1 << 24],
-    [64, 64, CLASSES[2].dh],
-    [64, 64, CLASSES[2].dh],
+    [64, 64, qkv::MOST_COLUMNS],
+    [64, 64, qkv::MOST_COLUMNS],
 ]);
 
 /// Of m and n, which are f32 in runs of every type.
@@ -85,6 +79,10 @@ impl Version for Online {
         &INFO
     }
 
+    fn sources(&self) -> Vec<&'static KernelSource> {
+        vec![&kernels::ONLINE]
+    }
+
     fn test_shapes(&self) -> Vec<Dims> {
         [
             [1, 1, 1, 16, 16],
@@ -116,12 +114,10 @@ impl Version for Online {
         let dtype = request.dtype;
         let eps = vlstm::epsilon(&INFO, request.options())?;
         let [b, nh, s, dhqk, dhhv] = qkv::of(&request.dims);
-        let class = Class::of(dhqk, dhhv);
-        let Grid { tiles, blocks } = Grid::of(&request.dims, class.rows)?;
-        let Class { rows, dh } = class;
-        let name = format!("vlstm_fw<{}, {rows}, {rows}, {dh}>", dtype.cpp());
-        let kernel = device.kernel(&kernels::ONLINE, &name)?;
-        let launch = Launch::new(blocks, THREADS).shared(class.shared(GATES));
+        let instance = qkv::instance_for(&kernels::ONLINE, "vlstm_fw", dtype, &request.dims);
+        let Grid { tiles, blocks } = Grid::of(&request.dims, instance.size("TQ"))?;
+        let kernel = device.load(instance)?;
+        let launch = kernel.grid([blocks, 1, 1])?;
 
         let mut plan = Plan::new(device);
         let [q, k, v, i_gate, f_gate] = request.inputs(&mut plan, ["q", "k", "v", "i", "f"]);

@@ -26,6 +26,8 @@
 
 using namespace lab;
 
+constexpr int TI = InRows::WI, TJ = InRows::WJ;  // rows and columns of threads
+
 // What position i of the forward pass left behind, and what position j brings.
 struct Query {
     float2 F;
@@ -70,8 +72,11 @@ __device__ __forceinline__ float of_value(float q_k, const Query& q, const Key& 
 }
 // ANCHOR_END: weights
 
+template <class, int TQ, int TKV, int DH>
+constexpr int vlstm_backward_q_shared = TILES_BYTES<TQ, TKV, DH>;
+
 template <class T, int TQ, int TKV, int DH>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(InRows::THREADS)
     vlstm_backward_q(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
                      const T* __restrict__ h, const T* __restrict__ dh, const float* __restrict__ i,
                      const float2* __restrict__ F, const float* __restrict__ m,
@@ -126,8 +131,11 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
+template <class, int TQ, int TKV, int DH>
+constexpr int vlstm_backward_kv_shared = TILES_BYTES<TKV, TQ, DH>;
+
 template <class T, int TQ, int TKV, int DH>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(InRows::THREADS)
     vlstm_backward_kv(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
                       const T* __restrict__ dh, const float* __restrict__ i,
                       const float2* __restrict__ F, const float* __restrict__ m,

@@ -14,7 +14,7 @@
 // before the launch as is the ticket. F: heads x S, each in two floats.
 #include "lab/gates.cuh"
 #include "lab/ptx/order.cuh"
-#include "lab/scan.cuh"
+#include "scan.cuh"
 
 using namespace lab;
 

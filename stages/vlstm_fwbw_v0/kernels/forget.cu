@@ -9,7 +9,7 @@
 // thread for each; the last thread has the first of them.
 //
 // All tensors are heads x S; di is k · dk. A grid of heads blocks.
-#include "lab/scan.cuh"
+#include "scan.cuh"
 
 using namespace lab;
 

@@ -17,6 +17,8 @@
 
 using namespace lab;
 
+constexpr int TI = InRows::WI, TJ = InRows::WJ;  // rows and columns of threads
+
 // The maximum of nothing. Were it -∞, exp(D - m) of a tile whose i are all -∞ would be NaN.
 constexpr float LOWEST = -3.402823466e38f;
 
@@ -54,8 +56,11 @@ __device__ __forceinline__ float weigh_row(float (&score)[RJ], float& m, float& 
 }
 // ANCHOR_END: weigh
 
+template <class, int TQ, int TKV, int DH>
+constexpr int vlstm_forward_shared = TILES_BYTES<TQ, TKV, DH>;
+
 template <class T, int TQ, int TKV, int DH>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(InRows::THREADS)
     vlstm_forward(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
                   const float* __restrict__ i, const float2* __restrict__ F, T* __restrict__ h,
                   float* __restrict__ m, float* __restrict__ n, float* __restrict__ side, int tiles,

@@ -13,7 +13,7 @@
 
 #include "lab/gates.cuh"
 #include "lab/reduce.cuh"
-#include "lab/scan.cuh"
+#include "scan.cuh"
 
 using namespace lab;
 

@@ -1,11 +1,11 @@
 //! What must hold beside the error bounds and the checks of the family.
 
-use lab_device::{Buffer, Device, DeviceKind, Launch};
+use lab_device::{Buffer, Device, DeviceKind};
 use lab_harness::qkv::checks::schedules;
 use lab_harness::suite::{Check, every_kernel_loads};
 use lab_reference::vlstm::log_sigmoid;
 
-use crate::{GATES, STAGE, THREADS, kernels};
+use crate::{GATES, STAGE, kernels};
 
 pub(crate) static CHECKS: &[Check] = &[
     Check { name: "blocks_may_begin_in_any_order", run: blocks_may_begin_in_any_order },
@@ -33,7 +33,7 @@ fn sums_by_flags(device: &Device, f: &[f32], s: usize) -> Vec<f64> {
     let mut ready = device.upload(&vec![0u32; heads * tiles]).unwrap();
     let mut ticket = device.upload(&[0u32]).unwrap();
     let mut sums = device.buffer::<f32>(2 * f.len()).unwrap();
-    let launch = Launch::new((heads * tiles) as u32, THREADS);
+    let launch = kernel.grid([(heads * tiles) as u32, 1, 1]).unwrap();
     let arguments = [
         ("f", uploaded.arg()),
         ("carried", carried.arg_mut()),
@@ -63,7 +63,8 @@ fn sums_by_grid_sync(device: &Device, f: &[f32], s: usize, blocks: u32) -> Vec<f
         ("tiles", tiles.into()),
         ("S", s.into()),
     ];
-    kernel.launch(Launch::new(blocks, THREADS).cooperative(), &arguments).unwrap();
+    let launch = kernel.grid([blocks, 1, 1]).unwrap();
+    kernel.launch(launch.cooperative(), &arguments).unwrap();
     stored(&sums)
 }
 

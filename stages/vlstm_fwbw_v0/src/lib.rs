@@ -11,9 +11,9 @@
 
 mod checks;
 
-use lab_device::{DType, Device, KernelSource, Launch};
+use lab_device::{DType, Device, KernelSource};
 use lab_harness::plan::{Scope, Slot};
-use lab_harness::qkv::{CLASSES, Class, Grid, of, sizes};
+use lab_harness::qkv::{Grid, MOST_COLUMNS, instance_for, of, sizes};
 use lab_harness::vlstm::{self, ForwardBackwardSlots, forward_backward_slots};
 use lab_harness::{Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments};
 use lab_reference::vlstm::NormalizerGrad;
@@ -38,17 +38,15 @@ pub struct ForwardBackward {
     carry: Carry,
 }
 
-const THREADS: u32 = 128;
-
 /// Positions of a tile of the kernels that sum up gates: one a thread.
-const GATES: usize = THREADS as usize;
+const GATES: usize = 128;
 
 static DIMS: [Dim; 5] = vlstm::dims([
     [1, 1, 65535],
     [2, 16, 65535],
     [100, 4096, 1 << 24],
-    [64, 64, CLASSES[2].dh],
-    [64, 64, CLASSES[2].dh],
+    [64, 64, MOST_COLUMNS],
+    [64, 64, MOST_COLUMNS],
 ]);
 
 const F32: DType = DType::F32;
@@ -128,8 +126,8 @@ impl ForwardBackward {
         match self.carry {
             Carry::GridSync => {
                 let kernel = kernel(&kernels::GRID_SYNC, "gate_sums_grid_sync")?;
-                let resident = kernel.resident_blocks(THREADS, 0)?;
-                let launch = Launch::new(blocks.min(resident), THREADS).cooperative();
+                let resident = kernel.resident_blocks(kernel.block()?.threads, 0)?;
+                let launch = kernel.grid([blocks.min(resident), 1, 1])?.cooperative();
                 let arguments = arguments![f, total: per_tile, F: sums, heads, tiles, S: s];
                 plan.launch(&kernel, launch, arguments)?;
             }
@@ -141,7 +139,7 @@ impl ForwardBackward {
                 plan.zero(ticket);
                 let arguments =
                     arguments![f, carried: per_tile, ready, ticket, F: sums, heads, tiles, S: s];
-                plan.launch(&kernel, Launch::new(blocks, THREADS), arguments)?;
+                plan.launch(&kernel, kernel.grid([blocks, 1, 1])?, arguments)?;
             }
         }
         Ok(sums)
@@ -190,25 +188,22 @@ impl Version for ForwardBackward {
         let (dims, dtype) = (&request.dims, request.dtype);
         let eps = vlstm::epsilon(&self.info, request.options())?;
         let exact = vlstm::normalizer_grad(&self.info, request.options()) == NormalizerGrad::Exact;
-        let [_, _, _, dhqk, dhhv] = of(dims);
-        let class = Class::of(dhqk, dhhv);
-        let Class { rows, dh } = class;
-        let kernel = |source: &'static KernelSource, name: &str| {
-            device.kernel(source, &format!("{name}<{}, {rows}, {rows}, {dh}>", dtype.cpp()))
-        };
-        let forward = kernel(&kernels::FORWARD, "vlstm_forward")?;
-        let backward_q = kernel(&kernels::BACKWARD, "vlstm_backward_q")?;
-        let backward_kv = kernel(&kernels::BACKWARD, "vlstm_backward_kv")?;
-        let Grid { tiles, blocks } = Grid::of(dims, rows)?;
-        let launch = Launch::new(blocks, THREADS).shared(class.shared(0));
+        let instances = [
+            instance_for(&kernels::FORWARD, "vlstm_forward", dtype, dims),
+            instance_for(&kernels::BACKWARD, "vlstm_backward_q", dtype, dims),
+            instance_for(&kernels::BACKWARD, "vlstm_backward_kv", dtype, dims),
+        ];
+        // Square ones, alike in all three.
+        let Grid { tiles, blocks } = Grid::of(dims, instances[0].size("TQ"))?;
 
         let mut plan = Plan::new(device);
         let ForwardBackwardSlots { f, scope } = forward_backward_slots(&mut plan, request);
         let [side, r, q_dq] = [(); 3].map(|()| plan.scratch(F32, f.len()));
         let sums = self.gate_sums(&mut plan, f, dims)?;
         let scope = scope.with(arguments![F: sums, side, r, q_dq, tiles, eps, exact]);
-        for kernel in [&forward, &backward_q, &backward_kv] {
-            plan.launch_in(&scope, kernel, launch, [])?;
+        for instance in instances {
+            let kernel = device.load(instance)?;
+            plan.launch_in(&scope, &kernel, kernel.grid([blocks, 1, 1])?, [])?;
         }
         forget(&mut plan, &scope, dims)?;
         Ok(plan)
@@ -224,6 +219,6 @@ pub fn forget(plan: &mut Plan, scope: &Scope, dims: &Dims) -> Result<(), Error> 
     let [b, nh, ..] = of(dims);
     let kernel = plan.device().kernel(&kernels::FORGET, &format!("vlstm_forget<{GATES}>"))?;
     let Grid { tiles, .. } = Grid::of(dims, GATES)?;
-    let launch = Launch::new((b * nh) as u32, THREADS);
+    let launch = kernel.grid([(b * nh) as u32, 1, 1])?;
     plan.launch_in(scope, &kernel, launch, arguments![tiles])
 }

@@ -16,9 +16,9 @@
 //
 // Q, K, dq, dk: heads x S x dhqk, V, h, dh, dv: heads x S x dhhv, the rest: heads x S. A grid of heads
 // tiles blocks, tiles = ceil(S / TQ) or ceil(S / TKV), those of a head longest first.
-#include "lab/ahead.cuh"
 #include "lab/gates.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
+#include "steps.cuh"
 
 using namespace lab;
 
@@ -64,7 +64,11 @@ __device__ __forceinline__ void times(float (&sum)[RI][RC], float scale) {
         for (int c = 0; c < RC; ++c) sum[a][c] *= scale;
 }
 
-template <class T, int TQ, int TKV, int DH, int CX, int WI, int WJ, int BLOCKS>
+template <class, int TQ, int TKV, int DH, int CX, int WI, int WJ, int, class L = Twins<WI, WJ>>
+constexpr int vlstm_backward_q_shared = Tiles<TQ, TKV, DH, CX, L>::BYTES;
+
+template <class T, int TQ, int TKV, int DH, int CX, int WI, int WJ, int BLOCKS,
+          class L = Twins<WI, WJ>>
 __global__ void __launch_bounds__(WI* WJ, BLOCKS)
     vlstm_backward_q(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
                      const T* __restrict__ h, const T* __restrict__ dh, const float* __restrict__ i,
@@ -73,9 +77,8 @@ __global__ void __launch_bounds__(WI* WJ, BLOCKS)
                      T* __restrict__ dq, Query* __restrict__ queries, float* __restrict__ q_dq,
                      int tiles, int S, int dhqk, int dhhv, float scale, float eps, int exact) {
     constexpr int RI = TQ / WI, RJ = TKV / WJ, RC = DH / WJ;
-    using L = Twins<WI, WJ>;
     DYNAMIC_SHARED(float, memory);
-    Passing<TQ, TKV, DH, CX, L> shared(memory);
+    Tiles<TQ, TKV, DH, CX, L> shared(memory);
     long long head = blockIdx.x / tiles, at = head * S;
     int q0 = (tiles - 1 - blockIdx.x % tiles) * TQ, ti = L::ti(), tj = L::tj();
     Matrix<const T> Q{q + at * dhqk, S, dhqk}, K{k + at * dhqk, S, dhqk}, V{v + at * dhhv, S, dhhv};
@@ -111,7 +114,7 @@ __global__ void __launch_bounds__(WI* WJ, BLOCKS)
         }
         return keys;
     };
-    products_ahead<L>(
+    products<L>(
         sum, shared, dH, q0, V, K, 0, min(q0 + TQ, S), meet,
         [&](float (&dh_v)[RI][RJ], const Keys<RJ>& keys, int kv0) {
 #pragma unroll
@@ -134,7 +137,11 @@ __global__ void __launch_bounds__(WI* WJ, BLOCKS)
     }
 }
 
-template <class T, int TKV, int TQ, int DH, int CX, int WI, int WJ, int BLOCKS>
+template <class, int TKV, int TQ, int DH, int CX, int WI, int WJ, int, class L = Twins<WI, WJ>>
+constexpr int vlstm_backward_kv_shared = Tiles<TKV, TQ, DH, CX, L>::BYTES;
+
+template <class T, int TKV, int TQ, int DH, int CX, int WI, int WJ, int BLOCKS,
+          class L = Twins<WI, WJ>>
 __global__ void __launch_bounds__(WI* WJ, BLOCKS)
     vlstm_backward_kv(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
                       const T* __restrict__ dh, const float* __restrict__ i,
@@ -142,9 +149,8 @@ __global__ void __launch_bounds__(WI* WJ, BLOCKS)
                       T* __restrict__ dk, T* __restrict__ dv, float* __restrict__ di, int tiles,
                       int S, int dhqk, int dhhv, float scale) {
     constexpr int RI = TKV / WI, RJ = TQ / WJ, RC = DH / WJ;
-    using L = Twins<WI, WJ>;
     DYNAMIC_SHARED(float, memory);
-    Passing<TKV, TQ, DH, CX, L> shared(memory);
+    Tiles<TKV, TQ, DH, CX, L> shared(memory);
     long long head = blockIdx.x / tiles, at = head * S;
     int kv0 = blockIdx.x % tiles * TKV, ti = L::ti(), tj = L::tj();
     Matrix<const T> Q{q + at * dhqk, S, dhqk}, K{k + at * dhqk, S, dhqk};
@@ -167,16 +173,16 @@ __global__ void __launch_bounds__(WI* WJ, BLOCKS)
 
     // ANCHOR: values
     float dv_j[RI][RC] = {};
-    products_ahead<L>(dv_j, shared, K, kv0, Q, dH, kv0, S, meet,
-                       [&](float (&k_q)[RI][RJ], const Queries<RJ>& met, int q0) {
+    products<L>(dv_j, shared, K, kv0, Q, dH, kv0, S, meet,
+                 [&](float (&k_q)[RI][RJ], const Queries<RJ>& met, int q0) {
 #pragma unroll
-                           for (int b = 0; b < RJ; ++b)
+                     for (int b = 0; b < RJ; ++b)
 #pragma unroll
-                               for (int a = 0; a < RI; ++a)
-                                   k_q[a][b] =
-                                       of_value(k_q[a][b], met.row[b], e_j[a],
-                                                counts(q0 + tj + b * WJ, kv0 + ti + a * WI));
-                       });
+                         for (int a = 0; a < RI; ++a)
+                             k_q[a][b] =
+                                 of_value(k_q[a][b], met.row[b], e_j[a],
+                                          counts(q0 + tj + b * WJ, kv0 + ti + a * WI));
+                 });
     times(dv_j, scale);
 #pragma unroll
     for (int a = 0; a < RI; ++a)
@@ -187,16 +193,16 @@ __global__ void __launch_bounds__(WI* WJ, BLOCKS)
 
     // ANCHOR: keys
     float dk_j[RI][RC] = {};
-    products_ahead<L>(dk_j, shared, V, kv0, dH, Q, kv0, S, meet,
-                       [&](float (&v_dh)[RI][RJ], const Queries<RJ>& met, int q0) {
+    products<L>(dk_j, shared, V, kv0, dH, Q, kv0, S, meet,
+                 [&](float (&v_dh)[RI][RJ], const Queries<RJ>& met, int q0) {
 #pragma unroll
-                           for (int b = 0; b < RJ; ++b)
+                     for (int b = 0; b < RJ; ++b)
 #pragma unroll
-                               for (int a = 0; a < RI; ++a)
-                                   v_dh[a][b] =
-                                       of_score(v_dh[a][b], met.row[b], e_j[a],
-                                                counts(q0 + tj + b * WJ, kv0 + ti + a * WI));
-                       });
+                         for (int a = 0; a < RI; ++a)
+                             v_dh[a][b] =
+                                 of_score(v_dh[a][b], met.row[b], e_j[a],
+                                          counts(q0 + tj + b * WJ, kv0 + ti + a * WI));
+                 });
     times(dk_j, scale);
     // ANCHOR_END: keys
 #pragma unroll

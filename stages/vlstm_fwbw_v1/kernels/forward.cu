@@ -13,9 +13,9 @@
 // Q, K: heads x S x dhqk, V, h: heads x S x dhhv, i, F, m, n, side: heads x S. side_i is the sign of
 // l_i where n_i = |l_i|, and 0 where it is not. A grid of heads tiles blocks, tiles = ceil(S / TQ),
 // those of a head longest first.
-#include "lab/ahead.cuh"
 #include "lab/gates.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
+#include "steps.cuh"
 
 using namespace lab;
 
@@ -55,16 +55,19 @@ __device__ __forceinline__ float weigh_row(float (&score)[RJ], float& m, float& 
 }
 // ANCHOR_END: weigh
 
-template <class T, int TQ, int TKV, int DH, int CX, int WI, int WJ, int BLOCKS>
+template <class, int TQ, int TKV, int DH, int CX, int WI, int WJ, int, class L = Twins<WI, WJ>>
+constexpr int vlstm_forward_shared = Tiles<TQ, TKV, DH, CX, L>::BYTES;
+
+template <class T, int TQ, int TKV, int DH, int CX, int WI, int WJ, int BLOCKS,
+          class L = Twins<WI, WJ>>
 __global__ void __launch_bounds__(WI* WJ, BLOCKS)
     vlstm_forward(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
                   const float* __restrict__ i, const float2* __restrict__ F, T* __restrict__ h,
                   float* __restrict__ m, float* __restrict__ n, float* __restrict__ side, int tiles,
                   int S, int dhqk, int dhhv, float scale, float eps) {
     constexpr int RI = TQ / WI, RJ = TKV / WJ, RC = DH / WJ;
-    using L = Twins<WI, WJ>;
     DYNAMIC_SHARED(float, memory);
-    Passing<TQ, TKV, DH, CX, L> shared(memory);
+    Tiles<TQ, TKV, DH, CX, L> shared(memory);
     long long head = blockIdx.x / tiles;
     int q0 = (tiles - 1 - blockIdx.x % tiles) * TQ, ti = L::ti(), tj = L::tj();
     Matrix<const T> Q{q + head * S * dhqk, S, dhqk}, K{k + head * S * dhqk, S, dhqk};
@@ -88,7 +91,7 @@ __global__ void __launch_bounds__(WI* WJ, BLOCKS)
         }
         return keys;
     };
-    products_ahead<L>(
+    products<L>(
         sum, shared, Q, q0, K, V, 0, min(q0 + TQ, S), meet,
         [&](float (&score)[RI][RJ], const Keys<RJ>& keys, int kv0) {
             float2 e_j[RJ];

@@ -8,17 +8,14 @@
 //! Flash Linear Attention, arXiv 2503.14376.
 
 mod checks;
-mod tiles;
 mod tuning;
 
-use lab_device::{DType, Device, KernelSource, Launch};
-use lab_harness::qkv::{Grid, of, sizes};
+use lab_device::{DType, Device, Instance};
+use lab_harness::qkv::{Grid, sizes};
 use lab_harness::vlstm::{self, ForwardBackwardSlots, forward_backward_slots};
 use lab_harness::{Dim, Dims, Error, Info, Plan, Request, Stage, Tiling, Version, arguments};
 use lab_reference::vlstm::NormalizerGrad;
 use vlstm_fwbw_v0::{FLAGS, forget};
-
-use crate::tiles::{BACKWARD_KV, BACKWARD_Q, FORWARD};
 
 #[allow(missing_docs)]
 pub mod kernels {
@@ -26,9 +23,37 @@ pub mod kernels {
     include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 }
 
-/// Tiles of any shape, the next ones on their way.
+/// A version of the stage: the same five kernels, with other tiles.
 #[derive(Debug)]
-pub struct Ahead;
+pub struct ForwardBackward {
+    info: Info,
+    tiles: Tiles,
+}
+
+/// How tiles come, and how the threads lie that multiply them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tiles {
+    /// Whole, one after the other.
+    Whole,
+    /// Whole, with the threads of a warp as twins.
+    WholeTwins,
+    /// In pieces, the next on its way; the threads as twins.
+    Pieces,
+}
+
+impl Tiles {
+    /// The kernel with such tiles for heads of so many columns: the first of the table with room.
+    fn instance(self, kernel: &tuning::Kernel, dtype: DType, columns: usize) -> Instance {
+        let is_so = |i: &Instance| match self {
+            Self::Whole => i.has("L", "InRows"),
+            Self::WholeTwins => i.size("CX") == 0 && i.argument("L").is_none(),
+            Self::Pieces => i.size("CX") > 0,
+        };
+        let fits = |i: &Instance| i.has("T", dtype.cpp()) && columns <= i.size("DH") && is_so(i);
+        let found = kernel.source.instances(kernel.name).find(fits);
+        found.expect("DHQK and DHHV of a checked problem")
+    }
+}
 
 const F32: DType = DType::F32;
 const F16: DType = DType::F16;
@@ -46,8 +71,8 @@ static INFO: Info = Info {
     stage: "vlstm_fwbw_v1",
     name: "ahead",
     family: &vlstm::FORWARD_BACKWARD,
-    parent: Some("flags"),
-    change: "tiles of any shape, the next on its way; of a row all that a pair needs, made once",
+    parent: Some("twins"),
+    change: "tiles come in pieces, the next on its way while one is multiplied; tiles of any shape",
     dtypes: &[F32, F16, BF16],
     dims: &DIMS,
     settings: &[vlstm::EPSILON, vlstm::NORMALIZER_GRAD],
@@ -55,55 +80,73 @@ static INFO: Info = Info {
     outputs: vlstm_fwbw_v0::OUTPUTS,
 };
 
-/// The one version.
-pub static AHEAD: Ahead = Ahead;
+/// What the steps to it are built for.
+static STEP_DIMS: [Dim; 5] =
+    [DIMS[0], DIMS[1], DIMS[2], Dim { max: 128, ..DIMS[3] }, Dim { max: 128, ..DIMS[4] }];
+static STEP: Info = Info { dtypes: &[F32], dims: &STEP_DIMS, ..INFO };
+
+/// Once for each row what v0 makes for each pair.
+pub static ROWS: ForwardBackward = ForwardBackward {
+    info: Info {
+        name: "rows",
+        parent: Some("flags"),
+        change: "of a row all that a pair needs, made once: exponents of 2 in two floats, 1 / N, r",
+        ..STEP
+    },
+    tiles: Tiles::Whole,
+};
+
+/// The same threads in another order.
+pub static TWINS: ForwardBackward = ForwardBackward {
+    info: Info {
+        name: "twins",
+        parent: Some("rows"),
+        change: "threads in another order: two lanes of a load ask for the same, 2 wavefronts, not 4",
+        ..STEP
+    },
+    tiles: Tiles::WholeTwins,
+};
+
+/// Tiles of any shape, their pieces on their way.
+pub static AHEAD: ForwardBackward = ForwardBackward { info: INFO, tiles: Tiles::Pieces };
 
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "vlstm_fwbw_v1",
     teaches: "tiles of any shape, tuned; the next one arrives while this one is multiplied",
-    versions: &[&AHEAD],
+    versions: &[&ROWS, &TWINS, &AHEAD],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,
     ..Stage::EMPTY
 };
 
-impl Version for Ahead {
+impl Version for ForwardBackward {
     fn info(&self) -> &Info {
-        &INFO
+        &self.info
     }
 
     fn test_shapes(&self) -> Vec<Dims> {
+        if self.tiles != Tiles::Pieces {
+            let few = [[1, 1, 1, 16, 16], [1, 2, 129, 64, 48], [2, 1, 150, 32, 128]];
+            return few.map(sizes).to_vec();
+        }
         // And tiles of Q and of K and V that end in unlike places.
         let more = [[1, 1, 129, 64, 48], [1, 2, 97, 256, 192], [2, 1, 191, 128, 96]];
         [FLAGS.test_shapes(), more.map(sizes).to_vec()].concat()
     }
 
     fn tilings(&self, dims: &Dims, _dtype: DType) -> Vec<Tiling> {
-        tuning::tilings(dims)
+        if self.tiles == Tiles::Pieces { tuning::tilings(dims) } else { Vec::new() }
     }
 
     /// Beside inputs and outputs it has, of each position, 32 bytes of temporaries: F, a `Query`, the
     /// sign of l and q · dq; and 12 of each tile of gates.
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
         let (dims, dtype) = (&request.dims, request.dtype);
-        let eps = vlstm::epsilon(&INFO, request.options())?;
-        let exact = vlstm::normalizer_grad(&INFO, request.options()) == NormalizerGrad::Exact;
-        let [_, _, _, dhqk, dhhv] = of(dims);
-        let in_use = tuning::in_use(dhqk, dhhv);
-        let class = match request.tiling {
-            None => in_use,
-            Some(tiling) => tuning::choose(tiling, dhqk, dhhv)?,
-        };
-        let kernel = |source: &'static KernelSource, index: usize| {
-            let listed = in_use.instantiation(index, dtype.cpp());
-            device.instantiate(source, &class.instantiation(index, dtype.cpp()), &listed)
-        };
-        let launches = [
-            (FORWARD, kernel(&kernels::FORWARD, FORWARD)?),
-            (BACKWARD_Q, kernel(&kernels::BACKWARD, BACKWARD_Q)?),
-            (BACKWARD_KV, kernel(&kernels::BACKWARD, BACKWARD_KV)?),
-        ];
+        let eps = vlstm::epsilon(&self.info, request.options())?;
+        let exact = vlstm::normalizer_grad(&self.info, request.options()) == NormalizerGrad::Exact;
+        let columns = request.dim("DHQK").max(request.dim("DHHV"));
+        let tiling = request.tiling.map(|tiling| tuning::choose(tiling, dims)).transpose()?;
 
         let mut plan = Plan::new(device);
         let ForwardBackwardSlots { f, scope } = forward_backward_slots(&mut plan, request);
@@ -111,11 +154,18 @@ impl Version for Ahead {
         let queries = plan.records("Query", 16, f.len());
         let sums = FLAGS.gate_sums(&mut plan, f, dims)?;
         let scope = scope.with(arguments![F: sums, side, q_dq, queries, eps, exact]);
-        for (index, kernel) in &launches {
-            let own = class.tiles[*index];
-            let Grid { tiles, blocks } = Grid::of(dims, own.own)?;
-            let launch = Launch::new(blocks, own.threads() as u32).shared(own.shared(class.dh));
-            plan.launch_in(&scope, kernel, launch, arguments![tiles])?;
+        for (n, kernel) in tuning::KERNELS.iter().enumerate() {
+            let instance = self.tiles.instance(kernel, dtype, columns);
+            let (own, kernel) = match tiling {
+                None => (instance.size(kernel.own), device.load(instance)?),
+                Some(tiling) => {
+                    let name = kernel.instantiation(n, tiling, dtype);
+                    let loaded = device.instantiate(kernel.source, &name, instance.name())?;
+                    (kernel.tiles(n, tiling)[0], loaded)
+                }
+            };
+            let Grid { tiles, blocks } = Grid::of(dims, own)?;
+            plan.launch_in(&scope, &kernel, kernel.grid([blocks, 1, 1])?, arguments![tiles])?;
         }
         forget(&mut plan, &scope, dims)?;
         Ok(plan)

@@ -1,12 +1,31 @@
 //! The tile parameters that `lab tune` tries.
 
+use lab_device::{DType, Instance, KernelSource};
 use lab_harness::qkv::of;
 use lab_harness::tiling::candidates;
 use lab_harness::{Dims, Error, Tiling};
 
-use crate::tiles::{CLASSES, Class, Tiles};
+use crate::{Tiles, kernels};
 
-/// The class's columns, and of each kernel the parameters of [`Tiles`], in the order of the launches.
+/// A kernel that has tiles.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    pub(crate) source: &'static KernelSource,
+    pub(crate) name: &'static str,
+    /// The template's parameters for rows that a block owns, and for those that come past it.
+    pub(crate) own: &'static str,
+    past: &'static str,
+}
+
+/// In the order of the launches.
+pub(crate) static KERNELS: [Kernel; 3] = [
+    Kernel { source: &kernels::FORWARD, name: "vlstm_forward", own: "TQ", past: "TKV" },
+    Kernel { source: &kernels::BACKWARD, name: "vlstm_backward_q", own: "TQ", past: "TKV" },
+    Kernel { source: &kernels::BACKWARD, name: "vlstm_backward_kv", own: "TKV", past: "TQ" },
+];
+
+/// The columns that there is room for, and of each kernel its template's parameters: rows owned, rows
+/// that come past, columns of a piece, rows and columns of threads, blocks of a multiprocessor.
 const NAMES: [&str; 19] = [
     "DH",
     "FW_TQ",
@@ -29,44 +48,66 @@ const NAMES: [&str; 19] = [
     "DKV_BLOCKS",
 ];
 
-/// The class in use for heads of so many columns: the smallest that has room for both; none above
-/// 256, which the sizes exclude.
-pub(crate) fn in_use(dhqk: usize, dhhv: usize) -> Class {
-    let fits = CLASSES.into_iter().find(|c| dhqk.max(dhhv) <= c.dh);
-    fits.expect("DHQK and DHHV of a checked problem")
+impl Kernel {
+    fn tiles_of(&self, instance: Instance) -> [usize; 6] {
+        [self.own, self.past, "CX", "WI", "WJ", "BLOCKS"].map(|name| instance.size(name))
+    }
+
+    /// The tiles of the kernel at place `n` in a tiling.
+    pub(crate) fn tiles(&self, n: usize, tiling: &Tiling) -> [usize; 6] {
+        std::array::from_fn(|at| tiling.get(NAMES[1 + 6 * n + at]))
+    }
+
+    /// Its name with them, for elements of a type.
+    pub(crate) fn instantiation(&self, n: usize, tiling: &Tiling, dtype: DType) -> String {
+        let [own, past, piece, rows, columns, blocks] = self.tiles(n, tiling);
+        let (name, t, dh) = (self.name, dtype.cpp(), tiling.get("DH"));
+        format!("{name}<{t}, {own}, {past}, {dh}, {piece}, {rows}, {columns}, {blocks}>")
+    }
 }
 
-fn values(class: &Class) -> [usize; 19] {
-    let mut all = [class.dh; 19];
-    for (n, t) in class.tiles.iter().enumerate() {
-        all[1 + 6 * n..][..6]
-            .copy_from_slice(&[t.own, t.past, t.piece, t.rows, t.columns, t.blocks]);
+/// The tiles in use for heads of so many columns.
+fn in_use(columns: usize) -> [usize; 19] {
+    let instances = KERNELS.each_ref().map(|k| Tiles::Pieces.instance(k, DType::F32, columns));
+    let mut all = [instances[0].size("DH"); 19];
+    for (n, (kernel, instance)) in KERNELS.iter().zip(instances).enumerate() {
+        all[1 + 6 * n..][..6].copy_from_slice(&kernel.tiles_of(instance));
     }
     all
 }
 
-/// A class as a tiling.
-pub(crate) fn tiling_of(class: &Class) -> Tiling {
-    Tiling::new(&NAMES, values(class))
+/// The tiling in use with each of the tiles of one kernel that are built beside it.
+pub(crate) fn built(columns: usize) -> Vec<Tiling> {
+    let values = in_use(columns);
+    let mut all = Vec::new();
+    for (n, kernel) in KERNELS.iter().enumerate() {
+        for instance in kernel.source.instances(kernel.name) {
+            let mut tried = values;
+            tried[1 + 6 * n..][..6].copy_from_slice(&kernel.tiles_of(instance));
+            let fits = instance.size("DH") == values[0] && instance.size("CX") > 0;
+            if fits && instance.has("T", "float") && tried != values {
+                all.push(Tiling::new(&NAMES, tried));
+            }
+        }
+    }
+    all
 }
 
-/// What a kernel of a class may have.
-fn fair(tiles: Tiles, dh: usize) -> bool {
-    let Tiles { own, past, piece, rows, columns, blocks } = tiles;
-    let threads = tiles.threads();
+/// What may be worth a try. What does not fit shared memory does not compile.
+fn is_fair([own, past, piece, rows, columns, blocks]: [usize; 6], dh: usize) -> bool {
+    let threads = rows * columns;
     // Sums and scores of a thread, and what it multiplies at a time; more do not fit registers,
     // fewer reuse too little.
     let (sums, scores) = (own * dh / threads, own * past / threads);
     let fours = 4 * (own / rows + past / columns);
     let registers = sums + scores.max(dh / columns) + fours + 40;
-    // What a multiprocessor of 228 KB has room for, and its 64 K registers.
-    let resident = (228 * 1024 / (tiles.shared(dh) + 1024)).min((1 << 16) / (threads * registers));
+    // Of 64 K registers.
+    let resident = (1 << 16) / (threads * registers);
     own.is_multiple_of(rows)
         && registers <= 255
         && sums + scores >= 48
         && (64..=256).contains(&threads)
         && threads.is_multiple_of(32)
-        && tiles.shared(dh) <= 99 * 1024
         && (blocks == resident || blocks + 1 == resident)
         && (past * piece / dh).is_multiple_of(4)
         // Packs of eight halves, equally many a thread.
@@ -77,12 +118,12 @@ fn fair(tiles: Tiles, dh: usize) -> bool {
 /// Of each kernel other tiles, while the other two keep theirs.
 pub(crate) fn tilings(dims: &Dims) -> Vec<Tiling> {
     let [.., dhqk, dhhv] = of(dims);
-    let class = in_use(dhqk, dhhv);
-    let mut all = vec![tiling_of(&class)];
-    for kernel in 0..class.tiles.len() {
-        let kept = values(&class).map(|v| [v]);
+    let values = in_use(dhqk.max(dhhv));
+    let mut all = vec![Tiling::new(&NAMES, values)];
+    for (n, kernel) in KERNELS.iter().enumerate() {
+        let kept = values.map(|v| [v]);
         let mut tried: [&[usize]; 19] = kept.each_ref().map(|v| v.as_slice());
-        tried[1 + 6 * kernel..][..6].copy_from_slice(&[
+        tried[1 + 6 * n..][..6].copy_from_slice(&[
             &[32, 64, 128],
             &[32, 64, 128],
             &[32, 64],
@@ -90,29 +131,27 @@ pub(crate) fn tilings(dims: &Dims) -> Vec<Tiling> {
             &[8, 16],
             &[1, 2, 3, 4],
         ]);
-        let others =
-            candidates(&NAMES, values(&class), tried, |t| fair(parse(t).tiles[kernel], class.dh));
+        let others = candidates(&NAMES, values, tried, |t| is_fair(kernel.tiles(n, t), values[0]));
         all.extend(others.into_iter().skip(1));
     }
     all
 }
 
-fn parse(tiling: &Tiling) -> Class {
-    let mut all = NAMES.map(|name| tiling.get(name)).into_iter();
-    let mut next = || all.next().expect("as many as there are names");
-    let dh = next();
-    Class { dh, tiles: [(); 3].map(|()| Tiles::new([(); 6].map(|()| next()))) }
-}
-
+/// The tiling, if it is one of those that are listed for its columns, and they have room for the
+/// problem's.
+///
 /// # Errors
-/// It is none of those that are listed for its class, or the class is too narrow.
-pub(crate) fn choose(tiling: &Tiling, dhqk: usize, dhhv: usize) -> Result<Class, Error> {
-    let listed = |c: &Class| {
-        let dims = lab_harness::qkv::sizes([1, 1, 1, c.dh, c.dh]);
-        dhqk.max(dhhv) <= c.dh && tilings(&dims).contains(tiling)
-    };
-    if CLASSES.iter().any(listed) {
-        return Ok(parse(tiling));
+/// It is not.
+pub(crate) fn choose<'a>(tiling: &'a Tiling, dims: &Dims) -> Result<&'a Tiling, Error> {
+    let [.., dhqk, dhhv] = of(dims);
+    let names = tiling.iter().map(|(name, _)| name);
+    if names.eq(NAMES) {
+        let dh = tiling.get("DH");
+        let widest = lab_harness::qkv::sizes([1, 1, 1, dh, dh]);
+        let is_listed = [64, 128, 256].contains(&dh) && tilings(&widest).contains(tiling);
+        if dhqk.max(dhhv) <= dh && is_listed {
+            return Ok(tiling);
+        }
     }
     let what = format!("tiling of vlstm_fwbw_v1:ahead for {dhqk} and {dhhv} columns");
     Err(Error::bad(what, "one of those that it lists", tiling))
@@ -123,27 +162,33 @@ mod tests {
     use lab_harness::qkv::sizes;
 
     use super::*;
-    use crate::tiles::OTHERS;
 
     #[test]
     fn the_first_tiling_is_the_one_in_use_and_none_comes_twice() {
-        for class in CLASSES {
-            let all = tilings(&sizes([1, 1, 1, 16, class.dh]));
-            assert_eq!(parse(&all[0]).tiles, class.tiles);
-            assert!((20..200).contains(&all.len()), "{}: {}", class.dh, all.len());
+        for dh in [64, 128, 256] {
+            let dims = sizes([1, 1, 1, 16, dh]);
+            let all = tilings(&dims);
+            for (n, kernel) in KERNELS.iter().enumerate() {
+                let listed = Tiles::Pieces.instance(kernel, DType::F16, dh);
+                assert_eq!(kernel.instantiation(n, &all[0], DType::F16), listed.name());
+            }
+            assert!((20..300).contains(&all.len()), "{dh}: {}", all.len());
             assert!(all.iter().enumerate().all(|(n, t)| !all[..n].contains(t)));
-            assert_eq!(choose(&all[3], 16, class.dh).unwrap().tiles, parse(&all[3]).tiles);
+            assert_eq!(choose(&all[3], &dims).unwrap(), &all[3]);
         }
     }
 
-    /// What is no tiling of the version, and a class that is too narrow.
+    /// What is no tiling of the version, and one for fewer columns.
     #[test]
     fn other_tilings_are_refused() {
-        let mut class = OTHERS[0];
-        let refused = choose(&tiling_of(&class), 64, 64).unwrap_err().to_string();
+        let narrow = sizes([1, 1, 1, 64, 64]);
+        let refused = choose(&Tiling::new(&["BM"], [3]), &narrow).unwrap_err().to_string();
         assert!(refused.starts_with("tiling of vlstm_fwbw_v1:ahead for 64 and 64"), "{refused}");
-        class.tiles[1..].copy_from_slice(&CLASSES[0].tiles[1..]);
-        assert!(choose(&tiling_of(&class), 64, 64).is_ok());
-        assert!(choose(&tiling_of(&class), 64, 80).is_err());
+        let all = tilings(&narrow);
+        assert!(choose(&all[1], &narrow).is_ok());
+        assert!(choose(&all[1], &sizes([1, 1, 1, 64, 80])).is_err());
+        let mut odd = in_use(64);
+        odd[1] = 96;
+        assert!(choose(&Tiling::new(&NAMES, odd), &narrow).is_err());
     }
 }

@@ -5,12 +5,22 @@ use lab_harness::qkv::sizes;
 use lab_harness::suite::{assert_stage, assert_version, check, emulator};
 use lab_harness::{Problem, Version};
 use proptest::prelude::*;
-use vlstm_fwbw_v1::{AHEAD, STAGE};
+use vlstm_fwbw_v1::{AHEAD, ROWS, STAGE, TWINS};
+
+#[test]
+fn rows() {
+    assert_version(&ROWS);
+}
+
+#[test]
+fn twins() {
+    assert_version(&TWINS);
+}
 
 #[test]
 fn ahead() {
     assert_version(&AHEAD);
-    assert_eq!(STAGE.versions.len(), 1);
+    assert_eq!(STAGE.versions.len(), 3);
 }
 
 #[test]

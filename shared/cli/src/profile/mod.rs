@@ -110,8 +110,11 @@ impl Report<'_> {
         if let Some(kernel) = kernels().find(named) {
             return Some(kernel.source);
         }
-        let header = |h: &&(&str, &str)| file.strip_suffix(h.0).is_some_and(|d| d.ends_with('/'));
-        kernels().flat_map(|k| k.headers).find(header).map(|h| h.1)
+        kernels().find_map(|k| {
+            let own = format!("stages/{}/kernels/", k.crate_name);
+            let name = file.strip_prefix("shared/cuda/").or_else(|| file.strip_prefix(&own))?;
+            k.headers.iter().find(|h| h.0 == name).map(|h| h.1)
+        })
     }
 
     /// The line of source at a place.

@@ -9,7 +9,7 @@ mod tiles;
 use lab_device::DType;
 use lab_reference::qkv::{Sizes, qkv};
 
-pub use tiles::{CLASSES, Class, Grid};
+pub use tiles::{Grid, MOST_COLUMNS, instance_for};
 
 use crate::{Cost, Dim, Dims, Family, Info, Input, Options, Problem, Tensors, tensor};
 

@@ -6,9 +6,11 @@ mod course;
 mod error;
 mod settings;
 mod trainer;
+mod update;
 
 pub use checkpoint::{BadCheckpoint, Checkpoint, Position, Trained};
 pub use course::{Configuration, Course};
 pub use error::Error;
 pub use settings::{Decay, Optimizer, Schedule, count, positive, share};
 pub use trainer::{Epoch, EpochSlots, Step, Trainer};
+pub use update::Update;

@@ -11,7 +11,7 @@ impl Direction {
     pub(super) fn add_gru_cells(&self, plan: &mut Plan) -> Result<(), Error> {
         let kernel = self.kernel(plan, &GRU_CELL, "gru_cell", "")?;
         for t in self.steps() {
-            plan.launch_in(&self.scope, &kernel, self.launch_of_units(), arguments![t])?;
+            plan.launch_in(&self.scope, &kernel, self.launch_of_units(&kernel)?, arguments![t])?;
         }
         Ok(())
     }
@@ -23,8 +23,8 @@ impl Direction {
         let first = self.kernel(plan, &GRU_CELL, "gru_cell_first", "")?;
         let dh = plan.scratch(self.sizes.arithmetic(), batch * hidden);
         for t in self.steps().into_iter().rev() {
-            plan.launch_in(scope, &back, self.launch_of_units(), arguments![dh, t])?;
+            plan.launch_in(scope, &back, self.launch_of_units(&back)?, arguments![dh, t])?;
         }
-        plan.launch_in(scope, &first, self.launch_of_units(), arguments![dh])
+        plan.launch_in(scope, &first, self.launch_of_units(&first)?, arguments![dh])
     }
 }

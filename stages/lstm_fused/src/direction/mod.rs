@@ -21,7 +21,7 @@ pub(crate) use products::add_input_gradient;
 pub(crate) use residence::MOST_UNITS;
 pub(crate) use spread::MOST_SPREAD_UNITS;
 
-use crate::network::Way;
+use crate::Way;
 
 /// The sizes and options of a network's run.
 #[derive(Clone, Copy, Debug)]

@@ -1,14 +1,12 @@
 //! The launches of the LSTM with layer norm: one a step, or one for all steps.
 
-use lab_device::Launch;
+use lab_device::{Kernel, KernelSource, Launch};
 use lab_harness::plan::{Argument, Plan, Scope};
 use lab_harness::{Error, arguments};
 
-use super::residence::NormResidence;
+use super::residence::instance_for;
 use super::{Direction, Sizes};
 use crate::kernels::{NORM_CELL, V1_NORM, V1_NORM_BACK};
-
-const THREADS: u32 = 128;
 
 /// Room for what the norms of the gates and of c leave: their n and their d, T x B x 5H each, and scales,
 /// T x B x 5; for n and scales only where they are `kept`, for d only where the way back is to come.
@@ -23,16 +21,29 @@ pub(super) fn scratch(plan: &mut Plan, sizes: Sizes, kept: bool) -> [(&'static s
 
 impl Direction {
     /// A block a row.
-    fn launch_of_rows(&self, threads: u32) -> Launch {
-        Launch::new(self.sizes.batch as u32, threads)
+    fn launch_of_rows(&self, kernel: &Kernel) -> Result<Launch, Error> {
+        Ok(kernel.grid([self.sizes.batch as u32, 1, 1])?)
+    }
+
+    fn norm_sequence(
+        &self,
+        plan: &Plan,
+        source: &'static KernelSource,
+        name: &str,
+    ) -> Result<(Kernel, Launch), Error> {
+        let Sizes { dtype, hidden, .. } = self.sizes;
+        let kernel = plan.device().load(instance_for(source, name, dtype, hidden, false))?;
+        let launch = self.launch_of_rows(&kernel)?;
+        Ok((kernel, launch))
     }
 
     /// y, hn and cn; c, n and scales of all steps.
     pub(super) fn add_norm_cells(&self, plan: &mut Plan) -> Result<(), Error> {
         let peephole = self.sizes.peephole.to_string();
         let kernel = self.kernel(plan, &NORM_CELL, "norm_cell", &peephole)?;
+        let launch = self.launch_of_rows(&kernel)?;
         for t in self.steps() {
-            plan.launch_in(&self.scope, &kernel, self.launch_of_rows(THREADS), arguments![t])?;
+            plan.launch_in(&self.scope, &kernel, launch, arguments![t])?;
         }
         Ok(())
     }
@@ -42,8 +53,9 @@ impl Direction {
         let Sizes { batch, hidden, peephole, .. } = self.sizes;
         let back = self.kernel(plan, &NORM_CELL, "norm_cell_back", &peephole.to_string())?;
         let dc = plan.scratch(self.sizes.arithmetic(), batch * hidden);
+        let launch = self.launch_of_rows(&back)?;
         for t in self.steps().into_iter().rev() {
-            plan.launch_in(scope, &back, self.launch_of_rows(THREADS), arguments![dc, t])?;
+            plan.launch_in(scope, &back, launch, arguments![dc, t])?;
         }
         self.add_first_states_back(plan, scope, dc)
     }
@@ -51,10 +63,7 @@ impl Direction {
     /// y, hn and cn in one launch; with `keep`, c, n and scales of all steps.
     pub(super) fn add_norm_sequence(&self, plan: &mut Plan) -> Result<(), Error> {
         let columns = self.add_projection(plan)?;
-        let residence = NormResidence::of(self.sizes.hidden, self.sizes.dtype);
-        let kernel = self.kernel(plan, &V1_NORM, "norm_sequence", &residence.arguments())?;
-        let shared = residence.shared(self.sizes.arithmetic());
-        let launch = self.launch_of_rows(residence.threads()).shared(shared);
+        let (kernel, launch) = self.norm_sequence(plan, &V1_NORM, "norm_sequence")?;
         plan.launch_in(&self.scope, &kernel, launch, arguments![columns])
     }
 
@@ -64,10 +73,7 @@ impl Direction {
         plan: &mut Plan,
         scope: &Scope,
     ) -> Result<(), Error> {
-        let residence = NormResidence::of(self.sizes.hidden, self.sizes.dtype);
-        let template = residence.arguments();
-        let kernel = self.kernel(plan, &V1_NORM_BACK, "norm_sequence_back", &template)?;
-        let shared = residence.shared_back(self.sizes.arithmetic());
-        plan.launch_in(scope, &kernel, self.launch_of_rows(residence.threads()).shared(shared), [])
+        let (kernel, launch) = self.norm_sequence(plan, &V1_NORM_BACK, "norm_sequence_back")?;
+        plan.launch_in(scope, &kernel, launch, [])
     }
 }

@@ -1,19 +1,17 @@
 //! The launches that need no order of steps: what x adds to the gates, the gates once more, and the
 //! gradients by x and by the parameters.
 
-use lab_device::{DType, Launch};
+use lab_device::{DType, Kernel, Launch};
 use lab_harness::plan::{Argument, Plan, Slot};
 use lab_harness::{Error, arguments};
 
 use super::{Direction, Sizes, Weights, blocks, kernel};
 use crate::kernels::{INPUT_GRADIENT, PARAMETER_GRADIENT, PROJECTION, VECTOR_GRADIENT};
 
-const THREADS: u32 = 256;
-
 /// Rows and columns of a tile of the products, columns of a block of the sums.
 const TILE: usize = 32;
 
-/// Columns of x that a launch for all steps multiplies by itself, `Added::FEW` of lab/lstm.cuh; and of which
+/// Columns of x that a launch for all steps multiplies by itself, `Added::FEW` of lstm.cuh; and of which
 /// a warp has each result of dx.
 pub(super) const FEW_COLUMNS: usize = 2;
 
@@ -74,19 +72,13 @@ impl HeadSums {
 }
 
 /// A block a tile of so many rows and columns.
-fn launch_of_tiles(rows: usize, columns: usize) -> Launch {
-    let grid = [blocks(rows, TILE), blocks(columns, TILE), 1];
-    Launch::new_3d(grid, [THREADS, 1, 1])
+fn launch_of_tiles(kernel: &Kernel, rows: usize, columns: usize) -> Result<Launch, Error> {
+    Ok(kernel.grid([blocks(rows, TILE), blocks(columns, TILE), 1])?)
 }
 
 /// A block for the sums of 32 columns.
-fn launch_of_columns(columns: usize) -> Launch {
-    Launch::new(blocks(columns, TILE), THREADS)
-}
-
-/// A warp for each of so many results.
-fn launch_of_warps(results: usize) -> Launch {
-    Launch::new(blocks(results, THREADS as usize / 32), THREADS)
+fn launch_of_columns(kernel: &Kernel, columns: usize) -> Result<Launch, Error> {
+    Ok(kernel.grid([blocks(columns, TILE), 1, 1])?)
 }
 
 impl Direction {
@@ -98,7 +90,7 @@ impl Direction {
             return Ok(self.columns);
         }
         let projection = self.kernel(plan, &PROJECTION, "projection", "")?;
-        let launch = launch_of_tiles(self.sizes.rows(), self.sizes.weights());
+        let launch = launch_of_tiles(&projection, self.sizes.rows(), self.sizes.weights())?;
         plan.launch_in(&self.scope, &projection, launch, [])?;
         Ok(0)
     }
@@ -106,7 +98,7 @@ impl Direction {
     /// The gates of all steps once more, from h and c, where another layer's have taken their place.
     pub(crate) fn add_gates_again(&self, plan: &mut Plan) -> Result<(), Error> {
         let again = self.kernel(plan, &PROJECTION, "gates_again", "")?;
-        let launch = launch_of_tiles(self.sizes.rows(), self.sizes.weights());
+        let launch = launch_of_tiles(&again, self.sizes.rows(), self.sizes.weights())?;
         plan.launch_in(&self.scope, &again, launch, [])
     }
 
@@ -126,14 +118,14 @@ impl Direction {
                 dc_weight: gradients["ln_c_weight"],
                 dc_bias: gradients["ln_c_bias"],
             ];
-            let launch = launch_of_columns(5 * self.sizes.hidden);
+            let launch = launch_of_columns(&kernel, 5 * self.sizes.hidden)?;
             plan.launch_in(&self.scope, &kernel, launch, arguments)?;
         }
         if self.sizes.peephole {
             let kernel = self.kernel(plan, &VECTOR_GRADIENT, "peephole_gradient", "")?;
             let [di, df, d_o] =
                 ["peephole_i", "peephole_f", "peephole_o"].map(|name| gradients[name]);
-            let launch = launch_of_columns(self.sizes.hidden);
+            let launch = launch_of_columns(&kernel, self.sizes.hidden)?;
             plan.launch_in(&self.scope, &kernel, launch, arguments![di, df, d_o])?;
         }
         Ok(())
@@ -160,7 +152,7 @@ impl Direction {
         let (dweight_ih, dweight_hh) = (gradients["weight_ih"], gradients["weight_hh"]);
         let arguments = arguments![dweight_ih, dweight_hh, dbias_ih, dbias_hh];
         let arguments = arguments.into_iter().chain(head.arguments());
-        plan.launch_in(&self.scope, &kernel, Launch::new(grid, THREADS), arguments)
+        plan.launch_in(&self.scope, &kernel, kernel.grid([grid, 1, 1])?, arguments)
     }
 }
 
@@ -173,11 +165,12 @@ pub(crate) fn add_input_gradient(
     let (Some(one), Some(other)) = (directions.first(), directions.last()) else { return Ok(()) };
     let (sizes, columns) = (one.sizes, one.columns);
     let (rows, few) = (sizes.rows(), columns <= FEW_COLUMNS);
-    let (name, launch) = match few {
-        true => ("narrow_input_gradient", launch_of_warps(rows * columns)),
-        false => ("input_gradient", launch_of_tiles(rows, columns)),
-    };
+    let name = if few { "narrow_input_gradient" } else { "input_gradient" };
     let kernel = kernel(plan.device(), &INPUT_GRADIENT, name, sizes.dtype, "")?;
+    let launch = match few {
+        true => kernel.grid_over(32 * rows * columns)?, // a warp a result
+        false => launch_of_tiles(&kernel, rows, columns)?,
+    };
     let arguments = arguments![
         da_reverse: other.gates,
         weight_ih_reverse: other.weight_ih,

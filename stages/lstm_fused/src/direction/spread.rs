@@ -1,30 +1,16 @@
 //! The launches of a direction whose units are spread over several blocks.
 
-use lab_device::{DType, Kernel, Launch};
+use lab_device::{DType, Instance, Kernel, Launch};
 use lab_harness::plan::{Plan, Scope, Slot};
 use lab_harness::{Error, arguments};
 
-use super::residence::{chosen, table_of};
+use super::residence::instance_for;
 use super::{Direction, Sizes};
+use crate::Way;
 use crate::kernels::V2_SPREAD;
-use crate::network::Way;
-use crate::residences::SPREAD;
 
 /// The most units: sixteen threads a unit of a block, sixteen blocks a cluster.
 pub(crate) const MOST_SPREAD_UNITS: usize = 768;
-
-/// The kernel's arguments for so many units.
-#[derive(Clone, Copy, Debug)]
-struct Spread {
-    /// Units that it has room for, HT; of those a block's.
-    units: usize,
-    of_block: usize,
-    /// Rows of the batch a group of blocks.
-    rows: usize,
-    /// Columns whose weights a thread has in registers, and in shared memory.
-    kept: usize,
-    in_shared: usize,
-}
 
 /// How one of the two kernels is launched: in so many launches that all blocks of one are resident,
 /// where they wait for each other without being a cluster.
@@ -39,73 +25,35 @@ struct SpreadLaunch {
     clustered: bool,
 }
 
-impl Spread {
-    fn of(hidden: usize, dtype: DType, several_rows: bool) -> Self {
-        let table = table_of(SPREAD, dtype);
-        let &[units, of_block, rows, kept, in_shared] = chosen(table, hidden, several_rows);
-        Self { units, of_block, rows, kept, in_shared }
-    }
-
-    fn blocks(&self) -> usize {
-        self.units / self.of_block
-    }
-
-    /// Sixteen a unit.
-    fn threads(&self) -> usize {
-        16 * self.of_block
-    }
-
-    /// Numbers in shared memory: two boxes of h, and weights.
-    fn shared(&self) -> usize {
-        2 * self.rows * self.units + 4 * self.in_shared * self.threads()
-    }
-
-    /// The same of the way back: two boxes of the parts of dh, da of the block twice, and weights.
-    fn shared_back(&self) -> usize {
-        2 * self.rows * 4 * self.of_block + self.shared()
-    }
-}
-
 impl Direction {
     /// A row a group of blocks as long as all groups are resident.
-    fn spread_launch(
-        &self,
-        plan: &mut Plan,
-        name: &str,
-        back: bool,
-    ) -> Result<SpreadLaunch, Error> {
+    fn spread_launch(&self, plan: &mut Plan, name: &str) -> Result<SpreadLaunch, Error> {
         let Sizes { dtype, batch, hidden, way, .. } = self.sizes;
-        let facts = plan.device().facts();
-        let multiprocessors = facts.multiprocessors as usize;
-        let fewest = Spread::of(hidden, dtype, false);
-        let spread = Spread::of(hidden, dtype, batch * fewest.blocks() > multiprocessors);
-        let Spread { units, of_block, rows, kept, in_shared } = spread;
-        let blocks = spread.blocks();
-        let template = format!("{units}, {of_block}, {rows}, {kept}, {in_shared}");
-        let kernel = self.kernel(plan, &V2_SPREAD, name, &template)?;
-        let numbers = if back { spread.shared_back() } else { spread.shared() };
-        let shared = numbers * self.sizes.arithmetic().size();
-        let threads = spread.threads() as u32;
+        let multiprocessors = plan.device().facts().multiprocessors as usize;
+        let instance_of = |several| instance_for(&V2_SPREAD, name, dtype, hidden, several);
+        let blocks_of = |i: Instance| i.size("HT") / i.size("UNITS");
+        let several_rows = batch * blocks_of(instance_of(false)) > multiprocessors;
+        let instance = instance_of(several_rows);
+        let (rows, blocks) = (instance.size("ROWS"), blocks_of(instance));
+        let kernel = plan.device().load(instance)?;
+        let block = kernel.block()?;
 
         let all = batch.div_ceil(rows);
-        let in_clusters = Launch::new((all * blocks) as u32, threads).shared(shared);
-        let in_clusters = in_clusters.cluster(blocks as u32);
+        let in_clusters = kernel.grid([(all * blocks) as u32, 1, 1])?.cluster(blocks as u32);
         let clustered = way == Way::Cluster && kernel.resident_clusters(&in_clusters)? > 0;
-        let groups = match clustered {
-            true => all,
-            false => all.min(kernel.resident_blocks(threads, shared)? as usize / blocks),
-        };
+        let resident = kernel.resident_blocks(block.threads, block.dynamic_shared)? as usize;
+        let groups = if clustered { all } else { all.min(resident / blocks) };
         if groups == 0 {
-            let expected = format!("{blocks} blocks of {threads} threads resident at once");
+            let expected = format!("{blocks} blocks of {} threads resident at once", block.threads);
             return Err(Error::bad("hidden", expected, hidden));
         }
         let launch = match clustered {
             true => in_clusters,
-            false => Launch::new((groups * blocks) as u32, threads).shared(shared).cooperative(),
+            false => kernel.grid([(groups * blocks) as u32, 1, 1])?.cooperative(),
         };
         let (numbers, flags) = match clustered {
             true => (1, 1),
-            false => (groups * blocks * 2 * rows * units, groups * blocks),
+            false => (groups * blocks * 2 * rows * instance.size("HT"), groups * blocks),
         };
         let post = plan.scratch(self.sizes.arithmetic(), numbers);
         let flags = plan.scratch(DType::U32, flags);
@@ -133,13 +81,13 @@ impl Direction {
 
     pub(super) fn add_spread(&self, plan: &mut Plan) -> Result<(), Error> {
         let columns = self.add_projection(plan)?;
-        let spread = self.spread_launch(plan, "lstm_spread", false)?;
+        let spread = self.spread_launch(plan, "lstm_spread")?;
         let scope = self.scope.clone().with(arguments![columns]);
         self.add_launches(plan, &scope, &spread)
     }
 
     pub(super) fn add_spread_back(&self, plan: &mut Plan, scope: &Scope) -> Result<(), Error> {
-        let spread = self.spread_launch(plan, "lstm_spread_back", true)?;
+        let spread = self.spread_launch(plan, "lstm_spread_back")?;
         self.add_launches(plan, scope, &spread)
     }
 }
@@ -148,23 +96,23 @@ impl Direction {
 mod tests {
     use super::*;
 
-    /// Up to 256 units a thread's weights are all resident, 99 KB of shared memory suffice, four columns
-    /// have at least four threads, and a cluster is of 16 blocks at most.
+    /// Up to 256 units a thread's weights are all resident, four columns have at least four threads,
+    /// and a cluster is of 16 blocks at most.
     #[test]
-    fn every_block_fits_an_rtx_4060() {
-        for (table, arithmetic) in SPREAD.into_iter().zip([DType::F32, DType::F64]) {
-            for &[units, of_block, rows, kept, in_shared] in table {
-                let spread = Spread { units, of_block, rows, kept, in_shared };
-                assert_eq!(spread.threads() % units, 0, "{spread:?}");
-                assert!(spread.threads() <= 1024 && spread.blocks() <= 16, "{spread:?}");
-                match units {
-                    0..=256 => assert_eq!(kept + in_shared, units / 16, "{spread:?}"),
-                    _ => assert!(kept + in_shared < units / 16, "{spread:?}"),
-                }
-                let numbers = spread.shared().max(spread.shared_back());
-                assert!(numbers * arithmetic.size() <= 99 * 1024, "{spread:?}");
+    fn every_group_of_blocks_is_a_cluster_and_keeps_what_it_can() {
+        for name in ["lstm_spread", "lstm_spread_back"] {
+            for i in V2_SPREAD.instances(name) {
+                let [units, of_block] = [i.size("HT"), i.size("UNITS")];
+                let threads = i.block().unwrap().threads as usize;
+                assert_eq!(threads % units, 0, "{}", i.name());
+                assert!(threads <= 1024 && units / of_block <= 16, "{}", i.name());
+                let kept = i.size("KEPT") + i.size("IN_SHARED");
+                assert_eq!(units <= 256, kept == units / 16, "{}", i.name());
             }
-            assert_eq!(table.last().map(|entry| entry[0]), Some(MOST_SPREAD_UNITS));
+            for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16] {
+                let widest = instance_for(&V2_SPREAD, name, dtype, MOST_SPREAD_UNITS, false);
+                assert_eq!(widest.size("HT"), MOST_SPREAD_UNITS);
+            }
         }
     }
 }

@@ -11,22 +11,8 @@ use lab_reference::lstm::{Cell, Network};
 use data::narrow_lengths;
 pub use layers::Layers;
 
+use crate::Way;
 use crate::direction::{HeadSums, MOST_SPREAD_UNITS, MOST_UNITS};
-
-/// How the forward pass goes through the steps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// A launch a step. In halves each h is rounded to the type before the next step reads it.
-    Cell,
-    /// A launch for all steps, with the weights in registers and shared memory; up to 256 units, with
-    /// layer norm or without.
-    Sequence,
-    /// A launch for all steps, with the units of a row spread over a cluster of blocks, which up to 256
-    /// units keep all weights in registers; up to 768. On a device without clusters as [`Way::Grid`].
-    Cluster,
-    /// The same with blocks that exchange h through device memory and flags.
-    Grid,
-}
 
 /// What is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

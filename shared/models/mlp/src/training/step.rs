@@ -1,21 +1,14 @@
 //! The launches of a training step.
 
-use lab_device::{DType, Device, Launch};
+use lab_device::{DType, Device};
 use lab_harness::plan::{Plan, Scope, Slot};
 use lab_harness::{Binding, Tensor, Tensors, arguments};
 
 use super::{Config, Data, Error, Model, Position};
 use lab_harness::progress::{COUNTS, NUMBERS};
-use lab_training::EpochSlots;
+use lab_training::{EpochSlots, Update};
 use mlp_fused::kernels::UPDATE;
-use mlp_fused::launches::{Batch, Layout, Pairs, Products, Use, blocks, load_kernel};
-
-const THREADS: u32 = 256;
-
-/// Parameters of a block of the optimizer, and its most blocks, each of which adds up what all have
-/// left.
-const OF_BLOCK: usize = 4096;
-const MOST_BLOCKS: u32 = 256;
+use mlp_fused::launches::{Batch, Layout, Pairs, Products, Use};
 
 /// The launches, bound, with what the host reads and writes of them.
 pub struct Step {
@@ -54,25 +47,16 @@ fn launch_optimizer(
     parameters: Slot,
     Kept { gradient, m, v }: Kept,
 ) -> Result<(), Error> {
-    let len = parameters.len();
-    let grid = blocks(len, OF_BLOCK).min(MOST_BLOCKS);
-    let sums = load_kernel(plan.device(), &UPDATE, "gradient_squares", "float")?;
-    let rule = format!("float, {}", config.optimizer.rule());
-    let update = load_kernel(plan.device(), &UPDATE, "update", &rule)?;
-    let squares = plan.scratch(DType::F64, grid as usize);
     // The network reads the parameters themselves.
     let copy = plan.scratch(DType::F32, 1);
-    let launch = Launch::new(grid, THREADS);
-    plan.launch(&sums, launch, arguments![g: gradient, squares, N: len])?;
     let Pairs { counts, numbers, rates, losses, .. } = *pairs;
-    let [beta1, beta2, eps, decay] = config.optimizer.numbers();
     let scope = Scope::new()
-        .with(arguments![p: parameters, copy, g: gradient, m, v, squares])
-        .with(arguments![rates, losses, counts, numbers, beta1, beta2, eps, decay])
-        .with(arguments![max_norm: config.clip.unwrap_or(0.0), blocks: grid, N: len])
+        .with(arguments![p: parameters, copy, m, v])
         // The loss is not scaled.
-        .with(arguments![every: 0]);
-    Ok(plan.launch_in(&scope, &update, launch, [])?)
+        .with(arguments![rates, losses, counts, numbers, every: 0]);
+    let Config { optimizer, clip, .. } = *config;
+    Ok(Update { source: &UPDATE, dtype: DType::F32, optimizer, clip, few: 0 }
+        .add(plan, &scope, gradient)?)
 }
 
 impl lab_training::Step for Step {

@@ -1,6 +1,5 @@
 //! The launches of a step, one after the other.
 
-use lab_device::{DType, Launch};
 use lab_harness::plan::{Plan, Scope, Slot};
 use lab_harness::{Error, arguments};
 use lab_reference::lstm::{Cell, Parameter};
@@ -9,19 +8,14 @@ use super::super::data::read_rows;
 use super::super::flat::Layout;
 use super::super::{Config, Data, Model};
 use super::{Slots, Training};
+use lab_training::Update;
 use lstm_fused::launches::{HeadSums, States, Upstream, blocks, kernel};
 use lstm_fused::{Pass, kernels};
-
-const THREADS: u32 = 256;
 
 /// Outputs and columns up to which a warp has a row of the head, and beyond which four have.
 const NARROW: usize = 64;
 
-/// Parameters of a block of the optimizer, and its most blocks, each of which adds up what all have
-/// left. So few parameters that each block squares all gradients itself, at one launch instead of two; a
-/// thread has one to update then.
-const OF_BLOCK: usize = 4096;
-const MOST_BLOCKS: u32 = 256;
+/// So few parameters that one launch updates them.
 const FEW: usize = 8192;
 
 /// What the launches are made of.
@@ -43,8 +37,7 @@ impl Builder<'_> {
         let name = if self.data.is_text() { "gather_text" } else { "gather_series" };
         let gather = kernel(self.plan.device(), &kernels::GATHER, name, dtype, "")?;
         let elements = (window * batch * self.data.columns()).max(batch);
-        let launch = Launch::new(blocks(elements, THREADS as usize), THREADS);
-        self.plan.launch_in(&self.scope, &gather, launch, [])
+        self.plan.launch_in(&self.scope, &gather, gather.grid_over(elements)?, [])
     }
 
     /// The network and the head, forward, and where it is trained backward.
@@ -111,7 +104,7 @@ impl Builder<'_> {
         let arguments = arguments![
             weight, bias, dz, dy, from, O: outputs, K: features, back: train,
         ];
-        let launch = Launch::new(blocks(rows, 1), threads);
+        let launch = loss.grid([blocks(rows, 1), 1, 1])?;
         self.plan.launch_in(&self.scope, &loss, launch, arguments)?;
         Ok(dz)
     }
@@ -136,30 +129,11 @@ impl Builder<'_> {
     pub(super) fn add_update(&mut self, weights: Slot, training: &Training) -> Result<(), Error> {
         let Config { dtype, optimizer, clip, loss_scale, .. } = *self.config;
         let Training { master, gradient, m, v, rates, losses } = *training;
-        let len = self.layout.len;
-        let few = len <= FEW;
-        let grid = match few {
-            true => blocks(len, THREADS as usize),
-            false => blocks(len, OF_BLOCK).min(MOST_BLOCKS),
-        };
-        let squares = self.plan.scratch(DType::F64, grid as usize);
         let copy = if master == weights { self.plan.scratch(dtype, 1) } else { weights };
-        let device = self.plan.device();
-        let sums = kernel(device, &kernels::UPDATE, "gradient_squares", dtype, "")?;
-        let update = kernel(device, &kernels::UPDATE, "update", dtype, optimizer.rule())?;
-        let launch = Launch::new(grid, THREADS);
-        let scope = self.scope.clone().with(arguments![g: gradient, squares, N: len]);
-        if !few {
-            self.plan.launch_in(&scope, &sums, launch, [])?;
-        }
-        let [beta1, beta2, eps, decay] = optimizer.numbers();
-        let arguments = arguments![
-            p: master, copy, m, v, rates, losses, beta1, beta2, eps, decay,
-            max_norm: clip.unwrap_or(0.0),
-            every: loss_scale.every(),
-            blocks: if few { 0 } else { grid },
-        ];
-        self.plan.launch_in(&scope, &update, launch, arguments)
+        let arguments = arguments![p: master, copy, m, v, rates, losses, every: loss_scale.every()];
+        let scope = self.scope.clone().with(arguments);
+        let update = Update { source: &kernels::UPDATE, dtype, optimizer, clip, few: FEW };
+        update.add(&mut self.plan, &scope, gradient)
     }
 }
 
@@ -179,9 +153,8 @@ fn add_dropout(
     let dropout = kernel(plan.device(), &kernels::DROPOUT, "dropout", config.dtype, "")?;
     let threshold = (config.dropout * 4_294_967_296.0) as u32;
     let factor = 1.0 / (1.0 - config.dropout);
-    let launch = Launch::new(blocks(len, THREADS as usize), THREADS);
     let arguments =
         arguments![from, to, counts, seed: config.seed, threshold, factor, layer, N: len];
-    plan.launch(&dropout, launch, arguments)?;
+    plan.launch(&dropout, dropout.grid_over(len)?, arguments)?;
     Ok(to)
 }

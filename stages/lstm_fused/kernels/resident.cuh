@@ -36,6 +36,11 @@ __device__ __forceinline__ void load_at_most_four(math_t<T> (&to)[4], const T* f
     for (int e = 0; e < 4; ++e) to[e] = e < left ? to_math(from[e]) : math_t<T>(0);
 }
 
+// Bytes for NUMBERS numbers, and for the weights that THREADS threads have in shared memory: of four sums and
+// IN_SHARED inputs each.
+template <class T, int THREADS, int IN_SHARED, int NUMBERS>
+constexpr int BYTES_WITH_WEIGHTS = (NUMBERS + 4 * IN_SHARED * THREADS) * int(sizeof(math_t<T>));
+
 // ANCHOR: weights
 // The weights of a thread, of THREADS in its block: of four sums and DEPTH inputs each, of which
 // `of(w, k)` gives inputs k to k + 3: w[n][e] for sum n and input k + e. Input k is number k % 4 of

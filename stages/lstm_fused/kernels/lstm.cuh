@@ -5,7 +5,7 @@
 //
 // Peepholes add p_i c_{t−1}, p_f c_{t−1} and p_o c_t to the a of their gates.
 #pragma once
-#include "lab/recurrent.cuh"
+#include "recurrent.cuh"
 
 namespace lab {
 

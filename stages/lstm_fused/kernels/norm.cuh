@@ -6,7 +6,7 @@
 //
 //   da = (e − mean(e) − n mean(e n)) / √(var(a) + ε)        dw = Σ d n        db = Σ d
 #pragma once
-#include "lab/lstm.cuh"
+#include "lstm.cuh"
 
 namespace lab {
 

@@ -6,14 +6,13 @@
 #include "lab/ptx/cvt.cuh"
 #include "lab/ptx/ldmatrix.cuh"
 #include "lab/ptx/mma.cuh"
-#include "lab/register_tile.cuh"
+#include "register_tile.cuh"
 #include "lab/swizzle.cuh"
 
 namespace lab {
 
 using Half = __nv_bfloat16;
 
-constexpr int BK = 64, STAGES = 3, CELLS = 8;
 
 // A matrix in bf16: `limit` rows of `columns`, a multiple of 8, `stride` apart.
 struct Operand {
@@ -25,7 +24,9 @@ struct Operand {
 // ANCHOR: tile
 template <int BM, int BN, int WM, int WN, Along A_LIES, Along B_LIES> struct TensorTile {
     static constexpr int THREADS = BM / WM * (BN / WN) * 32;
+    static constexpr int BK = 64, STAGES = 3, CELLS = 8;  // CELLS in a chunk of 16 bytes
     static constexpr int STAGE = (BM + BN) * BK;  // a tile of A, then one of B
+    static constexpr int BYTES = STAGES * STAGE * sizeof(Half);
     static_assert(WM % 16 == 0 && WN % 16 == 0, "a warp has whole pairs of 16 x 8: change WM, WN");
     float sum[WM / 16][WN / 8][4] = {};
 

@@ -6,9 +6,9 @@
 //
 // Matrices are row-major: emb V x E, w1 H x E, w2 V x H; x, h, da, dx a row for each pair of the step.
 #pragma once
-#include "lab/descent.cuh"
+#include "descent.cuh"
 #include "lab/reduce.cuh"
-#include "lab/register_tile.cuh"
+#include "register_tile.cuh"
 
 namespace lab {
 

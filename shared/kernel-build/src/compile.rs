@@ -1,0 +1,289 @@
+//! Compiles a kernel file for the emulator.
+//!
+//! What stands in this file and in `signature.rs` decides what an object holds: both go into the hash
+//! by which objects are kept.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::{shared_directory, signature, stem, texts};
+
+/// What an object is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Build {
+    /// To be fast.
+    Plain,
+    /// To be checked: every access calls the emulator.
+    Checked,
+}
+
+impl Build {
+    /// `x.so`, `x.checked.so`.
+    pub fn file_name(self, stem: &str) -> String {
+        match self {
+            Self::Plain => format!("{stem}.so"),
+            Self::Checked => format!("{stem}.checked.so"),
+        }
+    }
+
+    pub(crate) fn flags(self) -> &'static [&'static str] {
+        match self {
+            Self::Plain => &["-O2"],
+            // The calls of g++'s sanitizers for threads and for array bounds, which the emulator
+            // answers (their runtimes are not linked). Local variables that get no value hold a
+            // pattern that can be told.
+            Self::Checked => &[
+                "-O1",
+                "-fsanitize=thread,bounds",
+                "--param=tsan-distinguish-volatile=1",
+                "--param=tsan-instrument-func-entry-exit=0",
+                "-ftrivial-auto-var-init=pattern",
+            ],
+        }
+    }
+}
+
+/// Compiles one `.cu` file, with these instantiations of its templates and these global variables,
+/// into a shared object in the directory `out`. Objects are apart so that each has its own static
+/// shared memory, and are loaded locally so that equal names do not meet.
+///
+/// # Errors
+/// No compiler, or its message where the kernel does not compile.
+pub fn compile<S: AsRef<str>>(
+    source: &Path,
+    names: &[S],
+    globals: &[S],
+    build: Build,
+    out: &Path,
+) -> Result<PathBuf, String> {
+    let root = shared_directory().parent().expect("the workspace's root").to_owned();
+    let compiled = compile_in(&root, source, names, globals, build, out)?;
+    // Both builds say the same.
+    if build == Build::Plain {
+        for line in compiled.warnings {
+            println!("cargo::warning={line}");
+        }
+    }
+    Ok(compiled.object)
+}
+
+/// What [`compile_in`] made.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    /// The shared object.
+    pub object: PathBuf,
+    /// Lines in which the compiler warns.
+    pub warnings: Vec<String>,
+}
+
+/// The host's C++ compiler.
+///
+/// # Errors
+/// There is none; the message says how to get one.
+pub fn compiler() -> Result<PathBuf, String> {
+    let host = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let mut build = cc::Build::new();
+    build.cpp(true).cargo_metadata(false).opt_level(2).host(&host).target(&host);
+    match build.try_get_compiler() {
+        Ok(compiler) => Ok(compiler.path().to_owned()),
+        Err(e) => Err(no_compiler(&e)),
+    }
+}
+
+fn no_compiler(reason: &dyn std::fmt::Display) -> String {
+    format!(
+        "a C++ compiler is needed to run kernels on the CPU (Debian, Ubuntu: apt install g++): {reason}"
+    )
+}
+
+/// As [`compile`], with the headers of another tree: `root` holds `shared/cuda` and
+/// `shared/emulator/include`, and places are named relative to it. Says nothing itself.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_in<S: AsRef<str>>(
+    root: &Path,
+    source: &Path,
+    names: &[S],
+    globals: &[S],
+    build: Build,
+    out: &Path,
+) -> Result<Compiled, String> {
+    let shared = root.join("shared");
+    let include = shared.join("emulator/include");
+    // The compiler runs elsewhere: see below.
+    let absolute = |p: &Path| p.canonicalize().map_err(|e| format!("{}: {e}", p.display()));
+    let (source, out) = (&absolute(source)?, &absolute(out)?);
+    let object = out.join(build.file_name(&stem(source)));
+    let wrapper = object.with_extension("cpp");
+    let assembly = object.with_extension("s");
+    let write = |path: &Path, text: &str| {
+        std::fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
+    };
+    let kernels = signature::kernels(&texts(source, &shared.join("cuda"))?);
+    write(&wrapper, &wrapper_text(source, names, globals, &kernels))?;
+
+    let compiler = compiler()?;
+    let start = || {
+        let mut command = Command::new(&compiler);
+        // Line tables name files from the workspace's root, whatever machine built them.
+        command
+            .current_dir(root)
+            .args(["-g", "-fPIC", "-fvisibility=hidden"])
+            // Reports need places, and the names and types of arrays and parameters. Where a local
+            // variable lives from instruction to instruction nobody asks, and it is most of -g.
+            .args(["-fno-var-tracking", "-fno-var-tracking-assignments"])
+            .arg(format!("-ffile-prefix-map={}=.", root.display()))
+            .arg("-I")
+            .arg(&include);
+        command
+    };
+    let mut command = start();
+    command
+        .args(["-x", "c++", "-std=c++17", "-S"])
+        .args(build.flags())
+        // Kernels throw nothing and pun types; fused multiply-adds only where they are written.
+        .args(["-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing", "-ffp-contract=off"])
+        // Places of barriers must stay apart, and callers must stay on the stack.
+        .args(["-fno-thread-jumps", "-fno-optimize-sibling-calls"])
+        .args(["-Wall", "-Wno-unknown-pragmas", "-Wframe-larger-than=16384"])
+        // Raises false alarms over rows kept in arrays. The checks show what it says of a variable
+        // once one is seen to have had no value.
+        .arg(match build {
+            Build::Plain => "-Wno-maybe-uninitialized",
+            Build::Checked => "-Wmaybe-uninitialized",
+        })
+        .arg("-I")
+        .arg(shared.join("cuda"))
+        .arg(&wrapper)
+        .arg("-o")
+        .arg(&assembly);
+    let said = run(&mut command, source)?;
+    let warnings = said.lines().filter(|l| l.contains("warning")).map(str::to_owned).collect();
+    if build == Build::Checked {
+        let text = std::fs::read_to_string(&assembly);
+        let text = text.map_err(|e| format!("{}: {e}", assembly.display()))?;
+        let suspects = suspects(&said, root);
+        let table = format!(
+            "\t.section\t.rodata\n\t.globl\temu_suspects\nemu_suspects:\n\t.string\t{suspects:?}\n"
+        );
+        write(&assembly, &(prepare_for_checks(&text) + &table))?;
+    }
+    let mut command = start();
+    command.args(["-std=c++17", "-O2", "-shared", "-Wl,-z,defs"]);
+    if build == Build::Checked {
+        command.arg("-DEMU_CHECKED");
+    }
+    command.arg(include.join("glue.cpp")).arg(&assembly).arg("-o").arg(&object);
+    run(&mut command, source)?;
+    Ok(Compiled { object, warnings })
+}
+
+/// Runs the compiler; what it said.
+fn run(command: &mut Command, source: &Path) -> Result<String, String> {
+    let output = command
+        .output()
+        .map_err(|e| no_compiler(&format!("{}: {e}", command.get_program().display())))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        return Err(format!("{} does not compile for the emulator:\n{said}", source.display()));
+    }
+    Ok(said.into_owned())
+}
+
+/// The file that is compiled: the shim, the kernels, and the tables by which they are found.
+fn wrapper_text<S: AsRef<str>>(
+    source: &Path,
+    names: &[S],
+    globals: &[S],
+    kernels: &signature::Kernels,
+) -> String {
+    let mut text = String::from("#include \"emulator.h\"\n");
+    let mut line = |line: String| {
+        text += &line;
+        text.push('\n');
+    };
+    line(format!("#include {:?}", source.display().to_string()));
+    let is_listed =
+        |kernel: &str| names.iter().any(|name| signature::kernel_of(name.as_ref()) == kernel);
+    for (name, kernel) in kernels.iter().filter(|(name, _)| is_listed(name)) {
+        if let Some([definition, ..]) = kernel.block(name, name) {
+            line(definition);
+        }
+    }
+    line("#define EMU_VISIBLE extern \"C\" __attribute__((visibility(\"default\")))".into());
+    line("EMU_VISIBLE const EmuExport emu_exports[];".into());
+    line("EMU_VISIBLE const unsigned emu_export_count;".into());
+    line("const EmuExport emu_exports[] = {".into());
+    for name in names.iter().map(AsRef::as_ref) {
+        let kernel = kernels.get(signature::kernel_of(name)).cloned().unwrap_or_default();
+        let block = match kernel.block(signature::kernel_of(name), name) {
+            Some([_, threads, shared]) => format!("({threads}), ({shared})"),
+            None => "0, 0".into(),
+        };
+        let parameters = kernel.parameters.join(",");
+        line(format!("    EMU_EXPORT({name:?}, {parameters:?}, {block}, {name}),"));
+    }
+    line(format!("}};\nconst unsigned emu_export_count = {};", names.len()));
+    line("EMU_VISIBLE const EmuGlobal emu_globals[];".into());
+    line("EMU_VISIBLE const unsigned emu_global_count;".into());
+    line("const EmuGlobal emu_globals[] = {".into());
+    for name in globals.iter().map(AsRef::as_ref) {
+        line(format!("    {{{name:?}, (void*)&{name}, sizeof {name}}},"));
+    }
+    line("    {nullptr, nullptr, 0}};".into());
+    line(format!("const unsigned emu_global_count = {};", globals.len()));
+    text
+}
+
+/// Local variables that the compiler warns may be used without a value: place (from `root` on) and
+/// name, a line each.
+fn suspects(said: &str, root: &Path) -> String {
+    let root = format!("{}/", root.display());
+    let mut all: Vec<String> = Vec::new();
+    let mut warned = false;
+    for line in said.lines() {
+        warned = line.contains("uninitialized [-W") || warned && !line.contains("warning:");
+        // x.cu:9:11: note: ‘sum’ was declared here
+        let Some((place, note)) = line.split_once(": note: ") else { continue };
+        let Some((name, _)) = note.split_once(" was declared here") else { continue };
+        let name = name.trim_matches(['‘', '’', '\'']).replace("<anonymous>", "a temporary");
+        let place = place.strip_prefix(&root).unwrap_or(place).trim_start_matches("./");
+        let line = format!("{place} {name}");
+        if warned && !all.contains(&line) {
+            all.push(line);
+        }
+    }
+    all.join("\n")
+}
+
+/// What the compiler cannot be told, in its assembly.
+///
+/// Static shared arrays are thread-local variables, which the linker puts side by side: an index
+/// past the end of one would be an element of the next. Bytes between them belong to nobody. And
+/// calls of `memcpy` and the like, which the thread sanitizer leaves alone, go to the emulator.
+fn prepare_for_checks(assembly: &str) -> String {
+    const APART: usize = 256;
+    let mut prepared = String::with_capacity(assembly.len());
+    let mut in_shared = false;
+    for line in assembly.lines() {
+        let (directive, operand) = line.trim().split_once('\t').unwrap_or((line.trim(), ""));
+        match directive {
+            ".section" => in_shared = operand.starts_with(".tbss"),
+            ".text" | ".data" | ".bss" => in_shared = false,
+            _ => {}
+        }
+        match operand.trim_end_matches("@PLT") {
+            function @ ("memcpy" | "memmove" | "memset") if !directive.starts_with('.') => {
+                writeln!(prepared, "\t{directive}\temu_{function}")
+            }
+            _ => writeln!(prepared, "{line}"),
+        }
+        .expect("writing to a string");
+        if in_shared && directive == ".zero" {
+            writeln!(prepared, "\t.zero\t{APART}").expect("writing to a string");
+        }
+    }
+    prepared
+}
