@@ -24,10 +24,13 @@ fn packed(name: &str, tiles: &str, threads: &str) -> Vec<String> {
 fn main() {
     let pipelined =
         [4, 1].map(|pack| format!("matmul_async<float, 128, 128, 8, 64, 32, 8, 8, 3, 2, {pack}>"));
-    let tensor =
-        [("float", 16, 4), ("__half", 32, 8), ("__nv_bfloat16", 32, 8)].map(|(t, depth, pack)| {
-            [pack, 1].map(|p| format!("matmul_tensor<{t}, 128, 256, {depth}, 64, 64, 4, {p}>"))
+    let tensor = |name: &str| {
+        let types = [("float", 16, 4), ("__half", 32, 8), ("__nv_bfloat16", 32, 8)];
+        let all = types.map(|(t, depth, pack)| {
+            [pack, 1].map(|p| format!("{name}<{t}, 128, 256, {depth}, 64, 64, 4, {p}>"))
         });
+        all.concat()
+    };
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_naive.cu", &each("matmul_naive", ""))
         .kernel("kernels/v1_coalesced.cu", &each("matmul_coalesced", ""))
@@ -37,7 +40,9 @@ fn main() {
         .kernel("kernels/v5_warps.cu", &packed("matmul_warps", "128, 128", "64, 32, 8, 8"))
         .kernel("kernels/v6_async.cu", &pipelined)
         .needs("sm_80")
-        .kernel("kernels/v7_tensor.cu", &tensor.concat())
+        .kernel("kernels/v7_mma.cu", &tensor("matmul_mma"))
+        .needs("sm_80")
+        .kernel("kernels/v7_tensor.cu", &tensor("matmul_tensor"))
         .needs("sm_80")
         .build();
 }

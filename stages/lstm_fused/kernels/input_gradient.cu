@@ -11,6 +11,8 @@
 
 using namespace lab;
 
+constexpr int THREADS = SumTile::THREADS, TILE = SumTile::TILE, EACH = SumTile::EACH;
+
 // A grid of T B / 32 x C / 32 blocks, rounded up.
 template <class T>
 __global__ void __launch_bounds__(THREADS)
@@ -28,9 +30,9 @@ __global__ void __launch_bounds__(THREADS)
             return m0 + m < rows && k < G ? of[(m0 + m) * 4ll * H + k] : M(0);
         };
         auto weight = [&](int k, int) { return k < G && n < C ? to_math(w[k * 1ll * C + n]) : M(0); };
-        tile_product<false, true>(sum, G, da_of, weight);
+        SumTile::product<false, true>(sum, G, da_of, weight);
     }
-    store_results(sum, dx, m0, n, rows, C);
+    SumTile::store(sum, dx, m0, n, rows, C);
 }
 
 // Of a tile most columns would be none, and its block would go along all gates alone. Here the lanes share

@@ -17,6 +17,8 @@
 
 using namespace lab;
 
+constexpr int THREADS = SumTile::THREADS, TILE = SumTile::TILE, EACH = SumTile::EACH;
+
 // ANCHOR: weights
 // A tile of dW, from row `m0` and column `n0` on: of weight_hh if `of_h`, with y as x, else
 // of weight_ih; G x C. What a row of the batch holds past its length is not read, be it NaN.
@@ -40,8 +42,8 @@ __device__ __forceinline__ void weight_gradient(const math_t<T>* da, const T* x,
         const T* from = of_h ? hidden.before(steps, t, row) : x + r * 1ll * C;
         return to_math(from[n]);
     };
-    tile_product<true, true>(sum, rows, da_of, input, n < C);
-    store_results(sum, dw, m0, n, G, C);
+    SumTile::product<true, true>(sum, rows, da_of, input, n < C);
+    SumTile::store(sum, dw, m0, n, G, C);
 }
 // ANCHOR_END: weights
 
@@ -52,7 +54,7 @@ __device__ __forceinline__ void bias_gradient(const math_t<T>* da, T* dbias_ih, 
     using M = math_t<T>;
     int n = n0 + threadIdx.x % TILE;
     M sum[1];
-    column_sums(sum, rows, [&](M (&own)[1], int r) {
+    SumTile::column_sums(sum, rows, [&](M (&own)[1], int r) {
         if (n < 4 * H) own[0] += da[r * 4ll * H + n];
     });
     if (threadIdx.x >= TILE || n >= 4 * H) return;
@@ -82,14 +84,14 @@ template <class T> struct Head {
         auto y_of = [&](int r, int) {
             return r < rows && n < K ? to_math(y[r * 1ll * K + n]) : M(0);
         };
-        tile_product<true, true>(sum, rows, dz_of, y_of, n < K);
-        store_results(sum, dweight, m0, n, O, K);
+        SumTile::product<true, true>(sum, rows, dz_of, y_of, n < K);
+        SumTile::store(sum, dweight, m0, n, O, K);
     }
     __device__ __forceinline__ void by_bias(int m0) const {
         using M = math_t<T>;
         int o = m0 + threadIdx.x % TILE;
         M sum[1];
-        column_sums(sum, rows, [&](M (&own)[1], int r) {
+        SumTile::column_sums(sum, rows, [&](M (&own)[1], int r) {
             if (o < O) own[0] += dz[r * 1ll * O + o];
         });
         if (threadIdx.x < TILE && o < O) dbias[o] = from_math<T>(sum[0]);

@@ -13,6 +13,8 @@
 
 using namespace lab;
 
+constexpr int THREADS = SumTile::THREADS, TILE = SumTile::TILE, EACH = SumTile::EACH;
+
 // Weight n0 + n of input k, of a matrix of G x C.
 template <class T> struct Rows {
     const T* w;
@@ -36,13 +38,13 @@ __global__ void __launch_bounds__(THREADS)
     auto x_of = [&](int m, int k) {
         return m0 + m < rows && k < C ? to_math(x[(m0 + m) * 1ll * C + k]) : M(0);
     };
-    tile_product<false, false>(sum, C, x_of, Rows<T>{weight_ih, n0, G, C});
+    SumTile::product<false, false>(sum, C, x_of, Rows<T>{weight_ih, n0, G, C});
     if (biased && n < G) {
         M bias = to_math(bias_ih[n]) + to_math(bias_hh[n]);
 #pragma unroll
         for (int e = 0; e < EACH; ++e) sum[e] += bias;
     }
-    store_results(sum, ax, m0, n, rows, G);
+    SumTile::store(sum, ax, m0, n, rows, G);
 }
 // ANCHOR_END: projection
 
@@ -71,8 +73,8 @@ __global__ void __launch_bounds__(THREADS)
         int r = m0 + m;
         return k < H && live(r) ? to_math(hidden.before(steps, r / B, r % B)[k]) : M(0);
     };
-    tile_product<false, false>(sum, C, x_of, Rows<T>{weight_ih, n0, 4 * H, C});
-    tile_product<false, false>(sum, H, h_of, Rows<T>{weight_hh, n0, 4 * H, H});
+    SumTile::product<false, false>(sum, C, x_of, Rows<T>{weight_ih, n0, 4 * H, C});
+    SumTile::product<false, false>(sum, H, h_of, Rows<T>{weight_hh, n0, 4 * H, H});
     int n = n0 + threadIdx.x % TILE, g = n / H, j = n % H;
     if (n >= 4 * H) return;
     M bias = biased ? to_math(bias_ih[n]) + to_math(bias_hh[n]) : M(0);
@@ -80,7 +82,7 @@ __global__ void __launch_bounds__(THREADS)
     M p = peephole && g != GATE_G ? to_math(own_peephole[j]) : M(0);
 #pragma unroll
     for (int e = 0; e < EACH; ++e) {
-        int r = m0 + own_row(e), t = r / B, row = r % B;
+        int r = m0 + SumTile::own_row(e), t = r / B, row = r % B;
         if (!live(r)) continue;
         M a = sum[e] + bias;
         if (peephole && g != GATE_G) {

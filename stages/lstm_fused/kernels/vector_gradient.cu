@@ -13,6 +13,8 @@
 
 using namespace lab;
 
+constexpr int THREADS = SumTile::THREADS, TILE = SumTile::TILE;
+
 // di, df, d_o: the dp of each. A grid of H / 32 blocks, rounded up.
 template <class T>
 __global__ void __launch_bounds__(THREADS)
@@ -30,7 +32,7 @@ __global__ void __launch_bounds__(THREADS)
         return c[(steps.before(t) * 1ll * B + row) * H + j];
     };
     M sum[3];
-    column_sums(sum, rows, [&](M (&own)[3], int r) {
+    SumTile::column_sums(sum, rows, [&](M (&own)[3], int r) {
         if (j >= H || !steps.has(r / B, r % B)) return;
         const M* of_gates = da + r * 4ll * H + j;
         M before = seen(r, true);
@@ -52,7 +54,7 @@ __global__ void __launch_bounds__(THREADS)
     int j = blockIdx.x * TILE + threadIdx.x % TILE;
     Steps steps{lengths, false};
     M sum[2];
-    column_sums(sum, rows, [&](M (&own)[2], int r) {
+    SumTile::column_sums(sum, rows, [&](M (&own)[2], int r) {
         if (j >= 5 * H || !steps.has(r / B, r % B)) return;
         long long at = r * 5ll * H + j;
         own[0] += d[at] * n[at], own[1] += d[at];

@@ -12,40 +12,10 @@
 //
 // PACK elements are copied at a time: 16 bytes, which asks that K and N be a multiple of as many, or
 // one by one.
-#include "lab/ptx/cp_async.cuh"
-#include "lab/ptx/cvt.cuh"
-#include "lab/ptx/ldmatrix.cuh"
-#include "lab/ptx/mma.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
-#include "lab/swizzle.cuh"
-#include "lab/tile.cuh"
+#include "tensor.cuh"
 
 using namespace lab;
-
-// A chunk of 16 bytes into shared memory: of a row that is inside or not, with so many cells left in
-// it. What is outside is zero.
-template <int PACK, class T>
-__device__ __forceinline__ void copy_chunk(T* to, const T* from, bool inside, int left) {
-    if constexpr (PACK != 1) {
-        async_copy_or_zero<16>(to, from, inside && left > 0);
-    } else {
-#pragma unroll
-        for (int i = 0; i < 16 / int(sizeof(T)); ++i)
-            to[i] = inside && i < left ? from[i] : T(0.0f);
-    }
-}
-
-// Of two neighbouring tiles a lane has two sums each. Lanes 2n and 2n+1 exchange, so that the first
-// has four neighbours of the left tile, the other of the right one: to be written in one access.
-__device__ __forceinline__ void exchange(float (&four)[4], const float* left, const float* right) {
-    bool odd = threadIdx.x % 2;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-        float got = __shfl_xor_sync(0xffffffffu, odd ? left[i] : right[i], 1);
-        four[i] = odd ? got : left[i];
-        four[2 + i] = odd ? right[i] : got;
-    }
-}
 
 template <class T, int BM, int BN, int BK, int, int, int STAGES, int>
 constexpr int matmul_tensor_shared = STAGES * (BM + BN) * BK * sizeof(T);

@@ -5,7 +5,7 @@ use lab_harness::suite::{Check, VersionCheck, check, every_kernel_loads, without
 use lab_harness::tensor::tensors;
 use lab_harness::{Options, Problem, Tensor, Version, run, version_checks};
 
-use crate::{STAGE, sizes};
+use crate::{MMA, STAGE, TENSOR, sizes};
 
 pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
     large_problems,
@@ -15,10 +15,21 @@ pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
     f32_is_rounded_to_tf32,
 ];
 
-pub(crate) static CHECKS: &[Check] = &[Check {
-    name: "every_kernel_loads_on_every_device",
-    run: every_kernel_loads_on_every_device,
-}];
+pub(crate) static CHECKS: &[Check] = &[
+    Check { name: "every_kernel_loads_on_every_device", run: every_kernel_loads_on_every_device },
+    Check { name: "overlap_changes_no_bit", run: overlap_changes_no_bit },
+];
+
+/// Both versions on the tensor cores add up the same products in the same order.
+fn overlap_changes_no_bit(device: &Device) {
+    let old = matches!(device.facts().compute_capability.0, 1..8);
+    for &dtype in MMA.info().dtypes.iter().filter(|_| !old) {
+        let inputs = MMA.inputs(&Problem::new(sizes([2, 140, 260, 72]), dtype));
+        let of =
+            |version: &dyn Version| run(version, device, &inputs, &Options::default()).unwrap();
+        assert_eq!(of(&MMA), of(&TENSOR), "{dtype}");
+    }
+}
 
 /// 300³, on a GPU 1000³: the emulator without its checks.
 fn large_problems(version: &dyn Version, device: &Device) {

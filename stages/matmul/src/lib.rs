@@ -147,9 +147,9 @@ pub static ASYNC: Matmul = Matmul {
 };
 
 /// On the tensor cores.
-pub static TENSOR: Matmul = Matmul {
+pub static MMA: Matmul = Matmul {
     info: Info {
-        name: "v7_tensor",
+        name: "v7_mma",
         parent: Some("v6_async"),
         change: "warps multiply 16 x 8 tiles on the tensor cores, f32 as TF32",
         // f32: each factor is rounded to the 11 bits of TF32, the more so the product.
@@ -159,6 +159,19 @@ pub static TENSOR: Matmul = Matmul {
         }],
         ..INFO
     },
+    source: &kernels::V7_MMA,
+    kernel: "matmul_mma",
+    down: false,
+};
+
+/// The same with nothing between the products.
+pub static TENSOR: Matmul = Matmul {
+    info: Info {
+        name: "v7_tensor",
+        parent: Some("v7_mma"),
+        change: "copies and loads among the products, from addresses that move on: nothing computed anew",
+        ..MMA.info
+    },
     source: &kernels::V7_TENSOR,
     kernel: "matmul_tensor",
     down: false,
@@ -166,13 +179,13 @@ pub static TENSOR: Matmul = Matmul {
 
 /// Every version, in the order of the story.
 pub static VERSIONS: &[&Matmul] =
-    &[&NAIVE, &COALESCED, &TILED, &ROWS, &BLOCKS, &WARPS, &ASYNC, &TENSOR];
+    &[&NAIVE, &COALESCED, &TILED, &ROWS, &BLOCKS, &WARPS, &ASYNC, &MMA, &TENSOR];
 
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "matmul",
     teaches: "one product of matrices, each number fetched less often from version to version",
-    versions: &[&NAIVE, &COALESCED, &TILED, &ROWS, &BLOCKS, &WARPS, &ASYNC, &TENSOR],
+    versions: &[&NAIVE, &COALESCED, &TILED, &ROWS, &BLOCKS, &WARPS, &ASYNC, &MMA, &TENSOR],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,
     peers: &[&cublas::Cublas, &host::Blas, &host::Naive],
@@ -284,7 +297,7 @@ impl Version for Matmul {
     }
 
     fn arithmetic(&self, dtype: DType) -> Option<Arithmetic> {
-        match (self.kernel == TENSOR.kernel, dtype) {
+        match (self.on_tensor_cores(), dtype) {
             (true, DType::F32) => Some(Arithmetic::Tf32),
             _ => Arithmetic::fastest_for(dtype),
         }
@@ -341,6 +354,10 @@ impl Matmul {
     fn packs(&self, dtype: DType, n: usize, k: usize) -> bool {
         let pack = 16 / dtype.size();
         n.is_multiple_of(pack) && (k.is_multiple_of(pack) || self.k_is_free())
+    }
+
+    fn on_tensor_cores(&self) -> bool {
+        [MMA.kernel, TENSOR.kernel].contains(&self.kernel)
     }
 
     /// Whether A is read one element at a time, so that K need not be a multiple of a pack.

@@ -42,14 +42,19 @@ fn asynchronous() {
 }
 
 #[test]
+fn tensor_cores_one_step_after_the_other() {
+    assert_version(&matmul::MMA);
+}
+
+#[test]
 fn tensor_cores() {
     assert_version(&matmul::TENSOR);
 }
 
 #[test]
 fn every_version_is_tested_above() {
-    assert_eq!(STAGE.versions.len(), 8);
-    assert_eq!(VERSIONS.len(), 8);
+    assert_eq!(STAGE.versions.len(), 9);
+    assert_eq!(VERSIONS.len(), 9);
 }
 
 #[test]
