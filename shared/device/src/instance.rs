@@ -18,7 +18,8 @@ pub struct Template {
     pub has_shared: bool,
 }
 
-/// One that its stage's build script lists: that table is the one place where its tiles stand.
+/// An instantiation that its stage's build script lists: that table is the one place where its tiles
+/// stand.
 #[derive(Clone, Copy, Debug)]
 pub struct Instance {
     source: &'static KernelSource,
@@ -52,7 +53,8 @@ impl Instance {
         self.name
     }
 
-    /// A template argument, by its parameter's name: `float` of `T`.
+    /// A template argument, by its parameter's name: `float` of `T`. None for one that is left to its
+    /// default.
     pub fn argument(&self, parameter: &str) -> Option<&'static str> {
         let parameters = self.source.template_of(self.name)?.parameters;
         let at = parameters.iter().position(|p| *p == parameter)?;

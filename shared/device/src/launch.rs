@@ -103,8 +103,9 @@ impl Kernel {
         }
     }
 
-    /// What a launch gives each of its blocks: the threads of its `__launch_bounds__`, and as much
-    /// dynamic shared memory as a constant with its name and `_shared` says.
+    /// What a launch gives each of its blocks: as many threads as its `__launch_bounds__` allow, all
+    /// along x, and as much dynamic shared memory as a constant with its name and `_shared` says; none
+    /// where there is no such constant.
     ///
     /// # Errors
     /// [`Error::NoBlock`]: it has no launch bounds.
@@ -128,14 +129,17 @@ impl Kernel {
         let block = self.block()?;
         let blocks = elements.div_ceil(block.threads as usize);
         let most = self.device.facts().max_grid[0];
-        let refused = |_| Error::LaunchSize {
+        let refused = || Error::LaunchSize {
             kernel: self.name().to_owned(),
             what: "grid.x",
             min: 1,
             max: u64::from(most),
             got: blocks as u64,
         };
-        Ok(Launch::of([u32::try_from(blocks).map_err(refused)?, 1, 1], block))
+        match u32::try_from(blocks) {
+            Ok(blocks) if blocks <= most => Ok(Launch::of([blocks, 1, 1], block)),
+            _ => Err(refused()),
+        }
     }
 
     /// Its parameters, in its own order.

@@ -26,14 +26,14 @@
 using namespace lab;
 
 // ANCHOR: shared
-// h of this step and of the next.
+// h of this step and of the next, and the weights in shared memory.
 template <class T, int HT, int ROWS, int, int IN_SHARED>
 constexpr int lstm_sequence_shared = BYTES_WITH_WEIGHTS<T, 4 * HT, IN_SHARED, 2 * ROWS * HT>;
 
 template <class T, int HT, int ROWS, int KEPT, int IN_SHARED>
 __global__ void __launch_bounds__(4 * HT)
-// ANCHOR_END: shared
     lstm_sequence(const T* __restrict__ x, const T* __restrict__ weight_ih,
+// ANCHOR_END: shared
                   const T* __restrict__ bias_ih, const T* __restrict__ bias_hh,
                   const T* __restrict__ weight_hh, const T* __restrict__ peephole_i,
                   const T* __restrict__ peephole_f, const T* __restrict__ peephole_o,

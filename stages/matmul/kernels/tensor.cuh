@@ -1,5 +1,5 @@
-// What both versions on the tensor cores do: chunks of 16 bytes into shared memory, and sums out of
-// the lanes that have them.
+// What the versions on the tensor cores do: chunks of 16 bytes into shared memory, elements from there
+// to their lanes (v7_mma alone), and sums out of the lanes that have them.
 #pragma once
 #include "lab/ptx/cp_async.cuh"
 #include "lab/ptx/cvt.cuh"
@@ -46,7 +46,7 @@ __device__ __forceinline__ void load_a(unsigned (&to)[4], const T* tile, int i, 
     }
 }
 
-// Of 16 columns of B, from column j on, and as many rows from k on: to[0] and to[1] of the first eight
+// Of 16 columns of B, from column j on, and MMA_K rows from k on: to[0] and to[1] of the first eight
 // columns, the others of the second.
 template <class Tile, class T>
 __device__ __forceinline__ void load_b(unsigned (&to)[4], T* tile, int k, int j) {

@@ -5,8 +5,8 @@
 //
 // A block computes BM x BN elements of C, its warps WM x WN each, as tiles of 16 x 8, whose sums lie
 // in the registers of a warp's lanes. Both tiles, BK deep, go by cp.async to shared memory, swizzled,
-// STAGES of them in flight. When one has landed, its copies' place is given to the next; then, a step of
-// 32 bytes of k after the other, ldmatrix brings elements to their lanes and they are multiplied. B is
+// in STAGES places. When one has landed, the place of the one before it is given to a further one; then, a
+// step of 32 bytes of k after the other, ldmatrix brings elements to their lanes, to be multiplied. B is
 // row-major, so that a column of it, which the tensor cores ask for, lies across rows: ldmatrix
 // transposes halves on the way. Of 4-byte elements it cannot, and each lane loads its own.
 //

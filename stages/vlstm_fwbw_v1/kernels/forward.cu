@@ -5,7 +5,7 @@
 //   n_i  = max(|l_i|, exp(−m_i))                     h_i = Σ_j C_ij v_j / (n_i + eps)
 //
 // Work split: a block owns TQ rows of Q, from q0, of one head, and those of h, m, n. Tiles of TKV rows
-// of K and V come past it up to its last row, the next always on its way; with them the largest
+// of K and V come past it up to its last row, with CX > 0 the next on its way; with them the largest
 // exponent so far. TQ and TKV are free of each other. A thread has TQ / WI rows.
 //
 // scale is a factor of every C: it is multiplied in at the end.

@@ -2,11 +2,11 @@
 
 use lab_device::{DType, Instance, KernelSource};
 
-/// The most units of a launch for all steps: a thread a gate of each, and a block has 1024.
+/// The most units of a row in one block: a thread a gate of each, and a block has 1024.
 pub(crate) const MOST_UNITS: usize = 256;
 
 /// Of the instantiations for a type that have room for H units, HT, those with the fewest; of these
-/// the one with one row of the batch a block, or with the most where there are to be several.
+/// the first of the table, with one row of the batch a block; where there are to be several, the last, with the most.
 pub(super) fn instance_for(
     source: &'static KernelSource,
     kernel: &str,
