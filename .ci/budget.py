@@ -2,8 +2,9 @@
 
     cargo test --workspace --no-run --message-format=json | budget.py LOG KERNELS
 
-LOG is what `cargo test` printed, KERNELS the directory where the build leaves `STAGE.seconds`.
-Fails where a stage is above its budget, so that ten more stages still fit into one run.
+LOG is what `cargo test` printed, KERNELS the directory where the build leaves `STAGE.seconds`. Says
+which stage is above its budget, and fails where one is above twice of it: machines for hire are at
+times half as fast as at others. So ten more stages will still fit into one run.
 """
 
 import json
@@ -33,7 +34,7 @@ for line in log.read_text().splitlines():
     elif re.match(r"\s+Doc-tests", line):
         stage = "doc-tests"
 
-over = []
+over, far_over = [], []
 print(f"{'kernels':>8} {'tests':>7} {'budget':>7}  stage")
 for path in sorted(pathlib.Path("stages").iterdir()):
     name = path.name
@@ -44,7 +45,10 @@ for path in sorted(pathlib.Path("stages").iterdir()):
     print(f"{compiled:8.1f} {tests.get(name, 0):7.1f} {budget:7}  {name}")
     if name not in tests:
         sys.exit(f"{name}: no test of it has run")
-    if compiled + tests[name] > budget:
-        over.append(name)
+    seconds = compiled + tests[name]
+    if seconds > budget:
+        (far_over if seconds > 2 * budget else over).append(name)
 if over:
-    sys.exit(f"above budget: {', '.join(over)}")
+    print(f"above budget: {', '.join(over)}")
+if far_over:
+    sys.exit(f"above twice the budget: {', '.join(far_over)}")
