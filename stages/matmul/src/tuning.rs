@@ -188,6 +188,25 @@ mod tests {
         }
     }
 
+    /// Of a kernel with launch bounds its source says what a block is given; of one without, nobody.
+    #[test]
+    fn a_block_is_what_the_source_says() {
+        let device = Device::emulator().unwrap();
+        let kernel = |version: &Matmul| device.load(version.instance(DType::F32, true)).unwrap();
+        let block = kernel(&crate::TENSOR).block().unwrap();
+        assert_eq!((block.threads, block.dynamic_shared), (256, 4 * (128 + 256) * 64));
+        let launch = kernel(&WARPS).grid_over(257).unwrap();
+        assert_eq!((launch.grid, launch.block), ([2, 1, 1], [256, 1, 1]));
+        let refused = kernel(&NAIVE).block().unwrap_err().to_string();
+        assert_eq!(
+            refused,
+            "matmul_naive<float>: expected __launch_bounds__ with the threads of a block, got none"
+        );
+        let most = device.facts().max_grid[0] as usize * 256;
+        let refused = kernel(&WARPS).grid_over(most + 1).unwrap_err().to_string();
+        assert!(refused.contains("grid.x"), "{refused}");
+    }
+
     /// On the emulator only what was built with it runs; the rest is refused, as is what is no
     /// tiling of the version.
     #[test]

@@ -27,7 +27,8 @@ pub struct Update {
 }
 
 impl Update {
-    /// Adds the launches that move the parameters by the gradients `g`. The scope has `p`, `copy`, `m`, `v`, `rates`, `losses`, `counts`, `numbers` and `every`.
+    /// Adds the launches that move the parameters by the gradients `g`. The scope has `p`, `copy`, `m`,
+    /// `v`, `rates`, `losses`, `counts`, `numbers` and `every`.
     ///
     /// # Errors
     /// A kernel does not compile on this device.
