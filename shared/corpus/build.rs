@@ -13,9 +13,9 @@ const TEMPLATES: [(&str, &str); 7] = [
     ("tensor", "mma_product<float>"),
 ];
 
-const FILES: [&str; 11] = [
+const FILES: [&str; 13] = [
     "memory", "shared", "init", "race", "blocks", "sync", "order", "locks", "async", "tensor",
-    "counted",
+    "mbarrier", "bulk", "counted",
 ];
 
 fn names(file: &str) -> Vec<String> {
@@ -29,7 +29,11 @@ fn names(file: &str) -> Vec<String> {
 fn main() {
     let stage = FILES.iter().fold(lab_kernel_build::Stage::new(), |stage, file| {
         let stage = stage.kernel(&format!("kernels/{file}.cu"), &names(file));
-        if *file == "tensor" { stage.needs("sm_80") } else { stage }
+        match *file {
+            "tensor" => stage.needs("sm_80"),
+            "mbarrier" | "bulk" => stage.needs("sm_90"),
+            _ => stage,
+        }
     });
     stage.build();
 }

@@ -1,10 +1,12 @@
 //! The table. One module a kernel file.
 
 mod blocks;
+mod bulk;
 mod copies;
 mod counted;
 mod init;
 mod locks;
+mod mbarrier;
 mod memory;
 mod order;
 mod race;
@@ -22,7 +24,8 @@ use crate::{Arg, Case, Kind, Verdict};
 pub fn cases() -> Vec<Case> {
     let files = [memory::cases, shared::cases, init::cases, race::cases, blocks::cases];
     let more = [sync::cases, order::cases, locks::cases, copies::cases, tensor::cases];
-    files.into_iter().chain(more).flat_map(|cases| cases()).collect()
+    let newest = [mbarrier::cases, bulk::cases];
+    files.into_iter().chain(more).chain(newest).flat_map(|cases| cases()).collect()
 }
 
 /// Where the cases of a module come from.

@@ -14,10 +14,38 @@
 // read from the box of that step (a barrier or a shuffle of the whole warp lies between), and read no box
 // after.
 #pragma once
-#include "lab/ptx/mbarrier.cuh"
 #include "lab/ptx/order.cuh"
+#include "lab/ptx/st_async.cuh"
 
 namespace lab {
+
+#ifdef LAB_CLUSTERS
+// Numbers that have come, of two boxes.
+struct Arrivals {
+    Mbarrier* bars;  // shared memory, 2
+
+    // Each step brings so many bytes.
+    __device__ __forceinline__ void begin(unsigned bytes) {
+        __shared__ Mbarrier two[2];
+        bars = two;
+        if (threadIdx.x != 0) return;
+        for (int box = 0; box < 2; ++box) mbarrier_init(bars + box, 1);
+        mbarrier_fence_init();
+        for (int box = 0; box < 2; ++box) mbarrier_arrive_expect(bars + box, bytes);
+    }
+    template <class M> __device__ __forceinline__ void send(M* own, M v, int block, int box) const {
+        store_async(address_in_block(own, block), v, address_in_block(bars + box, block));
+    }
+    // For the n-th time, from 0 on, that the box fills. Other blocks have stored what came.
+    __device__ __forceinline__ void wait(int box, unsigned n, unsigned bytes) const {
+        mbarrier_wait_cluster(bars + box, n % 2);
+        // Who sends of the next time has heard from this one.
+        if (threadIdx.x == 0) mbarrier_arrive_expect(bars + box, bytes);
+    }
+};
+#else
+struct Arrivals {};
+#endif
 
 // Of COUNT numbers a step, BLOCKS blocks of THREADS.
 template <class M, int COUNT, int BLOCKS, int THREADS> struct Exchange {

@@ -10,7 +10,7 @@ pub(crate) enum Kind {
     StrongRead,
     /// By an atomic, a volatile access or a store with memory-model semantics.
     StrongWrite,
-    /// By `cp.async`, until it was waited for.
+    /// By an asynchronous copy, until it was waited for or has landed.
     AsyncWrite,
     /// Its other end.
     AsyncRead,
@@ -59,6 +59,12 @@ pub(crate) struct How {
     pub(crate) updates: bool,
     /// An asynchronous copy lands.
     pub(crate) lands: bool,
+    /// By an instruction of mbarriers.
+    pub(crate) mbarrier: bool,
+    /// As part of a copy, which comes to where it goes only when it lands.
+    pub(crate) in_copy: bool,
+    /// In the async proxy: a bulk copy, a tensor copy, wgmma.
+    pub(crate) proxy: bool,
 }
 
 /// Which memory.

@@ -11,23 +11,24 @@ use corosensei::{Coroutine, CoroutineResult};
 use crate::abi::{BarrierKind, Coordinate};
 use crate::check::{BlockCheck, LaunchCheck};
 use crate::cluster::Cluster;
+use crate::completion::{Flight, Landing, Queue};
 use crate::geometry::{Geometry, unravel};
 use crate::hooks;
 use crate::module::Kernel;
 use crate::order::{Order, Shuffler};
 use crate::report::{Access, Finding, Kind, Standing};
 use crate::running::BlockFacts;
-use crate::shared::{DYNAMIC_MARGIN, Extent};
+use crate::shared::{DYNAMIC_ALIGNMENT, DYNAMIC_MARGIN, Extent};
 use crate::stack::{Slab, ThreadStack};
-use crate::thread::{Fault, State, Thread};
+use crate::thread::{Await, Fault, State, Thread};
 use crate::warp::{self, LANES, Operand};
 use crate::watchdog::Watched;
 
 /// Every byte of shared memory at a block's start. NaN in each float format, −1 in the integers:
 /// what nobody wrote must not look like a number.
 const POISON: u8 = 0xFF;
-/// Alignment of dynamic shared memory, enough for any vector or bulk copy.
-const DYNAMIC_ALIGNMENT: usize = 1024;
+/// How often those who wait at mbarriers are told that it takes a while, before it is a deadlock.
+const PATIENCE: u32 = 3;
 
 /// Why a block stopped running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +41,9 @@ pub(crate) enum Pause {
     ClusterSync,
     /// Every thread that could run polls memory that somebody else must write.
     Polling,
+    /// Some wait at an mbarrier, nobody can run and nothing is in flight. Of the cluster's events, so many
+    /// had come then.
+    Awaiting(u64),
 }
 
 #[derive(Debug, Default)]
@@ -86,6 +90,8 @@ pub(crate) struct BlockRunner {
     threads: Box<[Thread]>,
     live_lanes: Box<[Cell<u32>]>,
     facts: Box<BlockFacts>,
+    /// Copies in flight. Its threads reach it through the facts.
+    copies: Box<Queue>,
     check: Option<Box<BlockCheck>>,
     dynamic: Dynamic,
     slab: Option<Arc<Slab>>,
@@ -98,6 +104,12 @@ pub(crate) struct BlockRunner {
     /// Whose turn it is, in `queue`.
     turn: usize,
     next: Vec<u32>,
+    /// Threads that wait at an mbarrier.
+    parked: Vec<u32>,
+    /// How often they were told since anything happened that it takes a while.
+    patience: u32,
+    /// What the cluster had told when this block looked last.
+    events: u64,
     block: [u32; 3],
     live: usize,
     at_barrier: usize,
@@ -120,7 +132,7 @@ impl BlockRunner {
         kernel: &Kernel,
         geometry: Geometry,
         order: Order,
-        copies_land_early: bool,
+        landing: Landing,
         arguments: *mut *mut c_void,
         checks: *mut LaunchCheck,
         watched: &Watched,
@@ -137,9 +149,10 @@ impl BlockRunner {
             // SAFETY: the caller's promise; one OS thread at a time runs a checked launch.
             Box::new(unsafe { BlockCheck::new(checks, count, fixed, dynamic) })
         });
+        let mut copies = Box::new(Queue::new(landing));
         let facts = Box::new(BlockFacts {
             fixed_shared: fixed,
-            copies_land_early,
+            queue: &raw mut *copies,
             check: check.as_deref_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut),
             dynamic_shared: dynamic.pointer(),
             dynamic_shared_bytes: geometry.dynamic_shared as u32,
@@ -183,6 +196,7 @@ impl BlockRunner {
             threads,
             live_lanes,
             facts,
+            copies,
             check,
             dynamic,
             slab: Some(slab),
@@ -194,6 +208,9 @@ impl BlockRunner {
             queue: Vec::with_capacity(count),
             turn: 0,
             next: Vec::with_capacity(count),
+            parked: Vec::new(),
+            patience: 0,
+            events: 0,
             block: [0; 3],
             live: 0,
             at_barrier: 0,
@@ -243,6 +260,9 @@ impl BlockRunner {
         unsafe { (*self.kernel.module().shared_memory()).fill(POISON) };
         self.queue.clear();
         self.next.clear();
+        self.parked.clear();
+        self.patience = 0;
+        self.copies.restart(linear);
         self.wake_all();
     }
 
@@ -293,16 +313,27 @@ impl BlockRunner {
         // SAFETY: the runner keeps its facts, checks and cluster; one thread after another runs below.
         unsafe { hooks::enter_block(&*self.facts) };
         loop {
+            let events = self.cluster.as_ref().map_or(0, |(cluster, _)| cluster.events());
+            if std::mem::replace(&mut self.events, events) != events {
+                self.patience = 0;
+            }
+            let meanwhile = self.copies.meanwhile();
+            self.land(meanwhile)?;
+            self.wake_parked();
             std::mem::swap(&mut self.queue, &mut self.next);
             if self.queue.is_empty() {
+                if self.land_at_last()? {
+                    continue;
+                }
                 if let Some(check) = &mut self.check {
                     check.count();
                 }
                 return match self.live {
-                    0 => Ok(Pause::Done),
+                    0 => self.end(),
                     n if n == self.at_grid => Ok(Pause::GridSync),
                     n if n == self.at_cluster => Ok(Pause::ClusterSync),
-                    _ => Err(self.deadlock()),
+                    _ if self.parked.is_empty() => Err(self.deadlock()),
+                    _ => Ok(Pause::Awaiting(events)),
                 };
             }
             let before = self.progress;
@@ -316,10 +347,90 @@ impl BlockRunner {
                 self.told.store(self.progress, Ordering::Relaxed);
             }
             self.queue.clear();
-            if self.progress == before {
+            if self.progress == before && !self.land_at_last()? {
                 return Ok(Pause::Polling);
             }
         }
+    }
+
+    /// Lets those go on whose phase is complete.
+    fn wake_parked(&mut self) {
+        let first = self.next.len();
+        let (threads, next) = (&mut self.threads, &mut self.next);
+        self.parked.retain(|&index| {
+            let thread = &mut threads[index as usize];
+            let over = thread.awaits.over();
+            if over {
+                (thread.result, thread.state) = (1, State::Ready);
+                next.push(index);
+            }
+            !over
+        });
+        if self.next.len() > first {
+            self.patience = 0;
+            self.shuffler.arrange(&mut self.next[first..]);
+        }
+    }
+
+    /// Tells those who wait at an mbarrier that it takes a while: they may have something else to do. False
+    /// where that has been in vain before.
+    pub(crate) fn hurry(&mut self) -> bool {
+        if self.patience == PATIENCE {
+            return false;
+        }
+        self.patience += 1;
+        for &index in &self.parked {
+            let thread = &mut self.threads[index as usize];
+            (thread.result, thread.state) = (0, State::Ready);
+        }
+        self.next.append(&mut self.parked);
+        true
+    }
+
+    /// Makes what can be in flight no longer, for the block cannot go on. False where nothing was.
+    fn land_at_last(&mut self) -> Result<bool, Box<Finding>> {
+        // Whoever ends with copies under way does not wait for them.
+        if self.live == 0 || self.copies.is_empty() {
+            return Ok(false);
+        }
+        let awaited = |address| {
+            let waits = |&index: &u32| self.threads[index as usize].awaits.address == address;
+            self.parked.iter().any(waits)
+        };
+        let flights = self.copies.at_last(awaited);
+        self.land(flights)?;
+        Ok(true)
+    }
+
+    fn land(&mut self, flights: Vec<Flight>) -> Result<(), Box<Finding>> {
+        if flights.is_empty() {
+            return Ok(());
+        }
+        for flight in flights {
+            // SAFETY: a kernel's own addresses, which a checked one has had looked at.
+            unsafe { flight.land(self.check.as_deref_mut()) }?;
+        }
+        self.patience = 0;
+        if let Some((cluster, _)) = &self.cluster {
+            cluster.tell();
+        }
+        Ok(())
+    }
+
+    /// All threads have exited.
+    fn end(&mut self) -> Result<Pause, Box<Finding>> {
+        if let Some(check) = &mut self.check {
+            let under_way = self.copies.all().find_map(|flight| check.ends_under(flight));
+            if let Some(finding) = under_way {
+                return Err(Box::new(finding));
+            }
+            check.leave();
+        }
+        while !self.copies.is_empty() {
+            let flights = self.copies.at_last(|_| false);
+            self.land(flights)?;
+        }
+        Ok(Pause::Done)
     }
 
     /// Some hundred threads with a few cache lines each overflow the first-level cache: asks for
@@ -358,7 +469,10 @@ impl BlockRunner {
         if matches!(outcome, CoroutineResult::Return(())) || state == State::Failed {
             return Err(self.fault(index));
         }
-        self.progress += u64::from(state != State::Polling);
+        if !matches!(state, State::Polling | State::Mbarrier) {
+            self.progress += 1;
+            self.patience = 0;
+        }
         match state {
             State::Barrier(_) => {
                 self.at_barrier += 1;
@@ -373,6 +487,7 @@ impl BlockRunner {
             }
             State::GridSync => self.at_grid += 1,
             State::ClusterSync => self.at_cluster += 1,
+            State::Mbarrier => self.parked.push(index as u32),
             State::Polling | State::Ready => self.next.push(index as u32),
             State::Exited => self.exit(index)?,
             State::Failed => return Err(self.fault(index)),
@@ -386,6 +501,7 @@ impl BlockRunner {
             thread.fault = Some(Fault::StackOverflow);
             return Err(self.fault(index));
         }
+        self.unread_at_exit(index)?;
         self.live -= 1;
         let w = index / LANES;
         let lanes = &self.live_lanes[w];
@@ -402,6 +518,13 @@ impl BlockRunner {
             self.release_barrier()?;
         }
         Ok(())
+    }
+
+    /// A thread exits whose bulk copies may still read the block's shared memory.
+    fn unread_at_exit(&mut self, index: usize) -> Result<(), Box<Finding>> {
+        let Some(copy) = self.threads[index].bulk.unread() else { return Ok(()) };
+        let Some(check) = &mut self.check else { return Ok(()) };
+        Err(check.unread(&self.threads[index], copy.from, copy.pc))
     }
 
     fn wake_all(&mut self) {
@@ -459,8 +582,16 @@ impl BlockRunner {
     }
 
     /// Nobody can run, and nobody will.
-    fn deadlock(&self) -> Box<Finding> {
+    pub(crate) fn deadlock(&mut self) -> Box<Finding> {
         let standing = self.standing();
+        if self.threads.iter().any(|t| t.state == State::Mbarrier) {
+            let message =
+                "deadlock: nothing is in flight, and a phase that is waited for is not complete";
+            let fix = "look at what is missing: an arrival, bytes, or the other parity";
+            let mut finding = Finding::new(Kind::Deadlock, message).standing(standing).fix(fix);
+            finding.missing = self.missing();
+            return Box::new(finding);
+        }
         let collective = self.threads.iter().any(|t| t.state == State::Collective);
         let fix = match collective {
             true => "every lane that a mask names must come to the same collective, with that mask",
@@ -468,6 +599,30 @@ impl BlockRunner {
         };
         let finding = Finding::new(Kind::Deadlock, "deadlock: no thread of the block can go on");
         Box::new(finding.standing(standing).fix(fix))
+    }
+
+    /// What is missing at the barriers that threads wait for, a line or a few each.
+    fn missing(&mut self) -> Vec<String> {
+        let mut awaited: Vec<Await> = Vec::new();
+        for thread in self.threads.iter().filter(|t| t.state == State::Mbarrier) {
+            if !awaited.contains(&thread.awaits) {
+                awaited.push(thread.awaits);
+            }
+        }
+        let mut lines = Vec::new();
+        for wait in awaited {
+            if let Some(parity) = wait.parity {
+                lines.push(format!("waited for: the phase of parity {parity} of"));
+            }
+            match &mut self.check {
+                Some(check) => {
+                    let more = check.describe_mbarrier(wait.address);
+                    lines.extend(more.into_iter().map(|line| format!("  {line}")));
+                }
+                None => lines.push(format!("  an mbarrier: {}", wait.describe())),
+            }
+        }
+        lines
     }
 
     /// Completes the collective that `asked` waits in, if all lanes it names have come.
@@ -626,6 +781,7 @@ impl BlockRunner {
                 State::Collective => (thread.operand.op.name(), Some(pc)),
                 State::GridSync => ("grid.sync()", Some(pc)),
                 State::ClusterSync => ("cluster.sync()", Some(pc)),
+                State::Mbarrier => ("waits at an mbarrier", Some(pc)),
                 State::Polling => ("polls memory", Some(pc)),
                 State::Exited => ("exited", None),
                 State::Failed => ("stopped", Some(pc)),
@@ -634,7 +790,7 @@ impl BlockRunner {
             let standing = Standing {
                 block: self.block,
                 what,
-                place: place.map(|pc| self.kernel.module().place(pc)),
+                place: place.map(|pc| self.kernel.module().own_place(pc)),
                 mask,
                 count: 1,
                 first: own,

@@ -9,17 +9,27 @@
 //! Between blocks the rules are those of the PTX memory model: a fence, then a strong write
 //! (atomic, volatile, release) publishes what the writer knows; a strong read of that value, then a
 //! fence, takes it over. A barrier hands on what its threads have fenced and what they have read.
+//!
+//! What an asynchronous copy has written is known to nobody but those who have waited for it. So once it
+//! lands its access is not its issuer's, but that of an agent: an [`AGENT`] of the block whose mbarrier
+//! counts the bytes, with the barrier's number for a thread and its phase for a stamp. And what is known
+//! may be known to the async proxy, too, or not: `fence.proxy.async` adds it under the same block's
+//! number with [`PROXY`].
 
-use std::collections::HashMap;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::shadow::{Cell, STAMPS};
+use crate::shadow::{AGENT, Cell, STAMPS};
 use crate::warp::LANES;
+
+/// Added to a block's number: known to the async proxy.
+const PROXY: u32 = 1 << 31;
 
 /// How far a fence reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     Block,
+    Cluster,
     Device,
 }
 
@@ -27,32 +37,67 @@ pub(crate) enum Scope {
 #[derive(Clone, Debug, Default)]
 struct View {
     everybody: u32,
-    threads: HashMap<u32, u32>,
+    /// By thread; those that are missing are 0.
+    threads: Vec<u32>,
+}
+
+impl View {
+    fn note(&mut self, thread: u32, stamp: u32) {
+        let thread = thread as usize;
+        if self.threads.len() <= thread {
+            self.threads.resize(thread + 1, 0);
+        }
+        self.threads[thread] = self.threads[thread].max(stamp);
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.everybody = self.everybody.max(other.everybody);
+        if self.threads.len() < other.threads.len() {
+            self.threads.resize(other.threads.len(), 0);
+        }
+        self.threads.iter_mut().zip(&other.threads).for_each(|(own, &t)| *own = t.max(*own));
+    }
 }
 
 /// What is known of other blocks, and of one's own beyond its barriers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Knowledge {
-    blocks: HashMap<u32, View>,
+    /// By number.
+    blocks: Vec<(u32, View)>,
 }
 
 impl Knowledge {
-    fn covers(&self, access: Cell) -> bool {
-        self.blocks.get(&access.block()).is_some_and(|view| {
+    fn view(&self, block: u32) -> Option<&View> {
+        let at = self.blocks.binary_search_by_key(&block, |b| b.0).ok()?;
+        Some(&self.blocks[at].1)
+    }
+
+    fn view_mut(&mut self, block: u32) -> &mut View {
+        let at = self.blocks.binary_search_by_key(&block, |b| b.0).unwrap_or_else(|at| {
+            self.blocks.insert(at, (block, View::default()));
+            at
+        });
+        &mut self.blocks[at].1
+    }
+
+    /// Whether an access, noted under this block's number, is known.
+    fn covers(&self, block: u32, access: Cell) -> bool {
+        self.view(block).is_some_and(|view| {
             access.stamp() < view.everybody
-                || view.threads.get(&access.thread()).is_some_and(|&t| access.stamp() < t)
+                || view.threads.get(access.thread() as usize).is_some_and(|&t| access.stamp() < t)
         })
     }
 
     fn add(&mut self, other: &Self) {
-        for (&block, theirs) in &other.blocks {
-            let view = self.blocks.entry(block).or_default();
-            view.everybody = view.everybody.max(theirs.everybody);
-            for (&thread, &stamp) in &theirs.threads {
-                let own = view.threads.entry(thread).or_default();
-                *own = stamp.max(*own);
-            }
+        for (block, theirs) in &other.blocks {
+            self.view_mut(*block).add(theirs);
         }
+    }
+
+    /// All of it, known to the async proxy.
+    fn proxied(&self) -> Self {
+        let generic = self.blocks.iter().filter(|(block, _)| *block & (PROXY | AGENT) == 0);
+        Self { blocks: generic.map(|(block, view)| (*block | PROXY, view.clone())).collect() }
     }
 }
 
@@ -73,6 +118,91 @@ pub(crate) struct Published {
     device: Shared,
     /// By fences of block scope: of use to this block only.
     block: (u32, Shared),
+}
+
+/// What a thread knew at some time, with all that it had done.
+#[derive(Clone, Debug)]
+pub(crate) struct Snapshot {
+    known: Shared,
+    block: u32,
+    /// Stamps of the block below this, and of these of its threads.
+    everybody: u32,
+    threads: Arc<[(u32, u32)]>,
+}
+
+impl Snapshot {
+    /// Adds what the thread knew of its own block.
+    fn add_own(&self, to: &mut Knowledge) {
+        let own = to.view_mut(self.block);
+        own.everybody = own.everybody.max(self.everybody);
+        self.threads.iter().for_each(|&(thread, stamp)| own.note(thread, stamp));
+    }
+
+    fn whole(&self) -> Knowledge {
+        let mut all = self.known.as_deref().cloned().unwrap_or_default();
+        self.add_own(&mut all);
+        all
+    }
+}
+
+/// Knowledge that comes from many, of whom most know the same.
+#[derive(Debug, Default)]
+struct Sum {
+    all: Knowledge,
+    /// What is in it already.
+    parts: Vec<Arc<Knowledge>>,
+}
+
+impl Sum {
+    fn add(&mut self, snapshot: &Snapshot) {
+        if let Some(known) = &snapshot.known
+            && !self.parts.iter().any(|part| Arc::ptr_eq(part, known))
+        {
+            self.all.add(known);
+            self.parts.push(known.clone());
+        }
+        snapshot.add_own(&mut self.all);
+    }
+
+    /// All of it, and what was known before; nothing is left.
+    fn take(&mut self, before: &Shared) -> Shared {
+        let Self { mut all, .. } = std::mem::take(self);
+        if let Some(before) = before {
+            all.add(before);
+        }
+        Some(Arc::new(all))
+    }
+}
+
+/// What arrivals at an mbarrier, and copies that land there, publish.
+#[derive(Debug, Default)]
+pub(crate) struct Gathered {
+    /// In the phase under way: to the barrier's own block; to the whole cluster, which the own block
+    /// takes only if it asks the cluster.
+    block: Sum,
+    cluster: Sum,
+    /// In all phases before.
+    complete: [Shared; 2],
+}
+
+impl Gathered {
+    /// The phase is complete.
+    pub(crate) fn turn(&mut self) {
+        let [block, cluster] = &mut self.complete;
+        *block = self.block.take(block);
+        *cluster = self.cluster.take(cluster);
+    }
+
+    /// A copy of an agent has landed, and brings what its issuer knew, where it brings that. `near`:
+    /// without asking the cluster.
+    pub(crate) fn land(&mut self, known: Option<&Snapshot>, agent: Cell, near: bool) {
+        let to = if near { &mut self.block } else { &mut self.cluster };
+        if let Some(known) = known {
+            to.add(known);
+        }
+        let view = to.all.view_mut(agent.block());
+        view.note(agent.thread(), agent.stamp() + 1);
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -99,6 +229,8 @@ pub(crate) struct BlockClock {
     warps: Vec<Option<Box<[[u32; LANES]; LANES]>>>,
     /// Whether any thread knows, has fenced or heard anything.
     exchanged: bool,
+    /// The last joins: all threads of a block often make the same.
+    joined: VecDeque<[Arc<Knowledge>; 3]>,
 }
 
 const DEVICE: usize = 0;
@@ -113,6 +245,7 @@ impl BlockClock {
             threads: vec![ThreadClock::default(); threads],
             warps: vec![None; threads.div_ceil(LANES)],
             exchanged: false,
+            joined: VecDeque::new(),
         }
     }
 
@@ -122,6 +255,7 @@ impl BlockClock {
         self.restart();
         if std::mem::take(&mut self.exchanged) {
             self.threads.iter_mut().for_each(|t| *t = ThreadClock::default());
+            self.joined.clear();
         }
     }
 
@@ -140,10 +274,17 @@ impl BlockClock {
     }
 
     fn tick(&mut self) -> u32 {
+        self.after(self.time)
+    }
+
+    /// A time after this one. Stamps of different threads are not compared, so that it may be one at
+    /// which others have made accesses.
+    fn after(&mut self, time: u32) -> u32 {
         // At its end the clock stands still: order may then be seen where there is none, never the
         // other way round. The next barrier starts it anew.
-        self.time = (self.time + 1).min(STAMPS - 1);
-        self.time
+        let after = (time + 1).min(STAMPS - 1);
+        self.time = self.time.max(after);
+        after
     }
 
     /// Whether the access of `cell` happened before what `me` (by `thread`) does now.
@@ -186,7 +327,18 @@ impl BlockClock {
     }
 
     fn knows(&self, cell: Cell, thread: u32) -> bool {
-        self.threads[thread as usize].known.as_ref().is_some_and(|k| k.covers(cell))
+        self.threads[thread as usize].known.as_ref().is_some_and(|k| k.covers(cell.block(), cell))
+    }
+
+    /// Whether some thread of the block knows what another block did.
+    pub(crate) fn anybody_knows(&self, cell: Cell) -> bool {
+        (0..self.threads.len() as u32).any(|thread| self.knows(cell, thread))
+    }
+
+    /// Whether the async proxy sees, for `thread`, what a plain access did.
+    pub(crate) fn proxied(&self, cell: Cell, thread: u32) -> bool {
+        let known = self.threads[thread as usize].known.as_ref();
+        known.is_some_and(|k| k.covers(cell.block() | PROXY, cell))
     }
 
     /// All threads have met. True where the clock had run out and what is remembered must go.
@@ -213,7 +365,7 @@ impl BlockClock {
         self.exchange(&everybody);
         let known = self.threads.first().and_then(|t| t.known.as_deref());
         let mut all = known.cloned().unwrap_or_default();
-        let own = all.blocks.entry(self.block).or_default();
+        let own = all.view_mut(self.block);
         own.everybody = self.time + 1;
         (Arc::new(all), self.barrier())
     }
@@ -228,9 +380,10 @@ impl BlockClock {
 
     /// These lanes of a warp have met.
     pub(crate) fn sync_warp(&mut self, warp: usize, lanes: u32) {
-        let time = self.tick();
         let epoch = self.epoch;
         let met: Vec<usize> = (0..LANES).filter(|l| lanes >> l & 1 == 1).collect();
+        let latest = met.iter().map(|l| self.threads[warp * LANES + l].now).max();
+        let time = self.after(latest.unwrap_or(0).max(epoch));
         let views = self.warps[warp].get_or_insert_with(|| Box::new([[0; LANES]; LANES]));
         let mut all = [epoch; LANES];
         for &lane in &met {
@@ -286,32 +439,86 @@ impl BlockClock {
 
     /// What strong writes publish from here on is all that is known by now.
     fn release(&mut self, thread: u32, scope: Scope) {
-        let index = thread as usize;
-        let epoch = self.epoch;
-        let t = &self.threads[index];
-        let (now, used) = (t.now.max(epoch), t.used);
-        let mut all = t.known.as_deref().cloned().unwrap_or_default();
-        let own = all.blocks.entry(self.block).or_default();
-        own.everybody = own.everybody.max(epoch);
-        if let Some(views) = &self.warps[index / LANES] {
-            let first = (index / LANES * LANES) as u32;
-            for (lane, &stamp) in views[index % LANES].iter().enumerate() {
-                if stamp > epoch {
-                    let known = own.threads.entry(first + lane as u32).or_default();
-                    *known = stamp.max(*known);
-                }
-            }
-        }
-        own.threads.insert(thread, if used { now + 1 } else { now });
-        let later = if used { self.tick() } else { now };
-        let all = Some(Arc::new(all));
-        let t = &mut self.threads[index];
-        (t.now, t.used) = (later, false);
+        let all = Some(Arc::new(self.snapshot(thread).whole()));
+        let t = &mut self.threads[thread as usize];
         if scope == Scope::Device {
             t.fenced[DEVICE].clone_from(&all);
         }
         t.fenced[BLOCK] = all;
+    }
+
+    /// What `thread` knows, and all that it has done; what it does from here on is no part of it.
+    pub(crate) fn snapshot(&mut self, thread: u32) -> Snapshot {
         self.exchanged = true;
+        let (index, epoch) = (thread as usize, self.epoch);
+        let t = &self.threads[index];
+        let (now, used) = (t.now.max(epoch), t.used);
+        let mut threads = vec![(thread, if used { now + 1 } else { now })];
+        if let Some(views) = &self.warps[index / LANES] {
+            let first = (index / LANES * LANES) as u32;
+            let views = (first..).zip(views[index % LANES]);
+            threads.extend(views.filter(|&(_, stamp)| stamp > epoch));
+        }
+        let snapshot = Snapshot {
+            known: t.known.clone(),
+            block: self.block,
+            everybody: epoch,
+            threads: threads.into(),
+        };
+        let later = if used { self.after(now) } else { now };
+        let t = &mut self.threads[index];
+        (t.now, t.used) = (later, false);
+        snapshot
+    }
+
+    /// `thread` knows this, too.
+    fn learn(&mut self, thread: u32, news: &Shared) {
+        let Some(news) = news else { return };
+        self.exchanged = true;
+        let known = &mut self.threads[thread as usize].known;
+        let Some(own) = known.take() else {
+            *known = Some(news.clone());
+            return;
+        };
+        let made = |j: &&[_; 3]| Arc::ptr_eq(&j[0], &own) && Arc::ptr_eq(&j[1], news);
+        let both = if Arc::ptr_eq(&own, news) {
+            own
+        } else if let Some([.., both]) = self.joined.iter().find(made) {
+            both.clone()
+        } else {
+            let mut both = (*own).clone();
+            both.add(news);
+            let both = Arc::new(both);
+            self.joined.truncate(3);
+            self.joined.push_front([own, news.clone(), both.clone()]);
+            both
+        };
+        *known = Some(both);
+    }
+
+    /// `fence.proxy.async`: the async proxy sees what `thread` knows and has done.
+    pub(crate) fn fence_proxy(&mut self, thread: u32) {
+        let all = self.snapshot(thread).whole().proxied();
+        self.learn(thread, &Some(Arc::new(all)));
+    }
+
+    /// `thread` arrives at an mbarrier, of its own block (`near`) or of another of its cluster.
+    pub(crate) fn arrive(&mut self, thread: u32, to: &mut Gathered, near: bool, scope: Scope) {
+        let all = self.snapshot(thread);
+        if near {
+            to.block.add(&all);
+        } else if scope != Scope::Block {
+            to.cluster.add(&all);
+        }
+    }
+
+    /// `thread` has waited for a phase of an mbarrier of its block.
+    pub(crate) fn pass(&mut self, thread: u32, from: &Gathered, scope: Scope) {
+        let [block, cluster] = &from.complete;
+        self.learn(thread, block);
+        if scope != Scope::Block {
+            self.learn(thread, cluster);
+        }
     }
 
     /// `thread` reads, by a strong access, what was published.

@@ -1,7 +1,7 @@
 //! The blocks of a cluster, as they see each other: where each has its shared memory, and what each
 //! knew when it came to a cluster-wide sync.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 
 use crate::clock::Knowledge;
@@ -32,6 +32,8 @@ unsafe impl Sync for Member {}
 /// One cluster, while it runs.
 pub(crate) struct Cluster {
     members: Box<[OnceLock<Member>]>,
+    /// Copies that have landed and phases that are complete: what a waiting block may be waiting for.
+    events: AtomicU64,
     running: Mutex<usize>,
     over: Condvar,
 }
@@ -40,9 +42,20 @@ impl Cluster {
     pub(crate) fn new(size: u32) -> Self {
         Self {
             members: (0..size).map(|_| OnceLock::new()).collect(),
+            events: AtomicU64::new(0),
             running: Mutex::new(size as usize),
             over: Condvar::new(),
         }
+    }
+
+    /// Something has come about that another block may wait for.
+    pub(crate) fn tell(&self) {
+        self.events.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// How often.
+    pub(crate) fn events(&self) -> u64 {
+        self.events.load(Ordering::SeqCst)
     }
 
     pub(crate) fn size(&self) -> u32 {

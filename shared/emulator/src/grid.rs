@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::block::{BlockRunner, Pause};
 use crate::check::LaunchCheck;
 use crate::cluster::{Cluster, MAX_CLUSTER};
+use crate::completion::Landing;
 use crate::counters::Profile;
 use crate::geometry::Geometry;
 use crate::module::Kernel;
@@ -50,9 +51,8 @@ pub struct Options {
     pub stall_limit: Duration,
     /// Counts what a checked kernel asks of the memory system.
     pub count: bool,
-    /// An asynchronous copy is made when it is issued. Else it is made when it is waited for, the
-    /// latest that a GPU may make it.
-    pub copies_land_early: bool,
+    /// When an asynchronous copy is made.
+    pub copies: Landing,
 }
 
 impl Default for Options {
@@ -62,7 +62,7 @@ impl Default for Options {
             order: Order::Forward,
             stall_limit: Duration::from_secs(10),
             count: false,
-            copies_land_early: false,
+            copies: Landing::Late,
         }
     }
 }
@@ -116,12 +116,10 @@ impl Options {
         {
             options.stall_limit = Duration::from_secs_f64(seconds);
         }
-        if let Some(early) = read("LAB_EMULATOR_COPIES", "early or late", |t| match t {
-            "early" => Some(true),
-            "late" => Some(false),
-            _ => None,
-        })? {
-            options.copies_land_early = early;
+        if let Some(copies) =
+            read("LAB_EMULATOR_COPIES", "early, late or random[:SEED]", |t| t.parse().ok())?
+        {
+            options.copies = copies;
         }
         Ok(options)
     }
@@ -339,11 +337,10 @@ impl Launch<'_> {
 
     fn runner(&self, cluster: Option<(Arc<Cluster>, u32)>) -> Option<BlockRunner> {
         watchdog::prepare_thread();
-        let Options { order, copies_land_early, .. } = *self.options;
+        let Options { order, copies, .. } = *self.options;
         let (arguments, checks) = (self.arguments, self.checks);
         let (kernel, geometry, watched) = (self.kernel, self.geometry, &self.watched);
-        let early = copies_land_early;
-        BlockRunner::new(kernel, geometry, order, early, arguments, checks, watched, cluster)
+        BlockRunner::new(kernel, geometry, order, copies, arguments, checks, watched, cluster)
             .map_err(|error| self.fail(Failure::Host(error)))
             .ok()
     }
@@ -412,6 +409,10 @@ impl Launch<'_> {
                     Some(Pause::Done) => break,
                     // Of a cluster of one.
                     Some(Pause::ClusterSync) => runner.release_cluster(),
+                    Some(Pause::Awaiting(_)) if runner.hurry() => {}
+                    Some(Pause::Awaiting(_)) => {
+                        return self.fail(Failure::Kernel(runner.deadlock()));
+                    }
                     // A grid sync is refused where it is called; polling lets others run.
                     Some(_) => std::thread::yield_now(),
                     None => return,
@@ -494,19 +495,33 @@ impl Launch<'_> {
         if cluster.is_some() && !matches!(baton.meet(block), Meeting::Everybody(_)) {
             return Some(runner);
         }
-        self.run_together(&mut runner, block, first, baton);
+        self.run_together(&mut runner, block, first, baton, cluster);
         if let Some(cluster) = cluster {
             cluster.exit(block);
         }
         Some(runner)
     }
 
-    fn run_together(&self, runner: &mut BlockRunner, block: u32, first: u64, baton: &Baton) {
+    fn run_together(
+        &self,
+        runner: &mut BlockRunner,
+        block: u32,
+        first: u64,
+        baton: &Baton,
+        cluster: Option<&Arc<Cluster>>,
+    ) {
         runner.start(first + u64::from(block));
         loop {
             match self.advance(runner) {
                 Some(Pause::Done) => return,
                 Some(Pause::Polling) => baton.pass(block),
+                Some(Pause::Awaiting(_)) if runner.hurry() => {}
+                Some(Pause::Awaiting(events)) => {
+                    if baton.pass_idle(block, events, cluster) {
+                        self.fail(Failure::Kernel(runner.deadlock()));
+                        return baton.give_up();
+                    }
+                }
                 Some(Pause::ClusterSync) if !baton.exits_count => runner.release_cluster(),
                 Some(Pause::ClusterSync) => {
                     runner.bring_to_cluster();
@@ -583,6 +598,8 @@ struct BatonState {
     generation: u64,
     given_up: bool,
     shuffler: Shuffler,
+    /// Of each block that waits at mbarriers alone: how many events of the cluster it had seen.
+    idle: Vec<Option<u64>>,
 }
 
 enum Meeting {
@@ -609,6 +626,7 @@ impl Baton {
                 generation: 0,
                 given_up: false,
                 shuffler,
+                idle: vec![None; blocks as usize],
             }),
             turn: (0..blocks).map(|_| Condvar::new()).collect(),
             order: options.order,
@@ -641,6 +659,26 @@ impl Baton {
     /// To the end of the queue.
     fn pass(&self, block: u32) {
         let mut state = self.lock();
+        state.idle[block as usize] = None;
+        self.queue(state, block);
+    }
+
+    /// The same, of a block that can only go on when another does something. True where none will: all
+    /// others are as idle as this one, have exited, or wait for it in a meeting.
+    fn pass_idle(&self, block: u32, events: u64, cluster: Option<&Arc<Cluster>>) -> bool {
+        let now = || cluster.map_or(0, |c| c.events());
+        let mut state = self.lock();
+        state.idle[block as usize] = Some(events);
+        let idle = |(b, seen): (usize, &Option<u64>)| *seen == Some(now()) && !state.gone[b];
+        let idle = state.idle.iter().enumerate().filter(|&pair| idle(pair)).count();
+        if idle + state.met + state.exited == state.blocks {
+            return true;
+        }
+        self.queue(state, block);
+        false
+    }
+
+    fn queue(&self, mut state: MutexGuard<'_, BatonState>, block: u32) {
         state.ready.push_back(block);
         state.free += 1;
         self.call_next(&state);
@@ -651,6 +689,7 @@ impl Baton {
     /// Waits until every block is here.
     fn meet(&self, block: u32) -> Meeting {
         let mut state = self.lock();
+        state.idle[block as usize] = None;
         state.met += 1;
         state.free += 1;
         let generation = state.generation;

@@ -1,6 +1,8 @@
 //! What kernels call: a function for each hook and probe of `include/contract.def`, on top of the
 //! running coroutine.
 
+mod asynchronous;
+
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::NonNull;
@@ -12,8 +14,14 @@ use crate::clock::Scope;
 use crate::cluster::Cluster;
 use crate::module::{Module, ModuleError};
 use crate::running::{BlockFacts, Running};
-use crate::thread::{Copy, Fault, State, Thread};
+use crate::shared::DYNAMIC_ALIGNMENT;
+use crate::thread::{Fault, State, Thread};
 use crate::warp::Operand;
+use asynchronous::{
+    async_commit, async_copy, async_wait, bulk_commit, bulk_copy, bulk_wait, fence_proxy_async,
+    mbarrier_arrive, mbarrier_fence_init, mbarrier_init, mbarrier_invalidate, mbarrier_try_wait,
+    store_async,
+};
 
 // ---- whose coroutine runs -------------------------------------------------------------------------
 
@@ -137,6 +145,26 @@ fn map_shared(thread: &mut Running, own: *const c_void, rank: u32) -> *mut c_voi
     thread.fail(Fault::NotMapped("expected an address in this block's shared memory".into()))
 }
 
+/// The address of an mbarrier or tile, as descriptors have it: static memory first, then dynamic.
+fn shared_window(thread: &mut Running, shared: *const c_void) -> u32 {
+    let facts = thread.block();
+    let (address, fixed) = (shared as usize, facts.fixed_shared);
+    let dynamic = facts.dynamic_shared as usize;
+    if address.wrapping_sub(fixed.0) < fixed.1 {
+        return (address - fixed.0) as u32;
+    }
+    if address.wrapping_sub(dynamic) < facts.dynamic_shared_bytes as usize {
+        return (window_of_dynamic(fixed.1) + (address - dynamic)) as u32;
+    }
+    let what = "expected an address in this block's shared memory".into();
+    thread.fail(Fault::NotMapped(what))
+}
+
+/// Where the window has dynamic shared memory, behind so many bytes of static memory.
+pub(crate) fn window_of_dynamic(fixed: usize) -> usize {
+    fixed.next_multiple_of(DYNAMIC_ALIGNMENT)
+}
+
 // ---- waiting for others ---------------------------------------------------------------------------
 
 fn barrier(thread: &mut Running, kind: i32, predicate: i32) -> i32 {
@@ -199,7 +227,7 @@ fn yield_point(thread: &mut Running, sleeping: i32) {
 fn fence(thread: &mut Running, scope: i32) {
     let scope = match scope {
         abi::SCOPE_BLOCK => Scope::Block,
-        abi::SCOPE_DEVICE => Scope::Device,
+        abi::SCOPE_CLUSTER | abi::SCOPE_DEVICE => Scope::Device,
         _ => thread.fail(Fault::Trap(format!("unknown scope of a fence {scope}"))),
     };
     if let Some((check, thread)) = thread.check() {
@@ -225,40 +253,51 @@ fn copy_literal(text: *const c_char) -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-// ---- asynchronous copies --------------------------------------------------------------------------
+// ---- what is not there yet ------------------------------------------------------------------------
 
-fn async_copy(thread: &mut Running, to: *mut c_void, from: *const c_void, bytes: u32) {
-    let pc = thread.pc();
-    let copy = Copy { to: to as usize, from: from as usize, bytes: bytes as usize, pc };
-    let how = How { whole: true, ..How::default() };
-    thread.look_at(copy.from, copy.bytes, Kind::AsyncRead, how, pc);
-    thread.look_at(copy.to, copy.bytes, Kind::AsyncWrite, how, pc);
-    if thread.block().copies_land_early {
-        make(copy);
-    }
-    thread.thread().copies.issue(copy);
+fn missing(thread: &mut Running, what: &str) -> ! {
+    thread.fail(Fault::Trap(format!("the emulator does not know {what}")))
 }
 
-fn async_commit(thread: &mut Running) {
-    thread.thread().copies.commit();
+fn tensor_copy(
+    thread: &mut Running,
+    _shared: *mut c_void,
+    _map: *const c_void,
+    _at: *const c_void,
+    _rank: u32,
+    _barrier: *mut c_void,
+    _blocks: u32,
+) {
+    missing(thread, "cp.async.bulk.tensor")
 }
 
-/// Waits for all closed groups but the latest `pending`.
-fn async_wait(thread: &mut Running, pending: u32) {
-    let how = How { whole: true, lands: true, ..How::default() };
-    for copy in thread.thread().copies.complete(pending as usize) {
-        thread.look_at(copy.from, copy.bytes, Kind::Read, how, copy.pc);
-        thread.look_at(copy.to, copy.bytes, Kind::Write, how, copy.pc);
-        if !thread.block().copies_land_early {
-            make(copy);
-        }
-    }
+fn wgmma(
+    thread: &mut Running,
+    _accumulators: *mut c_void,
+    _a: u64,
+    _b: u64,
+    _a01: u64,
+    _a23: u64,
+    _shape: u32,
+    _flags: u32,
+) {
+    missing(thread, "wgmma")
 }
 
-fn make(copy: Copy) {
-    // SAFETY: a kernel's own addresses, which a checked one has had looked at; what is behind
-    // them is the kernel's affair, as with its other accesses.
-    unsafe { std::ptr::copy(copy.from as *const u8, copy.to as *mut u8, copy.bytes) };
+fn wgmma_fence(thread: &mut Running) {
+    missing(thread, "wgmma")
+}
+
+fn wgmma_commit(thread: &mut Running) {
+    missing(thread, "wgmma")
+}
+
+fn wgmma_wait(thread: &mut Running, _pending: u32) {
+    missing(thread, "wgmma")
+}
+
+fn named_barrier(thread: &mut Running, _number: u32, _threads: u32, _arrives_alone: i32) {
+    missing(thread, "named barriers")
 }
 
 // ---- accesses, of kernels compiled for the checks -------------------------------------------------
@@ -287,7 +326,7 @@ fn access(thread: &mut Running, address: *const c_void, bytes: usize, flags: u32
     let flag = |flag: u32| flags & flag != 0;
     let (reads, writes) = (flag(abi::READS), flag(abi::WRITES));
     let (acquires, releases) = (flag(abi::ACQUIRES), flag(abi::RELEASES));
-    let how = How { whole: true, updates: reads && writes, lands: false };
+    let how = How { whole: true, updates: reads && writes, ..How::default() };
     let kind = if writes { Kind::StrongWrite } else { Kind::StrongRead };
     let pc = thread.pc();
     thread.look_at(address, bytes, kind, how, pc);

@@ -168,6 +168,7 @@ mod block;
 mod check;
 mod clock;
 mod cluster;
+mod completion;
 mod counters;
 mod geometry;
 mod grid;
@@ -188,6 +189,7 @@ mod warp;
 mod watchdog;
 
 pub use cluster::MAX_CLUSTER;
+pub use completion::{BadLanding, Landing};
 pub use counters::{Counts, Line, Operation, Profile, Sample};
 pub use grid::{
     BadOption, Config, LaunchError, MAX_COOPERATIVE_BLOCKS, MAX_DYNAMIC_SHARED,

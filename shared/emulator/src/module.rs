@@ -324,6 +324,12 @@ impl Module {
         (place, within)
     }
 
+    /// The place in the kernel's own file, of one that may lie in a shared header.
+    pub(crate) fn own_place(&self, pc: usize) -> String {
+        let (place, within) = self.place_within(pc);
+        within.into_iter().last().unwrap_or(place)
+    }
+
     fn symbols(&self) -> &Symbols {
         self.symbols.get_or_init(|| Symbols::read(self.bytes))
     }

@@ -52,6 +52,11 @@ impl Shuffler {
         Self { order, state: seed ^ stream.wrapping_mul(0xD134_2543_DE82_EF95) }
     }
 
+    /// A number below `limit`.
+    pub(crate) fn draw(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+
     fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.state;

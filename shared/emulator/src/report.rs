@@ -91,7 +91,7 @@ pub enum Kind {
     Misaligned,
     /// An address that the processor refused.
     InvalidAddress,
-    /// Shared memory of a block of the cluster that may not have begun, or has exited.
+    /// Shared memory of a block that may not have begun, or may have exited.
     AbsentBlock,
     /// A thread's stack is used up.
     StackOverflow,
@@ -103,6 +103,10 @@ pub enum Kind {
     Race,
     /// Memory was used while an asynchronous copy into it was under way.
     CopyInFlight,
+    /// An asynchronous access that may not see a plain write before it.
+    UnfencedProxy,
+    /// A use of an mbarrier that it does not allow.
+    Mbarrier,
     /// No thread can go on.
     Deadlock,
     /// Threads of one block met at barriers of different places.
@@ -134,8 +138,9 @@ impl Kind {
             | Self::AbsentBlock
             | Self::StackOverflow => Check::Memory,
             Self::Uninitialised | Self::UninitialisedLocal => Check::Init,
-            Self::Race | Self::CopyInFlight => Check::Race,
+            Self::Race | Self::CopyInFlight | Self::UnfencedProxy => Check::Race,
             Self::Deadlock
+            | Self::Mbarrier
             | Self::DivergentBarrier
             | Self::MixedBarriers
             | Self::GridSyncAbandoned
@@ -193,6 +198,8 @@ pub struct Finding {
     pub suspects: Vec<Suspect>,
     /// Where threads stand, for what is about waiting.
     pub standing: Vec<Standing>,
+    /// What is missing at the mbarriers that they wait for: lines.
+    pub missing: Vec<String>,
     /// What would mend it, in a sentence; empty where that cannot be said.
     pub fix: String,
     /// How often it was seen at the same places.
@@ -207,6 +214,7 @@ impl Finding {
             accesses: Vec::new(),
             suspects: Vec::new(),
             standing: Vec::new(),
+            missing: Vec::new(),
             fix: String::new(),
             count: 1,
         }
@@ -243,6 +251,9 @@ impl fmt::Display for Finding {
         }
         for suspect in &self.suspects {
             write!(f, "\n  perhaps '{}', declared at {}", suspect.name, suspect.place)?;
+        }
+        for line in &self.missing {
+            write!(f, "\n  {line}")?;
         }
         for s in self.standing.iter().take(SHOWN) {
             write!(f, "\n  {s}")?;

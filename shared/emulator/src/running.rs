@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use crate::access::{How, Kind};
 use crate::check::BlockCheck;
 use crate::cluster::Cluster;
+use crate::completion::Queue;
 use crate::shared::Extent;
 use crate::thread::{Fault, State, Thread};
 
@@ -18,8 +19,8 @@ pub(crate) struct BlockFacts {
     pub(crate) cooperative: bool,
     /// Null where the launch has no clusters.
     pub(crate) cluster: *const Cluster,
-    /// An asynchronous copy is made when it is issued, not when it is waited for.
-    pub(crate) copies_land_early: bool,
+    /// Its copies in flight.
+    pub(crate) queue: *mut Queue,
     /// Null where the kernel is not checked.
     pub(crate) check: *mut BlockCheck,
     /// For `__activemask`: a word a warp, its lanes that have not exited.
@@ -74,6 +75,12 @@ impl Running {
         let check = self.block().check;
         // SAFETY: as for the thread.
         Some((unsafe { check.as_mut() }?, self.thread()))
+    }
+
+    /// The block's copies in flight.
+    pub(crate) fn queue(&mut self) -> &mut Queue {
+        // SAFETY: as for the thread; the block keeps the queue for as long as its facts.
+        unsafe { &mut *self.block().queue }
     }
 
     /// The cluster, where the launch has any.

@@ -8,7 +8,7 @@
 //! bytes of the granule   4    an access to half of it leaves the other half alone
 //! kind                   3    read, write, strong read, strong write, asynchronous write
 //! thread in its block   10
-//! block                 20    its low bits
+//! block                 20    its low bits; the highest: a copy of an mbarrier's, see `clock`
 //! stamp                 13    of the thread's clock: see `clock`
 //! place                 14    which instruction: see `Places`
 //! ```
@@ -34,6 +34,9 @@ const BLOCK_SHIFT: u32 = 17;
 const STAMP_SHIFT: u32 = 37;
 const PLACE_SHIFT: u32 = 50;
 const BLOCK_BITS: u32 = 20;
+/// Added to a block's number: not one of its threads, but the asynchronous copies that one of its
+/// mbarriers counts. See `clock`.
+pub(crate) const AGENT: u32 = 1 << (BLOCK_BITS - 1);
 /// One more than the largest stamp.
 pub(crate) const STAMPS: u32 = 1 << 13;
 /// One more than the largest number of a place.
@@ -45,7 +48,7 @@ impl Cell {
     /// All of an access but the bytes.
     #[inline(always)]
     pub(crate) fn new(kind: Kind, thread: u32, block: u32, stamp: u32, place: u16) -> Self {
-        let block = block & ((1 << BLOCK_BITS) - 1);
+        let block = block & (AGENT - 1);
         Self(
             (kind as u64) << KIND_SHIFT
                 | u64::from(thread) << THREAD_SHIFT
@@ -67,6 +70,16 @@ impl Cell {
     /// A thread of a block, for [`Cell::at`].
     pub(crate) fn who(thread: u32, block: u32) -> Self {
         Self::new(Kind::Read, thread, block, 0, 0)
+    }
+    /// What a copy has done that landed in this phase of a block's mbarrier of this number.
+    pub(crate) fn agent(block: u32, barrier: u32, phase: u32, kind: Kind, place: u16) -> Self {
+        let mut cell = Self::new(kind, barrier % 1024, block, phase.min(STAMPS - 2), place);
+        cell.0 |= u64::from(AGENT) << BLOCK_SHIFT;
+        cell
+    }
+    /// Whether an agent made it.
+    pub(crate) fn by_agent(self) -> bool {
+        self.block() & AGENT != 0
     }
     #[inline(always)]
     pub(crate) fn of_bytes(self, bytes: u8) -> Self {
@@ -102,6 +115,10 @@ impl Cell {
         const MASK: u64 = (1 << STAMP_SHIFT) - (1 << THREAD_SHIFT);
         (self.0 ^ other.0) & MASK == 0
     }
+    /// Whether it is an access of the same kind, thread, block and place, whatever its time and bytes.
+    pub(crate) fn same_access(self, other: Self) -> bool {
+        self.same_thread(other) && (self.kind(), self.place()) == (other.kind(), other.place())
+    }
     /// Whether warp and block are the same.
     #[inline(always)]
     pub(crate) fn same_warp(self, other: Self) -> bool {
@@ -127,6 +144,7 @@ pub(crate) struct Granule {
 
 const WHOLE: u64 = 1 << 8;
 const GUARD: u64 = 1 << 9;
+const MBARRIER: u64 = 1 << 10;
 
 impl Granule {
     pub(crate) const BYTES: usize = size_of::<Self>();
@@ -144,10 +162,18 @@ impl Granule {
     pub(crate) fn exists(&self) -> u8 {
         (self.meta >> 4 & 0xF) as u8
     }
-    /// Whether it is the compiler's own: see [`crate::names::Array::is_guard`].
+    /// Whether no plain access has a meaning here.
     #[inline(always)]
+    pub(crate) fn special(&self) -> bool {
+        self.meta & (GUARD | MBARRIER) != 0
+    }
+    /// Whether it is the compiler's own: see [`crate::names::Array::is_guard`].
     pub(crate) fn guard(&self) -> bool {
         self.meta & GUARD != 0
+    }
+    /// Says whether it is part of an mbarrier.
+    pub(crate) fn mark_mbarrier(&mut self, is: bool) {
+        self.meta = if is { self.meta | MBARRIER } else { self.meta & !MBARRIER };
     }
     pub(crate) fn mark_guard(&mut self) {
         self.meta |= GUARD;
@@ -244,13 +270,13 @@ mod tests {
 
     #[test]
     fn a_cell_keeps_each_part() {
-        let cell = Cell::new(Kind::StrongWrite, 1023, 0xABCDE, STAMPS - 1, 0x3FFE).of_bytes(0b0110);
+        let cell = Cell::new(Kind::StrongWrite, 1023, 0x5BCDE, STAMPS - 1, 0x3FFE).of_bytes(0b0110);
         assert_eq!((cell.bytes(), cell.kind()), (0b0110, Kind::StrongWrite));
-        assert_eq!((cell.thread(), cell.block()), (1023, 0xABCDE));
+        assert_eq!((cell.thread(), cell.block()), (1023, 0x5BCDE));
         assert_eq!((cell.stamp(), cell.place()), (STAMPS - 1, 0x3FFE));
-        let other = Cell::new(Kind::StrongWrite, 1023, 0xABCDE, 7, 1);
+        let other = Cell::new(Kind::StrongWrite, 1023, 0x5BCDE, 7, 1);
         assert!(cell.same_thread(other) && cell.same_block(other));
-        assert!(!cell.same_thread(Cell::new(Kind::StrongWrite, 1022, 0xABCDE, 7, 1)));
+        assert!(!cell.same_thread(Cell::new(Kind::StrongWrite, 1022, 0x5BCDE, 7, 1)));
         assert_eq!(Granule::BYTES, 8 * GRANULE);
     }
 

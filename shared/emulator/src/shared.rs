@@ -1,11 +1,15 @@
 //! Shared memory of a block: where it lies, and what is remembered of it.
 
+use std::collections::HashMap;
+
 use crate::access::Space;
-use crate::shadow::{GRANULE, Granule};
+use crate::shadow::{Cell, GRANULE, Granule};
 
 /// A range of addresses: where it begins, and bytes.
 pub(crate) type Extent = (usize, usize);
 
+/// Alignment of dynamic shared memory, enough for any vector or bulk copy.
+pub(crate) const DYNAMIC_ALIGNMENT: usize = 1024;
 /// Bytes around dynamic shared memory that are watched.
 pub(crate) const DYNAMIC_MARGIN: usize = 4096;
 
@@ -21,6 +25,9 @@ pub(crate) struct SharedShadow {
     dynamic_granules: Vec<Granule>,
     /// Its own: it lives as long as a block.
     pub(crate) generation: u32,
+    /// The last access of each thread of another block, and where: its block and thread, or those of an
+    /// agent.
+    pub(crate) visits: HashMap<(u32, u32), (Cell, usize)>,
 }
 
 impl SharedShadow {
@@ -33,7 +40,13 @@ impl SharedShadow {
             fixed_granules: granules(fixed.1),
             dynamic_granules: granules(dynamic.1 + 2 * DYNAMIC_MARGIN),
             generation: 0,
+            visits: HashMap::new(),
         }
+    }
+
+    /// Somebody of another block has accessed this.
+    pub(crate) fn visited(&mut self, by: Cell, address: usize) {
+        self.visits.insert((by.block(), by.thread()), (by, address));
     }
 
     /// The granule of an address in static shared memory.

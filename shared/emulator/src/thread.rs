@@ -1,6 +1,5 @@
 //! The state of one CUDA thread while its coroutine is suspended, and why it may have stopped.
 
-use std::collections::VecDeque;
 use std::fmt;
 
 use corosensei::Yielder;
@@ -8,6 +7,8 @@ use corosensei::trap::CoroutineTrapHandler;
 
 use crate::abi::{BarrierKind, COORDINATES};
 use crate::access::Stored;
+use crate::completion::groups::Groups;
+use crate::completion::mbarrier;
 use crate::report::Finding;
 use crate::shadow::Cell;
 use crate::stack::STACK_BYTES;
@@ -21,6 +22,8 @@ pub(crate) enum State {
     Collective,
     GridSync,
     ClusterSync,
+    /// Until an mbarrier is so far: `awaits` says which.
+    Mbarrier,
     /// In a loop that polls memory: it gave up its turn.
     Polling,
     Exited,
@@ -57,45 +60,34 @@ pub(crate) enum Fault {
     Found(Box<Finding>),
 }
 
-/// An asynchronous copy that was issued.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Copy {
-    pub(crate) to: usize,
-    pub(crate) from: usize,
-    pub(crate) bytes: usize,
-    /// Return address of the call that issued it.
-    pub(crate) pc: usize,
+/// What a thread in [`State::Mbarrier`] waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Await {
+    pub(crate) address: usize,
+    /// That the phase of this parity is complete; `None`: that it is a barrier at all.
+    pub(crate) parity: Option<u32>,
 }
 
-/// A thread's asynchronous copies under way, by group; the last group is open.
-#[derive(Debug, Default)]
-pub(crate) struct Copies(VecDeque<Vec<Copy>>);
-
-impl Copies {
-    /// Adds a copy to the open group.
-    pub(crate) fn issue(&mut self, copy: Copy) {
-        self.open();
-        if let Some(group) = self.0.back_mut() {
-            group.push(copy);
+impl Await {
+    /// How far it is, where nothing else is known of it.
+    pub(crate) fn describe(self) -> String {
+        // SAFETY: see `over`.
+        match unsafe { mbarrier::state(self.address) } {
+            Ok(state) => format!(
+                "parity {}: {} of {} arrivals and {} bytes are missing",
+                state.parity, state.pending, state.count, state.bytes
+            ),
+            Err(_) => "nobody has initialised it".into(),
         }
     }
 
-    /// Closes the open group.
-    pub(crate) fn commit(&mut self) {
-        self.open();
-        self.0.push_back(Vec::new());
-    }
-
-    fn open(&mut self) {
-        if self.0.is_empty() {
-            self.0.push_back(Vec::new());
+    /// Whether it has come.
+    pub(crate) fn over(self) -> bool {
+        // SAFETY: the thread that waits has used the barrier at this address, and has not faulted.
+        match unsafe { mbarrier::state(self.address) } {
+            Ok(state) => self.parity.is_none_or(|parity| state.parity != parity),
+            Err(_) => self.parity.is_some(),
         }
-    }
-
-    /// Takes out the copies of all closed groups but the latest `pending`.
-    pub(crate) fn complete(&mut self, pending: usize) -> Vec<Copy> {
-        let closed = self.0.len().saturating_sub(1);
-        self.0.drain(..closed.saturating_sub(pending)).flatten().collect()
     }
 }
 
@@ -125,8 +117,11 @@ pub(crate) struct Thread {
     pub(crate) who: Cell,
     /// Its last plain store, while a check has still to look at it.
     pub(crate) stored: Stored,
-    /// Asynchronous copies under way.
-    pub(crate) copies: Copies,
+    pub(crate) awaits: Await,
+    /// Its cp.async under way.
+    pub(crate) copies: Groups,
+    /// Its bulk copies to device memory under way.
+    pub(crate) bulk: Groups,
     pub(crate) fault: Option<Fault>,
 }
 
@@ -141,7 +136,8 @@ impl Thread {
     pub(crate) fn restart(&mut self, block: u64) {
         self.who = Cell::who(self.index(), block as u32);
         self.stored = Stored::default();
-        self.copies = Copies::default();
+        self.copies = Groups::default();
+        self.bulk = Groups::default();
     }
 
     pub(crate) fn new() -> Self {
@@ -161,7 +157,9 @@ impl Thread {
             stack: 0..0,
             who: Cell::NONE,
             stored: Stored::default(),
-            copies: Copies::default(),
+            awaits: Await::default(),
+            copies: Groups::default(),
+            bulk: Groups::default(),
             fault: None,
             quiet_yields: 0,
         }

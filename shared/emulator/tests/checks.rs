@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 
 use common::{Arrays, arg, checked, plain, run};
 use lab_emulator::{
-    Check, Config, Finding, Findings, Kind, LaunchError, Module, Operation, Options,
+    Check, Config, Finding, Findings, Kind, Landing, LaunchError, Module, Operation, Options,
 };
 use lab_emulator::{Order, host_copied, launch};
 
@@ -167,15 +167,15 @@ fn local_variables_without_a_value() {
 
 #[test]
 fn a_copy_under_way_may_land_early_or_late() {
-    for early in [false, true] {
+    for (copies, lands) in [(Landing::Late, -1.0), (Landing::Early, 5.0)] {
         let mut arrays = Arrays::new();
         let (x, out) = (arrays.of(&[5f32; 32]), arrays.unwritten::<f32>(32));
         let (mut px, mut po) = (x, out);
-        let options = Options { copies_land_early: early, ..Options::default() };
+        let options = Options { copies, ..Options::default() };
         let mut arguments = [arg(&mut px), arg(&mut po)];
         let outcome = run(&CHECKS, "impatient", &plain(1, 32), &mut arguments, &options);
         assert_eq!(only("impatient", outcome).kind, Kind::CopyInFlight);
-        assert_eq!(arrays.read(out)[0], if early { 5.0 } else { -1.0 });
+        assert_eq!(arrays.read(out)[0], lands);
     }
 }
 

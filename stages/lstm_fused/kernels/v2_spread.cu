@@ -111,6 +111,9 @@ __global__ void __launch_bounds__(16 * UNITS)
         M h_t = of_gate(gate, GATE_O, own.q) * tangent(c_t);
         bool live = t < steps;
         if (live) own_h = h_t, own_c = c_t;
+        // All lanes have read h of this step, and the sums of x. What is sent lets other blocks write into
+        // that box, and the first lanes of this warp write gates where the sums were.
+        __syncwarp();
         // Sixteen lanes have h of one row, or four of them that of each of four.
         for (int b = ROWS == 1 ? lane : g; b < BLOCKS; b += ROWS == 1 ? 16 : 4)
             h.send(b, own.r * HT + j, own_h);

@@ -1,75 +1,114 @@
-// mbarrier, st.async and mapa, sm_90: numbers that blocks of a cluster store into each other's shared
-// memory, and a barrier there that counts the bytes which have come. PTX ISA, "Parallel Synchronization
-// and Communication Instructions: mbarrier", "st.async".
+// mbarrier, sm_90: a barrier in shared memory that counts arrivals, and bytes that asynchronous copies
+// bring. PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier".
 //
-// The emulator knows no mbarrier: a wait is a barrier of the cluster there, which orders more.
+// It goes through phases. One is complete when as many threads have arrived as `mbarrier_init` said, and
+// as many bytes have come as were expected in it; the next begins at once. Whoever waits names the
+// phase by its parity: 0 for the first, then 1, 0, ... So a wait for parity 1 before the first phase is
+// complete returns at once: the phase "before the first" counts as complete.
+//
+// An arrival releases, a successful wait acquires: what a thread did before it arrived is seen by whoever
+// has waited for the phase. Both reach the own block only, but for those whose name says cluster.
 #pragma once
+#include "lab/ptx/cluster.cuh"
 
-// Where there are clusters at all.
-#if defined(LAB_EMULATOR) || __CUDA_ARCH__ >= 900
-#define LAB_CLUSTERS
-#include <cooperative_groups.h>
-#endif
-
+#ifdef LAB_CLUSTERS
 namespace lab {
 
-// Numbers that have come, of two boxes.
-struct Arrivals {
-#if defined(LAB_EMULATOR)
-    __device__ __forceinline__ void begin(unsigned) {}
-    template <class M> __device__ __forceinline__ void send(M* own, M v, int block, int) const {
-        *cooperative_groups::this_cluster().map_shared_rank(own, block) = v;
-    }
-    __device__ __forceinline__ void wait(int, unsigned, unsigned) const {
-        cooperative_groups::this_cluster().sync();
-    }
-#elif defined(LAB_CLUSTERS)
-    unsigned bars;  // where in shared memory
-
-    static __device__ __forceinline__ unsigned place(const void* shared) {
-        return static_cast<unsigned>(__cvta_generic_to_shared(shared));
-    }
-    static __device__ __forceinline__ unsigned in_block(unsigned place, int block) {
-        unsigned there;
-        asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(place), "r"(block));
-        return there;
-    }
-    __device__ __forceinline__ void begin(unsigned bytes) {
-        __shared__ unsigned long long two[2];
-        bars = place(two);
-        if (threadIdx.x != 0) return;
-        for (int box = 0; box < 2; ++box)
-            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(bars + 8 * box) : "memory");
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-        for (int box = 0; box < 2; ++box) expect(box, bytes);
-    }
-    __device__ __forceinline__ void expect(int box, unsigned bytes) const {
-        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bars + 8 * box),
-                     "r"(bytes)
-                     : "memory");
-    }
-    template <class M> __device__ __forceinline__ void send(M* own, M v, int block, int box) const {
-        unsigned to = in_block(place(own), block), bar = in_block(bars + 8 * box, block);
-        if constexpr (sizeof(M) == 8)
-            asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::
-                             "r"(to), "l"(__double_as_longlong(v)), "r"(bar) : "memory");
-        else
-            asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::
-                             "r"(to), "r"(__float_as_uint(v)), "r"(bar) : "memory");
-    }
-    // For the n-th time, from 0 on, that the box fills. Acquires from the cluster: other blocks have stored
-    // what came, and the default is the own block.
-    __device__ __forceinline__ void wait(int box, unsigned n, unsigned bytes) const {
-        unsigned come;
-        do {
-            asm volatile("{ .reg .pred p; "
-                         "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; "
-                         "selp.u32 %0, 1, 0, p; }"
-                         : "=r"(come) : "r"(bars + 8 * box), "r"(n % 2) : "memory");
-        } while (!come);
-        if (threadIdx.x == 0) expect(box, bytes);  // who sends of the next time has heard from this one
-    }
-#endif
+// Its 8 bytes are the hardware's: no plain access.
+struct alignas(8) Mbarrier {
+    unsigned long long state;
 };
 
+// Before its first use; one thread. The block's other threads know of it after a barrier; copies and
+// other blocks after mbarrier_fence_init() and then a barrier.
+__device__ __forceinline__ void mbarrier_init(Mbarrier* barrier, unsigned arrivals) {
+#ifdef LAB_EMULATOR
+    emu_mbarrier_init(barrier, arrivals);
+#else
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals)
+                 : "memory");
+#endif
+}
+
+__device__ __forceinline__ void mbarrier_fence_init() {
+#ifdef LAB_EMULATOR
+    emu_mbarrier_fence_init();
+#else
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+
+// Its memory may be used for something else from here on.
+__device__ __forceinline__ void mbarrier_invalidate(Mbarrier* barrier) {
+#ifdef LAB_EMULATOR
+    emu_mbarrier_invalidate(barrier);
+#else
+    asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
+#endif
+}
+
+__device__ __forceinline__ void mbarrier_arrive(Mbarrier* barrier) {
+#ifdef LAB_EMULATOR
+    emu_mbarrier_arrive(barrier, 1, 0, EMU_SCOPE_BLOCK);
+#else
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+#endif
+}
+
+// Arrives, and says that so many bytes are to come in this phase besides.
+__device__ __forceinline__ void mbarrier_arrive_expect(Mbarrier* barrier, unsigned bytes) {
+#ifdef LAB_EMULATOR
+    emu_mbarrier_arrive(barrier, 1, bytes, EMU_SCOPE_BLOCK);
+#else
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+                 "r"(bytes)
+                 : "memory");
+#endif
+}
+
+// Arrives at the barrier of any block of the cluster; releases to the cluster.
+__device__ __forceinline__ void mbarrier_arrive_cluster(ClusterAddress barrier) {
+#ifdef LAB_EMULATOR
+    emu_mbarrier_arrive(barrier, 1, 0, EMU_SCOPE_CLUSTER);
+#else
+    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+#endif
+}
+
+// Whether the phase of that parity is complete; may take a while to say no.
+__device__ __forceinline__ bool mbarrier_try_wait(Mbarrier* barrier, unsigned parity) {
+#ifdef LAB_EMULATOR
+    return emu_mbarrier_try_wait(barrier, parity, EMU_SCOPE_BLOCK);
+#else
+    unsigned complete;
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; "
+                 "selp.u32 %0, 1, 0, p; }"
+                 : "=r"(complete) : "r"(shared_address(barrier)), "r"(parity) : "memory");
+    return complete;
+#endif
+}
+
+// The same; acquires from the cluster: other blocks have arrived, or stored what came.
+__device__ __forceinline__ bool mbarrier_try_wait_cluster(Mbarrier* barrier, unsigned parity) {
+#ifdef LAB_EMULATOR
+    return emu_mbarrier_try_wait(barrier, parity, EMU_SCOPE_CLUSTER);
+#else
+    unsigned complete;
+    asm volatile("{ .reg .pred p; "
+                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; "
+                 "selp.u32 %0, 1, 0, p; }"
+                 : "=r"(complete) : "r"(shared_address(barrier)), "r"(parity) : "memory");
+    return complete;
+#endif
+}
+
+__device__ __forceinline__ void mbarrier_wait(Mbarrier* barrier, unsigned parity) {
+    while (!mbarrier_try_wait(barrier, parity)) {}
+}
+
+__device__ __forceinline__ void mbarrier_wait_cluster(Mbarrier* barrier, unsigned parity) {
+    while (!mbarrier_try_wait_cluster(barrier, parity)) {}
+}
+
 }  // namespace lab
+#endif

@@ -171,6 +171,34 @@ impl BlockCheck {
         Some(index)
     }
 
+    /// A plain write that an asynchronous access may not see.
+    #[cold]
+    pub(super) fn unfenced(
+        &mut self,
+        (address, len, space): (usize, usize, Space),
+        write: Cell,
+        me: Cell,
+    ) {
+        let launch = &mut *self.launch;
+        let places = (write.place(), me.place());
+        if let Some(&known) = launch.unfenced.get(&places) {
+            if let Some(finding) = launch.findings.get_mut(known) {
+                finding.count += 1;
+            }
+            return;
+        }
+        let name = launch.name(space, address, &self.shared);
+        let message = format!("the async proxy may not see what was written to {name}");
+        let mut finding = Finding::new(What::UnfencedProxy, message)
+            .fix("fence_proxy_async() by the writer, then a barrier, then the copy");
+        finding.accesses = vec![
+            launch.by(verb(write.kind()).into(), write),
+            launch.by(describe(me.kind(), len), me),
+        ];
+        let index = launch.keep(finding).unwrap_or(usize::MAX);
+        launch.unfenced.insert(places, index);
+    }
+
     /// Notes a plain store, to be looked at once it is done.
     #[inline(always)]
     pub(super) fn watch(
@@ -363,7 +391,11 @@ fn remedy(other: Cell, me: Cell, space: Space) -> String {
     let strong = other.kind().strong() || me.kind().strong();
     let same_warp = other.thread() as usize / LANES == me.thread() as usize / LANES;
     if other.kind().in_flight() {
-        return "async_wait for the copy, then a barrier, before the memory is used".into();
+        return "wait for the copy, and let whoever did not wait meet who did, before the memory is used"
+            .into();
+    }
+    if other.by_agent() {
+        return "wait for the phase of the mbarrier at which the copy counts".into();
     }
     match (other.same_block(me), strong) {
         (true, true) => "make both accesses atomic, or put a barrier between them".into(),

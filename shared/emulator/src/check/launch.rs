@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 
 use crate::access::Space;
 use crate::clock::Published;
+use crate::completion::record::Record;
 use crate::counters::{Counters, Profile};
 use crate::geometry::Geometry;
 use crate::memory::{self, Arena, Whose};
@@ -32,11 +33,21 @@ pub(crate) struct LaunchCheck {
     pub(super) module_data: (usize, usize),
     pub(super) module_shadow: Vec<Granule>,
     pub(super) published: HashMap<usize, Published>,
+    /// By address.
+    pub(super) mbarriers: HashMap<usize, Record>,
+    /// How many were made.
+    pub(super) mbarriers_made: u32,
+    /// By place, who last issued a copy there that has landed: block and thread.
+    pub(super) issuers: HashMap<u16, (u32, u32)>,
     /// Pointers among the arguments, with their parameter's number.
     pub(super) pointers: Vec<(usize, usize)>,
     pub(super) findings: Vec<Finding>,
     pub(super) more: u64,
     pub(super) races: HashMap<(u16, u16), usize>,
+    /// Plain writes that asynchronous accesses may not see, by the places of both.
+    pub(super) unfenced: HashMap<(u16, u16), usize>,
+    /// Places of accesses to blocks that may exit before.
+    pub(super) unheard: HashSet<u16>,
     /// Reads of unwritten bytes, by place.
     pub(super) uninitialised: HashMap<u16, Finding>,
     /// Places of reads that are part of a race.
@@ -103,10 +114,15 @@ impl LaunchCheck {
             module_data: module.data(),
             module_shadow: Vec::new(),
             published: HashMap::new(),
+            mbarriers: HashMap::new(),
+            mbarriers_made: 0,
+            issuers: HashMap::new(),
             pointers,
             findings: Vec::new(),
             more: 0,
             races: HashMap::new(),
+            unfenced: HashMap::new(),
+            unheard: HashSet::new(),
             uninitialised: HashMap::new(),
             raced: HashSet::new(),
             locals: HashSet::new(),
@@ -166,9 +182,19 @@ impl LaunchCheck {
         }
     }
 
+    /// The place in the kernel's own file, where that number is one in a header.
+    pub(super) fn own_place(&self, number: u16) -> String {
+        match self.places.address(number) {
+            Some(pc) => self.module().own_place(pc),
+            None => self.place(number),
+        }
+    }
+
     pub(super) fn by(&self, what: String, cell: Cell) -> Access {
-        let block = self.geometry.block_index(u64::from(cell.block()));
-        let thread = self.geometry.thread_index(cell.thread());
+        let issuer = self.issuers.get(&cell.place()).filter(|_| cell.by_agent());
+        let (block, thread) = issuer.copied().unwrap_or((cell.block(), cell.thread()));
+        let block = self.geometry.block_index(u64::from(block));
+        let thread = self.geometry.thread_index(thread);
         let (place, within) = match self.places.address(cell.place()) {
             Some(pc) => self.module().place_within(pc),
             None => ("a place that was not kept".into(), Vec::new()),

@@ -4,6 +4,7 @@
 //! needs a lock. Each access goes through [`BlockCheck::access`]: does the memory exist, was it
 //! written, and is it ordered after all others that it conflicts with?
 
+mod completion;
 mod findings;
 mod launch;
 
@@ -68,6 +69,10 @@ impl BlockCheck {
         self.block = linear as u32;
         self.clock.start(self.block);
         self.shared.generation += 1;
+        self.shared.visits.clear();
+        if !self.launch.mbarriers.is_empty() {
+            self.forget_mbarriers();
+        }
     }
 
     /// All threads of the block have met.
@@ -165,7 +170,7 @@ impl BlockCheck {
         // `away`: from memory of another block to the same place in this one's.
         let (granule, space, generation, away) = match self.locate(address) {
             Some((granule, space, generation)) => (granule, space, generation, 0),
-            None => match self.elsewhere(thread, address, len, kind, pc)? {
+            None => match self.elsewhere(thread, address, len, (kind, how), pc)? {
                 Some(found) => found,
                 None => return Ok(()),
             },
@@ -188,8 +193,13 @@ impl BlockCheck {
             if shadow.generation() != generation {
                 self.refresh(shadow, here(at - offset), space, generation);
             }
-            if shadow.guard() {
-                return Ok(());
+            if shadow.special() {
+                if shadow.guard() {
+                    return Ok(());
+                }
+                if !how.mbarrier {
+                    return Err(self.on_mbarrier(here(at), len, space, me));
+                }
             }
             let bytes = bytes_mask(offset, part);
             if bytes & !shadow.exists() != 0 {
@@ -200,6 +210,9 @@ impl BlockCheck {
             }
             if kind.writes() && (kind != Kind::AsyncWrite) {
                 shadow.mark_written(bytes);
+            }
+            if how.proxy {
+                self.look_at_proxy(shadow, me.of_bytes(bytes), (here(at), len, space));
             }
             if let Some(other) = self.remember(shadow, me.of_bytes(bytes), how) {
                 race = race.or_else(|| self.race(here(at), len, space, other, me));
@@ -220,6 +233,21 @@ impl BlockCheck {
         Ok(())
     }
 
+    /// An access of the async proxy: plain writes before it must have been fenced.
+    fn look_at_proxy(&mut self, granule: &Granule, me: Cell, at: (usize, usize, Space)) {
+        let plain = |c: &&Cell| {
+            c.bytes() & me.bytes() != 0
+                && c.kind().writes()
+                && !c.kind().in_flight()
+                && !c.by_agent()
+                && self.clock.ordered(**c, me) // else it is a race
+                && !self.clock.proxied(**c, me.thread())
+        };
+        if let Some(&write) = granule.cells.iter().find(plain) {
+            self.unfenced(at, write, me);
+        }
+    }
+
     /// Remembers `me` in the granule; the access that it races with, if there is one.
     #[inline(always)]
     fn remember(&self, granule: &mut Granule, me: Cell, how: How) -> Option<Cell> {
@@ -227,7 +255,7 @@ impl BlockCheck {
             let cells = &mut granule.cells;
             let over = |c: Cell| self.clock.over(c, me);
             match me.kind() {
-                Kind::Read if over(cells[0]) => {
+                Kind::Read if over(cells[0]) && !how.lands => {
                     let [_, first, second] = cells;
                     if over(*first) {
                         *first = me;
@@ -365,13 +393,13 @@ impl BlockCheck {
         thread: &Thread,
         address: usize,
         len: usize,
-        kind: Kind,
+        (kind, how): (Kind, How),
         pc: usize,
     ) -> Result<Option<(*mut Granule, Space, u32, usize)>, Fatal> {
         if thread.stack.contains(&address) {
             return Ok(None);
         }
-        if let Some(found) = self.in_cluster(thread, address, len, kind, pc)? {
+        if let Some(found) = self.in_cluster(thread, address, len, (kind, how), pc)? {
             return Ok(Some(found));
         }
         let launch = &mut *self.launch;
@@ -403,7 +431,7 @@ impl BlockCheck {
         thread: &Thread,
         address: usize,
         len: usize,
-        kind: Kind,
+        (kind, how): (Kind, How),
         pc: usize,
     ) -> Result<Option<(*mut Granule, Space, u32, usize)>, Fatal> {
         let Some(cluster) = self.cluster.clone() else { return Ok(None) };
@@ -427,15 +455,17 @@ impl BlockCheck {
                 continue;
             };
             let exited = member.exited.load(Ordering::Relaxed);
+            let place = self.launch.places.number(pc);
+            let me = thread.who.at(kind, self.clock.stamp(thread.index()), place);
             if exited || !self.met {
-                let launch = &mut *self.launch;
-                let place = launch.places.number(pc);
-                let me = thread.who.at(kind, self.clock.stamp(thread.index()), place);
                 return Err(self.absent(rank, exited, len, me));
             }
             // SAFETY: the other block's runner lives until all of the cluster have ended, and one OS
             // thread at a time runs a checked launch.
             let other = unsafe { &mut *member.shadow };
+            if !kind.in_flight() && !how.in_copy {
+                other.visited(me, address);
+            }
             let located = other.locate_fixed(address).or_else(|| other.locate_dynamic(address));
             return Ok(
                 located.map(|(granule, space, generation)| (granule, space, generation, away))

@@ -1,0 +1,323 @@
+//! Copies that go on while their thread does, and the barriers at which they count.
+
+use std::ffi::c_void;
+
+use super::yield_point;
+use crate::abi;
+use crate::access::{How, Kind};
+use crate::clock::Scope;
+use crate::completion::groups::Copy;
+use crate::completion::mbarrier::{self, MOST, Misuse};
+use crate::completion::{Flight, What};
+use crate::running::Running;
+use crate::thread::{Await, Fault, State};
+
+// ---- cp.async -------------------------------------------------------------------------------------
+
+pub(super) fn async_copy(thread: &mut Running, to: *mut c_void, from: *const c_void, bytes: u32) {
+    let how = How { whole: true, ..How::default() };
+    let copy = start(thread, to, from, bytes, how);
+    thread.thread().copies.issue(copy);
+}
+
+/// Looks at both ends of a copy, and makes it if it is to be made at once.
+fn start(thread: &mut Running, to: *mut c_void, from: *const c_void, bytes: u32, how: How) -> Copy {
+    let pc = thread.pc();
+    let (to, from, bytes) = (to as usize, from as usize, bytes as usize);
+    let mut copy = Copy { to, from, bytes, pc, made: false, held: None };
+    thread.look_at(from, bytes, Kind::AsyncRead, how, pc);
+    thread.look_at(to, bytes, Kind::AsyncWrite, how, pc);
+    if thread.queue().lands_at_once() {
+        // SAFETY: a kernel's own addresses, which a checked one has had looked at; what is behind
+        // them is the kernel's affair, as with its other accesses.
+        unsafe { copy.make() };
+    }
+    copy
+}
+
+pub(super) fn async_commit(thread: &mut Running) {
+    thread.thread().copies.commit();
+}
+
+/// Waits for all closed groups but the latest `pending`.
+pub(super) fn async_wait(thread: &mut Running, pending: u32) {
+    let how = How { whole: true, lands: true, ..How::default() };
+    for copy in thread.thread().copies.complete(pending as usize) {
+        thread.look_at(copy.from, copy.bytes, Kind::Read, how, copy.pc);
+        finish(thread, copy, how);
+    }
+}
+
+/// A copy is waited for: it is made now at the latest.
+fn finish(thread: &mut Running, mut copy: Copy, how: How) {
+    thread.look_at(copy.to, copy.bytes, Kind::Write, how, copy.pc);
+    // SAFETY: see `start`.
+    unsafe { copy.make() };
+}
+
+// ---- mbarriers ------------------------------------------------------------------------------------
+
+fn scope_of(thread: &mut Running, scope: i32) -> Scope {
+    match scope {
+        abi::SCOPE_BLOCK => Scope::Block,
+        abi::SCOPE_CLUSTER => Scope::Cluster,
+        abi::SCOPE_DEVICE => Scope::Device,
+        _ => thread.fail(Fault::Trap(format!("unknown scope {scope}"))),
+    }
+}
+
+/// Lets the checks look at what an instruction does with the barrier's own bytes; `in_copy`: only when
+/// what it asks for lands.
+fn touch(thread: &mut Running, address: usize, kind: Kind, in_copy: bool) {
+    let updates = kind == Kind::StrongWrite;
+    let how = How { whole: true, updates, mbarrier: true, in_copy, ..How::default() };
+    let pc = thread.pc();
+    thread.look_at(address, 8, kind, how, pc);
+}
+
+/// Fails with what is wrong about a use of a barrier.
+fn misuse(thread: &mut Running, address: usize, misuse: Misuse) -> ! {
+    let pc = thread.pc();
+    let finding = match thread.check() {
+        Some((check, thread)) => check.misused(thread, address, misuse, pc),
+        None => Box::new(misuse.finding("an mbarrier")),
+    };
+    thread.fail(Fault::Found(finding))
+}
+
+fn aligned(thread: &mut Running, address: usize) {
+    if !address.is_multiple_of(8) {
+        thread.fail(Fault::Misaligned { what: "the address of an mbarrier".into(), bytes: 8 });
+    }
+}
+
+pub(super) fn mbarrier_init(thread: &mut Running, barrier: *mut c_void, arrivals: u32) {
+    let address = barrier as usize;
+    aligned(thread, address);
+    if !(1..=MOST).contains(&arrivals) {
+        let message = format!("mbarrier_init: expected 1 to {MOST} arrivals, got {arrivals}");
+        thread.fail(Fault::Trap(message));
+    }
+    if thread.check().is_some_and(|(check, _)| check.is_mbarrier(address)) {
+        misuse(thread, address, Misuse::InitialisedTwice);
+    }
+    let how = How { whole: true, mbarrier: true, ..How::default() };
+    let pc = thread.pc();
+    thread.look_at(address, 8, Kind::Write, how, pc);
+    // SAFETY: a kernel's own address, which a checked one has had looked at.
+    unsafe { mbarrier::init(address, arrivals) };
+    if let Some((check, _)) = thread.check() {
+        check.mbarrier_init(address, arrivals);
+    }
+}
+
+/// A fence for other blocks; that the initialisation alone is fenced is not modelled.
+pub(super) fn mbarrier_fence_init(thread: &mut Running) {
+    if let Some((check, thread)) = thread.check() {
+        check.fence(thread.index(), Scope::Device);
+    }
+}
+
+pub(super) fn mbarrier_invalidate(thread: &mut Running, barrier: *mut c_void) {
+    let address = barrier as usize;
+    initialised(thread, address);
+    let how = How { whole: true, mbarrier: true, ..How::default() };
+    let pc = thread.pc();
+    thread.look_at(address, 8, Kind::Write, how, pc);
+    // SAFETY: as above.
+    unsafe { mbarrier::invalidate(address) };
+    if let Some((check, _)) = thread.check() {
+        check.mbarrier_invalidate(address);
+    }
+}
+
+/// Waits until somebody has made it a barrier. If nobody does, that is what is wrong; if somebody does
+/// later, then nothing has ordered the two, which the checks see.
+fn initialised(thread: &mut Running, address: usize) {
+    aligned(thread, address);
+    loop {
+        // SAFETY: as above.
+        if unsafe { mbarrier::state(address) } != Err(Misuse::NotInitialised) {
+            return;
+        }
+        if thread.check().is_some() {
+            // That the address is shared memory at all.
+            let how = How { whole: true, mbarrier: true, updates: false, ..How::default() };
+            let pc = thread.pc();
+            thread.look_at(address, 8, Kind::StrongWrite, how, pc);
+        }
+        thread.thread().awaits = Await { address, parity: None };
+        thread.suspend(State::Mbarrier);
+        if thread.thread().result == 0 {
+            misuse(thread, address, Misuse::NotInitialised);
+        }
+    }
+}
+
+pub(super) fn mbarrier_arrive(
+    thread: &mut Running,
+    barrier: *mut c_void,
+    arrivals: u32,
+    expected: u32,
+    scope: i32,
+) {
+    let address = barrier as usize;
+    let scope = scope_of(thread, scope);
+    initialised(thread, address);
+    touch(thread, address, Kind::StrongWrite, false);
+    // SAFETY: as above.
+    let outcome = unsafe { mbarrier::arrive(address, arrivals, expected) };
+    if outcome == Ok(true)
+        && let Some(cluster) = thread.cluster()
+    {
+        cluster.tell();
+    }
+    let pc = thread.pc();
+    let found = match thread.check() {
+        Some((check, thread)) => {
+            let what = (arrivals, expected);
+            check.mbarrier_arrived(thread, address, what, scope, outcome, pc).err()
+        }
+        None => outcome.err().map(|misuse| Box::new(misuse.finding("an mbarrier"))),
+    };
+    if let Some(finding) = found {
+        thread.fail(Fault::Found(finding));
+    }
+    yield_point(thread, 0);
+}
+
+/// Whether the phase of this parity is complete. Gives the turn away until it is, or until nothing else
+/// goes on.
+pub(super) fn mbarrier_try_wait(
+    thread: &mut Running,
+    barrier: *mut c_void,
+    parity: u32,
+    scope: i32,
+) -> i32 {
+    let address = barrier as usize;
+    let scope = scope_of(thread, scope);
+    initialised(thread, address);
+    touch(thread, address, Kind::StrongRead, false);
+    // SAFETY: as above.
+    let test = || unsafe { mbarrier::test(address, parity & 1) };
+    let mut complete = test();
+    if complete == Ok(false) {
+        thread.thread().awaits = Await { address, parity: Some(parity & 1) };
+        thread.suspend(State::Mbarrier);
+        complete = test();
+    }
+    match complete {
+        Err(found) => misuse(thread, address, found),
+        Ok(false) => 0,
+        Ok(true) => {
+            if let Some((check, thread)) = thread.check() {
+                check.mbarrier_passed(thread.index(), address, scope);
+            }
+            1
+        }
+    }
+}
+
+// ---- copies that an mbarrier counts ---------------------------------------------------------------
+
+/// Sends a copy on its way.
+fn send(thread: &mut Running, what: What, bytes: usize, barrier: usize) {
+    let pc = thread.pc();
+    let brings = matches!(what, What::Store { .. });
+    let known = thread.check().filter(|_| brings);
+    let known = known.map(|(check, thread)| check.clock.snapshot(thread.index()));
+    let issuer = thread.thread().index();
+    let flight = Flight { what, bytes, barrier, issuer, pc, known };
+    if !thread.queue().lands_at_once() {
+        return thread.queue().add(flight);
+    }
+    let check = thread.check().map(|(check, _)| check);
+    // SAFETY: a kernel's own addresses, which a checked one has had looked at.
+    let outcome = unsafe { flight.land(check) };
+    if let Some(cluster) = thread.cluster() {
+        cluster.tell();
+    }
+    if let Err(finding) = outcome {
+        thread.fail(Fault::Found(finding));
+    }
+}
+
+pub(super) fn store_async(
+    thread: &mut Running,
+    to: *mut c_void,
+    value: u64,
+    bytes: u32,
+    barrier: *mut c_void,
+) {
+    let (to, bytes, barrier) = (to as usize, bytes as usize, barrier as usize);
+    initialised(thread, barrier);
+    let how = How { whole: true, ..How::default() };
+    let pc = thread.pc();
+    thread.look_at(to, bytes, Kind::AsyncWrite, how, pc);
+    touch(thread, barrier, Kind::StrongWrite, true);
+    send(thread, What::Store { to, value: value.to_ne_bytes() }, bytes, barrier);
+}
+
+/// Bulk copies take whole units of 16 bytes.
+const UNIT: usize = 16;
+
+pub(super) fn bulk_copy(
+    thread: &mut Running,
+    to: *mut c_void,
+    from: *const c_void,
+    bytes: u32,
+    barrier: *mut c_void,
+) {
+    for (what, value) in [
+        ("the target of a bulk copy", to as usize),
+        ("the source of a bulk copy", from as usize),
+        ("the size of a bulk copy", bytes as usize),
+    ] {
+        if !value.is_multiple_of(UNIT) {
+            let what = format!("{what}, {value:#x},");
+            thread.fail(Fault::Misaligned { what, bytes: UNIT as u32 });
+        }
+    }
+    let how = How { proxy: true, ..How::default() };
+    if barrier.is_null() {
+        let copy = start(thread, to, from, bytes, how);
+        return thread.thread().bulk.issue(copy);
+    }
+    let (to, from, bytes, barrier) = (to as usize, from as usize, bytes as usize, barrier as usize);
+    initialised(thread, barrier);
+    let pc = thread.pc();
+    thread.look_at(from, bytes, Kind::AsyncRead, how, pc);
+    thread.look_at(to, bytes, Kind::AsyncWrite, how, pc);
+    touch(thread, barrier, Kind::StrongWrite, true);
+    send(thread, What::Copy { to, from }, bytes, barrier);
+}
+
+pub(super) fn bulk_commit(thread: &mut Running) {
+    thread.thread().bulk.commit();
+}
+
+/// Waits for all closed groups but the latest `pending`, or until those have read their sources.
+pub(super) fn bulk_wait(thread: &mut Running, pending: u32, reads_alone: i32) {
+    let how = How { lands: true, ..How::default() };
+    let mut read = Vec::new();
+    for copy in thread.thread().bulk.completing(pending as usize) {
+        // SAFETY: see `start`.
+        if unsafe { copy.read() } {
+            read.push((copy.from, copy.bytes, copy.pc));
+        }
+    }
+    for (from, bytes, pc) in read {
+        thread.look_at(from, bytes, Kind::Read, how, pc);
+    }
+    if reads_alone == 0 {
+        for copy in thread.thread().bulk.complete(pending as usize) {
+            finish(thread, copy, how);
+        }
+    }
+}
+
+pub(super) fn fence_proxy_async(thread: &mut Running) {
+    if let Some((check, thread)) = thread.check() {
+        check.clock.fence_proxy(thread.index());
+    }
+}

@@ -1,0 +1,163 @@
+//! Asynchronous copies and mbarriers: what their kernels compute whenever the copies land, and what the
+//! checks say of those that are wrong.
+#![allow(missing_docs)]
+
+mod common;
+
+use std::sync::{Arc, LazyLock};
+use std::time::Instant;
+
+use common::{Arrays, arg, checked, module, plain, run};
+use lab_emulator::{Config, Finding, Kind, Landing, LaunchError, Module, Options, Order};
+
+const NAMES: [&str; 12] = [
+    "doubled<NONE>",
+    "doubled<NO_WAIT>",
+    "doubled<WRONG_PARITY>",
+    "doubled<TOO_FEW_BYTES>",
+    "doubled<TOO_MANY_BYTES>",
+    "doubled<NO_ARRIVAL>",
+    "all_to_all<RIGHT>",
+    "all_to_all<BLOCK_SCOPE>",
+    "all_to_all<ONE_BOX>",
+    "through_bulk<NONE>",
+    "through_bulk<NO_FENCE>",
+    "through_bulk<NO_WAIT>",
+];
+
+static CHECKED: LazyLock<Arc<Module>> = LazyLock::new(|| checked("asynchronous.cu", &NAMES));
+static PLAIN: LazyLock<Arc<Module>> = LazyLock::new(|| module("asynchronous.cu", &NAMES));
+
+const ORDERS: [Order; 4] = [Order::Forward, Order::Reverse, Order::Random(3), Order::Warps];
+const LANDINGS: [Landing; 4] =
+    [Landing::Late, Landing::Early, Landing::Random(1), Landing::Random(2)];
+
+fn options() -> impl Iterator<Item = Options> {
+    ORDERS.into_iter().flat_map(|order| {
+        LANDINGS.map(|copies| Options { order, copies, threads: 2, ..Options::default() })
+    })
+}
+
+const TILES: usize = 5;
+
+fn doubled(
+    module: &Arc<Module>,
+    fault: &str,
+    options: &Options,
+) -> (Result<(), LaunchError>, bool) {
+    let mut arrays = Arrays::new();
+    let values: Vec<f32> = (0..64 * TILES).map(|v| v as f32).collect();
+    let (x, out) = (arrays.of(&values), arrays.unwritten::<f32>(values.len()));
+    let (mut p, mut q, mut tiles) = (x, out, TILES as i32);
+    let mut arguments = [arg(&mut p), arg(&mut q), arg(&mut tiles)];
+    let outcome = run(module, &format!("doubled<{fault}>"), &plain(1, 64), &mut arguments, options);
+    let turned = |i: usize| 2.0 * (i / 64 * 64 + 63 - i % 64) as f32;
+    let right = arrays.read(out).into_iter().enumerate().all(|(i, got)| got == turned(i));
+    (outcome, right)
+}
+
+fn all_to_all(
+    module: &Arc<Module>,
+    fault: &str,
+    options: &Options,
+) -> (Result<(), LaunchError>, bool) {
+    let (clusters, size, rounds) = (2, 4, 6);
+    let mut arrays = Arrays::new();
+    let out = arrays.unwritten::<f32>(32 * clusters * size);
+    let (mut p, mut n) = (out, rounds);
+    let mut arguments = [arg(&mut p), arg(&mut n)];
+    let config = Config { cluster: size as u32, ..plain((clusters * size) as u32, 32) };
+    let name = format!("all_to_all<{fault}>");
+    let outcome = run(module, &name, &config, &mut arguments, options);
+    let sum: i32 = (0..size as i32).map(|rank| rank + rounds - 1).sum();
+    let right = arrays.read(out).into_iter().all(|got| got == sum as f32);
+    (outcome, right)
+}
+
+fn through_bulk(
+    module: &Arc<Module>,
+    fault: &str,
+    options: &Options,
+) -> (Result<(), LaunchError>, bool) {
+    let mut arrays = Arrays::new();
+    let values: Vec<f32> = (0..64 * TILES).map(|v| v as f32).collect();
+    let x = arrays.of(&values);
+    let (mut p, mut tiles) = (x, TILES as i32);
+    let mut arguments = [arg(&mut p), arg(&mut tiles)];
+    let name = format!("through_bulk<{fault}>");
+    let outcome = run(module, &name, &plain(1, 64), &mut arguments, options);
+    let right = arrays.read(x).into_iter().enumerate().all(|(i, got)| got == (i + 1) as f32);
+    (outcome, right)
+}
+
+type Run = fn(&Arc<Module>, &str, &Options) -> (Result<(), LaunchError>, bool);
+
+#[test]
+fn right_kernels_are_right_whenever_copies_land() {
+    for (run, name) in
+        [(doubled as Run, "NONE"), (all_to_all as Run, "RIGHT"), (through_bulk as Run, "NONE")]
+    {
+        for options in options() {
+            for module in [&*PLAIN, &*CHECKED] {
+                let (outcome, right) = run(module, name, &options);
+                outcome.unwrap_or_else(|e| panic!("{name}, {options:?}: {e}"));
+                assert!(right, "{name}, {options:?}");
+            }
+        }
+    }
+}
+
+fn finding(run: Run, fault: &str, options: &Options) -> Finding {
+    match run(&CHECKED, fault, options).0 {
+        Err(LaunchError::Kernel { findings, .. }) => findings.all[0].clone(),
+        other => panic!("{fault}, {options:?}: expected findings, got {other:?}"),
+    }
+}
+
+/// Found in every order, and whenever copies land.
+fn found(run: Run, fault: &str, kinds: &[Kind]) {
+    for options in options() {
+        let finding = finding(run, fault, &options);
+        assert!(kinds.contains(&finding.kind), "{fault}, {options:?}: {finding}");
+    }
+}
+
+#[test]
+fn what_nobody_waited_for_is_found_even_if_it_has_landed() {
+    found(doubled, "NO_WAIT", &[Kind::Race, Kind::CopyInFlight]);
+    // If what is not expected lands last, the phase is over before; if it lands first, it never is.
+    found(doubled, "TOO_FEW_BYTES", &[Kind::Race, Kind::CopyInFlight, Kind::Deadlock]);
+    found(all_to_all, "BLOCK_SCOPE", &[Kind::Race]);
+    found(all_to_all, "ONE_BOX", &[Kind::Race, Kind::CopyInFlight]);
+}
+
+#[test]
+fn proxies_need_fences() {
+    found(through_bulk, "NO_FENCE", &[Kind::UnfencedProxy]);
+    found(through_bulk, "NO_WAIT", &[Kind::CopyInFlight]);
+}
+
+#[test]
+fn what_never_comes_is_told_at_once() {
+    let before = Instant::now();
+    for (fault, missing) in [
+        ("TOO_MANY_BYTES", "phase 0 (parity 0): 1 of 1 arrivals, 256 of 272 bytes"),
+        ("NO_ARRIVAL", "phase 0 (parity 0): 63 of 64 arrivals"),
+    ] {
+        found(doubled, fault, &[Kind::Deadlock]);
+        let text = finding(doubled, fault, &Options::default()).to_string();
+        assert!(text.contains(missing), "{text}");
+    }
+    let text = finding(doubled, "TOO_MANY_BYTES", &Options::default()).to_string();
+    assert!(text.contains("landed: 192 bytes of") && text.contains("asynchronous.cu:"), "{text}");
+    assert!(before.elapsed().as_secs() < 10, "nothing waits for the watchdog");
+}
+
+#[test]
+fn a_wrong_parity_passes_early_or_hangs() {
+    found(
+        doubled,
+        "WRONG_PARITY",
+        &[Kind::Race, Kind::CopyInFlight, Kind::Deadlock, Kind::Uninitialised],
+    );
+}
