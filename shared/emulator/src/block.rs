@@ -11,6 +11,7 @@ use corosensei::{Coroutine, CoroutineResult};
 use crate::abi::{BarrierKind, Coordinate};
 use crate::check::{BlockCheck, LaunchCheck};
 use crate::cluster::Cluster;
+use crate::completion::wgmma::{self, WARPS};
 use crate::completion::{Flight, Landing, Queue};
 use crate::geometry::{Geometry, unravel};
 use crate::hooks;
@@ -106,6 +107,8 @@ pub(crate) struct BlockRunner {
     next: Vec<u32>,
     /// Threads that wait at an mbarrier.
     parked: Vec<u32>,
+    /// Threads that wait for wgmma.
+    multiplying: Vec<u32>,
     /// How often they were told since anything happened that it takes a while.
     patience: u32,
     /// What the cluster had told when this block looked last.
@@ -209,6 +212,7 @@ impl BlockRunner {
             turn: 0,
             next: Vec::with_capacity(count),
             parked: Vec::new(),
+            multiplying: Vec::new(),
             patience: 0,
             events: 0,
             block: [0; 3],
@@ -261,6 +265,7 @@ impl BlockRunner {
         self.queue.clear();
         self.next.clear();
         self.parked.clear();
+        self.multiplying.clear();
         self.patience = 0;
         self.copies.restart(linear);
         self.wake_all();
@@ -320,6 +325,7 @@ impl BlockRunner {
             let meanwhile = self.copies.meanwhile();
             self.land(meanwhile)?;
             self.wake_parked();
+            self.multiply()?;
             std::mem::swap(&mut self.queue, &mut self.next);
             if self.queue.is_empty() {
                 if self.land_at_last()? {
@@ -370,6 +376,78 @@ impl BlockRunner {
             self.patience = 0;
             self.shuffler.arrange(&mut self.next[first..]);
         }
+    }
+
+    /// Makes the products that are waited for, of warpgroups all of whose lanes have asked for them, and
+    /// lets those go on who wait for no more.
+    fn multiply(&mut self) -> Result<(), Box<Finding>> {
+        let early = self.copies.makes_products_at_once();
+        if self.multiplying.is_empty() && !early {
+            return Ok(());
+        }
+        for group in 0..self.threads.len() / (WARPS * LANES) {
+            let first = group * WARPS * LANES;
+            let members = first..first + WARPS * LANES;
+            loop {
+                let lanes = &self.threads[members.clone()];
+                if lanes.iter().any(|t| t.wgmma.parts.is_empty()) {
+                    break;
+                }
+                let waits = |t: &Thread| t.state == State::Wgmma && t.wgmma.awaited > t.wgmma.made;
+                if !early && !lanes.iter().any(waits) {
+                    break;
+                }
+                self.multiply_next(first)?;
+            }
+        }
+        let first = self.next.len();
+        let (threads, next) = (&mut self.threads, &mut self.next);
+        self.multiplying.retain(|&index| {
+            let thread = &mut threads[index as usize];
+            let over = thread.wgmma.made >= thread.wgmma.awaited;
+            if over {
+                thread.state = State::Ready;
+                next.push(index);
+            }
+            !over
+        });
+        self.shuffler.arrange(&mut self.next[first..]);
+        Ok(())
+    }
+
+    /// The next product of the warpgroup that begins with thread `first`: all its lanes have asked.
+    fn multiply_next(&mut self, first: usize) -> Result<(), Box<Finding>> {
+        let part = |l: usize| self.threads[first + l].wgmma.parts[0];
+        if let Some(other) = (0..WARPS * LANES).find(|&l| !part(l).agrees(&part(0))) {
+            let message = "lanes of one warpgroup ask for two different wgmma";
+            let mut finding = Finding::new(Kind::BadCollective, message)
+                .fix("all 128 lanes must come to the same ones in the same order, with the same operands");
+            let threads = [&self.threads[first], &self.threads[first + other]];
+            finding.accesses = [part(0), part(other)]
+                .iter()
+                .zip(threads)
+                .map(|(part, thread)| self.at_place(thread, part.pc, "wgmma.mma_async"))
+                .collect();
+            return Err(Box::new(finding));
+        }
+        for warp in 0..WARPS {
+            let parts = std::array::from_fn(|l| part(warp * LANES + l));
+            let nowhere = [0u8; 16];
+            let at = |place| self.facts.in_window(place).unwrap_or(nowhere.as_ptr() as usize);
+            // SAFETY: the lanes' own accumulators, on their stacks, while they are suspended; chunks that
+            // the window has were looked at when they asked.
+            unsafe { wgmma::run(&parts, warp, at) };
+            if let Some(check) = &mut self.check {
+                let lane = &self.threads[first + warp * LANES];
+                check.wgmma_made(lane, &parts[0], warp, |place| self.facts.in_window(place));
+            }
+        }
+        for thread in &mut self.threads[first..first + WARPS * LANES] {
+            thread.wgmma.parts.pop_front();
+            thread.wgmma.made += 1;
+        }
+        self.patience = 0;
+        Ok(())
     }
 
     /// Tells those who wait at an mbarrier that it takes a while: they may have something else to do. False
@@ -487,6 +565,7 @@ impl BlockRunner {
             }
             State::GridSync => self.at_grid += 1,
             State::ClusterSync => self.at_cluster += 1,
+            State::Wgmma => self.multiplying.push(index as u32),
             State::Mbarrier => self.parked.push(index as u32),
             State::Polling | State::Ready => self.next.push(index as u32),
             State::Exited => self.exit(index)?,
@@ -502,6 +581,11 @@ impl BlockRunner {
             return Err(self.fault(index));
         }
         self.unread_at_exit(index)?;
+        if self.threads[index].wgmma.leaves()
+            && let Some(check) = &mut self.check
+        {
+            return Err(check.wgmma_left(&self.threads[index]));
+        }
         self.live -= 1;
         let w = index / LANES;
         let lanes = &self.live_lanes[w];
@@ -709,7 +793,12 @@ impl BlockRunner {
 
     /// A thread where it stands, as one side of a finding.
     fn stands(&self, thread: &Thread, what: &str) -> Access {
-        let (place, within) = self.kernel.module().place_within(thread.pc);
+        self.at_place(thread, thread.pc, what)
+    }
+
+    /// What a thread did at the call that returns to `pc`.
+    fn at_place(&self, thread: &Thread, pc: usize, what: &str) -> Access {
+        let (place, within) = self.kernel.module().place_within(pc);
         let [x, y, z, ..] = thread.coordinates;
         Access { what: what.into(), place, within, block: self.block, thread: [x, y, z] }
     }
@@ -781,6 +870,7 @@ impl BlockRunner {
                 State::Collective => (thread.operand.op.name(), Some(pc)),
                 State::GridSync => ("grid.sync()", Some(pc)),
                 State::ClusterSync => ("cluster.sync()", Some(pc)),
+                State::Wgmma => ("wgmma.wait_group", Some(pc)),
                 State::Mbarrier => ("waits at an mbarrier", Some(pc)),
                 State::Polling => ("polls memory", Some(pc)),
                 State::Exited => ("exited", None),

@@ -231,6 +231,8 @@ pub(crate) struct BlockClock {
     exchanged: bool,
     /// The last joins: all threads of a block often make the same.
     joined: VecDeque<[Arc<Knowledge>; 3]>,
+    /// What a thread has waited for last.
+    latest: Option<(Cell, Arc<Knowledge>)>,
 }
 
 const DEVICE: usize = 0;
@@ -246,6 +248,7 @@ impl BlockClock {
             warps: vec![None; threads.div_ceil(LANES)],
             exchanged: false,
             joined: VecDeque::new(),
+            latest: None,
         }
     }
 
@@ -256,6 +259,7 @@ impl BlockClock {
         if std::mem::take(&mut self.exchanged) {
             self.threads.iter_mut().for_each(|t| *t = ThreadClock::default());
             self.joined.clear();
+            self.latest = None;
         }
     }
 
@@ -494,6 +498,20 @@ impl BlockClock {
             both
         };
         *known = Some(both);
+    }
+
+    /// `thread` has waited for what an agent did up to this.
+    pub(crate) fn waited(&mut self, thread: u32, agent: Cell) {
+        let news = match self.latest.take() {
+            Some((same, news)) if same == agent => news,
+            _ => {
+                let mut news = Knowledge::default();
+                news.view_mut(agent.block()).note(agent.thread(), agent.stamp() + 1);
+                Arc::new(news)
+            }
+        };
+        self.learn(thread, &Some(news.clone()));
+        self.latest = Some((agent, news));
     }
 
     /// `fence.proxy.async`: the async proxy sees what `thread` knows and has done.

@@ -452,7 +452,11 @@ impl Counters {
 
     /// A warp has come to a collective on matrices. What ldmatrix reads is counted as it is read.
     pub(crate) fn matrices(&mut self, place: u16, op: Collective) {
-        let flops = crate::matrix::flops(op);
+        self.products(place, crate::matrix::flops(op));
+    }
+
+    /// An instruction of a warp on the tensor cores.
+    pub(crate) fn products(&mut self, place: u16, flops: u64) {
         if flops > 0 {
             let line = self.lines.entry((place, Operation::TensorCore)).or_default();
             line.counts.add(&Counts {

@@ -2,6 +2,7 @@
 //! running coroutine.
 
 mod asynchronous;
+mod wgmma;
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
@@ -14,7 +15,6 @@ use crate::clock::Scope;
 use crate::cluster::Cluster;
 use crate::module::{Module, ModuleError};
 use crate::running::{BlockFacts, Running};
-use crate::shared::DYNAMIC_ALIGNMENT;
 use crate::thread::{Fault, State, Thread};
 use crate::warp::Operand;
 use asynchronous::{
@@ -22,6 +22,7 @@ use asynchronous::{
     mbarrier_arrive, mbarrier_fence_init, mbarrier_init, mbarrier_invalidate, mbarrier_try_wait,
     store_async,
 };
+use wgmma::{wgmma, wgmma_commit, wgmma_fence, wgmma_wait};
 
 // ---- whose coroutine runs -------------------------------------------------------------------------
 
@@ -147,22 +148,11 @@ fn map_shared(thread: &mut Running, own: *const c_void, rank: u32) -> *mut c_voi
 
 /// The address of an mbarrier or tile, as descriptors have it: static memory first, then dynamic.
 fn shared_window(thread: &mut Running, shared: *const c_void) -> u32 {
-    let facts = thread.block();
-    let (address, fixed) = (shared as usize, facts.fixed_shared);
-    let dynamic = facts.dynamic_shared as usize;
-    if address.wrapping_sub(fixed.0) < fixed.1 {
-        return (address - fixed.0) as u32;
-    }
-    if address.wrapping_sub(dynamic) < facts.dynamic_shared_bytes as usize {
-        return (window_of_dynamic(fixed.1) + (address - dynamic)) as u32;
+    if let Some(place) = thread.block().to_window(shared as usize) {
+        return place as u32;
     }
     let what = "expected an address in this block's shared memory".into();
     thread.fail(Fault::NotMapped(what))
-}
-
-/// Where the window has dynamic shared memory, behind so many bytes of static memory.
-pub(crate) fn window_of_dynamic(fixed: usize) -> usize {
-    fixed.next_multiple_of(DYNAMIC_ALIGNMENT)
 }
 
 // ---- waiting for others ---------------------------------------------------------------------------
@@ -269,31 +259,6 @@ fn tensor_copy(
     _blocks: u32,
 ) {
     missing(thread, "cp.async.bulk.tensor")
-}
-
-fn wgmma(
-    thread: &mut Running,
-    _accumulators: *mut c_void,
-    _a: u64,
-    _b: u64,
-    _a01: u64,
-    _a23: u64,
-    _shape: u32,
-    _flags: u32,
-) {
-    missing(thread, "wgmma")
-}
-
-fn wgmma_fence(thread: &mut Running) {
-    missing(thread, "wgmma")
-}
-
-fn wgmma_commit(thread: &mut Running) {
-    missing(thread, "wgmma")
-}
-
-fn wgmma_wait(thread: &mut Running, _pending: u32) {
-    missing(thread, "wgmma")
 }
 
 fn named_barrier(thread: &mut Running, _number: u32, _threads: u32, _arrives_alone: i32) {

@@ -87,8 +87,12 @@
 //! * **Race** ([`Check::Race`]): two accesses to the same bytes, one of them a write, that nothing
 //!   orders, within a warp, a block, or between blocks. Order comes from barriers, `__syncwarp`, a
 //!   cluster-wide or grid-wide sync, and from fences with atomics or volatile accesses by the rules of the PTX memory
-//!   model. An asynchronous copy is under way until it was waited for.
-//! * **Sync** ([`Check::Sync`]): deadlocks, with where each thread waits; barriers that a block's
+//!   model. An asynchronous copy is under way until it was waited for, and what one has written that an
+//!   mbarrier counts is known to those alone who have waited for its phase; what threads have written is
+//!   seen by bulk copies and wgmma behind a `fence.proxy.async` only. Operands and accumulators of wgmma
+//!   are its own until it was waited for.
+//! * **Sync** ([`Check::Sync`]): deadlocks, with where each thread waits and which arrivals or bytes are
+//!   missing; mbarriers that are used against their rules; barriers that a block's
 //!   threads reach at different places; masks that name the wrong lanes; shuffles from absent ones.
 //!
 //! A race is found in whatever order the threads ran, for it is a matter of order by barriers and not
@@ -107,7 +111,7 @@
 //! * `__device__` variables have no bounds: they are watched for races only.
 //! * More than three accesses of one 4-byte granule are not remembered, and a block's clock has
 //!   8191 ticks between two barriers. Beyond either a race may be missed; neither makes one up.
-//! * The protocol of an `mbarrier`: `lab/exchange.cuh` takes a cluster-wide sync in its place.
+//! * A's registers while a wgmma reads them: a kernel hands over their values.
 //! * What only the GPU's compiler does: fused multiply-adds, its own reordering within the rules.
 //!
 //! # What holds in both builds
@@ -118,6 +122,7 @@
 //!   an OS thread of its own; so do the blocks of a cluster, one cluster after the other.
 //! * **Shared memory** is that OS thread's `thread_local` storage, or for the dynamic array a
 //!   buffer; every block finds it filled with `0xFF`, which is NaN in each float format.
+//! * **Copies** that are asynchronous land as late as they may ([`Landing`]: or at once, or at random).
 //! * **Nothing hangs.** A deadlock is seen at once, an endless spin after [`Options::stall_limit`];
 //!   both reports say where each thread stands. A bad address, a division by zero or a stack overflow
 //!   ends the launch, not the process.
@@ -147,6 +152,7 @@
 //! | `memory`, `shared`, `shadow` | device memory, shared memory, what is remembered of each granule |
 //! | `module`, `names`, `symbols` | objects, and their debugging information |
 //! | `thread`, `stack`, `geometry`, `access` | the state of a thread, its stack; the sizes of a launch; one access |
+//! | `completion` | what is in flight: copies, mbarriers, products of wgmma, and when each lands |
 //! | `warp`, `matrix` | what a collective computes; the same for ldmatrix and mma |
 //! | `abi` | the contract with compiled kernels: `include/contract.def` |
 //!

@@ -105,6 +105,8 @@ pub enum Kind {
     CopyInFlight,
     /// An asynchronous access that may not see a plain write before it.
     UnfencedProxy,
+    /// A wgmma that may not see what the thread has done with its registers.
+    UnfencedWgmma,
     /// A use of an mbarrier that it does not allow.
     Mbarrier,
     /// No thread can go on.
@@ -138,7 +140,9 @@ impl Kind {
             | Self::AbsentBlock
             | Self::StackOverflow => Check::Memory,
             Self::Uninitialised | Self::UninitialisedLocal => Check::Init,
-            Self::Race | Self::CopyInFlight | Self::UnfencedProxy => Check::Race,
+            Self::Race | Self::CopyInFlight | Self::UnfencedProxy | Self::UnfencedWgmma => {
+                Check::Race
+            }
             Self::Deadlock
             | Self::Mbarrier
             | Self::DivergentBarrier

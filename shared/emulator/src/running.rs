@@ -7,7 +7,7 @@ use crate::access::{How, Kind};
 use crate::check::BlockCheck;
 use crate::cluster::Cluster;
 use crate::completion::Queue;
-use crate::shared::Extent;
+use crate::shared::{DYNAMIC_ALIGNMENT, Extent};
 use crate::thread::{Fault, State, Thread};
 
 /// What all threads of a block share and only read.
@@ -27,6 +27,34 @@ pub(crate) struct BlockFacts {
     pub(crate) live_lanes: *const Cell<u32>,
     /// For signal handlers: where the kernel's own instructions are.
     pub(crate) text: (usize, usize),
+}
+
+impl BlockFacts {
+    /// Where the shared window has what lies at this address: static memory comes first.
+    pub(crate) fn to_window(&self, address: usize) -> Option<usize> {
+        let (fixed, bytes) = self.fixed_shared;
+        let dynamic = address.wrapping_sub(self.dynamic_shared as usize);
+        match address.wrapping_sub(fixed) {
+            place if place < bytes => Some(place),
+            _ if dynamic < self.dynamic_shared_bytes as usize => {
+                Some(bytes.next_multiple_of(DYNAMIC_ALIGNMENT) + dynamic)
+            }
+            _ => None,
+        }
+    }
+
+    /// The address of what the shared window has there.
+    pub(crate) fn in_window(&self, place: usize) -> Option<usize> {
+        let (fixed, bytes) = self.fixed_shared;
+        let dynamic = place.wrapping_sub(bytes.next_multiple_of(DYNAMIC_ALIGNMENT));
+        match place {
+            _ if place < bytes => Some(fixed + place),
+            _ if dynamic < self.dynamic_shared_bytes as usize => {
+                Some(self.dynamic_shared as usize + dynamic)
+            }
+            _ => None,
+        }
+    }
 }
 
 /// The running CUDA thread, seen from a function that its kernel called.

@@ -9,6 +9,7 @@ use crate::abi::{BarrierKind, COORDINATES};
 use crate::access::Stored;
 use crate::completion::groups::Groups;
 use crate::completion::mbarrier;
+use crate::completion::wgmma::Asked;
 use crate::report::Finding;
 use crate::shadow::Cell;
 use crate::stack::STACK_BYTES;
@@ -22,6 +23,8 @@ pub(crate) enum State {
     Collective,
     GridSync,
     ClusterSync,
+    /// Until its products are made.
+    Wgmma,
     /// Until an mbarrier is so far: `awaits` says which.
     Mbarrier,
     /// In a loop that polls memory: it gave up its turn.
@@ -118,6 +121,7 @@ pub(crate) struct Thread {
     /// Its last plain store, while a check has still to look at it.
     pub(crate) stored: Stored,
     pub(crate) awaits: Await,
+    pub(crate) wgmma: Asked,
     /// Its cp.async under way.
     pub(crate) copies: Groups,
     /// Its bulk copies to device memory under way.
@@ -138,6 +142,7 @@ impl Thread {
         self.stored = Stored::default();
         self.copies = Groups::default();
         self.bulk = Groups::default();
+        self.wgmma = Asked::default();
     }
 
     pub(crate) fn new() -> Self {
@@ -158,6 +163,7 @@ impl Thread {
             who: Cell::NONE,
             stored: Stored::default(),
             awaits: Await::default(),
+            wgmma: Asked::default(),
             copies: Groups::default(),
             bulk: Groups::default(),
             fault: None,

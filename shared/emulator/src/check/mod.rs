@@ -7,6 +7,7 @@
 mod completion;
 mod findings;
 mod launch;
+mod wgmma;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -390,14 +391,17 @@ impl BlockCheck {
     #[inline(never)]
     fn elsewhere(
         &mut self,
-        thread: &Thread,
+        thread: &mut Thread,
         address: usize,
         len: usize,
         (kind, how): (Kind, How),
         pc: usize,
     ) -> Result<Option<(*mut Granule, Space, u32, usize)>, Fatal> {
         if thread.stack.contains(&address) {
-            return Ok(None);
+            return match !thread.wgmma.idle() && thread.wgmma.touch(address, len) {
+                true => Err(self.accumulators_used(thread, kind, pc)),
+                false => Ok(None),
+            };
         }
         if let Some(found) = self.in_cluster(thread, address, len, (kind, how), pc)? {
             return Ok(Some(found));

@@ -6,9 +6,11 @@
 //! rules here: at once, at random, or as late as possible, which is when the block cannot go on
 //! without it.
 
+pub(crate) mod descriptor;
 pub(crate) mod groups;
 pub(crate) mod mbarrier;
 pub(crate) mod record;
+pub(crate) mod wgmma;
 
 use std::str::FromStr;
 
@@ -145,6 +147,11 @@ impl Queue {
             Landing::Early => true,
             Landing::Random(_) => self.dice.draw(2) == 0,
         }
+    }
+
+    /// Whether products are made before they are waited for; drawn anew each time.
+    pub(crate) fn makes_products_at_once(&mut self) -> bool {
+        self.lands_at_once()
     }
 
     pub(crate) fn add(&mut self, flight: Flight) {

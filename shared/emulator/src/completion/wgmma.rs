@@ -1,0 +1,314 @@
+//! `wgmma.mma_async`: four warps multiply tiles of shared memory, or A of their registers, while they go
+//! on. PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".
+//!
+//! Each lane asks for itself; a product is made when all 128 lanes have asked for it and one of the warps
+//! waits for it (or earlier: see `Landing`). A warp has 16 rows of the accumulators: lane `4 g + t` has,
+//! of each 8 columns, rows g and g + 8 at columns 2 t and 2 t + 1.
+
+use std::collections::VecDeque;
+
+use half::{bf16, f16};
+
+use crate::abi;
+use crate::completion::descriptor::{CHUNK, Descriptor};
+use crate::warp::LANES;
+
+/// Warps of a warpgroup.
+pub(crate) const WARPS: usize = 4;
+/// Rows of a warp.
+const ROWS: usize = 16;
+/// Bytes of k in one product.
+const DEPTH: usize = 32;
+
+/// The type of A and B.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Type {
+    F16,
+    Bf16,
+    Tf32,
+}
+
+/// What all lanes of a warpgroup must say alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) columns: usize,
+    pub(crate) of: Type,
+    pub(crate) adds: bool,
+    pub(crate) a_in_registers: bool,
+    pub(crate) a_transposed: bool,
+    pub(crate) b_transposed: bool,
+}
+
+impl Shape {
+    /// What an instruction says of itself; the error says what is wrong with it.
+    pub(crate) fn decode(shape: u32, flags: u32) -> Result<Self, String> {
+        let columns = (shape & 0xFFFF) as usize;
+        let of = match shape & !0xFFFF {
+            abi::WGMMA_F16 => Type::F16,
+            abi::WGMMA_BF16 => Type::Bf16,
+            abi::WGMMA_TF32 => Type::Tf32,
+            other => return Err(format!("expected a type that wgmma has, got {other:#x}")),
+        };
+        if !(8..=256).contains(&columns) || !columns.is_multiple_of(8) {
+            return Err(format!("expected 8 to 256 columns, a multiple of 8, got {columns}"));
+        }
+        let flag = |flag: u32| flags & flag != 0;
+        let own = Self {
+            columns,
+            of,
+            adds: flag(abi::WGMMA_ADDS),
+            a_in_registers: flag(abi::WGMMA_A_REGISTERS),
+            a_transposed: flag(abi::WGMMA_A_TRANSPOSED),
+            b_transposed: flag(abi::WGMMA_B_TRANSPOSED),
+        };
+        if of == Type::Tf32 && (own.a_transposed || own.b_transposed) {
+            return Err("expected halves: 4-byte elements are not transposed".into());
+        }
+        Ok(own)
+    }
+
+    /// Elements of k in one product.
+    fn depth(&self) -> usize {
+        if self.of == Type::Tf32 { DEPTH / 4 } else { DEPTH / 2 }
+    }
+
+    /// Elements of a chunk.
+    fn chunk(&self) -> usize {
+        if self.of == Type::Tf32 { CHUNK / 4 } else { CHUNK / 2 }
+    }
+
+    /// Multiplications and additions of one warp.
+    pub(crate) fn flops(&self) -> u64 {
+        (2 * ROWS * self.columns * self.depth()) as u64
+    }
+
+    /// Accumulators of a lane, in bytes.
+    pub(crate) fn accumulators(&self) -> usize {
+        self.columns / 2 * 4
+    }
+}
+
+/// One lane's part of one product.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    pub(crate) shape: Shape,
+    /// Address of its accumulators.
+    pub(crate) to: usize,
+    pub(crate) a: u64,
+    pub(crate) b: u64,
+    pub(crate) registers: [u32; 4],
+    /// Return address of the call.
+    pub(crate) pc: usize,
+}
+
+impl Part {
+    /// Whether another lane's is of the same product.
+    pub(crate) fn agrees(&self, other: &Self) -> bool {
+        let own_a = |p: &Self| if p.shape.a_in_registers { 0 } else { p.a };
+        self.shape == other.shape && self.b == other.b && own_a(self) == own_a(other)
+    }
+}
+
+/// Chunks of one operand: those that hold `rows` rows from `first` on.
+fn chunks(
+    bits: u64,
+    transposed: bool,
+    shape: &Shape,
+    first: usize,
+    rows: usize,
+) -> impl Iterator<Item = usize> {
+    let descriptor = Descriptor::decode(bits);
+    let (outer, inner) = match transposed {
+        false => (first..first + rows, 0..DEPTH / CHUNK),
+        true => (0..shape.depth(), first / shape.chunk()..(first + rows) / shape.chunk()),
+    };
+    outer.flat_map(move |o| inner.clone().map(move |i| (o, i))).map(
+        move |(o, i)| match transposed {
+            false => descriptor.along_k(o, i),
+            true => descriptor.along_rows(o, i),
+        },
+    )
+}
+
+/// Where in the window warp `warp` of a group reads: its rows of A, and a quarter of B, so that each
+/// chunk is named once or, of a B of few columns, more than once.
+pub(crate) fn reads(part: &Part, warp: usize) -> Vec<usize> {
+    let shape = &part.shape;
+    let mut all = Vec::new();
+    if !shape.a_in_registers {
+        all.extend(chunks(part.a, shape.a_transposed, shape, warp * ROWS, ROWS));
+    }
+    let eighths = shape.columns / 8;
+    let (from, to) = (eighths * warp / WARPS, eighths * (warp + 1) / WARPS);
+    all.extend(chunks(part.b, shape.b_transposed, shape, 8 * from, 8 * (to - from)));
+    all
+}
+
+/// The elements of `rows` rows by the operand's `k`, from where `at` has its chunks.
+fn operand(
+    bits: u64,
+    transposed: bool,
+    shape: &Shape,
+    first: usize,
+    rows: usize,
+    at: &impl Fn(usize) -> usize,
+) -> Vec<f32> {
+    let (depth, each) = (shape.depth(), shape.chunk());
+    let mut all = vec![0f32; rows * depth];
+    let inner = if transposed { rows / each } else { DEPTH / CHUNK };
+    for (n, place) in chunks(bits, transposed, shape, first, rows).enumerate() {
+        let (o, i) = (n / inner, n % inner);
+        // SAFETY: `run`'s promise: chunks lie in shared memory.
+        let bytes = unsafe { *(at(place) as *const [u8; CHUNK]) };
+        for e in 0..each {
+            let (row, k) = if transposed { (i * each + e, o) } else { (o, i * each + e) };
+            all[row * depth + k] = element(shape.of, &bytes, e);
+        }
+    }
+    all
+}
+
+fn element(of: Type, bytes: &[u8; CHUNK], e: usize) -> f32 {
+    let half = || u16::from_ne_bytes([bytes[2 * e], bytes[2 * e + 1]]);
+    match of {
+        Type::F16 => f16::from_bits(half()).to_f32(),
+        Type::Bf16 => bf16::from_bits(half()).to_f32(),
+        Type::Tf32 => {
+            let word = std::array::from_fn(|b| bytes[4 * e + b]);
+            f32::from_bits(u32::from_ne_bytes(word) & 0xFFFF_E000)
+        }
+    }
+}
+
+/// A of the registers of a warp's lanes, as mma.sync spreads it.
+fn of_registers(parts: &[Part; LANES]) -> Vec<f32> {
+    let shape = &parts[0].shape;
+    let (depth, each) = (shape.depth(), if shape.of == Type::Tf32 { 1 } else { 2 });
+    let mut all = vec![0f32; ROWS * depth];
+    for (lane, part) in parts.iter().enumerate() {
+        let (g, t) = (lane / 4, lane % 4);
+        for (register, word) in part.registers.iter().enumerate() {
+            let mut bytes = [0; CHUNK];
+            bytes[..4].copy_from_slice(&word.to_ne_bytes());
+            for e in 0..each {
+                let k = register / 2 * depth / 2 + each * t + e;
+                all[(g + register % 2 * 8) * depth + k] = element(shape.of, &bytes, e);
+            }
+        }
+    }
+    all
+}
+
+/// Makes one warp's rows of a product. `at` says where the window's chunks are.
+///
+/// # Safety
+/// Each lane's accumulators are its own, and nobody else uses them meanwhile; `at` gives addresses of
+/// shared memory.
+pub(crate) unsafe fn run(parts: &[Part; LANES], warp: usize, at: impl Fn(usize) -> usize) {
+    let part = &parts[0];
+    let shape = &part.shape;
+    let depth = shape.depth();
+    let a = match shape.a_in_registers {
+        true => of_registers(parts),
+        false => operand(part.a, shape.a_transposed, shape, warp * ROWS, ROWS, &at),
+    };
+    let b = operand(part.b, shape.b_transposed, shape, 0, shape.columns, &at);
+    for (lane, part) in parts.iter().enumerate() {
+        let (g, t) = (lane / 4, lane % 4);
+        let to = part.to as *mut f32;
+        for i in 0..shape.columns / 2 {
+            let (row, column) = (g + i % 4 / 2 * 8, i / 4 * 8 + 2 * t + i % 2);
+            let (a, b) = (&a[row * depth..][..depth], &b[column * depth..][..depth]);
+            let product: f64 = a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+            // SAFETY: the caller's promise: so many accumulators.
+            unsafe {
+                let before = if shape.adds { f64::from(*to.add(i)) } else { 0.0 };
+                *to.add(i) = (before + product) as f32;
+            }
+        }
+    }
+}
+
+/// What one thread has asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Asked {
+    /// Whether its registers are fenced since it last used them itself.
+    pub(crate) fenced: bool,
+    /// Its parts of products that are not made yet.
+    pub(crate) parts: VecDeque<Part>,
+    /// How many were made.
+    pub(crate) made: u64,
+    /// How many must be made for it to go on.
+    pub(crate) awaited: u64,
+    /// How many it has closed into groups, group by group, of those that it has not waited for.
+    groups: VecDeque<u64>,
+    /// Those in the group that is open.
+    open: u64,
+    /// How many it has waited for.
+    done: u64,
+    /// Accumulators, addresses and bytes: of each product that it has not waited for.
+    in_flight: VecDeque<(usize, usize)>,
+    /// Of those that it has.
+    settled: Vec<(usize, usize)>,
+}
+
+impl Asked {
+    pub(crate) fn ask(&mut self, part: Part) {
+        self.in_flight.push_back((part.to, part.shape.accumulators()));
+        self.parts.push_back(part);
+        self.open += 1;
+    }
+
+    pub(crate) fn commit(&mut self) {
+        self.groups.push_back(std::mem::take(&mut self.open));
+    }
+
+    /// How many products must be made before all groups but the latest `pending` are complete; `None` if
+    /// there is nothing to wait for.
+    pub(crate) fn target(&self, pending: usize) -> Option<u64> {
+        let groups = self.groups.len().saturating_sub(pending);
+        let more: u64 = self.groups.iter().take(groups).sum();
+        (more > 0).then_some(self.done + more)
+    }
+
+    /// It has waited for them.
+    pub(crate) fn waited(&mut self, pending: usize) {
+        let groups = self.groups.len().saturating_sub(pending);
+        let more: u64 = self.groups.drain(..groups).sum();
+        self.done += more;
+        for range in self.in_flight.drain(..more as usize) {
+            if !self.settled.contains(&range) {
+                self.settled.push(range);
+            }
+        }
+    }
+
+    /// Whether there is something that it has not waited for.
+    pub(crate) fn leaves(&self) -> bool {
+        !self.in_flight.is_empty()
+    }
+
+    /// Whether it has ever asked.
+    pub(crate) fn idle(&self) -> bool {
+        self.in_flight.is_empty() && self.settled.is_empty()
+    }
+
+    /// The thread itself uses these bytes of its stack. True where they are accumulators in flight.
+    pub(crate) fn touch(&mut self, address: usize, len: usize) -> bool {
+        let meets =
+            |&(start, bytes): &(usize, usize)| address < start + bytes && start < address + len;
+        if self.in_flight.iter().any(meets) {
+            return true;
+        }
+        self.fenced &= !self.settled.iter().any(meets);
+        false
+    }
+
+    /// Accumulators in flight that these overlap without being the same.
+    pub(crate) fn overlaps(&self, part: &Part) -> bool {
+        let own = (part.to, part.shape.accumulators());
+        let meets =
+            |&(start, bytes): &(usize, usize)| own.0 < start + bytes && start < own.0 + own.1;
+        self.in_flight.iter().any(|other| *other != own && meets(other))
+    }
+}
