@@ -13,6 +13,16 @@ const TEMPLATES: [(&str, &str); 7] = [
     ("tensor", "mma_product<float>"),
 ];
 
+macro_rules! shapes {
+    ($($t:literal $of:ident $n:literal $a:literal $b:literal $registers:literal;)*) => {
+        /// The products by random descriptors.
+        const DESCRIBED: &[&str] = &[$(
+            concat!("described<", $t, ", ", $n, ", ", $a, ", ", $b, ", ", $registers, ">"),
+        )*];
+    };
+}
+include!("src/shapes.in");
+
 const FILES: [&str; 13] = [
     "memory", "shared", "init", "race", "blocks", "sync", "order", "locks", "async", "tensor",
     "mbarrier", "bulk", "counted",
@@ -35,5 +45,5 @@ fn main() {
             _ => stage,
         }
     });
-    stage.build();
+    stage.kernel("kernels/descriptors.cu", DESCRIBED).needs("sm_90a").build();
 }

@@ -9,11 +9,13 @@
 //! the GPU. Run those in a process of their own, with a time limit.
 
 mod cases;
+mod descriptors;
 mod judge;
 pub mod records;
 mod run;
 
 pub use cases::{cases, counted};
+pub use descriptors::{PRODUCTS, descriptors};
 pub use judge::{Judgement, judge};
 pub use run::run;
 

@@ -2,15 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lab_corpus::kernels::KERNELS;
-use lab_corpus::{Case, Kind, cases, counted, judge, lines, mark, run};
+use lab_corpus::kernels::{self, KERNELS};
+use lab_corpus::{
+    Case, Judgement, Kind, PRODUCTS, cases, counted, descriptors, judge, lines, mark, run,
+};
 use lab_device::nvrtc::Nvrtc;
-use lab_device::{Device, Mode};
+use lab_device::{Device, KernelSource, Mode};
 use lab_harness::suite::devices;
 
 #[test]
 fn every_kernel_is_one_case() {
     let mut cases: Vec<&str> = cases().iter().chain(&counted()).map(|c| c.name).collect();
+    cases.extend(descriptors().map(|c| c.name));
     let mut kernels: Vec<&str> = KERNELS.iter().flat_map(|k| k.instantiations).copied().collect();
     cases.sort_unstable();
     kernels.sort_unstable();
@@ -55,10 +58,16 @@ fn every_kernel_says_what_it_shows() {
     }
 }
 
+/// Whether a device has what a file's kernels use.
+fn has(device: &Device, source: &KernelSource) -> bool {
+    let arch = &device.facts().arch;
+    arch.is_empty() || source.runs_on(arch)
+}
+
 #[test]
 fn the_right_ones_compute_what_they_should() {
     for device in devices().unwrap() {
-        let all = cases().into_iter().chain(counted());
+        let all = cases().into_iter().chain(counted()).filter(|c| has(&device, c.source));
         let right: Vec<Case> = all.filter(|c| c.bug().is_none()).collect();
         println!("{} cases on {}", right.len(), device.name());
         let mut failed = Vec::new();
@@ -93,6 +102,24 @@ fn every_file_is_cuda() {
             let image = image.unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(image.symbols.len(), file.instantiations.len());
             assert!(!image.log.contains("warning"), "{arch}: {}", image.log);
+        }
+    }
+}
+
+/// By each of more than a thousand random descriptors, to the bit.
+#[test]
+fn wgmma_finds_its_operands() {
+    let device = Device::emulator_in(Mode::Checked).unwrap();
+    let mut products = 0;
+    for case in descriptors() {
+        assert_eq!(judge(&case, &device).unwrap().0, Judgement::Clean, "{}", case.name);
+        products += PRODUCTS;
+    }
+    assert!(products >= 1000, "{products}");
+    for device in devices().unwrap().iter().filter(|d| has(d, &kernels::DESCRIPTORS)) {
+        for case in descriptors() {
+            let got = run(&case, device).unwrap();
+            assert!(case.holds(&got), "{} on {}", case.name, device.name());
         }
     }
 }

@@ -1,7 +1,9 @@
 //! `lab corpus [NAME]`: the planted bugs and right kernels that the emulator is held against.
 
 use clap::Args;
-use lab_corpus::{Case, Judgement, cases, counted, judge, lines, run as run_case};
+use lab_corpus::{
+    Case, Judgement, PRODUCTS, cases, counted, descriptors, judge, lines, run as run_case,
+};
 use lab_device::emulator::Operation;
 use lab_device::{Device, DeviceKind, Mode, Selector};
 use serde_json::json;
@@ -21,6 +23,9 @@ pub(crate) struct Arguments {
     /// All right kernels, one after the other, on the device
     #[arg(long, conflicts_with_all = ["name", "counted"])]
     right: bool,
+    /// Products of wgmma by random matrix descriptors, on the device, to the bit
+    #[arg(long, conflicts_with_all = ["name", "counted", "right"])]
+    descriptors: bool,
 }
 
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
@@ -31,6 +36,9 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         let device = common.open()?;
         let mut all = cases().into_iter().filter(|c| c.bug().is_none());
         return all.try_for_each(|case| hold(&case, &device));
+    }
+    if arguments.descriptors {
+        return run_descriptors(common);
     }
     if arguments.counted {
         return print_counted(common);
@@ -67,6 +75,27 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     match wrong {
         0 => Ok(()),
         n => Err(Failure::Wrong(format!("{n} verdicts are wrong"))),
+    }
+}
+
+/// Holds every product, and tells which instantiations differ.
+fn run_descriptors(common: &Common) -> Result<(), Failure> {
+    let device = common.open()?;
+    let mut wrong = Vec::new();
+    let mut products = 0;
+    for case in descriptors() {
+        let outputs = run_case(&case, &device)?;
+        let same = case.holds(&outputs);
+        products += PRODUCTS;
+        println!("{}: {}", case.name, if same { "to the bit" } else { "differs" });
+        if !same {
+            wrong.push(case.name);
+        }
+    }
+    println!("{products} products on {}", device.name());
+    match wrong.len() {
+        0 => Ok(()),
+        n => Err(Failure::Wrong(format!("{n} kernels differ: {}", wrong.join(", ")))),
     }
 }
 
