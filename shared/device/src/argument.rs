@@ -20,6 +20,8 @@ pub struct Arg<'a> {
     /// Of a buffer.
     pub(crate) bytes: usize,
     pub(crate) device: usize,
+    /// Of a tensor map.
+    words: [u64; 16],
     _borrow: PhantomData<&'a ()>,
 }
 
@@ -37,6 +39,11 @@ pub enum ArgKind {
         /// Whether the kernel may write them.
         writable: bool,
     },
+    /// A tensor map of elements.
+    TensorMap {
+        /// Whether the kernel may store by it.
+        writable: bool,
+    },
     /// A struct by value.
     Record(&'static record::Layout),
 }
@@ -50,11 +57,32 @@ impl Arg<'_> {
         writable: bool,
     ) -> Self {
         let kind = ArgKind::Buffer { element, writable };
-        Self { kind, address, bytes, device: device.identity(), _borrow: PhantomData }
+        let device = device.identity();
+        Self { kind, address, bytes, device, words: [0; 16], _borrow: PhantomData }
+    }
+
+    /// A tensor in `bytes` of memory, as `words` describe it.
+    pub(crate) fn tensor_map(
+        device: &Device,
+        address: u64,
+        bytes: usize,
+        words: [u64; 16],
+        writable: bool,
+    ) -> Self {
+        let (kind, device) = (ArgKind::TensorMap { writable }, device.identity());
+        Self { kind, address, bytes, device, words, _borrow: PhantomData }
+    }
+
+    /// Whether it is memory that the kernel may write, or may not; `None` of what is no memory.
+    pub(crate) fn writes(&self) -> Option<bool> {
+        match self.kind {
+            ArgKind::Buffer { writable, .. } | ArgKind::TensorMap { writable } => Some(writable),
+            ArgKind::Integer(_) | ArgKind::Real(_) | ArgKind::Record(_) => None,
+        }
     }
 
     fn number(kind: ArgKind) -> Self {
-        Self { kind, address: 0, bytes: 0, device: 0, _borrow: PhantomData }
+        Self { kind, address: 0, bytes: 0, device: 0, words: [0; 16], _borrow: PhantomData }
     }
 
     /// What it is.
@@ -67,7 +95,14 @@ impl<'a> Arg<'a> {
     /// A struct that a kernel takes by value: see [`record!`](crate::record!).
     pub fn record<R: Record>(value: &'a R) -> Self {
         let (kind, address) = (ArgKind::Record(&R::LAYOUT), std::ptr::from_ref(value) as u64);
-        Self { kind, address, bytes: size_of::<R>(), device: 0, _borrow: PhantomData }
+        Self {
+            kind,
+            address,
+            bytes: size_of::<R>(),
+            device: 0,
+            words: [0; 16],
+            _borrow: PhantomData,
+        }
     }
 }
 
@@ -90,12 +125,13 @@ impl From<usize> for Arg<'_> {
 }
 
 impl ArgKind {
-    fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         match self {
             Self::Integer(value) => format!("the integer {value}"),
             Self::Real(value) => format!("the number {value}"),
             Self::Buffer { element, writable: true } => format!("{element}*"),
             Self::Buffer { element, writable: false } => format!("const {element}*"),
+            Self::TensorMap { .. } => TENSOR_MAP.to_owned(),
             Self::Record(layout) => layout.name.to_owned(),
         }
     }
@@ -115,11 +151,17 @@ impl ArgKind {
             },
             Self::Real(_) => matches!(parameter.type_name, "f16" | "bf16" | "f32" | "f64"),
             Self::Buffer { element, writable } => points_to(parameter, element, writable),
+            Self::TensorMap { .. } => {
+                parameter.type_name == TENSOR_MAP && parameter.size == size_of::<[u64; 16]>()
+            }
             Self::Record(layout) => return layout.fits(parameter),
         };
         if fits { Ok(()) } else { Err(self.describe()) }
     }
 }
+
+/// The type of a parameter that is a tensor map.
+const TENSOR_MAP: &str = "TensorMap";
 
 /// What an integer parameter holds; of 64 bits without a sign, what fits the signed ones too.
 fn range(type_name: &str) -> Option<(i128, i128)> {
@@ -183,6 +225,9 @@ pub(crate) fn encode(argument: &Arg<'_>, parameter: &Parameter, to: &mut [u8]) {
             _ => to[..size].copy_from_slice(&value.to_le_bytes()),
         },
         ArgKind::Buffer { .. } => to[..size].copy_from_slice(&argument.address.to_le_bytes()),
+        ArgKind::TensorMap { .. } => {
+            to[..size].copy_from_slice(bytemuck::cast_slice(&argument.words));
+        }
         ArgKind::Record(_) => {
             // SAFETY: the argument borrows a struct of this size, which `fits` has held against the
             // parameter's.

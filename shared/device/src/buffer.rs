@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use crate::argument::Arg;
-use crate::{Device, Element, Error, Fill, RawBuffer};
+use crate::{Device, Element, Error, Fill, RawBuffer, TensorMap};
 
 /// `len` elements on a device. Freed when dropped.
 #[derive(Debug)]
@@ -99,6 +99,22 @@ impl<T: Element> Buffer<T> {
     /// As an argument that the kernel only reads.
     pub fn arg(&self) -> Arg<'_> {
         Arg::buffer(self.raw.device(), self.raw.address(), self.raw.bytes(), T::DTYPE.into(), false)
+    }
+
+    /// As an argument that is a tensor map, by which the kernel only loads.
+    ///
+    /// # Errors
+    /// [`Error::TensorMap`].
+    pub fn tensor_map(&self, map: &TensorMap) -> Result<Arg<'_>, Error> {
+        self.raw.tensor_map(0..self.bytes() / map.dtype.size(), map, false)
+    }
+
+    /// As an argument that is a tensor map, by which the kernel may store.
+    ///
+    /// # Errors
+    /// [`Error::TensorMap`].
+    pub fn tensor_map_mut(&mut self, map: &TensorMap) -> Result<Arg<'_>, Error> {
+        self.raw.tensor_map(0..self.bytes() / map.dtype.size(), map, true)
     }
 
     /// As an argument that the kernel may write.

@@ -11,7 +11,10 @@ use cudarc::driver::{DriverError, result, sys};
 
 use lab_emulator::MAX_CLUSTER;
 
-use crate::{BlockSize, DeviceKind, Error, Facts, KernelSource, Launch, Template, Usage};
+use crate::{
+    BlockSize, DType, DeviceKind, Error, Facts, KernelSource, Launch, Swizzle, Template, TensorMap,
+    Usage,
+};
 
 fn driver(call: &'static str) -> impl Fn(DriverError) -> Error {
     move |error| Error::Driver {
@@ -224,6 +227,61 @@ impl Cuda {
             Ok(own) if own == self.ordinal => Ok((start, length)),
             _ => Err(format!("memory of cuda:{ordinal}")),
         }
+    }
+
+    pub(crate) fn encode_tensor_map(
+        &self,
+        address: u64,
+        map: &TensorMap,
+    ) -> Result<[u64; 16], Error> {
+        use sys::CUtensorMapDataType as Type;
+        use sys::CUtensorMapFloatOOBfill as Outside;
+        use sys::CUtensorMapSwizzle as Mode;
+        let facts = map.facts();
+        let dtype = match facts.dtype {
+            DType::U8 => Type::CU_TENSOR_MAP_DATA_TYPE_UINT8,
+            DType::F16 => Type::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+            DType::BF16 => Type::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+            DType::F32 => Type::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+            DType::F64 => Type::CU_TENSOR_MAP_DATA_TYPE_FLOAT64,
+            DType::I32 => Type::CU_TENSOR_MAP_DATA_TYPE_INT32,
+            DType::U32 => Type::CU_TENSOR_MAP_DATA_TYPE_UINT32,
+            DType::I64 => Type::CU_TENSOR_MAP_DATA_TYPE_INT64,
+            DType::U64 => Type::CU_TENSOR_MAP_DATA_TYPE_UINT64,
+        };
+        let swizzle = match facts.swizzle {
+            Swizzle::None => Mode::CU_TENSOR_MAP_SWIZZLE_NONE,
+            Swizzle::Bytes32 => Mode::CU_TENSOR_MAP_SWIZZLE_32B,
+            Swizzle::Bytes64 => Mode::CU_TENSOR_MAP_SWIZZLE_64B,
+            Swizzle::Bytes128 => Mode::CU_TENSOR_MAP_SWIZZLE_128B,
+        };
+        let outside = match facts.nan {
+            true => Outside::CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA,
+            false => Outside::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        };
+        let mut made = sys::CUtensorMap { opaque: [0; 16] };
+        self.enter()?;
+        // SAFETY: the lists have as many entries as any rank; the driver writes the map and keeps
+        // nothing.
+        let encoded = unsafe {
+            sys::cuTensorMapEncodeTiled(
+                &raw mut made,
+                dtype,
+                facts.rank,
+                address as *mut c_void,
+                facts.sizes.as_ptr(),
+                facts.strides.as_ptr(),
+                facts.extents.as_ptr(),
+                facts.steps.as_ptr(),
+                sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+                swizzle,
+                // What of a row misses L2 is fetched by whole lines.
+                sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                outside,
+            )
+        };
+        encoded.result().map_err(driver("cuTensorMapEncodeTiled"))?;
+        Ok(made.opaque)
     }
 
     pub(crate) fn free_and_total(&self) -> Result<(u64, u64), Error> {

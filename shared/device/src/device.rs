@@ -12,7 +12,9 @@ use serde::Serialize;
 
 use crate::cuda::Cuda;
 use crate::emulated::{Emulated, Mode};
-use crate::{Buffer, Element, Error, Graph, Instance, Kernel, KernelSource, RawBuffer, Stream};
+use crate::{
+    Buffer, Element, Error, Graph, Instance, Kernel, KernelSource, RawBuffer, Stream, TensorMap,
+};
 
 /// Which device is wanted: `auto`, `cuda`, `cuda:N`, `emulator`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -505,6 +507,18 @@ impl Device {
                 }
                 Ok(())
             }
+        }
+    }
+
+    /// What a kernel takes as a tensor map of a tensor at this address. The rules of
+    /// [`TensorMap::check`] are not asked here: a GPU's driver has its own, and the emulator none.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn encode_tensor_map(&self, address: u64, map: &TensorMap) -> Result<[u64; 16], Error> {
+        match &*self.inner {
+            Inner::Cuda(d) => d.encode_tensor_map(address, map),
+            Inner::Emulator(_) => Ok(map.emulated(address).encode()),
         }
     }
 

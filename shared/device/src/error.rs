@@ -156,6 +156,16 @@ pub enum Error {
         /// Its length.
         got: usize,
     },
+    /// There is no such tensor map.
+    #[error("tensor map: {what}: expected {expected}, got {got}")]
+    TensorMap {
+        /// What is wrong.
+        what: String,
+        /// What would be right.
+        expected: String,
+        /// What it is.
+        got: String,
+    },
     /// Two arguments of a launch overlap, one of them to be written.
     #[error("{kernel}: arguments '{first}' and '{second}': expected memory that lies apart")]
     Overlap {

@@ -288,9 +288,11 @@ impl Kernel {
             got,
         };
         argument.kind.fits(parameter).map_err(wrong)?;
-        let ArgKind::Buffer { element, .. } = argument.kind else { return Ok(()) };
-        if argument.device != self.device.identity() {
-            return Err(wrong(format!("{element}* of another device")));
+        if argument.writes().is_some() && argument.device != self.device.identity() {
+            return Err(wrong(format!("{} of another device", argument.kind.describe())));
+        }
+        if !matches!(argument.kind, ArgKind::Buffer { .. }) {
+            return Ok(());
         }
         // A vector is loaded as one, up to 16 bytes.
         let alignment = 1 << parameter.pointee_size.trailing_zeros().min(4);
@@ -303,13 +305,13 @@ impl Kernel {
 
     /// What a kernel gets to write it gets once: else it would race with itself.
     fn check_overlap(&self, n: usize, arguments: &[Arg<'_>]) -> Result<(), Error> {
-        let written = |a: &Arg<'_>| matches!(a.kind, ArgKind::Buffer { writable: true, .. });
+        let written = |a: &Arg<'_>| a.writes() == Some(true);
         let end = |a: &Arg<'_>| a.address + a.bytes as u64;
         let own = &arguments[n];
         let meets = |other: &Arg<'_>| {
             (written(own) || written(other))
-                && matches!(own.kind, ArgKind::Buffer { .. })
-                && matches!(other.kind, ArgKind::Buffer { .. })
+                && own.writes().is_some()
+                && other.writes().is_some()
                 && own.address < end(other)
                 && other.address < end(own)
         };

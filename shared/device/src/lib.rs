@@ -38,6 +38,7 @@ mod raw;
 pub mod record;
 mod replaced;
 mod stream;
+mod tensor_map;
 pub mod toolkit;
 
 pub use argument::{Arg, ArgKind};
@@ -55,6 +56,7 @@ pub use raw::{Fill, RawBuffer};
 pub use record::Record;
 pub use replaced::OBJECTS_VARIABLE;
 pub use stream::{Graph, Stream};
+pub use tensor_map::{Swizzle, TensorMap};
 
 /// One `.cu` file, as a stage's build script embeds it: its text for NVRTC, and the object that
 /// the host's compiler made of it for the emulator.

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::argument::Arg;
 use crate::device::Inner;
-use crate::{Device, ElementType, Error, Stream};
+use crate::{Device, ElementType, Error, Stream, TensorMap};
 
 /// Bytes on a device. Freed when dropped, unless they are somebody else's.
 #[derive(Debug)]
@@ -191,6 +191,25 @@ impl RawBuffer {
         }
         let address = self.address + (part.start * size) as u64;
         Ok(Arg::buffer(&self.device, address, part.len() * size, element, writable))
+    }
+}
+
+impl RawBuffer {
+    /// A tensor in elements of it, as an argument that is a tensor map. Of other uses of them it says
+    /// as little as [`RawBuffer::arg`].
+    ///
+    /// # Errors
+    /// As [`RawBuffer::arg`]; [`Error::TensorMap`]: there is no such map, or the tensor ends behind them.
+    pub fn tensor_map(
+        &self,
+        part: Range<usize>,
+        map: &TensorMap,
+        writable: bool,
+    ) -> Result<Arg<'_>, Error> {
+        let Arg { address, bytes, .. } = self.arg(map.dtype.into(), part, writable)?;
+        map.check_at(address, bytes as u64, writable)?;
+        let words = self.device.encode_tensor_map(address, map)?;
+        Ok(Arg::tensor_map(&self.device, address, bytes, words, writable))
     }
 }
 

@@ -2,6 +2,7 @@
 //! running coroutine.
 
 mod asynchronous;
+mod tensor;
 mod wgmma;
 
 use std::cell::Cell;
@@ -22,6 +23,7 @@ use asynchronous::{
     mbarrier_arrive, mbarrier_fence_init, mbarrier_init, mbarrier_invalidate, mbarrier_try_wait,
     store_async,
 };
+use tensor::tensor_copy;
 use wgmma::{wgmma, wgmma_commit, wgmma_fence, wgmma_wait};
 
 // ---- whose coroutine runs -------------------------------------------------------------------------
@@ -129,7 +131,8 @@ fn active_mask(thread: &mut Running) -> u32 {
 fn map_shared(thread: &mut Running, own: *const c_void, rank: u32) -> *mut c_void {
     let size = thread.cluster().map_or(1, Cluster::size);
     if rank >= size {
-        let message = format!("expected a block of the cluster's {size}, got {rank}");
+        let message =
+            format!("map_shared_rank: expected a block of the cluster's {size}, got {rank}");
         thread.fail(Fault::NotMapped(message));
     }
     let address = own as usize;
@@ -143,7 +146,8 @@ fn map_shared(thread: &mut Running, own: *const c_void, rank: u32) -> *mut c_voi
             return (there.0 + (address - here.0)) as *mut c_void;
         }
     }
-    thread.fail(Fault::NotMapped("expected an address in this block's shared memory".into()))
+    let what = "map_shared_rank: expected an address in this block's shared memory".into();
+    thread.fail(Fault::NotMapped(what))
 }
 
 /// The address of an mbarrier or tile, as descriptors have it: static memory first, then dynamic.
@@ -151,7 +155,7 @@ fn shared_window(thread: &mut Running, shared: *const c_void) -> u32 {
     if let Some(place) = thread.block().to_window(shared as usize) {
         return place as u32;
     }
-    let what = "expected an address in this block's shared memory".into();
+    let what = "descriptor: expected an address in this block's shared memory".into();
     thread.fail(Fault::NotMapped(what))
 }
 
@@ -247,18 +251,6 @@ fn copy_literal(text: *const c_char) -> String {
 
 fn missing(thread: &mut Running, what: &str) -> ! {
     thread.fail(Fault::Trap(format!("the emulator does not know {what}")))
-}
-
-fn tensor_copy(
-    thread: &mut Running,
-    _shared: *mut c_void,
-    _map: *const c_void,
-    _at: *const c_void,
-    _rank: u32,
-    _barrier: *mut c_void,
-    _blocks: u32,
-) {
-    missing(thread, "cp.async.bulk.tensor")
 }
 
 fn named_barrier(thread: &mut Running, _number: u32, _threads: u32, _arrives_alone: i32) {

@@ -195,6 +195,7 @@ mod warp;
 mod watchdog;
 
 pub use cluster::MAX_CLUSTER;
+pub use completion::tensor::TensorMap;
 pub use completion::{BadLanding, Landing};
 pub use counters::{Counts, Line, Operation, Profile, Sample};
 pub use grid::{

@@ -51,7 +51,7 @@ pub(crate) enum Fault {
         width: u32,
     },
     GridSyncNotCooperative,
-    /// `map_shared_rank` of what it cannot map.
+    /// An address that an instruction cannot have.
     NotMapped(String),
     Trap(String),
     /// Something that must be a multiple of so many bytes.
@@ -192,7 +192,7 @@ impl fmt::Display for Fault {
             Self::GridSyncNotCooperative => {
                 write!(f, "grid.sync() in a launch that is not cooperative")
             }
-            Self::NotMapped(message) => write!(f, "map_shared_rank: {message}"),
+            Self::NotMapped(message) => write!(f, "{message}"),
             Self::Trap(message) => write!(f, "the kernel stopped itself: {message}"),
             Self::Misaligned { what, bytes } => {
                 write!(f, "misaligned: {what} is not a multiple of {bytes} bytes")

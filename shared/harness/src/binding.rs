@@ -283,14 +283,21 @@ fn bind(plan: &Plan, memory: &[Memory], step: &Step) -> Result<BoundStep, Error>
         Step::Zero(index) => BoundStep::Zero(*index),
         Step::Copy { from, to } => BoundStep::Copy { from: *from, to: *to },
         Step::Launch { kernel, launch, arguments } => {
+            let place = |slot: &Slot| {
+                let element = plan.slots()[slot.index].element;
+                let Memory { buffer, start } = &memory[slot.index];
+                let (first, range) = (start / element.size(), slot.range());
+                (buffer, element, first + range.start..first + range.end)
+            };
             let args = arguments.iter().map(|(argument, written)| match argument {
                 Argument::Number(number) => Ok(*number),
                 Argument::Slot(slot) => {
-                    let element = plan.slots()[slot.index].element;
-                    let Memory { buffer, start } = &memory[slot.index];
-                    let (first, range) = (start / element.size(), slot.range());
-                    let range = first + range.start..first + range.end;
+                    let (buffer, element, range) = place(slot);
                     buffer.arg(element, range, *written)
+                }
+                Argument::Map(slot, map, stores) => {
+                    let (buffer, _, range) = place(slot);
+                    buffer.tensor_map(range, map, *stores)
                 }
             });
             let args = args.collect::<Result<Vec<_>, lab_device::Error>>()?;

@@ -23,7 +23,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use lab_device::{Arg, ArgKind, DType, Device, ElementType, Kernel, Launch};
+use lab_device::{Arg, ArgKind, DType, Device, ElementType, Kernel, Launch, TensorMap};
 
 use crate::{Binder, Error, Tensor};
 
@@ -104,6 +104,16 @@ impl Slot {
         self.len
     }
 
+    /// As an argument that is a tensor map, by which the kernel loads boxes of a tensor in it.
+    pub fn loaded_by(self, map: TensorMap) -> Argument {
+        Argument::Map(self, map, false)
+    }
+
+    /// As one by which the kernel stores them.
+    pub fn stored_by(self, map: TensorMap) -> Argument {
+        Argument::Map(self, map, true)
+    }
+
     pub(crate) fn range(self) -> Range<usize> {
         self.start..self.start + self.len
     }
@@ -115,8 +125,20 @@ impl Slot {
 pub enum Argument {
     /// Memory.
     Slot(Slot),
+    /// Memory by a tensor map, and whether boxes are stored by it.
+    Map(Slot, TensorMap, bool),
     /// A number.
     Number(Arg<'static>),
+}
+
+impl Argument {
+    /// The memory.
+    pub(crate) fn slot(&self) -> Option<Slot> {
+        match self {
+            Self::Slot(slot) | Self::Map(slot, ..) => Some(*slot),
+            Self::Number(_) => None,
+        }
+    }
 }
 
 impl From<Slot> for Argument {
@@ -350,13 +372,42 @@ impl Plan {
                 let SlotFacts { kind, element, .. } = self.slots[slot.index];
                 ArgKind::Buffer { element, writable: kind != SlotKind::Input }
             }
+            Argument::Map(_, _, stores) => ArgKind::TensorMap { writable: stores },
         };
+        for (name, argument) in &named {
+            self.check_map(kernel, name, argument)?;
+        }
         let kinds: Vec<_> = named.iter().map(|(name, a)| (*name, kind(*a))).collect();
         let order = kernel.order(&kinds)?;
-        let arguments: Vec<(Argument, bool)> =
-            order.into_iter().map(|at| (named[at].1, written(named[at].0))).collect();
+        let arguments = order.into_iter().map(|at| match named[at] {
+            (_, argument @ Argument::Map(_, _, stores)) => (argument, stores),
+            (name, argument) => (argument, written(name)),
+        });
+        let arguments: Vec<(Argument, bool)> = arguments.collect();
         check_overlap(kernel, &arguments)?;
         self.steps.push(Step::Launch { kernel: kernel.clone(), launch, arguments });
+        Ok(())
+    }
+
+    /// Whether there is such a tensor map of that slot.
+    fn check_map(&self, kernel: &Kernel, name: &str, argument: &Argument) -> Result<(), Error> {
+        let Argument::Map(slot, map, stores) = argument else { return Ok(()) };
+        let SlotFacts { kind, element, .. } = self.slots[slot.index];
+        let wrong = |expected: String, got: String| {
+            let (kernel, name) = (kernel.name().to_owned(), name.to_owned());
+            Err(lab_device::Error::Argument { kernel, name, expected, got }.into())
+        };
+        if element != map.dtype.into() {
+            return wrong(format!("a tensor map of {element}"), format!("one of {}", map.dtype));
+        }
+        if *stores && kind == SlotKind::Input {
+            return wrong("a slot to store to".into(), "an input".into());
+        }
+        map.check()?;
+        let (reach, bytes) = (map.reach(*stores), (slot.len * element.size()) as u64);
+        if reach > bytes {
+            return wrong(format!("a tensor of at most {bytes} bytes"), format!("one of {reach}"));
+        }
         Ok(())
     }
 
@@ -396,15 +447,14 @@ impl Plan {
 /// What a kernel gets to write it gets once: else it would race with itself.
 fn check_overlap(kernel: &Kernel, arguments: &[(Argument, bool)]) -> Result<(), Error> {
     for (n, (argument, written)) in arguments.iter().enumerate() {
-        let Argument::Slot(own) = argument else { continue };
-        let meets = |(other, other_written): &(Argument, bool)| match other {
-            Argument::Slot(other) => {
-                (*written || *other_written)
-                    && other.index == own.index
-                    && other.start < own.start + own.len
-                    && own.start < other.start + other.len
-            }
-            Argument::Number(_) => false,
+        let Some(own) = argument.slot() else { continue };
+        let meets = |(other, other_written): &(Argument, bool)| {
+            (*written || *other_written)
+                && other.slot().is_some_and(|other| {
+                    other.index == own.index
+                        && other.start < own.start + own.len
+                        && own.start < other.start + other.len
+                })
         };
         if let Some(other) = arguments[..n].iter().position(meets) {
             let name = |n: usize| kernel.parameters()[n].name.clone();

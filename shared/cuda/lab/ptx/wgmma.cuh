@@ -40,7 +40,7 @@ __device__ __forceinline__ void wgmma(float (&d)[N / 2], unsigned long long a, u
 #ifdef LAB_EMULATOR
     constexpr unsigned FLAGS = (A_TRANSPOSED ? EMU_WGMMA_A_TRANSPOSED : 0) |
                                (B_TRANSPOSED ? EMU_WGMMA_B_TRANSPOSED : 0);
-    emu_wgmma(d, a, b, 0, 0, N | wgmma_of::type<T>, FLAGS | (adds ? EMU_WGMMA_ADDS : 0));
+    emu_wgmma(d, a, b, nullptr, N | wgmma_of::type<T>, FLAGS | (adds ? EMU_WGMMA_ADDS : 0));
 #else
     WgmmaShape<N>::template run<T, A_TRANSPOSED, B_TRANSPOSED>(d, a, b, adds);
 #endif
@@ -53,9 +53,8 @@ __device__ __forceinline__ void wgmma(float (&d)[N / 2], const unsigned (&a)[4],
     static_assert(N % 8 == 0 && N >= 8 && N <= 256, "8 to 256 columns, a multiple of 8");
     static_assert(sizeof(T) == 2 || !B_TRANSPOSED, "only halves are transposed");
 #ifdef LAB_EMULATOR
-    constexpr unsigned FLAGS = EMU_WGMMA_A_REGISTERS | (B_TRANSPOSED ? EMU_WGMMA_B_TRANSPOSED : 0);
-    emu_wgmma(d, 0, b, emu::two(a[0], a[1]), emu::two(a[2], a[3]), N | wgmma_of::type<T>,
-              FLAGS | (adds ? EMU_WGMMA_ADDS : 0));
+    constexpr unsigned FLAGS = B_TRANSPOSED ? EMU_WGMMA_B_TRANSPOSED : 0;
+    emu_wgmma(d, 0, b, a, N | wgmma_of::type<T>, FLAGS | (adds ? EMU_WGMMA_ADDS : 0));
 #else
     WgmmaShape<N>::template run<T, B_TRANSPOSED>(d, a, b, adds);
 #endif

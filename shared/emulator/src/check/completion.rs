@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 use super::{BlockCheck, Fatal};
 use crate::access::{Kind, Space};
 use crate::clock::Scope;
-use crate::completion::Flight;
 use crate::completion::mbarrier::Misuse;
 use crate::completion::record::Record;
+use crate::completion::{Flight, What as Sent};
 use crate::report::{Finding, Kind as What};
 use crate::shadow::{Cell, GRANULE, bytes_mask};
 use crate::shared::Located;
@@ -100,7 +100,7 @@ impl BlockCheck {
         let place = launch.places.number(flight.pc);
         launch.issuers.insert(place, (self.block, flight.issuer));
         let issuer = Cell::who(flight.issuer, self.block);
-        if let Some(rank) = self.exited_member(flight.target().0) {
+        if let Some(rank) = self.exited_member(flight.target()) {
             let me = issuer.at(Kind::AsyncWrite, 0, place);
             return Err(self.absent(rank, true, flight.bytes, me));
         }
@@ -110,20 +110,21 @@ impl BlockCheck {
         let agent = |kind| Cell::agent(block, number, phase, kind, place);
         // Whoever waits without asking the cluster sees a bulk copy from elsewhere as well: that is how
         // copies to several blocks are used. A single store of another block's thread it need not see.
-        let near = block == self.block || flight.source().is_some();
+        let near = block == self.block || !matches!(flight.what, Sent::Store { .. });
         record.gathered.land(flight.known.as_ref(), agent(Kind::Write), near);
         Record::note(&mut record.landed, place, flight.bytes as u32);
         if matches!(outcome, Ok(true)) {
             record.turn();
         }
         let at = |kind| issuer.at(kind, 0, place);
-        if let Some((from, bytes)) = flight.source() {
+        for (from, bytes) in flight.sources() {
             self.relabel(from, bytes, at(Kind::AsyncRead), agent(Kind::Read));
         }
-        let (to, bytes) = flight.target();
-        self.relabel(to, bytes, at(Kind::AsyncWrite), agent(Kind::Write));
+        for (to, bytes) in flight.targets() {
+            self.relabel(to, bytes, at(Kind::AsyncWrite), agent(Kind::Write));
+        }
         if block != self.block {
-            self.visit(to, agent(Kind::Write));
+            self.visit(flight.target(), agent(Kind::Write));
         }
         match outcome {
             Ok(_) => Ok(()),
@@ -335,10 +336,10 @@ impl BlockCheck {
         let own = |this: &mut Self, address| {
             matches!(this.locate(address), Some((_, Space::Static | Space::Dynamic, _)))
         };
-        let (address, what) = if own(self, flight.target().0) {
-            (flight.target().0, "into")
+        let (address, what) = if own(self, flight.target()) {
+            (flight.target(), "into")
         } else {
-            let (from, _) = flight.source()?;
+            let (from, _) = flight.sources().first().copied()?;
             (own(self, from).then_some(from)?, "out of")
         };
         let launch = &mut *self.launch;

@@ -10,7 +10,7 @@ use crate::thread::Thread;
 use crate::warp::{Collective, LANES, Operand};
 
 /// What g++ fills local variables with: `-ftrivial-auto-var-init=pattern`.
-const LOCAL_PATTERN: u8 = 0xFE;
+pub(super) const LOCAL_PATTERN: u8 = 0xFE;
 
 impl BlockCheck {
     #[cold]
@@ -161,11 +161,20 @@ impl BlockCheck {
             ),
             _ => (What::Race, format!("race on {name}")),
         };
-        let mut finding = Finding::new(kind, message).fix(remedy(other, me, space));
-        finding.accesses = vec![
-            launch.by(verb(other.kind()).into(), other),
-            launch.by(describe(me.kind(), len), me),
-        ];
+        let product = |cell: Cell| {
+            launch.products.contains(&cell.place()) && (cell.by_agent() || cell.kind().in_flight())
+        };
+        let (fix, what) = match product(other) {
+            true => (WGMMA_READS.into(), "read by wgmma"),
+            false => (remedy(other, me, space), verb(other.kind())),
+        };
+        let own = if product(me) { "read by wgmma".into() } else { describe(me.kind(), len) };
+        let message = match kind == What::CopyInFlight && product(other) {
+            true => format!("race on {name}: written while wgmma reads it"),
+            false => message,
+        };
+        let mut finding = Finding::new(kind, message).fix(fix);
+        finding.accesses = vec![launch.by(what.into(), other), launch.by(own, me)];
         let index = launch.keep(finding).unwrap_or(usize::MAX);
         launch.races.insert(places, index);
         Some(index)
@@ -370,6 +379,10 @@ impl BlockCheck {
         launch.races.insert((place, PLACE_UNKNOWN), index);
     }
 }
+
+/// What orders an access behind a product that reads the same.
+const WGMMA_READS: &str = "wgmma_commit() and wgmma_wait<0>() by the threads that multiply, then a barrier \
+     or an arrival for who writes their operands";
 
 fn verb(kind: Kind) -> &'static str {
     match kind {

@@ -39,6 +39,8 @@ pub(crate) struct LaunchCheck {
     pub(super) mbarriers_made: u32,
     /// By place, who last issued a copy there that has landed: block and thread.
     pub(super) issuers: HashMap<u16, (u32, u32)>,
+    /// Places of wgmma.
+    pub(super) products: HashSet<u16>,
     /// Pointers among the arguments, with their parameter's number.
     pub(super) pointers: Vec<(usize, usize)>,
     pub(super) findings: Vec<Finding>,
@@ -117,6 +119,7 @@ impl LaunchCheck {
             mbarriers: HashMap::new(),
             mbarriers_made: 0,
             issuers: HashMap::new(),
+            products: HashSet::new(),
             pointers,
             findings: Vec::new(),
             more: 0,

@@ -399,7 +399,7 @@ impl BlockCheck {
     ) -> Result<Option<(*mut Granule, Space, u32, usize)>, Fatal> {
         if thread.stack.contains(&address) {
             return match !thread.wgmma.idle() && thread.wgmma.touch(address, len) {
-                true => Err(self.accumulators_used(thread, kind, pc)),
+                true => Err(self.registers_used(thread, kind, pc)),
                 false => Ok(None),
             };
         }

@@ -1,5 +1,6 @@
 //! What the checks make of wgmma.
 
+use super::findings::LOCAL_PATTERN;
 use super::{BlockCheck, Fatal};
 use crate::access::Kind;
 use crate::completion::wgmma::{Part, reads};
@@ -16,8 +17,8 @@ impl BlockCheck {
     /// # Errors
     /// Its registers are not fenced, or its accumulators overlap others in flight.
     pub(crate) fn wgmma(&mut self, thread: &mut Thread, part: &Part) -> Result<(), Fatal> {
-        if !thread.wgmma.fenced {
-            let message = "wgmma may not see what the thread has done with its accumulators";
+        if thread.wgmma.unfenced(part) {
+            let message = "wgmma may not see what the thread has done with its registers";
             let finding = Finding::new(What::UnfencedWgmma, message)
                 .fix("wgmma_fence() before the first, and after each use of the registers");
             return Err(self.of_wgmma(finding, thread, "wgmma.mma_async", part.pc));
@@ -29,9 +30,19 @@ impl BlockCheck {
             );
             return Err(self.of_wgmma(finding, thread, "wgmma.mma_async", part.pc));
         }
+        if part.shape.adds && thread.wgmma.settled(part) && part.adds_to_pattern(LOCAL_PATTERN) {
+            let message = "uninitialised: wgmma adds to accumulators that never got a value";
+            let mut finding = Finding::new(What::UninitialisedLocal, message)
+                .fix("set them, or do not add in the first product");
+            finding.suspects = self.launch.module().suspects();
+            let finding = self.of_wgmma(finding, thread, "wgmma.mma_async", part.pc);
+            self.launch.keep(*finding);
+        }
         let launch = &mut *self.launch;
+        let place = launch.places.number(part.pc);
+        launch.products.insert(place);
         if let Some(counters) = launch.counters.as_mut().filter(|_| thread.lane == 0) {
-            counters.products(launch.places.number(part.pc), part.shape.flops());
+            counters.products(place, part.shape.flops());
         }
         Ok(())
     }
@@ -66,10 +77,10 @@ impl BlockCheck {
     }
 
     #[cold]
-    pub(super) fn accumulators_used(&mut self, thread: &Thread, kind: Kind, pc: usize) -> Fatal {
-        let message = "accumulators are used while wgmma is in flight";
+    pub(super) fn registers_used(&mut self, thread: &Thread, kind: Kind, pc: usize) -> Fatal {
+        let message = "registers of a wgmma are used while it is in flight";
         let finding = Finding::new(What::CopyInFlight, message).fix(
-            "wgmma_commit(), then wgmma_wait<0>(), before the accumulators are read or written",
+            "wgmma_commit(), then wgmma_wait<0>(), before its accumulators, or A's registers, are used",
         );
         let what = if kind.writes() { "write" } else { "read" };
         self.of_wgmma(finding, thread, what, pc)

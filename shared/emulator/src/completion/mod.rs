@@ -10,6 +10,7 @@ pub(crate) mod descriptor;
 pub(crate) mod groups;
 pub(crate) mod mbarrier;
 pub(crate) mod record;
+pub(crate) mod tensor;
 pub(crate) mod wgmma;
 
 use std::str::FromStr;
@@ -18,6 +19,7 @@ use crate::check::BlockCheck;
 use crate::clock::Snapshot;
 use crate::order::{Order, Shuffler};
 use crate::report::Finding;
+use tensor::Tile;
 
 /// When an asynchronous copy is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,6 +59,8 @@ pub(crate) enum What {
     Store { to: usize, value: [u8; 8] },
     /// A stretch of memory.
     Copy { to: usize, from: usize },
+    /// A box of a tensor, to shared memory.
+    Tile(Tile),
 }
 
 /// One copy that was asked for and has not landed.
@@ -76,18 +80,30 @@ pub(crate) struct Flight {
 }
 
 impl Flight {
-    /// What it reads in memory, if anything: where, and how many bytes.
-    pub(crate) fn source(&self) -> Option<(usize, usize)> {
-        match self.what {
-            What::Store { .. } => None,
-            What::Copy { from, .. } => Some((from, self.bytes)),
+    /// What it reads in memory: where, and how many bytes.
+    pub(crate) fn sources(&self) -> Vec<(usize, usize)> {
+        match &self.what {
+            What::Store { .. } => Vec::new(),
+            What::Copy { from, .. } => vec![(*from, self.bytes)],
+            What::Tile(tile) => {
+                tile.moves.iter().filter(|m| m.valid > 0).map(|m| (m.global, m.valid)).collect()
+            }
         }
     }
 
     /// What it writes.
-    pub(crate) fn target(&self) -> (usize, usize) {
-        match self.what {
-            What::Store { to, .. } | What::Copy { to, .. } => (to, self.bytes),
+    pub(crate) fn targets(&self) -> Vec<(usize, usize)> {
+        match &self.what {
+            What::Store { to, .. } | What::Copy { to, .. } => vec![(*to, self.bytes)],
+            What::Tile(tile) => tile.moves.iter().map(|m| (m.shared, m.bytes)).collect(),
+        }
+    }
+
+    /// The first byte that it writes.
+    pub(crate) fn target(&self) -> usize {
+        match &self.what {
+            What::Store { to, .. } | What::Copy { to, .. } => *to,
+            What::Tile(tile) => tile.moves.first().map_or(0, |m| m.shared),
         }
     }
 
@@ -108,6 +124,7 @@ impl Flight {
                 What::Copy { to, from } => {
                     std::ptr::copy(*from as *const u8, *to as *mut u8, self.bytes);
                 }
+                What::Tile(tile) => tile.make(),
             }
         }
         // SAFETY: as above: a barrier that was one when the copy was asked for.

@@ -5,7 +5,7 @@
 //! waits for it (or earlier: see `Landing`). A warp has 16 rows of the accumulators: lane `4 g + t` has,
 //! of each 8 columns, rows g and g + 8 at columns 2 t and 2 t + 1.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use half::{bf16, f16};
 
@@ -17,6 +17,8 @@ use crate::warp::LANES;
 pub(crate) const WARPS: usize = 4;
 /// Rows of a warp.
 const ROWS: usize = 16;
+/// Bytes of a register.
+const WORD: usize = 4;
 /// Bytes of k in one product.
 const DEPTH: usize = 32;
 
@@ -41,7 +43,7 @@ pub(crate) struct Shape {
 
 impl Shape {
     /// What an instruction says of itself; the error says what is wrong with it.
-    pub(crate) fn decode(shape: u32, flags: u32) -> Result<Self, String> {
+    pub(crate) fn decode(shape: u32, flags: u32, a_in_registers: bool) -> Result<Self, String> {
         let columns = (shape & 0xFFFF) as usize;
         let of = match shape & !0xFFFF {
             abi::WGMMA_F16 => Type::F16,
@@ -57,7 +59,7 @@ impl Shape {
             columns,
             of,
             adds: flag(abi::WGMMA_ADDS),
-            a_in_registers: flag(abi::WGMMA_A_REGISTERS),
+            a_in_registers,
             a_transposed: flag(abi::WGMMA_A_TRANSPOSED),
             b_transposed: flag(abi::WGMMA_B_TRANSPOSED),
         };
@@ -96,12 +98,26 @@ pub(crate) struct Part {
     pub(crate) to: usize,
     pub(crate) a: u64,
     pub(crate) b: u64,
-    pub(crate) registers: [u32; 4],
+    /// Address of its four words of A, if A is in registers.
+    pub(crate) registers: usize,
     /// Return address of the call.
     pub(crate) pc: usize,
 }
 
 impl Part {
+    /// The lane's registers: where, and how many bytes; the accumulators first.
+    fn own(&self) -> [(usize, usize); 2] {
+        let a = if self.shape.a_in_registers { 16 } else { 0 };
+        [(self.to, self.shape.accumulators()), (self.registers, a)]
+    }
+
+    /// Whether one of its accumulators is made of this byte, and so of what nobody set.
+    pub(crate) fn adds_to_pattern(&self, byte: u8) -> bool {
+        let words = self.to as *const [u8; WORD];
+        // SAFETY: the lane's own accumulators; `ask`'s caller has them on its stack.
+        (0..self.shape.accumulators() / WORD).any(|n| unsafe { *words.add(n) } == [byte; WORD])
+    }
+
     /// Whether another lane's is of the same product.
     pub(crate) fn agrees(&self, other: &Self) -> bool {
         let own_a = |p: &Self| if p.shape.a_in_registers { 0 } else { p.a };
@@ -187,7 +203,9 @@ fn of_registers(parts: &[Part; LANES]) -> Vec<f32> {
     let mut all = vec![0f32; ROWS * depth];
     for (lane, part) in parts.iter().enumerate() {
         let (g, t) = (lane / 4, lane % 4);
-        for (register, word) in part.registers.iter().enumerate() {
+        // SAFETY: `run`'s promise: the lane's own four words.
+        let words = unsafe { *(part.registers as *const [u32; 4]) };
+        for (register, word) in words.iter().enumerate() {
             let mut bytes = [0; CHUNK];
             bytes[..4].copy_from_slice(&word.to_ne_bytes());
             for e in 0..each {
@@ -202,7 +220,7 @@ fn of_registers(parts: &[Part; LANES]) -> Vec<f32> {
 /// Makes one warp's rows of a product. `at` says where the window's chunks are.
 ///
 /// # Safety
-/// Each lane's accumulators are its own, and nobody else uses them meanwhile; `at` gives addresses of
+/// Each lane's accumulators and registers are its own, and nobody else uses them meanwhile; `at` gives addresses of
 /// shared memory.
 pub(crate) unsafe fn run(parts: &[Part; LANES], warp: usize, at: impl Fn(usize) -> usize) {
     let part = &parts[0];
@@ -246,15 +264,17 @@ pub(crate) struct Asked {
     open: u64,
     /// How many it has waited for.
     done: u64,
-    /// Accumulators, addresses and bytes: of each product that it has not waited for.
-    in_flight: VecDeque<(usize, usize)>,
+    /// Registers of each product that it has not waited for.
+    in_flight: VecDeque<[(usize, usize); 2]>,
     /// Of those that it has.
-    settled: Vec<(usize, usize)>,
+    settled: Vec<[(usize, usize); 2]>,
+    /// Words of its stack that it has used since the last fence.
+    used: HashSet<usize>,
 }
 
 impl Asked {
     pub(crate) fn ask(&mut self, part: Part) {
-        self.in_flight.push_back((part.to, part.shape.accumulators()));
+        self.in_flight.push_back(part.own());
         self.parts.push_back(part);
         self.open += 1;
     }
@@ -276,9 +296,9 @@ impl Asked {
         let groups = self.groups.len().saturating_sub(pending);
         let more: u64 = self.groups.drain(..groups).sum();
         self.done += more;
-        for range in self.in_flight.drain(..more as usize) {
-            if !self.settled.contains(&range) {
-                self.settled.push(range);
+        for own in self.in_flight.drain(..more as usize) {
+            if !self.settled.contains(&own) {
+                self.settled.push(own);
             }
         }
     }
@@ -288,27 +308,48 @@ impl Asked {
         !self.in_flight.is_empty()
     }
 
-    /// Whether it has ever asked.
+    /// Whether nothing is to be known of what it does with its registers.
     pub(crate) fn idle(&self) -> bool {
-        self.in_flight.is_empty() && self.settled.is_empty()
+        self.in_flight.is_empty() && !self.fenced
     }
 
-    /// The thread itself uses these bytes of its stack. True where they are accumulators in flight.
+    /// What it has done with its registers comes before the products that it asks for from now on.
+    pub(crate) fn fence(&mut self) {
+        self.fenced = true;
+        self.used.clear();
+    }
+
+    /// The thread itself uses these bytes of its stack. True where they are registers in flight.
     pub(crate) fn touch(&mut self, address: usize, len: usize) -> bool {
-        let meets =
-            |&(start, bytes): &(usize, usize)| address < start + bytes && start < address + len;
-        if self.in_flight.iter().any(meets) {
+        if self.in_flight.iter().flatten().any(|&own| meet(own, (address, len))) {
             return true;
         }
-        self.fenced &= !self.settled.iter().any(meets);
+        self.fenced &= !self.settled.iter().flatten().any(|&own| meet(own, (address, len)));
+        if self.fenced {
+            self.used.extend((address / WORD..(address + len).div_ceil(WORD)).map(|w| w * WORD));
+        }
         false
+    }
+
+    /// Whether the thread has used the product's registers since it fenced them.
+    pub(crate) fn unfenced(&self, part: &Part) -> bool {
+        let words = part.own().into_iter().flat_map(|(at, bytes)| (at..at + bytes).step_by(WORD));
+        !self.fenced || !self.used.is_empty() && words.into_iter().any(|w| self.used.contains(&w))
     }
 
     /// Accumulators in flight that these overlap without being the same.
     pub(crate) fn overlaps(&self, part: &Part) -> bool {
-        let own = (part.to, part.shape.accumulators());
-        let meets =
-            |&(start, bytes): &(usize, usize)| own.0 < start + bytes && start < own.0 + own.1;
-        self.in_flight.iter().any(|other| *other != own && meets(other))
+        let [own, _] = part.own();
+        self.in_flight.iter().any(|&[other, _]| other != own && meet(other, own))
     }
+
+    /// Whether nothing in flight sets these accumulators.
+    pub(crate) fn settled(&self, part: &Part) -> bool {
+        let [own, _] = part.own();
+        !self.in_flight.iter().any(|&[other, _]| other == own)
+    }
+}
+
+fn meet(a: (usize, usize), b: (usize, usize)) -> bool {
+    a.0 < b.0 + b.1 && b.0 < a.0 + a.1
 }

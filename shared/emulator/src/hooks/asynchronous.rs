@@ -16,14 +16,13 @@ use crate::thread::{Await, Fault, State};
 
 pub(super) fn async_copy(thread: &mut Running, to: *mut c_void, from: *const c_void, bytes: u32) {
     let how = How { whole: true, ..How::default() };
-    let copy = start(thread, to, from, bytes, how);
+    let copy = start(thread, to as usize, from as usize, bytes as usize, how);
     thread.thread().copies.issue(copy);
 }
 
 /// Looks at both ends of a copy, and makes it if it is to be made at once.
-fn start(thread: &mut Running, to: *mut c_void, from: *const c_void, bytes: u32, how: How) -> Copy {
+fn start(thread: &mut Running, to: usize, from: usize, bytes: usize, how: How) -> Copy {
     let pc = thread.pc();
-    let (to, from, bytes) = (to as usize, from as usize, bytes as usize);
     let mut copy = Copy { to, from, bytes, pc, made: false, held: None };
     thread.look_at(from, bytes, Kind::AsyncRead, how, pc);
     thread.look_at(to, bytes, Kind::AsyncWrite, how, pc);
@@ -68,7 +67,7 @@ fn scope_of(thread: &mut Running, scope: i32) -> Scope {
 
 /// Lets the checks look at what an instruction does with the barrier's own bytes; `in_copy`: only when
 /// what it asks for lands.
-fn touch(thread: &mut Running, address: usize, kind: Kind, in_copy: bool) {
+pub(super) fn touch(thread: &mut Running, address: usize, kind: Kind, in_copy: bool) {
     let updates = kind == Kind::StrongWrite;
     let how = How { whole: true, updates, mbarrier: true, in_copy, ..How::default() };
     let pc = thread.pc();
@@ -133,7 +132,7 @@ pub(super) fn mbarrier_invalidate(thread: &mut Running, barrier: *mut c_void) {
 
 /// Waits until somebody has made it a barrier. If nobody does, that is what is wrong; if somebody does
 /// later, then nothing has ordered the two, which the checks see.
-fn initialised(thread: &mut Running, address: usize) {
+pub(super) fn initialised(thread: &mut Running, address: usize) {
     aligned(thread, address);
     loop {
         // SAFETY: as above.
@@ -221,7 +220,7 @@ pub(super) fn mbarrier_try_wait(
 // ---- copies that an mbarrier counts ---------------------------------------------------------------
 
 /// Sends a copy on its way.
-fn send(thread: &mut Running, what: What, bytes: usize, barrier: usize) {
+pub(super) fn send(thread: &mut Running, what: What, bytes: usize, barrier: usize) {
     let pc = thread.pc();
     let brings = matches!(what, What::Store { .. });
     let known = thread.check().filter(|_| brings);
@@ -258,6 +257,12 @@ pub(super) fn store_async(
     send(thread, What::Store { to, value: value.to_ne_bytes() }, bytes, barrier);
 }
 
+/// Adds a copy to the thread's open bulk group.
+pub(super) fn join(thread: &mut Running, to: usize, from: usize, bytes: usize, how: How) {
+    let copy = start(thread, to, from, bytes, how);
+    thread.thread().bulk.issue(copy);
+}
+
 /// Bulk copies take whole units of 16 bytes.
 const UNIT: usize = 16;
 
@@ -279,11 +284,10 @@ pub(super) fn bulk_copy(
         }
     }
     let how = How { proxy: true, ..How::default() };
-    if barrier.is_null() {
-        let copy = start(thread, to, from, bytes, how);
-        return thread.thread().bulk.issue(copy);
-    }
     let (to, from, bytes, barrier) = (to as usize, from as usize, bytes as usize, barrier as usize);
+    if barrier == 0 {
+        return join(thread, to, from, bytes, how);
+    }
     initialised(thread, barrier);
     let pc = thread.pc();
     thread.look_at(from, bytes, Kind::AsyncRead, how, pc);

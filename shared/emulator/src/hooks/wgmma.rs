@@ -7,24 +7,21 @@ use crate::completion::wgmma::{Part, Shape, WARPS, reads};
 use crate::running::Running;
 use crate::thread::{Fault, State};
 
-#[allow(clippy::too_many_arguments)] // the contract's
 pub(super) fn wgmma(
     thread: &mut Running,
     accumulators: *mut c_void,
     a: u64,
     b: u64,
-    a01: u64,
-    a23: u64,
+    registers: *const c_void,
     shape: u32,
     flags: u32,
 ) {
-    let shape = match Shape::decode(shape, flags) {
+    let shape = match Shape::decode(shape, flags, !registers.is_null()) {
         Ok(shape) => shape,
         Err(wrong) => thread.fail(Fault::Trap(format!("wgmma: {wrong}"))),
     };
     let pc = thread.pc();
-    let registers = [a01 as u32, (a01 >> 32) as u32, a23 as u32, (a23 >> 32) as u32];
-    let part = Part { shape, to: accumulators as usize, a, b, registers, pc };
+    let part = Part { shape, to: accumulators as usize, a, b, registers: registers as usize, pc };
     let wrong = match thread.check() {
         Some((check, thread)) => check.wgmma(thread, &part).err(),
         None => None,
@@ -38,7 +35,7 @@ pub(super) fn wgmma(
         let how = How { whole: true, proxy: true, ..How::default() };
         for place in reads(&part, warp) {
             let Some(address) = thread.block().in_window(place) else {
-                let what = format!("a descriptor reaches byte {place} of the shared window");
+                let what = format!("wgmma: a descriptor reaches byte {place} of the shared window");
                 thread.fail(Fault::NotMapped(what));
             };
             thread.look_at(address, 16, Kind::AsyncRead, how, pc);
@@ -48,7 +45,7 @@ pub(super) fn wgmma(
 }
 
 pub(super) fn wgmma_fence(thread: &mut Running) {
-    thread.thread().wgmma.fenced = true;
+    thread.thread().wgmma.fence();
 }
 
 pub(super) fn wgmma_commit(thread: &mut Running) {
