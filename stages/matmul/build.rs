@@ -31,6 +31,8 @@ fn main() {
         });
         all.concat()
     };
+    let warpgroups =
+        ["__half", "__nv_bfloat16"].map(|t| format!("matmul_wgmma<{t}, 128, 128, 64>"));
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_naive.cu", &each("matmul_naive", ""))
         .kernel("kernels/v1_coalesced.cu", &each("matmul_coalesced", ""))
@@ -44,5 +46,7 @@ fn main() {
         .needs("sm_80")
         .kernel("kernels/v7_tensor.cu", &tensor("matmul_tensor"))
         .needs("sm_80")
+        .kernel("kernels/v8_wgmma.cu", &warpgroups)
+        .needs("sm_90a")
         .build();
 }

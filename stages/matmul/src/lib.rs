@@ -9,7 +9,7 @@ mod host;
 mod ladder;
 mod tuning;
 
-use lab_device::{Arithmetic, DType, Device, Instance, KernelSource, Launch};
+use lab_device::{Arithmetic, DType, Device, Instance, KernelSource, Launch, Swizzle, TensorMap};
 use lab_harness::suite::VersionCheck;
 use lab_harness::{
     Cost, Dim, Dims, Error, Family, Info, Input, Options, Output, Plan, Problem, Request, Shapes,
@@ -177,20 +177,43 @@ pub static TENSOR: Matmul = Matmul {
     down: false,
 };
 
+/// By Hopper's instructions.
+pub static WGMMA: Matmul = Matmul {
+    info: Info {
+        name: "v8_wgmma",
+        parent: Some("v7_tensor"),
+        change: "TMA brings the tiles, four warps multiply them where they lie: no copies through registers",
+        // What lies along the columns of B wgmma takes of halves alone.
+        dtypes: &[DType::F16, DType::BF16],
+        ..MMA.info
+    },
+    source: &kernels::V8_WGMMA,
+    kernel: "matmul_wgmma",
+    down: false,
+};
+
 /// Every version, in the order of the story.
 pub static VERSIONS: &[&Matmul] =
-    &[&NAIVE, &COALESCED, &TILED, &ROWS, &BLOCKS, &WARPS, &ASYNC, &MMA, &TENSOR];
+    &[&NAIVE, &COALESCED, &TILED, &ROWS, &BLOCKS, &WARPS, &ASYNC, &MMA, &TENSOR, &WGMMA];
 
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "matmul",
     teaches: "one product of matrices, each number fetched less often from version to version",
-    versions: &[&NAIVE, &COALESCED, &TILED, &ROWS, &BLOCKS, &WARPS, &ASYNC, &MMA, &TENSOR],
+    versions: &[&NAIVE, &COALESCED, &TILED, &ROWS, &BLOCKS, &WARPS, &ASYNC, &MMA, &TENSOR, &WGMMA],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,
     peers: &[&cublas::Cublas, &host::Blas, &host::Naive],
     ..Stage::EMPTY
 };
+
+/// Bytes of a row of a box, and of its swizzle.
+const SPAN: usize = 128;
+
+/// How boxes of matrices of so many columns, rows, batches are loaded.
+fn boxes(dtype: DType, sizes: &[usize; 3], extents: &[usize; 3]) -> Result<TensorMap, Error> {
+    Ok(TensorMap::new(dtype, sizes, extents)?.swizzle(Swizzle::Bytes128))
+}
 
 /// G, M, N, K.
 fn sizes([g, m, n, k]: [usize; 4]) -> Dims {
@@ -304,13 +327,20 @@ impl Version for Matmul {
     }
 
     fn sources(&self) -> Vec<&'static KernelSource> {
-        vec![self.source]
+        match self.loads_boxes() {
+            true => vec![self.source, TENSOR.source],
+            false => vec![self.source],
+        }
     }
 
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
         let leading = leading_sizes(request.shapes())?;
         let [g, m, n, k] = ["G", "M", "N", "K"].map(|d| request.dim(d));
         let dtype = request.dtype;
+        if self.loads_boxes() && !self.packs(dtype, n, k) {
+            // A tensor map's strides are multiples of 16 bytes.
+            return TENSOR.plan(device, request);
+        }
         let instance = self.instance(dtype, self.packs(dtype, n, k));
         let (kernel, [rows, columns]) = match request.tiling {
             None => (device.load(instance)?, tuning::sides(&instance)),
@@ -332,7 +362,14 @@ impl Version for Matmul {
         let mut plan = Plan::new(device);
         let [a, b] = request.inputs(&mut plan, ["A", "B"]);
         let c = plan.output("C", dtype, &[leading, &[m, n]].concat());
-        plan.launch(&kernel, launch, arguments![A: a, B: b, C: c, M: m, N: n, K: k])?;
+        if self.loads_boxes() {
+            let depth = instance.size("BK");
+            let a = a.loaded_by(boxes(dtype, &[k, m, g], &[depth, rows, 1])?);
+            let b = b.loaded_by(boxes(dtype, &[n, k, g], &[SPAN / dtype.size(), depth, 1])?);
+            plan.launch(&kernel, launch, arguments![A: a, B: b, C: c, M: m, N: n, K: k])?;
+        } else {
+            plan.launch(&kernel, launch, arguments![A: a, B: b, C: c, M: m, N: n, K: k])?;
+        }
         Ok(plan)
     }
 
@@ -357,7 +394,12 @@ impl Matmul {
     }
 
     fn on_tensor_cores(&self) -> bool {
-        [MMA.kernel, TENSOR.kernel].contains(&self.kernel)
+        [MMA.kernel, TENSOR.kernel, WGMMA.kernel].contains(&self.kernel)
+    }
+
+    /// Whether TMA brings its tiles.
+    fn loads_boxes(&self) -> bool {
+        self.kernel == WGMMA.kernel
     }
 
     /// Whether A is read one element at a time, so that K need not be a multiple of a pack.

@@ -52,9 +52,14 @@ fn tensor_cores() {
 }
 
 #[test]
+fn warpgroups() {
+    assert_version(&matmul::WGMMA);
+}
+
+#[test]
 fn every_version_is_tested_above() {
-    assert_eq!(STAGE.versions.len(), 9);
-    assert_eq!(VERSIONS.len(), 9);
+    assert_eq!(STAGE.versions.len(), 10);
+    assert_eq!(VERSIONS.len(), 10);
 }
 
 #[test]
