@@ -3,7 +3,7 @@
 use std::path::Path;
 
 /// The templates among them, with the arguments wanted.
-const TEMPLATES: [(&str, &str); 7] = [
+const TEMPLATES: [(&str, &str); 14] = [
     ("memory", "guarded_copy<unsigned char>"),
     ("memory", "guarded_copy<__half>"),
     ("memory", "guarded_copy<float>"),
@@ -11,6 +11,13 @@ const TEMPLATES: [(&str, &str); 7] = [
     ("tensor", "mma_product<__half>"),
     ("tensor", "mma_product<__nv_bfloat16>"),
     ("tensor", "mma_product<float>"),
+    ("wgmma", "wgmma_product<__half>"),
+    ("wgmma", "wgmma_product<__nv_bfloat16>"),
+    ("wgmma", "wgmma_product<float>"),
+    ("wgmma", "wgmma_span<16>"),
+    ("wgmma", "wgmma_span<32>"),
+    ("wgmma", "wgmma_span<64>"),
+    ("wgmma", "wgmma_span<128>"),
 ];
 
 macro_rules! shapes {
@@ -23,9 +30,9 @@ macro_rules! shapes {
 }
 include!("src/shapes.in");
 
-const FILES: [&str; 13] = [
+const FILES: [&str; 14] = [
     "memory", "shared", "init", "race", "blocks", "sync", "order", "locks", "async", "tensor",
-    "mbarrier", "bulk", "counted",
+    "mbarrier", "bulk", "wgmma", "counted",
 ];
 
 fn names(file: &str) -> Vec<String> {
@@ -42,6 +49,7 @@ fn main() {
         match *file {
             "tensor" => stage.needs("sm_80"),
             "mbarrier" | "bulk" => stage.needs("sm_90"),
+            "wgmma" => stage.needs("sm_90a"),
             _ => stage,
         }
     });

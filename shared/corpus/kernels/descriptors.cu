@@ -9,8 +9,7 @@ using namespace lab;
 // C [count, 64, N] = A B, of operands in `bytes` of shared memory, filled with `window`. Four words of
 // `descriptors` a product: that of A, that of B, which begin as if the window did at 0. With REGISTERS A is
 // not there but in `registers`, four words a thread and product.
-template <class T, int N, int A_T, int B_T, int REGISTERS>
-__global__ void __launch_bounds__(128)
+template <class T, int N, int A_T, int B_T, int REGISTERS> __global__ void __launch_bounds__(128)
     described(const unsigned* window, int bytes, const unsigned* descriptors,
               const unsigned* registers, float* C, int count) {
     DYNAMIC_SHARED(unsigned, memory);
