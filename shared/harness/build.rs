@@ -16,6 +16,8 @@ fn main() {
             ],
         )
         .globals(&["weights", "offset"])
+        .kernel("kernels/boxes.cu", &["move_box"])
+        .needs("sm_90")
         // The emulator's own test kernels: see agreement.rs.
         .kernel(
             "../emulator/tests/kernels/features.cu",

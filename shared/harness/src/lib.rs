@@ -21,6 +21,7 @@ pub mod error;
 pub mod family;
 pub mod launch_cost;
 pub mod lstm;
+pub mod map_checks;
 pub mod mlp;
 pub mod peer;
 pub mod plan;

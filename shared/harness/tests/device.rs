@@ -3,11 +3,16 @@
 
 use lab_device::{Device, Selector};
 use lab_harness::suite::assert_checks;
-use lab_harness::{agreement, binding_checks, device_checks};
+use lab_harness::{agreement, binding_checks, device_checks, map_checks};
 
 #[test]
 fn the_device_layer() {
     assert_checks(device_checks::CHECKS);
+}
+
+#[test]
+fn tensor_maps() {
+    assert_checks(map_checks::CHECKS);
 }
 
 #[test]
@@ -38,7 +43,7 @@ fn the_kernels_of_the_checks_compile_for_gpus() {
         return println!("no NVRTC here");
     };
     for source in device_checks::kernels::KERNELS {
-        for arch in ["sm_80", "sm_90a"] {
+        for arch in ["sm_80", "sm_90a"].into_iter().filter(|arch| source.runs_on(arch)) {
             nvrtc.compile(source, source.instantiations, arch).unwrap_or_else(|e| panic!("{e}"));
         }
     }
