@@ -3,7 +3,7 @@
 use std::path::Path;
 
 /// The templates among them, with the arguments wanted.
-const TEMPLATES: [(&str, &str); 14] = [
+const TEMPLATES: [(&str, &str); 17] = [
     ("memory", "guarded_copy<unsigned char>"),
     ("memory", "guarded_copy<__half>"),
     ("memory", "guarded_copy<float>"),
@@ -18,6 +18,9 @@ const TEMPLATES: [(&str, &str); 14] = [
     ("wgmma", "wgmma_span<32>"),
     ("wgmma", "wgmma_span<64>"),
     ("wgmma", "wgmma_span<128>"),
+    ("tensor_copy", "tensor_swizzled<32>"),
+    ("tensor_copy", "tensor_swizzled<64>"),
+    ("tensor_copy", "tensor_swizzled<128>"),
 ];
 
 macro_rules! shapes {
@@ -30,9 +33,22 @@ macro_rules! shapes {
 }
 include!("src/shapes.in");
 
-const FILES: [&str; 14] = [
-    "memory", "shared", "init", "race", "blocks", "sync", "order", "locks", "async", "tensor",
-    "mbarrier", "bulk", "wgmma", "counted",
+const FILES: [&str; 15] = [
+    "memory",
+    "shared",
+    "init",
+    "race",
+    "blocks",
+    "sync",
+    "order",
+    "locks",
+    "async",
+    "tensor",
+    "mbarrier",
+    "bulk",
+    "wgmma",
+    "tensor_copy",
+    "counted",
 ];
 
 fn names(file: &str) -> Vec<String> {
@@ -49,9 +65,19 @@ fn main() {
         match *file {
             "tensor" => stage.needs("sm_80"),
             "mbarrier" | "bulk" => stage.needs("sm_90"),
-            "wgmma" => stage.needs("sm_90a"),
+            "wgmma" | "tensor_copy" => stage.needs("sm_90a"),
             _ => stage,
         }
     });
-    stage.kernel("kernels/descriptors.cu", DESCRIBED).needs("sm_90a").build();
+    let ranks = 1..=5;
+    let maps: Vec<String> = ["box_loaded", "box_stored"]
+        .iter()
+        .flat_map(|name| ranks.clone().map(move |rank| format!("{name}<{rank}>")))
+        .collect();
+    stage
+        .kernel("kernels/descriptors.cu", DESCRIBED)
+        .needs("sm_90a")
+        .kernel("kernels/maps.cu", &maps)
+        .needs("sm_90")
+        .build();
 }

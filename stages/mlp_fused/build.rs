@@ -51,8 +51,10 @@ fn main() {
         .kernel("kernels/v1_recomputed.cu", &recomputed)
         .needs("sm_80")
         .kernel("kernels/v1_tensor.cu", &tensor)
+        .spills(64)
         .needs("sm_80")
         .kernel("kernels/v2_resident.cu", &["resident<64, 32>", "resident<128, 64>"])
+        .spills(8)
         .kernel("kernels/update.cu", &update.concat())
         .build();
 }

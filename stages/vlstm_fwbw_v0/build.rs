@@ -15,6 +15,7 @@ fn main() {
         .kernel("kernels/grid_sync.cu", &["gate_sums_grid_sync<128>"])
         .kernel("kernels/flags.cu", &["gate_sums_flags<128>"])
         .kernel("kernels/forward.cu", &of("vlstm_forward"))
+        .spills(48)
         .kernel("kernels/backward.cu", &[of("vlstm_backward_q"), of("vlstm_backward_kv")].concat())
         .kernel("kernels/forget.cu", &["vlstm_forget<128>"])
         .build();

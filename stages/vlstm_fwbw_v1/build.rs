@@ -31,8 +31,10 @@ fn main() {
     };
     lab_kernel_build::Stage::new()
         .kernel("kernels/forward.cu", &of("vlstm_forward"))
+        .spills(124)
         .needs("sm_80")
         .kernel("kernels/backward.cu", &[of("vlstm_backward_q"), of("vlstm_backward_kv")].concat())
+        .spills(84)
         .needs("sm_80")
         .build();
 }

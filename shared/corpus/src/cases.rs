@@ -13,6 +13,7 @@ mod race;
 mod shared;
 mod sync;
 mod tensor;
+mod tensor_copy;
 mod wgmma;
 
 use lab_device::{KernelSource, Launch};
@@ -25,7 +26,7 @@ use crate::{Arg, Case, Kind, Verdict};
 pub fn cases() -> Vec<Case> {
     let files = [memory::cases, shared::cases, init::cases, race::cases, blocks::cases];
     let more = [sync::cases, order::cases, locks::cases, copies::cases, tensor::cases];
-    let newest = [mbarrier::cases, bulk::cases, wgmma::cases];
+    let newest = [mbarrier::cases, bulk::cases, wgmma::cases, tensor_copy::cases];
     files.into_iter().chain(more).chain(newest).flat_map(|cases| cases()).collect()
 }
 

@@ -59,6 +59,8 @@ fn place(case: &Case, kind: Kind, findings: &[Finding]) -> Judgement {
             marked.iter().any(|m| line.ends_with(m.as_str()))
         })
     };
+    // One that may hang may be seen to: what comes too late or too early depends on when it lands.
+    let hangs = |f: &&Finding| case.hangs && f.kind.check() == Check::Sync;
     let expected = match kind {
         Kind::Memory => Check::Memory,
         Kind::Init => Check::Init,
@@ -67,7 +69,7 @@ fn place(case: &Case, kind: Kind, findings: &[Finding]) -> Judgement {
     };
     let hits: Vec<&Finding> = findings.iter().filter(|f| named(f)).collect();
     match hits.first() {
-        _ if hits.iter().any(|f| f.kind.check() == expected) => Judgement::Found,
+        _ if hits.iter().any(|f| f.kind.check() == expected || hangs(f)) => Judgement::Found,
         Some(other) => Judgement::FoundAs(other.kind.check()),
         None => Judgement::Elsewhere(
             findings.iter().flat_map(Finding::places).map(Into::into).collect(),

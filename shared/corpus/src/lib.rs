@@ -11,6 +11,7 @@
 mod cases;
 mod descriptors;
 mod judge;
+pub mod maps;
 pub mod records;
 mod run;
 
@@ -19,7 +20,7 @@ pub use descriptors::{PRODUCTS, descriptors};
 pub use judge::{Judgement, judge};
 pub use run::run;
 
-use lab_device::{DType, KernelSource, Launch};
+use lab_device::{DType, KernelSource, Launch, TensorMap};
 use serde::Deserialize;
 
 /// The kernel files.
@@ -63,6 +64,11 @@ pub enum Arg {
     Out(DType, usize),
     /// A writable buffer that holds these values before.
     InOut(DType, Vec<f64>),
+    /// A tensor map of a buffer that holds these values, by which the kernel only loads.
+    Loaded(Vec<f64>, TensorMap),
+    /// A tensor map of a buffer of so many elements to which nothing was written, by which the kernel
+    /// stores.
+    Stored(usize, TensorMap),
     /// `int`.
     I32(i32),
     /// `unsigned`.

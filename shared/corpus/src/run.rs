@@ -1,7 +1,7 @@
 //! Running a case.
 
 use half::{bf16, f16};
-use lab_device::{Buffer, DType, Device, Element, Error};
+use lab_device::{Buffer, DType, Device, Element, Error, TensorMap};
 
 use crate::{Arg, Case};
 
@@ -16,9 +16,9 @@ pub fn run(case: &Case, device: &Device) -> Result<Vec<Vec<f64>>, Error> {
     let kernel = device.kernel(case.source, case.name)?;
     let mut arguments: Vec<Made> =
         case.arguments.iter().map(|a| make(device, a)).collect::<Result<_, _>>()?;
-    let passed = arguments.iter_mut().map(Made::arg);
     let names = kernel.parameters().iter().map(|p| p.name.as_str());
-    let passed: Vec<(&str, lab_device::Arg<'_>)> = names.zip(passed).collect();
+    let passed = names.zip(&mut arguments).map(|(name, made)| Ok((name, made.arg()?)));
+    let passed = passed.collect::<Result<Vec<_>, Error>>()?;
     kernel.launch(case.launch, &passed)?;
     drop(passed);
     device.synchronize()?;
@@ -29,22 +29,26 @@ pub fn run(case: &Case, device: &Device) -> Result<Vec<Vec<f64>>, Error> {
 enum Made {
     In(Box<dyn Memory>),
     Out(Box<dyn Memory>),
+    Loaded(Box<dyn Memory>, TensorMap),
+    Stored(Box<dyn Memory>, TensorMap),
     Scalar(lab_device::Arg<'static>),
 }
 
 impl Made {
-    fn arg(&mut self) -> lab_device::Arg<'_> {
+    fn arg(&mut self) -> Result<lab_device::Arg<'_>, Error> {
         match self {
-            Self::In(memory) => memory.arg(),
-            Self::Out(memory) => memory.arg_mut(),
-            Self::Scalar(value) => *value,
+            Self::In(memory) => Ok(memory.arg()),
+            Self::Out(memory) => Ok(memory.arg_mut()),
+            Self::Loaded(memory, map) => memory.tensor_map(map),
+            Self::Stored(memory, map) => memory.tensor_map_mut(map),
+            Self::Scalar(value) => Ok(*value),
         }
     }
 
     fn values(&self) -> Option<Result<Vec<f64>, Error>> {
         match self {
-            Self::Out(memory) => Some(memory.values()),
-            Self::In(_) | Self::Scalar(_) => None,
+            Self::Out(memory) | Self::Stored(memory, _) => Some(memory.values()),
+            Self::In(_) | Self::Loaded(..) | Self::Scalar(_) => None,
         }
     }
 }
@@ -54,6 +58,10 @@ fn make(device: &Device, argument: &Arg) -> Result<Made, Error> {
         Arg::In(dtype, values) => Made::In(memory(device, *dtype, values.len(), Some(values))?),
         Arg::InOut(dtype, values) => Made::Out(memory(device, *dtype, values.len(), Some(values))?),
         Arg::Out(dtype, len) => Made::Out(memory(device, *dtype, *len, None)?),
+        Arg::Loaded(values, map) => {
+            Made::Loaded(memory(device, map.dtype, values.len(), Some(values))?, *map)
+        }
+        Arg::Stored(len, map) => Made::Stored(memory(device, map.dtype, *len, None)?, *map),
         Arg::I32(value) => Made::Scalar((*value).into()),
         Arg::U32(value) => Made::Scalar((*value).into()),
         Arg::I64(value) => Made::Scalar((*value).into()),
@@ -93,6 +101,8 @@ fn memory(
 trait Memory {
     fn arg(&self) -> lab_device::Arg<'_>;
     fn arg_mut(&mut self) -> lab_device::Arg<'_>;
+    fn tensor_map(&self, map: &TensorMap) -> Result<lab_device::Arg<'_>, Error>;
+    fn tensor_map_mut(&mut self, map: &TensorMap) -> Result<lab_device::Arg<'_>, Error>;
     fn values(&self) -> Result<Vec<f64>, Error>;
 }
 
@@ -103,6 +113,14 @@ impl<T: Value> Memory for Buffer<T> {
 
     fn arg_mut(&mut self) -> lab_device::Arg<'_> {
         self.arg_mut()
+    }
+
+    fn tensor_map(&self, map: &TensorMap) -> Result<lab_device::Arg<'_>, Error> {
+        self.tensor_map(map)
+    }
+
+    fn tensor_map_mut(&mut self, map: &TensorMap) -> Result<lab_device::Arg<'_>, Error> {
+        self.tensor_map_mut(map)
     }
 
     fn values(&self) -> Result<Vec<f64>, Error> {

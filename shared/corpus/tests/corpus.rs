@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lab_corpus::kernels::{self, KERNELS};
 use lab_corpus::{
-    Case, Judgement, Kind, PRODUCTS, cases, counted, descriptors, judge, lines, mark, run,
+    Case, Judgement, Kind, PRODUCTS, cases, counted, descriptors, judge, lines, maps, mark, run,
 };
 use lab_device::nvrtc::Nvrtc;
 use lab_device::{Device, KernelSource, Mode};
@@ -14,7 +14,9 @@ use lab_harness::suite::devices;
 fn every_kernel_is_one_case() {
     let mut cases: Vec<&str> = cases().iter().chain(&counted()).map(|c| c.name).collect();
     cases.extend(descriptors().map(|c| c.name));
-    let mut kernels: Vec<&str> = KERNELS.iter().flat_map(|k| k.instantiations).copied().collect();
+    // Those of random maps are no cases.
+    let files = KERNELS.iter().filter(|k| k.name != kernels::MAPS.name);
+    let mut kernels: Vec<&str> = files.flat_map(|k| k.instantiations).copied().collect();
     cases.sort_unstable();
     kernels.sort_unstable();
     assert_eq!(cases, kernels);
@@ -120,6 +122,20 @@ fn wgmma_finds_its_operands() {
         for case in descriptors() {
             let got = run(&case, device).unwrap();
             assert!(case.holds(&got), "{} on {}", case.name, device.name());
+        }
+    }
+}
+
+/// By each of hundreds of random tensor maps, byte by byte.
+#[test]
+fn tensor_copies_leave_what_they_should() {
+    let mut all = devices().unwrap();
+    all.retain(|d| has(d, &kernels::MAPS));
+    all.push(Device::emulator_in(Mode::Checked).unwrap());
+    for device in &all {
+        for n in 0..maps::LOADS + maps::STORES {
+            let differs = maps::copy(device, n as u64, n >= maps::LOADS).unwrap();
+            assert!(differs.is_none(), "{} on {}", n, device.name());
         }
     }
 }

@@ -126,6 +126,7 @@ mod tests {
         }],
         globals: &[],
         least_arch: "",
+        spills: 0,
         object: &[],
         checked: &[],
     };

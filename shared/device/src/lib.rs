@@ -80,6 +80,8 @@ pub struct KernelSource {
     pub globals: &'static [&'static str],
     /// The first GPU architecture that has its instructions (`sm_80`); empty where any has.
     pub least_arch: &'static str,
+    /// Most bytes that a thread stores for lack of registers on an sm_90a GPU.
+    pub spills: u32,
     /// The emulator's shared object.
     pub object: &'static [u8],
     /// The same, compiled for the emulator's checks.

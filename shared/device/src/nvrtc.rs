@@ -280,6 +280,13 @@ impl Drop for Guard<'_> {
 }
 
 impl Image {
+    /// What the assembler had to do to wgmma and setmaxnreg, line by line, that nobody asked for: products
+    /// made one after the other, waits and fences put in, registers that stay (its messages C75xx). Such a
+    /// kernel computes what it should, slowly, or does so by the assembler's grace.
+    pub fn complaints(&self) -> Vec<&str> {
+        self.log.lines().filter(|line| line.contains("(C75")).collect()
+    }
+
     /// What the assembler said of each kernel, by symbol.
     pub fn resources(&self) -> BTreeMap<String, Resources> {
         let mut all = BTreeMap::new();

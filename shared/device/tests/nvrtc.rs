@@ -15,6 +15,7 @@ fn source(text: &'static str) -> KernelSource {
         templates: &[],
         globals: &[],
         least_arch: "",
+        spills: 0,
         object: &[],
         checked: &[],
     }

@@ -14,22 +14,25 @@ pub(crate) enum Kind {
     AsyncWrite,
     /// Its other end.
     AsyncRead,
+    /// By a copy of the async proxy, now that its own thread has waited for it.
+    Landed,
 }
 
 impl Kind {
     /// By their numbers.
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Read,
         Self::Write,
         Self::StrongRead,
         Self::StrongWrite,
         Self::AsyncWrite,
         Self::AsyncRead,
+        Self::Landed,
     ];
 
     #[inline(always)]
     pub(crate) fn writes(self) -> bool {
-        matches!(self, Self::Write | Self::StrongWrite | Self::AsyncWrite)
+        matches!(self, Self::Write | Self::StrongWrite | Self::AsyncWrite | Self::Landed)
     }
 
     #[inline(always)]

@@ -457,12 +457,27 @@ impl BlockRunner {
             return false;
         }
         self.patience += 1;
-        for &index in &self.parked {
-            let thread = &mut self.threads[index as usize];
-            (thread.result, thread.state) = (0, State::Ready);
-        }
-        self.next.append(&mut self.parked);
-        true
+        self.wake(|awaits| awaits.parity.is_some())
+    }
+
+    /// Tells those who wait for somebody to make an mbarrier that nobody will. False where there are none.
+    pub(crate) fn disappoint(&mut self) -> bool {
+        self.wake(|awaits| awaits.parity.is_none())
+    }
+
+    fn wake(&mut self, whom: impl Fn(Await) -> bool) -> bool {
+        let (threads, next) = (&mut self.threads, &mut self.next);
+        let before = self.parked.len();
+        self.parked.retain(|&index| {
+            let thread = &mut threads[index as usize];
+            let woken = whom(thread.awaits);
+            if woken {
+                (thread.result, thread.state) = (0, State::Ready);
+                next.push(index);
+            }
+            !woken
+        });
+        self.parked.len() < before
     }
 
     /// Makes what can be in flight no longer, for the block cannot go on. False where nothing was.

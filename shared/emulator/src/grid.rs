@@ -409,7 +409,7 @@ impl Launch<'_> {
                     Some(Pause::Done) => break,
                     // Of a cluster of one.
                     Some(Pause::ClusterSync) => runner.release_cluster(),
-                    Some(Pause::Awaiting(_)) if runner.hurry() => {}
+                    Some(Pause::Awaiting(_)) if runner.hurry() || runner.disappoint() => {}
                     Some(Pause::Awaiting(_)) => {
                         return self.fail(Failure::Kernel(runner.deadlock()));
                     }
@@ -517,7 +517,7 @@ impl Launch<'_> {
                 Some(Pause::Polling) => baton.pass(block),
                 Some(Pause::Awaiting(_)) if runner.hurry() => {}
                 Some(Pause::Awaiting(events)) => {
-                    if baton.pass_idle(block, events, cluster) {
+                    if baton.pass_idle(block, events, cluster) && !runner.disappoint() {
                         self.fail(Failure::Kernel(runner.deadlock()));
                         return baton.give_up();
                     }

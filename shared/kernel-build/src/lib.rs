@@ -31,6 +31,7 @@ struct Entry {
     names: Vec<String>,
     globals: Vec<String>,
     least_arch: String,
+    spills: u32,
 }
 
 /// The kernels of one crate.
@@ -69,6 +70,15 @@ impl Stage {
         self
     }
 
+    /// Says how many bytes a thread of the file added last stores at most for lack of registers, on an
+    /// sm_90a GPU: `lab compile` fails where it is more.
+    pub fn spills(mut self, bytes: u32) -> Self {
+        if let Some(entry) = self.kernels.last_mut() {
+            entry.spills = bytes;
+        }
+        self
+    }
+
     /// Compiles and generates. Ends the build with the compiler's message where that fails.
     pub fn build(self) {
         if let Err(message) = self.try_build() {
@@ -88,7 +98,7 @@ impl Stage {
         let sources = self.kernels.iter().map(|k| crate_root.join(&k.file));
         let mut generated = headers_table(sources, &shared.join("cuda"))?;
         let mut all = Vec::new();
-        for (Entry { file, names, globals, least_arch }, [plain, checked]) in
+        for (Entry { file, names, globals, least_arch, spills }, [plain, checked]) in
             self.kernels.iter().zip(self.objects(&crate_root, &out)?)
         {
             let source = crate_root.join(file);
@@ -122,6 +132,7 @@ pub static {constant}: ::lab_device::KernelSource = ::lab_device::KernelSource {
     templates: &[{templates}],
     globals: &{globals:?},
     least_arch: {least_arch:?},
+    spills: {spills},
     object: include_bytes!({object:?}),
     checked: include_bytes!({checked:?}),
 }};"

@@ -28,6 +28,7 @@ static SOURCE: KernelSource = KernelSource {
     templates: &[],
     globals: &[],
     least_arch: "",
+    spills: 0,
     object: &[],
     checked: &[],
 };

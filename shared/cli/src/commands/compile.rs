@@ -1,4 +1,5 @@
-//! `lab compile`: every kernel through NVRTC, with its registers, shared memory and spills.
+//! `lab compile`: every kernel through NVRTC, with its registers, shared memory and spills. It fails where one
+//! spills more than its stage says, and where the assembler serialises wgmma.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -28,6 +29,12 @@ pub(crate) struct Arguments {
     write: Option<PathBuf>,
 }
 
+/// What one file compiles to.
+struct Compiled {
+    rows: Vec<Row>,
+    complaints: Vec<String>,
+}
+
 struct Row {
     stage: &'static str,
     file: &'static str,
@@ -51,25 +58,34 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let (work, skipped): (Vec<(&KernelSource, &String)>, Vec<_>) =
         all.partition(|(source, arch)| source.runs_on(arch));
     // In parallel, each file once an architecture; the first failure is the one that is told.
-    let compiled: Vec<Vec<Row>> = work
+    let compiled: Vec<Compiled> = work
         .par_iter()
         .map(|(source, arch)| {
             let image = nvrtc.compile(source, source.instantiations, arch)?;
             let resources = image.resources();
-            Ok(image
-                .symbols
-                .iter()
-                .map(|(kernel, symbol)| Row {
-                    stage: source.crate_name,
-                    file: source.file,
-                    kernel: kernel.clone(),
-                    arch: (*arch).clone(),
-                    resources: resources.get(symbol).cloned().unwrap_or_default(),
-                })
-                .collect())
+            let complaint = |line: &&str| format!("{}: {line}", source.file);
+            let mut complaints: Vec<String> = image.complaints().iter().map(complaint).collect();
+            let row = |(kernel, symbol): (&String, &String)| Row {
+                stage: source.crate_name,
+                file: source.file,
+                kernel: kernel.clone(),
+                arch: (*arch).clone(),
+                resources: resources.get(symbol).cloned().unwrap_or_default(),
+            };
+            let rows: Vec<Row> = image.symbols.iter().map(row).collect();
+            let spilled = |r: &&Row| r.arch == "sm_90a" && r.resources.spills.0 > source.spills;
+            complaints.extend(rows.iter().filter(spilled).map(|r| {
+                let (stored, most) = (r.resources.spills.0, source.spills);
+                format!(
+                    "{}: {} stores {stored} bytes for lack of registers, not {most}",
+                    r.file, r.kernel
+                )
+            }));
+            Ok(Compiled { rows, complaints })
         })
         .collect::<Result<_, lab_device::Error>>()?;
-    let rows: Vec<Row> = compiled.into_iter().flatten().collect();
+    let complaints: Vec<String> = compiled.iter().flat_map(|c| c.complaints.clone()).collect();
+    let rows: Vec<Row> = compiled.into_iter().flat_map(|c| c.rows).collect();
     let (major, minor) = nvrtc.version();
     if let Some(directory) = &arguments.write {
         write_pages(directory, &rows, (major, minor))?;
@@ -86,9 +102,9 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         println!(
             "{}",
             json!({ "nvrtc": format!("{major}.{minor}"), "kernels": all.collect::<Vec<_>>(),
-                    "skipped": skipped.collect::<Vec<_>>() })
+                    "skipped": skipped.collect::<Vec<_>>(), "complaints": complaints })
         );
-        return Ok(());
+        return judge(&complaints);
     }
     let mut shown = table(&[
         "kernel",
@@ -118,7 +134,16 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         rows.len(),
         start.elapsed().as_secs_f64()
     );
-    Ok(())
+    complaints.iter().for_each(|line| println!("{line}"));
+    judge(&complaints)
+}
+
+/// No kernel spills more than its build script says, and none has its wgmma made one after the other.
+fn judge(complaints: &[String]) -> Result<(), Failure> {
+    match complaints.len() {
+        0 => Ok(()),
+        n => Err(Failure::Wrong(format!("the assembler has {n} complaints"))),
+    }
 }
 
 /// A page a stage: what each kernel takes, in the order of the files and of the build script's

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use lab_corpus::{
-    Case, Judgement, PRODUCTS, cases, counted, descriptors, judge, lines, run as run_case,
+    Case, Judgement, PRODUCTS, cases, counted, descriptors, judge, lines, maps, run as run_case,
 };
 use lab_device::emulator::Operation;
 use lab_device::{Device, DeviceKind, Mode, Selector};
@@ -26,6 +26,10 @@ pub(crate) struct Arguments {
     /// Products of wgmma by random matrix descriptors, on the device, to the bit
     #[arg(long, conflicts_with_all = ["name", "counted", "right"])]
     descriptors: bool,
+    /// Copies of boxes by random tensor maps, on the device, byte by byte; on a GPU also whether its
+    /// driver takes the maps that are legal, and no others
+    #[arg(long, conflicts_with_all = ["name", "counted", "right", "descriptors"])]
+    maps: bool,
 }
 
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
@@ -39,6 +43,9 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     }
     if arguments.descriptors {
         return run_descriptors(common);
+    }
+    if arguments.maps {
+        return run_maps(common);
     }
     if arguments.counted {
         return print_counted(common);
@@ -96,6 +103,29 @@ fn run_descriptors(common: &Common) -> Result<(), Failure> {
     match wrong.len() {
         0 => Ok(()),
         n => Err(Failure::Wrong(format!("{n} kernels differ: {}", wrong.join(", ")))),
+    }
+}
+
+/// Makes every copy, and tells which differ.
+fn run_maps(common: &Common) -> Result<(), Failure> {
+    let device = common.open()?;
+    let mut wrong = 0;
+    for n in 0..maps::LOADS + maps::STORES {
+        if let Some(differs) = maps::copy(&device, n as u64, n >= maps::LOADS)? {
+            println!("{differs:?}");
+            wrong += 1;
+        }
+    }
+    println!("{} boxes loaded and {} stored on {}", maps::LOADS, maps::STORES, device.name());
+    if device.kind() == DeviceKind::Cuda {
+        let differ = maps::verdicts(&device)?;
+        differ.iter().for_each(|drawn| println!("{drawn:?}"));
+        println!("{} maps drawn: {} verdicts differ", maps::DRAWN, differ.len());
+        wrong += differ.len();
+    }
+    match wrong {
+        0 => Ok(()),
+        n => Err(Failure::Wrong(format!("{n} tensor maps differ"))),
     }
 }
 

@@ -32,13 +32,35 @@ impl BlockCheck {
     }
 
     /// It has become a barrier of `count` arrivals.
-    pub(crate) fn mbarrier_init(&mut self, address: usize, count: u32) {
+    pub(crate) fn mbarrier_init(&mut self, thread: &Thread, address: usize, count: u32, pc: usize) {
         let launch = &mut *self.launch;
         launch.mbarriers_made += 1;
-        let record =
-            Record { number: launch.mbarriers_made, block: self.block, count, ..Record::default() };
+        let stamp = self.clock.stamp(thread.index());
+        let made = thread.who.at(Kind::Write, stamp, launch.places.number(pc)).of_bytes(0xF);
+        let (number, block) = (launch.mbarriers_made, self.block);
+        let record = Record { number, block, count, made: Some(made), ..Record::default() };
         launch.mbarriers.insert(address, record);
         self.mark_mbarrier(address, true);
+    }
+
+    /// `thread` uses it: does it know that it was initialised? The bytes themselves remember only who used
+    /// them last.
+    pub(crate) fn mbarrier_used(&mut self, thread: &Thread, address: usize, kind: Kind, pc: usize) {
+        let Some(record) = self.launch.mbarriers.get(&address) else { return };
+        let (Some(made), index) = (record.made, thread.index()) else { return };
+        let place = self.launch.places.number(pc);
+        let me = thread.who.at(kind, self.clock.stamp(index), place).of_bytes(0xF);
+        if !self.clock.ordered(made, me) {
+            let space = self.find(address).map_or(Space::Static, |found| found.1);
+            self.race(address, BYTES, space, made, me);
+        }
+    }
+
+    /// The block's clock begins anew.
+    pub(super) fn forget_who_made_mbarriers(&mut self) {
+        let block = self.block;
+        let own = self.launch.mbarriers.values_mut().filter(|record| record.block == block);
+        own.for_each(|record| record.made = None);
     }
 
     /// Its memory is for plain accesses again.

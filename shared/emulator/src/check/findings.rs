@@ -392,6 +392,7 @@ fn verb(kind: Kind) -> &'static str {
         Kind::StrongWrite => "atomic or volatile write",
         Kind::AsyncWrite => "asynchronous copy to here",
         Kind::AsyncRead => "asynchronous copy from here",
+        Kind::Landed => "copy to here, waited for",
     }
 }
 

@@ -108,6 +108,7 @@ impl BlockCheck {
 
     /// Stamps begin again: what carries old ones must not be taken for new.
     fn forget(&mut self) {
+        self.forget_who_made_mbarriers();
         self.shared.generation += 1;
         self.launch.generation = memory::next_generation();
     }
@@ -240,6 +241,7 @@ impl BlockCheck {
             c.bytes() & me.bytes() != 0
                 && c.kind().writes()
                 && !c.kind().in_flight()
+                && c.kind() != Kind::Landed
                 && !c.by_agent()
                 && self.clock.ordered(**c, me) // else it is a race
                 && !self.clock.proxied(**c, me.thread())
@@ -301,7 +303,7 @@ impl BlockCheck {
             // A plain write conflicts with everything. Anything else stands for an earlier access
             // only if it came after that, and conflicts with as much.
             let stronger = match (cell.kind(), me.kind()) {
-                (_, Kind::Write) => true,
+                (_, Kind::Write | Kind::Landed) => true,
                 (Kind::Read | Kind::AsyncRead, Kind::Read) => ordered,
                 (Kind::StrongRead, Kind::StrongRead) => ordered,
                 (Kind::StrongRead | Kind::StrongWrite, Kind::StrongWrite) => ordered,

@@ -4,6 +4,7 @@
 use crate::clock::Gathered;
 use crate::completion::mbarrier::Misuse;
 use crate::report::{Finding, Kind};
+use crate::shadow::Cell;
 
 /// One mbarrier, since it was initialised.
 #[derive(Debug, Default)]
@@ -15,6 +16,8 @@ pub(crate) struct Record {
     /// Complete phases.
     pub(crate) phase: u32,
     pub(crate) count: u32,
+    /// Its initialisation, for as long as the block's clock remembers.
+    pub(crate) made: Option<Cell>,
     /// Of this phase: by place, arrivals.
     pub(crate) arrived: Vec<(u16, u32)>,
     /// Of this phase: bytes that are expected.

@@ -43,13 +43,13 @@ pub(super) fn async_wait(thread: &mut Running, pending: u32) {
     let how = How { whole: true, lands: true, ..How::default() };
     for copy in thread.thread().copies.complete(pending as usize) {
         thread.look_at(copy.from, copy.bytes, Kind::Read, how, copy.pc);
-        finish(thread, copy, how);
+        finish(thread, copy, Kind::Write, how);
     }
 }
 
 /// A copy is waited for: it is made now at the latest.
-fn finish(thread: &mut Running, mut copy: Copy, how: How) {
-    thread.look_at(copy.to, copy.bytes, Kind::Write, how, copy.pc);
+fn finish(thread: &mut Running, mut copy: Copy, kind: Kind, how: How) {
+    thread.look_at(copy.to, copy.bytes, kind, how, copy.pc);
     // SAFETY: see `start`.
     unsafe { copy.make() };
 }
@@ -72,6 +72,9 @@ pub(super) fn touch(thread: &mut Running, address: usize, kind: Kind, in_copy: b
     let how = How { whole: true, updates, mbarrier: true, in_copy, ..How::default() };
     let pc = thread.pc();
     thread.look_at(address, 8, kind, how, pc);
+    if let Some((check, thread)) = thread.check() {
+        check.mbarrier_used(thread, address, kind, pc);
+    }
 }
 
 /// Fails with what is wrong about a use of a barrier.
@@ -105,8 +108,8 @@ pub(super) fn mbarrier_init(thread: &mut Running, barrier: *mut c_void, arrivals
     thread.look_at(address, 8, Kind::Write, how, pc);
     // SAFETY: a kernel's own address, which a checked one has had looked at.
     unsafe { mbarrier::init(address, arrivals) };
-    if let Some((check, _)) = thread.check() {
-        check.mbarrier_init(address, arrivals);
+    if let Some((check, thread)) = thread.check() {
+        check.mbarrier_init(thread, address, arrivals, pc);
     }
 }
 
@@ -147,7 +150,9 @@ pub(super) fn initialised(thread: &mut Running, address: usize) {
         }
         thread.thread().awaits = Await { address, parity: None };
         thread.suspend(State::Mbarrier);
-        if thread.thread().result == 0 {
+        // SAFETY: as above.
+        let still = unsafe { mbarrier::state(address) } == Err(Misuse::NotInitialised);
+        if still && thread.thread().result == 0 {
             misuse(thread, address, Misuse::NotInitialised);
         }
     }
@@ -315,7 +320,7 @@ pub(super) fn bulk_wait(thread: &mut Running, pending: u32, reads_alone: i32) {
     }
     if reads_alone == 0 {
         for copy in thread.thread().bulk.complete(pending as usize) {
-            finish(thread, copy, how);
+            finish(thread, copy, Kind::Landed, how);
         }
     }
 }

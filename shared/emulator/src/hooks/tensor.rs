@@ -69,7 +69,7 @@ fn look_up(thread: &mut Running, map: *const c_void, at: &[i32], stores: bool) -
         thread.fail(Fault::Trap("tensor copy: expected a tensor map, got other bytes".into()));
     };
     match refused(&map, at, stores) {
-        Some(wrong) => thread.fail(Fault::Trap(format!("tensor copy: {wrong}"))),
+        Some(wrong) => thread.fail(Fault::NotMapped(format!("tensor copy: {wrong}"))),
         None => map,
     }
 }
