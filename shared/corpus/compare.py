@@ -4,8 +4,8 @@
 
 LAB is the tool, with the corpus inside (`lab bundle`); OUT a directory for two records,
 sanitizers.json and counters.json. Needs a GPU, compute-sanitizer and ncu, no Rust. Each bug runs in
-a process of its own under each of the four tools, several at a time; the right kernels run in one
-process a tool.
+a process of its own, by itself and under each of the four tools, several at a time; the right kernels
+run in one process a tool.
 """
 
 import argparse
@@ -27,7 +27,7 @@ TOOLS = {
     "racecheck": ["--racecheck-report", "all"],
     "synccheck": [],
 }
-SECONDS = 40  # a bug that has not ended by then hangs
+SECONDS = 20  # a bug that has not ended by then hangs
 
 
 def run(command, seconds):
@@ -85,13 +85,17 @@ def sanitizers(lab, jobs):
     verdicts = json.loads(subprocess.run([lab, "corpus", "--json"], capture_output=True, text=True).stdout)
     cases = verdicts["cases"]
     bugs = [case for case in cases if case["bug"]]
-    # Once alone, so that what NVRTC compiles is in the cache for the rest.
-    subprocess.run([lab, "corpus", "--right", "--device", "cuda"], check=True)
-    for case in bugs:
-        if not case["hangs"]:
-            run([lab, "corpus", case["name"], "--device", "cuda"], 10)
     said = {case["name"]: {} for case in cases}
+    alarms = {}
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        # By itself first, so that what NVRTC compiles is in the cache for the rest.
+        right = pool.submit(run, [lab, "corpus", "--right", "--device", "cuda"], 300)
+        alone = lambda case: run([lab, "corpus", case["name"], "--device", "cuda"], SECONDS)[1]
+        codes = dict(zip([case["name"] for case in bugs], pool.map(alone, bugs)))
+        plain = {n: "hangs" if code is None else "fails" if code else "ends" for n, code in codes.items()}
+        if right.result()[1] != 0:
+            raise SystemExit(right.result()[0][-3000:])
+        alarm = {tool: pool.submit(sanitize, lab, tool, ["--right"], 300) for tool in TOOLS}
         work = {
             pool.submit(sanitize, lab, tool, [case["name"]]): (case, tool)
             for case in bugs
@@ -100,9 +104,8 @@ def sanitizers(lab, jobs):
         for done in concurrent.futures.as_completed(work):
             case, tool = work[done]
             said[case["name"]][tool] = judge_bug(case, *done.result())
-    alarms = {}
     for tool in TOOLS:
-        output, code = sanitize(lab, tool, ["--right"], 300)
+        output, code = alarm[tool].result()
         alarms[tool] = {"kernels": kernels(output), "errors": errors(output), "ended": code == 0}
         print(tool, alarms[tool], flush=True)
         if code != 0:
@@ -110,7 +113,7 @@ def sanitizers(lab, jobs):
     return {
         "cases": [
             {key: case[key] for key in ("name", "file", "lines", "bug", "judgement", "right")}
-            | ({"tools": said[case["name"]]} if case["bug"] else {})
+            | ({"plain": plain[case["name"]], "tools": said[case["name"]]} if case["bug"] else {})
             for case in cases
         ],
         "alarms": alarms,

@@ -93,6 +93,9 @@ pub struct Sanitized {
     pub judgement: String,
     /// [`crate::Judgement::right`].
     pub right: bool,
+    /// How it fares on the GPU without a tool; only of bugs.
+    #[serde(default)]
+    pub plain: Option<Plain>,
     /// What each tool said; only of bugs.
     #[serde(default)]
     pub tools: Option<Tools<Said>>,
@@ -103,6 +106,18 @@ impl Sanitized {
     pub fn emulator_named_the_line(&self) -> bool {
         self.bug.is_some() && self.judgement.starts_with("Found")
     }
+}
+
+/// How a kernel with a bug fares on a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Plain {
+    /// As if there was no bug: only its results may be wrong.
+    Ends,
+    /// The driver reports an error.
+    Fails,
+    /// It had not ended when its time was up.
+    Hangs,
 }
 
 /// What a tool said of a bug.

@@ -26,6 +26,7 @@ fn the_sanitizers_saw_every_case() {
     assert_eq!(recorded, known, "`compare.py` on a GPU machine writes the record anew");
     for case in &record.cases {
         assert_eq!(case.bug.is_some(), case.tools.is_some(), "{}", case.name);
+        assert_eq!(case.bug.is_some(), case.plain.is_some(), "{}", case.name);
         assert_eq!(case.bug.is_some(), !case.lines.is_empty(), "{}", case.name);
         for said in case.tools.iter().flat_map(|t| t.all()) {
             assert!(said.ended || said.errors.is_none(), "{}: {said:?}", case.name);

@@ -3,11 +3,15 @@
 use std::fmt::Write as _;
 
 use lab_corpus::Kind;
-use lab_corpus::records::{Nearness, Said, Sanitized, Sanitizers, TOOLS};
+use lab_corpus::records::{Nearness, Plain, Said, Sanitized, Sanitizers, TOOLS};
 
 const BLIND: &str = "\
 What the tools do not claim to see: racecheck looks at shared memory only, initcheck at global
 memory only, and none of them models fences between blocks.\n";
+
+const FILES: &str = "\
+The same by file; *alone* is the GPU without a tool, on which a bug may end as if nothing was wrong, be
+reported by the driver, or hang.\n";
 
 const HOST: &str = "\
 initcheck also complains where the host copies what nobody has written. Such an error names no
@@ -23,6 +27,8 @@ pub(super) fn page(record: &Sanitizers) -> String {
     let mut text =
         format!("{}. {} bugs, {} right kernels.\n\n", record.origin(), bugs.len(), right.len());
     text += &summary(&bugs);
+    writeln!(text, "\n{FILES}").expect("writing to a string");
+    text += &by_file(&bugs, &right);
     writeln!(text, "\n{BLIND}").expect("writing to a string");
     text += &alarms(record, &right);
     writeln!(text, "\n{HOST}\nEach bug:\n").expect("writing to a string");
@@ -57,6 +63,38 @@ fn summary(bugs: &[&Sanitized]) -> String {
         row(name(kind), Some(kind));
     }
     row("**in all**", None);
+    text
+}
+
+fn by_file(bugs: &[&Sanitized], right: &[&Sanitized]) -> String {
+    let mut text = String::from(
+        "| file | bugs | emulator: a planted line | compute-sanitizer: a planted line | nothing | \
+         alone: ends | fails | hangs | right kernels |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+    );
+    let mut files: Vec<&str> = Vec::new();
+    for case in bugs {
+        if !files.contains(&case.file.as_str()) {
+            files.push(&case.file);
+        }
+    }
+    for file in files {
+        let own = || bugs.iter().filter(|b| b.file == file);
+        let alone = |how| own().filter(|b| b.plain == Some(how)).count();
+        writeln!(
+            text,
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            file.rsplit('/').next().unwrap_or_default(),
+            own().count(),
+            own().filter(|b| b.emulator_named_the_line()).count(),
+            own().filter(|b| nearest(b) == Nearness::Line).count(),
+            own().filter(|b| nearest(b) == Nearness::Nothing).count(),
+            alone(Plain::Ends),
+            alone(Plain::Fails),
+            alone(Plain::Hangs),
+            right.iter().filter(|c| c.file == file).count(),
+        )
+        .expect("writing to a string");
+    }
     text
 }
 
