@@ -42,5 +42,17 @@ fn main() {
                 "half_pairs",
             ],
         )
+        .kernel(
+            "../emulator/tests/kernels/groups.cu",
+            &[
+                "handed<NONE>",
+                "budget<FITS>",
+                "stored<1, 0>",
+                "stored<2, 0>",
+                "stored<4, 0>",
+                "stored<4, 1>",
+            ],
+        )
+        .needs("sm_90a")
         .build();
 }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use lab_device::{Device, Selector};
+use lab_device::{DType, Device, Selector};
 use lab_harness::suite::Suite;
 use lab_harness::{Error, Stage, Version};
 
@@ -70,12 +70,12 @@ pub fn named(name: &str) -> Result<Vec<&'static dyn Version>, Error> {
     }
 }
 
-/// The one version that `STAGE[:VERSION]` names. A stage alone stands for its last version, if
-/// all its versions compute the same.
+/// The one version that `STAGE[:VERSION]` names. A stage alone stands for its last version that takes
+/// this type, or else the first one's first; all its versions must compute the same.
 ///
 /// # Errors
 /// As [`named`]; also a stage of several families, which needs a version.
-pub fn named_one(name: &str) -> Result<&'static dyn Version, Error> {
+pub fn named_one(name: &str, dtype: Option<DType>) -> Result<&'static dyn Version, Error> {
     let all = named(name)?;
     let family = all[0].info().family.name();
     if all.len() > 1 && all.iter().any(|v| v.info().family.name() != family) {
@@ -86,7 +86,9 @@ pub fn named_one(name: &str) -> Result<&'static dyn Version, Error> {
             got: format!("'{name}'"),
         });
     }
-    Ok(*all.last().expect("a stage has versions"))
+    let wanted = dtype.unwrap_or(all[0].info().dtypes[0]);
+    let takes = all.iter().rfind(|v| v.info().dtypes.contains(&wanted));
+    Ok(*takes.or(all.last()).expect("a stage has versions"))
 }
 
 /// Runs CUDA kernels on an NVIDIA GPU or, unchanged, on the CPU emulator, and says whether they

@@ -16,7 +16,9 @@ use crate::completion::{Flight, Landing, Queue};
 use crate::geometry::{Geometry, unravel};
 use crate::hooks;
 use crate::module::Kernel;
+use crate::named::Named;
 use crate::order::{Order, Shuffler};
+use crate::registers::Registers;
 use crate::report::{Access, Finding, Kind, Standing};
 use crate::running::BlockFacts;
 use crate::shared::{DYNAMIC_ALIGNMENT, DYNAMIC_MARGIN, Extent};
@@ -109,6 +111,8 @@ pub(crate) struct BlockRunner {
     parked: Vec<u32>,
     /// Threads that wait for wgmma.
     multiplying: Vec<u32>,
+    named: Named,
+    registers: Registers,
     /// How often they were told since anything happened that it takes a while.
     patience: u32,
     /// What the cluster had told when this block looked last.
@@ -213,6 +217,8 @@ impl BlockRunner {
             next: Vec::with_capacity(count),
             parked: Vec::new(),
             multiplying: Vec::new(),
+            named: Named::default(),
+            registers: Registers::default(),
             patience: 0,
             events: 0,
             block: [0; 3],
@@ -266,6 +272,8 @@ impl BlockRunner {
         self.next.clear();
         self.parked.clear();
         self.multiplying.clear();
+        self.named.restart();
+        self.registers.restart(count);
         self.patience = 0;
         self.copies.restart(linear);
         self.wake_all();
@@ -582,11 +590,42 @@ impl BlockRunner {
             State::ClusterSync => self.at_cluster += 1,
             State::Wgmma => self.multiplying.push(index as u32),
             State::Mbarrier => self.parked.push(index as u32),
+            State::Named => {
+                let comes = self.threads[index].comes;
+                let check = self.check.as_deref_mut();
+                let come = self.named.come(index as u32, comes, check);
+                let mut free = come.map_err(|wrong| self.at_thread(index, wrong))?;
+                if !comes.waits {
+                    free.push(index as u32);
+                }
+                self.free(free);
+            }
+            State::Registers => {
+                let asked = self.registers.ask(index as u32, self.threads[index].asks);
+                let free = asked.map_err(|wrong| self.at_thread(index, wrong))?;
+                self.free(free);
+            }
             State::Polling | State::Ready => self.next.push(index as u32),
             State::Exited => self.exit(index)?,
             State::Failed => return Err(self.fault(index)),
         }
         Ok(())
+    }
+
+    /// These may go on.
+    fn free(&mut self, mut threads: Vec<u32>) {
+        for &index in &threads {
+            self.threads[index as usize].state = State::Ready;
+        }
+        self.shuffler.arrange(&mut threads);
+        self.next.append(&mut threads);
+    }
+
+    /// Says of what is wrong where that thread stands.
+    fn at_thread(&self, index: usize, mut finding: Box<Finding>) -> Box<Finding> {
+        let thread = &self.threads[index];
+        finding.accesses.push(self.at_place(thread, thread.pc, "stopped"));
+        finding
     }
 
     fn exit(&mut self, index: usize) -> Result<(), Box<Finding>> {
@@ -697,7 +736,12 @@ impl BlockRunner {
             false => "all threads that have not exited must come to the same barrier",
         };
         let finding = Finding::new(Kind::Deadlock, "deadlock: no thread of the block can go on");
-        Box::new(finding.standing(standing).fix(fix))
+        let mut finding = finding.standing(standing).fix(fix);
+        finding.missing = self.named.missing().chain(self.registers.missing()).collect();
+        if !finding.missing.is_empty() {
+            finding = finding.fix("look at what is missing: threads that never come, or registers that nobody gives back");
+        }
+        Box::new(finding)
     }
 
     /// What is missing at the barriers that threads wait for, a line or a few each.
@@ -858,7 +902,9 @@ impl BlockRunner {
             Fault::Misaligned { .. } => Kind::Misaligned,
             Fault::StackOverflow => Kind::StackOverflow,
             Fault::Interrupted => Kind::Stalled,
-            Fault::NotInOwnMask { .. } | Fault::BadWidth { .. } => Kind::BadCollective,
+            Fault::NotInOwnMask { .. } | Fault::BadWidth { .. } | Fault::BadBarrier(_) => {
+                Kind::BadCollective
+            }
             Fault::GridSyncNotCooperative => Kind::GridSyncNotCooperative,
             Fault::NotMapped(_) => Kind::InvalidAddress,
         };
@@ -887,6 +933,8 @@ impl BlockRunner {
                 State::ClusterSync => ("cluster.sync()", Some(pc)),
                 State::Wgmma => ("wgmma.wait_group", Some(pc)),
                 State::Mbarrier => ("waits at an mbarrier", Some(pc)),
+                State::Named => ("bar.sync", Some(pc)),
+                State::Registers => ("setmaxnreg", Some(pc)),
                 State::Polling => ("polls memory", Some(pc)),
                 State::Exited => ("exited", None),
                 State::Failed => ("stopped", Some(pc)),

@@ -15,6 +15,8 @@ use crate::access::{How, Kind};
 use crate::clock::Scope;
 use crate::cluster::Cluster;
 use crate::module::{Module, ModuleError};
+use crate::named::{Comes, NAMED};
+use crate::registers::Asks;
 use crate::running::{BlockFacts, Running};
 use crate::thread::{Fault, State, Thread};
 use crate::warp::Operand;
@@ -186,6 +188,25 @@ fn warp(thread: &mut Running, op: i32, mask: u32, value: u64, argument: u32, wid
     thread.thread().result
 }
 
+fn named_barrier(thread: &mut Running, number: u32, threads: u32, arrives_alone: i32) {
+    if !(1..NAMED).contains(&(number as usize)) {
+        let expected = "1 to 15, for 0 is that of __syncthreads()";
+        thread.fail(Fault::BadBarrier(format!("number: expected {expected}, got {number}")));
+    }
+    if threads == 0 || !threads.is_multiple_of(32) || threads > 1024 {
+        let expected = "a multiple of 32 up to 1024";
+        thread.fail(Fault::BadBarrier(format!("threads: expected {expected}, got {threads}")));
+    }
+    count_barrier(thread);
+    thread.thread().comes = Comes { number, threads, waits: arrives_alone == 0 };
+    thread.suspend(State::Named);
+}
+
+fn set_registers(thread: &mut Running, registers: u32, increases: i32) {
+    thread.thread().asks = Asks { registers, increases: increases != 0 };
+    thread.suspend(State::Registers);
+}
+
 fn grid_sync(thread: &mut Running) {
     if !thread.block().cooperative {
         thread.fail(Fault::GridSyncNotCooperative);
@@ -245,16 +266,6 @@ fn misaligned(thread: &mut Running, what: *const c_char, bytes: u32) -> ! {
 fn copy_literal(text: *const c_char) -> String {
     // SAFETY: the headers, kernels and the compiler pass string literals.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
-}
-
-// ---- what is not there yet ------------------------------------------------------------------------
-
-fn missing(thread: &mut Running, what: &str) -> ! {
-    thread.fail(Fault::Trap(format!("the emulator does not know {what}")))
-}
-
-fn named_barrier(thread: &mut Running, _number: u32, _threads: u32, _arrives_alone: i32) {
-    missing(thread, "named barriers")
 }
 
 // ---- accesses, of kernels compiled for the checks -------------------------------------------------

@@ -10,6 +10,8 @@ use crate::access::Stored;
 use crate::completion::groups::Groups;
 use crate::completion::mbarrier;
 use crate::completion::wgmma::Asked;
+use crate::named::Comes;
+use crate::registers::Asks;
 use crate::report::Finding;
 use crate::shadow::Cell;
 use crate::stack::STACK_BYTES;
@@ -25,6 +27,10 @@ pub(crate) enum State {
     ClusterSync,
     /// Until its products are made.
     Wgmma,
+    /// At a barrier of a part of the block: `comes` says which.
+    Named,
+    /// Until its warpgroup has the registers that `asks` names.
+    Registers,
     /// Until an mbarrier is so far: `awaits` says which.
     Mbarrier,
     /// In a loop that polls memory: it gave up its turn.
@@ -51,6 +57,8 @@ pub(crate) enum Fault {
         width: u32,
     },
     GridSyncNotCooperative,
+    /// What `bar.sync` is told.
+    BadBarrier(String),
     /// An address that an instruction cannot have.
     NotMapped(String),
     Trap(String),
@@ -121,6 +129,8 @@ pub(crate) struct Thread {
     /// Its last plain store, while a check has still to look at it.
     pub(crate) stored: Stored,
     pub(crate) awaits: Await,
+    pub(crate) comes: Comes,
+    pub(crate) asks: Asks,
     pub(crate) wgmma: Asked,
     /// Its cp.async under way.
     pub(crate) copies: Groups,
@@ -163,6 +173,8 @@ impl Thread {
             who: Cell::NONE,
             stored: Stored::default(),
             awaits: Await::default(),
+            comes: Comes::default(),
+            asks: Asks::default(),
             wgmma: Asked::default(),
             copies: Groups::default(),
             bulk: Groups::default(),
@@ -192,6 +204,7 @@ impl fmt::Display for Fault {
             Self::GridSyncNotCooperative => {
                 write!(f, "grid.sync() in a launch that is not cooperative")
             }
+            Self::BadBarrier(message) => write!(f, "named barrier: {message}"),
             Self::NotMapped(message) => write!(f, "{message}"),
             Self::Trap(message) => write!(f, "the kernel stopped itself: {message}"),
             Self::Misaligned { what, bytes } => {

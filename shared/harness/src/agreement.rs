@@ -6,10 +6,10 @@
 //! second run gives what the first gave.
 
 use half::{bf16, f16};
-use lab_device::{Arg, DType, Device, Launch};
+use lab_device::{Arg, DType, Device, KernelSource, Launch};
 
 use crate::Tensor;
-use crate::device_checks::kernels::FEATURES;
+use crate::device_checks::kernels::{FEATURES, GROUPS};
 use crate::plan::{Argument, Plan};
 use crate::suite::Check;
 
@@ -22,10 +22,12 @@ pub static CHECKS: &[Check] = &[
     Check { name: "arithmetic_of_halves", run: arithmetic_of_halves },
     Check { name: "grids_that_wait", run: grids_that_wait },
     Check { name: "vectors_and_fast_maths", run: vectors_and_fast_maths },
+    Check { name: "parts_of_a_block", run: parts_of_a_block },
 ];
 
 /// A launch: buffers that are read, buffers that are written (with what they hold before), numbers.
 struct Run<'a> {
+    source: &'static KernelSource,
     kernel: &'a str,
     launch: Launch,
     reads: Vec<Tensor>,
@@ -36,11 +38,11 @@ struct Run<'a> {
 impl Run<'_> {
     fn new(kernel: &str, grid: u32, block: u32, writes: Vec<Tensor>) -> Run<'_> {
         let launch = Launch::new(grid, block);
-        Run { kernel, launch, reads: Vec::new(), writes, numbers: Vec::new() }
+        Run { source: &FEATURES, kernel, launch, reads: Vec::new(), writes, numbers: Vec::new() }
     }
 
     fn on(&self, device: &Device) -> Vec<Tensor> {
-        let kernel = device.kernel(&FEATURES, self.kernel).unwrap();
+        let kernel = device.kernel(self.source, self.kernel).unwrap();
         let names = || kernel.parameters().iter().map(|p| p.name.as_str());
         let tensors = || self.reads.iter().chain(&self.writes);
         let mut plan = Plan::new(device);
@@ -104,6 +106,30 @@ fn warp_collectives(device: &Device) {
     Run::new("divergent_halves", 1, 32, vec![zeros(DType::I32, 32)]).agrees(device);
     Run::new("tiles", 1, 64, vec![zeros(DType::I32, 64)]).agrees(device);
     Run::new("match_and_reduce", 1, 32, vec![zeros(DType::U32, 256)]).agrees(device);
+}
+
+/// Named barriers, registers that change hands, matrices that a warp stores.
+fn parts_of_a_block(device: &Device) {
+    let arch = &device.facts().arch;
+    if !arch.is_empty() && !GROUPS.runs_on(arch) {
+        return;
+    }
+    let source = &GROUPS;
+    let x: Vec<i32> = (0..5 * 64).collect();
+    let run = Run {
+        source,
+        reads: vec![Tensor::new(&[x.len()], &x)],
+        numbers: vec![5.into()],
+        ..Run::new("handed<NONE>", 1, 128, vec![zeros(DType::I32, x.len())])
+    };
+    run.agrees(device);
+    Run { source, ..Run::new("budget<FITS>", 1, 384, vec![zeros(DType::I32, 384)]) }.agrees(device);
+    let fragments: Vec<u32> = (0..128).map(|n| n * 0x0101_0003).collect();
+    for kernel in ["stored<1, 0>", "stored<2, 0>", "stored<4, 0>", "stored<4, 1>"] {
+        let reads = vec![Tensor::new(&[128], &fragments)];
+        let writes = vec![zeros(DType::U32, 256)];
+        Run { source, reads, ..Run::new(kernel, 1, 32, writes) }.agrees(device);
+    }
 }
 
 fn atomics(device: &Device) {

@@ -39,13 +39,16 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
-    let version = named_one(&arguments.name)?;
+    let given = arguments.input.as_deref().map(tensor::read).transpose()?;
+    let of_file = given.as_ref().and_then(|tensors| tensors.values().next()).map(|t| t.dtype);
+    let asked = arguments.dtype.as_deref().and_then(|text| text.parse().ok());
+    let version = named_one(&arguments.name, of_file.or(asked))?;
     let info = version.info();
     let options = Options::parse(&arguments.settings, info)?;
     if let Some(path) = &arguments.output {
         check_target(path)?;
     }
-    let inputs = inputs(version, arguments, &options)?;
+    let inputs = inputs(version, given, arguments, &options)?;
     let (dims, dtype) = info.problem_of(&inputs)?;
     let device = common.open()?;
     let outputs = lab_harness::run(version, &device, &inputs, &options)?;
@@ -110,12 +113,12 @@ pub(crate) fn check_target(path: &Path) -> Result<(), Failure> {
 
 fn inputs(
     version: &dyn Version,
+    given: Option<Tensors>,
     arguments: &Arguments,
     options: &Options,
 ) -> Result<Tensors, Failure> {
     let info = version.info();
-    if let Some(path) = &arguments.input {
-        let tensors = tensor::read(path)?;
+    if let Some(tensors) = given {
         let unused: Vec<_> = tensors
             .keys()
             .filter(|n| !info.inputs.iter().any(|i| i.name == n.as_str()))

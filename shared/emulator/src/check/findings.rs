@@ -200,10 +200,11 @@ impl BlockCheck {
         let message = format!("the async proxy may not see what was written to {name}");
         let mut finding = Finding::new(What::UnfencedProxy, message)
             .fix("fence_proxy_async() by the writer, then a barrier, then the copy");
-        finding.accesses = vec![
-            launch.by(verb(write.kind()).into(), write),
-            launch.by(describe(me.kind(), len), me),
-        ];
+        let own = match launch.products.contains(&me.place()) {
+            true => "read by wgmma".into(),
+            false => describe(me.kind(), len),
+        };
+        finding.accesses = vec![launch.by(verb(write.kind()).into(), write), launch.by(own, me)];
         let index = launch.keep(finding).unwrap_or(usize::MAX);
         launch.unfenced.insert(places, index);
     }
