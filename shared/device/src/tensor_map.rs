@@ -2,7 +2,8 @@
 //!
 //! A kernel takes one as `const __grid_constant__ TensorMap` (`lab/ptx/tensor_copy.cuh`). Dimensions are
 //! named as the instruction does, the innermost first. The rules are those of CUDA's driver
-//! (`cuTensorMapEncodeTiled`), held here on both devices.
+//! (`cuTensorMapEncodeTiled`), held here on both devices, and one more: a box that is larger than shared
+//! memory is refused with steps as well.
 
 use crate::{DType, Error};
 

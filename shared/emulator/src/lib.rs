@@ -111,7 +111,6 @@
 //! * `__device__` variables have no bounds: they are watched for races only.
 //! * More than three accesses of one 4-byte granule are not remembered, and a block's clock has
 //!   8191 ticks between two barriers. Beyond either a race may be missed; neither makes one up.
-//! * A's registers while a wgmma reads them: a kernel hands over their values.
 //! * What only the GPU's compiler does: fused multiply-adds, its own reordering within the rules.
 //!
 //! # What holds in both builds

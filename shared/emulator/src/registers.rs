@@ -8,6 +8,8 @@ use crate::warp::LANES;
 const ALL: u32 = 65_536;
 /// Most of a thread.
 const MOST: u32 = 255;
+/// Threads of a warpgroup.
+const GROUP: u32 = (WARPS * LANES) as u32;
 /// In units of so many.
 const UNIT: u32 = 8;
 
@@ -27,9 +29,13 @@ struct Warpgroup {
     came: Vec<u32>,
 }
 
-/// Those of a block.
+/// Those of a block: what it was launched with is all that its warpgroups share (PTX ISA, "setmaxnreg":
+/// the pool is the block's own).
 #[derive(Debug, Default)]
-pub(crate) struct Registers(Vec<Warpgroup>);
+pub(crate) struct Registers {
+    groups: Vec<Warpgroup>,
+    all: u32,
+}
 
 impl Registers {
     /// For another block: each thread has as many as so large a block can have, if it has the multiprocessor
@@ -37,8 +43,10 @@ impl Registers {
     pub(crate) fn restart(&mut self, threads: usize) {
         let each = (ALL / threads.max(1) as u32).min(MOST) / UNIT * UNIT;
         let group = Warpgroup { has: each, ..Warpgroup::default() };
-        self.0.clear();
-        self.0.resize(threads / (WARPS * LANES), group);
+        let count = threads / (WARPS * LANES);
+        self.groups.clear();
+        self.groups.resize(count, group);
+        self.all = each * GROUP * count as u32;
     }
 
     /// A thread asks. Those who may go on, if it is the last of its warpgroup and they are there.
@@ -50,7 +58,7 @@ impl Registers {
             Err(Box::new(Finding::new(Kind::BadCollective, message).fix(fix)))
         };
         let number = index as usize / (WARPS * LANES);
-        let Some(group) = self.0.get_mut(number) else {
+        let Some(group) = self.groups.get_mut(number) else {
             let fix = "launch whole warpgroups, of 128 threads";
             return wrong(format!("setmaxnreg by a thread of no whole warpgroup, {index}"), fix);
         };
@@ -80,11 +88,11 @@ impl Registers {
     fn settle(&mut self) -> Vec<u32> {
         let mut free = Vec::new();
         // One that increases may wait for one behind it that decreases.
-        for n in (0..self.0.len()).chain(0..self.0.len()) {
-            let others: u32 = self.0.iter().map(|g| g.has).sum::<u32>() - self.0[n].has;
-            let group = &mut self.0[n];
+        for n in (0..self.groups.len()).chain(0..self.groups.len()) {
+            let others = self.used() - self.groups[n].has * GROUP;
+            let group = &mut self.groups[n];
             let all = group.came.len() == WARPS * LANES;
-            if all && (others + group.asks.registers) * (WARPS * LANES) as u32 <= ALL {
+            if all && others + group.asks.registers * GROUP <= self.all {
                 group.has = group.asks.registers;
                 free.append(&mut group.came);
             }
@@ -92,17 +100,20 @@ impl Registers {
         free
     }
 
+    fn used(&self) -> u32 {
+        self.groups.iter().map(|g| g.has * GROUP).sum()
+    }
+
     /// What each warpgroup has that waits for more.
     pub(crate) fn missing(&self) -> impl Iterator<Item = String> {
-        let used: u32 = self.0.iter().map(|g| g.has * (WARPS * LANES) as u32).sum();
-        let waits = self.0.iter().enumerate().filter(|(_, g)| !g.came.is_empty());
+        let (all, free) = (self.all, self.all.saturating_sub(self.used()));
+        let waits = self.groups.iter().enumerate().filter(|(_, g)| !g.came.is_empty());
         waits.map(move |(n, g)| {
             format!(
-                "warpgroup {n}: {} of 128 threads ask for {} registers, each has {}; {} of {ALL} are free",
+                "warpgroup {n}: {} of 128 threads ask for {} registers, each has {}; {free} of {all} are free",
                 g.came.len(),
                 g.asks.registers,
                 g.has,
-                ALL - used.min(ALL)
             )
         })
     }
@@ -125,6 +136,12 @@ mod tests {
         assert_eq!(registers.missing().count(), 1);
         assert_eq!(ask(&mut registers, 0, 24, false), 256, "and the other may go on");
         assert_eq!(ask(&mut registers, 2, 240, true), 128);
-        assert!(registers.ask(0, Asks { registers: 16, increases: true }).is_err(), "that is less");
+        registers.restart(384);
+        assert_eq!(ask(&mut registers, 0, 32, false), 128);
+        assert_eq!(ask(&mut registers, 1, 240, true), 128);
+        assert_eq!(ask(&mut registers, 2, 240, true), 0, "65,536 together: the block has 64,512");
+        registers.restart(384);
+        let less = Asks { registers: 24, increases: true };
+        assert!(registers.ask(0, less).is_err(), "that is a decrease");
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 use common::{Arrays, arg, checked, module, plain, run};
 use lab_emulator::{Finding, Kind, LaunchError, Module, Options, Order};
 
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 17] = [
     "handed<NONE>",
     "handed<NO_WAIT>",
     "handed<WRITES_EARLY>",
@@ -17,6 +17,7 @@ const NAMES: [&str; 16] = [
     "handed<NUMBER_0>",
     "budget<FITS>",
     "budget<TOO_MANY>",
+    "budget<TOO_FEW_BACK>",
     "budget<A_WARP_MISSING>",
     "budget<WRONG_WAY>",
     "stored<1, 0>",
@@ -94,6 +95,7 @@ fn each_fault_is_found() {
         }
         for (which, kind, said) in [
             ("TOO_MANY", Kind::Deadlock, "ask for 248 registers"),
+            ("TOO_FEW_BACK", Kind::Deadlock, "240 registers, each has 168; 8192 of 64512 are free"),
             ("A_WARP_MISSING", Kind::Deadlock, "96 of 128 threads ask for 24 registers"),
             ("WRONG_WAY", Kind::BadCollective, "registers_increase to 24, fewer than the 168"),
         ] {

@@ -6,9 +6,9 @@
 // tiles, BK deep, of A and B: TMA brings them, swizzled in spans of 128 bytes, and a barrier counts their
 // bytes. All wait for it, multiply, and wait for that; then the next tiles take the place of these.
 //
-// A span is BK elements of k of a row of A, so that its tile is one box. Of B, whose neighbours lie along
-// the columns, it is 64 columns of one k: a box is a panel of these, and wgmma takes it transposed. What of
-// a box lies outside of its matrix is zero.
+// A span is BK elements of k of a row of A, so that its tile is one box. Of B, consecutive columns of which
+// lie side by side, it is 64 columns of one k: a box is a panel of these, and wgmma takes it transposed.
+// What of a box lies outside of its matrix is zero.
 #include "lab/ptx/dynamic_shared.cuh"
 #include "lab/ptx/tensor_copy.cuh"
 #include "lab/ptx/wgmma.cuh"
@@ -36,8 +36,8 @@ __global__ void __launch_bounds__(BM * 2)
 
     // ANCHOR: loop
     float sum[BN / 2];
-    auto a = descriptor<SPAN>(of_a + group * 64 * BK, 16, 8 * SPAN);
-    auto b = descriptor<SPAN>(of_b, BK * SPAN, 8 * SPAN);
+    auto a = k_major<SPAN>(of_a + group * 64 * BK, 8 * SPAN);
+    auto b = mn_major<SPAN>(of_b, BK * SPAN, 8 * SPAN);
     for (int n = 0; n * BK < K; ++n) {
         if (threadIdx.x == 0) {
             mbarrier_arrive_expect(&full, (BM + BN) * BK * sizeof(T));

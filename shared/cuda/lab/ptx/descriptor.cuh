@@ -6,7 +6,7 @@
 // bytes of k is 32 bytes further on. (Without a swizzle SPAN is 16, and `leading` is how far the next 16
 // bytes of k lie.)
 //
-// Transposed (halves only): neighbours along the rows lie side by side, SPAN bytes of them; 8 steps of k
+// Transposed (halves only): consecutive rows lie side by side, SPAN bytes of them; 8 steps of k
 // follow each other, SPAN bytes apart; the next 8 steps lie `stride` bytes on, the next panel of SPAN
 // bytes of rows `leading` bytes on. (Without a swizzle it is the other way round.)
 //
@@ -38,6 +38,21 @@ __device__ __forceinline__ unsigned long long descriptor(const void* tile, unsig
     unsigned long long start = (shared_window_address(tile) & 0x3FFFF) >> 4;
     return start | (unsigned long long)(leading >> 4) << 16 | (unsigned long long)(stride >> 4) << 32 |
            MODE << 62;
+}
+
+// Of a swizzled operand, K-major: the next 8 rows `stride` bytes on.
+template <int SPAN>
+__device__ __forceinline__ unsigned long long k_major(const void* tile, unsigned stride) {
+    static_assert(SPAN > 16, "with a swizzle `leading` is not looked at");
+    return descriptor<SPAN>(tile, 16, stride);
+}
+
+// Of a swizzled one, transposed: the next panel of SPAN bytes of rows `panel` bytes on, the next 8 steps of k
+// `stride` bytes.
+template <int SPAN>
+__device__ __forceinline__ unsigned long long mn_major(const void* tile, unsigned panel, unsigned stride) {
+    static_assert(SPAN > 16, "without a swizzle the two are the other way round");
+    return descriptor<SPAN>(tile, panel, stride);
 }
 
 // The descriptor `bytes` further on.

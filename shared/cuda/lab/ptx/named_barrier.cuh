@@ -3,7 +3,7 @@
 //
 // Each call says how many threads the barrier is for, whole warps, those that only arrive among them. When so many
 // have come, who waits goes on, and the barrier is as new. What a thread has done before it came is seen by those
-// who go on. Number 0 is the barrier of __syncthreads().
+// who go on. Number 0 is the barrier of __syncthreads(). All lanes of a warp come to a call together.
 #pragma once
 
 namespace lab {

@@ -1,7 +1,7 @@
 // stmatrix, sm_90: 8 x 8 matrices of halves from where mma.sync has them to rows of 16 bytes in shared memory; what
 // ldmatrix does, the other way round. PTX ISA, "Warp-level matrix store instruction: stmatrix".
 //
-// Lane l of the first 8 N names row l % 8 of matrix l / 8. Of each matrix it has two neighbours of row l / 4, from column
+// Lane l of the first 8 N names row l % 8 of matrix l / 8, at a multiple of 16 bytes. Of each matrix it has two neighbours of row l / 4, from column
 // 2 (l % 4) on, in one word. Transposed, what it has is stored as two neighbours of a column.
 #pragma once
 #include "lab/ptx/cluster.cuh"
@@ -32,13 +32,9 @@ template <int N, bool TRANSPOSED> __device__ __forceinline__ void store(void* ro
 }  // namespace stmatrix
 #endif
 
-// N matrices, 1, 2 or 4: as the lanes have them, or transposed.
-template <bool TRANSPOSED = false, int N>
-__device__ __forceinline__ void store_matrices(void* row, const unsigned (&from)[N]) {
-    static_assert(N == 1 || N == 2 || N == 4, "1, 2 or 4 matrices");
-#ifdef LAB_EMULATOR
-    stmatrix::store<N, TRANSPOSED>(row, from);
-#else
+#ifndef LAB_EMULATOR
+namespace stmatrix {
+template <int N, bool TRANSPOSED> __device__ __forceinline__ void store(void* row, const unsigned (&from)[N]) {
 #define LAB_STORE(SHAPE, WORDS, ...)                                                                          \
     if constexpr (TRANSPOSED)                                                                                 \
         asm volatile("stmatrix.sync.aligned.m8n8." SHAPE ".trans.shared.b16 [%0], " WORDS ";" ::"r"(          \
@@ -58,7 +54,20 @@ __device__ __forceinline__ void store_matrices(void* row, const unsigned (&from)
         LAB_STORE("x4", "{%1, %2, %3, %4}", "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3]));
     }
 #undef LAB_STORE
+}
+}  // namespace stmatrix
 #endif
+
+// N matrices, 1, 2 or 4, as the lanes have them.
+template <int N> __device__ __forceinline__ void store_matrices(void* row, const unsigned (&from)[N]) {
+    static_assert(N == 1 || N == 2 || N == 4, "1, 2 or 4 matrices");
+    stmatrix::store<N, false>(row, from);
+}
+
+// The same, transposed.
+template <int N> __device__ __forceinline__ void store_matrices_transposed(void* row, const unsigned (&from)[N]) {
+    static_assert(N == 1 || N == 2 || N == 4, "1, 2 or 4 matrices");
+    stmatrix::store<N, true>(row, from);
 }
 
 }  // namespace lab

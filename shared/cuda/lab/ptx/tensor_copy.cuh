@@ -5,7 +5,8 @@
 // CUtensorMap); a kernel takes that as `const __grid_constant__ TensorMap`. Coordinates are those of the box's
 // first element, the innermost dimension first; they may be negative in a load. The innermost one, in bytes, is
 // a multiple of 16. The tile begins at a multiple of 128 bytes, and without a swizzle has the box's elements
-// one after the other. With one, rows are as long as its span, and lie as lab/ptx/descriptor.cuh has them.
+// one after the other. With one, rows are as long as its span, and lie as lab/ptx/descriptor.cuh has them: chunks
+// are mixed by address bits, so that whoever reads them by row begins the tile at a multiple of 8 spans.
 //
 // What lies outside of the tensor is loaded as zeros (or NaN), which count at the barrier as all bytes do, and
 // is not stored, but for this: the hardware stores whole 16 bytes, so that a row whose length is no multiple of
@@ -15,7 +16,7 @@
 
 namespace lab {
 
-// Opaque; a kernel takes it as a __grid_constant__.
+// Opaque; a kernel takes it as a __grid_constant__, and hands it on by reference: a copy is not where TMA looks.
 struct alignas(64) TensorMap { unsigned long long words[16]; };
 
 #ifdef LAB_CLUSTERS
@@ -73,7 +74,7 @@ __device__ __forceinline__ void tensor_load(void* tile, const TensorMap& map, co
 }
 
 // The same to the blocks of the cluster that have a bit in `blocks`: to the same place in each, its bytes
-// counted at the barrier in the same place.
+// counted at the barrier in the same place. Each of them expects the bytes, and its barrier is known to the cluster.
 template <int RANK>
 __device__ __forceinline__ void tensor_load_multicast(void* tile, const TensorMap& map, const int (&at)[RANK],
                                                       Mbarrier* barrier, unsigned short blocks) {
@@ -84,7 +85,8 @@ __device__ __forceinline__ void tensor_load_multicast(void* tile, const TensorMa
 #endif
 }
 
-// From shared memory; no coordinate is negative. It belongs to a group, as bulk_store's.
+// From shared memory; no coordinate is negative. Plain stores to the tile are fenced before, as for bulk_store, to
+// whose groups it belongs: bulk_wait_read before the tile is written again, or the block ends.
 template <int RANK>
 __device__ __forceinline__ void tensor_store(const TensorMap& map, const int (&at)[RANK], const void* tile) {
 #ifdef LAB_EMULATOR

@@ -2,9 +2,9 @@
 // one lane to speak for a warp (elect.sync, sm_90). PTX ISA, "Miscellaneous Instructions: setmaxnreg", "Parallel
 // Synchronization and Communication Instructions: elect.sync".
 //
-// A multiprocessor has 65,536 registers, and a block is launched with the same number for each thread. A warpgroup that
-// needs few gives some back; one that needs more waits until they are there. All its 128 threads come to the same call.
-// The compiler must know the number at the launch: __launch_bounds__(threads, 1).
+// A block is launched with the same number of registers for each thread, and these are all that it has. A warpgroup that
+// needs few gives some back; one that needs more waits until they are there. All its 128 threads come to the same call,
+// and meet before they come to another. The compiler must know the number at the launch: __launch_bounds__(threads, 1).
 #pragma once
 #include "lab/ptx/cluster.cuh"
 
@@ -31,7 +31,7 @@ template <int COUNT> __device__ __forceinline__ void registers_increase() {
 #endif
 }
 
-// True in one lane of the warp, all of whose lanes come here: which one, is not said.
+// True in one lane of the warp, all of whose lanes come here: which one is not said, but it is always the same.
 __device__ __forceinline__ bool elect_one() {
 #ifdef LAB_EMULATOR
     __any_sync(0xffffffffu, true);

@@ -11,7 +11,8 @@
 //
 // All 128 threads come to each call. Before the first, and after each use of the registers by the thread
 // itself, wgmma_fence(). Operands that threads have written by plain stores: fence_proxy_async(), then a
-// barrier, before. Until wgmma_wait() nobody touches accumulators, A's registers, or the operands.
+// barrier, before. Until wgmma_wait() nobody touches accumulators or A's registers, or writes the operands. What
+// the compiler moves across a fence or a wait, the assembler mends and says so: `lab compile` fails on it.
 #pragma once
 #include "lab/ptx/descriptor.cuh"
 #include "lab/ptx/mma.cuh"
@@ -31,7 +32,7 @@ constexpr unsigned type = sizeof(T) == 4 ? EMU_WGMMA_TF32 : is_f16<T> ? EMU_WGMM
 #endif
 
 // d = A B, or d += A B if `adds`, of T's: __half, __nv_bfloat16, or float, of which TF32 is taken. A and B by
-// descriptors; A_TRANSPOSED, B_TRANSPOSED: their neighbours lie along rows of A, columns of B.
+// descriptors. A_TRANSPOSED: consecutive rows of A (m) lie side by side; B_TRANSPOSED: consecutive columns of B (n).
 template <class T, int N, bool A_TRANSPOSED = false, bool B_TRANSPOSED = false>
 __device__ __forceinline__ void wgmma(float (&d)[N / 2], unsigned long long a, unsigned long long b,
                                       bool adds = true) {

@@ -27,13 +27,13 @@ template <int FAULT> __global__ void handed(const int* x, int* out, int rounds) 
         }
 }
 
-// A warpgroup gives registers back, two take them: as many as there are, one more unit, of one warp too few, the
-// wrong way. Out comes how many lanes of the warp are elected.
-enum Budget { FITS, TOO_MANY, A_WARP_MISSING, WRONG_WAY };
+// A warpgroup gives registers back, two take them: as many as there are, one unit more, after one unit
+// less was given, of one warp too few, the wrong way. Out comes how many lanes of the warp are elected.
+enum Budget { FITS, TOO_MANY, TOO_FEW_BACK, A_WARP_MISSING, WRONG_WAY };
 template <int BUDGET> __global__ void __launch_bounds__(384, 1) budget(int* out) {
     if (threadIdx.x < 128) {
         if (BUDGET == WRONG_WAY) registers_increase<24>();
-        else if (BUDGET != A_WARP_MISSING || threadIdx.x < 96) registers_decrease<24>();
+        else if (BUDGET != A_WARP_MISSING || threadIdx.x < 96) registers_decrease<BUDGET == TOO_FEW_BACK ? 32 : 24>();
     } else {
         registers_increase<BUDGET == TOO_MANY ? 248 : 240>();
     }
@@ -46,7 +46,8 @@ template <int N, int TRANSPOSED> __global__ void stored(const unsigned* fragment
     int lane = threadIdx.x;
     unsigned words[N];
     for (int m = 0; m < N; ++m) words[m] = fragments[lane * 4 + m];
-    store_matrices<TRANSPOSED != 0>(rows[lane], words);
+    if (TRANSPOSED) store_matrices_transposed(rows[lane], words);
+    else store_matrices(rows[lane], words);
     __syncwarp();
     if (lane < 8 * N)
         for (int c = 0; c < 8; ++c) out[lane * 8 + c] = rows[lane][c];
