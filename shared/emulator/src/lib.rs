@@ -92,8 +92,9 @@
 //!   seen by bulk copies and wgmma behind a `fence.proxy.async` only. Operands and accumulators of wgmma
 //!   are its own until it was waited for.
 //! * **Sync** ([`Check::Sync`]): deadlocks, with where each thread waits and which arrivals or bytes are
-//!   missing; mbarriers that are used against their rules; barriers that a block's
-//!   threads reach at different places; masks that name the wrong lanes; shuffles from absent ones.
+//!   missing; mbarriers that are used against their rules; named barriers whose calls disagree; registers
+//!   that `setmaxnreg` asks for and nobody gives back; barriers that a block's threads reach at different
+//!   places; masks that name the wrong lanes; shuffles from absent ones.
 //!
 //! A race is found in whatever order the threads ran, for it is a matter of order by barriers and not
 //! of time. All threads that write the same value race, and are let off. So that a forgotten barrier
