@@ -1,7 +1,7 @@
 //! What must hold of every version whose tensors are \[B, NH, S, …\]: q, k, v and perhaps others go
 //! in, and heads have nothing to do with each other.
 
-use lab_device::emulator::{self, Order};
+use lab_device::emulator::{self, Landing, Order};
 use lab_device::{DType, Device};
 
 use super::sizes;
@@ -72,13 +72,16 @@ pub fn results_do_not_change_from_run_to_run(version: &dyn Version, device: &Dev
     }
 }
 
-/// The device as it is; of an emulator also one, two and five OS threads, each in other orders.
+/// The device as it is; of an emulator also one, two and five OS threads, each in other orders, and with
+/// copies that land early, late or at random.
 pub fn schedules(device: &Device) -> Vec<Device> {
     let mut all = vec![device.clone()];
     if let Some(mode) = device.mode() {
         let orders = [Order::Reverse, Order::Random(1), Order::Random(2), Order::Warps];
-        for (order, threads) in orders.into_iter().zip([1, 2, 5, 2]) {
-            let options = emulator::Options { order, threads, ..emulator::Options::default() };
+        let copies = [Landing::Early, Landing::Random(1), Landing::Random(2), Landing::Late];
+        for ((order, copies), threads) in orders.into_iter().zip(copies).zip([1, 2, 5, 2]) {
+            let options =
+                emulator::Options { order, copies, threads, ..emulator::Options::default() };
             all.push(Device::emulator_with(mode, options).unwrap());
         }
     }
