@@ -104,6 +104,10 @@ fn every_file_is_cuda() {
             let image = image.unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(image.symbols.len(), file.instantiations.len());
             assert!(!image.log.contains("warning"), "{arch}: {}", image.log);
+            // What the assembler mends of planted bugs it says, and only of wgmma.
+            let complains = |kernel: &str| image.complaints().iter().any(|c| c.contains(kernel));
+            assert_eq!(complains("wgmma_read_before_wait"), file.name == "wgmma", "{}", file.file);
+            assert!(!complains("wgmma_product"), "{:?}", image.complaints());
         }
     }
 }

@@ -510,15 +510,15 @@ impl Device {
         }
     }
 
-    /// What a kernel takes as a tensor map of a tensor at this address. The rules of
-    /// [`TensorMap::check`] are not asked here: a GPU's driver has its own, and the emulator none.
+    /// What a kernel takes as a tensor map of a tensor at this address. A GPU's driver is asked for its
+    /// own rules, the emulator for those of [`TensorMap::check`].
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's; on the emulator [`Error::TensorMap`].
     pub fn encode_tensor_map(&self, address: u64, map: &TensorMap) -> Result<[u64; 16], Error> {
         match &*self.inner {
             Inner::Cuda(d) => d.encode_tensor_map(address, map),
-            Inner::Emulator(_) => Ok(map.emulated(address).encode()),
+            Inner::Emulator(_) => map.check().map(|()| map.emulated(address).encode()),
         }
     }
 

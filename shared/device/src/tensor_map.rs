@@ -117,15 +117,16 @@ impl TensorMap {
     /// Bytes that it takes in shared memory, those between short rows of a swizzled one included.
     pub fn room(&self) -> u64 {
         let rows = self.bytes() / self.row().max(1);
-        rows * self.row().max(u64::from(self.swizzle.span()))
+        rows.saturating_mul(self.row().max(u64::from(self.swizzle.span())))
     }
 
     /// Bytes from the beginning of the tensor to the end of what copies touch of it: stores of rows
     /// whose length is no multiple of 16 bytes go on to the next one.
     pub fn reach(&self, stores: bool) -> u64 {
-        let last = |d: usize| (self.sizes[d] - 1).saturating_mul(self.strides[d]);
+        let last = |d: usize| self.sizes[d].saturating_sub(1).saturating_mul(self.strides[d]);
         let row = self.sizes[0].saturating_mul(self.dtype.size() as u64);
-        let row = if stores { row.next_multiple_of(UNIT) } else { row };
+        let whole = row.checked_next_multiple_of(UNIT).unwrap_or(u64::MAX);
+        let row = if stores { whole } else { row };
         (1..self.rank).map(last).fold(row, u64::saturating_add)
     }
 
@@ -310,6 +311,18 @@ mod tests {
             "{end}"
         );
         assert!(map.check_at(0, 135, false).is_err());
+    }
+
+    #[test]
+    fn sizes_that_cannot_be_do_not_panic() {
+        for size in [0, usize::MAX] {
+            let map = TensorMap::new(DType::F64, &[size, size], &[size, size]).unwrap();
+            assert!(map.check_at(0, 64, true).is_err());
+            let map = map.steps(&[0, 0]).unwrap().swizzle(Swizzle::Bytes128);
+            // Nothing fits, and nothing overflows.
+            assert!(map.check().is_err() && map.reach(true) >= map.reach(false));
+            assert!(map.room() >= map.bytes());
+        }
     }
 
     #[test]

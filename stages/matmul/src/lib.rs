@@ -362,14 +362,15 @@ impl Version for Matmul {
         let mut plan = Plan::new(device);
         let [a, b] = request.inputs(&mut plan, ["A", "B"]);
         let c = plan.output("C", dtype, &[leading, &[m, n]].concat());
-        if self.loads_boxes() {
+        let [a, b] = if self.loads_boxes() {
             let depth = instance.size("BK");
-            let a = a.loaded_by(boxes(dtype, &[k, m, g], &[depth, rows, 1])?);
-            let b = b.loaded_by(boxes(dtype, &[n, k, g], &[SPAN / dtype.size(), depth, 1])?);
-            plan.launch(&kernel, launch, arguments![A: a, B: b, C: c, M: m, N: n, K: k])?;
+            let of_a = boxes(dtype, &[k, m, g], &[depth, rows, 1])?;
+            let of_b = boxes(dtype, &[n, k, g], &[SPAN / dtype.size(), depth, 1])?;
+            [a.loaded_by(of_a), b.loaded_by(of_b)]
         } else {
-            plan.launch(&kernel, launch, arguments![A: a, B: b, C: c, M: m, N: n, K: k])?;
-        }
+            [a.into(), b.into()]
+        };
+        plan.launch(&kernel, launch, arguments![A: a, B: b, C: c, M: m, N: n, K: k])?;
         Ok(plan)
     }
 
