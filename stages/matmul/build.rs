@@ -31,8 +31,14 @@ fn main() {
         });
         all.concat()
     };
-    let warpgroups =
-        ["__half", "__nv_bfloat16"].map(|t| format!("matmul_wgmma<{t}, 128, 128, 64>"));
+    let halves = |name: &str, tiles: &str| {
+        ["__half", "__nv_bfloat16"].map(|t| format!("{name}<{t}, {tiles}>"))
+    };
+    // The depth of a tile is a span of 128 bytes; then places, and the height of a stripe of tiles.
+    let persistent = |name: &str, high: u32| halves(name, &format!("128, 256, 64, 4, {high}"));
+    let sized =
+        [halves("matmul_split", "64, 64, 64, 6"), halves("matmul_split", "128, 128, 64, 6")]
+            .concat();
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_naive.cu", &each("matmul_naive", ""))
         .kernel("kernels/v1_coalesced.cu", &each("matmul_coalesced", ""))
@@ -46,7 +52,21 @@ fn main() {
         .needs("sm_80")
         .kernel("kernels/v7_tensor.cu", &tensor("matmul_tensor"))
         .needs("sm_80")
-        .kernel("kernels/v8_wgmma.cu", &warpgroups)
+        .kernel("kernels/v8_wgmma.cu", &halves("matmul_wgmma", "128, 128, 64"))
+        .needs("sm_90a")
+        .kernel("kernels/v9_ring.cu", &halves("matmul_ring", "128, 128, 64, 2"))
+        .needs("sm_90a")
+        .kernel("kernels/v10_roles.cu", &halves("matmul_roles", "128, 128, 64, 3"))
+        .needs("sm_90a")
+        .kernel("kernels/v11_wide.cu", &halves("matmul_wide", "128, 256, 64, 4"))
+        .needs("sm_90a")
+        .kernel("kernels/v12_persistent.cu", &persistent("matmul_persistent", 16))
+        .needs("sm_90a")
+        .kernel("kernels/v13_stores.cu", &persistent("matmul_stores", 16))
+        .needs("sm_90a")
+        .kernel("kernels/v14_multicast.cu", &persistent("matmul_multicast", 8))
+        .needs("sm_90a")
+        .kernel("kernels/v15_split.cu", &sized)
         .needs("sm_90a")
         .build();
 }

@@ -635,6 +635,7 @@ impl BlockRunner {
             return Err(self.fault(index));
         }
         self.unread_at_exit(index)?;
+        self.threads[index].bulk.land();
         if self.threads[index].wgmma.leaves()
             && let Some(check) = &mut self.check
         {

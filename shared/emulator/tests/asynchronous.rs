@@ -10,7 +10,7 @@ use std::time::Instant;
 use common::{Arrays, arg, checked, module, plain, run};
 use lab_emulator::{Config, Finding, Kind, Landing, LaunchError, Module, Options, Order};
 
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 13] = [
     "doubled<NONE>",
     "doubled<NO_WAIT>",
     "doubled<WRONG_PARITY>",
@@ -21,6 +21,7 @@ const NAMES: [&str; 12] = [
     "all_to_all<BLOCK_SCOPE>",
     "all_to_all<ONE_BOX>",
     "through_bulk<NONE>",
+    "through_bulk<READ_ALONE>",
     "through_bulk<NO_FENCE>",
     "through_bulk<NO_WAIT>",
 ];
@@ -94,9 +95,13 @@ type Run = fn(&Arc<Module>, &str, &Options) -> (Result<(), LaunchError>, bool);
 
 #[test]
 fn right_kernels_are_right_whenever_copies_land() {
-    for (run, name) in
-        [(doubled as Run, "NONE"), (all_to_all as Run, "RIGHT"), (through_bulk as Run, "NONE")]
-    {
+    let kernels: [(Run, &str); 4] = [
+        (doubled, "NONE"),
+        (all_to_all, "RIGHT"),
+        (through_bulk, "NONE"),
+        (through_bulk, "READ_ALONE"),
+    ];
+    for (run, name) in kernels {
         for options in options() {
             for module in [&*PLAIN, &*CHECKED] {
                 let (outcome, right) = run(module, name, &options);

@@ -97,7 +97,8 @@ fn results_do_not_change_from_run_to_run_in_any_order(version: &dyn Version, dev
     // The first of them is the same device again.
     for device in &schedules(device) {
         let again = run(version, device, &inputs, &problem.options).unwrap();
-        assert_eq!(once, again, "{} on {}", version.info().full_name(), device.name());
+        // Not assert_eq: a tensor is not to be printed.
+        assert!(once == again, "{} on {}", version.info().full_name(), device.name());
     }
 }
 

@@ -3,13 +3,14 @@
 //! Each version is a kernel file in `kernels/` and changes one thing of its parent. Its tiles stand in
 //! the build script; sizes, reference and error bounds are the same for all.
 
+mod boxes;
 mod checks;
 mod cublas;
 mod host;
 mod ladder;
 mod tuning;
 
-use lab_device::{Arithmetic, DType, Device, Instance, KernelSource, Launch, Swizzle, TensorMap};
+use lab_device::{Arithmetic, DType, Device, Instance, KernelSource, Launch};
 use lab_harness::suite::VersionCheck;
 use lab_harness::{
     Cost, Dim, Dims, Error, Family, Info, Input, Options, Output, Plan, Problem, Request, Shapes,
@@ -28,8 +29,22 @@ pub struct Matmul {
     info: Info,
     source: &'static KernelSource,
     kernel: &'static str,
-    /// Whether blockIdx.x counts tiles down the rows of C, in place of along its columns.
-    down: bool,
+    blocks: Blocks,
+}
+
+/// How blocks share C.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Blocks {
+    /// A tile each; blockIdx.x counts down its rows.
+    Down,
+    /// A tile each; blockIdx.x counts along its columns.
+    Along,
+    /// The same; TMA loads the tiles of A and B.
+    Boxes,
+    /// Clusters of so many blocks, as many as run at once: they go from tile to tile.
+    Stay { cluster: u32, stores: bool },
+    /// By the size of the product ([`boxes::Way`]).
+    Sized,
 }
 
 /// Blocks of 32 rows or columns of C are the smallest here, and a grid has 65,535 in y. Offsets
@@ -64,7 +79,7 @@ const SQUARE: [u32; 2] = [32, 32];
 
 /// A thread an element, x down the rows.
 pub static NAIVE: Matmul =
-    Matmul { info: INFO, source: &kernels::V0_NAIVE, kernel: "matmul_naive", down: true };
+    Matmul { info: INFO, source: &kernels::V0_NAIVE, kernel: "matmul_naive", blocks: Blocks::Down };
 
 /// x along the columns.
 pub static COALESCED: Matmul = Matmul {
@@ -76,7 +91,7 @@ pub static COALESCED: Matmul = Matmul {
     },
     source: &kernels::V1_COALESCED,
     kernel: "matmul_coalesced",
-    down: false,
+    blocks: Blocks::Along,
 };
 
 /// Tiles in shared memory.
@@ -89,7 +104,7 @@ pub static TILED: Matmul = Matmul {
     },
     source: &kernels::V2_TILED,
     kernel: "matmul_tiled",
-    down: false,
+    blocks: Blocks::Along,
 };
 
 /// Several rows a thread.
@@ -102,7 +117,7 @@ pub static ROWS: Matmul = Matmul {
     },
     source: &kernels::V3_ROWS,
     kernel: "matmul_rows",
-    down: false,
+    blocks: Blocks::Along,
 };
 
 /// A square of C a thread, 16 bytes a load.
@@ -115,7 +130,7 @@ pub static BLOCKS: Matmul = Matmul {
     },
     source: &kernels::V4_BLOCKS,
     kernel: "matmul_blocks",
-    down: false,
+    blocks: Blocks::Along,
 };
 
 /// A tile of C a warp.
@@ -128,7 +143,7 @@ pub static WARPS: Matmul = Matmul {
     },
     source: &kernels::V5_WARPS,
     kernel: "matmul_warps",
-    down: false,
+    blocks: Blocks::Along,
 };
 
 /// Tiles on their way while others are computed with.
@@ -143,7 +158,7 @@ pub static ASYNC: Matmul = Matmul {
     },
     source: &kernels::V6_ASYNC,
     kernel: "matmul_async",
-    down: false,
+    blocks: Blocks::Along,
 };
 
 /// On the tensor cores.
@@ -161,7 +176,7 @@ pub static MMA: Matmul = Matmul {
     },
     source: &kernels::V7_MMA,
     kernel: "matmul_mma",
-    down: false,
+    blocks: Blocks::Along,
 };
 
 /// The same with nothing between the products.
@@ -174,7 +189,7 @@ pub static TENSOR: Matmul = Matmul {
     },
     source: &kernels::V7_TENSOR,
     kernel: "matmul_tensor",
-    down: false,
+    blocks: Blocks::Along,
 };
 
 /// By Hopper's instructions.
@@ -189,31 +204,149 @@ pub static WGMMA: Matmul = Matmul {
     },
     source: &kernels::V8_WGMMA,
     kernel: "matmul_wgmma",
-    down: false,
+    blocks: Blocks::Boxes,
+};
+
+/// A ring of tiles.
+pub static RING: Matmul = Matmul {
+    info: Info {
+        name: "v9_ring",
+        parent: Some("v8_wgmma"),
+        change: "places for several tiles: while one is multiplied the next are on their way",
+        ..WGMMA.info
+    },
+    source: &kernels::V9_RING,
+    kernel: "matmul_ring",
+    blocks: Blocks::Boxes,
+};
+
+/// Warps of two kinds.
+pub static ROLES: Matmul = Matmul {
+    info: Info {
+        name: "v10_roles",
+        parent: Some("v9_ring"),
+        change: "a warp that asks for tiles, others that multiply: no barrier for all in the loop",
+        ..WGMMA.info
+    },
+    source: &kernels::V10_ROLES,
+    kernel: "matmul_roles",
+    blocks: Blocks::Boxes,
+};
+
+/// As wide a tile as registers allow.
+pub static WIDE: Matmul = Matmul {
+    info: Info {
+        name: "v11_wide",
+        parent: Some("v10_roles"),
+        change: "tiles of 128 x 256, for which those that ask hand over their registers",
+        ..WGMMA.info
+    },
+    source: &kernels::V11_WIDE,
+    kernel: "matmul_wide",
+    blocks: Blocks::Boxes,
+};
+
+/// Blocks that stay.
+pub static PERSISTENT: Matmul = Matmul {
+    info: Info {
+        name: "v12_persistent",
+        parent: Some("v11_wide"),
+        change: "a block a multiprocessor goes from tile to tile: the next one's loads hide the last one's stores",
+        ..WGMMA.info
+    },
+    source: &kernels::V12_PERSISTENT,
+    kernel: "matmul_persistent",
+    blocks: Blocks::Stay { cluster: 1, stores: false },
+};
+
+/// Asynchronous stores.
+pub static STORES: Matmul = Matmul {
+    info: Info {
+        name: "v13_stores",
+        parent: Some("v12_persistent"),
+        change: "C goes by shared memory and TMA: nobody waits for its stores",
+        ..WGMMA.info
+    },
+    source: &kernels::V13_STORES,
+    kernel: "matmul_stores",
+    blocks: Blocks::Stay { cluster: 1, stores: true },
+};
+
+/// Pairs of blocks.
+pub static MULTICAST: Matmul = Matmul {
+    info: Info {
+        name: "v14_multicast",
+        parent: Some("v13_stores"),
+        change: "two blocks share their tile of B: each asks for half of it, for both",
+        ..WGMMA.info
+    },
+    source: &kernels::V14_MULTICAST,
+    kernel: "matmul_multicast",
+    blocks: Blocks::Stay { cluster: 2, stores: true },
+};
+
+/// Tiles by the size of the product.
+pub static SPLIT: Matmul = Matmul {
+    info: Info {
+        name: "v15_split",
+        parent: Some("v13_stores"),
+        change: "few tiles: smaller ones, or several blocks for one, each with a part of k",
+        ..WGMMA.info
+    },
+    source: &kernels::V15_SPLIT,
+    kernel: "matmul_split",
+    blocks: Blocks::Sized,
 };
 
 /// Every version, in the order of the story.
-pub static VERSIONS: &[&Matmul] =
-    &[&NAIVE, &COALESCED, &TILED, &ROWS, &BLOCKS, &WARPS, &ASYNC, &MMA, &TENSOR, &WGMMA];
+pub static VERSIONS: &[&Matmul] = &[
+    &NAIVE,
+    &COALESCED,
+    &TILED,
+    &ROWS,
+    &BLOCKS,
+    &WARPS,
+    &ASYNC,
+    &MMA,
+    &TENSOR,
+    &WGMMA,
+    &RING,
+    &ROLES,
+    &WIDE,
+    &PERSISTENT,
+    &STORES,
+    &MULTICAST,
+    &SPLIT,
+];
 
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "matmul",
     teaches: "one product of matrices, each number fetched less often from version to version",
-    versions: &[&NAIVE, &COALESCED, &TILED, &ROWS, &BLOCKS, &WARPS, &ASYNC, &MMA, &TENSOR, &WGMMA],
+    versions: &[
+        &NAIVE,
+        &COALESCED,
+        &TILED,
+        &ROWS,
+        &BLOCKS,
+        &WARPS,
+        &ASYNC,
+        &MMA,
+        &TENSOR,
+        &WGMMA,
+        &RING,
+        &ROLES,
+        &WIDE,
+        &PERSISTENT,
+        &STORES,
+        &MULTICAST,
+        &SPLIT,
+    ],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,
     peers: &[&cublas::Cublas, &host::Blas, &host::Naive],
     ..Stage::EMPTY
 };
-
-/// Bytes of a row of a box, and of its swizzle.
-const SPAN: usize = 128;
-
-/// How boxes of matrices of so many columns, rows, batches are loaded.
-fn boxes(dtype: DType, sizes: &[usize; 3], extents: &[usize; 3]) -> Result<TensorMap, Error> {
-    Ok(TensorMap::new(dtype, sizes, extents)?.swizzle(Swizzle::Bytes128))
-}
 
 /// G, M, N, K.
 fn sizes([g, m, n, k]: [usize; 4]) -> Dims {
@@ -327,9 +460,10 @@ impl Version for Matmul {
     }
 
     fn sources(&self) -> Vec<&'static KernelSource> {
-        match self.loads_boxes() {
-            true => vec![self.source, TENSOR.source],
-            false => vec![self.source],
+        match self.blocks {
+            Blocks::Down | Blocks::Along => vec![self.source],
+            Blocks::Boxes | Blocks::Stay { .. } => vec![self.source, TENSOR.source],
+            Blocks::Sized => vec![self.source, STORES.source, TENSOR.source],
         }
     }
 
@@ -337,9 +471,8 @@ impl Version for Matmul {
         let leading = leading_sizes(request.shapes())?;
         let [g, m, n, k] = ["G", "M", "N", "K"].map(|d| request.dim(d));
         let dtype = request.dtype;
-        if self.loads_boxes() && !self.packs(dtype, n, k) {
-            // A tensor map's strides are multiples of 16 bytes.
-            return TENSOR.plan(device, request);
+        if self.loads_boxes() {
+            return boxes::plan(self, device, request, leading);
         }
         let instance = self.instance(dtype, self.packs(dtype, n, k));
         let (kernel, [rows, columns]) = match request.tiling {
@@ -351,7 +484,7 @@ impl Version for Matmul {
             }
         };
         let tiles = [m.div_ceil(rows), n.div_ceil(columns)];
-        let [x, y] = if self.down { tiles } else { [tiles[1], tiles[0]] };
+        let [x, y] = if self.blocks == Blocks::Down { tiles } else { [tiles[1], tiles[0]] };
         let grid = [x as u32, y as u32, g as u32];
         let launch = match kernel.block() {
             Ok(block) => Launch::of(grid, block),
@@ -362,14 +495,6 @@ impl Version for Matmul {
         let mut plan = Plan::new(device);
         let [a, b] = request.inputs(&mut plan, ["A", "B"]);
         let c = plan.output("C", dtype, &[leading, &[m, n]].concat());
-        let [a, b] = if self.loads_boxes() {
-            let depth = instance.size("BK");
-            let of_a = boxes(dtype, &[k, m, g], &[depth, rows, 1])?;
-            let of_b = boxes(dtype, &[n, k, g], &[SPAN / dtype.size(), depth, 1])?;
-            [a.loaded_by(of_a), b.loaded_by(of_b)]
-        } else {
-            [a.into(), b.into()]
-        };
         plan.launch(&kernel, launch, arguments![A: a, B: b, C: c, M: m, N: n, K: k])?;
         Ok(plan)
     }
@@ -395,12 +520,12 @@ impl Matmul {
     }
 
     fn on_tensor_cores(&self) -> bool {
-        [MMA.kernel, TENSOR.kernel, WGMMA.kernel].contains(&self.kernel)
+        [MMA.kernel, TENSOR.kernel].contains(&self.kernel) || self.loads_boxes()
     }
 
     /// Whether TMA brings its tiles.
     fn loads_boxes(&self) -> bool {
-        self.kernel == WGMMA.kernel
+        !matches!(self.blocks, Blocks::Down | Blocks::Along)
     }
 
     /// Whether A is read one element at a time, so that K need not be a multiple of a pack.

@@ -1,8 +1,8 @@
 // Blocks of a cluster, sm_90: addresses in each other's shared memory. PTX ISA, "mapa".
 #pragma once
 
-// Where there are clusters at all.
-#if defined(LAB_EMULATOR) || __CUDA_ARCH__ >= 900
+// Where there are clusters at all. (nvcc's pass for the host, which has no __CUDA_ARCH__, reads kernels, too.)
+#if defined(LAB_EMULATOR) || !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 #define LAB_CLUSTERS
 #include <cooperative_groups.h>
 

@@ -86,6 +86,15 @@ impl Groups {
         self.0.iter_mut().take(done).flatten()
     }
 
+    /// Makes all that are left: the thread ends, and a grid has not ended before they are made.
+    pub(crate) fn land(&mut self) {
+        for mut copy in self.0.drain(..).flatten() {
+            // SAFETY: a kernel's own addresses, which a checked one has had looked at; those of shared
+            // memory are there as long as the block is.
+            unsafe { copy.make() };
+        }
+    }
+
     /// The first copy whose source nobody has waited for.
     pub(crate) fn unread(&self) -> Option<&Copy> {
         self.0.iter().flatten().find(|copy| copy.held.is_none())

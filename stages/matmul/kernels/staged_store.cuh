@@ -1,0 +1,54 @@
+// The sums of a warpgroup to C by way of shared memory and TMA.
+#pragma once
+#include "lab/halves.cuh"
+#include "lab/ptx/named_barrier.cuh"
+#include "lab/ptx/stmatrix.cuh"
+#include "lab/ptx/tensor_copy.cuh"
+
+namespace lab {
+
+// 64 rows of C, a panel of columns at a time: a box, swizzled, so that the lanes of a store to shared memory meet
+// different banks. Panels go to BUFFERS places in turn: while TMA reads one the next is written.
+template <class T, int BN, int BUFFERS = 2> struct StagedStore {
+    static constexpr int PANEL = 128 / sizeof(T), CELLS = BUFFERS * 64 * PANEL, BYTES = CELLS * sizeof(T);
+    T* panels;
+
+    // To rows i and columns j of matrix g.
+    __device__ __forceinline__ void store(const TensorMap& C, const float (&sum)[BN / 2], int i, int j, int g) const {
+        bool asks = threadIdx.x % 128 == 0;
+#pragma unroll
+        for (int p = 0; p < BN / PANEL; ++p) {
+            T* panel = panels + p % BUFFERS * 64 * PANEL;
+            if (asks) bulk_wait_read<BUFFERS - 1>();  // what was stored from this place has been read
+            meet();
+#pragma unroll
+            for (int c = 0; c < PANEL; c += 16) put(panel, &sum[(p * PANEL + c) / 2], c);
+            fence_proxy_async();  // TMA reads what was written by plain stores
+            meet();
+            if (asks) {
+                tensor_store(C, {j + p * PANEL, i, g}, panel);
+                bulk_commit();
+            }
+        }
+    }
+
+    // Before the block ends: its memory is read until then.
+    __device__ __forceinline__ void finish() const {
+        if (threadIdx.x % 128 == 0) bulk_wait_read<0>();
+    }
+
+  private:
+    // The four warps of this warpgroup.
+    __device__ __forceinline__ static void meet() { named_barrier_sync(1 + threadIdx.x / 128, 128); }
+
+    // 16 rows of this warp's, 16 columns from c on.
+    __device__ __forceinline__ static void put(T* panel, const float* sum, int c) {
+        int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, row = warp * 16 + lane % 16;
+        unsigned words[4];
+#pragma unroll
+        for (int w = 0; w < 4; ++w) words[w] = two_halves<T>(sum[2 * w], sum[2 * w + 1]);
+        store_matrices(panel + row * PANEL + ((c / 8 + lane / 16) ^ row % 8) * 8, words);
+    }
+};
+
+}  // namespace lab

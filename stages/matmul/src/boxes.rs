@@ -1,0 +1,160 @@
+//! Plans of the versions whose tiles TMA loads.
+
+use lab_device::{DType, Device, Instance, Launch, Swizzle, TensorMap};
+use lab_harness::{Error, Plan, Request, Version, arguments};
+
+use crate::{Blocks, Matmul, STORES, TENSOR};
+
+/// Bytes of a row of a box, and of its swizzle.
+const SPAN: usize = 128;
+
+/// Rows of a box of C: those of a warpgroup.
+const GROUP: usize = 64;
+
+/// Columns of matrices, rows, batches; and of a box of them.
+fn boxes(dtype: DType, sizes: [usize; 3], [columns, rows]: [usize; 2]) -> Result<TensorMap, Error> {
+    Ok(TensorMap::new(dtype, &sizes, &[columns, rows, 1])?.swizzle(Swizzle::Bytes128))
+}
+
+/// Of G matrices of M rows and N columns, with sums of K terms; C has the leading indices that A and B have.
+///
+/// # Errors
+/// As those of a plan.
+pub(crate) fn plan(
+    version: &Matmul,
+    device: &Device,
+    request: &Request<'_>,
+    leading: &[usize],
+) -> Result<Plan, Error> {
+    let sizes = ["G", "M", "N", "K"].map(|d| request.dim(d));
+    let [g, m, n, k] = sizes;
+    let dtype = request.dtype;
+    if !version.packs(dtype, n, k) {
+        // A tensor map's strides are multiples of 16 bytes.
+        return TENSOR.plan(device, request);
+    }
+    let (version, parts, side) = match version.blocks {
+        Blocks::Sized => match Way::of(sizes, device.facts().multiprocessors as usize) {
+            Way::Whole => (&STORES, 1, None),
+            Way::Parts { side, parts } => (version, parts, Some(side)),
+        },
+        _ => (version, 1, None),
+    };
+    let fits =
+        |i: &Instance| i.has("T", dtype.cpp()) && side.is_none_or(|side| i.size("BM") == side);
+    let instance = version.source.instances(version.kernel).find(fits);
+    let instance = instance.expect("a type and a tile that the version has");
+    let kernel = device.load(instance)?;
+    let [rows, columns, depth] = ["BM", "BN", "BK"].map(|name| instance.size(name));
+    let [down, along] = [m.div_ceil(rows), n.div_ceil(columns)];
+    let block = kernel.block()?;
+    let launch = match version.blocks {
+        Blocks::Stay { cluster, .. } => {
+            let all = down.div_ceil(cluster as usize) * along * g;
+            let at_once = device.facts().multiprocessors / cluster;
+            Launch::of([cluster * at_once.clamp(1, all.min(1 << 20) as u32), 1, 1], block)
+                .cluster(cluster)
+        }
+        _ => {
+            Launch::of([(along * parts) as u32, down as u32, g as u32], block).cluster(parts as u32)
+        }
+    };
+
+    let mut plan = Plan::new(device);
+    let [a, b] = request.inputs(&mut plan, ["A", "B"]);
+    let c = plan.output("C", dtype, &[leading, &[m, n]].concat());
+    let panel = SPAN / dtype.size();
+    let a = a.loaded_by(boxes(dtype, [k, m, g], [depth, rows])?);
+    let b = b.loaded_by(boxes(dtype, [n, k, g], [panel, depth])?);
+    match version.blocks {
+        Blocks::Stay { stores: true, .. } => {
+            let c = c.stored_by(boxes(dtype, [n, m, g], [panel, GROUP])?);
+            plan.launch(&kernel, launch, arguments![A: a, B: b, C: c, G: g, M: m, N: n, K: k])?;
+        }
+        Blocks::Stay { .. } => {
+            plan.launch(&kernel, launch, arguments![A: a, B: b, C: c, G: g, M: m, N: n, K: k])?;
+        }
+        _ => plan.launch(&kernel, launch, arguments![A: a, B: b, C: c, M: m, N: n, K: k])?,
+    }
+    Ok(plan)
+}
+
+/// How a product is cut into tiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Tiles of 128 x 256, by blocks that stay.
+    Whole,
+    /// Tiles of `side` x `side`, for each so many blocks.
+    Parts { side: usize, parts: usize },
+}
+
+impl Way {
+    /// Blocks of a cluster, at most: as many as every device with clusters has room for.
+    const MOST: usize = 8;
+
+    /// Steps of k that a tile has, 64 elements each.
+    const STEP: usize = 64;
+
+    /// The one that a model of the time calls the fastest, of products G, M, N, K on so many multiprocessors.
+    pub(crate) fn of([g, m, n, k]: [usize; 4], multiprocessors: usize) -> Self {
+        let steps = k.div_ceil(Self::STEP);
+        let parts =
+            (1..=Self::MOST.min(steps.max(1))).map(|parts| Self::Parts { side: 128, parts });
+        let all = [Self::Whole, Self::Parts { side: 64, parts: 1 }].into_iter().chain(parts);
+        all.min_by_key(|way| way.cycles([g, m, n], steps, multiprocessors))
+            .expect("there are several")
+    }
+
+    /// What it takes, in cycles of an H200, as far as fits of measured times tell: rounds of tiles on all
+    /// multiprocessors, each so many steps and what it takes to begin and to end one.
+    fn cycles(self, [g, m, n]: [usize; 3], steps: usize, multiprocessors: usize) -> usize {
+        let rounds = |rows: usize, columns: usize, parts: usize| {
+            (m.div_ceil(rows) * n.div_ceil(columns) * g * parts).div_ceil(multiprocessors)
+        };
+        match self {
+            Self::Whole => 6000 + rounds(128, 256, 1) * (steps * 1040 + 3700),
+            Self::Parts { side: 64, .. } => 7000 + rounds(64, 64, 1) * steps * 300,
+            Self::Parts { parts, .. } => {
+                let rounds = rounds(128, 128, parts);
+                let cycles = 5000 + rounds * (steps.div_ceil(parts) * 610 + 2500);
+                // Clusters that wait for others to end cost more than they save.
+                match parts {
+                    1 => cycles,
+                    _ if rounds == 1 => cycles + 6000,
+                    _ => usize::MAX,
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What was the fastest on an H200.
+    #[test]
+    fn the_fastest_way_is_found() {
+        let of = |m, n, k| Way::of([1, m, n, k], 132);
+        for size in [2048, 4096, 8192] {
+            assert_eq!(of(size, size, size), Way::Whole);
+        }
+        for size in [128, 256, 512, 1024] {
+            assert_eq!(of(size, size, size), Way::Parts { side: 64, parts: 1 });
+        }
+        assert_eq!(of(768, 768, 16384), Way::Parts { side: 128, parts: 3 });
+        assert_eq!(of(16384, 3072, 768), Way::Whole);
+    }
+
+    /// A part has at least a step.
+    #[test]
+    fn no_part_is_empty() {
+        for k in [1, 64, 65, 200, 1000] {
+            for side in [1, 200, 5000] {
+                if let Way::Parts { parts, .. } = Way::of([1, side, side, k], 132) {
+                    assert!(parts <= k.div_ceil(64), "{side} {k}");
+                }
+            }
+        }
+    }
+}
