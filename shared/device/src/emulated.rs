@@ -138,6 +138,7 @@ impl Emulated {
             dynamic_shared: launch.dynamic_shared,
             cooperative: launch.cooperative,
             cluster: launch.cluster,
+            overlap_previous: false,
         };
         // SAFETY: the caller's promise.
         let counted = unsafe { lab_emulator::launch(kernel, &config, arguments, &self.options)? };
