@@ -10,7 +10,7 @@ use lab_emulator::{
     Check, Config, Finding, Kind, Landing, LaunchError, Module, Options, Order, grids_ended,
 };
 
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 18] = [
     "produce",
     "produce_silent",
     "produce_and_meet",
@@ -26,7 +26,9 @@ const NAMES: [&str; 16] = [
     "halves_early",
     "count",
     "copy_early",
-    "flagged",
+    "flagged<false>",
+    "flagged<true>",
+    "consume_by_turns",
 ];
 
 static CHECKED: LazyLock<Arc<Module>> = LazyLock::new(|| checked("overlap.cu", &NAMES));
@@ -224,7 +226,11 @@ fn a_barrier_hands_on_what_one_thread_has_waited_for() {
         assert_eq!((all.len(), all[0].count), (1, 126), "all but the two that wait: {options:?}");
     }
     // By a flag, from block to block.
-    clean(&[PRODUCE, ("flagged", 2, OVER, &[X, OUT, Y])]);
+    clean(&[PRODUCE, ("flagged<true>", 2, OVER, &[X, OUT, Y])]);
+    let nobody: Step = ("flagged<false>", 2, OVER, &[X, OUT, Y]);
+    found(&[PRODUCE, nobody], "produce", "read before griddep_wait()");
+    let all = findings(make(&CHECKED, &[PRODUCE, nobody], &Options::default()).0);
+    assert_eq!((all.len(), all[0].count), (1, 128), "a flag alone tells nothing: {all:?}");
 }
 
 /// When the third launch begins, or has waited, what has the first done?
@@ -239,6 +245,8 @@ fn a_wait_is_for_the_launch_before_alone() {
     // So it has if the second lets nobody begin before its own wait.
     clean(&[PRODUCE, ("consume_first", 2, OVER, &[WEIGHTS, X, OUT]), third]);
     clean(&[PRODUCE, ("read_early", 2, OVER, &[WEIGHTS, FROM, OUT]), third]);
+    // One block that does so is enough.
+    clean(&[PRODUCE, ("consume_by_turns", 2, OVER, &[WEIGHTS, X, OUT]), third]);
     // A launch between that never waits says nothing of the first, which may outlast it.
     let never: Step = ("never_wait", 2, OVER, &[FROM, OUT]);
     let all = [PRODUCE, never, ("one_waits<true>", 2, OVER, &[X, Y])];

@@ -197,7 +197,7 @@ impl BlockCheck {
         }
         let (mut at, mut left, mut granule) = (address, len, granule);
         let marks = Granule::marks(kind);
-        let mut in_earlier_grids = self.overlaps && space == Space::Global && !how.lands;
+        let mut in_earlier_grids = self.overlaps && space == Space::Global;
         let mut race = None;
         while left > 0 {
             let offset = at % GRANULE;

@@ -113,17 +113,26 @@ __global__ void copy_early(const int* x, int* out, int early) {
     out[threadIdx.x] = tile[threadIdx.x];
 }
 
-// The block that comes first waits, and tells the other by a flag.
-__global__ void flagged(const int* x, int* out, int* flag) {
+// The block that comes first tells the other by a flag that it has waited; without WAITS it has not.
+template <bool WAITS> __global__ void flagged(const int* x, int* out, int* flag) {
     int i = blockIdx.x * THREADS + threadIdx.x;
     if (threadIdx.x == 0) {
         if (atomicAdd(flag + 1, 1) == 0) {
-            lab::griddep_wait();
+            if (WAITS) lab::griddep_wait();
             lab::store_release(flag, 1);
         } else {
             while (lab::load_acquire(flag) == 0) __nanosleep(20);
         }
     }
     __syncthreads();
-    out[i] = 2 * x[i];
+    out[i] = 2 * x[i];  // HERE flagged<false>
+}
+
+// The even blocks let the next grid begin before they have waited, the odd ones behind.
+__global__ void consume_by_turns(const int* weights, const int* x, int* out) {
+    int i = blockIdx.x * THREADS + threadIdx.x;
+    if (blockIdx.x % 2 == 0) lab::griddep_launch_dependents();
+    lab::griddep_wait();
+    lab::griddep_launch_dependents();
+    out[i] = weights[i] * x[i];
 }
