@@ -459,8 +459,9 @@ impl Cuda {
         }
         self.enter()?;
         let mut clusters = 0;
+        let attributes = &mut [in_clusters(launch.cluster)];
         // SAFETY: the function is alive, and both pointers for the call.
-        let result = in_clusters(launch, std::ptr::null_mut(), |config| unsafe {
+        let result = with_attributes(launch, attributes, std::ptr::null_mut(), |config| unsafe {
             sys::cuOccupancyMaxActiveClusters(&raw mut clusters, function.function, config)
         });
         match result {
@@ -516,6 +517,15 @@ impl Cuda {
         // The driver copies the values before it returns, and writes none.
         let values = arguments.as_ptr().cast_mut();
         let none = std::ptr::null_mut();
+        // Before sm_90 nothing overlaps, and a launch that waits for all before it is right, too.
+        let overlaps = launch.overlap_previous && self.facts.compute_capability.0 >= 9;
+        let attributes = &mut [in_clusters(launch.cluster), OVERLAPPING];
+        let attributes = match (launch.cluster > 1, overlaps) {
+            (true, true) => &mut attributes[..],
+            (true, false) => &mut attributes[..1],
+            (false, true) => &mut attributes[1..],
+            (false, false) => &mut [],
+        };
         // SAFETY: the caller's promise.
         unsafe {
             if launch.cooperative {
@@ -524,8 +534,8 @@ impl Cuda {
                 )
                 .result()
                 .map_err(driver("cuLaunchCooperativeKernel"))
-            } else if launch.cluster > 1 {
-                in_clusters(launch, stream, |config| {
+            } else if !attributes.is_empty() {
+                with_attributes(launch, attributes, stream, |config| {
                     sys::cuLaunchKernelEx(config, function, values, none)
                 })
                 .result()
@@ -819,25 +829,32 @@ fn facts(device: sys::CUdevice) -> Result<Facts, Error> {
     })
 }
 
-/// Calls `f` with the configuration of a launch in clusters.
-fn in_clusters<R>(
+/// Of a launch that may begin before the one before it has ended.
+const OVERLAPPING: sys::CUlaunchAttribute = sys::CUlaunchAttribute {
+    id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+    pad: [0; 4],
+    value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+};
+
+/// Of a launch in clusters of so many blocks.
+fn in_clusters(blocks: u32) -> sys::CUlaunchAttribute {
+    let dimension = sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: blocks, y: 1, z: 1 };
+    sys::CUlaunchAttribute {
+        id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+        pad: [0; 4],
+        value: sys::CUlaunchAttributeValue { clusterDim: dimension },
+    }
+}
+
+/// Calls `f` with the configuration of a launch with attributes.
+fn with_attributes<R>(
     launch: &Launch,
+    attributes: &mut [sys::CUlaunchAttribute],
     stream: sys::CUstream,
     f: impl FnOnce(*const sys::CUlaunchConfig) -> R,
 ) -> R {
     let [gx, gy, gz] = launch.grid;
     let [bx, by, bz] = launch.block;
-    let mut cluster = sys::CUlaunchAttribute {
-        id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
-        pad: [0; 4],
-        value: sys::CUlaunchAttributeValue {
-            clusterDim: sys::CUlaunchAttributeValue_union__bindgen_ty_1 {
-                x: launch.cluster,
-                y: 1,
-                z: 1,
-            },
-        },
-    };
     let config = sys::CUlaunchConfig {
         gridDimX: gx,
         gridDimY: gy,
@@ -847,8 +864,8 @@ fn in_clusters<R>(
         blockDimZ: bz,
         sharedMemBytes: launch.dynamic_shared as u32,
         hStream: stream,
-        attrs: &raw mut cluster,
-        numAttrs: 1,
+        attrs: attributes.as_mut_ptr(),
+        numAttrs: attributes.len() as u32,
     };
     f(&raw const config)
 }

@@ -419,7 +419,10 @@ impl Device {
     pub fn synchronize(&self) -> Result<(), Error> {
         match &*self.inner {
             Inner::Cuda(d) => d.synchronize(),
-            Inner::Emulator(_) => Ok(()),
+            Inner::Emulator(_) => {
+                lab_emulator::grids_ended();
+                Ok(())
+            }
         }
     }
 
@@ -540,6 +543,7 @@ impl Device {
         match &*self.inner {
             Inner::Cuda(d) => d.copy_out(address, to),
             Inner::Emulator(_) => {
+                lab_emulator::grids_ended();
                 // SAFETY: as above.
                 unsafe {
                     std::ptr::copy_nonoverlapping(address as *const u8, to.as_mut_ptr(), to.len());

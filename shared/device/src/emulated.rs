@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use lab_emulator::{
@@ -21,6 +22,7 @@ const SHARED_PER_MULTIPROCESSOR: usize = 228 * 1024;
 pub(crate) struct Emulated {
     pub(crate) facts: Facts,
     pub(crate) mode: Mode,
+    /// Those of a launch in the device's own queue.
     options: Options,
     /// What launches have counted since it was last taken.
     profile: Mutex<Profile>,
@@ -64,7 +66,7 @@ impl Emulated {
 
     pub(crate) fn with(mode: Mode, options: Options) -> Result<Self, Error> {
         crate::replaced::directory()?;
-        let options = Options { count: mode == Mode::Counted, ..options };
+        let options = Options { count: mode == Mode::Counted, queue: new_queue(), ..options };
         let name = match mode {
             Mode::Plain => format!("CPU emulator on {} threads", options.threads),
             Mode::Checked => "CPU emulator, checked".into(),
@@ -111,19 +113,24 @@ impl Emulated {
         std::mem::take(&mut *self.profile.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Tells the checks what the host has done with a buffer.
+    /// Tells the checks what the host has done with a buffer. What is launched next comes after it, and it
+    /// after all that was launched: the two do not overlap.
     pub(crate) fn host_wrote(&self, address: u64, written: bool) {
+        lab_emulator::grids_ended();
         if self.mode != Mode::Plain {
             lab_emulator::host_wrote(address as *const u8, written);
         }
     }
 
     pub(crate) fn host_copied(&self, from: u64, to: u64) {
+        lab_emulator::grids_ended();
         if self.mode != Mode::Plain {
             lab_emulator::host_copied(from as *const u8, to as *const u8);
         }
     }
 
+    /// In the device's own queue, or another.
+    ///
     /// # Safety
     /// As [`lab_emulator::launch`].
     pub(crate) unsafe fn launch(
@@ -131,21 +138,30 @@ impl Emulated {
         kernel: &lab_emulator::Kernel,
         launch: &Launch,
         arguments: &[*mut c_void],
+        queue: Option<u64>,
     ) -> Result<(), Error> {
+        let options = Options { queue: queue.unwrap_or(self.options.queue), ..self.options };
         let config = Config {
             grid: launch.grid,
             block: launch.block,
             dynamic_shared: launch.dynamic_shared,
             cooperative: launch.cooperative,
             cluster: launch.cluster,
+            overlap_previous: launch.overlap_previous,
         };
         // SAFETY: the caller's promise.
-        let counted = unsafe { lab_emulator::launch(kernel, &config, arguments, &self.options)? };
+        let counted = unsafe { lab_emulator::launch(kernel, &config, arguments, &options)? };
         if self.mode == Mode::Counted {
             self.profile.lock().unwrap_or_else(PoisonError::into_inner).add(counted);
         }
         Ok(())
     }
+}
+
+/// A number for a queue, which no other has.
+pub(crate) fn new_queue() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 pub(crate) fn resident_blocks(threads: u32, dynamic_shared: usize) -> u32 {

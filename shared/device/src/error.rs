@@ -216,6 +216,14 @@ pub enum Error {
         /// Whether the launch is cooperative.
         cooperative: bool,
     },
+    /// A cooperative launch that is to overlap the one before it.
+    #[error(
+        "{kernel}: expected a launch that is cooperative or overlaps the one before it, got both"
+    )]
+    OverlapCooperative {
+        /// The kernel.
+        kernel: String,
+    },
     /// `LAB_KERNEL_OBJECTS` names no directory, or an object there cannot be read.
     #[error("{}: expected {expected}, got {}: {reason}", crate::OBJECTS_VARIABLE, path.display())]
     Replacement {

@@ -22,6 +22,8 @@ pub struct Launch {
     pub cooperative: bool,
     /// Blocks of a cluster, along x; 1 for none.
     pub cluster: u32,
+    /// It may begin before the launch before it has ended: see [`Launch::overlap_previous`].
+    pub overlap_previous: bool,
 }
 
 impl Launch {
@@ -32,7 +34,14 @@ impl Launch {
 
     /// A grid and blocks of up to three dimensions.
     pub fn new_3d(grid: [u32; 3], block: [u32; 3]) -> Self {
-        Self { grid, block, dynamic_shared: 0, cooperative: false, cluster: 1 }
+        Self {
+            grid,
+            block,
+            dynamic_shared: 0,
+            cooperative: false,
+            cluster: 1,
+            overlap_previous: false,
+        }
     }
 
     /// `grid` blocks of what their kernel's source says ([`Kernel::block`]).
@@ -53,6 +62,15 @@ impl Launch {
     /// In clusters of so many blocks along x, which reach for each other's shared memory.
     pub fn cluster(self, blocks: u32) -> Self {
         Self { cluster: blocks, ..self }
+    }
+
+    /// Beginning, if it can, before the launch before it in its queue has ended, whoever made that one: as soon
+    /// as all blocks there have said so or have ended. The kernel waits for the rest (`griddep_wait` of
+    /// `lab/ptx/grid_dependency.cuh`) before it reads what that launch writes, or writes what that launch
+    /// uses; the emulator's checks find what comes too early. Nothing overlaps a copy or a fill, nor the
+    /// begin of a graph. On a GPU before sm_90 it is a launch like any other.
+    pub fn overlap_previous(self) -> Self {
+        Self { overlap_previous: true, ..self }
     }
 
     pub(crate) fn threads(&self) -> u64 {
@@ -371,6 +389,9 @@ impl Kernel {
                 });
             }
         }
+        if launch.cooperative && launch.overlap_previous {
+            return Err(Error::OverlapCooperative { kernel: self.name().to_owned() });
+        }
         if launch.cooperative {
             let max =
                 u64::from(self.resident_blocks(launch.threads() as u32, launch.dynamic_shared)?);
@@ -432,7 +453,9 @@ impl Bound {
                 (Inner::Cuda(device), Some(function)) => {
                     device.launch(function, launch, pointers, stream.and_then(|s| s.raw.as_ref()))
                 }
-                (Inner::Emulator(device), _) => device.launch(&kernel.emulated, launch, pointers),
+                (Inner::Emulator(device), _) => {
+                    device.launch(&kernel.emulated, launch, pointers, stream.map(|s| s.queue))
+                }
                 (Inner::Cuda(_), None) => unreachable!("a kernel of a GPU has its function"),
             }
         }

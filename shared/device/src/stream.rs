@@ -17,6 +17,8 @@ use crate::{Device, Error};
 pub struct Stream {
     pub(crate) device: Device,
     pub(crate) raw: Option<crate::cuda::RawStream>,
+    /// Its number on the emulator.
+    pub(crate) queue: u64,
 }
 
 impl Stream {
@@ -25,7 +27,7 @@ impl Stream {
             Inner::Cuda(cuda) => Some(cuda.new_stream()?),
             Inner::Emulator(_) => None,
         };
-        Ok(Self { device: device.clone(), raw })
+        Ok(Self { device: device.clone(), raw, queue: crate::emulated::new_queue() })
     }
 
     /// A stream of somebody else's: `handle` is a `CUstream` (a `cudaStream_t`) of this device, of
@@ -39,7 +41,7 @@ impl Stream {
             Inner::Cuda(cuda) => Some(cuda.foreign_stream(handle)),
             Inner::Emulator(_) => None,
         };
-        Self { device: device.clone(), raw }
+        Self { device: device.clone(), raw, queue: crate::emulated::new_queue() }
     }
 
     /// Its `CUstream`, for libraries that launch into it; null on the emulator.
@@ -72,7 +74,10 @@ impl Stream {
     pub fn synchronize(&self) -> Result<(), Error> {
         match (&*self.device.inner, &self.raw) {
             (Inner::Cuda(cuda), Some(raw)) => cuda.synchronize_stream(raw),
-            _ => Ok(()),
+            _ => {
+                lab_emulator::grids_ended();
+                Ok(())
+            }
         }
     }
 
@@ -130,7 +135,13 @@ impl<'a> Graph<'a> {
             (Inner::Cuda(cuda), Some(raw)) => {
                 cuda.launch_graph(raw, self.stream.as_ref().and_then(|s| s.raw.as_ref()))
             }
-            _ => (self.work)(),
+            _ => {
+                // It begins when all before it has ended, and it has ended when what follows begins.
+                lab_emulator::grids_ended();
+                let outcome = (self.work)();
+                lab_emulator::grids_ended();
+                outcome
+            }
         }
     }
 }

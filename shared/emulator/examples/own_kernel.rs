@@ -66,6 +66,7 @@ fn check(file: &Path, name: &str, scratch: &Path) -> Result<(), String> {
         dynamic_shared: 0,
         cooperative: false,
         cluster: 0,
+        overlap_previous: false,
     };
     let options = Options { count: true, ..Options::default() };
     let (mut pointer, mut n) = (x, N as i32);

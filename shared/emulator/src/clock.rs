@@ -24,6 +24,8 @@ use crate::warp::LANES;
 
 /// Added to a block's number: known to the async proxy.
 const PROXY: u32 = 1 << 31;
+/// For a block's number: that the grid before has ended.
+const GRID: u32 = 1 << 30;
 
 /// How far a fence reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +98,7 @@ impl Knowledge {
 
     /// All of it, known to the async proxy.
     fn proxied(&self) -> Self {
-        let generic = self.blocks.iter().filter(|(block, _)| *block & (PROXY | AGENT) == 0);
+        let generic = self.blocks.iter().filter(|(block, _)| *block & (PROXY | GRID | AGENT) == 0);
         Self { blocks: generic.map(|(block, view)| (*block | PROXY, view.clone())).collect() }
     }
 }
@@ -233,6 +235,8 @@ pub(crate) struct BlockClock {
     joined: VecDeque<[Arc<Knowledge>; 3]>,
     /// What a thread has waited for last.
     latest: Option<(Cell, Arc<Knowledge>)>,
+    /// What a thread learns that waits for the grid before.
+    grid_ended: Option<Arc<Knowledge>>,
 }
 
 const DEVICE: usize = 0;
@@ -249,6 +253,7 @@ impl BlockClock {
             exchanged: false,
             joined: VecDeque::new(),
             latest: None,
+            grid_ended: None,
         }
     }
 
@@ -514,6 +519,23 @@ impl BlockClock {
         self.latest = Some((agent, news));
     }
 
+    /// `thread` has waited for the end of the grid before.
+    pub(crate) fn waited_for_grid(&mut self, thread: u32) {
+        let news = self.grid_ended.get_or_insert_with(|| {
+            let mut news = Knowledge::default();
+            news.view_mut(GRID);
+            Arc::new(news)
+        });
+        let news = Some(news.clone());
+        self.learn(thread, &news);
+    }
+
+    /// Whether `thread` knows that some thread has.
+    pub(crate) fn knows_of_grid(&self, thread: u32) -> bool {
+        let known = self.threads[thread as usize].known.as_ref();
+        known.is_some_and(|k| k.view(GRID).is_some())
+    }
+
     /// `fence.proxy.async`: the async proxy sees what `thread` knows and has done.
     pub(crate) fn fence_proxy(&mut self, thread: u32) {
         let all = self.snapshot(thread).whole().proxied();
@@ -663,6 +685,23 @@ mod tests {
         reader.barrier();
         let late = access(&mut reader, 1, 50);
         assert!(reader.ordered(data, late));
+    }
+
+    #[test]
+    fn barriers_and_flags_tell_of_a_wait_for_the_grid_before() {
+        let (mut one, mut other) = (BlockClock::new(64), BlockClock::new(64));
+        one.start(0);
+        other.start(1);
+        one.waited_for_grid(3);
+        assert!(one.knows_of_grid(3) && !one.knows_of_grid(4));
+        one.barrier();
+        assert!((0..64).all(|thread| one.knows_of_grid(thread)));
+        let mut flag = Published::default();
+        one.strong_write(9, &mut flag, false, true);
+        other.strong_read(40, &flag, true);
+        assert!(other.knows_of_grid(40) && !other.knows_of_grid(41));
+        one.start(2);
+        assert!(!(0..64).any(|thread| one.knows_of_grid(thread)), "another block");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::cluster::{Cluster, MAX_CLUSTER};
 use crate::completion::Landing;
 use crate::counters::Profile;
 use crate::geometry::Geometry;
+use crate::grids;
 use crate::module::Kernel;
 use crate::order::{Order, Shuffler};
 use crate::report::{Finding, Findings, Kind};
@@ -37,6 +38,8 @@ pub struct Config {
     pub cooperative: bool,
     /// Blocks of a cluster, along x; 0 or 1 for none. Those of one are resident at once.
     pub cluster: u32,
+    /// It may begin before the launch before it, in its queue, has ended: `griddepcontrol`.
+    pub overlap_previous: bool,
 }
 
 /// How the emulator runs a launch.
@@ -53,6 +56,9 @@ pub struct Options {
     pub count: bool,
     /// When an asynchronous copy is made.
     pub copies: Landing,
+    /// The queue that the launch is in: those of one, by one thread, are in order, and the next may overlap
+    /// the one before it.
+    pub queue: u64,
 }
 
 impl Default for Options {
@@ -63,6 +69,7 @@ impl Default for Options {
             stall_limit: Duration::from_secs(10),
             count: false,
             copies: Landing::Late,
+            queue: 0,
         }
     }
 }
@@ -156,6 +163,14 @@ pub enum LaunchError {
         /// Whether the launch is cooperative.
         cooperative: bool,
     },
+    /// A cooperative launch that is to overlap the one before it.
+    #[error(
+        "{kernel}: expected a launch that is cooperative or overlaps the one before it, got both"
+    )]
+    OverlapCooperative {
+        /// The kernel.
+        kernel: &'static str,
+    },
     /// The number of arguments is not the number of parameters.
     #[error("{kernel}: expected {expected} arguments, got {got}")]
     ArgumentCount {
@@ -203,13 +218,16 @@ pub unsafe fn launch(
         cluster: config.cluster,
     };
     check(name, kernel, &geometry, arguments)?;
+    if config.cooperative && config.overlap_previous {
+        return Err(LaunchError::OverlapCooperative { kernel: name });
+    }
     let checked = kernel.module().checked();
     // The checks want a run that is the same every time.
     let options = &Options { threads: if checked { 1 } else { options.threads }, ..*options };
     let mut checks = match checked {
         // SAFETY: the arguments are what the parameters say.
         true => Some(
-            unsafe { checks(kernel, geometry, arguments, options.count) }
+            unsafe { checks(kernel, geometry, arguments, config.overlap_previous, options) }
                 .map_err(|error| LaunchError::Host(error, name))?,
         ),
         false => None,
@@ -241,7 +259,11 @@ pub unsafe fn launch(
     };
     match findings {
         Some(findings) => Err(LaunchError::Kernel { kernel: name, findings }),
-        None => Ok(checks.map(|mut c| c.profile()).unwrap_or_default()),
+        None => Ok(checks.map_or_else(Profile::default, |mut checks| {
+            let profile = checks.profile();
+            grids::put(options.queue, checks.into_earlier());
+            profile
+        })),
     }
 }
 
@@ -251,13 +273,16 @@ unsafe fn checks(
     kernel: &Kernel,
     geometry: Geometry,
     arguments: &[*mut c_void],
-    count: bool,
+    overlaps: bool,
+    options: &Options,
 ) -> std::io::Result<LaunchCheck> {
     let is_pointer = |index: &usize| kernel.parameters()[*index].type_name.ends_with('*');
     let pointers = (0..arguments.len()).filter(is_pointer);
     // SAFETY: the caller's promise; these are pointers.
     let pointers = pointers.map(|i| (i, unsafe { *arguments[i].cast::<usize>() })).collect();
-    LaunchCheck::new(kernel, geometry, pointers, count)
+    let earlier = grids::take(options.queue);
+    let earlier = if overlaps { earlier } else { earlier.ended() };
+    LaunchCheck::new(kernel, geometry, pointers, options.count, earlier, overlaps)
 }
 
 fn check(

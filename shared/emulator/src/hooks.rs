@@ -207,6 +207,18 @@ fn set_registers(thread: &mut Running, registers: u32, increases: i32) {
     thread.suspend(State::Registers);
 }
 
+fn griddep_wait(thread: &mut Running) {
+    if let Some((check, thread)) = thread.check() {
+        check.griddep_wait(thread.index());
+    }
+}
+
+fn griddep_launch_dependents(thread: &mut Running) {
+    if let Some((check, thread)) = thread.check() {
+        check.griddep_launch_dependents(thread.index());
+    }
+}
+
 fn grid_sync(thread: &mut Running) {
     if !thread.block().cooperative {
         thread.fail(Fault::GridSyncNotCooperative);

@@ -48,7 +48,14 @@
 //!     // SAFETY: 64 floats were allocated.
 //!     (0..64).for_each(|i| unsafe { x.add(i).write(i as f32) });
 //!     host_wrote(x.cast(), true);
-//!     let config = Config { grid: [1, 1, 1], block: [64, 1, 1], dynamic_shared: 0, cooperative: false, cluster: 0 };
+//!     let config = Config {
+//!         grid: [1, 1, 1],
+//!         block: [64, 1, 1],
+//!         dynamic_shared: 0,
+//!         cooperative: false,
+//!         cluster: 0,
+//!         overlap_previous: false,
+//!     };
 //!     let arguments = [(&raw mut x).cast()];
 //!     // SAFETY: one argument, a pointer to 64 floats, as the kernel declares.
 //!     Ok(unsafe { launch(&kernel, &config, &arguments, &Options::default()) })
@@ -90,7 +97,8 @@
 //!   model. An asynchronous copy is under way until it was waited for, and what one has written that an
 //!   mbarrier counts is known to those alone who have waited for its phase; what threads have written is
 //!   seen by bulk copies and wgmma behind a `fence.proxy.async` only. Operands and accumulators of wgmma
-//!   are its own until it was waited for.
+//!   are its own until it was waited for. A launch that overlaps the one before it
+//!   ([`Config::overlap_previous`]) races with that one until a `griddepcontrol.wait`.
 //! * **Sync** ([`Check::Sync`]): deadlocks, with where each thread waits and which arrivals or bytes are
 //!   missing; mbarriers that are used against their rules; named barriers whose calls disagree; registers
 //!   that `setmaxnreg` asks for and nobody gives back; barriers that a block's threads reach at different
@@ -109,7 +117,8 @@
 //! * What a run does not do. A guard that is wrong for sizes that no test has is not found.
 //! * Local variables that only ever decide and are never stored; arrays that a kernel points into
 //!   in other ways than by index.
-//! * `__device__` variables have no bounds: they are watched for races only.
+//! * `__device__` variables have no bounds: they are watched for races only, and not between launches that
+//!   overlap.
 //! * More than three accesses of one 4-byte granule are not remembered, and a block's clock has
 //!   8191 ticks between two barriers. Beyond either a race may be missed; neither makes one up.
 //! * What only the GPU's compiler does: fused multiply-adds, its own reordering within the rules.
@@ -149,6 +158,7 @@
 //! | `running` | the thread that runs, as those functions see it |
 //! | `check` | the checks of each access, and what they find |
 //! | `cluster`, `counters`, `clock` | what blocks see of each other; what is counted; who knows what |
+//! | `grids` | earlier launches that may not have ended |
 //! | `memory`, `shared`, `shadow` | device memory, shared memory, what is remembered of each granule |
 //! | `module`, `names`, `symbols` | objects, and their debugging information |
 //! | `thread`, `stack`, `geometry`, `access` | the state of a thread, its stack; the sizes of a launch; one access |
@@ -178,6 +188,7 @@ mod completion;
 mod counters;
 mod geometry;
 mod grid;
+mod grids;
 mod hooks;
 mod matrix;
 mod memory;
@@ -204,6 +215,7 @@ pub use grid::{
     BadOption, Config, LaunchError, MAX_COOPERATIVE_BLOCKS, MAX_DYNAMIC_SHARED,
     MAX_THREADS_PER_BLOCK, Options, launch,
 };
+pub use grids::grids_ended;
 pub use memory::{NotAdopted, adopt, allocate, disown, free, host_copied, host_wrote};
 pub use module::{
     BlockSize, Field, Kernel, Module, ModuleError, Parameter, cache_directory, write_atomically,

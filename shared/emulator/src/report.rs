@@ -103,6 +103,8 @@ pub enum Kind {
     Race,
     /// Memory was used while an asynchronous copy into it was under way.
     CopyInFlight,
+    /// Memory was used that an earlier grid uses, which may not have ended.
+    GridInFlight,
     /// An asynchronous access that may not see a plain write before it.
     UnfencedProxy,
     /// A wgmma that may not see what the thread has done with its registers.
@@ -140,9 +142,11 @@ impl Kind {
             | Self::AbsentBlock
             | Self::StackOverflow => Check::Memory,
             Self::Uninitialised | Self::UninitialisedLocal => Check::Init,
-            Self::Race | Self::CopyInFlight | Self::UnfencedProxy | Self::UnfencedWgmma => {
-                Check::Race
-            }
+            Self::Race
+            | Self::CopyInFlight
+            | Self::GridInFlight
+            | Self::UnfencedProxy
+            | Self::UnfencedWgmma => Check::Race,
             Self::Deadlock
             | Self::Mbarrier
             | Self::DivergentBarrier

@@ -13,6 +13,9 @@
 //! place                 14    which instruction: see `Places`
 //! ```
 //!
+//! Beside the cells a granule has four bits for each byte: how the launch has used it, whatever the cells
+//! have forgotten since. The next launch may ask (see `grids`).
+//!
 //! Three cells are enough in most cases. A write that is ordered after all that was before takes
 //! their place; of reads by several threads, two or three of different warps stand for all.
 
@@ -137,7 +140,7 @@ impl Cell {
 #[repr(C, align(32))]
 pub(crate) struct Granule {
     /// Generation in the upper half; below it 4 bits of written bytes, 4 bits of existing bytes,
-    /// and whether the granule is used as a whole: see `whole`.
+    /// whether the granule is used as a whole (see `whole`), two more marks, and 16 bits of [`Uses`].
     meta: u64,
     pub(crate) cells: [Cell; 3],
 }
@@ -145,6 +148,22 @@ pub(crate) struct Granule {
 const WHOLE: u64 = 1 << 8;
 const GUARD: u64 = 1 << 9;
 const MBARRIER: u64 = 1 << 10;
+const USES_SHIFT: u32 = 11;
+
+/// How the bytes of a granule were used in one launch: 4 bits for each of [`Uses::CLASSES`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Uses(u16);
+
+impl Uses {
+    const CLASSES: [Kind; 4] = [Kind::Read, Kind::Write, Kind::StrongRead, Kind::StrongWrite];
+
+    /// The bytes whose use conflicts with an access of this kind.
+    pub(crate) fn conflicting(self, kind: Kind) -> u8 {
+        let of = |class: usize| (self.0 >> (4 * class)) as u8 & INIT_ALL;
+        let classes = Self::CLASSES.iter().enumerate().filter(|(_, c)| c.conflicts(kind));
+        classes.fold(0, |bytes, (class, _)| bytes | of(class))
+    }
+}
 
 impl Granule {
     pub(crate) const BYTES: usize = size_of::<Self>();
@@ -205,6 +224,27 @@ impl Granule {
     pub(crate) fn mark_written(&mut self, bytes: u8) {
         self.meta |= u64::from(bytes);
     }
+    /// What an access of this kind leaves behind: a factor for [`Granule::mark`].
+    #[inline(always)]
+    pub(crate) fn marks(kind: Kind) -> u64 {
+        let class = u32::from(kind.writes()) + 2 * u32::from(kind.strong());
+        // What a copy under way writes is not there yet.
+        let written = kind.writes() && kind != Kind::AsyncWrite;
+        1 << (USES_SHIFT + 4 * class) | u64::from(written)
+    }
+    /// These bytes were accessed so.
+    #[inline(always)]
+    pub(crate) fn mark(&mut self, bytes: u8, marks: u64) {
+        self.meta |= u64::from(bytes) * marks;
+    }
+    /// How the launch of its generation has used it.
+    pub(crate) fn uses(&self) -> Uses {
+        Uses((self.meta >> USES_SHIFT) as u16)
+    }
+    /// Adds what the same launch did in a generation before.
+    pub(crate) fn add_uses(&mut self, uses: Uses) {
+        self.meta |= u64::from(uses.0) << USES_SHIFT;
+    }
     /// Starts over, with nobody's accesses.
     pub(crate) fn renew(&mut self, generation: u32, exists: u8, init: u8) {
         self.meta = u64::from(generation) << 32 | WHOLE | u64::from(exists) << 4 | u64::from(init);
@@ -258,6 +298,10 @@ impl Places {
         self.addresses.push(pc);
         *slot
     }
+    /// The instructions by their numbers, 0 where there is none.
+    pub(crate) fn into_addresses(self) -> Vec<usize> {
+        self.addresses
+    }
     /// The instruction of a number.
     pub(crate) fn address(&self, number: u16) -> Option<usize> {
         self.addresses.get(usize::from(number)).copied().filter(|&a| a != 0)
@@ -278,6 +322,30 @@ mod tests {
         assert!(cell.same_thread(other) && cell.same_block(other));
         assert!(!cell.same_thread(Cell::new(Kind::StrongWrite, 1022, 0x5BCDE, 7, 1)));
         assert_eq!(Granule::BYTES, 8 * GRANULE);
+    }
+
+    #[test]
+    fn uses_outlive_the_cells() {
+        let mut granule = Granule::EMPTY;
+        granule.renew(7, INIT_ALL, 0);
+        granule.mark(0b0011, Granule::marks(Kind::Write));
+        granule.mark(0b0100, Granule::marks(Kind::Read));
+        granule.mark(0b1000, Granule::marks(Kind::StrongWrite));
+        assert_eq!((granule.generation(), granule.exists(), granule.init()), (7, 0xF, 0b1011));
+        let uses = granule.uses();
+        granule.renew(8, INIT_ALL, 0);
+        assert_eq!(granule.uses(), Uses::default());
+        granule.add_uses(uses);
+        for (kind, bytes) in [
+            (Kind::Read, 0b1011),
+            (Kind::Write, 0b1111),
+            (Kind::StrongRead, 0b0011),
+            (Kind::StrongWrite, 0b0111),
+            (Kind::AsyncRead, 0b1011),
+        ] {
+            assert_eq!(granule.uses().conflicting(kind), bytes, "{kind:?}");
+        }
+        assert!(granule.whole() && granule.init() == 0, "nothing else is touched");
     }
 
     #[test]

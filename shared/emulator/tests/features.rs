@@ -52,7 +52,7 @@ fn coordinates_cover_the_grid_in_every_schedule() {
         let total = (grid.iter().product::<u32>() * block.iter().product::<u32>()) as usize;
         let mut out = vec![u32::MAX; 6 * total];
         let mut p = out.as_mut_ptr();
-        let config = Config { grid, block, dynamic_shared: 0, cooperative: false, cluster: 0 };
+        let config = Config { grid, block, ..plain(1, 1) };
         run(&FEATURES, "coordinates", &config, &mut [arg(&mut p)], &options).unwrap();
         let mut expected = Vec::new();
         let each = |[x, y, z]: [u32; 3]| {

@@ -34,6 +34,7 @@ fn tiled_matmul(module: &Arc<Module>, count: bool) -> Duration {
         dynamic_shared: 0,
         cooperative: false,
         cluster: 0,
+        overlap_previous: false,
     };
     let options = Options { threads: 1, count, ..Options::default() };
     let best = best_of(3, || {

@@ -23,6 +23,7 @@ pub mod launch_cost;
 pub mod lstm;
 pub mod map_checks;
 pub mod mlp;
+pub mod overlap_checks;
 pub mod peer;
 pub mod plan;
 pub mod posed;

@@ -1,9 +1,12 @@
 //! The device layer on the emulator and on a GPU where there is one.
 #![allow(missing_docs)]
 
-use lab_device::{Device, Selector};
+use lab_device::emulator::Kind;
+use lab_device::{DType, Device, Error, Mode, Selector};
 use lab_harness::suite::assert_checks;
-use lab_harness::{agreement, binding_checks, device_checks, map_checks};
+use lab_harness::{
+    Binding, Plan, agreement, arguments, binding_checks, device_checks, map_checks, overlap_checks,
+};
 
 #[test]
 fn the_device_layer() {
@@ -18,6 +21,55 @@ fn tensor_maps() {
 #[test]
 fn plans_and_bindings() {
     assert_checks(binding_checks::CHECKS);
+}
+
+#[test]
+fn launches_that_overlap() {
+    assert_checks(overlap_checks::CHECKS);
+}
+
+/// Two launches, of which one writes x, and the other may begin before that has ended and does not wait. A
+/// run makes them in the one order or the other, with or without a fill of other memory between.
+fn without_a_wait(overlaps: bool, reader_first: bool, fills: bool) -> Binding {
+    let device = Device::emulator_in(Mode::Checked).unwrap();
+    let kernel = |name| device.kernel(&device_checks::kernels::OVERLAP, name).unwrap();
+    let mut plan = Plan::new(&device);
+    let [weights, x] = [(); 2].map(|()| plan.zeros(DType::F32, 64));
+    let [out, other] = [(); 2].map(|()| plan.scratch(DType::F32, 64));
+    let writes = arguments![weights, x: weights, out: x, n: 64];
+    let reads = arguments![weights, x, out, n: 64];
+    let mut launches =
+        [("double_and_add", false, writes), ("double_and_add_at_once", overlaps, reads)];
+    if reader_first {
+        launches.reverse();
+    }
+    for (name, overlaps, arguments) in launches {
+        plan.launch(&kernel(name), overlap_checks::launch(1, overlaps), arguments).unwrap();
+        if fills {
+            plan.zero(other);
+        }
+    }
+    plan.bind().finish().unwrap()
+}
+
+fn found(outcome: Result<(), Error>) -> bool {
+    let Err(error) = outcome else { return false };
+    let findings = error.findings().unwrap_or_else(|| panic!("{error}"));
+    assert!(findings.all.iter().all(|f| f.kind == Kind::GridInFlight), "{findings}");
+    true
+}
+
+#[test]
+fn what_a_launch_does_too_early_is_found() {
+    assert!(found(without_a_wait(true, false, false).run()));
+    assert!(!found(without_a_wait(false, false, false).run()));
+    assert!(!found(without_a_wait(true, false, true).run()), "nothing overlaps a fill");
+    // The first launch of a run overlaps the last of the run before; that of a graph does not.
+    let mut binding = without_a_wait(true, true, false);
+    assert!(!found(binding.run()) && found(binding.run()));
+    let mut binding = without_a_wait(true, true, false);
+    let mut graph = binding.graph().unwrap();
+    assert!(!found(graph.launch()) && !found(graph.launch()));
 }
 
 #[test]

@@ -7,7 +7,9 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use lab_device::{Device, Selector};
 use lab_harness::suite::{self, Case, Check, Suite, VersionCheck};
-use lab_harness::{Error, Problem, Version, agreement, binding_checks, device_checks, map_checks};
+use lab_harness::{
+    Error, Problem, Version, agreement, binding_checks, device_checks, map_checks, overlap_checks,
+};
 use serde_json::json;
 
 use crate::Common;
@@ -67,6 +69,7 @@ impl Arguments {
             ("device layer", device_checks::CHECKS),
             ("bindings", binding_checks::CHECKS),
             ("maps", map_checks::CHECKS),
+            ("overlap", overlap_checks::CHECKS),
             ("agreement", agreement::CHECKS),
         ];
         let own = own.map(|(name, checks)| Suite { name, stage: name, checks });

@@ -173,6 +173,7 @@ impl BlockCheck {
 
     /// All threads have exited: have they heard that the others are done with the block's memory?
     pub(crate) fn leave(&mut self) {
+        self.leave_grid();
         let mut visits: Vec<(Cell, usize)> = self.shared.visits.drain().map(|(_, v)| v).collect();
         visits.retain(|(cell, _)| !self.clock.anybody_knows(*cell));
         visits.sort_unstable_by_key(|(cell, _)| (cell.place(), cell.block(), cell.thread()));

@@ -385,7 +385,7 @@ impl BlockCheck {
 const WGMMA_READS: &str = "wgmma_commit() and wgmma_wait<0>() by the threads that multiply, then a barrier \
      or an arrival for who writes their operands";
 
-fn verb(kind: Kind) -> &'static str {
+pub(super) fn verb(kind: Kind) -> &'static str {
     match kind {
         Kind::Read => "read",
         Kind::Write => "write",
@@ -397,7 +397,7 @@ fn verb(kind: Kind) -> &'static str {
     }
 }
 
-fn describe(kind: Kind, bytes: usize) -> String {
+pub(super) fn describe(kind: Kind, bytes: usize) -> String {
     format!("{} of {bytes} bytes", verb(kind))
 }
 

@@ -9,10 +9,11 @@ use crate::clock::Published;
 use crate::completion::record::Record;
 use crate::counters::{Counters, Profile};
 use crate::geometry::Geometry;
+use crate::grids::{self, Earlier, Grid, Waiting};
 use crate::memory::{self, Arena, Whose};
 use crate::module::{Kernel, Module};
 use crate::report::{Access, Finding, Findings};
-use crate::shadow::{Cell, Granule, Places};
+use crate::shadow::{Cell, Granule, Places, Uses};
 use crate::shared::SharedShadow;
 
 /// Findings that are kept; of more, the number.
@@ -23,6 +24,15 @@ pub(crate) struct LaunchCheck {
     pub(super) kernel: Kernel,
     pub(super) geometry: Geometry,
     pub(super) generation: u32,
+    /// All of its generations.
+    generations: Vec<u32>,
+    /// It may begin before those before it have ended.
+    pub(super) overlaps: bool,
+    /// Those.
+    pub(super) earlier: Earlier,
+    pub(super) waiting: Waiting,
+    /// Uses that an earlier grid's conflict with: by place, and that grid's launch.
+    pub(super) unordered: HashMap<(u16, u64), usize>,
     /// Grid-wide syncs so far.
     pub(super) meeting: u64,
     pub(super) arena: &'static Arena,
@@ -89,11 +99,14 @@ impl DerefMut for LaunchHandle {
 }
 
 impl LaunchCheck {
+    /// `earlier`: the grids that may run when it begins; none, unless it overlaps.
     pub(crate) fn new(
         kernel: &Kernel,
         geometry: Geometry,
         pointers: Vec<(usize, usize)>,
         count: bool,
+        earlier: Earlier,
+        overlaps: bool,
     ) -> std::io::Result<Self> {
         let arena = memory::get().ok_or(std::io::ErrorKind::OutOfMemory)?;
         let foreign = memory::foreign();
@@ -103,10 +116,16 @@ impl LaunchCheck {
         };
         let pointers = pointers.into_iter().map(|(index, at)| (index, own(at))).collect();
         let module = kernel.module();
+        let generation = memory::next_generation();
         Ok(Self {
             kernel: kernel.clone(),
             geometry,
-            generation: memory::next_generation(),
+            generation,
+            generations: vec![generation],
+            overlaps,
+            earlier,
+            waiting: Waiting::default(),
+            unordered: HashMap::new(),
             meeting: 0,
             arena,
             foreign,
@@ -150,8 +169,43 @@ impl LaunchCheck {
     pub(super) fn grid_synced(&mut self, meeting: u64) {
         if self.meeting != meeting {
             self.meeting = meeting;
-            self.generation = memory::next_generation();
+            self.forget();
         }
+    }
+
+    /// What is remembered of global memory counts no more.
+    pub(super) fn forget(&mut self) {
+        self.generation = memory::next_generation();
+        self.generations.push(self.generation);
+    }
+
+    /// What a granule of device memory, which this generation has not seen, says of this launch; what it says
+    /// of those before is kept.
+    pub(super) fn uses_before(&mut self, granule: &Granule) -> Uses {
+        let generation = granule.generation();
+        // Most were touched by no launch, or by one long ago.
+        if generation >= self.generations[0] && self.generations.binary_search(&generation).is_ok()
+        {
+            return granule.uses();
+        }
+        if self.overlaps {
+            self.earlier.keep(granule);
+        }
+        Uses::default()
+    }
+
+    /// What may not have ended when the next launch begins.
+    pub(crate) fn into_earlier(self) -> Earlier {
+        let last = Grid {
+            kernel: self.kernel,
+            geometry: self.geometry,
+            generations: self.generations,
+            places: self.places.into_addresses(),
+            issuers: self.issuers,
+            number: 0,
+            outlasts_wait: false,
+        };
+        self.earlier.then(last, self.waiting)
     }
 
     /// What was counted.
@@ -195,14 +249,8 @@ impl LaunchCheck {
 
     pub(super) fn by(&self, what: String, cell: Cell) -> Access {
         let issuer = self.issuers.get(&cell.place()).filter(|_| cell.by_agent());
-        let (block, thread) = issuer.copied().unwrap_or((cell.block(), cell.thread()));
-        let block = self.geometry.block_index(u64::from(block));
-        let thread = self.geometry.thread_index(thread);
-        let (place, within) = match self.places.address(cell.place()) {
-            Some(pc) => self.module().place_within(pc),
-            None => ("a place that was not kept".into(), Vec::new()),
-        };
-        Access { what, place, within, block, thread }
+        let pc = self.places.address(cell.place());
+        grids::access(&self.kernel, self.geometry, pc, issuer.copied(), what, cell)
     }
 
     /// `x[17] (f32)`: memory by its name.

@@ -6,6 +6,7 @@
 
 mod completion;
 mod findings;
+mod grids;
 mod launch;
 mod wgmma;
 
@@ -20,7 +21,7 @@ use crate::cluster::Cluster;
 use crate::counters::Pending;
 use crate::memory::{self, Whose};
 use crate::report::Finding;
-use crate::shadow::{Cell, GRANULE, Granule, INIT_ALL, bytes_mask};
+use crate::shadow::{Cell, GRANULE, Granule, INIT_ALL, Uses, bytes_mask};
 use crate::shared::{DYNAMIC_MARGIN, Extent, Located, SharedShadow};
 use crate::thread::Thread;
 
@@ -41,6 +42,12 @@ pub(crate) struct BlockCheck {
     pub(crate) cluster: Option<Arc<Cluster>>,
     /// Whether the cluster has met: before, its other blocks may not have begun.
     met: bool,
+    /// As the launch has it.
+    overlaps: bool,
+    /// Whether a thread of the block has waited for the grid before.
+    waited: bool,
+    /// Whether all threads that let the next grid begin knew of such a wait; `None` where none did.
+    lets_begin_behind_wait: Option<bool>,
 }
 
 impl BlockCheck {
@@ -57,6 +64,9 @@ impl BlockCheck {
         Self {
             arena: launch.arena.range(),
             pending: launch.counters.as_ref().map(|_| Pending::new(threads)),
+            overlaps: launch.overlaps,
+            waited: false,
+            lets_begin_behind_wait: None,
             launch,
             clock: BlockClock::new(threads),
             shared: SharedShadow::new(fixed, dynamic),
@@ -68,6 +78,7 @@ impl BlockCheck {
 
     pub(crate) fn start(&mut self, linear: u64) {
         self.block = linear as u32;
+        (self.waited, self.lets_begin_behind_wait) = (false, None);
         self.clock.start(self.block);
         self.shared.generation += 1;
         self.shared.visits.clear();
@@ -110,7 +121,7 @@ impl BlockCheck {
     fn forget(&mut self) {
         self.forget_who_made_mbarriers();
         self.shared.generation += 1;
-        self.launch.generation = memory::next_generation();
+        self.launch.forget();
     }
 
     /// All lanes have come by: what is pending is complete.
@@ -185,6 +196,8 @@ impl BlockCheck {
             return Err(self.misaligned(here(address), len, space, me));
         }
         let (mut at, mut left, mut granule) = (address, len, granule);
+        let marks = Granule::marks(kind);
+        let mut in_earlier_grids = self.overlaps && space == Space::Global;
         let mut race = None;
         while left > 0 {
             let offset = at % GRANULE;
@@ -210,8 +223,10 @@ impl BlockCheck {
             if (!kind.writes() || how.updates) && bytes & !shadow.init() != 0 {
                 self.unwritten(here(at), len, space, me);
             }
-            if kind.writes() && (kind != Kind::AsyncWrite) {
-                shadow.mark_written(bytes);
+            shadow.mark(bytes, marks);
+            if in_earlier_grids {
+                let me = me.of_bytes(bytes);
+                in_earlier_grids = self.look_at_earlier(granule as usize, me, (here(at), len));
             }
             if how.proxy {
                 self.look_at_proxy(shadow, me.of_bytes(bytes), (here(at), len, space));
@@ -382,7 +397,12 @@ impl BlockCheck {
                 }
             }
         };
+        let uses = match space {
+            Space::Global => launch.uses_before(granule),
+            _ => Uses::default(),
+        };
         granule.renew(generation, exists, init);
+        granule.add_uses(uses);
         if guard {
             granule.mark_guard();
         }

@@ -32,6 +32,7 @@ pub fn plain(grid: u32, block: u32) -> Config {
         dynamic_shared: 0,
         cooperative: false,
         cluster: 0,
+        overlap_previous: false,
     }
 }
 
