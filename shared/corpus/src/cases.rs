@@ -30,6 +30,14 @@ pub fn cases() -> Vec<Case> {
     files.into_iter().chain(more).chain(newest).flat_map(|cases| cases()).collect()
 }
 
+/// The kernels that the emulator's counters are held against Nsight Compute with: those whose traffic is
+/// known, and right ones that copy in bulk or multiply by wgmma.
+pub fn measured() -> Vec<Case> {
+    let newest = [bulk::cases, wgmma::cases, tensor_copy::cases];
+    let newest = newest.into_iter().flat_map(|cases| cases());
+    counted().into_iter().chain(newest.filter(|case| case.bug().is_none())).collect()
+}
+
 /// Where the cases of a module come from.
 #[derive(Clone, Copy)]
 struct File(&'static KernelSource);

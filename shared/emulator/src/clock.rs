@@ -24,6 +24,8 @@ use crate::warp::LANES;
 
 /// Added to a block's number: known to the async proxy.
 const PROXY: u32 = 1 << 31;
+/// The same of accesses to shared memory alone.
+const SHARED_PROXY: u32 = 1 << 29;
 /// For a block's number: that the grid before has ended.
 const GRID: u32 = 1 << 30;
 
@@ -96,10 +98,11 @@ impl Knowledge {
         }
     }
 
-    /// All of it, known to the async proxy.
-    fn proxied(&self) -> Self {
-        let generic = self.blocks.iter().filter(|(block, _)| *block & (PROXY | GRID | AGENT) == 0);
-        Self { blocks: generic.map(|(block, view)| (*block | PROXY, view.clone())).collect() }
+    /// All of it, known to the async proxy: under `mark`.
+    fn proxied(&self, mark: u32) -> Self {
+        let others = PROXY | SHARED_PROXY | GRID | AGENT;
+        let generic = self.blocks.iter().filter(|(block, _)| *block & others == 0);
+        Self { blocks: generic.map(|(block, view)| (*block | mark, view.clone())).collect() }
     }
 }
 
@@ -344,10 +347,11 @@ impl BlockClock {
         (0..self.threads.len() as u32).any(|thread| self.knows(cell, thread))
     }
 
-    /// Whether the async proxy sees, for `thread`, what a plain access did.
-    pub(crate) fn proxied(&self, cell: Cell, thread: u32) -> bool {
+    /// Whether the async proxy sees, for `thread`, what a plain access did, to shared memory or another.
+    pub(crate) fn proxied(&self, cell: Cell, thread: u32, shared: bool) -> bool {
         let known = self.threads[thread as usize].known.as_ref();
-        known.is_some_and(|k| k.covers(cell.block() | PROXY, cell))
+        let under = |k: &Knowledge, mark: u32| k.covers(cell.block() | mark, cell);
+        known.is_some_and(|k| under(k, PROXY) || shared && under(k, SHARED_PROXY))
     }
 
     /// All threads have met. True where the clock had run out and what is remembered must go.
@@ -536,9 +540,11 @@ impl BlockClock {
         known.is_some_and(|k| k.view(GRID).is_some())
     }
 
-    /// `fence.proxy.async`: the async proxy sees what `thread` knows and has done.
-    pub(crate) fn fence_proxy(&mut self, thread: u32) {
-        let all = self.snapshot(thread).whole().proxied();
+    /// `fence.proxy.async`: the async proxy sees what `thread` knows and has done, or of that what was done
+    /// to shared memory.
+    pub(crate) fn fence_proxy(&mut self, thread: u32, shared_alone: bool) {
+        let mark = if shared_alone { SHARED_PROXY } else { PROXY };
+        let all = self.snapshot(thread).whole().proxied(mark);
         self.learn(thread, &Some(Arc::new(all)));
     }
 

@@ -35,19 +35,28 @@ pub enum Operation {
     SharedAtomic,
     /// Block-wide barriers.
     Barrier,
-    /// Products of small matrices: mma.sync.
+    /// Products of small matrices: mma.sync, wgmma.
     TensorCore,
+    /// Bulk and tensor copies from device memory.
+    BulkLoad,
+    /// Bulk and tensor copies to device memory.
+    BulkStore,
+    /// What wgmma reads of shared memory.
+    Operands,
 }
 
 impl Operation {
     /// In the order in which they are shown.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::GlobalLoad,
         Self::GlobalStore,
         Self::GlobalAtomic,
+        Self::BulkLoad,
+        Self::BulkStore,
         Self::SharedLoad,
         Self::SharedStore,
         Self::SharedAtomic,
+        Self::Operands,
         Self::Barrier,
         Self::TensorCore,
     ];
@@ -63,17 +72,21 @@ impl Operation {
             Self::SharedAtomic => "shared atomic",
             Self::Barrier => "barrier",
             Self::TensorCore => "tensor core",
+            Self::BulkLoad => "bulk load",
+            Self::BulkStore => "bulk store",
+            Self::Operands => "wgmma operands",
         }
     }
 
     /// Whether it is about shared memory.
     pub fn shared(self) -> bool {
-        matches!(self, Self::SharedLoad | Self::SharedStore | Self::SharedAtomic)
+        matches!(self, Self::SharedLoad | Self::SharedStore | Self::SharedAtomic | Self::Operands)
     }
 
     /// Whether it is about device memory.
     pub fn global(self) -> bool {
-        matches!(self, Self::GlobalLoad | Self::GlobalStore | Self::GlobalAtomic)
+        let plain = matches!(self, Self::GlobalLoad | Self::GlobalStore | Self::GlobalAtomic);
+        plain || matches!(self, Self::BulkLoad | Self::BulkStore)
     }
 
     /// Nsight Compute's names for [`Counts::requests`], and for its sectors or wavefronts.
@@ -95,7 +108,21 @@ impl Operation {
                 "smsp__sass_inst_executed_op_shared_st.sum",
                 "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
             ),
-            _ => return None,
+            Self::BulkLoad => (
+                "smsp__sass_inst_executed_op_tma_ld.sum",
+                "l1tex__m_xbar2l1tex_read_sectors_mem_global_op_tma_ld.sum",
+            ),
+            Self::BulkStore => (
+                "smsp__sass_inst_executed_op_tma_st.sum",
+                "l1tex__m_l1tex2xbar_write_sectors_mem_global_op_tma_st.sum",
+            ),
+            Self::Operands => (
+                "smsp__sass_inst_executed_op_shared_gmma.sum",
+                "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_gmma.sum",
+            ),
+            Self::GlobalAtomic | Self::SharedAtomic | Self::Barrier | Self::TensorCore => {
+                return None;
+            }
         })
     }
 }
@@ -103,7 +130,7 @@ impl Operation {
 /// Sums over warp-wide accesses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Warp-wide accesses; of barriers, warps that came; of tensor cores, instructions of a warp.
+    /// Warp-wide accesses; of barriers, warps that came; of tensor cores, instructions of a warp; bulk copies.
     pub requests: u64,
     /// Lanes that took part.
     pub lanes: u64,
@@ -466,6 +493,46 @@ impl Counters {
                 ..Counts::default()
             });
         }
+    }
+
+    /// A warp's part of a wgmma of a warpgroup, whose operands in shared memory have so many bytes: they lie
+    /// so that no bank is asked twice.
+    pub(crate) fn operands(&mut self, place: u16, first_warp: bool, bytes: usize) {
+        let line = self.lines.entry((place, Operation::Operands)).or_default();
+        let bytes = if first_warp { bytes } else { 0 };
+        let cost = bytes.div_ceil(BANKS * WORD) as u64;
+        line.counts.add(&Counts {
+            requests: 1,
+            lanes: LANES as u64,
+            bytes: bytes as u64,
+            cost,
+            ideal: cost,
+            degree: 1,
+            flops: 0,
+        });
+    }
+
+    /// A bulk or tensor copy, of these pieces of device memory: where each begins, and its bytes.
+    pub(crate) fn bulk(
+        &mut self,
+        place: u16,
+        stores: bool,
+        pieces: impl Iterator<Item = (usize, usize)>,
+    ) {
+        let operation = if stores { Operation::BulkStore } else { Operation::BulkLoad };
+        let mut all = Counts { requests: 1, lanes: 1, ..Counts::default() };
+        let mut pieces = pieces.filter(|&(_, bytes)| bytes > 0).peekable();
+        while let Some((start, bytes)) = pieces.next() {
+            // A swizzle parts what lies side by side.
+            let mut end = start + bytes;
+            while let Some((_, more)) = pieces.next_if(|&(next, _)| next == end) {
+                end += more;
+            }
+            all.cost += (end.div_ceil(SECTOR) - start / SECTOR) as u64;
+            all.bytes += (end - start) as u64;
+        }
+        all.ideal = all.bytes.div_ceil(SECTOR as u64);
+        self.lines.entry((place, operation)).or_default().counts.add(&all);
     }
 
     pub(crate) fn profile(mut self, place: impl Fn(u16) -> String) -> Profile {

@@ -10,7 +10,7 @@ use std::time::Instant;
 use common::{Arrays, arg, checked, module, plain, run};
 use lab_emulator::{Config, Finding, Kind, Landing, LaunchError, Module, Options, Order};
 
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 15] = [
     "doubled<NONE>",
     "doubled<NO_WAIT>",
     "doubled<WRONG_PARITY>",
@@ -22,6 +22,8 @@ const NAMES: [&str; 13] = [
     "all_to_all<ONE_BOX>",
     "through_bulk<NONE>",
     "through_bulk<READ_ALONE>",
+    "stored_then_loaded<NONE>",
+    "stored_then_loaded<SHARED_FENCE>",
     "through_bulk<NO_FENCE>",
     "through_bulk<NO_WAIT>",
 ];
@@ -80,13 +82,29 @@ fn through_bulk(
     fault: &str,
     options: &Options,
 ) -> (Result<(), LaunchError>, bool) {
+    in_tiles(module, &format!("through_bulk<{fault}>"), options)
+}
+
+fn stored_then_loaded(
+    module: &Arc<Module>,
+    fault: &str,
+    options: &Options,
+) -> (Result<(), LaunchError>, bool) {
+    in_tiles(module, &format!("stored_then_loaded<{fault}>"), options)
+}
+
+/// Each element becomes one more than its index.
+fn in_tiles(
+    module: &Arc<Module>,
+    name: &str,
+    options: &Options,
+) -> (Result<(), LaunchError>, bool) {
     let mut arrays = Arrays::new();
     let values: Vec<f32> = (0..64 * TILES).map(|v| v as f32).collect();
     let x = arrays.of(&values);
     let (mut p, mut tiles) = (x, TILES as i32);
     let mut arguments = [arg(&mut p), arg(&mut tiles)];
-    let name = format!("through_bulk<{fault}>");
-    let outcome = run(module, &name, &plain(1, 64), &mut arguments, options);
+    let outcome = run(module, name, &plain(1, 64), &mut arguments, options);
     let right = arrays.read(x).into_iter().enumerate().all(|(i, got)| got == (i + 1) as f32);
     (outcome, right)
 }
@@ -95,11 +113,12 @@ type Run = fn(&Arc<Module>, &str, &Options) -> (Result<(), LaunchError>, bool);
 
 #[test]
 fn right_kernels_are_right_whenever_copies_land() {
-    let kernels: [(Run, &str); 4] = [
+    let kernels: [(Run, &str); 5] = [
         (doubled, "NONE"),
         (all_to_all, "RIGHT"),
         (through_bulk, "NONE"),
         (through_bulk, "READ_ALONE"),
+        (stored_then_loaded, "NONE"),
     ];
     for (run, name) in kernels {
         for options in options() {
@@ -139,6 +158,7 @@ fn what_nobody_waited_for_is_found_even_if_it_has_landed() {
 #[test]
 fn proxies_need_fences() {
     found(through_bulk, "NO_FENCE", &[Kind::UnfencedProxy]);
+    found(stored_then_loaded, "SHARED_FENCE", &[Kind::UnfencedProxy]);
     found(through_bulk, "NO_WAIT", &[Kind::CopyInFlight]);
 }
 

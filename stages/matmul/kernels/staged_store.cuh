@@ -23,7 +23,7 @@ template <class T, int BN, int BUFFERS = 2> struct StagedStore {
             meet();
 #pragma unroll
             for (int c = 0; c < PANEL; c += 16) put(panel, &sum[(p * PANEL + c) / 2], c);
-            fence_proxy_async();  // TMA reads what was written by plain stores
+            fence_proxy_async_shared();  // TMA reads what was written by plain stores
             meet();
             if (asks) {
                 tensor_store(C, {j + p * PANEL, i, g}, panel);

@@ -2,7 +2,8 @@
 
 use clap::Args;
 use lab_corpus::{
-    Case, Judgement, PRODUCTS, cases, counted, descriptors, judge, lines, maps, run as run_case,
+    Case, Judgement, PRODUCTS, cases, counted, descriptors, judge, lines, maps, measured,
+    run as run_case,
 };
 use lab_device::emulator::Operation;
 use lab_device::{Device, DeviceKind, Mode, Selector};
@@ -168,7 +169,7 @@ fn print_counted(common: &Common) -> Result<(), Failure> {
     let device = Device::emulator_in(Mode::Counted)?;
     let mut all = Vec::new();
     let mut rows = table(&["kernel", "operation", ">requests", ">sectors, wavefronts", ">ideal"]);
-    for case in counted() {
+    for case in measured() {
         hold(&case, &device)?;
         let profile = device.take_profile();
         for operation in Operation::ALL {

@@ -18,7 +18,7 @@ fn pick(x: &[f64], index: impl Fn(usize) -> usize) -> Vec<f64> {
     (0..N).map(|i| x[index(i)]).collect()
 }
 
-/// The kernels that the emulator's counters are held against Nsight Compute with.
+/// Kernels that access memory in patterns of all kinds.
 pub fn counted() -> Vec<Case> {
     let file = File(&COUNTED);
     let n = Arg::I32(N as i32);

@@ -2,8 +2,9 @@
 // asks for all of it. PTX ISA, "Data Movement and Conversion Instructions: Bulk copy".
 //
 // Addresses and sizes are multiples of 16 bytes. The copies are made in the async proxy: they see what a
-// thread has written by plain stores only if a fence_proxy_async() lies between, by the writer (then a
-// barrier, if another thread asks for the copy) or, after the barrier, by whoever asks.
+// thread has written by plain stores only if a fence_proxy_async() lies between, or for shared memory
+// a fence_proxy_async_shared(): by the writer (then a barrier, if another thread asks for the copy) or,
+// after the barrier, by whoever asks.
 #pragma once
 #include "lab/ptx/mbarrier.cuh"
 
@@ -13,9 +14,19 @@ namespace lab {
 // Plain accesses before it are seen by asynchronous copies and wgmma after it, and the other way round.
 __device__ __forceinline__ void fence_proxy_async() {
 #ifdef LAB_EMULATOR
-    emu_fence_proxy_async();
+    emu_fence_proxy_async(false);
 #else
     asm volatile("fence.proxy.async;" ::: "memory");
+#endif
+}
+
+// The same of accesses to this block's shared memory alone. It does not wait for device memory, as the other does
+// (MEMBAR.ALL.GPU in the machine code).
+__device__ __forceinline__ void fence_proxy_async_shared() {
+#ifdef LAB_EMULATOR
+    emu_fence_proxy_async(true);
+#else
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
 

@@ -10,9 +10,10 @@
 //   d[4 j + 2], d[4 j + 3] the same of row g + 8
 //
 // All 128 threads come to each call. Before the first, and after each use of the registers by the thread
-// itself, wgmma_fence(). Operands that threads have written by plain stores: fence_proxy_async(), then a
-// barrier, before. Until wgmma_wait() nobody touches accumulators or A's registers, or writes the operands. What
-// the compiler moves across a fence or a wait, the assembler mends and says so: `lab compile` fails on it.
+// itself, wgmma_fence(). Operands that threads have written by plain stores: fence_proxy_async_shared(), then
+// a barrier, before. Until wgmma_wait() nobody touches accumulators or A's registers, or writes the
+// operands. What the compiler moves across a fence or a wait, the assembler mends and says so: `lab compile`
+// fails on it.
 #pragma once
 #include "lab/ptx/descriptor.cuh"
 #include "lab/ptx/mma.cuh"

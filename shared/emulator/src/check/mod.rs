@@ -243,6 +243,8 @@ impl BlockCheck {
         }
         if let Some(pending) = &mut self.pending
             && !how.lands
+            && !how.proxy
+            && !how.mbarrier
             && space != Space::Module
         {
             pending.record(index, place, here(address), (kind, how, space), len);
@@ -250,8 +252,22 @@ impl BlockCheck {
         Ok(())
     }
 
+    /// A copy of the async proxy, of these pieces of device memory.
+    pub(crate) fn bulk(
+        &mut self,
+        pc: usize,
+        stores: bool,
+        pieces: impl Iterator<Item = (usize, usize)>,
+    ) {
+        let launch = &mut *self.launch;
+        if let Some(counters) = &mut launch.counters {
+            counters.bulk(launch.places.number(pc), stores, pieces);
+        }
+    }
+
     /// An access of the async proxy: plain writes before it must have been fenced.
     fn look_at_proxy(&mut self, granule: &Granule, me: Cell, at: (usize, usize, Space)) {
+        let shared = matches!(at.2, Space::Static | Space::Dynamic);
         let plain = |c: &&Cell| {
             c.bytes() & me.bytes() != 0
                 && c.kind().writes()
@@ -259,7 +275,7 @@ impl BlockCheck {
                 && c.kind() != Kind::Landed
                 && !c.by_agent()
                 && self.clock.ordered(**c, me) // else it is a race
-                && !self.clock.proxied(**c, me.thread())
+                && !self.clock.proxied(**c, me.thread(), shared)
         };
         if let Some(&write) = granule.cells.iter().find(plain) {
             self.unfenced(at, write, me);

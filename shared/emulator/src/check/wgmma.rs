@@ -43,6 +43,7 @@ impl BlockCheck {
         launch.products.insert(place);
         if let Some(counters) = launch.counters.as_mut().filter(|_| thread.lane == 0) {
             counters.products(place, part.shape.flops());
+            counters.operands(place, thread.warp.is_multiple_of(4), part.bytes());
         }
         Ok(())
     }

@@ -105,6 +105,12 @@ pub(crate) struct Part {
 }
 
 impl Part {
+    /// Bytes of shared memory that the warpgroup's operands have.
+    pub(crate) fn bytes(&self) -> usize {
+        let rows = if self.shape.a_in_registers { 0 } else { WARPS * ROWS };
+        (rows + self.shape.columns) * DEPTH
+    }
+
     /// The lane's registers: where, and how many bytes; the accumulators first.
     fn own(&self) -> [(usize, usize); 2] {
         let a = if self.shape.a_in_registers { 16 } else { 0 };

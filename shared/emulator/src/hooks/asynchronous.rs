@@ -290,11 +290,16 @@ pub(super) fn bulk_copy(
     }
     let how = How { proxy: true, ..How::default() };
     let (to, from, bytes, barrier) = (to as usize, from as usize, bytes as usize, barrier as usize);
+    let pc = thread.pc();
+    let (stores, global) = if barrier == 0 { (true, to) } else { (false, from) };
+    let sends = thread.block().to_window(global).is_some();
+    if let Some((check, _)) = thread.check().filter(|_| !sends) {
+        check.bulk(pc, stores, std::iter::once((global, bytes)));
+    }
     if barrier == 0 {
         return join(thread, to, from, bytes, how);
     }
     initialised(thread, barrier);
-    let pc = thread.pc();
     thread.look_at(from, bytes, Kind::AsyncRead, how, pc);
     thread.look_at(to, bytes, Kind::AsyncWrite, how, pc);
     touch(thread, barrier, Kind::StrongWrite, true);
@@ -325,8 +330,8 @@ pub(super) fn bulk_wait(thread: &mut Running, pending: u32, reads_alone: i32) {
     }
 }
 
-pub(super) fn fence_proxy_async(thread: &mut Running) {
+pub(super) fn fence_proxy_async(thread: &mut Running, shared_alone: i32) {
     if let Some((check, thread)) = thread.check() {
-        check.clock.fence_proxy(thread.index());
+        check.clock.fence_proxy(thread.index(), shared_alone != 0);
     }
 }

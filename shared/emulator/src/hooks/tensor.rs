@@ -38,6 +38,14 @@ pub(super) fn tensor_copy(
         thread.fail(Fault::NotMapped(what));
     };
     let own = moves(thread, &map, at, tile, stores);
+    // Multicast: each of the blocks gets what it gets.
+    let receivers = if blocks & abi::MULTICAST == 0 { 1 } else { (blocks & 0xFFFF).count_ones() };
+    for _ in 0..receivers {
+        let pc = thread.pc();
+        if let Some((check, _)) = thread.check() {
+            check.bulk(pc, stores, own.iter().map(|m| (m.global, m.valid)));
+        }
+    }
     if stores {
         let how = How { proxy: true, ..How::default() };
         return own.iter().filter(|m| m.valid > 0).for_each(|m| {

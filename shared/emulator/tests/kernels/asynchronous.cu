@@ -6,7 +6,7 @@
 
 using namespace lab;
 
-enum Fault { NONE, NO_WAIT, WRONG_PARITY, TOO_FEW_BYTES, TOO_MANY_BYTES, NO_ARRIVAL, NO_FENCE, READ_ALONE };
+enum Fault { NONE, NO_WAIT, WRONG_PARITY, TOO_FEW_BYTES, TOO_MANY_BYTES, NO_ARRIVAL, NO_FENCE, READ_ALONE, SHARED_FENCE };
 
 // out = 2 x, tile by tile: thread 0 asks for the tiles, two ahead; all wait for each and give it back.
 template <int FAULT> __global__ void doubled(const float* x, float* out, int tiles) {
@@ -72,6 +72,26 @@ template <int FAULT> __global__ void all_to_all(float* out, int rounds) {
 }
 
 // Adds 1 to all of x by way of shared memory and bulk copies in both directions.
+// Plain stores to device memory, brought back by bulk copies.
+template <int FAULT> __global__ void stored_then_loaded(float* x, int tiles) {
+    constexpr int N = 64;
+    alignas(16) __shared__ float tile[N];
+    __shared__ Mbarrier full;
+    int t = threadIdx.x;
+    if (t == 0) mbarrier_init(&full, 1), mbarrier_fence_init();
+    for (int k = 0; k < tiles; ++k) {
+        x[k * N + t] = k * N + t;
+        FAULT == SHARED_FENCE ? fence_proxy_async_shared() : fence_proxy_async();
+        __syncthreads();  // all have stored their part of what thread 0 copies, and read the tile before it
+        if (t == 0) {
+            mbarrier_arrive_expect(&full, sizeof tile);
+            bulk_load(tile, x + k * N, sizeof tile, &full);
+        }
+        mbarrier_wait(&full, k % 2);
+        x[k * N + t] = tile[N - 1 - t] + t + t + 2 - N;
+    }
+}
+
 template <int FAULT> __global__ void through_bulk(float* x, int tiles) {
     constexpr int N = 64;
     alignas(16) __shared__ float tile[N];
@@ -86,7 +106,7 @@ template <int FAULT> __global__ void through_bulk(float* x, int tiles) {
         }
         mbarrier_wait(&full, k % 2);
         tile[t] += 1;
-        if (FAULT != NO_FENCE) fence_proxy_async();
+        if (FAULT != NO_FENCE) fence_proxy_async_shared();
         __syncthreads();  // all have written their part of what thread 0 copies
         if (t == 0) {
             bulk_store(x + k * N, tile, sizeof tile);

@@ -12,7 +12,7 @@ template <int FAULT> __global__ void __launch_bounds__(128) product(const __half
     auto at = [](int row, int k) { return row * 64 + ((k / 8 ^ row % 8) * 8 + k % 8); };
     for (int i = threadIdx.x; i < 64 * 64; i += 128) a[at(i / 64, i % 64)] = A[i];
     for (int i = threadIdx.x; i < 8 * 64; i += 128) b[at(i / 64, i % 64)] = B[i];
-    if (FAULT != NO_PROXY_FENCE) fence_proxy_async();
+    if (FAULT != NO_PROXY_FENCE) fence_proxy_async_shared();
     __syncthreads();
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     float d[4] = {};
