@@ -5,6 +5,7 @@ mod bulk;
 mod copies;
 mod counted;
 mod init;
+mod instructions;
 mod locks;
 mod mbarrier;
 mod memory;
@@ -19,6 +20,7 @@ mod wgmma;
 use lab_device::{KernelSource, Launch};
 
 pub use counted::counted;
+pub use instructions::instructions;
 
 use crate::{Arg, Case, Kind, Verdict};
 
