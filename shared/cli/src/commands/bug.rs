@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use serde_json::json;
 
 use crate::Common;
-use crate::commands::mutate::{self, head, jobs, pool, sources, trusted};
+use crate::commands::mutate::{Suite, head, jobs, pool};
 use crate::failure::Failure;
 use crate::table::table;
 
@@ -38,7 +38,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     };
     let mut museum = Vec::new();
     for stage in stages {
-        let sources = sources(stage)?;
+        let sources = Suite::Stage(stage).sources()?;
         let bugs = Bugs::read(&sources)?;
         let exhibit = |(bug, edit)| Exhibit { stage, sources: sources.clone(), bug, edit };
         museum.extend(bugs.entries.into_iter().map(exhibit));
@@ -98,9 +98,10 @@ fn list(common: &Common, museum: &[Exhibit]) {
 }
 
 /// Of a bug it runs the versions that its file reaches.
-fn judge(stage: &Stage, seconds: u64, workers: usize) -> Result<Judge, Failure> {
-    let limits = trusted(stage, stage.kernels.iter().map(|k| k.file), seconds);
-    Ok(Judge { limits, ..mutate::judge(stage, seconds, false, workers)? })
+fn judge(stage: &'static Stage, seconds: u64, workers: usize) -> Result<Judge, Failure> {
+    let suite = Suite::Stage(stage);
+    let limits = suite.trusted(stage.kernels.iter().map(|k| k.file), seconds);
+    Ok(Judge { limits, ..suite.judge(seconds, false, workers)? })
 }
 
 /// Each bug broken. Fixed, all bugs of a stage are the same: the stage as it is, which runs once, before

@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use serde_json::{Value, json};
 
 use crate::Common;
-use crate::commands::mutate::{head, jobs, judge, pool, sources};
+use crate::commands::mutate::{Suite, head, jobs, pool};
 use crate::failure::Failure;
 use crate::table::table;
 
@@ -51,7 +51,7 @@ struct Task {
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
     let mut tasks = Vec::new();
     for &stage in crate::STAGES {
-        let sources = sources(stage)?;
+        let sources = Suite::Stage(stage).sources()?;
         let of_stage = Exercise::read(&sources)?.into_iter();
         tasks.extend(of_stage.map(|e| Task { stage, sources: sources.clone(), exercise: e }));
     }
@@ -189,7 +189,7 @@ impl Task {
             return Ok(failed(Verdict::Rejected(said)));
         }
         let limits = [(exercise.file.clone(), Duration::from_secs(LIMIT))].into();
-        let judge = Judge { limits, ..judge(stage, LIMIT, false, workers)? };
+        let judge = Judge { limits, ..Suite::Stage(stage).judge(LIMIT, false, workers)? };
         let verdict = match tested {
             true => judge.run(Some(&planted), &[&exercise.file])?,
             false => Verdict::Survived,
