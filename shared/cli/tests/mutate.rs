@@ -117,7 +117,7 @@ fn a_bug_of_the_museum_is_caught_and_its_fix_is_clean() {
     assert!(broken.contains("softmax_spreads_nan_over_its_row"), "{broken}");
 }
 
-/// The whole museum takes minutes: CI runs it by `lab bug --all`.
+/// The whole museum takes minutes: CI runs a part of it by `lab bug --all`.
 #[test]
 fn the_bugs_of_a_stage_are_caught_and_clean_when_fixed() {
     let (list, _) = json(lab().args(["bug", "--stage", "qkv_v1"]));
@@ -157,6 +157,9 @@ fn what_is_not_understood_is_refused() {
     refused(lab().args(["mutate", "playg", "--timeout", "0"]), 2, &["--timeout"]);
     refused(lab().args(["bug", "nothing"]), 2, &["bug: expected one of", "got 'nothing'"]);
     refused(lab().args(["bug", "nothing", "--all"]), 2, &["cannot be used with"]);
+    refused(lab().args(["bug", "--part", "1/4"]), 2, &["--all"]);
+    refused(lab().args(["bug", "--all", "--part", "5/4"]), 2, &["--part", "got '5/4'"]);
+    refused(lab().args(["selftest", "--part", "1/2"]), 2, &["--quick"]);
     refused(lab().args(["bug", "--stage", "nothing"]), 2, &["stage: expected playg"]);
     refused(lab().args(["selftest", "nothing"]), 2, &["stage: expected playg"]);
     let outside = ["current directory: expected one inside the lab's sources"];

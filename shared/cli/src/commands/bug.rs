@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::Common;
 use crate::commands::mutate::{Suite, head, jobs, pool};
 use crate::failure::Failure;
+use crate::part::Part;
 use crate::table::table;
 
 #[derive(Debug, Args)]
@@ -20,6 +21,9 @@ pub(crate) struct Arguments {
     /// Runs every bug of the list
     #[arg(long, conflicts_with = "name")]
     all: bool,
+    /// A part of each stage's, such as 1/4: always the same ones, at least one of each stage
+    #[arg(long, requires = "all")]
+    part: Option<Part>,
     /// Not fixed as well: where the suites have just passed
     #[arg(long, requires = "all")]
     broken: bool,
@@ -40,8 +44,9 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     for stage in stages {
         let sources = Suite::Stage(stage).sources()?;
         let bugs = Bugs::read(&sources)?;
+        let entries = Part::filter(arguments.part, bugs.entries);
         let exhibit = |(bug, edit)| Exhibit { stage, sources: sources.clone(), bug, edit };
-        museum.extend(bugs.entries.into_iter().map(exhibit));
+        museum.extend(entries.into_iter().map(exhibit));
     }
     if arguments.all {
         return all(common, &museum, arguments);
