@@ -159,6 +159,7 @@ fn what_is_not_understood_is_refused() {
     refused(lab().args(["bug", "nothing", "--all"]), 2, &["cannot be used with"]);
     refused(lab().args(["bug", "--part", "1/4"]), 2, &["--all"]);
     refused(lab().args(["bug", "--all", "--part", "5/4"]), 2, &["--part", "got '5/4'"]);
+    refused(lab().args(["exercise", "--part", "1/2"]), 2, &["--all"]);
     refused(lab().args(["selftest", "--part", "1/2"]), 2, &["--quick"]);
     refused(lab().args(["bug", "--stage", "nothing"]), 2, &["stage: expected playg"]);
     refused(lab().args(["selftest", "nothing"]), 2, &["stage: expected playg"]);

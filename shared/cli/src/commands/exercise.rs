@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use crate::Common;
 use crate::commands::mutate::{Suite, head, jobs, pool};
 use crate::failure::Failure;
+use crate::part::Part;
 use crate::table::table;
 
 /// Where a reader's files are, from the workspace's root.
@@ -36,6 +37,9 @@ pub(crate) struct Arguments {
     /// Judges every exercise as it is given, which must fail, and every solution
     #[arg(long, conflicts_with = "name")]
     all: bool,
+    /// A part of each stage's, such as 1/2: always the same ones, at least one of each stage
+    #[arg(long, requires = "all")]
+    part: Option<Part>,
     /// Of the solutions no more than the counters: where the suites have just passed
     #[arg(long, requires = "all")]
     counted: bool,
@@ -52,8 +56,12 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let mut tasks = Vec::new();
     for &stage in crate::STAGES {
         let sources = Suite::Stage(stage).sources()?;
-        let of_stage = Exercise::read(&sources)?.into_iter();
-        tasks.extend(of_stage.map(|e| Task { stage, sources: sources.clone(), exercise: e }));
+        let of_stage = Part::filter(arguments.part, Exercise::read(&sources)?);
+        tasks.extend(of_stage.into_iter().map(|e| Task {
+            stage,
+            sources: sources.clone(),
+            exercise: e,
+        }));
     }
     if arguments.all {
         return all(common, &tasks, arguments.counted);
