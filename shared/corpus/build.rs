@@ -33,7 +33,7 @@ macro_rules! shapes {
 }
 include!("src/shapes.in");
 
-const FILES: [&str; 15] = [
+const FILES: [&str; 16] = [
     "memory",
     "shared",
     "init",
@@ -49,12 +49,17 @@ const FILES: [&str; 15] = [
     "wgmma",
     "tensor_copy",
     "counted",
+    "instructions",
 ];
 
 fn names(file: &str) -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels").join(format!("{file}.cu"));
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    let plain = text.lines().filter_map(|l| l.strip_prefix("__global__ void ")?.split('(').next());
+    let plain = text.lines().filter_map(|line| {
+        let rest = line.strip_prefix("__global__ void ")?;
+        let bounds = rest.strip_prefix("__launch_bounds__(").and_then(|r| r.split_once(") "));
+        bounds.map_or(rest, |(_, rest)| rest).split('(').next()
+    });
     let templates = TEMPLATES.iter().filter(|(f, _)| *f == file).map(|(_, name)| *name);
     plain.chain(templates).map(str::to_owned).collect()
 }
@@ -65,7 +70,7 @@ fn main() {
         match *file {
             "tensor" => stage.needs("sm_80"),
             "mbarrier" | "bulk" => stage.needs("sm_90"),
-            "wgmma" | "tensor_copy" => stage.needs("sm_90a"),
+            "wgmma" | "tensor_copy" | "instructions" => stage.needs("sm_90a"),
             _ => stage,
         }
     });

@@ -1,9 +1,9 @@
 """Holds the emulator's verdicts and counters against compute-sanitizer and Nsight Compute.
 
-    python3 shared/corpus/compare.py LAB OUT [--jobs N] [--only counters|sanitizers]
+    python3 shared/corpus/compare.py LAB OUT [--jobs N] [--only counters|bulk_counters|sanitizers]
 
-LAB is the tool, with the corpus inside (`lab bundle`); OUT a directory for two records,
-sanitizers.json and counters.json. Needs a GPU, compute-sanitizer and ncu, no Rust. Each bug runs in
+LAB is the tool, with the corpus inside (`lab bundle`); OUT a directory for three records,
+sanitizers.json, counters.json, bulk_counters.json (bulk copies, operands of wgmma). Needs a GPU, compute-sanitizer and ncu, no Rust. Each bug runs in
 a process of its own, by itself and under each of the four tools, several at a time; the right kernels
 run in one process a tool.
 """
@@ -120,10 +120,14 @@ def sanitizers(lab, jobs):
     }
 
 
-def counters(lab, jobs):
+BULK = {"bulk load", "bulk store", "wgmma operands"}
+
+
+def counters(lab, bulk):
     counted = json.loads(
         subprocess.run([lab, "corpus", "--counted", "--json"], capture_output=True, text=True).stdout
     )["counted"]
+    counted = [row for row in counted if (row["operation"] in BULK) == bulk]
     # What one operation of ours is may be several of Nsight Compute's: `a + b`.
     parts = lambda names: names.split(" + ")
     metrics = sorted({m for row in counted for names in row["nsight"].values() for m in parts(names)})
@@ -161,7 +165,9 @@ def main():
     parser.add_argument("lab")
     parser.add_argument("out")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--only", choices=["counters", "sanitizers"], help="one of the two records")
+    parser.add_argument(
+        "--only", choices=["counters", "bulk_counters", "sanitizers"], help="one of the three"
+    )
     arguments = parser.parse_args()
     os.makedirs(arguments.out, exist_ok=True)
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
@@ -175,7 +181,8 @@ def main():
         "cuda": tool_version(["nvcc", "--version"]),
     }
     for name, work, version in [
-        ("counters", counters, ["ncu", "--version"]),
+        ("counters", lambda lab, _: counters(lab, False), ["ncu", "--version"]),
+        ("bulk_counters", lambda lab, _: counters(lab, True), ["ncu", "--version"]),
         ("sanitizers", sanitizers, ["compute-sanitizer", "--version"]),
     ]:
         if arguments.only not in (None, name):

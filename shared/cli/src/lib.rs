@@ -2,6 +2,7 @@
 
 mod commands;
 mod failure;
+mod part;
 mod plot;
 mod profile;
 mod table;

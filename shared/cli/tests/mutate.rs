@@ -58,13 +58,39 @@ fn mutants_are_listed() {
     assert!(all.iter().all(|m| m["replacement"] == ";"));
 }
 
+/// The kernel files that include the header run: a planted bug that is no longer found is a result.
+#[test]
+fn a_header_of_instructions_is_judged_by_the_corpus() {
+    let arguments = ["mutate", "corpus", "--file", "named_barrier.cuh", "--operator"];
+    let (report, code) = json(lab().args(arguments).arg("instruction"));
+    assert_eq!((code, &report["score"]), (0, &1.0.into()), "{report}");
+    let mutants = report["mutants"].as_array().unwrap();
+    assert_eq!(mutants.len(), 2, "of the one header, on the emulator's side: {report}");
+    let said = mutants[0]["said"].as_str().unwrap();
+    assert!(said.contains("named_handover: "), "a case of a file that includes it: {said}");
+}
+
+#[test]
+fn of_the_corpus_headers_of_instructions_are_broken() {
+    let (list, code) = json(lab().args(["mutate", "corpus", "--list"]));
+    assert_eq!(code, 0, "{list}");
+    let all = list["mutants"].as_array().unwrap();
+    let file = |m: &Value| m["file"].as_str().unwrap().to_owned();
+    assert!(all.iter().all(|m| file(m).starts_with("shared/cuda/lab/ptx/")), "{list}");
+    assert!(all.iter().any(|m| m["operator"] == "argument"));
+    // Those of a stage are broken as any other header is.
+    let (list, _) = json(lab().args(["mutate", "matmul", "--list", "--file", "cp_async.cuh"]));
+    let all = list["mutants"].as_array().unwrap();
+    assert!(!all.is_empty() && all.iter().all(|m| m["operator"] != "argument"), "{list}");
+}
+
 /// Every entry of an `equivalent.toml` must fit a mutant, or the list is refused.
 #[test]
 fn what_is_called_equivalent_is_a_mutant() {
-    for stage in lab::STAGES {
-        let (list, code) = json(lab().args(["mutate", stage.name, "--list"]));
+    for name in lab::STAGES.iter().map(|s| s.name).chain(["corpus"]) {
+        let (list, code) = json(lab().args(["mutate", name, "--list"]));
         assert_eq!(code, 0, "{list}");
-        assert!(!list["mutants"].as_array().unwrap().is_empty(), "{}", stage.name);
+        assert!(!list["mutants"].as_array().unwrap().is_empty(), "{name}");
     }
 }
 
@@ -91,7 +117,7 @@ fn a_bug_of_the_museum_is_caught_and_its_fix_is_clean() {
     assert!(broken.contains("softmax_spreads_nan_over_its_row"), "{broken}");
 }
 
-/// The whole museum takes minutes: CI runs it by `lab bug --all`.
+/// The whole museum takes minutes: CI runs a part of it by `lab bug --all`.
 #[test]
 fn the_bugs_of_a_stage_are_caught_and_clean_when_fixed() {
     let (list, _) = json(lab().args(["bug", "--stage", "qkv_v1"]));
@@ -116,10 +142,25 @@ fn what_is_not_understood_is_refused() {
         2,
         &["--file: expected one of", "stages/playg/kernels/saxpy.cu", "'matmul.cu'"],
     );
+    refused(
+        lab().args(["mutate", "corpus", "--file", "bulk.cu"]),
+        2,
+        &["--file: expected one of shared/cuda/lab/ptx/bulk.cuh", "'bulk.cu'"],
+    );
+    refused(
+        lab().args(["corpus", "--fail-fast", "--source", "kernels/none.cu"]),
+        2,
+        &["--source: expected one of kernels/memory.cu", "'kernels/none.cu'"],
+    );
+    refused(lab().args(["corpus", "--source", "kernels/bulk.cu"]), 2, &["--fail-fast"]);
     refused(lab().args(["mutate", "playg", "--jobs", "0"]), 2, &["--jobs"]);
     refused(lab().args(["mutate", "playg", "--timeout", "0"]), 2, &["--timeout"]);
     refused(lab().args(["bug", "nothing"]), 2, &["bug: expected one of", "got 'nothing'"]);
     refused(lab().args(["bug", "nothing", "--all"]), 2, &["cannot be used with"]);
+    refused(lab().args(["bug", "--part", "1/4"]), 2, &["--all"]);
+    refused(lab().args(["bug", "--all", "--part", "5/4"]), 2, &["--part", "got '5/4'"]);
+    refused(lab().args(["exercise", "--part", "1/2"]), 2, &["--all"]);
+    refused(lab().args(["selftest", "--part", "1/2"]), 2, &["--quick"]);
     refused(lab().args(["bug", "--stage", "nothing"]), 2, &["stage: expected playg"]);
     refused(lab().args(["selftest", "nothing"]), 2, &["stage: expected playg"]);
     let outside = ["current directory: expected one inside the lab's sources"];

@@ -20,6 +20,8 @@ pub enum Judgement {
     Clean,
     /// Something, though there is no bug.
     FalseAlarm,
+    /// Nothing, and there is no bug; but the outputs are not what they should be.
+    Differs,
 }
 
 impl Judgement {
@@ -34,15 +36,16 @@ impl Judgement {
 /// # Errors
 /// What is no finding: a launch that was refused, a kernel that does not load.
 pub fn judge(case: &Case, device: &Device) -> Result<(Judgement, Vec<Finding>), Error> {
-    let findings = match run(case, device) {
-        Ok(_) => Vec::new(),
+    let (findings, holds) = match run(case, device) {
+        Ok(outputs) => (Vec::new(), case.holds(&outputs)),
         Err(error) => match error.findings() {
-            Some(findings) => findings.all.clone(),
+            Some(findings) => (findings.all.clone(), false),
             None => return Err(error),
         },
     };
     let judgement = match case.verdict {
-        Verdict::Correct { .. } if findings.is_empty() => Judgement::Clean,
+        Verdict::Correct { .. } if findings.is_empty() && holds => Judgement::Clean,
+        Verdict::Correct { .. } if findings.is_empty() => Judgement::Differs,
         Verdict::Correct { .. } => Judgement::FalseAlarm,
         Verdict::Bug(_) if findings.is_empty() => Judgement::Missed,
         Verdict::Bug(kind) => place(case, kind, &findings),

@@ -15,7 +15,7 @@ pub mod maps;
 pub mod records;
 mod run;
 
-pub use cases::{cases, counted, measured};
+pub use cases::{asynchronous, cases, counted, instructions};
 pub use descriptors::{PRODUCTS, descriptors};
 pub use judge::{Judgement, judge};
 pub use run::run;

@@ -49,7 +49,8 @@ records! {
         /// What each tool says of all right kernels together.
         alarms: Tools<Alarms>,
     }
-    /// `counters.json`: the kernels of known traffic under Nsight Compute.
+    /// `counters.json`: the kernels of known traffic under Nsight Compute; `bulk_counters.json`: those that
+    /// copy in bulk or multiply by wgmma.
     Counters by "Nsight Compute" {
         /// One for each kernel and operation.
         counted: Vec<Counted>,

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lab_corpus::kernels::{self, KERNELS};
 use lab_corpus::{
-    Case, Judgement, Kind, PRODUCTS, cases, counted, descriptors, judge, lines, maps, mark, run,
+    Case, Judgement, Kind, PRODUCTS, Verdict, cases, counted, descriptors, instructions, judge,
+    lines, maps, mark, run,
 };
 use lab_device::nvrtc::Nvrtc;
 use lab_device::{Device, KernelSource, Mode};
@@ -13,6 +14,7 @@ use lab_harness::suite::devices;
 #[test]
 fn every_kernel_is_one_case() {
     let mut cases: Vec<&str> = cases().iter().chain(&counted()).map(|c| c.name).collect();
+    cases.extend(instructions().iter().map(|c| c.name));
     cases.extend(descriptors().map(|c| c.name));
     // Those of random maps are no cases.
     let files = KERNELS.iter().filter(|k| k.name != kernels::MAPS.name);
@@ -38,11 +40,12 @@ fn there_are_many_of_each() {
 
 #[test]
 fn bugs_are_marked_and_nothing_else_is() {
-    for case in cases() {
-        assert_eq!(case.bug().is_some(), !lines(&case).is_empty(), "{}", case.name);
+    let all: Vec<Case> = cases().into_iter().chain(instructions()).collect();
+    for case in &all {
+        assert_eq!(case.bug().is_some(), !lines(case).is_empty(), "{}", case.name);
     }
     let bugs: BTreeSet<(&str, &str)> =
-        cases().iter().filter(|c| c.bug().is_some()).map(|c| (c.source.file, c.name)).collect();
+        all.iter().filter(|c| c.bug().is_some()).map(|c| (c.source.file, c.name)).collect();
     for file in KERNELS {
         for name in file.source.lines().filter_map(mark) {
             assert!(bugs.contains(&(file.file, name)), "{}: {name}", file.file);
@@ -69,7 +72,11 @@ fn has(device: &Device, source: &KernelSource) -> bool {
 #[test]
 fn the_right_ones_compute_what_they_should() {
     for device in devices().unwrap() {
-        let all = cases().into_iter().chain(counted()).filter(|c| has(&device, c.source));
+        let all = cases()
+            .into_iter()
+            .chain(counted())
+            .chain(instructions())
+            .filter(|c| has(&device, c.source));
         let right: Vec<Case> = all.filter(|c| c.bug().is_none()).collect();
         println!("{} cases on {}", right.len(), device.name());
         let mut failed = Vec::new();
@@ -144,12 +151,23 @@ fn tensor_copies_leave_what_they_should() {
     }
 }
 
+#[test]
+fn a_right_one_with_other_numbers_is_not_clean() {
+    let device = Device::emulator_in(Mode::Checked).unwrap();
+    let mut case = instructions().into_iter().find(|c| c.name == "named_crossed").unwrap();
+    assert_eq!(judge(&case, &device).unwrap().0, Judgement::Clean);
+    let Verdict::Correct { expect } = &mut case.verdict else { panic!("{case:?}") };
+    expect[0][63] += 1.0;
+    let (judgement, findings) = judge(&case, &device).unwrap();
+    assert_eq!((judgement, findings.len()), (Judgement::Differs, 0));
+}
+
 /// Every planted bug at its line, no word about the rest; whichever thread comes first.
 #[test]
 fn the_emulator_tells_right_from_wrong() {
     let device = Device::emulator_in(Mode::Checked).unwrap();
     let mut wrong = Vec::new();
-    for case in cases().into_iter().chain(counted()) {
+    for case in cases().into_iter().chain(counted()).chain(instructions()) {
         match judge(&case, &device) {
             Ok((judgement, _)) if judgement.right() => {}
             Ok((judgement, findings)) => {

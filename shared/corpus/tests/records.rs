@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use lab_corpus::records::{Counters, Sanitizers, TOOLS};
-use lab_corpus::{Kind, cases, measured};
+use lab_corpus::{Case, Kind, asynchronous, cases, counted};
 
 fn text(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("records").join(name);
@@ -39,9 +39,14 @@ fn the_sanitizers_saw_every_case() {
 
 #[test]
 fn every_counted_kernel_was_measured() {
-    let record: Counters = serde_json::from_str(&text("counters.json")).unwrap();
+    measured("counters.json", counted());
+    measured("bulk_counters.json", asynchronous());
+}
+
+fn measured(record: &str, cases: Vec<Case>) {
+    let record: Counters = serde_json::from_str(&text(record)).unwrap();
     let mut recorded: Vec<&str> = record.counted.iter().map(|c| c.kernel.as_str()).collect();
-    let mut known: Vec<&str> = measured().iter().map(|c| c.name).collect();
+    let mut known: Vec<&str> = cases.iter().map(|c| c.name).collect();
     recorded.sort_unstable();
     recorded.dedup();
     known.sort_unstable();

@@ -7,11 +7,18 @@
 //! wavefronts, that is, how often a bank has to be asked.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use crate::access::{How, Kind, Space};
 use crate::warp::{Collective, LANES};
 
 const SECTOR: usize = 32;
+
+/// Sectors that lie in a range of addresses, whole or in part.
+pub(crate) fn sectors_of(range: Range<usize>) -> usize {
+    if range.is_empty() { 0 } else { range.end.div_ceil(SECTOR) - range.start / SECTOR }
+}
+
 const BANKS: usize = 32;
 const WORD: usize = 4;
 /// Accesses of one warp by one instruction between two barriers that are kept apart; beyond, they
@@ -87,6 +94,11 @@ impl Operation {
     pub fn global(self) -> bool {
         let plain = matches!(self, Self::GlobalLoad | Self::GlobalStore | Self::GlobalAtomic);
         plain || matches!(self, Self::BulkLoad | Self::BulkStore)
+    }
+
+    /// Whether the async proxy does it.
+    pub fn asynchronous(self) -> bool {
+        matches!(self, Self::BulkLoad | Self::BulkStore | Self::Operands)
     }
 
     /// Nsight Compute's names for [`Counts::requests`], and for its sectors or wavefronts.
@@ -512,27 +524,17 @@ impl Counters {
         });
     }
 
-    /// A bulk or tensor copy, of these pieces of device memory: where each begins, and its bytes.
-    pub(crate) fn bulk(
-        &mut self,
-        place: u16,
-        stores: bool,
-        pieces: impl Iterator<Item = (usize, usize)>,
-    ) {
+    /// A bulk or tensor copy, of so many sectors and bytes of device memory.
+    pub(crate) fn bulk(&mut self, place: u16, stores: bool, sectors: usize, bytes: usize) {
         let operation = if stores { Operation::BulkStore } else { Operation::BulkLoad };
-        let mut all = Counts { requests: 1, lanes: 1, ..Counts::default() };
-        let mut pieces = pieces.filter(|&(_, bytes)| bytes > 0).peekable();
-        while let Some((start, bytes)) = pieces.next() {
-            // A swizzle parts what lies side by side.
-            let mut end = start + bytes;
-            while let Some((_, more)) = pieces.next_if(|&(next, _)| next == end) {
-                end += more;
-            }
-            all.cost += (end.div_ceil(SECTOR) - start / SECTOR) as u64;
-            all.bytes += (end - start) as u64;
-        }
-        all.ideal = all.bytes.div_ceil(SECTOR as u64);
-        self.lines.entry((place, operation)).or_default().counts.add(&all);
+        self.lines.entry((place, operation)).or_default().counts.add(&Counts {
+            requests: 1,
+            lanes: 1,
+            bytes: bytes as u64,
+            cost: sectors as u64,
+            ideal: bytes.div_ceil(SECTOR) as u64,
+            ..Counts::default()
+        });
     }
 
     pub(crate) fn profile(mut self, place: impl Fn(u16) -> String) -> Profile {

@@ -90,7 +90,7 @@ impl Bugs {
     /// # Errors
     /// It cannot be read, or an entry does not fit the sources.
     pub fn read(sources: &Sources) -> Result<Self, Error> {
-        let file = format!("stages/{}/bugs.toml", sources.stage);
+        let file = format!("{}/bugs.toml", sources.home);
         let text = read_toml(&sources.workspace.root.join(&file))?;
         Self::parse(&file, &text, sources)
     }
@@ -116,7 +116,7 @@ impl Bugs {
             }
             let path = match bug.file.starts_with("shared/") {
                 true => bug.file.clone(),
-                false => format!("stages/{}/{}", sources.stage, bug.file),
+                false => format!("{}/{}", sources.home, bug.file),
             };
             let Some(text) = sources.text(&path) else {
                 let known: Vec<_> = sources.files().map(|f| f.0).collect();

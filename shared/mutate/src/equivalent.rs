@@ -44,21 +44,21 @@ impl Equivalents {
     /// # Errors
     /// It cannot be read or understood.
     pub fn read(sources: &Sources) -> Result<Self, Error> {
-        let file = format!("stages/{}/equivalent.toml", sources.stage);
+        let file = format!("{}/equivalent.toml", sources.home);
         let text = read_toml(&sources.workspace.root.join(&file))?;
-        Self::parse(&file, &text, &sources.stage)
+        Self::parse(&file, &text, &sources.home)
     }
 
-    /// Understands the text of an `equivalent.toml`.
+    /// Understands the text of the `equivalent.toml` of the stage in the directory `home`.
     ///
     /// # Errors
     /// It is not TOML of that form.
-    pub fn parse(file: &str, text: &str, stage: &str) -> Result<Self, Error> {
+    pub fn parse(file: &str, text: &str, home: &str) -> Result<Self, Error> {
         let mut parsed: Entries = toml::from_str(text)
             .map_err(|e| Error::Toml { file: file.to_owned(), message: e.to_string() })?;
         for entry in &mut parsed.equivalent {
             if !entry.file.starts_with("shared/") {
-                entry.file = format!("stages/{stage}/{}", entry.file);
+                entry.file = format!("{home}/{}", entry.file);
             }
             entry.before = squeeze(&entry.before);
             entry.after = squeeze(&entry.after);

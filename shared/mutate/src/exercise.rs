@@ -64,7 +64,7 @@ impl Exercise {
     /// # Errors
     /// It cannot be read, or an entry does not fit the sources.
     pub fn read(sources: &Sources) -> Result<Vec<Self>, Error> {
-        let file = format!("stages/{}/exercises.toml", sources.stage);
+        let file = format!("{}/exercises.toml", sources.home);
         let text = read_toml(&sources.workspace.root.join(&file))?;
         Self::parse(&file, &text, sources)
     }
@@ -114,7 +114,7 @@ impl Exercise {
 
     /// The kernel file, from the workspace's root.
     pub fn path(&self, sources: &Sources) -> String {
-        format!("stages/{}/{}", sources.stage, self.file)
+        format!("{}/{}", sources.home, self.file)
     }
 
     /// The kernel file with the pieces missing.

@@ -1,19 +1,26 @@
 //! The mutants of a file, from its syntax tree.
 
+use std::ops::Range;
+
 use tree_sitter::Node;
 
 use crate::syntax::{callee, children, declared_name, is_constant, operator, parse};
 use crate::{Edit, Error, Mutant, Operator};
 
+/// Where the headers of single instructions lie: a function there is a call of the emulator beside a line
+/// of assembler, with nothing in it for the operators that break algorithms.
+pub const INSTRUCTIONS: &str = "shared/cuda/lab/ptx/";
+
 /// Every mutant of a file's text, in the order of the text. Only the bodies of functions are
 /// touched; never comments, strings, the preprocessor's lines, or code that the emulator does not
-/// compile.
+/// compile. In headers of instructions also calls and numbers, and constants outside of functions.
 ///
 /// # Errors
 /// The grammar cannot be loaded.
 pub fn mutants(file: &str, text: &str) -> Result<Vec<Mutant>, Error> {
     let tree = parse(text)?;
-    let mut generator = Generator { file, text, function: None, found: Vec::new() };
+    let instructions = file.starts_with(INSTRUCTIONS);
+    let mut generator = Generator { file, text, instructions, function: None, found: Vec::new() };
     generator.visit(tree.root_node());
     let mut found = generator.found;
     found.sort_by_key(|m| (m.edit.range.start, m.operator, m.edit.range.end));
@@ -31,6 +38,7 @@ pub fn mutants(file: &str, text: &str) -> Result<Vec<Mutant>, Error> {
 struct Generator<'a> {
     file: &'a str,
     text: &'a str,
+    instructions: bool,
     function: Option<String>,
     found: Vec<Mutant>,
 }
@@ -41,8 +49,12 @@ impl<'a> Generator<'a> {
     }
 
     fn replace(&mut self, operator: Operator, node: Node<'_>, by: impl Into<String>) {
+        self.replace_range(operator, node.byte_range(), by.into());
+    }
+
+    fn replace_range(&mut self, operator: Operator, range: Range<usize>, by: String) {
         let Some(function) = self.function.clone() else { return };
-        let edit = Edit::new(self.file, self.text, node.byte_range(), by.into());
+        let edit = Edit::new(self.file, self.text, range, by);
         let (line, column) = edit.place(self.text);
         self.found.push(Mutant { operator, edit, line, column, function });
     }
@@ -53,15 +65,22 @@ impl<'a> Generator<'a> {
             "preproc_ifdef" => return self.conditional_lines(node),
             "static_assert_declaration" => return,
             "expression_statement" => self.statement(node),
+            "declaration" if self.function.is_none() => return self.constant(node),
             "declaration" => self.declaration(node),
             "if_statement" => self.if_statement(node),
             "for_statement" => self.for_statement(node),
             "while_statement" | "do_statement" => {
+                let body = node.child_by_field_name("body");
+                if self.instructions && body.is_some_and(|b| children(b).is_empty()) {
+                    self.replace(Operator::Barrier, node, ";");
+                }
                 if let Some(condition) = node.child_by_field_name("condition") {
                     self.condition(condition);
                 }
             }
             "conditional_expression" => self.ternary(node),
+            "call_expression" if self.instructions => self.arguments(node),
+            "number_literal" if self.instructions => self.number(node),
             "subscript_expression" => self.subscript(node),
             "binary_expression" => self.product(node),
             _ => {}
@@ -81,6 +100,16 @@ impl<'a> Generator<'a> {
         }
         self.visit(body);
         self.function = outer;
+    }
+
+    /// `constexpr unsigned type = sizeof(T) == 4 ? TF32 : F16;` outside of any function.
+    fn constant(&mut self, node: Node<'_>) {
+        let declarator = node.child_by_field_name("declarator");
+        if self.instructions {
+            self.function = declarator.and_then(|d| declared_name(d, self.text));
+        }
+        children(node).into_iter().for_each(|c| self.visit(c));
+        self.function = None;
     }
 
     /// The emulator compiles with LAB_EMULATOR defined: the other branch is for GPUs.
@@ -109,6 +138,7 @@ impl<'a> Generator<'a> {
                 Some(n) if n.starts_with("__threadfence") => {
                     self.replace(Operator::Fence, node, ";");
                 }
+                _ if self.instructions => self.replace(Operator::Instruction, node, ";"),
                 _ => {}
             },
             "assignment_expression" if operator(inner) == "=" => {
@@ -201,6 +231,48 @@ impl<'a> Generator<'a> {
         };
         self.condition(condition);
         self.replace(Operator::Guard, node, in_brackets(then, self.text(then)));
+        if let Some(otherwise) = node.child_by_field_name("alternative")
+            && self.instructions
+        {
+            self.replace(Operator::Guard, node, in_brackets(otherwise, self.text(otherwise)));
+        }
+    }
+
+    /// Of a call, each argument: a flag turned, another scope, or one more; and neighbours that trade
+    /// places.
+    fn arguments(&mut self, call: Node<'_>) {
+        let function = call.child_by_field_name("function");
+        let list = call.child_by_field_name("arguments");
+        let (Some(function), Some(list)) = (function, list) else { return };
+        if self.text(function).contains("_cast<") {
+            return;
+        }
+        let arguments = children(list);
+        for pair in arguments.windows(2) {
+            let both = pair[0].start_byte()..pair[1].end_byte();
+            let swapped = format!("{}, {}", self.text(pair[1]), self.text(pair[0]));
+            self.replace_range(Operator::Argument, both, swapped);
+        }
+        for argument in arguments {
+            let text = self.text(argument);
+            let other = match text {
+                "true" => "false".into(),
+                "false" => "true".into(),
+                "EMU_SCOPE_BLOCK" => "EMU_SCOPE_CLUSTER".into(),
+                "EMU_SCOPE_CLUSTER" => "EMU_SCOPE_BLOCK".into(),
+                "nullptr" => continue,
+                _ => format!("{} + 1", in_brackets(argument, text)),
+            };
+            self.replace(Operator::Argument, argument, other);
+        }
+    }
+
+    /// A number that is reckoned with.
+    fn number(&mut self, node: Node<'_>) {
+        let around = ["binary_expression", "conditional_expression"];
+        if node.parent().is_some_and(|p| around.contains(&p.kind())) {
+            self.replace(Operator::Number, node, format!("({} + 1)", self.text(node)));
+        }
     }
 
     /// Comparisons of a condition, and the parts that `&&` joins.

@@ -62,6 +62,8 @@ pub struct Judge {
     /// How long it may take where it is told to run only what a kernel file concerns, by that file
     /// (as its stage names it). Where this is empty, it is never told so.
     pub limits: BTreeMap<String, Duration>,
+    /// Whether the kernel files after the first are compiled and run one by one, not at once.
+    pub one_by_one: bool,
     /// What kernel files compile to as they are. A file that is not among them is run whatever
     /// becomes of its code.
     pub codes: Codes,
@@ -84,8 +86,9 @@ impl Judge {
         let planted = sources.plant(Some(edit))?;
         let reached = sources.reached(&edit.file, function);
         let (first, rest) = reached.split_at(reached.len().min(1));
+        let each = if self.one_by_one { 1 } else { rest.len().max(1) };
         let mut outcome = if reached.is_empty() { Verdict::Survived } else { Verdict::SameCode };
-        for part in [first, rest] {
+        for part in std::iter::once(first).chain(rest.chunks(each)) {
             let mut files: Vec<&str> = Vec::new();
             for kernel in part {
                 if let Err(said) = planted.compile(kernel)? {

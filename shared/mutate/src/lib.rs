@@ -28,7 +28,7 @@ pub use edit::Edit;
 pub use equivalent::{Equivalent, Equivalents};
 pub use error::Error;
 pub use exercise::{Cut, Exercise, Limit};
-pub use generate::mutants;
+pub use generate::{INSTRUCTIONS, mutants};
 pub use judge::{How, Judge, Verdict};
 pub use mutant::Mutant;
 pub use operator::Operator;

@@ -26,11 +26,17 @@ pub enum Operator {
     LastStep,
     /// A kernel does nothing.
     EmptyKernel,
+    /// In a header of instructions: one is not issued.
+    Instruction,
+    /// In a header of instructions: one is issued with another argument.
+    Argument,
+    /// In a header of instructions: a number is one more.
+    Number,
 }
 
 impl Operator {
     /// Every operator.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::Barrier,
         Self::Fence,
         Self::Initialisation,
@@ -40,7 +46,15 @@ impl Operator {
         Self::Stride,
         Self::LastStep,
         Self::EmptyKernel,
+        Self::Instruction,
+        Self::Argument,
+        Self::Number,
     ];
+
+    /// Whether only headers of instructions are broken in this way.
+    pub fn is_of_instructions(self) -> bool {
+        matches!(self, Self::Instruction | Self::Argument | Self::Number)
+    }
 
     /// Its name on the command line and in files.
     pub fn name(self) -> &'static str {
@@ -54,6 +68,9 @@ impl Operator {
             Self::Stride => "stride",
             Self::LastStep => "last-step",
             Self::EmptyKernel => "empty-kernel",
+            Self::Instruction => "instruction",
+            Self::Argument => "argument",
+            Self::Number => "number",
         }
     }
 
@@ -69,6 +86,9 @@ impl Operator {
             Self::Stride => "a stride changed",
             Self::LastStep => "the last step of a loop skipped",
             Self::EmptyKernel => "a kernel emptied",
+            Self::Instruction => "an instruction's header that does not issue it",
+            Self::Argument => "an instruction's header that hands on another argument",
+            Self::Number => "a number of an instruction's header one more",
         }
     }
 }

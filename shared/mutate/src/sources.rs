@@ -56,26 +56,28 @@ pub struct Kernel {
     pub headers: Vec<String>,
 }
 
-/// The kernel files of one stage, with the device headers that they include.
+/// The kernel files of one stage, or of the corpus, with the device headers that they include.
 #[derive(Clone, Debug)]
 pub struct Sources {
     /// The workspace.
     pub workspace: Workspace,
-    /// The stage.
+    /// The stage's name: the last part of `home`.
     pub stage: String,
+    /// Its directory, from the workspace's root: `stages/playg`.
+    pub home: String,
     /// Its kernel files.
     pub kernels: Vec<Kernel>,
     texts: BTreeMap<String, String>,
 }
 
 impl Sources {
-    /// Reads the files of a stage.
+    /// Reads the files of a stage, which lies in the directory `home` of the workspace.
     ///
     /// # Errors
     /// A file cannot be read, or is not the one that this binary was built from.
     pub fn read(
         workspace: &Workspace,
-        stage: &str,
+        home: &str,
         kernels: &[&'static KernelSource],
     ) -> Result<Self, Error> {
         let mut texts = BTreeMap::new();
@@ -94,11 +96,11 @@ impl Sources {
         };
         let mut all = Vec::new();
         for &source in kernels {
-            let file = format!("stages/{stage}/{}", source.file);
+            let file = format!("{home}/{}", source.file);
             read(&file, source.source)?;
             let mut headers = Vec::new();
             included(source, source.source, &mut headers);
-            let own = format!("stages/{stage}/kernels");
+            let own = format!("{home}/kernels");
             let place = |name: &str| {
                 let folder = if name.starts_with("lab/") { HEADERS } else { &own };
                 format!("{folder}/{name}")
@@ -110,7 +112,9 @@ impl Sources {
             let headers = headers.iter().map(|name| place(name)).collect();
             all.push(Kernel { source, file, headers });
         }
-        Ok(Self { workspace: workspace.clone(), stage: stage.to_owned(), kernels: all, texts })
+        let stage = home.rsplit('/').next().unwrap_or(home).to_owned();
+        let (workspace, home) = (workspace.clone(), home.to_owned());
+        Ok(Self { workspace, stage, home, kernels: all, texts })
     }
 
     /// Every file, headers included, with its text.
@@ -148,8 +152,8 @@ impl Sources {
         let root = root.map_err(|e| Error::file(directory.path(), e))?;
         let tree = root.join("tree");
         copy_files(&self.workspace.root.join(HEADERS), &tree.join(HEADERS))?;
-        let stage = Path::new("stages").join(&self.stage).join("kernels");
-        copy_files(&self.workspace.root.join(&stage), &tree.join(&stage))?;
+        let own = Path::new(&self.home).join("kernels");
+        copy_files(&self.workspace.root.join(&own), &tree.join(&own))?;
         let emulator = tree.join("shared/emulator");
         std::os::unix::fs::symlink(self.workspace.root.join("shared/emulator"), &emulator)
             .map_err(|e| Error::file(&emulator, e))?;

@@ -46,7 +46,7 @@ fn tree() -> (tempfile::TempDir, Sources) {
     let emulator = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("emulator");
     std::os::unix::fs::symlink(emulator, directory.path().join("shared/emulator")).unwrap();
     let workspace = Workspace::find(directory.path()).unwrap();
-    let sources = Sources::read(&workspace, "demo", &[&SOURCE]).unwrap();
+    let sources = Sources::read(&workspace, "stages/demo", &[&SOURCE]).unwrap();
     (directory, sources)
 }
 
@@ -58,6 +58,7 @@ fn verdict(sources: &Sources, tests: &str, codes: &Codes, change: [&str; 2]) -> 
         environment: Vec::new(),
         limit: Duration::from_secs(60),
         limits: BTreeMap::new(),
+        one_by_one: false,
         codes: codes.clone(),
     };
     let [find, replace] = change;

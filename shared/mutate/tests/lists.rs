@@ -39,7 +39,7 @@ fn tree() -> (tempfile::TempDir, Sources) {
     write("stages/demo/kernels/f.cu", KERNEL);
     let deep = directory.path().join("stages/demo/kernels");
     let workspace = Workspace::find(&deep).unwrap();
-    let sources = Sources::read(&workspace, "demo", &[&SOURCE]).unwrap();
+    let sources = Sources::read(&workspace, "stages/demo", &[&SOURCE]).unwrap();
     (directory, sources)
 }
 
@@ -101,7 +101,7 @@ fn equivalents_explain_and_do_not_rot() {
     let entry = "[[equivalent]]\nfile = 'kernels/f.cu'\nfunction = 'g'\nreason = 'so'\n\
         before = '__global__ void g(int* x, int n) {  if (0 < n) x[1] = twice(n); }'\n\
         after = '__global__ void g(int* x, int n) { if (0 <= n) x[1] = twice(n); }'\n";
-    let read = |text: &str| Equivalents::parse("equivalent.toml", text, "demo").unwrap();
+    let read = |text: &str| Equivalents::parse("equivalent.toml", text, "stages/demo").unwrap();
     let list = read(entry);
     list.check(&all, &sources).unwrap();
     let explained: Vec<&Mutant> = all.iter().filter(|m| list.reason(m, KERNEL).is_some()).collect();
@@ -116,7 +116,7 @@ fn equivalents_explain_and_do_not_rot() {
             "{message}"
         );
     }
-    let bad = Equivalents::parse("equivalent.toml", "[[equivalent]]\nfile = 'x'", "demo");
+    let bad = Equivalents::parse("equivalent.toml", "[[equivalent]]\nfile = 'x'", "stages/demo");
     assert!(bad.unwrap_err().to_string().contains("missing field"));
 }
 
@@ -125,10 +125,12 @@ fn sources_must_be_those_of_the_binary() {
     let (directory, sources) = tree();
     let path = directory.path().join("stages/demo/kernels/f.cu");
     std::fs::write(&path, "other").unwrap();
-    let message = Sources::read(&sources.workspace, "demo", &[&SOURCE]).unwrap_err().to_string();
+    let message =
+        Sources::read(&sources.workspace, "stages/demo", &[&SOURCE]).unwrap_err().to_string();
     assert!(message.contains("stages/demo/kernels/f.cu: expected the text"), "{message}");
     std::fs::remove_file(&path).unwrap();
-    let message = Sources::read(&sources.workspace, "demo", &[&SOURCE]).unwrap_err().to_string();
+    let message =
+        Sources::read(&sources.workspace, "stages/demo", &[&SOURCE]).unwrap_err().to_string();
     assert!(message.contains("No such file"), "{message}");
     let message = Workspace::find(Path::new("/")).unwrap_err().to_string();
     assert!(message.contains("current directory: expected one inside"), "{message}");

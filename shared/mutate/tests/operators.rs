@@ -208,3 +208,49 @@ fn names_are_understood() {
     assert!(said.starts_with("operator: expected barrier, fence"), "{said}");
     assert!(said.ends_with("got 'magic'"), "{said}");
 }
+
+/// Calls, numbers and constants of a header of instructions, on the emulator's side of it alone.
+#[test]
+fn headers_of_instructions() {
+    let text = "
+template <class T> constexpr unsigned type = sizeof(T) == 4 ? ONE : TWO;
+__device__ unsigned issue(void* to, unsigned bytes) {
+    static_assert(4 < 5);
+#ifdef LAB_EMULATOR
+    emu_copy(static_cast<int*>(to), bytes, true, EMU_SCOPE_BLOCK);
+#else
+    other(bytes, 3 + 4);
+#endif
+    while (!landed(to)) {}
+    return bytes >> 4;
+}";
+    let header = mutants("shared/cuda/lab/ptx/copy.cuh", text).unwrap();
+    let all: Vec<(Operator, String)> = header.iter().map(|m| (m.operator, m.change())).collect();
+    let of = |operator| -> Vec<&str> {
+        all.iter().filter(|(o, _)| *o == operator).map(|(_, change)| change.as_str()).collect()
+    };
+    let call = "emu_copy(static_cast<int*>(to), bytes, true, EMU_SCOPE_BLOCK)";
+    assert_eq!(of(Operator::Instruction), [format!("{call}; → ;")]);
+    assert_eq!(
+        of(Operator::Argument),
+        [
+            "static_cast<int*>(to) → static_cast<int*>(to) + 1",
+            "static_cast<int*>(to), bytes → bytes, static_cast<int*>(to)",
+            "bytes → bytes + 1",
+            "bytes, true → true, bytes",
+            "true → false",
+            "true, EMU_SCOPE_BLOCK → EMU_SCOPE_BLOCK, true",
+            "EMU_SCOPE_BLOCK → EMU_SCOPE_CLUSTER",
+            "to → to + 1",
+        ]
+    );
+    assert_eq!(of(Operator::Number), ["4 → (4 + 1)", "4 → (4 + 1)"]);
+    assert_eq!(of(Operator::Barrier), ["while (!landed(to)) {} → ;"]);
+    let guards = ["sizeof(T) == 4 ? ONE : TWO → ONE", "sizeof(T) == 4 ? ONE : TWO → TWO"];
+    assert_eq!(of(Operator::Guard), guards);
+    assert_eq!(header[0].function, "type");
+    // Anywhere else numbers and calls are left alone.
+    let other = mutants("shared/cuda/lab/copy.cuh", text).unwrap();
+    assert!(other.iter().all(|m| !m.operator.is_of_instructions()), "{other:?}");
+    assert!(other.iter().all(|m| m.operator != Operator::Barrier), "{other:?}");
+}

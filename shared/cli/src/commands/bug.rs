@@ -9,8 +9,9 @@ use rayon::prelude::*;
 use serde_json::json;
 
 use crate::Common;
-use crate::commands::mutate::{self, head, jobs, pool, sources, trusted};
+use crate::commands::mutate::{Suite, head, jobs, pool};
 use crate::failure::Failure;
+use crate::part::Part;
 use crate::table::table;
 
 #[derive(Debug, Args)]
@@ -20,6 +21,9 @@ pub(crate) struct Arguments {
     /// Runs every bug of the list
     #[arg(long, conflicts_with = "name")]
     all: bool,
+    /// A part of each stage's, such as 1/4: always the same ones, at least one of each stage
+    #[arg(long, requires = "all")]
+    part: Option<Part>,
     /// Not fixed as well: where the suites have just passed
     #[arg(long, requires = "all")]
     broken: bool,
@@ -38,10 +42,11 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     };
     let mut museum = Vec::new();
     for stage in stages {
-        let sources = sources(stage)?;
+        let sources = Suite::Stage(stage).sources()?;
         let bugs = Bugs::read(&sources)?;
+        let entries = Part::filter(arguments.part, bugs.entries);
         let exhibit = |(bug, edit)| Exhibit { stage, sources: sources.clone(), bug, edit };
-        museum.extend(bugs.entries.into_iter().map(exhibit));
+        museum.extend(entries.into_iter().map(exhibit));
     }
     if arguments.all {
         return all(common, &museum, arguments);
@@ -98,9 +103,10 @@ fn list(common: &Common, museum: &[Exhibit]) {
 }
 
 /// Of a bug it runs the versions that its file reaches.
-fn judge(stage: &Stage, seconds: u64, workers: usize) -> Result<Judge, Failure> {
-    let limits = trusted(stage, stage.kernels.iter().map(|k| k.file), seconds);
-    Ok(Judge { limits, ..mutate::judge(stage, seconds, false, workers)? })
+fn judge(stage: &'static Stage, seconds: u64, workers: usize) -> Result<Judge, Failure> {
+    let suite = Suite::Stage(stage);
+    let limits = suite.trusted(stage.kernels.iter().map(|k| k.file), seconds);
+    Ok(Judge { limits, ..suite.judge(seconds, false, workers)? })
 }
 
 /// Each bug broken. Fixed, all bugs of a stage are the same: the stage as it is, which runs once, before

@@ -2,10 +2,10 @@
 
 use clap::Args;
 use lab_corpus::{
-    Case, Judgement, PRODUCTS, cases, counted, descriptors, judge, lines, maps, measured,
-    run as run_case,
+    Case, Judgement, PRODUCTS, asynchronous, cases, counted, descriptors, instructions, judge,
+    kernels, lines, maps, run as run_case,
 };
-use lab_device::emulator::Operation;
+use lab_device::emulator::{Landing, Operation, Options};
 use lab_device::{Device, DeviceKind, Mode, Selector};
 use serde_json::json;
 
@@ -31,11 +31,21 @@ pub(crate) struct Arguments {
     /// driver takes the maps that are legal, and no others
     #[arg(long, conflicts_with_all = ["name", "counted", "right", "descriptors"])]
     maps: bool,
+    /// All cases, products and copies, each with copies that land late and then early, up to the first
+    /// that is wrong: found otherwise than it must be, or with other numbers
+    #[arg(long, conflicts_with_all = ["name", "counted", "right", "descriptors", "maps"])]
+    fail_fast: bool,
+    /// Only those of this kernel file, such as kernels/bulk.cu; may be repeated
+    #[arg(long, requires = "fail_fast")]
+    source: Vec<String>,
 }
 
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
     if let Some(name) = &arguments.name {
         return one(common, name);
+    }
+    if arguments.fail_fast {
+        return up_to_the_first(&arguments.source);
     }
     if arguments.right {
         let device = common.open()?;
@@ -84,6 +94,52 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         0 => Ok(()),
         n => Err(Failure::Wrong(format!("{n} verdicts are wrong"))),
     }
+}
+
+/// Right ones first: most of what breaks a header shows in the first that runs.
+fn up_to_the_first(files: &[String]) -> Result<(), Failure> {
+    let known = || kernels::KERNELS.iter().map(|k| k.file);
+    if let Some(file) = files.iter().find(|f| !known().any(|k| k == **f)) {
+        let known = known().collect::<Vec<_>>().join(", ");
+        return Err(Failure::Usage(format!("--source: expected one of {known}, got '{file}'")));
+    }
+    let wanted = |file: &str| files.is_empty() || files.iter().any(|f| f == file);
+    let all = cases().into_iter().chain(counted()).chain(instructions()).chain(descriptors());
+    let mut all: Vec<Case> = all.filter(|c| wanted(c.source.file)).collect();
+    all.sort_by_key(|c| c.bug().is_some());
+    for copies in [Landing::Late, Landing::Early] {
+        let options = Options::from_env().map_err(|e| Failure::Usage(e.to_string()))?;
+        let device = Device::emulator_with(Mode::Checked, Options { copies, ..options })?;
+        all.iter().try_for_each(|case| hold_verdict(case, &device))?;
+        if wanted(kernels::MAPS.file) {
+            hold_maps(&device)?;
+        }
+    }
+    println!("{} cases hold", all.len());
+    Ok(())
+}
+
+fn hold_verdict(case: &Case, device: &Device) -> Result<(), Failure> {
+    let wrong = |said: String| Failure::Wrong(format!("{}: {said}", case.name));
+    let (judgement, findings) = judge(case, device).map_err(|e| wrong(e.to_string()))?;
+    if judgement == Judgement::FalseAlarm {
+        return Err(Failure::Finding(format!("{}: {}", case.name, findings[0])));
+    }
+    if judgement.right() { Ok(()) } else { Err(wrong(format!("{judgement:?}"))) }
+}
+
+fn hold_maps(device: &Device) -> Result<(), Failure> {
+    for n in 0..maps::LOADS + maps::STORES {
+        let differs = maps::copy(device, n as u64, n >= maps::LOADS);
+        let wrong = |said: String| Err(Failure::Wrong(format!("box {n}: {said}")));
+        match differs {
+            Ok(None) => {}
+            Ok(Some(differs)) => return wrong(format!("{differs:?}")),
+            Err(error) if error.findings().is_some() => return Err(error.into()),
+            Err(error) => return wrong(error.to_string()),
+        }
+    }
+    Ok(())
 }
 
 /// Holds every product, and tells which instantiations differ.
@@ -140,7 +196,7 @@ fn hold(case: &Case, device: &Device) -> Result<(), Failure> {
 }
 
 fn one(common: &Common, name: &str) -> Result<(), Failure> {
-    let all = cases().into_iter().chain(counted());
+    let all = cases().into_iter().chain(counted()).chain(instructions());
     let case = all.into_iter().find(|c| c.name == name).ok_or_else(|| {
         Failure::Usage(format!("case: expected one that `lab corpus` lists, got '{name}'"))
     })?;
@@ -169,10 +225,12 @@ fn print_counted(common: &Common) -> Result<(), Failure> {
     let device = Device::emulator_in(Mode::Counted)?;
     let mut all = Vec::new();
     let mut rows = table(&["kernel", "operation", ">requests", ">sectors, wavefronts", ">ideal"]);
-    for case in measured() {
+    let plain = counted().into_iter().map(|case| (case, false));
+    for (case, bulk) in plain.chain(asynchronous().into_iter().map(|case| (case, true))) {
         hold(&case, &device)?;
         let profile = device.take_profile();
-        for operation in Operation::ALL {
+        // What else these do, the others do as well.
+        for operation in Operation::ALL.into_iter().filter(|o| o.asynchronous() == bulk) {
             let total = profile.total(operation);
             let Some((requests, cost)) = operation.nsight() else { continue };
             if total.requests == 0 {

@@ -13,8 +13,9 @@ use rayon::prelude::*;
 use serde_json::{Value, json};
 
 use crate::Common;
-use crate::commands::mutate::{head, jobs, judge, pool, sources};
+use crate::commands::mutate::{Suite, head, jobs, pool};
 use crate::failure::Failure;
+use crate::part::Part;
 use crate::table::table;
 
 /// Where a reader's files are, from the workspace's root.
@@ -36,6 +37,9 @@ pub(crate) struct Arguments {
     /// Judges every exercise as it is given, which must fail, and every solution
     #[arg(long, conflicts_with = "name")]
     all: bool,
+    /// A part of each stage's, such as 1/2: always the same ones, at least one of each stage
+    #[arg(long, requires = "all")]
+    part: Option<Part>,
     /// Of the solutions no more than the counters: where the suites have just passed
     #[arg(long, requires = "all")]
     counted: bool,
@@ -51,9 +55,13 @@ struct Task {
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
     let mut tasks = Vec::new();
     for &stage in crate::STAGES {
-        let sources = sources(stage)?;
-        let of_stage = Exercise::read(&sources)?.into_iter();
-        tasks.extend(of_stage.map(|e| Task { stage, sources: sources.clone(), exercise: e }));
+        let sources = Suite::Stage(stage).sources()?;
+        let of_stage = Part::filter(arguments.part, Exercise::read(&sources)?);
+        tasks.extend(of_stage.into_iter().map(|e| Task {
+            stage,
+            sources: sources.clone(),
+            exercise: e,
+        }));
     }
     if arguments.all {
         return all(common, &tasks, arguments.counted);
@@ -189,7 +197,7 @@ impl Task {
             return Ok(failed(Verdict::Rejected(said)));
         }
         let limits = [(exercise.file.clone(), Duration::from_secs(LIMIT))].into();
-        let judge = Judge { limits, ..judge(stage, LIMIT, false, workers)? };
+        let judge = Judge { limits, ..Suite::Stage(stage).judge(LIMIT, false, workers)? };
         let verdict = match tested {
             true => judge.run(Some(&planted), &[&exercise.file])?,
             false => Verdict::Survived,

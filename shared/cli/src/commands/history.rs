@@ -64,6 +64,10 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
                 sanitizers::page(&read(&arguments.corpus, "sanitizers.json")?),
             ),
             ("counters.md".into(), counters::page(&read(&arguments.corpus, "counters.json")?)),
+            (
+                "bulk_counters.md".into(),
+                counters::page(&read(&arguments.corpus, "bulk_counters.json")?),
+            ),
         ];
         let history = families::pages(&runs)?;
         let all = pages(&runs)?.into_iter().chain(history).chain(stairs::pages(&runs)?);

@@ -1,6 +1,8 @@
-//! `lab mutate STAGE`: kernels broken on purpose, and whether the stage's suite notices.
+//! `lab mutate STAGE`: kernels broken on purpose, and whether the stage's suite notices. `lab mutate
+//! corpus`: the headers of instructions, and whether the corpus's verdicts do.
 
 mod report;
+mod suite;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
@@ -10,19 +12,21 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use lab_harness::Stage;
 use lab_mutate::{
-    Code, Codes, Equivalents, Judge, Kernel, Mutant, Operator, Sources, Verdict, Workspace, mutants,
+    Code, Codes, Equivalents, Judge, Kernel, Mutant, Operator, Sources, Verdict, mutants,
 };
 use rayon::prelude::*;
 
 use self::report::{Outcome, print_list, report};
+pub(crate) use self::suite::Suite;
+use crate::Common;
 use crate::failure::Failure;
-use crate::{Common, stage};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// The stage, as `lab list` names it
+    /// The stage, as `lab list` names it; or corpus: the headers of single instructions
+    /// (shared/cuda/lab/ptx) that its kernels include, each judged by the verdicts on those kernels
+    /// (`lab corpus`) and by their numbers
     stage: String,
     /// One kind of mutation; --list names them
     #[arg(long)]
@@ -49,20 +53,21 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
-    let stage = stage(&arguments.stage)?;
+    let suite = Suite::named(&arguments.stage)?;
     let operator = arguments.operator.as_deref().map(str::parse::<Operator>).transpose();
     let operator = operator.map_err(|e| Failure::Usage(format!("--{e}")))?;
-    let sources = sources(stage)?;
+    let sources = suite.sources()?;
     let equivalents = Equivalents::read(&sources)?;
     let mut all = Vec::new();
-    for (file, text) in sources.files() {
-        all.extend(mutants(file, text)?);
+    for (file, text) in sources.files().filter(|(file, _)| suite.breaks(file)) {
+        let found = mutants(file, text)?.into_iter();
+        all.extend(found.filter(|m| suite.is_corpus() || !m.operator.is_of_instructions()));
     }
     equivalents.check(&all, &sources)?;
     if let Some(file) = &arguments.file {
         let ends = |path: &str| path == file || path.ends_with(&format!("/{file}"));
-        if !sources.files().any(|(path, _)| ends(path)) {
-            let known: Vec<_> = sources.files().map(|f| f.0).collect();
+        let known: Vec<_> = sources.files().map(|f| f.0).filter(|f| suite.breaks(f)).collect();
+        if !known.iter().any(|path| ends(path)) {
             let message = format!("--file: expected one of {}, got '{file}'", known.join(", "));
             return Err(Failure::Usage(message));
         }
@@ -75,13 +80,13 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     }
     let jobs = jobs(arguments.jobs);
     // The kernels as they are may take their time: nothing is known of them yet, nor of the machine.
-    let mut judge = judge(stage, arguments.timeout.unwrap_or(600), arguments.large, jobs)?;
+    let mut judge = suite.judge(arguments.timeout.unwrap_or(600), arguments.large, jobs)?;
     let start = Instant::now();
     judge.limits = match arguments.timeout {
         Some(seconds) if arguments.no_clean => {
-            trusted(stage, reached(&sources, &all).into_keys(), seconds)
+            suite.trusted(reached(&sources, &all).into_keys(), seconds)
         }
-        timeout => clean(stage, &judge, &sources, &all, timeout, jobs)?,
+        timeout => clean(&suite, &judge, &sources, &all, timeout, jobs)?,
     };
     judge.limit = Duration::from_secs(arguments.timeout.unwrap_or(60));
     // Of a kernel that is emptied nobody makes the same code.
@@ -97,7 +102,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
 /// Where versions tell their kernel files, by each file that a mutant reaches: then a mutant's
 /// suite is that of the versions it can reach, and gets a limit from the time that this took.
 fn clean(
-    stage: &Stage,
+    suite: &Suite,
     judge: &Judge,
     sources: &Sources,
     mutants: &[Mutant],
@@ -108,12 +113,12 @@ fn clean(
         match judge.run(None, files)? {
             Verdict::Caught(_, said) => Err(Failure::Usage(format!(
                 "{} fails as it is, so that nothing can be said of its mutants: {said}",
-                stage.name
+                sources.stage
             ))),
             _ => Ok(()),
         }
     };
-    if stage.versions.iter().any(|v| v.sources().is_empty()) {
+    if !suite.tells_files() {
         passes(judge, &[])?;
         return Ok(BTreeMap::new());
     }
@@ -126,19 +131,6 @@ fn clean(
     };
     let reached = reached(sources, mutants);
     pool(jobs)?.install(|| reached.par_iter().map(|(file, _)| limit(file)).collect())
-}
-
-/// The limits of [`clean`] for these kernel files, without its runs.
-pub(crate) fn trusted<'a>(
-    stage: &Stage,
-    files: impl Iterator<Item = &'a str>,
-    seconds: u64,
-) -> BTreeMap<String, Duration> {
-    if stage.versions.iter().any(|v| v.sources().is_empty()) {
-        return BTreeMap::new();
-    }
-    let limit = Duration::from_secs(seconds);
-    files.map(|file| (file.to_owned(), limit)).collect()
 }
 
 /// What the kernel files that a mutant reaches compile to as they are.
@@ -163,44 +155,8 @@ pub(crate) fn pool(jobs: usize) -> Result<rayon::ThreadPool, Failure> {
     pool.map_err(|e| Failure::Usage(format!("--jobs: {e}")))
 }
 
-/// The sources of a stage, which must be those that this binary was built from.
-pub(crate) fn sources(stage: &Stage) -> Result<Sources, Failure> {
-    let here =
-        std::env::current_dir().map_err(|e| Failure::Usage(format!("current directory: {e}")))?;
-    Ok(Sources::read(&Workspace::find(&here)?, stage.name, stage.kernels)?)
-}
-
 pub(crate) fn jobs(given: Option<std::num::NonZeroUsize>) -> usize {
     given.or_else(|| std::thread::available_parallelism().ok()).map_or(1, |n| n.get())
-}
-
-/// This tool, told to run the stage's suite up to its first failure.
-pub(crate) fn judge(
-    stage: &Stage,
-    seconds: u64,
-    large: bool,
-    jobs: usize,
-) -> Result<Judge, Failure> {
-    let program =
-        std::env::current_exe().map_err(|e| Failure::Usage(format!("this program: {e}")))?;
-    let mut arguments = vec!["selftest", stage.name, "--device", "emulator", "--fail-fast"];
-    if !large {
-        arguments.push("--small");
-    }
-    let threads = (self::jobs(None) / jobs).max(1).to_string();
-    let environment = [
-        ("LAB_EMULATOR_MODE", "checked"),
-        ("LAB_EMULATOR_THREADS", &threads),
-        ("RAYON_NUM_THREADS", &threads),
-    ];
-    Ok(Judge {
-        program,
-        arguments: arguments.into_iter().map(str::to_owned).collect(),
-        environment: environment.map(|(k, v)| (k.to_owned(), v.to_owned())).to_vec(),
-        limit: Duration::from_secs(seconds),
-        limits: BTreeMap::new(),
-        codes: Codes::new(),
-    })
 }
 
 fn judge_all(

@@ -14,6 +14,7 @@ use serde_json::json;
 
 use crate::Common;
 use crate::failure::Failure;
+use crate::part::Part;
 use crate::table::table;
 
 #[derive(Debug, Args)]
@@ -23,6 +24,9 @@ pub(crate) struct Arguments {
     /// The problems of every version only, none of the longer checks
     #[arg(long)]
     quick: bool,
+    /// A part of each version's problems, such as 1/2: always the same ones, at least one of each version
+    #[arg(long, requires = "quick")]
+    part: Option<Part>,
     /// Leaves out the checks whose names begin with `large`
     #[arg(long)]
     small: bool,
@@ -116,7 +120,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let mut reports = Vec::new();
     let (mut total, mut failed) = (0, Vec::new());
     for device in &devices {
-        let cases = cases(&versions, device, arguments.fail_fast);
+        let cases = cases(&versions, device, arguments);
         let stop = arguments.fail_fast && cases.iter().any(|c| !c.passed());
         let (count, mut wrong) = match arguments.quick || stop {
             true => (0, Vec::new()),
@@ -191,12 +195,11 @@ fn checks(all: &[(String, Work)], fail_fast: bool, device: &Device) -> (usize, V
 }
 
 /// Every problem of the versions on a device: in parallel on the emulator, one after the other
-/// on a GPU. With `fail_fast` none is begun once one has failed.
-fn cases(versions: &[&'static dyn Version], device: &Device, fail_fast: bool) -> Vec<Case> {
-    let work: Vec<(&dyn Version, Problem)> = versions
-        .iter()
-        .flat_map(|&v| suite::problems(v).into_iter().map(move |p| (v, p)))
-        .collect();
+/// on a GPU. With `--fail-fast` none is begun once one has failed.
+fn cases(versions: &[&'static dyn Version], device: &Device, arguments: &Arguments) -> Vec<Case> {
+    let problems = |v: &&'static dyn Version| Part::filter(arguments.part, suite::problems(*v));
+    let work: Vec<(&dyn Version, Problem)> =
+        versions.iter().flat_map(|v| problems(v).into_iter().map(move |p| (*v, p))).collect();
     let bar = ProgressBar::new(work.len() as u64).with_message(device.name());
     bar.set_style(
         ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len}").expect("a template"),
@@ -207,7 +210,7 @@ fn cases(versions: &[&'static dyn Version], device: &Device, fail_fast: bool) ->
             return None;
         }
         let case = suite::check(*version, device, problem);
-        stop.fetch_or(fail_fast && !case.passed(), Ordering::Relaxed);
+        stop.fetch_or(arguments.fail_fast && !case.passed(), Ordering::Relaxed);
         bar.inc(1);
         Some(case)
     };

@@ -13,7 +13,7 @@ namespace lab {
 namespace stmatrix {
 // The row of 16 bytes that this lane names, brought together from the lanes that have it.
 template <int N, bool TRANSPOSED> __device__ __forceinline__ void store(void* row, const unsigned (&from)[N]) {
-    int lane = threadIdx.x % 32, r = lane % 8;
+    int lane = cooperative_groups::this_thread_block().thread_rank() % 32, r = lane % 8;
     unsigned words[4] = {};
     for (int m = 0; m < N; ++m)
         for (int c = 0; c < 4; ++c) {

@@ -35,7 +35,7 @@ template <int COUNT> __device__ __forceinline__ void registers_increase() {
 __device__ __forceinline__ bool elect_one() {
 #ifdef LAB_EMULATOR
     __any_sync(0xffffffffu, true);
-    return threadIdx.x % 32 == 0;
+    return cooperative_groups::this_thread_block().thread_rank() % 32 == 0;
 #else
     unsigned elected;
     asm volatile("{ .reg .pred own; elect.sync _|own, 0xffffffff; selp.u32 %0, 1, 0, own; }" : "=r"(elected));

@@ -252,16 +252,17 @@ impl BlockCheck {
         Ok(())
     }
 
-    /// A copy of the async proxy, of these pieces of device memory.
+    /// A copy of the async proxy, of so many sectors and bytes of device memory, if anybody counts.
     pub(crate) fn bulk(
         &mut self,
         pc: usize,
         stores: bool,
-        pieces: impl Iterator<Item = (usize, usize)>,
+        traffic: impl FnOnce() -> (usize, usize),
     ) {
         let launch = &mut *self.launch;
         if let Some(counters) = &mut launch.counters {
-            counters.bulk(launch.places.number(pc), stores, pieces);
+            let (sectors, bytes) = traffic();
+            counters.bulk(launch.places.number(pc), stores, sectors, bytes);
         }
     }
 

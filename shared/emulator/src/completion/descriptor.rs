@@ -93,6 +93,39 @@ mod tests {
         assert_eq!((d.along_rows(1, 0), d.along_rows(8, 0), d.along_rows(0, 1)), (16, 128, 256));
     }
 
+    /// A pattern that does not begin at a multiple of 8 spans says by how many 128 bytes it is late: rows are
+    /// then counted from where it begins.
+    #[test]
+    fn a_base_offset_counts_rows_from_the_start_of_the_pattern() {
+        let late = |start: usize, mode: u64| Descriptor {
+            base_offset: start >> 7 & 7,
+            ..of(start, 16, 1024, mode)
+        };
+        for (mode, span) in [(1, 128), (2, 64), (3, 32)] {
+            let aligned = of(1024, 16, 1024, mode);
+            for rows in 1..8 {
+                let start = 1024 + rows * 128;
+                assert_eq!(late(start, mode).span, span);
+                for (row, chunk) in (0..8).flat_map(|row| (0..span / CHUNK).map(move |c| (row, c)))
+                {
+                    let expected = aligned.along_k(row, chunk) - 1024 + start;
+                    assert_eq!(late(start, mode).along_k(row, chunk), expected, "{span}, {rows}");
+                    let expected = aligned.along_rows(row, chunk) - 1024 + start;
+                    assert_eq!(late(start, mode).along_rows(row, chunk), expected);
+                }
+            }
+        }
+        // Without it the bits of the address count.
+        assert_eq!(of(1024 + 128, 16, 1024, 1).along_k(0, 0), 1024 + 128 + 16);
+        let bits = 5 << 49 | 1 << 62;
+        assert_eq!(Descriptor::decode(bits).base_offset, 5);
+        assert_eq!(
+            Descriptor::decode(bits | 0x3FFF << 32 | 7 << 52).base_offset,
+            5,
+            "its neighbours"
+        );
+    }
+
     #[test]
     fn neighbours_along_rows_lie_in_panels() {
         let d = of(0, 8192, 1024, 1);

@@ -6,6 +6,8 @@
 //! however short they are; the step of the innermost dimension is ignored; a store ends at a multiple
 //! of 16 bytes, even if the tensor's row does not.
 
+use crate::counters::sectors_of;
+
 /// The unit in which tensor copies move bytes, and swizzles permute them.
 pub(crate) const CHUNK: usize = 16;
 /// A halfword of the NaN that fills.
@@ -129,6 +131,21 @@ impl TensorMap {
             Row { place: tile + n * self.pitch(), address: address as usize, has }
         };
         (0..self.rows()).map(row).collect()
+    }
+
+    /// Sectors and bytes of device memory that a copy of the box at these coordinates moves. What a load
+    /// fills, because it is outside of the tensor, is among the sectors: so Nsight Compute counts.
+    pub(crate) fn traffic(&self, at: &[i32], stores: bool) -> (usize, usize) {
+        let mut sum = (0, 0);
+        for row in self.rows_at(at, 0, stores) {
+            let has = row.has.clone();
+            let filled = if stores { [0, 0] } else { [has.start, self.row() - has.end] };
+            let moved = row.address.wrapping_add(has.start)..row.address.wrapping_add(has.end);
+            sum.0 +=
+                sectors_of(moved) + filled.map(|bytes| sectors_of(0..bytes)).iter().sum::<usize>();
+            sum.1 += has.len();
+        }
+        sum
     }
 
     /// The row's chunks.

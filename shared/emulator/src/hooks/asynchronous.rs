@@ -9,6 +9,7 @@ use crate::clock::Scope;
 use crate::completion::groups::Copy;
 use crate::completion::mbarrier::{self, MOST, Misuse};
 use crate::completion::{Flight, What};
+use crate::counters::sectors_of;
 use crate::running::Running;
 use crate::thread::{Await, Fault, State};
 
@@ -294,7 +295,7 @@ pub(super) fn bulk_copy(
     let (stores, global) = if barrier == 0 { (true, to) } else { (false, from) };
     let sends = thread.block().to_window(global).is_some();
     if let Some((check, _)) = thread.check().filter(|_| !sends) {
-        check.bulk(pc, stores, std::iter::once((global, bytes)));
+        check.bulk(pc, stores, || (sectors_of(global..global + bytes), bytes));
     }
     if barrier == 0 {
         return join(thread, to, from, bytes, how);

@@ -43,7 +43,7 @@ pub(super) fn tensor_copy(
     for _ in 0..receivers {
         let pc = thread.pc();
         if let Some((check, _)) = thread.check() {
-            check.bulk(pc, stores, own.iter().map(|m| (m.global, m.valid)));
+            check.bulk(pc, stores, || map.traffic(at, stores));
         }
     }
     if stores {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use lab_mutate::{Bugs, Catch, Exercise};
 
 use crate::STAGES;
-use crate::commands::mutate::sources;
+use crate::commands::mutate::Suite;
 use crate::failure::Failure;
 
 /// `bugs.md` and `exercises.md`.
@@ -16,7 +16,7 @@ pub(crate) fn pages() -> Result<[(String, String); 2], Failure> {
     let (mut bugs, mut exercises) = (String::new(), String::new());
     let (mut count, mut by_result) = (0, 0);
     for &stage in STAGES {
-        let (name, sources) = (stage.name, sources(stage)?);
+        let (name, sources) = (stage.name, Suite::Stage(stage).sources()?);
         let own = Bugs::read(&sources)?.entries;
         if !own.is_empty() {
             write!(
