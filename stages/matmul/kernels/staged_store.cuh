@@ -13,6 +13,7 @@ template <class T, int BN, int BUFFERS = 2> struct StagedStore {
     static constexpr int PANEL = 128 / sizeof(T), CELLS = BUFFERS * 64 * PANEL, BYTES = CELLS * sizeof(T);
     T* panels;
 
+    // ANCHOR: store
     // To rows i and columns j of matrix g.
     __device__ __forceinline__ void store(const TensorMap& C, const float (&sum)[BN / 2], int i, int j, int g) const {
         bool asks = threadIdx.x % 128 == 0;
@@ -31,6 +32,8 @@ template <class T, int BN, int BUFFERS = 2> struct StagedStore {
             }
         }
     }
+
+    // ANCHOR_END: store
 
     // Before the block ends: its memory is read until then.
     __device__ __forceinline__ void finish() const {

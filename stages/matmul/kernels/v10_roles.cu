@@ -24,6 +24,7 @@ __global__ void __launch_bounds__(BM * 2 + 32)
     if (threadIdx.x == 0) ring.init(BM / 64);
     __syncthreads();  // nobody waits at a barrier that is not there
 
+    // ANCHOR: roles
     Turn<PLACES> turn;
     if (threadIdx.x >= BM * 2) {  // the producer: one thread of its warp
         if (threadIdx.x > BM * 2) return;
@@ -44,5 +45,6 @@ __global__ void __launch_bounds__(BM * 2 + 32)
         last = turn;
     }
     wgmma_wait<0>();
+    // ANCHOR_END: roles
     store_sums<T, BN>({C + g * 1ll * M * N, M, N}, sum, i0 + row, j0);
 }
