@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use lab_device::{DType, Device, Selector};
 use lab_harness::suite::Suite;
-use lab_harness::{Error, Stage, Version};
+use lab_harness::{Choice, Error, Stage, Version};
 
 use failure::Failure;
 
@@ -72,11 +72,12 @@ pub fn named(name: &str) -> Result<Vec<&'static dyn Version>, Error> {
 }
 
 /// The one version that `STAGE[:VERSION]` names. A stage alone stands for its last version that takes
-/// this type, or else the first one's first; all its versions must compute the same.
+/// this type, or else the first one's first, and runs on this architecture; all its versions must compute the
+/// same.
 ///
 /// # Errors
 /// As [`named`]; also a stage of several families, which needs a version.
-pub fn named_one(name: &str, dtype: Option<DType>) -> Result<&'static dyn Version, Error> {
+pub fn named_one(name: &str, dtype: Option<DType>, arch: &str) -> Result<Choice, Error> {
     let all = named(name)?;
     let family = all[0].info().family.name();
     if all.len() > 1 && all.iter().any(|v| v.info().family.name() != family) {
@@ -88,8 +89,8 @@ pub fn named_one(name: &str, dtype: Option<DType>) -> Result<&'static dyn Versio
         });
     }
     let wanted = dtype.unwrap_or(all[0].info().dtypes[0]);
-    let takes = all.iter().rfind(|v| v.info().dtypes.contains(&wanted));
-    Ok(*takes.or(all.last()).expect("a stage has versions"))
+    let last = *all.last().expect("a stage has versions");
+    Ok(Choice::of(&all, wanted, arch).unwrap_or(Choice { version: last, better: None }))
 }
 
 /// Runs CUDA kernels on an NVIDIA GPU or, unchanged, on the CPU emulator, and says whether they

@@ -15,6 +15,7 @@
 pub mod agreement;
 pub mod binding;
 pub mod binding_checks;
+pub mod choice;
 pub mod compare;
 pub mod device_checks;
 pub mod error;
@@ -42,6 +43,7 @@ pub mod version;
 pub mod vlstm;
 
 pub use binding::{Binder, Binding};
+pub use choice::Choice;
 pub use compare::{Comparison, compare};
 pub use error::Error;
 pub use family::Family;

@@ -1,7 +1,7 @@
 //! Plans of the versions whose tiles TMA loads.
 
 use lab_device::{DType, Device, Instance, Launch, Swizzle, TensorMap};
-use lab_harness::{Error, Plan, Request, Version, arguments};
+use lab_harness::{Error, Plan, Request, Setting, Version, arguments};
 
 use crate::{Blocks, Matmul, STORES, TENSOR};
 
@@ -34,7 +34,7 @@ pub(crate) fn plan(
         return TENSOR.plan(device, request);
     }
     let (version, parts, side) = match version.blocks {
-        Blocks::Sized => match Way::of(sizes, device.facts().multiprocessors as usize) {
+        Blocks::Sized => match way(version, request, device.facts().multiprocessors as usize)? {
             Way::Whole => (&STORES, 1, None),
             Way::Parts { side, parts } => (version, parts, Some(side)),
         },
@@ -77,6 +77,47 @@ pub(crate) fn plan(
         _ => plan.launch(&kernel, launch, arguments![A: a, B: b, C: c, M: m, N: n, K: k])?,
     }
     Ok(plan)
+}
+
+/// The option that says how a product is cut.
+pub(crate) const TILE: Setting = Setting::choice(
+    "tile",
+    "rows and columns of a tile, and blocks for each; auto: by the size",
+    &[
+        "auto",
+        "128x256",
+        "64x64",
+        "128x128",
+        "128x128/2",
+        "128x128/3",
+        "128x128/4",
+        "128x128/5",
+        "128x128/6",
+        "128x128/7",
+        "128x128/8",
+    ],
+);
+
+/// As the option says, or by the size.
+fn way(version: &Matmul, request: &Request<'_>, multiprocessors: usize) -> Result<Way, Error> {
+    let sizes = ["G", "M", "N", "K"].map(|d| request.dim(d));
+    let text = request.options().text(&version.info, TILE.name);
+    let (tile, parts) = text.split_once('/').unwrap_or((text, "1"));
+    let way = match tile {
+        "auto" => return Ok(Way::of(sizes, multiprocessors)),
+        "128x256" => Way::Whole,
+        "64x64" => Way::Parts { side: 64, parts: 1 },
+        _ => Way::Parts { side: 128, parts: parts.parse().expect("one of the choices") },
+    };
+    let steps = sizes[3].div_ceil(Way::STEP);
+    match way {
+        Way::Parts { parts, .. } if parts > steps => {
+            let expected =
+                format!("at most {steps} blocks for a tile: K has so many times {}", Way::STEP);
+            Err(Error::bad("--set tile", expected, text))
+        }
+        _ => Ok(way),
+    }
 }
 
 /// How a product is cut into tiles.

@@ -6,7 +6,8 @@ use lab_harness::suite::{Check, VersionCheck, check, every_kernel_loads, without
 use lab_harness::tensor::tensors;
 use lab_harness::{Options, Problem, Tensor, Version, run, version_checks};
 
-use crate::{MMA, STAGE, TENSOR, sizes};
+use crate::boxes::TILE;
+use crate::{MMA, SPLIT, STAGE, TENSOR, sizes};
 
 pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
     large_problems,
@@ -19,6 +20,7 @@ pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
 pub(crate) static CHECKS: &[Check] = &[
     Check { name: "every_kernel_loads_on_every_device", run: every_kernel_loads_on_every_device },
     Check { name: "overlap_changes_no_bit", run: overlap_changes_no_bit },
+    Check { name: "every_cut_is_right", run: every_cut_is_right },
 ];
 
 /// Both versions on the tensor cores add up the same products in the same order.
@@ -30,6 +32,31 @@ fn overlap_changes_no_bit(device: &Device) {
             |version: &dyn Version| run(version, device, &inputs, &Options::default()).unwrap();
         assert_eq!(of(&MMA), of(&TENSOR), "{dtype}");
     }
+}
+
+/// Tiles of each kind, and a tile by as many blocks as a cluster may have, whether or not they divide its
+/// rows; with fewer steps of k than that, a refusal.
+fn every_cut_is_right(device: &Device) {
+    let arch = &device.facts().arch;
+    if !SPLIT.sources().iter().all(|source| source.runs_on(arch)) {
+        return;
+    }
+    let info = SPLIT.info();
+    for (n, tile) in TILE.choices.iter().enumerate() {
+        let options = Options::parse(&[format!("tile={tile}")], info).unwrap();
+        let dtype = info.dtypes[n % info.dtypes.len()];
+        for dims in [[1, 120, 136, 1000], [2, 140, 264, 520]] {
+            let problem = Problem { options: options.clone(), ..Problem::new(sizes(dims), dtype) };
+            let case = check(&SPLIT, device, &problem);
+            assert!(case.passed(), "{tile}: {}", case.describe());
+        }
+    }
+    let options = Options::parse(&["tile=128x128/3"], info).unwrap();
+    let inputs = SPLIT.inputs(&Problem::new(sizes([1, 8, 8, 128]), info.dtypes[0]));
+    let refused = run(&SPLIT, device, &inputs, &options).unwrap_err().to_string();
+    let expected =
+        "--set tile: expected at most 2 blocks for a tile: K has so many times 64, got 128x128/3";
+    assert!(refused.starts_with(expected), "{refused}");
 }
 
 /// 300³, on a GPU 1000³: the emulator without its checks.

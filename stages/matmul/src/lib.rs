@@ -291,6 +291,7 @@ pub static SPLIT: Matmul = Matmul {
         name: "v15_split",
         parent: Some("v13_stores"),
         change: "few tiles: smaller ones, or several blocks for one, each with a part of k",
+        settings: &[boxes::TILE],
         ..WGMMA.info
     },
     source: &kernels::V15_SPLIT,
@@ -444,6 +445,8 @@ impl Version for Matmul {
             [3, 32, 32, 16],
             [3, 35, 40, 24],
             [2, 17, 5, 9],
+            // More tiles than a stripe of them is high, in two columns.
+            [1, 2200, 264, 8],
             // As long a sum as is timed.
             [1, 3, 5, 4096],
             [1, 8, 8, 4096],

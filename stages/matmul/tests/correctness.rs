@@ -2,7 +2,7 @@
 #![allow(missing_docs)]
 
 use lab_harness::suite::{assert_stage, assert_version};
-use lab_harness::{Dims, Error, Posed, Problem, Version};
+use lab_harness::{Choice, Dims, Error, Posed, Problem, Version};
 use matmul::{STAGE, VERSIONS};
 use proptest::prelude::*;
 
@@ -104,6 +104,29 @@ fn each_version_changes_the_one_before() {
         assert_eq!(pair[1].info().parent, Some(pair[0].info().name));
     }
     assert_eq!(matmul::SPLIT.info().parent, Some(matmul::STORES.info().name));
+}
+
+#[test]
+fn the_last_version_that_a_gpu_runs_is_chosen() {
+    use lab_device::DType::{BF16, F16, F32};
+    let of = |dtype, arch| {
+        let choice = Choice::of(STAGE.versions, dtype, arch).unwrap();
+        (choice.version.info().name, choice.better.map(|(v, needs)| (v.info().name, needs)))
+    };
+    let hopper = Some(("v15_split", "sm_90a"));
+    let ampere = Some(("v7_tensor", "sm_80"));
+    for arch in ["sm_80", "sm_89", "sm_90", "sm_100a", "sm_120a"] {
+        assert_eq!(of(BF16, arch), ("v7_tensor", hopper), "{arch}");
+        assert_eq!(of(F32, arch), ("v7_tensor", None), "{arch}");
+    }
+    assert_eq!(of(F16, "sm_75"), ("v5_warps", hopper));
+    assert_eq!(of(F32, "sm_75"), ("v5_warps", ampere));
+    // The emulator, which names no architecture, runs all.
+    for arch in ["sm_90a", ""] {
+        assert_eq!(of(BF16, arch), ("v15_split", None));
+        assert_eq!(of(F32, arch), ("v7_tensor", None));
+    }
+    assert!(Choice::of(STAGE.versions, lab_device::DType::F64, "sm_90a").is_none());
 }
 
 /// What is timed beside the versions computes the same: on the host wherever the tests run, a

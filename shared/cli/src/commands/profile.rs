@@ -40,7 +40,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
     let dtype = arguments.dtype.as_deref().and_then(|text| text.parse().ok());
-    let version = named_one(&arguments.name, dtype)?;
+    let version = named_one(&arguments.name, dtype, "")?.version;
     let info = version.info();
     if let Selector::Cuda(_) = common.selector()? {
         return Err(Failure::Usage(format!(

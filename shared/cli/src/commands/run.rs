@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lab_device::DType;
-use lab_harness::{Comparison, Dims, Error, Options, Problem, Tensors, Version, compare, tensor};
+use lab_harness::{
+    Choice, Comparison, Dims, Error, Options, Problem, Tensors, Version, compare, tensor,
+};
 use serde_json::json;
 
 use crate::failure::Failure;
@@ -42,7 +44,12 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let given = arguments.input.as_deref().map(tensor::read).transpose()?;
     let of_file = given.as_ref().and_then(|tensors| tensors.values().next()).map(|t| t.dtype);
     let asked = arguments.dtype.as_deref().and_then(|text| text.parse().ok());
-    let version = named_one(&arguments.name, of_file.or(asked))?;
+    let device = common.open()?;
+    let arch = &device.facts().arch;
+    let Choice { version, better } = named_one(&arguments.name, of_file.or(asked), arch)?;
+    if let Some((better, needs)) = better.filter(|_| !common.json) {
+        eprintln!("{} needs {needs}, this device is {arch}", better.info().full_name());
+    }
     let info = version.info();
     let options = Options::parse(&arguments.settings, info)?;
     if let Some(path) = &arguments.output {
@@ -50,7 +57,6 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     }
     let inputs = inputs(version, given, arguments, &options)?;
     let (dims, dtype) = info.problem_of(&inputs)?;
-    let device = common.open()?;
     let outputs = lab_harness::run(version, &device, &inputs, &options)?;
     if let Some(path) = &arguments.output {
         tensor::write(path, &outputs)?;
