@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::argument::Arg;
 use crate::device::Inner;
-use crate::{Device, ElementType, Error, Stream, TensorMap};
+use crate::{Device, ElementType, Error, Mode, Stream, TensorMap};
 
 /// Bytes on a device. Freed when dropped, unless they are somebody else's.
 #[derive(Debug)]
@@ -88,6 +88,15 @@ impl RawBuffer {
     /// Its length.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Of these bytes those that nobody has written, neither the host nor a kernel: where the first is, from the
+    /// part's start on, and how many. `None` where there are none, or nobody looks: on a GPU, and on the
+    /// emulator without checks.
+    pub fn never_written(&self, part: Range<usize>) -> Option<(usize, usize)> {
+        let looks = matches!(self.device.mode(), Some(Mode::Checked | Mode::Counted));
+        let address = (self.address + part.start as u64) as *const u8;
+        looks.then(|| lab_emulator::never_written(address, part.len())).flatten()
     }
 
     /// Sets bytes, in the order of a stream or of the device's own queue.

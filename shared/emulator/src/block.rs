@@ -109,6 +109,8 @@ pub(crate) struct BlockRunner {
     next: Vec<u32>,
     /// Threads that wait at an mbarrier.
     parked: Vec<u32>,
+    /// Threads at `__activemask()`.
+    convening: Vec<u32>,
     /// Threads that wait for wgmma.
     multiplying: Vec<u32>,
     named: Named,
@@ -165,7 +167,6 @@ impl BlockRunner {
             dynamic_shared_bytes: geometry.dynamic_shared as u32,
             cooperative: geometry.cooperative,
             cluster: cluster.as_ref().map_or(std::ptr::null(), |(c, _)| Arc::as_ptr(c)),
-            live_lanes: live_lanes.as_ptr(),
             text: kernel.module().text(),
         });
         let mut threads: Box<[Thread]> = (0..count).map(|_| Thread::new()).collect();
@@ -216,6 +217,7 @@ impl BlockRunner {
             turn: 0,
             next: Vec::with_capacity(count),
             parked: Vec::new(),
+            convening: Vec::new(),
             multiplying: Vec::new(),
             named: Named::default(),
             registers: Registers::default(),
@@ -334,6 +336,7 @@ impl BlockRunner {
             self.land(meanwhile)?;
             self.wake_parked();
             self.multiply()?;
+            self.convene();
             std::mem::swap(&mut self.queue, &mut self.next);
             if self.queue.is_empty() {
                 if self.land_at_last()? {
@@ -383,6 +386,39 @@ impl BlockRunner {
         if self.next.len() > first {
             self.patience = 0;
             self.shuffler.arrange(&mut self.next[first..]);
+        }
+    }
+
+    /// Tells those at `__activemask()` who is there: the lanes of their warp that have come to the same call.
+    /// So once no other lane of the warp can come before it is waited for or polls; a GPU, which promises
+    /// nothing, would most often say the same.
+    fn convene(&mut self) {
+        let warp_of = |index: u32| index as usize / LANES;
+        while let Some(&one) = self.convening.first() {
+            let runs = |&i: &u32| self.threads[i as usize].state == State::Ready;
+            let warp = warp_of(one);
+            if self.next.iter().any(|i| warp_of(*i) == warp && runs(i)) {
+                // Those of other warps may be complete.
+                let ready: Vec<usize> =
+                    self.next.iter().filter(|i| runs(i)).map(|&i| warp_of(i)).collect();
+                let Some(other) = self.convening.iter().position(|&i| !ready.contains(&warp_of(i)))
+                else {
+                    return;
+                };
+                self.convening.swap(0, other);
+                continue;
+            }
+            let pc = self.threads[one as usize].pc;
+            let threads = &self.threads;
+            let here = |i: &u32| warp_of(*i) == warp && threads[*i as usize].pc == pc;
+            let mut group: Vec<u32> = self.convening.extract_if(.., |i| here(i)).collect();
+            let mask = group.iter().fold(0u64, |mask, &i| mask | 1 << (i as usize % LANES));
+            for &index in &group {
+                let thread = &mut self.threads[index as usize];
+                (thread.result, thread.state) = (mask, State::Ready);
+            }
+            self.shuffler.arrange(&mut group);
+            self.next.append(&mut group);
         }
     }
 
@@ -588,6 +624,7 @@ impl BlockRunner {
             }
             State::GridSync => self.at_grid += 1,
             State::ClusterSync => self.at_cluster += 1,
+            State::ActiveMask => self.convening.push(index as u32),
             State::Wgmma => self.multiplying.push(index as u32),
             State::Mbarrier => self.parked.push(index as u32),
             State::Named => {
@@ -932,6 +969,7 @@ impl BlockRunner {
                 State::Collective => (thread.operand.op.name(), Some(pc)),
                 State::GridSync => ("grid.sync()", Some(pc)),
                 State::ClusterSync => ("cluster.sync()", Some(pc)),
+                State::ActiveMask => ("__activemask()", Some(pc)),
                 State::Wgmma => ("wgmma.wait_group", Some(pc)),
                 State::Mbarrier => ("waits at an mbarrier", Some(pc)),
                 State::Named => ("bar.sync", Some(pc)),

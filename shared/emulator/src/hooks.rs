@@ -124,9 +124,8 @@ fn dynamic_shared_bytes(thread: &mut Running) -> u32 {
 }
 
 fn active_mask(thread: &mut Running) -> u32 {
-    let warp = thread.thread().warp as usize;
-    // SAFETY: the block keeps a word for each of its warps.
-    unsafe { (*thread.block().live_lanes.add(warp)).get() }
+    thread.suspend(State::ActiveMask);
+    thread.thread().result as u32
 }
 
 /// Where block `rank` of the cluster has what this block has at `own`.
@@ -304,6 +303,10 @@ fn access(thread: &mut Running, address: *const c_void, bytes: usize, flags: u32
     }
     let address = address as usize;
     let flag = |flag: u32| flags & flag != 0;
+    // First others have their turn: what is told below is what the access itself will see.
+    if flag(abi::POLLS) {
+        yield_point(thread, 0);
+    }
     let (reads, writes) = (flag(abi::READS), flag(abi::WRITES));
     let (acquires, releases) = (flag(abi::ACQUIRES), flag(abi::RELEASES));
     let how = How { whole: true, updates: reads && writes, ..How::default() };
@@ -312,9 +315,6 @@ fn access(thread: &mut Running, address: *const c_void, bytes: usize, flags: u32
     thread.look_at(address, bytes, kind, how, pc);
     if let Some((check, thread)) = thread.check() {
         check.publish(thread.index(), address, (reads, writes), (acquires, releases));
-    }
-    if flag(abi::POLLS) {
-        yield_point(thread, 0);
     }
 }
 

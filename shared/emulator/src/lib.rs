@@ -216,7 +216,9 @@ pub use grid::{
     MAX_THREADS_PER_BLOCK, Options, launch,
 };
 pub use grids::grids_ended;
-pub use memory::{NotAdopted, adopt, allocate, disown, free, host_copied, host_wrote};
+pub use memory::{
+    NotAdopted, adopt, allocate, disown, free, host_copied, host_wrote, never_written,
+};
 pub use module::{
     BlockSize, Field, Kernel, Module, ModuleError, Parameter, cache_directory, write_atomically,
 };

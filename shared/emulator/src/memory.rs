@@ -303,6 +303,30 @@ pub fn host_copied(from: *const u8, to: *const u8) {
     }
 }
 
+/// Of so many bytes from an address on, those that neither the host nor a checked kernel has written: where the
+/// first is, counted from that address, and how many. `None` where there are none, or no allocation is there.
+pub fn never_written(address: *const u8, bytes: usize) -> Option<(usize, usize)> {
+    let arena = arena().ok()?;
+    let start = arena.book().own(address as usize);
+    let Whose::Live(allocation) = arena.whose(start) else { return None };
+    let end = (start + bytes).min(allocation.base + allocation.len);
+    let (mut first, mut count) = (None, 0);
+    for granule in (start / GRANULE * GRANULE..end).step_by(GRANULE) {
+        // SAFETY: it lies in the arena; no kernel runs on what the host looks at.
+        let init = unsafe { (*arena.granule(granule)).initialised(&allocation) };
+        if init == INIT_ALL {
+            continue;
+        }
+        for at in granule.max(start)..(granule + GRANULE).min(end) {
+            if init >> (at - granule) & 1 == 0 {
+                first.get_or_insert(at - start);
+                count += 1;
+            }
+        }
+    }
+    first.map(|first| (first, count))
+}
+
 impl Arena {
     fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)

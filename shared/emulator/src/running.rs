@@ -1,6 +1,5 @@
 //! A CUDA thread while it runs, as the functions that its kernel calls see it.
 
-use std::cell::Cell;
 use std::ptr::NonNull;
 
 use crate::access::{How, Kind};
@@ -23,8 +22,6 @@ pub(crate) struct BlockFacts {
     pub(crate) queue: *mut Queue,
     /// Null where the kernel is not checked.
     pub(crate) check: *mut BlockCheck,
-    /// For `__activemask`: a word a warp, its lanes that have not exited.
-    pub(crate) live_lanes: *const Cell<u32>,
     /// For signal handlers: where the kernel's own instructions are.
     pub(crate) text: (usize, usize),
 }

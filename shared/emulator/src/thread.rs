@@ -25,6 +25,8 @@ pub(crate) enum State {
     Collective,
     GridSync,
     ClusterSync,
+    /// At `__activemask()`, until it is known who else is there.
+    ActiveMask,
     /// Until its products are made.
     Wgmma,
     /// At a barrier of a part of the block: `comes` says which.

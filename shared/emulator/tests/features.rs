@@ -5,7 +5,7 @@ mod common;
 
 use std::sync::{Arc, LazyLock};
 
-use common::{arg, module, plain, run};
+use common::{arg, checked, module, plain, run};
 use half::{bf16, f16};
 use lab_emulator::{Config, Module, Options, Order};
 
@@ -30,6 +30,7 @@ static FEATURES: LazyLock<Arc<Module>> = LazyLock::new(|| {
             "flag_chain",
             "tiles",
             "match_and_reduce",
+            "in_branches",
             "integer_atomics",
             "vectors_and_maths",
             "half_pairs",
@@ -295,6 +296,43 @@ fn matches_and_reductions_of_a_warp() {
             assert_eq!((out[160 + lane], out[192 + lane]), (u32::MAX, 0));
             assert_eq!(out[224 + lane], u32::MAX);
         }
+    }
+}
+
+#[test]
+fn the_active_lanes_are_those_of_the_branch() {
+    for options in schedules() {
+        let (mut out, mut sums) = (vec![0u32; 64 * 32], vec![0i32; 2]);
+        let (mut p, mut q) = (out.as_mut_ptr(), sums.as_mut_ptr());
+        run(&FEATURES, "in_branches", &plain(1, 64), &mut [arg(&mut p), arg(&mut q)], &options)
+            .unwrap();
+        let third = (0..32).filter(|lane| lane % 3 == 1).fold(0u32, |mask, lane| mask | 1 << lane);
+        assert_eq!(sums, [11, 11]);
+        assert!(out[..64].iter().all(|&mask| mask == third), "{options:?}: {:x?}", &out[..64]);
+        for (i, row) in out[64..].chunks(64).enumerate() {
+            let both = if i < 30 { 3 << 30 } else { 1 << 31 };
+            assert_eq!((row[31], row[63]), (both, both), "{options:?}, step {i}");
+            assert_eq!(row[30], if i < 30 { both } else { 0 });
+        }
+    }
+}
+
+/// A thread that polls sees what another wrote in the meantime, and that alone is what it has read.
+#[test]
+fn a_polled_flag_orders_what_is_read_behind_it() {
+    let module = checked("features.cu", &["polls"]);
+    for options in schedules() {
+        let mut arrays = common::Arrays::new();
+        let data = arrays.unwritten::<i32>(32);
+        let flag = arrays.of(&[0i32]);
+        let out = arrays.unwritten::<i32>(32);
+        let (mut p, mut f, mut o) = (data, flag, out);
+        let config = Config { cooperative: true, ..plain(2, 32) };
+        let mut arguments = [arg(&mut p), arg(&mut f), arg(&mut o)];
+        run(&module, "polls", &config, &mut arguments, &options)
+            .unwrap_or_else(|e| panic!("{options:?}: {e}"));
+        let expected: Vec<i32> = (0..32).map(|i| 7 + 31 - i).collect();
+        assert_eq!(arrays.read(out), expected);
     }
 }
 

@@ -418,6 +418,18 @@ impl Prepared for Binding {
             .collect()
     }
 
+    fn all_written(&self) -> Result<(), Error> {
+        let outputs = self.plan.slots().iter().zip(&self.memory);
+        for (facts, memory) in outputs.filter(|(facts, _)| facts.kind == SlotKind::Output) {
+            let part = memory.start..memory.start + facts.bytes();
+            if let Some((first, count)) = memory.buffer.never_written(part) {
+                let output = facts.name.clone();
+                return Err(Error::NeverWritten { output, count, of: facts.bytes(), first });
+            }
+        }
+        Ok(())
+    }
+
     fn kernels(&self) -> Vec<Kernel> {
         self.plan.kernels()
     }

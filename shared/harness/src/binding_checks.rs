@@ -11,7 +11,7 @@ use lab_device::{
 use crate::device_checks::kernels;
 use crate::plan::{Plan, Slot};
 use crate::suite::Check;
-use crate::{Error, Tensor, arguments};
+use crate::{Error, Prepared, Tensor, arguments};
 
 /// Each panics where it does not hold.
 pub static CHECKS: &[Check] = &[
@@ -21,6 +21,7 @@ pub static CHECKS: &[Check] = &[
     Check { name: "an_output_is_another_plans_input", run: an_output_is_another_plans_input },
     Check { name: "scratch_comes_from_the_caller", run: scratch_comes_from_the_caller },
     Check { name: "zeros_and_constants_are_written", run: zeros_and_constants_are_written },
+    Check { name: "what_was_never_written_is_told", run: what_was_never_written_is_told },
     Check { name: "runs_go_to_the_callers_stream", run: runs_go_to_the_callers_stream },
     Check { name: "what_is_not_there_is_named", run: what_is_not_there_is_named },
     Check { name: "too_much_memory_is_refused_at_once", run: too_much_memory_is_refused_at_once },
@@ -239,6 +240,27 @@ fn zeros_and_constants_are_written(device: &Device) {
         let mut binding = binder.finish().unwrap();
         binding.run().unwrap();
         assert_eq!(binding.read(out).unwrap().values(), [1.0; N]);
+    }
+}
+
+/// Where the emulator looks: a launch that writes less than the output has, then the rest, then poison again.
+fn what_was_never_written_is_told(device: &Device) {
+    let fill = device.kernel(&kernels::DEVICE, "fill<float>").unwrap();
+    let looks = matches!(device.mode(), Some(Mode::Checked | Mode::Counted));
+    for (written, rest) in
+        [(N, None), (60, Some("160 of 400 bytes were never written, the first of them byte 240"))]
+    {
+        let mut plan = Plan::new(device);
+        let out = plan.output("out", DType::F32, &[N]);
+        plan.launch(&fill, Launch::new(1, 128), arguments![x: out, value: 2f32, n: written])
+            .unwrap();
+        let mut binding = plan.bind().finish().unwrap();
+        binding.launch().unwrap();
+        let told = binding.all_written().map_err(|e| e.to_string());
+        let expected = rest.filter(|_| looks).map(|rest| format!("output 'out': {rest}"));
+        assert_eq!(told.err(), expected);
+        binding.poison_outputs().unwrap();
+        assert_eq!(binding.all_written().is_err(), looks);
     }
 }
 

@@ -24,6 +24,20 @@ pub enum Error {
         /// What it is.
         got: String,
     },
+    /// The kernels have ended, and part of an output was not written by any of them.
+    #[error(
+        "output '{output}': {count} of {of} bytes were never written, the first of them byte {first}"
+    )]
+    NeverWritten {
+        /// The output.
+        output: String,
+        /// How many bytes.
+        count: usize,
+        /// Of how many.
+        of: usize,
+        /// Where the first is.
+        first: usize,
+    },
     /// A file cannot be read or written.
     #[error("{path}: {message}")]
     File {

@@ -396,6 +396,14 @@ pub trait Prepared {
     fn launch(&mut self) -> Result<(), lab_device::Error>;
     /// The outputs, once all launches have ended.
     fn outputs(&self) -> Result<Tensors, Error>;
+    /// Whether the launches have written all of the outputs, as far as the device looks: the emulator with its
+    /// checks does.
+    ///
+    /// # Errors
+    /// [`Error::NeverWritten`].
+    fn all_written(&self) -> Result<(), Error> {
+        Ok(())
+    }
     /// The kernels that it launches; none of what is no kernel of the lab.
     fn kernels(&self) -> Vec<Kernel> {
         Vec::new()
@@ -515,7 +523,8 @@ pub trait Version: Sync {
     }
 }
 
-/// Checks the inputs, sets the version up, runs it once, and brings the outputs back.
+/// Checks the inputs, sets the version up, runs it once, and brings the outputs back, which must be written
+/// whole.
 pub fn run(
     version: &dyn Version,
     device: &Device,
@@ -524,6 +533,7 @@ pub fn run(
 ) -> Result<Tensors, Error> {
     let mut prepared = version.prepare(device, inputs, options)?;
     prepared.launch()?;
+    prepared.all_written()?;
     prepared.outputs()
 }
 

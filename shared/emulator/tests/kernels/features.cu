@@ -129,6 +129,41 @@ __global__ void match_and_reduce(unsigned* out) {
     __syncwarp();  // a lane that has exited is no longer active
 }
 
+// Those who are in a branch together: the first of them adds for all. And a loop that lanes leave one by one.
+__global__ void in_branches(unsigned* out, int* sums) {
+    int lane = threadIdx.x % 32;
+    if (lane % 3 == 1) {
+        unsigned mask = __activemask();
+        int leader = __ffs(mask) - 1, before = 0;
+        if (lane == leader) before = atomicAdd(&sums[threadIdx.x / 32], __popc(mask));
+        before = __shfl_sync(mask, before, leader);
+        out[threadIdx.x] = mask + unsigned(before);
+    } else {
+        out[threadIdx.x] = ~__activemask();
+    }
+    for (int i = 0; i < lane; ++i)
+        if (lane > 29) out[64 * (1 + i) + threadIdx.x] = __activemask();
+}
+
+// A volatile flag that is polled, a fence, then a plain read.
+__global__ void polls(int* data, volatile int* flag, int* out) {
+    if (blockIdx.x == 0) {
+        data[threadIdx.x] = 7 + threadIdx.x;
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            __threadfence();
+            *flag = 1;
+        }
+    } else {
+        if (threadIdx.x == 0) {
+            while (*flag == 0) {}
+            __threadfence();
+        }
+        __syncthreads();
+        out[threadIdx.x] = data[31 - threadIdx.x];
+    }
+}
+
 __global__ void integer_atomics(int* i, unsigned* u, float* f) {
     int t = blockIdx.x * blockDim.x + threadIdx.x;
     atomicMin(&i[0], -t);
