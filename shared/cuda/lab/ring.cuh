@@ -35,8 +35,14 @@ template <int PLACES> struct Ring {
     // counts as complete.
     __device__ __forceinline__ void wait_empty(Turn<PLACES> at) { mbarrier_wait(&empty[at.place], at.parity ^ 1); }
     __device__ __forceinline__ void wait_full(Turn<PLACES> at) { mbarrier_wait(&full[at.place], at.parity); }
+    // One thread may leave for its warpgroup, once it has waited for the wgmma that reads the place: a group of wgmma is
+    // the warpgroup's (PTX ISA, "wgmma.commit_group"), and is complete for all of it or for none.
     __device__ __forceinline__ void leave(Turn<PLACES> at) { mbarrier_arrive(&empty[at.place]); }
 
+    // Where copies that other blocks of the cluster have asked for bring a part of it.
+    __device__ __forceinline__ void wait_full_cluster(Turn<PLACES> at) {
+        mbarrier_wait_cluster(&full[at.place], at.parity);
+    }
     // The same where the users of other blocks of the cluster leave it, too, and this block's leave theirs.
     __device__ __forceinline__ void wait_empty_cluster(Turn<PLACES> at) {
         mbarrier_wait_cluster(&empty[at.place], at.parity ^ 1);

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use corosensei::{Coroutine, CoroutineResult};
 
 use crate::abi::{BarrierKind, Coordinate};
+use crate::access::{How, Kind as AccessKind};
 use crate::check::{BlockCheck, LaunchCheck};
 use crate::cluster::Cluster;
 use crate::completion::wgmma::{self, WARPS};
@@ -672,7 +673,7 @@ impl BlockRunner {
             return Err(self.fault(index));
         }
         self.unread_at_exit(index)?;
-        self.threads[index].bulk.land();
+        self.land_stores(index)?;
         if self.threads[index].wgmma.leaves()
             && let Some(check) = &mut self.check
         {
@@ -692,6 +693,21 @@ impl BlockRunner {
         }
         if self.live > 0 && self.at_barrier == self.live {
             self.release_barrier()?;
+        }
+        Ok(())
+    }
+
+    /// A thread exits: what it has asked to store is stored, for a grid has not ended before that.
+    fn land_stores(&mut self, index: usize) -> Result<(), Box<Finding>> {
+        for mut copy in self.threads[index].bulk.take() {
+            // SAFETY: a kernel's own addresses, which a checked one has had looked at; those of shared memory
+            // are there as long as the block is.
+            unsafe { copy.make() };
+            if let Some(check) = &mut self.check {
+                let how = How { lands: true, ..How::default() };
+                let thread = &mut self.threads[index];
+                check.access(thread, copy.to, copy.bytes, AccessKind::Landed, how, copy.pc)?;
+            }
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ namespace lab {
 // different banks. Panels go to BUFFERS places in turn: while TMA reads one the next is written.
 template <class T, int BN, int BUFFERS = 2> struct StagedStore {
     static constexpr int PANEL = 128 / sizeof(T), CELLS = BUFFERS * 64 * PANEL, BYTES = CELLS * sizeof(T);
+    static_assert(sizeof(T) == 2 && BN / PANEL % BUFFERS == 0, "each tile begins with the first place");
     T* panels;
 
     // ANCHOR: store

@@ -6,6 +6,7 @@ namespace lab {
 // Tiles of C, of `down` x `across` a matrix: stripes of HIGH tiles, down each column of a stripe, then the next column.
 // As many tiles as there are blocks then lie in a square, as nearly as may be: they share rows of A and columns
 // of B, which the L2 cache has for all but the first.
+// ANCHOR: order
 template <int HIGH> struct TileOrder {
     int down, across;
 
@@ -18,5 +19,6 @@ template <int HIGH> struct TileOrder {
         return {stripe * HIGH + rest % high, rest / high, g};
     }
 };
+// ANCHOR_END: order
 
 }  // namespace lab

@@ -15,7 +15,7 @@ using namespace lab;
 template <class T, int BM, int BN, int BK, int PLACES>
 constexpr int matmul_wide_shared = PLACES * Tiles<T, BM, BN, BK>::BYTES;
 
-// Two consumers and, for registers are handed over by warpgroups, one of which a single thread does something.
+// Two consumer warpgroups and a producer warpgroup, of which one thread works: registers move by whole warpgroups.
 template <class T, int BM, int BN, int BK, int PLACES>
 __global__ void __launch_bounds__(BM * 2 + 128, 1)
     matmul_wide(const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B, T* C, int M, int N, int K) {
@@ -26,6 +26,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
     if (threadIdx.x == 0) ring.init(BM / 64);
     __syncthreads();  // nobody waits at a barrier that is not there
 
+    // ANCHOR: roles
     Turn<PLACES> turn;
     if (threadIdx.x >= BM * 2) {
         registers_decrease<PRODUCER_REGISTERS>();
@@ -37,6 +38,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
     } else {
         registers_increase<CONSUMER_REGISTERS>();
         float sum[BN / 2];
+        // ANCHOR_END: roles
         int row = threadIdx.x / 128 * 64;
         Turn<PLACES> last;
         for (int k = 0; k < K; k += BK, turn.advance()) {

@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
         for (int n = blockIdx.x / PAIR; n < all; n += gridDim.x / PAIR) {
             Turn<PLACES> last;
             for (int k = 0; k < K; k += BK, turn.advance()) {
-                ring.wait_full(turn);
+                ring.wait_full_cluster(turn);
                 Tiles(tiles + turn.place * Tiles::CELLS).multiply(sum, group * 64, k > 0);
                 wgmma_wait<1>();
                 if (k > 0 && lane < PAIR) ring.leave_in_block(last, lane);

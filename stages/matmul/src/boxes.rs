@@ -30,6 +30,10 @@ pub(crate) fn plan(
     let [g, m, n, k] = sizes;
     let dtype = request.dtype;
     if !version.packs(dtype, n, k) {
+        if version.blocks == Blocks::Sized && tile(version, request) != "auto" {
+            let expected = "auto, for N or K is no multiple of 8: no boxes, but v7's tiles";
+            return Err(Error::bad("--set tile", expected, tile(version, request)));
+        }
         // A tensor map's strides are multiples of 16 bytes.
         return TENSOR.plan(device, request);
     }
@@ -98,10 +102,14 @@ pub(crate) const TILE: Setting = Setting::choice(
     ],
 );
 
+fn tile<'a>(version: &Matmul, request: &'a Request<'_>) -> &'a str {
+    request.options().text(&version.info, TILE.name)
+}
+
 /// As the option says, or by the size.
 fn way(version: &Matmul, request: &Request<'_>, multiprocessors: usize) -> Result<Way, Error> {
     let sizes = ["G", "M", "N", "K"].map(|d| request.dim(d));
-    let text = request.options().text(&version.info, TILE.name);
+    let text = tile(version, request);
     let (tile, parts) = text.split_once('/').unwrap_or((text, "1"));
     let way = match tile {
         "auto" => return Ok(Way::of(sizes, multiprocessors)),
@@ -113,7 +121,7 @@ fn way(version: &Matmul, request: &Request<'_>, multiprocessors: usize) -> Resul
     match way {
         Way::Parts { parts, .. } if parts > steps => {
             let expected =
-                format!("at most {steps} blocks for a tile: K has so many times {}", Way::STEP);
+                format!("at most {steps} blocks for a tile: K has so many steps of {}", Way::STEP);
             Err(Error::bad("--set tile", expected, text))
         }
         _ => Ok(way),
@@ -157,7 +165,7 @@ impl Way {
             Self::Parts { side: 64, .. } => 7000 + rounds(64, 64, 1) * steps * 300,
             Self::Parts { parts, .. } => {
                 let rounds = rounds(128, 128, parts);
-                let cycles = 5000 + rounds * (steps.div_ceil(parts) * 610 + 2500);
+                let cycles = 5000 + rounds * (steps.div_ceil(parts) * 680 + 2500);
                 // Clusters that wait for others to end cost more than they save.
                 match parts {
                     1 => cycles,
@@ -177,12 +185,14 @@ mod tests {
     #[test]
     fn the_fastest_way_is_found() {
         let of = |m, n, k| Way::of([1, m, n, k], 132);
-        for size in [2048, 4096, 8192] {
+        for size in [2048, 3072, 4096, 8192] {
             assert_eq!(of(size, size, size), Way::Whole);
         }
         for size in [128, 256, 512, 1024] {
             assert_eq!(of(size, size, size), Way::Parts { side: 64, parts: 1 });
         }
+        // Not measured: too many for tiles of 64 x 64, too few for large ones.
+        assert_eq!(of(1280, 1280, 1280), Way::Parts { side: 128, parts: 1 });
         assert_eq!(of(768, 768, 16384), Way::Parts { side: 128, parts: 3 });
         assert_eq!(of(16384, 3072, 768), Way::Whole);
     }

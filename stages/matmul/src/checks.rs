@@ -54,9 +54,11 @@ fn every_cut_is_right(device: &Device) {
     let options = Options::parse(&["tile=128x128/3"], info).unwrap();
     let inputs = SPLIT.inputs(&Problem::new(sizes([1, 8, 8, 128]), info.dtypes[0]));
     let refused = run(&SPLIT, device, &inputs, &options).unwrap_err().to_string();
-    let expected =
-        "--set tile: expected at most 2 blocks for a tile: K has so many times 64, got 128x128/3";
+    let expected = "--set tile: expected at most 2 blocks for a tile: K has so many steps of 64, got 128x128/3";
     assert!(refused.starts_with(expected), "{refused}");
+    let inputs = SPLIT.inputs(&Problem::new(sizes([1, 8, 9, 256]), info.dtypes[0]));
+    let refused = run(&SPLIT, device, &inputs, &options).unwrap_err().to_string();
+    assert!(refused.starts_with("--set tile: expected auto, for N or K"), "{refused}");
 }
 
 /// 300³, on a GPU 1000³: the emulator without its checks.

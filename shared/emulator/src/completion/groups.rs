@@ -86,13 +86,9 @@ impl Groups {
         self.0.iter_mut().take(done).flatten()
     }
 
-    /// Makes all that are left: the thread ends, and a grid has not ended before they are made.
-    pub(crate) fn land(&mut self) {
-        for mut copy in self.0.drain(..).flatten() {
-            // SAFETY: a kernel's own addresses, which a checked one has had looked at; those of shared
-            // memory are there as long as the block is.
-            unsafe { copy.make() };
-        }
+    /// Takes out all that are left.
+    pub(crate) fn take(&mut self) -> Vec<Copy> {
+        self.0.drain(..).flatten().collect()
     }
 
     /// The first copy whose source nobody has waited for.
