@@ -67,6 +67,8 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
             Error::Device(e) => e.into(),
+            // The emulator's checks looked, and found it.
+            e @ Error::NeverWritten { .. } => Self::Finding(e.to_string()),
             other => Self::Usage(other.to_string()),
         }
     }

@@ -70,11 +70,11 @@ pub(crate) fn plan(
     let panel = SPAN / dtype.size();
     let a = a.loaded_by(boxes(dtype, [k, m, g], [depth, rows])?);
     let b = b.loaded_by(boxes(dtype, [n, k, g], [panel, depth])?);
+    let c = match version.blocks {
+        Blocks::Stay { stores: true, .. } => c.stored_by(boxes(dtype, [n, m, g], [panel, GROUP])?),
+        _ => c.into(),
+    };
     match version.blocks {
-        Blocks::Stay { stores: true, .. } => {
-            let c = c.stored_by(boxes(dtype, [n, m, g], [panel, GROUP])?);
-            plan.launch(&kernel, launch, arguments![A: a, B: b, C: c, G: g, M: m, N: n, K: k])?;
-        }
         Blocks::Stay { .. } => {
             plan.launch(&kernel, launch, arguments![A: a, B: b, C: c, G: g, M: m, N: n, K: k])?;
         }

@@ -29,7 +29,7 @@ pub(crate) struct Arguments {
 struct Outcome {
     version: String,
     problem: Problem,
-    findings: Result<Vec<Finding>, String>,
+    findings: Result<Vec<Finding>, Error>,
     /// The mistake that must be found, of a version that is wrong on purpose.
     mistake: Option<&'static Mistake>,
 }
@@ -95,8 +95,16 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
 /// Found as it must be is fine, for then what the registry says of the version holds; anything else
 /// that was found is not, and neither is a mistake that was not.
 fn verdict(name: &str, outcomes: &[Outcome]) -> Result<(), Failure> {
-    if let Some(message) = outcomes.iter().find_map(|o| o.findings.as_ref().err()) {
-        return Err(Failure::Usage(message.clone()));
+    let (unwritten, failed): (Vec<_>, Vec<_>) = outcomes
+        .iter()
+        .filter_map(|o| o.findings.as_ref().err().map(|e| (o, e)))
+        .partition(|(_, e)| matches!(e, Error::NeverWritten { .. }));
+    if let Some((_, error)) = failed.first() {
+        return Err(Failure::Usage(error.to_string()));
+    }
+    if let Some((Outcome { version, problem, .. }, error)) = unwritten.first() {
+        let Problem { dims, dtype, .. } = problem;
+        return Err(Failure::Finding(format!("{version} {dims} {dtype}: {error}")));
     }
     let found: usize = outcomes.iter().map(Outcome::unexpected).sum();
     if found > 0 {
@@ -139,15 +147,15 @@ fn findings(
     version: &dyn Version,
     device: &Device,
     problem: &Problem,
-) -> Result<Vec<Finding>, String> {
+) -> Result<Vec<Finding>, Error> {
     let inputs = version.inputs(problem);
     match lab_harness::run(version, device, &inputs, &problem.options) {
         Ok(_) => Ok(Vec::new()),
         Err(Error::Device(error)) => match error.findings() {
             Some(findings) => Ok(findings.all.clone()),
-            None => Err(error.to_string()),
+            None => Err(error.into()),
         },
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(error),
     }
 }
 
@@ -190,7 +198,7 @@ fn as_json(outcome: &Outcome) -> serde_json::Value {
     json!({ "version": outcome.version, "shape": outcome.problem.dims.to_string(),
             "dtype": outcome.problem.dtype.name(), "findings": findings,
             "wrong_on_purpose": outcome.mistake.map(|m| m.because), "missed": outcome.missed(),
-            "error": outcome.findings.as_ref().err() })
+            "error": outcome.findings.as_ref().err().map(ToString::to_string) })
 }
 
 /// A finding as JSON.
@@ -234,7 +242,10 @@ mod tests {
         let mut all = outcomes();
         all[0].mistake = None;
         assert_eq!(code(&all), 3);
-        all[0].findings = Err("no room".into());
+        all[0].findings = Err(Error::bad("memory", "room", "none"));
         assert_eq!(code(&all), 2);
+        let output = "O".to_owned();
+        all[0].findings = Err(Error::NeverWritten { output, count: 4, of: 8, first: 4 });
+        assert_eq!(code(&all), 3);
     }
 }
