@@ -22,10 +22,10 @@ template <int PLACES> struct Turn {
 template <int PLACES> struct Ring {
     Mbarrier full[PLACES], empty[PLACES];
 
-    // One thread, before a barrier; `users` arrive each time that a place is left.
-    __device__ __forceinline__ void init(unsigned users) {
+    // One thread, before a barrier; `users` arrive each time that a place is left, `bringers` each time that it is full.
+    __device__ __forceinline__ void init(unsigned users, unsigned bringers = 1) {
         for (int i = 0; i < PLACES; ++i) {
-            mbarrier_init(&full[i], 1);
+            mbarrier_init(&full[i], bringers);
             mbarrier_init(&empty[i], users);
         }
         mbarrier_fence_init();

@@ -1,0 +1,130 @@
+// What a block has in shared memory of a chunk of 64 positions, and what threads do with it.
+//
+// Panels are 64 columns wide, 128 bytes, swizzled as TMA writes them and wgmma reads them. A panel of K has
+// 72 rows: row 64 and row 65 are n before the chunk as two numbers of T, whose sum it is to 16 bits and more, and the
+// others 0. So one product makes the scores and q·n.
+#pragma once
+#include "lab/gates.cuh"
+#include "lab/halves.cuh"
+#include "lab/ptx/ldmatrix.cuh"
+#include "lab/ptx/mma.cuh"
+#include "lab/ptx/stmatrix.cuh"
+#include "lab/ptx/tensor_copy.cuh"
+#include "lab/ptx/wgmma.cuh"
+
+namespace lab {
+
+constexpr int CHUNK = 64, PANEL = 64, SPAN = 128, N_ROWS = 8;
+
+// What the gates say of a chunk's positions.
+template <class T> struct Gates {
+    float2 row[CHUNK], column[CHUNK];  // s D_ij = 2^(row_i + column_j), each the sum of two floats
+    float read[CHUNK], floor[CHUNK];   // s β_i, exp(-m_i)
+    float write[CHUNK];                // α_j
+    T write_half[CHUNK];
+    float kept;                        // γ
+};
+
+// What one turn of the loop takes: GROUPS panels of V, one for each warpgroup that holds a part of the state.
+template <class T, int KEY, int GROUPS> struct alignas(1024) Place {
+    static constexpr int PANELS = KEY / PANEL, N_CELLS = N_ROWS * PANEL;
+    // Of the boxes that TMA brings.
+    static constexpr unsigned BYTES = (2 * PANELS + GROUPS) * CHUNK * SPAN;
+    T q[PANELS][CHUNK * PANEL];
+    T k[PANELS][(CHUNK + N_ROWS) * PANEL];
+    T v[GROUPS][CHUNK * PANEL];
+    Gates<T> gates;
+
+    // ANCHOR: load
+    // Asks for chunk c of a head, and the values from column `value` on; one thread.
+    __device__ __forceinline__ void load(const TensorMap& Q, const TensorMap& K, const TensorMap& V, int c, int head,
+                                         int value, Mbarrier* full) {
+        mbarrier_arrive_expect(full, BYTES);
+#pragma unroll
+        for (int p = 0; p < PANELS; ++p) {
+            tensor_load(q[p], Q, {p * PANEL, c * CHUNK, head}, full);
+            tensor_load(k[p], K, {p * PANEL, c * CHUNK, head}, full);
+        }
+#pragma unroll
+        for (int g = 0; g < GROUPS; ++g) tensor_load(v[g], V, {value + g * PANEL, c * CHUNK, head}, full);
+    }
+    // ANCHOR_END: load
+
+    // Zeros in the rows behind n, which nobody writes later; all THREADS of the block, then a fence and a barrier.
+    template <int THREADS> __device__ __forceinline__ void clear() {
+        for (int at = threadIdx.x; at < PANELS * N_CELLS; at += THREADS)
+            k[at / N_CELLS][CHUNK * PANEL + at % N_CELLS] = from_math<T>(0);
+    }
+};
+
+// An element of a panel.
+template <class T> __device__ __forceinline__ T* cell(T* panel, int row, int column) {
+    return panel + row * PANEL + (column / 8 ^ row % 8) * 8 + column % 8;
+}
+
+// 16 columns of a panel, from `column` on, by 16 rows, from `row` on, as the rows and the k of an A operand. One warp.
+template <class T>
+__device__ __forceinline__ void load_columns(unsigned (&to)[4], const T* panel, int row, int column) {
+    int lane = threadIdx.x % 32;
+    load_matrices_transposed(to, cell(panel, row + lane / 16 * 8 + lane % 8, column + lane / 8 % 2 * 8));
+}
+
+// ANCHOR: scores
+// score = Q [K; n]ᵀ: 64 rows, and 72 columns. A group of wgmma.
+template <class T, int KEY, int GROUPS>
+__device__ __forceinline__ void multiply_scores(float (&score)[36], const Place<T, KEY, GROUPS>& place) {
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < KEY; k += 16)
+        wgmma<T, CHUNK + N_ROWS>(score, advance(k_major<SPAN>(place.q[k / PANEL], 8 * SPAN), k % PANEL * 2),
+                                 advance(k_major<SPAN>(place.k[k / PANEL], 8 * SPAN), k % PANEL * 2), k > 0);
+    wgmma_commit();
+}
+// ANCHOR_END: scores
+
+// ANCHOR: weights
+// C̃_ij = s (q_i·k_j) D_ij, rounded, to `pairs`, a panel; l_i = Σ_j C̃_ij + s β_i n·q_i of rows lane / 4 and 8 more.
+template <class T>
+__device__ __forceinline__ void weigh(float (&l)[2], const float (&score)[36], const Gates<T>& gates, T* pairs) {
+    int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, own = warp * 16 + lane / 4;
+    float2 of_row[2] = {gates.row[own], gates.row[own + 8]};
+#pragma unroll
+    for (int r = 0; r < 2; ++r) l[r] = gates.read[own + 8 * r] * (score[32 + 2 * r] + score[33 + 2 * r]);
+#pragma unroll
+    for (int j = 0; j < CHUNK; j += 16) {
+        unsigned words[4];
+#pragma unroll
+        for (int w = 0; w < 4; ++w) {
+            int r = w % 2, row = own + 8 * r, column = j + w / 2 * 8 + lane % 4 * 2;
+            const float* of_two = &score[(j + w / 2 * 8) / 2 + 2 * r];
+            float4 e = *reinterpret_cast<const float4*>(&gates.column[column]);
+            // Not 0 · NaN, where K's row is a later one.
+            float x = column <= row ? of_two[0] * power_of_two(sum_of(of_row[r], make_float2(e.x, e.y))) : 0;
+            float y = column + 1 <= row ? of_two[1] * power_of_two(sum_of(of_row[r], make_float2(e.z, e.w))) : 0;
+            l[r] += x + y;
+            words[w] = two_halves<T>(x, y);
+        }
+        store_matrices(cell(pairs, warp * 16 + lane % 16, j + lane / 16 * 8), words);
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+        for (int d = 1; d < 4; d *= 2) l[r] += __shfl_xor_sync(0xffffffff, l[r], d);
+}
+// ANCHOR_END: weights
+
+// n_i = max(|l_i|, exp(-m_i)), and 1 / (n_i + eps) to `inverse`. n is stored where `to` is this head's.
+template <class T>
+__device__ __forceinline__ void normalise(const float (&l)[2], const Gates<T>& gates, float* inverse, float eps,
+                                          float* to, bool stores, int first, int S) {
+    int own = threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
+    if (threadIdx.x % 4 > 0) return;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        int row = own + 8 * r;
+        float n = fmaxf(fabsf(l[r]), gates.floor[row]);
+        inverse[row] = 1 / (n + eps);
+        if (stores && first + row < S) to[first + row] = n;
+    }
+}
+
+}  // namespace lab

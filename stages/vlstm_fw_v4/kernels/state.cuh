@@ -1,0 +1,142 @@
+// The state of a head, transposed, in the accumulators of warpgroups: each has 64 columns of V by all keys.
+#pragma once
+#include "lab/ptx/named_barrier.cuh"
+#include "chunk.cuh"
+
+namespace lab {
+
+// Of one warpgroup. As A operand, by rows of 16 keys, accumulators are where wgmma wants them, once they are rounded.
+template <class T, int KEY> class State {
+    float c[KEY / 2];     // C[value][key]
+    float out[CHUNK / 2];  // [value][position]
+    unsigned rounded[KEY / 16][4], v[CHUNK / 16][4], weighted[CHUNK / 16][4];
+
+    __device__ __forceinline__ static int warp() { return threadIdx.x / 32 % 4; }
+    __device__ __forceinline__ static int lane() { return threadIdx.x % 32; }
+
+    // `c[n]` is C of these.
+    __device__ __forceinline__ static int value_of(int n) { return warp() * 16 + lane() / 4 + n / 2 % 2 * 8; }
+    __device__ __forceinline__ static int key_of(int n) { return n / 4 * 8 + lane() % 4 * 2 + n % 2; }
+
+  public:
+    // 0, or C0 [dhqk][dhhv] from column `value` on.
+    __device__ __forceinline__ void begin(const float* C0, int value, int dhqk, int dhhv) {
+#pragma unroll
+        for (int n = 0; n < KEY / 2; ++n) {
+            int key = key_of(n), column = value + value_of(n);
+            c[n] = C0 && key < dhqk && column < dhhv ? C0[1ll * key * dhhv + column] : 0;
+        }
+        round();
+    }
+
+    // The state as an operand, once nothing is on its way.
+    __device__ __forceinline__ void round() {
+        wgmma_wait<0>();
+#pragma unroll
+        for (int k = 0; k < KEY / 16; ++k)
+#pragma unroll
+            for (int w = 0; w < 4; ++w) rounded[k][w] = two_halves<T>(c[8 * k + 2 * w], c[8 * k + 2 * w + 1]);
+    }
+
+    __device__ __forceinline__ void end(float* CN, int value, int dhqk, int dhhv) const {
+#pragma unroll
+        for (int n = 0; n < KEY / 2; ++n) {
+            int key = key_of(n), column = value + value_of(n);
+            if (key < dhqk && column < dhhv) CN[1ll * key * dhhv + column] = c[n];
+        }
+    }
+
+    // ANCHOR: read
+    // out_i = s β_i C q_i, and C ← γ C while the product is on its way.
+    template <class Place> __device__ __forceinline__ void read(const Place& place) {
+        wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < KEY; k += 16)
+            wgmma<T, CHUNK>(out, rounded[k / 16], advance(k_major<SPAN>(place.q[k / PANEL], 8 * SPAN), k % PANEL * 2), k > 0);
+        wgmma_commit();
+        float kept = place.gates.kept;
+#pragma unroll
+        for (int n = 0; n < KEY / 2; ++n) c[n] *= kept;
+        wgmma_wait<0>();
+#pragma unroll
+        for (int n = 0; n < CHUNK / 8; ++n) {
+            float2 read = *reinterpret_cast<const float2*>(&place.gates.read[n * 8 + lane() % 4 * 2]);
+            out[4 * n] *= read.x, out[4 * n + 1] *= read.y, out[4 * n + 2] *= read.x, out[4 * n + 3] *= read.y;
+        }
+    }
+    // ANCHOR_END: read
+
+    // v, and α v.
+    __device__ __forceinline__ void take(const T* values, const Gates<T>& gates) {
+#pragma unroll
+        for (int j = 0; j < CHUNK / 16; ++j) {
+            load_columns(v[j], values, j * 16, warp() * 16);
+#pragma unroll
+            for (int w = 0; w < 4; ++w) {
+                unsigned two;
+                memcpy(&two, &gates.write_half[j * 16 + w / 2 * 8 + lane() % 4 * 2], 4);
+                weighted[j][w] = times<T>(v[j][w], two);
+            }
+        }
+    }
+
+    // ANCHOR: update
+    // out_i += Σ_j C̃_ij v_j, a group of wgmma; then C += Σ_j α_j v_j k_jᵀ, another.
+    template <class Place> __device__ __forceinline__ void add(const T* pairs, const Place& place) {
+        wgmma_fence();
+#pragma unroll
+        for (int j = 0; j < CHUNK / 16; ++j)
+            wgmma<T, CHUNK>(out, v[j], advance(k_major<SPAN>(pairs, 8 * SPAN), j * 32));
+        wgmma_commit();
+        constexpr unsigned ROWS = (CHUNK + N_ROWS) * SPAN;
+#pragma unroll
+        for (int j = 0; j < CHUNK / 16; ++j)
+            wgmma<T, KEY, true>(c, weighted[j], advance(mn_major<SPAN>(place.k[0], ROWS, 8 * SPAN), j * 16 * SPAN));
+        wgmma_commit();
+    }
+    // ANCHOR_END: update
+
+    // ANCHOR: store
+    // h_i = out_i / (n_i + eps), by `panel` and TMA, once it has read what the panel held. `group` has a barrier for itself.
+    __device__ __forceinline__ void store(T* panel, const float* inverse, const TensorMap& H, int value, int first,
+                                          int head, int group) const {
+        bulk_wait_read<0>();
+        named_barrier_sync(1 + group, 128);  // whoever asked for the last copy knows that it has read the panel
+#pragma unroll
+        for (int i = 0; i < CHUNK; i += 16) {
+            unsigned words[4];
+#pragma unroll
+            for (int w = 0; w < 4; ++w) {
+                int n = i / 8 + w / 2;
+                float2 by = *reinterpret_cast<const float2*>(&inverse[n * 8 + lane() % 4 * 2]);
+                words[w] = two_halves<T>(out[4 * n + w % 2 * 2] * by.x, out[4 * n + w % 2 * 2 + 1] * by.y);
+            }
+            store_matrices_transposed(cell(panel, i + lane() / 16 * 8 + lane() % 8, warp() * 16 + lane() / 8 % 2 * 8), words);
+        }
+        fence_proxy_async_shared();  // TMA reads what was written by plain stores
+        named_barrier_sync(1 + group, 128);  // all of the panel is written
+        if (threadIdx.x % 128 == 0) {
+            tensor_store(H, {value, first, head}, panel);
+            bulk_commit();
+        }
+    }
+    // ANCHOR_END: store
+
+  private:
+    template <class U> __device__ __forceinline__ static unsigned times(unsigned a, unsigned b) {
+        if constexpr (is_f16<U>) {
+            __half2 x, y;
+            memcpy(&x, &a, 4), memcpy(&y, &b, 4);
+            x = __hmul2(x, y);
+            memcpy(&a, &x, 4);
+        } else {
+            __nv_bfloat162 x, y;
+            memcpy(&x, &a, 4), memcpy(&y, &b, 4);
+            x = __hmul2(x, y);
+            memcpy(&a, &x, 4);
+        }
+        return a;
+    }
+};
+
+}  // namespace lab
