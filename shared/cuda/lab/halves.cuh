@@ -7,6 +7,9 @@
 
 namespace lab {
 
+template <class T> struct TwoOf { using type = __nv_bfloat162; };
+template <> struct TwoOf<__half> { using type = __half2; };
+
 // The first in the lower part.
 template <class T> __device__ __forceinline__ unsigned two_halves(float first, float second) {
     unsigned word;
@@ -18,6 +21,16 @@ template <class T> __device__ __forceinline__ unsigned two_halves(float first, f
         memcpy(&word, &two, sizeof word);
     }
     return word;
+}
+
+// Two products of two halves each, rounded.
+template <class T> __device__ __forceinline__ unsigned multiply_halves(unsigned a, unsigned b) {
+    typename TwoOf<T>::type x, y;
+    memcpy(static_cast<void*>(&x), &a, sizeof a);
+    memcpy(static_cast<void*>(&y), &b, sizeof b);
+    x = __hmul2(x, y);
+    memcpy(&a, static_cast<void*>(&x), sizeof a);
+    return a;
 }
 
 }  // namespace lab

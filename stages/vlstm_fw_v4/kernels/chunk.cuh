@@ -17,11 +17,9 @@ namespace lab {
 constexpr int CHUNK = 64, PANEL = 64, SPAN = 128, N_ROWS = 8;
 
 // What the gates say of a chunk's positions.
-template <class T> struct Gates {
+struct Gates {
     float2 row[CHUNK], column[CHUNK];  // s D_ij = 2^(row_i + column_j), each the sum of two floats
     float read[CHUNK], floor[CHUNK];   // s β_i, exp(-m_i)
-    float write[CHUNK];                // α_j
-    T write_half[CHUNK];
     float kept;                        // γ
 };
 
@@ -33,7 +31,8 @@ template <class T, int KEY, int GROUPS> struct alignas(1024) Place {
     T q[PANELS][CHUNK * PANEL];
     T k[PANELS][(CHUNK + N_ROWS) * PANEL];
     T v[GROUPS][CHUNK * PANEL];
-    Gates<T> gates;
+    T write[8 * PANEL];  // α_j: row 0 what T holds of it, row 1 what that leaves out, the others 0
+    Gates gates;
 
     // ANCHOR: load
     // Asks for chunk c of a head, and the values from column `value` on; one thread.
@@ -50,10 +49,11 @@ template <class T, int KEY, int GROUPS> struct alignas(1024) Place {
     }
     // ANCHOR_END: load
 
-    // Zeros in the rows behind n, which nobody writes later; all THREADS of the block, then a fence and a barrier.
+    // Zeros in the rows behind n and α, which nobody writes later; all THREADS of the block, then a fence and a barrier.
     template <int THREADS> __device__ __forceinline__ void clear() {
         for (int at = threadIdx.x; at < PANELS * N_CELLS; at += THREADS)
             k[at / N_CELLS][CHUNK * PANEL + at % N_CELLS] = from_math<T>(0);
+        for (int at = threadIdx.x; at < 8 * PANEL; at += THREADS) write[at] = from_math<T>(0);
     }
 };
 
@@ -70,22 +70,20 @@ __device__ __forceinline__ void load_columns(unsigned (&to)[4], const T* panel, 
 }
 
 // ANCHOR: scores
-// score = Q [K; n]ᵀ: 64 rows, and 72 columns. A group of wgmma.
+// score = Q [K; n]ᵀ: 64 rows, and 72 columns.
 template <class T, int KEY, int GROUPS>
 __device__ __forceinline__ void multiply_scores(float (&score)[36], const Place<T, KEY, GROUPS>& place) {
-    wgmma_fence();
 #pragma unroll
     for (int k = 0; k < KEY; k += 16)
         wgmma<T, CHUNK + N_ROWS>(score, advance(k_major<SPAN>(place.q[k / PANEL], 8 * SPAN), k % PANEL * 2),
                                  advance(k_major<SPAN>(place.k[k / PANEL], 8 * SPAN), k % PANEL * 2), k > 0);
-    wgmma_commit();
 }
 // ANCHOR_END: scores
 
 // ANCHOR: weights
 // C̃_ij = s (q_i·k_j) D_ij, rounded, to `pairs`, a panel; l_i = Σ_j C̃_ij + s β_i n·q_i of rows lane / 4 and 8 more.
 template <class T>
-__device__ __forceinline__ void weigh(float (&l)[2], const float (&score)[36], const Gates<T>& gates, T* pairs) {
+__device__ __forceinline__ void weigh(float (&l)[2], const float (&score)[36], const Gates& gates, T* pairs) {
     int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, own = warp * 16 + lane / 4;
     float2 of_row[2] = {gates.row[own], gates.row[own + 8]};
 #pragma unroll
@@ -113,8 +111,7 @@ __device__ __forceinline__ void weigh(float (&l)[2], const float (&score)[36], c
 // ANCHOR_END: weights
 
 // n_i = max(|l_i|, exp(-m_i)), and 1 / (n_i + eps) to `inverse`. n is stored where `to` is this head's.
-template <class T>
-__device__ __forceinline__ void normalise(const float (&l)[2], const Gates<T>& gates, float* inverse, float eps,
+__device__ __forceinline__ void normalise(const float (&l)[2], const Gates& gates, float* inverse, float eps,
                                           float* to, bool stores, int first, int S) {
     int own = threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
     if (threadIdx.x % 4 > 0) return;

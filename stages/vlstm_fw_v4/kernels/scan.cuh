@@ -21,12 +21,14 @@ class GateScan {
     int S_;
     float in[2], forget[2];  // of the next chunk
 
+    // The second, if one is NaN.
+    __device__ __forceinline__ static double larger(double a, double b) { return a > b ? a : b; }
     __device__ __forceinline__ static float power(double x) { return power_of_two(static_cast<float>(x * LOG2E_64)); }
 
   public:
     // Of a head's gates, of S positions.
     __device__ __forceinline__ GateScan(const float* i, const float* f, double m0, int S)
-        : i_(i), f_(f), m_(fmax(m0, LOWEST)), S_(S) {
+        : i_(i), f_(f), m_(larger(m0, LOWEST)), S_(S) {
         fetch(0);
     }
 
@@ -46,20 +48,22 @@ class GateScan {
     // ANCHOR: step
     // The gates of the chunk that begins at `first`, those that have been fetched; m to `m_out` if it stores.
     template <class T>
-    __device__ __forceinline__ void step(Gates<T>& to, float log2_scale, float* m_out, bool stores, int first) {
+    __device__ __forceinline__ void step(Gates& to, T* write, float log2_scale, float* m_out, bool stores, int first) {
         int lane = threadIdx.x % 32;
+        float input[2] = {in[0], in[1]};
         double own[2] = {log_sigmoid(forget[0]), log_sigmoid(forget[1])};
+        fetch(first + CHUNK);  // they are on their way while these are computed with
         double sum = own[0] + own[1];
         for (int d = 1; d < 32; d *= 2) {
             double before = __shfl_up_sync(ALL, sum, d);
             if (lane >= d) sum += before;
         }
         double b[2] = {sum - own[1], sum}, all = __shfl_sync(ALL, sum, 31);
-        double x[2] = {in[0] - b[0], in[1] - b[1]};  // i_j - b_j
-        double largest = fmax(x[0], x[1]);
-        for (int d = 1; d < 32; d *= 2) largest = fmax(largest, __shfl_up_sync(ALL, largest, d));
+        double x[2] = {input[0] - b[0], input[1] - b[1]};  // i_j - b_j
+        double largest = larger(x[0], x[1]);
+        for (int d = 1; d < 32; d *= 2) largest = larger(__shfl_up_sync(ALL, largest, d), largest);
         double before = __shfl_up_sync(ALL, largest, 1);
-        double R[2] = {fmax(m_, lane > 0 ? fmax(before, x[0]) : x[0]), fmax(m_, largest)};
+        double R[2] = {larger(m_, lane > 0 ? larger(before, x[0]) : x[0]), larger(m_, largest)};
         double last = __shfl_sync(ALL, R[1], 31);
 #pragma unroll
         for (int n = 0; n < 2; ++n) {
@@ -69,84 +73,70 @@ class GateScan {
             to.column[at] = two_floats(x[n] * LOG2E_64);
             to.read[at] = exp2f(log2_scale) * power(m_ - R[n]);
             to.floor[at] = expf(static_cast<float>(-m));
-            to.write[at] = power(x[n] - last);
-            to.write_half[at] = from_math<T>(to.write[at]);
+            float weight = power(x[n] - last);
+            T held = from_math<T>(weight);
+            *cell(write, 0, at) = held;
+            *cell(write, 1, at) = from_math<T>(weight - to_math(held));
             if (stores && first + at < S_) m_out[first + at] = static_cast<float>(R[n] > LOWEST ? m : lowest<float>());
         }
         if (lane == 0) to.kept = power(m_ - last);
-        m_ = fmax(all + last, LOWEST);
+        m_ = larger(all + last, LOWEST);
     }
     // ANCHOR_END: step
 };
 
-// n of a head: KEY sums over the chunks before, in the accumulators of WARPS warps. mma.sync takes 16 keys by 16
-// positions of K, and α as two columns, what T holds of it and what that leaves out.
-template <class T, int KEY, int WARPS> class KeySum {
-    static constexpr int TILES = (KEY / 16 + WARPS - 1) / WARPS;
-    float sum[TILES][4];
+// n of a head: KEY sums over the chunks before. One warpgroup; a lane of every four has two keys of each 64.
+template <class T, int KEY> class KeySum {
+    static constexpr int TILES = KEY / 64;
+    float n[TILES][2], part[TILES][4];
 
-    // The keys of a tile, from which on; KEY or more for none.
-    __device__ __forceinline__ static int key(int warp, int tile) { return (warp + tile * WARPS) * 16; }
+    __device__ __forceinline__ static int key(int tile, int half) {
+        return tile * 64 + threadIdx.x / 32 % 4 * 16 + half * 8 + threadIdx.x % 32 / 4;
+    }
 
   public:
-    // Of this warp's keys: 0, or what `n0` has.
-    __device__ __forceinline__ void begin(int warp, const float* n0, int dhqk) {
+    // 0, or what `n0` has.
+    __device__ __forceinline__ void begin(const float* n0, int dhqk) {
 #pragma unroll
         for (int tile = 0; tile < TILES; ++tile)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) {
-                int at = key(warp, tile) + threadIdx.x % 32 / 4 + e / 2 * 8;
-                sum[tile][e] = n0 && e % 2 == 0 && threadIdx.x % 4 == 0 && at < dhqk ? n0[at] : 0;
-            }
+            for (int half = 0; half < 2; ++half)
+                n[tile][half] = n0 && key(tile, half) < dhqk ? n0[key(tile, half)] : 0;
     }
 
     // Calls use(key, n) in the lane that has it.
-    template <class Use> __device__ __forceinline__ void each(int warp, Use use) const {
+    template <class Use> __device__ __forceinline__ void each(Use use) const {
+        if (threadIdx.x % 4 > 0) return;
 #pragma unroll
         for (int tile = 0; tile < TILES; ++tile)
-#pragma unroll
-            for (int e = 0; e < 4; e += 2) {
-                int at = key(warp, tile) + threadIdx.x % 32 / 4 + e / 2 * 8;
-                if (threadIdx.x % 4 == 0 && at < KEY) use(at, sum[tile][e] + sum[tile][e + 1]);
-            }
+            for (int half = 0; half < 2; ++half) use(key(tile, half), n[tile][half]);
     }
 
     // ANCHOR: sum
+    // Σ_j α_j k_j, as Kᵀ by two columns.
+    template <class Place> __device__ __forceinline__ void multiply(const Place& place) {
+#pragma unroll
+        for (int tile = 0; tile < TILES; ++tile)
+#pragma unroll
+            for (int j = 0; j < CHUNK; j += 16)
+                wgmma<T, 8, true>(part[tile], advance(mn_major<SPAN>(place.k[tile], 0, 8 * SPAN), j * SPAN),
+                                  advance(k_major<SPAN>(place.write, 8 * SPAN), j * 2), j > 0);
+    }
+
+    // n⁺ = γ n + Σ_j α_j k_j, once the product is there.
+    __device__ __forceinline__ void add(float kept) {
+#pragma unroll
+        for (int tile = 0; tile < TILES; ++tile)
+            for (int half = 0; half < 2; ++half)
+                n[tile][half] = kept * n[tile][half] + (part[tile][2 * half] + part[tile][2 * half + 1]);
+    }
+
     // To the rows behind K's.
-    template <class Place> __device__ __forceinline__ void publish(int warp, Place& place) const {
-        each(warp, [&](int at, float n) {
+    template <class Place> __device__ __forceinline__ void publish(Place& place) const {
+        each([&](int at, float n) {
             T high = from_math<T>(n);
             *cell(place.k[at / PANEL], CHUNK, at % PANEL) = high;
             *cell(place.k[at / PANEL], CHUNK + 1, at % PANEL) = from_math<T>(n - to_math(high));
         });
-    }
-
-    // n⁺ = γ n + Σ α_j k_j
-    template <class Place> __device__ __forceinline__ void add(int warp, const Place& place) {
-        int lane = threadIdx.x % 32;
-        float kept = place.gates.kept;
-#pragma unroll
-        for (int tile = 0; tile < TILES; ++tile)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) sum[tile][e] *= kept;
-#pragma unroll
-        for (int j = 0; j < CHUNK; j += 16) {
-            unsigned b[2];
-#pragma unroll
-            for (int n = 0; n < 2; ++n) {
-                const float* two = &place.gates.write[j + n * 8 + lane % 4 * 2];
-                float x = two[0], y = two[1], high_x = to_math(from_math<T>(x)), high_y = to_math(from_math<T>(y));
-                b[n] = lane < 4 ? two_halves<T>(x, y) : lane < 8 ? two_halves<T>(x - high_x, y - high_y) : 0;
-            }
-#pragma unroll
-            for (int tile = 0; tile < TILES; ++tile) {
-                int at = key(warp, tile);
-                unsigned a[4];
-                if (KEY % (16 * WARPS) && at >= KEY) continue;
-                load_columns(a, place.k[at / PANEL], j, at % PANEL);
-                multiply_add<T>(sum[tile], a, b[0], b[1]);
-            }
-        }
     }
     // ANCHOR_END: sum
 };

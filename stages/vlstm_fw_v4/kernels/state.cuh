@@ -67,15 +67,14 @@ template <class T, int KEY> class State {
     // ANCHOR_END: read
 
     // v, and α v.
-    __device__ __forceinline__ void take(const T* values, const Gates<T>& gates) {
+    __device__ __forceinline__ void take(const T* values, const T* write) {
 #pragma unroll
         for (int j = 0; j < CHUNK / 16; ++j) {
             load_columns(v[j], values, j * 16, warp() * 16);
 #pragma unroll
             for (int w = 0; w < 4; ++w) {
-                unsigned two;
-                memcpy(&two, &gates.write_half[j * 16 + w / 2 * 8 + lane() % 4 * 2], 4);
-                weighted[j][w] = times<T>(v[j][w], two);
+                int at = j * 16 + w / 2 * 8 + lane() % 4 * 2;
+                weighted[j][w] = multiply_halves<T>(v[j][w], *reinterpret_cast<const unsigned*>(write + at));
             }
         }
     }
@@ -122,21 +121,6 @@ template <class T, int KEY> class State {
     }
     // ANCHOR_END: store
 
-  private:
-    template <class U> __device__ __forceinline__ static unsigned times(unsigned a, unsigned b) {
-        if constexpr (is_f16<U>) {
-            __half2 x, y;
-            memcpy(&x, &a, 4), memcpy(&y, &b, 4);
-            x = __hmul2(x, y);
-            memcpy(&a, &x, 4);
-        } else {
-            __nv_bfloat162 x, y;
-            memcpy(&x, &a, 4), memcpy(&y, &b, 4);
-            x = __hmul2(x, y);
-            memcpy(&a, &x, 4);
-        }
-        return a;
-    }
 };
 
 }  // namespace lab

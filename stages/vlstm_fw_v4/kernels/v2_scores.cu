@@ -6,8 +6,8 @@
 //   C ← γ C + Σ_j α_j k_j v_jᵀ             n ← γ n + Σ_j α_j k_j
 //
 // D, m, α, β and γ are of the gates alone (scan.cuh). Work split: a block walks a head, for 64 GROUPS columns of V. Its
-// warpgroups: GROUPS of them hold 64 columns of the state each (state.cuh); one makes C̃ and n_i, which needs no
-// state but n, and so runs ahead; of the last one, a warp asks for tiles and scans the gates, and three sum up n.
+// warpgroups: GROUPS of them hold 64 columns of the state each (state.cuh); one makes C̃ and n, which need nothing of
+// C, and so runs ahead; of the last one, a warp asks for tiles and scans the gates.
 #include "lab/ptx/dynamic_shared.cuh"
 #include "lab/ptx/warp_roles.cuh"
 #include "lab/ring.cuh"
@@ -18,7 +18,7 @@ using namespace lab;
 
 // Registers of a thread: 2 STATE + SCORES + HELPERS <= 512.
 template <int KEY> struct Registers {
-    static constexpr int STATE = 184, SCORES = 72, HELPERS = 72;
+    static constexpr int STATE = 184, SCORES = 88, HELPERS = 56;
 };
 
 template <class T, int KEY, int GROUPS, int PLACES> struct Shared {
@@ -42,13 +42,13 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
                     const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap h,
                     const float* __restrict__ i_gate, const float* __restrict__ f_gate, float* __restrict__ m_out,
                     float* __restrict__ n_out, int S, int slices, float log2_scale, float eps) {
-    constexpr int THREADS = (GROUPS + 2) * 128, SUMS = 3;
+    constexpr int THREADS = (GROUPS + 2) * 128;
     DYNAMIC_TILES(unsigned char, memory);
     auto& shared = *reinterpret_cast<Shared<T, KEY, GROUPS, PLACES>*>(memory);
     __shared__ Ring<PLACES> chunks;
     __shared__ Ring<2> weights;
     if (threadIdx.x == 0) {
-        chunks.init(4 * GROUPS + 4 + SUMS, 2 + SUMS);
+        chunks.init(4 * GROUPS + 4, 2);
         weights.init(4 * GROUPS, 4);
     }
     for (int n = 0; n < PLACES; ++n) shared.places[n].template clear<THREADS>();
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
         for (int first = 0; first < S; first += CHUNK, turn.advance(), pair.advance()) {
             auto& place = shared.places[turn.place];
             chunks.wait_full(turn);
-            state.take(place.v[group], place.gates);
+            state.take(place.v[group], place.write);
             state.read(place);
             weights.wait_full(pair);
             state.add(shared.pairs[pair.place], place);
@@ -80,19 +80,33 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
         if (threadIdx.x % 128 == 0) bulk_wait_read<0>();  // the panel is the block's
     } else if (group == GROUPS) {
         registers_decrease<Registers<KEY>::SCORES>();
-        for (int first = 0; first < S; first += CHUNK, turn.advance(), pair.advance()) {
+        KeySum<T, KEY> sum;
+        sum.begin(nullptr, 0);
+        sum.publish(shared.places[0]);
+        fence_proxy_async_shared();
+        named_barrier_sync(1 + group, 128);
+        for (int first = 0; first < S; first += CHUNK, pair.advance()) {
             auto& place = shared.places[turn.place];
             float score[36], l[2];
             chunks.wait_full(turn);
+            wgmma_fence();
             multiply_scores(score, place);
-            wgmma_wait<0>();
+            sum.multiply(place);
+            wgmma_commit();
             weights.wait_empty(pair);
+            wgmma_wait<0>();
+            sum.add(place.gates.kept);
             weigh(l, score, place.gates, shared.pairs[pair.place]);
             normalise(l, place.gates, shared.inverse[pair.place], eps, n_out + first_of_head, slice == 0, first, S);
             fence_proxy_async_shared();  // wgmma reads what was written by plain stores
             __syncwarp();
             if (threadIdx.x % 32 == 0) mbarrier_arrive(&weights.full[pair.place]);
             leave(chunks, turn);
+            turn.advance();
+            chunks.wait_empty(turn);
+            sum.publish(shared.places[turn.place]);
+            fence_proxy_async_shared();  // as above
+            named_barrier_sync(1 + group, 128);  // the next product takes n of all warps
         }
     } else {
         registers_decrease<Registers<KEY>::HELPERS>();
@@ -104,24 +118,10 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
                 if (threadIdx.x % 32 == 0)
                     place.load(q, k, v, first / CHUNK, head, slice * GROUPS * PANEL, &chunks.full[turn.place]);
                 __syncwarp();
-                scan.step(place.gates, log2_scale, m_out + first_of_head, slice == 0, first);
-                scan.fetch(first + CHUNK);
+                scan.step(place.gates, place.write, log2_scale, m_out + first_of_head, slice == 0, first);
+                fence_proxy_async_shared();  // wgmma reads α
                 __syncwarp();
                 if (threadIdx.x % 32 == 0) mbarrier_arrive(&chunks.full[turn.place]);
-            }
-        } else {
-            KeySum<T, KEY, SUMS> sum;
-            sum.begin(warp - 1, nullptr, 0);
-            for (int first = 0; first < S; first += CHUNK, turn.advance()) {
-                auto& place = shared.places[turn.place];
-                chunks.wait_empty(turn);
-                sum.publish(warp - 1, place);
-                fence_proxy_async_shared();  // wgmma reads n by the async proxy
-                __syncwarp();
-                if (threadIdx.x % 32 == 0) mbarrier_arrive(&chunks.full[turn.place]);
-                chunks.wait_full(turn);
-                sum.add(warp - 1, place);
-                leave(chunks, turn);
             }
         }
     }
