@@ -1,38 +1,35 @@
-// The gates of a head, chunk after chunk, by one warp; a lane has two neighbouring positions.
+// What comes from the gates alone, and n.
 #pragma once
+#include "lab/ptx/named_barrier.cuh"
 #include "chunk.cuh"
 
 namespace lab {
 
-// With b_i = Σ_{τ <= i} log sigmoid(f_τ) from the chunk's first position on, M the m of the position before the chunk:
+// The gates of a head. With b_i = Σ_{τ <= i} log sigmoid(f_τ) from a chunk's first position on, and M the m of the
+// position before the chunk:
 //
 //   m_i = b_i + R_i             R_i = max(M, max_{j <= i} (i_j - b_j))
 //   s D_ij = s exp((i_j - b_j) - R_i)                   s β_i = s exp(M - R_i)
 //   α_j = exp((i_j - b_j) - R)  γ = exp(M - R)          R = R_i of the last position
 //
-// Sums and differences are in f64: after 60 gates of -100 floats would lie 5e-4 apart.
-class GateScan {
+// Sums and differences are in f64: after 60 gates of -100 floats would lie 5e-4 apart. A warp takes every
+// WARPS-th chunk, a lane two neighbouring positions of it. All but M it knows without the others; M goes from warp
+// to warp.
+template <int WARPS> class GateScan {
     static constexpr double LOG2E_64 = 1.4426950408889634;
     // The m of nothing. Were it -∞, exp(M - R) of gates that are all shut would be NaN.
     static constexpr double LOWEST = -1e30;
     static constexpr unsigned ALL = 0xffffffff;
     const float *i_, *f_;
-    double m_;
-    int S_;
-    float in[2], forget[2];  // of the next chunk
+    int S_, warp_;
+    double* m_;              // WARPS of them, for each warp the M that it waits for
+    float in[2], forget[2];  // of the warp's next chunk
 
+    __device__ __forceinline__ static float power(double x) { return power_of_two(static_cast<float>(x * LOG2E_64)); }
     // The second, if one is NaN.
     __device__ __forceinline__ static double larger(double a, double b) { return a > b ? a : b; }
-    __device__ __forceinline__ static float power(double x) { return power_of_two(static_cast<float>(x * LOG2E_64)); }
 
-  public:
-    // Of a head's gates, of S positions.
-    __device__ __forceinline__ GateScan(const float* i, const float* f, double m0, int S)
-        : i_(i), f_(f), m_(larger(m0, LOWEST)), S_(S) {
-        fetch(0);
-    }
-
-    // Asks for the gates of a chunk, a chunk before they are needed. Past the end gates keep all and take nothing.
+    // Asks for the gates of a chunk, long before they are needed. Past the end gates keep all and take nothing.
     __device__ __forceinline__ void fetch(int first) {
 #pragma unroll
         for (int n = 0; n < 2; ++n) {
@@ -42,17 +39,22 @@ class GateScan {
         }
     }
 
-    // m after the last chunk.
-    __device__ __forceinline__ double m() const { return m_ > LOWEST ? m_ : static_cast<double>(lowest<float>()); }
+  public:
+    // Of S positions of a head; `m` has room for WARPS numbers, of which the first is that before the first chunk.
+    __device__ __forceinline__ GateScan(const float* i, const float* f, int S, int warp, double* m)
+        : i_(i), f_(f), S_(S), warp_(warp), m_(m) {
+        fetch(warp * CHUNK);
+    }
 
     // ANCHOR: step
-    // The gates of the chunk that begins at `first`, those that have been fetched; m to `m_out` if it stores.
+    // The gates of the chunk that begins at `first`; its m to `m_out`, if it stores. Returns M of the chunk behind it.
     template <class T>
-    __device__ __forceinline__ void step(Gates& to, T* write, float log2_scale, float* m_out, bool stores, int first) {
+    __device__ __forceinline__ double step(Gates& to, T* write, float log2_scale, float* m_out, bool stores,
+                                           int first) {
         int lane = threadIdx.x % 32;
         float input[2] = {in[0], in[1]};
         double own[2] = {log_sigmoid(forget[0]), log_sigmoid(forget[1])};
-        fetch(first + CHUNK);  // they are on their way while these are computed with
+        fetch(first + WARPS * CHUNK);
         double sum = own[0] + own[1];
         for (int d = 1; d < 32; d *= 2) {
             double before = __shfl_up_sync(ALL, sum, d);
@@ -63,15 +65,23 @@ class GateScan {
         double largest = larger(x[0], x[1]);
         for (int d = 1; d < 32; d *= 2) largest = larger(__shfl_up_sync(ALL, largest, d), largest);
         double before = __shfl_up_sync(ALL, largest, 1);
-        double R[2] = {larger(m_, lane > 0 ? larger(before, x[0]) : x[0]), larger(m_, largest)};
-        double last = __shfl_sync(ALL, R[1], 31);
+        if (lane == 0) before = LOWEST;
+
+        if (first > 0) named_barrier_sync(FIRST_BARRIER + warp_, 64);  // the warp of the chunk before has left M here
+        double M = larger(m_[warp_], LOWEST);
+        double R[2] = {larger(M, larger(before, x[0])), larger(M, largest)}, last = __shfl_sync(ALL, R[1], 31);
+        double next = larger(all + last, LOWEST);
+        if (first + CHUNK < S_) {
+            if (lane == 0) m_[(warp_ + 1) % WARPS] = next;
+            named_barrier_arrive(FIRST_BARRIER + (warp_ + 1) % WARPS, 64);
+        }
 #pragma unroll
         for (int n = 0; n < 2; ++n) {
             int at = 2 * lane + n;
             double m = b[n] + R[n];
             to.row[at] = two_floats(log2_scale - R[n] * LOG2E_64);
             to.column[at] = two_floats(x[n] * LOG2E_64);
-            to.read[at] = exp2f(log2_scale) * power(m_ - R[n]);
+            to.read[at] = exp2f(log2_scale) * power(M - R[n]);
             to.floor[at] = expf(static_cast<float>(-m));
             float weight = power(x[n] - last);
             T held = from_math<T>(weight);
@@ -79,10 +89,12 @@ class GateScan {
             *cell(write, 1, at) = from_math<T>(weight - to_math(held));
             if (stores && first + at < S_) m_out[first + at] = static_cast<float>(R[n] > LOWEST ? m : lowest<float>());
         }
-        if (lane == 0) to.kept = power(m_ - last);
-        m_ = larger(all + last, LOWEST);
+        if (lane == 0) to.kept = power(M - last);
+        return next > LOWEST ? next : lowest<float>();
     }
     // ANCHOR_END: step
+
+    static constexpr int FIRST_BARRIER = 4;
 };
 
 // n of a head: KEY sums over the chunks before. One warpgroup; a lane of every four has two keys of each 64.

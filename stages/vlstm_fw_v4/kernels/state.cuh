@@ -47,20 +47,24 @@ template <class T, int KEY> class State {
     }
 
     // ANCHOR: read
-    // out_i = s β_i C q_i, and C ← γ C while the product is on its way.
+    // out_i = C q_i, as the state is before the chunk: a group of wgmma.
     template <class Place> __device__ __forceinline__ void read(const Place& place) {
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < KEY; k += 16)
             wgmma<T, CHUNK>(out, rounded[k / 16], advance(k_major<SPAN>(place.q[k / PANEL], 8 * SPAN), k % PANEL * 2), k > 0);
         wgmma_commit();
-        float kept = place.gates.kept;
+    }
+
+    // C ← γ C, and, once it is there, out_i ← s β_i out_i.
+    __device__ __forceinline__ void scale(const Gates& gates) {
+        float kept = gates.kept;
 #pragma unroll
         for (int n = 0; n < KEY / 2; ++n) c[n] *= kept;
         wgmma_wait<0>();
 #pragma unroll
         for (int n = 0; n < CHUNK / 8; ++n) {
-            float2 read = *reinterpret_cast<const float2*>(&place.gates.read[n * 8 + lane() % 4 * 2]);
+            float2 read = *reinterpret_cast<const float2*>(&gates.read[n * 8 + lane() % 4 * 2]);
             out[4 * n] *= read.x, out[4 * n + 1] *= read.y, out[4 * n + 2] *= read.x, out[4 * n + 3] *= read.y;
         }
     }

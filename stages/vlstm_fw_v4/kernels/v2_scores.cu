@@ -7,7 +7,8 @@
 //
 // D, m, α, β and γ are of the gates alone (scan.cuh). Work split: a block walks a head, for 64 GROUPS columns of V. Its
 // warpgroups: GROUPS of them hold 64 columns of the state each (state.cuh); one makes C̃ and n, which need nothing of
-// C, and so runs ahead; of the last one, a warp asks for tiles and scans the gates.
+// C, and so runs ahead; those of
+// the last one ask for tiles and scan the gates, a chunk each in turn.
 #include "lab/ptx/dynamic_shared.cuh"
 #include "lab/ptx/warp_roles.cuh"
 #include "lab/ring.cuh"
@@ -42,14 +43,16 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
                     const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap h,
                     const float* __restrict__ i_gate, const float* __restrict__ f_gate, float* __restrict__ m_out,
                     float* __restrict__ n_out, int S, int slices, float log2_scale, float eps) {
-    constexpr int THREADS = (GROUPS + 2) * 128;
+    constexpr int THREADS = (GROUPS + 2) * 128, HELPERS = 4;
     DYNAMIC_TILES(unsigned char, memory);
     auto& shared = *reinterpret_cast<Shared<T, KEY, GROUPS, PLACES>*>(memory);
     __shared__ Ring<PLACES> chunks;
     __shared__ Ring<2> weights;
+    __shared__ double m[HELPERS];
     if (threadIdx.x == 0) {
         chunks.init(4 * GROUPS + 4, 2);
         weights.init(4 * GROUPS, 4);
+        m[0] = lowest<float>();
     }
     for (int n = 0; n < PLACES; ++n) shared.places[n].template clear<THREADS>();
     fence_proxy_async_shared();
@@ -67,8 +70,9 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
         for (int first = 0; first < S; first += CHUNK, turn.advance(), pair.advance()) {
             auto& place = shared.places[turn.place];
             chunks.wait_full(turn);
-            state.take(place.v[group], place.write);
             state.read(place);
+            state.take(place.v[group], place.write);
+            state.scale(place.gates);
             weights.wait_full(pair);
             state.add(shared.pairs[pair.place], place);
             wgmma_wait<1>();
@@ -110,19 +114,19 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
         }
     } else {
         registers_decrease<Registers<KEY>::HELPERS>();
-        if (warp == 0) {
-            GateScan scan(i_gate + first_of_head, f_gate + first_of_head, lowest<float>(), S);
-            for (int first = 0; first < S; first += CHUNK, turn.advance()) {
-                auto& place = shared.places[turn.place];
-                chunks.wait_empty(turn);
-                if (threadIdx.x % 32 == 0)
-                    place.load(q, k, v, first / CHUNK, head, slice * GROUPS * PANEL, &chunks.full[turn.place]);
-                __syncwarp();
-                scan.step(place.gates, place.write, log2_scale, m_out + first_of_head, slice == 0, first);
-                fence_proxy_async_shared();  // wgmma reads α
-                __syncwarp();
-                if (threadIdx.x % 32 == 0) mbarrier_arrive(&chunks.full[turn.place]);
-            }
+        GateScan<HELPERS> scan(i_gate + first_of_head, f_gate + first_of_head, S, warp, m);
+        for (int n = 0; n < warp; ++n) turn.advance();
+        for (int first = warp * CHUNK; first < S; first += HELPERS * CHUNK) {
+            auto& place = shared.places[turn.place];
+            chunks.wait_empty(turn);
+            if (threadIdx.x % 32 == 0)
+                place.load(q, k, v, first / CHUNK, head, slice * GROUPS * PANEL, &chunks.full[turn.place]);
+            __syncwarp();
+            scan.step(place.gates, place.write, log2_scale, m_out + first_of_head, slice == 0, first);
+            fence_proxy_async_shared();  // wgmma reads α
+            __syncwarp();
+            if (threadIdx.x % 32 == 0) mbarrier_arrive(&chunks.full[turn.place]);
+            for (int n = 0; n < HELPERS; ++n) turn.advance();
         }
     }
 }
