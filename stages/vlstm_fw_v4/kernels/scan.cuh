@@ -48,9 +48,10 @@ template <int WARPS> class GateScan {
 
     // ANCHOR: step
     // The gates of the chunk that begins at `first`; its m to `m_out`, if it stores. Returns M of the chunk behind it.
-    template <class T>
-    __device__ __forceinline__ double step(Gates& to, T* write, float log2_scale, float* m_out, bool stores,
-                                           int first) {
+    // Calls claim() once the warps of all chunks before have called theirs.
+    template <class T, class Claim>
+    __device__ __forceinline__ double step(Gates& to, T* write, float log2_scale, float* m_out, bool stores, int first,
+                                           Claim claim) {
         int lane = threadIdx.x % 32;
         float input[2] = {in[0], in[1]};
         double own[2] = {log_sigmoid(forget[0]), log_sigmoid(forget[1])};
@@ -68,6 +69,7 @@ template <int WARPS> class GateScan {
         if (lane == 0) before = LOWEST;
 
         if (first > 0) named_barrier_sync(FIRST_BARRIER + warp_, 64);  // the warp of the chunk before has left M here
+        claim();
         double M = larger(m_[warp_], LOWEST);
         double R[2] = {larger(M, larger(before, x[0])), larger(M, largest)}, last = __shfl_sync(ALL, R[1], 31);
         double next = larger(all + last, LOWEST);

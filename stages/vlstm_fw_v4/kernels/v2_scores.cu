@@ -118,11 +118,14 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
         for (int n = 0; n < warp; ++n) turn.advance();
         for (int first = warp * CHUNK; first < S; first += HELPERS * CHUNK) {
             auto& place = shared.places[turn.place];
-            chunks.wait_empty(turn);
-            if (threadIdx.x % 32 == 0)
-                place.load(q, k, v, first / CHUNK, head, slice * GROUPS * PANEL, &chunks.full[turn.place]);
-            __syncwarp();
-            scan.step(place.gates, place.write, log2_scale, m_out + first_of_head, slice == 0, first);
+            // A parity tells a phase from the next, not from the one behind that: places are claimed in order.
+            auto claim = [&] {
+                chunks.wait_empty(turn);
+                if (threadIdx.x % 32 == 0)
+                    place.load(q, k, v, first / CHUNK, head, slice * GROUPS * PANEL, &chunks.full[turn.place]);
+                __syncwarp();
+            };
+            scan.step(place.gates, place.write, log2_scale, m_out + first_of_head, slice == 0, first, claim);
             fence_proxy_async_shared();  // wgmma reads α
             __syncwarp();
             if (threadIdx.x % 32 == 0) mbarrier_arrive(&chunks.full[turn.place]);
