@@ -80,12 +80,37 @@ __device__ __forceinline__ void multiply_scores(float (&score)[36], const Place<
 }
 // ANCHOR_END: scores
 
+// These values are computed here: the compiler would put that off until they are used, behind a wait.
+template <int N> __device__ __forceinline__ void compute_here(float (&values)[N]) {
+#ifndef LAB_EMULATOR
+#pragma unroll
+    for (int n = 0; n < N; ++n) asm volatile("" : "+f"(values[n]));
+#endif
+}
+
 // ANCHOR: weights
-// C̃_ij = s (q_i·k_j) D_ij, rounded, to `pairs`, a panel; l_i = Σ_j C̃_ij + s β_i n·q_i of rows lane / 4 and 8 more.
-template <class T>
-__device__ __forceinline__ void weigh(float (&l)[2], const float (&score)[36], const Gates& gates, T* pairs) {
-    int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, own = warp * 16 + lane / 4;
+// s D_ij of rows lane / 4 and 8 more, at the columns that the lane has of a product.
+__device__ __forceinline__ void weights_of(float (&weight)[32], const Gates& gates) {
+    int own = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
     float2 of_row[2] = {gates.row[own], gates.row[own + 8]};
+#pragma unroll
+    for (int n = 0; n < CHUNK / 8; ++n) {
+        int column = n * 8 + threadIdx.x % 4 * 2;
+        float4 e = *reinterpret_cast<const float4*>(&gates.column[column]);
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            weight[4 * n + 2 * r] = power_of_two(sum_of(of_row[r], make_float2(e.x, e.y)));
+            weight[4 * n + 2 * r + 1] = power_of_two(sum_of(of_row[r], make_float2(e.z, e.w)));
+        }
+    }
+    compute_here(weight);
+}
+
+// C̃_ij = s (q_i·k_j) D_ij, rounded, to `pairs`, a panel; l_i = Σ_j C̃_ij + s β_i n·q_i of the same rows.
+template <class T>
+__device__ __forceinline__ void weigh(float (&l)[2], const float (&score)[36], const float (&weight)[32],
+                                      const Gates& gates, T* pairs) {
+    int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, own = warp * 16 + lane / 4;
 #pragma unroll
     for (int r = 0; r < 2; ++r) l[r] = gates.read[own + 8 * r] * (score[32 + 2 * r] + score[33 + 2 * r]);
 #pragma unroll
@@ -93,12 +118,9 @@ __device__ __forceinline__ void weigh(float (&l)[2], const float (&score)[36], c
         unsigned words[4];
 #pragma unroll
         for (int w = 0; w < 4; ++w) {
-            int r = w % 2, row = own + 8 * r, column = j + w / 2 * 8 + lane % 4 * 2;
-            const float* of_two = &score[(j + w / 2 * 8) / 2 + 2 * r];
-            float4 e = *reinterpret_cast<const float4*>(&gates.column[column]);
+            int r = w % 2, row = own + 8 * r, column = j + w / 2 * 8 + lane % 4 * 2, at = (j + w / 2 * 8) / 2 + 2 * r;
             // Not 0 · NaN, where K's row is a later one.
-            float x = column <= row ? of_two[0] * power_of_two(sum_of(of_row[r], make_float2(e.x, e.y))) : 0;
-            float y = column + 1 <= row ? of_two[1] * power_of_two(sum_of(of_row[r], make_float2(e.z, e.w))) : 0;
+            float x = column <= row ? score[at] * weight[at] : 0, y = column < row ? score[at + 1] * weight[at + 1] : 0;
             l[r] += x + y;
             words[w] = two_halves<T>(x, y);
         }
@@ -110,18 +132,22 @@ __device__ __forceinline__ void weigh(float (&l)[2], const float (&score)[36], c
 }
 // ANCHOR_END: weights
 
-// n_i = max(|l_i|, exp(-m_i)), and 1 / (n_i + eps) to `inverse`. n is stored where `to` is this head's.
-__device__ __forceinline__ void normalise(const float (&l)[2], const Gates& gates, float* inverse, float eps,
-                                          float* to, bool stores, int first, int S) {
-    int own = threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
-    if (threadIdx.x % 4 > 0) return;
+// From l_i to n_i = max(|l_i|, exp(-m_i)), and 1 / (n_i + eps) to `inverse`.
+__device__ __forceinline__ void normalise(float (&l)[2], const Gates& gates, float* inverse, float eps) {
+    int own = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-        int row = own + 8 * r;
-        float n = fmaxf(fabsf(l[r]), gates.floor[row]);
-        inverse[row] = 1 / (n + eps);
-        if (stores && first + row < S) to[first + row] = n;
+        l[r] = fmaxf(fabsf(l[r]), gates.floor[own + 8 * r]);
+        if (threadIdx.x % 4 == 0) inverse[own + 8 * r] = __fdividef(1, l[r] + eps);
     }
+}
+
+// n_i of the chunk that begins at `first` to a head's n.
+__device__ __forceinline__ void store_normaliser(const float (&n)[2], float* to, int first, int S) {
+    int own = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+        if (threadIdx.x % 4 == 0 && first + own + 8 * r < S) to[first + own + 8 * r] = n[r];
 }
 
 }  // namespace lab

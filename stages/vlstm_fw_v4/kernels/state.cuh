@@ -9,7 +9,7 @@ namespace lab {
 template <class T, int KEY> class State {
     float c[KEY / 2];     // C[value][key]
     float out[CHUNK / 2];  // [value][position]
-    unsigned rounded[KEY / 16][4], v[CHUNK / 16][4], weighted[CHUNK / 16][4];
+    unsigned rounded[KEY / 16][4], v[CHUNK / 16][4], weighted[CHUNK / 16][4], h[CHUNK / 16][4];
 
     __device__ __forceinline__ static int warp() { return threadIdx.x / 32 % 4; }
     __device__ __forceinline__ static int lane() { return threadIdx.x % 32; }
@@ -100,22 +100,26 @@ template <class T, int KEY> class State {
     // ANCHOR_END: update
 
     // ANCHOR: store
-    // h_i = out_i / (n_i + eps), by `panel` and TMA, once it has read what the panel held. `group` has a barrier for itself.
-    __device__ __forceinline__ void store(T* panel, const float* inverse, const TensorMap& H, int value, int first,
-                                          int head, int group) const {
+    // h_i = out_i / (n_i + eps), rounded, once it is there.
+    __device__ __forceinline__ void divide(const float* inverse) {
+        wgmma_wait<1>();
+#pragma unroll
+        for (int n = 0; n < CHUNK / 8; ++n) {
+            float2 by = *reinterpret_cast<const float2*>(&inverse[n * 8 + lane() % 4 * 2]);
+            h[n / 2][n % 2 * 2] = two_halves<T>(out[4 * n] * by.x, out[4 * n + 1] * by.y);
+            h[n / 2][n % 2 * 2 + 1] = two_halves<T>(out[4 * n + 2] * by.x, out[4 * n + 3] * by.y);
+        }
+    }
+
+    // h by `panel` and TMA, once it has read what the panel held. `group` has a barrier for itself.
+    __device__ __forceinline__ void store(T* panel, const TensorMap& H, int value, int first, int head,
+                                          int group) const {
         bulk_wait_read<0>();
         named_barrier_sync(1 + group, 128);  // whoever asked for the last copy knows that it has read the panel
 #pragma unroll
-        for (int i = 0; i < CHUNK; i += 16) {
-            unsigned words[4];
-#pragma unroll
-            for (int w = 0; w < 4; ++w) {
-                int n = i / 8 + w / 2;
-                float2 by = *reinterpret_cast<const float2*>(&inverse[n * 8 + lane() % 4 * 2]);
-                words[w] = two_halves<T>(out[4 * n + w % 2 * 2] * by.x, out[4 * n + w % 2 * 2 + 1] * by.y);
-            }
-            store_matrices_transposed(cell(panel, i + lane() / 16 * 8 + lane() % 8, warp() * 16 + lane() / 8 % 2 * 8), words);
-        }
+        for (int i = 0; i < CHUNK; i += 16)
+            store_matrices_transposed(
+                cell(panel, i + lane() / 16 * 8 + lane() % 8, warp() * 16 + lane() / 8 % 2 * 8), h[i / 16]);
         fence_proxy_async_shared();  // TMA reads what was written by plain stores
         named_barrier_sync(1 + group, 128);  // all of the panel is written
         if (threadIdx.x % 128 == 0) {

@@ -17,9 +17,9 @@
 
 using namespace lab;
 
-// Registers of a thread: 2 STATE + SCORES + HELPERS <= 512.
-template <int KEY> struct Registers {
-    static constexpr int STATE = 184, SCORES = 88, HELPERS = 56;
+// Registers of a thread: those of all warpgroups together are 512 at most.
+template <int GROUPS> struct Registers {
+    static constexpr int STATE = 176, SCORES = GROUPS == 1 ? 120 : 104, HELPERS = GROUPS == 1 ? 80 : 56;
 };
 
 template <class T, int KEY, int GROUPS, int PLACES> struct Shared {
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
     __shared__ double m[HELPERS];
     if (threadIdx.x == 0) {
         chunks.init(4 * GROUPS + 4, 2);
-        weights.init(4 * GROUPS, 4);
+        weights.init(4 * GROUPS);
         m[0] = lowest<float>();
     }
     for (int n = 0; n < PLACES; ++n) shared.places[n].template clear<THREADS>();
@@ -64,26 +64,28 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
     Turn<PLACES> turn;
     Turn<2> pair;
     if (group < GROUPS) {
-        registers_increase<Registers<KEY>::STATE>();
+        registers_increase<Registers<GROUPS>::STATE>();
         State<T, KEY> state;
         state.begin(nullptr, value, 0, 0);
         for (int first = 0; first < S; first += CHUNK, turn.advance(), pair.advance()) {
             auto& place = shared.places[turn.place];
             chunks.wait_full(turn);
             state.read(place);
+            // h of the chunk before leaves while the product is made.
+            if (first > 0) state.store(shared.out[group], h, value, first - CHUNK, head, group);
             state.take(place.v[group], place.write);
             state.scale(place.gates);
             weights.wait_full(pair);
             state.add(shared.pairs[pair.place], place);
-            wgmma_wait<1>();
-            state.store(shared.out[group], shared.inverse[pair.place], h, value, first, head, group);
+            state.divide(shared.inverse[pair.place]);
             leave(weights, pair);
             state.round();
             leave(chunks, turn);
         }
+        state.store(shared.out[group], h, value, (S - 1) / CHUNK * CHUNK, head, group);
         if (threadIdx.x % 128 == 0) bulk_wait_read<0>();  // the panel is the block's
     } else if (group == GROUPS) {
-        registers_decrease<Registers<KEY>::SCORES>();
+        registers_decrease<Registers<GROUPS>::SCORES>();
         KeySum<T, KEY> sum;
         sum.begin(nullptr, 0);
         sum.publish(shared.places[0]);
@@ -91,29 +93,30 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
         named_barrier_sync(1 + group, 128);
         for (int first = 0; first < S; first += CHUNK, pair.advance()) {
             auto& place = shared.places[turn.place];
-            float score[36], l[2];
+            float score[36], weight[32], l[2];
             chunks.wait_full(turn);
             wgmma_fence();
             multiply_scores(score, place);
             sum.multiply(place);
             wgmma_commit();
+            weights_of(weight, place.gates);  // while the products are made
             weights.wait_empty(pair);
             wgmma_wait<0>();
+            weigh(l, score, weight, place.gates, shared.pairs[pair.place]);
+            normalise(l, place.gates, shared.inverse[pair.place], eps);
             sum.add(place.gates.kept);
-            weigh(l, score, place.gates, shared.pairs[pair.place]);
-            normalise(l, place.gates, shared.inverse[pair.place], eps, n_out + first_of_head, slice == 0, first, S);
-            fence_proxy_async_shared();  // wgmma reads what was written by plain stores
-            __syncwarp();
-            if (threadIdx.x % 32 == 0) mbarrier_arrive(&weights.full[pair.place]);
-            leave(chunks, turn);
+            auto own = turn;
             turn.advance();
             chunks.wait_empty(turn);
             sum.publish(shared.places[turn.place]);
-            fence_proxy_async_shared();  // as above
-            named_barrier_sync(1 + group, 128);  // the next product takes n of all warps
+            fence_proxy_async_shared();  // wgmma reads C̃ and n
+            named_barrier_sync(1 + group, 128);  // both of all warps
+            if (threadIdx.x % 128 == 0) mbarrier_arrive(&weights.full[pair.place]);
+            if (slice == 0) store_normaliser(l, n_out + first_of_head, first, S);
+            leave(chunks, own);
         }
     } else {
-        registers_decrease<Registers<KEY>::HELPERS>();
+        registers_decrease<Registers<GROUPS>::HELPERS>();
         GateScan<HELPERS> scan(i_gate + first_of_head, f_gate + first_of_head, S, warp, m);
         for (int n = 0; n < warp; ++n) turn.advance();
         for (int first = warp * CHUNK; first < S; first += HELPERS * CHUNK) {
