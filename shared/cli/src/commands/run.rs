@@ -127,7 +127,7 @@ fn inputs(
     if let Some(tensors) = given {
         let unused: Vec<_> = tensors
             .keys()
-            .filter(|n| !info.inputs.iter().any(|i| i.name == n.as_str()))
+            .filter(|n| !info.takes(n))
             .map(String::as_str)
             .collect();
         info.problem_of(&tensors)?;
