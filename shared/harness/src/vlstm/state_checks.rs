@@ -12,8 +12,8 @@ fn with_last_state(version: &dyn Version) -> Options {
     Options::parse(&["last_state=yes"], version.info()).unwrap()
 }
 
-/// A state for these inputs: C0 and n0 from a few numbers, n0 positive, as a sum of positive rows of k
-/// is; m0 in every head.
+/// A state for these inputs: C0 and n0 positive, so that no product with a positive q cancels; m0 in every
+/// head.
 fn set_state(inputs: &mut Tensors, m0: f64) {
     let (q, dhhv) = (inputs["q"].shape.clone(), inputs["v"].shape[3]);
     let [b, nh, dhqk] = [q[0], q[1], q[3]];
@@ -21,7 +21,7 @@ fn set_state(inputs: &mut Tensors, m0: f64) {
         let values: Vec<f64> = (0..shape.iter().product()).map(of).collect();
         inputs.insert(name.to_owned(), Tensor::rounded(DType::F32, shape, &values));
     };
-    insert("C0", &[b, nh, dhqk, dhhv], &|at| 3.0 * (at as f64).sin());
+    insert("C0", &[b, nh, dhqk, dhhv], &|at| 3.0 + (at as f64).sin());
     insert("n0", &[b, nh, dhqk], &|at| 2.0 + (at as f64).cos());
     insert("m0", &[b, nh], &|_| m0);
 }
