@@ -44,6 +44,7 @@ template <class T> constexpr int CELLS = Tile<T>::CELLS;
 // Rows and columns from r0 and c0 on, on their way to shared memory; zeros past the matrix.
 template <int ROWS, int THREADS, class T>
 __device__ __forceinline__ void copy_tile(T* to, Matrix<const T> from, int r0, int c0) {
+#pragma unroll 2  // few addresses at a time: registers are short where this is called
     for (int e = threadIdx.x * CELLS<T>; e < ROWS * WIDE; e += THREADS * CELLS<T>) {
         int r = e / WIDE, c = e % WIDE;
         async_copy_or_zero<16>(to + Tile<T>::offset(r, c), from.at(r0 + r, c0 + c),
@@ -51,34 +52,40 @@ __device__ __forceinline__ void copy_tile(T* to, Matrix<const T> from, int r0, i
     }
 }
 
+// Where in a tile the lane's row and column (0 or 8) of the 16 x 16 from r and c on begin, both multiples
+// of 16. Rows so far apart are swizzled alike; and a step of 16 columns moves a chunk by ^, as the swizzle
+// does: one offset serves a lane for all of a tile.
+template <class T> __device__ __forceinline__ int corner(int r, int c, int row, int column) {
+    return r * WIDE + (Tile<T>::offset(row, column) ^ c);
+}
+
 // Fragments of mma.sync (lab/ptx/mma.cuh) from a tile. A: rows i to i + 15, columns k to k + 15.
 template <class T>
 __device__ __forceinline__ void load_rows(unsigned (&a)[4], const T* tile, int i, int k) {
     int lane = threadIdx.x % 32;
-    load_matrices(a, tile + Tile<T>::offset(i + lane % 16, k + lane / 16 * 8));
+    load_matrices(a, tile + corner<T>(i, k, lane % 16, lane / 16 * 8));
 }
 
 // A of the transposed tile: its rows are columns i to i + 15, its columns rows k to k + 15.
 template <class T>
 __device__ __forceinline__ void load_columns(unsigned (&a)[4], const T* tile, int i, int k) {
     int lane = threadIdx.x % 32;
-    int row = k + lane % 8 + lane / 16 * 8, column = i + lane / 8 % 2 * 8;
-    load_matrices_transposed(a, tile + Tile<T>::offset(row, column));
+    load_matrices_transposed(
+        a, tile + corner<T>(k, i, lane % 8 + lane / 16 * 8, lane / 8 % 2 * 8));
 }
 
 // B: rows k to k + 15, columns j to j + 15, the first eight in b[0] and b[1].
 template <class T>
 __device__ __forceinline__ void load_right(unsigned (&b)[4], const T* tile, int k, int j) {
     int lane = threadIdx.x % 32;
-    load_matrices_transposed(b, tile + Tile<T>::offset(k + lane % 16, j + lane / 16 * 8));
+    load_matrices_transposed(b, tile + corner<T>(k, j, lane % 16, lane / 16 * 8));
 }
 
 // B of the transposed tile: its columns are rows j to j + 15, its rows columns k to k + 15.
 template <class T>
 __device__ __forceinline__ void load_right_of_rows(unsigned (&b)[4], const T* tile, int k, int j) {
     int lane = threadIdx.x % 32;
-    int row = j + lane % 8 + lane / 16 * 8, column = k + lane / 8 % 2 * 8;
-    load_matrices(b, tile + Tile<T>::offset(row, column));
+    load_matrices(b, tile + corner<T>(j, k, lane % 8 + lane / 16 * 8, lane / 8 % 2 * 8));
 }
 
 // c += A B for 16 columns.
