@@ -17,7 +17,7 @@
 
 using namespace lab;
 
-constexpr int THREADS = 256, WARPS = THREADS / 32;
+constexpr int THREADS = 512, WARPS = THREADS / 32;
 constexpr double LOG2E_F64 = 1.4426950408889634;
 
 // exp(x - largest). Of nothing but -∞, the largest of which is -∞ as well, there is 0.

@@ -120,6 +120,61 @@ __device__ __forceinline__ float weigh(float (&score)[L / 8][4], int r, int i, f
 }
 // ANCHOR_END: weights
 
+// ANCHOR: outputs
+// Cᵀ q_i of 16 rows and 64 columns of C.
+template <class T, int L>
+__device__ __forceinline__ void add_state(float (&out)[WIDE / 8][4], Block<T, L>& block, int v0) {
+    for (int p = 0; p < block.panels; ++p) {
+        T* c_tile = block.next();
+#pragma unroll
+        for (int k = 0; k < WIDE; k += 16) {
+            if (p * WIDE + k >= block.Q.columns) break;
+            unsigned a[4], b[4];
+            load_rows(a, block.q_tile + p * L * WIDE, 16 * (threadIdx.x / 32), k);
+#pragma unroll
+            for (int c = 0; c < WIDE / 16; ++c) {
+                if (v0 + 16 * c >= block.V.columns) break;
+                load_right(b, c_tile, k, 16 * c);
+                multiply_add_16<T>(out[2 * c], out[2 * c + 1], a, b);
+            }
+        }
+    }
+}
+
+// Σ_j weight_ij v_j of 16 rows and 64 columns of v.
+template <class T, int L>
+__device__ __forceinline__ void add_own(float (&out)[WIDE / 8][4], const unsigned (&weights)[L / 16][4],
+                                        Block<T, L>& block, int v0) {
+    int warp = threadIdx.x / 32;
+    T* v_tile = block.next();
+#pragma unroll
+    for (int j = 0; j < L / 16; ++j) {
+        if (j > warp) continue;
+#pragma unroll
+        for (int c = 0; c < WIDE / 16; ++c) {
+            if (v0 + 16 * c >= block.V.columns) break;
+            unsigned b[4];
+            load_right(b, v_tile, 16 * j, 16 * c);
+            multiply_add_16<T>(out[2 * c], out[2 * c + 1], weights[j], b);
+        }
+    }
+}
+// ANCHOR_END: outputs
+
+// Of two neighbouring tiles of eight columns four lanes have two elements each of a row. Lanes 2n and
+// 2n + 1 exchange, so that each has four of one tile, and the four write a sector of 32 bytes at once.
+template <class T>
+__device__ __forceinline__ void store_row(Matrix<T> H, const float* left, const float* right, int row,
+                                          int column) {
+    int t = threadIdx.x % 4;
+    bool odd = t % 2;
+    unsigned in_left = two_halves<T>(left[0], left[1]), in_right = two_halves<T>(right[0], right[1]);
+    unsigned got = __shfl_xor_sync(0xffffffffu, odd ? in_left : in_right, 1);
+    if (!H.inside(row, column)) return;
+    *reinterpret_cast<uint2*>(H.at(row, column + t % 2 * 8 + t / 2 * 4)) =
+        make_uint2(odd ? got : in_left, odd ? in_right : got);
+}
+
 template <class T, int L>
 __global__ void __launch_bounds__(2 * L, 256 / L)
     chunk_outputs(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
@@ -165,46 +220,21 @@ __global__ void __launch_bounds__(2 * L, 256 / L)
 #pragma unroll
     for (int j = 0; j < L / 4; ++j)
         weights[j / 4][j % 4] = two_halves<T>(score[j / 2][j % 2 * 2], score[j / 2][j % 2 * 2 + 1]);
-    // ANCHOR: outputs
+    // ANCHOR: columns
     for (int v0 = 0; v0 < dhhv; v0 += WIDE) {
         float out[WIDE / 8][4] = {};
-        for (int p = 0; p < panels; ++p) {
-            T* c_tile = block.next();
-#pragma unroll
-            for (int key = 0; key < WIDE; key += 16) {
-                if (p * WIDE + key >= dhqk) break;
-                unsigned a[4], b[4];
-                load_rows(a, block.q_tile + p * L * WIDE, 16 * warp, key);
-#pragma unroll
-                for (int c = 0; c < WIDE / 16; ++c) {
-                    if (v0 + 16 * c >= dhhv) break;
-                    load_right(b, c_tile, key, 16 * c);
-                    multiply_add_16<T>(out[2 * c], out[2 * c + 1], a, b);
-                }
-            }
-        }
+        add_state(out, block, v0);
 #pragma unroll
         for (int c = 0; c < WIDE / 8; ++c)
 #pragma unroll
             for (int e = 0; e < 4; ++e) out[c][e] *= of_state[e / 2];
-        T* v_tile = block.next();
+        add_own<T, L>(out, weights, block, v0);
 #pragma unroll
-        for (int j = 0; j < L / 16; ++j) {
-            if (j > warp) continue;
-#pragma unroll
-            for (int c = 0; c < WIDE / 16; ++c) {
-                if (v0 + 16 * c >= dhhv) break;
-                unsigned b[4];
-                load_right(b, v_tile, 16 * j, 16 * c);
-                multiply_add_16<T>(out[2 * c], out[2 * c + 1], weights[j], b);
-            }
-        }
-#pragma unroll
-        for (int c = 0; c < WIDE / 8; ++c)
+        for (int c = 0; c < WIDE / 16; ++c)
 #pragma unroll
             for (int r = 0; r < 2; ++r)
-                H.template store<true, 2>(&out[c][2 * r], r0 + 16 * warp + 8 * r + g,
-                                          v0 + 8 * c + 2 * t);
+                store_row(H, &out[2 * c][2 * r], &out[2 * c + 1][2 * r],
+                          r0 + 16 * warp + 8 * r + g, v0 + 16 * c);
     }
-    // ANCHOR_END: outputs
+    // ANCHOR_END: columns
 }

@@ -61,7 +61,7 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
             let dtypes: Vec<_> = info.dtypes.iter().map(|d| d.name()).collect();
             let inputs = info.inputs.iter().map(|i| {
                 let own = i.always.map_or(String::new(), |d| format!(" {d}"));
-                let optional = i.group.map_or(String::new(), |group| format!(" (a {group} or none)"));
+                let optional = if i.group.is_some() { ", optional" } else { "" };
                 format!("{} [{}]{own}{optional}", i.name, i.axes.join(", "))
             });
             let inputs = inputs.collect::<Vec<_>>().join(", ");
