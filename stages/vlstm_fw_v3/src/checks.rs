@@ -1,11 +1,14 @@
 //! What else must hold of the chunkwise form.
 
 use lab_device::DType;
+use lab_harness::qkv::checks::any_schedule_gives_the_same;
 use lab_harness::qkv::sizes;
-use lab_harness::suite::{Check, every_kernel_loads};
-use lab_harness::{Options, Problem, Version, compare, run};
+use lab_harness::suite::{Check, VersionCheck, every_kernel_loads};
+use lab_harness::{Options, Problem, Version, compare, run, version_checks};
 
 use crate::{CHUNKS, LONG, STAGE};
+
+pub(crate) static VERSION_CHECKS: &[VersionCheck] = version_checks![any_schedule_gives_the_same];
 
 pub(crate) static CHECKS: &[Check] = &[
     Check {

@@ -43,7 +43,7 @@ const fn in_f32(bound: f64) -> [(DType, f64); 2] {
 
 // C: α k is rounded once. n is a multiple of exp(mN), whose rounding to f32 it carries.
 static LAST_STATE: &[Output] = &[
-    Output { name: "CN", bounds: &[(DType::F16, 1e-3), (DType::BF16, 8e-3)] },
+    Output { name: "CN", bounds: &[(DType::F16, 7e-4), (DType::BF16, 5e-3)] },
     Output { name: "nN", bounds: &in_f32(2e-6) },
     Output { name: "mN", bounds: &in_f32(1e-7) },
 ];
@@ -89,6 +89,7 @@ pub static STAGE: Stage = Stage {
     teaches: "a recurrence in chunks: what each adds at once, then a walk along what they add",
     versions: &[&CHUNKS, &LONG],
     kernels: kernels::KERNELS,
+    version_checks: checks::VERSION_CHECKS,
     checks: checks::CHECKS,
     ..Stage::EMPTY
 };
