@@ -5,7 +5,7 @@ use std::fmt;
 use lab_device::DType;
 
 use crate::suite::VersionCheck;
-use crate::{Cost, Dims, Info, Options, Problem, Tensors};
+use crate::{Cost, Dims, Info, Input, Options, Problem, Tensors};
 
 /// A family: what goes in, what must come out, what it costs, what is timed. Its versions differ in
 /// how they do it, in the sizes and types that they take, and in how exact they are.
@@ -16,7 +16,13 @@ pub trait Family: Sync {
     /// Random inputs for a problem of a version, by name.
     fn draw_inputs(&self, info: &Info, problem: &Problem) -> Tensors;
 
-    /// The outputs in f64, by name.
+    /// Inputs that not every version takes, and without which the problem is another one: a version that
+    /// does not take them refuses them.
+    fn given_to_some(&self) -> &'static [Input] {
+        &[]
+    }
+
+    /// The outputs in f64, by name; also those that come under these options only.
     ///
     /// # Panics
     /// The inputs or options are not those of a checked problem of the version.

@@ -73,6 +73,16 @@ impl<'a> Request<'a> {
         self.dims.get(name)
     }
 
+    /// Whether an input that may be left out was given.
+    pub fn has(&self, input: &str) -> bool {
+        self.info.takes(input) && self.shapes.contains_key(input)
+    }
+
+    /// The text of an option.
+    pub fn text(&self, name: &str) -> &'a str {
+        self.options.text(self.info, name)
+    }
+
     /// The shape of an input.
     pub fn shape(&self, name: &str) -> &Shape {
         self.shapes.get(name).unwrap_or_else(|| panic!("input {name} of a checked problem"))

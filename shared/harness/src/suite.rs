@@ -186,31 +186,38 @@ pub struct VersionCheck {
     pub run: fn(&dyn Version, &Device),
     /// Of versions of this family only.
     pub family: Option<&'static str>,
+    /// Of versions only of which this holds.
+    pub only: fn(&dyn Version) -> bool,
 }
 
 impl VersionCheck {
     /// Whether it is of this version.
     pub fn concerns(&self, version: &dyn Version) -> bool {
         self.family.is_none_or(|family| family == version.info().family.name())
+            && (self.only)(version)
     }
 }
 
 /// Functions as checks of a version, each under its own name; `of FAMILY;` before them where they
-/// concern one family of a stage's.
+/// concern one family of a stage's, and `if CONDITION` behind one that concerns only some versions.
 #[macro_export]
 macro_rules! version_checks {
-    (of $family:expr; $($check:ident),+ $(,)?) => {
+    (of $family:expr; $($check:ident $(if $only:ident)?),+ $(,)?) => {
         &[$($crate::suite::VersionCheck {
             name: stringify!($check),
             run: $check,
             family: Some($family),
+            only: $crate::version_checks!(@ $($only)?),
         }),+]
     };
-    ($($check:ident),+ $(,)?) => {
+    (@) => { |_| true };
+    (@ $only:ident) => { $only };
+    ($($check:ident $(if $only:ident)?),+ $(,)?) => {
         &[$($crate::suite::VersionCheck {
             name: stringify!($check),
             run: $check,
             family: None,
+            only: $crate::version_checks!(@ $($only)?),
         }),+]
     };
 }

@@ -64,6 +64,9 @@ pub struct Input {
     pub axes: &'static [&'static str],
     /// Its type, where that is not the run's: gate pre-activations stay f32 in runs of halves.
     pub always: Option<DType>,
+    /// Of one that may be left out: what it is a part of. All inputs of one such group are there, or
+    /// none.
+    pub group: Option<&'static str>,
 }
 
 /// A tensor that comes out. Its type is the run's, or what the version makes it.
@@ -87,12 +90,14 @@ pub struct Setting {
     pub default: &'static str,
     /// What it may be; a finite number where this is empty.
     pub choices: &'static [&'static str],
+    /// The outputs that come only where it has the value beside them.
+    pub adds: Option<(&'static str, &'static [Output])>,
 }
 
 impl Setting {
     /// A number.
     pub const fn number(name: &'static str, meaning: &'static str, default: &'static str) -> Self {
-        Self { name, meaning, default, choices: &[] }
+        Self { name, meaning, default, choices: &[], adds: None }
     }
 
     /// One of these names; the first where none is given.
@@ -104,7 +109,12 @@ impl Setting {
         meaning: &'static str,
         choices: &'static [&'static str],
     ) -> Self {
-        Self { name, meaning, default: choices[0], choices }
+        Self { name, meaning, default: choices[0], choices, adds: None }
+    }
+
+    /// The same, and where it has this value, these outputs come too.
+    pub const fn adds(self, value: &'static str, outputs: &'static [Output]) -> Self {
+        Self { adds: Some((value, outputs)), ..self }
     }
 
     pub(crate) fn check(&self, value: &str) -> Result<(), Error> {
@@ -143,7 +153,7 @@ pub struct Info {
     pub settings: &'static [Setting],
     /// What goes in.
     pub inputs: &'static [Input],
-    /// What comes out.
+    /// What comes out under all options; more may come under some: [`Setting::adds`].
     pub outputs: &'static [Output],
 }
 
@@ -191,9 +201,24 @@ impl Info {
         Ok(dims)
     }
 
-    /// Elements of all inputs of a problem together; `None` where they cannot be counted.
+    /// What comes out under these options.
+    pub fn outputs_under(&self, options: &Options) -> Vec<&'static Output> {
+        let added = self.settings.iter().filter_map(|setting| {
+            let (value, outputs) = setting.adds?;
+            (options.text(self, setting.name) == value).then_some(outputs)
+        });
+        self.outputs.iter().chain(added.flatten()).collect()
+    }
+
+    /// Whether it has an input of this name, that may be left out or not.
+    pub fn takes(&self, input: &str) -> bool {
+        self.inputs.iter().any(|i| i.name == input)
+    }
+
+    /// Elements of all inputs of a problem that cannot be left out, together; `None` where they cannot be
+    /// counted.
     pub fn input_elements(&self, dims: &Dims) -> Option<usize> {
-        self.inputs.iter().try_fold(0usize, |all, input| {
+        self.inputs.iter().filter(|i| i.group.is_none()).try_fold(0usize, |all, input| {
             let own = input.axes.iter().try_fold(1usize, |n, axis| {
                 let (factor, name) = multiple(axis.trim_end_matches(".."));
                 let size = if name.is_empty() { 1 } else { dims.find(name)? };
@@ -220,9 +245,10 @@ impl Info {
         self.problem_of_shapes(&crate::request::shapes_of(tensors))
     }
 
-    /// The problem that tensors of these shapes pose: all inputs there, of one type that this version
-    /// runs in (or of their own, where they have one), with ranks and sizes that fit together. Others
-    /// are not looked at.
+    /// The problem that tensors of these shapes pose: all inputs there but for groups that are left out
+    /// as a whole, of one type that this version runs in (or of their own, where they have one), with
+    /// ranks and sizes that fit together. Others are not looked at, for a file may hold what other
+    /// stages take; but for [`Family::given_to_some`], which would be a part of the problem.
     ///
     /// # Errors
     /// [`Error::Tensor`], which names the input that does not fit.
@@ -230,17 +256,40 @@ impl Info {
         let mut dims = Dims::default();
         let mut bound_by: Vec<(&str, &str)> = Vec::new();
         let mut dtype: Option<(DType, &str)> = None;
+        for input in self.family.given_to_some().iter().filter(|i| !self.takes(i.name)) {
+            if let Some(tensor) = tensors.get(input.name) {
+                let group = input.group.unwrap_or(input.name);
+                return Err(Error::Tensor {
+                    name: input.name.to_owned(),
+                    expected: format!("none, for {} takes no {group}", self.full_name()),
+                    got: tensor.to_string(),
+                });
+            }
+        }
         for input in self.inputs {
             let refuse = |expected: String, got: String| Error::Tensor {
                 name: input.name.to_owned(),
                 expected,
                 got,
             };
+            let of_its_group =
+                |other: &&Input| other.group == input.group && tensors.contains_key(other.name);
+            let beside = input.group.map(|group| (group, self.inputs.iter().find(of_its_group)));
             let Some(tensor) = tensors.get(input.name) else {
+                let as_beside = match beside {
+                    Some((_, None)) => continue,
+                    Some((group, Some(other))) => {
+                        format!(
+                            ", as '{}' is there: all of the {group} or nothing of it",
+                            other.name
+                        )
+                    }
+                    None => String::new(),
+                };
                 let there: Vec<_> = tensors.keys().map(String::as_str).collect();
                 let there = if there.is_empty() { "none".into() } else { there.join(", ") };
                 return Err(refuse(
-                    format!("a tensor {:?}", input.axes),
+                    format!("a tensor {:?}{as_beside}", input.axes),
                     format!("a file with {there}"),
                 ));
             };
@@ -302,12 +351,17 @@ fn multiple(axis: &str) -> (usize, &str) {
 impl Input {
     /// A tensor of the run's type.
     pub const fn new(name: &'static str, axes: &'static [&'static str]) -> Self {
-        Self { name, axes, always: None }
+        Self { name, axes, always: None, group: None }
     }
 
     /// The same, of this type whatever the run's.
     pub const fn always(self, dtype: DType) -> Self {
         Self { always: Some(dtype), ..self }
+    }
+
+    /// The same, which may be left out, with all other inputs of this group.
+    pub const fn optional(self, group: &'static str) -> Self {
+        Self { group: Some(group), ..self }
     }
 
     /// The sizes of the axes in a tensor of this shape; `None` where the rank does not fit.

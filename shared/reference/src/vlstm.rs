@@ -9,6 +9,20 @@
 //! h_i  = Σ_j C̃_ij v_j / (n_i + ε)
 //! ```
 //!
+//! With a state C₀, n₀, m₀ of what came before, as a first position would have left it whose exponent
+//! at i is F_i + m₀:
+//!
+//! ```text
+//! m_i  = max(F_i + m₀, max_j D̃_ij)         β_i = exp(F_i + m₀ − m_i)
+//! l_i  = Σ_j C̃_ij + β_i (n₀ · q_i) / √DHQK
+//! h_i  = (Σ_j C̃_ij v_j + β_i C₀ᵀ q_i / √DHQK) / (n_i + ε)
+//! m_N  = m_S      γ = exp(F_S + m₀ − m_N)      α_j = exp(D̃_Sj − m_N)
+//! C_N  = γ C₀ + Σ_j α_j k_j v_jᵀ              n_N = γ n₀ + Σ_j α_j k_j
+//! ```
+//!
+//! C and n are without 1 / √DHQK, and smaller by exp(m) than the sums that they stand for. No state is
+//! C₀ = 0, n₀ = 0, m₀ = −∞.
+//!
 //! Beck et al. 2024, "xLSTM: Extended Long Short-Term Memory", arXiv 2405.04517, appendix A.
 
 use crate::matmul::matmul;
@@ -48,6 +62,17 @@ pub struct Outputs {
     pub m: Vec<f64>,
     /// The normaliser of each row, `[heads, S]`.
     pub n: Vec<f64>,
+}
+
+/// What positions leave to those that follow them: heads one after the other, each row-major.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct State {
+    /// C, `[heads, DHQK, DHHV]`, smaller by exp(m) than Σ k vᵀ with all gates.
+    pub c: Vec<f64>,
+    /// n, `[heads, DHQK]`, smaller alike.
+    pub n: Vec<f64>,
+    /// The largest exponent, `[heads]`; −∞ where nothing was written.
+    pub m: Vec<f64>,
 }
 
 /// The gradient of a loss by each input, given that by h.
@@ -96,6 +121,15 @@ impl Sizes {
         heads
     }
 
+    /// The state of `heads` heads before any position.
+    pub fn no_state(&self, heads: usize) -> State {
+        State {
+            c: vec![0.0; heads * self.qk * self.hv],
+            n: vec![0.0; heads * self.qk],
+            m: vec![f64::NEG_INFINITY; heads],
+        }
+    }
+
     fn head<'a>(&self, x: Inputs<'a>, head: usize) -> Inputs<'a> {
         let part = |all: &'a [f64], columns: usize| {
             &all[head * self.positions * columns..][..self.positions * columns]
@@ -114,10 +148,17 @@ fn transposed(x: &[f64], columns: usize) -> Vec<f64> {
     (0..columns).flat_map(|c| x.iter().skip(c).step_by(columns).copied()).collect()
 }
 
+/// exp(exponent − largest); 0 of −∞, which is also the largest of nothing.
+fn weight(exponent: f64, largest: f64) -> f64 {
+    if exponent == f64::NEG_INFINITY { 0.0 } else { (exponent - largest).exp() }
+}
+
 /// Some rows of a head: C̃ and what belongs to it.
 struct Rows {
     first: usize,
     count: usize,
+    /// How much of the state is left at each row: β.
+    kept: Vec<f64>,
     /// exp(D̃ − m), 0 behind the diagonal, `[count, S]`.
     weights: Vec<f64>,
     /// C̃, `[count, S]`.
@@ -133,8 +174,8 @@ impl Rows {
     }
 }
 
-/// The rows of a head, some at a time.
-fn rows(x: Inputs<'_>, sizes: Sizes) -> impl Iterator<Item = Rows> {
+/// The rows of a head behind a state whose largest exponent is `m0`, some at a time.
+fn rows(x: Inputs<'_>, m0: f64, sizes: Sizes) -> impl Iterator<Item = Rows> {
     let Sizes { positions, qk, .. } = sizes;
     let forgotten: Vec<f64> =
         x.f.iter()
@@ -147,19 +188,22 @@ fn rows(x: Inputs<'_>, sizes: Sizes) -> impl Iterator<Item = Rows> {
     (0..positions).step_by(ROWS).map(move |first| {
         let count = ROWS.min(positions - first);
         let mut c = matmul(&x.q[first * qk..][..count * qk], &kt, count, positions, qk);
-        let (mut weights, mut m, mut l) = (vec![0.0; c.len()], Vec::new(), Vec::new());
+        let (mut weights, mut kept) = (vec![0.0; c.len()], Vec::new());
+        let (mut m, mut l) = (Vec::new(), Vec::new());
         for (row, (c, weights)) in
             c.chunks_mut(positions).zip(weights.chunks_mut(positions)).enumerate()
         {
             let i = first + row;
             let exponent = |j: usize| forgotten[i] - forgotten[j] + x.i[j];
-            let largest = (0..=i).map(exponent).fold(f64::NEG_INFINITY, f64::max);
-            (0..=i).for_each(|j| weights[j] = (exponent(j) - largest).exp());
+            let of_state = forgotten[i] + m0;
+            let largest = (0..=i).map(exponent).fold(of_state, f64::max);
+            (0..=i).for_each(|j| weights[j] = weight(exponent(j), largest));
+            kept.push(weight(of_state, largest));
             c.iter_mut().zip(weights.iter()).for_each(|(c, w)| *c *= scale * w);
             m.push(largest);
             l.push(c.iter().sum());
         }
-        Rows { first, count, weights, c, m, l }
+        Rows { first, count, kept, weights, c, m, l }
     })
 }
 
@@ -176,21 +220,69 @@ fn rows(x: Inputs<'_>, sizes: Sizes) -> impl Iterator<Item = Rows> {
 /// # Panics
 /// The lengths are not those of equally many heads.
 pub fn forward(x: Inputs<'_>, sizes: Sizes, epsilon: f64) -> Outputs {
-    let mut out = Outputs::default();
-    for head in 0..sizes.heads(x) {
+    forward_from(x, &sizes.no_state(sizes.heads(x)), sizes, epsilon).0
+}
+
+/// h, m and n of positions that follow others, which have left `state`; and what these leave.
+///
+/// ```
+/// use lab_reference::vlstm::{Inputs, Sizes, State, forward_from};
+/// // As in `forward`, behind C = 1, n = 1 at the exponent 0, of which half is forgotten: with F = ln ½,
+/// // m = 0, l = 6 + 3/2 and h = (6 · 5 + 3/2) / l.
+/// let x = Inputs { q: &[3.0], k: &[2.0], v: &[5.0], i: &[0.0], f: &[0.0] };
+/// let state = State { c: vec![1.0], n: vec![1.0], m: vec![0.0] };
+/// let (out, last) = forward_from(x, &state, Sizes { positions: 1, qk: 1, hv: 1 }, 0.0);
+/// assert!((out.n[0] - 7.5).abs() < 1e-12 && (out.h[0] - 31.5 / 7.5).abs() < 1e-12);
+/// assert!((last.c[0] - 10.5).abs() < 1e-12 && (last.n[0] - 2.5).abs() < 1e-12);
+/// ```
+///
+/// # Panics
+/// The lengths are not those of equally many heads, or the state's are not those of as many.
+pub fn forward_from(x: Inputs<'_>, state: &State, sizes: Sizes, epsilon: f64) -> (Outputs, State) {
+    let Sizes { positions, qk, hv } = sizes;
+    let heads = sizes.heads(x);
+    let lengths = [state.c.len(), state.n.len(), state.m.len()];
+    assert_eq!(lengths, [heads * qk * hv, heads * qk, heads], "C n m of the state");
+    let scale = 1.0 / (qk as f64).sqrt();
+    let (mut out, mut last) = (Outputs::default(), State::default());
+    for head in 0..heads {
         let x = sizes.head(x, head);
-        for rows in rows(x, sizes) {
-            let mut h = matmul(&rows.c, x.v, rows.count, sizes.hv, sizes.positions);
-            for (row, h) in h.chunks_mut(sizes.hv).enumerate() {
-                let n = rows.normaliser(row);
-                h.iter_mut().for_each(|h| *h /= n + epsilon);
+        let (c0, n0) = (&state.c[head * qk * hv..][..qk * hv], &state.n[head * qk..][..qk]);
+        for rows in rows(x, state.m[head], sizes) {
+            let q = &x.q[rows.first * qk..][..rows.count * qk];
+            let mut h = matmul(&rows.c, x.v, rows.count, hv, positions);
+            let of_state = matmul(q, c0, rows.count, hv, qk);
+            let along_n = matmul(q, n0, rows.count, 1, qk);
+            for (row, h) in h.chunks_mut(hv).enumerate() {
+                // Where nothing is left of the state, nothing of it is read: 0 · ∞ would be NaN.
+                let kept = scale * rows.kept[row];
+                let part = |x: f64| if kept == 0.0 { 0.0 } else { kept * x };
+                let l = rows.l[row] + part(along_n[row]);
+                let n = l.abs().max((-rows.m[row]).exp());
+                let of_state = &of_state[row * hv..][..hv];
+                h.iter_mut().zip(of_state).for_each(|(h, c)| *h = (*h + part(*c)) / (n + epsilon));
                 out.n.push(n);
             }
             out.h.extend(h);
+            if rows.first + rows.count == positions {
+                last.m.push(rows.m[rows.count - 1]);
+                let kept = rows.kept[rows.count - 1];
+                let alpha = &rows.weights[(rows.count - 1) * positions..];
+                let part = |x: f64| if kept == 0.0 { 0.0 } else { kept * x };
+                let written: Vec<f64> =
+                    x.k.chunks(qk)
+                        .zip(alpha)
+                        .flat_map(|(k, a)| k.iter().map(move |k| a * k))
+                        .collect();
+                let c = matmul(&transposed(&written, qk), x.v, qk, hv, positions);
+                last.c.extend(c.iter().zip(c0).map(|(new, old)| part(*old) + new));
+                let n = (0..qk).map(|a| written.iter().skip(a).step_by(qk).sum::<f64>());
+                last.n.extend(n.zip(n0).map(|(new, old)| part(*old) + new));
+            }
             out.m.extend(rows.m);
         }
     }
-    out
+    (out, last)
 }
 
 /// h without gates and normaliser: h_i = Σ_{j ≤ i} (q_i · k_j / √DHQK) v_j.
@@ -205,7 +297,9 @@ pub fn forward_ungated(q: &[f64], k: &[f64], v: &[f64], sizes: Sizes) -> Vec<f64
     let x = Inputs { q, k, v, i: &i, f: &f };
     let head = |head: usize| {
         let x = sizes.head(x, head);
-        rows(x, sizes).flat_map(|r| matmul(&r.c, x.v, r.count, hv, positions)).collect::<Vec<_>>()
+        rows(x, f64::NEG_INFINITY, sizes)
+            .flat_map(|r| matmul(&r.c, x.v, r.count, hv, positions))
+            .collect::<Vec<_>>()
     };
     assert_eq!((q.len(), k.len()), (heads * positions * qk, heads * positions * qk), "q k v");
     (0..heads).flat_map(head).collect()
@@ -236,7 +330,7 @@ pub fn backward(
         let vt = transposed(x.v, hv);
         let (mut dk, mut dv) = (vec![0.0; positions * qk], vec![0.0; positions * hv]);
         let (mut di, mut d_forgotten) = (vec![0.0; positions], vec![0.0; positions]);
-        for rows in rows(x, sizes) {
+        for rows in rows(x, f64::NEG_INFINITY, sizes) {
             let Rows { first, count, .. } = rows;
             let h = matmul(&rows.c, x.v, count, hv, positions); // not divided yet
             let dh = &dh[first * hv..][..count * hv];
@@ -327,26 +421,44 @@ mod tests {
         vec![of(1, 1, 1, 1, 1.0), of(2, 7, 3, 4, 1.0), of(1, 12, 4, 2, 5.0), of(3, 5, 2, 3, 0.1)]
     }
 
+    /// States to begin with: none, one of usual size, ones from long ago and that count for all.
+    fn states(heads: usize, sizes: Sizes) -> Vec<State> {
+        let of = |m: f64| State {
+            c: noise(heads * sizes.qk * sizes.hv, 7),
+            n: noise(heads * sizes.qk, 8),
+            m: vec![m; heads],
+        };
+        vec![sizes.no_state(heads), of(0.3), of(-100.0), of(100.0), of(f64::NEG_INFINITY)]
+    }
+
     #[test]
     fn equals_the_recurrent_form() {
-        // C_t = e^{logsig f + m' − m} C + e^{i − m} v kᵀ, n alike, h = C q / max(|n q|, e^{−m}): the
+        // C_t = e^{logsig f + m' − m} C + e^{i − m} k vᵀ, n alike, h = Cᵀq / max(|n q|, e^{−m}): the
         // same function in another way.
-        for p in problems() {
-            let out = forward(p.inputs(), p.sizes, 1e-6);
+        let of = |p: Problem| {
+            let heads = p.x[3].len() / p.sizes.positions;
+            let all = states(heads, p.sizes).into_iter();
+            all.map(move |s| (Problem { sizes: p.sizes, x: p.x.clone(), dh: Vec::new() }, s))
+        };
+        for (p, state) in problems().into_iter().flat_map(of) {
+            let (out, last) = forward_from(p.inputs(), &state, p.sizes, 1e-6);
             let Sizes { positions, qk, hv } = p.sizes;
             let x = p.inputs();
             for head in 0..x.i.len() / positions {
                 let x = p.sizes.head(x, head);
-                let (mut c, mut n) = (vec![0.0; hv * qk], vec![0.0; qk]);
-                let mut m = f64::NEG_INFINITY;
+                let mut c = transposed(&state.c[head * qk * hv..][..qk * hv], hv);
+                let mut n = state.n[head * qk..][..qk].to_vec();
+                let mut m = state.m[head];
                 for t in 0..positions {
                     let kept = log_sigmoid(x.f[t]) + m;
                     let m_next = kept.max(x.i[t]);
                     let (old, new) = ((kept - m_next).exp(), (x.i[t] - m_next).exp());
                     m = m_next;
-                    let (q, k) = (&x.q[t * qk..][..qk], &x.k[t * qk..][..qk]);
+                    let scaled: Vec<f64> =
+                        x.q[t * qk..][..qk].iter().map(|q| q / (qk as f64).sqrt()).collect();
+                    let (q, k) = (&scaled, &x.k[t * qk..][..qk]);
                     for a in 0..qk {
-                        let k = k[a] / (qk as f64).sqrt();
+                        let k = k[a];
                         n[a] = old * n[a] + new * k;
                         for b in 0..hv {
                             c[b * qk + a] = old * c[b * qk + a] + new * k * x.v[t * hv + b];
@@ -367,8 +479,71 @@ mod tests {
                         );
                     }
                 }
+                let equal = |got: &[f64], expected: &[f64]| {
+                    for (got, expected) in got.iter().zip(expected) {
+                        assert_relative_eq!(got, expected, max_relative = 1e-9, epsilon = 1e-12);
+                    }
+                };
+                equal(&last.c[head * qk * hv..][..qk * hv], &transposed(&c, qk));
+                equal(&last.n[head * qk..][..qk], &n);
+                equal(&last.m[head..=head], &[m]);
             }
         }
+    }
+
+    /// Positions `from` to `to` of every head.
+    fn cut(p: &Problem, from: usize, to: usize) -> Problem {
+        let Sizes { positions, qk, hv } = p.sizes;
+        let rows = |all: &[f64], columns: usize| -> Vec<f64> {
+            let of_head = |head: &[f64]| head[from * columns..to * columns].to_vec();
+            all.chunks(positions * columns).flat_map(of_head).collect()
+        };
+        let columns = [qk, qk, hv, 1, 1];
+        let x = std::array::from_fn(|n| rows(&p.x[n], columns[n]));
+        Problem { sizes: Sizes { positions: to - from, ..p.sizes }, x, dh: Vec::new() }
+    }
+
+    #[test]
+    fn a_sequence_in_two_parts_is_the_whole() {
+        for p in problems() {
+            let Sizes { positions, hv, .. } = p.sizes;
+            let heads = p.x[3].len() / positions;
+            for state in states(heads, p.sizes) {
+                let (whole, last) = forward_from(p.inputs(), &state, p.sizes, 1e-6);
+                for at in 1..positions {
+                    let (one, two) = (cut(&p, 0, at), cut(&p, at, positions));
+                    let (first, between) = forward_from(one.inputs(), &state, one.sizes, 1e-6);
+                    let (second, end) = forward_from(two.inputs(), &between, two.sizes, 1e-6);
+                    let joined = |a: &[f64], b: &[f64], columns: usize| -> Vec<f64> {
+                        let heads =
+                            a.chunks(at * columns).zip(b.chunks((positions - at) * columns));
+                        heads.flat_map(|(a, b)| [a, b].concat()).collect()
+                    };
+                    for (got, expected) in [
+                        (joined(&first.h, &second.h, hv), &whole.h),
+                        (joined(&first.m, &second.m, 1), &whole.m),
+                        (joined(&first.n, &second.n, 1), &whole.n),
+                        (end.c, &last.c),
+                        (end.n, &last.n),
+                        (end.m, &last.m),
+                    ] {
+                        assert_eq!(got.len(), expected.len());
+                        for (g, e) in got.iter().zip(expected) {
+                            assert_relative_eq!(g, e, max_relative = 1e-9, epsilon = 1e-12);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn positions_that_are_shut_out_leave_nothing() {
+        let mut p = Problem::new(1, Sizes { positions: 3, qk: 2, hv: 2 }, 1.0);
+        p.x[3].fill(f64::NEG_INFINITY);
+        let (out, last) = forward_from(p.inputs(), &p.sizes.no_state(1), p.sizes, 1e-6);
+        assert_eq!(last, p.sizes.no_state(1));
+        assert_eq!((out.h, out.n), (vec![0.0; 6], vec![f64::INFINITY; 3]));
     }
 
     /// Central differences of Σ h · dh; with n as it was, where it is to be held constant.

@@ -1,11 +1,15 @@
 //! `lab list`.
 
-use lab_harness::Options;
+use lab_harness::{Options, Output};
 use serde_json::json;
 
 use crate::failure::Failure;
 use crate::table::table;
 use crate::{Common, STAGES};
+
+fn names(outputs: &[Output]) -> Vec<&'static str> {
+    outputs.iter().map(|o| o.name).collect()
+}
 
 pub(crate) fn run(common: &Common) -> Result<(), Failure> {
     if common.json {
@@ -23,12 +27,16 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
                         "step": d.step
                     })).collect::<Vec<_>>(),
                     "settings": info.settings.iter().map(|s| json!({
-                        "name": s.name, "meaning": s.meaning, "default": s.default
+                        "name": s.name, "meaning": s.meaning, "default": s.default,
+                        "adds": s.adds.map(|(value, outputs)| json!({
+                            "value": value, "outputs": names(outputs)
+                        }))
                     })).collect::<Vec<_>>(),
                     "inputs": info.inputs.iter().map(|i| json!({
-                        "name": i.name, "axes": i.axes, "dtype": i.always.map(|d| d.name())
+                        "name": i.name, "axes": i.axes, "dtype": i.always.map(|d| d.name()),
+                        "optional": i.group
                     })).collect::<Vec<_>>(),
-                    "outputs": info.outputs.iter().map(|o| o.name).collect::<Vec<_>>(),
+                    "outputs": names(info.outputs),
                 })
             });
             json!({ "name": stage.name, "teaches": stage.teaches, "versions": versions.collect::<Vec<_>>() })
@@ -53,11 +61,16 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
             let dtypes: Vec<_> = info.dtypes.iter().map(|d| d.name()).collect();
             let inputs = info.inputs.iter().map(|i| {
                 let own = i.always.map_or(String::new(), |d| format!(" {d}"));
-                format!("{} [{}]{own}", i.name, i.axes.join(", "))
+                let optional = if i.group.is_some() { ", optional" } else { "" };
+                format!("{} [{}]{own}{optional}", i.name, i.axes.join(", "))
             });
-            let outputs: Vec<_> = info.outputs.iter().map(|o| o.name).collect();
-            let tensors =
-                format!("{} → {}", inputs.collect::<Vec<_>>().join(", "), outputs.join(", "));
+            let inputs = inputs.collect::<Vec<_>>().join(", ");
+            let mut tensors = format!("{inputs} → {}", names(info.outputs).join(", "));
+            for (setting, (value, outputs)) in
+                info.settings.iter().filter_map(|s| Some((s.name, s.adds?)))
+            {
+                tensors += &format!(", with {setting}={value} {}", names(outputs).join(", "));
+            }
             let settings = info.settings.iter().map(|s| format!("{}={}", s.name, s.default));
             rows.add_row([
                 info.full_name(),

@@ -125,11 +125,8 @@ fn inputs(
 ) -> Result<Tensors, Failure> {
     let info = version.info();
     if let Some(tensors) = given {
-        let unused: Vec<_> = tensors
-            .keys()
-            .filter(|n| !info.inputs.iter().any(|i| i.name == n.as_str()))
-            .map(String::as_str)
-            .collect();
+        let unused: Vec<_> =
+            tensors.keys().filter(|n| !info.takes(n)).map(String::as_str).collect();
         info.problem_of(&tensors)?;
         if !unused.is_empty() {
             eprintln!("not used: {}", unused.join(", "));

@@ -8,9 +8,9 @@ use super::sizes;
 use crate::suite::{check, without_checks};
 use crate::{Options, Problem, Tensor, Tensors, Version, run};
 
-/// The version's random inputs in f32, of these B, NH, S, DHQK, DHHV.
+/// The version's random inputs in the first of its types, of these B, NH, S, DHQK, DHHV.
 pub fn inputs_of(version: &dyn Version, shape: [usize; 5]) -> Tensors {
-    version.inputs(&Problem::new(sizes(shape), DType::F32))
+    version.inputs(&Problem::new(sizes(shape), version.info().dtypes[0]))
 }
 
 /// What comes out, under default options.
@@ -49,7 +49,7 @@ pub fn heads_do_not_meet(version: &dyn Version, device: &Device) {
         let mut shape = t.shape.clone();
         (shape[0], shape[1]) = (1, 1);
         let len: usize = shape.iter().product();
-        Tensor::rounded(DType::F32, &shape, &t.values()[head * len..][..len])
+        Tensor::rounded(t.dtype, &shape, &t.values()[head * len..][..len])
     };
     for head in 0..b * nh {
         let own = inputs.iter().map(|(n, t)| (n.clone(), head_of(t, head))).collect();
@@ -100,8 +100,10 @@ pub fn any_schedule_gives_the_same(version: &dyn Version, device: &Device) {
 /// Tensors that do not fit together, or not into the version's sizes, are named.
 pub fn shapes_that_do_not_fit_are_refused(version: &dyn Version, device: &Device) {
     let dims = version.info().dims;
+    let dim = |name: &str| dims.iter().find(|d| d.name == name).expect("a size of q, k and v");
+    let beyond = |name: &str| dim(name).max + 16;
     let refuses = |name: &str, size: usize| {
-        let dim = dims.iter().find(|d| d.name == name).expect("q, k and v have these sizes");
+        let dim = dim(name);
         let sizes = match dim.step {
             1 => format!("1 to {}", dim.max),
             step => format!("a multiple of {step} from {step} to {}", dim.max),
@@ -116,9 +118,9 @@ pub fn shapes_that_do_not_fit_are_refused(version: &dyn Version, device: &Device
             ("k", ones(&[1, 2, 8, 32]), "expected S=9 as 'q', got f32 [1, 2, 8, 32]"),
             ("v", ones(&[1, 3, 9, 16]), "expected NH=2 as 'q', got f32 [1, 3, 9, 16]"),
             ("v", ones(&[2, 2, 9, 16]), "expected B=1 as 'q', got f32 [2, 2, 9, 16]"),
-            ("v", ones(&[1, 2, 9, 272]), &refuses("DHHV", 272)),
+            ("v", ones(&[1, 2, 9, beyond("DHHV")]), &refuses("DHHV", beyond("DHHV"))),
             ("v", ones(&[1, 2, 9, 0]), &refuses("DHHV", 0)),
-            ("q", ones(&[1, 2, 9, 272]), &refuses("DHQK", 272)),
+            ("q", ones(&[1, 2, 9, beyond("DHQK")]), &refuses("DHQK", beyond("DHQK"))),
             (
                 "q",
                 ones(&[9, 32]),
@@ -129,12 +131,17 @@ pub fn shapes_that_do_not_fit_are_refused(version: &dyn Version, device: &Device
 }
 
 /// One input at a time is another than what fits, `[1, 2, 9, 32]` for q and k, and 16 columns for
-/// v, and the error begins with the tensor's name and this.
+/// v, and the error begins with the tensor's name and this. What is f32 here becomes what the version takes.
 pub fn assert_refused(version: &dyn Version, device: &Device, wrong: &[(&str, Tensor, &str)]) {
     let fitting = inputs_of(version, [1, 2, 9, 32, 16]);
     for (name, tensor, said) in wrong {
         let mut inputs = fitting.clone();
-        inputs.insert((*name).to_owned(), tensor.clone());
+        let mut tensor = tensor.clone();
+        if let Some(fits) = fitting.get(*name).filter(|_| tensor.dtype == DType::F32) {
+            tensor = Tensor::rounded(fits.dtype, &tensor.shape, &tensor.values());
+        }
+        let said = said.replace("got f32", &format!("got {}", tensor.dtype));
+        inputs.insert((*name).to_owned(), tensor);
         let error = run(version, device, &inputs, &Options::default()).unwrap_err().to_string();
         assert!(error.starts_with(&format!("tensor '{name}': {said}")), "{error}");
     }

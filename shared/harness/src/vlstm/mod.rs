@@ -4,21 +4,25 @@
 //! q, k \[B, NH, S, DHQK\], v \[B, NH, S, DHHV\], gate pre-activations i, f \[B, NH, S\] →
 //! h \[B, NH, S, DHHV\], and of each row the largest exponent m and the normaliser n, \[B, NH, S\];
 //! row-major. i, f, m and n are f32 in runs of every type: a gate in halves would forget wrongly
-//! for good. Backward, from dh as h: dq, dk, dv as q, k, v, and di, df as i, f. The equations are
+//! for good. A version may begin with a state C0 \[B, NH, DHQK, DHHV\], n0 \[B, NH, DHQK\], m0 \[B, NH\],
+//! and give the state behind the last position; states are f32 too. Backward, from dh as h: dq, dk, dv as q, k, v, and di, df as i, f. The equations are
 //! those of [`lab_reference::vlstm`].
 
 pub mod checks;
 pub mod overflow;
+mod state_checks;
 
 use lab_device::DType;
-use lab_reference::vlstm::{Inputs, NormalizerGrad, Sizes, backward, forward, forward_ungated};
+use lab_reference::vlstm::{
+    Inputs, NormalizerGrad, Sizes, State, backward, forward_from, forward_ungated,
+};
 
 use crate::plan::{Scope, Slot};
 use crate::qkv::{self, of};
 use crate::suite::VersionCheck;
 use crate::{
-    Cost, Dim, Dims, Error, Family, Info, Input, Options, Plan, Problem, Request, Setting, Tensors,
-    arguments,
+    Cost, Dim, Dims, Error, Family, Info, Input, Options, Output, Plan, Problem, Request, Setting,
+    Tensors, arguments,
 };
 
 /// The family of the causal products without gates and normaliser: q, k, v → h.
@@ -38,6 +42,34 @@ pub const FORWARD_INPUTS: &[Input] = &[
     Input::new("i", &["B", "NH", "S"]).always(DType::F32),
     Input::new("f", &["B", "NH", "S"]).always(DType::F32),
 ];
+
+/// What earlier positions have left, which a version may take: the matrix C that its rows of k have
+/// written and q reads, the sum n of those rows, and the exponent m by which both are too small.
+/// f32 in runs of every type, for they are sums over a whole sequence.
+pub const STATE_INPUTS: &[Input] = &[
+    Input::new("C0", &["B", "NH", "DHQK", "DHHV"]).always(DType::F32).optional("state"),
+    Input::new("n0", &["B", "NH", "DHQK"]).always(DType::F32).optional("state"),
+    Input::new("m0", &["B", "NH"]).always(DType::F32).optional("state"),
+];
+
+/// What goes into a forward pass that may begin with a state.
+pub const FORWARD_INPUTS_WITH_STATE: &[Input] = &[
+    FORWARD_INPUTS[0],
+    FORWARD_INPUTS[1],
+    FORWARD_INPUTS[2],
+    FORWARD_INPUTS[3],
+    FORWARD_INPUTS[4],
+    STATE_INPUTS[0],
+    STATE_INPUTS[1],
+    STATE_INPUTS[2],
+];
+
+/// Whether the state behind the last position comes out: with these bounds `CN`, `nN` and `mN`, to be
+/// given as `C0`, `n0` and `m0` to the positions that follow. A version asks [`state_slots`] for them.
+pub const fn last_state(outputs: &'static [Output]) -> Setting {
+    Setting::choice("last_state", "whether the state CN, nN, mN comes out", &["no", "yes"])
+        .adds("yes", outputs)
+}
 
 /// The family of the forward and the backward pass: q, k, v, i, f, dh → h, m, n, dq, dk, dv, di,
 /// df.
@@ -96,7 +128,14 @@ impl Family for Forward {
         inputs: &Tensors,
         options: &Options,
     ) -> Vec<(&'static str, Vec<f64>)> {
-        forward_reference(inputs, options.number(info, EPSILON.name))
+        let mut all = forward_reference(inputs, options.number(info, EPSILON.name));
+        let expected = info.outputs_under(options);
+        all.retain(|(name, _)| expected.iter().any(|output| output.name == *name));
+        all
+    }
+
+    fn given_to_some(&self) -> &'static [Input] {
+        STATE_INPUTS
     }
 
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
@@ -137,6 +176,10 @@ impl Family for ForwardBackward {
     ) -> Vec<(&'static str, Vec<f64>)> {
         let eps = options.number(info, EPSILON.name);
         forward_backward_reference(inputs, eps, normalizer_grad(info, options))
+    }
+
+    fn given_to_some(&self) -> &'static [Input] {
+        STATE_INPUTS
     }
 
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
@@ -236,6 +279,37 @@ fn forward_backward_inputs(problem: &Problem) -> Tensors {
     all
 }
 
+/// The slots of a state that goes in and of one that comes out. What is not asked for is memory of one
+/// element, which a kernel must not touch: so that it has the same parameters in all cases.
+#[derive(Clone, Debug)]
+pub struct StateSlots {
+    /// Whether a state goes in.
+    pub given: bool,
+    /// Whether one comes out.
+    pub wanted: bool,
+    /// `C0`, `n0` and `m0`.
+    pub first: [Slot; 3],
+    /// `CN`, `nN` and `mN`.
+    pub last: [Slot; 3],
+}
+
+/// Adds the states of a request to a plan, of a version that has [`STATE_INPUTS`] and [`last_state`].
+pub fn state_slots(plan: &mut Plan, request: &Request<'_>) -> StateSlots {
+    let [b, nh, _, dhqk, dhhv] = of(&request.dims);
+    let (given, wanted) = (request.has("C0"), request.text("last_state") == "yes");
+    let first = ["C0", "n0", "m0"].map(|name| match given {
+        true => request.input(plan, name),
+        false => plan.scratch(DType::F32, 1),
+    });
+    let shapes: [(&str, &[usize]); 3] =
+        [("CN", &[b, nh, dhqk, dhhv]), ("nN", &[b, nh, dhqk]), ("mN", &[b, nh])];
+    let last = shapes.map(|(name, shape)| match wanted {
+        true => plan.output(name, DType::F32, shape),
+        false => plan.scratch(DType::F32, 1),
+    });
+    StateSlots { given, wanted, first, last }
+}
+
 /// The slots of the family's tensors, and the arguments that its kernels have under one name.
 #[derive(Clone, Debug)]
 pub struct ForwardBackwardSlots {
@@ -277,15 +351,20 @@ fn ungated_reference(inputs: &Tensors) -> Vec<(&'static str, Vec<f64>)> {
     vec![("h", forward_ungated(&q, &k, &v, head_sizes(inputs)))]
 }
 
-/// `h`, `m` and `n` in f64.
+/// `h`, `m`, `n`, `CN`, `nN` and `mN` in f64.
 ///
 /// # Panics
 /// The inputs have not been checked with [`Info::problem_of`].
 pub fn forward_reference(inputs: &Tensors, epsilon: f64) -> Vec<(&'static str, Vec<f64>)> {
     let [q, k, v, i, f] = ["q", "k", "v", "i", "f"].map(|name| inputs[name].values());
     let x = Inputs { q: &q, k: &k, v: &v, i: &i, f: &f };
-    let out = forward(x, head_sizes(inputs), epsilon);
-    vec![("h", out.h), ("m", out.m), ("n", out.n)]
+    let sizes = head_sizes(inputs);
+    let state = match ["C0", "n0", "m0"].map(|name| inputs.get(name)) {
+        [Some(c), Some(n), Some(m)] => State { c: c.values(), n: n.values(), m: m.values() },
+        _ => sizes.no_state(i.len() / sizes.positions),
+    };
+    let (out, last) = forward_from(x, &state, sizes, epsilon);
+    vec![("h", out.h), ("m", out.m), ("n", out.n), ("CN", last.c), ("nN", last.n), ("mN", last.m)]
 }
 
 /// `h`, `m`, `n`, `dq`, `dk`, `dv`, `di` and `df` in f64.
@@ -300,6 +379,7 @@ pub fn forward_backward_reference(
     let [q, k, v, i, f] = ["q", "k", "v", "i", "f"].map(|name| inputs[name].values());
     let x = Inputs { q: &q, k: &k, v: &v, i: &i, f: &f };
     let mut all = forward_reference(inputs, epsilon);
+    all.truncate(3); // h, m, n
     let g = backward(x, &inputs["dh"].values(), head_sizes(inputs), epsilon, through);
     all.extend([("dq", g.dq), ("dk", g.dk), ("dv", g.dv), ("di", g.di), ("df", g.df)]);
     all
@@ -335,8 +415,8 @@ fn forward_backward_cost(dims: &Dims, dtype: DType) -> Cost {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Tensor;
     use crate::qkv::sizes;
-    use crate::{Output, Tensor};
 
     const INFO: Info = Info {
         stage: "s",
@@ -373,7 +453,8 @@ mod tests {
             assert_eq!(INFO.problem_of(&all).unwrap(), (dims, dtype));
             assert_eq!((all["q"].dtype, all["f"].dtype), (dtype, DType::F32));
             let out = forward_reference(&all, 1e-6);
-            assert_eq!(out.iter().map(|o| o.1.len()).collect::<Vec<_>>(), [640, 20, 20]);
+            let lengths: Vec<usize> = out.iter().map(|o| o.1.len()).collect();
+            assert_eq!(lengths, [640, 20, 20, 2 * 16 * 32, 2 * 16, 2]);
         }
         let mut all = forward_inputs(&Problem::new(sizes([1, 2, 10, 16, 32]), DType::F16));
         let f = all["f"].values();
@@ -381,6 +462,39 @@ mod tests {
         all.insert("f".into(), Tensor::rounded(DType::F16, &[1, 2, 10], &f));
         let error = INFO.problem_of(&all).unwrap_err().to_string();
         assert_eq!(error, "tensor 'f': expected f32 in runs of every type, got f16");
+    }
+
+    #[test]
+    fn a_state_is_there_as_a_whole_and_refused_by_a_version_that_takes_none() {
+        const STATE: &[Output] =
+            &[Output { name: "CN", bounds: &[] }, Output { name: "nN", bounds: &[] }];
+        const SETTINGS: &[Setting] = &[EPSILON, last_state(STATE)];
+        let with_state = Info { inputs: FORWARD_INPUTS_WITH_STATE, settings: SETTINGS, ..INFO };
+        let mut all = forward_inputs(&Problem::new(sizes([1, 2, 10, 16, 32]), DType::F32));
+        assert!(with_state.problem_of(&all).is_ok());
+        for (name, shape) in [("C0", &[1, 2, 16, 32][..]), ("m0", &[1, 2])] {
+            let zeros = vec![0f32; shape.iter().product()];
+            all.insert(name.to_owned(), Tensor::new(shape, &zeros));
+        }
+        let said = |info: &Info, all: &Tensors| info.problem_of(all).unwrap_err().to_string();
+        assert_eq!(
+            said(&with_state, &all),
+            "tensor 'n0': expected a tensor [\"B\", \"NH\", \"DHQK\"], as 'C0' is there: all of the state \
+             or nothing of it, got a file with C0, f, i, k, m0, q, v"
+        );
+        assert_eq!(
+            said(&INFO, &all),
+            "tensor 'C0': expected none, for s:v takes no state, got f32 [1, 2, 16, 32]"
+        );
+        all.insert("n0".to_owned(), Tensor::new(&[1, 2, 16], &[0f32; 32]));
+        assert!(with_state.problem_of(&all).is_ok());
+
+        let outputs = |texts: &[&str]| -> Vec<_> {
+            let options = Options::parse(texts, &with_state).unwrap();
+            with_state.outputs_under(&options).iter().map(|o| o.name).collect()
+        };
+        assert_eq!(outputs(&[]), ["h"]);
+        assert_eq!(outputs(&["last_state=yes"]), ["h", "CN", "nN"]);
     }
 
     #[test]

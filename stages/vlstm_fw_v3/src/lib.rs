@@ -1,0 +1,192 @@
+//! `vlstm_fw_v3`: the vLSTM's forward pass in chunks, on tensor cores.
+//!
+//! The equations are those of `lab_reference::vlstm` with a state. A head is cut into chunks of L positions.
+//! What gates alone decide comes first; then what each chunk adds to the state, all chunks at once; then the
+//! states themselves, along the chunks; then the outputs, all chunks at once again.
+
+use lab_device::{DType, Device, KernelSource};
+use lab_harness::qkv::{self, Grid, sizes};
+use lab_harness::vlstm::StateSlots;
+use lab_harness::{
+    Dim, Dims, Error, Info, Output, Plan, Request, Setting, Stage, Version, arguments, vlstm,
+};
+
+mod checks;
+
+#[allow(missing_docs)]
+pub mod kernels {
+    //! The kernel files, embedded by the build script.
+    include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
+}
+
+/// The chunkwise form with chunks of one length.
+#[derive(Debug)]
+pub struct Chunks {
+    info: Info,
+    /// Positions of a chunk.
+    length: usize,
+}
+
+/// Positions and heads are counted by ints; a head's first element by more.
+static DIMS: [Dim; 5] = vlstm::dims([
+    [1, 1, 65535],
+    [2, 32, 65535],
+    [150, 4096, 1 << 24],
+    [64, 64, qkv::MOST_COLUMNS],
+    [64, 64, qkv::MOST_COLUMNS],
+]);
+
+/// Of what is f32 in runs of every type.
+const fn in_f32(bound: f64) -> [(DType, f64); 2] {
+    [(DType::F16, bound), (DType::BF16, bound)]
+}
+
+// C: α k is rounded once. n is a multiple of exp(mN), whose rounding to f32 it carries.
+static LAST_STATE: &[Output] = &[
+    Output { name: "CN", bounds: &[(DType::F16, 7e-4), (DType::BF16, 5e-3)] },
+    Output { name: "nN", bounds: &in_f32(2e-6) },
+    Output { name: "mN", bounds: &in_f32(1e-7) },
+];
+
+static SETTINGS: &[Setting] = &[vlstm::EPSILON, vlstm::last_state(LAST_STATE)];
+
+const INFO: Info = Info {
+    stage: "vlstm_fw_v3",
+    name: "v0_chunks",
+    family: &vlstm::FORWARD,
+    parent: Some("online"),
+    change: "a state between chunks in place of all pairs; the products on tensor cores",
+    // Of 4-byte elements ldmatrix transposes none, and TF32 would keep no more than f16 does.
+    dtypes: &[DType::F16, DType::BF16],
+    dims: &DIMS,
+    settings: SETTINGS,
+    inputs: vlstm::FORWARD_INPUTS_WITH_STATE,
+    // h: the weights, α k, C and h itself are rounded once each.
+    outputs: &[
+        Output { name: "h", bounds: &[(DType::F16, 1e-3), (DType::BF16, 8e-3)] },
+        Output { name: "m", bounds: &in_f32(1e-7) },
+        Output { name: "n", bounds: &in_f32(5e-7) },
+    ],
+};
+
+/// Chunks of 64 positions.
+pub static CHUNKS: Chunks = Chunks { info: INFO, length: 64 };
+
+/// Chunks of 128 positions.
+pub static LONG: Chunks = Chunks {
+    info: Info {
+        name: "v1_long",
+        parent: Some("v0_chunks"),
+        change: "chunks of 128 positions: half as many states go to memory and back",
+        ..INFO
+    },
+    length: 128,
+};
+
+/// This stage.
+pub static STAGE: Stage = Stage {
+    name: "vlstm_fw_v3",
+    teaches: "a recurrence in chunks: what each adds at once, then a walk along what they add",
+    versions: &[&CHUNKS, &LONG],
+    kernels: kernels::KERNELS,
+    version_checks: checks::VERSION_CHECKS,
+    checks: checks::CHECKS,
+    ..Stage::EMPTY
+};
+
+/// Bytes of the kernels' structs.
+const POSITION: usize = 24;
+const ADDED: usize = 24;
+const CHUNK: usize = 24;
+
+/// Columns of C's tiles in `chunk_parts`, along k and along v, and threads of `walk_chunks`.
+const TILE: [usize; 2] = [64, 128];
+const WALKERS: usize = 256;
+
+impl Version for Chunks {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn sources(&self) -> Vec<&'static KernelSource> {
+        vec![&kernels::GATES, &kernels::PARTS, &kernels::WALK, &kernels::OUTPUTS]
+    }
+
+    fn test_shapes(&self) -> Vec<Dims> {
+        let chunk = self.length;
+        let all = [
+            [1, 1, 1, 16, 16],
+            // One chunk; one and a bit, one less a bit.
+            [1, 1, chunk, 64, 64],
+            [1, 1, chunk + 1, 48, 16],
+            [1, 1, chunk - 1, 112, 80],
+            // Heads, narrow and wide, of unlike widths.
+            [2, 3, 40, 64, 64],
+            [3, 1, 5, 16, 64],
+            [1, 2, chunk + 6, 256, 48],
+            [2, 2, 9, 16, 208],
+            // Several chunks, and more than a warp takes at a time.
+            [1, 2, 3 * chunk + 8, 64, 144],
+            [1, 1, 2 * chunk + 2, 128, 256],
+            [1, 1, 34 * chunk + 20, 16, 16],
+        ];
+        all.map(sizes).to_vec()
+    }
+
+    /// Beside inputs and outputs it has C ahead of each chunk, in the run's type, and what each chunk adds
+    /// to it, in f32.
+    fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
+        let (dtype, f32) = (request.dtype, DType::F32);
+        let eps = vlstm::epsilon(&self.info, request.options())?;
+        let [b, nh, s, dhqk, dhhv] = qkv::of(&request.dims);
+        let heads = b * nh;
+        let Grid { tiles: chunks, blocks } = Grid::of(&request.dims, self.length)?;
+        let tiles = dhqk.div_ceil(TILE[0]) * dhhv.div_ceil(TILE[1]);
+        let of_part = one_a_block("B NH ceil(S / L) tiles of C", blocks as usize * tiles)?;
+        let blocks_a_head = ((dhqk * dhhv + dhqk) / 4).div_ceil(WALKERS);
+        let of_walk = one_a_block("B NH blocks along the chunks", heads * blocks_a_head)?;
+
+        let mut plan = Plan::new(device);
+        let [q, k, v, i_gate, f_gate] = request.inputs(&mut plan, ["q", "k", "v", "i", "f"]);
+        let h = plan.output("h", dtype, &[b, nh, s, dhhv]);
+        let [m, n_out] = ["m", "n"].map(|name| plan.output(name, f32, &[b, nh, s]));
+        let StateSlots { given, wanted, first, last } = vlstm::state_slots(&mut plan, request);
+        let ([c0, n0, m0], [c_n, n_n, m_n]) = (first, last);
+        let all = heads * chunks;
+        let positions = plan.records("Position", POSITION, all * self.length);
+        let added = plan.records("Added", ADDED, all);
+        let chunk = plan.records("Chunk", CHUNK, all);
+        let c_part = plan.scratch(f32, all * dhqk * dhhv);
+        let c = plan.scratch(dtype, all * dhqk * dhhv);
+        let [n_part, n_state] = [(); 2].map(|()| plan.scratch(f32, all * dhqk));
+        let scale = 1.0 / (dhqk as f64).sqrt();
+        let scope = lab_harness::plan::Scope::new()
+            .with(arguments![q, k, v, i_gate, f_gate, h, m, n_out, positions, added, chunk])
+            .with(arguments![C0: c0, n0, m0, CN: c_n, nN: n_n, mN: m_n, given, wanted])
+            .with(arguments![C_part: c_part, n_part, C: c, n_state, n: n_state])
+            .with(arguments![chunks, S: s, dhqk, dhhv, scale, eps])
+            .with(arguments![cells: dhqk * dhhv, blocks_a_head]);
+        for (source, name, blocks) in [
+            (&kernels::GATES, "chunk_gates", one_a_block("B NH", heads)?),
+            (&kernels::PARTS, "chunk_parts", of_part),
+            (&kernels::WALK, "walk_chunks", of_walk),
+            (&kernels::OUTPUTS, "chunk_outputs", blocks),
+        ] {
+            let fits = |i: &lab_device::Instance| {
+                i.argument("T").is_none_or(|t| t == dtype.cpp())
+                    && i.argument("L").is_none_or(|_| i.size("L") == self.length)
+            };
+            let instance = source.instances(name).find(fits).expect("each type and each length");
+            let kernel = device.load(instance)?;
+            plan.launch_in(&scope, &kernel, kernel.grid([blocks, 1, 1])?, [])?;
+        }
+        Ok(plan)
+    }
+}
+
+/// As many blocks, where a grid can have them.
+fn one_a_block(what: &str, blocks: usize) -> Result<u32, Error> {
+    i32::try_from(blocks)
+        .map(|blocks| blocks as u32)
+        .map_err(|_| Error::bad(what, format!("at most {}, one a block", i32::MAX), blocks))
+}
