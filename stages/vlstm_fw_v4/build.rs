@@ -3,12 +3,19 @@
 fn main() {
     let halves = |name: &str, sizes: &[&str]| -> Vec<String> {
         let types = ["__half", "__nv_bfloat16"];
-        let all = sizes.iter().flat_map(|s| types.map(|t| format!("{name}<{t}, {s}>")));
-        all.collect()
+        sizes.iter().flat_map(|s| types.map(|t| format!("{name}<{t}, {s}>"))).collect()
     };
+    // KEY, GROUPS, PLACES: keys and 64s of values that a block has room for, and chunks. In the order of their room.
+    let places = ["64, 1, 4", "64, 2, 4", "128, 2, 3"];
+    let one_place = ["64, 1", "64, 2", "128, 2"];
+    let segments =
+        [halves("vlstm_fw_parts", &places), halves("vlstm_fw_segments", &places)].concat();
     lab_kernel_build::Stage::new()
-        // KEY, GROUPS, PLACES
-        .kernel("kernels/v2_scores.cu", &halves("vlstm_fw_scores", &["64, 1, 4", "64, 2, 4", "128, 2, 3"]))
+        .kernel("kernels/v0_steps.cu", &halves("vlstm_fw_steps", &one_place))
+        .needs("sm_90a")
+        .kernel("kernels/v1_roles.cu", &halves("vlstm_fw_roles", &places))
+        .needs("sm_90a")
+        .kernel("kernels/v2_segments.cu", &segments)
         .needs("sm_90a")
         .build();
 }

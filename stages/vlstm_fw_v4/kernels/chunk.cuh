@@ -20,14 +20,31 @@ constexpr int CHUNK = 64, PANEL = 64, SPAN = 128, N_ROWS = 8;
 struct Gates {
     float2 row[CHUNK], column[CHUNK];  // s D_ij = 2^(row_i + column_j), each the sum of two floats
     float read[CHUNK], floor[CHUNK];   // s β_i, exp(-m_i)
-    float kept;                        // γ
+    float kept, taken;                 // γ, Σ_j α_j
+};
+
+// How much a state may have gathered, as Σ α: γ and α bring it on as they bring the state. Divided by that, as a power
+// of two, a state is a mean, which f16 holds where it would not hold the sum. T of wider range need no such thing.
+template <class T> class Mass {
+    float mass_;
+
+    // A power of two from mass_ / 2 up, not below 1.
+    __device__ __forceinline__ float power() const {
+        return __int_as_float(__float_as_int(fmaxf(mass_, 1)) & 0x7f800000);
+    }
+
+  public:
+    // Of a state whose largest element is this.
+    __device__ __forceinline__ explicit Mass(float largest = 0) : mass_(largest) {}
+    __device__ __forceinline__ void add(const Gates& gates) { mass_ = gates.kept * mass_ + gates.taken; }
+    // What to multiply the state by, and what comes of it.
+    __device__ __forceinline__ float down() const { return is_f16<T> ? 1 / power() : 1; }
+    __device__ __forceinline__ float up() const { return is_f16<T> ? power() : 1; }
 };
 
 // What one turn of the loop takes: GROUPS panels of V, one for each warpgroup that holds a part of the state.
 template <class T, int KEY, int GROUPS> struct alignas(1024) Place {
     static constexpr int PANELS = KEY / PANEL, N_CELLS = N_ROWS * PANEL;
-    // Of the boxes that TMA brings.
-    static constexpr unsigned BYTES = (2 * PANELS + GROUPS) * CHUNK * SPAN;
     T q[PANELS][CHUNK * PANEL];
     T k[PANELS][(CHUNK + N_ROWS) * PANEL];
     T v[GROUPS][CHUNK * PANEL];
@@ -35,13 +52,14 @@ template <class T, int KEY, int GROUPS> struct alignas(1024) Place {
     Gates gates;
 
     // ANCHOR: load
-    // Asks for chunk c of a head, and the values from column `value` on; one thread.
+    // Asks for chunk c of a head, and the values from column `value` on; one thread. Who only adds to the state needs no Q.
+    template <bool WITH_Q = true>
     __device__ __forceinline__ void load(const TensorMap& Q, const TensorMap& K, const TensorMap& V, int c, int head,
                                          int value, Mbarrier* full) {
-        mbarrier_arrive_expect(full, BYTES);
+        mbarrier_arrive_expect(full, ((WITH_Q + 1) * PANELS + GROUPS) * CHUNK * SPAN);
 #pragma unroll
         for (int p = 0; p < PANELS; ++p) {
-            tensor_load(q[p], Q, {p * PANEL, c * CHUNK, head}, full);
+            if (WITH_Q) tensor_load(q[p], Q, {p * PANEL, c * CHUNK, head}, full);
             tensor_load(k[p], K, {p * PANEL, c * CHUNK, head}, full);
         }
 #pragma unroll
@@ -106,13 +124,14 @@ __device__ __forceinline__ void weights_of(float (&weight)[32], const Gates& gat
     compute_here(weight);
 }
 
-// C̃_ij = s (q_i·k_j) D_ij, rounded, to `pairs`, a panel; l_i = Σ_j C̃_ij + s β_i n·q_i of the same rows.
+// C̃_ij = s (q_i·k_j) D_ij, rounded, to `pairs`, a panel; l_i = Σ_j C̃_ij + s β_i n·q_i of the same rows, where the
+// product has n divided by `up`.
 template <class T>
 __device__ __forceinline__ void weigh(float (&l)[2], const float (&score)[36], const float (&weight)[32],
-                                      const Gates& gates, T* pairs) {
+                                      const Gates& gates, float up, T* pairs) {
     int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, own = warp * 16 + lane / 4;
 #pragma unroll
-    for (int r = 0; r < 2; ++r) l[r] = gates.read[own + 8 * r] * (score[32 + 2 * r] + score[33 + 2 * r]);
+    for (int r = 0; r < 2; ++r) l[r] = gates.read[own + 8 * r] * up * (score[32 + 2 * r] + score[33 + 2 * r]);
 #pragma unroll
     for (int j = 0; j < CHUNK; j += 16) {
         unsigned words[4];
@@ -137,7 +156,8 @@ __device__ __forceinline__ void normalise(float (&l)[2], const Gates& gates, flo
     int own = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-        l[r] = fmaxf(fabsf(l[r]), gates.floor[own + 8 * r]);
+        float floor = gates.floor[own + 8 * r];
+        l[r] = fabsf(l[r]) <= floor ? floor : fabsf(l[r]);  // NaN stays
         if (threadIdx.x % 4 == 0) inverse[own + 8 * r] = __fdividef(1, l[r] + eps);
     }
 }
@@ -149,5 +169,22 @@ __device__ __forceinline__ void store_normaliser(const float (&n)[2], float* to,
     for (int r = 0; r < 2; ++r)
         if (threadIdx.x % 4 == 0 && first + own + 8 * r < S) to[first + own + 8 * r] = n[r];
 }
+
+// All of it: places for chunks, two for C̃ and what goes with it, and h on its way.
+template <class T, int KEY, int GROUPS, int PLACES> struct Shared {
+    Place<T, KEY, GROUPS> places[PLACES];
+    T pairs[2][CHUNK * PANEL], out[GROUPS][CHUNK * PANEL];
+    float inverse[2][CHUNK];  // 1 / (n_i + eps)
+};
+
+// A state that goes in or comes out: C [heads, DHQK, DHHV], n [heads, DHQK], m [heads].
+struct GivenState {
+    const float *C, *n, *m;
+    bool there;
+};
+struct LastState {
+    float *C, *n, *m;
+    bool wanted;
+};
 
 }  // namespace lab

@@ -1,6 +1,7 @@
 // What comes from the gates alone, and n.
 #pragma once
 #include "lab/ptx/named_barrier.cuh"
+#include "lab/reduce.cuh"
 #include "chunk.cuh"
 
 namespace lab {
@@ -15,14 +16,22 @@ namespace lab {
 // Sums and differences are in f64: after 60 gates of -100 floats would lie 5e-4 apart. A warp takes every
 // WARPS-th chunk, a lane two neighbouring positions of it. All but M it knows without the others; M goes from warp
 // to warp.
+// What is before a chunk: M, and the sum of log sigmoid(f) from where the walk began.
+struct Before {
+    double m, sum;
+};
+
+// The m of nothing. Were it -∞, exp(M - R) of gates that are all shut would be NaN.
+constexpr double LOWEST = -1e30;
+__device__ __forceinline__ double m_from(float m) { return m < LOWEST ? LOWEST : m; }
+__device__ __forceinline__ float m_of(double m) { return m > LOWEST / 2 ? static_cast<float>(m) : lowest<float>(); }
+
 template <int WARPS> class GateScan {
     static constexpr double LOG2E_64 = 1.4426950408889634;
-    // The m of nothing. Were it -∞, exp(M - R) of gates that are all shut would be NaN.
-    static constexpr double LOWEST = -1e30;
     static constexpr unsigned ALL = 0xffffffff;
     const float *i_, *f_;
-    int S_, warp_;
-    double* m_;              // WARPS of them, for each warp the M that it waits for
+    int from_, to_, S_, warp_;
+    Before* before_;         // WARPS of them, for each warp what it waits for
     float in[2], forget[2];  // of the warp's next chunk
 
     __device__ __forceinline__ static float power(double x) { return power_of_two(static_cast<float>(x * LOG2E_64)); }
@@ -40,17 +49,20 @@ template <int WARPS> class GateScan {
     }
 
   public:
-    // Of S positions of a head; `m` has room for WARPS numbers, of which the first is that before the first chunk.
-    __device__ __forceinline__ GateScan(const float* i, const float* f, int S, int warp, double* m)
-        : i_(i), f_(f), S_(S), warp_(warp), m_(m) {
-        fetch(warp * CHUNK);
+    static constexpr int FIRST_BARRIER = 4;
+
+    // Of a head of S positions those from `from` to `to`. `before` has room for WARPS, of which the first is there.
+    __device__ __forceinline__ GateScan(const float* i, const float* f, int from, int to, int S, int warp,
+                                        Before* before)
+        : i_(i), f_(f), from_(from), to_(to), S_(S), warp_(warp), before_(before) {
+        fetch(from + warp * CHUNK);
     }
 
     // ANCHOR: step
-    // The gates of the chunk that begins at `first`; its m to `m_out`, if it stores. Returns M of the chunk behind it.
-    // Calls claim() once the warps of all chunks before have called theirs.
-    template <class T, class Claim>
-    __device__ __forceinline__ double step(Gates& to, T* write, float log2_scale, float* m_out, bool stores, int first,
+    // The gates of the chunk that begins at `first`; its m to `m_out`, if it stores. Returns what is behind it. Calls
+    // claim() once the warps of all chunks before have called theirs. Who only adds to the state needs no rows.
+    template <bool WITH_ROWS, class T, class Claim>
+    __device__ __forceinline__ Before step(Gates& to, T* write, float log2_scale, float* m_out, bool stores, int first,
                                            Claim claim) {
         int lane = threadIdx.x % 32;
         float input[2] = {in[0], in[1]};
@@ -68,41 +80,45 @@ template <int WARPS> class GateScan {
         double before = __shfl_up_sync(ALL, largest, 1);
         if (lane == 0) before = LOWEST;
 
-        if (first > 0) named_barrier_sync(FIRST_BARRIER + warp_, 64);  // the warp of the chunk before has left M here
+        if (WARPS > 1 && first > from_) named_barrier_sync(FIRST_BARRIER + warp_, 64);  // the warp of the chunk before has left it here
         claim();
-        double M = larger(m_[warp_], LOWEST);
+        double M = before_[warp_].m;
         double R[2] = {larger(M, larger(before, x[0])), larger(M, largest)}, last = __shfl_sync(ALL, R[1], 31);
-        double next = larger(all + last, LOWEST);
-        if (first + CHUNK < S_) {
-            if (lane == 0) m_[(warp_ + 1) % WARPS] = next;
+        Before next{larger(all + last, LOWEST), before_[warp_].sum + all};
+        if (WARPS > 1 && first + CHUNK < to_) {
+            if (lane == 0) before_[(warp_ + 1) % WARPS] = next;
             named_barrier_arrive(FIRST_BARRIER + (warp_ + 1) % WARPS, 64);
         }
+        float taken = 0;
 #pragma unroll
         for (int n = 0; n < 2; ++n) {
             int at = 2 * lane + n;
-            double m = b[n] + R[n];
-            to.row[at] = two_floats(log2_scale - R[n] * LOG2E_64);
-            to.column[at] = two_floats(x[n] * LOG2E_64);
-            to.read[at] = exp2f(log2_scale) * power(M - R[n]);
-            to.floor[at] = expf(static_cast<float>(-m));
             float weight = power(x[n] - last);
             T held = from_math<T>(weight);
             *cell(write, 0, at) = held;
             *cell(write, 1, at) = from_math<T>(weight - to_math(held));
-            if (stores && first + at < S_) m_out[first + at] = static_cast<float>(R[n] > LOWEST ? m : lowest<float>());
+            taken += weight;
+            if constexpr (WITH_ROWS) {
+                double m = b[n] + R[n];
+                to.row[at] = two_floats(log2_scale - R[n] * LOG2E_64);
+                to.column[at] = two_floats(x[n] * LOG2E_64);
+                to.read[at] = exp2f(log2_scale) * power(M - R[n]);
+                to.floor[at] = expf(static_cast<float>(-m));
+                if (stores && first + at < S_) m_out[first + at] = m_of(m);
+            }
         }
-        if (lane == 0) to.kept = power(M - last);
-        return next > LOWEST ? next : lowest<float>();
+        if constexpr (is_f16<T>) taken = warp_reduce(taken, Add());
+        if (lane == 0) to.kept = power(M - last), to.taken = taken;
+        return next;
     }
     // ANCHOR_END: step
-
-    static constexpr int FIRST_BARRIER = 4;
 };
 
 // n of a head: KEY sums over the chunks before. One warpgroup; a lane of every four has two keys of each 64.
 template <class T, int KEY> class KeySum {
     static constexpr int TILES = KEY / 64;
     float n[TILES][2], part[TILES][4];
+    Mass<T> mass;
 
     __device__ __forceinline__ static int key(int tile, int half) {
         return tile * 64 + threadIdx.x / 32 % 4 * 16 + half * 8 + threadIdx.x % 32 / 4;
@@ -115,6 +131,29 @@ template <class T, int KEY> class KeySum {
         for (int tile = 0; tile < TILES; ++tile)
             for (int half = 0; half < 2; ++half)
                 n[tile][half] = n0 && key(tile, half) < dhqk ? n0[key(tile, half)] : 0;
+    }
+
+    // Of what n has, before the first chunk; by way of four floats of shared memory.
+    __device__ __forceinline__ void weigh(float* room, int barrier) {
+        if constexpr (is_f16<T>) {
+            float largest = 0;
+#pragma unroll
+            for (int tile = 0; tile < TILES; ++tile)
+                for (int half = 0; half < 2; ++half) largest = fmaxf(largest, fabsf(n[tile][half]));
+            largest = warp_reduce(largest, Max());
+            if (threadIdx.x % 32 == 0) room[threadIdx.x / 32 % 4] = largest;
+            named_barrier_sync(barrier, 128);  // those of all warps are there
+            for (int warp = 0; warp < 4; ++warp) largest = fmaxf(largest, room[warp]);
+            mass = Mass<T>(largest);
+        }
+    }
+
+    // n ← kept n + taken part
+    __device__ __forceinline__ void join(const float* part, float kept, float taken) {
+#pragma unroll
+        for (int tile = 0; tile < TILES; ++tile)
+            for (int half = 0; half < 2; ++half)
+                n[tile][half] = kept * n[tile][half] + taken * part[key(tile, half)];
     }
 
     // Calls use(key, n) in the lane that has it.
@@ -137,16 +176,21 @@ template <class T, int KEY> class KeySum {
     }
 
     // n⁺ = γ n + Σ_j α_j k_j, once the product is there.
-    __device__ __forceinline__ void add(float kept) {
+    __device__ __forceinline__ void add(const Gates& gates) {
+        mass.add(gates);
 #pragma unroll
         for (int tile = 0; tile < TILES; ++tile)
             for (int half = 0; half < 2; ++half)
-                n[tile][half] = kept * n[tile][half] + (part[tile][2 * half] + part[tile][2 * half + 1]);
+                n[tile][half] = gates.kept * n[tile][half] + (part[tile][2 * half] + part[tile][2 * half + 1]);
     }
+
+    // What a product with the rows behind K's is to be multiplied by.
+    __device__ __forceinline__ float up() const { return mass.up(); }
 
     // To the rows behind K's.
     template <class Place> __device__ __forceinline__ void publish(Place& place) const {
         each([&](int at, float n) {
+            n *= mass.down();
             T high = from_math<T>(n);
             *cell(place.k[at / PANEL], CHUNK, at % PANEL) = high;
             *cell(place.k[at / PANEL], CHUNK + 1, at % PANEL) = from_math<T>(n - to_math(high));

@@ -1,6 +1,7 @@
 // The state of a head, transposed, in the accumulators of warpgroups: each has 64 columns of V by all keys.
 #pragma once
 #include "lab/ptx/named_barrier.cuh"
+#include "lab/reduce.cuh"
 #include "chunk.cuh"
 
 namespace lab {
@@ -9,6 +10,7 @@ namespace lab {
 template <class T, int KEY> class State {
     float c[KEY / 2];     // C[value][key]
     float out[CHUNK / 2];  // [value][position]
+    Mass<T> mass[2];       // of rows lane / 4 and 8 more
     unsigned rounded[KEY / 16][4], v[CHUNK / 16][4], weighted[CHUNK / 16][4], h[CHUNK / 16][4];
 
     __device__ __forceinline__ static int warp() { return threadIdx.x / 32 % 4; }
@@ -26,16 +28,6 @@ template <class T, int KEY> class State {
             int key = key_of(n), column = value + value_of(n);
             c[n] = C0 && key < dhqk && column < dhhv ? C0[1ll * key * dhhv + column] : 0;
         }
-        round();
-    }
-
-    // The state as an operand, once nothing is on its way.
-    __device__ __forceinline__ void round() {
-        wgmma_wait<0>();
-#pragma unroll
-        for (int k = 0; k < KEY / 16; ++k)
-#pragma unroll
-            for (int w = 0; w < 4; ++w) rounded[k][w] = two_halves<T>(c[8 * k + 2 * w], c[8 * k + 2 * w + 1]);
     }
 
     __device__ __forceinline__ void end(float* CN, int value, int dhqk, int dhhv) const {
@@ -44,6 +36,39 @@ template <class T, int KEY> class State {
             int key = key_of(n), column = value + value_of(n);
             if (key < dhqk && column < dhhv) CN[1ll * key * dhhv + column] = c[n];
         }
+    }
+
+    // What one walk adds to the state, as its accumulators lie: KEY / 2 of each of 128 threads.
+    static constexpr int PART = KEY * PANEL;
+    __device__ __forceinline__ void leave(float* part) const {
+#pragma unroll
+        for (int n = 0; n < KEY / 2; ++n) part[n * 128 + threadIdx.x % 128] = c[n];
+    }
+
+    // C ← kept C + taken part
+    __device__ __forceinline__ void join(const float* part, float kept, float taken) {
+#pragma unroll
+        for (int n = 0; n < KEY / 2; ++n) c[n] = kept * c[n] + taken * part[n * 128 + threadIdx.x % 128];
+    }
+
+    // Of what the state has, before its first chunk.
+    __device__ __forceinline__ void weigh() {
+        float largest[2] = {};
+#pragma unroll
+        for (int n = 0; n < KEY / 2; ++n) largest[n / 2 % 2] = fmaxf(largest[n / 2 % 2], fabsf(c[n]));
+        for (int half = 0; half < 2; ++half) mass[half] = Mass<T>(warp_reduce<4>(largest[half], Max()));
+    }
+
+    // The state as an operand, once nothing is on its way.
+    __device__ __forceinline__ void round() {
+        wgmma_wait<0>();
+        float down[2] = {mass[0].down(), mass[1].down()};
+#pragma unroll
+        for (int k = 0; k < KEY / 16; ++k)
+#pragma unroll
+            for (int w = 0; w < 4; ++w)
+                rounded[k][w] =
+                    two_halves<T>(c[8 * k + 2 * w] * down[w % 2], c[8 * k + 2 * w + 1] * down[w % 2]);
     }
 
     // ANCHOR: read
@@ -61,12 +86,24 @@ template <class T, int KEY> class State {
         float kept = gates.kept;
 #pragma unroll
         for (int n = 0; n < KEY / 2; ++n) c[n] *= kept;
+        float up[2] = {mass[0].up(), mass[1].up()};
+        for (int half = 0; half < 2; ++half) mass[half].add(gates);
         wgmma_wait<0>();
 #pragma unroll
         for (int n = 0; n < CHUNK / 8; ++n) {
             float2 read = *reinterpret_cast<const float2*>(&gates.read[n * 8 + lane() % 4 * 2]);
-            out[4 * n] *= read.x, out[4 * n + 1] *= read.y, out[4 * n + 2] *= read.x, out[4 * n + 3] *= read.y;
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+                out[4 * n + 2 * half] *= read.x * up[half], out[4 * n + 2 * half + 1] *= read.y * up[half];
         }
+    }
+
+    // C ← γ C alone, once it is there.
+    __device__ __forceinline__ void decay(const Gates& gates) {
+        float kept = gates.kept;
+        wgmma_wait<0>();
+#pragma unroll
+        for (int n = 0; n < KEY / 2; ++n) c[n] *= kept;
     }
     // ANCHOR_END: read
 
@@ -84,14 +121,19 @@ template <class T, int KEY> class State {
     }
 
     // ANCHOR: update
-    // out_i += Σ_j C̃_ij v_j, a group of wgmma; then C += Σ_j α_j v_j k_jᵀ, another.
-    template <class Place> __device__ __forceinline__ void add(const T* pairs, const Place& place) {
+    // out_i += Σ_j C̃_ij v_j: a group of wgmma.
+    __device__ __forceinline__ void add_pairs(const T* pairs) {
         wgmma_fence();
 #pragma unroll
         for (int j = 0; j < CHUNK / 16; ++j)
             wgmma<T, CHUNK>(out, v[j], advance(k_major<SPAN>(pairs, 8 * SPAN), j * 32));
         wgmma_commit();
+    }
+
+    // C += Σ_j α_j v_j k_jᵀ: another.
+    template <class Place> __device__ __forceinline__ void add_keys(const Place& place) {
         constexpr unsigned ROWS = (CHUNK + N_ROWS) * SPAN;
+        wgmma_fence();
 #pragma unroll
         for (int j = 0; j < CHUNK / 16; ++j)
             wgmma<T, KEY, true>(c, weighted[j], advance(mn_major<SPAN>(place.k[0], ROWS, 8 * SPAN), j * 16 * SPAN));

@@ -1,25 +1,52 @@
 //! Against the f64 reference, on the emulator and on a GPU where there is one.
 #![allow(missing_docs)]
 
-use lab_harness::suite::assert_version;
-use vlstm_fw_v4::SCORES;
+use lab_harness::qkv::sizes;
+use lab_harness::suite::{assert_stage, assert_version};
+use lab_harness::{Problem, Version};
+use proptest::prelude::*;
+use vlstm_fw_v4::{PARTS, ROLES, STAGE, STEPS};
 
 #[test]
-fn scores() {
-    assert_version(&SCORES);
+fn steps() {
+    assert_version(&STEPS);
 }
 
 #[test]
-fn any_schedule() {
-    let device = lab_harness::suite::emulator().unwrap();
-    let problem = lab_harness::Problem::new(
-        lab_harness::qkv::sizes([1, 2, 700, 64, 64]),
-        lab_device::DType::BF16,
-    );
-    use lab_harness::Version;
-    let inputs = SCORES.inputs(&problem);
-    for device in lab_harness::qkv::checks::schedules(&device) {
-        lab_harness::run(&SCORES, &device, &inputs, &Default::default()).unwrap();
-        println!("{}", device.name());
+fn roles() {
+    assert_version(&ROLES);
+}
+
+#[test]
+fn segments() {
+    assert_version(&PARTS);
+    assert_eq!(STAGE.versions.len(), 3);
+}
+
+#[test]
+fn what_else_must_hold() {
+    assert_stage(&STAGE);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 10, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_shape_is_right(
+        b in 1usize..3,
+        nh in 1usize..3,
+        s in 1usize..300,
+        // In sixteens.
+        dhqk in 1usize..=8,
+        dhhv in 1usize..=9,
+        seed in 0u64..1000,
+    ) {
+        let device = lab_harness::suite::emulator().unwrap();
+        for &dtype in PARTS.info().dtypes {
+            let dims = sizes([b, nh, s, 16 * dhqk, 16 * dhhv]);
+            let problem = Problem { seed, ..Problem::new(dims, dtype) };
+            let case = lab_harness::suite::check(&PARTS, &device, &problem);
+            prop_assert!(case.passed(), "{}", case.describe());
+        }
     }
 }

@@ -1,0 +1,171 @@
+// Who does what in a walk: three roles, that meet at the places of two rings.
+#pragma once
+#include "lab/ptx/warp_roles.cuh"
+#include "lab/ring.cuh"
+#include "scan.cuh"
+#include "state.cuh"
+
+namespace lab {
+
+// Warps that ask for tiles and scan the gates, a chunk each in turn.
+constexpr int SCANNERS = 4;
+
+// Registers of a thread: those of all warpgroups together are 512 at most.
+template <int GROUPS> struct Registers {
+    static constexpr int STATE = 176, SCORES = GROUPS == 1 ? 120 : 104, SCAN = GROUPS == 1 ? 80 : 56;
+};
+
+// One lane for its warp, which has done with a place.
+template <int PLACES> __device__ __forceinline__ void leave(Ring<PLACES>& ring, Turn<PLACES> turn) {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) ring.leave(turn);
+}
+
+// Positions `from` to `to` of a head of S, and 64 GROUPS columns of V from `value` on.
+template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
+    Shared<T, KEY, GROUPS, PLACES>& shared;
+    Ring<PLACES>& chunks;
+    Ring<2>& weights;
+    int head, value, from, to, S;
+
+    // One thread, before a barrier.
+    __device__ __forceinline__ void init() const {
+        chunks.init(4 * GROUPS + 4, 2);
+        weights.init(4 * GROUPS);
+    }
+
+    // All THREADS, before the same barrier.
+    template <int THREADS> __device__ __forceinline__ void clear() const {
+        for (int n = 0; n < PLACES; ++n) shared.places[n].template clear<THREADS>();
+        fence_proxy_async_shared();
+    }
+
+    // ANCHOR: state
+    // A warpgroup: h of 64 columns of V, and their state.
+    __device__ __forceinline__ void hold(State<T, KEY>& state, const TensorMap& h, int group) const {
+        Turn<PLACES> turn;
+        Turn<2> pair;
+        int column = value + group * PANEL;
+        state.weigh();
+        state.round();
+        for (int first = from; first < to; first += CHUNK, turn.advance(), pair.advance()) {
+            auto& place = shared.places[turn.place];
+            chunks.wait_full(turn);
+            state.read(place);
+            // h of the chunk before leaves while the product is made.
+            if (first > from) state.store(shared.out[group], h, column, first - CHUNK, head, group);
+            state.take(place.v[group], place.write);
+            state.scale(place.gates);
+            weights.wait_full(pair);
+            state.add_pairs(shared.pairs[pair.place]);
+            state.add_keys(place);
+            state.divide(shared.inverse[pair.place]);
+            leave(weights, pair);
+            state.round();
+            leave(chunks, turn);
+        }
+        state.store(shared.out[group], h, column, (to - 1) / CHUNK * CHUNK, head, group);
+        if (threadIdx.x % 128 == 0) bulk_wait_read<0>();  // the panel is the block's
+    }
+    // ANCHOR_END: state
+
+    // ANCHOR: scores
+    // A warpgroup: C̃ and n.
+    __device__ __forceinline__ void make_scores(KeySum<T, KEY>& sum, float eps, float* n_out, bool stores) const {
+        Turn<PLACES> turn;
+        Turn<2> pair;
+        auto publish = [&] {
+            sum.publish(shared.places[turn.place]);
+            fence_proxy_async_shared();  // wgmma reads n, and what was left for it before, C̃
+            named_barrier_sync(1 + GROUPS, 128);  // that of all warps
+        };
+        sum.weigh(shared.inverse[0], 1 + GROUPS);
+        publish();
+        for (int first = from; first < to; first += CHUNK, pair.advance()) {
+            auto& place = shared.places[turn.place];
+            float score[36], weight[32], l[2];
+            chunks.wait_full(turn);
+            wgmma_fence();
+            multiply_scores(score, place);
+            sum.multiply(place);
+            wgmma_commit();
+            weights_of(weight, place.gates);  // while the products are made
+            weights.wait_empty(pair);
+            wgmma_wait<0>();
+            weigh(l, score, weight, place.gates, sum.up(), shared.pairs[pair.place]);
+            normalise(l, place.gates, shared.inverse[pair.place], eps);
+            sum.add(place.gates);
+            auto own = turn;
+            turn.advance();
+            chunks.wait_empty(turn);
+            publish();
+            if (threadIdx.x % 128 == 0) mbarrier_arrive(&weights.full[pair.place]);
+            if (stores) store_normaliser(l, n_out, first, S);
+            leave(chunks, own);
+        }
+    }
+    // ANCHOR_END: scores
+
+    // ANCHOR: bring
+    // SCANNERS warps: tiles by TMA, and the gates. Returns what is behind the last chunk, to the warp that had it.
+    template <bool ALL>
+    __device__ __forceinline__ Before bring(GateScan<SCANNERS>& scan, const TensorMap& q, const TensorMap& k,
+                                            const TensorMap& v, float log2_scale, float* m_out, bool stores) const {
+        int warp = threadIdx.x / 32 % 4;
+        Turn<PLACES> turn;
+        Before behind = {};
+        for (int n = 0; n < warp; ++n) turn.advance();
+        for (int first = from + warp * CHUNK; first < to; first += SCANNERS * CHUNK) {
+            auto& place = shared.places[turn.place];
+            // A parity tells a phase from the next, not from the one behind that: places are claimed in order.
+            auto claim = [&] {
+                chunks.wait_empty(turn);
+                if (threadIdx.x % 32 == 0)
+                    place.template load<ALL>(q, k, v, first / CHUNK, head, value, &chunks.full[turn.place]);
+                __syncwarp();
+            };
+            behind = scan.template step<ALL>(place.gates, place.write, log2_scale, m_out, stores, first, claim);
+            fence_proxy_async_shared();  // wgmma reads α
+            __syncwarp();
+            if (threadIdx.x % 32 == 0) mbarrier_arrive(&chunks.full[turn.place]);
+            for (int n = 0; n < SCANNERS; ++n) turn.advance();
+        }
+        return behind;
+    }
+    // ANCHOR_END: bring
+
+    // The first two roles, where nothing but the state is wanted.
+    __device__ __forceinline__ void gather(State<T, KEY>& state, int group) const {
+        Turn<PLACES> turn, last;
+        for (int first = from; first < to; first += CHUNK, turn.advance()) {
+            auto& place = shared.places[turn.place];
+            chunks.wait_full(turn);
+            state.decay(place.gates);  // once the products of the chunk before are there
+            if (first > from) leave(chunks, last);
+            state.take(place.v[group], place.write);
+            state.add_keys(place);
+            last = turn;
+        }
+        wgmma_wait<0>();
+    }
+    __device__ __forceinline__ void gather(KeySum<T, KEY>& sum) const {
+        Turn<PLACES> turn;
+        for (int first = from; first < to; first += CHUNK, turn.advance()) {
+            auto& place = shared.places[turn.place];
+            chunks.wait_full(turn);
+            wgmma_fence();
+            sum.multiply(place);
+            wgmma_commit();
+            wgmma_wait<0>();
+            sum.add(place.gates);
+            leave(chunks, turn);
+        }
+    }
+
+    // Whether this warp has the last chunk.
+    __device__ __forceinline__ bool brings_last() const {
+        return (to - from - 1) / CHUNK % SCANNERS == threadIdx.x / 32 % 4;
+    }
+};
+
+}  // namespace lab

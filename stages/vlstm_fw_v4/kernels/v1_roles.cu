@@ -1,0 +1,62 @@
+// The vLSTM's forward pass in one walk over chunks of 64 positions, the state on the chip. Chunk by chunk, with the
+// state (C [DHQK, DHHV], n [DHQK], M) of the chunks before:
+//
+//   C̃_ij = s (q_i·k_j) D_ij  j <= i        l_i = Σ_j C̃_ij + s β_i n·q_i       n_i = max(|l_i|, exp(-m_i))
+//   h_i  = (Σ_j C̃_ij v_j + s β_i Cᵀ q_i) / (n_i + eps)
+//   C ← γ C + Σ_j α_j k_j v_jᵀ             n ← γ n + Σ_j α_j k_j
+//
+// D, m, α, β and γ are of the gates alone (scan.cuh). Work split: a block walks a head, for 64 GROUPS columns of V. Its
+// warpgroups, as roles.cuh has them: GROUPS of them hold 64 columns of the state each; one makes C̃ and n, which need
+// nothing of C, and so runs ahead; the warps of the last one ask for tiles and scan the gates.
+#include "lab/ptx/dynamic_shared.cuh"
+#include "roles.cuh"
+
+using namespace lab;
+
+template <class T, int KEY, int GROUPS, int PLACES>
+constexpr int vlstm_fw_roles_shared = sizeof(Shared<T, KEY, GROUPS, PLACES>);
+
+template <class T, int KEY, int GROUPS, int PLACES>
+__global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
+    vlstm_fw_roles(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap k,
+                   const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap h,
+                   const float* __restrict__ i_gate, const float* __restrict__ f_gate, float* __restrict__ m_out,
+                   float* __restrict__ n_out, const float* __restrict__ C0, const float* __restrict__ n0,
+                   const float* __restrict__ m0, float* __restrict__ CN, float* __restrict__ nN,
+                   float* __restrict__ mN, bool given, bool wanted, int S, int dhqk, int dhhv, float log2_scale,
+                   float eps) {
+    DYNAMIC_TILES(unsigned char, memory);
+    __shared__ Ring<PLACES> chunks;
+    __shared__ Ring<2> weights;
+    __shared__ Before before[SCANNERS];
+    int slices = (dhhv + GROUPS * PANEL - 1) / (GROUPS * PANEL), head = blockIdx.x / slices;
+    int group = threadIdx.x / 128, value = blockIdx.x % slices * GROUPS * PANEL;
+    long long row = 1ll * head * S, cell = 1ll * head * dhqk;
+    Walk<T, KEY, GROUPS, PLACES> walk{
+        *reinterpret_cast<Shared<T, KEY, GROUPS, PLACES>*>(memory), chunks, weights, head, value, 0, S, S};
+    if (threadIdx.x == 0) {
+        walk.init();
+        before[0] = {given ? m_from(m0[head]) : LOWEST, 0};
+    }
+    walk.template clear<(GROUPS + 2) * 128>();
+    __syncthreads();  // nobody waits at a barrier that is not there, or multiplies by rows that are not zero yet
+
+    if (group < GROUPS) {
+        registers_increase<Registers<GROUPS>::STATE>();
+        State<T, KEY> state;
+        state.begin(given ? C0 + cell * dhhv : nullptr, value + group * PANEL, dhqk, dhhv);
+        walk.hold(state, h, group);
+        if (wanted) state.end(CN + cell * dhhv, value + group * PANEL, dhqk, dhhv);
+    } else if (group == GROUPS) {
+        registers_decrease<Registers<GROUPS>::SCORES>();
+        KeySum<T, KEY> sum;
+        sum.begin(given ? n0 + cell : nullptr, dhqk);
+        walk.make_scores(sum, eps, n_out + row, value == 0);
+        if (wanted && value == 0) sum.each([&](int key, float n) { if (key < dhqk) nN[cell + key] = n; });
+    } else {
+        registers_decrease<Registers<GROUPS>::SCAN>();
+        GateScan<SCANNERS> scan(i_gate + row, f_gate + row, 0, S, S, threadIdx.x / 32 % 4, before);
+        Before behind = walk.template bring<true>(scan, q, k, v, log2_scale, m_out + row, value == 0);
+        if (wanted && value == 0 && walk.brings_last() && threadIdx.x % 32 == 0) mN[head] = m_of(behind.m);
+    }
+}
