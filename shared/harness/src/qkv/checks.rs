@@ -8,9 +8,14 @@ use super::sizes;
 use crate::suite::{check, without_checks};
 use crate::{Options, Problem, Tensor, Tensors, Version, run};
 
-/// The version's random inputs in f32, of these B, NH, S, DHQK, DHHV.
+/// The type that these checks run in: the first of the version's, which is f32 where it has that.
+pub fn dtype_of(version: &dyn Version) -> DType {
+    version.info().dtypes[0]
+}
+
+/// The version's random inputs in [`dtype_of`], of these B, NH, S, DHQK, DHHV.
 pub fn inputs_of(version: &dyn Version, shape: [usize; 5]) -> Tensors {
-    version.inputs(&Problem::new(sizes(shape), DType::F32))
+    version.inputs(&Problem::new(sizes(shape), dtype_of(version)))
 }
 
 /// What comes out, under default options.
@@ -49,7 +54,7 @@ pub fn heads_do_not_meet(version: &dyn Version, device: &Device) {
         let mut shape = t.shape.clone();
         (shape[0], shape[1]) = (1, 1);
         let len: usize = shape.iter().product();
-        Tensor::rounded(DType::F32, &shape, &t.values()[head * len..][..len])
+        Tensor::rounded(t.dtype, &shape, &t.values()[head * len..][..len])
     };
     for head in 0..b * nh {
         let own = inputs.iter().map(|(n, t)| (n.clone(), head_of(t, head))).collect();
@@ -129,12 +134,19 @@ pub fn shapes_that_do_not_fit_are_refused(version: &dyn Version, device: &Device
 }
 
 /// One input at a time is another than what fits, `[1, 2, 9, 32]` for q and k, and 16 columns for
-/// v, and the error begins with the tensor's name and this.
+/// v, and the error begins with the tensor's name and this. The tensors are of f32 here, and become what
+/// [`dtype_of`] says.
 pub fn assert_refused(version: &dyn Version, device: &Device, wrong: &[(&str, Tensor, &str)]) {
     let fitting = inputs_of(version, [1, 2, 9, 32, 16]);
     for (name, tensor, said) in wrong {
         let mut inputs = fitting.clone();
-        inputs.insert((*name).to_owned(), tensor.clone());
+        let dtype = match tensor.dtype {
+            DType::F32 => dtype_of(version),
+            other => other,
+        };
+        let tensor = Tensor::rounded(dtype, &tensor.shape, &tensor.values());
+        let said = said.replace("got f32", &format!("got {dtype}"));
+        inputs.insert((*name).to_owned(), tensor);
         let error = run(version, device, &inputs, &Options::default()).unwrap_err().to_string();
         assert!(error.starts_with(&format!("tensor '{name}': {said}")), "{error}");
     }

@@ -1,0 +1,147 @@
+//! What must hold beside the error bounds.
+
+use lab_device::{DType, Device, DeviceKind};
+use lab_harness::qkv::checks::{
+    any_schedule_gives_the_same, assert_right, dtype_of, heads_do_not_meet, outputs_of,
+    results_do_not_change_from_run_to_run, shapes_that_do_not_fit_are_refused,
+};
+use lab_harness::qkv::sizes;
+use lab_harness::suite::{VersionCheck, check, without_checks};
+use lab_harness::tensor::tensors;
+use lab_harness::{Options, Problem, Tensor, Version, run, version_checks};
+
+use crate::CLUSTER;
+use crate::plans::BLOCKS;
+
+pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
+    large_problems,
+    heads_do_not_meet,
+    nan_in_a_query_stays_in_its_row,
+    nan_in_a_value_stays_in_its_column,
+    infinity_meets_no_zeros_that_fill_a_tile,
+    long_sums_stay_in_the_range_of_halves,
+    results_do_not_change_from_run_to_run,
+    any_schedule_gives_the_same,
+    shapes_that_do_not_fit_are_refused,
+];
+
+/// S = 2000, on a GPU 8192.
+fn large_problems(version: &dyn Version, device: &Device) {
+    let shapes = match device.kind() {
+        DeviceKind::Emulator => [[1, 1, 2000, 64, 64], [1, 1, 600, 128, 104]],
+        DeviceKind::Cuda => [[1, 8, 8192, 64, 64], [2, 4, 2000, 128, 256]],
+    };
+    assert_right(version, device, version.info().dtypes, &shapes);
+}
+
+/// O of one head whose tensors are ones, but for those elements of this one that have other values.
+fn output_with(
+    version: &dyn Version,
+    device: &Device,
+    [s, dh]: [usize; 2],
+    name: &str,
+    others: &[(usize, f64)],
+) -> Vec<f64> {
+    let inputs = ["q", "k", "v"].map(|own| {
+        let mut values = vec![1.0; s * dh];
+        for &(at, value) in others.iter().filter(|_| own == name) {
+            values[at] = value;
+        }
+        (own, Tensor::rounded(dtype_of(version), &[1, 1, s, dh], &values))
+    });
+    outputs_of(version, device, &tensors(inputs))["o"].values()
+}
+
+/// The row of the query that holds it, at an edge of a tile and within.
+fn nan_in_a_query_stays_in_its_row(version: &dyn Version, device: &Device) {
+    for (s, dh) in [(70, 7), (70, 104)] {
+        for row in [33, s - 1] {
+            let nan = (row * dh + dh - 1, f64::NAN);
+            let o = output_with(version, device, [s, dh], "q", &[nan]);
+            for (i, o) in o.chunks(dh).enumerate() {
+                assert!(o.iter().all(|v| v.is_nan() == (i == row)), "S={s} DH={dh}: row {i}");
+            }
+        }
+    }
+}
+
+fn nan_in_a_value_stays_in_its_column(version: &dyn Version, device: &Device) {
+    for (s, dh) in [(70, 36), (70, 40)] {
+        for column in [17, dh - 1] {
+            let nan = ((s - 1) * dh + column, f64::NAN);
+            let o = output_with(version, device, [s, dh], "v", &[nan]);
+            for (at, o) in o.into_iter().enumerate() {
+                assert_eq!(o.is_nan(), at % dh == column, "element {at} of S={s} DH={dh}");
+            }
+        }
+    }
+}
+
+/// An infinite element gives infinite outputs; 0 · ∞, where a tile ends past the last row or column, would
+/// make them NaN.
+fn infinity_meets_no_zeros_that_fill_a_tile(version: &dyn Version, device: &Device) {
+    for (s, dh) in [(1, 8), (5, 3), (70, 40)] {
+        let at = |row: usize, column: usize| [(row * dh + column, f64::INFINITY)];
+        let of = |name: &str, others: &[_]| output_with(version, device, [s, dh], name, others);
+        let last = dh - 1;
+        for (n, o) in of("q", &at(s - 1, last)).into_iter().enumerate() {
+            let right = if n / dh == s - 1 { o == f64::INFINITY } else { o.is_finite() };
+            assert!(right, "q, S={s} DH={dh}: element {n} is {o}");
+        }
+        for (n, o) in of("v", &at(s - 1, last)).into_iter().enumerate() {
+            let right = if n % dh == last { o == f64::INFINITY } else { o.is_finite() };
+            assert!(right, "v, S={s} DH={dh}: element {n} is {o}");
+        }
+        for (n, o) in of("k", &at(s - 1, last)).into_iter().enumerate() {
+            assert!(o == f64::INFINITY, "k, S={s} DH={dh}: element {n} is {o}");
+        }
+    }
+}
+
+/// C of ones is S, which f16 has no number for; O is small, for Q is. And C of tiny elements is less than
+/// f16 can tell from zero.
+fn long_sums_stay_in_the_range_of_halves(version: &dyn Version, device: &Device) {
+    let device = &without_checks(device).unwrap();
+    let dh = 8;
+    for dtype in [DType::F16, DType::BF16] {
+        // Powers of two, of which no rounding is left.
+        for (s, q, kv) in [(1 << 16, 2f64.powi(-12), 1.0), (256, 64.0, 2f64.powi(-13)), (128, 2f64.powi(-14), 256.0)] {
+            let of = |name, value| {
+                (name, Tensor::rounded(dtype, &[1, 1, s, dh], &vec![value; s * dh]))
+            };
+            let inputs = tensors([of("q", q), of("k", kv), of("v", kv)]);
+            let o = outputs_of(version, device, &inputs)["o"].values();
+            let right = q * kv * kv * (s * dh) as f64 / (dh as f64).sqrt();
+            let close = o.iter().all(|&o| (o - right).abs() <= 0.004 * right);
+            assert!(close, "{dtype} S={s} k=v={kv}: {} is not {right}", o[0]);
+        }
+    }
+}
+
+/// Of a cluster: those that divide its tiles and its columns, and others; with fewer tiles than that, a
+/// refusal.
+pub(crate) fn any_number_of_blocks_is_right(device: &Device) {
+    let arch = &device.facts().arch;
+    if !CLUSTER.sources().iter().all(|source| source.runs_on(arch)) {
+        return;
+    }
+    let info = CLUSTER.info();
+    let with = |blocks: &str| Options::parse(&[format!("blocks={blocks}")], info).unwrap();
+    for (n, blocks) in BLOCKS.choices.iter().enumerate() {
+        let dtype = info.dtypes[n % info.dtypes.len()];
+        for dims in [[1, 2, 540, 64, 40], [1, 1, 580, 72, 136]] {
+            let problem = Problem { options: with(blocks), ..Problem::new(sizes(dims), dtype) };
+            let case = check(&CLUSTER, device, &problem);
+            assert!(case.passed(), "{blocks}: {}", case.describe());
+        }
+    }
+    let refused = |dims, blocks: &str| {
+        let inputs = CLUSTER.inputs(&Problem::new(sizes(dims), info.dtypes[0]));
+        run(&CLUSTER, device, &inputs, &with(blocks)).unwrap_err().to_string()
+    };
+    let said = refused([1, 1, 128, 64, 64], "3");
+    let expected = "--set blocks: expected auto or at most 2: S has so many tiles of 64, got 3";
+    assert!(said.starts_with(expected), "{said}");
+    let said = refused([1, 1, 128, 64, 60], "2");
+    assert!(said.starts_with("--set blocks: expected auto, for DHQK"), "{said}");
+}
