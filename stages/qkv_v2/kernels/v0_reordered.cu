@@ -20,7 +20,7 @@ template <class T, int PACK> constexpr int qkv_rows_shared = TileProduct<T, PACK
 
 // A grid of heads segments x ceil(dhqk / 64) x ceil(dhhv / 64) blocks; segments of `rows`, a multiple of 64.
 template <class T, int PACK>
-__global__ void __launch_bounds__(128)
+__global__ void __launch_bounds__(128, 2)
     qkv_state_parts(const T* __restrict__ k, const T* __restrict__ v, float* __restrict__ parts, int S, int dhqk,
                     int dhhv, int segments, int rows) {
     DYNAMIC_SHARED(T, stages);
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(128)
 
 // A grid of heads ceil(S / 64) x ceil(dhhv / 64) blocks.
 template <class T, int PACK>
-__global__ void __launch_bounds__(128)
+__global__ void __launch_bounds__(128, 2)
     qkv_rows(const T* __restrict__ q, const T* __restrict__ state, const float* __restrict__ factor, T* __restrict__ o,
              int S, int dhqk, int dhhv, int tiles) {
     DYNAMIC_SHARED(T, stages);
