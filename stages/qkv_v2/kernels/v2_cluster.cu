@@ -45,6 +45,7 @@ template <class T, int DQK, int DHV> struct State {
     __device__ __forceinline__ void hand_out(cg::cluster_group cluster, int j, int dhqk, float scale) const {
         int blocks = cluster.num_blocks(), lane = threadIdx.x % 32;
         float sum[DQK / 32][4] = {}, power[4] = {};
+#pragma unroll 4  // so many blocks' parts are on their way at once
         for (int b = 0; b < blocks; ++b) {
             const float* theirs = cluster.map_shared_rank(parts, b) + lane * ROW + j;
 #pragma unroll
