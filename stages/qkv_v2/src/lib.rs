@@ -146,7 +146,7 @@ impl Version for Reordered {
             [2, 3, 40, 16, 8],
             [1, 1, 130, 128, 72],
             [1, 1, 100, 24, 256],
-            // Several segments, more than there are places for.
+            // Several segments, of more tiles than there are places for; blocks with unlike numbers of tiles.
             [1, 2, 700, 32, 64],
         ];
         if self.way == Way::Warps {
@@ -165,13 +165,19 @@ impl Version for Reordered {
             // What falls back.
             all.extend([[1, 1, 70, 136, 64], [1, 1, 20, 64, 62]]);
         }
+        if self.way == Way::Clusters {
+            // For each of eight blocks more tiles of K, and of Q, than there are places for.
+            all.push([1, 1, 2700, 16, 8]);
+        }
         all.into_iter().map(sizes).collect()
     }
 
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
         match self.way {
             Way::Clusters if plans::fits_boxes(request) => plans::cluster(device, request),
-            Way::Clusters => plans::refuse_blocks(request).and_then(|()| plans::warps(device, request)),
+            Way::Clusters => {
+                plans::refuse_blocks(request).and_then(|()| plans::warps(device, request))
+            }
             Way::Warpgroups if plans::fits_boxes(request) => plans::warpgroups(device, request),
             Way::Warps | Way::Warpgroups => plans::warps(device, request),
         }

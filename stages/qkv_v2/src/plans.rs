@@ -47,7 +47,12 @@ impl Sizes {
     }
 
     /// A box of so many rows and 64 columns of `columns`, of a matrix of that many rows for each head.
-    fn map(&self, dtype: DType, [rows, columns]: [usize; 2], of: usize) -> Result<TensorMap, Error> {
+    fn map(
+        &self,
+        dtype: DType,
+        [rows, columns]: [usize; 2],
+        of: usize,
+    ) -> Result<TensorMap, Error> {
         let map = TensorMap::new(dtype, &[columns, rows, self.heads], &[TILE, of, 1])?;
         Ok(map.swizzle(Swizzle::Bytes128))
     }
@@ -76,7 +81,12 @@ fn tensors(plan: &mut Plan, request: &Request<'_>) -> [Slot; 4] {
 }
 
 /// The launch between the products, which adds up the parts of `parts`: C and its factors.
-fn add_parts(plan: &mut Plan, request: &Request<'_>, sizes: &Sizes, parts: Slot) -> Result<[Slot; 2], Error> {
+fn add_parts(
+    plan: &mut Plan,
+    request: &Request<'_>,
+    sizes: &Sizes,
+    parts: Slot,
+) -> Result<[Slot; 2], Error> {
     let &Sizes { heads, dhqk, dhhv, segments, scale, .. } = sizes;
     let fits = |i: &Instance| i.has("T", request.dtype.cpp());
     let instance = kernels::ADD_PARTS.instances("qkv_state").find(fits);
