@@ -3,6 +3,7 @@
 
 namespace lab {
 
+// ANCHOR: power
 // Of a column whose largest magnitude this is: times the power it is 2^14 to 2^15, in the range of every type. 1 where
 // there is nothing to scale (0), and where nothing helps (infinity). Products with a power of two are exact.
 __device__ __forceinline__ float column_power(float largest) {
@@ -10,5 +11,6 @@ __device__ __forceinline__ float column_power(float largest) {
     if (exponent == 0 || exponent == 255) return 1;
     return __int_as_float((127 + 14 + 127 - max(exponent, 40)) << 23);  // so that one over the power is normal
 }
+// ANCHOR_END: power
 
 }  // namespace lab

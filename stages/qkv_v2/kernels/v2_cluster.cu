@@ -44,7 +44,7 @@ template <class T, int DQK, int DHV> struct State {
     // Columns j to j + 3 of C for all blocks, from what all have stored; a warp, whose lanes have rows.
     __device__ __forceinline__ void hand_out(cg::cluster_group cluster, int j, int dhqk, float scale) const {
         int blocks = cluster.num_blocks(), lane = threadIdx.x % 32;
-        float sum[DQK / 32][4] = {}, power[4] = {};
+        float sum[DQK / 32][4] = {}, power[4];
 #pragma unroll 4  // so many blocks' parts are on their way at once
         for (int b = 0; b < blocks; ++b) {
             const float* theirs = cluster.map_shared_rank(parts, b) + lane * ROW + j;
@@ -56,12 +56,13 @@ template <class T, int DQK, int DHV> struct State {
         }
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
+            float most = fabsf(sum[0][c]);
 #pragma unroll
             for (int n = 0; n < DQK / 32; ++n) {
                 if (lane + n * 32 >= dhqk) sum[n][c] = 0;  // K has no such column: not its 0 · ∞, which is NaN
-                power[c] = fmaxf(power[c], fabsf(sum[n][c]));
+                most = fmaxf(most, fabsf(sum[n][c]));
             }
-            power[c] = column_power(warp_reduce(power[c], Max{}));
+            power[c] = column_power(warp_reduce(most, Max{}));
         }
         int chunk = j % 64 / 8;
         T* panel = state + j / 64 * DQK * 64 + j % 8;
