@@ -21,6 +21,7 @@ pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
     infinity_meets_no_zeros_that_fill_a_tile,
     a_state_out_of_the_range_of_halves_is_scaled,
     large_sums_of_ones_stay_in_range,
+    f32_is_rounded_to_tf32,
     results_do_not_change_from_run_to_run,
     any_schedule_gives_the_same,
     shapes_that_do_not_fit_are_refused,
@@ -121,6 +122,35 @@ fn a_state_out_of_the_range_of_halves_is_scaled(version: &dyn Version, device: &
 fn large_sums_of_ones_stay_in_range(version: &dyn Version, device: &Device) {
     let device = &without_checks(device).unwrap();
     assert_in_range(version, device, [1 << 16, 8], 2f64.powi(-12), 1.0);
+}
+
+/// Of Q, K, V and C. A rounding that is forgotten is a cut, which costs less than an error bound shows.
+fn f32_is_rounded_to_tf32(version: &dyn Version, device: &Device) {
+    if !version.info().dtypes.contains(&DType::F32) {
+        return;
+    }
+    // TF32 has 10 bits behind the point. Three quarters of the last is rounded up.
+    const LAST: f32 = 1.0 / 1024.0;
+    let (one, up) = (1.0, 1.0 + 0.75 * LAST);
+    let rounded = f64::from(1.0 + LAST);
+    let c = f64::from(1.25 + 4.0 * LAST); // of 1.25 (1 + 3 LAST)
+    let dh = 64;
+    for (q, k, v, expected) in [
+        (up, one, one, rounded),
+        (one, up, one, rounded),
+        (one, one, up, rounded),
+        (one, 1.25, 1.0 + 3.0 * LAST, c),
+    ] {
+        let all = |value: f32| Tensor::new(&[1, 1, dh, dh], &vec![value; dh * dh]);
+        let inputs = tensors([("q", all(q)), ("k", all(k)), ("v", all(v))]);
+        let o = outputs_of(version, device, &inputs)["o"].values();
+        let expected = expected * (dh * dh) as f64 / (dh as f64).sqrt();
+        assert!(
+            o.iter().all(|&o| o == expected),
+            "q {q}, k {k}, v {v}: {} is not {expected}",
+            o[0]
+        );
+    }
 }
 
 /// Of a cluster: those that divide its tiles and its columns, and others; with fewer tiles than that, a
