@@ -124,7 +124,10 @@ template <class T, int PACK, bool A_TRANSPOSED> struct TileProduct {
 #pragma unroll
             for (int i = 0; i < 2; ++i)
 #pragma unroll
-                for (int j = 0; j < 4; ++j) multiply_add<T>(sum[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+                for (int j = 0; j < 4; ++j) {
+                    const unsigned* own = b[j / 2] + j % 2 * 2;
+                    multiply_add<T>(sum[i][j], a[i], own[0], own[1]);
+                }
         }
     }
 };

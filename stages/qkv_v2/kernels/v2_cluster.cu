@@ -10,8 +10,8 @@
 // rounds, and writes these columns of C to all blocks, through distributed shared memory. Then each multiplies its rows
 // of Q, which have been on their way since the first places were free.
 //
-// Q, K: heads x S x dhqk, V, O: heads x S x dhhv, row-major. A grid of heads blocks x ceil(dhhv / DHV), in clusters along x
-// of at most 32 blocks, and of at most ceil(S / 64).
+// Q, K: heads x S x dhqk, V, O: heads x S x dhhv, row-major. A grid of heads blocks x ceil(dhhv / DHV), in clusters
+// along x of at most 32 blocks, and of at most ceil(S / 64).
 #include "column_power.cuh"
 #include "lab/reduce.cuh"
 #include "places.cuh"
