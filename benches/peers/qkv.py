@@ -1,10 +1,10 @@
-"""(Q Kᵀ / √DHQK) V in PyTorch, on the problems of qkv_v0, qkv_v1 and vlstm_fw_v0.
+"""(Q Kᵀ / √DHQK) V in PyTorch, on the problems of qkv_v0 to qkv_v2 and vlstm_fw_v0.
 
     lab bench qkv --peers            # or as problems.py says
 
 `torch` writes the S x S scores and reads them again; of family `causal_qkv` with those above the diagonal
 zeroed. `reassociated`, where nothing is masked, is Q (Kᵀ V): the same in exact arithmetic, with S / DH times
-fewer operations, which nothing that comes between the products leaves room for. f32 is without TF32. The
+fewer operations, which nothing that comes between the products leaves room for; qkv_v2 is its like. f32 is without TF32. The
 error is that of o against f64, on one head.
 """
 

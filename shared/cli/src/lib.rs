@@ -23,6 +23,7 @@ pub static STAGES: &[&Stage] = &[
     &matmul::STAGE,
     &qkv_v0::STAGE,
     &qkv_v1::STAGE,
+    &qkv_v2::STAGE,
     &vlstm_fw_v0::STAGE,
     &vlstm_fw_v1::STAGE,
     &vlstm_fw_v3::STAGE,

@@ -8,9 +8,14 @@ use super::sizes;
 use crate::suite::{check, without_checks};
 use crate::{Options, Problem, Tensor, Tensors, Version, run};
 
-/// The version's random inputs in the first of its types, of these B, NH, S, DHQK, DHHV.
+/// The type that these checks run in: the first of the version's, which is f32 where it has that.
+pub fn dtype_of(version: &dyn Version) -> DType {
+    version.info().dtypes[0]
+}
+
+/// The version's random inputs in [`dtype_of`], of these B, NH, S, DHQK, DHHV.
 pub fn inputs_of(version: &dyn Version, shape: [usize; 5]) -> Tensors {
-    version.inputs(&Problem::new(sizes(shape), version.info().dtypes[0]))
+    version.inputs(&Problem::new(sizes(shape), dtype_of(version)))
 }
 
 /// What comes out, under default options.
