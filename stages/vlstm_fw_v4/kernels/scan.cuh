@@ -73,7 +73,8 @@ template <int WARPS> class GateScan {
             double before = __shfl_up_sync(ALL, sum, d);
             if (lane >= d) sum += before;
         }
-        double b[2] = {sum - own[1], sum}, all = __shfl_sync(ALL, sum, 31);
+        double earlier = __shfl_up_sync(ALL, sum, 1);
+        double b[2] = {(lane > 0 ? earlier : 0) + own[0], sum}, all = __shfl_sync(ALL, sum, 31);
         double x[2] = {input[0] - b[0], input[1] - b[1]};  // i_j - b_j
         double largest = larger(x[0], x[1]);
         for (int d = 1; d < 32; d *= 2) largest = larger(__shfl_up_sync(ALL, largest, d), largest);

@@ -190,17 +190,18 @@ pub fn what_comes_later_does_not_matter(version: &dyn Version, device: &Device) 
     }
 }
 
-/// In h of a version with tiles of TQ rows, or chunks of L. A NaN in q: in its row. In k, i and f: in its
+/// In h of a version with tiles of TQ rows, or chunks of L, 64 where L is no parameter. A NaN in q: in its row. In k, i and f: in its
 /// row and those behind it. In v: in its column, from its row on; the rows before it in the same tile get
 /// 0 · NaN, those before it in a chunk may, those of earlier ones nothing. And in its head.
 pub fn nan_stays_where_it_belongs(version: &dyn Version, device: &Device) {
-    for (s, dh) in [(150, 16), (70, 256)] {
+    let shapes = [(150, 16), (70, 256)];
+    for (s, dh) in shapes.into_iter().filter(|&(s, dh)| has_room(version, [1, 2, s, dh, dh])) {
         let tiles = has_square_tiles(version);
         let longest =
             || instances(version).filter_map(|i| i.argument("L").map(|_| i.size("L"))).max();
         let rows = match tiles {
             true => rows_of_a_tile(version, dh),
-            false => longest().expect("a kernel with tiles of Q, or with chunks of L positions"),
+            false => longest().unwrap_or(64),
         };
         let clean = inputs_of(version, [1, 2, s, dh, dh]);
         for row in [0, 33, 65, s - 1] {
