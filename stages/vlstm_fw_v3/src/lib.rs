@@ -112,6 +112,10 @@ impl Version for Chunks {
         vec![&kernels::GATES, &kernels::PARTS, &kernels::WALK, &kernels::OUTPUTS]
     }
 
+    fn bench_shapes(&self, dtype: DType) -> Vec<Dims> {
+        vlstm::wide_bench_shapes(&self.info, dtype)
+    }
+
     fn test_shapes(&self) -> Vec<Dims> {
         let chunk = self.length;
         let all = [

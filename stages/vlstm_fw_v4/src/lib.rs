@@ -172,19 +172,8 @@ impl Version for Walk {
         .to_vec()
     }
 
-    /// As the family's, and heads of the size that the xLSTM's large models have.
     fn bench_shapes(&self, dtype: DType) -> Vec<Dims> {
-        match dtype {
-            DType::F16 => vec![self.info.timed(dtype)],
-            _ => [
-                [4, 8, 1024, 64, 64],
-                [1, 8, 8192, 64, 64],
-                [8, 16, 2048, 128, 128],
-                [8, 16, 2048, 128, 256],
-            ]
-            .map(sizes)
-            .to_vec(),
-        }
+        vlstm::wide_bench_shapes(&self.info, dtype)
     }
 
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {

@@ -240,6 +240,16 @@ fn bench_shapes(info: &Info, dtype: DType) -> Vec<Dims> {
     }
 }
 
+/// The same and, in bf16, heads as wide as those of xLSTM's large models: of versions whose work grows with S, not with
+/// its square.
+pub fn wide_bench_shapes(info: &Info, dtype: DType) -> Vec<Dims> {
+    let mut all = bench_shapes(info, dtype);
+    if dtype == DType::BF16 {
+        all.push(qkv::sizes([8, 16, 2048, 128, 256]));
+    }
+    all
+}
+
 /// ε of these options.
 ///
 /// # Errors
