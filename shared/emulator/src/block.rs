@@ -24,6 +24,7 @@ use crate::report::{Access, Finding, Kind, Standing};
 use crate::running::BlockFacts;
 use crate::shared::{DYNAMIC_ALIGNMENT, DYNAMIC_MARGIN, Extent};
 use crate::stack::{Slab, ThreadStack};
+use crate::starve::Priorities;
 use crate::thread::{Await, Fault, State, Thread};
 use crate::warp::{self, LANES, Operand};
 use crate::watchdog::Watched;
@@ -103,6 +104,8 @@ pub(crate) struct BlockRunner {
     geometry: Geometry,
     order: Order,
     shuffler: Shuffler,
+    /// Of an order that is not fair.
+    priorities: Option<Priorities>,
     warps: Vec<Warp>,
     queue: Vec<u32>,
     /// Whose turn it is, in `queue`.
@@ -213,6 +216,7 @@ impl BlockRunner {
             geometry,
             order,
             shuffler: Shuffler::new(order, 0),
+            priorities: None,
             warps: (0..count.div_ceil(LANES)).map(|_| Warp::default()).collect(),
             queue: Vec::with_capacity(count),
             turn: 0,
@@ -240,6 +244,7 @@ impl BlockRunner {
     pub(crate) fn start(&mut self, linear: u64) {
         self.block = self.geometry.block_index(linear);
         self.shuffler = Shuffler::new(self.order, linear + 1);
+        self.priorities = Priorities::new(self.order, linear + 1, self.warps.len());
         let (block, geometry) = (self.block, self.geometry);
         for (index, thread) in self.threads.iter_mut().enumerate() {
             let own = unravel(index as u64, geometry.block);
@@ -354,6 +359,8 @@ impl BlockRunner {
                     _ => Ok(Pause::Awaiting(events)),
                 };
             }
+            let (threads, queue, next) = (&mut self.threads, &mut self.queue, &mut self.next);
+            let starves = self.priorities.as_mut().is_some_and(|p| p.choose(threads, queue, next));
             let before = self.progress;
             self.turn = 0;
             while self.turn < self.queue.len() {
@@ -365,7 +372,7 @@ impl BlockRunner {
                 self.told.store(self.progress, Ordering::Relaxed);
             }
             self.queue.clear();
-            if self.progress == before && !self.land_at_last()? {
+            if self.progress == before && !starves && !self.land_at_last()? {
                 return Ok(Pause::Polling);
             }
         }

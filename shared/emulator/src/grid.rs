@@ -109,11 +109,11 @@ impl Options {
         })? {
             options.threads = n;
         }
-        if let Some(order) =
-            read("LAB_EMULATOR_ORDER", "forward, reverse, warps or random[:SEED]", |t| {
-                t.parse().ok()
-            })?
-        {
+        if let Some(order) = read(
+            "LAB_EMULATOR_ORDER",
+            "forward, reverse, warps, random[:SEED] or starve[:SEED]",
+            |t| t.parse().ok(),
+        )? {
             options.order = order;
         }
         if let Some(seconds) =
@@ -585,7 +585,7 @@ fn nth_block(order: Order, turn: u64, blocks: u64) -> u64 {
     match order {
         Order::Forward | Order::Warps => turn,
         Order::Reverse => blocks - 1 - turn,
-        Order::Random(seed) => {
+        Order::Random(seed) | Order::Starve(seed) => {
             let gcd = |mut a: u64, mut b: u64| {
                 while b != 0 {
                     (a, b) = (b, a % b);

@@ -126,7 +126,7 @@
 //! # What holds in both builds
 //!
 //! * A **block** runs on one OS thread, its threads in turns ([`Order`]: forward, reverse, seeded
-//!   random, warp by warp). Blocks of a plain launch spread over all cores; a checked one runs on one,
+//!   random, warp by warp, some warps starved). Blocks of a plain launch spread over all cores; a checked one runs on one,
 //!   so that it is the same every time. A cooperative launch keeps all its blocks resident, each on
 //!   an OS thread of its own; so do the blocks of a cluster, one cluster after the other.
 //! * **Shared memory** is that OS thread's `thread_local` storage, or for the dynamic array a
@@ -202,6 +202,7 @@ mod running;
 mod shadow;
 mod shared;
 mod stack;
+mod starve;
 mod symbols;
 mod thread;
 mod warp;

@@ -16,11 +16,15 @@ pub enum Order {
     /// one rendezvous to the next together, and a barrier that holds back a quick warp is not
     /// missed; here it is.
     Warps,
+    /// By priorities of the warps, drawn from this seed: a warp runs alone until it waits or polls, and now and
+    /// then falls behind all others. In the other orders each warp gets on in its turn; here some lag as far
+    /// behind as those that run let them, which is what finds out whether they may.
+    Starve(u64),
 }
 
 /// The text is not the name of an order.
 #[derive(Debug, thiserror::Error)]
-#[error("order: expected forward, reverse, warps or random[:SEED], got '{0}'")]
+#[error("order: expected forward, reverse, warps, random[:SEED] or starve[:SEED], got '{0}'")]
 pub struct BadOrder(String);
 
 impl FromStr for Order {
@@ -33,6 +37,8 @@ impl FromStr for Order {
             ("warps", "") => Ok(Self::Warps),
             ("random", "") => Ok(Self::Random(0)),
             ("random", seed) => seed.parse().map(Self::Random).map_err(|_| bad()),
+            ("starve", "") => Ok(Self::Starve(0)),
+            ("starve", seed) => seed.parse().map(Self::Starve).map_err(|_| bad()),
             _ => Err(bad()),
         }
     }
@@ -68,7 +74,7 @@ impl Shuffler {
     /// Puts `items`, given in forward order, into this schedule's order.
     pub(crate) fn arrange(&mut self, items: &mut [u32]) {
         match self.order {
-            Order::Forward | Order::Warps => {}
+            Order::Forward | Order::Warps | Order::Starve(_) => {}
             Order::Reverse => items.reverse(),
             Order::Random(_) => {
                 for last in (1..items.len()).rev() {
@@ -89,7 +95,9 @@ mod tests {
         assert_eq!("reverse".parse::<Order>().unwrap(), Order::Reverse);
         assert_eq!("warps".parse::<Order>().unwrap(), Order::Warps);
         assert_eq!("random:7".parse::<Order>().unwrap(), Order::Random(7));
-        for bad in ["", "Forward", "random:x", "forward:1"] {
+        assert_eq!("starve".parse::<Order>().unwrap(), Order::Starve(0));
+        assert_eq!("starve:7".parse::<Order>().unwrap(), Order::Starve(7));
+        for bad in ["", "Forward", "random:x", "starve:x", "forward:1"] {
             assert!(bad.parse::<Order>().is_err(), "{bad}");
         }
     }

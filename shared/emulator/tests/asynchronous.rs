@@ -31,7 +31,8 @@ const NAMES: [&str; 15] = [
 static CHECKED: LazyLock<Arc<Module>> = LazyLock::new(|| checked("asynchronous.cu", &NAMES));
 static PLAIN: LazyLock<Arc<Module>> = LazyLock::new(|| module("asynchronous.cu", &NAMES));
 
-const ORDERS: [Order; 4] = [Order::Forward, Order::Reverse, Order::Random(3), Order::Warps];
+const ORDERS: [Order; 5] =
+    [Order::Forward, Order::Reverse, Order::Random(3), Order::Warps, Order::Starve(3)];
 const LANDINGS: [Landing; 4] =
     [Landing::Late, Landing::Early, Landing::Random(1), Landing::Random(2)];
 

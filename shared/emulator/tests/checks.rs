@@ -64,7 +64,8 @@ fn reverse(kernel: &str, order: Order) -> (Result<(), LaunchError>, Vec<f32>) {
 
 #[test]
 fn a_race_names_both_accesses_the_array_and_the_remedy() {
-    for order in [Order::Forward, Order::Reverse, Order::Random(5), Order::Warps] {
+    for order in [Order::Forward, Order::Reverse, Order::Random(5), Order::Warps, Order::Starve(5)]
+    {
         let finding = only("forgetful", reverse("forgetful", order).0);
         assert_eq!((finding.kind, finding.kind.check()), (Kind::Race, Check::Race));
         assert!(finding.message.starts_with("race on part["), "{finding}");

@@ -23,7 +23,8 @@ const NAMES: [&str; 9] = [
 static CHECKED: LazyLock<Arc<Module>> = LazyLock::new(|| checked("clusters.cu", &NAMES));
 static PLAIN: LazyLock<Arc<Module>> = LazyLock::new(|| module("clusters.cu", &NAMES));
 
-const ORDERS: [Order; 4] = [Order::Forward, Order::Reverse, Order::Random(3), Order::Warps];
+const ORDERS: [Order; 5] =
+    [Order::Forward, Order::Reverse, Order::Random(3), Order::Warps, Order::Starve(3)];
 
 fn config(blocks: u32, cluster: u32) -> Config {
     Config { cluster, dynamic_shared: 128, ..plain(blocks, 32) }

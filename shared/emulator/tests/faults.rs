@@ -90,7 +90,8 @@ fn one_warp_far_ahead_shows_a_missing_barrier() {
         run(&FAULTS, kernel, &plain(1, 256), &mut [arg(&mut p)], &options).unwrap();
         out[..256].iter().all(|&v| v == 256) && out[256..].iter().all(|&v| v == 512)
     };
-    for order in [Order::Forward, Order::Reverse, Order::Random(3), Order::Warps] {
+    for order in [Order::Forward, Order::Reverse, Order::Random(3), Order::Warps, Order::Starve(3)]
+    {
         assert!(right("sums_twice<true>", order), "{order:?}");
     }
     assert!(right("sums_twice<false>", Order::Forward), "warps that move together hide it");

@@ -41,9 +41,16 @@ static FEATURES: LazyLock<Arc<Module>> = LazyLock::new(|| {
 
 /// Every schedule that a result must not depend on.
 fn schedules() -> impl Iterator<Item = Options> {
-    [Order::Forward, Order::Reverse, Order::Random(1), Order::Random(2), Order::Warps]
-        .into_iter()
-        .flat_map(|order| [1, 2].map(|threads| Options { order, threads, ..Options::default() }))
+    [
+        Order::Forward,
+        Order::Reverse,
+        Order::Random(1),
+        Order::Random(2),
+        Order::Warps,
+        Order::Starve(1),
+    ]
+    .into_iter()
+    .flat_map(|order| [1, 2].map(|threads| Options { order, threads, ..Options::default() }))
 }
 
 #[test]

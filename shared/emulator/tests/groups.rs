@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 use common::{Arrays, arg, checked, module, plain, run};
 use lab_emulator::{Finding, Kind, LaunchError, Module, Options, Order};
 
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 19] = [
     "handed<NONE>",
     "handed<NO_WAIT>",
     "handed<WRITES_EARLY>",
@@ -26,12 +26,15 @@ const NAMES: [&str; 17] = [
     "stored<1, 1>",
     "stored<2, 1>",
     "stored<4, 1>",
+    "by_turns<IN_TURN>",
+    "by_turns<EARLY>",
 ];
 
 static CHECKED: LazyLock<Arc<Module>> = LazyLock::new(|| checked("groups.cu", &NAMES));
 static PLAIN: LazyLock<Arc<Module>> = LazyLock::new(|| module("groups.cu", &NAMES));
 
-const ORDERS: [Order; 4] = [Order::Forward, Order::Reverse, Order::Random(3), Order::Warps];
+const ORDERS: [Order; 5] =
+    [Order::Forward, Order::Reverse, Order::Random(3), Order::Warps, Order::Starve(3)];
 
 fn options() -> impl Iterator<Item = Options> {
     ORDERS.into_iter().map(|order| Options { order, threads: 1, ..Options::default() })
@@ -136,4 +139,47 @@ fn matrices_are_stored_by_rows_or_by_columns() {
             assert_eq!(got, expected, "{name}: {i}");
         }
     }
+}
+
+/// Whether each row came out backwards.
+fn by_turns(module: &Arc<Module>, claim: &str, order: Order) -> (Result<(), LaunchError>, bool) {
+    const CHUNKS: usize = 20;
+    let mut arrays = Arrays::new();
+    let values: Vec<i32> = (0..32 * CHUNKS as i32).collect();
+    let (x, out) = (arrays.of(&values), arrays.unwritten::<i32>(values.len()));
+    let (mut p, mut q, mut chunks) = (x, out, CHUNKS as i32);
+    let mut arguments = [arg(&mut p), arg(&mut q), arg(&mut chunks)];
+    let options = Options { order, threads: 1, ..Options::default() };
+    let name = format!("by_turns<{claim}>");
+    let outcome = run(module, &name, &plain(1, 5 * 32), &mut arguments, &options);
+    let turned = |i: usize| (i / 32 * 32 + 31 - i % 32) as i32;
+    let right = arrays.read(out).into_iter().enumerate().all(|(i, got)| got == turned(i));
+    (outcome, right)
+}
+
+/// A consumer that gets its turn like everybody else keeps up with those who bring: only where it lags is
+/// what it reads overwritten.
+#[test]
+fn a_place_that_is_claimed_too_early_shows_where_its_user_starves() {
+    let fair = ORDERS.into_iter().filter(|order| !matches!(order, Order::Starve(_)));
+    for order in fair.clone().chain((0..20).map(Order::Starve)) {
+        for module in [&*PLAIN, &*CHECKED] {
+            let (outcome, right) = by_turns(module, "IN_TURN", order);
+            outcome.unwrap_or_else(|e| panic!("{order:?}: {e}"));
+            assert!(right, "{order:?}");
+        }
+    }
+    for order in fair {
+        let (outcome, right) = by_turns(&PLAIN, "EARLY", order);
+        assert!(outcome.is_ok() && right, "{order:?}: the other orders find it, too");
+    }
+    assert!(by_turns(&CHECKED, "EARLY", Order::Warps).0.is_ok(), "not even as a race");
+    let mut wrong = 0;
+    for seed in 0..20 {
+        let (outcome, right) = by_turns(&PLAIN, "EARLY", Order::Starve(seed));
+        wrong += usize::from(outcome.is_err() || !right);
+        let all = found(by_turns(&CHECKED, "EARLY", Order::Starve(seed)).0);
+        assert!(all.iter().any(|f| f.kind == Kind::Race), "seed {seed}: {all:?}");
+    }
+    assert!(wrong >= 10, "with {wrong} of 20 seeds");
 }

@@ -59,7 +59,7 @@ const OVER: bool = true;
 const APART: bool = false;
 
 fn options() -> impl Iterator<Item = Options> {
-    let orders = [Order::Forward, Order::Reverse, Order::Random(7), Order::Warps];
+    let orders = [Order::Forward, Order::Reverse, Order::Random(7), Order::Warps, Order::Starve(1)];
     let all = move |order| {
         [Landing::Late, Landing::Early].map(|copies| Options {
             order,

@@ -47,7 +47,7 @@ fn product(
 }
 
 fn options() -> impl Iterator<Item = Options> {
-    let orders = [Order::Forward, Order::Reverse, Order::Random(3), Order::Warps];
+    let orders = [Order::Forward, Order::Reverse, Order::Random(3), Order::Warps, Order::Starve(1)];
     orders.into_iter().flat_map(|order| {
         let copies = [Landing::Late, Landing::Early, Landing::Random(1)];
         copies.map(|copies| Options { order, copies, ..Options::default() })

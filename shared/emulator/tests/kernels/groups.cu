@@ -3,6 +3,7 @@
 #include "lab/ptx/named_barrier.cuh"
 #include "lab/ptx/stmatrix.cuh"
 #include "lab/ptx/warp_roles.cuh"
+#include "lab/ring.cuh"
 
 using namespace lab;
 
@@ -51,4 +52,38 @@ template <int N, int TRANSPOSED> __global__ void stored(const unsigned* fragment
     __syncwarp();
     if (lane < 8 * N)
         for (int c = 0; c < 8; ++c) out[lane * 8 + c] = rows[lane][c];
+}
+
+// out [chunks, 32] = x [chunks, 32], each row backwards: four warps bring rows by turns, through a ring, for one that is
+// slower than they are. A parity tells a phase from the next, and not from the one behind that: so nobody waits for a
+// place before all rows before have got theirs. Who does, EARLY, may be two rounds ahead, and passes at once.
+enum Claim { IN_TURN, EARLY };
+template <int CLAIM> __global__ void by_turns(const int* x, int* out, int chunks) {
+    constexpr int BRINGERS = 4, PLACES = 3;
+    __shared__ Ring<PLACES> ring;
+    __shared__ int places[PLACES][32];
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (threadIdx.x == 0) ring.init(1);
+    __syncthreads();  // the barriers are there
+    Turn<PLACES> turn;
+    if (warp < BRINGERS) {
+        for (int n = 0; n < warp; ++n) turn.advance();
+        for (int c = warp; c < chunks; c += BRINGERS) {
+            if (CLAIM == EARLY) ring.wait_empty(turn);
+            if (c > 0) named_barrier_sync(1 + warp, 64);
+            if (CLAIM == IN_TURN) ring.wait_empty(turn);
+            if (c + 1 < chunks) named_barrier_arrive(1 + (warp + 1) % BRINGERS, 64);
+            places[turn.place][lane] = x[c * 32 + lane];
+            __syncwarp();  // all lanes have written
+            if (lane == 0) mbarrier_arrive(&ring.full[turn.place]);
+            for (int n = 0; n < BRINGERS; ++n) turn.advance();
+        }
+    } else {
+        for (int c = 0; c < chunks; ++c, turn.advance()) {
+            ring.wait_full(turn);
+            out[c * 32 + lane] = __shfl_sync(0xffffffffu, places[turn.place][lane], 31 - lane);
+            __syncwarp();  // all lanes have read
+            if (lane == 0) ring.leave(turn);
+        }
+    }
 }
