@@ -93,6 +93,9 @@ fn each_fault_is_found() {
             ("NOT_ALL", Kind::Deadlock),
             ("NUMBER_0", Kind::BadCollective),
         ] {
+            // Those who write run so far ahead that they fill the barrier alone, and nobody comes to the last one.
+            let starved = fault == "WRITES_EARLY" && matches!(options.order, Order::Starve(_));
+            let kind = if starved { Kind::Deadlock } else { kind };
             let all = found(handed(&CHECKED, fault, &options).0);
             assert!(all.iter().any(|f| f.kind == kind), "{fault}, {options:?}: {all:?}");
         }
