@@ -82,9 +82,16 @@ pub fn results_do_not_change_from_run_to_run(version: &dyn Version, device: &Dev
 pub fn schedules(device: &Device) -> Vec<Device> {
     let mut all = vec![device.clone()];
     if let Some(mode) = device.mode() {
-        let orders = [Order::Reverse, Order::Random(1), Order::Random(2), Order::Warps];
-        let copies = [Landing::Early, Landing::Random(1), Landing::Random(2), Landing::Late];
-        for ((order, copies), threads) in orders.into_iter().zip(copies).zip([1, 2, 5, 2]) {
+        let schedules = [
+            (Order::Reverse, Landing::Early, 1),
+            (Order::Random(1), Landing::Random(1), 2),
+            (Order::Random(2), Landing::Random(2), 5),
+            (Order::Warps, Landing::Late, 2),
+            // A late copy holds back whoever waits for it, whatever its priority: so early ones, too.
+            (Order::Starve(1), Landing::Early, 2),
+            (Order::Starve(2), Landing::Late, 2),
+        ];
+        for (order, copies, threads) in schedules {
             let options =
                 emulator::Options { order, copies, threads, ..emulator::Options::default() };
             all.push(Device::emulator_with(mode, options).unwrap());
