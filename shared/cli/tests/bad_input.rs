@@ -205,8 +205,10 @@ fn devices() {
     refused(
         order.env("LAB_EMULATOR_ORDER", "sideways").args(["run", "playg:saxpy"]),
         2,
-        &["LAB_EMULATOR_ORDER: expected forward, reverse, warps, random[:SEED] or starve[:SEED], got \
-           'sideways'"],
+        &[
+            "LAB_EMULATOR_ORDER: expected forward, reverse, warps, random[:SEED] or starve[:SEED], got \
+           'sideways'",
+        ],
     );
     refused(lab().env("LAB_EMULATOR_THREADS", "0").arg("tour"), 2, &["LAB_EMULATOR_THREADS"]);
 }
