@@ -118,7 +118,7 @@ __device__ __forceinline__ void write_positions(Position* positions, float* m, c
 // ANCHOR_END: positions
 
 template <int L>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, 2)
     chunk_gates(const float* __restrict__ i_gate, const float* __restrict__ f_gate,
                 const float* __restrict__ C0, const float* __restrict__ m0, Position* positions,
                 Added* added, Chunk* chunk, float* __restrict__ m, float* __restrict__ mN,
