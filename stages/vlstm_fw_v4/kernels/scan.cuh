@@ -22,7 +22,7 @@ struct Before {
 };
 
 // The m of nothing. Were it -∞, exp(M - R) of gates that are all shut would be NaN.
-constexpr double LOWEST = -1e30;
+constexpr double LOWEST = -1e30f;
 __device__ __forceinline__ double m_from(float m) { return m < LOWEST ? LOWEST : m; }
 __device__ __forceinline__ float m_of(double m) { return m > LOWEST / 2 ? static_cast<float>(m) : lowest<float>(); }
 
@@ -86,6 +86,11 @@ template <int WARPS> class GateScan {
         double M = before_[warp_].m;
         double R[2] = {larger(M, larger(before, x[0])), larger(M, largest)}, last = __shfl_sync(ALL, R[1], 31);
         Before next{larger(all + last, LOWEST), before_[warp_].sum + all};
+        if (first + CHUNK >= S_) {
+            // It may go out, as a float: then α and γ make C a multiple of exp(m) for just this m.
+            next.m = static_cast<float>(next.m);
+            last = next.m - all;
+        }
         if (WARPS > 1 && first + CHUNK < to_) {
             if (lane == 0) before_[(warp_ + 1) % WARPS] = next;
             named_barrier_arrive(FIRST_BARRIER + (warp_ + 1) % WARPS, 64);
