@@ -11,8 +11,9 @@ namespace lab {
 constexpr int SCANNERS = 4;
 
 // Registers of a thread: those of all warpgroups together are 512 at most.
-template <int GROUPS> struct Registers {
-    static constexpr int STATE = 176, SCORES = GROUPS == 1 ? 120 : 104, SCAN = GROUPS == 1 ? 80 : 56;
+template <int KEY, int GROUPS> struct Registers {
+    static constexpr bool FEW = GROUPS == 2 && KEY > 64;  // the state of 128 keys leaves few to others
+    static constexpr int STATE = GROUPS == 2 && KEY == 64 ? 160 : 176, SCORES = FEW ? 104 : 112, SCAN = FEW ? 56 : 80;
 };
 
 // One lane for its warp, which has done with a place.
