@@ -67,7 +67,7 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
             state.store(shared.out[group], h, value, first, head, group);
             meet();  // the place is free
         }
-        if (threadIdx.x % 128 == 0) bulk_wait_read<0>();  // the panel is the block's
+        if (threadIdx.x % 128 == 0) bulk_wait_read<0>();  // TMA has read the panel before the block ends
         if (wanted) state.end(CN + cell * dhhv, value, dhqk, dhhv);
     } else if (group == GROUPS) {
         registers_decrease<Registers<KEY, GROUPS>::SCORES>();

@@ -5,7 +5,8 @@
 //
 //   M⁺ = max(M + F_p, m_p)    C⁺ = exp(M + F_p - M⁺) C + exp(m_p - M⁺) C_p    n⁺ = exp(M + F_p - M⁺) n + exp(m_p - M⁺) n_p
 //
-// Work split of both: as v1's, with a segment for each head and slice. parts, sums: heads x segments, slices apart.
+// Work split of both: as v1's, with a segment for each head and slice. C_part [head][segment][64 columns of V], n_part and behind [head][segment],
+// of all segments but the last.
 #include "lab/ptx/dynamic_shared.cuh"
 #include "roles.cuh"
 
