@@ -1,7 +1,7 @@
 // What the kernels of the chunkwise form share: what the gates come to, and tiles in shared memory.
 //
-// With b_i = Σ log sigmoid f from the chunk's first position to i, and M the largest exponent of all that
-// came before the chunk, everything that depends on gates alone is
+// With b_i = Σ log sigmoid f from the chunk's first position to i, and M the largest exponent of
+// all that came before the chunk, everything that depends on gates alone is
 //
 //   key_j  = i_j - b_j                row_i = -max(M, max_{j<=i} key_j) = b_i - m_i
 //   D_ij   = exp(row_i + key_j)       β_i   = exp(row_i + M)
@@ -23,17 +23,18 @@ struct Position {
     float beta, alpha;
 };
 
-// What a chunk adds: g, the largest exponent at its end of its own positions, and Σ α were it the first.
+// What a chunk adds: g, the largest exponent at its end of its own positions, and Σ α were it the
+// first.
 struct Added {
     double sum, most, weight;
 };
 
-// What a chunk finds, and γ. States are stored as C exp(-M) with M as a float, which is `before` ahead of
-// the chunk and `behind` it.
+// What a chunk finds, and γ. States are stored as C exp(-M) with M as a float, which is `before`
+// ahead of the chunk and `behind` it.
 struct Chunk {
     double M;
     float before, behind, gamma;
-    float room;  // what C ahead of the chunk is multiplied by, that halves may hold it: a power of two
+    float room;  // C ahead of the chunk is stored times this power of two, for halves to hold it
 };
 
 // Tiles of halves are 64 columns wide: 128 bytes a row, as many as the banks have.
@@ -52,9 +53,9 @@ __device__ __forceinline__ void copy_tile(T* to, Matrix<const T> from, int r0, i
     }
 }
 
-// Where in a tile the lane's row and column (0 or 8) of the 16 x 16 from r and c on begin, both multiples
-// of 16. Rows so far apart are swizzled alike; and a step of 16 columns moves a chunk by ^, as the swizzle
-// does: one offset serves a lane for all of a tile.
+// Where in a tile the lane's row and column (0 or 8) of the 16 x 16 from r and c on begin, both
+// multiples of 16. Rows so far apart are swizzled alike; and a step of 16 columns moves a chunk by
+// ^, as the swizzle does: one offset serves a lane for all of a tile.
 template <class T> __device__ __forceinline__ int corner(int r, int c, int row, int column) {
     return r * WIDE + (Tile<T>::offset(row, column) ^ c);
 }

@@ -1,17 +1,18 @@
-// Of the chunkwise form all that depends on gates alone, before any product: for each position its two
-// exponents, β, α and m, for each chunk γ. Equations and names: chunk.cuh.
+// Of the chunkwise form all that depends on gates alone, before any product: for each position its
+// two exponents, β, α and m, for each chunk γ. Equations and names: chunk.cuh.
 //
 //   m_i = b_i + max(M, max_{j<=i} key_j)      M⁺ = max(g + M, g + max_j key_j)
 //
-// Work split: a block owns a head. Its warps take the head's chunks in turns, twice: first for what a
-// chunk adds, then, when the first warp has gone along all chunks for their M, for the positions. A lane
-// has every 32nd position. The sums are made again the second time, for they cost less than to be kept.
+// Work split: a block owns a head. Its warps take the head's chunks in turns, twice: first for what
+// a chunk adds, then, when the first warp has gone along all chunks for their M, for the positions.
+// A lane has every 32nd position. The sums are made again the second time, for they cost less than
+// to be kept.
 //
-// All sums and maxima are in f64, and handed on as two floats where two of them may nearly cancel. A
-// state's own scale is M as a float: what is handed over says exactly what it is a multiple of.
+// All sums and maxima are in f64, and handed on as two floats where two of them may nearly cancel.
+// A state's own scale is M as a float: what is handed over says exactly what it is a multiple of.
 //
-// i, f, m: heads x S; positions: heads x chunks x L; chunk: heads x chunks. A grid of as many blocks as
-// heads.
+// i, f, m: heads x S; positions: heads x chunks x L; chunk: heads x chunks. A grid of as many
+// blocks as heads.
 #include "chunk.cuh"
 #include "lab/reduce.cuh"
 
@@ -41,7 +42,8 @@ __device__ __forceinline__ double load_keys(double (&sum)[L / 32], double (&key)
 // ANCHOR: add
 // What a chunk adds to a state. One warp.
 template <int L>
-__device__ __forceinline__ void write_added(Added& added, const float* i, const float* f, int r0, int S) {
+__device__ __forceinline__ void write_added(Added& added, const float* i, const float* f, int r0,
+                                            int S) {
     double sum[L / 32], key[L / 32], most = lowest<float>();
     double all = load_keys<L>(sum, key, i, f, r0, S);
 #pragma unroll
@@ -56,9 +58,9 @@ __device__ __forceinline__ void write_added(Added& added, const float* i, const 
 // ANCHOR_END: add
 
 // ANCHOR: walk
-// M ahead of each chunk, γ, and the room that C needs, from M and the largest of C ahead of the first.
-// M behind the last comes back. One warp, 32 chunks at a time: lane n loads the n-th and keeps what becomes
-// of it, while all lanes take the same steps.
+// M ahead of each chunk, γ, and the room that C needs, from M and the largest of C ahead of the
+// first. M behind the last comes back. One warp, 32 chunks at a time: lane n loads the n-th and
+// keeps what becomes of it, while all lanes take the same steps.
 __device__ __forceinline__ double walk_gates(Chunk* chunk, const Added* added, int chunks, double M,
                                              float largest) {
     constexpr unsigned ALL = 0xffffffff;
@@ -116,11 +118,11 @@ __device__ __forceinline__ void write_positions(Position* positions, float* m, c
 // ANCHOR_END: positions
 
 template <int L>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, 2)
     chunk_gates(const float* __restrict__ i_gate, const float* __restrict__ f_gate,
                 const float* __restrict__ C0, const float* __restrict__ m0, Position* positions,
-                Added* added, Chunk* chunk, float* __restrict__ m, float* __restrict__ mN, int chunks, int S,
-                int cells, bool given, bool wanted) {
+                Added* added, Chunk* chunk, float* __restrict__ m, float* __restrict__ mN,
+                int chunks, int S, int cells, bool given, bool wanted) {
     long long head = blockIdx.x;
     const float *i = i_gate + head * S, *f = f_gate + head * S;
     Added* adds = added + head * chunks;

@@ -3,16 +3,18 @@
 //   C̃_ij = s (q_i · k_j) D_ij   j <= i        l_i = Σ_j C̃_ij + s β_i n · q_i
 //   n_i   = max(|l_i|, exp(-m_i))             h_i = (Σ_j C̃_ij v_j + s β_i Cᵀ q_i) / (n_i + eps)
 //
-// m is known from the gates, so that D is known before the scores and no row is ever rescaled. l is known
-// before C̃ is multiplied by V: so C̃ / (n + eps) is what is rounded to T, once, and no sum is divided.
+// m is known from the gates, so that D is known before the scores and no row is ever rescaled. l is
+// known before C̃ is multiplied by V: so C̃ / (n + eps) is what is rounded to T, once, and no sum
+// is divided.
 //
-// Work split: a block owns the L positions of a chunk of one head, a warp 16 of them: their scores with all
-// of the chunk's positions lie in its registers, and so do the weights, as the second product's operand.
-// Q stays in shared memory, 64 columns a panel; 64 columns of k, then of C and of v, go past it in two
-// places, one on its way while the other is read. A warp leaves out tiles above the diagonal.
+// Work split: a block owns the L positions of a chunk of one head, a warp 16 of them: their scores
+// with all of the chunk's positions lie in its registers, and so do the weights, as the second
+// product's operand. Q stays in shared memory, 64 columns a panel; 64 columns of k, then of C and
+// of v, go past it in two places, one on its way while the other is read. A warp leaves out tiles
+// above the diagonal.
 //
-// q, k: heads x S x dhqk, v, h: heads x S x dhhv, m, n: heads x S, C: heads x chunks x dhqk x dhhv, n_state:
-// heads x chunks x dhqk. A grid of heads chunks blocks.
+// q, k: heads x S x dhqk, v, h: heads x S x dhhv, m, n: heads x S, C: heads x chunks x dhqk x dhhv,
+// n_state: heads x chunks x dhqk. A grid of heads chunks blocks.
 #include "chunk.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
 #include "lab/reduce.cuh"
@@ -34,7 +36,8 @@ template <class T, int L> struct Block {
     int n = 0;  // tiles that were handed out
 
     // ANCHOR: tiles
-    // The tiles in their order: of k with those of Q; then, for each 64 columns of h, of C and of v.
+    // The tiles in their order: of k with those of Q; then, for each 64 columns of h, of C and of
+    // v.
     __device__ __forceinline__ void fetch(int item) {
         T* to = places + item % 2 * L * WIDE;
         int past = item - panels, v0 = past / (panels + 1) * WIDE, panel = past % (panels + 1);
@@ -60,10 +63,11 @@ template <class T, int L> struct Block {
 };
 
 // ANCHOR: scores
-// q_i · k_j of 16 rows and all keys up to the diagonal; along[r] gets a lane's part of n · q of its rows.
+// q_i · k_j of 16 rows and all keys up to the diagonal; along[r] gets a lane's part of n · q of its
+// rows.
 template <class T, int L>
-__device__ __forceinline__ void scores_of(float (&score)[L / 8][4], float (&along)[2], Block<T, L>& block,
-                                          const float* n_state) {
+__device__ __forceinline__ void scores_of(float (&score)[L / 8][4], float (&along)[2],
+                                          Block<T, L>& block, const float* n_state) {
     int warp = threadIdx.x / 32, t = threadIdx.x % 4;
     for (int p = 0; p < block.panels; ++p) {
         T* k_tile = block.next();
@@ -101,8 +105,8 @@ __device__ __forceinline__ float normaliser(float l, float m) {
 
 // C̃ of a lane's cells of row i, in place of the scores; a lane's part of their sum comes back.
 template <int L>
-__device__ __forceinline__ float weigh(float (&score)[L / 8][4], int r, int i, float scale, float2 row,
-                                       const float2* keys) {
+__device__ __forceinline__ float weigh(float (&score)[L / 8][4], int r, int i, float scale,
+                                       float2 row, const float2* keys) {
     int warp = threadIdx.x / 32, t = threadIdx.x % 4;
     float l = 0;
 #pragma unroll
@@ -143,8 +147,9 @@ __device__ __forceinline__ void add_state(float (&out)[WIDE / 8][4], Block<T, L>
 
 // Σ_j weight_ij v_j of 16 rows and 64 columns of v.
 template <class T, int L>
-__device__ __forceinline__ void add_own(float (&out)[WIDE / 8][4], const unsigned (&weights)[L / 16][4],
-                                        Block<T, L>& block, int v0) {
+__device__ __forceinline__ void add_own(float (&out)[WIDE / 8][4],
+                                        const unsigned (&weights)[L / 16][4], Block<T, L>& block,
+                                        int v0) {
     int warp = threadIdx.x / 32;
     T* v_tile = block.next();
 #pragma unroll
@@ -161,14 +166,16 @@ __device__ __forceinline__ void add_own(float (&out)[WIDE / 8][4], const unsigne
 }
 // ANCHOR_END: outputs
 
-// Of two neighbouring tiles of eight columns four lanes have two elements each of a row. Lanes 2n and
-// 2n + 1 exchange, so that each has four of one tile, and the four write a sector of 32 bytes at once.
+// Of two neighbouring tiles of eight columns four lanes have two elements each of a row. Lanes 2n
+// and 2n + 1 exchange, so that each has four of one tile, and the four write a sector of 32 bytes
+// at once.
 template <class T>
-__device__ __forceinline__ void store_row(Matrix<T> H, const float* left, const float* right, int row,
-                                          int column) {
+__device__ __forceinline__ void store_row(Matrix<T> H, const float* left, const float* right,
+                                          int row, int column) {
     int t = threadIdx.x % 4;
     bool odd = t % 2;
-    unsigned in_left = two_halves<T>(left[0], left[1]), in_right = two_halves<T>(right[0], right[1]);
+    unsigned in_left = two_halves<T>(left[0], left[1]);
+    unsigned in_right = two_halves<T>(right[0], right[1]);
     unsigned got = __shfl_xor_sync(0xffffffffu, odd ? in_left : in_right, 1);
     if (!H.inside(row, column)) return;
     *reinterpret_cast<uint2*>(H.at(row, column + t % 2 * 8 + t / 2 * 4)) =

@@ -2,15 +2,16 @@
 //
 //   C_part = Σ_j α_j k_j v_jᵀ      n_part = Σ_j α_j k_j      over the chunk's positions j
 //
-// C on the tensor cores, from α k rounded to T; n in f32, from α k before it is rounded, for a row of
-// h is divided by n · q.
+// C on the tensor cores, from α k rounded to T; n in f32, from α k before it is rounded, for a row
+// of h is divided by n · q.
 //
-// Work split: a block owns 64 rows of C (columns of k) and 128 columns (of v) of one chunk of one head,
-// its eight warps 32 x 32 each. All of the chunk's L rows of k and v lie in shared memory at once: k by
-// way of registers, where α comes to it, v by cp.async meanwhile. Each product reads k transposed.
+// Work split: a block owns 64 rows of C (columns of k) and 128 columns (of v) of one chunk of one
+// head, its eight warps 32 x 32 each. All of the chunk's L rows of k and v lie in shared memory at
+// once: k by way of registers, where α comes to it, v by cp.async meanwhile. Each product reads k
+// transposed.
 //
-// k: heads x S x dhqk, v: heads x S x dhhv, C_part: heads x chunks x dhqk x dhhv, n_part: heads x chunks
-// x dhqk. A grid of heads chunks tiles blocks; tiles = ceil(dhqk / 64) ceil(dhhv / 128).
+// k: heads x S x dhqk, v: heads x S x dhhv, C_part: heads x chunks x dhqk x dhhv, n_part: heads x
+// chunks x dhqk. A grid of heads chunks tiles blocks; tiles = ceil(dhqk / 64) ceil(dhhv / 128).
 #include "chunk.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
 

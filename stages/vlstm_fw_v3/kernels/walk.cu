@@ -2,11 +2,12 @@
 //
 //   C⁺ = γ C + C_part      n⁺ = γ n + n_part
 //
-// C ahead of a chunk is stored as T, as the tensor cores take it, rounded once and never read again here:
-// what goes on is the f32 in a register. `room`, a power of two, keeps it within what T holds.
+// C ahead of a chunk is stored as T, as the tensor cores take it, rounded once and never read again
+// here: what goes on is the f32 in a register. `room`, a power of two, keeps it within what T
+// holds.
 //
-// Work split: a thread owns four neighbours of C or n of a head, and goes along all chunks. Nothing is
-// shared, so that memory alone decides the time.
+// Work split: a thread owns four neighbours of C or n of a head, and goes along all chunks. Nothing
+// is shared, so that memory alone decides the time.
 //
 // C_part, C: heads x chunks x dhqk x dhhv, n_part, n: heads x chunks x dhqk, C0, CN: heads x dhqk x
 // dhhv, n0, nN: heads x dhqk. A grid of heads blocks_a_head blocks.
@@ -17,7 +18,8 @@ using namespace lab;
 constexpr int THREADS = 256;
 
 // ANCHOR: walk
-// Four neighbours of `cells` of a head, from `first` or from 0, along its chunks, to `last` if it is there.
+// Four neighbours of `cells` of a head, from `first` or from 0, along its chunks, to `last` if it
+// is there.
 template <bool ROOM, class To>
 __device__ __forceinline__ void walk(const float* first, const float* part, To* ahead, float* last,
                                      const Chunk* chunk, int chunks, long long cells) {

@@ -1,10 +1,10 @@
 //! What else must hold of the chunkwise form.
 
-use lab_device::DType;
+use lab_device::{DType, Device};
 use lab_harness::qkv::checks::any_schedule_gives_the_same;
 use lab_harness::qkv::sizes;
 use lab_harness::suite::{Check, VersionCheck, every_kernel_loads};
-use lab_harness::{Options, Problem, Version, compare, run, version_checks};
+use lab_harness::{Options, Problem, Tensor, Version, compare, run, version_checks};
 
 use crate::{CHUNKS, LONG, STAGE};
 
@@ -20,7 +20,7 @@ pub(crate) static CHECKS: &[Check] = &[
 ];
 
 /// m and n, which are f32, are the same to some roundings of f32; h to those of halves.
-fn lengths_agree(device: &lab_device::Device) {
+fn lengths_agree(device: &Device) {
     for dtype in [DType::F16, DType::BF16] {
         let inputs = CHUNKS.inputs(&Problem::new(sizes([1, 2, 300, 32, 80]), dtype));
         let options = Options::parse(&["last_state=yes"], CHUNKS.info()).unwrap();
@@ -37,20 +37,36 @@ fn lengths_agree(device: &lab_device::Device) {
     }
 }
 
-/// Gates that forget nothing, and 40 in every row of k and v: after 150 positions C is 240,000, which f16
-/// does not hold. h, the mean of v, is 40.
-fn long_memory(device: &lab_device::Device) {
-    let mut inputs = LONG.inputs(&Problem::new(sizes([1, 1, 150, 16, 16]), DType::F16));
-    for (name, value) in [("k", 40.0), ("v", 40.0), ("i", 0.0), ("f", 100.0)] {
-        let tensor = inputs.get_mut(name).expect("an input");
-        let all = vec![value; tensor.len()];
-        *tensor = lab_harness::Tensor::rounded(tensor.dtype, &tensor.shape, &all);
+/// C is more than f16 holds, and h is not. Of gates that forget nothing, with 181 in every row of k and v:
+/// after 128 positions C is 4.2 million, 65504 times 64, and what it is divided by must be no less than 128.
+/// And of a state that is large in one part only, wherever that is.
+fn long_memory(device: &Device) {
+    let problem = |s: usize, dhqk: usize, dhhv: usize| Problem {
+        seed: 5,
+        ..Problem::new(sizes([1, 1, s, dhqk, dhhv]), DType::F16)
+    };
+    let mut open = LONG.inputs(&problem(150, 16, 16));
+    for (name, value) in [("k", 181.0), ("v", 181.0), ("i", 0.0), ("f", 100.0)] {
+        let tensor = open.get_mut(name).expect("an input");
+        *tensor = Tensor::rounded(tensor.dtype, &tensor.shape, &vec![value; tensor.len()]);
     }
+    let with_state = |part: usize| {
+        let mut inputs = LONG.inputs(&problem(10, 32, 48));
+        let large = |at: usize| if at / 512 == part { 1e6f32 } else { 1.0 };
+        let cells: Vec<f32> = (0..32 * 48).map(large).collect();
+        inputs.insert("C0".to_owned(), Tensor::new(&[1, 1, 32, 48], &cells));
+        inputs.insert("n0".to_owned(), Tensor::new(&[1, 1, 32], &[1e4f32; 32]));
+        inputs.insert("m0".to_owned(), Tensor::new(&[1, 1], &[0f32]));
+        inputs
+    };
     let options = Options::default();
-    for version in [&CHUNKS, &LONG] {
-        let out = run(version, device, &inputs, &options).unwrap();
-        for c in compare(version, &inputs, &out, &options, DType::F16) {
-            assert!(c.passed(), "{} {}: {:.2e}", version.info().name, c.name, c.relative_error);
+    for inputs in [open, with_state(0), with_state(1), with_state(2)] {
+        for version in [&CHUNKS, &LONG] {
+            let out = run(version, device, &inputs, &options).unwrap();
+            for c in compare(version, &inputs, &out, &options, DType::F16) {
+                let name = version.info().name;
+                assert!(c.passed(), "{name} {}: {:.2e}", c.name, c.relative_error);
+            }
         }
     }
 }

@@ -20,7 +20,7 @@ constexpr int CHUNK = 64, PANEL = 64, SPAN = 128, N_ROWS = 8;
 struct Gates {
     float2 row[CHUNK], column[CHUNK];  // s D_ij = 2^(row_i + column_j), each the sum of two floats
     float read[CHUNK], floor[CHUNK];   // s β_i, exp(-m_i)
-    float kept, taken;                 // γ, Σ_j α_j
+    float kept, taken;                 // γ, and Σ_j α_j, which only f16 asks for
 };
 
 // How much a state may have gathered, as Σ α: γ and α bring it on as they bring the state. Divided by that, as a power
@@ -28,9 +28,9 @@ struct Gates {
 template <class T> class Mass {
     float mass_;
 
-    // A power of two from mass_ / 2 up, not below 1.
+    // The smallest power of two above mass_, at least 2.
     __device__ __forceinline__ float power() const {
-        return __int_as_float(__float_as_int(fmaxf(mass_, 1)) & 0x7f800000);
+        return 2 * __int_as_float(__float_as_int(fmaxf(mass_, 1)) & 0x7f800000);
     }
 
   public:
@@ -175,16 +175,6 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Shared {
     Place<T, KEY, GROUPS> places[PLACES];
     T pairs[2][CHUNK * PANEL], out[GROUPS][CHUNK * PANEL];
     float inverse[2][CHUNK];  // 1 / (n_i + eps)
-};
-
-// A state that goes in or comes out: C [heads, DHQK, DHHV], n [heads, DHQK], m [heads].
-struct GivenState {
-    const float *C, *n, *m;
-    bool there;
-};
-struct LastState {
-    float *C, *n, *m;
-    bool wanted;
 };
 
 }  // namespace lab

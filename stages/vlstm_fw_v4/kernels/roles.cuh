@@ -11,8 +11,9 @@ namespace lab {
 constexpr int SCANNERS = 4;
 
 // Registers of a thread: those of all warpgroups together are 512 at most.
-template <int GROUPS> struct Registers {
-    static constexpr int STATE = 176, SCORES = GROUPS == 1 ? 120 : 104, SCAN = GROUPS == 1 ? 80 : 56;
+template <int KEY, int GROUPS> struct Registers {
+    static constexpr bool FEW = GROUPS == 2 && KEY > 64;  // the state of 128 keys leaves few to others
+    static constexpr int STATE = GROUPS == 2 && KEY == 64 ? 160 : 176, SCORES = FEW ? 104 : 112, SCAN = FEW ? 56 : 80;
 };
 
 // One lane for its warp, which has done with a place.
@@ -65,7 +66,7 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
             leave(chunks, turn);
         }
         state.store(shared.out[group], h, column, (to - 1) / CHUNK * CHUNK, head, group);
-        if (threadIdx.x % 128 == 0) bulk_wait_read<0>();  // the panel is the block's
+        if (threadIdx.x % 128 == 0) bulk_wait_read<0>();  // TMA has read the panel before the block ends
     }
     // ANCHOR_END: state
 
@@ -76,8 +77,8 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
         Turn<2> pair;
         auto publish = [&] {
             sum.publish(shared.places[turn.place]);
-            fence_proxy_async_shared();  // wgmma reads n, and what was left for it before, C̃
-            named_barrier_sync(1 + GROUPS, 128);  // that of all warps
+            fence_proxy_async_shared();  // wgmma reads n and C̃, which were written by plain stores
+            named_barrier_sync(1 + GROUPS, 128);  // all warps have written and fenced them, and 1 / (n + eps)
         };
         sum.weigh(shared.inverse[0], 1 + GROUPS);
         publish();

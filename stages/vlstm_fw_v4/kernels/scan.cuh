@@ -6,6 +6,16 @@
 
 namespace lab {
 
+// What is before a chunk: M, and the sum of log sigmoid(f) from where the walk began.
+struct Before {
+    double m, sum;
+};
+
+// The m of nothing. Were it -∞, exp(M - R) of gates that are all shut would be NaN.
+constexpr double LOWEST = -1e30f;
+__device__ __forceinline__ double m_from(float m) { return m < LOWEST ? LOWEST : m; }
+__device__ __forceinline__ float m_of(double m) { return m > LOWEST / 2 ? static_cast<float>(m) : lowest<float>(); }
+
 // The gates of a head. With b_i = Σ_{τ <= i} log sigmoid(f_τ) from a chunk's first position on, and M the m of the
 // position before the chunk:
 //
@@ -16,16 +26,6 @@ namespace lab {
 // Sums and differences are in f64: after 60 gates of -100 floats would lie 5e-4 apart. A warp takes every
 // WARPS-th chunk, a lane two neighbouring positions of it. All but M it knows without the others; M goes from warp
 // to warp.
-// What is before a chunk: M, and the sum of log sigmoid(f) from where the walk began.
-struct Before {
-    double m, sum;
-};
-
-// The m of nothing. Were it -∞, exp(M - R) of gates that are all shut would be NaN.
-constexpr double LOWEST = -1e30;
-__device__ __forceinline__ double m_from(float m) { return m < LOWEST ? LOWEST : m; }
-__device__ __forceinline__ float m_of(double m) { return m > LOWEST / 2 ? static_cast<float>(m) : lowest<float>(); }
-
 template <int WARPS> class GateScan {
     static constexpr double LOG2E_64 = 1.4426950408889634;
     static constexpr unsigned ALL = 0xffffffff;
@@ -81,11 +81,16 @@ template <int WARPS> class GateScan {
         double before = __shfl_up_sync(ALL, largest, 1);
         if (lane == 0) before = LOWEST;
 
-        if (WARPS > 1 && first > from_) named_barrier_sync(FIRST_BARRIER + warp_, 64);  // the warp of the chunk before has left it here
+        if (WARPS > 1 && first > from_) named_barrier_sync(FIRST_BARRIER + warp_, 64);  // that of the chunk before has left M
         claim();
         double M = before_[warp_].m;
         double R[2] = {larger(M, larger(before, x[0])), larger(M, largest)}, last = __shfl_sync(ALL, R[1], 31);
         Before next{larger(all + last, LOWEST), before_[warp_].sum + all};
+        if (first + CHUNK >= S_) {
+            // It may go out, as a float: then α and γ make C a multiple of exp(m) for just this m.
+            next.m = static_cast<float>(next.m);
+            last = next.m - all;
+        }
         if (WARPS > 1 && first + CHUNK < to_) {
             if (lane == 0) before_[(warp_ + 1) % WARPS] = next;
             named_barrier_arrive(FIRST_BARRIER + (warp_ + 1) % WARPS, 64);

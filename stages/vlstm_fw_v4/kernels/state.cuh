@@ -72,7 +72,7 @@ template <class T, int KEY> class State {
     }
 
     // ANCHOR: read
-    // out_i = C q_i, as the state is before the chunk: a group of wgmma.
+    // out_i = Cᵀ q_i, as the state is before the chunk: a group of wgmma.
     template <class Place> __device__ __forceinline__ void read(const Place& place) {
         wgmma_fence();
 #pragma unroll
@@ -157,7 +157,7 @@ template <class T, int KEY> class State {
     __device__ __forceinline__ void store(T* panel, const TensorMap& H, int value, int first, int head,
                                           int group) const {
         bulk_wait_read<0>();
-        named_barrier_sync(1 + group, 128);  // whoever asked for the last copy knows that it has read the panel
+        named_barrier_sync(1 + group, 128);  // nobody overwrites the panel before TMA has read it
 #pragma unroll
         for (int i = 0; i < CHUNK; i += 16)
             store_matrices_transposed(

@@ -48,7 +48,7 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
     auto tiles = [&](int first) { mbarrier_wait(&full, first / CHUNK % 2); };
 
     if (group < GROUPS) {
-        registers_increase<Registers<GROUPS>::STATE>();
+        registers_increase<Registers<KEY, GROUPS>::STATE>();
         State<T, KEY> state;
         state.begin(given ? C0 + cell * dhhv : nullptr, value, dhqk, dhhv);
         state.weigh();
@@ -67,10 +67,10 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
             state.store(shared.out[group], h, value, first, head, group);
             meet();  // the place is free
         }
-        if (threadIdx.x % 128 == 0) bulk_wait_read<0>();  // the panel is the block's
+        if (threadIdx.x % 128 == 0) bulk_wait_read<0>();  // TMA has read the panel before the block ends
         if (wanted) state.end(CN + cell * dhhv, value, dhqk, dhhv);
     } else if (group == GROUPS) {
-        registers_decrease<Registers<GROUPS>::SCORES>();
+        registers_decrease<Registers<KEY, GROUPS>::SCORES>();
         KeySum<T, KEY> sum;
         sum.begin(given ? n0 + cell : nullptr, dhqk);
         sum.weigh(shared.inverse[0], 1 + group);
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
         if (wanted && first_value == 0)
             sum.each([&](int key, float n) { if (key < dhqk) nN[cell + key] = n; });
     } else {
-        registers_decrease<Registers<GROUPS>::SCAN>();
+        registers_decrease<Registers<KEY, GROUPS>::SCAN>();
         bool scans = threadIdx.x / 32 % 4 == 0;
         GateScan<1> scan(i_gate + row, f_gate + row, 0, S, S, 0, before);
         for (int first = 0; first < S; first += CHUNK) {

@@ -42,19 +42,19 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
     __syncthreads();  // nobody waits at a barrier that is not there, or multiplies by rows that are not zero yet
 
     if (group < GROUPS) {
-        registers_increase<Registers<GROUPS>::STATE>();
+        registers_increase<Registers<KEY, GROUPS>::STATE>();
         State<T, KEY> state;
         state.begin(given ? C0 + cell * dhhv : nullptr, value + group * PANEL, dhqk, dhhv);
         walk.hold(state, h, group);
         if (wanted) state.end(CN + cell * dhhv, value + group * PANEL, dhqk, dhhv);
     } else if (group == GROUPS) {
-        registers_decrease<Registers<GROUPS>::SCORES>();
+        registers_decrease<Registers<KEY, GROUPS>::SCORES>();
         KeySum<T, KEY> sum;
         sum.begin(given ? n0 + cell : nullptr, dhqk);
         walk.make_scores(sum, eps, n_out + row, value == 0);
         if (wanted && value == 0) sum.each([&](int key, float n) { if (key < dhqk) nN[cell + key] = n; });
     } else {
-        registers_decrease<Registers<GROUPS>::SCAN>();
+        registers_decrease<Registers<KEY, GROUPS>::SCAN>();
         GateScan<SCANNERS> scan(i_gate + row, f_gate + row, 0, S, S, threadIdx.x / 32 % 4, before);
         Before behind = walk.template bring<true>(scan, q, k, v, log2_scale, m_out + row, value == 0);
         if (wanted && value == 0 && walk.brings_last() && threadIdx.x % 32 == 0) mN[head] = m_of(behind.m);

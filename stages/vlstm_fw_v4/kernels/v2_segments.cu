@@ -5,7 +5,8 @@
 //
 //   M⁺ = max(M + F_p, m_p)    C⁺ = exp(M + F_p - M⁺) C + exp(m_p - M⁺) C_p    n⁺ = exp(M + F_p - M⁺) n + exp(m_p - M⁺) n_p
 //
-// Work split of both: as v1's, with a segment for each head and slice. parts, sums: heads x segments, slices apart.
+// Work split of both: as v1's, with a segment for each head and slice. C_part [head][segment][64 columns of V], n_part and behind [head][segment],
+// of all segments but the last.
 #include "lab/ptx/dynamic_shared.cuh"
 #include "roles.cuh"
 
@@ -51,20 +52,20 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
     __syncthreads();  // as in v1
 
     if (group < GROUPS) {
-        registers_increase<Registers<GROUPS>::STATE>();
+        registers_increase<Registers<KEY, GROUPS>::STATE>();
         State<T, KEY> state;
         state.begin(nullptr, 0, 0, 0);
         walk.gather(state, group);
         long long at = 1ll * part * own.slices * GROUPS + own.value / PANEL + group;
         state.leave(C_part + at * State<T, KEY>::PART);
     } else if (group == GROUPS) {
-        registers_decrease<Registers<GROUPS>::SCORES>();
+        registers_decrease<Registers<KEY, GROUPS>::SCORES>();
         KeySum<T, KEY> sum;
         sum.begin(nullptr, 0);
         walk.gather(sum);
         if (own.value == 0) sum.each([&](int key, float n) { n_part[1ll * part * KEY + key] = n; });
     } else {
-        registers_decrease<Registers<GROUPS>::SCAN>();
+        registers_decrease<Registers<KEY, GROUPS>::SCAN>();
         GateScan<SCANNERS> scan(i_gate + row, f_gate + row, own.from, own.to, S, threadIdx.x / 32 % 4, before);
         Before last = walk.template bring<false>(scan, k, k, v, 0, nullptr, false);
         if (own.value == 0 && walk.brings_last() && threadIdx.x % 32 == 0) behind[part] = last;
@@ -113,7 +114,7 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
     __syncthreads();  // as in v1
 
     if (group < GROUPS) {
-        registers_increase<Registers<GROUPS>::STATE>();
+        registers_increase<Registers<KEY, GROUPS>::STATE>();
         State<T, KEY> state;
         int value = own.value + group * PANEL;
         state.begin(given ? C0 + cell * dhhv : nullptr, value, dhqk, dhhv);
@@ -124,7 +125,7 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
         walk.hold(state, h, group);
         if (wanted) state.end(CN + cell * dhhv, value, dhqk, dhhv);
     } else if (group == GROUPS) {
-        registers_decrease<Registers<GROUPS>::SCORES>();
+        registers_decrease<Registers<KEY, GROUPS>::SCORES>();
         KeySum<T, KEY> sum;
         sum.begin(given ? n0 + cell : nullptr, dhqk);
         join(behind, own.index, m, [&](int p, float kept, float taken) {
@@ -134,7 +135,7 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
         if (wanted && own.value == 0)
             sum.each([&](int key, float n) { if (key < dhqk) nN[cell + key] = n; });
     } else {
-        registers_decrease<Registers<GROUPS>::SCAN>();
+        registers_decrease<Registers<KEY, GROUPS>::SCAN>();
         GateScan<SCANNERS> scan(i_gate + row, f_gate + row, own.from, own.to, S, threadIdx.x / 32 % 4, before);
         Before last = walk.template bring<true>(scan, q, k, v, log2_scale, m_out + row, own.value == 0);
         if (wanted && own.value == 0 && walk.brings_last() && threadIdx.x % 32 == 0) mN[head] = m_of(last.m);

@@ -239,7 +239,7 @@ fn launch(
 }
 
 impl Walk {
-    /// The first that has room for the keys, and one warpgroup where values need no more.
+    /// The first that has room for the keys, and, of 64 keys, with one warpgroup where values need no more.
     fn instance(&self, kernel: &str, request: &Request<'_>) -> Instance {
         let [.., dhqk, dhhv] = qkv::of(&request.dims);
         let fits = |i: &Instance| {
