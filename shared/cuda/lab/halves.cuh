@@ -23,6 +23,14 @@ template <class T> __device__ __forceinline__ unsigned two_halves(float first, f
     return word;
 }
 
+// What they are.
+template <class T> __device__ __forceinline__ float2 floats_of(unsigned word) {
+    typename TwoOf<T>::type two;
+    memcpy(static_cast<void*>(&two), &word, sizeof word);
+    if constexpr (is_f16<T>) return __half22float2(two);
+    else return __bfloat1622float2(two);
+}
+
 // Two products of two halves each, rounded.
 template <class T> __device__ __forceinline__ unsigned multiply_halves(unsigned a, unsigned b) {
     typename TwoOf<T>::type x, y;

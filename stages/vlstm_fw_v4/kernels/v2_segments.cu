@@ -8,7 +8,7 @@
 // Work split of both: as v1's, with a segment for each head and slice. C_part [head][segment][64 columns of V], n_part and behind [head][segment],
 // of all segments but the last.
 #include "lab/ptx/dynamic_shared.cuh"
-#include "roles.cuh"
+#include "lab/vlstm/roles.cuh"
 
 using namespace lab;
 

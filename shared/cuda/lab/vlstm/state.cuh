@@ -1,13 +1,17 @@
-// The state of a head, transposed, in the accumulators of warpgroups: each has 64 columns of V by all keys.
+// The state of a head, transposed, in the accumulators of warpgroups: each has 64 columns of V by KEY keys.
 #pragma once
 #include "lab/ptx/named_barrier.cuh"
 #include "lab/reduce.cuh"
-#include "chunk.cuh"
+#include "lab/vlstm/chunk.cuh"
 
 namespace lab {
 
 // Of one warpgroup. As A operand, by rows of 16 keys, accumulators are where wgmma wants them, once they are rounded.
-template <class T, int KEY> class State {
+// PARTS warpgroups may share 64 columns: each has KEY keys, and of out what these bring, and its share of the pairs.
+template <class T, int KEY, int PARTS = 1> class State {
+  protected:
+    static constexpr int BLOCKS = CHUNK / 16;  // of positions
+    int part_;
     float c[KEY / 2];     // C[value][key]
     float out[CHUNK / 2];  // [value][position]
     Mass<T> mass[2];       // of rows lane / 4 and 8 more
@@ -18,9 +22,18 @@ template <class T, int KEY> class State {
 
     // `c[n]` is C of these.
     __device__ __forceinline__ static int value_of(int n) { return warp() * 16 + lane() / 4 + n / 2 % 2 * 8; }
-    __device__ __forceinline__ static int key_of(int n) { return n / 4 * 8 + lane() % 4 * 2 + n % 2; }
+    __device__ __forceinline__ int key_of(int n) const {
+        return (PARTS > 1 ? part_ * KEY : 0) + n / 4 * 8 + lane() % 4 * 2 + n % 2;
+    }
+    // The first panel of its keys, and the positions that it takes as its j-th sixteen: its share of the pairs first.
+    __device__ __forceinline__ int panel() const { return PARTS > 1 ? part_ * (KEY / PANEL) : 0; }
+    __device__ __forceinline__ int block(int j) const {
+        return PARTS > 1 ? (j + part_ * (BLOCKS / PARTS)) % BLOCKS : j;
+    }
 
   public:
+    __device__ __forceinline__ explicit State(int part = 0) : part_(part) {}
+
     // 0, or C0 [dhqk][dhhv] from column `value` on.
     __device__ __forceinline__ void begin(const float* C0, int value, int dhqk, int dhhv) {
 #pragma unroll
@@ -43,6 +56,31 @@ template <class T, int KEY> class State {
     __device__ __forceinline__ void leave(float* part) const {
 #pragma unroll
         for (int n = 0; n < KEY / 2; ++n) part[n * 128 + threadIdx.x % 128] = c[n];
+    }
+
+    // C as its accumulators lie, SAVED words of 128 threads: two in a word in bf16, and floats where T is f16, which
+    // would hold neither a sum of as many positions nor as many digits.
+    static constexpr int SAVED = (is_f16<T> ? KEY / 2 : KEY / 4) * 128;
+    __device__ __forceinline__ void save(unsigned* to) const {
+        to += threadIdx.x % 128;
+#pragma unroll
+        for (int n = 0; n < KEY / 2; n += 2)
+            if constexpr (is_f16<T>) to[n * 128] = __float_as_uint(c[n]), to[(n + 1) * 128] = __float_as_uint(c[n + 1]);
+            else to[n / 2 * 128] = two_halves<T>(c[n], c[n + 1]);
+    }
+
+    // The thread's share of the inner product of C and what another has saved.
+    __device__ __forceinline__ float inner_product(const unsigned* saved) const {
+        float sum = 0;
+        saved += threadIdx.x % 128;
+#pragma unroll
+        for (int n = 0; n < KEY / 2; n += 2) {
+            float2 two;
+            if constexpr (is_f16<T>) two = {__uint_as_float(saved[n * 128]), __uint_as_float(saved[(n + 1) * 128])};
+            else two = floats_of<T>(saved[n / 2 * 128]);
+            sum += c[n] * two.x + c[n + 1] * two.y;
+        }
+        return sum;
     }
 
     // C ← kept C + taken part
@@ -77,12 +115,12 @@ template <class T, int KEY> class State {
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < KEY; k += 16)
-            wgmma<T, CHUNK>(out, rounded[k / 16], advance(k_major<SPAN>(place.q[k / PANEL], 8 * SPAN), k % PANEL * 2), k > 0);
+            wgmma<T, CHUNK>(out, rounded[k / 16], advance(k_major<SPAN>(place.q[panel() + k / PANEL], 8 * SPAN), k % PANEL * 2), k > 0);
         wgmma_commit();
     }
 
     // C ← γ C, and, once it is there, out_i ← s β_i out_i.
-    __device__ __forceinline__ void scale(const Gates& gates) {
+    template <class Gates> __device__ __forceinline__ void scale(const Gates& gates) {
         float kept = gates.kept;
 #pragma unroll
         for (int n = 0; n < KEY / 2; ++n) c[n] *= kept;
@@ -110,11 +148,11 @@ template <class T, int KEY> class State {
     // v, and α v.
     __device__ __forceinline__ void take(const T* values, const T* write) {
 #pragma unroll
-        for (int j = 0; j < CHUNK / 16; ++j) {
-            load_columns(v[j], values, j * 16, warp() * 16);
+        for (int j = 0; j < BLOCKS; ++j) {
+            load_columns(v[j], values, block(j) * 16, warp() * 16);
 #pragma unroll
             for (int w = 0; w < 4; ++w) {
-                int at = j * 16 + w / 2 * 8 + lane() % 4 * 2;
+                int at = block(j) * 16 + w / 2 * 8 + lane() % 4 * 2;
                 weighted[j][w] = multiply_halves<T>(v[j][w], *reinterpret_cast<const unsigned*>(write + at));
             }
         }
@@ -125,18 +163,19 @@ template <class T, int KEY> class State {
     __device__ __forceinline__ void add_pairs(const T* pairs) {
         wgmma_fence();
 #pragma unroll
-        for (int j = 0; j < CHUNK / 16; ++j)
-            wgmma<T, CHUNK>(out, v[j], advance(k_major<SPAN>(pairs, 8 * SPAN), j * 32));
+        for (int j = 0; j < BLOCKS / PARTS; ++j)
+            wgmma<T, CHUNK>(out, v[j], advance(k_major<SPAN>(pairs, 8 * SPAN), block(j) * 32));
         wgmma_commit();
     }
 
     // C += Σ_j α_j v_j k_jᵀ: another.
     template <class Place> __device__ __forceinline__ void add_keys(const Place& place) {
-        constexpr unsigned ROWS = (CHUNK + N_ROWS) * SPAN;
+        constexpr unsigned ROWS = Place::K_ROWS * SPAN;
         wgmma_fence();
 #pragma unroll
-        for (int j = 0; j < CHUNK / 16; ++j)
-            wgmma<T, KEY, true>(c, weighted[j], advance(mn_major<SPAN>(place.k[0], ROWS, 8 * SPAN), j * 16 * SPAN));
+        for (int j = 0; j < BLOCKS; ++j)
+            wgmma<T, KEY, true>(c, weighted[j],
+                                advance(mn_major<SPAN>(place.k[panel()], ROWS, 8 * SPAN), block(j) * 16 * SPAN));
         wgmma_commit();
     }
     // ANCHOR_END: update

@@ -36,7 +36,7 @@ template <class T> class Mass {
   public:
     // Of a state whose largest element is this.
     __device__ __forceinline__ explicit Mass(float largest = 0) : mass_(largest) {}
-    __device__ __forceinline__ void add(const Gates& gates) { mass_ = gates.kept * mass_ + gates.taken; }
+    template <class Gates> __device__ __forceinline__ void add(const Gates& gates) { mass_ = gates.kept * mass_ + gates.taken; }
     // What to multiply the state by, and what comes of it.
     __device__ __forceinline__ float down() const { return is_f16<T> ? 1 / power() : 1; }
     __device__ __forceinline__ float up() const { return is_f16<T> ? power() : 1; }
@@ -44,9 +44,9 @@ template <class T> class Mass {
 
 // What one turn of the loop takes: GROUPS panels of V, one for each warpgroup that holds a part of the state.
 template <class T, int KEY, int GROUPS> struct alignas(1024) Place {
-    static constexpr int PANELS = KEY / PANEL, N_CELLS = N_ROWS * PANEL;
+    static constexpr int PANELS = KEY / PANEL, K_ROWS = CHUNK + N_ROWS, N_CELLS = N_ROWS * PANEL;
     T q[PANELS][CHUNK * PANEL];
-    T k[PANELS][(CHUNK + N_ROWS) * PANEL];
+    T k[PANELS][K_ROWS * PANEL];
     T v[GROUPS][CHUNK * PANEL];
     T write[8 * PANEL];  // α_j: row 0 what T holds of it, row 1 what that leaves out, the others 0
     Gates gates;
@@ -88,13 +88,14 @@ __device__ __forceinline__ void load_columns(unsigned (&to)[4], const T* panel, 
 }
 
 // ANCHOR: scores
-// score = Q [K; n]ᵀ: 64 rows, and 72 columns.
-template <class T, int KEY, int GROUPS>
-__device__ __forceinline__ void multiply_scores(float (&score)[36], const Place<T, KEY, GROUPS>& place) {
+// score = Q [K; n]ᵀ, of KEY columns of both: 64 rows, and as many columns as K's panels have rows.
+template <class T, int KEY, int SIZE, class Place>
+__device__ __forceinline__ void multiply_scores(float (&score)[SIZE], const Place& place) {
+    static_assert(2 * SIZE == Place::K_ROWS, "a score for each of 64 rows and each of K's");
 #pragma unroll
     for (int k = 0; k < KEY; k += 16)
-        wgmma<T, CHUNK + N_ROWS>(score, advance(k_major<SPAN>(place.q[k / PANEL], 8 * SPAN), k % PANEL * 2),
-                                 advance(k_major<SPAN>(place.k[k / PANEL], 8 * SPAN), k % PANEL * 2), k > 0);
+        wgmma<T, Place::K_ROWS>(score, advance(k_major<SPAN>(place.q[k / PANEL], 8 * SPAN), k % PANEL * 2),
+                                advance(k_major<SPAN>(place.k[k / PANEL], 8 * SPAN), k % PANEL * 2), k > 0);
 }
 // ANCHOR_END: scores
 
@@ -108,7 +109,7 @@ template <int N> __device__ __forceinline__ void compute_here(float (&values)[N]
 
 // ANCHOR: weights
 // s D_ij of rows lane / 4 and 8 more, at the columns that the lane has of a product.
-__device__ __forceinline__ void weights_of(float (&weight)[32], const Gates& gates) {
+template <class Gates> __device__ __forceinline__ void weights_of(float (&weight)[32], const Gates& gates) {
     int own = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
     float2 of_row[2] = {gates.row[own], gates.row[own + 8]};
 #pragma unroll

@@ -2,8 +2,8 @@
 #pragma once
 #include "lab/ptx/warp_roles.cuh"
 #include "lab/ring.cuh"
-#include "scan.cuh"
-#include "state.cuh"
+#include "lab/vlstm/scan.cuh"
+#include "lab/vlstm/state.cuh"
 
 namespace lab {
 
@@ -42,8 +42,10 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
     }
 
     // ANCHOR: state
-    // A warpgroup: h of 64 columns of V, and their state.
-    __device__ __forceinline__ void hold(State<T, KEY>& state, const TensorMap& h, int group) const {
+    // A warpgroup: h of 64 columns of V, and their state. Calls pass(first) before the chunk that begins there, but for
+    // the first.
+    template <class Pass>
+    __device__ __forceinline__ void hold(State<T, KEY>& state, const TensorMap& h, int group, Pass pass) const {
         Turn<PLACES> turn;
         Turn<2> pair;
         int column = value + group * PANEL;
@@ -51,6 +53,7 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
         state.round();
         for (int first = from; first < to; first += CHUNK, turn.advance(), pair.advance()) {
             auto& place = shared.places[turn.place];
+            if (first > from) pass(first);
             chunks.wait_full(turn);
             state.read(place);
             // h of the chunk before leaves while the product is made.
@@ -69,6 +72,9 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
         if (threadIdx.x % 128 == 0) bulk_wait_read<0>();  // TMA has read the panel before the block ends
     }
     // ANCHOR_END: state
+    __device__ __forceinline__ void hold(State<T, KEY>& state, const TensorMap& h, int group) const {
+        hold(state, h, group, [](int) {});
+    }
 
     // ANCHOR: scores
     // A warpgroup: C̃ and n.
@@ -87,7 +93,7 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
             float score[36], weight[32], l[2];
             chunks.wait_full(turn);
             wgmma_fence();
-            multiply_scores(score, place);
+            multiply_scores<T, KEY>(score, place);
             sum.multiply(place);
             wgmma_commit();
             weights_of(weight, place.gates);  // while the products are made

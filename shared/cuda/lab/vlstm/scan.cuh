@@ -2,7 +2,7 @@
 #pragma once
 #include "lab/ptx/named_barrier.cuh"
 #include "lab/reduce.cuh"
-#include "chunk.cuh"
+#include "lab/vlstm/chunk.cuh"
 
 namespace lab {
 
@@ -16,6 +16,42 @@ constexpr double LOWEST = -1e30f;
 __device__ __forceinline__ double m_from(float m) { return m < LOWEST ? LOWEST : m; }
 __device__ __forceinline__ float m_of(double m) { return m > LOWEST / 2 ? static_cast<float>(m) : lowest<float>(); }
 
+constexpr double LOG2E_64 = 1.4426950408889634;
+__device__ __forceinline__ float power(double x) { return power_of_two(static_cast<float>(x * LOG2E_64)); }
+
+// What a chunk's gates say without M; of a lane's two neighbouring positions, as b_i below.
+struct ChunkGates {
+    double b[2], x[2];     // b_i, and i_i - b_i
+    double before, largest;  // the largest x before the two, and with them
+    double all;            // b of the last position
+
+    // The second, if one is NaN.
+    __device__ __forceinline__ static double larger(double a, double b) { return a > b ? a : b; }
+
+    // Of a warp; log sigmoid(f) is `own`.
+    __device__ __forceinline__ ChunkGates(const float (&input)[2], const double (&own)[2]) {
+        constexpr unsigned ALL = 0xffffffff;
+        int lane = threadIdx.x % 32;
+        double sum = own[0] + own[1];
+        for (int d = 1; d < 32; d *= 2) {
+            double before = __shfl_up_sync(ALL, sum, d);
+            if (lane >= d) sum += before;
+        }
+        double earlier = __shfl_up_sync(ALL, sum, 1);
+        b[0] = (lane > 0 ? earlier : 0) + own[0], b[1] = sum, all = __shfl_sync(ALL, sum, 31);
+        x[0] = input[0] - b[0], x[1] = input[1] - b[1];
+        largest = larger(x[0], x[1]);
+        for (int d = 1; d < 32; d *= 2) largest = larger(__shfl_up_sync(ALL, largest, d), largest);
+        before = __shfl_up_sync(ALL, largest, 1);
+        if (lane == 0) before = LOWEST;
+    }
+
+    // R_i of the two, where M is before the chunk.
+    __device__ __forceinline__ double R(double M, int n) const {
+        return larger(M, n > 0 ? largest : larger(before, x[0]));
+    }
+};
+
 // The gates of a head. With b_i = Σ_{τ <= i} log sigmoid(f_τ) from a chunk's first position on, and M the m of the
 // position before the chunk:
 //
@@ -27,16 +63,11 @@ __device__ __forceinline__ float m_of(double m) { return m > LOWEST / 2 ? static
 // WARPS-th chunk, a lane two neighbouring positions of it. All but M it knows without the others; M goes from warp
 // to warp.
 template <int WARPS> class GateScan {
-    static constexpr double LOG2E_64 = 1.4426950408889634;
     static constexpr unsigned ALL = 0xffffffff;
     const float *i_, *f_;
     int from_, to_, S_, warp_;
     Before* before_;         // WARPS of them, for each warp what it waits for
     float in[2], forget[2];  // of the warp's next chunk
-
-    __device__ __forceinline__ static float power(double x) { return power_of_two(static_cast<float>(x * LOG2E_64)); }
-    // The second, if one is NaN.
-    __device__ __forceinline__ static double larger(double a, double b) { return a > b ? a : b; }
 
     // Asks for the gates of a chunk, long before they are needed. Past the end gates keep all and take nothing.
     __device__ __forceinline__ void fetch(int first) {
@@ -68,24 +99,13 @@ template <int WARPS> class GateScan {
         float input[2] = {in[0], in[1]};
         double own[2] = {log_sigmoid(forget[0]), log_sigmoid(forget[1])};
         fetch(first + WARPS * CHUNK);
-        double sum = own[0] + own[1];
-        for (int d = 1; d < 32; d *= 2) {
-            double before = __shfl_up_sync(ALL, sum, d);
-            if (lane >= d) sum += before;
-        }
-        double earlier = __shfl_up_sync(ALL, sum, 1);
-        double b[2] = {(lane > 0 ? earlier : 0) + own[0], sum}, all = __shfl_sync(ALL, sum, 31);
-        double x[2] = {input[0] - b[0], input[1] - b[1]};  // i_j - b_j
-        double largest = larger(x[0], x[1]);
-        for (int d = 1; d < 32; d *= 2) largest = larger(__shfl_up_sync(ALL, largest, d), largest);
-        double before = __shfl_up_sync(ALL, largest, 1);
-        if (lane == 0) before = LOWEST;
-
+        ChunkGates chunk(input, own);
+        const double(&b)[2] = chunk.b, (&x)[2] = chunk.x, all = chunk.all;
         if (WARPS > 1 && first > from_) named_barrier_sync(FIRST_BARRIER + warp_, 64);  // that of the chunk before has left M
         claim();
         double M = before_[warp_].m;
-        double R[2] = {larger(M, larger(before, x[0])), larger(M, largest)}, last = __shfl_sync(ALL, R[1], 31);
-        Before next{larger(all + last, LOWEST), before_[warp_].sum + all};
+        double R[2] = {chunk.R(M, 0), chunk.R(M, 1)}, last = __shfl_sync(ALL, R[1], 31);
+        Before next{ChunkGates::larger(all + last, LOWEST), before_[warp_].sum + all};
         if (first + CHUNK >= S_) {
             // It may go out, as a float: then α and γ make C a multiple of exp(m) for just this m.
             next.m = static_cast<float>(next.m);

@@ -1,0 +1,62 @@
+// The gates' gradients, from the dots that the walks have left:
+//
+//   di_t = k_t·dk_t       df_t = sigmoid(-f_t) G_t       G_t = Σ_{τ >= t} (q_τ·dq_τ - k_τ·dk_τ)
+//
+// That sum takes large numbers from each other, and dq comes of a rounded state, dk of a rounded gradient of it: over
+// thousands of positions nothing right is left. But between two positions G = <C, dC>, of the state there and its
+// gradient, which the walks know at anchors. In between G is carried by the sum from both sides, and what the two
+// disagree in is shared out evenly.
+//
+// Work split: a warp has a stretch between two anchors, a lane PER_LANE positions that follow each other.
+#include "lab/reduce.cuh"
+#include "weights.cuh"
+
+using namespace lab;
+
+constexpr int PER_LANE = STRETCH / 32;
+
+// ANCHOR: kernel
+// r, kk [slices][heads][S]: shares of q·dq and k·dk; products [heads][anchors][parts]: shares of <C, dC>.
+template <int THREADS>
+__global__ void __launch_bounds__(THREADS)
+    vlstm_anchored_forget(const float* __restrict__ f, const float* __restrict__ q_dq, const float* __restrict__ k_dk,
+                          const float* __restrict__ products, float* __restrict__ di, float* __restrict__ df,
+                          int heads, int anchors, int parts, int slices, int S) {
+    int lane = threadIdx.x % 32, index = (blockIdx.x * THREADS + threadIdx.x) / 32;
+    int head = index / (anchors + 1), stretch = index % (anchors + 1);
+    if (head >= heads) return;
+    // G at an anchor; 0 before the first position and behind the last.
+    auto at_anchor = [&](int anchor) {
+        float sum = 0;
+        if (anchor >= 0 && anchor < anchors)
+            for (int p = lane; p < parts; p += 32) sum += products[(1ll * head * anchors + anchor) * parts + p];
+        return warp_reduce(sum, Add());
+    };
+    float before = at_anchor(stretch - 1), behind = at_anchor(stretch);
+    int first = stretch * STRETCH, t0 = first + lane * PER_LANE;
+    float own[PER_LANE];
+    double sum = 0;
+#pragma unroll
+    for (int n = PER_LANE - 1; n >= 0; --n) {
+        float r = 0, k = 0;
+        long long at = 1ll * head * S + t0 + n;
+        for (int slice = 0; slice < slices && t0 + n < S; ++slice)
+            r += q_dq[1ll * slice * heads * S + at], k += k_dk[1ll * slice * heads * S + at];
+        if (t0 + n < S) di[at] = k;
+        sum += r - k, own[n] = static_cast<float>(sum);
+    }
+    double later = sum;  // of all lanes from this one on
+    for (int d = 1; d < 32; d *= 2) {
+        double next = __shfl_down_sync(0xffffffff, later, d);
+        if (lane + d < 32) later += next;
+    }
+    float missing = static_cast<float>(before - (behind + __shfl_sync(0xffffffff, later, 0)));
+    float later_lanes = static_cast<float>(behind + (later - sum)), length = min(STRETCH, S - first);
+#pragma unroll
+    for (int n = 0; n < PER_LANE; ++n) {
+        int t = t0 + n;
+        float G = t == 0 ? 0 : own[n] + later_lanes + missing * (1 - (t - first) / length);
+        if (t < S) df[1ll * head * S + t] = G / (1 + expf(f[1ll * head * S + t]));
+    }
+}
+// ANCHOR_END: kernel

@@ -1,0 +1,91 @@
+// The weights of all chunks, for both directions, in two launches: M of a chunk needs what the chunks before it add.
+//
+// Work split of both: a warp for each chunk of each head, a lane for two neighbouring positions.
+#include "weights.cuh"
+
+using namespace lab;
+
+// The chunk of a warp, and its gates.
+struct Chunk {
+    long long index, head;  // of all chunks
+    int first;
+    float input[2];
+    double forget[2];
+
+    __device__ __forceinline__ Chunk(const float* i, const float* f, int chunks, int S) {
+        index = (blockIdx.x * 1ll * blockDim.x + threadIdx.x) / 32;
+        head = index / chunks, first = index % chunks * CHUNK;
+#pragma unroll
+        for (int n = 0; n < 2; ++n) {
+            // Past the end gates keep all and take nothing.
+            int t = first + threadIdx.x % 32 * 2 + n;
+            input[n] = t < S ? i[head * S + t] : lowest<float>();
+            forget[n] = log_sigmoid(t < S ? f[head * S + t] : -lowest<float>());
+        }
+    }
+};
+
+// ANCHOR: sums
+// What a chunk makes of M = 0 and of M = -∞: `sum` and `m`.
+template <int THREADS>
+__global__ void __launch_bounds__(THREADS)
+    vlstm_gate_sums(const float* __restrict__ i, const float* __restrict__ f, Before* __restrict__ sums, int heads,
+                    int chunks, int S) {
+    if ((blockIdx.x * 1ll * THREADS + threadIdx.x) / 32 >= 1ll * heads * chunks) return;
+    Chunk own(i, f, chunks, S);
+    ChunkGates gates(own.input, own.forget);
+    if (threadIdx.x % 32 == 31) sums[own.index] = {gates.all + gates.largest, gates.all};
+}
+
+// M behind `count` chunks: each lane joins some that follow each other, and then lanes join theirs.
+__device__ __forceinline__ double join(const Before* sums, int count) {
+    int each = (count + 31) / 32, from = threadIdx.x % 32 * each, to = min(count, from + each);
+    Before all{LOWEST, 0};
+    auto add = [&](Before next) {
+        all = {ChunkGates::larger(all.m + next.sum, next.m), all.sum + next.sum};
+    };
+    for (int c = from; c < to; ++c) add(sums[c]);
+    for (int d = 1; d < 32; d *= 2)
+        add({__shfl_down_sync(0xffffffff, all.m, d), __shfl_down_sync(0xffffffff, all.sum, d)});
+    return ChunkGates::larger(__shfl_sync(0xffffffff, all.m, 0), LOWEST);
+}
+// ANCHOR_END: sums
+
+// ANCHOR: weights
+template <class T, int THREADS>
+__global__ void __launch_bounds__(THREADS)
+    vlstm_gate_weights(const float* __restrict__ i, const float* __restrict__ f, const float* __restrict__ normaliser,
+                       const Before* __restrict__ sums, Weights* __restrict__ forward,
+                       Weights* __restrict__ reverse, int heads, int chunks, int S, float log2_scale, float eps) {
+    if ((blockIdx.x * 1ll * THREADS + threadIdx.x) / 32 >= 1ll * heads * chunks) return;
+    Chunk own(i, f, chunks, S);
+    ChunkGates gates(own.input, own.forget);
+    double M = join(sums + own.head * chunks, own.first / CHUNK);
+    double last = __shfl_sync(0xffffffff, gates.R(M, 1), 31);
+    // As the forward pass rounds the m that may go out.
+    if (own.first + CHUNK >= S)
+        last = static_cast<float>(ChunkGates::larger(gates.all + last, LOWEST)) - gates.all;
+    Weights&to = forward[own.index], &back = reverse[own.index];
+    float a[2], alpha[2];
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+        int at = threadIdx.x % 32 * 2 + n, t = own.first + at;
+        double R = gates.R(M, n);
+        float N = t < S ? normaliser[own.head * S + t] + eps : -lowest<float>();
+        float2 A = two_floats(log2_scale - R * LOG2E_64 - log2(static_cast<double>(N)));
+        float2 B = two_floats(gates.x[n] * LOG2E_64);
+        a[n] = exp2f(log2_scale) * power(M - R) / N, alpha[n] = power(gates.x[n] - last);
+        to.row[at] = back.column[at] = A, to.column[at] = back.row[at] = B;
+        to.read[at] = a[n], back.read[at] = alpha[n];
+    }
+    to.write[threadIdx.x % 32] = two_halves<T>(alpha[0], alpha[1]);
+    back.write[threadIdx.x % 32] = two_halves<T>(a[0], a[1]);
+    float taken = alpha[0] + alpha[1], taken_back = a[0] + a[1];
+    if constexpr (is_f16<T>) taken = warp_reduce(taken, Add()), taken_back = warp_reduce(taken_back, Add());
+    if (threadIdx.x % 32 == 0) {
+        float kept = power(M - last);
+        to.kept = back.kept = kept, to.taken = taken, back.taken = taken_back;
+        for (Weights* both : {&to, &back}) both->nothing[0] = both->nothing[1] = 0;
+    }
+}
+// ANCHOR_END: weights

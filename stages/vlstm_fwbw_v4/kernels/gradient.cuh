@@ -1,0 +1,299 @@
+// A walk that makes one gradient of one head, by the same roles as the forward pass:
+//
+//   out_t = Σ_τ (x_t·y_τ) 2^(row_t + column_τ) z_τ + read_t Stateᵀ x_t      State ← γ State + Σ_τ write_τ y_τ z_τᵀ
+//
+//          x   y   z    pairs      walks      state
+//   dq     dh  v   k    τ <= t     forward    C, made once more
+//   dk     v   dh  q    τ >= t     back       the gradient of C
+//   dv     k   q   dh   τ >= t     back       the gradient of C
+#pragma once
+#include "lab/ptx/warp_roles.cuh"
+#include "lab/ring.cuh"
+#include "lab/vlstm/roles.cuh"
+#include "weights.cuh"
+
+namespace lab {
+
+enum class Gradient { Q, K, V };
+
+// Warpgroups: PARTS of them share the columns of x and y, KEY each; each PARTS have 64 columns of z, a panel of COLUMNS.
+template <class Type, int KEYS, int SHARES, int PANELS_OUT, int CHUNKS> struct Shape {
+    using T = Type;
+    static constexpr int KEY = KEYS, PARTS = SHARES, COLUMNS = PANELS_OUT, PLACES = CHUNKS;
+    static constexpr int GROUPS = PARTS * COLUMNS, THREADS = (GROUPS + 2) * 128, WIDTH = COLUMNS * PANEL;
+    // Registers of a thread: those of all warpgroups together are 512 at most.
+    static constexpr int STATE = 184, SCORES = 104, SCAN = 40;
+};
+
+// What one turn of the loop takes. Names as in Place of the forward pass: q is x, k is y, v is z.
+template <class W> struct alignas(1024) GradientPlace {
+    using T = typename W::T;
+    static constexpr int PANELS = W::PARTS * W::KEY / PANEL, K_ROWS = CHUNK;
+    T q[PANELS][CHUNK * PANEL], k[PANELS][CHUNK * PANEL], v[W::COLUMNS][CHUNK * PANEL];
+    Weights weights;
+};
+
+template <class W> struct GradientShared {
+    using T = typename W::T;
+    GradientPlace<W> places[W::PLACES];
+    T pairs[2][CHUNK * PANEL];
+    T out[W::COLUMNS][CHUNK * PANEL];    // rounded
+    T other[W::COLUMNS][CHUNK * PANEL];  // what its rows are multiplied by, those of q or k
+    float dots[W::COLUMNS][4][CHUNK];    // with that, of 16 columns each
+    float4 halves[W::PARTS == 1 ? 1 : 2 * 2 * 4 * 128];                // what parts send each other, in turn to two places
+};
+
+// The state of one warpgroup, and what it makes of it.
+template <class W> class GradientState : public State<typename W::T, W::KEY, W::PARTS> {
+    using T = typename W::T;
+    using Base = State<T, W::KEY, W::PARTS>;
+    using Base::out, Base::h, Base::part_, Base::warp, Base::lane;
+    static constexpr int SHARE = CHUNK / W::PARTS;  // of the positions, those that this part hands on
+    float dot[2];                                   // of two positions
+    float both[W::PARTS > 1 ? SHARE / 2 : 1];       // out of both parts
+    __device__ __forceinline__ const float* made() const { return W::PARTS > 1 ? both : out; }
+
+    // Sums over the lanes that differ in their bits 2 to 4: of each step a lane keeps half of the positions, while it has more.
+    template <int LANES, int EIGHTS> __device__ __forceinline__ void reduce(float (&all)[EIGHTS][2]) {
+        constexpr bool HALVES = EIGHTS > 1;
+        bool upper = HALVES && threadIdx.x % 32 / LANES % 2 > 0;
+        float kept[HALVES ? EIGHTS / 2 : 1][2];
+#pragma unroll
+        for (int n = 0; n < (HALVES ? EIGHTS / 2 : 1); ++n)
+#pragma unroll
+            for (int e = 0; e < 2; ++e) {
+                float low = all[n][e], high = all[HALVES ? n + EIGHTS / 2 : n][e];
+                kept[n][e] = (upper ? high : low) + __shfl_xor_sync(0xffffffff, upper ? low : high, LANES);
+            }
+        if constexpr (LANES > 4) reduce<LANES / 2>(kept);
+        else dot[0] = kept[0][0], dot[1] = kept[0][1];
+    }
+    // The first of the two positions that are left.
+    __device__ __forceinline__ int position() const {
+        int eight = W::PARTS > 1 ? part_ * 4 + lane() / 8 : lane() / 16 * 4 + lane() / 8 % 2 * 2 + lane() / 4 % 2;
+        return eight * 8 + lane() % 4 * 2;
+    }
+
+    // Half of out goes to the other part, and what that has of the other half comes.
+    __device__ __forceinline__ void exchange(float* own, float4* room, int turn) const {
+        room += turn % 2 * (2 * 4 * 128) + threadIdx.x % 128;
+#pragma unroll
+        for (int n = 0; n < 4; ++n) {
+            const float* there = out + 4 * n;
+            float4 low = make_float4(there[0], there[1], there[2], there[3]);
+            float4 high = make_float4(there[16], there[17], there[18], there[19]);
+            room[(part_ * 4 + n) * 128] = part_ > 0 ? low : high;
+        }
+        named_barrier_sync(1, 256);  // both have sent; and both have read what was sent the last time but one
+#pragma unroll
+        for (int n = 0; n < 4; ++n) {
+            float4 more = room[((1 - part_) * 4 + n) * 128];
+            float with[4] = {more.x, more.y, more.z, more.w};
+#pragma unroll
+            for (int w = 0; w < 4; ++w) own[4 * n + w] = with[w] + (part_ > 0 ? out[16 + 4 * n + w] : out[4 * n + w]);
+        }
+    }
+
+  public:
+    using Base::Base;
+
+    // out, rounded, once it is there.
+    __device__ __forceinline__ void round_out(float4* room, int turn) {
+        wgmma_wait<1>();
+        if constexpr (W::PARTS > 1) exchange(both, room, turn);
+#pragma unroll
+        for (int n = 0; n < SHARE / 8; ++n)
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+                h[n / 2][n % 2 * 2 + half] = two_halves<T>(made()[4 * n + 2 * half], made()[4 * n + 2 * half + 1]);
+    }
+
+    // Its dots with the rows of a panel: before it is rounded, for what is made of them takes them from each other.
+    __device__ __forceinline__ void multiply_rows(const T* other) {
+        float all[SHARE / 8][2] = {};
+#pragma unroll
+        for (int j = 0; j < SHARE / 16; ++j) {
+            unsigned by[4];
+            load_columns(by, other, (W::PARTS > 1 ? part_ * SHARE : 0) + j * 16, warp() * 16);
+#pragma unroll
+            for (int w = 0; w < 4; ++w) {
+                int n = 2 * j + w / 2, at = 4 * n + w % 2 * 2;
+                float2 two = floats_of<T>(by[w]);
+                all[n][0] += made()[at] * two.x, all[n][1] += made()[at + 1] * two.y;
+            }
+        }
+        reduce<16>(all);
+    }
+
+    // To a panel, and the dots to those of the warp.
+    template <bool DOTS> __device__ __forceinline__ void store_out(T* panel, float (*dots)[CHUNK]) const {
+#pragma unroll
+        for (int i = 0; i < SHARE; i += 16) {
+            int row = (W::PARTS > 1 ? part_ * SHARE : 0) + i + lane() / 16 * 8 + lane() % 8;
+            store_matrices_transposed(cell(panel, row, warp() * 16 + lane() / 8 % 2 * 8), h[i / 16]);
+        }
+        if (DOTS && (W::PARTS == 1 || lane() / 4 % 2 == 0))
+            *reinterpret_cast<float2*>(&dots[warp()][position()]) = make_float2(dot[0], dot[1]);
+    }
+};
+
+// What the roles have in common. `column` is the first of z and of what comes out.
+template <class W, Gradient OF> struct GradientWalk {
+    using T = typename W::T;
+    static constexpr bool BACK = OF != Gradient::Q, DOTS = OF != Gradient::V;
+    GradientShared<W>& shared;
+    Ring<W::PLACES>& chunks;
+    Ring<2>& pairs;
+    Ring<1> (&outs)[W::COLUMNS], (&others)[W::COLUMNS];
+    int head, column, S;
+
+    __device__ __forceinline__ int count() const { return (S + CHUNK - 1) / CHUNK; }
+    __device__ __forceinline__ int chunk(int turn) const { return BACK ? count() - 1 - turn : turn; }
+
+    // One thread, before a barrier.
+    __device__ __forceinline__ void init() const {
+        chunks.init(4 * W::GROUPS + 4);
+        pairs.init(4 * W::GROUPS);
+        for (int n = 0; n < W::COLUMNS; ++n) outs[n].init(1, 4 * W::PARTS), others[n].init(4 * W::PARTS);
+    }
+
+    // ANCHOR: state
+    // A warpgroup, one of those of panel group / PARTS. Calls pass(c) when the state is what it is before chunk c.
+    template <class Pass>
+    __device__ __forceinline__ void hold(GradientState<W>& state, int group, Pass pass) const {
+        Turn<W::PLACES> turn;
+        Turn<2> pair;
+        Turn<1> out, other;
+        int panel = group / W::PARTS;
+        auto send = [&] {
+            outs[panel].wait_empty(out);
+            state.template store_out<DOTS>(shared.out[panel], shared.dots[panel]);
+            fence_proxy_async_shared();  // TMA reads what was written by plain stores
+            __syncwarp();
+            if (threadIdx.x % 32 == 0) mbarrier_arrive(&outs[panel].full[0]);
+            out.advance();
+        };
+        state.weigh();
+        state.round();
+        for (int n = 0; n < count(); ++n, turn.advance(), pair.advance()) {
+            auto& place = shared.places[turn.place];
+            chunks.wait_full(turn);
+            state.read(place);
+            if (n > 0) send();  // of the chunk before, while the product is made
+            state.take(place.v[panel], reinterpret_cast<const T*>(place.weights.write));
+            state.scale(place.weights);
+            pairs.wait_full(pair);
+            if (DOTS) others[panel].wait_full(other);  // here: nothing that may wait stands between a product and its end
+            state.add_pairs(shared.pairs[pair.place]);
+            state.add_keys(place);
+            state.round_out(shared.halves, n);
+            leave(pairs, pair);
+            if (DOTS) {
+                state.multiply_rows(shared.other[panel]);
+                leave(others[panel], other);
+                other.advance();
+            }
+            state.round();
+            leave(chunks, turn);
+            pass(chunk(n));
+        }
+        send();
+    }
+    // ANCHOR_END: state
+
+    // ANCHOR: pairs
+    // A warpgroup: (x_t·y_τ) 2^(row_t + column_τ), rounded.
+    __device__ __forceinline__ void make_pairs() const {
+        Turn<W::PLACES> turn;
+        Turn<2> pair;
+        for (int n = 0; n < count(); ++n, turn.advance(), pair.advance()) {
+            auto& place = shared.places[turn.place];
+            float score[32], weight[32];
+            chunks.wait_full(turn);
+            wgmma_fence();
+            multiply_scores<T, W::PARTS * W::KEY>(score, place);
+            wgmma_commit();
+            weights_of(weight, place.weights);  // while the product is made
+            pairs.wait_empty(pair);
+            wgmma_wait<0>();
+            weigh(score, weight, shared.pairs[pair.place]);
+            fence_proxy_async_shared();   // wgmma reads what was written by plain stores
+            named_barrier_sync(2, 128);  // all warps have written and fenced theirs
+            if (threadIdx.x % 128 == 0) mbarrier_arrive(&pairs.full[pair.place]);
+            leave(chunks, turn);
+        }
+    }
+
+    __device__ __forceinline__ static void weigh(const float (&score)[32], const float (&weight)[32], T* to) {
+        int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, own = warp * 16 + lane / 4;
+        auto counts = [](int row, int column) { return BACK ? column >= row : column <= row; };
+#pragma unroll
+        for (int j = 0; j < CHUNK; j += 16) {
+            unsigned words[4];
+#pragma unroll
+            for (int w = 0; w < 4; ++w) {
+                int row = own + w % 2 * 8, column = j + w / 2 * 8 + lane % 4 * 2, at = (j + w / 2 * 8) / 2 + w % 2 * 2;
+                // Not 0 · NaN, of a pair that does not count.
+                words[w] = two_halves<T>(counts(row, column) ? score[at] * weight[at] : 0,
+                                         counts(row, column + 1) ? score[at + 1] * weight[at + 1] : 0);
+            }
+            store_matrices(cell(to, warp * 16 + lane % 16, j + lane / 16 * 8), words);
+        }
+    }
+    // ANCHOR_END: pairs
+
+    // One thread: tiles and weights, by TMA.
+    __device__ __forceinline__ void bring(const TensorMap& x, const TensorMap& y, const TensorMap& z,
+                                          const Weights* weights) const {
+        using Place = GradientPlace<W>;
+        Turn<W::PLACES> turn;
+        for (int n = 0; n < count(); ++n, turn.advance()) {
+            auto& place = shared.places[turn.place];
+            Mbarrier* full = &chunks.full[turn.place];
+            int first = chunk(n) * CHUNK;
+            chunks.wait_empty(turn);
+            mbarrier_arrive_expect(full, (2 * Place::PANELS + W::COLUMNS) * CHUNK * SPAN + sizeof(Weights));
+            bulk_load(&place.weights, weights + 1ll * head * count() + chunk(n), sizeof(Weights), full);
+#pragma unroll
+            for (int p = 0; p < Place::PANELS; ++p) {
+                tensor_load(place.q[p], x, {p * PANEL, first, head}, full);
+                tensor_load(place.k[p], y, {p * PANEL, first, head}, full);
+            }
+#pragma unroll
+            for (int p = 0; p < W::COLUMNS; ++p) tensor_load(place.v[p], z, {column + p * PANEL, first, head}, full);
+        }
+    }
+
+    // One thread: what dots are made with.
+    __device__ __forceinline__ void bring_others(const TensorMap& other) const {
+        Turn<1> turn;
+        for (int n = 0; n < count(); ++n, turn.advance())
+            for (int p = 0; p < W::COLUMNS; ++p) {
+                others[p].wait_empty(turn);
+                mbarrier_arrive_expect(&others[p].full[0], CHUNK * SPAN);
+                tensor_load(shared.other[p], other, {column + p * PANEL, chunk(n) * CHUNK, head}, &others[p].full[0]);
+            }
+    }
+
+    // A warp: a panel of what has been made to device memory, and its dots.
+    __device__ __forceinline__ void hand_on(int panel, const TensorMap& to, float* dots) const {
+        int lane = threadIdx.x % 32;
+        Turn<1> turn;
+        for (int n = 0; n < count(); ++n, turn.advance()) {
+            int first = chunk(n) * CHUNK;
+            outs[panel].wait_full(turn);
+            if (lane == 0) {
+                tensor_store(to, {column + panel * PANEL, first, head}, shared.out[panel]);
+                bulk_commit();
+            }
+            for (int row = lane; DOTS && row < min(CHUNK, S - first); row += 32) {
+                auto& all = shared.dots[panel];
+                dots[first + row] = (all[0][row] + all[1][row]) + (all[2][row] + all[3][row]);
+            }
+            if (lane == 0) bulk_wait_read<0>();
+            leave(outs[panel], turn);
+        }
+    }
+};
+
+}  // namespace lab

@@ -1,0 +1,47 @@
+//! Against the f64 reference, on the emulator and on a GPU where there is one.
+#![allow(missing_docs)]
+
+use lab_harness::qkv::sizes;
+use lab_harness::suite::{assert_stage, assert_version, check, emulator};
+use lab_harness::{Problem, Version};
+use proptest::prelude::*;
+use vlstm_fwbw_v4::{STAGE, TOGETHER, WALKS};
+
+#[test]
+fn walks() {
+    assert_version(&WALKS);
+}
+
+#[test]
+fn together() {
+    assert_version(&TOGETHER);
+    assert_eq!(STAGE.versions.len(), 2);
+}
+
+#[test]
+fn what_else_must_hold() {
+    assert_stage(&STAGE);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_shape_is_right(
+        b in 1usize..3,
+        nh in 1usize..3,
+        s in 1usize..400,
+        // In sixteens.
+        dhqk in 1usize..=8,
+        dhhv in 1usize..=16,
+        seed in 0u64..1000,
+    ) {
+        let device = emulator().unwrap();
+        for &dtype in TOGETHER.info().dtypes {
+            let dims = sizes([b, nh, s, 16 * dhqk, 16 * dhhv]);
+            let problem = Problem { seed, ..Problem::new(dims, dtype) };
+            let case = check(&TOGETHER, &device, &problem);
+            prop_assert!(case.passed(), "{}", case.describe());
+        }
+    }
+}
