@@ -5,17 +5,15 @@ fn main() {
         let types = ["__half", "__nv_bfloat16"];
         sizes.iter().flat_map(|s| types.map(|t| format!("{name}<{t}, {s}>"))).collect()
     };
-    // KEY, GROUPS, PLACES, as in vlstm_fw_v4.
-    let forward = halves("vlstm_forward_anchored", &["64, 1, 4", "128, 2, 3"]);
     let gates = [vec!["vlstm_gate_sums<128>".to_owned()], halves("vlstm_gate_weights", &["128"])];
     // DHQK, DHHV. In the order of their room.
     let gradients = halves("vlstm_gradients", &["64, 64", "128, 128", "128, 256"]);
     lab_kernel_build::Stage::new()
-        .kernel("kernels/forward.cu", &forward)
-        .needs("sm_90a")
         .kernel("kernels/gates.cu", &gates.concat())
         .needs("sm_90a")
         .kernel("kernels/gradients.cu", &gradients)
+        .needs("sm_90a")
+        .kernel("kernels/parts.cu", &halves("vlstm_gradient_parts", &["64", "128"]))
         .needs("sm_90a")
         .kernel("kernels/forget.cu", &["vlstm_anchored_forget<128>"])
         .needs("sm_90a")

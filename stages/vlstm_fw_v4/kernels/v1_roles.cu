@@ -23,8 +23,8 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
                    const float* __restrict__ i_gate, const float* __restrict__ f_gate, float* __restrict__ m_out,
                    float* __restrict__ n_out, const float* __restrict__ C0, const float* __restrict__ n0,
                    const float* __restrict__ m0, float* __restrict__ CN, float* __restrict__ nN,
-                   float* __restrict__ mN, bool given, bool wanted, int S, int dhqk, int dhhv, float log2_scale,
-                   float eps) {
+                   float* __restrict__ mN, unsigned* __restrict__ saved, bool given, bool wanted, int anchors, int S,
+                   int dhqk, int dhhv, float log2_scale, float eps) {
     DYNAMIC_TILES(unsigned char, memory);
     __shared__ Ring<PLACES> chunks;
     __shared__ Ring<2> weights;
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
         registers_increase<Registers<KEY, GROUPS>::STATE>();
         State<T, KEY> state;
         state.begin(given ? C0 + cell * dhhv : nullptr, value + group * PANEL, dhqk, dhhv);
-        walk.hold(state, h, group);
+        walk.hold(state, h, group, Anchors{saved, anchors, slices * GROUPS});
         if (wanted) state.end(CN + cell * dhhv, value + group * PANEL, dhqk, dhhv);
     } else if (group == GROUPS) {
         registers_decrease<Registers<KEY, GROUPS>::SCORES>();

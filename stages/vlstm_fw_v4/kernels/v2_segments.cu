@@ -91,9 +91,10 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
                       const float* __restrict__ i_gate, const float* __restrict__ f_gate, float* __restrict__ m_out,
                       float* __restrict__ n_out, const float* __restrict__ C0, const float* __restrict__ n0,
                       const float* __restrict__ m0, float* __restrict__ CN, float* __restrict__ nN,
-                      float* __restrict__ mN, const float* __restrict__ C_part, const float* __restrict__ n_part,
-                      const Before* __restrict__ behind, bool given, bool wanted, int S, int dhqk, int dhhv,
-                      int segments, int chunks_each, float log2_scale, float eps) {
+                      float* __restrict__ mN, unsigned* __restrict__ saved, const float* __restrict__ C_part,
+                      const float* __restrict__ n_part, const Before* __restrict__ behind, bool given, bool wanted,
+                      int anchors, int S, int dhqk, int dhhv, int segments, int chunks_each, float log2_scale,
+                      float eps) {
     DYNAMIC_TILES(unsigned char, memory);
     __shared__ Ring<PLACES> chunks;
     __shared__ Ring<2> weights;
@@ -122,7 +123,7 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
             long long at = 1ll * (part + p) * own.slices * GROUPS + value / PANEL;
             state.join(C_part + at * State<T, KEY>::PART, kept, taken);
         });
-        walk.hold(state, h, group);
+        walk.hold(state, h, group, Anchors{saved, anchors, own.slices * GROUPS});
         if (wanted) state.end(CN + cell * dhhv, value, dhqk, dhhv);
     } else if (group == GROUPS) {
         registers_decrease<Registers<KEY, GROUPS>::SCORES>();

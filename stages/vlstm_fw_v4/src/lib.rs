@@ -6,7 +6,7 @@
 mod checks;
 
 use lab_device::{DType, Device, Instance, Kernel, KernelSource, Launch, Swizzle, TensorMap};
-use lab_harness::plan::Scope;
+use lab_harness::plan::{Scope, Slot};
 use lab_harness::qkv::{self, sizes};
 use lab_harness::vlstm::StateSlots;
 use lab_harness::{
@@ -177,55 +177,56 @@ impl Version for Walk {
     }
 
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
-        let segments = match self.segments {
-            true => self.segments(request, device.facts().multiprocessors as usize)?,
-            false => 1,
-        };
-        let version = if self.segments && segments == 1 { &ROLES } else { self };
         let dtype = request.dtype;
         let eps = vlstm::epsilon(&self.info, request.options())?;
         let [b, nh, s, dhqk, dhhv] = qkv::of(&request.dims);
-        let (heads, chunks) = (b * nh, s.div_ceil(SIDE));
-        let chunks_each = chunks.div_ceil(segments);
-
+        let asked = if self.segments { request.text(SEGMENTS.name) } else { "1" };
+        let segments = match asked {
+            "auto" => self.segments_for(device, &request.dims, dtype),
+            text => text.parse().expect("one of the choices"),
+        };
         let mut plan = Plan::new(device);
-        let [q, k, v, i_gate, f_gate] = request.inputs(&mut plan, ["q", "k", "v", "i", "f"]);
-        let h = plan.output("h", dtype, &[b, nh, s, dhhv]);
-        let [m_out, n_out] = ["m", "n"].map(|name| plan.output(name, DType::F32, &[b, nh, s]));
-        let StateSlots { given, wanted, first, last } = vlstm::state_slots(&mut plan, request);
-        let ([c0, n0, m0], [c_n, n_n, m_n]) = (first, last);
-        let keys = panels(dtype, dhqk, s, heads)?;
-        let values = panels(dtype, dhhv, s, heads)?;
-        let [q, k] = [q, k].map(|slot| slot.loaded_by(keys));
-        let (v, h) = (v.loaded_by(values), h.stored_by(values));
-        let log2_scale = -0.5 * (dhqk as f64).log2();
-        let mut scope = Scope::new()
-            .with(arguments![q, k, v, h, i_gate, f_gate, m_out, n_out])
-            .with(arguments![C0: c0, n0, m0, CN: c_n, nN: n_n, mN: m_n, given, wanted])
-            .with(arguments![S: s, dhqk, dhhv, segments, chunks_each, log2_scale, eps]);
-        if version.segments {
-            let instance = version.instance("vlstm_fw_parts", request);
-            let parts = heads * (segments - 1);
-            let columns = dhhv.div_ceil(SIDE * instance.size("GROUPS")) * instance.size("GROUPS");
-            let cells = parts * columns * SIDE * instance.size("KEY");
-            let c_part = plan.scratch(DType::F32, cells);
-            let n_part = plan.scratch(DType::F32, parts * instance.size("KEY"));
-            let behind = plan.records("Before", BEFORE, parts);
-            scope = scope.with(arguments![C_part: c_part, n_part, behind]);
-            let kernel = device.load(instance)?;
-            let launch = launch(&kernel, &instance, parts, dhhv)?;
-            plan.launch_in(&scope, &kernel, launch, [])?;
+        request.inputs(&mut plan, ["q", "k", "v", "i", "f"]);
+        plan.output("h", dtype, &[b, nh, s, dhhv]);
+        for name in ["m", "n"] {
+            plan.output(name, DType::F32, &[b, nh, s]);
         }
-        let instance = version.instance(version.kernel, request);
-        let kernel = device.load(instance)?;
-        let launch = launch(&kernel, &instance, heads * segments, dhhv)?;
-        plan.launch_in(&scope, &kernel, launch, [])?;
+        let state = vlstm::state_slots(&mut plan, request);
+        let columns = [dhqk, dhhv];
+        let forward =
+            Forward { dims: &request.dims, dtype, columns, eps, state, segments, anchors: 0 };
+        self.launch(&mut plan, forward)?;
         Ok(plan)
     }
 }
 
+/// What the launches of a forward pass are made of, beside the slots `q`, `k`, `v`, `i`, `f`, `h`, `m` and `n` of the plan.
+#[derive(Debug)]
+pub struct Forward<'a> {
+    /// Sizes.
+    pub dims: &'a Dims,
+    /// Of q, k, v and h.
+    pub dtype: DType,
+    /// For how many columns of q and v the kernels have room: those of the problem, or more.
+    pub columns: [usize; 2],
+    /// ε.
+    pub eps: f64,
+    /// The states that go in and come out.
+    pub state: StateSlots,
+    /// Parts of a sequence that are walked at once.
+    pub segments: usize,
+    /// How many times a head's state is saved, each [`ANCHOR_CHUNKS`] chunks behind the last: 0 for no backward pass.
+    pub anchors: usize,
+}
+
+/// Chunks from one anchor to the next.
+pub const ANCHOR_CHUNKS: usize = 4;
+
+/// Positions of a chunk.
+pub const CHUNK: usize = SIDE;
+
 /// A block for each walk and slice of V.
-fn launch(
+fn blocks_of(
     kernel: &Kernel,
     instance: &Instance,
     walks: usize,
@@ -240,32 +241,76 @@ fn launch(
 
 impl Walk {
     /// The first that has room for the keys, and, of 64 keys, with one warpgroup where values need no more.
-    fn instance(&self, kernel: &str, request: &Request<'_>) -> Instance {
-        let [.., dhqk, dhhv] = qkv::of(&request.dims);
+    fn instance(&self, kernel: &str, dtype: DType, [dhqk, dhhv]: [usize; 2]) -> Instance {
         let fits = |i: &Instance| {
-            i.has("T", request.dtype.cpp())
+            i.has("T", dtype.cpp())
                 && dhqk <= i.size("KEY")
                 && (i.size("GROUPS") > 1 || dhhv <= SIDE)
         };
         self.source.instances(kernel).find(fits).expect("DHQK of a checked problem")
     }
 
-    /// Into how many segments each head is cut, none of them empty.
-    fn segments(&self, request: &Request<'_>, multiprocessors: usize) -> Result<usize, Error> {
-        let [b, nh, s, _, dhhv] = qkv::of(&request.dims);
-        let chunks = s.div_ceil(SIDE);
-        let asked = match request.options().text(&self.info, SEGMENTS.name) {
-            "auto" => {
-                let groups = self.instance(self.kernel, request).size("GROUPS");
-                segments_for(b * nh * dhhv.div_ceil(SIDE * groups), chunks, multiprocessors)
-            }
-            text => text.parse().expect("one of the choices"),
-        };
-        if asked > chunks {
+    /// Into how many segments each head is best cut on this device.
+    pub fn segments_for(&self, device: &Device, dims: &Dims, dtype: DType) -> usize {
+        let [b, nh, s, dhqk, dhhv] = qkv::of(dims);
+        let groups = self.instance(self.kernel, dtype, [dhqk, dhhv]).size("GROUPS");
+        let blocks = b * nh * dhhv.div_ceil(SIDE * groups);
+        segments_for(blocks, s.div_ceil(SIDE), device.facts().multiprocessors as usize)
+    }
+
+    /// Adds the launches of a forward pass to a plan. Returns the slot of the states at anchors: of each head, each
+    /// anchor, and each 64 columns of V that blocks have room for, as the kernels' `State::save` leaves them.
+    ///
+    /// # Errors
+    /// More segments than chunks, more blocks than a launch can have, or what the device says of the kernels.
+    pub fn launch(&self, plan: &mut Plan, forward: Forward<'_>) -> Result<Slot, Error> {
+        let Forward { dims, dtype, columns, eps, state, segments, anchors } = forward;
+        let [b, nh, s, dhqk, dhhv] = qkv::of(dims);
+        let (heads, chunks) = (b * nh, s.div_ceil(SIDE));
+        if segments > chunks {
             let expected = format!("at most {chunks}: the sequence has so many chunks of {SIDE}");
-            return Err(Error::bad("--set segments", expected, asked));
+            return Err(Error::bad("--set segments", expected, segments));
         }
-        Ok(chunks.div_ceil(chunks.div_ceil(asked)))
+        // None of them empty.
+        let chunks_each = chunks.div_ceil(segments);
+        let segments = chunks.div_ceil(chunks_each);
+        let version = if self.segments && segments == 1 { &ROLES } else { self };
+        let device = plan.device().clone();
+
+        let slot = |name: &str| plan.slot(name).expect("a slot of the forward pass");
+        let keys = panels(dtype, dhqk, s, heads)?;
+        let values = panels(dtype, dhhv, s, heads)?;
+        let [q, k] = ["q", "k"].map(|name| slot(name).loaded_by(keys));
+        let (v, h) = (slot("v").loaded_by(values), slot("h").stored_by(values));
+        let [i_gate, f_gate, m_out, n_out] = ["i", "f", "m", "n"].map(slot);
+        let StateSlots { given, wanted, first: [c0, n0, m0], last: [c_n, n_n, m_n] } = state;
+        let log2_scale = -0.5 * (dhqk as f64).log2();
+        let mut scope = Scope::new()
+            .with(arguments![q, k, v, h, i_gate, f_gate, m_out, n_out])
+            .with(arguments![C0: c0, n0, m0, CN: c_n, nN: n_n, mN: m_n, given, wanted, anchors])
+            .with(arguments![S: s, dhqk, dhhv, segments, chunks_each, log2_scale, eps]);
+
+        let instance = version.instance(version.kernel, dtype, columns);
+        let width = SIDE * instance.size("GROUPS");
+        let cells = dhhv.div_ceil(width) * width * instance.size("KEY");
+        let words = heads * anchors * cells / if dtype == DType::F16 { 1 } else { 2 };
+        let saved = plan.scratch(DType::U32, words.max(1));
+        scope = scope.with(arguments![saved]);
+        if version.segments {
+            let instance = version.instance("vlstm_fw_parts", dtype, columns);
+            let parts = heads * (segments - 1);
+            let c_part = plan.scratch(DType::F32, parts * cells);
+            let n_part = plan.scratch(DType::F32, parts * instance.size("KEY"));
+            let behind = plan.records("Before", BEFORE, parts);
+            scope = scope.with(arguments![C_part: c_part, n_part, behind]);
+            let kernel = device.load(instance)?;
+            let launch = blocks_of(&kernel, &instance, parts, dhhv)?;
+            plan.launch_in(&scope, &kernel, launch, [])?;
+        }
+        let kernel = device.load(instance)?;
+        let launch = blocks_of(&kernel, &instance, heads * segments, dhhv)?;
+        plan.launch_in(&scope, &kernel, launch, [])?;
+        Ok(saved)
     }
 }
 

@@ -16,12 +16,12 @@ using namespace lab;
 constexpr int PER_LANE = STRETCH / 32;
 
 // ANCHOR: kernel
-// r, kk [slices][heads][S]: shares of q·dq and k·dk; products [heads][anchors][parts]: shares of <C, dC>.
+// q_dq, k_dk [slices][heads][S]: shares of q·dq and k·dk. products [heads][anchors][parts_of_dot]: shares of <C, dC>.
 template <int THREADS>
 __global__ void __launch_bounds__(THREADS)
     vlstm_anchored_forget(const float* __restrict__ f, const float* __restrict__ q_dq, const float* __restrict__ k_dk,
                           const float* __restrict__ products, float* __restrict__ di, float* __restrict__ df,
-                          int heads, int anchors, int parts, int slices, int S) {
+                          int heads, int anchors, int parts_of_dot, int slices, int S) {
     int lane = threadIdx.x % 32, index = (blockIdx.x * THREADS + threadIdx.x) / 32;
     int head = index / (anchors + 1), stretch = index % (anchors + 1);
     if (head >= heads) return;
@@ -29,7 +29,8 @@ __global__ void __launch_bounds__(THREADS)
     auto at_anchor = [&](int anchor) {
         float sum = 0;
         if (anchor >= 0 && anchor < anchors)
-            for (int p = lane; p < parts; p += 32) sum += products[(1ll * head * anchors + anchor) * parts + p];
+            for (int p = lane; p < parts_of_dot; p += 32)
+                sum += products[(1ll * head * anchors + anchor) * parts_of_dot + p];
         return warp_reduce(sum, Add());
     };
     float before = at_anchor(stretch - 1), behind = at_anchor(stretch);
@@ -51,7 +52,9 @@ __global__ void __launch_bounds__(THREADS)
         if (lane + d < 32) later += next;
     }
     float missing = static_cast<float>(before - (behind + __shfl_sync(0xffffffff, later, 0)));
-    float later_lanes = static_cast<float>(behind + (later - sum)), length = min(STRETCH, S - first);
+    if (!(fabsf(missing) < -lowest<float>())) missing = 0;  // ∞ or NaN of a position counts for it and those before it
+    double of_next = __shfl_down_sync(0xffffffff, later, 1);  // not later - sum, which ∞ would make NaN
+    float later_lanes = static_cast<float>(behind + (lane < 31 ? of_next : 0)), length = min(STRETCH, S - first);
 #pragma unroll
     for (int n = 0; n < PER_LANE; ++n) {
         int t = t0 + n;

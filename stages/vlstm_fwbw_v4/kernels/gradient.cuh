@@ -137,7 +137,7 @@ template <class W> class GradientState : public State<typename W::T, W::KEY, W::
     }
 };
 
-// What the roles have in common. `column` is the first of z and of what comes out.
+// What the roles have in common: chunks `from` to `to` of a head. `column` is the first of z and of what comes out.
 template <class W, Gradient OF> struct GradientWalk {
     using T = typename W::T;
     static constexpr bool BACK = OF != Gradient::Q, DOTS = OF != Gradient::V;
@@ -145,14 +145,14 @@ template <class W, Gradient OF> struct GradientWalk {
     Ring<W::PLACES>& chunks;
     Ring<2>& pairs;
     Ring<1> (&outs)[W::COLUMNS], (&others)[W::COLUMNS];
-    int head, column, S;
+    int head, column, from, to, S;
 
-    __device__ __forceinline__ int count() const { return (S + CHUNK - 1) / CHUNK; }
-    __device__ __forceinline__ int chunk(int turn) const { return BACK ? count() - 1 - turn : turn; }
+    __device__ __forceinline__ int count() const { return to - from; }
+    __device__ __forceinline__ int chunk(int turn) const { return BACK ? to - 1 - turn : from + turn; }
 
-    // One thread, before a barrier.
-    __device__ __forceinline__ void init() const {
-        chunks.init(4 * W::GROUPS + 4);
+    // One thread, before a barrier. Where nobody makes pairs only the state's warps use the places.
+    template <bool WITH_PAIRS = true> __device__ __forceinline__ void init() const {
+        chunks.init(4 * W::GROUPS + 4 * WITH_PAIRS);
         pairs.init(4 * W::GROUPS);
         for (int n = 0; n < W::COLUMNS; ++n) outs[n].init(1, 4 * W::PARTS), others[n].init(4 * W::PARTS);
     }
@@ -201,6 +201,24 @@ template <class W, Gradient OF> struct GradientWalk {
     }
     // ANCHOR_END: state
 
+    // The same, where nothing but the state is wanted. Returns the product of all γ.
+    __device__ __forceinline__ float gather(GradientState<W>& state, int group) const {
+        Turn<W::PLACES> turn, last;
+        float kept = 1;
+        for (int n = 0; n < count(); ++n, turn.advance()) {
+            auto& place = shared.places[turn.place];
+            chunks.wait_full(turn);
+            state.decay(place.weights);  // once the products of the chunk before are there
+            if (n > 0) leave(chunks, last);
+            kept *= place.weights.kept;
+            state.take(place.v[group / W::PARTS], reinterpret_cast<const T*>(place.weights.write));
+            state.add_keys(place);
+            last = turn;
+        }
+        wgmma_wait<0>();
+        return kept;
+    }
+
     // ANCHOR: pairs
     // A warpgroup: (x_t·y_τ) 2^(row_t + column_τ), rounded.
     __device__ __forceinline__ void make_pairs() const {
@@ -242,7 +260,8 @@ template <class W, Gradient OF> struct GradientWalk {
     }
     // ANCHOR_END: pairs
 
-    // One thread: tiles and weights, by TMA.
+    // One thread: tiles and weights, by TMA. Who only adds to the state needs no x.
+    template <bool WITH_X = true>
     __device__ __forceinline__ void bring(const TensorMap& x, const TensorMap& y, const TensorMap& z,
                                           const Weights* weights) const {
         using Place = GradientPlace<W>;
@@ -252,11 +271,12 @@ template <class W, Gradient OF> struct GradientWalk {
             Mbarrier* full = &chunks.full[turn.place];
             int first = chunk(n) * CHUNK;
             chunks.wait_empty(turn);
-            mbarrier_arrive_expect(full, (2 * Place::PANELS + W::COLUMNS) * CHUNK * SPAN + sizeof(Weights));
-            bulk_load(&place.weights, weights + 1ll * head * count() + chunk(n), sizeof(Weights), full);
+            mbarrier_arrive_expect(
+                full, ((WITH_X + 1) * Place::PANELS + W::COLUMNS) * CHUNK * SPAN + sizeof(Weights));
+            bulk_load(&place.weights, weights + 1ll * head * ((S + CHUNK - 1) / CHUNK) + chunk(n), sizeof(Weights), full);
 #pragma unroll
             for (int p = 0; p < Place::PANELS; ++p) {
-                tensor_load(place.q[p], x, {p * PANEL, first, head}, full);
+                if (WITH_X) tensor_load(place.q[p], x, {p * PANEL, first, head}, full);
                 tensor_load(place.k[p], y, {p * PANEL, first, head}, full);
             }
 #pragma unroll

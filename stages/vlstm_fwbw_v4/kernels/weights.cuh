@@ -14,7 +14,4 @@ struct alignas(16) Weights {
     float kept, taken, nothing[2];     // γ, and Σ write, which only f16 asks for; zeros up to what a bulk copy takes
 };
 
-// Positions between two anchors, places where the product of the state and its gradient is known.
-constexpr int ANCHOR_CHUNKS = 4, STRETCH = ANCHOR_CHUNKS * CHUNK;
-
 }  // namespace lab

@@ -7,12 +7,12 @@
 mod checks;
 
 use lab_device::{DType, Device, Instance, KernelSource, Launch, Swizzle, TensorMap};
-use lab_harness::plan::Slot;
 use lab_harness::qkv::{self, sizes};
 use lab_harness::vlstm::{self, ForwardBackwardSlots, forward_backward_slots};
 use lab_harness::{
     Dim, Dims, Error, Info, Output, Plan, Request, Setting, Stage, Version, arguments,
 };
+use vlstm_fw_v4::{ANCHOR_CHUNKS, CHUNK, Forward};
 
 #[allow(missing_docs)]
 pub mod kernels {
@@ -24,15 +24,22 @@ pub mod kernels {
 #[derive(Debug)]
 pub struct Walks {
     info: Info,
-    /// Whether the walks of all gradients are one launch.
-    together: bool,
+    launches: Launches,
+}
+
+/// In how many launches the gradients are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Launches {
+    /// One for each of dq, dk and dv.
+    Three,
+    /// One for all.
+    One,
+    /// One for all, of segments of heads; and one before it, for what these begin with.
+    Segments,
 }
 
 /// Positions of a chunk, and columns of a panel of a matrix.
-const SIDE: usize = 64;
-
-/// Chunks from one anchor to the next, as `weights.cuh` has them.
-const ANCHOR_CHUNKS: usize = 4;
+const SIDE: usize = CHUNK;
 
 /// Bytes of the kernels' structs `Before` and `Weights`.
 const BEFORE: usize = 16;
@@ -55,6 +62,13 @@ const CONSTANT: Setting = Setting::choice(
     "normalizer_grad",
     "of the gradient: the normaliser n is held constant",
     &["constant"],
+);
+
+/// Of few heads, into how many segments each is cut.
+const SEGMENTS: Setting = Setting::choice(
+    "segments",
+    "parts of a sequence that are walked at once; auto: as many as fill the GPU",
+    &["auto", "1", "2", "3", "4", "5", "6", "8", "12", "16", "32"],
 );
 
 static INFO: Info = Info {
@@ -80,7 +94,7 @@ static INFO: Info = Info {
 };
 
 /// A launch for each gradient.
-pub static WALKS: Walks = Walks { info: INFO, together: false };
+pub static WALKS: Walks = Walks { info: INFO, launches: Launches::Three };
 
 /// One for all.
 pub static TOGETHER: Walks = Walks {
@@ -90,14 +104,26 @@ pub static TOGETHER: Walks = Walks {
         change: "the walks of all gradients in one launch: a head's tensors meet in the L2 cache",
         ..INFO
     },
-    together: true,
+    launches: Launches::One,
+};
+
+/// Few heads.
+pub static SEGMENTED: Walks = Walks {
+    info: Info {
+        name: "v2_segments",
+        parent: Some("v1_together"),
+        change: "few heads: several blocks walk one; dq begins with a saved state, dk and dv with what they join of parts",
+        settings: &[vlstm::EPSILON, CONSTANT, SEGMENTS],
+        ..INFO
+    },
+    launches: Launches::Segments,
 };
 
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "vlstm_fwbw_v4",
     teaches: "one walk, four uses: the gradients as fast as the forward pass",
-    versions: &[&WALKS, &TOGETHER],
+    versions: &[&WALKS, &TOGETHER, &SEGMENTED],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,
     ..Stage::EMPTY
@@ -155,8 +181,8 @@ impl Version for Walks {
             [1, 1, 560, 128, 128],
             [1, 1, 330, 80, 256],
         ];
-        // The walks are the same: of the other version, one of each shape.
-        let few = if self.together { &all[..] } else { &all[9..] };
+        // The walks are the same: of the other versions, one of each shape.
+        let few = if self.launches == Launches::One { &all[..] } else { &all[9..] };
         few.iter().map(|&shape| sizes(shape)).collect()
     }
 
@@ -165,52 +191,64 @@ impl Version for Walks {
     }
 
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
-        let dtype = request.dtype;
+        let (dims, dtype) = (&request.dims, request.dtype);
         let eps = vlstm::epsilon(&self.info, request.options())?;
-        let [b, nh, s, dhqk, dhhv] = qkv::of(&request.dims);
+        let [b, nh, s, dhqk, dhhv] = qkv::of(dims);
         let (heads, chunks) = (b * nh, s.div_ceil(SIDE));
         let anchors = (chunks - 1) / ANCHOR_CHUNKS;
         let log2_scale = -0.5 * (dhqk as f64).log2();
-
-        let mut plan = Plan::new(device);
-        let ForwardBackwardSlots { scope, .. } = forward_backward_slots(&mut plan, request);
-        let tensor = |plan: &Plan, name: &str| plan.slot(name).expect("of the family");
-        let forward = instance(&kernels::FORWARD, "vlstm_forward_anchored", dtype, |i| {
-            dhqk <= i.size("KEY") && (i.size("GROUPS") > 1 || dhhv <= SIDE)
-        });
         let gradients = instance(&kernels::GRADIENTS, "vlstm_gradients", dtype, |i| {
             dhqk <= i.size("DHQK") && dhhv <= i.size("DHHV")
         });
-        // 64s of columns, as whole blocks have them.
-        let value_panels = dhhv.div_ceil(SIDE * forward.size("GROUPS")) * forward.size("GROUPS");
-        let key_width = if gradients.size("DHHV") == 128 { 2 } else { 1 };
-        let key_panels = dhqk.div_ceil(SIDE * key_width) * key_width;
-        let parts = 4 * value_panels;
-        let words = forward.size("KEY") * if dtype == F16 { SIDE } else { SIDE / 2 };
-        let saved_words = (heads * anchors * value_panels * words).max(1);
-        let saved = plan.scratch(DType::U32, saved_words);
-        let sums = plan.records("Before", BEFORE, heads * chunks);
-        let weights: [Slot; 2] = [(); 2].map(|()| plan.records("Weights", WEIGHTS, heads * chunks));
-        let [q_dq, k_dk] = [(); 2].map(|()| plan.scratch(DType::F32, key_panels * heads * s));
-        let products = plan.scratch(DType::F32, (heads * anchors * parts).max(1));
-        let scope = scope
-            .with(arguments![saved, sums, forward: weights[0], reverse: weights[1]])
-            .with(arguments![q_dq, k_dk, products, normaliser: tensor(&plan, "n")])
-            .with(arguments![heads, chunks, anchors, parts, slices: key_panels, log2_scale, eps]);
+        let room = ["DHQK", "DHHV"].map(|name| gradients.size(name));
+        // 64s of columns that the blocks of a head have, and those that one has.
+        let widths = room.map(|columns| if columns == 128 { 2 } else { 1 });
+        let [value_width, key_width] = widths;
+        let key_blocks = dhqk.div_ceil(SIDE * key_width);
+        let value_blocks = dhhv.div_ceil(SIDE * value_width);
+        let of_head = 2 * key_blocks + value_blocks;
+        let Segments { count: segments, chunks_each } =
+            self.segments(request, chunks, heads * of_head, device)?;
 
+        let mut plan = Plan::new(device);
+        let ForwardBackwardSlots { scope, .. } = forward_backward_slots(&mut plan, request);
+        let state = vlstm::no_state_slots(&mut plan);
+        let forward = match self.launches {
+            Launches::Segments => &vlstm_fw_v4::PARTS,
+            _ => &vlstm_fw_v4::ROLES,
+        };
+        let of_forward = match segments {
+            1 if self.launches != Launches::Segments => 1,
+            _ => forward.segments_for(device, dims, dtype),
+        };
+        let columns = [room[0], dhhv];
+        let launches =
+            Forward { dims, dtype, columns, eps, state, segments: of_forward, anchors };
+        let saved = forward.launch(&mut plan, launches)?;
+
+        let slot = |plan: &Plan, name: &str| plan.slot(name).expect("of the family");
+        let n = slot(&plan, "n");
+        let key_panels = key_blocks * key_width;
+        let value_panels = value_blocks * value_width;
+        let parts_of_dot = 4 * value_panels;
+        let sums = plan.records("Before", BEFORE, heads * chunks);
+        let [forward, reverse] = [(); 2].map(|()| plan.records("Weights", WEIGHTS, heads * chunks));
+        let [q_dq, k_dk] = [(); 2].map(|()| plan.scratch(DType::F32, key_panels * heads * s));
+        let products = plan.scratch(DType::F32, (heads * anchors * parts_of_dot).max(1));
+        let later = heads * (segments - 1);
+        let parts = plan.scratch(DType::F32, (later * value_panels * SIDE * room[0]).max(1));
+        let kept = plan.scratch(DType::F32, later.max(1));
         let keys = panels(dtype, dhqk, s, heads)?;
         let values = panels(dtype, dhhv, s, heads)?;
-        let [q, k] = ["q", "k"].map(|name| tensor(&plan, name));
-        let [v, dh] = ["v", "dh"].map(|name| tensor(&plan, name).loaded_by(values));
-        let [h, dv] = ["h", "dv"].map(|name| tensor(&plan, name).stored_by(values));
-        let [dq, dk] = ["dq", "dk"].map(|name| tensor(&plan, name).stored_by(keys));
+        let [q, k] = ["q", "k"].map(|name| slot(&plan, name).loaded_by(keys));
+        let [v, dh] = ["v", "dh"].map(|name| slot(&plan, name).loaded_by(values));
+        let [dq, dk] = ["dq", "dk"].map(|name| slot(&plan, name).stored_by(keys));
+        let dv = slot(&plan, "dv").stored_by(values);
         let scope = scope
-            .with(arguments![q: q.loaded_by(keys), k: k.loaded_by(keys), v, dh, h, dv, dq, dk]);
-
-        let kernel = device.load(forward)?;
-        let all = heads * value_panels / forward.size("GROUPS");
-        let launch = Launch::of([blocks("B NH slices of V", all)?, 1, 1], kernel.block()?);
-        plan.launch_in(&scope, &kernel, launch, [])?;
+            .with(arguments![saved, sums, forward, reverse, q_dq, k_dk, products, parts, kept])
+            .with(arguments![q, k, v, dh, dq, dk, dv, normaliser: n, parts_of_dot])
+            .with(arguments![heads, chunks, anchors, slices: key_panels, log2_scale, eps])
+            .with(arguments![segments, chunks_each]);
 
         let of_gates = [
             device.kernel(&kernels::GATES, "vlstm_gate_sums<128>")?,
@@ -220,16 +258,21 @@ impl Version for Walks {
             let grid = blocks("B NH chunks of S", (heads * chunks).div_ceil(4))?;
             plan.launch_in(&scope, &kernel, kernel.grid([grid, 1, 1])?, [])?;
         }
+        if segments > 1 {
+            let of_parts = |i: &Instance| room[0] == i.size("DHQK");
+            let parts = instance(&kernels::PARTS, "vlstm_gradient_parts", dtype, of_parts);
+            let kernel = device.load(parts)?;
+            let grid = blocks("B NH slices of segments", later * value_blocks)?;
+            plan.launch_in(&scope, &kernel, Launch::of([grid, 1, 1], kernel.block()?), [])?;
+        }
 
         let kernel = device.load(gradients)?;
-        let key_blocks = key_panels / key_width;
-        let value_blocks = value_panels / forward.size("GROUPS");
-        let launches: &[(i32, usize)] = match self.together {
-            true => &[(-1, 2 * key_blocks + value_blocks)],
-            false => &[(0, key_blocks), (1, key_blocks), (2, value_blocks)],
+        let launches: &[(i32, usize)] = match self.launches {
+            Launches::Three => &[(0, key_blocks), (1, key_blocks), (2, value_blocks)],
+            _ => &[(-1, of_head)],
         };
         for &(only, of_head) in launches {
-            let grid = blocks("B NH slices of the gradients", heads * of_head)?;
+            let grid = blocks("B NH slices of the gradients", heads * segments * of_head)?;
             let launch = Launch::of([grid, 1, 1], kernel.block()?);
             plan.launch_in(&scope, &kernel, launch, arguments![only])?;
         }
@@ -238,5 +281,50 @@ impl Version for Walks {
         let grid = blocks("B NH stretches of S", (heads * (anchors + 1)).div_ceil(4))?;
         plan.launch_in(&scope, &kernel, kernel.grid([grid, 1, 1])?, [])?;
         Ok(plan)
+    }
+}
+
+/// Into how many parts the chunks of a head are cut, none of them empty; each begins at an anchor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Segments {
+    count: usize,
+    chunks_each: usize,
+}
+
+impl Segments {
+    fn of(chunks: usize, asked: usize) -> Self {
+        let chunks_each = chunks.div_ceil(asked).next_multiple_of(ANCHOR_CHUNKS);
+        Self { count: chunks.div_ceil(chunks_each), chunks_each }
+    }
+}
+
+impl Walks {
+    /// As many as make a block for each multiprocessor: a part costs a launch, and the way of a state to memory and back.
+    fn segments(
+        &self,
+        request: &Request<'_>,
+        chunks: usize,
+        blocks: usize,
+        device: &Device,
+    ) -> Result<Segments, Error> {
+        if self.launches != Launches::Segments {
+            return Ok(Segments::of(chunks, 1));
+        }
+        let most = chunks.div_ceil(ANCHOR_CHUNKS);
+        match request.text(SEGMENTS.name) {
+            "auto" => {
+                let multiprocessors = device.facts().multiprocessors as usize;
+                Ok(Segments::of(chunks, (multiprocessors / blocks).clamp(1, most)))
+            }
+            text => match text.parse().expect("one of the choices") {
+                asked if asked > most => {
+                    let expected = format!(
+                        "at most {most}: a segment has {ANCHOR_CHUNKS} chunks of {SIDE}, at least"
+                    );
+                    Err(Error::bad("--set segments", expected, asked))
+                }
+                asked => Ok(Segments::of(chunks, asked)),
+            },
+        }
     }
 }

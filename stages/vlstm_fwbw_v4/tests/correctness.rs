@@ -5,7 +5,7 @@ use lab_harness::qkv::sizes;
 use lab_harness::suite::{assert_stage, assert_version, check, emulator};
 use lab_harness::{Problem, Version};
 use proptest::prelude::*;
-use vlstm_fwbw_v4::{STAGE, TOGETHER, WALKS};
+use vlstm_fwbw_v4::{SEGMENTED, STAGE, TOGETHER, WALKS};
 
 #[test]
 fn walks() {
@@ -15,7 +15,12 @@ fn walks() {
 #[test]
 fn together() {
     assert_version(&TOGETHER);
-    assert_eq!(STAGE.versions.len(), 2);
+}
+
+#[test]
+fn segments() {
+    assert_version(&SEGMENTED);
+    assert_eq!(STAGE.versions.len(), 3);
 }
 
 #[test]

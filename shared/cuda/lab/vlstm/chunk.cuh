@@ -15,6 +15,8 @@
 namespace lab {
 
 constexpr int CHUNK = 64, PANEL = 64, SPAN = 128, N_ROWS = 8;
+// Positions from one anchor to the next: places where the state is saved for a backward pass.
+constexpr int ANCHOR_CHUNKS = 4, STRETCH = ANCHOR_CHUNKS * CHUNK;
 
 // What the gates say of a chunk's positions.
 struct Gates {

@@ -16,6 +16,21 @@ template <int KEY, int GROUPS> struct Registers {
     static constexpr int STATE = GROUPS == 2 && KEY == 64 ? 160 : 176, SCORES = FEW ? 104 : 112, SCAN = FEW ? 56 : 80;
 };
 
+// What is saved: [head][anchor][64 columns of V], `count` anchors a head; 0 where nobody wants them. The first is STRETCH
+// behind a head's beginning.
+struct Anchors {
+    unsigned* saved;
+    int count, panels;
+
+    __device__ __forceinline__ bool has(int first) const { return count > 0 && first > 0 && first % STRETCH == 0; }
+    __device__ __forceinline__ long long index(int head, int first, int panel) const {
+        return (1ll * head * count + first / STRETCH - 1) * panels + panel;
+    }
+    __device__ __forceinline__ unsigned* at(int head, int first, int panel, int words) const {
+        return saved + index(head, first, panel) * words;
+    }
+};
+
 // One lane for its warp, which has done with a place.
 template <int PLACES> __device__ __forceinline__ void leave(Ring<PLACES>& ring, Turn<PLACES> turn) {
     __syncwarp();
@@ -42,10 +57,8 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
     }
 
     // ANCHOR: state
-    // A warpgroup: h of 64 columns of V, and their state. Calls pass(first) before the chunk that begins there, but for
-    // the first.
-    template <class Pass>
-    __device__ __forceinline__ void hold(State<T, KEY>& state, const TensorMap& h, int group, Pass pass) const {
+    // A warpgroup: h of 64 columns of V, and their state; what it is at anchors, too.
+    __device__ __forceinline__ void hold(State<T, KEY>& state, const TensorMap& h, int group, Anchors anchors) const {
         Turn<PLACES> turn;
         Turn<2> pair;
         int column = value + group * PANEL;
@@ -53,7 +66,7 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
         state.round();
         for (int first = from; first < to; first += CHUNK, turn.advance(), pair.advance()) {
             auto& place = shared.places[turn.place];
-            if (first > from) pass(first);
+            if (anchors.has(first)) state.save(anchors.at(head, first, column / PANEL, state.SAVED));
             chunks.wait_full(turn);
             state.read(place);
             // h of the chunk before leaves while the product is made.
@@ -72,9 +85,6 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
         if (threadIdx.x % 128 == 0) bulk_wait_read<0>();  // TMA has read the panel before the block ends
     }
     // ANCHOR_END: state
-    __device__ __forceinline__ void hold(State<T, KEY>& state, const TensorMap& h, int group) const {
-        hold(state, h, group, [](int) {});
-    }
 
     // ANCHOR: scores
     // A warpgroup: C̃ and n.
@@ -171,7 +181,8 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
 
     // Whether this warp has the last chunk.
     __device__ __forceinline__ bool brings_last() const {
-        return (to - from - 1) / CHUNK % SCANNERS == threadIdx.x / 32 % 4;
+        int warp = threadIdx.x / 32 % 4;
+        return (to - from - 1) / CHUNK % SCANNERS == warp;
     }
 };
 

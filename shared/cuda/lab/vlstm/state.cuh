@@ -83,6 +83,39 @@ template <class T, int KEY, int PARTS = 1> class State {
         return sum;
     }
 
+    // Another state, transposed: its values are this one's keys, its keys from `key` on this one's values. Where the
+    // accumulator n lies among those that it has left: begins(key) words on and as many as follows, of `size` a panel.
+    __device__ __forceinline__ int begins(int key, int size) const {
+        key += warp() * 16 + lane() / 4;
+        return (PARTS > 1 ? part_ * (KEY / PANEL) : 0) * size + key / 8 * 512 + key % 2 * 128 + lane() % 4 * 8 + key % 8 / 2;
+    }
+    __device__ __forceinline__ static constexpr int follows(int n, int size) {
+        return n / 32 * size + n / 2 % 2 * 512 + n / 4 % 2 * 256 + n / 8 % 4 * 32 + n % 2 * 4;
+    }
+    // C ← kept C + part, of such a one, whose panels have `size` floats.
+    template <int SIZE> __device__ __forceinline__ void join_transposed(const float* part, float kept, int key) {
+        part += begins(key, SIZE);
+#pragma unroll
+        for (int n = 0; n < KEY / 2; ++n) c[n] = kept * c[n] + part[follows(n, SIZE)];
+    }
+    // C is what such a one has saved, in panels of SIZE words.
+    template <int SIZE> __device__ __forceinline__ void begin_transposed(const unsigned* saved, int key) {
+        if constexpr (is_f16<T>) {
+            saved += begins(key, SIZE);
+#pragma unroll
+            for (int n = 0; n < KEY / 2; ++n) c[n] = __uint_as_float(saved[follows(n, SIZE)]);
+        } else {
+            // Two words have become one: of a pair of keys.
+            int at = begins(key, 2 * SIZE), odd = at / 128 % 2;
+            saved += at / 256 * 128 + at % 128;
+#pragma unroll
+            for (int n = 0; n < KEY / 2; ++n) {
+                float2 two = floats_of<T>(saved[follows(n, 2 * SIZE) / 256 * 128 + follows(n, 2 * SIZE) % 128]);
+                c[n] = odd ? two.y : two.x;
+            }
+        }
+    }
+
     // C ← kept C + taken part
     __device__ __forceinline__ void join(const float* part, float kept, float taken) {
 #pragma unroll
@@ -137,7 +170,7 @@ template <class T, int KEY, int PARTS = 1> class State {
     }
 
     // C ← γ C alone, once it is there.
-    __device__ __forceinline__ void decay(const Gates& gates) {
+    template <class Gates> __device__ __forceinline__ void decay(const Gates& gates) {
         float kept = gates.kept;
         wgmma_wait<0>();
 #pragma unroll

@@ -320,6 +320,12 @@ pub fn state_slots(plan: &mut Plan, request: &Request<'_>) -> StateSlots {
     StateSlots { given, wanted, first, last }
 }
 
+/// The same where no state goes in, and none comes out.
+pub fn no_state_slots(plan: &mut Plan) -> StateSlots {
+    let [first, last] = [(); 2].map(|()| [(); 3].map(|()| plan.scratch(DType::F32, 1)));
+    StateSlots { given: false, wanted: false, first, last }
+}
+
 /// The slots of the family's tensors, and the arguments that its kernels have under one name.
 #[derive(Clone, Debug)]
 pub struct ForwardBackwardSlots {

@@ -1,0 +1,46 @@
+// What each segment of a head but the first adds to the gradient of the state before it: a walk back from nothing,
+// for the state's gradient alone.
+//
+// Work split: a block has a segment of a head, and columns of dh.
+#include "lab/ptx/dynamic_shared.cuh"
+#include "shapes.cuh"
+
+using namespace lab;
+
+template <class T, int DHQK>
+constexpr int vlstm_gradient_parts_shared = sizeof(GradientShared<typename ShapeOf<T, DHQK>::type>);
+
+// parts [head][segment but the first][64 columns of V], as accumulators lie; kept [head][segment but the first]: Π γ.
+template <class T, int DHQK>
+__global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
+    vlstm_gradient_parts(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap dh,
+                         const Weights* __restrict__ reverse, float* __restrict__ parts, float* __restrict__ kept,
+                         int S, int dhhv, int segments, int chunks_each) {
+    using W = typename ShapeOf<T, DHQK>::type;
+    DYNAMIC_TILES(unsigned char, memory);
+    __shared__ Ring<W::PLACES> chunks;
+    __shared__ Ring<2> pairs;
+    __shared__ Ring<1> outs[W::COLUMNS], others[W::COLUMNS];
+    Segment own((dhhv + W::WIDTH - 1) / W::WIDTH, segments - 1, chunks_each, S);
+    int slices = (dhhv + W::WIDTH - 1) / W::WIDTH, group = threadIdx.x / 128;
+    long long part = 1ll * own.head * (segments - 1) + own.index;
+    own.from += chunks_each, own.to = min((S + CHUNK - 1) / CHUNK, own.from + chunks_each);
+    GradientWalk<W, Gradient::V> walk{*reinterpret_cast<GradientShared<W>*>(memory), chunks, pairs, outs, others,
+                                      own.head, own.column * W::WIDTH, own.from, own.to, S};
+    if (threadIdx.x == 0) walk.template init<false>();
+    __syncthreads();  // nobody waits at a barrier that is not there
+
+    if (group < W::GROUPS) {
+        registers_increase<W::STATE>();
+        GradientState<W> state;
+        state.begin(nullptr, 0, 0, 0);
+        float all = walk.gather(state, group);
+        state.leave(parts + ((part * slices + own.column) * W::COLUMNS + group) * state.PART);
+        if (own.column == 0 && threadIdx.x == 0) kept[part] = all;
+    } else if (group == W::GROUPS) {
+        registers_decrease<W::SCORES>();
+    } else {
+        registers_decrease<W::SCAN>();
+        if (threadIdx.x % 128 == 0) walk.template bring<false>(q, q, dh, reverse);
+    }
+}

@@ -1,0 +1,22 @@
+// The shapes of walks, and which part of a head a block has.
+#pragma once
+#include "gradient.cuh"
+
+namespace lab {
+
+// The shape of a walk whose x and y have up to COLUMNS columns.
+template <class T, int COLUMNS> struct ShapeOf { using type = Shape<T, 128, 1, 2, 3>; };
+template <class T> struct ShapeOf<T, 64> { using type = Shape<T, 64, 1, 1, 4>; };
+template <class T> struct ShapeOf<T, 256> { using type = Shape<T, 128, 2, 1, 2>; };
+
+// A block's index among heads × segments × `columns`; chunks from `from` to `to`.
+struct Segment {
+    int head, index, column, from, to;
+
+    __device__ __forceinline__ Segment(int columns, int segments, int chunks_each, int S) {
+        column = blockIdx.x % columns, index = blockIdx.x / columns % segments, head = blockIdx.x / columns / segments;
+        from = index * chunks_each, to = min((S + CHUNK - 1) / CHUNK, from + chunks_each);
+    }
+};
+
+}  // namespace lab
