@@ -190,6 +190,9 @@ template <class W, Gradient OF> struct GradientWalk {
             leave(pairs, pair);
             if (DOTS) {
                 state.multiply_rows(shared.other[panel]);
+                // The rows are in registers. An arrival alone comes too early on an H200: ldmatrix waits while wgmma keeps
+                // shared memory busy, and TMA's next box was there before it had read.
+                __threadfence_block();
                 leave(others[panel], other);
                 other.advance();
             }
