@@ -1,0 +1,80 @@
+// As v1_packs.cu, with several blocks for a head where there are few.
+//
+// Work split: a block a slice of a head: LANES strips of each row, so 16 LANES bytes of it, and THREADS / LANES rows
+// at a time. All rows of a column are in one block, so that h needs no other.
+//
+// Every block of a head needs all of n for l, and n is updated where it lies. So each reads n and takes a ticket;
+// the one that finds all others gone by writes n' and m'. It has computed them itself, as all have: which block
+// it is changes no bit.
+//
+// q, k: heads x dhqk; v, h: heads x dhhv; i_gate, f_gate, m: heads; C: heads x dhqk x dhhv; n: heads x dhqk;
+// tickets: heads, zero before the first launch and after each.
+#include "strip.cuh"
+
+using namespace lab;
+
+// ANCHOR: ticket
+// Whether all `blocks` blocks of a head are here, all threads of which have met at a barrier since they read. One thread
+// asks. The ticket wraps to zero, for the next launch.
+__device__ __forceinline__ bool last_to_come(unsigned* ticket, unsigned blocks) {
+    __threadfence();
+    bool last = atomicInc(ticket, blocks - 1) == blocks - 1;
+    __threadfence();
+    return last;
+}
+// ANCHOR_END: ticket
+
+template <class T, class State, int THREADS, int AHEAD, int LANES>
+__global__ void __launch_bounds__(THREADS)
+    vlstm_step_slices(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
+                      const float* __restrict__ i_gate, const float* __restrict__ f_gate, State* C,
+                      float* n, float* m, T* __restrict__ h, unsigned* tickets, int dhqk, int dhhv,
+                      int slices, float scale, float eps) {
+    constexpr int N = Pack<State>::N, COLUMNS = LANES * N, ROWS = THREADS / LANES;
+    static_assert(ROWS % GROUPS == 0 && RUNS % ROWS == 0, "whole runs for a thread, of one group: change LANES");
+    constexpr int OWN = RUNS / ROWS, PARTS = ROWS == GROUPS ? GROUPS : RUNS;  // OWN runs for a thread
+    constexpr int KEYS = (MOST_KEYS + THREADS - 1) / THREADS;
+    __shared__ Key key[MOST_KEYS];
+    __shared__ float part[PARTS][COLUMNS];
+    __shared__ bool last;
+    int thread = threadIdx.x;
+    long long head = blockIdx.x / slices;
+    int c0 = blockIdx.x % slices * COLUMNS, own = thread % LANES * N, c = c0 + own;
+    q += head * dhqk, k += head * dhqk, n += head * dhqk;
+    v += head * dhhv, h += head * dhhv, C += head * dhqk * dhhv;
+
+    // On its way while the gates and n are read.
+    bool inside = c < dhhv;
+    int run = rows_of_run(dhqk), y = thread / LANES, first = y * OWN * run;
+    Strip<State, AHEAD> strip(C + c, first, inside ? min(first + OWN * run, dhqk) : 0, dhhv);
+    float values[N];
+    load_values(values, v, c, inside);
+
+    Weights w(i_gate[head], f_gate[head], m[head]);
+    float l = 0, after[KEYS];
+#pragma unroll
+    for (int j = 0; j < KEYS; ++j) {
+        int r = j * THREADS + thread;
+        if (r >= dhqk) break;
+        key[r] = {scale * to_math(q[r]), w.written * to_math(k[r])};
+        after[j] = w.keep(n[r]) + key[r].k;
+        l += key[r].q * after[j];
+    }
+    l = block_reduce<THREADS>(l, Add{}, 0.0f);  // with a barrier: all keys are there, n and m are read
+    if (thread == 0) last = last_to_come(tickets + head, slices);
+
+    Sums<PARTS, COLUMNS, N> sums(part, PARTS == GROUPS ? y : y * OWN, own);
+    strip.update(w, key, values, run, [&](const float (&of_run)[N]) { sums.end_run(of_run); });
+    sums.end();
+    __syncthreads();  // all sums are there, and `last`
+    if (thread < COLUMNS && c0 + thread < dhhv)
+        h[c0 + thread] = from_math<T>(sums.total(thread, (dhqk + run - 1) / run) / normaliser(l, w.m, eps));
+
+    if (!last) return;
+    if (thread == 0) m[head] = w.m;
+#pragma unroll
+    for (int j = 0; j < KEYS; ++j) {
+        int r = j * THREADS + thread;
+        if (r < dhqk) n[r] = after[j];
+    }
+}
