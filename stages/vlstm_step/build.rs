@@ -11,11 +11,11 @@ fn main() {
     };
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_simple.cu", &of("vlstm_step_simple", &["256"]))
-        .kernel("kernels/v1_packs.cu", &of("vlstm_step_packs", &["256, 8"]))
+        .kernel("kernels/v1_packs.cu", &of("vlstm_step_packs", &["256"]))
         // The last: strips of a slice.
         .kernel(
             "kernels/v2_slices.cu",
-            &of("vlstm_step_slices", &["256, 8, 4", "256, 8, 8", "256, 8, 16", "256, 8, 32"]),
+            &of("vlstm_step_slices", &["256, 4", "256, 8", "256, 16", "256, 32"]),
         )
         .build();
 }

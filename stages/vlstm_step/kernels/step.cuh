@@ -27,8 +27,9 @@ struct Weights {
     __device__ __forceinline__ float share(float exponent) const {
         return exponent == lowest<float>() ? 0.0f : expf(exponent - m);
     }
-    // What is left of a number of the state. Where nothing is left nothing is read: 0 · ∞ would be NaN.
-    __device__ __forceinline__ float keep(float x) const { return kept == 0 ? 0.0f : kept * x; }
+    // What is left of a number of the state. Where nothing is left nothing is read: 0 · ∞ would be NaN. The product is
+    // rounded, and what is added to it is fused, so that each instantiation makes the same bits.
+    __device__ __forceinline__ float keep(float x) const { return kept == 0 ? 0.0f : __fmul_rn(kept, x); }
 };
 
 // What h is divided by.

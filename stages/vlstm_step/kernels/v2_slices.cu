@@ -1,6 +1,6 @@
 // As v1_packs.cu, with several blocks for a head where there are few.
 //
-// Work split: a block a slice of a head: LANES strips of each row, so 16 LANES bytes of it, and THREADS / LANES rows
+// Work split: a block a slice of a head: LANES strips of each row, so 16 LANES bytes of it, and THREADS / LANES runs
 // at a time. All rows of a column are in one block, so that h needs no other.
 //
 // Every block of a head needs all of n for l, and n is updated where it lies. So each reads n and takes a ticket;
@@ -24,15 +24,16 @@ __device__ __forceinline__ bool last_to_come(unsigned* ticket, unsigned blocks) 
 }
 // ANCHOR_END: ticket
 
-template <class T, class State, int THREADS, int AHEAD, int LANES>
+template <class T, class State, int THREADS, int LANES>
 __global__ void __launch_bounds__(THREADS)
     vlstm_step_slices(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
                       const float* __restrict__ i_gate, const float* __restrict__ f_gate, State* C,
                       float* n, float* m, T* __restrict__ h, unsigned* tickets, int dhqk, int dhhv,
                       int slices, float scale, float eps) {
     constexpr int N = Pack<State>::N, COLUMNS = LANES * N, ROWS = THREADS / LANES;
-    static_assert(ROWS % GROUPS == 0 && RUNS % ROWS == 0, "whole runs for a thread, of one group: change LANES");
-    constexpr int OWN = RUNS / ROWS, PARTS = ROWS == GROUPS ? GROUPS : RUNS;  // OWN runs for a thread
+    // A group for a thread, or every ROWS-th run.
+    constexpr bool GROUPED = ROWS == GROUPS;
+    constexpr int STRIDE = GROUPED ? 1 : ROWS, PARTS = GROUPED ? GROUPS : RUNS;
     constexpr int KEYS = (MOST_KEYS + THREADS - 1) / THREADS;
     __shared__ Key key[MOST_KEYS];
     __shared__ float part[PARTS][COLUMNS];
@@ -45,8 +46,9 @@ __global__ void __launch_bounds__(THREADS)
 
     // On its way while the gates and n are read.
     bool inside = c < dhhv;
-    int run = rows_of_run(dhqk), y = thread / LANES, first = y * OWN * run;
-    Strip<State, AHEAD> strip(C + c, first, inside ? min(first + OWN * run, dhqk) : 0, dhhv);
+    int y = thread / LANES, own_runs = runs_of_group(dhqk), first = GROUPED ? y * own_runs : y;
+    int behind = dhqk / RUN - first, runs = GROUPED ? min(own_runs, behind) : (behind + ROWS - 1) / ROWS;
+    Strip<State, STRIDE> strip(C + first * RUN * dhhv + c, inside ? runs : 0, dhhv);
     float values[N];
     load_values(values, v, c, inside);
 
@@ -58,17 +60,17 @@ __global__ void __launch_bounds__(THREADS)
         if (r >= dhqk) break;
         key[r] = {scale * to_math(q[r]), w.written * to_math(k[r])};
         after[j] = w.keep(n[r]) + key[r].k;
-        l += key[r].q * after[j];
+        l = fmaf(key[r].q, after[j], l);
     }
     l = block_reduce<THREADS>(l, Add{}, 0.0f);  // with a barrier: all keys are there, n and m are read
     if (thread == 0) last = last_to_come(tickets + head, slices);
 
-    Sums<PARTS, COLUMNS, N> sums(part, PARTS == GROUPS ? y : y * OWN, own);
-    strip.update(w, key, values, run, [&](const float (&of_run)[N]) { sums.end_run(of_run); });
+    Sums<PARTS, COLUMNS, N> sums(part, y, own);
+    strip.update(w, key + first * RUN, values, [&](const float (&of_run)[N]) { sums.end_run(of_run, STRIDE); });
     sums.end();
     __syncthreads();  // all sums are there, and `last`
     if (thread < COLUMNS && c0 + thread < dhhv)
-        h[c0 + thread] = from_math<T>(sums.total(thread, (dhqk + run - 1) / run) / normaliser(l, w.m, eps));
+        h[c0 + thread] = from_math<T>(sums.total(thread, dhqk) / normaliser(l, w.m, eps));
 
     if (!last) return;
     if (thread == 0) m[head] = w.m;
