@@ -12,10 +12,12 @@ fn main() {
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_simple.cu", &of("vlstm_step_simple", &["256"]))
         .kernel("kernels/v1_packs.cu", &of("vlstm_step_packs", &["256"]))
-        // The last: strips of a slice.
+        // The last: strips of a slice; of the ring, its places.
         .kernel(
             "kernels/v2_slices.cu",
             &of("vlstm_step_slices", &["256, 4", "256, 8", "256, 16", "256, 32"]),
         )
+        .kernel("kernels/v3_ring.cu", &of("vlstm_step_ring", &["256, 3"]))
+        .needs("sm_90")
         .build();
 }

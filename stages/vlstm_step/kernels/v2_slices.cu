@@ -9,20 +9,9 @@
 //
 // q, k: heads x dhqk; v, h: heads x dhhv; i_gate, f_gate, m: heads; C: heads x dhqk x dhhv; n: heads x dhqk;
 // tickets: heads, zero before the first launch and after each.
-#include "strip.cuh"
+#include "keys.cuh"
 
 using namespace lab;
-
-// ANCHOR: ticket
-// Whether all `blocks` blocks of a head are here, all threads of which have met at a barrier since they read. One thread
-// asks. The ticket wraps to zero, for the next launch.
-__device__ __forceinline__ bool last_to_come(unsigned* ticket, unsigned blocks) {
-    __threadfence();
-    bool last = atomicInc(ticket, blocks - 1) == blocks - 1;
-    __threadfence();
-    return last;
-}
-// ANCHOR_END: ticket
 
 template <class T, class State, int THREADS, int LANES>
 __global__ void __launch_bounds__(THREADS)
@@ -34,7 +23,6 @@ __global__ void __launch_bounds__(THREADS)
     // A group for a thread, or every ROWS-th run.
     constexpr bool GROUPED = ROWS == GROUPS;
     constexpr int STRIDE = GROUPED ? 1 : ROWS, PARTS = GROUPED ? GROUPS : RUNS;
-    constexpr int KEYS = (MOST_KEYS + THREADS - 1) / THREADS;
     __shared__ Key key[MOST_KEYS];
     __shared__ float part[PARTS][COLUMNS];
     __shared__ bool last;
@@ -53,16 +41,8 @@ __global__ void __launch_bounds__(THREADS)
     load_values(values, v, c, inside);
 
     Weights w(i_gate[head], f_gate[head], m[head]);
-    float l = 0, after[KEYS];
-#pragma unroll
-    for (int j = 0; j < KEYS; ++j) {
-        int r = j * THREADS + thread;
-        if (r >= dhqk) break;
-        key[r] = {scale * to_math(q[r]), w.written * to_math(k[r])};
-        after[j] = w.keep(n[r]) + key[r].k;
-        l = fmaf(key[r].q, after[j], l);
-    }
-    l = block_reduce<THREADS>(l, Add{}, 0.0f);  // with a barrier: all keys are there, n and m are read
+    KeySums<THREADS> own_keys;
+    float l = own_keys.read(key, w, q, k, n, dhqk, scale);
     if (thread == 0) last = last_to_come(tickets + head, slices);
 
     Sums<PARTS, COLUMNS, N> sums(part, y, own);
@@ -74,9 +54,5 @@ __global__ void __launch_bounds__(THREADS)
 
     if (!last) return;
     if (thread == 0) m[head] = w.m;
-#pragma unroll
-    for (int j = 0; j < KEYS; ++j) {
-        int r = j * THREADS + thread;
-        if (r < dhqk) n[r] = after[j];
-    }
+    own_keys.write(n, dhqk);
 }

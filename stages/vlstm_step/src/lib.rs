@@ -24,8 +24,18 @@ pub struct Step {
     info: Info,
     source: &'static KernelSource,
     kernel: &'static str,
-    /// Whether several blocks may share a head.
-    slices: bool,
+    split: Split,
+}
+
+/// What a block has of the state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Split {
+    /// A head.
+    Heads,
+    /// A slice of a head, as wide as [`LANES`] says.
+    Lanes,
+    /// A slice of a head, of 32 lanes.
+    Warp,
 }
 
 /// A block has room for the keys of a head, and the first of them counts its cells by an int.
@@ -74,8 +84,12 @@ const INFO: Info = Info {
 };
 
 /// A block a head.
-pub static SIMPLE: Step =
-    Step { info: INFO, source: &kernels::V0_SIMPLE, kernel: "vlstm_step_simple", slices: false };
+pub static SIMPLE: Step = Step {
+    info: INFO,
+    source: &kernels::V0_SIMPLE,
+    kernel: "vlstm_step_simple",
+    split: Split::Heads,
+};
 
 /// More bytes under way.
 pub static PACKS: Step = Step {
@@ -97,7 +111,7 @@ pub static PACKS: Step = Step {
     },
     source: &kernels::V1_PACKS,
     kernel: "vlstm_step_packs",
-    slices: false,
+    split: Split::Heads,
 };
 
 /// Few heads.
@@ -111,14 +125,28 @@ pub static SLICES: Step = Step {
     },
     source: &kernels::V2_SLICES,
     kernel: "vlstm_step_slices",
-    slices: true,
+    split: Split::Lanes,
+};
+
+/// Copies that go on by themselves.
+pub static RING: Step = Step {
+    info: Info {
+        name: "v3_ring",
+        parent: Some("v2_slices"),
+        change: "rows come and go by bulk copies, through places in shared memory, not through registers",
+        settings: SETTINGS,
+        ..PACKS.info
+    },
+    source: &kernels::V3_RING,
+    kernel: "vlstm_step_ring",
+    split: Split::Warp,
 };
 
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "vlstm_step",
     teaches: "a state updated where it lies, at the speed of memory, and a reader of it that must not come late",
-    versions: &[&SIMPLE, &PACKS, &SLICES],
+    versions: &[&SIMPLE, &PACKS, &SLICES, &RING],
     kernels: kernels::KERNELS,
     version_checks: checks::VERSION_CHECKS,
     checks: checks::CHECKS,
@@ -159,22 +187,26 @@ impl Version for Step {
         let of_types =
             |i: &Instance| i.has("T", request.dtype.cpp()) && i.has("State", state.cpp());
         let mut instances = self.source.instances(self.kernel).filter(of_types);
-        if !self.slices {
-            let kernel = device.load(instances.next().expect("the types were checked"))?;
-            let launch = Launch::of([blocks(heads)?, 1, 1], kernel.block()?);
-            plan.launch_in(&scope, &kernel, launch, [])?;
-            return Ok(plan);
-        }
         let of_pack = 16 / state.size();
-        let lanes = match request.text(LANES.name) {
-            "auto" => {
-                let multiprocessors = device.facts().multiprocessors as usize;
-                lanes_for(heads, dhhv, of_pack, multiprocessors)
+        let lanes = match self.split {
+            Split::Heads => {
+                let kernel = device.load(instances.next().expect("the types were checked"))?;
+                let launch = Launch::of([blocks(heads)?, 1, 1], kernel.block()?);
+                plan.launch_in(&scope, &kernel, launch, [])?;
+                return Ok(plan);
             }
-            text => text.parse().expect("one of the choices"),
+            Split::Warp => 32,
+            Split::Lanes => match request.text(LANES.name) {
+                "auto" => {
+                    let multiprocessors = device.facts().multiprocessors as usize;
+                    lanes_for(heads, dhhv, of_pack, multiprocessors)
+                }
+                text => text.parse().expect("one of the choices"),
+            },
         };
         let slices = dhhv.div_ceil(lanes * of_pack);
-        let instance = instances.find(|i| i.size("LANES") == lanes).expect("each choice has one");
+        let fits = |i: &Instance| self.split == Split::Warp || i.size("LANES") == lanes;
+        let instance = instances.find(fits).expect("each choice has one");
         let kernel = device.load(instance)?;
         let tickets = plan.zeros(DType::U32, heads);
         let launch = Launch::of([blocks(heads * slices)?, 1, 1], kernel.block()?);

@@ -5,7 +5,7 @@ use lab_harness::suite::{assert_stage, assert_version};
 use lab_harness::vlstm::step::sizes;
 use lab_harness::{Options, Problem};
 use proptest::prelude::*;
-use vlstm_step::{PACKS, SIMPLE, SLICES, STAGE};
+use vlstm_step::{PACKS, RING, SIMPLE, SLICES, STAGE};
 
 #[test]
 fn simple() {
@@ -20,7 +20,12 @@ fn packs() {
 #[test]
 fn slices() {
     assert_version(&SLICES);
-    assert_eq!(STAGE.versions.len(), 3);
+}
+
+#[test]
+fn ring() {
+    assert_version(&RING);
+    assert_eq!(STAGE.versions.len(), 4);
 }
 
 #[test]
