@@ -4,34 +4,24 @@
 
 namespace lab {
 
-// n' of a head, each thread with every THREADS-th key.
-template <int THREADS> struct KeySums {
-    static constexpr int KEYS = (MOST_KEYS + THREADS - 1) / THREADS;
-    float after[KEYS];
+// l of a head, for all threads, of which each has every THREADS-th key. Behind its barrier the keys of all rows are there,
+// and all have read n, and m before it.
+template <int THREADS, class T>
+__device__ __forceinline__ float read_keys(Key* key, const Weights& w, const T* q, const T* k, const float* n, int dhqk,
+                                           float scale) {
+    float l = 0;
+    for (int r = threadIdx.x; r < dhqk; r += THREADS) {
+        key[r] = {scale * to_math(q[r]), w.written * to_math(k[r])};
+        l = fmaf(key[r].q, w.keep(n[r]) + key[r].k, l);
+    }
+    return block_reduce<THREADS>(l, Add{}, 0.0f);
+}
 
-    // l for all threads. Behind its barrier the keys of all rows are there, and all have read n, and m before it.
-    template <class T>
-    __device__ __forceinline__ float read(Key* key, const Weights& w, const T* q, const T* k, const float* n, int dhqk,
-                                          float scale) {
-        float l = 0;
-#pragma unroll
-        for (int j = 0; j < KEYS; ++j) {
-            int r = j * THREADS + threadIdx.x;
-            if (r >= dhqk) break;
-            key[r] = {scale * to_math(q[r]), w.written * to_math(k[r])};
-            after[j] = w.keep(n[r]) + key[r].k;
-            l = fmaf(key[r].q, after[j], l);
-        }
-        return block_reduce<THREADS>(l, Add{}, 0.0f);
-    }
-    __device__ __forceinline__ void write(float* n, int dhqk) const {
-#pragma unroll
-        for (int j = 0; j < KEYS; ++j) {
-            int r = j * THREADS + threadIdx.x;
-            if (r < dhqk) n[r] = after[j];
-        }
-    }
-};
+// n', once nobody else reads n: the same numbers again, for to keep them would take registers all the way.
+template <int THREADS>
+__device__ __forceinline__ void write_keys(float* n, const Weights& w, const Key* key, int dhqk) {
+    for (int r = threadIdx.x; r < dhqk; r += THREADS) n[r] = w.keep(n[r]) + key[r].k;
+}
 
 // ANCHOR: ticket
 // Whether all `blocks` blocks of a head are here, all threads of which have met at a barrier since they read. One thread

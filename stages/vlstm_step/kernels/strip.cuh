@@ -61,11 +61,17 @@ template <class State, int STRIDE> struct Strip {
 };
 // ANCHOR_END: strip
 
-// The N values from column c on, zeros where there are none.
+// The N values from column c on, zeros where there are none: in one load where T is as wide as the state.
 template <int N, class T>
 __device__ __forceinline__ void load_values(float (&values)[N], const T* v, int c, bool inside) {
+    if constexpr (Pack<T>::N == N) {
+        Pack<T> pack = inside ? load_pack(v + c) : Pack<T>{};
 #pragma unroll
-    for (int e = 0; e < N; ++e) values[e] = inside ? to_math(v[c + e]) : 0.0f;
+        for (int e = 0; e < N; ++e) values[e] = pack.v[e];
+    } else {
+#pragma unroll
+        for (int e = 0; e < N; ++e) values[e] = inside ? to_math(v[c + e]) : 0.0f;
+    }
 }
 
 // ANCHOR: sums
@@ -73,14 +79,15 @@ __device__ __forceinline__ void load_values(float (&values)[N], const T* v, int 
 // run's, or, where a thread has all of a group, each group's.
 template <int PARTS, int COLUMNS, int N> struct Sums {
     static_assert(PARTS == RUNS || PARTS == GROUPS, "a sum for each run, or for each group");
-    float (*part)[COLUMNS];
+    using Row = float4[COLUMNS / 4];
+    Row* part;
     int at, own;  // this thread's next part, its first column
     float of_group[N] = {};
 
-    __device__ __forceinline__ Sums(float (*part)[COLUMNS], int at, int own) : part(part), at(at), own(own) {}
+    __device__ __forceinline__ Sums(Row* part, int at, int own) : part(part), at(at), own(own) {}
     __device__ __forceinline__ void put(const float (&sum)[N]) {
 #pragma unroll
-        for (int e = 0; e < N; ++e) part[at][own + e] = sum[e];
+        for (int e = 0; e < N; e += 4) part[at][(own + e) / 4] = {sum[e], sum[e + 1], sum[e + 2], sum[e + 3]};
     }
     // Its next run is `stride` further on.
     __device__ __forceinline__ void end_run(const float (&of_run)[N], int stride) {
@@ -97,13 +104,14 @@ template <int PARTS, int COLUMNS, int N> struct Sums {
     }
     // Of a column, behind a barrier.
     __device__ __forceinline__ float total(int c, int dhqk) const {
+        auto cell = [&](int i) { return reinterpret_cast<const float*>(part[i])[c]; };
         int in_group = runs_of_group(dhqk);
         float all = 0;
         for (int group = 0; group < GROUPS; ++group) {
-            float sum = PARTS == GROUPS ? part[group][c] : 0.0f;
+            float sum = PARTS == GROUPS ? cell(group) : 0.0f;
             if constexpr (PARTS == RUNS) {
                 int first = group * in_group;
-                for (int i = first; i < min(first + in_group, dhqk / RUN); ++i) sum += part[i][c];
+                for (int i = first; i < min(first + in_group, dhqk / RUN); ++i) sum += cell(i);
             }
             all += sum;
         }

@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(THREADS)
     constexpr int N = Pack<State>::N, COLUMNS = 32 * N;
     static_assert(THREADS == 32 * GROUPS, "a warp for each group of runs");
     __shared__ Key key[MOST_KEYS];
-    __shared__ float part[GROUPS][COLUMNS];
+    __shared__ float4 part[GROUPS][COLUMNS / 4];
     int thread = threadIdx.x;
     long long head = blockIdx.x;
     q += head * dhqk, k += head * dhqk, n += head * dhqk;

@@ -4,8 +4,7 @@
 // at a time. All rows of a column are in one block, so that h needs no other.
 //
 // Every block of a head needs all of n for l, and n is updated where it lies. So each reads n and takes a ticket;
-// the one that finds all others gone by writes n' and m'. It has computed them itself, as all have: which block
-// it is changes no bit.
+// the one that finds all others gone by writes n' and m'. Each could: which block it is changes no bit.
 //
 // q, k: heads x dhqk; v, h: heads x dhhv; i_gate, f_gate, m: heads; C: heads x dhqk x dhhv; n: heads x dhqk;
 // tickets: heads, zero before the first launch and after each.
@@ -14,7 +13,7 @@
 using namespace lab;
 
 template <class T, class State, int THREADS, int LANES>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, sizeof(State) == 4 ? 3 : 2)
     vlstm_step_slices(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
                       const float* __restrict__ i_gate, const float* __restrict__ f_gate, State* C,
                       float* n, float* m, T* __restrict__ h, unsigned* tickets, int dhqk, int dhhv,
@@ -24,7 +23,7 @@ __global__ void __launch_bounds__(THREADS)
     constexpr bool GROUPED = ROWS == GROUPS;
     constexpr int STRIDE = GROUPED ? 1 : ROWS, PARTS = GROUPED ? GROUPS : RUNS;
     __shared__ Key key[MOST_KEYS];
-    __shared__ float part[PARTS][COLUMNS];
+    __shared__ float4 part[PARTS][COLUMNS / 4];
     __shared__ bool last;
     int thread = threadIdx.x;
     long long head = blockIdx.x / slices;
@@ -41,8 +40,7 @@ __global__ void __launch_bounds__(THREADS)
     load_values(values, v, c, inside);
 
     Weights w(i_gate[head], f_gate[head], m[head]);
-    KeySums<THREADS> own_keys;
-    float l = own_keys.read(key, w, q, k, n, dhqk, scale);
+    float l = read_keys<THREADS>(key, w, q, k, n, dhqk, scale);
     if (thread == 0) last = last_to_come(tickets + head, slices);
 
     Sums<PARTS, COLUMNS, N> sums(part, y, own);
@@ -54,5 +52,5 @@ __global__ void __launch_bounds__(THREADS)
 
     if (!last) return;
     if (thread == 0) m[head] = w.m;
-    own_keys.write(n, dhqk);
+    write_keys<THREADS>(n, w, key, dhqk);
 }

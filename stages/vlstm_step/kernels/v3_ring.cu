@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     DYNAMIC_SHARED(Place, places);
     __shared__ Mbarrier full[GROUPS][PLACES];
     __shared__ Key key[MOST_KEYS];
-    __shared__ float part[GROUPS][COLUMNS];
+    __shared__ float4 part[GROUPS][COLUMNS / 4];
     __shared__ bool last;
     int thread = threadIdx.x, warp = thread / 32, own = thread % 32 * N;
     long long head = blockIdx.x / slices;
@@ -112,8 +112,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     load_values(values, v, c0 + own, c0 + own < dhhv);
 
     Weights w(i_gate[head], f_gate[head], m[head]);
-    KeySums<THREADS> own_keys;
-    float l = own_keys.read(key, w, q, k, n, dhqk, scale);
+    float l = read_keys<THREADS>(key, w, q, k, n, dhqk, scale);
     if (thread == 0) last = last_to_come(tickets + head, slices);
 
     Sums<GROUPS, COLUMNS, N> sums(part, warp, own);
@@ -125,6 +124,6 @@ __global__ void __launch_bounds__(THREADS, 2)
 
     if (!last) return;
     if (thread == 0) m[head] = w.m;
-    own_keys.write(n, dhqk);
+    write_keys<THREADS>(n, w, key, dhqk);
 #endif
 }

@@ -67,11 +67,12 @@ fn a_prefill_and_steps_are_the_sequence(version: &dyn Version, device: &Device) 
     }
     let (b, nh, prompt, all, dhqk, dhhv) = (2, 2, 100, 112, 32, 80);
     let with_state = Options::parse(&["last_state=yes"], forward.info()).unwrap();
-    for (dtype, state, bound) in [
-        (DType::F16, DType::F32, 1e-3),
-        (DType::BF16, DType::F32, 8e-3),
+    // Of h and of C. The prompt's C is one of products of halves, until the gates have forgotten it.
+    for (dtype, state, bound, of_c) in [
+        (DType::F16, DType::F32, 6e-4, 1.6e-4),
+        (DType::BF16, DType::F32, 5e-3, 1.4e-3),
         // C is rounded in every step.
-        (DType::BF16, DType::BF16, 1.6e-2),
+        (DType::BF16, DType::BF16, 1.6e-2, 8.4e-3),
     ] {
         let problem = Problem::new(qkv::sizes([b, nh, all, dhqk, dhhv]), dtype);
         let whole = forward.inputs(&problem);
@@ -104,7 +105,7 @@ fn a_prefill_and_steps_are_the_sequence(version: &dyn Version, device: &Device) 
                 assert!(error <= bound, "{dtype} {state} {position}: h to {what}: {error:.2e}");
             }
         }
-        for (name, bound) in [("CN", bound), ("nN", 2e-5), ("mN", 2e-6)] {
+        for (name, bound) in [("CN", of_c), ("nN", 4e-6), ("mN", 2e-7)] {
             let error = apart(&left[name].values(), exact(name));
             assert!(error <= bound, "{dtype} {state}: {name}: {error:.2e}");
         }
