@@ -30,14 +30,14 @@ template <class State, int PLACES> struct WarpRing {
             for (int p = 0; p < PLACES; ++p) mbarrier_init(full + p, 1);
             mbarrier_fence_init();
         }
-        __syncwarp();  // the barriers are there
-        for (int p = 0; p < PLACES; ++p) ask(p, p);
+        for (int i = 0; i < PLACES; ++i) ask(i);
     }
-    // For run i, into place p; a lane for each row.
-    __device__ __forceinline__ void ask(int i, int p) {
+    // For run i, into its place; a lane for each row.
+    __device__ __forceinline__ void ask(int i) {
         if (i >= runs) return;
+        int p = i % PLACES;
         if (lane == 0) mbarrier_arrive_expect(full + p, RUN * bytes);
-        __syncwarp();  // they are expected before they come
+        __syncwarp();  // the barrier is there, and the bytes are expected before they come
         if (lane < RUN) bulk_load(place[p][lane], row(i), bytes, full + p);
     }
     // This lane's row of run i.
@@ -45,10 +45,9 @@ template <class State, int PLACES> struct WarpRing {
 
     template <class EndRun>
     __device__ __forceinline__ void update(const Weights& w, const Key* key, const float (&v)[N], EndRun end_run) {
-        int before = PLACES - 1, here = 0;  // the place of the run before, and of this one
-        unsigned parity = 0;
         for (int i = 0; i < runs; ++i, key += RUN) {
-            mbarrier_wait(full + here, parity);
+            int here = i % PLACES;
+            mbarrier_wait(full + here, i / PLACES % 2);
             float of_run[N] = {};
             if (lane * 16 < bytes) {
 #pragma unroll
@@ -70,12 +69,10 @@ template <class State, int PLACES> struct WarpRing {
                 bulk_commit();
                 bulk_wait_read<1>();  // the run before has been read: this lane's row of its place is free
             }
-            if (i > 0) ask(i - 1 + PLACES, before);
+            if (i > 0) ask(i - 1 + PLACES);
             end_run(of_run);
-            before = here;
-            if (++here == PLACES) here = 0, parity ^= 1;
         }
-        if (lane < RUN) bulk_wait<0>();  // the block's shared memory is read until then
+        bulk_wait<0>();  // the block's shared memory is read until then
     }
 };
 // ANCHOR_END: ring
