@@ -9,6 +9,10 @@ What is not installed is left out. Family `vlstm_fw`, or `vlstm_fwbw` with all g
 that of h against the parallel form in f64, on one head. `sdpa` is causal softmax attention on the same
 q, k and v, in PyTorch: another function, for scale.
 
+Family `vlstm_step`: of mlstm_kernels `step_triton`, whose source says that it fails in their tests, so look at its error,
+and `step_compiled`, their plain PyTorch code by torch.compile. Both write a new state beside the old one. It is of bf16
+where the state here is, and then so are their n and m.
+
 JAX's times are the host's, of a run that is waited for; its steady state is what 40 runs take more than 20.
 """
 
@@ -48,6 +52,43 @@ class Problem:
             normaliser = torch.maximum(weights.sum(1, keepdim=True).abs(), (-m).exp())
             rows.append(weights @ v / normaliser)
         return torch.cat(rows)
+
+
+class StepProblem:
+    """One position of each head, behind a state."""
+
+    def __init__(self, shape, dtype):
+        b, nh, dhqk, dhhv = (shape[name] for name in ("B", "NH", "DHQK", "DHHV"))
+        normal = lambda *last: torch.randn(b, nh, *last, device="cuda")
+        self.token = [normal(d).to(dtype) for d in (dhqk, dhqk, dhhv)] + [normal(1), 3 + normal(1)]
+        self.state = [normal(dhqk, dhhv).to(dtype), normal(dhqk), normal(1)]
+        self.dtype = dtype
+
+    @functools.cached_property
+    def exact(self):
+        """h of the first head, [DHHV]."""
+        q, k, v, i, f = (t[0, 0].double() for t in self.token)
+        c, n, m = (t[0, 0].double() for t in self.state)
+        old = torch.nn.functional.logsigmoid(f) + m
+        new = torch.maximum(old, i)
+        kept, written = (old - new).exp(), (i - new).exp()
+        c, n = kept * c + written * torch.outer(k, v), kept * n + written * k
+        q = q * len(q) ** -0.5
+        return q @ c / (torch.maximum((q @ n).abs(), (-new).exp()) + 1e-6)
+
+
+def step(name, problem):
+    from mlstm_kernels.torch.recurrent.native_step import mlstm_recurrent_step__native
+    from mlstm_kernels.torch.recurrent.triton_step import mlstm_recurrent_step__triton
+
+    function = {
+        "step_triton": mlstm_recurrent_step__triton,
+        "step_compiled": torch.compile(mlstm_recurrent_step__native),
+    }[name]
+    run = lambda: function(*problem.token, *problem.state, eps=1e-6, dtype_state=problem.state[0].dtype)
+    with torch.no_grad():
+        error = relative_error(run()[0][0, 0], problem.exact)
+        return launched(run, 20) | {"relative_error": error, "replay_us": replay_us(run, 10)}
 
 
 def triton(name, problem):
@@ -129,6 +170,12 @@ def of_jax(problem, family):
 
 def lines(asked):
     if asked["dtype"] not in DTYPES:
+        return
+    if asked["family"] == "vlstm_step":
+        if "mlstm_kernels" in VERSIONS:
+            problem = StepProblem(asked["shape"], DTYPES[asked["dtype"]])
+            for name in ("step_triton", "step_compiled"):
+                yield name, lambda: step(name, problem)
         return
     problem = Problem(asked["shape"], DTYPES[asked["dtype"]])
     # The inputs are part of no run's memory.

@@ -28,6 +28,7 @@ pub static STAGES: &[&Stage] = &[
     &vlstm_fw_v1::STAGE,
     &vlstm_fw_v3::STAGE,
     &vlstm_fw_v4::STAGE,
+    &vlstm_step::STAGE,
     &vlstm_fwbw_v0::STAGE,
     &vlstm_fwbw_v1::STAGE,
     &vlstm_fwbw_v4::STAGE,

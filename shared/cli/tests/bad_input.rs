@@ -143,6 +143,22 @@ fn sizes() {
     ] {
         refused(lab().args(["run", "vlstm_fwbw_v0", "--set", setting]), 2, &[said]);
     }
+    for (shape, said) in [
+        ("B=65536", "dimension B: expected 1 to 65535, got 65536"),
+        ("DHQK=528", "dimension DHQK: expected a multiple of 16 from 16 to 512, got 528"),
+        ("DHHV=8", "dimension DHHV: expected a multiple of 16 from 16 to 512, got 8"),
+        ("S=3", "--shape of vlstm_step:v2_slices: expected B, NH, DHQK, DHHV, got 'S'"),
+    ] {
+        refused(lab().args(["run", "vlstm_step:v2_slices", "--shape", shape]), 2, &[said]);
+    }
+    for (setting, said) in [
+        ("state=f16", "--set state: expected auto or f32 or bf16, got 'f16'"),
+        ("state=bf16", "tensor 'C0': expected f32 in a run of f32, got bf16"),
+        ("lanes=5", "--set lanes: expected auto or 4 or 8 or 16 or 32, got '5'"),
+        ("eps=-1", "--set eps: expected a number that is not negative, got -1"),
+    ] {
+        refused(lab().args(["run", "vlstm_step:v2_slices", "--set", setting]), 2, &[said]);
+    }
     for (version, shape, said) in [
         ("v0_cell", "H=0", "dimension H: expected 1 to 32768, got 0"),
         ("v1_sequence", "H=257", "dimension H: expected 1 to 256, got 257"),
@@ -405,6 +421,26 @@ fn files() {
     gated.extend([("i", gate), ("f", halves)]);
     let said = "tensor 'f': expected f32 in runs of every type, got f16";
     refused(&mut forward(&gated), 2, &[said]);
+    let step = |tensors: &[(&str, Tensor)], setting: &str| {
+        let mut lab = lab();
+        let input = file(directory.path(), tensors);
+        lab.args(["run", "vlstm_step:v2_slices", "--input", &input, "--set", setting]);
+        lab.args(["--output", &at("out.safetensors")]);
+        lab
+    };
+    let bf16 =
+        |shape: &[usize]| Tensor::rounded(DType::BF16, shape, &vec![1.0; shape.iter().product()]);
+    let (key, gate) = ([1, 2, 16], f32s(&[1, 2]));
+    let mut token: Vec<_> = ["q", "k", "v"].map(|name| (name, bf16(&key))).into();
+    token.extend([("i", gate.clone()), ("f", gate.clone()), ("n0", f32s(&key)), ("m0", gate)]);
+    let said = "tensor 'C0': expected a tensor [\"B\", \"NH\", \"DHQK\", \"DHHV\"]";
+    refused(&mut step(&token, "state=auto"), 2, &[said]);
+    token.push(("C0", bf16(&[1, 2, 16, 32])));
+    let said = "tensor 'C0': expected DHHV=16 as 'v', got bf16 [1, 2, 16, 32]";
+    refused(&mut step(&token, "state=auto"), 2, &[said]);
+    token.last_mut().expect("C0").1 = bf16(&[1, 2, 16, 16]);
+    let said = "tensor 'C0': expected f32, as --set state says, got bf16";
+    refused(&mut step(&token, "state=f32"), 2, &[said]);
     let empty = file(directory.path(), &[("x", f32s(&[0])), ("y", f32s(&[0]))]);
     refused(&mut run(&empty), 2, &["tensor 'x'", "dimension N: expected 1 to", "got 0"]);
     let scalar = file(directory.path(), &[("x", f32s(&[]))]);

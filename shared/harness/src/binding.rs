@@ -43,7 +43,7 @@ impl<'a> Binder<'a> {
 
     fn named(&self, name: &str) -> Result<usize, Error> {
         let slots = self.plan.slots();
-        let found = slots.iter().position(|s| s.name == name && !name.is_empty());
+        let found = slots.iter().position(|s| s.has_name(name));
         found.ok_or_else(|| {
             let known: Vec<_> = slots.iter().map(|s| s.name.as_str()).collect();
             let known: Vec<_> = known.into_iter().filter(|n| !n.is_empty()).collect();
@@ -71,14 +71,15 @@ impl<'a> Binder<'a> {
         Ok(self)
     }
 
-    /// The same for every input, by name; other tensors are not looked at.
+    /// The same for every input, by name, and for what is updated in place ([`Plan::updated`]); other tensors are
+    /// not looked at.
     ///
     /// # Errors
     /// An input's tensor is missing, or as [`Binder::upload`].
     pub fn upload_inputs(mut self, tensors: &'a Tensors) -> Result<Self, Error> {
         for index in 0..self.plan.slots().len() {
             let facts = &self.plan.slots()[index];
-            if facts.kind != SlotKind::Input || self.sources.contains_key(&index) {
+            if !facts.goes_in() || self.sources.contains_key(&index) {
                 continue;
             }
             let tensor = tensors.get(&facts.name);
@@ -177,9 +178,8 @@ impl<'a> Binder<'a> {
             Some(Source::Upload(_)) => true,
             None => facts.kind != SlotKind::Scratch || workspace.is_none(),
         };
-        let missing = |(index, facts): &(usize, &SlotFacts)| {
-            facts.kind == SlotKind::Input && !sources.contains_key(index)
-        };
+        let missing =
+            |(index, facts): &(usize, &SlotFacts)| facts.goes_in() && !sources.contains_key(index);
         if let Some((_, facts)) = plan.slots().iter().enumerate().find(missing) {
             return Err(refuse(facts, &describe(facts), "none".into()));
         }
@@ -409,11 +409,11 @@ impl Prepared for Binding {
 
     fn outputs(&self) -> Result<Tensors, Error> {
         let slots = self.plan.slots().iter();
-        let outputs = slots.filter(|s| matches!(s.kind, SlotKind::Output));
-        outputs
-            .map(|facts| {
-                let slot = self.plan.slot(&facts.name).expect("outputs have names");
-                Ok((facts.name.clone(), self.read(slot)?))
+        slots
+            .filter_map(SlotFacts::comes_out)
+            .map(|name| {
+                let slot = self.plan.slot(name).expect("outputs have names");
+                Ok((name.to_owned(), self.read(slot)?))
             })
             .collect()
     }

@@ -11,6 +11,7 @@ use lab_device::{
 use crate::device_checks::kernels;
 use crate::plan::{Plan, Slot};
 use crate::suite::Check;
+use crate::tensor::tensors;
 use crate::{Error, Prepared, Tensor, arguments};
 
 /// Each panics where it does not hold.
@@ -22,6 +23,10 @@ pub static CHECKS: &[Check] = &[
     Check { name: "scratch_comes_from_the_caller", run: scratch_comes_from_the_caller },
     Check { name: "zeros_and_constants_are_written", run: zeros_and_constants_are_written },
     Check { name: "what_was_never_written_is_told", run: what_was_never_written_is_told },
+    Check {
+        name: "what_is_updated_goes_in_and_comes_out",
+        run: what_is_updated_goes_in_and_comes_out,
+    },
     Check { name: "runs_go_to_the_callers_stream", run: runs_go_to_the_callers_stream },
     Check { name: "what_is_not_there_is_named", run: what_is_not_there_is_named },
     Check { name: "too_much_memory_is_refused_at_once", run: too_much_memory_is_refused_at_once },
@@ -262,6 +267,43 @@ fn what_was_never_written_is_told(device: &Device) {
         binding.poison_outputs().unwrap();
         assert_eq!(binding.all_written().is_err(), looks);
     }
+}
+
+/// One memory under two names: what a run leaves is what the next begins with, and nothing poisons it.
+fn what_is_updated_goes_in_and_comes_out(device: &Device) {
+    let add = device.kernel(&kernels::DEVICE, "add_to<float>").unwrap();
+    let planned = || {
+        let mut plan = Plan::new(device);
+        let x = plan.input("x", DType::F32, &[N]);
+        let sum = plan.updated("before", "behind", DType::F32, &[N]);
+        plan.launch(&add, Launch::new(1, 128), arguments![x, out: sum, n: N]).unwrap();
+        assert_eq!((plan.slot("before"), plan.slot("behind")), (Some(sum), Some(sum)));
+        (plan, sum)
+    };
+    let inputs = tensors([("x", ones()), ("before", Tensor::new(&[N], &[5f32; N]))]);
+    let mut binding = planned().0.bind().upload_inputs(&inputs).unwrap().finish().unwrap();
+    for after in [6.0, 7.0] {
+        binding.launch().unwrap();
+        binding.poison_outputs().unwrap();
+        let outputs = binding.outputs().unwrap();
+        assert_eq!(outputs.keys().collect::<Vec<_>>(), ["behind"]);
+        assert_eq!(outputs["behind"].values(), [after; N]);
+    }
+    // Another plan goes on with it, under either name.
+    for theirs in ["before", "behind"] {
+        let (plan, sum) = planned();
+        let binder = plan.bind().upload("x", &inputs["x"]).unwrap();
+        let mut next = binder.share("before", &binding, theirs).unwrap().finish().unwrap();
+        let before = binding.outputs().unwrap()["behind"].values()[0];
+        next.run().unwrap();
+        assert_eq!(next.read(sum).unwrap().values(), [before + 1.0; N]);
+    }
+    let without = tensors([("x", ones())]);
+    let message = planned().0.bind().upload_inputs(&without).err().unwrap().to_string();
+    assert_eq!(message, "tensor 'before': expected f32 [100], got none");
+    let binder = planned().0.bind().upload("x", &inputs["x"]).unwrap();
+    let message = binder.finish().err().unwrap().to_string();
+    assert_eq!(message, "tensor 'before': expected f32 [100], got none");
 }
 
 fn runs_go_to_the_callers_stream(device: &Device) {

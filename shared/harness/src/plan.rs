@@ -56,6 +56,9 @@ pub enum Initial {
 pub struct SlotFacts {
     /// Its name; of scratch it may be empty.
     pub name: String,
+    /// The name under which what it holds comes out behind a run: of a state that goes in under the other.
+    /// See [`Plan::updated`].
+    pub after: Option<String>,
     /// What it is for.
     pub kind: SlotKind,
     /// What it holds.
@@ -67,6 +70,24 @@ pub struct SlotFacts {
 }
 
 impl SlotFacts {
+    /// Whether one of its names is this one; no slot has an empty one.
+    pub fn has_name(&self, name: &str) -> bool {
+        !name.is_empty() && (self.name == name || self.after.as_deref() == Some(name))
+    }
+
+    /// Whether a caller must bring what it holds before the first run.
+    pub fn goes_in(&self) -> bool {
+        self.kind == SlotKind::Input || self.after.is_some()
+    }
+
+    /// The name of the result that it holds behind a run, if it holds one.
+    pub fn comes_out(&self) -> Option<&str> {
+        match self.kind {
+            SlotKind::Output => Some(&self.name),
+            _ => self.after.as_deref(),
+        }
+    }
+
     /// Elements.
     pub fn elements(&self) -> usize {
         self.shape.iter().product()
@@ -236,7 +257,7 @@ impl Plan {
     fn add(&mut self, name: &str, kind: SlotKind, element: ElementType, shape: &[usize]) -> Slot {
         let shape = shape.to_vec();
         let (name, initial) = (name.to_owned(), Initial::Poison);
-        let facts = SlotFacts { name, kind, element, shape, initial };
+        let facts = SlotFacts { name, after: None, kind, element, shape, initial };
         let len = facts.elements();
         self.slots.push(facts);
         Slot { index: self.slots.len() - 1, start: 0, len }
@@ -255,6 +276,14 @@ impl Plan {
     /// A tensor that is handed from run to run.
     pub fn state(&mut self, name: &str, dtype: DType, shape: &[usize]) -> Slot {
         self.add(name, SlotKind::State, dtype.into(), shape)
+    }
+
+    /// A tensor that a run reads and writes where it lies: `name` goes in, and `after`, in the same memory, comes
+    /// out. It is as [`Plan::state`] beside that: a second run begins with what the first has left.
+    pub fn updated(&mut self, name: &str, after: &str, dtype: DType, shape: &[usize]) -> Slot {
+        let slot = self.state(name, dtype, shape);
+        self.slots[slot.index].after = Some(after.to_owned());
+        slot
     }
 
     /// Room for `len` elements, poisoned when it is bound.
@@ -286,9 +315,9 @@ impl Plan {
         &self.slots
     }
 
-    /// The whole slot of that name.
+    /// The whole slot of that name, or the one that comes out under it.
     pub fn slot(&self, name: &str) -> Option<Slot> {
-        let index = self.slots.iter().position(|s| s.name == name && !name.is_empty())?;
+        let index = self.slots.iter().position(|s| s.has_name(name))?;
         Some(Slot { index, start: 0, len: self.slots[index].elements() })
     }
 

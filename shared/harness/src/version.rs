@@ -64,6 +64,8 @@ pub struct Input {
     pub axes: &'static [&'static str],
     /// Its type, where that is not the run's: gate pre-activations stay f32 in runs of halves.
     pub always: Option<DType>,
+    /// Of such a one: other types that it may have as well.
+    pub or: &'static [DType],
     /// Of one that may be left out: what it is a part of. All inputs of one such group are there, or
     /// none.
     pub group: Option<&'static str>,
@@ -294,9 +296,10 @@ impl Info {
                 ));
             };
             match (input.always, dtype) {
-                (Some(own), _) if own != tensor.dtype => {
+                (Some(own), _) if own != tensor.dtype && !input.or.contains(&tensor.dtype) => {
+                    let known: Vec<_> = [own].iter().chain(input.or).map(|d| d.name()).collect();
                     return Err(refuse(
-                        format!("{own} in runs of every type"),
+                        format!("{} in runs of every type", known.join(" or ")),
                         tensor.dtype.to_string(),
                     ));
                 }
@@ -351,12 +354,17 @@ fn multiple(axis: &str) -> (usize, &str) {
 impl Input {
     /// A tensor of the run's type.
     pub const fn new(name: &'static str, axes: &'static [&'static str]) -> Self {
-        Self { name, axes, always: None, group: None }
+        Self { name, axes, always: None, or: &[], group: None }
     }
 
     /// The same, of this type whatever the run's.
     pub const fn always(self, dtype: DType) -> Self {
         Self { always: Some(dtype), ..self }
+    }
+
+    /// The same, which may be of one of these types as well, whatever the run's.
+    pub const fn or(self, types: &'static [DType]) -> Self {
+        Self { or: types, ..self }
     }
 
     /// The same, which may be left out, with all other inputs of this group.
@@ -462,7 +470,8 @@ pub trait Prepared {
     fn kernels(&self) -> Vec<Kernel> {
         Vec::new()
     }
-    /// Makes every output NaN again, so that a later launch that writes nothing shows.
+    /// Makes every output NaN again, so that a later launch that writes nothing shows. What is updated in place
+    /// stays: the next launch reads it.
     fn poison_outputs(&mut self) -> Result<(), Error>;
 }
 

@@ -11,6 +11,8 @@
 pub mod checks;
 pub mod overflow;
 mod state_checks;
+pub mod step;
+mod step_checks;
 
 use lab_device::DType;
 use lab_reference::vlstm::{

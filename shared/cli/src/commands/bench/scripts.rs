@@ -17,7 +17,7 @@ const SCRIPTS: [(&str, &[&str]); 4] = [
     ("lstm.py", &["lstm_fw", "lstm"]),
     ("mlp.py", &["mlp"]),
     ("qkv.py", &["qkv", "causal_qkv"]),
-    ("vlstm.py", &["vlstm_fw", "vlstm_fwbw"]),
+    ("vlstm.py", &["vlstm_fw", "vlstm_fwbw", "vlstm_step"]),
 ];
 
 /// What a library takes for a problem.

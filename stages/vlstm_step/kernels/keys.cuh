@@ -1,0 +1,37 @@
+// What each block of a head makes of its n, and which of them writes it.
+#pragma once
+#include "strip.cuh"
+
+namespace lab {
+
+// l of a head, for all threads, of which each has every THREADS-th key. Behind its barrier the keys of all rows are there,
+// and all have read n, and m before it.
+template <int THREADS, class T>
+__device__ __forceinline__ float read_keys(Key* key, const Weights& w, const T* q, const T* k, const float* n, int dhqk,
+                                           float scale) {
+    float l = 0;
+    for (int r = threadIdx.x; r < dhqk; r += THREADS) {
+        key[r] = {scale * to_math(q[r]), w.written * to_math(k[r])};
+        l = fmaf(key[r].q, w.keep(n[r]) + key[r].k, l);
+    }
+    return block_reduce<THREADS>(l, Add{}, 0.0f);
+}
+
+// n', once nobody else reads n: the same numbers again, for to keep them would take registers all the way.
+template <int THREADS>
+__device__ __forceinline__ void write_keys(float* n, const Weights& w, const Key* key, int dhqk) {
+    for (int r = threadIdx.x; r < dhqk; r += THREADS) n[r] = w.keep(n[r]) + key[r].k;
+}
+
+// ANCHOR: ticket
+// Whether all `blocks` blocks of a head are here, all threads of which have met at a barrier since they read. One thread
+// asks. The ticket wraps to zero, for the next launch.
+__device__ __forceinline__ bool last_to_come(unsigned* ticket, unsigned blocks) {
+    __threadfence();
+    bool last = atomicInc(ticket, blocks - 1) == blocks - 1;
+    __threadfence();
+    return last;
+}
+// ANCHOR_END: ticket
+
+}  // namespace lab

@@ -1,0 +1,119 @@
+//! What else must hold of the step.
+
+use lab_device::{DType, Device};
+use lab_harness::suite::{Check, VersionCheck, every_kernel_loads};
+use lab_harness::vlstm::step::sizes;
+use lab_harness::{
+    Options, Problem, Tensor, Tensors, Version, compare, qkv, run, version_checks, vlstm,
+};
+
+use crate::{PACKS, RING, SLICES, STAGE};
+
+pub(crate) static VERSION_CHECKS: &[VersionCheck] =
+    version_checks![a_prefill_and_steps_are_the_sequence];
+
+pub(crate) static CHECKS: &[Check] = &[
+    Check {
+        name: "every_kernel_loads_on_every_device",
+        run: |device| every_kernel_loads(&STAGE, device),
+    },
+    Check { name: "slices_do_not_matter", run: slices_agree },
+];
+
+/// However wide the slices are, and by whatever way the rows come: the same bits.
+fn slices_agree(device: &Device) {
+    for (dtype, shape) in [
+        (DType::F32, [1, 2, 80, 144]),
+        (DType::BF16, [2, 1, 48, 272]),
+        (DType::F16, [1, 1, 272, 48]),
+    ] {
+        let inputs = SLICES.inputs(&Problem::new(sizes(shape), dtype));
+        let packs = run(&PACKS, device, &inputs, &Options::default()).unwrap();
+        for lanes in ["4", "8", "16", "32"] {
+            let options = Options::parse(&[format!("lanes={lanes}")], SLICES.info()).unwrap();
+            let out = run(&SLICES, device, &inputs, &options).unwrap();
+            for c in compare(&SLICES, &inputs, &out, &options, dtype) {
+                assert!(c.passed(), "{lanes} {dtype} {}: {:.2e}", c.name, c.relative_error);
+            }
+            assert!(packs == out, "{lanes} {dtype}");
+        }
+        if RING.sources().iter().all(|source| source.runs_on(&device.facts().arch)) {
+            let ring = run(&RING, device, &inputs, &Options::default()).unwrap();
+            assert!(packs == ring, "the ring, {dtype}");
+        }
+    }
+}
+
+/// The rows `from` to `to` of a tensor of a sequence, of one position without its axis.
+fn rows(tensor: &Tensor, from: usize, to: usize, keep_axis: bool) -> Tensor {
+    let (s, mut shape) = (tensor.shape[2], tensor.shape.clone());
+    let columns = tensor.shape.get(3).copied().unwrap_or(1);
+    let of_head = |head: &[f64]| head[from * columns..to * columns].to_vec();
+    let values: Vec<f64> = tensor.values().chunks(s * columns).flat_map(of_head).collect();
+    match keep_axis {
+        true => shape[2] = to - from,
+        false => _ = shape.remove(2),
+    }
+    Tensor::rounded(tensor.dtype, &shape, &values)
+}
+
+/// `vlstm_fw_v4` reads a prompt and leaves its state; from there, position by position, come the h that one forward pass
+/// over all of it gives, and a state that is that pass's.
+fn a_prefill_and_steps_are_the_sequence(version: &dyn Version, device: &Device) {
+    let forward = &vlstm_fw_v4::ROLES;
+    let arch = &device.facts().arch;
+    if !forward.sources().iter().all(|source| source.runs_on(arch)) {
+        return eprintln!("no prefill on {arch}: vlstm_fw_v4 needs a newer GPU");
+    }
+    let (b, nh, prompt, all, dhqk, dhhv) = (2, 2, 100, 112, 32, 80);
+    let with_state = Options::parse(&["last_state=yes"], forward.info()).unwrap();
+    // Of h and of C. The prompt's C is one of products of halves, until the gates have forgotten it.
+    for (dtype, state, bound, of_c) in [
+        (DType::F16, DType::F32, 6e-4, 1.6e-4),
+        (DType::BF16, DType::F32, 5e-3, 1.4e-3),
+        // C is rounded in every step.
+        (DType::BF16, DType::BF16, 1.6e-2, 8.4e-3),
+    ] {
+        let problem = Problem::new(qkv::sizes([b, nh, all, dhqk, dhhv]), dtype);
+        let whole = forward.inputs(&problem);
+        let part = |from, to, keep_axis| -> Tensors {
+            let of = |(name, tensor): (&String, &Tensor)| {
+                (name.clone(), rows(tensor, from, to, keep_axis))
+            };
+            whole.iter().map(of).collect()
+        };
+        let mut left = run(forward, device, &part(0, prompt, true), &with_state).unwrap();
+        let narrow = &left["CN"];
+        left.insert("CN".into(), Tensor::rounded(state, &narrow.shape, &narrow.values()));
+        let at_once = run(forward, device, &whole, &with_state).unwrap();
+        let reference = vlstm::forward_reference(&whole, 1e-6);
+        let exact = |name: &str| &reference.iter().find(|o| o.0 == name).expect("an output").1;
+
+        for position in prompt..all {
+            let mut inputs = part(position, position + 1, false);
+            for (after, before) in [("CN", "C0"), ("nN", "n0"), ("mN", "m0")] {
+                inputs.insert(before.into(), left[after].clone());
+            }
+            left = run(version, device, &inputs, &Options::default()).unwrap();
+            let shape = &at_once["h"].shape;
+            let exact = Tensor::rounded(DType::F64, shape, exact("h"));
+            for (what, other) in [("f64", &exact), ("vlstm_fw_v4", &at_once["h"])] {
+                let other = rows(other, position, position + 1, false);
+                let error = apart(&left["h"].values(), &other.values());
+                // The whole has roundings of its own.
+                let bound = if what == "f64" { bound } else { 1.5 * bound };
+                assert!(error <= bound, "{dtype} {state} {position}: h to {what}: {error:.2e}");
+            }
+        }
+        for (name, bound) in [("CN", of_c), ("nN", 4e-6), ("mN", 2e-7)] {
+            let error = apart(&left[name].values(), exact(name));
+            assert!(error <= bound, "{dtype} {state}: {name}: {error:.2e}");
+        }
+    }
+}
+
+/// ‖a − b‖ / ‖b‖.
+fn apart(a: &[f64], b: &[f64]) -> f64 {
+    let norm = |all: &mut dyn Iterator<Item = f64>| all.map(|x| x * x).sum::<f64>().sqrt();
+    norm(&mut a.iter().zip(b).map(|(a, b)| a - b)) / norm(&mut b.iter().copied())
+}
