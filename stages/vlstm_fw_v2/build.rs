@@ -9,10 +9,14 @@ fn main() {
         [64, 128].into_iter().flat_map(each).collect()
     };
     lab_kernel_build::Stage::new()
-        .kernel("kernels/gates.cu", &["vlstm_fw_gates"])
+        .kernel("kernels/gates.cu", &["vlstm_fw_gates<false>", "vlstm_fw_gates<true>"])
         .kernel("kernels/v0_mma.cu", &halves("vlstm_fw_mma", 64))
         .needs("sm_80")
         .kernel("kernels/v1_wgmma.cu", &halves("vlstm_fw_wgmma", 128))
+        .needs("sm_90a")
+        .kernel("kernels/v2_factors.cu", &halves("vlstm_fw_factors", 128))
+        .needs("sm_90a")
+        .kernel("kernels/v3_ahead.cu", &halves("vlstm_fw_ahead", 128))
         .needs("sm_90a")
         .build();
 }

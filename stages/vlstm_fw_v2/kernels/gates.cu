@@ -7,9 +7,12 @@
 //
 // The two parts of an exponent are large and nearly cancel, so each goes out as two floats; sums are in f64.
 //
+// With FACTORS, also what weights of later tiles are made from without a power for each (factors.cuh).
+//
 // Work split: a block owns a head and goes along it, a position a thread. Past the end weights are 0.
 //
-// i, f, m: heads x S; row, column: heads x length, where length is S rounded up to whole tiles. A grid of heads blocks.
+// i, f, m: heads x S; row, column: heads x length, where length is S rounded up to whole tiles; factors: heads x
+// length / 64. A grid of heads blocks.
 #include "pairs.cuh"
 
 using namespace lab;
@@ -49,10 +52,12 @@ __device__ __forceinline__ double scan(double own, double& carry, double (&of_wa
 }
 // ANCHOR_END: scan
 
+template <bool FACTORS>
 __global__ void __launch_bounds__(THREADS)
     vlstm_fw_gates(const float* __restrict__ i_gate, const float* __restrict__ f_gate, float* __restrict__ m,
-                   float2* __restrict__ row, float2* __restrict__ column, int S, int length, float log2_scale) {
-    __shared__ double sums[WARPS], maxima[WARPS];
+                   float2* __restrict__ row, float2* __restrict__ column, Factors* __restrict__ factors, int S,
+                   int length, float log2_scale) {
+    __shared__ double sums[WARPS], maxima[WARPS], ends[THREADS / PANEL];
     const float *i = i_gate + 1ll * blockIdx.x * S, *f = f_gate + 1ll * blockIdx.x * S;
     long long at = 1ll * blockIdx.x * length;
     double all = 0, largest = LOWEST;
@@ -65,7 +70,17 @@ __global__ void __launch_bounds__(THREADS)
             row[at + t] = two_floats(log2_scale - R * LOG2E_F64);
             column[at + t] = two_floats(x * LOG2E_F64);
         }
-        if (t < S) m[1ll * blockIdx.x * S + t] = R > LOWEST / 2 || !(R == R) ? static_cast<float>(F + R) : lowest<float>();
+        if (t < S) m[1ll * blockIdx.x * S + t] = R <= LOWEST / 2 ? lowest<float>() : static_cast<float>(F + R);
+        if constexpr (FACTORS) {
+            if (t % PANEL == PANEL - 1) ends[threadIdx.x / PANEL] = R;
+            __syncthreads();  // a thread reads what the last of its 64 has written
+            double end = ends[threadIdx.x / PANEL] * LOG2E_F64;
+            Factors& own = factors[(at + t) / PANEL];
+            if (t >= length) continue;
+            own.of[t % PANEL] = power_of_two(static_cast<float>(x * LOG2E_F64 - end));
+            float2 anchor = two_floats(end);
+            if (t % PANEL == 0) own.anchor = make_float4(anchor.x, anchor.y, 0, 0);
+        }
     }
     // ANCHOR_END: gates
 }

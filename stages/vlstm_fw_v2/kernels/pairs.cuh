@@ -26,8 +26,6 @@ struct Exponents {
     float2 row[2];
     const float2* column;
 
-    __device__ __forceinline__ Exponents(const float2* rows, const float2* column)
-        : row{rows[own_row()], rows[own_row() + 8]}, column(column) {}
     __device__ __forceinline__ float2 operator()(int j, int r) const {
         float4 e = *reinterpret_cast<const float4*>(column + j);
         return make_float2(power_of_two(sum_of(row[r], make_float2(e.x, e.y))),
@@ -35,26 +33,28 @@ struct Exponents {
     }
 };
 
-// C̃_ij = s (q_i·k_j) D_ij of a lane's rows, rounded, as A operands of C̃ V, 16 columns each; adds to l. On the diagonal
-// only pairs j <= i count.
-template <class T, bool DIAGONAL, int N, class Weight>
-__device__ __forceinline__ void weigh(unsigned (&pairs)[N / 8][4], float (&l)[2], const float (&score)[N],
-                                      const Weight& weight) {
+// C̃_ij = s (q_i·k_j) D_ij of a lane's rows, in place of the scores; adds to l. On the diagonal only pairs j <= i count.
+template <bool DIAGONAL, int N, class Weight>
+__device__ __forceinline__ void weigh(float (&score)[N], float (&l)[2], const Weight& weight) {
 #pragma unroll
-    for (int n = 0; n < N / 8; ++n)
-#pragma unroll
-        for (int w = 0; w < 4; ++w) {
-            int r = w % 2, j = n * 16 + w / 2 * 8 + threadIdx.x % 4 * 2, at = n * 8 + w / 2 * 4 + 2 * r;
-            float2 d = weight(j, r);
-            float x = score[at] * d.x, y = score[at + 1] * d.y;
-            if (DIAGONAL) {  // not 0 · NaN, where K's row is a later one
-                int i = own_row() + 8 * r;
-                x = j <= i ? x : 0;
-                y = j < i ? y : 0;
-            }
-            l[r] += x + y;
-            pairs[n][w] = two_halves<T>(x, y);
+    for (int n = 0; n < N; n += 2) {
+        int r = n / 2 % 2, j = n / 4 * 8 + threadIdx.x % 4 * 2;
+        float2 d = weight(j, r);
+        score[n] *= d.x, score[n + 1] *= d.y;
+        if (DIAGONAL) {  // not 0 · NaN, where K's row is a later one
+            int i = own_row() + 8 * r;
+            if (j > i) score[n] = 0;
+            if (j >= i) score[n + 1] = 0;
         }
+        l[r] += score[n] + score[n + 1];
+    }
+}
+
+// C̃, rounded, as A operands of C̃ V, 16 columns each.
+template <class T, int N>
+__device__ __forceinline__ void round_pairs(unsigned (&pairs)[N / 8][4], const float (&score)[N]) {
+#pragma unroll
+    for (int n = 0; n < N; n += 2) pairs[n / 8][n / 2 % 4] = two_halves<T>(score[n], score[n + 1]);
 }
 // ANCHOR_END: weigh
 
@@ -73,6 +73,13 @@ __device__ __forceinline__ void normalise(float (&l)[2], const float* m, float* 
     }
 }
 // ANCHOR_END: normalise
+
+// Of 64 positions whose last is e: exp(x_j - R_e) of each, and R_e log2(e) as two floats, with two more that make the
+// size a multiple of 16 bytes (gates.cu).
+struct Factors {
+    float of[PANEL];
+    float4 anchor;
+};
 
 // Which tile of Q a block has, of which head, and from which column of V on. Those that look back furthest come first:
 // what is short fills the gaps at the end.

@@ -28,6 +28,19 @@ template <class T, int COLUMNS, int L> struct alignas(1024) Panels {
     }
 };
 
+// Q, which comes once, and the rings of K and of V, which every warp leaves for itself.
+struct Barriers {
+    Mbarrier query;
+    Ring<2> keys, values;
+
+    // One thread, before a barrier.
+    __device__ __forceinline__ void init(int warps) {
+        mbarrier_init(&query, 1);
+        keys.init(warps);
+        values.init(warps);
+    }
+};
+
 // One lane for its warp, which has done with a place.
 __device__ __forceinline__ void leave(Ring<2>& ring, Turn<2> turn) {
     __syncwarp();
@@ -81,6 +94,14 @@ __device__ __forceinline__ void store_rows(const TensorMap& H, Panels<T, KEY, L>
         bulk_commit();
         bulk_wait_read<0>();  // TMA has read the panels before the block ends
     }
+}
+
+// These values are computed here: the compiler would put that off until they are used, behind a wait.
+template <int N> __device__ __forceinline__ void compute_here(float (&values)[N]) {
+#ifndef LAB_EMULATOR
+#pragma unroll
+    for (int n = 0; n < N; ++n) asm volatile("" : "+f"(values[n]));
+#endif
 }
 
 }  // namespace lab

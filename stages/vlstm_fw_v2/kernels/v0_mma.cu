@@ -107,6 +107,7 @@ __global__ void __launch_bounds__(L * 2, 2)
 
     // ANCHOR: loop
     float out[VALUE / 2] = {}, l[2] = {};
+    Exponents weights{{row[q0 + own_row()], row[q0 + own_row() + 8]}, nullptr};
     copy_panels<KEY, L>(shared.q, Q, q0, 0);
     fetch(shared.places[0], q0);
     for (int kv0 = q0, turn = 0; kv0 >= 0; kv0 -= L, turn ^= 1) {
@@ -117,11 +118,12 @@ __global__ void __launch_bounds__(L * 2, 2)
         __syncthreads();  // the tile is there; the one before, whose place comes next, is read
         if (kv0 > 0) fetch(shared.places[turn ^ 1], kv0 - L);
         multiply_scores<T, KEY, L>(score, shared.q, place.k);
-        Exponents weights(row + q0, place.column);
+        weights.column = place.column;
         if (kv0 == q0)
-            weigh<T, true>(pairs, l, score, weights);
+            weigh<true>(score, l, weights);
         else
-            weigh<T, false>(pairs, l, score, weights);
+            weigh<false>(score, l, weights);
+        round_pairs<T>(pairs, score);
         multiply_values<T, VALUE, L>(out, pairs, place.v);
     }
     // ANCHOR_END: loop

@@ -30,14 +30,10 @@ __global__ void __launch_bounds__(L * 2 + 128, 1)
                    float* __restrict__ n_out, int tiles, int length, int S, int dhhv, float eps) {
     DYNAMIC_TILES(unsigned char, memory);
     auto& shared = *reinterpret_cast<Tiles<T, KEY, VALUE, L>*>(memory);
-    __shared__ Mbarrier query;
-    __shared__ Ring<2> keys, values;
+    __shared__ Barriers barriers;
     Part<VALUE> part(tiles, dhhv);
-    if (threadIdx.x == 0) {
-        mbarrier_init(&query, 1);
-        keys.init(L / 16);
-        values.init(L / 16);
-    }
+    auto& [query, keys, values] = barriers;
+    if (threadIdx.x == 0) barriers.init(L / 16);
     __syncthreads();  // nobody waits at a barrier that is not there
 
     Turn<2> turn;
@@ -66,6 +62,7 @@ __global__ void __launch_bounds__(L * 2 + 128, 1)
     registers_increase<CONSUMER_REGISTERS>();
     float out[VALUE / 2], l[2] = {};
     row += 1ll * part.head * length + part.tile * L;
+    Exponents weights{{row[own_row()], row[own_row() + 8]}, nullptr};
     mbarrier_wait(&query, 0);
     for (int tile = part.tile; tile >= 0; --tile, turn.advance()) {
         float score[L / 2];
@@ -75,11 +72,12 @@ __global__ void __launch_bounds__(L * 2 + 128, 1)
         multiply_scores(score, shared.q, shared.keys[turn.place].k, threadIdx.x / 128 * 64);
         wgmma_commit();
         wgmma_wait<0>();
-        Exponents weights(row, shared.keys[turn.place].column);
+        weights.column = shared.keys[turn.place].column;
         if (tile == part.tile)
-            weigh<T, true>(pairs, l, score, weights);
+            weigh<true>(score, l, weights);
         else
-            weigh<T, false>(pairs, l, score, weights);
+            weigh<false>(score, l, weights);
+        round_pairs<T>(pairs, score);
         leave(keys, turn);
         values.wait_full(turn);
         wgmma_fence();

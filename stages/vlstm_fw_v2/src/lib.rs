@@ -24,7 +24,11 @@ pub struct Pairs {
     info: Info,
     source: &'static KernelSource,
     kernel: &'static str,
+    factors: bool,
 }
+
+/// Bytes of the kernels' struct `Factors`.
+const FACTORS: usize = 272;
 
 /// Columns of a panel of a matrix, and rows of a warpgroup.
 const SIDE: usize = 64;
@@ -63,7 +67,8 @@ const INFO: Info = Info {
 };
 
 /// By warps.
-pub static MMA: Pairs = Pairs { info: INFO, source: &kernels::V0_MMA, kernel: "vlstm_fw_mma" };
+pub static MMA: Pairs =
+    Pairs { info: INFO, source: &kernels::V0_MMA, kernel: "vlstm_fw_mma", factors: false };
 
 /// By warpgroups.
 pub static WGMMA: Pairs = Pairs {
@@ -75,13 +80,40 @@ pub static WGMMA: Pairs = Pairs {
     },
     source: &kernels::V1_WGMMA,
     kernel: "vlstm_fw_wgmma",
+    factors: false,
+};
+
+/// Without a power for each pair.
+pub static FACTORED: Pairs = Pairs {
+    info: Info {
+        name: "v2_factors",
+        parent: Some("v1_wgmma"),
+        change: "off the diagonal a weight is a factor of the row times one of the column: no power a pair",
+        ..INFO
+    },
+    source: &kernels::V2_FACTORS,
+    kernel: "vlstm_fw_factors",
+    factors: true,
+};
+
+/// Scores before they are needed.
+pub static AHEAD: Pairs = Pairs {
+    info: Info {
+        name: "v3_ahead",
+        parent: Some("v2_factors"),
+        change: "the next tile's scores are asked for before this one's weights multiply V",
+        ..INFO
+    },
+    source: &kernels::V3_AHEAD,
+    kernel: "vlstm_fw_ahead",
+    factors: true,
 };
 
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "vlstm_fw_v2",
     teaches: "a maximum that the gates tell beforehand: attention without its running softmax, on tensor cores",
-    versions: &[&MMA, &WGMMA],
+    versions: &[&MMA, &WGMMA, &FACTORED, &AHEAD],
     kernels: kernels::KERNELS,
     version_checks: checks::VERSION_CHECKS,
     checks: checks::CHECKS,
@@ -147,11 +179,15 @@ impl Version for Pairs {
         let h = plan.output("h", dtype, &[b, nh, s, dhhv]);
         let [m, n_out] = ["m", "n"].map(|name| plan.output(name, f32, &[b, nh, s]));
         let [row, column] = [(); 2].map(|()| plan.scratch(f32, 2 * heads * length));
+        let cells = if self.factors { heads * length / SIDE } else { 1 };
+        let factors = plan.records("Factors", FACTORS, cells);
         let log2_scale = -0.5 * (dhqk as f64).log2();
         let scope = Scope::new()
-            .with(arguments![i_gate, f_gate, m, n_out, row, column])
+            .with(arguments![i_gate, f_gate, m, n_out, row, column, factors])
             .with(arguments![tiles, length, S: s, dhqk, dhhv, log2_scale, eps]);
-        let gates = kernels::GATES.instances("vlstm_fw_gates").next().expect("one instance");
+        let wanted = if self.factors { "true" } else { "false" };
+        let mut gates = kernels::GATES.instances("vlstm_fw_gates");
+        let gates = gates.find(|i| i.has("FACTORS", wanted)).expect("with and without them");
         let gates = device.load(gates)?;
         plan.launch_in(&scope, &gates, gates.grid([of_gates, 1, 1])?, [])?;
         let scope = if self.by_tma() {
