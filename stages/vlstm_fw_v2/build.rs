@@ -18,5 +18,7 @@ fn main() {
         .needs("sm_90a")
         .kernel("kernels/v3_ahead.cu", &halves("vlstm_fw_ahead", 128))
         .needs("sm_90a")
+        .kernel("kernels/v4_persistent.cu", &halves("vlstm_fw_persistent", 128))
+        .needs("sm_90a")
         .build();
 }

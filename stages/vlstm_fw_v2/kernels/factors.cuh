@@ -44,14 +44,13 @@ template <int L> struct Factored {
 
 // The producer's thread: Q with its exponents, then K with its factors, and V, from the diagonal back to the first tile.
 template <class T, int KEY, int VALUE, int L>
-__device__ __forceinline__ void bring(FactoredTiles<T, KEY, VALUE, L>& shared, Barriers& barriers, const TensorMap& q,
-                                      const TensorMap& k, const TensorMap& v, const float2* column,
+__device__ __forceinline__ void bring(FactoredTiles<T, KEY, VALUE, L>& shared, Barriers& barriers, Turn<2>& turn,
+                                      const TensorMap& q, const TensorMap& k, const TensorMap& v, const float2* column,
                                       const Factors* factors, const Part<VALUE>& part) {
     auto& [query, keys, values] = barriers;
     mbarrier_arrive_expect(&query, shared.q.BYTES + sizeof shared.column);
     shared.q.load(q, 0, part.tile, part.head, &query);
     bulk_load(shared.column, column + part.tile * L, sizeof shared.column, &query);
-    Turn<2> turn;
     for (int tile = part.tile; tile >= 0; --tile, turn.advance()) {
         auto& place = shared.keys[turn.place];
         keys.wait_empty(turn);

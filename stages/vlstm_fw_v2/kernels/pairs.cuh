@@ -81,14 +81,14 @@ struct Factors {
     float4 anchor;
 };
 
-// Which tile of Q a block has, of which head, and from which column of V on. Those that look back furthest come first:
-// what is short fills the gaps at the end.
+// Which tile of Q a block has, of which head, and from which column of V on: the n-th of `parts`. Those that look back
+// furthest come first: what is short fills the gaps at the end.
 template <int VALUE> struct Part {
     int tile, head, value;
 
-    __device__ __forceinline__ Part(int tiles, int dhhv) {
-        int slices = (dhhv + VALUE - 1) / VALUE, of_a_tile = gridDim.x / tiles, at = blockIdx.x % of_a_tile;
-        tile = tiles - 1 - blockIdx.x / of_a_tile, head = at / slices, value = at % slices * VALUE;
+    __device__ __forceinline__ Part(int tiles, int dhhv, int n, int parts) {
+        int slices = (dhhv + VALUE - 1) / VALUE, of_a_tile = parts / tiles, at = n % of_a_tile;
+        tile = tiles - 1 - n / of_a_tile, head = at / slices, value = at % slices * VALUE;
     }
 };
 

@@ -69,7 +69,8 @@ __device__ __forceinline__ void multiply_values(float (&out)[VALUE / 2], const u
 }
 // ANCHOR_END: products
 
-// h_i = out_i by[r], rounded, by way of panels where nobody reads any more what they held: the warpgroup's 64 rows.
+// h_i = out_i by[r], rounded, by way of panels where nobody reads any more what they held: the warpgroup's 64 rows. TMA
+// has read them when bulk_wait_read<0>() returns.
 template <class T, int VALUE, int KEY, int L>
 __device__ __forceinline__ void store_rows(const TensorMap& H, Panels<T, KEY, L>& panels, const float (&out)[VALUE / 2],
                                            const float (&by)[2], int value, int first, int head) {
@@ -92,7 +93,6 @@ __device__ __forceinline__ void store_rows(const TensorMap& H, Panels<T, KEY, L>
         for (int p = 0; p < VALUE / PANEL; ++p)
             tensor_store(H, {value + p * PANEL, first + group * 64, head}, panels.panel[p] + group * 64 * PANEL);
         bulk_commit();
-        bulk_wait_read<0>();  // TMA has read the panels before the block ends
     }
 }
 

@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(L * 2, 2)
                   "an RTX 4060 has 99 KB of shared memory for a block: lower L");
     DYNAMIC_TILES(unsigned char, memory);
     auto& shared = *reinterpret_cast<Tiles<T, KEY, VALUE, L>*>(memory);
-    Part<VALUE> part(tiles, dhhv);
+    Part<VALUE> part(tiles, dhhv, blockIdx.x, gridDim.x);
     long long at = 1ll * part.head * S;
     int q0 = part.tile * L;
     Matrix<const T> Q{q + at * dhqk, S, dhqk}, K{k + at * dhqk, S, dhqk}, V{v + at * dhhv, S, dhhv};

@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(L * 2 + 128, 1)
     DYNAMIC_TILES(unsigned char, memory);
     auto& shared = *reinterpret_cast<Tiles<T, KEY, VALUE, L>*>(memory);
     __shared__ Barriers barriers;
-    Part<VALUE> part(tiles, dhhv);
+    Part<VALUE> part(tiles, dhhv, blockIdx.x, gridDim.x);
     auto& [query, keys, values] = barriers;
     if (threadIdx.x == 0) barriers.init(L / 16);
     __syncthreads();  // nobody waits at a barrier that is not there
@@ -90,4 +90,5 @@ __global__ void __launch_bounds__(L * 2 + 128, 1)
     long long at = 1ll * part.head * S;
     normalise(l, m + at, n_out + at, part.tile * L, S, eps, part.value == 0);
     store_rows<T, VALUE>(h, shared.q, out, l, part.value, part.tile * L, part.head);
+    bulk_wait_read<0>();  // the block's shared memory is there until TMA has read it
 }

@@ -22,16 +22,17 @@ __global__ void __launch_bounds__(L * 2 + 128, 1)
     DYNAMIC_TILES(unsigned char, memory);
     auto& shared = *reinterpret_cast<FactoredTiles<T, KEY, VALUE, L>*>(memory);
     __shared__ Barriers barriers;
-    Part<VALUE> part(tiles, dhhv);
+    Part<VALUE> part(tiles, dhhv, blockIdx.x, gridDim.x);
     auto& [query, keys, values] = barriers;
     if (threadIdx.x == 0) barriers.init(L / 16);
     __syncthreads();  // nobody waits at a barrier that is not there
 
+    Turn<2> turn;
     long long positions = 1ll * part.head * length;
     if (threadIdx.x >= L * 2) {
         registers_decrease<PRODUCER_REGISTERS>();
         if (threadIdx.x == L * 2)
-            bring(shared, barriers, q, k, v, column + positions, factors + positions / PANEL, part);
+            bring(shared, barriers, turn, q, k, v, column + positions, factors + positions / PANEL, part);
         return;
     }
 
@@ -40,7 +41,6 @@ __global__ void __launch_bounds__(L * 2 + 128, 1)
     float out[VALUE / 2], l[2] = {};
     row += positions + part.tile * L;
     Exponents weights{{row[own_row()], row[own_row() + 8]}, shared.column};
-    Turn<2> turn;
     mbarrier_wait(&query, 0);
     for (int tile = part.tile; tile >= 0; --tile, turn.advance()) {
         float score[L / 2];
@@ -67,4 +67,5 @@ __global__ void __launch_bounds__(L * 2 + 128, 1)
     long long at = 1ll * part.head * S;
     normalise(l, m + at, n_out + at, part.tile * L, S, eps, part.value == 0);
     store_rows<T, VALUE>(h, shared.q, out, l, part.value, part.tile * L, part.head);
+    bulk_wait_read<0>();  // the block's shared memory is there until TMA has read it
 }

@@ -1,12 +1,11 @@
 // The vLSTM's forward pass over all pairs of positions by wgmma, scores one tile ahead. Equations: v0_mma.cu and
 // factors.cuh.
 //
-// Work split: as v2. A warpgroup asks for the scores of the next tile before those weights of this one multiply V: while
-// they do, it makes the next ones.
+// Work split: as v2, but for the order of a warpgroup's products (ahead.cuh).
 //
 // TensorMaps: q and k {dhqk, S, heads}, v and h {dhhv, S, heads}. m, n: heads x S, row, column: heads x length, factors:
 // heads x length / 64. A grid of tiles heads slices blocks.
-#include "factors.cuh"
+#include "ahead.cuh"
 
 using namespace lab;
 
@@ -23,66 +22,27 @@ __global__ void __launch_bounds__(L * 2 + 128, 1)
     DYNAMIC_TILES(unsigned char, memory);
     auto& shared = *reinterpret_cast<FactoredTiles<T, KEY, VALUE, L>*>(memory);
     __shared__ Barriers barriers;
-    Part<VALUE> part(tiles, dhhv);
-    auto& [query, keys, values] = barriers;
+    Part<VALUE> part(tiles, dhhv, blockIdx.x, gridDim.x);
     if (threadIdx.x == 0) barriers.init(L / 16);
     __syncthreads();  // nobody waits at a barrier that is not there
 
+    Turn<2> turn;
     long long positions = 1ll * part.head * length;
     if (threadIdx.x >= L * 2) {
         registers_decrease<PRODUCER_REGISTERS>();
         if (threadIdx.x == L * 2)
-            bring(shared, barriers, q, k, v, column + positions, factors + positions / PANEL, part);
+            bring(shared, barriers, turn, q, k, v, column + positions, factors + positions / PANEL, part);
         return;
     }
 
-    // ANCHOR: consumer
     registers_increase<CONSUMER_REGISTERS>();
-    float out[VALUE / 2], l[2] = {};
-    unsigned pairs[L / 16][4];
+    float out[VALUE / 2], l[2];
     row += positions + part.tile * L;
-    Exponents weights{{row[own_row()], row[own_row() + 8]}, shared.column};
-    int group_row = threadIdx.x / 128 * 64;
-    Turn<2> turn;
-    mbarrier_wait(&query, 0);
-    {
-        float score[L / 2];
-        keys.wait_full(turn);
-        wgmma_fence();
-        multiply_scores(score, shared.q, shared.keys[0].k, group_row);
-        wgmma_commit();
-        wgmma_wait<0>();
-        weigh<true>(score, l, weights);
-        round_pairs<T>(pairs, score);
-        leave(keys, turn);
-    }
-    for (int tile = part.tile; tile > 0; --tile) {
-        float score[L / 2];
-        auto next = turn;
-        next.advance();
-        keys.wait_full(next);
-        values.wait_full(turn);
-        wgmma_fence();
-        multiply_scores(score, shared.q, shared.keys[next.place].k, group_row);
-        wgmma_commit();
-        multiply_values(out, pairs, shared.v[turn.place], tile < part.tile);
-        wgmma_commit();
-        wgmma_wait<1>();
-        weigh<false>(score, l, Factored<L>(weights.row, shared.keys[next.place].factors));
-        compute_here(score);  // while V is multiplied
-        wgmma_wait<0>();
-        round_pairs<T>(pairs, score);  // nobody reads the ones before any more
-        leave(keys, next);
-        leave(values, turn);
-        turn = next;
-    }
-    values.wait_full(turn);
-    wgmma_fence();
-    multiply_values(out, pairs, shared.v[turn.place], part.tile > 0);
-    wgmma_commit();
-    wgmma_wait<0>();
-    // ANCHOR_END: consumer
+    Exponents exponents{{row[own_row()], row[own_row() + 8]}, shared.column};
+    mbarrier_wait(&barriers.query, 0);
+    gather(out, l, shared, barriers, turn, exponents, part.tile, [] {});
     long long at = 1ll * part.head * S;
     normalise(l, m + at, n_out + at, part.tile * L, S, eps, part.value == 0);
     store_rows<T, VALUE>(h, shared.q, out, l, part.value, part.tile * L, part.head);
+    bulk_wait_read<0>();  // the block's shared memory is there until TMA has read it
 }

@@ -109,11 +109,24 @@ pub static AHEAD: Pairs = Pairs {
     factors: true,
 };
 
+/// Blocks that stay.
+pub static PERSISTENT: Pairs = Pairs {
+    info: Info {
+        name: "v4_persistent",
+        parent: Some("v3_ahead"),
+        change: "a block a multiprocessor, which goes from tile of Q to tile of Q",
+        ..INFO
+    },
+    source: &kernels::V4_PERSISTENT,
+    kernel: "vlstm_fw_persistent",
+    factors: true,
+};
+
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "vlstm_fw_v2",
     teaches: "a maximum that the gates tell beforehand: attention without its running softmax, on tensor cores",
-    versions: &[&MMA, &WGMMA, &FACTORED, &AHEAD],
+    versions: &[&MMA, &WGMMA, &FACTORED, &AHEAD, &PERSISTENT],
     kernels: kernels::KERNELS,
     version_checks: checks::VERSION_CHECKS,
     checks: checks::CHECKS,
@@ -155,7 +168,9 @@ impl Version for Pairs {
             // Several tiles; more than there are places for, and than the gates' block has threads.
             [1, 2, 200, 64, 144],
             [1, 1, 300, 128, 256],
+            // And than there are multiprocessors, several times.
             [1, 2, 700, 16, 16],
+            [2, 3, 500, 16, 16],
             [1, 1, 560, 128, 128],
         ]
         .map(sizes)
@@ -172,7 +187,11 @@ impl Version for Pairs {
         let length = tiles * rows;
         let of_gates = one_a_block("B NH", heads)?;
         let slices = dhhv.div_ceil(instance.size("VALUE"));
-        let blocks = one_a_block("B NH ceil(S / L) slices of V", heads * tiles * slices)?;
+        let parts = one_a_block("B NH ceil(S / L) slices of V", heads * tiles * slices)?;
+        let blocks = match self.kernel == PERSISTENT.kernel {
+            true => parts.min(device.facts().multiprocessors),
+            false => parts,
+        };
 
         let mut plan = Plan::new(device);
         let [q, k, v, i_gate, f_gate] = request.inputs(&mut plan, ["q", "k", "v", "i", "f"]);
@@ -184,7 +203,7 @@ impl Version for Pairs {
         let log2_scale = -0.5 * (dhqk as f64).log2();
         let scope = Scope::new()
             .with(arguments![i_gate, f_gate, m, n_out, row, column, factors])
-            .with(arguments![tiles, length, S: s, dhqk, dhhv, log2_scale, eps]);
+            .with(arguments![tiles, parts, length, S: s, dhqk, dhhv, log2_scale, eps]);
         let wanted = if self.factors { "true" } else { "false" };
         let mut gates = kernels::GATES.instances("vlstm_fw_gates");
         let gates = gates.find(|i| i.has("FACTORS", wanted)).expect("with and without them");

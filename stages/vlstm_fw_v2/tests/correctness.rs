@@ -1,11 +1,11 @@
 //! Against the f64 reference, on the emulator and on a GPU where there is one.
 #![allow(missing_docs)]
 
+use lab_harness::Problem;
 use lab_harness::qkv::sizes;
 use lab_harness::suite::{assert_stage, assert_version};
-use lab_harness::Problem;
 use proptest::prelude::*;
-use vlstm_fw_v2::{AHEAD, FACTORED, MMA, STAGE, WGMMA};
+use vlstm_fw_v2::{AHEAD, FACTORED, MMA, PERSISTENT, STAGE, WGMMA};
 
 #[test]
 fn mma() {
@@ -25,7 +25,12 @@ fn factors() {
 #[test]
 fn ahead() {
     assert_version(&AHEAD);
-    assert_eq!(STAGE.versions.len(), 4);
+}
+
+#[test]
+fn persistent() {
+    assert_version(&PERSISTENT);
+    assert_eq!(STAGE.versions.len(), 5);
 }
 
 #[test]
