@@ -125,7 +125,7 @@ pub static PERSISTENT: Pairs = Pairs {
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "vlstm_fw_v2",
-    teaches: "a maximum that the gates tell beforehand: attention without its running softmax, on tensor cores",
+    teaches: "all pairs on tensor cores: a maximum that the gates tell beforehand, and weights that are products",
     versions: &[&MMA, &WGMMA, &FACTORED, &AHEAD, &PERSISTENT],
     kernels: kernels::KERNELS,
     version_checks: checks::VERSION_CHECKS,
