@@ -55,12 +55,13 @@ __device__ __forceinline__ double scan(double own, double& carry, double (&of_wa
 template <bool FACTORS>
 __global__ void __launch_bounds__(THREADS)
     vlstm_fw_gates(const float* __restrict__ i_gate, const float* __restrict__ f_gate, float* __restrict__ m,
-                   float2* __restrict__ row, float2* __restrict__ column, Factors* __restrict__ factors, int S,
-                   int length, float log2_scale) {
+                   float2* __restrict__ row, float2* __restrict__ column, Factors* __restrict__ factors, int* taken,
+                   int S, int length, float log2_scale) {
     __shared__ double sums[WARPS], maxima[WARPS], ends[THREADS / PANEL];
     const float *i = i_gate + 1ll * blockIdx.x * S, *f = f_gate + 1ll * blockIdx.x * S;
     long long at = 1ll * blockIdx.x * length;
     double all = 0, largest = LOWEST;
+    if (blockIdx.x == 0 && threadIdx.x == 0) *taken = 0;  // for blocks of the next launch that take parts in turn
     // ANCHOR: gates
     for (int t = threadIdx.x; t - static_cast<int>(threadIdx.x) < length; t += THREADS) {
         double F = scan(t < S ? log_sigmoid(f[t]) : 0, all, sums, Sum());

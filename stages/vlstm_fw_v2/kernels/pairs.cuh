@@ -81,15 +81,21 @@ struct Factors {
     float4 anchor;
 };
 
-// Which tile of Q a block has, of which head, and from which column of V on: the n-th of `parts`. Those that look back
-// furthest come first: what is short fills the gaps at the end.
+// ANCHOR: part
+// Which tile of Q a block has, of which head, and from which column of V on: the n-th of `parts`. Heads come `together`
+// at a time, as many as the second-level cache holds K and V of. Of those, tiles that look back furthest come first: what
+// is short fills the gaps at the end.
 template <int VALUE> struct Part {
     int tile, head, value;
 
-    __device__ __forceinline__ Part(int tiles, int dhhv, int n, int parts) {
-        int slices = (dhhv + VALUE - 1) / VALUE, of_a_tile = parts / tiles, at = n % of_a_tile;
-        tile = tiles - 1 - n / of_a_tile, head = at / slices, value = at % slices * VALUE;
+    __device__ __forceinline__ Part(int tiles, int together, int dhhv, int n, int parts) {
+        int slices = (dhhv + VALUE - 1) / VALUE, of_a_head = tiles * slices;
+        int first = n / (together * of_a_head) * together, heads = min(together, parts / of_a_head - first);
+        int at = n - first * of_a_head;
+        tile = tiles - 1 - at / (heads * slices);
+        head = first + at / slices % heads, value = at % slices * VALUE;
     }
 };
+// ANCHOR_END: part
 
 }  // namespace lab

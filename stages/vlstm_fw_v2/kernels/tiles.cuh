@@ -13,7 +13,7 @@
 namespace lab {
 
 // Registers of a thread: those of two consumer warpgroups and the producer's are 512 at most.
-constexpr int CONSUMER_REGISTERS = 240, PRODUCER_REGISTERS = 24;
+constexpr int CONSUMER_REGISTERS = 232, PRODUCER_REGISTERS = 40;
 
 // COLUMNS columns of a tile.
 template <class T, int COLUMNS, int L> struct alignas(1024) Panels {

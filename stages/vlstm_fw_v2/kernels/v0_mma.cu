@@ -88,12 +88,12 @@ template <class T, int KEY, int VALUE, int L>
 __global__ void __launch_bounds__(L * 2, 2)
     vlstm_fw_mma(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v, T* __restrict__ h,
                  const float2* __restrict__ row, const float2* __restrict__ column, const float* __restrict__ m,
-                 float* __restrict__ n_out, int tiles, int length, int S, int dhqk, int dhhv, float eps) {
+                 float* __restrict__ n_out, int tiles, int together, int length, int S, int dhqk, int dhhv, float eps) {
     static_assert(vlstm_fw_mma_shared<T, KEY, VALUE, L> <= 99 * 1024,
                   "an RTX 4060 has 99 KB of shared memory for a block: lower L");
     DYNAMIC_TILES(unsigned char, memory);
     auto& shared = *reinterpret_cast<Tiles<T, KEY, VALUE, L>*>(memory);
-    Part<VALUE> part(tiles, dhhv, blockIdx.x, gridDim.x);
+    Part<VALUE> part(tiles, together, dhhv, blockIdx.x, gridDim.x);
     long long at = 1ll * part.head * S;
     int q0 = part.tile * L;
     Matrix<const T> Q{q + at * dhqk, S, dhqk}, K{k + at * dhqk, S, dhqk}, V{v + at * dhhv, S, dhhv};

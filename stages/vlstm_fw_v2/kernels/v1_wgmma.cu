@@ -27,11 +27,11 @@ __global__ void __launch_bounds__(L * 2 + 128, 1)
     vlstm_fw_wgmma(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap k,
                    const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap h,
                    const float2* __restrict__ row, const float2* __restrict__ column, const float* __restrict__ m,
-                   float* __restrict__ n_out, int tiles, int length, int S, int dhhv, float eps) {
+                   float* __restrict__ n_out, int tiles, int together, int length, int S, int dhhv, float eps) {
     DYNAMIC_TILES(unsigned char, memory);
     auto& shared = *reinterpret_cast<Tiles<T, KEY, VALUE, L>*>(memory);
     __shared__ Barriers barriers;
-    Part<VALUE> part(tiles, dhhv, blockIdx.x, gridDim.x);
+    Part<VALUE> part(tiles, together, dhhv, blockIdx.x, gridDim.x);
     auto& [query, keys, values] = barriers;
     if (threadIdx.x == 0) barriers.init(L / 16);
     __syncthreads();  // nobody waits at a barrier that is not there

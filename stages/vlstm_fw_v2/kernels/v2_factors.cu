@@ -18,11 +18,11 @@ __global__ void __launch_bounds__(L * 2 + 128, 1)
                      const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap h,
                      const float2* __restrict__ row, const float2* __restrict__ column,
                      const Factors* __restrict__ factors, const float* __restrict__ m, float* __restrict__ n_out,
-                     int tiles, int length, int S, int dhhv, float eps) {
+                     int tiles, int together, int length, int S, int dhhv, float eps) {
     DYNAMIC_TILES(unsigned char, memory);
     auto& shared = *reinterpret_cast<FactoredTiles<T, KEY, VALUE, L>*>(memory);
     __shared__ Barriers barriers;
-    Part<VALUE> part(tiles, dhhv, blockIdx.x, gridDim.x);
+    Part<VALUE> part(tiles, together, dhhv, blockIdx.x, gridDim.x);
     auto& [query, keys, values] = barriers;
     if (threadIdx.x == 0) barriers.init(L / 16);
     __syncthreads();  // nobody waits at a barrier that is not there

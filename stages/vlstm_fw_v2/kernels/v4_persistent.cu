@@ -1,9 +1,8 @@
 // The vLSTM's forward pass over all pairs of positions by wgmma, by blocks that stay. Equations: v0_mma.cu and
 // factors.cuh.
 //
-// Work split: as v3, but that there are as many blocks as multiprocessors, and each goes from tile of Q to tile of Q: the
-// next one's tiles are on their way while the warpgroups end the last one. Tiles are dealt out longest first, in one
-// direction and then in the other: so what a block has longer in one round it has shorter in the next.
+// Work split: as v3, but that there are as many blocks as multiprocessors, and each takes part after part, whichever is
+// next: its tiles are on their way while the warpgroups end the last one. `taken` counts the parts, from 0 on.
 //
 // TensorMaps: q and k {dhqk, S, heads}, v and h {dhhv, S, heads}. m, n: heads x S, row, column: heads x length, factors:
 // heads x length / 64. `parts` is tiles heads slices; a grid of as many blocks or fewer.
@@ -19,25 +18,18 @@ template <class T, int KEY, int VALUE, int L> struct StayingTiles {
 template <class T, int KEY, int VALUE, int L>
 constexpr int vlstm_fw_persistent_shared = sizeof(StayingTiles<T, KEY, VALUE, L>);
 
-// ANCHOR: dealt
-// Which part a block has in a round.
-__device__ __forceinline__ int dealt(int round) {
-    int at = round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
-    return round * gridDim.x + at;
-}
-// ANCHOR_END: dealt
-
 template <class T, int KEY, int VALUE, int L>
 __global__ void __launch_bounds__(L * 2 + 128, 1)
     vlstm_fw_persistent(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap k,
                         const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap h,
                         const float2* __restrict__ row, const float2* __restrict__ column,
                         const Factors* __restrict__ factors, const float* __restrict__ m, float* __restrict__ n_out,
-                        int tiles, int parts, int length, int S, int dhhv, float eps) {
+                        int* taken, int tiles, int together, int parts, int length, int S, int dhhv, float eps) {
     DYNAMIC_TILES(unsigned char, memory);
     auto& shared = *reinterpret_cast<StayingTiles<T, KEY, VALUE, L>*>(memory);
     __shared__ Barriers barriers;
     __shared__ Mbarrier query_left;
+    __shared__ int own;  // the part whose Q comes, or came last
     if (threadIdx.x == 0) {
         barriers.init(L / 16);
         mbarrier_init(&query_left, L / 16);
@@ -50,12 +42,16 @@ __global__ void __launch_bounds__(L * 2 + 128, 1)
     if (threadIdx.x >= L * 2) {
         registers_decrease<PRODUCER_REGISTERS>();
         if (threadIdx.x > L * 2) return;
-        for (int round = 0, n; (n = dealt(round)) < parts; ++round) {
-            Part<VALUE> part(tiles, dhhv, n, parts);
+        for (int round = 0;; ++round) {
+            int n = atomicAdd(taken, 1);
+            mbarrier_wait(&query_left, (round + 1) % 2);  // all have read `own`, too
+            own = n;
+            if (n >= parts) break;
+            Part<VALUE> part(tiles, together, dhhv, n, parts);
             long long positions = 1ll * part.head * length;
-            mbarrier_wait(&query_left, (round + 1) % 2);
             bring(shared.tiles, barriers, turn, q, k, v, column + positions, factors + positions / PANEL, part);
         }
+        mbarrier_arrive(&barriers.query);  // nothing comes any more
         return;
     }
     // ANCHOR_END: producer
@@ -67,11 +63,12 @@ __global__ void __launch_bounds__(L * 2 + 128, 1)
         if (threadIdx.x % 32 == 0) mbarrier_arrive(&query_left);
     };
     // ANCHOR: rounds
-    for (int round = 0, n; (n = dealt(round)) < parts; ++round) {
-        Part<VALUE> part(tiles, dhhv, n, parts);
+    for (int round = 0;; ++round) {
+        mbarrier_wait(&barriers.query, round % 2);
+        if (own >= parts) break;
+        Part<VALUE> part(tiles, together, dhhv, own, parts);
         const float2* rows = row + 1ll * part.head * length + part.tile * L;
         Exponents exponents{{rows[own_row()], rows[own_row() + 8]}, shared.tiles.column};
-        mbarrier_wait(&barriers.query, round % 2);
         gather(out, l, shared.tiles, barriers, turn, exponents, part.tile, leave_query);
         long long at = 1ll * part.head * S;
         normalise(l, m + at, n_out + at, part.tile * L, S, eps, part.value == 0);

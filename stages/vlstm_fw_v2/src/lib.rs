@@ -114,7 +114,7 @@ pub static PERSISTENT: Pairs = Pairs {
     info: Info {
         name: "v4_persistent",
         parent: Some("v3_ahead"),
-        change: "a block a multiprocessor, which goes from tile of Q to tile of Q",
+        change: "a block a multiprocessor, which takes tile of Q after tile of Q",
         ..INFO
     },
     source: &kernels::V4_PERSISTENT,
@@ -200,10 +200,17 @@ impl Version for Pairs {
         let [row, column] = [(); 2].map(|()| plan.scratch(f32, 2 * heads * length));
         let cells = if self.factors { heads * length / SIDE } else { 1 };
         let factors = plan.records("Factors", FACTORS, cells);
+        let taken = plan.scratch(DType::I32, 1);
+        // K and V of the heads that are worked on at once fill a third of the second-level cache.
+        let of_a_head = s * (dhqk + dhhv) * dtype.size();
+        let together = match device.facts().l2 as usize {
+            0 => 2.min(heads), // the emulator
+            l2 => (l2 / 3 / of_a_head).clamp(1, heads),
+        };
         let log2_scale = -0.5 * (dhqk as f64).log2();
         let scope = Scope::new()
             .with(arguments![i_gate, f_gate, m, n_out, row, column, factors])
-            .with(arguments![tiles, parts, length, S: s, dhqk, dhhv, log2_scale, eps]);
+            .with(arguments![taken, tiles, together, parts, length, S: s, dhqk, dhhv, log2_scale, eps]);
         let wanted = if self.factors { "true" } else { "false" };
         let mut gates = kernels::GATES.instances("vlstm_fw_gates");
         let gates = gates.find(|i| i.has("FACTORS", wanted)).expect("with and without them");
