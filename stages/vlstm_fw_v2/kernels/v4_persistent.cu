@@ -58,10 +58,8 @@ __global__ void __launch_bounds__(L * 2 + 128, 1)
 
     registers_increase<CONSUMER_REGISTERS>();
     float out[VALUE / 2], l[2];
-    auto leave_query = [&] {
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) mbarrier_arrive(&query_left);
-    };
+    // All lanes have met since they read `own` and Q's exponents: on the diagonal, when they left K.
+    auto leave_query = [&] { if (threadIdx.x % 32 == 0) mbarrier_arrive(&query_left); };
     // ANCHOR: rounds
     for (int round = 0;; ++round) {
         mbarrier_wait(&barriers.query, round % 2);
