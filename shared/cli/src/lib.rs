@@ -26,6 +26,7 @@ pub static STAGES: &[&Stage] = &[
     &qkv_v2::STAGE,
     &vlstm_fw_v0::STAGE,
     &vlstm_fw_v1::STAGE,
+    &vlstm_fw_v2::STAGE,
     &vlstm_fw_v3::STAGE,
     &vlstm_fw_v4::STAGE,
     &vlstm_step::STAGE,

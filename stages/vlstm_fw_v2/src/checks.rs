@@ -1,0 +1,14 @@
+//! What else must hold of all pairs.
+
+use lab_harness::qkv::checks::any_schedule_gives_the_same;
+use lab_harness::suite::{Check, VersionCheck, every_kernel_loads};
+use lab_harness::version_checks;
+
+use crate::STAGE;
+
+pub(crate) static VERSION_CHECKS: &[VersionCheck] = version_checks![any_schedule_gives_the_same];
+
+pub(crate) static CHECKS: &[Check] = &[Check {
+    name: "every_kernel_loads_on_every_device",
+    run: |device| every_kernel_loads(&STAGE, device),
+}];

@@ -1,0 +1,257 @@
+//! `vlstm_fw_v2`: the vLSTM's forward pass over all pairs of positions, on tensor cores.
+//!
+//! The equations are those of `lab_reference::vlstm`. What gates alone decide is made by a launch before. Then a block
+//! owns some rows of Q and h, and tiles of K and V come past it, from the diagonal back to the first.
+
+mod checks;
+
+use lab_device::{DType, Device, Instance, KernelSource, Swizzle, TensorMap};
+use lab_harness::plan::Scope;
+use lab_harness::qkv::{self, sizes};
+use lab_harness::{
+    Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments, vlstm,
+};
+
+#[allow(missing_docs)]
+pub mod kernels {
+    //! The kernel files, embedded by the build script.
+    include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
+}
+
+/// All pairs, tile by tile.
+#[derive(Debug)]
+pub struct Pairs {
+    info: Info,
+    source: &'static KernelSource,
+    kernel: &'static str,
+    factors: bool,
+}
+
+/// Bytes of the kernels' struct `Factors`.
+const FACTORS: usize = 272;
+
+/// Columns of a panel of a matrix, and rows of a warpgroup.
+const SIDE: usize = 64;
+
+/// More keys than 128 leave no room for two tiles of K and V beside Q; take `vlstm_fw_v3`.
+static DIMS: [Dim; 5] = vlstm::dims([
+    [1, 4, 65535],
+    [2, 16, 65535],
+    [150, 2048, 1 << 24],
+    [64, 128, 128],
+    [64, 128, 1024],
+]);
+
+/// Of what is f32 in runs of every type.
+const fn in_f32(bound: f64) -> [(DType, f64); 2] {
+    [(DType::F16, bound), (DType::BF16, bound)]
+}
+
+const INFO: Info = Info {
+    stage: "vlstm_fw_v2",
+    name: "v0_mma",
+    family: &vlstm::FORWARD,
+    parent: Some("online"),
+    change: "both products on tensor cores; m is known before the first of them, from the gates",
+    // ldmatrix and wgmma transpose halves alone.
+    dtypes: &[DType::F16, DType::BF16],
+    dims: &DIMS,
+    settings: &[vlstm::EPSILON],
+    inputs: vlstm::FORWARD_INPUTS,
+    // h: the weights and h itself are rounded once each.
+    outputs: &[
+        Output { name: "h", bounds: &[(DType::F16, 1e-3), (DType::BF16, 8e-3)] },
+        Output { name: "m", bounds: &in_f32(1e-7) },
+        Output { name: "n", bounds: &in_f32(1e-6) },
+    ],
+};
+
+/// By warps.
+pub static MMA: Pairs =
+    Pairs { info: INFO, source: &kernels::V0_MMA, kernel: "vlstm_fw_mma", factors: false };
+
+/// By warpgroups.
+pub static WGMMA: Pairs = Pairs {
+    info: Info {
+        name: "v1_wgmma",
+        parent: Some("v0_mma"),
+        change: "wgmma, of tiles that a producer asks TMA for; weights stay in registers",
+        ..INFO
+    },
+    source: &kernels::V1_WGMMA,
+    kernel: "vlstm_fw_wgmma",
+    factors: false,
+};
+
+/// Without a power for each pair.
+pub static FACTORED: Pairs = Pairs {
+    info: Info {
+        name: "v2_factors",
+        parent: Some("v1_wgmma"),
+        change: "off the diagonal a weight is a factor of the row times one of the column: no power a pair",
+        ..INFO
+    },
+    source: &kernels::V2_FACTORS,
+    kernel: "vlstm_fw_factors",
+    factors: true,
+};
+
+/// Scores before they are needed.
+pub static AHEAD: Pairs = Pairs {
+    info: Info {
+        name: "v3_ahead",
+        parent: Some("v2_factors"),
+        change: "the next tile's scores are asked for before this one's weights multiply V",
+        ..INFO
+    },
+    source: &kernels::V3_AHEAD,
+    kernel: "vlstm_fw_ahead",
+    factors: true,
+};
+
+/// Blocks that stay.
+pub static PERSISTENT: Pairs = Pairs {
+    info: Info {
+        name: "v4_persistent",
+        parent: Some("v3_ahead"),
+        change: "a block a multiprocessor, which takes tile of Q after tile of Q",
+        ..INFO
+    },
+    source: &kernels::V4_PERSISTENT,
+    kernel: "vlstm_fw_persistent",
+    factors: true,
+};
+
+/// This stage.
+pub static STAGE: Stage = Stage {
+    name: "vlstm_fw_v2",
+    teaches: "all pairs on tensor cores: a maximum that the gates tell beforehand, and weights that are products",
+    versions: &[&MMA, &WGMMA, &FACTORED, &AHEAD, &PERSISTENT],
+    kernels: kernels::KERNELS,
+    version_checks: checks::VERSION_CHECKS,
+    checks: checks::CHECKS,
+    ..Stage::EMPTY
+};
+
+/// Panels of a tensor: 64 of its columns, `rows` positions.
+fn panels(
+    dtype: DType,
+    [heads, positions, columns]: [usize; 3],
+    rows: usize,
+) -> Result<TensorMap, Error> {
+    let map = TensorMap::new(dtype, &[columns, positions, heads], &[SIDE, rows, 1])?;
+    Ok(map.swizzle(Swizzle::Bytes128))
+}
+
+impl Version for Pairs {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn sources(&self) -> Vec<&'static KernelSource> {
+        vec![&kernels::GATES, self.source]
+    }
+
+    fn test_shapes(&self) -> Vec<Dims> {
+        [
+            [1, 1, 1, 16, 16],
+            // A tile; one and a bit, one less a bit.
+            [1, 1, 64, 64, 64],
+            [1, 1, 128, 128, 128],
+            [1, 1, 129, 48, 16],
+            [1, 1, 127, 112, 80],
+            // Heads, narrow and wide, of unlike widths.
+            [2, 3, 40, 64, 64],
+            [3, 1, 5, 16, 64],
+            [1, 2, 70, 128, 48],
+            [2, 2, 9, 16, 208],
+            // Several tiles; more than there are places for, and than the gates' block has threads.
+            [1, 2, 200, 64, 144],
+            [1, 1, 300, 128, 256],
+            // And than there are multiprocessors, several times.
+            [1, 2, 700, 16, 16],
+            [2, 3, 500, 16, 16],
+            [1, 1, 560, 128, 128],
+        ]
+        .map(sizes)
+        .to_vec()
+    }
+
+    fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
+        let (dtype, f32) = (request.dtype, DType::F32);
+        let eps = vlstm::epsilon(&self.info, request.options())?;
+        let [b, nh, s, dhqk, dhhv] = qkv::of(&request.dims);
+        let instance = self.instance(request);
+        let (heads, rows) = (b * nh, instance.size("L"));
+        let tiles = s.div_ceil(rows);
+        let length = tiles * rows;
+        let of_gates = one_a_block("B NH", heads)?;
+        let slices = dhhv.div_ceil(instance.size("VALUE"));
+        let parts = one_a_block("B NH ceil(S / L) slices of V", heads * tiles * slices)?;
+        let blocks = match self.kernel == PERSISTENT.kernel {
+            true => parts.min(device.facts().multiprocessors),
+            false => parts,
+        };
+
+        let mut plan = Plan::new(device);
+        let [q, k, v, i_gate, f_gate] = request.inputs(&mut plan, ["q", "k", "v", "i", "f"]);
+        let h = plan.output("h", dtype, &[b, nh, s, dhhv]);
+        let [m, n_out] = ["m", "n"].map(|name| plan.output(name, f32, &[b, nh, s]));
+        let [row, column] = [(); 2].map(|()| plan.scratch(f32, 2 * heads * length));
+        let cells = if self.factors { heads * length / SIDE } else { 1 };
+        let factors = plan.records("Factors", FACTORS, cells);
+        let taken = plan.scratch(DType::I32, 1);
+        // K and V of the heads that are worked on at once fill a third of the second-level cache.
+        let of_a_head = s * (dhqk + dhhv) * dtype.size();
+        let together = match device.facts().l2 as usize {
+            0 => 2.min(heads), // the emulator
+            l2 => (l2 / 3 / of_a_head).clamp(1, heads),
+        };
+        let log2_scale = -0.5 * (dhqk as f64).log2();
+        let scope = Scope::new()
+            .with(arguments![i_gate, f_gate, m, n_out, row, column, factors])
+            .with(arguments![taken, tiles, together, parts, length, S: s, dhqk, dhhv, log2_scale, eps]);
+        let wanted = if self.factors { "true" } else { "false" };
+        let mut gates = kernels::GATES.instances("vlstm_fw_gates");
+        let gates = gates.find(|i| i.has("FACTORS", wanted)).expect("with and without them");
+        let gates = device.load(gates)?;
+        plan.launch_in(&scope, &gates, gates.grid([of_gates, 1, 1])?, [])?;
+        let scope = if self.by_tma() {
+            let keys = panels(dtype, [heads, s, dhqk], rows)?;
+            let values = panels(dtype, [heads, s, dhhv], rows)?;
+            let out = panels(dtype, [heads, s, dhhv], SIDE)?;
+            let [q, k] = [q, k].map(|slot| slot.loaded_by(keys));
+            scope.with(arguments![q, k, v: v.loaded_by(values), h: h.stored_by(out)])
+        } else {
+            scope.with(arguments![q, k, v, h])
+        };
+        let kernel = device.load(instance)?;
+        plan.launch_in(&scope, &kernel, kernel.grid([blocks, 1, 1])?, [])?;
+        Ok(plan)
+    }
+}
+
+impl Pairs {
+    /// The first that has room for a head, or else for its keys, with a block for each slice of its values.
+    fn instance(&self, request: &Request<'_>) -> Instance {
+        let [.., dhqk, dhhv] = qkv::of(&request.dims);
+        let mut of_type: Vec<_> = self
+            .source
+            .instances(self.kernel)
+            .filter(|i| i.has("T", request.dtype.cpp()) && dhqk <= i.size("KEY"))
+            .collect();
+        let fits = of_type.iter().position(|i| dhhv <= i.size("VALUE"));
+        of_type.remove(fits.unwrap_or(of_type.len() - 1))
+    }
+
+    fn by_tma(&self) -> bool {
+        self.kernel != MMA.kernel
+    }
+}
+
+/// As many blocks, where a grid can have them.
+fn one_a_block(what: &str, blocks: usize) -> Result<u32, Error> {
+    i32::try_from(blocks)
+        .map(|blocks| blocks as u32)
+        .map_err(|_| Error::bad(what, format!("at most {}, one a block", i32::MAX), blocks))
+}
