@@ -183,12 +183,12 @@ template <class W, Gradient OF> struct GradientWalk {
             state.take(place.v[panel], reinterpret_cast<const T*>(place.weights.write));
             state.scale(place.weights);
             pairs.wait_full(pair);
-            if (DOTS) others[panel].wait_full(other);  // here: nothing that may wait stands between a product and its end
             state.add_pairs(shared.pairs[pair.place]);
             state.add_keys(place);
             state.round_out(shared.halves, n);
             leave(pairs, pair);
             if (DOTS) {
+                others[panel].wait_full(other);
                 state.multiply_rows(shared.other[panel]);
                 // The rows are in registers. An arrival alone comes too early on an H200: ldmatrix waits while wgmma keeps
                 // shared memory busy, and TMA's next box was there before it had read.
