@@ -15,7 +15,9 @@ fn main() {
         .needs("sm_90a")
         .kernel("kernels/v1_roles.cu", &halves("vlstm_fw_roles", &places))
         .needs("sm_90a")
+        .spills(16)
         .kernel("kernels/v2_segments.cu", &segments)
         .needs("sm_90a")
+        .spills(16)
         .build();
 }

@@ -136,6 +136,21 @@ fn sizes() {
             refused(lab().args(["run", stage, "--shape", shape]), 2, &[said]);
         }
     }
+    for (asked, said) in [
+        (
+            ["--shape", "DHQK=144"],
+            "dimension DHQK: expected a multiple of 16 from 16 to 128, got 144",
+        ),
+        (
+            ["--shape", "DHHV=272"],
+            "dimension DHHV: expected a multiple of 16 from 16 to 256, got 272",
+        ),
+        (["--dtype", "f32"], "dtype of vlstm_fwbw_v4:v2_segments: expected f16, bf16, got f32"),
+        (["--set", "normalizer_grad=exact"], "normalizer_grad: expected constant, got 'exact'"),
+        (["--set", "segments=7"], "--set segments: expected"),
+    ] {
+        refused(lab().args(["run", "vlstm_fwbw_v4"]).args(asked), 2, &[said]);
+    }
     for (setting, said) in [
         ("normalizer_grad=both", "normalizer_grad: expected constant or exact, got 'both'"),
         ("eps=-1", "--set eps: expected a number that is not negative, got -1"),

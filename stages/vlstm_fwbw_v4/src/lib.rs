@@ -222,8 +222,7 @@ impl Version for Walks {
             _ => forward.segments_for(device, dims, dtype),
         };
         let columns = [room[0], dhhv];
-        let launches =
-            Forward { dims, dtype, columns, eps, state, segments: of_forward, anchors };
+        let launches = Forward { dims, dtype, columns, eps, state, segments: of_forward, anchors };
         let saved = forward.launch(&mut plan, launches)?;
 
         let slot = |plan: &Plan, name: &str| plan.slot(name).expect("of the family");

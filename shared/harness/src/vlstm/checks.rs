@@ -13,8 +13,9 @@ use super::state_checks::{
     nan_of_a_state_stays_in_its_head, parts_are_the_whole, states_that_do_not_fit_are_refused,
 };
 use crate::qkv::checks::{
-    any_schedule_gives_the_same, assert_refused, assert_right, dtype_of, heads_do_not_meet, inputs_of, ones,
-    outputs_of, results_do_not_change_from_run_to_run, shapes_that_do_not_fit_are_refused,
+    any_schedule_gives_the_same, assert_refused, assert_right, dtype_of, heads_do_not_meet,
+    inputs_of, ones, outputs_of, results_do_not_change_from_run_to_run,
+    shapes_that_do_not_fit_are_refused,
 };
 use crate::qkv::sizes;
 use crate::suite::{VersionCheck, without_checks};
