@@ -33,7 +33,7 @@ pub struct Limit {
 pub struct Exercise {
     /// Its name.
     pub name: String,
-    /// The kernel file, from the stage.
+    /// The kernel file, or a header of the stage that kernel files include, from the stage.
     pub file: String,
     /// What is to be done.
     pub task: String,

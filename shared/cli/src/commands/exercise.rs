@@ -8,7 +8,7 @@ use clap::Args;
 use lab_device::OBJECTS_VARIABLE;
 use lab_device::emulator::write_atomically;
 use lab_harness::Stage;
-use lab_mutate::{Exercise, How, Judge, Kernel, Limit, Planted, Sources, Verdict};
+use lab_mutate::{Exercise, How, Judge, Limit, Planted, Sources, Verdict};
 use rayon::prelude::*;
 use serde_json::{Value, json};
 
@@ -183,23 +183,27 @@ impl Task {
         Ok(())
     }
 
-    /// Compiles `text` in the place of the kernel file, runs the tests of the versions that it is
-    /// of unless they are trusted, and counts.
+    /// Compiles the kernels with `text` in the place of the exercise's file, runs the tests of the
+    /// versions that have it unless they are trusted, and counts.
     fn judge(&self, text: &str, workers: usize, tested: bool) -> Result<Outcome, Failure> {
         let Self { stage, sources, exercise } = self;
         if !tested && exercise.limits.is_empty() {
             return Ok(Outcome { verdict: Verdict::Survived, counted: Vec::new() });
         }
         let planted = sources.plant(Some(&exercise.solved_by(sources, text)))?;
-        let kernel = self.kernel();
+        let reached = sources.reached(&exercise.path(sources), None);
         let failed = |verdict| Outcome { verdict, counted: Vec::new() };
-        if let Err(said) = planted.compile(kernel)? {
-            return Ok(failed(Verdict::Rejected(said)));
+        for kernel in &reached {
+            if let Err(said) = planted.compile(kernel)? {
+                return Ok(failed(Verdict::Rejected(said)));
+            }
         }
-        let limits = [(exercise.file.clone(), Duration::from_secs(LIMIT))].into();
+        let files: Vec<&str> = reached.iter().map(|k| k.source.file).collect();
+        let each = Duration::from_secs(LIMIT) / files.len().max(1) as u32;
+        let limits = files.iter().map(|file| ((*file).to_owned(), each)).collect();
         let judge = Judge { limits, ..Suite::Stage(stage).judge(LIMIT, false, workers)? };
         let verdict = match tested {
-            true => judge.run(Some(&planted), &[&exercise.file])?,
+            true => judge.run(Some(&planted), &files)?,
             false => Verdict::Survived,
         };
         if verdict != Verdict::Survived {
@@ -213,12 +217,6 @@ impl Task {
             }
         }
         Ok(Outcome { verdict, counted })
-    }
-
-    fn kernel(&self) -> &Kernel {
-        let file = &self.exercise.file;
-        let kernel = self.sources.kernels.iter().find(|k| k.source.file == file);
-        kernel.expect("checked when it was read")
     }
 
     /// The totals of `lab profile`, against the objects.
