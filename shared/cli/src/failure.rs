@@ -1,5 +1,7 @@
 //! How a command fails, and the exit code that goes with it.
 
+use std::path::Path;
+
 use lab_harness::Error;
 
 /// A command did not succeed.
@@ -21,6 +23,11 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    /// 2: a file or directory cannot be read or written.
+    pub(crate) fn file(path: &Path, error: std::io::Error) -> Self {
+        Self::Usage(format!("{}: {error}", path.display()))
+    }
+
     pub(crate) fn code(&self) -> u8 {
         match self {
             Self::Wrong(_) | Self::Refused(_) => 1,

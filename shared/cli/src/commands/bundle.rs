@@ -36,7 +36,7 @@ fi
 
 pub(crate) fn run(common: &Common, directory: &Path) -> Result<(), Failure> {
     common.selector()?;
-    let refuse = |e: std::io::Error| Failure::Usage(format!("{}: {e}", directory.display()));
+    let refuse = |e| Failure::file(directory, e);
     std::fs::create_dir_all(directory).map_err(refuse)?;
     let tool = std::env::current_exe().map_err(refuse)?;
     let target = directory.join("lab");

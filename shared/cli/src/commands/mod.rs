@@ -1,5 +1,9 @@
 //! One module a command.
 
+use lab_mutate::Workspace;
+
+use crate::failure::Failure;
+
 pub(crate) mod against;
 pub(crate) mod bench;
 pub(crate) mod bug;
@@ -24,3 +28,10 @@ pub(crate) mod selftest;
 pub(crate) mod tour;
 pub(crate) mod training;
 pub(crate) mod tune;
+
+/// The workspace that the command was called in.
+pub(crate) fn workspace() -> Result<Workspace, Failure> {
+    let here =
+        std::env::current_dir().map_err(|e| Failure::Usage(format!("current directory: {e}")))?;
+    Ok(Workspace::find(&here)?)
+}

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lab_device::emulator::write_atomically;
-use lab_mutate::Workspace;
 use serde_json::json;
 
+use crate::commands::workspace;
 use crate::failure::Failure;
 use crate::{Common, STAGES};
 
@@ -54,9 +54,7 @@ fn last_stage_of_the_tool(lines: &[&str]) -> Option<usize> {
 
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
     let name = &arguments.stage;
-    let here =
-        std::env::current_dir().map_err(|e| Failure::Usage(format!("current directory: {e}")))?;
-    let root = Workspace::find(&here)?.root;
+    let root = workspace()?.root;
     check(name, &root)?;
     // All that could be refused comes before anything is written.
     let registered = LINES
@@ -74,17 +72,17 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         })
         .collect::<Result<Vec<_>, Failure>>()?;
     let target = root.join("stages").join(name);
-    let made = tempfile::tempdir_in(&root).map_err(|e| unwritable(&root, &e))?;
+    let made = tempfile::tempdir_in(&root).map_err(|e| Failure::file(&root, e))?;
     for (file, text) in FILES {
         let path = made.path().join(file);
         std::fs::create_dir_all(path.parent().unwrap_or(&root))
-            .map_err(|e| unwritable(&path, &e))?;
-        std::fs::write(&path, text.replace(PLACE, name)).map_err(|e| unwritable(&path, &e))?;
+            .map_err(|e| Failure::file(&path, e))?;
+        std::fs::write(&path, text.replace(PLACE, name)).map_err(|e| Failure::file(&path, e))?;
     }
     let made = made.keep();
-    std::fs::rename(&made, &target).map_err(|e| unwritable(&target, &e))?;
+    std::fs::rename(&made, &target).map_err(|e| Failure::file(&target, e))?;
     for (text, path) in registered {
-        write_atomically(&path, text.as_bytes()).map_err(|e| unwritable(&path, &e))?;
+        write_atomically(&path, text.as_bytes()).map_err(|e| Failure::file(&path, e))?;
     }
     if common.json {
         let files = FILES.map(|(file, _)| format!("stages/{name}/{file}"));
@@ -126,9 +124,5 @@ fn check(name: &str, root: &Path) -> Result<(), Failure> {
 }
 
 fn read(path: &PathBuf) -> Result<String, Failure> {
-    std::fs::read_to_string(path).map_err(|e| Failure::Usage(format!("{}: {e}", path.display())))
-}
-
-fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::Usage(format!("{}: {error}", path.display()))
+    std::fs::read_to_string(path).map_err(|e| Failure::file(path, e))
 }

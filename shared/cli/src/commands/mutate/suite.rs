@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use lab_device::KernelSource;
 use lab_harness::Stage;
-use lab_mutate::{Codes, INSTRUCTIONS, Judge, Sources, Workspace};
+use lab_mutate::{Codes, INSTRUCTIONS, Judge, Sources};
 
+use crate::commands::workspace;
 use crate::failure::Failure;
 use crate::stage;
 
@@ -38,9 +39,7 @@ impl Suite {
 
     /// The sources, which must be those that this binary was built from.
     pub(crate) fn sources(&self) -> Result<Sources, Failure> {
-        let here = std::env::current_dir()
-            .map_err(|e| Failure::Usage(format!("current directory: {e}")))?;
-        let workspace = Workspace::find(&here)?;
+        let workspace = workspace()?;
         match self {
             Self::Stage(stage) => {
                 Ok(Sources::read(&workspace, &format!("stages/{}", stage.name), stage.kernels)?)
