@@ -1,7 +1,9 @@
 //! What a reader makes: exercises, and new stages. In a copy of the sources, with nothing built there.
 #![allow(missing_docs)]
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::process::Stdio;
 
 use assert_cmd::Command;
 
@@ -67,23 +69,156 @@ fn an_exercise_is_begun_judged_and_solved() {
 
     let (code, text) = said(&mut exercise());
     assert!(code == 1 && text.contains("32.00 times the fewest"), "{text}");
-    assert!(text.contains("Hint:"), "{text}");
+    assert!(text.contains("Where to look: lab exercise transpose-conflicts --hint"), "{text}");
+    assert!(!text.contains("PAD"), "no hint that nobody asked for: {text}");
 
     std::fs::write(&file, given.replace("threadIdx.x", "thread.x")).unwrap();
     let (code, text) = said(&mut exercise());
     assert!(code == 1 && text.contains("does not compile"), "{text}");
+    names_its_place(&text, &given, "threadIdx.x");
 
     std::fs::write(&file, given.replace("__syncthreads();", "")).unwrap();
     let (code, text) = said(&mut exercise());
     assert!(code == 3 && text.contains("racecheck"), "{text}");
+    names_its_place(&text, &given, "tile[j][threadIdx.x] =");
 
     std::fs::write(&file, given.replace("[TILE][TILE];", "[TILE][TILE + 1];")).unwrap();
     let (code, text) = said(&mut exercise());
     assert!(code == 0 && text.contains("Solved."), "{text}");
+    assert!(text.contains("solved; next: sum-conflicts"), "{text}");
+    let state = || listed(root)["exercises"][0]["state"].clone();
+    assert_eq!(state(), "solved");
 
+    // Another way that does not work takes nothing back; to begin again does.
+    std::fs::write(&file, "no C++").unwrap();
+    assert_eq!(said(&mut exercise()).0, 1);
+    assert_eq!(state(), "solved");
     let (code, text) = said(exercise().arg("--fresh"));
     assert!(code == 0, "{text}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), given);
+    assert_eq!(state(), "begun");
+}
+
+/// The report names the reader's file with the line of the text, and no file of the stage or of a
+/// copy.
+#[track_caller]
+fn names_its_place(report: &str, given: &str, text: &str) {
+    let line = given.lines().position(|l| l.contains(text)).unwrap() + 1;
+    let place = format!("exercises/transpose-conflicts.cu:{line}:");
+    assert!(report.contains(&place), "'{place}' in: {report}");
+    assert!(!report.contains("stages/playg"), "{report}");
+    let temporary = std::env::temp_dir();
+    assert!(!report.contains(&*temporary.to_string_lossy()), "{report}");
+}
+
+fn listed(root: &Path) -> serde_json::Value {
+    let output = lab(root).args(["exercise", "--json"]).output().unwrap();
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn a_hint_and_a_solution_come_when_they_are_asked_for() {
+    let directory = workspace();
+    let root = directory.path();
+    let (code, text) = said(lab(root).args(["exercise", "transpose-conflicts", "--hint"]));
+    assert!(code == 0 && text.contains("PAD is a template parameter"), "{text}");
+    let (code, text) = said(lab(root).args(["exercise", "transpose-conflicts", "--solution"]));
+    assert!(code == 0 && text.contains("  +     __shared__ T tile[TILE][TILE + PAD];\n"), "{text}");
+    let kernel = std::fs::read_to_string(root.join("stages/playg/kernels/transpose.cu")).unwrap();
+    for number in text.lines().filter_map(|l| l.strip_prefix("stages/playg/kernels/transpose.cu:"))
+    {
+        let line = kernel.lines().nth(number.parse::<usize>().unwrap() - 1).unwrap();
+        assert!(text.contains(&format!("  + {line}\n")), "{number} is '{line}' in: {text}");
+    }
+    // Who looks at these begins nothing.
+    assert!(!root.join("exercises").exists());
+    for (first, second) in [("--hint", "--solution"), ("--hint", "--watch"), ("--watch", "--fresh")]
+    {
+        let arguments = ["exercise", "transpose-conflicts", first, second];
+        refused(lab(root).args(arguments), &["cannot be used with"]);
+        refused(lab(root).args(["exercise", first]), &["required"]);
+    }
+}
+
+#[test]
+fn the_list_says_what_is_solved_and_what_is_begun() {
+    let directory = workspace();
+    let root = directory.path();
+    let all = listed(root)["exercises"].as_array().unwrap().len();
+    let list = || said(lab(root).arg("exercise"));
+    assert!(list().1.contains(&format!("0 of {all} solved; next: transpose-conflicts\n")));
+
+    assert_eq!(said(lab(root).args(["exercise", "sum-conflicts"])).0, 0);
+    assert_eq!(said(lab(root).args(["exercise", "weights-of-nothing"])).0, 0);
+    // One in a header has a header to write.
+    assert!(root.join("exercises/weights-of-nothing.cuh").is_file());
+    let progress = root.join("exercises/progress.json");
+    std::fs::write(&progress, r#"{"solved": ["transpose-conflicts", "was-one-once"]}"#).unwrap();
+    let (code, text) = list();
+    assert!(code == 0 && text.contains(&format!("1 of {all} solved; next: sum-conflicts\n")));
+    let row = |name: &str| text.lines().find(|l| l.starts_with(&format!("│ {name} "))).unwrap();
+    assert!(row("transpose-conflicts").ends_with("┆ solved │"), "{text}");
+    assert!(row("sum-conflicts").ends_with("┆ begun  │"), "{text}");
+    assert!(row("two-maxima").ends_with("┆        │"), "{text}");
+    assert_eq!(listed(root)["next"], "sum-conflicts");
+
+    for corrupt in ["", "{", "[]", r#"{"solved": 1}"#, r#"{"solved": [], "more": 1}"#] {
+        std::fs::write(&progress, corrupt).unwrap();
+        for arguments in [&["exercise"][..], &["exercise", "sum-conflicts"]] {
+            refused(
+                lab(root).args(arguments),
+                &["exercises/progress.json: expected", "got: ", "delete it"],
+            );
+        }
+    }
+    assert_eq!(std::fs::read_to_string(&progress).unwrap(), r#"{"solved": [], "more": 1}"#);
+}
+
+#[test]
+fn a_watched_exercise_is_judged_at_each_save_until_it_is_solved() {
+    let directory = workspace();
+    let root = directory.path();
+    let file = root.join("exercises/transpose-conflicts.cu");
+    assert_eq!(said(lab(root).args(["exercise", "transpose-conflicts"])).0, 0);
+    let given = std::fs::read_to_string(&file).unwrap();
+    // What does not compile is judged soon.
+    std::fs::write(&file, given.replace("threadIdx.x", "thread.x")).unwrap();
+    let program = assert_cmd::cargo::cargo_bin("lab");
+    let mut watch = std::process::Command::new(program)
+        .args(["exercise", "transpose-conflicts", "--watch"])
+        .env_remove("LAB_DEVICE")
+        .env_remove("LAB_KERNEL_OBJECTS")
+        .current_dir(root)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut until = |end: &str| -> String {
+        let mut said = String::new();
+        while !said.contains(end) {
+            said += &lines.next().unwrap_or_else(|| panic!("'{end}' after: {said}"));
+            said.push('\n');
+        }
+        said
+    };
+    let waits = "Waiting for the next save of exercises/transpose-conflicts.cu";
+    let text = until(waits);
+    assert!(text.contains("thread.x") && text.contains("does not compile"), "{text}");
+
+    std::fs::write(&file, given.replace("threadIdx.y", "other.y")).unwrap();
+    let text = until(waits);
+    assert!(text.contains("other.y") && !text.contains("thread.x"), "{text}");
+
+    // As editors save: the old file goes, another one takes its name.
+    std::fs::remove_file(&file).unwrap();
+    let draft = root.join("exercises/draft");
+    std::fs::write(&draft, given.replace("[TILE][TILE];", "[TILE][TILE + 1];")).unwrap();
+    std::fs::rename(&draft, &file).unwrap();
+    until("Solved.");
+    assert_eq!(watch.wait().unwrap().code(), Some(0));
+    assert_eq!(listed(root)["exercises"][0]["state"], "solved");
 }
 
 #[test]

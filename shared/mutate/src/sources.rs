@@ -189,8 +189,13 @@ impl Planted {
         self.root.join("objects")
     }
 
-    /// A directory for what the runs leave behind.
-    pub(crate) fn scratch(&self) -> PathBuf {
+    /// The copy of the workspace: what the compiler says names files in it.
+    pub fn tree(&self) -> PathBuf {
+        self.root.join("tree")
+    }
+
+    /// A directory for what is generated, and for what the runs leave behind.
+    pub fn scratch(&self) -> PathBuf {
         self.root.join("build")
     }
 
@@ -199,7 +204,7 @@ impl Planted {
     /// # Errors
     /// The object cannot be moved to its place.
     pub fn compile(&self, kernel: &Kernel) -> Result<Result<(), String>, Error> {
-        let (tree, out) = (self.root.join("tree"), self.root.join("build"));
+        let (tree, out) = (self.tree(), self.scratch());
         let source = kernel.source;
         let file = tree.join(&kernel.file);
         let (names, globals) = (source.instantiations, source.globals);

@@ -8,15 +8,21 @@ use clap::Args;
 use lab_device::OBJECTS_VARIABLE;
 use lab_device::emulator::write_atomically;
 use lab_harness::Stage;
-use lab_mutate::{Exercise, How, Judge, Limit, Planted, Sources, Verdict};
+use lab_mutate::{Cut, Exercise, How, Judge, Limit, Planted, Sources, Verdict};
 use rayon::prelude::*;
 use serde_json::{Value, json};
 
+use self::progress::Progress;
+use self::watch::Saved;
 use crate::Common;
 use crate::commands::mutate::{Suite, head, jobs, pool};
+use crate::commands::workspace;
 use crate::failure::Failure;
 use crate::part::Part;
 use crate::table::table;
+
+mod progress;
+mod watch;
 
 /// Where a reader's files are, from the workspace's root.
 const DIRECTORY: &str = "exercises";
@@ -31,9 +37,15 @@ pub(crate) struct Arguments {
     /// Begins it again: what is in its file is lost
     #[arg(long, requires = "name")]
     fresh: bool,
-    /// Judges the solution, the kernel as it is in its stage
-    #[arg(long, requires = "name", conflicts_with = "fresh")]
+    /// Tells where to look
+    #[arg(long, requires = "name", conflicts_with_all = ["fresh", "solution", "watch"])]
+    hint: bool,
+    /// Shows the pieces that are missing, as they are in the stage
+    #[arg(long, requires = "name", conflicts_with_all = ["fresh", "watch"])]
     solution: bool,
+    /// Judges at each save, until it is solved
+    #[arg(long, requires = "name", conflicts_with = "fresh")]
+    watch: bool,
     /// Judges every exercise as it is given, which must fail, and every solution
     #[arg(long, conflicts_with = "name")]
     all: bool,
@@ -66,8 +78,9 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     if arguments.all {
         return all(common, &tasks, arguments.counted);
     }
+    let root = workspace()?.root;
     let Some(name) = &arguments.name else {
-        list(common, &tasks);
+        list(common, &tasks, &Progress::read(&root)?);
         return Ok(());
     };
     let Some(task) = tasks.iter().find(|t| t.exercise.name == *name) else {
@@ -75,35 +88,102 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         let message = format!("exercise: expected one of {}, got '{name}'", known.join(", "));
         return Err(Failure::Usage(message));
     };
-    let path = task.path();
+    if arguments.hint {
+        tell_one(common, "hint", &task.exercise.hint);
+        return Ok(());
+    }
     if arguments.solution {
-        let text = task.sources.text(&task.exercise.path(&task.sources)).unwrap_or_default();
-        return task.judge(text, 1, true)?.tell(common, task);
+        tell_one(common, "solution", &task.solution());
+        return Ok(());
     }
+    let mut progress = Progress::read(&root)?;
+    let path = task.path();
     if arguments.fresh || !path.exists() {
-        return task.begin(common, &path);
+        task.begin(common, &path)?;
+        progress.set(name, false)?;
+        if !arguments.watch {
+            return Ok(());
+        }
     }
-    let text = std::fs::read_to_string(&path)
-        .map_err(|e| Failure::Usage(format!("{}: {e}", path.display())))?;
-    task.judge(&text, 1, true)?.tell(common, task)
+    if arguments.watch {
+        return watch(common, &tasks, task, &mut progress);
+    }
+    let text = std::fs::read(&path).map_err(|e| Failure::file(&path, e))?;
+    let outcome = task.judge(&String::from_utf8_lossy(&text), 1, true)?;
+    settle(common, &tasks, task, &mut progress, &outcome)
 }
 
-fn list(common: &Common, tasks: &[Task]) {
+/// Takes down what is solved, and tells.
+fn settle(
+    common: &Common,
+    tasks: &[Task],
+    task: &Task,
+    progress: &mut Progress,
+    outcome: &Outcome,
+) -> Result<(), Failure> {
+    // What was solved once stays so: a reader may try another way.
+    if outcome.solved() {
+        progress.set(&task.exercise.name, true)?;
+    }
+    outcome.tell(common, task, &progress.sum_up(tasks))
+}
+
+/// Judges at each save until it is solved. Each verdict is told as it comes, with `--json` as one
+/// object a line.
+fn watch(
+    common: &Common,
+    tasks: &[Task],
+    task: &Task,
+    progress: &mut Progress,
+) -> Result<(), Failure> {
+    let path = task.path();
+    let mut saved = Saved::settled(&path);
+    loop {
+        let told = match task.judge(&saved.text(), 1, true) {
+            Ok(outcome) if outcome.solved() => {
+                return settle(common, tasks, task, progress, &outcome);
+            }
+            Ok(outcome) => settle(common, tasks, task, progress, &outcome),
+            // What a kernel asks for may be refused before it runs; the next save may mend that.
+            Err(refused @ Failure::Usage(_)) => Err(refused),
+            Err(other) => return Err(other),
+        };
+        if let Err(failure) = told {
+            failure.tell(common.json);
+        }
+        if !common.json {
+            println!("\nWaiting for the next save of {} (Ctrl-C ends)\n", task.file());
+        }
+        saved = saved.next(&path);
+    }
+}
+
+fn tell_one(common: &Common, what: &str, text: &str) {
+    match common.json {
+        true => println!("{}", json!({ what: text })),
+        false => println!("{}", text.trim_end()),
+    }
+}
+
+fn list(common: &Common, tasks: &[Task], progress: &Progress) {
     if common.json {
         let all = tasks.iter().map(|t| {
             json!({ "name": t.exercise.name, "stage": t.stage.name, "task": t.exercise.task,
-                    "file": t.exercise.path(&t.sources), "begun": t.path().exists() })
+                    "file": t.exercise.path(&t.sources), "state": progress.state(t) })
         });
-        println!("{}", json!({ "exercises": all.collect::<Vec<_>>() }));
+        println!(
+            "{}",
+            json!({ "exercises": all.collect::<Vec<_>>(), "next": progress.next(tasks) })
+        );
         return;
     }
-    let mut rows = table(&["exercise", "stage", "what is to be done", "begun"]);
+    let mut rows = table(&["exercise", "stage", "what is to be done", "state"]);
     for task in tasks {
-        let begun = if task.path().exists() { "yes" } else { "" };
         let Exercise { name, task: what, .. } = &task.exercise;
-        rows.add_row([name, task.stage.name, what, begun]);
+        rows.add_row([name, task.stage.name, what, progress.state(task)]);
     }
     println!("{rows}\nlab exercise NAME writes {DIRECTORY}/NAME.cu, and judges it from then on");
+    println!("{}", progress.sum_up(tasks));
 }
 
 /// Every exercise as it is given and every solution, as many at a time as there are cores.
@@ -160,25 +240,50 @@ struct Counted {
 }
 
 impl Task {
+    /// A reader's file, from the workspace's root: as the stage's, with an ending that tells an
+    /// editor what it is (`.cuh` for a header).
+    fn file(&self) -> String {
+        let ending = self.exercise.file.rsplit('.').next().unwrap_or("cu");
+        format!("{DIRECTORY}/{}.{ending}", self.exercise.name)
+    }
+
     fn path(&self) -> PathBuf {
-        let name = format!("{}.cu", self.exercise.name);
-        self.sources.workspace.root.join(DIRECTORY).join(name)
+        self.sources.workspace.root.join(self.file())
+    }
+
+    /// What was said of files of the copy, with their paths in the workspace; of the file in whose
+    /// place the reader's was judged, line for line, with the reader's path.
+    fn of_reader(&self, planted: &Planted, said: &str) -> String {
+        let said = without_generated(said, &planted.scratch().display().to_string())
+            .replace(&format!("{}/", planted.tree().display()), "");
+        name_file(&said, &self.exercise.path(&self.sources), &self.file())
+    }
+
+    /// The pieces that are cut out: the lines that they stand in, as they are given and as they are
+    /// in the stage, below the place in the stage's file.
+    fn solution(&self) -> String {
+        let path = self.exercise.path(&self.sources);
+        let whole = self.sources.text(&path).unwrap_or_default();
+        let pieces = self.exercise.cuts.iter().filter_map(|cut| piece(&path, whole, cut));
+        pieces.collect::<Vec<_>>().join("\n")
     }
 
     /// Writes what is given, and says what is to be done.
     fn begin(&self, common: &Common, path: &Path) -> Result<(), Failure> {
-        let unwritable = |e: std::io::Error| Failure::Usage(format!("{}: {e}", path.display()));
+        let unwritable = |e| Failure::file(path, e);
         std::fs::create_dir_all(path.parent().unwrap_or(Path::new(DIRECTORY)))
             .map_err(unwritable)?;
-        write_atomically(path, self.exercise.start(&self.sources).as_bytes())
-            .map_err(unwritable)?;
+        let given = self.exercise.start(&self.sources);
+        write_atomically(path, given.as_bytes()).map_err(unwritable)?;
         let Exercise { name, task, .. } = &self.exercise;
-        let file = format!("{DIRECTORY}/{name}.cu");
+        let file = self.file();
         if common.json {
             println!("{}", json!({ "name": name, "task": task, "file": file, "solved": false }));
         } else {
             println!("{name} ({}): {task}\n", self.stage.name);
-            println!("Edit {file}, where it says TODO; then `lab exercise {name}` judges it.");
+            let place = if given.contains("TODO") { ", where it says TODO" } else { "" };
+            println!("Edit {file}{place}.");
+            println!("To judge it: lab exercise {name} (at each save: --watch)");
         }
         Ok(())
     }
@@ -195,7 +300,7 @@ impl Task {
         let failed = |verdict| Outcome { verdict, counted: Vec::new() };
         for kernel in &reached {
             if let Err(said) = planted.compile(kernel)? {
-                return Ok(failed(Verdict::Rejected(said)));
+                return Ok(failed(Verdict::Rejected(self.of_reader(&planted, &said))));
             }
         }
         let files: Vec<&str> = reached.iter().map(|k| k.source.file).collect();
@@ -203,7 +308,10 @@ impl Task {
         let limits = files.iter().map(|file| ((*file).to_owned(), each)).collect();
         let judge = Judge { limits, ..Suite::Stage(stage).judge(LIMIT, false, workers)? };
         let verdict = match tested {
-            true => judge.run(Some(&planted), &files)?,
+            true => match judge.run(Some(&planted), &files)? {
+                Verdict::Caught(how, said) => Verdict::Caught(how, self.of_reader(&planted, &said)),
+                other => other,
+            },
             false => Verdict::Survived,
         };
         if verdict != Verdict::Survived {
@@ -237,6 +345,64 @@ impl Task {
             serde_json::from_slice(&output.stdout).map_err(|e| unclear(e.to_string()))?;
         Ok(report["totals"].clone())
     }
+}
+
+/// The whole lines that a cut touches, and one more at each end that says where they belong.
+fn piece(path: &str, whole: &str, cut: &Cut) -> Option<String> {
+    let at = whole.find(&cut.find)?;
+    let start = whole[..at].rfind('\n').map_or(0, |i| i + 1);
+    let after = at + cut.find.len();
+    let end = match cut.find.ends_with('\n') {
+        true => after,
+        false => whole[after..].find('\n').map_or(whole.len(), |i| after + i + 1),
+    };
+    let given = [&whole[start..at], &cut.replace, &whole[after..end]].concat();
+    let mut text = format!("{path}:{}\n", whole[..start].matches('\n').count() + 1);
+    let mut add = |mark: char, lines: &mut dyn Iterator<Item = &str>| {
+        for line in lines {
+            text += format!("  {mark} {line}").trim_end();
+            text.push('\n');
+        }
+    };
+    add(' ', &mut whole[..start].lines().rev().take(1));
+    add('-', &mut given.lines());
+    add('+', &mut whole[start..end].lines());
+    add(' ', &mut whole[end..].lines().take(1));
+    Some(text)
+}
+
+/// What a compiler said, without the lines which say that a generated file, in the directory
+/// `scratch`, includes another: that file is nobody's to read.
+fn without_generated(said: &str, scratch: &str) -> String {
+    let mut kept: Vec<String> = Vec::new();
+    for line in said.lines() {
+        let rest = line.trim_start();
+        let file = rest.strip_prefix("In file included from ").or(rest.strip_prefix("from "));
+        if file.is_none_or(|f| !f.starts_with(scratch)) {
+            kept.push(line.to_owned());
+        } else if let Some(last) = kept.last_mut().filter(|l| l.ends_with(',')) {
+            // It said that one more follows.
+            last.replace_range(last.len() - 1.., ":");
+        }
+    }
+    kept.join("\n")
+}
+
+/// What was said, with the path `theirs` for `own`.
+fn name_file(said: &str, own: &str, theirs: &str) -> String {
+    let is_of_name = |c: char| c.is_alphanumeric() || "_-/".contains(c);
+    let mut text = String::new();
+    let mut end = 0;
+    for (at, _) in said.match_indices(own) {
+        // No part of a longer path, as `kernels/a.cu` is of `kernels/a.cuh`.
+        let rest = &said[at + own.len()..];
+        if !said[..at].ends_with(is_of_name) && !rest.starts_with(is_of_name) {
+            text += &said[end..at];
+            text += theirs;
+            end = at + own.len();
+        }
+    }
+    text + &said[end..]
 }
 
 impl Counted {
@@ -303,8 +469,8 @@ impl Outcome {
     }
 
     /// Tells a reader, and how the command ends.
-    fn tell(&self, common: &Common, task: &Task) -> Result<(), Failure> {
-        let Exercise { name, task: what, hint, file, .. } = &task.exercise;
+    fn tell(&self, common: &Common, task: &Task, progress: &str) -> Result<(), Failure> {
+        let Exercise { name, task: what, file, .. } = &task.exercise;
         if common.json {
             println!("{}", self.as_json());
         } else {
@@ -321,8 +487,11 @@ impl Outcome {
                 println!("{}: {mark}", counted.said(limit));
             }
             match self.solved() {
-                true => println!("\nSolved. Ours is stages/{}/{file}.", task.stage.name),
-                false => println!("\nHint: {hint}"),
+                true => {
+                    println!("\nSolved. Ours is stages/{}/{file}.", task.stage.name);
+                    println!("{progress}");
+                }
+                false => println!("\nWhere to look: lab exercise {name} --hint"),
             }
         }
         if self.solved() {
@@ -333,5 +502,47 @@ impl Outcome {
             Verdict::Caught(How::Sanitizer, _) => Failure::Found(message),
             _ => Failure::Wrong(message),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_names_the_file_of_the_reader() {
+        let named = |said| name_file(said, "stages/a/k.cu", "exercises/x.cu");
+        assert_eq!(
+            named("stages/a/k.cu:3:1: ‘f’ (stages/a/k.cu)"),
+            "exercises/x.cu:3:1: ‘f’ (exercises/x.cu)"
+        );
+        for other in ["stages/a/k.cuh:3", "other/stages/a/k.cu", "stages/a/k.cu/b", ""] {
+            assert_eq!(named(other), other);
+        }
+    }
+
+    #[test]
+    fn a_report_names_no_generated_file() {
+        let said = |first, second| format!("{first}\n{second}\nk.cuh:3: error");
+        let header = said("In file included from k.cu:8,", "                 from /s/k.cpp:2:");
+        assert_eq!(
+            without_generated(&header, "/s"),
+            "In file included from k.cu:8:\nk.cuh:3: error"
+        );
+        let clang = said("In file included from /s/k.cpp:2:", "In file included from k.cu:8:");
+        assert_eq!(without_generated(&clang, "/s"), without_generated(&header, "/s"));
+    }
+
+    #[test]
+    fn a_piece_is_shown_by_whole_lines_and_their_neighbours() {
+        let cut = Cut { find: "b + 1;\n".into(), replace: "b;  // TODO\n".into() };
+        let shown = piece("k.cu", "one\n  a = b + 1;\ntwo\n", &cut).unwrap_or_default();
+        let lines = ["k.cu:2", "    one", "  -   a = b;  // TODO", "  +   a = b + 1;", "    two"];
+        assert_eq!(shown.lines().collect::<Vec<_>>(), lines);
+        let cut = Cut { find: "one\n".into(), replace: String::new() };
+        let shown = piece("k.cu", "one\n", &cut).unwrap_or_default();
+        assert_eq!(shown.lines().collect::<Vec<_>>(), ["k.cu:1", "  + one"]);
+        let cut = Cut { find: "two".into(), replace: String::new() };
+        assert!(piece("k.cu", "one\n", &cut).is_none());
     }
 }
