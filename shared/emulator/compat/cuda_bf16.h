@@ -16,6 +16,3 @@ __forceinline__ __nv_bfloat162 __float2bfloat162_rn(float x) { return __nv_bfloa
 __forceinline__ __nv_bfloat162 __bfloat162bfloat162(__nv_bfloat16 x) {
     return __nv_bfloat162(x, x);
 }
-__forceinline__ __nv_bfloat162 make_bfloat162(__nv_bfloat16 x, __nv_bfloat16 y) {
-    return __nv_bfloat162(x, y);
-}
