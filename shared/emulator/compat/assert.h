@@ -6,7 +6,6 @@
 #ifdef NDEBUG
 #define assert(...) ((void)0)
 #else
-#define EMU_TEXT(...) #__VA_ARGS__
 #define assert(...) \
-    ((__VA_ARGS__) ? (void)0 : ::emu_trap("assertion failed: " EMU_TEXT(__VA_ARGS__)))
+    ((__VA_ARGS__) ? (void)0 : ::emu_trap("assertion failed: " #__VA_ARGS__))
 #endif

@@ -77,16 +77,20 @@ template <unsigned N, class Parent = void> struct thread_block_tile : lab_tile<N
     }
     static constexpr bool is_valid() { return true; }
     template <class T> __forceinline__ T shfl(T v, int lane) const {
-        return emu_groups::by_words(v, [&](auto w) { return lab_tile<N>::shfl(w, lane); });
+        lab_tile<N> own;
+        return emu_groups::by_words(v, [&](auto w) { return own.shfl(w, lane); });
     }
     template <class T> __forceinline__ T shfl_up(T v, unsigned delta) const {
-        return emu_groups::by_words(v, [&](auto w) { return lab_tile<N>::shfl_up(w, delta); });
+        lab_tile<N> own;
+        return emu_groups::by_words(v, [&](auto w) { return own.shfl_up(w, delta); });
     }
     template <class T> __forceinline__ T shfl_down(T v, unsigned delta) const {
-        return emu_groups::by_words(v, [&](auto w) { return lab_tile<N>::shfl_down(w, delta); });
+        lab_tile<N> own;
+        return emu_groups::by_words(v, [&](auto w) { return own.shfl_down(w, delta); });
     }
     template <class T> __forceinline__ T shfl_xor(T v, unsigned lanes) const {
-        return emu_groups::by_words(v, [&](auto w) { return lab_tile<N>::shfl_xor(w, lanes); });
+        lab_tile<N> own;
+        return emu_groups::by_words(v, [&](auto w) { return own.shfl_xor(w, lanes); });
     }
     template <class T> __forceinline__ unsigned match_any(T v) const {
         return __match_any_sync(mask(), v) >> (emu_groups::lane() / N * N);
