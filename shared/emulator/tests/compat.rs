@@ -9,8 +9,17 @@ use common::{Arrays, arg, checked, module, plain, run};
 use lab_emulator::{Kind, LaunchError, Module, Options};
 
 const FILE: &str = "../compat/compat.cu";
-const NAMES: [&str; 7] =
-    ["integers", "numbers", "halves", "groups", "atomics", "vectors", "asserts"];
+const NAMES: [&str; 9] = [
+    "integers",
+    "numbers",
+    "halves",
+    "groups",
+    "atomics",
+    "vectors",
+    "asserts",
+    "last_block",
+    "handed_over",
+];
 
 static PLAIN: LazyLock<Arc<Module>> = LazyLock::new(|| module(FILE, &NAMES));
 static CHECKED: LazyLock<Arc<Module>> = LazyLock::new(|| checked(FILE, &NAMES));
@@ -91,5 +100,24 @@ fn an_assertion_is_a_finding_with_its_text_and_thread() {
         values[7] = 0;
         let mut p = arrays.of(&values);
         run(module, "asserts", &plain(1, 32), &mut [arg(&mut p)], &Options::default()).unwrap();
+    }
+}
+
+#[test]
+fn orders_of_atomics_order_what_stands_around_them() {
+    for module in both() {
+        let mut arrays = Arrays::new();
+        let (parts, count) = (arrays.of(&[0i32; 4]), arrays.of(&[0u32]));
+        let (out, x) = (arrays.unwritten::<i32>(2), arrays.of(&(0..64).collect::<Vec<i32>>()));
+        let (mut p, mut q, mut r, mut s) = (parts, count, out, x);
+        let mut arguments = [arg(&mut p), arg(&mut q), arg(&mut r), arg(&mut s)];
+        run(module, "last_block", &plain(4, 64), &mut arguments, &Options::default()).unwrap();
+        assert_eq!(arrays.read(out), [4 * 2016, 2016]);
+
+        let (data, flag) = (arrays.unwritten::<i32>(2), arrays.of(&[0i32]));
+        let (mut p, mut q) = (data, flag);
+        let mut arguments = [arg(&mut p), arg(&mut q)];
+        run(module, "handed_over", &plain(1, 64), &mut arguments, &Options::default()).unwrap();
+        assert_eq!((arrays.read(data), arrays.read(flag)), (vec![42, 42], vec![7]));
     }
 }

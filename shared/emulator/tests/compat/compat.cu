@@ -6,6 +6,9 @@
 #include "../../compat/cooperative_groups/memcpy_async.h"
 #include "../../compat/cooperative_groups/reduce.h"
 #include "../../compat/cooperative_groups/scan.h"
+#include "../../compat/cuda/barrier"
+#include "../../compat/cuda/pipeline"
+#include "../../compat/cuda/std/limits"
 #include "../../compat/cuda_bf16.h"
 #include "../../compat/cuda_fp16.h"
 #include "../../compat/math_constants.h"
@@ -246,4 +249,48 @@ __global__ void vectors(double4* wide, const longlong2* pairs, char4* bytes) {
 
 __global__ void asserts(const int* x) {
     assert(x[threadIdx.x] >= 0 && "not negative");
+}
+
+// Each block adds its part and counts itself; the last one sees all parts.
+__global__ void last_block(int* parts, unsigned* count, int* out, const int* x) {
+    __shared__ bool is_last;
+    __shared__ int staged[64];
+    __shared__ cuda::barrier<cuda::thread_scope_block> barrier;
+    cg::thread_block block = cg::this_thread_block();
+    if (threadIdx.x == 0) init(&barrier, blockDim.x);
+    block.sync();
+    cuda::memcpy_async(block, staged, x, cuda::aligned_size_t<4>(sizeof staged), barrier);
+    barrier.arrive_and_wait();
+    int neighbour = staged[63 - threadIdx.x];
+    barrier.wait(barrier.arrive());
+    staged[threadIdx.x] = neighbour;
+    auto pipe = cuda::make_pipeline();
+    int own;
+    pipe.producer_acquire();
+    cuda::memcpy_async(&own, &staged[threadIdx.x], sizeof own, pipe);
+    pipe.producer_commit();
+    cuda::pipeline_consumer_wait_prior<0>(pipe);
+    atomicAdd(&parts[blockIdx.x], own);
+    block.sync();
+    if (threadIdx.x == 0) {
+        cuda::atomic_ref<unsigned, cuda::thread_scope_device> arrived(*count);
+        is_last = arrived.fetch_add(1, cuda::memory_order_acq_rel) == gridDim.x - 1;
+        if (is_last) {
+            int sum = 0, most = cuda::std::numeric_limits<int>::min();
+            for (unsigned b = 0; b < gridDim.x; ++b) sum += parts[b], most = max(most, parts[b]);
+            out[0] = sum, out[1] = most;
+        }
+    }
+}
+
+__global__ void handed_over(int* data, cuda::atomic<int, cuda::thread_scope_block>* flag) {
+    if (threadIdx.x == 0) {
+        data[0] = 42;
+        flag->store(1, cuda::std::memory_order_release);
+    } else if (threadIdx.x == 32) {
+        while (flag->load(cuda::memory_order_acquire) == 0) {}
+        data[1] = data[0];
+        int expected = 1;
+        if (flag->compare_exchange_strong(expected, 5)) flag->fetch_max(7);
+    }
 }
