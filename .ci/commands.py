@@ -48,6 +48,7 @@ COVERED = [
 FAILS = {
     "cargo run -p lab-emulator --example own_kernel": 1,  # its kernel forgets a barrier
     "cargo run --release -- run qkv_v0": 1,  # wrong on purpose
+    "cargo run --release -- app -D FORGETFUL shared/app/programs/sum.cu": 3,  # lacks a barrier
     "cargo run --release -- corpus tile_without_barrier": 3,  # a planted bug, found
     "cargo run --release -- corpus bulk_expect_too_large": 3,  # likewise
 }
@@ -207,6 +208,8 @@ def prepare():
     SCRATCH.mkdir(parents=True)
     shutil.copy(ROOT / "README.md", SCRATCH)
     (SCRATCH / "benches").symlink_to(ROOT / "benches")
+    (SCRATCH / "shared/app").mkdir(parents=True)
+    (SCRATCH / "shared/app/programs").symlink_to(ROOT / "shared/app/programs")
     # FILE.csv and NAME stand for the reader's own.
     rows = "".join(f"{i},{(i % 24) / 24:.4f}\n" for i in range(400))
     (SCRATCH / "FILE.csv").write_text("time,NAME\n" + rows)

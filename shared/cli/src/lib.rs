@@ -146,6 +146,8 @@ enum Command {
     Run(commands::run::Arguments),
     /// Looks at every access of a stage's kernels: bounds, races, barriers, values never written
     Check(commands::check::Arguments),
+    /// Runs a CUDA program of yours, every launch checked; needs no GPU
+    App(commands::app::Arguments),
     /// The planted bugs that the checks are held against
     Corpus(commands::corpus::Arguments),
     /// What a run asks of the memory system, in total and by source line
@@ -194,6 +196,7 @@ pub fn main() -> ExitCode {
         Command::List => commands::list::run(common),
         Command::Run(arguments) => commands::run::run(common, &arguments),
         Command::Check(arguments) => commands::check::run(common, &arguments),
+        Command::App(arguments) => commands::app::run(common, &arguments),
         Command::Corpus(arguments) => commands::corpus::run(common, &arguments),
         Command::Profile(arguments) => commands::profile::run(common, &arguments),
         Command::Selftest(arguments) => commands::selftest::run(common, &arguments),

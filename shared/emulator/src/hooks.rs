@@ -63,6 +63,11 @@ pub(crate) fn interrupted() -> Option<(NonNull<Thread>, *const BlockFacts)> {
     NonNull::new(THREAD.get()).map(|thread| (thread, BLOCK.get()))
 }
 
+/// Whether the code that asks is a kernel's, and not the host's.
+pub fn in_kernel() -> bool {
+    interrupted().is_some()
+}
+
 /// Who has called a hook that returns to `pc`; `None` outside of any thread.
 ///
 /// # Safety

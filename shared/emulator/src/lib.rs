@@ -217,8 +217,10 @@ pub use grid::{
     MAX_THREADS_PER_BLOCK, Options, launch,
 };
 pub use grids::grids_ended;
+pub use hooks::in_kernel;
 pub use memory::{
-    NotAdopted, adopt, allocate, disown, free, host_copied, host_wrote, never_written,
+    NotAdopted, adopt, allocate, disown, free, host_copied, host_copied_bytes, host_wrote,
+    host_wrote_bytes, never_written,
 };
 pub use module::{
     BlockSize, Field, Kernel, Module, ModuleError, Parameter, cache_directory, write_atomically,

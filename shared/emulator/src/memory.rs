@@ -11,7 +11,7 @@ use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::shadow::{GRANULE, Granule, INIT_ALL};
+use crate::shadow::{GRANULE, Granule, INIT_ALL, bytes_mask};
 
 /// Alignment of an allocation, as of `cudaMalloc`.
 const ALIGNMENT: usize = 256;
@@ -301,6 +301,57 @@ pub fn host_copied(from: *const u8, to: *const u8) {
             (*arena.granule(target.base + offset)).set_initialised(init, generation);
         }
     }
+}
+
+/// Tells the checks that the host has written these bytes, which may be a part of an allocation.
+pub fn host_wrote_bytes(address: *const u8, bytes: usize) {
+    let Ok(arena) = arena() else { return };
+    let start = arena.book().own(address as usize);
+    let Whose::Live(allocation) = arena.whose(start) else { return };
+    if bytes >= allocation.len && start == allocation.base {
+        return host_wrote(address, true);
+    }
+    let end = (start + bytes).min(allocation.base + allocation.len);
+    let generation = next_generation();
+    for granule in (start / GRANULE * GRANULE..end).step_by(GRANULE) {
+        let written = bytes_in(granule, start, end);
+        // SAFETY: it lies in the arena; no kernel runs on what the host writes.
+        let shadow = unsafe { &mut *arena.granule(granule) };
+        shadow.set_initialised(shadow.initialised(&allocation) | written, generation);
+    }
+}
+
+/// Tells the checks that the host has copied these bytes of device memory: what was unwritten stays so.
+pub fn host_copied_bytes(from: *const u8, to: *const u8, bytes: usize) {
+    host_wrote_bytes(to, bytes);
+    let Ok(arena) = arena() else { return };
+    let [from, to] = [from, to].map(|a| arena.book().own(a as usize));
+    let (Whose::Live(source), Whose::Live(target)) = (arena.whose(from), arena.whose(to)) else {
+        return;
+    };
+    let generation = next_generation();
+    let is_written = |at: usize| {
+        // SAFETY: it lies in the arena; no kernel runs on what the host copies.
+        let init = unsafe { (*arena.granule(at)).initialised(&source) };
+        init >> (at % GRANULE) & 1 == 1
+    };
+    let end = (to + bytes).min(target.base + target.len);
+    for granule in (to / GRANULE * GRANULE..end).step_by(GRANULE) {
+        let unwritten = (granule.max(to)..(granule + GRANULE).min(end))
+            .filter(|at| !is_written(from + (at - to)))
+            .fold(0, |mask, at| mask | 1 << (at - granule));
+        if unwritten != 0 {
+            // SAFETY: as above.
+            let shadow = unsafe { &mut *arena.granule(granule) };
+            shadow.set_initialised(shadow.initialised(&target) & !unwritten, generation);
+        }
+    }
+}
+
+/// The bytes of a granule that lie from `start` to `end`, a bit each.
+fn bytes_in(granule: usize, start: usize, end: usize) -> u8 {
+    let first = granule.max(start) - granule;
+    bytes_mask(first, (granule + GRANULE).min(end) - granule - first)
 }
 
 /// Of so many bytes from an address on, those that neither the host nor a checked kernel has written: where the

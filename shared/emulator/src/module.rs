@@ -15,7 +15,7 @@ use crate::abi::{CONTRACT_HASH, Runtime};
 use crate::matrix::{Row, Share};
 use crate::names::Names;
 use crate::report::Suspect;
-use crate::symbols::Symbols;
+use crate::symbols::{Symbols, is_stand_in};
 
 /// A kernel object could not be loaded, or has no such kernel.
 #[derive(Debug, thiserror::Error)]
@@ -152,7 +152,7 @@ pub struct BlockSize {
 #[derive(Debug)]
 pub struct Module {
     // Field order: the exports point into the library.
-    exports: Vec<Export>,
+    exports: Vec<Arc<Export>>,
     globals: Vec<Global>,
     touch_shared: unsafe extern "C" fn() -> *mut u8,
     bind_address: usize,
@@ -163,7 +163,7 @@ pub struct Module {
     checked: bool,
     /// A line each: place, a space, name.
     suspects: &'static str,
-    _library: Library,
+    library: Library,
 }
 
 #[derive(Debug)]
@@ -233,7 +233,7 @@ impl Module {
                         size: g.size as usize,
                     })
                     .collect(),
-                exports: exports.iter().map(|e| Export::read(e)).collect(),
+                exports: exports.iter().map(|e| Arc::new(Export::read(e))).collect(),
                 touch_shared: *library.get(b"emu_touch_shared\0")?,
                 bind_address: bind as usize,
                 image: OnceLock::new(),
@@ -245,7 +245,7 @@ impl Module {
                     Ok(text) => literal(*text),
                     Err(_) => "",
                 },
-                _library: library,
+                library,
             }))
         }
     }
@@ -257,13 +257,29 @@ impl Module {
 
     /// The instantiation of that name.
     pub fn kernel(self: &Arc<Self>, name: &str) -> Result<Kernel, ModuleError> {
-        match self.exports.iter().position(|e| e.name == name) {
-            Some(index) => Ok(Kernel { module: Arc::clone(self), index }),
+        match self.exports.iter().find(|e| e.name == name) {
+            Some(export) => Ok(Kernel { module: Arc::clone(self), export: Arc::clone(export) }),
             None => Err(ModuleError::NoSuchKernel {
                 name: name.to_owned(),
                 available: self.kernels().map(str::to_owned).collect(),
             }),
         }
+    }
+
+    /// An instantiation that the object's own code describes, where its host code launches it.
+    ///
+    /// # Safety
+    /// `export` points to an `EmuExport` of this object, with its strings.
+    pub unsafe fn kernel_at(self: &Arc<Self>, export: *const c_void) -> Kernel {
+        // SAFETY: as promised.
+        let export = unsafe { Export::read(&*export.cast::<RawExport>()) };
+        Kernel { module: Arc::clone(self), export: Arc::new(export) }
+    }
+
+    /// The address of a symbol that the object exports.
+    pub fn symbol(&self, name: &str) -> Option<*mut c_void> {
+        // SAFETY: only its address is taken.
+        unsafe { self.library.get::<*mut c_void>(name.as_bytes()) }.ok().map(|s| s.as_raw_ptr())
     }
 
     fn image(&self) -> Image {
@@ -281,7 +297,7 @@ impl Module {
     }
 
     /// Whether an address lies in the object at all.
-    pub(crate) fn holds(&self, address: usize) -> bool {
+    pub fn holds(&self, address: usize) -> bool {
         let (start, end) = self.image().extent;
         (start..end).contains(&address)
     }
@@ -313,7 +329,7 @@ impl Module {
     /// The source place of a return address, and, where that is in a shared header, those that it was
     /// inlined into, up to the kernel's own file.
     pub(crate) fn place_within(&self, pc: usize) -> (String, Vec<String>) {
-        let mut frames = self.frames(pc).into_iter().filter(|f| !f.contains("emulator/include/"));
+        let mut frames = self.frames(pc).into_iter().filter(|f| !is_stand_in(f));
         let Some(place) = frames.next() else { return (self.place(pc), Vec::new()) };
         let mut within: Vec<String> = Vec::new();
         let header = |place: &str| place.split(':').next().is_some_and(|f| f.ends_with(".cuh"));
@@ -413,23 +429,23 @@ impl Export {
 #[derive(Clone, Debug)]
 pub struct Kernel {
     module: Arc<Module>,
-    index: usize,
+    export: Arc<Export>,
 }
 
 impl Kernel {
     /// The C++ expression that names the instantiation, such as `saxpy<float>`.
     pub fn name(&self) -> &'static str {
-        self.module.exports[self.index].name
+        self.export.name
     }
 
     /// The parameters, in order.
     pub fn parameters(&self) -> &[Parameter] {
-        &self.module.exports[self.index].parameters
+        &self.export.parameters
     }
 
     /// What its blocks are given, where its source says so.
     pub fn block(&self) -> Option<BlockSize> {
-        self.module.exports[self.index].block
+        self.export.block
     }
 
     /// Address and size of a `__device__` or `__constant__` variable that was listed with the
@@ -439,12 +455,12 @@ impl Kernel {
     }
 
     pub(crate) fn trampoline(&self) -> Trampoline {
-        self.module.exports[self.index].call
+        self.export.call
     }
 
     /// Where its code begins, from the object's base.
     pub(crate) fn function(&self) -> usize {
-        self.module.exports[self.index].function.wrapping_sub(self.module.image().base)
+        self.export.function.wrapping_sub(self.module.image().base)
     }
 
     pub(crate) fn module(&self) -> &Module {

@@ -40,7 +40,7 @@ impl Symbols {
     pub(crate) fn place(&self, address: usize) -> String {
         let unknown = || format!("0x{address:x} (no line information)");
         let frames = self.frames(address);
-        let own = frames.iter().find(|f| !f.contains("emulator/include/")).or(frames.last());
+        let own = frames.iter().find(|f| !is_stand_in(f)).or(frames.last());
         own.cloned().unwrap_or_else(unknown)
     }
 
@@ -63,4 +63,9 @@ impl Symbols {
         }
         all
     }
+}
+
+/// Whether a place lies in the headers that stand in for CUDA's: no place of a user's.
+pub(crate) fn is_stand_in(place: &str) -> bool {
+    place.contains("emulator/include/") || place.contains("emulator/compat/")
 }

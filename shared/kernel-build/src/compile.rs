@@ -110,74 +110,169 @@ pub fn compile_in<S: AsRef<str>>(
     build: Build,
     out: &Path,
 ) -> Result<Compiled, String> {
-    let shared = root.join("shared");
-    let include = shared.join("emulator/include");
-    // The compiler runs elsewhere: see below.
-    let absolute = |p: &Path| p.canonicalize().map_err(|e| format!("{}: {e}", p.display()));
+    // The compiler runs elsewhere: see `Tools::start`.
     let (source, out) = (&absolute(source)?, &absolute(out)?);
     let object = out.join(build.file_name(&stem(source)));
     let wrapper = object.with_extension("cpp");
-    let assembly = object.with_extension("s");
-    let write = |path: &Path, text: &str| {
-        std::fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
-    };
+    let shared = root.join("shared");
     let kernels = signature::kernels(&texts(source, &shared.join("cuda"))?);
     write(&wrapper, &wrapper_text(source, names, globals, &kernels))?;
+    let tools = Tools { compiler: compiler()?, root };
+    let mut flags =
+        vec!["-std=c++17".into(), "-I".into(), shared.join("cuda").display().to_string()];
+    // Kernels throw nothing. Rows kept in arrays raise false alarms; the checks show what it says of a
+    // variable once one is seen to have had no value.
+    flags.extend(
+        ["-fno-exceptions", "-fno-rtti", "-Wall", "-Wno-unknown-pragmas"].map(String::from),
+    );
+    flags.push("-Wframe-larger-than=16384".into());
+    let assembly = object.with_extension("s");
+    let said = tools.assemble(&wrapper, &assembly, &flags, build, source)?;
+    let warnings = said.lines().filter(|l| l.contains("warning")).map(str::to_owned).collect();
+    tools.link(&[assembly], &[], &said, build, &object, source)?;
+    Ok(Compiled { object, warnings })
+}
 
-    let compiler = compiler()?;
-    let start = || {
-        let mut command = Command::new(&compiler);
+/// C++ files that together are a program with its own `main`, or kernels without one.
+#[derive(Clone, Debug, Default)]
+pub struct Program {
+    /// What is compiled: text and the name that messages have for it.
+    pub units: Vec<(String, PathBuf)>,
+    /// For the compiler, such as `-DN=4`; directories are absolute.
+    pub flags: Vec<String>,
+    /// For the linker, such as `-lm`.
+    pub libraries: Vec<String>,
+}
+
+/// Compiles a program, host code and all, into `out/program.so`. Its files are C++ already: launches are
+/// calls. `root` is as for [`compile_in`]; the headers of `shared/emulator/compat` stand in for CUDA's.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_program(
+    root: &Path,
+    program: &Program,
+    build: Build,
+    out: &Path,
+) -> Result<Compiled, String> {
+    let out = &absolute(out)?;
+    let tools = Tools { compiler: compiler()?, root };
+    let compat = root.join("shared/emulator/compat");
+    let mut flags = vec!["-I".into(), compat.display().to_string(), "-pthread".into()];
+    flags.extend(program.flags.iter().cloned());
+    let object = out.join(build.file_name("program"));
+    let (mut assemblies, mut said) = (Vec::new(), String::new());
+    for (number, (text, source)) in program.units.iter().enumerate() {
+        let unit = out.join(format!("unit{number}.cpp"));
+        let assembly = unit.with_extension("s");
+        write(&unit, text)?;
+        said += &tools.assemble(&unit, &assembly, &flags, build, source)?;
+        assemblies.push(assembly);
+    }
+    let main = &program.units.first().ok_or("expected a file to compile, got none")?.1;
+    let more =
+        [&[compat.join("program.cpp").display().to_string()], &program.libraries[..]].concat();
+    tools.link(&assemblies, &more, &said, build, &object, main)?;
+    Ok(Compiled { object, warnings: Vec::new() })
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, String> {
+    path.canonicalize().map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    std::fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// The compiler, and the tree whose headers it is given.
+struct Tools<'a> {
+    compiler: PathBuf,
+    root: &'a Path,
+}
+
+impl Tools<'_> {
+    fn include(&self) -> PathBuf {
+        self.root.join("shared/emulator/include")
+    }
+
+    fn start(&self) -> Command {
+        let mut command = Command::new(&self.compiler);
         // Line tables name files from the workspace's root, whatever machine built them.
         command
-            .current_dir(root)
+            .current_dir(self.root)
             .args(["-g", "-fPIC", "-fvisibility=hidden"])
             // Reports need places, and the names and types of arrays and parameters. Where a local
             // variable lives from instruction to instruction nobody asks, and it is most of -g.
             .args(["-fno-var-tracking", "-fno-var-tracking-assignments"])
-            .arg(format!("-ffile-prefix-map={}=.", root.display()))
-            .arg("-I")
-            .arg(&include);
+            .arg(format!("-ffile-prefix-map={}=.", self.root.display()));
         command
-    };
-    let mut command = start();
-    command
-        .args(["-x", "c++", "-std=c++17", "-S"])
-        .args(build.flags())
-        // Kernels throw nothing and pun types; fused multiply-adds only where they are written.
-        .args(["-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing", "-ffp-contract=off"])
-        // Places of barriers must stay apart, and callers must stay on the stack.
-        .args(["-fno-thread-jumps", "-fno-optimize-sibling-calls"])
-        .args(["-Wall", "-Wno-unknown-pragmas", "-Wframe-larger-than=16384"])
-        // Raises false alarms over rows kept in arrays. The checks show what it says of a variable
-        // once one is seen to have had no value.
-        .arg(match build {
-            Build::Plain => "-Wno-maybe-uninitialized",
-            Build::Checked => "-Wmaybe-uninitialized",
-        })
-        .arg("-I")
-        .arg(shared.join("cuda"))
-        .arg(&wrapper)
-        .arg("-o")
-        .arg(&assembly);
-    let said = run(&mut command, source)?;
-    let warnings = said.lines().filter(|l| l.contains("warning")).map(str::to_owned).collect();
-    if build == Build::Checked {
-        let text = std::fs::read_to_string(&assembly);
-        let text = text.map_err(|e| format!("{}: {e}", assembly.display()))?;
-        let suspects = suspects(&said, root);
-        let table = format!(
-            "\t.section\t.rodata\n\t.globl\temu_suspects\nemu_suspects:\n\t.string\t{suspects:?}\n"
-        );
-        write(&assembly, &(prepare_for_checks(&text) + &table))?;
     }
-    let mut command = start();
-    command.args(["-std=c++17", "-O2", "-shared", "-Wl,-z,defs"]);
-    if build == Build::Checked {
-        command.arg("-DEMU_CHECKED");
+
+    /// Compiles a file to assembly, fit for this build; what the compiler said. Messages of errors name
+    /// `source`.
+    fn assemble(
+        &self,
+        unit: &Path,
+        assembly: &Path,
+        flags: &[String],
+        build: Build,
+        source: &Path,
+    ) -> Result<String, String> {
+        let mut command = self.start();
+        command
+            .args(["-x", "c++", "-S"])
+            .args(build.flags())
+            // Kernels pun types; fused multiply-adds only where they are written.
+            .args(["-fno-strict-aliasing", "-ffp-contract=off"])
+            // Places of barriers must stay apart, and callers must stay on the stack.
+            .args(["-fno-thread-jumps", "-fno-optimize-sibling-calls"])
+            .args(flags)
+            .arg(match build {
+                Build::Plain => "-Wno-maybe-uninitialized",
+                Build::Checked => "-Wmaybe-uninitialized",
+            })
+            .arg("-I")
+            .arg(self.include())
+            .arg(unit)
+            .arg("-o")
+            .arg(assembly);
+        let said = run(&mut command, source)?;
+        if build == Build::Checked {
+            let text = std::fs::read_to_string(assembly);
+            let text = text.map_err(|e| format!("{}: {e}", assembly.display()))?;
+            write(assembly, &prepare_for_checks(&text))?;
+        }
+        Ok(said)
     }
-    command.arg(include.join("glue.cpp")).arg(&assembly).arg("-o").arg(&object);
-    run(&mut command, source)?;
-    Ok(Compiled { object, warnings })
+
+    /// Makes the shared object. `said` is what the compiler said of all that is in it.
+    fn link(
+        &self,
+        assemblies: &[PathBuf],
+        more: &[String],
+        said: &str,
+        build: Build,
+        object: &Path,
+        source: &Path,
+    ) -> Result<(), String> {
+        let mut command = self.start();
+        command.args(["-std=c++17", "-O2", "-shared", "-Wl,-z,defs"]).arg("-I").arg(self.include());
+        command.arg(self.include().join("glue.cpp")).args(assemblies);
+        if build == Build::Checked {
+            let table = object.with_extension("suspects.s");
+            let suspects = suspects(said, self.root);
+            write(
+                &table,
+                &format!(
+                    "\t.section\t.rodata\n\t.globl\temu_suspects\nemu_suspects:\n\t.string\t{suspects:?}\n\
+                     \t.section\t.note.GNU-stack,\"\"\n"
+                ),
+            )?;
+            command.arg("-DEMU_CHECKED").arg(table);
+        }
+        command.args(more).arg("-o").arg(object);
+        run(&mut command, source).map(|_| ())
+    }
 }
 
 /// Runs the compiler; what it said.

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-pub use compile::{Build, Compiled, compile, compile_in, compiler};
+pub use compile::{Build, Compiled, Program, compile, compile_in, compile_program, compiler};
 
 /// A `.cu` file, what is wanted of it, and the variables that the host may set.
 #[derive(Debug, Default)]

@@ -1,5 +1,6 @@
 //! `lab check STAGE[:VERSION]`: every access of a kernel looked at, over a set of shapes.
 
+use std::path::Path;
 use std::time::Instant;
 
 use clap::Args;
@@ -15,7 +16,7 @@ use crate::{Common, named};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// STAGE[:VERSION]; a stage alone stands for all its versions
+    /// STAGE[:VERSION]; a stage alone stands for all its versions. Of a .cu file, lists the kernels
     name: String,
     /// One shape, such as R=4,C=100, in place of those that the version's tests use
     #[arg(long)]
@@ -57,6 +58,9 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
                        (compute-sanitizer checks there)";
         return Err(Failure::Usage(message.into()));
     }
+    if [".cu", ".cuh"].iter().any(|end| arguments.name.ends_with(end)) {
+        return list_kernels(common, Path::new(&arguments.name));
+    }
     let start = Instant::now();
     let device = Device::emulator_in(Mode::Checked)?;
     let work = work(arguments)?;
@@ -90,6 +94,33 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         );
     }
     verdict(&arguments.name, &outcomes)
+}
+
+/// What a file of anybody's has to be launched, and how that is done.
+fn list_kernels(common: &Common, file: &Path) -> Result<(), Failure> {
+    let kernels = lab_app::Program::kernels(&[file.to_owned()], &[])
+        .map_err(|error| Failure::Usage(error.to_string()))?;
+    let signature = |kernel: &lab_app::Kernel| {
+        let parameters = kernel.parameters.iter().map(|(t, name)| format!("{t} {name}"));
+        let template = match kernel.template.is_empty() {
+            true => String::new(),
+            false => format!("<{}>", kernel.template.join(", ")),
+        };
+        format!("{}{template}({})", kernel.name, parameters.collect::<Vec<_>>().join(", "))
+    };
+    let next = format!("lab app {}", file.display());
+    if common.json {
+        let kernels = kernels.iter().map(|(path, kernel)| {
+            json!({ "file": path, "line": kernel.line, "kernel": signature(kernel) })
+        });
+        println!("{}", json!({ "kernels": kernels.collect::<Vec<_>>(), "next": next }));
+        return Ok(());
+    }
+    for (path, kernel) in &kernels {
+        println!("{}:{}: {}", path.display(), kernel.line, signature(kernel));
+    }
+    println!("{} kernels. To run the file's program, every launch checked: {next}", kernels.len());
+    Ok(())
 }
 
 /// Found as it must be is fine, for then what the registry says of the version holds; anything else

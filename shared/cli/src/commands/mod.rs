@@ -5,6 +5,7 @@ use lab_mutate::Workspace;
 use crate::failure::Failure;
 
 pub(crate) mod against;
+pub(crate) mod app;
 pub(crate) mod bench;
 pub(crate) mod bug;
 pub(crate) mod bundle;

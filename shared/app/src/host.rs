@@ -1,0 +1,322 @@
+//! What a program's host code asks of the device: memory, copies, launches.
+//!
+//! A process runs one program: its functions have no argument that could say which.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use lab_emulator::{Check, Config, Finding, LaunchError, Module, Options};
+
+/// As `cudaError`.
+const SUCCESS: c_int = 0;
+const INVALID_VALUE: c_int = 1;
+const INVALID_CONFIGURATION: c_int = 9;
+const ALREADY_REGISTERED: c_int = 712;
+const LAUNCH_FAILURE: c_int = 719;
+
+/// As `EmuMemory`.
+const DEVICE: c_int = 0;
+const HOST: c_int = 2;
+
+/// What compat/runtime/launch.h calls `EmuHost`.
+#[repr(C)]
+pub(crate) struct Host {
+    in_kernel: extern "C" fn() -> c_int,
+    allocate: extern "C" fn(usize, c_int) -> *mut c_void,
+    release: extern "C" fn(*mut c_void, c_int) -> c_int,
+    copy: unsafe extern "C" fn(*mut c_void, *const c_void, usize, c_int) -> c_int,
+    fill: unsafe extern "C" fn(*mut c_void, c_int, usize) -> c_int,
+    launch: unsafe extern "C" fn(
+        *const c_void,
+        *const u32,
+        *const u32,
+        usize,
+        c_int,
+        *mut *mut c_void,
+    ) -> c_int,
+    type_of: unsafe extern "C" fn(*const c_void, *mut usize) -> c_int,
+    adopt: unsafe extern "C" fn(*mut c_void, usize) -> c_int,
+    disown: extern "C" fn(*const c_void) -> c_int,
+    unsupported: unsafe extern "C" fn(*const c_char),
+}
+
+pub(crate) static HOST_TABLE: Host =
+    Host { in_kernel, allocate, release, copy, fill, launch, type_of, adopt, disown, unsupported };
+
+/// What a program has done so far.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// Length and kind, by address.
+    memory: BTreeMap<usize, (usize, c_int)>,
+    pub(crate) launches: usize,
+    /// Each finding once, with the kernel that it is of.
+    pub(crate) findings: Vec<(String, Finding)>,
+    /// Those of the same places as one that is kept.
+    pub(crate) repeated: usize,
+    /// Calls that were refused, and why.
+    pub(crate) refused: BTreeSet<String>,
+}
+
+impl State {
+    /// Base, length and kind of the allocation that an address lies in.
+    fn find(&self, address: usize) -> Option<(usize, usize, c_int)> {
+        let (&base, &(len, kind)) = self.memory.range(..=address).next_back()?;
+        (address < base + len).then_some((base, len, kind))
+    }
+
+    /// Whether so many bytes from an address on lie in one allocation.
+    fn holds(&self, address: usize, bytes: usize) -> bool {
+        self.find(address).is_some_and(|(base, len, _)| address + bytes <= base + len)
+    }
+}
+
+static STATE: Mutex<State> = Mutex::new(State {
+    memory: BTreeMap::new(),
+    launches: 0,
+    findings: Vec::new(),
+    repeated: 0,
+    refused: BTreeSet::new(),
+});
+static PROGRAM: OnceLock<(Arc<Module>, Options)> = OnceLock::new();
+
+/// What this process's program has done.
+pub(crate) fn state() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Says which program the process runs. Once.
+pub(crate) fn begin(module: Arc<Module>, options: Options) -> bool {
+    PROGRAM.set((module, options)).is_ok()
+}
+
+extern "C" fn in_kernel() -> c_int {
+    c_int::from(lab_emulator::in_kernel())
+}
+
+extern "C" fn allocate(bytes: usize, kind: c_int) -> *mut c_void {
+    let Ok(address) = lab_emulator::allocate(bytes) else { return std::ptr::null_mut() };
+    state().memory.insert(address as usize, (bytes, kind));
+    address.cast()
+}
+
+extern "C" fn release(address: *mut c_void, kind: c_int) -> c_int {
+    let mut state = state();
+    match state.memory.get(&(address as usize)) {
+        Some(&(_, k)) if (k == HOST) == (kind == HOST) => {
+            state.memory.remove(&(address as usize));
+            // SAFETY: it was allocated above, and is freed once.
+            unsafe { lab_emulator::free(address.cast()) };
+            SUCCESS
+        }
+        _ => {
+            let call = if kind == HOST { "cudaFreeHost" } else { "cudaFree" };
+            let got = format!("{call}: expected an address that was allocated and not freed since");
+            state.refused.insert(got);
+            INVALID_VALUE
+        }
+    }
+}
+
+/// Both ends of a copy, as far as the emulator knows them.
+unsafe extern "C" fn copy(
+    to: *mut c_void,
+    from: *const c_void,
+    bytes: usize,
+    kind: c_int,
+) -> c_int {
+    let mut state = state();
+    let (_, to_device, from_device) = match kind {
+        1 => ("cudaMemcpyHostToDevice", true, false),
+        2 => ("cudaMemcpyDeviceToHost", false, true),
+        3 => ("cudaMemcpyDeviceToDevice", true, true),
+        _ => ("cudaMemcpy", false, false),
+    };
+    for (end, address, is_device) in
+        [("destination", to as usize, to_device), ("source", from as usize, from_device)]
+    {
+        if let Some(wrong) = wrong_end(&state, address, bytes, is_device) {
+            state.refused.insert(format!("cudaMemcpy: {end}: {wrong}"));
+            return INVALID_VALUE;
+        }
+    }
+    let kinds = [to as usize, from as usize].map(|a| state.find(a).map(|(_, _, kind)| kind));
+    drop(state);
+    // SAFETY: the program's own promise, as on a GPU; what lies in allocations was looked at above.
+    unsafe { std::ptr::copy(from.cast::<u8>(), to.cast(), bytes) };
+    match kinds {
+        [Some(_), Some(DEVICE)] => {
+            lab_emulator::host_copied_bytes(from.cast(), to.cast(), bytes);
+        }
+        // What the host writes into its own memory nobody sees.
+        [Some(_), _] => lab_emulator::host_wrote_bytes(to.cast(), bytes),
+        _ => {}
+    }
+    SUCCESS
+}
+
+/// What is wrong with one end of a copy.
+fn wrong_end(state: &State, address: usize, bytes: usize, is_device: bool) -> Option<String> {
+    match state.find(address) {
+        Some((base, len, _)) if address + bytes > base + len => Some(format!(
+            "expected at most {} bytes, which are left of an allocation of {len}, got {bytes}",
+            base + len - address
+        )),
+        None if is_device && !PROGRAM.get().is_some_and(|(m, _)| m.holds(address)) => {
+            Some(format!("expected device memory, got {address:#x}, which is none"))
+        }
+        _ => None,
+    }
+}
+
+unsafe extern "C" fn fill(to: *mut c_void, value: c_int, bytes: usize) -> c_int {
+    let mut state = state();
+    if !state.holds(to as usize, bytes) {
+        let wrong = wrong_end(&state, to as usize, bytes, true).unwrap_or_default();
+        state.refused.insert(format!("cudaMemset: {wrong}"));
+        return INVALID_VALUE;
+    }
+    drop(state);
+    // SAFETY: the bytes lie in one allocation.
+    unsafe { std::ptr::write_bytes(to.cast::<u8>(), value as u8, bytes) };
+    lab_emulator::host_wrote_bytes(to.cast(), bytes);
+    SUCCESS
+}
+
+/// Kind and length of the allocation that an address lies in; -1 where there is none.
+unsafe extern "C" fn type_of(address: *const c_void, bytes: *mut usize) -> c_int {
+    match state().find(address as usize) {
+        Some((_, len, kind)) => {
+            // SAFETY: the caller's variable.
+            unsafe { *bytes = len };
+            kind
+        }
+        None => -1,
+    }
+}
+
+/// `cudaHostRegister`: memory of the host's that kernels may use.
+unsafe extern "C" fn adopt(address: *mut c_void, bytes: usize) -> c_int {
+    // SAFETY: the program's own promise.
+    match unsafe { lab_emulator::adopt(address.cast(), bytes) } {
+        Ok(()) => SUCCESS,
+        Err(error) => {
+            state().refused.insert(format!("cudaHostRegister: {error}"));
+            ALREADY_REGISTERED
+        }
+    }
+}
+
+extern "C" fn disown(address: *const c_void) -> c_int {
+    lab_emulator::disown(address.cast());
+    SUCCESS
+}
+
+unsafe extern "C" fn unsupported(name: *const c_char) {
+    // SAFETY: a literal of the program.
+    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+    state().refused.insert(format!("{name} is not supported"));
+}
+
+unsafe extern "C" fn launch(
+    export: *const c_void,
+    grid: *const u32,
+    block: *const u32,
+    shared: usize,
+    cooperative: c_int,
+    arguments: *mut *mut c_void,
+) -> c_int {
+    let Some((module, options)) = PROGRAM.get() else { return LAUNCH_FAILURE };
+    // SAFETY: launch.h passes a description of the kernel, and three sizes twice.
+    let (kernel, [grid, block]) =
+        unsafe { (module.kernel_at(export), [grid, block].map(|s| *s.cast::<[u32; 3]>())) };
+    let config = Config {
+        grid,
+        block,
+        dynamic_shared: shared,
+        cooperative: cooperative != 0,
+        cluster: 0,
+        overlap_previous: false,
+    };
+    {
+        let mut state = state();
+        state.launches += 1;
+        // The host may have written them since, which nobody has seen.
+        let seen = |&(_, &(_, kind)): &(&usize, &(usize, c_int))| kind != DEVICE;
+        for (&base, _) in state.memory.iter().filter(seen) {
+            lab_emulator::host_wrote(base as *const u8, true);
+        }
+    }
+    let count = kernel.parameters().len();
+    // SAFETY: launch.h passes the address of each argument.
+    let arguments = unsafe { std::slice::from_raw_parts(arguments, count) };
+    let addresses = Addresses(arguments);
+    // What is thread_local in the program is shared memory to the emulator: of another thread than the
+    // host code's.
+    let outcome = std::thread::scope(|scope| {
+        let run = || {
+            let addresses = &addresses;
+            // SAFETY: the arguments are of the kernel's own types.
+            unsafe { lab_emulator::launch(&kernel, &config, addresses.0, options) }
+        };
+        scope.spawn(run).join()
+    });
+    let name = readable(kernel.name());
+    match outcome {
+        Ok(Ok(_)) => SUCCESS,
+        Ok(Err(LaunchError::Kernel { findings, .. })) => {
+            let ends = |f: &Finding| !matches!(f.kind.check(), Check::Race | Check::Init);
+            let ended = findings.all.iter().any(ends);
+            findings.all.into_iter().for_each(|finding| keep(&name, finding));
+            if ended { LAUNCH_FAILURE } else { SUCCESS }
+        }
+        Ok(Err(error)) => {
+            state().refused.insert(error.to_string().replace(kernel.name(), &name));
+            INVALID_CONFIGURATION
+        }
+        Err(_) => LAUNCH_FAILURE,
+    }
+}
+
+struct Addresses<'a>(&'a [*mut c_void]);
+// SAFETY: the host's thread waits while the other reads them.
+unsafe impl Sync for Addresses<'_> {}
+
+/// Tells a finding, and keeps it: each place once.
+fn keep(kernel: &str, finding: Finding) {
+    let mut state = state();
+    let places = |f: &Finding| f.places().map(str::to_owned).collect::<Vec<_>>();
+    if state.findings.iter().any(|(_, f)| f.kind == finding.kind && places(f) == places(&finding)) {
+        state.repeated += 1;
+        return;
+    }
+    eprintln!(
+        "\n{kernel}, launch {}, {}: {finding}\n",
+        state.launches,
+        finding.kind.check().name()
+    );
+    state.findings.push((kernel.to_owned(), finding));
+}
+
+/// `k<T = float>` of what g++ calls `void k(T*, int) [with T = float]`.
+fn readable(pretty: &str) -> String {
+    let (head, with) = pretty.split_once(" [with ").unwrap_or((pretty, ""));
+    let path = head.split('(').next().unwrap_or(head);
+    let name = path.rsplit(' ').next().unwrap_or(path);
+    match with.trim_end_matches(']') {
+        "" => name.to_owned(),
+        arguments => format!("{name}<{}>", arguments.replace("; ", ", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_source() {
+        assert_eq!(readable("void ns::k(float*, int)"), "ns::k");
+        let template = "void k(T*) [with T = float; int N = 4]";
+        assert_eq!(readable(template), "k<T = float, int N = 4>");
+    }
+}

@@ -1,0 +1,67 @@
+//! Other people's CUDA programs, whole and as published, on the emulator.
+//!
+//! # The problem
+//!
+//! The emulator runs kernels, and a `.cu` file is more: it allocates, copies, launches and prints. To
+//! check one kernel of it, one had to cut it out and to write by hand what the program does anyway.
+//!
+//! Here the whole file is compiled by the host's C++ compiler. A launch `k<<<grid, block>>>(x)` becomes
+//! a call of `k` (`rewrite`), the runtime API's functions are headers (`../emulator/compat`) on top of a
+//! small table (`host`), and each launch runs checked.
+//!
+//! ```text
+//! main.cu ──rewrite──▶ C++ ──g++──▶ program.so ──▶ main(argc, argv)
+//!                                                   │ cudaMalloc, cudaMemcpy, k<<<…>>>
+//!                                                   ▼
+//!                                        the emulator ──▶ what is wrong, and where
+//! ```
+//!
+//! The program runs natively, in this process, with the rights of whoever runs it.
+
+mod headers;
+mod host;
+mod program;
+mod rewrite;
+mod sources;
+mod tokens;
+
+use std::path::PathBuf;
+
+pub use program::{Options, Program, Report};
+pub use rewrite::Kernel;
+
+/// A program cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file cannot be read, or holds what is not understood.
+    #[error("{}: {reason}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// The compiler refuses it.
+    #[error("{summary}")]
+    Compile {
+        /// One line: where, and what.
+        summary: String,
+        /// All that the compiler said.
+        said: String,
+    },
+    /// The object cannot be loaded.
+    #[error(transparent)]
+    Module(#[from] lab_emulator::ModuleError),
+    /// An environment variable of the emulator.
+    #[error(transparent)]
+    Option(#[from] lab_emulator::BadOption),
+    /// It has no `main`.
+    #[error("program: expected a function main, got only {}", kernels.join(", "))]
+    NoMain {
+        /// Its kernels.
+        kernels: Vec<String>,
+    },
+    /// This process runs one already.
+    #[error("program: expected the only one of this process, got another")]
+    Second,
+}

@@ -1,0 +1,193 @@
+//! A program: read, compiled, run.
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use lab_emulator::{Finding, Module};
+use lab_kernel_build::{Build, compile_program};
+
+use crate::Error;
+use crate::headers;
+use crate::host::{self, HOST_TABLE};
+use crate::rewrite::Kernel;
+use crate::sources::Sources;
+
+/// How a program is compiled.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Where headers are looked for.
+    pub include: Vec<PathBuf>,
+    /// `NAME` or `NAME=VALUE`.
+    pub define: Vec<String>,
+    /// The language, such as `c++17`, which it is without.
+    pub standard: Option<String>,
+    /// Not checked, and so faster.
+    pub plain: bool,
+    /// How long it may run. It is ended then, with exit code 1 of its own.
+    pub timeout: Option<Duration>,
+}
+
+/// A program that is compiled and not run yet.
+#[derive(Debug)]
+pub struct Program {
+    module: Arc<Module>,
+    kernels: Vec<(PathBuf, Kernel)>,
+    timeout: Option<Duration>,
+}
+
+/// What is known when a program has ended.
+#[derive(Debug)]
+pub struct Report {
+    /// Its own exit code.
+    pub exit: i32,
+    /// Launches.
+    pub launches: usize,
+    /// Each finding once, with its kernel.
+    pub findings: Vec<(String, Finding)>,
+    /// Findings at places that were told.
+    pub repeated: usize,
+    /// Calls of the runtime API that were refused.
+    pub refused: Vec<String>,
+}
+
+impl Program {
+    /// Compiles the files of a program.
+    ///
+    /// # Errors
+    /// [`Error::File`], [`Error::Compile`], [`Error::Module`].
+    pub fn build(files: &[PathBuf], options: &Options) -> Result<Self, Error> {
+        let root = &headers::root()?;
+        let scratch = tempfile::tempdir()
+            .map_err(|e| Error::File { path: std::env::temp_dir(), reason: e.to_string() })?;
+        let sources = Sources::read(files, &options.include, scratch.path())?;
+        let standard = options.standard.as_deref().unwrap_or("c++17");
+        let mut flags = vec![format!("-std={standard}")];
+        flags.extend(options.define.iter().map(|d| format!("-D{d}")));
+        let mut libraries = vec!["-pthread".to_owned(), "-lm".into()];
+        let absolute = |p: &Path| p.canonicalize().unwrap_or_else(|_| p.to_owned());
+        flags.extend(options.include.iter().map(|d| format!("-I{}", absolute(d).display())));
+        // Host code of several threads.
+        if sources
+            .units
+            .iter()
+            .any(|(text, _)| text.contains("omp.h") || text.contains("#pragma omp"))
+        {
+            flags.push("-fopenmp".into());
+            libraries.push("-fopenmp".into());
+        }
+        let program = lab_kernel_build::Program { units: sources.units, flags, libraries };
+        let build = if options.plain { Build::Plain } else { Build::Checked };
+        let compiled = compile_program(root, &program, build, scratch.path());
+        let object =
+            compiled.map_err(|said| Error::Compile { summary: summary(&said), said })?.object;
+        let bytes = std::fs::read(&object)
+            .map_err(|e| Error::File { path: object.clone(), reason: e.to_string() })?;
+        // The module keeps the bytes for its line tables.
+        let module = Module::load(bytes.leak())?;
+        Ok(Self { module, kernels: sources.kernels, timeout: options.timeout })
+    }
+
+    /// The kernels that these files and the headers of theirs define, each with its file. Nothing is
+    /// compiled.
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    pub fn kernels(
+        files: &[PathBuf],
+        include: &[PathBuf],
+    ) -> Result<Vec<(PathBuf, Kernel)>, Error> {
+        Ok(Sources::read(files, include, scratch()?.path())?.kernels)
+    }
+
+    /// Runs `main` and ends the process with what `end` makes of the report, also where the program
+    /// calls `exit`.
+    ///
+    /// # Errors
+    /// It has no `main`, or the process has run one before. Otherwise it does not return.
+    pub fn run(&self, arguments: &[String], end: fn(Report) -> u8) -> Result<(), Error> {
+        let missing = || Error::NoMain {
+            kernels: self.kernels.iter().map(|(_, k)| k.name.clone()).collect(),
+        };
+        let function = |name| self.module.symbol(name).ok_or_else(missing);
+        let (bind, has_main, main) =
+            (function("emu_bind_host")?, function("emu_has_main")?, function("emu_run_main")?);
+        // SAFETY: compat/program.cpp defines these symbols with these types.
+        let (bind, has_main, main) = unsafe {
+            (
+                std::mem::transmute::<*mut c_void, extern "C" fn(*const host::Host)>(bind),
+                std::mem::transmute::<*mut c_void, extern "C" fn() -> c_int>(has_main),
+                std::mem::transmute::<*mut c_void, extern "C" fn(c_int, *mut *mut c_char) -> c_int>(
+                    main,
+                ),
+            )
+        };
+        if has_main() == 0 {
+            return Err(missing());
+        }
+        let options = lab_emulator::Options::from_env()?;
+        if !host::begin(Arc::clone(&self.module), options) || END.set(end).is_err() {
+            return Err(Error::Second);
+        }
+        bind(&raw const HOST_TABLE);
+        let texts: Vec<CString> =
+            arguments.iter().filter_map(|a| CString::new(a.as_str()).ok()).collect();
+        let mut pointers: Vec<*mut c_char> = texts.iter().map(|t| t.as_ptr().cast_mut()).collect();
+        let count = pointers.len() as c_int;
+        pointers.push(std::ptr::null_mut());
+        // SAFETY: a function that takes nothing of this one's; what has ended the program comes there.
+        unsafe { on_exit(ended, std::ptr::null_mut()) };
+        if let Some(timeout) = self.timeout {
+            std::thread::spawn(move || {
+                std::thread::sleep(timeout);
+                eprintln!("program: expected an end within {} s, got none", timeout.as_secs_f32());
+                ended(1, std::ptr::null_mut());
+            });
+        }
+        let code = main(count, pointers.as_mut_ptr());
+        // SAFETY: ends the process, by way of `ended`.
+        unsafe { libc::exit(code) }
+    }
+}
+
+static END: OnceLock<fn(Report) -> u8> = OnceLock::new();
+
+unsafe extern "C" {
+    // glibc and musl have it; the crate libc does not name it.
+    fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
+}
+
+/// The program has ended, by `return` or by `exit`.
+extern "C" fn ended(status: c_int, _: *mut c_void) {
+    // SAFETY: flushes all streams of C, which stand before ours.
+    unsafe { libc::fflush(std::ptr::null_mut()) };
+    let mut state = host::state();
+    let report = Report {
+        exit: status & 0xff,
+        launches: state.launches,
+        findings: std::mem::take(&mut state.findings),
+        repeated: state.repeated,
+        refused: state.refused.iter().cloned().collect(),
+    };
+    drop(state);
+    let code = END.get().map_or(1, |end| end(report));
+    let _ = std::io::stdout().flush();
+    // SAFETY: ends the process. What the program does after its end is not waited for.
+    unsafe { libc::_exit(c_int::from(code)) }
+}
+
+fn scratch() -> Result<tempfile::TempDir, Error> {
+    tempfile::tempdir()
+        .map_err(|e| Error::File { path: std::env::temp_dir(), reason: e.to_string() })
+}
+
+/// Where, and what: the first error of a compiler's report.
+fn summary(said: &str) -> String {
+    let error = said.lines().find(|l| l.contains("error: ") || l.contains("undefined reference"));
+    match error {
+        Some(line) => line.replacen("fatal error: ", "error: ", 1).trim().to_owned(),
+        None => said.lines().next().unwrap_or("the compiler said nothing").to_owned(),
+    }
+}

@@ -1,0 +1,552 @@
+//! What a host compiler has to be told of a CUDA file, written into it.
+//!
+//! `k<<<grid, block>>>(x)` becomes a call of `k` behind `emu::configure(grid, block)`, as nvcc does it
+//! itself; so overloads, deduced templates and conversions are those of C++. Each kernel begins with a
+//! question: called by the host, it launches itself. Dynamic shared memory becomes a pointer, inline PTX
+//! a trap that says its text. Lines stay where they are.
+
+use std::ops::Range;
+
+use crate::tokens::{Kind, Tokens};
+
+/// A kernel that a file defines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// Its name, with the arguments of a specialisation.
+    pub name: String,
+    /// The parameters of its template, as arguments: `T`, `N`, `Rest...`.
+    pub template: Vec<String>,
+    /// Type and name of each parameter.
+    pub parameters: Vec<(String, String)>,
+    /// Where it stands, from 1.
+    pub line: usize,
+}
+
+/// A file that a host compiler takes.
+#[derive(Clone, Debug)]
+pub(crate) struct Rewritten {
+    pub(crate) text: String,
+    pub(crate) kernels: Vec<Kernel>,
+}
+
+/// Replacements of ranges, none of which meet.
+type Edits = Vec<(Range<usize>, String)>;
+
+/// What is to be included in place of a name; `None` where that is no file of the program's own.
+pub(crate) type Include<'a> = dyn FnMut(&str, bool) -> Result<Option<String>, String> + 'a;
+
+/// Rewrites a file. `include` answers what is to be included in place of `"name"` or `<name>` (with the
+/// second argument true), if it is another file.
+///
+/// # Errors
+/// A launch or a kernel that is written in a way this does not read; the message has line and reason.
+pub(crate) fn rewrite(text: &str, include: &mut Include<'_>) -> Result<Rewritten, String> {
+    let tokens = Tokens::read(text);
+    let mut reader = Reader { tokens: &tokens, hidden: Vec::new(), in_dim3: false };
+    let mut edits = Edits::new();
+    let mut kernels = Vec::new();
+    let mut scopes = Vec::new();
+    for index in 0..tokens.all.len() {
+        match (tokens.all[index].kind, tokens.at(index)) {
+            (Kind::Include, line) => {
+                if let Some((name, angled)) = included(line)
+                    && let Some(other) = include(name, angled)?
+                {
+                    edits.push((tokens.all[index].range.clone(), format!("#include {other:?}")));
+                }
+            }
+            (_, "{") => {
+                let within = scopes.last().is_some_and(|&is_body| is_body);
+                let opens_body = matches!(
+                    tokens.at(index.wrapping_sub(1)),
+                    ")" | "const" | "noexcept" | "override" | "else" | "do" | "try"
+                );
+                scopes.push(within || index > 0 && opens_body);
+            }
+            (_, "}") => {
+                scopes.pop();
+                reader.in_dim3 = false;
+                reader.hidden.retain(|&(level, _)| level <= scopes.len());
+            }
+            (_, ";") => reader.in_dim3 = false,
+            (_, "dim3") => reader.in_dim3 = tokens.is_word(index + 1),
+            (_, "gridDim" | "blockDim" | "blockIdx" | "threadIdx") => {
+                reader.built_in(index, scopes.len(), &mut edits);
+            }
+            (_, "<<<") => reader.launch(index, &mut edits)?,
+            (_, "__global__") => kernels.extend(reader.kernel(index, &mut edits)?),
+            (_, "__shared__") => {
+                let in_body = scopes.last().is_some_and(|&is_body| is_body);
+                reader.shared(index, in_body, &mut edits)?;
+            }
+            // nvcc has it as a macro; g++'s own headers use the word for something else.
+            (_, "__noinline__") if tokens.at(index.wrapping_sub(1)) != "(" => {
+                edits.push((tokens.all[index].range.clone(), "__attribute__((noinline))".into()));
+            }
+            (_, "asm" | "__asm__" | "__asm") => reader.inline_ptx(index, &mut edits),
+            (_, "cudaLaunchKernel" | "cudaLaunchCooperativeKernel" | "cudaLaunchKernelExC") => {
+                reader.untyped_kernel(index, &mut edits);
+            }
+            _ => {}
+        }
+    }
+    Ok(Rewritten { text: apply(text, edits), kernels })
+}
+
+/// The name in an `#include` line, and whether it stands in angle brackets.
+fn included(line: &str) -> Option<(&str, bool)> {
+    let name = line.split_once("include")?.1.trim_start();
+    match name.strip_prefix('"') {
+        Some(rest) => Some((rest.split_once('"')?.0, false)),
+        None => Some((name.strip_prefix('<')?.split_once('>')?.0, true)),
+    }
+}
+
+fn apply(text: &str, mut edits: Edits) -> String {
+    edits.sort_by_key(|(range, _)| range.start);
+    let (mut out, mut at) = (String::with_capacity(text.len() + 256), 0);
+    for (range, new) in edits {
+        // Edits of nested code: the outer one stands.
+        if range.start < at {
+            continue;
+        }
+        out += &text[at..range.start];
+        out += &new;
+        // Lines keep their numbers.
+        let lines = |t: &str| t.matches('\n').count();
+        let gone = lines(&text[range.clone()]).saturating_sub(lines(&new));
+        out.extend(std::iter::repeat_n('\n', gone));
+        at = range.end;
+    }
+    out + &text[at..]
+}
+
+struct Reader<'a> {
+    tokens: &'a Tokens<'a>,
+    /// Variables of host code that have the name of a built-in one, with the scope of each.
+    hidden: Vec<(usize, &'a str)>,
+    /// Within a declaration that begins with dim3.
+    in_dim3: bool,
+}
+
+impl<'a> Reader<'a> {
+    /// `dim3 blockDim(16, 16)`: built-in variables are macros here, so host code's get another name.
+    fn built_in(&mut self, index: usize, level: usize, edits: &mut Edits) {
+        let tokens = self.tokens;
+        let name = tokens.at(index);
+        let declared = match tokens.at(index.wrapping_sub(1)) {
+            "dim3" => true,
+            "," => self.in_dim3 && matches!(tokens.at(index + 1), "(" | "=" | "{" | "," | ";"),
+            _ => false,
+        };
+        if declared {
+            self.hidden.push((level, name));
+        }
+        if self.is_hidden(name) {
+            edits.push((tokens.all[index].range.clone(), format!("host_{name}")));
+        }
+    }
+
+    fn is_hidden(&self, name: &str) -> bool {
+        self.hidden.iter().any(|&(_, hidden)| hidden == name)
+    }
+
+    fn line(&self, index: usize) -> usize {
+        self.tokens.text[..self.tokens.start(index)].matches('\n').count() + 1
+    }
+
+    fn refuse(&self, index: usize, what: &str) -> String {
+        format!("line {}: {what}", self.line(index))
+    }
+
+    // ---- launches -----------------------------------------------------------------------------
+
+    /// `k<T><<<grid, block>>>(x)`, by the place of `<<<`.
+    fn launch(&self, open: usize, edits: &mut Edits) -> Result<(), String> {
+        let tokens = self.tokens;
+        let mut depth = 0i64;
+        let close = (open + 1..tokens.all.len()).find(|&i| {
+            depth += match tokens.at(i) {
+                "(" | "[" | "{" => 1,
+                ")" | "]" | "}" => -1,
+                _ => 0,
+            };
+            depth == 0 && tokens.at(i) == ">>>"
+        });
+        let close = close.ok_or_else(|| self.refuse(open, "expected >>> behind <<<, got none"))?;
+        let arguments = close + 1;
+        let end = match tokens.at(arguments) {
+            "(" => tokens.closing(arguments),
+            _ => None,
+        };
+        let end = end.ok_or_else(|| self.refuse(close, "expected (arguments) behind >>>"))?;
+        let first = self.callee(open);
+        let first = first.ok_or_else(|| self.refuse(open, "expected a kernel before <<<"))?;
+        let mut configuration = String::new();
+        for index in open + 1..close {
+            if index > open + 1 && tokens.end(index - 1) < tokens.start(index) {
+                configuration.push(' ');
+            }
+            let is_hidden = self.is_hidden(tokens.at(index));
+            configuration += if is_hidden { "host_" } else { "" };
+            configuration += tokens.at(index);
+        }
+        let start = tokens.start(first);
+        // Between the kernel and its arguments nothing stays.
+        edits.push((start..start, format!("(::emu::configure({configuration}) ? (void)")));
+        edits.push((tokens.start(open)..tokens.end(close), String::new()));
+        edits.push((tokens.end(end)..tokens.end(end), " : (void)0)".into()));
+        Ok(())
+    }
+
+    /// The first token of the expression that ends before `open`.
+    fn callee(&self, open: usize) -> Option<usize> {
+        let tokens = self.tokens;
+        let mut first = open.checked_sub(1)?;
+        loop {
+            if matches!(tokens.at(first), ">" | ")" | "]") {
+                let opens = tokens.opening(first)?;
+                if tokens.at(first) == ")" && !tokens.is_word(opens.checked_sub(1)?) {
+                    return Some(opens);
+                }
+                first = opens.checked_sub(1)?;
+            }
+            if !tokens.is_word(first) {
+                return None;
+            }
+            let before = |n: usize| first.checked_sub(n).map_or("", |i| tokens.at(i));
+            first = match (before(1), before(2)) {
+                ("::", _) if first >= 2 && (tokens.is_word(first - 2) || before(2) == ">") => {
+                    first - 2
+                }
+                ("::", _) => return Some(first - 1),
+                // Of macros: name##x.
+                ("#", "#") => first - 3,
+                (".", _) => first - 2,
+                (">", "-") => first - 3,
+                _ => return Some(first),
+            };
+        }
+    }
+
+    /// The cast of `cudaLaunchKernel((void*)k, …)` takes the kernel's type away: it goes.
+    fn untyped_kernel(&self, call: usize, edits: &mut Edits) {
+        let tokens = self.tokens;
+        let at = |n: usize| tokens.at(call + n);
+        let last = match [at(1), at(2), at(3), at(4), at(5), at(6)] {
+            ["(", "(", "void", "*", ")", _] => call + 5,
+            ["(", "(", "const", "void", "*", ")"] => call + 6,
+            ["(", "reinterpret_cast", "<", "void", "*", ">"] => call + 6,
+            _ => return,
+        };
+        edits.push((tokens.start(call + 2)..tokens.end(last), String::new()));
+    }
+
+    // ---- kernels ------------------------------------------------------------------------------
+
+    /// The definition that `__global__` belongs to, if it is one.
+    fn kernel(&self, global: usize, edits: &mut Edits) -> Result<Option<Kernel>, String> {
+        let tokens = self.tokens;
+        let mut at = global + 1;
+        let open = loop {
+            match tokens.at(at) {
+                "" | ";" | "{" | "}" => return Ok(None),
+                "(" => {
+                    let is_attribute = [
+                        "__launch_bounds__",
+                        "__cluster_dims__",
+                        "__attribute__",
+                        "__align__",
+                        "alignas",
+                        "__block_size__",
+                        "__maxnreg__",
+                    ]
+                    .contains(&tokens.at(at - 1));
+                    if !is_attribute {
+                        break at;
+                    }
+                    let Some(close) = tokens.closing(at) else { return Ok(None) };
+                    at = close + 1;
+                }
+                _ => at += 1,
+            }
+        };
+        let Some(close) = tokens.closing(open) else { return Ok(None) };
+        let Some(body) = (close + 1..close + 12).find(|&i| matches!(tokens.at(i), "{" | ";" | ""))
+        else {
+            return Ok(None);
+        };
+        if tokens.at(body) != "{" {
+            return Ok(None);
+        }
+        let name = match tokens.at(open - 1) {
+            ">" => tokens.opening(open - 1).and_then(|i| i.checked_sub(1)),
+            _ => Some(open - 1),
+        };
+        let Some(name) = name.filter(|&n| tokens.is_word(n)) else { return Ok(None) };
+        let name = tokens.text[tokens.start(name)..tokens.end(open - 1)].to_owned();
+        let template = self.template(global)?;
+        let mut parameters = Vec::new();
+        for (number, range) in self.split(open + 1, close).into_iter().enumerate() {
+            parameters.push(self.parameter(range, number, edits));
+        }
+        let own = match template.is_empty() {
+            true => name.clone(),
+            false => format!("{name}<{}>", template.join(", ")),
+        };
+        let types: Vec<&str> = parameters.iter().map(|(t, _)| t.as_str()).collect();
+        let names: Vec<&str> = parameters.iter().map(|(_, n)| n.as_str()).collect();
+        let passed: String = names.iter().map(|n| format!(", {n}")).collect();
+        let question = format!(
+            " if (!::emu::in_kernel()) return ::emu::launch_configured<(static_cast<void (*)({})>(&{own}))>\
+             (__PRETTY_FUNCTION__, {:?}{passed});",
+            types.join(", "),
+            names.join(",")
+        );
+        let end = tokens.end(body);
+        edits.push((end..end, question));
+        Ok(Some(Kernel { name, template, parameters, line: self.line(global) }))
+    }
+
+    /// The parameters of the template whose function has the word at `global` in its head.
+    fn template(&self, global: usize) -> Result<Vec<String>, String> {
+        let tokens = self.tokens;
+        let mut at = global;
+        let close = loop {
+            let Some(before) = at.checked_sub(1) else { return Ok(Vec::new()) };
+            at = match tokens.at(before) {
+                "static" | "inline" | "extern" | "void" | "__forceinline__" | "\"C\"" => before,
+                ")" => match tokens.opening(before) {
+                    Some(open) if tokens.at(open.saturating_sub(1)) == "__launch_bounds__" => {
+                        open - 1
+                    }
+                    _ => return Ok(Vec::new()),
+                },
+                ">" => break before,
+                _ => return Ok(Vec::new()),
+            };
+        };
+        let Some(open) = tokens.opening(close) else { return Ok(Vec::new()) };
+        if open == 0 || tokens.at(open - 1) != "template" {
+            return Ok(Vec::new());
+        }
+        let parameters = self.split(open + 1, close).into_iter().map(|range| {
+            let end = range.clone().find(|&i| tokens.at(i) == "=").unwrap_or(range.end);
+            let name = end.checked_sub(1).filter(|&i| tokens.is_word(i) && i > range.start);
+            let Some(name) = name else {
+                return Err(self.refuse(range.start, "a template parameter needs a name"));
+            };
+            let is_pack = tokens.at(name - 1) == ".";
+            Ok(format!("{}{}", tokens.at(name), if is_pack { "..." } else { "" }))
+        });
+        parameters.collect()
+    }
+
+    /// Type and name of a parameter. One without a name gets one.
+    fn parameter(&self, range: Range<usize>, number: usize, edits: &mut Edits) -> (String, String) {
+        let tokens = self.tokens;
+        let end = range.clone().find(|&i| tokens.at(i) == "=").unwrap_or(range.end);
+        // Behind the name: the sizes of an array, or what a function takes.
+        let pointer = (range.start..end).find(|&i| {
+            tokens.at(i) == "(" && matches!(tokens.at(i + 1), "*" | "&") && tokens.is_word(i + 2)
+        });
+        let declarator = (range.start..end).find(|&i| tokens.at(i) == "[").unwrap_or(end);
+        let name = pointer.map(|i| i + 2).or_else(|| {
+            let last = declarator.checked_sub(1)?;
+            let is_name = tokens.is_word(last) && last > range.start && !is_type(tokens.at(last));
+            is_name.then_some(last)
+        });
+        match name {
+            Some(name) => {
+                let (before, behind) = (tokens.join(range.start..name), tokens.join(name + 1..end));
+                (format!("{before} {behind}").trim().to_owned(), tokens.at(name).to_owned())
+            }
+            None => {
+                let name = format!("emu_unnamed_{number}");
+                let place = tokens.end(declarator.max(1) - 1);
+                edits.push((place..place, format!(" {name}")));
+                (tokens.join(range.start..end), name)
+            }
+        }
+    }
+
+    /// The tokens from `from` to `to`, cut at commas that stand in no brackets.
+    fn split(&self, from: usize, to: usize) -> Vec<Range<usize>> {
+        let (mut all, mut start, mut at) = (Vec::new(), from, from);
+        while at < to {
+            match self.tokens.at(at) {
+                "(" | "[" | "{" | "<" => {
+                    at = self.tokens.closing(at).filter(|&close| close < to).unwrap_or(at);
+                }
+                "," => {
+                    all.push(start..at);
+                    start = at + 1;
+                }
+                _ => {}
+            }
+            at += 1;
+        }
+        all.push(start..to);
+        let is_none =
+            |r: &Range<usize>| r.is_empty() || r.len() == 1 && self.tokens.at(r.start) == "void";
+        all.retain(|r| !is_none(r));
+        all
+    }
+
+    // ---- memory and instructions ----------------------------------------------------------------
+
+    /// `extern __shared__ T x[];`, and `static __shared__`, which says static twice here.
+    fn shared(&self, shared: usize, in_body: bool, edits: &mut Edits) -> Result<(), String> {
+        let tokens = self.tokens;
+        let is_end = |i: usize| matches!(tokens.at(i), ";" | "{" | "}" | "" | "\\");
+        let first = (0..shared).rev().find(|&i| is_end(i) || tokens.all[i].kind == Kind::Include);
+        let first = first.map_or(0, |i| i + 1);
+        let Some(end) = (shared..tokens.all.len()).find(|&i| is_end(i)) else { return Ok(()) };
+        for word in (first..end).filter(|&i| tokens.at(i) == "static") {
+            edits.push((tokens.all[word].range.clone(), String::new()));
+        }
+        let Some(word) = (first..end).find(|&i| tokens.at(i) == "extern") else { return Ok(()) };
+        let bracket = (shared..end).find(|&i| tokens.at(i) == "[");
+        let Some(bracket) = bracket.filter(|&i| tokens.at(end) == ";" && tokens.is_word(i - 1))
+        else {
+            return Err(self.refuse(shared, "expected extern __shared__ T name[]"));
+        };
+        let name = tokens.at(bracket - 1);
+        let mut element = String::new();
+        let mut at = word.min(shared);
+        while at < bracket - 1 {
+            match tokens.at(at) {
+                "extern" | "__shared__" => {}
+                "__align__" | "alignas" | "__attribute__" => {
+                    at = tokens.closing(at + 1).unwrap_or(at);
+                }
+                word => element = format!("{element} {word}"),
+            }
+            at += 1;
+        }
+        // T x[][32] is a pointer to rows.
+        let close = tokens.closing(bracket).unwrap_or(bracket);
+        let sizes = &tokens.text[tokens.end(close)..tokens.start(end)];
+        let element = format!("__typeof__({}{sizes})", element.trim());
+        let range = tokens.start(word.min(shared))..tokens.start(end);
+        let new = match in_body {
+            true => format!("{element}* {name} = ({element}*)emu_dynamic_shared()"),
+            false => format!("static ::emu::Dynamic<{element}> {name}"),
+        };
+        edits.push((range, new));
+        Ok(())
+    }
+
+    /// `asm volatile("…" : …)`.
+    fn inline_ptx(&self, word: usize, edits: &mut Edits) {
+        let tokens = self.tokens;
+        let open = (word + 1..word + 4).find(|&i| tokens.at(i) == "(");
+        let Some((open, close)) = open.and_then(|o| Some((o, tokens.closing(o)?))) else { return };
+        let text: Vec<&str> = (open + 1..close)
+            .take_while(|&i| tokens.all[i].kind == Kind::Literal)
+            .map(|i| tokens.at(i))
+            .collect();
+        let range = tokens.start(word)..tokens.end(close);
+        edits.push((range, format!("::emu::inline_ptx({})", text.join(" "))));
+    }
+}
+
+/// Words that end a type and are no name.
+fn is_type(word: &str) -> bool {
+    [
+        "int",
+        "float",
+        "double",
+        "char",
+        "short",
+        "long",
+        "unsigned",
+        "signed",
+        "bool",
+        "const",
+        "size_t",
+        "__restrict__",
+        "__half",
+        "half",
+    ]
+    .contains(&word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rewritten(text: &str) -> Rewritten {
+        rewrite(text, &mut |_, _| Ok(None)).unwrap()
+    }
+
+    #[test]
+    fn a_launch_is_a_call_behind_its_configuration() {
+        let text =
+            "ns::k<T, 4><<<dim3(1, 2), n >> 1,\n 0, s>>>(x, f(y)); #define L k##n<<<g, b>>>()";
+        let expected = "(::emu::configure(dim3(1, 2), n >> 1, 0, s) ? (void)ns::k<T, 4>\n(x, f(y)) : (void)0); \
+                        #define L (::emu::configure(g, b) ? (void)k##n() : (void)0)";
+        assert_eq!(rewritten(text).text, expected);
+        for (text, reason) in
+            [("k<<<1, 2)", "line 1: expected >>>"), ("\nk<<<1>>> x", "line 2: expected (")]
+        {
+            let error = rewrite(text, &mut |_, _| Ok(None)).unwrap_err();
+            assert!(error.starts_with(reason), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_kernel_asks_who_calls_it() {
+        let text = "template <class T, int N = 2, class... R>
+            static __global__ void __launch_bounds__(N * 32, 1) k(const T* __restrict__ x, float (*f)(int),
+                int, int rows[4], R... rest, float eps = 1e-6f) { }
+            __global__ void declared(int x);
+            template <> __global__ void k<float>(void) {}";
+        let got = rewritten(text);
+        let [k, special] = &got.kernels[..] else { panic!("{:?}", got.kernels) };
+        assert_eq!((&k.name[..], k.line), ("k", 2));
+        assert_eq!(k.template, ["T", "N", "R..."]);
+        let names: Vec<&str> = k.parameters.iter().map(|(_, n)| n.as_str()).collect();
+        assert_eq!(names, ["x", "f", "emu_unnamed_2", "rows", "rest", "eps"]);
+        assert_eq!(k.parameters[1].0, "float (* )(int)");
+        assert_eq!(k.parameters[3].0, "int [4]");
+        assert!(got.text.contains("int emu_unnamed_2, int rows[4]"), "{}", got.text);
+        assert!(got.text.contains("(&k<T, N, R...>))>(__PRETTY_FUNCTION__,"), "{}", got.text);
+        assert_eq!((&special.name[..], special.parameters.len()), ("k<float>", 0));
+        assert_eq!(got.text.matches("launch_configured").count(), 2);
+    }
+
+    #[test]
+    fn dynamic_shared_memory_is_a_pointer() {
+        let text = "extern __shared__ float all[];
+            __global__ void k() { extern\n volatile __shared__ __align__(16) int x[][32]; static __shared__ int y; }";
+        let got = rewritten(text).text;
+        assert!(got.starts_with("static ::emu::Dynamic<__typeof__(float)> all;"), "{got}");
+        let pointer =
+            "__typeof__(volatile int[32])* x = (__typeof__(volatile int[32])*)emu_dynamic_shared()";
+        assert!(got.contains(pointer), "{got}");
+        assert!(got.contains(" __shared__ int y;") && !got.contains("static __shared__"), "{got}");
+        assert_eq!(got.matches('\n').count(), text.matches('\n').count());
+    }
+
+    #[test]
+    fn ptx_and_untyped_kernels_are_seen() {
+        let got = rewritten(
+            "asm volatile(\"bar.sync %0;\" : : \"r\"(1)); cudaLaunchKernel((void*)k<T>, g);",
+        )
+        .text;
+        assert_eq!(got, "::emu::inline_ptx(\"bar.sync %0;\"); cudaLaunchKernel(k<T>, g);");
+    }
+
+    #[test]
+    fn includes_are_asked_for() {
+        let mut asked = Vec::new();
+        let mut include = |name: &str, angled: bool| {
+            asked.push((name.to_owned(), angled));
+            Ok((name == "a.h").then(|| "b.h".to_owned()))
+        };
+        let got = rewrite("#include \"a.h\" // x\n# include <c.h>\n", &mut include).unwrap();
+        assert_eq!(got.text, "#include \"b.h\"\n# include <c.h>\n");
+        assert_eq!(asked, [("a.h".to_owned(), false), ("c.h".to_owned(), true)]);
+    }
+}

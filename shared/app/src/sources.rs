@@ -1,0 +1,91 @@
+//! The files of a program, and the headers that they include, as a host compiler takes them.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use crate::Error;
+use crate::rewrite::{Kernel, rewrite};
+
+/// What nvcc says of itself, and includes. Host and device code are compiled in one pass, which is the
+/// device's: kernels whose body stands behind `__CUDA_ARCH__` would be empty else.
+const CUDA: &str = "#define __CUDACC__ 1\n#define __NVCC__ 1\n#define __CUDA_ARCH__ 800\n\
+                    #include \"cuda_runtime.h\"\n";
+
+/// Rewritten files.
+#[derive(Debug, Default)]
+pub(crate) struct Sources {
+    /// Text and name of each file given.
+    pub(crate) units: Vec<(String, PathBuf)>,
+    /// Every kernel, and the file that it stands in.
+    pub(crate) kernels: Vec<(PathBuf, Kernel)>,
+}
+
+impl Sources {
+    /// Reads `files` and the headers that they include from beside themselves and from `directories`;
+    /// headers are written to `scratch`.
+    pub(crate) fn read(
+        files: &[PathBuf],
+        directories: &[PathBuf],
+        scratch: &Path,
+    ) -> Result<Self, Error> {
+        let mut reader =
+            Reader { directories, scratch, headers: HashMap::new(), kernels: Vec::new() };
+        let mut units = Vec::new();
+        for file in files {
+            let text = reader.file(file)?;
+            // nvcc hands other files to the host's compiler as they are.
+            let is_cuda = file.extension().is_some_and(|e| e == "cu" || e == "cuh");
+            let before = if is_cuda { CUDA } else { "" };
+            units.push((format!("{before}{text}"), file.clone()));
+        }
+        Ok(Self { units, kernels: reader.kernels })
+    }
+}
+
+struct Reader<'a> {
+    directories: &'a [PathBuf],
+    scratch: &'a Path,
+    /// Where the rewritten text of a header lies.
+    headers: HashMap<PathBuf, PathBuf>,
+    kernels: Vec<(PathBuf, Kernel)>,
+}
+
+impl Reader<'_> {
+    fn file(&mut self, path: &Path) -> Result<String, Error> {
+        let refuse = |reason: String| Error::File { path: path.to_owned(), reason };
+        let is_file = path.metadata().map_err(|e| refuse(e.to_string()))?.is_file();
+        if !is_file {
+            return Err(refuse("expected a file of CUDA C++, got something else".into()));
+        }
+        let bytes = std::fs::read(path).map_err(|e| refuse(e.to_string()))?;
+        let text = String::from_utf8_lossy(&bytes);
+        // The mark that some editors begin a file with.
+        let text = text.trim_start_matches('\u{feff}');
+        let mut include =
+            |name: &str, angled: bool| self.header(path, name, angled).map_err(|e| e.to_string());
+        let rewritten = rewrite(text, &mut include).map_err(refuse)?;
+        self.kernels.extend(rewritten.kernels.into_iter().map(|k| (path.to_owned(), k)));
+        Ok(format!("#line 1 {:?}\n{}\n", path.display().to_string(), rewritten.text))
+    }
+
+    /// Where the rewritten header lies; `None` where it is none of the program's own.
+    fn header(&mut self, from: &Path, name: &str, angled: bool) -> Result<Option<String>, Error> {
+        let beside = from.parent().filter(|_| !angled);
+        let places = beside.into_iter().chain(self.directories.iter().map(PathBuf::as_path));
+        let Some(found) = places.map(|d| d.join(name)).find(|p| p.is_file()) else {
+            return Ok(None);
+        };
+        let own = found.canonicalize().unwrap_or_else(|_| found.clone());
+        if let Some(written) = self.headers.get(&own) {
+            return Ok(Some(written.display().to_string()));
+        }
+        let stem = own.file_name().unwrap_or_default().display().to_string();
+        let written = self.scratch.join(format!("{}_{stem}", self.headers.len()));
+        // Known before it is read: a header may include itself.
+        self.headers.insert(own, written.clone());
+        let text = self.file(&found)?;
+        std::fs::write(&written, text)
+            .map_err(|e| Error::File { path: written.clone(), reason: e.to_string() })?;
+        Ok(Some(written.display().to_string()))
+    }
+}

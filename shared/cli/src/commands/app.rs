@@ -1,0 +1,125 @@
+//! `lab app FILE.cu -- ARGUMENTS`: a CUDA program of anybody's, every launch checked.
+
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use lab_app::{Error, Options, Program, Report};
+use serde_json::json;
+
+use super::check::finding_json;
+use crate::Common;
+use crate::failure::Failure;
+
+/// The program is compiled by the host's C++ compiler and runs natively, with your rights: run what you
+/// would run without this tool. Its own output and exit code are kept; findings go to stderr and end
+/// with exit code 3.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// The program's files: .cu, .cpp, .cc or .c
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    /// Where its headers are
+    #[arg(short = 'I', long = "include", value_name = "DIRECTORY")]
+    include: Vec<PathBuf>,
+    /// A macro: NAME or NAME=VALUE
+    #[arg(short = 'D', long = "define", value_name = "NAME")]
+    define: Vec<String>,
+    /// The language that it is written in
+    #[arg(long = "std", value_name = "STANDARD", default_value = "c++17")]
+    standard: String,
+    /// Runs it fast, and checks nothing
+    #[arg(long)]
+    plain: bool,
+    /// Ends it after so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<f64>,
+    /// All that the compiler says, where it refuses the program
+    #[arg(long)]
+    verbose: bool,
+    /// Arguments of the program
+    #[arg(last = true)]
+    arguments: Vec<String>,
+}
+
+pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
+    let options = Options {
+        include: arguments.include.clone(),
+        define: arguments.define.clone(),
+        standard: Some(arguments.standard.clone()),
+        plain: arguments.plain,
+        timeout: arguments.timeout.map(seconds).transpose()?,
+    };
+    let program = Program::build(&arguments.files, &options).map_err(|error| match error {
+        Error::Compile { said, .. } if arguments.verbose => Failure::Usage(said),
+        other => Failure::Usage(other.to_string()),
+    })?;
+    let own = std::iter::once(arguments.files[0].with_extension("").display().to_string());
+    let all: Vec<String> = own.chain(arguments.arguments.iter().cloned()).collect();
+    let end = if common.json { end_in_json } else { end_in_text };
+    if common.json {
+        output_to_stderr();
+    }
+    program.run(&all, end).map_err(|error| Failure::Usage(error.to_string()))
+}
+
+fn seconds(given: f64) -> Result<Duration, Failure> {
+    let wrong = || format!("--timeout: expected seconds from 0.001 to 1000000, got {given}");
+    let is_fine = (0.001..=1e6).contains(&given);
+    is_fine.then(|| Duration::from_secs_f64(given)).ok_or_else(|| Failure::Usage(wrong()))
+}
+
+/// Findings outrank what the program says of itself.
+fn code(report: &Report) -> u8 {
+    if report.findings.is_empty() { report.exit as u8 } else { 3 }
+}
+
+fn end_in_text(report: Report) -> u8 {
+    for refused in &report.refused {
+        eprintln!("lab app: {refused}");
+    }
+    let more = match report.repeated {
+        0 => String::new(),
+        n => format!(" ({n} more at the same places)"),
+    };
+    eprintln!(
+        "lab app: {} launches, {} findings{more}; the program ended with {}",
+        report.launches,
+        report.findings.len(),
+        report.exit
+    );
+    code(&report)
+}
+
+/// Where stdout went before the program had it.
+static STDOUT: std::sync::OnceLock<i32> = std::sync::OnceLock::new();
+
+/// One JSON object is all that stdout gets.
+fn output_to_stderr() {
+    // SAFETY: descriptors of this process, which nobody uses yet.
+    unsafe {
+        let _ = STDOUT.set(libc::dup(std::io::stdout().as_raw_fd()));
+        libc::dup2(std::io::stderr().as_raw_fd(), std::io::stdout().as_raw_fd());
+    }
+}
+
+fn end_in_json(report: Report) -> u8 {
+    if let Some(&stdout) = STDOUT.get() {
+        // SAFETY: as in `output_to_stderr`.
+        unsafe { libc::dup2(stdout, std::io::stdout().as_raw_fd()) };
+    }
+    let code = code(&report);
+    let findings = report.findings.iter().map(|(kernel, finding)| {
+        let mut object = finding_json(finding);
+        object["kernel"] = json!(kernel);
+        object
+    });
+    println!(
+        "{}",
+        json!({ "launches": report.launches, "findings": findings.collect::<Vec<_>>(),
+                "repeated": report.repeated, "refused": report.refused,
+                "program": report.exit, "exit": code })
+    );
+    code
+}

@@ -1,0 +1,238 @@
+//! Programs of other people's: what they print, what is found, what is refused.
+#![allow(missing_docs)]
+
+use std::path::{Path, PathBuf};
+
+use assert_cmd::Command;
+
+const SUM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../app/programs/sum.cu");
+
+fn app(directory: &Path) -> Command {
+    let mut lab = Command::cargo_bin("lab").unwrap();
+    lab.env_remove("LAB_DEVICE").current_dir(directory).arg("app");
+    lab
+}
+
+/// Exit code, stdout and stderr.
+fn outcome(command: &mut Command) -> (i32, String, String) {
+    let output = command.output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
+}
+
+/// Runs these files, of which the first has the name `main.cu`.
+fn run_files(files: &[(&str, &str)], arguments: &[&str]) -> (i32, String, String) {
+    let directory = tempfile::tempdir().unwrap();
+    let mut names = Vec::new();
+    for (name, text) in files {
+        std::fs::write(directory.path().join(name), text).unwrap();
+        names.extend((!name.ends_with('h')).then(|| PathBuf::from(name)));
+    }
+    outcome(app(directory.path()).args(names).args(arguments))
+}
+
+fn run(text: &str) -> (i32, String, String) {
+    run_files(&[("main.cu", text)], &[])
+}
+
+#[test]
+fn a_program_that_is_right_keeps_its_output_and_its_exit_code() {
+    let here = tempfile::tempdir().unwrap();
+    let (code, stdout, stderr) = outcome(app(here.path()).args([SUM, "--", "300"]));
+    assert_eq!((code, &stdout[..]), (0, "300 ones: 300\n"), "{stderr}");
+    assert!(stderr.contains("1 launches, 0 findings; the program ended with 0"), "{stderr}");
+    let (code, _, stderr) = run("#include <cstdlib>\nint main() { exit(7); }");
+    assert_eq!(code, 7, "{stderr}");
+    let (code, _, stderr) =
+        run("#include <stdexcept>\nint main() { throw std::runtime_error(\"no\"); }");
+    assert_eq!(code, 1);
+    assert!(stderr.contains("ended with an exception: no"), "{stderr}");
+}
+
+#[test]
+fn a_race_is_found_in_its_own_file() {
+    let here = tempfile::tempdir().unwrap();
+    let (code, stdout, stderr) = outcome(app(here.path()).args(["-D", "FORGETFUL", SUM]));
+    assert_eq!((code, &stdout[..]), (3, "1000 ones: 64\n"), "{stderr}");
+    assert!(stderr.contains("sum_blocks<T = float>, launch 1, racecheck: race"), "{stderr}");
+    assert!(stderr.contains("programs/sum.cu:15:"), "{stderr}");
+    let (code, stdout, _) = outcome(app(here.path()).args(["--json", "-D", "FORGETFUL", SUM]));
+    let report: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!((code, &report["exit"], &report["program"]), (3, &3.into(), &1.into()));
+    assert_eq!(report["findings"][0]["check"], "racecheck");
+    let (code, stdout, _) = outcome(app(here.path()).args(["--plain", SUM]));
+    assert_eq!((code, &stdout[..]), (0, "1000 ones: 1000\n"));
+}
+
+/// Kernels in a header, two files, and what host code does with both.
+#[test]
+fn host_code_is_what_it_is_elsewhere() {
+    let header = "#pragma once
+        template <class T, int N> __global__ void __launch_bounds__(64) fill(T* x, int n, T value = T(N)) {
+            for (int i = threadIdx.x; i < n; i += blockDim.x) x[i] = value + T(N);
+        }
+        struct Both { float* x; float add; };
+        void elsewhere(float* x, int n);";
+    let other = "#include \"fill.cuh\"
+        __constant__ float factors[2];
+        __global__ void scale(Both both, int n) { if (threadIdx.x < n) both.x[threadIdx.x] = both.x[threadIdx.x] * factors[1] + both.add; }
+        void elsewhere(float* x, int n) {
+            float host[2] = {0, 3};
+            cudaMemcpyToSymbol(factors, host, sizeof host);
+            void (*kernel)(Both, int) = scale;
+            kernel<<<1, 64>>>(Both{x, 0.5f}, n);
+            int m = n; Both both = {x, 1};
+            void* arguments[] = {&both, &m};
+            cudaLaunchKernel((void*)scale, dim3(1), dim3(64), arguments, 0, 0);
+        }";
+    let main = "#include <cooperative_groups.h>
+        #include \"fill.cuh\"
+        #include <cstdio>
+        #define CHECK(call) do { cudaError_t e = (call); if (e != cudaSuccess) { printf(\"%s at %d\\n\", cudaGetErrorName(e), __LINE__); return 1; } } while (0)
+        __device__ int count;
+        __global__ void meet(int* all) {
+        #if __CUDA_ARCH__ >= 700
+            atomicAdd(&count, 1);
+            cooperative_groups::this_grid().sync();
+            if (threadIdx.x == 0) all[blockIdx.x] = count;
+        #endif
+        }
+        int main() {
+            const int n = 50;
+            float *x, host[n]; int* all;
+            CHECK(cudaMalloc((void**)&x, sizeof host));
+            fill<float, 1><<<1, 64>>>(x, n, 2.0f);
+            elsewhere(x, n);
+            CHECK(cudaGetLastError());
+            CHECK(cudaMemcpy(host, x, sizeof host, cudaMemcpyDeviceToHost));
+            CHECK(cudaMallocManaged(&all, 2 * sizeof(int)));
+            void* arguments[] = {&all};
+            CHECK(cudaLaunchCooperativeKernel((const void*)meet, 2, 32, arguments, 0, cudaStream_t(0)));
+            CHECK(cudaDeviceSynchronize());
+            int counted; CHECK(cudaMemcpyFromSymbol(&counted, count, sizeof counted));
+            cudaDeviceProp p; CHECK(cudaGetDeviceProperties(&p, 0));
+            printf(\"%g %g %d %d %d %d\\n\", host[0], host[n - 1], all[0], all[1], counted, p.warpSize);
+            CHECK(cudaFree(x)); CHECK(cudaFree(all));
+            return 0;
+        }";
+    let files = [("main.cu", main), ("other.cu", other), ("fill.cuh", header)];
+    let (code, stdout, stderr) = run_files(&files, &[]);
+    assert_eq!((code, &stdout[..]), (0, "29.5 29.5 64 64 64 32\n"), "{stderr}");
+    assert!(stderr.contains("4 launches, 0 findings"), "{stderr}");
+}
+
+/// A program with kernels that copy, and a `main` of these lines.
+fn with_main(lines: &str) -> (i32, String, String) {
+    run(&format!(
+        "#include <cstdio>
+        __global__ void copy(const int* from, int* to, int n) {{
+            int i = blockIdx.x * blockDim.x + threadIdx.x;
+            if (i < n) to[i] = from[i];
+        }}
+        int main() {{
+            int *a, *b, host[64] = {{}};
+            cudaMalloc(&a, sizeof host), cudaMalloc(&b, sizeof host);
+            {lines}
+            printf(\"%s\\n\", cudaGetErrorName(cudaGetLastError()));
+        }}"
+    ))
+}
+
+#[test]
+fn what_nobody_has_written_is_found_to_the_byte() {
+    // Half of it was copied there, by the host and from another allocation.
+    let half = "cudaMemcpy(a, host, 128, cudaMemcpyHostToDevice);";
+    let (code, _, stderr) = with_main(&format!("{half} copy<<<1, 64>>>(a, b, 32);"));
+    assert_eq!(code, 0, "{stderr}");
+    for more in [
+        "copy<<<1, 64>>>(a, b, 33);",
+        "cudaMemcpy(b, a, 256, cudaMemcpyDeviceToDevice); copy<<<1, 64>>>(b, a, 33);",
+    ] {
+        let (code, stdout, stderr) = with_main(&format!("{half} {more}"));
+        assert_eq!((code, &stdout[..]), (3, "cudaSuccess\n"), "{stderr}");
+        assert!(stderr.contains("initcheck") && stderr.contains("from[32]"), "{stderr}");
+        assert!(!stderr.contains("seen"), "{stderr}");
+    }
+    // What the host writes into memory of its own is not looked at.
+    let pinned = "int* p; cudaMallocHost(&p, 256); for (int i = 0; i < 64; ++i) p[i] = i;
+        cudaMemcpyAsync(a, p, 256, cudaMemcpyHostToDevice); copy<<<2, 32>>>(a, b, 64); copy<<<2, 32>>>(p, b, 64);
+        int* r = new int[64](); cudaHostRegister(r, 256, 0); copy<<<2, 32>>>(r, b, 64); cudaHostUnregister(r);";
+    let (code, stdout, stderr) = with_main(pinned);
+    assert_eq!((code, &stdout[..]), (0, "cudaSuccess\n"), "{stderr}");
+}
+
+#[test]
+fn mistakes_of_host_code_are_errors_and_are_told() {
+    for (lines, error, told) in [
+        (
+            "cudaMemcpy(a, host, 260, cudaMemcpyHostToDevice);",
+            "cudaErrorInvalidValue",
+            "cudaMemcpy: destination: expected at most 256 bytes",
+        ),
+        (
+            "cudaMemcpy(host, host + 8, 16, cudaMemcpyDeviceToHost);",
+            "cudaErrorInvalidValue",
+            "cudaMemcpy: source: expected device memory",
+        ),
+        ("cudaFree(a), cudaFree(a);", "cudaErrorInvalidValue", "cudaFree: expected an address"),
+        ("cudaMemset(b + 60, 0, 32);", "cudaErrorInvalidValue", "cudaMemset: expected at most 16"),
+        (
+            "copy<<<1, 2048>>>(a, b, 1);",
+            "cudaErrorInvalidConfiguration",
+            "copy: block.x: expected 1 to 1024",
+        ),
+        (
+            "cudaHostGetDevicePointer(&a, host, 0); cudaGraphCreate(0, 0);",
+            "cudaErrorNotSupported",
+            "cudaGraphCreate is not",
+        ),
+    ] {
+        let (code, stdout, stderr) = with_main(lines);
+        assert_eq!((code, stdout.trim()), (0, error), "{lines}: {stderr}");
+        assert!(stderr.contains(told), "{lines}: {stderr}");
+    }
+    // After a launch that ended badly nothing works, as on a GPU.
+    let wild = "cudaMemset(a, 0, 256); copy<<<2, 64>>>(a, b, 65); copy<<<1, 1>>>(a, b, 1);";
+    let (code, stdout, stderr) = with_main(wild);
+    assert_eq!((code, stdout.trim()), (3, "cudaErrorLaunchFailure"), "{stderr}");
+    assert!(stderr.contains("memcheck") && stderr.contains("main.cu:4:"), "{stderr}");
+    assert!(stderr.contains("1 launches, 1 findings"), "{stderr}");
+}
+
+#[test]
+fn what_does_not_run_is_one_line() {
+    for (text, code, reason) in [
+        ("__global__ void k() {}", 2, "expected a function main, got only k"),
+        ("#include \"nowhere.h\"\nint main() {}", 2, "main.cu:1:10: error: nowhere.h"),
+        ("int main() {\n    k<<<1, 1>>>;\n}", 2, "main.cu: line 2: expected (arguments)"),
+        ("__global__ void k() {}\nint main() {\n  k<<<1, 1>>>(2);\n}", 2, "main.cu:3:"),
+    ] {
+        let (got, stdout, stderr) = run(text);
+        assert_eq!((got, &stdout[..]), (code, ""), "{text}: {stderr}");
+        assert!(stderr.contains(reason) && stderr.lines().count() == 1, "{text}: {stderr}");
+    }
+    let ptx =
+        "__global__ void k() { asm volatile(\"bar.sync 0;\"); }\nint main() { k<<<1, 1>>>(); }";
+    let (code, _, stderr) = run(ptx);
+    assert_eq!(code, 3, "{stderr}");
+    assert!(stderr.contains("inline PTX") && stderr.contains("bar.sync 0;"), "{stderr}");
+    let endless = "int main() { for (volatile int i = 0;; i = 1); }";
+    let (code, _, stderr) = run_files(&[("main.cu", endless)], &["--timeout", "0.3"]);
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("expected an end within 0.3 s"), "{stderr}");
+    let directory = tempfile::tempdir().unwrap();
+    for (file, reason) in [("none.cu", "none.cu: No such file"), (".", "expected a file")] {
+        let (code, _, stderr) = outcome(app(directory.path()).arg(file));
+        assert_eq!(code, 2, "{stderr}");
+        assert!(stderr.contains(reason), "{stderr}");
+    }
+}
+
+#[test]
+fn check_lists_the_kernels_of_a_file() {
+    let mut lab = Command::cargo_bin("lab").unwrap();
+    let (code, stdout, stderr) = outcome(lab.env_remove("LAB_DEVICE").args(["check", SUM]));
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("sum_blocks<T>(const T* x, T* sums, int n)"), "{stdout}");
+    assert!(stdout.contains("lab app "), "{stdout}");
+}

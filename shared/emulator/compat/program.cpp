@@ -1,0 +1,84 @@
+// Compiled once into every program, never instrumented: its entry, the tables that a module has, and the
+// calls of g++'s thread sanitizer that host code makes and kernels do not.
+#include <cstdio>
+#include <ctime>
+#include <exception>
+#include <typeinfo>
+
+#include "emulator_abi.h"
+#include "runtime/launch.h"
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+// Kernels are described where they are launched.
+EXPORT const EmuExport emu_exports[1];
+EXPORT const unsigned emu_export_count;
+EXPORT const EmuGlobal emu_globals[1];
+EXPORT const unsigned emu_global_count;
+const EmuExport emu_exports[1] = {};
+const unsigned emu_export_count = 0;
+const EmuGlobal emu_globals[1] = {};
+const unsigned emu_global_count = 0;
+
+extern "C" int emu_in_kernel() { return emu::host->in_kernel(); }
+EXPORT void emu_bind_host(const EmuHost* table) { emu::host = table; }
+
+// C++ forbids to call main by its name. Every declaration of it has this symbol.
+extern "C" int emu_main_of_program(int, char**) __asm__("main") __attribute__((weak));
+EXPORT int emu_has_main() { return emu_main_of_program != nullptr; }
+EXPORT int emu_run_main(int count, char** arguments) {
+    try {
+        return emu_main_of_program(count, arguments);
+    } catch (const std::exception& e) {
+        fflush(stdout);
+        fprintf(stderr, "the program ended with an exception: %s\n", e.what());
+    } catch (...) {
+        fflush(stdout);
+        fprintf(stderr, "the program ended with an exception\n");
+    }
+    return 1;
+}
+
+// The same name is the C library's on the host and a count of cycles in a kernel: one a nanosecond.
+extern "C" clock_t clock() noexcept {
+    timespec t;
+    bool in_kernel = emu_in_kernel();
+    clock_gettime(in_kernel ? CLOCK_MONOTONIC : CLOCK_PROCESS_CPUTIME_ID, &t);
+    int64_t nanoseconds = t.tv_sec * 1000000000ll + t.tv_nsec;
+    return in_kernel ? nanoseconds : nanoseconds / (1000000000 / CLOCKS_PER_SEC);
+}
+
+#ifdef EMU_CHECKED
+extern "C" {
+#define ATOMIC_OPERATION(bits, T, operation)                                      \
+    T __tsan_atomic##bits##_fetch_##operation(volatile T* a, T v, int) {          \
+        return __atomic_fetch_##operation(a, v, __ATOMIC_SEQ_CST);                \
+    }
+#define ATOMIC_OPERATIONS(bits, T)                                                 \
+    ATOMIC_OPERATION(bits, T, add)                                                 \
+    ATOMIC_OPERATION(bits, T, sub)                                                 \
+    ATOMIC_OPERATION(bits, T, and)                                                 \
+    ATOMIC_OPERATION(bits, T, or)                                                  \
+    ATOMIC_OPERATION(bits, T, xor)                                                 \
+    T __tsan_atomic##bits##_exchange(volatile T* a, T v, int) {                    \
+        return __atomic_exchange_n(a, v, __ATOMIC_SEQ_CST);                        \
+    }                                                                              \
+    int __tsan_atomic##bits##_compare_exchange_weak(volatile T* a, T* seen, T v, int, int) { \
+        return __atomic_compare_exchange_n(a, seen, v, true, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
+    }
+ATOMIC_OPERATIONS(8, uint8_t)
+ATOMIC_OPERATIONS(16, uint16_t)
+ATOMIC_OPERATIONS(32, uint32_t)
+ATOMIC_OPERATIONS(64, uint64_t)
+uint8_t __tsan_atomic8_load(const volatile uint8_t* a, int) {
+    return __atomic_load_n(a, __ATOMIC_SEQ_CST);
+}
+void __tsan_atomic8_store(volatile uint8_t* a, uint8_t v, int) {
+    __atomic_store_n(a, v, __ATOMIC_SEQ_CST);
+}
+int __tsan_atomic8_compare_exchange_strong(volatile uint8_t* a, uint8_t* seen, uint8_t v, int, int) {
+    return __atomic_compare_exchange_n(a, seen, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+void __tsan_atomic_signal_fence(int) { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
+}
+#endif

@@ -1,0 +1,81 @@
+// What host code is rewritten into: a launch is a configuration, and a call of the kernel, which asks who
+// calls it and launches itself.
+#pragma once
+#include "types.h"
+
+// What the process that has loaded the program does for it.
+struct EmuHost {
+    int (*in_kernel)();
+    void* (*allocate)(size_t bytes, int kind);
+    int (*release)(void* address, int kind);
+    int (*copy)(void* to, const void* from, size_t bytes, int kind);
+    int (*fill)(void* to, int value, size_t bytes);
+    int (*launch)(const EmuExport*, const unsigned* grid, const unsigned* block, size_t shared,
+                  int cooperative, void** arguments);
+    int (*type_of)(const void* address, size_t* bytes);
+    int (*adopt)(void* address, size_t bytes);
+    int (*disown)(const void* address);
+    void (*unsupported)(const char* name);
+};
+// Of program.cpp, which is not instrumented: kernels ask it too.
+extern "C" int emu_in_kernel();
+enum EmuMemory { EMU_DEVICE, EMU_MANAGED, EMU_HOST };
+
+namespace emu {
+// Not thread_local: what is, is shared memory to the emulator.
+inline const EmuHost* host = nullptr;
+inline cudaError_t last_error = cudaSuccess;
+// A launch that failed leaves nothing that works.
+inline cudaError_t sticky_error = cudaSuccess;
+inline unsigned configured_grid[3], configured_block[3];
+inline size_t configured_shared;
+inline int configured_cooperative;
+
+inline bool in_kernel() { return emu_in_kernel(); }
+inline cudaError_t keep(int code) {
+    if (code != cudaSuccess) last_error = cudaError_t(code);
+    return cudaError_t(code);
+}
+// Ends the call where a launch has failed before.
+#define EMU_API                                                    \
+    if (::emu::sticky_error != cudaSuccess) return ::emu::sticky_error
+inline bool configure(dim3 grid, dim3 block, size_t shared = 0, cudaStream_t = nullptr,
+                      int cooperative = 0) {
+    if (in_kernel()) emu_trap("a kernel launches a kernel: dynamic parallelism is not supported");
+    unsigned all[6] = {grid.x, grid.y, grid.z, block.x, block.y, block.z};
+    for (int i = 0; i < 3; ++i) configured_grid[i] = all[i], configured_block[i] = all[3 + i];
+    configured_shared = shared;
+    configured_cooperative = cooperative;
+    return true;
+}
+template <class T> struct same { typedef T type; };
+template <auto F> struct launcher;
+template <class... A, void (*F)(A...)> struct launcher<F> {
+    static void launch(const char* name, const char* names, typename same<A>::type... a) {
+        if (sticky_error != cudaSuccess) return;
+        void* arguments[] = {(void*)&a..., nullptr};
+        EmuExport export_ = trampoline<F>::entry(name, names, 0, 0);
+        int code = host->launch(&export_, configured_grid, configured_block, configured_shared,
+                                configured_cooperative, arguments);
+        if (code == cudaErrorLaunchFailure) sticky_error = cudaErrorLaunchFailure;
+        keep(code);
+    }
+};
+template <auto F, class... A>
+void launch_configured(const char* name, const char* names, A... a) {
+    launcher<F>::launch(name, names, a...);
+}
+// `extern __shared__ T x[]` outside of any function.
+template <class T> struct Dynamic {
+    __forceinline__ operator T*() const { return (T*)emu_dynamic_shared(); }
+    template <class I> __forceinline__ T& operator[](I i) const {
+        return ((T*)emu_dynamic_shared())[i];
+    }
+};
+[[noreturn]] inline void inline_ptx(const char* text) {
+    static char message[256];
+    snprintf(message, sizeof message, "inline PTX, which is not run here: %.180s", text);
+    emu_trap(message);
+    __builtin_unreachable();
+}
+}  // namespace emu
