@@ -1,5 +1,5 @@
 // A program as people write it: the sum of n ones, a block's part in shared memory. With -D FORGETFUL one
-// barrier is missing. On most GPUs it prints the right sum all the same.
+// barrier is missing.
 #include <cstdio>
 #include <cstdlib>
 #include <vector>

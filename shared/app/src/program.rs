@@ -60,8 +60,7 @@ impl Program {
     /// [`Error::File`], [`Error::Compile`], [`Error::Module`].
     pub fn build(files: &[PathBuf], options: &Options) -> Result<Self, Error> {
         let root = &headers::root()?;
-        let scratch = tempfile::tempdir()
-            .map_err(|e| Error::File { path: std::env::temp_dir(), reason: e.to_string() })?;
+        let scratch = scratch()?;
         let sources = Sources::read(files, &options.include, scratch.path())?;
         let standard = options.standard.as_deref().unwrap_or("c++17");
         let mut flags = vec![format!("-std={standard}")];
@@ -155,7 +154,7 @@ impl Program {
 static END: OnceLock<fn(Report) -> u8> = OnceLock::new();
 
 unsafe extern "C" {
-    // glibc and musl have it; the crate libc does not name it.
+    // Of glibc; the crate libc does not name it.
     fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
 }
 

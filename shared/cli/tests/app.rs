@@ -79,6 +79,8 @@ fn host_code_is_what_it_is_elsewhere() {
         void elsewhere(float* x, int n) {
             float host[2] = {0, 3};
             cudaMemcpyToSymbol(factors, host, sizeof host);
+            void* symbol; cudaGetSymbolAddress(&symbol, factors);
+            if (cudaMemset(symbol, 0, sizeof(float)) != cudaSuccess) return;
             void (*kernel)(Both, int) = scale;
             kernel<<<1, 64>>>(Both{x, 0.5f}, n);
             int m = n; Both both = {x, 1};
