@@ -5,7 +5,11 @@ fn main() {
         let types = ["__half", "__nv_bfloat16"];
         sizes.iter().flat_map(|s| types.map(|t| format!("{name}<{t}, {s}>"))).collect()
     };
-    let gates = [vec!["vlstm_gate_sums<128>".to_owned()], halves("vlstm_gate_weights", &["128"])];
+    let gates = [
+        vec!["vlstm_gate_sums<128>".to_owned()],
+        halves("vlstm_gate_weights", &["128"]),
+        halves("vlstm_normaliser_gradient", &["128"]),
+    ];
     // DHQK, DHHV. In the order of their room.
     let gradients = halves("vlstm_gradients", &["64, 64", "128, 128", "128, 256"]);
     lab_kernel_build::Stage::new()

@@ -90,6 +90,15 @@ pub struct Gradients {
     pub df: Vec<f64>,
 }
 
+/// The gradient by a state; m is a constant.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StateGradient {
+    /// As [`State::c`].
+    pub c: Vec<f64>,
+    /// As [`State::n`].
+    pub n: Vec<f64>,
+}
+
 /// Whether the gradient goes through the normaliser n.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NormalizerGrad {
@@ -165,13 +174,6 @@ struct Rows {
     c: Vec<f64>,
     m: Vec<f64>,
     l: Vec<f64>,
-}
-
-impl Rows {
-    /// n without ε.
-    fn normaliser(&self, row: usize) -> f64 {
-        self.l[row].abs().max((-self.m[row]).exp())
-    }
 }
 
 /// The rows of a head behind a state whose largest exponent is `m0`, some at a time.
@@ -320,34 +322,86 @@ pub fn backward(
     epsilon: f64,
     through: NormalizerGrad,
 ) -> Gradients {
+    let none = sizes.no_state(sizes.heads(x));
+    let nothing = StateGradient { c: vec![0.0; none.c.len()], n: vec![0.0; none.n.len()] };
+    backward_from(x, dh, &none, &nothing, sizes, epsilon, through).0
+}
+
+/// The gradients of Σ h · `dh` + Σ C_N · `last.c` + Σ n_N · `last.n`, where `state` comes before the first position:
+/// by each input, and by C₀ and n₀. m is held constant, m₀ too.
+///
+/// With β_i, γ and α_j of the state as above, and r_i what n_i adds to the gradient of each C̃_ij:
+///
+/// ```text
+/// dC₀ = γ dC_N + Σ_i β_i q_i (dh_i / (n_i + ε))ᵀ / √DHQK      dn₀ = γ dn_N + Σ_i β_i r_i q_i / √DHQK
+/// dq_i += β_i (C₀ dh_i / (n_i + ε) + r_i n₀) / √DHQK
+/// dk_j += α_j (dC_N v_j + dn_N)                               dv_j += α_j dC_Nᵀ k_j
+/// ```
+///
+/// # Panics
+/// The lengths are not those of equally many heads, or the states' are not those of as many.
+pub fn backward_from(
+    x: Inputs<'_>,
+    dh: &[f64],
+    state: &State,
+    last: &StateGradient,
+    sizes: Sizes,
+    epsilon: f64,
+    through: NormalizerGrad,
+) -> (Gradients, StateGradient) {
     let Sizes { positions, qk, hv } = sizes;
+    let heads = sizes.heads(x);
     assert_eq!(dh.len(), x.v.len(), "dh");
+    let lengths = [state.c.len(), state.n.len(), state.m.len(), last.c.len(), last.n.len()];
+    let [c_len, n_len] = [heads * qk * hv, heads * qk];
+    assert_eq!(lengths, [c_len, n_len, heads, c_len, n_len], "C n m dC dn of the states");
     let scale = 1.0 / (qk as f64).sqrt();
-    let mut out = Gradients::default();
-    for head in 0..sizes.heads(x) {
+    let (mut out, mut of_state) = (Gradients::default(), StateGradient::default());
+    for head in 0..heads {
         let dh = &dh[head * positions * hv..][..positions * hv];
+        let of_head = |c: &'_ [f64], n: &'_ [f64]| {
+            (c[head * qk * hv..][..qk * hv].to_vec(), n[head * qk..][..qk].to_vec())
+        };
+        let (c0, n0) = of_head(&state.c, &state.n);
+        let (dc_last, dn_last) = of_head(&last.c, &last.n);
         let x = sizes.head(x, head);
-        let vt = transposed(x.v, hv);
+        let (vt, c0t) = (transposed(x.v, hv), transposed(&c0, hv));
         let (mut dk, mut dv) = (vec![0.0; positions * qk], vec![0.0; positions * hv]);
         let (mut di, mut d_forgotten) = (vec![0.0; positions], vec![0.0; positions]);
-        for rows in rows(x, f64::NEG_INFINITY, sizes) {
+        let (mut dc0, mut dn0) = (vec![0.0; qk * hv], vec![0.0; qk]);
+        let add = |sum: &mut [f64], part: Vec<f64>| {
+            sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+        };
+        for rows in rows(x, state.m[head], sizes) {
             let Rows { first, count, .. } = rows;
-            let h = matmul(&rows.c, x.v, count, hv, positions); // not divided yet
+            let q = &x.q[first * qk..][..count * qk];
+            let mut h = matmul(&rows.c, x.v, count, hv, positions); // not divided yet
+            let read = matmul(q, &c0, count, hv, qk);
+            let read_n = matmul(q, &n0, count, 1, qk);
             let dh = &dh[first * hv..][..count * hv];
             let mut dc = matmul(dh, &vt, count, positions, hv);
             let mut ds = vec![0.0; dc.len()];
-            let mut dh_over_n = dh.to_vec();
+            let (mut dh_over_n, mut dh_kept) = (dh.to_vec(), dh.to_vec());
+            let mut r_kept = vec![0.0; count];
             for row in 0..count {
-                let n = rows.normaliser(row) + epsilon;
                 let at = row * hv..(row + 1) * hv;
+                // Where nothing is left of the state, nothing of it is read.
+                let kept = scale * rows.kept[row];
+                let part = |x: f64| if kept == 0.0 { 0.0 } else { kept * x };
+                h[at.clone()].iter_mut().zip(&read[at.clone()]).for_each(|(h, c)| *h += part(*c));
+                let (l, m) = (rows.l[row] + part(read_n[row]), rows.m[row]);
+                let n = l.abs().max((-m).exp()) + epsilon;
                 let along: f64 =
                     dh[at.clone()].iter().zip(&h[at.clone()]).map(|(a, b)| a * b).sum();
-                let (l, m) = (rows.l[row], rows.m[row]);
                 let of_n = match through {
                     NormalizerGrad::Exact if l.abs() > (-m).exp() => -l.signum() * along / (n * n),
                     _ => 0.0,
                 };
-                dh_over_n[at].iter_mut().for_each(|v| *v /= n);
+                dh_over_n[at.clone()].iter_mut().for_each(|v| *v /= n);
+                dh_kept[at.clone()].iter_mut().for_each(|v| *v *= kept / n);
+                r_kept[row] = kept * of_n;
+                let of_read: f64 = dh[at.clone()].iter().zip(&read[at]).map(|(a, b)| a * b).sum();
+                d_forgotten[first + row] += part(of_read / n + of_n * read_n[row]);
                 for j in 0..=first + row {
                     let cell = row * positions + j;
                     dc[cell] = dc[cell] / n + of_n;
@@ -358,13 +412,38 @@ pub fn backward(
                     d_forgotten[first + row] += of_exponent;
                 }
             }
-            out.dq.extend(matmul(&ds, x.k, count, qk, positions));
-            let add = |sum: &mut [f64], part: Vec<f64>| {
-                sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
-            };
-            let q = &x.q[first * qk..][..count * qk];
+            let mut dq = matmul(&ds, x.k, count, qk, positions);
+            add(&mut dq, matmul(&dh_kept, &c0t, count, qk, hv));
+            add(&mut dq, matmul(&r_kept, &n0, count, qk, 1));
+            out.dq.extend(dq);
+            let qt = transposed(q, qk);
             add(&mut dk, matmul(&transposed(&ds, positions), q, positions, qk, count));
             add(&mut dv, matmul(&transposed(&rows.c, positions), &dh_over_n, positions, hv, count));
+            add(&mut dc0, matmul(&qt, &dh_kept, qk, hv, count));
+            add(&mut dn0, matmul(&qt, &r_kept, qk, 1, count));
+            if first + count == positions {
+                let alpha = &rows.weights[(count - 1) * positions..];
+                let gamma = rows.kept[count - 1];
+                let of_v = matmul(x.v, &transposed(&dc_last, hv), positions, qk, hv);
+                let of_k = matmul(x.k, &dc_last, positions, hv, qk);
+                for j in 0..positions {
+                    for (a, dk) in dk[j * qk..][..qk].iter_mut().enumerate() {
+                        let of_last = alpha[j] * (of_v[j * qk + a] + dn_last[a]);
+                        *dk += of_last;
+                        di[j] += of_last * x.k[j * qk + a];
+                        d_forgotten[j] -= of_last * x.k[j * qk + a];
+                        d_forgotten[positions - 1] += of_last * x.k[j * qk + a];
+                    }
+                    for (c, dv) in dv[j * hv..][..hv].iter_mut().enumerate() {
+                        *dv += alpha[j] * of_k[j * hv + c];
+                    }
+                }
+                let part = |x: f64| if gamma == 0.0 { 0.0 } else { gamma * x };
+                let pairs = c0.iter().zip(&dc_last).chain(n0.iter().zip(&dn_last));
+                d_forgotten[positions - 1] += part(pairs.map(|(a, b)| a * b).sum());
+                add(&mut dc0, dc_last.iter().map(|d| gamma * d).collect());
+                add(&mut dn0, dn_last.iter().map(|d| gamma * d).collect());
+            }
         }
         let mut later = 0.0;
         let mut df = vec![0.0; positions];
@@ -376,8 +455,10 @@ pub fn backward(
         out.dv.extend(dv);
         out.di.extend(di);
         out.df.extend(df);
+        of_state.c.extend(dc0);
+        of_state.n.extend(dn0);
     }
-    out
+    (out, of_state)
 }
 
 #[cfg(test)]
@@ -386,6 +467,7 @@ mod tests {
     use crate::testing::noise;
     use approx::assert_relative_eq;
 
+    #[derive(Clone)]
     struct Problem {
         sizes: Sizes,
         x: [Vec<f64>; 5],
@@ -591,6 +673,69 @@ mod tests {
                     for (g, e) in got.iter().zip(&expected) {
                         assert_relative_eq!(*g, *e, epsilon = 1e-6 * largest.max(1e-2));
                     }
+                }
+            }
+        }
+    }
+
+    /// Central differences of Σ h · dh + Σ C_N · dC + Σ n_N · dn, where m, and n if it is to be, are as they were.
+    #[test]
+    fn gradients_behind_a_state_are_those_of_differences() {
+        const STEP: f64 = 1e-5;
+        for (p, through) in problems()
+            .into_iter()
+            .flat_map(|p| [(p.clone(), NormalizerGrad::Constant), (p, NormalizerGrad::Exact)])
+        {
+            let heads = p.x[3].len() / p.sizes.positions;
+            let Sizes { qk, hv, .. } = p.sizes;
+            let m = noise(heads, 9);
+            let mut all: Vec<Vec<f64>> = p.x.to_vec();
+            all.extend([noise(heads * qk * hv, 7), noise(heads * qk, 8)]);
+            let last = StateGradient { c: noise(heads * qk * hv, 10), n: noise(heads * qk, 11) };
+            let run = |all: &[Vec<f64>]| {
+                let [q, k, v, i, f, c, n] = all else { unreachable!() };
+                let state = State { c: c.clone(), n: n.clone(), m: m.clone() };
+                forward_from(Inputs { q, k, v, i, f }, &state, p.sizes, 0.0)
+            };
+            let (fixed, fixed_last) = run(&all);
+            let loss = |all: &[Vec<f64>]| {
+                let (out, state) = run(all);
+                let of_h = out.h.iter().zip(&p.dh).enumerate().map(|(at, (h, dh))| {
+                    let row = at / hv;
+                    match through {
+                        NormalizerGrad::Exact => h * dh,
+                        NormalizerGrad::Constant => {
+                            let by = (out.m[row] - fixed.m[row]).exp();
+                            h * dh * by * out.n[row] / fixed.n[row]
+                        }
+                    }
+                });
+                let up = |head: usize| (state.m[head] - fixed_last.m[head]).exp();
+                let of_c = state.c.iter().zip(&last.c).enumerate();
+                let of_n = state.n.iter().zip(&last.n).enumerate();
+                of_h.sum::<f64>()
+                    + of_c.map(|(at, (c, d))| c * d * up(at / (qk * hv))).sum::<f64>()
+                    + of_n.map(|(at, (n, d))| n * d * up(at / qk)).sum::<f64>()
+            };
+            let [q, k, v, i, f, c, n] = &all[..] else { unreachable!() };
+            let state = State { c: c.clone(), n: n.clone(), m: m.clone() };
+            let x = Inputs { q, k, v, i, f };
+            let (out, first) = backward_from(x, &p.dh, &state, &last, p.sizes, 0.0, through);
+            let got = [&out.dq, &out.dk, &out.dv, &out.di, &out.df, &first.c, &first.n];
+            for (which, got) in got.into_iter().enumerate() {
+                let expected: Vec<f64> = (0..got.len())
+                    .map(|at| {
+                        let moved = |by: f64| {
+                            let mut all = all.clone();
+                            all[which][at] += by;
+                            loss(&all)
+                        };
+                        (moved(STEP) - moved(-STEP)) / (2.0 * STEP)
+                    })
+                    .collect();
+                let largest = expected.iter().fold(0.0f64, |a, b| a.max(b.abs()));
+                for (g, e) in got.iter().zip(&expected) {
+                    assert_relative_eq!(*g, *e, epsilon = 1e-6 * largest.max(1e-2));
                 }
             }
         }

@@ -23,7 +23,8 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
                    const float* __restrict__ i_gate, const float* __restrict__ f_gate, float* __restrict__ m_out,
                    float* __restrict__ n_out, const float* __restrict__ C0, const float* __restrict__ n0,
                    const float* __restrict__ m0, float* __restrict__ CN, float* __restrict__ nN,
-                   float* __restrict__ mN, unsigned* __restrict__ saved, bool given, bool wanted, int anchors, int S,
+                   float* __restrict__ mN, unsigned* __restrict__ saved, float* __restrict__ saved_n,
+                   float* __restrict__ slopes, bool given, bool wanted, bool through_n, int anchors, int S,
                    int dhqk, int dhhv, float log2_scale, float eps) {
     DYNAMIC_TILES(unsigned char, memory);
     __shared__ Ring<PLACES> chunks;
@@ -41,17 +42,18 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
     walk.template clear<(GROUPS + 2) * 128>();
     __syncthreads();  // nobody waits at a barrier that is not there, or multiplies by rows that are not zero yet
 
+    Anchors at_anchors{saved, through_n ? saved_n : nullptr, through_n ? slopes : nullptr, anchors, slices * GROUPS};
     if (group < GROUPS) {
         registers_increase<Registers<KEY, GROUPS>::STATE>();
         State<T, KEY> state;
         state.begin(given ? C0 + cell * dhhv : nullptr, value + group * PANEL, dhqk, dhhv);
-        walk.hold(state, h, group, Anchors{saved, anchors, slices * GROUPS});
+        walk.hold(state, h, group, at_anchors);
         if (wanted) state.end(CN + cell * dhhv, value + group * PANEL, dhqk, dhhv);
     } else if (group == GROUPS) {
         registers_decrease<Registers<KEY, GROUPS>::SCORES>();
         KeySum<T, KEY> sum;
         sum.begin(given ? n0 + cell : nullptr, dhqk);
-        walk.make_scores(sum, eps, n_out + row, value == 0);
+        walk.make_scores(sum, eps, n_out + row, value == 0, at_anchors);
         if (wanted && value == 0) sum.each([&](int key, float n) { if (key < dhqk) nN[cell + key] = n; });
     } else {
         registers_decrease<Registers<KEY, GROUPS>::SCAN>();

@@ -91,8 +91,9 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
                       const float* __restrict__ i_gate, const float* __restrict__ f_gate, float* __restrict__ m_out,
                       float* __restrict__ n_out, const float* __restrict__ C0, const float* __restrict__ n0,
                       const float* __restrict__ m0, float* __restrict__ CN, float* __restrict__ nN,
-                      float* __restrict__ mN, unsigned* __restrict__ saved, const float* __restrict__ C_part,
-                      const float* __restrict__ n_part, const Before* __restrict__ behind, bool given, bool wanted,
+                      float* __restrict__ mN, unsigned* __restrict__ saved, float* __restrict__ saved_n,
+                      float* __restrict__ slopes, const float* __restrict__ C_part,
+                      const float* __restrict__ n_part, const Before* __restrict__ behind, bool given, bool wanted, bool through_n,
                       int anchors, int S, int dhqk, int dhhv, int segments, int chunks_each, float log2_scale,
                       float eps) {
     DYNAMIC_TILES(unsigned char, memory);
@@ -114,6 +115,8 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
     walk.template clear<(GROUPS + 2) * 128>();
     __syncthreads();  // as in v1
 
+    Anchors at_anchors{saved, through_n ? saved_n : nullptr, through_n ? slopes : nullptr, anchors,
+                       own.slices * GROUPS};
     if (group < GROUPS) {
         registers_increase<Registers<KEY, GROUPS>::STATE>();
         State<T, KEY> state;
@@ -123,7 +126,7 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
             long long at = 1ll * (part + p) * own.slices * GROUPS + value / PANEL;
             state.join(C_part + at * State<T, KEY>::PART, kept, taken);
         });
-        walk.hold(state, h, group, Anchors{saved, anchors, own.slices * GROUPS});
+        walk.hold(state, h, group, at_anchors);
         if (wanted) state.end(CN + cell * dhhv, value, dhqk, dhhv);
     } else if (group == GROUPS) {
         registers_decrease<Registers<KEY, GROUPS>::SCORES>();
@@ -132,7 +135,7 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
         join(behind, own.index, m, [&](int p, float kept, float taken) {
             sum.join(n_part + 1ll * (part + p) * KEY, kept, taken);
         });
-        walk.make_scores(sum, eps, n_out + row, own.value == 0);
+        walk.make_scores(sum, eps, n_out + row, own.value == 0, at_anchors);
         if (wanted && own.value == 0)
             sum.each([&](int key, float n) { if (key < dhqk) nN[cell + key] = n; });
     } else {

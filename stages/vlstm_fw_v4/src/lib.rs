@@ -193,8 +193,9 @@ impl Version for Walk {
         }
         let state = vlstm::state_slots(&mut plan, request);
         let columns = [dhqk, dhhv];
+        let backward = ForBackward { anchors: 0, through_n: false };
         let forward =
-            Forward { dims: &request.dims, dtype, columns, eps, state, segments, anchors: 0 };
+            Forward { dims: &request.dims, dtype, columns, eps, state, segments, backward };
         self.launch(&mut plan, forward)?;
         Ok(plan)
     }
@@ -215,8 +216,28 @@ pub struct Forward<'a> {
     pub state: StateSlots,
     /// Parts of a sequence that are walked at once.
     pub segments: usize,
-    /// How many times a head's state is saved, each [`ANCHOR_CHUNKS`] chunks behind the last: 0 for no backward pass.
+    /// What is saved for a backward pass.
+    pub backward: ForBackward,
+}
+
+/// What a forward pass saves for a backward pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ForBackward {
+    /// How many times a head's state, each [`ANCHOR_CHUNKS`] chunks behind the last: 0 for no backward pass.
     pub anchors: usize,
+    /// Whether also what the gradient through the normaliser needs.
+    pub through_n: bool,
+}
+
+/// The slots of what a forward pass has saved, as the kernels' `Anchors` has them.
+#[derive(Clone, Debug)]
+pub struct Saved {
+    /// C of each head, each anchor, and each 64 columns of V that blocks have room for, as `State::save` leaves it.
+    pub states: Slot,
+    /// n \[heads, anchors, keys that blocks have room for\].
+    pub n: Slot,
+    /// ∂n / ∂l \[heads, S\].
+    pub slopes: Slot,
 }
 
 /// Chunks from one anchor to the next.
@@ -258,13 +279,13 @@ impl Walk {
         segments_for(blocks, s.div_ceil(SIDE), device.facts().multiprocessors as usize)
     }
 
-    /// Adds the launches of a forward pass to a plan. Returns the slot of the states at anchors: of each head, each
-    /// anchor, and each 64 columns of V that blocks have room for, as the kernels' `State::save` leaves them.
+    /// Adds the launches of a forward pass to a plan. Returns the slots of what a backward pass needs of it.
     ///
     /// # Errors
     /// More segments than chunks, more blocks than a launch can have, or what the device says of the kernels.
-    pub fn launch(&self, plan: &mut Plan, forward: Forward<'_>) -> Result<Slot, Error> {
-        let Forward { dims, dtype, columns, eps, state, segments, anchors } = forward;
+    pub fn launch(&self, plan: &mut Plan, forward: Forward<'_>) -> Result<Saved, Error> {
+        let Forward { dims, dtype, columns, eps, state, segments, backward } = forward;
+        let ForBackward { anchors, through_n } = backward;
         let [b, nh, s, dhqk, dhhv] = qkv::of(dims);
         let (heads, chunks) = (b * nh, s.div_ceil(SIDE));
         if segments > chunks {
@@ -287,15 +308,19 @@ impl Walk {
         let log2_scale = -0.5 * (dhqk as f64).log2();
         let mut scope = Scope::new()
             .with(arguments![q, k, v, h, i_gate, f_gate, m_out, n_out])
-            .with(arguments![C0: c0, n0, m0, CN: c_n, nN: n_n, mN: m_n, given, wanted, anchors])
+            .with(arguments![C0: c0, n0, m0, CN: c_n, nN: n_n, mN: m_n, given, wanted])
+            .with(arguments![anchors, through_n])
             .with(arguments![S: s, dhqk, dhhv, segments, chunks_each, log2_scale, eps]);
 
         let instance = version.instance(version.kernel, dtype, columns);
         let width = SIDE * instance.size("GROUPS");
         let cells = dhhv.div_ceil(width) * width * instance.size("KEY");
         let words = heads * anchors * cells / if dtype == DType::F16 { 1 } else { 2 };
-        let saved = plan.scratch(DType::U32, words.max(1));
-        scope = scope.with(arguments![saved]);
+        let states = plan.scratch(DType::U32, words.max(1));
+        let of_n = if through_n { heads * anchors * instance.size("KEY") } else { 0 };
+        let n = plan.scratch(DType::F32, of_n.max(1));
+        let slopes = plan.scratch(DType::F32, if through_n { heads * s } else { 1 });
+        scope = scope.with(arguments![saved: states, saved_n: n, slopes]);
         if version.segments {
             let instance = version.instance("vlstm_fw_parts", dtype, columns);
             let parts = heads * (segments - 1);
@@ -310,7 +335,7 @@ impl Walk {
         let kernel = device.load(instance)?;
         let launch = blocks_of(&kernel, &instance, heads * segments, dhhv)?;
         plan.launch_in(&scope, &kernel, launch, [])?;
-        Ok(saved)
+        Ok(Saved { states, n, slopes })
     }
 }
 

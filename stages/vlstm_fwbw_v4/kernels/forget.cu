@@ -16,24 +16,41 @@ using namespace lab;
 constexpr int PER_LANE = STRETCH / 32;
 
 // ANCHOR: kernel
-// q_dq, k_dk [slices][heads][S]: shares of q·dq and k·dk. products [heads][anchors][parts_of_dot]: shares of <C, dC>.
+// Σ a b of n numbers, in each lane of a warp.
+__device__ __forceinline__ float dot(const float* a, const float* b, int n) {
+    float sum = 0;
+    for (int at = threadIdx.x % 32; at < n; at += 32) sum += a[at] * b[at];
+    return warp_reduce(sum, Add());
+}
+
+// q_dq, k_dk [slices][heads][S]: shares of q·dq and k·dk. products [heads][first state, anchors, last state][parts_of_dot]: shares
+// of <C, dC>. saved_n, saved_dn [heads][anchors][keys], n0 … dnN [heads][dhqk].
 template <int THREADS>
 __global__ void __launch_bounds__(THREADS)
     vlstm_anchored_forget(const float* __restrict__ f, const float* __restrict__ q_dq, const float* __restrict__ k_dk,
-                          const float* __restrict__ products, float* __restrict__ di, float* __restrict__ df,
-                          int heads, int anchors, int parts_of_dot, int slices, int S) {
+                          const float* __restrict__ products, const float* __restrict__ saved_n,
+                          const float* __restrict__ saved_dn, const float* __restrict__ n0,
+                          const float* __restrict__ dn0, const float* __restrict__ nN, const float* __restrict__ dnN,
+                          float* __restrict__ di, float* __restrict__ df, bool through_n, bool given,
+                          bool given_last, int heads, int anchors, int parts_of_dot, int slices, int keys, int dhqk,
+                          int S) {
     int lane = threadIdx.x % 32, index = (blockIdx.x * THREADS + threadIdx.x) / 32;
     int head = index / (anchors + 1), stretch = index % (anchors + 1);
     if (head >= heads) return;
-    // G at an anchor; 0 before the first position and behind the last.
-    auto at_anchor = [&](int anchor) {
+    // G at a border between stretches: 0 before the first position and behind the last, where no state is.
+    auto at_border = [&](int border) {
+        if ((border == 0 && !given) || (border > anchors && !given_last)) return 0.0f;
         float sum = 0;
-        if (anchor >= 0 && anchor < anchors)
-            for (int p = lane; p < parts_of_dot; p += 32)
-                sum += products[(1ll * head * anchors + anchor) * parts_of_dot + p];
-        return warp_reduce(sum, Add());
+        for (int p = lane; p < parts_of_dot; p += 32)
+            sum += products[(1ll * head * (anchors + 2) + border) * parts_of_dot + p];
+        sum = warp_reduce(sum, Add());
+        if (!through_n) return sum;
+        long long end = 1ll * head * dhqk, inside = (1ll * head * anchors + border - 1) * keys;
+        if (border == 0) return sum + dot(n0 + end, dn0 + end, dhqk);
+        if (border > anchors) return sum + dot(nN + end, dnN + end, dhqk);
+        return sum + dot(saved_n + inside, saved_dn + inside, dhqk);
     };
-    float before = at_anchor(stretch - 1), behind = at_anchor(stretch);
+    float before = at_border(stretch), behind = at_border(stretch + 1);
     int first = stretch * STRETCH, t0 = first + lane * PER_LANE;
     float own[PER_LANE];
     double sum = 0;
@@ -58,7 +75,7 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int n = 0; n < PER_LANE; ++n) {
         int t = t0 + n;
-        float G = t == 0 ? 0 : own[n] + later_lanes + missing * (1 - (t - first) / length);
+        float G = t == 0 && !given ? 0 : own[n] + later_lanes + missing * (1 - (t - first) / length);
         if (t < S) df[1ll * head * S + t] = G / (1 + expf(f[1ll * head * S + t]));
     }
 }

@@ -1,6 +1,7 @@
 // The weights of all chunks, for both directions, in two launches: M of a chunk needs what the chunks before it add.
 //
 // Work split of both: a warp for each chunk of each head, a lane for two neighbouring positions.
+#include "lab/reduce.cuh"
 #include "weights.cuh"
 
 using namespace lab;
@@ -37,8 +38,8 @@ __global__ void __launch_bounds__(THREADS)
     if (threadIdx.x % 32 == 31) sums[own.index] = {gates.all + gates.largest, gates.all};
 }
 
-// M behind `count` chunks: each lane joins some that follow each other, and then lanes join theirs.
-__device__ __forceinline__ double join(const Before* sums, int count) {
+// M behind `count` chunks that follow one of m0: each lane joins some that follow each other, and then lanes join theirs.
+__device__ __forceinline__ double join(const Before* sums, int count, double m0) {
     int each = (count + 31) / 32, from = threadIdx.x % 32 * each, to = min(count, from + each);
     Before all{LOWEST, 0};
     auto add = [&](Before next) {
@@ -47,20 +48,42 @@ __device__ __forceinline__ double join(const Before* sums, int count) {
     for (int c = from; c < to; ++c) add(sums[c]);
     for (int d = 1; d < 32; d *= 2)
         add({__shfl_down_sync(0xffffffff, all.m, d), __shfl_down_sync(0xffffffff, all.sum, d)});
+    all.m = ChunkGates::larger(m0 + all.sum, all.m);
     return ChunkGates::larger(__shfl_sync(0xffffffff, all.m, 0), LOWEST);
 }
 // ANCHOR_END: sums
+
+// ρ_t = -(dh_t·h_t) dn_t / dl_t, a warp for each of the `rows` of all heads.
+template <class T, int THREADS>
+__global__ void __launch_bounds__(THREADS)
+    vlstm_normaliser_gradient(const T* __restrict__ h, const T* __restrict__ dh, const float* __restrict__ slopes,
+                              float* __restrict__ rho, int rows, int dhhv) {
+    int row = (blockIdx.x * THREADS + threadIdx.x) / 32;
+    if (row >= rows) return;
+    float sum = 0;
+    for (int c = threadIdx.x % 32 * 2; c < dhhv; c += 64) {
+        auto two = [&](const T* from) {
+            return floats_of<T>(*reinterpret_cast<const unsigned*>(from + 1ll * row * dhhv + c));
+        };
+        float2 a = two(h), b = two(dh);
+        sum += a.x * b.x + a.y * b.y;
+    }
+    sum = warp_reduce(sum, Add());
+    float slope = slopes[row];
+    if (threadIdx.x % 32 == 0) rho[row] = slope == 0 ? 0 : -slope * sum;
+}
 
 // ANCHOR: weights
 template <class T, int THREADS>
 __global__ void __launch_bounds__(THREADS)
     vlstm_gate_weights(const float* __restrict__ i, const float* __restrict__ f, const float* __restrict__ normaliser,
-                       const Before* __restrict__ sums, Weights* __restrict__ forward,
-                       Weights* __restrict__ reverse, int heads, int chunks, int S, float log2_scale, float eps) {
+                       const float* __restrict__ rho, const float* __restrict__ m0, const Before* __restrict__ sums,
+                       Weights* __restrict__ forward, Weights* __restrict__ reverse, bool exact, bool given, int heads,
+                       int chunks, int S, float log2_scale, float eps) {
     if ((blockIdx.x * 1ll * THREADS + threadIdx.x) / 32 >= 1ll * heads * chunks) return;
     Chunk own(i, f, chunks, S);
     ChunkGates gates(own.input, own.forget);
-    double M = join(sums + own.head * chunks, own.first / CHUNK);
+    double M = join(sums + own.head * chunks, own.first / CHUNK, given ? m_from(m0[own.head]) : LOWEST);
     double last = __shfl_sync(0xffffffff, gates.R(M, 1), 31);
     // As the forward pass rounds the m that may go out.
     if (own.first + CHUNK >= S)
@@ -77,6 +100,7 @@ __global__ void __launch_bounds__(THREADS)
         a[n] = exp2f(log2_scale) * power(M - R) / N, alpha[n] = power(gates.x[n] - last);
         to.row[at] = back.column[at] = A, to.column[at] = back.row[at] = B;
         to.read[at] = a[n], back.read[at] = alpha[n];
+        to.rho[at] = back.rho[at] = exact && t < S ? rho[own.head * S + t] : 0;
     }
     to.write[threadIdx.x % 32] = two_halves<T>(alpha[0], alpha[1]);
     back.write[threadIdx.x % 32] = two_halves<T>(a[0], a[1]);

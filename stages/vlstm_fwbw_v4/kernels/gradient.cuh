@@ -10,7 +10,7 @@
 #include "lab/ptx/warp_roles.cuh"
 #include "lab/ring.cuh"
 #include "lab/vlstm/roles.cuh"
-#include "weights.cuh"
+#include "normaliser.cuh"
 
 namespace lab {
 
@@ -47,7 +47,7 @@ template <class W> struct GradientShared {
 template <class W> class GradientState : public State<typename W::T, W::KEY, W::PARTS> {
     using T = typename W::T;
     using Base = State<T, W::KEY, W::PARTS>;
-    using Base::out, Base::h, Base::part_, Base::warp, Base::lane;
+    using Base::out, Base::h, Base::weighted, Base::part_, Base::warp, Base::lane;
     static constexpr int SHARE = CHUNK / W::PARTS;  // of the positions, those that this part hands on
     float dot[2];                                   // of two positions
     float both[W::PARTS > 1 ? SHARE / 2 : 1];       // out of both parts
@@ -96,6 +96,16 @@ template <class W> class GradientState : public State<typename W::T, W::KEY, W::
 
   public:
     using Base::Base;
+    NormaliserState n;
+
+    // Of the parts that share out one adds to it.
+    __device__ __forceinline__ bool is_first_part() const { return W::PARTS == 1 || part_ == 0; }
+
+    // What the normaliser adds to out, once C has been read, and the chunk to n, once V has been taken.
+    template <Gradient OF> __device__ __forceinline__ void pass_normaliser(const Weights& weights) {
+        if (is_first_part()) n.template read<OF == Gradient::Q>(out, weights);
+        n.template add<T, OF == Gradient::K>(weighted, weights, [this](int j) { return this->block(j) * 16; });
+    }
 
     // out, rounded, once it is there.
     __device__ __forceinline__ void round_out(float4* room, int turn) {
@@ -146,13 +156,14 @@ template <class W, Gradient OF> struct GradientWalk {
     Ring<2>& pairs;
     Ring<1> (&outs)[W::COLUMNS], (&others)[W::COLUMNS];
     int head, column, from, to, S;
+    bool through_n;
 
     __device__ __forceinline__ int count() const { return to - from; }
     __device__ __forceinline__ int chunk(int turn) const { return BACK ? to - 1 - turn : from + turn; }
 
-    // One thread, before a barrier. Where nobody makes pairs only the state's warps use the places.
-    template <bool WITH_PAIRS = true> __device__ __forceinline__ void init() const {
-        chunks.init(4 * W::GROUPS + 4 * WITH_PAIRS);
+    // One thread, before a barrier.
+    __device__ __forceinline__ void init() const {
+        chunks.init(4 * W::GROUPS + 4);
         pairs.init(4 * W::GROUPS);
         for (int n = 0; n < W::COLUMNS; ++n) outs[n].init(1, 4 * W::PARTS), others[n].init(4 * W::PARTS);
     }
@@ -182,6 +193,8 @@ template <class W, Gradient OF> struct GradientWalk {
             if (n > 0) send();  // of the chunk before, while the product is made
             state.take(place.v[panel], reinterpret_cast<const T*>(place.weights.write));
             state.scale(place.weights);
+            if constexpr (DOTS)
+                if (through_n) state.template pass_normaliser<OF>(place.weights);
             pairs.wait_full(pair);
             state.add_pairs(shared.pairs[pair.place]);
             state.add_keys(place);
@@ -222,6 +235,25 @@ template <class W, Gradient OF> struct GradientWalk {
         return kept;
     }
 
+    // A warpgroup that makes no pairs: y is q, and this what the chunks add to the gradient of n, a thread a key.
+    __device__ __forceinline__ float gather_normaliser() const {
+        Turn<W::PLACES> turn;
+        int key = threadIdx.x % 128;
+        float sum = 0;
+        for (int n = 0; n < count(); ++n, turn.advance()) {
+            auto& place = shared.places[turn.place];
+            chunks.wait_full(turn);
+            sum *= place.weights.kept;
+            for (int t = 0; through_n && key < W::KEY && t < CHUNK; t += 2) {
+                float2 write = floats_of<T>(place.weights.write[t / 2]);
+                sum += write.x * place.weights.rho[t] * to_math(*cell(place.k[key / PANEL], t, key % PANEL));
+                sum += write.y * place.weights.rho[t + 1] * to_math(*cell(place.k[key / PANEL], t + 1, key % PANEL));
+            }
+            leave(chunks, turn);
+        }
+        return sum;
+    }
+
     // ANCHOR: pairs
     // A warpgroup: (x_t·y_τ) 2^(row_t + column_τ), rounded.
     __device__ __forceinline__ void make_pairs() const {
@@ -237,11 +269,22 @@ template <class W, Gradient OF> struct GradientWalk {
             weights_of(weight, place.weights);  // while the product is made
             pairs.wait_empty(pair);
             wgmma_wait<0>();
+            if (DOTS && through_n) add_rho(score, place.weights);
             weigh(score, weight, shared.pairs[pair.place]);
             fence_proxy_async_shared();   // wgmma reads what was written by plain stores
             named_barrier_sync(2, 128);  // all warps have written and fenced theirs
             if (threadIdx.x % 128 == 0) mbarrier_arrive(&pairs.full[pair.place]);
             leave(chunks, turn);
+        }
+    }
+
+    // x'_t y'_τ
+    __device__ __forceinline__ static void add_rho(float (&score)[32], const Weights& weights) {
+        int own = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+#pragma unroll
+        for (int at = 0; at < 32; ++at) {
+            int row = own + at / 2 % 2 * 8, column = at / 4 * 8 + threadIdx.x % 4 * 2 + at % 2;
+            score[at] += weights.rho[OF == Gradient::Q ? row : column];
         }
     }
 

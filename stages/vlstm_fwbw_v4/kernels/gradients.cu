@@ -15,26 +15,26 @@ template <class T, int DHQK, int DHHV> union GradientsShared {
 template <class T, int DHQK, int DHHV> constexpr int vlstm_gradients_shared = sizeof(GradientsShared<T, DHQK, DHHV>);
 
 // One gradient of a segment, from column own.column × W::WIDTH on. begin(state, group) makes the state that the walk begins
-// with of nothing; pass(state, group, c) gets it as it is before chunk c.
-template <class W, Gradient OF, class Begin, class Pass>
+// with; pass(state, group, c) gets it as it is before chunk c; end(state, group) what it is in the end.
+template <class W, Gradient OF, class Begin, class Pass, class End>
 __device__ __forceinline__ void walk(void* memory, const TensorMap& x, const TensorMap& y, const TensorMap& z,
                                      const TensorMap& to, const TensorMap& other, const Weights* weights, float* dots,
-                                     int heads, const Segment& own, int S, Begin begin, Pass pass) {
+                                     int heads, const Segment& own, int S, bool through_n, Begin begin, Pass pass, End end) {
     __shared__ Ring<W::PLACES> chunks;
     __shared__ Ring<2> pairs;
     __shared__ Ring<1> outs[W::COLUMNS], others[W::COLUMNS];
     int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4;
     GradientWalk<W, OF> walk{*static_cast<GradientShared<W>*>(memory), chunks, pairs, outs, others,
-                             own.head, own.column * W::WIDTH, own.from, own.to, S};
+                             own.head, own.column * W::WIDTH, own.from, own.to, S, through_n};
     if (threadIdx.x == 0) walk.init();
     __syncthreads();  // nobody waits at a barrier that is not there
 
     if (group < W::GROUPS) {
         registers_increase<W::STATE>();
         GradientState<W> state(group % W::PARTS);
-        state.begin(nullptr, 0, 0, 0);
         begin(state, group);
         walk.hold(state, group, [&](int c) { pass(state, group, c); });
+        end(state, group);
     } else if (group == W::GROUPS) {
         registers_decrease<W::SCORES>();
         walk.make_pairs();
@@ -49,21 +49,22 @@ __device__ __forceinline__ void walk(void* memory, const TensorMap& x, const Ten
     }
 }
 
-// What the segments behind one add to the state's gradient: join(part, Π γ) of each, the last first.
+// What the segments behind one add to the gradient of its last state: join(part, Π γ) of each, the last first.
 struct Later {
-    const float *parts, *kept;
-    int segments, size;
+    const float* kept;
+    int segments;
 
     template <class Join> __device__ __forceinline__ void each(const Segment& own, Join join) const {
         for (int p = segments - 2; p >= own.index; --p) {
             long long part = 1ll * own.head * (segments - 1) + p;
-            join(parts + part * size, kept[part]);
+            join(part, kept[part]);
         }
     }
 };
 
-// saved: the state at anchors, as Anchors of the forward pass. parts, kept: as vlstm_gradient_parts leaves them.
-// q_dq, k_dk [64 columns of Q][heads][S]: dots. products [anchor as in saved][warp]: <C, dC>.
+// saved, saved_n: the states at anchors, as Anchors of the forward pass. parts, n_parts, kept: as vlstm_gradient_parts
+// leaves them. q_dq, k_dk [64 columns of Q][heads][S]: dots. saved_dn as saved_n. products [head][first state, anchors, last
+// state][64 columns of V][warp]: <C, dC>.
 template <class T, int DHQK, int DHHV>
 __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
     vlstm_gradients(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap k,
@@ -71,9 +72,13 @@ __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
                     const __grid_constant__ TensorMap dq, const __grid_constant__ TensorMap dk,
                     const __grid_constant__ TensorMap dv, const Weights* __restrict__ forward,
                     const Weights* __restrict__ reverse, unsigned* __restrict__ saved,
-                    const float* __restrict__ parts, const float* __restrict__ kept, float* __restrict__ q_dq,
-                    float* __restrict__ k_dk, float* __restrict__ products, int heads, int anchors, int S, int dhqk,
-                    int dhhv, int segments, int chunks_each, int only) {
+                    float* __restrict__ saved_n, const float* __restrict__ parts, const float* __restrict__ n_parts,
+                    const float* __restrict__ kept, float* __restrict__ q_dq, float* __restrict__ k_dk,
+                    float* __restrict__ saved_dn, float* __restrict__ products, const float* __restrict__ C0,
+                    const float* __restrict__ n0, const float* __restrict__ CN, const float* __restrict__ dCN,
+                    const float* __restrict__ dnN, float* __restrict__ dC0, float* __restrict__ dn0, bool through_n,
+                    bool given, bool given_last, bool wanted, int heads, int anchors, int S, int dhqk, int dhhv, int segments,
+                    int chunks_each, int only) {
     using Wide = typename ShapeOf<T, DHHV>::type;
     using Keyed = typename ShapeOf<T, DHQK>::type;
     using Saved = State<T, Keyed::KEY>;
@@ -84,41 +89,76 @@ __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
     int gradient = only >= 0 ? only : min(own.column / of_keys, 2);
     if (only < 0) own.column -= gradient * of_keys;
     int panels = of_values * Keyed::COLUMNS, key = own.column * Wide::WIDTH;
-    Anchors at_anchors{saved, anchors, panels};
-    Later later{parts, kept, segments, panels * Saved::PART};
+    long long n_at = 1ll * own.head * dhqk, C_at = n_at * dhhv;
+    Anchors at_anchors{saved, saved_n, nullptr, anchors, panels};
+    Later later{kept, segments};
+    bool first = own.from == 0, last = own.to * CHUNK >= S;
 
     if (gradient == 0)
         walk<Wide, Gradient::Q>(
-            memory, dh, v, k, dq, q, forward, q_dq, heads, own, S,
+            memory, dh, v, k, dq, q, forward, q_dq, heads, own, S, through_n,
             [&](GradientState<Wide>& state, int group) {
-                if (own.from == 0) return;
+                int column = key + group / Wide::PARTS * PANEL;
+                state.template begin<true>(given && first ? C0 + C_at : nullptr, column, dhhv, dhqk);
+                if (given && first) state.n.join(n0 + n_at, 0, column, dhqk);
+                if (first) return;
                 const unsigned* from = at_anchors.at(own.head, own.from * CHUNK, 0, Saved::SAVED);
-                state.template begin_transposed<Saved::SAVED>(from, key + group / Wide::PARTS * PANEL);
+                state.template begin_transposed<Saved::SAVED>(from, column);
+                if (through_n)
+                    state.n.join(saved_n + at_anchors.index_of_n(own.head, own.from * CHUNK, DHQK), 0, column, dhqk);
             },
-            [](GradientState<Wide>&, int, int) {});
+            [](GradientState<Wide>&, int, int) {}, [](GradientState<Wide>&, int) {});
     else if (gradient == 1)
         walk<Wide, Gradient::K>(
-            memory, v, dh, q, dk, k, reverse, k_dk, heads, own, S,
+            memory, v, dh, q, dk, k, reverse, k_dk, heads, own, S, through_n,
             [&](GradientState<Wide>& state, int group) {
-                later.each(own, [&](const float* part, float by) {
-                    state.template join_transposed<Saved::PART>(part, by, key + group / Wide::PARTS * PANEL);
+                int column = key + group / Wide::PARTS * PANEL;
+                state.template begin<true>(given_last ? dCN + C_at : nullptr, column, dhhv, dhqk);
+                if (given_last) state.n.join(dnN + n_at, 0, column, dhqk);
+                later.each(own, [&](long long part, float by) {
+                    const float* of_part = parts + part * panels * Saved::PART;
+                    state.template join_transposed<Saved::PART>(of_part, by, column);
+                    if (through_n) state.n.join(n_parts + part * DHQK, by, column, dhqk);
                 });
             },
-            [](GradientState<Wide>&, int, int) {});
-    else
+            [&](GradientState<Wide>& state, int group, int c) {
+                if (!through_n || !state.is_first_part() || !at_anchors.has(c * CHUNK)) return;
+                float* to = saved_dn + at_anchors.index_of_n(own.head, c * CHUNK, DHQK);
+                state.n.store(to, key + group / Wide::PARTS * PANEL, dhqk);
+            },
+            [&](GradientState<Wide>& state, int group) {
+                if (given && first && state.is_first_part())
+                    state.n.store(dn0 + n_at, key + group / Wide::PARTS * PANEL, dhqk);
+            });
+    else {
+        // <C, dC> at a border between stretches: the thread's share is `sum`.
+        auto store_product = [&](float sum, int border, int panel) {
+            sum = warp_reduce(sum, Add());
+            long long at = (1ll * own.head * (anchors + 2) + border) * panels + panel;
+            if (threadIdx.x % 32 == 0) products[at * 4 + threadIdx.x / 32 % 4] = sum;
+        };
         walk<Keyed, Gradient::V>(
-            memory, k, q, dh, dv, k, reverse, nullptr, heads, own, S,
+            memory, k, q, dh, dv, k, reverse, nullptr, heads, own, S, false,
             [&](GradientState<Keyed>& state, int group) {
-                later.each(own, [&](const float* part, float by) {
-                    state.join(part + (own.column * Keyed::COLUMNS + group) * Saved::PART, by, 1);
+                int panel = own.column * Keyed::COLUMNS + group, column = panel * PANEL;
+                state.begin(given_last ? dCN + C_at : nullptr, column, dhqk, dhhv);
+                if (given_last && last)
+                    store_product(state.inner_product(CN + C_at, column, dhqk, dhhv), anchors + 1, panel);
+                later.each(own, [&](long long part, float by) {
+                    state.join(parts + (part * panels + panel) * Saved::PART, by, 1);
                 });
             },
             [&](GradientState<Keyed>& state, int group, int c) {
                 int panel = own.column * Keyed::COLUMNS + group;
                 if (!at_anchors.has(c * CHUNK)) return;
                 const unsigned* from = at_anchors.at(own.head, c * CHUNK, panel, Saved::SAVED);
-                float sum = warp_reduce(state.inner_product(from), Add());
-                if (threadIdx.x % 32 == 0)
-                    products[at_anchors.index(own.head, c * CHUNK, panel) * 4 + threadIdx.x / 32 % 4] = sum;
+                store_product(state.inner_product(from), c / ANCHOR_CHUNKS, panel);
+            },
+            [&](GradientState<Keyed>& state, int group) {
+                int panel = own.column * Keyed::COLUMNS + group, column = panel * PANEL;
+                if (!given || !first) return;
+                store_product(state.inner_product(C0 + C_at, column, dhqk, dhhv), 0, panel);
+                if (wanted) state.end(dC0 + C_at, column, dhqk, dhhv);
             });
+    }
 }

@@ -1,5 +1,5 @@
-// What each segment of a head but the first adds to the gradient of the state before it: a walk back from nothing,
-// for the state's gradient alone.
+// What each segment of a head but the first adds to the gradients of the state before it, C and n: a walk back from
+// nothing, for these alone.
 //
 // Work split: a block has a segment of a head, and columns of dh.
 #include "lab/ptx/dynamic_shared.cuh"
@@ -10,12 +10,13 @@ using namespace lab;
 template <class T, int DHQK>
 constexpr int vlstm_gradient_parts_shared = sizeof(GradientShared<typename ShapeOf<T, DHQK>::type>);
 
-// parts [head][segment but the first][64 columns of V], as accumulators lie; kept [head][segment but the first]: Π γ.
+// parts [head][segment but the first][64 columns of V], as accumulators lie; n_parts [head][segment but the first][DHQK];
+// kept [head][segment but the first]: Π γ.
 template <class T, int DHQK>
 __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
     vlstm_gradient_parts(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap dh,
-                         const Weights* __restrict__ reverse, float* __restrict__ parts, float* __restrict__ kept,
-                         int S, int dhhv, int segments, int chunks_each) {
+                         const Weights* __restrict__ reverse, float* __restrict__ parts, float* __restrict__ n_parts,
+                         float* __restrict__ kept, bool through_n, int S, int dhhv, int segments, int chunks_each) {
     using W = typename ShapeOf<T, DHQK>::type;
     DYNAMIC_TILES(unsigned char, memory);
     __shared__ Ring<W::PLACES> chunks;
@@ -26,8 +27,8 @@ __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
     long long part = 1ll * own.head * (segments - 1) + own.index;
     own.from += chunks_each, own.to = min((S + CHUNK - 1) / CHUNK, own.from + chunks_each);
     GradientWalk<W, Gradient::V> walk{*reinterpret_cast<GradientShared<W>*>(memory), chunks, pairs, outs, others,
-                                      own.head, own.column * W::WIDTH, own.from, own.to, S};
-    if (threadIdx.x == 0) walk.template init<false>();
+                                      own.head, own.column * W::WIDTH, own.from, own.to, S, through_n};
+    if (threadIdx.x == 0) walk.init();
     __syncthreads();  // nobody waits at a barrier that is not there
 
     if (group < W::GROUPS) {
@@ -39,6 +40,9 @@ __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
         if (own.column == 0 && threadIdx.x == 0) kept[part] = all;
     } else if (group == W::GROUPS) {
         registers_decrease<W::SCORES>();
+        float sum = walk.gather_normaliser();
+        int key = threadIdx.x % 128;
+        if (through_n && own.column == 0 && key < DHQK) n_parts[part * DHQK + key] = sum;
     } else {
         registers_decrease<W::SCAN>();
         if (threadIdx.x % 128 == 0) walk.template bring<false>(q, q, dh, reverse);

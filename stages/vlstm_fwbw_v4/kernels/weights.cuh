@@ -10,6 +10,7 @@ namespace lab {
 struct alignas(16) Weights {
     float2 row[CHUNK], column[CHUNK];  // the weight of a pair is 2^(row + column), each the sum of two floats
     float read[CHUNK];                 // of the state, for a row of what comes out
+    float rho[CHUNK];                  // ρ (normaliser.cuh), which only those read who are asked for the exact gradient
     unsigned write[CHUNK / 2];         // to the state, two halves in a word
     float kept, taken, nothing[2];     // γ, and Σ write, which only f16 asks for; zeros up to what a bulk copy takes
 };

@@ -3,7 +3,7 @@
 use lab_device::{DType, Device};
 use lab_harness::qkv::sizes;
 use lab_harness::suite::{Check, every_kernel_loads};
-use lab_harness::{Options, Problem, Version, compare, run};
+use lab_harness::{Options, Problem, Version, compare, run, vlstm};
 
 use crate::{SEGMENTED, STAGE};
 
@@ -15,13 +15,19 @@ pub(crate) static CHECKS: &[Check] = &[
     Check { name: "segments_do_not_matter", run: segments_agree },
 ];
 
-/// However many segments: the same to the roundings of halves. Of each shape of a walk, and of so many chunks that a place
+/// However many segments, with the state handed on between them and what goes through the normaliser: the same to the roundings
+/// of halves. Of each shape of a walk, and of so many chunks that a place
 /// is claimed for the third time.
 fn segments_agree(device: &Device) {
     let agree = |shape: [usize; 5], dtype, segments: usize| {
-        let inputs = SEGMENTED.inputs(&Problem::new(sizes(shape), dtype));
-        let asked = format!("segments={segments}");
-        let options = Options::parse(&[asked], SEGMENTED.info()).unwrap();
+        let mut inputs = SEGMENTED.inputs(&Problem::new(sizes(shape), dtype));
+        let mut asked = vec![format!("segments={segments}")];
+        if segments > 1 {
+            vlstm::set_state(&mut inputs, -2.5);
+            vlstm::set_last_gradient(&mut inputs);
+            asked.extend(["normalizer_grad=exact", "state_grad=yes"].map(str::to_owned));
+        }
+        let options = Options::parse(&asked, SEGMENTED.info()).unwrap();
         let out = run(&SEGMENTED, device, &inputs, &options).unwrap();
         for c in compare(&SEGMENTED, &inputs, &out, &options, dtype) {
             assert!(c.passed(), "{segments} {dtype} {}: {:.2e}", c.name, c.relative_error);

@@ -8,11 +8,13 @@ mod checks;
 
 use lab_device::{DType, Device, Instance, KernelSource, Launch, Swizzle, TensorMap};
 use lab_harness::qkv::{self, sizes};
-use lab_harness::vlstm::{self, ForwardBackwardSlots, forward_backward_slots};
+use lab_harness::vlstm::{
+    self, ForwardBackwardSlots, StateGradientSlots, StateSlots, forward_backward_slots,
+};
 use lab_harness::{
     Dim, Dims, Error, Info, Output, Plan, Request, Setting, Stage, Version, arguments,
 };
-use vlstm_fw_v4::{ANCHOR_CHUNKS, CHUNK, Forward};
+use vlstm_fw_v4::{ANCHOR_CHUNKS, CHUNK, ForBackward, Forward, Saved};
 
 #[allow(missing_docs)]
 pub mod kernels {
@@ -43,7 +45,7 @@ const SIDE: usize = CHUNK;
 
 /// Bytes of the kernels' structs `Before` and `Weights`.
 const BEFORE: usize = 16;
-const WEIGHTS: usize = SIDE * (8 + 8 + 4 + 2) + 16;
+const WEIGHTS: usize = SIDE * (8 + 8 + 4 + 4 + 2) + 16;
 
 /// Wider heads leave no registers for a state.
 static DIMS: [Dim; 5] = vlstm::dims([
@@ -57,12 +59,20 @@ static DIMS: [Dim; 5] = vlstm::dims([
 const F16: DType = DType::F16;
 const BF16: DType = DType::BF16;
 
-/// The gradient through n is not made yet.
-const CONSTANT: Setting = Setting::choice(
-    "normalizer_grad",
-    "of the gradient: the normaliser n is held constant",
-    &["constant"],
-);
+static LAST_STATE: &[Output] = &[
+    Output { name: "CN", bounds: &[(F16, 1.2e-3), (BF16, 9e-3)] },
+    Output { name: "nN", bounds: &[(F16, 2e-6), (BF16, 1e-5)] },
+    Output { name: "mN", bounds: &[(F16, 1.4e-7), (BF16, 1.4e-7)] },
+];
+
+// dn0: its terms are taken from halves of what is written to the state.
+static FIRST_STATE_GRADIENT: &[Output] = &[
+    Output { name: "dC0", bounds: &[(F16, 1.2e-3), (BF16, 9e-3)] },
+    Output { name: "dn0", bounds: &[(F16, 1.2e-3), (BF16, 9e-3)] },
+];
+
+const LAST: Setting = vlstm::last_state(LAST_STATE);
+const FIRST: Setting = vlstm::state_grad(FIRST_STATE_GRADIENT);
 
 /// Of few heads, into how many segments each is cut.
 const SEGMENTS: Setting = Setting::choice(
@@ -79,8 +89,8 @@ static INFO: Info = Info {
     change: "by chunks: the state, and its gradient, stay in registers, as accumulators of wgmma",
     dtypes: &[F16, BF16],
     dims: &DIMS,
-    settings: &[vlstm::EPSILON, CONSTANT],
-    inputs: vlstm::FORWARD_BACKWARD_INPUTS,
+    settings: &[vlstm::EPSILON, vlstm::NORMALIZER_GRAD, LAST, FIRST],
+    inputs: vlstm::FORWARD_BACKWARD_INPUTS_WITH_STATES,
     outputs: &[
         Output { name: "h", bounds: &[(F16, 1e-3), (BF16, 8e-3)] },
         Output { name: "m", bounds: &[(F16, 1.4e-7), (BF16, 1.4e-7)] },
@@ -113,7 +123,7 @@ pub static SEGMENTED: Walks = Walks {
         name: "v2_segments",
         parent: Some("v1_together"),
         change: "few heads: several blocks walk one; dq begins with a saved state, dk and dv with what they join of parts",
-        settings: &[vlstm::EPSILON, CONSTANT, SEGMENTS],
+        settings: &[vlstm::EPSILON, vlstm::NORMALIZER_GRAD, LAST, FIRST, SEGMENTS],
         ..INFO
     },
     launches: Launches::Segments,
@@ -212,7 +222,11 @@ impl Version for Walks {
 
         let mut plan = Plan::new(device);
         let ForwardBackwardSlots { scope, .. } = forward_backward_slots(&mut plan, request);
-        let state = vlstm::no_state_slots(&mut plan);
+        let StateGradientSlots { states: state, given: given_last, wanted, last, first } =
+            vlstm::state_gradient_slots(&mut plan, request)?;
+        let StateSlots { given, first: [c0, n0, m0], last: [c_n, n_n, _], .. } = state.clone();
+        let exact = request.text(vlstm::NORMALIZER_GRAD.name) == "exact";
+        let through_n = exact || given || given_last;
         let forward = match self.launches {
             Launches::Segments => &vlstm_fw_v4::PARTS,
             _ => &vlstm_fw_v4::ROLES,
@@ -222,8 +236,17 @@ impl Version for Walks {
             _ => forward.segments_for(device, dims, dtype),
         };
         let columns = [room[0], dhhv];
-        let launches = Forward { dims, dtype, columns, eps, state, segments: of_forward, anchors };
-        let saved = forward.launch(&mut plan, launches)?;
+        let backward = ForBackward { anchors, through_n };
+        let launches = Forward { dims, dtype, columns, eps, state, segments: of_forward, backward };
+        let Saved { states: saved, n: saved_n, slopes } = forward.launch(&mut plan, launches)?;
+        let rho = plan.scratch(DType::F32, if exact { heads * s } else { 1 });
+        if exact {
+            let kernel = instance(&kernels::GATES, "vlstm_normaliser_gradient", dtype, |_| true);
+            let kernel = device.load(kernel)?;
+            let grid = blocks("B NH S", (heads * s).div_ceil(4))?;
+            let own = arguments![slopes, rho, rows: heads * s];
+            plan.launch_in(&scope, &kernel, kernel.grid([grid, 1, 1])?, own)?;
+        }
 
         let slot = |plan: &Plan, name: &str| plan.slot(name).expect("of the family");
         let n = slot(&plan, "n");
@@ -233,10 +256,13 @@ impl Version for Walks {
         let sums = plan.records("Before", BEFORE, heads * chunks);
         let [forward, reverse] = [(); 2].map(|()| plan.records("Weights", WEIGHTS, heads * chunks));
         let [q_dq, k_dk] = [(); 2].map(|()| plan.scratch(DType::F32, key_panels * heads * s));
-        let products = plan.scratch(DType::F32, (heads * anchors * parts_of_dot).max(1));
+        let products = plan.scratch(DType::F32, heads * (anchors + 2) * parts_of_dot);
+        let keys_at_anchors = if through_n { heads * anchors * room[0] } else { 0 };
+        let saved_dn = plan.scratch(DType::F32, keys_at_anchors.max(1));
         let later = heads * (segments - 1);
         let parts = plan.scratch(DType::F32, (later * value_panels * SIDE * room[0]).max(1));
         let kept = plan.scratch(DType::F32, later.max(1));
+        let n_parts = plan.scratch(DType::F32, (later * room[0]).max(1));
         let keys = panels(dtype, dhqk, s, heads)?;
         let values = panels(dtype, dhhv, s, heads)?;
         let [q, k] = ["q", "k"].map(|name| slot(&plan, name).loaded_by(keys));
@@ -247,7 +273,10 @@ impl Version for Walks {
             .with(arguments![saved, sums, forward, reverse, q_dq, k_dk, products, parts, kept])
             .with(arguments![q, k, v, dh, dq, dk, dv, normaliser: n, parts_of_dot])
             .with(arguments![heads, chunks, anchors, slices: key_panels, log2_scale, eps])
-            .with(arguments![segments, chunks_each]);
+            .with(arguments![segments, chunks_each, given, given_last, wanted, through_n, exact])
+            .with(arguments![saved_n, saved_dn, n_parts, rho, keys: room[0]])
+            .with(arguments![C0: c0, n0, m0, CN: c_n, nN: n_n, dCN: last[0], dnN: last[1]])
+            .with(arguments![dC0: first[0], dn0: first[1]]);
 
         let of_gates = [
             device.kernel(&kernels::GATES, "vlstm_gate_sums<128>")?,

@@ -173,6 +173,15 @@ __device__ __forceinline__ void store_normaliser(const float (&n)[2], float* to,
         if (threadIdx.x % 4 == 0 && first + own + 8 * r < S) to[first + own + 8 * r] = n[r];
 }
 
+// dn_i / dl_i of the same rows, from l_i: ±1 where n_i is |l_i|, 0 where it is exp(-m_i).
+__device__ __forceinline__ void store_slopes(const float (&l)[2], const Gates& gates, float* to, int first, int S) {
+    int own = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+        if (threadIdx.x % 4 == 0 && first + own + 8 * r < S)
+            to[first + own + 8 * r] = fabsf(l[r]) <= gates.floor[own + 8 * r] ? 0 : copysignf(1, l[r]);
+}
+
 // All of it: places for chunks, two for C̃ and what goes with it, and h on its way.
 template <class T, int KEY, int GROUPS, int PLACES> struct Shared {
     Place<T, KEY, GROUPS> places[PLACES];

@@ -16,10 +16,12 @@ template <int KEY, int GROUPS> struct Registers {
     static constexpr int STATE = GROUPS == 2 && KEY == 64 ? 160 : 176, SCORES = FEW ? 104 : 112, SCAN = FEW ? 56 : 80;
 };
 
-// What is saved: [head][anchor][64 columns of V], `count` anchors a head; 0 where nobody wants them. The first is STRETCH
-// behind a head's beginning.
+// What is saved for a backward pass: states [head][anchor][64 columns of V], `count` anchors a head; 0 where nobody wants
+// them. The first is STRETCH behind a head's beginning. Where the gradient goes through the normaliser also its state,
+// n [head][anchor][KEY], and its slopes [head][S]: else null.
 struct Anchors {
     unsigned* saved;
+    float *n, *slopes;
     int count, panels;
 
     __device__ __forceinline__ bool has(int first) const { return count > 0 && first > 0 && first % STRETCH == 0; }
@@ -28,6 +30,10 @@ struct Anchors {
     }
     __device__ __forceinline__ unsigned* at(int head, int first, int panel, int words) const {
         return saved + index(head, first, panel) * words;
+    }
+    // Of n, or of its gradient.
+    __device__ __forceinline__ long long index_of_n(int head, int first, int keys) const {
+        return (1ll * head * count + first / STRETCH - 1) * keys;
     }
 };
 
@@ -88,7 +94,8 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
 
     // ANCHOR: scores
     // A warpgroup: C̃ and n.
-    __device__ __forceinline__ void make_scores(KeySum<T, KEY>& sum, float eps, float* n_out, bool stores) const {
+    __device__ __forceinline__ void make_scores(KeySum<T, KEY>& sum, float eps, float* n_out, bool stores,
+                                                Anchors anchors) const {
         Turn<PLACES> turn;
         Turn<2> pair;
         auto publish = [&] {
@@ -101,6 +108,8 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
         for (int first = from; first < to; first += CHUNK, pair.advance()) {
             auto& place = shared.places[turn.place];
             float score[36], weight[32], l[2];
+            if (stores && anchors.n && anchors.has(first))
+                sum.each([&](int key, float n) { anchors.n[anchors.index_of_n(head, first, KEY) + key] = n; });
             chunks.wait_full(turn);
             wgmma_fence();
             multiply_scores<T, KEY>(score, place);
@@ -110,6 +119,7 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
             weights.wait_empty(pair);
             wgmma_wait<0>();
             weigh(l, score, weight, place.gates, sum.up(), shared.pairs[pair.place]);
+            if (stores && anchors.slopes) store_slopes(l, place.gates, anchors.slopes + 1ll * head * S, first, S);
             normalise(l, place.gates, shared.inverse[pair.place], eps);
             sum.add(place.gates);
             auto own = turn;

@@ -34,12 +34,14 @@ template <class T, int KEY, int PARTS = 1> class State {
   public:
     __device__ __forceinline__ explicit State(int part = 0) : part_(part) {}
 
-    // 0, or C0 [dhqk][dhhv] from column `value` on.
+    // 0, or C0 [dhqk][dhhv] from column `value` on; or [dhhv][dhqk].
+    template <bool TRANSPOSED = false>
     __device__ __forceinline__ void begin(const float* C0, int value, int dhqk, int dhhv) {
 #pragma unroll
         for (int n = 0; n < KEY / 2; ++n) {
             int key = key_of(n), column = value + value_of(n);
-            c[n] = C0 && key < dhqk && column < dhhv ? C0[1ll * key * dhhv + column] : 0;
+            long long at = TRANSPOSED ? 1ll * column * dhqk + key : 1ll * key * dhhv + column;
+            c[n] = C0 && key < dhqk && column < dhhv ? C0[at] : 0;
         }
     }
 
@@ -79,6 +81,17 @@ template <class T, int KEY, int PARTS = 1> class State {
             if constexpr (is_f16<T>) two = {__uint_as_float(saved[n * 128]), __uint_as_float(saved[(n + 1) * 128])};
             else two = floats_of<T>(saved[n / 2 * 128]);
             sum += c[n] * two.x + c[n + 1] * two.y;
+        }
+        return sum;
+    }
+
+    // The same of C and another [dhqk][dhhv].
+    __device__ __forceinline__ float inner_product(const float* other, int value, int dhqk, int dhhv) const {
+        float sum = 0;
+#pragma unroll
+        for (int n = 0; n < KEY / 2; ++n) {
+            int key = key_of(n), column = value + value_of(n);
+            if (key < dhqk && column < dhhv) sum += c[n] * other[1ll * key * dhhv + column];
         }
         return sum;
     }

@@ -11,20 +11,24 @@
 pub mod checks;
 pub mod overflow;
 mod state_checks;
+mod states;
 pub mod step;
 mod step_checks;
 
 use lab_device::DType;
 use lab_reference::vlstm::{
-    Inputs, NormalizerGrad, Sizes, State, backward, forward_from, forward_ungated,
+    Inputs, NormalizerGrad, Sizes, State, StateGradient, backward_from, forward_from,
+    forward_ungated,
 };
 
+pub use self::state_checks::{set_last_gradient, set_state};
+pub use self::states::*;
 use crate::plan::{Scope, Slot};
 use crate::qkv::{self, of};
 use crate::suite::VersionCheck;
 use crate::{
-    Cost, Dim, Dims, Error, Family, Info, Input, Options, Output, Plan, Problem, Request, Setting,
-    Tensors, arguments,
+    Cost, Dim, Dims, Error, Family, Info, Input, Options, Plan, Problem, Request, Setting, Tensors,
+    arguments,
 };
 
 /// The family of the causal products without gates and normaliser: q, k, v → h.
@@ -44,34 +48,6 @@ pub const FORWARD_INPUTS: &[Input] = &[
     Input::new("i", &["B", "NH", "S"]).always(DType::F32),
     Input::new("f", &["B", "NH", "S"]).always(DType::F32),
 ];
-
-/// What earlier positions have left, which a version may take: the matrix C that its rows of k have
-/// written and q reads, the sum n of those rows, and the exponent m by which both are too small.
-/// f32 in runs of every type, for they are sums over a whole sequence.
-pub const STATE_INPUTS: &[Input] = &[
-    Input::new("C0", &["B", "NH", "DHQK", "DHHV"]).always(DType::F32).optional("state"),
-    Input::new("n0", &["B", "NH", "DHQK"]).always(DType::F32).optional("state"),
-    Input::new("m0", &["B", "NH"]).always(DType::F32).optional("state"),
-];
-
-/// What goes into a forward pass that may begin with a state.
-pub const FORWARD_INPUTS_WITH_STATE: &[Input] = &[
-    FORWARD_INPUTS[0],
-    FORWARD_INPUTS[1],
-    FORWARD_INPUTS[2],
-    FORWARD_INPUTS[3],
-    FORWARD_INPUTS[4],
-    STATE_INPUTS[0],
-    STATE_INPUTS[1],
-    STATE_INPUTS[2],
-];
-
-/// Whether the state behind the last position comes out: with these bounds `CN`, `nN` and `mN`, to be
-/// given as `C0`, `n0` and `m0` to the positions that follow. A version asks [`state_slots`] for them.
-pub const fn last_state(outputs: &'static [Output]) -> Setting {
-    Setting::choice("last_state", "whether the state CN, nN, mN comes out", &["no", "yes"])
-        .adds("yes", outputs)
-}
 
 /// The family of the forward and the backward pass: q, k, v, i, f, dh → h, m, n, dq, dk, dv, di,
 /// df.
@@ -130,10 +106,7 @@ impl Family for Forward {
         inputs: &Tensors,
         options: &Options,
     ) -> Vec<(&'static str, Vec<f64>)> {
-        let mut all = forward_reference(inputs, options.number(info, EPSILON.name));
-        let expected = info.outputs_under(options);
-        all.retain(|(name, _)| expected.iter().any(|output| output.name == *name));
-        all
+        under(info, options, forward_reference(inputs, options.number(info, EPSILON.name)))
     }
 
     fn given_to_some(&self) -> &'static [Input] {
@@ -177,11 +150,12 @@ impl Family for ForwardBackward {
         options: &Options,
     ) -> Vec<(&'static str, Vec<f64>)> {
         let eps = options.number(info, EPSILON.name);
-        forward_backward_reference(inputs, eps, normalizer_grad(info, options))
+        let through = normalizer_grad(info, options);
+        under(info, options, forward_backward_reference(inputs, eps, through))
     }
 
     fn given_to_some(&self) -> &'static [Input] {
-        STATE_INPUTS
+        STATES_OF_BACKWARD
     }
 
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
@@ -291,43 +265,6 @@ fn forward_backward_inputs(problem: &Problem) -> Tensors {
     all
 }
 
-/// The slots of a state that goes in and of one that comes out. What is not asked for is memory of one
-/// element, which a kernel must not touch: so that it has the same parameters in all cases.
-#[derive(Clone, Debug)]
-pub struct StateSlots {
-    /// Whether a state goes in.
-    pub given: bool,
-    /// Whether one comes out.
-    pub wanted: bool,
-    /// `C0`, `n0` and `m0`.
-    pub first: [Slot; 3],
-    /// `CN`, `nN` and `mN`.
-    pub last: [Slot; 3],
-}
-
-/// Adds the states of a request to a plan, of a version that has [`STATE_INPUTS`] and [`last_state`].
-pub fn state_slots(plan: &mut Plan, request: &Request<'_>) -> StateSlots {
-    let [b, nh, _, dhqk, dhhv] = of(&request.dims);
-    let (given, wanted) = (request.has("C0"), request.text("last_state") == "yes");
-    let first = ["C0", "n0", "m0"].map(|name| match given {
-        true => request.input(plan, name),
-        false => plan.scratch(DType::F32, 1),
-    });
-    let shapes: [(&str, &[usize]); 3] =
-        [("CN", &[b, nh, dhqk, dhhv]), ("nN", &[b, nh, dhqk]), ("mN", &[b, nh])];
-    let last = shapes.map(|(name, shape)| match wanted {
-        true => plan.output(name, DType::F32, shape),
-        false => plan.scratch(DType::F32, 1),
-    });
-    StateSlots { given, wanted, first, last }
-}
-
-/// The same where no state goes in, and none comes out.
-pub fn no_state_slots(plan: &mut Plan) -> StateSlots {
-    let [first, last] = [(); 2].map(|()| [(); 3].map(|()| plan.scratch(DType::F32, 1)));
-    StateSlots { given: false, wanted: false, first, last }
-}
-
 /// The slots of the family's tensors, and the arguments that its kernels have under one name.
 #[derive(Clone, Debug)]
 pub struct ForwardBackwardSlots {
@@ -355,6 +292,14 @@ pub fn forward_backward_slots(plan: &mut Plan, request: &Request<'_>) -> Forward
     ForwardBackwardSlots { f, scope }
 }
 
+/// Those of a version's outputs that these options ask for.
+fn under(info: &Info, options: &Options, all: References) -> References {
+    let expected = info.outputs_under(options);
+    all.into_iter().filter(|(name, _)| expected.iter().any(|output| output.name == *name)).collect()
+}
+
+type References = Vec<(&'static str, Vec<f64>)>;
+
 fn head_sizes(inputs: &Tensors) -> Sizes {
     let [q, v] = ["q", "v"].map(|name| &inputs[name].shape);
     Sizes { positions: q[2], qk: q[3], hv: v[3] }
@@ -369,6 +314,14 @@ fn ungated_reference(inputs: &Tensors) -> Vec<(&'static str, Vec<f64>)> {
     vec![("h", forward_ungated(&q, &k, &v, head_sizes(inputs)))]
 }
 
+/// The state that goes in, or none.
+fn first_state(inputs: &Tensors) -> State {
+    match ["C0", "n0", "m0"].map(|name| inputs.get(name)) {
+        [Some(c), Some(n), Some(m)] => State { c: c.values(), n: n.values(), m: m.values() },
+        _ => head_sizes(inputs).no_state(inputs["i"].shape[..2].iter().product()),
+    }
+}
+
 /// `h`, `m`, `n`, `CN`, `nN` and `mN` in f64.
 ///
 /// # Panics
@@ -376,16 +329,11 @@ fn ungated_reference(inputs: &Tensors) -> Vec<(&'static str, Vec<f64>)> {
 pub fn forward_reference(inputs: &Tensors, epsilon: f64) -> Vec<(&'static str, Vec<f64>)> {
     let [q, k, v, i, f] = ["q", "k", "v", "i", "f"].map(|name| inputs[name].values());
     let x = Inputs { q: &q, k: &k, v: &v, i: &i, f: &f };
-    let sizes = head_sizes(inputs);
-    let state = match ["C0", "n0", "m0"].map(|name| inputs.get(name)) {
-        [Some(c), Some(n), Some(m)] => State { c: c.values(), n: n.values(), m: m.values() },
-        _ => sizes.no_state(i.len() / sizes.positions),
-    };
-    let (out, last) = forward_from(x, &state, sizes, epsilon);
+    let (out, last) = forward_from(x, &first_state(inputs), head_sizes(inputs), epsilon);
     vec![("h", out.h), ("m", out.m), ("n", out.n), ("CN", last.c), ("nN", last.n), ("mN", last.m)]
 }
 
-/// `h`, `m`, `n`, `dq`, `dk`, `dv`, `di` and `df` in f64.
+/// The same, and `dq`, `dk`, `dv`, `di`, `df`, `dC0` and `dn0` in f64.
 ///
 /// # Panics
 /// The inputs have not been checked with [`Info::problem_of`].
@@ -397,9 +345,15 @@ pub fn forward_backward_reference(
     let [q, k, v, i, f] = ["q", "k", "v", "i", "f"].map(|name| inputs[name].values());
     let x = Inputs { q: &q, k: &k, v: &v, i: &i, f: &f };
     let mut all = forward_reference(inputs, epsilon);
-    all.truncate(3); // h, m, n
-    let g = backward(x, &inputs["dh"].values(), head_sizes(inputs), epsilon, through);
+    let state = first_state(inputs);
+    let last = match ["dCN", "dnN"].map(|name| inputs.get(name)) {
+        [Some(c), Some(n)] => StateGradient { c: c.values(), n: n.values() },
+        _ => StateGradient { c: vec![0.0; state.c.len()], n: vec![0.0; state.n.len()] },
+    };
+    let dh = inputs["dh"].values();
+    let (g, first) = backward_from(x, &dh, &state, &last, head_sizes(inputs), epsilon, through);
     all.extend([("dq", g.dq), ("dk", g.dk), ("dv", g.dv), ("di", g.di), ("df", g.df)]);
+    all.extend([("dC0", first.c), ("dn0", first.n)]);
     all
 }
 

@@ -14,7 +14,7 @@ fn with_last_state(version: &dyn Version) -> Options {
 
 /// A state for these inputs: C0 and n0 positive, so that no product with a positive q cancels; m0 in every
 /// head.
-fn set_state(inputs: &mut Tensors, m0: f64) {
+pub fn set_state(inputs: &mut Tensors, m0: f64) {
     let (q, dhhv) = (inputs["q"].shape.clone(), inputs["v"].shape[3]);
     let [b, nh, dhqk] = [q[0], q[1], q[3]];
     let mut insert = |name: &str, shape: &[usize], of: &dyn Fn(usize) -> f64| {
@@ -24,6 +24,18 @@ fn set_state(inputs: &mut Tensors, m0: f64) {
     insert("C0", &[b, nh, dhqk, dhhv], &|at| 3.0 + (at as f64).sin());
     insert("n0", &[b, nh, dhqk], &|at| 2.0 + (at as f64).cos());
     insert("m0", &[b, nh], &|_| m0);
+}
+
+/// A gradient for the state behind these inputs.
+pub fn set_last_gradient(inputs: &mut Tensors) {
+    let (q, dhhv) = (inputs["q"].shape.clone(), inputs["v"].shape[3]);
+    let [b, nh, dhqk] = [q[0], q[1], q[3]];
+    let mut insert = |name: &str, shape: &[usize], of: &dyn Fn(usize) -> f64| {
+        let values: Vec<f64> = (0..shape.iter().product()).map(of).collect();
+        inputs.insert(name.to_owned(), Tensor::rounded(DType::F32, shape, &values));
+    };
+    insert("dCN", &[b, nh, dhqk, dhhv], &|at| 0.2 * (1.7 * at as f64).sin());
+    insert("dnN", &[b, nh, dhqk], &|at| 0.3 * (1.3 * at as f64).cos());
 }
 
 /// Positions `from` to `to` of inputs, behind `state` where there is one.
@@ -37,14 +49,35 @@ fn part(inputs: &Tensors, from: usize, to: usize, state: Option<&Tensors>) -> Te
         shape[2] = to - from;
         Tensor::rounded(tensor.dtype, &shape, &values)
     };
-    let own = ["q", "k", "v", "i", "f"].map(|name| (name.to_owned(), rows(&inputs[name])));
+    let names = ["q", "k", "v", "i", "f", "dh"].into_iter().filter(|&n| inputs.contains_key(n));
+    let own = names.map(|name| (name.to_owned(), rows(&inputs[name])));
     let first = ["C0", "n0", "m0"].into_iter().zip(["CN", "nN", "mN"]);
     let handed = first.filter_map(|(first, last)| {
         let all = state.unwrap_or(inputs);
         let tensor = all.get(if state.is_some() { last } else { first })?;
         Some((first.to_owned(), tensor.clone()))
     });
-    own.into_iter().chain(handed).collect()
+    own.chain(handed).collect()
+}
+
+/// Outputs of the parts of a sequence, with two heads, joined along their positions.
+fn joined(parts: &[Tensors], names: &[&str]) -> Tensors {
+    let whole = |&name: &&str| {
+        let of_parts = || parts.iter().map(move |p| &p[name]);
+        let first = &parts[0][name];
+        let columns = first.shape.get(3).copied().unwrap_or(1);
+        let of_head = |head: usize| {
+            of_parts().flat_map(move |t| {
+                let rows = t.shape[2] * columns;
+                t.values()[head * rows..][..rows].to_vec()
+            })
+        };
+        let values: Vec<f64> = (0..2).flat_map(of_head).collect();
+        let mut shape = first.shape.clone();
+        shape[2] = of_parts().map(|t| t.shape[2]).sum();
+        (name.to_owned(), Tensor::rounded(first.dtype, &shape, &values))
+    };
+    names.iter().map(whole).collect()
 }
 
 /// A sequence in two and in three parts, each behind the state that the one before it has left, is the
@@ -68,22 +101,9 @@ pub(super) fn parts_are_the_whole(version: &dyn Version, device: &Device) {
             let own = part(&inputs, from, to, parts.last());
             parts.push(run(version, device, &own, &options).unwrap());
         }
-        let mut joined = parts.last().cloned().unwrap();
-        for name in ["h", "m", "n"] {
-            let first = &parts[0][name];
-            let columns = first.shape.get(3).copied().unwrap_or(1);
-            let of_head = |head: usize| {
-                parts.iter().flat_map(move |p| {
-                    let rows = p[name].shape[2] * columns;
-                    p[name].values()[head * rows..][..rows].to_vec()
-                })
-            };
-            let values: Vec<f64> = (0..2).flat_map(of_head).collect();
-            let mut shape = first.shape.clone();
-            shape[2] = s;
-            joined.insert(name.to_owned(), Tensor::rounded(first.dtype, &shape, &values));
-        }
-        for c in compare(version, &inputs, &joined, &options, dtype) {
+        let mut all = parts.last().cloned().unwrap();
+        all.extend(joined(&parts, &["h", "m", "n"]));
+        for c in compare(version, &inputs, &all, &options, dtype) {
             let Comparison { name, relative_error, bound, .. } = &c;
             assert!(
                 c.passed(),
@@ -91,6 +111,95 @@ pub(super) fn parts_are_the_whole(version: &dyn Version, device: &Device) {
             );
         }
     }
+}
+
+/// Gradients behind a state, before the gradient of one, and both: within the version's bounds, on either side of the borders
+/// of chunks and of what is saved.
+pub(super) fn states_have_gradients(version: &dyn Version, device: &Device) {
+    let shapes = [[2, 3, 5, 16, 16], [1, 1, 64, 32, 48], [2, 1, 70, 64, 32], [1, 1, 270, 48, 80]];
+    for (seed, shape) in shapes.into_iter().enumerate() {
+        for &dtype in version.info().dtypes {
+            for (behind, before, through) in [
+                (true, true, "constant"),
+                (true, true, "exact"),
+                (true, false, "exact"),
+                (false, true, "constant"),
+            ] {
+                let problem = Problem { seed: seed as u64, ..Problem::new(sizes(shape), dtype) };
+                let mut inputs = version.inputs(&problem);
+                if behind {
+                    // Light enough that h is not its own: of a state alone no gradient of its scale is left.
+                    set_state(&mut inputs, -2.5);
+                }
+                if before {
+                    set_last_gradient(&mut inputs);
+                }
+                let asked = [
+                    format!("normalizer_grad={through}"),
+                    format!("state_grad={}", if behind { "yes" } else { "no" }),
+                    "last_state=yes".to_owned(),
+                ];
+                let options = Options::parse(&asked, version.info()).unwrap();
+                let out = run(version, device, &inputs, &options).unwrap();
+                for c in compare(version, &inputs, &out, &options, dtype) {
+                    let Comparison { name, relative_error, bound, .. } = &c;
+                    let what = format!("{shape:?} {dtype} {asked:?} dCN {before}");
+                    assert!(c.passed(), "{what}: {name} {relative_error:.2e} {bound:.2e}");
+                }
+            }
+        }
+    }
+}
+
+/// A sequence in two parts, the state handed on, and its gradient handed back: the gradients of the whole.
+pub(super) fn gradients_of_parts_are_those_of_the_whole(version: &dyn Version, device: &Device) {
+    let s = 150;
+    for (seed, cut) in [1, 64, 101, 149].into_iter().enumerate() {
+        let dtype = version.info().dtypes[seed % version.info().dtypes.len()];
+        let through = ["exact", "constant"][seed % 2];
+        let options = |state_grad: &str| {
+            let asked = ["last_state=yes".to_owned(), format!("state_grad={state_grad}")];
+            let through = [format!("normalizer_grad={through}")];
+            Options::parse(&[&asked[..], &through].concat(), version.info()).unwrap()
+        };
+        let problem =
+            Problem { seed: seed as u64, ..Problem::new(sizes([1, 2, s, 32, 48]), dtype) };
+        let inputs = version.inputs(&problem);
+        let state = run(version, device, &part(&inputs, 0, cut, None), &options("no")).unwrap();
+        let later = part(&inputs, cut, s, Some(&state));
+        let later = run(version, device, &later, &options("yes")).unwrap();
+        let mut earlier = part(&inputs, 0, cut, None);
+        for (last, first) in [("dCN", "dC0"), ("dnN", "dn0")] {
+            earlier.insert(last.to_owned(), later[first].clone());
+        }
+        let earlier = run(version, device, &earlier, &options("no")).unwrap();
+        let names = ["h", "m", "n", "dq", "dk", "dv", "di", "df"];
+        let mut all = joined(&[earlier, later.clone()], &names);
+        for name in ["CN", "nN", "mN"] {
+            all.insert(name.to_owned(), later[name].clone());
+        }
+        for c in compare(version, &inputs, &all, &options("no"), dtype) {
+            let Comparison { name, relative_error, bound, .. } = &c;
+            let what = format!("cut at {cut}, {dtype} {through}");
+            assert!(c.passed(), "{what}: {name} {relative_error:.2e} {bound:.2e}");
+        }
+    }
+}
+
+/// The gradient of a state that is not there, and half of one.
+pub(super) fn gradients_of_no_state_are_refused(version: &dyn Version, device: &Device) {
+    let mut inputs = inputs_of(version, [1, 2, 9, 32, 16]);
+    let wants = Options::parse(&["state_grad=yes"], version.info()).unwrap();
+    let error = run(version, device, &inputs, &wants).unwrap_err().to_string();
+    assert_eq!(error, "--set state_grad: expected no, where no state C0, n0, m0 goes in, got yes");
+    set_last_gradient(&mut inputs);
+    inputs.remove("dnN");
+    let error = run(version, device, &inputs, &Options::default()).unwrap_err().to_string();
+    let said = "as 'dCN' is there: all of the last state's gradient or nothing of it";
+    assert!(
+        error.starts_with("tensor 'dnN': expected a tensor") && error.contains(said),
+        "{error}"
+    );
 }
 
 /// Zeros with m0 = −∞: the same bits as without a state.
