@@ -6,7 +6,7 @@ fn main() {
         sizes.iter().flat_map(|s| types.map(|t| format!("{name}<{t}, {s}>"))).collect()
     };
     // KEY, GROUPS, PLACES: keys and 64s of values that a block has room for, and chunks. In the order of their room.
-    let places = ["64, 1, 4", "64, 2, 4", "128, 2, 3"];
+    let places = ["64, 1, 4", "64, 2, 4", "128, 2, 3", "256, 1, 2"];
     let one_place = ["64, 1", "64, 2", "128, 2"];
     let segments =
         [halves("vlstm_fw_parts", &places), halves("vlstm_fw_segments", &places)].concat();

@@ -11,13 +11,18 @@ fn main() {
         halves("vlstm_normaliser_gradient", &["128"]),
     ];
     // DHQK, DHHV. In the order of their room.
-    let gradients = halves("vlstm_gradients", &["64, 64", "128, 128", "128, 256"]);
+    let through = |name: &str, sizes: &[&str]| -> Vec<String> {
+        let both = |s: &&str| ["false", "true"].map(|n| format!("{s}, {n}"));
+        let sizes: Vec<_> = sizes.iter().flat_map(both).collect();
+        halves(name, &sizes.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let gradients = through("vlstm_gradients", &["64, 64", "128, 128", "128, 256"]);
     lab_kernel_build::Stage::new()
         .kernel("kernels/gates.cu", &gates.concat())
         .needs("sm_90a")
         .kernel("kernels/gradients.cu", &gradients)
         .needs("sm_90a")
-        .kernel("kernels/parts.cu", &halves("vlstm_gradient_parts", &["64", "128"]))
+        .kernel("kernels/parts.cu", &through("vlstm_gradient_parts", &["64", "128"]))
         .needs("sm_90a")
         .kernel("kernels/forget.cu", &["vlstm_anchored_forget<128>"])
         .needs("sm_90a")

@@ -34,14 +34,16 @@ const SIDE: usize = 64;
 /// Bytes of the kernels' struct `Before`.
 const BEFORE: usize = 16;
 
-/// More keys than 128 leave no registers for the state; take `vlstm_fw_v3`.
-static DIMS: [Dim; 5] = vlstm::dims([
-    [1, 4, 65535],
-    [2, 16, 65535],
-    [150, 2048, 1 << 24],
-    [64, 128, 128],
-    [64, 256, 1024],
-]);
+/// More keys leave no registers for the state; take `vlstm_fw_v3`.
+const fn dims(most_keys: usize) -> [Dim; 5] {
+    let sizes = [[1, 4, 65535], [2, 16, 65535], [150, 2048, 1 << 24]];
+    vlstm::dims([sizes[0], sizes[1], sizes[2], [64, 128, most_keys], [64, 256, 1024]])
+}
+
+static DIMS: [Dim; 5] = dims(128);
+
+/// Two warpgroups may share a state.
+static SHARED_DIMS: [Dim; 5] = dims(256);
 
 /// Of what is f32 in runs of every type.
 const fn in_f32(bound: f64) -> [(DType, f64); 2] {
@@ -95,6 +97,7 @@ pub static ROLES: Walk = Walk {
         name: "v1_roles",
         parent: Some("v0_steps"),
         change: "rings between the roles: tiles, gates and scores are made ahead of the state",
+        dims: &SHARED_DIMS,
         ..INFO
     },
     source: &kernels::V1_ROLES,
@@ -108,6 +111,7 @@ pub static PARTS: Walk = Walk {
         name: "v2_segments",
         parent: Some("v1_roles"),
         change: "few heads: several blocks walk one, each from the state that it joins of parts",
+        dims: &SHARED_DIMS,
         settings: SEGMENT_SETTINGS,
         ..INFO
     },
@@ -167,9 +171,14 @@ impl Version for Walk {
             [1, 1, 130, 128, 256],
             [1, 1, 600, 16, 16],
             [1, 1, 560, 128, 128],
+            // Keys of two warpgroups.
+            [1, 2, 70, 144, 48],
+            [1, 1, 330, 256, 208],
         ]
+        .into_iter()
+        .filter(|[.., dhqk, _]| *dhqk <= self.info.dims[3].max)
         .map(sizes)
-        .to_vec()
+        .collect()
     }
 
     fn bench_shapes(&self, dtype: DType) -> Vec<Dims> {
@@ -261,12 +270,13 @@ fn blocks_of(
 }
 
 impl Walk {
-    /// The first that has room for the keys, and, of 64 keys, with one warpgroup where values need no more.
+    /// The first that has room for the keys, and, of 64 keys, for no more values than there are. A block that shares the keys
+    /// of its state has 64 values in any case.
     fn instance(&self, kernel: &str, dtype: DType, [dhqk, dhhv]: [usize; 2]) -> Instance {
         let fits = |i: &Instance| {
             i.has("T", dtype.cpp())
                 && dhqk <= i.size("KEY")
-                && (i.size("GROUPS") > 1 || dhhv <= SIDE)
+                && (i.size("GROUPS") > 1 || dhhv <= SIDE || i.size("KEY") > 128)
         };
         self.source.instances(kernel).find(fits).expect("DHQK of a checked problem")
     }

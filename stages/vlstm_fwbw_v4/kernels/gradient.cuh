@@ -40,18 +40,15 @@ template <class W> struct GradientShared {
     T out[W::COLUMNS][CHUNK * PANEL];    // rounded
     T other[W::COLUMNS][CHUNK * PANEL];  // what its rows are multiplied by, those of q or k
     float dots[W::COLUMNS][4][CHUNK];    // with that, of 16 columns each
-    float4 halves[W::PARTS == 1 ? 1 : 2 * 2 * 4 * 128];                // what parts send each other, in turn to two places
+    float4 room[State<T, W::KEY, W::PARTS>::ROOM];  // for what parts send each other
 };
 
 // The state of one warpgroup, and what it makes of it.
 template <class W> class GradientState : public State<typename W::T, W::KEY, W::PARTS> {
     using T = typename W::T;
     using Base = State<T, W::KEY, W::PARTS>;
-    using Base::out, Base::h, Base::weighted, Base::part_, Base::warp, Base::lane;
-    static constexpr int SHARE = CHUNK / W::PARTS;  // of the positions, those that this part hands on
-    float dot[2];                                   // of two positions
-    float both[W::PARTS > 1 ? SHARE / 2 : 1];       // out of both parts
-    __device__ __forceinline__ const float* made() const { return W::PARTS > 1 ? both : out; }
+    using Base::out, Base::h, Base::weighted, Base::part_, Base::warp, Base::lane, Base::SHARE, Base::made;
+    float dot[2];  // of two positions
 
     // Sums over the lanes that differ in their bits 2 to 4: of each step a lane keeps half of the positions, while it has more.
     template <int LANES, int EIGHTS> __device__ __forceinline__ void reduce(float (&all)[EIGHTS][2]) {
@@ -74,26 +71,6 @@ template <class W> class GradientState : public State<typename W::T, W::KEY, W::
         return eight * 8 + lane() % 4 * 2;
     }
 
-    // Half of out goes to the other part, and what that has of the other half comes.
-    __device__ __forceinline__ void exchange(float* own, float4* room, int turn) const {
-        room += turn % 2 * (2 * 4 * 128) + threadIdx.x % 128;
-#pragma unroll
-        for (int n = 0; n < 4; ++n) {
-            const float* there = out + 4 * n;
-            float4 low = make_float4(there[0], there[1], there[2], there[3]);
-            float4 high = make_float4(there[16], there[17], there[18], there[19]);
-            room[(part_ * 4 + n) * 128] = part_ > 0 ? low : high;
-        }
-        named_barrier_sync(1, 256);  // both have sent; and both have read what was sent the last time but one
-#pragma unroll
-        for (int n = 0; n < 4; ++n) {
-            float4 more = room[((1 - part_) * 4 + n) * 128];
-            float with[4] = {more.x, more.y, more.z, more.w};
-#pragma unroll
-            for (int w = 0; w < 4; ++w) own[4 * n + w] = with[w] + (part_ > 0 ? out[16 + 4 * n + w] : out[4 * n + w]);
-        }
-    }
-
   public:
     using Base::Base;
     NormaliserState n;
@@ -110,7 +87,7 @@ template <class W> class GradientState : public State<typename W::T, W::KEY, W::
     // out, rounded, once it is there.
     __device__ __forceinline__ void round_out(float4* room, int turn) {
         wgmma_wait<1>();
-        if constexpr (W::PARTS > 1) exchange(both, room, turn);
+        if constexpr (W::PARTS > 1) this->exchange(room, turn);
 #pragma unroll
         for (int n = 0; n < SHARE / 8; ++n)
 #pragma unroll
@@ -137,26 +114,22 @@ template <class W> class GradientState : public State<typename W::T, W::KEY, W::
 
     // To a panel, and the dots to those of the warp.
     template <bool DOTS> __device__ __forceinline__ void store_out(T* panel, float (*dots)[CHUNK]) const {
-#pragma unroll
-        for (int i = 0; i < SHARE; i += 16) {
-            int row = (W::PARTS > 1 ? part_ * SHARE : 0) + i + lane() / 16 * 8 + lane() % 8;
-            store_matrices_transposed(cell(panel, row, warp() * 16 + lane() / 8 % 2 * 8), h[i / 16]);
-        }
+        this->store_share(panel);
         if (DOTS && (W::PARTS == 1 || lane() / 4 % 2 == 0))
             *reinterpret_cast<float2*>(&dots[warp()][position()]) = make_float2(dot[0], dot[1]);
     }
 };
 
 // What the roles have in common: chunks `from` to `to` of a head. `column` is the first of z and of what comes out.
-template <class W, Gradient OF> struct GradientWalk {
+template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
     using T = typename W::T;
     static constexpr bool BACK = OF != Gradient::Q, DOTS = OF != Gradient::V;
+    static constexpr bool HAS_RHO = DOTS && THROUGH_N;  // in its pairs, and a row more in its state
     GradientShared<W>& shared;
     Ring<W::PLACES>& chunks;
     Ring<2>& pairs;
     Ring<1> (&outs)[W::COLUMNS], (&others)[W::COLUMNS];
     int head, column, from, to, S;
-    bool through_n;
 
     __device__ __forceinline__ int count() const { return to - from; }
     __device__ __forceinline__ int chunk(int turn) const { return BACK ? to - 1 - turn : from + turn; }
@@ -193,12 +166,11 @@ template <class W, Gradient OF> struct GradientWalk {
             if (n > 0) send();  // of the chunk before, while the product is made
             state.take(place.v[panel], reinterpret_cast<const T*>(place.weights.write));
             state.scale(place.weights);
-            if constexpr (DOTS)
-                if (through_n) state.template pass_normaliser<OF>(place.weights);
+            if constexpr (HAS_RHO) state.template pass_normaliser<OF>(place.weights);
             pairs.wait_full(pair);
             state.add_pairs(shared.pairs[pair.place]);
             state.add_keys(place);
-            state.round_out(shared.halves, n);
+            state.round_out(shared.room, n);
             leave(pairs, pair);
             if (DOTS) {
                 others[panel].wait_full(other);
@@ -244,7 +216,7 @@ template <class W, Gradient OF> struct GradientWalk {
             auto& place = shared.places[turn.place];
             chunks.wait_full(turn);
             sum *= place.weights.kept;
-            for (int t = 0; through_n && key < W::KEY && t < CHUNK; t += 2) {
+            for (int t = 0; THROUGH_N && key < W::KEY && t < CHUNK; t += 2) {
                 float2 write = floats_of<T>(place.weights.write[t / 2]);
                 sum += write.x * place.weights.rho[t] * to_math(*cell(place.k[key / PANEL], t, key % PANEL));
                 sum += write.y * place.weights.rho[t + 1] * to_math(*cell(place.k[key / PANEL], t + 1, key % PANEL));
@@ -269,7 +241,7 @@ template <class W, Gradient OF> struct GradientWalk {
             weights_of(weight, place.weights);  // while the product is made
             pairs.wait_empty(pair);
             wgmma_wait<0>();
-            if (DOTS && through_n) add_rho(score, place.weights);
+            if constexpr (HAS_RHO) add_rho(score, place.weights);
             weigh(score, weight, shared.pairs[pair.place]);
             fence_proxy_async_shared();   // wgmma reads what was written by plain stores
             named_barrier_sync(2, 128);  // all warps have written and fenced theirs

@@ -12,20 +12,21 @@ template <class T, int DHQK, int DHHV> union GradientsShared {
     GradientShared<typename ShapeOf<T, DHQK>::type> keyed;
     GradientShared<typename ShapeOf<T, DHHV>::type> wide;
 };
-template <class T, int DHQK, int DHHV> constexpr int vlstm_gradients_shared = sizeof(GradientsShared<T, DHQK, DHHV>);
+template <class T, int DHQK, int DHHV, bool THROUGH_N>
+constexpr int vlstm_gradients_shared = sizeof(GradientsShared<T, DHQK, DHHV>);
 
 // One gradient of a segment, from column own.column × W::WIDTH on. begin(state, group) makes the state that the walk begins
 // with; pass(state, group, c) gets it as it is before chunk c; end(state, group) what it is in the end.
-template <class W, Gradient OF, class Begin, class Pass, class End>
+template <class W, Gradient OF, bool THROUGH_N, class Begin, class Pass, class End>
 __device__ __forceinline__ void walk(void* memory, const TensorMap& x, const TensorMap& y, const TensorMap& z,
                                      const TensorMap& to, const TensorMap& other, const Weights* weights, float* dots,
-                                     int heads, const Segment& own, int S, bool through_n, Begin begin, Pass pass, End end) {
+                                     int heads, const Segment& own, int S, Begin begin, Pass pass, End end) {
     __shared__ Ring<W::PLACES> chunks;
     __shared__ Ring<2> pairs;
     __shared__ Ring<1> outs[W::COLUMNS], others[W::COLUMNS];
     int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4;
-    GradientWalk<W, OF> walk{*static_cast<GradientShared<W>*>(memory), chunks, pairs, outs, others,
-                             own.head, own.column * W::WIDTH, own.from, own.to, S, through_n};
+    GradientWalk<W, OF, THROUGH_N> walk{*static_cast<GradientShared<W>*>(memory), chunks, pairs, outs, others,
+                             own.head, own.column * W::WIDTH, own.from, own.to, S};
     if (threadIdx.x == 0) walk.init();
     __syncthreads();  // nobody waits at a barrier that is not there
 
@@ -62,10 +63,11 @@ struct Later {
     }
 };
 
+// THROUGH_N: n and its gradient go with the states, as an exact gradient wants it, and one of a state that goes in.
 // saved, saved_n: the states at anchors, as Anchors of the forward pass. parts, n_parts, kept: as vlstm_gradient_parts
 // leaves them. q_dq, k_dk [64 columns of Q][heads][S]: dots. saved_dn as saved_n. products [head][first state, anchors, last
 // state][64 columns of V][warp]: <C, dC>.
-template <class T, int DHQK, int DHHV>
+template <class T, int DHQK, int DHHV, bool THROUGH_N>
 __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
     vlstm_gradients(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap k,
                     const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap dh,
@@ -76,7 +78,7 @@ __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
                     const float* __restrict__ kept, float* __restrict__ q_dq, float* __restrict__ k_dk,
                     float* __restrict__ saved_dn, float* __restrict__ products, const float* __restrict__ C0,
                     const float* __restrict__ n0, const float* __restrict__ CN, const float* __restrict__ dCN,
-                    const float* __restrict__ dnN, float* __restrict__ dC0, float* __restrict__ dn0, bool through_n,
+                    const float* __restrict__ dnN, float* __restrict__ dC0, float* __restrict__ dn0,
                     bool given, bool given_last, bool wanted, int heads, int anchors, int S, int dhqk, int dhhv, int segments,
                     int chunks_each, int only) {
     using Wide = typename ShapeOf<T, DHHV>::type;
@@ -93,10 +95,11 @@ __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
     Anchors at_anchors{saved, saved_n, nullptr, anchors, panels};
     Later later{kept, segments};
     bool first = own.from == 0, last = own.to * CHUNK >= S;
+    given = given && THROUGH_N, given_last = given_last && THROUGH_N;  // where there is a state, there is n
 
     if (gradient == 0)
-        walk<Wide, Gradient::Q>(
-            memory, dh, v, k, dq, q, forward, q_dq, heads, own, S, through_n,
+        walk<Wide, Gradient::Q, THROUGH_N>(
+            memory, dh, v, k, dq, q, forward, q_dq, heads, own, S,
             [&](GradientState<Wide>& state, int group) {
                 int column = key + group / Wide::PARTS * PANEL;
                 state.template begin<true>(given && first ? C0 + C_at : nullptr, column, dhhv, dhqk);
@@ -104,13 +107,13 @@ __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
                 if (first) return;
                 const unsigned* from = at_anchors.at(own.head, own.from * CHUNK, 0, Saved::SAVED);
                 state.template begin_transposed<Saved::SAVED>(from, column);
-                if (through_n)
+                if (THROUGH_N)
                     state.n.join(saved_n + at_anchors.index_of_n(own.head, own.from * CHUNK, DHQK), 0, column, dhqk);
             },
             [](GradientState<Wide>&, int, int) {}, [](GradientState<Wide>&, int) {});
     else if (gradient == 1)
-        walk<Wide, Gradient::K>(
-            memory, v, dh, q, dk, k, reverse, k_dk, heads, own, S, through_n,
+        walk<Wide, Gradient::K, THROUGH_N>(
+            memory, v, dh, q, dk, k, reverse, k_dk, heads, own, S,
             [&](GradientState<Wide>& state, int group) {
                 int column = key + group / Wide::PARTS * PANEL;
                 state.template begin<true>(given_last ? dCN + C_at : nullptr, column, dhhv, dhqk);
@@ -118,11 +121,11 @@ __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
                 later.each(own, [&](long long part, float by) {
                     const float* of_part = parts + part * panels * Saved::PART;
                     state.template join_transposed<Saved::PART>(of_part, by, column);
-                    if (through_n) state.n.join(n_parts + part * DHQK, by, column, dhqk);
+                    if (THROUGH_N) state.n.join(n_parts + part * DHQK, by, column, dhqk);
                 });
             },
             [&](GradientState<Wide>& state, int group, int c) {
-                if (!through_n || !state.is_first_part() || !at_anchors.has(c * CHUNK)) return;
+                if (!THROUGH_N || !state.is_first_part() || !at_anchors.has(c * CHUNK)) return;
                 float* to = saved_dn + at_anchors.index_of_n(own.head, c * CHUNK, DHQK);
                 state.n.store(to, key + group / Wide::PARTS * PANEL, dhqk);
             },
@@ -137,8 +140,8 @@ __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
             long long at = (1ll * own.head * (anchors + 2) + border) * panels + panel;
             if (threadIdx.x % 32 == 0) products[at * 4 + threadIdx.x / 32 % 4] = sum;
         };
-        walk<Keyed, Gradient::V>(
-            memory, k, q, dh, dv, k, reverse, nullptr, heads, own, S, false,
+        walk<Keyed, Gradient::V, THROUGH_N>(
+            memory, k, q, dh, dv, k, reverse, nullptr, heads, own, S,
             [&](GradientState<Keyed>& state, int group) {
                 int panel = own.column * Keyed::COLUMNS + group, column = panel * PANEL;
                 state.begin(given_last ? dCN + C_at : nullptr, column, dhqk, dhhv);

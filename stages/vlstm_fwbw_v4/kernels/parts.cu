@@ -7,16 +7,16 @@
 
 using namespace lab;
 
-template <class T, int DHQK>
+template <class T, int DHQK, bool THROUGH_N>
 constexpr int vlstm_gradient_parts_shared = sizeof(GradientShared<typename ShapeOf<T, DHQK>::type>);
 
 // parts [head][segment but the first][64 columns of V], as accumulators lie; n_parts [head][segment but the first][DHQK];
 // kept [head][segment but the first]: Π γ.
-template <class T, int DHQK>
+template <class T, int DHQK, bool THROUGH_N>
 __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
     vlstm_gradient_parts(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap dh,
                          const Weights* __restrict__ reverse, float* __restrict__ parts, float* __restrict__ n_parts,
-                         float* __restrict__ kept, bool through_n, int S, int dhhv, int segments, int chunks_each) {
+                         float* __restrict__ kept, int S, int dhhv, int segments, int chunks_each) {
     using W = typename ShapeOf<T, DHQK>::type;
     DYNAMIC_TILES(unsigned char, memory);
     __shared__ Ring<W::PLACES> chunks;
@@ -26,8 +26,8 @@ __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
     int slices = (dhhv + W::WIDTH - 1) / W::WIDTH, group = threadIdx.x / 128;
     long long part = 1ll * own.head * (segments - 1) + own.index;
     own.from += chunks_each, own.to = min((S + CHUNK - 1) / CHUNK, own.from + chunks_each);
-    GradientWalk<W, Gradient::V> walk{*reinterpret_cast<GradientShared<W>*>(memory), chunks, pairs, outs, others,
-                                      own.head, own.column * W::WIDTH, own.from, own.to, S, through_n};
+    GradientWalk<W, Gradient::V, THROUGH_N> walk{*reinterpret_cast<GradientShared<W>*>(memory), chunks, pairs, outs, others,
+                                      own.head, own.column * W::WIDTH, own.from, own.to, S};
     if (threadIdx.x == 0) walk.init();
     __syncthreads();  // nobody waits at a barrier that is not there
 
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
         registers_decrease<W::SCORES>();
         float sum = walk.gather_normaliser();
         int key = threadIdx.x % 128;
-        if (through_n && own.column == 0 && key < DHQK) n_parts[part * DHQK + key] = sum;
+        if (THROUGH_N && own.column == 0 && key < DHQK) n_parts[part * DHQK + key] = sum;
     } else {
         registers_decrease<W::SCAN>();
         if (threadIdx.x % 128 == 0) walk.template bring<false>(q, q, dh, reverse);

@@ -207,8 +207,11 @@ impl Version for Walks {
         let (heads, chunks) = (b * nh, s.div_ceil(SIDE));
         let anchors = (chunks - 1) / ANCHOR_CHUNKS;
         let log2_scale = -0.5 * (dhqk as f64).log2();
+        let exact = request.text(vlstm::NORMALIZER_GRAD.name) == "exact";
+        let through_n = exact || request.has("C0") || request.has("dCN");
+        let through = if through_n { "true" } else { "false" };
         let gradients = instance(&kernels::GRADIENTS, "vlstm_gradients", dtype, |i| {
-            dhqk <= i.size("DHQK") && dhhv <= i.size("DHHV")
+            dhqk <= i.size("DHQK") && dhhv <= i.size("DHHV") && i.has("THROUGH_N", through)
         });
         let room = ["DHQK", "DHHV"].map(|name| gradients.size(name));
         // 64s of columns that the blocks of a head have, and those that one has.
@@ -225,8 +228,6 @@ impl Version for Walks {
         let StateGradientSlots { states: state, given: given_last, wanted, last, first } =
             vlstm::state_gradient_slots(&mut plan, request)?;
         let StateSlots { given, first: [c0, n0, m0], last: [c_n, n_n, _], .. } = state.clone();
-        let exact = request.text(vlstm::NORMALIZER_GRAD.name) == "exact";
-        let through_n = exact || given || given_last;
         let forward = match self.launches {
             Launches::Segments => &vlstm_fw_v4::PARTS,
             _ => &vlstm_fw_v4::ROLES,
@@ -287,7 +288,7 @@ impl Version for Walks {
             plan.launch_in(&scope, &kernel, kernel.grid([grid, 1, 1])?, [])?;
         }
         if segments > 1 {
-            let of_parts = |i: &Instance| room[0] == i.size("DHQK");
+            let of_parts = |i: &Instance| room[0] == i.size("DHQK") && i.has("THROUGH_N", through);
             let parts = instance(&kernels::PARTS, "vlstm_gradient_parts", dtype, of_parts);
             let kernel = device.load(parts)?;
             let grid = blocks("B NH slices of segments", later * value_blocks)?;

@@ -182,11 +182,4 @@ __device__ __forceinline__ void store_slopes(const float (&l)[2], const Gates& g
             to[first + own + 8 * r] = fabsf(l[r]) <= gates.floor[own + 8 * r] ? 0 : copysignf(1, l[r]);
 }
 
-// All of it: places for chunks, two for C̃ and what goes with it, and h on its way.
-template <class T, int KEY, int GROUPS, int PLACES> struct Shared {
-    Place<T, KEY, GROUPS> places[PLACES];
-    T pairs[2][CHUNK * PANEL], out[GROUPS][CHUNK * PANEL];
-    float inverse[2][CHUNK];  // 1 / (n_i + eps)
-};
-
 }  // namespace lab

@@ -9,13 +9,18 @@ namespace lab {
 // Of one warpgroup. As A operand, by rows of 16 keys, accumulators are where wgmma wants them, once they are rounded.
 // PARTS warpgroups may share 64 columns: each has KEY keys, and of out what these bring, and its share of the pairs.
 template <class T, int KEY, int PARTS = 1> class State {
+  public:
+    static constexpr int SHARE = CHUNK / PARTS;  // of the positions of out, those that a part hands on
+
   protected:
     static constexpr int BLOCKS = CHUNK / 16;  // of positions
     int part_;
     float c[KEY / 2];     // C[value][key]
     float out[CHUNK / 2];  // [value][position]
     Mass<T> mass[2];       // of rows lane / 4 and 8 more
-    unsigned rounded[KEY / 16][4], v[CHUNK / 16][4], weighted[CHUNK / 16][4], h[CHUNK / 16][4];
+    unsigned rounded[KEY / 16][4], v[CHUNK / 16][4], weighted[CHUNK / 16][4], h[SHARE / 16][4];
+    float both[PARTS > 1 ? SHARE / 2 : 1];  // out of both parts
+    __device__ __forceinline__ const float* made() const { return PARTS > 1 ? both : out; }
 
     __device__ __forceinline__ static int warp() { return threadIdx.x / 32 % 4; }
     __device__ __forceinline__ static int lane() { return threadIdx.x % 32; }
@@ -31,7 +36,30 @@ template <class T, int KEY, int PARTS = 1> class State {
         return PARTS > 1 ? (j + part_ * (BLOCKS / PARTS)) % BLOCKS : j;
     }
 
+    // Half of out goes to the other part, and what that has of the other half comes.
+    __device__ __forceinline__ void exchange(float4* room, int turn) {
+        room += turn % 2 * (2 * 4 * 128) + threadIdx.x % 128;
+#pragma unroll
+        for (int n = 0; n < 4; ++n) {
+            const float* there = out + 4 * n;
+            float4 low = make_float4(there[0], there[1], there[2], there[3]);
+            float4 high = make_float4(there[16], there[17], there[18], there[19]);
+            room[(part_ * 4 + n) * 128] = part_ > 0 ? low : high;
+        }
+        named_barrier_sync(1, 256);  // both have sent; and both have read what was sent the last time but one
+#pragma unroll
+        for (int n = 0; n < 4; ++n) {
+            float4 more = room[((1 - part_) * 4 + n) * 128];
+            float with[4] = {more.x, more.y, more.z, more.w};
+#pragma unroll
+            for (int w = 0; w < 4; ++w) both[4 * n + w] = with[w] + (part_ > 0 ? out[16 + 4 * n + w] : out[4 * n + w]);
+        }
+    }
+
   public:
+    // Floats of shared memory for what parts send each other, in turn to two places.
+    static constexpr int ROOM = PARTS > 1 ? 2 * 2 * 4 * 128 : 1;
+
     __device__ __forceinline__ explicit State(int part = 0) : part_(part) {}
 
     // 0, or C0 [dhqk][dhhv] from column `value` on; or [dhhv][dhqk].
@@ -228,28 +256,36 @@ template <class T, int KEY, int PARTS = 1> class State {
 
     // ANCHOR: store
     // h_i = out_i / (n_i + eps), rounded, once it is there.
-    __device__ __forceinline__ void divide(const float* inverse) {
+    __device__ __forceinline__ void divide(const float* inverse, float4* room, int turn) {
         wgmma_wait<1>();
+        if constexpr (PARTS > 1) exchange(room, turn);
 #pragma unroll
-        for (int n = 0; n < CHUNK / 8; ++n) {
-            float2 by = *reinterpret_cast<const float2*>(&inverse[n * 8 + lane() % 4 * 2]);
-            h[n / 2][n % 2 * 2] = two_halves<T>(out[4 * n] * by.x, out[4 * n + 1] * by.y);
-            h[n / 2][n % 2 * 2 + 1] = two_halves<T>(out[4 * n + 2] * by.x, out[4 * n + 3] * by.y);
+        for (int n = 0; n < SHARE / 8; ++n) {
+            int first = PARTS > 1 ? part_ * SHARE : 0;
+            float2 by = *reinterpret_cast<const float2*>(&inverse[first + n * 8 + lane() % 4 * 2]);
+            h[n / 2][n % 2 * 2] = two_halves<T>(made()[4 * n] * by.x, made()[4 * n + 1] * by.y);
+            h[n / 2][n % 2 * 2 + 1] = two_halves<T>(made()[4 * n + 2] * by.x, made()[4 * n + 3] * by.y);
         }
     }
 
-    // h by `panel` and TMA, once it has read what the panel held. `group` has a barrier for itself.
-    __device__ __forceinline__ void store(T* panel, const TensorMap& H, int value, int first, int head,
-                                          int group) const {
-        bulk_wait_read<0>();
-        named_barrier_sync(1 + group, 128);  // nobody overwrites the panel before TMA has read it
+    // The share of h to a panel.
+    __device__ __forceinline__ void store_share(T* panel) const {
 #pragma unroll
-        for (int i = 0; i < CHUNK; i += 16)
-            store_matrices_transposed(
-                cell(panel, i + lane() / 16 * 8 + lane() % 8, warp() * 16 + lane() / 8 % 2 * 8), h[i / 16]);
+        for (int i = 0; i < SHARE; i += 16) {
+            int row = (PARTS > 1 ? part_ * SHARE : 0) + i + lane() / 16 * 8 + lane() % 8;
+            store_matrices_transposed(cell(panel, row, warp() * 16 + lane() / 8 % 2 * 8), h[i / 16]);
+        }
+    }
+
+    // h by `panel` and TMA, once it has read what the panel held. The parts of `column` have a barrier for themselves.
+    __device__ __forceinline__ void store(T* panel, const TensorMap& H, int value, int first, int head,
+                                          int column) const {
+        bulk_wait_read<0>();
+        named_barrier_sync(1 + column, PARTS * 128);  // nobody overwrites the panel before TMA has read it
+        store_share(panel);
         fence_proxy_async_shared();  // TMA reads what was written by plain stores
-        named_barrier_sync(1 + group, 128);  // all of the panel is written
-        if (threadIdx.x % 128 == 0) {
+        named_barrier_sync(1 + column, PARTS * 128);  // all of the panel is written
+        if (threadIdx.x % (PARTS * 128) == 0) {
             tensor_store(H, {value, first, head}, panel);
             bulk_commit();
         }

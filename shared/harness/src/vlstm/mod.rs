@@ -222,6 +222,9 @@ pub fn wide_bench_shapes(info: &Info, dtype: DType) -> Vec<Dims> {
     let mut all = bench_shapes(info, dtype);
     if dtype == DType::BF16 {
         all.push(qkv::sizes([8, 16, 2048, 128, 256]));
+        if info.dims[3].max >= 256 && info.dims[4].max >= 512 {
+            all.push(qkv::sizes([8, 8, 2048, 256, 512]));
+        }
     }
     all
 }
