@@ -33,13 +33,11 @@ fn segments_agree(device: &Device) {
             assert!(c.passed(), "{segments} {dtype} {}: {:.2e}", c.name, c.relative_error);
         }
     };
-    for dtype in [DType::F16, DType::BF16] {
-        for segments in [1, 2, 4] {
-            agree([1, 2, 800, 32, 48], dtype, segments);
-        }
-        agree([1, 1, 700, 80, 128], dtype, 3);
-        agree([1, 1, 560, 128, 208], dtype, 2);
+    for (dtype, segments) in [(DType::F16, 1), (DType::BF16, 2), (DType::F16, 4)] {
+        agree([1, 2, 800, 32, 48], dtype, segments);
     }
+    agree([1, 1, 700, 80, 128], DType::BF16, 3);
+    agree([1, 1, 560, 128, 208], DType::F16, 2);
     let inputs = SEGMENTED.inputs(&Problem::new(sizes([1, 1, 300, 16, 16]), DType::BF16));
     let options = Options::parse(&["segments=3"], SEGMENTED.info()).unwrap();
     let error = run(&SEGMENTED, device, &inputs, &options).unwrap_err().to_string();

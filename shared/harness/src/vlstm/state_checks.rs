@@ -116,37 +116,38 @@ pub(super) fn parts_are_the_whole(version: &dyn Version, device: &Device) {
 /// Gradients behind a state, before the gradient of one, and both: within the version's bounds, on either side of the borders
 /// of chunks and of what is saved.
 pub(super) fn states_have_gradients(version: &dyn Version, device: &Device) {
+    let ways = [
+        (true, true, "exact"),
+        (true, true, "constant"),
+        (true, false, "exact"),
+        (false, true, "constant"),
+    ];
     let shapes = [[2, 3, 5, 16, 16], [1, 1, 64, 32, 48], [2, 1, 70, 64, 32], [1, 1, 270, 48, 80]];
-    for (seed, shape) in shapes.into_iter().enumerate() {
-        for &dtype in version.info().dtypes {
-            for (behind, before, through) in [
-                (true, true, "constant"),
-                (true, true, "exact"),
-                (true, false, "exact"),
-                (false, true, "constant"),
-            ] {
-                let problem = Problem { seed: seed as u64, ..Problem::new(sizes(shape), dtype) };
-                let mut inputs = version.inputs(&problem);
-                if behind {
-                    // Light enough that h is not its own: of a state alone no gradient of its scale is left.
-                    set_state(&mut inputs, -2.5);
-                }
-                if before {
-                    set_last_gradient(&mut inputs);
-                }
-                let asked = [
-                    format!("normalizer_grad={through}"),
-                    format!("state_grad={}", if behind { "yes" } else { "no" }),
-                    "last_state=yes".to_owned(),
-                ];
-                let options = Options::parse(&asked, version.info()).unwrap();
-                let out = run(version, device, &inputs, &options).unwrap();
-                for c in compare(version, &inputs, &out, &options, dtype) {
-                    let Comparison { name, relative_error, bound, .. } = &c;
-                    let what = format!("{shape:?} {dtype} {asked:?} dCN {before}");
-                    assert!(c.passed(), "{what}: {name} {relative_error:.2e} {bound:.2e}");
-                }
-            }
+    let types = version.info().dtypes;
+    // Each shape in each type, each time in another way.
+    for case in 0..shapes.len() * types.len() {
+        let (shape, dtype) = (shapes[case / types.len()], types[case % types.len()]);
+        let (behind, before, through) = ways[case % ways.len()];
+        let problem = Problem { seed: case as u64, ..Problem::new(sizes(shape), dtype) };
+        let mut inputs = version.inputs(&problem);
+        if behind {
+            // Light enough that h is not its own: of a state alone no gradient of its scale is left.
+            set_state(&mut inputs, -2.5);
+        }
+        if before {
+            set_last_gradient(&mut inputs);
+        }
+        let asked = [
+            format!("normalizer_grad={through}"),
+            format!("state_grad={}", if behind { "yes" } else { "no" }),
+            "last_state=yes".to_owned(),
+        ];
+        let options = Options::parse(&asked, version.info()).unwrap();
+        let out = run(version, device, &inputs, &options).unwrap();
+        for c in compare(version, &inputs, &out, &options, dtype) {
+            let Comparison { name, relative_error, bound, .. } = &c;
+            let what = format!("{shape:?} {dtype} {asked:?} dCN {before}");
+            assert!(c.passed(), "{what}: {name} {relative_error:.2e} {bound:.2e}");
         }
     }
 }
@@ -154,7 +155,7 @@ pub(super) fn states_have_gradients(version: &dyn Version, device: &Device) {
 /// A sequence in two parts, the state handed on, and its gradient handed back: the gradients of the whole.
 pub(super) fn gradients_of_parts_are_those_of_the_whole(version: &dyn Version, device: &Device) {
     let s = 150;
-    for (seed, cut) in [1, 64, 101, 149].into_iter().enumerate() {
+    for (seed, cut) in [1, 64, 101].into_iter().enumerate() {
         let dtype = version.info().dtypes[seed % version.info().dtypes.len()];
         let through = ["exact", "constant"][seed % 2];
         let options = |state_grad: &str| {
