@@ -10,6 +10,8 @@ fn main() {
         .kernel("kernels/rows.cu", &chunked("chunk_rows"))
         .needs("sm_80")
         .kernel("kernels/walk.cu", &types.map(|t| format!("walk_gradients<{t}>")))
+        .kernel("kernels/carry.cu", &types.map(|t| format!("carry_gradients<{t}, 128>")))
+        .needs("sm_80")
         .kernel("kernels/gradients.cu", &chunked("chunk_gradients"))
         .needs("sm_80")
         .kernel("kernels/forget.cu", &[64, 128].map(|l| format!("chunk_forget<{l}>")))

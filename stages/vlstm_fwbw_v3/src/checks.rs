@@ -5,7 +5,7 @@ use lab_harness::qkv::sizes;
 use lab_harness::suite::{Check, every_kernel_loads};
 use lab_harness::{Options, Problem, Tensor, Version, compare, run};
 
-use crate::{CHUNKS, LONG, STAGE, TOGETHER};
+use crate::{CARRIED, CHUNKS, LONG, STAGE, TOGETHER};
 
 pub(crate) static CHECKS: &[Check] = &[
     Check {
@@ -31,7 +31,7 @@ fn launches_agree(device: &Device) {
 /// dC is more than f16 holds, and dk is not. Of gates that forget nothing and rows with N = 1, for k is 0: behind the first chunk
 /// dC is 60 · 60 / 4 times as many rows as there are, 200000.
 fn long_memory(device: &Device) {
-    for version in [&CHUNKS, &LONG] {
+    for version in [&CHUNKS, &LONG, &CARRIED] {
         let mut inputs = version.inputs(&Problem::new(sizes([1, 1, 350, 16, 16]), DType::F16));
         let values = [("q", 60.0), ("dh", 60.0), ("k", 0.0), ("v", 1e-3), ("i", 0.0), ("f", 100.0)];
         for (name, value) in values {

@@ -25,6 +25,8 @@ pub struct Gradients {
     info: Info,
     /// Whose chunks these are.
     forward: &'static vlstm_fw_v3::Chunks,
+    /// Whether what chunks add to dC stays in registers.
+    carries: bool,
     /// Of dq, dk and dv, what the launches make, one after the other: one of them, or all.
     launches: &'static [i32],
 }
@@ -70,8 +72,12 @@ const INFO: Info = Info {
 };
 
 /// Chunks of 64 positions.
-pub static CHUNKS: Gradients =
-    Gradients { info: INFO, forward: &vlstm_fw_v3::CHUNKS, launches: &[DQ, DK, DV] };
+pub static CHUNKS: Gradients = Gradients {
+    info: INFO,
+    forward: &vlstm_fw_v3::CHUNKS,
+    carries: false,
+    launches: &[DQ, DK, DV],
+};
 
 /// Chunks of 128 positions.
 pub static LONG: Gradients = Gradients {
@@ -82,6 +88,7 @@ pub static LONG: Gradients = Gradients {
         ..INFO
     },
     forward: &vlstm_fw_v3::LONG,
+    carries: false,
     launches: &[DQ, DK, DV],
 };
 
@@ -94,6 +101,20 @@ pub static TOGETHER: Gradients = Gradients {
         ..INFO
     },
     forward: &vlstm_fw_v3::LONG,
+    carries: false,
+    launches: &[ALL],
+};
+
+/// Parts and walk in one launch.
+pub static CARRIED: Gradients = Gradients {
+    info: Info {
+        name: "v3_carried",
+        parent: Some("v2_together"),
+        change: "dC stays in registers from chunk to chunk: what a chunk adds to it never goes to memory",
+        ..INFO
+    },
+    forward: &vlstm_fw_v3::LONG,
+    carries: true,
     launches: &[ALL],
 };
 
@@ -101,7 +122,7 @@ pub static TOGETHER: Gradients = Gradients {
 pub static STAGE: Stage = Stage {
     name: "vlstm_fwbw_v3",
     teaches: "the way back: the forward pass's launches once more, with the roles exchanged",
-    versions: &[&CHUNKS, &LONG, &TOGETHER],
+    versions: &[&CHUNKS, &LONG, &TOGETHER, &CARRIED],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,
     ..Stage::EMPTY
@@ -110,9 +131,11 @@ pub static STAGE: Stage = Stage {
 /// Bytes of the kernels' struct `Row`.
 const ROW: usize = 8;
 
-/// Elements of C that a warp of `walk_gradients` has, warps of its blocks, and those of `chunk_forget`.
+/// Elements of C that a warp of `walk_gradients` has, warps of its blocks and of those of `carry_gradients`, rows and columns
+/// of dC that these have, and warps of the blocks of `chunk_forget`.
 const CELLS_A_WARP: usize = 128;
 const WALKING_WARPS: usize = 8;
+const TILE: [usize; 2] = [64, 128];
 const FORGET_WARPS: usize = 4;
 
 impl Version for Gradients {
@@ -143,8 +166,8 @@ impl Version for Gradients {
             [1, 1, 9 * chunk + 20, 16, 16],
             [1, 1, 4 * chunk + 48, 80, 128],
         ];
-        // The chunks are the same: of the last version, one shape of each kind.
-        let few = if self.launches == [ALL] { &all[8..10] } else { &all[..] };
+        // The gradients are made by the same kernel: of the third version, one shape of each kind.
+        let few = if self.launches == [ALL] && !self.carries { &all[8..10] } else { &all[..] };
         few.iter().map(|&shape| sizes(shape)).collect()
     }
 
@@ -171,7 +194,11 @@ impl Version for Gradients {
         let dc = plan.scratch(dtype, all * dhqk * dhhv);
         let [dn_part, dn] = [(); 2].map(|()| plan.scratch(F32, all * dhqk));
         let of_n = if exact { dhqk.div_ceil(CELLS_A_WARP) } else { 0 };
-        let warps = dhqk * dhhv / CELLS_A_WARP + of_n;
+        let carrying = dhqk.div_ceil(TILE[0]) * dhhv.div_ceil(TILE[1]);
+        let warps = match self.carries {
+            true => carrying * WALKING_WARPS,
+            false => dhqk * dhhv / CELLS_A_WARP + of_n,
+        };
         let products = plan.scratch(F32, all * warps);
         let q_dq = plan.scratch(F32, heads * s);
         let slot = |name: &str| plan.slot(name).expect("of the family");
@@ -182,11 +209,16 @@ impl Version for Gradients {
             .with(arguments![heads, chunks, warps, eps, exact]);
 
         self.add(&mut plan, &scope, (&kernels::ROWS, "chunk_rows"), dtype, all)?;
-        let of_parts = scope.clone().with(arguments![k: q, v: dh, positions: back]);
-        let of_parts = of_parts.with(arguments![C_part: c_part, n_part]);
-        self.forward.launch_parts(&mut plan, &of_parts, dims, dtype)?;
-        let of_walk = heads * warps.div_ceil(WALKING_WARPS);
-        self.add(&mut plan, &scope, (&kernels::WALK, "walk_gradients"), dtype, of_walk)?;
+        if self.carries {
+            let blocks = heads * carrying;
+            self.add(&mut plan, &scope, (&kernels::CARRY, "carry_gradients"), dtype, blocks)?;
+        } else {
+            let of_parts = scope.clone().with(arguments![k: q, v: dh, positions: back]);
+            let of_parts = of_parts.with(arguments![C_part: c_part, n_part]);
+            self.forward.launch_parts(&mut plan, &of_parts, dims, dtype)?;
+            let of_walk = heads * warps.div_ceil(WALKING_WARPS);
+            self.add(&mut plan, &scope, (&kernels::WALK, "walk_gradients"), dtype, of_walk)?;
+        }
         for &only in self.launches {
             let blocks = if only == ALL { 3 * all } else { all };
             let scope = scope.clone().with(arguments![only]);

@@ -6,7 +6,7 @@ use lab_harness::Problem;
 use lab_harness::qkv::sizes;
 use lab_harness::suite::{assert_stage, assert_version, check, emulator};
 use proptest::prelude::*;
-use vlstm_fwbw_v3::{CHUNKS, LONG, STAGE, TOGETHER};
+use vlstm_fwbw_v3::{CARRIED, CHUNKS, LONG, STAGE, TOGETHER};
 
 #[test]
 fn v0_chunks() {
@@ -21,7 +21,12 @@ fn v1_long() {
 #[test]
 fn v2_together() {
     assert_version(&TOGETHER);
-    assert_eq!(STAGE.versions.len(), 3);
+}
+
+#[test]
+fn v3_carried() {
+    assert_version(&CARRIED);
+    assert_eq!(STAGE.versions.len(), 4);
 }
 
 #[test]
@@ -43,7 +48,7 @@ proptest! {
         seed in 0u64..1000,
     ) {
         let device = emulator().unwrap();
-        for (version, dtype) in [(&CHUNKS, DType::F16), (&TOGETHER, DType::BF16)] {
+        for (version, dtype) in [(&CHUNKS, DType::F16), (&CARRIED, DType::BF16)] {
             let dims = sizes([b, nh, s, 16 * dhqk, 16 * dhhv]);
             let problem = Problem { seed, ..Problem::new(dims, dtype) };
             let case = check(version, &device, &problem);
