@@ -138,6 +138,21 @@ fn sizes() {
     }
     for (asked, said) in [
         (
+            ["--shape", "DHQK=272"],
+            "dimension DHQK: expected a multiple of 16 from 16 to 256, got 272",
+        ),
+        (
+            ["--shape", "DHHV=512"],
+            "dimension DHHV: expected a multiple of 16 from 16 to 256, got 512",
+        ),
+        (["--shape", "S=0"], "dimension S: expected 1 to 16777216, got 0"),
+        (["--dtype", "f32"], "dtype of vlstm_fwbw_v3:v3_carried: expected f16, bf16, got f32"),
+        (["--set", "eps=-1"], "--set eps: expected a number that is not negative, got -1"),
+    ] {
+        refused(lab().args(["run", "vlstm_fwbw_v3"]).args(asked), 2, &[said]);
+    }
+    for (asked, said) in [
+        (
             ["--shape", "DHQK=144"],
             "dimension DHQK: expected a multiple of 16 from 16 to 128, got 144",
         ),

@@ -1,5 +1,5 @@
 // Of the chunkwise form all that depends on gates alone, before any product: for each position its
-// two exponents, β, α and m, for each chunk γ. Equations and names: chunk.cuh.
+// two exponents, β, α and m, for each chunk γ. Equations and names: lab/vlstm/chunkwise.cuh.
 //
 //   m_i = b_i + max(M, max_{j<=i} key_j)      M⁺ = max(g + M, g + max_j key_j)
 //
@@ -13,8 +13,8 @@
 //
 // i, f, m: heads x S; positions: heads x chunks x L; chunk: heads x chunks. A grid of as many
 // blocks as heads.
-#include "chunk.cuh"
 #include "lab/reduce.cuh"
+#include "lab/vlstm/chunkwise.cuh"
 
 using namespace lab;
 

@@ -15,9 +15,9 @@
 //
 // q, k: heads x S x dhqk, v, h: heads x S x dhhv, m, n: heads x S, C: heads x chunks x dhqk x dhhv,
 // n_state: heads x chunks x dhqk. A grid of heads chunks blocks.
-#include "chunk.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
 #include "lab/reduce.cuh"
+#include "lab/vlstm/chunkwise.cuh"
 
 using namespace lab;
 
@@ -165,22 +165,6 @@ __device__ __forceinline__ void add_own(float (&out)[WIDE / 8][4],
     }
 }
 // ANCHOR_END: outputs
-
-// Of two neighbouring tiles of eight columns four lanes have two elements each of a row. Lanes 2n
-// and 2n + 1 exchange, so that each has four of one tile, and the four write a sector of 32 bytes
-// at once.
-template <class T>
-__device__ __forceinline__ void store_row(Matrix<T> H, const float* left, const float* right,
-                                          int row, int column) {
-    int t = threadIdx.x % 4;
-    bool odd = t % 2;
-    unsigned in_left = two_halves<T>(left[0], left[1]);
-    unsigned in_right = two_halves<T>(right[0], right[1]);
-    unsigned got = __shfl_xor_sync(0xffffffffu, odd ? in_left : in_right, 1);
-    if (!H.inside(row, column)) return;
-    *reinterpret_cast<uint2*>(H.at(row, column + t % 2 * 8 + t / 2 * 4)) =
-        make_uint2(odd ? got : in_left, odd ? in_right : got);
-}
 
 template <class T, int L>
 __global__ void __launch_bounds__(2 * L, 256 / L)

@@ -12,8 +12,8 @@
 //
 // k: heads x S x dhqk, v: heads x S x dhhv, C_part: heads x chunks x dhqk x dhhv, n_part: heads x
 // chunks x dhqk. A grid of heads chunks tiles blocks; tiles = ceil(dhqk / 64) ceil(dhhv / 128).
-#include "chunk.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
+#include "lab/vlstm/chunkwise.cuh"
 
 using namespace lab;
 

@@ -11,7 +11,7 @@
 //
 // C_part, C: heads x chunks x dhqk x dhhv, n_part, n: heads x chunks x dhqk, C0, CN: heads x dhqk x
 // dhhv, n0, nN: heads x dhqk. A grid of heads blocks_a_head blocks.
-#include "chunk.cuh"
+#include "lab/vlstm/chunkwise.cuh"
 
 using namespace lab;
 

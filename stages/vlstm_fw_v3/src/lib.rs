@@ -4,7 +4,8 @@
 //! What gates alone decide comes first; then what each chunk adds to the state, all chunks at once; then the
 //! states themselves, along the chunks; then the outputs, all chunks at once again.
 
-use lab_device::{DType, Device, KernelSource};
+use lab_device::{DType, Device, Instance, Kernel, KernelSource};
+use lab_harness::plan::{Scope, Slot};
 use lab_harness::qkv::{self, Grid, sizes};
 use lab_harness::vlstm::StateSlots;
 use lab_harness::{
@@ -24,7 +25,7 @@ pub mod kernels {
 pub struct Chunks {
     info: Info,
     /// Positions of a chunk.
-    length: usize,
+    pub length: usize,
 }
 
 /// Positions and heads are counted by ints; a head's first element by more.
@@ -94,8 +95,7 @@ pub static STAGE: Stage = Stage {
     ..Stage::EMPTY
 };
 
-/// Bytes of the kernels' structs.
-const POSITION: usize = 24;
+/// Bytes of the kernels' structs `Added` and `Chunk`.
 const ADDED: usize = 24;
 const CHUNK: usize = 24;
 
@@ -140,51 +140,134 @@ impl Version for Chunks {
     /// Beside inputs and outputs it has C ahead of each chunk, in the run's type, and what each chunk adds
     /// to it, in f32.
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
-        let (dtype, f32) = (request.dtype, DType::F32);
+        let (dims, dtype) = (&request.dims, request.dtype);
         let eps = vlstm::epsilon(&self.info, request.options())?;
-        let [b, nh, s, dhqk, dhhv] = qkv::of(&request.dims);
+        let [b, nh, s, _, dhhv] = qkv::of(dims);
+        let mut plan = Plan::new(device);
+        request.inputs(&mut plan, ["q", "k", "v", "i", "f"]);
+        plan.output("h", dtype, &[b, nh, s, dhhv]);
+        for name in ["m", "n"] {
+            plan.output(name, DType::F32, &[b, nh, s]);
+        }
+        let state = vlstm::state_slots(&mut plan, request);
+        self.launch(&mut plan, Forward { dims, dtype, eps, state })?;
+        Ok(plan)
+    }
+}
+
+/// What the launches of a forward pass are made of, beside the slots `q`, `k`, `v`, `i`, `f`, `h`, `m` and `n` of the plan.
+#[derive(Debug)]
+pub struct Forward<'a> {
+    /// Sizes.
+    pub dims: &'a Dims,
+    /// Of q, k, v and h.
+    pub dtype: DType,
+    /// ε.
+    pub eps: f64,
+    /// The states that go in and come out.
+    pub state: StateSlots,
+}
+
+/// What a forward pass leaves in memory, for a backward pass. The structs are those of `lab/vlstm/chunkwise.cuh`.
+#[derive(Clone, Copy, Debug)]
+pub struct Saved {
+    /// `Position`, of each position of each chunk.
+    pub positions: Slot,
+    /// `Chunk`, of each.
+    pub chunk: Slot,
+    /// C ahead of each chunk, in the run's type, and n, in f32.
+    pub state: [Slot; 2],
+    /// What each chunk has added to them, in f32: of no use any more.
+    pub parts: [Slot; 2],
+}
+
+/// Bytes of a `Position`.
+pub const POSITION: usize = 24;
+
+impl Chunks {
+    /// How many chunks a head has, and all heads.
+    ///
+    /// # Errors
+    /// More than a grid can have blocks.
+    pub fn chunks(&self, dims: &Dims) -> Result<Grid, Error> {
+        Grid::of(dims, self.length)
+    }
+
+    /// The kernel for this type and length.
+    fn kernel(
+        &self,
+        plan: &Plan,
+        source: &'static KernelSource,
+        name: &str,
+        dtype: DType,
+    ) -> Result<Kernel, Error> {
+        let fits = |i: &Instance| {
+            i.argument("T").is_none_or(|t| t == dtype.cpp())
+                && i.argument("L").is_none_or(|_| i.size("L") == self.length)
+        };
+        let instance = source.instances(name).find(fits).expect("each type and each length");
+        Ok(plan.device().load(instance)?)
+    }
+
+    /// Adds the launches of a forward pass to a plan.
+    ///
+    /// # Errors
+    /// More blocks than a launch can have, or what the device says of the kernels.
+    pub fn launch(&self, plan: &mut Plan, forward: Forward<'_>) -> Result<Saved, Error> {
+        let Forward { dims, dtype, eps, state } = forward;
+        let StateSlots { given, wanted, first: [c0, n0, m0], last: [c_n, n_n, m_n] } = state;
+        let [b, nh, s, dhqk, dhhv] = qkv::of(dims);
         let heads = b * nh;
-        let Grid { tiles: chunks, blocks } = Grid::of(&request.dims, self.length)?;
-        let tiles = dhqk.div_ceil(TILE[0]) * dhhv.div_ceil(TILE[1]);
-        let of_part = one_a_block("B NH ceil(S / L) tiles of C", blocks as usize * tiles)?;
+        let Grid { tiles: chunks, blocks } = self.chunks(dims)?;
         let blocks_a_head = ((dhqk * dhhv + dhqk) / 4).div_ceil(WALKERS);
         let of_walk = one_a_block("B NH blocks along the chunks", heads * blocks_a_head)?;
 
-        let mut plan = Plan::new(device);
-        let [q, k, v, i_gate, f_gate] = request.inputs(&mut plan, ["q", "k", "v", "i", "f"]);
-        let h = plan.output("h", dtype, &[b, nh, s, dhhv]);
-        let [m, n_out] = ["m", "n"].map(|name| plan.output(name, f32, &[b, nh, s]));
-        let StateSlots { given, wanted, first, last } = vlstm::state_slots(&mut plan, request);
-        let ([c0, n0, m0], [c_n, n_n, m_n]) = (first, last);
+        let slot = |plan: &Plan, name: &str| plan.slot(name).expect("of the family");
+        let [q, k, v, i_gate, f_gate] = ["q", "k", "v", "i", "f"].map(|name| slot(plan, name));
+        let [h, m, n_out] = ["h", "m", "n"].map(|name| slot(plan, name));
         let all = heads * chunks;
         let positions = plan.records("Position", POSITION, all * self.length);
         let added = plan.records("Added", ADDED, all);
         let chunk = plan.records("Chunk", CHUNK, all);
-        let c_part = plan.scratch(f32, all * dhqk * dhhv);
+        let c_part = plan.scratch(DType::F32, all * dhqk * dhhv);
         let c = plan.scratch(dtype, all * dhqk * dhhv);
-        let [n_part, n_state] = [(); 2].map(|()| plan.scratch(f32, all * dhqk));
+        let [n_part, n_state] = [(); 2].map(|()| plan.scratch(DType::F32, all * dhqk));
         let scale = 1.0 / (dhqk as f64).sqrt();
-        let scope = lab_harness::plan::Scope::new()
+        let scope = Scope::new()
             .with(arguments![q, k, v, i_gate, f_gate, h, m, n_out, positions, added, chunk])
             .with(arguments![C0: c0, n0, m0, CN: c_n, nN: n_n, mN: m_n, given, wanted])
             .with(arguments![C_part: c_part, n_part, C: c, n_state, n: n_state])
             .with(arguments![chunks, S: s, dhqk, dhhv, scale, eps])
             .with(arguments![cells: dhqk * dhhv, blocks_a_head]);
-        for (source, name, blocks) in [
-            (&kernels::GATES, "chunk_gates", one_a_block("B NH", heads)?),
-            (&kernels::PARTS, "chunk_parts", of_part),
-            (&kernels::WALK, "walk_chunks", of_walk),
-            (&kernels::OUTPUTS, "chunk_outputs", blocks),
-        ] {
-            let fits = |i: &lab_device::Instance| {
-                i.argument("T").is_none_or(|t| t == dtype.cpp())
-                    && i.argument("L").is_none_or(|_| i.size("L") == self.length)
-            };
-            let instance = source.instances(name).find(fits).expect("each type and each length");
-            let kernel = device.load(instance)?;
-            plan.launch_in(&scope, &kernel, kernel.grid([blocks, 1, 1])?, [])?;
-        }
-        Ok(plan)
+        let launch = |plan: &mut Plan, source, name, blocks| {
+            let kernel = self.kernel(plan, source, name, dtype)?;
+            plan.launch_in(&scope, &kernel, kernel.grid([blocks, 1, 1])?, [])
+        };
+        launch(plan, &kernels::GATES, "chunk_gates", one_a_block("B NH", heads)?)?;
+        self.launch_parts(plan, &scope, dims, dtype)?;
+        launch(plan, &kernels::WALK, "walk_chunks", of_walk)?;
+        launch(plan, &kernels::OUTPUTS, "chunk_outputs", blocks)?;
+        Ok(Saved { positions, chunk, state: [c, n_state], parts: [c_part, n_part] })
+    }
+
+    /// Adds the launch that makes what each chunk adds, Σ α k vᵀ and Σ α k, of what the scope has under the names of
+    /// `chunk_parts`.
+    ///
+    /// # Errors
+    /// As [`Chunks::launch`].
+    pub fn launch_parts(
+        &self,
+        plan: &mut Plan,
+        scope: &Scope,
+        dims: &Dims,
+        dtype: DType,
+    ) -> Result<(), Error> {
+        let [.., dhqk, dhhv] = qkv::of(dims);
+        let tiles = dhqk.div_ceil(TILE[0]) * dhhv.div_ceil(TILE[1]);
+        let all = self.chunks(dims)?.blocks as usize * tiles;
+        let blocks = one_a_block("B NH ceil(S / L) tiles of C", all)?;
+        let kernel = self.kernel(plan, &kernels::PARTS, "chunk_parts", dtype)?;
+        plan.launch_in(scope, &kernel, kernel.grid([blocks, 1, 1])?, [])
     }
 }
 

@@ -1,4 +1,4 @@
-// What the kernels of the chunkwise form share: what the gates come to, and tiles in shared memory.
+// What the kernels of the chunkwise form on mma.sync share: what the gates come to, and tiles in shared memory.
 //
 // With b_i = Σ log sigmoid f from the chunk's first position to i, and M the largest exponent of
 // all that came before the chunk, everything that depends on gates alone is
@@ -95,6 +95,22 @@ __device__ __forceinline__ void multiply_add_16(float (&left)[4], float (&right)
                                                 const unsigned (&a)[4], const unsigned (&b)[4]) {
     multiply_add<T>(left, a, b[0], b[1]);
     multiply_add<T>(right, a, b[2], b[3]);
+}
+
+// Of two neighbouring tiles of eight columns four lanes have two elements each of a row. Lanes 2n
+// and 2n + 1 exchange, so that each has four of one tile, and the four write a sector of 32 bytes
+// at once.
+template <class T>
+__device__ __forceinline__ void store_row(Matrix<T> H, const float* left, const float* right,
+                                          int row, int column) {
+    int t = threadIdx.x % 4;
+    bool odd = t % 2;
+    unsigned in_left = two_halves<T>(left[0], left[1]);
+    unsigned in_right = two_halves<T>(right[0], right[1]);
+    unsigned got = __shfl_xor_sync(0xffffffffu, odd ? in_left : in_right, 1);
+    if (!H.inside(row, column)) return;
+    *reinterpret_cast<uint2*>(H.at(row, column + t % 2 * 8 + t / 2 * 4)) =
+        make_uint2(odd ? got : in_left, odd ? in_right : got);
 }
 
 }  // namespace lab
