@@ -23,7 +23,18 @@ fn main() {
         .needs("sm_80")
         .kernel("kernels/v0_mma.cu", &halves(&["vlstm_keys_mma", "vlstm_queries_mma"], 64))
         .needs("sm_80")
+        .spills(96)
         .kernel("kernels/v1_wgmma.cu", &halves(&["vlstm_keys_wgmma", "vlstm_queries_wgmma"], 128))
         .needs("sm_90a")
+        .spills(48)
+        .kernel(
+            "kernels/v2_factors.cu",
+            &halves(&["vlstm_keys_factors", "vlstm_queries_factors"], 128),
+        )
+        .needs("sm_90a")
+        .spills(48)
+        .kernel("kernels/v3_ahead.cu", &halves(&["vlstm_keys_ahead", "vlstm_queries_ahead"], 128))
+        .needs("sm_90a")
+        .spills(48)
         .build();
 }

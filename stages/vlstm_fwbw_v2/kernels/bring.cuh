@@ -8,6 +8,14 @@ namespace lab {
 // Tiles of rows that come past at once, of 33 KB each where heads have 128 columns.
 constexpr int PLACES = 4;
 
+// The n-th turn at a ring: counted, it takes one register.
+template <int PLACES> __device__ __forceinline__ Turn<PLACES> turn_of(int n) {
+    return {n % PLACES, static_cast<unsigned>(n / PLACES % 2)};
+}
+
+// Registers of a thread, where sums of dk, of dv and two products for 64 positions are in them.
+constexpr int KEYS_REGISTERS = 240, KEYS_PRODUCER_REGISTERS = 24;
+
 // A block's own K and V, 64 rows of Q and dh each time, and sums of G over the positions of each warp.
 template <class T, int KEY, int VALUE, int L> struct KeyTiles {
     Panels<T, KEY, L> k;
@@ -18,6 +26,7 @@ template <class T, int KEY, int VALUE, int L> struct KeyTiles {
         float2 exponent[PANEL];
         float rho[PANEL];
     } places[PLACES];
+    float2 column[L];
     float sums[2][L / 16][PANEL];
 };
 struct KeyBarriers {
@@ -53,16 +62,21 @@ struct QueryBarriers {
     }
 };
 
-// The producer's thread: K and V of a tile, then Q and dh with what pairs need of their rows, 64 rows `from` to `to`.
+// The producer's thread: K and V of a tile, then Q and dh with what pairs need of their rows, `count` times 64 rows, from the tile's own on.
 template <class Tiles>
-__device__ __forceinline__ void bring_rows(Tiles& shared, KeyBarriers& barriers, Turn<PLACES>& turn, const TensorMap& q,
-                                           const TensorMap& k, const TensorMap& v, const TensorMap& dh,
-                                           const float2* exponent, const float* rho, int tile, int from, int to, int head) {
+__device__ __forceinline__ void bring_rows(Tiles& shared, KeyBarriers& barriers, const TensorMap& q, const TensorMap& k,
+                                           const TensorMap& v, const TensorMap& dh,
+                                           const float2* exponent, const float2* column, const float* rho, int tile,
+                                           int count, int head) {
+    constexpr int POSITIONS = sizeof shared.column / sizeof shared.column[0];
     auto& [own, rows, sums] = barriers;
-    mbarrier_arrive_expect(&own, shared.k.BYTES + shared.v.BYTES);
+    mbarrier_arrive_expect(&own, shared.k.BYTES + shared.v.BYTES + sizeof shared.column);
+    bulk_load(shared.column, column + tile * POSITIONS, sizeof shared.column, &own);
     shared.k.load(k, 0, tile, head, &own);
     shared.v.load(v, 0, tile, head, &own);
-    for (int past = from; past < to; ++past, turn.advance()) {
+    for (int n = 0; n < count; ++n) {
+        auto turn = turn_of<PLACES>(n);
+        int past = tile * (POSITIONS / PANEL) + n;
         auto& place = shared.places[turn.place];
         Mbarrier* full = &rows.full[turn.place];
         rows.wait_empty(turn);
@@ -108,14 +122,15 @@ __device__ __forceinline__ void send_sums(Tiles& shared, Ring<2>& sums, Turn<2> 
 
 // One warp of the third warpgroup: all warps' sums to the block's share of each row.
 template <class Tiles>
-__device__ __forceinline__ void add_up(Tiles& shared, Ring<2>& sums, Turn<2>& turn, float* shares, int from, int to) {
+__device__ __forceinline__ void add_up(Tiles& shared, Ring<2>& sums, float* shares, int count) {
     int i = threadIdx.x % 32 * 2;
-    for (int past = from; past < to; ++past, turn.advance()) {
+    for (int n = 0; n < count; ++n) {
+        auto turn = turn_of<2>(n);
         sums.wait_full(turn);
         float2 sum = {0, 0};
         for (auto& of_warp : shared.sums[turn.place]) sum.x += of_warp[i], sum.y += of_warp[i + 1];
         leave(sums, turn);
-        *reinterpret_cast<float2*>(shares + past * PANEL + i) = sum;
+        *reinterpret_cast<float2*>(shares + n * PANEL + i) = sum;
     }
 }
 // ANCHOR_END: sums

@@ -29,12 +29,14 @@ __device__ __forceinline__ void weigh_queries(float (&product)[N], const float (
 // ANCHOR_END: queries
 
 // ANCHOR: keys
-// The other way round: a lane has two positions j and, of each eight that come past, two rows i. c_ij in place of q_i·k_j,
-// dS_ij in place of dh_i·v_j; adds G_ij to di_j, and leaves its sum over the lane's two j in `sum`. All in f32: what is
-// taken from each other for df is rounded nowhere before. `own` is the first of the two positions, as the i count.
-template <bool DIAGONAL, int N, class Weight>
-__device__ __forceinline__ void weigh_keys(float (&score)[N], float (&product)[N], float (&di)[2], float (&sum)[N / 2],
-                                           const float* rho, const Weight& weight, int own) {
+// The other way round: a lane has two positions j and, of each eight that come past, two rows i. c_ij of q_i·k_j and dS_ij of
+// dh_i·v_j, rounded, as A operands of the sums over i; adds G_ij to di_j, and leaves its sum over the lane's two j in `sum`.
+// All in f32: what is taken from each other for df is rounded nowhere before. `own` is the first of the two positions, as
+// the i count.
+template <class T, bool DIAGONAL, int N, class Weight>
+__device__ __forceinline__ void weigh_keys(unsigned (&c_pairs)[N / 8][4], unsigned (&dS_pairs)[N / 8][4],
+                                           const float (&score)[N], const float (&product)[N], float (&di)[2],
+                                           float (&sum)[N / 2], const float* rho, const Weight& weight, int own) {
 #pragma unroll
     for (int n = 0; n < N; n += 2) {
         int r = n / 2 % 2, i = n / 4 * 8 + threadIdx.x % 4 * 2;
@@ -43,13 +45,15 @@ __device__ __forceinline__ void weigh_keys(float (&score)[N], float (&product)[N
         float dS[2] = {p[0] * w.x, p[1] * w.y};
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-            bool counts = !DIAGONAL || i + e >= own + 8 * r;
-            float G = counts ? c[e] * p[e] : 0;  // not 0 · NaN, where the row is an earlier one
-            score[n + e] = counts ? c[e] : 0, product[n + e] = counts ? dS[e] : 0;
+            bool counts = !DIAGONAL || i + e >= own + 8 * r;  // not 0 · NaN, where the row is an earlier one
+            if (!counts) c[e] = dS[e] = p[e] = 0;
+            float G = c[e] * p[e];
             di[r] += G;
             int column = n / 4 * 2 + e;
             sum[column] = r > 0 ? sum[column] + G : G;
         }
+        c_pairs[n / 8][n / 2 % 4] = two_halves<T>(c[0], c[1]);
+        dS_pairs[n / 8][n / 2 % 4] = two_halves<T>(dS[0], dS[1]);
     }
 }
 

@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(L * 2, 2)
     for (int q0 = kv0, turn = 0; q0 < S; q0 += L, turn ^= 1) {
         auto& place = shared.places[turn];
         float score[L / 2], product[L / 2], sum[L / 4];
-        unsigned pairs[L / 16][4];
+        unsigned c[L / 16][4], dS[L / 16][4];
         async_wait<0>();
         __syncthreads();  // the tile is there, and so are the last one's sums; that one, whose place comes next, is read
         if (q0 + L < S) fetch(shared.places[turn ^ 1], q0 + L);
@@ -93,13 +93,11 @@ __global__ void __launch_bounds__(L * 2, 2)
         multiply_scores<T, VALUE, L>(product, shared.v, place.dh);
         weights.column = place.exponent;
         if (q0 == kv0)
-            weigh_keys<true>(score, product, of_G, sum, place.rho, weights, own_row());
+            weigh_keys<T, true>(c, dS, score, product, of_G, sum, place.rho, weights, own_row());
         else
-            weigh_keys<false>(score, product, of_G, sum, place.rho, weights, own_row());
-        round_pairs<T>(pairs, score);
-        multiply_values<T, VALUE, L>(dv_j, pairs, place.dh);
-        round_pairs<T>(pairs, product);
-        multiply_values<T, KEY, L>(dk_j, pairs, place.q);
+            weigh_keys<T, false>(c, dS, score, product, of_G, sum, place.rho, weights, own_row());
+        multiply_values<T, VALUE, L>(dv_j, c, place.dh);
+        multiply_values<T, KEY, L>(dk_j, dS, place.q);
         float2 kept = sum_columns(sum);
         __syncthreads();  // the last tile's sums are added up
         *reinterpret_cast<float2*>(&shared.sums[threadIdx.x / 32][kept_column()]) = kept;

@@ -27,52 +27,48 @@ __global__ void __launch_bounds__(L * 2 + 128, 1)
     auto& shared = *reinterpret_cast<KeyTiles<T, KEY, VALUE, L>*>(memory);
     __shared__ KeyBarriers barriers;
     Share share(tiles, together, blockIdx.x, gridDim.x);
-    int tile = share.longer, from = tile * (L / PANEL), to = (S + PANEL - 1) / PANEL;
+    int tile = share.longer, count = (S + PANEL - 1) / PANEL - tile * (L / PANEL);  // times 64 rows
     long long positions = 1ll * share.head * length;
     auto& [own, rows, sums] = barriers;
     if (threadIdx.x == 0) barriers.init(L / 16);
     __syncthreads();  // nobody waits at a barrier that is not there
 
-    Turn<PLACES> turn;
-    Turn<2> sum_turn;
     if (threadIdx.x >= L * 2) {
-        registers_decrease<PRODUCER_REGISTERS>();
+        registers_decrease<KEYS_PRODUCER_REGISTERS>();
         if (threadIdx.x == L * 2)
-            bring_rows(shared, barriers, turn, q, k, v, dh, exponent + positions, rho + positions, tile, from, to, share.head);
+            bring_rows(shared, barriers, q, k, v, dh, exponent + positions, column + positions, rho + positions, tile, count,
+                       share.head);
         if (threadIdx.x / 32 == L / 16 + 1)
-            add_up(shared, sums, sum_turn, shares + (1ll * share.head * tiles + tile) * length, from, to);
+            add_up(shared, sums, shares + (1ll * share.head * tiles + tile) * length + tile * L, count);
         return;
     }
 
     // ANCHOR: keys
-    registers_increase<CONSUMER_REGISTERS>();
+    registers_increase<KEYS_REGISTERS>();
     float dv_j[VALUE / 2], dk_j[KEY / 2], of_G[2] = {};
     int group = threadIdx.x / 128;
-    column += positions + tile * L;
-    Exponents weights{{column[own_row()], column[own_row() + 8]}, nullptr};
     mbarrier_wait(&own, 0);
-    for (int past = from; past < to; ++past, turn.advance(), sum_turn.advance()) {
+    for (int n = 0; n < count; ++n) {
+        auto turn = turn_of<PLACES>(n);
         auto& place = shared.places[turn.place];
         float score[PANEL / 2], product[PANEL / 2], sum[PANEL / 4];
-        unsigned pairs[PANEL / 16][4], of_scores[PANEL / 16][4];
+        unsigned c[PANEL / 16][4], dS[PANEL / 16][4];
         rows.wait_full(turn);
         wgmma_fence();
         multiply_scores(score, shared.k, place.q, group * 64);
         multiply_scores(product, shared.v, place.dh, group * 64);
         wgmma_commit();
         wgmma_wait<0>();
-        weights.column = place.exponent;
-        if (past <= from + group)
-            weigh_keys<true>(score, product, of_G, sum, place.rho, weights, own_row() - (past - from) * PANEL);
+        Exponents weights{{shared.column[own_row()], shared.column[own_row() + 8]}, place.exponent};
+        if (n <= group)
+            weigh_keys<T, true>(c, dS, score, product, of_G, sum, place.rho, weights, own_row() - n * PANEL);
         else
-            weigh_keys<false>(score, product, of_G, sum, place.rho, weights, 0);
-        round_pairs<T>(pairs, score);
-        round_pairs<T>(of_scores, product);
+            weigh_keys<T, false>(c, dS, score, product, of_G, sum, place.rho, weights, 0);
         wgmma_fence();
-        multiply_values(dv_j, pairs, place.dh, past > from);
-        multiply_values(dk_j, of_scores, place.q, past > from);
+        multiply_values(dv_j, c, place.dh, n > 0);
+        multiply_values(dk_j, dS, place.q, n > 0);
         wgmma_commit();
-        send_sums(shared, sums, sum_turn, sum);
+        send_sums(shared, sums, turn_of<2>(n), sum);
         wgmma_wait<0>();
         leave(rows, turn);
     }

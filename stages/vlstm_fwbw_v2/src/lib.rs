@@ -92,11 +92,39 @@ pub static WGMMA: Gradients = Gradients {
     factors: false,
 };
 
+/// Without a power for each pair.
+pub static FACTORED: Gradients = Gradients {
+    info: Info {
+        name: "v2_factors",
+        parent: Some("v1_wgmma"),
+        change: "off the diagonal a weight is a factor of the row times one of the position: no power a pair",
+        ..INFO
+    },
+    source: &kernels::V2_FACTORS,
+    kernels: ["vlstm_keys_factors", "vlstm_queries_factors"],
+    forward: &vlstm_fw_v2::PERSISTENT,
+    factors: true,
+};
+
+/// Products before they are needed.
+pub static AHEAD: Gradients = Gradients {
+    info: Info {
+        name: "v3_ahead",
+        parent: Some("v2_factors"),
+        change: "pairs are weighed while the next product is made",
+        ..INFO
+    },
+    source: &kernels::V3_AHEAD,
+    kernels: ["vlstm_keys_ahead", "vlstm_queries_ahead"],
+    forward: &vlstm_fw_v2::PERSISTENT,
+    factors: true,
+};
+
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "vlstm_fwbw_v2",
     teaches: "all gradients of all pairs on tensor cores, without atomics, and sums that nearly cancel in f32",
-    versions: &[&MMA, &WGMMA],
+    versions: &[&MMA, &WGMMA, &FACTORED, &AHEAD],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,
     ..Stage::EMPTY
@@ -132,7 +160,7 @@ impl Version for Gradients {
     }
 
     fn test_shapes(&self) -> Vec<Dims> {
-        [
+        let all = [
             [1, 1, 1, 16, 16],
             // A tile; one and a bit, one less a bit.
             [1, 1, 64, 64, 64],
@@ -149,9 +177,11 @@ impl Version for Gradients {
             [1, 1, 600, 16, 16],
             [1, 1, 560, 128, 128],
             [2, 2, 330, 80, 96],
-        ]
-        .map(sizes)
-        .to_vec()
+        ];
+        // Most kernels differ in little from their parents': of these, a few of the shapes.
+        let is_unlike = [MMA.kernels, AHEAD.kernels].contains(&self.kernels);
+        let few = if is_unlike { &all[..] } else { &all[7..] };
+        few.iter().map(|&shape| sizes(shape)).collect()
     }
 
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {

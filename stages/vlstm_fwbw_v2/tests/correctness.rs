@@ -5,7 +5,7 @@ use lab_harness::Problem;
 use lab_harness::qkv::sizes;
 use lab_harness::suite::{assert_stage, assert_version, check, emulator};
 use proptest::prelude::*;
-use vlstm_fwbw_v2::{MMA, STAGE, WGMMA};
+use vlstm_fwbw_v2::{AHEAD, FACTORED, MMA, STAGE, WGMMA};
 
 #[test]
 fn mma() {
@@ -15,6 +15,17 @@ fn mma() {
 #[test]
 fn wgmma() {
     assert_version(&WGMMA);
+}
+
+#[test]
+fn factors() {
+    assert_version(&FACTORED);
+}
+
+#[test]
+fn ahead() {
+    assert_version(&AHEAD);
+    assert_eq!(STAGE.versions.len(), 4);
 }
 
 #[test]
