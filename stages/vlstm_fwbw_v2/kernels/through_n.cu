@@ -16,7 +16,7 @@ using namespace lab;
 
 template <class T, int KEY, int L> struct Scores {
     T q[KEY / PANEL][L * PANEL];
-    struct {
+    struct Place {
         T k[KEY / PANEL][L * PANEL];
         float2 column[L];
     } places[2];
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(L * 2)
     Matrix<const T> Q{q + at * dhqk, S, dhqk}, K{k + at * dhqk, S, dhqk};
     Matrix<const T> H{h + at * dhhv, S, dhhv}, dH{dh + at * dhhv, S, dhhv};
     row += 1ll * share.head * length, column += 1ll * share.head * length, rho += 1ll * share.head * length;
-    auto fetch = [&](auto& place, int kv0) {
+    auto fetch = [&](typename Scores<T, KEY, L>::Place& place, int kv0) {
         copy_panels<KEY, L>(place.k, K, kv0, 0);
         if (threadIdx.x < L / 2) async_copy<16>(place.column + threadIdx.x * 2, column + kv0 + threadIdx.x * 2);
         async_commit();

@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(L * 2, 2)
     Matrix<const T> dH{dh + at * dhhv, S, dhhv};
     exponent += positions, rho += positions, column += positions + kv0;
     shares += (1ll * share.head * tiles + tile) * length;
-    auto fetch = [&](auto& place, int q0) {
+    auto fetch = [&](typename KeyTiles<T, KEY, VALUE, L>::Place& place, int q0) {
         copy_panels<KEY, L>(place.q, Q, q0, 0);
         copy_panels<VALUE, L>(place.dh, dH, q0, 0);
         if (threadIdx.x < L / 2) async_copy<16>(place.exponent + threadIdx.x * 2, exponent + q0 + threadIdx.x * 2);
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(L * 2, 2)
     int q0 = (tiles - 1 - share.longer) * L, own = q0 + own_row();
     Matrix<const T> K{k + at * dhqk, S, dhqk}, V{v + at * dhhv, S, dhhv}, dH{dh + at * dhhv, S, dhhv};
     exponent += positions, rho += positions, column += positions;
-    auto fetch = [&](auto& place, int kv0) {
+    auto fetch = [&](typename QueryTiles<T, KEY, VALUE, L>::Place& place, int kv0) {
         copy_panels<KEY, L>(place.k, K, kv0, 0);
         copy_panels<VALUE, L>(place.v, V, kv0, 0);
         if (threadIdx.x < L / 2) async_copy<16>(place.column + threadIdx.x * 2, column + kv0 + threadIdx.x * 2);
