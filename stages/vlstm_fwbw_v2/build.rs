@@ -36,5 +36,8 @@ fn main() {
         .kernel("kernels/v3_ahead.cu", &halves(&["vlstm_keys_ahead", "vlstm_queries_ahead"], 128))
         .needs("sm_90a")
         .spills(48)
+        .kernel("kernels/v4_skip.cu", &halves(&["vlstm_keys_skipping"], 128))
+        .needs("sm_90a")
+        .spills(56)
         .build();
 }

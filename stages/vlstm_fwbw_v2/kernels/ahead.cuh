@@ -35,15 +35,21 @@ __device__ __forceinline__ void weigh_products(unsigned (&pairs)[N / 8][4], cons
 
 // dv_j, dk_j and G's sums of the warpgroup's 64 positions, of a block's tile, over `count` times 64 rows.
 // Rows on the diagonal come first, one step after the other. Behind it dh·v is made while q·k is weighed, and dv while
-// dh·v is.
-template <class T, int KEY, int VALUE, int L>
+// dh·v is. With SKIPS the second warpgroup leaves the first 64 rows, which come before all of its positions; sums are 0
+// before.
+template <bool SKIPS, class T, int KEY, int VALUE, int L>
 __device__ __forceinline__ void gather_keys(float (&dv)[VALUE / 2], float (&dk)[KEY / 2], float (&di)[2],
                                             FactoredKeyTiles<T, KEY, VALUE, L>& shared, KeyBarriers& barriers, int count) {
     auto& rows = barriers.rows;
-    int group = threadIdx.x / 128, n = 0;
+    int group = threadIdx.x / 128, n = SKIPS ? group : 0;
     float score[PANEL / 2], product[PANEL / 2], sum[PANEL / 4];
     unsigned c[PANEL / 16][4], dS[PANEL / 16][4];
-    for (; n < min(L / PANEL, count); ++n) {
+    if (SKIPS && group > 0) {
+        float none[PANEL / 4] = {};
+        leave(rows, turn_of<PLACES>(0));
+        send_sums(shared, barriers.sums, turn_of<2>(0), none);
+    }
+    for (; n < min(SKIPS ? group + 1 : L / PANEL, count); ++n) {
         auto turn = turn_of<PLACES>(n);
         auto& place = shared.places[turn.place];
         rows.wait_full(turn);
@@ -55,8 +61,8 @@ __device__ __forceinline__ void gather_keys(float (&dv)[VALUE / 2], float (&dk)[
         Exponents exponents{{shared.column[own_row()], shared.column[own_row() + 8]}, shared.exponent + n * PANEL};
         weigh_keys<T, true>(c, dS, score, product, di, sum, place.rho, exponents, own_row() - n * PANEL);
         wgmma_fence();
-        multiply_values(dv, c, place.dh, n > 0);
-        multiply_values(dk, dS, place.q, n > 0);
+        multiply_values(dv, c, place.dh, SKIPS || n > 0);
+        multiply_values(dk, dS, place.q, SKIPS || n > 0);
         wgmma_commit();
         send_sums(shared, barriers.sums, turn_of<2>(n), sum);
         wgmma_wait<0>();

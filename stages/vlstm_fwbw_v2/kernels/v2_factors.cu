@@ -9,7 +9,8 @@
 
 using namespace lab;
 
-template <class T, int KEY, int VALUE, int L> constexpr int vlstm_keys_factors_shared = sizeof(FactoredKeyTiles<T, KEY, VALUE, L>);
+template <class T, int KEY, int VALUE, int L>
+constexpr int vlstm_keys_factors_shared = sizeof(FactoredKeyTiles<T, KEY, VALUE, L>);
 
 template <class T, int KEY, int VALUE, int L>
 __global__ void __launch_bounds__(L * 2 + 128, 1)

@@ -9,7 +9,8 @@
 
 using namespace lab;
 
-template <class T, int KEY, int VALUE, int L> constexpr int vlstm_keys_ahead_shared = sizeof(FactoredKeyTiles<T, KEY, VALUE, L>);
+template <class T, int KEY, int VALUE, int L>
+constexpr int vlstm_keys_ahead_shared = sizeof(FactoredKeyTiles<T, KEY, VALUE, L>);
 
 template <class T, int KEY, int VALUE, int L>
 __global__ void __launch_bounds__(L * 2 + 128, 1)
@@ -40,7 +41,7 @@ __global__ void __launch_bounds__(L * 2 + 128, 1)
     registers_increase<KEYS_REGISTERS>();
     float dv_j[VALUE / 2], dk_j[KEY / 2], of_G[2] = {};
     mbarrier_wait(&barriers.own, 0);
-    gather_keys(dv_j, dk_j, of_G, shared, barriers, count);
+    gather_keys<false>(dv_j, dk_j, of_G, shared, barriers, count);
     float one[2] = {1, 1};
     store_rows<T, VALUE>(dv, shared.v, dv_j, one, 0, tile * L, share.head);
     store_rows<T, KEY>(dk, shared.k, dk_j, one, 0, tile * L, share.head);

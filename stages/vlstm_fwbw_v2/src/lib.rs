@@ -25,9 +25,8 @@ pub mod kernels {
 #[derive(Debug)]
 pub struct Gradients {
     info: Info,
-    source: &'static KernelSource,
-    /// The kernel that owns positions, and the one that owns rows.
-    kernels: [&'static str; 2],
+    /// The kernel that owns positions, and the one that owns rows, each of a file.
+    kernels: [(&'static KernelSource, &'static str); 2],
     forward: &'static Pairs,
     factors: bool,
 }
@@ -72,8 +71,7 @@ static INFO: Info = Info {
 /// By warps.
 pub static MMA: Gradients = Gradients {
     info: INFO,
-    source: &kernels::V0_MMA,
-    kernels: ["vlstm_keys_mma", "vlstm_queries_mma"],
+    kernels: [(&kernels::V0_MMA, "vlstm_keys_mma"), (&kernels::V0_MMA, "vlstm_queries_mma")],
     forward: &vlstm_fw_v2::MMA,
     factors: false,
 };
@@ -86,8 +84,10 @@ pub static WGMMA: Gradients = Gradients {
         change: "wgmma, of tiles that a producer asks TMA for; pairs stay in registers",
         ..INFO
     },
-    source: &kernels::V1_WGMMA,
-    kernels: ["vlstm_keys_wgmma", "vlstm_queries_wgmma"],
+    kernels: [
+        (&kernels::V1_WGMMA, "vlstm_keys_wgmma"),
+        (&kernels::V1_WGMMA, "vlstm_queries_wgmma"),
+    ],
     forward: &vlstm_fw_v2::PERSISTENT,
     factors: false,
 };
@@ -100,8 +100,10 @@ pub static FACTORED: Gradients = Gradients {
         change: "off the diagonal a weight is a factor of the row times one of the position: no power a pair",
         ..INFO
     },
-    source: &kernels::V2_FACTORS,
-    kernels: ["vlstm_keys_factors", "vlstm_queries_factors"],
+    kernels: [
+        (&kernels::V2_FACTORS, "vlstm_keys_factors"),
+        (&kernels::V2_FACTORS, "vlstm_queries_factors"),
+    ],
     forward: &vlstm_fw_v2::PERSISTENT,
     factors: true,
 };
@@ -114,8 +116,23 @@ pub static AHEAD: Gradients = Gradients {
         change: "pairs are weighed while the next product is made",
         ..INFO
     },
-    source: &kernels::V3_AHEAD,
-    kernels: ["vlstm_keys_ahead", "vlstm_queries_ahead"],
+    kernels: [
+        (&kernels::V3_AHEAD, "vlstm_keys_ahead"),
+        (&kernels::V3_AHEAD, "vlstm_queries_ahead"),
+    ],
+    forward: &vlstm_fw_v2::PERSISTENT,
+    factors: true,
+};
+
+/// Without half of the first tile.
+pub static SKIP: Gradients = Gradients {
+    info: Info {
+        name: "v4_skip",
+        parent: Some("v3_ahead"),
+        change: "the second warpgroup leaves rows that come before all of its positions, and is out of step with the first",
+        ..INFO
+    },
+    kernels: [(&kernels::V4_SKIP, "vlstm_keys_skipping"), AHEAD.kernels[1]],
     forward: &vlstm_fw_v2::PERSISTENT,
     factors: true,
 };
@@ -124,7 +141,7 @@ pub static AHEAD: Gradients = Gradients {
 pub static STAGE: Stage = Stage {
     name: "vlstm_fwbw_v2",
     teaches: "all gradients of all pairs on tensor cores, without atomics, and sums that nearly cancel in f32",
-    versions: &[&MMA, &WGMMA, &FACTORED, &AHEAD],
+    versions: &[&MMA, &WGMMA, &FACTORED, &AHEAD, &SKIP],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,
     ..Stage::EMPTY
@@ -156,7 +173,9 @@ impl Version for Gradients {
     }
 
     fn sources(&self) -> Vec<&'static KernelSource> {
-        vec![&kernels::ROWS, &kernels::THROUGH_N, self.source]
+        let mut all = vec![&kernels::ROWS, &kernels::THROUGH_N, self.kernels[0].0];
+        all.extend(Some(self.kernels[1].0).filter(|source| source.name != all[2].name));
+        all
     }
 
     fn test_shapes(&self) -> Vec<Dims> {
@@ -179,8 +198,8 @@ impl Version for Gradients {
             [2, 2, 330, 80, 96],
         ];
         // Most kernels differ in little from their parents': of these, a few of the shapes.
-        let is_unlike = [MMA.kernels, AHEAD.kernels].contains(&self.kernels);
-        let few = if is_unlike { &all[..] } else { &all[7..] };
+        let few =
+            if ["v0_mma", "v4_skip"].contains(&self.info.name) { &all[..] } else { &all[7..] };
         few.iter().map(|&shape| sizes(shape)).collect()
     }
 
@@ -217,7 +236,7 @@ impl Version for Gradients {
         let kernel = device.kernel(&kernels::ROWS, &kernel)?;
         plan.launch_in(&scope, &kernel, kernel.grid_over(heads * length)?, [])?;
 
-        let of_pairs = self.kernels.map(|name| instance(self.source, name, dtype, dims));
+        let of_pairs = self.kernels.map(|(source, name)| instance(source, name, dtype, dims));
         let rows = of_pairs[0].size("L");
         let tiles = s.div_ceil(rows);
         let [sums, shares] = [s, tiles * length].map(|each| plan.scratch(DType::F32, heads * each));
@@ -261,7 +280,7 @@ impl Gradients {
     }
 
     fn by_tma(&self) -> bool {
-        self.kernels[0] != MMA.kernels[0]
+        self.kernels[0].1 != MMA.kernels[0].1
     }
 }
 
