@@ -17,7 +17,12 @@ fn main() {
     lab_kernel_build::Stage::new()
         .kernel(
             "kernels/rows.cu",
-            &["vlstm_rows<128, false>", "vlstm_rows<128, true>", "vlstm_row_sums<128>"],
+            &[
+                "vlstm_rows<128, false>",
+                "vlstm_rows<128, true>",
+                "vlstm_row_sums<128>",
+                "vlstm_forget_sums<512>",
+            ],
         )
         .kernel("kernels/through_n.cu", &through_n)
         .needs("sm_80")

@@ -129,8 +129,8 @@ __device__ __forceinline__ void add_up(Tiles& shared, Ring<2>& sums, float* shar
         sums.wait_full(turn);
         float2 sum = {0, 0};
         for (auto& of_warp : shared.sums[turn.place]) sum.x += of_warp[i], sum.y += of_warp[i + 1];
-        leave(sums, turn);
         *reinterpret_cast<float2*>(shares + n * PANEL + i) = sum;
+        leave(sums, turn);  // what is stored has been read
     }
 }
 // ANCHOR_END: sums

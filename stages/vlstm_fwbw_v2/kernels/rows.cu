@@ -9,7 +9,7 @@
 //
 // and behind the gradients, G's sums over a row, of which each block that owned positions has left its share.
 //
-// Work split: a thread has a position.
+// Work split: a thread has a position; of df, a block has a head.
 #include "gradients.cuh"
 
 using namespace lab;
@@ -51,3 +51,36 @@ __global__ void __launch_bounds__(THREADS)
     sums[at] = static_cast<float>(sum);
 }
 // ANCHOR_END: sums
+
+// ANCHOR: forget
+// df_t = sigmoid(-f_t) Σ_{τ >= t} (sums_τ - di_τ): what is left of large numbers, in f64. A block has a head, and goes along it
+// from its end, a position a thread, the last one to the first thread. All of them add up to 0: the first forget gate has
+// nothing to forget.
+template <int THREADS>
+__global__ void __launch_bounds__(THREADS)
+    vlstm_forget_sums(const float* __restrict__ f, const float* __restrict__ sums, const float* __restrict__ di,
+                      float* __restrict__ df, int S) {
+    __shared__ double of_warp[THREADS / 32];
+    long long head = 1ll * blockIdx.x * S;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    double later = 0;
+    for (int end = S; end > 0; end -= THREADS) {
+        int t = end - 1 - static_cast<int>(threadIdx.x);
+        double own = t >= 0 ? static_cast<double>(sums[head + t]) - di[head + t] : 0;
+        for (int d = 1; d < 32; d *= 2) {  // after step d: of 2 d lanes up to this one
+            double before = __shfl_up_sync(0xffffffff, own, d);
+            if (lane >= d) own += before;
+        }
+        if (lane == 31) of_warp[warp] = own;
+        __syncthreads();  // the sums of all warps are there
+        double before = later;
+#pragma unroll
+        for (int w = 0; w < THREADS / 32; ++w) {
+            if (w == warp) before = later;
+            later += of_warp[w];
+        }
+        __syncthreads();  // they are read: the next ones may be written
+        if (t >= 0) df[head + t] = t == 0 ? 0 : static_cast<float>(before + own) / (1 + expf(f[head + t]));
+    }
+}
+// ANCHOR_END: forget

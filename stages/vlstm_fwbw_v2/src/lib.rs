@@ -13,7 +13,6 @@ use lab_harness::vlstm::{self, ForwardBackwardSlots, forward_backward_slots};
 use lab_harness::{Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments};
 use lab_reference::vlstm::NormalizerGrad;
 use vlstm_fw_v2::{FACTORS, Forward, Pairs};
-use vlstm_fwbw_v0::forget;
 
 #[allow(missing_docs)]
 pub mod kernels {
@@ -253,7 +252,8 @@ impl Version for Gradients {
 
         let kernel = device.kernel(&kernels::ROWS, "vlstm_row_sums<128>")?;
         plan.launch_in(&scope, &kernel, kernel.grid_over(heads * s)?, [])?;
-        forget(&mut plan, &scope.with(arguments![q_dq: sums]), dims)?;
+        let kernel = device.kernel(&kernels::ROWS, "vlstm_forget_sums<512>")?;
+        plan.launch_in(&scope, &kernel, kernel.grid([blocks(heads)?, 1, 1])?, [])?;
         Ok(plan)
     }
 }
