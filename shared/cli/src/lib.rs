@@ -32,6 +32,7 @@ pub static STAGES: &[&Stage] = &[
     &vlstm_step::STAGE,
     &vlstm_fwbw_v0::STAGE,
     &vlstm_fwbw_v1::STAGE,
+    &vlstm_fwbw_v2::STAGE,
     &vlstm_fwbw_v3::STAGE,
     &vlstm_fwbw_v4::STAGE,
     &lstm_fused::STAGE,

@@ -166,6 +166,20 @@ fn sizes() {
     ] {
         refused(lab().args(["run", "vlstm_fwbw_v4"]).args(asked), 2, &[said]);
     }
+    for (asked, said) in [
+        (
+            ["--shape", "DHQK=144"],
+            "dimension DHQK: expected a multiple of 16 from 16 to 128, got 144",
+        ),
+        (
+            ["--shape", "DHHV=144"],
+            "dimension DHHV: expected a multiple of 16 from 16 to 128, got 144",
+        ),
+        (["--dtype", "f32"], "dtype of vlstm_fwbw_v2:v4_skip: expected f16, bf16, got f32"),
+        (["--set", "normalizer_grad=no"], "normalizer_grad: expected constant or exact, got 'no'"),
+    ] {
+        refused(lab().args(["run", "vlstm_fwbw_v2"]).args(asked), 2, &[said]);
+    }
     for (setting, said) in [
         ("normalizer_grad=both", "normalizer_grad: expected constant or exact, got 'both'"),
         ("eps=-1", "--set eps: expected a number that is not negative, got -1"),

@@ -21,27 +21,6 @@ template <class T, int KEY, int VALUE, int L> struct FactoredTiles {
     float2 column[L];
 };
 
-// ANCHOR: factored
-// s D_ij as `Exponents` has them, of a tile before that of the rows.
-template <int L> struct Factored {
-    float row[L / PANEL][2];
-    const Factors* factors;
-
-    __device__ __forceinline__ Factored(const float2 (&rows)[2], const Factors* factors) : factors(factors) {
-#pragma unroll
-        for (int n = 0; n < L / PANEL; ++n) {
-            float4 anchor = factors[n].anchor;
-#pragma unroll
-            for (int r = 0; r < 2; ++r) row[n][r] = power_of_two(sum_of(rows[r], make_float2(anchor.x, anchor.y)));
-        }
-    }
-    __device__ __forceinline__ float2 operator()(int j, int r) const {
-        float2 of = *reinterpret_cast<const float2*>(factors[j / PANEL].of + j % PANEL);
-        return make_float2(row[j / PANEL][r] * of.x, row[j / PANEL][r] * of.y);
-    }
-};
-// ANCHOR_END: factored
-
 // The producer's thread: Q with its exponents, then K with its factors, and V, from the diagonal back to the first tile.
 template <class T, int KEY, int VALUE, int L>
 __device__ __forceinline__ void bring(FactoredTiles<T, KEY, VALUE, L>& shared, Barriers& barriers, Turn<2>& turn,

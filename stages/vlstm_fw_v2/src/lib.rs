@@ -6,7 +6,7 @@
 mod checks;
 
 use lab_device::{DType, Device, Instance, KernelSource, Swizzle, TensorMap};
-use lab_harness::plan::Scope;
+use lab_harness::plan::{Scope, Slot};
 use lab_harness::qkv::{self, sizes};
 use lab_harness::{
     Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments, vlstm,
@@ -28,7 +28,7 @@ pub struct Pairs {
 }
 
 /// Bytes of the kernels' struct `Factors`.
-const FACTORS: usize = 272;
+pub const FACTORS: usize = 272;
 
 /// Columns of a panel of a matrix, and rows of a warpgroup.
 const SIDE: usize = 64;
@@ -178,10 +178,58 @@ impl Version for Pairs {
     }
 
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
-        let (dtype, f32) = (request.dtype, DType::F32);
         let eps = vlstm::epsilon(&self.info, request.options())?;
-        let [b, nh, s, dhqk, dhhv] = qkv::of(&request.dims);
-        let instance = self.instance(request);
+        let [b, nh, s, _, dhhv] = qkv::of(&request.dims);
+        let mut plan = Plan::new(device);
+        request.inputs(&mut plan, ["q", "k", "v", "i", "f"]);
+        plan.output("h", request.dtype, &[b, nh, s, dhhv]);
+        for name in ["m", "n"] {
+            plan.output(name, DType::F32, &[b, nh, s]);
+        }
+        self.launch(&mut plan, Forward { dims: &request.dims, dtype: request.dtype, eps })?;
+        Ok(plan)
+    }
+}
+
+/// A forward pass whose tensors a plan has already, under their names: of a backward pass, too.
+#[derive(Clone, Copy, Debug)]
+pub struct Forward<'a> {
+    /// Sizes.
+    pub dims: &'a Dims,
+    /// Of q, k, v and h.
+    pub dtype: DType,
+    /// ε.
+    pub eps: f64,
+}
+
+/// What its launches leave of the gates to those behind them. Weights of pairs are 2^(row_i + column_j).
+#[derive(Clone, Copy, Debug)]
+pub struct Gates {
+    /// Positions of a head that `row` and `column` have, whole tiles.
+    pub length: usize,
+    /// How many heads are worked on at once.
+    pub together: usize,
+    /// Of each position the part of the exponent as a row, two floats.
+    pub row: Slot,
+    /// And as a column.
+    pub column: Slot,
+    /// Of each 64 positions the kernels' struct `Factors`, of versions that make weights of factors.
+    pub factors: Slot,
+}
+
+impl Pairs {
+    /// Adds the launches of a forward pass to a plan.
+    ///
+    /// # Errors
+    /// More blocks than a launch can have, or what the device says of the kernels.
+    ///
+    /// # Panics
+    /// The plan has no slots of the forward pass.
+    pub fn launch(&self, plan: &mut Plan, forward: Forward<'_>) -> Result<Gates, Error> {
+        let Forward { dims, dtype, eps } = forward;
+        let (device, f32) = (plan.device().clone(), DType::F32);
+        let [b, nh, s, dhqk, dhhv] = qkv::of(dims);
+        let instance = self.instance(dims, dtype);
         let (heads, rows) = (b * nh, instance.size("L"));
         let tiles = s.div_ceil(rows);
         let length = tiles * rows;
@@ -193,10 +241,9 @@ impl Version for Pairs {
             false => parts,
         };
 
-        let mut plan = Plan::new(device);
-        let [q, k, v, i_gate, f_gate] = request.inputs(&mut plan, ["q", "k", "v", "i", "f"]);
-        let h = plan.output("h", dtype, &[b, nh, s, dhhv]);
-        let [m, n_out] = ["m", "n"].map(|name| plan.output(name, f32, &[b, nh, s]));
+        let slot = |name: &str| plan.slot(name).expect("a slot of the forward pass");
+        let [q, k, v, h] = ["q", "k", "v", "h"].map(slot);
+        let [i_gate, f_gate, m, n_out] = ["i", "f", "m", "n"].map(slot);
         let [row, column] = [(); 2].map(|()| plan.scratch(f32, 2 * heads * length));
         let cells = if self.factors { heads * length / SIDE } else { 1 };
         let factors = plan.records("Factors", FACTORS, cells);
@@ -227,18 +274,16 @@ impl Version for Pairs {
         };
         let kernel = device.load(instance)?;
         plan.launch_in(&scope, &kernel, kernel.grid([blocks, 1, 1])?, [])?;
-        Ok(plan)
+        Ok(Gates { length, together, row, column, factors })
     }
-}
 
-impl Pairs {
     /// The first that has room for a head, or else for its keys, with a block for each slice of its values.
-    fn instance(&self, request: &Request<'_>) -> Instance {
-        let [.., dhqk, dhhv] = qkv::of(&request.dims);
+    fn instance(&self, dims: &Dims, dtype: DType) -> Instance {
+        let [.., dhqk, dhhv] = qkv::of(dims);
         let mut of_type: Vec<_> = self
             .source
             .instances(self.kernel)
-            .filter(|i| i.has("T", request.dtype.cpp()) && dhqk <= i.size("KEY"))
+            .filter(|i| i.has("T", dtype.cpp()) && dhqk <= i.size("KEY"))
             .collect();
         let fits = of_type.iter().position(|i| dhhv <= i.size("VALUE"));
         of_type.remove(fits.unwrap_or(of_type.len() - 1))

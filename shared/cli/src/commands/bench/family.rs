@@ -271,7 +271,7 @@ mod tests {
         };
         assert_eq!(
             of("vlstm_fwbw"),
-            ["vlstm_fwbw_v0", "vlstm_fwbw_v1", "vlstm_fwbw_v3", "vlstm_fwbw_v4"]
+            ["vlstm_fwbw_v0", "vlstm_fwbw_v1", "vlstm_fwbw_v2", "vlstm_fwbw_v3", "vlstm_fwbw_v4"]
         );
         let places = families.iter().flatten().map(|v| v.0);
         assert_eq!(places.max(), Some(all.len() - 1));
