@@ -109,6 +109,12 @@ pub fn state_slots(plan: &mut Plan, request: &Request<'_>) -> StateSlots {
     StateSlots { given, wanted, first, last }
 }
 
+/// The same where no state goes in, and none comes out.
+pub fn no_state_slots(plan: &mut Plan) -> StateSlots {
+    let [first, last] = [(); 2].map(|()| [(); 3].map(|()| plan.scratch(DType::F32, 1)));
+    StateSlots { given: false, wanted: false, first, last }
+}
+
 /// The slots of a backward pass's states, as [`StateSlots`] those of a forward pass.
 #[derive(Clone, Debug)]
 pub struct StateGradientSlots {
