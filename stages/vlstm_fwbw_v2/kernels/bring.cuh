@@ -62,7 +62,8 @@ struct QueryBarriers {
     }
 };
 
-// The producer's thread: K and V of a tile, then Q and dh with what pairs need of their rows, `count` times 64 rows, from the tile's own on.
+// The producer's thread: K and V of a tile, then Q and dh with what pairs need of their rows, `count` times 64 rows from
+// the tile's own on.
 template <class Tiles>
 __device__ __forceinline__ void bring_rows(Tiles& shared, KeyBarriers& barriers, const TensorMap& q, const TensorMap& k,
                                            const TensorMap& v, const TensorMap& dh,

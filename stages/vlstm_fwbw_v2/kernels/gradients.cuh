@@ -29,10 +29,9 @@ __device__ __forceinline__ void weigh_queries(float (&product)[N], const float (
 // ANCHOR_END: queries
 
 // ANCHOR: keys
-// The other way round: a lane has two positions j and, of each eight that come past, two rows i. c_ij of q_i·k_j and dS_ij of
-// dh_i·v_j, rounded, as A operands of the sums over i; adds G_ij to di_j, and leaves its sum over the lane's two j in `sum`.
-// All in f32: what is taken from each other for df is rounded nowhere before. `own` is the first of the two positions, as
-// the i count.
+// The other way round: a lane has two positions j and, of each eight that come past, two rows i. c_ij of q_i·k_j and dS_ij
+// of dh_i·v_j, rounded, as A operands of the sums over i; adds G_ij to di_j, and leaves its sum over the lane's two j in
+// `sum`, both in f32. `own` is the first of the two positions, where the first row is 0.
 template <class T, bool DIAGONAL, int N, class Weight>
 __device__ __forceinline__ void weigh_keys(unsigned (&c_pairs)[N / 8][4], unsigned (&dS_pairs)[N / 8][4],
                                            const float (&score)[N], const float (&product)[N], float (&di)[2],

@@ -7,7 +7,7 @@
 //
 //   w_ij = 2^(exponent_i - row_b) 2^(row_b + column_j)        row_b = log2(s) - R_b log2(e)
 //
-// and behind the gradients, G's sums over a row, of which each block that owned positions has left its share.
+// and behind the gradients, G's sums over a row, of which each block that owned positions has left its share, and df.
 //
 // Work split: a thread has a position; of df, a block has a head.
 #include "gradients.cuh"
@@ -53,9 +53,9 @@ __global__ void __launch_bounds__(THREADS)
 // ANCHOR_END: sums
 
 // ANCHOR: forget
-// df_t = sigmoid(-f_t) Σ_{τ >= t} (sums_τ - di_τ): what is left of large numbers, in f64. A block has a head, and goes along it
-// from its end, a position a thread, the last one to the first thread. All of them add up to 0: the first forget gate has
-// nothing to forget.
+// df_t = sigmoid(-f_t) Σ_{τ >= t} (sums_τ - di_τ): what is left of large numbers, in f64. A block has a head, and goes along
+// it from its end, a position a thread; the first thread has the last one. All of them add up to 0: the first forget gate
+// has nothing to forget.
 template <int THREADS>
 __global__ void __launch_bounds__(THREADS)
     vlstm_forget_sums(const float* __restrict__ f, const float* __restrict__ sums, const float* __restrict__ di,

@@ -59,7 +59,8 @@ __global__ void __launch_bounds__(L * 2 + 128, 1)
         if (n <= group)
             weigh_keys<T, true>(c, dS, score, product, of_G, sum, place.rho, exponents, own_row() - n * PANEL);
         else
-            weigh_keys<T, false>(c, dS, score, product, of_G, sum, place.rho, Factored<PANEL>(exponents.row, &place.factors), 0);
+            weigh_keys<T, false>(c, dS, score, product, of_G, sum, place.rho,
+                                 Factored<PANEL>(exponents.row, &place.factors), 0);
         wgmma_fence();
         multiply_values(dv_j, c, place.dh, n > 0);
         multiply_values(dk_j, dS, place.q, n > 0);
