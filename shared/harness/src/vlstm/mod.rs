@@ -390,6 +390,7 @@ fn forward_backward_cost(dims: &Dims, dtype: DType) -> Cost {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Output;
     use crate::Tensor;
     use crate::qkv::sizes;
 
