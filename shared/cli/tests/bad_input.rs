@@ -161,7 +161,10 @@ fn sizes() {
             "dimension DHHV: expected a multiple of 16 from 16 to 256, got 272",
         ),
         (["--dtype", "f32"], "dtype of vlstm_fwbw_v4:v2_segments: expected f16, bf16, got f32"),
-        (["--set", "normalizer_grad=exact"], "normalizer_grad: expected constant, got 'exact'"),
+        (
+            ["--set", "state_grad=yes"],
+            "--set state_grad: expected no, where no state C0, n0, m0 goes in, got yes",
+        ),
         (["--set", "segments=7"], "--set segments: expected"),
     ] {
         refused(lab().args(["run", "vlstm_fwbw_v4"]).args(asked), 2, &[said]);
