@@ -22,6 +22,7 @@ fn main() {
         .needs("sm_90a")
         .kernel("kernels/gradients.cu", &gradients)
         .needs("sm_90a")
+        .spills(148) // of those through n
         .kernel("kernels/parts.cu", &through("vlstm_gradient_parts", &["64", "128"]))
         .needs("sm_90a")
         .kernel("kernels/forget.cu", &["vlstm_anchored_forget<128>"])

@@ -34,7 +34,7 @@ const SIDE: usize = 64;
 /// Bytes of the kernels' struct `Before`.
 const BEFORE: usize = 16;
 
-/// More keys leave no registers for the state; take `vlstm_fw_v3`.
+/// More keys than a version has leave no registers for the state; take `vlstm_fw_v3`.
 const fn dims(most_keys: usize) -> [Dim; 5] {
     let sizes = [[1, 4, 65535], [2, 16, 65535], [150, 2048, 1 << 24]];
     vlstm::dims([sizes[0], sizes[1], sizes[2], [64, 128, most_keys], [64, 256, 1024]])
@@ -97,6 +97,20 @@ pub static ROLES: Walk = Walk {
         name: "v1_roles",
         parent: Some("v0_steps"),
         change: "rings between the roles: tiles, gates and scores are made ahead of the state",
+        ..INFO
+    },
+    source: &kernels::V1_ROLES,
+    kernel: "vlstm_fw_roles",
+    segments: false,
+};
+
+/// More keys.
+pub static SHARED: Walk = Walk {
+    info: Info {
+        name: "v1_shared",
+        parent: Some("v1_roles"),
+        change: "up to 256 keys: two warpgroups share a state, and send each other half of what they read of it",
+        dtypes: &[DType::BF16],
         dims: &SHARED_DIMS,
         ..INFO
     },
@@ -111,7 +125,6 @@ pub static PARTS: Walk = Walk {
         name: "v2_segments",
         parent: Some("v1_roles"),
         change: "few heads: several blocks walk one, each from the state that it joins of parts",
-        dims: &SHARED_DIMS,
         settings: SEGMENT_SETTINGS,
         ..INFO
     },
@@ -124,7 +137,7 @@ pub static PARTS: Walk = Walk {
 pub static STAGE: Stage = Stage {
     name: "vlstm_fw_v4",
     teaches: "a recurrence whose state never leaves the registers, and who waits for whom",
-    versions: &[&STEPS, &ROLES, &PARTS],
+    versions: &[&STEPS, &ROLES, &SHARED, &PARTS],
     kernels: kernels::KERNELS,
     version_checks: checks::VERSION_CHECKS,
     checks: checks::CHECKS,

@@ -5,7 +5,7 @@ use lab_harness::qkv::sizes;
 use lab_harness::suite::{assert_stage, assert_version};
 use lab_harness::{Problem, Version};
 use proptest::prelude::*;
-use vlstm_fw_v4::{PARTS, ROLES, STAGE, STEPS};
+use vlstm_fw_v4::{PARTS, ROLES, SHARED, STAGE, STEPS};
 
 #[test]
 fn steps() {
@@ -18,9 +18,14 @@ fn roles() {
 }
 
 #[test]
+fn shared() {
+    assert_version(&SHARED);
+}
+
+#[test]
 fn segments() {
     assert_version(&PARTS);
-    assert_eq!(STAGE.versions.len(), 3);
+    assert_eq!(STAGE.versions.len(), 4);
 }
 
 #[test]
