@@ -367,7 +367,9 @@ pub(super) fn assert_rows_under(
             _ => 1,
         };
         let bound = match name {
-            "h" | "CN" => bound.max(rounding_of(version, name, inputs["q"].dtype, options)),
+            "h" | "n" | "CN" | "nN" => {
+                bound.max(rounding_of(version, name, inputs["q"].dtype, options))
+            }
             _ => bound,
         };
         let got = got[name].values();
