@@ -6,7 +6,7 @@
 // asks for the next one's while the consumers still multiply and store the last one's.
 #include "lab/ptx/warp_roles.cuh"
 #include "lab/ring.cuh"
-#include "tile_order.cuh"
+#include "lab/tile_order.cuh"
 #include "warpgroup.cuh"
 
 using namespace lab;

@@ -6,8 +6,8 @@
 // the next tile.
 #include "lab/ptx/warp_roles.cuh"
 #include "lab/ring.cuh"
-#include "staged_store.cuh"
-#include "tile_order.cuh"
+#include "lab/staged_store.cuh"
+#include "lab/tile_order.cuh"
 #include "warpgroup.cuh"
 
 using namespace lab;
