@@ -44,6 +44,21 @@ const SPREAD: [&[[usize; 5]]; 2] = [
     &[[128, 16, 1, 8, 0], [256, 16, 1, 16, 0], [768, 48, 1, 4, 0]],
 ];
 
+/// The products on tensor cores: units, HT; blocks of a cluster; its rows of the batch; and of the fragments of weights
+/// that a warp has, those in registers. They are HT/64 of each 64 units that a block has; a fragment is 4 registers.
+/// Of the others each takes 4 KB of shared memory.
+const TENSOR: &[[usize; 4]] = &[
+    [64, 2, 8, 3],
+    [64, 2, 18, 4],
+    [256, 4, 8, 32],
+    [512, 8, 8, 44],
+    [512, 8, 18, 28],
+    [768, 16, 4, 47],
+];
+
+/// The product with x: rows, columns and depth of a tile, places of the ring, and the height of a stripe of tiles.
+const PRODUCT: &[[usize; 5]] = &[[128, 256, 64, 4, 16]];
+
 const TYPES: [&str; 4] = ["float", "double", "__half", "__nv_bfloat16"];
 
 /// `name<T, arguments>` for each type.
@@ -69,6 +84,11 @@ fn kept<const N: usize>(name: &str, [singles, doubles]: [&[[usize; N]]; 2]) -> V
     all
 }
 
+/// The same of halves.
+fn of_halves<const N: usize>(name: &str, all: &[[usize; N]]) -> Vec<String> {
+    kept(name, [all, all]).into_iter().filter(|name| name.contains("half") || name.contains("bfloat")).collect()
+}
+
 /// What is read from the network, with a warp a row or four.
 fn heads() -> Vec<String> {
     let mut all = Vec::new();
@@ -91,7 +111,7 @@ fn main() {
     let cell = [both("lstm_cell"), both("lstm_cell_back"), each("lstm_cell_first", "")];
     let norm = [both("norm_cell"), both("norm_cell_back")];
     let gru = ["gru_cell", "gru_cell_back", "gru_cell_first"].map(|name| each(name, ""));
-    let projection = ["projection", "gates_again"].map(|name| each(name, ""));
+    let projection = ["projection", "projection_by_units", "gates_again"].map(|name| each(name, ""));
     let by_x = ["input_gradient", "narrow_input_gradient"].map(|name| each(name, ""));
     let vectors = ["peephole_gradient", "norm_gradient"].map(|name| each(name, ""));
     let spread = ["lstm_spread", "lstm_spread_back"].map(|name| kept(name, SPREAD));
@@ -107,6 +127,10 @@ fn main() {
         .spills(632)
         .kernel("kernels/v2_spread.cu", &spread.concat())
         .spills(196)
+        .kernel("kernels/v3_tensor.cu", &of_halves("lstm_tensor", TENSOR))
+        .needs("sm_90")
+        .kernel("kernels/v4_product.cu", &of_halves("gates_of_x", PRODUCT))
+        .needs("sm_90a")
         .kernel("kernels/norm_cell.cu", &norm.concat())
         .spills(8)
         .kernel("kernels/gru_cell.cu", &gru.concat())

@@ -48,6 +48,27 @@ __global__ void __launch_bounds__(THREADS)
 }
 // ANCHOR_END: projection
 
+// The same in the type itself, with the gates of a unit side by side, as v3_tensor.cu reads it: T B rows of H x 4.
+template <class T>
+__global__ void __launch_bounds__(THREADS)
+    projection_by_units(const T* __restrict__ x, const T* __restrict__ weight_ih, const T* __restrict__ bias_ih,
+                        const T* __restrict__ bias_hh, T* __restrict__ ax, int rows, int H, int C, int biased) {
+    using M = math_t<T>;
+    int m0 = blockIdx.x * TILE, n0 = blockIdx.y * TILE, n = n0 + threadIdx.x % TILE;
+    M sum[EACH] = {};
+    auto x_of = [&](int m, int k) {
+        return m0 + m < rows && k < C ? to_math(x[(m0 + m) * 1ll * C + k]) : M(0);
+    };
+    SumTile::product<false, false>(sum, C, x_of, Rows<T>{weight_ih, n0, 4 * H, C});
+    if (n >= 4 * H) return;
+    M bias = biased ? to_math(bias_ih[n]) + to_math(bias_hh[n]) : M(0);
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) {
+        int r = m0 + SumTile::own_row(e);
+        if (r < rows) ax[(r * 1ll * H + n % H) * 4 + n / H] = from_math<T>(sum[e] + bias);
+    }
+}
+
 // The gates of all steps once more, where the forward pass has left but h and c: a tile of a, from x and
 // the h before, then what c adds and the gates' functions. A grid of T B / 32 x 4H / 32 blocks, rounded up.
 template <class T>

@@ -184,6 +184,30 @@ const fn forward(info: Info, way: Way) -> Fused {
     Fused { info: Info { family, inputs, outputs, ..info }, way, pass: Pass::Forward }
 }
 
+/// The products with h on tensor cores; the forward pass alone.
+pub static TENSOR: Fused = forward(
+    Info {
+        name: "v3_tensor_fw",
+        parent: Some("v2_cluster_fw"),
+        change: "many rows: a step's product on tensor cores, by fragments that stay; h goes around as halves",
+        dtypes: &[F16, BF16],
+        dims: &SPREAD_DIMS,
+        ..INFO
+    },
+    Way::Tensor,
+);
+
+/// And with x; the forward pass alone.
+pub static PRODUCT: Fused = forward(
+    Info {
+        name: "v4_product_fw",
+        parent: Some("v3_tensor_fw"),
+        change: "the product with x, before the first step, by wgmma and TMA",
+        ..TENSOR.info
+    },
+    Way::TensorProduct,
+);
+
 /// Every version of the whole, in the order of the story.
 pub static VERSIONS: [&Fused; 4] = [&CELL, &SEQUENCE, &CLUSTER, &GRID];
 
@@ -200,6 +224,8 @@ pub static STAGE: Stage = Stage {
         &FORWARD[1],
         &FORWARD[2],
         &FORWARD[3],
+        &TENSOR,
+        &PRODUCT,
     ],
     kernels: kernels::KERNELS,
     version_checks: checks::OF_EACH,
@@ -222,6 +248,8 @@ impl Version for Fused {
                 &kernels::V1_NORM_BACK,
             ],
             Way::Cluster | Way::Grid => vec![&kernels::V2_SPREAD],
+            Way::Tensor => vec![&kernels::V3_TENSOR],
+            Way::TensorProduct => vec![&kernels::V3_TENSOR, &kernels::V4_PRODUCT],
         };
         let products = [
             &kernels::PROJECTION,
@@ -237,6 +265,12 @@ impl Version for Fused {
         let mut all = vec![[1, 1, 1, 1], [5, 1, 3, 8], [2, 5, 3, 3], [3, 11, 33, 33]];
         match (self.pass, self.way) {
             (Pass::Forward, Way::Cell) => {}
+            // Clusters of two blocks, four and sixteen; several of 8 rows and of 18; units and rows that are not there.
+            (_, Way::Tensor) => {
+                all.extend([[9, 4, 3, 64], [20, 3, 2, 40], [9, 3, 2, 130], [5, 3, 2, 700]]);
+            }
+            // One tile of x and several; what is left over of both.
+            (_, Way::TensorProduct) => all.extend([[9, 4, 8, 64], [20, 7, 72, 66]]),
             // A row a block, and several.
             (Pass::Forward, _) => all.extend([[1, 3, 2, 130], [9, 2, 1, 130]]),
             (_, Way::Cell | Way::Sequence) => all.extend([

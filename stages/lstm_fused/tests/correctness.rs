@@ -2,7 +2,7 @@
 #![allow(missing_docs)]
 
 use lab_harness::suite::{assert_stage, assert_version};
-use lstm_fused::{CELL, CLUSTER, FORWARD, GRID, SEQUENCE, STAGE, VERSIONS};
+use lstm_fused::{CELL, CLUSTER, FORWARD, GRID, PRODUCT, SEQUENCE, STAGE, TENSOR, VERSIONS};
 
 #[test]
 fn cell() {
@@ -27,7 +27,12 @@ fn grid() {
 #[test]
 fn forward_alone() {
     FORWARD.iter().for_each(|version| assert_version(version));
-    assert_eq!(STAGE.versions.len(), VERSIONS.len() + FORWARD.len());
+    assert_eq!(STAGE.versions.len(), VERSIONS.len() + FORWARD.len() + 2);
+}
+
+#[test]
+fn on_tensor_cores() {
+    [&TENSOR, &PRODUCT].into_iter().for_each(|version| assert_version(version));
 }
 
 #[test]

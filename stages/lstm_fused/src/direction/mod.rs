@@ -7,6 +7,7 @@ mod products;
 mod residence;
 mod sequence;
 mod spread;
+mod tensor;
 
 use std::collections::BTreeMap;
 
@@ -20,6 +21,7 @@ pub use products::HeadSums;
 pub(crate) use products::add_input_gradient;
 pub(crate) use residence::MOST_UNITS;
 pub(crate) use spread::MOST_SPREAD_UNITS;
+pub(crate) use tensor::MOST_TENSOR_UNITS;
 
 use crate::Way;
 
@@ -132,6 +134,7 @@ pub struct Direction {
     reverse: bool,
     /// What kernels of the forward pass take, by the names of their parameters.
     scope: Scope,
+    x: Slot,
     weight_ih: Slot,
     /// The gates of all steps, until da takes their place; before them, in a sequence, what x adds to
     /// them. One number where nobody needs them.
@@ -157,7 +160,7 @@ impl Direction {
         let arithmetic = sizes.arithmetic();
         let weight_ih = weights["weight_ih"];
         let gates_len = match (sizes.way, keep) {
-            (Way::Cell, false) => 1,
+            (Way::Cell | Way::Tensor | Way::TensorProduct, false) => 1,
             (_, false) if columns <= FEW_COLUMNS => 1,
             _ => sizes.rows() * 4 * hidden,
         };
@@ -183,7 +186,7 @@ impl Direction {
                 scope = scope.with(norm::scratch(plan, sizes, kept)).with(arguments![eps]);
             }
         }
-        Self { sizes, columns, reverse, scope, weight_ih, gates }
+        Self { sizes, columns, reverse, scope, x, weight_ih, gates }
     }
 
     /// The steps as this direction takes them.
@@ -212,6 +215,7 @@ impl Direction {
             (Cell::Lstm, Way::Sequence, Some(_)) => self.add_norm_sequence(plan),
             (Cell::Lstm, Way::Sequence, None) => self.add_sequence(plan),
             (Cell::Lstm, Way::Cluster | Way::Grid, _) => self.add_spread(plan),
+            (Cell::Lstm, Way::Tensor | Way::TensorProduct, _) => self.add_tensor(plan),
         }
     }
 
@@ -230,7 +234,7 @@ impl Direction {
             (Cell::Lstm, Way::Cell, None) => self.add_cells_back(plan, &scope)?,
             (Cell::Lstm, Way::Sequence, Some(_)) => self.add_norm_sequence_back(plan, &scope)?,
             (Cell::Lstm, Way::Sequence, None) => self.add_sequence_back(plan, &scope)?,
-            (Cell::Lstm, Way::Cluster | Way::Grid, _) => self.add_spread_back(plan, &scope)?,
+            (Cell::Lstm, _, _) => self.add_spread_back(plan, &scope)?,
         }
         self.add_parameter_gradients(plan, gradients, head)
     }

@@ -40,7 +40,7 @@ impl Direction {
 
         let all = batch.div_ceil(rows);
         let in_clusters = kernel.grid([(all * blocks) as u32, 1, 1])?.cluster(blocks as u32);
-        let clustered = way == Way::Cluster && kernel.resident_clusters(&in_clusters)? > 0;
+        let clustered = way != Way::Grid && kernel.resident_clusters(&in_clusters)? > 0;
         let resident = kernel.resident_blocks(block.threads, block.dynamic_shared)? as usize;
         let groups = if clustered { all } else { all.min(resident / blocks) };
         if groups == 0 {

@@ -12,7 +12,7 @@ use data::narrow_lengths;
 pub use layers::Layers;
 
 use crate::Way;
-use crate::direction::{HeadSums, MOST_SPREAD_UNITS, MOST_UNITS};
+use crate::direction::{HeadSums, MOST_SPREAD_UNITS, MOST_TENSOR_UNITS, MOST_UNITS};
 
 /// What is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,7 @@ impl Way {
             Self::Cell => LARGEST[2].1,
             Self::Sequence => MOST_UNITS,
             Self::Cluster | Self::Grid => MOST_SPREAD_UNITS,
+            Self::Tensor | Self::TensorProduct => MOST_TENSOR_UNITS,
         }
     }
 }
@@ -108,7 +109,7 @@ impl Lstm {
     ///
     /// # Errors
     /// A size is 0 or too large, or ε negative; a GRU has peepholes or layer norm; a GRU or too many units
-    /// in a launch for all steps; layer norm where a row's units are spread over blocks.
+    /// in a launch for all steps; layer norm where a row's units are spread over blocks; peepholes on tensor cores.
     pub fn by(way: Way, network: Network) -> Result<Self, Error> {
         check_size("layers", network.layers)?;
         check_size("inputs", network.inputs)?;
@@ -126,12 +127,15 @@ impl Lstm {
                 return Err(Error::bad("peephole", "false in a GRU, which has no c", true));
             }
         }
+        if way.on_tensor_cores() && network.peephole {
+            return Err(Error::bad("peephole", "false on tensor cores", true));
+        }
         if let Some(epsilon) = network.layer_norm {
             if !epsilon.is_finite() || epsilon < 0.0 {
                 let expected = "none, or a number that is not negative";
                 return Err(Error::bad("layer_norm", expected, epsilon));
             }
-            if network.cell == Cell::Gru || matches!(way, Way::Cluster | Way::Grid) {
+            if network.cell == Cell::Gru || !matches!(way, Way::Cell | Way::Sequence) {
                 let expected = "none in a GRU, or where a row's units are spread over blocks";
                 return Err(Error::bad("layer_norm", expected, epsilon));
             }
@@ -188,6 +192,8 @@ impl Lstm {
             Way::Cell => m * of_all * batch * hidden,
             Way::Sequence => 0,
             Way::Cluster | Way::Grid => 2 * of_all * (m + 4),
+            // What x adds to the gates has a place of its own; the way back is Way::Cluster's.
+            Way::Tensor | Way::TensorProduct => of_all * (m + 4 + 4 * e * rows * hidden),
         };
         let without_bias = if bias { 0 } else { 2 * e * of_all };
         data + kept + own + without_bias + HeadSums::none_bytes(dtype)

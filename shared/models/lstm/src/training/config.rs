@@ -165,7 +165,8 @@ fn dtype_of_name<'de, D: Deserializer<'de>>(from: D) -> Result<DType, D::Error> 
 mod way_names {
     use super::*;
 
-    const ALL: [Way; 4] = [Way::Cell, Way::Sequence, Way::Cluster, Way::Grid];
+    const ALL: [Way; 6] =
+        [Way::Cell, Way::Sequence, Way::Cluster, Way::Grid, Way::Tensor, Way::TensorProduct];
 
     fn name(way: Way) -> &'static str {
         match way {
@@ -173,6 +174,8 @@ mod way_names {
             Way::Sequence => "sequence",
             Way::Cluster => "cluster",
             Way::Grid => "grid",
+            Way::Tensor => "tensor",
+            Way::TensorProduct => "tensor_product",
         }
     }
 

@@ -1,0 +1,139 @@
+// Recurrent weights as fragments of mma.sync (lab/ptx/mma.cuh), which stay with their warp from step to step: in
+// registers, and the rest in shared memory.
+//
+// A tile of 16 rows of weights is the four gates of four units: lane g has rows g and g + 8, of unit g / 2, which are its
+// gates i and f where g is even, else g and o. So two neighbours, g and g ^ 1, have all four gates of a unit.
+// Along the sum a fragment has 16 units. mma.sync takes them in any order, if A and B agree: lane t has units 4 t to
+// 4 t + 3, which lie side by side in memory, of both.
+#pragma once
+#include "lab/halves.cuh"
+#include "lstm.cuh"
+
+namespace lab {
+
+// How a cluster of BLOCKS shares the products of ROWS rows with the weights of HT units: of a block's UNITS, a warp has a
+// fourth, and of the sum half.
+template <int HT, int BLOCKS, int ROWS, int KEPT> struct Shares {
+    static constexpr int WARPS = 8, THREADS = 32 * WARPS, HALVES = 2, FOURTHS = WARPS / HALVES;
+    static constexpr int UNITS = HT / BLOCKS, BOX = HT * ROWS, SLICE = UNITS * ROWS;
+    static constexpr int TILES = UNITS / 4 / FOURTHS, STEPS = HT / 16 / HALVES, COLUMNS = (ROWS + 7) / 8;
+    static constexpr int FRAGMENTS = TILES * STEPS, IN_REGISTERS = KEPT, IN_SHARED = FRAGMENTS - KEPT;
+    static constexpr int SUM_ROW = UNITS + 1;  // odd: the rows of a warp's sums begin in different banks
+    static constexpr int SUMS = ROWS * SUM_ROW;
+    // Boxes and slices of h, sums of both halves, fragments; barriers and words of slices.cuh, lengths of rows.
+    static constexpr int BYTES = 2 * 2 * (BOX + SLICE) + 16 * (HALVES * SUMS + IN_SHARED * THREADS) +
+                                 32 + 8 * BLOCKS + 4 * ROWS;
+    static_assert(UNITS % 16 == 0 && UNITS * BLOCKS == HT, "whole tiles for each fourth: change HT or BLOCKS");
+    static_assert(HT % 32 == 0 && KEPT > 0 && KEPT <= FRAGMENTS, "no more in registers than there are");
+
+    // Those in shared memory lie evenly among the others: loads hide behind products. How many there are before
+    // fragment f, and whether it is one.
+    static __device__ constexpr int shared_before(int f) { return f * IN_SHARED / FRAGMENTS; }
+    static __device__ constexpr bool in_shared(int f) { return shared_before(f + 1) > shared_before(f); }
+};
+
+// Four neighbours of a row, of which `left` are there; the others are zero. At once where they lie so.
+template <class T> __device__ __forceinline__ uint2 four_halves(const T* from, int left) {
+    if (left >= 4 && reinterpret_cast<size_t>(from) % 8 == 0) return *reinterpret_cast<const uint2*>(from);
+    float v[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) v[e] = e < left ? to_math(from[e]) : 0.0f;
+    return make_uint2(two_halves<T>(v[0], v[1]), two_halves<T>(v[2], v[3]));
+}
+
+// ANCHOR: fragments
+// Of a warp: of TILES tiles of weights and STEPS of the sum.
+template <class T, class S> struct Fragments {
+    unsigned kept[S::IN_REGISTERS][4];
+    uint4* shared;  // this lane's; those of a warp lie side by side
+
+    // Units from `unit` on, and of the sum those from k0 on.
+    __device__ __forceinline__ Fragments(uint4* memory, const T* weight_hh, int unit, int k0, int H) {
+        int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+        shared = memory + threadIdx.x / 32 * S::IN_SHARED * 32 + lane;
+#pragma unroll
+        for (int f = 0; f < S::FRAGMENTS; ++f) {
+            int j = unit + f % S::TILES * 4 + g / 2, k = k0 + f / S::TILES * 16 + 4 * t;
+            const T* row = weight_hh + (g % 2 * 2 * 1ll * H + j) * H + k;
+            uint2 low = four_halves(row, j < H ? H - k : 0), high = four_halves(row + 1ll * H * H, j < H ? H - k : 0);
+            if (S::in_shared(f)) {
+                shared[S::shared_before(f) * 32] = make_uint4(low.x, high.x, low.y, high.y);
+            } else {
+                unsigned(&a)[4] = kept[f - S::shared_before(f)];
+                a[0] = low.x, a[1] = high.x, a[2] = low.y, a[3] = high.y;
+            }
+        }
+    }
+
+    // sum = the products with h: ROWS rows of 16 units side by side, for one step of the sum after the other.
+    template <int ROWS>
+    __device__ __forceinline__ void multiply(float (&sum)[S::TILES][S::COLUMNS][4], const T* h) const {
+        int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+        const T* own = h + 4 * t;
+#pragma unroll
+        for (int m = 0; m < S::TILES; ++m)
+#pragma unroll
+            for (int n = 0; n < S::COLUMNS; ++n)
+#pragma unroll
+                for (int e = 0; e < 4; ++e) sum[m][n][e] = 0;
+#pragma unroll
+        for (int k = 0; k < S::STEPS; ++k) {
+            uint2 b[S::COLUMNS];
+#pragma unroll
+            for (int n = 0; n < S::COLUMNS; ++n) {
+                int left = ROWS - 8 * n, row = left < 8 ? g % left : g;  // of a row that is none, any numbers do
+                b[n] = *reinterpret_cast<const uint2*>(own + row * 16 + (k * ROWS + 8 * n) * 16);
+            }
+#pragma unroll
+            for (int m = 0; m < S::TILES; ++m) {
+                int f = k * S::TILES + m;
+                unsigned a[4];
+                of(f, a);
+#pragma unroll
+                for (int n = 0; n < S::COLUMNS; ++n) multiply_add<T>(sum[m][n], a, b[n].x, b[n].y);
+            }
+        }
+    }
+
+    __device__ __forceinline__ void of(int f, unsigned (&a)[4]) const {
+        if (S::in_shared(f)) {
+            uint4 four = shared[S::shared_before(f) * 32];
+            a[0] = four.x, a[1] = four.y, a[2] = four.z, a[3] = four.w;
+        } else {
+#pragma unroll
+            for (int e = 0; e < 4; ++e) a[e] = kept[f - S::shared_before(f)][e];
+        }
+    }
+};
+// ANCHOR_END: fragments
+
+// ANCHOR: leave
+// Hands the sums over to whoever adds up. Lane (g, t) has, of a tile, two gates of rows 2 t and 2 t + 1, and its neighbour
+// the other two: each gives away one row.
+template <class S, int ROWS> struct Leave {
+    bool odd;
+    int row;     // of eight
+    float4* own;  // where this lane's unit of the first tile is, in that row
+
+    // The sums of this warp's units begin at `to`.
+    __device__ __forceinline__ explicit Leave(float4* to) {
+        int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+        odd = g % 2, row = 2 * t + odd, own = to + row * S::SUM_ROW + g / 2;
+    }
+    __device__ __forceinline__ void operator()(const float (&sum)[S::TILES][S::COLUMNS][4]) const {
+#pragma unroll
+        for (int m = 0; m < S::TILES; ++m)
+#pragma unroll
+            for (int n = 0; n < S::COLUMNS; ++n) {
+                const float(&of)[4] = sum[m][n];
+                float first = __shfl_xor_sync(0xffffffffu, odd ? of[0] : of[1], 4);
+                float second = __shfl_xor_sync(0xffffffffu, odd ? of[2] : of[3], 4);
+                if (8 * n + 8 <= ROWS || 8 * n + row < ROWS)
+                    own[8 * n * S::SUM_ROW + 4 * m] = odd ? make_float4(first, second, of[1], of[3])
+                                                          : make_float4(of[0], of[2], first, second);
+            }
+    }
+};
+// ANCHOR_END: leave
+
+}  // namespace lab

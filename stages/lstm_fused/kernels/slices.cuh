@@ -1,0 +1,96 @@
+// What the blocks of a cluster hand each other at the end of a step, in one piece: a block has a slice of h, and copies
+// it into the box of every block, its own too (cp.async.bulk). Boxes and slices are there twice: of even steps, and of
+// odd ones.
+//
+// A box is written again two steps later, and so is a slice. Whoever writes then must know that the box has been read,
+// and that the copies have read the slice. A copy that arrives does not tell: it brings itself, and nothing of what its
+// block has done before (PTX ISA, "cp.async.bulk": "does not transitively establish ordering with respect to prior
+// instructions from the issuing thread"). A store does, st.async. So a word goes with each copy, and one thread waits for
+// those of all blocks, when they have long come: in the middle of the next step.
+#pragma once
+#include "lab/ptx/bulk.cuh"
+#include "lab/ptx/st_async.cuh"
+
+#ifdef LAB_CLUSTERS
+namespace lab {
+
+// Some bytes on from there.
+__device__ __forceinline__ unsigned further(unsigned address, int bytes) { return address + bytes; }
+__device__ __forceinline__ void* further(void* address, int bytes) { return static_cast<char*>(address) + bytes; }
+
+// The barriers of even steps and of odd ones: the slices of all blocks have come, and their words; and the words.
+template <int BLOCKS> struct Arrived {
+    Mbarrier slices[2], words[2];
+    unsigned word[2][BLOCKS];
+};
+
+template <class T, int BLOCKS, int SLICE, int THREADS> struct Slices {
+    static constexpr int BOX = BLOCKS * SLICE, WARPS = THREADS / 32, BYTES = SLICE * sizeof(T), WORD = sizeof(unsigned);
+    static_assert(BYTES % 16 == 0, "a bulk copy is of 16 bytes or several: more units a block");
+    static_assert(BLOCKS <= THREADS, "a thread for each block");
+    T *boxes, *slices;  // shared memory: 2 x BOX, 2 x SLICE
+    Arrived<BLOCKS>& arrived;
+    int to = threadIdx.x / 32 + threadIdx.x % 32 * WARPS;  // the block that this thread sends to, if it is one: a few
+                                                            // threads of each warp do
+    ClusterAddress slice_there, word_there, slices_there, words_there;  // in that block, of even steps
+
+    __device__ __forceinline__ Slices(T* boxes, T* slices, Arrived<BLOCKS>& arrived, int rank)
+        : boxes(boxes), slices(slices), arrived(arrived) {
+        int peer = to < BLOCKS ? to : rank;
+        slice_there = address_in_block(boxes + rank * SLICE, peer);
+        word_there = address_in_block(&arrived.word[0][rank], peer);
+        slices_there = address_in_block(&arrived.slices[0], peer);
+        words_there = address_in_block(&arrived.words[0], peer);
+    }
+
+    // Of the h that step s reads, and of the one that it gives.
+    __device__ __forceinline__ T* box(unsigned s) const { return boxes + s % 2 * BOX; }
+    __device__ __forceinline__ T* slice(unsigned s) const { return slices + s % 2 * SLICE; }
+
+    // When this block's threads have filled the box of step 0.
+    __device__ __forceinline__ void begin() const {
+        if (threadIdx.x == 0) {
+            for (int b = 0; b < 2; ++b) mbarrier_init(&arrived.slices[b], 1), mbarrier_init(&arrived.words[b], 1);
+            mbarrier_fence_init();
+            for (int b = 0; b < 2; ++b) {
+                mbarrier_arrive_expect(&arrived.slices[b], BLOCKS * BYTES);
+                mbarrier_arrive_expect(&arrived.words[b], BLOCKS * WORD);
+            }
+        }
+        fence_proxy_async_shared();  // copies will write where threads have written
+        // Nobody writes into a block, or counts in it, that has not begun.
+        cooperative_groups::this_cluster().sync();
+    }
+
+    // Until the box of step s > 0 has all slices; then it is set for those of step s + 2.
+    __device__ __forceinline__ void wait(unsigned s) const {
+        mbarrier_wait(&arrived.slices[s % 2], (s - 1) / 2 % 2);
+        if (threadIdx.x == 0) mbarrier_arrive_expect(&arrived.slices[s % 2], BLOCKS * BYTES);
+    }
+
+    // ANCHOR: send
+    // In step s > 0, before a barrier of the block: all blocks have read the box of step s - 1, and have the slice of
+    // step s - 2.
+    __device__ __forceinline__ void hear(unsigned s) const {
+        if (threadIdx.x != 0) return;
+        mbarrier_wait_cluster(&arrived.words[s % 2], (s - 1) / 2 % 2);
+        mbarrier_arrive_expect(&arrived.words[s % 2], BLOCKS * WORD);
+    }
+
+    // Step s has given this block's slice. All threads come.
+    __device__ __forceinline__ void send(unsigned s) const {
+        fence_proxy_async_shared();  // the copies see what this thread has stored
+        __syncthreads();             // all threads have stored theirs, and read the box
+        if (to >= BLOCKS) return;
+        int next = (s + 1) % 2, bar = next * int(sizeof(Mbarrier));
+        bulk_send(further(slice_there, next * BLOCKS * BYTES), slice(s), BYTES, further(slices_there, bar));
+        store_async(further(word_there, next * BLOCKS * WORD), 0u, further(words_there, bar));
+    }
+    // ANCHOR_END: send
+
+    // Nobody ends while others may still send to him.
+    __device__ __forceinline__ void end() const { cooperative_groups::this_cluster().sync(); }
+};
+
+}  // namespace lab
+#endif

@@ -1,0 +1,144 @@
+// All steps of the LSTM in one launch, for many rows: W_hh h of a step is a product of matrices, on tensor cores.
+//
+//   a_t = ax_t + W_hh h_{t−1}        products of T's, sums in f32; then as in lstm.cuh
+//
+// Work split: a cluster has ROWS rows of the batch, and keeps all of W_hh: a block the four gates of UNITS units, which
+// its eight warps have as fragments (fragments.cuh): half of the warps have one half of the sum over h. All leave
+// their sums in shared memory, where a thread finds the four gates of its cells: a unit of a row each. It keeps their c.
+// h goes around as T's, by bulk copies (slices.cuh).
+//
+// Steps: h has come · products · sums · cells, h of this block · send. A box of h has, for each 16 units, the rows one
+// below the other.
+//
+// ax: T x B rows of H units, the four gates of a unit side by side, T's. Other tensors are as v1_sequence.cu has them. A
+// grid of B / ROWS clusters, rounded up. f16 and bf16 alone, no peepholes.
+#include "fragments.cuh"
+#include "lab/ptx/dynamic_shared.cuh"
+#include "lab/ptx/ex2.cuh"
+#include "slices.cuh"
+
+using namespace lab;
+
+constexpr float LOG2E = 1.44269504f;
+
+// Off by 1e-7, which a half's rounding hides: fewer instructions than those of recurrent.cuh.
+__device__ __forceinline__ float quick_sigmoid(float v) { return __fdividef(1.0f, 1.0f + power_of_two(-LOG2E * v)); }
+__device__ __forceinline__ float quick_tangent(float v) { return 2.0f * quick_sigmoid(2.0f * v) - 1.0f; }
+
+// The gates of a cell: the sums of both halves of the warps, `apart` from each other, and what x adds.
+template <class T> __device__ __forceinline__ float4 gates_of(const float4* sums, int apart, uint2 x) {
+    float4 a = sums[0], b = sums[apart];
+    float2 i_f = floats_of<T>(x.x), g_o = floats_of<T>(x.y);
+    return make_float4(quick_sigmoid(a.x + b.x + i_f.x), quick_sigmoid(a.y + b.y + i_f.y),
+                       quick_tangent(a.z + b.z + g_o.x), quick_sigmoid(a.w + b.w + g_o.y));
+}
+
+// What the way back needs, of unit j of row `at` of all steps.
+__device__ __forceinline__ void store_kept(float* gates, float* c, float4 of, float c_t, long long at, int j, int H) {
+    float* to = gates + at * GATES * H + j;
+    to[0] = of.x, to[H] = of.y, to[2 * H] = of.z, to[3 * H] = of.w;
+    c[at * H + j] = c_t;
+}
+
+// A thread's n-th cell: unit u of row r of the block; that of the layer; and where a slice of h has it.
+template <class S, int ROWS> struct CellOf {
+    static constexpr int COUNT = (S::SLICE + S::THREADS - 1) / S::THREADS;
+    int u, r, j, row, in_slice, in_step;  // in a slice of h, and in one step of y without gaps
+    bool is, there;  // of the block; of the problem, too
+
+    __device__ __forceinline__ CellOf(int n, int first_unit, int first_row, int B, int H) {
+        int i = threadIdx.x + n * S::THREADS;
+        u = i % S::UNITS, r = i / S::UNITS, j = first_unit + u, row = first_row + r;
+        in_slice = (u / 16 * ROWS + r) * 16 + u % 16;
+        in_step = row * H + j, is = r < ROWS, there = is && row < B && j < H;
+    }
+};
+
+template <class T, int HT, int BLOCKS, int ROWS, int KEPT>
+constexpr int lstm_tensor_shared = Shares<HT, BLOCKS, ROWS, KEPT>::BYTES;
+
+template <class T, int HT, int BLOCKS, int ROWS, int KEPT>
+__global__ void __launch_bounds__(256, 1)
+    lstm_tensor(const T* __restrict__ ax, const T* __restrict__ weight_hh, const T* __restrict__ h0,
+                const T* __restrict__ c0, const int* __restrict__ lengths, T* __restrict__ y, float* __restrict__ c,
+                float* __restrict__ gates, T* __restrict__ hn, T* __restrict__ cn, int count, int B, int H, int stride,
+                int column, int state, int reverse, int keep) {
+    using S = Shares<HT, BLOCKS, ROWS, KEPT>;
+    using Cell = CellOf<S, ROWS>;
+    // What x adds is on its way during a step's products; where these are short, from the step before on.
+    constexpr bool AHEAD = S::COLUMNS == 1;
+    DYNAMIC_SHARED(float4, sums);
+    uint4* fragments = reinterpret_cast<uint4*>(sums + S::HALVES * S::SUMS);
+    T* boxes = reinterpret_cast<T*>(fragments + S::IN_SHARED * S::THREADS);
+    auto* arrived = reinterpret_cast<Arrived<BLOCKS>*>(boxes + 2 * (S::BOX + S::SLICE));
+    int* length = reinterpret_cast<int*>(arrived + 1);
+    int rank = blockIdx.x % BLOCKS, first_row = blockIdx.x / BLOCKS * ROWS, first_unit = rank * S::UNITS;
+    int fourth = threadIdx.x / 32 % S::FOURTHS, half = threadIdx.x / 32 / S::FOURTHS;
+    Slices<T, BLOCKS, S::SLICE, S::THREADS> h(boxes, boxes + 2 * S::BOX, *arrived, rank);
+    Fragments<T, S> weights(fragments, weight_hh, first_unit + fourth * S::TILES * 4, half * S::STEPS * 16, H);
+    Leave<S, ROWS> leave(sums + half * S::SUMS + fourth * S::TILES * 4);
+
+    for (int i = threadIdx.x; i < ROWS; i += S::THREADS) length[i] = first_row + i < B ? lengths[first_row + i] : 0;
+    for (int i = threadIdx.x; i < S::BOX; i += S::THREADS) {
+        int row = first_row + i / 16 % ROWS, k = i / 16 / ROWS * 16 + i % 16;
+        h.box(0)[i] = row < B && k < H ? h0[(state * 1ll * B + row) * H + k] : from_math<T>(0);
+    }
+    auto cell = [&](int n) { return Cell(n, first_unit, first_row, B, H); };
+    long long of_states = state * 1ll * B * H;
+    auto step = [&](int s) { return reverse ? count - 1 - s : s; };
+    // Of a row that has ended it is not used. Where a step has no next one, it is the last again.
+    auto of_step = reinterpret_cast<const uint2*>(ax);
+    auto fetch = [&](uint2(&to)[Cell::COUNT], int s) {
+#pragma unroll
+        for (int n = 0; n < Cell::COUNT; ++n)
+            to[n] = cell(n).there ? of_step[step(s) * 1ll * B * H + cell(n).in_step] : make_uint2(0, 0);
+    };
+    float own_c[Cell::COUNT];
+    uint2 x[Cell::COUNT];
+#pragma unroll
+    for (int n = 0; n < Cell::COUNT; ++n) own_c[n] = cell(n).there ? to_math(c0[of_states + cell(n).in_step]) : 0.0f;
+    h.begin();
+    if (AHEAD) fetch(x, 0);
+
+    for (int s = 0; s < count; ++s) {
+        int t = step(s);
+        // ANCHOR: step
+        if (s > 0) h.wait(s);
+        uint2 next[Cell::COUNT];
+        fetch(AHEAD ? next : x, AHEAD ? min(s + 1, count - 1) : s);
+        float sum[S::TILES][S::COLUMNS][4];
+        weights.template multiply<ROWS>(sum, h.box(s) + half * S::STEPS * 16 * ROWS);
+        if (s > 0) h.hear(s);
+        leave(sum);
+        __syncthreads();  // threads add up what both halves of the warps have left
+#pragma unroll
+        for (int n = 0; n < Cell::COUNT; ++n) {
+            Cell of = cell(n);
+            if (!of.is) continue;
+            float4 a = gates_of<T>(sums + of.r * S::SUM_ROW + of.u, S::SUMS, x[n]);
+            float c_t = a.y * own_c[n] + a.x * a.z;
+            bool live = t < length[of.r];
+            T before = h.box(s)[rank * S::SLICE + of.in_slice];  // which a row that has ended keeps
+            h.slice(s)[of.in_slice] = live ? from_math<T>(a.w * quick_tangent(c_t)) : before;
+            if (live) own_c[n] = c_t;
+            if (keep && live && of.there) store_kept(gates, c, a, c_t, t * 1ll * B + of.row, of.j, H);
+            if (AHEAD) x[n] = next[n];
+        }
+        if (s + 1 < count) h.send(s);
+        // ANCHOR_END: step
+#pragma unroll
+        for (int n = 0; n < Cell::COUNT; ++n) {
+            Cell of = cell(n);
+            if (!of.there) continue;
+            T h_t = t < length[of.r] ? h.slice(s)[of.in_slice] : from_math<T>(0);
+            y[(t * 1ll * B + of.row) * stride + column + of.j] = h_t;
+        }
+    }
+#pragma unroll
+    for (int n = 0; n < Cell::COUNT; ++n) {
+        Cell of = cell(n);
+        if (!of.there) continue;
+        hn[of_states + of.in_step] = h.slice(count - 1)[of.in_slice], cn[of_states + of.in_step] = from_math<T>(own_c[n]);
+    }
+    h.end();
+}
