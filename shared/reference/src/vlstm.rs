@@ -25,7 +25,11 @@
 //!
 //! Beck et al. 2024, "xLSTM: Extended Long Short-Term Memory", arXiv 2405.04517, appendix A.
 
+mod pieces;
+
 use crate::matmul::matmul;
+
+pub use self::pieces::{backward_in_pieces, forward_in_pieces};
 
 /// The sizes of a head.
 #[derive(Clone, Copy, Debug)]
@@ -511,6 +515,62 @@ mod tests {
             m: vec![m; heads],
         };
         vec![sizes.no_state(heads), of(0.3), of(-100.0), of(100.0), of(f64::NEG_INFINITY)]
+    }
+
+    #[test]
+    fn pieces_are_the_whole() {
+        for p in problems() {
+            let heads = p.x[3].len() / p.sizes.positions;
+            let n = noise(heads * p.sizes.qk, 10);
+            let last = StateGradient { c: noise(heads * p.sizes.qk * p.sizes.hv, 9), n };
+            for state in &states(heads, p.sizes)[..2] {
+                let (out, end) = forward_from(p.inputs(), state, p.sizes, 1e-6);
+                let of_grad = |through| {
+                    backward_from(p.inputs(), &p.dh, state, &last, p.sizes, 1e-6, through)
+                };
+                for piece in [1, 3, 5, 100] {
+                    let (own, own_end) = forward_in_pieces(p.inputs(), state, p.sizes, 1e-6, piece);
+                    let assert_equal = |a: &[f64], b: &[f64]| {
+                        assert_eq!(a.len(), b.len());
+                        let scale = b.iter().fold(1f64, |s, b| s.max(b.abs()));
+                        a.iter().zip(b).for_each(|(a, b)| {
+                            assert!((a - b).abs() <= 1e-11 * scale, "{a} {b} in pieces of {piece}");
+                        });
+                    };
+                    for (a, b) in [(&own.h, &out.h), (&own.m, &out.m), (&own.n, &out.n)] {
+                        assert_equal(a, b);
+                    }
+                    for (a, b) in [(&own_end.c, &end.c), (&own_end.n, &end.n), (&own_end.m, &end.m)]
+                    {
+                        assert_equal(a, b);
+                    }
+                    for through in [NormalizerGrad::Constant, NormalizerGrad::Exact] {
+                        let (whole, first) = of_grad(through);
+                        let (own, own_first) = backward_in_pieces(
+                            p.inputs(),
+                            &p.dh,
+                            state,
+                            &last,
+                            p.sizes,
+                            1e-6,
+                            through,
+                            piece,
+                        );
+                        for (a, b) in [
+                            (&own.dq, &whole.dq),
+                            (&own.dk, &whole.dk),
+                            (&own.dv, &whole.dv),
+                            (&own.di, &whole.di),
+                            (&own.df, &whole.df),
+                            (&own_first.c, &first.c),
+                            (&own_first.n, &first.n),
+                        ] {
+                            assert_equal(a, b);
+                        }
+                    }
+                }
+            }
+        }
     }
 
     #[test]
