@@ -20,6 +20,6 @@ fn main() {
         .spills(16)
         .kernel("kernels/v2_segments.cu", &segments)
         .needs("sm_90a")
-        .spills(16)
+        .spills(32)
         .build();
 }

@@ -54,9 +54,13 @@ pub struct TensorMap {
     steps: [u64; RANK],
     swizzle: Swizzle,
     nan: bool,
+    ends_anywhere: bool,
 }
 
 impl TensorMap {
+    /// How many rows a map has that [ends anywhere](TensorMap::ending_anywhere), counted from an end.
+    pub const ROWS: usize = 1 << 30;
+
     /// A tensor of `sizes` without gaps, in boxes of `extents`. Not swizzled; zero outside.
     ///
     /// # Errors
@@ -75,8 +79,31 @@ impl TensorMap {
         }
         let extents = of(rank, "extents of the box", extents)?;
         let steps = of(rank, "steps", &[1; RANK][..rank])?;
-        let (swizzle, nan) = (Swizzle::None, false);
-        Ok(Self { dtype, rank, sizes, strides, extents, steps, swizzle, nan })
+        let (swizzle, nan, ends_anywhere) = (Swizzle::None, false, false);
+        Ok(Self { dtype, rank, sizes, strides, extents, steps, swizzle, nan, ends_anywhere })
+    }
+
+    /// A tensor \[heads, rows, columns\], in boxes of so many rows and columns of a head, that ends at any row: what lies
+    /// at or behind row `end` is outside. A box from `row` and `column` on has the coordinates
+    /// `column, ROWS - (end - row), end, ROWS, head`, the innermost first, where [`ROWS`](TensorMap::ROWS) is 2³⁰: two
+    /// dimensions, r < 2³⁰ and e, step through the same rows, and 2³⁰ steps along the next, of 2³⁴ bytes less a row each, are
+    /// 2⁶⁴ bytes less 2³⁰ rows: addresses wrap around, and row r + e - 2³⁰ is meant. So does Triton (`ragged_tma.py`). A map
+    /// that begins before its memory would do without that dimension; but an H200 looks up where a map begins for a box that
+    /// is outside altogether, and faults.
+    ///
+    /// # Errors
+    /// As [`TensorMap::new`].
+    pub fn ending_anywhere(
+        dtype: DType,
+        [columns, rows, heads]: [usize; 3],
+        [box_columns, box_rows]: [usize; 2],
+    ) -> Result<Self, Error> {
+        let row = columns.saturating_mul(dtype.size());
+        let back = (1usize << 34).saturating_sub(row);
+        let sizes = [columns, Self::ROWS, rows.saturating_add(1), Self::ROWS + 1, heads];
+        let map = Self::new(dtype, &sizes, &[box_columns, box_rows, 1, 1, 1])?;
+        let map = map.strides(&[row, row, back, row.saturating_mul(rows)])?;
+        Ok(Self { ends_anywhere: true, ..map })
     }
 
     /// With so many bytes from one index to the next along each dimension but the innermost.
@@ -127,6 +154,9 @@ impl TensorMap {
         let row = self.sizes[0].saturating_mul(self.dtype.size() as u64);
         let whole = row.checked_next_multiple_of(UNIT).unwrap_or(u64::MAX);
         let row = if stores { whole } else { row };
+        if self.ends_anywhere {
+            return last(2).saturating_add(last(4));
+        }
         (1..self.rank).map(last).fold(row, u64::saturating_add)
     }
 
@@ -311,6 +341,21 @@ mod tests {
             "{end}"
         );
         assert!(map.check_at(0, 135, false).is_err());
+    }
+
+    #[test]
+    fn a_map_that_ends_anywhere_reaches_to_the_end_of_its_memory() {
+        let map = TensorMap::ending_anywhere(DType::F16, [32, 10, 3], [32, 4]).unwrap();
+        assert_eq!((map.reach(false), map.reach(true)), (3 * 10 * 64, 3 * 10 * 64));
+        // Row 7 of head 2, which ends at 9.
+        let rows = TensorMap::ROWS as u64;
+        let at = [0, rows - (9 - 7), 9, rows, 2];
+        let offset = |d: usize| at[d].wrapping_mul(map.strides[d]);
+        assert_eq!((1..5).map(offset).fold(0, u64::wrapping_add), (2 * 10 + 7) * 64);
+        assert_eq!(said(map.check_at(1 << 20, 3 * 10 * 64, true)), "nothing");
+        assert!(map.check_at(1 << 20, 3 * 10 * 64 - 1, true).is_err());
+        let huge = TensorMap::ending_anywhere(DType::F16, [usize::MAX; 3], [1, 1]).unwrap();
+        assert!(huge.check().is_err());
     }
 
     #[test]

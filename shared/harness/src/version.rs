@@ -58,7 +58,7 @@ impl Dim {
 pub struct Input {
     /// Its name in files and in the API.
     pub name: &'static str,
-    /// A dimension's name for each index, or a multiple of it: `4H`, and `1` for an index of that
+    /// A dimension's name for each index, or a multiple of it: `4H`, or one more: `N+1`, and `1` for an index of that
     /// size alone. A first one that ends in `..` stands for any number of leading indices, taken
     /// together.
     pub axes: &'static [&'static str],
@@ -222,9 +222,9 @@ impl Info {
     pub fn input_elements(&self, dims: &Dims) -> Option<usize> {
         self.inputs.iter().filter(|i| i.group.is_none()).try_fold(0usize, |all, input| {
             let own = input.axes.iter().try_fold(1usize, |n, axis| {
-                let (factor, name) = multiple(axis.trim_end_matches(".."));
+                let Axis { factor, name, more } = Axis::of(axis.trim_end_matches(".."));
                 let size = if name.is_empty() { 1 } else { dims.find(name)? };
-                n.checked_mul(factor)?.checked_mul(size)
+                n.checked_mul(factor.checked_mul(size)?.checked_add(more)?)
             })?;
             all.checked_add(own)
         })
@@ -317,21 +317,22 @@ impl Info {
                 .bind(tensor)
                 .ok_or_else(|| refuse(format!("shape {:?}", input.axes), tensor.to_string()))?
             {
-                let (factor, axis) = multiple(axis);
+                let whole = axis;
+                let Axis { factor, name: axis, more } = Axis::of(whole);
                 if axis.is_empty() && size == factor {
                     continue;
                 }
-                if axis.is_empty() || !size.is_multiple_of(factor) {
+                let counted = size.checked_sub(more).filter(|s| s.is_multiple_of(factor));
+                let (Some(counted), false) = (counted, axis.is_empty()) else {
                     return Err(refuse(format!("shape {:?}", input.axes), tensor.to_string()));
-                }
-                let (times, size) =
-                    (if factor > 1 { &*factor.to_string() } else { "" }, size / factor);
+                };
+                let size = counted / factor;
                 let dim = self.dims.iter().find(|d| d.name == axis).expect("axes name dimensions");
                 dim.check(size).map_err(|e| refuse(format!("{e}"), tensor.to_string()))?;
                 match dims.find(axis) {
                     Some(other) if other != size => {
                         let by = bound_by.iter().find(|b| b.0 == axis).map_or("", |b| b.1);
-                        let expected = format!("{times}{axis}={} as '{by}'", factor * other);
+                        let expected = format!("{whole}={} as '{by}'", factor * other + more);
                         return Err(refuse(expected, tensor.to_string()));
                     }
                     _ => bound_by.push((axis, input.name)),
@@ -345,10 +346,22 @@ impl Info {
     }
 }
 
-/// The factor of an axis and its dimension: 4 and H of `4H`.
-fn multiple(axis: &str) -> (usize, &str) {
-    let name = axis.trim_start_matches(|c: char| c.is_ascii_digit());
-    (axis[..axis.len() - name.len()].parse().unwrap_or(1), name)
+/// A dimension, how many times it is taken, and how many come on top: H, 4 and 0 of `4H`, N, 1 and 1 of `N+1`.
+struct Axis<'a> {
+    factor: usize,
+    name: &'a str,
+    more: usize,
+}
+
+impl<'a> Axis<'a> {
+    fn of(text: &'a str) -> Self {
+        let (text, more) = match text.split_once('+') {
+            Some((text, more)) => (text, more.parse().expect("a number")),
+            None => (text, 0),
+        };
+        let name = text.trim_start_matches(|c: char| c.is_ascii_digit());
+        Self { factor: text[..text.len() - name.len()].parse().unwrap_or(1), name, more }
+    }
 }
 
 impl Input {

@@ -34,6 +34,7 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
     int slices = (dhhv + GROUPS * PANEL - 1) / (GROUPS * PANEL), head = blockIdx.x / slices;
     int group = threadIdx.x / 128, first_value = blockIdx.x % slices * GROUPS * PANEL;
     int value = first_value + group * PANEL;
+    Sequence sequence(head, S);
     long long row = 1ll * head * S, cell = 1ll * head * dhqk;
     if (threadIdx.x == 0) {
         mbarrier_init(&full, 1);
@@ -64,7 +65,7 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
             state.add_keys(place);
             state.divide(shared.inverse[0], shared.room, 0);
             state.round();
-            state.store(shared.out[group], h, value, first, head, group);
+            state.store(shared.out[group], h, sequence.box(value, first), group);
             meet();  // the place is free
         }
         if (threadIdx.x % 128 == 0) bulk_wait_read<0>();  // TMA has read the panel before the block ends
@@ -102,7 +103,7 @@ __global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
         GateScan<1> scan(i_gate + row, f_gate + row, 0, S, S, 0, before);
         for (int first = 0; first < S; first += CHUNK) {
             if (scans) {
-                if (threadIdx.x % 32 == 0) place.load(q, k, v, first / CHUNK, head, first_value, &full);
+                if (threadIdx.x % 32 == 0) place.load(q, k, v, sequence, first, first_value, &full);
                 __syncwarp();
                 Before behind = scan.template step<true>(place.gates, place.write, log2_scale, m_out + row,
                                                          first_value == 0, first, [] {});

@@ -7,7 +7,8 @@
 //
 // D, m, α, β and γ are of the gates alone (lab/vlstm/scan.cuh). Work split: a block walks a head, for 64 GROUPS columns of V. Its
 // warpgroups, as lab/vlstm/roles.cuh has them: GROUPS of them hold 64 columns of the state each; one makes C̃ and n, which need
-// nothing of C, and so runs ahead; the warps of the last one ask for tiles and scan the gates.
+// nothing of C, and so runs ahead; the warps of the last one ask for tiles and scan the gates. Of packed sequences
+// (lab/vlstm/chunk.cuh) a block walks one of a head: states [sequences][heads].
 #include "lab/ptx/dynamic_shared.cuh"
 #include "lab/vlstm/roles.cuh"
 
@@ -24,26 +25,29 @@ __global__ void __launch_bounds__(Holders<KEY, GROUPS>::THREADS, 1)
                    float* __restrict__ n_out, const float* __restrict__ C0, const float* __restrict__ n0,
                    const float* __restrict__ m0, float* __restrict__ CN, float* __restrict__ nN,
                    float* __restrict__ mN, unsigned* __restrict__ saved, float* __restrict__ saved_n,
-                   float* __restrict__ slopes, bool given, bool wanted, bool through_n, int anchors, int S,
-                   int dhqk, int dhhv, float log2_scale, float eps) {
+                   float* __restrict__ slopes, const int* __restrict__ cu_seqlens, bool packed, bool given, bool wanted,
+                   bool through_n, int anchors, int heads, int S, int dhqk, int dhhv, float log2_scale, float eps) {
     using Held = Holders<KEY, GROUPS>;
     DYNAMIC_TILES(unsigned char, memory);
     __shared__ Ring<PLACES> chunks;
     __shared__ Ring<2> weights;
     __shared__ Before before[SCANNERS];
-    int slices = (dhhv + GROUPS * PANEL - 1) / (GROUPS * PANEL), head = blockIdx.x / slices;
+    int slices = (dhhv + GROUPS * PANEL - 1) / (GROUPS * PANEL);
     int group = threadIdx.x / 128, value = blockIdx.x % slices * GROUPS * PANEL;
-    long long row = 1ll * head * S, cell = 1ll * head * dhqk;
+    Sequence sequence(blockIdx.x / slices, S, packed ? cu_seqlens : nullptr, heads);
+    long long row = sequence.row(), cell = 1ll * sequence.index * dhqk;
+    int length = sequence.length;
     Walk<T, KEY, GROUPS, PLACES> walk{
-        *reinterpret_cast<Shared<T, KEY, GROUPS, PLACES>*>(memory), chunks, weights, head, value, 0, S, S};
+        *reinterpret_cast<Shared<T, KEY, GROUPS, PLACES>*>(memory), chunks, weights, sequence, value, 0, length};
     if (threadIdx.x == 0) {
         walk.init();
-        before[0] = {given ? m_from(m0[head]) : LOWEST, 0};
+        before[0] = {given ? m_from(m0[sequence.index]) : LOWEST, 0};
     }
     walk.template clear<Held::THREADS>();
     __syncthreads();  // nobody waits at a barrier that is not there, or multiplies by rows that are not zero yet
 
-    Anchors at_anchors{saved, through_n ? saved_n : nullptr, through_n ? slopes : nullptr, anchors, slices * Held::COUNT};
+    Anchors at_anchors(sequence, anchors, slices * Held::COUNT, saved, through_n ? saved_n : nullptr,
+                       through_n ? slopes : nullptr);
     if (group < Held::COUNT) {
         registers_increase<Registers<KEY, GROUPS>::STATE>();
         typename Held::template State<T> state(group % Held::PARTS);
@@ -58,8 +62,9 @@ __global__ void __launch_bounds__(Holders<KEY, GROUPS>::THREADS, 1)
         if (wanted && value == 0) sum.each([&](int key, float n) { if (key < dhqk) nN[cell + key] = n; });
     } else {
         registers_decrease<Registers<KEY, GROUPS>::SCAN>();
-        GateScan<SCANNERS> scan(i_gate + row, f_gate + row, 0, S, S, threadIdx.x / 32 % 4, before);
+        GateScan<SCANNERS> scan(i_gate + row, f_gate + row, 0, length, length, threadIdx.x / 32 % 4, before);
         Before behind = walk.template bring<true>(scan, q, k, v, log2_scale, m_out + row, value == 0);
-        if (wanted && value == 0 && walk.brings_last() && threadIdx.x % 32 == 0) mN[head] = m_of(behind.m);
+        if (length == 0) behind = before[0];  // a sequence of nothing
+        if (wanted && value == 0 && walk.brings_last() && threadIdx.x % 32 == 0) mN[sequence.index] = m_of(behind.m);
     }
 }

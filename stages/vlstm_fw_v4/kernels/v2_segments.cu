@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(Holders<KEY, GROUPS>::THREADS, 1)
     int group = threadIdx.x / 128, part = own.head * (segments - 1) + own.index;
     long long row = 1ll * own.head * S;
     Walk<T, KEY, GROUPS, PLACES> walk{*reinterpret_cast<Shared<T, KEY, GROUPS, PLACES>*>(memory),
-                                      chunks, weights, own.head, own.value, own.from, own.to, S};
+                                      chunks, weights, Sequence(own.head, S), own.value, own.from, own.to};
     if (threadIdx.x == 0) {
         walk.init();
         before[0] = {LOWEST, 0};
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(Holders<KEY, GROUPS>::THREADS, 1)
     wanted = wanted && own.index == segments - 1;
     behind += part;
     Walk<T, KEY, GROUPS, PLACES> walk{*reinterpret_cast<Shared<T, KEY, GROUPS, PLACES>*>(memory),
-                                      chunks, weights, head, own.value, own.from, own.to, S};
+                                      chunks, weights, Sequence(head, S), own.value, own.from, own.to};
     if (threadIdx.x == 0) {
         walk.init();
         before[0] = {join(behind, own.index, m, [](int, float, float) {}), 0};
@@ -117,8 +117,8 @@ __global__ void __launch_bounds__(Holders<KEY, GROUPS>::THREADS, 1)
     walk.template clear<Held::THREADS>();
     __syncthreads();  // as in v1
 
-    Anchors at_anchors{saved, through_n ? saved_n : nullptr, through_n ? slopes : nullptr, anchors,
-                       own.slices * Held::COUNT};
+    Anchors at_anchors(walk.sequence, anchors, own.slices * Held::COUNT, saved, through_n ? saved_n : nullptr,
+                       through_n ? slopes : nullptr);
     if (group < Held::COUNT) {
         registers_increase<Registers<KEY, GROUPS>::STATE>();
         typename Held::template State<T> state(group % Held::PARTS);

@@ -4,15 +4,19 @@ use lab_device::{DType, Device};
 use lab_harness::qkv::checks::any_schedule_gives_the_same;
 use lab_harness::qkv::sizes;
 use lab_harness::suite::{Check, VersionCheck, every_kernel_loads};
+use lab_harness::vlstm::packed_sequences;
 use lab_harness::{Options, Problem, Tensor, Tensors, Version, compare, run, version_checks};
 
 use crate::{PARTS, STAGE};
 
-pub(crate) static VERSION_CHECKS: &[VersionCheck] =
-    version_checks![any_schedule_gives_the_same, a_long_memory_fits_into_halves if takes_f16];
+pub(crate) static VERSION_CHECKS: &[VersionCheck] = version_checks![any_schedule_gives_the_same if takes_batches, a_long_memory_fits_into_halves if takes_f16];
+
+fn takes_batches(version: &dyn Version) -> bool {
+    packed_sequences(&version.info().small()).is_none()
+}
 
 fn takes_f16(version: &dyn Version) -> bool {
-    version.info().dtypes.contains(&DType::F16)
+    takes_batches(version) && version.info().dtypes.contains(&DType::F16)
 }
 
 pub(crate) static CHECKS: &[Check] = &[

@@ -7,8 +7,8 @@ mod checks;
 
 use lab_device::{DType, Device, Instance, Kernel, KernelSource, Launch, Swizzle, TensorMap};
 use lab_harness::plan::{Scope, Slot};
-use lab_harness::qkv::{self, sizes};
-use lab_harness::vlstm::StateSlots;
+use lab_harness::qkv::sizes;
+use lab_harness::vlstm::{PackedSlot, StateSlots};
 use lab_harness::{
     Dim, Dims, Error, Info, Output, Plan, Request, Setting, Stage, Version, arguments, vlstm,
 };
@@ -35,15 +35,20 @@ const SIDE: usize = 64;
 const BEFORE: usize = 16;
 
 /// More keys than a version has leave no registers for the state; take `vlstm_fw_v3`.
-const fn dims(most_keys: usize) -> [Dim; 5] {
+const fn sizes_up_to(most_keys: usize) -> [[usize; 3]; 5] {
     let sizes = [[1, 4, 65535], [2, 16, 65535], [150, 2048, 1 << 24]];
-    vlstm::dims([sizes[0], sizes[1], sizes[2], [64, 128, most_keys], [64, 256, 1024]])
+    [sizes[0], sizes[1], sizes[2], [64, 128, most_keys], [64, 256, 1024]]
 }
 
-static DIMS: [Dim; 5] = dims(128);
+static DIMS: [Dim; 5] = vlstm::dims(sizes_up_to(128));
 
 /// Two warpgroups may share a state.
-static SHARED_DIMS: [Dim; 5] = dims(256);
+static SHARED_DIMS: [Dim; 5] = vlstm::dims(sizes_up_to(256));
+
+static PACKED_DIMS: [Dim; 5] = {
+    let [_, nh, _, dhqk, dhhv] = sizes_up_to(128);
+    vlstm::packed_dims([[4, 8, 65535], nh, [300, 16384, 1 << 24], dhqk, dhhv])
+};
 
 /// Of what is f32 in runs of every type.
 const fn in_f32(bound: f64) -> [(DType, f64); 2] {
@@ -133,25 +138,45 @@ pub static PARTS: Walk = Walk {
     segments: true,
 };
 
+/// Sequences of unlike lengths.
+pub static PACKED: Walk = Walk {
+    info: Info {
+        name: "v3_packed",
+        family: &vlstm::PACKED_FORWARD,
+        parent: None,
+        change: "as v1_roles, of sequences one behind the other: a tile ends where its sequence ends",
+        dims: &PACKED_DIMS,
+        inputs: vlstm::PACKED_INPUTS,
+        ..INFO
+    },
+    source: &kernels::V1_ROLES,
+    kernel: "vlstm_fw_roles",
+    segments: false,
+};
+
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "vlstm_fw_v4",
     teaches: "a recurrence whose state never leaves the registers, and who waits for whom",
-    versions: &[&STEPS, &ROLES, &SHARED, &PARTS],
+    versions: &[&STEPS, &ROLES, &SHARED, &PARTS, &PACKED],
     kernels: kernels::KERNELS,
     version_checks: checks::VERSION_CHECKS,
     checks: checks::CHECKS,
     ..Stage::EMPTY
 };
 
-/// Panels of a tensor: 64 of its columns, a chunk of positions.
-fn panels(
+/// Panels of a tensor: 64 of its columns, a chunk of the positions of a head, and no position behind a sequence's end, as
+/// the kernels' `Sequence` asks for them.
+///
+/// # Errors
+/// As [`TensorMap::new`].
+pub fn panels(
     dtype: DType,
     columns: usize,
     positions: usize,
     heads: usize,
 ) -> Result<TensorMap, Error> {
-    let map = TensorMap::new(dtype, &[columns, positions, heads], &[SIDE, SIDE, 1])?;
+    let map = TensorMap::ending_anywhere(dtype, [columns, positions, heads], [SIDE, SIDE])?;
     Ok(map.swizzle(Swizzle::Bytes128))
 }
 
@@ -168,6 +193,10 @@ impl Version for Walk {
     }
 
     fn test_shapes(&self) -> Vec<Dims> {
+        if vlstm::packed_sequences(&self.info.small()).is_some() {
+            let shapes = [[1, 1, 1, 16, 16], [3, 2, 130, 64, 64], [2, 1, 700, 128, 144]];
+            return shapes.map(vlstm::packed_sizes).to_vec();
+        }
         [
             [1, 1, 1, 16, 16],
             // A chunk; one and a bit, one less a bit.
@@ -195,13 +224,16 @@ impl Version for Walk {
     }
 
     fn bench_shapes(&self, dtype: DType) -> Vec<Dims> {
-        vlstm::wide_bench_shapes(&self.info, dtype)
+        match vlstm::packed_sequences(&self.info.small()) {
+            Some(_) => vec![self.info.timed(dtype)],
+            None => vlstm::wide_bench_shapes(&self.info, dtype),
+        }
     }
 
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
         let dtype = request.dtype;
         let eps = vlstm::epsilon(&self.info, request.options())?;
-        let [b, nh, s, dhqk, dhhv] = qkv::of(&request.dims);
+        let [b, nh, s, dhqk, dhhv] = vlstm::tensor_sizes(&request.dims);
         let asked = if self.segments { request.text(SEGMENTS.name) } else { "1" };
         let segments = match asked {
             "auto" => self.segments_for(device, &request.dims, dtype),
@@ -214,10 +246,11 @@ impl Version for Walk {
             plan.output(name, DType::F32, &[b, nh, s]);
         }
         let state = vlstm::state_slots(&mut plan, request);
+        let packed = vlstm::packed_slot(&mut plan, request);
         let columns = [dhqk, dhhv];
         let backward = ForBackward { anchors: 0, through_n: false };
         let forward =
-            Forward { dims: &request.dims, dtype, columns, eps, state, segments, backward };
+            Forward { dims: &request.dims, dtype, columns, eps, state, packed, segments, backward };
         self.launch(&mut plan, forward)?;
         Ok(plan)
     }
@@ -236,6 +269,8 @@ pub struct Forward<'a> {
     pub eps: f64,
     /// The states that go in and come out.
     pub state: StateSlots,
+    /// Where packed sequences are; of [`PACKED`] alone.
+    pub packed: PackedSlot,
     /// Parts of a sequence that are walked at once.
     pub segments: usize,
     /// What is saved for a backward pass.
@@ -245,7 +280,7 @@ pub struct Forward<'a> {
 /// What a forward pass saves for a backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForBackward {
-    /// How many times a head's state, each [`ANCHOR_CHUNKS`] chunks behind the last: 0 for no backward pass.
+    /// For how many times a head has room for its state, each [`ANCHOR_CHUNKS`] chunks behind the last: 0 for no backward pass.
     pub anchors: usize,
     /// Whether also what the gradient through the normaliser needs.
     pub through_n: bool,
@@ -296,7 +331,7 @@ impl Walk {
 
     /// Into how many segments each head is best cut on this device.
     pub fn segments_for(&self, device: &Device, dims: &Dims, dtype: DType) -> usize {
-        let [b, nh, s, dhqk, dhhv] = qkv::of(dims);
+        let [b, nh, s, dhqk, dhhv] = vlstm::tensor_sizes(dims);
         let groups = self.instance(self.kernel, dtype, [dhqk, dhhv]).size("GROUPS");
         let blocks = b * nh * dhhv.div_ceil(SIDE * groups);
         segments_for(blocks, s.div_ceil(SIDE), device.facts().multiprocessors as usize)
@@ -307,9 +342,9 @@ impl Walk {
     /// # Errors
     /// More segments than chunks, more blocks than a launch can have, or what the device says of the kernels.
     pub fn launch(&self, plan: &mut Plan, forward: Forward<'_>) -> Result<Saved, Error> {
-        let Forward { dims, dtype, columns, eps, state, segments, backward } = forward;
+        let Forward { dims, dtype, columns, eps, state, packed, segments, backward } = forward;
         let ForBackward { anchors, through_n } = backward;
-        let [b, nh, s, dhqk, dhhv] = qkv::of(dims);
+        let [b, nh, s, dhqk, dhhv] = vlstm::tensor_sizes(dims);
         let (heads, chunks) = (b * nh, s.div_ceil(SIDE));
         if segments > chunks {
             let expected = format!("at most {chunks}: the sequence has so many chunks of {SIDE}");
@@ -329,7 +364,9 @@ impl Walk {
         let [i_gate, f_gate, m_out, n_out] = ["i", "f", "m", "n"].map(slot);
         let StateSlots { given, wanted, first: [c0, n0, m0], last: [c_n, n_n, m_n] } = state;
         let log2_scale = -0.5 * (dhqk as f64).log2();
+        let PackedSlot { sequences, cu_seqlens } = packed;
         let mut scope = Scope::new()
+            .with(arguments![cu_seqlens, packed: sequences.is_some(), heads])
             .with(arguments![q, k, v, h, i_gate, f_gate, m_out, n_out])
             .with(arguments![C0: c0, n0, m0, CN: c_n, nN: n_n, mN: m_n, given, wanted])
             .with(arguments![anchors, through_n])
@@ -356,7 +393,8 @@ impl Walk {
             plan.launch_in(&scope, &kernel, launch, [])?;
         }
         let kernel = device.load(instance)?;
-        let launch = blocks_of(&kernel, &instance, heads * segments, dhhv)?;
+        let walks = heads * segments * sequences.unwrap_or(1);
+        let launch = blocks_of(&kernel, &instance, walks, dhhv)?;
         plan.launch_in(&scope, &kernel, launch, [])?;
         Ok(Saved { states, n, slopes })
     }

@@ -5,7 +5,7 @@ use lab_harness::qkv::sizes;
 use lab_harness::suite::{assert_stage, assert_version};
 use lab_harness::{Problem, Version};
 use proptest::prelude::*;
-use vlstm_fw_v4::{PARTS, ROLES, SHARED, STAGE, STEPS};
+use vlstm_fw_v4::{PACKED, PARTS, ROLES, SHARED, STAGE, STEPS};
 
 #[test]
 fn steps() {
@@ -25,7 +25,12 @@ fn shared() {
 #[test]
 fn segments() {
     assert_version(&PARTS);
-    assert_eq!(STAGE.versions.len(), 4);
+}
+
+#[test]
+fn packed() {
+    assert_version(&PACKED);
+    assert_eq!(STAGE.versions.len(), 5);
 }
 
 #[test]

@@ -1,27 +1,29 @@
 // The weights of all chunks, for both directions, in two launches: M of a chunk needs what the chunks before it add.
 //
-// Work split of both: a warp for each chunk of each head, a lane for two neighbouring positions.
+// Work split of both: a warp for each chunk of each sequence, a lane for two neighbouring positions.
 #include "lab/reduce.cuh"
+#include "slots.cuh"
 #include "weights.cuh"
 
 using namespace lab;
 
-// The chunk of a warp, and its gates.
+// The warp's place among the chunks of all heads.
+__device__ __forceinline__ long long own_chunk() { return (blockIdx.x * 1ll * blockDim.x + threadIdx.x) / 32; }
+
+// The gates of a chunk.
 struct Chunk {
-    long long index, head;  // of all chunks
     int first;
     float input[2];
     double forget[2];
 
-    __device__ __forceinline__ Chunk(const float* i, const float* f, int chunks, int S) {
-        index = (blockIdx.x * 1ll * blockDim.x + threadIdx.x) / 32;
-        head = index / chunks, first = index % chunks * CHUNK;
+    __device__ __forceinline__ Chunk(const float* i, const float* f, const Slot& slot) : first(slot.part * CHUNK) {
 #pragma unroll
         for (int n = 0; n < 2; ++n) {
             // Past the end gates keep all and take nothing.
             int t = first + threadIdx.x % 32 * 2 + n;
-            input[n] = t < S ? i[head * S + t] : lowest<float>();
-            forget[n] = log_sigmoid(t < S ? f[head * S + t] : -lowest<float>());
+            bool there = t < slot.sequence.length;
+            input[n] = there ? i[slot.sequence.row() + t] : lowest<float>();
+            forget[n] = log_sigmoid(there ? f[slot.sequence.row() + t] : -lowest<float>());
         }
     }
 };
@@ -30,12 +32,14 @@ struct Chunk {
 // What a chunk makes of M = 0 and of M = -∞: `sum` and `m`.
 template <int THREADS>
 __global__ void __launch_bounds__(THREADS)
-    vlstm_gate_sums(const float* __restrict__ i, const float* __restrict__ f, Before* __restrict__ sums, int heads,
-                    int chunks, int S) {
-    if ((blockIdx.x * 1ll * THREADS + threadIdx.x) / 32 >= 1ll * heads * chunks) return;
-    Chunk own(i, f, chunks, S);
+    vlstm_gate_sums(const float* __restrict__ i, const float* __restrict__ f, Before* __restrict__ sums,
+                    const int* __restrict__ cu_seqlens, bool packed, int heads, int sequences, int chunks, int S) {
+    if (own_chunk() >= 1ll * heads * chunks) return;
+    Slot slot(own_chunk(), CHUNK, chunks, S, packed ? cu_seqlens : nullptr, heads, sequences);
+    if (!slot.is_there(CHUNK)) return;
+    Chunk own(i, f, slot);
     ChunkGates gates(own.input, own.forget);
-    if (threadIdx.x % 32 == 31) sums[own.index] = {gates.all + gates.largest, gates.all};
+    if (threadIdx.x % 32 == 31) sums[own_chunk()] = {gates.all + gates.largest, gates.all};
 }
 
 // M behind `count` chunks that follow one of m0: each lane joins some that follow each other, and then lanes join theirs.
@@ -78,29 +82,36 @@ template <class T, int THREADS>
 __global__ void __launch_bounds__(THREADS)
     vlstm_gate_weights(const float* __restrict__ i, const float* __restrict__ f, const float* __restrict__ normaliser,
                        const float* __restrict__ rho, const float* __restrict__ m0, const Before* __restrict__ sums,
-                       Weights* __restrict__ forward, Weights* __restrict__ reverse, bool exact, bool given, int heads,
-                       int chunks, int S, float log2_scale, float eps) {
-    if ((blockIdx.x * 1ll * THREADS + threadIdx.x) / 32 >= 1ll * heads * chunks) return;
-    Chunk own(i, f, chunks, S);
+                       Weights* __restrict__ forward, Weights* __restrict__ reverse,
+                       const int* __restrict__ cu_seqlens, bool packed, bool exact, bool given, int heads,
+                       int sequences, int chunks, int S, float log2_scale, float eps) {
+    if (own_chunk() >= 1ll * heads * chunks) return;
+    Slot slot(own_chunk(), CHUNK, chunks, S, packed ? cu_seqlens : nullptr, heads, sequences);
+    if (!slot.is_there(CHUNK)) return;
+    const Sequence& sequence = slot.sequence;
+    Chunk own(i, f, slot);
     ChunkGates gates(own.input, own.forget);
-    double M = join(sums + own.head * chunks, own.first / CHUNK, given ? m_from(m0[own.head]) : LOWEST);
+    double M = given ? m_from(m0[sequence.index]) : LOWEST;
+    M = join(sums + sequence.slot(CHUNK, chunks), slot.part, M);
+    normaliser += sequence.row(), rho += sequence.row();
     double last = __shfl_sync(0xffffffff, gates.R(M, 1), 31);
     // As the forward pass rounds the m that may go out.
-    if (own.first + CHUNK >= S)
+    if (own.first + CHUNK >= sequence.length)
         last = static_cast<float>(ChunkGates::larger(gates.all + last, LOWEST)) - gates.all;
-    Weights&to = forward[own.index], &back = reverse[own.index];
+    Weights&to = forward[own_chunk()], &back = reverse[own_chunk()];
     float a[2], alpha[2];
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
         int at = threadIdx.x % 32 * 2 + n, t = own.first + at;
         double R = gates.R(M, n);
-        float N = t < S ? normaliser[own.head * S + t] + eps : -lowest<float>();
+        bool there = t < sequence.length;
+        float N = there ? normaliser[t] + eps : -lowest<float>();
         float2 A = two_floats(log2_scale - R * LOG2E_64 - log2(static_cast<double>(N)));
         float2 B = two_floats(gates.x[n] * LOG2E_64);
         a[n] = exp2f(log2_scale) * power(M - R) / N, alpha[n] = power(gates.x[n] - last);
         to.row[at] = back.column[at] = A, to.column[at] = back.row[at] = B;
         to.read[at] = a[n], back.read[at] = alpha[n];
-        to.rho[at] = back.rho[at] = exact && t < S ? rho[own.head * S + t] : 0;
+        to.rho[at] = back.rho[at] = exact && there ? rho[t] : 0;
     }
     to.write[threadIdx.x % 32] = two_halves<T>(alpha[0], alpha[1]);
     back.write[threadIdx.x % 32] = two_halves<T>(a[0], a[1]);

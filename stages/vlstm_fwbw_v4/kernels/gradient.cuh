@@ -120,7 +120,7 @@ template <class W> class GradientState : public State<typename W::T, W::KEY, W::
     }
 };
 
-// What the roles have in common: chunks `from` to `to` of a head. `column` is the first of z and of what comes out.
+// What the roles have in common: chunks `from` to `to` of a sequence. `column` is the first of z and of what comes out.
 template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
     using T = typename W::T;
     static constexpr bool BACK = OF != Gradient::Q, DOTS = OF != Gradient::V;
@@ -129,7 +129,8 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
     Ring<W::PLACES>& chunks;
     Ring<2>& pairs;
     Ring<1> (&outs)[W::COLUMNS], (&others)[W::COLUMNS];
-    int head, column, from, to, S;
+    Sequence sequence;
+    int column, from, to;
 
     __device__ __forceinline__ int count() const { return to - from; }
     __device__ __forceinline__ int chunk(int turn) const { return BACK ? to - 1 - turn : from + turn; }
@@ -185,7 +186,7 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
             leave(chunks, turn);
             pass(chunk(n));
         }
-        send();
+        if (count() > 0) send();
     }
     // ANCHOR_END: state
 
@@ -278,7 +279,7 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
     }
     // ANCHOR_END: pairs
 
-    // One thread: tiles and weights, by TMA. Who only adds to the state needs no x.
+    // One thread: tiles, and the sequence's weights, by TMA. Who only adds to the state needs no x.
     template <bool WITH_X = true>
     __device__ __forceinline__ void bring(const TensorMap& x, const TensorMap& y, const TensorMap& z,
                                           const Weights* weights) const {
@@ -291,14 +292,14 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
             chunks.wait_empty(turn);
             mbarrier_arrive_expect(
                 full, ((WITH_X + 1) * Place::PANELS + W::COLUMNS) * CHUNK * SPAN + sizeof(Weights));
-            bulk_load(&place.weights, weights + 1ll * head * ((S + CHUNK - 1) / CHUNK) + chunk(n), sizeof(Weights), full);
+            bulk_load(&place.weights, weights + chunk(n), sizeof(Weights), full);
 #pragma unroll
             for (int p = 0; p < Place::PANELS; ++p) {
-                if (WITH_X) tensor_load(place.q[p], x, {p * PANEL, first, head}, full);
-                tensor_load(place.k[p], y, {p * PANEL, first, head}, full);
+                if (WITH_X) tensor_load(place.q[p], x, sequence.box(p * PANEL, first).at, full);
+                tensor_load(place.k[p], y, sequence.box(p * PANEL, first).at, full);
             }
 #pragma unroll
-            for (int p = 0; p < W::COLUMNS; ++p) tensor_load(place.v[p], z, {column + p * PANEL, first, head}, full);
+            for (int p = 0; p < W::COLUMNS; ++p) tensor_load(place.v[p], z, sequence.box(column + p * PANEL, first).at, full);
         }
     }
 
@@ -309,11 +310,11 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
             for (int p = 0; p < W::COLUMNS; ++p) {
                 others[p].wait_empty(turn);
                 mbarrier_arrive_expect(&others[p].full[0], CHUNK * SPAN);
-                tensor_load(shared.other[p], other, {column + p * PANEL, chunk(n) * CHUNK, head}, &others[p].full[0]);
+                tensor_load(shared.other[p], other, sequence.box(column + p * PANEL, chunk(n) * CHUNK).at, &others[p].full[0]);
             }
     }
 
-    // A warp: a panel of what has been made to device memory, and its dots.
+    // A warp: a panel of what has been made to device memory, and its dots to those of the sequence.
     __device__ __forceinline__ void hand_on(int panel, const TensorMap& to, float* dots) const {
         int lane = threadIdx.x % 32;
         Turn<1> turn;
@@ -321,10 +322,10 @@ template <class W, Gradient OF, bool THROUGH_N> struct GradientWalk {
             int first = chunk(n) * CHUNK;
             outs[panel].wait_full(turn);
             if (lane == 0) {
-                tensor_store(to, {column + panel * PANEL, first, head}, shared.out[panel]);
+                tensor_store(to, sequence.box(column + panel * PANEL, first).at, shared.out[panel]);
                 bulk_commit();
             }
-            for (int row = lane; DOTS && row < min(CHUNK, S - first); row += 32) {
+            for (int row = lane; DOTS && row < min(CHUNK, sequence.length - first); row += 32) {
                 auto& all = shared.dots[panel];
                 dots[first + row] = (all[0][row] + all[1][row]) + (all[2][row] + all[3][row]);
             }

@@ -20,13 +20,13 @@ constexpr int vlstm_gradients_shared = sizeof(GradientsShared<T, DHQK, DHHV>);
 template <class W, Gradient OF, bool THROUGH_N, class Begin, class Pass, class End>
 __device__ __forceinline__ void walk(void* memory, const TensorMap& x, const TensorMap& y, const TensorMap& z,
                                      const TensorMap& to, const TensorMap& other, const Weights* weights, float* dots,
-                                     int heads, const Segment& own, int S, Begin begin, Pass pass, End end) {
+                                     long long positions, const Segment& own, Begin begin, Pass pass, End end) {
     __shared__ Ring<W::PLACES> chunks;
     __shared__ Ring<2> pairs;
     __shared__ Ring<1> outs[W::COLUMNS], others[W::COLUMNS];
     int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4;
     GradientWalk<W, OF, THROUGH_N> walk{*static_cast<GradientShared<W>*>(memory), chunks, pairs, outs, others,
-                             own.head, own.column * W::WIDTH, own.from, own.to, S};
+                             own.sequence, own.column * W::WIDTH, own.from, own.to};
     if (threadIdx.x == 0) walk.init();
     __syncthreads();  // nobody waits at a barrier that is not there
 
@@ -45,7 +45,7 @@ __device__ __forceinline__ void walk(void* memory, const TensorMap& x, const Ten
         if (warp == 0 && one) walk.bring(x, y, z, weights);
         if (warp == 3 && one && walk.DOTS) walk.bring_others(other);
         int panel = warp - 1;
-        dots += ((1ll * own.column * W::COLUMNS + panel) * heads + own.head) * S;
+        dots += (own.column * W::COLUMNS + panel) * positions + own.sequence.row();
         if (panel >= 0 && panel < W::COLUMNS) walk.hand_on(panel, to, dots);
     }
 }
@@ -57,7 +57,7 @@ struct Later {
 
     template <class Join> __device__ __forceinline__ void each(const Segment& own, Join join) const {
         for (int p = segments - 2; p >= own.index; --p) {
-            long long part = 1ll * own.head * (segments - 1) + p;
+            long long part = 1ll * own.sequence.index * (segments - 1) + p;
             join(part, kept[part]);
         }
     }
@@ -66,7 +66,7 @@ struct Later {
 // THROUGH_N: n and its gradient go with the states, as an exact gradient wants it, and one of a state that goes in.
 // saved, saved_n: the states at anchors, as Anchors of the forward pass. parts, n_parts, kept: as vlstm_gradient_parts
 // leaves them. q_dq, k_dk [64 columns of Q][heads][S]: dots. saved_dn as saved_n. products [head][first state, anchors, last
-// state][64 columns of V][warp]: <C, dC>.
+// state][64 columns of V][warp]: <C, dC>; of packed sequences [head][sequence][the same]. chunks: those that a head has room for.
 template <class T, int DHQK, int DHHV, bool THROUGH_N>
 __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
     vlstm_gradients(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap k,
@@ -79,41 +79,45 @@ __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
                     float* __restrict__ saved_dn, float* __restrict__ products, const float* __restrict__ C0,
                     const float* __restrict__ n0, const float* __restrict__ CN, const float* __restrict__ dCN,
                     const float* __restrict__ dnN, float* __restrict__ dC0, float* __restrict__ dn0,
-                    bool given, bool given_last, bool wanted, int heads, int anchors, int S, int dhqk, int dhhv, int segments,
-                    int chunks_each, int only) {
+                    const int* __restrict__ cu_seqlens, bool packed, bool given, bool given_last, bool wanted, int heads,
+                    int sequences, int chunks, int anchors, int S, int dhqk, int dhhv, int segments, int chunks_each,
+                    int only) {
     using Wide = typename ShapeOf<T, DHHV>::type;
     using Keyed = typename ShapeOf<T, DHQK>::type;
     using Saved = State<T, Keyed::KEY>;
     static_assert(Wide::THREADS == Keyed::THREADS, "blocks of one launch");
     DYNAMIC_TILES(unsigned char, memory);
     int of_keys = (dhqk + Wide::WIDTH - 1) / Wide::WIDTH, of_values = (dhhv + Keyed::WIDTH - 1) / Keyed::WIDTH;
-    Segment own(only < 0 ? 2 * of_keys + of_values : only < 2 ? of_keys : of_values, segments, chunks_each, S);
+    Segment own(only < 0 ? 2 * of_keys + of_values : only < 2 ? of_keys : of_values, segments, chunks_each, S,
+                packed ? cu_seqlens : nullptr, heads);
+    const Sequence& sequence = own.sequence;
     int gradient = only >= 0 ? only : min(own.column / of_keys, 2);
     if (only < 0) own.column -= gradient * of_keys;
     int panels = of_values * Keyed::COLUMNS, key = own.column * Wide::WIDTH;
-    long long n_at = 1ll * own.head * dhqk, C_at = n_at * dhhv;
-    Anchors at_anchors{saved, saved_n, nullptr, anchors, panels};
+    long long n_at = 1ll * sequence.index * dhqk, C_at = n_at * dhhv, positions = 1ll * heads * S;
+    Anchors at_anchors(sequence, anchors, panels, saved, saved_n, nullptr);
+    forward += sequence.slot(CHUNK, chunks), reverse += sequence.slot(CHUNK, chunks);
     Later later{kept, segments};
-    bool first = own.from == 0, last = own.to * CHUNK >= S;
+    bool first = own.from == 0, last = own.to * CHUNK >= sequence.length;
     given = given && THROUGH_N, given_last = given_last && THROUGH_N;  // where there is a state, there is n
 
     if (gradient == 0)
         walk<Wide, Gradient::Q, THROUGH_N>(
-            memory, dh, v, k, dq, q, forward, q_dq, heads, own, S,
+            memory, dh, v, k, dq, q, forward, q_dq, positions, own,
             [&](GradientState<Wide>& state, int group) {
                 int column = key + group / Wide::PARTS * PANEL;
                 state.template begin<true>(given && first ? C0 + C_at : nullptr, column, dhhv, dhqk);
                 if (given && first) state.n.join(n0 + n_at, 0, column, dhqk);
                 if (first) return;
-                const unsigned* from = at_anchors.at(own.head, own.from * CHUNK, 0, Saved::SAVED);
+                const unsigned* from = at_anchors.at(own.from * CHUNK, 0, Saved::SAVED);
                 state.template begin_transposed<Saved::SAVED>(from, column);
                 if (THROUGH_N)
-                    state.n.join(saved_n + at_anchors.index_of_n(own.head, own.from * CHUNK, DHQK), 0, column, dhqk);
+                    state.n.join(saved_n + at_anchors.index(own.from * CHUNK) * DHQK, 0, column, dhqk);
             },
             [](GradientState<Wide>&, int, int) {}, [](GradientState<Wide>&, int) {});
     else if (gradient == 1)
         walk<Wide, Gradient::K, THROUGH_N>(
-            memory, v, dh, q, dk, k, reverse, k_dk, heads, own, S,
+            memory, v, dh, q, dk, k, reverse, k_dk, positions, own,
             [&](GradientState<Wide>& state, int group) {
                 int column = key + group / Wide::PARTS * PANEL;
                 state.template begin<true>(given_last ? dCN + C_at : nullptr, column, dhhv, dhqk);
@@ -126,7 +130,7 @@ __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
             },
             [&](GradientState<Wide>& state, int group, int c) {
                 if (!THROUGH_N || !state.is_first_part() || !at_anchors.has(c * CHUNK)) return;
-                float* to = saved_dn + at_anchors.index_of_n(own.head, c * CHUNK, DHQK);
+                float* to = saved_dn + at_anchors.index(c * CHUNK) * DHQK;
                 state.n.store(to, key + group / Wide::PARTS * PANEL, dhqk);
             },
             [&](GradientState<Wide>& state, int group) {
@@ -137,16 +141,16 @@ __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
         // <C, dC> at a border between stretches: the thread's share is `sum`.
         auto store_product = [&](float sum, int border, int panel) {
             sum = warp_reduce(sum, Add());
-            long long at = (1ll * own.head * (anchors + 2) + border) * panels + panel;
+            long long at = (sequence.borders(anchors, sequences) + border) * panels + panel;
             if (threadIdx.x % 32 == 0) products[at * 4 + threadIdx.x / 32 % 4] = sum;
         };
         walk<Keyed, Gradient::V, THROUGH_N>(
-            memory, k, q, dh, dv, k, reverse, nullptr, heads, own, S,
+            memory, k, q, dh, dv, k, reverse, nullptr, positions, own,
             [&](GradientState<Keyed>& state, int group) {
                 int panel = own.column * Keyed::COLUMNS + group, column = panel * PANEL;
                 state.begin(given_last ? dCN + C_at : nullptr, column, dhqk, dhhv);
                 if (given_last && last)
-                    store_product(state.inner_product(CN + C_at, column, dhqk, dhhv), anchors + 1, panel);
+                    store_product(state.inner_product(CN + C_at, column, dhqk, dhhv), sequence.stretches(), panel);
                 later.each(own, [&](long long part, float by) {
                     state.join(parts + (part * panels + panel) * Saved::PART, by, 1);
                 });
@@ -154,7 +158,7 @@ __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
             [&](GradientState<Keyed>& state, int group, int c) {
                 int panel = own.column * Keyed::COLUMNS + group;
                 if (!at_anchors.has(c * CHUNK)) return;
-                const unsigned* from = at_anchors.at(own.head, c * CHUNK, panel, Saved::SAVED);
+                const unsigned* from = at_anchors.at(c * CHUNK, panel, Saved::SAVED);
                 store_product(state.inner_product(from), c / ANCHOR_CHUNKS, panel);
             },
             [&](GradientState<Keyed>& state, int group) {

@@ -16,18 +16,18 @@ template <class T, int DHQK, bool THROUGH_N>
 __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
     vlstm_gradient_parts(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap dh,
                          const Weights* __restrict__ reverse, float* __restrict__ parts, float* __restrict__ n_parts,
-                         float* __restrict__ kept, int S, int dhhv, int segments, int chunks_each) {
+                         float* __restrict__ kept, int chunks, int S, int dhhv, int segments, int chunks_each) {
     using W = typename ShapeOf<T, DHQK>::type;
     DYNAMIC_TILES(unsigned char, memory);
-    __shared__ Ring<W::PLACES> chunks;
+    __shared__ Ring<W::PLACES> tiles;
     __shared__ Ring<2> pairs;
     __shared__ Ring<1> outs[W::COLUMNS], others[W::COLUMNS];
     Segment own((dhhv + W::WIDTH - 1) / W::WIDTH, segments - 1, chunks_each, S);
     int slices = (dhhv + W::WIDTH - 1) / W::WIDTH, group = threadIdx.x / 128;
-    long long part = 1ll * own.head * (segments - 1) + own.index;
+    long long part = 1ll * own.sequence.index * (segments - 1) + own.index;
     own.from += chunks_each, own.to = min((S + CHUNK - 1) / CHUNK, own.from + chunks_each);
-    GradientWalk<W, Gradient::V, THROUGH_N> walk{*reinterpret_cast<GradientShared<W>*>(memory), chunks, pairs, outs, others,
-                                      own.head, own.column * W::WIDTH, own.from, own.to, S};
+    GradientWalk<W, Gradient::V, THROUGH_N> walk{*reinterpret_cast<GradientShared<W>*>(memory), tiles, pairs, outs, others,
+                                      own.sequence, own.column * W::WIDTH, own.from, own.to};
     if (threadIdx.x == 0) walk.init();
     __syncthreads();  // nobody waits at a barrier that is not there
 
@@ -45,6 +45,6 @@ __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
         if (THROUGH_N && own.column == 0 && key < DHQK) n_parts[part * DHQK + key] = sum;
     } else {
         registers_decrease<W::SCAN>();
-        if (threadIdx.x % 128 == 0) walk.template bring<false>(q, q, dh, reverse);
+        if (threadIdx.x % 128 == 0) walk.template bring<false>(q, q, dh, reverse + own.sequence.slot(CHUNK, chunks));
     }
 }

@@ -9,13 +9,16 @@ template <class T, int COLUMNS> struct ShapeOf { using type = Shape<T, 128, 1, 2
 template <class T> struct ShapeOf<T, 64> { using type = Shape<T, 64, 1, 1, 4>; };
 template <class T> struct ShapeOf<T, 256> { using type = Shape<T, 128, 2, 1, 2>; };
 
-// A block's index among heads × segments × `columns`; chunks from `from` to `to`.
+// A block's index among sequences × segments × `columns`; chunks from `from` to `to`.
 struct Segment {
-    int head, index, column, from, to;
+    int index, column, from, to;
+    Sequence sequence;
 
-    __device__ __forceinline__ Segment(int columns, int segments, int chunks_each, int S) {
-        column = blockIdx.x % columns, index = blockIdx.x / columns % segments, head = blockIdx.x / columns / segments;
-        from = index * chunks_each, to = min((S + CHUNK - 1) / CHUNK, from + chunks_each);
+    __device__ __forceinline__ Segment(int columns, int segments, int chunks_each, int S,
+                                       const int* cu_seqlens = nullptr, int heads = 0)
+        : index(blockIdx.x / columns % segments), column(blockIdx.x % columns),
+          sequence(blockIdx.x / columns / segments, S, cu_seqlens, heads) {
+        from = index * chunks_each, to = min((sequence.length + CHUNK - 1) / CHUNK, from + chunks_each);
     }
 };
 

@@ -6,15 +6,15 @@
 
 mod checks;
 
-use lab_device::{DType, Device, Instance, KernelSource, Launch, Swizzle, TensorMap};
-use lab_harness::qkv::{self, sizes};
+use lab_device::{DType, Device, Instance, KernelSource, Launch};
+use lab_harness::qkv::sizes;
 use lab_harness::vlstm::{
-    self, ForwardBackwardSlots, StateGradientSlots, StateSlots, forward_backward_slots,
+    self, ForwardBackwardSlots, PackedSlot, StateGradientSlots, StateSlots, forward_backward_slots,
 };
 use lab_harness::{
     Dim, Dims, Error, Info, Output, Plan, Request, Setting, Stage, Version, arguments,
 };
-use vlstm_fw_v4::{ANCHOR_CHUNKS, CHUNK, ForBackward, Forward, Saved};
+use vlstm_fw_v4::{ANCHOR_CHUNKS, CHUNK, ForBackward, Forward, Saved, panels};
 
 #[allow(missing_docs)]
 pub mod kernels {
@@ -48,13 +48,15 @@ const BEFORE: usize = 16;
 const WEIGHTS: usize = SIDE * (8 + 8 + 4 + 4 + 2) + 16;
 
 /// Wider heads leave no registers for a state.
-static DIMS: [Dim; 5] = vlstm::dims([
-    [1, 4, 65535],
-    [2, 16, 65535],
-    [150, 2048, 1 << 24],
-    [64, 128, 128],
-    [64, 256, 256],
-]);
+const SIZES: [[usize; 3]; 5] =
+    [[1, 4, 65535], [2, 16, 65535], [150, 2048, 1 << 24], [64, 128, 128], [64, 256, 256]];
+
+static DIMS: [Dim; 5] = vlstm::dims(SIZES);
+
+static PACKED_DIMS: [Dim; 5] = {
+    let [_, nh, _, dhqk, dhhv] = SIZES;
+    vlstm::packed_dims([[4, 8, 65535], nh, [300, 16384, 1 << 24], dhqk, dhhv])
+};
 
 const F16: DType = DType::F16;
 const BF16: DType = DType::BF16;
@@ -129,26 +131,29 @@ pub static SEGMENTED: Walks = Walks {
     launches: Launches::Segments,
 };
 
+/// Sequences of unlike lengths.
+pub static PACKED: Walks = Walks {
+    info: Info {
+        name: "v3_packed",
+        family: &vlstm::PACKED_FORWARD_BACKWARD,
+        parent: None,
+        change: "as v1_together, of sequences one behind the other: a tile ends where its sequence ends",
+        dims: &PACKED_DIMS,
+        inputs: vlstm::PACKED_BACKWARD_INPUTS,
+        ..INFO
+    },
+    launches: Launches::One,
+};
+
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "vlstm_fwbw_v4",
     teaches: "one walk, four uses: the gradients as fast as the forward pass",
-    versions: &[&WALKS, &TOGETHER, &SEGMENTED],
+    versions: &[&WALKS, &TOGETHER, &SEGMENTED, &PACKED],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,
     ..Stage::EMPTY
 };
-
-/// Panels of a tensor: 64 of its columns, a chunk of positions.
-fn panels(
-    dtype: DType,
-    columns: usize,
-    positions: usize,
-    heads: usize,
-) -> Result<TensorMap, Error> {
-    let map = TensorMap::new(dtype, &[columns, positions, heads], &[SIDE, SIDE, 1])?;
-    Ok(map.swizzle(Swizzle::Bytes128))
-}
 
 /// The first that has room for the keys and the values: its sizes have these names.
 fn instance(
@@ -173,6 +178,10 @@ impl Version for Walks {
     }
 
     fn test_shapes(&self) -> Vec<Dims> {
+        if vlstm::packed_sequences(&self.info.small()).is_some() {
+            let shapes = [[1, 1, 1, 16, 16], [3, 2, 130, 64, 64], [2, 1, 700, 128, 144]];
+            return shapes.map(vlstm::packed_sizes).to_vec();
+        }
         let all = [
             [1, 1, 1, 16, 16],
             // A chunk; one and a bit, one less a bit.
@@ -197,15 +206,25 @@ impl Version for Walks {
     }
 
     fn bench_shapes(&self, dtype: DType) -> Vec<Dims> {
-        vlstm::wide_bench_shapes(&self.info, dtype)
+        match vlstm::packed_sequences(&self.info.small()) {
+            Some(_) => vec![self.info.timed(dtype)],
+            None => vlstm::wide_bench_shapes(&self.info, dtype),
+        }
     }
 
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
         let (dims, dtype) = (&request.dims, request.dtype);
         let eps = vlstm::epsilon(&self.info, request.options())?;
-        let [b, nh, s, dhqk, dhhv] = qkv::of(dims);
-        let (heads, chunks) = (b * nh, s.div_ceil(SIDE));
-        let anchors = (chunks - 1) / ANCHOR_CHUNKS;
+        let [b, nh, s, dhqk, dhhv] = vlstm::tensor_sizes(dims);
+        let packed = vlstm::packed_sequences(dims);
+        let (heads, sequences) = (b * nh, packed.unwrap_or(1));
+        // Of a head; of packed sequences as many as there may be, wherever they begin.
+        let room_for = |positions: usize| match packed {
+            Some(sequences) => s / positions + sequences,
+            None => s.div_ceil(positions),
+        };
+        let [chunks, stretches] = [SIDE, SIDE * ANCHOR_CHUNKS].map(room_for);
+        let anchors = stretches - sequences;
         let log2_scale = -0.5 * (dhqk as f64).log2();
         let exact = request.text(vlstm::NORMALIZER_GRAD.name) == "exact";
         let through_n = exact || request.has("C0") || request.has("dCN");
@@ -221,15 +240,17 @@ impl Version for Walks {
         let value_blocks = dhhv.div_ceil(SIDE * value_width);
         let of_head = 2 * key_blocks + value_blocks;
         let Segments { count: segments, chunks_each } =
-            self.segments(request, chunks, heads * of_head, device)?;
+            self.segments(request, chunks, heads * sequences * of_head, device)?;
 
         let mut plan = Plan::new(device);
         let ForwardBackwardSlots { scope, .. } = forward_backward_slots(&mut plan, request);
+        let packed = vlstm::packed_slot(&mut plan, request);
         let StateGradientSlots { states: state, given: given_last, wanted, last, first } =
             vlstm::state_gradient_slots(&mut plan, request)?;
         let StateSlots { given, first: [c0, n0, m0], last: [c_n, n_n, _], .. } = state.clone();
         let forward = match self.launches {
             Launches::Segments => &vlstm_fw_v4::PARTS,
+            _ if packed.sequences.is_some() => &vlstm_fw_v4::PACKED,
             _ => &vlstm_fw_v4::ROLES,
         };
         let of_forward = match segments {
@@ -238,7 +259,10 @@ impl Version for Walks {
         };
         let columns = [room[0], dhhv];
         let backward = ForBackward { anchors, through_n };
-        let launches = Forward { dims, dtype, columns, eps, state, segments: of_forward, backward };
+        let PackedSlot { cu_seqlens, .. } = packed;
+        let is_packed = packed.sequences.is_some();
+        let launches =
+            Forward { dims, dtype, columns, eps, state, packed, segments: of_forward, backward };
         let Saved { states: saved, n: saved_n, slopes } = forward.launch(&mut plan, launches)?;
         let rho = plan.scratch(DType::F32, if exact { heads * s } else { 1 });
         if exact {
@@ -257,7 +281,8 @@ impl Version for Walks {
         let sums = plan.records("Before", BEFORE, heads * chunks);
         let [forward, reverse] = [(); 2].map(|()| plan.records("Weights", WEIGHTS, heads * chunks));
         let [q_dq, k_dk] = [(); 2].map(|()| plan.scratch(DType::F32, key_panels * heads * s));
-        let products = plan.scratch(DType::F32, heads * (anchors + 2) * parts_of_dot);
+        let borders = anchors + 2 * sequences;
+        let products = plan.scratch(DType::F32, heads * borders * parts_of_dot);
         let keys_at_anchors = if through_n { heads * anchors * room[0] } else { 0 };
         let saved_dn = plan.scratch(DType::F32, keys_at_anchors.max(1));
         let later = heads * (segments - 1);
@@ -273,7 +298,10 @@ impl Version for Walks {
         let scope = scope
             .with(arguments![saved, sums, forward, reverse, q_dq, k_dk, products, parts, kept])
             .with(arguments![q, k, v, dh, dq, dk, dv, normaliser: n, parts_of_dot])
-            .with(arguments![heads, chunks, anchors, slices: key_panels, log2_scale, eps])
+            .with(
+                arguments![heads, chunks, stretches, anchors, slices: key_panels, log2_scale, eps],
+            )
+            .with(arguments![cu_seqlens, packed: is_packed, sequences])
             .with(arguments![segments, chunks_each, given, given_last, wanted, through_n, exact])
             .with(arguments![saved_n, saved_dn, n_parts, rho, keys: room[0]])
             .with(arguments![C0: c0, n0, m0, CN: c_n, nN: n_n, dCN: last[0], dnN: last[1]])
@@ -301,13 +329,14 @@ impl Version for Walks {
             _ => &[(-1, of_head)],
         };
         for &(only, of_head) in launches {
-            let grid = blocks("B NH slices of the gradients", heads * segments * of_head)?;
+            let grid =
+                blocks("B NH slices of the gradients", heads * sequences * segments * of_head)?;
             let launch = Launch::of([grid, 1, 1], kernel.block()?);
             plan.launch_in(&scope, &kernel, launch, arguments![only])?;
         }
 
         let kernel = device.kernel(&kernels::FORGET, "vlstm_anchored_forget<128>")?;
-        let grid = blocks("B NH stretches of S", (heads * (anchors + 1)).div_ceil(4))?;
+        let grid = blocks("B NH stretches of S", (heads * stretches).div_ceil(4))?;
         plan.launch_in(&scope, &kernel, kernel.grid([grid, 1, 1])?, [])?;
         Ok(plan)
     }

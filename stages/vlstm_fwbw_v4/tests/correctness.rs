@@ -5,7 +5,7 @@ use lab_harness::qkv::sizes;
 use lab_harness::suite::{assert_stage, assert_version, check, emulator};
 use lab_harness::{Problem, Version};
 use proptest::prelude::*;
-use vlstm_fwbw_v4::{SEGMENTED, STAGE, TOGETHER, WALKS};
+use vlstm_fwbw_v4::{PACKED, SEGMENTED, STAGE, TOGETHER, WALKS};
 
 #[test]
 fn walks() {
@@ -20,7 +20,12 @@ fn together() {
 #[test]
 fn segments() {
     assert_version(&SEGMENTED);
-    assert_eq!(STAGE.versions.len(), 3);
+}
+
+#[test]
+fn packed() {
+    assert_version(&PACKED);
+    assert_eq!(STAGE.versions.len(), 4);
 }
 
 #[test]

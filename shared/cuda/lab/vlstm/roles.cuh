@@ -31,24 +31,24 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Shared {
     float4 room[Holders<KEY, GROUPS>::template State<T>::ROOM];
 };
 
-// What is saved for a backward pass: states [head][anchor][64 columns of V], `count` anchors a head; 0 where nobody wants
-// them. The first is STRETCH behind a head's beginning. Where the gradient goes through the normaliser also its state,
-// n [head][anchor][KEY], and its slopes [head][S]: else null.
+// What is saved of a sequence for a backward pass: states [head][anchor][64 columns of V], `count` anchors a head; 0 where
+// nobody wants them. The first is STRETCH behind the sequence's beginning. Where the gradient goes through the normaliser also
+// its state, n [head][anchor][KEY], and its slopes [head][S]: else null.
 struct Anchors {
     unsigned* saved;
     float *n, *slopes;
     int count, panels;
+    long long before;  // anchors of other heads and sequences
+
+    __device__ __forceinline__ Anchors(const Sequence& sequence, int count, int panels, unsigned* saved, float* n,
+                                       float* slopes)
+        : saved(saved), n(n), slopes(slopes ? slopes + sequence.row() : nullptr), count(count), panels(panels),
+          before(sequence.first_anchor(count)) {}
 
     __device__ __forceinline__ bool has(int first) const { return count > 0 && first > 0 && first % STRETCH == 0; }
-    __device__ __forceinline__ long long index(int head, int first, int panel) const {
-        return (1ll * head * count + first / STRETCH - 1) * panels + panel;
-    }
-    __device__ __forceinline__ unsigned* at(int head, int first, int panel, int words) const {
-        return saved + index(head, first, panel) * words;
-    }
-    // Of n, or of its gradient.
-    __device__ __forceinline__ long long index_of_n(int head, int first, int keys) const {
-        return (1ll * head * count + first / STRETCH - 1) * keys;
+    __device__ __forceinline__ long long index(int first) const { return before + first / STRETCH - 1; }
+    __device__ __forceinline__ unsigned* at(int first, int panel, int words) const {
+        return saved + (index(first) * panels + panel) * words;
     }
 };
 
@@ -58,7 +58,7 @@ template <int PLACES> __device__ __forceinline__ void leave(Ring<PLACES>& ring, 
     if (threadIdx.x % 32 == 0) ring.leave(turn);
 }
 
-// Positions `from` to `to` of a head of S, and 64 GROUPS columns of V from `value` on.
+// Positions `from` to `to` of a sequence, and 64 GROUPS columns of V from `value` on.
 template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
     using Held = Holders<KEY, GROUPS>;
     using State = typename Held::template State<T>;
@@ -66,7 +66,8 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
     Shared<T, KEY, GROUPS, PLACES>& shared;
     Ring<PLACES>& chunks;
     Ring<2>& weights;
-    int head, value, from, to, S;
+    Sequence sequence;
+    int value, from, to;
 
     // One thread, before a barrier.
     __device__ __forceinline__ void init() const {
@@ -90,11 +91,11 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
         state.round();
         for (int first = from; first < to; first += CHUNK, turn.advance(), pair.advance()) {
             auto& place = shared.places[turn.place];
-            if (anchors.has(first)) state.save(anchors.at(head, first, value / PANEL * PARTS + group, state.SAVED));
+            if (anchors.has(first)) state.save(anchors.at(first, value / PANEL * PARTS + group, state.SAVED));
             chunks.wait_full(turn);
             state.read(place);
             // h of the chunk before leaves while the product is made.
-            if (first > from) state.store(shared.out[panel], h, column, first - CHUNK, head, panel);
+            if (first > from) state.store(shared.out[panel], h, sequence.box(column, first - CHUNK), panel);
             state.take(place.v[panel], place.write);
             state.scale(place.gates);
             weights.wait_full(pair);
@@ -105,7 +106,7 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
             state.round();
             leave(chunks, turn);
         }
-        state.store(shared.out[panel], h, column, (to - 1) / CHUNK * CHUNK, head, panel);
+        if (from < to) state.store(shared.out[panel], h, sequence.box(column, (to - 1) / CHUNK * CHUNK), panel);
         if (threadIdx.x % 128 == 0) bulk_wait_read<0>();  // TMA has read the panel before the block ends
     }
     // ANCHOR_END: state
@@ -127,7 +128,7 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
             auto& place = shared.places[turn.place];
             float score[36], weight[32], l[2];
             if (stores && anchors.n && anchors.has(first))
-                sum.each([&](int key, float n) { anchors.n[anchors.index_of_n(head, first, KEY) + key] = n; });
+                sum.each([&](int key, float n) { anchors.n[anchors.index(first) * KEY + key] = n; });
             chunks.wait_full(turn);
             wgmma_fence();
             multiply_scores<T, KEY>(score, place);
@@ -137,7 +138,7 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
             weights.wait_empty(pair);
             wgmma_wait<0>();
             weigh(l, score, weight, place.gates, sum.up(), shared.pairs[pair.place]);
-            if (stores && anchors.slopes) store_slopes(l, place.gates, anchors.slopes + 1ll * head * S, first, S);
+            if (stores && anchors.slopes) store_slopes(l, place.gates, anchors.slopes, first, sequence.length);
             normalise(l, place.gates, shared.inverse[pair.place], eps);
             sum.add(place.gates);
             auto own = turn;
@@ -145,7 +146,7 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
             chunks.wait_empty(turn);
             publish();
             if (threadIdx.x % 128 == 0) mbarrier_arrive(&weights.full[pair.place]);
-            if (stores) store_normaliser(l, n_out, first, S);
+            if (stores) store_normaliser(l, n_out, first, sequence.length);
             leave(chunks, own);
         }
     }
@@ -166,7 +167,7 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
             auto claim = [&] {
                 chunks.wait_empty(turn);
                 if (threadIdx.x % 32 == 0)
-                    place.template load<ALL>(q, k, v, first / CHUNK, head, value, &chunks.full[turn.place]);
+                    place.template load<ALL>(q, k, v, sequence, first, value, &chunks.full[turn.place]);
                 __syncwarp();
             };
             behind = scan.template step<ALL>(place.gates, place.write, log2_scale, m_out, stores, first, claim);

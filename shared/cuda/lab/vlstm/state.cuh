@@ -278,15 +278,14 @@ template <class T, int KEY, int PARTS = 1> class State {
     }
 
     // h by `panel` and TMA, once it has read what the panel held. The parts of `column` have a barrier for themselves.
-    __device__ __forceinline__ void store(T* panel, const TensorMap& H, int value, int first, int head,
-                                          int column) const {
+    __device__ __forceinline__ void store(T* panel, const TensorMap& H, const Box& box, int column) const {
         bulk_wait_read<0>();
         named_barrier_sync(1 + column, PARTS * 128);  // nobody overwrites the panel before TMA has read it
         store_share(panel);
         fence_proxy_async_shared();  // TMA reads what was written by plain stores
         named_barrier_sync(1 + column, PARTS * 128);  // all of the panel is written
         if (threadIdx.x % (PARTS * 128) == 0) {
-            tensor_store(H, {value, first, head}, panel);
+            tensor_store(H, box.at, panel);
             bulk_commit();
         }
     }

@@ -10,6 +10,8 @@
 
 pub mod checks;
 pub mod overflow;
+mod packed;
+mod packed_checks;
 mod state_checks;
 mod states;
 pub mod step;
@@ -17,10 +19,11 @@ mod step_checks;
 
 use lab_device::DType;
 use lab_reference::vlstm::{
-    Inputs, NormalizerGrad, Sizes, State, StateGradient, backward_from, forward_from,
+    Inputs, NormalizerGrad, Sizes, State, StateGradient, backward_in_pieces, forward_in_pieces,
     forward_ungated,
 };
 
+pub use self::packed::*;
 pub use self::state_checks::{set_last_gradient, set_state};
 pub use self::states::*;
 use crate::plan::{Scope, Slot};
@@ -279,7 +282,7 @@ pub struct ForwardBackwardSlots {
 
 /// Adds the inputs and outputs of the forward and the backward pass to a plan.
 pub fn forward_backward_slots(plan: &mut Plan, request: &Request<'_>) -> ForwardBackwardSlots {
-    let [b, nh, s, dhqk, dhhv] = of(&request.dims);
+    let [b, nh, s, dhqk, dhhv] = tensor_sizes(&request.dims);
     let [q, k, v, i, f, dh] = request.inputs(plan, ["q", "k", "v", "i", "f", "dh"]);
     let mut output = |name, dtype, shape: &[usize]| plan.output(name, dtype, shape);
     let (keys, values) = ([b, nh, s, dhqk], [b, nh, s, dhhv]);
@@ -308,6 +311,12 @@ fn head_sizes(inputs: &Tensors) -> Sizes {
     Sizes { positions: q[2], qk: q[3], hv: v[3] }
 }
 
+/// How many positions the reference takes at a time: all, so that it is the equations as they stand, while that does not take
+/// too long.
+fn piece_of(sizes: Sizes) -> usize {
+    if sizes.positions > 2048 { 512 } else { sizes.positions }
+}
+
 /// `h` of the causal products in f64.
 ///
 /// # Panics
@@ -332,7 +341,8 @@ fn first_state(inputs: &Tensors) -> State {
 pub fn forward_reference(inputs: &Tensors, epsilon: f64) -> Vec<(&'static str, Vec<f64>)> {
     let [q, k, v, i, f] = ["q", "k", "v", "i", "f"].map(|name| inputs[name].values());
     let x = Inputs { q: &q, k: &k, v: &v, i: &i, f: &f };
-    let (out, last) = forward_from(x, &first_state(inputs), head_sizes(inputs), epsilon);
+    let (sizes, state) = (head_sizes(inputs), first_state(inputs));
+    let (out, last) = forward_in_pieces(x, &state, sizes, epsilon, piece_of(sizes));
     vec![("h", out.h), ("m", out.m), ("n", out.n), ("CN", last.c), ("nN", last.n), ("mN", last.m)]
 }
 
@@ -354,7 +364,9 @@ pub fn forward_backward_reference(
         _ => StateGradient { c: vec![0.0; state.c.len()], n: vec![0.0; state.n.len()] },
     };
     let dh = inputs["dh"].values();
-    let (g, first) = backward_from(x, &dh, &state, &last, head_sizes(inputs), epsilon, through);
+    let sizes = head_sizes(inputs);
+    let piece = piece_of(sizes);
+    let (g, first) = backward_in_pieces(x, &dh, &state, &last, sizes, epsilon, through, piece);
     all.extend([("dq", g.dq), ("dk", g.dk), ("dv", g.dv), ("di", g.di), ("df", g.df)]);
     all.extend([("dC0", first.c), ("dn0", first.n)]);
     all

@@ -2,9 +2,8 @@
 
 use lab_device::DType;
 
-use super::{FORWARD_BACKWARD_INPUTS, FORWARD_INPUTS};
+use super::{FORWARD_BACKWARD_INPUTS, FORWARD_INPUTS, packed_sequences, tensor_sizes};
 use crate::plan::Slot;
-use crate::qkv::of;
 use crate::{Error, Input, Output, Plan, Request, Setting};
 
 /// What earlier positions have left, which a version may take: the matrix C that its rows of k have
@@ -92,9 +91,15 @@ pub struct StateSlots {
     pub last: [Slot; 3],
 }
 
+/// B, NH, DHQK, DHHV of a request's states: of packed sequences, a state for each.
+fn state_sizes(request: &Request<'_>) -> [usize; 4] {
+    let [b, nh, _, dhqk, dhhv] = tensor_sizes(&request.dims);
+    [packed_sequences(&request.dims).unwrap_or(b), nh, dhqk, dhhv]
+}
+
 /// Adds the states of a request to a plan, of a version that has [`STATE_INPUTS`] and [`last_state`].
 pub fn state_slots(plan: &mut Plan, request: &Request<'_>) -> StateSlots {
-    let [b, nh, _, dhqk, dhhv] = of(&request.dims);
+    let [b, nh, dhqk, dhhv] = state_sizes(request);
     let (given, wanted) = (request.has("C0"), request.text("last_state") == "yes");
     let first = ["C0", "n0", "m0"].map(|name| match given {
         true => request.input(plan, name),
@@ -139,7 +144,7 @@ pub fn state_gradient_slots(
     plan: &mut Plan,
     request: &Request<'_>,
 ) -> Result<StateGradientSlots, Error> {
-    let [b, nh, _, dhqk, dhhv] = of(&request.dims);
+    let [b, nh, dhqk, dhhv] = state_sizes(request);
     let mut states = state_slots(plan, request);
     let (given, wanted) = (request.has("dCN"), request.text("state_grad") == "yes");
     if wanted && !states.given {

@@ -1,0 +1,275 @@
+//! Sequences of unlike lengths side by side, without padding.
+//!
+//! Tensors as those of one sequence of all T positions: q, k \[1, NH, T, DHQK\], v, h \[1, NH, T, DHHV\], i, f, m, n
+//! \[1, NH, T\]. `cu_seqlens` i32 \[N + 1\] rises from 0 to T: sequence n has the positions from `cu_seqlens[n]` up to
+//! `cu_seqlens[n + 1]`, and may have none. Each has a state of its own: C0, CN \[N, NH, DHQK, DHHV\], n0, nN \[N, NH, DHQK\],
+//! m0, mN \[N, NH\], and their gradients.
+
+use std::collections::BTreeMap;
+
+use lab_device::DType;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::{
+    EPSILON, References, forward_backward_cost, forward_backward_inputs,
+    forward_backward_reference, forward_cost, forward_inputs, forward_reference, normalizer_grad,
+    packed_checks, under,
+};
+use crate::plan::Slot;
+use crate::qkv;
+use crate::suite::VersionCheck;
+use crate::{
+    Cost, Dim, Dims, Family, Info, Input, Options, Plan, Problem, Request, Tensor, Tensors,
+};
+
+/// The family of the forward pass over packed sequences: q, k, v, i, f, cu_seqlens → h, m, n.
+pub static PACKED_FORWARD: Packed = Packed { backward: false };
+
+/// The family of the forward and the backward pass over packed sequences.
+pub static PACKED_FORWARD_BACKWARD: Packed = Packed { backward: true };
+
+/// See [`PACKED_FORWARD`] and [`PACKED_FORWARD_BACKWARD`].
+#[derive(Debug)]
+pub struct Packed {
+    backward: bool,
+}
+
+const fn rows(name: &'static str, columns: &'static [&'static str; 4]) -> Input {
+    Input::new(name, columns)
+}
+
+const fn gate(name: &'static str) -> Input {
+    Input::new(name, &["1", "NH", "T"]).always(DType::F32)
+}
+
+const fn state(name: &'static str, axes: &'static [&'static str], group: &'static str) -> Input {
+    Input::new(name, axes).always(DType::F32).optional(group)
+}
+
+const KEYS: &[&str; 4] = &["1", "NH", "T", "DHQK"];
+const VALUES: &[&str; 4] = &["1", "NH", "T", "DHHV"];
+const MATRIX: &[&str] = &["N", "NH", "DHQK", "DHHV"];
+const VECTOR: &[&str] = &["N", "NH", "DHQK"];
+
+/// What goes into the forward pass.
+pub const PACKED_INPUTS: &[Input] = &[
+    rows("q", KEYS),
+    rows("k", KEYS),
+    rows("v", VALUES),
+    gate("i"),
+    gate("f"),
+    Input::new("cu_seqlens", &["N+1"]).always(DType::I32),
+    state("C0", MATRIX, "state"),
+    state("n0", VECTOR, "state"),
+    state("m0", &["N", "NH"], "state"),
+];
+
+/// What goes into the forward and the backward pass.
+pub const PACKED_BACKWARD_INPUTS: &[Input] = &[
+    PACKED_INPUTS[0],
+    PACKED_INPUTS[1],
+    PACKED_INPUTS[2],
+    PACKED_INPUTS[3],
+    PACKED_INPUTS[4],
+    rows("dh", VALUES),
+    PACKED_INPUTS[5],
+    PACKED_INPUTS[6],
+    PACKED_INPUTS[7],
+    PACKED_INPUTS[8],
+    state("dCN", MATRIX, "last state's gradient"),
+    state("dnN", VECTOR, "last state's gradient"),
+];
+
+/// The sizes of N, NH, T, DHQK and DHHV, as [`super::dims`] has those of sequences of one length.
+pub const fn packed_dims(sizes: [[usize; 3]; 5]) -> [Dim; 5] {
+    let [n, nh, t, ..] = sizes;
+    let [_, _, _, dhqk, dhhv] = super::dims(sizes);
+    [
+        Dim::new("N", "packed sequences", n),
+        Dim::new("NH", "heads of each", nh),
+        Dim::new("T", "positions of all together", t),
+        dhqk,
+        dhhv,
+    ]
+}
+
+/// N, NH, T, DHQK, DHHV by their names.
+pub fn packed_sizes([n, nh, t, dhqk, dhhv]: [usize; 5]) -> Dims {
+    Dims::new([("N", n), ("NH", nh), ("T", t), ("DHQK", dhqk), ("DHHV", dhhv)])
+}
+
+/// How many sequences are packed in a checked problem; `None` where none are.
+pub fn packed_sequences(dims: &Dims) -> Option<usize> {
+    dims.find("N")
+}
+
+/// B, NH, S, DHQK, DHHV of a checked problem's tensors: of packed sequences, those of the one that they make together.
+pub fn tensor_sizes(dims: &Dims) -> [usize; 5] {
+    match packed_sequences(dims) {
+        Some(_) => {
+            let [nh, t, dhqk, dhhv] = ["NH", "T", "DHQK", "DHHV"].map(|name| dims.get(name));
+            [1, nh, t, dhqk, dhhv]
+        }
+        None => qkv::of(dims),
+    }
+}
+
+/// Where packed sequences begin and end, for a plan: `cu_seqlens`, or memory of one element that a kernel must not touch.
+#[derive(Clone, Debug)]
+pub struct PackedSlot {
+    /// How many there are; `None` where sequences are not packed.
+    pub sequences: Option<usize>,
+    /// The slot.
+    pub cu_seqlens: Slot,
+}
+
+/// Adds it to a plan.
+pub fn packed_slot(plan: &mut Plan, request: &Request<'_>) -> PackedSlot {
+    let sequences = packed_sequences(&request.dims);
+    let cu_seqlens = match sequences {
+        Some(_) => request.input(plan, "cu_seqlens"),
+        None => plan.scratch(DType::I32, 1),
+    };
+    PackedSlot { sequences, cu_seqlens }
+}
+
+/// Begins and ends of these lengths.
+pub fn cu_seqlens(lengths: &[usize]) -> Tensor {
+    let ends = lengths.iter().scan(0, |end, length| {
+        *end += length;
+        Some(*end as f64)
+    });
+    let all: Vec<f64> = [0.0].into_iter().chain(ends).collect();
+    Tensor::rounded(DType::I32, &[all.len()], &all)
+}
+
+/// Lengths that add up to `positions`: between cuts that are anywhere, two at the same place, too.
+fn draw_lengths(problem: &Problem, sequences: usize, positions: usize) -> Vec<usize> {
+    let mut rng = ChaCha8Rng::seed_from_u64(problem.seed);
+    rng.set_stream(9 << 32);
+    let mut cuts: Vec<usize> = (1..sequences).map(|_| rng.random_range(0..=positions)).collect();
+    cuts.sort_unstable();
+    let ends = cuts.iter().copied().chain([positions]);
+    [0].into_iter().chain(cuts.iter().copied()).zip(ends).map(|(from, to)| to - from).collect()
+}
+
+/// Where each sequence begins and ends.
+pub(super) fn sequences_of(inputs: &Tensors) -> Vec<[usize; 2]> {
+    let ends = inputs["cu_seqlens"].values();
+    ends.windows(2).map(|w| [w[0] as usize, w[1] as usize]).collect()
+}
+
+/// Inputs of the n-th sequence alone, as those of one that is not packed.
+pub(super) fn alone(inputs: &Tensors, n: usize) -> Tensors {
+    let [from, to] = sequences_of(inputs)[n];
+    let own = |(name, tensor): (&String, &Tensor)| {
+        let shape = &tensor.shape;
+        let (own_shape, values) = match name.as_str() {
+            "cu_seqlens" => return None,
+            "C0" | "n0" | "m0" | "dCN" | "dnN" => {
+                let size: usize = shape[1..].iter().product();
+                let values = tensor.values()[n * size..][..size].to_vec();
+                ([&[1], &shape[1..]].concat(), values)
+            }
+            _ => {
+                let (positions, columns) = (shape[2], shape.get(3).copied().unwrap_or(1));
+                let of_head = |head: &[f64]| head[from * columns..to * columns].to_vec();
+                let heads = tensor.values();
+                let values = heads.chunks(positions * columns).flat_map(of_head).collect();
+                ([&[1, shape[1], to - from], &shape[3..]].concat(), values)
+            }
+        };
+        Some((name.clone(), Tensor::rounded(tensor.dtype, &own_shape, &values)))
+    };
+    inputs.iter().filter_map(own).collect()
+}
+
+/// The reference of all, from that of each sequence alone.
+fn packed_reference(inputs: &Tensors, of_one: impl Fn(&Tensors) -> References) -> References {
+    let [nh, positions] = [inputs["q"].shape[1], inputs["q"].shape[2]];
+    let mut all: BTreeMap<&'static str, Vec<f64>> = BTreeMap::new();
+    for (n, [from, to]) in sequences_of(inputs).into_iter().enumerate() {
+        let length = to - from;
+        let own = alone(inputs, n);
+        let outputs = if length > 0 { of_one(&own) } else { of_nothing(&own) };
+        for (name, values) in outputs {
+            let whole = all.entry(name).or_default();
+            if matches!(name, "CN" | "nN" | "mN" | "dC0" | "dn0") {
+                whole.extend(values);
+            } else if length > 0 {
+                let columns = values.len() / (nh * length);
+                whole.resize(nh * positions * columns, 0.0);
+                for head in 0..nh {
+                    whole[(head * positions + from) * columns..][..length * columns]
+                        .copy_from_slice(&values[head * length * columns..][..length * columns]);
+                }
+            }
+        }
+    }
+    all.into_iter().collect()
+}
+
+/// Of a sequence without positions: its last state is its first one, and so are their gradients.
+fn of_nothing(inputs: &Tensors) -> References {
+    let [nh, dhqk, dhhv] = [inputs["q"].shape[1], inputs["q"].shape[3], inputs["v"].shape[3]];
+    let or = |name: &str, size: usize, value: f64| {
+        inputs.get(name).map_or_else(|| vec![value; size], Tensor::values)
+    };
+    let [c, n] = [nh * dhqk * dhhv, nh * dhqk];
+    vec![
+        ("CN", or("C0", c, 0.0)),
+        ("nN", or("n0", n, 0.0)),
+        ("mN", or("m0", nh, f64::NEG_INFINITY)),
+        ("dC0", or("dCN", c, 0.0)),
+        ("dn0", or("dnN", n, 0.0)),
+    ]
+}
+
+impl Family for Packed {
+    fn name(&self) -> &'static str {
+        if self.backward { "vlstm_fwbw_packed" } else { "vlstm_fw_packed" }
+    }
+
+    fn draw_inputs(&self, _: &Info, problem: &Problem) -> Tensors {
+        let sequences = packed_sequences(&problem.dims).expect("of the family");
+        let sizes = tensor_sizes(&problem.dims);
+        let flat = Problem { dims: qkv::sizes(sizes), ..problem.clone() };
+        let mut all = match self.backward {
+            true => forward_backward_inputs(&flat),
+            false => forward_inputs(&flat),
+        };
+        let lengths = draw_lengths(problem, sequences, sizes[2]);
+        all.insert("cu_seqlens".into(), cu_seqlens(&lengths));
+        all
+    }
+
+    fn reference(&self, info: &Info, inputs: &Tensors, options: &Options) -> References {
+        let eps = options.number(info, EPSILON.name);
+        let all = packed_reference(inputs, |own| match self.backward {
+            true => forward_backward_reference(own, eps, normalizer_grad(info, options)),
+            false => forward_reference(own, eps),
+        });
+        under(info, options, all)
+    }
+
+    /// That of sequences of one length.
+    fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
+        let sequences = packed_sequences(dims).expect("of the family");
+        let [_, nh, t, dhqk, dhhv] = tensor_sizes(dims);
+        let alike = qkv::sizes([sequences, nh, t.div_ceil(sequences), dhqk, dhhv]);
+        if self.backward {
+            forward_backward_cost(&alike, dtype)
+        } else {
+            forward_cost(&alike, dtype)
+        }
+    }
+
+    fn replayed(&self) -> bool {
+        true
+    }
+
+    fn checks(&self) -> &'static [VersionCheck] {
+        if self.backward { packed_checks::FORWARD_BACKWARD } else { packed_checks::FORWARD }
+    }
+}
