@@ -86,7 +86,10 @@ fn kept<const N: usize>(name: &str, [singles, doubles]: [&[[usize; N]]; 2]) -> V
 
 /// The same of halves.
 fn of_halves<const N: usize>(name: &str, all: &[[usize; N]]) -> Vec<String> {
-    kept(name, [all, all]).into_iter().filter(|name| name.contains("half") || name.contains("bfloat")).collect()
+    kept(name, [all, all])
+        .into_iter()
+        .filter(|name| name.contains("half") || name.contains("bfloat"))
+        .collect()
 }
 
 /// What is read from the network, with a warp a row or four.
@@ -111,7 +114,8 @@ fn main() {
     let cell = [both("lstm_cell"), both("lstm_cell_back"), each("lstm_cell_first", "")];
     let norm = [both("norm_cell"), both("norm_cell_back")];
     let gru = ["gru_cell", "gru_cell_back", "gru_cell_first"].map(|name| each(name, ""));
-    let projection = ["projection", "projection_by_units", "gates_again"].map(|name| each(name, ""));
+    let projection =
+        ["projection", "projection_by_units", "gates_again"].map(|name| each(name, ""));
     let by_x = ["input_gradient", "narrow_input_gradient"].map(|name| each(name, ""));
     let vectors = ["peephole_gradient", "norm_gradient"].map(|name| each(name, ""));
     let spread = ["lstm_spread", "lstm_spread_back"].map(|name| kept(name, SPREAD));
@@ -135,6 +139,7 @@ fn main() {
         .spills(8)
         .kernel("kernels/gru_cell.cu", &gru.concat())
         .kernel("kernels/projection.cu", &projection.concat())
+        .spills(4)
         .kernel("kernels/input_gradient.cu", &by_x.concat())
         .kernel("kernels/parameter_gradient.cu", &each("parameter_gradient", ""))
         .kernel("kernels/vector_gradient.cu", &vectors.concat())

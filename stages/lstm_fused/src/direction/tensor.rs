@@ -22,7 +22,12 @@ const STORED_ROWS: usize = 64;
 /// Of the instantiations with room for H units, those with the fewest; of these the one whose clusters take the least
 /// time for B rows, one wave of resident clusters after the other. A step of eight rows is mostly the exchange; each
 /// further eight add half as much again.
-fn instance_for(dtype: DType, hidden: usize, batch: usize, multiprocessors: usize) -> Option<Instance> {
+fn instance_for(
+    dtype: DType,
+    hidden: usize,
+    batch: usize,
+    multiprocessors: usize,
+) -> Option<Instance> {
     let all = || V3_TENSOR.instances("lstm_tensor").filter(|i| i.has("T", dtype.cpp()));
     let units = all().map(|i| i.size("HT")).filter(|&units| hidden <= units).min()?;
     let time = |i: &Instance| {
@@ -64,7 +69,8 @@ impl Direction {
         let bytes = inputs * dtype.size();
         let w = boxes(&[inputs, GATES, hidden], &[deep, GATES, wide / GATES])?;
         let w = w.strides(&[hidden * bytes, bytes])?.swizzle(swizzle);
-        let stored = boxes(&[weights, rows, 1], &[SPAN / dtype.size(), STORED_ROWS, 1])?.swizzle(swizzle);
+        let stored =
+            boxes(&[weights, rows, 1], &[SPAN / dtype.size(), STORED_ROWS, 1])?.swizzle(swizzle);
 
         let ax = plan.scratch(dtype, rows * weights);
         let tiles = blocks(rows, high) * blocks(weights, wide);
