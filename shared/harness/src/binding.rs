@@ -139,7 +139,8 @@ impl<'a> Binder<'a> {
     }
 
     /// Takes all scratch from one piece of memory that somebody else owns, of [`Plan::scratch_bytes`]
-    /// at least, at a multiple of 256.
+    /// at least, at a multiple of 256. What a plan wants to be zero there ([`Plan::zeros`]) each run sets to zero first:
+    /// between two runs the memory may be used for something else.
     ///
     /// # Errors
     /// [`Error::Bad`]: it is smaller, not aligned, or no memory of the plan's device.
@@ -185,9 +186,13 @@ impl<'a> Binder<'a> {
         }
         let needed: usize =
             plan.slots().iter().enumerate().filter(own).map(|(_, facts)| facts.bytes()).sum();
-        check_room(&device, needed)?;
+        if needed > 0 {
+            check_room(&device, needed)?;
+        }
 
         let mut memory = Vec::with_capacity(plan.slots().len());
+        let mut zeros = Vec::new();
+        let mut uses_own_queue = false;
         let mut at = 0;
         for (index, facts) in plan.slots().iter().enumerate() {
             let lent = match (sources.remove(&index), &workspace) {
@@ -195,13 +200,20 @@ impl<'a> Binder<'a> {
                 (None, Some(workspace)) if facts.kind == SlotKind::Scratch => {
                     let start = at;
                     at += facts.bytes().next_multiple_of(SCRATCH_ALIGNMENT);
-                    if facts.initial != Initial::Poison {
-                        // SAFETY: the caller of `scratch` has promised that nobody else uses it.
-                        unsafe { initialize(workspace, start, facts)? };
+                    match facts.initial {
+                        Initial::Poison => {}
+                        // Its owner may have used it for something else since the last run.
+                        Initial::Zero => zeros.push(BoundStep::Zero(index)),
+                        Initial::Bytes(_) => {
+                            uses_own_queue = true;
+                            // SAFETY: the caller of `scratch` has promised that nobody else uses it.
+                            unsafe { initialize(workspace, start, facts)? };
+                        }
                     }
                     Memory { buffer: Arc::clone(workspace), start }
                 }
                 (source, _) => {
+                    uses_own_queue = true;
                     let buffer = device.raw_buffer(facts.bytes())?;
                     // SAFETY: it was made just now.
                     unsafe {
@@ -215,12 +227,12 @@ impl<'a> Binder<'a> {
             };
             memory.push(lent);
         }
-        // Uploads went through the device's own queue.
-        if let Some(stream) = &stream {
+        // Not where all memory is lent: a stream that is being recorded can wait for no other.
+        if let Some(stream) = stream.as_ref().filter(|_| uses_own_queue) {
             stream.follow()?;
         }
         let steps = plan.steps().iter().map(|step| bind(&plan, &memory, step));
-        let steps = steps.collect::<Result<_, Error>>()?;
+        let steps = zeros.into_iter().map(Ok).chain(steps).collect::<Result<_, Error>>()?;
         Ok(Binding { plan, memory, steps, stream })
     }
 }

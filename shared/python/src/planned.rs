@@ -1,0 +1,180 @@
+//! A plan, and the memory that it runs on.
+
+use std::collections::{HashMap, VecDeque};
+use std::ffi::c_void;
+use std::sync::{Mutex, PoisonError};
+
+use lab_device::dlpack::DLTensor;
+use lab_device::{Device, DeviceKind, Stream};
+use lab_harness::plan::{SlotFacts, SlotKind};
+use lab_harness::{
+    Binding, Error, Options, Plan, Prepared as _, Request, Shapes, Tensor, Tensors, Version,
+};
+
+use crate::{Pass, choose};
+
+/// How many bindings a plan keeps. An allocator that caches, as PyTorch's, hands out the same addresses again, so that
+/// a training loop needs a few.
+const KEPT: usize = 32;
+
+/// A plan for calls of one shape on one device.
+pub struct Planned {
+    version: &'static dyn Version,
+    plan: Plan,
+    /// Slots that a caller gives memory to, as indices.
+    given: Vec<usize>,
+    bindings: Mutex<Bindings>,
+}
+
+/// Bindings by what they are bound to, and those keys, the oldest first.
+#[derive(Default)]
+struct Bindings {
+    all: HashMap<Key, Binding>,
+    order: VecDeque<Key>,
+}
+
+/// Addresses of the tensors, that of the scratch, and the stream.
+type Key = (Vec<u64>, u64, u64);
+
+impl Planned {
+    /// Chooses a version and plans its launches.
+    ///
+    /// # Errors
+    /// As [`choose()`] and [`Version::plan`].
+    pub fn new(
+        pass: Pass,
+        device: &Device,
+        shapes: Shapes,
+        options: &[String],
+        name: Option<&str>,
+    ) -> Result<Self, Error> {
+        let version = choose(pass, device, &shapes, options, name)?;
+        let options = Options::parse(options, version.info())?;
+        let request = Request::new(version.info(), shapes, &options)?;
+        let plan = version.plan(device, &request)?;
+        let slots = plan.slots().iter().enumerate();
+        let given = slots.filter(|(_, s)| s.kind != SlotKind::Scratch).map(|(n, _)| n).collect();
+        Ok(Self { version, plan, given, bindings: Mutex::default() })
+    }
+
+    /// The version that was chosen.
+    pub fn version(&self) -> &'static dyn Version {
+        self.version
+    }
+
+    /// The tensors that a run wants addresses of, in this order: inputs, outputs, and what is updated in place.
+    pub fn slots(&self) -> impl Iterator<Item = &SlotFacts> {
+        self.given.iter().map(|&index| &self.plan.slots()[index])
+    }
+
+    /// Bytes of scratch that a run on a GPU wants, at a multiple of 256.
+    pub fn scratch_bytes(&self) -> usize {
+        self.plan.scratch_bytes()
+    }
+
+    /// Makes all launches on tensors of the caller's, row-major and without gaps. On a GPU it returns before they have
+    /// ended, and neither allocates device memory nor waits for the device.
+    ///
+    /// # Errors
+    /// The number of addresses; what the device says of them or of the launches; of a checked emulator, what it found.
+    ///
+    /// # Safety
+    /// Each address is that of a tensor of its slot's type and size on the plan's device (of the emulator: in host
+    /// memory), nobody else uses what is written, and all of it stays until the launches have ended. `scratch` is as
+    /// [`Binder::scratch`](lab_harness::Binder::scratch) wants it, and `stream` a stream of the device's primary
+    /// context; of the emulator neither is looked at.
+    pub unsafe fn run(&self, addresses: &[u64], scratch: u64, stream: u64) -> Result<(), Error> {
+        if addresses.len() != self.given.len() {
+            return Err(Error::bad("addresses", self.given.len().to_string(), addresses.len()));
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.plan.device().kind() {
+                DeviceKind::Cuda => self.run_in_place(addresses, scratch, stream),
+                DeviceKind::Emulator => self.run_on_copies(addresses),
+            }
+        }
+    }
+
+    /// On the caller's own memory. What it is bound to is kept, for the next run on the same.
+    ///
+    /// # Safety
+    /// As [`Planned::run`].
+    unsafe fn run_in_place(
+        &self,
+        addresses: &[u64],
+        scratch: u64,
+        stream: u64,
+    ) -> Result<(), Error> {
+        let key: Key = (addresses.to_vec(), scratch, stream);
+        let mut bindings = self.bindings.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(binding) = bindings.all.get_mut(&key) {
+            return Ok(binding.run()?);
+        }
+        // SAFETY: the caller's promise.
+        let mut binding = unsafe { self.bind(addresses, scratch, stream)? };
+        binding.run()?;
+        if bindings.order.len() == KEPT
+            && let Some(oldest) = bindings.order.pop_front()
+        {
+            bindings.all.remove(&oldest);
+        }
+        bindings.order.push_back(key.clone());
+        bindings.all.insert(key, binding);
+        Ok(())
+    }
+
+    /// # Safety
+    /// As [`Planned::run`].
+    unsafe fn bind(&self, addresses: &[u64], scratch: u64, stream: u64) -> Result<Binding, Error> {
+        let device = self.plan.device();
+        let mut binder = self.plan.clone().bind();
+        for (facts, &address) in self.slots().zip(addresses) {
+            let dtype = facts.element.dtype().expect("a tensor of numbers");
+            let shape: Vec<i64> = facts.shape.iter().map(|&size| size as i64).collect();
+            let tensor = DLTensor::contiguous(address as *mut c_void, device, dtype, &shape);
+            // SAFETY: the caller's promise.
+            binder = unsafe { binder.foreign(&facts.name, &tensor)? };
+        }
+        if self.scratch_bytes() > 0 {
+            // SAFETY: the caller's promise.
+            binder = unsafe { binder.scratch(scratch, self.scratch_bytes())? };
+        }
+        // SAFETY: the caller's promise.
+        let stream = unsafe { Stream::foreign(device, stream as *mut c_void) };
+        binder.on(stream).finish()
+    }
+
+    /// On copies: an emulated kernel takes far longer than these, its checks see what is never written, and two tensors
+    /// of the caller's may overlap.
+    ///
+    /// # Safety
+    /// As [`Planned::run`].
+    unsafe fn run_on_copies(&self, addresses: &[u64]) -> Result<(), Error> {
+        let mut inputs = Tensors::new();
+        for (facts, &address) in self.slots().zip(addresses).filter(|(facts, _)| facts.goes_in()) {
+            let dtype = facts.element.dtype().expect("a tensor of numbers");
+            // SAFETY: the caller's promise.
+            let bytes =
+                unsafe { std::slice::from_raw_parts(address as *const u8, facts.bytes()).to_vec() };
+            let tensor = Tensor { dtype, shape: facts.shape.clone(), bytes };
+            inputs.insert(facts.name.clone(), tensor);
+        }
+        let mut binding = self.plan.clone().bind().upload_inputs(&inputs)?.finish()?;
+        binding.run()?;
+        binding.all_written()?;
+        for (name, tensor) in binding.outputs()? {
+            let mut slots = self.slots().zip(addresses);
+            let (_, &address) = slots.find(|(facts, _)| facts.has_name(&name)).expect("its slot");
+            // SAFETY: the caller's promise.
+            unsafe {
+                std::ptr::copy_nonoverlapping(
+                    tensor.bytes.as_ptr(),
+                    address as *mut u8,
+                    tensor.bytes.len(),
+                );
+            }
+        }
+        Ok(())
+    }
+}
