@@ -32,6 +32,9 @@ fn raise(error: Error) -> PyErr {
 /// A tensor's name, type and shape.
 type Named = (String, String, Vec<usize>);
 
+/// A version's name, what it changes, and its types.
+type Described = (String, &'static str, Vec<&'static str>);
+
 /// The launches of one call.
 #[pyclass(frozen, module = "vlstm._native")]
 struct Plan {
@@ -64,6 +67,17 @@ impl Plan {
         slots
             .map(|s| (s.name.clone(), kind(s.kind), s.element.to_string(), s.shape.clone()))
             .collect()
+    }
+
+    /// The bound on the relative error of each output that the version keeps, by its name.
+    fn bounds(&self) -> HashMap<&'static str, f64> {
+        self.planned.bounds().collect()
+    }
+
+    /// The outputs in f64 of the lab's reference, by name, for inputs in host memory at these addresses.
+    fn reference(&self, addresses: Vec<u64>) -> HashMap<&'static str, Vec<f64>> {
+        // SAFETY: as `run`.
+        unsafe { self.planned.reference(&addresses) }.into_iter().collect()
     }
 
     /// Makes the launches on tensors at these addresses, on this stream.
@@ -105,7 +119,7 @@ fn plan(
 
 /// Of each pass its versions, in the order in which a GPU prefers them: (name, what it changes, types).
 #[pyfunction]
-fn versions() -> HashMap<&'static str, Vec<(String, &'static str, Vec<&'static str>)>> {
+fn versions() -> HashMap<&'static str, Vec<Described>> {
     let of = |pass: Pass| {
         let all = pass.candidates().iter().map(|candidate| {
             let info = candidate.version.info();

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 
 use lab_device::dlpack::DLTensor;
-use lab_device::{Device, DeviceKind, Stream};
+use lab_device::{DType, Device, DeviceKind, Stream};
 use lab_harness::plan::{SlotFacts, SlotKind};
 use lab_harness::{
     Binding, Error, Options, Plan, Prepared as _, Request, Shapes, Tensor, Tensors, Version,
@@ -20,6 +20,8 @@ const KEPT: usize = 32;
 /// A plan for calls of one shape on one device.
 pub struct Planned {
     version: &'static dyn Version,
+    options: Options,
+    dtype: DType,
     plan: Plan,
     /// Slots that a caller gives memory to, as indices.
     given: Vec<usize>,
@@ -51,10 +53,11 @@ impl Planned {
         let version = choose(pass, device, &shapes, options, name)?;
         let options = Options::parse(options, version.info())?;
         let request = Request::new(version.info(), shapes, &options)?;
+        let dtype = request.dtype;
         let plan = version.plan(device, &request)?;
         let slots = plan.slots().iter().enumerate();
         let given = slots.filter(|(_, s)| s.kind != SlotKind::Scratch).map(|(n, _)| n).collect();
-        Ok(Self { version, plan, given, bindings: Mutex::default() })
+        Ok(Self { version, options, dtype, plan, given, bindings: Mutex::default() })
     }
 
     /// The version that was chosen.
@@ -70,6 +73,25 @@ impl Planned {
     /// Bytes of scratch that a run on a GPU wants, at a multiple of 256.
     pub fn scratch_bytes(&self) -> usize {
         self.plan.scratch_bytes()
+    }
+
+    /// The bounds that the version keeps on the relative error ‖out − ref‖ / ‖ref‖ of each output, by name.
+    pub fn bounds(&self) -> impl Iterator<Item = (&'static str, f64)> {
+        let outputs = self.version.info().outputs_under(&self.options);
+        outputs.into_iter().filter_map(|output| {
+            let bound = output.bounds.iter().find(|(dtype, _)| *dtype == self.dtype);
+            bound.map(|(_, bound)| (output.name, *bound))
+        })
+    }
+
+    /// The outputs in f64 of the family's reference, by name.
+    ///
+    /// # Safety
+    /// As [`Planned::run`], of inputs in host memory.
+    pub unsafe fn reference(&self, addresses: &[u64]) -> Vec<(&'static str, Vec<f64>)> {
+        // SAFETY: the caller's promise.
+        let inputs = unsafe { self.inputs_at(addresses) };
+        self.version.reference(&inputs, &self.options)
     }
 
     /// Makes all launches on tensors of the caller's, row-major and without gaps. On a GPU it returns before they have
@@ -151,15 +173,8 @@ impl Planned {
     /// # Safety
     /// As [`Planned::run`].
     unsafe fn run_on_copies(&self, addresses: &[u64]) -> Result<(), Error> {
-        let mut inputs = Tensors::new();
-        for (facts, &address) in self.slots().zip(addresses).filter(|(facts, _)| facts.goes_in()) {
-            let dtype = facts.element.dtype().expect("a tensor of numbers");
-            // SAFETY: the caller's promise.
-            let bytes =
-                unsafe { std::slice::from_raw_parts(address as *const u8, facts.bytes()).to_vec() };
-            let tensor = Tensor { dtype, shape: facts.shape.clone(), bytes };
-            inputs.insert(facts.name.clone(), tensor);
-        }
+        // SAFETY: the caller's promise.
+        let inputs = unsafe { self.inputs_at(addresses) };
         let mut binding = self.plan.clone().bind().upload_inputs(&inputs)?.finish()?;
         binding.run()?;
         binding.all_written()?;
@@ -176,5 +191,21 @@ impl Planned {
             }
         }
         Ok(())
+    }
+
+    /// Copies of what goes in, by name.
+    ///
+    /// # Safety
+    /// As [`Planned::run`], of the emulator.
+    unsafe fn inputs_at(&self, addresses: &[u64]) -> Tensors {
+        let slots = self.slots().zip(addresses).filter(|(facts, _)| facts.goes_in());
+        let copies = slots.map(|(facts, &address)| {
+            let dtype = facts.element.dtype().expect("a tensor of numbers");
+            // SAFETY: the caller's promise.
+            let bytes = unsafe { std::slice::from_raw_parts(address as *const u8, facts.bytes()) };
+            let tensor = Tensor { dtype, shape: facts.shape.clone(), bytes: bytes.to_vec() };
+            (facts.name.clone(), tensor)
+        });
+        copies.collect()
     }
 }
