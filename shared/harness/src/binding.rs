@@ -295,21 +295,21 @@ fn bind(plan: &Plan, memory: &[Memory], step: &Step) -> Result<BoundStep, Error>
         Step::Zero(index) => BoundStep::Zero(*index),
         Step::Copy { from, to } => BoundStep::Copy { from: *from, to: *to },
         Step::Launch { kernel, launch, arguments } => {
+            // From a byte on, not an element: where scratch is lent, a piece begins at a multiple of 256, which need not be
+            // one of its elements' size.
             let place = |slot: &Slot| {
-                let element = plan.slots()[slot.index].element;
                 let Memory { buffer, start } = &memory[slot.index];
-                let (first, range) = (start / element.size(), slot.range());
-                (buffer, element, first + range.start..first + range.end)
+                (buffer, *start, plan.slots()[slot.index].element, slot.range())
             };
             let args = arguments.iter().map(|(argument, written)| match argument {
                 Argument::Number(number) => Ok(*number),
                 Argument::Slot(slot) => {
-                    let (buffer, element, range) = place(slot);
-                    buffer.arg(element, range, *written)
+                    let (buffer, start, element, range) = place(slot);
+                    buffer.arg_from(start, element, range, *written)
                 }
                 Argument::Map(slot, map, stores) => {
-                    let (buffer, _, range) = place(slot);
-                    buffer.tensor_map(range, map, *stores)
+                    let (buffer, start, _, range) = place(slot);
+                    buffer.tensor_map_from(start, range, map, *stores)
                 }
             });
             let args = args.collect::<Result<Vec<_>, lab_device::Error>>()?;

@@ -140,16 +140,71 @@ pub fn choose(
         return suits(found.ok_or_else(known)?);
     }
     let mut reasons: Vec<String> = Vec::new();
-    for candidate in order {
+    // A type that only others take says less than a size that one of its own does not.
+    let dtype = shapes.get("q").map(|q| q.dtype);
+    let takes = |c: &&&Candidate| dtype.is_none_or(|d| c.version.info().dtypes.contains(&d));
+    let of_type: Vec<_> = order.iter().filter(takes).collect();
+    for candidate in if of_type.is_empty() { order.iter().collect() } else { of_type } {
         match suits(candidate) {
             Ok(version) => return Ok(version),
-            // Versions of one stage have much in common.
-            Err(Error::Bad { what, expected, got }) => {
-                reasons.push(format!("{what}: expected {expected}, got {got}"));
+            Err(error) => {
+                reasons.push(format!("{}: {error}", candidate.version.info().full_name()))
             }
-            Err(other) => reasons.push(other.to_string()),
         }
     }
-    reasons.dedup();
-    Err(Error::bad("call", "what one of the versions takes", reasons.join("; ")))
+    Err(Error::bad(
+        "call",
+        "what a version takes",
+        format!("what none does\n  {}", reasons.join("\n  ")),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use lab_device::DType;
+    use lab_harness::Shape;
+
+    use super::*;
+
+    fn shapes(dtype: DType, [keys, values]: [usize; 2]) -> Shapes {
+        let named = |name: &str, dtype, last: &[usize]| {
+            (name.to_owned(), Shape { dtype, sizes: [&[1, 2, 40], last].concat() })
+        };
+        let [q, k] = ["q", "k"].map(|name| named(name, dtype, &[keys]));
+        let [i, f] = ["i", "f"].map(|name| named(name, DType::F32, &[]));
+        [q, k, named("v", dtype, &[values]), i, f].into()
+    }
+
+    fn chosen(shapes: &Shapes, options: &[&str], name: Option<&str>) -> Result<String, String> {
+        let device = Device::emulator().unwrap();
+        let options: Vec<String> = options.iter().map(|&text| text.to_owned()).collect();
+        let version = choose(Pass::Forward, &device, shapes, &options, name);
+        version.map(|v| v.info().full_name()).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn the_first_that_takes_sizes_type_and_options() {
+        let of =
+            |dtype, sizes, options: &[&str]| chosen(&shapes(dtype, sizes), options, None).unwrap();
+        assert_eq!(of(DType::F32, [16, 32], &[]), "vlstm_fw_v1:online");
+        assert_eq!(of(DType::F16, [128, 32], &["last_state=yes"]), "vlstm_fw_v4:v1_roles");
+        assert_eq!(of(DType::F16, [256, 32], &["last_state=yes"]), "vlstm_fw_v3:v0_chunks");
+        let by_name = |name| chosen(&shapes(DType::BF16, [16, 16]), &[], Some(name));
+        assert_eq!(by_name("vlstm_fw_v4:v2_segments").unwrap(), "vlstm_fw_v4:v2_segments");
+        let said = by_name("vlstm_fwbw_v1:ahead").unwrap_err();
+        assert!(
+            said.starts_with("version: expected auto or one of vlstm_fw_v1:online, "),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn where_none_suits_each_that_takes_the_type_says_why() {
+        let said = chosen(&shapes(DType::F32, [24, 16]), &[], None).unwrap_err();
+        let expected = "call: expected what a version takes, got what none does\n  vlstm_fw_v1:online: tensor 'q': \
+                        expected dimension DHQK: expected a multiple of 16 from 16 to 256, got 24, got f32 [1, 2, 40, 24]";
+        assert_eq!(said, expected);
+        let said = chosen(&shapes(DType::F64, [16, 16]), &[], None).unwrap_err();
+        assert_eq!(said.lines().count(), 1 + Pass::Forward.candidates().len(), "{said}");
+    }
 }

@@ -209,3 +209,115 @@ impl Planned {
         copies.collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use lab_harness::qkv::sizes;
+    use lab_harness::request::shapes_of;
+    use lab_harness::vlstm::step;
+    use lab_harness::{Dims, Problem};
+
+    use super::*;
+
+    /// Memory as a framework hands it out: at a multiple of 256.
+    struct Lent(Vec<u8>);
+
+    impl Lent {
+        fn new(bytes: usize) -> Self {
+            Self(vec![0xAB; bytes + 256])
+        }
+
+        fn holding(bytes: &[u8]) -> Self {
+            let mut lent = Self::new(bytes.len());
+            let start = (lent.address() - lent.0.as_ptr() as u64) as usize;
+            lent.0[start..][..bytes.len()].copy_from_slice(bytes);
+            lent
+        }
+
+        fn address(&self) -> u64 {
+            (self.0.as_ptr() as u64).next_multiple_of(256)
+        }
+
+        fn read(&self, bytes: usize) -> &[u8] {
+            let start = (self.address() - self.0.as_ptr() as u64) as usize;
+            &self.0[start..][..bytes]
+        }
+    }
+
+    /// A plan, and memory for its slots with random inputs.
+    fn planned(pass: Pass, dtype: DType, dims: &Dims, name: Option<&str>) -> (Planned, Vec<Lent>) {
+        let device = Device::emulator().unwrap();
+        let version = pass.candidates().iter().map(|c| c.version);
+        let version = version.filter(|v| name.is_none_or(|name| v.info().full_name() == name));
+        let inputs = version.last().unwrap().inputs(&Problem::new(dims.clone(), dtype));
+        let planned = Planned::new(pass, &device, shapes_of(&inputs), &[], name).unwrap();
+        let memory = planned.slots().map(|facts| match inputs.get(&facts.name) {
+            Some(tensor) => Lent::holding(&tensor.bytes),
+            None => Lent::new(facts.bytes()),
+        });
+        let memory = memory.collect();
+        (planned, memory)
+    }
+
+    fn addresses(memory: &[Lent]) -> Vec<u64> {
+        memory.iter().map(Lent::address).collect()
+    }
+
+    fn results(planned: &Planned, memory: &[Lent]) -> Vec<Vec<u8>> {
+        planned.slots().zip(memory).map(|(facts, lent)| lent.read(facts.bytes()).to_vec()).collect()
+    }
+
+    #[test]
+    fn on_the_callers_memory_as_on_copies() {
+        for (pass, name) in [
+            (Pass::Forward, "vlstm_fw_v4:v1_roles"),
+            (Pass::Gradients, "vlstm_fwbw_v0:flags"),
+            (Pass::Gradients, "vlstm_fwbw_v4:v2_segments"),
+        ] {
+            let dims = sizes([1, 2, 70, 32, 48]);
+            let (planned, memory) = planned(pass, DType::BF16, &dims, Some(name));
+            // SAFETY: the memory is of the slots' sizes, and stays.
+            unsafe { planned.run(&addresses(&memory), 0, 0).unwrap() };
+            let expected = results(&planned, &memory);
+            let fresh: Vec<Lent> = planned
+                .slots()
+                .zip(&memory)
+                .map(|(facts, lent)| match facts.goes_in() {
+                    true => Lent::holding(lent.read(facts.bytes())),
+                    false => Lent::new(facts.bytes()),
+                })
+                .collect();
+            for turn in 0..3 {
+                // What lay there before must not matter: an allocator gives it to others between two runs.
+                let scratch = Lent::new(planned.scratch_bytes());
+                // SAFETY: as above.
+                unsafe {
+                    planned.run_in_place(&addresses(&fresh), scratch.address(), 0).unwrap();
+                }
+                assert!(results(&planned, &fresh) == expected, "{name}, run {turn}");
+                planned.bindings.lock().unwrap().all.clear();
+                planned.bindings.lock().unwrap().order.clear();
+            }
+        }
+    }
+
+    #[test]
+    fn what_it_was_bound_to_is_kept_and_not_too_much_of_it() {
+        let dims = step::sizes([1, 2, 32, 48]);
+        let (planned, memory) =
+            planned(Pass::Step, DType::F32, &dims, Some("vlstm_step:v2_slices"));
+        let scratch: Vec<Lent> =
+            (0..KEPT + 3).map(|_| Lent::new(planned.scratch_bytes())).collect();
+        let kept = || planned.bindings.lock().unwrap().all.len();
+        for (n, own) in scratch.iter().enumerate() {
+            for _ in 0..2 {
+                // SAFETY: the memory is of the slots' sizes, and stays.
+                unsafe { planned.run_in_place(&addresses(&memory), own.address(), 0).unwrap() };
+                assert_eq!(kept(), (n + 1).min(KEPT));
+            }
+        }
+        // SAFETY: refused before it is used.
+        let refused = unsafe { planned.run(&[1], 0, 0) }.unwrap_err().to_string();
+        assert_eq!(refused, "addresses: expected 9, got 1");
+    }
+}

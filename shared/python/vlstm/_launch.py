@@ -1,6 +1,7 @@
 """From tensors to launches: plans by shape, outputs and scratch from PyTorch's allocator, the current stream."""
 
 import functools
+import re
 import warnings
 
 import torch
@@ -34,13 +35,26 @@ def _say_that_it_is_slow():
     )
 
 
+def _in_the_callers_words(message, pass_name):
+    """The kernels' names of tensors become those of the arguments."""
+    suffix = "" if pass_name == "step" else "_initial"
+    arguments = {"C0": f"c{suffix}", "n0": f"n{suffix}", "m0": f"m{suffix}", "dh": "the gradient of h"}
+    arguments |= {"dCN": "the gradient of c", "dnN": "the gradient of n"}
+    message = re.sub(r"tensor '(\w+)'", lambda name: arguments.get(name[1], name[1]), message)
+    passes = {"forward": "the forward pass", "gradients": "the backward pass", "step": "a step"}
+    return message.replace("call: expected what a version takes", f"{passes[pass_name]}: expected what a version takes")
+
+
 @functools.lru_cache(maxsize=1024)
 def _planned(on, pass_name, tensors, options, version):
     """A plan, the names of its slots in order, and its outputs by name."""
     if on.startswith("cuda"):
         _tell_nvrtc_where_to_look()
     named = [(name, NAMES[dtype], list(shape)) for name, dtype, shape in tensors]
-    plan = _native.plan(on, pass_name, named, list(options), None if version == "auto" else version)
+    try:
+        plan = _native.plan(on, pass_name, named, list(options), None if version == "auto" else version)
+    except ValueError as error:
+        raise ValueError(_in_the_callers_words(str(error), pass_name)) from None
     slots = plan.slots()
     outputs = {name: (tuple(shape), TYPES[dtype]) for name, kind, dtype, shape in slots if kind == "output"}
     return plan, tuple(name for name, *_ in slots), outputs, plan.scratch_bytes
