@@ -118,6 +118,24 @@ impl<'a> Binder<'a> {
         Ok(self)
     }
 
+    /// Lets a slot be memory at this address that somebody else owns: also of structs, which no [`DLTensor`] describes.
+    ///
+    /// # Errors
+    /// [`Error::Tensor`]: no slot has that name, or is bound already; or it is no memory of the plan's device, or less
+    /// than the slot needs.
+    ///
+    /// # Safety
+    /// As [`Binder::foreign`].
+    pub unsafe fn memory(mut self, name: &str, address: u64) -> Result<Self, Error> {
+        let index = self.named(name)?;
+        let facts = &self.plan.slots()[index];
+        // SAFETY: the caller's promise.
+        let buffer = unsafe { RawBuffer::foreign(self.plan.device(), address, facts.bytes()) };
+        let buffer = buffer.map_err(|e| refuse(facts, &describe(facts), e.to_string()))?;
+        self.put(index, Source::Lent(Memory { buffer: Arc::new(buffer), start: 0 }))?;
+        Ok(self)
+    }
+
     /// Lets a slot be one of another binding's: what that writes, this reads, with no copy between.
     /// Whoever runs both on different streams sees to their order.
     ///

@@ -15,4 +15,4 @@ mod module;
 pub mod planned;
 
 pub use choose::{Pass, choose};
-pub use planned::Planned;
+pub use planned::{Planned, Rooms};

@@ -9,7 +9,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::devices::device;
-use crate::{Pass, Planned};
+use crate::{Pass, Planned, Rooms};
 
 pyo3::create_exception!(
     _native,
@@ -80,11 +80,25 @@ impl Plan {
         unsafe { self.planned.reference(&addresses) }.into_iter().collect()
     }
 
-    /// Makes the launches on tensors at these addresses, on this stream.
-    fn run(&self, py: Python<'_>, addresses: Vec<u64>, scratch: u64, stream: u64) -> PyResult<()> {
+    /// Bytes of memory in which a forward pass leaves to its backward pass what that needs.
+    #[getter]
+    fn left_bytes(&self) -> usize {
+        self.planned.left_bytes()
+    }
+
+    /// Makes the launches on tensors at these addresses, with what is left and scratch at those, on this stream.
+    fn run(
+        &self,
+        py: Python<'_>,
+        addresses: Vec<u64>,
+        left: u64,
+        scratch: u64,
+        stream: u64,
+    ) -> PyResult<()> {
+        let rooms = Rooms { left, scratch };
         // SAFETY: the package passes the addresses of tensors that it has checked against `slots`, which stay while
         // the stream has work on them, as all of its allocator's do.
-        py.detach(|| unsafe { self.planned.run(&addresses, scratch, stream) }).map_err(raise)
+        py.detach(|| unsafe { self.planned.run(&addresses, rooms, stream) }).map_err(raise)
     }
 }
 
@@ -101,20 +115,33 @@ fn plan(
     version: Option<&str>,
 ) -> PyResult<Plan> {
     let planned = || {
-        let mut shapes = Shapes::new();
-        for (name, dtype, sizes) in tensors {
-            let refuse = |expected: String| Error::Tensor {
-                name: name.clone(),
-                expected,
-                got: dtype.clone(),
-            };
-            let dtype = dtype.parse().map_err(refuse)?;
-            shapes.insert(name, Shape { dtype, sizes });
-        }
         let pass = Pass::of_name(pass_name)?;
-        Planned::new(pass, &device(on)?, shapes, &options, version)
+        Planned::new(pass, &device(on)?, shapes_of(tensors)?, &options, version)
     };
     py.detach(planned).map(|planned| Plan { planned }).map_err(raise)
+}
+
+/// The same of the pass `gradients`, in two parts, the forward and the backward pass; None where there are none.
+#[pyfunction]
+#[pyo3(signature = (on, tensors, options, version=None))]
+fn plan_in_two_parts(
+    py: Python<'_>,
+    on: &str,
+    tensors: Vec<Named>,
+    options: Vec<String>,
+    version: Option<&str>,
+) -> PyResult<Option<(Plan, Plan)>> {
+    let planned = || Planned::in_two_parts(&device(on)?, shapes_of(tensors)?, &options, version);
+    let parts = py.detach(planned).map_err(raise)?;
+    Ok(parts.map(|parts| parts.map(|planned| Plan { planned }).into()))
+}
+
+fn shapes_of(tensors: Vec<Named>) -> Result<Shapes, Error> {
+    let shape = |(name, dtype, sizes): Named| match dtype.parse() {
+        Ok(dtype) => Ok((name, Shape { dtype, sizes })),
+        Err(expected) => Err(Error::Tensor { name, expected, got: dtype }),
+    };
+    tensors.into_iter().map(shape).collect()
 }
 
 /// Of each pass its versions, in the order in which a GPU prefers them: (name, what it changes, types).
@@ -144,6 +171,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("KernelError", module.py().get_type::<KernelError>())?;
     module.add_class::<Plan>()?;
     module.add_function(wrap_pyfunction!(plan, module)?)?;
+    module.add_function(wrap_pyfunction!(plan_in_two_parts, module)?)?;
     module.add_function(wrap_pyfunction!(versions, module)?)?;
     module.add_function(wrap_pyfunction!(look_for_nvrtc_in, module)?)
 }

@@ -8,7 +8,7 @@ use lab_device::dlpack::DLTensor;
 use lab_device::{DType, Device, DeviceKind, Stream};
 use lab_harness::plan::{SlotFacts, SlotKind};
 use lab_harness::{
-    Binding, Error, Options, Plan, Prepared as _, Request, Shapes, Tensor, Tensors, Version,
+    Binder, Binding, Error, Options, Plan, Prepared as _, Request, Shapes, Tensor, Tensors, Version,
 };
 
 use crate::{Pass, choose};
@@ -25,6 +25,8 @@ pub struct Planned {
     plan: Plan,
     /// Slots that a caller gives memory to, as indices.
     given: Vec<usize>,
+    /// Those that one part of a call leaves to the other, as indices, each with where it begins in their memory.
+    left: Vec<(usize, usize)>,
     bindings: Mutex<Bindings>,
 }
 
@@ -35,8 +37,20 @@ struct Bindings {
     order: VecDeque<Key>,
 }
 
-/// Addresses of the tensors, that of the scratch, and the stream.
-type Key = (Vec<u64>, u64, u64);
+/// Addresses of the tensors, those of what is left and of the scratch, and the stream.
+type Key = (Vec<u64>, [u64; 2], u64);
+
+/// Where a piece begins in memory that holds several: a multiple of this.
+const ALIGNMENT: usize = 256;
+
+/// Memory of a run beside the tensors: the addresses of two pieces, each a multiple of 256.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rooms {
+    /// Of [`Planned::left_bytes`]: what a forward pass leaves to its backward pass.
+    pub left: u64,
+    /// Of [`Planned::scratch_bytes`]; on the emulator it is not looked at.
+    pub scratch: u64,
+}
 
 impl Planned {
     /// Chooses a version and plans its launches.
@@ -50,14 +64,43 @@ impl Planned {
         options: &[String],
         name: Option<&str>,
     ) -> Result<Self, Error> {
-        let version = choose(pass, device, &shapes, options, name)?;
-        let options = Options::parse(options, version.info())?;
-        let request = Request::new(version.info(), shapes, &options)?;
-        let dtype = request.dtype;
-        let plan = version.plan(device, &request)?;
-        let slots = plan.slots().iter().enumerate();
-        let given = slots.filter(|(_, s)| s.kind != SlotKind::Scratch).map(|(n, _)| n).collect();
-        Ok(Self { version, options, dtype, plan, given, bindings: Mutex::default() })
+        let (version, options, request_dtype, plan) = plan_of(pass, device, shapes, options, name)?;
+        Ok(Self::of(version, options, request_dtype, plan))
+    }
+
+    /// The same of [`Pass::Gradients`], in two parts: what can be run before the gradient of the result is there, which is
+    /// the forward pass, and the backward pass, to which it leaves what [`Planned::left_bytes`] says. `None` where the
+    /// version makes both in one launch, or leaves more than half of what its inputs take.
+    ///
+    /// # Errors
+    /// As [`Planned::new`].
+    pub fn in_two_parts(
+        device: &Device,
+        shapes: Shapes,
+        options: &[String],
+        name: Option<&str>,
+    ) -> Result<Option<[Self; 2]>, Error> {
+        let (version, options, dtype, plan) =
+            plan_of(Pass::Gradients, device, shapes, options, name)?;
+        let inputs = plan.slots().iter().filter(|s| s.kind == SlotKind::Input);
+        let most = inputs.map(SlotFacts::bytes).sum::<usize>() / 2;
+        let parts = plan.split_before(&["dh", "dCN", "dnN"]);
+        let parts = parts.map(|parts| parts.map(|p| Self::of(version, options.clone(), dtype, p)));
+        Ok(parts.filter(|[first, _]| first.left_bytes() <= most))
+    }
+
+    fn of(version: &'static dyn Version, options: Options, dtype: DType, plan: Plan) -> Self {
+        let slots = || plan.slots().iter().enumerate();
+        let is_given = |facts: &SlotFacts| facts.kind != SlotKind::Scratch && !facts.is_left();
+        let given = slots().filter(|(_, facts)| is_given(facts)).map(|(index, _)| index).collect();
+        let mut at = 0;
+        let left = slots().filter(|(_, facts)| facts.is_left()).map(|(index, facts)| {
+            let start = at;
+            at += facts.bytes().next_multiple_of(ALIGNMENT);
+            (index, start)
+        });
+        let left = left.collect();
+        Self { version, options, dtype, plan, given, left, bindings: Mutex::default() }
     }
 
     /// The version that was chosen.
@@ -68,6 +111,14 @@ impl Planned {
     /// The tensors that a run wants addresses of, in this order: inputs, outputs, and what is updated in place.
     pub fn slots(&self) -> impl Iterator<Item = &SlotFacts> {
         self.given.iter().map(|&index| &self.plan.slots()[index])
+    }
+
+    /// Bytes of memory in which one part of a call leaves to the other what this needs, at a multiple of 256: of both parts the
+    /// same.
+    pub fn left_bytes(&self) -> usize {
+        self.left.last().map_or(0, |&(index, start)| {
+            start + self.plan.slots()[index].bytes().next_multiple_of(ALIGNMENT)
+        })
     }
 
     /// Bytes of scratch that a run on a GPU wants, at a multiple of 256.
@@ -102,18 +153,18 @@ impl Planned {
     ///
     /// # Safety
     /// Each address is that of a tensor of its slot's type and size on the plan's device (of the emulator: in host
-    /// memory), nobody else uses what is written, and all of it stays until the launches have ended. `scratch` is as
-    /// [`Binder::scratch`](lab_harness::Binder::scratch) wants it, and `stream` a stream of the device's primary
-    /// context; of the emulator neither is looked at.
-    pub unsafe fn run(&self, addresses: &[u64], scratch: u64, stream: u64) -> Result<(), Error> {
+    /// memory), nobody else uses what is written, and all of it stays until the launches have ended. So does memory
+    /// of the sizes that [`Rooms`] says; `stream` is one of the device's primary context, and on the emulator not
+    /// looked at.
+    pub unsafe fn run(&self, addresses: &[u64], rooms: Rooms, stream: u64) -> Result<(), Error> {
         if addresses.len() != self.given.len() {
             return Err(Error::bad("addresses", self.given.len().to_string(), addresses.len()));
         }
         // SAFETY: the caller's promise.
         unsafe {
             match self.plan.device().kind() {
-                DeviceKind::Cuda => self.run_in_place(addresses, scratch, stream),
-                DeviceKind::Emulator => self.run_on_copies(addresses),
+                DeviceKind::Cuda => self.run_in_place(addresses, rooms, stream),
+                DeviceKind::Emulator => self.run_on_copies(addresses, rooms),
             }
         }
     }
@@ -125,16 +176,16 @@ impl Planned {
     unsafe fn run_in_place(
         &self,
         addresses: &[u64],
-        scratch: u64,
+        rooms: Rooms,
         stream: u64,
     ) -> Result<(), Error> {
-        let key: Key = (addresses.to_vec(), scratch, stream);
+        let key: Key = (addresses.to_vec(), [rooms.left, rooms.scratch], stream);
         let mut bindings = self.bindings.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(binding) = bindings.all.get_mut(&key) {
             return Ok(binding.run()?);
         }
         // SAFETY: the caller's promise.
-        let mut binding = unsafe { self.bind(addresses, scratch, stream)? };
+        let mut binding = unsafe { self.bind(addresses, rooms, stream)? };
         binding.run()?;
         if bindings.order.len() == KEPT
             && let Some(oldest) = bindings.order.pop_front()
@@ -148,7 +199,7 @@ impl Planned {
 
     /// # Safety
     /// As [`Planned::run`].
-    unsafe fn bind(&self, addresses: &[u64], scratch: u64, stream: u64) -> Result<Binding, Error> {
+    unsafe fn bind(&self, addresses: &[u64], rooms: Rooms, stream: u64) -> Result<Binding, Error> {
         let device = self.plan.device();
         let mut binder = self.plan.clone().bind();
         for (facts, &address) in self.slots().zip(addresses) {
@@ -158,13 +209,25 @@ impl Planned {
             // SAFETY: the caller's promise.
             binder = unsafe { binder.foreign(&facts.name, &tensor)? };
         }
+        // SAFETY: the caller's promise.
+        binder = unsafe { self.bind_left(binder, rooms)? };
         if self.scratch_bytes() > 0 {
             // SAFETY: the caller's promise.
-            binder = unsafe { binder.scratch(scratch, self.scratch_bytes())? };
+            binder = unsafe { binder.scratch(rooms.scratch, self.scratch_bytes())? };
         }
         // SAFETY: the caller's promise.
         let stream = unsafe { Stream::foreign(device, stream as *mut c_void) };
         binder.on(stream).finish()
+    }
+
+    /// # Safety
+    /// As [`Planned::run`].
+    unsafe fn bind_left<'a>(&self, binder: Binder<'a>, rooms: Rooms) -> Result<Binder<'a>, Error> {
+        self.left.iter().try_fold(binder, |binder, &(index, start)| {
+            let name = &self.plan.slots()[index].name;
+            // SAFETY: the caller's promise.
+            unsafe { binder.memory(name, rooms.left + start as u64) }
+        })
     }
 
     /// On copies: an emulated kernel takes far longer than these, its checks see what is never written, and two tensors
@@ -172,10 +235,12 @@ impl Planned {
     ///
     /// # Safety
     /// As [`Planned::run`].
-    unsafe fn run_on_copies(&self, addresses: &[u64]) -> Result<(), Error> {
+    unsafe fn run_on_copies(&self, addresses: &[u64], rooms: Rooms) -> Result<(), Error> {
         // SAFETY: the caller's promise.
         let inputs = unsafe { self.inputs_at(addresses) };
-        let mut binding = self.plan.clone().bind().upload_inputs(&inputs)?.finish()?;
+        let binder = self.plan.clone().bind().upload_inputs(&inputs)?;
+        // SAFETY: the caller's promise.
+        let mut binding = unsafe { self.bind_left(binder, rooms)? }.finish()?;
         binding.run()?;
         binding.all_written()?;
         for (name, tensor) in binding.outputs()? {
@@ -210,12 +275,27 @@ impl Planned {
     }
 }
 
+/// A version for a call, what is asked of it, its type and its plan.
+fn plan_of(
+    pass: Pass,
+    device: &Device,
+    shapes: Shapes,
+    options: &[String],
+    name: Option<&str>,
+) -> Result<(&'static dyn Version, Options, DType, Plan), Error> {
+    let version = choose(pass, device, &shapes, options, name)?;
+    let options = Options::parse(options, version.info())?;
+    let request = Request::new(version.info(), shapes, &options)?;
+    let (dtype, plan) = (request.dtype, version.plan(device, &request)?);
+    Ok((version, options, dtype, plan))
+}
+
 #[cfg(test)]
 mod tests {
     use lab_harness::qkv::sizes;
     use lab_harness::request::shapes_of;
     use lab_harness::vlstm::step;
-    use lab_harness::{Dims, Problem};
+    use lab_harness::{Dims, Problem, Shape};
 
     use super::*;
 
@@ -241,6 +321,13 @@ mod tests {
         fn read(&self, bytes: usize) -> &[u8] {
             let start = (self.address() - self.0.as_ptr() as u64) as usize;
             &self.0[start..][..bytes]
+        }
+    }
+
+    impl Planned {
+        /// Lets go of the memory that it is bound to.
+        fn forget(&self) {
+            *self.bindings.lock().unwrap() = Bindings::default();
         }
     }
 
@@ -277,7 +364,7 @@ mod tests {
             let dims = sizes([1, 2, 70, 32, 48]);
             let (planned, memory) = planned(pass, DType::BF16, &dims, Some(name));
             // SAFETY: the memory is of the slots' sizes, and stays.
-            unsafe { planned.run(&addresses(&memory), 0, 0).unwrap() };
+            unsafe { planned.run(&addresses(&memory), Rooms::default(), 0).unwrap() };
             let expected = results(&planned, &memory);
             let fresh: Vec<Lent> = planned
                 .slots()
@@ -292,11 +379,11 @@ mod tests {
                 let scratch = Lent::new(planned.scratch_bytes());
                 // SAFETY: as above.
                 unsafe {
-                    planned.run_in_place(&addresses(&fresh), scratch.address(), 0).unwrap();
+                    let rooms = Rooms { scratch: scratch.address(), left: 0 };
+                    planned.run_in_place(&addresses(&fresh), rooms, 0).unwrap();
                 }
                 assert!(results(&planned, &fresh) == expected, "{name}, run {turn}");
-                planned.bindings.lock().unwrap().all.clear();
-                planned.bindings.lock().unwrap().order.clear();
+                planned.forget();
             }
         }
     }
@@ -311,13 +398,72 @@ mod tests {
         let kept = || planned.bindings.lock().unwrap().all.len();
         for (n, own) in scratch.iter().enumerate() {
             for _ in 0..2 {
+                let rooms = Rooms { scratch: own.address(), left: 0 };
                 // SAFETY: the memory is of the slots' sizes, and stays.
-                unsafe { planned.run_in_place(&addresses(&memory), own.address(), 0).unwrap() };
+                unsafe { planned.run_in_place(&addresses(&memory), rooms, 0).unwrap() };
                 assert_eq!(kept(), (n + 1).min(KEPT));
             }
         }
         // SAFETY: refused before it is used.
-        let refused = unsafe { planned.run(&[1], 0, 0) }.unwrap_err().to_string();
+        let refused = unsafe { planned.run(&[1], Rooms::default(), 0) }.unwrap_err().to_string();
         assert_eq!(refused, "addresses: expected 9, got 1");
+    }
+
+    /// A forward pass, and then a backward pass, have the bits of both in one; also the second time, of what is left.
+    #[test]
+    fn in_two_parts_as_in_one() {
+        let dims = sizes([1, 2, 600, 32, 48]);
+        let mut cut = Vec::new();
+        for candidate in Pass::Gradients.candidates() {
+            let info = candidate.version.info();
+            let (name, dtype) = (info.full_name(), *info.dtypes.last().unwrap());
+            let (whole, memory) = planned(Pass::Gradients, dtype, &dims, Some(&name));
+            // SAFETY: the memory is of the slots' sizes, and stays.
+            unsafe { whole.run(&addresses(&memory), Rooms::default(), 0).unwrap() };
+            let of_whole: HashMap<String, &Lent> =
+                whole.slots().map(|facts| facts.name.clone()).zip(&memory).collect();
+            let shapes = whole.slots().filter(|facts| facts.goes_in()).map(|facts| {
+                let dtype = facts.element.dtype().unwrap();
+                (facts.name.clone(), Shape { dtype, sizes: facts.shape.clone() })
+            });
+            let device = Device::emulator().unwrap();
+            let parts = Planned::in_two_parts(&device, shapes.collect(), &[], Some(&name)).unwrap();
+            let Some([first, second]) = parts else { continue };
+            cut.push(name.clone());
+            assert_eq!(first.left_bytes(), second.left_bytes());
+            assert!(first.slots().all(|facts| facts.name != "dh"));
+            let own: HashMap<String, Lent> = [&first, &second]
+                .into_iter()
+                .flat_map(Planned::slots)
+                .map(|facts| match facts.goes_in() && of_whole.contains_key(&facts.name) {
+                    true => Lent::holding(of_whole[&facts.name].read(facts.bytes())),
+                    false => Lent::new(facts.bytes()),
+                })
+                .zip([&first, &second].into_iter().flat_map(Planned::slots))
+                .map(|(lent, facts)| (facts.name.clone(), lent))
+                .collect();
+            let left = Lent::new(first.left_bytes());
+            for (turn, part) in [&first, &second, &second].into_iter().enumerate() {
+                let addresses: Vec<u64> =
+                    part.slots().map(|facts| own[&facts.name].address()).collect();
+                let scratch = Lent::new(part.scratch_bytes());
+                let rooms = Rooms { left: left.address(), scratch: scratch.address() };
+                // SAFETY: as above.
+                unsafe {
+                    part.run(&addresses, rooms, 0).unwrap();
+                    part.run_in_place(&addresses, rooms, 0).unwrap();
+                }
+                part.forget();
+                for facts in part.slots().filter(|facts| facts.kind == SlotKind::Output) {
+                    let bytes = facts.bytes();
+                    let same = own[&facts.name].read(bytes) == of_whole[&facts.name].read(bytes);
+                    assert!(same, "{name}: {} of run {turn}", facts.name);
+                }
+            }
+        }
+        println!("{cut:?}");
+        for preferred in ["vlstm_fwbw_v4:v2_segments", "vlstm_fwbw_v4:v1_together"] {
+            assert!(cut.iter().any(|name| name == preferred), "{preferred}: {cut:?}");
+        }
     }
 }
