@@ -216,13 +216,13 @@ def test_what_a_call_takes_on_the_host(capsys):
     row = [t[:, :, 0].contiguous() for t in tensors]
     state = [t.cuda() for t in draw_state((1, 2, 1, 64, 64), "cpu")]
     plan = plan_for("forward", tensors)
-    made = {name: torch.empty(shape, dtype=torch.float32, device="cuda") for name, _, _, shape in plan.slots()}
+    made = {name: torch.empty(shape, dtype=torch.float32, device="cuda") for name, _, _, shape in plan.slots}
     made |= dict(zip(("q", "k", "v", "i", "f"), tensors))
-    addresses = [made[name].data_ptr() for name, *_ in plan.slots()]
+    addresses = [made[name].data_ptr() for name in plan.names]
     scratch = torch.empty(plan.scratch_bytes + 1, dtype=torch.uint8, device="cuda")
     stream = torch.cuda.current_stream().cuda_stream
     times = {
-        "launches alone": host_time(lambda: plan.run(addresses, scratch.data_ptr(), stream)),
+        "launches alone": host_time(lambda: plan.run(addresses, 0, scratch.data_ptr(), stream)),
         "vlstm._ops.forward": host_time(lambda: _ops.forward(*arguments)),
         "torch.ops.vlstm.mlstm": host_time(lambda: torch.ops.vlstm.mlstm(*arguments)),
         "vlstm.mlstm": host_time(lambda: vlstm.mlstm(*tensors)),

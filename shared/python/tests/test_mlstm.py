@@ -24,7 +24,7 @@ def plan_of(pass_name, tensors, exact=False, state=(), last_states=False):
     else:
         options = ("eps=1e-06", "last_state=yes") if last_states else ("eps=1e-06",)
     on = _launch.device_name(tensors[0])
-    return _launch.plan_for(on, pass_name, named, options, "auto")[0]
+    return _launch.plan_for(on, pass_name, named, options, "auto")
 
 
 def bounds_of_gradients(tensors, exact, state=()):
@@ -128,7 +128,7 @@ def test_the_labs_reference_says_the_same(dtype):
     plan = plan_of("gradients", tensors, exact=True)
     dh = torch.randn(tensors[2].shape, generator=torch.Generator().manual_seed(4)).to(dtype)
     by_name = dict(zip(("q", "k", "v", "i", "f"), tensors)) | {"dh": dh}
-    addresses = [by_name[name].data_ptr() if name in by_name else 0 for name, *_ in plan.slots()]
+    addresses = [by_name[name].data_ptr() if name in by_name else 0 for name in plan.names]
     reference = {name: torch.tensor(values) for name, values in plan.reference(addresses).items()}
     h = vlstm.mlstm(*tensors, normalizer_grad="exact")
     got = torch.autograd.grad(h, tensors, dh)
@@ -193,3 +193,34 @@ def test_versions_by_name(device):
     (got,) = torch.autograd.grad(both.sum(), tensors[:1])
     (wanted,) = torch.autograd.grad(expected.sum(), tensors[:1])
     assert relative_error(got, wanted) <= 8e-3
+
+
+@pytest.mark.parametrize("exact", [False, True], ids=["constant", "exact"])
+@pytest.mark.parametrize("given", [False, True])
+def test_what_the_forward_pass_leaves_is_as_good_as_making_it_again(given, exact, device):
+    shape = 1, 2, 600, 32, 48
+    tensors = draw(shape, torch.bfloat16, device)
+    state = draw_state(shape, device) if given else [None] * 3
+    state = [*state[:2], state[2].reshape(1, 2)] if given else state
+    settings = True, 1e-6, exact, "vlstm_fwbw_v4:v1_together" if device == "cpu" else "auto"
+    *results, rows_m, rows_n, left = _ops.saving(*tensors, *state, *settings)
+    assert left.numel() > 0
+    dh, dc, dn = (torch.ones_like(t) for t in results[:3])
+    nothing = [None] * 7
+    again = _ops.backward(dh, dc, dn, *tensors, *state, *nothing, *settings)
+    for _ in range(2):
+        got = _ops.backward(dh, dc, dn, *tensors, *state, *results, rows_m, rows_n, left, *settings)
+        for g, expected in zip(got, again):
+            assert torch.equal(g, expected)
+
+
+def test_the_result_may_be_changed_where_the_backward_pass_does_not_read_it(device):
+    tensors = draw((1, 2, 70, 32, 48), torch.bfloat16, device, grad=True)
+    version = "vlstm_fwbw_v4:v1_together" if device == "cpu" else "auto"
+    expected = torch.autograd.grad((vlstm.mlstm(*tensors, version=version) * 2).sum(), tensors)
+    got = torch.autograd.grad(vlstm.mlstm(*tensors, version=version).mul_(2).sum(), tensors)
+    for g, e in zip(got, expected):
+        assert torch.equal(g, e)
+    h = vlstm.mlstm(*tensors, version=version, normalizer_grad="exact").mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(h.sum(), tensors)

@@ -65,9 +65,11 @@ def mlstm(
     tensors = _checked(q, k, v, i, f, c_initial, n_initial, m_initial, autocast_kernel_dtype)
     exact = _one_of("normalizer_grad", normalizer_grad, _GRADIENTS) == "exact"
     _check_scalars(eps, chunk_size, version)
-    if tensors[5] is not None and not torch.compiler.is_compiling():
-        _check_that_there_is_a_gradient(tensors, float(eps), exact, version)
-    h, c, n, m = torch.ops.vlstm.mlstm(*tensors, bool(return_last_states), float(eps), exact, version)
+    settings = bool(return_last_states), float(eps), exact, version
+    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
+        h, c, n, m, *_ = torch.ops.vlstm.mlstm_saving(*tensors, *settings)
+    else:
+        h, c, n, m = torch.ops.vlstm.mlstm(*tensors, *settings)
     return (h, (c, n, m.unsqueeze(-1))) if return_last_states else h
 
 
@@ -174,10 +176,11 @@ def check(
     of_forward, of_backward = _versions_on(tensors, float(eps), bool(return_last_states), exact, version, grad_h)
     with torch.no_grad():
         tensors = [t if t is None else t.detach().cpu() for t in tensors]
-        h, c, n, m = _ops.forward(*tensors, bool(return_last_states), float(eps), exact, of_forward, on="checked")
+        settings = bool(return_last_states), float(eps), exact
+        h, c, n, m = _ops.forward(*tensors, *settings, of_forward, on="checked")
         if grad_h is not None:
             dh = grad_h.detach().to(device="cpu", dtype=tensors[2].dtype)
-            _ops.backward(dh, None, None, *tensors, float(eps), exact, of_backward, on="checked")
+            _ops.backward(dh, None, None, *tensors, *([None] * 7), *settings, of_backward, on="checked")
     return (h, (c, n, m.unsqueeze(-1))) if return_last_states else h
 
 
@@ -274,27 +277,14 @@ def _checked(q, k, v, i, f, c, n, m, autocast_kernel_dtype):
     return [q, k, v, i.float(), f.float(), c, n, m]
 
 
-def _named(tensors, dh=None):
-    return dict(zip(("q", "k", "v", "i", "f", "C0", "n0", "m0", "dh"), (*tensors, dh)))
-
-
-def _check_that_there_is_a_gradient(tensors, eps, exact, version):
-    """Refuses a call whose backward pass no version takes, before the forward pass has run."""
-    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-        options = _ops.gradient_options(eps, exact, True)
-        named = _named(tensors, tensors[2])
-        _launch.plan_for(
-            _launch.device_name(tensors[0]), "gradients", named, options, _ops.version_names(version)[1]
-        )
-
-
 def _versions_on(tensors, eps, last_states, exact, version, dh):
     """The versions that a device runs of a call: of the forward pass, and where there is a dh of the backward pass."""
     on = _launch.device_name(tensors[0])
     forward, backward = _ops.version_names(version)
-    options = (f"eps={eps!r}", "last_state=yes") if last_states else (f"eps={eps!r}",)
-    forward = _launch.plan_for(on, "forward", _named(tensors), options, forward)[0].version
+    named = _ops.named_inputs(*tensors)
+    options = _ops.forward_options(eps, last_states)
+    forward = _launch.plan_for(on, "forward", named, options, forward).version
     if dh is None:
         return forward, "auto"
     options = _ops.gradient_options(eps, exact, tensors[5] is not None)
-    return forward, _launch.plan_for(on, "gradients", _named(tensors, tensors[2]), options, backward)[0].version
+    return forward, _launch.plan_for(on, "gradients", {**named, "dh": tensors[2]}, options, backward).version

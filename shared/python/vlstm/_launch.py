@@ -45,19 +45,37 @@ def _in_the_callers_words(message, pass_name):
     return message.replace("call: expected what a version takes", f"{passes[pass_name]}: expected what a version takes")
 
 
+class Planned:
+    """A plan of the native module, and what is asked of it again and again."""
+
+    def __init__(self, plan):
+        self.run, self.version = plan.run, plan.version
+        self.bounds, self.reference, self.slots = plan.bounds, plan.reference, plan.slots()
+        self.scratch_bytes, self.left_bytes = plan.scratch_bytes, plan.left_bytes
+        self.names = tuple(name for name, *_ in self.slots)
+        self.outputs = {
+            name: (tuple(shape), TYPES[dtype]) for name, kind, dtype, shape in self.slots if kind == "output"
+        }
+        self.inputs = frozenset(name for name, kind, *_ in self.slots if kind != "output")
+
+
 @functools.lru_cache(maxsize=1024)
-def _planned(on, pass_name, tensors, options, version):
-    """A plan, the names of its slots in order, and its outputs by name."""
+def _planned(on, pass_name, tensors, options, version, cut):
     if on.startswith("cuda"):
         _tell_nvrtc_where_to_look()
-    named = [(name, NAMES[dtype], list(shape)) for name, dtype, shape in tensors]
+    named = [(name, NAMES[dtype], [int(size) for size in shape]) for name, dtype, shape in tensors]
+    version = None if version == "auto" else version
     try:
-        plan = _native.plan(on, pass_name, named, list(options), None if version == "auto" else version)
+        if cut:
+            parts = _native.plan_in_two_parts(on, named, list(options), version)
+            return parts and tuple(map(Planned, parts))
+        return Planned(_native.plan(on, pass_name, named, list(options), version))
     except ValueError as error:
         raise ValueError(_in_the_callers_words(str(error), pass_name)) from None
-    slots = plan.slots()
-    outputs = {name: (tuple(shape), TYPES[dtype]) for name, kind, dtype, shape in slots if kind == "output"}
-    return plan, tuple(name for name, *_ in slots), outputs, plan.scratch_bytes
+
+
+def _key(tensors):
+    return tuple([(name, t.dtype, t.shape) for name, t in tensors.items() if t is not None])
 
 
 def plan_for(on, pass_name, tensors, options, version):
@@ -65,8 +83,19 @@ def plan_for(on, pass_name, tensors, options, version):
 
     Raises ValueError where no version takes the call, RuntimeError where its kernels cannot be made.
     """
-    key = tuple([(name, t.dtype, t.shape) for name, t in tensors.items() if t is not None])
-    return _planned(on, pass_name, key, options, version)
+    return _planned(on, pass_name, _key(tensors), options, version, False)
+
+
+def parts_for(on, tensors, options, version):
+    """The plans of a forward and of its backward pass, of which the first leaves to the second what that needs; None where
+    a version makes both at once. Raises as `plan_for`.
+
+    Of tensors whose sizes are symbols it asks what they are: what is compiled is then of these sizes, as plans are.
+    """
+    key = _key(tensors)
+    if any(not isinstance(size, int) for size in tensors["q"].shape + tensors["v"].shape):
+        key = tuple((name, dtype, tuple(map(int, shape))) for name, dtype, shape in key)
+    return _planned(on, "gradients", key, options, version, True)
 
 
 def device_name(tensor):
@@ -79,32 +108,30 @@ def device_name(tensor):
     raise ValueError(f"q: expected a tensor on the CPU or a CUDA device, got one on {tensor.device}")
 
 
-def run(pass_name, tensors, options, version, on=None):
-    """Runs a pass and returns its outputs by name; what it updates in place it updates in the tensors given.
+def run(planned, tensors, left=None):
+    """Runs a plan and returns its outputs by name; what it updates in place it updates in the tensors given.
 
     All tensors are of one device, row-major and without gaps. On CUDA the launches go to PyTorch's current stream;
-    nothing waits for them. `on` is `checked` to run on the checking emulator, of tensors on the CPU.
+    nothing waits for them. `left` is the memory that one part of a call leaves to the other.
     """
-    first = tensors["q"]
-    on = on or device_name(first)
-    plan, names, outputs, scratch_bytes = plan_for(on, pass_name, tensors, options, version)
-    device = first.device
-    made = {name: torch.empty(shape, dtype=dtype, device=device) for name, (shape, dtype) in outputs.items()}
-    addresses = [(made[name] if name in made else tensors[name]).data_ptr() for name in names]
+    device = tensors["q"].device
+    made = {name: torch.empty(shape, dtype=dtype, device=device) for name, (shape, dtype) in planned.outputs.items()}
+    addresses = [(made[name] if name in made else tensors[name]).data_ptr() for name in planned.names]
+    of_left = left.data_ptr() if left is not None else 0
     if device.type != "cuda":
-        if on == "emulator":
-            _say_that_it_is_slow()
-        plan.run(addresses, 0, 0)
+        _say_that_it_is_slow()
+        planned.run(addresses, of_left, 0, 0)
     elif device.index == torch.cuda.current_device():
-        _launch(plan, addresses, scratch_bytes, device)
+        _launch(planned, addresses, of_left, device)
     else:
         with torch.cuda.device(device):
-            _launch(plan, addresses, scratch_bytes, device)
+            _launch(planned, addresses, of_left, device)
     return made
 
 
-def _launch(plan, addresses, scratch_bytes, device):
+def _launch(planned, addresses, of_left, device):
     # Freed when this returns: what the allocator hands it to next on this stream runs behind the launches.
-    scratch = torch.empty(scratch_bytes, dtype=torch.uint8, device=device) if scratch_bytes else None
+    size = planned.scratch_bytes
+    scratch = torch.empty(size, dtype=torch.uint8, device=device) if size else None
     stream = torch.cuda.current_stream(device).cuda_stream
-    plan.run(addresses, scratch.data_ptr() if scratch is not None else 0, stream)
+    planned.run(addresses, of_left, scratch.data_ptr() if size else 0, stream)
