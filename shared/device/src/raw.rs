@@ -194,11 +194,25 @@ impl RawBuffer {
         part: Range<usize>,
         writable: bool,
     ) -> Result<Arg<'_>, Error> {
-        let size = element.size();
-        if part.start > part.end || part.end.saturating_mul(size) > self.bytes {
-            return Err(Error::TooSmall { expected: part.end, got: self.bytes / size });
+        self.arg_from(0, element, part, writable)
+    }
+
+    /// The same, of elements that are counted from the byte `start` on.
+    ///
+    /// # Errors
+    /// As [`RawBuffer::arg`].
+    pub fn arg_from(
+        &self,
+        start: usize,
+        element: ElementType,
+        part: Range<usize>,
+        writable: bool,
+    ) -> Result<Arg<'_>, Error> {
+        let (size, bytes) = (element.size(), self.bytes.saturating_sub(start));
+        if part.start > part.end || part.end.saturating_mul(size) > bytes {
+            return Err(Error::TooSmall { expected: part.end, got: bytes / size });
         }
-        let address = self.address + (part.start * size) as u64;
+        let address = self.address + (start + part.start * size) as u64;
         Ok(Arg::buffer(&self.device, address, part.len() * size, element, writable))
     }
 }
@@ -215,7 +229,21 @@ impl RawBuffer {
         map: &TensorMap,
         writable: bool,
     ) -> Result<Arg<'_>, Error> {
-        let Arg { address, bytes, .. } = self.arg(map.dtype.into(), part, writable)?;
+        self.tensor_map_from(0, part, map, writable)
+    }
+
+    /// The same, of elements that are counted from the byte `start` on.
+    ///
+    /// # Errors
+    /// As [`RawBuffer::tensor_map`].
+    pub fn tensor_map_from(
+        &self,
+        start: usize,
+        part: Range<usize>,
+        map: &TensorMap,
+        writable: bool,
+    ) -> Result<Arg<'_>, Error> {
+        let Arg { address, bytes, .. } = self.arg_from(start, map.dtype.into(), part, writable)?;
         map.check_at(address, bytes as u64, writable)?;
         let words = self.device.encode_tensor_map(address, map)?;
         Ok(Arg::tensor_map(&self.device, address, bytes, words, writable))

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 /// NVRTC and its headers, found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,7 +116,18 @@ pub(crate) fn newest(directory: &Path, prefix: &str) -> Option<PathBuf> {
     found.pop()
 }
 
+static KNOWN_PACKAGES: OnceLock<Vec<PathBuf>> = OnceLock::new();
+
+/// Directories with the packages of a Python (`nvidia` of its site-packages) that take the place of those of the
+/// `python3` on the path: for a program that runs in another Python. Only the first call counts.
+pub fn take_python_packages(packages: Vec<PathBuf>) {
+    let _ = KNOWN_PACKAGES.set(packages);
+}
+
 fn python_packages() -> Vec<PathBuf> {
+    if let Some(known) = KNOWN_PACKAGES.get() {
+        return known.clone();
+    }
     let script = "import nvidia; print('\\n'.join(nvidia.__path__))";
     let Ok(output) = Command::new("python3").args(["-c", script]).output() else {
         return Vec::new();

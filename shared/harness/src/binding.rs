@@ -118,6 +118,24 @@ impl<'a> Binder<'a> {
         Ok(self)
     }
 
+    /// Lets a slot be memory at this address that somebody else owns: also of structs, which no [`DLTensor`] describes.
+    ///
+    /// # Errors
+    /// [`Error::Tensor`]: no slot has that name, or is bound already; or it is no memory of the plan's device, or less
+    /// than the slot needs.
+    ///
+    /// # Safety
+    /// As [`Binder::foreign`].
+    pub unsafe fn memory(mut self, name: &str, address: u64) -> Result<Self, Error> {
+        let index = self.named(name)?;
+        let facts = &self.plan.slots()[index];
+        // SAFETY: the caller's promise.
+        let buffer = unsafe { RawBuffer::foreign(self.plan.device(), address, facts.bytes()) };
+        let buffer = buffer.map_err(|e| refuse(facts, &describe(facts), e.to_string()))?;
+        self.put(index, Source::Lent(Memory { buffer: Arc::new(buffer), start: 0 }))?;
+        Ok(self)
+    }
+
     /// Lets a slot be one of another binding's: what that writes, this reads, with no copy between.
     /// Whoever runs both on different streams sees to their order.
     ///
@@ -139,7 +157,8 @@ impl<'a> Binder<'a> {
     }
 
     /// Takes all scratch from one piece of memory that somebody else owns, of [`Plan::scratch_bytes`]
-    /// at least, at a multiple of 256.
+    /// at least, at a multiple of 256. What a plan wants to be zero there ([`Plan::zeros`]) each run sets to zero first:
+    /// between two runs the memory may be used for something else.
     ///
     /// # Errors
     /// [`Error::Bad`]: it is smaller, not aligned, or no memory of the plan's device.
@@ -185,9 +204,13 @@ impl<'a> Binder<'a> {
         }
         let needed: usize =
             plan.slots().iter().enumerate().filter(own).map(|(_, facts)| facts.bytes()).sum();
-        check_room(&device, needed)?;
+        if needed > 0 {
+            check_room(&device, needed)?;
+        }
 
         let mut memory = Vec::with_capacity(plan.slots().len());
+        let mut zeros = Vec::new();
+        let mut uses_own_queue = false;
         let mut at = 0;
         for (index, facts) in plan.slots().iter().enumerate() {
             let lent = match (sources.remove(&index), &workspace) {
@@ -195,13 +218,20 @@ impl<'a> Binder<'a> {
                 (None, Some(workspace)) if facts.kind == SlotKind::Scratch => {
                     let start = at;
                     at += facts.bytes().next_multiple_of(SCRATCH_ALIGNMENT);
-                    if facts.initial != Initial::Poison {
-                        // SAFETY: the caller of `scratch` has promised that nobody else uses it.
-                        unsafe { initialize(workspace, start, facts)? };
+                    match facts.initial {
+                        Initial::Poison => {}
+                        // Its owner may have used it for something else since the last run.
+                        Initial::Zero => zeros.push(BoundStep::Zero(index)),
+                        Initial::Bytes(_) => {
+                            uses_own_queue = true;
+                            // SAFETY: the caller of `scratch` has promised that nobody else uses it.
+                            unsafe { initialize(workspace, start, facts)? };
+                        }
                     }
                     Memory { buffer: Arc::clone(workspace), start }
                 }
                 (source, _) => {
+                    uses_own_queue = true;
                     let buffer = device.raw_buffer(facts.bytes())?;
                     // SAFETY: it was made just now.
                     unsafe {
@@ -215,12 +245,12 @@ impl<'a> Binder<'a> {
             };
             memory.push(lent);
         }
-        // Uploads went through the device's own queue.
-        if let Some(stream) = &stream {
+        // Not where all memory is lent: a stream that is being recorded can wait for no other.
+        if let Some(stream) = stream.as_ref().filter(|_| uses_own_queue) {
             stream.follow()?;
         }
         let steps = plan.steps().iter().map(|step| bind(&plan, &memory, step));
-        let steps = steps.collect::<Result<_, Error>>()?;
+        let steps = zeros.into_iter().map(Ok).chain(steps).collect::<Result<_, Error>>()?;
         Ok(Binding { plan, memory, steps, stream })
     }
 }
@@ -283,21 +313,21 @@ fn bind(plan: &Plan, memory: &[Memory], step: &Step) -> Result<BoundStep, Error>
         Step::Zero(index) => BoundStep::Zero(*index),
         Step::Copy { from, to } => BoundStep::Copy { from: *from, to: *to },
         Step::Launch { kernel, launch, arguments } => {
+            // From a byte on, not an element: where scratch is lent, a piece begins at a multiple of 256, which need not be
+            // one of its elements' size.
             let place = |slot: &Slot| {
-                let element = plan.slots()[slot.index].element;
                 let Memory { buffer, start } = &memory[slot.index];
-                let (first, range) = (start / element.size(), slot.range());
-                (buffer, element, first + range.start..first + range.end)
+                (buffer, *start, plan.slots()[slot.index].element, slot.range())
             };
             let args = arguments.iter().map(|(argument, written)| match argument {
                 Argument::Number(number) => Ok(*number),
                 Argument::Slot(slot) => {
-                    let (buffer, element, range) = place(slot);
-                    buffer.arg(element, range, *written)
+                    let (buffer, start, element, range) = place(slot);
+                    buffer.arg_from(start, element, range, *written)
                 }
                 Argument::Map(slot, map, stores) => {
-                    let (buffer, _, range) = place(slot);
-                    buffer.tensor_map(range, map, *stores)
+                    let (buffer, start, _, range) = place(slot);
+                    buffer.tensor_map_from(start, range, map, *stores)
                 }
             });
             let args = args.collect::<Result<Vec<_>, lab_device::Error>>()?;

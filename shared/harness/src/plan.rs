@@ -20,12 +20,16 @@
 //! # }
 //! ```
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
 use lab_device::{Arg, ArgKind, DType, Device, ElementType, Kernel, Launch, TensorMap};
 
 use crate::{Binder, Error, Tensor};
+
+/// How the names of slots begin that one part of a plan leaves to the other.
+const LEFT: &str = "left ";
 
 /// What a slot is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +77,11 @@ impl SlotFacts {
     /// Whether one of its names is this one; no slot has an empty one.
     pub fn has_name(&self, name: &str) -> bool {
         !name.is_empty() && (self.name == name || self.after.as_deref() == Some(name))
+    }
+
+    /// Whether one part of a plan leaves it to the other: see [`Plan::split_before`].
+    pub fn is_left(&self) -> bool {
+        self.kind == SlotKind::State && self.name.starts_with(LEFT)
     }
 
     /// Whether a caller must bring what it holds before the first run.
@@ -229,6 +238,44 @@ pub(crate) enum Step {
         from: usize,
         to: usize,
     },
+}
+
+impl Step {
+    /// The slots that it uses, as indices, and whether it may write each.
+    fn uses(&self) -> Vec<(usize, bool)> {
+        match self {
+            Self::Launch { arguments, .. } => {
+                let slots = arguments.iter().map(|(a, written)| (a.slot(), *written));
+                slots.filter_map(|(slot, written)| Some((slot?.index, written))).collect()
+            }
+            Self::Zero(index) => vec![(*index, true)],
+            Self::Copy { from, to } => vec![(*from, false), (*to, true)],
+        }
+    }
+
+    /// The same over slots that have other indices.
+    fn renumbered(&self, index_of: &BTreeMap<usize, usize>) -> Self {
+        let moved = |slot: Slot| Slot { index: index_of[&slot.index], ..slot };
+        match self {
+            Self::Launch { kernel, launch, arguments } => {
+                let arguments = arguments.iter().map(|(argument, written)| {
+                    let argument = match *argument {
+                        Argument::Slot(slot) => Argument::Slot(moved(slot)),
+                        Argument::Map(slot, map, stores) => Argument::Map(moved(slot), map, stores),
+                        number @ Argument::Number(_) => number,
+                    };
+                    (argument, *written)
+                });
+                Self::Launch {
+                    kernel: kernel.clone(),
+                    launch: *launch,
+                    arguments: arguments.collect(),
+                }
+            }
+            Self::Zero(index) => Self::Zero(index_of[index]),
+            Self::Copy { from, to } => Self::Copy { from: index_of[from], to: index_of[to] },
+        }
+    }
 }
 
 /// Slots and steps.
@@ -465,6 +512,64 @@ impl Plan {
         };
         assert!(from.index != to.index && whole(from) == whole(to), "another slot, like it");
         self.steps.push(Step::Copy { from: from.index, to: to.index });
+    }
+
+    /// Cuts it before the first step that uses one of these slots: what can be run before they are there, such as the
+    /// forward pass before the gradient of its result, and what is left. Scratch that the first part leaves to the
+    /// second is in both a [`SlotKind::State`] of one name, of which [`is_left`](SlotFacts::is_left) is true; an output that the
+    /// second reads is an input of it.
+    ///
+    /// Whether the second part can be run twice after the first, that is, leaves what it finds as it is, the plan does not know:
+    /// a kernel may have a pointer that it could write by, and only read. Tests of its caller say so.
+    ///
+    /// `None` where nothing can be run before; and where the second part would write an output or a state of the first, or find
+    /// scratch that must hold something when it is bound.
+    pub fn split_before(&self, names: &[&str]) -> Option<[Self; 2]> {
+        let is_named = |index: usize| names.iter().any(|name| self.slots[index].has_name(name));
+        let at =
+            self.steps.iter().position(|s| s.uses().iter().any(|&(slot, _)| is_named(slot)))?;
+        let (first, second) = self.steps.split_at(at);
+        let used = |steps: &[Step]| -> BTreeMap<usize, bool> {
+            let mut all = BTreeMap::new();
+            for (slot, written) in steps.iter().flat_map(Step::uses) {
+                *all.entry(slot).or_default() |= written;
+            }
+            all
+        };
+        let (by_first, by_second) = (used(first), used(second));
+        let both: BTreeSet<usize> =
+            by_first.keys().filter(|slot| by_second.contains_key(slot)).copied().collect();
+        let is_kept = |&slot: &usize| {
+            let SlotFacts { kind, initial, .. } = &self.slots[slot];
+            match kind {
+                SlotKind::Input => true,
+                SlotKind::Scratch => *initial == Initial::Poison,
+                SlotKind::Output | SlotKind::State => !by_second[&slot],
+            }
+        };
+        if first.is_empty() || !both.iter().all(is_kept) {
+            return None;
+        }
+        let part = |steps: &[Step], own: BTreeMap<usize, bool>, is_second: bool| {
+            let index_of = own.keys().enumerate().map(|(new, &old)| (old, new)).collect();
+            let slots = own.keys().map(|&old| {
+                let mut facts = self.slots[old].clone();
+                match facts.kind {
+                    SlotKind::Scratch if both.contains(&old) => {
+                        facts.kind = SlotKind::State;
+                        facts.name = format!("{LEFT}{old}");
+                    }
+                    SlotKind::Output if is_second && both.contains(&old) => {
+                        facts.kind = SlotKind::Input;
+                    }
+                    _ => {}
+                }
+                facts
+            });
+            let steps = steps.iter().map(|step| step.renumbered(&index_of)).collect();
+            Self { device: self.device.clone(), slots: slots.collect(), steps }
+        };
+        Some([part(first, by_first, false), part(second, by_second, true)])
     }
 
     /// Begins to give the slots memory.

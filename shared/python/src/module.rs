@@ -1,0 +1,177 @@
+//! The Python module `vlstm._native`.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use lab_harness::plan::SlotKind;
+use lab_harness::{Error, Shape, Shapes};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+
+use crate::devices::device;
+use crate::{Pass, Planned, Rooms};
+
+pyo3::create_exception!(
+    _native,
+    KernelError,
+    PyRuntimeError,
+    "A kernel did what it must not, as the checks of the emulator found: a race, an access out of bounds, a value that \
+     nobody wrote."
+);
+
+fn raise(error: Error) -> PyErr {
+    let text = error.to_string();
+    match error {
+        Error::Bad { .. } | Error::Tensor { .. } => PyValueError::new_err(text),
+        Error::NeverWritten { .. } => KernelError::new_err(text),
+        Error::Device(device) if device.findings().is_some() => KernelError::new_err(text),
+        _ => PyRuntimeError::new_err(text),
+    }
+}
+
+/// A tensor's name, type and shape.
+type Named = (String, String, Vec<usize>);
+
+/// A version's name, what it changes, and its types.
+type Described = (String, &'static str, Vec<&'static str>);
+
+/// The launches of one call.
+#[pyclass(frozen, module = "vlstm._native")]
+struct Plan {
+    planned: Planned,
+}
+
+#[pymethods]
+impl Plan {
+    /// The version that runs, as `stage:version`.
+    #[getter]
+    fn version(&self) -> String {
+        self.planned.version().info().full_name()
+    }
+
+    /// Bytes of scratch memory that `run` wants on a GPU.
+    #[getter]
+    fn scratch_bytes(&self) -> usize {
+        self.planned.scratch_bytes()
+    }
+
+    /// (name, kind, dtype, shape) of each tensor whose address `run` wants; the kind is input, output or state.
+    fn slots(&self) -> Vec<(String, &'static str, String, Vec<usize>)> {
+        let kind = |kind| match kind {
+            SlotKind::Input => "input",
+            SlotKind::Output => "output",
+            SlotKind::State => "state",
+            SlotKind::Scratch => "scratch",
+        };
+        let slots = self.planned.slots();
+        slots
+            .map(|s| (s.name.clone(), kind(s.kind), s.element.to_string(), s.shape.clone()))
+            .collect()
+    }
+
+    /// The bound on the relative error of each output that the version keeps, by its name.
+    fn bounds(&self) -> HashMap<&'static str, f64> {
+        self.planned.bounds().collect()
+    }
+
+    /// The outputs in f64 of the lab's reference, by name, for inputs in host memory at these addresses.
+    fn reference(&self, addresses: Vec<u64>) -> HashMap<&'static str, Vec<f64>> {
+        // SAFETY: as `run`.
+        unsafe { self.planned.reference(&addresses) }.into_iter().collect()
+    }
+
+    /// Bytes of memory in which a forward pass leaves to its backward pass what that needs.
+    #[getter]
+    fn left_bytes(&self) -> usize {
+        self.planned.left_bytes()
+    }
+
+    /// Makes the launches on tensors at these addresses, with what is left and scratch at those, on this stream.
+    fn run(
+        &self,
+        py: Python<'_>,
+        addresses: Vec<u64>,
+        left: u64,
+        scratch: u64,
+        stream: u64,
+    ) -> PyResult<()> {
+        let rooms = Rooms { left, scratch };
+        // SAFETY: the package passes the addresses of tensors that it has checked against `slots`, which stay while
+        // the stream has work on them, as all of its allocator's do.
+        py.detach(|| unsafe { self.planned.run(&addresses, rooms, stream) }).map_err(raise)
+    }
+}
+
+/// Plans a pass (forward, gradients, step) on a device (cuda:N, emulator, checked) for tensors of these names, types
+/// and shapes, under options `name=value`, with the version of this name or the one that suits.
+#[pyfunction]
+#[pyo3(signature = (on, pass_name, tensors, options, version=None))]
+fn plan(
+    py: Python<'_>,
+    on: &str,
+    pass_name: &str,
+    tensors: Vec<Named>,
+    options: Vec<String>,
+    version: Option<&str>,
+) -> PyResult<Plan> {
+    let planned = || {
+        let pass = Pass::of_name(pass_name)?;
+        Planned::new(pass, &device(on)?, shapes_of(tensors)?, &options, version)
+    };
+    py.detach(planned).map(|planned| Plan { planned }).map_err(raise)
+}
+
+/// The same of the pass `gradients`, in two parts, the forward and the backward pass; None where there are none.
+#[pyfunction]
+#[pyo3(signature = (on, tensors, options, version=None))]
+fn plan_in_two_parts(
+    py: Python<'_>,
+    on: &str,
+    tensors: Vec<Named>,
+    options: Vec<String>,
+    version: Option<&str>,
+) -> PyResult<Option<(Plan, Plan)>> {
+    let planned = || Planned::in_two_parts(&device(on)?, shapes_of(tensors)?, &options, version);
+    let parts = py.detach(planned).map_err(raise)?;
+    Ok(parts.map(|parts| parts.map(|planned| Plan { planned }).into()))
+}
+
+fn shapes_of(tensors: Vec<Named>) -> Result<Shapes, Error> {
+    let shape = |(name, dtype, sizes): Named| match dtype.parse() {
+        Ok(dtype) => Ok((name, Shape { dtype, sizes })),
+        Err(expected) => Err(Error::Tensor { name, expected, got: dtype }),
+    };
+    tensors.into_iter().map(shape).collect()
+}
+
+/// Of each pass its versions, in the order in which a GPU prefers them: (name, what it changes, types).
+#[pyfunction]
+fn versions() -> HashMap<&'static str, Vec<Described>> {
+    let of = |pass: Pass| {
+        let all = pass.candidates().iter().map(|candidate| {
+            let info = candidate.version.info();
+            let dtypes = info.dtypes.iter().map(|dtype| dtype.name()).collect();
+            (info.full_name(), info.change, dtypes)
+        });
+        all.collect()
+    };
+    let passes = [("forward", Pass::Forward), ("gradients", Pass::Gradients), ("step", Pass::Step)];
+    passes.into_iter().map(|(name, pass)| (name, of(pass))).collect()
+}
+
+/// Lets NVRTC be looked for in these directories (`nvidia` of site-packages), too.
+#[pyfunction]
+fn look_for_nvrtc_in(directories: Vec<PathBuf>) {
+    lab_device::toolkit::take_python_packages(directories);
+}
+
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("KernelError", module.py().get_type::<KernelError>())?;
+    module.add_class::<Plan>()?;
+    module.add_function(wrap_pyfunction!(plan, module)?)?;
+    module.add_function(wrap_pyfunction!(plan_in_two_parts, module)?)?;
+    module.add_function(wrap_pyfunction!(versions, module)?)?;
+    module.add_function(wrap_pyfunction!(look_for_nvrtc_in, module)?)
+}

@@ -1,0 +1,469 @@
+//! A plan, and the memory that it runs on.
+
+use std::collections::{HashMap, VecDeque};
+use std::ffi::c_void;
+use std::sync::{Mutex, PoisonError};
+
+use lab_device::dlpack::DLTensor;
+use lab_device::{DType, Device, DeviceKind, Stream};
+use lab_harness::plan::{SlotFacts, SlotKind};
+use lab_harness::{
+    Binder, Binding, Error, Options, Plan, Prepared as _, Request, Shapes, Tensor, Tensors, Version,
+};
+
+use crate::{Pass, choose};
+
+/// How many bindings a plan keeps. An allocator that caches, as PyTorch's, hands out the same addresses again, so that
+/// a training loop needs a few.
+const KEPT: usize = 32;
+
+/// A plan for calls of one shape on one device.
+pub struct Planned {
+    version: &'static dyn Version,
+    options: Options,
+    dtype: DType,
+    plan: Plan,
+    /// Slots that a caller gives memory to, as indices.
+    given: Vec<usize>,
+    /// Those that one part of a call leaves to the other, as indices, each with where it begins in their memory.
+    left: Vec<(usize, usize)>,
+    bindings: Mutex<Bindings>,
+}
+
+/// Bindings by what they are bound to, and those keys, the oldest first.
+#[derive(Default)]
+struct Bindings {
+    all: HashMap<Key, Binding>,
+    order: VecDeque<Key>,
+}
+
+/// Addresses of the tensors, those of what is left and of the scratch, and the stream.
+type Key = (Vec<u64>, [u64; 2], u64);
+
+/// Where a piece begins in memory that holds several: a multiple of this.
+const ALIGNMENT: usize = 256;
+
+/// Memory of a run beside the tensors: the addresses of two pieces, each a multiple of 256.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rooms {
+    /// Of [`Planned::left_bytes`]: what a forward pass leaves to its backward pass.
+    pub left: u64,
+    /// Of [`Planned::scratch_bytes`]; on the emulator it is not looked at.
+    pub scratch: u64,
+}
+
+impl Planned {
+    /// Chooses a version and plans its launches.
+    ///
+    /// # Errors
+    /// As [`choose()`] and [`Version::plan`].
+    pub fn new(
+        pass: Pass,
+        device: &Device,
+        shapes: Shapes,
+        options: &[String],
+        name: Option<&str>,
+    ) -> Result<Self, Error> {
+        let (version, options, request_dtype, plan) = plan_of(pass, device, shapes, options, name)?;
+        Ok(Self::of(version, options, request_dtype, plan))
+    }
+
+    /// The same of [`Pass::Gradients`], in two parts: what can be run before the gradient of the result is there, which is
+    /// the forward pass, and the backward pass, to which it leaves what [`Planned::left_bytes`] says. `None` where the
+    /// version makes both in one launch, or leaves more than half of what its inputs take.
+    ///
+    /// # Errors
+    /// As [`Planned::new`].
+    pub fn in_two_parts(
+        device: &Device,
+        shapes: Shapes,
+        options: &[String],
+        name: Option<&str>,
+    ) -> Result<Option<[Self; 2]>, Error> {
+        let (version, options, dtype, plan) =
+            plan_of(Pass::Gradients, device, shapes, options, name)?;
+        let inputs = plan.slots().iter().filter(|s| s.kind == SlotKind::Input);
+        let most = inputs.map(SlotFacts::bytes).sum::<usize>() / 2;
+        let parts = plan.split_before(&["dh", "dCN", "dnN"]);
+        let parts = parts.map(|parts| parts.map(|p| Self::of(version, options.clone(), dtype, p)));
+        Ok(parts.filter(|[first, _]| first.left_bytes() <= most))
+    }
+
+    fn of(version: &'static dyn Version, options: Options, dtype: DType, plan: Plan) -> Self {
+        let slots = || plan.slots().iter().enumerate();
+        let is_given = |facts: &SlotFacts| facts.kind != SlotKind::Scratch && !facts.is_left();
+        let given = slots().filter(|(_, facts)| is_given(facts)).map(|(index, _)| index).collect();
+        let mut at = 0;
+        let left = slots().filter(|(_, facts)| facts.is_left()).map(|(index, facts)| {
+            let start = at;
+            at += facts.bytes().next_multiple_of(ALIGNMENT);
+            (index, start)
+        });
+        let left = left.collect();
+        Self { version, options, dtype, plan, given, left, bindings: Mutex::default() }
+    }
+
+    /// The version that was chosen.
+    pub fn version(&self) -> &'static dyn Version {
+        self.version
+    }
+
+    /// The tensors that a run wants addresses of, in this order: inputs, outputs, and what is updated in place.
+    pub fn slots(&self) -> impl Iterator<Item = &SlotFacts> {
+        self.given.iter().map(|&index| &self.plan.slots()[index])
+    }
+
+    /// Bytes of memory in which one part of a call leaves to the other what this needs, at a multiple of 256: of both parts the
+    /// same.
+    pub fn left_bytes(&self) -> usize {
+        self.left.last().map_or(0, |&(index, start)| {
+            start + self.plan.slots()[index].bytes().next_multiple_of(ALIGNMENT)
+        })
+    }
+
+    /// Bytes of scratch that a run on a GPU wants, at a multiple of 256.
+    pub fn scratch_bytes(&self) -> usize {
+        self.plan.scratch_bytes()
+    }
+
+    /// The bounds that the version keeps on the relative error ‖out − ref‖ / ‖ref‖ of each output, by name.
+    pub fn bounds(&self) -> impl Iterator<Item = (&'static str, f64)> {
+        let outputs = self.version.info().outputs_under(&self.options);
+        outputs.into_iter().filter_map(|output| {
+            let bound = output.bounds.iter().find(|(dtype, _)| *dtype == self.dtype);
+            bound.map(|(_, bound)| (output.name, *bound))
+        })
+    }
+
+    /// The outputs in f64 of the family's reference, by name.
+    ///
+    /// # Safety
+    /// As [`Planned::run`], of inputs in host memory.
+    pub unsafe fn reference(&self, addresses: &[u64]) -> Vec<(&'static str, Vec<f64>)> {
+        // SAFETY: the caller's promise.
+        let inputs = unsafe { self.inputs_at(addresses) };
+        self.version.reference(&inputs, &self.options)
+    }
+
+    /// Makes all launches on tensors of the caller's, row-major and without gaps. On a GPU it returns before they have
+    /// ended, and neither allocates device memory nor waits for the device.
+    ///
+    /// # Errors
+    /// The number of addresses; what the device says of them or of the launches; of a checked emulator, what it found.
+    ///
+    /// # Safety
+    /// Each address is that of a tensor of its slot's type and size on the plan's device (of the emulator: in host
+    /// memory), nobody else uses what is written, and all of it stays until the launches have ended. So does memory
+    /// of the sizes that [`Rooms`] says; `stream` is one of the device's primary context, and on the emulator not
+    /// looked at.
+    pub unsafe fn run(&self, addresses: &[u64], rooms: Rooms, stream: u64) -> Result<(), Error> {
+        if addresses.len() != self.given.len() {
+            return Err(Error::bad("addresses", self.given.len().to_string(), addresses.len()));
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.plan.device().kind() {
+                DeviceKind::Cuda => self.run_in_place(addresses, rooms, stream),
+                DeviceKind::Emulator => self.run_on_copies(addresses, rooms),
+            }
+        }
+    }
+
+    /// On the caller's own memory. What it is bound to is kept, for the next run on the same.
+    ///
+    /// # Safety
+    /// As [`Planned::run`].
+    unsafe fn run_in_place(
+        &self,
+        addresses: &[u64],
+        rooms: Rooms,
+        stream: u64,
+    ) -> Result<(), Error> {
+        let key: Key = (addresses.to_vec(), [rooms.left, rooms.scratch], stream);
+        let mut bindings = self.bindings.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(binding) = bindings.all.get_mut(&key) {
+            return Ok(binding.run()?);
+        }
+        // SAFETY: the caller's promise.
+        let mut binding = unsafe { self.bind(addresses, rooms, stream)? };
+        binding.run()?;
+        if bindings.order.len() == KEPT
+            && let Some(oldest) = bindings.order.pop_front()
+        {
+            bindings.all.remove(&oldest);
+        }
+        bindings.order.push_back(key.clone());
+        bindings.all.insert(key, binding);
+        Ok(())
+    }
+
+    /// # Safety
+    /// As [`Planned::run`].
+    unsafe fn bind(&self, addresses: &[u64], rooms: Rooms, stream: u64) -> Result<Binding, Error> {
+        let device = self.plan.device();
+        let mut binder = self.plan.clone().bind();
+        for (facts, &address) in self.slots().zip(addresses) {
+            let dtype = facts.element.dtype().expect("a tensor of numbers");
+            let shape: Vec<i64> = facts.shape.iter().map(|&size| size as i64).collect();
+            let tensor = DLTensor::contiguous(address as *mut c_void, device, dtype, &shape);
+            // SAFETY: the caller's promise.
+            binder = unsafe { binder.foreign(&facts.name, &tensor)? };
+        }
+        // SAFETY: the caller's promise.
+        binder = unsafe { self.bind_left(binder, rooms)? };
+        if self.scratch_bytes() > 0 {
+            // SAFETY: the caller's promise.
+            binder = unsafe { binder.scratch(rooms.scratch, self.scratch_bytes())? };
+        }
+        // SAFETY: the caller's promise.
+        let stream = unsafe { Stream::foreign(device, stream as *mut c_void) };
+        binder.on(stream).finish()
+    }
+
+    /// # Safety
+    /// As [`Planned::run`].
+    unsafe fn bind_left<'a>(&self, binder: Binder<'a>, rooms: Rooms) -> Result<Binder<'a>, Error> {
+        self.left.iter().try_fold(binder, |binder, &(index, start)| {
+            let name = &self.plan.slots()[index].name;
+            // SAFETY: the caller's promise.
+            unsafe { binder.memory(name, rooms.left + start as u64) }
+        })
+    }
+
+    /// On copies: an emulated kernel takes far longer than these, its checks see what is never written, and two tensors
+    /// of the caller's may overlap.
+    ///
+    /// # Safety
+    /// As [`Planned::run`].
+    unsafe fn run_on_copies(&self, addresses: &[u64], rooms: Rooms) -> Result<(), Error> {
+        // SAFETY: the caller's promise.
+        let inputs = unsafe { self.inputs_at(addresses) };
+        let binder = self.plan.clone().bind().upload_inputs(&inputs)?;
+        // SAFETY: the caller's promise.
+        let mut binding = unsafe { self.bind_left(binder, rooms)? }.finish()?;
+        binding.run()?;
+        binding.all_written()?;
+        for (name, tensor) in binding.outputs()? {
+            let mut slots = self.slots().zip(addresses);
+            let (_, &address) = slots.find(|(facts, _)| facts.has_name(&name)).expect("its slot");
+            // SAFETY: the caller's promise.
+            unsafe {
+                std::ptr::copy_nonoverlapping(
+                    tensor.bytes.as_ptr(),
+                    address as *mut u8,
+                    tensor.bytes.len(),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies of what goes in, by name.
+    ///
+    /// # Safety
+    /// As [`Planned::run`], of the emulator.
+    unsafe fn inputs_at(&self, addresses: &[u64]) -> Tensors {
+        let slots = self.slots().zip(addresses).filter(|(facts, _)| facts.goes_in());
+        let copies = slots.map(|(facts, &address)| {
+            let dtype = facts.element.dtype().expect("a tensor of numbers");
+            // SAFETY: the caller's promise.
+            let bytes = unsafe { std::slice::from_raw_parts(address as *const u8, facts.bytes()) };
+            let tensor = Tensor { dtype, shape: facts.shape.clone(), bytes: bytes.to_vec() };
+            (facts.name.clone(), tensor)
+        });
+        copies.collect()
+    }
+}
+
+/// A version for a call, what is asked of it, its type and its plan.
+fn plan_of(
+    pass: Pass,
+    device: &Device,
+    shapes: Shapes,
+    options: &[String],
+    name: Option<&str>,
+) -> Result<(&'static dyn Version, Options, DType, Plan), Error> {
+    let version = choose(pass, device, &shapes, options, name)?;
+    let options = Options::parse(options, version.info())?;
+    let request = Request::new(version.info(), shapes, &options)?;
+    let (dtype, plan) = (request.dtype, version.plan(device, &request)?);
+    Ok((version, options, dtype, plan))
+}
+
+#[cfg(test)]
+mod tests {
+    use lab_harness::qkv::sizes;
+    use lab_harness::request::shapes_of;
+    use lab_harness::vlstm::step;
+    use lab_harness::{Dims, Problem, Shape};
+
+    use super::*;
+
+    /// Memory as a framework hands it out: at a multiple of 256.
+    struct Lent(Vec<u8>);
+
+    impl Lent {
+        fn new(bytes: usize) -> Self {
+            Self(vec![0xAB; bytes + 256])
+        }
+
+        fn holding(bytes: &[u8]) -> Self {
+            let mut lent = Self::new(bytes.len());
+            let start = (lent.address() - lent.0.as_ptr() as u64) as usize;
+            lent.0[start..][..bytes.len()].copy_from_slice(bytes);
+            lent
+        }
+
+        fn address(&self) -> u64 {
+            (self.0.as_ptr() as u64).next_multiple_of(256)
+        }
+
+        fn read(&self, bytes: usize) -> &[u8] {
+            let start = (self.address() - self.0.as_ptr() as u64) as usize;
+            &self.0[start..][..bytes]
+        }
+    }
+
+    impl Planned {
+        /// Lets go of the memory that it is bound to.
+        fn forget(&self) {
+            *self.bindings.lock().unwrap() = Bindings::default();
+        }
+    }
+
+    /// A plan, and memory for its slots with random inputs.
+    fn planned(pass: Pass, dtype: DType, dims: &Dims, name: Option<&str>) -> (Planned, Vec<Lent>) {
+        let device = Device::emulator().unwrap();
+        let version = pass.candidates().iter().map(|c| c.version);
+        let version = version.filter(|v| name.is_none_or(|name| v.info().full_name() == name));
+        let inputs = version.last().unwrap().inputs(&Problem::new(dims.clone(), dtype));
+        let planned = Planned::new(pass, &device, shapes_of(&inputs), &[], name).unwrap();
+        let memory = planned.slots().map(|facts| match inputs.get(&facts.name) {
+            Some(tensor) => Lent::holding(&tensor.bytes),
+            None => Lent::new(facts.bytes()),
+        });
+        let memory = memory.collect();
+        (planned, memory)
+    }
+
+    fn addresses(memory: &[Lent]) -> Vec<u64> {
+        memory.iter().map(Lent::address).collect()
+    }
+
+    fn results(planned: &Planned, memory: &[Lent]) -> Vec<Vec<u8>> {
+        planned.slots().zip(memory).map(|(facts, lent)| lent.read(facts.bytes()).to_vec()).collect()
+    }
+
+    #[test]
+    fn on_the_callers_memory_as_on_copies() {
+        for (pass, name) in [
+            (Pass::Forward, "vlstm_fw_v4:v1_roles"),
+            (Pass::Gradients, "vlstm_fwbw_v0:flags"),
+            (Pass::Gradients, "vlstm_fwbw_v4:v2_segments"),
+        ] {
+            let dims = sizes([1, 2, 70, 32, 48]);
+            let (planned, memory) = planned(pass, DType::BF16, &dims, Some(name));
+            // SAFETY: the memory is of the slots' sizes, and stays.
+            unsafe { planned.run(&addresses(&memory), Rooms::default(), 0).unwrap() };
+            let expected = results(&planned, &memory);
+            let fresh: Vec<Lent> = planned
+                .slots()
+                .zip(&memory)
+                .map(|(facts, lent)| match facts.goes_in() {
+                    true => Lent::holding(lent.read(facts.bytes())),
+                    false => Lent::new(facts.bytes()),
+                })
+                .collect();
+            for turn in 0..3 {
+                // What lay there before must not matter: an allocator gives it to others between two runs.
+                let scratch = Lent::new(planned.scratch_bytes());
+                // SAFETY: as above.
+                unsafe {
+                    let rooms = Rooms { scratch: scratch.address(), left: 0 };
+                    planned.run_in_place(&addresses(&fresh), rooms, 0).unwrap();
+                }
+                assert!(results(&planned, &fresh) == expected, "{name}, run {turn}");
+                planned.forget();
+            }
+        }
+    }
+
+    #[test]
+    fn what_it_was_bound_to_is_kept_and_not_too_much_of_it() {
+        let dims = step::sizes([1, 2, 32, 48]);
+        let (planned, memory) =
+            planned(Pass::Step, DType::F32, &dims, Some("vlstm_step:v2_slices"));
+        let scratch: Vec<Lent> =
+            (0..KEPT + 3).map(|_| Lent::new(planned.scratch_bytes())).collect();
+        let kept = || planned.bindings.lock().unwrap().all.len();
+        for (n, own) in scratch.iter().enumerate() {
+            for _ in 0..2 {
+                let rooms = Rooms { scratch: own.address(), left: 0 };
+                // SAFETY: the memory is of the slots' sizes, and stays.
+                unsafe { planned.run_in_place(&addresses(&memory), rooms, 0).unwrap() };
+                assert_eq!(kept(), (n + 1).min(KEPT));
+            }
+        }
+        // SAFETY: refused before it is used.
+        let refused = unsafe { planned.run(&[1], Rooms::default(), 0) }.unwrap_err().to_string();
+        assert_eq!(refused, "addresses: expected 9, got 1");
+    }
+
+    /// A forward pass, and then a backward pass, have the bits of both in one; also the second time, of what is left.
+    #[test]
+    fn in_two_parts_as_in_one() {
+        let dims = sizes([1, 2, 600, 32, 48]);
+        let mut cut = Vec::new();
+        for candidate in Pass::Gradients.candidates() {
+            let info = candidate.version.info();
+            let (name, dtype) = (info.full_name(), *info.dtypes.last().unwrap());
+            let (whole, memory) = planned(Pass::Gradients, dtype, &dims, Some(&name));
+            // SAFETY: the memory is of the slots' sizes, and stays.
+            unsafe { whole.run(&addresses(&memory), Rooms::default(), 0).unwrap() };
+            let of_whole: HashMap<String, &Lent> =
+                whole.slots().map(|facts| facts.name.clone()).zip(&memory).collect();
+            let shapes = whole.slots().filter(|facts| facts.goes_in()).map(|facts| {
+                let dtype = facts.element.dtype().unwrap();
+                (facts.name.clone(), Shape { dtype, sizes: facts.shape.clone() })
+            });
+            let device = Device::emulator().unwrap();
+            let parts = Planned::in_two_parts(&device, shapes.collect(), &[], Some(&name)).unwrap();
+            let Some([first, second]) = parts else { continue };
+            cut.push(name.clone());
+            assert_eq!(first.left_bytes(), second.left_bytes());
+            assert!(first.slots().all(|facts| facts.name != "dh"));
+            let own: HashMap<String, Lent> = [&first, &second]
+                .into_iter()
+                .flat_map(Planned::slots)
+                .map(|facts| match facts.goes_in() && of_whole.contains_key(&facts.name) {
+                    true => Lent::holding(of_whole[&facts.name].read(facts.bytes())),
+                    false => Lent::new(facts.bytes()),
+                })
+                .zip([&first, &second].into_iter().flat_map(Planned::slots))
+                .map(|(lent, facts)| (facts.name.clone(), lent))
+                .collect();
+            let left = Lent::new(first.left_bytes());
+            for (turn, part) in [&first, &second, &second].into_iter().enumerate() {
+                let addresses: Vec<u64> =
+                    part.slots().map(|facts| own[&facts.name].address()).collect();
+                let scratch = Lent::new(part.scratch_bytes());
+                let rooms = Rooms { left: left.address(), scratch: scratch.address() };
+                // SAFETY: as above.
+                unsafe {
+                    part.run(&addresses, rooms, 0).unwrap();
+                    part.run_in_place(&addresses, rooms, 0).unwrap();
+                }
+                part.forget();
+                for facts in part.slots().filter(|facts| facts.kind == SlotKind::Output) {
+                    let bytes = facts.bytes();
+                    let same = own[&facts.name].read(bytes) == of_whole[&facts.name].read(bytes);
+                    assert!(same, "{name}: {} of run {turn}", facts.name);
+                }
+            }
+        }
+        println!("{cut:?}");
+        for preferred in ["vlstm_fwbw_v4:v2_segments", "vlstm_fwbw_v4:v1_together"] {
+            assert!(cut.iter().any(|name| name == preferred), "{preferred}: {cut:?}");
+        }
+    }
+}

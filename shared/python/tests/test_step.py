@@ -1,0 +1,67 @@
+"""`vlstm.mlstm_step`, position by position, against `mlstm` and the equations."""
+
+import pytest
+import torch
+from conftest import DTYPES, draw, equations, relative_error
+
+import vlstm
+
+SHAPE = 2, 3, 12, 32, 48
+
+
+def nothing(device, dtype=torch.float32):
+    batch, heads, _, keys, values = SHAPE
+    sizes = (batch, heads, keys, values), (batch, heads, keys), (batch, heads, 1)
+    c, n, m = (torch.zeros(s, device=device) for s in sizes)
+    return c.to(dtype), n, m
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_steps_are_the_sequence(dtype, inplace, device):
+    tensors = draw(SHAPE, dtype, device)
+    state, rows = nothing(device), []
+    first = state
+    for t in range(SHAPE[2]):
+        q, k, v, i, f = (tensor[:, :, t] for tensor in tensors)
+        h, state = vlstm.mlstm_step(q, k, v, i[..., None], f[..., None], *state, inplace=inplace)
+        assert h.dtype == dtype and state[2].shape == first[2].shape
+        rows.append(h)
+    assert all((a is b) == inplace for a, b in zip(first, state))
+    expected, last = equations(*tensors, *nothing("cpu" if device == "cpu" else device))
+    bound = {torch.float32: 8e-7, torch.float16: 4e-4, torch.bfloat16: 4e-3}[dtype]
+    assert relative_error(torch.stack(rows, 2), expected) <= bound
+    for got, wanted in zip(state, last):
+        assert relative_error(got, wanted) <= 2e-6
+
+
+def test_a_state_of_half_the_width(device):
+    q, k, v, i, f = (t[:, :, 0] for t in draw(SHAPE, torch.bfloat16, device))
+    c, n, m = nothing(device)
+    h, (new_c, new_n, _) = vlstm.mlstm_step(q, k, v, i, f, c, n, m, dtype_state=torch.bfloat16)
+    assert (new_c.dtype, new_n.dtype) == (torch.bfloat16, torch.float32)
+    whole, (wide_c, *_) = vlstm.mlstm_step(q, k, v, i, f, c, n, m)
+    assert relative_error(new_c, wide_c) <= 4e-3 and relative_error(h, whole) <= 8e-3
+    assert torch.equal(c, torch.zeros_like(c))
+
+
+def test_goes_on_where_a_sequence_ends(device):
+    tensors = draw((1, 2, 41, 32, 48), torch.bfloat16, device)
+    whole = vlstm.mlstm(*tensors)
+    _, state = vlstm.mlstm(*(t[:, :, :40] for t in tensors), return_last_states=True)
+    h, _ = vlstm.mlstm_step(*(t[:, :, 40] for t in tensors), *state)
+    assert relative_error(h, whole[:, :, 40]) <= 8e-3
+
+
+def test_what_it_refuses():
+    q, k, v, i, f = (t[:, :, 0] for t in draw(SHAPE, torch.float16, "cpu"))
+    c, n, m = nothing("cpu")
+    with pytest.raises(TypeError, match="dtype_state: expected torch.float32 with q in torch.float16"):
+        vlstm.mlstm_step(q, k, v, i, f, c, n, m, dtype_state=torch.bfloat16)
+    with pytest.raises(ValueError, match=r"i: expected shape \(2, 3\) or \(2, 3, 1\), got \(2, 1\)"):
+        vlstm.mlstm_step(q, k, v, i[:, :1], f, c, n, m)
+    with pytest.raises(ValueError, match="c: expected torch.float32 without gaps, to be updated in place"):
+        turned = c.transpose(2, 3).contiguous().transpose(2, 3)
+        vlstm.mlstm_step(q, k, v, i, f, turned, n, m, inplace=True)
+    with pytest.raises(ValueError, match="mlstm_step: expected tensors that need no gradient"):
+        vlstm.mlstm_step(q.detach().requires_grad_(), k, v, i, f, c, n, m)

@@ -1,0 +1,290 @@
+"""The functions of the package: they check what they are given, and call the operations of `vlstm._ops`."""
+
+import torch
+
+from vlstm import _launch, _native, _ops
+
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+_GRADIENTS = ("constant", "exact")
+
+
+def mlstm(
+    q,
+    k,
+    v,
+    i,
+    f,
+    c_initial=None,
+    n_initial=None,
+    m_initial=None,
+    return_last_states=False,
+    eps=1e-6,
+    chunk_size=None,
+    autocast_kernel_dtype=None,
+    *,
+    normalizer_grad="constant",
+    version="auto",
+):
+    """The mLSTM of xLSTM over a sequence.
+
+    With B sequences, NH heads and S positions, for position t of each head, with s = 1 / sqrt(DHQK):
+
+        F_t = sum of logsigmoid(f) over the positions up to t
+        m_t = max over j <= t of F_t - F_j + i_j
+        w_tj = s (q_t . k_j) exp(F_t - F_j + i_j - m_t)
+        h_t = (sum over j <= t of w_tj v_j) / (max(|sum of w_tj|, exp(-m_t)) + eps)
+
+    Source: Beck et al. 2024, arXiv 2405.04517.
+
+    Args:
+        q, k: queries and keys (B, NH, S, DHQK), in float32, float16 or bfloat16, DHQK a multiple of 16.
+        v: values (B, NH, S, DHHV), of the same type, DHHV a multiple of 16.
+        i, f: pre-activations of the input and the forget gate (B, NH, S). The kernels take them in float32; halves
+            are converted.
+        c_initial, n_initial, m_initial: the state before the first position, all three or none: (B, NH, DHQK, DHHV),
+            (B, NH, DHQK) and (B, NH, 1) or (B, NH). Kept in float32. With float32 tensors no version takes one.
+        return_last_states: whether the state behind the last position is returned, too.
+        eps: added to the normaliser before the division; not negative.
+        chunk_size: for programs written for mlstm_kernels. Each version has a chunk of its own, and any S is taken.
+        autocast_kernel_dtype: the type that q, k and v are cast to under `torch.autocast`; without it, that of the
+            autocast. Nothing is cast outside of an autocast.
+        normalizer_grad: `constant` holds the normaliser constant in the backward pass, as mlstm_kernels does, which is
+            exact where a norm over the head follows; `exact` is the gradient of h as it stands.
+        version: `auto`, or the names of a forward version, of a backward version, or of both with a comma between, of
+            those that `versions` lists.
+
+    Returns:
+        h (B, NH, S, DHHV) of the type of v. With `return_last_states` also (c, n, m) in float32, of the shapes of the
+        initial state, m as (B, NH, 1). c and n carry the factor exp(-m): two states with different m may stand for the
+        same. No gradient goes through m.
+
+    Raises:
+        TypeError: an argument is of a wrong type; ValueError: of a wrong shape, on another device, or of a size that
+        no version takes; NotImplementedError: it is differentiated twice.
+    """
+    tensors = _checked(q, k, v, i, f, c_initial, n_initial, m_initial, autocast_kernel_dtype)
+    exact = _one_of("normalizer_grad", normalizer_grad, _GRADIENTS) == "exact"
+    _check_scalars(eps, chunk_size, version)
+    settings = bool(return_last_states), float(eps), exact, version
+    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
+        h, c, n, m, *_ = torch.ops.vlstm.mlstm_saving(*tensors, *settings)
+    else:
+        h, c, n, m = torch.ops.vlstm.mlstm(*tensors, *settings)
+    return (h, (c, n, m.unsqueeze(-1))) if return_last_states else h
+
+
+def mlstm_step(
+    q, k, v, i, f, c, n, m, eps=1e-6, dtype_state=torch.float32, *, inplace=False, version="auto"
+):
+    """One position of the mLSTM behind a state, for decoding. It has no gradient.
+
+    Args:
+        q, k: (B, NH, DHQK), in float32, float16 or bfloat16; v: (B, NH, DHHV), of the same type.
+        i, f: pre-activations of the gates, (B, NH, 1) or (B, NH).
+        c, n, m: the state, (B, NH, DHQK, DHHV), (B, NH, DHQK) and (B, NH, 1) or (B, NH). Zeros, and -inf or 0 in m,
+            stand for none.
+        eps: added to the normaliser before the division; not negative.
+        dtype_state: the type in which c is kept: float32, or bfloat16 with q, k and v in bfloat16. n and m are
+            float32.
+        inplace: whether the state is updated where it lies, which saves reading and writing it once more: c, n and m
+            are then what they are kept as, and without gaps.
+        version: `auto`, or a name of those that `versions` lists.
+
+    Returns:
+        h (B, NH, DHHV) of the type of v, and the state (c, n, m) behind the position, m of the shape in which it came.
+
+    Raises:
+        TypeError, ValueError: as `mlstm`; also where a gradient would be needed.
+    """
+    for name, tensor in (("q", q), ("k", k), ("v", v), ("i", i), ("f", f), ("c", c), ("n", n), ("m", m)):
+        _check_tensor(name, tensor, q)
+    batch, heads, keys = _shape_of("q", q, "B, NH, DHQK")
+    values = _shape_of("v", v, "B, NH, DHHV")[2]
+    _check_same_type(q, k, v)
+    _check_shape("k", k, (batch, heads, keys))
+    _check_shape("v", v, (batch, heads, values))
+    for name, gate in (("i", i), ("f", f), ("m", m)):
+        _check_shape(name, gate, (batch, heads), (batch, heads, 1))
+    _check_shape("c", c, (batch, heads, keys, values))
+    _check_shape("n", n, (batch, heads, keys))
+    allowed = (torch.float32, torch.bfloat16) if q.dtype == torch.bfloat16 else (torch.float32,)
+    if dtype_state not in allowed:
+        raise TypeError(f"dtype_state: expected {_either(allowed)} with q in {q.dtype}, got {dtype_state}")
+    _check_scalars(eps, None, version)
+    if torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v, i, f, c, n, m)):
+        raise ValueError(
+            "mlstm_step: expected tensors that need no gradient, got some that do; it has none: call it under "
+            "torch.no_grad(), or call mlstm with one position"
+        )
+    if inplace:
+        for name, state, kept in (("c", c, dtype_state), ("n", n, torch.float32), ("m", m, torch.float32)):
+            if state.dtype != kept or not state.is_contiguous():
+                got = f"{state.dtype}, strides {tuple(state.stride())}"
+                raise ValueError(f"{name}: expected {kept} without gaps, to be updated in place, got {got}")
+        of_c, of_n, of_m = c, n, m
+    else:
+        # A copy in any case: it is written.
+        of_c, of_n, of_m = (
+            t.detach().to(dtype, copy=True, memory_format=torch.contiguous_format)
+            for t, dtype in ((c, dtype_state), (n, torch.float32), (m, torch.float32))
+        )
+    gates = [gate.reshape(batch, heads).float() for gate in (i, f)]
+    h = torch.ops.vlstm.mlstm_step(q, k, v, *gates, of_c, of_n, of_m.view(batch, heads), float(eps), version)
+    return h, (of_c, of_n, of_m)
+
+
+def check(
+    q,
+    k,
+    v,
+    i,
+    f,
+    c_initial=None,
+    n_initial=None,
+    m_initial=None,
+    return_last_states=False,
+    eps=1e-6,
+    chunk_size=None,
+    autocast_kernel_dtype=None,
+    *,
+    normalizer_grad="constant",
+    version="auto",
+    grad_h=None,
+):
+    """Makes the call `mlstm` with these arguments on the emulator that looks at every access of the kernels.
+
+    Of CUDA tensors it takes copies, and the version that the GPU would run; it needs no GPU. It takes minutes for what a
+    GPU does in a millisecond: give it a small problem.
+
+    Args:
+        grad_h: a gradient of h, (B, NH, S, DHHV): where it is given, the backward pass runs, too.
+        All others: as of `mlstm`.
+
+    Returns:
+        What `mlstm` returns, without a gradient, on the CPU.
+
+    Raises:
+        KernelError: a race, an access out of bounds or misaligned, a value that nobody wrote, a barrier that not all
+        threads reach: with the line of the kernel. Others as `mlstm`.
+    """
+    tensors = _checked(q, k, v, i, f, c_initial, n_initial, m_initial, autocast_kernel_dtype)
+    exact = _one_of("normalizer_grad", normalizer_grad, _GRADIENTS) == "exact"
+    _check_scalars(eps, chunk_size, version)
+    if grad_h is not None:
+        _check_tensor("grad_h", grad_h, q)
+        _check_shape("grad_h", grad_h, tuple(v.shape))
+    of_forward, of_backward = _versions_on(tensors, float(eps), bool(return_last_states), exact, version, grad_h)
+    with torch.no_grad():
+        tensors = [t if t is None else t.detach().cpu() for t in tensors]
+        settings = bool(return_last_states), float(eps), exact
+        h, c, n, m = _ops.forward(*tensors, *settings, of_forward, on="checked")
+        if grad_h is not None:
+            dh = grad_h.detach().to(device="cpu", dtype=tensors[2].dtype)
+            _ops.backward(dh, None, None, *tensors, *([None] * 7), *settings, of_backward, on="checked")
+    return (h, (c, n, m.unsqueeze(-1))) if return_last_states else h
+
+
+def versions():
+    """The versions of each pass (`forward`, `gradients`, `step`), those first that a GPU prefers.
+
+    Returns:
+        A dict of lists of (name, what the version changes, the types that it takes).
+    """
+    return _native.versions()
+
+
+# ---- what is checked -----------------------------------------------------------------------------
+
+
+def _either(all_of_them):
+    return " or ".join(str(one) for one in all_of_them)
+
+
+def _check_tensor(name, tensor, first):
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name}: expected a torch.Tensor, got {type(tensor).__name__}")
+    if tensor.layout != torch.strided:
+        raise TypeError(f"{name}: expected a dense tensor, got one of layout {tensor.layout}")
+    if tensor.dtype not in _FLOATS:
+        raise TypeError(f"{name}: expected {_either(_FLOATS)}, got {tensor.dtype}")
+    if tensor.device != first.device:
+        raise ValueError(f"{name}: expected a tensor on {first.device}, as q, got one on {tensor.device}")
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise ValueError(f"{name}: expected a tensor on the CPU or a CUDA device, got one on {tensor.device}")
+
+
+def _shape_of(name, tensor, axes):
+    if tensor.dim() != axes.count(",") + 1:
+        raise ValueError(f"{name}: expected shape ({axes}), got {tuple(tensor.shape)}")
+    return tuple(tensor.shape)
+
+
+def _check_shape(name, tensor, *expected):
+    if tuple(tensor.shape) not in expected:
+        raise ValueError(f"{name}: expected shape {_either(expected)}, got {tuple(tensor.shape)}")
+
+
+def _check_same_type(q, k, v):
+    for name, tensor in (("k", k), ("v", v)):
+        if tensor.dtype != q.dtype:
+            raise TypeError(f"{name}: expected {q.dtype}, as q, got {tensor.dtype}")
+
+
+def _one_of(name, value, choices):
+    if value not in choices:
+        raise ValueError(f"{name}: expected {_either(repr(c) for c in choices)}, got {value!r}")
+    return value
+
+
+def _check_scalars(eps, chunk_size, version):
+    if isinstance(eps, bool) or not isinstance(eps, (int, float)):
+        raise TypeError(f"eps: expected a number, got {type(eps).__name__}")
+    if not 0 <= eps < float("inf"):
+        raise ValueError(f"eps: expected a number that is not negative, and finite, got {eps}")
+    if chunk_size is not None and (not isinstance(chunk_size, int) or chunk_size < 1):
+        raise ValueError(f"chunk_size: expected None or a positive int, got {chunk_size!r}")
+    if not isinstance(version, str):
+        raise TypeError(f"version: expected a str, got {type(version).__name__}")
+
+
+def _checked(q, k, v, i, f, c, n, m, autocast_kernel_dtype):
+    """The tensors of a call as the operations take them: cast under an autocast, gates and states in float32."""
+    states = {"c_initial": c, "n_initial": n, "m_initial": m}
+    given = {name: state for name, state in states.items() if state is not None}
+    missing = [name for name in states if name not in given]
+    if given and missing:
+        raise ValueError(f"{missing[0]}: expected a tensor, as {next(iter(given))} is given, got None")
+    for name, tensor in {"q": q, "k": k, "v": v, "i": i, "f": f, **given}.items():
+        _check_tensor(name, tensor, q)
+    batch, heads, positions, keys = _shape_of("q", q, "B, NH, S, DHQK")
+    values = _shape_of("v", v, "B, NH, S, DHHV")[3]
+    _check_shape("k", k, (batch, heads, positions, keys))
+    _check_shape("v", v, (batch, heads, positions, values))
+    for name, gate in (("i", i), ("f", f)):
+        _check_shape(name, gate, (batch, heads, positions))
+    if given:
+        _check_shape("c_initial", c, (batch, heads, keys, values))
+        _check_shape("n_initial", n, (batch, heads, keys))
+        _check_shape("m_initial", m, (batch, heads), (batch, heads, 1))
+        c, n, m = c.float(), n.float(), m.reshape(batch, heads).float()
+    if autocast_kernel_dtype is not None and autocast_kernel_dtype not in _FLOATS:
+        raise TypeError(f"autocast_kernel_dtype: expected None, {_either(_FLOATS)}, got {autocast_kernel_dtype}")
+    kind = q.device.type
+    if torch.is_autocast_enabled(kind):
+        cast = autocast_kernel_dtype or torch.get_autocast_dtype(kind)
+        q, k, v = q.to(cast), k.to(cast), v.to(cast)
+    _check_same_type(q, k, v)
+    return [q, k, v, i.float(), f.float(), c, n, m]
+
+
+def _versions_on(tensors, eps, last_states, exact, version, dh):
+    """The versions that a device runs of a call: of the forward pass, and where there is a dh of the backward pass."""
+    on = _launch.device_name(tensors[0])
+    forward, backward = _ops.version_names(version)
+    named = _ops.named_inputs(*tensors)
+    options = _ops.forward_options(eps, last_states)
+    forward = _launch.plan_for(on, "forward", named, options, forward).version
+    if dh is None:
+        return forward, "auto"
+    options = _ops.gradient_options(eps, exact, tensors[5] is not None)
+    return forward, _launch.plan_for(on, "gradients", {**named, "dh": tensors[2]}, options, backward).version

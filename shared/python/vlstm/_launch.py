@@ -1,0 +1,137 @@
+"""From tensors to launches: plans by shape, outputs and scratch from PyTorch's allocator, the current stream."""
+
+import functools
+import re
+import warnings
+
+import torch
+
+from vlstm import _native
+
+NAMES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
+TYPES = {name: dtype for dtype, name in NAMES.items()}
+
+
+def names_of(pass_name):
+    """The versions of a pass, as `stage:version`, in the order in which a GPU prefers them."""
+    return [name for name, *_ in _native.versions()[pass_name]]
+
+
+@functools.lru_cache(maxsize=None)
+def _tell_nvrtc_where_to_look():
+    """NVRTC comes with PyTorch's own dependencies: in this Python's packages, whatever `python3` on the path is."""
+    try:
+        import nvidia
+    except ImportError:
+        return
+    _native.look_for_nvrtc_in(list(nvidia.__path__))
+
+
+@functools.lru_cache(maxsize=None)
+def _say_that_it_is_slow():
+    warnings.warn(
+        "vlstm: tensors on the CPU run on an emulator of a GPU, which is thousands of times slower than one",
+        stacklevel=2,
+    )
+
+
+def _in_the_callers_words(message, pass_name):
+    """The kernels' names of tensors become those of the arguments."""
+    suffix = "" if pass_name == "step" else "_initial"
+    arguments = {"C0": f"c{suffix}", "n0": f"n{suffix}", "m0": f"m{suffix}", "dh": "the gradient of h"}
+    arguments |= {"dCN": "the gradient of c", "dnN": "the gradient of n"}
+    message = re.sub(r"tensor '(\w+)'", lambda name: arguments.get(name[1], name[1]), message)
+    passes = {"forward": "the forward pass", "gradients": "the backward pass", "step": "a step"}
+    return message.replace("call: expected what a version takes", f"{passes[pass_name]}: expected what a version takes")
+
+
+class Planned:
+    """A plan of the native module, and what is asked of it again and again."""
+
+    def __init__(self, plan):
+        self.run, self.version = plan.run, plan.version
+        self.bounds, self.reference, self.slots = plan.bounds, plan.reference, plan.slots()
+        self.scratch_bytes, self.left_bytes = plan.scratch_bytes, plan.left_bytes
+        self.names = tuple(name for name, *_ in self.slots)
+        self.outputs = {
+            name: (tuple(shape), TYPES[dtype]) for name, kind, dtype, shape in self.slots if kind == "output"
+        }
+        self.inputs = frozenset(name for name, kind, *_ in self.slots if kind != "output")
+
+
+@functools.lru_cache(maxsize=1024)
+def _planned(on, pass_name, tensors, options, version, cut):
+    if on.startswith("cuda"):
+        _tell_nvrtc_where_to_look()
+    named = [(name, NAMES[dtype], [int(size) for size in shape]) for name, dtype, shape in tensors]
+    version = None if version == "auto" else version
+    try:
+        if cut:
+            parts = _native.plan_in_two_parts(on, named, list(options), version)
+            return parts and tuple(map(Planned, parts))
+        return Planned(_native.plan(on, pass_name, named, list(options), version))
+    except ValueError as error:
+        raise ValueError(_in_the_callers_words(str(error), pass_name)) from None
+
+
+def _key(tensors):
+    return tuple([(name, t.dtype, t.shape) for name, t in tensors.items() if t is not None])
+
+
+def plan_for(on, pass_name, tensors, options, version):
+    """The plan of a call: `tensors` by the names of the kernels, those that are None left out.
+
+    Raises ValueError where no version takes the call, RuntimeError where its kernels cannot be made.
+    """
+    return _planned(on, pass_name, _key(tensors), options, version, False)
+
+
+def parts_for(on, tensors, options, version):
+    """The plans of a forward and of its backward pass, of which the first leaves to the second what that needs; None where
+    a version makes both at once. Raises as `plan_for`.
+
+    Of tensors whose sizes are symbols it asks what they are: what is compiled is then of these sizes, as plans are.
+    """
+    key = _key(tensors)
+    if any(not isinstance(size, int) for size in tensors["q"].shape + tensors["v"].shape):
+        key = tuple((name, dtype, tuple(map(int, shape))) for name, dtype, shape in key)
+    return _planned(on, "gradients", key, options, version, True)
+
+
+def device_name(tensor):
+    """The name of the device that runs a call on this tensor."""
+    kind = tensor.device.type
+    if kind == "cuda":
+        return f"cuda:{tensor.device.index}"
+    if kind == "cpu":
+        return "emulator"
+    raise ValueError(f"q: expected a tensor on the CPU or a CUDA device, got one on {tensor.device}")
+
+
+def run(planned, tensors, left=None):
+    """Runs a plan and returns its outputs by name; what it updates in place it updates in the tensors given.
+
+    All tensors are of one device, row-major and without gaps. On CUDA the launches go to PyTorch's current stream;
+    nothing waits for them. `left` is the memory that one part of a call leaves to the other.
+    """
+    device = tensors["q"].device
+    made = {name: torch.empty(shape, dtype=dtype, device=device) for name, (shape, dtype) in planned.outputs.items()}
+    addresses = [(made[name] if name in made else tensors[name]).data_ptr() for name in planned.names]
+    of_left = left.data_ptr() if left is not None else 0
+    if device.type != "cuda":
+        _say_that_it_is_slow()
+        planned.run(addresses, of_left, 0, 0)
+    elif device.index == torch.cuda.current_device():
+        _launch(planned, addresses, of_left, device)
+    else:
+        with torch.cuda.device(device):
+            _launch(planned, addresses, of_left, device)
+    return made
+
+
+def _launch(planned, addresses, of_left, device):
+    # Freed when this returns: what the allocator hands it to next on this stream runs behind the launches.
+    size = planned.scratch_bytes
+    scratch = torch.empty(size, dtype=torch.uint8, device=device) if size else None
+    stream = torch.cuda.current_stream(device).cuda_stream
+    planned.run(addresses, of_left, scratch.data_ptr() if size else 0, stream)
