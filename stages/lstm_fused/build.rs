@@ -56,6 +56,11 @@ const TENSOR: &[[usize; 4]] = &[
     [768, 16, 4, 47],
 ];
 
+/// The way back likewise, in clusters of 8 blocks or 16: a warp has all units of a block, or of two. A slice of f32 for
+/// each block, twice, and as much for those that come take 70 KB of shared memory of 512 units and 8 rows.
+const TENSOR_BACK: &[[usize; 4]] =
+    &[[128, 8, 8, 3], [256, 8, 16, 16], [512, 8, 8, 40], [768, 16, 4, 44]];
+
 /// The product with x: rows, columns and depth of a tile, places of the ring, and the height of a stripe of tiles.
 const PRODUCT: &[[usize; 5]] = &[[128, 256, 64, 4, 16]];
 
@@ -86,7 +91,10 @@ fn kept<const N: usize>(name: &str, [singles, doubles]: [&[[usize; N]]; 2]) -> V
 
 /// The same of halves.
 fn of_halves<const N: usize>(name: &str, all: &[[usize; N]]) -> Vec<String> {
-    kept(name, [all, all]).into_iter().filter(|name| name.contains("half") || name.contains("bfloat")).collect()
+    kept(name, [all, all])
+        .into_iter()
+        .filter(|name| name.contains("half") || name.contains("bfloat"))
+        .collect()
 }
 
 /// What is read from the network, with a warp a row or four.
@@ -111,7 +119,8 @@ fn main() {
     let cell = [both("lstm_cell"), both("lstm_cell_back"), each("lstm_cell_first", "")];
     let norm = [both("norm_cell"), both("norm_cell_back")];
     let gru = ["gru_cell", "gru_cell_back", "gru_cell_first"].map(|name| each(name, ""));
-    let projection = ["projection", "projection_by_units", "gates_again"].map(|name| each(name, ""));
+    let projection =
+        ["projection", "projection_by_units", "gates_again"].map(|name| each(name, ""));
     let by_x = ["input_gradient", "narrow_input_gradient"].map(|name| each(name, ""));
     let vectors = ["peephole_gradient", "norm_gradient"].map(|name| each(name, ""));
     let spread = ["lstm_spread", "lstm_spread_back"].map(|name| kept(name, SPREAD));
@@ -128,6 +137,8 @@ fn main() {
         .kernel("kernels/v2_spread.cu", &spread.concat())
         .spills(196)
         .kernel("kernels/v3_tensor.cu", &of_halves("lstm_tensor", TENSOR))
+        .needs("sm_90")
+        .kernel("kernels/v3_tensor_back.cu", &of_halves("lstm_tensor_back", TENSOR_BACK))
         .needs("sm_90")
         .kernel("kernels/v4_product.cu", &of_halves("gates_of_x", PRODUCT))
         .needs("sm_90a")

@@ -208,8 +208,22 @@ pub static PRODUCT: Fused = forward(
     Way::TensorProduct,
 );
 
+/// With the way back: the products of a step.
+pub static TENSOR_BACK: Fused = Fused {
+    info: Info {
+        name: "v3_tensor",
+        parent: Some("v2_cluster"),
+        change: "many rows: a step's products on tensor cores, both ways, by fragments that stay",
+        dtypes: TENSOR.info.dtypes,
+        dims: &SPREAD_DIMS,
+        ..INFO
+    },
+    way: Way::Tensor,
+    pass: Pass::ForwardBackward,
+};
+
 /// Every version of the whole, in the order of the story.
-pub static VERSIONS: [&Fused; 4] = [&CELL, &SEQUENCE, &CLUSTER, &GRID];
+pub static VERSIONS: [&Fused; 5] = [&CELL, &SEQUENCE, &CLUSTER, &GRID, &TENSOR_BACK];
 
 /// This stage.
 pub static STAGE: Stage = Stage {
@@ -220,6 +234,7 @@ pub static STAGE: Stage = Stage {
         &SEQUENCE,
         &CLUSTER,
         &GRID,
+        &TENSOR_BACK,
         &FORWARD[0],
         &FORWARD[1],
         &FORWARD[2],
@@ -248,7 +263,7 @@ impl Version for Fused {
                 &kernels::V1_NORM_BACK,
             ],
             Way::Cluster | Way::Grid => vec![&kernels::V2_SPREAD],
-            Way::Tensor => vec![&kernels::V3_TENSOR],
+            Way::Tensor => vec![&kernels::V3_TENSOR, &kernels::V3_TENSOR_BACK],
             Way::TensorProduct => vec![&kernels::V3_TENSOR, &kernels::V4_PRODUCT],
         };
         let products = [
@@ -266,9 +281,11 @@ impl Version for Fused {
         match (self.pass, self.way) {
             (Pass::Forward, Way::Cell) => {}
             // Clusters of two blocks, four and sixteen; several of 8 rows and of 18; units and rows that are not there.
-            (_, Way::Tensor) => {
+            (Pass::Forward, Way::Tensor) => {
                 all.extend([[9, 4, 3, 64], [20, 3, 2, 40], [9, 3, 2, 130], [5, 3, 2, 700]]);
             }
+            // Of eight blocks and of sixteen; several of 8 rows and of 16.
+            (_, Way::Tensor) => all.extend([[9, 4, 3, 128], [20, 3, 2, 130], [5, 2, 2, 700]]),
             // One tile of x and several; what is left over of both.
             (_, Way::TensorProduct) => all.extend([[9, 4, 8, 64], [20, 7, 72, 66]]),
             // A row a block, and several.

@@ -14,8 +14,8 @@ pub enum Way {
     /// The same with blocks that exchange h through device memory and flags.
     Grid,
     /// As [`Way::Cluster`] with the products on tensor cores, for many rows, in f16 and bf16; up to 768 units,
-    /// without peepholes and layer norm. On a device without clusters it is refused. In halves each h is rounded to
-    /// the type, as [`Way::Cell`] rounds it. The way back is that of [`Way::Cluster`].
+    /// without peepholes and layer norm. On a device without clusters it is refused. Each h is rounded to
+    /// the type, as [`Way::Cell`] rounds it; so is each da, for the products of the way back.
     Tensor,
     /// The same with the product with x by wgmma and TMA, where x has a multiple of 8 columns and H is even.
     TensorProduct,

@@ -46,6 +46,16 @@ pub(crate) static CHECKS: &[Check] = &[
 
 const DTYPES: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::BF16];
 
+/// Those that a way takes, the nearest to f32 first.
+fn dtypes(way: Way) -> &'static [DType] {
+    if way.on_tensor_cores() { &DTYPES[2..] } else { &DTYPES }
+}
+
+/// Without what the way does not take.
+fn taken_by(way: Way, network: Network) -> Network {
+    Network { peephole: network.peephole && !way.on_tensor_cores(), ..network }
+}
+
 /// How a version goes through the steps: with all the options that versions do not have.
 fn way_of(version: &dyn Version) -> Way {
     let found = VERSIONS.iter().find(|v| v.info().name == version.info().name);
@@ -111,6 +121,10 @@ fn networks(way: Way) -> Vec<Network> {
     if way == Way::Grid {
         all.drain(..5); // the cluster's kernels, but for the way that numbers take
     }
+    if way.on_tensor_cores() {
+        all.drain(2..3); // the one that would be `plain`
+        all = all.into_iter().map(|network| taken_by(way, network)).collect();
+    }
     if takes_norm(way) {
         all.extend([
             normed(plain),
@@ -141,7 +155,7 @@ fn stack() -> Network {
 
 /// And with layer norm, and as a GRU, where that goes.
 fn stacks(way: Way) -> Vec<Network> {
-    let mut all = with_norm(way, stack());
+    let mut all = with_norm(way, taken_by(way, stack()));
     if way == Way::Cell {
         all.push(Network { cell: Cell::Gru, peephole: false, ..stack() });
     }

@@ -21,7 +21,7 @@ pub use products::HeadSums;
 pub(crate) use products::add_input_gradient;
 pub(crate) use residence::MOST_UNITS;
 pub(crate) use spread::MOST_SPREAD_UNITS;
-pub(crate) use tensor::MOST_TENSOR_UNITS;
+pub(crate) use tensor::{MOST_TENSOR_UNITS, TensorSlots};
 
 use crate::Way;
 
@@ -139,6 +139,8 @@ pub struct Direction {
     /// The gates of all steps, until da takes their place; before them, in a sequence, what x adds to
     /// them. One number where nobody needs them.
     gates: Slot,
+    /// On tensor cores.
+    tensor: Option<TensorSlots>,
 }
 
 /// Parameters that a network may not have. Kernels get `weight_ih` in their place and do not read it.
@@ -186,7 +188,8 @@ impl Direction {
                 scope = scope.with(norm::scratch(plan, sizes, kept)).with(arguments![eps]);
             }
         }
-        Self { sizes, columns, reverse, scope, x, weight_ih, gates }
+        let tensor = sizes.way.on_tensor_cores().then(|| TensorSlots::new(plan, sizes));
+        Self { sizes, columns, reverse, scope, x, weight_ih, gates, tensor }
     }
 
     /// The steps as this direction takes them.
@@ -234,7 +237,10 @@ impl Direction {
             (Cell::Lstm, Way::Cell, None) => self.add_cells_back(plan, &scope)?,
             (Cell::Lstm, Way::Sequence, Some(_)) => self.add_norm_sequence_back(plan, &scope)?,
             (Cell::Lstm, Way::Sequence, None) => self.add_sequence_back(plan, &scope)?,
-            (Cell::Lstm, _, _) => self.add_spread_back(plan, &scope)?,
+            (Cell::Lstm, Way::Cluster | Way::Grid, _) => self.add_spread_back(plan, &scope)?,
+            (Cell::Lstm, Way::Tensor | Way::TensorProduct, _) => {
+                self.add_tensor_back(plan, &scope)?
+            }
         }
         self.add_parameter_gradients(plan, gradients, head)
     }

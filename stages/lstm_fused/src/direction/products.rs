@@ -72,7 +72,11 @@ impl HeadSums {
 }
 
 /// A block a tile of so many rows and columns.
-pub(super) fn launch_of_tiles(kernel: &Kernel, rows: usize, columns: usize) -> Result<Launch, Error> {
+pub(super) fn launch_of_tiles(
+    kernel: &Kernel,
+    rows: usize,
+    columns: usize,
+) -> Result<Launch, Error> {
     Ok(kernel.grid([blocks(rows, TILE), blocks(columns, TILE), 1])?)
 }
 

@@ -12,7 +12,7 @@ use data::narrow_lengths;
 pub use layers::Layers;
 
 use crate::Way;
-use crate::direction::{HeadSums, MOST_SPREAD_UNITS, MOST_TENSOR_UNITS, MOST_UNITS};
+use crate::direction::{HeadSums, MOST_SPREAD_UNITS, MOST_TENSOR_UNITS, MOST_UNITS, TensorSlots};
 
 /// What is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,8 +192,10 @@ impl Lstm {
             Way::Cell => m * of_all * batch * hidden,
             Way::Sequence => 0,
             Way::Cluster | Way::Grid => 2 * of_all * (m + 4),
-            // What x adds to the gates has a place of its own; the way back is Way::Cluster's.
-            Way::Tensor | Way::TensorProduct => of_all * (m + 4 + 4 * e * rows * hidden),
+            // What x adds to the gates has a place of its own; and what is summed up of da.
+            Way::Tensor | Way::TensorProduct => {
+                of_all * TensorSlots::bytes(dtype, rows, batch, hidden)
+            }
         };
         let without_bias = if bias { 0 } else { 2 * e * of_all };
         data + kept + own + without_bias + HeadSums::none_bytes(dtype)
