@@ -28,8 +28,8 @@ struct BackShares : WarpShare<HT / 16 / 8, HT / BLOCKS / 4, (ROWS + 7) / 8, KEPT
     static constexpr int UNITS = HT / BLOCKS, CELLS = UNITS * ROWS, DA = GATES * CELLS, OF_BLOCK = UNITS / 16;
     // Rows of a slice lie 4 further than a multiple of 16 numbers: lanes of a fragment's rows store to all banks.
     static constexpr int PITCH = UNITS + 4, SLICE = ROWS * PITCH, BOX = BLOCKS * SLICE;
-    // Fragments, boxes and slices, da of two steps; barriers and words of slices.cuh.
-    static constexpr int BYTES = 16 * BackShares::IN_SHARED * BackShares::THREADS + 4 * 4 * BOX + 2 * 2 * DA + 32 +
+    // Fragments, sums of da, boxes and slices, da of two steps; barriers and words of slices.cuh.
+    static constexpr int BYTES = 16 * (BackShares::IN_SHARED * BackShares::THREADS + CELLS) + 4 * 4 * BOX + 2 * 2 * DA + 32 +
                                  8 * BLOCKS;
     static_assert(UNITS % 16 == 0 && UNITS * BLOCKS == HT, "whole tiles for each block: change HT or BLOCKS");
     static_assert(BLOCKS % 8 == 0, "a warp has all units of a block, or of two");
@@ -109,7 +109,9 @@ __global__ void __launch_bounds__(256, 1)
     using S = BackShares<HT, BLOCKS, ROWS, KEPT>;
     using Cell = CellOf<S, ROWS>;
     DYNAMIC_SHARED(uint4, fragments);
-    float* boxes = reinterpret_cast<float*>(fragments + S::IN_SHARED * S::THREADS);
+    // This thread's cells' sums of da, for the biases; they have no place in registers.
+    float4* bias = reinterpret_cast<float4*>(fragments + S::IN_SHARED * S::THREADS) + threadIdx.x;
+    float* boxes = reinterpret_cast<float*>(fragments + S::IN_SHARED * S::THREADS + S::CELLS);
     T* das = reinterpret_cast<T*>(boxes + 4 * S::BOX);  // of even steps and of odd ones
     auto* arrived = reinterpret_cast<Arrived<BLOCKS>*>(das + 2 * S::DA);
     int rank = blockIdx.x % BLOCKS, first_row = blockIdx.x / BLOCKS * ROWS, first_unit = rank * S::UNITS;
@@ -131,7 +133,6 @@ __global__ void __launch_bounds__(256, 1)
     auto live = [&](Cell of, int s) { return s < count && of.there && steps.has(step(s), of.row); };
     Kept<float> now[Cell::COUNT];
     float dc[Cell::COUNT];
-    float4 bias[Cell::COUNT];
     uint2 own_da[Cell::COUNT];  // of the latest step that the row has
     auto fetch = [&](int s) {
 #pragma unroll
@@ -151,7 +152,8 @@ __global__ void __launch_bounds__(256, 1)
 #pragma unroll
     for (int n = 0; n < Cell::COUNT; ++n) {
         dc[n] = cell(n).there ? to_math(dcn[of_states + cell(n).in_step]) : 0.0f;
-        bias[n] = make_float4(0, 0, 0, 0), own_da[n] = make_uint2(0, 0);
+        own_da[n] = make_uint2(0, 0);
+        if (cell(n).is) bias[n * S::THREADS] = make_float4(0, 0, 0, 0);
     }
     fetch(0);
     parts.begin();
@@ -170,7 +172,7 @@ __global__ void __launch_bounds__(256, 1)
             float dh = sum_of_parts(of, s) + now[n].dy;
             float4 own = make_float4(0, 0, 0, 0);
             if (live(of, s)) {
-                own = factors[n].step(dh, dc[n]), add(bias[n], own);
+                own = factors[n].step(dh, dc[n]), add(bias[n * S::THREADS], own);
                 own_da[n] = make_uint2(two_halves<T>(own.x, own.y), two_halves<T>(own.z, own.w));
             }
             // Of a row that has no more steps, those of its first: their products are dh0.
@@ -197,7 +199,7 @@ __global__ void __launch_bounds__(256, 1)
         float dh = lengths[of.row] > 0 ? sum_of_parts(of, count) : to_math(dhn[of_states + of.in_step]);
         dh0[of_states + of.in_step] = from_math<T>(dh), dc0[of_states + of.in_step] = from_math<T>(dc[n]);
         long long at = of.row * 1ll * GATES * H + of.j;
-        store_gates(first_da + at, H, four_floats<T>(own_da[n])), store_gates(bias_sums + at, H, bias[n]);
+        store_gates(first_da + at, H, four_floats<T>(own_da[n])), store_gates(bias_sums + at, H, bias[n * S::THREADS]);
     }
     parts.hear(count);
     parts.end();

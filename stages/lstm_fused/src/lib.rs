@@ -222,8 +222,20 @@ pub static TENSOR_BACK: Fused = Fused {
     pass: Pass::ForwardBackward,
 };
 
+/// With the way back: the products before the first step, and those after the last.
+pub static PRODUCT_BACK: Fused = Fused {
+    info: Info {
+        name: "v4_product",
+        parent: Some("v3_tensor"),
+        change: "the products over all steps, with x and of the gradients, by wgmma and TMA",
+        ..TENSOR_BACK.info
+    },
+    way: Way::TensorProduct,
+    pass: Pass::ForwardBackward,
+};
+
 /// Every version of the whole, in the order of the story.
-pub static VERSIONS: [&Fused; 5] = [&CELL, &SEQUENCE, &CLUSTER, &GRID, &TENSOR_BACK];
+pub static VERSIONS: [&Fused; 6] = [&CELL, &SEQUENCE, &CLUSTER, &GRID, &TENSOR_BACK, &PRODUCT_BACK];
 
 /// This stage.
 pub static STAGE: Stage = Stage {
@@ -235,6 +247,7 @@ pub static STAGE: Stage = Stage {
         &CLUSTER,
         &GRID,
         &TENSOR_BACK,
+        &PRODUCT_BACK,
         &FORWARD[0],
         &FORWARD[1],
         &FORWARD[2],
@@ -264,7 +277,12 @@ impl Version for Fused {
             ],
             Way::Cluster | Way::Grid => vec![&kernels::V2_SPREAD],
             Way::Tensor => vec![&kernels::V3_TENSOR, &kernels::V3_TENSOR_BACK],
-            Way::TensorProduct => vec![&kernels::V3_TENSOR, &kernels::V4_PRODUCT],
+            Way::TensorProduct => vec![
+                &kernels::V3_TENSOR,
+                &kernels::V3_TENSOR_BACK,
+                &kernels::V4_PRODUCT,
+                &kernels::V4_PRODUCT_BACK,
+            ],
         };
         let products = [
             &kernels::PROJECTION,
@@ -287,6 +305,9 @@ impl Version for Fused {
             // Of eight blocks and of sixteen; several of 8 rows and of 16.
             (_, Way::Tensor) => all.extend([[9, 4, 3, 128], [20, 3, 2, 130], [5, 2, 2, 700]]),
             // One tile of x and several; what is left over of both.
+            (Pass::ForwardBackward, Way::TensorProduct) => {
+                all.extend([[3, 4, 8, 8], [9, 15, 136, 72], [66, 2, 8, 40]]);
+            }
             (_, Way::TensorProduct) => all.extend([[9, 4, 8, 64], [20, 7, 72, 66]]),
             // A row a block, and several.
             (Pass::Forward, _) => all.extend([[1, 3, 2, 130], [9, 2, 1, 130]]),

@@ -8,6 +8,7 @@ mod residence;
 mod sequence;
 mod spread;
 mod tensor;
+mod tensor_products;
 
 use std::collections::BTreeMap;
 
@@ -43,6 +44,8 @@ pub struct Sizes {
     pub(crate) keep: bool,
     /// Whether it computes the gates again.
     pub(crate) recompute: bool,
+    /// Whether rows may have fewer steps than there are: what x holds behind them is anything.
+    pub(crate) ragged: bool,
 }
 
 impl Sizes {
@@ -188,7 +191,9 @@ impl Direction {
                 scope = scope.with(norm::scratch(plan, sizes, kept)).with(arguments![eps]);
             }
         }
-        let tensor = sizes.way.on_tensor_cores().then(|| TensorSlots::new(plan, sizes));
+        let slots = LayerSlots { x, columns, y };
+        let on_tensor_cores = sizes.way.on_tensor_cores();
+        let tensor = on_tensor_cores.then(|| TensorSlots::new(plan, sizes, states, slots, state));
         Self { sizes, columns, reverse, scope, x, weight_ih, gates, tensor }
     }
 

@@ -1,23 +1,16 @@
 //! The launches of a direction whose products with h are on tensor cores.
 
-use lab_device::{DType, Instance, Kernel, KernelSource, Launch, Swizzle, TensorMap};
+use lab_device::{DType, Instance, Kernel, KernelSource, Launch};
 use lab_harness::plan::{Plan, Scope, Slot};
 use lab_harness::{Error, arguments};
 
 use super::products::launch_of_tiles;
-use super::{Direction, Sizes, blocks};
+use super::{Direction, LayerSlots, Sizes, States};
 use crate::Way;
-use crate::kernels::{PROJECTION, V3_TENSOR, V3_TENSOR_BACK, V4_PRODUCT};
+use crate::kernels::{PROJECTION, V3_TENSOR, V3_TENSOR_BACK};
 
 /// The most units: sixteen blocks a cluster, whose registers and shared memory have all weights.
 pub(crate) const MOST_TENSOR_UNITS: usize = 768;
-
-/// Of a unit.
-const GATES: usize = 4;
-
-/// Bytes of a row of a box, and of its swizzle; rows of a box of results, those of a warpgroup.
-const SPAN: usize = 128;
-const STORED_ROWS: usize = 64;
 
 /// Of the instantiations with room for H units, those with the fewest; of these the one whose clusters take the least
 /// time for B rows, one wave of resident clusters after the other. A step of eight rows is mostly the exchange; each
@@ -47,11 +40,15 @@ const BACK: (&KernelSource, &str) = (&V3_TENSOR_BACK, "lstm_tensor_back");
 /// What a direction on tensor cores has of its own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TensorSlots {
-    /// What x adds to the gates of all steps, \[T, B, H, 4\], in the type.
-    ax: Slot,
+    /// What x adds to the gates of all steps, \[T, B, H, 4\], in the type; on the way back da, \[T B, 4H\], where
+    /// products by wgmma read it.
+    pub(super) ax: Slot,
     /// da of each row's first step, \[B, 4H\], in the type; and of all its steps together, in f32.
-    first_da: Slot,
-    bias_sums: Slot,
+    pub(super) first_da: Slot,
+    pub(super) bias_sums: Slot,
+    /// The layer's y, and the h0 of this direction, \[B, H\].
+    pub(super) y: Slot,
+    pub(super) h0: Slot,
 }
 
 impl TensorSlots {
@@ -60,12 +57,21 @@ impl TensorSlots {
         4 * hidden * (dtype.size() * (rows + batch) + 4 * batch)
     }
 
-    pub(super) fn new(plan: &mut Plan, sizes: Sizes) -> Self {
+    pub(super) fn new(
+        plan: &mut Plan,
+        sizes: Sizes,
+        states: &States,
+        slots: LayerSlots,
+        state: usize,
+    ) -> Self {
+        let of_states = sizes.batch * sizes.hidden;
         let of_batch = if sizes.keep { sizes.batch * sizes.weights() } else { 1 };
         Self {
             ax: plan.scratch(sizes.dtype, sizes.rows() * sizes.weights()),
             first_da: plan.scratch(sizes.dtype, of_batch),
             bias_sums: plan.scratch(DType::F32, of_batch),
+            y: slots.y,
+            h0: states.h0.part(state * of_states, of_states),
         }
     }
 }
@@ -96,42 +102,10 @@ impl Direction {
     }
 
     /// What x adds to the gates of all steps, the gates of a unit side by side, in the type itself.
-    fn add_projection_by_units(&self, plan: &mut Plan) -> Result<(), Error> {
+    pub(super) fn add_projection_by_units(&self, plan: &mut Plan) -> Result<(), Error> {
         let projection = self.kernel(plan, &PROJECTION, "projection_by_units", "")?;
         let launch = launch_of_tiles(&projection, self.sizes.rows(), self.sizes.weights())?;
         plan.launch_in(&self.scope, &projection, launch, arguments![ax: self.tensor_slots().ax])
-    }
-
-    /// The same by wgmma, where TMA can load and store.
-    fn add_product(&self, plan: &mut Plan) -> Result<(), Error> {
-        let Sizes { dtype, hidden, .. } = self.sizes;
-        let [rows, weights, inputs] = [self.sizes.rows(), self.sizes.weights(), self.columns];
-        // Rows are multiples of 16 bytes.
-        if !inputs.is_multiple_of(8) || !hidden.is_multiple_of(2) {
-            return self.add_projection_by_units(plan);
-        }
-        let mut all = V4_PRODUCT.instances("gates_of_x");
-        let instance = all.find(|i| i.has("T", dtype.cpp())).expect("of each type of halves");
-        let [high, wide, deep] = ["BM", "BN", "BK"].map(|name| instance.size(name));
-        let kernel = plan.device().load(instance)?;
-        let boxes = |sizes: &[usize], extents: &[usize]| TensorMap::new(dtype, sizes, extents);
-        let swizzle = Swizzle::Bytes128;
-        let x = boxes(&[inputs, rows], &[deep, high])?.swizzle(swizzle);
-        // Gate by gate, of each unit: the rows of a gate lie H apart.
-        let bytes = inputs * dtype.size();
-        let w = boxes(&[inputs, GATES, hidden], &[deep, GATES, wide / GATES])?;
-        let w = w.strides(&[hidden * bytes, bytes])?.swizzle(swizzle);
-        let stored =
-            boxes(&[weights, rows, 1], &[SPAN / dtype.size(), STORED_ROWS, 1])?.swizzle(swizzle);
-
-        let tiles = blocks(rows, high) * blocks(weights, wide);
-        let launch = kernel.grid([tiles.min(plan.device().facts().multiprocessors), 1, 1])?;
-        let arguments = arguments![
-            X: self.x.loaded_by(x),
-            W: self.weight_ih.loaded_by(w),
-            AX: self.tensor_slots().ax.stored_by(stored),
-        ];
-        plan.launch_in(&self.scope, &kernel, launch, arguments)
     }
 
     pub(super) fn add_tensor(&self, plan: &mut Plan) -> Result<(), Error> {
@@ -143,15 +117,16 @@ impl Direction {
         plan.launch_in(&self.scope, &kernel, launch, arguments![ax: self.tensor_slots().ax])
     }
 
-    /// da in place of the gates, dh0 and dc0.
+    /// da in place of the gates, or in that of ax where products by wgmma are to read it; dh0 and dc0.
     pub(super) fn add_tensor_back(&self, plan: &mut Plan, scope: &Scope) -> Result<(), Error> {
         let (kernel, launch) = self.tensor_launch(plan, BACK)?;
-        let TensorSlots { ax, first_da, bias_sums } = self.tensor_slots();
-        let arguments = arguments![da_halves: ax, first_da, bias_sums, halves: false];
+        let TensorSlots { ax, first_da, bias_sums, .. } = self.tensor_slots();
+        let halves = self.has_gradient_products();
+        let arguments = arguments![da_halves: ax, first_da, bias_sums, halves];
         plan.launch_in(scope, &kernel, launch, arguments)
     }
 
-    fn tensor_slots(&self) -> TensorSlots {
+    pub(super) fn tensor_slots(&self) -> TensorSlots {
         self.tensor.expect("of a way on tensor cores")
     }
 }
