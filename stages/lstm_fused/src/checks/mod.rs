@@ -51,9 +51,15 @@ fn dtypes(way: Way) -> &'static [DType] {
     if way.on_tensor_cores() { &DTYPES[2..] } else { &DTYPES }
 }
 
-/// Without what the way does not take.
+/// Without what the way does not take, and of sizes that have all its kernels.
 fn taken_by(way: Way, network: Network) -> Network {
-    Network { peephole: network.peephole && !way.on_tensor_cores(), ..network }
+    let eights = |size: usize| if way == Way::TensorProduct { size.next_multiple_of(8) } else { size };
+    Network {
+        peephole: network.peephole && !way.on_tensor_cores(),
+        inputs: eights(network.inputs),
+        hidden: eights(network.hidden),
+        ..network
+    }
 }
 
 /// How a version goes through the steps: with all the options that versions do not have.

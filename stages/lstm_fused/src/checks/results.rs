@@ -5,7 +5,7 @@ use lab_harness::suite::without_checks;
 use lab_harness::{Tensor, Version};
 use lab_reference::lstm::Network;
 
-use super::{assert_right, dtypes, networks, normed, run, way_of, with_norm};
+use super::{assert_right, dtypes, networks, normed, run, taken_by, way_of, with_norm};
 use crate::Way;
 use crate::posed::{Posed, errors};
 
@@ -51,7 +51,7 @@ pub(super) fn rows_of_unlike_lengths(version: &dyn Version, device: &Device) {
 pub(super) fn what_is_left_out_is_zero(version: &dyn Version, device: &Device) {
     let way = way_of(version);
     let network = Network { layers: 2, bidirectional: true, ..Network::lstm(3, 4) };
-    for network in with_norm(way, network) {
+    for network in with_norm(way, taken_by(way, network)) {
         let posed = Posed::new(way, network, 5, 2);
         let all = posed.tensors();
         for left_out in [&["h0", "c0"][..], &["dhn", "dcn"], &["dy"], &["h0", "c0", "dhn", "dcn"]] {
@@ -69,7 +69,7 @@ pub(super) fn gates_that_are_shut_give_numbers(version: &dyn Version, device: &D
     let peepholes = if way.on_tensor_cores() { &[false][..] } else { &[false, true] };
     for &peephole in peepholes {
         for scale in [20.0, 1e4] {
-            let network = Network { peephole, ..Network::lstm(4, 6) };
+            let network = taken_by(way, Network { peephole, ..Network::lstm(4, 6) });
             let posed = Posed::new(way, network, 12, 3);
             let bound = if posed.dtype == DType::F32 { 5e-6 } else { 1.5e-3 };
             let mut tensors = posed.tensors();
@@ -113,6 +113,7 @@ pub(super) fn large_problems(version: &dyn Version, device: &Device) {
         all.extend(of_norm);
     }
     for (network, steps, batch) in all {
+        let network = taken_by(way, network);
         for dtype in if emulated { &dtypes(way)[..1] } else { dtypes(way) } {
             let posed = Posed { dtype: *dtype, ..Posed::new(way, network, steps, batch) };
             assert_right(device, &posed, &posed.tensors());

@@ -85,8 +85,8 @@ pub(super) fn a_sequence_in_parts_is_the_same(version: &dyn Version, device: &De
         let whole = lstm.run(device, &tensors, Pass::Forward).unwrap();
         let mut own = tensors.clone();
         let (x, mut y) = (tensors["x"].values(), Vec::new());
-        for x in x.chunks(part * 2 * 3) {
-            let shape = [x.len() / 6, 2, 3];
+        for x in x.chunks(part * 2 * network.inputs) {
+            let shape = [x.len() / 2 / network.inputs, 2, network.inputs];
             own.insert("x".into(), Tensor::rounded(posed.dtype, &shape, x));
             let out = lstm.run(device, &own, Pass::Forward).unwrap();
             y.extend(out["y"].values());
@@ -129,7 +129,7 @@ pub(super) fn gates_computed_again_are_right(version: &dyn Version, device: &Dev
     let wide = Network { layers: 2, bias: false, ..Network::lstm(35, 37) };
     // The launch that does so is the same for all ways.
     let dtypes = if way == Way::Cell { dtypes(way) } else { &dtypes(way)[..1] };
-    for (network, steps, batch) in [(taken_by(way, stack()), 6, 3), (wide, 3, 12)] {
+    for (network, steps, batch) in [(taken_by(way, stack()), 6, 3), (taken_by(way, wide), 3, 12)] {
         for &dtype in dtypes {
             let ragged = dtype == dtypes[0];
             let lengths = ragged.then(|| (0..batch).map(|row| row * 2 % (steps + 1)).collect());
