@@ -53,7 +53,8 @@ fn dtypes(way: Way) -> &'static [DType] {
 
 /// Without what the way does not take, and of sizes that have all its kernels.
 fn taken_by(way: Way, network: Network) -> Network {
-    let eights = |size: usize| if way == Way::TensorProduct { size.next_multiple_of(8) } else { size };
+    let eights =
+        |size: usize| if way == Way::TensorProduct { size.next_multiple_of(8) } else { size };
     Network {
         peephole: network.peephole && !way.on_tensor_cores(),
         inputs: eights(network.inputs),
@@ -128,7 +129,11 @@ fn networks(way: Way) -> Vec<Network> {
         all.drain(..5); // the cluster's kernels, but for the way that numbers take
     }
     if way.on_tensor_cores() {
-        all.drain(2..3); // the one that would be `plain`
+        // Eight blocks of 256 threads are slow to emulate: few, and of the first of both ways, but for the products
+        // that of the other, fewer still.
+        let both = Network { layers: 2, bidirectional: true, ..plain };
+        all = vec![Network { bias: false, ..plain }];
+        all.extend((way == Way::TensorProduct).then_some(both));
         all = all.into_iter().map(|network| taken_by(way, network)).collect();
     }
     if takes_norm(way) {
@@ -159,9 +164,16 @@ fn stack() -> Network {
     Network { layers: 2, bidirectional: true, peephole: true, ..one }
 }
 
+/// Several layers and directions; on tensor cores, which are slow to emulate, one layer, and of the first way there one
+/// direction.
+fn stack_of(way: Way) -> Network {
+    let layers = if way.on_tensor_cores() { 1 } else { 2 };
+    taken_by(way, Network { layers, bidirectional: way != Way::Tensor, ..stack() })
+}
+
 /// And with layer norm, and as a GRU, where that goes.
 fn stacks(way: Way) -> Vec<Network> {
-    let mut all = with_norm(way, taken_by(way, stack()));
+    let mut all = with_norm(way, stack_of(way));
     if way == Way::Cell {
         all.push(Network { cell: Cell::Gru, peephole: false, ..stack() });
     }

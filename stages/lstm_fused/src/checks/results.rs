@@ -5,7 +5,7 @@ use lab_harness::suite::without_checks;
 use lab_harness::{Tensor, Version};
 use lab_reference::lstm::Network;
 
-use super::{assert_right, dtypes, networks, normed, run, taken_by, way_of, with_norm};
+use super::{assert_right, dtypes, networks, normed, run, stack_of, taken_by, way_of, with_norm};
 use crate::Way;
 use crate::posed::{Posed, errors};
 
@@ -50,8 +50,8 @@ pub(super) fn rows_of_unlike_lengths(version: &dyn Version, device: &Device) {
 
 pub(super) fn what_is_left_out_is_zero(version: &dyn Version, device: &Device) {
     let way = way_of(version);
-    let network = Network { layers: 2, bidirectional: true, ..Network::lstm(3, 4) };
-    for network in with_norm(way, taken_by(way, network)) {
+    let network = Network { peephole: false, ..stack_of(way) };
+    for network in with_norm(way, network) {
         let posed = Posed::new(way, network, 5, 2);
         let all = posed.tensors();
         for left_out in [&["h0", "c0"][..], &["dhn", "dcn"], &["dy"], &["h0", "c0", "dhn", "dcn"]] {
