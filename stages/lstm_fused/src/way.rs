@@ -22,7 +22,29 @@ pub enum Way {
     TensorProduct,
 }
 
+impl std::fmt::Display for Way {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.write_str(self.name())
+    }
+}
+
 impl Way {
+    /// All of them, in the order of the story.
+    pub const ALL: [Self; 6] =
+        [Self::Cell, Self::Sequence, Self::Cluster, Self::Grid, Self::Tensor, Self::TensorProduct];
+
+    /// As settings and messages have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cell => "cell",
+            Self::Sequence => "sequence",
+            Self::Cluster => "cluster",
+            Self::Grid => "grid",
+            Self::Tensor => "tensor",
+            Self::TensorProduct => "tensor_product",
+        }
+    }
+
     /// Whether the products with h are on tensor cores.
     pub(crate) fn on_tensor_cores(self) -> bool {
         matches!(self, Self::Tensor | Self::TensorProduct)

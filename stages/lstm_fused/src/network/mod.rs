@@ -13,6 +13,7 @@ pub use layers::Layers;
 
 use crate::Way;
 use crate::direction::{HeadSums, MOST_SPREAD_UNITS, MOST_TENSOR_UNITS, MOST_UNITS, TensorSlots};
+use crate::kernels::{V3_TENSOR, V3_TENSOR_BACK, V4_PRODUCT, V4_PRODUCT_BACK};
 
 /// What is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +104,33 @@ impl Lstm {
             _ => Way::Cell,
         };
         Self::by(way, network)
+    }
+
+    /// As [`Lstm::new`], but that many rows of halves go by [`Way::TensorProduct`], where the device has its
+    /// kernels: from 8 rows on, and of more than 256 units, whose weights [`Way::Cluster`] fetches anew at each step, any.
+    /// Up to 64 units a block has a row to itself, and blocks hide each other's latency.
+    ///
+    /// # Errors
+    /// As [`Lstm::by`].
+    pub fn of_rows(
+        network: Network,
+        device: &Device,
+        dtype: DType,
+        batch: usize,
+    ) -> Result<Self, Error> {
+        let halves = [DType::F16, DType::BF16].contains(&dtype);
+        let plain = network.cell == Cell::Lstm && !network.peephole && network.layer_norm.is_none();
+        let many = match network.hidden {
+            65..=256 => batch >= 8,
+            257..=MOST_TENSOR_UNITS => true,
+            _ => false,
+        };
+        let arch = &device.facts().arch;
+        let runs = [&V3_TENSOR, &V3_TENSOR_BACK, &V4_PRODUCT, &V4_PRODUCT_BACK];
+        if halves && plain && many && runs.iter().all(|source| source.runs_on(arch)) {
+            return Self::by(Way::TensorProduct, network);
+        }
+        Self::new(network)
     }
 
     /// Of these sizes and options.
