@@ -335,8 +335,8 @@ mod tests {
     fn planned(pass: Pass, dtype: DType, dims: &Dims, name: Option<&str>) -> (Planned, Vec<Lent>) {
         let device = Device::emulator().unwrap();
         let version = pass.candidates().iter().map(|c| c.version);
-        let version = version.filter(|v| name.is_none_or(|name| v.info().full_name() == name));
-        let inputs = version.last().unwrap().inputs(&Problem::new(dims.clone(), dtype));
+        let mut named = version.filter(|v| name.is_none_or(|name| v.info().full_name() == name));
+        let inputs = named.next().unwrap().inputs(&Problem::new(dims.clone(), dtype));
         let planned = Planned::new(pass, &device, shapes_of(&inputs), &[], name).unwrap();
         let memory = planned.slots().map(|facts| match inputs.get(&facts.name) {
             Some(tensor) => Lent::holding(&tensor.bytes),
