@@ -56,8 +56,17 @@ const TENSOR: &[[usize; 4]] = &[
     [768, 16, 4, 47],
 ];
 
+/// The way back likewise, in clusters of 8 blocks or 16: a warp has all units of a block, or of two. A slice of f32 for
+/// each block, twice, and as much for those that come take 70 KB of shared memory of 512 units and 8 rows.
+const TENSOR_BACK: &[[usize; 4]] =
+    &[[128, 8, 8, 3], [256, 8, 16, 16], [512, 8, 8, 44], [768, 16, 4, 47]];
+
 /// The product with x: rows, columns and depth of a tile, places of the ring, and the height of a stripe of tiles.
 const PRODUCT: &[[usize; 5]] = &[[128, 256, 64, 4, 16]];
+
+/// Those of the way back. By weights there are few tiles, and each is a sum over all steps: smaller ones are more.
+const WEIGHTS: &[[usize; 5]] = &[[128, 128, 64, 6, 16]];
+const INPUTS: &[[usize; 5]] = &[[128, 256, 64, 4, 16]];
 
 const TYPES: [&str; 4] = ["float", "double", "__half", "__nv_bfloat16"];
 
@@ -86,7 +95,10 @@ fn kept<const N: usize>(name: &str, [singles, doubles]: [&[[usize; N]]; 2]) -> V
 
 /// The same of halves.
 fn of_halves<const N: usize>(name: &str, all: &[[usize; N]]) -> Vec<String> {
-    kept(name, [all, all]).into_iter().filter(|name| name.contains("half") || name.contains("bfloat")).collect()
+    kept(name, [all, all])
+        .into_iter()
+        .filter(|name| name.contains("half") || name.contains("bfloat"))
+        .collect()
 }
 
 /// What is read from the network, with a warp a row or four.
@@ -111,10 +123,14 @@ fn main() {
     let cell = [both("lstm_cell"), both("lstm_cell_back"), each("lstm_cell_first", "")];
     let norm = [both("norm_cell"), both("norm_cell_back")];
     let gru = ["gru_cell", "gru_cell_back", "gru_cell_first"].map(|name| each(name, ""));
-    let projection = ["projection", "projection_by_units", "gates_again"].map(|name| each(name, ""));
+    let projection =
+        ["projection", "projection_by_units", "gates_again"].map(|name| each(name, ""));
     let by_x = ["input_gradient", "narrow_input_gradient"].map(|name| each(name, ""));
     let vectors = ["peephole_gradient", "norm_gradient"].map(|name| each(name, ""));
     let spread = ["lstm_spread", "lstm_spread_back"].map(|name| kept(name, SPREAD));
+    let live: Vec<String> = each("live_inputs", "").split_off(2);
+    let gradient_products =
+        [of_halves("weight_gradients", WEIGHTS), of_halves("gradient_by_x", INPUTS), live].concat();
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_cell.cu", &cell.concat())
         .kernel("kernels/v1_sequence.cu", &kept("lstm_sequence", SEQUENCE))
@@ -129,12 +145,18 @@ fn main() {
         .spills(196)
         .kernel("kernels/v3_tensor.cu", &of_halves("lstm_tensor", TENSOR))
         .needs("sm_90")
+        .kernel("kernels/v3_tensor_back.cu", &of_halves("lstm_tensor_back", TENSOR_BACK))
+        .needs("sm_90")
+        .spills(200)
         .kernel("kernels/v4_product.cu", &of_halves("gates_of_x", PRODUCT))
+        .needs("sm_90a")
+        .kernel("kernels/v4_product_back.cu", &gradient_products)
         .needs("sm_90a")
         .kernel("kernels/norm_cell.cu", &norm.concat())
         .spills(8)
         .kernel("kernels/gru_cell.cu", &gru.concat())
         .kernel("kernels/projection.cu", &projection.concat())
+        .spills(4)
         .kernel("kernels/input_gradient.cu", &by_x.concat())
         .kernel("kernels/parameter_gradient.cu", &each("parameter_gradient", ""))
         .kernel("kernels/vector_gradient.cu", &vectors.concat())

@@ -81,20 +81,24 @@ pub fn named(name: &str) -> Result<Vec<&'static dyn Version>, Error> {
 
 /// The one version that `STAGE[:VERSION]` names. A stage alone stands for its last version that takes
 /// this type, or else the first one's first, and runs on this architecture; all its versions must compute the
-/// same.
+/// same, or those of the family that it is named after: vlstm_fw of vlstm_fw_v4.
 ///
 /// # Errors
-/// As [`named`]; also a stage of several families, which needs a version.
+/// As [`named`]; also a stage of several families and named after none, which needs a version.
 pub fn named_one(name: &str, dtype: Option<DType>, arch: &str) -> Result<Choice, Error> {
-    let all = named(name)?;
-    let family = all[0].info().family.name();
-    if all.len() > 1 && all.iter().any(|v| v.info().family.name() != family) {
+    let mut all = named(name)?;
+    let family = |v: &dyn Version| v.info().family.name();
+    if all.iter().any(|v| family(*v) != family(all[0])) {
         let names: Vec<_> = all.iter().map(|v| v.info().full_name()).collect();
-        return Err(Error::Bad {
-            what: "version".into(),
-            expected: names.join(", "),
-            got: format!("'{name}'"),
-        });
+        let of_stage = name.rsplit_once("_v").map_or(name, |(of_stage, _)| of_stage);
+        all.retain(|v| family(*v) == of_stage);
+        if all.is_empty() {
+            return Err(Error::Bad {
+                what: "version".into(),
+                expected: names.join(", "),
+                got: format!("'{name}'"),
+            });
+        }
     }
     let wanted = dtype.unwrap_or(all[0].info().dtypes[0]);
     let last = *all.last().expect("a stage has versions");

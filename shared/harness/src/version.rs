@@ -58,9 +58,9 @@ impl Dim {
 pub struct Input {
     /// Its name in files and in the API.
     pub name: &'static str,
-    /// A dimension's name for each index, or a multiple of it: `4H`, or one more: `N+1`, and `1` for an index of that
-    /// size alone. A first one that ends in `..` stands for any number of leading indices, taken
-    /// together.
+    /// A dimension's name for each index, or a multiple of it: `4H`, or one more: `N+1`, and `1` for
+    /// an index of that size alone. A first one that ends in `..` stands for any number of leading
+    /// indices, taken together.
     pub axes: &'static [&'static str],
     /// Its type, where that is not the run's: gate pre-activations stay f32 in runs of halves.
     pub always: Option<DType>,

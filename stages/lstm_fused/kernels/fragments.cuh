@@ -7,30 +7,58 @@
 // 4 t + 3, which lie side by side in memory, of both.
 #pragma once
 #include "lab/halves.cuh"
+#include "lab/ptx/ex2.cuh"
 #include "lstm.cuh"
 
 namespace lab {
 
-// How a cluster of BLOCKS shares the products of ROWS rows with the weights of HT units: of a block's UNITS, a warp has a
-// fourth, and of the sum half.
-template <int HT, int BLOCKS, int ROWS, int KEPT> struct Shares {
-    static constexpr int WARPS = 8, THREADS = 32 * WARPS, HALVES = 2, FOURTHS = WARPS / HALVES;
-    static constexpr int UNITS = HT / BLOCKS, BOX = HT * ROWS, SLICE = UNITS * ROWS;
-    static constexpr int TILES = UNITS / 4 / FOURTHS, STEPS = HT / 16 / HALVES, COLUMNS = (ROWS + 7) / 8;
+// The fragments of a warp: TILES tiles of weights and STEPS of the sum, KEPT of them in registers; products with COLUMNS
+// times 8 columns.
+template <int TILES_, int STEPS_, int COLUMNS_, int KEPT> struct WarpShare {
+    static constexpr int WARPS = 8, THREADS = 32 * WARPS, TILES = TILES_, STEPS = STEPS_, COLUMNS = COLUMNS_;
     static constexpr int FRAGMENTS = TILES * STEPS, IN_REGISTERS = KEPT, IN_SHARED = FRAGMENTS - KEPT;
-    static constexpr int SUM_ROW = UNITS + 1;  // odd: the rows of a warp's sums begin in different banks
-    static constexpr int SUMS = ROWS * SUM_ROW;
-    // Boxes and slices of h, sums of both halves, fragments; barriers and words of slices.cuh, lengths of rows.
-    static constexpr int BYTES = 2 * 2 * (BOX + SLICE) + 16 * (HALVES * SUMS + IN_SHARED * THREADS) +
-                                 32 + 8 * BLOCKS + 4 * ROWS;
-    static_assert(UNITS % 16 == 0 && UNITS * BLOCKS == HT, "whole tiles for each fourth: change HT or BLOCKS");
-    static_assert(HT % 32 == 0 && KEPT > 0 && KEPT <= FRAGMENTS, "no more in registers than there are");
+    static_assert(KEPT > 0 && KEPT <= FRAGMENTS, "no more in registers than there are");
 
     // Those in shared memory lie evenly among the others: loads hide behind products. How many there are before
     // fragment f, and whether it is one.
     static __device__ constexpr int shared_before(int f) { return f * IN_SHARED / FRAGMENTS; }
     static __device__ constexpr bool in_shared(int f) { return shared_before(f + 1) > shared_before(f); }
 };
+
+// How a cluster of BLOCKS shares the products of ROWS rows with the weights of HT units: of a block's UNITS, a warp has a
+// fourth, and of the sum half.
+template <int HT, int BLOCKS, int ROWS, int KEPT>
+struct Shares : WarpShare<HT / BLOCKS / 16, HT / 32, (ROWS + 7) / 8, KEPT> {
+    static constexpr int HALVES = 2, FOURTHS = Shares::WARPS / HALVES;
+    static constexpr int UNITS = HT / BLOCKS, BOX = HT * ROWS, SLICE = UNITS * ROWS, CELLS = UNITS * ROWS;
+    static constexpr int SUM_ROW = UNITS + 1;  // odd: the rows of a warp's sums begin in different banks
+    static constexpr int SUMS = ROWS * SUM_ROW;
+    // Boxes and slices of h, sums of both halves, fragments; barriers and words of slices.cuh, lengths of rows.
+    static constexpr int BYTES = 2 * 2 * (BOX + SLICE) + 16 * (HALVES * SUMS + Shares::IN_SHARED * Shares::THREADS) +
+                                 32 + 8 * BLOCKS + 4 * ROWS;
+    static_assert(UNITS % 16 == 0 && UNITS * BLOCKS == HT, "whole tiles for each fourth: change HT or BLOCKS");
+    static_assert(HT % 32 == 0, "whole tiles for each half of the sum");
+};
+
+// A thread's n-th cell, of those that a block of S has of ROWS rows: unit u of row r of the block; and that of the layer.
+template <class S, int ROWS> struct CellOf {
+    static constexpr int COUNT = (S::CELLS + S::THREADS - 1) / S::THREADS;
+    int u, r, j, row, in_step;  // in_step: in one step of y without gaps
+    bool is, there;             // of the block; of the problem, too
+
+    __device__ __forceinline__ CellOf(int n, int first_unit, int first_row, int B, int H) {
+        int i = threadIdx.x + n * S::THREADS;
+        u = i % S::UNITS, r = i / S::UNITS, j = first_unit + u, row = first_row + r;
+        in_step = row * H + j, is = r < ROWS, there = is && row < B && j < H;
+    }
+};
+
+// Off by 1e-7, which a half's rounding hides: fewer instructions than those of recurrent.cuh.
+__device__ __forceinline__ float quick_sigmoid(float v) {
+    constexpr float LOG2E = 1.44269504f;
+    return __fdividef(1.0f, 1.0f + power_of_two(-LOG2E * v));
+}
+__device__ __forceinline__ float quick_tangent(float v) { return 2.0f * quick_sigmoid(2.0f * v) - 1.0f; }
 
 // Four neighbours of a row, of which `left` are there; the others are zero. At once where they lie so.
 template <class T> __device__ __forceinline__ uint2 four_halves(const T* from, int left) {
@@ -47,20 +75,17 @@ template <class T, class S> struct Fragments {
     unsigned kept[S::IN_REGISTERS][4];
     uint4* shared;  // this lane's; those of a warp lie side by side
 
-    // Units from `unit` on, and of the sum those from k0 on.
-    __device__ __forceinline__ Fragments(uint4* memory, const T* weight_hh, int unit, int k0, int H) {
-        int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-        shared = memory + threadIdx.x / 32 * S::IN_SHARED * 32 + lane;
+    // load(m, k): what this lane has of tile m and step k.
+    template <class Load> __device__ __forceinline__ Fragments(uint4* memory, Load load) {
+        shared = memory + threadIdx.x / 32 * S::IN_SHARED * 32 + threadIdx.x % 32;
 #pragma unroll
         for (int f = 0; f < S::FRAGMENTS; ++f) {
-            int j = unit + f % S::TILES * 4 + g / 2, k = k0 + f / S::TILES * 16 + 4 * t;
-            const T* row = weight_hh + (g % 2 * 2 * 1ll * H + j) * H + k;
-            uint2 low = four_halves(row, j < H ? H - k : 0), high = four_halves(row + 1ll * H * H, j < H ? H - k : 0);
+            uint4 of = load(f % S::TILES, f / S::TILES);
             if (S::in_shared(f)) {
-                shared[S::shared_before(f) * 32] = make_uint4(low.x, high.x, low.y, high.y);
+                shared[S::shared_before(f) * 32] = of;
             } else {
                 unsigned(&a)[4] = kept[f - S::shared_before(f)];
-                a[0] = low.x, a[1] = high.x, a[2] = low.y, a[3] = high.y;
+                a[0] = of.x, a[1] = of.y, a[2] = of.z, a[3] = of.w;
             }
         }
     }
@@ -106,6 +131,14 @@ template <class T, class S> struct Fragments {
     }
 };
 // ANCHOR_END: fragments
+
+// A lane's part of a tile of W_hh: units from `unit` on, and of the sum those from k0 on.
+template <class T> __device__ __forceinline__ uint4 gates_by_units(const T* weight_hh, int unit, int k0, int H) {
+    int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, j = unit + g / 2, k = k0 + 4 * t;
+    const T* row = weight_hh + (g % 2 * 2 * 1ll * H + j) * H + k;
+    uint2 low = four_halves(row, j < H ? H - k : 0), high = four_halves(row + 1ll * H * H, j < H ? H - k : 0);
+    return make_uint4(low.x, high.x, low.y, high.y);
+}
 
 // ANCHOR: leave
 // Hands the sums over to whoever adds up. Lane (g, t) has, of a tile, two gates of rows 2 t and 2 t + 1, and its neighbour

@@ -106,7 +106,7 @@ template <class T> struct Head {
 
 // A block a tile: 4H / 32 by C / 32 for weight_ih, H / 32 for weight_hh and, where there are biases, one.
 // Behind them, where O is not 0, those of the head, O / 32 by stride / 32 and one more, and a block for
-// the loss of the step. All rounded up. The head reads y from row `from` on, `head_rows` of them.
+// the loss of the step. All rounded up. The grid begins with block `first` of these. The head reads y from row `from` on, `head_rows` of them.
 template <class T>
 __global__ void __launch_bounds__(THREADS)
     parameter_gradient(const math_t<T>* __restrict__ da, const T* __restrict__ x,
@@ -118,9 +118,9 @@ __global__ void __launch_bounds__(THREADS)
                        T* __restrict__ dhead_weight, T* __restrict__ dhead_bias,
                        double* __restrict__ losses, int rows, int B, int G, int H, int C,
                        int stride, int column, int state, int reverse, int biased, int from,
-                       int head_rows, int O) {
+                       int head_rows, int O, int first) {
     int of_x = (C + TILE - 1) / TILE, of_h = (H + TILE - 1) / TILE, tiles = (4 * H + TILE - 1) / TILE;
-    int job = blockIdx.x, of_network = tiles * (of_x + of_h + biased);
+    int job = first + blockIdx.x, of_network = tiles * (of_x + of_h + biased);
     if (job >= of_network) {
         job -= of_network;
         Head<T> head{dz, row_losses, dhead_weight, dhead_bias, losses, head_rows, O};

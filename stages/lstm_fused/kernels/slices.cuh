@@ -24,11 +24,13 @@ template <int BLOCKS> struct Arrived {
     unsigned word[2][BLOCKS];
 };
 
-template <class T, int BLOCKS, int SLICE, int THREADS> struct Slices {
+// SOURCES: 1 where all blocks get the same slice, else BLOCKS: a slice for each.
+template <class T, int BLOCKS, int SLICE, int THREADS, int SOURCES = 1> struct Slices {
     static constexpr int BOX = BLOCKS * SLICE, WARPS = THREADS / 32, BYTES = SLICE * sizeof(T), WORD = sizeof(unsigned);
     static_assert(BYTES % 16 == 0, "a bulk copy is of 16 bytes or several: more units a block");
     static_assert(BLOCKS <= THREADS, "a thread for each block");
-    T *boxes, *slices;  // shared memory: 2 x BOX, 2 x SLICE
+    static_assert(SOURCES == 1 || SOURCES == BLOCKS, "the same for all, or to each its own");
+    T *boxes, *slices;  // shared memory: 2 x BOX, 2 x SOURCES x SLICE
     Arrived<BLOCKS>& arrived;
     int to = threadIdx.x / 32 + threadIdx.x % 32 * WARPS;  // the block that this thread sends to, if it is one: a few
                                                             // threads of each warp do
@@ -43,9 +45,11 @@ template <class T, int BLOCKS, int SLICE, int THREADS> struct Slices {
         words_there = address_in_block(&arrived.words[0], peer);
     }
 
-    // Of the h that step s reads, and of the one that it gives.
+    // Of what step s reads, and of what it gives: to block `peer`, where it is not the same for all.
     __device__ __forceinline__ T* box(unsigned s) const { return boxes + s % 2 * BOX; }
-    __device__ __forceinline__ T* slice(unsigned s) const { return slices + s % 2 * SLICE; }
+    __device__ __forceinline__ T* slice(unsigned s, int peer = 0) const {
+        return slices + (s % 2 * SOURCES + (SOURCES > 1 ? peer : 0)) * SLICE;
+    }
 
     // When this block's threads have filled the box of step 0.
     __device__ __forceinline__ void begin() const {
@@ -69,7 +73,7 @@ template <class T, int BLOCKS, int SLICE, int THREADS> struct Slices {
     }
 
     // ANCHOR: send
-    // In step s > 0, before a barrier of the block: all blocks have read the box of step s - 1, and have the slice of
+    // In step s > 0, before a barrier of the block: all blocks have read the box of step s - 1, and have the slices of
     // step s - 2.
     __device__ __forceinline__ void hear(unsigned s) const {
         if (threadIdx.x != 0) return;
@@ -77,13 +81,14 @@ template <class T, int BLOCKS, int SLICE, int THREADS> struct Slices {
         mbarrier_arrive_expect(&arrived.words[s % 2], BLOCKS * WORD);
     }
 
-    // Step s has given this block's slice. All threads come.
+    // Step s has given this block's slice, or this warp has given those that its lanes send. All threads come.
     __device__ __forceinline__ void send(unsigned s) const {
         fence_proxy_async_shared();  // the copies see what this thread has stored
-        __syncthreads();             // all threads have stored theirs, and read the box
+        if (SOURCES == 1) __syncthreads();  // all threads have stored theirs, and read the box
+        else __syncwarp();                  // all lanes have stored theirs; a barrier before says that the box is read
         if (to >= BLOCKS) return;
         int next = (s + 1) % 2, bar = next * int(sizeof(Mbarrier));
-        bulk_send(further(slice_there, next * BLOCKS * BYTES), slice(s), BYTES, further(slices_there, bar));
+        bulk_send(further(slice_there, next * BLOCKS * BYTES), slice(s, to), BYTES, further(slices_there, bar));
         store_async(further(word_there, next * BLOCKS * WORD), 0u, further(words_there, bar));
     }
     // ANCHOR_END: send

@@ -14,16 +14,9 @@
 // grid of B / ROWS clusters, rounded up. f16 and bf16 alone, no peepholes.
 #include "fragments.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
-#include "lab/ptx/ex2.cuh"
 #include "slices.cuh"
 
 using namespace lab;
-
-constexpr float LOG2E = 1.44269504f;
-
-// Off by 1e-7, which a half's rounding hides: fewer instructions than those of recurrent.cuh.
-__device__ __forceinline__ float quick_sigmoid(float v) { return __fdividef(1.0f, 1.0f + power_of_two(-LOG2E * v)); }
-__device__ __forceinline__ float quick_tangent(float v) { return 2.0f * quick_sigmoid(2.0f * v) - 1.0f; }
 
 // The gates of a cell: the sums of both halves of the warps, `apart` from each other, and what x adds.
 template <class T> __device__ __forceinline__ float4 gates_of(const float4* sums, int apart, uint2 x) {
@@ -39,20 +32,6 @@ __device__ __forceinline__ void store_kept(float* gates, float* c, float4 of, fl
     to[0] = of.x, to[H] = of.y, to[2 * H] = of.z, to[3 * H] = of.w;
     c[at * H + j] = c_t;
 }
-
-// A thread's n-th cell: unit u of row r of the block; that of the layer; and where a slice of h has it.
-template <class S, int ROWS> struct CellOf {
-    static constexpr int COUNT = (S::SLICE + S::THREADS - 1) / S::THREADS;
-    int u, r, j, row, in_slice, in_step;  // in a slice of h, and in one step of y without gaps
-    bool is, there;  // of the block; of the problem, too
-
-    __device__ __forceinline__ CellOf(int n, int first_unit, int first_row, int B, int H) {
-        int i = threadIdx.x + n * S::THREADS;
-        u = i % S::UNITS, r = i / S::UNITS, j = first_unit + u, row = first_row + r;
-        in_slice = (u / 16 * ROWS + r) * 16 + u % 16;
-        in_step = row * H + j, is = r < ROWS, there = is && row < B && j < H;
-    }
-};
 
 template <class T, int HT, int BLOCKS, int ROWS, int KEPT>
 constexpr int lstm_tensor_shared = Shares<HT, BLOCKS, ROWS, KEPT>::BYTES;
@@ -75,7 +54,10 @@ __global__ void __launch_bounds__(256, 1)
     int rank = blockIdx.x % BLOCKS, first_row = blockIdx.x / BLOCKS * ROWS, first_unit = rank * S::UNITS;
     int fourth = threadIdx.x / 32 % S::FOURTHS, half = threadIdx.x / 32 / S::FOURTHS;
     Slices<T, BLOCKS, S::SLICE, S::THREADS> h(boxes, boxes + 2 * S::BOX, *arrived, rank);
-    Fragments<T, S> weights(fragments, weight_hh, first_unit + fourth * S::TILES * 4, half * S::STEPS * 16, H);
+    Fragments<T, S> weights(fragments, [&](int m, int k) {
+        int unit = first_unit + (fourth * S::TILES + m) * 4;
+        return gates_by_units(weight_hh, unit, (half * S::STEPS + k) * 16, H);
+    });
     Leave<S, ROWS> leave(sums + half * S::SUMS + fourth * S::TILES * 4);
 
     for (int i = threadIdx.x; i < ROWS; i += S::THREADS) length[i] = first_row + i < B ? lengths[first_row + i] : 0;
@@ -84,6 +66,7 @@ __global__ void __launch_bounds__(256, 1)
         h.box(0)[i] = row < B && k < H ? h0[(state * 1ll * B + row) * H + k] : from_math<T>(0);
     }
     auto cell = [&](int n) { return Cell(n, first_unit, first_row, B, H); };
+    auto in_slice = [](Cell of) { return (of.u / 16 * ROWS + of.r) * 16 + of.u % 16; };
     long long of_states = state * 1ll * B * H;
     auto step = [&](int s) { return reverse ? count - 1 - s : s; };
     // Of a row that has ended it is not used. Where a step has no next one, it is the last again.
@@ -118,8 +101,8 @@ __global__ void __launch_bounds__(256, 1)
             float4 a = gates_of<T>(sums + of.r * S::SUM_ROW + of.u, S::SUMS, x[n]);
             float c_t = a.y * own_c[n] + a.x * a.z;
             bool live = t < length[of.r];
-            T before = h.box(s)[rank * S::SLICE + of.in_slice];  // which a row that has ended keeps
-            h.slice(s)[of.in_slice] = live ? from_math<T>(a.w * quick_tangent(c_t)) : before;
+            T before = h.box(s)[rank * S::SLICE + in_slice(of)];  // which a row that has ended keeps
+            h.slice(s)[in_slice(of)] = live ? from_math<T>(a.w * quick_tangent(c_t)) : before;
             if (live) own_c[n] = c_t;
             if (keep && live && of.there) store_kept(gates, c, a, c_t, t * 1ll * B + of.row, of.j, H);
             if (AHEAD) x[n] = next[n];
@@ -130,7 +113,7 @@ __global__ void __launch_bounds__(256, 1)
         for (int n = 0; n < Cell::COUNT; ++n) {
             Cell of = cell(n);
             if (!of.there) continue;
-            T h_t = t < length[of.r] ? h.slice(s)[of.in_slice] : from_math<T>(0);
+            T h_t = t < length[of.r] ? h.slice(s)[in_slice(of)] : from_math<T>(0);
             y[(t * 1ll * B + of.row) * stride + column + of.j] = h_t;
         }
     }
@@ -138,7 +121,7 @@ __global__ void __launch_bounds__(256, 1)
     for (int n = 0; n < Cell::COUNT; ++n) {
         Cell of = cell(n);
         if (!of.there) continue;
-        hn[of_states + of.in_step] = h.slice(count - 1)[of.in_slice], cn[of_states + of.in_step] = from_math<T>(own_c[n]);
+        hn[of_states + of.in_step] = h.slice(count - 1)[in_slice(of)], cn[of_states + of.in_step] = from_math<T>(own_c[n]);
     }
     h.end();
 }

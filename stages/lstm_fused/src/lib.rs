@@ -208,8 +208,34 @@ pub static PRODUCT: Fused = forward(
     Way::TensorProduct,
 );
 
+/// With the way back: the products of a step.
+pub static TENSOR_BACK: Fused = Fused {
+    info: Info {
+        name: "v3_tensor",
+        parent: Some("v2_cluster"),
+        change: "many rows: a step's products on tensor cores, both ways, by fragments that stay",
+        dtypes: TENSOR.info.dtypes,
+        dims: &SPREAD_DIMS,
+        ..INFO
+    },
+    way: Way::Tensor,
+    pass: Pass::ForwardBackward,
+};
+
+/// With the way back: the products before the first step, and those after the last.
+pub static PRODUCT_BACK: Fused = Fused {
+    info: Info {
+        name: "v4_product",
+        parent: Some("v3_tensor"),
+        change: "the products over all steps, with x and of the gradients, by wgmma and TMA",
+        ..TENSOR_BACK.info
+    },
+    way: Way::TensorProduct,
+    pass: Pass::ForwardBackward,
+};
+
 /// Every version of the whole, in the order of the story.
-pub static VERSIONS: [&Fused; 4] = [&CELL, &SEQUENCE, &CLUSTER, &GRID];
+pub static VERSIONS: [&Fused; 6] = [&CELL, &SEQUENCE, &CLUSTER, &GRID, &TENSOR_BACK, &PRODUCT_BACK];
 
 /// This stage.
 pub static STAGE: Stage = Stage {
@@ -220,6 +246,8 @@ pub static STAGE: Stage = Stage {
         &SEQUENCE,
         &CLUSTER,
         &GRID,
+        &TENSOR_BACK,
+        &PRODUCT_BACK,
         &FORWARD[0],
         &FORWARD[1],
         &FORWARD[2],
@@ -248,8 +276,13 @@ impl Version for Fused {
                 &kernels::V1_NORM_BACK,
             ],
             Way::Cluster | Way::Grid => vec![&kernels::V2_SPREAD],
-            Way::Tensor => vec![&kernels::V3_TENSOR],
-            Way::TensorProduct => vec![&kernels::V3_TENSOR, &kernels::V4_PRODUCT],
+            Way::Tensor => vec![&kernels::V3_TENSOR, &kernels::V3_TENSOR_BACK],
+            Way::TensorProduct => vec![
+                &kernels::V3_TENSOR,
+                &kernels::V3_TENSOR_BACK,
+                &kernels::V4_PRODUCT,
+                &kernels::V4_PRODUCT_BACK,
+            ],
         };
         let products = [
             &kernels::PROJECTION,
@@ -266,10 +299,15 @@ impl Version for Fused {
         match (self.pass, self.way) {
             (Pass::Forward, Way::Cell) => {}
             // Clusters of two blocks, four and sixteen; several of 8 rows and of 18; units and rows that are not there.
-            (_, Way::Tensor) => {
+            (Pass::Forward, Way::Tensor) => {
                 all.extend([[9, 4, 3, 64], [20, 3, 2, 40], [9, 3, 2, 130], [5, 3, 2, 700]]);
             }
+            // Of eight blocks and of sixteen; several of 8 rows and of 16.
+            (_, Way::Tensor) => all.extend([[9, 4, 3, 128], [20, 3, 2, 130], [5, 2, 2, 700]]),
             // One tile of x and several; what is left over of both.
+            (Pass::ForwardBackward, Way::TensorProduct) => {
+                all.extend([[3, 4, 8, 8], [9, 15, 136, 72], [66, 2, 8, 40]]);
+            }
             (_, Way::TensorProduct) => all.extend([[9, 4, 8, 64], [20, 7, 72, 66]]),
             // A row a block, and several.
             (Pass::Forward, _) => all.extend([[1, 3, 2, 130], [9, 2, 1, 130]]),

@@ -20,8 +20,10 @@ pub(crate) struct Posed {
 }
 
 impl Posed {
+    /// In f32, or what comes nearest to it of that way's types.
     pub(crate) fn new(way: Way, network: Network, steps: usize, batch: usize) -> Self {
-        Self { way, network, steps, batch, lengths: None, dtype: DType::F32, seed: 0 }
+        let dtype = if way.on_tensor_cores() { DType::F16 } else { DType::F32 };
+        Self { way, network, steps, batch, lengths: None, dtype, seed: 0 }
     }
 
     /// All tensors that [`crate::Lstm`] reads. Weights as wide as those of [`lab_harness::lstm`].

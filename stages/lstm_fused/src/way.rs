@@ -14,14 +14,37 @@ pub enum Way {
     /// The same with blocks that exchange h through device memory and flags.
     Grid,
     /// As [`Way::Cluster`] with the products on tensor cores, for many rows, in f16 and bf16; up to 768 units,
-    /// without peepholes and layer norm. On a device without clusters it is refused. In halves each h is rounded to
-    /// the type, as [`Way::Cell`] rounds it. The way back is that of [`Way::Cluster`].
+    /// without peepholes and layer norm. On a device without clusters it is refused. Each h is rounded to
+    /// the type, as [`Way::Cell`] rounds it; so is each da, for the products of the way back.
     Tensor,
-    /// The same with the product with x by wgmma and TMA, where x has a multiple of 8 columns and H is even.
+    /// The same with the products over all steps by wgmma and TMA: that with x where it has a multiple of 8 columns
+    /// and H is even, those of the gradients where H is a multiple of 8, too.
     TensorProduct,
 }
 
+impl std::fmt::Display for Way {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.write_str(self.name())
+    }
+}
+
 impl Way {
+    /// All of them, in the order of the story.
+    pub const ALL: [Self; 6] =
+        [Self::Cell, Self::Sequence, Self::Cluster, Self::Grid, Self::Tensor, Self::TensorProduct];
+
+    /// As settings and messages have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cell => "cell",
+            Self::Sequence => "sequence",
+            Self::Cluster => "cluster",
+            Self::Grid => "grid",
+            Self::Tensor => "tensor",
+            Self::TensorProduct => "tensor_product",
+        }
+    }
+
     /// Whether the products with h are on tensor cores.
     pub(crate) fn on_tensor_cores(self) -> bool {
         matches!(self, Self::Tensor | Self::TensorProduct)

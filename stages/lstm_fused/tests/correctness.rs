@@ -2,7 +2,10 @@
 #![allow(missing_docs)]
 
 use lab_harness::suite::{assert_stage, assert_version};
-use lstm_fused::{CELL, CLUSTER, FORWARD, GRID, PRODUCT, SEQUENCE, STAGE, TENSOR, VERSIONS};
+use lstm_fused::{
+    CELL, CLUSTER, FORWARD, GRID, PRODUCT, PRODUCT_BACK, SEQUENCE, STAGE, TENSOR, TENSOR_BACK,
+    VERSIONS,
+};
 
 #[test]
 fn cell() {
@@ -32,7 +35,9 @@ fn forward_alone() {
 
 #[test]
 fn on_tensor_cores() {
-    [&TENSOR, &PRODUCT].into_iter().for_each(|version| assert_version(version));
+    [&TENSOR, &PRODUCT, &TENSOR_BACK, &PRODUCT_BACK]
+        .into_iter()
+        .for_each(|version| assert_version(version));
 }
 
 #[test]

@@ -40,10 +40,12 @@ struct Sequence {
     // Nobody has looked at the numbers.
     __device__ __forceinline__ int within(int position, int least) const { return max(least, min(position, S)); }
 
+    // ANCHOR: sequence
     // From a column and a position of the sequence on.
     __device__ __forceinline__ Box box(int column, int first) const {
         return {{column, ROWS - length + first, begin + length, ROWS, head}};
     }
+    // ANCHOR_END: sequence
     // Where its first position is in [heads][S].
     __device__ __forceinline__ long long row() const { return 1ll * head * S + begin; }
     // Where its first part is in [heads][count], of parts of `size` positions: one more than begin / size for each sequence

@@ -62,7 +62,7 @@ pub static FORWARD: &[VersionCheck] = version_checks![
 pub static FORWARD_BACKWARD: &[VersionCheck] = version_checks![
     the_exact_gradient if takes_exact,
     halves_forget_as_floats_do,
-    a_gate_that_shut_long_ago,
+    long_after_a_gate_shut,
     long_closed_gates_lose_no_digits,
     extreme_gates_give_gradients,
     positions_may_be_shut_out,
@@ -553,7 +553,7 @@ pub fn the_exact_gradient(version: &dyn Version, device: &Device) {
 
 /// f = −100 over the first part, +5 over the second: F is −100000 where what counts are differences
 /// of 0.007. From sums in one float h would be wrong by half.
-pub fn a_gate_that_shut_long_ago(version: &dyn Version, device: &Device) {
+pub fn long_after_a_gate_shut(version: &dyn Version, device: &Device) {
     let device = &without_checks(device).unwrap();
     let s = 2048;
     for shut in [s / 2, 1001] {

@@ -46,6 +46,23 @@ pub(crate) static CHECKS: &[Check] = &[
 
 const DTYPES: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::BF16];
 
+/// Those that a way takes, the nearest to f32 first.
+fn dtypes(way: Way) -> &'static [DType] {
+    if way.on_tensor_cores() { &DTYPES[2..] } else { &DTYPES }
+}
+
+/// Without what the way does not take, and of sizes that have all its kernels.
+fn taken_by(way: Way, network: Network) -> Network {
+    let eights =
+        |size: usize| if way == Way::TensorProduct { size.next_multiple_of(8) } else { size };
+    Network {
+        peephole: network.peephole && !way.on_tensor_cores(),
+        inputs: eights(network.inputs),
+        hidden: eights(network.hidden),
+        ..network
+    }
+}
+
 /// How a version goes through the steps: with all the options that versions do not have.
 fn way_of(version: &dyn Version) -> Way {
     let found = VERSIONS.iter().find(|v| v.info().name == version.info().name);
@@ -111,6 +128,14 @@ fn networks(way: Way) -> Vec<Network> {
     if way == Way::Grid {
         all.drain(..5); // the cluster's kernels, but for the way that numbers take
     }
+    if way.on_tensor_cores() {
+        // Eight blocks of 256 threads are slow to emulate: few, and of the first of both ways, but for the products
+        // that of the other, fewer still.
+        let both = Network { layers: 2, bidirectional: true, ..plain };
+        all = vec![Network { bias: false, ..plain }];
+        all.extend((way == Way::TensorProduct).then_some(both));
+        all = all.into_iter().map(|network| taken_by(way, network)).collect();
+    }
     if takes_norm(way) {
         all.extend([
             normed(plain),
@@ -139,9 +164,16 @@ fn stack() -> Network {
     Network { layers: 2, bidirectional: true, peephole: true, ..one }
 }
 
+/// Several layers and directions; on tensor cores, which are slow to emulate, one layer, and of the first way there one
+/// direction.
+fn stack_of(way: Way) -> Network {
+    let layers = if way.on_tensor_cores() { 1 } else { 2 };
+    taken_by(way, Network { layers, bidirectional: way != Way::Tensor, ..stack() })
+}
+
 /// And with layer norm, and as a GRU, where that goes.
 fn stacks(way: Way) -> Vec<Network> {
-    let mut all = with_norm(way, stack());
+    let mut all = with_norm(way, stack_of(way));
     if way == Way::Cell {
         all.push(Network { cell: Cell::Gru, peephole: false, ..stack() });
     }

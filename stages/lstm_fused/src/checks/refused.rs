@@ -1,10 +1,11 @@
 //! What is no run, and what the message says.
 
-use lab_device::Device;
+use lab_device::{DType, Device};
 use lab_harness::{Error, Tensor, Tensors};
 use lab_reference::lstm::{Cell, Network};
 
 use super::normed;
+use crate::kernels::V4_PRODUCT;
 use crate::posed::Posed;
 use crate::{Lstm, Pass, Way};
 
@@ -72,6 +73,33 @@ pub(super) fn what_does_not_fit_is_refused(device: &Device) {
         assert_eq!(Lstm::by(way, wider).unwrap_err().to_string(), said);
     }
     assert_eq!(Lstm::new(wider).unwrap().way(), Way::Cell);
+    let of_rows = |hidden, dtype, batch| {
+        let network = Network { hidden, ..network };
+        Lstm::of_rows(network, device, dtype, batch).unwrap().way()
+    };
+    let tensor_cores = match V4_PRODUCT.runs_on(&device.facts().arch) {
+        true => Way::TensorProduct,
+        false => Way::Cluster,
+    };
+    assert_eq!(of_rows(256, DType::BF16, 8), tensor_cores);
+    assert_eq!(of_rows(768, DType::F16, 1), tensor_cores);
+    assert_eq!(of_rows(256, DType::BF16, 7), Way::Cluster);
+    assert_eq!(of_rows(256, DType::F32, 8), Way::Cluster);
+    assert_eq!(of_rows(64, DType::BF16, 8), Way::Sequence);
+    assert_eq!(of_rows(769, DType::BF16, 8), Way::Cell);
+    for way in [Way::Tensor, Way::TensorProduct] {
+        let said = "hidden: expected 1 to 768 in a launch for all steps, got 769";
+        assert_eq!(Lstm::by(way, wider).unwrap_err().to_string(), said);
+        let said = "peephole: expected false on tensor cores, got true";
+        let seeing = Network { peephole: true, ..network };
+        assert_eq!(Lstm::by(way, seeing).unwrap_err().to_string(), said);
+        let posed = Posed { dtype: DType::F32, ..Posed::new(way, network, 5, 2) };
+        let error = Lstm::by(way, network).unwrap().run(device, &posed.tensors(), Pass::Forward);
+        assert_eq!(
+            error.unwrap_err().to_string(),
+            "dtype: expected f16 or bf16 on tensor cores, got f32"
+        );
+    }
     let gru = Network::gru(3, 4);
     let said = "cell: expected Lstm in a launch for all steps, got Gru";
     assert_eq!(Lstm::by(Way::Sequence, gru).unwrap_err().to_string(), said);

@@ -6,7 +6,9 @@ use lab_harness::request::shapes_of;
 use lab_harness::{Prepared, Tensor, Tensors, Version};
 use lab_reference::lstm::Network;
 
-use super::{DTYPES, assert_near, run, stack, stacks, way_of, with_norm};
+use super::{
+    assert_near, bound, dtypes, run, stack, stack_of, stacks, taken_by, way_of, with_norm,
+};
 use crate::posed::Posed;
 use crate::{Lstm, Pass, Way};
 
@@ -33,7 +35,7 @@ pub(super) fn nan_stays_in_its_row(version: &dyn Version, device: &Device) {
             let mut values = tensor.values();
             values[at] = f64::NAN;
             let mut tensors = clean.clone();
-            tensors.insert(name.into(), Tensor::rounded(DType::F32, &tensor.shape, &values));
+            tensors.insert(name.into(), Tensor::rounded(posed.dtype, &tensor.shape, &values));
             let after = run(device, &posed, &tensors);
             let hit = at / tensor.shape[2] % 3;
             for row in 0..3 {
@@ -51,9 +53,10 @@ pub(super) fn nan_stays_in_its_row(version: &dyn Version, device: &Device) {
 /// A row alone gives the same as among others, bit for bit.
 pub(super) fn rows_do_not_meet(version: &dyn Version, device: &Device) {
     let way = way_of(version);
-    let lengths = [9, 3, 0, 7];
+    let lengths = if way.on_tensor_cores() { [5, 2, 0, 4] } else { [9, 3, 0, 7] };
     for network in stacks(way) {
-        let posed = Posed { lengths: Some(lengths.into()), ..Posed::new(way, network, 9, 4) };
+        let posed =
+            Posed { lengths: Some(lengths.into()), ..Posed::new(way, network, lengths[0], 4) };
         let tensors = posed.tensors();
         let together = run(device, &posed, &tensors);
         for (row, length) in lengths.into_iter().enumerate() {
@@ -73,11 +76,11 @@ pub(super) fn rows_do_not_meet(version: &dyn Version, device: &Device) {
     }
 }
 
-/// Step by step, each from the hn and cn of the one before: what a stream of data needs.
+/// Step by step, each from the hn and cn of the one before: what a stream of data needs. In halves cn is rounded.
 pub(super) fn a_sequence_in_parts_is_the_same(version: &dyn Version, device: &Device) {
     let way = way_of(version);
     let network = Network { layers: 2, peephole: true, ..Network::lstm(3, 6) };
-    let parts = with_norm(way, network).into_iter().flat_map(|n| [(n, 1), (n, 3)]);
+    let parts = with_norm(way, taken_by(way, network)).into_iter().flat_map(|n| [(n, 1), (n, 3)]);
     for (network, part) in parts {
         let lstm = Lstm::by(way, network).unwrap();
         let posed = Posed::new(way, network, 7, 2);
@@ -85,13 +88,20 @@ pub(super) fn a_sequence_in_parts_is_the_same(version: &dyn Version, device: &De
         let whole = lstm.run(device, &tensors, Pass::Forward).unwrap();
         let mut own = tensors.clone();
         let (x, mut y) = (tensors["x"].values(), Vec::new());
-        for x in x.chunks(part * 2 * 3) {
-            let shape = [x.len() / 6, 2, 3];
-            own.insert("x".into(), Tensor::rounded(DType::F32, &shape, x));
+        for x in x.chunks(part * 2 * network.inputs) {
+            let shape = [x.len() / 2 / network.inputs, 2, network.inputs];
+            own.insert("x".into(), Tensor::rounded(posed.dtype, &shape, x));
             let out = lstm.run(device, &own, Pass::Forward).unwrap();
             y.extend(out["y"].values());
             own.insert("h0".into(), out["hn"].clone());
             own.insert("c0".into(), out["cn"].clone());
+        }
+        if way.on_tensor_cores() {
+            let expected = whole["y"].values();
+            let apart: f64 = y.iter().zip(&expected).map(|(a, b)| (a - b).powi(2)).sum();
+            let error = (apart / expected.iter().map(|v| v * v).sum::<f64>()).sqrt();
+            assert!(error <= bound(posed.dtype), "parts of {part}: {error:.2e} apart");
+            continue;
         }
         assert_eq!(y, whole["y"].values(), "parts of {part}");
         assert_eq!((&own["h0"], &own["c0"]), (&whole["hn"], &whole["cn"]), "parts of {part}");
@@ -101,7 +111,7 @@ pub(super) fn a_sequence_in_parts_is_the_same(version: &dyn Version, device: &De
 /// Which keeps c of two steps only.
 pub(super) fn the_forward_pass_alone_is_the_same(version: &dyn Version, device: &Device) {
     let way = way_of(version);
-    let all = with_norm(way, stack());
+    let all = with_norm(way, stack_of(way));
     for (network, lengths) in all.into_iter().flat_map(|n| [(n, None), (n, Some(vec![6, 0, 3]))]) {
         let posed = Posed { lengths, ..Posed::new(way, network, 6, 3) };
         let tensors = posed.tensors();
@@ -121,10 +131,12 @@ pub(super) fn gates_computed_again_are_right(version: &dyn Version, device: &Dev
     // Tiles that end within a row of gates, and begin within one.
     let wide = Network { layers: 2, bias: false, ..Network::lstm(35, 37) };
     // The launch that does so is the same for all ways.
-    let dtypes = if way == Way::Cell { &DTYPES[..] } else { &DTYPES[..1] };
-    for (network, steps, batch) in [(stack(), 6, 3), (wide, 3, 12)] {
+    let dtypes = if way == Way::Cell { dtypes(way) } else { &dtypes(way)[..1] };
+    let mut all = vec![(taken_by(way, wide), 3, 12)];
+    all.extend((!way.on_tensor_cores()).then_some((stack(), 6, 3)));
+    for (network, steps, batch) in all {
         for &dtype in dtypes {
-            let ragged = dtype == DType::F32;
+            let ragged = dtype == dtypes[0];
             let lengths = ragged.then(|| (0..batch).map(|row| row * 2 % (steps + 1)).collect());
             let posed = Posed { dtype, lengths, ..Posed::new(way, network, steps, batch) };
             let tensors = posed.tensors();
@@ -150,7 +162,9 @@ pub(super) fn gates_computed_again_are_right(version: &dyn Version, device: &Dev
 pub(super) fn bytes_are_as_counted(version: &dyn Version, device: &Device) {
     let way = way_of(version);
     for network in [Network::lstm(3, 40), Network { bias: false, ..stack() }, stack()] {
-        for dtype in [DType::F64, DType::BF16] {
+        let network = taken_by(way, network);
+        let wide = if way.on_tensor_cores() { DType::F16 } else { DType::F64 };
+        for dtype in [wide, DType::BF16] {
             let posed = Posed { dtype, ..Posed::new(way, network, 7, 3) };
             let tensors = posed.tensors();
             let lstm = |way: Way, again: bool| {
@@ -199,8 +213,9 @@ fn schedules(device: &Device) -> Vec<Device> {
 /// Bit for bit, and at a second launch, too.
 pub(super) fn any_schedule_gives_the_same(version: &dyn Version, device: &Device) {
     let way = way_of(version);
-    let network = Network { bidirectional: true, peephole: true, ..Network::lstm(35, 37) };
-    for network in with_norm(way, network) {
+    let bidirectional = !way.on_tensor_cores();
+    let network = Network { bidirectional, peephole: true, ..Network::lstm(35, 37) };
+    for network in with_norm(way, taken_by(way, network)) {
         let posed = Posed::new(way, network, 4, 5);
         let tensors = posed.tensors();
         let first = run(device, &posed, &tensors);

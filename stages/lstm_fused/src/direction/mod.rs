@@ -8,6 +8,7 @@ mod residence;
 mod sequence;
 mod spread;
 mod tensor;
+mod tensor_products;
 
 use std::collections::BTreeMap;
 
@@ -21,7 +22,7 @@ pub use products::HeadSums;
 pub(crate) use products::add_input_gradient;
 pub(crate) use residence::MOST_UNITS;
 pub(crate) use spread::MOST_SPREAD_UNITS;
-pub(crate) use tensor::MOST_TENSOR_UNITS;
+pub(crate) use tensor::{MOST_TENSOR_UNITS, TensorSlots};
 
 use crate::Way;
 
@@ -43,6 +44,8 @@ pub struct Sizes {
     pub(crate) keep: bool,
     /// Whether it computes the gates again.
     pub(crate) recompute: bool,
+    /// Whether rows may have fewer steps than there are: what x holds behind them is anything.
+    pub(crate) ragged: bool,
 }
 
 impl Sizes {
@@ -139,6 +142,8 @@ pub struct Direction {
     /// The gates of all steps, until da takes their place; before them, in a sequence, what x adds to
     /// them. One number where nobody needs them.
     gates: Slot,
+    /// On tensor cores.
+    tensor: Option<TensorSlots>,
 }
 
 /// Parameters that a network may not have. Kernels get `weight_ih` in their place and do not read it.
@@ -186,7 +191,10 @@ impl Direction {
                 scope = scope.with(norm::scratch(plan, sizes, kept)).with(arguments![eps]);
             }
         }
-        Self { sizes, columns, reverse, scope, x, weight_ih, gates }
+        let slots = LayerSlots { x, columns, y };
+        let on_tensor_cores = sizes.way.on_tensor_cores();
+        let tensor = on_tensor_cores.then(|| TensorSlots::new(plan, sizes, states, slots, state));
+        Self { sizes, columns, reverse, scope, x, weight_ih, gates, tensor }
     }
 
     /// The steps as this direction takes them.
@@ -234,7 +242,10 @@ impl Direction {
             (Cell::Lstm, Way::Cell, None) => self.add_cells_back(plan, &scope)?,
             (Cell::Lstm, Way::Sequence, Some(_)) => self.add_norm_sequence_back(plan, &scope)?,
             (Cell::Lstm, Way::Sequence, None) => self.add_sequence_back(plan, &scope)?,
-            (Cell::Lstm, _, _) => self.add_spread_back(plan, &scope)?,
+            (Cell::Lstm, Way::Cluster | Way::Grid, _) => self.add_spread_back(plan, &scope)?,
+            (Cell::Lstm, Way::Tensor | Way::TensorProduct, _) => {
+                self.add_tensor_back(plan, &scope)?
+            }
         }
         self.add_parameter_gradients(plan, gradients, head)
     }

@@ -5,6 +5,7 @@ use lab_device::{DType, Kernel, Launch};
 use lab_harness::plan::{Argument, Plan, Slot};
 use lab_harness::{Error, arguments};
 
+use super::tensor_products::add_input_product;
 use super::{Direction, Sizes, Weights, blocks, kernel};
 use crate::kernels::{INPUT_GRADIENT, PARAMETER_GRADIENT, PROJECTION, VECTOR_GRADIENT};
 
@@ -72,7 +73,11 @@ impl HeadSums {
 }
 
 /// A block a tile of so many rows and columns.
-pub(super) fn launch_of_tiles(kernel: &Kernel, rows: usize, columns: usize) -> Result<Launch, Error> {
+pub(super) fn launch_of_tiles(
+    kernel: &Kernel,
+    rows: usize,
+    columns: usize,
+) -> Result<Launch, Error> {
     Ok(kernel.grid([blocks(rows, TILE), blocks(columns, TILE), 1])?)
 }
 
@@ -131,28 +136,42 @@ impl Direction {
         Ok(())
     }
 
-    /// Those by matrices and biases in one launch.
+    /// Those by matrices and biases in one launch; those by matrices in one of their own where they are products by
+    /// wgmma.
     fn add_matrix_gradients(
         &self,
         plan: &mut Plan,
         gradients: &Weights,
         head: &HeadSums,
     ) -> Result<(), Error> {
-        let Sizes { dtype, hidden, directions, .. } = self.sizes;
+        let Sizes { dtype, batch, hidden, directions, .. } = self.sizes;
         // Those by biases that are not there are not written.
         let [dbias_ih, dbias_hh] = ["bias_ih", "bias_hh"]
             .map(|name| gradients.get(name).copied().unwrap_or_else(|| plan.scratch(dtype, 1)));
         let kernel = self.kernel(plan, &PARAMETER_GRADIENT, "parameter_gradient", "")?;
         let columns = blocks(self.columns, TILE) + blocks(hidden, TILE);
         let biased = gradients.contains_key("bias_ih");
-        let mut grid = blocks(4 * hidden, TILE) * (columns + u32::from(biased));
+        let of_weights = blocks(4 * hidden, TILE) * columns;
+        // Where others multiply, what is left are sums of da, of rows that have been summed up over all steps.
+        let mut scope = self.scope.clone().with(arguments![first: 0usize]);
+        let mut grid = blocks(4 * hidden, TILE) * u32::from(biased);
+        if self.has_gradient_products() {
+            self.add_weight_products(plan, gradients)?;
+            let da = self.tensor_slots().bias_sums;
+            scope = scope.with(arguments![da, rows: batch, first: of_weights as usize]);
+        } else {
+            grid += of_weights;
+        }
         if head.outputs > 0 {
             grid += blocks(head.outputs, TILE) * (blocks(hidden * directions, TILE) + 1) + 1;
         }
         let (dweight_ih, dweight_hh) = (gradients["weight_ih"], gradients["weight_hh"]);
         let arguments = arguments![dweight_ih, dweight_hh, dbias_ih, dbias_hh];
         let arguments = arguments.into_iter().chain(head.arguments());
-        plan.launch_in(&self.scope, &kernel, kernel.grid([grid, 1, 1])?, arguments)
+        if grid == 0 {
+            return Ok(());
+        }
+        plan.launch_in(&scope, &kernel, kernel.grid([grid, 1, 1])?, arguments)
     }
 }
 
@@ -163,6 +182,9 @@ pub(crate) fn add_input_gradient(
     dx: Slot,
 ) -> Result<(), Error> {
     let (Some(one), Some(other)) = (directions.first(), directions.last()) else { return Ok(()) };
+    if one.has_gradient_products() {
+        return add_input_product(plan, one, other, directions.len() > 1, dx);
+    }
     let (sizes, columns) = (one.sizes, one.columns);
     let (rows, few) = (sizes.rows(), columns <= FEW_COLUMNS);
     let name = if few { "narrow_input_gradient" } else { "input_gradient" };

@@ -23,7 +23,8 @@ impl Lstm {
     /// A tensor is missing, of another type or another shape; a kernel does not load.
     pub fn plan(&self, device: &Device, shapes: &Shapes, pass: Pass) -> Result<Plan, Error> {
         let network = &self.network;
-        let sizes = check_shapes(self, shapes, pass)?;
+        let ragged = shapes.contains_key("lengths");
+        let sizes = Sizes { ragged, ..check_shapes(self, shapes, pass)? };
         let Sizes { dtype, steps, batch, hidden, directions, .. } = sizes;
         let input = |plan: &mut Plan, name: &str, shape: &[usize]| match shapes.contains_key(name) {
             true => plan.input(name, dtype, shape),
@@ -173,6 +174,7 @@ impl Lstm {
             layer_norm: network.layer_norm,
             keep: pass == Pass::ForwardBackward,
             recompute: self.recompute,
+            ragged: false,
         }
     }
 

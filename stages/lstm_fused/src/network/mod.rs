@@ -12,7 +12,8 @@ use data::narrow_lengths;
 pub use layers::Layers;
 
 use crate::Way;
-use crate::direction::{HeadSums, MOST_SPREAD_UNITS, MOST_TENSOR_UNITS, MOST_UNITS};
+use crate::direction::{HeadSums, MOST_SPREAD_UNITS, MOST_TENSOR_UNITS, MOST_UNITS, TensorSlots};
+use crate::kernels::{V3_TENSOR, V3_TENSOR_BACK, V4_PRODUCT, V4_PRODUCT_BACK};
 
 /// What is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +106,33 @@ impl Lstm {
         Self::by(way, network)
     }
 
+    /// As [`Lstm::new`], but that many rows of halves go by [`Way::TensorProduct`], where the device has its
+    /// kernels: from 8 rows on, and of more than 256 units, whose weights [`Way::Cluster`] fetches anew at each step, any.
+    /// Up to 64 units a block has a row to itself, and blocks hide each other's latency.
+    ///
+    /// # Errors
+    /// As [`Lstm::by`].
+    pub fn of_rows(
+        network: Network,
+        device: &Device,
+        dtype: DType,
+        batch: usize,
+    ) -> Result<Self, Error> {
+        let halves = [DType::F16, DType::BF16].contains(&dtype);
+        let plain = network.cell == Cell::Lstm && !network.peephole && network.layer_norm.is_none();
+        let many = match network.hidden {
+            65..=256 => batch >= 8,
+            257..=MOST_TENSOR_UNITS => true,
+            _ => false,
+        };
+        let arch = &device.facts().arch;
+        let runs = [&V3_TENSOR, &V3_TENSOR_BACK, &V4_PRODUCT, &V4_PRODUCT_BACK];
+        if halves && plain && many && runs.iter().all(|source| source.runs_on(arch)) {
+            return Self::by(Way::TensorProduct, network);
+        }
+        Self::new(network)
+    }
+
     /// Of these sizes and options.
     ///
     /// # Errors
@@ -192,8 +220,10 @@ impl Lstm {
             Way::Cell => m * of_all * batch * hidden,
             Way::Sequence => 0,
             Way::Cluster | Way::Grid => 2 * of_all * (m + 4),
-            // What x adds to the gates has a place of its own; the way back is Way::Cluster's.
-            Way::Tensor | Way::TensorProduct => of_all * (m + 4 + 4 * e * rows * hidden),
+            // What x adds to the gates has a place of its own; and what is summed up of da.
+            Way::Tensor | Way::TensorProduct => {
+                of_all * TensorSlots::bytes(dtype, rows, batch, hidden)
+            }
         };
         let without_bias = if bias { 0 } else { 2 * e * of_all };
         data + kept + own + without_bias + HeadSums::none_bytes(dtype)

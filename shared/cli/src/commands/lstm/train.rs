@@ -85,7 +85,8 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         all if split.validation.is_empty() || all.is_empty() => None,
         all => Some((Evaluator::new(&device, *trainer.model(), *trainer.config(), &data)?, all)),
     };
-    eprintln!("{} on {}", source.describe(&settings), device.name());
+    let way = trainer.config().way_on(&device, trainer.model().network)?;
+    eprintln!("{} on {}, by {way}", source.describe(&settings), device.name());
     let history = begun.map_or_else(History::default, |(_, notes)| notes.history);
     let Position { steps_per_epoch, .. } = trainer.position();
     let bar = bar(settings.epochs * steps_per_epoch, history.0.len() * steps_per_epoch);

@@ -74,7 +74,7 @@ pub struct Config {
     /// Of the loss.
     pub loss_scale: LossScale,
     /// How the network goes through the steps: where there is none, [`Way::Cell`] on the emulator, which
-    /// pays for every barrier, and what [`Lstm::new`] takes on a GPU.
+    /// pays for every barrier, and what [`Lstm::of_rows`] takes on a GPU.
     #[serde(with = "way_names")]
     pub way: Option<Way>,
     /// Fewer numbers are kept for the way back, and the gates computed again: [`Lstm::recompute`].
@@ -115,11 +115,19 @@ impl Config {
         if self.dtype == DType::F64 { DType::F64 } else { DType::F32 }
     }
 
+    /// How a network goes through the steps on a device.
+    ///
+    /// # Errors
+    /// The network does not go that way: as [`Lstm::by`].
+    pub fn way_on(&self, device: &Device, network: Network) -> Result<Way, Error> {
+        Ok(self.lstm(device, network)?.way())
+    }
+
     pub(crate) fn lstm(&self, device: &Device, network: Network) -> Result<Lstm, Error> {
         let lstm = match self.way {
             Some(way) => Lstm::by(way, network),
             None if device.kind() == DeviceKind::Emulator => Lstm::by(Way::Cell, network),
-            None => Lstm::new(network),
+            None => Lstm::of_rows(network, device, self.dtype, self.batch),
         }?;
         if self.recompute { lstm.recompute() } else { Ok(lstm) }
     }
@@ -165,28 +173,14 @@ fn dtype_of_name<'de, D: Deserializer<'de>>(from: D) -> Result<DType, D::Error> 
 mod way_names {
     use super::*;
 
-    const ALL: [Way; 6] =
-        [Way::Cell, Way::Sequence, Way::Cluster, Way::Grid, Way::Tensor, Way::TensorProduct];
-
-    fn name(way: Way) -> &'static str {
-        match way {
-            Way::Cell => "cell",
-            Way::Sequence => "sequence",
-            Way::Cluster => "cluster",
-            Way::Grid => "grid",
-            Way::Tensor => "tensor",
-            Way::TensorProduct => "tensor_product",
-        }
-    }
-
     #[allow(clippy::ref_option, clippy::trivially_copy_pass_by_ref)] // serde's signature
     pub(super) fn serialize<S: Serializer>(way: &Option<Way>, to: S) -> Result<S::Ok, S::Error> {
-        way.map(name).serialize(to)
+        way.map(Way::name).serialize(to)
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Way>, D::Error> {
         let Some(text) = Option::<String>::deserialize(from)? else { return Ok(None) };
-        let known = ALL.into_iter().find(|&way| name(way) == text);
+        let known = Way::ALL.into_iter().find(|way| way.name() == text);
         known.map(Some).ok_or_else(|| serde::de::Error::custom(format!("no way '{text}'")))
     }
 }

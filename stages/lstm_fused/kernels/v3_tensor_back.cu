@@ -1,0 +1,206 @@
+// All steps of the LSTM's way back in one launch, for many rows: what a step's da hand back to the h before it is a
+// product of matrices, on tensor cores.
+//
+//   dh_{t−1} = W_hhᵀ da_t + dy_{t−1}     products of T's, sums in f32; da as in lstm.cuh
+//
+// Work split: a cluster has ROWS rows of the batch, a block the da of UNITS units. It keeps the rows of W_hh that belong to
+// their gates, by columns: their product with its da is a part of dh of all HT units. A warp multiplies for one or two
+// blocks of the cluster, and sends each its part (slices.cuh), in f32; who owns a unit adds up the parts of all blocks, always in
+// the same order. A part leaves a block for each row and unit, where da would be four.
+//
+// Steps: parts have come · cells, da of this block · a barrier · products, each warp's, which it sends. All that a cell
+// takes from the gates and c alone is computed before the parts come.
+//
+// gates, c: as v3_tensor.cu leaves them. da goes to the gates' place in f32, or, if `halves`, to da_halves [T B, 4H] in T;
+// zero where a row has no step. first_da [B, 4H]: da of each row's first step; bias_sums [B, 4H]: of all its steps.
+// Other tensors are as v1_sequence_back.cu has them. A grid of B / ROWS clusters, rounded up. f16 and bf16 alone, no
+// peepholes.
+#include "fragments.cuh"
+#include "lab/ptx/dynamic_shared.cuh"
+#include "slices.cuh"
+
+using namespace lab;
+
+// A cluster's shares of the products: a warp has the rows of W_hhᵀ that are units of the blocks w and, of 16, w + 8; all
+// da of the block.
+template <int HT, int BLOCKS, int ROWS, int KEPT>
+struct BackShares : WarpShare<HT / 16 / 8, HT / BLOCKS / 4, (ROWS + 7) / 8, KEPT> {
+    static constexpr int UNITS = HT / BLOCKS, CELLS = UNITS * ROWS, DA = GATES * CELLS, OF_BLOCK = UNITS / 16;
+    // Rows of a slice lie 4 further than a multiple of 16 numbers: lanes of a fragment's rows store to all banks.
+    static constexpr int PITCH = UNITS + 4, SLICE = ROWS * PITCH, BOX = BLOCKS * SLICE;
+    // Fragments, sums of da, boxes and slices, da of two steps; barriers and words of slices.cuh.
+    static constexpr int BYTES = 16 * (BackShares::IN_SHARED * BackShares::THREADS + CELLS) + 4 * 4 * BOX + 2 * 2 * DA + 32 +
+                                 8 * BLOCKS;
+    static_assert(UNITS % 16 == 0 && UNITS * BLOCKS == HT, "whole tiles for each block: change HT or BLOCKS");
+    static_assert(BLOCKS % 8 == 0, "a warp has all units of a block, or of two");
+};
+
+// A lane's part of a tile of W_hhᵀ: 16 units from `unit` on; of the sum the gates of the four units from k0 on, lane t
+// those of unit t.
+template <class T> __device__ __forceinline__ uint4 units_by_gates(const T* weight_hh, int unit, int k0, int H) {
+    int lane = threadIdx.x % 32, j = unit + lane / 4, k = k0 + lane % 4;
+    float low[GATES], high[GATES];
+#pragma unroll
+    for (int n = 0; n < GATES; ++n) {
+        const T* row = weight_hh + (n * 1ll * H + k) * H + j;
+        low[n] = k < H && j < H ? to_math(row[0]) : 0.0f, high[n] = k < H && j + 8 < H ? to_math(row[8]) : 0.0f;
+    }
+    return make_uint4(two_halves<T>(low[0], low[1]), two_halves<T>(high[0], high[1]),
+                      two_halves<T>(low[2], low[3]), two_halves<T>(high[2], high[3]));
+}
+
+// What a cell's step back takes from all but dh and dc: da_o = dh o, dc += dh c, da_i = dc i, da_f = dc f, da_g = dc g, and
+// dc keeps `keeps` of it.
+struct Factors {
+    float i, f, g, o, c, keeps;
+
+    __device__ __forceinline__ void take(const Kept<float>& of) {
+        const float(&y)[GATES] = of.gates;
+        float u = quick_tangent(of.c);
+        i = y[GATE_G] * y[GATE_I] * (1 - y[GATE_I]), f = of.c_before * y[GATE_F] * (1 - y[GATE_F]);
+        g = y[GATE_I] * (1 - y[GATE_G] * y[GATE_G]), o = u * y[GATE_O] * (1 - y[GATE_O]);
+        c = y[GATE_O] * (1 - u * u), keeps = y[GATE_F];
+    }
+    // The four da, from dh and dc; and dc of the step before.
+    __device__ __forceinline__ float4 step(float dh, float& dc) const {
+        dc += dh * c;
+        float4 da = make_float4(dc * i, dc * f, dc * g, dh * o);
+        dc *= keeps;
+        return da;
+    }
+};
+
+// Gate by gate, H apart.
+template <class M> __device__ __forceinline__ void store_gates(M* to, int H, float4 of) {
+    to[0] = from_math<M>(of.x), to[H] = from_math<M>(of.y);
+    to[2 * H] = from_math<M>(of.z), to[3 * H] = from_math<M>(of.w);
+}
+template <class T> __device__ __forceinline__ float4 four_floats(uint2 of) {
+    float2 low = floats_of<T>(of.x), high = floats_of<T>(of.y);
+    return make_float4(low.x, low.y, high.x, high.y);
+}
+
+__device__ __forceinline__ void add(float4& sum, float4 v) { sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w; }
+
+// A tile of a part of dh: 16 units side by side, of ROWS rows. A lane has units g and g + 8 of rows 2 t and 2 t + 1.
+template <class S, int ROWS>
+__device__ __forceinline__ void store_part(float* to, const float (&sum)[S::COLUMNS][4]) {
+    int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+    for (int n = 0; n < S::COLUMNS; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+            int row = 8 * n + 2 * t + e % 2;
+            if (8 * n + 8 <= ROWS || row < ROWS) to[row * S::PITCH + g + e / 2 * 8] = sum[n][e];
+        }
+}
+
+template <class T, int HT, int BLOCKS, int ROWS, int KEPT>
+constexpr int lstm_tensor_back_shared = BackShares<HT, BLOCKS, ROWS, KEPT>::BYTES;
+
+template <class T, int HT, int BLOCKS, int ROWS, int KEPT>
+__global__ void __launch_bounds__(256, 1)
+    lstm_tensor_back(const T* __restrict__ dy, const T* __restrict__ weight_hh, const T* __restrict__ c0,
+                     const T* __restrict__ dhn, const T* __restrict__ dcn, const int* __restrict__ lengths,
+                     const float* __restrict__ c, float* __restrict__ gates, T* __restrict__ da_halves,
+                     T* __restrict__ first_da, float* __restrict__ bias_sums, T* __restrict__ dh0,
+                     T* __restrict__ dc0, int count, int B, int H, int stride, int column, int state, int reverse,
+                     int halves) {
+    using S = BackShares<HT, BLOCKS, ROWS, KEPT>;
+    using Cell = CellOf<S, ROWS>;
+    DYNAMIC_SHARED(uint4, fragments);
+    // This thread's cells' sums of da, for the biases; they have no place in registers.
+    float4* bias = reinterpret_cast<float4*>(fragments + S::IN_SHARED * S::THREADS) + threadIdx.x;
+    float* boxes = reinterpret_cast<float*>(fragments + S::IN_SHARED * S::THREADS + S::CELLS);
+    T* das = reinterpret_cast<T*>(boxes + 4 * S::BOX);  // of even steps and of odd ones
+    auto* arrived = reinterpret_cast<Arrived<BLOCKS>*>(das + 2 * S::DA);
+    int rank = blockIdx.x % BLOCKS, first_row = blockIdx.x / BLOCKS * ROWS, first_unit = rank * S::UNITS;
+    int warp = threadIdx.x / 32;
+    Slices<float, BLOCKS, S::SLICE, S::THREADS, BLOCKS> parts(boxes, boxes + 2 * S::BOX, *arrived, rank);
+    // Tile m has the units of block peer(m), from unit(m) on.
+    auto peer = [&](int m) { return warp + m / S::OF_BLOCK * S::WARPS; };
+    auto unit = [](int m) { return m % S::OF_BLOCK * 16; };
+    Fragments<T, S> weights(fragments, [&](int m, int k) {
+        return units_by_gates(weight_hh, peer(m) * S::UNITS + unit(m), first_unit + k * 4, H);
+    });
+
+    for (int i = threadIdx.x; i < S::BOX; i += S::THREADS) parts.box(0)[i] = 0;
+    for (int i = threadIdx.x; i < 2 * S::BOX; i += S::THREADS) parts.slice(0)[i] = 0;  // what lies between rows goes along
+    auto cell = [&](int n) { return Cell(n, first_unit, first_row, B, H); };
+    long long of_states = state * 1ll * B * H;
+    Steps steps{lengths, reverse != 0};
+    auto step = [&](int s) { return reverse ? s : count - 1 - s; };
+    auto live = [&](Cell of, int s) { return s < count && of.there && steps.has(step(s), of.row); };
+    Kept<float> now[Cell::COUNT];
+    float dc[Cell::COUNT];
+    uint2 own_da[Cell::COUNT];  // of the latest step that the row has
+    auto fetch = [&](int s) {
+#pragma unroll
+        for (int n = 0; n < Cell::COUNT; ++n) {
+            Cell of = cell(n);
+            now[n] = kept_of(gates, c, c0, dy, steps, step(s), of.row, of.j, B, H, stride, column, state, live(of, s));
+            if (live(of, s) && step(s) == steps.last(of.row)) now[n].dy += to_math(dhn[of_states + of.in_step]);
+        }
+    };
+    auto sum_of_parts = [&](Cell of, int s) {
+        const float* own = parts.box(s) + of.r * S::PITCH + of.u;
+        float sum = 0;
+#pragma unroll
+        for (int b = 0; b < BLOCKS; ++b) sum += own[b * S::SLICE];
+        return sum;
+    };
+#pragma unroll
+    for (int n = 0; n < Cell::COUNT; ++n) {
+        dc[n] = cell(n).there ? to_math(dcn[of_states + cell(n).in_step]) : 0.0f;
+        own_da[n] = make_uint2(0, 0);
+        if (cell(n).is) bias[n * S::THREADS] = make_float4(0, 0, 0, 0);
+    }
+    fetch(0);
+    parts.begin();
+
+    for (int s = 0; s < count; ++s) {
+        T* da = das + s % 2 * S::DA;
+        // ANCHOR: step_back
+        Factors factors[Cell::COUNT];
+#pragma unroll
+        for (int n = 0; n < Cell::COUNT; ++n) factors[n].take(now[n]);
+        if (s > 0) parts.wait(s);
+#pragma unroll
+        for (int n = 0; n < Cell::COUNT; ++n) {
+            Cell of = cell(n);
+            if (!of.is) continue;
+            float dh = sum_of_parts(of, s) + now[n].dy;
+            float4 own = make_float4(0, 0, 0, 0);
+            if (live(of, s)) {
+                own = factors[n].step(dh, dc[n]), add(bias[n * S::THREADS], own);
+                own_da[n] = make_uint2(two_halves<T>(own.x, own.y), two_halves<T>(own.z, own.w));
+            }
+            // Of a row that has no more steps, those of its first: their products are dh0.
+            *reinterpret_cast<uint2*>(da + (of.u / 4 * ROWS + of.r) * 16 + of.u % 4 * 4) = own_da[n];
+            long long at = (step(s) * 1ll * B + of.row) * GATES * H + of.j;
+            if (of.there && !halves) store_gates(gates + at, H, own);
+            if (of.there && halves) store_gates(da_halves + at, H, own);
+        }
+        if (s > 0) parts.hear(s);
+        __syncthreads();  // warps multiply da of all units of the block, and the box is read
+        fetch(s + 1);     // on its way while the blocks meet
+        float sum[S::TILES][S::COLUMNS][4];
+        weights.template multiply<ROWS>(sum, da);
+#pragma unroll
+        for (int m = 0; m < S::TILES; ++m) store_part<S, ROWS>(parts.slice(s, peer(m)) + unit(m), sum[m]);
+        parts.send(s);  // da may still be read, and so the next step writes the other
+        // ANCHOR_END: step_back
+    }
+    parts.wait(count);
+#pragma unroll
+    for (int n = 0; n < Cell::COUNT; ++n) {
+        Cell of = cell(n);
+        if (!of.there) continue;
+        float dh = lengths[of.row] > 0 ? sum_of_parts(of, count) : to_math(dhn[of_states + of.in_step]);
+        dh0[of_states + of.in_step] = from_math<T>(dh), dc0[of_states + of.in_step] = from_math<T>(dc[n]);
+        long long at = of.row * 1ll * GATES * H + of.j;
+        store_gates(first_da + at, H, four_floats<T>(own_da[n])), store_gates(bias_sums + at, H, bias[n * S::THREADS]);
+    }
+    parts.hear(count);
+    parts.end();
+}
