@@ -60,8 +60,8 @@ def named_inputs(q, k, v, i, f, c, n, m):
 
 
 def _contiguous(tensors):
-    """The same tensors, row-major and without gaps: copies of those that are not."""
-    return {name: None if t is None else t.contiguous() for name, t in tensors.items()}
+    """The same tensors, row-major and without gaps: copies of those that are not. None stays None."""
+    return {name: t if t is None or t.is_contiguous() else t.contiguous() for name, t in tensors.items()}
 
 
 def _nothing(like, dtype=torch.float32):
@@ -144,7 +144,8 @@ def saving(q, k, v, i, f, c, n, m, last_states, eps, exact, version):
     new = q.new_zeros if q.device.type == "cpu" else q.new_empty
     left = new(parts[0].left_bytes, dtype=torch.uint8)
     out = _launch.run(parts[0], tensors, left)
-    return (*_results(out, q, last_states), out["m"], out["n"], left)
+    rows = (out[name] if name in out else _nothing(q) for name in ("m", "n"))
+    return (*_results(out, q, last_states), *rows, left)
 
 
 _implement("mlstm_saving", saving)
@@ -157,7 +158,7 @@ def _fake_saving(q, k, v, i, f, c, n, m, last_states, eps, exact, version):
     parts = _parts(q, k, v, i, f, c, n, m, *settings)
     if parts is None:
         return (*results, _nothing(q), _nothing(q), _nothing(q, torch.uint8))
-    rows = (i.new_empty(i.shape) for _ in range(2))
+    rows = (i.new_empty(i.shape) if name in parts[1].inputs else _nothing(q) for name in ("m", "n"))
     return (*results, *rows, q.new_empty(parts[0].left_bytes, dtype=torch.uint8))
 
 
@@ -241,6 +242,54 @@ def _refuse_backward(ctx, *_):
 
 
 torch.library.register_autograd("vlstm::mlstm", _refuse_backward, lib=_library)
+
+
+# ---- at once -------------------------------------------------------------------------------------
+
+
+class _Differentiable(torch.autograd.Function):
+    """What `mlstm_saving` is, without PyTorch's dispatcher between."""
+
+    @staticmethod
+    def forward(ctx, *inputs):
+        output = saving(*inputs)
+        _save(ctx, inputs, output)
+        return output if inputs[8] else (output[0],)
+
+    @staticmethod
+    def backward(ctx, dh, dc=None, dn=None, *_):
+        if dh is None and dc is None and dn is None or torch.is_grad_enabled():
+            return _gradients(ctx, dh, dc, dn)
+        saved = ctx.saved_tensors
+        *of_inputs, of_c, of_n = backward(dh, dc, dn, *saved, *ctx.settings)
+        of_state = (None, None) if saved[5] is None else (of_c, of_n)
+        return (*of_inputs, *of_state, None, None, None, None, None)
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_dispatch_modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 1)
+_transforms = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: True)
+
+
+def _is_plain(tensors):
+    """Whether nobody looks on: no compiler, no mode, no transform, no tensor that is more than one."""
+    if torch.compiler.is_compiling() or _dispatch_modes() or _transforms() is not None:
+        return False
+    return all(t is None or type(t) in _PLAIN for t in tensors)
+
+
+def mlstm(tensors, settings):
+    """The operation for these inputs: h, c, n, m, and more.
+
+    The dispatcher, through which compilers and modes see an operation, takes longer on the host than all else. Where
+    there are none the kernels are called at once.
+    """
+    differentiable = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+    if _is_plain(tensors):
+        run = _Differentiable.apply if differentiable else forward
+    else:
+        run = torch.ops.vlstm.mlstm_saving if differentiable else torch.ops.vlstm.mlstm
+    return run(*tensors, *settings)
 
 
 # ---- step ----------------------------------------------------------------------------------------
