@@ -65,8 +65,8 @@ def mlstm(
     tensors = _checked(q, k, v, i, f, c_initial, n_initial, m_initial, autocast_kernel_dtype)
     exact = _one_of("normalizer_grad", normalizer_grad, _GRADIENTS) == "exact"
     _check_scalars(eps, chunk_size, version)
-    h, *more = _ops.mlstm(tensors, (bool(return_last_states), float(eps), exact, version))
-    return (h, (more[0], more[1], more[2].unsqueeze(-1))) if return_last_states else h
+    h, last = _ops.mlstm(tensors, (bool(return_last_states), float(eps), exact, version))
+    return (h, (*last[:2], last[2].unsqueeze(-1))) if last is not None else h
 
 
 def mlstm_step(
@@ -125,7 +125,7 @@ def mlstm_step(
             for t, dtype in ((c, dtype_state), (n, torch.float32), (m, torch.float32))
         )
     gates = [gate.reshape(batch, heads).float() for gate in (i, f)]
-    h = torch.ops.vlstm.mlstm_step(q, k, v, *gates, of_c, of_n, of_m.view(batch, heads), float(eps), version)
+    h = _ops.mlstm_step(q, k, v, *gates, of_c, of_n, of_m.view(batch, heads), float(eps), version)
     return h, (of_c, of_n, of_m)
 
 
