@@ -9,7 +9,7 @@ import torch
 
 from vlstm import _native
 
-NAMES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
+NAMES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.float64: "f64"}
 TYPES = {name: dtype for dtype, name in NAMES.items()}
 
 
@@ -76,10 +76,18 @@ class Planned:
             self.places.append((name, at))
 
 
-@functools.lru_cache(maxsize=1024)
-def _planned(on, pass_name, tensors, options, version, cut):
+def prepare(on):
+    """What a device of this name needs before anything is planned for it."""
     if on.startswith("cuda"):
         _tell_nvrtc_where_to_look()
+
+
+native_plan_lstm = _native.plan_lstm
+
+
+@functools.lru_cache(maxsize=1024)
+def _planned(on, pass_name, tensors, options, version, cut):
+    prepare(on)
     named = [(name, NAMES[dtype], [int(size) for size in shape]) for name, dtype, shape in tensors]
     version = None if version == "auto" else version
     try:
@@ -134,7 +142,7 @@ def run(planned, tensors, left=None):
     All tensors are of one device, row-major and without gaps. On CUDA the launches go to PyTorch's current stream;
     nothing waits for them. `left` is the memory that one part of a call leaves to the other.
     """
-    device = tensors["q"].device
+    device = next(iter(tensors.values())).device
     if device.type != "cuda":
         _say_that_it_is_slow()
         return _launch(planned, tensors, left, device, 0)
