@@ -168,7 +168,8 @@ class LSTM(torch.nn.LSTM):
 
     Takes several layers, two directions, `batch_first`, dropout between layers, `PackedSequence`, inputs without a
     batch, and initial states; float32, float64, float16 and bfloat16. All steps of a layer go in one launch up to 768
-    units; on CUDA, in the current stream. Under `torch.autocast` everything is cast to its type.
+    units; on CUDA, in the current stream. Under `torch.autocast` everything is cast to its type. `torch.compile` leaves its graph at
+    each `torch.nn.LSTM`, which this is one of; with `torch._dynamo.config.allow_rnn = True` it takes it into the graph.
 
     Raises:
         NotImplementedError: at construction, `proj_size`; on the way back, a gradient of a gradient.
