@@ -517,4 +517,28 @@ mod tests {
             assert!(cut.iter().any(|name| name == preferred), "{preferred}: {cut:?}");
         }
     }
+
+    /// Each way of an LSTM, so also those that a GPU takes that the emulator is not asked for.
+    #[test]
+    fn every_lstm_can_be_cut_before_its_backward_pass() {
+        let device = Device::emulator().unwrap();
+        let network = Network { layers: 2, bidirectional: true, ..Network::lstm(8, 40) };
+        for way in lstm_fused::Way::ALL {
+            let dtype = DType::BF16;
+            let lstm = Lstm::by(way, network).unwrap();
+            let mut shapes: Shapes = network
+                .parameters()
+                .into_iter()
+                .map(|p| (p.name, Shape { dtype, sizes: p.shape }))
+                .collect();
+            let state = ["h0", "c0", "dhn", "dcn"].map(|name| (name, vec![4, 9, 40]));
+            let others = [("x", vec![5, 9, 8]), ("dy", vec![5, 9, 80])];
+            shapes.extend(
+                state.into_iter().chain(others).map(|(n, s)| (n.into(), Shape { dtype, sizes: s })),
+            );
+            shapes.insert("lengths".into(), Shape { dtype: DType::I64, sizes: vec![9] });
+            let plan = lstm.plan(&device, &shapes, lstm_fused::Pass::ForwardBackward).unwrap();
+            assert!(plan.split_before(&["dy", "dhn", "dcn"]).is_some(), "{way}");
+        }
+    }
 }

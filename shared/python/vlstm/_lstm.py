@@ -185,24 +185,24 @@ class LSTM(torch.nn.LSTM):
         packed = input if isinstance(input, PackedSequence) else None
         if packed is not None:
             # In the order in which it is packed: the longest first.
-            x, lengths = pad_packed_sequence(PackedSequence(packed.data, packed.batch_sizes))
+            x, on_host = pad_packed_sequence(PackedSequence(packed.data, packed.batch_sizes))
         else:
             if not isinstance(input, torch.Tensor):
                 raise TypeError(f"input: expected a torch.Tensor or a PackedSequence, got {type(input).__name__}")
             if input.dim() not in (2, 3):
                 raise ValueError(f"input: expected 2 or 3 dimensions, got shape {tuple(input.shape)}")
             x = input if input.dim() == 3 else input.unsqueeze(0 if self.batch_first else 1)
-            x, lengths = x.transpose(0, 1) if self.batch_first else x, None
+            x = x.transpose(0, 1) if self.batch_first else x
         self._check(x)
         alone = packed is None and input.dim() == 2
         h0, c0 = self._states(x, hx, alone, packed)
-        if lengths is None:
+        if packed is None:
             lengths = torch.full((x.shape[1],), x.shape[0], dtype=torch.int32, device=x.device)
         else:
-            lengths = lengths.to(device=x.device, dtype=torch.int32)
+            lengths = on_host.to(device=x.device, dtype=torch.int32)
         y, hn, cn = self._run(x, lengths, h0, c0)
         if packed is not None:
-            rows = torch.nn.utils.rnn.pack_padded_sequence(y, lengths.cpu(), enforce_sorted=True).data
+            rows = torch.nn.utils.rnn.pack_padded_sequence(y, on_host, enforce_sorted=True).data
             y = PackedSequence(rows, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
             if packed.unsorted_indices is not None:
                 hn, cn = (t.index_select(1, packed.unsorted_indices) for t in (hn, cn))
