@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use lab_harness::plan::SlotKind;
 use lab_harness::{Error, Shape, Shapes};
+use lstm_fused::Network;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
@@ -45,8 +46,8 @@ struct Plan {
 impl Plan {
     /// The version that runs, as `stage:version`.
     #[getter]
-    fn version(&self) -> String {
-        self.planned.version().info().full_name()
+    fn version(&self) -> &str {
+        self.planned.name()
     }
 
     /// Bytes of scratch memory that `run` wants on a GPU.
@@ -71,7 +72,7 @@ impl Plan {
 
     /// The bound on the relative error of each output that the version keeps, by its name.
     fn bounds(&self) -> HashMap<&'static str, f64> {
-        self.planned.bounds().collect()
+        self.planned.bounds().into_iter().collect()
     }
 
     /// The outputs in f64 of the lab's reference, by name, for inputs in host memory at these addresses.
@@ -136,6 +137,30 @@ fn plan_in_two_parts(
     Ok(parts.map(|parts| parts.map(|planned| Plan { planned }).into()))
 }
 
+/// Plans an LSTM on tensors of PyTorch's names: x, the parameters, h0, c0; with `training` in two parts, of which the second
+/// also takes dy, dhn and dcn. `sizes` are inputs, hidden units, layers; `settings` whether it is bidirectional, has
+/// biases, and is trained.
+#[pyfunction]
+fn plan_lstm(
+    py: Python<'_>,
+    on: &str,
+    tensors: Vec<Named>,
+    sizes: [usize; 3],
+    settings: [bool; 3],
+) -> PyResult<Vec<Plan>> {
+    let ([inputs, hidden, layers], [bidirectional, bias, training]) = (sizes, settings);
+    let planned = || {
+        let network = Network { layers, bidirectional, bias, ..Network::lstm(inputs, hidden) };
+        let (device, shapes) = (device(on)?, shapes_of(tensors)?);
+        Ok(match training {
+            true => Planned::lstm_in_two_parts(&device, &shapes, network)?.into(),
+            false => vec![Planned::lstm(&device, &shapes, network)?],
+        })
+    };
+    let parts: Vec<Planned> = py.detach(planned).map_err(raise)?;
+    Ok(parts.into_iter().map(|planned| Plan { planned }).collect())
+}
+
 fn shapes_of(tensors: Vec<Named>) -> Result<Shapes, Error> {
     let shape = |(name, dtype, sizes): Named| match dtype.parse() {
         Ok(dtype) => Ok((name, Shape { dtype, sizes })),
@@ -172,6 +197,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Plan>()?;
     module.add_function(wrap_pyfunction!(plan, module)?)?;
     module.add_function(wrap_pyfunction!(plan_in_two_parts, module)?)?;
+    module.add_function(wrap_pyfunction!(plan_lstm, module)?)?;
     module.add_function(wrap_pyfunction!(versions, module)?)?;
     module.add_function(wrap_pyfunction!(look_for_nvrtc_in, module)?)
 }

@@ -8,8 +8,10 @@ use lab_device::dlpack::DLTensor;
 use lab_device::{DType, Device, DeviceKind, Stream};
 use lab_harness::plan::{SlotFacts, SlotKind};
 use lab_harness::{
-    Binder, Binding, Error, Options, Plan, Prepared as _, Request, Shapes, Tensor, Tensors, Version,
+    Binder, Binding, Error, Options, Output, Plan, Prepared as _, Request, Shape, Shapes, Tensor,
+    Tensors, Version,
 };
+use lstm_fused::{Lstm, Network};
 
 use crate::{Pass, choose};
 
@@ -19,15 +21,23 @@ const KEPT: usize = 32;
 
 /// A plan for calls of one shape on one device.
 pub struct Planned {
-    version: &'static dyn Version,
-    options: Options,
-    dtype: DType,
+    name: String,
+    /// The version that it is of; of an LSTM of several layers there is none.
+    chosen: Option<Chosen>,
     plan: Plan,
     /// Slots that a caller gives memory to, as indices.
     given: Vec<usize>,
     /// Those that one part of a call leaves to the other, as indices, each with where it begins in their memory.
     left: Vec<(usize, usize)>,
     bindings: Mutex<Bindings>,
+}
+
+/// A version, and what is asked of it.
+#[derive(Clone)]
+struct Chosen {
+    version: &'static dyn Version,
+    options: Options,
+    dtype: DType,
 }
 
 /// Bindings by what they are bound to, and those keys, the oldest first.
@@ -64,8 +74,8 @@ impl Planned {
         options: &[String],
         name: Option<&str>,
     ) -> Result<Self, Error> {
-        let (version, options, request_dtype, plan) = plan_of(pass, device, shapes, options, name)?;
-        Ok(Self::of(version, options, request_dtype, plan))
+        let (chosen, plan) = plan_of(pass, device, shapes, options, name)?;
+        Ok(Self::of(chosen.version.info().full_name(), Some(chosen), plan))
     }
 
     /// The same of [`Pass::Gradients`], in two parts: what can be run before the gradient of the result is there, which is
@@ -80,16 +90,42 @@ impl Planned {
         options: &[String],
         name: Option<&str>,
     ) -> Result<Option<[Self; 2]>, Error> {
-        let (version, options, dtype, plan) =
-            plan_of(Pass::Gradients, device, shapes, options, name)?;
+        let (chosen, plan) = plan_of(Pass::Gradients, device, shapes, options, name)?;
         let inputs = plan.slots().iter().filter(|s| s.kind == SlotKind::Input);
         let most = inputs.map(SlotFacts::bytes).sum::<usize>() / 2;
+        let name = chosen.version.info().full_name();
         let parts = plan.split_before(&["dh", "dCN", "dnN"]);
-        let parts = parts.map(|parts| parts.map(|p| Self::of(version, options.clone(), dtype, p)));
+        let parts = parts.map(|p| p.map(|p| Self::of(name.clone(), Some(chosen.clone()), p)));
         Ok(parts.filter(|[first, _]| first.left_bytes() <= most))
     }
 
-    fn of(version: &'static dyn Version, options: Options, dtype: DType, plan: Plan) -> Self {
+    /// The forward pass of an LSTM, in the way that suits the device: see [`Lstm::of_rows`].
+    ///
+    /// # Errors
+    /// As [`Lstm::of_rows`] and [`Lstm::plan`].
+    pub fn lstm(device: &Device, shapes: &Shapes, network: Network) -> Result<Self, Error> {
+        let (name, plan) = plan_of_lstm(device, shapes, network, lstm_fused::Pass::Forward)?;
+        Ok(Self::of(name, None, plan))
+    }
+
+    /// The same with a backward pass, in two parts.
+    ///
+    /// # Errors
+    /// As [`Planned::lstm`].
+    pub fn lstm_in_two_parts(
+        device: &Device,
+        shapes: &Shapes,
+        network: Network,
+    ) -> Result<[Self; 2], Error> {
+        let pass = lstm_fused::Pass::ForwardBackward;
+        let (name, plan) = plan_of_lstm(device, shapes, network, pass)?;
+        let parts = plan.split_before(&["dy", "dhn", "dcn"]).ok_or_else(|| {
+            Error::bad("lstm", "a forward pass before its backward pass", "one launch for both")
+        })?;
+        Ok(parts.map(|plan| Self::of(name.clone(), None, plan)))
+    }
+
+    fn of(name: String, chosen: Option<Chosen>, plan: Plan) -> Self {
         let slots = || plan.slots().iter().enumerate();
         let is_given = |facts: &SlotFacts| facts.kind != SlotKind::Scratch && !facts.is_left();
         let given = slots().filter(|(_, facts)| is_given(facts)).map(|(index, _)| index).collect();
@@ -100,12 +136,12 @@ impl Planned {
             (index, start)
         });
         let left = left.collect();
-        Self { version, options, dtype, plan, given, left, bindings: Mutex::default() }
+        Self { name, chosen, plan, given, left, bindings: Mutex::default() }
     }
 
-    /// The version that was chosen.
-    pub fn version(&self) -> &'static dyn Version {
-        self.version
+    /// The version that was chosen, as `stage:version`.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// The tensors that a run wants addresses of, in this order: inputs, outputs, and what is updated in place.
@@ -127,22 +163,22 @@ impl Planned {
     }
 
     /// The bounds that the version keeps on the relative error ‖out − ref‖ / ‖ref‖ of each output, by name.
-    pub fn bounds(&self) -> impl Iterator<Item = (&'static str, f64)> {
-        let outputs = self.version.info().outputs_under(&self.options);
-        outputs.into_iter().filter_map(|output| {
-            let bound = output.bounds.iter().find(|(dtype, _)| *dtype == self.dtype);
-            bound.map(|(_, bound)| (output.name, *bound))
-        })
+    pub fn bounds(&self) -> Vec<(&'static str, f64)> {
+        let Some(Chosen { version, options, dtype }) = &self.chosen else { return Vec::new() };
+        let outputs = version.info().outputs_under(options).into_iter();
+        let bound = |output: &&Output| output.bounds.iter().find(|(own, _)| own == dtype);
+        outputs.filter_map(|output| Some((output.name, bound(&output)?.1))).collect()
     }
 
-    /// The outputs in f64 of the family's reference, by name.
+    /// The outputs in f64 of the family's reference, by name; none of an LSTM of several layers.
     ///
     /// # Safety
     /// As [`Planned::run`], of inputs in host memory.
     pub unsafe fn reference(&self, addresses: &[u64]) -> Vec<(&'static str, Vec<f64>)> {
         // SAFETY: the caller's promise.
         let inputs = unsafe { self.inputs_at(addresses) };
-        self.version.reference(&inputs, &self.options)
+        let chosen = self.chosen.as_ref();
+        chosen.map(|c| c.version.reference(&inputs, &c.options)).unwrap_or_default()
     }
 
     /// Makes all launches on tensors of the caller's, row-major and without gaps. On a GPU it returns before they have
@@ -275,19 +311,34 @@ impl Planned {
     }
 }
 
-/// A version for a call, what is asked of it, its type and its plan.
+/// A version for a call, and its plan.
 fn plan_of(
     pass: Pass,
     device: &Device,
     shapes: Shapes,
     options: &[String],
     name: Option<&str>,
-) -> Result<(&'static dyn Version, Options, DType, Plan), Error> {
+) -> Result<(Chosen, Plan), Error> {
     let version = choose(pass, device, &shapes, options, name)?;
     let options = Options::parse(options, version.info())?;
     let request = Request::new(version.info(), shapes, &options)?;
     let (dtype, plan) = (request.dtype, version.plan(device, &request)?);
-    Ok((version, options, dtype, plan))
+    Ok((Chosen { version, options, dtype }, plan))
+}
+
+/// The way of an LSTM on a device, and its plan.
+fn plan_of_lstm(
+    device: &Device,
+    shapes: &Shapes,
+    network: Network,
+    pass: lstm_fused::Pass,
+) -> Result<(String, Plan), Error> {
+    let (dtype, batch) = match shapes.get("x") {
+        Some(Shape { dtype, sizes }) if sizes.len() == 3 => (*dtype, sizes[1]),
+        _ => return Err(Error::bad("x", "a tensor [T, B, I]", "none")),
+    };
+    let lstm = Lstm::of_rows(network, device, dtype, batch)?;
+    Ok((format!("lstm_fused:{}", lstm.way()), lstm.plan(device, shapes, pass)?))
 }
 
 #[cfg(test)]
@@ -295,7 +346,7 @@ mod tests {
     use lab_harness::qkv::sizes;
     use lab_harness::request::shapes_of;
     use lab_harness::vlstm::step;
-    use lab_harness::{Dims, Problem, Shape};
+    use lab_harness::{Dims, Problem};
 
     use super::*;
 
@@ -335,8 +386,8 @@ mod tests {
     fn planned(pass: Pass, dtype: DType, dims: &Dims, name: Option<&str>) -> (Planned, Vec<Lent>) {
         let device = Device::emulator().unwrap();
         let version = pass.candidates().iter().map(|c| c.version);
-        let version = version.filter(|v| name.is_none_or(|name| v.info().full_name() == name));
-        let inputs = version.last().unwrap().inputs(&Problem::new(dims.clone(), dtype));
+        let mut named = version.filter(|v| name.is_none_or(|name| v.info().full_name() == name));
+        let inputs = named.next().unwrap().inputs(&Problem::new(dims.clone(), dtype));
         let planned = Planned::new(pass, &device, shapes_of(&inputs), &[], name).unwrap();
         let memory = planned.slots().map(|facts| match inputs.get(&facts.name) {
             Some(tensor) => Lent::holding(&tensor.bytes),
@@ -464,6 +515,30 @@ mod tests {
         println!("{cut:?}");
         for preferred in ["vlstm_fwbw_v4:v2_segments", "vlstm_fwbw_v4:v1_together"] {
             assert!(cut.iter().any(|name| name == preferred), "{preferred}: {cut:?}");
+        }
+    }
+
+    /// Each way of an LSTM, so also those that a GPU takes that the emulator is not asked for.
+    #[test]
+    fn every_lstm_can_be_cut_before_its_backward_pass() {
+        let device = Device::emulator().unwrap();
+        let network = Network { layers: 2, bidirectional: true, ..Network::lstm(8, 40) };
+        for way in lstm_fused::Way::ALL {
+            let dtype = DType::BF16;
+            let lstm = Lstm::by(way, network).unwrap();
+            let mut shapes: Shapes = network
+                .parameters()
+                .into_iter()
+                .map(|p| (p.name, Shape { dtype, sizes: p.shape }))
+                .collect();
+            let state = ["h0", "c0", "dhn", "dcn"].map(|name| (name, vec![4, 9, 40]));
+            let others = [("x", vec![5, 9, 8]), ("dy", vec![5, 9, 80])];
+            shapes.extend(
+                state.into_iter().chain(others).map(|(n, s)| (n.into(), Shape { dtype, sizes: s })),
+            );
+            shapes.insert("lengths".into(), Shape { dtype: DType::I64, sizes: vec![9] });
+            let plan = lstm.plan(&device, &shapes, lstm_fused::Pass::ForwardBackward).unwrap();
+            assert!(plan.split_before(&["dy", "dhn", "dcn"]).is_some(), "{way}");
         }
     }
 }

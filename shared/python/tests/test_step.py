@@ -65,3 +65,17 @@ def test_what_it_refuses():
         vlstm.mlstm_step(q, k, v, i, f, turned, n, m, inplace=True)
     with pytest.raises(ValueError, match="mlstm_step: expected tensors that need no gradient"):
         vlstm.mlstm_step(q.detach().requires_grad_(), k, v, i, f, c, n, m)
+
+
+def test_autograd_notices_that_a_state_was_updated_in_place():
+    q, k, v, i, f = (t[:, :, 0] for t in draw(SHAPE, torch.float32, "cpu"))
+    c, n, m = nothing("cpu")
+    weight = torch.ones_like(c, requires_grad=True)
+    outer = (weight * c).sum()
+    with torch.no_grad():
+        vlstm.mlstm_step(q, k, v, i, f, c, n, m, inplace=True)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        outer.backward()
+    with torch.inference_mode():
+        state = [t.clone() for t in (c, n, m)]
+        vlstm.mlstm_step(q, k, v, i, f, *state, inplace=True)

@@ -65,12 +65,8 @@ def mlstm(
     tensors = _checked(q, k, v, i, f, c_initial, n_initial, m_initial, autocast_kernel_dtype)
     exact = _one_of("normalizer_grad", normalizer_grad, _GRADIENTS) == "exact"
     _check_scalars(eps, chunk_size, version)
-    settings = bool(return_last_states), float(eps), exact, version
-    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
-        h, c, n, m, *_ = torch.ops.vlstm.mlstm_saving(*tensors, *settings)
-    else:
-        h, c, n, m = torch.ops.vlstm.mlstm(*tensors, *settings)
-    return (h, (c, n, m.unsqueeze(-1))) if return_last_states else h
+    h, last = _ops.mlstm(tensors, (bool(return_last_states), float(eps), exact, version))
+    return (h, (*last[:2], last[2].unsqueeze(-1))) if last is not None else h
 
 
 def mlstm_step(
@@ -129,7 +125,7 @@ def mlstm_step(
             for t, dtype in ((c, dtype_state), (n, torch.float32), (m, torch.float32))
         )
     gates = [gate.reshape(batch, heads).float() for gate in (i, f)]
-    h = torch.ops.vlstm.mlstm_step(q, k, v, *gates, of_c, of_n, of_m.view(batch, heads), float(eps), version)
+    h = _ops.mlstm_step(q, k, v, *gates, of_c, of_n, of_m.view(batch, heads), float(eps), version)
     return h, (of_c, of_n, of_m)
 
 
@@ -247,8 +243,41 @@ def _check_scalars(eps, chunk_size, version):
         raise TypeError(f"version: expected a str, got {type(version).__name__}")
 
 
+# What `_checked` has found to be right, by types, shapes and devices: a loop calls with the same again and again.
+_known = set()
+
+
+def _facts(t):
+    return None if t is None else (t.dtype, t.shape, t.device, t.layout)
+
+
 def _checked(q, k, v, i, f, c, n, m, autocast_kernel_dtype):
     """The tensors of a call as the operations take them: cast under an autocast, gates and states in float32."""
+    if torch.compiler.is_compiling():
+        _check_all(q, k, v, i, f, c, n, m)
+    else:
+        try:
+            key = tuple([_facts(t) for t in (q, k, v, i, f, c, n, m)])
+            seen = key in _known
+        except (AttributeError, TypeError):  # no tensor, or one whose sizes are symbols
+            key, seen = None, False
+        if not seen:
+            _check_all(q, k, v, i, f, c, n, m)
+            if key is not None and len(_known) < 4096:
+                _known.add(key)
+    if c is not None:
+        c, n, m = c.float(), n.float(), m.reshape(q.shape[:2]).float()
+    if autocast_kernel_dtype is not None and autocast_kernel_dtype not in _FLOATS:
+        raise TypeError(f"autocast_kernel_dtype: expected None, {_either(_FLOATS)}, got {autocast_kernel_dtype}")
+    kind = q.device.type
+    if torch.is_autocast_enabled(kind):
+        cast = autocast_kernel_dtype or torch.get_autocast_dtype(kind)
+        q, k, v = q.to(cast), k.to(cast), v.to(cast)
+    _check_same_type(q, k, v)
+    return [q, k, v, i.float(), f.float(), c, n, m]
+
+
+def _check_all(q, k, v, i, f, c, n, m):
     states = {"c_initial": c, "n_initial": n, "m_initial": m}
     given = {name: state for name, state in states.items() if state is not None}
     missing = [name for name in states if name not in given]
@@ -266,15 +295,6 @@ def _checked(q, k, v, i, f, c, n, m, autocast_kernel_dtype):
         _check_shape("c_initial", c, (batch, heads, keys, values))
         _check_shape("n_initial", n, (batch, heads, keys))
         _check_shape("m_initial", m, (batch, heads), (batch, heads, 1))
-        c, n, m = c.float(), n.float(), m.reshape(batch, heads).float()
-    if autocast_kernel_dtype is not None and autocast_kernel_dtype not in _FLOATS:
-        raise TypeError(f"autocast_kernel_dtype: expected None, {_either(_FLOATS)}, got {autocast_kernel_dtype}")
-    kind = q.device.type
-    if torch.is_autocast_enabled(kind):
-        cast = autocast_kernel_dtype or torch.get_autocast_dtype(kind)
-        q, k, v = q.to(cast), k.to(cast), v.to(cast)
-    _check_same_type(q, k, v)
-    return [q, k, v, i.float(), f.float(), c, n, m]
 
 
 def _versions_on(tensors, eps, last_states, exact, version, dh):

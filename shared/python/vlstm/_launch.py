@@ -1,6 +1,7 @@
 """From tensors to launches: plans by shape, outputs and scratch from PyTorch's allocator, the current stream."""
 
 import functools
+import math
 import re
 import warnings
 
@@ -8,7 +9,7 @@ import torch
 
 from vlstm import _native
 
-NAMES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
+NAMES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.float64: "f64"}
 TYPES = {name: dtype for dtype, name in NAMES.items()}
 
 
@@ -45,31 +46,58 @@ def _in_the_callers_words(message, pass_name):
     return message.replace("call: expected what a version takes", f"{passes[pass_name]}: expected what a version takes")
 
 
+# Where a piece begins in memory that holds several: a multiple of this, in bytes.
+_ALIGNMENT = 256
+
+# Outputs that no caller of a pass wants: they are made in the scratch memory.
+_UNWANTED = {"forward": {"m", "n"}, "gradients": {"h", "m", "n", "CN", "nN", "mN"}, "step": set()}
+
+
 class Planned:
     """A plan of the native module, and what is asked of it again and again."""
 
-    def __init__(self, plan):
+    def __init__(self, plan, unwanted):
         self.run, self.version = plan.run, plan.version
         self.bounds, self.reference, self.slots = plan.bounds, plan.reference, plan.slots()
         self.scratch_bytes, self.left_bytes = plan.scratch_bytes, plan.left_bytes
         self.names = tuple(name for name, *_ in self.slots)
-        self.outputs = {
-            name: (tuple(shape), TYPES[dtype]) for name, kind, dtype, shape in self.slots if kind == "output"
-        }
         self.inputs = frozenset(name for name, kind, *_ in self.slots if kind != "output")
+        # The outputs as tensors are made, and of each slot where it begins in the scratch memory, or -1.
+        self.outputs, self.places = [], []
+        self.room_bytes = -(-self.scratch_bytes // _ALIGNMENT) * _ALIGNMENT
+        for name, kind, dtype, shape in self.slots:
+            at = -1
+            if kind == "output" and name in unwanted:
+                at = self.room_bytes
+                size = math.prod(shape) * TYPES[dtype].itemsize
+                self.room_bytes += -(-size // _ALIGNMENT) * _ALIGNMENT
+            elif kind == "output":
+                self.outputs.append((name, tuple(shape), TYPES[dtype]))
+            self.places.append((name, at))
+
+
+def prepare(on):
+    """What a device of this name needs before anything is planned for it."""
+    if on.startswith("cuda"):
+        _tell_nvrtc_where_to_look()
+
+
+native_plan_lstm = _native.plan_lstm
 
 
 @functools.lru_cache(maxsize=1024)
 def _planned(on, pass_name, tensors, options, version, cut):
-    if on.startswith("cuda"):
-        _tell_nvrtc_where_to_look()
+    prepare(on)
     named = [(name, NAMES[dtype], [int(size) for size in shape]) for name, dtype, shape in tensors]
     version = None if version == "auto" else version
     try:
         if cut:
             parts = _native.plan_in_two_parts(on, named, list(options), version)
-            return parts and tuple(map(Planned, parts))
-        return Planned(_native.plan(on, pass_name, named, list(options), version))
+            if parts is None:
+                return None
+            second = Planned(parts[1], set())
+            return Planned(parts[0], _UNWANTED["forward"] - second.inputs), second
+        return Planned(_native.plan(on, pass_name, named, list(options), version), _UNWANTED[pass_name])
     except ValueError as error:
         raise ValueError(_in_the_callers_words(str(error), pass_name)) from None
 
@@ -114,24 +142,28 @@ def run(planned, tensors, left=None):
     All tensors are of one device, row-major and without gaps. On CUDA the launches go to PyTorch's current stream;
     nothing waits for them. `left` is the memory that one part of a call leaves to the other.
     """
-    device = tensors["q"].device
-    made = {name: torch.empty(shape, dtype=dtype, device=device) for name, (shape, dtype) in planned.outputs.items()}
-    addresses = [(made[name] if name in made else tensors[name]).data_ptr() for name in planned.names]
-    of_left = left.data_ptr() if left is not None else 0
+    device = next(iter(tensors.values())).device
     if device.type != "cuda":
         _say_that_it_is_slow()
-        planned.run(addresses, of_left, 0, 0)
-    elif device.index == torch.cuda.current_device():
-        _launch(planned, addresses, of_left, device)
-    else:
-        with torch.cuda.device(device):
-            _launch(planned, addresses, of_left, device)
-    return made
+        return _launch(planned, tensors, left, device, 0)
+    if device.index == torch.cuda.current_device():
+        return _launch(planned, tensors, left, device, _current_stream(device.index))
+    with torch.cuda.device(device):
+        return _launch(planned, tensors, left, device, _current_stream(device.index))
 
 
-def _launch(planned, addresses, of_left, device):
+# What Triton and Inductor ask, too: a number, where the public function makes an object of it.
+_current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (
+    lambda index: torch.cuda.current_stream(index).cuda_stream
+)
+
+
+def _launch(planned, tensors, left, device, stream):
+    made = {name: torch.empty(shape, dtype=dtype, device=device) for name, shape, dtype in planned.outputs}
     # Freed when this returns: what the allocator hands it to next on this stream runs behind the launches.
-    size = planned.scratch_bytes
-    scratch = torch.empty(size, dtype=torch.uint8, device=device) if size else None
-    stream = torch.cuda.current_stream(device).cuda_stream
-    planned.run(addresses, of_left, scratch.data_ptr() if size else 0, stream)
+    room = torch.empty(planned.room_bytes, dtype=torch.uint8, device=device)
+    base = room.data_ptr()
+    of_all = {**tensors, **made}
+    addresses = [of_all[name].data_ptr() if at < 0 else base + at for name, at in planned.places]
+    planned.run(addresses, 0 if left is None else left.data_ptr(), base, stream)
+    return made

@@ -60,8 +60,8 @@ def named_inputs(q, k, v, i, f, c, n, m):
 
 
 def _contiguous(tensors):
-    """The same tensors, row-major and without gaps: copies of those that are not."""
-    return {name: None if t is None else t.contiguous() for name, t in tensors.items()}
+    """The same tensors, row-major and without gaps: copies of those that are not. None stays None."""
+    return {name: t if t is None or t.is_contiguous() else t.contiguous() for name, t in tensors.items()}
 
 
 def _nothing(like, dtype=torch.float32):
@@ -81,20 +81,26 @@ def forward_options(eps, last_states):
     return (f"eps={eps!r}", "last_state=yes") if last_states else (f"eps={eps!r}",)
 
 
-def _results(out, q, last_states):
-    return out["h"], *((out[name] if last_states else _nothing(q)) for name in ("CN", "nN", "mN"))
+def _run_forward(tensors, last_states, eps, exact, version, on=None):
+    """The outputs by the names of the kernels: h, and with `last_states` CN, nN and mN."""
+    q, k, v, i, f, c, n, m = tensors
+    named = _contiguous(named_inputs(q, k, v, i, f, c, n, m))
+    options = forward_options(eps, last_states)
+    version = version_names(version)[0]
+    return _launch.run(_launch.plan_for(on or _launch.device_name(q), "forward", named, options, version), named)
 
 
-def forward(q, k, v, i, f, c, n, m, last_states, eps, exact, version, on=None):
+def _all_of(out, q, names):
+    """Tensors without elements for those that are not there: an operation returns tensors."""
+    return tuple(out[name] if name in out else _nothing(q) for name in names)
+
+
+def forward(q, k, v, i, f, c, n, m, *settings, on=None):
     """h, and with `last_states` the state behind the last position, else tensors without elements.
 
     `on` is `checked` to run on the checking emulator, with tensors on the CPU.
     """
-    tensors = _contiguous(named_inputs(q, k, v, i, f, c, n, m))
-    on = on or _launch.device_name(q)
-    options = forward_options(eps, last_states)
-    planned = _launch.plan_for(on, "forward", tensors, options, version_names(version)[0])
-    return _results(_launch.run(planned, tensors), q, last_states)
+    return _all_of(_run_forward((q, k, v, i, f, c, n, m), *settings, on=on), q, ("h", "CN", "nN", "mN"))
 
 
 _implement("mlstm", forward)
@@ -132,19 +138,23 @@ def _parts(q, k, v, i, f, c, n, m, last_states, eps, exact, version):
     return _launch.parts_for(_launch.device_name(q), tensors, options, of_backward)
 
 
-def saving(q, k, v, i, f, c, n, m, last_states, eps, exact, version):
-    """As `mlstm`, and what the backward pass needs beside: two numbers of each row, and bytes."""
-    settings = last_states, eps, exact, version
-    parts = _parts(q, k, v, i, f, c, n, m, *settings)
+def _run_saving(tensors, *settings):
+    """As `_run_forward`; beside the outputs what is left to the backward pass, or None."""
+    parts = _parts(*tensors, *settings)
     if parts is None:
-        results = forward(q, k, v, i, f, c, n, m, *settings)
-        return (*results, _nothing(q), _nothing(q), _nothing(q, torch.uint8))
-    tensors = _contiguous(named_inputs(q, k, v, i, f, c, n, m))
+        return _run_forward(tensors, *settings), None
+    q, k, v, i, f, c, n, m = tensors
     # What no kernel writes none reads. On the CPU it is the same in every run, as opcheck wants it.
-    new = q.new_zeros if q.device.type == "cpu" else q.new_empty
-    left = new(parts[0].left_bytes, dtype=torch.uint8)
-    out = _launch.run(parts[0], tensors, left)
-    return (*_results(out, q, last_states), out["m"], out["n"], left)
+    new = torch.zeros if q.device.type == "cpu" else torch.empty
+    left = new(parts[0].left_bytes, dtype=torch.uint8, device=q.device)
+    return _launch.run(parts[0], _contiguous(named_inputs(q, k, v, i, f, c, n, m)), left), left
+
+
+def saving(q, k, v, i, f, c, n, m, *settings):
+    """As `mlstm`, and what the backward pass needs beside: two numbers of each row, and bytes."""
+    out, left = _run_saving((q, k, v, i, f, c, n, m), *settings)
+    left = _nothing(q, torch.uint8) if left is None else left
+    return (*_all_of(out, q, ("h", "CN", "nN", "mN", "m", "n")), left)
 
 
 _implement("mlstm_saving", saving)
@@ -157,7 +167,7 @@ def _fake_saving(q, k, v, i, f, c, n, m, last_states, eps, exact, version):
     parts = _parts(q, k, v, i, f, c, n, m, *settings)
     if parts is None:
         return (*results, _nothing(q), _nothing(q), _nothing(q, torch.uint8))
-    rows = (i.new_empty(i.shape) for _ in range(2))
+    rows = (i.new_empty(i.shape) if name in parts[1].inputs else _nothing(q) for name in ("m", "n"))
     return (*results, *rows, q.new_empty(parts[0].left_bytes, dtype=torch.uint8))
 
 
@@ -198,20 +208,27 @@ def _fake_backward(dh, dc, dn, q, k, v, i, f, c, n, *_):
     return (*of_inputs, *of_state)
 
 
-def _save(ctx, inputs, output):
-    *tensors, last_states, eps, exact, version = inputs
-    ctx.settings = last_states, eps, exact, version
-    h, *last, rows_m, rows_n, left = output
-    # The state stands for the same at any exponent m, which is a constant of the pass.
-    ctx.mark_non_differentiable(*(last[2:] if last_states else last), rows_m, rows_n, left)
+def _remember(ctx, tensors, settings, out, left):
+    """Saves what the backward pass reads: `out` by the names of the kernels."""
+    ctx.settings = settings
     ctx.set_materialize_grads(False)
-    parts = _parts(*tensors, *ctx.settings)
+    parts = _parts(*tensors, *settings)
     if parts is None:
         ctx.save_for_backward(*tensors, *([None] * 7))
         return
     # What the backward pass does not read may be changed, as by an operation in place on h.
-    found = {"h": h, "CN": last[0], "nN": last[1], "mN": last[2], "m": rows_m, "n": rows_n}
-    ctx.save_for_backward(*tensors, *(t if name in parts[1].inputs else None for name, t in found.items()), left)
+    names = ("h", "CN", "nN", "mN", "m", "n")
+    of_out = (out[name] if name in parts[1].inputs else None for name in names)
+    ctx.save_for_backward(*tensors, *of_out, left)
+
+
+def _save(ctx, inputs, output):
+    *tensors, last_states, eps, exact, version = inputs
+    h, *last, rows_m, rows_n, left = output
+    # The state stands for the same at any exponent m, which is a constant of the pass.
+    ctx.mark_non_differentiable(*(last[2:] if last_states else last), rows_m, rows_n, left)
+    out = dict(zip(("h", "CN", "nN", "mN", "m", "n"), output))
+    _remember(ctx, tensors, (last_states, eps, exact, version), out, left)
 
 
 def _gradients(ctx, dh, dc, dn, *_):
@@ -260,3 +277,70 @@ _implement("mlstm_step", step)
 @torch.library.register_fake("vlstm::mlstm_step", lib=_library)
 def _fake_step(q, k, v, i, f, c, n, m, eps, version):
     return q.new_empty(v.shape)
+
+
+# ---- at once -------------------------------------------------------------------------------------
+
+
+class _Differentiable(torch.autograd.Function):
+    """What `mlstm_saving` is, without PyTorch's dispatcher between."""
+
+    @staticmethod
+    def forward(ctx, *inputs):
+        tensors, settings = inputs[:8], inputs[8:]
+        out, left = _run_saving(tensors, *settings)
+        _remember(ctx, tensors, settings, out, left)
+        if not settings[0]:
+            return out["h"]
+        ctx.mark_non_differentiable(out["mN"])
+        return out["h"], out["CN"], out["nN"], out["mN"]
+
+    @staticmethod
+    def backward(ctx, dh, dc=None, dn=None, *_):
+        if dh is None and dc is None and dn is None or torch.is_grad_enabled():
+            return _gradients(ctx, dh, dc, dn)
+        saved = ctx.saved_tensors
+        *of_inputs, of_c, of_n = backward(dh, dc, dn, *saved, *ctx.settings)
+        of_state = (None, None) if saved[5] is None else (of_c, of_n)
+        return (*of_inputs, *of_state, None, None, None, None, None)
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_dispatch_modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 1)
+_transforms = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: True)
+
+
+def _is_plain(tensors):
+    """Whether nobody looks on: no compiler, no mode, no transform, no tensor that is more than one."""
+    if torch.compiler.is_compiling() or _dispatch_modes() or _transforms() is not None:
+        return False
+    return all(t is None or type(t) in _PLAIN for t in tensors)
+
+
+def mlstm(tensors, settings):
+    """h, and where it is asked for the state behind the last position: (c, n, m), else None.
+
+    The dispatcher, through which compilers and modes see an operation, takes longer on the host than all else. Where
+    there are none the kernels are called at once.
+    """
+    differentiable = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+    if not _is_plain(tensors):
+        operation = torch.ops.vlstm.mlstm_saving if differentiable else torch.ops.vlstm.mlstm
+        h, *more = operation(*tensors, *settings)
+    elif differentiable:
+        results = _Differentiable.apply(*tensors, *settings)
+        h, *more = results if settings[0] else (results,)
+    else:
+        out = _run_forward(tensors, *settings)
+        h, more = out["h"], [out[name] for name in ("CN", "nN", "mN") if settings[0]]
+    return h, tuple(more[:3]) if settings[0] else None
+
+
+def mlstm_step(q, k, v, i, f, c, n, m, eps, version):
+    """The operation `mlstm_step`, likewise."""
+    if not _is_plain((q, k, v, i, f, c, n, m)):
+        return torch.ops.vlstm.mlstm_step(q, k, v, i, f, c, n, m, eps, version)
+    for state in (c, n, m):
+        if not state.is_inference():
+            torch.autograd.graph.increment_version(state)
+    return step(q, k, v, i, f, c, n, m, eps, version)

@@ -1,0 +1,280 @@
+"""`vlstm.LSTM`: `torch.nn.LSTM` by the kernels of the lab."""
+
+import functools
+
+import torch
+from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
+
+from vlstm import _launch
+
+_FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+_library = torch.library.Library("vlstm", "FRAGMENT")
+_TAGS = (torch.Tag.pt2_compliant_tag,)
+
+# Parameters in the order of the layers, of each those of its directions: weight_ih, weight_hh, bias_ih, bias_hh.
+_INPUTS = "Tensor x, Tensor lengths, Tensor h0, Tensor c0, Tensor[] parameters"
+_library.define(f"lstm({_INPUTS}, bool bidirectional) -> (Tensor, Tensor, Tensor)", tags=_TAGS)
+_library.define(f"lstm_saving({_INPUTS}, bool bidirectional) -> (Tensor, Tensor, Tensor, Tensor)", tags=_TAGS)
+_library.define(
+    f"lstm_backward(Tensor? dy, Tensor? dhn, Tensor? dcn, {_INPUTS}, Tensor? y, Tensor? hn, Tensor? cn, Tensor left, "
+    "bool bidirectional) -> Tensor[]",
+    tags=_TAGS,
+)
+
+
+def _implement(name, function):
+    for device in ("CPU", "CUDA"):
+        _library.impl(name, function, device)
+
+
+@functools.lru_cache(maxsize=None)
+def _names(count, bidirectional):
+    """The names of so many parameters in their order, as in PyTorch's state dict."""
+    directions = ("", "_reverse") if bidirectional else ("",)
+    kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    layers = count // (4 * len(directions))
+    return tuple(f"{kind}_l{layer}{d}" for layer in range(layers) for d in directions for kind in kinds)
+
+
+def _named(x, lengths, h0, c0, parameters, bidirectional):
+    named = {"x": x, "lengths": lengths, "h0": h0, "c0": c0}
+    named |= zip(_names(len(parameters), bidirectional), parameters)
+    return {name: t if t.is_contiguous() else t.contiguous() for name, t in named.items()}
+
+
+@functools.lru_cache(maxsize=256)
+def _planned(on, dtype, sizes, bidirectional, training):
+    """The plans of a forward pass, or of a forward and its backward pass, for (T, B, I, H, layers)."""
+    steps, batch, inputs, hidden, layers = sizes
+    _launch.prepare(on)
+    directions = 2 if bidirectional else 1
+    state = [layers * directions, batch, hidden]
+    y = [steps, batch, hidden * directions]
+    shapes = {"x": [steps, batch, inputs], "h0": state, "c0": state}
+    for name in _names(4 * layers * directions, bidirectional):
+        columns = hidden if "hh" in name else inputs if "_l0" in name else hidden * directions
+        shapes[name] = [4 * hidden, columns] if name.startswith("weight") else [4 * hidden]
+    if training:
+        shapes |= {"dy": y, "dhn": state, "dcn": state}
+    named = [(name, _launch.NAMES[dtype], shape) for name, shape in shapes.items()]
+    named.append(("lengths", "i64", [batch]))
+    plans = _launch.native_plan_lstm(on, named, [inputs, hidden, layers], [bidirectional, True, training])
+    return [_launch.Planned(plan, set()) for plan in plans]
+
+
+def _plans(x, h0, parameters, bidirectional, training):
+    layers = len(parameters) // (8 if bidirectional else 4)
+    sizes = tuple(int(size) for size in (*x.shape, h0.shape[-1], layers))
+    return _planned(_launch.device_name(x), x.dtype, sizes, bidirectional, training)
+
+
+def forward(x, lengths, h0, c0, parameters, bidirectional):
+    """y, hn and cn."""
+    (planned,) = _plans(x, h0, parameters, bidirectional, False)
+    out = _launch.run(planned, _named(x, lengths, h0, c0, parameters, bidirectional))
+    return out["y"], out["hn"], out["cn"]
+
+
+_implement("lstm", forward)
+
+
+def _fake(x, h0, bidirectional):
+    steps, batch, _ = x.shape
+    y = x.new_empty((steps, batch, h0.shape[-1] * (2 if bidirectional else 1)))
+    return y, x.new_empty(h0.shape), x.new_empty(h0.shape)
+
+
+@torch.library.register_fake("vlstm::lstm", lib=_library)
+def _fake_forward(x, lengths, h0, c0, parameters, bidirectional):
+    return _fake(x, h0, bidirectional)
+
+
+def saving(x, lengths, h0, c0, parameters, bidirectional):
+    """y, hn, cn, and what the backward pass needs beside them."""
+    first, _ = _plans(x, h0, parameters, bidirectional, True)
+    new = torch.zeros if x.device.type == "cpu" else torch.empty
+    left = new(first.left_bytes, dtype=torch.uint8, device=x.device)
+    out = _launch.run(first, _named(x, lengths, h0, c0, parameters, bidirectional), left)
+    return out["y"], out["hn"], out["cn"], left
+
+
+_implement("lstm_saving", saving)
+
+
+@torch.library.register_fake("vlstm::lstm_saving", lib=_library)
+def _fake_saving(x, lengths, h0, c0, parameters, bidirectional):
+    first, _ = _plans(x, h0, parameters, bidirectional, True)
+    return (*_fake(x, h0, bidirectional), x.new_empty(first.left_bytes, dtype=torch.uint8))
+
+
+def backward(dy, dhn, dcn, x, lengths, h0, c0, parameters, y, hn, cn, left, bidirectional):
+    """dx, dh0, dc0, and the gradient of each parameter."""
+    _, second = _plans(x, h0, parameters, bidirectional, True)
+    named = _named(x, lengths, h0, c0, parameters, bidirectional)
+    shape_of_y = _fake(x, h0, bidirectional)[0].shape if dy is None else None
+    named["dy"] = x.new_zeros(shape_of_y) if dy is None else dy.contiguous()
+    named["dhn"] = torch.zeros_like(h0) if dhn is None else dhn.contiguous()
+    named["dcn"] = torch.zeros_like(c0) if dcn is None else dcn.contiguous()
+    named |= {"y": y, "hn": hn, "cn": cn}
+    out = _launch.run(second, named, left)
+    names = _names(len(parameters), bidirectional)
+    return [out["dx"], out["dh0"], out["dc0"], *(out[f"d{name}"] for name in names)]
+
+
+_implement("lstm_backward", backward)
+
+
+@torch.library.register_fake("vlstm::lstm_backward", lib=_library)
+def _fake_backward(dy, dhn, dcn, x, lengths, h0, c0, parameters, *_):
+    return [t.new_empty(t.shape) for t in (x, h0, c0, *parameters)]
+
+
+def _save(ctx, inputs, output):
+    x, lengths, h0, c0, parameters, ctx.bidirectional = inputs
+    y, hn, cn, left = output
+    ctx.mark_non_differentiable(left)
+    ctx.set_materialize_grads(False)
+    _, second = _plans(x, h0, parameters, ctx.bidirectional, True)
+    found = {"y": y, "hn": hn, "cn": cn}
+    of_output = (t if name in second.inputs else None for name, t in found.items())
+    ctx.save_for_backward(x, lengths, h0, c0, *of_output, left, *parameters)
+
+
+def _gradients(ctx, dy, dhn, dcn, _):
+    x, lengths, h0, c0, y, hn, cn, left, *parameters = ctx.saved_tensors
+    if dy is None and dhn is None and dcn is None:
+        return None, None, None, None, [None] * len(parameters), None
+    dx, dh0, dc0, *of_parameters = torch.ops.vlstm.lstm_backward(
+        dy, dhn, dcn, x, lengths, h0, c0, parameters, y, hn, cn, left, ctx.bidirectional
+    )
+    return dx, None, dh0, dc0, of_parameters, None
+
+
+torch.library.register_autograd("vlstm::lstm_saving", _gradients, setup_context=_save, lib=_library)
+
+
+def _refuse_double_backward(ctx, *_):
+    raise NotImplementedError(
+        "vlstm.LSTM: expected to be differentiated once, got a gradient of its gradient (double backward), which it "
+        "does not have"
+    )
+
+
+torch.library.register_autograd("vlstm::lstm_backward", _refuse_double_backward, lib=_library)
+
+
+class LSTM(torch.nn.LSTM):
+    """`torch.nn.LSTM` by the kernels of the lab: the same constructor, parameters, state dict, arguments and results.
+
+    Takes several layers, two directions, `batch_first`, dropout between layers, `PackedSequence`, inputs without a
+    batch, and initial states; float32, float64, float16 and bfloat16. All steps of a layer go in one launch up to 768
+    units; on CUDA, in the current stream. Under `torch.autocast` everything is cast to its type. `torch.compile` leaves its graph at
+    each `torch.nn.LSTM`, which this is one of; with `torch._dynamo.config.allow_rnn = True` it takes it into the graph.
+
+    Raises:
+        NotImplementedError: at construction, `proj_size`; on the way back, a gradient of a gradient.
+        ValueError: sizes that the kernels do not take; a device that is neither the CPU nor a CUDA device.
+    """
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        if self.proj_size:
+            raise NotImplementedError(f"proj_size: expected 0, which is all that vlstm.LSTM has, got {self.proj_size}")
+
+    def forward(self, input, hx=None):
+        packed = input if isinstance(input, PackedSequence) else None
+        if packed is not None:
+            # In the order in which it is packed: the longest first.
+            x, on_host = pad_packed_sequence(PackedSequence(packed.data, packed.batch_sizes))
+        else:
+            if not isinstance(input, torch.Tensor):
+                raise TypeError(f"input: expected a torch.Tensor or a PackedSequence, got {type(input).__name__}")
+            if input.dim() not in (2, 3):
+                raise ValueError(f"input: expected 2 or 3 dimensions, got shape {tuple(input.shape)}")
+            x = input if input.dim() == 3 else input.unsqueeze(0 if self.batch_first else 1)
+            x = x.transpose(0, 1) if self.batch_first else x
+        self._check(x)
+        alone = packed is None and input.dim() == 2
+        h0, c0 = self._states(x, hx, alone, packed)
+        if packed is None:
+            lengths = torch.full((x.shape[1],), x.shape[0], dtype=torch.int32, device=x.device)
+        else:
+            lengths = on_host.to(device=x.device, dtype=torch.int32)
+        y, hn, cn = self._run(x, lengths, h0, c0)
+        if packed is not None:
+            rows = torch.nn.utils.rnn.pack_padded_sequence(y, on_host, enforce_sorted=True).data
+            y = PackedSequence(rows, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
+            if packed.unsorted_indices is not None:
+                hn, cn = (t.index_select(1, packed.unsorted_indices) for t in (hn, cn))
+            return y, (hn, cn)
+        y = y.transpose(0, 1) if self.batch_first else y
+        if alone:
+            return y.squeeze(0 if self.batch_first else 1), (hn.squeeze(1), cn.squeeze(1))
+        return y, (hn, cn)
+
+    def _check(self, x):
+        weight = self.weight_ih_l0
+        if x.shape[-1] != self.input_size:
+            raise ValueError(f"input: expected {self.input_size} features, got {x.shape[-1]}")
+        if x.device != weight.device:
+            raise ValueError(f"input: expected a tensor on {weight.device}, as the parameters, got one on {x.device}")
+        if x.device.type not in ("cpu", "cuda"):
+            raise ValueError(f"input: expected a tensor on the CPU or a CUDA device, got one on {x.device}")
+        if weight.dtype not in _FLOATS:
+            raise TypeError(f"parameters: expected one of {_FLOATS}, got {weight.dtype}")
+        if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+            raise TypeError(f"input: expected {weight.dtype}, as the parameters, got {x.dtype}")
+
+    def _states(self, x, hx, alone, packed):
+        directions = 2 if self.bidirectional else 1
+        shape = self.num_layers * directions, x.shape[1], self.hidden_size
+        if hx is None:
+            zeros = x.new_zeros(shape)
+            return zeros, zeros
+        if not isinstance(hx, (tuple, list)) or len(hx) != 2:
+            raise TypeError(f"hx: expected a tuple (h_0, c_0), got {type(hx).__name__}")
+        states = []
+        for name, state in zip(("h_0", "c_0"), hx):
+            if not isinstance(state, torch.Tensor):
+                raise TypeError(f"{name}: expected a torch.Tensor, got {type(state).__name__}")
+            state = state.unsqueeze(1) if alone and state.dim() == 2 else state
+            if tuple(state.shape) != shape:
+                raise ValueError(f"{name}: expected shape {shape}, got {tuple(state.shape)}")
+            if state.device != x.device:
+                raise ValueError(f"{name}: expected a tensor on {x.device}, as input, got one on {state.device}")
+            if state.dtype != x.dtype and not torch.is_autocast_enabled(x.device.type):
+                raise TypeError(f"{name}: expected {x.dtype}, as input, got {state.dtype}")
+            sorted_rows = packed is not None and packed.sorted_indices is not None
+            states.append(state.index_select(1, packed.sorted_indices) if sorted_rows else state)
+        return states
+
+    def _run(self, x, lengths, h0, c0):
+        per_layer = 2 if self.bidirectional else 1
+        parameters = []
+        for of_direction in self.all_weights:
+            parameters += of_direction
+            if not self.bias:
+                zeros = of_direction[0].new_zeros(4 * self.hidden_size)
+                parameters += [zeros, zeros]
+        kind = x.device.type
+        if torch.is_autocast_enabled(kind):
+            cast = torch.get_autocast_dtype(kind)
+            x, h0, c0, *parameters = (t.to(cast) for t in (x, h0, c0, *parameters))
+        if not (self.dropout and self.training and self.num_layers > 1):
+            return _call(x, lengths, h0, c0, parameters, self.bidirectional)
+        # A layer at a time, what lies between them dropped out.
+        last = []
+        for layer in range(self.num_layers):
+            states = slice(layer * per_layer, (layer + 1) * per_layer)
+            own = parameters[4 * states.start : 4 * states.stop]
+            x = torch.nn.functional.dropout(x, self.dropout) if layer else x
+            x, hn, cn = _call(x, lengths, h0[states], c0[states], own, self.bidirectional)
+            last.append((hn, cn))
+        return x, *(torch.cat(states) for states in zip(*last))
+
+
+def _call(x, lengths, h0, c0, parameters, bidirectional):
+    tensors = (x, h0, c0, *parameters)
+    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+        return torch.ops.vlstm.lstm_saving(x, lengths, h0, c0, parameters, bidirectional)[:3]
+    return torch.ops.vlstm.lstm(x, lengths, h0, c0, parameters, bidirectional)
