@@ -282,6 +282,7 @@ impl Version for Fused {
                 &kernels::V3_TENSOR_BACK,
                 &kernels::V4_PRODUCT,
                 &kernels::V4_PRODUCT_BACK,
+                &kernels::COLUMNS,
             ],
         };
         let products = [
