@@ -30,6 +30,14 @@ def test_the_versions_of_gpus_with_states():
         assert relative_error(got, wanted) <= 9e-3
 
 
+def test_states_in_float32():
+    tensors, state = draw(SHAPE, torch.float32, "cpu"), draw_state(SHAPE, "cpu")
+    h, last = vlstm.check(*tensors, *state, return_last_states=True, grad_h=tensors[2])
+    expected_h, expected = vlstm.mlstm(*tensors, *state, return_last_states=True)
+    for got, wanted in zip((h, *last), (expected_h, *expected)):
+        assert torch.equal(got, wanted)
+
+
 def test_a_gradient_of_another_shape_is_refused():
     tensors = draw(SHAPE, torch.bfloat16, "cpu")
     with pytest.raises(ValueError, match=r"grad_h: expected shape \(1, 1, 40, 32\), got \(1, 1, 40, 16\)"):
