@@ -128,9 +128,8 @@ fn main() {
     let by_x = ["input_gradient", "narrow_input_gradient"].map(|name| each(name, ""));
     let vectors = ["peephole_gradient", "norm_gradient"].map(|name| each(name, ""));
     let spread = ["lstm_spread", "lstm_spread_back"].map(|name| kept(name, SPREAD));
-    let live: Vec<String> = each("live_inputs", "").split_off(2);
     let gradient_products =
-        [of_halves("weight_gradients", WEIGHTS), of_halves("gradient_by_x", INPUTS), live].concat();
+        [of_halves("weight_gradients", WEIGHTS), of_halves("gradient_by_x", INPUTS)].concat();
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_cell.cu", &cell.concat())
         .kernel("kernels/v1_sequence.cu", &kept("lstm_sequence", SEQUENCE))
@@ -152,6 +151,7 @@ fn main() {
         .needs("sm_90a")
         .kernel("kernels/v4_product_back.cu", &gradient_products)
         .needs("sm_90a")
+        .kernel("kernels/columns.cu", &each("other_columns", "").split_off(2))
         .kernel("kernels/norm_cell.cu", &norm.concat())
         .spills(8)
         .kernel("kernels/gru_cell.cu", &gru.concat())

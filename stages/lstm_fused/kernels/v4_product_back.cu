@@ -10,7 +10,6 @@
 // launch. Along r lie neither da nor x: of both, consecutive columns lie side by side, and wgmma takes them transposed.
 //
 // da [T B, 4H], first_da [B, 4H], x [T B, C], y [T B, stride], h0 [B, H], W_ih [4H, C], all T's; C and H multiples of 8.
-#include "lab/pack.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
 #include "lab/ptx/warp_roles.cuh"
 #include "lab/ptx/wgmma.cuh"
@@ -175,16 +174,4 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
     TileOrder<HIGH> order{(rows + BM - 1) / BM, (C + BN - 1) / BN};
     InputJob<BM, BN, BK, HIGH> job{DA, W, DA_REVERSE, W_REVERSE, DX, order, (GATES * H + BK - 1) / BK, both};
     go_through<PanelTiles<T, false, BM, BN, BK>, T, BM, BN, PLACES>(tiles, order.down * order.across, job);
-}
-
-// x where rows have steps, and zeros elsewhere: a product reads all of it, and zero times NaN is NaN. Eight numbers a thread.
-template <class T>
-__global__ void __launch_bounds__(256)
-    live_inputs(const T* __restrict__ x, const int* __restrict__ lengths, T* __restrict__ live_x, int rows, int B, int C) {
-    long long at = (blockIdx.x * 256ll + threadIdx.x) * 8;
-    if (at >= rows * 1ll * C) return;
-    int r = at / C;
-    uint4 eight = make_uint4(0, 0, 0, 0);
-    if (r / B < lengths[r % B]) eight = *reinterpret_cast<const uint4*>(x + at);
-    *reinterpret_cast<uint4*>(live_x + at) = eight;
 }

@@ -282,6 +282,7 @@ impl Version for Fused {
                 &kernels::V3_TENSOR_BACK,
                 &kernels::V4_PRODUCT,
                 &kernels::V4_PRODUCT_BACK,
+                &kernels::COLUMNS,
             ],
         };
         let products = [
@@ -296,6 +297,11 @@ impl Version for Fused {
     fn test_shapes(&self) -> Vec<Dims> {
         // One step, one row, one unit; of all one. Ragged; what is one past a tile.
         let mut all = vec![[1, 1, 1, 1], [5, 1, 3, 8], [2, 5, 3, 3], [3, 11, 33, 33]];
+        if self.pass == Pass::ForwardBackward && self.way.on_tensor_cores() {
+            // What x adds to the gates is rounded to the type there: a dx of one number, four products that nearly
+            // cancel, may be of that rounding alone. Of the numbers of a row it is as small as anywhere.
+            all[0] = [1, 1, 8, 8];
+        }
         match (self.pass, self.way) {
             (Pass::Forward, Way::Cell) => {}
             // Clusters of two blocks, four and sixteen; several of 8 rows and of 18; units and rows that are not there.
@@ -306,7 +312,7 @@ impl Version for Fused {
             (_, Way::Tensor) => all.extend([[9, 4, 3, 128], [20, 3, 2, 130], [5, 2, 2, 700]]),
             // One tile of x and several; what is left over of both.
             (Pass::ForwardBackward, Way::TensorProduct) => {
-                all.extend([[3, 4, 8, 8], [9, 15, 136, 72], [66, 2, 8, 40]]);
+                all.extend([[9, 15, 136, 72], [66, 2, 8, 40]]);
             }
             (_, Way::TensorProduct) => all.extend([[9, 4, 8, 64], [20, 7, 72, 66]]),
             // A row a block, and several.

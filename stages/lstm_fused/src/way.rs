@@ -17,8 +17,8 @@ pub enum Way {
     /// without peepholes and layer norm. On a device without clusters it is refused. Each h is rounded to
     /// the type, as [`Way::Cell`] rounds it; so is each da, for the products of the way back.
     Tensor,
-    /// The same with the products over all steps by wgmma and TMA: that with x where it has a multiple of 8 columns
-    /// and H is even, those of the gradients where H is a multiple of 8, too.
+    /// The same with the products over all steps by wgmma and TMA, where H is a multiple of 8; where it is even, that
+    /// with an x of a multiple of 8 columns.
     TensorProduct,
 }
 

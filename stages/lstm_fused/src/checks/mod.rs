@@ -51,13 +51,12 @@ fn dtypes(way: Way) -> &'static [DType] {
     if way.on_tensor_cores() { &DTYPES[2..] } else { &DTYPES }
 }
 
-/// Without what the way does not take, and of sizes that have all its kernels.
+/// Without what the way does not take, and with as many units as its products take.
 fn taken_by(way: Way, network: Network) -> Network {
     let eights =
         |size: usize| if way == Way::TensorProduct { size.next_multiple_of(8) } else { size };
     Network {
         peephole: network.peephole && !way.on_tensor_cores(),
-        inputs: eights(network.inputs),
         hidden: eights(network.hidden),
         ..network
     }

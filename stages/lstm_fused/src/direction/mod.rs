@@ -23,6 +23,7 @@ pub(crate) use products::add_input_gradient;
 pub(crate) use residence::MOST_UNITS;
 pub(crate) use spread::MOST_SPREAD_UNITS;
 pub(crate) use tensor::{MOST_TENSOR_UNITS, TensorSlots};
+pub(crate) use tensor_products::wide_bytes;
 
 use crate::Way;
 

@@ -5,6 +5,7 @@ use lab_harness::plan::{Plan, Scope, Slot};
 use lab_harness::{Error, arguments};
 
 use super::products::launch_of_tiles;
+use super::tensor_products::WideSlots;
 use super::{Direction, LayerSlots, Sizes, States};
 use crate::Way;
 use crate::kernels::{PROJECTION, V3_TENSOR, V3_TENSOR_BACK};
@@ -49,10 +50,11 @@ pub(crate) struct TensorSlots {
     /// The layer's y, and the h0 of this direction, \[B, H\].
     pub(super) y: Slot,
     pub(super) h0: Slot,
+    pub(super) wide: WideSlots,
 }
 
 impl TensorSlots {
-    /// Bytes of a run with the way back.
+    /// Bytes of a direction of a run with the way back.
     pub(crate) fn bytes(dtype: DType, rows: usize, batch: usize, hidden: usize) -> usize {
         4 * hidden * (dtype.size() * (rows + batch) + 4 * batch)
     }
@@ -71,6 +73,7 @@ impl TensorSlots {
             first_da: plan.scratch(sizes.dtype, of_batch),
             bias_sums: plan.scratch(DType::F32, of_batch),
             y: slots.y,
+            wide: WideSlots::new(plan, sizes, slots.columns),
             h0: states.h0.part(state * of_states, of_states),
         }
     }

@@ -1,13 +1,13 @@
 //! The products over all steps by wgmma and TMA: what x adds to the gates, and the gradients by weights and by x.
 
-use lab_device::{Kernel, KernelSource, Launch, Swizzle, TensorMap};
+use lab_device::{DType, Kernel, KernelSource, Launch, Swizzle, TensorMap};
 use lab_harness::plan::{Plan, Slot};
 use lab_harness::{Error, arguments};
 
 use super::tensor::TensorSlots;
 use super::{Direction, Sizes, Weights, blocks};
 use crate::Way;
-use crate::kernels::{V4_PRODUCT, V4_PRODUCT_BACK};
+use crate::kernels::{COLUMNS, V4_PRODUCT, V4_PRODUCT_BACK};
 
 /// Of a unit.
 const GATES: usize = 4;
@@ -41,21 +41,93 @@ fn product(
     Ok((plan.device().load(instance)?, ["BM", "BN", "BK"].map(|name| instance.size(name))))
 }
 
+/// Columns of x as TMA takes them: rows are multiples of 16 bytes.
+fn wide_columns(columns: usize) -> usize {
+    columns.next_multiple_of(8)
+}
+
+/// What the products read in place of x and `weight_ih`, and write in place of the gradients by them, where these have
+/// other columns.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WideSlots {
+    /// x, \[T, B, columns\], without what stands behind the rows' ends.
+    x: Option<Slot>,
+    /// `weight_ih`, \[4H, columns\], and the gradient by it.
+    weights: Option<[Slot; 2]>,
+}
+
+impl WideSlots {
+    pub(super) fn new(plan: &mut Plan, sizes: Sizes, columns: usize) -> Self {
+        if !has_products(sizes.way, sizes.hidden) {
+            return Self { x: None, weights: None };
+        }
+        let wide = wide_columns(columns);
+        let is_wide = wide != columns;
+        let mut scratch = |rows: usize| plan.scratch(sizes.dtype, rows * wide);
+        let x = (is_wide || sizes.ragged && sizes.keep).then(|| scratch(sizes.rows()));
+        let kept = if sizes.keep { sizes.weights() } else { 1 };
+        let weights = is_wide.then(|| [scratch(sizes.weights()), scratch(kept)]);
+        Self { x, weights }
+    }
+}
+
+/// Bytes of what has other columns than a network of so many inputs, in a run with the way back.
+pub(crate) fn wide_bytes(
+    way: Way,
+    dtype: DType,
+    rows: usize,
+    [inputs, hidden, directions]: [usize; 3],
+) -> usize {
+    if !has_products(way, hidden) || inputs.is_multiple_of(8) {
+        return 0;
+    }
+    let of_direction = rows + 2 * GATES * hidden;
+    dtype.size() * wide_columns(inputs) * (directions * of_direction + rows)
+}
+
+/// Whether all products over all steps are by wgmma.
+pub(super) fn has_products(way: Way, hidden: usize) -> bool {
+    way == Way::TensorProduct && hidden.is_multiple_of(8)
+}
+
 impl Direction {
-    /// Whether the gradients by weights and by x are products by wgmma: rows are multiples of 16 bytes.
+    /// Whether the gradients by weights and by x are products by wgmma.
     pub(super) fn has_gradient_products(&self) -> bool {
-        let Sizes { way, hidden, .. } = self.sizes;
-        way == Way::TensorProduct && self.columns.is_multiple_of(8) && hidden.is_multiple_of(8)
+        has_products(self.sizes.way, self.sizes.hidden)
+    }
+
+    /// A matrix with another number of columns; of x without what stands behind the rows' ends.
+    fn add_other_columns(
+        &self,
+        plan: &mut Plan,
+        [from, to]: [Slot; 2],
+        rows: usize,
+        [from_columns, to_columns]: [usize; 2],
+        masked: bool,
+    ) -> Result<(), Error> {
+        let kernel = self.kernel(plan, &COLUMNS, "other_columns", "")?;
+        let launch = kernel.grid_over(rows * to_columns)?;
+        let arguments = arguments![from, to, rows, from_columns, to_columns, masked];
+        plan.launch_in(&self.scope, &kernel, launch, arguments)
     }
 
     /// What x adds to the gates of all steps, the gates of a unit side by side, where TMA can load and store;
     /// elsewhere by other means.
     pub(super) fn add_product(&self, plan: &mut Plan) -> Result<(), Error> {
         let Sizes { dtype, hidden, .. } = self.sizes;
-        let [rows, weights, inputs] = [self.sizes.rows(), self.sizes.weights(), self.columns];
+        let [rows, weights] = [self.sizes.rows(), self.sizes.weights()];
+        let WideSlots { x: wide_x, weights: wide_weights } = self.tensor_slots().wide;
+        let inputs = if wide_weights.is_some() { wide_columns(self.columns) } else { self.columns };
         // Rows are multiples of 16 bytes.
         if !inputs.is_multiple_of(8) || !hidden.is_multiple_of(2) {
             return self.add_projection_by_units(plan);
+        }
+        let both = [self.columns, inputs];
+        if let Some(to) = wide_x {
+            self.add_other_columns(plan, [self.x, to], rows, both, true)?;
+        }
+        if let Some([to, _]) = wide_weights {
+            self.add_other_columns(plan, [self.weight_ih, to], weights, both, false)?;
         }
         let (kernel, [high, wide, deep]) = product(plan, &V4_PRODUCT, "gates_of_x", self.sizes)?;
         let x = matrix(self.sizes, inputs, rows, high)?;
@@ -68,8 +140,9 @@ impl Direction {
         let tiles = blocks(rows, high) * blocks(weights, wide);
         let launch = self.launch_of_products(plan, &kernel, tiles)?;
         let arguments = arguments![
-            X: self.x.loaded_by(x),
-            W: self.weight_ih.loaded_by(w),
+            I: inputs,
+            X: wide_x.unwrap_or(self.x).loaded_by(x),
+            W: wide_weights.map_or(self.weight_ih, |[weights, _]| weights).loaded_by(w),
             AX: self.tensor_slots().ax.stored_by(stored),
         ];
         plan.launch_in(&self.scope, &kernel, launch, arguments)
@@ -92,37 +165,33 @@ impl Direction {
         gradients: &Weights,
     ) -> Result<(), Error> {
         let Sizes { batch, hidden, directions, .. } = self.sizes;
-        let TensorSlots { ax, first_da, y, h0, .. } = self.tensor_slots();
-        let [rows, weights, columns] = [self.sizes.rows(), self.sizes.weights(), self.columns];
-        let x = self.live_inputs(plan)?;
+        let TensorSlots { ax, first_da, y, h0, wide: slots, .. } = self.tensor_slots();
+        let [rows, weights, columns] =
+            [self.sizes.rows(), self.sizes.weights(), wide_columns(self.columns)];
         let (kernel, [high, wide, deep]) =
             product(plan, &V4_PRODUCT_BACK, "weight_gradients", self.sizes)?;
         let panels = |columns, rows| matrix(self.sizes, columns, rows, deep);
         let (dweight_ih, dweight_hh) = (gradients["weight_ih"], gradients["weight_hh"]);
+        let wide_dweight = slots.weights.map_or(dweight_ih, |[_, gradient]| gradient);
         let arguments = arguments![
             DA: ax.loaded_by(panels(weights, rows)?),
-            X: x.loaded_by(panels(columns, rows)?),
+            X: slots.x.unwrap_or(self.x).loaded_by(panels(columns, rows)?),
             Y: y.loaded_by(panels(hidden * directions, rows)?),
             FIRST: first_da.loaded_by(panels(weights, batch)?),
             H0: h0.loaded_by(panels(hidden, batch)?),
-            DW_IH: dweight_ih.stored_by(results(self.sizes, columns, weights)?),
+            DW_IH: wide_dweight.stored_by(results(self.sizes, columns, weights)?),
             DW_HH: dweight_hh.stored_by(results(self.sizes, hidden, weights)?),
         ];
         let tiles = blocks(weights, high) * (blocks(columns, wide) + blocks(hidden, wide));
         let launch = self.launch_of_products(plan, &kernel, tiles)?;
-        plan.launch_in(&self.scope, &kernel, launch, arguments)
-    }
-
-    /// x without what stands behind the rows' ends, where they may have other lengths than all.
-    fn live_inputs(&self, plan: &mut Plan) -> Result<Slot, Error> {
-        if !self.sizes.ragged {
-            return Ok(self.x);
+        // C is what the kernel multiplies, and not all of it is x.
+        let scope = self.scope.clone().with(arguments![C: columns]);
+        plan.launch_in(&scope, &kernel, launch, arguments)?;
+        if slots.weights.is_some() {
+            let ends = [wide_dweight, dweight_ih];
+            self.add_other_columns(plan, ends, weights, [columns, self.columns], false)?;
         }
-        let live_x = plan.scratch(self.sizes.dtype, self.sizes.rows() * self.columns);
-        let kernel = self.kernel(plan, &V4_PRODUCT_BACK, "live_inputs", "")?;
-        let launch = kernel.grid_over(self.sizes.rows() * self.columns / 8)?;
-        plan.launch_in(&self.scope, &kernel, launch, arguments![live_x])?;
-        Ok(live_x)
+        Ok(())
     }
 }
 
@@ -134,19 +203,32 @@ pub(super) fn add_input_product(
     both: bool,
     dx: Slot,
 ) -> Result<(), Error> {
-    let (sizes, columns) = (one.sizes, one.columns);
+    let (sizes, columns) = (one.sizes, wide_columns(one.columns));
     let (kernel, [high, wide, deep]) = product(plan, &V4_PRODUCT_BACK, "gradient_by_x", sizes)?;
     let da = matrix(sizes, sizes.weights(), sizes.rows(), high)?;
     let weights = matrix(sizes, columns, sizes.weights(), deep)?;
+    let weights_of = |of: &Direction| {
+        of.tensor_slots().wide.weights.map_or(of.weight_ih, |[weights, _]| weights)
+    };
+    let wide_dx = match columns == one.columns {
+        true => dx,
+        false => plan.scratch(sizes.dtype, sizes.rows() * columns),
+    };
     let arguments = arguments![
         DA: one.tensor_slots().ax.loaded_by(da),
-        W: one.weight_ih.loaded_by(weights),
+        W: weights_of(one).loaded_by(weights),
         DA_REVERSE: other.tensor_slots().ax.loaded_by(da),
-        W_REVERSE: other.weight_ih.loaded_by(weights),
-        DX: dx.stored_by(results(sizes, columns, sizes.rows())?),
+        W_REVERSE: weights_of(other).loaded_by(weights),
+        DX: wide_dx.stored_by(results(sizes, columns, sizes.rows())?),
         both,
     ];
     let tiles = blocks(sizes.rows(), high) * blocks(columns, wide);
     let launch = one.launch_of_products(plan, &kernel, tiles)?;
-    plan.launch_in(&one.scope, &kernel, launch, arguments)
+    let scope = one.scope.clone().with(arguments![C: columns]);
+    plan.launch_in(&scope, &kernel, launch, arguments)?;
+    if columns != one.columns {
+        let both = [columns, one.columns];
+        one.add_other_columns(plan, [wide_dx, dx], sizes.rows(), both, false)?;
+    }
+    Ok(())
 }

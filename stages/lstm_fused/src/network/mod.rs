@@ -12,7 +12,9 @@ use data::narrow_lengths;
 pub use layers::Layers;
 
 use crate::Way;
-use crate::direction::{HeadSums, MOST_SPREAD_UNITS, MOST_TENSOR_UNITS, MOST_UNITS, TensorSlots};
+use crate::direction::{
+    HeadSums, MOST_SPREAD_UNITS, MOST_TENSOR_UNITS, MOST_UNITS, TensorSlots, wide_bytes,
+};
 use crate::kernels::{V3_TENSOR, V3_TENSOR_BACK, V4_PRODUCT, V4_PRODUCT_BACK};
 
 /// What is computed.
@@ -203,6 +205,8 @@ impl Lstm {
     /// | lengths | 4 B |
     ///
     /// and what is left over: m L D B H for the dc of [`Way::Cell`], a few numbers a direction else.
+    /// On tensor cores there is what x adds to the gates of all steps, 4 e L D T B H, and more where x has no
+    /// multiple of 8 columns, or rows have lengths.
     /// The boxes of [`Way::Grid`], whose number is a matter of the device, are not among them.
     pub fn bytes(&self, dtype: DType, steps: usize, batch: usize) -> usize {
         let Network { inputs, hidden, layers, bias, .. } = self.network;
@@ -221,8 +225,10 @@ impl Lstm {
             Way::Sequence => 0,
             Way::Cluster | Way::Grid => 2 * of_all * (m + 4),
             // What x adds to the gates has a place of its own; and what is summed up of da.
+            // A narrow x has columns of zeros beside it, and so have its weights, and the gradients by both.
             Way::Tensor | Way::TensorProduct => {
                 of_all * TensorSlots::bytes(dtype, rows, batch, hidden)
+                    + wide_bytes(self.way, dtype, rows, [inputs, hidden, sizes.directions])
             }
         };
         let without_bias = if bias { 0 } else { 2 * e * of_all };
