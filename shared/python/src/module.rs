@@ -13,7 +13,7 @@ use crate::devices::device;
 use crate::{Pass, Planned, Rooms};
 
 pyo3::create_exception!(
-    _native,
+    vlstm,
     KernelError,
     PyRuntimeError,
     "A kernel did what it must not, as the checks of the emulator found: a race, an access out of bounds, a value that \

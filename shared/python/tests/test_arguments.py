@@ -59,12 +59,6 @@ def test_sizes_that_no_version_takes():
             vlstm.mlstm(*draw(shape, torch.float32, "cpu"))
 
 
-def test_float32_takes_no_state():
-    given = arguments(torch.float32)
-    with pytest.raises(ValueError, match=r"(?s)forward pass: .*\n.*c_initial: expected none, for vlstm_fw_v1:online takes no state"):
-        vlstm.mlstm(**given)
-
-
 def test_a_gradient_that_no_version_has_is_refused_before_the_forward_pass():
     shape = 1, 1, 20, 256, 16
     tensors = draw(shape, torch.bfloat16, "cpu", grad=True)

@@ -111,6 +111,42 @@ def test_gradients_of_states(exact, device):
         assert relative_error(g, e) <= bounds[name], name
 
 
+@pytest.mark.parametrize("exact", [False, True], ids=["constant", "exact"])
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("shape", SHAPES[:3], ids=str)
+def test_states_in_float32(shape, given, exact, device):
+    tensors = draw(shape, torch.float32, device, grad=True)
+    state = draw_state(shape, device, grad=True) if given else []
+    mode = "exact" if exact else "constant"
+    h, last = vlstm.mlstm(*tensors, *state, return_last_states=True, normalizer_grad=mode)
+    inputs = [*tensors, *state[:2]]
+    copies = [t.detach().double().requires_grad_() for t in inputs]
+    of_h, of_last = equations(*copies, *(t.double() for t in state[2:]), exact=exact)
+    for got, expected in zip((h, *last), (of_h, *of_last)):
+        assert got.dtype == torch.float32 and relative_error(got, expected) <= 1e-5
+    generator = torch.Generator().manual_seed(3)
+    outer = [torch.randn(t.shape, generator=generator).to(t) for t in (h, *last[:2])]
+    gradients = torch.autograd.grad((h, *last[:2]), inputs, outer)
+    wanted = torch.autograd.grad((of_h, *of_last[:2]), copies, [t.double() for t in outer])
+    for g, e in zip(gradients, wanted):
+        if e.norm() < 1e-9:
+            assert g.abs().max() <= 1e-4
+        else:
+            assert relative_error(g, e) <= 5e-5
+
+
+def test_a_state_in_float32_whose_n_is_small_or_nothing(device):
+    shape = 1, 2, 20, 16, 32
+    tensors = draw(shape, torch.float32, device)
+    for size, m in ((1e-6, 20.0), (0.0, 0.0), (1.0, float("-inf"))):
+        c, n, exponent = draw_state(shape, device)
+        state = [c * size, n * size, torch.full_like(exponent, m)]
+        h, last = vlstm.mlstm(*tensors, *state, return_last_states=True)
+        expected, of_last = equations(*tensors, *(state if m > float("-inf") else []))
+        for got, wanted in zip((h, *last), (expected, *of_last)):
+            assert relative_error(got, wanted) <= 1e-5
+
+
 def test_a_loss_of_the_state_alone(device):
     shape = 1, 1, 70, 16, 32
     tensors = draw(shape, torch.float16, device, grad=True)

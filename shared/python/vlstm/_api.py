@@ -2,7 +2,7 @@
 
 import torch
 
-from vlstm import _launch, _native, _ops
+from vlstm import _float32, _launch, _native, _ops
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 _GRADIENTS = ("constant", "exact")
@@ -42,7 +42,8 @@ def mlstm(
         i, f: pre-activations of the input and the forget gate (B, NH, S). The kernels take them in float32; halves
             are converted.
         c_initial, n_initial, m_initial: the state before the first position, all three or none: (B, NH, DHQK, DHHV),
-            (B, NH, DHQK) and (B, NH, 1) or (B, NH). Kept in float32. With float32 tensors no version takes one.
+            (B, NH, DHQK) and (B, NH, 1) or (B, NH). Kept in float32. In a call in float32 a state costs as much as
+            2 DHQK positions more, for no version takes one.
         return_last_states: whether the state behind the last position is returned, too.
         eps: added to the normaliser before the division; not negative.
         chunk_size: for programs written for mlstm_kernels. Each version has a chunk of its own, and any S is taken.
@@ -65,7 +66,13 @@ def mlstm(
     tensors = _checked(q, k, v, i, f, c_initial, n_initial, m_initial, autocast_kernel_dtype)
     exact = _one_of("normalizer_grad", normalizer_grad, _GRADIENTS) == "exact"
     _check_scalars(eps, chunk_size, version)
-    h, last = _ops.mlstm(tensors, (bool(return_last_states), float(eps), exact, version))
+    if tensors[0].dtype == torch.float32 and (return_last_states or c_initial is not None):
+        positions = tensors[0].shape[2]
+        rows = _rows_in_float32(tensors)
+        h = _ops.mlstm([*rows, None, None, None], (False, float(eps), exact, version))[0][:, :, -positions:]
+        last = _float32.last_state(*rows[1:]) if return_last_states else None
+    else:
+        h, last = _ops.mlstm(tensors, (bool(return_last_states), float(eps), exact, version))
     return (h, (*last[:2], last[2].unsqueeze(-1))) if last is not None else h
 
 
@@ -169,14 +176,24 @@ def check(
     if grad_h is not None:
         _check_tensor("grad_h", grad_h, q)
         _check_shape("grad_h", grad_h, tuple(v.shape))
-    of_forward, of_backward = _versions_on(tensors, float(eps), bool(return_last_states), exact, version, grad_h)
+    last_states, positions, last = bool(return_last_states), q.shape[2], None
     with torch.no_grad():
+        if tensors[0].dtype == torch.float32 and (last_states or c_initial is not None):
+            rows = _rows_in_float32(tensors)
+            last = [t.cpu() for t in _float32.last_state(*rows[1:])] if last_states else None
+            tensors, last_states = [*rows, None, None, None], False
+            if grad_h is not None:
+                before = grad_h.new_zeros(*grad_h.shape[:2], rows[0].shape[2] - positions, grad_h.shape[3])
+                grad_h = torch.cat([before, grad_h], 2)
+        of_forward, of_backward = _versions_on(tensors, float(eps), last_states, exact, version, grad_h)
         tensors = [t if t is None else t.detach().cpu() for t in tensors]
-        settings = bool(return_last_states), float(eps), exact
-        h, c, n, m = _ops.forward(*tensors, *settings, of_forward, on="checked")
+        settings = last_states, float(eps), exact
+        h, *more = _ops.forward(*tensors, *settings, of_forward, on="checked")
         if grad_h is not None:
             dh = grad_h.detach().to(device="cpu", dtype=tensors[2].dtype)
             _ops.backward(dh, None, None, *tensors, *([None] * 7), *settings, of_backward, on="checked")
+    c, n, m = last or more
+    h = h[:, :, -positions:]
     return (h, (c, n, m.unsqueeze(-1))) if return_last_states else h
 
 
@@ -275,6 +292,11 @@ def _checked(q, k, v, i, f, c, n, m, autocast_kernel_dtype):
         q, k, v = q.to(cast), k.to(cast), v.to(cast)
     _check_same_type(q, k, v)
     return [q, k, v, i.float(), f.float(), c, n, m]
+
+
+def _rows_in_float32(tensors):
+    """q, k, v, i, f of a call in float32, the state that goes in, if one does, as positions before."""
+    return tensors[:5] if tensors[5] is None else _float32.as_positions(*tensors)
 
 
 def _check_all(q, k, v, i, f, c, n, m):
