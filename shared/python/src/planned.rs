@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use lab_device::dlpack::DLTensor;
 use lab_device::{DType, Device, DeviceKind, Stream};
-use lab_harness::plan::{SlotFacts, SlotKind};
+use lab_harness::plan::{Initial, SlotFacts, SlotKind};
 use lab_harness::{
     Binder, Binding, Error, Options, Output, Plan, Prepared as _, Request, Shape, Shapes, Tensor,
     Tensors, Version,
@@ -16,8 +16,8 @@ use lstm_fused::{Lstm, Network};
 use crate::{Pass, choose};
 
 /// How many bindings a plan keeps. An allocator that caches, as PyTorch's, hands out the same addresses again, so that
-/// a training loop needs a few.
-const KEPT: usize = 32;
+/// a training loop needs as many as a model has layers, or a few times that.
+const KEPT: usize = 256;
 
 /// A plan for calls of one shape on one device.
 pub struct Planned {
@@ -157,9 +157,14 @@ impl Planned {
         })
     }
 
-    /// Bytes of scratch that a run on a GPU wants, at a multiple of 256.
+    /// Bytes of scratch that a run on a GPU wants, at a multiple of 256. None where a part of it must hold something that is
+    /// brought when it is bound: a binding then has its own, for the caller's is used for something else between two runs.
     pub fn scratch_bytes(&self) -> usize {
-        self.plan.scratch_bytes()
+        let mut scratch = self.plan.slots().iter().filter(|s| s.kind == SlotKind::Scratch);
+        match scratch.any(|facts| matches!(facts.initial, Initial::Bytes(_))) {
+            true => 0,
+            false => self.plan.scratch_bytes(),
+        }
     }
 
     /// The bounds that the version keeps on the relative error ‖out − ref‖ / ‖ref‖ of each output, by name.
