@@ -146,7 +146,7 @@ fn main() {
         .needs("sm_90")
         .kernel("kernels/v3_tensor_back.cu", &of_halves("lstm_tensor_back", TENSOR_BACK))
         .needs("sm_90")
-        .spills(200)
+        .spills(208) // while fragments are loaded: none in a step
         .kernel("kernels/v4_product.cu", &of_halves("gates_of_x", PRODUCT))
         .needs("sm_90a")
         .kernel("kernels/v4_product_back.cu", &gradient_products)

@@ -34,7 +34,7 @@ struct Shares : WarpShare<HT / BLOCKS / 16, HT / 32, (ROWS + 7) / 8, KEPT> {
     static constexpr int SUM_ROW = UNITS + 1;  // odd: the rows of a warp's sums begin in different banks
     static constexpr int SUMS = ROWS * SUM_ROW;
     // Boxes and slices of h, sums of both halves, fragments; barriers and words of slices.cuh, lengths of rows.
-    static constexpr int BYTES = 2 * (2 * BOX + 4 * SLICE) + 16 * (HALVES * SUMS + Shares::IN_SHARED * Shares::THREADS) +
+    static constexpr int BYTES = 2 * 2 * (BOX + SLICE) + 16 * (HALVES * SUMS + Shares::IN_SHARED * Shares::THREADS) +
                                  32 + 8 * BLOCKS + 4 * ROWS;
     static_assert(UNITS % 16 == 0 && UNITS * BLOCKS == HT, "whole tiles for each fourth: change HT or BLOCKS");
     static_assert(HT % 32 == 0, "whole tiles for each half of the sum");
@@ -43,14 +43,13 @@ struct Shares : WarpShare<HT / BLOCKS / 16, HT / 32, (ROWS + 7) / 8, KEPT> {
 // A thread's n-th cell, of those that a block of S has of ROWS rows: unit u of row r of the block; and that of the layer.
 template <class S, int ROWS> struct CellOf {
     static constexpr int COUNT = (S::CELLS + S::THREADS - 1) / S::THREADS;
-    static constexpr bool ALL = S::CELLS % S::THREADS == 0;  // every thread has so many
     int u, r, j, row, in_step;  // in_step: in one step of y without gaps
     bool is, there;             // of the block; of the problem, too
 
     __device__ __forceinline__ CellOf(int n, int first_unit, int first_row, int B, int H) {
         int i = threadIdx.x + n * S::THREADS;
         u = i % S::UNITS, r = i / S::UNITS, j = first_unit + u, row = first_row + r;
-        in_step = row * H + j, is = ALL || r < ROWS, there = is && row < B && j < H;
+        in_step = row * H + j, is = r < ROWS, there = is && row < B && j < H;
     }
 };
 

@@ -1,7 +1,8 @@
 // What the blocks of a cluster hand each other at the end of a step, in one piece: a block has a slice of h, and copies
-// it into the box of every block, its own too (cp.async.bulk). Boxes are there twice: of even steps, and of odd ones.
+// it into the box of every block, its own too (cp.async.bulk). Boxes and slices are there twice: of even steps, and of
+// odd ones.
 //
-// A box is written again two steps later, and a slice two or four. Whoever writes then must know that the box has been read,
+// A box is written again two steps later, and so is a slice. Whoever writes then must know that the box has been read,
 // and that the copies have read the slice. A copy that arrives does not tell: it brings itself, and nothing of what its
 // block has done before (PTX ISA, "cp.async.bulk": "does not transitively establish ordering with respect to prior
 // instructions from the issuing thread"). A store does, st.async. So a word goes with each copy, and one thread waits for
@@ -29,10 +30,7 @@ template <class T, int BLOCKS, int SLICE, int THREADS, int SOURCES = 1> struct S
     static_assert(BYTES % 16 == 0, "a bulk copy is of 16 bytes or several: more units a block");
     static_assert(BLOCKS <= THREADS, "a thread for each block");
     static_assert(SOURCES == 1 || SOURCES == BLOCKS, "the same for all, or to each its own");
-    // A slice for all is written before its step has heard, so that those of two steps before may still be read: four,
-    // for less than a box. Slices for each are written after.
-    static constexpr int TURNS = SOURCES == 1 ? 4 : 2;
-    T *boxes, *slices;  // shared memory: 2 x BOX, TURNS x SOURCES x SLICE
+    T *boxes, *slices;  // shared memory: 2 x BOX, 2 x SOURCES x SLICE
     Arrived<BLOCKS>& arrived;
     int to = threadIdx.x / 32 + threadIdx.x % 32 * WARPS;  // the block that this thread sends to, if it is one: a few
                                                             // threads of each warp do
@@ -50,7 +48,7 @@ template <class T, int BLOCKS, int SLICE, int THREADS, int SOURCES = 1> struct S
     // Of what step s reads, and of what it gives: to block `peer`, where it is not the same for all.
     __device__ __forceinline__ T* box(unsigned s) const { return boxes + s % 2 * BOX; }
     __device__ __forceinline__ T* slice(unsigned s, int peer = 0) const {
-        return slices + (s % TURNS * SOURCES + (SOURCES > 1 ? peer : 0)) * SLICE;
+        return slices + (s % 2 * SOURCES + (SOURCES > 1 ? peer : 0)) * SLICE;
     }
 
     // When this block's threads have filled the box of step 0.
@@ -75,10 +73,10 @@ template <class T, int BLOCKS, int SLICE, int THREADS, int SOURCES = 1> struct S
     }
 
     // ANCHOR: send
-    // In step s > 0, before the barrier that comes before its copies: all blocks have read the box of step s - 1, and have
-    // the slices of step s - 2.
+    // In step s > 0, before a barrier of the block: all blocks have read the box of step s - 1, and have the slices of
+    // step s - 2.
     __device__ __forceinline__ void hear(unsigned s) const {
-        if (threadIdx.x != THREADS - 1) return;  // of the warp that has the fewest cells
+        if (threadIdx.x != 0) return;
         mbarrier_wait_cluster(&arrived.words[s % 2], (s - 1) / 2 % 2);
         mbarrier_arrive_expect(&arrived.words[s % 2], BLOCKS * WORD);
     }

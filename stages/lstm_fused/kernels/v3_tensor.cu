@@ -14,7 +14,6 @@
 // grid of B / ROWS clusters, rounded up. f16 and bf16 alone, no peepholes.
 #include "fragments.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
-#include "lab/ptx/prefetch.cuh"
 #include "slices.cuh"
 
 using namespace lab;
@@ -50,7 +49,7 @@ __global__ void __launch_bounds__(256, 1)
     DYNAMIC_SHARED(float4, sums);
     uint4* fragments = reinterpret_cast<uint4*>(sums + S::HALVES * S::SUMS);
     T* boxes = reinterpret_cast<T*>(fragments + S::IN_SHARED * S::THREADS);
-    auto* arrived = reinterpret_cast<Arrived<BLOCKS>*>(boxes + 2 * S::BOX + 4 * S::SLICE);
+    auto* arrived = reinterpret_cast<Arrived<BLOCKS>*>(boxes + 2 * (S::BOX + S::SLICE));
     int* length = reinterpret_cast<int*>(arrived + 1);
     int rank = blockIdx.x % BLOCKS, first_row = blockIdx.x / BLOCKS * ROWS, first_unit = rank * S::UNITS;
     int fourth = threadIdx.x / 32 % S::FOURTHS, half = threadIdx.x / 32 / S::FOURTHS;
@@ -61,11 +60,11 @@ __global__ void __launch_bounds__(256, 1)
     });
     Leave<S, ROWS> leave(sums + half * S::SUMS + fourth * S::TILES * 4);
 
+    for (int i = threadIdx.x; i < ROWS; i += S::THREADS) length[i] = first_row + i < B ? lengths[first_row + i] : 0;
     for (int i = threadIdx.x; i < S::BOX; i += S::THREADS) {
         int row = first_row + i / 16 % ROWS, k = i / 16 / ROWS * 16 + i % 16;
         h.box(0)[i] = row < B && k < H ? h0[(state * 1ll * B + row) * H + k] : from_math<T>(0);
     }
-    for (int i = threadIdx.x; i < ROWS; i += S::THREADS) length[i] = first_row + i < B ? lengths[first_row + i] : 0;
     auto cell = [&](int n) { return Cell(n, first_unit, first_row, B, H); };
     auto in_slice = [](Cell of) { return (of.u / 16 * ROWS + of.r) * 16 + of.u % 16; };
     long long of_states = state * 1ll * B * H;
@@ -77,18 +76,10 @@ __global__ void __launch_bounds__(256, 1)
         for (int n = 0; n < Cell::COUNT; ++n)
             to[n] = cell(n).there ? of_step[step(s) * 1ll * B * H + cell(n).in_step] : make_uint2(0, 0);
     };
-    // Of more rows, whose cells have all registers, it comes as far as the L2 cache a step before.
-    auto prefetch = [&](int s) {
-#pragma unroll
-        for (int n = 0; n < Cell::COUNT; ++n)
-            if (cell(n).there) prefetch_to_l2(of_step + step(s) * 1ll * B * H + cell(n).in_step);
-    };
     float own_c[Cell::COUNT];
     uint2 x[Cell::COUNT];
 #pragma unroll
-    for (int n = 0; n < Cell::COUNT; ++n) {
-        own_c[n] = cell(n).there ? to_math(c0[of_states + cell(n).in_step]) : 0.0f;
-    }
+    for (int n = 0; n < Cell::COUNT; ++n) own_c[n] = cell(n).there ? to_math(c0[of_states + cell(n).in_step]) : 0.0f;
     h.begin();
     if (AHEAD) fetch(x, 0);
 
@@ -98,36 +89,24 @@ __global__ void __launch_bounds__(256, 1)
         if (s > 0) h.wait(s);
         uint2 next[Cell::COUNT];
         fetch(AHEAD ? next : x, AHEAD ? min(s + 1, count - 1) : s);
-        if (!AHEAD) prefetch(min(s + 1, count - 1));
         float sum[S::TILES][S::COLUMNS][4];
         weights.template multiply<ROWS>(sum, h.box(s) + half * S::STEPS * 16 * ROWS);
+        if (s > 0) h.hear(s);
         leave(sum);
         __syncthreads();  // threads add up what both halves of the warps have left
-        // Without branches, and all loads before the first store: a thread's cells go through their functions side by
-        // side. Of a cell that is not of the block, any numbers do.
-        float4 a[Cell::COUNT];
-        float c_t[Cell::COUNT];
-        T h_t[Cell::COUNT];
-        bool live[Cell::COUNT];
 #pragma unroll
         for (int n = 0; n < Cell::COUNT; ++n) {
             Cell of = cell(n);
-            int r = Cell::ALL ? of.r : min(of.r, ROWS - 1);
-            a[n] = gates_of<T>(sums + r * S::SUM_ROW + of.u, S::SUMS, x[n]);
-            live[n] = t < length[r], c_t[n] = a[n].y * own_c[n] + a[n].x * a[n].z;
-            h_t[n] = from_math<T>(a[n].w * quick_tangent(c_t[n]));
-            T before = h.box(s)[rank * S::SLICE + (of.u / 16 * ROWS + r) * 16 + of.u % 16];
-            h_t[n] = live[n] ? h_t[n] : before;  // a row that has ended keeps it
-            own_c[n] = live[n] ? c_t[n] : own_c[n];
+            if (!of.is) continue;
+            float4 a = gates_of<T>(sums + of.r * S::SUM_ROW + of.u, S::SUMS, x[n]);
+            float c_t = a.y * own_c[n] + a.x * a.z;
+            bool live = t < length[of.r];
+            T before = h.box(s)[rank * S::SLICE + in_slice(of)];  // which a row that has ended keeps
+            h.slice(s)[in_slice(of)] = live ? from_math<T>(a.w * quick_tangent(c_t)) : before;
+            if (live) own_c[n] = c_t;
+            if (keep && live && of.there) store_kept(gates, c, a, c_t, t * 1ll * B + of.row, of.j, H);
             if (AHEAD) x[n] = next[n];
         }
-#pragma unroll
-        for (int n = 0; n < Cell::COUNT; ++n) {
-            Cell of = cell(n);
-            if (of.is) h.slice(s)[in_slice(of)] = h_t[n];
-            if (keep && live[n] && of.there) store_kept(gates, c, a[n], c_t[n], t * 1ll * B + of.row, of.j, H);
-        }
-        if (s > 0) h.hear(s);
         if (s + 1 < count) h.send(s);
         // ANCHOR_END: step
 #pragma unroll

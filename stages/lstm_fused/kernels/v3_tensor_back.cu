@@ -128,32 +128,22 @@ __global__ void __launch_bounds__(256, 1)
     for (int i = threadIdx.x; i < 2 * S::BOX; i += S::THREADS) parts.slice(0)[i] = 0;  // what lies between rows goes along
     auto cell = [&](int n) { return Cell(n, first_unit, first_row, B, H); };
     long long of_states = state * 1ll * B * H;
+    Steps steps{lengths, reverse != 0};
     auto step = [&](int s) { return reverse ? s : count - 1 - s; };
+    auto live = [&](Cell of, int s) { return s < count && of.there && steps.has(step(s), of.row); };
     Kept<float> now[Cell::COUNT];
     float dc[Cell::COUNT];
-    int length[Cell::COUNT];    // of the cell's row; none where there is none
     uint2 own_da[Cell::COUNT];  // of the latest step that the row has
-    auto live = [&](int n, int s) { return s < count && step(s) < length[n]; };
     auto fetch = [&](int s) {
 #pragma unroll
         for (int n = 0; n < Cell::COUNT; ++n) {
             Cell of = cell(n);
-            now[n] = Kept<float>{};
-            if (!live(n, s)) continue;
-            int t = step(s), end = length[n] - 1;
-            bool is_first = t == (reverse ? end : 0), is_last = t == (reverse ? 0 : end);
-            long long at = t * 1ll * B + of.row;
-            const float* own = gates + at * GATES * H + of.j;
-#pragma unroll
-            for (int g = 0; g < GATES; ++g) now[n].gates[g] = own[g * H];
-            now[n].c = c[at * H + of.j], now[n].dy = to_math(dy[at * stride + column + of.j]);
-            now[n].c_before = is_first ? to_math(c0[of_states + of.in_step]) : c[(at + (reverse ? B : -B)) * H + of.j];
-            if (is_last) now[n].dy += to_math(dhn[of_states + of.in_step]);
+            now[n] = kept_of(gates, c, c0, dy, steps, step(s), of.row, of.j, B, H, stride, column, state, live(of, s));
+            if (live(of, s) && step(s) == steps.last(of.row)) now[n].dy += to_math(dhn[of_states + of.in_step]);
         }
     };
-    // Of a cell that is not of the block, any numbers.
     auto sum_of_parts = [&](Cell of, int s) {
-        const float* own = parts.box(s) + (Cell::ALL ? of.r : min(of.r, ROWS - 1)) * S::PITCH + of.u;
+        const float* own = parts.box(s) + of.r * S::PITCH + of.u;
         float sum = 0;
 #pragma unroll
         for (int b = 0; b < BLOCKS; ++b) sum += own[b * S::SLICE];
@@ -162,7 +152,7 @@ __global__ void __launch_bounds__(256, 1)
 #pragma unroll
     for (int n = 0; n < Cell::COUNT; ++n) {
         dc[n] = cell(n).there ? to_math(dcn[of_states + cell(n).in_step]) : 0.0f;
-        own_da[n] = make_uint2(0, 0), length[n] = cell(n).there ? lengths[cell(n).row] : 0;
+        own_da[n] = make_uint2(0, 0);
         if (cell(n).is) bias[n * S::THREADS] = make_float4(0, 0, 0, 0);
     }
     fetch(0);
@@ -175,30 +165,21 @@ __global__ void __launch_bounds__(256, 1)
 #pragma unroll
         for (int n = 0; n < Cell::COUNT; ++n) factors[n].take(now[n]);
         if (s > 0) parts.wait(s);
-        // Without branches, and all loads before the first store: a thread's cells go side by side.
-        float dh[Cell::COUNT];
-        float4 own[Cell::COUNT];
-#pragma unroll
-        for (int n = 0; n < Cell::COUNT; ++n) dh[n] = sum_of_parts(cell(n), s) + now[n].dy;
-#pragma unroll
-        for (int n = 0; n < Cell::COUNT; ++n) {
-            float before = dc[n];
-            own[n] = factors[n].step(dh[n], before);
-            uint2 rounded = make_uint2(two_halves<T>(own[n].x, own[n].y), two_halves<T>(own[n].z, own[n].w));
-            // Of a row that has no more steps, those of its first: their products are dh0.
-            bool is_live = live(n, s);
-            dc[n] = is_live ? before : dc[n];
-            own[n] = is_live ? own[n] : make_float4(0, 0, 0, 0), own_da[n] = is_live ? rounded : own_da[n];
-        }
 #pragma unroll
         for (int n = 0; n < Cell::COUNT; ++n) {
             Cell of = cell(n);
             if (!of.is) continue;
-            add(bias[n * S::THREADS], own[n]);
+            float dh = sum_of_parts(of, s) + now[n].dy;
+            float4 own = make_float4(0, 0, 0, 0);
+            if (live(of, s)) {
+                own = factors[n].step(dh, dc[n]), add(bias[n * S::THREADS], own);
+                own_da[n] = make_uint2(two_halves<T>(own.x, own.y), two_halves<T>(own.z, own.w));
+            }
+            // Of a row that has no more steps, those of its first: their products are dh0.
             *reinterpret_cast<uint2*>(da + (of.u / 4 * ROWS + of.r) * 16 + of.u % 4 * 4) = own_da[n];
             long long at = (step(s) * 1ll * B + of.row) * GATES * H + of.j;
-            if (of.there && !halves) store_gates(gates + at, H, own[n]);
-            if (of.there && halves) store_gates(da_halves + at, H, own[n]);
+            if (of.there && !halves) store_gates(gates + at, H, own);
+            if (of.there && halves) store_gates(da_halves + at, H, own);
         }
         if (s > 0) parts.hear(s);
         __syncthreads();  // warps multiply da of all units of the block, and the box is read
@@ -215,7 +196,7 @@ __global__ void __launch_bounds__(256, 1)
     for (int n = 0; n < Cell::COUNT; ++n) {
         Cell of = cell(n);
         if (!of.there) continue;
-        float dh = length[n] > 0 ? sum_of_parts(of, count) : to_math(dhn[of_states + of.in_step]);
+        float dh = lengths[of.row] > 0 ? sum_of_parts(of, count) : to_math(dhn[of_states + of.in_step]);
         dh0[of_states + of.in_step] = from_math<T>(dh), dc0[of_states + of.in_step] = from_math<T>(dc[n]);
         long long at = of.row * 1ll * GATES * H + of.j;
         store_gates(first_da + at, H, four_floats<T>(own_da[n])), store_gates(bias_sums + at, H, bias[n * S::THREADS]);

@@ -8,17 +8,16 @@
 // D, m, α, β and γ are of the gates alone (lab/vlstm/scan.cuh). Work split: a block walks a head, for 64 GROUPS columns of V. Its
 // warpgroups, as lab/vlstm/roles.cuh has them: GROUPS of them hold 64 columns of the state each; one makes C̃ and n, which need
 // nothing of C, and so runs ahead; the warps of the last one ask for tiles and scan the gates. Of packed sequences
-// (lab/vlstm/chunk.cuh) a block walks one of a head: states [sequences][heads]. BLOCKS that follow each other, a cluster, walk
-// the same head, and bring q and k together.
+// (lab/vlstm/chunk.cuh) a block walks one of a head: states [sequences][heads].
 #include "lab/ptx/dynamic_shared.cuh"
 #include "lab/vlstm/roles.cuh"
 
 using namespace lab;
 
-template <class T, int KEY, int GROUPS, int PLACES, int BLOCKS>
+template <class T, int KEY, int GROUPS, int PLACES>
 constexpr int vlstm_fw_roles_shared = sizeof(Shared<T, KEY, GROUPS, PLACES>);
 
-template <class T, int KEY, int GROUPS, int PLACES, int BLOCKS>
+template <class T, int KEY, int GROUPS, int PLACES>
 __global__ void __launch_bounds__(Holders<KEY, GROUPS>::THREADS, 1)
     vlstm_fw_roles(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap k,
                    const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap h,
@@ -33,22 +32,19 @@ __global__ void __launch_bounds__(Holders<KEY, GROUPS>::THREADS, 1)
     __shared__ Ring<PLACES> chunks;
     __shared__ Ring<2> weights;
     __shared__ Before before[SCANNERS];
-    constexpr int WIDTH = GROUPS * PANEL, SHARE = WIDTH * BLOCKS;
-    int slices = (dhhv + SHARE - 1) / SHARE * BLOCKS;
-    int group = threadIdx.x / 128, value = blockIdx.x % slices * WIDTH;
+    int slices = (dhhv + GROUPS * PANEL - 1) / (GROUPS * PANEL);
+    int group = threadIdx.x / 128, value = blockIdx.x % slices * GROUPS * PANEL;
     Sequence sequence(blockIdx.x / slices, S, packed ? cu_seqlens : nullptr, heads);
     long long row = sequence.row(), cell = 1ll * sequence.index * dhqk;
     int length = sequence.length;
-    Walk<T, KEY, GROUPS, PLACES, BLOCKS> walk{
+    Walk<T, KEY, GROUPS, PLACES> walk{
         *reinterpret_cast<Shared<T, KEY, GROUPS, PLACES>*>(memory), chunks, weights, sequence, value, 0, length};
     if (threadIdx.x == 0) {
         walk.init();
         before[0] = {given ? m_from(m0[sequence.index]) : LOWEST, 0};
     }
     walk.template clear<Held::THREADS>();
-    // Nobody waits, or sends, to a barrier that is not there, or multiplies by rows that are not zero yet.
-    if constexpr (BLOCKS == 1) __syncthreads();
-    else cooperative_groups::this_cluster().sync();
+    __syncthreads();  // nobody waits at a barrier that is not there, or multiplies by rows that are not zero yet
 
     Anchors at_anchors(sequence, anchors, slices * Held::COUNT, saved, through_n ? saved_n : nullptr,
                        through_n ? slopes : nullptr);
@@ -71,6 +67,4 @@ __global__ void __launch_bounds__(Holders<KEY, GROUPS>::THREADS, 1)
         if (length == 0) behind = before[0];  // a sequence of nothing
         if (wanted && value == 0 && walk.brings_last() && threadIdx.x % 32 == 0) mN[sequence.index] = m_of(behind.m);
     }
-    // Nobody ends while another may still send to him.
-    if constexpr (BLOCKS > 1) cooperative_groups::this_cluster().sync();
 }

@@ -26,8 +26,6 @@ pub struct Walk {
     source: &'static KernelSource,
     kernel: &'static str,
     segments: bool,
-    /// Of a cluster.
-    blocks: u32,
 }
 
 /// Positions of a chunk, and columns of a panel of a matrix.
@@ -95,13 +93,8 @@ const INFO: Info = Info {
 };
 
 /// One step after the other.
-pub static STEPS: Walk = Walk {
-    info: INFO,
-    source: &kernels::V0_STEPS,
-    kernel: "vlstm_fw_steps",
-    segments: false,
-    blocks: 1,
-};
+pub static STEPS: Walk =
+    Walk { info: INFO, source: &kernels::V0_STEPS, kernel: "vlstm_fw_steps", segments: false };
 
 /// Each at its own pace.
 pub static ROLES: Walk = Walk {
@@ -114,7 +107,6 @@ pub static ROLES: Walk = Walk {
     source: &kernels::V1_ROLES,
     kernel: "vlstm_fw_roles",
     segments: false,
-    blocks: 1,
 };
 
 /// More keys.
@@ -130,23 +122,6 @@ pub static SHARED: Walk = Walk {
     source: &kernels::V1_ROLES,
     kernel: "vlstm_fw_roles",
     segments: false,
-    blocks: 1,
-};
-
-/// Blocks that bring the same keys.
-pub static PAIRS: Walk = Walk {
-    info: Info {
-        name: "v1_pairs",
-        parent: Some("v1_shared"),
-        change: "two blocks of a head, a cluster, ask for half of q and k each, for both",
-        dtypes: &[DType::BF16],
-        dims: &SHARED_DIMS,
-        ..INFO
-    },
-    source: &kernels::V1_ROLES,
-    kernel: "vlstm_fw_roles",
-    segments: false,
-    blocks: 2,
 };
 
 /// Few heads.
@@ -161,7 +136,6 @@ pub static PARTS: Walk = Walk {
     source: &kernels::V2_SEGMENTS,
     kernel: "vlstm_fw_segments",
     segments: true,
-    blocks: 1,
 };
 
 /// Sequences of unlike lengths.
@@ -178,14 +152,13 @@ pub static PACKED: Walk = Walk {
     source: &kernels::V1_ROLES,
     kernel: "vlstm_fw_roles",
     segments: false,
-    blocks: 1,
 };
 
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "vlstm_fw_v4",
     teaches: "a recurrence whose state never leaves the registers, and who waits for whom",
-    versions: &[&STEPS, &ROLES, &SHARED, &PAIRS, &PARTS, &PACKED],
+    versions: &[&STEPS, &ROLES, &SHARED, &PARTS, &PACKED],
     kernels: kernels::KERNELS,
     version_checks: checks::VERSION_CHECKS,
     checks: checks::CHECKS,
@@ -330,21 +303,18 @@ pub const ANCHOR_CHUNKS: usize = 4;
 /// Positions of a chunk.
 pub const CHUNK: usize = SIDE;
 
-/// A block for each walk and slice of V, and as many slices as make whole clusters.
+/// A block for each walk and slice of V.
 fn blocks_of(
     kernel: &Kernel,
     instance: &Instance,
-    cluster: u32,
     walks: usize,
     dhhv: usize,
 ) -> Result<Launch, Error> {
-    let slices = dhhv.div_ceil(SIDE * instance.size("GROUPS"));
-    let all = walks * slices.next_multiple_of(cluster as usize);
+    let all = walks * dhhv.div_ceil(SIDE * instance.size("GROUPS"));
     let blocks = i32::try_from(all).map_err(|_| {
         Error::bad("B NH slices of V", format!("at most {}, one a block", i32::MAX), all)
     })?;
-    let launch = Launch::of([blocks as u32, 1, 1], kernel.block()?);
-    Ok(if cluster > 1 { launch.cluster(cluster) } else { launch })
+    Ok(Launch::of([blocks as u32, 1, 1], kernel.block()?))
 }
 
 impl Walk {
@@ -354,7 +324,6 @@ impl Walk {
         let fits = |i: &Instance| {
             i.has("T", dtype.cpp())
                 && dhqk <= i.size("KEY")
-                && (kernel != ROLES.kernel || i.size("BLOCKS") == self.blocks as usize)
                 && (i.size("GROUPS") > 1 || dhhv <= SIDE || i.size("KEY") > 128)
         };
         self.source.instances(kernel).find(fits).expect("DHQK of a checked problem")
@@ -404,7 +373,7 @@ impl Walk {
             .with(arguments![S: s, dhqk, dhhv, segments, chunks_each, log2_scale, eps]);
 
         let instance = version.instance(version.kernel, dtype, columns);
-        let width = SIDE * instance.size("GROUPS") * version.blocks as usize;
+        let width = SIDE * instance.size("GROUPS");
         let cells = dhhv.div_ceil(width) * width * instance.size("KEY");
         let words = heads * anchors * cells / if dtype == DType::F16 { 1 } else { 2 };
         let states = plan.scratch(DType::U32, words.max(1));
@@ -420,12 +389,12 @@ impl Walk {
             let behind = plan.records("Before", BEFORE, parts);
             scope = scope.with(arguments![C_part: c_part, n_part, behind]);
             let kernel = device.load(instance)?;
-            let launch = blocks_of(&kernel, &instance, 1, parts, dhhv)?;
+            let launch = blocks_of(&kernel, &instance, parts, dhhv)?;
             plan.launch_in(&scope, &kernel, launch, [])?;
         }
         let kernel = device.load(instance)?;
         let walks = heads * segments * sequences.unwrap_or(1);
-        let launch = blocks_of(&kernel, &instance, version.blocks, walks, dhhv)?;
+        let launch = blocks_of(&kernel, &instance, walks, dhhv)?;
         plan.launch_in(&scope, &kernel, launch, [])?;
         Ok(Saved { states, n, slopes })
     }

@@ -5,7 +5,7 @@ use lab_harness::qkv::sizes;
 use lab_harness::suite::{assert_stage, assert_version};
 use lab_harness::{Problem, Version};
 use proptest::prelude::*;
-use vlstm_fw_v4::{PACKED, PAIRS, PARTS, ROLES, SHARED, STAGE, STEPS};
+use vlstm_fw_v4::{PACKED, PARTS, ROLES, SHARED, STAGE, STEPS};
 
 #[test]
 fn steps() {
@@ -23,11 +23,6 @@ fn shared() {
 }
 
 #[test]
-fn pairs() {
-    assert_version(&PAIRS);
-}
-
-#[test]
 fn segments() {
     assert_version(&PARTS);
 }
@@ -35,7 +30,7 @@ fn segments() {
 #[test]
 fn packed() {
     assert_version(&PACKED);
-    assert_eq!(STAGE.versions.len(), 6);
+    assert_eq!(STAGE.versions.len(), 5);
 }
 
 #[test]

@@ -88,13 +88,6 @@ template <class T> class Mass {
     __device__ __forceinline__ float up() const { return is_f16<T> ? power() : 1; }
 };
 
-// A box of a map for all BLOCKS of the cluster; one thread.
-template <int BLOCKS>
-__device__ __forceinline__ void load_for(void* tile, const TensorMap& map, const Box& box, Mbarrier* full) {
-    if constexpr (BLOCKS == 1) tensor_load(tile, map, box.at, full);
-    else tensor_load_multicast(tile, map, box.at, full, (1 << BLOCKS) - 1);
-}
-
 // What one turn of the loop takes: GROUPS panels of V, one for each warpgroup that holds a part of the state.
 template <class T, int KEY, int GROUPS> struct alignas(1024) Place {
     static constexpr int PANELS = KEY / PANEL, K_ROWS = CHUNK + N_ROWS, N_CELLS = N_ROWS * PANEL;
@@ -106,18 +99,15 @@ template <class T, int KEY, int GROUPS> struct alignas(1024) Place {
 
     // ANCHOR: load
     // Asks for the chunk from position `first` on, and the values from column `value` on; one thread. Who only adds to
-    // the state needs no Q. Of BLOCKS of a cluster each asks for every BLOCKS-th panel of q and k, for all of them.
-    template <bool WITH_Q = true, int BLOCKS = 1>
+    // the state needs no Q.
+    template <bool WITH_Q = true>
     __device__ __forceinline__ void load(const TensorMap& Q, const TensorMap& K, const TensorMap& V,
                                          const Sequence& sequence, int first, int value, Mbarrier* full) {
         mbarrier_arrive_expect(full, ((WITH_Q + 1) * PANELS + GROUPS) * CHUNK * SPAN);
-        int rank = 0;
-        if constexpr (BLOCKS > 1) rank = cooperative_groups::this_cluster().block_rank();
 #pragma unroll
         for (int p = 0; p < PANELS; ++p) {
-            if (p % BLOCKS != rank) continue;
-            if (WITH_Q) load_for<BLOCKS>(q[p], Q, sequence.box(p * PANEL, first), full);
-            load_for<BLOCKS>(k[p], K, sequence.box(p * PANEL, first), full);
+            if (WITH_Q) tensor_load(q[p], Q, sequence.box(p * PANEL, first).at, full);
+            tensor_load(k[p], K, sequence.box(p * PANEL, first).at, full);
         }
 #pragma unroll
         for (int g = 0; g < GROUPS; ++g) tensor_load(v[g], V, sequence.box(value + g * PANEL, first).at, full);

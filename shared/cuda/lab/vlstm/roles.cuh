@@ -1,6 +1,5 @@
 // Who does what in a walk: three roles, that meet at the places of two rings.
 #pragma once
-#include "lab/ptx/cluster.cuh"
 #include "lab/ptx/warp_roles.cuh"
 #include "lab/ring.cuh"
 #include "lab/vlstm/scan.cuh"
@@ -59,10 +58,8 @@ template <int PLACES> __device__ __forceinline__ void leave(Ring<PLACES>& ring, 
     if (threadIdx.x % 32 == 0) ring.leave(turn);
 }
 
-// Positions `from` to `to` of a sequence, and 64 GROUPS columns of V from `value` on. BLOCKS of a cluster walk the same
-// positions for other columns of V: each asks for its panels of q and k, for all of them, and a place is empty when all of
-// them have left it.
-template <class T, int KEY, int GROUPS, int PLACES, int BLOCKS = 1> struct Walk {
+// Positions `from` to `to` of a sequence, and 64 GROUPS columns of V from `value` on.
+template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
     using Held = Holders<KEY, GROUPS>;
     using State = typename Held::template State<T>;
     static constexpr int HOLDERS = Held::COUNT, PARTS = Held::PARTS;
@@ -74,23 +71,8 @@ template <class T, int KEY, int GROUPS, int PLACES, int BLOCKS = 1> struct Walk 
 
     // One thread, before a barrier.
     __device__ __forceinline__ void init() const {
-        chunks.init(BLOCKS * (4 * HOLDERS + 4), 2);
+        chunks.init(4 * HOLDERS + 4, 2);
         weights.init(4 * HOLDERS);
-    }
-
-    __device__ __forceinline__ void wait_full(Turn<PLACES> turn) const {
-        if constexpr (BLOCKS == 1) chunks.wait_full(turn);
-        else chunks.wait_full_cluster(turn);
-    }
-    __device__ __forceinline__ void wait_empty(Turn<PLACES> turn) const {
-        if constexpr (BLOCKS == 1) chunks.wait_empty(turn);
-        else chunks.wait_empty_cluster(turn);
-    }
-    // Some lanes for their warp, one for each block that may ask for the place.
-    __device__ __forceinline__ void leave_chunk(Turn<PLACES> turn) const {
-        if constexpr (BLOCKS == 1) return leave(chunks, turn);
-        __syncwarp();
-        if (threadIdx.x % 32 < BLOCKS) chunks.leave_in_block(turn, threadIdx.x % 32);
     }
 
     // All THREADS, before the same barrier.
@@ -110,7 +92,7 @@ template <class T, int KEY, int GROUPS, int PLACES, int BLOCKS = 1> struct Walk 
         for (int first = from; first < to; first += CHUNK, turn.advance(), pair.advance()) {
             auto& place = shared.places[turn.place];
             if (anchors.has(first)) state.save(anchors.at(first, value / PANEL * PARTS + group, state.SAVED));
-            wait_full(turn);
+            chunks.wait_full(turn);
             state.read(place);
             // h of the chunk before leaves while the product is made.
             if (first > from) state.store(shared.out[panel], h, sequence.box(column, first - CHUNK), panel);
@@ -122,7 +104,7 @@ template <class T, int KEY, int GROUPS, int PLACES, int BLOCKS = 1> struct Walk 
             state.divide(shared.inverse[pair.place], shared.room, first / CHUNK);
             leave(weights, pair);
             state.round();
-            leave_chunk(turn);
+            leave(chunks, turn);
         }
         if (from < to) state.store(shared.out[panel], h, sequence.box(column, (to - 1) / CHUNK * CHUNK), panel);
         if (threadIdx.x % 128 == 0) bulk_wait_read<0>();  // TMA has read the panel before the block ends
@@ -147,7 +129,7 @@ template <class T, int KEY, int GROUPS, int PLACES, int BLOCKS = 1> struct Walk 
             float score[36], weight[32], l[2];
             if (stores && anchors.n && anchors.has(first))
                 sum.each([&](int key, float n) { anchors.n[anchors.index(first) * KEY + key] = n; });
-            wait_full(turn);
+            chunks.wait_full(turn);
             wgmma_fence();
             multiply_scores<T, KEY>(score, place);
             sum.multiply(place);
@@ -161,11 +143,11 @@ template <class T, int KEY, int GROUPS, int PLACES, int BLOCKS = 1> struct Walk 
             sum.add(place.gates);
             auto own = turn;
             turn.advance();
-            wait_empty(turn);
+            chunks.wait_empty(turn);
             publish();
             if (threadIdx.x % 128 == 0) mbarrier_arrive(&weights.full[pair.place]);
             if (stores) store_normaliser(l, n_out, first, sequence.length);
-            leave_chunk(own);
+            leave(chunks, own);
         }
     }
     // ANCHOR_END: scores
@@ -183,9 +165,9 @@ template <class T, int KEY, int GROUPS, int PLACES, int BLOCKS = 1> struct Walk 
             auto& place = shared.places[turn.place];
             // A parity tells a phase from the next, not from the one behind that: places are claimed in order.
             auto claim = [&] {
-                wait_empty(turn);
+                chunks.wait_empty(turn);
                 if (threadIdx.x % 32 == 0)
-                    place.template load<ALL, BLOCKS>(q, k, v, sequence, first, value, &chunks.full[turn.place]);
+                    place.template load<ALL>(q, k, v, sequence, first, value, &chunks.full[turn.place]);
                 __syncwarp();
             };
             behind = scan.template step<ALL>(place.gates, place.write, log2_scale, m_out, stores, first, claim);
@@ -203,9 +185,9 @@ template <class T, int KEY, int GROUPS, int PLACES, int BLOCKS = 1> struct Walk 
         Turn<PLACES> turn, last;
         for (int first = from; first < to; first += CHUNK, turn.advance()) {
             auto& place = shared.places[turn.place];
-            wait_full(turn);
+            chunks.wait_full(turn);
             state.decay(place.gates);  // once the products of the chunk before are there
-            if (first > from) leave_chunk(last);
+            if (first > from) leave(chunks, last);
             state.take(place.v[group / PARTS], place.write);
             state.add_keys(place);
             last = turn;
@@ -216,13 +198,13 @@ template <class T, int KEY, int GROUPS, int PLACES, int BLOCKS = 1> struct Walk 
         Turn<PLACES> turn;
         for (int first = from; first < to; first += CHUNK, turn.advance()) {
             auto& place = shared.places[turn.place];
-            wait_full(turn);
+            chunks.wait_full(turn);
             wgmma_fence();
             sum.multiply(place);
             wgmma_commit();
             wgmma_wait<0>();
             sum.add(place.gates);
-            leave_chunk(turn);
+            leave(chunks, turn);
         }
     }
 

@@ -190,6 +190,10 @@ mod tests {
             let lengths = ragged.then(|| (0..batch).map(lengths).collect());
             let dtype = DTYPES[dtype];
             for way in VERSIONS.map(|v| v.way) {
+                // Eight blocks of 256 threads are slow to emulate: now and then.
+                if way.on_tensor_cores() && seed % 4 != u64::from(way == Way::Tensor) {
+                    continue;
+                }
                 // Of two units a norm makes 1 and -1, whatever they are: of its gradient nothing but
                 // roundings is left. With few units now and then a row comes close to that.
                 let norm = norm && hidden >= 8 && takes_norm(way);
