@@ -1,7 +1,9 @@
 //! Turns the fenced blocks of LaTeX in a book, ` ```math `, into MathML, which browsers lay out
-//! themselves: no script, and nothing to fetch.
+//! themselves: no script, and nothing to fetch. And links to a stage's README, `../STAGE/README.md`, into links to
+//! its page, `STAGE.md`.
 //!
-//! GitHub shows the same blocks as equations, so that a stage's page reads well in both places.
+//! GitHub shows the same blocks as equations, and follows the same links, so that a stage's page reads well in both
+//! places.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -33,15 +35,35 @@ pub struct Error {
 /// At the first equation that does not parse.
 pub fn render_book(book: &mut Book, sources: &Path) -> Result<(), Error> {
     let mut result = Ok(());
+    let pages: Vec<PathBuf> = book.chapters().filter_map(|c| c.path.clone()).collect();
     book.for_each_mut(|item| {
         if let (Ok(()), BookItem::Chapter(chapter)) = (&result, item) {
             match render_page(&chapter.content) {
-                Ok(content) => chapter.content = content,
+                Ok(content) => chapter.content = lead_to_pages(&content, &pages),
                 Err(wrong) => result = Err(wrong.in_its_file(chapter, sources)),
             }
         }
     });
     result
+}
+
+/// The page with links to READMEs of stages that have one of `pages` leading there.
+fn lead_to_pages(page: &str, pages: &[PathBuf]) -> String {
+    let mut done = String::with_capacity(page.len());
+    for (n, piece) in page.split("](").enumerate() {
+        done += if n > 0 { "](" } else { "" };
+        let end = piece.find([')', '#']).unwrap_or(0);
+        let stage = piece[..end].strip_suffix("/README.md").and_then(|target| {
+            let stage = target.strip_prefix("../")?;
+            let own = format!("{}.md", stage.strip_prefix("../stages/").unwrap_or(stage));
+            pages.iter().any(|p| *p == Path::new(&own)).then_some(own)
+        });
+        match stage {
+            Some(own) => done += &(own + &piece[end..]),
+            None => done += piece,
+        }
+    }
+    done
 }
 
 /// A block that does not parse, in a page as it is put together.
@@ -152,6 +174,15 @@ mod tests {
         assert!(done.ends_with(&format!("</math></div>\n\nText.{after}")), "{done}");
         assert!(done.contains("<msubsup><mi>x</mi><mi>i</mi><mn>2</mn></msubsup>"), "{done}");
         assert_eq!(done.matches("<math").count(), 1);
+    }
+
+    #[test]
+    fn links_to_stages_lead_to_their_pages() {
+        let pages = ["one.md", "two.md"].map(PathBuf::from);
+        let page = "](../one/README.md) [a](../../stages/two/README.md#b), [c](../three/README.md) [d](../one/x.rs)";
+        let done = lead_to_pages(page, &pages);
+        assert_eq!(done, "](one.md) [a](two.md#b), [c](../three/README.md) [d](../one/x.rs)");
+        assert_eq!(lead_to_pages("](../one/README.md", &pages), "](../one/README.md");
     }
 
     #[test]

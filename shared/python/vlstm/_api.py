@@ -34,6 +34,9 @@ def mlstm(
         w_tj = s (q_t . k_j) exp(F_t - F_j + i_j - m_t)
         h_t = (sum over j <= t of w_tj v_j) / (max(|sum of w_tj|, exp(-m_t)) + eps)
 
+    With a state (c, n, m) before it, F_t + m is among what m_t is the largest of, and with a_t = s exp(F_t + m - m_t) the sums
+    begin with a_t c^T q_t and a_t (n . q_t).
+
     Source: Beck et al. 2024, arXiv 2405.04517.
 
     Args:
