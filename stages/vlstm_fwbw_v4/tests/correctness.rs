@@ -46,12 +46,11 @@ proptest! {
         dhhv in 1usize..=16,
         seed in 0u64..1000,
     ) {
-        let device = emulator().unwrap();
-        for &dtype in TOGETHER.info().dtypes {
-            let dims = sizes([b, nh, s, 16 * dhqk, 16 * dhhv]);
-            let problem = Problem { seed, ..Problem::new(dims, dtype) };
-            let case = check(&TOGETHER, &device, &problem);
-            prop_assert!(case.passed(), "{}", case.describe());
-        }
+        // Each problem in one type.
+        let dtypes = TOGETHER.info().dtypes;
+        let dims = sizes([b, nh, s, 16 * dhqk, 16 * dhhv]);
+        let problem = Problem { seed, ..Problem::new(dims, dtypes[s % dtypes.len()]) };
+        let case = check(&TOGETHER, &emulator().unwrap(), &problem);
+        prop_assert!(case.passed(), "{}", case.describe());
     }
 }
