@@ -9,7 +9,10 @@ use lab_harness::{Options, Problem, Tensor, Tensors, Version, compare, run, vers
 
 use crate::{PARTS, STAGE};
 
-pub(crate) static VERSION_CHECKS: &[VersionCheck] = version_checks![any_schedule_gives_the_same if takes_batches, a_long_memory_fits_into_halves if takes_f16];
+pub(crate) static VERSION_CHECKS: &[VersionCheck] = version_checks![
+    any_schedule_gives_the_same if takes_batches,
+    a_long_memory_fits_into_halves if takes_f16,
+];
 
 fn takes_batches(version: &dyn Version) -> bool {
     packed_sequences(&version.info().small()).is_none()
