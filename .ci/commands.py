@@ -36,9 +36,9 @@ LIMIT = 60  # seconds: what takes longer belongs into a step of its own
 COVERED = [
     (r"cargo test (--release )?-p [\w-]+( --release)?( --test \w+)?( \w+)?( -- .*)?", "cargo test --workspace",
      "one of its packages"),
-    (r"cargo run --release -- bug (--all|[\w-]+)", "bug --all --broken",
+    (r"cargo run -- bug (--all|[\w-]+)", "bug --all --broken",
      "each made again, a part of them without CI_ALL=1; as they are, the suites run in another"),
-    (r"cargo run --release -- mutate corpus --file named_barrier.cuh --operator instruction",
+    (r"cargo run -- mutate corpus --file named_barrier.cuh --operator instruction",
      "cargo test --workspace", "a test of the tool"),
     (r"pip install nvidia-cuda-.*", 'python3 -m pip install --quiet "${PYTHON_PACKAGES[@]}"', "its packages"),
     (r"cargo install mdbook", "cargo install mdbook", "pinned there"),
@@ -47,10 +47,10 @@ COVERED = [
 # A command that must fail, with its exit code.
 FAILS = {
     "cargo run -p lab-emulator --example own_kernel": 1,  # its kernel forgets a barrier
-    "cargo run --release -- run qkv_v0": 1,  # wrong on purpose
-    "cargo run --release -- app -D FORGETFUL shared/app/programs/sum.cu": 3,  # lacks a barrier
-    "cargo run --release -- corpus tile_without_barrier": 3,  # a planted bug, found
-    "cargo run --release -- corpus bulk_expect_too_large": 3,  # likewise
+    "cargo run -- run qkv_v0": 1,  # wrong on purpose
+    "cargo run -- app -D FORGETFUL shared/app/programs/sum.cu": 3,  # lacks a barrier
+    "cargo run -- corpus tile_without_barrier": 3,  # a planted bug, found
+    "cargo run -- corpus bulk_expect_too_large": 3,  # likewise
 }
 
 
@@ -142,12 +142,12 @@ def has_bug(name):
 
 def environment():
     target = os.environ.get("CARGO_TARGET_DIR", ROOT / "target")
-    return os.environ | {"PATH": f"{target}/release:{os.environ['PATH']}"}
+    return os.environ | {"PATH": f"{target}/debug:{os.environ['PATH']}"}
 
 
 def built(command):
     """An example that `cargo test --workspace` has built, for the command that builds and runs it."""
-    example = re.fullmatch(r"cargo run (?:--release )?-p [\w-]+ --example (\w+)", command)
+    example = re.fullmatch(r"cargo run -p [\w-]+ --example (\w+)", command)
     if not example or os.environ.get("CI_ALL"):
         return None
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
@@ -162,7 +162,7 @@ def shortened(command):
     if re.search(r"-- (lstm|mlp) train ", command) and "--epochs" not in command:
         return f"{command} --epochs 1"
     tests = re.fullmatch(r"((?:LAB_EMULATOR_\w+=\w+ )+)cargo test -p (\w+)", command)
-    return tests and f"{tests[1]}cargo run --release -- selftest {tests[2]} --quick"
+    return tests and f"{tests[1]}cargo run -- selftest {tests[2]} --quick"
 
 
 def run(command):

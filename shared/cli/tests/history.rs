@@ -15,7 +15,7 @@ fn files(directory: &Path) -> BTreeMap<String, String> {
     entries.map(read).collect()
 }
 
-/// `cargo run --release -- history --write book/src/generated` writes them anew.
+/// `cargo run -- history --write book/src/generated` writes them anew.
 #[test]
 fn the_pages_of_the_book_are_current() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -90,7 +90,7 @@ fn a_record_of_the_corpus_that_is_missing_or_another_is_refused() {
     assert!(said.contains("sanitizers.json: missing field"), "{said}");
 }
 
-/// `cargo run --release -- compile matmul --write book/src/compiled` writes it anew. Another version
+/// `cargo run -- compile matmul --write book/src/compiled` writes it anew. Another version
 /// of the compiler may well say something else.
 #[test]
 fn the_page_of_registers_is_current() {

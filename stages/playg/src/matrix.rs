@@ -5,7 +5,7 @@ use lab_harness::{Dim, Error, Info, Input, Output, Plan, arguments};
 use lab_reference::playg as reference;
 
 use crate::kernels;
-use crate::operation::{Formula, Operation, Run, kernel};
+use crate::operation::{Formula, Operation, Run};
 
 const LARGEST: usize = i32::MAX as usize;
 
@@ -62,6 +62,7 @@ pub static COPY_SWAPPED: Operation = Operation {
     ],
     large: &[8192, 4096],
     cpu: None,
+    source: &kernels::COPY,
     plan: |plan, run| copy(plan, run, "copy_swapped"),
 };
 
@@ -98,7 +99,7 @@ fn copy(plan: &mut Plan, run: &Run<'_>, name: &str) -> Result<(), Error> {
     const Y: usize = 8;
     let (rows, columns) = (run.dim("R"), run.dim("C"));
     let [x, out] = run.x_and_out(plan);
-    let kernel = kernel(plan, &kernels::COPY, &run.instance(name, ""))?;
+    let kernel = run.kernel(plan, &run.instance(name, ""))?;
     let grid = match name {
         "copy_swapped" => [rows.div_ceil(X), columns.div_ceil(Y)],
         "copy_packs" => [rows.div_ceil(Y), (columns / run.pack()).div_ceil(X)],
@@ -125,6 +126,7 @@ pub static TRANSPOSE: Operation = Operation {
     },
     shapes: &[&[1, 1], &[1, 31], &[33, 1], &[32, 32], &[31, 33], &[7, 1000], &[100, 70]],
     plan: |plan, run| transpose(plan, run, "transpose", ""),
+    source: &kernels::TRANSPOSE,
     ..COPY_SWAPPED
 };
 
@@ -163,7 +165,7 @@ fn transpose(plan: &mut Plan, run: &Run<'_>, name: &str, arguments: &str) -> Res
     }
     let out = plan.output("out", run.dtype(), &[columns, rows]);
     let x = run.input(plan, "x");
-    let kernel = kernel(plan, &kernels::TRANSPOSE, &run.instance(name, arguments))?;
+    let kernel = run.kernel(plan, &run.instance(name, arguments))?;
     let grid = [rows.div_ceil(32) as u32, columns.div_ceil(32) as u32, 1];
     plan.launch(&kernel, Launch::new_3d(grid, [32, 8, 1]), arguments![x, out, rows, columns])
 }

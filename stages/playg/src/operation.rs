@@ -1,6 +1,6 @@
 //! What the operations of this stage have in common: a table entry each, and one way to run it.
 
-use lab_device::{DType, Device, KernelSource, Launch};
+use lab_device::{DType, Device, Instance, KernelSource, Launch};
 use lab_harness::plan::Slot;
 use lab_harness::{
     Cost, Dims, Error, Family, Host, Info, Options, Plan, Problem, Request, Tensor, Tensors,
@@ -96,33 +96,48 @@ pub struct Operation {
     pub(crate) large: &'static [usize],
     /// One chunk on the host: x, y (x again where there is no y), out.
     pub(crate) cpu: Option<Chunk>,
+    /// The file of its kernels.
+    pub(crate) source: &'static KernelSource,
     /// Adds slots and launches.
     pub(crate) plan: fn(&mut Plan, &Run<'_>) -> Result<(), Error>,
 }
 
-/// The problem of a run.
-pub(crate) struct Run<'a>(&'a Request<'a>);
+/// The problem of a run, and the file of its kernels.
+pub(crate) struct Run<'a> {
+    request: &'a Request<'a>,
+    source: &'static KernelSource,
+}
 
 impl Run<'_> {
     pub(crate) fn dtype(&self) -> DType {
-        self.0.dtype
+        self.request.dtype
     }
 
     pub(crate) fn option(&self, name: &str) -> f64 {
-        self.0.number(name)
+        self.request.number(name)
     }
 
     pub(crate) fn dim(&self, name: &str) -> usize {
-        self.0.dim(name)
+        self.request.dim(name)
     }
 
     /// The sizes of an input.
     pub(crate) fn sizes(&self, name: &str) -> &[usize] {
-        &self.0.shape(name).sizes
+        &self.request.shape(name).sizes
     }
 
     pub(crate) fn input(&self, plan: &mut Plan, name: &str) -> Slot {
-        self.0.input(plan, name)
+        self.request.input(plan, name)
+    }
+
+    /// An instantiation of one of its kernels, on the plan's device.
+    pub(crate) fn kernel(&self, plan: &Plan, name: &str) -> Result<lab_device::Kernel, Error> {
+        Ok(plan.device().kernel(self.source, name)?)
+    }
+
+    /// The instantiations of one of its kernels.
+    pub(crate) fn instances(&self, kernel: &str) -> impl Iterator<Item = Instance> {
+        self.source.instances(kernel)
     }
 
     /// `name<float, arguments>` for this run's type.
@@ -155,15 +170,6 @@ pub(crate) fn grid_stride(device: &Device, packs: usize) -> Launch {
     Launch::new(packs.div_ceil(THREADS as usize).clamp(1, full as usize) as u32, THREADS)
 }
 
-/// An instantiation of one of this stage's kernels, on the plan's device.
-pub(crate) fn kernel(
-    plan: &Plan,
-    source: &'static KernelSource,
-    name: &str,
-) -> Result<lab_device::Kernel, Error> {
-    Ok(plan.device().kernel(source, name)?)
-}
-
 impl Operation {
     fn sizes(&self, sizes: &[usize]) -> Dims {
         let mut dims = Dims::default();
@@ -184,6 +190,10 @@ impl Version for Operation {
 
     fn test_shapes(&self) -> Vec<Dims> {
         self.shapes.iter().map(|s| self.sizes(s)).collect()
+    }
+
+    fn sources(&self) -> Vec<&'static KernelSource> {
+        vec![self.source]
     }
 
     fn cpu(&self, inputs: &Tensors) -> Option<Host> {
@@ -207,7 +217,7 @@ impl Version for Operation {
 
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
         let mut plan = Plan::new(device);
-        (self.plan)(&mut plan, &Run(request))?;
+        (self.plan)(&mut plan, &Run { request, source: self.source })?;
         Ok(plan)
     }
 }

@@ -1,11 +1,11 @@
 //! Rows: softmax and layer norm over the last index, a block a row.
 
-use lab_device::{DType, Instance, KernelSource, Launch};
+use lab_device::{DType, Instance, Launch};
 use lab_harness::{Dim, Error, Info, Input, Output, Plan, Setting, arguments};
 use lab_reference::playg as reference;
 
 use crate::kernels;
-use crate::operation::{Formula, Operation, Run, THREADS, kernel};
+use crate::operation::{Formula, Operation, Run, THREADS};
 
 const LARGEST: usize = i32::MAX as usize;
 const ROWS: Dim = Dim::new("R", "rows", [5, 16384, LARGEST]);
@@ -73,6 +73,7 @@ pub static SOFTMAX: Operation = Operation {
     ],
     large: &[8192, 4096],
     cpu: None,
+    source: &kernels::SOFTMAX,
     plan: |plan, run| softmax(plan, run, "softmax"),
 };
 
@@ -91,7 +92,7 @@ pub static SOFTMAX_ONLINE: Operation = Operation {
 fn softmax(plan: &mut Plan, run: &Run<'_>, name: &str) -> Result<(), Error> {
     let [x, out] = run.x_and_out(plan);
     let name = run.instance(name, &THREADS.to_string());
-    let kernel = kernel(plan, &kernels::SOFTMAX, &name)?;
+    let kernel = run.kernel(plan, &name)?;
     let launch = Launch::new(run.dim("R") as u32, THREADS);
     plan.launch(&kernel, launch, arguments![x, out, columns: run.dim("C")])
 }
@@ -107,7 +108,7 @@ pub static SOFTMAX_REGISTERS: Operation = Operation {
     },
     plan: |plan, run| {
         let [x, out] = run.x_and_out(plan);
-        let instance = holding_the_row(run, &kernels::SOFTMAX, "softmax_registers");
+        let instance = holding_the_row(run, "softmax_registers");
         let kernel = plan.device().load(instance)?;
         let launch = kernel.grid([run.dim("R") as u32, 1, 1])?;
         plan.launch(&kernel, launch, arguments![x, out, columns: run.dim("C")])
@@ -133,18 +134,19 @@ pub static LAYERNORM: Operation = Operation {
     plan: |plan, run| {
         let [x, out] = run.x_and_out(plan);
         let [gamma, beta] = ["gamma", "beta"].map(|name| run.input(plan, name));
-        let instance = holding_the_row(run, &kernels::LAYERNORM, "layernorm");
+        let instance = holding_the_row(run, "layernorm");
         let kernel = plan.device().load(instance)?;
         let launch = kernel.grid([run.dim("R") as u32, 1, 1])?;
         let (columns, eps) = (run.dim("C"), run.option("eps"));
         plan.launch(&kernel, launch, arguments![x, gamma, beta, out, columns, eps])
     },
+    source: &kernels::LAYERNORM,
     ..SOFTMAX
 };
 
 /// The first instantiation of a kernel that holds the row in a block's registers, in packs where columns
 /// come in whole ones.
-fn holding_the_row(run: &Run<'_>, source: &'static KernelSource, kernel: &str) -> Instance {
+fn holding_the_row(run: &Run<'_>, kernel: &str) -> Instance {
     let columns = run.dim("C");
     let pack = if columns.is_multiple_of(run.pack()) { run.pack() } else { 1 };
     let holds = |i: &Instance| {
@@ -152,5 +154,5 @@ fn holding_the_row(run: &Run<'_>, source: &'static KernelSource, kernel: &str) -
             && i.size("N") == pack
             && i.size("THREADS") * i.size("PACKS") * pack >= columns
     };
-    source.instances(kernel).find(holds).expect("the columns were checked")
+    run.instances(kernel).find(holds).expect("the columns were checked")
 }

@@ -5,7 +5,7 @@ use lab_harness::{Dim, Error, Info, Input, Output, Plan, arguments};
 use lab_reference::playg as reference;
 
 use crate::kernels;
-use crate::operation::{Formula, Operation, Run, THREADS, grid_stride, kernel};
+use crate::operation::{Formula, Operation, Run, THREADS, grid_stride};
 
 /// The sum of all elements. They lie around 4, not around 0: where a sum cancels, its relative error
 /// says nothing.
@@ -45,6 +45,7 @@ pub static SUM_TREE: Operation = Operation {
     shapes: &[&[1], &[31], &[33], &[1000], &[4099], &[196_608], &[300_001]],
     large: &[1 << 25],
     cpu: None,
+    source: &kernels::SUM,
     plan: |plan, run| two_launches(plan, run, "sum_tree"),
 };
 
@@ -62,9 +63,9 @@ pub static SUM_SHUFFLE: Operation = Operation {
 
 fn two_launches(plan: &mut Plan, run: &Run<'_>, name: &str) -> Result<(), Error> {
     let threads = THREADS.to_string();
-    let first = kernel(plan, &kernels::SUM, &run.instance(name, &threads))?;
+    let first = run.kernel(plan, &run.instance(name, &threads))?;
     let second = format!("{name}<{}, {threads}>", run.sum_type().cpp());
-    let second = kernel(plan, &kernels::SUM, &second)?;
+    let second = run.kernel(plan, &second)?;
     let n = run.dim("N");
     let launch = grid_stride(plan.device(), n.div_ceil(run.pack()));
     let blocks = launch.grid[0];
@@ -97,7 +98,7 @@ pub static SUM_ATOMIC: Operation = Operation {
     },
     plan: |plan, run| {
         let name = run.instance("sum_atomic", &THREADS.to_string());
-        let kernel = kernel(plan, &kernels::SUM, &name)?;
+        let kernel = run.kernel(plan, &name)?;
         let n = run.dim("N");
         let x = run.input(plan, "x");
         let out = plan.output("out", run.sum_type(), &[]);
@@ -117,7 +118,7 @@ pub static SUM: Operation = Operation {
         ..SUM_TREE.info
     },
     plan: |plan, run| {
-        let kernel = kernel(plan, &kernels::SUM, &run.instance("sum", &THREADS.to_string()))?;
+        let kernel = run.kernel(plan, &run.instance("sum", &THREADS.to_string()))?;
         let n = run.dim("N");
         let resident = kernel.resident_blocks(THREADS, 0)?;
         let mut launch = grid_stride(plan.device(), n.div_ceil(run.pack())).cooperative();

@@ -6,7 +6,7 @@ use lab_harness::{Dim, Error, Info, Input, Output, Plan, Setting, arguments};
 use lab_reference::playg as reference;
 
 use crate::kernels;
-use crate::operation::{Formula, Operation, Run, grid_stride, kernel};
+use crate::operation::{Formula, Operation, Run, grid_stride};
 
 const N: Dim = Dim::new("N", "elements", [1000, 1 << 26, 1 << 40]);
 const SHAPES: &[&[usize]] = &[&[1], &[7], &[31], &[33], &[1000], &[4099], &[300_000]];
@@ -90,6 +90,7 @@ const UNARY: Operation = Operation {
     shapes: SHAPES,
     large: &[1 << 25],
     cpu: None,
+    source: &kernels::ELEMENTWISE,
     plan: |plan, run| unary(plan, run, ""),
 };
 
@@ -114,11 +115,12 @@ pub static SAXPY: Operation = Operation {
         let [x, out] = run.x_and_out(plan);
         let y = input_like_x(plan, run)?;
         let name = run.instance("saxpy", "");
-        let kernel = kernel(plan, &kernels::SAXPY, &name)?;
+        let kernel = run.kernel(plan, &name)?;
         let n = run.dim("N");
         let launch = grid_stride(plan.device(), n.div_ceil(run.pack()));
         plan.launch(&kernel, launch, arguments![x, y, out, a: run.option("a"), n])
     },
+    source: &kernels::SAXPY,
     ..BINARY
 };
 
@@ -196,7 +198,7 @@ pub static TANH: Operation = Operation {
 
 fn unary(plan: &mut Plan, run: &Run<'_>, op: &str) -> Result<(), Error> {
     let [x, out] = run.x_and_out(plan);
-    let kernel = kernel(plan, &kernels::ELEMENTWISE, &run.instance("unary", op))?;
+    let kernel = run.kernel(plan, &run.instance("unary", op))?;
     let n = run.dim("N");
     let launch = grid_stride(plan.device(), n.div_ceil(run.pack()));
     plan.launch(&kernel, launch, arguments![x, out, n])
@@ -205,7 +207,7 @@ fn unary(plan: &mut Plan, run: &Run<'_>, op: &str) -> Result<(), Error> {
 fn binary(plan: &mut Plan, run: &Run<'_>, op: &str) -> Result<(), Error> {
     let [x, out] = run.x_and_out(plan);
     let y = input_like_x(plan, run)?;
-    let kernel = kernel(plan, &kernels::ELEMENTWISE, &run.instance("binary", op))?;
+    let kernel = run.kernel(plan, &run.instance("binary", op))?;
     let n = run.dim("N");
     let launch = grid_stride(plan.device(), n.div_ceil(run.pack()));
     plan.launch(&kernel, launch, arguments![x, y, out, n])

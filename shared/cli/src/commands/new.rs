@@ -90,7 +90,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     } else {
         println!("stages/{name} is there, and registered in {}.\n", LINES.map(|l| l.0).join(", "));
         println!("  cargo test -p {name}                    it passes; keep it so");
-        println!("  cargo run --release -- check {name}     what the emulator says of it\n");
+        println!("  cargo run -- check {name}     what the emulator says of it\n");
         println!("The kernel is stages/{name}/kernels/twice.cu, its harness src/lib.rs.");
     }
     Ok(())

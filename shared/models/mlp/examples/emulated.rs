@@ -1,7 +1,7 @@
 //! How long the emulator takes to train on 10,000 tokens in batches, and on 1,000 pair by pair in one
 //! launch.
 //!
-//! `cargo run --release -p lab-mlp --example emulated`
+//! `cargo run -p lab-mlp --example emulated`
 
 use std::time::Instant;
 
