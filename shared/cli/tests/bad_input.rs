@@ -582,7 +582,7 @@ fn one_json_object_on_stdout() {
         &["list"],
         &["run", "playg:sum"],
         &["profile", "playg:sum"],
-        &["selftest", "playg", "--quick"],
+        &["selftest", "qkv_v1", "--quick"],
         &["compare", "sum"],
         &["compare", "qkv"],
         &["check", "qkv_v0"],

@@ -192,7 +192,7 @@ fn objects_are_replaced_or_the_directory_is_refused() {
 
 #[test]
 fn a_stage_tests_itself() {
-    let (said, code) = json(lab().args(["selftest", "playg", "--small", "--fail-fast"]));
+    let (said, code) = json(lab().args(["selftest", "vlstm_fw_v0", "--small", "--fail-fast"]));
     assert_eq!((code, &said["passed"]), (0, &true.into()));
     assert!(said["devices"][0]["checks"].as_u64().unwrap() > 0);
 }
