@@ -5,6 +5,10 @@ fn main() {
         let types = ["__half", "__nv_bfloat16"];
         sizes.iter().flat_map(|s| types.map(|t| format!("{name}<{t}, {s}>"))).collect()
     };
+    let halves_of = |name: &str| {
+        let types = ["__half", "__nv_bfloat16"];
+        types.map(|t| format!("{name}<{t}>")).to_vec()
+    };
     // KEY, GROUPS, PLACES: keys and 64s of values that a block has room for, and chunks. In the order of their room.
     let places = ["64, 1, 4", "64, 2, 4", "128, 2, 3"];
     // In f16 ptxas serialises the products of this shape.
@@ -19,6 +23,12 @@ fn main() {
         .needs("sm_90a")
         .spills(16)
         .kernel("kernels/v2_segments.cu", &segments)
+        .needs("sm_90a")
+        .spills(32)
+        .kernel(
+            "kernels/v4_wide.cu",
+            &[halves_of("vlstm_fw_gates"), halves("vlstm_fw_wide", &["256, 2"])].concat(),
+        )
         .needs("sm_90a")
         .spills(32)
         .build();

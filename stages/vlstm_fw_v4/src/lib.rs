@@ -26,6 +26,7 @@ pub struct Walk {
     source: &'static KernelSource,
     kernel: &'static str,
     segments: bool,
+    gates_first: bool,
 }
 
 /// Positions of a chunk, and columns of a panel of a matrix.
@@ -33,6 +34,9 @@ const SIDE: usize = 64;
 
 /// Bytes of the kernels' struct `Before`.
 const BEFORE: usize = 16;
+
+/// Bytes of the kernels' struct `GateRecord`: what the gates say of a chunk.
+const GATE_RECORD: usize = 1808;
 
 /// More keys than a version has leave no registers for the state; take `vlstm_fw_v3`.
 const fn sizes_up_to(most_keys: usize) -> [[usize; 3]; 5] {
@@ -94,7 +98,7 @@ const INFO: Info = Info {
 
 /// One step after the other.
 pub static STEPS: Walk =
-    Walk { info: INFO, source: &kernels::V0_STEPS, kernel: "vlstm_fw_steps", segments: false };
+    Walk { info: INFO, source: &kernels::V0_STEPS, kernel: "vlstm_fw_steps", segments: false, gates_first: false };
 
 /// Each at its own pace.
 pub static ROLES: Walk = Walk {
@@ -107,6 +111,7 @@ pub static ROLES: Walk = Walk {
     source: &kernels::V1_ROLES,
     kernel: "vlstm_fw_roles",
     segments: false,
+    gates_first: false,
 };
 
 /// More keys.
@@ -122,6 +127,22 @@ pub static SHARED: Walk = Walk {
     source: &kernels::V1_ROLES,
     kernel: "vlstm_fw_roles",
     segments: false,
+    gates_first: false,
+};
+
+/// More keys.
+pub static WIDE: Walk = Walk {
+    info: Info {
+        name: "v4_wide",
+        parent: Some("v1_roles"),
+        change: "up to 256 keys",
+        dims: &SHARED_DIMS,
+        ..INFO
+    },
+    source: &kernels::V4_WIDE,
+    kernel: "vlstm_fw_wide",
+    segments: false,
+    gates_first: true,
 };
 
 /// Few heads.
@@ -136,6 +157,7 @@ pub static PARTS: Walk = Walk {
     source: &kernels::V2_SEGMENTS,
     kernel: "vlstm_fw_segments",
     segments: true,
+    gates_first: false,
 };
 
 /// Sequences of unlike lengths.
@@ -152,13 +174,14 @@ pub static PACKED: Walk = Walk {
     source: &kernels::V1_ROLES,
     kernel: "vlstm_fw_roles",
     segments: false,
+    gates_first: false,
 };
 
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "vlstm_fw_v4",
     teaches: "a recurrence whose state never leaves the registers, and who waits for whom",
-    versions: &[&STEPS, &ROLES, &SHARED, &PARTS, &PACKED],
+    versions: &[&STEPS, &ROLES, &SHARED, &PARTS, &PACKED, &WIDE],
     kernels: kernels::KERNELS,
     version_checks: checks::VERSION_CHECKS,
     checks: checks::CHECKS,
@@ -391,6 +414,14 @@ impl Walk {
             let kernel = device.load(instance)?;
             let launch = blocks_of(&kernel, &instance, parts, dhhv)?;
             plan.launch_in(&scope, &kernel, launch, [])?;
+        }
+        if version.gates_first {
+            let records = plan.records("GateRecord", GATE_RECORD, heads * chunks);
+            scope = scope.with(arguments![records]);
+            let mut instances = version.source.instances("vlstm_fw_gates");
+            let gates = instances.find(|i| i.has("T", dtype.cpp())).expect("one of each type");
+            let kernel = device.load(gates)?;
+            plan.launch_in(&scope, &kernel, Launch::of([heads as u32, 1, 1], kernel.block()?), [])?;
         }
         let kernel = device.load(instance)?;
         let walks = heads * segments * sequences.unwrap_or(1);

@@ -104,6 +104,11 @@ template <class T, int KEY, int GROUPS> struct alignas(1024) Place {
     __device__ __forceinline__ void load(const TensorMap& Q, const TensorMap& K, const TensorMap& V,
                                          const Sequence& sequence, int first, int value, Mbarrier* full) {
         mbarrier_arrive_expect(full, ((WITH_Q + 1) * PANELS + GROUPS) * CHUNK * SPAN);
+        load_tiles<WITH_Q>(Q, K, V, sequence, first, value, full);
+    }
+    template <bool WITH_Q = true>
+    __device__ __forceinline__ void load_tiles(const TensorMap& Q, const TensorMap& K, const TensorMap& V,
+                                               const Sequence& sequence, int first, int value, Mbarrier* full) {
 #pragma unroll
         for (int p = 0; p < PANELS; ++p) {
             if (WITH_Q) tensor_load(q[p], Q, sequence.box(p * PANEL, first).at, full);
@@ -188,6 +193,34 @@ __device__ __forceinline__ void weigh(float (&l)[2], const float (&score)[36], c
             int r = w % 2, row = own + 8 * r, column = j + w / 2 * 8 + lane % 4 * 2, at = (j + w / 2 * 8) / 2 + 2 * r;
             // Not 0 · NaN, where K's row is a later one.
             float x = column <= row ? score[at] * weight[at] : 0, y = column < row ? score[at + 1] * weight[at + 1] : 0;
+            l[r] += x + y;
+            words[w] = two_halves<T>(x, y);
+        }
+        store_matrices(cell(pairs, warp * 16 + lane % 16, j + lane / 16 * 8), words);
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+        for (int d = 1; d < 4; d *= 2) l[r] += __shfl_xor_sync(0xffffffff, l[r], d);
+}
+// C̃_ij = s (q_i·k_j) D_ij, rounded, to `pairs`, a panel; l_i = Σ_j C̃_ij + s β_i n·q_i of the same rows, where the
+// product has n divided by `up`.
+template <class T>
+__device__ __forceinline__ void weigh_now(float (&l)[2], const float (&score)[36], const Gates& gates, float up, T* pairs) {
+    int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, own = warp * 16 + lane / 4;
+    float2 of_row[2] = {gates.row[own], gates.row[own + 8]};
+#pragma unroll
+    for (int r = 0; r < 2; ++r) l[r] = gates.read[own + 8 * r] * up * (score[32 + 2 * r] + score[33 + 2 * r]);
+#pragma unroll
+    for (int j = 0; j < CHUNK; j += 16) {
+        unsigned words[4];
+#pragma unroll
+        for (int w = 0; w < 4; ++w) {
+            int r = w % 2, row = own + 8 * r, column = j + w / 2 * 8 + lane % 4 * 2, at = (j + w / 2 * 8) / 2 + 2 * r;
+            float4 e = *reinterpret_cast<const float4*>(&gates.column[column]);
+            float d[2] = {power_of_two(sum_of(of_row[r], make_float2(e.x, e.y))),
+                          power_of_two(sum_of(of_row[r], make_float2(e.z, e.w)))};
+            // Not 0 · NaN, where K's row is a later one.
+            float x = column <= row ? score[at] * d[0] : 0, y = column < row ? score[at + 1] * d[1] : 0;
             l[r] += x + y;
             words[w] = two_halves<T>(x, y);
         }
