@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(GATE_WARPS * 32)
         auto& to = records[first / CHUNK];
         Before behind = scan.template step<true>(to.gates, reinterpret_cast<T*>(to.write), log2_scale, m_out + row, true,
                                                  first, [] {});
-        if (lane < 2) to.gates.rest[lane] = 0;
+        if (lane < 2) to.rest[lane] = 0;
         if (wanted && first + CHUNK >= S && lane == 0) mN[head] = m_of(behind.m);
     }
 }

@@ -67,16 +67,6 @@ struct Gates {
     float2 row[CHUNK], column[CHUNK];  // s D_ij = 2^(row_i + column_j), each the sum of two floats
     float read[CHUNK], floor[CHUNK];   // s β_i, exp(-m_i)
     float kept, taken;                 // γ, and Σ_j α_j, which only f16 asks for
-    static constexpr bool FACTORED = false;
-};
-
-// And D by sixteens of columns: with A = R_i of the last of them, D_ij = exp(A - R_i) exp((i_j - b_j) - A) for all rows
-// behind them. R only grows, so that neither factor is above 1.
-struct FactoredGates : Gates {
-    float2 anchor[CHUNK / 16];  // A, times log2 e, as the sum of two floats
-    float factor[CHUNK];        // exp((i_j - b_j) - A)
-    float rest[2];              // nobody's: bulk copies are of 16 bytes
-    static constexpr bool FACTORED = true;
 };
 
 // How much a state may have gathered, as Σ α: γ and α bring it on as they bring the state. Divided by that, as a power
@@ -99,13 +89,13 @@ template <class T> class Mass {
 };
 
 // What one turn of the loop takes: GROUPS panels of V, one for each warpgroup that holds a part of the state.
-template <class T, int KEY, int GROUPS, class GatesOf = Gates> struct alignas(1024) Place {
+template <class T, int KEY, int GROUPS> struct alignas(1024) Place {
     static constexpr int PANELS = KEY / PANEL, K_ROWS = CHUNK + N_ROWS, N_CELLS = N_ROWS * PANEL;
     T q[PANELS][CHUNK * PANEL];
     T k[PANELS][K_ROWS * PANEL];
     T v[GROUPS][CHUNK * PANEL];
     T write[8 * PANEL];  // α_j: row 0 what T holds of it, row 1 what that leaves out, the others 0
-    GatesOf gates;
+    Gates gates;
 
     // ANCHOR: load
     // Asks for the chunk from position `first` on, and the values from column `value` on; one thread. Who only adds to
@@ -184,10 +174,10 @@ template <class Gates> __device__ __forceinline__ void weights_of(float (&weight
 }
 
 // C̃_ij = s (q_i·k_j) D_ij, rounded, to `pairs`, a panel; l_i = Σ_j C̃_ij + s β_i n·q_i of the same rows, where the
-// product has n divided by `up`.
-template <class T>
-__device__ __forceinline__ void weigh(float (&l)[2], const float (&score)[36], const float (&weight)[32],
-                                      const Gates& gates, float up, T* pairs) {
+// product has n divided by `up`. weight(at) is of elements `at` and `at` + 1 of the product.
+template <class T, class Weight>
+__device__ __forceinline__ void weigh_by(float (&l)[2], const float (&score)[36], const Weight& weight,
+                                         const Gates& gates, float up, T* pairs) {
     int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, own = warp * 16 + lane / 4;
 #pragma unroll
     for (int r = 0; r < 2; ++r) l[r] = gates.read[own + 8 * r] * up * (score[32 + 2 * r] + score[33 + 2 * r]);
@@ -197,8 +187,9 @@ __device__ __forceinline__ void weigh(float (&l)[2], const float (&score)[36], c
 #pragma unroll
         for (int w = 0; w < 4; ++w) {
             int r = w % 2, row = own + 8 * r, column = j + w / 2 * 8 + lane % 4 * 2, at = (j + w / 2 * 8) / 2 + 2 * r;
+            float2 by = weight(at);
             // Not 0 · NaN, where K's row is a later one.
-            float x = column <= row ? score[at] * weight[at] : 0, y = column < row ? score[at + 1] * weight[at + 1] : 0;
+            float x = column <= row ? score[at] * by.x : 0, y = column < row ? score[at + 1] * by.y : 0;
             l[r] += x + y;
             words[w] = two_halves<T>(x, y);
         }
@@ -207,6 +198,13 @@ __device__ __forceinline__ void weigh(float (&l)[2], const float (&score)[36], c
 #pragma unroll
     for (int r = 0; r < 2; ++r)
         for (int d = 1; d < 4; d *= 2) l[r] += __shfl_xor_sync(0xffffffff, l[r], d);
+}
+
+// The same by weights that are there.
+template <class T>
+__device__ __forceinline__ void weigh(float (&l)[2], const float (&score)[36], const float (&weight)[32],
+                                      const Gates& gates, float up, T* pairs) {
+    weigh_by(l, score, [&](int at) { return make_float2(weight[at], weight[at + 1]); }, gates, up, pairs);
 }
 // ANCHOR_END: weights
 

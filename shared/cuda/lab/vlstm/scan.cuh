@@ -92,8 +92,8 @@ template <int WARPS> class GateScan {
     // ANCHOR: step
     // The gates of the chunk that begins at `first`; its m to `m_out`, if it stores. Returns what is behind it. Calls
     // claim() once the warps of all chunks before have called theirs. Who only adds to the state needs no rows.
-    template <bool WITH_ROWS, class To, class T, class Claim>
-    __device__ __forceinline__ Before step(To& to, T* write, float log2_scale, float* m_out, bool stores, int first,
+    template <bool WITH_ROWS, class T, class Claim>
+    __device__ __forceinline__ Before step(Gates& to, T* write, float log2_scale, float* m_out, bool stores, int first,
                                            Claim claim) {
         int lane = threadIdx.x % 32;
         float input[2] = {in[0], in[1]};
@@ -132,11 +132,6 @@ template <int WARPS> class GateScan {
                 to.floor[at] = expf(static_cast<float>(-m));
                 if (stores && first + at < S_) m_out[first + at] = m_of(m);
             }
-        }
-        if constexpr (To::FACTORED) {
-            double end = __shfl_sync(ALL, R[1], lane | 7);  // of the lane's sixteen positions
-            for (int n = 0; n < 2; ++n) to.factor[2 * lane + n] = power(x[n] - end);
-            if (lane % 8 == 7) to.anchor[lane / 8] = two_floats(R[1] * LOG2E_64);
         }
         if constexpr (is_f16<T>) taken = warp_reduce(taken, Add());
         if (lane == 0) to.kept = power(M - last), to.taken = taken;

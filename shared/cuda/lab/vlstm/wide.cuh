@@ -1,7 +1,6 @@
 // Who does what in a walk with up to 256 keys: two warpgroups hold all keys of 64 columns of V each, and one does all else.
 #pragma once
 #include "lab/ptx/bulk.cuh"
-#include "lab/vlstm/factored.cuh"
 #include "lab/vlstm/roles.cuh"
 #include "lab/vlstm/wide_state.cuh"
 
@@ -15,13 +14,33 @@ struct WideRegisters {
 // What the gates say of a chunk, in device memory: two rows of α, as they lie in a place, and the rest.
 struct alignas(16) GateRecord {
     unsigned write[PANEL];
-    FactoredGates gates;
-    static constexpr int WRITE = 2 * SPAN, GATES = sizeof(FactoredGates);  // bytes
+    Gates gates;
+    float rest[2];  // zeros: bulk copies are of 16 bytes
+    static constexpr int WRITE = 2 * SPAN, GATES = sizeof(Gates) + sizeof rest;  // bytes
+};
+
+// The weights that weights_of() makes, but two at a time where they are used: for all 32 there are no registers.
+class WeightsNow {
+    const Gates& gates;
+    float2 of_row[2];
+
+  public:
+    __device__ __forceinline__ explicit WeightsNow(const Gates& gates) : gates(gates) {
+        int own = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+        of_row[0] = gates.row[own], of_row[1] = gates.row[own + 8];
+    }
+    // Of elements `at` and `at` + 1 of a product.
+    __device__ __forceinline__ float2 operator()(int at) const {
+        float4 e = *reinterpret_cast<const float4*>(&gates.column[at / 4 * 8 + threadIdx.x % 4 * 2]);
+        float2 row = of_row[at / 2 % 2];
+        return make_float2(power_of_two(sum_of(row, make_float2(e.x, e.y))),
+                           power_of_two(sum_of(row, make_float2(e.z, e.w))));
+    }
 };
 
 // All of a block's shared memory.
 template <class T, int KEY, int GROUPS> struct WideShared {
-    Place<T, KEY, GROUPS, FactoredGates> places[2];
+    Place<T, KEY, GROUPS> places[2];
     T pairs[2][CHUNK * PANEL], out[GROUPS][CHUNK * PANEL];
     float inverse[2][CHUNK];  // 1 / (n_i + eps)
 };
@@ -85,6 +104,12 @@ template <class T, int KEY, int GROUPS> struct WideWalk {
         bulk_load(&place.gates, &records[first / CHUNK].gates, GateRecord::GATES, full);
     }
 
+    // The warpgroup that is about to make scores, or has made them.
+    __device__ __forceinline__ void meet() const {
+        fence_proxy_async_shared();  // wgmma reads n and C̃, which were written by plain stores
+        named_barrier_sync(BARRIER, 128);  // all warps have written and fenced them, and 1 / (n + eps)
+    }
+
     // Before the first chunk: the first two of them on their way, and n there.
     __device__ __forceinline__ void begin(KeySum<T, KEY>& sum, const TensorMap& q, const TensorMap& k,
                                           const TensorMap& v) const {
@@ -94,8 +119,7 @@ template <class T, int KEY, int GROUPS> struct WideWalk {
         __syncwarp();
         sum.weigh(shared.inverse[0], BARRIER);
         sum.publish(shared.places[0]);
-        fence_proxy_async_shared();  // wgmma reads n, which was written by plain stores
-        named_barrier_sync(BARRIER, 128);  // all warps have written and fenced it
+        meet();
     }
 
     // ANCHOR: wide_scores
@@ -107,33 +131,33 @@ template <class T, int KEY, int GROUPS> struct WideWalk {
         next.advance();
         for (int first = 0; first < sequence.length; first += CHUNK, pair.advance()) {
             auto& place = shared.places[turn.place];
-            float score[36], diagonal[8], l[2], up = sum.up();
+            float score[36], l[2];
             chunks.wait_full(turn);
-            wgmma_fence();
-            sum.multiply(place);
-            wgmma_commit();
-            wgmma_wait<0>();
             wgmma_fence();
             multiply_scores<T, KEY>(score, place);
             wgmma_commit();
-            // While the scores are made: n for the next ones; and the next tiles, once the state has the chunk before.
-            sum.add(place.gates);
-            sum.publish(shared.places[next.place]);
+            // The next chunk has room once the state has the one before.
             if (threadIdx.x % 128 == 0 && first > 0 && first + CHUNK < sequence.length)
                 load(q, k, v, first + CHUNK, next);
             __syncwarp();
-            diagonal_weights(diagonal, place.gates);
             weights.wait_empty(pair);
             wgmma_wait<0>();
-            weigh_factored(l, score, diagonal, place.gates, up, shared.pairs[pair.place]);
+            weigh_by(l, score, WeightsNow(place.gates), place.gates, sum.up(), shared.pairs[pair.place]);
             normalise(l, place.gates, shared.inverse[pair.place], eps);
-            fence_proxy_async_shared();  // wgmma reads n and C̃, which were written by plain stores
-            named_barrier_sync(BARRIER, 128);  // all warps have written and fenced them, and 1 / (n + eps)
+            meet();
             if (threadIdx.x % 128 == 0) mbarrier_arrive(&weights.full[pair.place]);
+            // The state waits for no more than that.
+            wgmma_fence();
+            sum.multiply(place);
+            wgmma_commit();
             if (stores) store_normaliser(l, n_out, first, sequence.length);
+            wgmma_wait<0>();
+            sum.add(place.gates);
             leave(chunks, turn);
             turn = next;
             next.advance();
+            sum.publish(shared.places[turn.place]);
+            meet();
         }
     }
     // ANCHOR_END: wide_scores
