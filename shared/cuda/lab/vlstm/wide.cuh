@@ -122,7 +122,6 @@ template <class T, int KEY, int GROUPS> struct WideWalk {
         meet();
     }
 
-    // ANCHOR: wide_scores
     // A warpgroup: brings the chunks, and makes C̃ and n.
     __device__ __forceinline__ void make_scores(KeySum<T, KEY>& sum, const TensorMap& q, const TensorMap& k,
                                                 const TensorMap& v, float eps, float* n_out, bool stores) const {
@@ -160,7 +159,6 @@ template <class T, int KEY, int GROUPS> struct WideWalk {
             meet();
         }
     }
-    // ANCHOR_END: wide_scores
 };
 
 }  // namespace lab
