@@ -5,21 +5,29 @@ fn main() {
         let types = ["__half", "__nv_bfloat16"];
         sizes.iter().flat_map(|s| types.map(|t| format!("{name}<{t}, {s}>"))).collect()
     };
+    let halves_of = |name: &str| {
+        let types = ["__half", "__nv_bfloat16"];
+        types.map(|t| format!("{name}<{t}>")).to_vec()
+    };
     // KEY, GROUPS, PLACES: keys and 64s of values that a block has room for, and chunks. In the order of their room.
     let places = ["64, 1, 4", "64, 2, 4", "128, 2, 3"];
-    // In f16 ptxas serialises the products of this shape.
-    let shared = vec!["vlstm_fw_roles<__nv_bfloat16, 256, 1, 2>".to_owned()];
     let one_place = ["64, 1", "64, 2", "128, 2"];
     let segments =
         [halves("vlstm_fw_parts", &places), halves("vlstm_fw_segments", &places)].concat();
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_steps.cu", &halves("vlstm_fw_steps", &one_place))
         .needs("sm_90a")
-        .kernel("kernels/v1_roles.cu", &[halves("vlstm_fw_roles", &places), shared].concat())
+        .kernel("kernels/v1_roles.cu", &halves("vlstm_fw_roles", &places))
         .needs("sm_90a")
         .spills(16)
         .kernel("kernels/v2_segments.cu", &segments)
         .needs("sm_90a")
         .spills(32)
+        .kernel(
+            "kernels/v4_wide.cu",
+            &[halves_of("vlstm_fw_gates"), halves("vlstm_fw_wide", &["256, 2"])].concat(),
+        )
+        .needs("sm_90a")
+        .spills(64)
         .build();
 }

@@ -39,7 +39,7 @@ macro_rules! candidates {
 }
 
 static FORWARD: &[Candidate] = candidates! {
-    vlstm_fw_v4: PARTS, ROLES, SHARED, STEPS;
+    vlstm_fw_v4: PARTS, ROLES, WIDE, STEPS;
     vlstm_fw_v3: LONG, CHUNKS;
     vlstm_fw_v1: ONLINE;
 };

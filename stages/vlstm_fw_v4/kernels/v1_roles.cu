@@ -18,7 +18,7 @@ template <class T, int KEY, int GROUPS, int PLACES>
 constexpr int vlstm_fw_roles_shared = sizeof(Shared<T, KEY, GROUPS, PLACES>);
 
 template <class T, int KEY, int GROUPS, int PLACES>
-__global__ void __launch_bounds__(Holders<KEY, GROUPS>::THREADS, 1)
+__global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
     vlstm_fw_roles(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap k,
                    const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap h,
                    const float* __restrict__ i_gate, const float* __restrict__ f_gate, float* __restrict__ m_out,
@@ -27,7 +27,6 @@ __global__ void __launch_bounds__(Holders<KEY, GROUPS>::THREADS, 1)
                    float* __restrict__ mN, unsigned* __restrict__ saved, float* __restrict__ saved_n,
                    float* __restrict__ slopes, const int* __restrict__ cu_seqlens, bool packed, bool given, bool wanted,
                    bool through_n, int anchors, int heads, int S, int dhqk, int dhhv, float log2_scale, float eps) {
-    using Held = Holders<KEY, GROUPS>;
     DYNAMIC_TILES(unsigned char, memory);
     __shared__ Ring<PLACES> chunks;
     __shared__ Ring<2> weights;
@@ -43,18 +42,18 @@ __global__ void __launch_bounds__(Holders<KEY, GROUPS>::THREADS, 1)
         walk.init();
         before[0] = {given ? m_from(m0[sequence.index]) : LOWEST, 0};
     }
-    walk.template clear<Held::THREADS>();
+    walk.clear();
     __syncthreads();  // nobody waits at a barrier that is not there, or multiplies by rows that are not zero yet
 
-    Anchors at_anchors(sequence, anchors, slices * Held::COUNT, saved, through_n ? saved_n : nullptr,
+    Anchors at_anchors(sequence, anchors, slices * GROUPS, saved, through_n ? saved_n : nullptr,
                        through_n ? slopes : nullptr);
-    if (group < Held::COUNT) {
+    if (group < GROUPS) {
         registers_increase<Registers<KEY, GROUPS>::STATE>();
-        typename Held::template State<T> state(group % Held::PARTS);
-        state.begin(given ? C0 + cell * dhhv : nullptr, value + group / Held::PARTS * PANEL, dhqk, dhhv);
+        State<T, KEY> state;
+        state.begin(given ? C0 + cell * dhhv : nullptr, value + group * PANEL, dhqk, dhhv);
         walk.hold(state, h, group, at_anchors);
-        if (wanted) state.end(CN + cell * dhhv, value + group / Held::PARTS * PANEL, dhqk, dhhv);
-    } else if (group == Held::COUNT) {
+        if (wanted) state.end(CN + cell * dhhv, value + group * PANEL, dhqk, dhhv);
+    } else if (group == GROUPS) {
         registers_decrease<Registers<KEY, GROUPS>::SCORES>();
         KeySum<T, KEY> sum;
         sum.begin(given ? n0 + cell : nullptr, dhqk);

@@ -30,12 +30,11 @@ template <int GROUPS> struct Segment {
 };
 
 template <class T, int KEY, int GROUPS, int PLACES>
-__global__ void __launch_bounds__(Holders<KEY, GROUPS>::THREADS, 1)
+__global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
     vlstm_fw_parts(const __grid_constant__ TensorMap k, const __grid_constant__ TensorMap v,
                    const float* __restrict__ i_gate, const float* __restrict__ f_gate, float* __restrict__ C_part,
                    float* __restrict__ n_part, Before* __restrict__ behind, int S, int dhhv, int segments,
                    int chunks_each) {
-    using Held = Holders<KEY, GROUPS>;
     DYNAMIC_TILES(unsigned char, memory);
     __shared__ Ring<PLACES> chunks;
     __shared__ Ring<2> weights;
@@ -49,17 +48,17 @@ __global__ void __launch_bounds__(Holders<KEY, GROUPS>::THREADS, 1)
         walk.init();
         before[0] = {LOWEST, 0};
     }
-    walk.template clear<Held::THREADS>();
+    walk.clear();
     __syncthreads();  // as in v1
 
-    if (group < Held::COUNT) {
+    if (group < GROUPS) {
         registers_increase<Registers<KEY, GROUPS>::STATE>();
-        typename Held::template State<T> state(group % Held::PARTS);
+        State<T, KEY> state;
         state.begin(nullptr, 0, 0, 0);
         walk.gather(state, group);
-        long long at = 1ll * part * own.slices * Held::COUNT + own.value / PANEL * Held::PARTS + group;
+        long long at = 1ll * part * own.slices * GROUPS + own.value / PANEL + group;
         state.leave(C_part + at * state.PART);
-    } else if (group == Held::COUNT) {
+    } else if (group == GROUPS) {
         registers_decrease<Registers<KEY, GROUPS>::SCORES>();
         KeySum<T, KEY> sum;
         sum.begin(nullptr, 0);
@@ -86,7 +85,7 @@ template <class Use> __device__ __forceinline__ double join(const Before* parts,
 // ANCHOR_END: join
 
 template <class T, int KEY, int GROUPS, int PLACES>
-__global__ void __launch_bounds__(Holders<KEY, GROUPS>::THREADS, 1)
+__global__ void __launch_bounds__((GROUPS + 2) * 128, 1)
     vlstm_fw_segments(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap k,
                       const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap h,
                       const float* __restrict__ i_gate, const float* __restrict__ f_gate, float* __restrict__ m_out,
@@ -97,7 +96,6 @@ __global__ void __launch_bounds__(Holders<KEY, GROUPS>::THREADS, 1)
                       const float* __restrict__ n_part, const Before* __restrict__ behind, bool given, bool wanted, bool through_n,
                       int anchors, int S, int dhqk, int dhhv, int segments, int chunks_each, float log2_scale,
                       float eps) {
-    using Held = Holders<KEY, GROUPS>;
     DYNAMIC_TILES(unsigned char, memory);
     __shared__ Ring<PLACES> chunks;
     __shared__ Ring<2> weights;
@@ -114,23 +112,23 @@ __global__ void __launch_bounds__(Holders<KEY, GROUPS>::THREADS, 1)
         walk.init();
         before[0] = {join(behind, own.index, m, [](int, float, float) {}), 0};
     }
-    walk.template clear<Held::THREADS>();
+    walk.clear();
     __syncthreads();  // as in v1
 
-    Anchors at_anchors(walk.sequence, anchors, own.slices * Held::COUNT, saved, through_n ? saved_n : nullptr,
+    Anchors at_anchors(walk.sequence, anchors, own.slices * GROUPS, saved, through_n ? saved_n : nullptr,
                        through_n ? slopes : nullptr);
-    if (group < Held::COUNT) {
+    if (group < GROUPS) {
         registers_increase<Registers<KEY, GROUPS>::STATE>();
-        typename Held::template State<T> state(group % Held::PARTS);
-        int value = own.value + group / Held::PARTS * PANEL;
+        State<T, KEY> state;
+        int value = own.value + group * PANEL;
         state.begin(given ? C0 + cell * dhhv : nullptr, value, dhqk, dhhv);
         join(behind, own.index, m, [&](int p, float kept, float taken) {
-            long long at = 1ll * (part + p) * own.slices * Held::COUNT + own.value / PANEL * Held::PARTS + group;
+            long long at = 1ll * (part + p) * own.slices * GROUPS + own.value / PANEL + group;
             state.join(C_part + at * state.PART, kept, taken);
         });
         walk.hold(state, h, group, at_anchors);
         if (wanted) state.end(CN + cell * dhhv, value, dhqk, dhhv);
-    } else if (group == Held::COUNT) {
+    } else if (group == GROUPS) {
         registers_decrease<Registers<KEY, GROUPS>::SCORES>();
         KeySum<T, KEY> sum;
         sum.begin(given ? n0 + cell : nullptr, dhqk);

@@ -26,6 +26,7 @@ pub struct Walk {
     source: &'static KernelSource,
     kernel: &'static str,
     segments: bool,
+    gates_first: bool,
 }
 
 /// Positions of a chunk, and columns of a panel of a matrix.
@@ -33,6 +34,9 @@ const SIDE: usize = 64;
 
 /// Bytes of the kernels' struct `Before`.
 const BEFORE: usize = 16;
+
+/// Bytes of the kernels' struct `GateRecord`: what the gates say of a chunk.
+const GATE_RECORD: usize = 1808;
 
 /// More keys than a version has leave no registers for the state; take `vlstm_fw_v3`.
 const fn sizes_up_to(most_keys: usize) -> [[usize; 3]; 5] {
@@ -42,8 +46,8 @@ const fn sizes_up_to(most_keys: usize) -> [[usize; 3]; 5] {
 
 static DIMS: [Dim; 5] = vlstm::dims(sizes_up_to(128));
 
-/// Two warpgroups may share a state.
-static SHARED_DIMS: [Dim; 5] = vlstm::dims(sizes_up_to(256));
+/// With one more role in fewer registers.
+static WIDE_DIMS: [Dim; 5] = vlstm::dims(sizes_up_to(256));
 
 static PACKED_DIMS: [Dim; 5] = {
     let [_, nh, _, dhqk, dhhv] = sizes_up_to(128);
@@ -93,8 +97,13 @@ const INFO: Info = Info {
 };
 
 /// One step after the other.
-pub static STEPS: Walk =
-    Walk { info: INFO, source: &kernels::V0_STEPS, kernel: "vlstm_fw_steps", segments: false };
+pub static STEPS: Walk = Walk {
+    info: INFO,
+    source: &kernels::V0_STEPS,
+    kernel: "vlstm_fw_steps",
+    segments: false,
+    gates_first: false,
+};
 
 /// Each at its own pace.
 pub static ROLES: Walk = Walk {
@@ -107,21 +116,7 @@ pub static ROLES: Walk = Walk {
     source: &kernels::V1_ROLES,
     kernel: "vlstm_fw_roles",
     segments: false,
-};
-
-/// More keys.
-pub static SHARED: Walk = Walk {
-    info: Info {
-        name: "v1_shared",
-        parent: Some("v1_roles"),
-        change: "up to 256 keys: two warpgroups share a state, and send each other half of what they read of it",
-        dtypes: &[DType::BF16],
-        dims: &SHARED_DIMS,
-        ..INFO
-    },
-    source: &kernels::V1_ROLES,
-    kernel: "vlstm_fw_roles",
-    segments: false,
+    gates_first: false,
 };
 
 /// Few heads.
@@ -136,6 +131,7 @@ pub static PARTS: Walk = Walk {
     source: &kernels::V2_SEGMENTS,
     kernel: "vlstm_fw_segments",
     segments: true,
+    gates_first: false,
 };
 
 /// Sequences of unlike lengths.
@@ -152,13 +148,29 @@ pub static PACKED: Walk = Walk {
     source: &kernels::V1_ROLES,
     kernel: "vlstm_fw_roles",
     segments: false,
+    gates_first: false,
+};
+
+/// More keys.
+pub static WIDE: Walk = Walk {
+    info: Info {
+        name: "v4_wide",
+        parent: Some("v1_roles"),
+        change: "up to 256 keys: a warpgroup holds them all, and gates are a launch of their own",
+        dims: &WIDE_DIMS,
+        ..INFO
+    },
+    source: &kernels::V4_WIDE,
+    kernel: "vlstm_fw_wide",
+    segments: false,
+    gates_first: true,
 };
 
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "vlstm_fw_v4",
     teaches: "a recurrence whose state never leaves the registers, and who waits for whom",
-    versions: &[&STEPS, &ROLES, &SHARED, &PARTS, &PACKED],
+    versions: &[&STEPS, &ROLES, &PARTS, &PACKED, &WIDE],
     kernels: kernels::KERNELS,
     version_checks: checks::VERSION_CHECKS,
     checks: checks::CHECKS,
@@ -213,7 +225,7 @@ impl Version for Walk {
             [1, 1, 130, 128, 256],
             [1, 1, 600, 16, 16],
             [1, 1, 560, 128, 128],
-            // Keys of two warpgroups.
+            // More keys than 128.
             [1, 2, 70, 144, 48],
             [1, 1, 330, 256, 208],
         ]
@@ -318,13 +330,12 @@ fn blocks_of(
 }
 
 impl Walk {
-    /// The first that has room for the keys, and, of 64 keys, for no more values than there are. A block that shares the keys
-    /// of its state has 64 values in any case.
+    /// The first that has room for the keys, and, of 64 keys, for no more values than there are.
     fn instance(&self, kernel: &str, dtype: DType, [dhqk, dhhv]: [usize; 2]) -> Instance {
         let fits = |i: &Instance| {
             i.has("T", dtype.cpp())
                 && dhqk <= i.size("KEY")
-                && (i.size("GROUPS") > 1 || dhhv <= SIDE || i.size("KEY") > 128)
+                && (i.size("GROUPS") > 1 || dhhv <= SIDE)
         };
         self.source.instances(kernel).find(fits).expect("DHQK of a checked problem")
     }
@@ -370,6 +381,7 @@ impl Walk {
             .with(arguments![q, k, v, h, i_gate, f_gate, m_out, n_out])
             .with(arguments![C0: c0, n0, m0, CN: c_n, nN: n_n, mN: m_n, given, wanted])
             .with(arguments![anchors, through_n])
+            .with(arguments![chunks])
             .with(arguments![S: s, dhqk, dhhv, segments, chunks_each, log2_scale, eps]);
 
         let instance = version.instance(version.kernel, dtype, columns);
@@ -391,6 +403,14 @@ impl Walk {
             let kernel = device.load(instance)?;
             let launch = blocks_of(&kernel, &instance, parts, dhhv)?;
             plan.launch_in(&scope, &kernel, launch, [])?;
+        }
+        if version.gates_first {
+            let records = plan.records("GateRecord", GATE_RECORD, heads * chunks);
+            scope = scope.with(arguments![records]);
+            let mut instances = version.source.instances("vlstm_fw_gates");
+            let gates = instances.find(|i| i.has("T", dtype.cpp())).expect("one of each type");
+            let kernel = device.load(gates)?;
+            plan.launch_in(&scope, &kernel, Launch::of([heads as u32, 1, 1], kernel.block()?), [])?;
         }
         let kernel = device.load(instance)?;
         let walks = heads * segments * sequences.unwrap_or(1);

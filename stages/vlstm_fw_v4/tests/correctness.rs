@@ -5,7 +5,7 @@ use lab_harness::qkv::sizes;
 use lab_harness::suite::{assert_stage, assert_version};
 use lab_harness::{Problem, Version};
 use proptest::prelude::*;
-use vlstm_fw_v4::{PACKED, PARTS, ROLES, SHARED, STAGE, STEPS};
+use vlstm_fw_v4::{PACKED, PARTS, ROLES, STAGE, STEPS, WIDE};
 
 #[test]
 fn steps() {
@@ -18,8 +18,8 @@ fn roles() {
 }
 
 #[test]
-fn shared() {
-    assert_version(&SHARED);
+fn wide() {
+    assert_version(&WIDE);
 }
 
 #[test]

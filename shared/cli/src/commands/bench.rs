@@ -13,7 +13,7 @@ use lab_harness::record::{FORMAT, Measurement, Of, Run};
 use lab_harness::{Dims, Error, Options, Version};
 use serde_json::json;
 
-use self::family::{Bench, by_family, has_sizes, told};
+use self::family::{Asked, Bench, by_family, told};
 pub(crate) use self::machine::{clean_commit, copy_bandwidth, machine, now, state_of_tree};
 use self::scripts::Scripts;
 use crate::commands::against::Then;
@@ -25,7 +25,7 @@ use crate::{Common, versions};
 pub(crate) struct Arguments {
     /// A family or a stage, or `launch`, what a launch costs; everything where none is named
     family: Option<String>,
-    /// Only problems of these sizes, such as B=1,T=20
+    /// Only problems of these sizes, such as B=1,T=20; or, with all sizes named, a problem that is not of the set
     #[arg(long)]
     shape: Option<String>,
     /// Writes a record; refused where the measured tree is not a clean commit
@@ -51,7 +51,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         Some(launch_cost::FAMILY) => Vec::new(),
         family => right_ones(choose(family)?)?,
     };
-    let only = sizes(arguments.shape.as_deref(), &chosen)?;
+    let asked = asked(arguments.shape.as_deref(), &chosen)?;
     let mut scripts = arguments.peers.as_deref().map(Scripts::new).transpose()?;
     let device = common.open()?;
     if device.kind() != DeviceKind::Cuda {
@@ -73,7 +73,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let mut bench = Bench {
         device: &device,
         runs: arguments.runs.max(1),
-        only,
+        asked,
         copy_gbps,
         scripts: &mut scripts,
         lines: Vec::new(),
@@ -163,17 +163,16 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     Ok(())
 }
 
-/// Of `--shape`: what at least one of the problems has.
-fn sizes(shape: Option<&str>, chosen: &[&dyn Version]) -> Result<Dims, Failure> {
-    let Some(text) = shape else { return Ok(Dims::default()) };
-    let only = Dims::parse(text)?;
+/// Of `--shape`: what at least one of the versions is timed on, or takes.
+fn asked(shape: Option<&str>, chosen: &[&'static dyn Version]) -> Result<Asked, Failure> {
+    let Some(text) = shape else { return Ok(Asked::Having(Dims::default())) };
+    if let Some(asked) = Asked::of(Dims::parse(text)?, chosen) {
+        return Ok(asked);
+    }
     let of_version = |v: &&dyn Version| {
         v.info().dtypes.iter().flat_map(|t| v.bench_shapes(*t)).collect::<Vec<_>>()
     };
     let mut known: Vec<Dims> = chosen.iter().flat_map(of_version).collect();
-    if known.iter().any(|dims| has_sizes(dims, &only)) {
-        return Ok(only);
-    }
     known.dedup();
     let known: Vec<String> = known.iter().map(Dims::to_string).collect();
     let expected = format!("sizes of one of {}", known.join(", or "));

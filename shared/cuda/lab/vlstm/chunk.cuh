@@ -99,11 +99,12 @@ template <class T, int KEY, int GROUPS> struct alignas(1024) Place {
 
     // ANCHOR: load
     // Asks for the chunk from position `first` on, and the values from column `value` on; one thread. Who only adds to
-    // the state needs no Q.
+    // the state needs no Q. `more` bytes come by other copies.
     template <bool WITH_Q = true>
     __device__ __forceinline__ void load(const TensorMap& Q, const TensorMap& K, const TensorMap& V,
-                                         const Sequence& sequence, int first, int value, Mbarrier* full) {
-        mbarrier_arrive_expect(full, ((WITH_Q + 1) * PANELS + GROUPS) * CHUNK * SPAN);
+                                         const Sequence& sequence, int first, int value, Mbarrier* full,
+                                         unsigned more = 0) {
+        mbarrier_arrive_expect(full, ((WITH_Q + 1) * PANELS + GROUPS) * CHUNK * SPAN + more);
 #pragma unroll
         for (int p = 0; p < PANELS; ++p) {
             if (WITH_Q) tensor_load(q[p], Q, sequence.box(p * PANEL, first).at, full);
@@ -173,10 +174,10 @@ template <class Gates> __device__ __forceinline__ void weights_of(float (&weight
 }
 
 // C̃_ij = s (q_i·k_j) D_ij, rounded, to `pairs`, a panel; l_i = Σ_j C̃_ij + s β_i n·q_i of the same rows, where the
-// product has n divided by `up`.
-template <class T>
-__device__ __forceinline__ void weigh(float (&l)[2], const float (&score)[36], const float (&weight)[32],
-                                      const Gates& gates, float up, T* pairs) {
+// product has n divided by `up`. weight(at) is of elements `at` and `at` + 1 of the product.
+template <class T, class Weight>
+__device__ __forceinline__ void weigh_by(float (&l)[2], const float (&score)[36], const Weight& weight,
+                                         const Gates& gates, float up, T* pairs) {
     int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, own = warp * 16 + lane / 4;
 #pragma unroll
     for (int r = 0; r < 2; ++r) l[r] = gates.read[own + 8 * r] * up * (score[32 + 2 * r] + score[33 + 2 * r]);
@@ -186,8 +187,9 @@ __device__ __forceinline__ void weigh(float (&l)[2], const float (&score)[36], c
 #pragma unroll
         for (int w = 0; w < 4; ++w) {
             int r = w % 2, row = own + 8 * r, column = j + w / 2 * 8 + lane % 4 * 2, at = (j + w / 2 * 8) / 2 + 2 * r;
+            float2 by = weight(at);
             // Not 0 · NaN, where K's row is a later one.
-            float x = column <= row ? score[at] * weight[at] : 0, y = column < row ? score[at + 1] * weight[at + 1] : 0;
+            float x = column <= row ? score[at] * by.x : 0, y = column < row ? score[at + 1] * by.y : 0;
             l[r] += x + y;
             words[w] = two_halves<T>(x, y);
         }
@@ -196,6 +198,13 @@ __device__ __forceinline__ void weigh(float (&l)[2], const float (&score)[36], c
 #pragma unroll
     for (int r = 0; r < 2; ++r)
         for (int d = 1; d < 4; d *= 2) l[r] += __shfl_xor_sync(0xffffffff, l[r], d);
+}
+
+// The same by weights that are there.
+template <class T>
+__device__ __forceinline__ void weigh(float (&l)[2], const float (&score)[36], const float (&weight)[32],
+                                      const Gates& gates, float up, T* pairs) {
+    weigh_by(l, score, [&](int at) { return make_float2(weight[at], weight[at + 1]); }, gates, up, pairs);
 }
 // ANCHOR_END: weights
 

@@ -10,17 +10,11 @@ namespace lab {
 // Warps that ask for tiles and scan the gates, a chunk each in turn.
 constexpr int SCANNERS = 4;
 
-// Who holds a state of KEY keys by 64 GROUPS values: more keys than 128 are shared by two warpgroups.
-template <int KEY, int GROUPS> struct Holders {
-    static constexpr int PARTS = KEY > 128 ? 2 : 1, COUNT = GROUPS * PARTS, THREADS = (COUNT + 2) * 128;
-    template <class T> using State = lab::State<T, KEY / PARTS, PARTS>;
-};
-
 // Registers of a thread: those of all warpgroups together are 512 at most.
 template <int KEY, int GROUPS> struct Registers {
-    static constexpr bool FEW = Holders<KEY, GROUPS>::COUNT == 2 && KEY > 64;  // the state of 128 keys leaves few to others
-    static constexpr int STATE = KEY > 128 ? 168 : GROUPS == 2 && KEY == 64 ? 160 : 176;
-    static constexpr int SCORES = KEY > 128 ? 120 : FEW ? 104 : 112, SCAN = FEW ? 56 : 80;
+    static constexpr bool FEW = GROUPS == 2 && KEY > 64;  // the state of 128 keys leaves few to others
+    static constexpr int STATE = GROUPS == 2 && KEY == 64 ? 160 : 176;
+    static constexpr int SCORES = FEW ? 104 : 112, SCAN = FEW ? 56 : 80;
 };
 
 // All of a block's shared memory: places for chunks, two for C̃ and what goes with it, and h on its way.
@@ -28,7 +22,7 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Shared {
     Place<T, KEY, GROUPS> places[PLACES];
     T pairs[2][CHUNK * PANEL], out[GROUPS][CHUNK * PANEL];
     float inverse[2][CHUNK];  // 1 / (n_i + eps)
-    float4 room[Holders<KEY, GROUPS>::template State<T>::ROOM];
+    float4 room[State<T, KEY>::ROOM];
 };
 
 // What is saved of a sequence for a backward pass: states [head][anchor][64 columns of V], `count` anchors a head; 0 where
@@ -60,9 +54,8 @@ template <int PLACES> __device__ __forceinline__ void leave(Ring<PLACES>& ring, 
 
 // Positions `from` to `to` of a sequence, and 64 GROUPS columns of V from `value` on.
 template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
-    using Held = Holders<KEY, GROUPS>;
-    using State = typename Held::template State<T>;
-    static constexpr int HOLDERS = Held::COUNT, PARTS = Held::PARTS;
+    using State = lab::State<T, KEY>;
+    static constexpr int THREADS = (GROUPS + 2) * 128;
     Shared<T, KEY, GROUPS, PLACES>& shared;
     Ring<PLACES>& chunks;
     Ring<2>& weights;
@@ -71,12 +64,12 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
 
     // One thread, before a barrier.
     __device__ __forceinline__ void init() const {
-        chunks.init(4 * HOLDERS + 4, 2);
-        weights.init(4 * HOLDERS);
+        chunks.init(4 * GROUPS + 4, 2);
+        weights.init(4 * GROUPS);
     }
 
     // All THREADS, before the same barrier.
-    template <int THREADS> __device__ __forceinline__ void clear() const {
+    __device__ __forceinline__ void clear() const {
         for (int n = 0; n < PLACES; ++n) shared.places[n].template clear<THREADS>();
         fence_proxy_async_shared();
     }
@@ -86,17 +79,17 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
     __device__ __forceinline__ void hold(State& state, const TensorMap& h, int group, Anchors anchors) const {
         Turn<PLACES> turn;
         Turn<2> pair;
-        int panel = group / PARTS, column = value + panel * PANEL;
+        int column = value + group * PANEL;
         state.weigh();
         state.round();
         for (int first = from; first < to; first += CHUNK, turn.advance(), pair.advance()) {
             auto& place = shared.places[turn.place];
-            if (anchors.has(first)) state.save(anchors.at(first, value / PANEL * PARTS + group, state.SAVED));
+            if (anchors.has(first)) state.save(anchors.at(first, value / PANEL + group, state.SAVED));
             chunks.wait_full(turn);
             state.read(place);
             // h of the chunk before leaves while the product is made.
-            if (first > from) state.store(shared.out[panel], h, sequence.box(column, first - CHUNK), panel);
-            state.take(place.v[panel], place.write);
+            if (first > from) state.store(shared.out[group], h, sequence.box(column, first - CHUNK), group);
+            state.take(place.v[group], place.write);
             state.scale(place.gates);
             weights.wait_full(pair);
             state.add_pairs(shared.pairs[pair.place]);
@@ -106,7 +99,7 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
             state.round();
             leave(chunks, turn);
         }
-        if (from < to) state.store(shared.out[panel], h, sequence.box(column, (to - 1) / CHUNK * CHUNK), panel);
+        if (from < to) state.store(shared.out[group], h, sequence.box(column, (to - 1) / CHUNK * CHUNK), group);
         if (threadIdx.x % 128 == 0) bulk_wait_read<0>();  // TMA has read the panel before the block ends
     }
     // ANCHOR_END: state
@@ -120,9 +113,9 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
         auto publish = [&] {
             sum.publish(shared.places[turn.place]);
             fence_proxy_async_shared();  // wgmma reads n and C̃, which were written by plain stores
-            named_barrier_sync(1 + HOLDERS, 128);  // all warps have written and fenced them, and 1 / (n + eps)
+            named_barrier_sync(1 + GROUPS, 128);  // all warps have written and fenced them, and 1 / (n + eps)
         };
-        sum.weigh(shared.inverse[0], 1 + HOLDERS);
+        sum.weigh(shared.inverse[0], 1 + GROUPS);
         publish();
         for (int first = from; first < to; first += CHUNK, pair.advance()) {
             auto& place = shared.places[turn.place];
@@ -188,7 +181,7 @@ template <class T, int KEY, int GROUPS, int PLACES> struct Walk {
             chunks.wait_full(turn);
             state.decay(place.gates);  // once the products of the chunk before are there
             if (first > from) leave(chunks, last);
-            state.take(place.v[group / PARTS], place.write);
+            state.take(place.v[group], place.write);
             state.add_keys(place);
             last = turn;
         }

@@ -54,7 +54,7 @@ pub(super) struct Bench<'a> {
     /// Of each version.
     pub(super) runs: usize,
     /// Sizes that a problem must have.
-    pub(super) only: Dims,
+    pub(super) asked: Asked,
     pub(super) copy_gbps: f64,
     pub(super) scripts: &'a mut Option<Scripts>,
     /// What has been measured.
@@ -62,8 +62,43 @@ pub(super) struct Bench<'a> {
 }
 
 /// Whether a problem has these sizes.
-pub(super) fn has_sizes(dims: &Dims, only: &Dims) -> bool {
+fn has_sizes(dims: &Dims, only: &Dims) -> bool {
     only.iter().all(|(name, size)| dims.find(name) == Some(size))
+}
+
+/// What `--shape` asks for.
+pub(super) enum Asked {
+    /// Of the problems that versions are timed on, those that have these sizes.
+    Having(Dims),
+    /// A problem that no version is timed on otherwise.
+    New(Dims),
+}
+
+impl Asked {
+    /// Sizes that some problem of these versions has, or all sizes of a problem that some of them take.
+    pub(super) fn of(only: Dims, versions: &[&dyn Version]) -> Option<Self> {
+        [Self::Having(only.clone()), Self::New(only)].into_iter().find(|asked| {
+            let any = |v: &&dyn Version| {
+                v.info().dtypes.iter().any(|t| !asked.problems(*v, *t).is_empty())
+            };
+            versions.iter().any(any)
+        })
+    }
+
+    /// The problems of a version and type.
+    fn problems(&self, version: &dyn Version, dtype: DType) -> Vec<Dims> {
+        match self {
+            Self::Having(sizes) => {
+                let mut all = version.bench_shapes(dtype);
+                all.retain(|dims| has_sizes(dims, sizes));
+                all
+            }
+            Self::New(dims) => {
+                let taken = version.info().complete(dims).is_ok_and(|all| all == *dims);
+                if taken { vec![dims.clone()] } else { Vec::new() }
+            }
+        }
+    }
 }
 
 impl Bench<'_> {
@@ -74,7 +109,7 @@ impl Bench<'_> {
         &mut self,
         versions: &[(usize, &'static dyn Version)],
     ) -> Result<(), Failure> {
-        let Self { device, runs, only, copy_gbps, scripts, lines } = self;
+        let Self { device, runs, asked, copy_gbps, scripts, lines } = self;
         let (device, runs, copy_gbps) = (*device, *runs, *copy_gbps);
         let family = versions[0].1.info().family.name();
         let (versions, old): (Vec<_>, Vec<_>) =
@@ -83,9 +118,8 @@ impl Bench<'_> {
         let mut problems: Vec<(DType, Dims)> = Vec::new();
         for (_, version) in &versions {
             for &dtype in version.info().dtypes {
-                let shapes = version.bench_shapes(dtype).into_iter().map(|dims| (dtype, dims));
-                let asked = shapes.filter(|p| has_sizes(&p.1, only));
-                let new: Vec<_> = asked.filter(|p| !problems.contains(p)).collect();
+                let all = asked.problems(*version, dtype).into_iter().map(|dims| (dtype, dims));
+                let new: Vec<_> = all.filter(|p| !problems.contains(p)).collect();
                 problems.extend(new);
             }
         }
@@ -95,7 +129,7 @@ impl Bench<'_> {
         let mut missing: Vec<String> = Vec::new();
         for (dtype, dims) in problems {
             let has = |v: &dyn Version| {
-                v.info().dtypes.contains(&dtype) && v.bench_shapes(dtype).contains(&dims)
+                v.info().dtypes.contains(&dtype) && asked.problems(v, dtype).contains(&dims)
             };
             let able: Vec<_> = versions.iter().copied().filter(|(_, v)| has(*v)).collect();
             let Some(&(_, first)) = able.first() else { continue };
@@ -288,5 +322,25 @@ mod tests {
         };
         assert!(!names(matmul).is_empty());
         assert_eq!(names(&twice), names(matmul));
+    }
+
+    #[test]
+    fn a_problem_may_be_one_that_nobody_is_timed_on() {
+        let versions = vlstm_fw_v4::STAGE.versions;
+        let problems = |shape: &str| {
+            let asked = Asked::of(Dims::parse(shape).unwrap(), versions)?;
+            Some(versions.iter().map(|v| asked.problems(*v, DType::BF16).len()).collect::<Vec<_>>())
+        };
+        let takers =
+            |problems: Option<Vec<usize>>| problems.map(|p| p.iter().filter(|n| **n > 0).count());
+        // One of the set; a part of several.
+        assert_eq!(takers(problems("B=8,NH=8,S=2048,DHQK=256,DHHV=512")), Some(1));
+        assert_eq!(takers(problems("S=1024")), Some(4));
+        // A whole one that is not: of all that take it, and of none but those.
+        assert_eq!(problems("B=1,NH=16,S=65536,DHQK=128,DHHV=256"), Some(vec![1, 1, 1, 0, 1]));
+        assert_eq!(problems("B=1,NH=16,S=65536,DHQK=192,DHHV=256"), Some(vec![0, 0, 0, 0, 1]));
+        // Not a whole one; one that nobody takes.
+        assert_eq!(problems("S=65536"), None);
+        assert_eq!(problems("B=1,NH=16,S=65536,DHQK=512,DHHV=256"), None);
     }
 }
