@@ -18,6 +18,10 @@ pub(crate) struct Sources {
     pub(crate) units: Vec<(String, PathBuf)>,
     /// Every kernel, and the file that it stands in.
     pub(crate) kernels: Vec<(PathBuf, Kernel)>,
+    /// For the compiler.
+    pub(crate) flags: Vec<String>,
+    /// For the linker.
+    pub(crate) libraries: Vec<String>,
 }
 
 impl Sources {
@@ -38,7 +42,7 @@ impl Sources {
             let before = if is_cuda { CUDA } else { "" };
             units.push((format!("{before}{text}"), file.clone()));
         }
-        Ok(Self { units, kernels: reader.kernels })
+        Ok(Self { units, kernels: reader.kernels, ..Self::default() })
     }
 }
 

@@ -23,8 +23,13 @@ const unsigned emu_global_count = 0;
 extern "C" int emu_in_kernel() { return emu::host->in_kernel(); }
 EXPORT void emu_bind_host(const EmuHost* table) { emu::host = table; }
 
-// C++ forbids to call main by its name. Every declaration of it has this symbol.
+// C++ forbids to call main by its name. Every declaration of it has this symbol. Where one kernel alone is
+// launched, what main needs is not asked for.
+#ifdef EMU_ONE_KERNEL
+static int (*const emu_main_of_program)(int, char**) = nullptr;
+#else
 extern "C" int emu_main_of_program(int, char**) __asm__("main") __attribute__((weak));
+#endif
 EXPORT int emu_has_main() { return emu_main_of_program != nullptr; }
 EXPORT int emu_run_main(int count, char** arguments) {
     try {

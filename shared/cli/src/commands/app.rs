@@ -64,7 +64,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     program.run(&all, end).map_err(|error| Failure::Usage(error.to_string()))
 }
 
-fn seconds(given: f64) -> Result<Duration, Failure> {
+pub(crate) fn seconds(given: f64) -> Result<Duration, Failure> {
     let wrong = || format!("--timeout: expected seconds from 0.001 to 1000000, got {given}");
     let is_fine = (0.001..=1e6).contains(&given);
     is_fine.then(|| Duration::from_secs_f64(given)).ok_or_else(|| Failure::Usage(wrong()))

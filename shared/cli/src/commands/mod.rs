@@ -17,6 +17,7 @@ pub(crate) mod devices;
 pub(crate) mod doctor;
 pub(crate) mod exercise;
 pub(crate) mod history;
+pub(crate) mod kernel;
 pub(crate) mod list;
 pub(crate) mod lstm;
 pub(crate) mod measure;
