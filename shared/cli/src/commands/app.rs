@@ -96,7 +96,7 @@ fn end_in_text(report: Report) -> u8 {
 static STDOUT: std::sync::OnceLock<i32> = std::sync::OnceLock::new();
 
 /// One JSON object is all that stdout gets.
-fn output_to_stderr() {
+pub(crate) fn output_to_stderr() {
     // SAFETY: descriptors of this process, which nobody uses yet.
     unsafe {
         let _ = STDOUT.set(libc::dup(std::io::stdout().as_raw_fd()));
@@ -104,11 +104,16 @@ fn output_to_stderr() {
     }
 }
 
-fn end_in_json(report: Report) -> u8 {
+/// Undoes [`output_to_stderr`], if that was called.
+pub(crate) fn output_to_stdout() {
     if let Some(&stdout) = STDOUT.get() {
         // SAFETY: as in `output_to_stderr`.
         unsafe { libc::dup2(stdout, std::io::stdout().as_raw_fd()) };
     }
+}
+
+fn end_in_json(report: Report) -> u8 {
+    output_to_stdout();
     let code = code(&report);
     let findings = report.findings.iter().map(|(kernel, finding)| {
         let mut object = finding_json(finding);

@@ -10,7 +10,7 @@ use lab_harness::{Dims, Error, Mistake, Problem, Version, suite};
 use rayon::prelude::*;
 use serde_json::json;
 
-use crate::commands::kernel;
+use crate::commands::{kernel, watch};
 use crate::failure::Failure;
 use crate::table::table;
 use crate::{Common, named};
@@ -39,6 +39,9 @@ pub(crate) struct Arguments {
     /// Writes the findings in SARIF 2.1.0, which tools for code review read
     #[arg(long, value_name = "FILE.sarif")]
     sarif: Option<PathBuf>,
+    /// Checks again at each save of FILE.cu, until Ctrl-C
+    #[arg(long)]
+    watch: bool,
 }
 
 /// What the checks say of one problem.
@@ -78,6 +81,14 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     }
     arguments.kernel.refuse_for_stage(&arguments.name)?;
     arguments.expect.refuse_for_stage(&arguments.name)?;
+    kernel::refuse_others_for_stage(
+        &arguments.name,
+        &[
+            (arguments.output.is_some(), "--output"),
+            (arguments.sarif.is_some(), "--sarif"),
+            (arguments.watch, "--watch"),
+        ],
+    )?;
     let start = Instant::now();
     let device = Device::emulator_in(Mode::Checked)?;
     let work = work(arguments)?;
@@ -118,6 +129,9 @@ fn of_file(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
     let file = Path::new(&arguments.name);
     let of_stage = [(arguments.shape.is_some(), "--shape"), (arguments.dtype.is_some(), "--dtype")];
     kernel::refuse_for_file(&arguments.name, &of_stage)?;
+    if arguments.watch {
+        return watch::repeat(file, common.json);
+    }
     if !arguments.kernel.is_launch() {
         return kernel::list(common, file, &arguments.kernel);
     }

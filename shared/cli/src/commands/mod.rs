@@ -30,6 +30,7 @@ pub(crate) mod selftest;
 pub(crate) mod tour;
 pub(crate) mod training;
 pub(crate) mod tune;
+pub(crate) mod watch;
 
 /// The workspace that the command was called in.
 pub(crate) fn workspace() -> Result<Workspace, Failure> {

@@ -33,12 +33,7 @@ impl Expectations {
             (self.rtol.is_some(), "--rtol"),
             (self.atol.is_some(), "--atol"),
         ];
-        match all.into_iter().find(|(is, _)| *is) {
-            None => Ok(()),
-            Some((_, option)) => {
-                Err(bad(option, "a FILE.cu, whose kernels take it", &format!("'{name}'")))
-            }
-        }
+        super::refuse_others_for_stage(name, &all)
     }
 }
 

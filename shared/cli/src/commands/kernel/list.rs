@@ -27,11 +27,10 @@ pub(crate) fn list(common: &Common, file: &Path, arguments: &Arguments) -> Resul
         println!("{}\n", wrapped(&command(file, kernel, arguments)));
     }
     println!(
-        "{} kernels. Sizes and values in these commands are guesses: put your own in their place \
-         (lab check --help).",
+        "{} kernels. Sizes and values in these commands are guesses: put your own\n\
+         there (lab check --help). The file's whole program, every launch checked:\n  {next}",
         kernels.len()
     );
-    println!("To run the file's whole program, every launch checked: {next}");
     Ok(())
 }
 

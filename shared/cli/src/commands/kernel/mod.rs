@@ -1,16 +1,17 @@
 //! One kernel of anybody's `.cu` file: `lab check`, `run` and `profile FILE.cu --kernel …`.
 
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use lab_app::{Outcome, Settings, Single};
 use lab_device::emulator::Order;
+use serde_json::json;
 
 use crate::Common;
-use crate::commands::app::seconds;
+use crate::commands::app::{output_to_stderr, output_to_stdout, seconds};
 use crate::failure::Failure;
+use crate::profile::{Counted, print_counted};
 
 mod expect;
 mod list;
@@ -100,12 +101,8 @@ impl Arguments {
 
     /// Refuses options of a file's kernel where a stage is named.
     pub(crate) fn refuse_for_stage(&self, name: &str) -> Result<(), Failure> {
-        match self.given() {
-            None => Ok(()),
-            Some(option) => Err(Failure::Usage(format!(
-                "{option}: expected a FILE.cu, whose kernels take it, got '{name}'"
-            ))),
-        }
+        let given = self.given();
+        refuse_others_for_stage(name, &[(given.is_some(), given.unwrap_or_default())])
     }
 
     /// Whether a launch is described at all.
@@ -122,6 +119,16 @@ impl Arguments {
 /// Whether a name is that of a file and not of a stage.
 pub(crate) fn is_file(name: &str) -> bool {
     [".cu", ".cuh"].iter().any(|end| name.ends_with(end))
+}
+
+/// Refuses what only a kernel of a file has.
+pub(crate) fn refuse_others_for_stage(name: &str, given: &[(bool, &str)]) -> Result<(), Failure> {
+    match given.iter().find(|(is, _)| *is) {
+        None => Ok(()),
+        Some((_, option)) => {
+            Err(options::bad(option, "a FILE.cu, whose kernels take it", &format!("'{name}'")))
+        }
+    }
 }
 
 /// Refuses options that only a stage has.
@@ -190,26 +197,16 @@ fn launch(
         end_after(seconds(timeout)?, common.json);
     }
     // What a kernel prints must not stand in the one object that is printed.
-    let stdout = common.json.then(stdout_to_stderr);
+    if common.json {
+        output_to_stderr();
+    }
     let settings = Settings { seed, emulator };
     let outcome = single.run(&settings).map_err(|error| refused(error, resolved.verbose));
     // SAFETY: flushes all streams of C: what a kernel prints stands before the report.
     unsafe { libc::fflush(std::ptr::null_mut()) };
-    if let Some(stdout) = stdout {
-        // SAFETY: a descriptor of this process, kept for this.
-        unsafe { libc::dup2(stdout, std::io::stdout().as_raw_fd()) };
-    }
+    output_to_stdout();
     let seconds = start.elapsed().as_secs_f64();
     Ok(Launched { outcome: outcome?, seconds, order: emulator.order, seed })
-}
-
-fn stdout_to_stderr() -> i32 {
-    // SAFETY: descriptors of this process.
-    unsafe {
-        let stdout = libc::dup(std::io::stdout().as_raw_fd());
-        libc::dup2(std::io::stderr().as_raw_fd(), std::io::stdout().as_raw_fd());
-        stdout
-    }
 }
 
 /// Ends the process, whatever the kernel and the file's own code do by then.
@@ -220,6 +217,7 @@ fn end_after(limit: Duration, json: bool) {
             "--timeout: expected an end within {} s, got none",
             limit.as_secs_f32()
         ));
+        output_to_stdout();
         failure.tell(json);
         // SAFETY: ends the process at once; nothing is half-written, since files are renamed whole.
         unsafe { libc::_exit(i32::from(failure.code())) };
@@ -290,4 +288,41 @@ fn judge(
         false => report::print(&launched, &comparisons, mode, targets),
     }
     report::verdict(outcome, &comparisons)
+}
+
+/// `lab profile FILE.cu --kernel …`: what it asks of the memory system, by line.
+pub(crate) fn profile(
+    common: &Common,
+    file: &Path,
+    arguments: &Arguments,
+    seed: u64,
+    caveat: &str,
+) -> Result<(), Failure> {
+    let resolved = Resolved::of(file, arguments, &Expectations::default())?;
+    let launched = launch(common, file, &resolved, seed, Mode::Counted)?;
+    let outcome = &launched.outcome;
+    // A launch that is wrong has counted nothing.
+    if !outcome.findings.is_empty() {
+        match common.json {
+            true => println!("{}", report::as_json(&launched, &[], Mode::Counted, 3)),
+            false => report::print(&launched, &[], Mode::Counted, &Targets::default()),
+        }
+        return report::verdict(outcome, &[]);
+    }
+    let settled = crate::profile::settled(outcome.profile.clone());
+    let source = |file: &str| std::fs::read_to_string(file).ok();
+    let counted = Counted { profile: &settled, source: &source };
+    if common.json {
+        let mut all = report::as_json(&launched, &[], Mode::Counted, 0);
+        all["note"] = json!(caveat);
+        all["totals"] = json!(counted.totals_json());
+        all["lines"] = json!(counted.lines_json());
+        all["left_out"] = json!(settled.left_out);
+        println!("{all}");
+        return Ok(());
+    }
+    println!("{}", report::title(outcome));
+    println!("{caveat}\n");
+    print_counted(&counted);
+    Ok(())
 }
