@@ -26,6 +26,8 @@ pub struct Options {
     pub standard: Option<String>,
     /// Not checked, and so faster.
     pub plain: bool,
+    /// Not optimised, with all local variables, and stopping at a thread: for a debugger.
+    pub debug: bool,
     /// How long it may run. It is ended then, with exit code 1 of its own.
     pub timeout: Option<Duration>,
 }
@@ -143,6 +145,11 @@ pub(crate) fn compile(
     flags.extend(options.include.iter().map(|d| format!("-I{}", absolute(d).display())));
     flags.extend(sources.flags);
     libraries.extend(sources.libraries);
+    if options.debug {
+        // These come last, and so they count.
+        flags.extend(["-O0", "-fno-inline", "-DEMU_DEBUG"].map(String::from));
+        libraries.push("-DEMU_DEBUG".into());
+    }
     // Host code of several threads.
     if sources.units.iter().any(|(text, _)| text.contains("omp.h") || text.contains("#pragma omp"))
     {

@@ -329,7 +329,7 @@ impl<'a> Reader<'a> {
         let passed: String = names.iter().map(|n| format!(", {n}")).collect();
         let question = format!(
             " if (!::emu::in_kernel()) return ::emu::launch_configured<(static_cast<void (*)({})>(&{own}))>\
-             (__PRETTY_FUNCTION__, {:?}{passed});",
+             (__PRETTY_FUNCTION__, {:?}{passed}); EMU_BEGIN_KERNEL;",
             types.join(", "),
             names.join(",")
         );

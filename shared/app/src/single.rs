@@ -105,6 +105,8 @@ pub struct Settings {
     pub seed: u64,
     /// Of the emulator.
     pub emulator: lab_emulator::Options,
+    /// `threadIdx` and `blockIdx` of the thread that a debugger stops at, in a build for one.
+    pub wanted: Option<[[i32; 3]; 2]>,
 }
 
 /// At most so many bytes for one argument.
@@ -155,6 +157,12 @@ impl Single {
         }
         host::state().is_quiet = true;
         bind(&raw const HOST_TABLE);
+        if let Some(wanted) = settings.wanted {
+            for (name, index) in ["emu_wanted_thread", "emu_wanted_block"].iter().zip(wanted) {
+                // SAFETY: compat/program.cpp has it as three ints.
+                unsafe { *function(name)?.cast::<[i32; 3]>() = index };
+            }
+        }
         *running() = Some(Running { plan: self.plan, seed: settings.seed, ..Running::default() });
         launch(&raw const GIVEN);
         let done = running().take().unwrap_or_default();

@@ -293,3 +293,38 @@ fn a_profile_counts_by_line() {
     assert_eq!(code, 2);
     assert!(stderr.contains("--html: expected a STAGE, which takes it, got 'sum.cu'"), "{stderr}");
 }
+
+/// gdb stands at the thread that was asked for, and knows its local variables.
+#[test]
+fn gdb_opens_at_a_thread() {
+    let here = here();
+    let words = format!("{LAUNCH} --arg in:f32[n]=2 --arg out:f32[8] --arg 1000");
+    let (code, _, stderr) = run(here.path(), "debug", &format!("{words} --thread 1,x"));
+    assert_eq!(code, 2);
+    assert!(
+        stderr.contains("--thread: expected an index such as 3 or 3,0,0, got '1,x'"),
+        "{stderr}"
+    );
+    let (code, _, stderr) = run(here.path(), "debug", "playg");
+    assert_eq!(code, 2);
+    assert!(stderr.contains("FILE.cu: expected a file of CUDA C++, got 'playg'"), "{stderr}");
+    if std::process::Command::new("gdb").arg("--version").output().is_err() {
+        eprintln!("gdb is not here (apt install gdb): nothing was debugged");
+        return;
+    }
+    let mut debug = lab(here.path(), "debug");
+    debug.args(words.split_whitespace()).args(["--thread", "3,0,0", "--blk", "1", "--batch"]);
+    for command in
+        ["next", "next", "print i", "lab-where", "lab-thread 5,0,0 1,0,0", "next 2", "print i"]
+    {
+        debug.args(["--ex", command]);
+    }
+    let (code, stdout, stderr) = outcome(&mut debug);
+    if stderr.contains("ptrace: ") || stdout.contains("ptrace: ") {
+        eprintln!("gdb may not trace a process here: nothing was debugged");
+        return;
+    }
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    assert!(stdout.contains("$1 = 131\nthread (3,0,0) of block (1,0,0)"), "{stdout}{stderr}");
+    assert!(stdout.contains("$2 = 133"), "{stdout}{stderr}");
+}

@@ -53,6 +53,19 @@ extern "C" clock_t clock() noexcept {
     return in_kernel ? nanoseconds : nanoseconds / (1000000000 / CLOCKS_PER_SEC);
 }
 
+#ifdef EMU_DEBUG
+EXPORT int emu_wanted_thread[3], emu_wanted_block[3];
+int emu_wanted_thread[3], emu_wanted_block[3];
+extern "C" int emu_is_wanted_thread() {
+    for (int i = 0; i < 3; ++i) {
+        if (int(emu_coordinate(EMU_THREAD_X + i)) != emu_wanted_thread[i]) return 0;
+        if (int(emu_coordinate(EMU_BLOCK_X + i)) != emu_wanted_block[i]) return 0;
+    }
+    return 1;
+}
+extern "C" __attribute__((noinline)) void emu_debug_here() { __asm__ volatile(""); }
+#endif
+
 #ifdef EMU_CHECKED
 extern "C" {
 #define ATOMIC_OPERATION(bits, T, operation)                                      \

@@ -49,6 +49,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         define: arguments.define.clone(),
         standard: Some(arguments.standard.clone()),
         plain: arguments.plain,
+        debug: false,
         timeout: arguments.timeout.map(seconds).transpose()?,
     };
     let program = Program::build(&arguments.files, &options).map_err(|error| match error {

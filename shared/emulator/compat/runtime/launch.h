@@ -21,6 +21,16 @@ struct EmuHost {
 extern "C" int emu_in_kernel();
 enum EmuMemory { EMU_DEVICE, EMU_MANAGED, EMU_HOST };
 
+// Of program.cpp, in a build for a debugger: whether this is the thread that it was asked for, and where the
+// debugger stops.
+#ifdef EMU_DEBUG
+extern "C" int emu_is_wanted_thread();
+extern "C" void emu_debug_here();
+#define EMU_BEGIN_KERNEL (emu_is_wanted_thread() ? emu_debug_here() : (void)0)
+#else
+#define EMU_BEGIN_KERNEL (void)0
+#endif
+
 namespace emu {
 // Not thread_local: what is, is shared memory to the emulator.
 inline const EmuHost* host = nullptr;

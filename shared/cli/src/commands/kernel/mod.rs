@@ -22,6 +22,7 @@ mod sarif;
 pub(crate) use expect::Expectations;
 pub(crate) use list::list;
 use options::Resolved;
+pub(crate) use options::bad;
 
 /// A launch of one kernel of a `.cu` file.
 #[derive(Clone, Debug, Default, Args)]
@@ -74,6 +75,9 @@ pub(crate) struct Arguments {
     /// All that the compiler says, where it refuses the file
     #[arg(long)]
     verbose: bool,
+    /// Of `lab debug`: threadIdx and blockIdx where a debugger stops
+    #[arg(long, hide = true, value_delimiter = ',', num_args = 1)]
+    debugged: Vec<i32>,
 }
 
 impl Arguments {
@@ -179,6 +183,7 @@ pub(crate) struct Launched {
 fn launch(
     common: &Common,
     file: &Path,
+    arguments: &Arguments,
     resolved: &Resolved,
     seed: u64,
     mode: Mode,
@@ -190,7 +195,12 @@ fn launch(
         emulator.order = order;
     }
     emulator.count = mode == Mode::Counted;
-    let options = resolved.compile_options(mode == Mode::Plain);
+    let mut options = resolved.compile_options(mode == Mode::Plain);
+    let wanted = match arguments.debugged[..] {
+        [tx, ty, tz, bx, by, bz] => Some([[tx, ty, tz], [bx, by, bz]]),
+        _ => None,
+    };
+    options.debug = wanted.is_some();
     let single = Single::build(file, &resolved.launch, &options)
         .map_err(|error| refused(error, resolved.verbose))?;
     if let Some(timeout) = resolved.timeout {
@@ -200,7 +210,7 @@ fn launch(
     if common.json {
         output_to_stderr();
     }
-    let settings = Settings { seed, emulator };
+    let settings = Settings { seed, emulator, wanted };
     let outcome = single.run(&settings).map_err(|error| refused(error, resolved.verbose));
     // SAFETY: flushes all streams of C: what a kernel prints stands before the report.
     unsafe { libc::fflush(std::ptr::null_mut()) };
@@ -233,6 +243,11 @@ fn refused(error: lab_app::Error, verbose: bool) -> Failure {
         lab_app::Error::Compile { said, .. } if verbose => Failure::Usage(said),
         other => Failure::Usage(other.to_string()),
     }
+}
+
+/// Refuses what can be refused before anything is compiled.
+pub(crate) fn validate(file: &Path, arguments: &Arguments) -> Result<(), Failure> {
+    Resolved::of(file, arguments, &Expectations::default()).map(|_| ())
 }
 
 /// `lab check FILE.cu --kernel …`
@@ -273,7 +288,7 @@ fn judge(
         crate::commands::run::check_target(path)?;
     }
     resolved.expected.check()?;
-    let launched = launch(common, file, &resolved, seed, mode)?;
+    let launched = launch(common, file, arguments, &resolved, seed, mode)?;
     let outcome = &launched.outcome;
     let comparisons = resolved.expected.compare(outcome)?;
     if let Some(path) = targets.output {
@@ -299,7 +314,7 @@ pub(crate) fn profile(
     caveat: &str,
 ) -> Result<(), Failure> {
     let resolved = Resolved::of(file, arguments, &Expectations::default())?;
-    let launched = launch(common, file, &resolved, seed, Mode::Counted)?;
+    let launched = launch(common, file, arguments, &resolved, seed, Mode::Counted)?;
     let outcome = &launched.outcome;
     // A launch that is wrong has counted nothing.
     if !outcome.findings.is_empty() {

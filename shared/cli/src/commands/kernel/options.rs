@@ -183,7 +183,7 @@ impl Resolved {
     }
 }
 
-pub(super) fn bad(argument: &str, expected: &str, got: &str) -> Failure {
+pub(crate) fn bad(argument: &str, expected: &str, got: &str) -> Failure {
     Failure::Usage(BadArgument::new(argument, expected, got).to_string())
 }
 
