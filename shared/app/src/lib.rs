@@ -20,6 +20,7 @@
 //!
 //! The program runs natively, in this process, with the rights of whoever runs it.
 
+mod cuts;
 mod facts;
 mod given;
 mod headers;

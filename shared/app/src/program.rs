@@ -138,7 +138,8 @@ pub(crate) fn compile(
 ) -> Result<Arc<Module>, Error> {
     let root = &headers::root()?;
     let standard = options.standard.as_deref().unwrap_or("c++17");
-    let mut flags = vec![format!("-std={standard}")];
+    // An array larger than a page must not reach over the page that guards a thread's stack.
+    let mut flags = vec![format!("-std={standard}"), "-fstack-clash-protection".into()];
     flags.extend(options.define.iter().map(|d| format!("-D{d}")));
     let mut libraries = vec!["-pthread".to_owned(), "-lm".into()];
     let absolute = |p: &Path| p.canonicalize().unwrap_or_else(|_| p.to_owned());
@@ -198,7 +199,7 @@ pub(crate) fn scratch() -> Result<tempfile::TempDir, Error> {
 }
 
 /// Where, and what: the first error of a compiler's report.
-fn summary(said: &str) -> String {
+pub(crate) fn summary(said: &str) -> String {
     match first_error(said) {
         "" => said.lines().next().unwrap_or("the compiler said nothing").to_owned(),
         line => line.replacen("fatal error: ", "error: ", 1).trim().to_owned(),

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lab_emulator::{Config, Finding, Kind, Module, Profile};
 
+use crate::cuts::Cuts;
 use crate::given::{Argument, BadArgument, Buffer, Component, Element, Fill, Role, Value};
 use crate::host::{self, HOST_TABLE};
 use crate::program::{compile, first_error, scratch};
@@ -48,6 +49,7 @@ pub struct Single {
     file: PathBuf,
     kernel: Kernel,
     plan: Vec<Planned>,
+    left_out: Vec<String>,
 }
 
 /// A value of the launch, under the name that it has there.
@@ -81,6 +83,8 @@ pub struct Outcome {
     pub numbers: Vec<(String, f64)>,
     /// What was counted, if it was to be.
     pub profile: Profile,
+    /// Errors of other code of the file, which was left out for them.
+    pub left_out: Vec<String>,
 }
 
 /// Memory of a launch.
@@ -109,6 +113,8 @@ pub struct Settings {
     pub wanted: Option<[[i32; 3]; 2]>,
 }
 
+/// So often code that does not compile is cut, and the rest tried again.
+const MAX_CUTS: usize = 12;
 /// At most so many bytes for one argument.
 const MAX_BYTES: u128 = 1 << 33;
 
@@ -123,17 +129,47 @@ impl Single {
         let (place, kernel) = find(&sources.kernels, launch)?;
         let (place, kernel) = (place.clone(), kernel.clone());
         let plan = plan(&kernel, launch)?;
-        sources.units[0].0 += &text_of(&kernel, launch, &plan);
-        sources.flags.push("-ffunction-sections".into());
-        // What only main needs, functions of other files among it, is not linked.
-        sources.libraries.extend(["-DEMU_ONE_KERNEL".into(), "-Wl,--gc-sections".into()]);
-        let module = compile(sources, options, scratch.path()).map_err(|error| match error {
-            Error::Compile { said, .. } if first_error(&said).starts_with("argument ") => {
-                Error::Argument(of_compiler(&said, &kernel))
+        let launching = text_of(&kernel, launch, &plan);
+        let (mut cuts, mut left_out) = (Cuts::default(), Vec::new());
+        let module = loop {
+            sources.units[0].0 += &launching;
+            sources.flags.push("-ffunction-sections".into());
+            // What only main needs, functions of other files among it, is not linked.
+            sources.libraries.extend(["-DEMU_ONE_KERNEL".into(), "-Wl,--gc-sections".into()]);
+            let error = match compile(sources, options, scratch.path()) {
+                Err(error) => error,
+                Ok(module) => break module,
+            };
+            let said = match &error {
+                Error::Compile { said, .. } => said.clone(),
+                _ => return Err(error),
+            };
+            if first_error(&said).starts_with("argument ") {
+                return Err(Error::Argument(of_compiler(&said, &kernel)));
             }
-            other => other,
-        })?;
-        Ok(Self { module, file: place, kernel, plan })
+            let summary = crate::program::summary(&said);
+            let is_last = left_out.len() >= MAX_CUTS || !cuts.add(&said);
+            let again = Sources::read_without(
+                &cuts,
+                Some((&place, kernel.line)),
+                &[file.to_owned()],
+                &options.include,
+                scratch.path(),
+            );
+            sources = match again {
+                Ok(again) if !is_last => again,
+                // The first error, and what is wrong without it.
+                _ => {
+                    let summary = match left_out.first() {
+                        Some(first) => format!("{first}; and without that, {summary}"),
+                        None => summary,
+                    };
+                    return Err(Error::Compile { summary, said });
+                }
+            };
+            left_out.push(summary);
+        };
+        Ok(Self { module, file: place, kernel, plan, left_out })
     }
 
     /// Launches it, once a process.
@@ -185,6 +221,7 @@ impl Single {
             arrays: Vec::new(),
             numbers: done.numbers,
             profile,
+            left_out: self.left_out,
         };
         let ends = |f: &Finding| {
             use lab_emulator::Check::{Init, Race};

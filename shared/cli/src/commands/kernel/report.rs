@@ -36,6 +36,9 @@ pub(super) fn print(
 ) {
     let outcome = &launched.outcome;
     println!("{}", title(outcome));
+    if let [first, ..] = &outcome.left_out[..] {
+        println!("other code of the file does not compile here and is left out: {first}");
+    }
     for finding in &outcome.findings {
         println!("\n{}: {finding}", finding.kind.check().name());
     }
@@ -168,6 +171,7 @@ pub(super) fn as_json(
         "checked": mode != Mode::Plain, "order": format!("{:?}", launched.order).to_lowercase(),
         "seed": launched.seed,
         "findings": outcome.findings.iter().map(finding_json).collect::<Vec<_>>(),
-        "arrays": arrays.collect::<Vec<_>>(), "expected": compared.collect::<Vec<_>>(), "exit": code,
+        "arrays": arrays.collect::<Vec<_>>(), "expected": compared.collect::<Vec<_>>(),
+        "left_out": outcome.left_out, "exit": code,
     })
 }
