@@ -385,7 +385,7 @@ fn text_of(kernel: &Kernel, launch: &Launch, plan: &[Planned]) -> String {
     let size = |text: &mut String, name: &str, sizes: &[String]| {
         let sizes: Vec<String> = sizes.iter().map(|s| format!("unsigned({s})")).collect();
         let _ =
-            write!(text, "#line 1 \"argument {name}\"\ndim3 emu_{name}({});\n", sizes.join(", "));
+            write!(text, "#line 1 \"argument {name}\"\n::dim3 emu_{name}({});\n", sizes.join(", "));
     };
     size(&mut text, "grid", &launch.grid);
     size(&mut text, "block", &launch.block);
