@@ -509,9 +509,9 @@ unsafe extern "C" fn buffer(
     rank: c_int,
     shape: *const i64,
 ) -> *mut c_void {
-    // SAFETY: given.h passes as many sizes as it says.
     let shape = match rank {
         0 => &[],
+        // SAFETY: given.h passes as many sizes as it says.
         _ => unsafe { std::slice::from_raw_parts(shape, rank as usize) },
     };
     // SAFETY: a literal of emulator.h, or null.

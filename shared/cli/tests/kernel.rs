@@ -294,6 +294,25 @@ fn a_profile_counts_by_line() {
     assert!(stderr.contains("--html: expected a STAGE, which takes it, got 'sum.cu'"), "{stderr}");
 }
 
+/// Host code that wants what is not here does not stand in the way of a kernel; the kernel itself must compile.
+#[test]
+fn other_code_that_does_not_compile_is_left_out() {
+    let here = here();
+    let file = "#include <nowhere.h>
+        nowhere_t handle;
+        __global__ void k(int* y) { y[threadIdx.x] = 1; }
+        __global__ void l(nowhere_t* y) { y[threadIdx.x] = 1; }
+        int main() { nowhere_call(handle); k<<<1, 1>>>(nullptr); }";
+    std::fs::write(here.path().join("c.cu"), file).unwrap();
+    let launch = "--grid 1 --block 4 --arg out:int[4]";
+    let (code, stdout, stderr) = run(here.path(), "check", &format!("c.cu --kernel k {launch}"));
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("is left out: c.cu:1:10: error: nowhere.h"), "{stdout}");
+    let (code, _, stderr) = run(here.path(), "check", &format!("c.cu --kernel l {launch}"));
+    assert_eq!((code, stderr.lines().count()), (2, 1), "{stderr}");
+    assert!(stderr.contains("c.cu:1:10") && stderr.contains("without that, c.cu:"), "{stderr}");
+}
+
 /// gdb stands at the thread that was asked for, and knows its local variables.
 #[test]
 fn gdb_opens_at_a_thread() {

@@ -219,11 +219,11 @@ for e in told["expect"]:
 print(json.dumps(shapes))
 "#;
 
-/// Shape and values of each expression.
-fn evaluate(
-    outcome: &Outcome,
-    expressions: &[(&str, &str)],
-) -> Result<Vec<(Vec<usize>, Vec<f64>)>, Failure> {
+/// A shape, and the values.
+type Values = (Vec<usize>, Vec<f64>);
+
+/// What each expression evaluates to.
+fn evaluate(outcome: &Outcome, expressions: &[(&str, &str)]) -> Result<Vec<Values>, Failure> {
     let here = tempfile::tempdir().map_err(|e| Failure::file(&std::env::temp_dir(), e))?;
     let write = |name: &str, bytes: &[u8]| {
         let path = here.path().join(name);

@@ -102,9 +102,7 @@ fn guess(kernel: &Kernel, of_type: &str) -> Guess {
         false => base.clone(),
     };
     match (stars, Element::of(&element).parts) {
-        (0, Some((part, 1))) if part == lab_app::Component::Bool => {
-            Guess::Expression("true".into())
-        }
+        (0, Some((lab_app::Component::Bool, 1))) => Guess::Expression("true".into()),
         (0, Some((part, 1))) if part.is_float() => Guess::Expression("1.0f".into()),
         (0, Some((_, 1))) => Guess::Whole,
         (0, _) => Guess::Expression(format!("{base}{{}}")),
