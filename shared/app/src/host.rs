@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use lab_emulator::{Check, Config, Finding, LaunchError, Module, Options};
+use lab_emulator::{Check, Config, Finding, LaunchError, Module, Options, Profile};
 
 /// As `cudaError`.
 const SUCCESS: c_int = 0;
@@ -33,6 +33,7 @@ pub(crate) struct Host {
         *const u32,
         usize,
         c_int,
+        u32,
         *mut *mut c_void,
     ) -> c_int,
     type_of: unsafe extern "C" fn(*const c_void, *mut usize) -> c_int,
@@ -56,6 +57,12 @@ pub(crate) struct State {
     pub(crate) repeated: usize,
     /// Calls that were refused, and why.
     pub(crate) refused: BTreeSet<String>,
+    /// Findings are kept, and told by nobody here.
+    pub(crate) is_quiet: bool,
+    /// The launch that came last: its kernel, and how.
+    pub(crate) last: Option<(String, Config)>,
+    /// What all of them have counted.
+    pub(crate) profile: Profile,
 }
 
 impl State {
@@ -72,6 +79,9 @@ static STATE: Mutex<State> = Mutex::new(State {
     findings: Vec::new(),
     repeated: 0,
     refused: BTreeSet::new(),
+    is_quiet: false,
+    last: None,
+    profile: Profile { lines: Vec::new(), left_out: 0 },
 });
 static PROGRAM: OnceLock<(Arc<Module>, Options)> = OnceLock::new();
 
@@ -93,6 +103,12 @@ extern "C" fn allocate(bytes: usize, kind: c_int) -> *mut c_void {
     let Ok(address) = lab_emulator::allocate(bytes) else { return std::ptr::null_mut() };
     state().memory.insert(address as usize, (bytes, kind));
     address.cast()
+}
+
+/// Device memory that the process itself gives to a launch.
+pub(crate) fn hold(bytes: usize) -> Option<*mut u8> {
+    let address = allocate(bytes, DEVICE).cast::<u8>();
+    (!address.is_null()).then_some(address)
 }
 
 extern "C" fn release(address: *mut c_void, kind: c_int) -> c_int {
@@ -214,6 +230,7 @@ unsafe extern "C" fn launch(
     block: *const u32,
     shared: usize,
     cooperative: c_int,
+    cluster: u32,
     arguments: *mut *mut c_void,
 ) -> c_int {
     let Some((module, options)) = PROGRAM.get() else { return LAUNCH_FAILURE };
@@ -225,12 +242,13 @@ unsafe extern "C" fn launch(
         block,
         dynamic_shared: shared,
         cooperative: cooperative != 0,
-        cluster: 0,
+        cluster,
         overlap_previous: false,
     };
     {
         let mut state = state();
         state.launches += 1;
+        state.last = Some((readable(kernel.name()), config));
         // The host may have written them since, which nobody has seen.
         let seen = |&(_, &(_, kind)): &(&usize, &(usize, c_int))| kind != DEVICE;
         for (&base, _) in state.memory.iter().filter(seen) {
@@ -253,7 +271,10 @@ unsafe extern "C" fn launch(
     });
     let name = readable(kernel.name());
     match outcome {
-        Ok(Ok(_)) => SUCCESS,
+        Ok(Ok(profile)) => {
+            state().profile.add(profile);
+            SUCCESS
+        }
         Ok(Err(LaunchError::Kernel { findings, .. })) => {
             let ends = |f: &Finding| !matches!(f.kind.check(), Check::Race | Check::Init);
             let ended = findings.all.iter().any(ends);
@@ -280,11 +301,10 @@ fn keep(kernel: &str, finding: Finding) {
         state.repeated += 1;
         return;
     }
-    eprintln!(
-        "\n{kernel}, launch {}, {}: {finding}\n",
-        state.launches,
-        finding.kind.check().name()
-    );
+    if !state.is_quiet {
+        let check = finding.kind.check().name();
+        eprintln!("\n{kernel}, launch {}, {check}: {finding}\n", state.launches);
+    }
     state.findings.push((kernel.to_owned(), finding));
 }
 

@@ -16,21 +16,34 @@
 //!                                        the emulator ──▶ what is wrong, and where
 //! ```
 //!
+//! [`Single`] launches one kernel of such a file with arguments of its own.
+//!
 //! The program runs natively, in this process, with the rights of whoever runs it.
 
+mod cuts;
+mod facts;
+mod given;
 mod headers;
 mod host;
 mod program;
 mod rewrite;
+mod single;
 mod sources;
 mod tokens;
+mod values;
 
 use std::path::PathBuf;
 
+pub use facts::Facts;
+pub use given::{
+    Argument, BadArgument, Buffer, Component, Element, Fill, Role, TensorName, Value, split_list,
+};
 pub use program::{Options, Program, Report};
 pub use rewrite::Kernel;
+pub use single::{Array, Launch, Outcome, Settings, Single};
+pub use values::{Tensor, decode, read_tensor, write_tensors};
 
-/// A program cannot be run.
+/// A program or a kernel cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file cannot be read, or holds what is not understood.
@@ -49,6 +62,12 @@ pub enum Error {
         /// All that the compiler said.
         said: String,
     },
+    /// What a launch is given.
+    #[error(transparent)]
+    Argument(#[from] BadArgument),
+    /// The launch was refused before it began.
+    #[error("{0}")]
+    Refused(String),
     /// The object cannot be loaded.
     #[error(transparent)]
     Module(#[from] lab_emulator::ModuleError),

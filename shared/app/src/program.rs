@@ -26,6 +26,8 @@ pub struct Options {
     pub standard: Option<String>,
     /// Not checked, and so faster.
     pub plain: bool,
+    /// Not optimised, with all local variables, and stopping at a thread: for a debugger.
+    pub debug: bool,
     /// How long it may run. It is ended then, with exit code 1 of its own.
     pub timeout: Option<Duration>,
 }
@@ -59,34 +61,11 @@ impl Program {
     /// # Errors
     /// [`Error::File`], [`Error::Compile`], [`Error::Module`].
     pub fn build(files: &[PathBuf], options: &Options) -> Result<Self, Error> {
-        let root = &headers::root()?;
         let scratch = scratch()?;
         let sources = Sources::read(files, &options.include, scratch.path())?;
-        let standard = options.standard.as_deref().unwrap_or("c++17");
-        let mut flags = vec![format!("-std={standard}")];
-        flags.extend(options.define.iter().map(|d| format!("-D{d}")));
-        let mut libraries = vec!["-pthread".to_owned(), "-lm".into()];
-        let absolute = |p: &Path| p.canonicalize().unwrap_or_else(|_| p.to_owned());
-        flags.extend(options.include.iter().map(|d| format!("-I{}", absolute(d).display())));
-        // Host code of several threads.
-        if sources
-            .units
-            .iter()
-            .any(|(text, _)| text.contains("omp.h") || text.contains("#pragma omp"))
-        {
-            flags.push("-fopenmp".into());
-            libraries.push("-fopenmp".into());
-        }
-        let program = lab_kernel_build::Program { units: sources.units, flags, libraries };
-        let build = if options.plain { Build::Plain } else { Build::Checked };
-        let compiled = compile_program(root, &program, build, scratch.path());
-        let object =
-            compiled.map_err(|said| Error::Compile { summary: summary(&said), said })?.object;
-        let bytes = std::fs::read(&object)
-            .map_err(|e| Error::File { path: object.clone(), reason: e.to_string() })?;
-        // The module keeps the bytes for its line tables.
-        let module = Module::load(bytes.leak())?;
-        Ok(Self { module, kernels: sources.kernels, timeout: options.timeout })
+        let kernels = sources.kernels.clone();
+        let module = compile(sources, options, scratch.path())?;
+        Ok(Self { module, kernels, timeout: options.timeout })
     }
 
     /// The kernels that these files and the headers of theirs define, each with its file. Nothing is
@@ -151,6 +130,43 @@ impl Program {
     }
 }
 
+/// Compiles what was read, and loads it.
+pub(crate) fn compile(
+    sources: Sources,
+    options: &Options,
+    scratch: &Path,
+) -> Result<Arc<Module>, Error> {
+    let root = &headers::root()?;
+    let standard = options.standard.as_deref().unwrap_or("c++17");
+    // An array larger than a page must not reach over the page that guards a thread's stack.
+    let mut flags = vec![format!("-std={standard}"), "-fstack-clash-protection".into()];
+    flags.extend(options.define.iter().map(|d| format!("-D{d}")));
+    let mut libraries = vec!["-pthread".to_owned(), "-lm".into()];
+    let absolute = |p: &Path| p.canonicalize().unwrap_or_else(|_| p.to_owned());
+    flags.extend(options.include.iter().map(|d| format!("-I{}", absolute(d).display())));
+    flags.extend(sources.flags);
+    libraries.extend(sources.libraries);
+    if options.debug {
+        // These come last, and so they count.
+        flags.extend(["-O0", "-fno-inline", "-DEMU_DEBUG"].map(String::from));
+        libraries.push("-DEMU_DEBUG".into());
+    }
+    // Host code of several threads.
+    if sources.units.iter().any(|(text, _)| text.contains("omp.h") || text.contains("#pragma omp"))
+    {
+        flags.push("-fopenmp".into());
+        libraries.push("-fopenmp".into());
+    }
+    let program = lab_kernel_build::Program { units: sources.units, flags, libraries };
+    let build = if options.plain { Build::Plain } else { Build::Checked };
+    let compiled = compile_program(root, &program, build, scratch);
+    let object = compiled.map_err(|said| Error::Compile { summary: summary(&said), said })?.object;
+    let bytes = std::fs::read(&object)
+        .map_err(|e| Error::File { path: object.clone(), reason: e.to_string() })?;
+    // The module keeps the bytes for its line tables.
+    Ok(Module::load(bytes.leak())?)
+}
+
 static END: OnceLock<fn(Report) -> u8> = OnceLock::new();
 
 unsafe extern "C" {
@@ -177,16 +193,21 @@ extern "C" fn ended(status: c_int, _: *mut c_void) {
     unsafe { libc::_exit(c_int::from(code)) }
 }
 
-fn scratch() -> Result<tempfile::TempDir, Error> {
+pub(crate) fn scratch() -> Result<tempfile::TempDir, Error> {
     tempfile::tempdir()
         .map_err(|e| Error::File { path: std::env::temp_dir(), reason: e.to_string() })
 }
 
 /// Where, and what: the first error of a compiler's report.
-fn summary(said: &str) -> String {
-    let error = said.lines().find(|l| l.contains("error: ") || l.contains("undefined reference"));
-    match error {
-        Some(line) => line.replacen("fatal error: ", "error: ", 1).trim().to_owned(),
-        None => said.lines().next().unwrap_or("the compiler said nothing").to_owned(),
+pub(crate) fn summary(said: &str) -> String {
+    match first_error(said) {
+        "" => said.lines().next().unwrap_or("the compiler said nothing").to_owned(),
+        line => line.replacen("fatal error: ", "error: ", 1).trim().to_owned(),
     }
+}
+
+/// The line of it; empty where there is none.
+pub(crate) fn first_error(said: &str) -> &str {
+    let is_error = |l: &&str| l.contains("error: ") || l.contains("undefined reference");
+    said.lines().find(is_error).unwrap_or_default()
 }

@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 
+use crate::facts::Facts;
 use crate::tokens::{Kind, Tokens};
 
 /// A kernel that a file defines.
@@ -14,10 +15,18 @@ use crate::tokens::{Kind, Tokens};
 pub struct Kernel {
     /// Its name, with the arguments of a specialisation.
     pub name: String,
+    /// The namespaces that it stands in: `a::b::`, or nothing.
+    pub scope: String,
     /// The parameters of its template, as arguments: `T`, `N`, `Rest...`.
     pub template: Vec<String>,
+    /// What each of these is: `class`, `typename`, `int`, …
+    pub template_kinds: Vec<String>,
     /// Type and name of each parameter.
     pub parameters: Vec<(String, String)>,
+    /// So many of them have no default.
+    pub required: usize,
+    /// What its body uses.
+    pub facts: Facts,
     /// Where it stands, from 1.
     pub line: usize,
 }
@@ -56,12 +65,12 @@ pub(crate) fn rewrite(text: &str, include: &mut Include<'_>) -> Result<Rewritten
                 }
             }
             (_, "{") => {
-                let within = scopes.last().is_some_and(|&is_body| is_body);
+                let within = scopes.last().is_some_and(|&(is_body, _)| is_body);
                 let opens_body = matches!(
                     tokens.at(index.wrapping_sub(1)),
                     ")" | "const" | "noexcept" | "override" | "else" | "do" | "try"
                 );
-                scopes.push(within || index > 0 && opens_body);
+                scopes.push((within || index > 0 && opens_body, namespace(&tokens, index)));
             }
             (_, "}") => {
                 scopes.pop();
@@ -74,9 +83,13 @@ pub(crate) fn rewrite(text: &str, include: &mut Include<'_>) -> Result<Rewritten
                 reader.built_in(index, scopes.len(), &mut edits);
             }
             (_, "<<<") => reader.launch(index, &mut edits)?,
-            (_, "__global__") => kernels.extend(reader.kernel(index, &mut edits)?),
+            (_, "__global__") => {
+                let scope = || scopes.iter().map(|(_, name)| name.as_str()).collect();
+                let kernel = reader.kernel(index, &mut edits)?;
+                kernels.extend(kernel.map(|kernel| Kernel { scope: scope(), ..kernel }));
+            }
             (_, "__shared__") => {
-                let in_body = scopes.last().is_some_and(|&is_body| is_body);
+                let in_body = scopes.last().is_some_and(|&(is_body, _)| is_body);
                 reader.shared(index, in_body, &mut edits)?;
             }
             // nvcc has it as a macro; g++'s own headers use the word for something else.
@@ -91,6 +104,19 @@ pub(crate) fn rewrite(text: &str, include: &mut Include<'_>) -> Result<Rewritten
         }
     }
     Ok(Rewritten { text: apply(text, edits), kernels })
+}
+
+/// `a::b::`, where the `{` opens namespace a::b.
+fn namespace(tokens: &Tokens<'_>, open: usize) -> String {
+    let mut first = open;
+    while first > 0 && (tokens.is_word(first - 1) || tokens.at(first - 1) == "::") {
+        first -= 1;
+        if tokens.at(first) == "namespace" {
+            let name: String = (first + 1..open).map(|i| tokens.at(i)).collect();
+            return if name.is_empty() { name } else { name + "::" };
+        }
+    }
+    String::new()
 }
 
 /// The name in an `#include` line, and whether it stands in angle brackets.
@@ -285,9 +311,13 @@ impl<'a> Reader<'a> {
         };
         let Some(name) = name.filter(|&n| tokens.is_word(n)) else { return Ok(None) };
         let name = tokens.text[tokens.start(name)..tokens.end(open - 1)].to_owned();
-        let template = self.template(global)?;
-        let mut parameters = Vec::new();
+        let (template, template_kinds) = self.template(global)?.into_iter().unzip();
+        let template: Vec<String> = template;
+        let (mut parameters, mut required) = (Vec::new(), 0);
         for (number, range) in self.split(open + 1, close).into_iter().enumerate() {
+            if !range.clone().any(|i| tokens.at(i) == "=") {
+                required = number + 1;
+            }
             parameters.push(self.parameter(range, number, edits));
         }
         let own = match template.is_empty() {
@@ -299,17 +329,29 @@ impl<'a> Reader<'a> {
         let passed: String = names.iter().map(|n| format!(", {n}")).collect();
         let question = format!(
             " if (!::emu::in_kernel()) return ::emu::launch_configured<(static_cast<void (*)({})>(&{own}))>\
-             (__PRETTY_FUNCTION__, {:?}{passed});",
+             (__PRETTY_FUNCTION__, {:?}{passed}); EMU_BEGIN_KERNEL;",
             types.join(", "),
             names.join(",")
         );
         let end = tokens.end(body);
         edits.push((end..end, question));
-        Ok(Some(Kernel { name, template, parameters, line: self.line(global) }))
+        let last = tokens.closing(body).unwrap_or(tokens.all.len());
+        let facts = Facts::of(tokens, body..last, parameters.iter().map(|(_, n)| n.as_str()));
+        let (scope, line) = (String::new(), self.line(global));
+        Ok(Some(Kernel {
+            name,
+            scope,
+            template,
+            template_kinds,
+            parameters,
+            required,
+            facts,
+            line,
+        }))
     }
 
     /// The parameters of the template whose function has the word at `global` in its head.
-    fn template(&self, global: usize) -> Result<Vec<String>, String> {
+    fn template(&self, global: usize) -> Result<Vec<(String, String)>, String> {
         let tokens = self.tokens;
         let mut at = global;
         let close = loop {
@@ -337,7 +379,8 @@ impl<'a> Reader<'a> {
                 return Err(self.refuse(range.start, "a template parameter needs a name"));
             };
             let is_pack = tokens.at(name - 1) == ".";
-            Ok(format!("{}{}", tokens.at(name), if is_pack { "..." } else { "" }))
+            let own = format!("{}{}", tokens.at(name), if is_pack { "..." } else { "" });
+            Ok((own, tokens.join(range.start..name)))
         });
         parameters.collect()
     }
@@ -504,7 +547,7 @@ mod tests {
             template <> __global__ void k<float>(void) {}";
         let got = rewritten(text);
         let [k, special] = &got.kernels[..] else { panic!("{:?}", got.kernels) };
-        assert_eq!((&k.name[..], k.line), ("k", 2));
+        assert_eq!((&k.name[..], k.line, k.required), ("k", 2, 5));
         assert_eq!(k.template, ["T", "N", "R..."]);
         let names: Vec<&str> = k.parameters.iter().map(|(_, n)| n.as_str()).collect();
         assert_eq!(names, ["x", "f", "emu_unnamed_2", "rows", "rest", "eps"]);
@@ -527,6 +570,21 @@ mod tests {
         assert!(got.contains(pointer), "{got}");
         assert!(got.contains(" __shared__ int y;") && !got.contains("static __shared__"), "{got}");
         assert_eq!(got.matches('\n').count(), text.matches('\n').count());
+    }
+
+    #[test]
+    fn a_body_says_what_its_launch_wants() {
+        let text = "namespace a { namespace { } namespace b::c {
+            __global__ void k(float* x, float* y, float* z, int* t) {
+                extern __shared__ int s[]; int i = threadIdx.y + blockIdx.x;
+                x[i] = y[i]; x[2] = 3; y[0] = z[1] += 1; t[0] == 1; cg::this_grid().sync(); } } }
+            __global__ void l() {}";
+        let got = rewritten(text).kernels;
+        assert_eq!((&got[0].scope[..], &got[1].scope[..]), ("a::b::c::", ""));
+        let facts = &got[0].facts;
+        assert_eq!((facts.block_rank, facts.grid_rank), (2, 1));
+        assert!(facts.dynamic_shared && facts.cooperative && !facts.cluster);
+        assert_eq!(facts.written_only, [true, false, false, false]);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use crate::Error;
+use crate::cuts::Cuts;
 use crate::rewrite::{Kernel, rewrite};
 
 /// What nvcc says of itself, and includes. Host and device code are compiled in one pass, which is the
@@ -18,6 +19,10 @@ pub(crate) struct Sources {
     pub(crate) units: Vec<(String, PathBuf)>,
     /// Every kernel, and the file that it stands in.
     pub(crate) kernels: Vec<(PathBuf, Kernel)>,
+    /// For the compiler.
+    pub(crate) flags: Vec<String>,
+    /// For the linker.
+    pub(crate) libraries: Vec<String>,
 }
 
 impl Sources {
@@ -28,8 +33,19 @@ impl Sources {
         directories: &[PathBuf],
         scratch: &Path,
     ) -> Result<Self, Error> {
-        let mut reader =
-            Reader { directories, scratch, headers: HashMap::new(), kernels: Vec::new() };
+        Self::read_without(&Cuts::default(), None, files, directories, scratch)
+    }
+
+    /// The same without some declarations, of which none holds the line of `kept`.
+    pub(crate) fn read_without(
+        cuts: &Cuts,
+        kept: Option<(&Path, usize)>,
+        files: &[PathBuf],
+        directories: &[PathBuf],
+        scratch: &Path,
+    ) -> Result<Self, Error> {
+        let (headers, kernels) = (HashMap::new(), Vec::new());
+        let mut reader = Reader { directories, scratch, cuts, kept, headers, kernels };
         let mut units = Vec::new();
         for file in files {
             let text = reader.file(file)?;
@@ -38,13 +54,15 @@ impl Sources {
             let before = if is_cuda { CUDA } else { "" };
             units.push((format!("{before}{text}"), file.clone()));
         }
-        Ok(Self { units, kernels: reader.kernels })
+        Ok(Self { units, kernels: reader.kernels, ..Self::default() })
     }
 }
 
 struct Reader<'a> {
     directories: &'a [PathBuf],
     scratch: &'a Path,
+    cuts: &'a Cuts,
+    kept: Option<(&'a Path, usize)>,
     /// Where the rewritten text of a header lies.
     headers: HashMap<PathBuf, PathBuf>,
     kernels: Vec<(PathBuf, Kernel)>,
@@ -61,6 +79,11 @@ impl Reader<'_> {
         let text = String::from_utf8_lossy(&bytes);
         // The mark that some editors begin a file with.
         let text = text.trim_start_matches('\u{feff}');
+        let kept = self.kept.filter(|(file, _)| *file == path).map(|(_, line)| line);
+        let text = self.cuts.apply(path, text, kept).ok_or_else(|| {
+            refuse("expected a kernel that compiles, got one with an error".into())
+        })?;
+        let text = text.as_str();
         let mut include =
             |name: &str, angled: bool| self.header(path, name, angled).map_err(|e| e.to_string());
         let rewritten = rewrite(text, &mut include).map_err(refuse)?;

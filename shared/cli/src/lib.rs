@@ -150,10 +150,13 @@ enum Command {
     List,
     /// Runs one version, on your tensors or on random ones
     Run(commands::run::Arguments),
-    /// Looks at every access of a stage's kernels: bounds, races, barriers, values never written
+    /// Looks at every access of a kernel, of a stage or of a CUDA file of yours: bounds, races, barriers,
+    /// values never written
     Check(commands::check::Arguments),
     /// Runs a CUDA program of yours, every launch checked; needs no GPU
     App(commands::app::Arguments),
+    /// Opens gdb at one thread of a kernel of a CUDA file of yours
+    Debug(commands::debug::Arguments),
     /// The planted bugs that the checks are held against
     Corpus(commands::corpus::Arguments),
     /// What a run asks of the memory system, in total and by source line
@@ -203,6 +206,7 @@ pub fn main() -> ExitCode {
         Command::Run(arguments) => commands::run::run(common, &arguments),
         Command::Check(arguments) => commands::check::run(common, &arguments),
         Command::App(arguments) => commands::app::run(common, &arguments),
+        Command::Debug(arguments) => commands::debug::run(common, &arguments),
         Command::Corpus(arguments) => commands::corpus::run(common, &arguments),
         Command::Profile(arguments) => commands::profile::run(common, &arguments),
         Command::Selftest(arguments) => commands::selftest::run(common, &arguments),

@@ -23,8 +23,13 @@ const unsigned emu_global_count = 0;
 extern "C" int emu_in_kernel() { return emu::host->in_kernel(); }
 EXPORT void emu_bind_host(const EmuHost* table) { emu::host = table; }
 
-// C++ forbids to call main by its name. Every declaration of it has this symbol.
+// C++ forbids to call main by its name. Every declaration of it has this symbol. Where one kernel alone is
+// launched, what main needs is not asked for.
+#ifdef EMU_ONE_KERNEL
+static int (*const emu_main_of_program)(int, char**) = nullptr;
+#else
 extern "C" int emu_main_of_program(int, char**) __asm__("main") __attribute__((weak));
+#endif
 EXPORT int emu_has_main() { return emu_main_of_program != nullptr; }
 EXPORT int emu_run_main(int count, char** arguments) {
     try {
@@ -47,6 +52,19 @@ extern "C" clock_t clock() noexcept {
     int64_t nanoseconds = t.tv_sec * 1000000000ll + t.tv_nsec;
     return in_kernel ? nanoseconds : nanoseconds / (1000000000 / CLOCKS_PER_SEC);
 }
+
+#ifdef EMU_DEBUG
+EXPORT int emu_wanted_thread[3], emu_wanted_block[3];
+int emu_wanted_thread[3], emu_wanted_block[3];
+extern "C" int emu_is_wanted_thread() {
+    for (int i = 0; i < 3; ++i) {
+        if (int(emu_coordinate(EMU_THREAD_X + i)) != emu_wanted_thread[i]) return 0;
+        if (int(emu_coordinate(EMU_BLOCK_X + i)) != emu_wanted_block[i]) return 0;
+    }
+    return 1;
+}
+extern "C" __attribute__((noinline)) void emu_debug_here() { __asm__ volatile(""); }
+#endif
 
 #ifdef EMU_CHECKED
 extern "C" {

@@ -99,6 +99,8 @@ pub enum Kind {
     Uninitialised,
     /// A value was stored that a local variable never got.
     UninitialisedLocal,
+    /// Bytes that a launch was to write got no value.
+    NeverWritten,
     /// Two accesses to the same bytes, one of them a write, that nothing orders.
     Race,
     /// Memory was used while an asynchronous copy into it was under way.
@@ -141,7 +143,7 @@ impl Kind {
             | Self::InvalidAddress
             | Self::AbsentBlock
             | Self::StackOverflow => Check::Memory,
-            Self::Uninitialised | Self::UninitialisedLocal => Check::Init,
+            Self::Uninitialised | Self::UninitialisedLocal | Self::NeverWritten => Check::Init,
             Self::Race
             | Self::CopyInFlight
             | Self::GridInFlight

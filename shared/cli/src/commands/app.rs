@@ -49,6 +49,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         define: arguments.define.clone(),
         standard: Some(arguments.standard.clone()),
         plain: arguments.plain,
+        debug: false,
         timeout: arguments.timeout.map(seconds).transpose()?,
     };
     let program = Program::build(&arguments.files, &options).map_err(|error| match error {
@@ -64,7 +65,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     program.run(&all, end).map_err(|error| Failure::Usage(error.to_string()))
 }
 
-fn seconds(given: f64) -> Result<Duration, Failure> {
+pub(crate) fn seconds(given: f64) -> Result<Duration, Failure> {
     let wrong = || format!("--timeout: expected seconds from 0.001 to 1000000, got {given}");
     let is_fine = (0.001..=1e6).contains(&given);
     is_fine.then(|| Duration::from_secs_f64(given)).ok_or_else(|| Failure::Usage(wrong()))
@@ -96,7 +97,7 @@ fn end_in_text(report: Report) -> u8 {
 static STDOUT: std::sync::OnceLock<i32> = std::sync::OnceLock::new();
 
 /// One JSON object is all that stdout gets.
-fn output_to_stderr() {
+pub(crate) fn output_to_stderr() {
     // SAFETY: descriptors of this process, which nobody uses yet.
     unsafe {
         let _ = STDOUT.set(libc::dup(std::io::stdout().as_raw_fd()));
@@ -104,11 +105,16 @@ fn output_to_stderr() {
     }
 }
 
-fn end_in_json(report: Report) -> u8 {
+/// Undoes [`output_to_stderr`], if that was called.
+pub(crate) fn output_to_stdout() {
     if let Some(&stdout) = STDOUT.get() {
         // SAFETY: as in `output_to_stderr`.
         unsafe { libc::dup2(stdout, std::io::stdout().as_raw_fd()) };
     }
+}
+
+fn end_in_json(report: Report) -> u8 {
+    output_to_stdout();
     let code = code(&report);
     let findings = report.findings.iter().map(|(kernel, finding)| {
         let mut object = finding_json(finding);

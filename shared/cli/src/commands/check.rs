@@ -1,6 +1,6 @@
 //! `lab check STAGE[:VERSION]`: every access of a kernel looked at, over a set of shapes.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
@@ -10,13 +10,15 @@ use lab_harness::{Dims, Error, Mistake, Problem, Version, suite};
 use rayon::prelude::*;
 use serde_json::json;
 
+use crate::commands::{kernel, watch};
 use crate::failure::Failure;
 use crate::table::table;
 use crate::{Common, named};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// STAGE[:VERSION]; a stage alone stands for all its versions. Of a .cu file, lists the kernels
+    /// STAGE[:VERSION], where a stage alone stands for all its versions; or FILE.cu, anybody's
+    #[arg(value_name = "STAGE|FILE.cu")]
     name: String,
     /// One shape, such as R=4,C=100, in place of those that the version's tests use
     #[arg(long)]
@@ -24,6 +26,22 @@ pub(crate) struct Arguments {
     /// One type in place of all
     #[arg(long)]
     dtype: Option<String>,
+    #[command(flatten)]
+    kernel: kernel::Arguments,
+    #[command(flatten)]
+    expect: kernel::Expectations,
+    /// Seed of random values, and of --order random
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Writes the outputs, by the names of their arguments
+    #[arg(long, value_name = "FILE.safetensors")]
+    output: Option<PathBuf>,
+    /// Writes the findings in SARIF 2.1.0, which tools for code review read
+    #[arg(long, value_name = "FILE.sarif")]
+    sarif: Option<PathBuf>,
+    /// Checks again at each save of FILE.cu, until Ctrl-C
+    #[arg(long)]
+    watch: bool,
 }
 
 /// What the checks say of one problem.
@@ -58,9 +76,19 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
                        (compute-sanitizer checks there)";
         return Err(Failure::Usage(message.into()));
     }
-    if [".cu", ".cuh"].iter().any(|end| arguments.name.ends_with(end)) {
-        return list_kernels(common, Path::new(&arguments.name));
+    if kernel::is_file(&arguments.name) {
+        return of_file(common, arguments);
     }
+    arguments.kernel.refuse_for_stage(&arguments.name)?;
+    arguments.expect.refuse_for_stage(&arguments.name)?;
+    kernel::refuse_others_for_stage(
+        &arguments.name,
+        &[
+            (arguments.output.is_some(), "--output"),
+            (arguments.sarif.is_some(), "--sarif"),
+            (arguments.watch, "--watch"),
+        ],
+    )?;
     let start = Instant::now();
     let device = Device::emulator_in(Mode::Checked)?;
     let work = work(arguments)?;
@@ -96,31 +124,21 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     verdict(&arguments.name, &outcomes)
 }
 
-/// What a file of anybody's has to be launched, and how that is done.
-fn list_kernels(common: &Common, file: &Path) -> Result<(), Failure> {
-    let kernels = lab_app::Program::kernels(&[file.to_owned()], &[])
-        .map_err(|error| Failure::Usage(error.to_string()))?;
-    let signature = |kernel: &lab_app::Kernel| {
-        let parameters = kernel.parameters.iter().map(|(t, name)| format!("{t} {name}"));
-        let template = match kernel.template.is_empty() {
-            true => String::new(),
-            false => format!("<{}>", kernel.template.join(", ")),
-        };
-        format!("{}{template}({})", kernel.name, parameters.collect::<Vec<_>>().join(", "))
-    };
-    let next = format!("lab app {}", file.display());
-    if common.json {
-        let kernels = kernels.iter().map(|(path, kernel)| {
-            json!({ "file": path, "line": kernel.line, "kernel": signature(kernel) })
-        });
-        println!("{}", json!({ "kernels": kernels.collect::<Vec<_>>(), "next": next }));
-        return Ok(());
+/// A kernel of a file, or the list of them.
+fn of_file(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
+    let file = Path::new(&arguments.name);
+    let of_stage = [(arguments.shape.is_some(), "--shape"), (arguments.dtype.is_some(), "--dtype")];
+    kernel::refuse_for_file(&arguments.name, &of_stage)?;
+    if arguments.watch {
+        return watch::repeat(file, common.json);
     }
-    for (path, kernel) in &kernels {
-        println!("{}:{}: {}", path.display(), kernel.line, signature(kernel));
+    if !arguments.kernel.is_launch() {
+        return kernel::list(common, file, &arguments.kernel);
     }
-    println!("{} kernels. To run the file's program, every launch checked: {next}", kernels.len());
-    Ok(())
+    let targets =
+        kernel::Targets { output: arguments.output.as_deref(), sarif: arguments.sarif.as_deref() };
+    let Arguments { kernel, expect, seed, .. } = arguments;
+    kernel::check(common, file, kernel, expect, &targets, *seed)
 }
 
 /// Found as it must be is fine, for then what the registry says of the version holds; anything else

@@ -13,16 +13,15 @@ use rayon::prelude::*;
 use serde_json::{Value, json};
 
 use self::progress::Progress;
-use self::watch::Saved;
 use crate::Common;
 use crate::commands::mutate::{Suite, head, jobs, pool};
+use crate::commands::watch::Saved;
 use crate::commands::workspace;
 use crate::failure::Failure;
 use crate::part::Part;
 use crate::table::table;
 
 mod progress;
-mod watch;
 
 /// Where a reader's files are, from the workspace's root.
 const DIRECTORY: &str = "exercises";

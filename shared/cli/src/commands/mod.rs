@@ -13,10 +13,12 @@ pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod compile;
 pub(crate) mod corpus;
+pub(crate) mod debug;
 pub(crate) mod devices;
 pub(crate) mod doctor;
 pub(crate) mod exercise;
 pub(crate) mod history;
+pub(crate) mod kernel;
 pub(crate) mod list;
 pub(crate) mod lstm;
 pub(crate) mod measure;
@@ -29,6 +31,7 @@ pub(crate) mod selftest;
 pub(crate) mod tour;
 pub(crate) mod training;
 pub(crate) mod tune;
+pub(crate) mod watch;
 
 /// The workspace that the command was called in.
 pub(crate) fn workspace() -> Result<Workspace, Failure> {

@@ -1,16 +1,17 @@
 //! `lab profile STAGE[:VERSION]`: what a run asks of the memory system, in total and by line.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lab_device::emulator::{Counts, Operation, write_atomically};
+use lab_device::emulator::write_atomically;
 use lab_device::{Device, Mode, Selector};
 use lab_harness::{Dims, Error, Info, Options, compare};
 use serde_json::{Value, json};
 
+use crate::commands::kernel;
 use crate::commands::run::{check_target, random_inputs};
 use crate::failure::Failure;
-use crate::profile::{self, Place, Report, ratio, unit};
+use crate::profile::{self, Report};
 use crate::{Common, named_one};
 
 /// Said wherever the figures are shown.
@@ -19,7 +20,8 @@ const CAVEAT: &str = "A model, not a measurement: accesses counted on the CPU em
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// STAGE[:VERSION], as `lab list` names them
+    /// STAGE[:VERSION], as `lab list` names them; or FILE.cu, anybody's
+    #[arg(value_name = "STAGE|FILE.cu")]
     name: String,
     /// Sizes, such as R=4,C=100; what is left out is as in the small problem, rounded up to a power of two
     #[arg(long)]
@@ -36,9 +38,32 @@ pub(crate) struct Arguments {
     /// Writes the kernel with its figures, and pictures of lanes, sectors and banks, as one page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    #[command(flatten)]
+    kernel: kernel::Arguments,
+}
+
+/// A kernel of a file, or the list of them.
+fn of_file(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
+    let file = Path::new(&arguments.name);
+    let of_stage = [
+        (arguments.shape.is_some(), "--shape"),
+        (arguments.dtype.is_some(), "--dtype"),
+        (!arguments.settings.is_empty(), "--set"),
+        (arguments.html.is_some(), "--html"),
+    ];
+    kernel::refuse_for_file(&arguments.name, &of_stage)?;
+    kernel::refuse_gpu(common)?;
+    match arguments.kernel.is_launch() {
+        true => kernel::profile(common, file, &arguments.kernel, arguments.seed, CAVEAT),
+        false => kernel::list(common, file, &arguments.kernel),
+    }
 }
 
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
+    if kernel::is_file(&arguments.name) {
+        return of_file(common, arguments);
+    }
+    arguments.kernel.refuse_for_stage(&arguments.name)?;
     let dtype = arguments.dtype.as_deref().and_then(|text| text.parse().ok());
     let version = named_one(&arguments.name, dtype, "")?.version;
     let info = version.info();
@@ -111,38 +136,13 @@ fn filled(given: &Dims, info: &Info) -> Dims {
 }
 
 fn as_json(report: &Report<'_>, device: &Device) -> Value {
-    let figures = |operation: Operation, c: &Counts| {
-        json!({
-            "operation": operation.name(), "unit": unit(operation), "requests": c.requests,
-            "lanes": c.lanes, "bytes": c.bytes, "cost": c.cost, "ideal": c.ideal,
-            "ratio": ratio(c), "degree": c.degree,
-        })
-    };
-    let totals = report.totals().into_iter().map(|(operation, counts)| {
-        let mut all = figures(operation, &counts);
-        all["bytes_per_request"] = json!(counts.bytes as f64 / counts.requests as f64);
-        all["nsight"] = json!(operation.nsight().map(|(r, c)| json!({ "requests": r, "cost": c })));
-        all
-    });
-    let lines = report.profile.lines.iter().map(|line| {
-        let place = Place::of(&line.place);
-        let mut all = figures(line.operation, &line.counts);
-        all["file"] = json!(place.file);
-        all["line"] = json!(place.line);
-        all["column"] = json!(place.column);
-        all["source"] = json!(report.source_line(&place));
-        all["worst"] = json!(report.worst(line));
-        all["sample"] = json!(line.sample.as_ref().map(
-            |s| json!({ "bytes": s.bytes, "lanes": s.lanes, "cost": s.cost, "ideal": s.ideal })
-        ));
-        all
-    });
+    let counted = report.counted();
     json!({
         "version": report.info.full_name(), "device": device.name(), "note": CAVEAT,
         "shape": report.dims.to_string(), "dtype": report.dtype.name(), "seed": report.seed,
         "passed": report.passed(), "errors": report.comparisons,
         "declared": { "flops": report.cost.flops, "least_bytes": report.cost.bytes },
-        "totals": totals.collect::<Vec<_>>(), "lines": lines.collect::<Vec<_>>(),
+        "totals": counted.totals_json(), "lines": counted.lines_json(),
         "left_out": report.profile.left_out,
     })
 }

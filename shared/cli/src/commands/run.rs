@@ -9,13 +9,15 @@ use lab_harness::{
 };
 use serde_json::json;
 
+use crate::commands::kernel;
 use crate::failure::Failure;
 use crate::table::table;
 use crate::{Common, named_one};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// STAGE[:VERSION], as `lab list` names them
+    /// STAGE[:VERSION], as `lab list` names them; or FILE.cu, anybody's
+    #[arg(value_name = "STAGE|FILE.cu")]
     name: String,
     /// A safetensors file with the inputs
     #[arg(long)]
@@ -38,9 +40,38 @@ pub(crate) struct Arguments {
     /// Leaves out the comparison with the f64 reference
     #[arg(long)]
     no_check: bool,
+    #[command(flatten)]
+    kernel: kernel::Arguments,
+    #[command(flatten)]
+    expect: kernel::Expectations,
+}
+
+/// A kernel of a file, or the list of them.
+fn of_file(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
+    let file = Path::new(&arguments.name);
+    let of_stage = [
+        (arguments.input.is_some(), "--input"),
+        (arguments.shape.is_some(), "--shape"),
+        (arguments.dtype.is_some(), "--dtype"),
+        (!arguments.settings.is_empty(), "--set"),
+        (arguments.no_check, "--no-check"),
+    ];
+    kernel::refuse_for_file(&arguments.name, &of_stage)?;
+    kernel::refuse_gpu(common)?;
+    if !arguments.kernel.is_launch() {
+        return kernel::list(common, file, &arguments.kernel);
+    }
+    let targets = kernel::Targets { output: arguments.output.as_deref(), sarif: None };
+    let Arguments { kernel, expect, seed, .. } = arguments;
+    kernel::run(common, file, kernel, expect, &targets, *seed)
 }
 
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
+    if kernel::is_file(&arguments.name) {
+        return of_file(common, arguments);
+    }
+    arguments.kernel.refuse_for_stage(&arguments.name)?;
+    arguments.expect.refuse_for_stage(&arguments.name)?;
     let given = arguments.input.as_deref().map(tensor::read).transpose()?;
     let of_file = given.as_ref().and_then(|tensors| tensors.values().next()).map(|t| t.dtype);
     let asked = arguments.dtype.as_deref().and_then(|text| text.parse().ok());

@@ -9,11 +9,12 @@ mod text;
 use lab_device::emulator::{Counts, Line, Operation, Profile};
 use lab_device::{DType, KernelSource};
 use lab_harness::{Comparison, Cost, Dims, Info};
+use serde_json::{Value, json};
 
 use crate::STAGES;
 
 pub(crate) use html::page;
-pub(crate) use text::print;
+pub(crate) use text::{print, print_counted};
 
 /// One profiled run.
 pub(crate) struct Report<'a> {
@@ -58,6 +59,83 @@ pub(crate) fn settled(mut profile: Profile) -> Profile {
     profile
 }
 
+/// What was counted, with the texts that the places are in.
+#[derive(Clone, Copy)]
+pub(crate) struct Counted<'a> {
+    pub(crate) profile: &'a Profile,
+    /// The text of a file that a place names.
+    pub(crate) source: &'a dyn Fn(&str) -> Option<String>,
+}
+
+impl<'a> Counted<'a> {
+    /// Sums by operation, of those that came up.
+    pub(crate) fn totals(&self) -> Vec<(Operation, Counts)> {
+        let all = Operation::ALL.into_iter().map(|o| (o, self.profile.total(o)));
+        all.filter(|(_, c)| c.requests > 0).collect()
+    }
+
+    /// Whether no other line of the same unit wastes more, and this one wastes something.
+    pub(crate) fn worst(&self, line: &Line) -> bool {
+        let others =
+            self.profile.lines.iter().filter(|l| unit(l.operation) == unit(line.operation));
+        let most = others.map(|l| excess(&l.counts)).max().unwrap_or(0);
+        excess(&line.counts) > 0 && excess(&line.counts) == most
+    }
+
+    /// The files that have counted lines, the stage's own first.
+    pub(crate) fn files(&self) -> Vec<&'a str> {
+        let mut files: Vec<&str> =
+            self.profile.lines.iter().map(|l| Place::of(&l.place).file).collect();
+        files.dedup();
+        files.sort_by_key(|f| !f.starts_with("stages/"));
+        files
+    }
+
+    /// By operation, as JSON.
+    pub(crate) fn totals_json(&self) -> Vec<Value> {
+        let totals = self.totals().into_iter().map(|(operation, counts)| {
+            let mut all = figures(operation, &counts);
+            all["bytes_per_request"] = json!(counts.bytes as f64 / counts.requests as f64);
+            all["nsight"] =
+                json!(operation.nsight().map(|(r, c)| json!({ "requests": r, "cost": c })));
+            all
+        });
+        totals.collect()
+    }
+
+    /// By line, as JSON.
+    pub(crate) fn lines_json(&self) -> Vec<Value> {
+        let lines = self.profile.lines.iter().map(|line| {
+            let place = Place::of(&line.place);
+            let mut all = figures(line.operation, &line.counts);
+            all["file"] = json!(place.file);
+            all["line"] = json!(place.line);
+            all["column"] = json!(place.column);
+            all["source"] = json!(self.source_line(&place));
+            all["worst"] = json!(self.worst(line));
+            all["sample"] = json!(line.sample.as_ref().map(
+                |s| json!({ "bytes": s.bytes, "lanes": s.lanes, "cost": s.cost, "ideal": s.ideal })
+            ));
+            all
+        });
+        lines.collect()
+    }
+
+    /// The line of source at a place.
+    pub(crate) fn source_line(&self, place: &Place<'_>) -> Option<String> {
+        let text = (self.source)(place.file)?;
+        Some(text.lines().nth(place.line.checked_sub(1)?)?.trim().to_owned())
+    }
+}
+
+fn figures(operation: Operation, c: &Counts) -> Value {
+    json!({
+        "operation": operation.name(), "unit": unit(operation), "requests": c.requests,
+        "lanes": c.lanes, "bytes": c.bytes, "cost": c.cost, "ideal": c.ideal,
+        "ratio": ratio(c), "degree": c.degree,
+    })
+}
+
 impl Report<'_> {
     pub(crate) fn passed(&self) -> bool {
         self.comparisons.iter().all(Comparison::passed)
@@ -68,10 +146,14 @@ impl Report<'_> {
         format!("{} {} {}", self.info.full_name(), self.dims, self.dtype)
     }
 
+    /// What was counted, with the stages' sources.
+    pub(crate) fn counted(&self) -> Counted<'_> {
+        Counted { profile: &self.profile, source: &|file| source(file).map(str::to_owned) }
+    }
+
     /// Sums by operation, of those that came up.
     pub(crate) fn totals(&self) -> Vec<(Operation, Counts)> {
-        let all = Operation::ALL.into_iter().map(|o| (o, self.profile.total(o)));
-        all.filter(|(_, c)| c.requests > 0).collect()
+        self.counted().totals()
     }
 
     /// Bytes that lanes asked of device memory.
@@ -90,37 +172,32 @@ impl Report<'_> {
 
     /// Whether no other line of the same unit wastes more, and this one wastes something.
     pub(crate) fn worst(&self, line: &Line) -> bool {
-        let others = self.lines().filter(|l| unit(l.operation) == unit(line.operation));
-        let most = others.map(|l| excess(&l.counts)).max().unwrap_or(0);
-        excess(&line.counts) > 0 && excess(&line.counts) == most
+        self.counted().worst(line)
     }
 
     /// The files that have counted lines, the stage's own first.
     pub(crate) fn files(&self) -> Vec<&str> {
-        let mut files: Vec<&str> = self.lines().map(|l| Place::of(&l.place).file).collect();
-        files.dedup();
-        files.sort_by_key(|f| !f.starts_with("stages/"));
-        files
+        self.counted().files()
     }
 
     /// The text of a file that a place names. A stage may launch kernels of another.
     pub(crate) fn source(&self, file: &str) -> Option<&'static str> {
-        let kernels = || STAGES.iter().flat_map(|s| s.kernels);
-        let named = |k: &&&KernelSource| file == format!("stages/{}/{}", k.crate_name, k.file);
-        if let Some(kernel) = kernels().find(named) {
-            return Some(kernel.source);
-        }
-        kernels().find_map(|k| {
-            let own = format!("stages/{}/kernels/", k.crate_name);
-            let name = file.strip_prefix("shared/cuda/").or_else(|| file.strip_prefix(&own))?;
-            k.headers.iter().find(|h| h.0 == name).map(|h| h.1)
-        })
+        source(file)
     }
+}
 
-    /// The line of source at a place.
-    pub(crate) fn source_line(&self, place: &Place<'_>) -> Option<&'static str> {
-        self.source(place.file)?.lines().nth(place.line.checked_sub(1)?).map(str::trim)
+/// The text of a file of the stages.
+fn source(file: &str) -> Option<&'static str> {
+    let kernels = || STAGES.iter().flat_map(|s| s.kernels);
+    let named = |k: &&&KernelSource| file == format!("stages/{}/{}", k.crate_name, k.file);
+    if let Some(kernel) = kernels().find(named) {
+        return Some(kernel.source);
     }
+    kernels().find_map(|k| {
+        let own = format!("stages/{}/kernels/", k.crate_name);
+        let name = file.strip_prefix("shared/cuda/").or_else(|| file.strip_prefix(&own))?;
+        k.headers.iter().find(|h| h.0 == name).map(|h| h.1)
+    })
 }
 
 /// What is said of an operation that has no cost: warps that came, or what tensor cores computed.

@@ -2,34 +2,15 @@
 
 use lab_device::emulator::{Counts, Operation};
 
-use super::{Place, Report, number, ratio, said, unit};
+use super::{Counted, Place, Report, number, ratio, said, unit};
 use crate::table::{bytes, table};
 
 /// Sums by operation, then every line that was counted.
 pub(crate) fn print(report: &Report<'_>, device: &str, caveat: &str) {
     println!("{} on {}", report.title(), device);
     println!("{caveat}\n");
-    let mut rows = table(&[
-        "operation",
-        ">requests",
-        ">cost",
-        "",
-        ">ideal",
-        ">ratio",
-        ">worst conflict",
-        ">bytes",
-        ">bytes / request",
-    ]);
-    for (operation, c) in report.totals() {
-        let mut cells = vec![operation.name().to_owned(), number(c.requests)];
-        cells.extend(costs(operation, &c));
-        cells.extend(match unit(operation) {
-            "" => [String::new(), String::new()],
-            _ => [number(c.bytes), format!("{:.1}", c.bytes as f64 / c.requests as f64)],
-        });
-        rows.add_row(cells);
-    }
-    println!("{rows}");
+    let counted = report.counted();
+    print_totals(&counted);
     let (flops, least) = (report.cost.flops, report.cost.bytes);
     println!(
         "As declared: {} flops and {} that must move, {:.3} flops a byte; {:.3} a byte asked of \
@@ -47,26 +28,60 @@ pub(crate) fn print(report: &Report<'_>, device: &str, caveat: &str) {
             on_tensor_cores as f64 / flops.max(1.0)
         );
     }
+    print_lines(&counted);
+}
+
+/// The same of a kernel of which nothing is declared.
+pub(crate) fn print_counted(counted: &Counted<'_>) {
+    print_totals(counted);
+    print_lines(counted);
+}
+
+fn print_totals(counted: &Counted<'_>) {
+    let mut rows = table(&[
+        "operation",
+        ">requests",
+        ">cost",
+        "",
+        ">ideal",
+        ">ratio",
+        ">worst conflict",
+        ">bytes",
+        ">bytes / request",
+    ]);
+    for (operation, c) in counted.totals() {
+        let mut cells = vec![operation.name().to_owned(), number(c.requests)];
+        cells.extend(costs(operation, &c));
+        cells.extend(match unit(operation) {
+            "" => [String::new(), String::new()],
+            _ => [number(c.bytes), format!("{:.1}", c.bytes as f64 / c.requests as f64)],
+        });
+        rows.add_row(cells);
+    }
+    println!("{rows}");
+}
+
+fn print_lines(counted: &Counted<'_>) {
     println!(
         "cost: 32-byte sectors in global memory, wavefronts in shared memory; ideal: the fewest \
          for as many different bytes."
     );
 
     println!("\nBy line; ◀ wastes the most:");
-    for file in report.files() {
-        print_file(report, file);
+    for file in counted.files() {
+        print_file(counted, file);
     }
-    let named = report.totals().into_iter().filter_map(|(o, _)| Some((o, o.nsight()?)));
+    let named = counted.totals().into_iter().filter_map(|(o, _)| Some((o, o.nsight()?)));
     println!("\nThe same in Nsight Compute, of a run on a GPU:");
     for (operation, (requests, cost)) in named {
         println!("  {:<14}requests    {requests}", operation.name());
         println!("  {:<14}{:<12}{cost}", "", unit(operation));
     }
-    if report.profile.left_out > 0 {
+    if counted.profile.left_out > 0 {
         println!(
             "{} accesses were left out: too many between two barriers; a smaller --shape counts \
              them all.",
-            number(report.profile.left_out)
+            number(counted.profile.left_out)
         );
     }
 }
@@ -90,17 +105,17 @@ fn costs(operation: Operation, c: &Counts) -> [String; 5] {
 }
 
 /// Each line of source that was counted, and under it what it does.
-fn print_file(report: &Report<'_>, file: &str) {
+fn print_file(counted: &Counted<'_>, file: &str) {
     const SHOWN: usize = 108;
     println!("\n{file}");
     let mut last = None;
-    for line in &report.profile.lines {
+    for line in &counted.profile.lines {
         let place = Place::of(&line.place);
         if place.file != file {
             continue;
         }
         if last != Some(place.line) {
-            let mut source = report.source_line(&place).unwrap_or("").to_owned();
+            let mut source = counted.source_line(&place).unwrap_or_default();
             if source.chars().count() > SHOWN {
                 source = source.chars().take(SHOWN - 1).chain(['…']).collect();
             }
@@ -115,7 +130,7 @@ fn print_file(report: &Report<'_>, file: &str) {
             continue;
         }
         let conflict = if c.degree > 1 { format!("  {degree} conflict") } else { String::new() };
-        let worst = if report.worst(line) { " ◀" } else { "" };
+        let worst = if counted.worst(line) { " ◀" } else { "" };
         println!(
             "{head}{requests:>9} requests {cost:>11} {unit:<10} for {ideal:>9} {ratio:>7}×{conflict}{worst}"
         );

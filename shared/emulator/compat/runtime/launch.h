@@ -11,7 +11,7 @@ struct EmuHost {
     int (*copy)(void* to, const void* from, size_t bytes, int kind);
     int (*fill)(void* to, int value, size_t bytes);
     int (*launch)(const EmuExport*, const unsigned* grid, const unsigned* block, size_t shared,
-                  int cooperative, void** arguments);
+                  int cooperative, unsigned cluster, void** arguments);
     int (*type_of)(const void* address, size_t* bytes);
     int (*adopt)(void* address, size_t bytes);
     int (*disown)(const void* address);
@@ -20,6 +20,16 @@ struct EmuHost {
 // Of program.cpp, which is not instrumented: kernels ask it too.
 extern "C" int emu_in_kernel();
 enum EmuMemory { EMU_DEVICE, EMU_MANAGED, EMU_HOST };
+
+// Of program.cpp, in a build for a debugger: whether this is the thread that it was asked for, and where the
+// debugger stops.
+#ifdef EMU_DEBUG
+extern "C" int emu_is_wanted_thread();
+extern "C" void emu_debug_here();
+#define EMU_BEGIN_KERNEL (emu_is_wanted_thread() ? emu_debug_here() : (void)0)
+#else
+#define EMU_BEGIN_KERNEL (void)0
+#endif
 
 namespace emu {
 // Not thread_local: what is, is shared memory to the emulator.
@@ -30,6 +40,8 @@ inline cudaError_t sticky_error = cudaSuccess;
 inline unsigned configured_grid[3], configured_block[3];
 inline size_t configured_shared;
 inline int configured_cooperative;
+// Blocks of a cluster, along x; 0 for none.
+inline unsigned configured_cluster;
 
 inline bool in_kernel() { return emu_in_kernel(); }
 inline cudaError_t keep(int code) {
@@ -40,12 +52,13 @@ inline cudaError_t keep(int code) {
 #define EMU_API                                                    \
     if (::emu::sticky_error != cudaSuccess) return ::emu::sticky_error
 inline bool configure(dim3 grid, dim3 block, size_t shared = 0, cudaStream_t = nullptr,
-                      int cooperative = 0) {
+                      int cooperative = 0, unsigned cluster = 0) {
     if (in_kernel()) emu_trap("a kernel launches a kernel: dynamic parallelism is not supported");
     unsigned all[6] = {grid.x, grid.y, grid.z, block.x, block.y, block.z};
     for (int i = 0; i < 3; ++i) configured_grid[i] = all[i], configured_block[i] = all[3 + i];
     configured_shared = shared;
     configured_cooperative = cooperative;
+    configured_cluster = cluster;
     return true;
 }
 template <class T> struct same { typedef T type; };
@@ -56,7 +69,7 @@ template <class... A, void (*F)(A...)> struct launcher<F> {
         void* arguments[] = {(void*)&a..., nullptr};
         EmuExport export_ = trampoline<F>::entry(name, names, 0, 0);
         int code = host->launch(&export_, configured_grid, configured_block, configured_shared,
-                                configured_cooperative, arguments);
+                                configured_cooperative, configured_cluster, arguments);
         if (code == cudaErrorLaunchFailure) sticky_error = cudaErrorLaunchFailure;
         keep(code);
     }

@@ -1,7 +1,10 @@
-//! Waits until a file is saved.
+//! Waits until a file is saved, and does something at each save.
 
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, SystemTime};
+
+use crate::failure::Failure;
 
 /// How often a watched file is looked at.
 const PERIOD: Duration = Duration::from_millis(200);
@@ -9,7 +12,7 @@ const PERIOD: Duration = Duration::from_millis(200);
 /// A file at one moment. Both parts count: two saves may fall into one tick of the file system's
 /// clock, and a save may change no text.
 #[derive(PartialEq, Eq)]
-pub(super) struct Saved {
+pub(crate) struct Saved {
     at: Option<SystemTime>,
     text: Vec<u8>,
 }
@@ -24,7 +27,7 @@ impl Saved {
 
     /// The file as it is now, once it is there and has been the same for a period: an editor may
     /// still be writing.
-    pub(super) fn settled(path: &Path) -> Self {
+    pub(crate) fn settled(path: &Path) -> Self {
         let mut before = Self::look(path);
         loop {
             std::thread::sleep(PERIOD);
@@ -36,7 +39,7 @@ impl Saved {
     }
 
     /// Waits until the file is another than this.
-    pub(super) fn next(&self, path: &Path) -> Self {
+    pub(crate) fn next(&self, path: &Path) -> Self {
         loop {
             let now = Self::settled(path);
             if now != *self {
@@ -46,7 +49,23 @@ impl Saved {
     }
 
     /// What was in it; what is no UTF-8 is for the compiler to refuse.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.text).into_owned()
+    }
+}
+
+/// Runs this command line again at each save, without `--watch`: a process each, so that one that a kernel
+/// ends does not end the watch. Ctrl-C ends it.
+pub(crate) fn repeat(file: &Path, json: bool) -> Result<(), Failure> {
+    let tool = std::env::current_exe().map_err(|e| Failure::file(Path::new("lab"), e))?;
+    std::fs::metadata(file).map_err(|e| Failure::file(file, e))?;
+    let mut saved = Saved::settled(file);
+    loop {
+        let arguments = std::env::args_os().skip(1).filter(|a| a != "--watch");
+        Command::new(&tool).args(arguments).status().map_err(|e| Failure::file(&tool, e))?;
+        if !json {
+            println!("\nWaiting for the next save of {} (Ctrl-C ends)\n", file.display());
+        }
+        saved = saved.next(file);
     }
 }

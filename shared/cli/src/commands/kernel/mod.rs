@@ -1,0 +1,343 @@
+//! One kernel of anybody's `.cu` file: `lab check`, `run` and `profile FILE.cu --kernel …`.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use lab_app::{Outcome, Settings, Single};
+use lab_device::emulator::Order;
+use serde_json::json;
+
+use crate::Common;
+use crate::commands::app::{output_to_stderr, output_to_stdout, seconds};
+use crate::failure::Failure;
+use crate::profile::{Counted, print_counted};
+
+mod expect;
+mod list;
+mod options;
+mod report;
+mod sarif;
+
+pub(crate) use expect::Expectations;
+pub(crate) use list::list;
+use options::Resolved;
+pub(crate) use options::bad;
+
+/// A launch of one kernel of a `.cu` file.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "A kernel of a FILE.cu (its file runs natively, with your rights)")]
+pub(crate) struct Arguments {
+    /// NAME, NAME<float, 4> or ns::NAME; without one the file's kernels are listed, each with a command
+    #[arg(long)]
+    kernel: Option<String>,
+    /// Blocks; sizes are numbers or C++ that names arguments, such as '(n + 255) / 256'
+    #[arg(long, value_name = "X[,Y[,Z]]", allow_hyphen_values = true)]
+    grid: Option<String>,
+    /// Threads of a block
+    #[arg(long, value_name = "X[,Y[,Z]]", allow_hyphen_values = true)]
+    block: Option<String>,
+    /// Dynamic shared memory of a block
+    #[arg(long, value_name = "BYTES", allow_hyphen_values = true)]
+    shared: Option<String>,
+    /// All blocks at once, for a grid-wide sync
+    #[arg(long)]
+    cooperative: bool,
+    /// Blocks of a cluster, along x
+    #[arg(long, value_name = "BLOCKS", allow_hyphen_values = true)]
+    cluster: Option<String>,
+    /// [NAME=]VALUE, in the kernel's order or by name. VALUE: C++ (1000, n * 4), in:TYPE[SHAPE][=FILL],
+    /// inout:TYPE[SHAPE][=FILL] or out:TYPE[SHAPE]; FILL: random, random(LOW, HIGH), arange, a number,
+    /// @FILE.safetensors[TENSOR]
+    #[arg(long, value_name = "[NAME=]VALUE", allow_hyphen_values = true)]
+    arg: Vec<String>,
+    /// A further value for expressions, such as the memory that a struct points to
+    #[arg(long = "let", value_name = "NAME=VALUE")]
+    lets: Vec<String>,
+    /// These options from a file, .toml or .json; those of the command line come before
+    #[arg(long, value_name = "FILE")]
+    args: Option<PathBuf>,
+    /// The order of threads: forward, reverse, warps, random[:SEED] or starve[:SEED]
+    #[arg(long)]
+    order: Option<String>,
+    /// Ends it after so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<f64>,
+    /// Where headers are
+    #[arg(short = 'I', long = "include", value_name = "DIRECTORY")]
+    include: Vec<PathBuf>,
+    /// A macro: NAME or NAME=VALUE
+    #[arg(short = 'D', long = "define", value_name = "NAME")]
+    define: Vec<String>,
+    /// The language that it is written in [default: c++17]
+    #[arg(long = "std", value_name = "STANDARD")]
+    standard: Option<String>,
+    /// All that the compiler says, where it refuses the file
+    #[arg(long)]
+    verbose: bool,
+    /// Of `lab debug`: threadIdx and blockIdx where a debugger stops
+    #[arg(long, hide = true, value_delimiter = ',', num_args = 1)]
+    debugged: Vec<i32>,
+}
+
+impl Arguments {
+    /// An option that only a kernel of a file has, if one was given.
+    fn given(&self) -> Option<&'static str> {
+        let all = [
+            (self.kernel.is_some(), "--kernel"),
+            (self.grid.is_some(), "--grid"),
+            (self.block.is_some(), "--block"),
+            (self.shared.is_some(), "--shared"),
+            (self.cooperative, "--cooperative"),
+            (self.cluster.is_some(), "--cluster"),
+            (!self.arg.is_empty(), "--arg"),
+            (!self.lets.is_empty(), "--let"),
+            (self.args.is_some(), "--args"),
+            (self.order.is_some(), "--order"),
+            (self.timeout.is_some(), "--timeout"),
+            (!self.include.is_empty(), "-I"),
+            (!self.define.is_empty(), "-D"),
+            (self.standard.is_some(), "--std"),
+            (self.verbose, "--verbose"),
+        ];
+        all.into_iter().find(|(is, _)| *is).map(|(_, name)| name)
+    }
+
+    /// Refuses options of a file's kernel where a stage is named.
+    pub(crate) fn refuse_for_stage(&self, name: &str) -> Result<(), Failure> {
+        let given = self.given();
+        refuse_others_for_stage(name, &[(given.is_some(), given.unwrap_or_default())])
+    }
+
+    /// Whether a launch is described at all.
+    pub(crate) fn is_launch(&self) -> bool {
+        let describes = [self.kernel.is_some(), self.grid.is_some(), self.block.is_some()];
+        describes.contains(&true) || !self.arg.is_empty() || self.args.is_some()
+    }
+
+    pub(crate) fn include(&self) -> &[PathBuf] {
+        &self.include
+    }
+}
+
+/// Whether a name is that of a file and not of a stage.
+pub(crate) fn is_file(name: &str) -> bool {
+    [".cu", ".cuh"].iter().any(|end| name.ends_with(end))
+}
+
+/// Refuses what only a kernel of a file has.
+pub(crate) fn refuse_others_for_stage(name: &str, given: &[(bool, &str)]) -> Result<(), Failure> {
+    match given.iter().find(|(is, _)| *is) {
+        None => Ok(()),
+        Some((_, option)) => {
+            Err(options::bad(option, "a FILE.cu, whose kernels take it", &format!("'{name}'")))
+        }
+    }
+}
+
+/// Refuses options that only a stage has.
+pub(crate) fn refuse_for_file(name: &str, given: &[(bool, &str)]) -> Result<(), Failure> {
+    match given.iter().find(|(is, _)| *is) {
+        None => Ok(()),
+        Some((_, option)) => {
+            Err(Failure::Usage(format!("{option}: expected a STAGE, which takes it, got '{name}'")))
+        }
+    }
+}
+
+/// Refuses a GPU: files of anybody's run on the emulator alone.
+pub(crate) fn refuse_gpu(common: &Common) -> Result<(), Failure> {
+    match common.selector()? {
+        lab_device::Selector::Cuda(_) => Err(Failure::Usage(format!(
+            "--device: expected emulator, where a FILE.cu runs, got '{}'",
+            common.device
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Where results go.
+#[derive(Debug, Default)]
+pub(crate) struct Targets<'a> {
+    pub(crate) output: Option<&'a Path>,
+    pub(crate) sarif: Option<&'a Path>,
+}
+
+/// How a launch is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Plain,
+    Checked,
+    Counted,
+}
+
+/// What a command makes of a launch.
+pub(crate) struct Launched {
+    pub(crate) outcome: Outcome,
+    pub(crate) seconds: f64,
+    pub(crate) order: Order,
+    pub(crate) seed: u64,
+}
+
+/// Compiles and runs what the arguments describe.
+fn launch(
+    common: &Common,
+    file: &Path,
+    arguments: &Arguments,
+    resolved: &Resolved,
+    seed: u64,
+    mode: Mode,
+) -> Result<Launched, Failure> {
+    let start = Instant::now();
+    let mut emulator = lab_device::emulator::Options::from_env()
+        .map_err(|error| Failure::Usage(error.to_string()))?;
+    if let Some(order) = resolved.order(seed)? {
+        emulator.order = order;
+    }
+    emulator.count = mode == Mode::Counted;
+    let mut options = resolved.compile_options(mode == Mode::Plain);
+    let wanted = match arguments.debugged[..] {
+        [tx, ty, tz, bx, by, bz] => Some([[tx, ty, tz], [bx, by, bz]]),
+        _ => None,
+    };
+    options.debug = wanted.is_some();
+    let single = Single::build(file, &resolved.launch, &options)
+        .map_err(|error| refused(error, resolved.verbose))?;
+    if let Some(timeout) = resolved.timeout {
+        end_after(seconds(timeout)?, common.json);
+    }
+    // What a kernel prints must not stand in the one object that is printed.
+    if common.json {
+        output_to_stderr();
+    }
+    let settings = Settings { seed, emulator, wanted };
+    let outcome = single.run(&settings).map_err(|error| refused(error, resolved.verbose));
+    // SAFETY: flushes all streams of C: what a kernel prints stands before the report.
+    unsafe { libc::fflush(std::ptr::null_mut()) };
+    output_to_stdout();
+    let seconds = start.elapsed().as_secs_f64();
+    Ok(Launched { outcome: outcome?, seconds, order: emulator.order, seed })
+}
+
+/// Ends the process, whatever the kernel and the file's own code do by then.
+fn end_after(limit: Duration, json: bool) {
+    std::thread::spawn(move || {
+        std::thread::sleep(limit);
+        let failure = Failure::Refused(format!(
+            "--timeout: expected an end within {} s, got none",
+            limit.as_secs_f32()
+        ));
+        output_to_stdout();
+        failure.tell(json);
+        // SAFETY: ends the process at once; nothing is half-written, since files are renamed whole.
+        unsafe { libc::_exit(i32::from(failure.code())) };
+    });
+}
+
+/// Why nothing was launched.
+fn refused(error: lab_app::Error, verbose: bool) -> Failure {
+    match error {
+        lab_app::Error::Compile { said, .. } if said.starts_with("a C++ compiler is needed") => {
+            Failure::Unavailable(said)
+        }
+        lab_app::Error::Compile { said, .. } if verbose => Failure::Usage(said),
+        other => Failure::Usage(other.to_string()),
+    }
+}
+
+/// Refuses what can be refused before anything is compiled.
+pub(crate) fn validate(file: &Path, arguments: &Arguments) -> Result<(), Failure> {
+    Resolved::of(file, arguments, &Expectations::default()).map(|_| ())
+}
+
+/// `lab check FILE.cu --kernel …`
+pub(crate) fn check(
+    common: &Common,
+    file: &Path,
+    arguments: &Arguments,
+    expectations: &Expectations,
+    targets: &Targets<'_>,
+    seed: u64,
+) -> Result<(), Failure> {
+    judge(common, file, arguments, expectations, targets, seed, Mode::Checked)
+}
+
+/// `lab run FILE.cu --kernel …`: not checked, and so faster.
+pub(crate) fn run(
+    common: &Common,
+    file: &Path,
+    arguments: &Arguments,
+    expectations: &Expectations,
+    targets: &Targets<'_>,
+    seed: u64,
+) -> Result<(), Failure> {
+    judge(common, file, arguments, expectations, targets, seed, Mode::Plain)
+}
+
+fn judge(
+    common: &Common,
+    file: &Path,
+    arguments: &Arguments,
+    expectations: &Expectations,
+    targets: &Targets<'_>,
+    seed: u64,
+    mode: Mode,
+) -> Result<(), Failure> {
+    let resolved = Resolved::of(file, arguments, expectations)?;
+    for path in [targets.output, targets.sarif].into_iter().flatten() {
+        crate::commands::run::check_target(path)?;
+    }
+    resolved.expected.check()?;
+    let launched = launch(common, file, arguments, &resolved, seed, mode)?;
+    let outcome = &launched.outcome;
+    let comparisons = resolved.expected.compare(outcome)?;
+    if let Some(path) = targets.output {
+        report::write_outputs(path, outcome)?;
+    }
+    if let Some(path) = targets.sarif {
+        sarif::write(path, outcome)?;
+    }
+    let code = report::code(outcome, &comparisons);
+    match common.json {
+        true => println!("{}", report::as_json(&launched, &comparisons, mode, code)),
+        false => report::print(&launched, &comparisons, mode, targets),
+    }
+    report::verdict(outcome, &comparisons)
+}
+
+/// `lab profile FILE.cu --kernel …`: what it asks of the memory system, by line.
+pub(crate) fn profile(
+    common: &Common,
+    file: &Path,
+    arguments: &Arguments,
+    seed: u64,
+    caveat: &str,
+) -> Result<(), Failure> {
+    let resolved = Resolved::of(file, arguments, &Expectations::default())?;
+    let launched = launch(common, file, arguments, &resolved, seed, Mode::Counted)?;
+    let outcome = &launched.outcome;
+    // A launch that is wrong has counted nothing.
+    if !outcome.findings.is_empty() {
+        match common.json {
+            true => println!("{}", report::as_json(&launched, &[], Mode::Counted, 3)),
+            false => report::print(&launched, &[], Mode::Counted, &Targets::default()),
+        }
+        return report::verdict(outcome, &[]);
+    }
+    let settled = crate::profile::settled(outcome.profile.clone());
+    let source = |file: &str| std::fs::read_to_string(file).ok();
+    let counted = Counted { profile: &settled, source: &source };
+    if common.json {
+        let mut all = report::as_json(&launched, &[], Mode::Counted, 0);
+        all["note"] = json!(caveat);
+        all["totals"] = json!(counted.totals_json());
+        all["lines"] = json!(counted.lines_json());
+        all["left_out"] = json!(settled.left_out);
+        println!("{all}");
+        return Ok(());
+    }
+    println!("{}", report::title(outcome));
+    println!("{caveat}\n");
+    print_counted(&counted);
+    Ok(())
+}

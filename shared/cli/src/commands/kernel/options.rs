@@ -1,0 +1,259 @@
+//! What the command line and the file of `--args` say together.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use lab_app::{Argument, BadArgument, Launch, split_list};
+use lab_device::emulator::Order;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::Arguments;
+use super::expect::{Expectations, Expected};
+use crate::failure::Failure;
+
+/// A file of `--args`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    kernel: Option<String>,
+    grid: Option<Sizes>,
+    block: Option<Sizes>,
+    shared: Option<Size>,
+    #[serde(default)]
+    cooperative: bool,
+    cluster: Option<Size>,
+    #[serde(default)]
+    args: Values,
+    #[serde(default, rename = "let")]
+    lets: BTreeMap<String, Value>,
+    #[serde(default)]
+    expect: BTreeMap<String, String>,
+    rtol: Option<f64>,
+    atol: Option<f64>,
+    order: Option<String>,
+    timeout: Option<f64>,
+    #[serde(default)]
+    include: Vec<PathBuf>,
+    #[serde(default)]
+    define: Vec<String>,
+    std: Option<String>,
+}
+
+/// A number or an expression.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Size {
+    Number(u64),
+    Text(String),
+}
+
+/// One size, or up to three.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Sizes {
+    One(Size),
+    Several(Vec<Size>),
+}
+
+/// In the kernel's order, or by name.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Values {
+    Ordered(Vec<Value>),
+    Named(BTreeMap<String, Value>),
+}
+
+impl Default for Values {
+    fn default() -> Self {
+        Self::Ordered(Vec::new())
+    }
+}
+
+impl Size {
+    fn text(&self) -> String {
+        match self {
+            Self::Number(n) => n.to_string(),
+            Self::Text(text) => text.clone(),
+        }
+    }
+}
+
+impl Sizes {
+    fn texts(&self) -> Vec<String> {
+        match self {
+            Self::One(Size::Text(text)) => {
+                split_list(text).into_iter().map(str::to_owned).collect()
+            }
+            Self::One(size) => vec![size.text()],
+            Self::Several(all) => all.iter().map(Size::text).collect(),
+        }
+    }
+}
+
+/// A launch as it is run.
+pub(super) struct Resolved {
+    pub(super) launch: Launch,
+    pub(super) expected: Expected,
+    pub(super) timeout: Option<f64>,
+    pub(super) verbose: bool,
+    order: Option<String>,
+    include: Vec<PathBuf>,
+    define: Vec<String>,
+    standard: Option<String>,
+}
+
+impl Resolved {
+    pub(super) fn of(
+        file: &Path,
+        arguments: &Arguments,
+        expectations: &Expectations,
+    ) -> Result<Self, Failure> {
+        let written = arguments.args.as_deref().map(read).transpose()?.unwrap_or_default();
+        let include = [&arguments.include[..], &written.include[..]].concat();
+        let kernel = match arguments.kernel.clone().or(written.kernel) {
+            Some(kernel) => kernel,
+            None => only_kernel(file, &include)?,
+        };
+        let sizes = |option: &str, given: &Option<String>, written: &Option<Sizes>, like: &str| {
+            let all = match (given, written) {
+                (Some(text), _) => split_list(text).into_iter().map(str::to_owned).collect(),
+                (None, Some(sizes)) => sizes.texts(),
+                (None, None) => return Err(bad(option, like, "none")),
+            };
+            match (1..=3).contains(&all.len()) && all.iter().all(|s| !s.is_empty()) {
+                true => Ok(all),
+                false => Err(bad(option, "1 to 3 sizes", &format!("'{}'", all.join(",")))),
+            }
+        };
+        let grid = sizes("--grid", &arguments.grid, &written.grid, "blocks, such as 4 or 4,2")?;
+        let block =
+            sizes("--block", &arguments.block, &written.block, "threads, such as 128 or 16,16")?;
+        let text = |given: &Option<String>, written: &Option<Size>| {
+            given.clone().or_else(|| written.as_ref().map(Size::text))
+        };
+        let launch = Launch {
+            kernel,
+            grid,
+            block,
+            shared: text(&arguments.shared, &written.shared),
+            cooperative: arguments.cooperative || written.cooperative,
+            cluster: text(&arguments.cluster, &written.cluster),
+            arguments: values(&arguments.arg, &written.args)?,
+            lets: lets(&arguments.lets, &written.lets)?,
+        };
+        let expected = Expected::of(expectations, &written.expect, written.rtol, written.atol)?;
+        Ok(Self {
+            launch,
+            expected,
+            timeout: arguments.timeout.or(written.timeout),
+            verbose: arguments.verbose,
+            order: arguments.order.clone().or(written.order),
+            include,
+            define: [&arguments.define[..], &written.define[..]].concat(),
+            standard: arguments.standard.clone().or(written.std),
+        })
+    }
+
+    /// With the seed where the text has none.
+    pub(super) fn order(&self, seed: u64) -> Result<Option<Order>, Failure> {
+        let Some(text) = &self.order else { return Ok(None) };
+        let with_seed = match text.as_str() {
+            "random" | "starve" => format!("{text}:{seed}"),
+            _ => text.clone(),
+        };
+        let order = with_seed.parse();
+        order.map(Some).map_err(|_: lab_device::emulator::BadOrder| {
+            bad(
+                "--order",
+                "forward, reverse, warps, random[:SEED] or starve[:SEED]",
+                &format!("'{text}'"),
+            )
+        })
+    }
+
+    pub(super) fn compile_options(&self, plain: bool) -> lab_app::Options {
+        lab_app::Options {
+            include: self.include.clone(),
+            define: self.define.clone(),
+            standard: self.standard.clone(),
+            plain,
+            ..lab_app::Options::default()
+        }
+    }
+}
+
+pub(crate) fn bad(argument: &str, expected: &str, got: &str) -> Failure {
+    Failure::Usage(BadArgument::new(argument, expected, got).to_string())
+}
+
+fn read(path: &Path) -> Result<Written, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|e| Failure::file(path, e))?;
+    let wrong = |e: &dyn std::fmt::Display| {
+        let reason = e.to_string();
+        let line = reason.lines().map(str::trim).filter(|l| !l.is_empty()).collect::<Vec<_>>();
+        Failure::Usage(format!("{}: {}", path.display(), line.join(" ")))
+    };
+    match path.extension().and_then(|e| e.to_str()) {
+        Some("toml") => toml::from_str(&text).map_err(|e| wrong(&e)),
+        Some("json") => serde_json::from_str(&text).map_err(|e| wrong(&e)),
+        _ => Err(bad("--args", "a file .toml or .json", &path.display().to_string())),
+    }
+}
+
+/// The kernel of a file that has one.
+fn only_kernel(file: &Path, include: &[PathBuf]) -> Result<String, Failure> {
+    let kernels = lab_app::Program::kernels(&[file.to_owned()], include)
+        .map_err(|error| Failure::Usage(error.to_string()))?;
+    let names: Vec<String> =
+        kernels.iter().map(|(_, k)| format!("{}{}", k.scope, k.name)).collect();
+    match &names[..] {
+        [one] => Ok(one.clone()),
+        [] => Err(bad("--kernel", "a file with kernels", &file.display().to_string())),
+        all => Err(bad("--kernel", &format!("one of {}", all.join(", ")), "none")),
+    }
+}
+
+/// Those of the command line replace those of the file by name; in order, they stand for all of them.
+fn values(given: &[String], written: &Values) -> Result<Vec<Argument>, Failure> {
+    let parse = |text: &str| {
+        Argument::parse("--arg", text).map_err(|error| Failure::Usage(error.to_string()))
+    };
+    let mut all: Vec<Argument> = given.iter().map(|text| parse(text)).collect::<Result<_, _>>()?;
+    if all.iter().any(|a| a.name.is_none()) {
+        return Ok(all);
+    }
+    match written {
+        Values::Ordered(texts) if all.is_empty() => {
+            texts.iter().map(|value| parse(&text_of(value))).collect()
+        }
+        Values::Ordered(texts) if texts.is_empty() => Ok(all),
+        Values::Ordered(_) => Err(bad(
+            "--arg",
+            "arguments in order, since those of --args are",
+            &format!("'{}'", given[0]),
+        )),
+        Values::Named(texts) => {
+            for (name, value) in texts {
+                if !all.iter().any(|a| a.name.as_ref() == Some(name)) {
+                    all.push(parse(&format!("{name}={}", text_of(value)))?);
+                }
+            }
+            Ok(all)
+        }
+    }
+}
+
+fn lets(given: &[String], written: &BTreeMap<String, Value>) -> Result<Vec<Argument>, Failure> {
+    let written = written.iter().map(|(name, value)| format!("{name}={}", text_of(value)));
+    let all = given.iter().cloned().chain(written);
+    all.map(|text| Argument::parse("--let", &text).map_err(|e| Failure::Usage(e.to_string())))
+        .collect()
+}
+
+fn text_of(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,349 @@
+//! One kernel of anybody's file: what is found, what is compared, what is refused.
+#![allow(missing_docs)]
+
+use std::path::Path;
+
+use assert_cmd::Command;
+use serde_json::Value;
+
+const SUM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../app/programs/sum.cu");
+
+/// Kernels with what `lab check` has to cope with: a namespace, an overload, a struct, host code that does
+/// not link, a name of the file's own for a type.
+const KERNELS: &str = r"
+#include <cstdio>
+typedef float real;
+struct Both { const real* x; float add; };
+void elsewhere(int);
+namespace own {
+__global__ void add(Both both, real* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = both.x[i] + both.add;
+}
+}
+template <int N> __global__ void tile(int* y) { y[threadIdx.x] = N; }
+__global__ void twice(float* x) { x[threadIdx.x] *= 2; }
+__global__ void twice(float* x, int n) { if (threadIdx.x < n) x[threadIdx.x] *= 2; }
+__global__ void endless(int* y) { while (true) y[threadIdx.x] += 1; }
+int main() { elsewhere(1); twice<<<1, 1>>>(nullptr); }
+";
+
+fn lab(directory: &Path, command: &str) -> Command {
+    let mut lab = Command::cargo_bin("lab").unwrap();
+    lab.env_remove("LAB_DEVICE").current_dir(directory).arg(command);
+    lab
+}
+
+/// Exit code, stdout and stderr.
+fn outcome(command: &mut Command) -> (i32, String, String) {
+    let output = command.output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
+}
+
+fn here() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("k.cu"), KERNELS).unwrap();
+    std::fs::copy(SUM, directory.path().join("sum.cu")).unwrap();
+    directory
+}
+
+/// `lab COMMAND WORDS`, where words stand apart by spaces.
+fn run(directory: &Path, command: &str, words: &str) -> (i32, String, String) {
+    outcome(lab(directory, command).args(words.split_whitespace()))
+}
+
+const LAUNCH: &str = "sum.cu --kernel sum_blocks --grid 8 --block 128 --shared 512";
+
+#[test]
+fn a_race_is_found_at_its_line_and_a_right_kernel_passes() {
+    let here = here();
+    let here = here.path();
+    let arguments = "--arg in:f32[n] --arg out:f32[8] --arg 1000";
+    let (code, stdout, stderr) = run(here, "check", &format!("{LAUNCH} {arguments}"));
+    assert_eq!(code, 0, "{stderr}");
+    assert!(
+        stdout.contains("sum_blocks<T = float> at sum.cu:9: grid 8, block 128, 512"),
+        "{stdout}"
+    );
+    assert!(stdout.contains("0 findings"), "{stdout}");
+    let sarif = "--sarif found.sarif --json";
+    let wrong = format!("{LAUNCH} -D FORGETFUL {arguments} {sarif}");
+    let (code, stdout, stderr) = run(here, "check", &wrong);
+    assert_eq!(code, 3, "{stderr}");
+    let report: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(
+        (&report["exit"], &report["findings"][0]["check"]),
+        (&3.into(), &"racecheck".into())
+    );
+    assert!(report["findings"][0]["places"][0].as_str().unwrap().starts_with("sum.cu:15:"));
+    let log: Value =
+        serde_json::from_slice(&std::fs::read(here.join("found.sarif")).unwrap()).unwrap();
+    let result = &log["runs"][0]["results"][0];
+    assert_eq!((&log["version"], &result["ruleId"]), (&"2.1.0".into(), &"racecheck".into()));
+    let place = &result["locations"][0]["physicalLocation"];
+    assert_eq!(place["artifactLocation"]["uri"], "sum.cu");
+    assert_eq!(place["region"]["startLine"], 15);
+}
+
+#[test]
+fn what_nobody_has_written_is_a_finding() {
+    let here = here();
+    let words = format!("{LAUNCH} --arg in:f32[n] --arg out:f32[10] --arg 1000");
+    let (code, stdout, _) = run(here.path(), "check", &words);
+    assert_eq!(code, 3, "{stdout}");
+    let told =
+        "initcheck: 2 of 10 elements of out 'sums' never got a value from the kernel at sum.cu:9";
+    assert!(stdout.contains(told) && stdout.contains("the first: sums[8]"), "{stdout}");
+}
+
+#[test]
+fn files_templates_structs_and_overloads() {
+    let here = here();
+    let here = here.path();
+    // A struct whose memory stands apart; what main calls is nowhere.
+    let file = r#"kernel = "own::add"
+        grid = "(n + 31) / 32"
+        block = [32]
+        [args]
+        both = "Both{x, 0.5f}"
+        y = "out:real[n]"
+        n = 100
+        [let]
+        x = "in:real[n]=arange""#;
+    std::fs::write(here.join("add.toml"), file).unwrap();
+    let (code, _, stderr) = run(here, "check", "k.cu --args add.toml --output y.safetensors");
+    assert_eq!(code, 0, "{stderr}");
+    // The command line comes before the file.
+    let more = "--arg n=4 --expect y=@y.safetensors[y]";
+    let (code, _, stderr) = run(here, "run", &format!("k.cu --args add.toml {more}"));
+    assert_eq!(code, 2, "{stderr}");
+    assert!(stderr.contains("--expect y: expected shape [4], got [100]"), "{stderr}");
+    let (code, stdout, stderr) =
+        run(here, "run", "k.cu --args add.toml --expect y=@y.safetensors[y]");
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("0.500000 1.500000 2.500000"), "{stdout}");
+    let (code, stdout, _) =
+        run(here, "check", "k.cu --kernel tile<3> --grid 1 --block 4 --arg out:int[4] --json");
+    let report: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!((code, &report["kernel"]), (0, &"tile<int N = 3>".into()));
+    let (code, stdout, stderr) = run(
+        here,
+        "run",
+        "k.cu --kernel twice --grid 1 --block 4 --arg inout:f32[4]=1 --arg 3 --output z.safetensors",
+    );
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("2.000000 2.000000 2.000000 1.000000"), "{stdout}");
+    // What was written is what is read.
+    let words = "k.cu --kernel twice --grid 1 --block 4 --arg inout:f32=@z.safetensors[x] \
+                 --expect x=@z.safetensors[x]";
+    let (code, stdout, stderr) = run(here, "check", words);
+    assert_eq!(code, 1, "{stderr}");
+    assert!(
+        stdout.contains("x: WRONG, 4 of 4 elements; the worst, x[0]: expected 2, got 4"),
+        "{stdout}"
+    );
+}
+
+#[test]
+fn python_says_what_is_expected() {
+    let here = here();
+    let numpy = std::process::Command::new("python3").args(["-c", "import numpy"]).output();
+    let words = format!("{LAUNCH} --arg in:f32[n] --arg out:f32[8] --arg 1024");
+    let expect = |text: &str| {
+        outcome(lab(here.path(), "check").args(words.split_whitespace()).args(["--expect", text]))
+    };
+    if !numpy.is_ok_and(|n| n.status.success()) {
+        let (code, _, stderr) = expect("sums=1");
+        assert_eq!(code, 2);
+        assert!(stderr.contains("--expect sums: expected python3 with numpy"), "{stderr}");
+        eprintln!("python3 with numpy is not here: no expression was evaluated");
+        return;
+    }
+    let (code, stdout, stderr) = expect("sums=x.reshape(8, n // 8).sum(axis=1)");
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("sums: as expected, all 8"), "{stdout}");
+    let (code, _, stderr) = expect("sums=y");
+    assert_eq!(code, 2);
+    assert!(stderr.contains("NameError: name 'y' is not defined"), "{stderr}");
+}
+
+/// Each is one line that names the argument, what was expected and what came.
+#[test]
+fn what_is_refused_is_one_line() {
+    let here = here();
+    let launch = "--grid 8 --block 128";
+    for (words, told) in [
+        ("sum.cu --kernel foo {}", "--kernel: expected one of sum_blocks, got 'foo'"),
+        ("k.cu {}", "--kernel: expected one of own::add, tile, twice, twice, endless, got none"),
+        ("none.cu --kernel k {}", "none.cu: No such file"),
+        (
+            "sum.cu --kernel sum_blocks --block 4",
+            "--grid: expected blocks, such as 4 or 4,2, got none",
+        ),
+        ("sum.cu --grid 1,2,3,4 --block 4", "--grid: expected 1 to 3 sizes, got '1,2,3,4'"),
+        ("sum.cu {} --arg in:f32[4]", "--arg sums: expected a value of T* (const T* x"),
+        ("sum.cu {} --arg m=4", "--arg m: expected one of x, sums, n"),
+        ("sum.cu {} --arg x=1 --arg x=2", "--arg x: expected one value for x, got a second"),
+        ("sum.cu {} --arg in:f32[4]=@x --arg 1", "--arg in:f32[4]=@x: expected random, random(LOW"),
+        ("sum.cu {} --let 4", "--let 4: expected NAME=VALUE, got another"),
+        ("sum.cu {} --args none.toml", "none.toml: No such file"),
+        ("sum.cu {} --args sum.cu", "--args: expected a file .toml or .json, got sum.cu"),
+        ("sum.cu {} --order x", "--order: expected forward, reverse"),
+        ("sum.cu {} --rtol -1", "--rtol: expected a number from 0, got -1"),
+        ("sum.cu {} --expect sums", "--expect: expected NAME=VALUE, got 'sums'"),
+        ("sum.cu --shape R=4", "--shape: expected a STAGE, which takes it, got 'sum.cu'"),
+        ("playg --kernel k", "--kernel: expected a FILE.cu, whose kernels take it, got 'playg'"),
+        ("playg --expect k=1", "--expect: expected a FILE.cu, whose kernels take it, got 'playg'"),
+        ("sum.cu {} --device cuda", "--device: expected emulator"),
+    ] {
+        let needs_launch = words.contains("--order") || words.contains("--let");
+        let arguments = if needs_launch { "--arg 1 --arg 2 --arg 3" } else { "" };
+        let words = words.replace("{}", &format!("{launch} {arguments}"));
+        let words = if words.contains("--rtol -1") {
+            words.replace("--rtol -1", "--rtol=-1")
+        } else {
+            words
+        };
+        let (code, stdout, stderr) = run(here.path(), "check", &words);
+        assert_eq!((code, &stdout[..]), (2, ""), "{words}: {stderr}");
+        assert!(stderr.contains(told) && stderr.lines().count() == 1, "{words}: {stderr}");
+    }
+    // What C++ has to say first.
+    for (words, code, told) in [
+        ("--arg in:f32[4] --arg out:f64[8] --arg 4", 2, "conflicting types for parameter 'T'"),
+        (
+            "--arg in:f32[q] --arg out:f32[8] --arg 4",
+            2,
+            "--arg x: expected C++ that compiles, got 'q'",
+        ),
+        ("--arg in:f32[n] --arg out:f32[8] --arg -4", 2, "--arg x: expected a shape of 1 to"),
+    ] {
+        let (got, stdout, stderr) = run(here.path(), "check", &format!("{LAUNCH} {words}"));
+        assert_eq!((got, &stdout[..]), (code, ""), "{words}: {stderr}");
+        assert!(stderr.contains(told) && stderr.lines().count() == 1, "{words}: {stderr}");
+    }
+    let words = "k.cu --kernel tile --grid 1 --block 4 --arg out:int[4]";
+    let (code, _, stderr) = run(here.path(), "check", words);
+    assert_eq!(code, 2);
+    assert!(stderr.contains("--kernel: expected a value for N of tile<N>, got none"), "{stderr}");
+    let words =
+        "k.cu --kernel endless --grid 1 --block 1 --arg inout:int[1]=0 --timeout 0.2 --json";
+    let (code, stdout, _) = run(here.path(), "run", words);
+    let report: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!((code, &report["exit"]), (1, &1.into()));
+}
+
+/// What the list prints can be copied.
+#[test]
+fn the_commands_of_the_list_run() {
+    let here = here();
+    for (file, command) in [("sum.cu", 0), ("k.cu", 0), ("k.cu", 1)] {
+        let (code, stdout, stderr) = run(here.path(), "check", &format!("{file} --json"));
+        assert_eq!(code, 0, "{stderr}");
+        let list: Value = serde_json::from_str(&stdout).unwrap();
+        let line = list["kernels"][command]["command"].as_str().unwrap();
+        let (code, _, stderr) =
+            run(here.path(), "check", &line.replace("lab check", "").replace('\'', ""));
+        assert!(matches!(code, 0 | 3), "{line}: {code} {stderr}");
+    }
+    let (code, stdout, _) = run(here.path(), "check", "k.cu");
+    assert_eq!(code, 0);
+    assert!(stdout.contains("k.cu:7: own::add(Both both, real* y, int n)"), "{stdout}");
+    assert!(stdout.lines().all(|l| l.chars().count() <= 80), "{stdout}");
+}
+
+/// A file that is saved again is checked again.
+#[test]
+fn each_save_is_checked() {
+    use std::io::{BufRead, BufReader};
+    let here = here();
+    let file = here.path().join("w.cu");
+    let kernel = |index: &str| format!("__global__ void k(int* y) {{ y[{index}] = 1; }}");
+    std::fs::write(&file, kernel("threadIdx.x + 1")).unwrap();
+    let mut lab = std::process::Command::new(env!("CARGO_BIN_EXE_lab"))
+        .env_remove("LAB_DEVICE")
+        .current_dir(here.path())
+        .args(["check", "w.cu", "--grid", "1", "--block", "4", "--arg", "out:int[4]", "--watch"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(lab.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|l| l.contains("memcheck: ")), "the first check");
+    assert!(lines.any(|l| l.starts_with("Waiting for the next save of w.cu")));
+    std::fs::write(&file, kernel("threadIdx.x")).unwrap();
+    assert!(lines.any(|l| l.ends_with(" 0 findings")), "the second check");
+    lab.kill().unwrap();
+    lab.wait().unwrap();
+}
+
+#[test]
+fn a_profile_counts_by_line() {
+    let here = here();
+    let words = format!("{LAUNCH} --arg in:f32[n] --arg out:f32[8] --arg 1000");
+    let (code, stdout, stderr) = run(here.path(), "profile", &words);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("   12 │ part[threadIdx.x] = i < n ? x[i] : T(0);"), "{stdout}");
+    assert!(stdout.contains("global load          32 requests         125 sectors"), "{stdout}");
+    let (code, stdout, _) = run(here.path(), "profile", &format!("{words} -D FORGETFUL --json"));
+    let report: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!((code, &report["exit"]), (3, &3.into()));
+    let (code, _, stderr) = run(here.path(), "profile", &format!("{words} --html x.html"));
+    assert_eq!(code, 2);
+    assert!(stderr.contains("--html: expected a STAGE, which takes it, got 'sum.cu'"), "{stderr}");
+}
+
+/// Host code that wants what is not here does not stand in the way of a kernel; the kernel itself must compile.
+#[test]
+fn other_code_that_does_not_compile_is_left_out() {
+    let here = here();
+    let file = "#include <nowhere.h>
+        nowhere_t handle;
+        __global__ void k(int* y) { y[threadIdx.x] = 1; }
+        __global__ void l(nowhere_t* y) { y[threadIdx.x] = 1; }
+        int main() { nowhere_call(handle); k<<<1, 1>>>(nullptr); }";
+    std::fs::write(here.path().join("c.cu"), file).unwrap();
+    let launch = "--grid 1 --block 4 --arg out:int[4]";
+    let (code, stdout, stderr) = run(here.path(), "check", &format!("c.cu --kernel k {launch}"));
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("is left out: c.cu:1:10: error: nowhere.h"), "{stdout}");
+    let (code, _, stderr) = run(here.path(), "check", &format!("c.cu --kernel l {launch}"));
+    assert_eq!((code, stderr.lines().count()), (2, 1), "{stderr}");
+    assert!(stderr.contains("c.cu:1:10") && stderr.contains("without that, c.cu:"), "{stderr}");
+}
+
+/// gdb stands at the thread that was asked for, and knows its local variables.
+#[test]
+fn gdb_opens_at_a_thread() {
+    let here = here();
+    let words = format!("{LAUNCH} --arg in:f32[n]=2 --arg out:f32[8] --arg 1000");
+    let (code, _, stderr) = run(here.path(), "debug", &format!("{words} --thread 1,x"));
+    assert_eq!(code, 2);
+    assert!(
+        stderr.contains("--thread: expected an index such as 3 or 3,0,0, got '1,x'"),
+        "{stderr}"
+    );
+    let (code, _, stderr) = run(here.path(), "debug", "playg");
+    assert_eq!(code, 2);
+    assert!(stderr.contains("FILE.cu: expected a file of CUDA C++, got 'playg'"), "{stderr}");
+    if std::process::Command::new("gdb").arg("--version").output().is_err() {
+        eprintln!("gdb is not here (apt install gdb): nothing was debugged");
+        return;
+    }
+    let mut debug = lab(here.path(), "debug");
+    debug.args(words.split_whitespace()).args(["--thread", "3,0,0", "--blk", "1", "--batch"]);
+    for command in
+        ["next", "next", "print i", "lab-where", "lab-thread 5,0,0 1,0,0", "next 2", "print i"]
+    {
+        debug.args(["--ex", command]);
+    }
+    let (code, stdout, stderr) = outcome(&mut debug);
+    if stderr.contains("ptrace: ") || stdout.contains("ptrace: ") {
+        eprintln!("gdb may not trace a process here: nothing was debugged");
+        return;
+    }
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    assert!(stdout.contains("$1 = 131\nthread (3,0,0) of block (1,0,0)"), "{stdout}{stderr}");
+    assert!(stdout.contains("$2 = 133"), "{stdout}{stderr}");
+}
