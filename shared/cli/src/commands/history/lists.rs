@@ -64,15 +64,18 @@ pub(super) fn cases_order(dtype: &str) -> usize {
     usize::from(dtype != "f32")
 }
 
-/// Every record of a family, newest first, with the fastest time at the last problem that all have, of
-/// versions that are as exact as any.
+/// Every record of a family, newest first, with the fastest time at one problem, of versions that are as exact as any: at
+/// the last of the problems that most records have.
 pub(super) fn list(records: &[&Run], family: &str) -> String {
-    let everywhere = |m: &&Measurement| {
+    let having = |m: &Measurement| {
         let same = |o: &Measurement| (&o.shape, &o.dtype) == (&m.shape, &m.dtype);
-        records.iter().all(|r| own(r, family).any(same))
+        records.iter().filter(|r| own(r, family).any(same)).count()
     };
-    let newest = records.last().expect("a family has records");
-    let mut common: Vec<_> = own(newest, family).filter(everywhere).collect();
+    let most = records.iter().flat_map(|r| own(r, family)).map(having).max().unwrap_or(0);
+    let is_common = |m: &&Measurement| having(m) == most && most.min(2) == records.len().min(2);
+    let newest = records.iter().rev().find(|r| own(r, family).any(|m| is_common(&m)));
+    let mut common: Vec<_> =
+        newest.map_or(Vec::new(), |r| own(r, family).filter(is_common).collect());
     common.sort_by_key(|m| std::cmp::Reverse(cases_order(&m.dtype)));
     let case = common.last().map(|m| (m.shape.clone(), m.dtype.clone()));
     let head = case.as_ref().map_or(String::new(), |(shape, dtype)| {
@@ -85,9 +88,11 @@ pub(super) fn list(records: &[&Run], family: &str) -> String {
     for run in records.iter().rev() {
         let at =
             |m: &&Measurement| case.as_ref().is_some_and(|c| (&m.shape, &m.dtype) == (&c.0, &c.1));
-        let cell = fastest(exact(own(run, family).filter(at))).map_or(String::new(), |m| {
-            format!(" `{}` {} |", short(&m.version), plot::three_digits(m.median_us))
-        });
+        let cell = match fastest(exact(own(run, family).filter(at))) {
+            Some(m) => format!(" `{}` {} |", short(&m.version), plot::three_digits(m.median_us)),
+            None if case.is_some() => " |".into(),
+            None => String::new(),
+        };
         let date = run.date.get(..16).unwrap_or(&run.date).replace('T', " ");
         let d = &run.device;
         writeln!(text, "| {} | `{}` | {} | {} |{cell}", date, &run.commit[..12], d.gpu, d.driver)
@@ -121,6 +126,18 @@ mod tests {
         let rows: Vec<&str> = text.lines().filter(|l| l.starts_with("| 2026")).collect();
         assert!(rows[0].starts_with("| 2026-01-31 12:00 |") && rows[0].ends_with("`v6` 20.0 |"));
         assert!(rows[1].starts_with("| 2026-01-30 12:00 |") && rows[1].ends_with("`v0` 40.0 |"));
+    }
+
+    #[test]
+    fn a_record_of_another_problem_leaves_its_cell_empty() {
+        let at = |date, shape| run(date, vec![line("matmul:v0", "version", shape, 40.0, 0.0)]);
+        let (old, new) = (at("2026-01-29T12:00:00Z", "K=8"), at("2026-01-30T12:00:00Z", "K=8"));
+        let other = at("2026-01-31T12:00:00Z", "K=9");
+        let text = list(&[&old, &new, &other], "matmul");
+        let rows: Vec<&str> = text.lines().filter(|l| l.starts_with("| 2026")).collect();
+        assert!(rows[0].starts_with("| 2026-01-31") && rows[0].ends_with("| |"), "{text}");
+        assert!(rows[1].ends_with("`v0` 40.0 |") && rows[2].ends_with("`v0` 40.0 |"), "{text}");
+        assert!(!list(&[&old, &other], "matmul").contains("at K="), "none is common");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The stages as a flight of stairs: what each adds, and what its newest record says.
 
+use std::collections::BTreeSet;
+
 use lab_harness::record::{Measurement, Of, Run};
 use lab_harness::{Dims, Options, Stage, Version};
 
@@ -27,7 +29,7 @@ pub(super) fn pages(runs: &[Run]) -> Result<Vec<(String, String)>, Failure> {
     Ok(vec![("stairs.svg".into(), stairs(&title, &steps)?)])
 }
 
-/// The best figure of a stage's newest record, in the unit that its question has.
+/// The best figure of a stage's newest record of those with the most problems, in the unit that its question has.
 fn figure(runs: &[Run], stage: &Stage) -> String {
     let family = history::families(stage.name).first().copied().unwrap_or_default();
     let own = |run: &'_ Run| -> Vec<Measurement> {
@@ -37,7 +39,12 @@ fn figure(runs: &[Run], stage: &Stage) -> String {
         };
         run.results.iter().filter(of_stage).cloned().collect()
     };
-    let Some(all) = runs.iter().rev().map(own).find(|all| !all.is_empty()) else {
+    let problems = |all: &Vec<Measurement>| {
+        all.iter().map(|m| (&m.shape, &m.dtype)).collect::<BTreeSet<_>>().len()
+    };
+    // Of equals, the last.
+    let fullest = runs.iter().map(own).max_by_key(problems);
+    let Some(all) = fullest.filter(|all| !all.is_empty()) else {
         let mistake = |v: &&dyn Version| v.expected(&Options::default()).mistake().is_some();
         let wrong = stage.versions.iter().all(mistake);
         return if wrong { "wrong on purpose" } else { "not measured yet" }.into();
@@ -49,6 +56,9 @@ fn figure(runs: &[Run], stage: &Stage) -> String {
     };
     if let Some((us, m)) = per_step(&all) {
         return format!("{} µs a step, {}", three(us), m.dtype);
+    }
+    if let Some((ns, m)) = per_position(&all) {
+        return format!("{} ns a position, {}", three(ns), m.dtype);
     }
     // Of what computes next to nothing, the bytes tell.
     let moves = |m: &&Measurement| m.tflops.is_none_or(|t| t < 1.0);
@@ -63,6 +73,23 @@ fn figure(runs: &[Run], stage: &Stage) -> String {
         }
         _ => String::new(),
     }
+}
+
+/// Where most of what is counted is not computed, operations a second tell nothing. Of these, which take a sequence of S positions
+/// in each of B x NH heads: the time for each position of a head, replayed, where there are the most of them.
+fn per_position(all: &[Measurement]) -> Option<(f64, &Measurement)> {
+    if !all.iter().any(|m| m.roofline_percent.is_some_and(|p| p > 100.0)) {
+        return None;
+    }
+    let positions = |m: &Measurement| {
+        let dims = Dims::parse(&m.shape).ok()?;
+        Some((dims.find("B")? * dims.find("NH")? * dims.find("S")?) as f64)
+    };
+    let timed = all.iter().filter_map(|m| Some((positions(m)?, m.replay_us?, m)));
+    let timed: Vec<_> = timed.collect();
+    let most = timed.iter().map(|t| t.0).max_by(f64::total_cmp)?;
+    let of_most = timed.into_iter().filter(|t| t.0 == most).map(|(n, us, m)| (1e3 * us / n, m));
+    of_most.min_by(|a, b| a.0.total_cmp(&b.0))
 }
 
 /// Of what goes step by step: the time of one, replayed, where there are the most of them; in f32.
