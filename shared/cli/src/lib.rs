@@ -6,6 +6,7 @@ mod part;
 mod plot;
 mod profile;
 mod table;
+mod words;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -229,5 +230,18 @@ pub fn main() -> ExitCode {
             failure.tell(common.json);
             ExitCode::from(failure.code())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::Cli;
+
+    /// Names that clash are told when a command is used; here for all of them.
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
     }
 }

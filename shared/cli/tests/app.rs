@@ -40,7 +40,7 @@ fn a_program_that_is_right_keeps_its_output_and_its_exit_code() {
     let here = tempfile::tempdir().unwrap();
     let (code, stdout, stderr) = outcome(app(here.path()).args([SUM, "--", "300"]));
     assert_eq!((code, &stdout[..]), (0, "300 ones: 300\n"), "{stderr}");
-    assert!(stderr.contains("1 launches, 0 findings; the program ended with 0"), "{stderr}");
+    assert!(stderr.contains("1 launch, 0 findings; the program ended with 0"), "{stderr}");
     let (code, _, stderr) = run("#include <cstdlib>\nint main() { exit(7); }");
     assert_eq!(code, 7, "{stderr}");
     let (code, _, stderr) =
@@ -198,7 +198,7 @@ fn mistakes_of_host_code_are_errors_and_are_told() {
     let (code, stdout, stderr) = with_main(wild);
     assert_eq!((code, stdout.trim()), (3, "cudaErrorLaunchFailure"), "{stderr}");
     assert!(stderr.contains("memcheck") && stderr.contains("main.cu:4:"), "{stderr}");
-    assert!(stderr.contains("1 launches, 1 findings"), "{stderr}");
+    assert!(stderr.contains("1 launch, 1 finding"), "{stderr}");
 }
 
 #[test]

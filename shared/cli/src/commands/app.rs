@@ -11,6 +11,7 @@ use serde_json::json;
 use super::check::finding_json;
 use crate::Common;
 use crate::failure::Failure;
+use crate::words::{counted, counted_as};
 
 /// The program is compiled by the host's C++ compiler and runs natively, with your rights: run what you
 /// would run without this tool. Its own output and exit code are kept; findings go to stderr and end
@@ -85,9 +86,9 @@ fn end_in_text(report: Report) -> u8 {
         n => format!(" ({n} more at the same places)"),
     };
     eprintln!(
-        "lab app: {} launches, {} findings{more}; the program ended with {}",
-        report.launches,
-        report.findings.len(),
+        "lab app: {}, {}{more}; the program ended with {}",
+        counted_as(report.launches, "launch", "launches"),
+        counted(report.findings.len(), "finding"),
         report.exit
     );
     code(&report)

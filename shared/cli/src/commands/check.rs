@@ -13,6 +13,7 @@ use serde_json::json;
 use crate::commands::{kernel, watch};
 use crate::failure::Failure;
 use crate::table::table;
+use crate::words::counted;
 use crate::{Common, named};
 
 #[derive(Debug, Args)]
@@ -111,10 +112,11 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     } else {
         print(&outcomes);
         println!(
-            "{} problems on {} in {:.1} s: {found} findings{}",
-            outcomes.len(),
+            "{} on {} in {:.1} s: {}{}",
+            counted(outcomes.len(), "problem"),
             device.name(),
             start.elapsed().as_secs_f64(),
+            counted(found, "finding"),
             match all - found {
                 0 => String::new(),
                 n => format!(", and {n} that must be there"),
@@ -157,7 +159,7 @@ fn verdict(name: &str, outcomes: &[Outcome]) -> Result<(), Failure> {
     }
     let found: usize = outcomes.iter().map(Outcome::unexpected).sum();
     if found > 0 {
-        return Err(Failure::Finding(format!("{name}: {found} findings")));
+        return Err(Failure::Finding(format!("{name}: {}", counted(found, "finding"))));
     }
     match outcomes.iter().find(|o| o.missed()) {
         None => Ok(()),

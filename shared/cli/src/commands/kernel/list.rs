@@ -8,6 +8,7 @@ use serde_json::json;
 use super::Arguments;
 use crate::Common;
 use crate::failure::Failure;
+use crate::words::counted;
 
 /// Prints them. Nothing is compiled.
 pub(crate) fn list(common: &Common, file: &Path, arguments: &Arguments) -> Result<(), Failure> {
@@ -27,9 +28,9 @@ pub(crate) fn list(common: &Common, file: &Path, arguments: &Arguments) -> Resul
         println!("{}\n", wrapped(&command(file, kernel, arguments)));
     }
     println!(
-        "{} kernels. Sizes and values in these commands are guesses: put your own\n\
+        "{}. Sizes and values in these commands are guesses: put your own\n\
          there (lab check --help). The file's whole program, every launch checked:\n  {next}",
-        kernels.len()
+        counted(kernels.len(), "kernel")
     );
     Ok(())
 }

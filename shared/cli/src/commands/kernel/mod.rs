@@ -27,6 +27,7 @@ pub(crate) use options::bad;
 /// A launch of one kernel of a `.cu` file.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "A kernel of a FILE.cu (its file runs natively, with your rights)")]
+#[group(skip)] // Its name is that of the commands' own groups.
 pub(crate) struct Arguments {
     /// NAME, NAME<float, 4> or ns::NAME; without one the file's kernels are listed, each with a command
     #[arg(long)]

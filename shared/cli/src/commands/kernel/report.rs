@@ -10,6 +10,7 @@ use super::{Launched, Mode, Targets};
 use crate::commands::check::finding_json;
 use crate::failure::Failure;
 use crate::table::table;
+use crate::words::counted;
 
 /// Findings outrank a wrong result.
 pub(super) fn code(outcome: &Outcome, comparisons: &[Comparison]) -> u8 {
@@ -24,7 +25,7 @@ pub(super) fn verdict(outcome: &Outcome, comparisons: &[Comparison]) -> Result<(
         (0, names) => {
             Err(Failure::Wrong(format!("{}: wrong: {}", outcome.kernel, names.join(", "))))
         }
-        (n, _) => Err(Failure::Found(format!("{}: {n} findings", outcome.kernel))),
+        (n, _) => Err(Failure::Found(format!("{}: {}", outcome.kernel, counted(n, "finding")))),
     }
 }
 
@@ -64,9 +65,9 @@ pub(super) fn print(
     match mode {
         Mode::Plain => println!("run, not checked, in {seconds:.1} s, compiling included"),
         _ => println!(
-            "1 launch checked in {seconds:.1} s (order {order}, seed {}): {} findings",
+            "1 launch checked in {seconds:.1} s (order {order}, seed {}): {}",
             launched.seed,
-            outcome.findings.len()
+            counted(outcome.findings.len(), "finding")
         ),
     }
     for path in [targets.output, targets.sarif].into_iter().flatten() {
