@@ -240,10 +240,10 @@ mod tests {
     #[test]
     fn a_command_wraps_between_options() {
         let words: Vec<String> =
-            ["lab check", "x.cu", &"y".repeat(70), "z"].map(str::to_owned).to_vec();
+            ["lab check", "x.cu", &"y".repeat(72), "z"].map(str::to_owned).to_vec();
         assert_eq!(
             wrapped(&words),
-            format!("  lab check x.cu \\\n      {} \\\n      z", "y".repeat(70))
+            format!("  lab check x.cu \\\n      {} \\\n      z", "y".repeat(72))
         );
     }
 }
