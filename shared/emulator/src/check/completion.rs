@@ -52,7 +52,8 @@ impl BlockCheck {
         let me = thread.who.at(kind, self.clock.stamp(index), place).of_bytes(0xF);
         if !self.clock.ordered(made, me) {
             let space = self.find(address).map_or(Space::Static, |found| found.1);
-            self.race(address, BYTES, space, made, me);
+            // Names are of places in this block's memory.
+            self.race(self.at_home(address), BYTES, space, made, me);
         }
     }
 

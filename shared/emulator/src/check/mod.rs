@@ -17,7 +17,7 @@ use launch::LaunchHandle;
 
 use crate::access::{How, Kind, Space};
 use crate::clock::{BlockClock, Knowledge, Scope};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Member};
 use crate::counters::Pending;
 use crate::memory::{self, Whose};
 use crate::report::Finding;
@@ -468,6 +468,28 @@ impl BlockCheck {
         Err(self.outside(address, len, Space::Global, me))
     }
 
+    /// How far this block's shared memory lies from that of a block of the cluster which has this address.
+    fn away(&self, member: &Member, address: usize) -> Option<usize> {
+        let home = |there: (usize, usize), here: (usize, usize)| {
+            (address.wrapping_sub(there.0) < there.1).then(|| here.0.wrapping_sub(there.0))
+        };
+        // A little around dynamic shared memory is watched as well.
+        let around = |(start, bytes): (usize, usize)| match bytes {
+            0 => (start, 0),
+            _ => (start - DYNAMIC_MARGIN, bytes + 2 * DYNAMIC_MARGIN),
+        };
+        home(member.fixed, self.shared.fixed)
+            .or_else(|| home(around(member.dynamic), around(self.shared.dynamic)))
+    }
+
+    /// An address in shared memory of any block of the cluster, as the same place in this block's.
+    fn at_home(&self, address: usize) -> usize {
+        let Some(cluster) = &self.cluster else { return address };
+        let members = (0..cluster.size()).filter_map(|rank| cluster.member(rank));
+        let away = members.into_iter().find_map(|member| self.away(member, address));
+        address.wrapping_add(away.unwrap_or(0))
+    }
+
     /// Shared memory of another block of the cluster, and how far this block's own lies from there.
     fn in_cluster(
         &mut self,
@@ -483,20 +505,7 @@ impl BlockCheck {
             if std::ptr::eq(member.shadow, &raw const self.shared) {
                 continue;
             }
-            let home = |there: (usize, usize), here: (usize, usize)| {
-                (address.wrapping_sub(there.0) < there.1).then(|| here.0.wrapping_sub(there.0))
-            };
-            // A little around dynamic shared memory is watched as well.
-            let around = |(start, bytes): (usize, usize)| match bytes {
-                0 => (start, 0),
-                _ => (start - DYNAMIC_MARGIN, bytes + 2 * DYNAMIC_MARGIN),
-            };
-            let away = home(member.fixed, self.shared.fixed);
-            let Some(away) =
-                away.or_else(|| home(around(member.dynamic), around(self.shared.dynamic)))
-            else {
-                continue;
-            };
+            let Some(away) = self.away(member, address) else { continue };
             let exited = member.exited.load(Ordering::Relaxed);
             let place = self.launch.places.number(pc);
             let me = thread.who.at(kind, self.clock.stamp(thread.index()), place);
