@@ -89,8 +89,10 @@ pub(super) fn parts_are_the_whole(version: &dyn Version, device: &Device) {
     let cuts: [&[usize]; 6] = [&[], &[1], &[64], &[149], &[37, 101], &[128, 129]];
     for (seed, cuts) in cuts.into_iter().enumerate() {
         let dtype = version.info().dtypes[seed % version.info().dtypes.len()];
-        let problem =
-            Problem { seed: seed as u64, ..Problem::new(sizes([1, 2, s, 32, 48]), dtype) };
+        // Columns of a state for several warpgroups, and for several blocks, too.
+        let columns = if seed < 4 { 48 } else { 144 };
+        let dims = sizes([1, 2, s, 32, columns]);
+        let problem = Problem { seed: seed as u64, ..Problem::new(dims, dtype) };
         let mut inputs = version.inputs(&problem);
         if seed % 2 == 1 {
             set_state(&mut inputs, 0.3);
