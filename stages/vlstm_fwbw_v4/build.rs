@@ -7,7 +7,7 @@ fn main() {
     };
     let gates = [
         vec!["vlstm_gate_sums<128>".to_owned()],
-        halves("vlstm_gate_weights", &["128"]),
+        halves("vlstm_gate_weights", &["128, 1", "128, 4"]),
         halves("vlstm_normaliser_gradient", &["128"]),
     ];
     // DHQK, DHHV. In the order of their room.
@@ -24,6 +24,13 @@ fn main() {
         .needs("sm_90a")
         .spills(148) // of those through n
         .kernel("kernels/parts.cu", &through("vlstm_gradient_parts", &["64", "128"]))
+        .needs("sm_90a")
+        .kernel(
+            "kernels/wide_states.cu",
+            &["false", "true"].map(|back| format!("vlstm_wide_states<__nv_bfloat16, 256, 2, {back}>")),
+        )
+        .needs("sm_90a")
+        .kernel("kernels/wide_gradients.cu", &["vlstm_wide_gradients<__nv_bfloat16>"])
         .needs("sm_90a")
         .kernel("kernels/forget.cu", &["vlstm_anchored_forget<128>"])
         .needs("sm_90a")

@@ -78,7 +78,9 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 // ANCHOR: weights
-template <class T, int THREADS>
+// Of chunks, or, in UNIT chunks each, of stretches: then R and b are counted from a stretch's first position on, `read` is
+// of the state at its one end and `write` to that at its other.
+template <class T, int THREADS, int UNIT>
 __global__ void __launch_bounds__(THREADS)
     vlstm_gate_weights(const float* __restrict__ i, const float* __restrict__ f, const float* __restrict__ normaliser,
                        const float* __restrict__ rho, const float* __restrict__ m0, const Before* __restrict__ sums,
@@ -94,21 +96,31 @@ __global__ void __launch_bounds__(THREADS)
     double M = given ? m_from(m0[sequence.index]) : LOWEST;
     M = join(sums + sequence.slot(CHUNK, chunks), slot.part, M);
     normaliser += sequence.row(), rho += sequence.row();
-    double last = __shfl_sync(0xffffffff, gates.R(M, 1), 31);
+    double last = __shfl_sync(0xffffffff, gates.R(M, 1), 31), before = M, earlier = 0, all = gates.all;
+    bool ends = own.first + CHUNK >= sequence.length;
+    if constexpr (UNIT > 1) {
+        int from = slot.part / UNIT * UNIT, to = min(from + UNIT, (sequence.length + CHUNK - 1) / CHUNK);
+        const Before* of_sequence = sums + sequence.slot(CHUNK, chunks);
+        double M0 = given ? m_from(m0[sequence.index]) : LOWEST;
+        before = join(of_sequence, from, M0), ends = to * CHUNK >= sequence.length;
+        for (int c = from; c < slot.part; ++c) earlier += of_sequence[c].sum;
+        all = earlier;
+        for (int c = slot.part; c < to; ++c) all += of_sequence[c].sum;
+        last = join(of_sequence, to, M0) - all;
+    }
     // As the forward pass rounds the m that may go out.
-    if (own.first + CHUNK >= sequence.length)
-        last = static_cast<float>(ChunkGates::larger(gates.all + last, LOWEST)) - gates.all;
+    if (ends) last = static_cast<float>(ChunkGates::larger(all + last, LOWEST)) - all;
     Weights&to = forward[own_chunk()], &back = reverse[own_chunk()];
     float a[2], alpha[2];
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
         int at = threadIdx.x % 32 * 2 + n, t = own.first + at;
-        double R = gates.R(M, n);
+        double R = gates.R(M, n) - earlier, x = gates.x[n] - earlier;
         bool there = t < sequence.length;
         float N = there ? normaliser[t] + eps : -lowest<float>();
         float2 A = two_floats(log2_scale - R * LOG2E_64 - log2(static_cast<double>(N)));
-        float2 B = two_floats(gates.x[n] * LOG2E_64);
-        a[n] = exp2f(log2_scale) * power(M - R) / N, alpha[n] = power(gates.x[n] - last);
+        float2 B = two_floats(x * LOG2E_64);
+        a[n] = exp2f(log2_scale) * power(before - R) / N, alpha[n] = power(x - last);
         to.row[at] = back.column[at] = A, to.column[at] = back.row[at] = B;
         to.read[at] = a[n], back.read[at] = alpha[n];
         to.rho[at] = back.rho[at] = exact && there ? rho[t] : 0;
@@ -118,7 +130,7 @@ __global__ void __launch_bounds__(THREADS)
     float taken = alpha[0] + alpha[1], taken_back = a[0] + a[1];
     if constexpr (is_f16<T>) taken = warp_reduce(taken, Add()), taken_back = warp_reduce(taken_back, Add());
     if (threadIdx.x % 32 == 0) {
-        float kept = power(M - last);
+        float kept = power(before - last);
         to.kept = back.kept = kept, to.taken = taken, back.taken = taken_back;
         for (Weights* both : {&to, &back}) both->nothing[0] = both->nothing[1] = 0;
     }

@@ -5,6 +5,7 @@
 //! `lab_reference::vlstm`, by chunks of 64 positions.
 
 mod checks;
+mod wide;
 
 use lab_device::{DType, Device, Instance, KernelSource, Launch};
 use lab_harness::qkv::sizes;
@@ -15,6 +16,8 @@ use lab_harness::{
     Dim, Dims, Error, Info, Output, Plan, Request, Setting, Stage, Version, arguments,
 };
 use vlstm_fw_v4::{ANCHOR_CHUNKS, CHUNK, ForBackward, Forward, Saved, panels};
+
+pub use wide::{WIDE, Wide};
 
 #[allow(missing_docs)]
 pub mod kernels {
@@ -83,7 +86,7 @@ const SEGMENTS: Setting = Setting::choice(
     &["auto", "1", "2", "3", "4", "5", "6", "8", "12", "16", "32"],
 );
 
-static INFO: Info = Info {
+const INFO: Info = Info {
     stage: "vlstm_fwbw_v4",
     name: "v0_walks",
     family: &vlstm::FORWARD_BACKWARD,
@@ -149,7 +152,7 @@ pub static PACKED: Walks = Walks {
 pub static STAGE: Stage = Stage {
     name: "vlstm_fwbw_v4",
     teaches: "one walk, four uses: the gradients as fast as the forward pass",
-    versions: &[&WALKS, &TOGETHER, &SEGMENTED, &PACKED],
+    versions: &[&WALKS, &TOGETHER, &SEGMENTED, &PACKED, &WIDE],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,
     ..Stage::EMPTY
@@ -309,7 +312,9 @@ impl Version for Walks {
 
         let of_gates = [
             device.kernel(&kernels::GATES, "vlstm_gate_sums<128>")?,
-            device.load(instance(&kernels::GATES, "vlstm_gate_weights", dtype, |_| true))?,
+            device.load(instance(&kernels::GATES, "vlstm_gate_weights", dtype, |i| {
+                i.size("UNIT") == 1
+            }))?,
         ];
         for kernel in of_gates {
             let grid = blocks("B NH chunks of S", (heads * chunks).div_ceil(4))?;

@@ -5,7 +5,7 @@ use lab_harness::qkv::sizes;
 use lab_harness::suite::{assert_stage, assert_version, check, emulator};
 use lab_harness::{Problem, Version};
 use proptest::prelude::*;
-use vlstm_fwbw_v4::{PACKED, SEGMENTED, STAGE, TOGETHER, WALKS};
+use vlstm_fwbw_v4::{PACKED, SEGMENTED, STAGE, TOGETHER, WALKS, WIDE};
 
 #[test]
 fn walks() {
@@ -23,9 +23,14 @@ fn segments() {
 }
 
 #[test]
+fn wide() {
+    assert_version(&WIDE);
+}
+
+#[test]
 fn packed() {
     assert_version(&PACKED);
-    assert_eq!(STAGE.versions.len(), 4);
+    assert_eq!(STAGE.versions.len(), 5);
 }
 
 #[test]

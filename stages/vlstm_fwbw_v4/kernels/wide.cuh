@@ -1,0 +1,256 @@
+// A gradient of 128 positions and 256 columns, from the state at one end of their stretch and the positions in it:
+//
+//   out_t = read_t Stateᵀ x_t + Σ_τ (x_t·y_τ) 2^(row_t + column_τ) z_τ       τ of the stretch, <= t or, back, >= t
+//
+// x, y, z and State are those of gradient.cuh; weights are those of a stretch.
+#pragma once
+#include "lab/ptx/bulk.cuh"
+#include "lab/ring.cuh"
+#include "lab/vlstm/roles.cuh"
+#include "weights.cuh"
+
+namespace lab {
+
+// Columns that come out, positions, and panels that come at once: 64 rows by WIDE columns, or WIDE rows by 64.
+constexpr int WIDE = 256, WIDE_ROWS = 2 * CHUNK, UNIT = WIDE / PANEL;
+
+// The block's shared memory. x and y have up to DX columns. Each warpgroup's 64 rows of x are panels of their own, to
+// which its rows of out go in the end.
+template <class Type, int DX> struct alignas(1024) WideTiles {
+    using T = Type;
+    static constexpr int PANELS = DX / PANEL, PLACES = DX > WIDE ? 3 : 5;
+    T x[PANELS][2][CHUNK * PANEL];
+    T units[PLACES][UNIT][CHUNK * PANEL];
+    float2 column[ANCHOR_CHUNKS][CHUNK];
+};
+
+template <int PLACES, int PANELS> struct WideBarriers {
+    Ring<PLACES> units;
+    Mbarrier x[PANELS];
+
+    // One thread, before a barrier.
+    __device__ __forceinline__ void init() {
+        for (auto& barrier : x) mbarrier_init(&barrier, 1);
+        units.init(4 * 2);
+    }
+};
+
+// Chunks `tiles` of a stretch that begins at chunk `begin`; the block has the rows of its chunks 2 half and 2 half + 1, and
+// columns of out from `column` on. BY_KEYS: x has the keys of the state, not its values.
+template <class T, int DX, bool BACK, bool BY_KEYS> struct WideGradient {
+    using Tiles = WideTiles<T, DX>;
+    static constexpr int PANELS = Tiles::PANELS, PLACES = Tiles::PLACES, SPLITS = DX / WIDE, HALF = WIDE / 2;
+    static constexpr bool DOTS = !BY_KEYS;
+    Tiles& shared;
+    WideBarriers<PLACES, PANELS>& barriers;
+    Sequence sequence;
+    int begin, tiles, half, column;
+    bool has_state;
+
+    // The tiles that some row of the block meets, from the n-th on those that the other warpgroup's rows meet alone.
+    __device__ __forceinline__ int count() const { return BACK ? tiles - 2 * half : min(2 * half + 2, tiles); }
+    __device__ __forceinline__ int count(int group) const {
+        int own = 2 * half + group;
+        return own >= tiles ? 0 : BACK ? tiles - own : own + 1;
+    }
+    __device__ __forceinline__ int tile(int n) const { return BACK ? tiles - 1 - n : n; }
+    __device__ __forceinline__ int position(int tile) const { return (begin + tile) * CHUNK; }
+
+    // ANCHOR: wide_bring
+    // One thread: x and the state, panel by panel; then y and z of each tile; then what dots are made with.
+    __device__ __forceinline__ void bring(const TensorMap& x, const TensorMap& y, const TensorMap& z,
+                                          const TensorMap& other, const TensorMap& states, int state,
+                                          const Weights* weights) const {
+        Turn<PLACES> turn;
+        auto unit = [&](auto load) {
+            Mbarrier* full = &barriers.units.full[turn.place];
+            barriers.units.wait_empty(turn);
+            mbarrier_arrive_expect(full, UNIT * CHUNK * SPAN);
+#pragma unroll
+            for (int p = 0; p < UNIT; ++p) load(shared.units[turn.place][p], p, full);
+            turn.advance();
+        };
+        auto columns = [&](const TensorMap& from, int column, int tile) {
+            unit([&](T* to, int p, Mbarrier* full) {
+                tensor_load(to, from, sequence.box(column + p * PANEL, position(tile)).at, full);
+            });
+        };
+        for (int p = 0; p < PANELS; ++p) {
+            int with = p == 0 ? tiles * CHUNK * int(sizeof(float2)) : 0;
+            mbarrier_arrive_expect(&barriers.x[p], 2 * CHUNK * SPAN + with);
+            for (int t = 0; t < with / int(CHUNK * sizeof(float2)); ++t)
+                bulk_load(shared.column[t], weights[begin + t].column, CHUNK * sizeof(float2), &barriers.x[p]);
+            for (int g = 0; g < 2; ++g)
+                tensor_load(shared.x[p][g], x, sequence.box(p * PANEL, position(2 * half + g)).at, &barriers.x[p]);
+            if (has_state)
+                unit([&](T* to, int n, Mbarrier* full) {
+                    int key = BY_KEYS ? p : n, value = BY_KEYS ? column + n * PANEL : p * PANEL;
+                    tensor_load(to, states, {key * PANEL, value, state}, full);
+                });
+        }
+        for (int n = 0; n < count(); ++n) {
+            for (int c = 0; c < SPLITS; ++c) columns(y, c * WIDE, tile(n));
+            columns(z, column, tile(n));
+        }
+        for (int g = 0; DOTS && g < min(2, tiles - 2 * half); ++g) columns(other, column, 2 * half + g);
+    }
+    // ANCHOR_END: wide_bring
+
+    // ANCHOR: wide_state
+    // out = read Stateᵀ x, of a warpgroup's rows.
+    __device__ __forceinline__ void read_state(float (&out)[2][HALF / 2], int group, const float* read,
+                                               Turn<PLACES>& turn) const {
+        Turn<PLACES> last;
+        for (int p = 0; p < PANELS; ++p) {
+            mbarrier_wait(&barriers.x[p], 0);
+            if (!has_state) continue;
+            barriers.units.wait_full(turn);
+            auto a = k_major<SPAN>(shared.x[p][group], 8 * SPAN);
+            wgmma_fence();
+#pragma unroll
+            for (int k = 0; k < PANEL; k += 16)
+#pragma unroll
+                for (int h = 0; h < 2; ++h)
+                    wgmma<T, HALF, false, !BY_KEYS>(out[h], advance(a, k * 2), b_of<!BY_KEYS>(turn, h, k));
+            wgmma_commit();
+            wgmma_wait<1>();
+            if (p > 0) leave(barriers.units, last);
+            last = turn;
+            turn.advance();
+        }
+        wgmma_wait<0>();
+        if (!has_state) return;
+        leave(barriers.units, last);
+        int own = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+        float by[2] = {read[own], read[own + 8]};
+#pragma unroll
+        for (auto& half : out)
+#pragma unroll
+            for (int n = 0; n < HALF / 2; ++n) half[n] *= by[n / 2 % 2];
+    }
+    // ANCHOR_END: wide_state
+
+    // Half of a unit's WIDE columns of B, from step k of the sum on: rows of the unit are steps, or columns.
+    template <bool ROWS_ARE_STEPS>
+    __device__ __forceinline__ unsigned long long b_of(Turn<PLACES> turn, int half, int k) const {
+        const T* unit = shared.units[turn.place][half * (UNIT / 2)];
+        if (ROWS_ARE_STEPS) return advance(mn_major<SPAN>(unit, CHUNK * SPAN, 8 * SPAN), k * SPAN);
+        return advance(k_major<SPAN>(unit, 8 * SPAN), k * 2);
+    }
+
+    // ANCHOR: wide_pairs
+    // out += (x·y) 2^(row + column) z, of the tiles that the warpgroup's rows meet.
+    __device__ __forceinline__ void add_pairs(float (&out)[2][HALF / 2], int group, const float2* row,
+                                              Turn<PLACES>& turn) const {
+        for (int n = 0; n < count(group); ++n) {
+            float score[32];
+            unsigned pairs[CHUNK / 16][4];
+            Turn<PLACES> last;
+#pragma unroll
+            for (int split = 0; split < SPLITS; ++split) {
+                barriers.units.wait_full(turn);
+                wgmma_fence();
+#pragma unroll
+                for (int k = 0; k < WIDE; k += 16) {
+                    auto a = k_major<SPAN>(shared.x[split * UNIT + k / PANEL][group], 8 * SPAN);
+                    auto b = k_major<SPAN>(shared.units[turn.place][k / PANEL], 8 * SPAN);
+                    wgmma<T, CHUNK>(score, advance(a, k % PANEL * 2), advance(b, k % PANEL * 2), split + k > 0);
+                }
+                wgmma_commit();
+                if (split > 0) {
+                    wgmma_wait<1>();
+                    leave(barriers.units, last);
+                }
+                last = turn;
+                turn.advance();
+            }
+            wgmma_wait<0>();
+            leave(barriers.units, last);
+            weigh(pairs, score, row, tile(n), 2 * half + group);
+            barriers.units.wait_full(turn);
+            wgmma_fence();
+#pragma unroll
+            for (int k = 0; k < CHUNK; k += 16)
+#pragma unroll
+                for (int h = 0; h < 2; ++h) wgmma<T, HALF, true>(out[h], pairs[k / 16], b_of<true>(turn, h, k));
+            wgmma_commit();
+            wgmma_wait<0>();
+            leave(barriers.units, turn);
+            turn.advance();
+        }
+        for (int n = (SPLITS + 1) * count(group); n < (SPLITS + 1) * count(); ++n, turn.advance()) {
+            barriers.units.wait_full(turn);  // a place is left once each time that it is full
+            leave(barriers.units, turn);
+        }
+    }
+
+    // Pairs as an operand.
+    __device__ __forceinline__ void weigh(unsigned (&pairs)[CHUNK / 16][4], const float (&score)[32], const float2* row,
+                                          int tile, int own_tile) const {
+        int own = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+        float2 of_row[2] = {row[own], row[own + 8]};
+        auto counts = [&](int row, int column) { return tile != own_tile || (BACK ? column >= row : column <= row); };
+#pragma unroll
+        for (int n = 0; n < CHUNK / 8; ++n) {
+            int at = n * 8 + threadIdx.x % 4 * 2;
+            float4 e = *reinterpret_cast<const float4*>(&shared.column[tile][at]);
+#pragma unroll
+            for (int r = 0; r < 2; ++r) {
+                float low = score[4 * n + 2 * r] * power_of_two(sum_of(of_row[r], make_float2(e.x, e.y)));
+                float high = score[4 * n + 2 * r + 1] * power_of_two(sum_of(of_row[r], make_float2(e.z, e.w)));
+                // Not 0 · NaN, of a pair that does not count.
+                pairs[n / 2][n % 2 * 2 + r] = two_halves<T>(counts(own + 8 * r, at) ? low : 0,
+                                                            counts(own + 8 * r, at + 1) ? high : 0);
+            }
+        }
+    }
+    // ANCHOR_END: wide_pairs
+
+    // out·other of the warpgroup's rows, before it is rounded, to dots[position].
+    __device__ __forceinline__ void multiply_rows(const float (&out)[2][HALF / 2], int group, float* dots,
+                                                  Turn<PLACES> turn) const {
+        if (group > 0) turn.advance();
+        barriers.units.wait_full(turn);
+        int own = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            float sum = 0;
+#pragma unroll
+            for (int n = 0; n < WIDE / 8; ++n) {
+                const T* at = cell(shared.units[turn.place][n / 8], own + 8 * r, n % 8 * 8 + threadIdx.x % 4 * 2);
+                float2 two = floats_of<T>(*reinterpret_cast<const unsigned*>(at));
+                const float* of = &out[n / 16][n % 16 * 4 + 2 * r];
+                sum += of[0] * two.x + of[1] * two.y;
+            }
+            sum += __shfl_xor_sync(0xffffffff, sum, 1);
+            sum += __shfl_xor_sync(0xffffffff, sum, 2);
+            int t = position(2 * half + group) + own + 8 * r;
+            if (threadIdx.x % 4 == 0 && t < sequence.length) dots[t] = sum;
+        }
+    }
+
+    // out, rounded, by the place of x.
+    __device__ __forceinline__ void store(const float (&out)[2][HALF / 2], int group, const TensorMap& to) const {
+        int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+#pragma unroll
+        for (int c = 0; c < WIDE; c += 16) {
+            const float* of = &out[c / HALF][c % HALF / 2];
+            unsigned words[4];
+#pragma unroll
+            for (int w = 0; w < 4; ++w) {
+                int at = w / 2 * 4 + w % 2 * 2;
+                words[w] = two_halves<T>(of[at], of[at + 1]);
+            }
+            store_matrices(cell(shared.x[c / PANEL][group], warp * 16 + lane % 16, c % PANEL + lane / 16 * 8), words);
+        }
+        fence_proxy_async_shared();          // TMA reads what was written by plain stores
+        named_barrier_sync(1 + group, 128);  // all of the warpgroup's rows are written
+        if (threadIdx.x % 128 > 0) return;
+        for (int p = 0; p < UNIT; ++p)
+            tensor_store(to, sequence.box(column + p * PANEL, position(2 * half + group)).at, shared.x[p][group]);
+        bulk_commit();
+        bulk_wait_read<0>();  // shared memory is read until here
+    }
+};
+
+}  // namespace lab
