@@ -27,7 +27,8 @@ fn main() {
         .needs("sm_90a")
         .kernel(
             "kernels/wide_states.cu",
-            &["false", "true"].map(|back| format!("vlstm_wide_states<__nv_bfloat16, 256, 2, {back}>")),
+            &["false", "true"]
+                .map(|back| format!("vlstm_wide_states<__nv_bfloat16, 256, 2, {back}>")),
         )
         .needs("sm_90a")
         .kernel("kernels/wide_gradients.cu", &["vlstm_wide_gradients<__nv_bfloat16>"])

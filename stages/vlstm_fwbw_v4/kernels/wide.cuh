@@ -56,22 +56,24 @@ template <class T, int DX, bool BACK, bool BY_KEYS> struct WideGradient {
     __device__ __forceinline__ int tile(int n) const { return BACK ? tiles - 1 - n : n; }
     __device__ __forceinline__ int position(int tile) const { return (begin + tile) * CHUNK; }
 
+    // Asks for a unit, once its place is empty: load(panel, its number, barrier).
+    template <class Load> __device__ __forceinline__ void bring_unit(Turn<PLACES>& turn, Load load) const {
+        Mbarrier* full = &barriers.units.full[turn.place];
+        barriers.units.wait_empty(turn);
+        mbarrier_arrive_expect(full, UNIT * CHUNK * SPAN);
+#pragma unroll
+        for (int p = 0; p < UNIT; ++p) load(shared.units[turn.place][p], p, full);
+        turn.advance();
+    }
+
     // ANCHOR: wide_bring
     // One thread: x and the state, panel by panel; then y and z of each tile; then what dots are made with.
     __device__ __forceinline__ void bring(const TensorMap& x, const TensorMap& y, const TensorMap& z,
                                           const TensorMap& other, const TensorMap& states, int state,
                                           const Weights* weights) const {
         Turn<PLACES> turn;
-        auto unit = [&](auto load) {
-            Mbarrier* full = &barriers.units.full[turn.place];
-            barriers.units.wait_empty(turn);
-            mbarrier_arrive_expect(full, UNIT * CHUNK * SPAN);
-#pragma unroll
-            for (int p = 0; p < UNIT; ++p) load(shared.units[turn.place][p], p, full);
-            turn.advance();
-        };
         auto columns = [&](const TensorMap& from, int column, int tile) {
-            unit([&](T* to, int p, Mbarrier* full) {
+            bring_unit(turn, [&](T* to, int p, Mbarrier* full) {
                 tensor_load(to, from, sequence.box(column + p * PANEL, position(tile)).at, full);
             });
         };
@@ -83,7 +85,7 @@ template <class T, int DX, bool BACK, bool BY_KEYS> struct WideGradient {
             for (int g = 0; g < 2; ++g)
                 tensor_load(shared.x[p][g], x, sequence.box(p * PANEL, position(2 * half + g)).at, &barriers.x[p]);
             if (has_state)
-                unit([&](T* to, int n, Mbarrier* full) {
+                bring_unit(turn, [&](T* to, int n, Mbarrier* full) {
                     int key = BY_KEYS ? p : n, value = BY_KEYS ? column + n * PANEL : p * PANEL;
                     tensor_load(to, states, {key * PANEL, value, state}, full);
                 });

@@ -29,19 +29,18 @@ template <class T, int KEY> struct RowState : State<T, KEY> {
     using Base::c, Base::key_of, Base::value_of;
 
     // ANCHOR: wide_save
-    __device__ __forceinline__ void save_rows(T* to) const {
-#pragma unroll
-        for (int n = 0; n < KEY / 2; n += 2)
-            *reinterpret_cast<unsigned*>(to + value_of(n) * KEY + key_of(n)) = two_halves<T>(c[n], c[n + 1]);
-    }
-
-    // The thread's share of the inner product with another one's.
-    __device__ __forceinline__ float multiply_rows(const T* other) const {
+    // To `to`; the thread's share of the inner product with `other`, where there is one. The two may be the same memory
+    // for all that the compiler knows: it loads a few words ahead, not all, for which there are no registers.
+    template <bool MULTIPLIES> __device__ __forceinline__ float save_rows(T* to, const T* other) const {
         float sum = 0;
 #pragma unroll
         for (int n = 0; n < KEY / 2; n += 2) {
-            float2 two = floats_of<T>(*reinterpret_cast<const unsigned*>(other + value_of(n) * KEY + key_of(n)));
-            sum += c[n] * two.x + c[n + 1] * two.y;
+            int at = value_of(n) * KEY + key_of(n);
+            if constexpr (MULTIPLIES) {
+                float2 two = floats_of<T>(*reinterpret_cast<const unsigned*>(other + at));
+                sum += c[n] * two.x + c[n + 1] * two.y;
+            }
+            *reinterpret_cast<unsigned*>(to + at) = two_halves<T>(c[n], c[n + 1]);
         }
         return sum;
     }
@@ -53,7 +52,7 @@ template <class T, int KEY> struct RowState : State<T, KEY> {
 template <class T, int KEY, int GROUPS, bool BACK>
 __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
     vlstm_wide_states(const __grid_constant__ TensorMap y, const __grid_constant__ TensorMap z,
-                      const Weights* __restrict__ weights, T* __restrict__ states, const T* __restrict__ other,
+                      const Weights* __restrict__ weights, T* states, const T* other,
                       float* __restrict__ products, int chunks, int anchors, int S, int dhhv) {
     DYNAMIC_TILES(unsigned char, memory);
     using Place = StatePlace<T, KEY, GROUPS>;
@@ -105,9 +104,10 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
         wgmma_wait<0>();
         int border = (BACK ? chunks - n : n) / ANCHOR_CHUNKS;
         long long at = 1ll * head * anchors + border - 1, row = value + group * PANEL;
-        state.save_rows(states + (at * rows + row) * KEY);
+        long long cell = (at * rows + row) * KEY;
+        float sum = state.template save_rows<BACK>(states + cell, other + cell);
         if (!BACK) continue;
-        float sum = warp_reduce(state.multiply_rows(other + (at * rows + row) * KEY), Add());
+        sum = warp_reduce(sum, Add());
         at = (head * (anchors + 2ll) + border) * (rows / PANEL) + row / PANEL;
         if (threadIdx.x % 32 == 0) products[at * 4 + threadIdx.x / 32 % 4] = sum;
     }

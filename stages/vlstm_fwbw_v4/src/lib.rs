@@ -180,6 +180,11 @@ impl Version for Walks {
         &self.info
     }
 
+    fn sources(&self) -> Vec<&'static KernelSource> {
+        use kernels::{FORGET, GATES, GRADIENTS, PARTS};
+        vec![&GATES, &GRADIENTS, &PARTS, &FORGET]
+    }
+
     fn test_shapes(&self) -> Vec<Dims> {
         if vlstm::packed_sequences(&self.info.small()).is_some() {
             let shapes = [[1, 1, 1, 16, 16], [3, 2, 130, 64, 64], [2, 1, 700, 128, 144]];

@@ -1,6 +1,6 @@
 //! Heads with more keys or values than a walk has registers for: the states of every fourth chunk in device memory.
 
-use lab_device::{DType, Device, Launch, Swizzle, TensorMap};
+use lab_device::{DType, Device, Instance, KernelSource, Launch, Swizzle, TensorMap};
 use lab_harness::qkv::sizes;
 use lab_harness::vlstm::{self, ForwardBackwardSlots, PackedSlot, forward_backward_slots};
 use lab_harness::{Dim, Dims, Error, Info, Plan, Request, Setting, Version, arguments};
@@ -50,6 +50,11 @@ pub static WIDE: Wide = Wide {
 impl Version for Wide {
     fn info(&self) -> &Info {
         &self.info
+    }
+
+    fn sources(&self) -> Vec<&'static KernelSource> {
+        use kernels::{FORGET, GATES, WIDE_GRADIENTS, WIDE_STATES};
+        vec![&GATES, &WIDE_STATES, &WIDE_GRADIENTS, &FORGET]
     }
 
     fn test_shapes(&self) -> Vec<Dims> {
@@ -123,9 +128,10 @@ impl Version for Wide {
         let grid = blocks("B NH chunks of S", (heads * chunks).div_ceil(4))?;
         let kernel = device.kernel(&kernels::GATES, "vlstm_gate_sums<128>")?;
         plan.launch_in(&scope, &kernel, kernel.grid([grid, 1, 1])?, [])?;
-        let units = [(1, of_chunks, back_of_chunks), (ANCHOR_CHUNKS, of_stretches, back_of_stretches)];
+        let units =
+            [(1, of_chunks, back_of_chunks), (ANCHOR_CHUNKS, of_stretches, back_of_stretches)];
         for (unit, forward, reverse) in units {
-            let of_unit = |i: &lab_device::Instance| i.size("UNIT") == unit;
+            let of_unit = |i: &Instance| i.size("UNIT") == unit;
             let kernel =
                 device.load(instance(&kernels::GATES, "vlstm_gate_weights", dtype, of_unit))?;
             let own = arguments![forward, reverse];
@@ -148,8 +154,9 @@ impl Version for Wide {
                 plan.launch_in(&scope, &kernel, Launch::of([grid, 1, 1], kernel.block()?), own)?;
             }
         }
-        let gradients = |_: &lab_device::Instance| true;
-        let gradients = instance(&kernels::WIDE_GRADIENTS, "vlstm_wide_gradients", dtype, gradients);
+        let gradients = |_: &Instance| true;
+        let gradients =
+            instance(&kernels::WIDE_GRADIENTS, "vlstm_wide_gradients", dtype, gradients);
         let kernel = device.load(gradients)?;
         let of_stretch = 2 * (2 + dhhv.div_ceil(WIDTH));
         let grid = blocks("B NH parts of the gradients", heads * stretches * of_stretch)?;
