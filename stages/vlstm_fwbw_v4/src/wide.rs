@@ -139,18 +139,17 @@ impl Version for Wide {
         }
         if anchors > 0 {
             let grid = blocks("B NH slices of V", heads * slices)?;
+            // The one that walks on multiplies with nothing.
             let walks = [
-                ("false", k, v, of_chunks, c, plan.scratch(dtype, 1)),
-                ("true", q, dh, back_of_chunks, dc, c),
+                ("false", k, v, of_chunks, c, k),
+                ("true", q, dh, back_of_chunks, dc, c.loaded_by(states)),
             ];
-            for (back, y, z, weights, states, other) in walks {
-                let kernel = device.load(instance(
-                    &kernels::WIDE_STATES,
-                    "vlstm_wide_states",
-                    dtype,
-                    |i| i.has("BACK", back),
-                ))?;
-                let own = arguments![y, z, weights, states, other];
+            for (back, y, z, weights, to, others) in walks {
+                let of_direction = |i: &Instance| i.has("BACK", back);
+                let kernel =
+                    instance(&kernels::WIDE_STATES, "vlstm_wide_states", dtype, of_direction);
+                let kernel = device.load(kernel)?;
+                let own = arguments![y, z, states: to.stored_by(states), others, weights];
                 plan.launch_in(&scope, &kernel, Launch::of([grid, 1, 1], kernel.block()?), own)?;
             }
         }
