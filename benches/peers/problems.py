@@ -9,6 +9,8 @@ take more than 20, over 20; `relative_error`; and, where they say something, `pr
 products are rounded to (`tf32` or `halves`), `peak_bytes`, the most device memory that was taken beyond the
 inputs, and `computes`, where that is another function.
 
+LAB_PEERS=xl_chunk,jax measures these alone: some take minutes to compile for each shape.
+
 By hand:
 
     echo '{"family": "vlstm_fw", "shape": {"B": 1, "NH": 4, "S": 512, "DHQK": 64, "DHHV": 64},
@@ -31,6 +33,8 @@ def answer(libraries, measure):
     print(json.dumps({"libraries": libraries}), file=out)
     for line in sys.stdin:
         for name, run in measure(json.loads(line)):
+            if not wanted(name):
+                continue
             try:
                 row = run()
             except Exception as error:  # what does not fit says so, and the rest is measured
@@ -39,6 +43,12 @@ def answer(libraries, measure):
             del run
             torch.cuda.empty_cache()  # the memory is not this process's alone
         print('{"end": true}', file=out)
+
+
+def wanted(name):
+    """LAB_PEERS names those that are to be measured, with commas between; all where it is not set."""
+    names = os.environ.get("LAB_PEERS")
+    return not names or name in names.split(",")
 
 
 def relative_error(found, exact):

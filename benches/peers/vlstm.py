@@ -163,7 +163,9 @@ def of_jax(problem, family):
         return 1e6 * (time.perf_counter() - start)
 
     us(5)
+    memory = function.lower(*inputs).compile().memory_analysis()
     row = quantiles([us(1) for _ in range(20)]) | {"relative_error": error}
+    row["peak_bytes"] = memory.temp_size_in_bytes + memory.output_size_in_bytes
     median = lambda count: sorted(us(count) for _ in range(5))[2]
     return row | {"replay_us": (median(40) - median(20)) / 20}
 

@@ -464,6 +464,11 @@ impl Prepared for Binding {
         self.plan.kernels()
     }
 
+    fn bytes_beyond_inputs(&self) -> Option<u64> {
+        let own = self.plan.slots().iter().filter(|facts| facts.kind != SlotKind::Input);
+        Some(own.map(|facts| facts.bytes() as u64).sum())
+    }
+
     fn poison_outputs(&mut self) -> Result<(), Error> {
         for (facts, memory) in self.plan.slots().iter().zip(&self.memory) {
             if facts.kind == SlotKind::Output {

@@ -159,7 +159,7 @@ pub struct Measurement {
     /// What the operands of its products are rounded to, where the type has more digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub products: Option<Products>,
-    /// Of a library: the most device memory that a run takes beyond its inputs, in bytes, where it says so.
+    /// The most device memory that a run takes beyond its inputs, in bytes; of a library, where it says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_bytes: Option<u64>,
     /// Of a library: another function than its family's, measured for scale.

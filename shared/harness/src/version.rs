@@ -483,6 +483,10 @@ pub trait Prepared {
     fn kernels(&self) -> Vec<Kernel> {
         Vec::new()
     }
+    /// Bytes of device memory that a run takes beyond its inputs: outputs and scratch; `None` of what does not count them.
+    fn bytes_beyond_inputs(&self) -> Option<u64> {
+        None
+    }
     /// Makes every output NaN again, so that a later launch that writes nothing shows. What is updated in place
     /// stays: the next launch reads it.
     fn poison_outputs(&mut self) -> Result<(), Error>;

@@ -3,6 +3,7 @@
 mod counters;
 mod families;
 mod ladder;
+mod lengths;
 mod lists;
 mod museum;
 mod sanitizers;

@@ -25,6 +25,8 @@ pub(crate) struct Measured {
     /// Registers a thread and local memory a thread in bytes, of several kernels the most; on a
     /// GPU.
     pub(crate) usage: Option<(u32, u32)>,
+    /// Device memory beyond the inputs, in bytes, where somebody counts it.
+    pub(crate) peak_bytes: Option<u64>,
 }
 
 impl Measured {
@@ -63,7 +65,8 @@ pub(crate) fn finish(
         Some(_) if version.replayed() => Some(timing::replayed(device, prepared)?),
         _ => None,
     };
-    Ok(Measured { comparison, times, replay_us, usage: usage(prepared)? })
+    let peak_bytes = prepared.bytes_beyond_inputs();
+    Ok(Measured { comparison, times, replay_us, usage: usage(prepared)?, peak_bytes })
 }
 
 /// Registers a thread and local memory a thread in bytes of the kernels that it launches, the most
@@ -122,7 +125,7 @@ pub(crate) fn peer(
         Place::Gpu => timing::time_within(device, prepared.as_mut(), runs, BUDGET)?,
         Place::Host => time_on_host(prepared.as_mut(), runs.min(20), BUDGET)?,
     };
-    Ok(Beside::Ran(Measured { comparison, times: Some(times), replay_us: None, usage: None }))
+    Ok(Beside::Ran(Measured { comparison, times: Some(times), replay_us: None, usage: None, peak_bytes: None }))
 }
 
 /// What a line of a peer is of.

@@ -182,6 +182,7 @@ impl Bench<'_> {
                         times: Some(times),
                         replay_us: None,
                         usage: None,
+                        peak_bytes: None,
                     };
                     add((place, 1), "cpu".into(), Of::Host, m, of_peers);
                 }
@@ -241,6 +242,7 @@ impl Lines<'_> {
             relative_error: Some(m.comparison.relative_error),
             registers: m.usage.map(|u| u.0),
             local_bytes: m.usage.map(|u| u.1),
+            peak_bytes: m.peak_bytes,
             ..self.timed(version, of, m.times?)
         };
         Some(match of {

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use lab_harness::Dims;
 use lab_harness::record::{Measurement, Products, Run};
 
+use super::lengths;
 use super::lists::{cases_order, fastest, list, measures, own, playground, short};
 use crate::failure::Failure;
 use crate::plot::roofline::{Points, roofline};
@@ -39,6 +40,7 @@ pub(super) fn pages(runs: &[Run]) -> Result<Vec<(String, String)>, Failure> {
             let plots = [
                 ("history", "time over the versions", family.plot()?),
                 ("roofline", "roofline", family.roofline()?),
+                ("lengths", "time over the length", lengths::plot(runs, family.name)?),
             ];
             for (file, what, svg) in plots {
                 let Some(svg) = svg else { continue };
