@@ -45,7 +45,7 @@ static FORWARD: &[Candidate] = candidates! {
 };
 
 static GRADIENTS: &[Candidate] = candidates! {
-    vlstm_fwbw_v4: SEGMENTED, TOGETHER, WALKS;
+    vlstm_fwbw_v4: SEGMENTED, TOGETHER, WIDE, WALKS;
     vlstm_fwbw_v3: CARRIED, TOGETHER, LONG, CHUNKS;
     vlstm_fwbw_v1: AHEAD, TWINS, ROWS;
     vlstm_fwbw_v0: FLAGS, GRID_SYNC;

@@ -91,6 +91,13 @@ def test_gradients(shape, dtype, exact, device):
             assert relative_error(g, e) <= bounds[name], name
 
 
+def test_gradients_of_wide_heads(device):
+    shape = 1, 1, 300, 144, 272
+    test_gradients(shape, torch.bfloat16, False, device)
+    with pytest.raises(ValueError, match="DHHV"):
+        vlstm.mlstm(*draw(shape, torch.bfloat16, device, grad=True), normalizer_grad="exact")
+
+
 @pytest.mark.parametrize("exact", [False, True], ids=["constant", "exact"])
 def test_gradients_of_states(exact, device):
     shape = 1, 2, 100, 32, 48

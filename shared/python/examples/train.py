@@ -1,0 +1,131 @@
+"""A small xLSTM language model on letters, trained by several implementations of the mLSTM from the same start.
+
+    python train.py                                              # a few steps of a tiny one; on a GPU, 200 of a larger one
+    python train.py --implementations vlstm,plain,mlstm_kernels  # the last by `pip install mlstm_kernels`
+
+`vlstm` and `mlstm_kernels` multiply bfloat16, `plain` is the parallel form in float32, in PyTorch. Prints the losses of
+all beside each other, and letters a second. The text is a file of PyTorch's own source.
+"""
+
+import argparse
+import inspect
+import time
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import vlstm
+
+CUDA = torch.cuda.is_available()
+
+
+def plain(q, k, v, i, f):
+    """The parallel form, with all pairs of positions."""
+    sums = F.logsigmoid(f).cumsum(-1)
+    gates = (sums[..., :, None] - sums[..., None, :] + i[..., None, :]).masked_fill(
+        torch.ones(q.shape[2], q.shape[2], dtype=torch.bool, device=q.device).triu(1), -torch.inf
+    )
+    m = gates.amax(-1, keepdim=True)
+    weights = q @ k.mT * q.shape[-1] ** -0.5 * (gates - m).exp()
+    n = torch.maximum(weights.sum(-1, keepdim=True).abs(), (-m).exp()).detach()
+    return weights @ v / (n + 1e-6)
+
+
+def in_bfloat16(function):
+    return lambda q, k, v, i, f: function(*(t.bfloat16() for t in (q, k, v)), i, f).float()
+
+
+def implementation(name):
+    if name == "plain":
+        return plain
+    if name == "vlstm":
+        return in_bfloat16(vlstm.mlstm)
+    from mlstm_kernels.torch.chunkwise.triton_xl_chunk import mlstm_chunkwise__xl_chunk
+
+    return in_bfloat16(lambda *t: mlstm_chunkwise__xl_chunk(*t, autocast_kernel_dtype=torch.bfloat16))
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads, mlstm):
+        super().__init__()
+        self.heads, self.mlstm = heads, mlstm
+        self.norm = nn.LayerNorm(width)
+        self.q, self.k = (nn.Linear(width, width // 2) for _ in range(2))
+        self.v, self.gate, self.down = (nn.Linear(width, width) for _ in range(3))
+        self.gates = nn.Linear(width, 2 * heads)
+        self.head_norm = nn.GroupNorm(heads, width)
+        with torch.no_grad():
+            self.gates.weight.mul_(0.1)
+            self.gates.bias.copy_(torch.cat([torch.full((heads,), -3.0), torch.linspace(3, 6, heads)]))
+
+    def forward(self, x):
+        y = self.norm(x)
+        split = lambda t: t.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # to (B, NH, S, DH)
+        i, f = self.gates(y).transpose(1, 2).chunk(2, 1)
+        h = self.mlstm(split(self.q(y)), split(self.k(y)), split(self.v(y)), i.contiguous(), f.contiguous())
+        h = self.head_norm(h.transpose(1, 2).flatten(0, 1).flatten(1)).view_as(x)
+        return x + self.down(h * F.silu(self.gate(y)))
+
+
+class Model(nn.Module):
+    def __init__(self, letters, options, mlstm):
+        super().__init__()
+        self.letters = nn.Embedding(letters, options.width)
+        self.blocks = nn.Sequential(*(Block(options.width, options.heads, mlstm) for _ in range(options.layers)))
+        self.out = nn.Sequential(nn.LayerNorm(options.width), nn.Linear(options.width, letters))
+
+    def forward(self, x):
+        return self.out(self.blocks(self.letters(x)))
+
+
+def train(name, text, letters, options):
+    """Losses, and letters a second in the second half of the steps."""
+    torch.manual_seed(0)
+    device = "cuda" if CUDA else "cpu"
+    model = Model(letters, options, implementation(name)).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr)
+    losses = []
+    for step in range(options.steps):
+        if step == options.steps // 2:
+            if CUDA:
+                torch.cuda.synchronize()
+            start = time.perf_counter()
+        first = torch.randint(len(text) - options.sequence, (options.batch,))
+        pieces = torch.stack([text[s : s + options.sequence + 1] for s in first]).to(device)
+        loss = F.cross_entropy(model(pieces[:, :-1]).flatten(0, 1), pieces[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    losses = torch.stack(losses).tolist()
+    seen = options.batch * options.sequence * (options.steps - options.steps // 2)
+    return losses, seen / (time.perf_counter() - start)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    sizes = {"steps": (200, 4), "width": (1024, 64), "heads": (4, 2), "layers": (2, 1), "sequence": (1024, 70), "batch": (8, 1)}
+    for size, (on_gpu, on_cpu) in sizes.items():
+        parser.add_argument(f"--{size}", type=int, default=on_gpu if CUDA else on_cpu)
+    parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--implementations", default="vlstm,plain")
+    options = parser.parse_args()
+    source = inspect.getsource(inspect.getmodule(nn.LSTM))
+    letters = sorted(set(source))
+    text = torch.tensor([letters.index(letter) for letter in source])
+    names = options.implementations.split(",")
+    results = {name: train(name, text, len(letters), options) for name in names}
+    print("step", *(f"{name:>14}" for name in names))
+    for step in range(options.steps):
+        if step % max(1, options.steps // 20) == 0 or step == options.steps - 1:
+            print(f"{step:4}", *(f"{results[name][0][step]:14.4f}" for name in names))
+    print("letters a second", *(f"{name}: {results[name][1]:.0f}" for name in names))
+    first = results[names[0]][0]
+    for name in names[1:]:
+        apart = max(abs(a - b) / b for a, b in zip(first, results[name][0]))
+        print(f"{names[0]} and {name}: losses at most {100 * apart:.2f} % apart")
+
+
+if __name__ == "__main__":
+    main()
