@@ -10,8 +10,7 @@ use lab_harness::suite::{VersionCheck, check, without_checks};
 use lab_harness::tensor::tensors;
 use lab_harness::{Options, Problem, Tensor, Version, run, version_checks};
 
-use crate::CLUSTER;
-use crate::plans::BLOCKS;
+use crate::{CLUSTER, RESIDENT, Reordered};
 
 pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
     large_problems,
@@ -153,26 +152,31 @@ fn f32_is_rounded_to_tf32(version: &dyn Version, device: &Device) {
     }
 }
 
-/// Of a cluster: those that divide its tiles and its columns, and others; with fewer tiles than that, a
-/// refusal.
+/// Of those that share a head: those that divide its tiles and its columns, and others; with fewer tiles
+/// than that, a refusal.
 pub(crate) fn any_number_of_blocks_is_right(device: &Device) {
-    let arch = &device.facts().arch;
-    if !CLUSTER.sources().iter().all(|source| source.runs_on(arch)) {
-        return;
+    for version in [&CLUSTER, &RESIDENT] {
+        let arch = &device.facts().arch;
+        if version.sources().iter().all(|source| source.runs_on(arch)) {
+            any_number_is_right(version, device);
+        }
     }
-    let info = CLUSTER.info();
+}
+
+fn any_number_is_right(version: &Reordered, device: &Device) {
+    let info = version.info();
     let with = |blocks: &str| Options::parse(&[format!("blocks={blocks}")], info).unwrap();
-    for (n, blocks) in BLOCKS.choices.iter().enumerate() {
+    for (n, blocks) in info.settings[0].choices.iter().enumerate() {
         let dtype = info.dtypes[n % info.dtypes.len()];
         for dims in [[1, 2, 540, 64, 40], [1, 1, 580, 72, 136]] {
             let problem = Problem { options: with(blocks), ..Problem::new(sizes(dims), dtype) };
-            let case = check(&CLUSTER, device, &problem);
-            assert!(case.passed(), "{blocks}: {}", case.describe());
+            let case = check(version, device, &problem);
+            assert!(case.passed(), "{} {blocks}: {}", info.name, case.describe());
         }
     }
     let refused = |dims, blocks: &str| {
-        let inputs = CLUSTER.inputs(&Problem::new(sizes(dims), info.dtypes[0]));
-        run(&CLUSTER, device, &inputs, &with(blocks)).unwrap_err().to_string()
+        let inputs = version.inputs(&Problem::new(sizes(dims), info.dtypes[0]));
+        run(version, device, &inputs, &with(blocks)).unwrap_err().to_string()
     };
     let said = refused([1, 1, 128, 64, 64], "3");
     let expected = "--set blocks: expected auto or at most 2: S has so many tiles of 64, got 3";
