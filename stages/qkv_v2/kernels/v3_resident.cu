@@ -10,13 +10,15 @@
 // ceil(S / 64) blocks a group.
 #include "columns.cuh"
 #include "lab/ptx/order.cuh"
-#include "places.cuh"
+#include "pairs.cuh"
 
 using namespace lab;
 
+constexpr int RESIDENT_THREADS = 256;
+
 // P of all blocks of a group, in device memory, and the C that a block makes of them.
 template <class T, int DQK, int DHV> struct State {
-    static constexpr int CELLS = DQK * DHV, BYTES = CELLS * sizeof(T) + DHV * 4, THREADS = DQK / 64 * 128;
+    static constexpr int CELLS = DQK * DHV, BYTES = CELLS * sizeof(T) + DHV * 4;
     T* state;  // swizzled, in panels of 64 columns
     float* factor;
 
@@ -37,7 +39,7 @@ template <class T, int DQK, int DHV> struct State {
     // ANCHOR: collect
     // C, from the parts of all blocks, in their order.
     __device__ __forceinline__ void collect(const float* parts, int blocks, int dhqk, float scale) const {
-        constexpr int WARPS = THREADS / 32, EACH = DHV / 4 / WARPS;
+        constexpr int WARPS = RESIDENT_THREADS / 32, EACH = DHV / 4 / WARPS;
         int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
         Columns<T, DQK> columns[EACH];
 #pragma unroll(DQK == 64 ? 4 : 2)  // so many blocks' parts are on their way at once
@@ -76,7 +78,7 @@ template <class T, int DQK, int DHV, int PLACES>
 constexpr int qkv_resident_shared = PLACES * Place<T, DQK, DHV>::BYTES + State<T, DQK, DHV>::BYTES;
 
 template <class T, int DQK, int DHV, int PLACES>
-__global__ void __launch_bounds__(Place<T, DQK, DHV>::THREADS, 1)
+__global__ void __launch_bounds__(RESIDENT_THREADS, 1)
     qkv_resident(const __grid_constant__ TensorMap Q, const __grid_constant__ TensorMap K,
                  const __grid_constant__ TensorMap V, const __grid_constant__ TensorMap O, float* parts,
                  unsigned* arrived, int heads, int S, int dhqk, int slices, int blocks, float scale) {
@@ -89,32 +91,36 @@ __global__ void __launch_bounds__(Place<T, DQK, DHV>::THREADS, 1)
     int all = (S + ROWS - 1) / ROWS, first = all * 1ll * rank / blocks, tiles = all * (rank + 1ll) / blocks - first;
 
     // ANCHOR: fill
-    // Of each of this block's heads: tiles of K and V, then those of Q.
+    // Of each of this block's heads: tiles of K and V, then pairs of those of Q.
+    int each = tiles + (tiles + 1) / 2;
     auto fill = [&](int n, int at) {
-        int w = group + n / (2 * tiles) * groups, m = n % (2 * tiles);
+        int w = group + n / each * groups, m = n % each, head = w / slices, q = 2 * (m - tiles);
         if (w >= work) return;
         Place place(places, at);
         if (m < tiles)
-            place.load(K, V, (first + m) * ROWS, w % slices * DHV, w / slices, &ring.full[at]);
+            place.load(K, V, (first + m) * ROWS, w % slices * DHV, head, &ring.full[at]);
         else
-            place.load(Q, (first + m - tiles) * ROWS, w / slices, &ring.full[at]);
+            Pair<T, DQK, DHV>{place.rows}.load(Q, (first + q) * ROWS, tiles - q, head, &ring.full[at]);
     };
-    Stream<PLACES, decltype(fill)> stream(ring, Place::GROUPS, fill);
+    Stream<PLACES, decltype(fill)> stream(ring, RESIDENT_THREADS / 128, fill);
     // ANCHOR_END: fill
 
     for (int w = group, turn = 0; w < work; w += groups, ++turn) {
         int both = group * 2 + turn % 2;
         float* of_group = parts + both * 1ll * blocks * State::CELLS;
-        float sum[DHV / 2], factor[16];
-        sum_keys_values<T, DQK, DHV>(sum, stream, places, tiles);
-        state.store(sum, of_group + rank * State::CELLS);
+        float sum[DHV / 2], factor[DHV / 4];
+        if (threadIdx.x < Place::THREADS) {
+            sum_keys_values<T, DQK, DHV>(sum, stream, places, tiles);
+            state.store(sum, of_group + rank * State::CELLS);
+        } else {
+            stream.skip(tiles);  // one warpgroup is fast enough for 64 columns
+        }
         meet_group(arrived + both, blocks);
         state.collect(of_group, blocks, dhqk, scale);
         fence_proxy_async_shared();  // wgmma reads what threads have written by plain stores
         __syncthreads();             // all of them
-        load_factors(factor, state.factor + threadIdx.x / 128 * 64, 64);
-        multiply_rows<T, DQK, DHV>(O, stream, places, state.state, factor, tiles, first * ROWS, w % slices * DHV,
-                                   w / slices);
-        stream.leave_last();
+        load_factors(factor, state.factor, DHV);
+        multiply_pairs<T, DQK, DHV>(O, stream, places, state.state, factor, tiles, first * ROWS, w % slices * DHV,
+                                    w / slices);
     }
 }

@@ -26,16 +26,17 @@ pub(crate) const BLOCKS: Setting = Setting::choice(
     &["auto", "1", "2", "3", "4", "5", "6", "7", "8"],
 );
 
-/// Blocks that share a head where they stay: four, or more, of so many tiles each. 32 heads are 128 blocks, for an H200's
-/// 132 multiprocessors; and each block reads the parts of all.
-const RESIDENT_AUTO: usize = 4;
+/// Blocks that share a head where they stay: with 4 of them 32 heads are 128 blocks, for an H200's 132
+/// multiprocessors. More where each has more than so many tiles, by powers of two, so that as many are busy. At most 32,
+/// for each block reads the parts of all.
+const RESIDENT_BLOCKS_LEAST: usize = 4;
+const RESIDENT_BLOCKS_MOST: usize = 32;
 const RESIDENT_TILES: usize = 16;
-const RESIDENT_MOST: usize = 32;
 
 /// The same option, for them.
 pub(crate) const RESIDENT_BLOCKS: Setting = Setting::choice(
     "blocks",
-    "blocks that share a head; auto: one for each 64 positions, at most 4, or one for each 1024, at most 32",
+    "blocks that share a head; auto: a power of two from 4 to 32, as long as each has 1024 positions, and a tile each",
     &["auto", "1", "2", "3", "4", "5", "6", "7", "8"],
 );
 
@@ -213,7 +214,8 @@ pub(crate) fn resident(device: &Device, request: &Request<'_>) -> Result<Plan, E
     let [deep, wide] = ["DQK", "DHV"].map(|name| instance.size(name));
     let kernel = device.load(instance)?;
     let tiles = s.div_ceil(TILE);
-    let auto = tiles.min(RESIDENT_AUTO).max(tiles / RESIDENT_TILES).min(RESIDENT_MOST);
+    let shared = 1 << (tiles / RESIDENT_TILES).max(1).ilog2();
+    let auto = tiles.min(shared.clamp(RESIDENT_BLOCKS_LEAST, RESIDENT_BLOCKS_MOST));
     let blocks = blocks(&crate::RESIDENT.info, request, tiles)?;
     let block = kernel.block()?;
     let resident = kernel.resident_blocks(block.threads, block.dynamic_shared)? as usize;
