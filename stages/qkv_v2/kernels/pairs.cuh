@@ -33,7 +33,7 @@ template <class T, int DQK, int DHV> struct Pair {
         wgmma_wait<0>();  // the rows of Q have been read: those of O may take their place
     }
 
-    // factor times out, to rows s of O and columns from j on.
+    // factor times out, to rows s of O and columns from j on: copies that the caller closes a group of.
     __device__ __forceinline__ void store(const TensorMap& O, const float (&out)[DHV / 2],
                                           const float (&factor)[DHV / 4], int s, int j, int head) const {
         int group = threadIdx.x / 128;
@@ -42,12 +42,9 @@ template <class T, int DQK, int DHV> struct Pair {
         for (int c = 0; c < PANELS; ++c) round_panel(rows + c * PANEL_CELLS, out + c * 32, factor + c * 16);
         fence_proxy_async_shared();           // TMA reads what was written by plain stores
         named_barrier_sync(1 + group, 128);  // by all of the warpgroup
-        if (threadIdx.x % 128 == 0) {
+        if (threadIdx.x % 128 != 0) return;
 #pragma unroll
-            for (int c = 0; c < PANELS; ++c)
-                tensor_store(O, {j + c * PANEL, s, head}, rows + c * PANEL_CELLS);
-            bulk_commit();
-        }
+        for (int c = 0; c < PANELS; ++c) tensor_store(O, {j + c * PANEL, s, head}, rows + c * PANEL_CELLS);
     }
 };
 
@@ -65,9 +62,11 @@ __device__ __forceinline__ void multiply_pairs(const TensorMap& O, Stream& strea
             pair.times_state(out, state);
             pair.store(O, out, factor, s + own * ROWS, j, head);
         }
-        if (n == 0) continue;
-        if (threadIdx.x % 128 == 0) bulk_wait_read<1>();  // the rows of the pair before have been read
-        stream.leave_last();
+        if (threadIdx.x % 128 == 0) {
+            bulk_commit();        // a group for each pair, if only an empty one: the wait counts groups
+            bulk_wait_read<1>();  // the rows of the pair before have been read
+        }
+        if (n > 0) stream.leave_last();
     }
     if (threadIdx.x % 128 == 0) bulk_wait_read<0>();  // of the last pair
     stream.leave_last();

@@ -105,6 +105,7 @@ __global__ void __launch_bounds__(RESIDENT_THREADS, 1)
     Stream<PLACES, decltype(fill)> stream(ring, RESIDENT_THREADS / 128, fill);
     // ANCHOR_END: fill
 
+    // ANCHOR: phases
     for (int w = group, turn = 0; w < work; w += groups, ++turn) {
         int both = group * 2 + turn % 2;
         float* of_group = parts + both * 1ll * blocks * State::CELLS;
@@ -123,4 +124,5 @@ __global__ void __launch_bounds__(RESIDENT_THREADS, 1)
         multiply_pairs<T, DQK, DHV>(O, stream, places, state.state, factor, tiles, first * ROWS, w % slices * DHV,
                                     w / slices);
     }
+    // ANCHOR_END: phases
 }

@@ -2,8 +2,8 @@
 
 use lab_device::{DType, Device, DeviceKind};
 use lab_harness::qkv::checks::{
-    any_schedule_gives_the_same, assert_right, dtype_of, heads_do_not_meet, outputs_of,
-    results_do_not_change_from_run_to_run, shapes_that_do_not_fit_are_refused,
+    any_schedule_gives_the_same, assert_right, dtype_of, heads_do_not_meet, inputs_of, outputs_of,
+    results_do_not_change_from_run_to_run, schedules, shapes_that_do_not_fit_are_refused,
 };
 use lab_harness::qkv::sizes;
 use lab_harness::suite::{VersionCheck, check, without_checks};
@@ -152,14 +152,38 @@ fn f32_is_rounded_to_tf32(version: &dyn Version, device: &Device) {
     }
 }
 
+fn runs_on(version: &Reordered, device: &Device) -> bool {
+    version.sources().iter().all(|source| source.runs_on(&device.facts().arch))
+}
+
+/// Blocks of three heads each, or two, in any schedule; and counters are zero after a launch, for the next.
+pub(crate) fn blocks_take_heads_in_turn(device: &Device) {
+    if !runs_on(&RESIDENT, device) {
+        return;
+    }
+    // Four blocks a head, of 8 that the emulator has at once, of 132 on an H200.
+    let heads = match device.kind() {
+        DeviceKind::Emulator => 5,
+        DeviceKind::Cuda => 70,
+    };
+    let inputs = inputs_of(&RESIDENT, [1, heads, 260, 16, 16]);
+    let before = outputs_of(&RESIDENT, device, &inputs);
+    for device in schedules(device) {
+        let mut prepared = RESIDENT.prepare(&device, &inputs, &Options::default()).unwrap();
+        for launch in ["first", "second"] {
+            prepared.launch().unwrap();
+            let same = prepared.outputs().unwrap() == before;
+            assert!(same, "{launch} launch on {}", device.name());
+            prepared.poison_outputs().unwrap();
+        }
+    }
+}
+
 /// Of those that share a head: those that divide its tiles and its columns, and others; with fewer tiles
 /// than that, a refusal.
 pub(crate) fn any_number_of_blocks_is_right(device: &Device) {
-    for version in [&CLUSTER, &RESIDENT] {
-        let arch = &device.facts().arch;
-        if version.sources().iter().all(|source| source.runs_on(arch)) {
-            any_number_is_right(version, device);
-        }
+    for version in [&CLUSTER, &RESIDENT].into_iter().filter(|v| runs_on(v, device)) {
+        any_number_is_right(version, device);
     }
 }
 

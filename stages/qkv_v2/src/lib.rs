@@ -116,6 +116,7 @@ pub static STAGE: Stage = Stage {
             run: |device| every_kernel_loads(&STAGE, device),
         },
         Check { name: "any_number_of_blocks_is_right", run: checks::any_number_of_blocks_is_right },
+        Check { name: "blocks_take_heads_in_turn", run: checks::blocks_take_heads_in_turn },
     ],
     ..Stage::EMPTY
 };
@@ -188,8 +189,8 @@ impl Version for Reordered {
             // For each of four blocks more tiles of K, and of Q, than there are places for.
             all.push([1, 1, 3600, 16, 8]);
             // More heads than groups of blocks: three blocks a head, of 8 that the emulator has at once, of 132 on an
-            // H200; and columns in two slices. The last turn is not everybody's.
-            all.extend([[1, 70, 130, 64, 64], [1, 3, 300, 120, 136]]);
+            // H200; columns in two slices; and three tiles a block, so that the second pair has one.
+            all.extend([[1, 70, 130, 64, 64], [1, 3, 300, 120, 136], [1, 9, 768, 16, 8]]);
         }
         all.into_iter().map(sizes).collect()
     }

@@ -220,7 +220,7 @@ pub(crate) fn resident(device: &Device, request: &Request<'_>) -> Result<Plan, E
     let block = kernel.block()?;
     let resident = kernel.resident_blocks(block.threads, block.dynamic_shared)? as usize;
     // On a device with less, so many that one group is resident.
-    let blocks = blocks.unwrap_or(auto.min(resident));
+    let blocks = blocks.unwrap_or(auto.min(resident.max(1)));
     let slices = dhhv.div_ceil(wide);
     let groups = (resident / blocks).min(sizes.blocks(slices)? as usize);
     if groups == 0 {
