@@ -1,8 +1,8 @@
 // O = Q (K^T V) / √DHQK by wgmma, in one launch without clusters: as v2_cluster.cu, with the same P, C and factor.
 //
 // Work split: a block a multiprocessor, with nearly all of its shared memory for tiles. A group of `blocks` blocks
-// shares a head (and DHV columns of V and O), each has a part of its rows; then it goes on to its next head, whose K and
-// V are on their way by then. The blocks of a group hand each other P through device memory, which the second-level
+// shares a head (and DHV columns of V and O), each has a part of its rows; then it goes on to its next head, whose K
+// and V are on their way by then. The blocks of a group hand each other P through device memory, which the second-level
 // cache holds, and each makes all of C. They wait for each other: all must be resident, so the launch is cooperative.
 //
 // Q, K: heads x S x dhqk, V, O: heads x S x dhhv, row-major. Twice for each group, for heads in turn: parts, blocks x

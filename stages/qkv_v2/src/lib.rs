@@ -96,7 +96,7 @@ pub static RESIDENT: Reordered = Reordered {
     info: Info {
         name: "v3_resident",
         parent: Some("v2_cluster"),
-        change: "no clusters: a block a multiprocessor stays, and its tiles never stop while heads' blocks meet in device memory",
+        change: "no clusters: one block a multiprocessor, all of it for tiles; a head's blocks meet in device memory",
         settings: &[plans::RESIDENT_BLOCKS],
         ..WGMMA.info
     },
