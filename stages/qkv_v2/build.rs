@@ -19,6 +19,9 @@ fn main() {
         halves.map(|t| tiles.map(|tile| format!("{name}<{t}, {tile}>"))).concat()
     };
     let two_launches = [wgmma("qkv_wgmma_parts"), wgmma("qkv_wgmma_rows")].concat();
+    // One block has all of it.
+    let resident = halves
+        .map(|t| ["64, 64, 13", "128, 128, 6"].map(|tile| format!("qkv_resident<{t}, {tile}>")));
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_reordered.cu", &reordered)
         .needs("sm_80")
@@ -26,6 +29,8 @@ fn main() {
         .kernel("kernels/v1_wgmma.cu", &two_launches)
         .needs("sm_90a")
         .kernel("kernels/v2_cluster.cu", &wgmma("qkv_cluster"))
+        .needs("sm_90a")
+        .kernel("kernels/v3_resident.cu", &resident.concat())
         .needs("sm_90a")
         .build();
 }

@@ -18,6 +18,21 @@ namespace lab {
 
 constexpr int ROWS = 64, SPAN = 128;
 
+// factor times out, a warpgroup's 64 x 64 of O, to a panel.
+template <class T>
+__device__ __forceinline__ void round_panel(T* panel, const float* out, const float* factor) {
+    int lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane % 16;
+#pragma unroll
+    for (int c = 0; c < 8; c += 2) {  // pairs of 8 columns
+        unsigned words[4];
+#pragma unroll
+        for (int w = 0; w < 4; ++w)
+            words[w] = two_halves<T>(out[4 * c + 2 * w] * factor[2 * (c + w / 2)],
+                                     out[4 * c + 2 * w + 1] * factor[2 * (c + w / 2) + 1]);
+        store_matrices(panel + row * SPAN / sizeof(T) + ((c + lane / 16) ^ row % 8) * 8, words);
+    }
+}
+
 template <class T, int DQK, int DHV> struct Place {
     static constexpr int PANEL = SPAN / sizeof(T), PANEL_CELLS = ROWS * PANEL, GROUPS = DQK / 64, THREADS = GROUPS * 128;
     static constexpr int CELLS = ROWS * (DQK + DHV), BYTES = CELLS * sizeof(T), STATE_BYTES = DQK * DHV * sizeof(T);
@@ -74,17 +89,9 @@ template <class T, int DQK, int DHV> struct Place {
     // factor times out to the place of V, from where TMA takes it to rows s of O and columns from j on.
     __device__ __forceinline__ void store(const TensorMap& O, const float (&out)[32], const float (&factor)[16], int s,
                                           int j, int head) const {
-        int group = threadIdx.x / 128, lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane % 16;
+        int group = threadIdx.x / 128;
         T* panel = values + group * PANEL_CELLS;
-#pragma unroll
-        for (int c = 0; c < 8; c += 2) {  // pairs of 8 columns
-            unsigned words[4];
-#pragma unroll
-            for (int w = 0; w < 4; ++w)
-                words[w] = two_halves<T>(out[4 * c + 2 * w] * factor[2 * (c + w / 2)],
-                                         out[4 * c + 2 * w + 1] * factor[2 * (c + w / 2) + 1]);
-            store_matrices(panel + row * PANEL + ((c + lane / 16) ^ row % 8) * 8, words);
-        }
+        round_panel(panel, out, factor);
         fence_proxy_async_shared();           // TMA reads what was written by plain stores
         named_barrier_sync(1 + group, 128);  // by all of the warpgroup
         if (threadIdx.x % 128 == 0) {
@@ -95,11 +102,11 @@ template <class T, int DQK, int DHV> struct Place {
     // ANCHOR_END: store
 };
 
-// The factors of this lane's columns, of what store() takes: 8 n + 2 t and the next of each 8, of a panel's.
-__device__ __forceinline__ void load_factors(float (&to)[16], const float* factor, int columns) {
+// The factors of this lane's columns, of what round_panel() takes: 8 n + 2 t and the next of each 8.
+template <int N> __device__ __forceinline__ void load_factors(float (&to)[N], const float* factor, int columns) {
     int first = threadIdx.x % 4 * 2;
 #pragma unroll
-    for (int n = 0; n < 16; ++n) {
+    for (int n = 0; n < N; ++n) {
         int c = first + n / 2 * 8 + n % 2;
         to[n] = c < columns ? factor[c] : 0;
     }
@@ -132,6 +139,11 @@ template <int PLACES, class Fill> struct Stream {
             mbarrier_wait(&ring.empty[last.place], last.parity);  // the other warpgroups have, too
             fill(n - 1 + PLACES, last.place);
         }
+    }
+
+    // For a warpgroup that does not use the next tiles. It waits for each, or it could leave a place twice for once.
+    __device__ __forceinline__ void skip(int tiles) {
+        for (; tiles > 0; --tiles) wait(), next(), leave_last();
     }
 };
 // ANCHOR_END: stream

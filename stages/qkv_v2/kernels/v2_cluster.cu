@@ -12,8 +12,7 @@
 //
 // Q, K: heads x S x dhqk, V, O: heads x S x dhhv, row-major. A grid of heads blocks x ceil(dhhv / DHV), in clusters
 // along x of at most 32 blocks, and of at most ceil(S / 64).
-#include "column_power.cuh"
-#include "lab/reduce.cuh"
+#include "columns.cuh"
 #include "places.cuh"
 
 using namespace lab;
@@ -44,40 +43,13 @@ template <class T, int DQK, int DHV> struct State {
     // Columns j to j + 3 of C for all blocks, from what all have stored; a warp, whose lanes have rows.
     __device__ __forceinline__ void hand_out(cg::cluster_group cluster, int j, int dhqk, float scale) const {
         int blocks = cluster.num_blocks(), lane = threadIdx.x % 32;
-        float sum[DQK / 32][4] = {}, power[4];
+        Columns<T, DQK> columns;
 #pragma unroll 4  // so many blocks' parts are on their way at once
+        for (int b = 0; b < blocks; ++b) columns.add(cluster.map_shared_rank(parts, b) + lane * ROW + j, ROW);
+        columns.find_powers(dhqk);
         for (int b = 0; b < blocks; ++b) {
-            const float* theirs = cluster.map_shared_rank(parts, b) + lane * ROW + j;
-#pragma unroll
-            for (int n = 0; n < DQK / 32; ++n) {
-                float4 part = *reinterpret_cast<const float4*>(theirs + n * 32 * ROW);
-                sum[n][0] += part.x, sum[n][1] += part.y, sum[n][2] += part.z, sum[n][3] += part.w;
-            }
-        }
-#pragma unroll
-        for (int c = 0; c < 4; ++c) {
-            float most = fabsf(sum[0][c]);
-#pragma unroll
-            for (int n = 0; n < DQK / 32; ++n) {
-                if (lane + n * 32 >= dhqk) sum[n][c] = 0;  // K has no such column: not its 0 · ∞, which is NaN
-                most = fmaxf(most, fabsf(sum[n][c]));
-            }
-            power[c] = column_power(warp_reduce(most, Max{}));
-        }
-        int chunk = j % 64 / 8;
-        T* panel = state + j / 64 * DQK * 64 + j % 8;
-        for (int b = 0; b < blocks; ++b) {
-            T* theirs = cluster.map_shared_rank(panel, b);
-#pragma unroll
-            for (int n = 0; n < DQK / 32; ++n) {
-                int i = lane + n * 32;
-                uint2 four = make_uint2(two_halves<T>(sum[n][0] * power[0], sum[n][1] * power[1]),
-                                        two_halves<T>(sum[n][2] * power[2], sum[n][3] * power[3]));
-                *reinterpret_cast<uint2*>(theirs + i * 64 + (chunk ^ i % 8) * 8) = four;
-            }
-            if (lane == b)
-                *reinterpret_cast<float4*>(cluster.map_shared_rank(factor, b) + j) =
-                    make_float4(scale / power[0], scale / power[1], scale / power[2], scale / power[3]);
+            columns.store(cluster.map_shared_rank(state, b), j);
+            if (lane == b) columns.store_factors(cluster.map_shared_rank(factor, b), j, scale);
         }
     }
     // ANCHOR_END: exchange

@@ -2,16 +2,15 @@
 
 use lab_device::{DType, Device, DeviceKind};
 use lab_harness::qkv::checks::{
-    any_schedule_gives_the_same, assert_right, dtype_of, heads_do_not_meet, outputs_of,
-    results_do_not_change_from_run_to_run, shapes_that_do_not_fit_are_refused,
+    any_schedule_gives_the_same, assert_right, dtype_of, heads_do_not_meet, inputs_of, outputs_of,
+    results_do_not_change_from_run_to_run, schedules, shapes_that_do_not_fit_are_refused,
 };
 use lab_harness::qkv::sizes;
 use lab_harness::suite::{VersionCheck, check, without_checks};
 use lab_harness::tensor::tensors;
 use lab_harness::{Options, Problem, Tensor, Version, run, version_checks};
 
-use crate::CLUSTER;
-use crate::plans::BLOCKS;
+use crate::{CLUSTER, RESIDENT, Reordered};
 
 pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
     large_problems,
@@ -153,26 +152,55 @@ fn f32_is_rounded_to_tf32(version: &dyn Version, device: &Device) {
     }
 }
 
-/// Of a cluster: those that divide its tiles and its columns, and others; with fewer tiles than that, a
-/// refusal.
-pub(crate) fn any_number_of_blocks_is_right(device: &Device) {
-    let arch = &device.facts().arch;
-    if !CLUSTER.sources().iter().all(|source| source.runs_on(arch)) {
+fn runs_on(version: &Reordered, device: &Device) -> bool {
+    version.sources().iter().all(|source| source.runs_on(&device.facts().arch))
+}
+
+/// Blocks of three heads each, or two, in any schedule; and counters are zero after a launch, for the next.
+pub(crate) fn blocks_take_heads_in_turn(device: &Device) {
+    if !runs_on(&RESIDENT, device) {
         return;
     }
-    let info = CLUSTER.info();
+    // Four blocks a head, of 8 that the emulator has at once, of 132 on an H200.
+    let heads = match device.kind() {
+        DeviceKind::Emulator => 5,
+        DeviceKind::Cuda => 70,
+    };
+    let inputs = inputs_of(&RESIDENT, [1, heads, 260, 16, 16]);
+    let before = outputs_of(&RESIDENT, device, &inputs);
+    for device in schedules(device) {
+        let mut prepared = RESIDENT.prepare(&device, &inputs, &Options::default()).unwrap();
+        for launch in ["first", "second"] {
+            prepared.launch().unwrap();
+            let same = prepared.outputs().unwrap() == before;
+            assert!(same, "{launch} launch on {}", device.name());
+            prepared.poison_outputs().unwrap();
+        }
+    }
+}
+
+/// Of those that share a head: those that divide its tiles and its columns, and others; with fewer tiles
+/// than that, a refusal.
+pub(crate) fn any_number_of_blocks_is_right(device: &Device) {
+    for version in [&CLUSTER, &RESIDENT].into_iter().filter(|v| runs_on(v, device)) {
+        any_number_is_right(version, device);
+    }
+}
+
+fn any_number_is_right(version: &Reordered, device: &Device) {
+    let info = version.info();
     let with = |blocks: &str| Options::parse(&[format!("blocks={blocks}")], info).unwrap();
-    for (n, blocks) in BLOCKS.choices.iter().enumerate() {
+    for (n, blocks) in info.settings[0].choices.iter().enumerate() {
         let dtype = info.dtypes[n % info.dtypes.len()];
         for dims in [[1, 2, 540, 64, 40], [1, 1, 580, 72, 136]] {
             let problem = Problem { options: with(blocks), ..Problem::new(sizes(dims), dtype) };
-            let case = check(&CLUSTER, device, &problem);
-            assert!(case.passed(), "{blocks}: {}", case.describe());
+            let case = check(version, device, &problem);
+            assert!(case.passed(), "{} {blocks}: {}", info.name, case.describe());
         }
     }
     let refused = |dims, blocks: &str| {
-        let inputs = CLUSTER.inputs(&Problem::new(sizes(dims), info.dtypes[0]));
-        run(&CLUSTER, device, &inputs, &with(blocks)).unwrap_err().to_string()
+        let inputs = version.inputs(&Problem::new(sizes(dims), info.dtypes[0]));
+        run(version, device, &inputs, &with(blocks)).unwrap_err().to_string()
     };
     let said = refused([1, 1, 128, 64, 64], "3");
     let expected = "--set blocks: expected auto or at most 2: S has so many tiles of 64, got 3";

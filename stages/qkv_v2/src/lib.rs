@@ -33,6 +33,8 @@ enum Way {
     Warpgroups,
     /// The same in one launch of clusters.
     Clusters,
+    /// In one launch of blocks that stay, and meet through device memory.
+    Residents,
 }
 
 /// Positions and heads are counted by ints; a head's first element by more.
@@ -89,11 +91,23 @@ pub static CLUSTER: Reordered = Reordered {
     way: Way::Clusters,
 };
 
+/// In one launch, whose blocks go on to other heads.
+pub static RESIDENT: Reordered = Reordered {
+    info: Info {
+        name: "v3_resident",
+        parent: Some("v2_cluster"),
+        change: "no clusters: one block a multiprocessor, all of it for tiles; a head's blocks meet in device memory",
+        settings: &[plans::RESIDENT_BLOCKS],
+        ..WGMMA.info
+    },
+    way: Way::Residents,
+};
+
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "qkv_v2",
     teaches: "the order of two products: Q (Kᵀ V), as fast as its tensors can be read",
-    versions: &[&REORDERED, &WGMMA, &CLUSTER],
+    versions: &[&REORDERED, &WGMMA, &CLUSTER, &RESIDENT],
     kernels: kernels::KERNELS,
     version_checks: checks::OF_EACH,
     checks: &[
@@ -102,6 +116,7 @@ pub static STAGE: Stage = Stage {
             run: |device| every_kernel_loads(&STAGE, device),
         },
         Check { name: "any_number_of_blocks_is_right", run: checks::any_number_of_blocks_is_right },
+        Check { name: "blocks_take_heads_in_turn", run: checks::blocks_take_heads_in_turn },
     ],
     ..Stage::EMPTY
 };
@@ -129,6 +144,7 @@ impl Version for Reordered {
             Way::Warps => None,
             Way::Warpgroups => Some(&kernels::V1_WGMMA),
             Way::Clusters => Some(&kernels::V2_CLUSTER),
+            Way::Residents => Some(&kernels::V3_RESIDENT),
         };
         own.into_iter().chain([&kernels::V0_REORDERED, &kernels::ADD_PARTS]).collect()
     }
@@ -169,15 +185,22 @@ impl Version for Reordered {
             // For each of eight blocks more tiles of K, and of Q, than there are places for.
             all.push([1, 1, 2700, 16, 8]);
         }
+        if self.way == Way::Residents {
+            // For each of four blocks more tiles of K, and of Q, than there are places for.
+            all.push([1, 1, 3600, 16, 8]);
+            // More heads than groups of blocks: three blocks a head, of 8 that the emulator has at once, of 132 on an
+            // H200; columns in two slices; and three tiles a block, so that the second pair has one.
+            all.extend([[1, 70, 130, 64, 64], [1, 3, 300, 120, 136], [1, 9, 768, 16, 8]]);
+        }
         all.into_iter().map(sizes).collect()
     }
 
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
         match self.way {
             Way::Clusters if plans::fits_boxes(request) => plans::cluster(device, request),
-            Way::Clusters => {
-                plans::refuse_blocks(request).and_then(|()| plans::warps(device, request))
-            }
+            Way::Residents if plans::fits_boxes(request) => plans::resident(device, request),
+            Way::Clusters | Way::Residents => plans::refuse_blocks(&self.info, request)
+                .and_then(|()| plans::warps(device, request)),
             Way::Warpgroups if plans::fits_boxes(request) => plans::warpgroups(device, request),
             Way::Warps | Way::Warpgroups => plans::warps(device, request),
         }

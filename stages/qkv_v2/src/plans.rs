@@ -4,7 +4,7 @@
 
 use lab_device::{DType, Device, Instance, KernelSource, Swizzle, TensorMap};
 use lab_harness::plan::{Argument, Slot};
-use lab_harness::{Error, Plan, Request, Setting, arguments, qkv};
+use lab_harness::{Error, Info, Plan, Request, Setting, arguments, qkv};
 
 use crate::kernels;
 
@@ -23,6 +23,20 @@ const AUTO_BLOCKS: usize = 7;
 pub(crate) const BLOCKS: Setting = Setting::choice(
     "blocks",
     "blocks of a cluster, which share a head; auto: one for each 64 positions, at most 7",
+    &["auto", "1", "2", "3", "4", "5", "6", "7", "8"],
+);
+
+/// Blocks that share a head where they stay: with 4 of them 32 heads are 128 blocks, for an H200's 132
+/// multiprocessors. More where each has more than so many tiles, by powers of two, so that as many are busy. At most 32,
+/// for each block reads the parts of all.
+const RESIDENT_BLOCKS_LEAST: usize = 4;
+const RESIDENT_BLOCKS_MOST: usize = 32;
+const RESIDENT_TILES: usize = 16;
+
+/// The same option, for them.
+pub(crate) const RESIDENT_BLOCKS: Setting = Setting::choice(
+    "blocks",
+    "blocks that share a head; auto: a power of two from 4 to 32, as long as each has 1024 positions, and a tile each",
     &["auto", "1", "2", "3", "4", "5", "6", "7", "8"],
 );
 
@@ -177,7 +191,8 @@ pub(crate) fn cluster(device: &Device, request: &Request<'_>) -> Result<Plan, Er
     let instance = instance(&kernels::V2_CLUSTER, "qkv_cluster", request);
     let wide = instance.size("DHV");
     let kernel = device.load(instance)?;
-    let blocks = blocks(request, s.div_ceil(TILE))?;
+    let tiles = s.div_ceil(TILE);
+    let blocks = blocks(&crate::CLUSTER.info, request, tiles)?.unwrap_or(tiles.min(AUTO_BLOCKS));
     let launch = kernel.grid([sizes.blocks(blocks)?, dhhv.div_ceil(wide) as u32, 1])?;
 
     let mut plan = Plan::new(device);
@@ -190,12 +205,49 @@ pub(crate) fn cluster(device: &Device, request: &Request<'_>) -> Result<Plan, Er
     Ok(plan)
 }
 
-/// Blocks of a cluster, each of which has a tile at least.
-fn blocks(request: &Request<'_>, tiles: usize) -> Result<usize, Error> {
-    let text = request.options().text(&crate::CLUSTER.info, BLOCKS.name);
+/// By wgmma, in one launch of as many groups of blocks as are resident at once.
+pub(crate) fn resident(device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
+    let sizes = Sizes::of(request);
+    let &Sizes { heads, s, dhqk, dhhv, scale, .. } = &sizes;
+    let dtype = request.dtype;
+    let instance = instance(&kernels::V3_RESIDENT, "qkv_resident", request);
+    let [deep, wide] = ["DQK", "DHV"].map(|name| instance.size(name));
+    let kernel = device.load(instance)?;
+    let tiles = s.div_ceil(TILE);
+    let shared = 1 << (tiles / RESIDENT_TILES).max(1).ilog2();
+    let auto = tiles.min(shared.clamp(RESIDENT_BLOCKS_LEAST, RESIDENT_BLOCKS_MOST));
+    let blocks = blocks(&crate::RESIDENT.info, request, tiles)?;
+    let block = kernel.block()?;
+    let resident = kernel.resident_blocks(block.threads, block.dynamic_shared)? as usize;
+    // On a device with less, so many that one group is resident.
+    let blocks = blocks.unwrap_or(auto.min(resident.max(1)));
+    let slices = dhhv.div_ceil(wide);
+    let groups = (resident / blocks).min(sizes.blocks(slices)? as usize);
+    if groups == 0 {
+        let expected = format!("auto or at most {resident}, which the device has at once");
+        return Err(Error::bad("--set blocks", expected, blocks));
+    }
+    let launch = kernel.grid([(groups * blocks) as u32, 1, 1])?.cooperative();
+
+    let mut plan = Plan::new(device);
+    let [q, k, v, o] = tensors(&mut plan, request);
+    let parts = plan.scratch(DType::F32, 2 * groups * blocks * deep * wide);
+    let arrived = plan.zeros(DType::U32, 2 * groups);
+    let [q, k] = [q, k].map(|slot| Ok::<Argument, Error>(slot.loaded_by(sizes.rows(dtype, dhqk)?)));
+    let v = v.loaded_by(sizes.rows(dtype, dhhv)?);
+    let o = o.stored_by(sizes.rows(dtype, dhhv)?);
+    let arguments = arguments![Q: q?, K: k?, V: v, O: o, parts, arrived, heads, S: s, dhqk, slices,
+        blocks, scale];
+    plan.launch(&kernel, launch, arguments)?;
+    Ok(plan)
+}
+
+/// Blocks that share a head, each of which has a tile at least; none for auto.
+fn blocks(info: &Info, request: &Request<'_>, tiles: usize) -> Result<Option<usize>, Error> {
+    let text = request.options().text(info, BLOCKS.name);
     match text.parse() {
-        Err(_) => Ok(tiles.min(AUTO_BLOCKS)),
-        Ok(blocks) if blocks <= tiles => Ok(blocks),
+        Err(_) => Ok(None),
+        Ok(blocks) if blocks <= tiles => Ok(Some(blocks)),
         Ok(_) => {
             let expected = format!("auto or at most {tiles}: S has so many tiles of {TILE}");
             Err(Error::bad("--set blocks", expected, text))
@@ -203,9 +255,9 @@ fn blocks(request: &Request<'_>, tiles: usize) -> Result<usize, Error> {
     }
 }
 
-/// Where there is no cluster: nobody may ask for one.
-pub(crate) fn refuse_blocks(request: &Request<'_>) -> Result<(), Error> {
-    let text = request.options().text(&crate::CLUSTER.info, BLOCKS.name);
+/// Where blocks share no head: nobody may ask for some.
+pub(crate) fn refuse_blocks(info: &Info, request: &Request<'_>) -> Result<(), Error> {
+    let text = request.options().text(info, BLOCKS.name);
     if text == "auto" {
         return Ok(());
     }

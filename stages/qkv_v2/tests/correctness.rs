@@ -5,7 +5,7 @@ use lab_harness::qkv::sizes;
 use lab_harness::suite::{assert_stage, assert_version};
 use lab_harness::{Problem, Version};
 use proptest::prelude::*;
-use qkv_v2::{CLUSTER, REORDERED, STAGE, WGMMA};
+use qkv_v2::{CLUSTER, REORDERED, RESIDENT, STAGE, WGMMA};
 
 #[test]
 fn the_other_order() {
@@ -23,8 +23,13 @@ fn a_cluster_a_head() {
 }
 
 #[test]
+fn blocks_that_stay() {
+    assert_version(&RESIDENT);
+}
+
+#[test]
 fn every_version_is_tested_above() {
-    assert_eq!(STAGE.versions.len(), 3);
+    assert_eq!(STAGE.versions.len(), 4);
 }
 
 #[test]
@@ -49,7 +54,7 @@ proptest! {
     ) {
         let device = lab_harness::suite::emulator().unwrap();
         let up = |size: usize| size.next_multiple_of(step);
-        for version in [&REORDERED, &WGMMA, &CLUSTER] {
+        for version in [&REORDERED, &WGMMA, &CLUSTER, &RESIDENT] {
             for &dtype in version.info().dtypes {
                 let dims = sizes([b, nh, s, up(dhqk), up(dhhv)]);
                 let problem = Problem { seed, ..Problem::new(dims, dtype) };

@@ -28,4 +28,15 @@ template <class T> __device__ __forceinline__ void store_release(T* address, T v
 #endif
 }
 
+// Adds 1, and makes 0 of `last`. The fence before it goes on through the additions of others: whoever acquires a later
+// value sees what all of them had written.
+__device__ __forceinline__ void increment_release(unsigned* counter, unsigned last) {
+#ifdef LAB_EMULATOR
+    __threadfence();
+    atomicInc(counter, last);
+#else
+    asm volatile("red.release.gpu.global.inc.u32 [%0], %1;" ::"l"(counter), "r"(last) : "memory");
+#endif
+}
+
 }  // namespace lab
