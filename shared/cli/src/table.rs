@@ -1,13 +1,27 @@
 //! Tables on a terminal, and how numbers read in them.
 
-use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{CellAlignment, ContentArrangement, Table};
+use comfy_table::presets::{NOTHING, UTF8_FULL_CONDENSED};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table};
 
 /// An empty table under these headings; those that start with `>` are right-aligned.
 pub(crate) fn table(headings: &[&str]) -> Table {
+    styled(UTF8_FULL_CONDENSED, headings)
+}
+
+/// The same without lines: as many rows on a screen, and columns as there is room for. Names, which come first, never
+/// break.
+pub(crate) fn list(headings: &[&str]) -> Table {
+    let mut list = styled(NOTHING, headings);
+    if let Some(names) = list.column_mut(0) {
+        names.set_constraint(ColumnConstraint::ContentWidth);
+    }
+    list
+}
+
+fn styled(style: comfy_table::TableStyle, headings: &[&str]) -> Table {
     let mut table = Table::new();
     table
-        .load_style(UTF8_FULL_CONDENSED)
+        .load_style(style)
         .set_content_arrangement(ContentArrangement::Dynamic)
         .set_header(headings.iter().map(|h| h.trim_start_matches('>')));
     if !table.is_tty() {

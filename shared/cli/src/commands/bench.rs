@@ -7,6 +7,7 @@ mod scripts;
 use std::path::PathBuf;
 
 use clap::Args;
+use comfy_table::Table;
 use lab_device::{Device, DeviceKind};
 use lab_harness::launch_cost;
 use lab_harness::record::{FORMAT, Measurement, Of, Run};
@@ -18,7 +19,7 @@ pub(crate) use self::machine::{clean_commit, copy_bandwidth, machine, now, state
 use self::scripts::Scripts;
 use crate::commands::against::Then;
 use crate::failure::Failure;
-use crate::table::table;
+use crate::table::list;
 use crate::{Common, versions};
 
 #[derive(Debug, Args)]
@@ -44,6 +45,9 @@ pub(crate) struct Arguments {
     /// Runs of each; of what is slow, as many as half a second allows, and three at least
     #[arg(long, default_value_t = 100)]
     runs: usize,
+    /// All that is measured: quantiles, GB/s, the share of the library, registers
+    #[arg(long)]
+    wide: bool,
 }
 
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
@@ -115,45 +119,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         );
         return Ok(());
     }
-    let mut rows = table(&[
-        "version",
-        "shape",
-        "type",
-        ">median, µs",
-        ">p10",
-        ">p90",
-        ">replayed, µs",
-        ">GB/s",
-        ">TFLOP/s",
-        ">% of roofline",
-        ">% of library",
-        ">error",
-        ">registers",
-    ]);
-    for m in &results {
-        rows.add_row([
-            match m.of {
-                Of::Host => format!("{} (host time)", m.version),
-                _ => match &m.computes {
-                    Some(other) => format!("{} ({other})", m.version),
-                    None => m.version.clone(),
-                },
-            },
-            m.shape.clone(),
-            m.dtype.clone(),
-            format!("{:.1}", m.median_us),
-            format!("{:.1}", m.p10_us),
-            format!("{:.1}", m.p90_us),
-            shown(m.replay_us, |v| format!("{v:.1}")),
-            shown(m.gbps, |v| format!("{v:.0}")),
-            shown(m.tflops, |v| format!("{v:.2}")),
-            shown(m.roofline_percent, |v| format!("{v:.1}")),
-            shown(m.library_percent(&results), |v| format!("{v:.1}")),
-            shown(m.relative_error, |v| format!("{v:.1e}")),
-            m.registers.map_or(String::new(), |n| n.to_string()),
-        ]);
-    }
-    println!("{rows}");
+    print_results(&results, arguments.wide);
     if let Some(then) = then {
         then.print(&results);
     }
@@ -177,6 +143,61 @@ fn asked(shape: Option<&str>, chosen: &[&'static dyn Version]) -> Result<Asked, 
     let known: Vec<String> = known.iter().map(Dims::to_string).collect();
     let expected = format!("sizes of one of {}", known.join(", or "));
     Err(Error::bad("shape", expected, format!("'{text}'")).into())
+}
+
+/// A list for each problem and type, in the order in which they come.
+fn print_results(results: &[Measurement], wide: bool) {
+    let mut problems: Vec<[&str; 3]> = Vec::new();
+    let problem = |m| -> [&str; 3] {
+        let m: &Measurement = m;
+        [&m.family, &m.shape, &m.dtype]
+    };
+    for of in results.iter().map(problem) {
+        if !problems.contains(&of) {
+            problems.push(of);
+        }
+    }
+    for of in problems {
+        println!("\n{}", of.join(" "));
+        let own: Vec<&Measurement> = results.iter().filter(|m| problem(m) == of).collect();
+        println!("{}", list_of(&own, results, wide));
+    }
+}
+
+fn list_of(own: &[&Measurement], all: &[Measurement], wide: bool) -> Table {
+    type Value<'v> = Box<dyn Fn(&Measurement) -> String + 'v>;
+    let mut columns: Vec<(&str, Value<'_>)> = vec![
+        (">µs", Box::new(|m| format!("{:.1}", m.median_us))),
+        (">in a graph", Box::new(|m| shown(m.replay_us, |v| format!("{v:.1}")))),
+        (">TFLOP/s", Box::new(|m| shown(m.tflops, |v| format!("{v:.1}")))),
+        (">roofline", Box::new(|m| shown(m.roofline_percent, |v| format!("{v:.0} %")))),
+        (">error", Box::new(|m| shown(m.relative_error, |v| format!("{v:.1e}")))),
+    ];
+    if wide {
+        columns.extend::<[(&str, Value<'_>); 5]>([
+            (">p10", Box::new(|m| format!("{:.1}", m.p10_us))),
+            (">p90", Box::new(|m| format!("{:.1}", m.p90_us))),
+            (">GB/s", Box::new(|m| shown(m.gbps, |v| format!("{v:.0}")))),
+            (">library", Box::new(|m| shown(m.library_percent(all), |v| format!("{v:.0} %")))),
+            (">registers", Box::new(|m| m.registers.map_or(String::new(), |n| n.to_string()))),
+        ]);
+    }
+    // What nobody has needs no column.
+    columns.retain(|(_, value)| own.iter().any(|m| !value(m).is_empty()));
+    let headings: Vec<&str> =
+        std::iter::once("version").chain(columns.iter().map(|c| c.0)).collect();
+    let mut rows = list(&headings);
+    for m in own {
+        let name = match m.of {
+            Of::Host => format!("{} (host time)", m.version),
+            _ => match &m.computes {
+                Some(other) => format!("{} ({other})", m.version),
+                None => m.version.clone(),
+            },
+        };
+        rows.add_row(std::iter::once(name).chain(columns.iter().map(|(_, value)| value(m))));
+    }
+    rows
 }
 
 fn shown(value: Option<f64>, format: impl Fn(f64) -> String) -> String {
@@ -214,4 +235,31 @@ fn right_ones(mut chosen: Vec<&'static dyn Version>) -> Result<Vec<&'static dyn 
     }
     refused.iter().for_each(|line| eprintln!("{line}"));
     Ok(chosen)
+}
+
+#[cfg(test)]
+mod tests {
+    use lab_harness::timing::Times;
+
+    use super::*;
+
+    #[test]
+    fn a_list_fits_eighty_columns_and_breaks_no_name() {
+        let times = Times { median_us: 14054.3, p10_us: 1.0, p90_us: 2.0, runs: 3 };
+        let timed = |version: &str, of| Measurement {
+            replay_us: Some(13999.9),
+            tflops: Some(1867.2),
+            roofline_percent: Some(67.59),
+            relative_error: Some(2.4e-3),
+            ..Measurement::timed("vlstm_fwbw", version.into(), of, "B=1,S=2", "bf16", times)
+        };
+        let all = [timed("vlstm_fwbw_v3:v2_together", Of::Version), timed("xl_chunk", Of::Library)];
+        let own: Vec<&Measurement> = all.iter().collect();
+        let text = list_of(&own, &all, false).to_string();
+        assert_eq!(text.lines().count(), 3, "{text}");
+        assert!(text.lines().all(|line| line.trim_end().chars().count() <= 80), "{text}");
+        assert!(text.contains("vlstm_fwbw_v3:v2_together") && !text.contains("p10"), "{text}");
+        let wide = list_of(&own, &all, true).to_string();
+        assert!(wide.contains("p10") && !wide.contains("registers"), "{wide}");
+    }
 }

@@ -17,7 +17,7 @@ use crate::commands::measure::{self, Beside, Measured, time_counterpart};
 use crate::failure::Failure;
 use crate::plot::{self, Bar};
 use crate::profile::{number, ratio};
-use crate::table::{bytes, table};
+use crate::table::{bytes, list};
 
 /// Runs of each, at most.
 const RUNS: usize = 50;
@@ -362,13 +362,16 @@ fn library_of<'a>(row: &Row, rows: &'a [Row]) -> Option<&'a Row> {
     rows.iter().find(|r| r.of == Of::Library && r.family == row.family && r.dims == row.dims)
 }
 
-/// Type, sizes where all rows have the same, and device. Whether they have.
-fn heading(device: &Device, dtype: DType, rows: &[Row]) -> bool {
-    let one_shape = rows.windows(2).all(|pair| pair[0].dims == pair[1].dims);
-    let shape =
-        rows.first().filter(|_| one_shape).map_or(String::new(), |r| format!(" {}", r.dims));
-    println!("{dtype}{shape} on {}", device.name());
-    one_shape
+/// Those of each problem, in the order in which these come.
+fn by_problem<'a>(rows: &[&'a Row]) -> Vec<(&'a Dims, Vec<&'a Row>)> {
+    let mut all: Vec<(&Dims, Vec<&Row>)> = Vec::new();
+    for row in rows {
+        match all.iter_mut().find(|(dims, _)| **dims == row.dims) {
+            Some((_, own)) => own.push(row),
+            None => all.push((&row.dims, vec![row])),
+        }
+    }
+    all
 }
 
 fn print_mistakes(rows: &[Row]) {
@@ -379,62 +382,50 @@ fn print_mistakes(rows: &[Row]) {
 
 /// What a GPU took.
 fn print_times(device: &Device, dtype: DType, rows: &[Row], ceilings: Ceilings<'_>) {
-    let one_shape = heading(device, dtype, rows);
-    let libraries: Vec<&Row> = rows.iter().filter(|r| r.of == Of::Library).collect();
-    // One library has the column to itself; of several, each family's own is meant.
-    let of_library = match &libraries[..] {
-        [] => None,
-        [one] => Some(format!(">% of {}", one.name)),
-        _ => Some(">% of library".into()),
-    };
-    let mut headings = vec![
-        "version",
-        ">error",
-        ">bound",
-        ">median, µs",
-        ">GB/s",
-        ">TFLOP/s",
-        ">% of roofline",
-        ">× parent",
-    ];
-    headings.extend(of_library.as_deref());
-    headings.extend([">registers", ">spilled, bytes"]);
-    if !one_shape {
-        headings.insert(1, "shape");
-    }
-    let mut shown = table(&headings);
+    println!("{dtype} on {}", device.name());
     let text = |value: Option<f64>, digits: usize| {
         value.map_or(String::new(), |v| format!("{v:.digits$}"))
     };
     let significant = |value: Option<f64>| match value {
         Some(v) if v < 10.0 => format!("{v:.2}"),
-        other => text(other, 1),
+        other => text(other, 0),
     };
-    for r in rows {
-        let mut cells = vec![
-            match r.of {
-                Of::Host => format!("{} (host time)", r.name),
-                _ => r.name.clone(),
-            },
-            format!("{:.1e}", r.error),
-            format!("{:.1e}", r.bound),
-            r.median_us.map_or("wrong: not timed".into(), |t| format!("{t:.1}")),
-            text(r.median_us.map(|t| r.bytes / t * 1e-3), 0),
-            significant(r.median_us.filter(|_| r.flops > 0.0).map(|t| r.flops / t * 1e-6)),
-            text(r.roofline_percent(ceilings), 1),
-            text(r.parent_ratio(rows), 2),
-        ];
-        if of_library.is_some() {
-            cells.push(text(r.library_percent(rows), 1));
+    for (dims, own) in by_problem(&rows.iter().collect::<Vec<_>>()) {
+        println!("\n{dims}");
+        let mut headings =
+            vec!["version", ">error", ">µs", ">GB/s", ">TFLOP/s", ">roofline", ">× parent"];
+        // One library has the column to itself; of several, each family's own is meant.
+        let libraries: Vec<&&Row> = own.iter().filter(|r| r.of == Of::Library).collect();
+        let of_library = match &libraries[..] {
+            [] => None,
+            [one] => Some(format!(">of {}", one.name)),
+            _ => Some(">of library".into()),
+        };
+        headings.extend(of_library.as_deref());
+        headings.extend([">registers", ">spilled"]);
+        let mut shown = list(&headings);
+        for r in own {
+            let mut cells = vec![
+                match r.of {
+                    Of::Host => format!("{} (host time)", r.name),
+                    _ => r.name.clone(),
+                },
+                format!("{:.1e}", r.error),
+                r.median_us.map_or("wrong".into(), |t| format!("{t:.1}")),
+                text(r.median_us.map(|t| r.bytes / t * 1e-3), 0),
+                significant(r.median_us.filter(|_| r.flops > 0.0).map(|t| r.flops / t * 1e-6)),
+                r.roofline_percent(ceilings).map_or(String::new(), |v| format!("{v:.0} %")),
+                text(r.parent_ratio(rows), 2),
+            ];
+            if of_library.is_some() {
+                cells.push(r.library_percent(rows).map_or(String::new(), |v| format!("{v:.0} %")));
+            }
+            cells.push(r.usage.map_or(String::new(), |u| u.0.to_string()));
+            cells.push(r.usage.map_or(String::new(), |u| u.1.to_string()));
+            shown.add_row(cells);
         }
-        cells.push(r.usage.map_or(String::new(), |u| u.0.to_string()));
-        cells.push(r.usage.map_or(String::new(), |u| u.1.to_string()));
-        if !one_shape {
-            cells.insert(1, r.dims.to_string());
-        }
-        shown.add_row(cells);
+        println!("{shown}");
     }
-    println!("{shown}");
     print_mistakes(rows);
     let mut told: Vec<Option<Arithmetic>> = Vec::new();
     for row in rows.iter().filter(|r| r.of == Of::Version) {
@@ -457,39 +448,27 @@ fn print_times(device: &Device, dtype: DType, rows: &[Row], ceilings: Ceilings<'
 
 /// What the emulator counted. Host lines have times of the host, which are its own.
 fn print_counts(device: &Device, dtype: DType, rows: &[Row]) {
-    let one_shape = heading(device, dtype, rows);
-    let mut headings = vec![
-        "version",
-        ">error",
-        ">bound",
-        ">least traffic",
-        ">flops / byte",
-        ">sectors, × ideal",
-        ">wavefronts, × ideal",
-    ];
-    if !one_shape {
-        headings.insert(1, "shape");
-    }
-    let mut shown = table(&headings);
-    for r in rows.iter().filter(|r| r.of == Of::Version) {
-        let mut cells = vec![
-            r.name.clone(),
-            format!("{:.1e}", r.error),
-            format!("{:.1e}", r.bound),
-            bytes(r.bytes),
-            match r.wrong {
-                Some(_) => "wrong".into(),
-                None => format!("{:.3}", r.flops / r.bytes),
-            },
-            r.counted.map_or(String::new(), |c| share(&c.global)),
-            r.counted.map_or(String::new(), |c| share(&c.shared)),
-        ];
-        if !one_shape {
-            cells.insert(1, r.dims.to_string());
+    println!("{dtype} on {}", device.name());
+    let versions: Vec<&Row> = rows.iter().filter(|r| r.of == Of::Version).collect();
+    for (dims, own) in by_problem(&versions) {
+        let least = own.iter().map(|r| r.bytes).fold(f64::INFINITY, f64::min);
+        println!("\n{dims}: {} must cross device memory", bytes(least));
+        let headings = ["version", ">error", ">bound", ">sectors, × ideal", ">wavefronts, × ideal"];
+        let mut shown = list(&headings);
+        for r in own {
+            shown.add_row([
+                r.name.clone(),
+                format!("{:.1e}", r.error),
+                format!("{:.1e}", r.bound),
+                match r.wrong {
+                    Some(_) => "wrong".into(),
+                    None => r.counted.map_or(String::new(), |c| share(&c.global)),
+                },
+                r.counted.map_or(String::new(), |c| share(&c.shared)),
+            ]);
         }
-        shown.add_row(cells);
+        println!("{shown}");
     }
-    println!("{shown}");
     print_mistakes(rows);
     println!(
         "No times: what the emulator takes says nothing about a GPU. Sectors (global memory) and \

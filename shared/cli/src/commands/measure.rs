@@ -125,7 +125,13 @@ pub(crate) fn peer(
         Place::Gpu => timing::time_within(device, prepared.as_mut(), runs, BUDGET)?,
         Place::Host => time_on_host(prepared.as_mut(), runs.min(20), BUDGET)?,
     };
-    Ok(Beside::Ran(Measured { comparison, times: Some(times), replay_us: None, usage: None, peak_bytes: None }))
+    Ok(Beside::Ran(Measured {
+        comparison,
+        times: Some(times),
+        replay_us: None,
+        usage: None,
+        peak_bytes: None,
+    }))
 }
 
 /// What a line of a peer is of.
