@@ -4,7 +4,7 @@
 //! Products are exact and a sum of them is rounded to f32 once. Tensor cores cut a little more
 //! off, how much is not documented; bounds on errors hold for both.
 
-use half::{bf16, f16};
+use half::bf16;
 
 use crate::warp::{Collective, LANES};
 
@@ -98,39 +98,80 @@ fn spread(rows: &[[u16; 8]; LANES], transposed: bool) -> [[[u16; 2]; 4]; LANES] 
 }
 
 /// The elements of a register, the one at the lower k first; TF32 has one.
+#[inline(always)]
 fn elements(op: Collective, register: u32) -> [f32; 2] {
     let halves = [register as u16, (register >> 16) as u16];
     match op {
-        Collective::MmaF16 => halves.map(|h| f16::from_bits(h).to_f32()),
+        Collective::MmaF16 => halves.map(widen),
         Collective::MmaBf16 => halves.map(|h| bf16::from_bits(h).to_f32()),
         // The tensor cores do not look at the 13 bits below.
         _ => [f32::from_bits(register & 0xFFFF_E000), 0.0],
     }
 }
 
+/// An f16 as f32. `half` asks at each what the processor can do, which costs more than this.
+#[inline(always)]
+pub(crate) fn widen(half: u16) -> f32 {
+    let bits = u32::from(half);
+    // As if the exponents of both began at the same number: exact, for subnormal numbers as well.
+    let magnitude = f32::from_bits((bits & 0x7FFF) << 13) * f32::from_bits((127 + 112) << 23);
+    let no_number = if bits & 0x7C00 == 0x7C00 { 0x7F80_0000 } else { 0 };
+    f32::from_bits(magnitude.to_bits() | no_number | (bits & 0x8000) << 16)
+}
+
 /// C + A B.
 fn multiply_add(op: Collective, shares: &[Share; LANES]) -> [[f32; 4]; LANES] {
-    let depth = depth(op);
-    let each = depth / 8; // elements a register
-    let (mut a, mut b) = ([[0f64; 16]; M], [[0f64; N]; 16]);
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has it.
+        return unsafe { multiply_add_avx2(op, shares) };
+    }
+    multiply_add_by_type(op, shares)
+}
+
+/// Four numbers at a time. Products of halves and of TF32 are exact in f64: each sum is the same.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn multiply_add_avx2(op: Collective, shares: &[Share; LANES]) -> [[f32; 4]; LANES] {
+    multiply_add_by_type(op, shares)
+}
+
+#[inline(always)]
+fn multiply_add_by_type(op: Collective, shares: &[Share; LANES]) -> [[f32; 4]; LANES] {
+    match op {
+        Collective::MmaF16 => multiply_add_of::<16>(Collective::MmaF16, shares),
+        Collective::MmaBf16 => multiply_add_of::<16>(Collective::MmaBf16, shares),
+        _ => multiply_add_of::<8>(Collective::MmaTf32, shares),
+    }
+}
+
+#[inline(always)]
+fn multiply_add_of<const DEPTH: usize>(
+    op: Collective,
+    shares: &[Share; LANES],
+) -> [[f32; 4]; LANES] {
+    let each = DEPTH / 8; // elements a register
+    let (mut a, mut b) = ([[0f64; DEPTH]; M], [[0f64; N]; DEPTH]);
     for (lane, share) in shares.iter().enumerate() {
         let (g, t) = (lane / 4, lane % 4);
-        let columns = |upper: usize| (0..each).map(move |i| upper * depth / 2 + each * t + i);
         for (register, &bits) in share.a.iter().enumerate() {
-            let row = g + register % 2 * 8;
+            let (row, first) = (g + register % 2 * 8, register / 2 * DEPTH / 2 + each * t);
             let values = elements(op, bits);
-            columns(register / 2).zip(values).for_each(|(k, v)| a[row][k] = f64::from(v));
+            (0..each).for_each(|i| a[row][first + i] = f64::from(values[i]));
         }
         for (register, &bits) in share.b.iter().enumerate() {
             let values = elements(op, bits);
-            columns(register).zip(values).for_each(|(k, v)| b[k][g] = f64::from(v));
+            let first = register * DEPTH / 2 + each * t;
+            (0..each).for_each(|i| b[first + i][g] = f64::from(values[i]));
         }
     }
     let mut products = [[0f64; N]; M];
-    for (sums, a) in products.iter_mut().zip(&a) {
-        for (a, b) in a.iter().zip(&b).take(depth) {
-            sums.iter_mut().zip(b).for_each(|(sum, b)| *sum += a * b);
+    for (to, a) in products.iter_mut().zip(&a) {
+        let mut sums = [0f64; N]; // in registers
+        for (a, b) in a.iter().zip(&b) {
+            (0..N).for_each(|n| sums[n] += a * b[n]);
         }
+        *to = sums;
     }
     std::array::from_fn(|lane| {
         let (g, t) = (lane / 4, lane % 4);
@@ -143,6 +184,8 @@ fn multiply_add(op: Collective, shares: &[Share; LANES]) -> [[f32; 4]; LANES] {
 
 #[cfg(test)]
 mod tests {
+    use half::f16;
+
     use super::*;
 
     #[test]
@@ -154,6 +197,15 @@ mod tests {
         let transposed = spread(&rows, true);
         assert_eq!(transposed[0][0], [0, 100]);
         assert_eq!(transposed[7][3], [3001, 3101], "rows 6 and 7 of the last, column 1");
+    }
+
+    #[test]
+    fn an_f16_is_the_same_number_as_f32() {
+        for bits in 0..=u16::MAX {
+            let (got, expected) = (widen(bits), f16::from_bits(bits).to_f32());
+            let same = got.to_bits() == expected.to_bits() || got.is_nan() && expected.is_nan();
+            assert!(same, "{bits:04x}: {got} is not {expected}");
+        }
     }
 
     /// Each element of A and B by itself: one product, at one place.

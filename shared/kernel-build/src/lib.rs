@@ -12,16 +12,22 @@
 //! and writes `$OUT_DIR/kernels.rs`, which defines one `KernelSource` a file, named after it; the
 //! stage says `include!(concat!(env!("OUT_DIR"), "/kernels.rs"));`.
 
+mod common;
 mod compile;
 mod signature;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use compile::compile_sharing;
 pub use compile::{Build, Compiled, Program, compile, compile_in, compile_program, compiler};
 
 /// A `.cu` file, what is wanted of it, and the variables that the host may set.
@@ -165,7 +171,8 @@ impl Stage {
                 let object = out.join(build.file_name(&stem(&source)));
                 let kept = Kept::of(&source, entry, *build, out)?;
                 if !kept.fetch(&object) {
-                    compile(&source, &entry.names, &entry.globals, *build, out)?;
+                    let (names, globals) = (&entry.names, &entry.globals);
+                    compile_sharing(&source, names, globals, *build, out, &kept.folder)?;
                     kept.keep(&object);
                 }
             }
@@ -225,16 +232,13 @@ impl Kept {
     fn of(source: &Path, entry: &Entry, build: Build, out: &Path) -> Result<Self, String> {
         let shared = shared_directory();
         let mut files = included(source, &shared.join("cuda"))?;
-        let folder = shared.join("emulator/include");
-        let listed = std::fs::read_dir(&folder);
-        let listed = listed.map_err(|e| format!("{}: {e}", folder.display()))?;
-        files.extend(listed.filter_map(|e| e.ok().map(|e| e.path())));
+        files.extend(emulator_headers(&shared.join("emulator/include"))?);
         let mut hasher = DefaultHasher::new();
         // How it is compiled stands here.
-        let how = (include_str!("compile.rs"), include_str!("signature.rs"));
+        let how =
+            [include_str!("common.rs"), include_str!("compile.rs"), include_str!("signature.rs")];
         (how, &entry.names, &entry.globals, build.flags()).hash(&mut hasher);
-        let version = Command::new(compiler()?).arg("--version").output();
-        version.map_err(|e| format!("the C++ compiler's version: {e}"))?.stdout.hash(&mut hasher);
+        compiler_version()?.hash(&mut hasher);
         // By its place in the tree, not on this machine: another checkout may bring its objects along.
         let root = shared.parent().expect("the workspace's root");
         for file in files {
@@ -259,9 +263,7 @@ impl Kept {
         let _ = std::fs::create_dir_all(&self.folder);
         // What is not needed any more goes.
         for old in std::fs::read_dir(&self.folder).into_iter().flatten().flatten() {
-            let prefix = format!("{}.", self.name);
-            let is_of = |name: &str| name.strip_prefix(&prefix).is_some_and(|h| h.len() == 16);
-            if old.file_name().to_str().is_some_and(is_of) {
+            if is_kept_of(&self.name, &old.file_name()) {
                 let _ = std::fs::remove_file(old.path());
             }
         }
@@ -270,6 +272,31 @@ impl Kept {
             let _ = std::fs::rename(&part, self.path());
         }
     }
+}
+
+/// Whether a file is `NAME.HASH`.
+fn is_kept_of(name: &str, file: &OsStr) -> bool {
+    let file = file.to_str().and_then(|f| f.strip_prefix(name)?.strip_prefix('.'));
+    file.is_some_and(|hash| hash.len() == 16)
+}
+
+/// What the compiler says of itself, asked for once a process.
+fn compiler_version() -> Result<Vec<u8>, String> {
+    static SAID: OnceLock<Result<Vec<u8>, String>> = OnceLock::new();
+    let ask = || {
+        let output = Command::new(compiler()?).arg("--version").output();
+        Ok(output.map_err(|e| format!("the C++ compiler's version: {e}"))?.stdout)
+    };
+    SAID.get_or_init(ask).clone()
+}
+
+/// Every file of the directory, in order.
+fn emulator_headers(directory: &Path) -> Result<Vec<PathBuf>, String> {
+    let listed = std::fs::read_dir(directory);
+    let listed = listed.map_err(|e| format!("{}: {e}", directory.display()))?;
+    let mut files: Vec<_> = listed.filter_map(|e| e.ok().map(|e| e.path())).collect();
+    files.sort();
+    Ok(files)
 }
 
 /// The text of the file and of what it includes from `directory`.

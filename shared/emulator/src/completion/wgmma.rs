@@ -7,10 +7,11 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use half::{bf16, f16};
+use half::bf16;
 
 use crate::abi;
 use crate::completion::descriptor::{CHUNK, Descriptor};
+use crate::matrix::widen;
 use crate::warp::LANES;
 
 /// Warps of a warpgroup.
@@ -193,7 +194,7 @@ fn operand(
 fn element(of: Type, bytes: &[u8; CHUNK], e: usize) -> f32 {
     let half = || u16::from_ne_bytes([bytes[2 * e], bytes[2 * e + 1]]);
     match of {
-        Type::F16 => f16::from_bits(half()).to_f32(),
+        Type::F16 => widen(half()),
         Type::Bf16 => bf16::from_bits(half()).to_f32(),
         Type::Tf32 => {
             let word = std::array::from_fn(|b| bytes[4 * e + b]);
@@ -223,6 +224,42 @@ fn of_registers(parts: &[Part; LANES]) -> Vec<f32> {
     all
 }
 
+/// A of some rows by B of some columns, each in rows of `depth` numbers.
+fn multiply(a: &[f32], b: &[f32], depth: usize) -> Vec<f64> {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has it.
+        return unsafe { multiply_avx2(a, b, depth) };
+    }
+    multiply_columns(a, b, depth)
+}
+
+/// Four columns at a time; the order of each sum is the same.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn multiply_avx2(a: &[f32], b: &[f32], depth: usize) -> Vec<f64> {
+    multiply_columns(a, b, depth)
+}
+
+#[inline(always)]
+fn multiply_columns(a: &[f32], b: &[f32], depth: usize) -> Vec<f64> {
+    let columns = b.len() / depth;
+    // A row of B after the other, as the columns of A are taken.
+    let mut rows = vec![0f64; b.len()];
+    for (column, b) in b.chunks_exact(depth).enumerate() {
+        b.iter().enumerate().for_each(|(k, &b)| rows[k * columns + column] = f64::from(b));
+    }
+    // What is added to -0 stays what it is, -0 too.
+    let mut products = vec![-0f64; a.len() / depth * columns];
+    for (sums, a) in products.chunks_exact_mut(columns).zip(a.chunks_exact(depth)) {
+        for (&a, b) in a.iter().zip(rows.chunks_exact(columns)) {
+            let a = f64::from(a);
+            sums.iter_mut().zip(b).for_each(|(sum, b)| *sum += a * b);
+        }
+    }
+    products
+}
+
 /// Makes one warp's rows of a product. `at` says where the window's chunks are.
 ///
 /// # Safety
@@ -237,13 +274,13 @@ pub(crate) unsafe fn run(parts: &[Part; LANES], warp: usize, at: impl Fn(usize) 
         false => operand(part.a, shape.a_transposed, shape, warp * ROWS, ROWS, &at),
     };
     let b = operand(part.b, shape.b_transposed, shape, 0, shape.columns, &at);
+    let products = multiply(&a, &b, depth);
     for (lane, part) in parts.iter().enumerate() {
         let (g, t) = (lane / 4, lane % 4);
         let to = part.to as *mut f32;
         for i in 0..shape.columns / 2 {
             let (row, column) = (g + i % 4 / 2 * 8, i / 4 * 8 + 2 * t + i % 2);
-            let (a, b) = (&a[row * depth..][..depth], &b[column * depth..][..depth]);
-            let product: f64 = a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+            let product = products[row * shape.columns + column];
             // SAFETY: the caller's promise: so many accumulators.
             unsafe {
                 let before = if shape.adds { f64::from(*to.add(i)) } else { 0.0 };

@@ -1,0 +1,80 @@
+//! What the objects of one build have in common, made once and kept: the header that every kernel file
+//! begins with, which costs more than most kernels do, and the glue.
+//!
+//! Only `emulator.h` is compiled in advance. A kernel that forgets to include another header must not
+//! compile here: it would not on a GPU either.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use crate::compile::{Build, Tools, kernel_flags};
+use crate::emulator_headers;
+
+/// A directory that holds `emulator.h.gch`, which g++ takes in place of `emulator.h`, and `glue.o`.
+#[derive(Clone, Debug)]
+pub(crate) struct Common(PathBuf);
+
+impl Common {
+    /// In the directory `folder`, made there where it is not. Two build scripts may both make it: that is
+    /// less than what a lock would need.
+    pub(crate) fn of(tools: &Tools<'_>, build: Build, folder: &Path) -> Result<Self, String> {
+        static MAKING: Mutex<()> = Mutex::new(());
+        let _one = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = match build {
+            Build::Plain => "emulator",
+            Build::Checked => "emulator.checked",
+        };
+        let place = folder.join(format!("{name}.{}", hash(tools, build)?));
+        if place.is_dir() {
+            return Ok(Self(place));
+        }
+        let part = folder.join(format!("{name}.{}", std::process::id()));
+        let made = make(tools, build, &part).and_then(|()| {
+            remove_old(folder, name);
+            match std::fs::rename(&part, &place) {
+                // Another build script was faster.
+                Err(_) if place.is_dir() => Ok(()),
+                renamed => renamed.map_err(|e| format!("{}: {e}", place.display())),
+            }
+        });
+        let _ = std::fs::remove_dir_all(&part);
+        made.map(|()| Self(place))
+    }
+
+    /// Where the compiler looks for headers first.
+    pub(crate) fn include(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn glue(&self) -> PathBuf {
+        self.0.join("glue.o")
+    }
+}
+
+fn make(tools: &Tools<'_>, build: Build, part: &Path) -> Result<(), String> {
+    std::fs::create_dir_all(part).map_err(|e| format!("{}: {e}", part.display()))?;
+    tools.precompile(&part.join("emulator.h.gch"), &kernel_flags(tools.root), build)?;
+    tools.compile_glue(&part.join("glue.o"), build)
+}
+
+/// g++ looks only at its own version and flags: a header that has changed it would not see.
+fn hash(tools: &Tools<'_>, build: Build) -> Result<String, String> {
+    let mut hasher = DefaultHasher::new();
+    (include_str!("common.rs"), include_str!("compile.rs")).hash(&mut hasher);
+    (build.flags(), crate::compiler_version()?, tools.root).hash(&mut hasher);
+    for file in emulator_headers(&tools.include())? {
+        let bytes = std::fs::read(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+        (file, bytes).hash(&mut hasher);
+    }
+    Ok(format!("{:016x}", hasher.finish()))
+}
+
+/// Those of other headers, flags and compilers.
+fn remove_old(folder: &Path, name: &str) {
+    for old in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        if crate::is_kept_of(name, &old.file_name()) {
+            let _ = std::fs::remove_dir_all(old.path());
+        }
+    }
+}

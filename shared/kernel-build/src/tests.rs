@@ -1,0 +1,42 @@
+//! What is compiled in advance, and what is compiled with it. Not in `common.rs`: its text is hashed.
+
+use crate::Build;
+use crate::compile::{compile, compile_sharing};
+
+#[test]
+fn it_is_made_once_and_changes_no_code() {
+    let folder = tempfile::tempdir().unwrap();
+    let kept = folder.path().join("kept");
+    let source = folder.path().join("double.cu");
+    let text = "__global__ void twice(float* x) { x[threadIdx.x] *= 2; __syncthreads(); }\n";
+    std::fs::write(&source, text).unwrap();
+    for build in [Build::Plain, Build::Checked] {
+        let assembly = folder.path().join(build.file_name("double")).with_extension("s");
+        let instructions = || {
+            let text = std::fs::read_to_string(&assembly).unwrap();
+            let is_one = |line: &&str| line.starts_with('\t') && !line.starts_with("\t.");
+            text.lines().filter(is_one).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let names = ["twice"];
+        compile(&source, &names, &[], build, folder.path()).unwrap();
+        let alone = instructions();
+        let mut made = Vec::new();
+        for _ in 0..2 {
+            compile_sharing(&source, &names, &[], build, folder.path(), &kept).unwrap();
+            assert!(!alone.is_empty() && instructions() == alone);
+            made.push(std::fs::read_dir(&kept).unwrap().count());
+        }
+        let expected = if build == Build::Plain { 1 } else { 2 };
+        assert_eq!(made, [expected; 2]);
+    }
+}
+
+#[test]
+fn a_header_that_is_not_included_is_missed() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("half.cu");
+    std::fs::write(&source, "__global__ void zero(__half* x) { *x = __half(0.0f); }\n").unwrap();
+    let (out, names) = (folder.path(), ["zero"]);
+    let said = compile_sharing(&source, &names, &[], Build::Plain, out, out).unwrap_err();
+    assert!(said.contains("__half"), "{said}");
+}
