@@ -197,9 +197,10 @@ impl VersionCheck {
             && (self.only)(version)
     }
 
-    /// Whether it takes long: `large_…` and `long_…` do.
+    /// Whether it takes long, or runs everything several times: in all orders, with all extremes.
     fn is_long(&self) -> bool {
-        ["large_", "long_"].iter().any(|beginning| self.name.starts_with(beginning))
+        let beginnings = ["large_", "long_", "any_schedule_", "extreme_"];
+        beginnings.iter().any(|beginning| self.name.starts_with(beginning))
     }
 }
 
@@ -300,8 +301,8 @@ pub fn assert_checks(checks: &[Check]) {
 }
 
 /// For a stage's tests: everything that must hold beside the error bounds, of each version and
-/// else, on every device. On the emulator what takes long is asked of the first version and the last
-/// (`lab selftest` asks it of all).
+/// else, on every device. On the emulator what takes long is asked of the first version and the last;
+/// of all of them by `lab selftest`, and where `LAB_ALL_CHECKS` is set.
 ///
 /// # Panics
 /// With the checks that failed.
@@ -310,12 +311,14 @@ pub fn assert_stage(stage: &Stage) {
     assert!(of_versions || !stage.checks.is_empty());
     for device in devices().expect("the devices that LAB_DEVICE asks for") {
         let mut failed = failures(stage.checks, &device);
+        let all = std::env::var_os("LAB_ALL_CHECKS").is_some();
         let ends = [stage.versions.first(), stage.versions.last()];
         let ends = ends.map(|v| v.map(|v| v.info().full_name()));
         let of_version = |version: &&dyn Version| {
             let name = version.info().full_name();
             let mut checks = stage.checks_of(*version);
-            if device.kind() == DeviceKind::Emulator && !ends.contains(&Some(name.clone())) {
+            let is_end = ends.contains(&Some(name.clone()));
+            if device.kind() == DeviceKind::Emulator && !is_end && !all {
                 checks.retain(|check| !check.is_long());
             }
             let own = version_failures(&checks, *version, &device).into_iter();
