@@ -14,11 +14,14 @@ const LENGTHS: usize = 4;
 /// Beside what else a problem is: its other sizes and its type.
 type Others = (Vec<(String, usize)>, String);
 
+/// µs by length, of each line: whether it is a library, and its name.
+type Lines<'a> = BTreeMap<(bool, &'a str), BTreeMap<usize, f64>>;
+
 /// The plot of the problems of a family that have been measured at the most lengths; `None` where none has at
 /// [`LENGTHS`].
 pub(super) fn plot(runs: &[Run], family: &str) -> Result<Option<String>, Failure> {
     // Of each line and length, the newest record's.
-    let mut all: BTreeMap<Others, BTreeMap<(bool, &str), BTreeMap<usize, f64>>> = BTreeMap::new();
+    let mut all: BTreeMap<Others, Lines<'_>> = BTreeMap::new();
     for run in runs {
         let mut own: BTreeMap<(Others, usize), f64> = BTreeMap::new();
         for m in run.results.iter().filter(|m| m.family == family) {
