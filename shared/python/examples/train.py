@@ -105,7 +105,8 @@ def train(name, text, letters, options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    sizes = {"steps": (200, 4), "width": (1024, 64), "heads": (4, 2), "layers": (2, 1), "sequence": (1024, 70), "batch": (8, 1)}
+    sizes = {"steps": (200, 4), "width": (1024, 64), "heads": (4, 2), "layers": (2, 1)}
+    sizes |= {"sequence": (1024, 70), "batch": (8, 1)}
     for size, (on_gpu, on_cpu) in sizes.items():
         parser.add_argument(f"--{size}", type=int, default=on_gpu if CUDA else on_cpu)
     parser.add_argument("--lr", type=float, default=1e-3)

@@ -1,6 +1,8 @@
 // A gradient of 128 positions and 256 columns, from the state at one end of their stretch and the positions in it:
 //
-//   out_t = read_t Stateᵀ x_t + Σ_τ (x_t·y_τ) 2^(row_t + column_τ) z_τ       τ of the stretch, <= t or, back, >= t
+//   out_t = read_t Stateᵀ x_t + Σ_τ (x_t·y_τ) 2^(row_t + column_τ) z_τ
+//
+// over the positions τ <= t of the stretch, or, back, τ >= t.
 //
 // x, y, z and State are those of gradient.cuh; weights are those of a stretch.
 #pragma once
@@ -35,7 +37,7 @@ template <int PLACES, int PANELS> struct WideBarriers {
     }
 };
 
-// Chunks `tiles` of a stretch that begins at chunk `begin`; the block has the rows of its chunks 2 half and 2 half + 1, and
+// A stretch of `tiles` chunks that begins at chunk `begin`. The block has the rows of its chunks 2 half and 2 half + 1, and the
 // columns of out from `column` on. BY_KEYS: x has the keys of the state, not its values.
 template <class T, int DX, bool BACK, bool BY_KEYS> struct WideGradient {
     using Tiles = WideTiles<T, DX>;

@@ -1,8 +1,9 @@
 // dq, dk and dv of heads with up to 256 keys and 512 values, from C and its gradient at every border between stretches.
 // No walk: all stretches of all heads at once.
 //
-// Work split: a block has 128 positions of a stretch and 256 columns of one of the three. Two warpgroups have 64 positions
-// each, a thread of a third asks for tiles. A grid of heads × stretches × (dq, dk, and 256s of dv's columns) × halves of a stretch.
+// Work split: a block has 128 positions of a stretch and 256 columns of one of the three. Two warpgroups have 64 of the
+// positions each, a thread of a third asks for tiles. A grid of heads × stretches × (dq, dk, each 256 columns of dv) × 2
+// halves of a stretch.
 #include "lab/ptx/dynamic_shared.cuh"
 #include "wide.cuh"
 

@@ -1,10 +1,11 @@
 // C, or its gradient, at every border between two stretches, of heads with up to 256 keys: a walk for the state alone.
 //
-//   C ← γ C + Σ_j α_j k_j v_jᵀ    from the first chunk on       dC ← γ dC + Σ_j (s β_j / N_j) q_j dh_jᵀ    from the last one back
+//   C ← γ C + Σ_j α_j k_j v_jᵀ                  from the first chunk on
+//   dC ← γ dC + Σ_j (s β_j / N_j) q_j dh_jᵀ     from the last one back
 //
 // Work split: a block walks a head for 64 GROUPS columns of V. A warpgroup holds all keys of 64 of them, transposed, as
-// accumulators. Of one more, a thread asks for tiles, and one for each of the others takes its state to device memory. Who
-// walks back also multiplies with the C that the other walk has left.
+// accumulators. Of one more, a thread asks for tiles, and a thread for each of the others takes that one's state to device
+// memory. Who walks back also multiplies with the C that the other walk has left.
 #include "lab/ptx/dynamic_shared.cuh"
 #include "lab/ptx/bulk.cuh"
 #include "lab/ring.cuh"
@@ -15,12 +16,13 @@ using namespace lab;
 
 // What a chunk brings.
 template <class T, int KEY, int GROUPS> struct alignas(1024) StatePlace {
-    static constexpr int PANELS = KEY / PANEL, K_ROWS = CHUNK, BYTES = (PANELS + GROUPS) * CHUNK * SPAN + sizeof(Weights);
+    static constexpr int PANELS = KEY / PANEL, K_ROWS = CHUNK;
+    static constexpr int BYTES = (PANELS + GROUPS) * CHUNK * SPAN + sizeof(Weights);
     T k[PANELS][CHUNK * PANEL], v[GROUPS][CHUNK * PANEL];
     Weights weights;
 };
 
-// `rounded` has the states on their way to device memory, rows of keys; before that, those that they are multiplied with.
+// `rounded` has the states on their way to device memory, rows of keys; before that, those that they are multiplied by.
 template <class T, int KEY, int GROUPS> struct StatesShared {
     static constexpr int PLACES = 3;
     StatePlace<T, KEY, GROUPS> places[PLACES];
@@ -34,7 +36,7 @@ template <class T, int KEY> struct RoundedState : State<T, KEY> {
     using Base::c, Base::key_of, Base::value_of;
 
     // ANCHOR: wide_save
-    // C, rounded, in place of what panels of its size hold. The thread's share of the inner product of the two, if MULTIPLIES.
+    // C, rounded, in place of what the panels hold. If MULTIPLIES, the thread's share of the inner product of the two.
     template <bool MULTIPLIES> __device__ __forceinline__ float replace(T (&panels)[KEY / PANEL][CHUNK * PANEL]) const {
         float sum = 0;
 #pragma unroll
@@ -52,8 +54,8 @@ template <class T, int KEY> struct RoundedState : State<T, KEY> {
     // ANCHOR_END: wide_save
 };
 
-// states, others [head, border between stretches][columns of V, as many as blocks have][KEY]. products [head][border, with
-// those at both ends][64 columns of V][warp].
+// states, others [head, border between stretches][columns of V, as many as blocks have][KEY]. products [head][border, those
+// at both ends as well][64 columns of V][warp].
 template <class T, int KEY, int GROUPS, bool BACK>
 __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
     vlstm_wide_states(const __grid_constant__ TensorMap y, const __grid_constant__ TensorMap z,
@@ -65,7 +67,8 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
     using Place = StatePlace<T, KEY, GROUPS>;
     auto& shared = *reinterpret_cast<Shared*>(memory);
     __shared__ Ring<Shared::PLACES> ring;
-    __shared__ Mbarrier free[GROUPS], rounded[GROUPS];  // room for a state, with what it is multiplied with; a state in it
+    // Room for a state is there, with what it is multiplied by; a state is in it.
+    __shared__ Mbarrier free[GROUPS], rounded[GROUPS];
     int slices = (dhhv + GROUPS * PANEL - 1) / (GROUPS * PANEL), head = blockIdx.x / slices;
     int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
     int value = blockIdx.x % slices * GROUPS * PANEL, panels = slices * GROUPS;

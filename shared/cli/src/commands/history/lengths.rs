@@ -40,8 +40,7 @@ pub(super) fn plot(runs: &[Run], family: &str) -> Result<Option<String>, Failure
             lines.entry((false, "the fastest version")).or_default().insert(length, us);
         }
     }
-    let lengths =
-        |lines: &BTreeMap<_, BTreeMap<usize, f64>>| lines.values().map(BTreeMap::len).max();
+    let lengths = |lines: &Lines<'_>| lines.values().map(BTreeMap::len).max();
     let Some((others, lines)) = all.into_iter().max_by_key(|(_, lines)| lengths(lines)) else {
         return Ok(None);
     };
