@@ -154,6 +154,7 @@ pub static STAGE: Stage = Stage {
     teaches: "one walk, four uses: the gradients as fast as the forward pass",
     versions: &[&WALKS, &TOGETHER, &SEGMENTED, &PACKED, &WIDE],
     kernels: kernels::KERNELS,
+    version_checks: checks::VERSION_CHECKS,
     checks: checks::CHECKS,
     ..Stage::EMPTY
 };
