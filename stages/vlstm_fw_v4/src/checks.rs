@@ -7,11 +7,12 @@ use lab_harness::suite::{Check, VersionCheck, every_kernel_loads};
 use lab_harness::vlstm::packed_sequences;
 use lab_harness::{Options, Problem, Tensor, Tensors, Version, compare, run, version_checks};
 
-use crate::{PARTS, STAGE};
+use crate::{SEGMENTS, STAGE};
 
 pub(crate) static VERSION_CHECKS: &[VersionCheck] = version_checks![
     any_schedule_gives_the_same if takes_batches,
     a_long_memory_fits_into_halves if takes_f16,
+    segments_do_not_matter if has_segments,
 ];
 
 fn takes_batches(version: &dyn Version) -> bool {
@@ -22,13 +23,14 @@ fn takes_f16(version: &dyn Version) -> bool {
     takes_batches(version) && version.info().dtypes.contains(&DType::F16)
 }
 
-pub(crate) static CHECKS: &[Check] = &[
-    Check {
-        name: "every_kernel_loads_on_every_device",
-        run: |device| every_kernel_loads(&STAGE, device),
-    },
-    Check { name: "segments_do_not_matter", run: segments_agree },
-];
+fn has_segments(version: &dyn Version) -> bool {
+    version.info().settings.iter().any(|setting| setting.name == SEGMENTS.name)
+}
+
+pub(crate) static CHECKS: &[Check] = &[Check {
+    name: "every_kernel_loads_on_every_device",
+    run: |device| every_kernel_loads(&STAGE, device),
+}];
 
 /// A state on its way in, so that segments join it, too.
 fn with_state(mut inputs: Tensors) -> Tensors {
@@ -44,13 +46,13 @@ fn with_state(mut inputs: Tensors) -> Tensors {
 }
 
 /// However many segments: m and n to some roundings of f32, h and the last state to those of halves.
-fn segments_agree(device: &Device) {
+fn segments_do_not_matter(version: &dyn Version, device: &Device) {
     let agree = |shape: [usize; 5], dtype, segments: usize| {
-        let inputs = with_state(PARTS.inputs(&Problem::new(sizes(shape), dtype)));
+        let inputs = with_state(version.inputs(&Problem::new(sizes(shape), dtype)));
         let asked = format!("segments={segments}");
-        let options = Options::parse(&["last_state=yes", &asked], PARTS.info()).unwrap();
-        let out = run(&PARTS, device, &inputs, &options).unwrap();
-        for c in compare(&PARTS, &inputs, &out, &options, dtype) {
+        let options = Options::parse(&["last_state=yes", &asked], version.info()).unwrap();
+        let out = run(version, device, &inputs, &options).unwrap();
+        for c in compare(version, &inputs, &out, &options, dtype) {
             assert!(c.passed(), "{segments} {dtype} {}: {:.2e}", c.name, c.relative_error);
         }
     };
@@ -61,9 +63,9 @@ fn segments_agree(device: &Device) {
     }
     // Seven and eight chunks each, in three places: so many that a place is claimed for the third time.
     agree([1, 1, 960, 128, 128], DType::F16, 2);
-    let inputs = PARTS.inputs(&Problem::new(sizes([1, 1, 100, 16, 16]), DType::BF16));
-    let options = Options::parse(&["segments=3"], PARTS.info()).unwrap();
-    let error = run(&PARTS, device, &inputs, &options).unwrap_err().to_string();
+    let inputs = version.inputs(&Problem::new(sizes([1, 1, 100, 16, 16]), DType::BF16));
+    let options = Options::parse(&["segments=3"], version.info()).unwrap();
+    let error = run(version, device, &inputs, &options).unwrap_err().to_string();
     let said = "--set segments: expected at most 2: the sequence has so many chunks of 64, got 3";
     assert_eq!(error, said);
 }

@@ -3,7 +3,7 @@
 
 use lab_harness::qkv::sizes;
 use lab_harness::suite::{assert_stage, assert_version};
-use lab_harness::{Problem, Version};
+use lab_harness::{Problem, Stage, Version};
 use proptest::prelude::*;
 use vlstm_fw_v4::{PACKED, PARTS, ROLES, STAGE, STEPS, WIDE};
 
@@ -33,9 +33,13 @@ fn packed() {
     assert_eq!(STAGE.versions.len(), 5);
 }
 
+/// `ROLES` launches a kernel that `PARTS` launches, too, where there is one segment, and has no more to show than its results:
+/// `lab selftest` asks it all the same. What takes long is asked of the first and the last of these.
+static ASKED: [&dyn Version; 4] = [&STEPS, &PARTS, &PACKED, &WIDE];
+
 #[test]
 fn what_else_must_hold() {
-    assert_stage(&STAGE);
+    assert_stage(&Stage { versions: &ASKED, ..STAGE });
 }
 
 proptest! {

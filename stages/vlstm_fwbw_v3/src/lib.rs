@@ -143,6 +143,11 @@ impl Version for Gradients {
         &self.info
     }
 
+    fn sources(&self) -> Vec<&'static KernelSource> {
+        use kernels::{CARRY, FORGET, GRADIENTS, ROWS, WALK};
+        vec![&ROWS, if self.carries { &CARRY } else { &WALK }, &GRADIENTS, &FORGET]
+    }
+
     fn bench_shapes(&self, dtype: DType) -> Vec<Dims> {
         vlstm::wide_bench_shapes(&self.info, dtype)
     }

@@ -155,6 +155,7 @@ pub static STAGE: Stage = Stage {
     // `lab run` takes the last of the stage's family, which takes states and both types.
     versions: &[&WALKS, &TOGETHER, &WIDE, &SEGMENTED, &PACKED],
     kernels: kernels::KERNELS,
+    version_checks: checks::VERSION_CHECKS,
     checks: checks::CHECKS,
     ..Stage::EMPTY
 };

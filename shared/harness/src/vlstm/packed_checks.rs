@@ -16,7 +16,6 @@ pub(super) static FORWARD: &[VersionCheck] = version_checks![
 
 /// Of the forward and the backward pass.
 pub(super) static FORWARD_BACKWARD: &[VersionCheck] = version_checks![
-    lengths_around_borders,
     gradients_of_lengths_around_borders,
     neighbours_do_not_matter,
     sequences_that_do_not_fit_are_refused,
@@ -84,9 +83,9 @@ fn lengths_around_borders(version: &dyn Version, device: &Device) {
     }
 }
 
-/// The same of the gradients, those of the states among them.
+/// The same with the gradients, those of the states among them.
 fn gradients_of_lengths_around_borders(version: &dyn Version, device: &Device) {
-    for (&dtype, columns) in version.info().dtypes.iter().zip([[48, 32], [32, 144]]) {
+    for (&dtype, columns) in version.info().dtypes.iter().zip([[48, 32], [128, 80]]) {
         // Light states, as those that have gradients alone.
         let inputs = with_states(inputs_of(version, &LENGTHS, columns, dtype), -2.5);
         let both = with_last_gradients(inputs.clone());
@@ -96,7 +95,7 @@ fn gradients_of_lengths_around_borders(version: &dyn Version, device: &Device) {
             version,
             device,
             &inputs_without_states(both),
-            &["normalizer_grad=exact"],
+            &["normalizer_grad=exact", "last_state=yes"],
         );
     }
 }
