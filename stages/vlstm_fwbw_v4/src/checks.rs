@@ -3,9 +3,13 @@
 use lab_device::{DType, Device};
 use lab_harness::qkv::sizes;
 use lab_harness::suite::{Check, VersionCheck, every_kernel_loads};
-use lab_harness::{Options, Problem, Tensor, Version, compare, run, version_checks, vlstm};
+use lab_harness::tensor::tensors;
+use lab_harness::{
+    Options, Plan, Prepared, Problem, Tensor, Version, arguments, compare, run, version_checks,
+    vlstm,
+};
 
-use crate::{SEGMENTS, STAGE};
+use crate::{SEGMENTS, STAGE, kernels};
 
 // Segments of the version alone that has them: no other's kernels are to blame where they differ.
 pub(crate) static VERSION_CHECKS: &[VersionCheck] = version_checks![
@@ -26,10 +30,57 @@ fn has_segments(version: &dyn Version) -> bool {
     version.info().settings.iter().any(|setting| setting.name == SEGMENTS.name)
 }
 
-pub(crate) static CHECKS: &[Check] = &[Check {
-    name: "every_kernel_loads_on_every_device",
-    run: |device| every_kernel_loads(&STAGE, device),
-}];
+pub(crate) static CHECKS: &[Check] = &[
+    Check {
+        name: "every_kernel_loads_on_every_device",
+        run: |device| every_kernel_loads(&STAGE, device),
+    },
+    Check {
+        name: "what_two_borders_disagree_in_is_shared_out",
+        run: what_two_borders_disagree_in_is_shared_out,
+    },
+];
+
+/// The launch for df alone: two stretches, no dots between, and ⟨C, dC⟩ = 1 at the border. So G goes up from 0 to 1 in the
+/// first stretch, and down again in the second, in equal steps. No whole problem of a test is long enough for roundings to
+/// show what this corrects.
+fn what_two_borders_disagree_in_is_shared_out(device: &Device) {
+    const STRETCH: usize = 256;
+    let s = 2 * STRETCH - 56; // the last one is shorter
+    let kernel = device.kernel(&kernels::FORGET, "vlstm_anchored_forget<128>").unwrap();
+    let mut plan = Plan::new(device);
+    let [f, q_dq, k_dk] = ["f", "q_dq", "k_dk"].map(|name| plan.input(name, DType::F32, &[1, s]));
+    let products = plan.input("products", DType::F32, &[3, 4]);
+    let [di, df] = ["di", "df"].map(|name| plan.output(name, DType::F32, &[1, s]));
+    let none = plan.scratch(DType::F32, 1);
+    let cu_seqlens = plan.scratch(DType::I32, 1);
+    let arguments = arguments![
+        f, q_dq, k_dk, products, saved_n: none, saved_dn: none, n0: none, dn0: none, nN: none,
+        dnN: none, di, df, cu_seqlens, packed: false, through_n: false, given: false,
+        given_last: false, heads: 1, sequences: 1, stretches: 2, anchors: 1, parts_of_dot: 4,
+        slices: 1, keys: 16, dhqk: 16, S: s
+    ];
+    plan.launch(&kernel, kernel.grid([1, 1, 1]).unwrap(), arguments).unwrap();
+    let zeros = || Tensor::new(&[1, s], &vec![0f32; s]);
+    let mut of_borders = [0f32; 12];
+    of_borders[4..8].fill(0.25);
+    let inputs = tensors([
+        ("f", zeros()),
+        ("q_dq", zeros()),
+        ("k_dk", zeros()),
+        ("products", Tensor::new(&[3, 4], &of_borders)),
+    ]);
+    let mut bound = plan.bind().upload_inputs(&inputs).unwrap().finish().unwrap();
+    bound.launch().unwrap();
+    let df = bound.outputs().unwrap()["df"].values();
+    for (t, df) in df.iter().enumerate() {
+        let g = match t.checked_sub(STRETCH) {
+            None => t as f64 / STRETCH as f64,
+            Some(behind) => 1.0 - behind as f64 / (s - STRETCH) as f64,
+        };
+        assert!((df - g / 2.0).abs() < 1e-6, "{t}: {df}, expected {}", g / 2.0); // sigmoid(-0) = 1 / 2
+    }
+}
 
 /// However many segments, with the state handed on between them and what goes through the normaliser: the same to the roundings
 /// of halves. Of each shape of a walk, and of so many chunks that a place
