@@ -201,3 +201,24 @@ __global__ void scan_by_tickets(unsigned* ticket, const int* x, int* sums, unsig
     sums[mine] = before + x[mine];
     store_release(&ready[mine], 1u);
 }
+
+// ---- a counter that all wait at ----------------------------------------------------------------
+
+// The last to come makes zero of it: a block that has come itself knows that zero means all.
+__global__ void counter_wraps(int* parts, unsigned* arrived, int* out) {
+    parts[blockIdx.x] = blockIdx.x + 1;
+    increment_release(arrived, gridDim.x - 1);
+    while (load_acquire(arrived) != 0u) __nanosleep(20);
+    int sum = 0;
+    for (unsigned b = 0; b < gridDim.x; ++b) sum += parts[b];
+    out[blockIdx.x] = sum;
+}
+// The increment releases what comes before it, and the part comes after.
+__global__ void counter_before_data(int* parts, unsigned* arrived, int* out) {
+    increment_release(arrived, gridDim.x - 1);
+    parts[blockIdx.x] = blockIdx.x + 1;  // BUG counter_before_data
+    while (load_acquire(arrived) != 0u) __nanosleep(20);
+    int sum = 0;
+    for (unsigned b = 0; b < gridDim.x; ++b) sum += parts[b];  // BUG counter_before_data
+    out[blockIdx.x] = sum;
+}

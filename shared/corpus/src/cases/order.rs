@@ -64,5 +64,12 @@ pub(super) fn cases() -> Vec<Case> {
             [word(), In(INT, ramp(8)), InOut(INT, zeros(8)), InOut(UINT, zeros(8))],
             scan,
         ),
+        file.right(
+            "counter_wraps",
+            four,
+            [InOut(INT, zeros(4)), word(), Out(INT, 4)],
+            [of(4, |i| i + 1), zeros(1), vec![10.0; 4]],
+        ),
+        file.bug(Race, "counter_before_data", four, [InOut(INT, zeros(4)), word(), Out(INT, 4)]),
     ]
 }

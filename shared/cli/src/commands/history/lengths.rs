@@ -41,7 +41,10 @@ pub(super) fn plot(runs: &[Run], family: &str) -> Result<Option<String>, Failure
         }
     }
     let lengths = |lines: &Lines<'_>| lines.values().map(BTreeMap::len).max();
-    let Some((others, lines)) = all.into_iter().max_by_key(|(_, lines)| lengths(lines)) else {
+    let points = |lines: &Lines<'_>| lines.values().map(BTreeMap::len).sum::<usize>();
+    // Of equals the last is taken: backwards, so that it is bf16, not f16.
+    let most = all.into_iter().rev().max_by_key(|(_, lines)| (lengths(lines), points(lines)));
+    let Some((others, lines)) = most else {
         return Ok(None);
     };
     if lengths(&lines) < Some(LENGTHS) {
@@ -86,6 +89,21 @@ mod tests {
         json!({"family": "vlstm_fw", "version": version, "of": of, "shape": format!("B=1,NH=2,S={s}"), "dtype": "bf16",
                "median_us": us, "p10_us": us, "p90_us": us, "runs": 3, "tflops": null, "gbps": null,
                "roofline_percent": null, "relative_error": null})
+    }
+
+    #[test]
+    fn of_problems_with_as_many_lengths_that_of_more_lines_is_drawn_and_then_bf16() {
+        let of = |dtype: &str, name: &str| {
+            let lines = [100, 200, 400, 800].map(|s| line(name, s, 1.0));
+            lines.map(|mut line| {
+                line["dtype"] = json!(dtype);
+                line
+            })
+        };
+        let all = [of("bf16", "vlstm_fw_v4:v2"), of("f16", "vlstm_fw_v4:v2")].concat();
+        let drawn = |lines| plot(&[run("2026-01-01", lines)], "vlstm_fw").unwrap().unwrap();
+        assert!(drawn(all.clone()).contains("vlstm_fw, bf16"));
+        assert!(drawn([all, of("f16", "xl_chunk").to_vec()].concat()).contains("vlstm_fw, f16"));
     }
 
     #[test]
