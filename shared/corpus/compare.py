@@ -1,6 +1,6 @@
 """Holds the emulator's verdicts and counters against compute-sanitizer and Nsight Compute.
 
-    python3 shared/corpus/compare.py LAB OUT [--jobs N] [--only counters|bulk_counters|sanitizers]
+    python3 shared/corpus/compare.py LAB OUT [--jobs N] [--only counters|bulk_counters|sanitizers] [--add RECORD]
 
 LAB is the tool, with the corpus inside (`lab bundle`); OUT a directory for three records,
 sanitizers.json, counters.json, bulk_counters.json (bulk copies, operands of wgmma). Needs a GPU, compute-sanitizer and ncu, no Rust. Each bug runs in
@@ -81,21 +81,27 @@ def judge_bug(case, output, code):
     return {"said": said, "lines": named, "errors": count, "ended": code is not None}
 
 
-def sanitizers(lab, jobs):
+def sanitizers(lab, jobs, known):
+    """Of all cases; where some are `known`, those alone are run that are not among them."""
     verdicts = json.loads(subprocess.run([lab, "corpus", "--json"], capture_output=True, text=True).stdout)
-    cases = verdicts["cases"]
+    cases = [case for case in verdicts["cases"] if case["name"] not in known]
     bugs = [case for case in cases if case["bug"]]
+    # One after the other in one process, or each in its own.
+    right_ones = [case["name"] for case in cases if not case["bug"]] if known else ["--right"]
     said = {case["name"]: {} for case in cases}
     alarms = {}
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         # By itself first, so that what NVRTC compiles is in the cache for the rest.
-        right = pool.submit(run, [lab, "corpus", "--right", "--device", "cuda"], 300)
+        right = [pool.submit(run, [lab, "corpus", name, "--device", "cuda"], 300) for name in right_ones]
         alone = lambda case: run([lab, "corpus", case["name"], "--device", "cuda"], SECONDS)[1]
         codes = dict(zip([case["name"] for case in bugs], pool.map(alone, bugs)))
         plain = {n: "hangs" if code is None else "fails" if code else "ends" for n, code in codes.items()}
-        if right.result()[1] != 0:
-            raise SystemExit(right.result()[0][-3000:])
-        alarm = {tool: pool.submit(sanitize, lab, tool, ["--right"], 300) for tool in TOOLS}
+        for output, code in [r.result() for r in right]:
+            if code != 0:
+                raise SystemExit(output[-3000:])
+        alarm = {
+            tool: [pool.submit(sanitize, lab, tool, [name], 300) for name in right_ones] for tool in TOOLS
+        }
         work = {
             pool.submit(sanitize, lab, tool, [case["name"]]): (case, tool)
             for case in bugs
@@ -105,11 +111,17 @@ def sanitizers(lab, jobs):
             case, tool = work[done]
             said[case["name"]][tool] = judge_bug(case, *done.result())
     for tool in TOOLS:
-        output, code = alarm[tool].result()
-        alarms[tool] = {"kernels": kernels(output), "errors": errors(output), "ended": code == 0}
+        results = [done.result() for done in alarm[tool]]
+        counts = [errors(output) for output, _ in results]
+        alarms[tool] = {
+            "kernels": sorted({kernel for output, _ in results for kernel in kernels(output)}),
+            "errors": None if None in counts else sum(counts),
+            "ended": all(code == 0 for _, code in results),
+        }
         print(tool, alarms[tool], flush=True)
-        if code != 0:
-            print(output[-3000:])
+        for output, code in results:
+            if code != 0:
+                print(output[-3000:])
     return {
         "cases": [
             {key: case[key] for key in ("name", "file", "lines", "bug", "judgement", "right")}
@@ -118,6 +130,26 @@ def sanitizers(lab, jobs):
         ],
         "alarms": alarms,
     }
+
+
+SAME = ("gpu", "driver", "cuda", "tool")
+
+
+def join(lab, old, new):
+    """`old` with the cases of `new`, each of which says its commit, in the order of the corpus."""
+    for key in SAME:
+        if old[key] != new[key]:
+            raise SystemExit(f"--add: expected {key} {old[key]}, as the record has, got {new[key]}")
+    by_name = {case["name"]: case for case in old["cases"]}
+    by_name |= {case["name"]: case | {"commit": new["commit"]} for case in new["cases"]}
+    listed = json.loads(subprocess.run([lab, "corpus", "--json"], capture_output=True, text=True).stdout)
+    for tool, alarms in old["alarms"].items():
+        more = new["alarms"][tool]
+        if not more["ended"] or more["errors"] is None:
+            raise SystemExit(f"--add: {tool} did not get through the right kernels")
+        alarms["kernels"] = sorted({*alarms["kernels"], *more["kernels"]})
+        alarms["errors"] += more["errors"]
+    return old | {"cases": [by_name[case["name"]] for case in listed["cases"]]}
 
 
 BULK = {"bulk load", "bulk store", "wgmma operands"}
@@ -168,8 +200,11 @@ def main():
     parser.add_argument(
         "--only", choices=["counters", "bulk_counters", "sanitizers"], help="one of the three"
     )
+    parser.add_argument("--add", metavar="RECORD", help="a sanitizers.json: runs what it does not have")
     arguments = parser.parse_args()
     os.makedirs(arguments.out, exist_ok=True)
+    old = json.load(open(arguments.add)) if arguments.add else None
+    known = {case["name"] for case in old["cases"]} if old else set()
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     gpu, driver = subprocess.run(query, capture_output=True, text=True).stdout.strip().split(", ")
     commit = os.path.join(os.path.dirname(os.path.abspath(arguments.lab)), "commit")
@@ -183,12 +218,14 @@ def main():
     for name, work, version in [
         ("counters", lambda lab, _: counters(lab, False), ["ncu", "--version"]),
         ("bulk_counters", lambda lab, _: counters(lab, True), ["ncu", "--version"]),
-        ("sanitizers", sanitizers, ["compute-sanitizer", "--version"]),
+        ("sanitizers", lambda lab, jobs: sanitizers(lab, jobs, known), ["compute-sanitizer", "--version"]),
     ]:
-        if arguments.only not in (None, name):
+        if arguments.only not in (None, name) or (old and name != "sanitizers"):
             continue
         start = time.time()
         record = common | {"tool": tool_version(version)} | work(arguments.lab, arguments.jobs)
+        if old:
+            record = join(arguments.lab, old, record)
         target = os.path.join(arguments.out, name + ".json")
         with open(target + ".part", "w") as file:
             json.dump(record, file, indent=1)

@@ -100,6 +100,9 @@ pub struct Sanitized {
     /// What each tool said; only of bugs.
     #[serde(default)]
     pub tools: Option<Tools<Said>>,
+    /// The commit of the run that added it, where it is not the record's.
+    #[serde(default)]
+    pub commit: Option<String>,
 }
 
 impl Sanitized {
