@@ -1,11 +1,11 @@
-//! The page of the benchmark history: of each family the newest record beside its peers, its times
-//! from version to version, and all records there are.
+//! The page of the benchmark history: of each family its problems beside its peers, its times from
+//! version to version, and all records there are.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use lab_harness::Dims;
-use lab_harness::record::{Measurement, Products, Run};
+use lab_harness::record::{Measurement, Of, Products, Run};
 
 use super::lengths;
 use super::lists::{cases_order, fastest, list, measures, own, playground, short};
@@ -16,7 +16,7 @@ use crate::{STAGES, commands::history, plot};
 
 /// The page and its plots, by file name; nothing where nothing was measured.
 pub(super) fn pages(runs: &[Run]) -> Result<Vec<(String, String)>, Failure> {
-    let mut all = Vec::new();
+    let mut pages = Vec::new();
     let mut text = String::new();
     let mut done: Vec<&str> = Vec::new();
     for stage in STAGES {
@@ -33,9 +33,12 @@ pub(super) fn pages(runs: &[Run]) -> Result<Vec<(String, String)>, Failure> {
             }
             done.push(family);
             let records: Vec<&Run> = runs.iter().filter(|r| measures(r, family)).collect();
-            let beside = records.iter().rev().find(|r| has_peers(r, family));
-            let Some(newest) = beside.or(records.last()) else { continue };
-            let family = Family::new(family, newest);
+            let Some(newest) = records.last() else { continue };
+            // The newest of those that have the most problems and versions: a later one may be of a single problem.
+            let beside = records.iter().filter(|r| has_peers(r, family));
+            let widest = beside.max_by_key(|r| own(r, family).count()).unwrap_or(newest);
+            let all = Family::of_all(family, &records).unwrap_or_else(|| Family::new(family, newest));
+            let family = Family::new(family, widest);
             text += &family.heading();
             let plots = [
                 ("history", "time over the versions", family.plot()?),
@@ -50,28 +53,35 @@ pub(super) fn pages(runs: &[Run]) -> Result<Vec<(String, String)>, Failure> {
                     "<figure class=\"plot\"><img src=\"generated/{file}\" alt=\"{name}: {what}\"></figure>\n",
                 )
                 .expect("writing to a string");
-                all.push((file, svg));
+                pages.push((file, svg));
             }
-            text += &family.table();
+            text += &all.table();
             text += &list(&records, family.name);
         }
     }
     if !text.is_empty() {
-        all.push(("history.md".into(), text));
+        pages.push(("history.md".into(), text));
     }
-    Ok(all)
+    Ok(pages)
 }
 
 fn has_peers(run: &Run, family: &str) -> bool {
     run.results.iter().any(|m| m.family == family && m.is_peer())
 }
 
-/// One family's newest record with libraries beside it; its newest where there is none.
+/// One family's problems, each with a record of it.
 struct Family<'a> {
     name: &'a str,
+    /// In the order of their types and of the record.
+    cases: Vec<Case<'a>>,
+}
+
+/// A problem in a type, and the record that its times are from.
+struct Case<'a> {
+    shape: &'a str,
+    dtype: &'a str,
+    dims: Dims,
     run: &'a Run,
-    /// Each problem and type once, in the record's order.
-    cases: Vec<(&'a str, &'a str, Dims)>,
 }
 
 /// Two times beside each other.
@@ -104,39 +114,34 @@ fn least<'a>(all: impl Iterator<Item = &'a Measurement>, graph: bool) -> Option<
     timed.min_by(|a, b| a.0.total_cmp(&b.0)).map(|t| t.1)
 }
 
-impl<'a> Family<'a> {
-    fn new(name: &'a str, run: &'a Run) -> Self {
-        let mut cases: Vec<(&str, &str, Dims)> = Vec::new();
-        for m in own(run, name) {
-            let known = cases.iter().any(|c| (c.0, c.1) == (&m.shape, &m.dtype));
-            if let Some(dims) = Dims::parse(&m.shape).ok().filter(|_| !known) {
-                cases.push((&m.shape, &m.dtype, dims));
-            }
-        }
-        cases.sort_by_key(|c| cases_order(c.1));
-        Self { name, run, cases }
+impl<'a> Case<'a> {
+    fn is(&self, other: &Case<'_>) -> bool {
+        (self.shape, self.dtype) == (other.shape, other.dtype)
     }
 
-    fn of(&self, shape: &str, dtype: &str) -> impl Iterator<Item = &'a Measurement> {
-        own(self.run, self.name).filter(move |m| m.shape == shape && m.dtype == dtype)
-    }
-
-    /// Libraries on a problem.
-    fn peers(&self, shape: &str, dtype: &str) -> impl Iterator<Item = &'a Measurement> {
+    fn all(&self, family: &str) -> impl Iterator<Item = &'a Measurement> {
+        let (shape, dtype) = (self.shape, self.dtype);
         let of_problem = move |m: &&Measurement| m.shape == shape && m.dtype == dtype;
-        let all = self.run.results.iter().filter(|m| m.family == self.name && m.is_peer());
-        all.filter(of_problem)
+        self.run.results.iter().filter(of_problem).filter(move |m| m.family == family)
+    }
+
+    fn versions(&self, family: &str) -> impl Iterator<Item = &'a Measurement> {
+        self.all(family).filter(|m| m.of == Of::Version)
+    }
+
+    fn peers(&self, family: &str) -> impl Iterator<Item = &'a Measurement> {
+        self.all(family).filter(|m| m.is_peer())
     }
 
     /// The fastest of each side, launched and replayed. Where the fastest peer gives up digits, the
     /// fastest of those that do not as well.
-    fn pairs(&self, (shape, dtype, _): &(&str, &str, Dims)) -> Vec<Pair<'a>> {
-        let peers: Vec<&Measurement> = self.peers(shape, dtype).collect();
+    fn pairs(&self, family: &str) -> Vec<Pair<'a>> {
+        let peers: Vec<&Measurement> = self.peers(family).collect();
         let exact = peers.iter().map(|m| m.products).min();
         let pair = |graph: bool, as_exact: bool| {
             let held = |m: &&Measurement| !as_exact || Some(m.products) == exact;
             let peer = least(peers.iter().copied().filter(held), graph)?;
-            let version = least(self.of(shape, dtype).filter(|m| m.is_beside(peer)), graph)?;
+            let version = least(self.versions(family).filter(|m| m.is_beside(peer)), graph)?;
             Some(Pair { graph, version, peer })
         };
         let mut all: Vec<Pair> = Vec::new();
@@ -148,6 +153,50 @@ impl<'a> Family<'a> {
             }
         }
         all
+    }
+}
+
+impl<'a> Family<'a> {
+    /// The problems of one record.
+    fn new(name: &'a str, run: &'a Run) -> Self {
+        let mut cases: Vec<Case> = Vec::new();
+        for m in own(run, name) {
+            let Ok(dims) = Dims::parse(&m.shape) else { continue };
+            let case = Case { shape: &m.shape, dtype: &m.dtype, dims, run };
+            if !cases.iter().any(|c| c.is(&case)) {
+                cases.push(case);
+            }
+        }
+        cases.sort_by_key(|c| cases_order(c.dtype));
+        Self { name, cases }
+    }
+
+    /// All problems that have stood beside a library: each in the newest of the records that have the version which is
+    /// the fastest of all.
+    fn of_all(name: &'a str, records: &[&'a Run]) -> Option<Self> {
+        let all: Vec<(Case, Vec<Pair>)> = (records.iter().rev())
+            .flat_map(|run| Self::new(name, run).cases)
+            .map(|case| {
+                let pairs = case.pairs(name);
+                (case, pairs)
+            })
+            .filter(|(_, pairs)| !pairs.is_empty())
+            .collect();
+        let mut cases: Vec<Case> = Vec::new();
+        for (case, _) in &all {
+            let same = || all.iter().filter(|(other, _)| other.is(case));
+            let pairs = same().flat_map(|(_, pairs)| pairs);
+            let fastest = pairs.min_by(|a, b| a.times().0.total_cmp(&b.times().0))?.version;
+            let has_it = |pair: &Pair| pair.version.version == fastest.version;
+            let (newest, _) = same().find(|(_, pairs)| pairs.iter().any(has_it))?;
+            if !cases.iter().any(|c| c.is(case)) {
+                cases.push(Case { dims: newest.dims.clone(), ..*newest });
+            }
+        }
+        let types = ["f32", "f16", "bf16"];
+        let order = |c: &Case| types.iter().position(|t| *t == c.dtype).unwrap_or(types.len());
+        cases.sort_by_key(|c| (order(c), c.dims.iter().map(|d| d.1).collect::<Vec<_>>()));
+        (!cases.is_empty()).then_some(Self { name, cases })
     }
 
     fn heading(&self) -> String {
@@ -162,29 +211,33 @@ impl<'a> Family<'a> {
 
     /// Ours beside theirs; where there is nobody, the share of the roofline.
     fn table(&self) -> String {
-        let pairs: Vec<_> = self.cases.iter().map(|c| (c, self.pairs(c))).collect();
+        let pairs: Vec<_> = self.cases.iter().map(|c| (c, c.pairs(self.name))).collect();
         let three = plot::three_digits;
-        let roofline = |m: &Measurement| m.roofline_percent.map_or(String::new(), three);
-        let all: Vec<&Dims> = self.cases.iter().map(|c| &c.2).collect();
+        let possible = |m: &Measurement| m.roofline_percent.filter(|percent| *percent <= 100.0);
+        let roofline = |m: &Measurement| possible(m).map_or("—".into(), three);
+        let all: Vec<&Dims> = self.cases.iter().map(|c| &c.dims).collect();
         let mut text = format!("| {} | type |", common(&all));
         let mut row = |cells: String| writeln!(text, "{cells}").expect("writing to a string");
         if pairs.iter().all(|p| p.1.is_empty()) {
             row(" fastest version, µs | % of roofline |\n|---|---|--:|--:|".into());
-            for (shape, dtype, dims) in &self.cases {
-                let Some(m) = fastest(self.of(shape, dtype)) else { continue };
+            for case in &self.cases {
+                let Some(m) = fastest(case.versions(self.name)) else { continue };
                 let (version, us) = (short(&m.version), three(m.median_us));
-                let problem = label(dims, &all);
+                let (problem, dtype) = (label(&case.dims, &all), case.dtype);
                 row(format!("| {problem} | {dtype} | `{version}` {us} | {} |", roofline(m)));
             }
             return text + "\nNo record of this family has libraries beside it yet.\n\n";
         }
         let graphs = pairs.iter().any(|p| p.1.iter().any(|p| p.graph));
         let (how, line) = if graphs { (" run |", "---|") } else { ("", "") };
+        let one = self.runs().len() == 1;
+        let (record, of_record) = if one { ("", "") } else { (" record |", "---|") };
         row(format!(
-            "{how} fastest version, µs | fastest peer, µs | ours / theirs | % of roofline |\n\
-             |---|---|{line}--:|--:|--:|--:|"
+            "{how} fastest version, µs | fastest peer, µs | ours / theirs | % of roofline |{record}\n\
+             |---|---|{line}--:|--:|--:|--:|{of_record}"
         ));
-        for ((_, dtype, dims), of) in &pairs {
+        for (case, of) in &pairs {
+            let record = if one { String::new() } else { format!(" {} |", day(case.run)) };
             for pair in of {
                 let how = match (graphs, pair.graph) {
                     (false, _) => "",
@@ -196,8 +249,9 @@ impl<'a> Family<'a> {
                 let bold = if ratio < 1.0 { "**" } else { "" };
                 let share = if pair.graph { String::new() } else { roofline(pair.version) };
                 row(format!(
-                    "| {} | {dtype} |{how} `{}` {}{} | {} {}{} | {bold}{ratio:.2}{bold} | {share} |",
-                    label(dims, &all),
+                    "| {} | {} |{how} `{}` {}{} | {} {}{} | {bold}{ratio:.2}{bold} | {share} |{record}",
+                    label(&case.dims, &all),
+                    case.dtype,
                     short(&pair.version.version),
                     three(us),
                     off(pair.version),
@@ -210,13 +264,40 @@ impl<'a> Family<'a> {
         text + "\n" + &self.whence() + "\n\n" + &self.for_scale(&all)
     }
 
+    /// Each record once, the newest first.
+    fn runs(&self) -> Vec<&'a Run> {
+        let mut runs: Vec<&Run> = Vec::new();
+        for case in &self.cases {
+            if !runs.iter().any(|run| std::ptr::eq(*run, case.run)) {
+                runs.push(case.run);
+            }
+        }
+        runs.sort_by(|a, b| b.date.cmp(&a.date));
+        runs
+    }
+
     /// What the peers are.
     fn whence(&self) -> String {
+        let runs = self.runs();
+        let libraries: BTreeSet<&str> =
+            runs.iter().flat_map(|r| &r.device.libraries).map(|l| &**l).collect();
+        let libraries = libraries.into_iter().collect::<Vec<_>>().join(", ");
+        let of = match runs[..] {
+            [run] => format!("Of the record of {}, one run with {libraries}", day(run)),
+            _ => format!(
+                "Each row is of one run: of the newest record in which the fastest of all versions stood beside a library \
+                 ({libraries})"
+            ),
+        };
+        let all = self.cases.iter().flat_map(|c| c.versions(self.name));
+        let fewer = if all.filter_map(|m| m.roofline_percent).any(|percent| percent > 100.0) {
+            " A version that needs fewer operations than the definition has no share of its roofline (—)."
+        } else {
+            ""
+        };
         format!(
-            "Of the record of {}, one run with {}: each problem went to the versions, then to the libraries. \
-             Beside each peer stands the fastest version that rounds its operands no more coarsely than that peer does.",
-            self.run.date.get(..10).unwrap_or(&self.run.date),
-            self.run.device.libraries.join(", ")
+            "{of}: each problem went to the versions, then to the libraries. \
+             Beside each peer stands the fastest version that rounds its operands no more coarsely than that peer does.{fewer}"
         )
     }
 
@@ -224,19 +305,14 @@ impl<'a> Family<'a> {
     fn for_scale(&self, all: &[&Dims]) -> String {
         let mut text = String::new();
         let mut functions: Vec<&str> = Vec::new();
-        for (shape, dtype, dims) in &self.cases {
-            let of_problem = self
-                .run
-                .results
-                .iter()
-                .filter(|m| (&*m.family, &*m.shape, &*m.dtype) == (self.name, *shape, *dtype));
-            for m in of_problem {
+        for case in &self.cases {
+            for m in case.all(self.name) {
                 let Some(function) = &m.computes else { continue };
                 if !functions.contains(&&**function) {
                     functions.push(function);
                 }
-                let (problem, us) = (label(dims, all), plot::three_digits(m.median_us));
-                writeln!(text, "| {problem} | {dtype} | {} {us} |", m.version)
+                let (problem, us) = (label(&case.dims, all), plot::three_digits(m.median_us));
+                writeln!(text, "| {problem} | {} | {} {us} |", case.dtype, m.version)
                     .expect("writing to a string");
             }
         }
@@ -253,27 +329,27 @@ impl<'a> Family<'a> {
     /// Times in f32, or in the first type there is, from version to version.
     fn plot(&self) -> Result<Option<String>, Failure> {
         let names = self.names();
-        let Some((_, dtype, _)) = self.cases.first() else { return Ok(None) };
+        let Some(Case { dtype, run, .. }) = self.cases.first() else { return Ok(None) };
         if names.len() < 2 {
             return Ok(None);
         }
-        let cases: Vec<_> = self.cases.iter().filter(|c| c.1 == *dtype).collect();
-        let shapes: Vec<&Dims> = cases.iter().map(|c| &c.2).collect();
+        let cases: Vec<&Case> = self.cases.iter().filter(|c| c.dtype == *dtype).collect();
+        let shapes: Vec<&Dims> = cases.iter().map(|c| &c.dims).collect();
         let lines: Vec<Line> = cases
             .iter()
-            .map(|(shape, dtype, dims)| {
+            .map(|case| {
                 let time = |name: &&str| {
-                    let found = self.of(shape, dtype).find(|m| m.version == **name);
+                    let found = case.versions(self.name).find(|m| m.version == **name);
                     found.map(|m| m.median_us)
                 };
                 Line {
-                    label: label(dims, &shapes),
+                    label: label(&case.dims, &shapes),
                     times: names.iter().map(time).collect(),
-                    other: self.peers(shape, dtype).map(least_us).min_by(f64::total_cmp),
+                    other: case.peers(self.name).map(least_us).min_by(f64::total_cmp),
                 }
             })
             .collect();
-        let title = format!("{}, {dtype}, {}: µs", self.name, self.run.device.gpu);
+        let title = format!("{}, {dtype}, {}: µs", self.name, run.device.gpu);
         let names: Vec<String> = names.into_iter().map(|n| short(n).to_owned()).collect();
         Ok(Some(versions(&title, &names, "fastest peer", &lines)?))
     }
@@ -281,7 +357,7 @@ impl<'a> Family<'a> {
     /// Every version, in order.
     fn names(&self) -> Vec<&'a str> {
         let mut names: Vec<&str> = Vec::new();
-        for m in own(self.run, self.name) {
+        for m in self.runs().into_iter().flat_map(|run| own(run, self.name)) {
             if !names.contains(&&*m.version) {
                 names.push(&m.version);
             }
@@ -289,10 +365,10 @@ impl<'a> Family<'a> {
         names
     }
 
-    /// What each version reaches of what the GPU can do, and the fastest peer, in f32 or in the first type
+    /// Of a family of one record: what each version reaches of what the GPU can do, and the fastest peer, in f32 or in the first type
     /// there is.
     fn roofline(&self) -> Result<Option<String>, Failure> {
-        let Some((_, dtype, _)) = self.cases.first() else { return Ok(None) };
+        let Some(Case { dtype, run, .. }) = self.cases.first() else { return Ok(None) };
         let place = |m: &Measurement| {
             let (tflops, gbps) = (m.tflops?, m.gbps?);
             Some((1e3 * tflops / gbps, tflops * m.median_us / least_us(m)))
@@ -300,13 +376,13 @@ impl<'a> Family<'a> {
         let of_type = |m: &&Measurement| m.dtype == *dtype;
         let mut all: Vec<Points> = Vec::new();
         for name in self.names() {
-            let own = own(self.run, self.name).filter(of_type).filter(|m| m.version == name);
+            let own = own(run, self.name).filter(of_type).filter(|m| m.version == name);
             let points = own.filter_map(place).collect();
             all.push(Points { label: short(name).to_owned(), other: false, points });
         }
-        let cases = self.cases.iter().filter(|c| c.1 == *dtype);
+        let cases = self.cases.iter().filter(|c| c.dtype == *dtype);
         let fastest = cases.filter_map(|c| {
-            self.peers(c.0, c.1).min_by(|a, b| least_us(a).total_cmp(&least_us(b)))
+            c.peers(self.name).min_by(|a, b| least_us(a).total_cmp(&least_us(b)))
         });
         let points = fastest.filter_map(place).collect();
         all.push(Points { label: "fastest peer".into(), other: true, points });
@@ -314,9 +390,9 @@ impl<'a> Family<'a> {
         if all.is_empty() {
             return Ok(None);
         }
-        let device = &self.run.device;
+        let device = &run.device;
         // Beside the type's own, what any line rounds its operands to.
-        let of_family = self.run.results.iter().filter(|m| m.family == self.name && of_type(m));
+        let of_family = run.results.iter().filter(|m| m.family == self.name && of_type(m));
         let mut rounded: BTreeSet<_> = of_family.filter_map(|m| m.products).collect();
         // Records before products were told: whoever is above the type's own peak.
         let above = |peak: f64| all.iter().flat_map(|a| &a.points).any(|p| p.1 > peak);
@@ -330,6 +406,11 @@ impl<'a> Family<'a> {
         let title = format!("{}, {dtype}, {}: TFLOP/s", self.name, device.gpu);
         Ok(Some(roofline(&title, device.copy_gbps, &peaks, &all)?))
     }
+}
+
+/// The day of a record.
+fn day(run: &Run) -> &str {
+    run.date.get(..10).unwrap_or(&run.date)
 }
 
 /// What gives up digits says how many it has left.
@@ -425,6 +506,32 @@ pub(super) mod tests {
         assert!(text.contains("one run with cuBLAS 1: each problem went to"), "{text}");
         assert!(family.plot().unwrap().is_some());
         assert!(family.roofline().unwrap().is_some());
+    }
+
+    #[test]
+    fn each_problem_is_of_the_newest_record_that_has_the_fastest_version() {
+        let record = |day: u32, shape: &str, version: &str, us: f64| {
+            let peer = line("cublas", "library", shape, 10.0, 1e-6);
+            let own = line(version, "version", shape, us, 1e-6);
+            run(&format!("2026-01-{day}T12:00:00Z"), vec![own, peer])
+        };
+        let of = [
+            record(11, "K=8", "matmul:v6", 4.0),
+            record(12, "K=8", "matmul:v6", 5.0),
+            // Later, but of a slower version alone, or of another problem, or beside nobody.
+            record(13, "K=8", "matmul:v0", 40.0),
+            record(14, "K=9", "matmul:v0", 50.0),
+            run("2026-01-15T12:00:00Z", vec![line("matmul:v6", "version", "K=8", 1.0, 1e-6)]),
+        ];
+        let all: Vec<&Run> = of.iter().collect();
+        let text = Family::of_all("matmul", &all).unwrap().table();
+        for row in [
+            "| K\u{a0}=\u{a0}8 | f32 | launched | `v6` 5.00 | cublas 10.0 | **0.50** | 50.0 | 2026-01-12 |",
+            "| K\u{a0}=\u{a0}9 | f32 | launched | `v0` 50.0 | cublas 10.0 | 5.00 | 50.0 | 2026-01-14 |",
+        ] {
+            assert!(text.contains(row), "{row}: {text}");
+        }
+        assert!(Family::of_all("matmul", &all[4..]).is_none());
     }
 
     #[test]

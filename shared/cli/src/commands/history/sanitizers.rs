@@ -1,5 +1,6 @@
 //! The corpus under compute-sanitizer, beside the emulator.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use lab_corpus::Kind;
@@ -24,8 +25,13 @@ not end, and was killed. —: not a word.\n";
 
 pub(super) fn page(record: &Sanitizers) -> String {
     let (bugs, right): (Vec<_>, Vec<_>) = record.cases.iter().partition(|c| c.bug.is_some());
-    let mut text =
-        format!("{}. {} bugs, {} right kernels.\n\n", record.origin(), bugs.len(), right.len());
+    let mut text = format!(
+        "{}. {} bugs, {} right kernels.{}\n\n",
+        record.origin(),
+        bugs.len(),
+        right.len(),
+        added(record)
+    );
     text += &summary(&bugs);
     writeln!(text, "\n{FILES}").expect("writing to a string");
     text += &by_file(&bugs, &right);
@@ -36,6 +42,23 @@ pub(super) fn page(record: &Sanitizers) -> String {
     writeln!(text, "\n{LEGEND}").expect("writing to a string");
     text.truncate(text.trim_end().len());
     text + "\n"
+}
+
+/// What later runs, by the same versions of everything, have added.
+fn added(record: &Sanitizers) -> String {
+    let mut by_commit: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for case in &record.cases {
+        if let Some(commit) = &case.commit {
+            by_commit.entry(commit).or_default().push(&case.name);
+        }
+    }
+    let mut text = String::new();
+    for (commit, names) in by_commit {
+        let short = commit.get(..12).unwrap_or(commit);
+        let names = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        write!(text, " Added at commit `{short}`: {names}.").expect("writing to a string");
+    }
+    text
 }
 
 fn summary(bugs: &[&Sanitized]) -> String {
