@@ -97,7 +97,9 @@ def commands_of(path):
 def steps():
     """What .ci/run runs, as it would be printed: the command, and the line of .ci/run."""
     text = (ROOT / ".ci/run").read_text()
-    lines = re.sub(r"\\\n\s*", "", text).split("\n")
+    # `lab` is what `cargo run --` runs.
+    text_of_cargo = re.sub(r"(?<!['\"])\b(target/debug/)?lab (?=[a-z])", "cargo run -- ", re.sub(r"\\\n\s*", "", text))
+    lines = text_of_cargo.split("\n")
     found = {}
     for line in lines:
         for command in re.findall(r"(?<!-)\bcargo (?:run|test|bench|doc|fmt|clippy)\b[^|;)]*", line):
@@ -147,11 +149,15 @@ def environment():
 
 
 def built(command):
-    """An example that `cargo test --workspace` has built, for the command that builds and runs it."""
-    example = re.fullmatch(r"cargo run -p [\w-]+ --example (\w+)", command)
-    if not example or os.environ.get("CI_ALL"):
+    """An example that `cargo test --workspace` has built, or the tool, for the command that builds and runs it."""
+    if os.environ.get("CI_ALL"):
         return None
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    if "cargo run -- " in command and (target / "debug/lab").exists():
+        return command.replace("cargo run -- ", "lab ")
+    example = re.fullmatch(r"cargo run -p [\w-]+ --example (\w+)", command)
+    if not example:
+        return None
     binary = target / "debug/examples" / example[1]
     return str(binary) if binary.exists() else None
 
@@ -241,10 +247,11 @@ def main():
             print(f"{place}: {key.splitlines()[0]}: {by or 'runs'}", flush=True)
             continue
         server = key.startswith("mdbook serve")
-        ready = shortened(key) or built(key)
-        seconds, code, output = serve(command) if server else run(ready or command)
+        ready = shortened(key) or key
+        ready = built(ready) or ready
+        seconds, code, output = serve(command) if server else run(command if ready == key else ready)
         ran, took = ran + 1, took + seconds
-        note = f", as {ready}" if ready else ""
+        note = f", as {ready}" if ready != key else ""
         print(f"{place}: {key}: {seconds:.1f} s, exit {code}{note}", flush=True)
         if code != FAILS.get(key, 0):
             failed.append(place)
