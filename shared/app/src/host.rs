@@ -182,11 +182,32 @@ unsafe extern "C" fn fill(to: *mut c_void, value: c_int, bytes: usize) -> c_int 
         state.refused.insert(format!("cudaMemset: {wrong}"));
         return INVALID_VALUE;
     }
+    // Only device memory is the emulator's own mapping, of zeros.
+    let device = matches!(state.find(to as usize), Some((_, _, DEVICE)));
     drop(state);
+    let (head, large) =
+        if value as u8 == 0 && device { pages(to as usize, bytes) } else { (bytes, 0) };
     // SAFETY: the bytes lie in one allocation, or the program vouches for its variable.
-    unsafe { std::ptr::write_bytes(to.cast::<u8>(), value as u8, bytes) };
+    unsafe {
+        std::ptr::write_bytes(to.cast::<u8>(), value as u8, head);
+        let rest = to.cast::<u8>().add(head);
+        if libc::madvise(rest.cast(), large, libc::MADV_DONTNEED) != 0 {
+            std::ptr::write_bytes(rest, 0, large);
+        }
+        std::ptr::write_bytes(rest.add(large), value as u8, bytes - head - large);
+    }
     lab_emulator::host_wrote_bytes(to.cast(), bytes);
     SUCCESS
+}
+
+/// Bytes ahead of the first whole page, and bytes of whole pages that can be given back: they are zeros when they are
+/// touched again. So an array may be larger than this machine's memory, as long as a kernel touches little of
+/// it. Of what is small all bytes are ahead.
+fn pages(address: usize, bytes: usize) -> (usize, usize) {
+    const PAGE: usize = 4096;
+    const LARGE: usize = 1 << 28;
+    let head = address.next_multiple_of(PAGE) - address;
+    if bytes < LARGE { (bytes, 0) } else { (head, (bytes - head) / PAGE * PAGE) }
 }
 
 /// Kind and length of the allocation that an address lies in; -1 where there is none.

@@ -238,3 +238,80 @@ fn check_lists_the_kernels_of_a_file() {
     assert!(stdout.contains("sum_blocks<T>(const T* x, T* sums, int n)"), "{stdout}");
     assert!(stdout.contains("lab app "), "{stdout}");
 }
+
+#[test]
+fn a_part_of_a_vector_needs_the_alignment_of_the_whole() {
+    let program = |offset: usize| {
+        run(&format!(
+            "#include <cstdio>
+__global__ void add(const float* x, float* out) {{
+    const float2* pairs = reinterpret_cast<const float2*>(x + {offset});
+    out[threadIdx.x] = pairs[threadIdx.x].x + pairs[threadIdx.x].y;
+}}
+int main() {{
+    float *x, *out;
+    cudaMalloc(&x, 80);
+    cudaMalloc(&out, 32);
+    cudaMemset(x, 0, 80);
+    add<<<1, 8>>>(x, out);
+    return cudaDeviceSynchronize();
+}}"
+        ))
+    };
+    let (code, _, stderr) = program(2);
+    assert_eq!(code, 0, "{stderr}");
+    let (code, _, stderr) = program(1);
+    assert_eq!(code, 3, "{stderr}");
+    assert!(stderr.contains("misaligned address: x[1] (f32, 20 elements)"), "{stderr}");
+    assert!(stderr.contains("main.cu:4:"), "{stderr}");
+}
+
+#[test]
+fn an_index_that_overflows_is_found_in_an_array_that_is_larger_than_memory() {
+    let program = |index: &str| {
+        run(&format!(
+            "#include <cstdio>
+__global__ void first_of_rows(float* out, int rows, int columns) {{
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row < rows) out[{index} * columns] = 1.0f;
+}}
+int main() {{
+    size_t rows = 48000;
+    float *out, last = 0;
+    if (cudaMalloc(&out, 4 * rows * rows) != cudaSuccess) return 9;
+    cudaMemset(out, 0, 4 * rows * rows);
+    first_of_rows<<<(rows + 255) / 256, 256>>>(out, rows, rows);
+    cudaMemcpy(&last, out + (rows - 1) * rows, 4, cudaMemcpyDeviceToHost);
+    printf(\"%g\\n\", last);
+}}"
+        ))
+    };
+    let (code, stdout, stderr) = program("size_t(row)");
+    assert_eq!((code, &stdout[..]), (0, "1\n"), "{stderr}");
+    let (code, _, stderr) = program("row");
+    assert_eq!(code, 3, "{stderr}");
+    let said = "bytes before the start of out, which has 9216000000 bytes";
+    assert!(stderr.contains(said) && stderr.contains("main.cu:4:"), "{stderr}");
+}
+
+#[test]
+fn variables_and_elements_have_names() {
+    let (code, _, stderr) = run("\
+__device__ float table[4][8];
+__global__ void reverse(float* out) {
+    extern __shared__ float tile[];
+    tile[threadIdx.x] = threadIdx.x;
+    out[threadIdx.x] = tile[31 - threadIdx.x];
+    table[2][threadIdx.x % 4] = out[threadIdx.x];
+}
+int main() {
+    float* out;
+    cudaMalloc(&out, 128);
+    reverse<<<1, 32, 128>>>(out);
+    cudaDeviceSynchronize();
+}");
+    assert_eq!(code, 3, "{stderr}");
+    for name in ["race on table[2][", "] (__device__, f32)", "dynamic shared memory (element "] {
+        assert!(stderr.contains(name), "{name}: {stderr}");
+    }
+}

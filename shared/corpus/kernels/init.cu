@@ -186,6 +186,30 @@ __global__ void local_array(const int* x, float* out, int n, int set) {
     for (int i = 0; i < n; ++i) sums[x[i] % 8] += 1.0f;
     for (int k = 0; k < 8; ++k) out[8 * threadIdx.x + k] = sums[k];  // BUG local_array
 }
+// Sums of which the last is not set are added up: nothing of the last is left but that it was there.
+__global__ void local_sums_added(const float* x, float* out, int n, int set) {
+    float sums[4];  // BUG local_sums_added
+    for (int k = 0; k < set; ++k) sums[k] = 0.0f;
+    for (int i = 0; i < n; ++i) sums[i % 4] = sums[i % 4] * 0.5f + x[i];
+    out[threadIdx.x] = sums[0] + sums[1] + sums[2] + sums[3];  // BUG local_sums_added
+}
+// A table that does not fit into registers, of which one row is forgotten; in f64.
+__global__ void local_table_added(double* out, int rows) {
+    double table[16][8];  // BUG local_table_added
+    for (int r = 0; r < rows; ++r)
+        for (int c = 0; c < 8; ++c) table[r][c] = r + c;
+    double sum = 0;
+    for (int r = 0; r < 16; ++r) sum += table[r][(r + threadIdx.x) % 8];
+    out[threadIdx.x] = sum;  // BUG local_table_added
+}
+// What is not a number came of the data.
+__global__ void not_a_number(const float* x, float* out) {
+    float ratios[4];
+    for (int k = 0; k < 4; ++k) ratios[k] = x[k] / x[k];
+    float sum = ratios[0] + ratios[1] + ratios[2] + ratios[3];
+    out[threadIdx.x] = sum;
+    if (!(sum == sum)) out[threadIdx.x] = -1.0f;
+}
 // All of them set.
 __global__ void local_array_set(const int* x, float* out, int n) {
     float sums[8];

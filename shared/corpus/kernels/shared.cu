@@ -99,3 +99,25 @@ __global__ void misaligned_shared(float* out, int offset) {
     float2 v = *reinterpret_cast<float2*>(&tile[threadIdx.x + offset]);  // BUG misaligned_shared
     out[threadIdx.x] = v.x + v.y;
 }
+// The flag lies before the tile, which asks for no more than a float's alignment: it begins at the second word.
+__global__ void vectors_behind_a_flag(const float* x, float4* out) {
+    __shared__ int flag;
+    __shared__ float tile[128];
+    if (threadIdx.x == 0) flag = x[0] > 0.0f;
+    for (int i = threadIdx.x; i < 128; i += blockDim.x) tile[i] = x[i];
+    __syncthreads();
+    float4 v = reinterpret_cast<float4*>(tile)[threadIdx.x];  // BUG vectors_behind_a_flag
+    if (flag) v.x = -v.x;
+    out[threadIdx.x] = v;
+}
+// Behind an odd number of words, but the tile asks for what its vectors need.
+__global__ void vectors_behind_a_table(const float* x, float4* out) {
+    __shared__ float table[3];
+    __shared__ __align__(16) float tile[128];
+    if (threadIdx.x < 3) table[threadIdx.x] = threadIdx.x;
+    for (int i = threadIdx.x; i < 128; i += blockDim.x) tile[i] = x[i];
+    __syncthreads();
+    float4 v = reinterpret_cast<float4*>(tile)[threadIdx.x];
+    v.w += table[threadIdx.x % 3];
+    out[threadIdx.x] = v;
+}

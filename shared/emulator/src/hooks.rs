@@ -323,6 +323,14 @@ fn access(thread: &mut Running, address: *const c_void, bytes: usize, flags: u32
     }
 }
 
+fn alignment(thread: &mut Running, address: *const c_void, bytes: usize) {
+    let pc = thread.pc();
+    let Some((check, own)) = thread.check() else { return };
+    if let Err(found) = check.part(own, address as usize, bytes, pc) {
+        thread.fail(Fault::Found(found));
+    }
+}
+
 fn bounds(thread: &mut Running, array: *const c_char, index: i64) {
     let array = copy_literal(array);
     let pc = thread.pc();

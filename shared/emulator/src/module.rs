@@ -321,6 +321,11 @@ impl Module {
         self.names.get_or_init(|| Names::read(self.bytes))
     }
 
+    /// An address of its code or data, from the object's base.
+    pub(crate) fn offset(&self, address: usize) -> usize {
+        address.wrapping_sub(self.image().base)
+    }
+
     /// The source place of a return address, and those that it was inlined into.
     pub(crate) fn frames(&self, pc: usize) -> Vec<String> {
         self.symbols().frames(pc.wrapping_sub(self.image().base))

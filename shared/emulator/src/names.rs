@@ -13,6 +13,9 @@ type Entry<'a> = DebuggingInformationEntry<Reader>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Array {
     pub(crate) offset: usize,
+    /// Where ptxas puts it, among the arrays of its function: in the order of their declaration, each at
+    /// the next multiple of its alignment (found by trial, CUDA 13.0, with optimisation; with -G it sorts).
+    pub(crate) offset_on_gpu: usize,
     pub(crate) bytes: usize,
     /// As the source has it; as the linker has it where there is no DWARF.
     pub(crate) name: String,
@@ -47,6 +50,8 @@ impl Array {
 pub(crate) struct Names {
     /// By offset.
     pub(crate) arrays: Vec<Array>,
+    /// `__device__` and `__constant__` variables, by their place in the object.
+    variables: Vec<Array>,
     /// Parameter names by the address of their function.
     parameters: HashMap<u64, Vec<String>>,
 }
@@ -55,30 +60,41 @@ struct Type {
     name: String,
     bytes: usize,
     dims: Vec<usize>,
+    alignment: usize,
+}
+
+/// What the DWARF says of a static shared array.
+struct Described {
+    name: String,
+    ty: Type,
+    offset_on_gpu: usize,
 }
 
 impl Names {
     pub(crate) fn read(bytes: &'static [u8]) -> Self {
         let Ok(file) = object::File::parse(bytes) else { return Self::default() };
         let mut names = Self::default();
-        let mut types: HashMap<u64, (String, Type)> = HashMap::new();
+        let mut described: HashMap<u64, Described> = HashMap::new();
         if let Some(dwarf) = crate::symbols::dwarf(&file) {
             let mut units = dwarf.units();
             while let Ok(Some(header)) = units.next() {
                 if let Ok(unit) = dwarf.unit(header) {
                     // What cannot be read has no name; the report then goes without.
-                    let _ = names.read_unit(&dwarf, &unit, &mut types);
+                    let _ = names.read_unit(&dwarf, &unit, &mut described);
                 }
             }
         }
         for symbol in file.symbols().filter(|s| s.kind() == object::SymbolKind::Tls) {
             let (offset, size) = (symbol.address(), symbol.size() as usize);
             let mangled = symbol.name().unwrap_or("shared memory").to_owned();
-            let (name, ty) = types.remove(&offset).unwrap_or_else(|| {
-                (mangled, Type { name: String::new(), bytes: 1, dims: vec![size] })
-            });
+            let Described { name, ty, offset_on_gpu } =
+                described.remove(&offset).unwrap_or_else(|| {
+                    let ty = Type { name: String::new(), bytes: 1, dims: vec![size], alignment: 1 };
+                    Described { name: mangled, ty, offset_on_gpu: 0 }
+                });
             names.arrays.push(Array {
                 offset: offset as usize,
+                offset_on_gpu,
                 bytes: size,
                 name,
                 element: ty.name,
@@ -86,15 +102,21 @@ impl Names {
                 dims: ty.dims,
             });
         }
-        names.arrays.sort_by_key(|a| a.offset);
-        names.arrays.dedup_by_key(|a| a.offset);
+        for all in [&mut names.arrays, &mut names.variables] {
+            all.sort_by_key(|a| a.offset);
+            all.dedup_by_key(|a| a.offset);
+        }
         names
+    }
+
+    /// The variable that holds this byte of the object.
+    pub(crate) fn variable_at(&self, offset: usize) -> Option<&Array> {
+        holder(&self.variables, offset)
     }
 
     /// The array that holds this byte of static shared memory.
     pub(crate) fn array_at(&self, offset: usize) -> Option<&Array> {
-        let index = self.arrays.partition_point(|a| a.offset <= offset).checked_sub(1)?;
-        self.arrays.get(index).filter(|a| offset < a.offset + a.bytes)
+        holder(&self.arrays, offset)
     }
 
     /// The array that ends or begins nearest to this byte.
@@ -115,20 +137,39 @@ impl Names {
         &mut self,
         dwarf: &gimli::Dwarf<Reader>,
         unit: &Unit<Reader>,
-        types: &mut HashMap<u64, (String, Type)>,
+        described: &mut HashMap<u64, Described>,
     ) -> gimli::Result<()> {
         let mut tree = unit.entries();
+        // The end of the arrays of the function that is read.
+        let mut end = 0usize;
         while let Some(entry) = tree.next_dfs()? {
             match entry.tag() {
                 gimli::DW_TAG_variable => {
-                    let Some(offset) = tls_offset(unit, entry) else { continue };
+                    let Some(place) = place_of(unit, entry) else { continue };
                     let own = origin(unit, entry)?;
                     let name = text(dwarf, unit, &own);
-                    if let (Some(name), Some(ty)) = (name, type_of(dwarf, unit, &own)) {
-                        types.insert(offset, (name, ty));
+                    let (Some(name), Some(ty)) = (name, type_of(dwarf, unit, &own)) else {
+                        continue;
+                    };
+                    if let Place::Module(offset) = place {
+                        self.variables.push(Array {
+                            offset: offset as usize,
+                            offset_on_gpu: 0,
+                            bytes: ty.bytes * ty.dims.iter().product::<usize>(),
+                            name,
+                            element: ty.name,
+                            element_bytes: ty.bytes,
+                            dims: ty.dims,
+                        });
+                    } else if let Place::Shared(offset) = place {
+                        let alignment = explicit_alignment(&own).unwrap_or(1).max(ty.alignment);
+                        let offset_on_gpu = end.next_multiple_of(alignment);
+                        end = offset_on_gpu + ty.bytes * ty.dims.iter().product::<usize>();
+                        described.insert(offset, Described { name, ty, offset_on_gpu });
                     }
                 }
                 gimli::DW_TAG_subprogram => {
+                    end = 0;
                     let Some(AttributeValue::Addr(address)) = entry.attr_value(gimli::DW_AT_low_pc)
                     else {
                         continue;
@@ -177,8 +218,21 @@ fn text(dwarf: &gimli::Dwarf<Reader>, unit: &Unit<Reader>, entry: &Entry<'_>) ->
     Some(string.to_string_lossy().into_owned())
 }
 
-/// Where a thread-local variable lies in its object's block.
-fn tls_offset(unit: &Unit<Reader>, entry: &Entry<'_>) -> Option<u64> {
+/// The one of these, by offset, that holds a byte.
+fn holder(all: &[Array], offset: usize) -> Option<&Array> {
+    let index = all.partition_point(|a| a.offset <= offset).checked_sub(1)?;
+    all.get(index).filter(|a| offset < a.offset + a.bytes)
+}
+
+/// Where a variable lies.
+enum Place {
+    /// In its object's block of thread-local ones.
+    Shared(u64),
+    /// From its object's base.
+    Module(u64),
+}
+
+fn place_of(unit: &Unit<Reader>, entry: &Entry<'_>) -> Option<Place> {
     let AttributeValue::Exprloc(expression) = entry.attr_value(gimli::DW_AT_location)? else {
         return None;
     };
@@ -188,7 +242,8 @@ fn tls_offset(unit: &Unit<Reader>, entry: &Entry<'_>) -> Option<u64> {
         match operation {
             Operation::UnsignedConstant { value } => offset = Some(value),
             Operation::SignedConstant { value } => offset = u64::try_from(value).ok(),
-            Operation::TLS => return offset,
+            Operation::TLS => return offset.map(Place::Shared),
+            Operation::Address { address } => return Some(Place::Module(address)),
             _ => {}
         }
     }
@@ -210,6 +265,7 @@ fn type_of(dwarf: &gimli::Dwarf<Reader>, unit: &Unit<Reader>, entry: &Entry<'_>)
         }
     }
     let bytes = entry.attr_value(gimli::DW_AT_byte_size)?.udata_value()? as usize;
+    let alignment = alignment_of(unit, &entry, 0);
     let name = text(dwarf, unit, &entry).unwrap_or_default();
     let name = match name.as_str() {
         "float" => "f32",
@@ -221,7 +277,47 @@ fn type_of(dwarf: &gimli::Dwarf<Reader>, unit: &Unit<Reader>, entry: &Entry<'_>)
         "unsigned char" => "u8",
         other => other,
     };
-    Some(Type { name: name.to_owned(), bytes, dims })
+    Some(Type { name: name.to_owned(), bytes, dims, alignment })
+}
+
+/// What `alignas` or `__align__` asks for.
+fn explicit_alignment(entry: &Entry<'_>) -> Option<usize> {
+    Some(entry.attr_value(gimli::DW_AT_alignment)?.udata_value()? as usize)
+}
+
+/// The alignment of a type: its own, or the largest of its members.
+fn alignment_of(unit: &Unit<Reader>, ty: &Entry<'_>, depth: usize) -> usize {
+    const DEPTH: usize = 8; // of types within types
+    let own = explicit_alignment(ty).unwrap_or(1);
+    let of_type = |entry: &Entry<'_>| match entry.attr_value(gimli::DW_AT_type) {
+        Some(AttributeValue::UnitRef(next)) if depth < DEPTH => {
+            unit.entry(next).map_or(1, |next| alignment_of(unit, &next, depth + 1))
+        }
+        _ => 1,
+    };
+    let inner = match ty.tag() {
+        gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type => {
+            let mut largest = 1;
+            let mut tree = unit.entries_tree(Some(ty.offset())).ok();
+            let mut children = tree.as_mut().and_then(|t| Some(t.root().ok()?.children()));
+            while let Some(Ok(Some(child))) = children.as_mut().map(|c| c.next()) {
+                let member = child.entry();
+                if matches!(member.tag(), gimli::DW_TAG_member | gimli::DW_TAG_inheritance) {
+                    let own = explicit_alignment(member).unwrap_or(1);
+                    largest = largest.max(own).max(of_type(member));
+                }
+            }
+            largest
+        }
+        gimli::DW_TAG_array_type
+        | gimli::DW_TAG_const_type
+        | gimli::DW_TAG_volatile_type
+        | gimli::DW_TAG_typedef => of_type(ty),
+        // Numbers, pointers, enumerations.
+        _ => ty.attr_value(gimli::DW_AT_byte_size).and_then(|v| v.udata_value()).unwrap_or(1)
+            as usize,
+    };
+    own.max(inner).max(1)
 }
 
 fn lengths(unit: &Unit<Reader>, array: UnitOffset) -> Option<Vec<usize>> {
@@ -248,6 +344,7 @@ mod tests {
     fn an_index_has_the_dimensions_of_the_source() {
         let array = Array {
             offset: 0,
+            offset_on_gpu: 0,
             bytes: 4 * 3 * 5,
             name: "tile".into(),
             element: "f32".into(),

@@ -36,7 +36,7 @@ impl Build {
             Self::Plain => &["-O1", "-ftree-loop-vectorize", "-ftree-slp-vectorize"],
             // The calls of g++'s sanitizers for threads and for array bounds, which the emulator
             // answers (their runtimes are not linked). Local variables that get no value hold a
-            // pattern that can be told.
+            // pattern that can be told; `prepare_for_checks` makes it one that arithmetic keeps.
             Self::Checked => &[
                 "-O1",
                 "-fsanitize=thread,bounds",
@@ -213,6 +213,10 @@ pub fn compile_program(
     let tools = Tools { compiler: compiler()?, root, common: None };
     let compat = root.join("shared/emulator/compat");
     let mut flags = vec!["-I".into(), compat.display().to_string(), "-pthread".into()];
+    if build == Build::Checked {
+        // Of parts as well: kernels of this workspace do not pay for it.
+        flags.push("-fsanitize=alignment".into());
+    }
     flags.extend(program.flags.iter().cloned());
     let object = out.join(build.file_name("program"));
     let (mut assemblies, mut said) = (Vec::new(), String::new());
@@ -316,7 +320,7 @@ impl Tools<'_> {
         if build == Build::Checked {
             let text = std::fs::read_to_string(assembly);
             let text = text.map_err(|e| format!("{}: {e}", assembly.display()))?;
-            write(assembly, &prepare_for_checks(&text))?;
+            write(assembly, &prepare_for_checks(&text, !writes_pattern(source)))?;
         }
         Ok(said)
     }
@@ -447,19 +451,52 @@ fn suspects(said: &str, root: &Path) -> String {
 
 /// What the compiler cannot be told, in its assembly.
 ///
+/// g++'s pattern as it writes it into assembly, of four bytes and of eight, and words of 0xFFFEFEFE
+/// likewise, which the runtime knows as well.
+const PATTERN_WORDS: [(&str, &str); 2] =
+    [("-16843010", "-65794"), ("-72340172838076674", "-282578783371522")];
+
+/// Whether a file may mean 0xFE itself: then its constants stay as they are.
+fn writes_pattern(source: &Path) -> bool {
+    let text = std::fs::read_to_string(source).unwrap_or_default().to_lowercase();
+    let mut words = text.split(|c: char| !c.is_ascii_alphanumeric());
+    words.any(|word| word == "254" || word.starts_with("0xfe"))
+}
+
 /// Static shared arrays are thread-local variables, which the linker puts side by side: an index
 /// past the end of one would be an element of the next. Bytes between them belong to nobody. And
 /// calls of `memcpy` and the like, which the thread sanitizer leaves alone, go to the emulator.
-fn prepare_for_checks(assembly: &str) -> String {
+///
+/// g++ fills local variables without a value with bytes 0xFE: as a number that is −1.7e38, which a
+/// second one and a sum make infinite. With `nan` each word of them becomes 0xFFFEFEFE, a NaN
+/// that the processor hands on, bits and all, through any sum and product.
+fn prepare_for_checks(assembly: &str, nan: bool) -> String {
     const APART: usize = 256;
     let mut prepared = String::with_capacity(assembly.len());
-    let mut in_shared = false;
+    let (mut in_shared, mut in_constants, mut pattern_bytes) = (false, false, 0usize);
     for line in assembly.lines() {
         let (directive, operand) = line.trim().split_once('\t').unwrap_or((line.trim(), ""));
         match directive {
-            ".section" => in_shared = operand.starts_with(".tbss"),
-            ".text" | ".data" | ".bss" => in_shared = false,
+            ".section" => {
+                in_shared = operand.starts_with(".tbss");
+                in_constants = operand.starts_with(".rodata.cst");
+            }
+            ".text" | ".data" | ".bss" => (in_shared, in_constants) = (false, false),
             _ => {}
+        }
+        let is_pattern_byte = in_constants && (directive, operand) == (".byte", "-2");
+        pattern_bytes = if is_pattern_byte { pattern_bytes + 1 } else { 0 };
+        if nan && is_pattern_byte && pattern_bytes.is_multiple_of(4) {
+            prepared += "\t.byte\t-1\n";
+            continue;
+        }
+        let patterned = nan && operand.contains(PATTERN_WORDS[0].0)
+            || nan && operand.contains(PATTERN_WORDS[1].0);
+        if patterned {
+            let [word, double] = PATTERN_WORDS;
+            let line = line.replace(double.0, double.1).replace(word.0, word.1);
+            writeln!(prepared, "{line}").expect("writing to a string");
+            continue;
         }
         match operand.trim_end_matches("@PLT") {
             function @ ("memcpy" | "memmove" | "memset") if !directive.starts_with('.') => {
@@ -468,6 +505,11 @@ fn prepare_for_checks(assembly: &str) -> String {
             _ => writeln!(prepared, "{line}"),
         }
         .expect("writing to a string");
+        // What a GPU would find aligned must be so here: `place_on_gpu` of the emulator judges.
+        if in_shared && directive == ".align" && operand.parse().is_ok_and(|bytes: u32| bytes < 16)
+        {
+            prepared += "\t.align\t16\n";
+        }
         if in_shared && directive == ".zero" {
             writeln!(prepared, "\t.zero\t{APART}").expect("writing to a string");
         }

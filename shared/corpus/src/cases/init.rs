@@ -80,6 +80,14 @@ pub(super) fn cases() -> Vec<Case> {
             grid(1, 32),
             [In(INT, ramp(16)), Out(F32, 256), I32(16), I32(5)],
         ),
+        file.bug(
+            Init,
+            "local_sums_added",
+            grid(1, 32),
+            [In(F32, ramp(16)), Out(F32, 32), I32(16), I32(3)],
+        ),
+        file.bug(Init, "local_table_added", grid(1, 32), [Out(F64, 32), I32(15)]),
+        file.right("not_a_number", grid(1, 4), [In(F32, ramp(4)), Out(F32, 4)], [vec![-1.0; 4]]),
         file.right(
             "local_array_set",
             grid(1, 4),

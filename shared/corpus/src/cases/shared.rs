@@ -43,5 +43,12 @@ pub(super) fn cases() -> Vec<Case> {
             [of(128, |i| 124 - i / 4 * 4 + i % 4)],
         ),
         file.bug(Memory, "misaligned_shared", grid(1, 32), [Out(F32, 32), I32(1)]),
+        file.bug(Memory, "vectors_behind_a_flag", grid(1, 32), [In(F32, ramp(128)), Out(F32, 128)]),
+        file.right(
+            "vectors_behind_a_table",
+            grid(1, 32),
+            [In(F32, ramp(128)), Out(F32, 128)],
+            [of(128, |i| i + if i % 4 == 3 { i / 4 % 3 } else { 0 })],
+        ),
     ]
 }

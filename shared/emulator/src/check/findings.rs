@@ -9,8 +9,22 @@ use crate::shadow::{Cell, PLACE_UNKNOWN};
 use crate::thread::Thread;
 use crate::warp::{Collective, LANES, Operand};
 
-/// What g++ fills local variables with: `-ftrivial-auto-var-init=pattern`.
-pub(super) const LOCAL_PATTERN: u8 = 0xFE;
+/// What local variables without a value hold: bytes that g++ fills them with
+/// (`-ftrivial-auto-var-init=pattern`), or words, a NaN with bits of its own, that arithmetic hands on.
+const PATTERN_BYTES: [u8; 4] = [0xFE; 4];
+const PATTERN_NAN: [u8; 4] = 0xFFFE_FEFE_u32.to_le_bytes();
+
+/// Whether this may be (a part of) a local variable without a value, or the sum of one and others.
+pub(super) fn is_pattern(bytes: &[u8]) -> bool {
+    match bytes.chunks_exact(4) {
+        words if words.len() > 0 => {
+            words.remainder().is_empty()
+                && (words.clone().all(|word| word == PATTERN_BYTES)
+                    || words.clone().all(|word| word == PATTERN_NAN))
+        }
+        _ => bytes.iter().all(|&byte| byte == PATTERN_BYTES[0]),
+    }
+}
 
 impl BlockCheck {
     #[cold]
@@ -22,7 +36,7 @@ impl BlockCheck {
         me: Cell,
     ) -> Fatal {
         let launch = &mut *self.launch;
-        let name = launch.name(space, address, &self.shared);
+        let name = launch.name_of(space, address, len, &self.shared);
         let mut finding = Finding::new(
             What::Misaligned,
             format!("misaligned address: {name} is not at a multiple of {len} bytes"),
@@ -115,7 +129,7 @@ impl BlockCheck {
             finding.count += 1;
             return;
         }
-        let name = launch.name(space, address, &self.shared);
+        let name = launch.name_of(space, address, len, &self.shared);
         let mut finding = Finding::new(
             What::Uninitialised,
             format!("uninitialised: {name} is read, and nobody has written it"),
@@ -149,7 +163,7 @@ impl BlockCheck {
             }
             return Some(known);
         }
-        let name = launch.name(space, address, &self.shared);
+        let name = launch.name_of(space, address, len, &self.shared);
         let (kind, message) = match other.kind() {
             Kind::AsyncWrite => (
                 What::CopyInFlight,
@@ -252,7 +266,7 @@ impl BlockCheck {
         if let Some((index, before)) = stored.race {
             self.same_value(index as usize, before[..bytes] == now[..bytes]);
         }
-        if now[0] == LOCAL_PATTERN && now[..bytes].iter().all(|&b| b == LOCAL_PATTERN) {
+        if now[0] == PATTERN_BYTES[0] && is_pattern(&now[..bytes]) {
             self.local(thread, &stored);
         }
     }

@@ -269,11 +269,35 @@ impl LaunchCheck {
                 let offset = address as isize - shared.dynamic.0 as isize;
                 format!("byte {offset} of dynamic shared memory")
             }
-            Space::Module => format!("the __device__ variable at {address:#x}"),
+            Space::Module => {
+                let place = self.module().offset(address);
+                match names.variable_at(place) {
+                    Some(v) => format!("{} (__device__, {})", v.index(place - v.offset), v.element),
+                    None => format!("the __device__ variable at {address:#x}"),
+                }
+            }
             Space::Global => match self.arena.whose(address) {
                 Whose::Live(a) => self.name_in(a.base, a.len, address),
                 _ => format!("address {address:#x}"),
             },
+        }
+    }
+
+    /// As [`Self::name`]; dynamic shared memory, whose types nobody knows, by elements of `len` bytes as well.
+    pub(super) fn name_of(
+        &self,
+        space: Space,
+        address: usize,
+        len: usize,
+        shared: &SharedShadow,
+    ) -> String {
+        let name = self.name(space, address, shared);
+        let offset = address.wrapping_sub(shared.dynamic.0);
+        match space {
+            Space::Dynamic if len > 1 && offset.is_multiple_of(len) => {
+                format!("{name} (element {} of {len} bytes)", offset / len)
+            }
+            _ => name,
         }
     }
 

@@ -163,6 +163,41 @@ impl BlockCheck {
         self.shared.locate_dynamic(address)
     }
 
+    /// Where a GPU has what lies at this address, as far as alignment goes: static shared arrays lie side by
+    /// side there, and apart here.
+    fn place_on_gpu(&self, address: usize, space: Space) -> usize {
+        match space {
+            Space::Static => {
+                let offset = address.wrapping_sub(self.shared.fixed.0);
+                let array = self.launch.module().names().array_at(offset);
+                array.map_or(address, |a| a.offset_on_gpu + (offset - a.offset))
+            }
+            _ => address,
+        }
+    }
+
+    /// Looks at the use of a part of what needs an address that is a multiple of `len`.
+    ///
+    /// # Errors
+    /// It is none.
+    #[cold]
+    pub(crate) fn part(
+        &mut self,
+        thread: &Thread,
+        address: usize,
+        len: usize,
+        pc: usize,
+    ) -> Result<(), Fatal> {
+        // Of local variables another compiler makes what it likes.
+        let Some((_, space, _)) = self.locate(address) else { return Ok(()) };
+        if self.place_on_gpu(address, space).is_multiple_of(len) {
+            return Ok(());
+        }
+        let place = self.launch.places.number(pc);
+        let me = thread.who.at(Kind::Read, 0, place);
+        Err(self.misaligned(address, len, space, me))
+    }
+
     /// Looks at one access, before it is made.
     ///
     /// # Errors
@@ -192,7 +227,7 @@ impl BlockCheck {
         let index = thread.index();
         let place = self.launch.places.number(pc);
         let me = thread.who.at(kind, self.clock.stamp(index), place);
-        if how.whole && !address.is_multiple_of(len) {
+        if how.whole && !self.place_on_gpu(address, space).is_multiple_of(len) {
             return Err(self.misaligned(here(address), len, space, me));
         }
         let (mut at, mut left, mut granule) = (address, len, granule);

@@ -1,6 +1,6 @@
 //! What the checks make of wgmma.
 
-use super::findings::LOCAL_PATTERN;
+use super::findings::is_pattern;
 use super::{BlockCheck, Fatal};
 use crate::access::Kind;
 use crate::completion::wgmma::{Part, reads};
@@ -30,7 +30,7 @@ impl BlockCheck {
             );
             return Err(self.of_wgmma(finding, thread, "wgmma.mma_async", part.pc));
         }
-        if part.shape.adds && thread.wgmma.settled(part) && part.adds_to_pattern(LOCAL_PATTERN) {
+        if part.shape.adds && thread.wgmma.settled(part) && part.adds_to(is_pattern) {
             let message = "uninitialised: wgmma adds to accumulators that never got a value";
             let mut finding = Finding::new(What::UninitialisedLocal, message)
                 .fix("set them, or do not add in the first product");

@@ -118,11 +118,11 @@ impl Part {
         [(self.to, self.shape.accumulators()), (self.registers, a)]
     }
 
-    /// Whether one of its accumulators is made of this byte, and so of what nobody set.
-    pub(crate) fn adds_to_pattern(&self, byte: u8) -> bool {
+    /// Whether one of its accumulators is a pattern, and so what nobody set.
+    pub(crate) fn adds_to(&self, is_pattern: impl Fn(&[u8]) -> bool) -> bool {
         let words = self.to as *const [u8; WORD];
         // SAFETY: the lane's own accumulators; `ask`'s caller has them on its stack.
-        (0..self.shape.accumulators() / WORD).any(|n| unsafe { *words.add(n) } == [byte; WORD])
+        (0..self.shape.accumulators() / WORD).any(|n| is_pattern(unsafe { &*words.add(n) }))
     }
 
     /// Whether another lane's is of the same product.

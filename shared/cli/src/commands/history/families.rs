@@ -37,7 +37,8 @@ pub(super) fn pages(runs: &[Run]) -> Result<Vec<(String, String)>, Failure> {
             // The newest of those that have the most problems and versions: a later one may be of a single problem.
             let beside = records.iter().filter(|r| has_peers(r, family));
             let widest = beside.max_by_key(|r| own(r, family).count()).unwrap_or(newest);
-            let all = Family::of_all(family, &records).unwrap_or_else(|| Family::new(family, newest));
+            let all =
+                Family::of_all(family, &records).unwrap_or_else(|| Family::new(family, newest));
             let family = Family::new(family, widest);
             text += &family.heading();
             let plots = [
@@ -381,9 +382,8 @@ impl<'a> Family<'a> {
             all.push(Points { label: short(name).to_owned(), other: false, points });
         }
         let cases = self.cases.iter().filter(|c| c.dtype == *dtype);
-        let fastest = cases.filter_map(|c| {
-            c.peers(self.name).min_by(|a, b| least_us(a).total_cmp(&least_us(b)))
-        });
+        let fastest = cases
+            .filter_map(|c| c.peers(self.name).min_by(|a, b| least_us(a).total_cmp(&least_us(b))));
         let points = fastest.filter_map(place).collect();
         all.push(Points { label: "fastest peer".into(), other: true, points });
         all.retain(|p| !p.points.is_empty());
