@@ -16,6 +16,9 @@ const INVALID_CONFIGURATION: c_int = 9;
 const ALREADY_REGISTERED: c_int = 712;
 const LAUNCH_FAILURE: c_int = 719;
 
+/// Bytes of an argument that the compiler does not copy word by word.
+const LARGE: usize = 64;
+
 /// As `EmuMemory`.
 const DEVICE: c_int = 0;
 const HOST: c_int = 2;
@@ -367,6 +370,14 @@ fn run(kernel: &Kernel, config: &Config, arguments: &[*mut c_void], options: Opt
             lab_emulator::host_wrote(base as *const u8, true);
         }
     }
+    // A large argument is copied by a call, which the checks look at.
+    let large = kernel.parameters().iter().zip(arguments).filter(|(p, _)| p.size > LARGE);
+    let adopted: Vec<*mut u8> = large
+        // SAFETY: the argument lies there until the launch ends.
+        .filter_map(|(p, &at)| {
+            unsafe { lab_emulator::adopt(at.cast(), p.size).ok() }.map(|()| at.cast())
+        })
+        .collect();
     let addresses = Addresses(arguments);
     // What is thread_local in the program is shared memory to the emulator: of another thread than the
     // host code's.
@@ -378,6 +389,7 @@ fn run(kernel: &Kernel, config: &Config, arguments: &[*mut c_void], options: Opt
         };
         scope.spawn(run).join()
     });
+    adopted.into_iter().for_each(|at| lab_emulator::disown(at));
     let name = readable(kernel.name());
     match outcome {
         Ok(Ok(profile)) => {

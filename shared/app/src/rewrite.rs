@@ -328,7 +328,7 @@ impl<'a> Reader<'a> {
         let names: Vec<&str> = parameters.iter().map(|(_, n)| n.as_str()).collect();
         let passed: String = names.iter().map(|n| format!(", {n}")).collect();
         let question = format!(
-            " if (!::emu::in_kernel()) return ::emu::launch_configured<(static_cast<void (*)({})>(&{own}))>\
+            " if (::emu::is_launch()) return ::emu::launch_configured<(static_cast<void (*)({})>(&{own}))>\
              (__PRETTY_FUNCTION__, {:?}{passed}); EMU_BEGIN_KERNEL;",
             types.join(", "),
             names.join(",")
@@ -448,7 +448,17 @@ impl<'a> Reader<'a> {
         for word in (first..end).filter(|&i| tokens.at(i) == "static") {
             edits.push((tokens.all[word].range.clone(), String::new()));
         }
-        let Some(word) = (first..end).find(|&i| tokens.at(i) == "extern") else { return Ok(()) };
+        let Some(word) = (first..end).find(|&i| tokens.at(i) == "extern") else {
+            // An attribute of the standard's must come first; g++'s own may stand anywhere.
+            if tokens.at(shared + 1) == "alignas"
+                && let Some(close) = tokens.closing(shared + 2)
+            {
+                let range = tokens.start(shared + 1)..tokens.end(close);
+                let size = &tokens.text[tokens.end(shared + 2)..tokens.start(close)];
+                edits.push((range, format!("__attribute__((aligned({size})))")));
+            }
+            return Ok(());
+        };
         let bracket = (shared..end).find(|&i| tokens.at(i) == "[");
         let Some(bracket) = bracket.filter(|&i| tokens.at(end) == ";" && tokens.is_word(i - 1))
         else {
@@ -490,7 +500,28 @@ impl<'a> Reader<'a> {
             .map(|i| tokens.at(i))
             .collect();
         let range = tokens.start(word)..tokens.end(close);
-        edits.push((range, format!("::emu::inline_ptx({})", text.join(" "))));
+        let operands = self.operands(open + 1 + text.len(), close);
+        edits.push((range, format!("::emu::inline_ptx({}{operands})", text.join(" "))));
+    }
+}
+
+impl Reader<'_> {
+    /// `: "=r"(x) : "r"(y), "r"(z) : "memory"` as `, x, y, z`.
+    fn operands(&self, from: usize, to: usize) -> String {
+        let tokens = self.tokens;
+        let (mut all, mut at) = (String::new(), from);
+        while at < to {
+            if tokens.all[at].kind == Kind::Literal
+                && tokens.at(at + 1) == "("
+                && let Some(close) = tokens.closing(at + 1)
+            {
+                all += ", ";
+                all += &tokens.text[tokens.end(at + 1)..tokens.start(close)];
+                at = close;
+            }
+            at += 1;
+        }
+        all
     }
 }
 
@@ -593,7 +624,7 @@ mod tests {
             "asm volatile(\"bar.sync %0;\" : : \"r\"(1)); cudaLaunchKernel((void*)k<T>, g);",
         )
         .text;
-        assert_eq!(got, "::emu::inline_ptx(\"bar.sync %0;\"); cudaLaunchKernel(k<T>, g);");
+        assert_eq!(got, "::emu::inline_ptx(\"bar.sync %0;\", 1); cudaLaunchKernel(k<T>, g);");
     }
 
     #[test]

@@ -16,6 +16,7 @@
 
 // ---- errors -----------------------------------------------------------------------------------
 inline cudaError_t cudaGetLastError() {
+    if (emu::in_kernel()) return cudaSuccess;
     EMU_API;
     cudaError_t last = emu::last_error;
     emu::last_error = cudaSuccess;
@@ -102,6 +103,10 @@ inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cud
 inline cudaError_t cudaMemcpyPeer(void* to, int, const void* from, int, size_t bytes) {
     return emu::copy(to, from, bytes, cudaMemcpyDeviceToDevice);
 }
+inline cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t bytes,
+                                       cudaStream_t = nullptr) {
+    return emu::copy(to, from, bytes, cudaMemcpyDeviceToDevice);
+}
 inline cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch,
                                 size_t width, size_t height, cudaMemcpyKind kind) {
     return emu::copy_rows(to, to_pitch, from, from_pitch, width, height, kind);
@@ -181,6 +186,24 @@ inline cudaPitchedPtr make_cudaPitchedPtr(void* p, size_t pitch, size_t x, size_
 }
 inline cudaExtent make_cudaExtent(size_t w, size_t h, size_t d) { return {w, h, d}; }
 inline cudaPos make_cudaPos(size_t x, size_t y, size_t z) { return {x, y, z}; }
+// There is one pool, which gives back at once.
+inline cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* to, int) {
+    EMU_API;
+    static cudaMemPool_st pool = {};
+    *to = &pool;
+    return cudaSuccess;
+}
+inline cudaError_t cudaDeviceGetMemPool(cudaMemPool_t* to, int n) {
+    return cudaDeviceGetDefaultMemPool(to, n);
+}
+template <class T> cudaError_t cudaMallocFromPoolAsync(T** to, size_t bytes, cudaMemPool_t, cudaStream_t) {
+    return emu::allocate(to, bytes, EMU_DEVICE);
+}
+EMU_NOTHING(cudaMemPoolSetAttribute)
+EMU_NOTHING(cudaMemPoolTrimTo)
+EMU_NOTHING(cudaDeviceSetMemPool)
+EMU_UNSUPPORTED(cudaMemPoolCreate)
+EMU_UNSUPPORTED(cudaMemPoolSetAccess)
 EMU_NOTHING(cudaMemPrefetchAsync)
 EMU_NOTHING(cudaMemAdvise)
 EMU_NOTHING(cudaStreamAttachMemAsync)
@@ -192,9 +215,7 @@ inline cudaError_t cudaHostUnregister(void* p) {
     EMU_API;
     return emu::keep(emu::host->disown(p));
 }
-EMU_UNSUPPORTED(cudaMalloc3D)
-EMU_UNSUPPORTED(cudaMemcpy3D)
-EMU_UNSUPPORTED(cudaMallocArray)
+#include "textures.h"
 
 // ---- devices ----------------------------------------------------------------------------------
 inline cudaError_t cudaGetDeviceCount(int* n) { EMU_API; *n = 1; return cudaSuccess; }
@@ -221,6 +242,10 @@ inline cudaError_t cudaDeviceGetAttribute(int* to, cudaDeviceAttr attribute, int
 inline cudaError_t cudaDriverGetVersion(int* to) { *to = CUDART_VERSION; return cudaSuccess; }
 inline cudaError_t cudaRuntimeGetVersion(int* to) { *to = CUDART_VERSION; return cudaSuccess; }
 inline cudaError_t cudaDeviceCanAccessPeer(int* to, int, int) { *to = 0; return cudaSuccess; }
+inline cudaError_t cudaDeviceGetP2PAttribute(int* to, cudaDeviceP2PAttr, int, int) {
+    *to = 0;
+    return cudaSuccess;
+}
 inline cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
     EMU_API;
     *least = 0, *greatest = -5;
@@ -272,6 +297,8 @@ inline cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t call, void* dat
     call(data);
     return cudaSuccess;
 }
+EMU_NOTHING(cudaStreamSetAttribute)
+EMU_NOTHING(cudaCtxResetPersistingL2Cache)
 EMU_NOTHING(cudaStreamSynchronize)
 EMU_NOTHING(cudaStreamQuery)
 EMU_NOTHING(cudaStreamWaitEvent)

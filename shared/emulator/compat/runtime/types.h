@@ -169,7 +169,7 @@ enum cudaSharedCarveout {
     of(cudaDevAttrHostRegisterSupported, 99, 0)                                     \
     of(cudaDevAttrMaxBlocksPerMultiprocessor, 106, p.maxBlocksPerMultiProcessor)    \
     of(cudaDevAttrReservedSharedMemoryPerBlock, 111, p.reservedSharedMemPerBlock)   \
-    of(cudaDevAttrMemoryPoolsSupported, 115, 0)
+    of(cudaDevAttrMemoryPoolsSupported, 115, 1)
 #define EMU_ENUMERATOR(name, value, answer) name = value,
 enum cudaDeviceAttr { EMU_ATTRIBUTES(EMU_ENUMERATOR) };
 #undef EMU_ENUMERATOR
@@ -196,6 +196,36 @@ typedef CUevent_st* cudaEvent_t;
 #define cudaStreamPerThread ((cudaStream_t)2)
 typedef void (*cudaStreamCallback_t)(cudaStream_t, cudaError_t, void*);
 typedef void (*cudaHostFn_t)(void*);
+
+struct cudaMemPool_st { unsigned long long threshold; };
+typedef cudaMemPool_st* cudaMemPool_t;
+enum cudaMemPoolAttr {
+    cudaMemPoolReuseFollowEventDependencies = 1,
+    cudaMemPoolReuseAllowOpportunistic,
+    cudaMemPoolReuseAllowInternalDependencies,
+    cudaMemPoolAttrReleaseThreshold
+};
+enum cudaMemLocationType { cudaMemLocationTypeInvalid, cudaMemLocationTypeDevice, cudaMemLocationTypeHost };
+struct cudaMemLocation { cudaMemLocationType type; int id; };
+enum cudaDeviceP2PAttr {
+    cudaDevP2PAttrPerformanceRank = 1,
+    cudaDevP2PAttrAccessSupported,
+    cudaDevP2PAttrNativeAtomicSupported,
+    cudaDevP2PAttrCudaArrayAccessSupported
+};
+enum cudaAccessProperty {
+    cudaAccessPropertyNormal,
+    cudaAccessPropertyStreaming,
+    cudaAccessPropertyPersisting
+};
+struct cudaAccessPolicyWindow {
+    void* base_ptr;
+    size_t num_bytes;
+    float hitRatio;
+    cudaAccessProperty hitProp, missProp;
+};
+enum cudaStreamAttrID { cudaStreamAttributeAccessPolicyWindow = 1 };
+struct cudaStreamAttrValue { cudaAccessPolicyWindow accessPolicyWindow; };
 
 struct cudaExtent { size_t width, height, depth; };
 struct cudaPos { size_t x, y, z; };
