@@ -17,7 +17,7 @@ const ALREADY_REGISTERED: c_int = 712;
 const LAUNCH_FAILURE: c_int = 719;
 
 /// Bytes of an argument that the compiler does not copy word by word.
-const LARGE: usize = 64;
+const LARGE: usize = 16;
 
 /// As `EmuMemory`.
 const DEVICE: c_int = 0;

@@ -1,6 +1,10 @@
 // What host code is rewritten into: a launch is a configuration, and a call of the kernel, which asks who
 // calls it and launches itself.
 #pragma once
+#include <functional>
+#include <tuple>
+#include <vector>
+
 #include "types.h"
 
 // What the process that has loaded the program does for it.
@@ -48,6 +52,13 @@ inline int configured_cooperative;
 // Blocks of a cluster, along x; 0 for none.
 inline unsigned configured_cluster;
 
+// What is noted and not done, while a stream is captured.
+inline std::vector<std::function<void()>>* capturing = nullptr;
+template <class F> bool is_captured(F f) {
+    if (capturing) capturing->push_back(f);
+    return capturing != nullptr;
+}
+
 inline bool in_kernel() { return emu_in_kernel(); }
 // What a kernel asks first: whether its caller launches it.
 inline bool is_launch() { return emu_is_launch(); }
@@ -82,6 +93,19 @@ template <class... A, void (*F)(A...)> struct launcher<F> {
             return;
         }
         if (sticky_error != cudaSuccess) return;
+        if (capturing) {
+            dim3 grid(configured_grid[0], configured_grid[1], configured_grid[2]);
+            dim3 block(configured_block[0], configured_block[1], configured_block[2]);
+            size_t shared = configured_shared;
+            int cooperative = configured_cooperative;
+            unsigned cluster = configured_cluster;
+            auto all = std::make_tuple(a...);
+            capturing->push_back([=] {
+                configure(grid, block, shared, nullptr, cooperative, cluster);
+                std::apply([&](const auto&... x) { launch(name, names, x...); }, all);
+            });
+            return;
+        }
         int code = host->launch(&export_, configured_grid, configured_block, configured_shared,
                                 configured_cooperative, configured_cluster, arguments);
         if (code == cudaErrorLaunchFailure) sticky_error = cudaErrorLaunchFailure;
@@ -116,17 +140,26 @@ __forceinline__ constexpr bool is_ptx(const char* text, const char* other) {
     }
     return true;
 }
+// `mov.u32 %0, %%NAME;`, with one % or two.
+__forceinline__ constexpr bool moves(const char* text, const char* two, const char* one) {
+    return is_ptx(text, two) || is_ptx(text, one);
+}
+#define EMU_MOVES(name) moves(text, "mov.u32 %0, %%" name ";", "mov.u32 %0, %" name ";")
 template <class T> __forceinline__ void inline_ptx(const char* text, T& to) {
     unsigned rank = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
-    if (is_ptx(text, "mov.u32 %0, %%laneid;") || is_ptx(text, "mov.u32 %0, %laneid;"))
-        to = T(rank % 32);
-    else if (is_ptx(text, "mov.u32 %0, %%warpid;") || is_ptx(text, "mov.u32 %0, %warpid;"))
-        to = T(rank / 32);
-    else if (is_ptx(text, "mov.u32 %0, %%smid;") || is_ptx(text, "mov.u32 %0, %smid;"))
+    unsigned lane = rank % 32, own = 1u << lane;
+    if (EMU_MOVES("laneid")) to = T(lane);
+    else if (EMU_MOVES("warpid")) to = T(rank / 32);
+    else if (EMU_MOVES("smid"))
         to = T((blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z)) % 108);
-    else
-        refuse_ptx(text);
+    else if (EMU_MOVES("lanemask_eq")) to = T(own);
+    else if (EMU_MOVES("lanemask_lt")) to = T(own - 1);
+    else if (EMU_MOVES("lanemask_le")) to = T(own | (own - 1));
+    else if (EMU_MOVES("lanemask_gt")) to = T(~(own | (own - 1)));
+    else if (EMU_MOVES("lanemask_ge")) to = T(~(own - 1));
+    else refuse_ptx(text);
 }
+#undef EMU_MOVES
 template <class T>
 __forceinline__ void inline_ptx(const char* text, T& to, unsigned a, unsigned b, unsigned c) {
     if (!is_ptx(text, "vabsdiff4.u32.u32.u32.add %0, %1, %2, %3;")) refuse_ptx(text);

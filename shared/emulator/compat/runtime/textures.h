@@ -550,6 +550,16 @@ cudaError_t cudaUnbindTexture(texture<T, rank, mode>& t) {
     t.bound = {};
     return cudaSuccess;
 }
+// As C has it.
+template <class T, int rank, cudaTextureReadMode mode>
+cudaError_t cudaBindTexture(size_t* offset, texture<T, rank, mode>* t, const void* data,
+                            const cudaChannelFormatDesc* desc, size_t bytes = UINT_MAX) {
+    return cudaBindTexture(offset, *t, data, *desc, bytes);
+}
+template <class T, int rank, cudaTextureReadMode mode>
+cudaError_t cudaUnbindTexture(texture<T, rank, mode>* t) {
+    return cudaUnbindTexture(*t);
+}
 namespace emu {
 template <class T, cudaTextureReadMode mode>
 using fetched = std::conditional_t<mode == cudaReadModeElementType, T, float>;
