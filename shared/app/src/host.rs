@@ -371,13 +371,13 @@ fn run(kernel: &Kernel, config: &Config, arguments: &[*mut c_void], options: Opt
         }
     }
     // A large argument is copied by a call, which the checks look at.
-    let large = kernel.parameters().iter().zip(arguments).filter(|(p, _)| p.size > LARGE);
-    let adopted: Vec<*mut u8> = large
+    let adopt = |at: *mut u8, bytes| {
         // SAFETY: the argument lies there until the launch ends.
-        .filter_map(|(p, &at)| {
-            unsafe { lab_emulator::adopt(at.cast(), p.size).ok() }.map(|()| at.cast())
-        })
-        .collect();
+        let adopted = unsafe { lab_emulator::adopt(at, bytes) };
+        adopted.is_ok().then_some(at)
+    };
+    let large = kernel.parameters().iter().zip(arguments).filter(|(p, _)| p.size > LARGE);
+    let adopted: Vec<*mut u8> = large.filter_map(|(p, &at)| adopt(at.cast(), p.size)).collect();
     let addresses = Addresses(arguments);
     // What is thread_local in the program is shared memory to the emulator: of another thread than the
     // host code's.

@@ -136,7 +136,7 @@ impl Program {
             ended(code, std::ptr::null_mut());
         });
         if let Some(bytes) = self.memory {
-            limit_memory(bytes).map_err(|reason| Error::Refused(reason))?;
+            limit_memory(bytes).map_err(Error::Refused)?;
         }
         let code = main(count, pointers.as_mut_ptr());
         // SAFETY: ends the process, by way of `ended`.
