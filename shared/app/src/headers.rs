@@ -8,8 +8,8 @@ use sha2::{Digest, Sha256};
 
 use crate::Error;
 
-static INCLUDE: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../emulator/include");
-static COMPAT: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../emulator/compat");
+static INCLUDE: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/headers/include");
+static COMPAT: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/headers/compat");
 
 /// A directory of the user's cache that holds them as this repository does, written where it is missing.
 pub(crate) fn root() -> Result<PathBuf, Error> {

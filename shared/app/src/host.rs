@@ -2,11 +2,12 @@
 //!
 //! A process runs one program: its functions have no argument that could say which.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use lab_emulator::{Check, Config, Finding, LaunchError, Module, Options, Profile};
+use lab_emulator::{Check, Config, Finding, Kernel, LaunchError, Module, Options, Profile};
 
 /// As `cudaError`.
 const SUCCESS: c_int = 0;
@@ -14,6 +15,9 @@ const INVALID_VALUE: c_int = 1;
 const INVALID_CONFIGURATION: c_int = 9;
 const ALREADY_REGISTERED: c_int = 712;
 const LAUNCH_FAILURE: c_int = 719;
+
+/// Bytes of an argument that the compiler does not copy word by word.
+const LARGE: usize = 16;
 
 /// As `EmuMemory`.
 const DEVICE: c_int = 0;
@@ -40,16 +44,34 @@ pub(crate) struct Host {
     adopt: unsafe extern "C" fn(*mut c_void, usize) -> c_int,
     disown: extern "C" fn(*const c_void) -> c_int,
     unsupported: unsafe extern "C" fn(*const c_char),
+    nest: unsafe extern "C" fn(*const u32, *const u32, usize),
+    is_nested: extern "C" fn() -> c_int,
+    launch_later: unsafe extern "C" fn(*const c_void, *mut *mut c_void) -> c_int,
 }
 
-pub(crate) static HOST_TABLE: Host =
-    Host { in_kernel, allocate, release, copy, fill, launch, type_of, adopt, disown, unsupported };
+pub(crate) static HOST_TABLE: Host = Host {
+    in_kernel,
+    allocate,
+    release,
+    copy,
+    fill,
+    launch,
+    type_of,
+    adopt,
+    disown,
+    unsupported,
+    nest,
+    is_nested,
+    launch_later,
+};
 
 /// What a program has done so far.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     /// Length and kind, by address.
     memory: BTreeMap<usize, (usize, c_int)>,
+    /// The lengths of all together.
+    bytes: u64,
     pub(crate) launches: usize,
     /// Each finding once, with the kernel that it is of.
     pub(crate) findings: Vec<(String, Finding)>,
@@ -75,6 +97,7 @@ impl State {
 
 static STATE: Mutex<State> = Mutex::new(State {
     memory: BTreeMap::new(),
+    bytes: 0,
     launches: 0,
     findings: Vec::new(),
     repeated: 0,
@@ -100,8 +123,17 @@ extern "C" fn in_kernel() -> c_int {
 }
 
 extern "C" fn allocate(bytes: usize, kind: c_int) -> *mut c_void {
+    let mut state = state();
+    let limit = crate::limit::device_memory();
+    let all = state.bytes.saturating_add(bytes as u64);
+    if all > limit {
+        let refused = format!("cudaMalloc: expected at most {limit} bytes in all, got {all}");
+        state.refused.insert(refused);
+        return std::ptr::null_mut();
+    }
     let Ok(address) = lab_emulator::allocate(bytes) else { return std::ptr::null_mut() };
-    state().memory.insert(address as usize, (bytes, kind));
+    state.memory.insert(address as usize, (bytes, kind));
+    state.bytes = all;
     address.cast()
 }
 
@@ -114,8 +146,9 @@ pub(crate) fn hold(bytes: usize) -> Option<*mut u8> {
 extern "C" fn release(address: *mut c_void, kind: c_int) -> c_int {
     let mut state = state();
     match state.memory.get(&(address as usize)) {
-        Some(&(_, k)) if (k == HOST) == (kind == HOST) => {
+        Some(&(bytes, k)) if (k == HOST) == (kind == HOST) => {
             state.memory.remove(&(address as usize));
+            state.bytes -= bytes as u64;
             // SAFETY: it was allocated above, and is freed once.
             unsafe { lab_emulator::free(address.cast()) };
             SUCCESS
@@ -245,6 +278,70 @@ unsafe extern "C" fn unsupported(name: *const c_char) {
     state().refused.insert(format!("{name} is not supported"));
 }
 
+/// A launch that a kernel has asked for: it begins when that kernel's grid has ended, as CUDA allows.
+struct Child {
+    kernel: Kernel,
+    config: Config,
+    /// Each argument, aligned as any type is.
+    arguments: Vec<Vec<u128>>,
+}
+
+static CHILDREN: Mutex<VecDeque<Child>> = Mutex::new(VecDeque::new());
+
+thread_local! {
+    /// Of the next call of a kernel, which follows at once.
+    static NESTED: Cell<Option<Config>> = const { Cell::new(None) };
+}
+
+fn children() -> MutexGuard<'static, VecDeque<Child>> {
+    CHILDREN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+unsafe extern "C" fn nest(grid: *const u32, block: *const u32, shared: usize) {
+    // SAFETY: launch.h passes three sizes twice.
+    let [grid, block] = [grid, block].map(|s| unsafe { *s.cast::<[u32; 3]>() });
+    NESTED.set(Some(Config {
+        grid,
+        block,
+        dynamic_shared: shared,
+        cooperative: false,
+        cluster: 0,
+        overlap_previous: false,
+    }));
+}
+
+extern "C" fn is_nested() -> c_int {
+    let nested = NESTED.get();
+    c_int::from(nested.is_some())
+}
+
+unsafe extern "C" fn launch_later(export: *const c_void, arguments: *mut *mut c_void) -> c_int {
+    let (Some((module, _)), Some(config)) = (PROGRAM.get(), NESTED.take()) else {
+        return LAUNCH_FAILURE;
+    };
+    // SAFETY: launch.h passes a description of the kernel and the address of each argument.
+    let (kernel, given) = unsafe {
+        let kernel = module.kernel_at(export);
+        let count = kernel.parameters().len();
+        (kernel, std::slice::from_raw_parts(arguments, count))
+    };
+    let copied = kernel.parameters().iter().zip(given).map(|(parameter, &from)| {
+        let mut copy = vec![0u128; parameter.size.div_ceil(16)];
+        // SAFETY: the argument has the parameter's type, and the copy room for it.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                from.cast::<u8>(),
+                copy.as_mut_ptr().cast(),
+                parameter.size,
+            );
+        }
+        copy
+    });
+    let arguments = copied.collect();
+    children().push_back(Child { kernel, config, arguments });
+    SUCCESS
+}
+
 unsafe extern "C" fn launch(
     export: *const c_void,
     grid: *const u32,
@@ -266,19 +363,42 @@ unsafe extern "C" fn launch(
         cluster,
         overlap_previous: false,
     };
+    let count = kernel.parameters().len();
+    // SAFETY: launch.h passes the address of each argument.
+    let arguments = unsafe { std::slice::from_raw_parts(arguments, count) };
+    let mut code = run(&kernel, &config, arguments, *options);
+    // Nobody holds the queue while a child runs: it may have children of its own.
+    loop {
+        let child = children().pop_front();
+        let Some(mut child) = child else { return code };
+        if code != LAUNCH_FAILURE {
+            let addresses: Vec<*mut c_void> =
+                child.arguments.iter_mut().map(|a| a.as_mut_ptr().cast()).collect();
+            code = code.max(run(&child.kernel, &child.config, &addresses, *options));
+        }
+    }
+}
+
+/// Runs one grid to its end, and keeps what is found.
+fn run(kernel: &Kernel, config: &Config, arguments: &[*mut c_void], options: Options) -> c_int {
     {
         let mut state = state();
         state.launches += 1;
-        state.last = Some((readable(kernel.name()), config));
+        state.last = Some((readable(kernel.name()), *config));
         // The host may have written them since, which nobody has seen.
         let seen = |&(_, &(_, kind)): &(&usize, &(usize, c_int))| kind != DEVICE;
         for (&base, _) in state.memory.iter().filter(seen) {
             lab_emulator::host_wrote(base as *const u8, true);
         }
     }
-    let count = kernel.parameters().len();
-    // SAFETY: launch.h passes the address of each argument.
-    let arguments = unsafe { std::slice::from_raw_parts(arguments, count) };
+    // A large argument is copied by a call, which the checks look at.
+    let adopt = |at: *mut u8, bytes| {
+        // SAFETY: the argument lies there until the launch ends.
+        let adopted = unsafe { lab_emulator::adopt(at, bytes) };
+        adopted.is_ok().then_some(at)
+    };
+    let large = kernel.parameters().iter().zip(arguments).filter(|(p, _)| p.size > LARGE);
+    let adopted: Vec<*mut u8> = large.filter_map(|(p, &at)| adopt(at.cast(), p.size)).collect();
     let addresses = Addresses(arguments);
     // What is thread_local in the program is shared memory to the emulator: of another thread than the
     // host code's.
@@ -286,10 +406,11 @@ unsafe extern "C" fn launch(
         let run = || {
             let addresses = &addresses;
             // SAFETY: the arguments are of the kernel's own types.
-            unsafe { lab_emulator::launch(&kernel, &config, addresses.0, options) }
+            unsafe { lab_emulator::launch(kernel, config, addresses.0, &options) }
         };
         scope.spawn(run).join()
     });
+    adopted.into_iter().for_each(|at| lab_emulator::disown(at));
     let name = readable(kernel.name());
     match outcome {
         Ok(Ok(profile)) => {

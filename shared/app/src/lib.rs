@@ -22,9 +22,11 @@
 
 mod cuts;
 mod facts;
+mod fault;
 mod given;
 mod headers;
 mod host;
+mod limit;
 mod program;
 mod rewrite;
 mod single;
@@ -38,6 +40,7 @@ pub use facts::Facts;
 pub use given::{
     Argument, BadArgument, Buffer, Component, Element, Fill, Role, TensorName, Value, split_list,
 };
+pub use limit::limit_memory;
 pub use program::{Options, Program, Report};
 pub use rewrite::Kernel;
 pub use single::{Array, Launch, Outcome, Settings, Single};

@@ -10,8 +10,10 @@ use lab_emulator::{Finding, Module};
 use lab_kernel_build::{Build, compile_program};
 
 use crate::Error;
+use crate::fault;
 use crate::headers;
 use crate::host::{self, HOST_TABLE};
+use crate::limit::limit_memory;
 use crate::rewrite::Kernel;
 use crate::sources::Sources;
 
@@ -30,6 +32,8 @@ pub struct Options {
     pub debug: bool,
     /// How long it may run. It is ended then, with exit code 1 of its own.
     pub timeout: Option<Duration>,
+    /// So many bytes it may have in all.
+    pub memory: Option<u64>,
 }
 
 /// A program that is compiled and not run yet.
@@ -38,6 +42,7 @@ pub struct Program {
     module: Arc<Module>,
     kernels: Vec<(PathBuf, Kernel)>,
     timeout: Option<Duration>,
+    memory: Option<u64>,
 }
 
 /// What is known when a program has ended.
@@ -53,6 +58,8 @@ pub struct Report {
     pub repeated: usize,
     /// Calls of the runtime API that were refused.
     pub refused: Vec<String>,
+    /// The signal that has ended its host code: which, and where.
+    pub fault: Option<String>,
 }
 
 impl Program {
@@ -65,7 +72,7 @@ impl Program {
         let sources = Sources::read(files, &options.include, scratch.path())?;
         let kernels = sources.kernels.clone();
         let module = compile(sources, options, scratch.path())?;
-        Ok(Self { module, kernels, timeout: options.timeout })
+        Ok(Self { module, kernels, timeout: options.timeout, memory: options.memory })
     }
 
     /// The kernels that these files and the headers of theirs define, each with its file. Nothing is
@@ -124,6 +131,13 @@ impl Program {
                 ended(1, std::ptr::null_mut());
             });
         }
+        fault::watch(Arc::clone(&self.module), |line, code| {
+            let _ = FAULT.set(line);
+            ended(code, std::ptr::null_mut());
+        });
+        if let Some(bytes) = self.memory {
+            limit_memory(bytes).map_err(Error::Refused)?;
+        }
         let code = main(count, pointers.as_mut_ptr());
         // SAFETY: ends the process, by way of `ended`.
         unsafe { libc::exit(code) }
@@ -167,6 +181,7 @@ pub(crate) fn compile(
     Ok(Module::load(bytes.leak())?)
 }
 
+static FAULT: OnceLock<String> = OnceLock::new();
 static END: OnceLock<fn(Report) -> u8> = OnceLock::new();
 
 unsafe extern "C" {
@@ -185,6 +200,7 @@ extern "C" fn ended(status: c_int, _: *mut c_void) {
         findings: std::mem::take(&mut state.findings),
         repeated: state.repeated,
         refused: state.refused.iter().cloned().collect(),
+        fault: FAULT.get().cloned(),
     };
     drop(state);
     let code = END.get().map_or(1, |end| end(report));

@@ -50,6 +50,7 @@ pub(crate) type Include<'a> = dyn FnMut(&str, bool) -> Result<Option<String>, St
 /// # Errors
 /// A launch or a kernel that is written in a way this does not read; the message has line and reason.
 pub(crate) fn rewrite(text: &str, include: &mut Include<'_>) -> Result<Rewritten, String> {
+    let text = &joined_launches(text);
     let tokens = Tokens::read(text);
     let mut reader = Reader { tokens: &tokens, hidden: Vec::new(), in_dim3: false };
     let mut edits = Edits::new();
@@ -97,6 +98,10 @@ pub(crate) fn rewrite(text: &str, include: &mut Include<'_>) -> Result<Rewritten
                 edits.push((tokens.all[index].range.clone(), "__attribute__((noinline))".into()));
             }
             (_, "asm" | "__asm__" | "__asm") => reader.inline_ptx(index, &mut edits),
+            // `params.func = (void*)k`
+            (_, "func") if matches!(tokens.at(index.wrapping_sub(1)), "." | ">") => {
+                reader.untyped_kernel(index, &mut edits)
+            }
             (_, "cudaLaunchKernel" | "cudaLaunchCooperativeKernel" | "cudaLaunchKernelExC") => {
                 reader.untyped_kernel(index, &mut edits);
             }
@@ -104,6 +109,23 @@ pub(crate) fn rewrite(text: &str, include: &mut Include<'_>) -> Result<Rewritten
         }
     }
     Ok(Rewritten { text: apply(text, edits), kernels })
+}
+
+/// `k << <1, 2>> >(x)`, which nvcc takes too, as `k <<< 1, 2>>> (x)`.
+fn joined_launches(text: &str) -> String {
+    let mut own = text.to_owned();
+    let mut from = 0;
+    while let Some(open) = own[from..].find("<< <").map(|at| from + at) {
+        let Some(close) = own[open..].find(">> >").map(|at| open + at) else { break };
+        if own[open..close].contains(';') {
+            from = open + 4;
+            continue;
+        }
+        own.replace_range(open..open + 4, "<<< ");
+        own.replace_range(close..close + 4, ">>> ");
+        from = close;
+    }
+    own
 }
 
 /// `a::b::`, where the `{` opens namespace a::b.
@@ -162,13 +184,17 @@ impl<'a> Reader<'a> {
         let name = tokens.at(index);
         let declared = match tokens.at(index.wrapping_sub(1)) {
             "dim3" => true,
+            "int" | "unsigned" => matches!(tokens.at(index + 1), "[" | "=" | ";"),
             "," => self.in_dim3 && matches!(tokens.at(index + 1), "(" | "=" | "{" | "," | ";"),
             _ => false,
         };
         if declared {
             self.hidden.push((level, name));
         }
-        if self.is_hidden(name) {
+        // A member of what describes a launch, which the headers give another name, too.
+        let before = |n: usize| index.checked_sub(n).map_or("", |i| tokens.at(i));
+        let is_member = before(1) == "." || before(1) == ">" && before(2) == "-";
+        if is_member || self.is_hidden(name) {
             edits.push((tokens.all[index].range.clone(), format!("host_{name}")));
         }
     }
@@ -260,7 +286,7 @@ impl<'a> Reader<'a> {
         let tokens = self.tokens;
         let at = |n: usize| tokens.at(call + n);
         let last = match [at(1), at(2), at(3), at(4), at(5), at(6)] {
-            ["(", "(", "void", "*", ")", _] => call + 5,
+            ["(" | "=", "(", "void", "*", ")", _] => call + 5,
             ["(", "(", "const", "void", "*", ")"] => call + 6,
             ["(", "reinterpret_cast", "<", "void", "*", ">"] => call + 6,
             _ => return,
@@ -328,7 +354,7 @@ impl<'a> Reader<'a> {
         let names: Vec<&str> = parameters.iter().map(|(_, n)| n.as_str()).collect();
         let passed: String = names.iter().map(|n| format!(", {n}")).collect();
         let question = format!(
-            " if (!::emu::in_kernel()) return ::emu::launch_configured<(static_cast<void (*)({})>(&{own}))>\
+            " if (::emu::is_launch()) return ::emu::launch_configured<(static_cast<void (*)({})>(&{own}))>\
              (__PRETTY_FUNCTION__, {:?}{passed}); EMU_BEGIN_KERNEL;",
             types.join(", "),
             names.join(",")
@@ -448,7 +474,17 @@ impl<'a> Reader<'a> {
         for word in (first..end).filter(|&i| tokens.at(i) == "static") {
             edits.push((tokens.all[word].range.clone(), String::new()));
         }
-        let Some(word) = (first..end).find(|&i| tokens.at(i) == "extern") else { return Ok(()) };
+        let Some(word) = (first..end).find(|&i| tokens.at(i) == "extern") else {
+            // An attribute of the standard's must come first; g++'s own may stand anywhere.
+            if tokens.at(shared + 1) == "alignas"
+                && let Some(close) = tokens.closing(shared + 2)
+            {
+                let range = tokens.start(shared + 1)..tokens.end(close);
+                let size = &tokens.text[tokens.end(shared + 2)..tokens.start(close)];
+                edits.push((range, format!("__attribute__((aligned({size})))")));
+            }
+            return Ok(());
+        };
         let bracket = (shared..end).find(|&i| tokens.at(i) == "[");
         let Some(bracket) = bracket.filter(|&i| tokens.at(end) == ";" && tokens.is_word(i - 1))
         else {
@@ -490,7 +526,28 @@ impl<'a> Reader<'a> {
             .map(|i| tokens.at(i))
             .collect();
         let range = tokens.start(word)..tokens.end(close);
-        edits.push((range, format!("::emu::inline_ptx({})", text.join(" "))));
+        let operands = self.operands(open + 1 + text.len(), close);
+        edits.push((range, format!("::emu::inline_ptx({}{operands})", text.join(" "))));
+    }
+}
+
+impl Reader<'_> {
+    /// `: "=r"(x) : "r"(y), "r"(z) : "memory"` as `, x, y, z`.
+    fn operands(&self, from: usize, to: usize) -> String {
+        let tokens = self.tokens;
+        let (mut all, mut at) = (String::new(), from);
+        while at < to {
+            if tokens.all[at].kind == Kind::Literal
+                && tokens.at(at + 1) == "("
+                && let Some(close) = tokens.closing(at + 1)
+            {
+                all += ", ";
+                all += &tokens.text[tokens.end(at + 1)..tokens.start(close)];
+                at = close;
+            }
+            at += 1;
+        }
+        all
     }
 }
 
@@ -530,6 +587,7 @@ mod tests {
         let expected = "(::emu::configure(dim3(1, 2), n >> 1, 0, s) ? (void)ns::k<T, 4>\n(x, f(y)) : (void)0); \
                         #define L (::emu::configure(g, b) ? (void)k##n() : (void)0)";
         assert_eq!(rewritten(text).text, expected);
+        assert_eq!(rewritten("k << <1, 2>> >(x)").text, rewritten("k <<< 1, 2>>> (x)").text);
         for (text, reason) in
             [("k<<<1, 2)", "line 1: expected >>>"), ("\nk<<<1>>> x", "line 2: expected (")]
         {
@@ -593,7 +651,9 @@ mod tests {
             "asm volatile(\"bar.sync %0;\" : : \"r\"(1)); cudaLaunchKernel((void*)k<T>, g);",
         )
         .text;
-        assert_eq!(got, "::emu::inline_ptx(\"bar.sync %0;\"); cudaLaunchKernel(k<T>, g);");
+        let node = rewritten("p.func = (void*)k; p->gridDim = 1; func = (void*)x;").text;
+        assert_eq!(node, "p.func = k; p->host_gridDim = 1; func = (void*)x;");
+        assert_eq!(got, "::emu::inline_ptx(\"bar.sync %0;\", 1); cudaLaunchKernel(k<T>, g);");
     }
 
     #[test]

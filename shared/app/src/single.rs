@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lab_emulator::{Config, Finding, Kind, Module, Profile};
 
 use crate::cuts::Cuts;
+use crate::fault;
 use crate::given::{Argument, BadArgument, Buffer, Component, Element, Fill, Role, Value};
 use crate::host::{self, HOST_TABLE};
 use crate::program::{compile, first_error, scratch};
@@ -111,6 +112,9 @@ pub struct Settings {
     pub emulator: lab_emulator::Options,
     /// `threadIdx` and `blockIdx` of the thread that a debugger stops at, in a build for one.
     pub wanted: Option<[[i32; 3]; 2]>,
+    /// Ends the process where host code of the file faults: the line that says so, and the exit code that a
+    /// shell would tell.
+    pub fault: Option<fn(String, i32)>,
 }
 
 /// So often code that does not compile is cut, and the rest tried again.
@@ -200,6 +204,9 @@ impl Single {
             }
         }
         *running() = Some(Running { plan: self.plan, seed: settings.seed, ..Running::default() });
+        if let Some(end) = settings.fault {
+            fault::watch(Arc::clone(&self.module), end);
+        }
         launch(&raw const GIVEN);
         let done = running().take().unwrap_or_default();
         if let Some(refused) = done.refused {
@@ -587,6 +594,10 @@ impl Running {
         if !(1..=MAX_BYTES).contains(&bytes) {
             let expected = format!("a shape of 1 to {MAX_BYTES} bytes");
             return Err(wrong(expected, format!("{dims:?} of {element} bytes each")));
+        }
+        let limit = crate::limit::device_memory();
+        if bytes > u128::from(limit) {
+            return Err(wrong(format!("at most {limit} bytes"), format!("{bytes}")));
         }
         let (len, count) = (bytes as usize, bytes as usize / part.bytes());
         let before = match (fill, file) {

@@ -184,9 +184,9 @@ fn mistakes_of_host_code_are_errors_and_are_told() {
             "copy: block.x: expected 1 to 1024",
         ),
         (
-            "cudaHostGetDevicePointer(&a, host, 0); cudaGraphCreate(0, 0);",
+            "cudaHostGetDevicePointer(&a, host, 0); cudaGraphAddChildGraphNode(0, 0);",
             "cudaErrorNotSupported",
-            "cudaGraphCreate is not",
+            "cudaGraphAddChildGraphNode is not",
         ),
     ] {
         let (code, stdout, stderr) = with_main(lines);
@@ -314,4 +314,137 @@ int main() {
     for name in ["race on table[2][", "] (__device__, f32)", "dynamic shared memory (element "] {
         assert!(stderr.contains(name), "{name}: {stderr}");
     }
+}
+/// Host code of others' may fault: that is its end, and not the tool's.
+#[test]
+fn a_fault_of_host_code_is_one_line_with_its_place() {
+    let wild = "int main() {\n    volatile int* p = nullptr;\n    return *p;\n}";
+    let (code, _, stderr) = run(wild);
+    assert_eq!(code, 139, "{stderr}");
+    assert!(stderr.contains("an access to an invalid address, 0x0, at main.cu:3:"), "{stderr}");
+    assert!(stderr.contains("0 launches, 0 findings; the program ended with 139"), "{stderr}");
+    // In a library that it calls; and what constructors do before main.
+    let far = "#include <cstdio>\n#include <cstdlib>\nint n = 4;\nint m = n * 2;\nint main() {\n    printf(\"%d\\n\", m);\n    \
+               abort();\n}";
+    let (code, stdout, stderr) = outcome_of(far, &["--json"]);
+    let report: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    let fault = report["fault"].as_str().unwrap();
+    assert_eq!((code, &report["program"]), (134, &134.into()), "{stderr}");
+    assert!(fault.contains("abort() was called, at main.cu:7:"), "{fault}");
+    assert!(stderr.contains("8"), "{stderr}");
+}
+
+fn outcome_of(text: &str, arguments: &[&str]) -> (i32, String, String) {
+    run_files(&[("main.cu", text)], arguments)
+}
+
+#[test]
+fn memory_has_a_limit_on_the_host_and_on_the_device() {
+    let text = "#include <cstdio>\n#include <cstdlib>\nint main() {
+        void *a, *b; size_t half = size_t(1) << 30;
+        cudaError_t first = cudaMalloc(&a, half), second = cudaMalloc(&b, 2 * half);
+        printf(\"%s %s %d %d\\n\", cudaGetErrorName(first), cudaGetErrorName(second), malloc(half) != nullptr,
+               malloc(4 * half) != nullptr);
+        return 0; }";
+    let (code, stdout, stderr) = outcome_of(text, &["--memory", "2GiB"]);
+    assert_eq!((code, stdout.trim()), (0, "cudaSuccess cudaErrorMemoryAllocation 1 0"), "{stderr}");
+    let told = "cudaMalloc: expected at most 2147483648 bytes in all, got 3221225472";
+    assert!(stderr.contains(told), "{stderr}");
+    for given in ["2", "8GiBs", "GiB", "-1", "99999999999GiB"] {
+        let (code, _, stderr) = outcome_of(text, &[&format!("--memory={given}")]);
+        assert_eq!(code, 2, "{stderr}");
+        assert!(stderr.contains("--memory: expected bytes from 64MiB"), "{given}: {stderr}");
+    }
+}
+
+/// What kernels read by a texture, draw, allocate and launch.
+#[test]
+fn textures_random_numbers_and_launches_of_kernels() {
+    let text = "#include <cstdio>
+        #include <cublas_v2.h>
+        #include <curand_kernel.h>
+        #include <thrust/device_vector.h>
+        #include <thrust/sort.h>
+        #include <thrust/reduce.h>
+        struct Base { __device__ virtual int two() { return 2; } };
+        __global__ void grow(int depth, int* count) {
+            if (threadIdx.x != 0) return;
+            atomicAdd(count, 1);
+            int* own = new int[2];
+            own[1] = depth - 1;
+            if (depth > 0) grow<<<2, 32>>>(own[1], count);
+            delete[] own;
+        }
+        __global__ void read(cudaTextureObject_t t, cudaSurfaceObject_t s, float* y) {
+            __shared__ alignas(8) char room[sizeof(Base)];
+            __shared__ Base* base;
+            if (threadIdx.x == 0) base = new (room) Base;
+            __syncthreads();
+            y[threadIdx.x] = tex2D<float>(t, threadIdx.x + 1.0f, 0.5f) * base->two();
+            surf2Dwrite(float(threadIdx.x), s, threadIdx.x * 4, 1);
+        }
+        __global__ void draw(float* y) {
+            curandState state;
+            curand_init(7, threadIdx.x, 0, &state);
+            float sum = 0;
+            for (int i = 0; i < 100; ++i) sum += curand_uniform(&state);
+            unsigned lane;
+            asm(\"mov.u32 %0, %%laneid;\" : \"=r\"(lane));
+            y[threadIdx.x] = lane == threadIdx.x ? sum / 100 : 9;
+        }
+        int main() {
+            int* count; float *y, host[8], row[4] = {0, 10, 20, 30};
+            cudaMallocManaged(&count, 4);
+            *count = 0;
+            grow<<<1, 32>>>(3, count);
+            cudaMalloc(&y, sizeof host);
+            cudaChannelFormatDesc desc = cudaCreateChannelDesc<float>();
+            cudaArray_t array;
+            cudaMallocArray(&array, &desc, 4, 2, cudaArraySurfaceLoadStore);
+            cudaMemcpy2DToArray(array, 0, 0, row, 16, 16, 1, cudaMemcpyHostToDevice);
+            cudaResourceDesc what = {};
+            what.resType = cudaResourceTypeArray;
+            what.res.array.array = array;
+            cudaTextureDesc how = {};
+            how.addressMode[0] = cudaAddressModeClamp;
+            how.filterMode = cudaFilterModeLinear;
+            cudaTextureObject_t t; cudaSurfaceObject_t s;
+            cudaCreateTextureObject(&t, &what, &how, nullptr);
+            cudaCreateSurfaceObject(&s, &what);
+            read<<<1, 4>>>(t, s, y);
+            cudaMemcpy(host, y, 16, cudaMemcpyDeviceToHost);
+            cudaMemcpy2DFromArray(row, 16, array, 0, 1, 16, 1, cudaMemcpyDeviceToHost);
+            printf(\"%d; %g %g %g %g; %g\\n\", *count, host[0], host[1], host[2], host[3], row[3]);
+            cudaStream_t stream; cudaStreamCreate(&stream);
+            cudaGraph_t graph; cudaGraphExec_t exec;
+            cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
+            draw<<<1, 8, 0, stream>>>(y);
+            cudaStreamEndCapture(stream, &graph);
+            cudaGraphInstantiate(&exec, graph, 0);
+            cudaGraphLaunch(exec, stream);
+            cudaGraphNode_t node; cudaKernelNodeParams params = {}; void* arguments[] = {&y};
+            params.func = (void*)draw;
+            params.gridDim = 1; params.blockDim = 8;
+            params.kernelParams = arguments;
+            cudaGraphAddKernelNode(&node, graph, nullptr, 0, &params);
+            cudaGraphExec_t both; cudaGraphInstantiate(&both, graph, 0);
+            cudaGraphLaunch(both, stream);
+            cudaMemcpy(host, y, sizeof host, cudaMemcpyDeviceToHost);
+            float sum = 0, one = 1, zero = 0, dot = 0;
+            for (float x : host) sum += x;
+            cublasHandle_t handle; cublasCreate(&handle);
+            cublasSdot(handle, 8, y, 1, y, 1, &dot);
+            cublasSgemv(handle, CUBLAS_OP_N, 2, 2, &one, y, 2, y, 1, &zero, y + 4, 1);
+            thrust::device_vector<int> all(4, 1);
+            all[2] = -5;
+            thrust::sort(all.begin(), all.end());
+            grow<<<1, 1>>>(0, thrust::raw_pointer_cast(&all[0]));
+            printf(\"%d %d\\n\", all[0] == -4, thrust::reduce(all.begin(), all.end()));
+            printf(\"%d %d\\n\", sum > 3.2f && sum < 4.8f, dot > 1 && dot < 3);
+            return 0;
+        }\n";
+    let (code, stdout, stderr) = run(text);
+    assert_eq!(code, 0, "{stderr}");
+    assert_eq!(stdout, "15; 10 30 50 60; 3\n1 -1\n1 1\n", "{stderr}");
+    assert!(stderr.contains("13 launches, 0 findings"), "{stderr}");
 }

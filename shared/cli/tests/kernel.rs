@@ -84,6 +84,69 @@ fn a_race_is_found_at_its_line_and_a_right_kernel_passes() {
     let place = &result["locations"][0]["physicalLocation"];
     assert_eq!(place["artifactLocation"]["uri"], "sum.cu");
     assert_eq!(place["region"]["startLine"], 15);
+    assert_sarif(&log, "log", "$");
+    let (code, _, stderr) = run(here, "check", &format!("{LAUNCH} {arguments} --memory 1"));
+    assert_eq!(code, 2, "{stderr}");
+    // 4 bytes each are more than there may be.
+    let large = "--arg in:f32[100000000] --arg out:f32[8] --arg 1000 --memory 256MiB";
+    let (code, _, stderr) = run(here, "check", &format!("{LAUNCH} {large}"));
+    assert_eq!(code, 2, "{stderr}");
+    assert!(
+        stderr.contains("--arg x: expected at most 268435456 bytes, got 400000000"),
+        "{stderr}"
+    );
+}
+
+/// What the schema of SARIF 2.1.0 says of the objects that are written: those of its properties that are used,
+/// with the kind of each, and `!` behind those that must be there.
+const SARIF: [(&str, &str); 13] = [
+    ("log", "$schema:uri version!:2.1.0 runs!:[run]"),
+    ("run", "tool!:tool results:[result] columnKind:utf16CodeUnits|unicodeCodePoints"),
+    ("tool", "driver!:component"),
+    ("component", "name!:text version:text rules:[rule]"),
+    ("rule", "id!:text shortDescription:message defaultConfiguration:configuration"),
+    ("configuration", "level:none|note|warning|error"),
+    (
+        "result",
+        "ruleId:text ruleIndex:number level:none|note|warning|error message!:message \
+         locations:[location] relatedLocations:[location] properties:bag",
+    ),
+    ("message", "text!:text"),
+    ("location", "physicalLocation:physical"),
+    ("physical", "artifactLocation:artifact region:region"),
+    ("artifact", "uri:uri"),
+    ("region", "startLine:place startColumn:place"),
+    ("bag", ""),
+];
+
+fn assert_sarif(value: &Value, kind: &str, at: &str) {
+    if let Some(of) = kind.strip_prefix('[') {
+        let of = of.trim_end_matches(']');
+        let all = value.as_array().unwrap_or_else(|| panic!("{at}: {value}"));
+        return all.iter().for_each(|one| assert_sarif(one, of, at));
+    }
+    let Some((_, properties)) = SARIF.iter().find(|(name, _)| *name == kind) else {
+        let is_fine = match kind {
+            "text" => value.as_str().is_some_and(|t| !t.is_empty()),
+            "uri" => value.as_str().is_some_and(|t| !t.is_empty() && !t.contains([' ', '\\'])),
+            "number" => value.as_i64().is_some_and(|n| n >= 0),
+            "place" => value.as_i64().is_some_and(|n| n >= 1),
+            one_of => value.as_str().is_some_and(|t| one_of.split('|').any(|o| o == t)),
+        };
+        return assert!(is_fine, "{at}: expected {kind}, got {value}");
+    };
+    let object = value.as_object().unwrap_or_else(|| panic!("{at}: {value}"));
+    let known: Vec<(&str, &str)> =
+        properties.split_whitespace().filter_map(|p| p.split_once(':')).collect();
+    for (name, of) in &known {
+        let (name, must) = (name.trim_end_matches('!'), name.ends_with('!'));
+        match object.get(name) {
+            Some(inner) => assert_sarif(inner, of, &format!("{at}.{name}")),
+            None => assert!(!must, "{at}: expected {name}"),
+        }
+    }
+    let is_known = |name: &String| known.iter().any(|(k, _)| k.trim_end_matches('!') == name);
+    assert!(kind == "bag" || object.keys().all(is_known), "{at}: {object:?}");
 }
 
 #[test]

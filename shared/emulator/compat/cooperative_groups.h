@@ -99,6 +99,24 @@ template <unsigned N, class Parent = void> struct thread_block_tile : lab_tile<N
         return __match_all_sync(mask(), v, &all) >> (emu_groups::lane() / N * N);
     }
 };
+// What tiles of several warps talk through. Those themselves are not here: they compile, and trap.
+template <unsigned N> struct block_tile_memory {};
+template <unsigned N>
+__forceinline__ thread_block this_thread_block(block_tile_memory<N>&) { return {}; }
+template <unsigned N> struct emu_wide_tile {
+    __forceinline__ unsigned mask() const {
+        emu_trap("a tile of more threads than a warp has, which is not run here");
+        return 0;
+    }
+    __forceinline__ void sync() const { mask(); }
+    __forceinline__ unsigned thread_rank() const { return this_thread_block().thread_rank() % N; }
+    __forceinline__ unsigned meta_group_rank() const {
+        return this_thread_block().thread_rank() / N;
+    }
+    __forceinline__ unsigned meta_group_size() const { return this_thread_block().size() / N; }
+    static constexpr unsigned size() { return N; }
+    static constexpr unsigned num_threads() { return N; }
+};
 namespace emu_groups {
 template <unsigned N, class Parent> struct threads_of<thread_block_tile<N, Parent>> {
     static constexpr unsigned value = N;
@@ -189,8 +207,9 @@ class thread_group {
 
 // ---- partitions ---------------------------------------------------------------------------------
 template <unsigned N, class Parent>
-__forceinline__ thread_block_tile<N, Parent> tiled_partition(const Parent&) {
-    return {};
+__forceinline__ auto tiled_partition(const Parent&) {
+    if constexpr (N > 32) return emu_wide_tile<N>{};
+    else return thread_block_tile<N, Parent>{};
 }
 namespace emu_groups {
 // The group of `size` threads of `mask` that this one is in.

@@ -1,7 +1,11 @@
 // cuBLAS, as far as programs mostly use it: products of matrices, on the host and without haste. Sums are in
 // f64, rounded once. What is not here a program cannot call.
 #pragma once
+// By this, other headers ask whether it is there.
+#define CUBLAS_API_H_
 #include <cstdint>
+#include <cmath>
+#include <utility>
 #include <vector>
 
 #include "cuda_bf16.h"
@@ -177,3 +181,132 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t ta, cublasO
     return cublasGemmStridedBatchedEx(handle, ta, tb, m, n, k, alpha, a, at, lda, 0, b, bt, ldb, 0, beta, c,
                                       ct, ldc, 0, 1, compute, algorithm);
 }
+
+// ---- vectors, and what moves them ---------------------------------------------------------------
+inline cublasStatus_t cublasSetMatrix(int rows, int columns, int size, const void* a, int lda, void* b,
+                                      int ldb) {
+    return cudaMemcpy2D(b, size_t(ldb) * size, a, size_t(lda) * size, size_t(rows) * size, columns,
+                        cudaMemcpyHostToDevice) == cudaSuccess
+               ? CUBLAS_STATUS_SUCCESS
+               : CUBLAS_STATUS_MAPPING_ERROR;
+}
+inline cublasStatus_t cublasGetMatrix(int rows, int columns, int size, const void* a, int lda, void* b,
+                                      int ldb) {
+    return cudaMemcpy2D(b, size_t(ldb) * size, a, size_t(lda) * size, size_t(rows) * size, columns,
+                        cudaMemcpyDeviceToHost) == cudaSuccess
+               ? CUBLAS_STATUS_SUCCESS
+               : CUBLAS_STATUS_MAPPING_ERROR;
+}
+// A vector with gaps is a row of a matrix.
+inline cublasStatus_t cublasSetVector(int n, int size, const void* x, int incx, void* y, int incy) {
+    return cublasSetMatrix(1, n, size, x, incx, y, incy);
+}
+inline cublasStatus_t cublasGetVector(int n, int size, const void* x, int incx, void* y, int incy) {
+    return cublasGetMatrix(1, n, size, x, incx, y, incy);
+}
+namespace emu {
+template <class T> cublasStatus_t blas_write(T* to, int step, const std::vector<T>& values) {
+    return cublasSetVector(int(values.size()), sizeof(T), values.data(), 1, to, step);
+}
+// A number that goes to the host or to the device, as the handle says.
+template <class T> cublasStatus_t blas_answer(cublasHandle_t handle, T* to, double value) {
+    cudaMemcpyKind kind = handle->mode == CUBLAS_POINTER_MODE_HOST ? cudaMemcpyHostToHost
+                                                                   : cudaMemcpyHostToDevice;
+    T own = T(value);
+    return copy(to, &own, sizeof own, kind) == cudaSuccess ? CUBLAS_STATUS_SUCCESS
+                                                           : CUBLAS_STATUS_MAPPING_ERROR;
+}
+// P A = L U, in place.
+template <class T> int getrf(int n, T* a, int lda, int* pivots) {
+    int info = 0;
+    for (int k = 0; k < n; ++k) {
+        int best = k;
+        auto at = [&](int i, int j) -> T& { return a[i + size_t(j) * lda]; };
+        if (pivots)
+            for (int i = k + 1; i < n; ++i)
+                if (std::fabs(at(i, k)) > std::fabs(at(best, k))) best = i;
+        if (pivots) pivots[k] = best + 1;
+        for (int j = 0; best != k && j < n; ++j) std::swap(at(k, j), at(best, j));
+        if (at(k, k) == 0) {
+            info = info ? info : k + 1;
+            continue;
+        }
+        for (int i = k + 1; i < n; ++i) {
+            at(i, k) /= at(k, k);
+            for (int j = k + 1; j < n; ++j) at(i, j) -= at(i, k) * at(k, j);
+        }
+    }
+    return info;
+}
+}  // namespace emu
+#define EMU_BLAS(letter, T, type)                                                                  \
+    inline cublasStatus_t cublas##letter##gemv(cublasHandle_t, cublasOperation_t t, int m, int n,         \
+                                               const T* alpha, const T* a, int lda, const T* x, int incx, \
+                                               const T* beta, T* y, int incy) {                           \
+        int rows = t == CUBLAS_OP_N ? m : n, columns = t == CUBLAS_OP_N ? n : m;                          \
+        std::vector<T> out(rows);                                                                         \
+        for (int i = 0; i < rows; ++i) {                                                                  \
+            double sum = 0;                                                                               \
+            for (int j = 0; j < columns; ++j)                                                             \
+                sum += double(t == CUBLAS_OP_N ? a[i + size_t(j) * lda] : a[j + size_t(i) * lda]) *       \
+                       x[ptrdiff_t(j) * incx];                                                            \
+            double before = *beta == 0 ? 0 : double(*beta) * y[ptrdiff_t(i) * incy];                      \
+            out[i] = T(*alpha * sum + before);                                                            \
+        }                                                                                                 \
+        return emu::blas_write(y, incy, out);                                                             \
+    }                                                                                                     \
+    inline cublasStatus_t cublas##letter##axpy(cublasHandle_t, int n, const T* alpha, const T* x,         \
+                                               int incx, T* y, int incy) {                                \
+        std::vector<T> out(n);                                                                            \
+        for (int i = 0; i < n; ++i)                                                                       \
+            out[i] = *alpha * x[ptrdiff_t(i) * incx] + y[ptrdiff_t(i) * incy];                            \
+        return emu::blas_write(y, incy, out);                                                             \
+    }                                                                                                     \
+    inline cublasStatus_t cublas##letter##scal(cublasHandle_t, int n, const T* alpha, T* x, int incx) {   \
+        std::vector<T> out(n);                                                                            \
+        for (int i = 0; i < n; ++i) out[i] = *alpha * x[ptrdiff_t(i) * incx];                             \
+        return emu::blas_write(x, incx, out);                                                             \
+    }                                                                                                     \
+    inline cublasStatus_t cublas##letter##copy(cublasHandle_t, int n, const T* x, int incx, T* y,         \
+                                               int incy) {                                                \
+        std::vector<T> out(n);                                                                            \
+        for (int i = 0; i < n; ++i) out[i] = x[ptrdiff_t(i) * incx];                                      \
+        return emu::blas_write(y, incy, out);                                                             \
+    }                                                                                                     \
+    inline cublasStatus_t cublas##letter##dot(cublasHandle_t handle, int n, const T* x, int incx,         \
+                                              const T* y, int incy, T* to) {                              \
+        double sum = 0;                                                                                   \
+        for (int i = 0; i < n; ++i) sum += double(x[ptrdiff_t(i) * incx]) * y[ptrdiff_t(i) * incy];       \
+        return emu::blas_answer(handle, to, sum);                                                         \
+    }                                                                                                     \
+    inline cublasStatus_t cublas##letter##nrm2(cublasHandle_t handle, int n, const T* x, int incx,        \
+                                               T* to) {                                                   \
+        double sum = 0;                                                                                   \
+        for (int i = 0; i < n; ++i) sum += double(x[ptrdiff_t(i) * incx]) * x[ptrdiff_t(i) * incx];       \
+        return emu::blas_answer(handle, to, std::sqrt(sum));                                              \
+    }                                                                                                     \
+    inline cublasStatus_t cublas##letter##gemmBatched(                                                    \
+        cublasHandle_t, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, const T* alpha,  \
+        const T* const a[], int lda, const T* const b[], int ldb, const T* beta, T* const c[], int ldc,   \
+        int count) {                                                                                      \
+        for (int i = 0; i < count; ++i) {                                                                 \
+            cublasStatus_t status = emu::gemm(ta, tb, m, n, k, double(*alpha), a[i], type, lda, b[i],     \
+                                              type, ldb, double(*beta), c[i], type, ldc);                 \
+            if (status != CUBLAS_STATUS_SUCCESS) return status;                                           \
+        }                                                                                                 \
+        return CUBLAS_STATUS_SUCCESS;                                                                     \
+    }                                                                                                     \
+    inline cublasStatus_t cublas##letter##getrfBatched(cublasHandle_t, int n, T* const a[], int lda,      \
+                                                       int* pivots, int* info, int count) {               \
+        std::vector<int> own(n), infos(count);                                                            \
+        for (int i = 0; i < count; ++i) {                                                                 \
+            std::vector<T> all(a[i], a[i] + size_t(lda) * n);                                             \
+            infos[i] = emu::getrf(n, all.data(), lda, pivots ? own.data() : nullptr);                     \
+            emu::blas_write(a[i], 1, all);                                                                \
+            if (pivots) emu::blas_write(pivots + size_t(i) * n, 1, own);                                  \
+        }                                                                                                 \
+        return emu::blas_write(info, 1, infos);                                                           \
+    }
+EMU_BLAS(S, float, CUDA_R_32F)
+EMU_BLAS(D, double, CUDA_R_64F)
+#undef EMU_BLAS

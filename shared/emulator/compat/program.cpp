@@ -1,8 +1,10 @@
 // Compiled once into every program, never instrumented: its entry, the tables that a module has, and the
 // calls of g++'s thread sanitizer that host code makes and kernels do not.
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <exception>
+#include <new>
 #include <typeinfo>
 
 #include "emulator_abi.h"
@@ -21,7 +23,13 @@ const EmuGlobal emu_globals[1] = {};
 const unsigned emu_global_count = 0;
 
 extern "C" int emu_in_kernel() { return emu::host->in_kernel(); }
-EXPORT void emu_bind_host(const EmuHost* table) { emu::host = table; }
+extern "C" int emu_is_launch() { return !emu::host->in_kernel() || emu::host->is_nested(); }
+// A copy: kernels read it too, and may read what is the program's.
+static EmuHost own_table;
+EXPORT void emu_bind_host(const EmuHost* table) {
+    own_table = *table;
+    emu::host = &own_table;
+}
 
 // C++ forbids to call main by its name. Every declaration of it has this symbol. Where one kernel alone is
 // launched, what main needs is not asked for.
@@ -43,6 +51,31 @@ EXPORT int emu_run_main(int count, char** arguments) {
     }
     return 1;
 }
+
+// Memory that a kernel asks for is the device's; it counts as written. Of this object alone: nobody else's calls come here. The C
+// library's headers say that these are visible, so only the assembler can say otherwise.
+__asm__(".hidden malloc, free, _Znwm, _Znam, _ZdlPv, _ZdaPv, _ZdlPvm, _ZdaPvm");
+extern "C" void* __libc_malloc(size_t);
+extern "C" void __libc_free(void*);
+static bool is_in_kernel() { return emu::host && emu::host->in_kernel(); }
+extern "C" void* malloc(size_t bytes) {
+    return is_in_kernel() ? emu::host->allocate(bytes, EMU_MANAGED) : __libc_malloc(bytes);
+}
+extern "C" void free(void* address) {
+    if (address && is_in_kernel())
+        emu::host->release(address, EMU_MANAGED);
+    else
+        __libc_free(address);
+}
+void* operator new(size_t bytes) {
+    if (void* address = malloc(bytes ? bytes : 1)) return address;
+    throw std::bad_alloc();
+}
+void* operator new[](size_t bytes) { return operator new(bytes); }
+void operator delete(void* address) noexcept { free(address); }
+void operator delete[](void* address) noexcept { free(address); }
+void operator delete(void* address, size_t) noexcept { free(address); }
+void operator delete[](void* address, size_t) noexcept { free(address); }
 
 // The same name is the C library's on the host and a count of cycles in a kernel: one a nanosecond.
 extern "C" clock_t clock() noexcept {

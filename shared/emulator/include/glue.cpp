@@ -10,7 +10,15 @@
 #pragma GCC optimize("optimize-sibling-calls")
 #endif
 
-static const EmuRuntime* runtime;
+// Before the runtime is bound, constructors of a program's own variables run: nobody looks at them.
+static uint64_t nothing() { return 0; }
+static const EmuRuntime unbound = {
+#define EMU_HOOK(attributes, result, name, parameters, arguments) \
+    reinterpret_cast<decltype(EmuRuntime::name)>(nothing),
+#define EMU_PROBE(name, parameters) reinterpret_cast<decltype(EmuRuntime::name)>(nothing),
+#include "contract.def"
+};
+static const EmuRuntime* runtime = &unbound;
 
 #define CALLER __builtin_return_address(0)
 #define EXPORT extern "C" __attribute__((visibility("default")))
@@ -61,8 +69,8 @@ HOOKS(8)
 HOOKS(16)
 void __tsan_read_range(void* a, size_t n) { runtime->read(a, n | EMU_LOOSE, CALLER); }
 void __tsan_write_range(void* a, size_t n) { runtime->write(a, n | EMU_LOOSE, CALLER); }
-void __tsan_vptr_read(void**) {}
-void __tsan_vptr_update(void**, void*) {}
+void __tsan_vptr_read(void** a) { runtime->read(a, 8, CALLER); }
+void __tsan_vptr_update(void** a, void*) { runtime->write(a, 8, CALLER); }
 void __tsan_init() {}
 
 // Arrays whose size the compiler knows, in registers or wherever. Both as g++ lays them out.

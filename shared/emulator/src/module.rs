@@ -345,6 +345,13 @@ impl Module {
         (place, within)
     }
 
+    /// The line of the object's own source that a return address belongs to; `None` where it is not the
+    /// object's, or only of headers that stand in for CUDA's.
+    pub fn own_source(&self, pc: usize) -> Option<String> {
+        let frames = self.holds(pc).then(|| self.frames(pc))?;
+        frames.into_iter().find(|f| !is_stand_in(f) && !f.starts_with("/usr/"))
+    }
+
     /// The place in the kernel's own file, of one that may lie in a shared header.
     pub(crate) fn own_place(&self, pc: usize) -> String {
         let (place, within) = self.place_within(pc);

@@ -314,7 +314,13 @@ impl Tools<'_> {
         build: Build,
         source: &Path,
     ) -> Result<String, String> {
-        let mut command = self.read("c++", flags, build);
+        // As its own compiler does, where a program's file is one of C.
+        let is_c = source.extension().is_some_and(|e| e == "c");
+        let (language, own): (_, Vec<String>) = match is_c {
+            true => ("c", flags.iter().filter(|f| !f.starts_with("-std=")).cloned().collect()),
+            false => ("c++", flags.to_vec()),
+        };
+        let mut command = self.read(language, &own, build);
         command.arg("-S").arg(unit).arg("-o").arg(assembly);
         let said = run(&mut command, source)?;
         if build == Build::Checked {

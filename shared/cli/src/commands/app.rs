@@ -36,6 +36,9 @@ pub(crate) struct Arguments {
     /// Ends it after so many seconds
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<f64>,
+    /// So much memory it may have, such as 8GiB
+    #[arg(long, value_name = "BYTES")]
+    memory: Option<String>,
     /// All that the compiler says, where it refuses the program
     #[arg(long)]
     verbose: bool,
@@ -52,6 +55,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         plain: arguments.plain,
         debug: false,
         timeout: arguments.timeout.map(seconds).transpose()?,
+        memory: arguments.memory.as_deref().map(bytes).transpose()?,
     };
     let program = Program::build(&arguments.files, &options).map_err(|error| match error {
         Error::Compile { said, .. } if arguments.verbose => Failure::Usage(said),
@@ -72,6 +76,28 @@ pub(crate) fn seconds(given: f64) -> Result<Duration, Failure> {
     is_fine.then(|| Duration::from_secs_f64(given)).ok_or_else(|| Failure::Usage(wrong()))
 }
 
+/// `8GiB`, `500MB`, `1000000`.
+pub(crate) fn bytes(given: &str) -> Result<u64, Failure> {
+    let wrong = || {
+        let expected = "bytes from 64MiB, such as 8GiB, 500MB or 1000000000";
+        Failure::Usage(format!("--memory: expected {expected}, got '{given}'"))
+    };
+    let text = given.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let unit: u64 = match &text[end..] {
+        "" | "B" => 1,
+        "KB" => 1_000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = text[..end].parse().map_err(|_| wrong())?;
+    number.checked_mul(unit).filter(|&n| n >= 64 << 20).ok_or_else(wrong)
+}
+
 /// Findings outrank what the program says of itself.
 fn code(report: &Report) -> u8 {
     if report.findings.is_empty() { report.exit as u8 } else { 3 }
@@ -80,6 +106,9 @@ fn code(report: &Report) -> u8 {
 fn end_in_text(report: Report) -> u8 {
     for refused in &report.refused {
         eprintln!("lab app: {refused}");
+    }
+    if let Some(fault) = &report.fault {
+        eprintln!("lab app: {fault}");
     }
     let more = match report.repeated {
         0 => String::new(),
@@ -126,6 +155,7 @@ fn end_in_json(report: Report) -> u8 {
         "{}",
         json!({ "launches": report.launches, "findings": findings.collect::<Vec<_>>(),
                 "repeated": report.repeated, "refused": report.refused,
+                "fault": report.fault,
                 "program": report.exit, "exit": code })
     );
     code

@@ -16,6 +16,7 @@
 
 // ---- errors -----------------------------------------------------------------------------------
 inline cudaError_t cudaGetLastError() {
+    if (emu::in_kernel()) return cudaSuccess;
     EMU_API;
     cudaError_t last = emu::last_error;
     emu::last_error = cudaSuccess;
@@ -97,9 +98,14 @@ inline cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemc
 }
 inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                                    cudaStream_t = nullptr) {
+    if (emu::is_captured([=] { emu::copy(to, from, bytes, kind); })) return cudaSuccess;
     return emu::copy(to, from, bytes, kind);
 }
 inline cudaError_t cudaMemcpyPeer(void* to, int, const void* from, int, size_t bytes) {
+    return emu::copy(to, from, bytes, cudaMemcpyDeviceToDevice);
+}
+inline cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t bytes,
+                                       cudaStream_t = nullptr) {
     return emu::copy(to, from, bytes, cudaMemcpyDeviceToDevice);
 }
 inline cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch,
@@ -116,6 +122,7 @@ inline cudaError_t cudaMemset(void* to, int value, size_t bytes) {
     return bytes ? emu::keep(emu::host->fill(to, value, bytes)) : cudaSuccess;
 }
 inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t = nullptr) {
+    if (emu::is_captured([=] { cudaMemset(to, value, bytes); })) return cudaSuccess;
     return cudaMemset(to, value, bytes);
 }
 inline cudaError_t cudaMemset2D(void* to, size_t pitch, int value, size_t width, size_t height) {
@@ -181,6 +188,24 @@ inline cudaPitchedPtr make_cudaPitchedPtr(void* p, size_t pitch, size_t x, size_
 }
 inline cudaExtent make_cudaExtent(size_t w, size_t h, size_t d) { return {w, h, d}; }
 inline cudaPos make_cudaPos(size_t x, size_t y, size_t z) { return {x, y, z}; }
+// There is one pool, which gives back at once.
+inline cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* to, int) {
+    EMU_API;
+    static cudaMemPool_st pool = {};
+    *to = &pool;
+    return cudaSuccess;
+}
+inline cudaError_t cudaDeviceGetMemPool(cudaMemPool_t* to, int n) {
+    return cudaDeviceGetDefaultMemPool(to, n);
+}
+template <class T> cudaError_t cudaMallocFromPoolAsync(T** to, size_t bytes, cudaMemPool_t, cudaStream_t) {
+    return emu::allocate(to, bytes, EMU_DEVICE);
+}
+EMU_NOTHING(cudaMemPoolSetAttribute)
+EMU_NOTHING(cudaMemPoolTrimTo)
+EMU_NOTHING(cudaDeviceSetMemPool)
+EMU_UNSUPPORTED(cudaMemPoolCreate)
+EMU_UNSUPPORTED(cudaMemPoolSetAccess)
 EMU_NOTHING(cudaMemPrefetchAsync)
 EMU_NOTHING(cudaMemAdvise)
 EMU_NOTHING(cudaStreamAttachMemAsync)
@@ -192,9 +217,7 @@ inline cudaError_t cudaHostUnregister(void* p) {
     EMU_API;
     return emu::keep(emu::host->disown(p));
 }
-EMU_UNSUPPORTED(cudaMalloc3D)
-EMU_UNSUPPORTED(cudaMemcpy3D)
-EMU_UNSUPPORTED(cudaMallocArray)
+#include "textures.h"
 
 // ---- devices ----------------------------------------------------------------------------------
 inline cudaError_t cudaGetDeviceCount(int* n) { EMU_API; *n = 1; return cudaSuccess; }
@@ -221,6 +244,10 @@ inline cudaError_t cudaDeviceGetAttribute(int* to, cudaDeviceAttr attribute, int
 inline cudaError_t cudaDriverGetVersion(int* to) { *to = CUDART_VERSION; return cudaSuccess; }
 inline cudaError_t cudaRuntimeGetVersion(int* to) { *to = CUDART_VERSION; return cudaSuccess; }
 inline cudaError_t cudaDeviceCanAccessPeer(int* to, int, int) { *to = 0; return cudaSuccess; }
+inline cudaError_t cudaDeviceGetP2PAttribute(int* to, cudaDeviceP2PAttr, int, int) {
+    *to = 0;
+    return cudaSuccess;
+}
 inline cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
     EMU_API;
     *least = 0, *greatest = -5;
@@ -269,14 +296,16 @@ inline cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback
 }
 inline cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t call, void* data) {
     EMU_API;
+    if (emu::is_captured([=] { call(data); })) return cudaSuccess;
     call(data);
     return cudaSuccess;
 }
+EMU_NOTHING(cudaStreamSetAttribute)
+EMU_NOTHING(cudaCtxResetPersistingL2Cache)
 EMU_NOTHING(cudaStreamSynchronize)
 EMU_NOTHING(cudaStreamQuery)
 EMU_NOTHING(cudaStreamWaitEvent)
-EMU_UNSUPPORTED(cudaStreamBeginCapture)
-EMU_UNSUPPORTED(cudaGraphCreate)
+#include "graphs.h"
 
 inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* to, unsigned) {
     EMU_API;

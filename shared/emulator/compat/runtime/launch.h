@@ -1,6 +1,10 @@
 // What host code is rewritten into: a launch is a configuration, and a call of the kernel, which asks who
 // calls it and launches itself.
 #pragma once
+#include <functional>
+#include <tuple>
+#include <vector>
+
 #include "types.h"
 
 // What the process that has loaded the program does for it.
@@ -16,9 +20,14 @@ struct EmuHost {
     int (*adopt)(void* address, size_t bytes);
     int (*disown)(const void* address);
     void (*unsupported)(const char* name);
+    // Of kernels: what the next call of a kernel is launched with; whether there is such a call; the launch.
+    void (*nest)(const unsigned* grid, const unsigned* block, size_t shared);
+    int (*is_nested)();
+    int (*launch_later)(const EmuExport*, void** arguments);
 };
 // Of program.cpp, which is not instrumented: kernels ask it too.
 extern "C" int emu_in_kernel();
+extern "C" int emu_is_launch();
 enum EmuMemory { EMU_DEVICE, EMU_MANAGED, EMU_HOST };
 
 // Of program.cpp, in a build for a debugger: whether this is the thread that it was asked for, and where the
@@ -43,7 +52,16 @@ inline int configured_cooperative;
 // Blocks of a cluster, along x; 0 for none.
 inline unsigned configured_cluster;
 
+// What is noted and not done, while a stream is captured.
+inline std::vector<std::function<void()>>* capturing = nullptr;
+template <class F> bool is_captured(F f) {
+    if (capturing) capturing->push_back(f);
+    return capturing != nullptr;
+}
+
 inline bool in_kernel() { return emu_in_kernel(); }
+// What a kernel asks first: whether its caller launches it.
+inline bool is_launch() { return emu_is_launch(); }
 inline cudaError_t keep(int code) {
     if (code != cudaSuccess) last_error = cudaError_t(code);
     return cudaError_t(code);
@@ -53,8 +71,11 @@ inline cudaError_t keep(int code) {
     if (::emu::sticky_error != cudaSuccess) return ::emu::sticky_error
 inline bool configure(dim3 grid, dim3 block, size_t shared = 0, cudaStream_t = nullptr,
                       int cooperative = 0, unsigned cluster = 0) {
-    if (in_kernel()) emu_trap("a kernel launches a kernel: dynamic parallelism is not supported");
     unsigned all[6] = {grid.x, grid.y, grid.z, block.x, block.y, block.z};
+    if (in_kernel()) {
+        host->nest(all, all + 3, shared);
+        return true;
+    }
     for (int i = 0; i < 3; ++i) configured_grid[i] = all[i], configured_block[i] = all[3 + i];
     configured_shared = shared;
     configured_cooperative = cooperative;
@@ -65,9 +86,26 @@ template <class T> struct same { typedef T type; };
 template <auto F> struct launcher;
 template <class... A, void (*F)(A...)> struct launcher<F> {
     static void launch(const char* name, const char* names, typename same<A>::type... a) {
-        if (sticky_error != cudaSuccess) return;
         void* arguments[] = {(void*)&a..., nullptr};
         EmuExport export_ = trampoline<F>::entry(name, names, 0, 0);
+        if (in_kernel()) {
+            host->launch_later(&export_, arguments);
+            return;
+        }
+        if (sticky_error != cudaSuccess) return;
+        if (capturing) {
+            dim3 grid(configured_grid[0], configured_grid[1], configured_grid[2]);
+            dim3 block(configured_block[0], configured_block[1], configured_block[2]);
+            size_t shared = configured_shared;
+            int cooperative = configured_cooperative;
+            unsigned cluster = configured_cluster;
+            auto all = std::make_tuple(a...);
+            capturing->push_back([=] {
+                configure(grid, block, shared, nullptr, cooperative, cluster);
+                std::apply([&](const auto&... x) { launch(name, names, x...); }, all);
+            });
+            return;
+        }
         int code = host->launch(&export_, configured_grid, configured_block, configured_shared,
                                 configured_cooperative, configured_cluster, arguments);
         if (code == cudaErrorLaunchFailure) sticky_error = cudaErrorLaunchFailure;
@@ -85,10 +123,50 @@ template <class T> struct Dynamic {
         return ((T*)emu_dynamic_shared())[i];
     }
 };
-[[noreturn]] inline void inline_ptx(const char* text) {
+[[noreturn]] inline void refuse_ptx(const char* text) {
     static char message[256];
     snprintf(message, sizeof message, "inline PTX, which is not run here: %.180s", text);
     emu_trap(message);
     __builtin_unreachable();
+}
+template <class... A> [[noreturn]] void inline_ptx(const char* text, A&&...) { refuse_ptx(text); }
+// A few instructions that programs have for want of a function.
+__forceinline__ constexpr bool is_ptx(const char* text, const char* other) {
+    for (; *text || *other; ++text, ++other) {
+        while (*text == ' ' || *text == '\t' || *text == '\n') ++text;
+        while (*other == ' ') ++other;
+        if (*text != *other) return false;
+        if (!*text) return true;
+    }
+    return true;
+}
+// `mov.u32 %0, %%NAME;`, with one % or two.
+__forceinline__ constexpr bool moves(const char* text, const char* two, const char* one) {
+    return is_ptx(text, two) || is_ptx(text, one);
+}
+#define EMU_MOVES(name) moves(text, "mov.u32 %0, %%" name ";", "mov.u32 %0, %" name ";")
+template <class T> __forceinline__ void inline_ptx(const char* text, T& to) {
+    unsigned rank = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+    unsigned lane = rank % 32, own = 1u << lane;
+    if (EMU_MOVES("laneid")) to = T(lane);
+    else if (EMU_MOVES("warpid")) to = T(rank / 32);
+    else if (EMU_MOVES("smid"))
+        to = T((blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z)) % 108);
+    else if (EMU_MOVES("lanemask_eq")) to = T(own);
+    else if (EMU_MOVES("lanemask_lt")) to = T(own - 1);
+    else if (EMU_MOVES("lanemask_le")) to = T(own | (own - 1));
+    else if (EMU_MOVES("lanemask_gt")) to = T(~(own | (own - 1)));
+    else if (EMU_MOVES("lanemask_ge")) to = T(~(own - 1));
+    else refuse_ptx(text);
+}
+#undef EMU_MOVES
+template <class T>
+__forceinline__ void inline_ptx(const char* text, T& to, unsigned a, unsigned b, unsigned c) {
+    if (!is_ptx(text, "vabsdiff4.u32.u32.u32.add %0, %1, %2, %3;")) refuse_ptx(text);
+    for (int shift = 0; shift < 32; shift += 8) {
+        int x = int(a >> shift & 255), y = int(b >> shift & 255);
+        c += unsigned(x < y ? y - x : x - y);
+    }
+    to = T(c);
 }
 }  // namespace emu

@@ -27,6 +27,41 @@ constexpr int warpSize = 32;
     of(cudaSuccess, 0, "no error")                                                                 \
     of(cudaErrorInvalidValue, 1, "invalid argument")                                               \
     of(cudaErrorMemoryAllocation, 2, "out of memory")                                              \
+    of(cudaErrorMapBufferObjectFailed, 205, "mapping of buffer object failed")                    \
+    of(cudaErrorPriorLaunchFailure, 53, "unspecified launch failure in prior launch")              \
+    of(cudaErrorProfilerDisabled, 5, "profiler disabled while using external profiling tool")      \
+    of(cudaErrorProfilerNotInitialized, 6, "profiler not initialized")                             \
+    of(cudaErrorProfilerAlreadyStarted, 7, "profiler already started")                             \
+    of(cudaErrorProfilerAlreadyStopped, 8, "profiler already stopped")                             \
+    of(cudaErrorInvalidTexture, 18, "invalid texture reference")                                   \
+    of(cudaErrorInvalidTextureBinding, 19, "texture is not bound to a pointer")                    \
+    of(cudaErrorInvalidChannelDescriptor, 20, "invalid channel descriptor")                        \
+    of(cudaErrorAddressOfConstant, 22, "invalid address of constant")                              \
+    of(cudaErrorTextureFetchFailed, 23, "fetch from texture failed")                               \
+    of(cudaErrorTextureNotBound, 24, "cannot fetch from a texture that is not bound")              \
+    of(cudaErrorSynchronizationError, 25, "incorrect use of __syncthreads()")                      \
+    of(cudaErrorInvalidFilterSetting, 26, "linear filtering not supported for non-float type")     \
+    of(cudaErrorInvalidNormSetting, 27, "read as normalized float not supported for 32-bit non float type") \
+    of(cudaErrorMixedDeviceExecution, 28, "device emulation mode and device execution mode cannot be mixed") \
+    of(cudaErrorNotYetImplemented, 31, "feature not yet implemented")                              \
+    of(cudaErrorMemoryValueTooLarge, 32, "memory size or pointer value too large to fit in 32 bit") \
+    of(cudaErrorInvalidSurface, 37, "invalid surface reference")                                   \
+    of(cudaErrorDuplicateVariableName, 43, "duplicate global variable looked up by string name")   \
+    of(cudaErrorDuplicateTextureName, 44, "duplicate texture looked up by string name")            \
+    of(cudaErrorDuplicateSurfaceName, 45, "duplicate surface looked up by string name")            \
+    of(cudaErrorDevicesUnavailable, 46, "all CUDA-capable devices are busy or unavailable")        \
+    of(cudaErrorIncompatibleDriverContext, 49, "incompatible driver context")                      \
+    of(cudaErrorStartupFailure, 127, "startup failure in cuda runtime")                            \
+    of(cudaErrorInvalidKernelImage, 200, "device kernel image is invalid")                         \
+    of(cudaErrorUnmapBufferObjectFailed, 206, "unmapping of buffer object failed")                 \
+    of(cudaErrorNoKernelImageForDevice, 209, "no kernel image is available for execution on the device") \
+    of(cudaErrorECCUncorrectable, 214, "uncorrectable ECC error encountered")                      \
+    of(cudaErrorUnsupportedLimit, 215, "limit is not supported on this architecture")              \
+    of(cudaErrorSharedObjectSymbolNotFound, 302, "shared object symbol not found")                 \
+    of(cudaErrorSharedObjectInitFailed, 303, "shared object initialization failed")                \
+    of(cudaErrorSetOnActiveProcess, 708, "cannot set while device is active in this process")      \
+    of(cudaErrorTooManyPeers, 711, "peer mapping resources exhausted")                             \
+    of(cudaErrorApiFailureBase, 10000, "api failure base")                                         \
     of(cudaErrorInitializationError, 3, "initialization error")                                    \
     of(cudaErrorCudartUnloading, 4, "driver shutting down")                                        \
     of(cudaErrorInvalidConfiguration, 9, "invalid configuration argument")                         \
@@ -88,7 +123,10 @@ enum cudaLimit {
     cudaLimitStackSize,
     cudaLimitPrintfFifoSize,
     cudaLimitMallocHeapSize,
-    cudaLimitPersistingL2CacheSize = 6
+    cudaLimitDevRuntimeSyncDepth,
+    cudaLimitDevRuntimePendingLaunchCount,
+    cudaLimitMaxL2FetchGranularity,
+    cudaLimitPersistingL2CacheSize
 };
 enum cudaComputeMode {
     cudaComputeModeDefault,
@@ -169,7 +207,7 @@ enum cudaSharedCarveout {
     of(cudaDevAttrHostRegisterSupported, 99, 0)                                     \
     of(cudaDevAttrMaxBlocksPerMultiprocessor, 106, p.maxBlocksPerMultiProcessor)    \
     of(cudaDevAttrReservedSharedMemoryPerBlock, 111, p.reservedSharedMemPerBlock)   \
-    of(cudaDevAttrMemoryPoolsSupported, 115, 0)
+    of(cudaDevAttrMemoryPoolsSupported, 115, 1)
 #define EMU_ENUMERATOR(name, value, answer) name = value,
 enum cudaDeviceAttr { EMU_ATTRIBUTES(EMU_ENUMERATOR) };
 #undef EMU_ENUMERATOR
@@ -196,6 +234,36 @@ typedef CUevent_st* cudaEvent_t;
 #define cudaStreamPerThread ((cudaStream_t)2)
 typedef void (*cudaStreamCallback_t)(cudaStream_t, cudaError_t, void*);
 typedef void (*cudaHostFn_t)(void*);
+
+struct cudaMemPool_st { unsigned long long threshold; };
+typedef cudaMemPool_st* cudaMemPool_t;
+enum cudaMemPoolAttr {
+    cudaMemPoolReuseFollowEventDependencies = 1,
+    cudaMemPoolReuseAllowOpportunistic,
+    cudaMemPoolReuseAllowInternalDependencies,
+    cudaMemPoolAttrReleaseThreshold
+};
+enum cudaMemLocationType { cudaMemLocationTypeInvalid, cudaMemLocationTypeDevice, cudaMemLocationTypeHost };
+struct cudaMemLocation { cudaMemLocationType type; int id; };
+enum cudaDeviceP2PAttr {
+    cudaDevP2PAttrPerformanceRank = 1,
+    cudaDevP2PAttrAccessSupported,
+    cudaDevP2PAttrNativeAtomicSupported,
+    cudaDevP2PAttrCudaArrayAccessSupported
+};
+enum cudaAccessProperty {
+    cudaAccessPropertyNormal,
+    cudaAccessPropertyStreaming,
+    cudaAccessPropertyPersisting
+};
+struct cudaAccessPolicyWindow {
+    void* base_ptr;
+    size_t num_bytes;
+    float hitRatio;
+    cudaAccessProperty hitProp, missProp;
+};
+enum cudaStreamAttrID { cudaStreamAttributeAccessPolicyWindow = 1 };
+struct cudaStreamAttrValue { cudaAccessPolicyWindow accessPolicyWindow; };
 
 struct cudaExtent { size_t width, height, depth; };
 struct cudaPos { size_t x, y, z; };

@@ -64,6 +64,9 @@ pub(crate) struct Arguments {
     /// Ends it after so many seconds
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<f64>,
+    /// So much memory it may have, such as 8GiB
+    #[arg(long, value_name = "BYTES")]
+    memory: Option<String>,
     /// Where headers are
     #[arg(short = 'I', long = "include", value_name = "DIRECTORY")]
     include: Vec<PathBuf>,
@@ -96,6 +99,7 @@ impl Arguments {
             (self.args.is_some(), "--args"),
             (self.order.is_some(), "--order"),
             (self.timeout.is_some(), "--timeout"),
+            (self.memory.is_some(), "--memory"),
             (!self.include.is_empty(), "-I"),
             (!self.define.is_empty(), "-D"),
             (self.standard.is_some(), "--std"),
@@ -211,13 +215,34 @@ fn launch(
     if common.json {
         output_to_stderr();
     }
-    let settings = Settings { seed, emulator, wanted };
+    if let Some(bytes) = resolved.memory {
+        lab_app::limit_memory(bytes).map_err(Failure::Refused)?;
+    }
+    let fault = if common.json { end_in_json } else { end_in_text };
+    let settings = Settings { seed, emulator, wanted, fault: Some(fault) };
     let outcome = single.run(&settings).map_err(|error| refused(error, resolved.verbose));
     // SAFETY: flushes all streams of C: what a kernel prints stands before the report.
     unsafe { libc::fflush(std::ptr::null_mut()) };
     output_to_stdout();
     let seconds = start.elapsed().as_secs_f64();
     Ok(Launched { outcome: outcome?, seconds, order: emulator.order, seed })
+}
+
+fn end_in_text(fault: String, _: i32) {
+    end_at_fault(fault, false);
+}
+
+fn end_in_json(fault: String, _: i32) {
+    end_at_fault(fault, true);
+}
+
+/// Host code of the file, which makes the arguments, has faulted.
+fn end_at_fault(fault: String, json: bool) {
+    output_to_stdout();
+    let failure = Failure::Usage(fault);
+    failure.tell(json);
+    // SAFETY: as in `end_after`.
+    unsafe { libc::_exit(i32::from(failure.code())) };
 }
 
 /// Ends the process, whatever the kernel and the file's own code do by then.

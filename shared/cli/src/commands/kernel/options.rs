@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::Arguments;
 use super::expect::{Expectations, Expected};
+use crate::commands::app::bytes;
 use crate::failure::Failure;
 
 /// A file of `--args`.
@@ -33,6 +34,7 @@ struct Written {
     atol: Option<f64>,
     order: Option<String>,
     timeout: Option<f64>,
+    memory: Option<String>,
     #[serde(default)]
     include: Vec<PathBuf>,
     #[serde(default)]
@@ -96,6 +98,7 @@ pub(super) struct Resolved {
     pub(super) launch: Launch,
     pub(super) expected: Expected,
     pub(super) timeout: Option<f64>,
+    pub(super) memory: Option<u64>,
     pub(super) verbose: bool,
     order: Option<String>,
     include: Vec<PathBuf>,
@@ -142,11 +145,13 @@ impl Resolved {
             arguments: values(&arguments.arg, &written.args)?,
             lets: lets(&arguments.lets, &written.lets)?,
         };
+        let memory = arguments.memory.clone().or(written.memory);
         let expected = Expected::of(expectations, &written.expect, written.rtol, written.atol)?;
         Ok(Self {
             launch,
             expected,
             timeout: arguments.timeout.or(written.timeout),
+            memory: memory.as_deref().map(bytes).transpose()?,
             verbose: arguments.verbose,
             order: arguments.order.clone().or(written.order),
             include,
