@@ -496,8 +496,7 @@ fn prepare_for_checks(assembly: &str, nan: bool) -> String {
             prepared += "\t.byte\t-1\n";
             continue;
         }
-        let patterned = nan && operand.contains(PATTERN_WORDS[0].0)
-            || nan && operand.contains(PATTERN_WORDS[1].0);
+        let patterned = nan && PATTERN_WORDS.iter().any(|words| operand.contains(words.0));
         if patterned {
             let [word, double] = PATTERN_WORDS;
             let line = line.replace(double.0, double.1).replace(word.0, word.1);

@@ -21,10 +21,8 @@
 
 using namespace lab;
 
-constexpr int PANELS = 4;  // of Q, for 256 columns
-
-// Q, two places, and the chunk's exponents as keys.
-template <class T, int L>
+// Q in PANELS panels of 64 columns, two places, and the chunk's exponents as keys.
+template <class T, int L, int PANELS>
 constexpr int chunk_outputs_shared = (PANELS + 2) * L * WIDE * sizeof(T) + L * sizeof(float2);
 
 // A chunk of a head, as the block sees it.
@@ -166,14 +164,15 @@ __device__ __forceinline__ void add_own(float (&out)[WIDE / 8][4],
 }
 // ANCHOR_END: outputs
 
-template <class T, int L>
-__global__ void __launch_bounds__(2 * L, 256 / L)
+// As many blocks on a multiprocessor as its registers allow, or, of wide heads, its shared memory.
+template <class T, int L, int PANELS>
+__global__ void __launch_bounds__(2 * L, (PANELS > 4 ? 128 : 256) / L)
     chunk_outputs(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
                   const T* __restrict__ C, const float* __restrict__ n_state,
                   const Position* __restrict__ positions, const Chunk* __restrict__ chunk,
                   const float* __restrict__ m, T* __restrict__ h, float* __restrict__ n_out,
                   int chunks, int S, int dhqk, int dhhv, float scale, float eps) {
-    static_assert(chunk_outputs_shared<T, L> <= 99 * 1024,
+    static_assert(chunk_outputs_shared<T, L, PANELS> <= 99 * 1024,
                   "an RTX 4060 has 99 KB of shared memory for a block: lower L");
     DYNAMIC_SHARED(T, memory);
     auto keys = reinterpret_cast<float2*>(memory + (PANELS + 2) * L * WIDE);

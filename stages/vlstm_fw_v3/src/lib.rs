@@ -28,14 +28,22 @@ pub struct Chunks {
     pub length: usize,
 }
 
-/// Positions and heads are counted by ints; a head's first element by more.
-static DIMS: [Dim; 5] = vlstm::dims([
-    [1, 1, 65535],
-    [2, 32, 65535],
-    [150, 4096, 1 << 24],
-    [64, 64, qkv::MOST_COLUMNS],
-    [64, 64, qkv::MOST_COLUMNS],
-]);
+/// Positions and heads are counted by ints; a head's first element by more. So many columns of q at most: a block keeps
+/// a chunk of them. What it makes of v and C goes past it.
+const fn dims(most_keys: usize) -> [Dim; 5] {
+    let sizes = [[1, 1, 65535], [2, 32, 65535], [150, 4096, 1 << 24]];
+    let [b, nh, s] = sizes;
+    vlstm::dims([b, nh, s, [64, 64, most_keys], [64, 64, MOST_VALUES]])
+}
+
+const MOST_VALUES: usize = 512;
+
+/// Columns of q in shared memory, of the kernels for narrow heads and for wide ones.
+const NARROW: usize = 256;
+const BROAD: usize = 512;
+
+static DIMS: [Dim; 5] = dims(BROAD);
+static DIMS_OF_LONG: [Dim; 5] = dims(NARROW);
 
 /// Of what is f32 in runs of every type.
 const fn in_f32(bound: f64) -> [(DType, f64); 2] {
@@ -79,6 +87,7 @@ pub static LONG: Chunks = Chunks {
         name: "v1_long",
         parent: Some("v0_chunks"),
         change: "chunks of 128 positions: half as many states go to memory and back",
+        dims: &DIMS_OF_LONG,
         ..INFO
     },
     length: 128,
@@ -99,6 +108,8 @@ pub static STAGE: Stage = Stage {
 const ADDED: usize = 24;
 const CHUNK: usize = 24;
 
+/// Columns of a panel.
+const COLUMNS: usize = 64;
 /// Columns of C's tiles in `chunk_parts`, along k and along v, and threads of `walk_chunks`.
 const TILE: [usize; 2] = [64, 128];
 const WALKERS: usize = 256;
@@ -133,8 +144,13 @@ impl Version for Chunks {
             [1, 2, 3 * chunk + 8, 64, 144],
             [1, 1, 2 * chunk + 2, 128, 256],
             [1, 1, 34 * chunk + 20, 16, 16],
+            [1, 1, chunk + 3, 32, 512],
+            // Columns that the narrow kernels have no room for.
+            [1, 2, chunk + 1, 272, 16],
+            [1, 1, 2 * chunk + 2, 512, 80],
         ];
-        all.map(sizes).to_vec()
+        let most = self.info.dims[3].max;
+        all.into_iter().filter(|shape| shape[3] <= most).map(sizes).collect()
     }
 
     /// Beside inputs and outputs it has C ahead of each chunk, in the run's type, and what each chunk adds
@@ -201,9 +217,22 @@ impl Chunks {
         name: &str,
         dtype: DType,
     ) -> Result<Kernel, Error> {
+        self.kernel_of(plan, source, name, dtype, |_| true)
+    }
+
+    /// Of several for this type and length, that which is wanted.
+    fn kernel_of(
+        &self,
+        plan: &Plan,
+        source: &'static KernelSource,
+        name: &str,
+        dtype: DType,
+        wanted: impl Fn(&Instance) -> bool,
+    ) -> Result<Kernel, Error> {
         let fits = |i: &Instance| {
             i.argument("T").is_none_or(|t| t == dtype.cpp())
                 && i.argument("L").is_none_or(|_| i.size("L") == self.length)
+                && wanted(i)
         };
         let instance = source.instances(name).find(fits).expect("each type and each length");
         Ok(plan.device().load(instance)?)
@@ -246,7 +275,11 @@ impl Chunks {
         launch(plan, &kernels::GATES, "chunk_gates", one_a_block("B NH", heads)?)?;
         self.launch_parts(plan, &scope, dims, dtype)?;
         launch(plan, &kernels::WALK, "walk_chunks", of_walk)?;
-        launch(plan, &kernels::OUTPUTS, "chunk_outputs", blocks)?;
+        let panels = if dhqk > NARROW { BROAD } else { NARROW } / COLUMNS;
+        let outputs = self.kernel_of(plan, &kernels::OUTPUTS, "chunk_outputs", dtype, |i| {
+            i.size("PANELS") == panels
+        })?;
+        plan.launch_in(&scope, &outputs, outputs.grid([blocks, 1, 1])?, [])?;
         Ok(Saved { positions, chunk, state: [c, n_state], parts: [c_part, n_part] })
     }
 
