@@ -87,8 +87,8 @@
 //!
 //! * **Memory** ([`Check::Memory`]): addresses outside of every allocation and every shared array,
 //!   which are kept apart so that the end of one is not the start of the next; freed memory;
-//!   misaligned vectors, static shared memory laid out as ptxas does; indices that an array in registers does not have; `memcpy` and `memset`;
-//!   shared memory of a cluster's block that may not have begun, or has exited.
+//!   misaligned vectors, with static shared memory laid out as ptxas does; indices that an array in
+//!   registers does not have; `memcpy` and `memset`; shared memory of a cluster's block that may not have begun, or has exited.
 //! * **Init** ([`Check::Init`]): bytes that nobody wrote, in device and shared memory, byte by byte;
 //!   local variables that never got a value, once that, or a sum that it is in, reaches memory.
 //! * **Race** ([`Check::Race`]): two accesses to the same bytes, one of them a write, that nothing
