@@ -1,6 +1,7 @@
 //! What memory is called: shared arrays and kernel parameters, by the object's DWARF.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use gimli::{AttributeValue, DebuggingInformationEntry, Operation, Unit, UnitOffset};
 use object::{Object, ObjectSymbol};
@@ -50,10 +51,49 @@ impl Array {
 pub(crate) struct Names {
     /// By offset.
     pub(crate) arrays: Vec<Array>,
+    /// What the checks ask of each byte of static shared memory.
+    pub(crate) static_bytes: Arc<[StaticByte]>,
     /// `__device__` and `__constant__` variables, by their place in the object.
     variables: Vec<Array>,
     /// Parameter names by the address of their function.
     parameters: HashMap<u64, Vec<String>>,
+}
+
+/// What the checks ask of a byte of static shared memory, for they ask it at nearly every access.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StaticByte(u8);
+
+impl StaticByte {
+    const EXISTS: u8 = 1 << 7;
+    const GUARD: u8 = 1 << 6;
+    /// The widest access of one instruction.
+    pub(crate) const WIDEST: usize = 16;
+
+    /// Whether an array holds it.
+    pub(crate) fn exists(self) -> bool {
+        self.0 & Self::EXISTS != 0
+    }
+
+    /// Whether the compiler's own holds it: see [`Array::is_guard`].
+    pub(crate) fn is_guard(self) -> bool {
+        self.0 & Self::GUARD != 0
+    }
+
+    /// How far behind its place here a GPU has it, modulo [`StaticByte::WIDEST`].
+    pub(crate) fn shift_on_gpu(self) -> usize {
+        usize::from(self.0) % Self::WIDEST
+    }
+
+    fn of_arrays(arrays: &[Array]) -> Arc<[Self]> {
+        let end = arrays.iter().map(|a| a.offset + a.bytes).max().unwrap_or(0);
+        let mut bytes = vec![Self::default(); end];
+        for array in arrays {
+            let shift = array.offset_on_gpu.wrapping_sub(array.offset) % Self::WIDEST;
+            let guard = if array.is_guard() { Self::GUARD } else { 0 };
+            bytes[array.offset..][..array.bytes].fill(Self(Self::EXISTS | guard | shift as u8));
+        }
+        bytes.into()
+    }
 }
 
 struct Type {
@@ -106,6 +146,7 @@ impl Names {
             all.sort_by_key(|a| a.offset);
             all.dedup_by_key(|a| a.offset);
         }
+        names.static_bytes = StaticByte::of_arrays(&names.arrays);
         names
     }
 

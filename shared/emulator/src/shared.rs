@@ -1,8 +1,10 @@
 //! Shared memory of a block: where it lies, and what is remembered of it.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::access::Space;
+use crate::names::StaticByte;
 use crate::shadow::{Cell, GRANULE, Granule};
 
 /// A range of addresses: where it begins, and bytes.
@@ -21,6 +23,7 @@ pub(crate) struct SharedShadow {
     /// Static shared memory.
     pub(crate) fixed: Extent,
     pub(crate) dynamic: Extent,
+    static_bytes: Arc<[StaticByte]>,
     fixed_granules: Vec<Granule>,
     dynamic_granules: Vec<Granule>,
     /// Its own: it lives as long as a block.
@@ -31,12 +34,13 @@ pub(crate) struct SharedShadow {
 }
 
 impl SharedShadow {
-    pub(crate) fn new(fixed: Extent, dynamic: Extent) -> Self {
+    pub(crate) fn new(fixed: Extent, dynamic: Extent, static_bytes: Arc<[StaticByte]>) -> Self {
         // One granule more, for what a wide access at the end reaches.
         let granules = |bytes: usize| vec![Granule::EMPTY; bytes.div_ceil(GRANULE) + 4];
         Self {
             fixed,
             dynamic,
+            static_bytes,
             fixed_granules: granules(fixed.1),
             dynamic_granules: granules(dynamic.1 + 2 * DYNAMIC_MARGIN),
             generation: 0,
@@ -47,6 +51,12 @@ impl SharedShadow {
     /// Somebody of another block has accessed this.
     pub(crate) fn visited(&mut self, by: Cell, address: usize) {
         self.visits.insert((by.block(), by.thread()), (by, address));
+    }
+
+    /// A byte of static shared memory, by its offset there.
+    #[inline(always)]
+    pub(crate) fn static_byte(&self, offset: usize) -> StaticByte {
+        self.static_bytes.get(offset).copied().unwrap_or_default()
     }
 
     /// The granule of an address in static shared memory.

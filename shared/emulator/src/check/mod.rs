@@ -20,6 +20,7 @@ use crate::clock::{BlockClock, Knowledge, Scope};
 use crate::cluster::{Cluster, Member};
 use crate::counters::Pending;
 use crate::memory::{self, Whose};
+use crate::names::StaticByte;
 use crate::report::Finding;
 use crate::shadow::{Cell, GRANULE, Granule, INIT_ALL, Uses, bytes_mask};
 use crate::shared::{DYNAMIC_MARGIN, Extent, Located, SharedShadow};
@@ -61,6 +62,7 @@ impl BlockCheck {
     ) -> Self {
         // SAFETY: the caller's promise.
         let launch = unsafe { LaunchHandle::new(launch) };
+        let static_bytes = launch.module().names().static_bytes.clone();
         Self {
             arena: launch.arena.range(),
             pending: launch.counters.as_ref().map(|_| Pending::new(threads)),
@@ -69,7 +71,7 @@ impl BlockCheck {
             lets_begin_behind_wait: None,
             launch,
             clock: BlockClock::new(threads),
-            shared: SharedShadow::new(fixed, dynamic),
+            shared: SharedShadow::new(fixed, dynamic, static_bytes),
             block: 0,
             cluster: None,
             met: false,
@@ -227,9 +229,11 @@ impl BlockCheck {
         let index = thread.index();
         let place = self.launch.places.number(pc);
         let me = thread.who.at(kind, self.clock.stamp(index), place);
-        // Only vectors and f64 pay for the look: what is smaller goes by where it lies here.
-        let aligned = match len {
-            0..=4 => address,
+        let aligned = match space {
+            Space::Static if len <= StaticByte::WIDEST => {
+                let offset = address.wrapping_sub(self.shared.fixed.0);
+                offset + self.shared.static_byte(offset).shift_on_gpu()
+            }
             _ => self.place_on_gpu(address, space),
         };
         if how.whole && !aligned.is_multiple_of(len) {
@@ -426,14 +430,11 @@ impl BlockCheck {
         let mut guard = false;
         let (exists, init) = match space {
             Space::Static => {
-                let names = launch.module().names();
                 let mut exists = 0;
                 for byte in 0..GRANULE {
-                    let Some(array) = names.array_at(at + byte - self.shared.fixed.0) else {
-                        continue;
-                    };
-                    exists |= 1 << byte;
-                    guard |= array.is_guard();
+                    let of_byte = self.shared.static_byte(at + byte - self.shared.fixed.0);
+                    exists |= u8::from(of_byte.exists()) << byte;
+                    guard |= of_byte.is_guard();
                 }
                 (exists, 0)
             }
