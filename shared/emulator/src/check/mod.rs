@@ -236,7 +236,9 @@ impl BlockCheck {
             }
             _ => self.place_on_gpu(address, space),
         };
-        if how.whole && !aligned.is_multiple_of(len) {
+        // Nearly always a power of two, and then no division.
+        let beyond = if len.is_power_of_two() { aligned & (len - 1) } else { aligned % len };
+        if how.whole && beyond != 0 {
             return Err(self.misaligned(here(address), len, space, me));
         }
         let (mut at, mut left, mut granule) = (address, len, granule);
