@@ -33,7 +33,7 @@ macro_rules! shapes {
 }
 include!("src/shapes.in");
 
-const FILES: [&str; 16] = [
+const FILES: [&str; 17] = [
     "memory",
     "shared",
     "init",
@@ -50,6 +50,7 @@ const FILES: [&str; 16] = [
     "tensor_copy",
     "counted",
     "instructions",
+    "formal",
 ];
 
 fn names(file: &str) -> Vec<String> {

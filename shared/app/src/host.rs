@@ -418,7 +418,9 @@ fn run(kernel: &Kernel, config: &Config, arguments: &[*mut c_void], options: Opt
             SUCCESS
         }
         Ok(Err(LaunchError::Kernel { findings, .. })) => {
-            let ends = |f: &Finding| !matches!(f.kind.check(), Check::Race | Check::Init);
+            let ends = |f: &Finding| {
+                f.formal.is_none() && !matches!(f.kind.check(), Check::Race | Check::Init)
+            };
             let ended = findings.all.iter().any(ends);
             findings.all.into_iter().for_each(|finding| keep(&name, finding));
             if ended { LAUNCH_FAILURE } else { SUCCESS }
@@ -445,7 +447,8 @@ fn keep(kernel: &str, finding: Finding) {
     }
     if !state.is_quiet {
         let check = finding.kind.check().name();
-        eprintln!("\n{kernel}, launch {}, {check}: {finding}\n", state.launches);
+        let formal = if finding.formal.is_some() { "formal, " } else { "" };
+        eprintln!("\n{kernel}, launch {}, {formal}{check}: {finding}\n", state.launches);
     }
     state.findings.push((kernel.to_owned(), finding));
 }

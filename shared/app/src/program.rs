@@ -52,7 +52,7 @@ pub struct Report {
     pub exit: i32,
     /// Launches.
     pub launches: usize,
-    /// Each finding once, with its kernel.
+    /// Each finding once, with its kernel; formal ones among them.
     pub findings: Vec<(String, Finding)>,
     /// Findings at places that were told.
     pub repeated: usize,

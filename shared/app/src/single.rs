@@ -76,7 +76,7 @@ pub struct Outcome {
     pub place: String,
     /// How it was launched.
     pub config: Option<Config>,
-    /// Each finding once.
+    /// Each finding once, formal ones among them.
     pub findings: Vec<Finding>,
     /// Memory of the launch, in the order of the arguments.
     pub arrays: Vec<Array>,
@@ -232,7 +232,7 @@ impl Single {
         };
         let ends = |f: &Finding| {
             use lab_emulator::Check::{Init, Race};
-            !matches!(f.kind.check(), Race | Init)
+            f.formal.is_none() && !matches!(f.kind.check(), Race | Init)
         };
         // A launch that has ended early owes nothing.
         let is_whole = self.module.checked() && !outcome.findings.iter().any(ends);
@@ -658,6 +658,7 @@ impl Held {
             suspects: Vec::new(),
             standing: Vec::new(),
             missing: Vec::new(),
+            formal: None,
             fix: format!(
                 "write each of them; if some are to keep the values they had: {name}=inout:…"
             ),

@@ -2,12 +2,14 @@
 
 mod commands;
 mod failure;
+mod own;
 mod part;
 mod plot;
 mod profile;
 mod table;
 mod words;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -197,7 +199,19 @@ enum Command {
 
 /// Parses the command line and does what it says.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    ExitCode::from(run(Cli::parse()))
+}
+
+/// The same for a program that has this tool within it: `arguments` stand behind the tool's name, and `command` begins another
+/// process that calls this. Gives back the exit code; ends the process on a command line that is none.
+pub fn main_within(command: Vec<OsString>, arguments: Vec<OsString>) -> u8 {
+    let words = std::iter::once("lab".into()).chain(arguments.iter().cloned());
+    let cli = Cli::parse_from(words);
+    own::called_by(command, arguments);
+    run(cli)
+}
+
+fn run(cli: Cli) -> u8 {
     let common = &cli.common;
     let outcome = match cli.command.unwrap_or(Command::Tour) {
         Command::Tour => commands::tour::run(common),
@@ -225,10 +239,10 @@ pub fn main() -> ExitCode {
         Command::Bundle { directory } => commands::bundle::run(common, &directory),
     };
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(failure) => {
             failure.tell(common.json);
-            ExitCode::from(failure.code())
+            failure.code()
         }
     }
 }

@@ -4,6 +4,7 @@ mod blocks;
 mod bulk;
 mod copies;
 mod counted;
+mod formal;
 mod init;
 mod instructions;
 mod locks;
@@ -20,6 +21,7 @@ mod wgmma;
 use lab_device::{KernelSource, Launch};
 
 pub use counted::counted;
+pub use formal::formal;
 pub use instructions::instructions;
 
 use crate::{Arg, Case, Kind, Verdict};
@@ -84,6 +86,17 @@ impl File {
         arguments: [Arg; N],
     ) -> Case {
         self.case(name, launch, arguments, Verdict::Bug(kind))
+    }
+
+    fn formal<const N: usize, const M: usize>(
+        self,
+        kind: Kind,
+        name: &'static str,
+        launch: Launch,
+        arguments: [Arg; N],
+        expect: [Vec<f64>; M],
+    ) -> Case {
+        self.case(name, launch, arguments, Verdict::Formal { kind, expect: expect.into() })
     }
 
     fn right<const N: usize, const M: usize>(

@@ -16,6 +16,10 @@ pub enum Judgement {
     Elsewhere(Vec<String>),
     /// Nothing, though there is a bug.
     Missed,
+    /// What is wrong by the letter alone, at a marked line, and said to be no more.
+    Formal,
+    /// A bug was said to be one by the letter alone.
+    OnlyFormal,
     /// Nothing, and there is no bug.
     Clean,
     /// Something, though there is no bug.
@@ -27,7 +31,7 @@ pub enum Judgement {
 impl Judgement {
     /// Whether that is how it should be.
     pub fn right(&self) -> bool {
-        matches!(self, Self::Found | Self::Clean)
+        matches!(self, Self::Found | Self::Clean | Self::Formal)
     }
 }
 
@@ -47,8 +51,16 @@ pub fn judge(case: &Case, device: &Device) -> Result<(Judgement, Vec<Finding>), 
         Verdict::Correct { .. } if findings.is_empty() && holds => Judgement::Clean,
         Verdict::Correct { .. } if findings.is_empty() => Judgement::Differs,
         Verdict::Correct { .. } => Judgement::FalseAlarm,
-        Verdict::Bug(_) if findings.is_empty() => Judgement::Missed,
+        Verdict::Bug(_) | Verdict::Formal { .. } if findings.is_empty() => Judgement::Missed,
+        Verdict::Bug(_) if findings.iter().all(|f| f.formal.is_some()) => Judgement::OnlyFormal,
         Verdict::Bug(kind) => place(case, kind, &findings),
+        Verdict::Formal { .. } if findings.iter().any(|f| f.formal.is_none()) => {
+            Judgement::FalseAlarm
+        }
+        Verdict::Formal { kind, .. } => match place(case, kind, &findings) {
+            Judgement::Found => Judgement::Formal,
+            other => other,
+        },
     };
     Ok((judgement, findings))
 }

@@ -2,7 +2,8 @@
 //!
 //! Whatever finds bugs is held against it: it must find each planted one and say nothing about the
 //! rest. [`cases()`] is the table, [`run()`] runs a case on a device, and [`lines`] says which lines of
-//! its file a report may name: those that end in `// BUG name`.
+//! its file a report may name: those that end in `// BUG name`, or in `// FORMAL name` where GPUs do what is meant
+//! though nothing promises it.
 //!
 //! A case is wrong by CUDA's rules, whether or not a run of it gives wrong numbers. One with
 //! [`Case::hangs`] may never end on a GPU; one of [`Kind::Memory`] may end the process's use of
@@ -15,7 +16,7 @@ pub mod maps;
 pub mod records;
 mod run;
 
-pub use cases::{asynchronous, cases, counted, instructions};
+pub use cases::{asynchronous, cases, counted, formal, instructions};
 pub use descriptors::{PRODUCTS, descriptors};
 pub use judge::{Judgement, judge};
 pub use run::run;
@@ -47,6 +48,13 @@ pub enum Kind {
 pub enum Verdict {
     /// It has this bug.
     Bug(Kind),
+    /// It has this bug by the letter alone: GPUs do what is meant.
+    Formal {
+        /// Which.
+        kind: Kind,
+        /// As [`Verdict::Correct`] has it, on GPUs.
+        expect: Vec<Vec<f64>>,
+    },
     /// It is right.
     Correct {
         /// What the writable buffers hold in the end, in the order of the arguments, on any device
@@ -95,17 +103,19 @@ pub struct Case {
 }
 
 impl Case {
-    /// The kind of its bug; `None` where it is right.
+    /// The kind of its bug; `None` where it is right, or wrong by the letter alone.
     pub fn bug(&self) -> Option<Kind> {
         match self.verdict {
             Verdict::Bug(kind) => Some(kind),
-            Verdict::Correct { .. } => None,
+            Verdict::Formal { .. } | Verdict::Correct { .. } => None,
         }
     }
 
     /// Whether these outputs are what a right case must compute; nothing is said of a bug's.
     pub fn holds(&self, outputs: &[Vec<f64>]) -> bool {
-        let Verdict::Correct { expect } = &self.verdict else { return true };
+        let (Verdict::Correct { expect } | Verdict::Formal { expect, .. }) = &self.verdict else {
+            return true;
+        };
         let same = |(got, expected): (&Vec<f64>, &Vec<f64>)| {
             let pairs = || got.iter().zip(expected);
             got.len() == expected.len() && pairs().all(|(g, e)| g == e || e.is_nan())
@@ -121,7 +131,8 @@ pub fn lines(case: &Case) -> Vec<usize> {
     numbered.filter(|(text, _)| mark(text) == Some(case.name)).map(|(_, number)| number).collect()
 }
 
-/// The name behind a line's `// BUG`.
+/// The name behind a line's `// BUG` or `// FORMAL`.
 pub fn mark(line: &str) -> Option<&str> {
-    Some(line.split_once("// BUG ")?.1.trim_end())
+    let marked = ["// BUG ", "// FORMAL "].into_iter().find_map(|mark| line.split_once(mark))?;
+    Some(marked.1.trim_end())
 }

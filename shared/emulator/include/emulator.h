@@ -235,12 +235,13 @@ namespace emu {
 #else
 #define EMU_LOOKED_AT(address, flags) ((void)0)
 #endif
-template <class T, class F> __forceinline__ T atomic_update(T* address, F next) {
+// MORE: what else it does, such as EMU_COMPARES.
+template <unsigned MORE = 0, class T, class F> __forceinline__ T atomic_update(T* address, F next) {
     using Word = typename std::conditional<
         sizeof(T) == 8, uint64_t,
         typename std::conditional<sizeof(T) == 4, uint32_t, uint16_t>::type>::type;
     Word* word = reinterpret_cast<Word*>(address);
-    EMU_LOOKED_AT(word, EMU_READS | EMU_WRITES);
+    EMU_LOOKED_AT(word, EMU_READS | EMU_WRITES | MORE);
     Word seen = __atomic_load_n(word, __ATOMIC_RELAXED);
     for (;;) {
         T old;
@@ -294,7 +295,7 @@ template <class T> __forceinline__ T atomicXor(T* a, std::common_type_t<T> v) {
 }
 template <class T>
 __forceinline__ T atomicCAS(T* a, std::common_type_t<T> compare, std::common_type_t<T> v) {
-    return emu::atomic_update(a, [=](T old) { return old == compare ? v : old; });
+    return emu::atomic_update<EMU_COMPARES>(a, [=](T old) { return old == compare ? v : old; });
 }
 __forceinline__ unsigned atomicInc(unsigned* a, unsigned limit) {
     return emu::atomic_update(a, [=](unsigned old) { return old >= limit ? 0u : old + 1; });

@@ -8,7 +8,7 @@ pub(crate) enum Kind {
     Write,
     /// By a volatile access or a load with memory-model semantics.
     StrongRead,
-    /// By an atomic, a volatile access or a store with memory-model semantics.
+    /// By an atomic or a store with memory-model semantics.
     StrongWrite,
     /// By an asynchronous copy, until it was waited for or has landed.
     AsyncWrite,
@@ -16,11 +16,13 @@ pub(crate) enum Kind {
     AsyncRead,
     /// By a copy of the async proxy, now that its own thread has waited for it.
     Landed,
+    /// By a volatile access: as strong as an atomic, but for two lanes of a warp.
+    VolatileWrite,
 }
 
 impl Kind {
     /// By their numbers.
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Read,
         Self::Write,
         Self::StrongRead,
@@ -28,16 +30,20 @@ impl Kind {
         Self::AsyncWrite,
         Self::AsyncRead,
         Self::Landed,
+        Self::VolatileWrite,
     ];
 
     #[inline(always)]
     pub(crate) fn writes(self) -> bool {
-        matches!(self, Self::Write | Self::StrongWrite | Self::AsyncWrite | Self::Landed)
+        matches!(
+            self,
+            Self::Write | Self::StrongWrite | Self::AsyncWrite | Self::Landed | Self::VolatileWrite
+        )
     }
 
     #[inline(always)]
     pub(crate) fn strong(self) -> bool {
-        matches!(self, Self::StrongRead | Self::StrongWrite)
+        matches!(self, Self::StrongRead | Self::StrongWrite | Self::VolatileWrite)
     }
 
     /// Whether nothing orders it yet, not even the program of its own thread.
@@ -68,6 +74,8 @@ pub(crate) struct How {
     pub(crate) in_copy: bool,
     /// In the async proxy: a bulk copy, a tensor copy, wgmma.
     pub(crate) proxy: bool,
+    /// To shared memory.
+    pub(crate) shared: bool,
 }
 
 /// Which memory.
@@ -102,6 +110,8 @@ mod tests {
             (Read, Write, true),
             (Write, Write, true),
             (StrongWrite, StrongWrite, false),
+            (VolatileWrite, StrongWrite, false),
+            (VolatileWrite, Read, true),
             (StrongRead, StrongWrite, false),
             (StrongWrite, Read, true),
             (StrongRead, Read, false),

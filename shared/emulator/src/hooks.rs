@@ -315,10 +315,17 @@ fn access(thread: &mut Running, address: *const c_void, bytes: usize, flags: u32
     let (reads, writes) = (flag(abi::READS), flag(abi::WRITES));
     let (acquires, releases) = (flag(abi::ACQUIRES), flag(abi::RELEASES));
     let how = How { whole: true, updates: reads && writes, ..How::default() };
-    let kind = if writes { Kind::StrongWrite } else { Kind::StrongRead };
+    let kind = match (writes, flag(abi::VOLATILE)) {
+        (false, _) => Kind::StrongRead,
+        (true, false) => Kind::StrongWrite,
+        (true, true) => Kind::VolatileWrite,
+    };
     let pc = thread.pc();
     thread.look_at(address, bytes, kind, how, pc);
     if let Some((check, thread)) = thread.check() {
+        if flag(abi::COMPARES) {
+            check.compared(thread, address);
+        }
         check.publish(thread.index(), address, (reads, writes), (acquires, releases));
     }
 }

@@ -17,6 +17,8 @@ pub(crate) struct Array {
     /// Where ptxas puts it, among the arrays of its function: in the order of their declaration, each at
     /// the next multiple of its alignment (found by trial, CUDA 13.0, with optimisation; with -G it sorts).
     pub(crate) offset_on_gpu: usize,
+    /// As it is declared, in bytes: of its type, or by an attribute.
+    pub(crate) alignment: usize,
     pub(crate) bytes: usize,
     /// As the source has it; as the linker has it where there is no DWARF.
     pub(crate) name: String,
@@ -61,11 +63,13 @@ pub(crate) struct Names {
 
 /// What the checks ask of a byte of static shared memory, for they ask it at nearly every access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct StaticByte(u8);
+pub(crate) struct StaticByte(u16);
 
 impl StaticByte {
-    const EXISTS: u8 = 1 << 7;
-    const GUARD: u8 = 1 << 6;
+    const EXISTS: u16 = 1 << 7;
+    const GUARD: u16 = 1 << 6;
+    /// The logarithm of what its array is declared to be aligned to.
+    const ALIGNMENT: u32 = 8;
     /// The widest access of one instruction.
     pub(crate) const WIDEST: usize = 16;
 
@@ -84,13 +88,20 @@ impl StaticByte {
         usize::from(self.0) % Self::WIDEST
     }
 
+    /// What its array is declared to be aligned to, in bytes.
+    pub(crate) fn alignment(self) -> usize {
+        1 << (self.0 >> Self::ALIGNMENT)
+    }
+
     fn of_arrays(arrays: &[Array]) -> Arc<[Self]> {
         let end = arrays.iter().map(|a| a.offset + a.bytes).max().unwrap_or(0);
         let mut bytes = vec![Self::default(); end];
         for array in arrays {
             let shift = array.offset_on_gpu.wrapping_sub(array.offset) % Self::WIDEST;
             let guard = if array.is_guard() { Self::GUARD } else { 0 };
-            bytes[array.offset..][..array.bytes].fill(Self(Self::EXISTS | guard | shift as u8));
+            let alignment = (array.alignment.max(1).ilog2() as u16) << Self::ALIGNMENT;
+            let byte = Self(Self::EXISTS | guard | alignment | shift as u16);
+            bytes[array.offset..][..array.bytes].fill(byte);
         }
         bytes.into()
     }
@@ -108,6 +119,7 @@ struct Described {
     name: String,
     ty: Type,
     offset_on_gpu: usize,
+    alignment: usize,
 }
 
 impl Names {
@@ -127,14 +139,16 @@ impl Names {
         for symbol in file.symbols().filter(|s| s.kind() == object::SymbolKind::Tls) {
             let (offset, size) = (symbol.address(), symbol.size() as usize);
             let mangled = symbol.name().unwrap_or("shared memory").to_owned();
-            let Described { name, ty, offset_on_gpu } =
+            let Described { name, ty, offset_on_gpu, alignment } =
                 described.remove(&offset).unwrap_or_else(|| {
                     let ty = Type { name: String::new(), bytes: 1, dims: vec![size], alignment: 1 };
-                    Described { name: mangled, ty, offset_on_gpu: 0 }
+                    // Nothing is known to be wrong.
+                    Described { name: mangled, ty, offset_on_gpu: 0, alignment: StaticByte::WIDEST }
                 });
             names.arrays.push(Array {
                 offset: offset as usize,
                 offset_on_gpu,
+                alignment,
                 bytes: size,
                 name,
                 element: ty.name,
@@ -196,6 +210,7 @@ impl Names {
                         self.variables.push(Array {
                             offset: offset as usize,
                             offset_on_gpu: 0,
+                            alignment: 1,
                             bytes: ty.bytes * ty.dims.iter().product::<usize>(),
                             name,
                             element: ty.name,
@@ -206,7 +221,7 @@ impl Names {
                         let alignment = explicit_alignment(&own).unwrap_or(1).max(ty.alignment);
                         let offset_on_gpu = end.next_multiple_of(alignment);
                         end = offset_on_gpu + ty.bytes * ty.dims.iter().product::<usize>();
-                        described.insert(offset, Described { name, ty, offset_on_gpu });
+                        described.insert(offset, Described { name, ty, offset_on_gpu, alignment });
                     }
                 }
                 gimli::DW_TAG_subprogram => {
@@ -386,6 +401,7 @@ mod tests {
         let array = Array {
             offset: 0,
             offset_on_gpu: 0,
+            alignment: 4,
             bytes: 4 * 3 * 5,
             name: "tile".into(),
             element: "f32".into(),

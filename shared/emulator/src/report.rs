@@ -210,6 +210,9 @@ pub struct Finding {
     pub standing: Vec<Standing>,
     /// What is missing at the mbarriers that they wait for: lines.
     pub missing: Vec<String>,
+    /// Why GPUs do what is meant all the same, though the language or its memory model does not promise it; `None`
+    /// where they may not.
+    pub formal: Option<&'static str>,
     /// What would mend it, in a sentence; empty where that cannot be said.
     pub fix: String,
     /// How often it was seen at the same places.
@@ -225,6 +228,7 @@ impl Finding {
             suspects: Vec::new(),
             standing: Vec::new(),
             missing: Vec::new(),
+            formal: None,
             fix: String::new(),
             count: 1,
         }
@@ -270,6 +274,9 @@ impl fmt::Display for Finding {
         }
         if self.standing.len() > SHOWN {
             write!(f, "\n  … and {} more groups of threads", self.standing.len() - SHOWN)?;
+        }
+        if let Some(reason) = self.formal {
+            write!(f, "\n  formal: {reason}")?;
         }
         if !self.fix.is_empty() {
             write!(f, "\n  fix: {}", self.fix)?;

@@ -2,16 +2,18 @@
 
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Args;
 use lab_app::{Error, Options, Program, Report};
+use lab_device::emulator::Finding;
 use serde_json::json;
 
 use super::check::finding_json;
 use crate::Common;
 use crate::failure::Failure;
-use crate::words::{counted, counted_as};
+use crate::words::{counted_as, counted_findings};
 
 /// The program is compiled by the host's C++ compiler and runs natively, with your rights: run what you
 /// would run without this tool. Its own output and exit code are kept; findings go to stderr and end
@@ -39,6 +41,9 @@ pub(crate) struct Arguments {
     /// So much memory it may have, such as 8GiB
     #[arg(long, value_name = "BYTES")]
     memory: Option<String>,
+    /// What is wrong by the letter alone counts as well: the exit code is 3
+    #[arg(long)]
+    strict: bool,
     /// All that the compiler says, where it refuses the program
     #[arg(long)]
     verbose: bool,
@@ -57,6 +62,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         timeout: arguments.timeout.map(seconds).transpose()?,
         memory: arguments.memory.as_deref().map(bytes).transpose()?,
     };
+    STRICT.store(arguments.strict, Ordering::Relaxed);
     let program = Program::build(&arguments.files, &options).map_err(|error| match error {
         Error::Compile { said, .. } if arguments.verbose => Failure::Usage(said),
         other => Failure::Usage(other.to_string()),
@@ -98,9 +104,14 @@ pub(crate) fn bytes(given: &str) -> Result<u64, Failure> {
     number.checked_mul(unit).filter(|&n| n >= 64 << 20).ok_or_else(wrong)
 }
 
+/// Whether what is wrong by the letter alone counts.
+static STRICT: AtomicBool = AtomicBool::new(false);
+
 /// Findings outrank what the program says of itself.
 fn code(report: &Report) -> u8 {
-    if report.findings.is_empty() { report.exit as u8 } else { 3 }
+    let strict = STRICT.load(Ordering::Relaxed);
+    let counts = |(_, finding): &(String, Finding)| strict || finding.formal.is_none();
+    if report.findings.iter().any(counts) { 3 } else { report.exit as u8 }
 }
 
 fn end_in_text(report: Report) -> u8 {
@@ -117,7 +128,7 @@ fn end_in_text(report: Report) -> u8 {
     eprintln!(
         "lab app: {}, {}{more}; the program ended with {}",
         counted_as(report.launches, "launch", "launches"),
-        counted(report.findings.len(), "finding"),
+        counted_findings(report.findings.iter().map(|(_, finding)| finding)),
         report.exit
     );
     code(&report)

@@ -38,7 +38,7 @@ pub(crate) fn run(common: &Common, directory: &Path) -> Result<(), Failure> {
     common.selector()?;
     let refuse = |e| Failure::file(directory, e);
     std::fs::create_dir_all(directory).map_err(refuse)?;
-    let tool = std::env::current_exe().map_err(refuse)?;
+    let tool = crate::own::executable().map_err(refuse)?;
     let target = directory.join("lab");
     // Under another name first, so that a failure leaves no half-made tool.
     let draft = directory.join(".lab.part");

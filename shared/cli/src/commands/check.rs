@@ -259,7 +259,8 @@ pub(crate) fn finding_json(finding: &Finding) -> serde_json::Value {
     });
     json!({ "check": finding.kind.check().name(), "kind": format!("{:?}", finding.kind),
             "message": finding.message, "accesses": accesses.collect::<Vec<_>>(),
-            "places": finding.places().collect::<Vec<_>>(), "fix": finding.fix, "count": finding.count })
+            "places": finding.places().collect::<Vec<_>>(), "formal": finding.formal, "fix": finding.fix,
+            "count": finding.count })
 }
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 
 use clap::Args;
 use lab_corpus::{
-    Case, Judgement, PRODUCTS, asynchronous, cases, counted, descriptors, instructions, judge,
-    kernels, lines, maps, run as run_case,
+    Case, Judgement, PRODUCTS, Verdict, asynchronous, cases, counted, descriptors, formal,
+    instructions, judge, kernels, lines, maps, run as run_case,
 };
-use lab_device::emulator::{Landing, Operation, Options};
+use lab_device::emulator::{Finding, Landing, Operation, Options};
 use lab_device::{Device, DeviceKind, Mode, Selector};
 use serde_json::json;
 
@@ -63,25 +63,36 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     }
     let device = Device::emulator_in(Mode::Checked)?;
     let mut judged = Vec::new();
-    for case in cases() {
+    for case in cases().into_iter().chain(formal()) {
         let (judgement, findings) = judge(&case, &device)?;
         judged.push((case, judgement, findings));
     }
     let wrong = judged.iter().filter(|j| !j.1.right()).count();
     if common.json {
-        let all = judged.iter().map(|(case, judgement, findings)| {
-            json!({ "name": case.name, "file": case.source.file, "lines": lines(case),
-                    "bug": case.bug().map(|k| format!("{k:?}")), "hangs": case.hangs,
-                    "judgement": format!("{judgement:?}"), "right": judgement.right(),
-                    "findings": findings.iter().map(finding_json).collect::<Vec<_>>() })
-        });
-        println!("{}", json!({ "wrong": wrong, "cases": all.collect::<Vec<_>>() }));
+        let (plain, formal) = judged.split_at(cases().len());
+        let described = |all: &[(Case, Judgement, Vec<Finding>)]| {
+            let one = |(case, judgement, findings): &(Case, Judgement, Vec<Finding>)| {
+                json!({ "name": case.name, "file": case.source.file, "lines": lines(case),
+                        "bug": case.bug().map(|k| format!("{k:?}")), "hangs": case.hangs,
+                        "judgement": format!("{judgement:?}"), "right": judgement.right(),
+                        "findings": findings.iter().map(finding_json).collect::<Vec<_>>() })
+            };
+            all.iter().map(one).collect::<Vec<_>>()
+        };
+        println!(
+            "{}",
+            json!({ "wrong": wrong, "cases": described(plain), "formal": described(formal) })
+        );
     } else {
         let mut rows = table(&["case", "file", "what it is", "the emulator"]);
         for (case, judgement, _) in &judged {
-            let what = case.bug().map_or("right".into(), |k| format!("{k:?} bug").to_lowercase());
+            let what = match case.verdict {
+                Verdict::Bug(kind) => format!("{kind:?} bug").to_lowercase(),
+                Verdict::Formal { kind, .. } => format!("{kind:?}, formal").to_lowercase(),
+                Verdict::Correct { .. } => "right".into(),
+            };
             let said = match judgement {
-                Judgement::Found => "found".into(),
+                Judgement::Found | Judgement::Formal => "found".into(),
                 Judgement::Clean => "nothing to say".into(),
                 other => format!("{other:?}"),
             };
@@ -104,7 +115,8 @@ fn up_to_the_first(files: &[String]) -> Result<(), Failure> {
         return Err(Failure::Usage(format!("--source: expected one of {known}, got '{file}'")));
     }
     let wanted = |file: &str| files.is_empty() || files.iter().any(|f| f == file);
-    let all = cases().into_iter().chain(counted()).chain(instructions()).chain(descriptors());
+    let all = cases().into_iter().chain(counted()).chain(instructions()).chain(formal());
+    let all = all.chain(descriptors());
     let mut all: Vec<Case> = all.filter(|c| wanted(c.source.file)).collect();
     all.sort_by_key(|c| c.bug().is_some());
     for copies in [Landing::Late, Landing::Early] {
@@ -196,7 +208,7 @@ fn hold(case: &Case, device: &Device) -> Result<(), Failure> {
 }
 
 fn one(common: &Common, name: &str) -> Result<(), Failure> {
-    let all = cases().into_iter().chain(counted()).chain(instructions());
+    let all = cases().into_iter().chain(counted()).chain(instructions()).chain(formal());
     let case = all.into_iter().find(|c| c.name == name).ok_or_else(|| {
         Failure::Usage(format!("case: expected one that `lab corpus` lists, got '{name}'"))
     })?;
@@ -210,6 +222,10 @@ fn one(common: &Common, name: &str) -> Result<(), Failure> {
     let (judgement, findings) = judge(&case, &device)?;
     for finding in &findings {
         println!("{}: {finding}", finding.kind.check().name());
+    }
+    if judgement == Judgement::Formal {
+        println!("{name}: wrong by the letter alone, and found to be");
+        return Ok(());
     }
     match (findings.is_empty(), judgement.right()) {
         (true, true) => {

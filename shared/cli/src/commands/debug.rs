@@ -81,7 +81,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             "gdb: expected it in PATH, got none (Debian, Ubuntu: apt install gdb)".into(),
         ));
     }
-    let tool = std::env::current_exe().map_err(|e| Failure::file("lab".as_ref(), e))?;
+    let tool = crate::own::command().map_err(|e| Failure::file("lab".as_ref(), e))?;
     let here = tempfile::tempdir().map_err(|e| Failure::file(&std::env::temp_dir(), e))?;
     let script = here.path().join("begin.gdb");
     let cwd = std::env::current_dir().unwrap_or_default();
@@ -97,7 +97,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     }
     // The same command line, as one of `lab run`.
     let wanted: Vec<String> = wanted.iter().map(ToString::to_string).collect();
-    gdb.arg("--args").arg(tool).arg("run").args(own()).arg("--debugged").arg(wanted.join(","));
+    gdb.arg("--args").args(tool).arg("run").args(own()).arg("--debugged").arg(wanted.join(","));
     if arguments.batch {
         let status = gdb.status().map_err(|e| Failure::file("gdb".as_ref(), e))?;
         return match status.success() {
@@ -114,7 +114,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
 
 /// The words behind `debug` that are not of this command alone.
 fn own() -> Vec<OsString> {
-    let mut words = std::env::args_os().skip(1);
+    let mut words = crate::own::arguments().into_iter();
     let mut all = Vec::new();
     let mut is_first = true;
     while let Some(word) = words.next() {

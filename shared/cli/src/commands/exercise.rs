@@ -1,7 +1,7 @@
 //! `lab exercise [NAME]`: pieces of kernels for a reader to write, and whether what was written does it.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use clap::Args;
@@ -329,8 +329,7 @@ impl Task {
     /// The totals of `lab profile`, against the objects.
     fn count(&self, planted: &Planted, version: &str) -> Result<Value, Failure> {
         let unclear = |what: String| Failure::Usage(format!("{}: {what}", self.exercise.name));
-        let program = std::env::current_exe().map_err(|e| unclear(e.to_string()))?;
-        let mut command = Command::new(program);
+        let mut command = crate::own::process().map_err(|e| unclear(e.to_string()))?;
         command.args(["profile", &format!("{}:{version}", self.stage.name), "--json"]);
         if let Some(shape) = &self.exercise.shape {
             command.args(["--shape", shape]);

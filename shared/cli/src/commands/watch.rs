@@ -1,10 +1,10 @@
 //! Waits until a file is saved, and does something at each save.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use crate::failure::Failure;
+use crate::own;
 
 /// How often a watched file is looked at.
 const PERIOD: Duration = Duration::from_millis(200);
@@ -57,12 +57,12 @@ impl Saved {
 /// Runs this command line again at each save, without `--watch`: a process each, so that one that a kernel
 /// ends does not end the watch. Ctrl-C ends it.
 pub(crate) fn repeat(file: &Path, json: bool) -> Result<(), Failure> {
-    let tool = std::env::current_exe().map_err(|e| Failure::file(Path::new("lab"), e))?;
     std::fs::metadata(file).map_err(|e| Failure::file(file, e))?;
     let mut saved = Saved::settled(file);
     loop {
-        let arguments = std::env::args_os().skip(1).filter(|a| a != "--watch");
-        Command::new(&tool).args(arguments).status().map_err(|e| Failure::file(&tool, e))?;
+        let arguments = own::arguments().into_iter().filter(|a| a != "--watch");
+        let status = own::process().and_then(|mut tool| tool.args(arguments).status());
+        status.map_err(|e| Failure::file(Path::new("lab"), e))?;
         if !json {
             println!("\nWaiting for the next save of {} (Ctrl-C ends)\n", file.display());
         }

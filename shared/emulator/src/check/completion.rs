@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{BlockCheck, Fatal};
+use super::{BlockCheck, Conflict, Fatal};
 use crate::access::{Kind, Space};
 use crate::clock::Scope;
 use crate::completion::mbarrier::Misuse;
@@ -53,7 +53,8 @@ impl BlockCheck {
         if !self.clock.ordered(made, me) {
             let space = self.find(address).map_or(Space::Static, |found| found.1);
             // Names are of places in this block's memory.
-            self.race(self.at_home(address), BYTES, space, made, me);
+            let conflict = Conflict { with: made, formal: None };
+            self.race(self.at_home(address), BYTES, space, conflict, me);
         }
     }
 

@@ -1,6 +1,6 @@
 //! What the checks say: one finding for each kind and place.
 
-use super::{BlockCheck, Fatal};
+use super::{BlockCheck, Conflict, Fatal, Formal};
 use crate::access::{Kind, Space, Stored};
 use crate::matrix;
 use crate::memory::Whose;
@@ -44,6 +44,36 @@ impl BlockCheck {
         .fix("a vector access needs an address that is a multiple of its size: handle the ends by single elements");
         finding.accesses.push(launch.by(describe(me.kind(), len), me));
         Box::new(finding)
+    }
+
+    /// A wide access of an array that is declared for narrow ones.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn aligned_by_luck(
+        &mut self,
+        address: usize,
+        (len, declared): (usize, usize),
+        me: Cell,
+    ) {
+        let launch = &mut *self.launch;
+        if let Some(&known) = launch.lucky.get(&me.place()) {
+            if let Some(finding) = launch.findings.get_mut(known) {
+                finding.count += 1;
+            }
+            return;
+        }
+        let name = launch.name_of(Space::Static, address, len, &self.shared);
+        let message = format!(
+            "aligned by luck: {name} is used by {len} bytes at once, and declared for {declared}"
+        );
+        let mut finding = Finding::new(What::Misaligned, message)
+            .fix(format!("__align__({len}) behind __shared__"));
+        finding.formal = Some(
+            "ptxas happens to put the array where it must be: another array before it may move it",
+        );
+        finding.accesses.push(launch.by(describe(me.kind(), len), me));
+        let index = launch.keep(finding).unwrap_or(usize::MAX);
+        launch.lucky.insert(me.place(), index);
     }
 
     /// An index past the end of an array whose size the compiler knows.
@@ -146,7 +176,7 @@ impl BlockCheck {
         address: usize,
         len: usize,
         space: Space,
-        other: Cell,
+        Conflict { with: other, formal }: Conflict,
         me: Cell,
     ) -> Option<usize> {
         let launch = &mut *self.launch;
@@ -157,9 +187,17 @@ impl BlockCheck {
         }
         // Whoever of the two comes first.
         let places = (other.place().min(me.place()), other.place().max(me.place()));
+        // Where each one is formal, the finding is: see `finish`.
+        let formal = formal.or_else(|| match (other.kind(), me.kind()) {
+            (Kind::Read, Kind::StrongWrite) | (Kind::StrongWrite, Kind::Read) => {
+                Some(Formal::Guess)
+            }
+            _ => None,
+        });
         if let Some(&known) = launch.races.get(&places) {
             if let Some(finding) = launch.findings.get_mut(known) {
                 finding.count += 1;
+                launch.note_formal(known, formal, [other, me]);
             }
             return Some(known);
         }
@@ -180,6 +218,9 @@ impl BlockCheck {
         };
         let (fix, what) = match product(other) {
             true => (WGMMA_READS.into(), "read by wgmma"),
+            false if formal == Some(Formal::InStep) => {
+                ("__syncwarp() between the two".into(), verb(other.kind()))
+            }
             false => (remedy(other, me, space), verb(other.kind())),
         };
         let own = if product(me) { "read by wgmma".into() } else { describe(me.kind(), len) };
@@ -190,6 +231,7 @@ impl BlockCheck {
         let mut finding = Finding::new(kind, message).fix(fix);
         finding.accesses = vec![launch.by(what.into(), other), launch.by(own, me)];
         let index = launch.keep(finding).unwrap_or(usize::MAX);
+        launch.note_formal(index, formal, [other, me]);
         launch.races.insert(places, index);
         Some(index)
     }
@@ -404,7 +446,8 @@ pub(super) fn verb(kind: Kind) -> &'static str {
         Kind::Read => "read",
         Kind::Write => "write",
         Kind::StrongRead => "volatile or acquire read",
-        Kind::StrongWrite => "atomic or volatile write",
+        Kind::StrongWrite => "atomic write",
+        Kind::VolatileWrite => "volatile write",
         Kind::AsyncWrite => "asynchronous copy to here",
         Kind::AsyncRead => "asynchronous copy from here",
         Kind::Landed => "copy to here, waited for",

@@ -4,7 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use crate::access::Space;
+use super::Formal;
+use crate::access::{Kind, Space};
 use crate::clock::Published;
 use crate::completion::record::Record;
 use crate::counters::{Counters, Profile};
@@ -58,6 +59,12 @@ pub(crate) struct LaunchCheck {
     pub(super) races: HashMap<(u16, u16), usize>,
     /// Plain writes that asynchronous accesses may not see, by the places of both.
     pub(super) unfenced: HashMap<(u16, u16), usize>,
+    /// Wide accesses of arrays that are declared for narrow ones, by place.
+    pub(super) lucky: HashMap<u16, usize>,
+    /// How often a race was formal, why, and of a guess the place that read.
+    pub(super) formal: HashMap<usize, (u64, Formal, u16)>,
+    /// Places of plain reads whose value a compare-and-swap has tested.
+    pub(super) guesses: HashSet<u16>,
     /// Places of accesses to blocks that may exit before.
     pub(super) unheard: HashSet<u16>,
     /// Reads of unwritten bytes, by place.
@@ -144,6 +151,9 @@ impl LaunchCheck {
             more: 0,
             races: HashMap::new(),
             unfenced: HashMap::new(),
+            lucky: HashMap::new(),
+            formal: HashMap::new(),
+            guesses: HashSet::new(),
             unheard: HashSet::new(),
             uninitialised: HashMap::new(),
             raced: HashSet::new(),
@@ -162,6 +172,13 @@ impl LaunchCheck {
         }
         self.findings.push(finding);
         Some(self.findings.len() - 1)
+    }
+
+    /// Notes that a race was seen once more, between these two, and whether it is formal.
+    pub(super) fn note_formal(&mut self, race: usize, formal: Option<Formal>, [a, b]: [Cell; 2]) {
+        let Some(formal) = formal else { return };
+        let reader = if a.kind() == Kind::Read { a } else { b };
+        self.formal.entry(race).or_insert((0, formal, reader.place())).0 += 1;
     }
 
     /// All blocks have met for the `meeting`-th time (each block tells): what was before is ordered
@@ -224,6 +241,16 @@ impl LaunchCheck {
         for (place, finding) in unwritten {
             if !self.raced.contains(&place) {
                 self.keep(finding);
+            }
+        }
+        // Once seen otherwise, a race is one.
+        for (index, (count, formal, reader)) in self.formal.drain() {
+            let tested = formal != Formal::Guess || self.guesses.contains(&reader);
+            if let Some(finding) = self.findings.get_mut(index)
+                && finding.count == count
+                && tested
+            {
+                finding.formal = Some(formal.reason());
             }
         }
         self.findings.retain(|f| f.count > 0);

@@ -28,6 +28,51 @@ use crate::thread::Thread;
 
 pub(crate) use launch::LaunchCheck;
 
+/// Why GPUs do what is meant, though nothing promises it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Formal {
+    /// Lanes of a warp use shared memory by volatile accesses.
+    InStep,
+    /// A counter is set back by who has counted last.
+    Reset,
+    /// What is read is a guess, which a compare-and-swap tests.
+    Guess,
+}
+
+impl Formal {
+    fn reason(self) -> &'static str {
+        match self {
+            Self::InStep => {
+                "GPUs before Volta run the lanes of a warp in step; later ones mostly do, and promise nothing"
+            }
+            Self::Reset => {
+                "the thread that writes came last to the atomics before; CUDA's programming guide does the same"
+            }
+            Self::Guess => {
+                "an aligned word is read in one piece, and atomicCAS tests what was read; CUDA's programming guide does the \
+                 same"
+            }
+        }
+    }
+}
+
+/// An access that another races with.
+#[derive(Clone, Copy, Debug)]
+struct Conflict {
+    with: Cell,
+    formal: Option<Formal>,
+}
+
+/// Whether the two were right if the lanes of a warp ran in step: one is a volatile write, the other strong.
+#[inline(always)]
+fn warp_synchronous(one: Cell, other: Cell) -> bool {
+    let kinds = (one.kind(), other.kind());
+    !one.same_thread(other)
+        && kinds.0.strong()
+        && kinds.1.strong()
+        && (kinds.0 == Kind::VolatileWrite || kinds.1 == Kind::VolatileWrite)
+}
+
 /// A bad access, which ends the launch: the memory it would touch is not the kernel's.
 pub(crate) type Fatal = Box<Finding>;
 
@@ -229,10 +274,15 @@ impl BlockCheck {
         let index = thread.index();
         let place = self.launch.places.number(pc);
         let me = thread.who.at(kind, self.clock.stamp(index), place);
+        let how = How { shared: matches!(space, Space::Static | Space::Dynamic), ..how };
         let aligned = match space {
             Space::Static if len <= StaticByte::WIDEST => {
-                let offset = address.wrapping_sub(self.shared.fixed.0);
-                offset + self.shared.static_byte(offset).shift_on_gpu()
+                let offset = here(address).wrapping_sub(self.shared.fixed.0);
+                let byte = self.shared.static_byte(offset);
+                if how.whole && byte.exists() && byte.alignment() < len {
+                    self.aligned_by_luck(here(address), (len, byte.alignment()), me);
+                }
+                offset + byte.shift_on_gpu()
             }
             _ => self.place_on_gpu(address, space),
         };
@@ -277,8 +327,8 @@ impl BlockCheck {
             if how.proxy {
                 self.look_at_proxy(shadow, me.of_bytes(bytes), (here(at), len, space));
             }
-            if let Some(other) = self.remember(shadow, me.of_bytes(bytes), how) {
-                race = race.or_else(|| self.race(here(at), len, space, other, me));
+            if let Some(conflict) = self.remember(shadow, me.of_bytes(bytes), how) {
+                race = race.or_else(|| self.race(here(at), len, space, conflict, me));
             }
             at += part;
             left -= part;
@@ -329,9 +379,9 @@ impl BlockCheck {
         }
     }
 
-    /// Remembers `me` in the granule; the access that it races with, if there is one.
+    /// Remembers `me` in the granule; what it races with, if there is something.
     #[inline(always)]
-    fn remember(&self, granule: &mut Granule, me: Cell, how: How) -> Option<Cell> {
+    fn remember(&self, granule: &mut Granule, me: Cell, how: How) -> Option<Conflict> {
         if granule.whole() && me.bytes() == INIT_ALL {
             let cells = &mut granule.cells;
             let over = |c: Cell| self.clock.over(c, me);
@@ -358,7 +408,8 @@ impl BlockCheck {
     }
 
     #[inline(never)]
-    fn remember_any(&self, granule: &mut Granule, me: Cell, how: How) -> Option<Cell> {
+    fn remember_any(&self, granule: &mut Granule, me: Cell, how: How) -> Option<Conflict> {
+        let before = granule.cells;
         let cells = &mut granule.cells;
         let mut race = None;
         let mut slot = None;
@@ -374,8 +425,15 @@ impl BlockCheck {
                 true => how.lands && cell.same_thread(me),
                 false => self.clock.ordered(*cell, me),
             };
-            if !ordered && cell.kind().conflicts(me.kind()) {
-                race = race.or(Some(*cell));
+            let in_step = how.shared && cell.same_warp(me) && warp_synchronous(*cell, me);
+            if !ordered && (cell.kind().conflicts(me.kind()) || in_step) {
+                race = race.or_else(|| {
+                    let formal = match in_step {
+                        true => Some(Formal::InStep),
+                        false => self.resets(&before, me).then_some(Formal::Reset),
+                    };
+                    Some(Conflict { with: *cell, formal })
+                });
             }
             // What is remembered may be forgotten where whoever races with it races with `me` too.
             // A plain write conflicts with everything. Anything else stands for an earlier access
@@ -384,7 +442,10 @@ impl BlockCheck {
                 (_, Kind::Write | Kind::Landed) => true,
                 (Kind::Read | Kind::AsyncRead, Kind::Read) => ordered,
                 (Kind::StrongRead, Kind::StrongRead) => ordered,
-                (Kind::StrongRead | Kind::StrongWrite, Kind::StrongWrite) => ordered,
+                (
+                    Kind::StrongRead | Kind::StrongWrite | Kind::VolatileWrite,
+                    Kind::StrongWrite | Kind::VolatileWrite,
+                ) => ordered,
                 _ => false,
             };
             if stronger {
@@ -401,6 +462,28 @@ impl BlockCheck {
         }
         granule.sort_roles();
         race
+    }
+
+    /// Whether a plain write comes behind atomics alone, the last of them its own thread's: a counter is set back by who
+    /// has counted last.
+    #[cold]
+    fn resets(&self, before: &[Cell; 3], me: Cell) -> bool {
+        let of_these = |c: &&Cell| c.bytes() & me.bytes() != 0;
+        let own = |c: &Cell| c.kind() == Kind::StrongWrite && c.same_thread(me);
+        let harmless = |c: &Cell| c.kind() == Kind::StrongWrite || self.clock.ordered(*c, me);
+        let mut all = before.iter().filter(of_these);
+        me.kind() == Kind::Write && all.clone().any(own) && all.all(harmless)
+    }
+
+    /// The thread has tested by a compare-and-swap what it has read before: what it read plainly was only a guess.
+    #[cold]
+    pub(crate) fn compared(&mut self, thread: &Thread, address: usize) {
+        let Some((granule, ..)) = self.locate(address) else { return };
+        // SAFETY: the access that was looked at located it.
+        let cells = unsafe { (*granule).cells };
+        let guessed = |c: &Cell| c.kind() == Kind::Read && c.same_thread(thread.who);
+        let places = cells.into_iter().filter(guessed).map(Cell::place);
+        self.launch.guesses.extend(places);
     }
 
     /// All cells are taken. A write is always kept. A read takes the place of what a barrier has

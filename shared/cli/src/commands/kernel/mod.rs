@@ -76,6 +76,9 @@ pub(crate) struct Arguments {
     /// The language that it is written in [default: c++17]
     #[arg(long = "std", value_name = "STANDARD")]
     standard: Option<String>,
+    /// What is wrong by the letter alone counts as well: the exit code is 3
+    #[arg(long)]
+    strict: bool,
     /// All that the compiler says, where it refuses the file
     #[arg(long)]
     verbose: bool,
@@ -103,6 +106,7 @@ impl Arguments {
             (!self.include.is_empty(), "-I"),
             (!self.define.is_empty(), "-D"),
             (self.standard.is_some(), "--std"),
+            (self.strict, "--strict"),
             (self.verbose, "--verbose"),
         ];
         all.into_iter().find(|(is, _)| *is).map(|(_, name)| name)
@@ -323,12 +327,12 @@ fn judge(
     if let Some(path) = targets.sarif {
         sarif::write(path, outcome)?;
     }
-    let code = report::code(outcome, &comparisons);
+    let code = report::code(outcome, &comparisons, arguments.strict);
     match common.json {
         true => println!("{}", report::as_json(&launched, &comparisons, mode, code)),
         false => report::print(&launched, &comparisons, mode, targets),
     }
-    report::verdict(outcome, &comparisons)
+    report::verdict(outcome, &comparisons, arguments.strict)
 }
 
 /// `lab profile FILE.cu --kernel …`: what it asks of the memory system, by line.
@@ -348,7 +352,7 @@ pub(crate) fn profile(
             true => println!("{}", report::as_json(&launched, &[], Mode::Counted, 3)),
             false => report::print(&launched, &[], Mode::Counted, &Targets::default()),
         }
-        return report::verdict(outcome, &[]);
+        return report::verdict(outcome, &[], true);
     }
     let settled = crate::profile::settled(outcome.profile.clone());
     let source = |file: &str| std::fs::read_to_string(file).ok();

@@ -10,17 +10,23 @@ use super::{Launched, Mode, Targets};
 use crate::commands::check::finding_json;
 use crate::failure::Failure;
 use crate::table::table;
-use crate::words::counted;
+use crate::words::{counted, counted_findings};
 
 /// Findings outrank a wrong result.
-pub(super) fn code(outcome: &Outcome, comparisons: &[Comparison]) -> u8 {
-    verdict(outcome, comparisons).err().map_or(0, |failure| failure.code())
+pub(super) fn code(outcome: &Outcome, comparisons: &[Comparison], strict: bool) -> u8 {
+    verdict(outcome, comparisons, strict).err().map_or(0, |failure| failure.code())
 }
 
-pub(super) fn verdict(outcome: &Outcome, comparisons: &[Comparison]) -> Result<(), Failure> {
+/// What is wrong by the letter alone counts where that is asked for.
+pub(super) fn verdict(
+    outcome: &Outcome,
+    comparisons: &[Comparison],
+    strict: bool,
+) -> Result<(), Failure> {
     let wrong: Vec<&str> =
         comparisons.iter().filter(|c| c.wrong > 0).map(|c| c.name.as_str()).collect();
-    match (outcome.findings.len(), &wrong[..]) {
+    let counts = outcome.findings.iter().filter(|f| strict || f.formal.is_none()).count();
+    match (counts, &wrong[..]) {
         (0, []) => Ok(()),
         (0, names) => {
             Err(Failure::Wrong(format!("{}: wrong: {}", outcome.kernel, names.join(", "))))
@@ -41,7 +47,8 @@ pub(super) fn print(
         println!("other code of the file does not compile here and is left out: {first}");
     }
     for finding in &outcome.findings {
-        println!("\n{}: {finding}", finding.kind.check().name());
+        let formal = if finding.formal.is_some() { "formal, " } else { "" };
+        println!("\n{formal}{}: {finding}", finding.kind.check().name());
     }
     if !outcome.findings.is_empty() {
         println!();
@@ -67,7 +74,7 @@ pub(super) fn print(
         _ => println!(
             "1 launch checked in {seconds:.1} s (order {order}, seed {}): {}",
             launched.seed,
-            counted(outcome.findings.len(), "finding")
+            counted_findings(outcome.findings.iter())
         ),
     }
     for path in [targets.output, targets.sarif].into_iter().flatten() {

@@ -41,6 +41,7 @@ fn log(outcome: &Outcome) -> Value {
 fn result(finding: &Finding, outcome: &Outcome) -> Value {
     let check = finding.kind.check();
     let rule = RULES.iter().position(|(c, _)| *c == check).unwrap_or(0);
+    let level = if finding.formal.is_some() { "note" } else { "error" };
     // A finding of the launch as a whole stands at its kernel.
     let own = format!("{}:1", outcome.place);
     let mut places = finding.places();
@@ -48,7 +49,7 @@ fn result(finding: &Finding, outcome: &Outcome) -> Value {
     let related: Vec<Value> = places.map(location).collect();
     let text = format!("{}: {finding}", outcome.kernel);
     json!({
-        "ruleId": check.name(), "ruleIndex": rule, "level": "error", "message": { "text": text },
+        "ruleId": check.name(), "ruleIndex": rule, "level": level, "message": { "text": text },
         "locations": [location(first)], "relatedLocations": related,
         "properties": { "kind": format!("{:?}", finding.kind), "count": finding.count },
     })

@@ -74,8 +74,8 @@ impl Suite {
 
     /// This tool, told to run the suite up to its first failure.
     pub(crate) fn judge(&self, seconds: u64, large: bool, jobs: usize) -> Result<Judge, Failure> {
-        let program =
-            std::env::current_exe().map_err(|e| Failure::Usage(format!("this program: {e}")))?;
+        let tool = crate::own::command().map_err(|e| Failure::Usage(format!("lab: {e}")))?;
+        let before = tool[1..].iter().map(|word| word.to_string_lossy().into_owned());
         let mut arguments = match self {
             Self::Stage(stage) => {
                 vec!["selftest", stage.name, "--device", "emulator", "--fail-fast"]
@@ -92,8 +92,8 @@ impl Suite {
             ("RAYON_NUM_THREADS", &threads),
         ];
         Ok(Judge {
-            program,
-            arguments: arguments.into_iter().map(str::to_owned).collect(),
+            program: tool[0].clone().into(),
+            arguments: before.chain(arguments.into_iter().map(str::to_owned)).collect(),
             environment: environment.map(|(k, v)| (k.to_owned(), v.to_owned())).to_vec(),
             limit: Duration::from_secs(seconds),
             limits: BTreeMap::new(),
