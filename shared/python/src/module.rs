@@ -1,6 +1,7 @@
 //! The Python module `vlstm._native`.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use lab_harness::plan::SlotKind;
@@ -190,6 +191,13 @@ fn look_for_nvrtc_in(directories: Vec<PathBuf>) {
     lab_device::toolkit::take_python_packages(directories);
 }
 
+/// The tool `lab` with these arguments; `command` begins another Python process that calls this. Gives back the exit
+/// code.
+#[pyfunction]
+fn run_lab(py: Python<'_>, command: Vec<OsString>, arguments: Vec<OsString>) -> u8 {
+    py.detach(|| ::lab::main_within(command, arguments))
+}
+
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
@@ -199,5 +207,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(plan_in_two_parts, module)?)?;
     module.add_function(wrap_pyfunction!(plan_lstm, module)?)?;
     module.add_function(wrap_pyfunction!(versions, module)?)?;
+    module.add_function(wrap_pyfunction!(run_lab, module)?)?;
     module.add_function(wrap_pyfunction!(look_for_nvrtc_in, module)?)
 }

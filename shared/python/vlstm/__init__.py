@@ -1,13 +1,42 @@
-"""The vLSTM (the mLSTM of xLSTM) as operations of PyTorch, forward and backward.
+"""The vLSTM (the mLSTM of xLSTM) as operations of PyTorch, forward and backward, and the checks of its lab.
 
 `mlstm` takes a whole sequence, `mlstm_step` one position of it; `check` makes a call on the emulator that looks at
-every access of the kernels. `LSTM` takes the place of `torch.nn.LSTM`. Names, order and layouts of the arguments of the former are those of the public functions of
-mlstm_kernels. On CUDA tensors kernels run that are compiled on the first call; on CPU tensors an emulator of a GPU
-runs the same kernels: right, and slow.
+every access of the kernels. `LSTM` takes the place of `torch.nn.LSTM`. Names, order and layouts of the arguments of the
+former are those of the public functions of mlstm_kernels. On CUDA tensors kernels run that are compiled on the first
+call; on CPU tensors an emulator of a GPU runs the same kernels: right, and slow.
+
+`check_kernel` checks a kernel of any `.cu` file with numpy arrays, and needs no PyTorch.
 """
 
-from vlstm._api import check, mlstm, mlstm_step, versions
-from vlstm._lstm import LSTM
+import importlib
+import sys
+
 from vlstm._native import KernelError, __version__
 
-__all__ = ["LSTM", "KernelError", "__version__", "check", "mlstm", "mlstm_step", "versions"]
+# Where each name stands: what needs PyTorch imports it when it is first used.
+_PLACES = {
+    **dict.fromkeys(("check", "mlstm", "mlstm_step", "versions"), "_api"),
+    "LSTM": "_lstm",
+    **dict.fromkeys(("Out", "check_kernel"), "_kernels"),
+}
+
+__all__ = ["KernelError", "__version__", *_PLACES]
+
+
+def __getattr__(name):
+    if name not in _PLACES:
+        raise AttributeError(f"module 'vlstm' has no attribute '{name}'")
+    value = getattr(importlib.import_module(f"vlstm.{_PLACES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    return sorted({*globals(), *_PLACES})
+
+
+# Who has PyTorch already finds the operations registered: `torch.ops.vlstm`.
+if "torch" in sys.modules:
+    for _name, _place in _PLACES.items():
+        if _place in ("_api", "_lstm"):
+            __getattr__(_name)
