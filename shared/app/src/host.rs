@@ -9,12 +9,15 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use lab_emulator::{Check, Config, Finding, Kernel, LaunchError, Module, Options, Profile};
 
+use crate::arch::Arch;
+
 /// As `cudaError`.
 const SUCCESS: c_int = 0;
 const INVALID_VALUE: c_int = 1;
 const INVALID_CONFIGURATION: c_int = 9;
 const ALREADY_REGISTERED: c_int = 712;
 const LAUNCH_FAILURE: c_int = 719;
+const NOT_SUPPORTED: c_int = 801;
 
 /// Bytes of an argument that the compiler does not copy word by word.
 const LARGE: usize = 16;
@@ -106,7 +109,7 @@ static STATE: Mutex<State> = Mutex::new(State {
     last: None,
     profile: Profile { lines: Vec::new(), left_out: 0 },
 });
-static PROGRAM: OnceLock<(Arc<Module>, Options)> = OnceLock::new();
+static PROGRAM: OnceLock<(Arc<Module>, Options, Arch)> = OnceLock::new();
 
 /// What this process's program has done.
 pub(crate) fn state() -> MutexGuard<'static, State> {
@@ -114,8 +117,8 @@ pub(crate) fn state() -> MutexGuard<'static, State> {
 }
 
 /// Says which program the process runs. Once.
-pub(crate) fn begin(module: Arc<Module>, options: Options) -> bool {
-    PROGRAM.set((module, options)).is_ok()
+pub(crate) fn begin(module: Arc<Module>, options: Options, arch: Arch) -> bool {
+    PROGRAM.set((module, options, arch)).is_ok()
 }
 
 extern "C" fn in_kernel() -> c_int {
@@ -202,7 +205,7 @@ fn wrong_end(state: &State, address: usize, bytes: usize, is_device: bool) -> Op
             "expected at most {} bytes, which are left of an allocation of {len}, got {bytes}",
             base + len - address
         )),
-        None if is_device && !PROGRAM.get().is_some_and(|(m, _)| m.holds(address)) => {
+        None if is_device && !PROGRAM.get().is_some_and(|(m, ..)| m.holds(address)) => {
             Some(format!("expected device memory, got {address:#x}, which is none"))
         }
         _ => None,
@@ -316,7 +319,7 @@ extern "C" fn is_nested() -> c_int {
 }
 
 unsafe extern "C" fn launch_later(export: *const c_void, arguments: *mut *mut c_void) -> c_int {
-    let (Some((module, _)), Some(config)) = (PROGRAM.get(), NESTED.take()) else {
+    let (Some((module, ..)), Some(config)) = (PROGRAM.get(), NESTED.take()) else {
         return LAUNCH_FAILURE;
     };
     // SAFETY: launch.h passes a description of the kernel and the address of each argument.
@@ -351,7 +354,7 @@ unsafe extern "C" fn launch(
     cluster: u32,
     arguments: *mut *mut c_void,
 ) -> c_int {
-    let Some((module, options)) = PROGRAM.get() else { return LAUNCH_FAILURE };
+    let Some((module, options, arch)) = PROGRAM.get() else { return LAUNCH_FAILURE };
     // SAFETY: launch.h passes a description of the kernel, and three sizes twice.
     let (kernel, [grid, block]) =
         unsafe { (module.kernel_at(export), [grid, block].map(|s| *s.cast::<[u32; 3]>())) };
@@ -363,6 +366,10 @@ unsafe extern "C" fn launch(
         cluster,
         overlap_previous: false,
     };
+    if let Err((what, code)) = fits(&config, *arch) {
+        state().refused.insert(format!("{}: {what}", readable(kernel.name())));
+        return code;
+    }
     let count = kernel.parameters().len();
     // SAFETY: launch.h passes the address of each argument.
     let arguments = unsafe { std::slice::from_raw_parts(arguments, count) };
@@ -377,6 +384,26 @@ unsafe extern "C" fn launch(
             code = code.max(run(&child.kernel, &child.config, &addresses, *options));
         }
     }
+}
+
+/// Whether a GPU of this architecture takes a launch; else why not, and the error that it gives.
+fn fits(config: &Config, arch: Arch) -> Result<(), (String, c_int)> {
+    let (most, shared) = (arch.shared(), config.dynamic_shared);
+    if config.cluster > 1 && !arch.has_clusters() {
+        let got = config.cluster;
+        return Err((
+            format!("clusters: expected none on {arch}, got blocks of {got}"),
+            NOT_SUPPORTED,
+        ));
+    }
+    if shared > most {
+        let expected = format!("at most {most} bytes on {arch}");
+        return Err((
+            format!("dynamic shared memory: expected {expected}, got {shared}"),
+            INVALID_VALUE,
+        ));
+    }
+    Ok(())
 }
 
 /// Runs one grid to its end, and keeps what is found.

@@ -20,6 +20,7 @@
 //!
 //! The program runs natively, in this process, with the rights of whoever runs it.
 
+mod arch;
 mod cuts;
 mod facts;
 mod fault;
@@ -36,6 +37,7 @@ mod values;
 
 use std::path::PathBuf;
 
+pub use arch::Arch;
 pub use facts::Facts;
 pub use given::{
     Argument, BadArgument, Buffer, Component, Element, Fill, Role, TensorName, Value, split_list,

@@ -10,6 +10,7 @@ use lab_emulator::{Finding, Module};
 use lab_kernel_build::{Build, compile_program};
 
 use crate::Error;
+use crate::arch::Arch;
 use crate::fault;
 use crate::headers;
 use crate::host::{self, HOST_TABLE};
@@ -34,6 +35,8 @@ pub struct Options {
     pub timeout: Option<Duration>,
     /// So many bytes it may have in all.
     pub memory: Option<u64>,
+    /// The GPU that is stood for.
+    pub arch: Arch,
 }
 
 /// A program that is compiled and not run yet.
@@ -43,6 +46,7 @@ pub struct Program {
     kernels: Vec<(PathBuf, Kernel)>,
     timeout: Option<Duration>,
     memory: Option<u64>,
+    arch: Arch,
 }
 
 /// What is known when a program has ended.
@@ -72,7 +76,13 @@ impl Program {
         let sources = Sources::read(files, &options.include, scratch.path())?;
         let kernels = sources.kernels.clone();
         let module = compile(sources, options, scratch.path())?;
-        Ok(Self { module, kernels, timeout: options.timeout, memory: options.memory })
+        Ok(Self {
+            module,
+            kernels,
+            timeout: options.timeout,
+            memory: options.memory,
+            arch: options.arch,
+        })
     }
 
     /// The kernels that these files and the headers of theirs define, each with its file. Nothing is
@@ -113,7 +123,7 @@ impl Program {
             return Err(missing());
         }
         let options = lab_emulator::Options::from_env()?;
-        if !host::begin(Arc::clone(&self.module), options) || END.set(end).is_err() {
+        if !host::begin(Arc::clone(&self.module), options, self.arch) || END.set(end).is_err() {
             return Err(Error::Second);
         }
         bind(&raw const HOST_TABLE);
@@ -154,6 +164,7 @@ pub(crate) fn compile(
     let standard = options.standard.as_deref().unwrap_or("c++17");
     // An array larger than a page must not reach over the page that guards a thread's stack.
     let mut flags = vec![format!("-std={standard}"), "-fstack-clash-protection".into()];
+    flags.extend(options.arch.flags());
     flags.extend(options.define.iter().map(|d| format!("-D{d}")));
     let mut libraries = vec!["-pthread".to_owned(), "-lm".into()];
     let absolute = |p: &Path| p.canonicalize().unwrap_or_else(|_| p.to_owned());

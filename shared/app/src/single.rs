@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lab_emulator::{Config, Finding, Kind, Module, Profile};
 
+use crate::arch::Arch;
 use crate::cuts::Cuts;
 use crate::fault;
 use crate::given::{Argument, BadArgument, Buffer, Component, Element, Fill, Role, Value};
@@ -51,6 +52,7 @@ pub struct Single {
     kernel: Kernel,
     plan: Vec<Planned>,
     left_out: Vec<String>,
+    arch: Arch,
 }
 
 /// A value of the launch, under the name that it has there.
@@ -173,7 +175,7 @@ impl Single {
             };
             left_out.push(summary);
         };
-        Ok(Self { module, file: place, kernel, plan, left_out })
+        Ok(Self { module, file: place, kernel, plan, left_out, arch: options.arch })
     }
 
     /// Launches it, once a process.
@@ -192,7 +194,7 @@ impl Single {
                 std::mem::transmute::<*mut c_void, extern "C" fn(*const Given) -> c_int>(launch),
             )
         };
-        if !host::begin(Arc::clone(&self.module), settings.emulator) {
+        if !host::begin(Arc::clone(&self.module), settings.emulator, self.arch) {
             return Err(Error::Second);
         }
         host::state().is_quiet = true;
@@ -403,6 +405,7 @@ fn text_of(kernel: &Kernel, launch: &Launch, plan: &[Planned]) -> String {
     let _ = write!(
         text,
         "if (!emu_given.ready()) return;\n\
+         ::emu::any_shared = true;\n\
          ::emu::configure(emu_grid, emu_block, emu_shared, nullptr, {}, unsigned(emu_cluster));\n\
          #line 1 \"argument kernel\"\n{scope}{}(",
         i32::from(launch.cooperative),

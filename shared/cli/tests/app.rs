@@ -448,3 +448,85 @@ fn textures_random_numbers_and_launches_of_kernels() {
     assert_eq!(stdout, "15; 10 30 50 60; 3\n1 -1\n1 1\n", "{stderr}");
     assert!(stderr.contains("13 launches, 0 findings"), "{stderr}");
 }
+
+/// Formal: told, with the reason, and no error but with --strict.
+#[test]
+fn what_is_wrong_by_the_letter_alone_is_told_apart() {
+    let text = "
+        __global__ void product(int* x) {
+            int old = *x, seen;
+            do { seen = old; old = atomicCAS(x, seen, 2 * seen); } while (old != seen);
+        }
+        int main() {
+            int one = 1, *x;
+            cudaMalloc(&x, 4), cudaMemcpy(x, &one, 4, cudaMemcpyHostToDevice);
+            product<<<2, 4>>>(x);
+            cudaMemcpy(&one, x, 4, cudaMemcpyDeviceToHost);
+            return one == 256 ? 0 : 1;
+        }";
+    let (code, _, stderr) = run_files(&[("main.cu", text)], &[]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stderr.contains("product, launch 1, formal, racecheck: race on "), "{stderr}");
+    assert!(stderr.contains("formal: an aligned word is read in one piece"), "{stderr}");
+    assert!(
+        stderr.contains("1 launch, 0 findings, 1 by the letter alone; the program"),
+        "{stderr}"
+    );
+    let (code, _, stderr) = run_files(&[("main.cu", text)], &["--strict"]);
+    assert_eq!(code, 3, "{stderr}");
+    let sizes = ["check", "main.cu", "--kernel", "product", "--grid", "2", "--block", "4"];
+    let here = tempfile::tempdir().unwrap();
+    std::fs::write(here.path().join("main.cu"), text).unwrap();
+    let check = |more: &[&str]| {
+        let mut lab = Command::cargo_bin("lab").unwrap();
+        let inputs = ["--arg", "inout:i32[1]=1"];
+        outcome(lab.current_dir(here.path()).args(sizes).args(inputs).args(more))
+    };
+    let (code, stdout, stderr) = check(&["--sarif", "found.sarif"]);
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    assert!(stdout.contains("0 findings, 1 by the letter alone"), "{stdout}");
+    let sarif = std::fs::read_to_string(here.path().join("found.sarif")).unwrap();
+    assert!(sarif.contains("\"level\": \"note\""), "{sarif}");
+    assert_eq!(check(&["--strict"]).0, 3);
+}
+
+/// __CUDA_ARCH__, device properties, and what a launch may ask for.
+#[test]
+fn the_architecture_is_the_one_that_is_asked_for() {
+    let text = "
+        #include <cstdio>
+        __global__ void arch(int* out) {
+            extern __shared__ int s[];
+            s[0] = __CUDA_ARCH__;
+            *out = s[0];
+        }
+        int main(int count, char** arguments) {
+            cudaDeviceProp device;
+            cudaGetDeviceProperties(&device, 0);
+            int bytes = 100 << 10, out = 0, *x;
+            cudaMalloc(&x, 4);
+            auto most = cudaFuncAttributeMaxDynamicSharedMemorySize;
+            int set = count > 1 ? cudaFuncSetAttribute(arch, most, bytes) : 0;
+            arch<<<1, 1, bytes>>>(x);
+            int launched = cudaGetLastError();
+            cudaMemcpy(&out, x, 4, cudaMemcpyDeviceToHost);
+            printf(\"%d.%d %d %d %d\\n\", device.major, device.minor, set, launched, out);
+        }";
+    let said = |options: &[&str]| {
+        let (code, stdout, stderr) = run_files(&[("main.cu", text)], options);
+        (code, stdout.trim().to_owned(), stderr)
+    };
+    assert_eq!(said(&["--", "set"]).1, "8.0 0 0 800");
+    assert_eq!(said(&["--arch", "sm_90a", "--", "set"]).1, "9.0 0 0 900");
+    // 64 KiB are all that it has.
+    assert_eq!(said(&["--arch", "sm_75", "--", "set"]).1, "7.5 1 1 0");
+    let (_, stdout, stderr) = said(&[]);
+    assert_eq!(stdout, "8.0 0 1 0", "{stderr}");
+    assert!(stderr.contains("more than 48 KiB of dynamic shared memory"), "{stderr}");
+    let (code, _, stderr) = said(&["--arch", "sm_81"]);
+    assert_eq!(code, 2);
+    assert!(
+        stderr.contains("--arch: expected one of sm_70, ") && stderr.contains("'sm_81'"),
+        "{stderr}"
+    );
+}

@@ -45,6 +45,7 @@ def check_kernel(
     include=(),
     define=(),
     std=None,
+    arch=None,
     order=None,
     seed=None,
     timeout=None,
@@ -64,7 +65,7 @@ def check_kernel(
     - a number is that number, and a text is what `lab check --arg` takes: an expression of C++ or `in:f32[n]=random`.
 
     `grid` and `block` are 1 to 3 sizes, `shared` bytes of dynamic shared memory, each a number or C++ that names
-    arguments. The rest are the options of `lab check`: `lets` are further values by name, `order` the order of threads,
+    arguments. The rest are the options of `lab check`: `lets` are further values by name, `arch` such as "sm_90a", `order` the order of threads,
     `timeout` in seconds, `memory` such as "8GiB"; with `strict`, what is wrong by the letter alone, and right on GPUs, is an
     error as well.
 
@@ -87,7 +88,7 @@ def check_kernel(
         if arrays:
             save_file(arrays, given)
         options += ["--kernel", kernel, "--grid", sizes(grid), "--block", sizes(block)]
-        single = {"--shared": shared, "--cluster": cluster, "--std": std, "--order": order, "--seed": seed,
+        single = {"--shared": shared, "--cluster": cluster, "--std": std, "--arch": arch, "--order": order, "--seed": seed,
                   "--timeout": timeout, "--memory": memory}  # fmt: skip
         for option, value in single.items():
             options += [] if value is None else [option, str(value)]

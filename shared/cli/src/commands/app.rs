@@ -44,6 +44,9 @@ pub(crate) struct Arguments {
     /// What is wrong by the letter alone counts as well: the exit code is 3
     #[arg(long)]
     strict: bool,
+    /// The GPU that is stood for, such as sm_90: __CUDA_ARCH__, device properties, shared memory, clusters [default: sm_80]
+    #[arg(long)]
+    arch: Option<String>,
     /// All that the compiler says, where it refuses the program
     #[arg(long)]
     verbose: bool,
@@ -61,6 +64,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         debug: false,
         timeout: arguments.timeout.map(seconds).transpose()?,
         memory: arguments.memory.as_deref().map(bytes).transpose()?,
+        arch: super::kernel::arch(arguments.arch.as_deref())?,
     };
     STRICT.store(arguments.strict, Ordering::Relaxed);
     let program = Program::build(&arguments.files, &options).map_err(|error| match error {

@@ -374,7 +374,13 @@ template <class F> cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* to, F) 
     *to = {0, 0, 0, 1024, 32, 80, 80, 0, 48 << 10, -1};
     return cudaSuccess;
 }
-template <class F, class A> cudaError_t cudaFuncSetAttribute(F, A, int) { EMU_API; return cudaSuccess; }
+template <class F, class A> cudaError_t cudaFuncSetAttribute(F kernel, A attribute, int value) {
+    EMU_API;
+    if (int(attribute) != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
+    if (value < 0 || value > int(EMU_SHARED)) return emu::keep(cudaErrorInvalidValue);
+    emu::allowed_shared[(const void*)kernel] = size_t(value);
+    return cudaSuccess;
+}
 template <class F> cudaError_t cudaFuncSetCacheConfig(F, cudaFuncCache) { EMU_API; return cudaSuccess; }
 template <class F> cudaError_t cudaFuncSetSharedMemConfig(F, cudaSharedMemConfig) { EMU_API; return cudaSuccess; }
 template <class F>

@@ -2,6 +2,7 @@
 // calls it and launches itself.
 #pragma once
 #include <functional>
+#include <map>
 #include <tuple>
 #include <vector>
 
@@ -51,6 +52,16 @@ inline size_t configured_shared;
 inline int configured_cooperative;
 // Blocks of a cluster, along x; 0 for none.
 inline unsigned configured_cluster;
+
+// How much dynamic shared memory a kernel may have, where cudaFuncSetAttribute has said so, and else.
+inline std::map<const void*, size_t> allowed_shared;
+constexpr size_t ALLOWED_SHARED = 48 << 10;
+// Of a launch that no program makes: that is taken to be said.
+inline bool any_shared = false;
+inline bool is_allowed(const void* kernel, size_t shared) {
+    auto own = allowed_shared.find(kernel);
+    return any_shared || shared <= (own == allowed_shared.end() ? ALLOWED_SHARED : own->second);
+}
 
 // What is noted and not done, while a stream is captured.
 inline std::vector<std::function<void()>>* capturing = nullptr;
@@ -104,6 +115,12 @@ template <class... A, void (*F)(A...)> struct launcher<F> {
                 configure(grid, block, shared, nullptr, cooperative, cluster);
                 std::apply([&](const auto&... x) { launch(name, names, x...); }, all);
             });
+            return;
+        }
+        if (!is_allowed((const void*)F, configured_shared)) {
+            host->unsupported("a launch with more than 48 KiB of dynamic shared memory that cudaFuncSetAttribute has not "
+                              "asked for");
+            keep(cudaErrorInvalidValue);
             return;
         }
         int code = host->launch(&export_, configured_grid, configured_block, configured_shared,

@@ -2,6 +2,12 @@
 #pragma once
 #include "emulator.h"
 
+// The GPU that is stood for, as __CUDA_ARCH__ has it, and the bytes of shared memory that a block of it may have.
+#ifndef EMU_ARCH
+#define EMU_ARCH 800
+#define EMU_SHARED (163 << 10)
+#endif
+
 // A member of cudaDeviceProp has this name.
 #undef warpSize
 constexpr int warpSize = 32;
@@ -281,7 +287,7 @@ struct cudaFuncAttributes {
 struct CUuuid_st { char bytes[16]; };
 typedef CUuuid_st cudaUUID_t;
 
-// Of an A100, in the members that programs ask for.
+// Of an A100, in the members that programs ask for, but for what the architecture says.
 struct cudaDeviceProp {
     char name[256] = "the vLSTM lab's emulator";
     cudaUUID_t uuid = {};
@@ -291,7 +297,7 @@ struct cudaDeviceProp {
     int maxThreadsPerBlock = 1024, maxThreadsDim[3] = {1024, 1024, 64},
         maxGridSize[3] = {0x7fffffff, 65535, 65535}, clockRate = 1410000;
     size_t totalConstMem = 64 << 10;
-    int major = 8, minor = 0;
+    int major = EMU_ARCH / 100, minor = EMU_ARCH / 10 % 10;
     size_t textureAlignment = 512, texturePitchAlignment = 32;
     int deviceOverlap = 1, multiProcessorCount = 108, kernelExecTimeoutEnabled = 0, integrated = 0,
         canMapHostMemory = 1, computeMode = 0, maxTexture1D = 131072,
@@ -303,12 +309,12 @@ struct cudaDeviceProp {
         memoryBusWidth = 5120, l2CacheSize = 40 << 20, persistingL2CacheMaxSize = 30 << 20,
         maxThreadsPerMultiProcessor = 2048, streamPrioritiesSupported = 1,
         globalL1CacheSupported = 1, localL1CacheSupported = 1;
-    size_t sharedMemPerMultiprocessor = 164 << 10;
+    size_t sharedMemPerMultiprocessor = EMU_SHARED + 1024;
     int regsPerMultiprocessor = 65536, managedMemory = 1, isMultiGpuBoard = 0, multiGpuBoardGroupID = 0,
         hostNativeAtomicSupported = 0, singleToDoublePrecisionPerfRatio = 2, pageableMemoryAccess = 0,
         concurrentManagedAccess = 1, computePreemptionSupported = 1,
         canUseHostPointerForRegisteredMem = 1, cooperativeLaunch = 1, cooperativeMultiDeviceLaunch = 0;
-    size_t sharedMemPerBlockOptin = 163 << 10;
+    size_t sharedMemPerBlockOptin = EMU_SHARED;
     int pageableMemoryAccessUsesHostPageTables = 0, directManagedMemAccessFromHost = 0,
         maxBlocksPerMultiProcessor = 32, accessPolicyMaxWindowSize = 0;
     size_t reservedSharedMemPerBlock = 1024;

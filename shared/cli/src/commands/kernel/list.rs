@@ -172,7 +172,7 @@ fn command(file: &Path, kernel: &Kernel, arguments: &Arguments) -> Vec<String> {
         words.push("--cooperative".into());
     }
     if facts.cluster {
-        words.push("--cluster 2".into());
+        words.push("--cluster 2 --arch sm_90".into());
     }
     for (index, ((_, name), guess)) in kernel.parameters.iter().zip(&guesses).enumerate() {
         let only_written = facts.written_only.get(index) == Some(&true) && wholes.len() < 2;

@@ -22,7 +22,7 @@ mod sarif;
 pub(crate) use expect::Expectations;
 pub(crate) use list::list;
 use options::Resolved;
-pub(crate) use options::bad;
+pub(crate) use options::{arch, bad};
 
 /// A launch of one kernel of a `.cu` file.
 #[derive(Clone, Debug, Default, Args)]
@@ -79,6 +79,9 @@ pub(crate) struct Arguments {
     /// What is wrong by the letter alone counts as well: the exit code is 3
     #[arg(long)]
     strict: bool,
+    /// The GPU that is stood for, such as sm_90a: __CUDA_ARCH__, shared memory, clusters [default: sm_80]
+    #[arg(long)]
+    arch: Option<String>,
     /// All that the compiler says, where it refuses the file
     #[arg(long)]
     verbose: bool,
@@ -107,6 +110,7 @@ impl Arguments {
             (!self.define.is_empty(), "-D"),
             (self.standard.is_some(), "--std"),
             (self.strict, "--strict"),
+            (self.arch.is_some(), "--arch"),
             (self.verbose, "--verbose"),
         ];
         all.into_iter().find(|(is, _)| *is).map(|(_, name)| name)

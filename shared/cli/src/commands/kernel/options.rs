@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use lab_app::{Argument, BadArgument, Launch, split_list};
+use lab_app::{Arch, Argument, BadArgument, Launch, split_list};
 use lab_device::emulator::Order;
 use serde::Deserialize;
 use serde_json::Value;
@@ -40,6 +40,7 @@ struct Written {
     #[serde(default)]
     define: Vec<String>,
     std: Option<String>,
+    arch: Option<String>,
 }
 
 /// A number or an expression.
@@ -104,6 +105,7 @@ pub(super) struct Resolved {
     include: Vec<PathBuf>,
     define: Vec<String>,
     standard: Option<String>,
+    arch: Arch,
 }
 
 impl Resolved {
@@ -157,6 +159,7 @@ impl Resolved {
             include,
             define: [&arguments.define[..], &written.define[..]].concat(),
             standard: arguments.standard.clone().or(written.std),
+            arch: arch(arguments.arch.as_deref().or(written.arch.as_deref()))?,
         })
     }
 
@@ -182,10 +185,17 @@ impl Resolved {
             include: self.include.clone(),
             define: self.define.clone(),
             standard: self.standard.clone(),
+            arch: self.arch,
             plain,
             ..lab_app::Options::default()
         }
     }
+}
+
+/// The GPU that is stood for.
+pub(crate) fn arch(given: Option<&str>) -> Result<Arch, Failure> {
+    let Some(name) = given else { return Ok(Arch::default()) };
+    name.parse().map_err(|expected: String| bad("--arch", &expected, &format!("'{name}'")))
 }
 
 pub(crate) fn bad(argument: &str, expected: &str, got: &str) -> Failure {
