@@ -1,17 +1,13 @@
-// cooperative_groups::memcpy_async, done at once by the group's threads. What it is not: late. A
-// forgotten wait is seen as the race that it is between the group's threads, not as a stale read.
+// cooperative_groups::memcpy_async, by the group's threads. Each call is a stage of its own.
 #pragma once
 #include "../cooperative_groups.h"
+#include "../copies.h"
 
 namespace cooperative_groups {
-template <class Group, class T>
-__forceinline__ void memcpy_async(const Group& group, T* to, const T* from, size_t bytes) {
-    if constexpr (std::is_void<T>::value) {
-        memcpy_async(group, static_cast<char*>(to), static_cast<const char*>(from), bytes);
-    } else {
-        size_t count = bytes / sizeof(T), size = group.size();
-        for (size_t i = group.thread_rank(); i < count; i += size) to[i] = from[i];
-    }
+template <class Group, class T, class Size>
+__forceinline__ void memcpy_async(const Group& group, T* to, const T* from, const Size& bytes) {
+    emu::copy_async(group.thread_rank(), group.size(), to, from, bytes);
+    emu_async_commit();
 }
 // With the places that either side has: as many as both do.
 template <class Group, class T, class U, class N, class M>
@@ -20,8 +16,12 @@ __forceinline__ void memcpy_async(const Group& group, T* to, const N& places, co
     size_t count = size_t(places) < size_t(elements) ? size_t(places) : size_t(elements);
     memcpy_async(group, to, static_cast<const T*>(from), count * sizeof(T));
 }
-template <class Group> __forceinline__ void wait(const Group& group) { group.sync(); }
+template <class Group> __forceinline__ void wait(const Group& group) {
+    emu_async_wait(0);
+    group.sync();
+}
 template <unsigned STAGES, class Group> __forceinline__ void wait_prior(const Group& group) {
+    emu_async_wait(STAGES);
     group.sync();
 }
 }  // namespace cooperative_groups
