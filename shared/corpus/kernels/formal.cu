@@ -29,6 +29,32 @@ __global__ void warp_with_barriers(const int* x, int* sum) {
     if (t == 0) *sum = word[0];
 }
 
+// Two halves of a block add each other's words, with no barrier between the reads and the writes.
+__global__ void halves_without_barrier(const int* x, int* out) {
+    __shared__ int words[128];
+    volatile int* word = words;
+    int t = threadIdx.x;
+    word[t] = x[t];
+    __syncthreads();
+    word[t] = word[t] + word[(t + 64) % 128];  // BUG halves_without_barrier
+    __syncthreads();
+    out[t] = word[t];
+}
+// A sum that is volatile is not atomic.
+__global__ void volatile_sum(volatile int* sum) {
+    *sum = *sum + 1;  // BUG volatile_sum
+}
+// A warp waits for another by a volatile word, before the barrier that both come to.
+__global__ void volatile_word_awaited(int* out) {
+    __shared__ volatile int ready;
+    if (threadIdx.x == 32) ready = 0;
+    __syncthreads();
+    if (threadIdx.x == 0) while (ready == 0) __nanosleep(20);
+    if (threadIdx.x == 32) ready = 5;
+    __syncthreads();
+    out[threadIdx.x] = ready;
+}
+
 // ---- what is read before a compare-and-swap -----------------------------------------------------
 
 // An atomic product: the first read is plain, and atomicCAS tests what it has read.

@@ -172,6 +172,7 @@ fn barrier(thread: &mut Running, kind: i32, predicate: i32) -> i32 {
         thread.fail(Fault::Trap(format!("unknown barrier {kind}")))
     };
     thread.thread().predicate = predicate;
+    thread.thread().polled.clear();
     count_barrier(thread);
     thread.suspend(State::Barrier(kind));
     thread.thread().result as i32
@@ -313,6 +314,7 @@ fn access(thread: &mut Running, address: *const c_void, bytes: usize, flags: u32
         yield_point(thread, 0);
     }
     let (reads, writes) = (flag(abi::READS), flag(abi::WRITES));
+    note_poll(thread, address, writes);
     let (acquires, releases) = (flag(abi::ACQUIRES), flag(abi::RELEASES));
     let how = How { whole: true, updates: reads && writes, ..How::default() };
     let kind = match (writes, flag(abi::VOLATILE)) {
@@ -327,6 +329,27 @@ fn access(thread: &mut Running, address: *const c_void, bytes: usize, flags: u32
             check.compared(thread, address);
         }
         check.publish(thread.index(), address, (reads, writes), (acquires, releases));
+    }
+}
+
+/// Tells the checks of a read that a loop makes again and again.
+fn note_poll(thread: &mut Running, address: usize, writes: bool) {
+    const KEPT: usize = 8; // flags that one loop waits for
+    let pc = thread.pc();
+    let polled = &mut thread.thread().polled;
+    if writes {
+        return polled.clear();
+    }
+    // The compiler may have made two reads of a loop's one.
+    let before = polled.iter().find(|read| read.1 == address).copied();
+    if before.is_none_or(|read| read.0 != pc) {
+        polled.truncate(KEPT - 1);
+        polled.insert(0, (pc, address));
+    }
+    if let Some((earlier, _)) = before
+        && let Some((check, _)) = thread.check()
+    {
+        check.polls([earlier, pc]);
     }
 }
 

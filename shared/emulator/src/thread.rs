@@ -116,6 +116,8 @@ pub(crate) struct Thread {
     pub(crate) state: State,
     pub(crate) predicate: i32,
     pub(crate) quiet_yields: u32,
+    /// Where it has read which address strongly since it wrote strongly last, the latest first.
+    pub(crate) polled: Vec<(usize, usize)>,
     pub(crate) lane: u32,
     pub(crate) warp: u32,
     /// By [`crate::abi::Coordinate`].
@@ -182,6 +184,7 @@ impl Thread {
             bulk: Groups::default(),
             fault: None,
             quiet_yields: 0,
+            polled: Vec::new(),
         }
     }
 }

@@ -28,6 +28,9 @@ pub fn formal() -> Vec<Case> {
             [In(INT, ramp(64)), Out(INT, 1)],
             [vec![2016.0]],
         ),
+        file.bug(Race, "halves_without_barrier", grid(1, 128), [In(INT, ramp(128)), Out(INT, 128)]),
+        file.bug(Race, "volatile_sum", grid(4, 1), [InOut(INT, zeros(1))]),
+        file.right("volatile_word_awaited", grid(1, 64), [Out(INT, 64)], [vec![5.0; 64]]),
         file.formal(
             Race,
             "product_by_cas",

@@ -319,7 +319,10 @@ impl BlockCheck {
     fn same_value(&mut self, index: usize, same: bool) {
         if let Some(finding) = self.launch.findings.get_mut(index)
             && same
-            && finding.accesses.iter().all(|a| a.what.starts_with("write"))
+            && finding
+                .accesses
+                .iter()
+                .all(|a| a.what.starts_with("write") || a.what.starts_with("volatile write"))
         {
             finding.count -= 1;
         }

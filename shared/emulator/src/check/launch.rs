@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use super::Formal;
-use crate::access::{Kind, Space};
+use crate::access::Space;
 use crate::clock::Published;
 use crate::completion::record::Record;
 use crate::counters::{Counters, Profile};
@@ -61,8 +61,10 @@ pub(crate) struct LaunchCheck {
     pub(super) unfenced: HashMap<(u16, u16), usize>,
     /// Wide accesses of arrays that are declared for narrow ones, by place.
     pub(super) lucky: HashMap<u16, usize>,
-    /// How often a race was formal, why, and of a guess the place that read.
-    pub(super) formal: HashMap<usize, (u64, Formal, u16)>,
+    /// How often a race was formal, why, and of a guess and of a loop that waits the places that read.
+    pub(super) formal: HashMap<usize, (u64, Formal, HashSet<u16>)>,
+    /// Places of volatile reads in loops that wait.
+    pub(super) polls: HashSet<u16>,
     /// Places of plain reads whose value a compare-and-swap has tested.
     pub(super) guesses: HashSet<u16>,
     /// Places of accesses to blocks that may exit before.
@@ -154,6 +156,7 @@ impl LaunchCheck {
             lucky: HashMap::new(),
             formal: HashMap::new(),
             guesses: HashSet::new(),
+            polls: HashSet::new(),
             unheard: HashSet::new(),
             uninitialised: HashMap::new(),
             raced: HashSet::new(),
@@ -177,8 +180,15 @@ impl LaunchCheck {
     /// Notes that a race was seen once more, between these two, and whether it is formal.
     pub(super) fn note_formal(&mut self, race: usize, formal: Option<Formal>, [a, b]: [Cell; 2]) {
         let Some(formal) = formal else { return };
-        let reader = if a.kind() == Kind::Read { a } else { b };
-        self.formal.entry(race).or_insert((0, formal, reader.place())).0 += 1;
+        let reader = if a.kind().writes() { b } else { a };
+        let read = match formal {
+            Formal::Poll(read) => read,
+            _ => reader.place(),
+        };
+        let known = self.formal.entry(race).or_insert((0, formal, HashSet::new()));
+        // Two reasons for one finding are none.
+        known.0 += u64::from(std::mem::discriminant(&known.1) == std::mem::discriminant(&formal));
+        known.2.insert(read);
     }
 
     /// All blocks have met for the `meeting`-th time (each block tells): what was before is ordered
@@ -244,13 +254,17 @@ impl LaunchCheck {
             }
         }
         // Once seen otherwise, a race is one.
-        for (index, (count, formal, reader)) in self.formal.drain() {
-            let tested = formal != Formal::Guess || self.guesses.contains(&reader);
-            if let Some(finding) = self.findings.get_mut(index)
-                && finding.count == count
-                && tested
-            {
-                finding.formal = Some(formal.reason());
+        for (index, (count, formal, reads)) in self.formal.drain() {
+            let holds = match formal {
+                Formal::Guess => reads.is_subset(&self.guesses),
+                Formal::Poll(_) => reads.is_subset(&self.polls),
+                Formal::InStep | Formal::Reset => true,
+            };
+            let Some(finding) = self.findings.get_mut(index) else { continue };
+            match (finding.count == count && holds, formal) {
+                (true, Formal::Poll(_)) => finding.count = 0,
+                (true, _) => finding.formal = Some(formal.reason()),
+                (false, _) => {}
             }
         }
         self.findings.retain(|f| f.count > 0);

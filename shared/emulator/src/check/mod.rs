@@ -37,6 +37,10 @@ pub(crate) enum Formal {
     Reset,
     /// What is read is a guess, which a compare-and-swap tests.
     Guess,
+    /// A volatile read of shared memory before a volatile write by another warp, or two volatile writes: right where the read,
+    /// or that before the second write, is one of a loop that waits; a race like any other where it is not. By the
+    /// place of that read.
+    Poll(u16),
 }
 
 impl Formal {
@@ -48,6 +52,7 @@ impl Formal {
             Self::Reset => {
                 "the thread that writes came last to the atomics before; CUDA's programming guide does the same"
             }
+            Self::Poll(_) => "a loop waits for the write",
             Self::Guess => {
                 "an aligned word is read in one piece, and atomicCAS tests what was read; CUDA's programming guide does the \
                  same"
@@ -63,14 +68,30 @@ struct Conflict {
     formal: Option<Formal>,
 }
 
-/// Whether the two were right if the lanes of a warp ran in step: one is a volatile write, the other strong.
+/// Whether two strong accesses that nothing orders, the earlier one first, conflict for one is a volatile write. A flag is set
+/// and read like that, and so only what no flag does is told: lanes of a warp that are thought to run in step, two
+/// values for one place, and a read before the write, if it is not one of a loop that waits.
 #[inline(always)]
-fn warp_synchronous(one: Cell, other: Cell) -> bool {
-    let kinds = (one.kind(), other.kind());
-    !one.same_thread(other)
-        && kinds.0.strong()
-        && kinds.1.strong()
-        && (kinds.0 == Kind::VolatileWrite || kinds.1 == Kind::VolatileWrite)
+fn volatile_conflict(earlier: Cell, me: Cell, how: How, before: &[Cell; 3]) -> Option<Formal> {
+    let kinds = (earlier.kind(), me.kind());
+    let both_strong = kinds.0.strong() && kinds.1.strong();
+    let one_volatile = kinds.0 == Kind::VolatileWrite || kinds.1 == Kind::VolatileWrite;
+    if !both_strong || !one_volatile || earlier.same_thread(me) {
+        return None;
+    }
+    if how.shared && earlier.same_warp(me) {
+        return Some(Formal::InStep);
+    }
+    match kinds {
+        (Kind::VolatileWrite, Kind::VolatileWrite) => {
+            let own = |c: &&Cell| c.same_thread(me) && c.kind() == Kind::StrongRead;
+            before.iter().find(own).map(|read| Formal::Poll(read.place()))
+        }
+        (Kind::StrongRead, Kind::VolatileWrite) if how.shared => {
+            Some(Formal::Poll(earlier.place()))
+        }
+        _ => None,
+    }
 }
 
 /// A bad access, which ends the launch: the memory it would touch is not the kernel's.
@@ -334,7 +355,7 @@ impl BlockCheck {
             left -= part;
             granule = granule.wrapping_add(1);
         }
-        if kind == Kind::Write {
+        if kind == Kind::Write || kind == Kind::VolatileWrite && race.is_some() {
             self.watch(thread, address, len, place, race);
         }
         if let Some(pending) = &mut self.pending
@@ -425,12 +446,15 @@ impl BlockCheck {
                 true => how.lands && cell.same_thread(me),
                 false => self.clock.ordered(*cell, me),
             };
-            let in_step = how.shared && cell.same_warp(me) && warp_synchronous(*cell, me);
-            if !ordered && (cell.kind().conflicts(me.kind()) || in_step) {
+            let of_volatile = match ordered {
+                true => None,
+                false => volatile_conflict(*cell, me, how, &before),
+            };
+            if !ordered && (cell.kind().conflicts(me.kind()) || of_volatile.is_some()) {
                 race = race.or_else(|| {
-                    let formal = match in_step {
-                        true => Some(Formal::InStep),
-                        false => self.resets(&before, me).then_some(Formal::Reset),
+                    let formal = match of_volatile {
+                        Some(formal) => Some(formal),
+                        None => self.resets(&before, me).then_some(Formal::Reset),
                     };
                     Some(Conflict { with: *cell, formal })
                 });
@@ -473,6 +497,14 @@ impl BlockCheck {
         let harmless = |c: &Cell| c.kind() == Kind::StrongWrite || self.clock.ordered(*c, me);
         let mut all = before.iter().filter(of_these);
         me.kind() == Kind::Write && all.clone().any(own) && all.all(harmless)
+    }
+
+    /// Strong reads of one address, with no strong write and no barrier of the thread's between: a loop waits.
+    pub(crate) fn polls(&mut self, pcs: [usize; 2]) {
+        for pc in pcs {
+            let place = self.launch.places.number(pc);
+            self.launch.polls.insert(place);
+        }
     }
 
     /// The thread has tested by a compare-and-swap what it has read before: what it read plainly was only a guess.
