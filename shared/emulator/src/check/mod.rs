@@ -69,8 +69,9 @@ struct Conflict {
 }
 
 /// Whether two strong accesses that nothing orders, the earlier one first, conflict for one is a volatile write. A flag is set
-/// and read like that, and so only what no flag does is told: lanes of a warp that are thought to run in step, two
-/// values for one place, and a read before the write, if it is not one of a loop that waits.
+/// and read like that, and so only what no flag does is told: lanes of a warp that are thought to run in step; a value
+/// that several threads read and write back by the same instructions; and a read before the write, if it is not one of a
+/// loop that waits.
 #[inline(always)]
 fn volatile_conflict(earlier: Cell, me: Cell, how: How, before: &[Cell; 3]) -> Option<Formal> {
     let kinds = (earlier.kind(), me.kind());
@@ -83,7 +84,7 @@ fn volatile_conflict(earlier: Cell, me: Cell, how: How, before: &[Cell; 3]) -> O
         return Some(Formal::InStep);
     }
     match kinds {
-        (Kind::VolatileWrite, Kind::VolatileWrite) => {
+        (Kind::VolatileWrite, Kind::VolatileWrite) if earlier.place() == me.place() => {
             let own = |c: &&Cell| c.same_thread(me) && c.kind() == Kind::StrongRead;
             before.iter().find(own).map(|read| Formal::Poll(read.place()))
         }
