@@ -530,3 +530,33 @@ fn the_architecture_is_the_one_that_is_asked_for() {
         "{stderr}"
     );
 }
+
+/// A copy may be of nothing; and copies wait to be waited for, under each of their names.
+#[test]
+fn copies_on_their_way_and_copies_of_nothing() {
+    let text = "
+        #include <cstring>
+        #include <cuda_pipeline.h>
+        __global__ void copies(float* y, const float* x, int n) {
+            __shared__ __align__(16) float s[8];
+            memcpy(y, x, n * sizeof(float));
+            __pipeline_memcpy_async(s, x, 16, 16);
+            __pipeline_memcpy_async(s + 4, x, 16, 4);
+            __pipeline_commit();
+            if (n == 0) __pipeline_wait_prior(0);
+            for (int i = 0; i < 4; ++i) y[i] = s[i] + s[i + 4];
+        }
+        int main(int count, char**) {
+            float ones[4] = {1, 1, 1, 1}, *x, *y;
+            cudaMalloc(&x, 16), cudaMalloc(&y, 16);
+            cudaMemcpy(x, ones, 16, cudaMemcpyHostToDevice);
+            copies<<<1, 1>>>(y, x, count - 1);
+            cudaMemcpy(ones, y, 16, cudaMemcpyDeviceToHost);
+            return ones[0] == 1 && ones[2] == 1 && ones[3] == 0 ? 0 : 1;
+        }";
+    let (code, _, stderr) = run_files(&[("main.cu", text)], &[]);
+    assert_eq!(code, 0, "{stderr}");
+    let (code, _, stderr) = run_files(&[("main.cu", text)], &["--", "not-awaited"]);
+    assert_eq!(code, 3, "{stderr}");
+    assert!(stderr.contains("used while an asynchronous copy into it is under way"), "{stderr}");
+}

@@ -65,9 +65,9 @@ def check_kernel(
     - a number is that number, and a text is what `lab check --arg` takes: an expression of C++ or `in:f32[n]=random`.
 
     `grid` and `block` are 1 to 3 sizes, `shared` bytes of dynamic shared memory, each a number or C++ that names
-    arguments. The rest are the options of `lab check`: `lets` are further values by name, `arch` such as "sm_90a", `order` the order of threads,
-    `timeout` in seconds, `memory` such as "8GiB"; with `strict`, what is wrong by the letter alone, and right on GPUs, is an
-    error as well.
+    arguments. The rest are the options of `lab check`: `lets` are further values by name, `arch` such as "sm_90a", `order`
+    the order of threads, `timeout` in seconds, `memory` such as "8GiB"; with `strict`, what is wrong by the letter alone,
+    and right on GPUs, is an error as well.
 
     Returns a dict of numpy arrays by the arguments' names, as the kernel has left them.
 
@@ -101,8 +101,8 @@ def check_kernel(
         if code == FINDINGS:
             raise with_findings(report)
         if code != 0:
-            kind = ValueError if code == USAGE else TimeoutError if "--timeout" in report["error"] else RuntimeError
-            raise kind(report.get("error", text))
+            said = report.get("error", text)
+            raise (ValueError if code == USAGE else TimeoutError if "--timeout" in said else RuntimeError)(said)
         return load_file(left) if left.exists() else {}
 
 

@@ -308,8 +308,12 @@ impl BlockCheck {
             }
             _ => self.place_on_gpu(address, space),
         };
-        // Nearly always a power of two, and then no division.
-        let beyond = if len.is_power_of_two() { aligned & (len - 1) } else { aligned % len };
+        // Nearly always a power of two, and then no division; a copy may be of nothing.
+        let beyond = match len {
+            0 => 0,
+            _ if len.is_power_of_two() => aligned & (len - 1),
+            _ => aligned % len,
+        };
         if how.whole && beyond != 0 {
             return Err(self.misaligned(here(address), len, space, me));
         }
