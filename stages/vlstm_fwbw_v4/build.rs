@@ -27,11 +27,13 @@ fn main() {
         .needs("sm_90a")
         .kernel(
             "kernels/wide_states.cu",
-            &["false", "true"]
-                .map(|back| format!("vlstm_wide_states<__nv_bfloat16, 256, 2, {back}>")),
+            &halves("vlstm_wide_states", &["256, 2, false", "256, 2, true"]),
         )
         .needs("sm_90a")
-        .kernel("kernels/wide_gradients.cu", &["vlstm_wide_gradients<__nv_bfloat16>"])
+        .spills(128) // around the walk, of what begins and ends a state
+        .kernel("kernels/wide_normaliser.cu", &halves("vlstm_wide_normaliser", &["256"]))
+        .needs("sm_90a")
+        .kernel("kernels/wide_gradients.cu", &halves("vlstm_wide_gradients", &["false", "true"]))
         .needs("sm_90a")
         .kernel("kernels/forget.cu", &["vlstm_anchored_forget<128>"])
         .needs("sm_90a")

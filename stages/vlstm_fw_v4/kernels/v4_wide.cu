@@ -1,6 +1,8 @@
 // The vLSTM's forward pass with up to 256 keys. The equations are those of v1. With 256 keys 64 columns of a state take 128
 // registers of each of 128 threads, and two such warpgroups leave 72 to a third: not enough to scan gates.
 //
+// Where a gradient through the normaliser will be asked for, slopes [head][S] are left, too.
+//
 // Work split: in a launch before, a block for each head scans its gates, a warp a chunk by turns, to a record for each chunk.
 // Then a block walks a head, for 64 GROUPS columns of V. GROUPS warpgroups hold 64 columns of the state each, with all their keys;
 // one more asks for tiles and records, and makes C̃ and n.
@@ -41,8 +43,9 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
     vlstm_fw_wide(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap k,
                   const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap h,
                   const GateRecord* __restrict__ records, float* __restrict__ n_out, const float* __restrict__ C0,
-                  const float* __restrict__ n0, float* __restrict__ CN, float* __restrict__ nN, bool given, bool wanted,
-                  int S, int chunks, int dhqk, int dhhv, float eps) {
+                  const float* __restrict__ n0, float* __restrict__ CN, float* __restrict__ nN,
+                  float* __restrict__ slopes, bool given, bool wanted, bool through_n, int S, int chunks, int dhqk,
+                  int dhhv, float eps) {
     DYNAMIC_TILES(unsigned char, memory);
     __shared__ Ring<2> places, weights;
     int slices = (dhhv + GROUPS * PANEL - 1) / (GROUPS * PANEL), head = blockIdx.x / slices;
@@ -64,7 +67,8 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
         registers_decrease<WideRegisters::SCORES>();
         KeySum<T, KEY> sum;
         sum.begin(given ? n0 + cell : nullptr, dhqk);
-        walk.make_scores(sum, q, k, v, eps, n_out + 1ll * head * S, value == 0);
+        long long row = 1ll * head * S;
+        walk.make_scores(sum, q, k, v, eps, n_out + row, through_n ? slopes + row : nullptr, value == 0);
         if (wanted && value == 0) sum.each([&](int key, float n) { if (key < dhqk) nN[cell + key] = n; });
     }
 }

@@ -4,7 +4,7 @@
 //
 // over the positions τ <= t of the stretch, or, back, τ >= t.
 //
-// x, y, z and State are those of gradient.cuh; weights are those of a stretch.
+// x, y, z and State are those of gradient.cuh; weights are those of a stretch. THROUGH_N: with what normaliser.cuh adds of n.
 #pragma once
 #include "lab/ptx/bulk.cuh"
 #include "lab/ring.cuh"
@@ -39,15 +39,17 @@ template <int PLACES, int PANELS> struct WideBarriers {
 
 // A stretch of `tiles` chunks that begins at chunk `begin`. The block has the rows of its chunks 2 half and 2 half + 1, and the
 // columns of out from `column` on. BY_KEYS: x has the keys of the state, not its values.
-template <class T, int DX, bool BACK, bool BY_KEYS> struct WideGradient {
+template <class T, int DX, bool BACK, bool BY_KEYS, bool THROUGH_N> struct WideGradient {
     using Tiles = WideTiles<T, DX>;
     static constexpr int PANELS = Tiles::PANELS, PLACES = Tiles::PLACES, SPLITS = DX / WIDE, HALF = WIDE / 2;
-    static constexpr bool DOTS = !BY_KEYS;
+    static constexpr bool DOTS = !BY_KEYS, WITH_N = THROUGH_N && !BY_KEYS;
     Tiles& shared;
     WideBarriers<PLACES, PANELS>& barriers;
     Sequence sequence;
     int begin, tiles, half, column;
     bool has_state;
+    const float *scales, *n;  // of the state, if it is of f16, for each panel of values; and n, or its gradient
+    int panels, keys;         // those that there are
 
     // The tiles that some row of the block meets, from the n-th on those that the other warpgroup's rows meet alone.
     __device__ __forceinline__ int count() const { return BACK ? tiles - 2 * half : min(2 * half + 2, tiles); }
@@ -101,15 +103,20 @@ template <class T, int DX, bool BACK, bool BY_KEYS> struct WideGradient {
     // ANCHOR_END: wide_bring
 
     // ANCHOR: wide_state
-    // out = read Stateᵀ x, of a warpgroup's rows.
-    __device__ __forceinline__ void read_state(float (&out)[2][HALF / 2], int group, const float* read,
+    // out = read Stateᵀ x, of a warpgroup's rows. Of f16 it is counted, panel by panel of values, in the panel's scale.
+    __device__ __forceinline__ void read_state(float (&out)[2][HALF / 2], int group, const Weights& own,
                                                Turn<PLACES>& turn) const {
+        constexpr bool BY_PANEL = is_f16<T> && !BY_KEYS;
         Turn<PLACES> last;
         for (int p = 0; p < PANELS; ++p) {
             mbarrier_wait(&barriers.x[p], 0);
             if (!has_state) continue;
             barriers.units.wait_full(turn);
             auto a = k_major<SPAN>(shared.x[p][group], 8 * SPAN);
+            if (BY_PANEL && p > 0) {
+                wgmma_wait<0>();
+                multiply(out, [by = scale(p - 1) / scale(p)](int, int) { return by; });
+            }
             wgmma_fence();
 #pragma unroll
             for (int k = 0; k < PANEL; k += 16)
@@ -125,12 +132,39 @@ template <class T, int DX, bool BACK, bool BY_KEYS> struct WideGradient {
         wgmma_wait<0>();
         if (!has_state) return;
         leave(barriers.units, last);
-        int own = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
-        float by[2] = {read[own], read[own + 8]};
+        int row = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+        float by[2] = {own.read[row], own.read[row + 8]};
+        if (BY_PANEL) by[0] *= scale(PANELS - 1), by[1] *= scale(PANELS - 1);
+        multiply(out, [&](int h, int n) {
+            return by[n / 2 % 2] * (is_f16<T> && BY_KEYS ? scale((column + h * HALF) / PANEL + n / 32) : 1);
+        });
+        if constexpr (WITH_N) add_normaliser(out, own, row);
+    }
+
+    // Behind the last panel the state is 0.
+    __device__ __forceinline__ float scale(int panel) const { return scales[min(panel, panels - 1)]; }
+
+    // out *= by(half, n)
+    template <class By> __device__ __forceinline__ static void multiply(float (&out)[2][HALF / 2], By by) {
 #pragma unroll
-        for (auto& half : out)
+        for (int h = 0; h < 2; ++h)
 #pragma unroll
-            for (int n = 0; n < HALF / 2; ++n) half[n] *= by[n / 2 % 2];
+            for (int n = 0; n < HALF / 2; ++n) out[h][n] *= by(h, n);
+    }
+
+    // out += read x' n
+    __device__ __forceinline__ void add_normaliser(float (&out)[2][HALF / 2], const Weights& own, int row) const {
+        float by[2];
+#pragma unroll
+        for (int r = 0; r < 2; ++r) by[r] = own.read[row + 8 * r] * (BACK ? 1 : own.rho[row + 8 * r]);
+#pragma unroll
+        for (int c = 0; c < WIDE; c += 8) {
+            int key = c + threadIdx.x % 4 * 2;
+            if (key >= keys) continue;
+            float* of = &out[c / HALF][c % HALF / 2];
+#pragma unroll
+            for (int e = 0; e < 4; ++e) of[e] += by[e / 2] * n[key + e % 2];
+        }
     }
     // ANCHOR_END: wide_state
 
@@ -144,8 +178,8 @@ template <class T, int DX, bool BACK, bool BY_KEYS> struct WideGradient {
 
     // ANCHOR: wide_pairs
     // out += (x·y) 2^(row + column) z, of the tiles that the warpgroup's rows meet.
-    __device__ __forceinline__ void add_pairs(float (&out)[2][HALF / 2], int group, const float2* row,
-                                              Turn<PLACES>& turn) const {
+    __device__ __forceinline__ void add_pairs(float (&out)[2][HALF / 2], int group, const Weights& own,
+                                              const Weights* weights, Turn<PLACES>& turn) const {
         for (int n = 0; n < count(group); ++n) {
             float score[32];
             unsigned pairs[CHUNK / 16][4];
@@ -170,7 +204,8 @@ template <class T, int DX, bool BACK, bool BY_KEYS> struct WideGradient {
             }
             wgmma_wait<0>();
             leave(barriers.units, last);
-            weigh(pairs, score, row, tile(n), 2 * half + group);
+            if constexpr (WITH_N) add_rho(score, own, weights[begin + tile(n)]);
+            weigh(pairs, score, own.row, tile(n), 2 * half + group);
             barriers.units.wait_full(turn);
             wgmma_fence();
 #pragma unroll
@@ -186,6 +221,14 @@ template <class T, int DX, bool BACK, bool BY_KEYS> struct WideGradient {
             barriers.units.wait_full(turn);  // a place is left once each time that it is full
             leave(barriers.units, turn);
         }
+    }
+
+    // score += ρ, of its row, or, back, of its column.
+    __device__ __forceinline__ void add_rho(float (&score)[32], const Weights& own, const Weights& of_tile) const {
+        int row = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+#pragma unroll
+        for (int n = 0; n < 32; ++n)
+            score[n] += BACK ? of_tile.rho[n / 4 * 8 + threadIdx.x % 4 * 2 + n % 2] : own.rho[row + n / 2 % 2 * 8];
     }
 
     // Pairs as an operand.

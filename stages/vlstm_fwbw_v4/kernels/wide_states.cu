@@ -31,37 +31,63 @@ template <class T, int KEY, int GROUPS> struct StatesShared {
 template <class T, int KEY, int GROUPS, bool BACK>
 constexpr int vlstm_wide_states_shared = sizeof(StatesShared<T, KEY, GROUPS>);
 
+// A state in memory, of f16, is divided by a power of two for each 64 columns of V, so that its largest element there is 1 to 2.
+// Two of them differ by so little that f32 holds what is counted in one in place of the other.
+__device__ __forceinline__ float scale_of(float largest) {
+    float power = __int_as_float(__float_as_int(largest) & 0x7f800000);
+    return fminf(fmaxf(power, 0x1p-40f), 0x1p40f);
+}
+
 template <class T, int KEY> struct RoundedState : State<T, KEY> {
     using Base = State<T, KEY>;
-    using Base::c, Base::key_of, Base::value_of;
+    using Base::c, Base::key_of, Base::value_of, Base::warp, Base::lane;
+
+    // What the warpgroup's state is divided by; `room` has four floats.
+    __device__ __forceinline__ float scale(float* room, int barrier) const {
+        float largest = 0;
+#pragma unroll
+        for (int n = 0; n < KEY / 2; ++n) largest = fmaxf(largest, fabsf(c[n]));
+        largest = warp_reduce(largest, Max());
+        if (lane() == 0) room[warp()] = largest;
+        named_barrier_sync(barrier, 128);  // the largest of all warps are written
+        return scale_of(fmaxf(fmaxf(room[0], room[1]), fmaxf(room[2], room[3])));
+    }
 
     // ANCHOR: wide_save
-    // C, rounded, in place of what the panels hold. If MULTIPLIES, the thread's share of the inner product of the two.
-    template <bool MULTIPLIES> __device__ __forceinline__ float replace(T (&panels)[KEY / PANEL][CHUNK * PANEL]) const {
+    // C, times `down` and rounded, in place of what the panels hold. If `multiplies`, the thread's share of the inner product
+    // of the two.
+    template <bool BACK>
+    __device__ __forceinline__ float replace(T (&panels)[KEY / PANEL][CHUNK * PANEL], float down, bool multiplies) const {
         float sum = 0;
 #pragma unroll
         for (int n = 0; n < KEY / 2; n += 2) {
             int key = key_of(n);
             auto* at = reinterpret_cast<unsigned*>(cell(panels[n / 32], value_of(n), key % PANEL));
-            if constexpr (MULTIPLIES) {
+            if (BACK && multiplies) {
                 float2 two = floats_of<T>(*at);
                 sum += c[n] * two.x + c[n + 1] * two.y;
             }
-            *at = two_halves<T>(c[n], c[n + 1]);
+            *at = is_f16<T> ? two_halves<T>(c[n] * down, c[n + 1] * down) : two_halves<T>(c[n], c[n + 1]);
         }
         return sum;
     }
     // ANCHOR_END: wide_save
 };
 
-// states, others [head, border between stretches][columns of V, as many as blocks have][KEY]. products [head][border, those
-// at both ends as well][64 columns of V][warp].
+// given: a state C0 goes in, given_last: the gradient of the last state, dCN; wanted: that of the first comes out. In memory
+// are the states that stretches begin with, C [head, stretch but the first, or, if given, each], and, of BACK, dC [head,
+// stretch but the last, or, if given_last, each], each [columns of V, as many as blocks have][KEY]: `states` are those that the
+// walk leaves, `others` those of the walk before. scales, other_scales [the same][64 columns of V]. products [head][border,
+// those at both ends as well][64 columns of V][warp]: <C, dC>.
 template <class T, int KEY, int GROUPS, bool BACK>
 __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
     vlstm_wide_states(const __grid_constant__ TensorMap y, const __grid_constant__ TensorMap z,
                       const __grid_constant__ TensorMap states, const __grid_constant__ TensorMap others,
-                      const Weights* __restrict__ weights, float* __restrict__ products, int chunks, int anchors, int S,
-                      int dhhv) {
+                      const Weights* __restrict__ weights, float* __restrict__ scales,
+                      const float* __restrict__ other_scales, float* __restrict__ products,
+                      const float* __restrict__ C0, const float* __restrict__ CN, const float* __restrict__ dCN,
+                      float* __restrict__ dC0, bool given, bool given_last, bool wanted, int chunks, int anchors, int S,
+                      int dhqk, int dhhv) {
     DYNAMIC_TILES(unsigned char, memory);
     using Shared = StatesShared<T, KEY, GROUPS>;
     using Place = StatePlace<T, KEY, GROUPS>;
@@ -69,22 +95,30 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
     __shared__ Ring<Shared::PLACES> ring;
     // Room for a state is there, with what it is multiplied by; a state is in it.
     __shared__ Mbarrier free[GROUPS], rounded[GROUPS];
+    __shared__ float largest[GROUPS][4];
     int slices = (dhhv + GROUPS * PANEL - 1) / (GROUPS * PANEL), head = blockIdx.x / slices;
     int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
     int value = blockIdx.x % slices * GROUPS * PANEL, panels = slices * GROUPS;
     Sequence sequence(head, S);
     weights += 1ll * head * chunks;
-    // The chunks that some border needs: of the first stretch back, or of the last on, none does.
-    int count = BACK ? chunks - ANCHOR_CHUNKS : anchors * ANCHOR_CHUNKS;
+    // The borders whose states are stored, in the walk's order, the first perhaps before its first chunk. What is behind the
+    // last one only dC0 needs.
+    bool begins = BACK ? given_last : given;
+    int stores = anchors + begins, first_stretch = min(ANCHOR_CHUNKS, chunks);
+    int count = BACK ? chunks - (given ? 0 : first_stretch) : anchors * ANCHOR_CHUNKS;
     auto chunk = [&](int n) { return BACK ? chunks - 1 - n : n; };
-    auto border = [&](int n) { return BACK ? anchors - n : n + 1; };
+    auto border = [&](int n) { return BACK ? stores - n : n + 1 - begins; };
+    // Where states are in memory, and C among those of the other walk, of which there is none at the last border.
+    auto slot = [&](int n) { return head * stores + (BACK ? border(n) - 1 : n); };
+    auto other_slot = [&](int n) { return head * (anchors + given) + border(n) - !given; };
+    auto has_other = [&](int n) { return BACK && border(n) <= anchors; };
     if (threadIdx.x == 0) {
         for (int g = 0; g < GROUPS; ++g) mbarrier_init(&free[g], 1), mbarrier_init(&rounded[g], 4);
         ring.init(4 * GROUPS);
     }
     __syncthreads();  // nobody waits at a barrier that is not there
 
-    Turn<Shared::PLACES> turn, last;
+    Turn<Shared::PLACES> turn;
     if (group == GROUPS) {
         registers_decrease<24>();
         if (lane > 0) return;
@@ -104,17 +138,16 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
         }
         int of = warp - 1, row = value + of * PANEL;
         if (of < 0 || of >= GROUPS) return;
-        for (int n = 0; n < anchors; ++n) {
-            int at = head * anchors + border(n) - 1;
-            if (BACK) {
+        for (int n = 0; n < stores; ++n) {
+            if (has_other(n)) {
                 mbarrier_arrive_expect(&free[of], Place::PANELS * CHUNK * SPAN);
                 for (int p = 0; p < Place::PANELS; ++p)
-                    tensor_load(shared.rounded[of][p], others, {p * PANEL, row, at}, &free[of]);
+                    tensor_load(shared.rounded[of][p], others, {p * PANEL, row, other_slot(n)}, &free[of]);
             } else
                 mbarrier_arrive(&free[of]);
             mbarrier_wait(&rounded[of], n % 2);
             for (int p = 0; p < Place::PANELS; ++p)
-                tensor_store(states, {p * PANEL, row, at}, shared.rounded[of][p]);
+                tensor_store(states, {p * PANEL, row, slot(n)}, shared.rounded[of][p]);
             bulk_commit();
             bulk_wait_read<0>();
         }
@@ -123,29 +156,42 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
     }
     registers_increase<240>();
     RoundedState<T, KEY> state;
-    state.begin(nullptr, 0, 0, 0);
+    long long cell = 1ll * head * dhqk * dhhv;
+    int column = value + group * PANEL, panel = column / PANEL;
+    const float* first = BACK ? dCN : C0;
+    state.begin(begins ? first + cell : nullptr, column, dhqk, dhhv);
+    auto store_product = [&](float sum, int border) {
+        sum = warp_reduce(sum, Add());
+        if (lane == 0) products[((head * (anchors + 2ll) + border) * panels + panel) * 4 + warp] = sum;
+    };
+    if (BACK && begins) store_product(state.inner_product(CN + cell, column, dhqk, dhhv), anchors + 1);
     int n = 0;
-    for (int stretch = 0; stretch < anchors; ++stretch) {
-        // Who walks back begins with the last stretch, which may have fewer chunks.
-        for (int end = BACK ? chunks - border(stretch) * ANCHOR_CHUNKS : n + ANCHOR_CHUNKS; n < end; ++n) {
+    for (int store = 0; store < stores + (BACK && given); ++store) {
+        // Up to the border; who walks back begins with the last stretch, which may have fewer chunks.
+        int end = BACK ? chunks - border(store) * ANCHOR_CHUNKS : border(store) * ANCHOR_CHUNKS;
+        for (; n < end; ++n) {
             auto& place = shared.places[turn.place];
             ring.wait_full(turn);
-            state.decay(place.weights);  // once the products of the chunk before are there
-            if (n > 0) leave(ring, last);
+            state.decay(place.weights);
             state.take(place.v[group], reinterpret_cast<const T*>(place.weights.write));
             state.add_keys(place);
-            last = turn;
+            wgmma_wait<0>();  // not once the next chunk is there: with C0 the assembler would make each wgmma wait for the last
+            leave(ring, turn);
             turn.advance();
         }
-        wgmma_wait<0>();
-        mbarrier_wait(&free[group], stretch % 2);
-        float sum = state.template replace<BACK>(shared.rounded[group]);
+        if (store == stores) break;
+        mbarrier_wait(&free[group], store % 2);
+        float scale = is_f16<T> ? state.scale(largest[group], 1 + group) : 1;
+        float sum = state.template replace<BACK>(shared.rounded[group], 1 / scale, has_other(store));
         fence_proxy_async_shared();  // TMA reads what was written by plain stores
         __syncwarp();
         if (lane == 0) mbarrier_arrive(&rounded[group]);
-        if (!BACK) continue;
-        sum = warp_reduce(sum, Add());
-        long long at = (head * (anchors + 2ll) + border(stretch)) * panels + value / PANEL + group;
-        if (lane == 0) products[at * 4 + warp] = sum;
+        if (is_f16<T> && threadIdx.x % 128 == 0) scales[1ll * slot(store) * panels + panel] = scale;
+        if (!has_other(store)) continue;
+        if (is_f16<T>) sum *= other_scales[1ll * other_slot(store) * panels + panel];
+        store_product(sum, border(store));
     }
+    if (!BACK || !given) return;
+    store_product(state.inner_product(C0 + cell, column, dhqk, dhhv), 0);
+    if (wanted) state.end(dC0 + cell, column, dhqk, dhhv);
 }

@@ -5,8 +5,8 @@ use lab_harness::qkv::sizes;
 use lab_harness::suite::{Check, VersionCheck, every_kernel_loads};
 use lab_harness::tensor::tensors;
 use lab_harness::{
-    Options, Plan, Prepared, Problem, Tensor, Version, arguments, compare, run, version_checks,
-    vlstm,
+    Options, Plan, Prepared, Problem, Tensor, Tensors, Version, arguments, compare, run,
+    version_checks, vlstm,
 };
 
 use crate::{SEGMENTS, STAGE, kernels};
@@ -16,6 +16,8 @@ pub(crate) static VERSION_CHECKS: &[VersionCheck] = version_checks![
     segments_do_not_matter if has_segments,
     input_gates_of_a_million if takes_batches,
     a_heavy_state_is_remembered if takes_states,
+    states_go_over_stretches if is_wide,
+    a_state_beyond_f16_is_right if takes_states,
 ];
 
 fn takes_batches(version: &dyn Version) -> bool {
@@ -24,6 +26,10 @@ fn takes_batches(version: &dyn Version) -> bool {
 
 fn takes_states(version: &dyn Version) -> bool {
     takes_batches(version) && version.info().settings.iter().any(|s| s.name == "state_grad")
+}
+
+fn is_wide(version: &dyn Version) -> bool {
+    version.info().name == crate::WIDE.info().name
 }
 
 fn has_segments(version: &dyn Version) -> bool {
@@ -127,11 +133,7 @@ fn input_gates_of_a_million(version: &dyn Version, device: &Device) {
     for (name, values) in [("i", i), ("f", vec![5.0; s])] {
         inputs.insert(name.to_owned(), Tensor::rounded(DType::F32, &[1, 1, s], &values));
     }
-    let options = Options::default();
-    let out = run(version, device, &inputs, &options).unwrap();
-    for c in compare(version, &inputs, &out, &options, dtype) {
-        assert!(c.passed(), "{}: {:.2e}", c.name, c.relative_error);
-    }
+    assert_right(version, device, &inputs, &[], dtype);
 }
 
 /// A state of m0 = 3, which no input gate of the first chunks comes up to: m is m0 and the sum of what they forget.
@@ -143,9 +145,53 @@ fn a_heavy_state_is_remembered(version: &dyn Version, device: &Device) {
         let tensor = Tensor::rounded(DType::F32, &[1, 1, s], &vec![value; s]);
         inputs.insert(name.to_owned(), tensor);
     }
-    let options = Options::default();
-    let out = run(version, device, &inputs, &options).unwrap();
-    for c in compare(version, &inputs, &out, &options, dtype) {
-        assert!(c.passed(), "{}: {:.2e}", c.name, c.relative_error);
+    assert_right(version, device, &inputs, &[], dtype);
+}
+
+/// The exact gradient, with a state and the gradient of the last one given, over whole stretches and a bit: what borders keep
+/// of n and of its gradient, and the states at both ends in their places among those between.
+fn states_go_over_stretches(version: &dyn Version, device: &Device) {
+    for (dtype, s, gradient) in
+        [(DType::BF16, 530, true), (DType::F16, 256, true), (DType::F16, 270, false)]
+    {
+        let mut inputs = version.inputs(&Problem::new(sizes([1, 2, s, 80, 144]), dtype));
+        vlstm::set_state(&mut inputs, -2.5);
+        if gradient {
+            vlstm::set_last_gradient(&mut inputs);
+        }
+        assert_right(version, device, &inputs, &["normalizer_grad=exact", "state_grad=yes"], dtype);
+    }
+}
+
+/// Keys and values of one sign that nothing forgets: an element of C comes to more than 65504, the largest of f16, in some
+/// columns of V, and to little in others.
+fn a_state_beyond_f16_is_right(version: &dyn Version, device: &Device) {
+    let (s, columns) = (600, 128);
+    let mut inputs = version.inputs(&Problem::new(sizes([1, 1, s, 16, columns]), DType::F16));
+    let mut set = |name: &str, of: &dyn Fn(usize, f64) -> f64| {
+        let tensor = inputs.get_mut(name).expect("an input");
+        let values: Vec<f64> =
+            tensor.values().iter().enumerate().map(|(at, x)| of(at, *x)).collect();
+        *tensor = Tensor::rounded(tensor.dtype, &tensor.shape, &values);
+    };
+    set("k", &|_, x| 16.0 + x.abs());
+    set("v", &|at, x| (16.0 + x.abs()) * if at % columns < columns / 2 { 1.0 } else { 1.0 / 64.0 });
+    set("q", &|_, x| x.abs() / 64.0);
+    set("i", &|_, _| 0.0);
+    set("f", &|_, _| 12.0);
+    assert_right(version, device, &inputs, &[], DType::F16);
+}
+
+fn assert_right(
+    version: &dyn Version,
+    device: &Device,
+    inputs: &Tensors,
+    set: &[&str],
+    dtype: DType,
+) {
+    let options = Options::parse(set, version.info()).unwrap();
+    let out = run(version, device, inputs, &options).unwrap();
+    for c in compare(version, inputs, &out, &options, dtype) {
+        assert!(c.passed(), "{dtype} {}: {:.2e}", c.name, c.relative_error);
     }
 }

@@ -2,9 +2,11 @@
 
 use lab_device::{DType, Device, Instance, KernelSource, Launch, Swizzle, TensorMap};
 use lab_harness::qkv::sizes;
-use lab_harness::vlstm::{self, ForwardBackwardSlots, PackedSlot, forward_backward_slots};
-use lab_harness::{Dim, Dims, Error, Info, Plan, Request, Setting, Version, arguments};
-use vlstm_fw_v4::{ANCHOR_CHUNKS, CHUNK, ForBackward, Forward, panels};
+use lab_harness::vlstm::{
+    self, ForwardBackwardSlots, PackedSlot, StateGradientSlots, StateSlots, forward_backward_slots,
+};
+use lab_harness::{Dim, Dims, Error, Info, Plan, Request, Version, arguments};
+use vlstm_fw_v4::{ANCHOR_CHUNKS, CHUNK, ForBackward, Forward, Saved, panels};
 
 use crate::{BEFORE, INFO, WEIGHTS, blocks, instance, kernels};
 
@@ -25,24 +27,13 @@ const STATE_WIDTH: usize = 2 * CHUNK;
 const KEYS: usize = 256;
 const WIDTH: usize = 256;
 
-/// The exact one would take n and its gradient along with the states.
-const NORMALIZER_GRAD: Setting = Setting::choice(
-    vlstm::NORMALIZER_GRAD.name,
-    "constant: n is taken as a constant",
-    &["constant"],
-);
-
 /// More keys, more values.
 pub static WIDE: Wide = Wide {
     info: Info {
         name: "v4_wide",
         parent: Some("v1_together"),
         change: "up to 256 keys and 512 values: the state goes to memory every fourth chunk, and all stretches between are made at once",
-        // A state of f16 in memory would need a power of two for each of its rows.
-        dtypes: &[DType::BF16],
         dims: &DIMS,
-        settings: &[vlstm::EPSILON, NORMALIZER_GRAD],
-        inputs: vlstm::FORWARD_BACKWARD_INPUTS,
         ..INFO
     },
 };
@@ -53,8 +44,8 @@ impl Version for Wide {
     }
 
     fn sources(&self) -> Vec<&'static KernelSource> {
-        use kernels::{FORGET, GATES, WIDE_GRADIENTS, WIDE_STATES};
-        vec![&GATES, &WIDE_STATES, &WIDE_GRADIENTS, &FORGET]
+        use kernels::{FORGET, GATES, WIDE_GRADIENTS, WIDE_NORMALISER, WIDE_STATES};
+        vec![&GATES, &WIDE_STATES, &WIDE_NORMALISER, &WIDE_GRADIENTS, &FORGET]
     }
 
     fn test_shapes(&self) -> Vec<Dims> {
@@ -82,16 +73,20 @@ impl Version for Wide {
         let [chunks, stretches] = [CHUNK, CHUNK * ANCHOR_CHUNKS].map(|size| s.div_ceil(size));
         let anchors = stretches - 1;
         let log2_scale = -0.5 * (dhqk as f64).log2();
+        let exact = request.text(vlstm::NORMALIZER_GRAD.name) == "exact";
 
         let mut plan = Plan::new(device);
         let ForwardBackwardSlots { scope, .. } = forward_backward_slots(&mut plan, request);
         let packed = vlstm::packed_slot(&mut plan, request);
         let PackedSlot { cu_seqlens, .. } = packed;
-        let state = vlstm::no_state_slots(&mut plan);
-        let backward = ForBackward { anchors: 0, through_n: false };
+        let StateGradientSlots { states: state, given: given_last, wanted, last, first } =
+            vlstm::state_gradient_slots(&mut plan, request)?;
+        let StateSlots { given, first: [c0, n0, m0], last: [c_n, n_n, _], .. } = state.clone();
+        let through_n = exact || given || given_last;
+        let backward = ForBackward { anchors: 0, through_n };
         let columns = [KEYS, dhhv];
         let forward = Forward { dims, dtype, columns, eps, state, packed, segments: 1, backward };
-        vlstm_fw_v4::WIDE.launch(&mut plan, forward)?;
+        let Saved { slopes, .. } = vlstm_fw_v4::WIDE.launch(&mut plan, forward)?;
 
         let slot = |plan: &Plan, name: &str| plan.slot(name).expect("of the family");
         let n = slot(&plan, "n");
@@ -103,25 +98,44 @@ impl Version for Wide {
             [(); 4].map(|()| plan.records("Weights", WEIGHTS, heads * chunks));
         let [q_dq, k_dk] = [(); 2].map(|()| plan.scratch(DType::F32, heads * s));
         let products = plan.scratch(DType::F32, heads * (anchors + 2) * parts_of_dot);
-        let saved = (heads * anchors).max(1);
-        let [c, dc] = [(); 2].map(|()| plan.scratch(dtype, saved * rows * KEYS));
-        let none = plan.scratch(DType::F32, 1);
+        // C of what stretches begin with, dC of what they end with.
+        let [of_c, of_dc] =
+            [given, given_last].map(|at_end| heads * (anchors + usize::from(at_end)));
+        let [c, dc] = [of_c, of_dc].map(|all| plan.scratch(dtype, all.max(1) * rows * KEYS));
+        let [c_scales, dc_scales] = [of_c, of_dc].map(|all| match dtype {
+            DType::F16 => plan.scratch(DType::F32, (all * rows / CHUNK).max(1)),
+            _ => plan.scratch(DType::F32, 1),
+        });
+        let of_n = if through_n { heads * anchors * KEYS } else { 0 };
+        let [saved_n, saved_dn] = [(); 2].map(|()| plan.scratch(DType::F32, of_n.max(1)));
+        let rho = plan.scratch(DType::F32, if exact { heads * s } else { 1 });
         let keys = panels(dtype, dhqk, s, heads)?;
         let values = panels(dtype, dhhv, s, heads)?;
-        let states = TensorMap::new(dtype, &[KEYS, rows, saved], &[CHUNK, CHUNK, 1])?;
-        let states = states.swizzle(Swizzle::Bytes128);
+        let states = |all: usize| {
+            let map = TensorMap::new(dtype, &[KEYS, rows, all.max(1)], &[CHUNK, CHUNK, 1])?;
+            Ok::<_, Error>(map.swizzle(Swizzle::Bytes128))
+        };
+        let [states, gradients] = [states(of_c)?, states(of_dc)?];
         let [q, k] = ["q", "k"].map(|name| slot(&plan, name).loaded_by(keys));
         let [v, dh] = ["v", "dh"].map(|name| slot(&plan, name).loaded_by(values));
         let [dq, dk] = ["dq", "dk"].map(|name| slot(&plan, name).stored_by(keys));
         let dv = slot(&plan, "dv").stored_by(values);
         let scope = scope
             .with(arguments![sums, q_dq, k_dk, products, normaliser: n, parts_of_dot, anchors])
-            .with(arguments![heads, chunks, stretches, slices: 1, log2_scale, eps, rho: none])
-            .with(arguments![cu_seqlens, packed: false, sequences: 1, given: false])
-            .with(arguments![given_last: false, through_n: false, exact: false, m0: none])
-            .with(arguments![saved_n: none, saved_dn: none, n0: none, dn0: none, nN: none])
-            .with(arguments![dnN: none, keys: KEYS]);
+            .with(arguments![heads, chunks, stretches, slices: 1, log2_scale, eps, rho])
+            .with(arguments![cu_seqlens, packed: false, sequences: 1, given, given_last, wanted])
+            .with(arguments![through_n, exact, saved_n, saved_dn, keys: KEYS, C0: c0, n0, m0])
+            .with(arguments![CN: c_n, nN: n_n, dCN: last[0], dnN: last[1], dC0: first[0]])
+            .with(arguments![dn0: first[1], C_scales: c_scales, dC_scales: dc_scales, panels: rows / CHUNK])
+            .with(arguments![forward: of_stretches, reverse: back_of_stretches]);
 
+        if exact {
+            let kernel = instance(&kernels::GATES, "vlstm_normaliser_gradient", dtype, |_| true);
+            let kernel = device.load(kernel)?;
+            let grid = blocks("B NH S", (heads * s).div_ceil(4))?;
+            let own = arguments![slopes, rows: heads * s];
+            plan.launch_in(&scope, &kernel, kernel.grid([grid, 1, 1])?, own)?;
+        }
         let grid = blocks("B NH chunks of S", (heads * chunks).div_ceil(4))?;
         let kernel = device.kernel(&kernels::GATES, "vlstm_gate_sums<128>")?;
         plan.launch_in(&scope, &kernel, kernel.grid([grid, 1, 1])?, [])?;
@@ -134,31 +148,40 @@ impl Version for Wide {
             let own = arguments![forward, reverse];
             plan.launch_in(&scope, &kernel, kernel.grid([grid, 1, 1])?, own)?;
         }
-        if anchors > 0 {
-            let grid = blocks("B NH slices of V", heads * slices)?;
-            // The one that walks on multiplies with nothing.
-            let walks = [
-                ("false", k, v, of_chunks, c, k),
-                ("true", q, dh, back_of_chunks, dc, c.loaded_by(states)),
-            ];
-            for (back, y, z, weights, to, others) in walks {
-                let of_direction = |i: &Instance| i.has("BACK", back);
-                let kernel =
-                    instance(&kernels::WIDE_STATES, "vlstm_wide_states", dtype, of_direction);
-                let kernel = device.load(kernel)?;
-                let own = arguments![y, z, states: to.stored_by(states), others, weights];
-                plan.launch_in(&scope, &kernel, Launch::of([grid, 1, 1], kernel.block()?), own)?;
+        let grid = blocks("B NH slices of V", heads * slices)?;
+        // The one that walks on multiplies with nothing.
+        let forward = [k, v, c.stored_by(states), k];
+        let reverse = [q, dh, dc.stored_by(gradients), c.loaded_by(states)];
+        let walks = [
+            ("false", of_c, forward, of_chunks, [c_scales, dc_scales]),
+            // Where a state goes in, its gradient is asked for.
+            ("true", of_dc + of_c, reverse, back_of_chunks, [dc_scales, c_scales]),
+        ];
+        for (back, stores, [y, z, states, others], weights, [scales, other_scales]) in walks {
+            if stores == 0 {
+                continue;
             }
+            let of_direction = |i: &Instance| i.has("BACK", back);
+            let kernel = instance(&kernels::WIDE_STATES, "vlstm_wide_states", dtype, of_direction);
+            let kernel = device.load(kernel)?;
+            let own = arguments![y, z, states, others, weights, scales, other_scales];
+            plan.launch_in(&scope, &kernel, Launch::of([grid, 1, 1], kernel.block()?), own)?;
         }
-        let gradients = |_: &Instance| true;
-        let gradients =
-            instance(&kernels::WIDE_GRADIENTS, "vlstm_wide_gradients", dtype, gradients);
-        let kernel = device.load(gradients)?;
+        if through_n {
+            let kernel =
+                instance(&kernels::WIDE_NORMALISER, "vlstm_wide_normaliser", dtype, |_| true);
+            let kernel = device.load(kernel)?;
+            let grid = blocks("B NH slices of K", 2 * heads * dhqk.div_ceil(CHUNK))?;
+            plan.launch_in(&scope, &kernel, Launch::of([grid, 1, 1], kernel.block()?), [])?;
+        }
+        let through = if through_n { "true" } else { "false" };
+        let of_kind = |i: &Instance| i.has("THROUGH_N", through);
+        let kernel = instance(&kernels::WIDE_GRADIENTS, "vlstm_wide_gradients", dtype, of_kind);
+        let kernel = device.load(kernel)?;
         let of_stretch = 2 * (2 + dhhv.div_ceil(WIDTH));
         let grid = blocks("B NH parts of the gradients", heads * stretches * of_stretch)?;
         let own = arguments![
-            q, k, v, dh, dq, dk, dv, C: c.loaded_by(states), dC: dc.loaded_by(states),
-            forward: of_stretches, reverse: back_of_stretches
+            q, k, v, dh, dq, dk, dv, C: c.loaded_by(states), dC: dc.loaded_by(gradients)
         ];
         plan.launch_in(&scope, &kernel, Launch::of([grid, 1, 1], kernel.block()?), own)?;
 

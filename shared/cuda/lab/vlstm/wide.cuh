@@ -124,7 +124,8 @@ template <class T, int KEY, int GROUPS> struct WideWalk {
 
     // A warpgroup: brings the chunks, and makes C̃ and n.
     __device__ __forceinline__ void make_scores(KeySum<T, KEY>& sum, const TensorMap& q, const TensorMap& k,
-                                                const TensorMap& v, float eps, float* n_out, bool stores) const {
+                                                const TensorMap& v, float eps, float* n_out, float* slopes,
+                                                bool stores) const {
         Turn<2> turn, next, pair;
         begin(sum, q, k, v);
         next.advance();
@@ -142,6 +143,7 @@ template <class T, int KEY, int GROUPS> struct WideWalk {
             weights.wait_empty(pair);
             wgmma_wait<0>();
             weigh_by(l, score, WeightsNow(place.gates), place.gates, sum.up(), shared.pairs[pair.place]);
+            if (stores && slopes) store_slopes(l, place.gates, slopes, first, sequence.length);
             normalise(l, place.gates, shared.inverse[pair.place], eps);
             meet();
             if (threadIdx.x % 128 == 0) mbarrier_arrive(&weights.full[pair.place]);

@@ -1,0 +1,58 @@
+// n and its gradient at every border between stretches, which go with the states there (normaliser.cuh):
+//
+//   n ← γ n + Σ_j α_j k_j                       from the first stretch on
+//   dn ← γ dn + Σ_j (s β_j / N_j) ρ_j q_j       from the last one back
+//
+// γ, α and s β / N are those of a stretch.
+//
+// Work split: a block has 64 keys of a head, and one of the two. A lane has two of the keys, a warp every WARPS-th position.
+#include "lab/halves.cuh"
+#include "weights.cuh"
+
+using namespace lab;
+
+// q, k [head][S][dhqk]; forward, reverse [head][chunk]: weights of stretches. saved_n, saved_dn [head][border between
+// stretches][keys]; n0, dnN, dn0 [head][dhqk]: dn0 is there where a state is given.
+template <class T, int THREADS>
+__global__ void __launch_bounds__(THREADS)
+    vlstm_wide_normaliser(const T* __restrict__ q, const T* __restrict__ k, const Weights* __restrict__ forward,
+                          const Weights* __restrict__ reverse, const float* __restrict__ n0,
+                          const float* __restrict__ dnN, float* __restrict__ saved_n, float* __restrict__ saved_dn,
+                          float* __restrict__ dn0, bool given, bool given_last, int chunks, int anchors, int keys,
+                          int S, int dhqk) {
+    constexpr int WARPS = THREADS / 32;
+    __shared__ float2 of_warp[WARPS][32];
+    int slices = (dhqk + PANEL - 1) / PANEL, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int head = blockIdx.x / slices / 2, key = blockIdx.x % slices * PANEL + lane * 2;
+    bool back = blockIdx.x / slices % 2 > 0, is_there = key < dhqk;
+    const T* z = (back ? q : k) + 1ll * head * S * dhqk + key;
+    forward += 1ll * head * chunks, reverse += 1ll * head * chunks;
+
+    float2 n = {};
+    const float* first = (back ? dnN : n0) + 1ll * head * dhqk + key;
+    if (is_there && (back ? given_last : given)) n = {first[0], first[1]};
+    // No border wants what the last stretch adds to n, or the first to its gradient, but dn0.
+    for (int step = 0; step < anchors + (back && given); ++step) {
+        int stretch = back ? anchors - step : step, begin = stretch * STRETCH, end = min(begin + STRETCH, S);
+        float2 sum = {};
+#pragma unroll 4
+        for (int t = begin + warp; t < end; t += WARPS) {
+            const Weights &w = forward[t / CHUNK], &other = reverse[t / CHUNK];
+            float by = back ? w.read[t % CHUNK] * w.rho[t % CHUNK] : other.read[t % CHUNK];
+            float2 two = is_there ? floats_of<T>(*reinterpret_cast<const unsigned*>(z + 1ll * t * dhqk)) : float2{};
+            sum.x += by * two.x, sum.y += by * two.y;
+        }
+        of_warp[warp][lane] = sum;
+        __syncthreads();  // all warps' sums are there
+        if (warp == 0 && is_there) {
+            float kept = forward[begin / CHUNK].kept;
+            n.x *= kept, n.y *= kept;
+            for (auto& part : of_warp) n.x += part[lane].x, n.y += part[lane].y;
+            // The border that comes next: between stretches, or before the first.
+            int border = back ? stretch - 1 : stretch;
+            float* to = border < 0 ? dn0 + 1ll * head * dhqk : (back ? saved_dn : saved_n) + (1ll * head * anchors + border) * keys;
+            to[key] = n.x, to[key + 1] = n.y;
+        }
+        __syncthreads();  // and are read
+    }
+}
