@@ -5,7 +5,8 @@
 //
 // γ, α and s β / N are those of a stretch.
 //
-// Work split: a block has 64 keys of a head, and one of the two. A lane has two of the keys, a warp every WARPS-th position.
+// Work split: a block has 64 keys of a head, and one of the two. A thread weighs a position of a stretch for all; then a lane
+// has two of the keys, a warp every WARPS-th position.
 #include "lab/halves.cuh"
 #include "weights.cuh"
 
@@ -21,7 +22,9 @@ __global__ void __launch_bounds__(THREADS)
                           float* __restrict__ dn0, bool given, bool given_last, int chunks, int anchors, int keys,
                           int S, int dhqk) {
     constexpr int WARPS = THREADS / 32;
+    static_assert(THREADS == STRETCH, "a thread for each position of a stretch");
     __shared__ float2 of_warp[WARPS][32];
+    __shared__ float weight[STRETCH];
     int slices = (dhqk + PANEL - 1) / PANEL, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int head = blockIdx.x / slices / 2, key = blockIdx.x % slices * PANEL + lane * 2;
     bool back = blockIdx.x / slices % 2 > 0, is_there = key < dhqk;
@@ -33,14 +36,16 @@ __global__ void __launch_bounds__(THREADS)
     if (is_there && (back ? given_last : given)) n = {first[0], first[1]};
     // No border wants what the last stretch adds to n, or the first to its gradient, but dn0.
     for (int step = 0; step < anchors + (back && given); ++step) {
-        int stretch = back ? anchors - step : step, begin = stretch * STRETCH, end = min(begin + STRETCH, S);
+        int stretch = back ? anchors - step : step, begin = stretch * STRETCH, count = min(STRETCH, S - begin);
+        int own = threadIdx.x, chunk = (begin + own) / CHUNK, at = own % CHUNK;
+        if (own < count) weight[own] = back ? forward[chunk].read[at] * forward[chunk].rho[at] : reverse[chunk].read[at];
+        __syncthreads();  // all positions' weights are there
         float2 sum = {};
-#pragma unroll 4
-        for (int t = begin + warp; t < end; t += WARPS) {
-            const Weights &w = forward[t / CHUNK], &other = reverse[t / CHUNK];
-            float by = back ? w.read[t % CHUNK] * w.rho[t % CHUNK] : other.read[t % CHUNK];
-            float2 two = is_there ? floats_of<T>(*reinterpret_cast<const unsigned*>(z + 1ll * t * dhqk)) : float2{};
-            sum.x += by * two.x, sum.y += by * two.y;
+#pragma unroll 8
+        for (int t = warp; t < count; t += WARPS) {
+            const T* of = z + (1ll * begin + t) * dhqk;
+            float2 two = is_there ? floats_of<T>(*reinterpret_cast<const unsigned*>(of)) : float2{};
+            sum.x += weight[t] * two.x, sum.y += weight[t] * two.y;
         }
         of_warp[warp][lane] = sum;
         __syncthreads();  // all warps' sums are there
@@ -53,6 +58,6 @@ __global__ void __launch_bounds__(THREADS)
             float* to = border < 0 ? dn0 + 1ll * head * dhqk : (back ? saved_dn : saved_n) + (1ll * head * anchors + border) * keys;
             to[key] = n.x, to[key + 1] = n.y;
         }
-        __syncthreads();  // and are read
+        __syncthreads();  // and are read, as weights are
     }
 }
