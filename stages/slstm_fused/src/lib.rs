@@ -1,0 +1,215 @@
+//! `slstm_fused`: the sLSTM, forward and backward through time.
+//!
+//! A version is a way to go through the steps. Heads do not meet: a head is a small LSTM with a normaliser, of DH units.
+//! The gradients by R and b come after the loop, from those by wx of all steps at once.
+//!
+//! The equations are those of `lab_reference::slstm`; the tensors those of [`lab_harness::slstm`]. Beck et al. 2024
+//! (arXiv 2405.04517, section 2.2).
+
+use lab_device::{DType, Device, Instance, KernelSource};
+use lab_harness::plan::{Argument, Scope, Slot};
+use lab_harness::slstm::{self, of, sizes};
+use lab_harness::suite::{Check, every_kernel_loads};
+use lab_harness::{
+    Dim, Dims, Error, Info, Output, Plan, Request, Stage, Tensor, Version, arguments,
+};
+
+#[allow(missing_docs)]
+pub mod kernels {
+    //! The kernel files, embedded by the build script.
+    include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
+}
+
+/// A version of the stage.
+#[derive(Debug)]
+pub struct Slstm {
+    info: Info,
+    way: Way,
+}
+
+/// How it goes through the steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// A launch a step.
+    Cell,
+}
+
+/// A block has a thread for each of 128 units of all rows; the grid and the columns of dwx are counted by ints.
+const DIMS: [Dim; 4] =
+    slstm::dims([[3, 8, 1 << 12], [6, 1024, 1 << 15], [2, 4, 1 << 8], [20, 192, 1 << 12]]);
+
+const F32: DType = DType::F32;
+const F16: DType = DType::F16;
+const BF16: DType = DType::BF16;
+
+const INFO: Info = Info {
+    stage: "slstm_fused",
+    name: "v0_cell",
+    family: &slstm::FAMILY,
+    parent: None,
+    change: "a thread a unit of a row, all four gates and the memory; a launch a step",
+    dtypes: &[F32, F16, BF16],
+    dims: &DIMS,
+    settings: &[],
+    inputs: slstm::INPUTS,
+    outputs: &[
+        Output { name: "y", bounds: &[(F32, 1e-6), (F16, 8e-4), (BF16, 8e-3)] },
+        Output { name: "hn", bounds: &[(F32, 1e-6), (F16, 8e-4), (BF16, 8e-3)] },
+        Output { name: "cn", bounds: &[(F32, 1e-6), (F16, 8e-4), (BF16, 8e-3)] },
+        Output { name: "nn", bounds: &[(F32, 1e-6), (F16, 8e-4), (BF16, 8e-3)] },
+        Output { name: "mn", bounds: &[(F32, 1e-6), (F16, 8e-4), (BF16, 8e-3)] },
+        Output { name: "dwx", bounds: &[(F32, 1e-6), (F16, 8e-4), (BF16, 8e-3)] },
+        Output { name: "dr", bounds: &[(F32, 1e-6), (F16, 8e-4), (BF16, 8e-3)] },
+        Output { name: "db", bounds: &[(F32, 1e-6), (F16, 8e-4), (BF16, 8e-3)] },
+        Output { name: "dh0", bounds: &[(F32, 1e-6), (F16, 8e-4), (BF16, 8e-3)] },
+        Output { name: "dc0", bounds: &[(F32, 1e-6), (F16, 8e-4), (BF16, 8e-3)] },
+        Output { name: "dn0", bounds: &[(F32, 1e-6), (F16, 8e-4), (BF16, 8e-3)] },
+    ],
+};
+
+/// A launch a step.
+pub static CELL: Slstm = Slstm { info: INFO, way: Way::Cell };
+
+/// This stage.
+pub static STAGE: Stage = Stage {
+    name: "slstm_fused",
+    teaches: "a recurrence whose heads do not meet: a launch for all steps of a head",
+    versions: &[&CELL],
+    kernels: kernels::KERNELS,
+    checks: &[Check {
+        name: "every_kernel_loads_on_every_device",
+        run: |device| every_kernel_loads(&STAGE, device),
+    }],
+    ..Stage::EMPTY
+};
+
+impl Version for Slstm {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn sources(&self) -> Vec<&'static KernelSource> {
+        vec![&kernels::V0_CELL, &kernels::GRADIENTS]
+    }
+
+    fn test_shapes(&self) -> Vec<Dims> {
+        [
+            [1, 1, 1, 1],
+            // No size a multiple of anything; a step; a row; more rows than a block of any version has.
+            [3, 6, 2, 5],
+            [2, 1, 3, 16],
+            [1, 9, 2, 33],
+            [17, 3, 1, 20],
+            // All units that a block, or a cluster, has room for, and some of them.
+            [9, 4, 2, 64],
+            [2, 5, 1, 72],
+            [1, 3, 2, 192],
+            [2, 3, 1, 250],
+        ]
+        .map(sizes)
+        .to_vec()
+    }
+
+    fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
+        let [b, t, nh, dh] = of(&request.dims);
+        let mut plan = Plan::new(device);
+        let scope = scope(&mut plan, request);
+        let run = Run { dtype: request.dtype, steps: t, units: b * nh * dh, scope };
+        match self.way {
+            Way::Cell => run.add_cells(&mut plan)?,
+        }
+        run.add_gradients(&mut plan, [b, nh, dh])?;
+        Ok(plan)
+    }
+}
+
+/// All tensors of a request, and what the forward pass keeps.
+fn scope(plan: &mut Plan, request: &Request<'_>) -> Scope {
+    let [b, t, nh, dh] = of(&request.dims);
+    let (state, y) = ([b, nh, dh], [t, b, nh, dh]);
+    let dtype = request.dtype;
+    let mut all: Vec<(&str, Argument)> = Vec::new();
+    for input in slstm::INPUTS {
+        let slot = match request.has(input.name) {
+            true => request.input(plan, input.name),
+            false => zeros(plan, input.always.unwrap_or(dtype), &state),
+        };
+        all.push((input.name, slot.into()));
+    }
+    for name in slstm::OUTPUTS {
+        let (dtype, shape): (DType, &[usize]) = match name {
+            "y" => (dtype, &y),
+            "dwx" => (dtype, &[t, b, 4, nh, dh]),
+            "dr" => (dtype, &[4, nh, dh, dh]),
+            "db" => (dtype, &[4, nh, dh]),
+            "hn" | "dh0" => (dtype, &state),
+            _ => (F32, &state),
+        };
+        all.push((name, plan.output(name, dtype, shape).into()));
+    }
+    let units = b * nh * dh;
+    let kept = plan.scratch(F32, t * units * KEPT);
+    let first = plan.scratch(F32, units);
+    let sizes = arguments![kept, first, count: t, B: b, NH: nh, DH: dh];
+    Scope::new().with(all).with(sizes)
+}
+
+/// Numbers that a step keeps for the way back of each unit: `KEPT` of `slstm.cuh`.
+const KEPT: usize = 5;
+
+/// A state, or a gradient, that nobody has given.
+fn zeros(plan: &mut Plan, dtype: DType, shape: &[usize]) -> Slot {
+    plan.constant(&Tensor::rounded(dtype, shape, &vec![0.0; shape.iter().product()]))
+}
+
+/// A run's launches.
+struct Run {
+    dtype: DType,
+    steps: usize,
+    /// Of all rows.
+    units: usize,
+    scope: Scope,
+}
+
+impl Run {
+    fn instance(&self, source: &'static KernelSource, name: &str) -> Instance {
+        let mut all = source.instances(name);
+        all.find(|i| i.has("T", self.dtype.cpp())).expect("a kernel for each type")
+    }
+
+    /// A launch of a thread for each unit of all rows.
+    fn add_cell<const N: usize>(
+        &self,
+        plan: &mut Plan,
+        name: &str,
+        arguments: [(&'static str, Argument); N],
+    ) -> Result<(), Error> {
+        let kernel = plan.device().load(self.instance(&kernels::V0_CELL, name))?;
+        let launch = kernel.grid_over(self.units)?;
+        plan.launch_in(&self.scope, &kernel, launch, arguments)
+    }
+
+    /// A launch for each step, forth and back.
+    fn add_cells(&self, plan: &mut Plan) -> Result<(), Error> {
+        for t in 0..self.steps {
+            self.add_cell(plan, "slstm_cell", arguments![t])?;
+        }
+        for t in (0..self.steps).rev() {
+            self.add_cell(plan, "slstm_cell_back", arguments![t])?;
+        }
+        self.add_cell(plan, "slstm_cell_first", [])
+    }
+
+    /// By r and b.
+    fn add_gradients(&self, plan: &mut Plan, [b, nh, dh]: [usize; 3]) -> Result<(), Error> {
+        const TILE: usize = 32;
+        let rows = self.steps * b;
+        let load = |name| plan.device().load(self.instance(&kernels::GRADIENTS, name));
+        let (by_r, by_b) = (load("r_gradient")?, load("b_gradient")?);
+        let tiles = dh.div_ceil(TILE) as u32;
+        let launch = by_r.grid([tiles, tiles, 4 * nh as u32])?;
+        plan.launch_in(&self.scope, &by_r, launch, arguments![rows])?;
+        let launch = by_b.grid([(4 * nh * dh).div_ceil(32) as u32, 1, 1])?;
+        plan.launch_in(&self.scope, &by_b, launch, arguments![rows])
+    }
+}
