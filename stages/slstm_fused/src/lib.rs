@@ -32,11 +32,16 @@ pub struct Slstm {
 enum Way {
     /// A launch a step.
     Cell,
+    /// A launch for all steps.
+    Heads,
 }
 
 /// A block has a thread for each of 128 units of all rows; the grid and the columns of dwx are counted by ints.
 const DIMS: [Dim; 4] =
     slstm::dims([[3, 8, 1 << 12], [6, 1024, 1 << 15], [2, 4, 1 << 8], [20, 192, 1 << 12]]);
+
+/// A cluster of four blocks has registers for all weights of a head.
+static HEADS_DIMS: [Dim; 4] = [DIMS[0], DIMS[1], DIMS[2], Dim { max: 256, ..DIMS[3] }];
 
 const F32: DType = DType::F32;
 const F16: DType = DType::F16;
@@ -70,11 +75,24 @@ const INFO: Info = Info {
 /// A launch a step.
 pub static CELL: Slstm = Slstm { info: INFO, way: Way::Cell };
 
+/// A launch for all steps.
+pub static HEADS: Slstm = Slstm {
+    info: Info {
+        name: "v1_heads",
+        parent: Some("v0_cell"),
+        change: "a cluster walks a head through all steps: its weights stay in registers, as fragments of tensor cores",
+        dtypes: &[F16, BF16],
+        dims: &HEADS_DIMS,
+        ..INFO
+    },
+    way: Way::Heads,
+};
+
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "slstm_fused",
     teaches: "a recurrence whose heads do not meet: a launch for all steps of a head",
-    versions: &[&CELL],
+    versions: &[&CELL, &HEADS],
     kernels: kernels::KERNELS,
     checks: &[Check {
         name: "every_kernel_loads_on_every_device",
@@ -89,7 +107,10 @@ impl Version for Slstm {
     }
 
     fn sources(&self) -> Vec<&'static KernelSource> {
-        vec![&kernels::V0_CELL, &kernels::GRADIENTS]
+        match self.way {
+            Way::Cell => vec![&kernels::V0_CELL, &kernels::GRADIENTS],
+            Way::Heads => vec![&kernels::V1_HEADS, &kernels::V1_HEADS_BACK, &kernels::GRADIENTS],
+        }
     }
 
     fn test_shapes(&self) -> Vec<Dims> {
@@ -117,6 +138,7 @@ impl Version for Slstm {
         let run = Run { dtype: request.dtype, steps: t, units: b * nh * dh, scope };
         match self.way {
             Way::Cell => run.add_cells(&mut plan)?,
+            Way::Heads => run.add_heads(&mut plan, [b, nh, dh])?,
         }
         run.add_gradients(&mut plan, [b, nh, dh])?;
         Ok(plan)
@@ -198,6 +220,29 @@ impl Run {
             self.add_cell(plan, "slstm_cell_back", arguments![t])?;
         }
         self.add_cell(plan, "slstm_cell_first", [])
+    }
+
+    /// A launch for all steps, forth and back: a cluster for a head of some rows.
+    fn add_heads(&self, plan: &mut Plan, [b, nh, dh]: [usize; 3]) -> Result<(), Error> {
+        let kernels = [
+            (&kernels::V1_HEADS, "slstm_heads"),
+            (&kernels::V1_HEADS_BACK, "slstm_heads_back"),
+        ];
+        for (source, name) in kernels {
+            let fits = |i: &Instance| i.has("T", self.dtype.cpp()) && dh <= i.size("HT");
+            let instance = source.instances(name).filter(fits).min_by_key(|i| i.size("HT"));
+            let instance = instance.expect("as many units as were checked");
+            let [blocks, rows] = [instance.size("BLOCKS"), instance.size("ROWS")];
+            let kernel = plan.device().load(instance)?;
+            let clusters = nh * b.div_ceil(rows);
+            let launch = kernel.grid([(clusters * blocks) as u32, 1, 1])?.cluster(blocks as u32);
+            if kernel.resident_clusters(&launch)? == 0 {
+                let expected = format!("clusters of {blocks} blocks on this device");
+                return Err(Error::bad("DH", expected, dh));
+            }
+            plan.launch_in(&self.scope, &kernel, launch, [])?;
+        }
+        Ok(())
     }
 
     /// By r and b.

@@ -2,11 +2,16 @@
 #![allow(missing_docs)]
 
 use lab_harness::suite::{assert_stage, assert_version};
-use slstm_fused::{CELL, STAGE};
+use slstm_fused::{CELL, HEADS, STAGE};
 
 #[test]
 fn cell() {
     assert_version(&CELL);
+}
+
+#[test]
+fn heads() {
+    assert_version(&HEADS);
 }
 
 #[test]
