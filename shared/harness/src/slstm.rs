@@ -1,5 +1,5 @@
-//! The family of the sLSTM, forward and backward: what all its versions share. Tensors, reference, cost;
-//! sizes and error bounds are a version's own.
+//! The families of the sLSTM, forward and backward, and forward alone: what all their versions share. Tensors,
+//! reference, cost; sizes and error bounds are a version's own.
 //!
 //! wx \[T, B, 4, NH, DH\], which W makes of x before the loop, r \[4, NH, DH, DH\], b \[4, NH, DH\], and the state h0, c0,
 //! n0, m0 \[B, NH, DH\] → y \[T, B, NH, DH\] and hn, cn, nn, mn; and backward through time, from dy, dhn, dcn and dnn: the
@@ -11,28 +11,35 @@ use lab_reference::slstm::{self, Sizes, State, Upstream};
 
 use crate::{Cost, Dim, Dims, Family, Info, Input, Options, Problem, Tensor, Tensors};
 
-/// The family.
-pub static FAMILY: Slstm = Slstm;
+/// The family of the forward and the backward pass.
+pub static FAMILY: Slstm = Slstm { backward: true };
 
-/// The forward and the backward pass.
+/// The family of the forward pass alone: as [`FAMILY`], without what goes in and comes out for the way back.
+pub static FORWARD: Slstm = Slstm { backward: false };
+
+/// See [`FAMILY`] and [`FORWARD`].
 #[derive(Debug)]
-pub struct Slstm;
+pub struct Slstm {
+    backward: bool,
+}
 
 impl Family for Slstm {
     fn name(&self) -> &'static str {
-        "slstm"
+        if self.backward { "slstm" } else { "slstm_fw" }
     }
 
-    fn draw_inputs(&self, _: &Info, problem: &Problem) -> Tensors {
-        inputs(problem)
+    fn draw_inputs(&self, info: &Info, problem: &Problem) -> Tensors {
+        let mut all = inputs(problem);
+        all.retain(|name, _| info.takes(name));
+        all
     }
 
     fn reference(&self, _: &Info, inputs: &Tensors, _: &Options) -> Vec<(&'static str, Vec<f64>)> {
-        reference(inputs)
+        if self.backward { reference(inputs) } else { forward_reference(inputs) }
     }
 
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
-        cost(dims, dtype)
+        if self.backward { cost(dims, dtype) } else { forward_cost(dims, dtype) }
     }
 
     fn replayed(&self) -> bool {
@@ -54,15 +61,21 @@ pub const INPUTS: &[Input] = &[
     Input::new("wx", &["T", "B", "4", "NH", "DH"]),
     Input::new("r", &["4", "NH", "DH", "DH"]),
     Input::new("b", &["4", "NH", "DH"]),
-    Input::new("dy", &["T", "B", "NH", "DH"]),
     Input::new("h0", OF_STATE).optional(STATE),
     Input::new("c0", OF_STATE).always(DType::F32).optional(STATE),
     Input::new("n0", OF_STATE).always(DType::F32).optional(STATE),
     Input::new("m0", OF_STATE).always(DType::F32).optional(STATE),
+    Input::new("dy", &["T", "B", "NH", "DH"]),
     Input::new("dhn", OF_STATE).optional(LAST_STATE_GRADIENT),
     Input::new("dcn", OF_STATE).always(DType::F32).optional(LAST_STATE_GRADIENT),
     Input::new("dnn", OF_STATE).always(DType::F32).optional(LAST_STATE_GRADIENT),
 ];
+
+/// What goes in of the forward pass.
+pub const FORWARD_INPUTS: &[Input] = INPUTS.split_at(7).0;
+
+/// How many of [`OUTPUTS`] are the forward pass's.
+pub const FORWARD_OUTPUTS: usize = 5;
 
 /// What comes out.
 pub const OUTPUTS: [&str; 11] =
@@ -100,9 +113,8 @@ pub fn inputs(problem: &Problem) -> Tensors {
     let plain = |stream, shape: &[usize], scale: f64| {
         drawn(problem.dtype, stream, shape, &|_, v| v * scale)
     };
-    let of_state = |stream, of: &dyn Fn(f64) -> f64| {
-        drawn(DType::F32, stream, &[b, nh, dh], &|_, v| of(v))
-    };
+    let of_state =
+        |stream, of: &dyn Fn(f64) -> f64| drawn(DType::F32, stream, &[b, nh, dh], &|_, v| of(v));
     let forget = nh * dh..2 * nh * dh;
     let bias = |at, v: f64| v * 0.5 + f64::from(u8::from(forget.contains(&at)));
     crate::tensor::tensors([
@@ -120,30 +132,45 @@ pub fn inputs(problem: &Problem) -> Tensors {
     ])
 }
 
+/// Of these inputs, if they are there.
+fn several<const N: usize>(inputs: &Tensors, names: [&str; N]) -> Option<[Vec<f64>; N]> {
+    inputs.contains_key(names[0]).then(|| names.map(|name| inputs[name].values()))
+}
+
+/// What `work` makes of the forward pass's inputs.
+fn with_inputs<R>(inputs: &Tensors, work: impl FnOnce(Sizes, slstm::Inputs<'_>) -> R) -> R {
+    let [steps, batch, _, heads, units] = inputs["wx"].shape[..] else { panic!("five indices") };
+    let [wx, r, b] = ["wx", "r", "b"].map(|name| inputs[name].values());
+    let state = several(inputs, ["h0", "c0", "n0", "m0"]);
+    let state = state.as_ref().map(|[h, c, n, m]| State { h, c, n, m });
+    work(Sizes { steps, batch, heads, units }, slstm::Inputs { wx: &wx, r: &r, b: &b, state })
+}
+
 /// All outputs in f64.
 ///
 /// # Panics
 /// The inputs have not been checked with [`Info::problem_of`].
 pub fn reference(inputs: &Tensors) -> Vec<(&'static str, Vec<f64>)> {
-    let values = |name: &str| inputs[name].values();
-    let several = |names: &[&str]| -> Option<Vec<Vec<f64>>> {
-        names.iter().map(|name| Some(inputs.get(*name)?.values())).collect()
-    };
-    let [wx, r, b, dy] = ["wx", "r", "b", "dy"].map(values);
-    let [steps, batch, _, heads, units] = inputs["wx"].shape[..] else { panic!("five indices") };
-    let state = several(&["h0", "c0", "n0", "m0"]);
-    let state =
-        state.as_ref().map(|all| State { h: &all[0], c: &all[1], n: &all[2], m: &all[3] });
-    let last = several(&["dhn", "dcn", "dnn"]);
-    let last = last.as_ref().map(|all| [&all[0][..], &all[1], &all[2]]);
+    let mut all = forward_reference(inputs);
+    let dy = inputs["dy"].values();
+    let last = several(inputs, ["dhn", "dcn", "dnn"]);
+    let state = last.as_ref().map(|all| all.each_ref().map(|of| &of[..]));
+    let back =
+        with_inputs(inputs, |sizes, given| sizes.backward(given, Upstream { dy: &dy, state }));
+    let [dh0, dc0, dn0] = back.state;
+    let gradients = [back.dwx, back.dr, back.db, dh0, dc0, dn0];
+    all.extend(OUTPUTS.into_iter().skip(FORWARD_OUTPUTS).zip(gradients));
+    all
+}
 
-    let sizes = Sizes { steps, batch, heads, units };
-    let given = slstm::Inputs { wx: &wx, r: &r, b: &b, state };
-    let out = sizes.forward(given);
-    let back = sizes.backward(given, Upstream { dy: &dy, state: last });
-    let ([hn, cn, nn, mn], [dh0, dc0, dn0]) = (out.state, back.state);
-    let all = [out.y, hn, cn, nn, mn, back.dwx, back.dr, back.db, dh0, dc0, dn0];
-    OUTPUTS.into_iter().zip(all).collect()
+/// Of the forward pass alone, in f64.
+///
+/// # Panics
+/// The inputs have not been checked with [`Info::problem_of`].
+pub fn forward_reference(inputs: &Tensors) -> Vec<(&'static str, Vec<f64>)> {
+    let out = with_inputs(inputs, |sizes, given| sizes.forward(given));
+    let [hn, cn, nn, mn] = out.state;
+    OUTPUTS.into_iter().zip([out.y, hn, cn, nn, mn]).collect()
 }
 
 /// Two operations for each weight, row and step, and twice as many on the way back: by h and by the weight. The few dozen
@@ -157,6 +184,18 @@ pub fn cost(dims: &Dims, dtype: DType) -> Cost {
     let singles = 10.0 * b * hidden;
     Cost {
         flops: 6.0 * t * b * weights,
+        bytes: elements * dtype.size() as f64 + singles * DType::F32.size() as f64,
+    }
+}
+
+/// The same of the forward pass alone.
+fn forward_cost(dims: &Dims, dtype: DType) -> Cost {
+    let [b, t, nh, dh] = of(dims).map(|size| size as f64);
+    let (hidden, weights) = (nh * dh, 4.0 * nh * dh * dh);
+    let elements = t * b * 5.0 * hidden + weights + 4.0 * hidden + 2.0 * b * hidden;
+    let singles = 6.0 * b * hidden;
+    Cost {
+        flops: cost(dims, dtype).flops / 3.0,
         bytes: elements * dtype.size() as f64 + singles * DType::F32.size() as f64,
     }
 }
@@ -196,19 +235,28 @@ mod tests {
         assert_eq!(INFO.problem_of(&all).unwrap(), (problem.dims, DType::F16));
         all.insert("r".into(), Tensor::rounded(DType::F16, &[3, 3, 4, 4], &[0.0; 144]));
         let error = INFO.problem_of(&all).unwrap_err().to_string();
-        let said = "tensor 'r': expected shape [\"4\", \"NH\", \"DH\", \"DH\"], got f16 [3, 3, 4, 4]";
+        let said =
+            "tensor 'r': expected shape [\"4\", \"NH\", \"DH\", \"DH\"], got f16 [3, 3, 4, 4]";
         assert_eq!(error, said);
     }
 
     #[test]
     fn the_cost_is_that_of_each_weight_at_each_step() {
         let problem = Problem::new(sizes([2, 5, 3, 4]), DType::F32);
-        let cost = cost(&problem.dims, DType::F32);
+        let (cost, forward) =
+            (cost(&problem.dims, DType::F32), forward_cost(&problem.dims, DType::F32));
         // 10 rows in all, 4 · 3 · 16 weights, forward and twice backward.
         assert_eq!(cost.flops, 10.0 * 192.0 * 2.0 * 3.0);
-        let inputs = inputs(&problem);
-        let read: usize = inputs.values().map(Tensor::len).sum();
-        let written: usize = reference(&inputs).iter().map(|o| o.1.len()).sum();
-        assert_eq!(cost.bytes, 4.0 * (read + written) as f64);
+        assert_eq!(forward.flops, 10.0 * 192.0 * 2.0);
+        let mut inputs = inputs(&problem);
+        for (cost, reference) in [
+            (cost, reference as fn(&Tensors) -> Vec<(&'static str, Vec<f64>)>),
+            (forward, forward_reference),
+        ] {
+            let read: usize = inputs.values().map(Tensor::len).sum();
+            let written: usize = reference(&inputs).iter().map(|o| o.1.len()).sum();
+            assert_eq!(cost.bytes, 4.0 * (read + written) as f64);
+            inputs.retain(|name, _| FORWARD_INPUTS.iter().any(|input| input.name == name));
+        }
     }
 }

@@ -1,4 +1,4 @@
-// How a cluster walks through all steps of one head, for ROWS rows of the batch, with all weights of the head in registers.
+// How a cluster walks through all steps of one head, for ROWS rows of the batch, and keeps all weights of the head.
 //
 // A block has the four gates of UNITS units of HT. What it needs of the others comes by bulk copies (lab/slices.cuh); where a
 // block has all units, what a step leaves is where the next one reads, and a barrier is all between them.
@@ -13,8 +13,10 @@
 
 namespace lab {
 
-// Fragments of the weights that a warp has, all in registers: the same number forward and back.
+// Fragments of the weights that a warp has: the same number forward and back. On the way back a thread has registers for no
+// more than 24 of them, of four numbers each; others stay in shared memory.
 template <int HT, int BLOCKS> constexpr int OF_WARP = HT / BLOCKS / 16 * (HT / 32);
+template <int HT, int BLOCKS> constexpr int KEPT_BACK = OF_WARP<HT, BLOCKS> < 24 ? OF_WARP<HT, BLOCKS> : 24;
 
 // ANCHOR: shares
 // Forward: R has 4 UNITS rows and HT columns. A warp has a fourth of the rows, and half of the sum.
@@ -22,12 +24,13 @@ template <int HT, int BLOCKS, int ROWS> using ForwardShares = Shares<HT, BLOCKS,
 
 // Back: Rᵀ has UNITS rows and 4 HT columns. A warp has all rows, and an eighth of the sum.
 template <int HT, int BLOCKS, int ROWS>
-struct BackShares : WarpShare<HT / BLOCKS / 16, HT / 32, (ROWS + 7) / 8, OF_WARP<HT, BLOCKS>> {
+struct BackShares : WarpShare<HT / BLOCKS / 16, HT / 32, (ROWS + 7) / 8, KEPT_BACK<HT, BLOCKS>> {
     static constexpr int UNITS = HT / BLOCKS, CELLS = UNITS * ROWS, SLICE = 4 * CELLS, BOX = 4 * HT * ROWS;
     // Rows of a part lie 4 further than a multiple of 16 numbers: lanes of a fragment's rows store to all banks.
     static constexpr int PITCH = UNITS + 4, PART = ROWS * PITCH;
-    // Boxes and slices of da, parts of dh of all warps; barriers and words of lab/slices.cuh.
-    static constexpr int BYTES = 2 * 2 * (BOX + SLICE) + 4 * BackShares::WARPS * PART + 32 + 8 * BLOCKS;
+    // Fragments, parts of dh of all warps, boxes and slices of da; barriers and words of lab/slices.cuh.
+    static constexpr int BYTES = 16 * BackShares::IN_SHARED * BackShares::THREADS + 4 * BackShares::WARPS * PART +
+                                 2 * 2 * (BOX + SLICE) + 32 + 8 * BLOCKS;
     static_assert(UNITS % 16 == 0 && UNITS * BLOCKS == HT, "whole tiles for each block: change HT or BLOCKS");
 };
 // ANCHOR_END: shares

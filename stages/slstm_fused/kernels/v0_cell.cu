@@ -30,13 +30,14 @@ struct Unit {
     }
 };
 
-// The launch of step t. The memory goes from launch to launch in cn, nn and mn.
+// The launch of step t; with `keep` it leaves what the way back needs. The memory goes from launch to launch in cn, nn and mn.
 template <class T>
 __global__ void __launch_bounds__(THREADS)
     slstm_cell(const T* __restrict__ wx, const T* __restrict__ r, const T* __restrict__ b, const T* __restrict__ h0,
                const float* __restrict__ c0, const float* __restrict__ n0, const float* __restrict__ m0, T* y,
                float* __restrict__ kept, float* __restrict__ first, T* __restrict__ hn, float* __restrict__ cn,
-               float* __restrict__ nn, float* __restrict__ mn, int t, int count, int B, int NH, int DH) {
+               float* __restrict__ nn, float* __restrict__ mn, int t, int count, int B, int NH, int DH,
+               int keep) {
     int H = NH * DH;
     Unit unit(B, H, DH);
     if (!unit.inside) return;
@@ -59,8 +60,8 @@ __global__ void __launch_bounds__(THREADS)
 
     y[step + at] = h_t;
     cn[at] = memory.c, nn[at] = memory.n, mn[at] = memory.m;
-    store_kept(kept + row * KEPT * H + unit.column, of, H);
-    if (t == 0) first[at] = f_of_n;
+    if (keep) store_kept(kept + row * KEPT * H + unit.column, of, H);
+    if (keep && t == 0) first[at] = f_of_n;
     if (t == count - 1) hn[at] = h_t;
 }
 

@@ -22,7 +22,8 @@ __global__ void __launch_bounds__(256, 1)
     slstm_heads(const T* __restrict__ wx, const T* __restrict__ r, const T* __restrict__ b, const T* __restrict__ h0,
                 const float* __restrict__ c0, const float* __restrict__ n0, const float* __restrict__ m0,
                 T* __restrict__ y, float* __restrict__ kept, float* __restrict__ first, T* __restrict__ hn,
-                float* __restrict__ cn, float* __restrict__ nn, float* __restrict__ mn, int count, int B, int NH, int DH) {
+                float* __restrict__ cn, float* __restrict__ nn, float* __restrict__ mn, int count, int B, int NH, int DH,
+                int keep) {
     using S = ForwardShares<HT, BLOCKS, ROWS>;
     using Cell = CellOf<S, ROWS>;
     DYNAMIC_SHARED(float4, sums);
@@ -88,7 +89,7 @@ __global__ void __launch_bounds__(256, 1)
             float f_of_n = slstm_step(a, memory[n], of_step[n]);
             // A unit that is none has no weights, and its h is 0.
             h.slice(t)[in_slice(of)] = from_math<T>(of.there ? of_step[n].o * of_step[n].u : 0.0f);
-            if (t == 0 && of.there) first[in_states(of)] = f_of_n;
+            if (keep && t == 0 && of.there) first[in_states(of)] = f_of_n;
         }
         if (t + 1 < count) h.send(t);
         // ANCHOR_END: step
@@ -99,7 +100,7 @@ __global__ void __launch_bounds__(256, 1)
             if (!of.there) continue;
             long long row = t * 1ll * B + of.row;
             y[row * H + column(of)] = from_math<T>(of_step[n].o * of_step[n].u);
-            store_kept(kept + row * KEPT * H + column(of), of_step[n], H);
+            if (keep) store_kept(kept + row * KEPT * H + column(of), of_step[n], H);
             if (t + 1 < count) continue;
             long long at = in_states(of);
             hn[at] = from_math<T>(of_step[n].o * of_step[n].u);

@@ -11,7 +11,7 @@ use lab_harness::plan::{Argument, Scope, Slot};
 use lab_harness::slstm::{self, of, sizes};
 use lab_harness::suite::{Check, every_kernel_loads};
 use lab_harness::{
-    Dim, Dims, Error, Info, Output, Plan, Request, Stage, Tensor, Version, arguments,
+    Dim, Dims, Error, Family, Info, Output, Plan, Request, Stage, Tensor, Version, arguments,
 };
 
 #[allow(missing_docs)]
@@ -25,6 +25,7 @@ pub mod kernels {
 pub struct Slstm {
     info: Info,
     way: Way,
+    backward: bool,
 }
 
 /// How it goes through the steps.
@@ -73,7 +74,7 @@ const INFO: Info = Info {
 };
 
 /// A launch a step.
-pub static CELL: Slstm = Slstm { info: INFO, way: Way::Cell };
+pub static CELL: Slstm = Slstm { info: INFO, way: Way::Cell, backward: true };
 
 /// A launch for all steps.
 pub static HEADS: Slstm = Slstm {
@@ -86,13 +87,37 @@ pub static HEADS: Slstm = Slstm {
         ..INFO
     },
     way: Way::Heads,
+    backward: true,
 };
+
+/// The forward pass alone, of each.
+pub static FORWARD: [Slstm; 2] = [
+    forward(Info { name: "v0_cell_fw", ..INFO }, Way::Cell),
+    forward(
+        Info {
+            name: "v1_heads_fw",
+            parent: Some("v0_cell_fw"),
+            change: "a cluster walks a head through all steps",
+            dtypes: &[F16, BF16],
+            dims: &HEADS_DIMS,
+            ..INFO
+        },
+        Way::Heads,
+    ),
+];
+
+const fn forward(info: Info, way: Way) -> Slstm {
+    let outputs = INFO.outputs.split_at(slstm::FORWARD_OUTPUTS).0;
+    let family: &'static dyn Family = &slstm::FORWARD;
+    let info = Info { family, inputs: slstm::FORWARD_INPUTS, outputs, ..info };
+    Slstm { info, way, backward: false }
+}
 
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "slstm_fused",
     teaches: "a recurrence whose heads do not meet: a launch for all steps of a head",
-    versions: &[&CELL, &HEADS],
+    versions: &[&CELL, &HEADS, &FORWARD[0], &FORWARD[1]],
     kernels: kernels::KERNELS,
     checks: &[Check {
         name: "every_kernel_loads_on_every_device",
@@ -109,7 +134,12 @@ impl Version for Slstm {
     fn sources(&self) -> Vec<&'static KernelSource> {
         match self.way {
             Way::Cell => vec![&kernels::V0_CELL, &kernels::GRADIENTS],
-            Way::Heads => vec![&kernels::V1_HEADS, &kernels::V1_HEADS_BACK, &kernels::GRADIENTS],
+            Way::Heads => vec![
+                &kernels::V1_HEADS,
+                &kernels::V1_HEADS_BACK,
+                &kernels::V1_GRADIENT,
+                &kernels::GRADIENTS,
+            ],
         }
     }
 
@@ -132,48 +162,17 @@ impl Version for Slstm {
     }
 
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
-        let [b, t, nh, dh] = of(&request.dims);
         let mut plan = Plan::new(device);
-        let scope = scope(&mut plan, request);
-        let run = Run { dtype: request.dtype, steps: t, units: b * nh * dh, scope };
+        let run = Run::new(&mut plan, self, request);
         match self.way {
             Way::Cell => run.add_cells(&mut plan)?,
-            Way::Heads => run.add_heads(&mut plan, [b, nh, dh])?,
+            Way::Heads => run.add_heads(&mut plan)?,
         }
-        run.add_gradients(&mut plan, [b, nh, dh])?;
+        if self.backward {
+            run.add_gradients(&mut plan, self.way)?;
+        }
         Ok(plan)
     }
-}
-
-/// All tensors of a request, and what the forward pass keeps.
-fn scope(plan: &mut Plan, request: &Request<'_>) -> Scope {
-    let [b, t, nh, dh] = of(&request.dims);
-    let (state, y) = ([b, nh, dh], [t, b, nh, dh]);
-    let dtype = request.dtype;
-    let mut all: Vec<(&str, Argument)> = Vec::new();
-    for input in slstm::INPUTS {
-        let slot = match request.has(input.name) {
-            true => request.input(plan, input.name),
-            false => zeros(plan, input.always.unwrap_or(dtype), &state),
-        };
-        all.push((input.name, slot.into()));
-    }
-    for name in slstm::OUTPUTS {
-        let (dtype, shape): (DType, &[usize]) = match name {
-            "y" => (dtype, &y),
-            "dwx" => (dtype, &[t, b, 4, nh, dh]),
-            "dr" => (dtype, &[4, nh, dh, dh]),
-            "db" => (dtype, &[4, nh, dh]),
-            "hn" | "dh0" => (dtype, &state),
-            _ => (F32, &state),
-        };
-        all.push((name, plan.output(name, dtype, shape).into()));
-    }
-    let units = b * nh * dh;
-    let kept = plan.scratch(F32, t * units * KEPT);
-    let first = plan.scratch(F32, units);
-    let sizes = arguments![kept, first, count: t, B: b, NH: nh, DH: dh];
-    Scope::new().with(all).with(sizes)
 }
 
 /// Numbers that a step keeps for the way back of each unit: `KEPT` of `slstm.cuh`.
@@ -187,13 +186,44 @@ fn zeros(plan: &mut Plan, dtype: DType, shape: &[usize]) -> Slot {
 /// A run's launches.
 struct Run {
     dtype: DType,
-    steps: usize,
-    /// Of all rows.
-    units: usize,
+    /// B, T, NH and DH.
+    sizes: [usize; 4],
+    backward: bool,
     scope: Scope,
 }
 
 impl Run {
+    /// Over all tensors of a request, and what the forward pass keeps.
+    fn new(plan: &mut Plan, version: &Slstm, request: &Request<'_>) -> Self {
+        let sizes @ [b, t, nh, dh] = of(&request.dims);
+        let (dtype, backward) = (request.dtype, version.backward);
+        let (state, y) = ([b, nh, dh], [t, b, nh, dh]);
+        let mut all: Vec<(&str, Argument)> = Vec::new();
+        for input in version.info.inputs {
+            let slot = match request.has(input.name) {
+                true => request.input(plan, input.name),
+                false => zeros(plan, input.always.unwrap_or(dtype), &state),
+            };
+            all.push((input.name, slot.into()));
+        }
+        for Output { name, .. } in version.info.outputs {
+            let (dtype, shape): (DType, &[usize]) = match *name {
+                "y" => (dtype, &y),
+                "dwx" => (dtype, &[t, b, 4, nh, dh]),
+                "dr" => (dtype, &[4, nh, dh, dh]),
+                "db" => (dtype, &[4, nh, dh]),
+                "hn" | "dh0" => (dtype, &state),
+                _ => (F32, &state),
+            };
+            all.push((name, plan.output(name, dtype, shape).into()));
+        }
+        let units = if backward { b * nh * dh } else { 1 };
+        let kept = plan.scratch(F32, if backward { t * units * KEPT } else { 1 });
+        let first = plan.scratch(F32, units);
+        let more = arguments![kept, first, keep: backward, count: t, B: b, NH: nh, DH: dh];
+        Self { dtype, sizes, backward, scope: Scope::new().with(all).with(more) }
+    }
+
     fn instance(&self, source: &'static KernelSource, name: &str) -> Instance {
         let mut all = source.instances(name);
         all.find(|i| i.has("T", self.dtype.cpp())).expect("a kernel for each type")
@@ -207,28 +237,32 @@ impl Run {
         arguments: [(&'static str, Argument); N],
     ) -> Result<(), Error> {
         let kernel = plan.device().load(self.instance(&kernels::V0_CELL, name))?;
-        let launch = kernel.grid_over(self.units)?;
+        let [b, _, nh, dh] = self.sizes;
+        let launch = kernel.grid_over(b * nh * dh)?;
         plan.launch_in(&self.scope, &kernel, launch, arguments)
     }
 
     /// A launch for each step, forth and back.
     fn add_cells(&self, plan: &mut Plan) -> Result<(), Error> {
-        for t in 0..self.steps {
+        let [_, steps, ..] = self.sizes;
+        for t in 0..steps {
             self.add_cell(plan, "slstm_cell", arguments![t])?;
         }
-        for t in (0..self.steps).rev() {
+        if !self.backward {
+            return Ok(());
+        }
+        for t in (0..steps).rev() {
             self.add_cell(plan, "slstm_cell_back", arguments![t])?;
         }
         self.add_cell(plan, "slstm_cell_first", [])
     }
 
     /// A launch for all steps, forth and back: a cluster for a head of some rows.
-    fn add_heads(&self, plan: &mut Plan, [b, nh, dh]: [usize; 3]) -> Result<(), Error> {
-        let kernels = [
-            (&kernels::V1_HEADS, "slstm_heads"),
-            (&kernels::V1_HEADS_BACK, "slstm_heads_back"),
-        ];
-        for (source, name) in kernels {
+    fn add_heads(&self, plan: &mut Plan) -> Result<(), Error> {
+        let [b, _, nh, dh] = self.sizes;
+        let kernels =
+            [(&kernels::V1_HEADS, "slstm_heads"), (&kernels::V1_HEADS_BACK, "slstm_heads_back")];
+        for (source, name) in &kernels[..if self.backward { 2 } else { 1 }] {
             let fits = |i: &Instance| i.has("T", self.dtype.cpp()) && dh <= i.size("HT");
             let instance = source.instances(name).filter(fits).min_by_key(|i| i.size("HT"));
             let instance = instance.expect("as many units as were checked");
@@ -246,15 +280,25 @@ impl Run {
     }
 
     /// By r and b.
-    fn add_gradients(&self, plan: &mut Plan, [b, nh, dh]: [usize; 3]) -> Result<(), Error> {
-        const TILE: usize = 32;
-        let rows = self.steps * b;
-        let load = |name| plan.device().load(self.instance(&kernels::GRADIENTS, name));
-        let (by_r, by_b) = (load("r_gradient")?, load("b_gradient")?);
-        let tiles = dh.div_ceil(TILE) as u32;
-        let launch = by_r.grid([tiles, tiles, 4 * nh as u32])?;
-        plan.launch_in(&self.scope, &by_r, launch, arguments![rows])?;
-        let launch = by_b.grid([(4 * nh * dh).div_ceil(32) as u32, 1, 1])?;
-        plan.launch_in(&self.scope, &by_b, launch, arguments![rows])
+    fn add_gradients(&self, plan: &mut Plan, way: Way) -> Result<(), Error> {
+        let [b, steps, nh, dh] = self.sizes;
+        let rows = steps * b;
+        let (by_r, tile) = match way {
+            Way::Cell => (self.instance(&kernels::GRADIENTS, "r_gradient"), 32),
+            Way::Heads => {
+                let pack = if dh.is_multiple_of(8) { 8 } else { 1 };
+                let mut all = kernels::V1_GRADIENT.instances("r_gradient_tiles");
+                let fits = |i: &Instance| i.has("T", self.dtype.cpp()) && i.size("PACK") == pack;
+                (all.find(fits).expect("one of each"), 64)
+            }
+        };
+        let kernel = plan.device().load(by_r)?;
+        let tiles = dh.div_ceil(tile) as u32;
+        let launch = kernel.grid([tiles, tiles, 4 * nh as u32])?;
+        plan.launch_in(&self.scope, &kernel, launch, arguments![rows])?;
+        let by_b = self.instance(&kernels::GRADIENTS, "b_gradient");
+        let kernel = plan.device().load(by_b)?;
+        let launch = kernel.grid([(4 * nh * dh).div_ceil(32) as u32, 1, 1])?;
+        plan.launch_in(&self.scope, &kernel, launch, arguments![rows])
     }
 }

@@ -2,7 +2,7 @@
 #![allow(missing_docs)]
 
 use lab_harness::suite::{assert_stage, assert_version};
-use slstm_fused::{CELL, HEADS, STAGE};
+use slstm_fused::{CELL, FORWARD, HEADS, STAGE};
 
 #[test]
 fn cell() {
@@ -12,6 +12,12 @@ fn cell() {
 #[test]
 fn heads() {
     assert_version(&HEADS);
+}
+
+#[test]
+fn forward_alone() {
+    FORWARD.iter().for_each(|version| assert_version(version));
+    assert_eq!(STAGE.versions.len(), 2 + FORWARD.len());
 }
 
 #[test]
