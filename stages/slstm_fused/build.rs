@@ -37,6 +37,7 @@ fn main() {
         .needs("sm_90")
         .kernel("kernels/v1_heads_back.cu", &heads("slstm_heads_back"))
         .needs("sm_90")
+        .spills(192) // of 256 units, while fragments are loaded: none in a step
         .kernel("kernels/v1_gradient.cu", &tiles("r_gradient_tiles"))
         .needs("sm_80")
         .build();

@@ -13,10 +13,8 @@
 
 namespace lab {
 
-// Fragments of the weights that a warp has: the same number forward and back. On the way back a thread has registers for no
-// more than 24 of them, of four numbers each; others stay in shared memory.
+// Fragments of the weights that a warp has, all in registers: the same number forward and back.
 template <int HT, int BLOCKS> constexpr int OF_WARP = HT / BLOCKS / 16 * (HT / 32);
-template <int HT, int BLOCKS> constexpr int KEPT_BACK = OF_WARP<HT, BLOCKS> < 24 ? OF_WARP<HT, BLOCKS> : 24;
 
 // ANCHOR: shares
 // Forward: R has 4 UNITS rows and HT columns. A warp has a fourth of the rows, and half of the sum.
@@ -24,13 +22,12 @@ template <int HT, int BLOCKS, int ROWS> using ForwardShares = Shares<HT, BLOCKS,
 
 // Back: Rᵀ has UNITS rows and 4 HT columns. A warp has all rows, and an eighth of the sum.
 template <int HT, int BLOCKS, int ROWS>
-struct BackShares : WarpShare<HT / BLOCKS / 16, HT / 32, (ROWS + 7) / 8, KEPT_BACK<HT, BLOCKS>> {
+struct BackShares : WarpShare<HT / BLOCKS / 16, HT / 32, (ROWS + 7) / 8, OF_WARP<HT, BLOCKS>> {
     static constexpr int UNITS = HT / BLOCKS, CELLS = UNITS * ROWS, SLICE = 4 * CELLS, BOX = 4 * HT * ROWS;
     // Rows of a part lie 4 further than a multiple of 16 numbers: lanes of a fragment's rows store to all banks.
     static constexpr int PITCH = UNITS + 4, PART = ROWS * PITCH;
-    // Fragments, parts of dh of all warps, boxes and slices of da; barriers and words of lab/slices.cuh.
-    static constexpr int BYTES = 16 * BackShares::IN_SHARED * BackShares::THREADS + 4 * BackShares::WARPS * PART +
-                                 2 * 2 * (BOX + SLICE) + 32 + 8 * BLOCKS;
+    // Parts of dh of all warps, boxes and slices of da; barriers and words of lab/slices.cuh.
+    static constexpr int BYTES = 4 * BackShares::WARPS * PART + 2 * 2 * (BOX + SLICE) + 32 + 8 * BLOCKS;
     static_assert(UNITS % 16 == 0 && UNITS * BLOCKS == HT, "whole tiles for each block: change HT or BLOCKS");
 };
 // ANCHOR_END: shares

@@ -45,14 +45,13 @@ __global__ void __launch_bounds__(256, 1)
                      float* __restrict__ dn0, int count, int B, int NH, int DH) {
     using S = BackShares<HT, BLOCKS, ROWS>;
     using Cell = CellOf<S, ROWS>;
-    DYNAMIC_SHARED(uint4, fragments);
-    float* parts = reinterpret_cast<float*>(fragments + S::IN_SHARED * S::THREADS);
+    DYNAMIC_SHARED(float, parts);
     T* boxes = reinterpret_cast<T*>(parts + S::WARPS * S::PART);
     auto* arrived = reinterpret_cast<Arrived<BLOCKS>*>(boxes + 2 * (S::BOX + S::SLICE));
     int H = NH * DH, warp = threadIdx.x / 32;
     Place place(BLOCKS, S::UNITS, ROWS, NH);
     Slices<T, BLOCKS, S::SLICE, S::THREADS> das(boxes, boxes + 2 * S::BOX, *arrived, place.rank);
-    Fragments<T, S> weights(fragments, [&](int m, int k) {
+    Fragments<T, S> weights(nullptr, [&](int m, int k) {
         int unit = place.first_unit + m * 16, of_sum = (warp * S::STEPS + k) * 4;
         return units_by_gates(r + place.head * 1ll * DH * DH, unit, of_sum, DH, H * 1ll * DH);
     });
