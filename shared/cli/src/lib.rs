@@ -39,6 +39,7 @@ pub static STAGES: &[&Stage] = &[
     &vlstm_fwbw_v3::STAGE,
     &vlstm_fwbw_v4::STAGE,
     &lstm_fused::STAGE,
+    &slstm_fused::STAGE,
     &mlp_fused::STAGE,
 ];
 

@@ -34,6 +34,7 @@ pub mod qkv;
 pub mod record;
 pub mod request;
 pub mod roofline;
+pub mod slstm;
 pub mod suite;
 pub mod tensor;
 pub mod tiling;

@@ -6,6 +6,7 @@ pub mod mlp;
 pub mod ngrams;
 pub mod playg;
 pub mod qkv;
+pub mod slstm;
 pub mod training;
 pub mod vlstm;
 

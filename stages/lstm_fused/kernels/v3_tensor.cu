@@ -3,18 +3,20 @@
 //   a_t = ax_t + W_hh h_{t−1}        products of T's, sums in f32; then as in lstm.cuh
 //
 // Work split: a cluster has ROWS rows of the batch, and keeps all of W_hh: a block the four gates of UNITS units, which
-// its eight warps have as fragments (fragments.cuh): half of the warps have one half of the sum over h. All leave
+// its eight warps have as fragments (lab/fragments.cuh): half of the warps have one half of the sum over h. All leave
 // their sums in shared memory, where a thread finds the four gates of its cells: a unit of a row each. It keeps their c.
-// h goes around as T's, by bulk copies (slices.cuh).
+// h goes around as T's, by bulk copies (lab/slices.cuh).
 //
 // Steps: h has come · products · sums · cells, h of this block · send. A box of h has, for each 16 units, the rows one
 // below the other.
 //
 // ax: T x B rows of H units, the four gates of a unit side by side, T's. Other tensors are as v1_sequence.cu has them. A
 // grid of B / ROWS clusters, rounded up. f16 and bf16 alone, no peepholes.
-#include "fragments.cuh"
+#include "lab/fragments.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
-#include "slices.cuh"
+#include "lab/quick.cuh"
+#include "lab/slices.cuh"
+#include "lstm.cuh"
 
 using namespace lab;
 
@@ -56,7 +58,7 @@ __global__ void __launch_bounds__(256, 1)
     Slices<T, BLOCKS, S::SLICE, S::THREADS> h(boxes, boxes + 2 * S::BOX, *arrived, rank);
     Fragments<T, S> weights(fragments, [&](int m, int k) {
         int unit = first_unit + (fourth * S::TILES + m) * 4;
-        return gates_by_units(weight_hh, unit, (half * S::STEPS + k) * 16, H);
+        return gates_by_units(weight_hh, unit, (half * S::STEPS + k) * 16, H, H * 1ll * H);
     });
     Leave<S, ROWS> leave(sums + half * S::SUMS + fourth * S::TILES * 4);
 

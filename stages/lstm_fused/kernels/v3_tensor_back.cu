@@ -5,7 +5,7 @@
 //
 // Work split: a cluster has ROWS rows of the batch, a block the da of UNITS units. It keeps the rows of W_hh that belong to
 // their gates, by columns: their product with its da is a part of dh of all HT units. A warp multiplies for one or two
-// blocks of the cluster, and sends each its part (slices.cuh), in f32; who owns a unit adds up the parts of all blocks, always in
+// blocks of the cluster, and sends each its part (lab/slices.cuh), in f32; who owns a unit adds up the parts of all blocks, always in
 // the same order. A part leaves a block for each row and unit, where da would be four.
 //
 // Steps: parts have come · cells, da of this block · a barrier · products, each warp's, which it sends. All that a cell
@@ -15,9 +15,11 @@
 // zero where a row has no step. first_da [B, 4H]: da of each row's first step; bias_sums [B, 4H]: of all its steps.
 // Other tensors are as v1_sequence_back.cu has them. A grid of B / ROWS clusters, rounded up. f16 and bf16 alone, no
 // peepholes.
-#include "fragments.cuh"
+#include "lab/fragments.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
-#include "slices.cuh"
+#include "lab/quick.cuh"
+#include "lab/slices.cuh"
+#include "lstm.cuh"
 
 using namespace lab;
 
@@ -28,26 +30,12 @@ struct BackShares : WarpShare<HT / 16 / 8, HT / BLOCKS / 4, (ROWS + 7) / 8, KEPT
     static constexpr int UNITS = HT / BLOCKS, CELLS = UNITS * ROWS, DA = GATES * CELLS, OF_BLOCK = UNITS / 16;
     // Rows of a slice lie 4 further than a multiple of 16 numbers: lanes of a fragment's rows store to all banks.
     static constexpr int PITCH = UNITS + 4, SLICE = ROWS * PITCH, BOX = BLOCKS * SLICE;
-    // Fragments, sums of da, boxes and slices, da of two steps; barriers and words of slices.cuh.
+    // Fragments, sums of da, boxes and slices, da of two steps; barriers and words of lab/slices.cuh.
     static constexpr int BYTES = 16 * (BackShares::IN_SHARED * BackShares::THREADS + CELLS) + 4 * 4 * BOX + 2 * 2 * DA + 32 +
                                  8 * BLOCKS;
     static_assert(UNITS % 16 == 0 && UNITS * BLOCKS == HT, "whole tiles for each block: change HT or BLOCKS");
     static_assert(BLOCKS % 8 == 0, "a warp has all units of a block, or of two");
 };
-
-// A lane's part of a tile of W_hhᵀ: 16 units from `unit` on; of the sum the gates of the four units from k0 on, lane t
-// those of unit t.
-template <class T> __device__ __forceinline__ uint4 units_by_gates(const T* weight_hh, int unit, int k0, int H) {
-    int lane = threadIdx.x % 32, j = unit + lane / 4, k = k0 + lane % 4;
-    float low[GATES], high[GATES];
-#pragma unroll
-    for (int n = 0; n < GATES; ++n) {
-        const T* row = weight_hh + (n * 1ll * H + k) * H + j;
-        low[n] = k < H && j < H ? to_math(row[0]) : 0.0f, high[n] = k < H && j + 8 < H ? to_math(row[8]) : 0.0f;
-    }
-    return make_uint4(two_halves<T>(low[0], low[1]), two_halves<T>(high[0], high[1]),
-                      two_halves<T>(low[2], low[3]), two_halves<T>(high[2], high[3]));
-}
 
 // What a cell's step back takes from all but dh and dc: da_o = dh o, dc += dh c, da_i = dc i, da_f = dc f, da_g = dc g, and
 // dc keeps `keeps` of it.
@@ -121,7 +109,7 @@ __global__ void __launch_bounds__(256, 1)
     auto peer = [&](int m) { return warp + m / S::OF_BLOCK * S::WARPS; };
     auto unit = [](int m) { return m % S::OF_BLOCK * 16; };
     Fragments<T, S> weights(fragments, [&](int m, int k) {
-        return units_by_gates(weight_hh, peer(m) * S::UNITS + unit(m), first_unit + k * 4, H);
+        return units_by_gates(weight_hh, peer(m) * S::UNITS + unit(m), first_unit + k * 4, H, H * 1ll * H);
     });
 
     for (int i = threadIdx.x; i < S::BOX; i += S::THREADS) parts.box(0)[i] = 0;

@@ -11,7 +11,7 @@
 //
 // Q, K: heads x S x dhqk, V, O: heads x S x dhhv, row-major. P: heads x segments x dhqk x dhhv, C: heads x dhqk x dhhv,
 // factor: heads x dhhv.
-#include "tile_product.cuh"
+#include "lab/tile_product.cuh"
 
 using namespace lab;
 

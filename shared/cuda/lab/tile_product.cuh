@@ -1,4 +1,4 @@
-// A product of tiles by mma.sync: what both products of v0 are made of.
+// A product of tiles by mma.sync, whole: a block computes a tile of it.
 //
 //   sum_ij = Σ_r A_ir B_rj      TILE x TILE of them by a block; r goes in tiles of TILE
 //

@@ -97,5 +97,19 @@ template <class T, int BLOCKS, int SLICE, int THREADS, int SOURCES = 1> struct S
     __device__ __forceinline__ void end() const { cooperative_groups::this_cluster().sync(); }
 };
 
+// A block by itself: its slice of a step is the box of the next, and nothing is copied.
+template <class T, int SLICE, int THREADS> struct Slices<T, 1, SLICE, THREADS, 1> {
+    T* boxes;  // shared memory: 2 x SLICE
+
+    __device__ __forceinline__ Slices(T* boxes, T*, Arrived<1>&, int) : boxes(boxes) {}
+    __device__ __forceinline__ T* box(unsigned s) const { return boxes + s % 2 * SLICE; }
+    __device__ __forceinline__ T* slice(unsigned s) const { return box(s + 1); }
+    __device__ __forceinline__ void begin() const { __syncthreads(); }  // threads read what others have filled
+    __device__ __forceinline__ void wait(unsigned) const {}
+    __device__ __forceinline__ void hear(unsigned) const {}
+    __device__ __forceinline__ void send(unsigned) const { __syncthreads(); }  // all threads have stored theirs
+    __device__ __forceinline__ void end() const {}
+};
+
 }  // namespace lab
 #endif

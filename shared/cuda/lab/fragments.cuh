@@ -7,8 +7,6 @@
 // 4 t + 3, which lie side by side in memory, of both.
 #pragma once
 #include "lab/halves.cuh"
-#include "lab/ptx/ex2.cuh"
-#include "lstm.cuh"
 
 namespace lab {
 
@@ -33,7 +31,7 @@ struct Shares : WarpShare<HT / BLOCKS / 16, HT / 32, (ROWS + 7) / 8, KEPT> {
     static constexpr int UNITS = HT / BLOCKS, BOX = HT * ROWS, SLICE = UNITS * ROWS, CELLS = UNITS * ROWS;
     static constexpr int SUM_ROW = UNITS + 1;  // odd: the rows of a warp's sums begin in different banks
     static constexpr int SUMS = ROWS * SUM_ROW;
-    // Boxes and slices of h, sums of both halves, fragments; barriers and words of slices.cuh, lengths of rows.
+    // Boxes and slices of h, sums of both halves, fragments; barriers and words of lab/slices.cuh, lengths of rows.
     static constexpr int BYTES = 2 * 2 * (BOX + SLICE) + 16 * (HALVES * SUMS + Shares::IN_SHARED * Shares::THREADS) +
                                  32 + 8 * BLOCKS + 4 * ROWS;
     static_assert(UNITS % 16 == 0 && UNITS * BLOCKS == HT, "whole tiles for each fourth: change HT or BLOCKS");
@@ -52,13 +50,6 @@ template <class S, int ROWS> struct CellOf {
         in_step = row * H + j, is = r < ROWS, there = is && row < B && j < H;
     }
 };
-
-// Off by 1e-7, which a half's rounding hides: fewer instructions than those of recurrent.cuh.
-__device__ __forceinline__ float quick_sigmoid(float v) {
-    constexpr float LOG2E = 1.44269504f;
-    return __fdividef(1.0f, 1.0f + power_of_two(-LOG2E * v));
-}
-__device__ __forceinline__ float quick_tangent(float v) { return 2.0f * quick_sigmoid(2.0f * v) - 1.0f; }
 
 // Four neighbours of a row, of which `left` are there; the others are zero. At once where they lie so.
 template <class T> __device__ __forceinline__ uint2 four_halves(const T* from, int left) {
@@ -132,12 +123,29 @@ template <class T, class S> struct Fragments {
 };
 // ANCHOR_END: fragments
 
-// A lane's part of a tile of W_hh: units from `unit` on, and of the sum those from k0 on.
-template <class T> __device__ __forceinline__ uint4 gates_by_units(const T* weight_hh, int unit, int k0, int H) {
+// A lane's part of a tile of the weights by which h goes into four gates: units from `unit` on, and of the sum those from
+// k0 on. A gate has H rows of H columns, `apart` from the next gate's.
+template <class T>
+__device__ __forceinline__ uint4 gates_by_units(const T* weights, int unit, int k0, int H, long long apart) {
     int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, j = unit + g / 2, k = k0 + 4 * t;
-    const T* row = weight_hh + (g % 2 * 2 * 1ll * H + j) * H + k;
-    uint2 low = four_halves(row, j < H ? H - k : 0), high = four_halves(row + 1ll * H * H, j < H ? H - k : 0);
+    const T* row = weights + g % 2 * 2 * apart + j * 1ll * H + k;
+    uint2 low = four_halves(row, j < H ? H - k : 0), high = four_halves(row + apart, j < H ? H - k : 0);
     return make_uint4(low.x, high.x, low.y, high.y);
+}
+
+// The same of their transpose: 16 units from `unit` on; of the sum the gates of the four units from k0 on, lane t those of
+// unit t.
+template <class T>
+__device__ __forceinline__ uint4 units_by_gates(const T* weights, int unit, int k0, int H, long long apart) {
+    int lane = threadIdx.x % 32, j = unit + lane / 4, k = k0 + lane % 4;
+    float low[4], high[4];
+#pragma unroll
+    for (int gate = 0; gate < 4; ++gate) {
+        const T* row = weights + gate * apart + k * 1ll * H + j;
+        low[gate] = k < H && j < H ? to_math(row[0]) : 0.0f, high[gate] = k < H && j + 8 < H ? to_math(row[8]) : 0.0f;
+    }
+    return make_uint4(two_halves<T>(low[0], low[1]), two_halves<T>(high[0], high[1]),
+                      two_halves<T>(low[2], low[3]), two_halves<T>(high[2], high[3]));
 }
 
 // ANCHOR: leave

@@ -1,0 +1,310 @@
+//! `slstm_fused`: the sLSTM, forward and backward through time.
+//!
+//! A version is a way to go through the steps. Heads do not meet: a head is a small LSTM with a normaliser, of DH units.
+//! The gradients by R and b come after the loop, from those by wx of all steps at once.
+//!
+//! The equations are those of `lab_reference::slstm`; the tensors those of [`lab_harness::slstm`]. Beck et al. 2024
+//! (arXiv 2405.04517, section 2.2).
+
+mod checks;
+
+use lab_device::{DType, Device, Instance, KernelSource};
+use lab_harness::plan::{Argument, Scope, Slot};
+use lab_harness::slstm::{self, of, sizes};
+use lab_harness::suite::{Check, every_kernel_loads};
+use lab_harness::{
+    Dim, Dims, Error, Family, Info, Output, Plan, Request, Stage, Tensor, Version, arguments,
+};
+
+#[allow(missing_docs)]
+pub mod kernels {
+    //! The kernel files, embedded by the build script.
+    include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
+}
+
+/// A version of the stage.
+#[derive(Debug)]
+pub struct Slstm {
+    info: Info,
+    way: Way,
+    backward: bool,
+}
+
+/// How it goes through the steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// A launch a step.
+    Cell,
+    /// A launch for all steps.
+    Heads,
+}
+
+/// A block has a thread for each of 128 units of all rows; the grid and the columns of dwx are counted by ints.
+const DIMS: [Dim; 4] =
+    slstm::dims([[3, 8, 1 << 12], [6, 1024, 1 << 15], [2, 4, 1 << 8], [20, 192, 1 << 12]]);
+
+/// A cluster of four blocks has registers for all weights of a head.
+static HEADS_DIMS: [Dim; 4] = [DIMS[0], DIMS[1], DIMS[2], Dim { max: 256, ..DIMS[3] }];
+
+const F32: DType = DType::F32;
+const F16: DType = DType::F16;
+const BF16: DType = DType::BF16;
+
+const INFO: Info = Info {
+    stage: "slstm_fused",
+    name: "v0_cell",
+    family: &slstm::FAMILY,
+    parent: None,
+    change: "a thread a unit of a row, all four gates and the memory; a launch a step",
+    dtypes: &[F32, F16, BF16],
+    dims: &DIMS,
+    settings: &[],
+    inputs: slstm::INPUTS,
+    // f32: the roundings of a sum of DH terms, and of the steps that it goes through; of c and n also that of m, whose size is
+    // their relative error. Halves: the rounding of the result, and that of each h and da that a step gets from the one before;
+    // cn, nn and mn are not rounded themselves.
+    outputs: &[
+        Output { name: "y", bounds: &[(F32, 1.2e-6), (F16, 8e-4), (BF16, 7e-3)] },
+        Output { name: "hn", bounds: &[(F32, 1.2e-6), (F16, 8e-4), (BF16, 7e-3)] },
+        Output { name: "cn", bounds: &[(F32, 5e-6), (F16, 3e-4), (BF16, 2.6e-3)] },
+        Output { name: "nn", bounds: &[(F32, 8e-6), (F16, 1.7e-4), (BF16, 1.4e-3)] },
+        Output { name: "mn", bounds: &[(F32, 7e-7), (F16, 2.2e-4), (BF16, 2e-3)] },
+        Output { name: "dwx", bounds: &[(F32, 3e-6), (F16, 8e-4), (BF16, 8e-3)] },
+        Output { name: "dr", bounds: &[(F32, 3e-6), (F16, 8e-4), (BF16, 8e-3)] },
+        Output { name: "db", bounds: &[(F32, 3e-6), (F16, 8e-4), (BF16, 8e-3)] },
+        Output { name: "dh0", bounds: &[(F32, 3e-6), (F16, 8e-4), (BF16, 8e-3)] },
+        Output { name: "dc0", bounds: &[(F32, 1.6e-6), (F16, 8e-4), (BF16, 7e-3)] },
+        Output { name: "dn0", bounds: &[(F32, 1.6e-6), (F16, 8e-4), (BF16, 7e-3)] },
+    ],
+};
+
+/// A launch a step.
+pub static CELL: Slstm = Slstm { info: INFO, way: Way::Cell, backward: true };
+
+/// A launch for all steps.
+pub static HEADS: Slstm = Slstm {
+    info: Info {
+        name: "v1_heads",
+        parent: Some("v0_cell"),
+        change: "a cluster walks a head through all steps: its weights stay in registers, as fragments of tensor cores",
+        dtypes: &[F16, BF16],
+        dims: &HEADS_DIMS,
+        ..INFO
+    },
+    way: Way::Heads,
+    backward: true,
+};
+
+/// The forward pass alone, of each.
+pub static FORWARD: [Slstm; 2] = [
+    forward(Info { name: "v0_cell_fw", ..INFO }, Way::Cell),
+    forward(
+        Info {
+            name: "v1_heads_fw",
+            parent: Some("v0_cell_fw"),
+            change: "a cluster walks a head through all steps",
+            dtypes: &[F16, BF16],
+            dims: &HEADS_DIMS,
+            ..INFO
+        },
+        Way::Heads,
+    ),
+];
+
+const fn forward(info: Info, way: Way) -> Slstm {
+    let outputs = INFO.outputs.split_at(slstm::FORWARD_OUTPUTS).0;
+    let family: &'static dyn Family = &slstm::FORWARD;
+    let info = Info { family, inputs: slstm::FORWARD_INPUTS, outputs, ..info };
+    Slstm { info, way, backward: false }
+}
+
+/// This stage.
+pub static STAGE: Stage = Stage {
+    name: "slstm_fused",
+    teaches: "a recurrence whose heads do not meet: a launch for all steps of a head",
+    versions: &[&CELL, &HEADS, &FORWARD[0], &FORWARD[1]],
+    kernels: kernels::KERNELS,
+    version_checks: checks::OF_EACH,
+    checks: &[Check {
+        name: "every_kernel_loads_on_every_device",
+        run: |device| every_kernel_loads(&STAGE, device),
+    }],
+    ..Stage::EMPTY
+};
+
+impl Version for Slstm {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn sources(&self) -> Vec<&'static KernelSource> {
+        match self.way {
+            Way::Cell => vec![&kernels::V0_CELL, &kernels::GRADIENTS],
+            Way::Heads => vec![
+                &kernels::V1_HEADS,
+                &kernels::V1_HEADS_BACK,
+                &kernels::V1_GRADIENT,
+                &kernels::GRADIENTS,
+            ],
+        }
+    }
+
+    fn test_shapes(&self) -> Vec<Dims> {
+        [
+            [1, 1, 1, 1],
+            // No size a multiple of anything; a step; a row; more rows than a block of any version has.
+            [3, 6, 2, 5],
+            [2, 1, 3, 16],
+            [1, 9, 2, 33],
+            [17, 3, 1, 20],
+            // All units that a block, or a cluster, has room for, and some of them.
+            [9, 4, 2, 64],
+            [2, 5, 1, 72],
+            [1, 3, 2, 192],
+            [2, 3, 1, 250],
+        ]
+        .map(sizes)
+        .to_vec()
+    }
+
+    fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
+        let mut plan = Plan::new(device);
+        let run = Run::new(&mut plan, self, request);
+        match self.way {
+            Way::Cell => run.add_cells(&mut plan)?,
+            Way::Heads => run.add_heads(&mut plan)?,
+        }
+        if self.backward {
+            run.add_gradients(&mut plan, self.way)?;
+        }
+        Ok(plan)
+    }
+}
+
+/// Numbers that a step keeps for the way back of each unit: `KEPT` of `slstm.cuh`.
+const KEPT: usize = 5;
+
+/// A state, or a gradient, that nobody has given.
+fn zeros(plan: &mut Plan, dtype: DType, shape: &[usize]) -> Slot {
+    plan.constant(&Tensor::rounded(dtype, shape, &vec![0.0; shape.iter().product()]))
+}
+
+/// A run's launches.
+struct Run {
+    dtype: DType,
+    /// B, T, NH and DH.
+    sizes: [usize; 4],
+    backward: bool,
+    scope: Scope,
+}
+
+impl Run {
+    /// Over all tensors of a request, and what the forward pass keeps.
+    fn new(plan: &mut Plan, version: &Slstm, request: &Request<'_>) -> Self {
+        let sizes @ [b, t, nh, dh] = of(&request.dims);
+        let (dtype, backward) = (request.dtype, version.backward);
+        let (state, y) = ([b, nh, dh], [t, b, nh, dh]);
+        let mut all: Vec<(&str, Argument)> = Vec::new();
+        for input in version.info.inputs {
+            let slot = match request.has(input.name) {
+                true => request.input(plan, input.name),
+                false => zeros(plan, input.always.unwrap_or(dtype), &state),
+            };
+            all.push((input.name, slot.into()));
+        }
+        for Output { name, .. } in version.info.outputs {
+            let (dtype, shape): (DType, &[usize]) = match *name {
+                "y" => (dtype, &y),
+                "dwx" => (dtype, &[t, b, 4, nh, dh]),
+                "dr" => (dtype, &[4, nh, dh, dh]),
+                "db" => (dtype, &[4, nh, dh]),
+                "hn" | "dh0" => (dtype, &state),
+                _ => (F32, &state),
+            };
+            all.push((name, plan.output(name, dtype, shape).into()));
+        }
+        let units = if backward { b * nh * dh } else { 1 };
+        let kept = plan.scratch(F32, if backward { t * units * KEPT } else { 1 });
+        let first = plan.scratch(F32, units);
+        let more = arguments![kept, first, keep: backward, count: t, B: b, NH: nh, DH: dh];
+        Self { dtype, sizes, backward, scope: Scope::new().with(all).with(more) }
+    }
+
+    fn instance(&self, source: &'static KernelSource, name: &str) -> Instance {
+        let mut all = source.instances(name);
+        all.find(|i| i.has("T", self.dtype.cpp())).expect("a kernel for each type")
+    }
+
+    /// A launch of a thread for each unit of all rows.
+    fn add_cell<const N: usize>(
+        &self,
+        plan: &mut Plan,
+        name: &str,
+        arguments: [(&'static str, Argument); N],
+    ) -> Result<(), Error> {
+        let kernel = plan.device().load(self.instance(&kernels::V0_CELL, name))?;
+        let [b, _, nh, dh] = self.sizes;
+        let launch = kernel.grid_over(b * nh * dh)?;
+        plan.launch_in(&self.scope, &kernel, launch, arguments)
+    }
+
+    /// A launch for each step, forth and back.
+    fn add_cells(&self, plan: &mut Plan) -> Result<(), Error> {
+        let [_, steps, ..] = self.sizes;
+        for t in 0..steps {
+            self.add_cell(plan, "slstm_cell", arguments![t])?;
+        }
+        if !self.backward {
+            return Ok(());
+        }
+        for t in (0..steps).rev() {
+            self.add_cell(plan, "slstm_cell_back", arguments![t])?;
+        }
+        self.add_cell(plan, "slstm_cell_first", [])
+    }
+
+    /// A launch for all steps, forth and back: a cluster for a head of some rows.
+    fn add_heads(&self, plan: &mut Plan) -> Result<(), Error> {
+        let [b, _, nh, dh] = self.sizes;
+        let kernels =
+            [(&kernels::V1_HEADS, "slstm_heads"), (&kernels::V1_HEADS_BACK, "slstm_heads_back")];
+        for (source, name) in &kernels[..if self.backward { 2 } else { 1 }] {
+            let fits = |i: &Instance| i.has("T", self.dtype.cpp()) && dh <= i.size("HT");
+            let instance = source.instances(name).filter(fits).min_by_key(|i| i.size("HT"));
+            let instance = instance.expect("as many units as were checked");
+            let [blocks, rows] = [instance.size("BLOCKS"), instance.size("ROWS")];
+            let kernel = plan.device().load(instance)?;
+            let clusters = nh * b.div_ceil(rows);
+            let launch = kernel.grid([(clusters * blocks) as u32, 1, 1])?.cluster(blocks as u32);
+            if kernel.resident_clusters(&launch)? == 0 {
+                let expected = format!("clusters of {blocks} blocks on this device");
+                return Err(Error::bad("DH", expected, dh));
+            }
+            plan.launch_in(&self.scope, &kernel, launch, [])?;
+        }
+        Ok(())
+    }
+
+    /// By r and b.
+    fn add_gradients(&self, plan: &mut Plan, way: Way) -> Result<(), Error> {
+        let [b, steps, nh, dh] = self.sizes;
+        let rows = steps * b;
+        let (by_r, tile) = match way {
+            Way::Cell => (self.instance(&kernels::GRADIENTS, "r_gradient"), 32),
+            Way::Heads => {
+                let pack = if dh.is_multiple_of(8) { 8 } else { 1 };
+                let mut all = kernels::V1_GRADIENT.instances("r_gradient_tiles");
+                let fits = |i: &Instance| i.has("T", self.dtype.cpp()) && i.size("PACK") == pack;
+                (all.find(fits).expect("one of each"), 64)
+            }
+        };
+        let kernel = plan.device().load(by_r)?;
+        let tiles = dh.div_ceil(tile) as u32;
+        let launch = kernel.grid([tiles, tiles, 4 * nh as u32])?;
+        plan.launch_in(&self.scope, &kernel, launch, arguments![rows])?;
+        let by_b = self.instance(&kernels::GRADIENTS, "b_gradient");
+        let kernel = plan.device().load(by_b)?;
+        let launch = kernel.grid([(4 * nh * dh).div_ceil(32) as u32, 1, 1])?;
+        plan.launch_in(&self.scope, &kernel, launch, arguments![rows])
+    }
+}
