@@ -5,6 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use super::Formal;
+use super::findings::Needs;
 use crate::access::Space;
 use crate::clock::Published;
 use crate::completion::record::Record;
@@ -57,6 +58,8 @@ pub(crate) struct LaunchCheck {
     pub(super) findings: Vec<Finding>,
     pub(super) more: u64,
     pub(super) races: HashMap<(u16, u16), usize>,
+    /// What would order the pairs of a race.
+    pub(super) needs: HashMap<usize, Needs>,
     /// Plain writes that asynchronous accesses may not see, by the places of both.
     pub(super) unfenced: HashMap<(u16, u16), usize>,
     /// Wide accesses of arrays that are declared for narrow ones, by place.
@@ -152,6 +155,7 @@ impl LaunchCheck {
             findings: Vec::new(),
             more: 0,
             races: HashMap::new(),
+            needs: HashMap::new(),
             unfenced: HashMap::new(),
             lucky: HashMap::new(),
             formal: HashMap::new(),
@@ -251,6 +255,11 @@ impl LaunchCheck {
         for (place, finding) in unwritten {
             if !self.raced.contains(&place) {
                 self.keep(finding);
+            }
+        }
+        for (index, others) in self.needs.drain().filter_map(|(i, n)| Some((i, n.others()?))) {
+            if let Some(finding) = self.findings.get_mut(index) {
+                finding.fix += &others;
             }
         }
         // Once seen otherwise, a race is one.
