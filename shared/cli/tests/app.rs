@@ -531,6 +531,45 @@ fn the_architecture_is_the_one_that_is_asked_for() {
     );
 }
 
+/// An atomic for the threads of one block, on what those of another use; each block on its own is right.
+#[test]
+fn atomics_of_a_scope_that_is_too_narrow_are_races() {
+    let of = |add: &str, of_block: &str| {
+        format!(
+            "#include <cuda/atomic>\n\
+             __global__ void k(unsigned* sums) {{\n    unsigned* sum = sums + {of_block};\n    {add};\n}}\n\
+             int main() {{ unsigned* x; cudaMalloc(&x, 16), cudaMemset(x, 0, 16);\n\
+             k<<<4, 8>>>(x); return 0; }}\n"
+        )
+    };
+    let reference = |scope: &str| {
+        format!("cuda::atomic_ref<unsigned, cuda::thread_scope_{scope}>(*sum).fetch_add(1u)")
+    };
+    let counted = format!("{}; if (blockIdx.x > 2) atomicAdd(sum, 2u)", reference("block"));
+    for (add, of_block, found) in [
+        ("atomicAdd_block(sum, 1u)", "0", true),
+        ("atomicAdd_block(sum, 1u)", "blockIdx.x", false),
+        ("atomicAdd_system(sum, 1u)", "0", false),
+        // One of the two suffices.
+        ("if (blockIdx.x % 2) atomicMax(sum, 1u); else atomicMax_block(sum, 2u)", "0", true),
+        ("atomicCAS_block(sum, 0u, 1u)", "0", true),
+        (&reference("block"), "0", true),
+        (&reference("block"), "blockIdx.x", false),
+        (&reference("device"), "0", false),
+        (&counted, "blockIdx.x", false),
+    ] {
+        let (code, _, stderr) = run(&of(add, of_block));
+        assert_eq!(code, if found { 3 } else { 0 }, "{add}: {stderr}");
+        assert_eq!(
+            stderr.contains("by an atomic for threads of one block alone"),
+            found,
+            "{stderr}"
+        );
+        assert_eq!(stderr.contains("fix: a scope that both threads are in"), found, "{stderr}");
+        assert_eq!(stderr.contains(" at main.cu:4:"), found, "{stderr}");
+    }
+}
+
 /// As nvcc does: where they would be machine code, and not where they are dropped.
 #[test]
 fn instructions_that_the_architecture_lacks_are_refused() {

@@ -12,7 +12,7 @@ use crate::warp::{Collective, Operand};
 /// What local variables without a value hold: bytes that g++ fills them with
 /// (`-ftrivial-auto-var-init=pattern`), or words, a NaN with bits of its own, that arithmetic hands on.
 const PATTERN_BYTES: [u8; 4] = [0xFE; 4];
-const PATTERN_NAN: [u8; 4] = 0xFFFE_FEFE_u32.to_le_bytes();
+const PATTERN_NAN: [u8; 4] = 0x7FFE_FEFE_u32.to_le_bytes();
 
 /// Whether this may be (a part of) a local variable without a value, or the sum of one and others.
 pub(super) fn is_pattern(bytes: &[u8]) -> bool {
@@ -24,6 +24,19 @@ pub(super) fn is_pattern(bytes: &[u8]) -> bool {
         }
         _ => bytes.iter().all(|&byte| byte == PATTERN_BYTES[0]),
     }
+}
+
+/// Whether these are an integer near the pattern, as one without a value is to which little was added; of eight
+/// bytes the upper four tell, for those of a number of f64 are none of these.
+fn is_near_pattern(bytes: &[u8]) -> bool {
+    // INT_MAX is further away than this.
+    const NEAR: u32 = 1 << 15;
+    let upper = bytes.len().min(8) - 4;
+    bytes[upper..].chunks_exact(4).step_by(1 + upper / 4).any(|word| {
+        let word = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
+        let distance = |from| word.wrapping_sub(u32::from_le_bytes(from)).wrapping_add(NEAR);
+        [PATTERN_NAN, PATTERN_BYTES].into_iter().any(|pattern| distance(pattern) <= 2 * NEAR)
+    })
 }
 
 impl BlockCheck {
@@ -235,6 +248,9 @@ impl BlockCheck {
                 What::CopyInFlight,
                 format!("race on {name}: written while an asynchronous copy of it is under way"),
             ),
+            _ if beyond_scope(other, me) => {
+                (What::Race, format!("race on {name}: by an atomic for threads of one block alone"))
+            }
             _ => (What::Race, format!("race on {name}")),
         };
         let product = |cell: Cell| {
@@ -328,7 +344,44 @@ impl BlockCheck {
         }
         if now[0] == PATTERN_BYTES[0] && is_pattern(&now[..bytes]) {
             self.local(thread, &stored);
+        } else if self.suspects && bytes >= 4 {
+            match is_near_pattern(&now[..bytes]) {
+                true => self.grown(thread, &stored),
+                false => self.launch.stored_others[usize::from(stored.place)] = true,
+            }
         }
+    }
+
+    /// What is stored may have grown from a local variable without a value. It is told in the end, if this place
+    /// has stored nothing else: numbers that are near the pattern by chance have others among them.
+    #[cold]
+    fn grown(&mut self, thread: &Thread, stored: &Stored) {
+        if self.launch.stored_others[usize::from(stored.place)] {
+            return;
+        }
+        if let Some(finding) = self.launch.grown.get_mut(&stored.place) {
+            finding.count += 1;
+            return;
+        }
+        let finding = self.of_local(thread, stored, "has grown from");
+        self.launch.grown.insert(stored.place, finding);
+    }
+
+    fn of_local(&mut self, thread: &Thread, stored: &Stored, relation: &str) -> Finding {
+        let space = self.locate(stored.address).map_or(Space::Global, |l| l.1);
+        let launch = &mut *self.launch;
+        let name = launch.name(space, stored.address, &self.shared);
+        let me = Cell::new(Kind::Write, thread.index(), self.block, 0, stored.place);
+        let mut finding = Finding::new(
+            What::UninitialisedLocal,
+            format!(
+                "uninitialised: what is written to {name} {relation} a local variable that never got a value"
+            ),
+        )
+        .fix("give the variable a value where it is declared");
+        finding.suspects = launch.module().suspects();
+        finding.accesses.push(launch.by(describe(Kind::Write, stored.bytes as usize), me));
+        finding
     }
 
     /// All threads that race here write what is there already: whoever comes last, the result is
@@ -349,23 +402,13 @@ impl BlockCheck {
     #[cold]
     fn local(&mut self, thread: &Thread, stored: &Stored) {
         let launch = &mut *self.launch;
-        let suspects = launch.module().suspects();
+        let suspects = launch.module().has_suspects();
         // Two bytes may hold the pattern by chance; not where the compiler suspects no variable.
-        if stored.bytes < 4 && suspects.is_empty() || !launch.locals.insert(stored.place) {
+        if stored.bytes < 4 && !suspects || !launch.locals.insert(stored.place) {
             return;
         }
-        let space = self.locate(stored.address).map_or(Space::Global, |l| l.1);
-        let launch = &mut *self.launch;
-        let name = launch.name(space, stored.address, &self.shared);
-        let me = Cell::new(Kind::Write, thread.index(), self.block, 0, stored.place);
-        let mut finding = Finding::new(
-            What::UninitialisedLocal,
-            format!("uninitialised: what is written to {name} is a local variable that never got a value"),
-        )
-        .fix("give the variable a value where it is declared");
-        finding.suspects = suspects;
-        finding.accesses.push(launch.by(describe(Kind::Write, stored.bytes as usize), me));
-        launch.keep(finding);
+        let finding = self.of_local(thread, stored, "is");
+        self.launch.keep(finding);
     }
 
     /// The threads of a block have met at a barrier, each at its own place.
@@ -495,6 +538,10 @@ fn remedy(other: Cell, me: Cell, space: Space, formal: Option<Formal>) -> &'stat
             "lanes of a warp do not run in step: __syncwarp() between the two, or __syncthreads()"
         }
         (Need::Block, false) => "__syncthreads() between the two",
+        (Need::Cluster | Need::Grid, true) if beyond_scope(other, me) => {
+            "a scope that both threads are in: atomicAdd() in place of atomicAdd_block(), thread_scope_device in place of \
+             thread_scope_block"
+        }
         (Need::Cluster | Need::Grid, true) => {
             "make both accesses atomic, or publish by __threadfence() before the flag \
              is set and __threadfence() after it is seen"
@@ -506,6 +553,12 @@ fn remedy(other: Cell, me: Cell, space: Space, formal: Option<Formal>) -> &'stat
              kernel in two"
         }
     }
+}
+
+/// Whether two that race are atomics, so that what is wrong is their scope.
+fn beyond_scope(other: Cell, me: Cell) -> bool {
+    let atomic = |kind: Kind| kind.strong() && kind != Kind::VolatileWrite;
+    atomic(other.kind()) && atomic(me.kind())
 }
 
 /// How far what orders two accesses must reach, the narrowest first.

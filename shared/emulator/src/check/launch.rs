@@ -15,7 +15,7 @@ use crate::grids::{self, Earlier, Grid, Waiting};
 use crate::memory::{self, Arena, Whose};
 use crate::module::{Kernel, Module};
 use crate::report::{Access, Finding, Findings};
-use crate::shadow::{Cell, Granule, Places, Uses};
+use crate::shadow::{Cell, Granule, PLACE_UNKNOWN, Places, Uses};
 use crate::shared::SharedShadow;
 
 /// Findings that are kept; of more, the number.
@@ -62,6 +62,8 @@ pub(crate) struct LaunchCheck {
     pub(super) needs: HashMap<usize, Needs>,
     /// Plain writes that asynchronous accesses may not see, by the places of both.
     pub(super) unfenced: HashMap<(u16, u16), usize>,
+    /// Reads by `__ldg` and writes of one place, by the places of both.
+    pub(super) constants: HashMap<(u16, u16), usize>,
     /// Wide accesses of arrays that are declared for narrow ones, by place.
     pub(super) lucky: HashMap<u16, usize>,
     /// How often a race was formal, why, and of a guess and of a loop that waits the places that read.
@@ -78,6 +80,10 @@ pub(crate) struct LaunchCheck {
     pub(super) raced: HashSet<u16>,
     /// Places that stored a local variable which never got a value.
     pub(super) locals: HashSet<u16>,
+    /// Stores of what has perhaps grown from such a variable, by place.
+    pub(super) grown: HashMap<u16, Finding>,
+    /// Places that stored anything else as well; empty where the compiler suspects no variable.
+    pub(super) stored_others: Vec<bool>,
 }
 
 /// A block's way to what is known of its launch. A reference lasts as long as a borrow of the handle.
@@ -157,6 +163,7 @@ impl LaunchCheck {
             races: HashMap::new(),
             needs: HashMap::new(),
             unfenced: HashMap::new(),
+            constants: HashMap::new(),
             lucky: HashMap::new(),
             formal: HashMap::new(),
             guesses: HashSet::new(),
@@ -165,6 +172,11 @@ impl LaunchCheck {
             uninitialised: HashMap::new(),
             raced: HashSet::new(),
             locals: HashSet::new(),
+            grown: HashMap::new(),
+            stored_others: match module.has_suspects() {
+                true => vec![false; 1 + usize::from(PLACE_UNKNOWN)],
+                false => Vec::new(),
+            },
         })
     }
 
@@ -260,6 +272,13 @@ impl LaunchCheck {
         for (index, others) in self.needs.drain().filter_map(|(i, n)| Some((i, n.others()?))) {
             if let Some(finding) = self.findings.get_mut(index) {
                 finding.fix += &others;
+            }
+        }
+        let mut grown: Vec<_> = self.grown.drain().collect();
+        grown.sort_by_key(|g| g.0);
+        for (place, finding) in grown {
+            if !self.stored_others[usize::from(place)] && !self.locals.contains(&place) {
+                self.keep(finding);
             }
         }
         // Once seen otherwise, a race is one.
