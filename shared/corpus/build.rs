@@ -33,7 +33,7 @@ macro_rules! shapes {
 }
 include!("src/shapes.in");
 
-const FILES: [&str; 17] = [
+const FILES: [&str; 18] = [
     "memory",
     "shared",
     "init",
@@ -51,6 +51,7 @@ const FILES: [&str; 17] = [
     "counted",
     "instructions",
     "formal",
+    "beyond",
 ];
 
 fn names(file: &str) -> Vec<String> {

@@ -32,6 +32,11 @@ impl Arch {
         self.shared << 10
     }
 
+    /// `__CUDA_ARCH__`.
+    pub(crate) fn number(self) -> u32 {
+        self.number
+    }
+
     /// Whether blocks meet in clusters.
     pub fn has_clusters(self) -> bool {
         self.number >= 900

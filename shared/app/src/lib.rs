@@ -27,6 +27,7 @@ mod fault;
 mod given;
 mod headers;
 mod host;
+mod instructions;
 mod limit;
 mod program;
 mod rewrite;

@@ -14,6 +14,7 @@ use crate::arch::Arch;
 use crate::fault;
 use crate::headers;
 use crate::host::{self, HOST_TABLE};
+use crate::instructions;
 use crate::limit::limit_memory;
 use crate::rewrite::Kernel;
 use crate::sources::Sources;
@@ -156,7 +157,7 @@ impl Program {
 
 /// Compiles what was read, and loads it.
 pub(crate) fn compile(
-    sources: Sources,
+    mut sources: Sources,
     options: &Options,
     scratch: &Path,
 ) -> Result<Arc<Module>, Error> {
@@ -182,10 +183,19 @@ pub(crate) fn compile(
         flags.push("-fopenmp".into());
         libraries.push("-fopenmp".into());
     }
+    let header = scratch.join("instructions.h");
+    std::fs::write(&header, instructions::definitions(options.arch))
+        .map_err(|e| Error::File { path: header.clone(), reason: e.to_string() })?;
+    let included = format!("#include {:?}\n", header.display().to_string());
+    sources.units.iter_mut().for_each(|(text, _)| text.insert_str(0, &included));
     let program = lab_kernel_build::Program { units: sources.units, flags, libraries };
     let build = if options.plain { Build::Plain } else { Build::Checked };
     let compiled = compile_program(root, &program, build, scratch);
-    let object = compiled.map_err(|said| Error::Compile { summary: summary(&said), said })?.object;
+    let refused = |said: String| {
+        let said = instructions::at_own_places(&said);
+        Error::Compile { summary: summary(&said), said }
+    };
+    let object = compiled.map_err(refused)?.object;
     let bytes = std::fs::read(&object)
         .map_err(|e| Error::File { path: object.clone(), reason: e.to_string() })?;
     // The module keeps the bytes for its line tables.

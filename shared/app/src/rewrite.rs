@@ -8,6 +8,7 @@
 use std::ops::Range;
 
 use crate::facts::Facts;
+use crate::instructions::needs;
 use crate::tokens::{Kind, Tokens};
 
 /// A kernel that a file defines.
@@ -527,7 +528,10 @@ impl<'a> Reader<'a> {
             .collect();
         let range = tokens.start(word)..tokens.end(close);
         let operands = self.operands(open + 1 + text.len(), close);
-        edits.push((range, format!("::emu::inline_ptx({}{operands})", text.join(" "))));
+        let text = text.join(" ");
+        let call = format!("::emu::inline_ptx({text}{operands})");
+        let needs = needs(&text);
+        edits.push((range, if needs.is_empty() { call } else { format!("({needs}{call})") }));
     }
 }
 
@@ -654,6 +658,8 @@ mod tests {
         let node = rewritten("p.func = (void*)k; p->gridDim = 1; func = (void*)x;").text;
         assert_eq!(node, "p.func = k; p->host_gridDim = 1; func = (void*)x;");
         assert_eq!(got, "::emu::inline_ptx(\"bar.sync %0;\", 1); cudaLaunchKernel(k<T>, g);");
+        let newer = rewritten("asm(\"cp.async.wait_all;\");").text;
+        assert_eq!(newer, "(EMU_NEEDS_cp_async ::emu::inline_ptx(\"cp.async.wait_all;\"));");
     }
 
     #[test]

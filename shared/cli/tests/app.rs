@@ -531,6 +531,117 @@ fn the_architecture_is_the_one_that_is_asked_for() {
     );
 }
 
+/// An atomic for the threads of one block, on what those of another use; each block on its own is right.
+#[test]
+fn atomics_of_a_scope_that_is_too_narrow_are_races() {
+    let of = |add: &str, of_block: &str| {
+        format!(
+            "#include <cuda/atomic>\n\
+             __global__ void k(unsigned* sums) {{\n    unsigned* sum = sums + {of_block};\n    {add};\n}}\n\
+             int main() {{ unsigned* x; cudaMalloc(&x, 16), cudaMemset(x, 0, 16);\n\
+             k<<<4, 8>>>(x); return 0; }}\n"
+        )
+    };
+    let reference = |scope: &str| {
+        format!("cuda::atomic_ref<unsigned, cuda::thread_scope_{scope}>(*sum).fetch_add(1u)")
+    };
+    let counted = format!("{}; if (blockIdx.x > 2) atomicAdd(sum, 2u)", reference("block"));
+    for (add, of_block, found) in [
+        ("atomicAdd_block(sum, 1u)", "0", true),
+        ("atomicAdd_block(sum, 1u)", "blockIdx.x", false),
+        ("atomicAdd_system(sum, 1u)", "0", false),
+        // One of the two suffices.
+        ("if (blockIdx.x % 2) atomicMax(sum, 1u); else atomicMax_block(sum, 2u)", "0", true),
+        ("atomicCAS_block(sum, 0u, 1u)", "0", true),
+        (&reference("block"), "0", true),
+        (&reference("block"), "blockIdx.x", false),
+        (&reference("device"), "0", false),
+        (&counted, "blockIdx.x", false),
+    ] {
+        let (code, _, stderr) = run(&of(add, of_block));
+        assert_eq!(code, if found { 3 } else { 0 }, "{add}: {stderr}");
+        assert_eq!(
+            stderr.contains("by an atomic for threads of one block alone"),
+            found,
+            "{stderr}"
+        );
+        assert_eq!(stderr.contains("fix: a scope that both threads are in"), found, "{stderr}");
+        assert_eq!(stderr.contains(" at main.cu:4:"), found, "{stderr}");
+    }
+}
+
+/// As nvcc does: where they would be machine code, and not where they are dropped.
+#[test]
+fn instructions_that_the_architecture_lacks_are_refused() {
+    let of = |body: &str| {
+        format!(
+            "#include <cooperative_groups.h>\n#include <mma.h>\n\
+             __global__ void k(int* x) {{\n    {body}\n}}\n\
+             int main() {{ int* x; cudaMalloc(&x, 4); k<<<1, 32>>>(x); return 0; }}\n"
+        )
+    };
+    let on = |arch: &str, text: &str| run_files(&[("main.cu", text)], &["--arch", arch]);
+    let product = "using namespace nvcuda::wmma; fragment<matrix_a, 16, 16, 16, __nv_bfloat16, row_major> a; \
+                   fragment<matrix_b, 16, 16, 16, __nv_bfloat16, col_major> b; \
+                   fragment<accumulator, 16, 16, 16, float> c; \
+                   fill_fragment(a, 1.0f), fill_fragment(b, 1.0f), fill_fragment(c, 0.0f); \
+                   mma_sync(c, a, b, c); *x = int(c.x[0]);";
+    for (body, arch, said) in [
+        (
+            "asm volatile(\"cp.async.wait_all;\");",
+            "sm_75",
+            "cp.async: expected sm_80 or later, got --arch sm_75",
+        ),
+        (
+            "asm volatile(\"wgmma.fence.sync.aligned;\" ::: \"memory\");",
+            "sm_90",
+            "wgmma: expected sm_90a, got --arch sm_90",
+        ),
+        (
+            "*x = __reduce_add_sync(~0u, 1);",
+            "sm_75",
+            "redux.sync: expected sm_80 or later, got --arch sm_75",
+        ),
+        (
+            "cooperative_groups::this_cluster().sync();",
+            "sm_89",
+            "this_cluster(): expected sm_90 or later, got --arch sm_89",
+        ),
+        (product, "sm_75", "wmma with .bf16: expected sm_80 or later, got --arch sm_75"),
+    ] {
+        let (code, _, stderr) = on(arch, &of(body));
+        assert_eq!(code, 2, "{body}: {stderr}");
+        let line = format!(": error: {said}\n");
+        assert!(stderr.contains("main.cu:4:") && stderr.ends_with(&line), "{body}: {stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    }
+    for (body, arch) in [
+        ("*x = __reduce_add_sync(~0u, 1);", "sm_80"),
+        ("cooperative_groups::this_cluster().sync();", "sm_90"),
+        (product, "sm_80"),
+        ("if constexpr (__CUDA_ARCH__ >= 800) asm volatile(\"cp.async.wait_all;\");", "sm_75"),
+        ("\n#if __CUDA_ARCH__ >= 900\nasm(\"mapa.u64 %0;\" : \"=l\"(x));\n#endif\n", "sm_80"),
+    ] {
+        let (code, _, stderr) = on(arch, &of(body));
+        assert_eq!(code, 0, "{body}: {stderr}");
+    }
+    // Nobody calls it; the program has its own of that name.
+    let text = "
+        #if __CUDA_ARCH__ < 800
+        __device__ unsigned __reduce_add_sync(unsigned, unsigned v) { return 32 * v; }
+        #endif
+        template <int N> __device__ void newer() { asm volatile(\"cp.async.wait_group %0;\" :: \"n\"(N)); }
+        static __device__ __forceinline__ void bulk() { asm volatile(\"cp.async.bulk.commit_group;\"); }
+        __global__ void k(unsigned* x) { *x = __reduce_add_sync(~0u, 1u); }
+        int main() {
+            unsigned* x, out;
+            cudaMalloc(&x, 4); k<<<1, 1>>>(x); cudaMemcpy(&out, x, 4, cudaMemcpyDeviceToHost);
+            return out == 32 ? 0 : 1;
+        }";
+    let (code, _, stderr) = on("sm_75", text);
+    assert_eq!(code, 0, "{stderr}");
+}
+
 /// A copy may be of nothing; and copies wait to be waited for, under each of their names.
 #[test]
 fn copies_on_their_way_and_copies_of_nothing() {
@@ -559,4 +670,8 @@ fn copies_on_their_way_and_copies_of_nothing() {
     let (code, _, stderr) = run_files(&[("main.cu", text)], &["--", "not-awaited"]);
     assert_eq!(code, 3, "{stderr}");
     assert!(stderr.contains("used while an asynchronous copy into it is under way"), "{stderr}");
+    // Without cp.async CUDA's headers copy at once: there is nothing to wait for.
+    let older = &["--arch", "sm_75", "--", "not-awaited"];
+    let (code, _, stderr) = run_files(&[("main.cu", text)], older);
+    assert_eq!(code, 0, "{stderr}");
 }

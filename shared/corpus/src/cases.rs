@@ -1,5 +1,6 @@
 //! The table. One module a kernel file.
 
+mod beyond;
 mod blocks;
 mod bulk;
 mod copies;
@@ -20,6 +21,7 @@ mod wgmma;
 
 use lab_device::{KernelSource, Launch};
 
+pub use beyond::beyond;
 pub use counted::counted;
 pub use formal::formal;
 pub use instructions::instructions;

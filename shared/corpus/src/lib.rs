@@ -16,7 +16,7 @@ pub mod maps;
 pub mod records;
 mod run;
 
-pub use cases::{asynchronous, cases, counted, formal, instructions};
+pub use cases::{asynchronous, beyond, cases, counted, formal, instructions};
 pub use descriptors::{PRODUCTS, descriptors};
 pub use judge::{Judgement, judge};
 pub use run::run;

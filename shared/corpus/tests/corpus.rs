@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lab_corpus::kernels::{self, KERNELS};
 use lab_corpus::{
-    Case, Judgement, Kind, PRODUCTS, Verdict, cases, counted, descriptors, formal, instructions,
-    judge, lines, maps, mark, run,
+    Case, Judgement, Kind, PRODUCTS, Verdict, beyond, cases, counted, descriptors, formal,
+    instructions, judge, lines, maps, mark, run,
 };
 use lab_device::nvrtc::Nvrtc;
 use lab_device::{Device, KernelSource, Mode};
@@ -14,7 +14,7 @@ use lab_harness::suite::devices;
 #[test]
 fn every_kernel_is_one_case() {
     let mut cases: Vec<&str> = cases().iter().chain(&counted()).map(|c| c.name).collect();
-    cases.extend(instructions().iter().chain(&formal()).map(|c| c.name));
+    cases.extend(instructions().iter().chain(&formal()).chain(&beyond()).map(|c| c.name));
     cases.extend(descriptors().map(|c| c.name));
     // Those of random maps are no cases.
     let files = KERNELS.iter().filter(|k| k.name != kernels::MAPS.name);
@@ -40,7 +40,8 @@ fn there_are_many_of_each() {
 
 #[test]
 fn bugs_are_marked_and_nothing_else_is() {
-    let all: Vec<Case> = cases().into_iter().chain(instructions()).chain(formal()).collect();
+    let all: Vec<Case> =
+        cases().into_iter().chain(instructions()).chain(formal()).chain(beyond()).collect();
     let has_bug = |c: &&Case| !matches!(c.verdict, Verdict::Correct { .. });
     for case in &all {
         assert_eq!(has_bug(&case), !lines(case).is_empty(), "{}", case.name);
@@ -78,6 +79,7 @@ fn the_right_ones_compute_what_they_should() {
             .chain(counted())
             .chain(instructions())
             .chain(formal())
+            .chain(beyond())
             .filter(|c| has(&device, c.source));
         let right: Vec<Case> = all.filter(|c| c.bug().is_none()).collect();
         println!("{} cases on {}", right.len(), device.name());
@@ -173,7 +175,9 @@ fn a_right_one_with_other_numbers_is_not_clean() {
 fn the_emulator_tells_right_from_wrong() {
     let device = Device::emulator_in(Mode::Checked).unwrap();
     let mut wrong = Vec::new();
-    for case in cases().into_iter().chain(counted()).chain(instructions()).chain(formal()) {
+    for case in
+        cases().into_iter().chain(counted()).chain(instructions()).chain(formal()).chain(beyond())
+    {
         match judge(&case, &device) {
             Ok((judgement, _)) if judgement.right() => {}
             Ok((judgement, findings)) => {

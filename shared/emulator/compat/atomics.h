@@ -1,5 +1,5 @@
-// Atomics for a scope. All are the device's here, which is more than a block's and what the system's
-// are while no host takes part.
+// Atomics for a scope. Those of the system are the device's while no host takes part; those of a block are as strong
+// here, and the checks know that they are for one block.
 #pragma once
 #include "../include/emulator.h"
 
@@ -23,7 +23,27 @@
                                        std::common_type_t<T> v) {                           \
         return atomicCAS(a, compare, v);                                                    \
     }
-EMU_SCOPES(_block)
 EMU_SCOPES(_system)
 #undef EMU_SCOPES
 #undef EMU_SCOPED
+
+#define EMU_OF_BLOCK_ALONE(name, expression)                                                \
+    template <class T> __forceinline__ T name##_block(T* a, std::common_type_t<T> v) {      \
+        return emu::atomic_update<EMU_OF_BLOCK>(a, [v](T old) { return T(expression); });   \
+    }
+EMU_OF_BLOCK_ALONE(atomicAdd, old + v)
+EMU_OF_BLOCK_ALONE(atomicSub, old - v)
+EMU_OF_BLOCK_ALONE(atomicExch, ((void)old, v))
+EMU_OF_BLOCK_ALONE(atomicMin, v < old ? v : old)
+EMU_OF_BLOCK_ALONE(atomicMax, old < v ? v : old)
+EMU_OF_BLOCK_ALONE(atomicAnd, old & v)
+EMU_OF_BLOCK_ALONE(atomicOr, old | v)
+EMU_OF_BLOCK_ALONE(atomicXor, old ^ v)
+EMU_OF_BLOCK_ALONE(atomicInc, old >= v ? 0 : old + 1)
+EMU_OF_BLOCK_ALONE(atomicDec, old == 0 || old > v ? v : old - 1)
+#undef EMU_OF_BLOCK_ALONE
+template <class T>
+__forceinline__ T atomicCAS_block(T* a, std::common_type_t<T> compare, std::common_type_t<T> v) {
+    return emu::atomic_update<EMU_COMPARES | EMU_OF_BLOCK>(
+        a, [=](T old) { return old == compare ? v : old; });
+}

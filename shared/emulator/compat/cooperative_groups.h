@@ -4,12 +4,15 @@
 // lab's groups get other names, so that those with CUDA's can be derived from them.
 #pragma once
 #include "../include/emulator.h"
+
+#include "instructions.h"
 #define thread_block lab_block
 #define this_thread_block lab_this_block
 #define grid_group lab_grid
 #define this_grid lab_this_grid
 #define thread_block_tile lab_tile
 #define tiled_partition lab_partition
+#define this_cluster lab_this_cluster
 #include "../include/cooperative_groups.h"
 #undef thread_block
 #undef this_thread_block
@@ -17,6 +20,7 @@
 #undef this_grid
 #undef thread_block_tile
 #undef tiled_partition
+#undef this_cluster
 
 namespace cooperative_groups {
 struct thread_block : lab_block {
@@ -32,6 +36,7 @@ struct grid_group : lab_grid {
     __forceinline__ bool is_valid() const { return true; }
 };
 __forceinline__ grid_group this_grid() { return {}; }
+__forceinline__ cluster_group this_cluster() { return EMU_NEEDS_this_cluster__ lab_this_cluster(); }
 
 namespace emu_groups {
 __forceinline__ unsigned lane() { return this_thread_block().thread_rank() % 32; }

@@ -33,7 +33,14 @@ __forceinline__ void copy_async(size_t rank, size_t threads, void* to, const voi
         return;
     }
     for (size_t i = rank * unit; i < bytes; i += threads * unit) {
+#if defined(EMU_ARCH) && EMU_ARCH < 800
+        // There is no cp.async: CUDA's own headers copy now.
+        if (unit == 4) copy_words<4>(target + i, source + i);
+        else if (unit == 8) copy_words<8>(target + i, source + i);
+        else copy_words<16>(target + i, source + i);
+#else
         emu_async_copy(target + i, source + i, uint32_t(unit));
+#endif
     }
 }
 }  // namespace emu

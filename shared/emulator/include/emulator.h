@@ -306,7 +306,10 @@ __forceinline__ unsigned atomicDec(unsigned* a, unsigned limit) {
 }
 
 // ---- loads, clocks, traps ---------------------------------------------------------------------
-template <class T> __forceinline__ T __ldg(const T* p) { return *p; }
+template <class T> __forceinline__ T __ldg(const T* p) {
+    EMU_LOOKED_AT(p, EMU_CONSTANT);
+    return *p;
+}
 template <class T> __forceinline__ T __ldcg(const T* p) { return *p; }
 template <class T> __forceinline__ T __ldcs(const T* p) { return *p; }
 template <class T> __forceinline__ void __stcg(T* p, T v) { *p = v; }

@@ -132,7 +132,7 @@ void* emu_memmove(void* to, const void* from, size_t n) {
 void* emu_memset(void* to, int value, size_t n) {
     // A large local variable without a value, on the stack above this call: see prepare_for_checks of lab-kernel-build.
     if (value == 0xFE && n % 4 == 0 && uintptr_t(to) - uintptr_t(__builtin_frame_address(0)) < (1 << 20)) {
-        for (size_t i = 0; i < n / 4; ++i) static_cast<uint32_t*>(to)[i] = 0xFFFEFEFE;
+        for (size_t i = 0; i < n / 4; ++i) static_cast<uint32_t*>(to)[i] = 0x7FFEFEFE;
         return to;
     }
     runtime->write(to, n | EMU_LOOSE, CALLER);

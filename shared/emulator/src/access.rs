@@ -76,6 +76,8 @@ pub(crate) struct How {
     pub(crate) proxy: bool,
     /// To shared memory.
     pub(crate) shared: bool,
+    /// As an atomic for threads of its own block alone.
+    pub(crate) of_block: bool,
 }
 
 /// Which memory.

@@ -309,6 +309,13 @@ fn access(thread: &mut Running, address: *const c_void, bytes: usize, flags: u32
     }
     let address = address as usize;
     let flag = |flag: u32| flags & flag != 0;
+    if flag(abi::CONSTANT) {
+        let pc = thread.pc();
+        if let Some((check, thread)) = thread.check() {
+            check.constant(thread, address, bytes, pc);
+        }
+        return;
+    }
     // First others have their turn: what is told below is what the access itself will see.
     if flag(abi::POLLS) {
         yield_point(thread, 0);
@@ -316,7 +323,8 @@ fn access(thread: &mut Running, address: *const c_void, bytes: usize, flags: u32
     let (reads, writes) = (flag(abi::READS), flag(abi::WRITES));
     note_poll(thread, address, writes);
     let (acquires, releases) = (flag(abi::ACQUIRES), flag(abi::RELEASES));
-    let how = How { whole: true, updates: reads && writes, ..How::default() };
+    let of_block = flag(abi::OF_BLOCK);
+    let how = How { whole: true, updates: reads && writes, of_block, ..How::default() };
     let kind = match (writes, flag(abi::VOLATILE)) {
         (false, _) => Kind::StrongRead,
         (true, false) => Kind::StrongWrite,

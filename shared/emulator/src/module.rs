@@ -307,6 +307,11 @@ impl Module {
         self.checked
     }
 
+    /// Whether there are any.
+    pub(crate) fn has_suspects(&self) -> bool {
+        !self.suspects.is_empty()
+    }
+
     /// Local variables that the compiler thinks may get no value.
     pub(crate) fn suspects(&self) -> Vec<Suspect> {
         let line = |line: &str| {

@@ -109,6 +109,8 @@ pub enum Kind {
     GridInFlight,
     /// An asynchronous access that may not see a plain write before it.
     UnfencedProxy,
+    /// Memory that one launch both writes and takes for constant.
+    ConstantWritten,
     /// A wgmma that may not see what the thread has done with its registers.
     UnfencedWgmma,
     /// A use of an mbarrier that it does not allow.
@@ -148,6 +150,7 @@ impl Kind {
             | Self::CopyInFlight
             | Self::GridInFlight
             | Self::UnfencedProxy
+            | Self::ConstantWritten
             | Self::UnfencedWgmma => Check::Race,
             Self::Deadlock
             | Self::Mbarrier

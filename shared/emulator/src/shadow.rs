@@ -140,7 +140,7 @@ impl Cell {
 #[repr(C, align(32))]
 pub(crate) struct Granule {
     /// Generation in the upper half; below it 4 bits of written bytes, 4 bits of existing bytes,
-    /// whether the granule is used as a whole (see `whole`), two more marks, and 16 bits of [`Uses`].
+    /// whether the granule is used as a whole (see `whole`), two more marks, 20 bits of [`Uses`], and one more mark.
     meta: u64,
     pub(crate) cells: [Cell; 3],
 }
@@ -149,19 +149,31 @@ const WHOLE: u64 = 1 << 8;
 const GUARD: u64 = 1 << 9;
 const MBARRIER: u64 = 1 << 10;
 const USES_SHIFT: u32 = 11;
+const USES: u32 = (1 << 20) - 1;
+const CONSTANT_SHIFT: u32 = USES_SHIFT + 16;
+const OF_BLOCK: u64 = 1 << 31;
 
-/// How the bytes of a granule were used in one launch: 4 bits for each of [`Uses::CLASSES`].
+/// How the bytes of a granule were used in one launch: 4 bits for each of [`Uses::CLASSES`], and 4 for
+/// those that were taken for constant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Uses(u16);
+pub(crate) struct Uses(u32);
 
 impl Uses {
     const CLASSES: [Kind; 4] = [Kind::Read, Kind::Write, Kind::StrongRead, Kind::StrongWrite];
 
     /// The bytes whose use conflicts with an access of this kind.
     pub(crate) fn conflicting(self, kind: Kind) -> u8 {
-        let of = |class: usize| (self.0 >> (4 * class)) as u8 & INIT_ALL;
         let classes = Self::CLASSES.iter().enumerate().filter(|(_, c)| c.conflicts(kind));
-        classes.fold(0, |bytes, (class, _)| bytes | of(class))
+        classes.fold(0, |bytes, (class, _)| bytes | self.of(class))
+    }
+
+    /// The bytes that were written.
+    pub(crate) fn written(self) -> u8 {
+        self.of(1) | self.of(3)
+    }
+
+    fn of(self, class: usize) -> u8 {
+        (self.0 >> (4 * class)) as u8 & INIT_ALL
     }
 }
 
@@ -245,7 +257,23 @@ impl Granule {
     }
     /// How the launch of its generation has used it.
     pub(crate) fn uses(&self) -> Uses {
-        Uses((self.meta >> USES_SHIFT) as u16)
+        Uses((self.meta >> USES_SHIFT) as u32 & USES)
+    }
+    /// These bytes are taken for constant by this launch.
+    pub(crate) fn mark_constant(&mut self, bytes: u8) {
+        self.meta |= u64::from(bytes) << CONSTANT_SHIFT;
+    }
+    /// The bytes that are.
+    #[inline(always)]
+    pub(crate) fn constant(&self) -> u8 {
+        (self.meta >> CONSTANT_SHIFT) as u8 & INIT_ALL
+    }
+    /// Whether an atomic was for threads of one block alone.
+    pub(crate) fn of_block(&self) -> bool {
+        self.meta & OF_BLOCK != 0
+    }
+    pub(crate) fn mark_of_block(&mut self) {
+        self.meta |= OF_BLOCK;
     }
     /// Adds what the same launch did in a generation before.
     pub(crate) fn add_uses(&mut self, uses: Uses) {
@@ -352,6 +380,14 @@ mod tests {
             assert_eq!(granule.uses().conflicting(kind), bytes, "{kind:?}");
         }
         assert!(granule.whole() && granule.init() == 0, "nothing else is touched");
+        assert_eq!((granule.uses().written(), granule.constant()), (0b1011, 0));
+        granule.mark_constant(0b0110);
+        let uses = granule.uses();
+        granule.renew(9, INIT_ALL, 0);
+        assert_eq!(granule.constant(), 0);
+        granule.add_uses(uses);
+        assert_eq!((granule.uses().written(), granule.constant()), (0b1011, 0b0110));
+        assert!(!granule.of_block() && granule.generation() == 9);
     }
 
     #[test]

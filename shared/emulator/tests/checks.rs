@@ -14,6 +14,7 @@ use lab_emulator::{Order, host_copied, launch};
 static CHECKS: LazyLock<Arc<Module>> = LazyLock::new(|| {
     let names = [
         "forgetful",
+        "distances",
         "careful",
         "reads_at",
         "copies",
@@ -78,6 +79,34 @@ fn a_race_names_both_accesses_the_array_and_the_remedy() {
         let (outcome, x) = reverse("careful", order);
         outcome.unwrap();
         assert_eq!(x[0], 63.0);
+    }
+}
+
+/// One finding stands for pairs of one warp, of two warps and of two blocks.
+#[test]
+fn the_remedy_is_that_of_the_widest_pair() {
+    let of_warps =
+        "lanes of a warp do not run in step: __syncwarp() between the two, or __syncthreads()";
+    let of_blocks = "__syncthreads() between the two; pairs within one warp were seen, too";
+    for order in [Order::Forward, Order::Reverse, Order::Random(5), Order::Starve(5)] {
+        let finding = |mut distance: i32| {
+            let mut arrays = Arrays::new();
+            let (mut x, mut out) = (arrays.of(&[0f32; 128]), arrays.of(&[0f32; 128]));
+            let mut arguments = [arg(&mut x), arg(&mut out), arg(&mut distance)];
+            let options = Options { order, ..Options::default() };
+            let outcome = run(&CHECKS, "distances", &plain(2, 64), &mut arguments, &options);
+            let mut findings = findings(outcome);
+            println!("{findings}\n");
+            assert_eq!((findings.all.len(), findings.more), (1, 0), "{findings}");
+            findings.all.remove(0)
+        };
+        assert_eq!(finding(1).fix, of_warps);
+        assert_eq!(finding(32).fix, of_blocks);
+        let widest = finding(64);
+        assert!(widest.fix.starts_with("blocks run in any order: "), "{widest}");
+        assert!(widest.fix.ends_with("; pairs within one warp were seen, too"), "{widest}");
+        // The pair that is shown is one that needs it.
+        assert_ne!(widest.accesses[0].block, widest.accesses[1].block, "{widest}");
     }
 }
 

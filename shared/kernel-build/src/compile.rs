@@ -457,10 +457,10 @@ fn suspects(said: &str, root: &Path) -> String {
 
 /// What the compiler cannot be told, in its assembly.
 ///
-/// g++'s pattern as it writes it into assembly, of four bytes and of eight, and words of 0xFFFEFEFE
+/// g++'s pattern as it writes it into assembly, of four bytes and of eight, and words of 0x7FFEFEFE
 /// likewise, which the runtime knows as well.
 const PATTERN_WORDS: [(&str, &str); 2] =
-    [("-16843010", "-65794"), ("-72340172838076674", "-282578783371522")];
+    [("-16843010", "2147417854"), ("-72340172838076674", "9223089455923920638")];
 
 /// Whether a file may mean 0xFE itself: then its constants stay as they are.
 fn writes_pattern(source: &Path) -> bool {
@@ -474,8 +474,9 @@ fn writes_pattern(source: &Path) -> bool {
 /// calls of `memcpy` and the like, which the thread sanitizer leaves alone, go to the emulator.
 ///
 /// g++ fills local variables without a value with bytes 0xFE: as a number that is −1.7e38, which a
-/// second one and a sum make infinite. With `nan` each word of them becomes 0xFFFEFEFE, a NaN
-/// that the processor hands on, bits and all, through any sum and product.
+/// second one and a sum make infinite. With `nan` each word of them becomes 0x7FFEFEFE, a NaN
+/// that the processor hands on, bits and all, through any sum and product. As an integer it is so large that few
+/// programs have one near it: what a forgotten one was added to is told by that.
 fn prepare_for_checks(assembly: &str, nan: bool) -> String {
     const APART: usize = 256;
     let mut prepared = String::with_capacity(assembly.len());
@@ -493,7 +494,7 @@ fn prepare_for_checks(assembly: &str, nan: bool) -> String {
         let is_pattern_byte = in_constants && (directive, operand) == (".byte", "-2");
         pattern_bytes = if is_pattern_byte { pattern_bytes + 1 } else { 0 };
         if nan && is_pattern_byte && pattern_bytes.is_multiple_of(4) {
-            prepared += "\t.byte\t-1\n";
+            prepared += "\t.byte\t127\n";
             continue;
         }
         let patterned = nan && PATTERN_WORDS.iter().any(|words| operand.contains(words.0));

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use lab_corpus::{
-    Case, Judgement, PRODUCTS, Verdict, asynchronous, cases, counted, descriptors, formal,
+    Case, Judgement, PRODUCTS, Verdict, asynchronous, beyond, cases, counted, descriptors, formal,
     instructions, judge, kernels, lines, maps, run as run_case,
 };
 use lab_device::emulator::{Finding, Landing, Operation, Options};
@@ -63,7 +63,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     }
     let device = Device::emulator_in(Mode::Checked)?;
     let mut judged = Vec::new();
-    for case in cases().into_iter().chain(formal()) {
+    for case in cases().into_iter().chain(formal()).chain(beyond()) {
         let (judgement, findings) = judge(&case, &device)?;
         judged.push((case, judgement, findings));
     }
@@ -115,7 +115,8 @@ fn up_to_the_first(files: &[String]) -> Result<(), Failure> {
         return Err(Failure::Usage(format!("--source: expected one of {known}, got '{file}'")));
     }
     let wanted = |file: &str| files.is_empty() || files.iter().any(|f| f == file);
-    let all = cases().into_iter().chain(counted()).chain(instructions()).chain(formal());
+    let all =
+        cases().into_iter().chain(counted()).chain(instructions()).chain(formal()).chain(beyond());
     let all = all.chain(descriptors());
     let mut all: Vec<Case> = all.filter(|c| wanted(c.source.file)).collect();
     all.sort_by_key(|c| c.bug().is_some());
@@ -208,7 +209,8 @@ fn hold(case: &Case, device: &Device) -> Result<(), Failure> {
 }
 
 fn one(common: &Common, name: &str) -> Result<(), Failure> {
-    let all = cases().into_iter().chain(counted()).chain(instructions()).chain(formal());
+    let all =
+        cases().into_iter().chain(counted()).chain(instructions()).chain(formal()).chain(beyond());
     let case = all.into_iter().find(|c| c.name == name).ok_or_else(|| {
         Failure::Usage(format!("case: expected one that `lab corpus` lists, got '{name}'"))
     })?;

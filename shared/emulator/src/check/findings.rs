@@ -7,12 +7,12 @@ use crate::memory::Whose;
 use crate::report::{Finding, Kind as What, Standing};
 use crate::shadow::{Cell, PLACE_UNKNOWN};
 use crate::thread::Thread;
-use crate::warp::{Collective, LANES, Operand};
+use crate::warp::{Collective, Operand};
 
 /// What local variables without a value hold: bytes that g++ fills them with
 /// (`-ftrivial-auto-var-init=pattern`), or words, a NaN with bits of its own, that arithmetic hands on.
 const PATTERN_BYTES: [u8; 4] = [0xFE; 4];
-const PATTERN_NAN: [u8; 4] = 0xFFFE_FEFE_u32.to_le_bytes();
+const PATTERN_NAN: [u8; 4] = 0x7FFE_FEFE_u32.to_le_bytes();
 
 /// Whether this may be (a part of) a local variable without a value, or the sum of one and others.
 pub(super) fn is_pattern(bytes: &[u8]) -> bool {
@@ -24,6 +24,19 @@ pub(super) fn is_pattern(bytes: &[u8]) -> bool {
         }
         _ => bytes.iter().all(|&byte| byte == PATTERN_BYTES[0]),
     }
+}
+
+/// Whether these are an integer near the pattern, as one without a value is to which little was added; of eight
+/// bytes the upper four tell, for those of a number of f64 are none of these.
+fn is_near_pattern(bytes: &[u8]) -> bool {
+    // INT_MAX is further away than this.
+    const NEAR: u32 = 1 << 15;
+    let upper = bytes.len().min(8) - 4;
+    bytes[upper..].chunks_exact(4).step_by(1 + upper / 4).any(|word| {
+        let word = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
+        let distance = |from| word.wrapping_sub(u32::from_le_bytes(from)).wrapping_add(NEAR);
+        [PATTERN_NAN, PATTERN_BYTES].into_iter().any(|pattern| distance(pattern) <= 2 * NEAR)
+    })
 }
 
 impl BlockCheck {
@@ -194,13 +207,37 @@ impl BlockCheck {
             }
             _ => None,
         });
+        let need = Need::of(other, me, space, formal);
         if let Some(&known) = launch.races.get(&places) {
             if let Some(finding) = launch.findings.get_mut(known) {
                 finding.count += 1;
                 launch.note_formal(known, formal, [other, me]);
+                if self.launch.needs.get_mut(&known).is_some_and(|needs| needs.widen(need)) {
+                    let wider = self.race_between(other, me, formal, (address, len, space));
+                    let finding = &mut self.launch.findings[known];
+                    *finding = Finding { count: finding.count, ..wider };
+                }
             }
             return Some(known);
         }
+        let finding = self.race_between(other, me, formal, (address, len, space));
+        let launch = &mut *self.launch;
+        let index = launch.keep(finding).unwrap_or(usize::MAX);
+        launch.note_formal(index, formal, [other, me]);
+        launch.needs.insert(index, Needs::new(need));
+        launch.races.insert(places, index);
+        Some(index)
+    }
+
+    /// What is said of a race between these two, the earlier one first.
+    fn race_between(
+        &self,
+        other: Cell,
+        me: Cell,
+        formal: Option<Formal>,
+        (address, len, space): (usize, usize, Space),
+    ) -> Finding {
+        let launch = &*self.launch;
         let name = launch.name_of(space, address, len, &self.shared);
         let (kind, message) = match other.kind() {
             Kind::AsyncWrite => (
@@ -211,17 +248,17 @@ impl BlockCheck {
                 What::CopyInFlight,
                 format!("race on {name}: written while an asynchronous copy of it is under way"),
             ),
+            _ if beyond_scope(other, me) => {
+                (What::Race, format!("race on {name}: by an atomic for threads of one block alone"))
+            }
             _ => (What::Race, format!("race on {name}")),
         };
         let product = |cell: Cell| {
             launch.products.contains(&cell.place()) && (cell.by_agent() || cell.kind().in_flight())
         };
         let (fix, what) = match product(other) {
-            true => (WGMMA_READS.into(), "read by wgmma"),
-            false if formal == Some(Formal::InStep) => {
-                ("__syncwarp() between the two".into(), verb(other.kind()))
-            }
-            false => (remedy(other, me, space), verb(other.kind())),
+            true => (WGMMA_READS, "read by wgmma"),
+            false => (remedy(other, me, space, formal), verb(other.kind())),
         };
         let own = if product(me) { "read by wgmma".into() } else { describe(me.kind(), len) };
         let message = match kind == What::CopyInFlight && product(other) {
@@ -230,10 +267,7 @@ impl BlockCheck {
         };
         let mut finding = Finding::new(kind, message).fix(fix);
         finding.accesses = vec![launch.by(what.into(), other), launch.by(own, me)];
-        let index = launch.keep(finding).unwrap_or(usize::MAX);
-        launch.note_formal(index, formal, [other, me]);
-        launch.races.insert(places, index);
-        Some(index)
+        finding
     }
 
     /// A plain write that an asynchronous access may not see.
@@ -310,7 +344,44 @@ impl BlockCheck {
         }
         if now[0] == PATTERN_BYTES[0] && is_pattern(&now[..bytes]) {
             self.local(thread, &stored);
+        } else if self.suspects && bytes >= 4 {
+            match is_near_pattern(&now[..bytes]) {
+                true => self.grown(thread, &stored),
+                false => self.launch.stored_others[usize::from(stored.place)] = true,
+            }
         }
+    }
+
+    /// What is stored may have grown from a local variable without a value. It is told in the end, if this place
+    /// has stored nothing else: numbers that are near the pattern by chance have others among them.
+    #[cold]
+    fn grown(&mut self, thread: &Thread, stored: &Stored) {
+        if self.launch.stored_others[usize::from(stored.place)] {
+            return;
+        }
+        if let Some(finding) = self.launch.grown.get_mut(&stored.place) {
+            finding.count += 1;
+            return;
+        }
+        let finding = self.of_local(thread, stored, "has grown from");
+        self.launch.grown.insert(stored.place, finding);
+    }
+
+    fn of_local(&mut self, thread: &Thread, stored: &Stored, relation: &str) -> Finding {
+        let space = self.locate(stored.address).map_or(Space::Global, |l| l.1);
+        let launch = &mut *self.launch;
+        let name = launch.name(space, stored.address, &self.shared);
+        let me = Cell::new(Kind::Write, thread.index(), self.block, 0, stored.place);
+        let mut finding = Finding::new(
+            What::UninitialisedLocal,
+            format!(
+                "uninitialised: what is written to {name} {relation} a local variable that never got a value"
+            ),
+        )
+        .fix("give the variable a value where it is declared");
+        finding.suspects = launch.module().suspects();
+        finding.accesses.push(launch.by(describe(Kind::Write, stored.bytes as usize), me));
+        finding
     }
 
     /// All threads that race here write what is there already: whoever comes last, the result is
@@ -331,23 +402,13 @@ impl BlockCheck {
     #[cold]
     fn local(&mut self, thread: &Thread, stored: &Stored) {
         let launch = &mut *self.launch;
-        let suspects = launch.module().suspects();
+        let suspects = launch.module().has_suspects();
         // Two bytes may hold the pattern by chance; not where the compiler suspects no variable.
-        if stored.bytes < 4 && suspects.is_empty() || !launch.locals.insert(stored.place) {
+        if stored.bytes < 4 && !suspects || !launch.locals.insert(stored.place) {
             return;
         }
-        let space = self.locate(stored.address).map_or(Space::Global, |l| l.1);
-        let launch = &mut *self.launch;
-        let name = launch.name(space, stored.address, &self.shared);
-        let me = Cell::new(Kind::Write, thread.index(), self.block, 0, stored.place);
-        let mut finding = Finding::new(
-            What::UninitialisedLocal,
-            format!("uninitialised: what is written to {name} is a local variable that never got a value"),
-        )
-        .fix("give the variable a value where it is declared");
-        finding.suspects = suspects;
-        finding.accesses.push(launch.by(describe(Kind::Write, stored.bytes as usize), me));
-        launch.keep(finding);
+        let finding = self.of_local(thread, stored, "is");
+        self.launch.keep(finding);
     }
 
     /// The threads of a block have met at a barrier, each at its own place.
@@ -462,34 +523,126 @@ pub(super) fn describe(kind: Kind, bytes: usize) -> String {
 }
 
 /// What would order the two.
-fn remedy(other: Cell, me: Cell, space: Space) -> String {
+fn remedy(other: Cell, me: Cell, space: Space, formal: Option<Formal>) -> &'static str {
     let strong = other.kind().strong() || me.kind().strong();
-    let same_warp = other.thread() as usize / LANES == me.thread() as usize / LANES;
-    if other.kind().in_flight() {
-        return "wait for the copy, and let whoever did not wait meet who did, before the memory is used"
-            .into();
-    }
-    if other.by_agent() {
-        return "wait for the phase of the mbarrier at which the copy counts".into();
-    }
-    match (other.same_block(me), strong) {
-        (true, true) => "make both accesses atomic, or put a barrier between them".into(),
-        (true, false) if same_warp => {
+    match (Need::of(other, me, space, formal), strong) {
+        (Need::Copy, _) if other.by_agent() && !other.kind().in_flight() => {
+            "wait for the phase of the mbarrier at which the copy counts"
+        }
+        (Need::Copy, _) => {
+            "wait for the copy, and let whoever did not wait meet who did, before the memory is used"
+        }
+        (Need::Warp, true) => "__syncwarp() between the two",
+        (Need::Block, true) => "make both accesses atomic, or put a barrier between them",
+        (Need::Warp, false) => {
             "lanes of a warp do not run in step: __syncwarp() between the two, or __syncthreads()"
-                .into()
         }
-        (true, false) => "__syncthreads() between the two".into(),
-        (false, true) => {
+        (Need::Block, false) => "__syncthreads() between the two",
+        (Need::Cluster | Need::Grid, true) if beyond_scope(other, me) => {
+            "a scope that both threads are in: atomicAdd() in place of atomicAdd_block(), thread_scope_device in place of \
+             thread_scope_block"
+        }
+        (Need::Cluster | Need::Grid, true) => {
             "make both accesses atomic, or publish by __threadfence() before the flag \
-                          is set and __threadfence() after it is seen"
-                .into()
+             is set and __threadfence() after it is seen"
         }
-        (false, false) if space == Space::Global => {
+        (Need::Cluster, false) => "cluster.sync() between the two",
+        (Need::Grid, false) => {
             "blocks run in any order: let one block own it, use an atomic, publish it by \
              __threadfence() and a flag with __threadfence() after the flag is seen, or split the \
              kernel in two"
-                .into()
         }
-        (false, false) => "cluster.sync() between the two".into(),
+    }
+}
+
+/// Whether two that race are atomics, so that what is wrong is their scope.
+fn beyond_scope(other: Cell, me: Cell) -> bool {
+    let atomic = |kind: Kind| kind.strong() && kind != Kind::VolatileWrite;
+    atomic(other.kind()) && atomic(me.kind())
+}
+
+/// How far what orders two accesses must reach, the narrowest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Need {
+    Warp,
+    Block,
+    /// A wait for a copy, whoever uses the memory.
+    Copy,
+    Cluster,
+    Grid,
+}
+
+impl Need {
+    fn of(other: Cell, me: Cell, space: Space, formal: Option<Formal>) -> Self {
+        if other.kind().in_flight() || other.by_agent() {
+            return Self::Copy;
+        }
+        let strong = other.kind().strong() || me.kind().strong();
+        match other.same_block(me) {
+            // Atomics of one warp would be mended as those of a block are.
+            true if strong && formal != Some(Formal::InStep) => Self::Block,
+            true if other.same_warp(me) => Self::Warp,
+            true => Self::Block,
+            false if matches!(space, Space::Static | Space::Dynamic) => Self::Cluster,
+            false => Self::Grid,
+        }
+    }
+
+    /// What a pair that needs no more is called.
+    fn pairs(self) -> &'static str {
+        match self {
+            Self::Warp => "pairs within one warp",
+            Self::Block => "pairs within one block",
+            Self::Copy => "uses while a copy is under way",
+            Self::Cluster => "pairs within one cluster",
+            Self::Grid => "pairs of two blocks",
+        }
+    }
+}
+
+/// What the pairs need that one finding stands for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Needs {
+    widest: Need,
+    narrower: Option<Need>,
+}
+
+impl Needs {
+    fn new(need: Need) -> Self {
+        Self { widest: need, narrower: None }
+    }
+
+    /// Another pair was seen; whether it needs more than all before.
+    fn widen(&mut self, need: Need) -> bool {
+        let before = self.widest;
+        self.widest = before.max(need);
+        // Of several the widest.
+        let narrower = if need == before { None } else { Some(before.min(need)) };
+        self.narrower = self.narrower.max(narrower);
+        need > before
+    }
+
+    /// What the fix, which is for the widest, says of the others.
+    pub(super) fn others(self) -> Option<String> {
+        self.narrower.map(|need| format!("; {} were seen, too", need.pairs()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn needs_keep_the_widest() {
+        let seen = |all: &[Need]| {
+            let mut needs = Needs::new(all[0]);
+            let widened = all[1..].iter().filter(|&&need| needs.widen(need)).count();
+            (needs.widest, needs.narrower, widened)
+        };
+        use Need::{Block, Grid, Warp};
+        assert_eq!(seen(&[Warp, Warp]), (Warp, None, 0));
+        assert_eq!(seen(&[Warp, Block]), (Block, Some(Warp), 1));
+        assert_eq!(seen(&[Grid, Warp, Grid]), (Grid, Some(Warp), 0));
+        assert_eq!(seen(&[Warp, Block, Grid, Warp]), (Grid, Some(Block), 2));
     }
 }

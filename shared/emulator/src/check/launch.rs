@@ -5,6 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use super::Formal;
+use super::findings::Needs;
 use crate::access::Space;
 use crate::clock::Published;
 use crate::completion::record::Record;
@@ -14,7 +15,7 @@ use crate::grids::{self, Earlier, Grid, Waiting};
 use crate::memory::{self, Arena, Whose};
 use crate::module::{Kernel, Module};
 use crate::report::{Access, Finding, Findings};
-use crate::shadow::{Cell, Granule, Places, Uses};
+use crate::shadow::{Cell, Granule, PLACE_UNKNOWN, Places, Uses};
 use crate::shared::SharedShadow;
 
 /// Findings that are kept; of more, the number.
@@ -57,8 +58,12 @@ pub(crate) struct LaunchCheck {
     pub(super) findings: Vec<Finding>,
     pub(super) more: u64,
     pub(super) races: HashMap<(u16, u16), usize>,
+    /// What would order the pairs of a race.
+    pub(super) needs: HashMap<usize, Needs>,
     /// Plain writes that asynchronous accesses may not see, by the places of both.
     pub(super) unfenced: HashMap<(u16, u16), usize>,
+    /// Reads by `__ldg` and writes of one place, by the places of both.
+    pub(super) constants: HashMap<(u16, u16), usize>,
     /// Wide accesses of arrays that are declared for narrow ones, by place.
     pub(super) lucky: HashMap<u16, usize>,
     /// How often a race was formal, why, and of a guess and of a loop that waits the places that read.
@@ -75,6 +80,10 @@ pub(crate) struct LaunchCheck {
     pub(super) raced: HashSet<u16>,
     /// Places that stored a local variable which never got a value.
     pub(super) locals: HashSet<u16>,
+    /// Stores of what has perhaps grown from such a variable, by place.
+    pub(super) grown: HashMap<u16, Finding>,
+    /// Places that stored anything else as well; empty where the compiler suspects no variable.
+    pub(super) stored_others: Vec<bool>,
 }
 
 /// A block's way to what is known of its launch. A reference lasts as long as a borrow of the handle.
@@ -152,7 +161,9 @@ impl LaunchCheck {
             findings: Vec::new(),
             more: 0,
             races: HashMap::new(),
+            needs: HashMap::new(),
             unfenced: HashMap::new(),
+            constants: HashMap::new(),
             lucky: HashMap::new(),
             formal: HashMap::new(),
             guesses: HashSet::new(),
@@ -161,6 +172,11 @@ impl LaunchCheck {
             uninitialised: HashMap::new(),
             raced: HashSet::new(),
             locals: HashSet::new(),
+            grown: HashMap::new(),
+            stored_others: match module.has_suspects() {
+                true => vec![false; 1 + usize::from(PLACE_UNKNOWN)],
+                false => Vec::new(),
+            },
         })
     }
 
@@ -250,6 +266,18 @@ impl LaunchCheck {
         unwritten.sort_by_key(|u| u.0);
         for (place, finding) in unwritten {
             if !self.raced.contains(&place) {
+                self.keep(finding);
+            }
+        }
+        for (index, others) in self.needs.drain().filter_map(|(i, n)| Some((i, n.others()?))) {
+            if let Some(finding) = self.findings.get_mut(index) {
+                finding.fix += &others;
+            }
+        }
+        let mut grown: Vec<_> = self.grown.drain().collect();
+        grown.sort_by_key(|g| g.0);
+        for (place, finding) in grown {
+            if !self.stored_others[usize::from(place)] && !self.locals.contains(&place) {
                 self.keep(finding);
             }
         }

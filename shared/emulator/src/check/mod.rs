@@ -5,6 +5,7 @@
 //! written, and is it ordered after all others that it conflicts with?
 
 mod completion;
+mod constants;
 mod findings;
 mod grids;
 mod launch;
@@ -112,6 +113,8 @@ pub(crate) struct BlockCheck {
     met: bool,
     /// As the launch has it.
     overlaps: bool,
+    /// Whether the compiler thinks that a local variable may get no value.
+    suspects: bool,
     /// Whether a thread of the block has waited for the grid before.
     waited: bool,
     /// Whether all threads that let the next grid begin knew of such a wait; `None` where none did.
@@ -134,6 +137,7 @@ impl BlockCheck {
             arena: launch.arena.range(),
             pending: launch.counters.as_ref().map(|_| Pending::new(threads)),
             overlaps: launch.overlaps,
+            suspects: launch.module().has_suspects(),
             waited: false,
             lets_begin_behind_wait: None,
             launch,
@@ -346,6 +350,9 @@ impl BlockCheck {
                 self.unwritten(here(at), len, space, me);
             }
             shadow.mark(bytes, marks);
+            if kind.writes() && shadow.constant() & bytes != 0 {
+                self.constant_written(shadow, me.of_bytes(bytes), (here(at), len));
+            }
             if in_earlier_grids {
                 let me = me.of_bytes(bytes);
                 in_earlier_grids = self.look_at_earlier(granule as usize, me, (here(at), len));
@@ -436,6 +443,10 @@ impl BlockCheck {
     #[inline(never)]
     fn remember_any(&self, granule: &mut Granule, me: Cell, how: How) -> Option<Conflict> {
         let before = granule.cells;
+        if how.of_block {
+            granule.mark_of_block();
+        }
+        let of_block = granule.of_block();
         let cells = &mut granule.cells;
         let mut race = None;
         let mut slot = None;
@@ -455,7 +466,14 @@ impl BlockCheck {
                 true => None,
                 false => volatile_conflict(*cell, me, how, &before),
             };
-            if !ordered && (cell.kind().conflicts(me.kind()) || of_volatile.is_some()) {
+            // Atomics race where one is for a block that the other is not of.
+            let beyond_scope = || {
+                let strong = cell.kind().strong() && me.kind().strong();
+                let writes = cell.kind().writes() || me.kind().writes();
+                of_block && strong && writes && !cell.same_block(me)
+            };
+            let conflicts = cell.kind().conflicts(me.kind()) || of_volatile.is_some();
+            if !ordered && (conflicts || beyond_scope()) {
                 race = race.or_else(|| {
                     let formal = match of_volatile {
                         Some(formal) => Some(formal),

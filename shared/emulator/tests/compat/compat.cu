@@ -232,7 +232,12 @@ __global__ void groups(int* out, const int* x) {
 }
 
 __global__ void atomics(unsigned* sums, double* total, unsigned short* locks) {
-    atomicAdd_block(&sums[0], 1u);
+    __shared__ unsigned own;
+    if (threadIdx.x == 0) own = 0;
+    __syncthreads();
+    atomicAdd_block(&own, 1u);
+    __syncthreads();
+    if (threadIdx.x == 0) atomicAdd(&sums[0], own);
     atomicMax_system(&sums[1], threadIdx.x);
     atomicInc_system(&sums[2], 9u);
     atomicAdd(total, 0.5);

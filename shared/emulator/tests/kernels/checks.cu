@@ -11,6 +11,12 @@ __global__ void forgetful(float* x, int n) {
     part[t / 8][t % 8] = x[t];  // HERE forgetful
     x[t] = part[(n - 1 - t) / 8][(n - 1 - t) % 8];  // HERE forgetful
 }
+// Each thread reads what another writes: of one half of each block, that is a neighbour in its warp.
+__global__ void distances(float* x, float* out, int distance) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    x[i] = i + 1;  // HERE distances
+    out[i] = x[i ^ (threadIdx.x < 32 ? 1 : distance)];  // HERE distances
+}
 // Right: the same with it.
 __global__ void careful(float* x, int n) {
     __shared__ float part[8][8];
