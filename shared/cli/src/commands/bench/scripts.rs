@@ -13,10 +13,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// The scripts and their families.
-const SCRIPTS: [(&str, &[&str]); 4] = [
+const SCRIPTS: [(&str, &[&str]); 5] = [
     ("lstm.py", &["lstm_fw", "lstm"]),
     ("mlp.py", &["mlp"]),
     ("qkv.py", &["qkv", "causal_qkv"]),
+    ("slstm.py", &["slstm_fw", "slstm"]),
     ("vlstm.py", &["vlstm_fw", "vlstm_fwbw", "vlstm_step"]),
 ];
 
