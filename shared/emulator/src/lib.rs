@@ -98,7 +98,8 @@
 //!   mbarrier counts is known to those alone who have waited for its phase; what threads have written is
 //!   seen by bulk copies and wgmma behind a `fence.proxy.async` only. Operands and accumulators of wgmma
 //!   are its own until it was waited for. A launch that overlaps the one before it
-//!   ([`Config::overlap_previous`]) races with that one until a `griddepcontrol.wait`.
+//!   ([`Config::overlap_previous`]) races with that one until a `griddepcontrol.wait`. Atomics of two blocks race
+//!   where one is for a block alone. What `__ldg()` reads, the same launch must not write.
 //! * **Sync** ([`Check::Sync`]): deadlocks, with where each thread waits and which arrivals or bytes are
 //!   missing; mbarriers that are used against their rules; named barriers whose calls disagree; registers
 //!   that `setmaxnreg` asks for and nobody gives back; barriers that a block's threads reach at different

@@ -219,7 +219,7 @@ __global__ void groups(int* out, const int* x) {
     cg::thread_group any = block;
     SAME(any.size(), 64u);
     SAME(cg::thread_rank(any), unsigned(i));
-    __shared__ int copy[64];
+    __shared__ __align__(16) int copy[64];
     cg::memcpy_async(block, copy, x, sizeof copy);
     cg::wait(block);
     SAME(copy[63 - i], 163 - i);
