@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(THREADS)
                           const float* __restrict__ dnN, float* __restrict__ saved_n, float* __restrict__ saved_dn,
                           float* __restrict__ dn0, bool given, bool given_last, int chunks, int anchors, int keys,
                           int S, int dhqk) {
-    constexpr int WARPS = THREADS / 32;
+    constexpr int WARPS = THREADS / 32, AT_ONCE = 8;
     static_assert(THREADS == STRETCH, "a thread for each position of a stretch");
     __shared__ float2 of_warp[WARPS][32];
     __shared__ float weight[STRETCH];
@@ -41,11 +41,19 @@ __global__ void __launch_bounds__(THREADS)
         if (own < count) weight[own] = back ? forward[chunk].read[at] * forward[chunk].rho[at] : reverse[chunk].read[at];
         __syncthreads();  // all positions' weights are there
         float2 sum = {};
-#pragma unroll 8
-        for (int t = warp; t < count; t += WARPS) {
-            const T* of = z + (1ll * begin + t) * dhqk;
-            float2 two = is_there ? floats_of<T>(*reinterpret_cast<const unsigned*>(of)) : float2{};
-            sum.x += weight[t] * two.x, sum.y += weight[t] * two.y;
+        for (int t = warp; t < count; t += AT_ONCE * WARPS) {
+            unsigned words[AT_ONCE];  // all on their way before the first is waited for
+#pragma unroll
+            for (int n = 0; n < AT_ONCE; ++n) {
+                const T* of = z + (1ll * begin + t + n * WARPS) * dhqk;
+                words[n] = is_there && t + n * WARPS < count ? *reinterpret_cast<const unsigned*>(of) : 0;
+            }
+#pragma unroll
+            for (int n = 0; n < AT_ONCE; ++n) {
+                float2 two = floats_of<T>(words[n]);
+                float by = t + n * WARPS < count ? weight[t + n * WARPS] : 0;
+                sum.x += by * two.x, sum.y += by * two.y;
+            }
         }
         of_warp[warp][lane] = sum;
         __syncthreads();  // all warps' sums are there

@@ -53,8 +53,8 @@ template <class T, int KEY> struct RoundedState : State<T, KEY> {
     }
 
     // Sizes that the compiler takes for new ones, at each eighth element: else it keeps the addresses of all in registers.
-    __device__ __forceinline__ void renew_sizes(int n) {
-        if (n % 8 > 0) return;
+    template <bool BEGUN = true> __device__ __forceinline__ void renew_sizes(int n) {
+        if (!BEGUN || n % 8 > 0) return;
         dhqk = __shfl_sync(0xffffffff, dhqk, 0), dhhv = __shfl_sync(0xffffffff, dhhv, 0);
     }
 
@@ -63,18 +63,19 @@ template <class T, int KEY> struct RoundedState : State<T, KEY> {
         int key = key_of(n), value = column + value_of(n);
         return key < dhqk && value < dhhv ? 1ll * key * dhhv + value : -1;
     }
-    __device__ __forceinline__ float element(int n) const {
-        long long at = first ? place_of(n) : -1;
+    // Where nothing began it, BEGUN is false: then no time goes into the question.
+    template <bool BEGUN> __device__ __forceinline__ float element(int n) const {
+        long long at = BEGUN && first ? place_of(n) : -1;
         return at < 0 ? c[n] : c[n] + left * first[at];
     }
 
     // What the warpgroup's state is divided by; `room` has four floats.
-    __device__ __forceinline__ float scale(float* room, int barrier) {
+    template <bool BEGUN> __device__ __forceinline__ float scale(float* room, int barrier) {
         float largest = 0;
 #pragma unroll
         for (int n = 0; n < KEY / 2; ++n) {
-            renew_sizes(n);
-            largest = fmaxf(largest, fabsf(element(n)));
+            renew_sizes<BEGUN>(n);
+            largest = fmaxf(largest, fabsf(element<BEGUN>(n)));
         }
         largest = warp_reduce(largest, Max());
         if (lane() == 0) room[warp()] = largest;
@@ -85,13 +86,13 @@ template <class T, int KEY> struct RoundedState : State<T, KEY> {
     // ANCHOR: wide_save
     // C, times `down` and rounded, in place of what the panels hold. If `multiplies`, the thread's share of the inner product
     // of the two.
-    template <bool BACK>
+    template <bool BACK, bool BEGUN>
     __device__ __forceinline__ float replace(T (&panels)[KEY / PANEL][CHUNK * PANEL], float down, bool multiplies) {
         float sum = 0;
 #pragma unroll
         for (int n = 0; n < KEY / 2; n += 2) {
-            renew_sizes(n);
-            float low = element(n), high = element(n + 1);
+            renew_sizes<BEGUN>(n);
+            float low = element<BEGUN>(n), high = element<BEGUN>(n + 1);
             auto* at = reinterpret_cast<unsigned*>(cell(panels[n / 32], value_of(n), key_of(n) % PANEL));
             if (BACK && multiplies) {
                 float2 two = floats_of<T>(*at);
@@ -103,13 +104,21 @@ template <class T, int KEY> struct RoundedState : State<T, KEY> {
     }
     // ANCHOR_END: wide_save
 
+    // Both: the state to `panels`, and what it was divided by.
+    template <bool BACK, bool BEGUN>
+    __device__ __forceinline__ float round(T (&panels)[KEY / PANEL][CHUNK * PANEL], float& by, float* room, int barrier,
+                                           bool multiplies) {
+        if (is_f16<T>) by = scale<BEGUN>(room, barrier);
+        return replace<BACK, BEGUN>(panels, 1 / by, multiplies);
+    }
+
     // The thread's share of the inner product with another state.
     __device__ __forceinline__ float inner_product(const float* other) {
         float sum = 0;
 #pragma unroll
         for (int n = 0; n < KEY / 2; ++n) {
             renew_sizes(n);
-            if (place_of(n) >= 0) sum += element(n) * other[place_of(n)];
+            if (place_of(n) >= 0) sum += element<true>(n) * other[place_of(n)];
         }
         return sum;
     }
@@ -118,7 +127,7 @@ template <class T, int KEY> struct RoundedState : State<T, KEY> {
 #pragma unroll
         for (int n = 0; n < KEY / 2; ++n) {
             renew_sizes(n);
-            if (place_of(n) >= 0) to[place_of(n)] = element(n);
+            if (place_of(n) >= 0) to[place_of(n)] = element<true>(n);
         }
     }
 };
@@ -230,8 +239,10 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
         wgmma_wait<0>();
         if (store == stores) break;
         mbarrier_wait(&free[group], store % 2);
-        float scale = is_f16<T> ? state.scale(largest[group], 1 + group) : 1;
-        float sum = state.template replace<BACK>(shared.rounded[group], 1 / scale, has_other(store));
+        auto& panels_of = shared.rounded[group];
+        float scale = 1, sum;
+        if (begins) sum = state.template round<BACK, true>(panels_of, scale, largest[group], 1 + group, has_other(store));
+        else sum = state.template round<BACK, false>(panels_of, scale, largest[group], 1 + group, has_other(store));
         fence_proxy_async_shared();  // TMA reads what was written by plain stores
         __syncwarp();
         if (lane == 0) mbarrier_arrive(&rounded[group]);
