@@ -30,7 +30,7 @@ fn main() {
             &halves("vlstm_wide_states", &["256, 2, false", "256, 2, true"]),
         )
         .needs("sm_90a")
-        .spills(136) // of f16, at borders
+        .spills(128) // around the walk, of what begins and ends a state
         .kernel("kernels/wide_normaliser.cu", &halves("vlstm_wide_normaliser", &["256"]))
         .needs("sm_90a")
         .kernel("kernels/wide_gradients.cu", &halves("vlstm_wide_gradients", &["false", "true"]))

@@ -38,45 +38,15 @@ __device__ __forceinline__ float scale_of(float largest) {
     return fminf(fmaxf(power, 0x1p-40f), 0x1p40f);
 }
 
-// C as a sum: what the walk has added, as accumulators, and `left` times the state `first` that it began with, [dhqk][dhhv]
-// from column `column` on, or null. Accumulators that a load has written would have each wgmma wait for the one before.
 template <class T, int KEY> struct RoundedState : State<T, KEY> {
     using Base = State<T, KEY>;
     using Base::c, Base::key_of, Base::value_of, Base::warp, Base::lane;
-    const float* first;
-    int column, dhqk, dhhv;
-    float left = 1;
-
-    __device__ __forceinline__ RoundedState(const float* first, int column, int dhqk, int dhhv)
-        : first(first), column(column), dhqk(dhqk), dhhv(dhhv) {
-        Base::begin(nullptr, 0, 0, 0);
-    }
-
-    // Sizes that the compiler takes for new ones, at each eighth element: else it keeps the addresses of all in registers.
-    template <bool BEGUN = true> __device__ __forceinline__ void renew_sizes(int n) {
-        if (!BEGUN || n % 8 > 0) return;
-        dhqk = __shfl_sync(0xffffffff, dhqk, 0), dhhv = __shfl_sync(0xffffffff, dhhv, 0);
-    }
-
-    // Where the n-th element is in [dhqk][dhhv], or -1.
-    __device__ __forceinline__ long long place_of(int n) const {
-        int key = key_of(n), value = column + value_of(n);
-        return key < dhqk && value < dhhv ? 1ll * key * dhhv + value : -1;
-    }
-    // Where nothing began it, BEGUN is false: then no time goes into the question.
-    template <bool BEGUN> __device__ __forceinline__ float element(int n) const {
-        long long at = BEGUN && first ? place_of(n) : -1;
-        return at < 0 ? c[n] : c[n] + left * first[at];
-    }
 
     // What the warpgroup's state is divided by; `room` has four floats.
-    template <bool BEGUN> __device__ __forceinline__ float scale(float* room, int barrier) {
+    __device__ __forceinline__ float scale(float* room, int barrier) const {
         float largest = 0;
 #pragma unroll
-        for (int n = 0; n < KEY / 2; ++n) {
-            renew_sizes<BEGUN>(n);
-            largest = fmaxf(largest, fabsf(element<BEGUN>(n)));
-        }
+        for (int n = 0; n < KEY / 2; ++n) largest = fmaxf(largest, fabsf(c[n]));
         largest = warp_reduce(largest, Max());
         if (lane() == 0) room[warp()] = largest;
         named_barrier_sync(barrier, 128);  // the largest of all warps are written
@@ -86,50 +56,22 @@ template <class T, int KEY> struct RoundedState : State<T, KEY> {
     // ANCHOR: wide_save
     // C, times `down` and rounded, in place of what the panels hold. If `multiplies`, the thread's share of the inner product
     // of the two.
-    template <bool BACK, bool BEGUN>
-    __device__ __forceinline__ float replace(T (&panels)[KEY / PANEL][CHUNK * PANEL], float down, bool multiplies) {
+    template <bool BACK>
+    __device__ __forceinline__ float replace(T (&panels)[KEY / PANEL][CHUNK * PANEL], float down, bool multiplies) const {
         float sum = 0;
 #pragma unroll
         for (int n = 0; n < KEY / 2; n += 2) {
-            renew_sizes<BEGUN>(n);
-            float low = element<BEGUN>(n), high = element<BEGUN>(n + 1);
-            auto* at = reinterpret_cast<unsigned*>(cell(panels[n / 32], value_of(n), key_of(n) % PANEL));
+            int key = key_of(n);
+            auto* at = reinterpret_cast<unsigned*>(cell(panels[n / 32], value_of(n), key % PANEL));
             if (BACK && multiplies) {
                 float2 two = floats_of<T>(*at);
-                sum += low * two.x + high * two.y;
+                sum += c[n] * two.x + c[n + 1] * two.y;
             }
-            *at = is_f16<T> ? two_halves<T>(low * down, high * down) : two_halves<T>(low, high);
+            *at = is_f16<T> ? two_halves<T>(c[n] * down, c[n + 1] * down) : two_halves<T>(c[n], c[n + 1]);
         }
         return sum;
     }
     // ANCHOR_END: wide_save
-
-    // Both: the state to `panels`, and what it was divided by.
-    template <bool BACK, bool BEGUN>
-    __device__ __forceinline__ float round(T (&panels)[KEY / PANEL][CHUNK * PANEL], float& by, float* room, int barrier,
-                                           bool multiplies) {
-        if (is_f16<T>) by = scale<BEGUN>(room, barrier);
-        return replace<BACK, BEGUN>(panels, 1 / by, multiplies);
-    }
-
-    // The thread's share of the inner product with another state.
-    __device__ __forceinline__ float inner_product(const float* other) {
-        float sum = 0;
-#pragma unroll
-        for (int n = 0; n < KEY / 2; ++n) {
-            renew_sizes(n);
-            if (place_of(n) >= 0) sum += element<true>(n) * other[place_of(n)];
-        }
-        return sum;
-    }
-
-    __device__ __forceinline__ void store(float* to) {
-#pragma unroll
-        for (int n = 0; n < KEY / 2; ++n) {
-            renew_sizes(n);
-            if (place_of(n) >= 0) to[place_of(n)] = element<true>(n);
-        }
-    }
 };
 
 // given: a state C0 goes in, given_last: the gradient of the last state, dCN; wanted: that of the first comes out. In memory
@@ -176,7 +118,7 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
     }
     __syncthreads();  // nobody waits at a barrier that is not there
 
-    Turn<Shared::PLACES> turn, last;
+    Turn<Shared::PLACES> turn;
     if (group == GROUPS) {
         registers_decrease<24>();
         if (lane > 0) return;
@@ -213,14 +155,16 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
         // ANCHOR_END: wide_tiles
     }
     registers_increase<240>();
+    RoundedState<T, KEY> state;
     long long cell = 1ll * head * dhqk * dhhv;
-    int panel = value / PANEL + group;
-    RoundedState<T, KEY> state(begins ? (BACK ? dCN : C0) + cell : nullptr, panel * PANEL, dhqk, dhhv);
+    int column = value + group * PANEL, panel = column / PANEL;
+    const float* first = BACK ? dCN : C0;
+    state.begin(begins ? first + cell : nullptr, column, dhqk, dhhv);
     auto store_product = [&](float sum, int border) {
         sum = warp_reduce(sum, Add());
         if (lane == 0) products[((head * (anchors + 2ll) + border) * panels + panel) * 4 + warp] = sum;
     };
-    if (BACK && begins) store_product(state.inner_product(CN + cell), anchors + 1);
+    if (BACK && begins) store_product(state.inner_product(CN + cell, column, dhqk, dhhv), anchors + 1);
     int n = 0;
     for (int store = 0; store < stores + (BACK && given); ++store) {
         // Up to the border; who walks back begins with the last stretch, which may have fewer chunks.
@@ -228,21 +172,17 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
         for (; n < end; ++n) {
             auto& place = shared.places[turn.place];
             ring.wait_full(turn);
-            state.decay(place.weights);  // once the products of the chunk before are there
-            if (n > 0) leave(ring, last);
-            state.left *= place.weights.kept;
+            state.decay(place.weights);
             state.take(place.v[group], reinterpret_cast<const T*>(place.weights.write));
             state.add_keys(place);
-            last = turn;
+            wgmma_wait<0>();  // not once the next chunk is there: with C0 the assembler would make each wgmma wait for the last
+            leave(ring, turn);
             turn.advance();
         }
-        wgmma_wait<0>();
         if (store == stores) break;
         mbarrier_wait(&free[group], store % 2);
-        auto& panels_of = shared.rounded[group];
-        float scale = 1, sum;
-        if (begins) sum = state.template round<BACK, true>(panels_of, scale, largest[group], 1 + group, has_other(store));
-        else sum = state.template round<BACK, false>(panels_of, scale, largest[group], 1 + group, has_other(store));
+        float scale = is_f16<T> ? state.scale(largest[group], 1 + group) : 1;
+        float sum = state.template replace<BACK>(shared.rounded[group], 1 / scale, has_other(store));
         fence_proxy_async_shared();  // TMA reads what was written by plain stores
         __syncwarp();
         if (lane == 0) mbarrier_arrive(&rounded[group]);
@@ -252,6 +192,6 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
         store_product(sum, border(store));
     }
     if (!BACK || !given) return;
-    store_product(state.inner_product(C0 + cell), 0);
-    if (wanted) state.store(dC0 + cell);
+    store_product(state.inner_product(C0 + cell, column, dhqk, dhhv), 0);
+    if (wanted) state.end(dC0 + cell, column, dhqk, dhhv);
 }
