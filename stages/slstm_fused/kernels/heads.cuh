@@ -1,10 +1,10 @@
-// How a cluster walks through all steps of one head, for ROWS rows of the batch, and keeps all weights of the head.
+// How a cluster walks through all steps of one head, for ROWS rows of the batch. Its blocks keep the weights of the head.
 //
 // A block has the four gates of UNITS units of HT. What it needs of the others comes by bulk copies (lab/slices.cuh); where a
-// block has all units, what a step leaves is where the next one reads, and a barrier is all between them.
+// block has all units, what a step leaves is where the next one reads, with a barrier in place of the copy.
 //
-// A box of h has, for each 16 units, the rows one below the other; a box of da, for each four units, with the four gates of a
-// unit side by side: of each step of a sum, which lab/fragments.cuh takes 16 at a time, what eight rows need lies together.
+// A box of h has groups of 16 units, a box of da groups of four units with their four gates. In a group each row of the batch has 16
+// numbers side by side: what one step of a sum of lab/fragments.cuh reads.
 #pragma once
 #include "lab/fragments.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
@@ -17,7 +17,7 @@ namespace lab {
 template <int HT, int BLOCKS> constexpr int OF_WARP = HT / BLOCKS / 16 * (HT / 32);
 
 // ANCHOR: shares
-// Forward: R has 4 UNITS rows and HT columns. A warp has a fourth of the rows, and half of the sum.
+// Forward: a block's part of R has 4 UNITS rows and HT columns. A warp has a fourth of the rows, and half of the sum.
 template <int HT, int BLOCKS, int ROWS> using ForwardShares = Shares<HT, BLOCKS, ROWS, OF_WARP<HT, BLOCKS>>;
 
 // Back: Rᵀ has UNITS rows and 4 HT columns. A warp has all rows, and an eighth of the sum.

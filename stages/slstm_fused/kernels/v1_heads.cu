@@ -4,12 +4,12 @@
 //
 // Work split: heads do not meet, so a cluster is a head of ROWS rows, and a block the four gates of UNITS units (heads.cuh).
 // Its eight warps have them as fragments: half of the warps have one half of the sum over h. All leave their sums in shared
-// memory, where a thread finds the four gates of its cells: a unit of a row each. It keeps their memory.
+// memory, where a thread finds the four gates of its cells: a unit of a row each. It keeps their c, n and m (slstm.cuh).
 //
 // Steps: h has come · products · sums · cells, h of this block · send. wx of the next step is on its way meanwhile; what a
 // step stores, it stores when h has been sent.
 //
-// Tensors as v0_cell.cu has them. A grid of NH B / ROWS clusters, the latter rounded up. f16 and bf16 alone.
+// Tensors as v0_cell.cu has them. A grid of NH ⌈B / ROWS⌉ clusters. f16 and bf16 alone.
 #include "heads.cuh"
 
 using namespace lab;
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(256, 1)
 #pragma unroll
             for (int gate = 0; gate < GATES; ++gate) a[gate] += to_math(x[n][gate]) + bias[n][gate];
             float f_of_n = slstm_step(a, memory[n], of_step[n]);
-            // A unit that is none has no weights, and its h is 0.
+            // Units from DH on and rows from B on are padding: their h is 0.
             h.slice(t)[in_slice(of)] = from_math<T>(of.there ? of_step[n].o * of_step[n].u : 0.0f);
             if (keep && t == 0 && of.there) first[in_states(of)] = f_of_n;
         }

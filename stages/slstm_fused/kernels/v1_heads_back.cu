@@ -9,7 +9,7 @@
 // Steps: da has come · products · parts · cells, da of this block · send. What was kept of the next step is on its way
 // meanwhile. A turn more than there are steps gives dh0.
 //
-// Tensors as v0_cell.cu has them. A grid of NH B / ROWS clusters, the latter rounded up. f16 and bf16 alone.
+// Tensors as v0_cell.cu has them. A grid of NH ⌈B / ROWS⌉ clusters. f16 and bf16 alone.
 #include "heads.cuh"
 
 using namespace lab;

@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(THREADS)
     float2 n = {};
     const float* first = (back ? dnN : n0) + 1ll * head * dhqk + key;
     if (is_there && (back ? given_last : given)) n = {first[0], first[1]};
-    // No border wants what the last stretch adds to n, or the first to its gradient, but dn0.
+    // Nobody needs n behind the last stretch. dn before the first is dn0, where a state is given.
     for (int step = 0; step < anchors + (back && given); ++step) {
         int stretch = back ? anchors - step : step, begin = stretch * STRETCH, count = min(STRETCH, S - begin);
         int own = threadIdx.x, chunk = (begin + own) / CHUNK, at = own % CHUNK;
@@ -44,14 +44,14 @@ __global__ void __launch_bounds__(THREADS)
         for (int t = warp; t < count; t += AT_ONCE * WARPS) {
             unsigned words[AT_ONCE];  // all on their way before the first is waited for
 #pragma unroll
-            for (int n = 0; n < AT_ONCE; ++n) {
-                const T* of = z + (1ll * begin + t + n * WARPS) * dhqk;
-                words[n] = is_there && t + n * WARPS < count ? *reinterpret_cast<const unsigned*>(of) : 0;
+            for (int u = 0; u < AT_ONCE; ++u) {
+                const T* of = z + (1ll * begin + t + u * WARPS) * dhqk;
+                words[u] = is_there && t + u * WARPS < count ? *reinterpret_cast<const unsigned*>(of) : 0;
             }
 #pragma unroll
-            for (int n = 0; n < AT_ONCE; ++n) {
-                float2 two = floats_of<T>(words[n]);
-                float by = t + n * WARPS < count ? weight[t + n * WARPS] : 0;
+            for (int u = 0; u < AT_ONCE; ++u) {
+                float2 two = floats_of<T>(words[u]);
+                float by = t + u * WARPS < count ? weight[t + u * WARPS] : 0;
                 sum.x += by * two.x, sum.y += by * two.y;
             }
         }
@@ -66,6 +66,6 @@ __global__ void __launch_bounds__(THREADS)
             float* to = border < 0 ? dn0 + 1ll * head * dhqk : (back ? saved_dn : saved_n) + (1ll * head * anchors + border) * keys;
             to[key] = n.x, to[key + 1] = n.y;
         }
-        __syncthreads();  // and are read, as weights are
+        __syncthreads();  // sums and weights are read: the next stretch writes them
     }
 }

@@ -4,8 +4,8 @@
 //   dC ← γ dC + Σ_j (s β_j / N_j) q_j dh_jᵀ     from the last one back
 //
 // Work split: a block walks a head for 64 GROUPS columns of V. A warpgroup holds all keys of 64 of them, transposed, as
-// accumulators. Of one more, a thread asks for tiles, and a thread for each of the others takes that one's state to device
-// memory. Who walks back also multiplies with the C that the other walk has left.
+// accumulators. One more moves data: a thread asks for tiles, and a thread for each of the others takes its state to device
+// memory. y is k, or, back, q; z is v, or dh. Who walks back also multiplies with the C that the other walk has left.
 #include "lab/ptx/dynamic_shared.cuh"
 #include "lab/ptx/bulk.cuh"
 #include "lab/ring.cuh"
@@ -31,8 +31,8 @@ template <class T, int KEY, int GROUPS> struct StatesShared {
 template <class T, int KEY, int GROUPS, bool BACK>
 constexpr int vlstm_wide_states_shared = sizeof(StatesShared<T, KEY, GROUPS>);
 
-// A state in memory, of f16, is divided by a power of two for each 64 columns of V, so that its largest element there is 1 to 2.
-// Two of them differ by so little that f32 holds what is counted in one in place of the other.
+// A state of f16 in memory is divided, for each 64 columns of V, by the power of two below its largest element, which so becomes
+// 1 to 2. The power stays within 2^-40 and 2^40: then f32 holds the quotient of two of them.
 __device__ __forceinline__ float scale_of(float largest) {
     float power = __int_as_float(__float_as_int(largest) & 0x7f800000);
     return fminf(fmaxf(power, 0x1p-40f), 0x1p40f);
