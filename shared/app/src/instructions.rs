@@ -14,7 +14,7 @@ use crate::arch::Arch;
 enum On {
     /// `__CUDA_ARCH__` is at least this.
     From(u32),
-    /// This one alone, of those that the emulator knows.
+    /// This one alone of [`Arch`], or none of them.
     Only(&'static str),
 }
 use On::{From, Only};
@@ -45,50 +45,134 @@ impl fmt::Display for On {
     }
 }
 
-/// Instruction, a qualifier that it must have (or none), and who has it: "Target ISA Notes" of the PTX ISA, 9.0. What all
-/// of [`Arch`] have is not here, `nanosleep` for one. `this_cluster()` is CUDA's, and stands for instructions.
-const FAMILIES: [(&str, &str, On); 41] = [
+/// Instruction, qualifiers that it must have, all of them, and who has it: "Target ISA Notes" of the PTX ISA, 9.0, and what ptxas
+/// 13.0 takes for one architecture and refuses for that before it. What all of [`Arch`] have is not here, `nanosleep` for
+/// one. `this_cluster()` is CUDA's, and stands for instructions.
+const FAMILIES: &[(&str, &str, On)] = &[
     ("applypriority", "", From(800)),
+    ("abs", "bf16", From(800)),
+    ("abs", "bf16x2", From(800)),
+    ("add", "bf16", From(900)),
+    ("add", "bf16x2", From(900)),
+    ("atom", "L2::cache_hint", From(800)),
+    ("atom", "bf16", From(900)),
+    ("atom", "bf16x2", From(900)),
+    ("atom", "cluster", From(900)),
+    ("atom", "shared::cluster", From(900)),
     ("barrier.cluster", "", From(900)),
+    ("clusterlaunchcontrol", "", From(1000)),
     ("cp.async", "", From(800)),
     ("cp.async.bulk", "", From(900)),
     ("cp.reduce.async.bulk", "", From(900)),
     ("createpolicy", "", From(800)),
     ("cvt", "bf16", From(800)),
     ("cvt", "bf16x2", From(800)),
+    ("cvt", "bf16 f16", From(900)),
+    ("cvt", "bf16 f64", From(900)),
+    ("cvt", "bf16 s16", From(900)),
+    ("cvt", "bf16 s32", From(900)),
+    ("cvt", "bf16 s64", From(900)),
+    ("cvt", "bf16 u16", From(900)),
+    ("cvt", "bf16 u32", From(900)),
+    ("cvt", "bf16 u64", From(900)),
     ("cvt", "e4m3x2", From(890)),
     ("cvt", "e5m2x2", From(890)),
     ("cvt", "tf32", From(800)),
+    ("cvt", "tf32 rn", From(900)),
     ("discard", "", From(800)),
     ("elect", "", From(900)),
+    ("ex2", "bf16", From(900)),
+    ("ex2", "bf16x2", From(900)),
+    ("ex2", "f16", From(750)),
+    ("ex2", "f16x2", From(750)),
+    ("fence", "cluster", From(900)),
     ("fence.mbarrier_init", "", From(900)),
     ("fence.proxy.async", "", From(900)),
+    ("fence.proxy.tensormap", "", From(900)),
+    ("fma", "bf16", From(800)),
+    ("fma", "bf16x2", From(800)),
     ("getctarank", "", From(900)),
     ("griddepcontrol", "", From(900)),
+    ("isspacep", "shared::cluster", From(900)),
+    ("ld", "L2::128B", From(750)),
+    ("ld", "L2::256B", From(800)),
+    ("ld", "L2::64B", From(750)),
+    ("ld", "L2::cache_hint", From(800)),
+    ("ld", "cluster", From(900)),
+    ("ld", "shared::cluster", From(900)),
     ("ldmatrix", "", From(750)),
+    ("ldmatrix", "m16n16", Only("sm_100a")),
     ("mapa", "", From(900)),
+    ("max", "bf16", From(800)),
+    ("max", "bf16x2", From(800)),
+    ("max", "f16", From(800)),
+    ("max", "f16x2", From(800)),
     ("mbarrier", "", From(800)),
+    ("mbarrier", "cluster", From(900)),
     ("mbarrier", "complete_tx", From(900)),
     ("mbarrier", "expect_tx", From(900)),
+    ("mbarrier", "shared::cluster", From(900)),
     ("mbarrier.try_wait", "", From(900)),
+    ("min", "bf16", From(800)),
+    ("min", "bf16x2", From(800)),
+    ("min", "f16", From(800)),
+    ("min", "f16x2", From(800)),
     ("mma", "bf16", From(800)),
     ("mma", "e4m3", From(890)),
     ("mma", "e5m2", From(890)),
     ("mma", "f64", From(800)),
+    ("mma", "f64 m16n8k16", From(900)),
+    ("mma", "f64 m16n8k4", From(900)),
+    ("mma", "f64 m16n8k8", From(900)),
+    ("mma", "m16n8k128", From(800)),
     ("mma", "m16n8k16", From(800)),
+    ("mma", "m16n8k256", From(800)),
     ("mma", "m16n8k32", From(800)),
+    ("mma", "m16n8k4", From(800)),
+    ("mma", "m16n8k64", From(800)),
     ("mma", "m16n8k8", From(750)),
+    ("mma", "m8n8k128", From(750)),
+    ("mma", "m8n8k16", From(750)),
+    ("mma", "m8n8k32", From(750)),
     ("mma", "tf32", From(800)),
+    ("mma.sp", "", From(800)),
     ("movmatrix", "", From(750)),
+    ("mul", "bf16", From(900)),
+    ("mul", "bf16x2", From(900)),
     ("multimem", "", From(900)),
+    ("neg", "bf16", From(800)),
+    ("neg", "bf16x2", From(800)),
+    ("prefetch", "tensormap", From(900)),
+    ("red", "L2::cache_hint", From(800)),
+    ("red", "bf16", From(900)),
+    ("red", "bf16x2", From(900)),
+    ("red", "cluster", From(900)),
+    ("red.async", "", From(900)),
     ("redux.sync", "", From(800)),
+    ("redux.sync", "f32", Only("sm_100a")),
     ("setmaxnreg", "", Only("sm_90a")),
+    ("st", "L2::cache_hint", From(800)),
+    ("st", "cluster", From(900)),
+    ("st", "shared::cluster", From(900)),
     ("st.async", "", From(900)),
+    ("st.bulk", "", From(1000)),
     ("stmatrix", "", From(900)),
+    ("stmatrix", "m16n8", Only("sm_100a")),
+    ("sub", "bf16", From(900)),
+    ("sub", "bf16x2", From(900)),
+    ("tanh", "", From(750)),
+    ("tanh", "bf16", From(900)),
+    ("tanh", "bf16x2", From(900)),
+    ("tcgen05", "", Only("sm_100a")),
+    ("tensormap.replace", "", Only("sm_90a")),
     ("this_cluster()", "", From(900)),
     ("wgmma", "", Only("sm_90a")),
+    ("wmma", "b1", From(750)),
     ("wmma", "bf16", From(800)),
+    ("wmma", "f64", From(800)),
+    ("wmma", "s4", From(750)),
     ("wmma", "tf32", From(800)),
+    ("wmma", "u4", From(750)),
 ];
 
 /// What stands before the call that needs a family: `EMU_NEEDS_cp_async`.
@@ -96,7 +180,8 @@ fn macro_name(instruction: &str, qualifier: &str) -> String {
     let mut name = String::from("EMU_NEEDS_");
     name.extend(instruction.chars().map(|c| if c.is_alphanumeric() { c } else { '_' }));
     if !qualifier.is_empty() {
-        name = name + "_" + qualifier;
+        name.push('_');
+        name.extend(qualifier.chars().map(|c| if c.is_alphanumeric() { c } else { '_' }));
     }
     name
 }
@@ -104,15 +189,17 @@ fn macro_name(instruction: &str, qualifier: &str) -> String {
 /// The macros that stand before inline PTX, as it is written in the source, quotes and all: one for each
 /// instruction that not every GPU has.
 pub(crate) fn needs(ptx: &str) -> String {
-    let ptx = ptx.replace("\\n", " ").replace("\\t", " ");
+    let ptx = joined(ptx).replace("\\n", " ").replace("\\t", " ");
     let between = |c: char| c.is_whitespace() || ",;{}()[]\"".contains(c);
     let mut all: Vec<String> = Vec::new();
     for word in ptx.split(between) {
         let family = FAMILIES.iter().filter(|(instruction, qualifier, _)| {
             let rest = word.strip_prefix(instruction);
             rest.is_some_and(|rest| {
-                (rest.is_empty() || rest.starts_with('.'))
-                    && (qualifier.is_empty() || rest.split('.').any(|part| part == *qualifier))
+                // A word alone may be a register or a label.
+                let ends = rest.is_empty() && instruction.contains(['.', '(']);
+                (ends || rest.starts_with('.') || rest.starts_with("::"))
+                    && qualifier.split_whitespace().all(|one| rest.split('.').any(|p| p == one))
             })
         });
         if let Some((instruction, qualifier, _)) = family.max_by_key(|(.., on)| on.rank()) {
@@ -125,18 +212,31 @@ pub(crate) fn needs(ptx: &str) -> String {
     all.concat()
 }
 
+/// String literals side by side are one.
+fn joined(source: &str) -> String {
+    let mut all = String::new();
+    for (n, part) in source.split('"').enumerate() {
+        let is_between = n % 2 == 0 && part.trim().is_empty();
+        if !is_between {
+            all.push_str(part);
+        }
+    }
+    all
+}
+
 /// A header with the macros: nothing, or the call of a function that g++ refuses.
 pub(crate) fn definitions(arch: Arch) -> String {
     // So g++ tells where a macro is used, and not where it is defined.
     let mut text = String::from("#pragma GCC system_header\n#pragma once\n");
-    for (instruction, qualifier, on) in FAMILIES {
+    for &(instruction, qualifier, on) in FAMILIES {
         let name = macro_name(instruction, qualifier);
-        let with = if qualifier.is_empty() { "" } else { " with ." };
+        let with: String =
+            qualifier.split_whitespace().map(|one| format!(" with .{one}")).collect();
         let _ = match on.has(arch) {
             true => writeln!(text, "#define {name}"),
             false => writeln!(
                 text,
-                "extern \"C\" void {name}_() __attribute__((error(\"{instruction}{with}{qualifier}: \
+                "extern \"C\" void {name}_() __attribute__((error(\"{instruction}{with}: \
                  expected {on}, got --arch {arch}\")));\n#define {name} {name}_(),"
             ),
         };
@@ -195,6 +295,20 @@ mod tests {
                 "EMU_NEEDS_ldmatrix EMU_NEEDS_mma_m16n8k8 ",
             ),
             ("\"mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32\"", "EMU_NEEDS_mma_tf32 "),
+            (
+                "\"mma.sync.aligned.\" \"m16n8k8.row.col.f64.f64.f64.f64\"",
+                "EMU_NEEDS_mma_f64_m16n8k8 ",
+            ),
+            ("\"mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64\"", "EMU_NEEDS_mma_f64 "),
+            ("\"cvt.rn.bf16.s32 %0, %1;\"", "EMU_NEEDS_cvt_bf16_s32 "),
+            ("\"cvt.rn.bf16.f32 %0, %1;\"", "EMU_NEEDS_cvt_bf16 "),
+            ("\"fence.proxy.async;\"", "EMU_NEEDS_fence_proxy_async "),
+            (
+                "\"fence.proxy.async::generic.acquire.sync_restrict::shared::cluster.cluster;\"",
+                "EMU_NEEDS_fence_proxy_async ",
+            ),
+            ("\"elect: bra elect;\"", ""),
+            ("\"ld.global.L2::cache_hint.b32 %0, [%1], %2;\"", "EMU_NEEDS_ld_L2__cache_hint "),
             ("\"wgmma.fence.sync.aligned;\" \"wgmma.fence.sync.aligned;\"", "EMU_NEEDS_wgmma "),
         ] {
             assert_eq!(needs(ptx), found, "{ptx}");
@@ -209,14 +323,28 @@ mod tests {
             let names = text.lines().filter(|l| l.starts_with("#define") && l.ends_with(','));
             names.map(|l| l.split(' ').nth(1).unwrap().to_owned()).collect::<Vec<_>>()
         };
-        assert!(lacks("sm_90a").is_empty());
-        assert_eq!(lacks("sm_90"), ["EMU_NEEDS_setmaxnreg", "EMU_NEEDS_wgmma"]);
-        assert_eq!(lacks("sm_90"), lacks("sm_120"));
+        let newer = [
+            "clusterlaunchcontrol",
+            "ldmatrix_m16n16",
+            "redux_sync_f32",
+            "st_bulk",
+            "stmatrix_m16n8",
+            "tcgen05",
+        ];
+        assert_eq!(lacks("sm_90a"), newer.map(|name| format!("EMU_NEEDS_{name}")));
+        for name in ["setmaxnreg", "tensormap_replace", "wgmma"] {
+            assert!(
+                ["sm_90", "sm_120"].map(|a| lacks(a).contains(&format!("EMU_NEEDS_{name}")))
+                    == [true; 2]
+            );
+        }
         let has = |arch: &str, name: &str| !lacks(arch).iter().any(|l| l == name);
         for (name, last_without, first_with) in [
             ("EMU_NEEDS_ldmatrix", "sm_70", "sm_75"),
             ("EMU_NEEDS_redux_sync", "sm_75", "sm_80"),
             ("EMU_NEEDS_mma_e4m3", "sm_87", "sm_89"),
+            ("EMU_NEEDS_cvt_tf32_rn", "sm_89", "sm_90"),
+            ("EMU_NEEDS_st_bulk", "sm_90a", "sm_100"),
             ("EMU_NEEDS_this_cluster__", "sm_89", "sm_90"),
         ] {
             assert!(!has(last_without, name) && has(first_with, name), "{name}");
