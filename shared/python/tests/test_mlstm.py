@@ -91,16 +91,21 @@ def test_gradients(shape, dtype, exact, device):
             assert relative_error(g, e) <= bounds[name], name
 
 
-def test_gradients_of_wide_heads(device):
-    shape = 1, 1, 300, 144, 272
-    test_gradients(shape, torch.bfloat16, False, device)
-    with pytest.raises(ValueError, match="DHHV"):
-        vlstm.mlstm(*draw(shape, torch.bfloat16, device, grad=True), normalizer_grad="exact")
+@pytest.mark.parametrize("exact", [False, True], ids=["constant", "exact"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_gradients_of_wide_heads(dtype, exact, device):
+    test_gradients((1, 1, 300, 144, 272), dtype, exact, device)
+
+
+def test_what_is_too_wide_is_refused(device):
+    shape = 1, 1, 20, 272, 64
+    with pytest.raises(ValueError, match="DHQK"):
+        vlstm.mlstm(*draw(shape, torch.bfloat16, device, grad=True))
 
 
 @pytest.mark.parametrize("exact", [False, True], ids=["constant", "exact"])
-def test_gradients_of_states(exact, device):
-    shape = 1, 2, 100, 32, 48
+@pytest.mark.parametrize("shape", [(1, 2, 100, 32, 48), (1, 1, 270, 144, 48)], ids=str)
+def test_gradients_of_states(shape, exact, device):
     tensors = draw(shape, torch.bfloat16, device, grad=True)
     state = draw_state(shape, device, grad=True)
     mode = "exact" if exact else "constant"
