@@ -70,19 +70,6 @@ template <class T> __device__ __forceinline__ float4 four_floats(uint2 of) {
 
 __device__ __forceinline__ void add(float4& sum, float4 v) { sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w; }
 
-// A tile of a part of dh: 16 units side by side, of ROWS rows. A lane has units g and g + 8 of rows 2 t and 2 t + 1.
-template <class S, int ROWS>
-__device__ __forceinline__ void store_part(float* to, const float (&sum)[S::COLUMNS][4]) {
-    int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-#pragma unroll
-    for (int n = 0; n < S::COLUMNS; ++n)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-            int row = 8 * n + 2 * t + e % 2;
-            if (8 * n + 8 <= ROWS || row < ROWS) to[row * S::PITCH + g + e / 2 * 8] = sum[n][e];
-        }
-}
-
 template <class T, int HT, int BLOCKS, int ROWS, int KEPT>
 constexpr int lstm_tensor_back_shared = BackShares<HT, BLOCKS, ROWS, KEPT>::BYTES;
 
