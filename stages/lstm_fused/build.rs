@@ -56,6 +56,11 @@ const TENSOR: &[[usize; 4]] = &[
     [768, 16, 4, 47],
 ];
 
+/// By wgmma: units, HT; blocks of a cluster; its rows of the batch; and of the steps of the sum, HT/16, those whose weights
+/// are in registers. A warpgroup has 16 units, and each step that is not 2 KB of shared memory.
+const GROUPS: &[[usize; 4]] =
+    &[[64, 2, 10, 3], [256, 8, 18, 16], [512, 16, 10, 32], [512, 8, 18, 12], [768, 16, 10, 30]];
+
 /// The way back likewise, in clusters of 8 blocks or 16: a warp has all units of a block, or of two. A slice of f32 for
 /// each block, twice, and as much for those that come take 70 KB of shared memory of 512 units and 8 rows.
 const TENSOR_BACK: &[[usize; 4]] =
@@ -150,6 +155,8 @@ fn main() {
         .kernel("kernels/v4_product.cu", &of_halves("gates_of_x", PRODUCT))
         .needs("sm_90a")
         .kernel("kernels/v4_product_back.cu", &gradient_products)
+        .needs("sm_90a")
+        .kernel("kernels/v5_wgmma.cu", &of_halves("lstm_wgmma", GROUPS))
         .needs("sm_90a")
         .kernel("kernels/columns.cu", &each("other_columns", "").split_off(2))
         .kernel("kernels/norm_cell.cu", &norm.concat())

@@ -24,11 +24,12 @@ template <int BLOCKS> struct Arrived {
     unsigned word[2][BLOCKS];
 };
 
-// SOURCES: 1 where all blocks get the same slice, else BLOCKS: a slice for each.
-template <class T, int BLOCKS, int SLICE, int THREADS, int SOURCES = 1> struct Slices {
-    static constexpr int BOX = BLOCKS * SLICE, WARPS = THREADS / 32, BYTES = SLICE * sizeof(T), WORD = sizeof(unsigned);
+// SOURCES: 1 where all blocks get the same slice, else BLOCKS: a slice for each. GAP: numbers behind each box.
+template <class T, int BLOCKS, int SLICE, int THREADS, int SOURCES = 1, int GAP = 0> struct Slices {
+    static constexpr int BOX = BLOCKS * SLICE + GAP, WARPS = THREADS / 32, BYTES = SLICE * sizeof(T), WORD = sizeof(unsigned);
     static_assert(BYTES % 16 == 0, "a bulk copy is of 16 bytes or several: more units a block");
     static_assert(BLOCKS <= THREADS, "a thread for each block");
+    static_assert(GAP * sizeof(T) % 16 == 0, "a slice of the second box begins at a multiple of 16 bytes");
     static_assert(SOURCES == 1 || SOURCES == BLOCKS, "the same for all, or to each its own");
     T *boxes, *slices;  // shared memory: 2 x BOX, 2 x SOURCES x SLICE
     Arrived<BLOCKS>& arrived;
@@ -82,13 +83,15 @@ template <class T, int BLOCKS, int SLICE, int THREADS, int SOURCES = 1> struct S
     }
 
     // Step s has given this block's slice, or this warp has given those that its lanes send. All threads come.
-    __device__ __forceinline__ void send(unsigned s) const {
+    __device__ __forceinline__ void send(unsigned s) const { send(s, slice(s, to)); }
+    // The same of a slice that lies elsewhere.
+    __device__ __forceinline__ void send(unsigned s, const T* slice) const {
         fence_proxy_async_shared();  // the copies see what this thread has stored
         if (SOURCES == 1) __syncthreads();  // all threads have stored theirs, and read the box
         else __syncwarp();                  // all lanes have stored theirs; a barrier before says that the box is read
         if (to >= BLOCKS) return;
         int next = (s + 1) % 2, bar = next * int(sizeof(Mbarrier));
-        bulk_send(further(slice_there, next * BLOCKS * BYTES), slice(s, to), BYTES, further(slices_there, bar));
+        bulk_send(further(slice_there, next * BOX * int(sizeof(T))), slice, BYTES, further(slices_there, bar));
         store_async(further(word_there, next * BLOCKS * WORD), 0u, further(words_there, bar));
     }
     // ANCHOR_END: send
@@ -98,7 +101,7 @@ template <class T, int BLOCKS, int SLICE, int THREADS, int SOURCES = 1> struct S
 };
 
 // A block by itself: its slice of a step is the box of the next, and nothing is copied.
-template <class T, int SLICE, int THREADS> struct Slices<T, 1, SLICE, THREADS, 1> {
+template <class T, int SLICE, int THREADS> struct Slices<T, 1, SLICE, THREADS, 1, 0> {
     T* boxes;  // shared memory: 2 x SLICE
 
     __device__ __forceinline__ Slices(T* boxes, T*, Arrived<1>&, int) : boxes(boxes) {}

@@ -145,4 +145,11 @@ __device__ __forceinline__ math_t<T> through_weights(const math_t<T>* da,
 }
 // ANCHOR_END: through
 
+// What the way back needs, of unit j of row `at` of all steps.
+__device__ __forceinline__ void store_kept(float* gates, float* c, float4 of, float c_t, long long at, int j, int H) {
+    float* to = gates + at * GATES * H + j;
+    to[0] = of.x, to[H] = of.y, to[2 * H] = of.z, to[3 * H] = of.w;
+    c[at * H + j] = c_t;
+}
+
 }  // namespace lab

@@ -28,13 +28,6 @@ template <class T> __device__ __forceinline__ float4 gates_of(const float4* sums
                        quick_tangent(a.z + b.z + g_o.x), quick_sigmoid(a.w + b.w + g_o.y));
 }
 
-// What the way back needs, of unit j of row `at` of all steps.
-__device__ __forceinline__ void store_kept(float* gates, float* c, float4 of, float c_t, long long at, int j, int H) {
-    float* to = gates + at * GATES * H + j;
-    to[0] = of.x, to[H] = of.y, to[2 * H] = of.z, to[3 * H] = of.w;
-    c[at * H + j] = c_t;
-}
-
 template <class T, int HT, int BLOCKS, int ROWS, int KEPT>
 constexpr int lstm_tensor_shared = Shares<HT, BLOCKS, ROWS, KEPT>::BYTES;
 

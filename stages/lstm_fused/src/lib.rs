@@ -234,8 +234,32 @@ pub static PRODUCT_BACK: Fused = Fused {
     pass: Pass::ForwardBackward,
 };
 
+/// The products of a step by wgmma; the forward pass alone.
+pub static GROUPS: Fused = forward(
+    Info {
+        name: "v5_wgmma_fw",
+        parent: Some("v4_product_fw"),
+        change: "more than four rows a cluster: a step's product by wgmma, whose sums stay in registers",
+        ..TENSOR.info
+    },
+    Way::TensorGroups,
+);
+
+/// And back as before.
+pub static GROUPS_BACK: Fused = Fused {
+    info: Info {
+        name: "v5_wgmma",
+        parent: Some("v4_product"),
+        change: "more than four rows a cluster: forward, a step's product by wgmma, whose sums stay in registers",
+        ..TENSOR_BACK.info
+    },
+    way: Way::TensorGroups,
+    pass: Pass::ForwardBackward,
+};
+
 /// Every version of the whole, in the order of the story.
-pub static VERSIONS: [&Fused; 6] = [&CELL, &SEQUENCE, &CLUSTER, &GRID, &TENSOR_BACK, &PRODUCT_BACK];
+pub static VERSIONS: [&Fused; 7] =
+    [&CELL, &SEQUENCE, &CLUSTER, &GRID, &TENSOR_BACK, &PRODUCT_BACK, &GROUPS_BACK];
 
 /// This stage.
 pub static STAGE: Stage = Stage {
@@ -248,12 +272,14 @@ pub static STAGE: Stage = Stage {
         &GRID,
         &TENSOR_BACK,
         &PRODUCT_BACK,
+        &GROUPS_BACK,
         &FORWARD[0],
         &FORWARD[1],
         &FORWARD[2],
         &FORWARD[3],
         &TENSOR,
         &PRODUCT,
+        &GROUPS,
     ],
     kernels: kernels::KERNELS,
     version_checks: checks::OF_EACH,
@@ -283,6 +309,14 @@ impl Version for Fused {
                 &kernels::V4_PRODUCT,
                 &kernels::V4_PRODUCT_BACK,
                 &kernels::COLUMNS,
+            ],
+            Way::TensorGroups => vec![
+                &kernels::V3_TENSOR,
+                &kernels::V3_TENSOR_BACK,
+                &kernels::V4_PRODUCT,
+                &kernels::V4_PRODUCT_BACK,
+                &kernels::COLUMNS,
+                &kernels::V5_WGMMA,
             ],
         };
         let products = [
@@ -315,6 +349,11 @@ impl Version for Fused {
                 all.extend([[9, 15, 136, 72], [66, 2, 8, 40]]);
             }
             (_, Way::TensorProduct) => all.extend([[9, 4, 8, 64], [20, 7, 72, 66]]),
+            // Clusters of two blocks and of sixteen, some of the weights in shared memory; units and rows that are not there.
+            (Pass::Forward, Way::TensorGroups) => {
+                all.extend([[9, 4, 3, 64], [23, 5, 2, 42], [30, 2, 8, 680]]);
+            }
+            (_, Way::TensorGroups) => all.extend([[12, 4, 8, 64]]),
             // A row a block, and several.
             (Pass::Forward, _) => all.extend([[1, 3, 2, 130], [9, 2, 1, 130]]),
             (_, Way::Cell | Way::Sequence) => all.extend([

@@ -20,6 +20,9 @@ pub enum Way {
     /// The same with the products over all steps by wgmma and TMA, where H is a multiple of 8; where it is even, that
     /// with an x of a multiple of 8 columns.
     TensorProduct,
+    /// The same with the products of a step by wgmma, where a cluster has more than four rows; forward alone, and back as
+    /// [`Way::TensorProduct`].
+    TensorGroups,
 }
 
 impl std::fmt::Display for Way {
@@ -30,8 +33,15 @@ impl std::fmt::Display for Way {
 
 impl Way {
     /// All of them, in the order of the story.
-    pub const ALL: [Self; 6] =
-        [Self::Cell, Self::Sequence, Self::Cluster, Self::Grid, Self::Tensor, Self::TensorProduct];
+    pub const ALL: [Self; 7] = [
+        Self::Cell,
+        Self::Sequence,
+        Self::Cluster,
+        Self::Grid,
+        Self::Tensor,
+        Self::TensorProduct,
+        Self::TensorGroups,
+    ];
 
     /// As settings and messages have it.
     pub fn name(self) -> &'static str {
@@ -42,11 +52,17 @@ impl Way {
             Self::Grid => "grid",
             Self::Tensor => "tensor",
             Self::TensorProduct => "tensor_product",
+            Self::TensorGroups => "tensor_groups",
         }
     }
 
     /// Whether the products with h are on tensor cores.
     pub(crate) fn on_tensor_cores(self) -> bool {
-        matches!(self, Self::Tensor | Self::TensorProduct)
+        matches!(self, Self::Tensor | Self::TensorProduct | Self::TensorGroups)
+    }
+
+    /// Whether the products over all steps are by wgmma and TMA, where the sizes allow it.
+    pub(crate) fn has_products(self) -> bool {
+        matches!(self, Self::TensorProduct | Self::TensorGroups)
     }
 }

@@ -3,8 +3,8 @@
 
 use lab_harness::suite::{assert_stage, assert_version};
 use lstm_fused::{
-    CELL, CLUSTER, FORWARD, GRID, PRODUCT, PRODUCT_BACK, SEQUENCE, STAGE, TENSOR, TENSOR_BACK,
-    VERSIONS,
+    CELL, CLUSTER, FORWARD, GRID, GROUPS, GROUPS_BACK, PRODUCT, PRODUCT_BACK, SEQUENCE, STAGE,
+    TENSOR, TENSOR_BACK, VERSIONS,
 };
 
 #[test]
@@ -30,12 +30,12 @@ fn grid() {
 #[test]
 fn forward_alone() {
     FORWARD.iter().for_each(|version| assert_version(version));
-    assert_eq!(STAGE.versions.len(), VERSIONS.len() + FORWARD.len() + 2);
+    assert_eq!(STAGE.versions.len(), VERSIONS.len() + FORWARD.len() + 3);
 }
 
 #[test]
 fn on_tensor_cores() {
-    [&TENSOR, &PRODUCT, &TENSOR_BACK, &PRODUCT_BACK]
+    [&TENSOR, &PRODUCT, &GROUPS, &TENSOR_BACK, &PRODUCT_BACK, &GROUPS_BACK]
         .into_iter()
         .for_each(|version| assert_version(version));
 }

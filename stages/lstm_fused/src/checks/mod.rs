@@ -53,8 +53,7 @@ fn dtypes(way: Way) -> &'static [DType] {
 
 /// Without what the way does not take, and with as many units as its products take.
 fn taken_by(way: Way, network: Network) -> Network {
-    let eights =
-        |size: usize| if way == Way::TensorProduct { size.next_multiple_of(8) } else { size };
+    let eights = |size: usize| if way.has_products() { size.next_multiple_of(8) } else { size };
     Network {
         peephole: network.peephole && !way.on_tensor_cores(),
         hidden: eights(network.hidden),
@@ -132,7 +131,7 @@ fn networks(way: Way) -> Vec<Network> {
         // that of the other, fewer still.
         let both = Network { layers: 2, bidirectional: true, ..plain };
         all = vec![Network { bias: false, ..plain }];
-        all.extend((way == Way::TensorProduct).then_some(both));
+        all.extend(way.has_products().then_some(both));
         all = all.into_iter().map(|network| taken_by(way, network)).collect();
     }
     if takes_norm(way) {

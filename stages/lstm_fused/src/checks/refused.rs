@@ -87,7 +87,7 @@ pub(super) fn what_does_not_fit_is_refused(device: &Device) {
     assert_eq!(of_rows(256, DType::F32, 8), Way::Cluster);
     assert_eq!(of_rows(64, DType::BF16, 8), Way::Sequence);
     assert_eq!(of_rows(769, DType::BF16, 8), Way::Cell);
-    for way in [Way::Tensor, Way::TensorProduct] {
+    for way in [Way::Tensor, Way::TensorProduct, Way::TensorGroups] {
         let said = "hidden: expected 1 to 768 in a launch for all steps, got 769";
         assert_eq!(Lstm::by(way, wider).unwrap_err().to_string(), said);
         let said = "peephole: expected false on tensor cores, got true";

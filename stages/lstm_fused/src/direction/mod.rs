@@ -166,7 +166,8 @@ impl Direction {
         let arithmetic = sizes.arithmetic();
         let weight_ih = weights["weight_ih"];
         let gates_len = match (sizes.way, keep) {
-            (Way::Cell | Way::Tensor | Way::TensorProduct, false) => 1,
+            (Way::Cell, false) => 1,
+            (way, false) if way.on_tensor_cores() => 1,
             (_, false) if columns <= FEW_COLUMNS => 1,
             _ => sizes.rows() * 4 * hidden,
         };
@@ -224,7 +225,9 @@ impl Direction {
             (Cell::Lstm, Way::Sequence, Some(_)) => self.add_norm_sequence(plan),
             (Cell::Lstm, Way::Sequence, None) => self.add_sequence(plan),
             (Cell::Lstm, Way::Cluster | Way::Grid, _) => self.add_spread(plan),
-            (Cell::Lstm, Way::Tensor | Way::TensorProduct, _) => self.add_tensor(plan),
+            (Cell::Lstm, Way::Tensor | Way::TensorProduct | Way::TensorGroups, _) => {
+                self.add_tensor(plan)
+            }
         }
     }
 
@@ -244,7 +247,7 @@ impl Direction {
             (Cell::Lstm, Way::Sequence, Some(_)) => self.add_norm_sequence_back(plan, &scope)?,
             (Cell::Lstm, Way::Sequence, None) => self.add_sequence_back(plan, &scope)?,
             (Cell::Lstm, Way::Cluster | Way::Grid, _) => self.add_spread_back(plan, &scope)?,
-            (Cell::Lstm, Way::Tensor | Way::TensorProduct, _) => {
+            (Cell::Lstm, Way::Tensor | Way::TensorProduct | Way::TensorGroups, _) => {
                 self.add_tensor_back(plan, &scope)?
             }
         }

@@ -8,7 +8,7 @@ use super::products::launch_of_tiles;
 use super::tensor_products::WideSlots;
 use super::{Direction, LayerSlots, Sizes, States};
 use crate::Way;
-use crate::kernels::{PROJECTION, V3_TENSOR, V3_TENSOR_BACK};
+use crate::kernels::{PROJECTION, V3_TENSOR, V3_TENSOR_BACK, V5_WGMMA};
 
 /// The most units: sixteen blocks a cluster, whose registers and shared memory have all weights.
 pub(crate) const MOST_TENSOR_UNITS: usize = 768;
@@ -25,18 +25,36 @@ fn instance_for(
 ) -> Option<Instance> {
     let all = || source.instances(name).filter(|i| i.has("T", dtype.cpp()));
     let units = all().map(|i| i.size("HT")).filter(|&units| hidden <= units).min()?;
-    let time = |i: &Instance| {
-        let (blocks, rows) = (i.size("BLOCKS"), i.size("ROWS"));
-        // One cluster fewer than there is room for: not all multiprocessors lie in groups of so many.
-        let resident = (multiprocessors.saturating_sub(blocks) / blocks).max(1);
-        batch.div_ceil(rows).div_ceil(resident) * (1 + rows.div_ceil(8))
-    };
+    let time = |i: &Instance| waves(i, batch, multiprocessors) * (1 + i.size("ROWS").div_ceil(8));
     all().filter(|i| i.size("HT") == units).min_by_key(time)
+}
+
+/// How often all clusters that there is room for begin, for B rows.
+fn waves(instance: &Instance, batch: usize, multiprocessors: usize) -> usize {
+    let (blocks, rows) = (instance.size("BLOCKS"), instance.size("ROWS"));
+    // One cluster fewer than there is room for: not all multiprocessors lie in groups of so many.
+    let resident = (multiprocessors.saturating_sub(blocks) / blocks).max(1);
+    batch.div_ceil(rows).div_ceil(resident)
 }
 
 /// The kernels of all steps.
 const FORTH: (&KernelSource, &str) = (&V3_TENSOR, "lstm_tensor");
+const GROUPS: (&KernelSource, &str) = (&V5_WGMMA, "lstm_wgmma");
 const BACK: (&KernelSource, &str) = (&V3_TENSOR_BACK, "lstm_tensor_back");
+
+/// Up to four rows a cluster mma.sync takes half the time of wgmma, whose weights have at least eight columns to multiply:
+/// as long as all such clusters find room at once.
+fn kernel_for_groups(
+    dtype: DType,
+    hidden: usize,
+    batch: usize,
+    multiprocessors: usize,
+) -> (&'static KernelSource, &'static str) {
+    match instance_for(FORTH, dtype, hidden, batch, multiprocessors) {
+        Some(i) if i.size("ROWS") <= 4 && waves(&i, batch, multiprocessors) == 1 => FORTH,
+        _ => GROUPS,
+    }
+}
 
 /// What a direction on tensor cores has of its own.
 #[derive(Clone, Copy, Debug)]
@@ -112,9 +130,15 @@ impl Direction {
     }
 
     pub(super) fn add_tensor(&self, plan: &mut Plan) -> Result<(), Error> {
-        let (kernel, launch) = self.tensor_launch(plan, FORTH)?;
-        match self.sizes.way {
-            Way::TensorProduct => self.add_product(plan)?,
+        let Sizes { dtype, hidden, batch, way, .. } = self.sizes;
+        let multiprocessors = plan.device().facts().multiprocessors as usize;
+        let kernel = match way {
+            Way::TensorGroups => kernel_for_groups(dtype, hidden, batch, multiprocessors),
+            _ => FORTH,
+        };
+        let (kernel, launch) = self.tensor_launch(plan, kernel)?;
+        match way {
+            way if way.has_products() => self.add_product(plan)?,
             _ => self.add_projection_by_units(plan)?,
         }
         plan.launch_in(&self.scope, &kernel, launch, arguments![ax: self.tensor_slots().ax])
@@ -149,7 +173,16 @@ mod tests {
         assert_eq!(of(64, 512), [512, 8, 8]);
         assert_eq!(of(256, 512), [512, 8, 18]);
         assert_eq!(of(1, 1)[0], 64);
-        for kernel in [FORTH, BACK] {
+        let groups = |batch, hidden| {
+            let kernel = kernel_for_groups(DType::BF16, hidden, batch, 132);
+            let i = instance_for(kernel, DType::BF16, hidden, batch, 132).unwrap();
+            (kernel.1, [i.size("HT"), i.size("BLOCKS"), i.size("ROWS")])
+        };
+        assert_eq!(groups(16, 768), ("lstm_tensor", [768, 16, 4]));
+        assert_eq!(groups(64, 768), ("lstm_wgmma", [768, 16, 10]));
+        assert_eq!(groups(64, 512), ("lstm_wgmma", [512, 16, 10]));
+        assert_eq!(groups(256, 512), ("lstm_wgmma", [512, 8, 18]));
+        for kernel in [FORTH, BACK, GROUPS] {
             let of = |dtype, hidden| instance_for(kernel, dtype, hidden, 1, 132).is_some();
             assert!(of(DType::BF16, MOST_TENSOR_UNITS) && of(DType::F16, MOST_TENSOR_UNITS));
             assert!(!of(DType::BF16, MOST_TENSOR_UNITS + 1) && !of(DType::F32, 1));

@@ -87,7 +87,7 @@ pub(crate) fn wide_bytes(
 
 /// Whether all products over all steps are by wgmma.
 pub(super) fn has_products(way: Way, hidden: usize) -> bool {
-    way == Way::TensorProduct && hidden.is_multiple_of(8)
+    way.has_products() && hidden.is_multiple_of(8)
 }
 
 impl Direction {

@@ -37,7 +37,7 @@ impl Way {
             Self::Cell => LARGEST[2].1,
             Self::Sequence => MOST_UNITS,
             Self::Cluster | Self::Grid => MOST_SPREAD_UNITS,
-            Self::Tensor | Self::TensorProduct => MOST_TENSOR_UNITS,
+            Self::Tensor | Self::TensorProduct | Self::TensorGroups => MOST_TENSOR_UNITS,
         }
     }
 }
@@ -226,7 +226,7 @@ impl Lstm {
             Way::Cluster | Way::Grid => 2 * of_all * (m + 4),
             // What x adds to the gates has a place of its own; and what is summed up of da.
             // A narrow x has columns of zeros beside it, and so have its weights, and the gradients by both.
-            Way::Tensor | Way::TensorProduct => {
+            Way::Tensor | Way::TensorProduct | Way::TensorGroups => {
                 of_all * TensorSlots::bytes(dtype, rows, batch, hidden)
                     + wide_bytes(self.way, dtype, rows, [inputs, hidden, sizes.directions])
             }
