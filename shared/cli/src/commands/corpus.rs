@@ -1,5 +1,7 @@
 //! `lab corpus [NAME]`: the planted bugs and right kernels that the emulator is held against.
 
+use std::io::Write as _;
+
 use clap::Args;
 use lab_corpus::{
     Case, Judgement, PRODUCTS, Verdict, asynchronous, beyond, cases, counted, descriptors, formal,
@@ -21,9 +23,13 @@ pub(crate) struct Arguments {
     /// The kernels with known traffic, and what the emulator counts of them
     #[arg(long, conflicts_with = "name")]
     counted: bool,
-    /// All right kernels, one after the other, on the device
+    /// All right kernels, one after the other, on the device; a line for each as it ends
     #[arg(long, conflicts_with_all = ["name", "counted"])]
     right: bool,
+    /// Of the kernels that no other tool judges (kernels/formal.cu, kernels/beyond.cu), those that compute what is
+    /// meant, in place of the others
+    #[arg(long, requires = "right")]
+    formal: bool,
     /// Products of wgmma by random matrix descriptors, on the device, to the bit
     #[arg(long, conflicts_with_all = ["name", "counted", "right"])]
     descriptors: bool,
@@ -49,8 +55,11 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     }
     if arguments.right {
         let device = common.open()?;
-        let mut all = cases().into_iter().filter(|c| c.bug().is_none());
-        return all.try_for_each(|case| hold(&case, &device));
+        let all = match arguments.formal {
+            true => formal().into_iter().chain(beyond()).collect(),
+            false => cases(),
+        };
+        return hold_all(all.into_iter().filter(|c| c.bug().is_none()), &device);
     }
     if arguments.descriptors {
         return run_descriptors(common);
@@ -208,6 +217,36 @@ fn hold(case: &Case, device: &Device) -> Result<(), Failure> {
     }
 }
 
+/// As [`hold`], and says what became of it: what is cut off keeps what came before.
+fn hold_and_tell(case: &Case, device: &Device) -> Result<(), Failure> {
+    hold(case, device)?;
+    let said = match case.bug() {
+        Some(_) => "it ended; a planted bug's outputs are not looked at",
+        None => "computes what it must",
+    };
+    let line = format!("{}: {said}, on {}", case.name, device.name());
+    let told = writeln!(std::io::stdout(), "{line}").and_then(|()| std::io::stdout().flush());
+    told.map_err(|e| Failure::Usage(format!("standard output: {e}")))
+}
+
+/// Goes on where outputs are wrong; what a device refuses ends it, for a GPU may then run nothing more.
+fn hold_all(all: impl Iterator<Item = Case>, device: &Device) -> Result<(), Failure> {
+    let mut wrong = Vec::new();
+    for case in all {
+        match hold_and_tell(&case, device) {
+            Err(Failure::Wrong(said)) => {
+                println!("{said}");
+                wrong.push(case.name);
+            }
+            other => other?,
+        }
+    }
+    match wrong.len() {
+        0 => Ok(()),
+        n => Err(Failure::Wrong(format!("{n} kernels differ: {}", wrong.join(", ")))),
+    }
+}
+
 fn one(common: &Common, name: &str) -> Result<(), Failure> {
     let all =
         cases().into_iter().chain(counted()).chain(instructions()).chain(formal()).chain(beyond());
@@ -219,7 +258,7 @@ fn one(common: &Common, name: &str) -> Result<(), Failure> {
         gpu => Device::open(gpu)?,
     };
     if device.kind() == DeviceKind::Cuda {
-        return hold(&case, &device);
+        return hold_and_tell(&case, &device);
     }
     let (judgement, findings) = judge(&case, &device)?;
     for finding in &findings {
