@@ -43,6 +43,14 @@ fn main() {
         let pack = |pack: &&str| tiled("output_weights_tensor", &format!("{how}{pack}, "));
         tensor.extend(PACKS.iter().flat_map(pack));
     }
+    let high = ["128, 128, 3", "64, 128, 3"];
+    let mut wgmma = vec!["softmax_of_powers<256, 128>".to_owned()];
+    for tile in high {
+        wgmma.extend(["logits_wgmma", "output_input_wgmma"].map(|n| format!("{n}<{tile}>")));
+        for how in ["KEEP", "DESCEND"] {
+            wgmma.extend(PACKS.map(|pack| format!("output_weights_wgmma<{how}, {pack}, {tile}>")));
+        }
+    }
     let rules = ["SGD", "ADAM", "ADAMW"].map(|rule| format!("update<float, {rule}>"));
     let update = [vec!["gradient_squares<float>".to_owned()], rules.to_vec()];
     lab_kernel_build::Stage::new()
@@ -53,6 +61,8 @@ fn main() {
         .kernel("kernels/v1_tensor.cu", &tensor)
         .spills(64)
         .needs("sm_80")
+        .kernel("kernels/v3_wgmma.cu", &wgmma)
+        .needs("sm_90a")
         .kernel("kernels/v2_resident.cu", &["resident<64, 32>", "resident<128, 64>"])
         .spills(8)
         .kernel("kernels/update.cu", &update.concat())

@@ -103,15 +103,10 @@ __device__ __forceinline__ double softmax_row(const float* stats, int tiles, int
 // ANCHOR_END: softmax
 
 // ANCHOR: input
-// A tile of dx = da w1, by a block of THREADS; `memory` has room for INPUT_TILE bytes. B / 64 x E / 64
-// tiles, rounded up.
-constexpr int INPUT_TILE = 2 * sizeof(RegisterStage<64, 64, 32>);
-template <int THREADS, int PACK>
-__device__ __forceinline__ void input_tile(void* memory, int own, const float* da, const float* w1,
+// A tile of dx = da w1, by the first THREADS of a block; `memory` has room for it. B / BM x E / BN tiles, rounded up.
+template <class Tile, int PACK, class Stages>
+__device__ __forceinline__ void input_tile(Stages& stages, int own, const float* da, const float* w1,
                                            float* dx, int B, int E, int H) {
-    using Tile =
-        RegisterTile<64, 64, PACK == 4 ? 32 : 16, 64 * 16 / THREADS, ALONG_K, ACROSS_K, PACK>;
-    auto& stage = *static_cast<typename Tile::Stage(*)[2]>(memory);
     int tiles = (E + Tile::BN - 1) / Tile::BN;
     int m0 = own / tiles * Tile::BM, n0 = own % tiles * Tile::BN;
     auto da_of = [&](int m, int j) -> const float* {
@@ -121,10 +116,21 @@ __device__ __forceinline__ void input_tile(void* memory, int own, const float* d
         return n0 + n < E && j < H ? w1 + j * 1ll * E + n0 + n : nullptr;
     };
     Tile tile;
-    tile.run(stage, 0, H, da_of, weight);
+    tile.run(stages, 0, H, da_of, weight);
     tile.for_each_four([&](int m, int n, const float(&sum)[4]) {
         Matrix<float>{dx, B, E}.template store<PACK == 4>(sum, m0 + m, n0 + n);
     });
+}
+
+// The same in f32, by a block of THREADS; `memory` has room for INPUT_TILE bytes.
+constexpr int INPUT_TILE = 2 * sizeof(RegisterStage<64, 64, 32>);
+template <int THREADS, int PACK>
+__device__ __forceinline__ void input_tile(void* memory, int own, const float* da, const float* w1,
+                                           float* dx, int B, int E, int H) {
+    using Tile =
+        RegisterTile<64, 64, PACK == 4 ? 32 : 16, 64 * 16 / THREADS, ALONG_K, ACROSS_K, PACK>;
+    auto& stages = *static_cast<typename Tile::Stage(*)[2]>(memory);
+    input_tile<Tile, PACK>(stages, own, da, w1, dx, B, E, H);
 }
 // ANCHOR_END: input
 
