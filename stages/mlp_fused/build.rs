@@ -45,8 +45,16 @@ fn main() {
     }
     let high = ["128, 128, 3", "64, 128, 3"];
     let mut wgmma = vec!["softmax_of_powers<256, 128>".to_owned()];
+    let mut rounded = Vec::new();
+    for pack in PACKS {
+        rounded.extend(["64, 64", "32, 32"].map(|t| format!("hidden_rounded<{pack}, {t}>")));
+        for how in ["KEEP", "DESCEND"] {
+            rounded.push(format!("input_weights_rounded<{how}, {pack}, 32, 32, 16, 16>"));
+        }
+    }
+    wgmma.extend(["128, 128, 3", "64, 64, 6"].map(|t| format!("hidden_gradient_wgmma<{t}>")));
     for tile in high {
-        wgmma.extend(["logits_wgmma", "output_input_wgmma"].map(|n| format!("{n}<{tile}>")));
+        wgmma.push(format!("logits_wgmma<{tile}>"));
         for how in ["KEEP", "DESCEND"] {
             wgmma.extend(PACKS.map(|pack| format!("output_weights_wgmma<{how}, {pack}, {tile}>")));
         }
@@ -63,6 +71,9 @@ fn main() {
         .needs("sm_80")
         .kernel("kernels/v3_wgmma.cu", &wgmma)
         .needs("sm_90a")
+        .kernel("kernels/v3_hidden.cu", &rounded)
+        .spills(8)
+        .needs("sm_80")
         .kernel("kernels/v2_resident.cu", &["resident<64, 32>", "resident<128, 64>"])
         .spills(8)
         .kernel("kernels/update.cu", &update.concat())

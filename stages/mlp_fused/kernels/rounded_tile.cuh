@@ -3,6 +3,7 @@
 // across it, and end anywhere, as with RegisterTile. The next tiles are on their way while these are multiplied.
 #pragma once
 #include "lab/ptx/named_barrier.cuh"
+#include "descent.cuh"
 #include "tensor_tile.cuh"
 
 namespace lab {
@@ -18,11 +19,13 @@ __device__ __forceinline__ void join_fours(float (&four)[4], const float* first,
 }
 __device__ __forceinline__ int four_at() { return threadIdx.x % 2 * 8 + threadIdx.x % 4 / 2 * 4; }
 
-template <int BM_, int BN_, int WM, int WN, Along A_LIES, Along B_LIES, int PACK>
-struct RoundedTile : TensorTile<BM_, BN_, WM, WN, A_LIES, B_LIES> {
-    using Base = TensorTile<BM_, BN_, WM, WN, A_LIES, B_LIES>;
-    static constexpr int BM = BM_, BN = BN_, BK = Base::BK, THREADS = Base::THREADS;
-    static constexpr int STAGE = Base::STAGE, BYTES = 2 * STAGE * sizeof(Half);
+// PARTS = 2: of what is lost by rounding there is a second tile. Of the products of both only that of two such rests is
+// left out, and the sums are nearly those of f32, off by 2^-17.
+template <int BM_, int BN_, int BK_, int WM, int WN, Along A_LIES, Along B_LIES, int PACK, int PARTS = 1>
+struct RoundedTile : TensorTile<BM_, BN_, WM, WN, A_LIES, B_LIES, BK_> {
+    using Base = TensorTile<BM_, BN_, WM, WN, A_LIES, B_LIES, BK_>;
+    static constexpr int BM = BM_, BN = BN_, BK = BK_, THREADS = Base::THREADS, STAGE = PARTS * Base::STAGE;
+    using Stages = Half[2 * STAGE];
 
     // This thread's share of SIDE x BK elements: at(row, k) is where a pack is, or null outside. Packs of four are
     // on their way in registers; elements one by one go straight to the tile.
@@ -49,16 +52,22 @@ struct RoundedTile : TensorTile<BM_, BN_, WM, WN, A_LIES, B_LIES> {
             }
         }
         template <class At> __device__ __forceinline__ void store(Half* to, int k0, At at) const {
-            SwizzledTile<Half, WIDTH> tile{to};
-            if constexpr (PACK == 4) {
+#pragma unroll PACK == 4 ? PACKS : 4
+            for (int n = 0; n < PACKS; ++n) {
+                float v[PACK];
+                if constexpr (PACK == 4) {
 #pragma unroll
-                for (int n = 0; n < PACKS; ++n)
-                    Matrix<Half>{tile.at(row(n), column(n)), 1, 4}.template store<true>(own[n].v, 0, 0);
-            } else {
-#pragma unroll 4
-                for (int n = 0; n < PACKS; ++n) {
+                    for (int i = 0; i < 4; ++i) v[i] = own[n].v[i];
+                } else {
                     const float* from = find(n, k0, at);
-                    *tile.at(row(n), column(n)) = from_math<Half>(from ? *from : 0.0f);
+                    v[0] = from ? *from : 0.0f;
+                }
+#pragma unroll
+                for (int part = 0; part < PARTS; ++part) {
+                    SwizzledTile<Half, WIDTH> tile{to + part * SIDE * BK};
+                    Matrix<Half>{tile.at(row(n), column(n)), 1, PACK}.template store<PACK == 4, PACK>(v, 0, 0);
+#pragma unroll
+                    for (int i = 0; i < PACK; ++i) v[i] -= to_math(from_math<Half>(v[i]));
                 }
             }
         }
@@ -71,23 +80,35 @@ struct RoundedTile : TensorTile<BM_, BN_, WM, WN, A_LIES, B_LIES> {
         Share<BM, A_LIES> of_a;
         Share<BN, B_LIES> of_b;
         of_a.load(first, a), of_b.load(first, b);
-        of_a.store(stages, first, a), of_b.store(stages + BM * BK, first, b);
+        constexpr int OF_B = PARTS * BM * BK;
+        of_a.store(stages, first, a), of_b.store(stages + OF_B, first, b);
         named_barrier_sync(1, THREADS);  // the first tiles are there
         int now = 0;
         for (int k = first; k < end; k += BK, now ^= 1) {
             bool more = k + BK < end;
             Half *stage = stages + now * STAGE, *other = stages + (now ^ 1) * STAGE;
             if (more) of_a.load(k + BK, a), of_b.load(k + BK, b);
-            this->multiply(stage);
+            this->multiply(stage, stage + OF_B);
+            if constexpr (PARTS == 2) {
+                this->multiply(stage, stage + OF_B + BN * BK);
+                this->multiply(stage + BM * BK, stage + OF_B);
+            }
             each(stage);
             // Nobody reads the other stage since the last barrier.
-            if (more) of_a.store(other, k + BK, a), of_b.store(other + BM * BK, k + BK, b);
+            if (more) of_a.store(other, k + BK, a), of_b.store(other + OF_B, k + BK, b);
             named_barrier_sync(1, THREADS);  // the next tiles are there, and these are read
         }
     }
     template <class A, class B>
     __device__ __forceinline__ void run(Half* stages, int first, int end, A a, B b) {
         run(stages, first, end, a, b, [](const Half*) {});
+    }
+
+    // Adds the elements of all k of a tile of A that lies across k, of row m.
+    static __device__ __forceinline__ void add_column(float& sum, const Half* a, int m) {
+        static_assert(A_LIES == ACROSS_K, "a tile that lies across k");
+#pragma unroll 8
+        for (int k = 0; k < BK; ++k) sum += to_math(*SwizzledTile<Half, BM>{const_cast<Half*>(a)}.at(k, m));
     }
 
     // f(m, n, four) for each four neighbours that this lane has after an exchange.
@@ -103,5 +124,17 @@ struct RoundedTile : TensorTile<BM_, BN_, WM, WN, A_LIES, B_LIES> {
             }
     }
 };
+
+// A tile of parameters moves, or their gradients are kept.
+template <Use USE, int PACK, int BM, int BN, int BK, int WM, int WN, Along A_LIES, Along B_LIES,
+          int PARTS>
+__device__ __forceinline__ void apply(Matrix<float> p, int m0, int n0,
+                                      const RoundedTile<BM, BN, BK, WM, WN, A_LIES, B_LIES, PACK, PARTS>& tile, float lr) {
+    tile.for_each_four([&](int m, int n, const float(&g)[4]) {
+        float now[4];
+        before<USE, PACK>(now, p, m0 + m, n0 + n);
+        after<USE, PACK>(now, p, m0 + m, n0 + n, g, lr);
+    });
+}
 
 }  // namespace lab

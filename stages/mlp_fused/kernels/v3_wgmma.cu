@@ -1,5 +1,5 @@
 // A training step of B pairs whose three products with w2 are by wgmma and TMA: of bf16, added up in f32. The launches
-// are those of v1_tensor.cu, of which the hidden layer is taken as it is; parameters stay in f32, beside w2 there is
+// are those of v1_tensor.cu, of which the hidden layer's are in v3_hidden.cu; parameters stay in f32, beside w2 there is
 // its copy in bf16.
 //
 // Logits are not stored. A tile of them leaves, of each row, the largest, m, and
@@ -19,6 +19,7 @@
 #include "wgmma_tile.cuh"
 
 using namespace lab;
+namespace cg = cooperative_groups;
 
 constexpr float LOG2E = 1.4426950408889634f;
 
@@ -137,43 +138,83 @@ __global__ void __launch_bounds__(THREADS)
 }
 // ANCHOR_END: softmax
 
-template <int BM, int BN, int PLACES>
-constexpr int output_input_wgmma_shared = WgmmaTile<BM, BN, PLACES, ALONG_K, ACROSS_K>::BYTES;
+// Sums of a tile in shared memory: its rows begin 8 banks apart, so that the lanes of a warp store to all banks.
+template <int BM, int BN> struct Sums {
+    static constexpr int ROW = BN + 8, BYTES = BM * ROW * 4;
+    float* x;
 
-// A grid of B / BM x H / BN x parts of V, of `span` tokens each, a multiple of BK; rounded up.
+    // Four neighbours, those of all blocks of the cluster added up, in their order.
+    __device__ __forceinline__ void load(float (&four)[4], cg::cluster_group cluster, int r, int c) const {
+        for (int block = 0; block < int(cluster.num_blocks()); ++block) {
+            float4 part = *reinterpret_cast<float4*>(cluster.map_shared_rank(x, block) + r * ROW + c);
+            four[0] += part.x, four[1] += part.y, four[2] += part.z, four[3] += part.w;
+        }
+    }
+};
+
+template <int BM, int BN, int PLACES>
+constexpr int hidden_gradient_wgmma_shared =
+    WgmmaTile<BM, BN, PLACES, ALONG_K, ACROSS_K>::BYTES > Sums<BM, BN>::BYTES
+        ? WgmmaTile<BM, BN, PLACES, ALONG_K, ACROSS_K>::BYTES
+        : Sums<BM, BN>::BYTES;
+
+// ANCHOR: gradient
+// da = [h > 0] w2ᵀ dz. A grid of B / BM · H / BN clusters, rounded up, whose blocks have `span` tokens each, a multiple of
+// BK. Each block leaves its sums in its shared memory, and adds up all blocks' sums of some rows.
 template <int BM, int BN, int PLACES>
 __global__ void __launch_bounds__(BM * 2 + 32, 2)
-    output_input_wgmma(const __grid_constant__ TensorMap DZ, const __grid_constant__ TensorMap COPY,
-                       const double* __restrict__ row_losses, const long long* __restrict__ counts,
-                       float* __restrict__ parts, double* __restrict__ losses, int B, int V, int H, int span) {
+    hidden_gradient_wgmma(const __grid_constant__ TensorMap DZ, const __grid_constant__ TensorMap COPY,
+                          const double* __restrict__ row_losses, const long long* __restrict__ counts,
+                          const Half* __restrict__ rounded, float* __restrict__ da, double* __restrict__ losses, int B,
+                          int V, int H, int HB, int span) {
     using Tile = WgmmaTile<BM, BN, PLACES, ALONG_K, ACROSS_K>;
     DYNAMIC_TILES(Half, stages);
     __shared__ Ring<PLACES> ring;
-    int m0 = blockIdx.x * BM, n0 = blockIdx.y * BN, first = blockIdx.z * span;
-    if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0) {
+    auto cluster = cg::this_cluster();
+    int rank = cluster.block_rank(), parts = cluster.num_blocks(), own = blockIdx.x / parts;
+    int across = (H + BN - 1) / BN, m0 = own / across * BM, n0 = own % across * BN, first = rank * span;
+    if (blockIdx.x == 0) {
         double sum = 0;
         for (int b = threadIdx.x; b < B; b += Tile::THREADS) sum += row_losses[b];
         sum = block_reduce<Tile::THREADS>(sum, Add{}, 0.0);
         if (threadIdx.x == 0) losses[counts[STEP]] = sum;
     }
     Tile tile;
-    if (!tile.run(stages, ring, DZ, m0, COPY, n0, first, min(first + span, V), [](unsigned long long, bool) {}))
-        return;
-    Matrix<float> to{parts + blockIdx.z * (B * 1ll * H), B, H};
+    Sums<BM, BN> sums{reinterpret_cast<float*>(stages)};
+    if (tile.run(stages, ring, DZ, m0, COPY, n0, first, min(first + span, V), [](unsigned long long, bool) {})) {
+        named_barrier_sync(1, Tile::CONSUMERS);  // all have read the tiles: sums take their place
 #pragma unroll
-    for (int h = 0; h < 2; ++h)
+        for (int j = 0; j < BN / 8; ++j)
 #pragma unroll
-        for (int j = 0; j < BN / 16; ++j) {
-            float four[4];
-            tile.four(four, h, j);
-            if (H % 4 == 0) to.template store<true>(four, m0 + Tile::row() + 8 * h, n0 + Tile::column(j));
-            else to.template store<false>(four, m0 + Tile::row() + 8 * h, n0 + Tile::column(j));
-        }
+            for (int h = 0; h < 2; ++h) {
+                float2 two = make_float2(tile.sum[4 * j + 2 * h], tile.sum[4 * j + 2 * h + 1]);
+                int at = (Tile::row() + 8 * h) * Sums<BM, BN>::ROW + 8 * j + threadIdx.x % 4 * 2;
+                *reinterpret_cast<float2*>(sums.x + at) = two;
+            }
+    }
+    cluster.sync();  // the sums of all blocks are there
+    int rows = (BM + parts - 1) / parts, end = min((rank + 1) * rows, BM) - rank * rows;
+    for (int n = threadIdx.x; n < end * (BN / 4); n += Tile::THREADS) {
+        int r = rank * rows + n / (BN / 4), c = n % (BN / 4) * 4, b = m0 + r, j = n0 + c;
+        if (b >= B || j >= H) continue;
+        float four[4] = {};
+        Half h[4];
+        sums.load(four, cluster, r, c);
+        uint2 raw = *reinterpret_cast<const uint2*>(rounded + b * 1ll * HB + j);
+        memcpy(static_cast<void*>(h), &raw, sizeof raw);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) four[i] = to_math(h[i]) > 0 ? four[i] : 0.0f;
+        Matrix<float> to{da, B, H};
+        if (H % 4 == 0) to.template store<true>(four, b, j);
+        else to.template store<false>(four, b, j);
+    }
+    cluster.sync();  // nobody ends while others may read his sums
 }
+// ANCHOR_END: gradient
 
 // A tile of dx, by the warpgroups of a block of output_weights_wgmma.
 template <int BM, int PACK>
-using InputTile = RoundedTile<BM / 2, 64, 16, 32, ALONG_K, ACROSS_K, PACK>;
+using InputTile = RoundedTile<BM / 2, 64, 64, 16, 32, ALONG_K, ACROSS_K, PACK>;
 
 template <Use, int, int BM, int BN, int PLACES>
 constexpr int output_weights_wgmma_shared = WgmmaTile<BM, BN, PLACES, ACROSS_K, ACROSS_K>::BYTES + 1024;

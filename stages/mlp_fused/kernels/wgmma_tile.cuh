@@ -49,15 +49,15 @@ template <int BM, int BN, int PLACES, Along A_LIES, Along B_LIES> struct WgmmaTi
         __syncthreads();  // nobody waits at a barrier that is not there
         Turn<PLACES> turn;
         if (threadIdx.x >= CONSUMERS) {
-            if (threadIdx.x > CONSUMERS) return false;
-            for (int k = first; k < end; k += BK, turn.advance()) {
-                ring.wait_empty(turn);
-                Half* stage = stages + turn.place * STAGE;
-                Mbarrier* full = &ring.full[turn.place];
-                mbarrier_arrive_expect(full, STAGE * sizeof(Half));
-                load<BM, A_LIES>(stage, A, m0, k, full);
-                load<BN, B_LIES>(stage + BM * BK, B, n0, k, full);
-            }
+            if (threadIdx.x == CONSUMERS)
+                for (int k = first; k < end; k += BK, turn.advance()) {
+                    ring.wait_empty(turn);
+                    Half* stage = stages + turn.place * STAGE;
+                    Mbarrier* full = &ring.full[turn.place];
+                    mbarrier_arrive_expect(full, STAGE * sizeof(Half));
+                    load<BM, A_LIES>(stage, A, m0, k, full);
+                    load<BN, B_LIES>(stage + BM * BK, B, n0, k, full);
+                }
             return false;
         }
         Turn<PLACES> last;

@@ -231,9 +231,14 @@ impl Batch {
         };
         let Sizes { embedding, hidden, .. } = self.shared.sizes;
         let (gradient_use, [emb, w1, b1, _, _]) = self.shared.destination(gradients);
-        let kernel = self.shared.load_kernel(plan.device(), "input_weights", gradient_use)?;
+        let device = plan.device();
+        let (kernel, rows_of_a_block) = match self.left {
+            Left::Warpgroups(_) => self.shared.load_rounded_input_weights(device, gradient_use)?,
+            _ => (self.shared.load_kernel(device, "input_weights", gradient_use)?, 1),
+        };
         let tiles = hidden.div_ceil(SMALL) * embedding.div_ceil(SMALL);
-        let launch = kernel.grid([blocks(self.shared.batch + tiles, 1), 1, 1])?;
+        let all = tiles + self.shared.batch.div_ceil(rows_of_a_block);
+        let launch = kernel.grid([blocks(all, 1), 1, 1])?;
         plan.launch_in(&self.shared.scope, &kernel, launch, arguments![da, dx, emb, w1, b1])
     }
 

@@ -303,7 +303,7 @@ impl Version for Fused {
                 Products::F32 => vec![&kernels::V1_BATCH],
                 Products::Halves => vec![&kernels::V1_TENSOR, &kernels::V1_BATCH],
                 Products::Warpgroups => {
-                    vec![&kernels::V3_WGMMA, &kernels::V1_TENSOR, &kernels::V1_BATCH]
+                    vec![&kernels::V3_WGMMA, &kernels::V3_HIDDEN, &kernels::V1_TENSOR]
                 }
                 Products::Recomputed => vec![&kernels::V1_RECOMPUTED, &kernels::V1_BATCH],
             },

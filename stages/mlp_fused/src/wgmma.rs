@@ -1,12 +1,12 @@
 //! The launches of a step of B pairs whose products by w2 are made by wgmma and TMA.
 
-use lab_device::{DType, Device, Instance, Kernel, Swizzle, TensorMap};
+use lab_device::{DType, Device, Instance, Kernel, KernelSource, Swizzle, TensorMap};
 use lab_harness::plan::{Plan, Scope, Slot};
 use lab_harness::{Error, arguments};
 use lab_reference::mlp::Sizes;
 
-use crate::kernels::{V1_TENSOR, V3_WGMMA};
-use crate::shared::{HiddenGradients, Shared, Use};
+use crate::kernels::{V3_HIDDEN, V3_WGMMA};
+use crate::shared::{HiddenGradients, SMALL, Shared, Use};
 use crate::steps::{blocks, load_kernel};
 use crate::tensor::padded;
 
@@ -23,7 +23,9 @@ const INPUT_COLUMNS: usize = 64;
 const SLICE: usize = 128;
 
 const BLOCKS_OF_A_MULTIPROCESSOR: usize = 2;
-const MOST_PARTS: usize = 32;
+
+/// Of V, for the gradient by h: blocks of a cluster, as many as every device with clusters has room for.
+const MOST_PARTS: usize = 8;
 
 /// What such a step has beside the rest, all in bf16.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +57,7 @@ fn stored_boxes([rows, columns]: [usize; 2]) -> Result<TensorMap, Error> {
 /// so many rows and columns, `parts` times; else the last.
 fn highest_filling(
     device: &Device,
+    source: &'static KernelSource,
     kernel: &str,
     pack: usize,
     size: [usize; 2],
@@ -62,7 +65,7 @@ fn highest_filling(
 ) -> Instance {
     let (pack, enough) = (pack.to_string(), device.facts().multiprocessors as usize);
     let of_pack = |i: &Instance| i.argument("PACK").is_none_or(|p| p == pack);
-    let all: Vec<Instance> = V3_WGMMA.instances(kernel).filter(of_pack).collect();
+    let all: Vec<Instance> = source.instances(kernel).filter(of_pack).collect();
     let fills = |i: &&Instance| tiles(i, size) * parts >= enough;
     *all.iter().find(fills).or(all.last()).expect("a kernel of each pack")
 }
@@ -103,11 +106,14 @@ impl Shared {
         Warpgroups { rounded, copy, dz }: Warpgroups,
     ) -> Result<(), Error> {
         let Self { batch, sizes: Sizes { vocabulary, hidden, .. }, ref scope, .. } = *self;
-        let layer =
-            load_kernel(plan.device(), &V1_TENSOR, "hidden_halves", &self.pack.to_string())?;
-        plan.launch_in(scope, &layer, self.hidden_layer(&layer)?, [])?;
+        let size = [batch, hidden];
+        let tile = highest_filling(plan.device(), &V3_HIDDEN, "hidden_rounded", self.pack, size, 2);
+        let layer = plan.device().load(tile)?;
+        let grid = [batch.div_ceil(tile.size("BM")), hidden.div_ceil(tile.size("BN")), 1];
+        let launch = layer.grid(grid.map(|n| blocks(n, 1)))?;
+        plan.launch_in(scope, &layer, launch, arguments![rounded])?;
         let size = [batch, vocabulary];
-        let tile = highest_filling(plan.device(), "logits_wgmma", self.pack, size, 1);
+        let tile = highest_filling(plan.device(), &V3_WGMMA, "logits_wgmma", self.pack, size, 1);
         let logits = plan.device().load(tile)?;
         let launch = logits.grid([blocks(tiles(&tile, size), 1), 1, 1])?;
         let arguments = arguments![
@@ -116,6 +122,19 @@ impl Shared {
             DZ: dz.stored_by(stored_boxes(size)?),
         ];
         plan.launch_in(scope, &logits, launch, arguments)
+    }
+
+    /// The kernel that moves w1, b1 and the embeddings, in tiles of [`SMALL`](crate::shared::SMALL), and of
+    /// how many pairs a block moves the embeddings: a warp has one.
+    pub(crate) fn load_rounded_input_weights(
+        &self,
+        device: &Device,
+        gradient_use: &str,
+    ) -> Result<(Kernel, usize), Error> {
+        let arguments = format!("{gradient_use}{}, {SMALL}, {SMALL}, 16, 16", self.pack);
+        let kernel = load_kernel(device, &V3_HIDDEN, "input_weights_rounded", &arguments)?;
+        let warps = kernel.block()?.threads / 32;
+        Ok((kernel, warps as usize))
     }
 
     /// Adds the products of the way back that have to do with w2.
@@ -131,27 +150,34 @@ impl Shared {
         // Along V there is as much parallel as is wanted: the higher tile where B has one.
         let size = [batch, hidden];
         let at_once = device.facts().multiprocessors as usize * BLOCKS_OF_A_MULTIPROCESSOR;
-        let tile = highest_filling(&device, "output_input_wgmma", self.pack, size, MOST_PARTS);
+        let tile = highest_filling(
+            &device,
+            &V3_WGMMA,
+            "hidden_gradient_wgmma",
+            self.pack,
+            size,
+            MOST_PARTS,
+        );
         let wanted = at_once / tiles(&tile, size);
         let span = vocabulary.div_ceil(wanted.clamp(1, MOST_PARTS)).next_multiple_of(DEPTH);
-        let splits = vocabulary.div_ceil(span);
-        let parts = self.gradient_parts(plan, splits);
-        let output_input = device.load(tile)?;
-        let grid = [batch.div_ceil(tile.size("BM")), hidden.div_ceil(tile.size("BN")), splits];
-        let launch = output_input.grid(grid.map(|n| blocks(n, 1)))?;
+        let parts = vocabulary.div_ceil(span);
+        let hidden_gradient = device.load(tile)?;
+        let grid = [blocks(tiles(&tile, size) * parts, 1), 1, 1];
+        let launch = hidden_gradient.grid(grid)?.cluster(blocks(parts, 1));
+        let da = plan.scratch(DType::F32, batch * hidden);
+        let dx = plan.scratch(DType::F32, batch * embedding);
         let arguments = arguments![
             DZ: dz.loaded_by(boxes([batch, vocabulary], tile.size("BM"))?),
             COPY: copy.loaded_by(boxes([vocabulary, hidden], DEPTH)?),
-            parts,
+            rounded,
+            da,
             span,
         ];
-        plan.launch_in(&self.scope, &output_input, launch, arguments)?;
-        let back = self.launch_hidden_gradient(plan, parts, splits)?;
+        plan.launch_in(&self.scope, &hidden_gradient, launch, arguments)?;
 
-        let HiddenGradients { da, dx } = back;
         let (gradient_use, [_, _, _, w2, b2]) = self.destination(gradients);
         let size = [vocabulary, hidden];
-        let tile = highest_filling(&device, "output_weights_wgmma", self.pack, size, 1);
+        let tile = highest_filling(&device, &V3_WGMMA, "output_weights_wgmma", self.pack, size, 1);
         let sides = ["BM", "BN", "PLACES"].map(|name| tile.size(name).to_string()).join(", ");
         let arguments = format!("{gradient_use}{}, {sides}", self.pack);
         let output_weights = load_kernel(&device, &V3_WGMMA, "output_weights_wgmma", &arguments)?;
@@ -163,6 +189,6 @@ impl Shared {
             da, dx, w2, b2,
         ];
         plan.launch_in(&self.scope, &output_weights, launch, arguments)?;
-        Ok(back)
+        Ok(HiddenGradients { da, dx })
     }
 }
