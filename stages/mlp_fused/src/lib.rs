@@ -243,11 +243,12 @@ pub static WGMMA: Fused = Fused {
         name: "v3_wgmma",
         parent: Some("v1_tensor"),
         change: "the products by w2 by wgmma and TMA; of the logits their exponentials are stored, in bf16",
-        // dz is a product of two that were rounded, and then rounded itself; w1 and da are, for dx.
+        // Behind w1 there are five roundings in place of two: dz is made of an exponential that was rounded, and
+        // rounded itself; so are w2, and of dw1 = da xᵀ both. With one pair a step nothing averages them.
         outputs: &[
             TENSOR.info.outputs[0],
             TENSOR.info.outputs[1],
-            Output { name: "w1", bounds: &[(F32, 1.7e-3)] },
+            Output { name: "w1", bounds: &[(F32, 2.8e-3)] },
             TENSOR.info.outputs[3],
             TENSOR.info.outputs[4],
             TENSOR.info.outputs[5],
