@@ -43,6 +43,22 @@ fn main() {
         let pack = |pack: &&str| tiled("output_weights_tensor", &format!("{how}{pack}, "));
         tensor.extend(PACKS.iter().flat_map(pack));
     }
+    let high = ["128, 128, 3", "64, 128, 3"];
+    let mut wgmma = vec!["softmax_of_powers<256, 128>".to_owned()];
+    let mut rounded = Vec::new();
+    for pack in PACKS {
+        rounded.extend(["64, 64", "32, 32"].map(|t| format!("hidden_rounded<{pack}, {t}>")));
+        for how in ["KEEP", "DESCEND"] {
+            rounded.push(format!("input_weights_rounded<{how}, {pack}, 32, 32, 16, 16>"));
+        }
+    }
+    wgmma.extend(["128, 128, 3", "64, 64, 6"].map(|t| format!("hidden_gradient_wgmma<{t}>")));
+    for tile in high {
+        wgmma.push(format!("logits_wgmma<{tile}>"));
+        for how in ["KEEP", "DESCEND"] {
+            wgmma.extend(PACKS.map(|pack| format!("output_weights_wgmma<{how}, {pack}, {tile}>")));
+        }
+    }
     let rules = ["SGD", "ADAM", "ADAMW"].map(|rule| format!("update<float, {rule}>"));
     let update = [vec!["gradient_squares<float>".to_owned()], rules.to_vec()];
     lab_kernel_build::Stage::new()
@@ -52,6 +68,12 @@ fn main() {
         .needs("sm_80")
         .kernel("kernels/v1_tensor.cu", &tensor)
         .spills(64)
+        .needs("sm_80")
+        .kernel("kernels/v3_wgmma.cu", &wgmma)
+        .spills(16) // of a tile of dx, which a block of output_weights_wgmma has in place of one of w2
+        .needs("sm_90a")
+        .kernel("kernels/v3_hidden.cu", &rounded)
+        .spills(8)
         .needs("sm_80")
         .kernel("kernels/v2_resident.cu", &["resident<64, 32>", "resident<128, 64>"])
         .spills(8)

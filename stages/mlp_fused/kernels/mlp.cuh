@@ -18,15 +18,14 @@ template <Along A, Along B, int PACK> using SmallTile = RegisterTile<32, 32, 16 
 
 // ANCHOR: hidden
 // The first launch of a step: x and h of its pairs, and their ids for the launches that follow. A grid of
-// B / 32 x H / 32 blocks of 64 threads, rounded up. `store(b, j, h)` keeps h. ids: B tokens, then B
-// targets; −1 of a pair that is not there, whose x is zero. `order`: in which the pairs come.
-template <int PACK, class Store>
-__device__ __forceinline__ void hidden_tile(const int* tokens, const int* targets, const int* order,
+// B / BM x H / BN blocks of THREADS of the tile, rounded up. `store(b, j, h)` keeps four neighbours, of
+// which some may be outside, and then zero. ids: B tokens, then B targets; −1 of a pair that is not there,
+// whose x is zero. `order`: in which the pairs come.
+template <class Tile, int PACK, class Store>
+__device__ __forceinline__ void hidden_tile(typename Tile::Stages& stages, const int* tokens, const int* targets, const int* order,
                                             long long* counts, double* numbers, int* ids,
                                             const float* emb, const float* w1, const float* b1,
                                             float* x, int pairs, int B, int E, int H, Store store) {
-    using Tile = SmallTile<ALONG_K, ALONG_K, PACK>;
-    __shared__ __align__(16) typename Tile::Stage stage[2];
     __shared__ int token[Tile::BM];
     int m0 = blockIdx.x * Tile::BM, n0 = blockIdx.y * Tile::BN;
     bool first = blockIdx.y == 0;  // of the blocks that have these pairs
@@ -48,14 +47,15 @@ __device__ __forceinline__ void hidden_tile(const int* tokens, const int* target
         return n0 + n < H && k < E ? w1 + (n0 + n) * 1ll * E + k : nullptr;
     };
     Tile tile;
-    tile.run(stage, 0, E, row, weight);
+    tile.run(stages, 0, E, row, weight);
     tile.for_each_four([&](int m, int n, const float(&sum)[4]) {
+        float h[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            if (m0 + m >= B || n0 + n + i >= H) continue;
-            float a = sum[i] + b1[n0 + n + i];
-            store(m0 + m, n0 + n + i, a < 0 ? 0.0f : a);
+            float a = n0 + n + i < H ? sum[i] + b1[n0 + n + i] : 0.0f;
+            h[i] = a < 0 ? 0.0f : a;
         }
+        store(m0 + m, n0 + n, h);
     });
     // Of x each of the blocks that have these pairs writes a share.
     for (int n = (blockIdx.y * Tile::THREADS + threadIdx.x) * PACK; n < Tile::BM * E;
@@ -103,15 +103,10 @@ __device__ __forceinline__ double softmax_row(const float* stats, int tiles, int
 // ANCHOR_END: softmax
 
 // ANCHOR: input
-// A tile of dx = da w1, by a block of THREADS; `memory` has room for INPUT_TILE bytes. B / 64 x E / 64
-// tiles, rounded up.
-constexpr int INPUT_TILE = 2 * sizeof(RegisterStage<64, 64, 32>);
-template <int THREADS, int PACK>
-__device__ __forceinline__ void input_tile(void* memory, int own, const float* da, const float* w1,
+// A tile of dx = da w1, by the first THREADS of a block; `memory` has room for it. B / BM x E / BN tiles, rounded up.
+template <class Tile, int PACK, class Stages>
+__device__ __forceinline__ void input_tile(Stages& stages, int own, const float* da, const float* w1,
                                            float* dx, int B, int E, int H) {
-    using Tile =
-        RegisterTile<64, 64, PACK == 4 ? 32 : 16, 64 * 16 / THREADS, ALONG_K, ACROSS_K, PACK>;
-    auto& stage = *static_cast<typename Tile::Stage(*)[2]>(memory);
     int tiles = (E + Tile::BN - 1) / Tile::BN;
     int m0 = own / tiles * Tile::BM, n0 = own % tiles * Tile::BN;
     auto da_of = [&](int m, int j) -> const float* {
@@ -121,21 +116,32 @@ __device__ __forceinline__ void input_tile(void* memory, int own, const float* d
         return n0 + n < E && j < H ? w1 + j * 1ll * E + n0 + n : nullptr;
     };
     Tile tile;
-    tile.run(stage, 0, H, da_of, weight);
+    tile.run(stages, 0, H, da_of, weight);
     tile.for_each_four([&](int m, int n, const float(&sum)[4]) {
         Matrix<float>{dx, B, E}.template store<PACK == 4>(sum, m0 + m, n0 + n);
     });
 }
+
+// The same in f32, by a block of THREADS; `memory` has room for INPUT_TILE bytes.
+constexpr int INPUT_TILE = 2 * sizeof(RegisterStage<64, 64, 32>);
+template <int THREADS, int PACK>
+__device__ __forceinline__ void input_tile(void* memory, int own, const float* da, const float* w1,
+                                           float* dx, int B, int E, int H) {
+    using Tile =
+        RegisterTile<64, 64, PACK == 4 ? 32 : 16, 64 * 16 / THREADS, ALONG_K, ACROSS_K, PACK>;
+    auto& stages = *static_cast<typename Tile::Stage(*)[2]>(memory);
+    input_tile<Tile, PACK>(stages, own, da, w1, dx, B, E, H);
+}
 // ANCHOR_END: input
 
 // ANCHOR: embedding
-// The gradient by the embedding of a token, by the block of the first pair that has it: the rows of dx
-// of all that have it, in their order. Each warp makes a list of them, of WINDOW pairs at a time, so that
-// several rows are on their way at once however rare the token is.
-template <Use USE, int THREADS, int PACK>
+// The gradient by the embedding of a token, by the LANES threads of the first pair that has it, whole warps:
+// the rows of dx of all that have it, in their order. Each warp makes a list of them, of WINDOW pairs at a
+// time, so that several rows are on their way at once however rare the token is.
+template <Use USE, int THREADS, int LANES, int PACK>
 __device__ __forceinline__ void embedding_row(const int* ids, const float* dx, float* emb, int b,
                                               int B, int E, float lr) {
-    constexpr int WINDOW = 256;
+    constexpr int WINDOW = 256, PACKS = 64 / LANES;  // of a row, a thread
     __shared__ int found[THREADS / 32][WINDOW];
     int token = ids[b], lane = threadIdx.x % 32, *list = found[threadIdx.x / 32];
     if (token < 0) return;
@@ -144,12 +150,12 @@ __device__ __forceinline__ void embedding_row(const int* ids, const float* dx, f
         return __ballot_sync(0xffffffffu, other < end && ids[other] == token);
     };
     unsigned earlier = 0;
-#pragma unroll 4
+#pragma unroll 8
     for (int from = 0; from < b; from += 32) earlier |= same(from, b);
-    if (earlier) return;  // another block has it
-    for (int e0 = 0; e0 < E; e0 += THREADS * PACK) {
-        int e = e0 + threadIdx.x * PACK;
-        float sum[4] = {};
+    if (earlier) return;  // others have it
+    for (int e0 = 0; e0 < E; e0 += LANES * PACKS * PACK) {
+        int e = e0 + threadIdx.x % LANES * PACK;  // and every LANES packs further on
+        float sum[PACKS][4] = {};
         for (int window = b; window < B; window += WINDOW) {
             int count = 0, end = B - window < WINDOW ? B : window + WINDOW;
             for (int from = window; from < end; from += 32) {
@@ -160,30 +166,37 @@ __device__ __forceinline__ void embedding_row(const int* ids, const float* dx, f
             __syncwarp();  // the warp's list is there
 #pragma unroll 8
             for (int n = 0; n < count; ++n) {
-                float row[PACK];
-                Matrix<const float>{dx, B, E}.template load<PACK>(row, list[n], e);
 #pragma unroll
-                for (int i = 0; i < PACK; ++i) sum[i] += row[i];
+                for (int p = 0; p < PACKS; ++p) {
+                    float row[PACK];
+                    Matrix<const float>{dx, B, E}.template load<PACK>(row, list[n], e + p * LANES * PACK);
+#pragma unroll
+                    for (int i = 0; i < PACK; ++i) sum[p][i] += row[i];
+                }
             }
             __syncwarp();  // and read: the next window may overwrite it
         }
-        float now[4];
-        Matrix<float> own{emb + token * 1ll * E, 1, PACK == 4 || e >= E ? E : e + 1};
-        before<USE, PACK>(now, own, 0, e);
-        after<USE, PACK>(now, own, 0, e, sum, lr);
+#pragma unroll
+        for (int p = 0; p < PACKS; ++p) {
+            float now[4];
+            int c = e + p * LANES * PACK;
+            Matrix<float> own{emb + token * 1ll * E, 1, PACK == 4 || c >= E ? E : c + 1};
+            before<USE, PACK>(now, own, 0, c);
+            after<USE, PACK>(now, own, 0, c, sum[p], lr);
+        }
     }
 }
 // ANCHOR_END: embedding
 
 // The last launch of a step: the tiles of dw1 with, in the first of each row, b1, which take longest, and
-// then a block for the embedding of each pair. H / 32 · E / 32, rounded up, and B blocks of 64 threads.
-template <Use USE, int PACK>
+// then the embeddings of the pairs, of THREADS / LANES a block. H / BM · E / BN blocks and those for B pairs,
+// rounded up, of THREADS of the tile.
+template <class Tile, Use USE, int LANES, int PACK>
 __device__ __forceinline__ void input_gradient(const int* ids, const float* x, const float* da,
                                                const float* dx, float* emb, float* w1, float* b1,
                                                long long* counts, const double* rates,
                                                const double* losses, int B, int E, int H) {
-    using Tile = SmallTile<ACROSS_K, ACROSS_K, PACK>;
-    __shared__ __align__(16) typename Tile::Stage stage[2];
+    __shared__ __align__(16) typename Tile::Stages stages;
     Step step{counts, rates, losses};
     bool stops = USE == DESCEND && step.stops();
     if (USE == DESCEND && blockIdx.x == 0 && threadIdx.x == 0) {
@@ -194,8 +207,12 @@ __device__ __forceinline__ void input_gradient(const int* ids, const float* x, c
     if (stops) return;
     float lr = USE == DESCEND ? step.rate() : 0.0f;
     int tiles = (E + Tile::BN - 1) / Tile::BN, own = blockIdx.x;
-    int b = own - (H + Tile::BM - 1) / Tile::BM * tiles;
-    if (b >= 0) return embedding_row<USE, Tile::THREADS, PACK>(ids, dx, emb, b, B, E, lr);
+    int block = own - (H + Tile::BM - 1) / Tile::BM * tiles;
+    if (block >= 0) {
+        int b = block * (Tile::THREADS / LANES) + threadIdx.x / LANES;
+        if (b < B) embedding_row<USE, Tile::THREADS, LANES, PACK>(ids, dx, emb, b, B, E, lr);
+        return;
+    }
 
     int m0 = own / tiles * Tile::BM, n0 = own % tiles * Tile::BN;
     auto da_of = [&](int m, int b) -> const float* {
@@ -206,9 +223,8 @@ __device__ __forceinline__ void input_gradient(const int* ids, const float* x, c
     };
     float bias = 0;
     Tile tile;
-    tile.run(stage, 0, B, da_of, x_of, [&](const typename Tile::Stage& s) {
-        if (n0 > 0 || threadIdx.x >= Tile::BM) return;
-        for (auto& row : s.a) bias += row[threadIdx.x];
+    tile.run(stages, 0, B, da_of, x_of, [&](const auto& stage) {
+        if (n0 == 0 && threadIdx.x < Tile::BM) Tile::add_column(bias, stage, threadIdx.x);
     });
     apply<USE, PACK>(Matrix<float>{w1, H, E}, m0, n0, tile, lr);
     int j = m0 + threadIdx.x;

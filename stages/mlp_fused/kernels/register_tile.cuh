@@ -24,6 +24,7 @@ struct RegisterTile {
     static_assert(BM * BK % (THREADS * PACK) == 0 && BN * BK % (THREADS * PACK) == 0,
                   "each thread loads equally many packs: change BM, BN or BK");
     using Stage = RegisterStage<BM, BN, BK>;
+    using Stages = Stage[2];
     float sum[TM][TN] = {};
 
     static __device__ __forceinline__ int row() { return threadIdx.x / LANES * TM; }
@@ -68,6 +69,11 @@ struct RegisterTile {
             }
         }
     };
+
+    // Adds the elements of all k of a stage's A, of row m.
+    static __device__ __forceinline__ void add_column(float& sum, const Stage& stage, int m) {
+        for (auto& row : stage.a) sum += row[m];
+    }
 
     // ANCHOR: multiply
     __device__ __forceinline__ void multiply(const Stage& stage) {

@@ -22,9 +22,9 @@ struct Operand {
 };
 
 // ANCHOR: tile
-template <int BM, int BN, int WM, int WN, Along A_LIES, Along B_LIES> struct TensorTile {
+template <int BM, int BN, int WM, int WN, Along A_LIES, Along B_LIES, int BK_ = 64> struct TensorTile {
     static constexpr int THREADS = BM / WM * (BN / WN) * 32;
-    static constexpr int BK = 64, STAGES = 3, CELLS = 8;  // CELLS in a chunk of 16 bytes
+    static constexpr int BK = BK_, STAGES = 3, CELLS = 8;  // CELLS in a chunk of 16 bytes
     static constexpr int STAGE = (BM + BN) * BK;  // a tile of A, then one of B
     static constexpr int BYTES = STAGES * STAGE * sizeof(Half);
     static_assert(WM % 16 == 0 && WN % 16 == 0, "a warp has whole pairs of 16 x 8: change WM, WN");
@@ -61,8 +61,8 @@ template <int BM, int BN, int WM, int WN, Along A_LIES, Along B_LIES> struct Ten
             load_matrices_transposed(to, tile.chunk(k + of_k + lane % 8, m + of_m));
     }
 
-    __device__ __forceinline__ void multiply(const Half* stage) {
-        const Half *a = stage, *b = stage + BM * BK;
+    __device__ __forceinline__ void multiply(const Half* stage) { multiply(stage, stage + BM * BK); }
+    __device__ __forceinline__ void multiply(const Half* a, const Half* b) {
 #pragma unroll
         for (int k = 0; k < BK; k += 16) {
             unsigned a_k[WM / 16][4], b_k[WN / 16][4];

@@ -31,8 +31,11 @@ __global__ void __launch_bounds__(64)
            int* __restrict__ ids, const float* __restrict__ emb, const float* __restrict__ w1,
            const float* __restrict__ b1, float* __restrict__ x, float* __restrict__ h, int pairs,
            int B, int E, int H) {
-    hidden_tile<PACK>(tokens, targets, order, counts, numbers, ids, emb, w1, b1, x, pairs, B, E, H,
-                      [&](int b, int j, float h_bj) { h[b * 1ll * H + j] = h_bj; });
+    using Tile = SmallTile<ALONG_K, ALONG_K, PACK>;
+    __shared__ __align__(16) typename Tile::Stages stages;
+    hidden_tile<Tile, PACK>(
+        stages, tokens, targets, order, counts, numbers, ids, emb, w1, b1, x, pairs, B, E, H,
+        [&](int b, int j, const float(&four)[4]) { Matrix<float>{h, B, H}.template store<PACK == 4>(four, b, j); });
 }
 
 // ANCHOR: logits
@@ -183,5 +186,6 @@ __global__ void __launch_bounds__(64)
                   const float* __restrict__ da, const float* __restrict__ dx, float* emb, float* w1,
                   float* b1, long long* counts, const double* __restrict__ rates,
                   const double* __restrict__ losses, int B, int E, int H) {
-    input_gradient<USE, PACK>(ids, x, da, dx, emb, w1, b1, counts, rates, losses, B, E, H);
+    input_gradient<SmallTile<ACROSS_K, ACROSS_K, PACK>, USE, 64, PACK>(
+        ids, x, da, dx, emb, w1, b1, counts, rates, losses, B, E, H);
 }

@@ -35,13 +35,14 @@ __global__ void __launch_bounds__(64)
                   const float* __restrict__ w1, const float* __restrict__ b1,
                   float* __restrict__ x, float* __restrict__ h, Half* __restrict__ rounded,
                   int pairs, int B, int E, int H, int HB) {
-    hidden_tile<PACK>(tokens, targets, order, counts, numbers, ids, emb, w1, b1, x, pairs, B, E, H,
-                      [&](int b, int j, float h_bj) {
-                          h[b * 1ll * H + j] = h_bj;
-                          rounded[b * 1ll * HB + j] = from_math<Half>(h_bj);
-                          if (j + 1 < H) return;
-                          while (++j < HB) rounded[b * 1ll * HB + j] = from_math<Half>(0.0f);
-                      });
+    using Tile = SmallTile<ALONG_K, ALONG_K, PACK>;
+    __shared__ __align__(16) typename Tile::Stages stages;
+    hidden_tile<Tile, PACK>(
+        stages, tokens, targets, order, counts, numbers, ids, emb, w1, b1, x, pairs, B, E, H,
+        [&](int b, int j, const float(&four)[4]) {
+            Matrix<float>{h, B, H}.template store<PACK == 4>(four, b, j);
+            Matrix<Half>{rounded, B, HB}.template store<true>(four, b, j);
+        });
 }
 
 template <int BM, int BN, int WM, int WN>

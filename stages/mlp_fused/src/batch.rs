@@ -10,7 +10,8 @@ use crate::kernels::V1_BATCH;
 use crate::recomputed::Recomputed;
 use crate::shared::{HiddenGradients, LARGE, SMALL, Shared, Use};
 use crate::steps::{StepsPlan, blocks, load_kernel};
-use crate::tensor::Halves;
+use crate::tensor::{Halves, round_rows};
+use crate::wgmma::Warpgroups;
 
 /// Tokens by which V is cut into parts, and the most parts.
 const DEPTH: usize = 16;
@@ -23,6 +24,8 @@ pub enum Products {
     F32,
     /// Of bf16, on the tensor cores; the logits are stored, in f32.
     Halves,
+    /// Of bf16, by wgmma; of the logits their exponentials are stored, relative to the largest of a tile.
+    Warpgroups,
     /// In f32; the logits are computed on the way there and again on the way back.
     Recomputed,
 }
@@ -34,7 +37,10 @@ impl Products {
     }
 
     pub(crate) fn dtype(self) -> DType {
-        if self == Self::Halves { DType::BF16 } else { DType::F32 }
+        match self {
+            Self::Halves | Self::Warpgroups => DType::BF16,
+            Self::F32 | Self::Recomputed => DType::F32,
+        }
     }
 }
 
@@ -46,6 +52,7 @@ enum Left {
         z: Slot,
     },
     Halves(Halves),
+    Warpgroups(Warpgroups),
     Recomputed(Recomputed),
 }
 
@@ -110,6 +117,10 @@ impl Batch {
                 let (halves, scope) = Halves::new(plan, sizes, batch, scope);
                 (Left::Halves(halves), scope)
             }
+            Products::Warpgroups => {
+                let (warpgroups, scope) = Warpgroups::new(plan, sizes, batch, scope);
+                (Left::Warpgroups(warpgroups), scope)
+            }
             Products::Recomputed => {
                 let (recomputed, scope) = Recomputed::new(plan, sizes, batch, scope);
                 (Left::Recomputed(recomputed), scope)
@@ -125,7 +136,7 @@ impl Batch {
         match self.left {
             Left::F32 { z } => Some(z),
             Left::Halves(halves) => Some(halves.z),
-            Left::Recomputed(_) => None,
+            Left::Warpgroups(_) | Left::Recomputed(_) => None,
         }
     }
 
@@ -136,7 +147,7 @@ impl Batch {
     /// A kernel does not compile on this device.
     pub fn launch_rounding(&self, plan: &mut Plan) -> Result<(), Error> {
         match self.left {
-            Left::Halves(_) => self.shared.launch_rounding_to_halves(plan),
+            Left::Halves(_) | Left::Warpgroups(_) => self.shared.launch_rounding_to_halves(plan),
             Left::F32 { .. } | Left::Recomputed(_) => Ok(()),
         }
     }
@@ -145,7 +156,9 @@ impl Batch {
     /// the plan is bound.
     pub fn rounded_weights(&self, w2: &Tensor) -> Option<(Slot, Tensor)> {
         match self.left {
-            Left::Halves(halves) => Some((halves.copy, halves.round(w2))),
+            Left::Halves(Halves { copy, .. }) | Left::Warpgroups(Warpgroups { copy, .. }) => {
+                Some((copy, round_rows(w2)))
+            }
             Left::F32 { .. } | Left::Recomputed(_) => None,
         }
     }
@@ -158,6 +171,7 @@ impl Batch {
         match self.left {
             Left::F32 { .. } => self.launch_logits_in_f32(plan),
             Left::Halves(halves) => self.shared.launch_logits_in_halves(plan, halves),
+            Left::Warpgroups(warpgroups) => self.shared.launch_powers(plan, warpgroups),
             Left::Recomputed(recomputed) => self.shared.launch_attention(plan, recomputed),
         }
     }
@@ -170,6 +184,7 @@ impl Batch {
         let kernel = match self.left {
             Left::F32 { .. } => load_kernel(plan.device(), &V1_BATCH, "softmax_loss", "256")?,
             Left::Halves(_) => Halves::load_softmax(plan.device())?,
+            Left::Warpgroups(_) => Warpgroups::load_softmax(plan.device())?,
             Left::Recomputed(_) => Recomputed::load_merge(plan.device())?,
         };
         let launch = kernel.grid([blocks(self.shared.batch, 1), 1, 1])?;
@@ -206,6 +221,9 @@ impl Batch {
             (Left::Halves(halves), _) => {
                 self.shared.launch_back_in_halves(plan, halves, gradients)?
             }
+            (Left::Warpgroups(warpgroups), _) => {
+                self.shared.launch_back_by_warpgroups(plan, warpgroups, gradients)?
+            }
             (Left::Recomputed(recomputed), Use::Descend) => {
                 self.shared.launch_back_recomputed(plan, recomputed)?
             }
@@ -213,9 +231,14 @@ impl Batch {
         };
         let Sizes { embedding, hidden, .. } = self.shared.sizes;
         let (gradient_use, [emb, w1, b1, _, _]) = self.shared.destination(gradients);
-        let kernel = self.shared.load_kernel(plan.device(), "input_weights", gradient_use)?;
+        let device = plan.device();
+        let (kernel, rows_of_a_block) = match self.left {
+            Left::Warpgroups(_) => self.shared.load_rounded_input_weights(device, gradient_use)?,
+            _ => (self.shared.load_kernel(device, "input_weights", gradient_use)?, 1),
+        };
         let tiles = hidden.div_ceil(SMALL) * embedding.div_ceil(SMALL);
-        let launch = kernel.grid([blocks(self.shared.batch + tiles, 1), 1, 1])?;
+        let all = tiles + self.shared.batch.div_ceil(rows_of_a_block);
+        let launch = kernel.grid([blocks(all, 1), 1, 1])?;
         plan.launch_in(&self.shared.scope, &kernel, launch, arguments![da, dx, emb, w1, b1])
     }
 

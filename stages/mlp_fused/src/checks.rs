@@ -173,7 +173,7 @@ fn residents_without_a_cluster(device: &Device) {
 
 /// An infinite logit makes a loss that is none: all parameters stay as they are, bit for bit.
 fn a_loss_that_is_no_number_moves_nothing(device: &Device) {
-    for version in [&crate::BATCH, &crate::RECOMPUTED, &crate::TENSOR] {
+    for version in [&crate::BATCH, &crate::RECOMPUTED, &crate::TENSOR, &crate::WGMMA] {
         let mut all = inputs(version, [2, 70, 150, 8, 11]);
         let mut bias = all["b2"].values();
         bias[100] = f64::INFINITY;

@@ -15,6 +15,7 @@ mod sample;
 mod shared;
 mod steps;
 mod tensor;
+mod wgmma;
 
 use lab_device::{Arithmetic, DType, Device, KernelSource};
 use lab_harness::mlp::{self, sizes};
@@ -236,14 +237,41 @@ pub static RESIDENT: Fused = Fused {
     way: Way::Resident,
 };
 
+/// As `v1_tensor`, by warpgroups.
+pub static WGMMA: Fused = Fused {
+    info: Info {
+        name: "v3_wgmma",
+        parent: Some("v1_tensor"),
+        change: "the products by w2 by wgmma and TMA; of the logits their exponentials are stored, in bf16",
+        // Behind w1 there are five roundings in place of two: dz is made of an exponential that was rounded, and
+        // rounded itself; so are w2, and of dw1 = da xᵀ both. With one pair a step nothing averages them.
+        outputs: &[
+            TENSOR.info.outputs[0],
+            TENSOR.info.outputs[1],
+            Output { name: "w1", bounds: &[(F32, 2.8e-3)] },
+            TENSOR.info.outputs[3],
+            TENSOR.info.outputs[4],
+            TENSOR.info.outputs[5],
+            TENSOR.info.outputs[6],
+            TENSOR.info.outputs[7],
+            TENSOR.info.outputs[8],
+            TENSOR.info.outputs[9],
+            TENSOR.info.outputs[10],
+        ],
+        ..TENSOR.info
+    },
+    way: Way::Batch { products: Products::Warpgroups, graph: false },
+};
+
 /// Every version, in the order of the story.
-pub static VERSIONS: [&Fused; 6] = [&SAMPLE, &BATCH, &RECOMPUTED, &TENSOR, &GRAPH, &RESIDENT];
+pub static VERSIONS: [&Fused; 7] =
+    [&SAMPLE, &BATCH, &RECOMPUTED, &TENSOR, &GRAPH, &RESIDENT, &WGMMA];
 
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "mlp_fused",
     teaches: "a whole training step: what can share a launch, and what must wait for the grid",
-    versions: &[&SAMPLE, &BATCH, &RECOMPUTED, &TENSOR, &GRAPH, &RESIDENT],
+    versions: &[&SAMPLE, &BATCH, &RECOMPUTED, &TENSOR, &GRAPH, &RESIDENT, &WGMMA],
     kernels: kernels::KERNELS,
     version_checks: checks::OF_EACH,
     checks: checks::CHECKS,
@@ -275,6 +303,9 @@ impl Version for Fused {
             Way::Batch { products, .. } => match products {
                 Products::F32 => vec![&kernels::V1_BATCH],
                 Products::Halves => vec![&kernels::V1_TENSOR, &kernels::V1_BATCH],
+                Products::Warpgroups => {
+                    vec![&kernels::V3_WGMMA, &kernels::V3_HIDDEN, &kernels::V1_TENSOR]
+                }
                 Products::Recomputed => vec![&kernels::V1_RECOMPUTED, &kernels::V1_BATCH],
             },
         }

@@ -69,17 +69,6 @@ impl Halves {
         (Self { z, rounded, copy }, scope)
     }
 
-    /// Rounds w2 \[V, H\] to what the copy holds.
-    pub(crate) fn round(&self, w2: &Tensor) -> Tensor {
-        let columns = w2.shape[1];
-        let mut rows = Vec::with_capacity(self.copy.len());
-        for row in w2.values().chunks(columns) {
-            rows.extend_from_slice(row);
-            rows.resize(rows.len() + padded(columns) - columns, 0.0);
-        }
-        Tensor::rounded(DType::BF16, &[rows.len()], &rows)
-    }
-
     /// Loads the kernel that makes the losses of the pairs, and dz.
     pub(crate) fn load_softmax(device: &Device) -> Result<Kernel, Error> {
         load_kernel(device, &V1_TENSOR, "softmax_halves", "256")
@@ -87,8 +76,19 @@ impl Halves {
 }
 
 /// Columns of a row of whole chunks of 16 bytes.
-fn padded(columns: usize) -> usize {
+pub(crate) fn padded(columns: usize) -> usize {
     columns.next_multiple_of(8)
+}
+
+/// Rounds w2 \[V, H\] to what its copy holds.
+pub(crate) fn round_rows(w2: &Tensor) -> Tensor {
+    let columns = w2.shape[1];
+    let mut rows = Vec::with_capacity(w2.shape[0] * padded(columns));
+    for row in w2.values().chunks(columns) {
+        rows.extend_from_slice(row);
+        rows.resize(rows.len() + padded(columns) - columns, 0.0);
+    }
+    Tensor::rounded(DType::BF16, &[rows.len()], &rows)
 }
 
 /// How many slices of a row of logits have their own statistics.

@@ -2,7 +2,7 @@
 #![allow(missing_docs)]
 
 use lab_harness::suite::{assert_stage, assert_version};
-use mlp_fused::{BATCH, GRAPH, RECOMPUTED, RESIDENT, SAMPLE, STAGE, TENSOR};
+use mlp_fused::{BATCH, GRAPH, RECOMPUTED, RESIDENT, SAMPLE, STAGE, TENSOR, WGMMA};
 
 #[test]
 fn sample() {
@@ -32,6 +32,11 @@ fn graph() {
 #[test]
 fn tensor() {
     assert_version(&TENSOR);
+}
+
+#[test]
+fn wgmma() {
+    assert_version(&WGMMA);
 }
 
 #[test]

@@ -1,0 +1,194 @@
+//! The launches of a step of B pairs whose products by w2 are made by wgmma and TMA.
+
+use lab_device::{DType, Device, Instance, Kernel, KernelSource, Swizzle, TensorMap};
+use lab_harness::plan::{Plan, Scope, Slot};
+use lab_harness::{Error, arguments};
+use lab_reference::mlp::Sizes;
+
+use crate::kernels::{V3_HIDDEN, V3_WGMMA};
+use crate::shared::{HiddenGradients, SMALL, Shared, Use};
+use crate::steps::{blocks, load_kernel};
+use crate::tensor::padded;
+
+/// As in the kernels: elements of k of a tile, and of a row of a box, 128 bytes.
+const DEPTH: usize = 64;
+
+/// Rows of a box of results, those of a warpgroup.
+const STORED_ROWS: usize = 64;
+
+/// Columns of a tile of dx; it has half as many rows as the tile of w2 of the same launch.
+const INPUT_COLUMNS: usize = 64;
+
+/// Exponentials that have their statistics in common.
+const SLICE: usize = 128;
+
+const BLOCKS_OF_A_MULTIPROCESSOR: usize = 2;
+
+/// Of V, for the gradient by h: blocks of a cluster, as many as every device with clusters has room for.
+const MOST_PARTS: usize = 8;
+
+/// What such a step has beside the rest, all in bf16.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Warpgroups {
+    /// h \[B, H\], in rows of whole chunks of 16 bytes.
+    rounded: Slot,
+    /// The copy of w2 \[V, H\], in such rows: it is kept from step to step.
+    pub(crate) copy: Slot,
+    /// The exponentials, then dz, \[B, V\], in such rows.
+    dz: Slot,
+}
+
+/// A matrix \[rows, columns\] of bf16 in rows of whole chunks of 16 bytes, in boxes of so many rows.
+fn boxes([rows, columns]: [usize; 2], high: usize) -> Result<TensorMap, Error> {
+    let map = TensorMap::new(DType::BF16, &[columns, rows], &[DEPTH, high])?;
+    let stride = padded(columns) * DType::BF16.size();
+    Ok(map.strides(&[stride])?.swizzle(Swizzle::Bytes128))
+}
+
+/// The same of results.
+fn stored_boxes([rows, columns]: [usize; 2]) -> Result<TensorMap, Error> {
+    let map = TensorMap::new(DType::BF16, &[columns, rows, 1], &[DEPTH, STORED_ROWS, 1])?;
+    let stride = padded(columns) * DType::BF16.size();
+    Ok(map.strides(&[stride, rows * stride])?.swizzle(Swizzle::Bytes128))
+}
+
+/// Of a kernel's instantiations for packs of `pack`, if it has any, in any use, those by the height of
+/// their tiles: the first, which has the highest, with which each multiprocessor has a tile of a result of
+/// so many rows and columns, `parts` times; else the last.
+fn highest_filling(
+    device: &Device,
+    source: &'static KernelSource,
+    kernel: &str,
+    pack: usize,
+    size: [usize; 2],
+    parts: usize,
+) -> Instance {
+    let (pack, enough) = (pack.to_string(), device.facts().multiprocessors as usize);
+    let of_pack = |i: &Instance| i.argument("PACK").is_none_or(|p| p == pack);
+    let all: Vec<Instance> = source.instances(kernel).filter(of_pack).collect();
+    let fills = |i: &&Instance| tiles(i, size) * parts >= enough;
+    *all.iter().find(fills).or(all.last()).expect("a kernel of each pack")
+}
+
+/// How many tiles results of so many rows and columns take.
+fn tiles(instance: &Instance, [rows, columns]: [usize; 2]) -> usize {
+    rows.div_ceil(instance.size("BM")) * columns.div_ceil(instance.size("BN"))
+}
+
+impl Warpgroups {
+    /// Makes room for B pairs, and adds what the launches share to their scope.
+    pub(crate) fn new(plan: &mut Plan, sizes: Sizes, batch: usize, scope: Scope) -> (Self, Scope) {
+        let Sizes { vocabulary, hidden, .. } = sizes;
+        let (columns, dz_columns) = (padded(hidden), padded(vocabulary));
+        let slices = vocabulary.div_ceil(SLICE);
+        let stats = plan.scratch(DType::F32, batch * 2 * slices);
+        let of_target = plan.scratch(DType::F32, batch);
+        let rounded = plan.scratch(DType::BF16, batch * columns);
+        let copy = plan.state("w2_copy", DType::BF16, &[vocabulary, columns]);
+        let dz = plan.scratch(DType::BF16, batch * dz_columns);
+        let slots = arguments![stats, of_target, slices, rounded, copy, dz];
+        (
+            Self { rounded, copy, dz },
+            scope.with(slots).with(arguments![HB: columns, ZB: dz_columns]),
+        )
+    }
+
+    pub(crate) fn load_softmax(device: &Device) -> Result<Kernel, Error> {
+        load_kernel(device, &V3_WGMMA, "softmax_of_powers", &format!("256, {SLICE}"))
+    }
+}
+
+impl Shared {
+    /// What the logits leave: their exponentials.
+    pub(crate) fn launch_powers(
+        &self,
+        plan: &mut Plan,
+        Warpgroups { rounded, copy, dz }: Warpgroups,
+    ) -> Result<(), Error> {
+        let Self { batch, sizes: Sizes { vocabulary, hidden, .. }, ref scope, .. } = *self;
+        let size = [batch, hidden];
+        let tile = highest_filling(plan.device(), &V3_HIDDEN, "hidden_rounded", self.pack, size, 2);
+        let layer = plan.device().load(tile)?;
+        let grid = [batch.div_ceil(tile.size("BM")), hidden.div_ceil(tile.size("BN")), 1];
+        let launch = layer.grid(grid.map(|n| blocks(n, 1)))?;
+        plan.launch_in(scope, &layer, launch, arguments![rounded])?;
+        let size = [batch, vocabulary];
+        let tile = highest_filling(plan.device(), &V3_WGMMA, "logits_wgmma", self.pack, size, 1);
+        let logits = plan.device().load(tile)?;
+        let launch = logits.grid([blocks(tiles(&tile, size), 1), 1, 1])?;
+        let arguments = arguments![
+            ROUNDED: rounded.loaded_by(boxes([batch, hidden], tile.size("BM"))?),
+            COPY: copy.loaded_by(boxes([vocabulary, hidden], tile.size("BN"))?),
+            DZ: dz.stored_by(stored_boxes(size)?),
+        ];
+        plan.launch_in(scope, &logits, launch, arguments)
+    }
+
+    /// The kernel that moves w1, b1 and the embeddings, in tiles of [`SMALL`](crate::shared::SMALL), and of
+    /// how many pairs a block moves the embeddings: a warp has one.
+    pub(crate) fn load_rounded_input_weights(
+        &self,
+        device: &Device,
+        gradient_use: &str,
+    ) -> Result<(Kernel, usize), Error> {
+        let arguments = format!("{gradient_use}{}, {SMALL}, {SMALL}, 16, 16", self.pack);
+        let kernel = load_kernel(device, &V3_HIDDEN, "input_weights_rounded", &arguments)?;
+        let warps = kernel.block()?.threads / 32;
+        Ok((kernel, warps as usize))
+    }
+
+    /// Adds the products of the way back that have to do with w2.
+    pub(crate) fn launch_back_by_warpgroups(
+        &self,
+        plan: &mut Plan,
+        Warpgroups { rounded, copy, dz }: Warpgroups,
+        gradients: Use,
+    ) -> Result<HiddenGradients, Error> {
+        let Self { batch, sizes: Sizes { vocabulary, embedding, hidden }, .. } = *self;
+        let device = plan.device().clone();
+
+        // Along V there is as much parallel as is wanted: the higher tile where B has one.
+        let size = [batch, hidden];
+        let at_once = device.facts().multiprocessors as usize * BLOCKS_OF_A_MULTIPROCESSOR;
+        let tile = highest_filling(
+            &device,
+            &V3_WGMMA,
+            "hidden_gradient_wgmma",
+            self.pack,
+            size,
+            MOST_PARTS,
+        );
+        let wanted = at_once / tiles(&tile, size);
+        let span = vocabulary.div_ceil(wanted.clamp(1, MOST_PARTS)).next_multiple_of(DEPTH);
+        let parts = vocabulary.div_ceil(span);
+        let hidden_gradient = device.load(tile)?;
+        let grid = [blocks(tiles(&tile, size) * parts, 1), 1, 1];
+        let launch = hidden_gradient.grid(grid)?.cluster(blocks(parts, 1));
+        let da = plan.scratch(DType::F32, batch * hidden);
+        let dx = plan.scratch(DType::F32, batch * embedding);
+        let arguments = arguments![
+            DZ: dz.loaded_by(boxes([batch, vocabulary], tile.size("BM"))?),
+            COPY: copy.loaded_by(boxes([vocabulary, hidden], DEPTH)?),
+            rounded,
+            da,
+            span,
+        ];
+        plan.launch_in(&self.scope, &hidden_gradient, launch, arguments)?;
+
+        let (gradient_use, [_, _, _, w2, b2]) = self.destination(gradients);
+        let size = [vocabulary, hidden];
+        let tile = highest_filling(&device, &V3_WGMMA, "output_weights_wgmma", self.pack, size, 1);
+        let sides = ["BM", "BN", "PLACES"].map(|name| tile.size(name).to_string()).join(", ");
+        let arguments = format!("{gradient_use}{}, {sides}", self.pack);
+        let output_weights = load_kernel(&device, &V3_WGMMA, "output_weights_wgmma", &arguments)?;
+        let of_input = batch.div_ceil(tile.size("BM") / 2) * embedding.div_ceil(INPUT_COLUMNS);
+        let launch = output_weights.grid([blocks(of_input + tiles(&tile, size), 1), 1, 1])?;
+        let arguments = arguments![
+            DZ: dz.loaded_by(boxes([batch, vocabulary], DEPTH)?),
+            ROUNDED: rounded.loaded_by(boxes([batch, hidden], DEPTH)?),
+            da, dx, w2, b2,
+        ];
+        plan.launch_in(&self.scope, &output_weights, launch, arguments)?;
+        Ok(HiddenGradients { da, dx })
+    }
+}
