@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(THREADS)
         int stretch = back ? anchors - step : step, begin = stretch * STRETCH, count = min(STRETCH, S - begin);
         int own = threadIdx.x, chunk = (begin + own) / CHUNK, at = own % CHUNK;
         if (own < count) weight[own] = back ? forward[chunk].read[at] * forward[chunk].rho[at] : reverse[chunk].read[at];
-        __syncthreads();  // all positions' weights are there
+        __syncthreads();  // all positions' weights are there; and of the stretch before, the sums are read
         float2 sum = {};
         for (int t = warp; t < count; t += AT_ONCE * WARPS) {
             unsigned words[AT_ONCE];  // all on their way before the first is waited for
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(THREADS)
             }
         }
         of_warp[warp][lane] = sum;
-        __syncthreads();  // all warps' sums are there
+        __syncthreads();  // all warps' sums are there; and the weights are read, which the next stretch writes
         if (warp == 0 && is_there) {
             float kept = forward[begin / CHUNK].kept;
             n.x *= kept, n.y *= kept;
@@ -66,6 +66,5 @@ __global__ void __launch_bounds__(THREADS)
             float* to = border < 0 ? dn0 + 1ll * head * dhqk : (back ? saved_dn : saved_n) + (1ll * head * anchors + border) * keys;
             to[key] = n.x, to[key + 1] = n.y;
         }
-        __syncthreads();  // sums and weights are read: the next stretch writes them
     }
 }
