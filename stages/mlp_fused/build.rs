@@ -70,7 +70,7 @@ fn main() {
         .spills(64)
         .needs("sm_80")
         .kernel("kernels/v3_wgmma.cu", &wgmma)
-        .spills(16) // of a tile of dx, which a block of output_weights_wgmma has in place of one of w2
+        .spills(20) // of a tile of dx, which a block of output_weights_wgmma has in place of one of w2
         .needs("sm_90a")
         .kernel("kernels/v3_hidden.cu", &rounded)
         .spills(8)

@@ -223,8 +223,8 @@ __device__ __forceinline__ void input_gradient(const int* ids, const float* x, c
     };
     float bias = 0;
     Tile tile;
-    tile.run(stages, 0, B, da_of, x_of, [&](const auto& stage) {
-        if (n0 == 0 && threadIdx.x < Tile::BM) Tile::add_column(bias, stage, threadIdx.x);
+    tile.run(stages, 0, B, da_of, x_of, [&](typename Tile::Loaded loaded) {
+        if (n0 == 0 && threadIdx.x < Tile::BM) Tile::add_column(bias, loaded, threadIdx.x);
     });
     apply<USE, PACK>(Matrix<float>{w1, H, E}, m0, n0, tile, lr);
     int j = m0 + threadIdx.x;

@@ -25,6 +25,7 @@ struct RegisterTile {
                   "each thread loads equally many packs: change BM, BN or BK");
     using Stage = RegisterStage<BM, BN, BK>;
     using Stages = Stage[2];
+    using Loaded = const Stage&;  // what `each` of run() sees
     float sum[TM][TN] = {};
 
     static __device__ __forceinline__ int row() { return threadIdx.x / LANES * TM; }

@@ -26,6 +26,7 @@ struct RoundedTile : TensorTile<BM_, BN_, WM, WN, A_LIES, B_LIES, BK_> {
     using Base = TensorTile<BM_, BN_, WM, WN, A_LIES, B_LIES, BK_>;
     static constexpr int BM = BM_, BN = BN_, BK = BK_, THREADS = Base::THREADS, STAGE = PARTS * Base::STAGE;
     using Stages = Half[2 * STAGE];
+    using Loaded = const Half*;  // what `each` of run() sees: the tile of A
 
     // This thread's share of SIDE x BK elements: at(row, k) is where a pack is, or null outside. Packs of four are
     // on their way in registers; elements one by one go straight to the tile.
