@@ -9,7 +9,7 @@
 
 namespace lab {
 
-// exp(v), at most 2^40; NaN stays.
+// exp(v), 2^40 at most; NaN stays NaN.
 __device__ __forceinline__ float quick_exp(float v) {
     constexpr float LOG2E = 1.44269504f;
     v *= LOG2E;

@@ -1,4 +1,4 @@
-// All steps of the LSTM in one launch, where a cluster has more than eight rows: W_hh h of a step by wgmma.
+// All steps of the LSTM in one launch, where a cluster has more than four rows: W_hh h of a step by wgmma.
 //
 //   a_t = ax_t + W_hh h_{t−1}        products of T's, sums in f32; then as in lstm.cuh
 //
