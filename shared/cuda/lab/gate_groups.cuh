@@ -1,9 +1,9 @@
 // Recurrent weights as wgmma takes them (lab/ptx/wgmma.cuh), which stay with their warpgroup from step to step: in
 // registers, and the rest in shared memory.
 //
-// A warpgroup has the four gates of 16 units, 64 rows, in the order of lab/fragments.cuh: lane g of a warp has rows g and
-// g + 8, of unit g / 2, which are its gates i and f where g is even, else g and o. So two neighbours, g and g ^ 1, have all
-// four gates of a unit, of the same two rows of the batch; each takes one of these.
+// On the way forward a warpgroup has the four gates of 16 units, 64 rows, in the order of lab/fragments.cuh: lane g of a
+// warp has rows g and g + 8, of unit g / 2, which are its gates i and f where g is even, else g and o. So two neighbours, g
+// and g ^ 1, have all four gates of a unit, of the same two rows of the batch; each takes one of these.
 #pragma once
 #include "lab/halves.cuh"
 #include "lab/ptx/wgmma.cuh"
@@ -12,26 +12,83 @@
 #ifdef LAB_CLUSTERS
 namespace lab {
 
+// What a warpgroup has of the weights: so many fragments of 64 rows and 16 of the sum, KEPT of them in registers. A product
+// is a sum over STEPS of them, with ROWS rows of the batch.
+template <int FRAGMENTS_, int STEPS_, int ROWS_, int KEPT> struct GroupShare {
+    static constexpr int FRAGMENTS = FRAGMENTS_, STEPS = STEPS_, ROWS = ROWS_;
+    static constexpr int IN_REGISTERS = KEPT, IN_SHARED = FRAGMENTS - KEPT;
+    // An operand has whole eights of rows. Of its last 8 of the sum, the rows that are not there lie behind it.
+    static constexpr int COLUMNS = (ROWS + 7) / 8 * 8, GAP = 8 * (COLUMNS - ROWS);
+    static constexpr int OPERAND = 64 * 16 * 2 / 16;  // a fragment in shared memory, in packs of 16 bytes
+    static_assert(KEPT > 0 && KEPT <= FRAGMENTS, "no more in registers than there are");
+
+    static __device__ constexpr int shared_before(int f) { return f * IN_SHARED / FRAGMENTS; }
+    static __device__ constexpr bool in_shared(int f) { return shared_before(f + 1) > shared_before(f); }
+};
+
+// A descriptor, which is the same in all lanes, as one that the compiler knows to be: it advances by one instruction of the
+// warp then, and not by a few of each lane.
+__device__ __forceinline__ unsigned long long of_warp(unsigned long long descriptor) {
+    unsigned low = __shfl_sync(0xffffffffu, unsigned(descriptor), 0);
+    return descriptor >> 32 << 32 | low;
+}
+
+// What a thread of its warpgroup has.
+template <class T, class S> struct GroupFragments {
+    unsigned kept[S::IN_REGISTERS][4];
+    uint4* shared;  // the warpgroup's operands: of each, for each 8 of the sum 64 rows of 16 bytes
+
+    __device__ __forceinline__ explicit GroupFragments(uint4* memory)
+        : shared(memory + threadIdx.x / 128 * S::IN_SHARED * S::OPERAND) {}
+
+    // load(f, e): register e of fragment f, as mma.sync has A (lab/ptx/mma.cuh).
+    template <class Load> __device__ __forceinline__ void fill(Load load) {
+        int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, warp = threadIdx.x / 32 % 4;
+        uint4* own = shared;
+#pragma unroll
+        for (int f = 0; f < S::FRAGMENTS; ++f) {
+            unsigned four[4];
+#pragma unroll
+            for (int e = 0; e < 4; ++e) four[e] = load(f, e);
+            int before = S::shared_before(f);
+            if (S::in_shared(f)) {
+                auto to = reinterpret_cast<unsigned*>(own + before * S::OPERAND);
+#pragma unroll
+                for (int e = 0; e < 4; ++e) to[(e / 2 * 64 + warp * 16 + e % 2 * 8 + g) * 4 + t] = four[e];
+            } else {
+#pragma unroll
+                for (int e = 0; e < 4; ++e) kept[f - before][e] = four[e];
+            }
+        }
+    }
+
+    // sum = the product of the fragments from `first` on with what is in `box`, [2 STEPS][ROWS][8]: under way, as a group of
+    // its own, until wgmma_wait().
+    __device__ __forceinline__ void multiply(float (&sum)[S::COLUMNS / 2], int first, const T* box) const {
+        auto b = of_warp(descriptor<16>(box, S::ROWS * 16, 128)), w = of_warp(descriptor<16>(shared, 64 * 16, 128));
+        wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < S::STEPS; ++k) {
+            auto columns = advance(b, k * 2 * S::ROWS * 16);
+            int f = first + k, before = S::shared_before(f);
+            if (S::in_shared(f)) wgmma<T, S::COLUMNS>(sum, advance(w, before * S::OPERAND * 16), columns, k > 0);
+            else wgmma<T, S::COLUMNS>(sum, kept[f - before], columns, k > 0);
+        }
+        wgmma_commit();
+    }
+};
+
 // How a cluster of BLOCKS shares the products of ROWS rows with the weights of HT units: a warpgroup has 16 of a block's
-// UNITS. Of the STEPS of the sum KEPT are in registers.
-template <int HT, int BLOCKS, int ROWS, int KEPT> struct GroupShares {
-    static constexpr int UNITS = HT / BLOCKS, GROUPS = UNITS / 16, THREADS = 128 * GROUPS, STEPS = HT / 16;
-    static constexpr int IN_REGISTERS = KEPT, IN_SHARED = STEPS - KEPT;
-    static constexpr int COLUMNS = (ROWS + 7) / 8 * 8, CELLS = COLUMNS / 8;
-    static constexpr int BOX = HT * ROWS, SLICE = UNITS * ROWS;
-    // An operand has whole eights of rows. Of the last 8 units of a box those that are not there lie behind it.
-    static constexpr int GAP = 8 * (COLUMNS - ROWS);
-    static constexpr int OPERAND = 64 * 16 * 2 / 16;  // of 64 rows and a step of the sum, in packs of 16 bytes
+// UNITS. Of the steps of the sum KEPT are in registers.
+template <int HT, int BLOCKS, int ROWS, int KEPT> struct GroupShares : GroupShare<HT / 16, HT / 16, ROWS, KEPT> {
+    static constexpr int UNITS = HT / BLOCKS, GROUPS = UNITS / 16, THREADS = 128 * GROUPS;
+    static constexpr int CELLS = GroupShares::COLUMNS / 8, BOX = HT * ROWS, SLICE = UNITS * ROWS;
     // Threads write a slice before the barrier behind which they know what the words of its step have told: of the step
     // before they know, and so it is a third one.
     static constexpr int SLICES = 3;
-    static constexpr int BYTES = 16 * IN_SHARED * GROUPS * OPERAND + 2 * (2 * (BOX + GAP) + SLICES * SLICE) +
-                                 sizeof(Arrived<BLOCKS>);
+    static constexpr int BYTES = 16 * GroupShares::IN_SHARED * GROUPS * GroupShares::OPERAND +
+                                 2 * (2 * (BOX + GroupShares::GAP) + SLICES * SLICE) + sizeof(Arrived<BLOCKS>);
     static_assert(UNITS % 16 == 0 && UNITS * BLOCKS == HT, "whole warpgroups: change HT or BLOCKS");
-    static_assert(KEPT > 0 && KEPT <= STEPS, "no more in registers than there are");
-
-    static __device__ constexpr int shared_before(int k) { return k * IN_SHARED / STEPS; }
-    static __device__ constexpr bool in_shared(int k) { return shared_before(k + 1) > shared_before(k); }
 };
 
 // The cells of a thread: one unit, of CELLS rows.
@@ -59,66 +116,28 @@ template <bool PACKED, class T> __device__ __forceinline__ unsigned two_of_row(c
     else return two_halves<T>(left > 0 ? to_math(from[0]) : 0.0f, left > 1 ? to_math(from[1]) : 0.0f);
 }
 
-// A descriptor, which is the same in all lanes, as one that the compiler knows to be: it advances by one instruction of the
-// warp then, and not by a few of each lane.
-__device__ __forceinline__ unsigned long long of_warp(unsigned long long descriptor) {
-    unsigned low = __shfl_sync(0xffffffffu, unsigned(descriptor), 0);
-    return descriptor >> 32 << 32 | low;
-}
-
-// What a thread of its warpgroup has, of the weights from first_unit on.
-template <class T, class S> struct GateGroups {
-    unsigned kept[S::IN_REGISTERS][4];
-    const uint4* shared;  // the warpgroup's operands: of a step, for each 8 of the sum 64 rows of 16 bytes
-
+// A warpgroup's gates, of the block's units from first_unit on.
+template <class T, class S> struct GateGroups : GroupFragments<T, S> {
     // weights: [4H, H], a gate after the other.
-    __device__ __forceinline__ GateGroups(uint4* memory, const T* weights, int first_unit, int H) {
-        uint4* own = memory + threadIdx.x / 128 * S::IN_SHARED * S::OPERAND;
-        shared = own;
+    __device__ __forceinline__ GateGroups(uint4* memory, const T* weights, int first_unit, int H)
+        : GroupFragments<T, S>(memory) {
         // Asked once, and not at each load: those that follow a branch wait for each other.
-        if (H % 2 == 0 && reinterpret_cast<size_t>(weights) % 4 == 0) fill<true>(own, weights, first_unit, H);
-        else fill<false>(own, weights, first_unit, H);
+        if (H % 2 == 0 && reinterpret_cast<size_t>(weights) % 4 == 0) gates_by_units<true>(weights, first_unit, H);
+        else gates_by_units<false>(weights, first_unit, H);
     }
 
-    template <bool PACKED>
-    __device__ __forceinline__ void fill(uint4* own, const T* weights, int first_unit, int H) {
-        int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, warp = threadIdx.x / 32 % 4;
-        int j = first_unit + threadIdx.x / 32 * 4 + g / 2;
+    template <bool PACKED> __device__ __forceinline__ void gates_by_units(const T* weights, int first_unit, int H) {
+        int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, j = first_unit + threadIdx.x / 32 * 4 + g / 2;
         const T* gate = weights + (g % 2 * 2 * 1ll * H + j) * H;
-#pragma unroll
-        for (int k = 0; k < S::STEPS; ++k) {
-            unsigned four[4];
-#pragma unroll
-            for (int e = 0; e < 4; ++e) {
-                int column = k * 16 + e / 2 * 8 + 2 * t;
-                four[e] = two_of_row<PACKED>(gate + e % 2 * 1ll * H * H + column, j < H ? H - column : 0);
-            }
-            int before = S::shared_before(k);
-            if (S::in_shared(k)) {
-                auto to = reinterpret_cast<unsigned*>(own + before * S::OPERAND);
-#pragma unroll
-                for (int e = 0; e < 4; ++e) to[(e / 2 * 64 + warp * 16 + e % 2 * 8 + g) * 4 + t] = four[e];
-            } else {
-#pragma unroll
-                for (int e = 0; e < 4; ++e) kept[k - before][e] = four[e];
-            }
-        }
+        this->fill([&](int k, int e) {
+            int column = k * 16 + e / 2 * 8 + 2 * t;
+            return two_of_row<PACKED>(gate + e % 2 * 1ll * H * H + column, j < H ? H - column : 0);
+        });
     }
 
     // sum = the products with the rows of a box: [HT / 8][ROWS][8].
-    __device__ __forceinline__ void multiply(float (&sum)[S::CELLS][4], const T* box) {
-        constexpr int ROWS = S::BOX / (16 * S::STEPS);
-        float(&flat)[S::COLUMNS / 2] = reinterpret_cast<float(&)[S::COLUMNS / 2]>(sum);
-        auto h = of_warp(descriptor<16>(box, ROWS * 16, 128)), w = of_warp(descriptor<16>(shared, 64 * 16, 128));
-        wgmma_fence();
-#pragma unroll
-        for (int k = 0; k < S::STEPS; ++k) {
-            auto columns = advance(h, k * 2 * ROWS * 16);
-            int before = S::shared_before(k);
-            if (S::in_shared(k)) wgmma<T, S::COLUMNS>(flat, advance(w, before * S::OPERAND * 16), columns, k > 0);
-            else wgmma<T, S::COLUMNS>(flat, kept[k - before], columns, k > 0);
-        }
-        wgmma_commit();
+    __device__ __forceinline__ void multiply(float (&sum)[S::CELLS][4], const T* box) const {
+        GroupFragments<T, S>::multiply(reinterpret_cast<float(&)[S::COLUMNS / 2]>(sum), 0, box);
         wgmma_wait<0>();
     }
 

@@ -89,7 +89,16 @@ template <class T, int BLOCKS, int SLICE, int THREADS, int SOURCES = 1, int GAP 
         fence_proxy_async_shared();  // the copies see what this thread has stored
         if (SOURCES == 1) __syncthreads();  // all threads have stored theirs, and read the box
         else __syncwarp();                  // all lanes have stored theirs; a barrier before says that the box is read
-        if (to >= BLOCKS) return;
+        if (to < BLOCKS) copy(s, slice);
+    }
+    // This warp has given the slice of the n-th block that it sends to, and sends that.
+    __device__ __forceinline__ void send_one(unsigned s, int n) const {
+        fence_proxy_async_shared();  // the copy sees what this lane has stored
+        __syncwarp();                // and what the others have
+        if (int(threadIdx.x % 32) == n) copy(s, slice(s, to));
+    }
+    // A slice to block `to`, and the word that goes with it.
+    __device__ __forceinline__ void copy(unsigned s, const T* slice) const {
         int next = (s + 1) % 2, bar = next * int(sizeof(Mbarrier));
         bulk_send(further(slice_there, next * BOX * int(sizeof(T))), slice, BYTES, further(slices_there, bar));
         store_async(further(word_there, next * BLOCKS * WORD), 0u, further(words_there, bar));

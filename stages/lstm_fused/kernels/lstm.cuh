@@ -110,25 +110,25 @@ template <class T> struct Added {
 
 // ANCHOR: kept
 // What the way back needs of a step that the forward pass has left, and dy. To be fetched a step
-// before it is needed.
-template <class M> struct Kept {
-    M gates[GATES], c_before, c, dy;
+// before it is needed: what is converted has to have come, and so dy is left as it is.
+template <class T> struct Kept {
+    math_t<T> gates[GATES], c_before, c;
+    T dy;
 };
 
 // Of unit j of row `row` at step t; zeros of a step that the row does not have.
 template <class T>
-__device__ __forceinline__ Kept<math_t<T>> kept_of(const math_t<T>* gates, const math_t<T>* c,
-                                                   const T* c0, const T* dy, Steps steps, int t,
-                                                   int row, int j, int B, int H, int stride,
-                                                   int column, int state, bool there) {
-    Kept<math_t<T>> of{};
+__device__ __forceinline__ Kept<T> kept_of(const math_t<T>* gates, const math_t<T>* c, const T* c0,
+                                           const T* dy, Steps steps, int t, int row, int j, int B,
+                                           int H, int stride, int column, int state, bool there) {
+    Kept<T> of{};
     if (!there || !steps.has(t, row)) return of;
     long long at = t * 1ll * B + row;
 #pragma unroll
     for (int n = 0; n < GATES; ++n) of.gates[n] = gates[(at * GATES + n) * H + j];
     of.c_before = t == steps.first(row) ? to_math(c0[(state * 1ll * B + row) * H + j])
                                         : c[(steps.before(t) * 1ll * B + row) * H + j];
-    of.c = c[at * H + j], of.dy = to_math(dy[at * stride + column + j]);
+    of.c = c[at * H + j], of.dy = dy[at * stride + column + j];
     return of;
 }
 // ANCHOR_END: kept
@@ -145,11 +145,19 @@ __device__ __forceinline__ math_t<T> through_weights(const math_t<T>* da,
 }
 // ANCHOR_END: through
 
+// Gate by gate, H apart.
+template <class M> __device__ __forceinline__ void store_gates(M* to, int H, float4 of) {
+    to[0] = from_math<M>(of.x), to[H] = from_math<M>(of.y);
+    to[2 * H] = from_math<M>(of.z), to[3 * H] = from_math<M>(of.w);
+}
+
 // What the way back needs, of unit j of row `at` of all steps.
 __device__ __forceinline__ void store_kept(float* gates, float* c, float4 of, float c_t, long long at, int j, int H) {
-    float* to = gates + at * GATES * H + j;
-    to[0] = of.x, to[H] = of.y, to[2 * H] = of.z, to[3 * H] = of.w;
-    c[at * H + j] = c_t;
+    store_gates(gates + at * GATES * H + j, H, of), c[at * H + j] = c_t;
+}
+// The same, the gates of a unit side by side: 16 bytes at once.
+__device__ __forceinline__ void store_together(float* gates, float* c, float4 of, float c_t, long long at, int j, int H) {
+    reinterpret_cast<float4*>(gates)[at * H + j] = of, c[at * H + j] = c_t;
 }
 
 }  // namespace lab

@@ -70,7 +70,8 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 // The gates of all steps once more, where the forward pass has left but h and c: a tile of a, from x and
-// the h before, then what c adds and the gates' functions. A grid of T B / 32 x 4H / 32 blocks, rounded up.
+// the h before, then what c adds and the gates' functions. `together`: the gates of a unit lie side by side, as
+// v5_wgmma.cu leaves them. A grid of T B / 32 x 4H / 32 blocks, rounded up.
 template <class T>
 __global__ void __launch_bounds__(THREADS)
     gates_again(const T* __restrict__ x, const T* __restrict__ weight_ih,
@@ -80,7 +81,8 @@ __global__ void __launch_bounds__(THREADS)
                 const T* __restrict__ h0, const T* __restrict__ c0, const int* __restrict__ lengths,
                 const T* __restrict__ y, const math_t<T>* __restrict__ c,
                 math_t<T>* __restrict__ gates, int rows, int B, int H, int C, int stride,
-                int column, int state, int reverse, int biased, int peephole) {
+                int column, int state, int reverse, int biased, int peephole,
+                int together) {
     using M = math_t<T>;
     Steps steps{lengths, reverse != 0};
     Hidden<T> hidden{h0 + state * 1ll * B * H, y + column, B, H, stride};
@@ -112,6 +114,6 @@ __global__ void __launch_bounds__(THREADS)
             a += p * (first ? to_math(c0[(state * 1ll * B + row) * H + j])
                             : c[(at * 1ll * B + row) * H + j]);
         }
-        gates[r * 4ll * H + n] = activation(a, g == GATE_G);
+        gates[r * 4ll * H + (together ? j * 4 + g : n)] = activation(a, g == GATE_G);
     }
 }

@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(4 * HT)
     __syncthreads();  // all read da of all units, which are zero so far
 
     M sum[ROWS][4];
-    Kept<M> next[ROWS];
+    Kept<T> next[ROWS];
     auto fetch = [&](int s) {
         int t = reverse ? s : count - 1 - s;
 #pragma unroll
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(4 * HT)
         M* read = memory + s % 2 * ROWS * ROW;
         M* write = memory + (s + 1) % 2 * ROWS * ROW;
         // ANCHOR: step_back
-        Kept<M> now[ROWS];
+        Kept<T> now[ROWS];
         M u[ROWS];  // tanh(c_t), before the sums are needed
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) now[r] = next[r], u[r] = tangent(now[r].c);
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(4 * HT)
             if (!unit || row >= B) continue;
             if (t < own_steps[r]) {
                 M(&a)[GATES] = now[r].gates;
-                dh += now[r].dy;
+                dh += to_math(now[r].dy);
                 dc[r] = peephole ? lstm_step_back<true>(a, now[r].c_before, u[r], p, dh, dc[r])
                                  : lstm_step_back<false>(a, now[r].c_before, u[r], p, dh, dc[r]);
                 own_da[r] = g == 0 ? a[0] : g == 1 ? a[1] : g == 2 ? a[2] : a[3];

@@ -180,13 +180,13 @@ __global__ void __launch_bounds__(16 * UNITS)
         sum += __shfl_xor_sync(0xffffffffu, sum, 4);
         return sum + __shfl_xor_sync(0xffffffffu, sum, 8);
     };
-    Kept<M> now = fetch(0);
+    Kept<T> now = fetch(0);
     dh.begin();
 
     for (int s = 0; s < count; ++s) {
         int t = step(s);
         // ANCHOR: step_back
-        M tanh_c = tangent(now.c), dh_t = past + sum_of_parts() + now.dy;
+        M tanh_c = tangent(now.c), dh_t = past + sum_of_parts() + to_math(now.dy);
         bool live = there && steps.has(t, row);
         if (live) {
             M* a = now.gates;

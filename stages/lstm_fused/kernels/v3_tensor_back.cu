@@ -17,9 +17,8 @@
 // peepholes.
 #include "lab/fragments.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
-#include "lab/quick.cuh"
 #include "lab/slices.cuh"
-#include "lstm.cuh"
+#include "tensor_back.cuh"
 
 using namespace lab;
 
@@ -36,39 +35,6 @@ struct BackShares : WarpShare<HT / 16 / 8, HT / BLOCKS / 4, (ROWS + 7) / 8, KEPT
     static_assert(UNITS % 16 == 0 && UNITS * BLOCKS == HT, "whole tiles for each block: change HT or BLOCKS");
     static_assert(BLOCKS % 8 == 0, "a warp has all units of a block, or of two");
 };
-
-// What a cell's step back takes from all but dh and dc: da_o = dh o, dc += dh c, da_i = dc i, da_f = dc f, da_g = dc g, and
-// dc keeps `keeps` of it.
-struct Factors {
-    float i, f, g, o, c, keeps;
-
-    __device__ __forceinline__ void take(const Kept<float>& of) {
-        const float(&y)[GATES] = of.gates;
-        float u = quick_tangent(of.c);
-        i = y[GATE_G] * y[GATE_I] * (1 - y[GATE_I]), f = of.c_before * y[GATE_F] * (1 - y[GATE_F]);
-        g = y[GATE_I] * (1 - y[GATE_G] * y[GATE_G]), o = u * y[GATE_O] * (1 - y[GATE_O]);
-        c = y[GATE_O] * (1 - u * u), keeps = y[GATE_F];
-    }
-    // The four da, from dh and dc; and dc of the step before.
-    __device__ __forceinline__ float4 step(float dh, float& dc) const {
-        dc += dh * c;
-        float4 da = make_float4(dc * i, dc * f, dc * g, dh * o);
-        dc *= keeps;
-        return da;
-    }
-};
-
-// Gate by gate, H apart.
-template <class M> __device__ __forceinline__ void store_gates(M* to, int H, float4 of) {
-    to[0] = from_math<M>(of.x), to[H] = from_math<M>(of.y);
-    to[2 * H] = from_math<M>(of.z), to[3 * H] = from_math<M>(of.w);
-}
-template <class T> __device__ __forceinline__ float4 four_floats(uint2 of) {
-    float2 low = floats_of<T>(of.x), high = floats_of<T>(of.y);
-    return make_float4(low.x, low.y, high.x, high.y);
-}
-
-__device__ __forceinline__ void add(float4& sum, float4 v) { sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w; }
 
 template <class T, int HT, int BLOCKS, int ROWS, int KEPT>
 constexpr int lstm_tensor_back_shared = BackShares<HT, BLOCKS, ROWS, KEPT>::BYTES;
@@ -103,18 +69,24 @@ __global__ void __launch_bounds__(256, 1)
     for (int i = threadIdx.x; i < 2 * S::BOX; i += S::THREADS) parts.slice(0)[i] = 0;  // what lies between rows goes along
     auto cell = [&](int n) { return Cell(n, first_unit, first_row, B, H); };
     long long of_states = state * 1ll * B * H;
-    Steps steps{lengths, reverse != 0};
     auto step = [&](int s) { return reverse ? s : count - 1 - s; };
-    auto live = [&](Cell of, int s) { return s < count && of.there && steps.has(step(s), of.row); };
-    Kept<float> now[Cell::COUNT];
+    KeptCell<T> now[Cell::COUNT];
     float dc[Cell::COUNT];
+    int length[Cell::COUNT];
     uint2 own_da[Cell::COUNT];  // of the latest step that the row has
+    auto live = [&](int n, int s) { return s < count && step(s) < length[n]; };
+    // Of the row's first step, forward, c_before is c0, and dh gets dhn at its last: both are seen to later.
     auto fetch = [&](int s) {
 #pragma unroll
         for (int n = 0; n < Cell::COUNT; ++n) {
             Cell of = cell(n);
-            now[n] = kept_of(gates, c, c0, dy, steps, step(s), of.row, of.j, B, H, stride, column, state, live(of, s));
-            if (live(of, s) && step(s) == steps.last(of.row)) now[n].dy += to_math(dhn[of_states + of.in_step]);
+            int t = step(s);
+            bool there = live(n, s), begins = Ends(t, length[n], reverse != 0).first;
+            long long at = (t * 1ll * B + of.row) * H + of.j, before = (reverse ? 1ll : -1ll) * B * H;
+            const float* g = gates + at + (t * 1ll * B + of.row) * (GATES - 1) * H;
+            now[n].gates = there ? make_float4(g[0], g[H], g[2 * H], g[3 * H]) : make_float4(0, 0, 0, 0);
+            now[n].c = there ? c[at] : 0.0f, now[n].c_before = there && !begins ? c[at + before] : 0.0f;
+            now[n].dy = there ? dy[(t * 1ll * B + of.row) * stride + column + of.j] : from_math<T>(0);
         }
     };
     auto sum_of_parts = [&](Cell of, int s) {
@@ -127,7 +99,7 @@ __global__ void __launch_bounds__(256, 1)
 #pragma unroll
     for (int n = 0; n < Cell::COUNT; ++n) {
         dc[n] = cell(n).there ? to_math(dcn[of_states + cell(n).in_step]) : 0.0f;
-        own_da[n] = make_uint2(0, 0);
+        length[n] = cell(n).there ? lengths[cell(n).row] : 0, own_da[n] = make_uint2(0, 0);
         if (cell(n).is) bias[n * S::THREADS] = make_float4(0, 0, 0, 0);
     }
     fetch(0);
@@ -137,18 +109,25 @@ __global__ void __launch_bounds__(256, 1)
         T* da = das + s % 2 * S::DA;
         // ANCHOR: step_back
         Factors factors[Cell::COUNT];
+        float upstream[Cell::COUNT];
 #pragma unroll
-        for (int n = 0; n < Cell::COUNT; ++n) factors[n].take(now[n]);
+        for (int n = 0; n < Cell::COUNT; ++n) {
+            Ends ends(step(s), length[n], reverse != 0);
+            long long at = of_states + cell(n).in_step;
+            upstream[n] = live(n, s) && ends.last ? to_math(dhn[at]) : 0.0f;
+            if (live(n, s) && ends.first) now[n].c_before = to_math(c0[at]);
+            factors[n].take(now[n].gates, now[n].c, now[n].c_before);
+        }
         if (s > 0) parts.wait(s);
 #pragma unroll
         for (int n = 0; n < Cell::COUNT; ++n) {
             Cell of = cell(n);
             if (!of.is) continue;
-            float dh = sum_of_parts(of, s) + now[n].dy;
+            float dh = sum_of_parts(of, s) + to_math(now[n].dy) + upstream[n];
             float4 own = make_float4(0, 0, 0, 0);
-            if (live(of, s)) {
+            if (live(n, s)) {
                 own = factors[n].step(dh, dc[n]), add(bias[n * S::THREADS], own);
-                own_da[n] = make_uint2(two_halves<T>(own.x, own.y), two_halves<T>(own.z, own.w));
+                own_da[n] = four_halves_of<T>(own);
             }
             // Of a row that has no more steps, those of its first: their products are dh0.
             *reinterpret_cast<uint2*>(da + (of.u / 4 * ROWS + of.r) * 16 + of.u % 4 * 4) = own_da[n];
@@ -171,7 +150,7 @@ __global__ void __launch_bounds__(256, 1)
     for (int n = 0; n < Cell::COUNT; ++n) {
         Cell of = cell(n);
         if (!of.there) continue;
-        float dh = lengths[of.row] > 0 ? sum_of_parts(of, count) : to_math(dhn[of_states + of.in_step]);
+        float dh = length[n] > 0 ? sum_of_parts(of, count) : to_math(dhn[of_states + of.in_step]);
         dh0[of_states + of.in_step] = from_math<T>(dh), dc0[of_states + of.in_step] = from_math<T>(dc[n]);
         long long at = of.row * 1ll * GATES * H + of.j;
         store_gates(first_da + at, H, four_floats<T>(own_da[n])), store_gates(bias_sums + at, H, bias[n * S::THREADS]);

@@ -10,7 +10,8 @@
 // Steps: h has come · products · cells, h of this block · send (lab/slices.cuh) · y. A box of h has, for each 8 units, the
 // rows one below the other: an operand without swizzle.
 //
-// ax: T x B rows of H units, the four gates of a unit side by side, T's. Other tensors are as v1_sequence.cu has them. A
+// ax: T x B rows of H units, the four gates of a unit side by side, T's. `together`: gates are kept likewise, [T B, H, 4],
+// for v6_wgmma_back.cu; else [T B, 4, H]. Other tensors are as v1_sequence.cu has them. A
 // grid of B / ROWS clusters, rounded up. f16 and bf16 alone, no peepholes.
 #include "lab/gate_groups.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
@@ -28,7 +29,7 @@ __global__ void __launch_bounds__(GroupShares<HT, BLOCKS, ROWS, KEPT>::THREADS, 
     lstm_wgmma(const T* __restrict__ ax, const T* __restrict__ weight_hh, const T* __restrict__ h0,
                const T* __restrict__ c0, const int* __restrict__ lengths, T* __restrict__ y, float* __restrict__ c,
                float* __restrict__ gates, T* __restrict__ hn, T* __restrict__ cn, int count, int B, int H, int stride,
-               int column, int state, int reverse, int keep) {
+               int column, int state, int reverse, int keep, int together) {
     using S = GroupShares<HT, BLOCKS, ROWS, KEPT>;
     DYNAMIC_SHARED(uint4, operands);
     T* boxes = reinterpret_cast<T*>(operands + S::IN_SHARED * S::GROUPS * S::OPERAND);
@@ -99,7 +100,10 @@ __global__ void __launch_bounds__(GroupShares<HT, BLOCKS, ROWS, KEPT>::THREADS, 
             if (!cells.there(n)) continue;
             bool live = t < length[n];
             y_of[8 * n * stride] = live ? own_h[n] : from_math<T>(0);
-            if (keep && live) store_kept(gates, c, kept[n], own_c[n], t * 1ll * B + cells.row(n), cells.unit(), H);
+            if (!keep || !live) continue;
+            long long at = t * 1ll * B + cells.row(n);
+            if (together) store_together(gates, c, kept[n], own_c[n], at, cells.unit(), H);
+            else store_kept(gates, c, kept[n], own_c[n], at, cells.unit(), H);
         }
         y_of += onwards * stride;
     }

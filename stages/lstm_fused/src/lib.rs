@@ -257,9 +257,21 @@ pub static GROUPS_BACK: Fused = Fused {
     pass: Pass::ForwardBackward,
 };
 
+/// And those of the way back.
+pub static WGMMA_BACK: Fused = Fused {
+    info: Info {
+        name: "v6_wgmma_back",
+        parent: Some("v5_wgmma"),
+        change: "back, a step's product by wgmma, tile by tile; the gates of a cell side by side between the ways",
+        ..TENSOR_BACK.info
+    },
+    way: Way::TensorGroupsBack,
+    pass: Pass::ForwardBackward,
+};
+
 /// Every version of the whole, in the order of the story.
-pub static VERSIONS: [&Fused; 7] =
-    [&CELL, &SEQUENCE, &CLUSTER, &GRID, &TENSOR_BACK, &PRODUCT_BACK, &GROUPS_BACK];
+pub static VERSIONS: [&Fused; 8] =
+    [&CELL, &SEQUENCE, &CLUSTER, &GRID, &TENSOR_BACK, &PRODUCT_BACK, &GROUPS_BACK, &WGMMA_BACK];
 
 /// This stage.
 pub static STAGE: Stage = Stage {
@@ -273,6 +285,7 @@ pub static STAGE: Stage = Stage {
         &TENSOR_BACK,
         &PRODUCT_BACK,
         &GROUPS_BACK,
+        &WGMMA_BACK,
         &FORWARD[0],
         &FORWARD[1],
         &FORWARD[2],
@@ -310,7 +323,7 @@ impl Version for Fused {
                 &kernels::V4_PRODUCT_BACK,
                 &kernels::COLUMNS,
             ],
-            Way::TensorGroups => vec![
+            Way::TensorGroups | Way::TensorGroupsBack => vec![
                 &kernels::V3_TENSOR,
                 &kernels::V3_TENSOR_BACK,
                 &kernels::V4_PRODUCT,
@@ -319,13 +332,14 @@ impl Version for Fused {
                 &kernels::V5_WGMMA,
             ],
         };
+        let groups_back = (self.way == Way::TensorGroupsBack).then_some(&kernels::V6_WGMMA_BACK);
         let products = [
             &kernels::PROJECTION,
             &kernels::INPUT_GRADIENT,
             &kernels::PARAMETER_GRADIENT,
             &kernels::VECTOR_GRADIENT,
         ];
-        own.into_iter().chain(products).collect()
+        own.into_iter().chain(groups_back).chain(products).collect()
     }
 
     fn test_shapes(&self) -> Vec<Dims> {
@@ -354,6 +368,10 @@ impl Version for Fused {
                 all.extend([[9, 4, 3, 64], [23, 5, 2, 42], [30, 2, 8, 680]]);
             }
             (_, Way::TensorGroups) => all.extend([[12, 4, 8, 64]]),
+            // Of eight blocks and of sixteen; several of 10 rows and of 18; parts in f32, and rounded to the type.
+            (_, Way::TensorGroupsBack) => {
+                all.extend([[12, 4, 8, 128], [33, 3, 8, 120], [9, 2, 8, 136], [11, 2, 8, 520]]);
+            }
             // A row a block, and several.
             (Pass::Forward, _) => all.extend([[1, 3, 2, 130], [9, 2, 1, 130]]),
             (_, Way::Cell | Way::Sequence) => all.extend([

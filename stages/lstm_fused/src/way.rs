@@ -23,6 +23,9 @@ pub enum Way {
     /// The same with the products of a step by wgmma, where a cluster has more than four rows; forward alone, and back as
     /// [`Way::TensorProduct`].
     TensorGroups,
+    /// And back by wgmma, where H is a multiple of 8: the parts of dh that the blocks of a cluster hand each other are f32,
+    /// or, of many rows and of more than 512 units, rounded to the type.
+    TensorGroupsBack,
 }
 
 impl std::fmt::Display for Way {
@@ -33,7 +36,7 @@ impl std::fmt::Display for Way {
 
 impl Way {
     /// All of them, in the order of the story.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Cell,
         Self::Sequence,
         Self::Cluster,
@@ -41,6 +44,7 @@ impl Way {
         Self::Tensor,
         Self::TensorProduct,
         Self::TensorGroups,
+        Self::TensorGroupsBack,
     ];
 
     /// As settings and messages have it.
@@ -53,16 +57,17 @@ impl Way {
             Self::Tensor => "tensor",
             Self::TensorProduct => "tensor_product",
             Self::TensorGroups => "tensor_groups",
+            Self::TensorGroupsBack => "tensor_groups_back",
         }
     }
 
     /// Whether the products with h are on tensor cores.
     pub(crate) fn on_tensor_cores(self) -> bool {
-        matches!(self, Self::Tensor | Self::TensorProduct | Self::TensorGroups)
+        self == Self::Tensor || self.has_products()
     }
 
     /// Whether the products over all steps are by wgmma and TMA, where the sizes allow it.
     pub(crate) fn has_products(self) -> bool {
-        matches!(self, Self::TensorProduct | Self::TensorGroups)
+        matches!(self, Self::TensorProduct | Self::TensorGroups | Self::TensorGroupsBack)
     }
 }

@@ -78,7 +78,7 @@ pub(super) fn what_does_not_fit_is_refused(device: &Device) {
         Lstm::of_rows(network, device, dtype, batch).unwrap().way()
     };
     let tensor_cores = match V4_PRODUCT.runs_on(&device.facts().arch) {
-        true => Way::TensorProduct,
+        true => Way::TensorGroupsBack,
         false => Way::Cluster,
     };
     assert_eq!(of_rows(256, DType::BF16, 8), tensor_cores);
@@ -87,7 +87,7 @@ pub(super) fn what_does_not_fit_is_refused(device: &Device) {
     assert_eq!(of_rows(256, DType::F32, 8), Way::Cluster);
     assert_eq!(of_rows(64, DType::BF16, 8), Way::Sequence);
     assert_eq!(of_rows(769, DType::BF16, 8), Way::Cell);
-    for way in [Way::Tensor, Way::TensorProduct, Way::TensorGroups] {
+    for way in Way::ALL.into_iter().filter(|way| way.on_tensor_cores()) {
         let said = "hidden: expected 1 to 768 in a launch for all steps, got 769";
         assert_eq!(Lstm::by(way, wider).unwrap_err().to_string(), said);
         let said = "peephole: expected false on tensor cores, got true";

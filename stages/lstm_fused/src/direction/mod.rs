@@ -196,7 +196,10 @@ impl Direction {
         let slots = LayerSlots { x, columns, y };
         let on_tensor_cores = sizes.way.on_tensor_cores();
         let tensor = on_tensor_cores.then(|| TensorSlots::new(plan, sizes, states, slots, state));
-        Self { sizes, columns, reverse, scope, x, weight_ih, gates, tensor }
+        let direction = Self { sizes, columns, reverse, scope, x, weight_ih, gates, tensor };
+        // Where the way back takes the gates of a cell side by side.
+        let together = direction.comes_back_by_groups(plan);
+        Self { scope: direction.scope.with(arguments![together]), ..direction }
     }
 
     /// The steps as this direction takes them.
@@ -225,7 +228,8 @@ impl Direction {
             (Cell::Lstm, Way::Sequence, Some(_)) => self.add_norm_sequence(plan),
             (Cell::Lstm, Way::Sequence, None) => self.add_sequence(plan),
             (Cell::Lstm, Way::Cluster | Way::Grid, _) => self.add_spread(plan),
-            (Cell::Lstm, Way::Tensor | Way::TensorProduct | Way::TensorGroups, _) => {
+            (Cell::Lstm, way, _) => {
+                debug_assert!(way.on_tensor_cores());
                 self.add_tensor(plan)
             }
         }
@@ -247,7 +251,8 @@ impl Direction {
             (Cell::Lstm, Way::Sequence, Some(_)) => self.add_norm_sequence_back(plan, &scope)?,
             (Cell::Lstm, Way::Sequence, None) => self.add_sequence_back(plan, &scope)?,
             (Cell::Lstm, Way::Cluster | Way::Grid, _) => self.add_spread_back(plan, &scope)?,
-            (Cell::Lstm, Way::Tensor | Way::TensorProduct | Way::TensorGroups, _) => {
+            (Cell::Lstm, way, _) => {
+                debug_assert!(way.on_tensor_cores());
                 self.add_tensor_back(plan, &scope)?
             }
         }

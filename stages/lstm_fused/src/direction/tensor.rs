@@ -8,7 +8,7 @@ use super::products::launch_of_tiles;
 use super::tensor_products::WideSlots;
 use super::{Direction, LayerSlots, Sizes, States};
 use crate::Way;
-use crate::kernels::{PROJECTION, V3_TENSOR, V3_TENSOR_BACK, V5_WGMMA};
+use crate::kernels::{PROJECTION, V3_TENSOR, V3_TENSOR_BACK, V5_WGMMA, V6_WGMMA_BACK};
 
 /// The most units: sixteen blocks a cluster, whose registers and shared memory have all weights.
 pub(crate) const MOST_TENSOR_UNITS: usize = 768;
@@ -41,19 +41,13 @@ fn waves(instance: &Instance, batch: usize, multiprocessors: usize) -> usize {
 const FORTH: (&KernelSource, &str) = (&V3_TENSOR, "lstm_tensor");
 const GROUPS: (&KernelSource, &str) = (&V5_WGMMA, "lstm_wgmma");
 const BACK: (&KernelSource, &str) = (&V3_TENSOR_BACK, "lstm_tensor_back");
+const GROUPS_BACK: (&KernelSource, &str) = (&V6_WGMMA_BACK, "lstm_wgmma_back");
 
 /// Up to four rows a cluster mma.sync takes half the time of wgmma, whose weights have at least eight columns to multiply:
 /// as long as all such clusters find room at once.
-fn kernel_for_groups(
-    dtype: DType,
-    hidden: usize,
-    batch: usize,
-    multiprocessors: usize,
-) -> (&'static KernelSource, &'static str) {
-    match instance_for(FORTH, dtype, hidden, batch, multiprocessors) {
-        Some(i) if i.size("ROWS") <= 4 && waves(&i, batch, multiprocessors) == 1 => FORTH,
-        _ => GROUPS,
-    }
+fn has_few_rows(dtype: DType, hidden: usize, batch: usize, multiprocessors: usize) -> bool {
+    let instance = instance_for(FORTH, dtype, hidden, batch, multiprocessors);
+    instance.is_some_and(|i| i.size("ROWS") <= 4 && waves(&i, batch, multiprocessors) == 1)
 }
 
 /// What a direction on tensor cores has of its own.
@@ -130,27 +124,39 @@ impl Direction {
     }
 
     pub(super) fn add_tensor(&self, plan: &mut Plan) -> Result<(), Error> {
-        let Sizes { dtype, hidden, batch, way, .. } = self.sizes;
-        let multiprocessors = plan.device().facts().multiprocessors as usize;
-        let kernel = match way {
-            Way::TensorGroups => kernel_for_groups(dtype, hidden, batch, multiprocessors),
-            _ => FORTH,
-        };
-        let (kernel, launch) = self.tensor_launch(plan, kernel)?;
-        match way {
-            way if way.has_products() => self.add_product(plan)?,
-            _ => self.add_projection_by_units(plan)?,
+        let by_groups = self.goes_by_groups(plan);
+        let (kernel, launch) = self.tensor_launch(plan, if by_groups { GROUPS } else { FORTH })?;
+        match self.sizes.way.has_products() {
+            true => self.add_product(plan)?,
+            false => self.add_projection_by_units(plan)?,
         }
         plan.launch_in(&self.scope, &kernel, launch, arguments![ax: self.tensor_slots().ax])
     }
 
+    /// Whether the products of a step are by wgmma.
+    fn goes_by_groups(&self, plan: &Plan) -> bool {
+        let Sizes { dtype, hidden, batch, way, .. } = self.sizes;
+        let multiprocessors = plan.device().facts().multiprocessors as usize;
+        matches!(way, Way::TensorGroups | Way::TensorGroupsBack)
+            && !has_few_rows(dtype, hidden, batch, multiprocessors)
+    }
+
+    /// The same of the way back, which leaves da to products by wgmma.
+    pub(super) fn comes_back_by_groups(&self, plan: &Plan) -> bool {
+        self.sizes.way == Way::TensorGroupsBack
+            && self.has_gradient_products()
+            && self.goes_by_groups(plan)
+    }
+
     /// da in place of the gates, or in that of ax where products by wgmma are to read it; dh0 and dc0.
     pub(super) fn add_tensor_back(&self, plan: &mut Plan, scope: &Scope) -> Result<(), Error> {
-        let (kernel, launch) = self.tensor_launch(plan, BACK)?;
+        let by_groups = self.comes_back_by_groups(plan);
+        let (kernel, launch) =
+            self.tensor_launch(plan, if by_groups { GROUPS_BACK } else { BACK })?;
         let TensorSlots { ax, first_da, bias_sums, .. } = self.tensor_slots();
         let halves = self.has_gradient_products();
-        let arguments = arguments![da_halves: ax, first_da, bias_sums, halves];
-        plan.launch_in(scope, &kernel, launch, arguments)
+        let scope = scope.clone().with(arguments![halves]);
+        plan.launch_in(&scope, &kernel, launch, arguments![da_halves: ax, first_da, bias_sums])
     }
 
     pub(super) fn tensor_slots(&self) -> TensorSlots {
@@ -174,7 +180,7 @@ mod tests {
         assert_eq!(of(256, 512), [512, 8, 18]);
         assert_eq!(of(1, 1)[0], 64);
         let groups = |batch, hidden| {
-            let kernel = kernel_for_groups(DType::BF16, hidden, batch, 132);
+            let kernel = if has_few_rows(DType::BF16, hidden, batch, 132) { FORTH } else { GROUPS };
             let i = instance_for(kernel, DType::BF16, hidden, batch, 132).unwrap();
             (kernel.1, [i.size("HT"), i.size("BLOCKS"), i.size("ROWS")])
         };
@@ -182,7 +188,13 @@ mod tests {
         assert_eq!(groups(64, 768), ("lstm_wgmma", [768, 16, 10]));
         assert_eq!(groups(64, 512), ("lstm_wgmma", [512, 16, 10]));
         assert_eq!(groups(256, 512), ("lstm_wgmma", [512, 8, 18]));
-        for kernel in [FORTH, BACK, GROUPS] {
+        let back = |batch, hidden| {
+            let i = instance_for(GROUPS_BACK, DType::BF16, hidden, batch, 132).unwrap();
+            ["HT", "BLOCKS", "ROWS", "PART"].map(|name| i.size(name))
+        };
+        assert_eq!(back(64, 512), [512, 16, 10, 4]);
+        assert_eq!(back(256, 512), [512, 16, 38, 2]);
+        for kernel in [FORTH, BACK, GROUPS, GROUPS_BACK] {
             let of = |dtype, hidden| instance_for(kernel, dtype, hidden, 1, 132).is_some();
             assert!(of(DType::BF16, MOST_TENSOR_UNITS) && of(DType::F16, MOST_TENSOR_UNITS));
             assert!(!of(DType::BF16, MOST_TENSOR_UNITS + 1) && !of(DType::F32, 1));

@@ -37,7 +37,9 @@ impl Way {
             Self::Cell => LARGEST[2].1,
             Self::Sequence => MOST_UNITS,
             Self::Cluster | Self::Grid => MOST_SPREAD_UNITS,
-            Self::Tensor | Self::TensorProduct | Self::TensorGroups => MOST_TENSOR_UNITS,
+            Self::Tensor | Self::TensorProduct | Self::TensorGroups | Self::TensorGroupsBack => {
+                MOST_TENSOR_UNITS
+            }
         }
     }
 }
@@ -108,7 +110,7 @@ impl Lstm {
         Self::by(way, network)
     }
 
-    /// As [`Lstm::new`], but that many rows of halves go by [`Way::TensorProduct`], where the device has its
+    /// As [`Lstm::new`], but that many rows of halves go by [`Way::TensorGroupsBack`], where the device has its
     /// kernels: from 8 rows on, and of more than 256 units, whose weights [`Way::Cluster`] fetches anew at each step, any.
     /// Up to 64 units a block has a row to itself, and blocks hide each other's latency.
     ///
@@ -130,7 +132,7 @@ impl Lstm {
         let arch = &device.facts().arch;
         let runs = [&V3_TENSOR, &V3_TENSOR_BACK, &V4_PRODUCT, &V4_PRODUCT_BACK];
         if halves && plain && many && runs.iter().all(|source| source.runs_on(arch)) {
-            return Self::by(Way::TensorProduct, network);
+            return Self::by(Way::TensorGroupsBack, network);
         }
         Self::new(network)
     }
@@ -226,7 +228,7 @@ impl Lstm {
             Way::Cluster | Way::Grid => 2 * of_all * (m + 4),
             // What x adds to the gates has a place of its own; and what is summed up of da.
             // A narrow x has columns of zeros beside it, and so have its weights, and the gradients by both.
-            Way::Tensor | Way::TensorProduct | Way::TensorGroups => {
+            Way::Tensor | Way::TensorProduct | Way::TensorGroups | Way::TensorGroupsBack => {
                 of_all * TensorSlots::bytes(dtype, rows, batch, hidden)
                     + wide_bytes(self.way, dtype, rows, [inputs, hidden, sizes.directions])
             }
