@@ -15,7 +15,9 @@ use crate::Way;
 use crate::direction::{
     HeadSums, MOST_SPREAD_UNITS, MOST_TENSOR_UNITS, MOST_UNITS, TensorSlots, wide_bytes,
 };
-use crate::kernels::{V3_TENSOR, V3_TENSOR_BACK, V4_PRODUCT, V4_PRODUCT_BACK};
+use crate::kernels::{
+    V3_TENSOR, V3_TENSOR_BACK, V4_PRODUCT, V4_PRODUCT_BACK, V5_WGMMA, V6_WGMMA_BACK,
+};
 
 /// What is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,7 +132,8 @@ impl Lstm {
             _ => false,
         };
         let arch = &device.facts().arch;
-        let runs = [&V3_TENSOR, &V3_TENSOR_BACK, &V4_PRODUCT, &V4_PRODUCT_BACK];
+        let runs =
+            [&V3_TENSOR, &V3_TENSOR_BACK, &V4_PRODUCT, &V4_PRODUCT_BACK, &V5_WGMMA, &V6_WGMMA_BACK];
         if halves && plain && many && runs.iter().all(|source| source.runs_on(arch)) {
             return Self::by(Way::TensorGroupsBack, network);
         }
