@@ -370,7 +370,7 @@ impl Version for Fused {
             (_, Way::TensorGroups) => all.extend([[12, 4, 8, 64]]),
             // Of eight blocks and of sixteen; several of 10 rows and of 18; parts in f32, and rounded to the type.
             (_, Way::TensorGroupsBack) => {
-                all.extend([[12, 4, 8, 128], [33, 3, 8, 120], [9, 2, 8, 136], [11, 2, 8, 520]]);
+                all.extend([[12, 3, 8, 128], [23, 2, 8, 120], [9, 2, 8, 136], [5, 2, 8, 520]]);
             }
             // A row a block, and several.
             (Pass::Forward, _) => all.extend([[1, 3, 2, 130], [9, 2, 1, 130]]),

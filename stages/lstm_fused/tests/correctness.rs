@@ -4,7 +4,7 @@
 use lab_harness::suite::{assert_stage, assert_version};
 use lstm_fused::{
     CELL, CLUSTER, FORWARD, GRID, GROUPS, GROUPS_BACK, PRODUCT, PRODUCT_BACK, SEQUENCE, STAGE,
-    TENSOR, TENSOR_BACK, VERSIONS,
+    TENSOR, TENSOR_BACK, VERSIONS, WGMMA_BACK,
 };
 
 #[test]
@@ -35,7 +35,7 @@ fn forward_alone() {
 
 #[test]
 fn on_tensor_cores() {
-    [&TENSOR, &PRODUCT, &GROUPS, &TENSOR_BACK, &PRODUCT_BACK, &GROUPS_BACK]
+    [&TENSOR, &PRODUCT, &GROUPS, &TENSOR_BACK, &PRODUCT_BACK, &GROUPS_BACK, &WGMMA_BACK]
         .into_iter()
         .for_each(|version| assert_version(version));
 }
