@@ -22,9 +22,9 @@ use crate::running::{BlockFacts, Running};
 use crate::thread::{Fault, State, Thread};
 use crate::warp::Operand;
 use asynchronous::{
-    async_commit, async_copy, async_copy_aligned, async_wait, bulk_commit, bulk_copy, bulk_wait, fence_proxy_async,
-    mbarrier_arrive, mbarrier_fence_init, mbarrier_init, mbarrier_invalidate, mbarrier_try_wait,
-    store_async,
+    async_commit, async_copy, async_copy_aligned, async_wait, bulk_commit, bulk_copy, bulk_wait,
+    fence_proxy_async, mbarrier_arrive, mbarrier_fence_init, mbarrier_init, mbarrier_invalidate,
+    mbarrier_try_wait, store_async,
 };
 use tensor::tensor_copy;
 use wgmma::{wgmma, wgmma_commit, wgmma_fence, wgmma_wait};

@@ -331,16 +331,14 @@ impl BlockCheck {
         let place = self.launch.places.number(pc);
         let me = thread.who.at(kind, self.clock.stamp(index), place);
         let how = How { shared: matches!(space, Space::Static | Space::Dynamic), ..how };
-        let aligned = match space {
+        let (aligned, declared) = match space {
             Space::Static if len <= StaticByte::WIDEST => {
                 let offset = here(address).wrapping_sub(self.shared.fixed.0);
                 let byte = self.shared.static_byte(offset);
-                if how.whole && byte.exists() && byte.alignment() < len {
-                    self.aligned_by_luck(here(address), (len, byte.alignment()), me);
-                }
-                offset + byte.shift_on_gpu()
+                let declared = if byte.exists() { byte.alignment() } else { len };
+                (offset + byte.shift_on_gpu(), declared)
             }
-            _ => self.place_on_gpu(address, space),
+            _ => (self.place_on_gpu(address, space), len),
         };
         // Nearly always a power of two, and then no division; a copy may be of nothing.
         let beyond = match len {
@@ -350,6 +348,9 @@ impl BlockCheck {
         };
         if how.whole && beyond != 0 {
             return Err(self.misaligned(here(address), len, space, me));
+        }
+        if how.whole && declared < len {
+            self.aligned_by_luck(here(address), (len, declared), me);
         }
         let (mut at, mut left, mut granule) = (address, len, granule);
         let marks = Granule::marks(kind);
