@@ -767,6 +767,29 @@ fn copies_ask_for_the_alignment_that_their_names_promise() {
     assert!(stderr.contains("__pipeline_memcpy_async: expected 4, 8 or 16 bytes"), "{stderr}");
 }
 
+/// What was formal in one launch may be a mistake in the next, at the same place.
+#[test]
+fn a_mistake_is_told_where_a_formality_was() {
+    let text = "
+        #include <cuda_pipeline.h>
+        __global__ void copy(const float* x, int offset) {
+            __shared__ float s[8];
+            __pipeline_memcpy_async(s + offset, x, 16);
+            __pipeline_commit(), __pipeline_wait_prior(0);
+        }
+        int main() {
+            float* x;
+            cudaMalloc(&x, 16), cudaMemset(x, 0, 16);
+            for (int offset : {0, 4, 1}) copy<<<1, 1>>>(x, offset);
+        }";
+    let (code, _, stderr) = run(text);
+    assert_eq!(code, 3, "{stderr}");
+    assert!(stderr.contains("copy, launch 1, formal, memcheck: aligned by luck: s[0]"), "{stderr}");
+    assert!(stderr.contains("copy, launch 3, memcheck: misaligned address: s[1]"), "{stderr}");
+    let last = "3 launches, 1 finding, 1 by the letter alone (1 more at the same places);";
+    assert!(stderr.contains(last), "{stderr}");
+}
+
 /// Variables of a program, of which no argument tells; and a loop that waits in a function of its own.
 #[test]
 fn a_volatile_flag_orders_nothing_without_a_fence() {
