@@ -464,11 +464,16 @@ struct Addresses<'a>(&'a [*mut c_void]);
 // SAFETY: the host's thread waits while the other reads them.
 unsafe impl Sync for Addresses<'_> {}
 
-/// Tells a finding, and keeps it: each place once.
+/// Tells a finding, and keeps it: each place once, and once more where it was formal before and is not.
 fn keep(kernel: &str, finding: Finding) {
     let mut state = state();
     let places = |f: &Finding| f.places().map(str::to_owned).collect::<Vec<_>>();
-    if state.findings.iter().any(|(_, f)| f.kind == finding.kind && places(f) == places(&finding)) {
+    let covers = |f: &Finding| {
+        f.kind == finding.kind
+            && (f.formal.is_none() || finding.formal.is_some())
+            && places(f) == places(&finding)
+    };
+    if state.findings.iter().any(|(_, f)| covers(f)) {
         state.repeated += 1;
         return;
     }

@@ -45,6 +45,9 @@ impl fmt::Display for On {
     }
 }
 
+/// In place of a qualifier: an operand that says how many arrive. With `.noComplete` all have it that have mbarriers.
+const COUNT: &str = "count";
+
 /// Instruction, qualifiers that it must have, all of them, and who has it: "Target ISA Notes" of the PTX ISA, 9.0, and what ptxas
 /// 13.0 takes for one architecture and refuses for that before it. What all of [`Arch`] have is not here, `nanosleep` for
 /// one. `this_cluster()` is CUDA's, and stands for instructions.
@@ -110,7 +113,9 @@ const FAMILIES: &[(&str, &str, On)] = &[
     ("mbarrier", "", From(800)),
     ("mbarrier", "cluster", From(900)),
     ("mbarrier", "complete_tx", From(900)),
+    ("mbarrier", COUNT, From(900)),
     ("mbarrier", "expect_tx", From(900)),
+    ("mbarrier", "relaxed", From(900)),
     ("mbarrier", "shared::cluster", From(900)),
     ("mbarrier.try_wait", "", From(900)),
     ("min", "bf16", From(800)),
@@ -190,16 +195,19 @@ fn macro_name(instruction: &str, qualifier: &str) -> String {
 /// instruction that not every GPU has.
 pub(crate) fn needs(ptx: &str) -> String {
     let ptx = joined(ptx).replace("\\n", " ").replace("\\t", " ");
-    let between = |c: char| c.is_whitespace() || ",;{}()[]\"".contains(c);
+    let between = |c: char| c.is_whitespace() || ",{}()[]\"".contains(c);
     let mut all: Vec<String> = Vec::new();
-    for word in ptx.split(between) {
+    for (statement, word) in ptx.split(';').flat_map(|s| s.split(between).map(move |w| (s, w))) {
         let family = FAMILIES.iter().filter(|(instruction, qualifier, _)| {
             let rest = word.strip_prefix(instruction);
             rest.is_some_and(|rest| {
                 // A word alone may be a register or a label.
                 let ends = rest.is_empty() && instruction.contains(['.', '(']);
                 (ends || rest.starts_with('.') || rest.starts_with("::"))
-                    && qualifier.split_whitespace().all(|one| rest.split('.').any(|p| p == one))
+                    && qualifier.split_whitespace().all(|one| match one {
+                        COUNT => arrives_by_count(rest, statement),
+                        _ => rest.split('.').any(|p| p == one),
+                    })
             })
         });
         if let Some((instruction, qualifier, _)) = family.max_by_key(|(.., on)| on.rank()) {
@@ -210,6 +218,15 @@ pub(crate) fn needs(ptx: &str) -> String {
         }
     }
     all.concat()
+}
+
+/// Whether an mbarrier instruction with these qualifiers is an arrival of three operands: state, address, count.
+fn arrives_by_count(qualifiers: &str, statement: &str) -> bool {
+    let has = |one: &[&str]| qualifiers.split('.').any(|q| one.contains(&q));
+    // With these the third operand is another, or needs no newer GPU.
+    has(&["arrive", "arrive_drop"])
+        && !has(&["expect_tx", "noComplete"])
+        && statement.split(',').count() == 3
 }
 
 /// String literals side by side are one.
@@ -230,8 +247,11 @@ pub(crate) fn definitions(arch: Arch) -> String {
     let mut text = String::from("#pragma GCC system_header\n#pragma once\n");
     for &(instruction, qualifier, on) in FAMILIES {
         let name = macro_name(instruction, qualifier);
-        let with: String =
-            qualifier.split_whitespace().map(|one| format!(" with .{one}")).collect();
+        let with = qualifier.split_whitespace().map(|one| match one {
+            COUNT => " with a count".into(),
+            _ => format!(" with .{one}"),
+        });
+        let with: String = with.collect();
         let _ = match on.has(arch) {
             true => writeln!(text, "#define {name}"),
             false => writeln!(
@@ -289,6 +309,22 @@ mod tests {
                 "\"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\"",
                 "EMU_NEEDS_mbarrier_expect_tx ",
             ),
+            ("\"mbarrier.arrive.shared.b64 %0, [%1];\"", "EMU_NEEDS_mbarrier "),
+            (
+                "\"@p mbarrier.arrive.shared::cta.b64 %0, [%1 + 8],\" \" %2;\"",
+                "EMU_NEEDS_mbarrier_count ",
+            ),
+            ("\"mbarrier.arrive_drop.release.cta.b64 _, [%0], 4;\"", "EMU_NEEDS_mbarrier_count "),
+            ("\"mbarrier.arrive.noComplete.shared.b64 %0, [%1], %2;\"", "EMU_NEEDS_mbarrier "),
+            ("\"mbarrier.arrive.b64 _, [%0];\\n\\tmov.b32 %1, %2;\"", "EMU_NEEDS_mbarrier "),
+            ("\"cp.async.mbarrier.arrive.noinc.b64 [%0];\"", "EMU_NEEDS_cp_async "),
+            ("\"mbarrier.init.shared.b64 [%0], %1;\"", "EMU_NEEDS_mbarrier "),
+            ("\"mbarrier.test_wait.parity.acquire.cta.b64 p, [%0], %1;\"", "EMU_NEEDS_mbarrier "),
+            (
+                "\"mbarrier.test_wait.acquire.cluster.b64 p, [%0], %1;\"",
+                "EMU_NEEDS_mbarrier_cluster ",
+            ),
+            ("\"mbarrier.test_wait.relaxed.cta.b64 p, [%0], %1;\"", "EMU_NEEDS_mbarrier_relaxed "),
             (
                 "\"ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0}, [%1]; \
                  mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0};\"",
@@ -344,13 +380,22 @@ mod tests {
             ("EMU_NEEDS_redux_sync", "sm_75", "sm_80"),
             ("EMU_NEEDS_mma_e4m3", "sm_87", "sm_89"),
             ("EMU_NEEDS_cvt_tf32_rn", "sm_89", "sm_90"),
+            ("EMU_NEEDS_mbarrier", "sm_75", "sm_80"),
+            ("EMU_NEEDS_mbarrier_count", "sm_89", "sm_90"),
+            ("EMU_NEEDS_mbarrier_relaxed", "sm_89", "sm_90"),
+            ("EMU_NEEDS_mbarrier_try_wait", "sm_89", "sm_90"),
             ("EMU_NEEDS_st_bulk", "sm_90a", "sm_100"),
             ("EMU_NEEDS_this_cluster__", "sm_89", "sm_90"),
         ] {
             assert!(!has(last_without, name) && has(first_with, name), "{name}");
         }
         let text = definitions("sm_75".parse().unwrap());
-        assert!(text.contains("\"mma with .bf16: expected sm_80 or later, got --arch sm_75\""));
+        for said in [
+            "\"mma with .bf16: expected sm_80 or later, got --arch sm_75\"",
+            "\"mbarrier with a count: expected sm_90 or later, got --arch sm_75\"",
+        ] {
+            assert!(text.contains(said), "{said}");
+        }
     }
 
     #[test]

@@ -598,6 +598,11 @@ fn instructions_that_the_architecture_lacks_are_refused() {
             "wgmma: expected sm_90a, got --arch sm_90",
         ),
         (
+            "asm volatile(\"mbarrier.arrive.b64 _, [%0], 2;\" :: \"l\"(x));",
+            "sm_80",
+            "mbarrier with a count: expected sm_90 or later, got --arch sm_80",
+        ),
+        (
             "*x = __reduce_add_sync(~0u, 1);",
             "sm_75",
             "redux.sync: expected sm_80 or later, got --arch sm_75",
@@ -674,4 +679,156 @@ fn copies_on_their_way_and_copies_of_nothing() {
     let older = &["--arch", "sm_75", "--", "not-awaited"];
     let (code, _, stderr) = run_files(&[("main.cu", text)], older);
     assert_eq!(code, 0, "{stderr}");
+}
+
+/// What a copy asks of its addresses. On a GPU a barrier takes the first 16 bytes, a word the next four, and so an array of
+/// floats behind them is at a multiple of 4.
+#[test]
+fn copies_ask_for_the_alignment_that_their_names_promise() {
+    const PROMISED: [&str; 7] = [
+        "cg::memcpy_async(block, s, x, cuda::aligned_size_t<16>(128))",
+        "cuda::memcpy_async(block, s, x, cuda::aligned_size_t<16>(128), barrier)",
+        "cuda::memcpy_async(block, (void*)s, (const void*)x, cuda::aligned_size_t<16>(128), pipe)",
+        "cg::memcpy_async(block, (float4*)s, (const float4*)x, 128)",
+        "cuda::memcpy_async(block, (float4*)s, (const float4*)x, 128, pipe)",
+        "if (t < 8) __pipeline_memcpy_async(s + 4 * t, x + 4 * t, 16)",
+        "if (t < 8) __pipeline_memcpy_async(s + 4 * t, x + 4 * t, 16, 4)",
+    ];
+    const TOLERANT: [&str; 7] = [
+        "cg::memcpy_async(block, s, x, 128)",
+        "cg::memcpy_async(block, s, 32, x, 40)",
+        "cg::memcpy_async(block, (char*)s, (const char*)x, 128)",
+        "cuda::memcpy_async(block, s, x, 128, barrier)",
+        "cuda::memcpy_async(s + t, x + t, 4, barrier)",
+        "cuda::memcpy_async(block, (void*)s, (const void*)x, 128, pipe)",
+        "__pipeline_memcpy_async(s + t, x + t, 4)",
+    ];
+    // A kernel for each copy; they are launched in turn, up to the first that fails.
+    let outcome = |shared: &str, copies: &[&str], arch: &str| {
+        let mut text = "#include <cooperative_groups.h>
+            #include <cooperative_groups/memcpy_async.h>
+            #include <cuda/barrier>
+            #include <cuda/pipeline>
+            #include <cuda_pipeline.h>
+            namespace cg = cooperative_groups;
+            __global__ void fill(float* x) { x[threadIdx.x] = threadIdx.x; }\n"
+            .to_owned();
+        for (n, copy) in copies.iter().enumerate() {
+            text += &format!(
+                "__global__ void k{n}(const float* x, float* y) {{
+                    __shared__ cuda::barrier<cuda::thread_scope_block> barrier;
+                    {shared};
+                    auto block = cg::this_thread_block();
+                    auto pipe = cuda::make_pipeline();
+                    int t = threadIdx.x;
+                    if (t == 0) last = 31, init(&barrier, 32);
+                    block.sync();
+                    {copy};
+                    pipe.producer_commit();
+                    pipe.consumer_wait();
+                    barrier.arrive_and_wait();
+                    y[t] = s[last - t];
+                }}\n"
+            );
+        }
+        text += "int main() { float *x, *y, out[32]; cudaMalloc(&x, 128), cudaMalloc(&y, 128); fill<<<1, 32>>>(x);\n";
+        for n in 0..copies.len() {
+            text += &format!(
+                "k{n}<<<1, 32>>>(x, y);
+                 if (cudaMemcpy(out, y, 128, cudaMemcpyDeviceToHost) || out[{n}] != 31 - {n}) return 1;\n"
+            );
+        }
+        text += "return 0; }\n";
+        run_files(&[("main.cu", &text)], &["--arch", arch])
+    };
+    let declared = "__shared__ int last; __shared__ __align__(16) float s[32]";
+    let behind = "__shared__ int last; __shared__ float s[32]";
+    let by_luck = "int last = 31; __shared__ float s[32]";
+    for arch in ["sm_75", "sm_90"] {
+        let (code, _, stderr) = outcome(declared, &[PROMISED, TOLERANT].concat(), arch);
+        assert_eq!(code, 0, "{arch}: {stderr}");
+        assert!(stderr.contains("15 launches, 0 findings;"), "{arch}: {stderr}");
+        let (code, _, stderr) = outcome(behind, &TOLERANT, arch);
+        assert_eq!(code, 0, "{arch}: {stderr}");
+        assert!(stderr.contains("8 launches, 0 findings;"), "{arch}: {stderr}");
+    }
+    let (code, _, stderr) = outcome(by_luck, &PROMISED, "sm_90");
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stderr.contains("8 launches, 0 findings, 7 by the letter alone;"), "{stderr}");
+    assert_eq!(stderr.matches("formal, memcheck: aligned by luck: s[").count(), 7, "{stderr}");
+    for copy in [PROMISED[0], PROMISED[6]] {
+        let (code, _, stderr) = outcome(behind, &[copy], "sm_90");
+        assert_eq!(code, 3, "{copy}: {stderr}");
+        let said = "misaligned address: s[0] (shared memory, f32) is not at a multiple of 16 bytes";
+        assert!(stderr.contains(said) && !stderr.contains("luck"), "{copy}: {stderr}");
+    }
+    let (code, _, stderr) = outcome(declared, &["__pipeline_memcpy_async(s, x, 12)"], "sm_90");
+    assert_eq!(code, 3, "{stderr}");
+    assert!(stderr.contains("__pipeline_memcpy_async: expected 4, 8 or 16 bytes"), "{stderr}");
+}
+
+/// What was formal in one launch may be a mistake in the next, at the same place.
+#[test]
+fn a_mistake_is_told_where_a_formality_was() {
+    let text = "
+        #include <cuda_pipeline.h>
+        __global__ void copy(const float* x, int offset) {
+            __shared__ float s[8];
+            __pipeline_memcpy_async(s + offset, x, 16);
+            __pipeline_commit(), __pipeline_wait_prior(0);
+        }
+        int main() {
+            float* x;
+            cudaMalloc(&x, 16), cudaMemset(x, 0, 16);
+            for (int offset : {0, 4, 1}) copy<<<1, 1>>>(x, offset);
+        }";
+    let (code, _, stderr) = run(text);
+    assert_eq!(code, 3, "{stderr}");
+    assert!(stderr.contains("copy, launch 1, formal, memcheck: aligned by luck: s[0]"), "{stderr}");
+    assert!(stderr.contains("copy, launch 3, memcheck: misaligned address: s[1]"), "{stderr}");
+    let last = "3 launches, 1 finding, 1 by the letter alone (1 more at the same places);";
+    assert!(stderr.contains(last), "{stderr}");
+}
+
+/// Variables of a program, of which no argument tells; and a loop that waits in a function of its own.
+#[test]
+fn a_volatile_flag_orders_nothing_without_a_fence() {
+    let of = |fence: &str| {
+        format!(
+            "__device__ volatile int data[2], ready;
+            __device__ __noinline__ void wait() {{ while (!ready) {{}} }}
+            __global__ void pass(int* out) {{
+                if (blockIdx.x == 0) {{
+                    data[threadIdx.x] = 5 + threadIdx.x;
+                    {fence}
+                    __syncthreads();
+                    if (threadIdx.x == 0) ready = 1;
+                }} else {{
+                    wait();
+                    __threadfence();
+                    out[threadIdx.x] = data[1 - threadIdx.x];
+                }}
+            }}
+            int main() {{
+                int out[2], *x;
+                cudaMalloc(&x, 8), pass<<<2, 2>>>(x);
+                cudaMemcpy(out, x, 8, cudaMemcpyDeviceToHost);
+                return out[0] == 6 && out[1] == 5 ? 0 : 1;
+            }}"
+        )
+    };
+    for fence in ["", "__threadfence_block();"] {
+        let (code, _, stderr) = run_files(&[("main.cu", &of(fence))], &[]);
+        assert_eq!(code, 3, "{stderr}");
+        assert!(stderr.contains("racecheck: race on data["), "{stderr}");
+        for part in
+            ["volatile write at", "write of the flag at", "read of the flag at", "of 4 bytes at"]
+        {
+            assert!(stderr.contains(part), "{part}: {stderr}");
+        }
+        assert!(stderr.contains("fix: __threadfence() between the two writes"), "{stderr}");
+    }
+    let (code, _, stderr) = run_files(&[("main.cu", &of("__threadfence();"))], &[]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stderr.contains("1 launch, 0 findings;"), "{stderr}");
 }

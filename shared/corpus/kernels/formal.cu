@@ -1,4 +1,7 @@
 // What GPUs do as it is meant, though nothing promises it, and its neighbours, which they may not.
+#include "lab/ptx/cp_async.cuh"
+
+using namespace lab;
 
 // ---- lanes of a warp that are thought to run in step ------------------------------------------
 
@@ -53,6 +56,134 @@ __global__ void volatile_word_awaited(int* out) {
     if (threadIdx.x == 32) ready = 5;
     __syncthreads();
     out[threadIdx.x] = ready;
+}
+
+// ---- messages by volatile accesses alone --------------------------------------------------------
+
+// Block 1 writes data, then a flag; block 0 may see the flag first. Its own fence does not mend that.
+__global__ void volatile_message(volatile int* data, volatile int* flag, int* out) {
+    if (blockIdx.x == 1) {
+        data[0] = 42;  // BUG volatile_message
+        *flag = 1;
+    } else {
+        while (*flag == 0) __nanosleep(20);
+        __threadfence();
+        out[0] = data[0];  // BUG volatile_message
+    }
+}
+// With a fence on either side.
+__global__ void volatile_message_fenced(volatile int* data, volatile int* flag, int* out) {
+    if (blockIdx.x == 1) {
+        data[0] = 42;
+        __threadfence();
+        *flag = 1;
+    } else {
+        while (*flag == 0) __nanosleep(20);
+        __threadfence();
+        out[0] = data[0];
+    }
+}
+// All of block 1 write, and a barrier lets its first thread announce it: to its own block alone.
+__global__ void volatile_message_of_block(volatile int* data, volatile int* flag, int* out) {
+    int t = threadIdx.x;
+    if (blockIdx.x == 1) {
+        data[t] = t;  // BUG volatile_message_of_block
+        __syncthreads();
+        __threadfence_block();
+        if (t == 0) *flag = 1;
+    } else {
+        if (t == 0) while (*flag == 0) __nanosleep(20);
+        __syncthreads();
+        out[t] = data[63 - t];  // BUG volatile_message_of_block
+    }
+}
+// With fences of the threads that hand it on.
+__global__ void volatile_message_of_block_fenced(volatile int* data, volatile int* flag, int* out) {
+    int t = threadIdx.x;
+    if (blockIdx.x == 1) {
+        data[t] = t;
+        __syncthreads();
+        if (t == 0) __threadfence(), *flag = 1;
+    } else {
+        if (t == 0) {
+            while (*flag == 0) __nanosleep(20);
+            __threadfence();
+        }
+        __syncthreads();
+        out[t] = data[63 - t];
+    }
+}
+// A plain launch: a block waits for the one before it, which may well be over.
+__global__ void volatile_scan(unsigned* ticket, const int* x, volatile int* sums, volatile unsigned* ready) {
+    unsigned mine = atomicAdd(ticket, 1u);
+    int before = 0;
+    if (mine > 0) {
+        while (ready[mine - 1] == 0) {}
+        before = sums[mine - 1];  // BUG volatile_scan
+    }
+    sums[mine] = before + x[mine];  // BUG volatile_scan
+    ready[mine] = 1;
+}
+// With fences.
+__global__ void volatile_scan_fenced(unsigned* ticket, const int* x, volatile int* sums, volatile unsigned* ready) {
+    unsigned mine = atomicAdd(ticket, 1u);
+    int before = 0;
+    if (mine > 0) {
+        while (ready[mine - 1] == 0) {}
+        __threadfence();
+        before = sums[mine - 1];
+    }
+    sums[mine] = before + x[mine];
+    __threadfence();
+    ready[mine] = 1;
+}
+// Two words that are their own flags: the one that is written first is awaited last, but it is awaited.
+__global__ void volatile_flags(unsigned* ticket, const int* x, volatile int* sums, volatile int* blocks) {
+    unsigned mine = atomicAdd(ticket, 1u);
+    int before = 0, count = 0;
+    if (mine > 0) {
+        while ((before = sums[mine - 1]) == 0) {}
+        while ((count = blocks[mine - 1]) == 0) {}
+    }
+    blocks[mine] = count + 1;
+    sums[mine] = before + x[mine];
+}
+// The last block adds up, as CUDA's programming guide has it: the fence is the writers'.
+__global__ void volatile_last_block(const int* x, volatile int* partial, unsigned* done, int* out) {
+    partial[blockIdx.x] = 2 * x[blockIdx.x];
+    __threadfence();
+    if (atomicInc(done, gridDim.x - 1) != gridDim.x - 1) return;
+    int sum = 0;
+    for (unsigned b = 0; b < gridDim.x; ++b) sum += partial[b];
+    out[0] = sum;
+}
+// From warp to warp, in shared memory.
+__global__ void volatile_message_between_warps(int* out) {
+    __shared__ volatile int data, ready;
+    if (threadIdx.x == 0) ready = 0;
+    __syncthreads();
+    if (threadIdx.x == 32) {
+        data = 42;  // FORMAL volatile_message_between_warps
+        ready = 1;
+    } else if (threadIdx.x == 0) {
+        while (ready == 0) __nanosleep(20);
+        out[0] = data;  // FORMAL volatile_message_between_warps
+    }
+}
+// With fences for the block.
+__global__ void volatile_message_between_warps_fenced(int* out) {
+    __shared__ volatile int data, ready;
+    if (threadIdx.x == 0) ready = 0;
+    __syncthreads();
+    if (threadIdx.x == 32) {
+        data = 42;
+        __threadfence_block();
+        ready = 1;
+    } else if (threadIdx.x == 0) {
+        while (ready == 0) __nanosleep(20);
+        __threadfence_block();
+        out[0] = data;
+    }
 }
 
 // ---- what is read before a compare-and-swap -----------------------------------------------------
@@ -110,4 +241,38 @@ __global__ void aligned_as_declared(const float* x, float* out) {
         float4 four = *reinterpret_cast<float4*>(&row[4 * threadIdx.x]);
         out[threadIdx.x] = four.x + four.y + four.z + four.w;
     }
+}
+// Four floats are copied at once into an array that is declared for one.
+__global__ void copied_by_luck(const float* x, float* out) {
+    __shared__ float row[128];
+    int t = threadIdx.x;
+    if (t < 32) async_copy<16>(&row[4 * t], &x[4 * t]);  // FORMAL copied_by_luck
+    async_commit();
+    async_wait<0>();
+    __syncthreads();
+    out[t] = row[127 - t];
+}
+// The same behind an int.
+__global__ void copied_misaligned(const float* x, float* out) {
+    __shared__ int last;
+    __shared__ float row[128];
+    int t = threadIdx.x;
+    if (t == 0) last = 127;
+    if (t < 32) async_copy<16>(&row[4 * t], &x[4 * t]);  // BUG copied_misaligned
+    async_commit();
+    async_wait<0>();
+    __syncthreads();
+    out[t] = row[last - t];
+}
+// Declared for it.
+__global__ void copied_as_declared(const float* x, float* out) {
+    __shared__ int last;
+    __shared__ __align__(16) float row[128];
+    int t = threadIdx.x;
+    if (t == 0) last = 127;
+    if (t < 32) async_copy<16>(&row[4 * t], &x[4 * t]);
+    async_commit();
+    async_wait<0>();
+    __syncthreads();
+    out[t] = row[last - t];
 }

@@ -55,13 +55,17 @@ void emu_access(const void* address, size_t bytes, unsigned flags) {
     void __tsan_unaligned_read##n(void* a) { runtime->read(a, n | EMU_LOOSE, CALLER); }           \
     void __tsan_unaligned_write##n(void* a) { runtime->write(a, n | EMU_LOOSE, CALLER); }         \
     void __tsan_volatile_read##n(void* a) {                                                       \
-        runtime->access(a, n, EMU_READS | EMU_POLLS | EMU_VOLATILE, CALLER);                                     \
+        runtime->access(a, n, EMU_READS | EMU_POLLS | EMU_VOLATILE, CALLER);                      \
+    }                                                                                             \
+    /* What lab-kernel-build makes of one that a loop waits by. */                                \
+    void emu_awaited_read##n(void* a) {                                                           \
+        runtime->access(a, n, EMU_READS | EMU_POLLS | EMU_VOLATILE | EMU_AWAITS, CALLER);         \
     }                                                                                             \
     void __tsan_volatile_write##n(void* a) {                                                      \
         runtime->access(a, n, EMU_WRITES | EMU_VOLATILE, CALLER);                                 \
     }                                                                                             \
     void __tsan_unaligned_volatile_read##n(void* a) {                                             \
-        runtime->access(a, n, EMU_READS | EMU_POLLS | EMU_VOLATILE, CALLER);                                     \
+        runtime->access(a, n, EMU_READS | EMU_POLLS | EMU_VOLATILE, CALLER);                      \
     }                                                                                             \
     void __tsan_unaligned_volatile_write##n(void* a) {                                            \
         runtime->access(a, n, EMU_WRITES | EMU_VOLATILE, CALLER);                                 \

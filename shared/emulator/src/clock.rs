@@ -342,6 +342,18 @@ impl BlockClock {
         self.threads[thread as usize].known.as_ref().is_some_and(|k| k.covers(cell.block(), cell))
     }
 
+    /// Stamps below this are known to all threads of the block.
+    pub(crate) fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Whether who did this has published it by a fence, and `thread` has read what was published: that it has a fence of
+    /// its own behind that is not asked.
+    pub(crate) fn heard_of(&self, cell: Cell, thread: u32) -> bool {
+        let ThreadClock { known, heard, .. } = &self.threads[thread as usize];
+        heard.iter().chain([known]).flatten().any(|known| known.covers(cell.block(), cell))
+    }
+
     /// Whether some thread of the block knows what another block did.
     pub(crate) fn anybody_knows(&self, cell: Cell) -> bool {
         (0..self.threads.len() as u32).any(|thread| self.knows(cell, thread))

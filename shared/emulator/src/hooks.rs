@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use crate::abi::{self, BarrierKind, Collective, Runtime};
 use crate::access::{How, Kind};
+use crate::check::Part;
 use crate::clock::Scope;
 use crate::cluster::Cluster;
 use crate::module::{Module, ModuleError};
@@ -21,9 +22,9 @@ use crate::running::{BlockFacts, Running};
 use crate::thread::{Fault, State, Thread};
 use crate::warp::Operand;
 use asynchronous::{
-    async_commit, async_copy, async_wait, bulk_commit, bulk_copy, bulk_wait, fence_proxy_async,
-    mbarrier_arrive, mbarrier_fence_init, mbarrier_init, mbarrier_invalidate, mbarrier_try_wait,
-    store_async,
+    async_commit, async_copy, async_copy_aligned, async_wait, bulk_commit, bulk_copy, bulk_wait,
+    fence_proxy_async, mbarrier_arrive, mbarrier_fence_init, mbarrier_init, mbarrier_invalidate,
+    mbarrier_try_wait, store_async,
 };
 use tensor::tensor_copy;
 use wgmma::{wgmma, wgmma_commit, wgmma_fence, wgmma_wait};
@@ -335,6 +336,16 @@ fn access(thread: &mut Running, address: *const c_void, bytes: usize, flags: u32
     if let Some((check, thread)) = thread.check() {
         if flag(abi::COMPARES) {
             check.compared(thread, address);
+        }
+        let part = match (flag(abi::VOLATILE), writes, flag(abi::AWAITS)) {
+            (false, true, _) => Some(Part::Overwritten),
+            (true, true, _) => Some(Part::Written),
+            (true, false, true) => Some(Part::Awaited),
+            (true, false, false) => Some(Part::Read),
+            (false, false, _) => None,
+        };
+        if let Some(part) = part {
+            check.pass_message(thread, (address, bytes), part, pc);
         }
         check.publish(thread.index(), address, (reads, writes), (acquires, releases));
     }

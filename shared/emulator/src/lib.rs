@@ -94,7 +94,7 @@
 //! * **Race** ([`Check::Race`]): two accesses to the same bytes, one of them a write, that nothing
 //!   orders, within a warp, a block, or between blocks. Order comes from barriers, `__syncwarp`, a
 //!   cluster-wide or grid-wide sync, and from fences with atomics or volatile accesses by the rules of the PTX memory
-//!   model. An asynchronous copy is under way until it was waited for, and what one has written that an
+//!   model; data that a volatile flag announces have it by a fence alone. An asynchronous copy is under way until it was waited for, and what one has written that an
 //!   mbarrier counts is known to those alone who have waited for its phase; what threads have written is
 //!   seen by bulk copies and wgmma behind a `fence.proxy.async` only. Operands and accumulators of wgmma
 //!   are its own until it was waited for. A launch that overlaps the one before it

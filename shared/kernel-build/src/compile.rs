@@ -1,7 +1,7 @@
 //! Compiles a kernel file for the emulator.
 //!
-//! What stands in this file, in `common.rs` and in `signature.rs` decides what an object holds: all go
-//! into the hash by which objects are kept.
+//! What stands in this file, in `common.rs`, in `signature.rs` and in `waits.rs` decides what an object holds: all
+//! go into the hash by which objects are kept.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use crate::common::Common;
+use crate::waits::mark_waits;
 use crate::{shared_directory, signature, stem, texts};
 
 /// What an object is for.
@@ -326,7 +327,8 @@ impl Tools<'_> {
         if build == Build::Checked {
             let text = std::fs::read_to_string(assembly);
             let text = text.map_err(|e| format!("{}: {e}", assembly.display()))?;
-            write(assembly, &prepare_for_checks(&text, !writes_pattern(source)))?;
+            let prepared = prepare_for_checks(&text, !writes_pattern(source));
+            write(assembly, &mark_waits(&prepared))?;
         }
         Ok(said)
     }

@@ -17,6 +17,7 @@ mod compile;
 mod signature;
 #[cfg(test)]
 mod tests;
+mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -235,8 +236,12 @@ impl Kept {
         files.extend(emulator_headers(&shared.join("emulator/include"))?);
         let mut hasher = DefaultHasher::new();
         // How it is compiled stands here.
-        let how =
-            [include_str!("common.rs"), include_str!("compile.rs"), include_str!("signature.rs")];
+        let how = [
+            include_str!("common.rs"),
+            include_str!("compile.rs"),
+            include_str!("signature.rs"),
+            include_str!("waits.rs"),
+        ];
         (how, &entry.names, &entry.globals, build.flags()).hash(&mut hasher);
         compiler_version()?.hash(&mut hasher);
         // By its place in the tree, not on this machine: another checkout may bring its objects along.

@@ -2,7 +2,7 @@
 
 use lab_device::DType::{F32, I32 as INT, U32 as UINT};
 
-use super::{File, grid, of, ramp, zeros};
+use super::{File, falling, grid, of, ramp, zeros};
 use crate::Arg::{I32, In, InOut, Out};
 use crate::Case;
 use crate::Kind::{Memory, Race};
@@ -14,6 +14,14 @@ pub fn formal() -> Vec<Case> {
     let word = || InOut(UINT, zeros(1));
     let of_rows = || [In(F32, ramp(128)), Out(F32, 32)];
     let fours = || [of(32, |t| 16 * t + 6)];
+    let copied = || [In(F32, ramp(128)), Out(F32, 128)];
+    let two = |threads| grid(2, threads).cooperative();
+    let int = || InOut(INT, zeros(1));
+    let message = || [vec![42.0], vec![1.0], vec![42.0]];
+    let of_block = || [Out(INT, 64), int(), Out(INT, 64)];
+    let scan = || [word(), In(INT, ramp(8)), Out(INT, 8), InOut(UINT, zeros(8))];
+    let eight = || InOut(INT, zeros(8));
+    let sums = || of(8, |i| i * (i + 1) / 2);
     vec![
         file.formal(
             Race,
@@ -31,6 +39,42 @@ pub fn formal() -> Vec<Case> {
         file.bug(Race, "halves_without_barrier", grid(1, 128), [In(INT, ramp(128)), Out(INT, 128)]),
         file.bug(Race, "volatile_sum", grid(4, 1), [InOut(INT, zeros(1))]),
         file.right("volatile_word_awaited", grid(1, 64), [Out(INT, 64)], [vec![5.0; 64]]),
+        file.bug(Race, "volatile_message", two(1), [int(), int(), Out(INT, 1)]),
+        file.right("volatile_message_fenced", two(1), [int(), int(), Out(INT, 1)], message()),
+        file.bug(Race, "volatile_message_of_block", two(64), of_block()),
+        file.right(
+            "volatile_message_of_block_fenced",
+            two(64),
+            of_block(),
+            [ramp(64), vec![1.0], falling(64)],
+        ),
+        file.bug(Race, "volatile_scan", grid(8, 1), scan()),
+        file.right("volatile_scan_fenced", grid(8, 1), scan(), [vec![8.0], sums(), vec![1.0; 8]]),
+        file.right(
+            "volatile_flags",
+            grid(8, 1),
+            [word(), In(INT, of(8, |i| i + 1)), eight(), eight()],
+            [vec![8.0], of(8, |i| (i + 1) * (i + 2) / 2), of(8, |i| i + 1)],
+        ),
+        file.right(
+            "volatile_last_block",
+            grid(8, 1),
+            [In(INT, ramp(8)), Out(INT, 8), word(), Out(INT, 1)],
+            [of(8, |i| 2 * i), vec![0.0], vec![56.0]],
+        ),
+        file.formal(
+            Race,
+            "volatile_message_between_warps",
+            grid(1, 64),
+            [Out(INT, 1)],
+            [vec![42.0]],
+        ),
+        file.right(
+            "volatile_message_between_warps_fenced",
+            grid(1, 64),
+            [Out(INT, 1)],
+            [vec![42.0]],
+        ),
         file.formal(
             Race,
             "product_by_cas",
@@ -43,5 +87,8 @@ pub fn formal() -> Vec<Case> {
         file.bug(Race, "counter_set_back_early", grid(6, 1), [word(), word()]),
         file.formal(Memory, "aligned_by_luck", grid(1, 128), of_rows(), fours()),
         file.right("aligned_as_declared", grid(1, 128), of_rows(), fours()),
+        file.formal(Memory, "copied_by_luck", grid(1, 128), copied(), [falling(128)]),
+        file.bug(Memory, "copied_misaligned", grid(1, 128), copied()),
+        file.right("copied_as_declared", grid(1, 128), copied(), [falling(128)]),
     ]
 }

@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 
 use super::Formal;
 use super::findings::Needs;
+use super::messages::Messages;
 use crate::access::Space;
 use crate::clock::Published;
 use crate::completion::record::Record;
@@ -45,6 +46,8 @@ pub(crate) struct LaunchCheck {
     pub(super) module_data: (usize, usize),
     pub(super) module_shadow: Vec<Granule>,
     pub(super) published: HashMap<usize, Published>,
+    /// Volatile accesses that hand on more than a flag.
+    pub(super) messages: Messages,
     /// By address.
     pub(super) mbarriers: HashMap<usize, Record>,
     /// How many were made.
@@ -153,6 +156,7 @@ impl LaunchCheck {
             module_data: module.data(),
             module_shadow: Vec::new(),
             published: HashMap::new(),
+            messages: Messages::default(),
             mbarriers: HashMap::new(),
             mbarriers_made: 0,
             issuers: HashMap::new(),
@@ -218,6 +222,7 @@ impl LaunchCheck {
 
     /// What is remembered of global memory counts no more.
     pub(super) fn forget(&mut self) {
+        self.messages.forget();
         self.generation = memory::next_generation();
         self.generations.push(self.generation);
     }
@@ -293,6 +298,12 @@ impl LaunchCheck {
                 (true, Formal::Poll(_)) => finding.count = 0,
                 (true, _) => finding.formal = Some(formal.reason()),
                 (false, _) => {}
+            }
+        }
+        // Who waits for the data itself needs no order.
+        for index in self.messages.awaited(&self.polls) {
+            if let Some(finding) = self.findings.get_mut(index) {
+                finding.count = 0;
             }
         }
         self.findings.retain(|f| f.count > 0);

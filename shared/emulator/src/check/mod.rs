@@ -9,6 +9,7 @@ mod constants;
 mod findings;
 mod grids;
 mod launch;
+mod messages;
 mod wgmma;
 
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use crate::shared::{DYNAMIC_MARGIN, Extent, Located, SharedShadow};
 use crate::thread::Thread;
 
 pub(crate) use launch::LaunchCheck;
+pub(crate) use messages::Part;
 
 /// Why GPUs do what is meant, though nothing promises it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -271,6 +273,34 @@ impl BlockCheck {
         Err(self.misaligned(address, len, space, me))
     }
 
+    /// Looks at an address that must be a multiple of `alignment`, however much of it is used.
+    ///
+    /// # Errors
+    /// It is none.
+    pub(crate) fn aligned(
+        &mut self,
+        thread: &Thread,
+        (address, alignment): (usize, usize),
+        kind: Kind,
+        pc: usize,
+    ) -> Result<(), Fatal> {
+        if alignment <= 1 {
+            return Ok(());
+        }
+        let space = self.locate(address).map_or(Space::Global, |located| located.1);
+        let me = thread.who.at(kind, 0, self.launch.places.number(pc));
+        if !self.place_on_gpu(address, space).is_multiple_of(alignment) {
+            return Err(self.misaligned(address, alignment, space, me));
+        }
+        if space == Space::Static {
+            let byte = self.shared.static_byte(address - self.shared.fixed.0);
+            if byte.exists() && byte.alignment() < alignment {
+                self.aligned_by_luck(address, (alignment, byte.alignment()), me);
+            }
+        }
+        Ok(())
+    }
+
     /// Looks at one access, before it is made.
     ///
     /// # Errors
@@ -301,16 +331,14 @@ impl BlockCheck {
         let place = self.launch.places.number(pc);
         let me = thread.who.at(kind, self.clock.stamp(index), place);
         let how = How { shared: matches!(space, Space::Static | Space::Dynamic), ..how };
-        let aligned = match space {
+        let (aligned, declared) = match space {
             Space::Static if len <= StaticByte::WIDEST => {
                 let offset = here(address).wrapping_sub(self.shared.fixed.0);
                 let byte = self.shared.static_byte(offset);
-                if how.whole && byte.exists() && byte.alignment() < len {
-                    self.aligned_by_luck(here(address), (len, byte.alignment()), me);
-                }
-                offset + byte.shift_on_gpu()
+                let declared = if byte.exists() { byte.alignment() } else { len };
+                (offset + byte.shift_on_gpu(), declared)
             }
-            _ => self.place_on_gpu(address, space),
+            _ => (self.place_on_gpu(address, space), len),
         };
         // Nearly always a power of two, and then no division; a copy may be of nothing.
         let beyond = match len {
@@ -320,6 +348,9 @@ impl BlockCheck {
         };
         if how.whole && beyond != 0 {
             return Err(self.misaligned(here(address), len, space, me));
+        }
+        if how.whole && declared < len {
+            self.aligned_by_luck(here(address), (len, declared), me);
         }
         let (mut at, mut left, mut granule) = (address, len, granule);
         let marks = Granule::marks(kind);

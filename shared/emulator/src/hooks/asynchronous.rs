@@ -16,9 +16,31 @@ use crate::thread::{Await, Fault, State};
 // ---- cp.async -------------------------------------------------------------------------------------
 
 pub(super) fn async_copy(thread: &mut Running, to: *mut c_void, from: *const c_void, bytes: u32) {
-    let how = How { whole: true, ..How::default() };
-    let copy = start(thread, to as usize, from as usize, bytes as usize, how);
-    thread.thread().copies.issue(copy);
+    async_copy_aligned(thread, to, from, bytes, bytes);
+}
+
+pub(super) fn async_copy_aligned(
+    thread: &mut Running,
+    to: *mut c_void,
+    from: *const c_void,
+    bytes: u32,
+    alignment: u32,
+) {
+    let (to, from, pc) = (to as usize, from as usize, thread.pc());
+    let ends = [(from, Kind::AsyncRead), (to, Kind::AsyncWrite)];
+    for (address, kind) in ends.into_iter().filter(|_| alignment != bytes) {
+        let check = thread.check();
+        let looked_at =
+            check.map(|(check, own)| check.aligned(own, (address, alignment as usize), kind, pc));
+        if let Some(Err(found)) = looked_at {
+            thread.fail(Fault::Found(found));
+        }
+    }
+    if bytes > 0 {
+        let how = How { whole: alignment == bytes, ..How::default() };
+        let copy = start(thread, to, from, bytes as usize, how);
+        thread.thread().copies.issue(copy);
+    }
 }
 
 /// Looks at both ends of a copy, and makes it if it is to be made at once.
@@ -41,7 +63,7 @@ pub(super) fn async_commit(thread: &mut Running) {
 
 /// Waits for all closed groups but the latest `pending`.
 pub(super) fn async_wait(thread: &mut Running, pending: u32) {
-    let how = How { whole: true, lands: true, ..How::default() };
+    let how = How { lands: true, ..How::default() };
     for copy in thread.thread().copies.complete(pending as usize) {
         thread.look_at(copy.from, copy.bytes, Kind::Read, how, copy.pc);
         finish(thread, copy, Kind::Write, how);
