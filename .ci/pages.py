@@ -18,7 +18,6 @@ import pathlib
 import shutil
 import sys
 import threading
-import time
 
 from playwright.sync_api import sync_playwright
 
@@ -121,7 +120,9 @@ def problems_of(page, site, name, picture):
         found.append("an empty page")
     if picture:
         page.screenshot(path=picture)
-    return found
+    # print.html has all figures once more.
+    problems, figures = moving(page) if name != "print.html" else ([], 0)
+    return found + problems, figures
 
 
 def steps_through(page, figure):
@@ -181,36 +182,32 @@ def steps_through(page, figure):
     return found
 
 
-def moving(browser, site, pages):
-    """The problems of all figures that move, and how many there are."""
-    problems, seen = [], 0
-    for path in pages:
-        text = path.read_text()
-        # print.html has them all once more.
-        if 'class="moving"' not in text or path.name == "print.html":
-            continue
-        for screen, settings in SCREENS.items():
-            context = browser.new_context(**settings, reduced_motion="reduce")
-            page = context.new_page()
-            page.on("pageerror", lambda error: problems.append(f"{path.name}: error: {error}"))
-            page.goto(site + path.name)
-            page.wait_for_load_state("networkidle")
-            figures = page.locator("figure.moving")
-            seen += figures.count()
-            for n in range(figures.count()):
-                problems += [f"{path.name} ({screen}), figure {n + 1}: {p}" for p in steps_through(page, figures.nth(n))]
-                takes = figures.nth(n).evaluate("f => [...f.querySelectorAll('*')].map(e => getComputedStyle(e).transitionDuration)")
-                if any(t != "0s" for t in takes):
-                    problems.append(f"{path.name}: moves by itself where that is not wanted")
-            context.close()
-        context = browser.new_context(java_script_enabled=False)
-        page = context.new_page()
-        page.goto(site + path.name)
-        for figure in page.locator("figure.moving").all():
-            if not figure.locator(".still table").first.is_visible():
-                problems.append(f"{path.name}: no still without scripts")
-        context.close()
-    return problems, seen
+def moving(page):
+    """The problems of the figures that move on a page that is open, and how many there are."""
+    page.emulate_media(reduced_motion="reduce")
+    figures = page.locator("figure.moving").all()
+    problems = []
+    for number, figure in enumerate(figures, 1):
+        found = steps_through(page, figure)
+        times = "f => [...f.querySelectorAll('*')].map(e => getComputedStyle(e).transitionDuration)"
+        if any(time != "0s" for time in figure.evaluate(times)):
+            found.append("moves by itself where that is not wanted")
+        problems += [f"figure {number}: {problem}" for problem in found]
+    return problems, len(figures)
+
+
+def without_scripts(browser, site, names):
+    """The pages one of whose figures that move has no still then."""
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    lacking = []
+    for name in names:
+        page.goto(site + name)
+        figures = page.locator("figure.moving").all()
+        if not all(figure.locator(".still table").first.is_visible() for figure in figures):
+            lacking.append(name)
+    context.close()
+    return lacking
 
 
 def main():
@@ -229,7 +226,7 @@ def main():
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), serve)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     site = f"http://127.0.0.1:{server.server_port}/"
-    failed = False
+    failed, figures = False, {}
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         for screen, settings in SCREENS.items():
@@ -237,19 +234,17 @@ def main():
                 context = browser.new_context(**settings)
                 picture = arguments.pictures and arguments.pictures / f"{path.stem}-{screen}.png"
                 name = path.relative_to(arguments.book).as_posix()
-                for problem in problems_of(context.new_page(), site, name, picture):
+                problems, figures[name] = problems_of(context.new_page(), site, name, picture)
+                for problem in problems:
                     print(f"{path.name} ({screen}): {problem}")
                     failed = True
                 context.close()
-        start = time.monotonic()
-        problems, figures = moving(browser, site, pages)
-        for problem in problems:
-            print(problem)
+        for name in without_scripts(browser, site, [name for name, count in figures.items() if count]):
+            print(f"{name}: no still without scripts")
             failed = True
-        took = time.monotonic() - start
         browser.close()
-    print(f"{len(pages)} pages on {len(SCREENS)} screens; {figures} figures stepped through in {took:.0f} s")
-    if not figures:
+    print(f"{len(pages)} pages on {len(SCREENS)} screens, {sum(figures.values())} figures stepped through")
+    if not any(figures.values()):
         sys.exit("pages: no figure that moves")
     sys.exit(failed)
 
