@@ -43,7 +43,7 @@ pub(super) fn trace() -> Result<Trace, Failure> {
                 "made": steps[..made], "steps": steps[made..],
             })))
             figcaption {
-                "One block, " (tiles(&moments, places).len()) " tiles along k, a ring of " (places) " places. Copies land at random, "
+                "One block, " (tiles(&moments, places).len()) " tiles along k, a ring of " (places) " places. A filled circle is an arrival. Copies land at random, "
                 "from a seed, as the emulator lets them."
             }
         }
@@ -78,6 +78,9 @@ fn moments(events: &[Event]) -> Vec<Moment> {
             all.push(Moment { who, line, barrier, does: *does, now: *now });
         }
     }
+    // They are made place by place.
+    let made = all.iter().take_while(|m: &&Moment| m.does == Signal::Made).count();
+    all[..made].sort_by_key(|m| m.barrier);
     all
 }
 
@@ -155,6 +158,12 @@ mod tests {
             run_version_with("matmul:v10_roles", SHAPE, Order::Forward, Landing::Random(5));
         let moments = moments(&traced.unwrap().events);
         let places = moments.iter().filter(|m| m.does == Signal::Made).count() / 2;
+        let counts: Vec<u32> = moments[..2 * places].iter().map(|m| m.now.count).collect();
+        assert_eq!(
+            counts,
+            [1, 1, 1, 2, 2, 2],
+            "one producer fills a place, two consumers leave it"
+        );
         let tiles = tiles(&moments, places);
         assert_eq!(tiles.keys().copied().collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
         for (tile, [bytes, asked, come, left]) in &tiles {
