@@ -3,6 +3,9 @@ theme, a phone in the dark one. Fails on an error in the console, on a request t
 machine or finds nothing, on an image that did not load, on equations that were left as source, do
 not parse, have no size or come in another font than theirs, and on text wider than the screen.
 
+Figures that move it steps through, by keys and by buttons, in each theme, and looks at their stills: without
+scripts and on paper.
+
     pages.py DIRECTORY [--pictures DIRECTORY]
 
 With --pictures it also stores a PNG of each.
@@ -48,6 +51,41 @@ return {
 }}"""
 
 
+# Of a figure that moves: what it shows at each step, from the first by a key to the last; and the text in it
+# that is hard to read on its ground.
+STEPS = """(figure, steps) => {
+const stage = figure.querySelector('.stage'), seen = [];
+for (let step = 1; step <= steps; step++) {
+    const shown = [...figure.querySelectorAll('.scene, .says')].map(e => e.outerHTML).join('');
+    seen.push([figure.querySelector('.where').textContent, shown]);
+    stage.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight', bubbles: true}));
+}
+const where = seen.findIndex(([at], n) => at !== `${n + 1} / ${steps}`);
+return {wrong: where < 0 ? null : seen[where][0], pictures: new Set(seen.map(([, shown]) => shown)).size};
+}"""
+FAINT = """figure => {
+const parts = text => {
+    const numbers = text.match(/-?[\\d.]+/g).map(Number);
+    const [r, g, b] = text.startsWith('color(') ? numbers.slice(0, 3).map(n => 255 * n) : numbers;
+    return [r, g, b, numbers[3] ?? 1];
+};
+const over = ([r, g, b, a], under) => [r, g, b].map((c, n) => c * a + under[n] * (1 - a));
+const ground = e => e ? over(parts(getComputedStyle(e).backgroundColor), ground(e.parentElement)) : [255, 255, 255];
+const light = rgb => {
+    const [r, g, b] = rgb.map(c => c / 255).map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05;
+};
+// What is not to be read now: a button that does nothing, a step that has not come, a lane in its colour.
+return [...figure.querySelectorAll('*')]
+    .filter(e => e.checkVisibility() && !e.closest('svg, :disabled, .ahead, .lanes')
+        && [...e.childNodes].some(n => n.nodeType === Node.TEXT_NODE && n.textContent.trim()))
+    .map(e => [e, light(over(parts(getComputedStyle(e).color), ground(e))), light(ground(e))])
+    .filter(([, a, b]) => Math.max(a, b) / Math.min(a, b) < 4.5)
+    .map(([e]) => e.outerHTML.slice(0, 80));
+}"""
+THEMES = ["light", "rust", "coal", "navy", "ayu"]
+
+
 class Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *_):
         pass
@@ -82,7 +120,94 @@ def problems_of(page, site, name, picture):
         found.append("an empty page")
     if picture:
         page.screenshot(path=picture)
+    # print.html has all figures once more.
+    problems, figures = moving(page) if name != "print.html" else ([], 0)
+    return found + problems, figures
+
+
+def steps_through(page, figure):
+    """What is wrong with a figure that moves."""
+    found = []
+
+    def expect(true, what):
+        if not true:
+            found.append(what)
+
+    stage, where = figure.locator(".stage"), figure.locator(".where")
+    here = page.url
+    versions = figure.locator(".versions button")
+    for version in range(max(1, versions.count())):
+        if versions.count():
+            versions.nth(version).click()
+            expect(versions.nth(version).get_attribute("aria-pressed") == "true", "a version is not chosen")
+        last = int(where.inner_text().split("/")[1])
+        stage.focus()
+        seen = figure.evaluate(STEPS, last)
+        expect(seen["wrong"] is None, f"ArrowRight leads to {seen['wrong']}")
+        expect(seen["pictures"] == last > 1, f"{last} steps, {seen['pictures']} pictures")
+        for key, step in [("ArrowLeft", last - 1), ("Home", 1), ("ArrowRight", 2), ("End", last)]:
+            page.keyboard.press(key)
+            expect(where.inner_text() == f"{step} / {last}", f"{key} leads to {where.inner_text()}")
+        if version > 0:
+            continue
+        # From the end it begins anew; it stops where it is told to.
+        page.keyboard.press(" ")
+        page.wait_for_function("e => e.textContent.startsWith('2 ')", arg=where.element_handle(), timeout=5000)
+        page.keyboard.press(" ")
+        expect(figure.locator("[aria-label=Play]").count() == 1, "the space bar does not stop it")
+        figure.get_by_label("First step").click()
+        figure.get_by_label("Step forward").click()
+        figure.get_by_label("Last step").click()
+        figure.get_by_label("Step back").click()
+        expect(where.inner_text() == f"{last - 1} / {last}", f"buttons lead to {where.inner_text()}")
+    expect(page.url == here, f"its keys lead to {page.url}")
+    expect(figure.locator("button:not([aria-label])").count() == 0, "a button without a label")
+    stage.focus()
+    page.keyboard.press("Tab")
+    outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    expect(outline == "solid", f"the focus does not show: {outline}")
+    root = page.locator("html")
+    before = root.get_attribute("class")
+    for theme in THEMES:
+        root.evaluate(f"(e, all) => {{ e.classList.remove(...all); e.classList.add('{theme}'); }}", THEMES)
+        for faint in figure.evaluate(FAINT)[:3]:
+            found.append(f"hard to read in theme {theme}: {faint}")
+    root.evaluate("(e, before) => { e.className = before; }", before)
+    wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+    expect(wide <= 0, f"{wide} px wider than the screen")
+    page.emulate_media(media="print")
+    expect(not figure.locator(".controls").is_visible(), "buttons on paper")
+    expect(figure.locator("table").first.is_visible(), "no still on paper")
+    page.emulate_media(media="screen")
     return found
+
+
+def moving(page):
+    """The problems of the figures that move on a page that is open, and how many there are."""
+    page.emulate_media(reduced_motion="reduce")
+    figures = page.locator("figure.moving").all()
+    problems = []
+    for number, figure in enumerate(figures, 1):
+        found = steps_through(page, figure)
+        times = "f => [...f.querySelectorAll('*')].map(e => getComputedStyle(e).transitionDuration)"
+        if any(time != "0s" for time in figure.evaluate(times)):
+            found.append("moves by itself where that is not wanted")
+        problems += [f"figure {number}: {problem}" for problem in found]
+    return problems, len(figures)
+
+
+def without_scripts(browser, site, names):
+    """The pages one of whose figures that move has no still then."""
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    lacking = []
+    for name in names:
+        page.goto(site + name)
+        figures = page.locator("figure.moving").all()
+        if not all(figure.locator(".still table").first.is_visible() for figure in figures):
+            lacking.append(name)
+    context.close()
+    return lacking
 
 
 def main():
@@ -101,7 +226,7 @@ def main():
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), serve)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     site = f"http://127.0.0.1:{server.server_port}/"
-    failed = False
+    failed, figures = False, {}
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         for screen, settings in SCREENS.items():
@@ -109,12 +234,18 @@ def main():
                 context = browser.new_context(**settings)
                 picture = arguments.pictures and arguments.pictures / f"{path.stem}-{screen}.png"
                 name = path.relative_to(arguments.book).as_posix()
-                for problem in problems_of(context.new_page(), site, name, picture):
+                problems, figures[name] = problems_of(context.new_page(), site, name, picture)
+                for problem in problems:
                     print(f"{path.name} ({screen}): {problem}")
                     failed = True
                 context.close()
+        for name in without_scripts(browser, site, [name for name, count in figures.items() if count]):
+            print(f"{name}: no still without scripts")
+            failed = True
         browser.close()
-    print(f"{len(pages)} pages on {len(SCREENS)} screens")
+    print(f"{len(pages)} pages on {len(SCREENS)} screens, {sum(figures.values())} figures stepped through")
+    if not any(figures.values()):
+        sys.exit("pages: no figure that moves")
     sys.exit(failed)
 
 

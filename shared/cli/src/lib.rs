@@ -7,6 +7,7 @@ mod part;
 mod plot;
 mod profile;
 mod table;
+mod traces;
 mod words;
 
 use std::ffi::OsString;
@@ -165,6 +166,8 @@ enum Command {
     Corpus(commands::corpus::Arguments),
     /// What a run asks of the memory system, in total and by source line
     Profile(commands::profile::Arguments),
+    /// Small runs of the emulator, step by step: the book's moving pictures
+    Trace(commands::trace::Arguments),
     /// Every stage's correctness suite
     Selftest(commands::selftest::Arguments),
     /// Kernels broken on purpose: does the stage's suite notice?
@@ -225,6 +228,7 @@ fn run(cli: Cli) -> u8 {
         Command::Debug(arguments) => commands::debug::run(common, &arguments),
         Command::Corpus(arguments) => commands::corpus::run(common, &arguments),
         Command::Profile(arguments) => commands::profile::run(common, &arguments),
+        Command::Trace(arguments) => commands::trace::run(common, &arguments),
         Command::Selftest(arguments) => commands::selftest::run(common, &arguments),
         Command::Mutate(arguments) => commands::mutate::run(common, &arguments),
         Command::Bug(arguments) => commands::bug::run(common, &arguments),

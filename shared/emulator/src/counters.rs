@@ -184,6 +184,21 @@ pub struct Sample {
     pub ideal: u64,
 }
 
+impl Sample {
+    /// What an access costs that a warp makes at these addresses, counted from a multiple of 128 bytes.
+    pub fn of(operation: Operation, bytes: usize, lanes: [Option<usize>; LANES]) -> Self {
+        let (cost, ideal) = match operation.shared() {
+            true => {
+                let there = (0..LANES).filter(|&l| lanes[l].is_some());
+                let mask = there.fold(0, |mask, l| mask | 1 << l);
+                wavefronts(&lanes.map(Option::unwrap_or_default), mask, bytes)
+            }
+            false => sectors(lanes.into_iter().flatten(), bytes),
+        };
+        Self { bytes, lanes, cost, ideal }
+    }
+}
+
 /// The counts of one place in the source.
 #[derive(Clone, Debug)]
 pub struct Line {
@@ -366,7 +381,7 @@ impl Pending {
     }
 }
 
-fn operation(kind: Kind, how: How, space: Space) -> Operation {
+pub(crate) fn operation(kind: Kind, how: How, space: Space) -> Operation {
     let shared = matches!(space, Space::Static | Space::Dynamic);
     match (shared, kind) {
         (true, _) if how.updates => Operation::SharedAtomic,

@@ -16,6 +16,7 @@ use crate::grids;
 use crate::module::Kernel;
 use crate::order::{Order, Shuffler};
 use crate::report::{Finding, Findings, Kind};
+use crate::trace::Tracer;
 use crate::watchdog::{self, Watched};
 
 /// Threads that a block may have, as on every GPU since 2010.
@@ -56,6 +57,8 @@ pub struct Options {
     pub count: bool,
     /// When an asynchronous copy is made.
     pub copies: Landing,
+    /// Told what happens in a launch that counts.
+    pub trace: Option<&'static Tracer>,
     /// The queue that the launch is in: those of one, by one thread, are in order, and the next may overlap
     /// the one before it.
     pub queue: u64,
@@ -69,6 +72,7 @@ impl Default for Options {
             stall_limit: Duration::from_secs(10),
             count: false,
             copies: Landing::Late,
+            trace: None,
             queue: 0,
         }
     }
@@ -282,7 +286,8 @@ unsafe fn checks(
     let pointers = pointers.map(|i| (i, unsafe { *arguments[i].cast::<usize>() })).collect();
     let earlier = grids::take(options.queue);
     let earlier = if overlaps { earlier } else { earlier.ended() };
-    LaunchCheck::new(kernel, geometry, pointers, options.count, earlier, overlaps)
+    let watchers = (options.count, options.trace);
+    LaunchCheck::new(kernel, geometry, pointers, watchers, earlier, overlaps)
 }
 
 fn check(

@@ -239,8 +239,8 @@ fn cluster_sync(thread: &mut Running) {
 
 fn count_barrier(thread: &mut Running) {
     let pc = thread.pc();
-    if let Some((check, _)) = thread.check() {
-        check.barrier_counts(pc);
+    if let Some((check, thread)) = thread.check() {
+        check.barrier_counts(thread.index(), pc);
     }
 }
 

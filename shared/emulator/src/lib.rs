@@ -111,7 +111,8 @@
 //! race only.
 //!
 //! With [`Options::count`] a checked launch also counts what each instruction asks of the memory
-//! system, as [`Profile`]: requests, 32-byte sectors, wavefronts of shared memory.
+//! system, as [`Profile`]: requests, 32-byte sectors, wavefronts of shared memory. With [`Options::trace`] as well it
+//! tells a [`Tracer`] what each thread does, in the order in which it happens.
 //!
 //! # What they cannot see
 //!
@@ -158,7 +159,7 @@
 //! | `hooks` | what kernels call, a function each |
 //! | `running` | the thread that runs, as those functions see it |
 //! | `check` | the checks of each access, and what they find |
-//! | `cluster`, `counters`, `clock` | what blocks see of each other; what is counted; who knows what |
+//! | `cluster`, `counters`, `trace`, `clock` | what blocks see of each other; what is counted, and told; who knows what |
 //! | `grids` | earlier launches that may not have ended |
 //! | `memory`, `shared`, `shadow` | device memory, shared memory, what is remembered of each granule |
 //! | `module`, `names`, `symbols` | objects, and their debugging information |
@@ -206,6 +207,7 @@ mod stack;
 mod starve;
 mod symbols;
 mod thread;
+mod trace;
 mod warp;
 mod watchdog;
 
@@ -229,3 +231,4 @@ pub use module::{
 pub use order::{BadOrder, Order};
 pub use report::{Access, Check, Finding, Findings, Kind, Standing, Suspect};
 pub use stack::STACK_BYTES;
+pub use trace::{Array, Event, Mbarrier, Place, Signal, Step, Tracer};

@@ -9,7 +9,7 @@ use common::{Arrays, arg, checked, plain, run};
 use lab_emulator::{
     Check, Config, Finding, Findings, Kind, Landing, LaunchError, Module, Operation, Options,
 };
-use lab_emulator::{Order, host_copied, launch};
+use lab_emulator::{Order, Step, Tracer, host_copied, launch};
 
 static CHECKS: LazyLock<Arc<Module>> = LazyLock::new(|| {
     let names = [
@@ -250,4 +250,45 @@ fn counts_by_line() {
     assert_eq!(total(Operation::SharedLoad), (2, 2, 2));
     assert_eq!(total(Operation::Barrier).0, 2);
     assert!(profile.lines.iter().all(|l| l.place.contains("checks.cu:")), "{profile:?}");
+}
+
+/// Each of 64 threads loads an element, stores it to a tile, waits, and stores another's.
+#[test]
+fn a_tracer_is_told_what_happens_as_it_happens() {
+    let tracer: &Tracer = Box::leak(Box::default());
+    for count in [true, false] {
+        let mut arrays = Arrays::new();
+        let mut x = arrays.of(&(0..64).map(|i| i as f32).collect::<Vec<_>>());
+        let mut n = 64i32;
+        let kernel = CHECKS.kernel("careful").unwrap();
+        let options = Options { count, trace: Some(tracer), ..Options::default() };
+        // SAFETY: what the kernel declares.
+        unsafe { launch(&kernel, &plain(1, 64), &[arg(&mut x), arg(&mut n)], &options) }.unwrap();
+        let events = tracer.take();
+        if !count {
+            assert!(events.is_empty(), "{events:?}");
+            continue;
+        }
+        assert_eq!(events.len(), 64 * 5);
+        let met: Vec<usize> =
+            (0..events.len()).filter(|&n| events[n].step == Step::Comes { met: true }).collect();
+        assert_eq!(met, [64 * 3 - 1], "behind all that come before the barrier");
+        for event in &events {
+            let Step::Access { operation, array, offset, bytes, value } = &event.step else {
+                continue;
+            };
+            let thread = event.thread as usize;
+            let value = f32::from_ne_bytes(value.as_slice().try_into().unwrap());
+            let (name, index, expected) = match operation {
+                Operation::GlobalLoad => ("x", thread, thread),
+                Operation::SharedStore => ("part", thread, thread),
+                Operation::SharedLoad => ("part", 63 - thread, 63 - thread),
+                Operation::GlobalStore => ("x", thread, 63 - thread),
+                other => panic!("{other:?}"),
+            };
+            assert_eq!((&*array.name, *offset, *bytes), (name, 4 * index, 4), "{event:?}");
+            assert_eq!(value, expected as f32, "{event:?}");
+            assert!(event.place.own.contains("checks.cu:"), "{event:?}");
+        }
+    }
 }

@@ -29,6 +29,7 @@ pub(crate) mod profile;
 pub(crate) mod run;
 pub(crate) mod selftest;
 pub(crate) mod tour;
+pub(crate) mod trace;
 pub(crate) mod training;
 pub(crate) mod tune;
 pub(crate) mod watch;

@@ -187,7 +187,7 @@ impl Report<'_> {
 }
 
 /// The text of a file of the stages.
-fn source(file: &str) -> Option<&'static str> {
+pub(crate) fn source(file: &str) -> Option<&'static str> {
     let kernels = || STAGES.iter().flat_map(|s| s.kernels);
     let named = |k: &&&KernelSource| file == format!("stages/{}/{}", k.crate_name, k.file);
     if let Some(kernel) = kernels().find(named) {

@@ -12,6 +12,7 @@ use crate::report::{Finding, Kind as What};
 use crate::shadow::{Cell, GRANULE, bytes_mask};
 use crate::shared::Located;
 use crate::thread::Thread;
+use crate::trace::Signal;
 
 /// Bytes of an mbarrier.
 const BYTES: usize = 8;
@@ -140,6 +141,8 @@ impl BlockCheck {
         if matches!(outcome, Ok(true)) {
             record.turn();
         }
+        let signal = Signal::Lands { bytes: flight.bytes };
+        self.trace_mbarrier(flight.issuer, flight.pc, flight.barrier, signal);
         let at = |kind| issuer.at(kind, 0, place);
         for (from, bytes) in flight.sources() {
             self.relabel(from, bytes, at(Kind::AsyncRead), agent(Kind::Read));

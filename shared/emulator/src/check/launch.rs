@@ -18,6 +18,7 @@ use crate::module::{Kernel, Module};
 use crate::report::{Access, Finding, Findings};
 use crate::shadow::{Cell, Granule, PLACE_UNKNOWN, Places, Uses};
 use crate::shared::SharedShadow;
+use crate::trace::Tracer;
 
 /// Findings that are kept; of more, the number.
 const KEPT: usize = 20;
@@ -43,6 +44,8 @@ pub(crate) struct LaunchCheck {
     pub(super) last: Option<memory::Allocation>,
     pub(super) places: Places,
     pub(super) counters: Option<Box<Counters>>,
+    /// Who is told what happens.
+    pub(super) tracer: Option<&'static Tracer>,
     pub(super) module_data: (usize, usize),
     pub(super) module_shadow: Vec<Granule>,
     pub(super) published: HashMap<usize, Published>,
@@ -125,7 +128,7 @@ impl LaunchCheck {
         kernel: &Kernel,
         geometry: Geometry,
         pointers: Vec<(usize, usize)>,
-        count: bool,
+        (count, tracer): (bool, Option<&'static Tracer>),
         earlier: Earlier,
         overlaps: bool,
     ) -> std::io::Result<Self> {
@@ -153,6 +156,7 @@ impl LaunchCheck {
             last: None,
             places: Places::new(module.text()),
             counters: count.then(Box::default),
+            tracer: tracer.filter(|_| count),
             module_data: module.data(),
             module_shadow: Vec::new(),
             published: HashMap::new(),

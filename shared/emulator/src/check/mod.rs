@@ -10,6 +10,7 @@ mod findings;
 mod grids;
 mod launch;
 mod messages;
+mod trace;
 mod wgmma;
 
 use std::sync::Arc;
@@ -168,6 +169,9 @@ impl BlockCheck {
             self.forget();
         }
         self.count();
+        if let Some(tracer) = self.launch.tracer {
+            tracer.met();
+        }
     }
 
     /// All blocks have met.
@@ -203,6 +207,9 @@ impl BlockCheck {
     #[inline]
     pub(crate) fn count(&mut self) {
         let launch = &mut *self.launch;
+        if let Some(tracer) = launch.tracer {
+            tracer.settle();
+        }
         let (Some(pending), Some(counters)) = (&mut self.pending, &mut launch.counters) else {
             return;
         };
@@ -219,10 +226,13 @@ impl BlockCheck {
     }
 
     /// A thread has come to a barrier.
-    pub(crate) fn barrier_counts(&mut self, pc: usize) {
+    pub(crate) fn barrier_counts(&mut self, thread: u32, pc: usize) {
         let launch = &mut *self.launch;
         if let Some(counters) = &mut launch.counters {
             counters.barrier(launch.places.number(pc));
+        }
+        if let Some(tracer) = launch.tracer {
+            self.trace_barrier(tracer, thread, pc);
         }
     }
 
@@ -408,6 +418,11 @@ impl BlockCheck {
             && space != Space::Module
         {
             pending.record(index, place, here(address), (kind, how, space), len);
+            if let Some(tracer) = self.launch.tracer
+                && kind != Kind::AsyncWrite
+            {
+                self.trace_access(tracer, index, pc, (here(address), len), (kind, how, space));
+            }
         }
         Ok(())
     }

@@ -12,6 +12,7 @@ use crate::completion::{Flight, What};
 use crate::counters::sectors_of;
 use crate::running::Running;
 use crate::thread::{Await, Fault, State};
+use crate::trace::Signal;
 
 // ---- cp.async -------------------------------------------------------------------------------------
 
@@ -133,6 +134,7 @@ pub(super) fn mbarrier_init(thread: &mut Running, barrier: *mut c_void, arrivals
     unsafe { mbarrier::init(address, arrivals) };
     if let Some((check, thread)) = thread.check() {
         check.mbarrier_init(thread, address, arrivals, pc);
+        check.trace_mbarrier(thread.index(), pc, address, Signal::Made);
     }
 }
 
@@ -203,7 +205,9 @@ pub(super) fn mbarrier_arrive(
     let found = match thread.check() {
         Some((check, thread)) => {
             let what = (arrivals, expected);
-            check.mbarrier_arrived(thread, address, what, scope, outcome, pc).err()
+            let found = check.mbarrier_arrived(thread, address, what, scope, outcome, pc).err();
+            check.trace_mbarrier(thread.index(), pc, address, Signal::Arrives { expected });
+            found
         }
         None => outcome.err().map(|misuse| Box::new(misuse.finding("an mbarrier"))),
     };
@@ -228,7 +232,11 @@ pub(super) fn mbarrier_try_wait(
     // SAFETY: as above.
     let test = || unsafe { mbarrier::test(address, parity & 1) };
     let mut complete = test();
+    let pc = thread.pc();
     if complete == Ok(false) {
+        if let Some((check, thread)) = thread.check() {
+            check.trace_mbarrier(thread.index(), pc, address, Signal::Waits { phase: parity });
+        }
         thread.thread().awaits = Await { address, parity: Some(parity & 1) };
         thread.suspend(State::Mbarrier);
         complete = test();
@@ -239,6 +247,7 @@ pub(super) fn mbarrier_try_wait(
         Ok(true) => {
             if let Some((check, thread)) = thread.check() {
                 check.mbarrier_passed(thread.index(), address, scope);
+                check.trace_mbarrier(thread.index(), pc, address, Signal::Passes { phase: parity });
             }
             1
         }

@@ -1,0 +1,41 @@
+//! `lab trace`: small runs of the emulator, step by step, as the book's moving pictures show them.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::json;
+
+use crate::Common;
+use crate::failure::Failure;
+use crate::plot;
+use crate::table::table;
+use crate::traces;
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Writes each into this directory, NAME.md: what the book includes
+    #[arg(long)]
+    write: Option<PathBuf>,
+}
+
+pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
+    let all = traces::all()?;
+    if let Some(directory) = &arguments.write {
+        std::fs::create_dir_all(directory).map_err(|e| Failure::file(directory, e))?;
+        for trace in &all {
+            plot::write(&directory.join(format!("{}.md", trace.name)), &trace.figure)?;
+        }
+    }
+    if common.json {
+        let described = |t: &traces::Trace| json!({ "name": t.name, "of": t.of, "steps": t.steps, "bytes": t.figure.len() });
+        println!("{}", json!({ "traces": all.iter().map(described).collect::<Vec<_>>() }));
+        return Ok(());
+    }
+    let mut rows = table(&["trace", "of", ">steps", ">bytes"]);
+    for trace in &all {
+        let (steps, bytes) = (trace.steps.to_string(), trace.figure.len().to_string());
+        rows.add_row([trace.name.into(), trace.of.into(), steps, bytes]);
+    }
+    println!("{rows}");
+    Ok(())
+}

@@ -1,0 +1,291 @@
+//! The three transposes of playg: which addresses the lanes of a warp touch, line by line, and what that costs.
+
+use std::collections::HashMap;
+
+use lab_device::emulator::{Event, Operation, Order, Sample, Step};
+use maud::{Markup, html};
+use serde_json::{Value, json};
+
+use super::{Listing, Trace, Traced, data, line_of, one_line, run_version};
+use crate::failure::Failure;
+use crate::profile::unit;
+
+const LANES: usize = 32;
+/// Rows and columns of the matrix: one tile.
+const SIDE: usize = 32;
+const KERNELS: [(&str, &str); 3] = [
+    ("transpose", "transpose"),
+    ("transpose_tiled", "transpose_tiled"),
+    ("transpose_padded", "transpose_tiled"),
+];
+
+/// What a warp does as one.
+enum Act {
+    Access {
+        operation: Operation,
+        array: String,
+        sample: Box<Sample>,
+    },
+    /// Its block waits. By then its threads have stored these bytes of shared memory, first to last.
+    Barrier {
+        written: Vec<(usize, usize)>,
+    },
+}
+
+/// An act, and its place in the source.
+struct Moment {
+    place: String,
+    act: Act,
+}
+
+/// One version's run.
+struct Shown {
+    name: &'static str,
+    listing: Listing,
+    /// Name, whether it is shared, columns from row to row.
+    arrays: Vec<(String, bool, usize)>,
+    moments: Vec<Moment>,
+}
+
+pub(super) fn trace() -> Result<Trace, Failure> {
+    let shown: Vec<Shown> =
+        KERNELS.iter().map(|(name, kernel)| show(name, kernel)).collect::<Result<_, _>>()?;
+    let runs: Vec<Value> = shown.iter().map(as_json).collect();
+    let figure = html! {
+        figure.moving data-scene="lanes" {
+            div.still { @for run in &shown { (still(run)) } }
+            (data(&json!({ "runs": runs })))
+            figcaption {
+                "The first warp of a block, at every load and store that it makes, as the emulator counted them: "
+                (SIDE) " × " (SIDE) " floats, one tile, 8 warps."
+            }
+        }
+    };
+    Ok(Trace {
+        name: "transpose",
+        of: "playg:transpose, transpose_tiled, transpose_padded",
+        steps: shown.iter().map(|s| s.moments.len()).sum(),
+        figure: one_line(figure),
+    })
+}
+
+fn run(name: &str) -> Result<Traced, Failure> {
+    run_version(&format!("playg:{name}"), &format!("R={SIDE},C={SIDE}"), Order::Forward)
+}
+
+fn show(name: &'static str, kernel: &str) -> Result<Shown, Failure> {
+    let traced = run(name)?;
+    hold(name, &traced)?;
+    let events = traced.events;
+    let mut arrays: Vec<(String, bool, usize)> = Vec::new();
+    for event in &events {
+        let Step::Access { operation, array, .. } = &event.step else { continue };
+        if arrays.iter().all(|a| a.0 != array.name) {
+            let pitch = array.dims.last().copied().unwrap_or(SIDE);
+            arrays.push((array.name.clone(), operation.shared(), pitch));
+        }
+    }
+    let moments = of_warp(&events, 0);
+    let file = moments.first().map_or("", |m| m.place.split(':').next().unwrap_or(""));
+    Ok(Shown { name, listing: Listing::of_stage(file, kernel)?, arrays, moments })
+}
+
+/// What a warp of the first block does, in the order in which its first lane does it.
+///
+/// The n-th time that a lane comes by an instruction since its last barrier belongs to the n-th time of its neighbours,
+/// as in the emulator's own counters.
+fn of_warp(events: &[Event], warp: usize) -> Vec<Moment> {
+    let mut moments: Vec<Moment> = Vec::new();
+    let mut known: HashMap<(usize, &str, Operation, usize), usize> = HashMap::new();
+    let mut turns: HashMap<(usize, usize, &str, Operation), usize> = HashMap::new();
+    let mut barriers = [0; LANES];
+    let mut stored: Vec<(usize, usize)> = Vec::new();
+    let mut waiting = None;
+    for event in events.iter().filter(|e| e.block == 0) {
+        let (place, thread) = (&*event.place.inner, event.thread as usize);
+        let lane = (thread / LANES == warp).then_some(thread % LANES);
+        match &event.step {
+            Step::Access { operation, array, offset, bytes, .. } => {
+                if *operation == Operation::SharedStore {
+                    stored.push((*offset, offset + bytes));
+                }
+                let Some(lane) = lane else { continue };
+                let turn = turns.entry((lane, barriers[lane], place, *operation)).or_default();
+                let key = (barriers[lane], place, *operation, *turn);
+                *turn += 1;
+                let index = *known.entry(key).or_insert_with(|| {
+                    let lanes = [None; LANES];
+                    let sample = Box::new(Sample { bytes: *bytes, lanes, cost: 0, ideal: 0 });
+                    let array = array.name.clone();
+                    let act = Act::Access { operation: *operation, array, sample };
+                    moments.push(Moment { place: place.to_owned(), act });
+                    moments.len() - 1
+                });
+                if let Act::Access { sample, .. } = &mut moments[index].act {
+                    sample.lanes[lane] = Some(*offset);
+                }
+            }
+            Step::Mbarrier { .. } => {}
+            Step::Comes { met } => {
+                if let Some(lane) = lane {
+                    barriers[lane] += 1;
+                    if lane == 0 {
+                        waiting = Some(moments.len());
+                        let act = Act::Barrier { written: Vec::new() };
+                        moments.push(Moment { place: place.to_owned(), act });
+                    }
+                }
+                if *met && let Some(index) = waiting.take() {
+                    moments[index].act = Act::Barrier { written: merged(&mut stored) };
+                }
+            }
+        }
+    }
+    for moment in &mut moments {
+        if let Act::Access { operation, sample, .. } = &mut moment.act {
+            **sample = Sample::of(*operation, sample.bytes, sample.lanes);
+        }
+    }
+    moments
+}
+
+/// Ranges that touch or overlap made one.
+fn merged(ranges: &mut [(usize, usize)]) -> Vec<(usize, usize)> {
+    ranges.sort_unstable();
+    let mut all: Vec<(usize, usize)> = Vec::new();
+    for &(start, end) in ranges.iter() {
+        match all.last_mut() {
+            Some(last) if start <= last.1 => last.1 = last.1.max(end),
+            _ => all.push((start, end)),
+        }
+    }
+    all
+}
+
+fn as_json(run: &Shown) -> Value {
+    let arrays = run.arrays.iter().map(|(name, shared, pitch)| {
+        json!({ "name": name, "shared": shared, "rows": SIDE, "pitch": pitch })
+    });
+    let steps = run.moments.iter().map(|moment| {
+        let line = line_of(&moment.place);
+        match &moment.act {
+            Act::Access { operation, array, sample } => json!({
+                "line": line, "does": operation.name(), "unit": unit(*operation),
+                "array": run.arrays.iter().position(|a| a.0 == *array), "bytes": sample.bytes,
+                "lanes": sample.lanes, "cost": sample.cost, "ideal": sample.ideal,
+            }),
+            Act::Barrier { written } => {
+                json!({ "line": line, "does": "barrier", "written": written })
+            }
+        }
+    });
+    json!({
+        "name": run.name, "file": run.listing.file, "first": run.listing.first,
+        "code": run.listing.lines, "arrays": arrays.collect::<Vec<_>>(),
+        "steps": steps.collect::<Vec<_>>(),
+    })
+}
+
+/// The same as a table: a line for all accesses of a place that cost the same.
+fn still(run: &Shown) -> Markup {
+    let mut rows: Vec<(&Moment, usize)> = Vec::new();
+    for moment in &run.moments {
+        let same = |m: &Moment| match (&m.act, &moment.act) {
+            (
+                Act::Access { operation: a, sample: x, .. },
+                Act::Access { operation: b, sample: y, .. },
+            ) => m.place == moment.place && a == b && x.cost == y.cost,
+            _ => false,
+        };
+        match rows.iter_mut().find(|(m, _)| same(m)) {
+            Some((_, times)) => *times += 1,
+            None => rows.push((moment, 1)),
+        }
+    }
+    html! {
+        table {
+            caption { (run.name) ", one warp of " (LANES) " lanes" }
+            thead { tr {
+                th scope="col" { "line" } th scope="col" { "what it does" } th scope="col" { "times" }
+                th scope="col" { "from lane to lane" } th scope="col" { "cost of each" } th scope="col" { "would do" }
+            } }
+            tbody {
+                @for (moment, times) in rows {
+                    tr {
+                        td { (line_of(&moment.place)) }
+                        @match &moment.act {
+                            Act::Access { operation, array, sample } => {
+                                td { (operation.name()) ", " (array) }
+                                td { (times) }
+                                td { (stride(sample)) }
+                                td { (cost(sample, *operation)) }
+                                td { (sample.ideal) }
+                            }
+                            Act::Barrier { .. } => { td { "barrier" } td { (times) } td {} td {} td {} }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `1 wavefront`
+fn cost(sample: &Sample, operation: Operation) -> String {
+    let unit = unit(operation);
+    let unit = if sample.cost == 1 { unit.trim_end_matches('s') } else { unit };
+    format!("{} {unit}", sample.cost)
+}
+
+/// How far apart the addresses of neighbouring lanes are.
+fn stride(sample: &Sample) -> String {
+    let lanes: Vec<usize> = sample.lanes.iter().flatten().copied().collect();
+    let mut steps: Vec<usize> = lanes.windows(2).map(|l| l[1].abs_diff(l[0])).collect();
+    steps.dedup();
+    match steps[..] {
+        [one] => format!("{one} bytes"),
+        _ => "differs".into(),
+    }
+}
+
+/// What the pictures of all warps add up to must be what the emulator has counted.
+fn hold(name: &str, traced: &Traced) -> Result<(), Failure> {
+    let mut shown: HashMap<(String, Operation), [u64; 3]> = HashMap::new();
+    let warps = 1 + traced.events.iter().map(|e| e.thread as usize / LANES).max().unwrap_or(0);
+    for moment in (0..warps).flat_map(|warp| of_warp(&traced.events, warp)) {
+        let Act::Access { operation, sample, .. } = moment.act else { continue };
+        let sum = shown.entry((moment.place, operation)).or_default();
+        let lanes = sample.lanes.iter().flatten().count() as u64;
+        for (sum, one) in sum.iter_mut().zip([sample.cost, sample.ideal, lanes]) {
+            *sum += one;
+        }
+    }
+    let lines = traced.profile.lines.iter().filter(|l| !unit(l.operation).is_empty());
+    let counted: HashMap<(String, Operation), [u64; 3]> = lines
+        .map(|l| ((l.place.clone(), l.operation), [l.counts.cost, l.counts.ideal, l.counts.lanes]))
+        .collect();
+    match shown == counted {
+        true => Ok(()),
+        false => Err(Failure::Wrong(format!(
+            "{name}: the trace has {shown:?}, counted were {counted:?}"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_that_lacks_an_access_is_refused() {
+        let mut traced = run("transpose_padded").unwrap();
+        hold("transpose_padded", &traced).unwrap();
+        traced.events.pop();
+        assert!(hold("transpose_padded", &traced).is_err());
+    }
+
+    #[test]
+    fn ranges_are_merged() {
+        assert_eq!(merged(&mut [(8, 12), (0, 4), (4, 8), (16, 20)]), [(0, 12), (16, 20)]);
+    }
+}

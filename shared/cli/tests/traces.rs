@@ -1,0 +1,37 @@
+//! The book's moving pictures are what the emulator does.
+#![allow(missing_docs)]
+
+use std::path::Path;
+
+use assert_cmd::Command;
+
+/// `cargo run -- trace --write book/src/traces` writes them anew.
+#[test]
+fn the_moving_pictures_are_current() {
+    let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../book/src/traces");
+    let fresh = tempfile::tempdir().unwrap();
+    let mut lab = Command::cargo_bin("lab").unwrap();
+    // Whatever order a suite is run in: each picture has one of its own.
+    lab.env("LAB_EMULATOR_ORDER", "random:1").args(["trace", "--write"]).arg(fresh.path());
+    let output = lab.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let names = |directory: &Path| {
+        let entries = std::fs::read_dir(directory).unwrap().map(|e| e.unwrap().file_name());
+        let mut names: Vec<_> = entries.collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(fresh.path()), names(&committed));
+    for name in names(&committed) {
+        let [now, then] =
+            [fresh.path(), &committed].map(|d| std::fs::read_to_string(d.join(&name)).unwrap());
+        assert!(
+            now == then,
+            "{name:?} is not what the emulator does: lab trace --write book/src/traces"
+        );
+        assert!(
+            !now.trim_end().contains('\n'),
+            "{name:?}: a line's end could end it within Markdown"
+        );
+    }
+}
