@@ -62,23 +62,16 @@ template <class T, class S> struct GroupFragments {
         }
     }
 
-    // The operands of a step's products, and what they are multiplied with: rows of the batch, [2 STEPS][ROWS][8]. Made anew
-    // in each step: kept from before the loop, they are no longer known to be the warp's.
-    struct Operands {
-        unsigned long long weights, rows;
-    };
-    __device__ __forceinline__ Operands with(const T* box) const {
-        return {of_warp(descriptor<16>(shared, 64 * 16, 128)), of_warp(descriptor<16>(box, S::ROWS * 16, 128))};
-    }
-
-    // sum = the product of the fragments from `first` on: under way, as a group of its own, until wgmma_wait().
-    __device__ __forceinline__ void multiply(float (&sum)[S::COLUMNS / 2], int first, Operands of) const {
+    // sum = the product of the fragments from `first` on with what is in `box`, [2 STEPS][ROWS][8]: under way, as a group of
+    // its own, until wgmma_wait().
+    __device__ __forceinline__ void multiply(float (&sum)[S::COLUMNS / 2], int first, const T* box) const {
+        auto b = of_warp(descriptor<16>(box, S::ROWS * 16, 128)), w = of_warp(descriptor<16>(shared, 64 * 16, 128));
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < S::STEPS; ++k) {
-            auto columns = advance(of.rows, k * 2 * S::ROWS * 16);
+            auto columns = advance(b, k * 2 * S::ROWS * 16);
             int f = first + k, before = S::shared_before(f);
-            if (S::in_shared(f)) wgmma<T, S::COLUMNS>(sum, advance(of.weights, before * S::OPERAND * 16), columns, k > 0);
+            if (S::in_shared(f)) wgmma<T, S::COLUMNS>(sum, advance(w, before * S::OPERAND * 16), columns, k > 0);
             else wgmma<T, S::COLUMNS>(sum, kept[f - before], columns, k > 0);
         }
         wgmma_commit();
@@ -144,7 +137,7 @@ template <class T, class S> struct GateGroups : GroupFragments<T, S> {
 
     // sum = the products with the rows of a box: [HT / 8][ROWS][8].
     __device__ __forceinline__ void multiply(float (&sum)[S::CELLS][4], const T* box) const {
-        GroupFragments<T, S>::multiply(reinterpret_cast<float(&)[S::COLUMNS / 2]>(sum), 0, this->with(box));
+        GroupFragments<T, S>::multiply(reinterpret_cast<float(&)[S::COLUMNS / 2]>(sum), 0, box);
         wgmma_wait<0>();
     }
 

@@ -33,7 +33,7 @@ template <class T, class P> __device__ __forceinline__ float2 load_parts(const P
     else return floats_of<T>(*reinterpret_cast<const unsigned*>(from));
 }
 
-// A cluster's shares of the products: tile m of a warp is 16 units of the block peer(warp, m); the sum is over all gates of the
+// A cluster's shares of the products: tile m of a warp is 16 units of the block peer(m); the sum is over all gates of the
 // block's units.
 template <int HT, int BLOCKS, int ROWS, int KEPT, int PART>
 struct GroupBackShares : GroupShare<BLOCKS / 8 * (HT / BLOCKS / 16) * (HT / BLOCKS / 4), HT / BLOCKS / 4, ROWS, KEPT> {
@@ -52,7 +52,7 @@ struct GroupBackShares : GroupShare<BLOCKS / 8 * (HT / BLOCKS / 16) * (HT / BLOC
     static_assert(BLOCKS % WARPS == 0, "a warp has all units of a block, or of two");
     static_assert(ROWS % 2 == 0, "a thread has two rows");
 
-    static __device__ constexpr int peer(int warp, int m) { return warp + m / OF_BLOCK * WARPS; }
+    static __device__ __forceinline__ int peer(int m) { return threadIdx.x / 32 + m / OF_BLOCK * WARPS; }
     static __device__ constexpr int unit(int m) { return m % OF_BLOCK * 16; }
 };
 
@@ -75,14 +75,13 @@ __global__ void __launch_bounds__(256, 1)
     auto* arrived = reinterpret_cast<Arrived<BLOCKS>*>(das + 2 * S::DA);
     int* length = reinterpret_cast<int*>(arrived + 1);
     int rank = blockIdx.x % BLOCKS, first_row = blockIdx.x / BLOCKS * ROWS, first_unit = rank * S::UNITS;
-    // The same in all lanes, and known to be: where a slice lies is computed once a warp then.
-    int warp = __shfl_sync(0xffffffffu, int(threadIdx.x / 32), 0), lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
+    int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
     Slices<P, BLOCKS, S::SLICE, S::THREADS, BLOCKS> parts(boxes, boxes + 2 * S::BOX, *arrived, rank);
     GroupFragments<T, S> weights(operands);
     weights.fill([&](int f, int e) {
         // Of the sum a lane has two gates of a unit; of the units one, or that 8 further.
         int of_sum = first_unit + f % S::STEPS * 4 + e / 2 * 2 + q / 2, m = f / S::STEPS;
-        int unit = S::peer(warp, m) * S::UNITS + S::unit(m) + g + e % 2 * 8;
+        int unit = S::peer(m) * S::UNITS + S::unit(m) + g + e % 2 * 8;
         const T* from = weight_hh + (q % 2 * 2 * 1ll * H + of_sum) * H + unit;
         bool is = of_sum < H && unit < H;
         return two_halves<T>(is ? to_math(from[0]) : 0.0f, is ? to_math(from[1ll * H * H]) : 0.0f);
@@ -114,24 +113,21 @@ __global__ void __launch_bounds__(256, 1)
 
     KeptCell<T> now[S::COUNT][2];
     float dc[S::COUNT][2];
-    // A bit for each cell: its row has the step; it is the row's first or last; the cell is of the problem.
-    unsigned live = 0, at_end = 0, there_bits = 0;
+    unsigned live = 0, there_bits = 0;  // a bit for each cell: its row has the step; it is of the problem
     // Forward, c_before of a row's first step is c0, and dh gets dhn at its last: both are seen to later.
     auto fetch = [&](int s) {
         int t = step(s);
-        live = at_end = 0;
+        live = 0;
 #pragma unroll
         for (int n = 0; n < S::COUNT; ++n)
 #pragma unroll
             for (int e = 0; e < 2; ++e) {
                 int i = n * S::ROUND + e, of_row = there_bits >> (2 * n + e) & 1 ? length[row(n, e)] : 0;
                 bool has = s < count && t < of_row;
-                Ends ends(t, of_row, reverse != 0);
                 live |= has ? 1u << (2 * n + e) : 0u;
-                at_end |= has && (ends.first || ends.last) ? 1u << (2 * n + e) : 0u;
                 KeptCell<T>& of = now[n][e];
                 of.gates = has ? gates_of[i * H] : make_float4(0, 0, 0, 0), of.c = has ? c_of[i * H] : 0.0f;
-                of.c_before = has && !ends.first ? c_of[i * H + onwards * of_step] : 0.0f;
+                of.c_before = has && !Ends(t, of_row, reverse != 0).first ? c_of[i * H + onwards * of_step] : 0.0f;
                 of.dy = has ? dy_of[i * stride] : from_math<T>(0);
             }
         gates_of += onwards * of_step, c_of += onwards * of_step, dy_of += onwards * B * stride;
@@ -166,7 +162,7 @@ __global__ void __launch_bounds__(256, 1)
 #pragma unroll
             for (int e = 0; e < 2; ++e) {
                 KeptCell<T>& of = now[n][e];
-                if (at_end >> (2 * n + e) & 1) {
+                if (live >> (2 * n + e) & 1) {
                     Ends ends(step(s), length[row(n, e)], reverse != 0);
                     if (ends.last) upstream[n][e] = to_math(dhn[in_state(n, e)]);
                     if (ends.first) of.c_before = to_math(c0[in_state(n, e)]);
@@ -198,13 +194,12 @@ __global__ void __launch_bounds__(256, 1)
         __syncthreads();             // of all units of the block, and the box is read
         fetch(s + 1);                // on its way while the blocks meet
         float sum[2][S::COLUMNS / 2];
-        auto operands_of_step = weights.with(da);
-        weights.multiply(sum[0], 0, operands_of_step);
+        weights.multiply(sum[0], 0, da);
 #pragma unroll
         for (int m = 0; m < S::TILES; ++m) {
-            if (m + 1 < S::TILES) weights.multiply(sum[(m + 1) % 2], (m + 1) * S::STEPS, operands_of_step), wgmma_wait<1>();
+            if (m + 1 < S::TILES) weights.multiply(sum[(m + 1) % 2], (m + 1) * S::STEPS, da), wgmma_wait<1>();
             else wgmma_wait<0>();
-            P* to = parts.slice(s, S::peer(warp, m)) + (S::unit(m) + g) * S::PITCH + 2 * q;
+            P* to = parts.slice(s, S::peer(m)) + (S::unit(m) + g) * S::PITCH + 2 * q;
 #pragma unroll
             for (int n = 0; n < S::COLUMNS / 8; ++n)
                 if (8 * n + 8 <= ROWS || 8 * n + 2 * q < ROWS) {
