@@ -158,12 +158,27 @@ impl Shared {
             size,
             MOST_PARTS,
         );
-        let wanted = at_once / tiles(&tile, size);
-        let span = vocabulary.div_ceil(wanted.clamp(1, MOST_PARTS)).next_multiple_of(DEPTH);
-        let parts = vocabulary.div_ceil(span);
+        let clusters = tiles(&tile, size);
+        let wanted = (at_once / clusters).clamp(1, MOST_PARTS);
         let hidden_gradient = device.load(tile)?;
-        let grid = [blocks(tiles(&tile, size) * parts, 1), 1, 1];
-        let launch = hidden_gradient.grid(grid)?.cluster(blocks(parts, 1));
+        let launch_of = |wanted: usize| {
+            let span = vocabulary.div_ceil(wanted).next_multiple_of(DEPTH);
+            let parts = vocabulary.div_ceil(span);
+            let launch = hidden_gradient.grid([blocks(clusters * parts, 1), 1, 1])?;
+            Ok::<_, Error>((span, launch.cluster(blocks(parts, 1))))
+        };
+        // A multiprocessor has room for two blocks, and yet not all clusters of so many begin at once, for not all
+        // multiprocessors lie in groups of them. A second wave would take as long as the first: rather somewhat smaller
+        // clusters, all of them at once.
+        let mut chosen = launch_of(wanted)?;
+        for fewer in (wanted / 2 + 1..=wanted).rev() {
+            let (span, launch) = launch_of(fewer)?;
+            if hidden_gradient.resident_clusters(&launch)? as usize >= clusters {
+                chosen = (span, launch);
+                break;
+            }
+        }
+        let (span, launch) = chosen;
         let da = plan.scratch(DType::F32, batch * hidden);
         let dx = plan.scratch(DType::F32, batch * embedding);
         let arguments = arguments![
