@@ -382,19 +382,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_shape_has_one_half_by_turns_and_every_other_type() {
-        let dims = |n: usize| Dims::new([("N", n)]);
-        let of = |types: &[DType]| -> Vec<Problem> {
-            let all = (1..=3).flat_map(|n| types.iter().map(move |&t| (n, t)));
-            all.map(|(n, t)| Problem::new(dims(n), t)).collect()
-        };
-        let chosen = |types: &[DType]| -> Vec<(usize, DType)> {
-            by_turns(of(types)).iter().map(|p| (p.dims.get("N"), p.dtype)).collect()
+    fn each_shape_has_one_type_by_turns_and_each_type_a_shape() {
+        let chosen = |shapes: usize, types: &[DType]| -> Vec<(usize, DType)> {
+            let all = (1..=shapes).flat_map(|n| types.iter().map(move |&t| (n, t)));
+            let all = all.map(|(n, t)| Problem::new(Dims::new([("N", n)]), t)).collect();
+            by_turns(all).iter().map(|p| (p.dims.get("N"), p.dtype)).collect()
         };
         let [f32, f16, bf16] = [DType::F32, DType::F16, DType::BF16];
-        let expected = [(1, f32), (1, f16), (2, f32), (2, bf16), (3, f32), (3, f16)];
-        assert_eq!(chosen(&[f32, f16, bf16]), expected);
-        assert_eq!(chosen(&[f32, bf16]).len(), 6);
-        assert_eq!(chosen(&[bf16]).len(), 3);
+        let all = [f32, f16, bf16];
+        assert_eq!(chosen(4, &all), [(1, f32), (2, f16), (3, bf16), (4, f32)]);
+        assert_eq!(chosen(2, &all), [(1, f32), (1, bf16), (2, f16)]);
+        assert_eq!(chosen(1, &all), [(1, f32), (1, f16), (1, bf16)]);
+        assert_eq!(chosen(3, &[bf16]).len(), 3);
     }
 }
