@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(256, 1)
     KeptCell<T> now[S::COUNT][2];
     float dc[S::COUNT][2];
     unsigned live = 0, there_bits = 0;  // a bit for each cell: its row has the step; it is of the problem
-    // Forward, c_before of a row's first step is c0, and dh gets dhn at its last: both are seen to later.
+    // c_before of a row's first step is c0, and dh gets dhn at its last: both are seen to later.
     auto fetch = [&](int s) {
         int t = step(s);
         live = 0;
@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(256, 1)
         if (s > 0) parts.hear(s);
         fence_proxy_async_shared();  // wgmma reads da
         __syncthreads();             // of all units of the block, and the box is read
-        fetch(s + 1);                // on its way while the blocks meet
+        fetch(s + 1);                // on its way while products are made and parts travel
         float sum[2][S::COLUMNS / 2];
         weights.multiply(sum[0], 0, da);
 #pragma unroll
