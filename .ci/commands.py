@@ -38,6 +38,8 @@ COVERED = [
      "one of its packages"),
     (r"cargo run -- bug (--all|[\w-]+)", "bug --all --broken",
      "each made again, a part of them without CI_ALL=1; as they are, the suites run in another"),
+    (r"cargo run -- check matmul", "cargo test --workspace", "its suite, checked; `lab check` has steps of its own"),
+    (r"cargo run -- compile matmul --arch sm_90a", "cargo test --workspace", "a test of the tool"),
     (r"cargo run -- mutate corpus --file named_barrier.cuh --operator instruction",
      "cargo test --workspace", "a test of the tool"),
     (r"pip install nvidia-cuda-.*", 'python3 -m pip install --quiet "${PYTHON_PACKAGES[@]}"', "its packages"),

@@ -230,15 +230,18 @@ def main():
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         for screen, settings in SCREENS.items():
+            # One visit of the whole book: what pages have in common is fetched once.
+            context = browser.new_context(**settings)
             for path in pages:
-                context = browser.new_context(**settings)
+                page = context.new_page()
                 picture = arguments.pictures and arguments.pictures / f"{path.stem}-{screen}.png"
                 name = path.relative_to(arguments.book).as_posix()
-                problems, figures[name] = problems_of(context.new_page(), site, name, picture)
+                problems, figures[name] = problems_of(page, site, name, picture)
                 for problem in problems:
                     print(f"{path.name} ({screen}): {problem}")
                     failed = True
-                context.close()
+                page.close()
+            context.close()
         for name in without_scripts(browser, site, [name for name, count in figures.items() if count]):
             print(f"{name}: no still without scripts")
             failed = True

@@ -74,7 +74,7 @@ fn main() {
         .needs("sm_90a")
         .kernel("kernels/v3_hidden.cu", &rounded)
         .spills(8)
-        .needs("sm_80")
+        .needs("sm_90")
         .kernel("kernels/v2_resident.cu", &["resident<64, 32>", "resident<128, 64>"])
         .spills(8)
         .kernel("kernels/update.cu", &update.concat())

@@ -1,5 +1,7 @@
 //! The correctness suite of a version: what `cargo test` and `lab selftest` both run.
 
+use std::time::Instant;
+
 use lab_device::emulator::Finding;
 use lab_device::{DType, Device, DeviceKind, Mode, Selector};
 use rayon::prelude::*;
@@ -247,7 +249,20 @@ pub fn version_failures(
     version: &dyn Version,
     device: &Device,
 ) -> Vec<(&'static str, String)> {
-    each(device, checks, |c| Some((c.name, panic_of(|| (c.run)(version, device))?)))
+    let name = version.info().full_name();
+    each(device, checks, |c| {
+        Some((c.name, timed(&name, c.name, || panic_of(|| (c.run)(version, device)))?))
+    })
+}
+
+/// Does the work, and says on stderr how long it took, where `LAB_TEST_TIMES` is set.
+fn timed<R>(version: &str, what: &str, work: impl FnOnce() -> R) -> R {
+    let start = Instant::now();
+    let result = work();
+    if std::env::var_os("LAB_TEST_TIMES").is_some() {
+        eprintln!("{:8.2} s  {version} {what}", start.elapsed().as_secs_f64());
+    }
+    result
 }
 
 /// What a check says as it panics; `None` where it holds.
@@ -285,7 +300,7 @@ pub struct Suite {
 
 /// Runs checks on a device; the message of each that failed.
 pub fn failures(checks: &[Check], device: &Device) -> Vec<(&'static str, String)> {
-    each(device, checks, |c| Some((c.name, panic_of(|| (c.run)(device))?)))
+    each(device, checks, |c| Some((c.name, timed("", c.name, || panic_of(|| (c.run)(device)))?)))
 }
 
 /// For tests: every check on every device.
@@ -301,9 +316,13 @@ pub fn assert_checks(checks: &[Check]) {
     }
 }
 
+/// Versions between the first and the last that share the checks between them.
+const TURNS: usize = 3;
+
 /// For a stage's tests: everything that must hold beside the error bounds, of each version and
-/// else, on every device. On the emulator what takes long is asked of the first version and the last;
-/// of all of them by `lab selftest`, and where `LAB_ALL_CHECKS` is set.
+/// else, on every device. On the emulator the first version and the last are asked all of it; those between
+/// take turns, three of them, and are not asked what takes long. `lab selftest` asks all of all, and so
+/// does this where `LAB_ALL_CHECKS` is set.
 ///
 /// # Panics
 /// With the checks that failed.
@@ -315,17 +334,22 @@ pub fn assert_stage(stage: &Stage) {
         let all = std::env::var_os("LAB_ALL_CHECKS").is_some();
         let ends = [stage.versions.first(), stage.versions.last()];
         let ends = ends.map(|v| v.map(|v| v.info().full_name()));
-        let of_version = |version: &&dyn Version| {
+        let of_version = |&(number, version): &(usize, &&dyn Version)| {
             let name = version.info().full_name();
             let mut checks = stage.checks_of(*version);
             let is_end = ends.contains(&Some(name.clone()));
             if device.kind() == DeviceKind::Emulator && !is_end && !all {
                 checks.retain(|check| !check.is_long());
+                let turns =
+                    checks.iter().enumerate().map(|(check, _)| (check + number) % TURNS == 0);
+                let mut turns = turns.collect::<Vec<_>>().into_iter();
+                checks.retain(|_| turns.next().unwrap_or(true));
             }
             let own = version_failures(&checks, *version, &device).into_iter();
             Some(own.map(|(check, said)| (check, format!("{name}: {said}"))).collect::<Vec<_>>())
         };
-        failed.extend(each(&device, stage.versions, of_version).into_iter().flatten());
+        let versions: Vec<(usize, &&dyn Version)> = stage.versions.iter().enumerate().collect();
+        failed.extend(each(&device, &versions, of_version).into_iter().flatten());
         assert!(failed.is_empty(), "on {}: {failed:?}", device.name());
     }
 }
@@ -338,7 +362,11 @@ pub fn assert_version(version: &dyn Version) {
     for device in devices().expect("the devices that LAB_DEVICE asks for") {
         let all = problems(version);
         let problems = if device.kind() == DeviceKind::Emulator { by_turns(all) } else { all };
-        let cases: Vec<Case> = problems.iter().map(|p| check(version, &device, p)).collect();
+        let name = version.info().full_name();
+        let case = |p: &Problem| {
+            timed(&name, &format!("{} {}", p.dims, p.dtype), || check(version, &device, p))
+        };
+        let cases: Vec<Case> = problems.iter().map(case).collect();
         println!("{}: {} problems on {}", version.info().full_name(), cases.len(), device.name());
         for case in &cases {
             println!("  {}", case.describe());

@@ -6,6 +6,8 @@
 //
 // Matrices are row-major: emb V x E, w1 H x E, w2 V x H; x, h, da, dx a row for each pair of the step.
 #pragma once
+#include <cooperative_groups.h>
+
 #include "descent.cuh"
 #include "lab/reduce.cuh"
 #include "register_tile.cuh"
@@ -158,10 +160,14 @@ __device__ __forceinline__ void embedding_row(const int* ids, const float* dx, f
         float sum[PACKS][4] = {};
         for (int window = b; window < B; window += WINDOW) {
             int count = 0, end = B - window < WINDOW ? B : window + WINDOW;
-            for (int from = window; from < end; from += 32) {
-                unsigned all = same(from, end);
-                if (all >> lane & 1) list[count + __popc(all & ((1u << lane) - 1))] = from + lane;
-                count += __popc(all);
+            unsigned all[WINDOW / 32];  // their ids are on their way at once, too
+#pragma unroll
+            for (int n = 0; n < WINDOW / 32; ++n) all[n] = same(window + n * 32, end);
+#pragma unroll
+            for (int n = 0; n < WINDOW / 32; ++n) {
+                if (all[n] >> lane & 1)
+                    list[count + __popc(all[n] & ((1u << lane) - 1))] = window + n * 32 + lane;
+                count += __popc(all[n]);
             }
             __syncwarp();  // the warp's list is there
 #pragma unroll 8
@@ -190,8 +196,8 @@ __device__ __forceinline__ void embedding_row(const int* ids, const float* dx, f
 
 // The last launch of a step: the tiles of dw1 with, in the first of each row, b1, which take longest, and
 // then the embeddings of the pairs, of THREADS / LANES a block. H / BM · E / BN blocks and those for B pairs,
-// rounded up, of THREADS of the tile.
-template <class Tile, Use USE, int LANES, int PACK>
+// rounded up, of THREADS of the tile; where the tile is a CLUSTER's, as many clusters, whose blocks share the pairs.
+template <class Tile, Use USE, int LANES, int PACK, bool CLUSTER = false>
 __device__ __forceinline__ void input_gradient(const int* ids, const float* x, const float* da,
                                                const float* dx, float* emb, float* w1, float* b1,
                                                long long* counts, const double* rates,
@@ -206,8 +212,10 @@ __device__ __forceinline__ void input_gradient(const int* ids, const float* x, c
     }
     if (stops) return;
     float lr = USE == DESCEND ? step.rate() : 0.0f;
-    int tiles = (E + Tile::BN - 1) / Tile::BN, own = blockIdx.x;
-    int block = own - (H + Tile::BM - 1) / Tile::BM * tiles;
+    int blocks = 1;
+    if constexpr (CLUSTER) blocks = cooperative_groups::this_cluster().num_blocks();
+    int tiles = (E + Tile::BN - 1) / Tile::BN, own = blockIdx.x / blocks;
+    int block = blockIdx.x - (H + Tile::BM - 1) / Tile::BM * tiles * blocks;
     if (block >= 0) {
         int b = block * (Tile::THREADS / LANES) + threadIdx.x / LANES;
         if (b < B) embedding_row<USE, Tile::THREADS, LANES, PACK>(ids, dx, emb, b, B, E, lr);
@@ -221,14 +229,25 @@ __device__ __forceinline__ void input_gradient(const int* ids, const float* x, c
     auto x_of = [&](int n, int b) -> const float* {
         return b < B && n0 + n < E ? x + b * 1ll * E + n0 + n : nullptr;
     };
+    int first = 0, end = B;
+    if constexpr (CLUSTER) {
+        int span = (B + Tile::BK * blocks - 1) / (Tile::BK * blocks) * Tile::BK;
+        first = blockIdx.x % blocks * span, end = min(first + span, B);
+    }
     float bias = 0;
     Tile tile;
-    tile.run(stages, 0, B, da_of, x_of, [&](typename Tile::Loaded loaded) {
+    tile.run(stages, first, end, da_of, x_of, [&](typename Tile::Loaded loaded) {
         if (n0 == 0 && threadIdx.x < Tile::BM) Tile::add_column(bias, loaded, threadIdx.x);
     });
-    apply<USE, PACK>(Matrix<float>{w1, H, E}, m0, n0, tile, lr);
+    Matrix<float> p{w1, H, E};
     int j = m0 + threadIdx.x;
-    if (n0 == 0 && threadIdx.x < Tile::BM && j < H) apply<USE>(b1[j], bias, lr);
+    if constexpr (CLUSTER) {
+        auto sums = tile.share(stages, bias);
+        apply<USE, PACK>(p, n0 == 0 ? b1 : nullptr, m0, n0, sums, lr);
+    } else {
+        apply<USE, PACK>(p, m0, n0, tile, lr);
+        if (n0 == 0 && threadIdx.x < Tile::BM && j < H) apply<USE>(b1[j], bias, lr);
+    }
 }
 
 }  // namespace lab

@@ -2,8 +2,9 @@
 // operands go through registers, where they are rounded to bf16. So an operand may be gathered, lie along k or
 // across it, and end anywhere, as with RegisterTile. The next tiles are on their way while these are multiplied.
 #pragma once
+#include "lab/halves.cuh"
 #include "lab/ptx/named_barrier.cuh"
-#include "descent.cuh"
+#include "cluster_sums.cuh"
 #include "tensor_tile.cuh"
 
 namespace lab {
@@ -18,6 +19,13 @@ __device__ __forceinline__ void join_fours(float (&four)[4], const float* first,
     four[2] = odd ? second[0] : left, four[3] = odd ? second[1] : right;
 }
 __device__ __forceinline__ int four_at() { return threadIdx.x % 2 * 8 + threadIdx.x % 4 / 2 * 4; }
+
+// Four neighbours, rounded two by two: alone each conversion takes as long as eight additions.
+__device__ __forceinline__ uint2 store_halves(Half* to, const float (&four)[4]) {
+    uint2 raw{two_halves<Half>(four[0], four[1]), two_halves<Half>(four[2], four[3])};
+    *reinterpret_cast<uint2*>(to) = raw;
+    return raw;
+}
 
 // PARTS = 2: of what is lost by rounding there is a second tile. Of the products of both only that of two such rests is
 // left out, and the sums are nearly those of f32, off by 2^-17.
@@ -65,10 +73,15 @@ struct RoundedTile : TensorTile<BM_, BN_, WM, WN, A_LIES, B_LIES, BK_> {
                 }
 #pragma unroll
                 for (int part = 0; part < PARTS; ++part) {
-                    SwizzledTile<Half, WIDTH> tile{to + part * SIDE * BK};
-                    Matrix<Half>{tile.at(row(n), column(n)), 1, PACK}.template store<PACK == 4, PACK>(v, 0, 0);
-#pragma unroll
-                    for (int i = 0; i < PACK; ++i) v[i] -= to_math(from_math<Half>(v[i]));
+                    Half* at = SwizzledTile<Half, WIDTH>{to + part * SIDE * BK}.at(row(n), column(n));
+                    if constexpr (PACK == 4) {
+                        uint2 raw = store_halves(at, v);
+                        float2 left = floats_of<Half>(raw.x), right = floats_of<Half>(raw.y);
+                        v[0] -= left.x, v[1] -= left.y, v[2] -= right.x, v[3] -= right.y;
+                    } else {
+                        *at = from_math<Half>(v[0]);
+                        v[0] -= to_math(from_math<Half>(v[0]));
+                    }
                 }
             }
         }
@@ -123,6 +136,16 @@ struct RoundedTile : TensorTile<BM_, BN_, WM, WN, A_LIES, B_LIES, BK_> {
                 join_fours(four, &this->sum[i / 2][2 * j][i % 2 * 2], &this->sum[i / 2][2 * j + 1][i % 2 * 2]);
                 f(row + i * 8, column + j * 16, four);
             }
+    }
+
+    // Leaves the sums in `stages`, which run() has read, and of each row a sum of its thread's.
+    __device__ __forceinline__ ClusterSums<BM, BN> share(Half* stages, float of_row) const {
+        ClusterSums<BM, BN> sums{reinterpret_cast<float*>(stages)};
+        for_each_four([&](int m, int n, const float(&four)[4]) {
+            *reinterpret_cast<float4*>(sums.x + m * sums.ROW + n) = make_float4(four[0], four[1], four[2], four[3]);
+        });
+        if (threadIdx.x < BM) sums.one_more(threadIdx.x) = of_row;
+        return sums;
     }
 };
 

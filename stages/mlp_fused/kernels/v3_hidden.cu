@@ -33,5 +33,5 @@ __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32)
                           const float* __restrict__ dx, float* emb, float* w1, float* b1, long long* counts,
                           const double* __restrict__ rates, const double* __restrict__ losses, int B, int E, int H) {
     using Tile = RoundedTile<BM, BN, 128, WM, WN, ACROSS_K, ACROSS_K, PACK>;
-    input_gradient<Tile, USE, 32, PACK>(ids, x, da, dx, emb, w1, b1, counts, rates, losses, B, E, H);
+    input_gradient<Tile, USE, 32, PACK, true>(ids, x, da, dx, emb, w1, b1, counts, rates, losses, B, E, H);
 }

@@ -15,6 +15,7 @@
 // dz: B rows of ZB, V rounded up to 8. h, w2's copy: rows of HB. TMA sees V, or H, columns of them, and zeros behind.
 #include "lab/ptx/ex2.cuh"
 #include "lab/staged_store.cuh"
+#include "cluster_sums.cuh"
 #include "mlp.cuh"
 #include "wgmma_tile.cuh"
 
@@ -138,25 +139,11 @@ __global__ void __launch_bounds__(THREADS)
 }
 // ANCHOR_END: softmax
 
-// Sums of a tile in shared memory: its rows begin 8 banks apart, so that the lanes of a warp store to all banks.
-template <int BM, int BN> struct Sums {
-    static constexpr int ROW = BN + 8, BYTES = BM * ROW * 4;
-    float* x;
-
-    // Four neighbours, those of all blocks of the cluster added up, in their order.
-    __device__ __forceinline__ void load(float (&four)[4], cg::cluster_group cluster, int r, int c) const {
-        for (int block = 0; block < int(cluster.num_blocks()); ++block) {
-            float4 part = *reinterpret_cast<float4*>(cluster.map_shared_rank(x, block) + r * ROW + c);
-            four[0] += part.x, four[1] += part.y, four[2] += part.z, four[3] += part.w;
-        }
-    }
-};
-
 template <int BM, int BN, int PLACES>
 constexpr int hidden_gradient_wgmma_shared =
-    WgmmaTile<BM, BN, PLACES, ALONG_K, ACROSS_K>::BYTES > Sums<BM, BN>::BYTES
+    WgmmaTile<BM, BN, PLACES, ALONG_K, ACROSS_K>::BYTES > ClusterSums<BM, BN>::BYTES
         ? WgmmaTile<BM, BN, PLACES, ALONG_K, ACROSS_K>::BYTES
-        : Sums<BM, BN>::BYTES;
+        : ClusterSums<BM, BN>::BYTES;
 
 // ANCHOR: gradient
 // da = [h > 0] w2ᵀ dz. A grid of B / BM · H / BN clusters, rounded up, whose blocks have `span` tokens each, a multiple of
@@ -180,7 +167,7 @@ __global__ void __launch_bounds__(BM * 2 + 32, 2)
         if (threadIdx.x == 0) losses[counts[STEP]] = sum;
     }
     Tile tile;
-    Sums<BM, BN> sums{reinterpret_cast<float*>(stages)};
+    ClusterSums<BM, BN> sums{reinterpret_cast<float*>(stages)};
     if (tile.run(stages, ring, DZ, m0, COPY, n0, first, min(first + span, V), [](unsigned long long, bool) {})) {
         named_barrier_sync(1, Tile::CONSUMERS);  // all have read the tiles: sums take their place
 #pragma unroll
@@ -188,7 +175,7 @@ __global__ void __launch_bounds__(BM * 2 + 32, 2)
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
                 float2 two = make_float2(tile.sum[4 * j + 2 * h], tile.sum[4 * j + 2 * h + 1]);
-                int at = (Tile::row() + 8 * h) * Sums<BM, BN>::ROW + 8 * j + threadIdx.x % 4 * 2;
+                int at = (Tile::row() + 8 * h) * ClusterSums<BM, BN>::ROW + 8 * j + threadIdx.x % 4 * 2;
                 *reinterpret_cast<float2*>(sums.x + at) = two;
             }
     }

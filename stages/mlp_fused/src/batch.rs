@@ -232,13 +232,17 @@ impl Batch {
         let Sizes { embedding, hidden, .. } = self.shared.sizes;
         let (gradient_use, [emb, w1, b1, _, _]) = self.shared.destination(gradients);
         let device = plan.device();
-        let (kernel, rows_of_a_block) = match self.left {
-            Left::Warpgroups(_) => self.shared.load_rounded_input_weights(device, gradient_use)?,
-            _ => (self.shared.load_kernel(device, "input_weights", gradient_use)?, 1),
-        };
         let tiles = hidden.div_ceil(SMALL) * embedding.div_ceil(SMALL);
-        let all = tiles + self.shared.batch.div_ceil(rows_of_a_block);
-        let launch = kernel.grid([blocks(all, 1), 1, 1])?;
+        let (kernel, launch) = match self.left {
+            Left::Warpgroups(_) => {
+                self.shared.rounded_input_weights(device, gradient_use, tiles)?
+            }
+            _ => {
+                let kernel = self.shared.load_kernel(device, "input_weights", gradient_use)?;
+                let launch = kernel.grid([blocks(tiles + self.shared.batch, 1), 1, 1])?;
+                (kernel, launch)
+            }
+        };
         plan.launch_in(&self.shared.scope, &kernel, launch, arguments![da, dx, emb, w1, b1])
     }
 

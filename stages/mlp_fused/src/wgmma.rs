@@ -1,6 +1,6 @@
 //! The launches of a step of B pairs whose products by w2 are made by wgmma and TMA.
 
-use lab_device::{DType, Device, Instance, Kernel, KernelSource, Swizzle, TensorMap};
+use lab_device::{DType, Device, Instance, Kernel, KernelSource, Launch, Swizzle, TensorMap};
 use lab_harness::plan::{Plan, Scope, Slot};
 use lab_harness::{Error, arguments};
 use lab_reference::mlp::Sizes;
@@ -24,8 +24,12 @@ const SLICE: usize = 128;
 
 const BLOCKS_OF_A_MULTIPROCESSOR: usize = 2;
 
-/// Of V, for the gradient by h: blocks of a cluster, as many as every device with clusters has room for.
+/// Blocks of a cluster, as many as every device with clusters has room for: of V, for the gradient by h, or of the pairs,
+/// for that by w1.
 const MOST_PARTS: usize = 8;
+
+/// Of a tile of dw1, for each block of its cluster: fewer are not worth a second block.
+const PAIRS_OF_A_PART: usize = 512;
 
 /// What such a step has beside the rest, all in bf16.
 #[derive(Clone, Copy, Debug)]
@@ -124,17 +128,23 @@ impl Shared {
         plan.launch_in(scope, &logits, launch, arguments)
     }
 
-    /// The kernel that moves w1, b1 and the embeddings, in tiles of [`SMALL`](crate::shared::SMALL), and of
-    /// how many pairs a block moves the embeddings: a warp has one.
-    pub(crate) fn load_rounded_input_weights(
+    /// The kernel that moves w1, b1 and the embeddings, in so many tiles of [`SMALL`](crate::shared::SMALL), and
+    /// its launch: clusters share the pairs of a tile, and behind them a warp has the embedding of one pair.
+    pub(crate) fn rounded_input_weights(
         &self,
         device: &Device,
         gradient_use: &str,
-    ) -> Result<(Kernel, usize), Error> {
+        tiles: usize,
+    ) -> Result<(Kernel, Launch), Error> {
         let arguments = format!("{gradient_use}{}, {SMALL}, {SMALL}, 16, 16", self.pack);
         let kernel = load_kernel(device, &V3_HIDDEN, "input_weights_rounded", &arguments)?;
-        let warps = kernel.block()?.threads / 32;
-        Ok((kernel, warps as usize))
+        let at_once = device.facts().multiprocessors as usize * BLOCKS_OF_A_MULTIPROCESSOR;
+        let most = self.batch.div_ceil(PAIRS_OF_A_PART).min(MOST_PARTS);
+        let parts = (at_once / tiles).clamp(1, most);
+        let warps = kernel.block()?.threads as usize / 32;
+        let of_embeddings = self.batch.div_ceil(warps).next_multiple_of(parts);
+        let launch = kernel.grid([blocks(tiles * parts + of_embeddings, 1), 1, 1])?;
+        Ok((kernel, launch.cluster(blocks(parts, 1))))
     }
 
     /// Adds the products of the way back that have to do with w2.

@@ -13,6 +13,7 @@ use rayon::prelude::*;
 use serde_json::json;
 
 use crate::failure::Failure;
+use crate::part::Part;
 use crate::plot;
 use crate::table::table;
 use crate::{Common, STAGES, named};
@@ -24,6 +25,9 @@ pub(crate) struct Arguments {
     /// Architectures, such as sm_80,sm_90a
     #[arg(long, value_delimiter = ',', default_value = "sm_90a")]
     arch: Vec<String>,
+    /// A part of each kernel's instantiations, such as 1/2: always the same ones, at least one of each kernel
+    #[arg(long, conflicts_with = "write")]
+    part: Option<Part>,
     /// Writes a table of each stage into this directory, STAGE.md: the pages that the book includes
     #[arg(long)]
     write: Option<PathBuf>,
@@ -61,7 +65,8 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let compiled: Vec<Compiled> = work
         .par_iter()
         .map(|(source, arch)| {
-            let image = nvrtc.compile(source, source.instantiations, arch)?;
+            let instantiations = part_of(source.instantiations, arguments.part);
+            let image = nvrtc.compile(source, &instantiations, arch)?;
             let resources = image.resources();
             let complaint = |line: &&str| format!("{}: {line}", source.file);
             let mut complaints: Vec<String> = image.complaints().iter().map(complaint).collect();
@@ -136,6 +141,17 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     );
     complaints.iter().for_each(|line| println!("{line}"));
     judge(&complaints)
+}
+
+/// Of each kernel the instantiations that are in this part, in their order.
+fn part_of(all: &[&'static str], part: Option<Part>) -> Vec<&'static str> {
+    let kernel = |name: &'static str| name.split('<').next();
+    let is_taken = |name: &&'static str| {
+        let same: Vec<_> = all.iter().filter(|other| kernel(other) == kernel(name)).collect();
+        let place = same.iter().position(|other| *other == name).unwrap_or(0);
+        part.is_none_or(|part| part.takes(place, same.len()))
+    };
+    all.iter().copied().filter(is_taken).collect()
 }
 
 /// No kernel spills more than its build script says, and none has its wgmma made one after the other.

@@ -111,10 +111,16 @@ fn pages(runs: &[Run]) -> Result<Vec<(String, String)>, Failure> {
     let mut all = Vec::new();
     for name in STAGES.iter().map(|s| s.name).chain(["launch"]) {
         let first = families(name).first().copied().unwrap_or(name);
-        let newest = fullest(runs, first).map(|run| {
-            (run, run.results.iter().filter(|m| stage(m, run) == Some(name)).collect::<Vec<_>>())
+        let with_own = |run| {
+            let own = |m: &&Measurement| stage(m, run) == Some(name);
+            let own: Vec<&Measurement> = run.results.iter().filter(own).collect();
+            own.iter().any(|m| m.family == first).then_some((run, own))
+        };
+        // The fullest record of the family, or of those that have the stage.
+        let newest = fullest(runs, first).and_then(with_own).or_else(|| {
+            let having = runs.iter().filter(|run| with_own(run).is_some());
+            fullest(having, first).and_then(with_own)
         });
-        let newest = newest.filter(|n| n.1.iter().any(|m| m.family == first));
         match newest {
             Some((run, own)) => {
                 all.extend(pages_of(run, name, &own)?);
@@ -136,13 +142,13 @@ fn pages(runs: &[Run]) -> Result<Vec<(String, String)>, Failure> {
 }
 
 /// The newest of the records that have the most problems of a family: what was narrowed to a few tells less.
-fn fullest<'r>(runs: &'r [Run], family: &str) -> Option<&'r Run> {
+fn fullest<'r>(runs: impl IntoIterator<Item = &'r Run>, family: &str) -> Option<&'r Run> {
     let problems = |run: &Run| {
         let own = run.results.iter().filter(|m| m.family == family && m.of == Of::Version);
         own.map(|m| (&m.shape, &m.dtype)).collect::<BTreeSet<_>>().len()
     };
     // Of equals the last one is taken.
-    runs.iter().max_by_key(|run| problems(run)).filter(|run| problems(run) > 0)
+    runs.into_iter().max_by_key(|run| problems(run)).filter(|run| problems(run) > 0)
 }
 
 /// Of a stage, each once.

@@ -24,7 +24,7 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
     if let (Selector::Auto, Some(reason)) = (common.selector()?, Device::why_no_cuda()) {
         say(format!("  (the emulator runs the same kernels on the CPU; {reason})"));
     }
-    say("Of each version: of how many types it is right, and the largest error of an output, in % of what is allowed".into());
+    say("For each version: in how many types it is right, and its largest error in % of the allowed error".into());
     let mut failed = Vec::new();
     let mut on_purpose = 0;
     let mut report = Vec::new();
@@ -98,13 +98,13 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
     if !failed.is_empty() {
         return Err(Failure::Wrong(failed.join("\n")));
     }
-    let but = match on_purpose {
+    let wrong = match on_purpose {
         0 => String::new(),
-        n => format!(" but for {n} that must be wrong and is"),
+        1 => "; 1 deliberately wrong version failed as expected".to_owned(),
+        n => format!("; {n} deliberately wrong versions failed as expected"),
     };
     say(format!(
-        "\nEverything is right{but}, in {seconds:.1} s. Every result was held against an f64 \
-         reference."
+        "\nAll passed in {seconds:.1} s{wrong}. Every result was compared with an f64 reference."
     ));
     say("Next: `lab list` says what there is, `lab run playg:softmax --shape R=4,C=1000` runs one, \
          `mdbook serve book/` tells the story."

@@ -15,7 +15,7 @@ pub(super) static CHECKS: &[VersionCheck] = version_checks![
     either_type_of_state_is_right,
     steps_are_the_sequence,
     launches_go_on_with_the_state,
-    launched_again_and_again_it_stays_bounded,
+    long_after_the_first_launch_it_stays_bounded,
     no_memory_is_what_the_first_position_wants,
     extreme_gates_give_numbers,
     a_closed_gate_reads_nothing,
@@ -158,7 +158,7 @@ fn launches_go_on_with_the_state(version: &dyn Version, device: &Device) {
 
 /// What a timing does: the same position again and again. The gates are below 1, so that the state goes to a multiple of
 /// k vᵀ, and neither overflows nor dies out.
-fn launched_again_and_again_it_stays_bounded(version: &dyn Version, device: &Device) {
+fn long_after_the_first_launch_it_stays_bounded(version: &dyn Version, device: &Device) {
     let device = &without_checks(device).unwrap();
     for &dtype in version.info().dtypes {
         let inputs = version.inputs(&Problem::new(sizes([1, 4, 32, 32]), dtype));

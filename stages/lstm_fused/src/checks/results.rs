@@ -189,8 +189,11 @@ mod tests {
             let lengths = |row: usize| (seed as usize + row * 5) % (steps + 1);
             let lengths = ragged.then(|| (0..batch).map(lengths).collect());
             let dtype = DTYPES[dtype];
-            for way in VERSIONS.map(|v| v.way) {
-                // Eight blocks of 256 threads are slow to emulate: now and then.
+            for (number, way) in VERSIONS.map(|v| v.way).into_iter().enumerate() {
+                // By turns; and eight blocks of 256 threads are slow to emulate: now and then.
+                if !way.on_tensor_cores() && seed as usize % 3 != number % 3 {
+                    continue;
+                }
                 if way.on_tensor_cores() && seed % 4 != u64::from(way == Way::Tensor) {
                     continue;
                 }
