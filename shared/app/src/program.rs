@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use lab_emulator::{Finding, Module};
+use lab_emulator::{Finding, Module, Order};
 use lab_kernel_build::{Build, compile_program};
 
 use crate::Error;
 use crate::arch::Arch;
+use crate::conditions::Macros;
+use crate::cuts::Cuts;
 use crate::fault;
 use crate::headers;
 use crate::host::{self, HOST_TABLE};
@@ -38,6 +40,17 @@ pub struct Options {
     pub memory: Option<u64>,
     /// The GPU that is stood for.
     pub arch: Arch,
+    /// Of the threads; `None` leaves it to the environment.
+    pub order: Option<Order>,
+}
+
+impl Options {
+    /// What a file can ask for by `#if`.
+    pub(crate) fn macros(&self) -> Macros {
+        let arch = format!("__CUDA_ARCH__={}", self.arch.number());
+        let of_cuda = ["__CUDACC__", "__NVCC__", &arch];
+        Macros::of(of_cuda.into_iter().chain(self.define.iter().map(String::as_str)))
+    }
 }
 
 /// A program that is compiled and not run yet.
@@ -45,9 +58,11 @@ pub struct Options {
 pub struct Program {
     module: Arc<Module>,
     kernels: Vec<(PathBuf, Kernel)>,
+    missing: Vec<String>,
     timeout: Option<Duration>,
     memory: Option<u64>,
     arch: Arch,
+    order: Option<Order>,
 }
 
 /// What is known when a program has ended.
@@ -74,16 +89,40 @@ impl Program {
     /// [`Error::File`], [`Error::Compile`], [`Error::Module`].
     pub fn build(files: &[PathBuf], options: &Options) -> Result<Self, Error> {
         let scratch = scratch()?;
-        let sources = Sources::read(files, &options.include, scratch.path())?;
-        let kernels = sources.kernels.clone();
-        let module = compile(sources, options, scratch.path())?;
+        let (mut cuts, mut missing, mut first) = (Cuts::default(), Vec::new(), None);
+        let (module, kernels) = loop {
+            let sources = Sources::read_without(&cuts, None, files, options, scratch.path())?;
+            let kernels = sources.kernels.clone();
+            let error = match compile(sources, options, scratch.path()) {
+                Ok(module) => break (module, kernels),
+                Err(error) => error,
+            };
+            // Many a header is included and not used.
+            let next = match &error {
+                Error::Compile { said, .. } if missing.len() < MAX_MISSING => missing_header(said),
+                _ => None,
+            };
+            let is_new = next.as_ref().is_some_and(|(line, _)| cuts.add(line));
+            match next {
+                Some((_, header)) if is_new => missing.push(header),
+                _ => return Err(first.unwrap_or(error)),
+            }
+            first.get_or_insert(error);
+        };
         Ok(Self {
             module,
             kernels,
+            missing,
             timeout: options.timeout,
             memory: options.memory,
             arch: options.arch,
+            order: options.order,
         })
+    }
+
+    /// Headers that are not there, and that nothing turned out to need: `file:line: name` each.
+    pub fn missing_headers(&self) -> &[String] {
+        &self.missing
     }
 
     /// The kernels that these files and the headers of theirs define, each with its file. Nothing is
@@ -91,11 +130,8 @@ impl Program {
     ///
     /// # Errors
     /// [`Error::File`].
-    pub fn kernels(
-        files: &[PathBuf],
-        include: &[PathBuf],
-    ) -> Result<Vec<(PathBuf, Kernel)>, Error> {
-        Ok(Sources::read(files, include, scratch()?.path())?.kernels)
+    pub fn kernels(files: &[PathBuf], options: &Options) -> Result<Vec<(PathBuf, Kernel)>, Error> {
+        Ok(Sources::read(files, options, scratch()?.path())?.kernels)
     }
 
     /// Runs `main` and ends the process with what `end` makes of the report, also where the program
@@ -123,7 +159,8 @@ impl Program {
         if has_main() == 0 {
             return Err(missing());
         }
-        let options = lab_emulator::Options::from_env()?;
+        let mut options = lab_emulator::Options::from_env()?;
+        options.order = self.order.unwrap_or(options.order);
         if !host::begin(Arc::clone(&self.module), options, self.arch) || END.set(end).is_err() {
             return Err(Error::Second);
         }
@@ -187,7 +224,10 @@ pub(crate) fn compile(
     std::fs::write(&header, instructions::definitions(options.arch))
         .map_err(|e| Error::File { path: header.clone(), reason: e.to_string() })?;
     let included = format!("#include {:?}\n", header.display().to_string());
-    sources.units.iter_mut().for_each(|(text, _)| text.insert_str(0, &included));
+    // It is C++, and what is C has no kernels.
+    let of_cpp =
+        sources.units.iter_mut().filter(|(_, file)| file.extension().is_none_or(|e| e != "c"));
+    of_cpp.for_each(|(text, _)| text.insert_str(0, &included));
     let program = lab_kernel_build::Program { units: sources.units, flags, libraries };
     let build = if options.plain { Build::Plain } else { Build::Checked };
     let compiled = compile_program(root, &program, build, scratch);
@@ -228,6 +268,19 @@ extern "C" fn ended(status: c_int, _: *mut c_void) {
     let _ = std::io::stdout().flush();
     // SAFETY: ends the process. What the program does after its end is not waited for.
     unsafe { libc::_exit(c_int::from(code)) }
+}
+
+/// So many headers may be missing.
+const MAX_MISSING: usize = 8;
+
+/// The error for a header that is not there, and `file:line: name` of it.
+fn missing_header(said: &str) -> Option<(&str, String)> {
+    let line = said.lines().find(|l| l.contains("error: "))?;
+    let (place, what) = line.split_once(" fatal error: ")?;
+    let name = what.strip_suffix(": No such file or directory")?;
+    let mut parts = place.split(':');
+    let (file, number) = (parts.next()?, parts.next()?);
+    Some((line, format!("{file}:{number}: {name}")))
 }
 
 pub(crate) fn scratch() -> Result<tempfile::TempDir, Error> {

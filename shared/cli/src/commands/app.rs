@@ -35,6 +35,12 @@ pub(crate) struct Arguments {
     /// Runs it fast, and checks nothing
     #[arg(long)]
     plain: bool,
+    /// The order of threads in every launch: forward, reverse, warps, random[:SEED] or starve[:SEED]
+    #[arg(long)]
+    order: Option<String>,
+    /// Seed of --order random and starve
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
     /// Ends it after so many seconds
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<f64>,
@@ -65,12 +71,16 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         timeout: arguments.timeout.map(seconds).transpose()?,
         memory: arguments.memory.as_deref().map(bytes).transpose()?,
         arch: super::kernel::arch(arguments.arch.as_deref())?,
+        order: super::kernel::order(arguments.order.as_deref(), arguments.seed)?,
     };
     STRICT.store(arguments.strict, Ordering::Relaxed);
     let program = Program::build(&arguments.files, &options).map_err(|error| match error {
         Error::Compile { said, .. } if arguments.verbose => Failure::Usage(said),
         other => Failure::Usage(other.to_string()),
     })?;
+    for header in program.missing_headers() {
+        eprintln!("lab app: {header} is not there, and nothing needed it");
+    }
     let own = std::iter::once(arguments.files[0].with_extension("").display().to_string());
     let all: Vec<String> = own.chain(arguments.arguments.iter().cloned()).collect();
     let end = if common.json { end_in_json } else { end_in_text };

@@ -199,17 +199,39 @@ fn compared(name: &str, got: &[f64], expected: &[f64], rtol: f64, atol: f64) -> 
 }
 
 const SCRIPT: &str = r#"
-import json, sys
+import io, json, keyword, sys, tokenize
 import numpy as np
 here = sys.argv[1]
 told = json.load(open(here + "/told.json"))
 known = {"np": np, **told["numbers"]}
 for a in told["arrays"]:
     known[a["name"]] = np.fromfile(f"{here}/{a['name']}", dtype=a["dtype"]).reshape(a["shape"])
+# An argument may have the name of a word of Python.
+words = {}
+for name in filter(keyword.iskeyword, list(known)):
+    other = name + "_"
+    while other in known:
+        other += "_"
+    words[name] = other
+known.update({other: known[name] for name, other in words.items()})
+
+def read(text):
+    try:
+        return compile(text, "expression", "eval")
+    except SyntaxError:
+        if not words:
+            raise
+    try:
+        tokens = [(t[0], words.get(t[1], t[1])) for t in tokenize.generate_tokens(io.StringIO(text).readline)]
+        return compile(tokenize.untokenize(tokens), "expression", "eval")
+    except (SyntaxError, tokenize.TokenError):
+        told = ", ".join(f"{name} as {other}" for name, other in words.items())
+        raise SyntaxError(f"invalid syntax; what Python has as words of its own is written with an _ behind: {told}")
+
 shapes = []
 for e in told["expect"]:
     try:
-        value = np.asarray(eval(e["text"], dict(known)), dtype=np.float64)
+        value = np.asarray(eval(read(e["text"]), dict(known)), dtype=np.float64)
         if value.size != np.prod(e["shape"]):
             value = np.broadcast_to(value, e["shape"])
     except Exception as error:

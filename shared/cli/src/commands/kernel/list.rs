@@ -12,7 +12,7 @@ use crate::words::counted;
 
 /// Prints them. Nothing is compiled.
 pub(crate) fn list(common: &Common, file: &Path, arguments: &Arguments) -> Result<(), Failure> {
-    let kernels = lab_app::Program::kernels(&[file.to_owned()], arguments.include())
+    let kernels = lab_app::Program::kernels(&[file.to_owned()], &arguments.reading()?)
         .map_err(|error| Failure::Usage(error.to_string()))?;
     let next = format!("lab app {}", file.display());
     if common.json {

@@ -22,7 +22,7 @@ mod sarif;
 pub(crate) use expect::Expectations;
 pub(crate) use list::list;
 use options::Resolved;
-pub(crate) use options::{arch, bad};
+pub(crate) use options::{arch, bad, order};
 
 /// A launch of one kernel of a `.cu` file.
 #[derive(Clone, Debug, Default, Args)]
@@ -128,8 +128,14 @@ impl Arguments {
         describes.contains(&true) || !self.arg.is_empty() || self.args.is_some()
     }
 
-    pub(crate) fn include(&self) -> &[PathBuf] {
-        &self.include
+    /// What decides about the kernels of a file.
+    fn reading(&self) -> Result<lab_app::Options, Failure> {
+        Ok(lab_app::Options {
+            include: self.include.clone(),
+            define: self.define.clone(),
+            arch: arch(self.arch.as_deref())?,
+            ..lab_app::Options::default()
+        })
     }
 }
 
@@ -350,13 +356,14 @@ pub(crate) fn profile(
     let resolved = Resolved::of(file, arguments, &Expectations::default())?;
     let launched = launch(common, file, arguments, &resolved, seed, Mode::Counted)?;
     let outcome = &launched.outcome;
-    // A launch that is wrong has counted nothing.
-    if !outcome.findings.is_empty() {
+    let verdict = report::verdict(outcome, &[], arguments.strict);
+    // What is told of a launch that is wrong is what is wrong.
+    if verdict.is_err() {
         match common.json {
             true => println!("{}", report::as_json(&launched, &[], Mode::Counted, 3)),
             false => report::print(&launched, &[], Mode::Counted, &Targets::default()),
         }
-        return report::verdict(outcome, &[], true);
+        return verdict;
     }
     let settled = crate::profile::settled(outcome.profile.clone());
     let source = |file: &str| std::fs::read_to_string(file).ok();
@@ -370,7 +377,11 @@ pub(crate) fn profile(
         println!("{all}");
         return Ok(());
     }
-    println!("{}", report::title(outcome));
+    match outcome.findings.is_empty() {
+        true => println!("{}", report::title(outcome)),
+        // Formal ones.
+        false => report::print(&launched, &[], Mode::Counted, &Targets::default()),
+    }
     println!("{caveat}\n");
     print_counted(&counted);
     Ok(())
