@@ -225,9 +225,12 @@ pub(crate) fn compile(
         .map_err(|e| Error::File { path: header.clone(), reason: e.to_string() })?;
     let included = format!("#include {:?}\n", header.display().to_string());
     // It is C++, and what is C has no kernels.
-    let of_cpp =
-        sources.units.iter_mut().filter(|(_, file)| file.extension().is_none_or(|e| e != "c"));
+    let is_c = |file: &Path| file.extension().is_some_and(|e| e == "c");
+    let of_cpp = sources.units.iter_mut().filter(|(_, file)| !is_c(file));
     of_cpp.for_each(|(text, _)| text.insert_str(0, &included));
+    if sources.units.iter().any(|(text, file)| is_c(file) && text.contains("cuda")) {
+        sources.units.push(("#include \"runtime/for_c.h\"\n".into(), "for_c.cu".into()));
+    }
     let program = lab_kernel_build::Program { units: sources.units, flags, libraries };
     let build = if options.plain { Build::Plain } else { Build::Checked };
     let compiled = compile_program(root, &program, build, scratch);
@@ -298,6 +301,10 @@ pub(crate) fn summary(said: &str) -> String {
 
 /// The line of it; empty where there is none.
 pub(crate) fn first_error(said: &str) -> &str {
-    let is_error = |l: &&str| l.contains("error: ") || l.contains("undefined reference");
+    // What the linker says comes before its own last line, which says nothing.
+    let is_error = |l: &&str| {
+        l.contains("error: ") && !l.contains("ld returned")
+            || ["undefined reference", "multiple definition"].iter().any(|s| l.contains(s))
+    };
     said.lines().find(is_error).unwrap_or_default()
 }

@@ -860,7 +860,7 @@ fn what_is_published_runs_in_the_order_that_is_asked_for() {
             cudaMemcpy(&got, last, 4, cudaMemcpyDeviceToHost);
             printf(\"last %d\\n\", got);
         }";
-    let c = "int class_of(int class) { int *new = &class; return *new + 4; }\n";
+    let c = "extern int cudaSetDevice(int);\nint class_of(int class) { int *new = &class; return *new + 4 + cudaSetDevice(0); }\n";
     let files = [("main.cu", main), ("of_c.c", c)];
     let run = |more: &[&str]| run_files(&files, more);
     let (code, stdout, stderr) = run(&["--order", "reverse"]);
