@@ -155,7 +155,9 @@ impl List {
                         last.taken |= last.now;
                         behind_parameter = last.behind_parameter;
                     }
-                    "endif" => drop(open.pop().ok_or(at)?),
+                    "endif" => {
+                        open.pop().ok_or(at)?;
+                    }
                     _ => return Err(at),
                 }
                 list.parts.push(Part::Condition(line.to_owned()));

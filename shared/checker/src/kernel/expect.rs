@@ -10,9 +10,10 @@ use serde_json::json;
 use super::options::bad;
 use crate::failure::Failure;
 
+/// What the outputs must hold.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "What a kernel of a FILE.cu must compute")]
-pub(crate) struct Expectations {
+pub struct Expectations {
     /// What an output must hold: @FILE.safetensors[TENSOR], or Python with numpy as np and the arguments by
     /// name, as they were before the launch: 'y=np.cumsum(x)'
     #[arg(long, value_name = "NAME=VALUE")]
@@ -27,7 +28,7 @@ pub(crate) struct Expectations {
 
 impl Expectations {
     /// An option of these, if one was given.
-    pub(crate) fn refuse_for_stage(&self, name: &str) -> Result<(), Failure> {
+    pub fn refuse_for_stage(&self, name: &str) -> Result<(), Failure> {
         let all = [
             (!self.expect.is_empty(), "--expect"),
             (self.rtol.is_some(), "--rtol"),

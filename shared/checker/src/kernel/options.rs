@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use lab_app::{Arch, Argument, BadArgument, Launch, split_list};
-use lab_device::emulator::Order;
+use lab_emulator::Order;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::Arguments;
 use super::expect::{Expectations, Expected};
-use crate::commands::app::bytes;
+use crate::app::bytes;
 use crate::failure::Failure;
 
 /// A file of `--args`.
@@ -188,7 +188,7 @@ pub(crate) fn order(given: Option<&str>, seed: u64) -> Result<Option<Order>, Fai
         _ => text.to_owned(),
     };
     let order = with_seed.parse();
-    order.map(Some).map_err(|_: lab_device::emulator::BadOrder| {
+    order.map(Some).map_err(|_: lab_emulator::BadOrder| {
         let expected = "forward, reverse, warps, random[:SEED] or starve[:SEED]";
         bad("--order", expected, &format!("'{text}'"))
     })
