@@ -98,8 +98,12 @@ impl Program {
                 Err(error) => error,
             };
             // Many a header is included and not used.
+            let text =
+                |file: &str| Some(String::from_utf8_lossy(&std::fs::read(file).ok()?).into_owned());
             let next = match &error {
-                Error::Compile { said, .. } if missing.len() < MAX_MISSING => missing_header(said),
+                Error::Compile { said, .. } if missing.len() < MAX_MISSING => {
+                    missing_header(said, text)
+                }
                 _ => None,
             };
             let is_new = next.as_ref().is_some_and(|(line, _)| cuts.add(line));
@@ -276,14 +280,20 @@ extern "C" fn ended(status: c_int, _: *mut c_void) {
 /// So many headers may be missing.
 const MAX_MISSING: usize = 8;
 
-/// The error for a header that is not there, and `file:line: name` of it.
-fn missing_header(said: &str) -> Option<(&str, String)> {
+/// The error for a header of others that is not there, and `file:line: name` of it. `source` gives the text of a file.
+fn missing_header<'a>(
+    said: &'a str,
+    source: impl Fn(&str) -> Option<String>,
+) -> Option<(&'a str, String)> {
     let line = said.lines().find(|l| l.contains("error: "))?;
     let (place, what) = line.split_once(" fatal error: ")?;
     let name = what.strip_suffix(": No such file or directory")?;
     let mut parts = place.split(':');
     let (file, number) = (parts.next()?, parts.next()?);
-    Some((line, format!("{file}:{number}: {name}")))
+    // What stands in quotes is the program's own.
+    let text = source(file)?;
+    let included = text.lines().nth(number.parse::<usize>().ok()?.checked_sub(1)?)?;
+    included.contains(&format!("<{name}>")).then(|| (line, format!("{file}:{number}: {name}")))
 }
 
 pub(crate) fn scratch() -> Result<tempfile::TempDir, Error> {
@@ -295,7 +305,26 @@ pub(crate) fn scratch() -> Result<tempfile::TempDir, Error> {
 pub(crate) fn summary(said: &str) -> String {
     match first_error(said) {
         "" => said.lines().next().unwrap_or("the compiler said nothing").to_owned(),
-        line => line.replacen("fatal error: ", "error: ", 1).trim().to_owned(),
+        line => {
+            let line = line.replacen("fatal error: ", "error: ", 1);
+            let line = line.replacen("static assertion failed: ", "", 1);
+            at_caller(said, line.trim())
+        }
+    }
+}
+
+/// An error within the emulator's headers, at the place of the program that leads there.
+fn at_caller(said: &str, line: &str) -> String {
+    let is_ours = |place: &str| place.contains("/shared/emulator/");
+    let Some((place, message)) = line.split_once(" error: ") else { return line.to_owned() };
+    if !is_ours(place) {
+        return line.to_owned();
+    }
+    let before = said.lines().take_while(|l| !l.contains("error: "));
+    let places = before.filter_map(|l| Some(l.split_once("required from")?.0.trim_end()));
+    match places.filter(|p| !is_ours(p)).last() {
+        Some(place) => format!("{place} error: {message}"),
+        None => line.to_owned(),
     }
 }
 
@@ -307,4 +336,35 @@ pub(crate) fn first_error(said: &str) -> &str {
             || ["undefined reference", "multiple definition"].iter().any(|s| l.contains(s))
     };
     said.lines().find(is_error).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_told_at_a_place_of_the_program() {
+        let header = "/c/shared/emulator/include/mma.h";
+        let said = format!(
+            "In file included from {header}:15,\n{header}: In instantiation of 'x':\n\
+             k.cu:261:92:   required from here\n\
+             {header}:23:21: error: static assertion failed: the emulator knows\nk.cu:270:1: error: y"
+        );
+        assert_eq!(summary(&said), "k.cu:261:92: error: the emulator knows");
+        assert_eq!(summary("k.cu:1:10: fatal error: a.h: No"), "k.cu:1:10: error: a.h: No");
+        let linker = "k.o: multiple definition of `x'\ncollect2: error: ld returned 1 exit status";
+        assert_eq!(summary(linker), "k.o: multiple definition of `x'");
+        assert_eq!(summary(&format!("{header}:1:1: error: z")), format!("{header}:1:1: error: z"));
+    }
+
+    #[test]
+    fn a_header_of_others_may_be_missing() {
+        let said = "x.cu:2:10: fatal error: GL/a.h: No such file or directory";
+        let source =
+            |text: &'static str| move |file: &str| (file == "x.cu").then(|| text.to_owned());
+        let found = missing_header(said, source("\n#include <GL/a.h>\n"));
+        assert_eq!(found.unwrap().1, "x.cu:2: GL/a.h");
+        assert!(missing_header(said, source("\n#include \"GL/a.h\"\n")).is_none());
+        assert!(missing_header("x.cu:2:10: error: no", source("\n#include <GL/a.h>\n")).is_none());
+    }
 }
