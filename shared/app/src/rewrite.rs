@@ -517,14 +517,39 @@ impl<'a> Reader<'a> {
             return Ok(());
         };
         let bracket = (shared..end).find(|&i| tokens.at(i) == "[");
+        // `extern __shared__ T x;` is one T at the beginning of that memory.
+        let last = end - 1;
+        if bracket.is_none() && in_body && tokens.at(end) == ";" && tokens.is_word(last) {
+            let element = format!("__typeof__({})", self.shared_type(word.min(shared)..last));
+            let range = tokens.start(word.min(shared))..tokens.start(end);
+            let name = tokens.at(last);
+            edits.push((range, format!("{element}& {name} = *({element}*)emu_dynamic_shared()")));
+            return Ok(());
+        }
         let Some(bracket) = bracket.filter(|&i| tokens.at(end) == ";" && tokens.is_word(i - 1))
         else {
             return Err(self.refuse(shared, "expected extern __shared__ T name[]"));
         };
         let name = tokens.at(bracket - 1);
-        let mut element = String::new();
-        let mut at = word.min(shared);
-        while at < bracket - 1 {
+        let element = self.shared_type(word.min(shared)..bracket - 1);
+        // T x[][32] is a pointer to rows.
+        let close = tokens.closing(bracket).unwrap_or(bracket);
+        let sizes = &tokens.text[tokens.end(close)..tokens.start(end)];
+        let element = format!("__typeof__({element}{sizes})");
+        let range = tokens.start(word.min(shared))..tokens.start(end);
+        let new = match in_body {
+            true => format!("{element}* {name} = ({element}*)emu_dynamic_shared()"),
+            false => format!("static ::emu::Dynamic<{element}> {name}"),
+        };
+        edits.push((range, new));
+        Ok(())
+    }
+
+    /// The type in a declaration of shared memory, without what says where it lies.
+    fn shared_type(&self, range: Range<usize>) -> String {
+        let tokens = self.tokens;
+        let (mut element, mut at) = (String::new(), range.start);
+        while at < range.end {
             match tokens.at(at) {
                 "extern" | "__shared__" => {}
                 "__align__" | "alignas" | "__attribute__" => {
@@ -534,17 +559,7 @@ impl<'a> Reader<'a> {
             }
             at += 1;
         }
-        // T x[][32] is a pointer to rows.
-        let close = tokens.closing(bracket).unwrap_or(bracket);
-        let sizes = &tokens.text[tokens.end(close)..tokens.start(end)];
-        let element = format!("__typeof__({}{sizes})", element.trim());
-        let range = tokens.start(word.min(shared))..tokens.start(end);
-        let new = match in_body {
-            true => format!("{element}* {name} = ({element}*)emu_dynamic_shared()"),
-            false => format!("static ::emu::Dynamic<{element}> {name}"),
-        };
-        edits.push((range, new));
-        Ok(())
+        element.trim().to_owned()
     }
 
     /// `asm volatile("…" : …)`.
@@ -682,6 +697,9 @@ mod tests {
         assert!(got.contains(pointer), "{got}");
         assert!(got.contains(" __shared__ int y;") && !got.contains("static __shared__"), "{got}");
         assert_eq!(got.matches('\n').count(), text.matches('\n').count());
+        let one = rewritten("__global__ void k() { extern __shared__ Both<int, 4> s; }").text;
+        let expected = "__typeof__(Both < int , 4 >)& s = *(__typeof__(Both < int , 4 >)*)emu_dynamic_shared()";
+        assert!(one.contains(expected), "{one}");
     }
 
     #[test]
