@@ -281,10 +281,7 @@ extern "C" fn ended(status: c_int, _: *mut c_void) {
 const MAX_MISSING: usize = 8;
 
 /// The error for a header of others that is not there, and `file:line: name` of it. `source` gives the text of a file.
-fn missing_header(
-    said: &str,
-    source: impl Fn(&str) -> Option<String>,
-) -> Option<(&str, String)> {
+fn missing_header(said: &str, source: impl Fn(&str) -> Option<String>) -> Option<(&str, String)> {
     let line = said.lines().find(|l| l.contains("error: "))?;
     let (place, what) = line.split_once(" fatal error: ")?;
     let name = what.strip_suffix(": No such file or directory")?;

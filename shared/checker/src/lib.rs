@@ -3,7 +3,7 @@
 //! # The problem
 //!
 //! The tool `lab` knows the lab's own stages, and is built with all of them. Who wants to check a file needs none
-//! of that: here are the commands for files alone, and a tool that `cargo install` builds in a minute. `lab`
+//! of that: here are the commands for files alone, and a tool that `cargo install` builds without the stages. `lab`
 //! itself takes these commands from here.
 //!
 //! ```text

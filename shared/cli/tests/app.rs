@@ -870,8 +870,6 @@ fn what_is_published_runs_in_the_order_that_is_asked_for() {
         "{stderr}"
     );
     assert!(stderr.contains("main.cu:15:"), "{stderr}");
-    let (_, stdout, stderr) = run(&["--plain", "--order", "random", "--seed", "7"]);
-    assert_eq!(stdout, run(&["--plain", "--order", "random:7"]).1, "{stderr}");
     let (code, _, stderr) = run(&["--order", "sideways"]);
     assert_eq!(code, 2);
     assert!(stderr.contains("--order: expected forward, reverse,"), "{stderr}");

@@ -108,20 +108,6 @@ def test_a_debugger_opens_at_a_thread():
     assert "= 131\n" in opened.stdout and "thread (3,0,0) of block (1,0,0)" in opened.stdout, opened.stdout + opened.stderr
 
 
-def test_each_save_is_checked(tmp_path):
-    file = tmp_path / "sum.cu"
-    shutil.copyfile(SUM, file)
-    command = [sys.executable, "-m", "vlstm.lab", "check", file, *SIZES, "--watch"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watched:
-        try:
-            for expected in ["0 findings", "1 finding"]:
-                assert any(expected in line for line in iter(watched.stdout.readline, ""))
-                assert any("Waiting" in line for line in iter(watched.stdout.readline, ""))
-                file.write_text("#define FORGETFUL\n" + pathlib.Path(SUM).read_text())
-        finally:
-            watched.kill()
-
-
 @pytest.mark.skipif("VLSTM_SARIF_SCHEMA" not in os.environ, reason="wants the schema of SARIF")
 @pytest.mark.parametrize("define", [[], ["-D", "FORGETFUL"]])
 def test_sarif_is_as_its_schema_says(define, tmp_path):
