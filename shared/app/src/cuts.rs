@@ -126,7 +126,7 @@ fn declarations(tokens: &Tokens<'_>) -> Vec<Range<usize>> {
 }
 
 /// The end of a directive, with the lines that a backslash adds.
-fn directive_end(text: &str, start: usize) -> usize {
+pub(crate) fn directive_end(text: &str, start: usize) -> usize {
     let mut at = start;
     loop {
         let Some(end) = text[at..].find('\n').map(|n| at + n) else { return text.len() };

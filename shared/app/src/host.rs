@@ -444,7 +444,8 @@ fn run(kernel: &Kernel, config: &Config, arguments: &[*mut c_void], options: Opt
             state().profile.add(profile);
             SUCCESS
         }
-        Ok(Err(LaunchError::Kernel { findings, .. })) => {
+        Ok(Err(LaunchError::Kernel { findings, profile, .. })) => {
+            state().profile.add(profile);
             let ends = |f: &Finding| {
                 f.formal.is_none() && !matches!(f.kind.check(), Check::Race | Check::Init)
             };

@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use lab_emulator::{Finding, Module};
+use lab_emulator::{Finding, Module, Order};
 use lab_kernel_build::{Build, compile_program};
 
 use crate::Error;
 use crate::arch::Arch;
+use crate::conditions::Macros;
+use crate::cuts::Cuts;
 use crate::fault;
 use crate::headers;
 use crate::host::{self, HOST_TABLE};
@@ -38,6 +40,17 @@ pub struct Options {
     pub memory: Option<u64>,
     /// The GPU that is stood for.
     pub arch: Arch,
+    /// Of the threads; `None` leaves it to the environment.
+    pub order: Option<Order>,
+}
+
+impl Options {
+    /// What a file can ask for by `#if`.
+    pub(crate) fn macros(&self) -> Macros {
+        let arch = format!("__CUDA_ARCH__={}", self.arch.number());
+        let of_cuda = ["__CUDACC__", "__NVCC__", &arch];
+        Macros::of(of_cuda.into_iter().chain(self.define.iter().map(String::as_str)))
+    }
 }
 
 /// A program that is compiled and not run yet.
@@ -45,9 +58,11 @@ pub struct Options {
 pub struct Program {
     module: Arc<Module>,
     kernels: Vec<(PathBuf, Kernel)>,
+    missing: Vec<String>,
     timeout: Option<Duration>,
     memory: Option<u64>,
     arch: Arch,
+    order: Option<Order>,
 }
 
 /// What is known when a program has ended.
@@ -74,16 +89,44 @@ impl Program {
     /// [`Error::File`], [`Error::Compile`], [`Error::Module`].
     pub fn build(files: &[PathBuf], options: &Options) -> Result<Self, Error> {
         let scratch = scratch()?;
-        let sources = Sources::read(files, &options.include, scratch.path())?;
-        let kernels = sources.kernels.clone();
-        let module = compile(sources, options, scratch.path())?;
+        let (mut cuts, mut missing, mut first) = (Cuts::default(), Vec::new(), None);
+        let (module, kernels) = loop {
+            let sources = Sources::read_without(&cuts, None, files, options, scratch.path())?;
+            let kernels = sources.kernels.clone();
+            let error = match compile(sources, options, scratch.path()) {
+                Ok(module) => break (module, kernels),
+                Err(error) => error,
+            };
+            // Many a header is included and not used.
+            let text =
+                |file: &str| Some(String::from_utf8_lossy(&std::fs::read(file).ok()?).into_owned());
+            let next = match &error {
+                Error::Compile { said, .. } if missing.len() < MAX_MISSING => {
+                    missing_header(said, text)
+                }
+                _ => None,
+            };
+            let is_new = next.as_ref().is_some_and(|(line, _)| cuts.add(line));
+            match next {
+                Some((_, header)) if is_new => missing.push(header),
+                _ => return Err(first.unwrap_or(error)),
+            }
+            first.get_or_insert(error);
+        };
         Ok(Self {
             module,
             kernels,
+            missing,
             timeout: options.timeout,
             memory: options.memory,
             arch: options.arch,
+            order: options.order,
         })
+    }
+
+    /// Headers that are not there, and that nothing turned out to need: `file:line: name` each.
+    pub fn missing_headers(&self) -> &[String] {
+        &self.missing
     }
 
     /// The kernels that these files and the headers of theirs define, each with its file. Nothing is
@@ -91,11 +134,8 @@ impl Program {
     ///
     /// # Errors
     /// [`Error::File`].
-    pub fn kernels(
-        files: &[PathBuf],
-        include: &[PathBuf],
-    ) -> Result<Vec<(PathBuf, Kernel)>, Error> {
-        Ok(Sources::read(files, include, scratch()?.path())?.kernels)
+    pub fn kernels(files: &[PathBuf], options: &Options) -> Result<Vec<(PathBuf, Kernel)>, Error> {
+        Ok(Sources::read(files, options, scratch()?.path())?.kernels)
     }
 
     /// Runs `main` and ends the process with what `end` makes of the report, also where the program
@@ -123,7 +163,8 @@ impl Program {
         if has_main() == 0 {
             return Err(missing());
         }
-        let options = lab_emulator::Options::from_env()?;
+        let mut options = lab_emulator::Options::from_env()?;
+        options.order = self.order.unwrap_or(options.order);
         if !host::begin(Arc::clone(&self.module), options, self.arch) || END.set(end).is_err() {
             return Err(Error::Second);
         }
@@ -187,7 +228,13 @@ pub(crate) fn compile(
     std::fs::write(&header, instructions::definitions(options.arch))
         .map_err(|e| Error::File { path: header.clone(), reason: e.to_string() })?;
     let included = format!("#include {:?}\n", header.display().to_string());
-    sources.units.iter_mut().for_each(|(text, _)| text.insert_str(0, &included));
+    // It is C++, and what is C has no kernels.
+    let is_c = |file: &Path| file.extension().is_some_and(|e| e == "c");
+    let of_cpp = sources.units.iter_mut().filter(|(_, file)| !is_c(file));
+    of_cpp.for_each(|(text, _)| text.insert_str(0, &included));
+    if sources.units.iter().any(|(text, file)| is_c(file) && text.contains("cuda")) {
+        sources.units.push(("#include \"runtime/for_c.h\"\n".into(), "for_c.cu".into()));
+    }
     let program = lab_kernel_build::Program { units: sources.units, flags, libraries };
     let build = if options.plain { Build::Plain } else { Build::Checked };
     let compiled = compile_program(root, &program, build, scratch);
@@ -230,6 +277,22 @@ extern "C" fn ended(status: c_int, _: *mut c_void) {
     unsafe { libc::_exit(c_int::from(code)) }
 }
 
+/// So many headers may be missing.
+const MAX_MISSING: usize = 8;
+
+/// The error for a header of others that is not there, and `file:line: name` of it. `source` gives the text of a file.
+fn missing_header(said: &str, source: impl Fn(&str) -> Option<String>) -> Option<(&str, String)> {
+    let line = said.lines().find(|l| l.contains("error: "))?;
+    let (place, what) = line.split_once(" fatal error: ")?;
+    let name = what.strip_suffix(": No such file or directory")?;
+    let mut parts = place.split(':');
+    let (file, number) = (parts.next()?, parts.next()?);
+    // What stands in quotes is the program's own.
+    let text = source(file)?;
+    let included = text.lines().nth(number.parse::<usize>().ok()?.checked_sub(1)?)?;
+    included.contains(&format!("<{name}>")).then(|| (line, format!("{file}:{number}: {name}")))
+}
+
 pub(crate) fn scratch() -> Result<tempfile::TempDir, Error> {
     tempfile::tempdir()
         .map_err(|e| Error::File { path: std::env::temp_dir(), reason: e.to_string() })
@@ -239,12 +302,66 @@ pub(crate) fn scratch() -> Result<tempfile::TempDir, Error> {
 pub(crate) fn summary(said: &str) -> String {
     match first_error(said) {
         "" => said.lines().next().unwrap_or("the compiler said nothing").to_owned(),
-        line => line.replacen("fatal error: ", "error: ", 1).trim().to_owned(),
+        line => {
+            let line = line.replacen("fatal error: ", "error: ", 1);
+            let line = line.replacen("static assertion failed: ", "", 1);
+            at_caller(said, line.trim())
+        }
+    }
+}
+
+/// An error within the emulator's headers, at the place of the program that leads there.
+fn at_caller(said: &str, line: &str) -> String {
+    let is_ours = |place: &str| place.contains("/shared/emulator/");
+    let Some((place, message)) = line.split_once(" error: ") else { return line.to_owned() };
+    if !is_ours(place) {
+        return line.to_owned();
+    }
+    let before = said.lines().take_while(|l| !l.contains("error: "));
+    let places = before.filter_map(|l| Some(l.split_once("required from")?.0.trim_end()));
+    match places.filter(|p| !is_ours(p)).last() {
+        Some(place) => format!("{place} error: {message}"),
+        None => line.to_owned(),
     }
 }
 
 /// The line of it; empty where there is none.
 pub(crate) fn first_error(said: &str) -> &str {
-    let is_error = |l: &&str| l.contains("error: ") || l.contains("undefined reference");
+    // What the linker says comes before its own last line, which says nothing.
+    let is_error = |l: &&str| {
+        l.contains("error: ") && !l.contains("ld returned")
+            || ["undefined reference", "multiple definition"].iter().any(|s| l.contains(s))
+    };
     said.lines().find(is_error).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_told_at_a_place_of_the_program() {
+        let header = "/c/shared/emulator/include/mma.h";
+        let said = format!(
+            "In file included from {header}:15,\n{header}: In instantiation of 'x':\n\
+             k.cu:261:92:   required from here\n\
+             {header}:23:21: error: static assertion failed: the emulator knows\nk.cu:270:1: error: y"
+        );
+        assert_eq!(summary(&said), "k.cu:261:92: error: the emulator knows");
+        assert_eq!(summary("k.cu:1:10: fatal error: a.h: No"), "k.cu:1:10: error: a.h: No");
+        let linker = "k.o: multiple definition of `x'\ncollect2: error: ld returned 1 exit status";
+        assert_eq!(summary(linker), "k.o: multiple definition of `x'");
+        assert_eq!(summary(&format!("{header}:1:1: error: z")), format!("{header}:1:1: error: z"));
+    }
+
+    #[test]
+    fn a_header_of_others_may_be_missing() {
+        let said = "x.cu:2:10: fatal error: GL/a.h: No such file or directory";
+        let source =
+            |text: &'static str| move |file: &str| (file == "x.cu").then(|| text.to_owned());
+        let found = missing_header(said, source("\n#include <GL/a.h>\n"));
+        assert_eq!(found.unwrap().1, "x.cu:2: GL/a.h");
+        assert!(missing_header(said, source("\n#include \"GL/a.h\"\n")).is_none());
+        assert!(missing_header("x.cu:2:10: error: no", source("\n#include <GL/a.h>\n")).is_none());
+    }
 }

@@ -7,6 +7,8 @@
 
 use std::ops::Range;
 
+use crate::conditions::{List, Macros};
+use crate::cuts::directive_end;
 use crate::facts::Facts;
 use crate::instructions::needs;
 use crate::tokens::{Kind, Tokens};
@@ -50,10 +52,14 @@ pub(crate) type Include<'a> = dyn FnMut(&str, bool) -> Result<Option<String>, St
 ///
 /// # Errors
 /// A launch or a kernel that is written in a way this does not read; the message has line and reason.
-pub(crate) fn rewrite(text: &str, include: &mut Include<'_>) -> Result<Rewritten, String> {
+pub(crate) fn rewrite(
+    text: &str,
+    macros: Macros,
+    include: &mut Include<'_>,
+) -> Result<Rewritten, String> {
     let text = &joined_launches(text);
     let tokens = Tokens::read(text);
-    let mut reader = Reader { tokens: &tokens, hidden: Vec::new(), in_dim3: false };
+    let mut reader = Reader { tokens: &tokens, hidden: Vec::new(), in_dim3: false, macros };
     let mut edits = Edits::new();
     let mut kernels = Vec::new();
     let mut scopes = Vec::new();
@@ -65,6 +71,10 @@ pub(crate) fn rewrite(text: &str, include: &mut Include<'_>) -> Result<Rewritten
                 {
                     edits.push((tokens.all[index].range.clone(), format!("#include {other:?}")));
                 }
+            }
+            (Kind::Directive, _) => {
+                let start = tokens.start(index);
+                reader.macros.read(&text[start..directive_end(text, start)]);
             }
             (_, "{") => {
                 let within = scopes.last().is_some_and(|&(is_body, _)| is_body);
@@ -176,6 +186,8 @@ struct Reader<'a> {
     hidden: Vec<(usize, &'a str)>,
     /// Within a declaration that begins with dim3.
     in_dim3: bool,
+    /// What is defined so far.
+    macros: Macros,
 }
 
 impl<'a> Reader<'a> {
@@ -341,9 +353,12 @@ impl<'a> Reader<'a> {
         let (template, template_kinds) = self.template(global)?.into_iter().unzip();
         let template: Vec<String> = template;
         let (mut parameters, mut required) = (Vec::new(), 0);
-        for (number, range) in self.split(open + 1, close).into_iter().enumerate() {
-            if !range.clone().any(|i| tokens.at(i) == "=") {
-                required = number + 1;
+        let list = List::read(tokens, open + 1, close, &self.macros).map_err(|at| {
+            self.refuse(at, "expected whole parameters between #if and #endif, got a part of one")
+        })?;
+        for (number, range) in list.parameters().enumerate() {
+            if list.is_there[number] && !range.clone().any(|i| tokens.at(i) == "=") {
+                required = list.is_there[..=number].iter().filter(|is| **is).count();
             }
             parameters.push(self.parameter(range, number, edits));
         }
@@ -351,17 +366,32 @@ impl<'a> Reader<'a> {
             true => name.clone(),
             false => format!("{name}<{}>", template.join(", ")),
         };
-        let types: Vec<&str> = parameters.iter().map(|(t, _)| t.as_str()).collect();
-        let names: Vec<&str> = parameters.iter().map(|(_, n)| n.as_str()).collect();
-        let passed: String = names.iter().map(|n| format!(", {n}")).collect();
+        let texts = |of: &dyn Fn(&(String, String)) -> String| -> Vec<String> {
+            parameters.iter().map(of).collect()
+        };
+        let types = list.with(&texts(&|(t, _)| t.clone()), ", ");
+        let passed = list.with(&texts(&|(_, n)| format!(", {n}")), "");
+        // A list that #if divides is divided likewise here, on lines of its own.
+        let (names, behind) = match list.has_conditions() {
+            true => {
+                let line = self.line(body);
+                (
+                    list.with(&texts(&|(_, n)| format!("{n:?}")), " \",\" "),
+                    format!("\n#line {line}\n"),
+                )
+            }
+            false => (list.with(&texts(&|(_, n)| n.clone()), ","), String::new()),
+        };
+        let names =
+            if list.has_conditions() { format!("\"\" {names}") } else { format!("{names:?}") };
         let question = format!(
-            " if (::emu::is_launch()) return ::emu::launch_configured<(static_cast<void (*)({})>(&{own}))>\
-             (__PRETTY_FUNCTION__, {:?}{passed}); EMU_BEGIN_KERNEL;",
-            types.join(", "),
-            names.join(",")
+            " if (::emu::is_launch()) return ::emu::launch_configured<(static_cast<void (*)({types})>(&{own}))>\
+             (__PRETTY_FUNCTION__, {names}{passed}); EMU_BEGIN_KERNEL;{behind}",
         );
         let end = tokens.end(body);
         edits.push((end..end, question));
+        let mut is_there = list.is_there.iter();
+        parameters.retain(|_| is_there.next() == Some(&true));
         let last = tokens.closing(body).unwrap_or(tokens.all.len());
         let facts = Facts::of(tokens, body..last, parameters.iter().map(|(_, n)| n.as_str()));
         let (scope, line) = (String::new(), self.line(global));
@@ -487,14 +517,39 @@ impl<'a> Reader<'a> {
             return Ok(());
         };
         let bracket = (shared..end).find(|&i| tokens.at(i) == "[");
+        // `extern __shared__ T x;` is one T at the beginning of that memory.
+        let last = end - 1;
+        if bracket.is_none() && in_body && tokens.at(end) == ";" && tokens.is_word(last) {
+            let element = format!("__typeof__({})", self.shared_type(word.min(shared)..last));
+            let range = tokens.start(word.min(shared))..tokens.start(end);
+            let name = tokens.at(last);
+            edits.push((range, format!("{element}& {name} = *({element}*)emu_dynamic_shared()")));
+            return Ok(());
+        }
         let Some(bracket) = bracket.filter(|&i| tokens.at(end) == ";" && tokens.is_word(i - 1))
         else {
             return Err(self.refuse(shared, "expected extern __shared__ T name[]"));
         };
         let name = tokens.at(bracket - 1);
-        let mut element = String::new();
-        let mut at = word.min(shared);
-        while at < bracket - 1 {
+        let element = self.shared_type(word.min(shared)..bracket - 1);
+        // T x[][32] is a pointer to rows.
+        let close = tokens.closing(bracket).unwrap_or(bracket);
+        let sizes = &tokens.text[tokens.end(close)..tokens.start(end)];
+        let element = format!("__typeof__({element}{sizes})");
+        let range = tokens.start(word.min(shared))..tokens.start(end);
+        let new = match in_body {
+            true => format!("{element}* {name} = ({element}*)emu_dynamic_shared()"),
+            false => format!("static ::emu::Dynamic<{element}> {name}"),
+        };
+        edits.push((range, new));
+        Ok(())
+    }
+
+    /// The type in a declaration of shared memory, without what says where it lies.
+    fn shared_type(&self, range: Range<usize>) -> String {
+        let tokens = self.tokens;
+        let (mut element, mut at) = (String::new(), range.start);
+        while at < range.end {
             match tokens.at(at) {
                 "extern" | "__shared__" => {}
                 "__align__" | "alignas" | "__attribute__" => {
@@ -504,17 +559,7 @@ impl<'a> Reader<'a> {
             }
             at += 1;
         }
-        // T x[][32] is a pointer to rows.
-        let close = tokens.closing(bracket).unwrap_or(bracket);
-        let sizes = &tokens.text[tokens.end(close)..tokens.start(end)];
-        let element = format!("__typeof__({}{sizes})", element.trim());
-        let range = tokens.start(word.min(shared))..tokens.start(end);
-        let new = match in_body {
-            true => format!("{element}* {name} = ({element}*)emu_dynamic_shared()"),
-            false => format!("static ::emu::Dynamic<{element}> {name}"),
-        };
-        edits.push((range, new));
-        Ok(())
+        element.trim().to_owned()
     }
 
     /// `asm volatile("…" : …)`.
@@ -581,7 +626,7 @@ mod tests {
     use super::*;
 
     fn rewritten(text: &str) -> Rewritten {
-        rewrite(text, &mut |_, _| Ok(None)).unwrap()
+        rewrite(text, Macros::default(), &mut |_, _| Ok(None)).unwrap()
     }
 
     #[test]
@@ -595,7 +640,7 @@ mod tests {
         for (text, reason) in
             [("k<<<1, 2)", "line 1: expected >>>"), ("\nk<<<1>>> x", "line 2: expected (")]
         {
-            let error = rewrite(text, &mut |_, _| Ok(None)).unwrap_err();
+            let error = rewrite(text, Macros::default(), &mut |_, _| Ok(None)).unwrap_err();
             assert!(error.starts_with(reason), "{error}");
         }
     }
@@ -622,6 +667,26 @@ mod tests {
     }
 
     #[test]
+    fn parameters_may_depend_on_a_condition() {
+        let text = "#define WITH_M\n__global__ void k(float* x,\n#ifdef WITH_Y\nfloat* y,\n#endif\nint n\n#ifdef WITH_M\n, int m\n#endif\n) { x[0] = 1; }";
+        let got = rewritten(text);
+        let names: Vec<&str> = got.kernels[0].parameters.iter().map(|(_, n)| n.as_str()).collect();
+        assert_eq!((&names[..], got.kernels[0].required), (&["x", "n", "m"][..], 3));
+        assert!(
+            got.text.contains("void (*)(float*, \n#ifdef WITH_Y\nfloat*, \n#endif\nint"),
+            "{}",
+            got.text
+        );
+        assert!(got.text.contains("EMU_BEGIN_KERNEL;\n#line 10\n x[0] = 1; }"), "{}", got.text);
+        let divided = "__global__ void k(\n#ifdef A\nint\n#else\nfloat\n#endif\n x) {}";
+        let error = rewrite(divided, Macros::default(), &mut |_, _| Ok(None)).unwrap_err();
+        assert_eq!(
+            error,
+            "line 7: expected whole parameters between #if and #endif, got a part of one"
+        );
+    }
+
+    #[test]
     fn dynamic_shared_memory_is_a_pointer() {
         let text = "extern __shared__ float all[];
             __global__ void k() { extern\n volatile __shared__ __align__(16) int x[][32]; static __shared__ int y; }";
@@ -632,6 +697,9 @@ mod tests {
         assert!(got.contains(pointer), "{got}");
         assert!(got.contains(" __shared__ int y;") && !got.contains("static __shared__"), "{got}");
         assert_eq!(got.matches('\n').count(), text.matches('\n').count());
+        let one = rewritten("__global__ void k() { extern __shared__ Both<int, 4> s; }").text;
+        let expected = "__typeof__(Both < int , 4 >)& s = *(__typeof__(Both < int , 4 >)*)emu_dynamic_shared()";
+        assert!(one.contains(expected), "{one}");
     }
 
     #[test]
@@ -669,7 +737,9 @@ mod tests {
             asked.push((name.to_owned(), angled));
             Ok((name == "a.h").then(|| "b.h".to_owned()))
         };
-        let got = rewrite("#include \"a.h\" // x\n# include <c.h>\n", &mut include).unwrap();
+        let got =
+            rewrite("#include \"a.h\" // x\n# include <c.h>\n", Macros::default(), &mut include)
+                .unwrap();
         assert_eq!(got.text, "#include \"b.h\"\n# include <c.h>\n");
         assert_eq!(asked, [("a.h".to_owned(), false), ("c.h".to_owned(), true)]);
     }

@@ -131,7 +131,7 @@ impl Single {
     /// [`Error::Argument`], and those of [`crate::Program::build`].
     pub fn build(file: &Path, launch: &Launch, options: &Options) -> Result<Self, Error> {
         let scratch = scratch()?;
-        let mut sources = Sources::read(&[file.to_owned()], &options.include, scratch.path())?;
+        let mut sources = Sources::read(&[file.to_owned()], options, scratch.path())?;
         let (place, kernel) = find(&sources.kernels, launch)?;
         let (place, kernel) = (place.clone(), kernel.clone());
         let plan = plan(&kernel, launch)?;
@@ -159,7 +159,7 @@ impl Single {
                 &cuts,
                 Some((&place, kernel.line)),
                 &[file.to_owned()],
-                &options.include,
+                options,
                 scratch.path(),
             );
             sources = match again {

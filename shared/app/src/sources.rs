@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use crate::Error;
+use crate::conditions::Macros;
 use crate::cuts::Cuts;
 use crate::rewrite::{Kernel, rewrite};
+use crate::{Error, Options};
 
 /// What nvcc says of itself, and includes. Host and device code are compiled in one pass, which is the
 /// device's: kernels whose body stands behind `__CUDA_ARCH__` would be empty else.
@@ -26,14 +27,14 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    /// Reads `files` and the headers that they include from beside themselves and from `directories`;
+    /// Reads `files` and the headers that they include from beside themselves and from where the options say;
     /// headers are written to `scratch`.
     pub(crate) fn read(
         files: &[PathBuf],
-        directories: &[PathBuf],
+        options: &Options,
         scratch: &Path,
     ) -> Result<Self, Error> {
-        Self::read_without(&Cuts::default(), None, files, directories, scratch)
+        Self::read_without(&Cuts::default(), None, files, options, scratch)
     }
 
     /// The same without some declarations, of which none holds the line of `kept`.
@@ -41,11 +42,12 @@ impl Sources {
         cuts: &Cuts,
         kept: Option<(&Path, usize)>,
         files: &[PathBuf],
-        directories: &[PathBuf],
+        options: &Options,
         scratch: &Path,
     ) -> Result<Self, Error> {
+        let (directories, macros) = (&options.include[..], options.macros());
         let (headers, kernels) = (HashMap::new(), Vec::new());
-        let mut reader = Reader { directories, scratch, cuts, kept, headers, kernels };
+        let mut reader = Reader { directories, macros, scratch, cuts, kept, headers, kernels };
         let mut units = Vec::new();
         for file in files {
             let text = reader.file(file)?;
@@ -60,6 +62,8 @@ impl Sources {
 
 struct Reader<'a> {
     directories: &'a [PathBuf],
+    /// Of the options.
+    macros: Macros,
     scratch: &'a Path,
     cuts: &'a Cuts,
     kept: Option<(&'a Path, usize)>,
@@ -84,9 +88,10 @@ impl Reader<'_> {
             refuse("expected a kernel that compiles, got one with an error".into())
         })?;
         let text = text.as_str();
+        let macros = self.macros.clone();
         let mut include =
             |name: &str, angled: bool| self.header(path, name, angled).map_err(|e| e.to_string());
-        let rewritten = rewrite(text, &mut include).map_err(refuse)?;
+        let rewritten = rewrite(text, macros, &mut include).map_err(refuse)?;
         self.kernels.extend(rewritten.kernels.into_iter().map(|k| (path.to_owned(), k)));
         Ok(format!("#line 1 {:?}\n{}\n", path.display().to_string(), rewritten.text))
     }

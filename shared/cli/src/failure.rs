@@ -81,6 +81,20 @@ impl From<Error> for Failure {
     }
 }
 
+impl From<lab_checker::Failure> for Failure {
+    fn from(failure: lab_checker::Failure) -> Self {
+        use lab_checker::Failure as Of;
+        match failure {
+            Of::Wrong(m) => Self::Wrong(m),
+            Of::Refused(m) => Self::Refused(m),
+            Of::Usage(m) => Self::Usage(m),
+            Of::Finding(m) => Self::Finding(m),
+            Of::Found(m) => Self::Found(m),
+            Of::Unavailable(m) => Self::Unavailable(m),
+        }
+    }
+}
+
 impl From<lab_mutate::Error> for Failure {
     fn from(error: lab_mutate::Error) -> Self {
         match error {

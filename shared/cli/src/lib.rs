@@ -2,13 +2,10 @@
 
 mod commands;
 mod failure;
-mod own;
 mod part;
 mod plot;
 mod profile;
-mod table;
 mod traces;
-mod words;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -20,6 +17,7 @@ use lab_harness::suite::Suite;
 use lab_harness::{Choice, Error, Stage, Version};
 
 use failure::Failure;
+use lab_checker::{own, table, words};
 
 /// Every stage, in the order of the story.
 pub static STAGES: &[&Stage] = &[
@@ -224,8 +222,12 @@ fn run(cli: Cli) -> u8 {
         Command::List => commands::list::run(common),
         Command::Run(arguments) => commands::run::run(common, &arguments),
         Command::Check(arguments) => commands::check::run(common, &arguments),
-        Command::App(arguments) => commands::app::run(common, &arguments),
-        Command::Debug(arguments) => commands::debug::run(common, &arguments),
+        Command::App(arguments) => {
+            commands::app::run(common.json, &arguments).map_err(Failure::from)
+        }
+        Command::Debug(arguments) => {
+            commands::refuse_gpu(common).and_then(|()| Ok(commands::debug::run(&arguments)?))
+        }
         Command::Corpus(arguments) => commands::corpus::run(common, &arguments),
         Command::Profile(arguments) => commands::profile::run(common, &arguments),
         Command::Trace(arguments) => commands::trace::run(common, &arguments),

@@ -832,3 +832,51 @@ fn a_volatile_flag_orders_nothing_without_a_fence() {
     assert_eq!(code, 0, "{stderr}");
     assert!(stderr.contains("1 launch, 0 findings;"), "{stderr}");
 }
+
+/// Threads print in the order that is asked for; a header that nothing needs may be missing, a file may be of C, and
+/// parameters may depend on a macro.
+#[test]
+fn what_is_published_runs_in_the_order_that_is_asked_for() {
+    let main = "#include <GL/glew.h>
+        #include <cstdio>
+        #define WITH_STEP
+        extern \"C\" int class_of(int);
+        __global__ void told(int first,
+#ifdef WITH_NOTHING
+            const float* nothing,
+#endif
+            int* last
+#ifdef WITH_STEP
+            , int step
+#endif
+            ) {
+            printf(\"%d \", first + step * threadIdx.x);
+            *last = threadIdx.x;
+        }
+        int main() {
+            int *last, got;
+            cudaMalloc(&last, 4);
+            told<<<1, 3>>>(class_of(1), last, 2);
+            cudaMemcpy(&got, last, 4, cudaMemcpyDeviceToHost);
+            printf(\"last %d\\n\", got);
+        }";
+    let c = "extern int cudaSetDevice(int);\nint class_of(int class) { int *new = &class; return *new + 4 + cudaSetDevice(0); }\n";
+    let files = [("main.cu", main), ("of_c.c", c)];
+    let run = |more: &[&str]| run_files(&files, more);
+    let (code, stdout, stderr) = run(&["--order", "reverse"]);
+    assert_eq!((code, &stdout[..]), (3, "9 7 5 last 0\n"), "{stderr}");
+    assert!(
+        stderr.contains("lab app: main.cu:1: GL/glew.h is not there, and nothing needed"),
+        "{stderr}"
+    );
+    assert!(stderr.contains("main.cu:15:"), "{stderr}");
+    let (code, _, stderr) = run(&["--order", "sideways"]);
+    assert_eq!(code, 2);
+    assert!(stderr.contains("--order: expected forward, reverse,"), "{stderr}");
+    let needed = "#include <GL/glew.h>\nGLuint name;\nint main() {}";
+    let (code, _, stderr) = run_files(&[("main.cu", needed)], &[]);
+    assert_eq!(
+        (code, stderr.trim()),
+        (2, "lab: main.cu:1:10: error: GL/glew.h: No such file or directory")
+    );
+}

@@ -231,6 +231,29 @@ fn python_says_what_is_expected() {
     assert!(stderr.contains("NameError: name 'y' is not defined"), "{stderr}");
 }
 
+/// Parameters that a macro brings, of which one has the name of a word of Python.
+#[test]
+fn parameters_of_a_condition_and_names_of_python() {
+    let here = tempfile::tempdir().unwrap();
+    let text = "__global__ void scale(const float* in,\n#ifdef BY\nfloat by,\n#endif\nfloat* out) {
+        out[threadIdx.x] = in[threadIdx.x]\n#ifdef BY\n* by\n#endif\n; }\n";
+    std::fs::write(here.path().join("scale.cu"), text).unwrap();
+    let run = |words: &str, expect: &str| {
+        let words = format!("scale.cu --grid 1 --block 8 --arg in:f32[8] {words} --arg out:f32[8]");
+        outcome(lab(here.path(), "run").args(words.split_whitespace()).args(["--expect", expect]))
+    };
+    let (code, stdout, stderr) = run("-D BY --arg by=3", "out=3 * in");
+    if stderr.contains("expected python3 with numpy") {
+        return; // as `python_says_what_is_expected` has it
+    }
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("out: as expected, all 8"), "{stdout}");
+    let (code, _, stderr) = run("", "out=[x for x in in]");
+    assert_eq!(code, 2);
+    assert!(stderr.contains("with an _ behind: in as in_"), "{stderr}");
+    assert_eq!(stderr.trim().lines().count(), 1, "{stderr}");
+}
+
 /// Each is one line that names the argument, what was expected and what came.
 #[test]
 fn what_is_refused_is_one_line() {
@@ -339,6 +362,21 @@ fn each_save_is_checked() {
     assert!(lines.any(|l| l.ends_with(" 0 findings")), "the second check");
     lab.kill().unwrap();
     lab.wait().unwrap();
+}
+
+#[test]
+fn a_formality_is_counted_and_does_not_count() {
+    let here = tempfile::tempdir().unwrap();
+    let text = "__global__ void k(int* x) { int old = *x, seen;
+        do { seen = old; old = atomicCAS(x, seen, 2 * seen); } while (old != seen); }";
+    std::fs::write(here.path().join("k.cu"), text).unwrap();
+    let launch = "k.cu --kernel k --grid 2 --block 4 --arg inout:i32[1]=1";
+    let (code, stdout, stderr) = run(here.path(), "profile", launch);
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    assert!(stdout.contains("formal, racecheck") && stdout.contains("k.cu:2"), "{stdout}");
+    assert!(stdout.contains("0 findings, 1 by the letter alone"), "{stdout}");
+    // The counts of the line.
+    assert!(stdout.contains(" 2 │ do { seen = old;"), "{stdout}");
 }
 
 #[test]

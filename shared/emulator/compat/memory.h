@@ -16,7 +16,8 @@ template <class T> __forceinline__ T __ldcv(const T* p) {
 template <class T> __forceinline__ void __stwb(T* p, std::common_type_t<T> v) { *p = v; }
 template <class T> __forceinline__ void __stwt(T* p, std::common_type_t<T> v) { *p = v; }
 
-__forceinline__ unsigned long long __globaltimer() { return (unsigned long long)clock64(); }
+// A template, since programs define a function of this name.
+template <class = void> __forceinline__ unsigned long long __globaltimer() { return (unsigned long long)clock64(); }
 __forceinline__ void __brkpt() { emu_trap("__brkpt()"); }
 __forceinline__ void __prof_trigger(int) {}
 #ifndef __clang__

@@ -195,6 +195,8 @@ pub enum LaunchError {
         kernel: &'static str,
         /// How.
         findings: Findings,
+        /// What was counted nevertheless, where the launch has come to its end.
+        profile: Profile,
     },
 }
 
@@ -257,12 +259,17 @@ pub unsafe fn launch(
         Some(Failure::Host(error)) => return Err(LaunchError::Host(error, name)),
         Some(Failure::Kernel(finding)) => Some(*finding),
     };
+    let is_whole = fatal.is_none();
     let findings = match &mut checks {
         Some(checks) => checks.finish(fatal),
         None => fatal.map(|finding| Findings { all: vec![finding], more: 0 }),
     };
     match findings {
-        Some(findings) => Err(LaunchError::Kernel { kernel: name, findings }),
+        Some(findings) => {
+            let counted = checks.filter(|_| is_whole).map(|mut checks| checks.profile());
+            let profile = counted.unwrap_or_default();
+            Err(LaunchError::Kernel { kernel: name, findings, profile })
+        }
         None => Ok(checks.map_or_else(Profile::default, |mut checks| {
             let profile = checks.profile();
             grids::put(options.queue, checks.into_earlier());

@@ -9,7 +9,7 @@ use common::{Arrays, arg, checked, module, plain, run};
 use lab_emulator::{Kind, LaunchError, Module, Options};
 
 const FILE: &str = "../compat/compat.cu";
-const NAMES: [&str; 9] = [
+const NAMES: [&str; 10] = [
     "integers",
     "numbers",
     "halves",
@@ -19,6 +19,7 @@ const NAMES: [&str; 9] = [
     "asserts",
     "last_block",
     "handed_over",
+    "piped",
 ];
 
 static PLAIN: LazyLock<Arc<Module>> = LazyLock::new(|| module(FILE, &NAMES));
@@ -119,5 +120,19 @@ fn orders_of_atomics_order_what_stands_around_them() {
         let mut arguments = [arg(&mut p), arg(&mut q)];
         run(module, "handed_over", &plain(1, 64), &mut arguments, &Options::default()).unwrap();
         assert_eq!((arrays.read(data), arrays.read(flag)), (vec![42, 42], vec![7]));
+    }
+}
+
+#[test]
+fn a_pipeline_of_a_block_hands_stages_on_and_back() {
+    for module in both() {
+        let mut arrays = Arrays::new();
+        let (x, out) = (arrays.of(&(0..256).collect::<Vec<i32>>()), arrays.unwritten::<i32>(128));
+        let (mut p, mut q) = (x, out);
+        let mut arguments = [arg(&mut p), arg(&mut q)];
+        run(module, "piped", &plain(2, 64), &mut arguments, &Options::default()).unwrap();
+        // Element 31 - i of each of the 8 tiles.
+        let expected: Vec<i32> = (0..128).map(|i| 8 * (31 - i % 32) + 32 * 28).collect();
+        assert_eq!(arrays.read(out), expected);
     }
 }

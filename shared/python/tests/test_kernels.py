@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -95,6 +96,16 @@ def test_the_tool_is_a_command_of_the_package():
     assert ran.returncode == 0 and "1000 ones: 1000" in ran.stdout, ran.stderr
     refused = lab("check", "--nonsense")
     assert refused.returncode == 2 and "--nonsense" in refused.stderr
+
+
+SIZES = "--kernel sum_blocks --grid 8 --block 128 --shared 512 --arg x=in:f32[n] --arg sums=out:f32[8] --arg n=1000".split()
+
+
+@pytest.mark.skipif(shutil.which("gdb") is None, reason="wants gdb")
+def test_a_debugger_opens_at_a_thread():
+    wanted = ["--thread", "3,0,0", "--blk", "1,0,0", "--batch", "--ex", "next 2", "--ex", "print i", "--ex", "lab-where"]
+    opened = lab("debug", SUM, *SIZES, *wanted)
+    assert "= 131\n" in opened.stdout and "thread (3,0,0) of block (1,0,0)" in opened.stdout, opened.stdout + opened.stderr
 
 
 @pytest.mark.skipif("VLSTM_SARIF_SCHEMA" not in os.environ, reason="wants the schema of SARIF")

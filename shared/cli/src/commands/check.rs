@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
+use lab_checker::finding_json;
 use lab_device::emulator::Finding;
 use lab_device::{DType, Device, Mode};
 use lab_harness::{Dims, Error, Mistake, Problem, Version, suite};
@@ -132,15 +133,15 @@ fn of_file(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
     let of_stage = [(arguments.shape.is_some(), "--shape"), (arguments.dtype.is_some(), "--dtype")];
     kernel::refuse_for_file(&arguments.name, &of_stage)?;
     if arguments.watch {
-        return watch::repeat(file, common.json);
+        return Ok(watch::repeat(file, common.json)?);
     }
     if !arguments.kernel.is_launch() {
-        return kernel::list(common, file, &arguments.kernel);
+        return Ok(kernel::list(common.json, file, &arguments.kernel)?);
     }
     let targets =
         kernel::Targets { output: arguments.output.as_deref(), sarif: arguments.sarif.as_deref() };
     let Arguments { kernel, expect, seed, .. } = arguments;
-    kernel::check(common, file, kernel, expect, &targets, *seed)
+    Ok(kernel::check(common.json, file, kernel, expect, &targets, *seed)?)
 }
 
 /// Found as it must be is fine, for then what the registry says of the version holds; anything else
@@ -250,17 +251,6 @@ fn as_json(outcome: &Outcome) -> serde_json::Value {
             "dtype": outcome.problem.dtype.name(), "findings": findings,
             "wrong_on_purpose": outcome.mistake.map(|m| m.because), "missed": outcome.missed(),
             "error": outcome.findings.as_ref().err().map(ToString::to_string) })
-}
-
-/// A finding as JSON.
-pub(crate) fn finding_json(finding: &Finding) -> serde_json::Value {
-    let accesses = finding.accesses.iter().map(|a| {
-        json!({ "what": a.what, "place": a.place, "within": a.within, "block": a.block, "thread": a.thread })
-    });
-    json!({ "check": finding.kind.check().name(), "kind": format!("{:?}", finding.kind),
-            "message": finding.message, "accesses": accesses.collect::<Vec<_>>(),
-            "places": finding.places().collect::<Vec<_>>(), "formal": finding.formal, "fix": finding.fix,
-            "count": finding.count })
 }
 
 #[cfg(test)]

@@ -12,9 +12,9 @@ use lab_device::{Device, DeviceKind, Mode, Selector};
 use serde_json::json;
 
 use crate::Common;
-use crate::commands::check::finding_json;
 use crate::failure::Failure;
 use crate::table::table;
+use lab_checker::finding_json;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {

@@ -1,11 +1,12 @@
 //! One module a command.
 
+pub(crate) use lab_checker::{app, debug, kernel, watch};
 use lab_mutate::Workspace;
 
+use crate::Common;
 use crate::failure::Failure;
 
 pub(crate) mod against;
-pub(crate) mod app;
 pub(crate) mod bench;
 pub(crate) mod bug;
 pub(crate) mod bundle;
@@ -13,12 +14,10 @@ pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod compile;
 pub(crate) mod corpus;
-pub(crate) mod debug;
 pub(crate) mod devices;
 pub(crate) mod doctor;
 pub(crate) mod exercise;
 pub(crate) mod history;
-pub(crate) mod kernel;
 pub(crate) mod list;
 pub(crate) mod lstm;
 pub(crate) mod measure;
@@ -32,11 +31,21 @@ pub(crate) mod tour;
 pub(crate) mod trace;
 pub(crate) mod training;
 pub(crate) mod tune;
-pub(crate) mod watch;
 
 /// The workspace that the command was called in.
 pub(crate) fn workspace() -> Result<Workspace, Failure> {
     let here =
         std::env::current_dir().map_err(|e| Failure::Usage(format!("current directory: {e}")))?;
     Ok(Workspace::find(&here)?)
+}
+
+/// Refuses a GPU: files of anybody's run on the emulator alone.
+pub(crate) fn refuse_gpu(common: &Common) -> Result<(), Failure> {
+    match common.selector()? {
+        lab_device::Selector::Cuda(_) => Err(Failure::Usage(format!(
+            "--device: expected emulator, where a FILE.cu runs, got '{}'",
+            common.device
+        ))),
+        _ => Ok(()),
+    }
 }

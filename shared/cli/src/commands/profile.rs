@@ -3,20 +3,18 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use lab_checker::counted::CAVEAT;
 use lab_device::emulator::write_atomically;
 use lab_device::{Device, Mode, Selector};
 use lab_harness::{Dims, Error, Info, Options, compare};
 use serde_json::{Value, json};
 
-use crate::commands::kernel;
-use crate::commands::run::{check_target, random_inputs};
+use crate::commands::run::random_inputs;
+use crate::commands::{kernel, refuse_gpu};
 use crate::failure::Failure;
 use crate::profile::{self, Report};
 use crate::{Common, named_one};
-
-/// Said wherever the figures are shown.
-const CAVEAT: &str = "A model, not a measurement: accesses counted on the CPU emulator; no caches, \
-                      no times.";
+use lab_checker::check_target;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -52,10 +50,10 @@ fn of_file(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
         (arguments.html.is_some(), "--html"),
     ];
     kernel::refuse_for_file(&arguments.name, &of_stage)?;
-    kernel::refuse_gpu(common)?;
+    refuse_gpu(common)?;
     match arguments.kernel.is_launch() {
-        true => kernel::profile(common, file, &arguments.kernel, arguments.seed, CAVEAT),
-        false => kernel::list(common, file, &arguments.kernel),
+        true => Ok(kernel::profile(common.json, file, &arguments.kernel, arguments.seed)?),
+        false => Ok(kernel::list(common.json, file, &arguments.kernel)?),
     }
 }
 

@@ -9,6 +9,8 @@ use lab_harness::{
 };
 use serde_json::json;
 
+pub(crate) use lab_checker::check_target;
+
 use crate::commands::kernel;
 use crate::failure::Failure;
 use crate::table::table;
@@ -57,13 +59,13 @@ fn of_file(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
         (arguments.no_check, "--no-check"),
     ];
     kernel::refuse_for_file(&arguments.name, &of_stage)?;
-    kernel::refuse_gpu(common)?;
+    crate::commands::refuse_gpu(common)?;
     if !arguments.kernel.is_launch() {
-        return kernel::list(common, file, &arguments.kernel);
+        return Ok(kernel::list(common.json, file, &arguments.kernel)?);
     }
     let targets = kernel::Targets { output: arguments.output.as_deref(), sarif: None };
     let Arguments { kernel, expect, seed, .. } = arguments;
-    kernel::run(common, file, kernel, expect, &targets, *seed)
+    Ok(kernel::run(common.json, file, kernel, expect, &targets, *seed)?)
 }
 
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
@@ -135,17 +137,6 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
 fn on_purpose(version: &dyn Version, options: &Options) -> String {
     let mistake = version.expected(options).mistake();
     mistake.map_or(String::new(), |m| format!("; it is wrong on purpose: {}", m.because))
-}
-
-/// Said before any work: a result that cannot be written is worth nothing.
-pub(crate) fn check_target(path: &Path) -> Result<(), Failure> {
-    let directory = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let refuse =
-        |message: String| Failure::from(Error::File { path: path.display().to_string(), message });
-    if path.is_dir() {
-        return Err(refuse("expected a file to write, got a directory".into()));
-    }
-    tempfile::tempfile_in(directory).map(drop).map_err(|e| refuse(e.to_string()))
 }
 
 fn inputs(

@@ -59,6 +59,8 @@ template <class T> class device_ptr {
     typedef std::random_access_iterator_tag iterator_category;
     device_ptr() = default;
     explicit device_ptr(T* at) : at(at) {}
+    template <class U, class = std::enable_if_t<std::is_convertible<U*, T*>::value>>
+    device_ptr(const device_ptr<U>& other) : at(other.get()) {}
     T* get() const { return at; }
     reference operator*() const { return reference(at); }
     reference operator[](difference_type n) const { return reference(at + n); }
@@ -500,6 +502,10 @@ std::pair<P, O> unique_by_key_copy(K first, K last, I values, P keys_to, O to, E
     for (size_t i = 0; i < keys.size(); ++i)
         if (i == 0 || !same(keys[i - 1], keys[i])) own.push_back(keys[i]), out.push_back(all[i]);
     return {emu_detail::write(own, keys_to), emu_detail::write(out, to)};
+}
+template <class K, class I, class E = equal_to<>>
+std::pair<K, I> unique_by_key(K first, K last, I values, E same = E()) {
+    return unique_by_key_copy(first, last, values, first, values, same);
 }
 template <class K, class I, class P, class O, class E = equal_to<>, class F = plus<>>
 std::pair<P, O> reduce_by_key(K first, K last, I values, P keys_to, O to, E same = E(), F f = F()) {

@@ -288,6 +288,50 @@ __global__ void last_block(int* parts, unsigned* count, int* out, const int* x) 
     }
 }
 
+// The first 32 threads bring 8 tiles into 2 stages, the others add them up.
+__global__ void piped(const int* x, int* out) {
+    __shared__ int tiles[2][32];
+    __shared__ cuda::pipeline_shared_state<cuda::thread_scope_block, 2> state, both;
+    cg::thread_block block = cg::this_thread_block();
+    bool produces = block.thread_rank() < 32;
+    auto pipe = blockIdx.x == 0 ? cuda::make_pipeline(block, &state, size_t(32))
+                                : cuda::make_pipeline(block, &state, produces ? cuda::pipeline_role::producer
+                                                                              : cuda::pipeline_role::consumer);
+    if (produces) {
+        for (int tile = 0; tile < 8; ++tile) {
+            pipe.producer_acquire();
+            cuda::memcpy_async(&tiles[tile % 2][threadIdx.x], &x[32 * tile + threadIdx.x], sizeof(int), pipe);
+            pipe.producer_commit();
+        }
+    } else {
+        int sum = 0;
+        for (int tile = 0; tile < 8; ++tile) {
+            pipe.consumer_wait();
+            sum += tiles[tile % 2][63 - threadIdx.x];
+            pipe.consumer_release();
+        }
+        out[32 * blockIdx.x + threadIdx.x - 32] = sum;
+    }
+    pipe.quit();
+    block.sync();
+    // All threads are both, one stage ahead.
+    auto one = cuda::make_pipeline(block, &both);
+    auto fetch = [&](int tile) {
+        one.producer_acquire();
+        cuda::memcpy_async(block, tiles[tile % 2], x + 32 * tile, sizeof tiles[0], one);
+        one.producer_commit();
+    };
+    int sum = 0;
+    fetch(0);
+    for (int tile = 0; tile < 8; ++tile) {
+        if (tile < 7) fetch(tile + 1);
+        one.consumer_wait();
+        sum += tiles[tile % 2][31 - threadIdx.x % 32];
+        one.consumer_release();
+    }
+    if (threadIdx.x < 32) out[64 + 32 * blockIdx.x + threadIdx.x] = sum;
+}
+
 __global__ void handed_over(int* data, cuda::atomic<int, cuda::thread_scope_block>* flag) {
     if (threadIdx.x == 0) {
         data[0] = 42;

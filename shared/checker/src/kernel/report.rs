@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::expect::Comparison;
 use super::{Launched, Mode, Targets};
-use crate::commands::check::finding_json;
 use crate::failure::Failure;
+use crate::finding::finding_json;
 use crate::table::table;
 use crate::words::{counted, counted_findings};
 

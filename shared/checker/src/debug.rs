@@ -7,15 +7,14 @@ use std::process::Command;
 
 use clap::Args;
 
-use super::kernel::{self, bad};
-use crate::Common;
 use crate::failure::Failure;
+use crate::kernel::{self, bad};
 
 /// Opens gdb where a thread of a kernel begins, all local variables there. `next`, `break FILE.cu:LINE`, `print`
 /// and the rest are gdb's own; `lab-thread 4,0,0 1,0,0` goes on to another thread, one that has not begun;
 /// `lab-where` says which thread this is.
 #[derive(Debug, Args)]
-pub(crate) struct Arguments {
+pub struct Arguments {
     /// A file of CUDA C++
     #[arg(value_name = "FILE.cu")]
     file: PathBuf,
@@ -68,12 +67,15 @@ run
 finish
 ";
 
-pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
+/// Puts gdb in the place of this process; with `--batch`, waits for it.
+///
+/// # Errors
+/// Bad arguments, or no gdb.
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let name = arguments.file.display().to_string();
     if !kernel::is_file(&name) {
         return Err(bad("FILE.cu", "a file of CUDA C++", &format!("'{name}'")));
     }
-    kernel::refuse_gpu(common)?;
     let wanted = [index("--thread", &arguments.thread)?, index("--blk", &arguments.blk)?].concat();
     kernel::validate(&arguments.file, &arguments.kernel)?;
     if Command::new("gdb").arg("--version").output().is_err() {
@@ -81,7 +83,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             "gdb: expected it in PATH, got none (Debian, Ubuntu: apt install gdb)".into(),
         ));
     }
-    let tool = crate::own::command().map_err(|e| Failure::file("lab".as_ref(), e))?;
+    let tool = crate::own::command().map_err(|e| Failure::file(crate::own::name().as_ref(), e))?;
     let here = tempfile::tempdir().map_err(|e| Failure::file(&std::env::temp_dir(), e))?;
     let script = here.path().join("begin.gdb");
     let cwd = std::env::current_dir().unwrap_or_default();

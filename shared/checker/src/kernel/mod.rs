@@ -5,13 +5,12 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use lab_app::{Outcome, Settings, Single};
-use lab_device::emulator::Order;
+use lab_emulator::Order;
 use serde_json::json;
 
-use crate::Common;
-use crate::commands::app::{output_to_stderr, output_to_stdout, seconds};
+use crate::app::{output_to_stderr, output_to_stdout, seconds};
+use crate::counted::{CAVEAT, Counted, print_counted};
 use crate::failure::Failure;
-use crate::profile::{Counted, print_counted};
 
 mod expect;
 mod list;
@@ -19,16 +18,16 @@ mod options;
 mod report;
 mod sarif;
 
-pub(crate) use expect::Expectations;
-pub(crate) use list::list;
+pub use expect::Expectations;
+pub use list::list;
 use options::Resolved;
-pub(crate) use options::{arch, bad};
+pub(crate) use options::{arch, bad, order};
 
 /// A launch of one kernel of a `.cu` file.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "A kernel of a FILE.cu (its file runs natively, with your rights)")]
 #[group(skip)] // Its name is that of the commands' own groups.
-pub(crate) struct Arguments {
+pub struct Arguments {
     /// NAME, NAME<float, 4> or ns::NAME; without one the file's kernels are listed, each with a command
     #[arg(long)]
     kernel: Option<String>,
@@ -117,29 +116,35 @@ impl Arguments {
     }
 
     /// Refuses options of a file's kernel where a stage is named.
-    pub(crate) fn refuse_for_stage(&self, name: &str) -> Result<(), Failure> {
+    pub fn refuse_for_stage(&self, name: &str) -> Result<(), Failure> {
         let given = self.given();
         refuse_others_for_stage(name, &[(given.is_some(), given.unwrap_or_default())])
     }
 
     /// Whether a launch is described at all.
-    pub(crate) fn is_launch(&self) -> bool {
+    pub fn is_launch(&self) -> bool {
         let describes = [self.kernel.is_some(), self.grid.is_some(), self.block.is_some()];
         describes.contains(&true) || !self.arg.is_empty() || self.args.is_some()
     }
 
-    pub(crate) fn include(&self) -> &[PathBuf] {
-        &self.include
+    /// What decides about the kernels of a file.
+    fn reading(&self) -> Result<lab_app::Options, Failure> {
+        Ok(lab_app::Options {
+            include: self.include.clone(),
+            define: self.define.clone(),
+            arch: arch(self.arch.as_deref())?,
+            ..lab_app::Options::default()
+        })
     }
 }
 
 /// Whether a name is that of a file and not of a stage.
-pub(crate) fn is_file(name: &str) -> bool {
+pub fn is_file(name: &str) -> bool {
     [".cu", ".cuh"].iter().any(|end| name.ends_with(end))
 }
 
 /// Refuses what only a kernel of a file has.
-pub(crate) fn refuse_others_for_stage(name: &str, given: &[(bool, &str)]) -> Result<(), Failure> {
+pub fn refuse_others_for_stage(name: &str, given: &[(bool, &str)]) -> Result<(), Failure> {
     match given.iter().find(|(is, _)| *is) {
         None => Ok(()),
         Some((_, option)) => {
@@ -149,7 +154,7 @@ pub(crate) fn refuse_others_for_stage(name: &str, given: &[(bool, &str)]) -> Res
 }
 
 /// Refuses options that only a stage has.
-pub(crate) fn refuse_for_file(name: &str, given: &[(bool, &str)]) -> Result<(), Failure> {
+pub fn refuse_for_file(name: &str, given: &[(bool, &str)]) -> Result<(), Failure> {
     match given.iter().find(|(is, _)| *is) {
         None => Ok(()),
         Some((_, option)) => {
@@ -158,22 +163,13 @@ pub(crate) fn refuse_for_file(name: &str, given: &[(bool, &str)]) -> Result<(), 
     }
 }
 
-/// Refuses a GPU: files of anybody's run on the emulator alone.
-pub(crate) fn refuse_gpu(common: &Common) -> Result<(), Failure> {
-    match common.selector()? {
-        lab_device::Selector::Cuda(_) => Err(Failure::Usage(format!(
-            "--device: expected emulator, where a FILE.cu runs, got '{}'",
-            common.device
-        ))),
-        _ => Ok(()),
-    }
-}
-
 /// Where results go.
 #[derive(Debug, Default)]
-pub(crate) struct Targets<'a> {
-    pub(crate) output: Option<&'a Path>,
-    pub(crate) sarif: Option<&'a Path>,
+pub struct Targets<'a> {
+    /// Its outputs.
+    pub output: Option<&'a Path>,
+    /// Its findings.
+    pub sarif: Option<&'a Path>,
 }
 
 /// How a launch is run.
@@ -194,7 +190,7 @@ pub(crate) struct Launched {
 
 /// Compiles and runs what the arguments describe.
 fn launch(
-    common: &Common,
+    json: bool,
     file: &Path,
     arguments: &Arguments,
     resolved: &Resolved,
@@ -202,8 +198,8 @@ fn launch(
     mode: Mode,
 ) -> Result<Launched, Failure> {
     let start = Instant::now();
-    let mut emulator = lab_device::emulator::Options::from_env()
-        .map_err(|error| Failure::Usage(error.to_string()))?;
+    let mut emulator =
+        lab_emulator::Options::from_env().map_err(|error| Failure::Usage(error.to_string()))?;
     if let Some(order) = resolved.order(seed)? {
         emulator.order = order;
     }
@@ -217,16 +213,16 @@ fn launch(
     let single = Single::build(file, &resolved.launch, &options)
         .map_err(|error| refused(error, resolved.verbose))?;
     if let Some(timeout) = resolved.timeout {
-        end_after(seconds(timeout)?, common.json);
+        end_after(seconds(timeout)?, json);
     }
     // What a kernel prints must not stand in the one object that is printed.
-    if common.json {
+    if json {
         output_to_stderr();
     }
     if let Some(bytes) = resolved.memory {
         lab_app::limit_memory(bytes).map_err(Failure::Refused)?;
     }
-    let fault = if common.json { end_in_json } else { end_in_text };
+    let fault = if json { end_in_json } else { end_in_text };
     let settings = Settings { seed, emulator, wanted, fault: Some(fault) };
     let outcome = single.run(&settings).map_err(|error| refused(error, resolved.verbose));
     // SAFETY: flushes all streams of C: what a kernel prints stands before the report.
@@ -285,31 +281,31 @@ pub(crate) fn validate(file: &Path, arguments: &Arguments) -> Result<(), Failure
 }
 
 /// `lab check FILE.cu --kernel …`
-pub(crate) fn check(
-    common: &Common,
+pub fn check(
+    json: bool,
     file: &Path,
     arguments: &Arguments,
     expectations: &Expectations,
     targets: &Targets<'_>,
     seed: u64,
 ) -> Result<(), Failure> {
-    judge(common, file, arguments, expectations, targets, seed, Mode::Checked)
+    judge(json, file, arguments, expectations, targets, seed, Mode::Checked)
 }
 
 /// `lab run FILE.cu --kernel …`: not checked, and so faster.
-pub(crate) fn run(
-    common: &Common,
+pub fn run(
+    json: bool,
     file: &Path,
     arguments: &Arguments,
     expectations: &Expectations,
     targets: &Targets<'_>,
     seed: u64,
 ) -> Result<(), Failure> {
-    judge(common, file, arguments, expectations, targets, seed, Mode::Plain)
+    judge(json, file, arguments, expectations, targets, seed, Mode::Plain)
 }
 
 fn judge(
-    common: &Common,
+    json: bool,
     file: &Path,
     arguments: &Arguments,
     expectations: &Expectations,
@@ -319,10 +315,10 @@ fn judge(
 ) -> Result<(), Failure> {
     let resolved = Resolved::of(file, arguments, expectations)?;
     for path in [targets.output, targets.sarif].into_iter().flatten() {
-        crate::commands::run::check_target(path)?;
+        crate::finding::check_target(path)?;
     }
     resolved.expected.check()?;
-    let launched = launch(common, file, arguments, &resolved, seed, mode)?;
+    let launched = launch(json, file, arguments, &resolved, seed, mode)?;
     let outcome = &launched.outcome;
     let comparisons = resolved.expected.compare(outcome)?;
     if let Some(path) = targets.output {
@@ -332,7 +328,7 @@ fn judge(
         sarif::write(path, outcome)?;
     }
     let code = report::code(outcome, &comparisons, arguments.strict);
-    match common.json {
+    match json {
         true => println!("{}", report::as_json(&launched, &comparisons, mode, code)),
         false => report::print(&launched, &comparisons, mode, targets),
     }
@@ -340,38 +336,37 @@ fn judge(
 }
 
 /// `lab profile FILE.cu --kernel …`: what it asks of the memory system, by line.
-pub(crate) fn profile(
-    common: &Common,
-    file: &Path,
-    arguments: &Arguments,
-    seed: u64,
-    caveat: &str,
-) -> Result<(), Failure> {
+pub fn profile(json: bool, file: &Path, arguments: &Arguments, seed: u64) -> Result<(), Failure> {
     let resolved = Resolved::of(file, arguments, &Expectations::default())?;
-    let launched = launch(common, file, arguments, &resolved, seed, Mode::Counted)?;
+    let launched = launch(json, file, arguments, &resolved, seed, Mode::Counted)?;
     let outcome = &launched.outcome;
-    // A launch that is wrong has counted nothing.
-    if !outcome.findings.is_empty() {
-        match common.json {
+    let verdict = report::verdict(outcome, &[], arguments.strict);
+    // What is told of a launch that is wrong is what is wrong.
+    if verdict.is_err() {
+        match json {
             true => println!("{}", report::as_json(&launched, &[], Mode::Counted, 3)),
             false => report::print(&launched, &[], Mode::Counted, &Targets::default()),
         }
-        return report::verdict(outcome, &[], true);
+        return verdict;
     }
-    let settled = crate::profile::settled(outcome.profile.clone());
+    let settled = crate::counted::settled(outcome.profile.clone());
     let source = |file: &str| std::fs::read_to_string(file).ok();
     let counted = Counted { profile: &settled, source: &source };
-    if common.json {
+    if json {
         let mut all = report::as_json(&launched, &[], Mode::Counted, 0);
-        all["note"] = json!(caveat);
+        all["note"] = json!(CAVEAT);
         all["totals"] = json!(counted.totals_json());
         all["lines"] = json!(counted.lines_json());
         all["left_out"] = json!(settled.left_out);
         println!("{all}");
         return Ok(());
     }
-    println!("{}", report::title(outcome));
-    println!("{caveat}\n");
+    match outcome.findings.is_empty() {
+        true => println!("{}", report::title(outcome)),
+        // Formal ones.
+        false => report::print(&launched, &[], Mode::Counted, &Targets::default()),
+    }
+    println!("{CAVEAT}\n");
     print_counted(&counted);
     Ok(())
 }

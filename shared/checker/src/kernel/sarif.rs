@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use lab_app::Outcome;
-use lab_device::emulator::{Check, Finding, write_atomically};
+use lab_emulator::{Check, Finding, write_atomically};
 use serde_json::{Value, json};
 
+use crate::counted::Place;
 use crate::failure::Failure;
-use crate::profile::Place;
 
 const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
 
@@ -29,7 +29,8 @@ fn log(outcome: &Outcome) -> Value {
         json!({ "id": check.name(), "shortDescription": { "text": text },
                 "defaultConfiguration": { "level": "error" } })
     });
-    let driver = json!({ "name": "lab", "version": env!("CARGO_PKG_VERSION"), "rules": rules });
+    let driver =
+        json!({ "name": crate::own::name(), "version": env!("CARGO_PKG_VERSION"), "rules": rules });
     let results: Vec<Value> = outcome.findings.iter().map(|f| result(f, outcome)).collect();
     json!({
         "$schema": SCHEMA, "version": "2.1.0",

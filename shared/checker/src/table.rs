@@ -4,13 +4,13 @@ use comfy_table::presets::{NOTHING, UTF8_FULL_CONDENSED};
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table};
 
 /// An empty table under these headings; those that start with `>` are right-aligned.
-pub(crate) fn table(headings: &[&str]) -> Table {
+pub fn table(headings: &[&str]) -> Table {
     styled(UTF8_FULL_CONDENSED, headings)
 }
 
 /// The same without lines: as many rows on a screen, and columns as there is room for. Names, which come first, never
 /// break.
-pub(crate) fn list(headings: &[&str]) -> Table {
+pub fn list(headings: &[&str]) -> Table {
     let mut list = styled(NOTHING, headings);
     if let Some(names) = list.column_mut(0) {
         names.set_constraint(ColumnConstraint::ContentWidth);
@@ -38,7 +38,7 @@ fn styled(style: comfy_table::TableStyle, headings: &[&str]) -> Table {
 }
 
 /// Bytes in the unit that fits: `141.4 GB` (decimal, as bandwidths are).
-pub(crate) fn bytes(count: f64) -> String {
+pub fn bytes(count: f64) -> String {
     let units = ["B", "kB", "MB", "GB", "TB"];
     let mut value = count;
     let mut unit = 0;

@@ -12,7 +12,7 @@ const PERIOD: Duration = Duration::from_millis(200);
 /// A file at one moment. Both parts count: two saves may fall into one tick of the file system's
 /// clock, and a save may change no text.
 #[derive(PartialEq, Eq)]
-pub(crate) struct Saved {
+pub struct Saved {
     at: Option<SystemTime>,
     text: Vec<u8>,
 }
@@ -27,7 +27,7 @@ impl Saved {
 
     /// The file as it is now, once it is there and has been the same for a period: an editor may
     /// still be writing.
-    pub(crate) fn settled(path: &Path) -> Self {
+    pub fn settled(path: &Path) -> Self {
         let mut before = Self::look(path);
         loop {
             std::thread::sleep(PERIOD);
@@ -39,7 +39,7 @@ impl Saved {
     }
 
     /// Waits until the file is another than this.
-    pub(crate) fn next(&self, path: &Path) -> Self {
+    pub fn next(&self, path: &Path) -> Self {
         loop {
             let now = Self::settled(path);
             if now != *self {
@@ -49,20 +49,20 @@ impl Saved {
     }
 
     /// What was in it; what is no UTF-8 is for the compiler to refuse.
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.text).into_owned()
     }
 }
 
 /// Runs this command line again at each save, without `--watch`: a process each, so that one that a kernel
 /// ends does not end the watch. Ctrl-C ends it.
-pub(crate) fn repeat(file: &Path, json: bool) -> Result<(), Failure> {
+pub fn repeat(file: &Path, json: bool) -> Result<(), Failure> {
     std::fs::metadata(file).map_err(|e| Failure::file(file, e))?;
     let mut saved = Saved::settled(file);
     loop {
         let arguments = own::arguments().into_iter().filter(|a| a != "--watch");
         let status = own::process().and_then(|mut tool| tool.args(arguments).status());
-        status.map_err(|e| Failure::file(Path::new("lab"), e))?;
+        status.map_err(|e| Failure::file(Path::new(own::name()), e))?;
         if !json {
             println!("\nWaiting for the next save of {} (Ctrl-C ends)\n", file.display());
         }

@@ -7,19 +7,19 @@ use std::time::Duration;
 
 use clap::Args;
 use lab_app::{Error, Options, Program, Report};
-use lab_device::emulator::Finding;
+use lab_emulator::Finding;
 use serde_json::json;
 
-use super::check::finding_json;
-use crate::Common;
 use crate::failure::Failure;
+use crate::finding::finding_json;
+use crate::own;
 use crate::words::{counted_as, counted_findings};
 
 /// The program is compiled by the host's C++ compiler and runs natively, with your rights: run what you
 /// would run without this tool. Its own output and exit code are kept; findings go to stderr and end
 /// with exit code 3.
 #[derive(Debug, Args)]
-pub(crate) struct Arguments {
+pub struct Arguments {
     /// The program's files: .cu, .cpp, .cc or .c
     #[arg(required = true)]
     files: Vec<PathBuf>,
@@ -35,6 +35,12 @@ pub(crate) struct Arguments {
     /// Runs it fast, and checks nothing
     #[arg(long)]
     plain: bool,
+    /// The order of threads in every launch: forward, reverse, warps, random[:SEED] or starve[:SEED]
+    #[arg(long)]
+    order: Option<String>,
+    /// Seed of --order random and starve
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
     /// Ends it after so many seconds
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<f64>,
@@ -55,7 +61,11 @@ pub(crate) struct Arguments {
     arguments: Vec<String>,
 }
 
-pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
+/// Compiles and runs the program, which ends this process.
+///
+/// # Errors
+/// Nothing was run, and why.
+pub fn run(json: bool, arguments: &Arguments) -> Result<(), Failure> {
     let options = Options {
         include: arguments.include.clone(),
         define: arguments.define.clone(),
@@ -64,17 +74,21 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         debug: false,
         timeout: arguments.timeout.map(seconds).transpose()?,
         memory: arguments.memory.as_deref().map(bytes).transpose()?,
-        arch: super::kernel::arch(arguments.arch.as_deref())?,
+        arch: crate::kernel::arch(arguments.arch.as_deref())?,
+        order: crate::kernel::order(arguments.order.as_deref(), arguments.seed)?,
     };
     STRICT.store(arguments.strict, Ordering::Relaxed);
     let program = Program::build(&arguments.files, &options).map_err(|error| match error {
         Error::Compile { said, .. } if arguments.verbose => Failure::Usage(said),
         other => Failure::Usage(other.to_string()),
     })?;
+    for header in program.missing_headers() {
+        eprintln!("{} app: {header} is not there, and nothing needed it", own::name());
+    }
     let own = std::iter::once(arguments.files[0].with_extension("").display().to_string());
     let all: Vec<String> = own.chain(arguments.arguments.iter().cloned()).collect();
-    let end = if common.json { end_in_json } else { end_in_text };
-    if common.json {
+    let end = if json { end_in_json } else { end_in_text };
+    if json {
         output_to_stderr();
     }
     program.run(&all, end).map_err(|error| Failure::Usage(error.to_string()))
@@ -119,18 +133,19 @@ fn code(report: &Report) -> u8 {
 }
 
 fn end_in_text(report: Report) -> u8 {
+    let tool = own::name();
     for refused in &report.refused {
-        eprintln!("lab app: {refused}");
+        eprintln!("{tool} app: {refused}");
     }
     if let Some(fault) = &report.fault {
-        eprintln!("lab app: {fault}");
+        eprintln!("{tool} app: {fault}");
     }
     let more = match report.repeated {
         0 => String::new(),
         n => format!(" ({n} more at the same places)"),
     };
     eprintln!(
-        "lab app: {}, {}{more}; the program ended with {}",
+        "{tool} app: {}, {}{more}; the program ended with {}",
         counted_as(report.launches, "launch", "launches"),
         counted_findings(report.findings.iter().map(|(_, finding)| finding)),
         report.exit

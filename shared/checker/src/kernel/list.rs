@@ -6,16 +6,16 @@ use lab_app::{Element, Kernel};
 use serde_json::json;
 
 use super::Arguments;
-use crate::Common;
 use crate::failure::Failure;
+use crate::own;
 use crate::words::counted;
 
 /// Prints them. Nothing is compiled.
-pub(crate) fn list(common: &Common, file: &Path, arguments: &Arguments) -> Result<(), Failure> {
-    let kernels = lab_app::Program::kernels(&[file.to_owned()], arguments.include())
+pub fn list(json: bool, file: &Path, arguments: &Arguments) -> Result<(), Failure> {
+    let kernels = lab_app::Program::kernels(&[file.to_owned()], &arguments.reading()?)
         .map_err(|error| Failure::Usage(error.to_string()))?;
-    let next = format!("lab app {}", file.display());
-    if common.json {
+    let next = format!("{} app {}", own::name(), file.display());
+    if json {
         let kernels = kernels.iter().map(|(path, kernel)| {
             json!({ "file": path, "line": kernel.line, "kernel": signature(kernel),
                     "command": command(file, kernel, arguments).join(" ") })
@@ -29,8 +29,9 @@ pub(crate) fn list(common: &Common, file: &Path, arguments: &Arguments) -> Resul
     }
     println!(
         "{}. Sizes and values in these commands are guesses: put your own\n\
-         there (lab check --help). The file's whole program, every launch checked:\n  {next}",
-        counted(kernels.len(), "kernel")
+         there ({} check --help). The file's whole program, every launch checked:\n  {next}",
+        counted(kernels.len(), "kernel"),
+        own::name()
     );
     Ok(())
 }
@@ -155,7 +156,7 @@ fn command(file: &Path, kernel: &Kernel, arguments: &Arguments) -> Vec<String> {
         [] => "1000".to_owned(),
         all => all[..all.len().min(4)].join(" * "),
     };
-    let mut words = vec!["lab check".to_owned(), quoted(&file.display().to_string())];
+    let mut words = vec![format!("{} check", own::name()), quoted(&file.display().to_string())];
     let own = [
         ("-I", arguments.include.iter().map(|p| p.display().to_string()).collect()),
         ("-D", arguments.define.clone()),

@@ -10,9 +10,10 @@ use serde_json::json;
 use super::options::bad;
 use crate::failure::Failure;
 
+/// What the outputs must hold.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "What a kernel of a FILE.cu must compute")]
-pub(crate) struct Expectations {
+pub struct Expectations {
     /// What an output must hold: @FILE.safetensors[TENSOR], or Python with numpy as np and the arguments by
     /// name, as they were before the launch: 'y=np.cumsum(x)'
     #[arg(long, value_name = "NAME=VALUE")]
@@ -27,7 +28,7 @@ pub(crate) struct Expectations {
 
 impl Expectations {
     /// An option of these, if one was given.
-    pub(crate) fn refuse_for_stage(&self, name: &str) -> Result<(), Failure> {
+    pub fn refuse_for_stage(&self, name: &str) -> Result<(), Failure> {
         let all = [
             (!self.expect.is_empty(), "--expect"),
             (self.rtol.is_some(), "--rtol"),
@@ -199,17 +200,39 @@ fn compared(name: &str, got: &[f64], expected: &[f64], rtol: f64, atol: f64) -> 
 }
 
 const SCRIPT: &str = r#"
-import json, sys
+import io, json, keyword, sys, tokenize
 import numpy as np
 here = sys.argv[1]
 told = json.load(open(here + "/told.json"))
 known = {"np": np, **told["numbers"]}
 for a in told["arrays"]:
     known[a["name"]] = np.fromfile(f"{here}/{a['name']}", dtype=a["dtype"]).reshape(a["shape"])
+# An argument may have the name of a word of Python.
+words = {}
+for name in filter(keyword.iskeyword, list(known)):
+    other = name + "_"
+    while other in known:
+        other += "_"
+    words[name] = other
+known.update({other: known[name] for name, other in words.items()})
+
+def read(text):
+    try:
+        return compile(text, "expression", "eval")
+    except SyntaxError:
+        if not words:
+            raise
+    try:
+        tokens = [(t[0], words.get(t[1], t[1])) for t in tokenize.generate_tokens(io.StringIO(text).readline)]
+        return compile(tokenize.untokenize(tokens), "expression", "eval")
+    except (SyntaxError, tokenize.TokenError):
+        told = ", ".join(f"{name} as {other}" for name, other in words.items())
+        raise SyntaxError(f"invalid syntax; what Python has as words of its own is written with an _ behind: {told}")
+
 shapes = []
 for e in told["expect"]:
     try:
-        value = np.asarray(eval(e["text"], dict(known)), dtype=np.float64)
+        value = np.asarray(eval(read(e["text"]), dict(known)), dtype=np.float64)
         if value.size != np.prod(e["shape"]):
             value = np.broadcast_to(value, e["shape"])
     except Exception as error:

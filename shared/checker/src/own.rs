@@ -12,15 +12,26 @@ struct Caller {
 }
 
 static CALLER: OnceLock<Caller> = OnceLock::new();
+static NAME: OnceLock<&str> = OnceLock::new();
+
+/// Says what this tool is called in the commands that it prints. Once, at its beginning.
+pub fn set_name(name: &'static str) {
+    let _ = NAME.set(name);
+}
+
+/// What this tool is called: `lab`, unless something else was said.
+pub fn name() -> &'static str {
+    NAME.get().unwrap_or(&"lab")
+}
 
 /// Says that `command` begins a process of this tool, and that this one was given `arguments`.
-pub(crate) fn called_by(command: Vec<OsString>, arguments: Vec<OsString>) {
+pub fn called_by(command: Vec<OsString>, arguments: Vec<OsString>) {
     // A process is called once.
     let _ = CALLER.set(Caller { command, arguments });
 }
 
 /// The words of a command that begins another process of this tool; its arguments come behind.
-pub(crate) fn command() -> std::io::Result<Vec<OsString>> {
+pub fn command() -> std::io::Result<Vec<OsString>> {
     match CALLER.get() {
         Some(caller) => Ok(caller.command.clone()),
         None => Ok(vec![std::env::current_exe()?.into()]),
@@ -31,7 +42,7 @@ pub(crate) fn command() -> std::io::Result<Vec<OsString>> {
 ///
 /// # Errors
 /// Another program has it within itself.
-pub(crate) fn executable() -> std::io::Result<PathBuf> {
+pub fn executable() -> std::io::Result<PathBuf> {
     match CALLER.get() {
         None => std::env::current_exe(),
         Some(_) => Err(std::io::Error::other("lab: expected a tool that is a file of its own")),
@@ -39,7 +50,7 @@ pub(crate) fn executable() -> std::io::Result<PathBuf> {
 }
 
 /// Another process of this tool.
-pub(crate) fn process() -> std::io::Result<Command> {
+pub fn process() -> std::io::Result<Command> {
     let words = command()?;
     let mut process = Command::new(&words[0]);
     process.args(&words[1..]);
@@ -47,7 +58,7 @@ pub(crate) fn process() -> std::io::Result<Command> {
 }
 
 /// What this process was called with, behind its name.
-pub(crate) fn arguments() -> Vec<OsString> {
+pub fn arguments() -> Vec<OsString> {
     match CALLER.get() {
         Some(caller) => caller.arguments.clone(),
         None => std::env::args_os().skip(1).collect(),

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use lab_app::{Arch, Argument, BadArgument, Launch, split_list};
-use lab_device::emulator::Order;
+use lab_emulator::Order;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::Arguments;
 use super::expect::{Expectations, Expected};
-use crate::commands::app::bytes;
+use crate::app::bytes;
 use crate::failure::Failure;
 
 /// A file of `--args`.
@@ -102,10 +102,8 @@ pub(super) struct Resolved {
     pub(super) memory: Option<u64>,
     pub(super) verbose: bool,
     order: Option<String>,
-    include: Vec<PathBuf>,
-    define: Vec<String>,
-    standard: Option<String>,
-    arch: Arch,
+    /// How the file is read and compiled.
+    reading: lab_app::Options,
 }
 
 impl Resolved {
@@ -115,10 +113,16 @@ impl Resolved {
         expectations: &Expectations,
     ) -> Result<Self, Failure> {
         let written = arguments.args.as_deref().map(read).transpose()?.unwrap_or_default();
-        let include = [&arguments.include[..], &written.include[..]].concat();
+        let reading = lab_app::Options {
+            include: [&arguments.include[..], &written.include[..]].concat(),
+            define: [&arguments.define[..], &written.define[..]].concat(),
+            standard: arguments.standard.clone().or(written.std),
+            arch: arch(arguments.arch.as_deref().or(written.arch.as_deref()))?,
+            ..lab_app::Options::default()
+        };
         let kernel = match arguments.kernel.clone().or(written.kernel) {
             Some(kernel) => kernel,
-            None => only_kernel(file, &include)?,
+            None => only_kernel(file, &reading)?,
         };
         let sizes = |option: &str, given: &Option<String>, written: &Option<Sizes>, like: &str| {
             let all = match (given, written) {
@@ -156,39 +160,17 @@ impl Resolved {
             memory: memory.as_deref().map(bytes).transpose()?,
             verbose: arguments.verbose,
             order: arguments.order.clone().or(written.order),
-            include,
-            define: [&arguments.define[..], &written.define[..]].concat(),
-            standard: arguments.standard.clone().or(written.std),
-            arch: arch(arguments.arch.as_deref().or(written.arch.as_deref()))?,
+            reading,
         })
     }
 
     /// With the seed where the text has none.
     pub(super) fn order(&self, seed: u64) -> Result<Option<Order>, Failure> {
-        let Some(text) = &self.order else { return Ok(None) };
-        let with_seed = match text.as_str() {
-            "random" | "starve" => format!("{text}:{seed}"),
-            _ => text.clone(),
-        };
-        let order = with_seed.parse();
-        order.map(Some).map_err(|_: lab_device::emulator::BadOrder| {
-            bad(
-                "--order",
-                "forward, reverse, warps, random[:SEED] or starve[:SEED]",
-                &format!("'{text}'"),
-            )
-        })
+        order(self.order.as_deref(), seed)
     }
 
     pub(super) fn compile_options(&self, plain: bool) -> lab_app::Options {
-        lab_app::Options {
-            include: self.include.clone(),
-            define: self.define.clone(),
-            standard: self.standard.clone(),
-            arch: self.arch,
-            plain,
-            ..lab_app::Options::default()
-        }
+        lab_app::Options { plain, ..self.reading.clone() }
     }
 }
 
@@ -196,6 +178,20 @@ impl Resolved {
 pub(crate) fn arch(given: Option<&str>) -> Result<Arch, Failure> {
     let Some(name) = given else { return Ok(Arch::default()) };
     name.parse().map_err(|expected: String| bad("--arch", &expected, &format!("'{name}'")))
+}
+
+/// An order of threads, with the seed where the text has none.
+pub(crate) fn order(given: Option<&str>, seed: u64) -> Result<Option<Order>, Failure> {
+    let Some(text) = given else { return Ok(None) };
+    let with_seed = match text {
+        "random" | "starve" => format!("{text}:{seed}"),
+        _ => text.to_owned(),
+    };
+    let order = with_seed.parse();
+    order.map(Some).map_err(|_: lab_emulator::BadOrder| {
+        let expected = "forward, reverse, warps, random[:SEED] or starve[:SEED]";
+        bad("--order", expected, &format!("'{text}'"))
+    })
 }
 
 pub(crate) fn bad(argument: &str, expected: &str, got: &str) -> Failure {
@@ -217,8 +213,8 @@ fn read(path: &Path) -> Result<Written, Failure> {
 }
 
 /// The kernel of a file that has one.
-fn only_kernel(file: &Path, include: &[PathBuf]) -> Result<String, Failure> {
-    let kernels = lab_app::Program::kernels(&[file.to_owned()], include)
+fn only_kernel(file: &Path, reading: &lab_app::Options) -> Result<String, Failure> {
+    let kernels = lab_app::Program::kernels(&[file.to_owned()], reading)
         .map_err(|error| Failure::Usage(error.to_string()))?;
     let names: Vec<String> =
         kernels.iter().map(|(_, k)| format!("{}{}", k.scope, k.name)).collect();

@@ -1,0 +1,58 @@
+//! How a command fails, and the exit code that goes with it.
+
+use std::path::Path;
+
+/// A command did not succeed.
+#[derive(Debug)]
+pub enum Failure {
+    /// 1: a result is wrong, or a bench was refused. What there is to say has been said, but for
+    /// this.
+    Wrong(String),
+    /// 1: the same, before there was anything to say.
+    Refused(String),
+    /// 2: bad usage or bad input.
+    Usage(String),
+    /// 3: the emulator found the kernel at fault.
+    Finding(String),
+    /// 3: the same, after a report that has said so.
+    Found(String),
+    /// 4: no such device, driver or toolkit.
+    Unavailable(String),
+}
+
+impl Failure {
+    /// 2: a file or directory cannot be read or written.
+    pub(crate) fn file(path: &Path, error: std::io::Error) -> Self {
+        Self::Usage(format!("{}: {error}", path.display()))
+    }
+
+    /// The exit code.
+    pub fn code(&self) -> u8 {
+        match self {
+            Self::Wrong(_) | Self::Refused(_) => 1,
+            Self::Usage(_) => 2,
+            Self::Finding(_) | Self::Found(_) => 3,
+            Self::Unavailable(_) => 4,
+        }
+    }
+
+    fn message(&self) -> &str {
+        match self {
+            Self::Wrong(m)
+            | Self::Refused(m)
+            | Self::Usage(m)
+            | Self::Finding(m)
+            | Self::Found(m)
+            | Self::Unavailable(m) => m,
+        }
+    }
+
+    /// Says it on stderr, and with `--json` as an object on stdout; what follows a report
+    /// has had its object already.
+    pub fn tell(&self, json: bool) {
+        eprintln!("{}: {}", crate::own::name(), self.message());
+        if json && !matches!(self, Self::Wrong(_) | Self::Found(_)) {
+            println!("{}", serde_json::json!({ "error": self.message(), "exit": self.code() }));
+        }
+    }
+}

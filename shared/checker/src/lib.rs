@@ -1,0 +1,26 @@
+//! The checker of the lab on its own: anybody's kernels and programs, looked at on the emulator.
+//!
+//! # The problem
+//!
+//! The tool `lab` knows the lab's own stages, and is built with all of them. Who wants to check a file needs none
+//! of that: here are the commands for files alone, and a tool that `cargo install` builds without the stages. `lab`
+//! itself takes these commands from here.
+//!
+//! ```text
+//! lab-checker check FILE.cu --kernel k --grid 8 --block 128 --arg 'x=in:f32[n]' --arg n=1000
+//! lab-checker app main.cu -- ARGUMENTS
+//! ```
+
+pub mod app;
+pub mod counted;
+pub mod debug;
+mod failure;
+mod finding;
+pub mod kernel;
+pub mod own;
+pub mod table;
+pub mod watch;
+pub mod words;
+
+pub use failure::Failure;
+pub use finding::{check_target, finding_json};
