@@ -83,6 +83,7 @@ const PRODUCT: &[[usize; 5]] = &[[128, 256, 64, 4, 16]];
 
 /// Those of the way back. By weights there are few tiles, and each is a sum over all steps: smaller ones are more.
 const WEIGHTS: &[[usize; 5]] = &[[128, 128, 64, 6, 16]];
+const SPLIT_WEIGHTS: &[[usize; 5]] = &[[128, 256, 64, 4, 16]];
 const INPUTS: &[[usize; 5]] = &[[128, 256, 64, 4, 16]];
 
 const TYPES: [&str; 4] = ["float", "double", "__half", "__nv_bfloat16"];
@@ -145,8 +146,11 @@ fn main() {
     let by_x = ["input_gradient", "narrow_input_gradient"].map(|name| each(name, ""));
     let vectors = ["peephole_gradient", "norm_gradient"].map(|name| each(name, ""));
     let spread = ["lstm_spread", "lstm_spread_back"].map(|name| kept(name, SPREAD));
-    let gradient_products =
-        [of_halves("weight_gradients", WEIGHTS), of_halves("gradient_by_x", INPUTS)].concat();
+    let gradient_products = [
+        of_halves("weight_gradients", WEIGHTS),
+        of_halves("split_weight_gradients", SPLIT_WEIGHTS),
+        of_halves("gradient_by_x", INPUTS),
+    ];
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_cell.cu", &cell.concat())
         .kernel("kernels/v1_sequence.cu", &kept("lstm_sequence", SEQUENCE))
@@ -166,7 +170,7 @@ fn main() {
         .spills(248) // of 768 units, mostly while fragments are loaded
         .kernel("kernels/v4_product.cu", &of_halves("gates_of_x", PRODUCT))
         .needs("sm_90a")
-        .kernel("kernels/v4_product_back.cu", &gradient_products)
+        .kernel("kernels/v4_product_back.cu", &gradient_products.concat())
         .needs("sm_90a")
         .kernel("kernels/v5_wgmma.cu", &of_halves("lstm_wgmma", GROUPS))
         .needs("sm_90a")

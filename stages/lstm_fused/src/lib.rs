@@ -358,9 +358,10 @@ impl Version for Fused {
             }
             // Of eight blocks and of sixteen; several of 8 rows and of 16.
             (_, Way::Tensor) => all.extend([[9, 4, 3, 128], [20, 3, 2, 130], [5, 2, 2, 700]]),
-            // One tile of x and several; what is left over of both.
+            // One tile of x and several; what is left over of both. Gradients by weights in whole tiles, and in tiles that
+            // four blocks share.
             (Pass::ForwardBackward, Way::TensorProduct) => {
-                all.extend([[9, 15, 136, 72], [66, 2, 8, 40]]);
+                all.extend([[66, 8, 136, 72], [66, 2, 8, 40]]);
             }
             (_, Way::TensorProduct) => all.extend([[9, 4, 8, 64], [20, 7, 72, 66]]),
             // Clusters of two blocks and of sixteen, some of the weights in shared memory; units and rows that are not there.

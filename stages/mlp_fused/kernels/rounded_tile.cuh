@@ -4,7 +4,7 @@
 #pragma once
 #include "lab/halves.cuh"
 #include "lab/ptx/named_barrier.cuh"
-#include "cluster_sums.cuh"
+#include "cluster_descent.cuh"
 #include "tensor_tile.cuh"
 
 namespace lab {

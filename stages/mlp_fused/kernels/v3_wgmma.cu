@@ -15,7 +15,7 @@
 // dz: B rows of ZB, V rounded up to 8. h, w2's copy: rows of HB. TMA sees V, or H, columns of them, and zeros behind.
 #include "lab/ptx/ex2.cuh"
 #include "lab/staged_store.cuh"
-#include "cluster_sums.cuh"
+#include "cluster_descent.cuh"
 #include "mlp.cuh"
 #include "wgmma_tile.cuh"
 

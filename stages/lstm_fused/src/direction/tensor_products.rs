@@ -168,31 +168,60 @@ impl Direction {
         let TensorSlots { ax, first_da, y, h0, wide: slots, .. } = self.tensor_slots();
         let [rows, weights, columns] =
             [self.sizes.rows(), self.sizes.weights(), wide_columns(self.columns)];
-        let (kernel, [high, wide, deep]) =
-            product(plan, &V4_PRODUCT_BACK, "weight_gradients", self.sizes)?;
-        let panels = |columns, rows| matrix(self.sizes, columns, rows, deep);
+        let tiles_of = |[high, wide, _]: [usize; 3]| {
+            blocks(weights, high) * (blocks(columns, wide) + blocks(hidden, wide))
+        };
+        let whole = product(plan, &V4_PRODUCT_BACK, "weight_gradients", self.sizes)?;
+        let split = product(plan, &V4_PRODUCT_BACK, "split_weight_gradients", self.sizes)?;
+        let parts = parts_of_tiles(plan, [tiles_of(whole.1), tiles_of(split.1)], rows, split.1[2]);
+        let (kernel, sides) = if parts > 1 { split } else { whole };
+        let panels = |columns, rows| matrix(self.sizes, columns, rows, sides[2]);
         let (dweight_ih, dweight_hh) = (gradients["weight_ih"], gradients["weight_hh"]);
         let wide_dweight = slots.weights.map_or(dweight_ih, |[_, gradient]| gradient);
-        let arguments = arguments![
+        let read = arguments![
             DA: ax.loaded_by(panels(weights, rows)?),
             X: slots.x.unwrap_or(self.x).loaded_by(panels(columns, rows)?),
             Y: y.loaded_by(panels(hidden * directions, rows)?),
             FIRST: first_da.loaded_by(panels(weights, batch)?),
             H0: h0.loaded_by(panels(hidden, batch)?),
-            DW_IH: wide_dweight.stored_by(results(self.sizes, columns, weights)?),
-            DW_HH: dweight_hh.stored_by(results(self.sizes, hidden, weights)?),
         ];
-        let tiles = blocks(weights, high) * (blocks(columns, wide) + blocks(hidden, wide));
-        let launch = self.launch_of_products(plan, &kernel, tiles)?;
         // C is what the kernel multiplies, and not all of it is x.
-        let scope = self.scope.clone().with(arguments![C: columns]);
-        plan.launch_in(&scope, &kernel, launch, arguments)?;
+        let scope = self.scope.clone().with(read).with(arguments![C: columns]);
+        if parts > 1 {
+            let launch = kernel.grid([tiles_of(sides) * parts, 1, 1])?.cluster(parts);
+            let written = arguments![dweight_ih: wide_dweight, dweight_hh];
+            plan.launch_in(&scope, &kernel, launch, written)?;
+        } else {
+            let launch = self.launch_of_products(plan, &kernel, tiles_of(sides))?;
+            let written = arguments![
+                DW_IH: wide_dweight.stored_by(results(self.sizes, columns, weights)?),
+                DW_HH: dweight_hh.stored_by(results(self.sizes, hidden, weights)?),
+            ];
+            plan.launch_in(&scope, &kernel, launch, written)?;
+        }
         if slots.weights.is_some() {
             let ends = [wide_dweight, dweight_ih];
             self.add_other_columns(plan, ends, weights, [columns, self.columns], false)?;
         }
         Ok(())
     }
+}
+
+/// How many blocks share the steps of a wide tile, so that all multiprocessors have work for as long; 1 for whole narrow
+/// tiles. A round of whole wide tiles is the unit of time: narrow ones take a little more than half of it.
+fn parts_of_tiles(plan: &Plan, [narrow, wide]: [u32; 2], rows: usize, deep: usize) -> u32 {
+    const OF_A_NARROW_TILE: f64 = 0.62;
+    let multiprocessors = plan.device().facts().multiprocessors;
+    let rounds = |tiles: u32, at_once: u32| f64::from(tiles.div_ceil(at_once.max(1)));
+    let mut best = (rounds(narrow, multiprocessors) * OF_A_NARROW_TILE, 1);
+    for parts in [2, 4] {
+        let time = rounds(wide, multiprocessors / parts) / f64::from(parts);
+        // Each block has two steps, at least.
+        if rows.div_ceil(deep) >= 2 * parts as usize && time < best.0 {
+            best = (time, parts);
+        }
+    }
+    best.1
 }
 
 /// dx of a layer, from da of its one direction or of both.
