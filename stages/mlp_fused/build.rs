@@ -64,6 +64,7 @@ fn main() {
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_sample.cu", &plain.concat())
         .kernel("kernels/v1_batch.cu", &batch.concat())
+        .spills(4) // of gradients that are kept, where rows are no packs
         .kernel("kernels/v1_recomputed.cu", &recomputed)
         .needs("sm_80")
         .kernel("kernels/v1_tensor.cu", &tensor)
