@@ -337,6 +337,10 @@ impl Version for Fused {
                 all.extend([[1, 200, 600, 40, 132], [5, 7, 9, 4, 8], [40, 3, 20, 8, 8]]);
             }
         }
+        if self.way == (Way::Batch { products: Products::Warpgroups, graph: false }) {
+            // Pairs that the blocks of a cluster share, in packs and one by one.
+            all.extend([[1, 600, 9, 4, 36], [1, 530, 11, 5, 33]]);
+        }
         if self.way == (Way::Batch { products: Products::Recomputed, graph: false }) {
             // Rows of the longest kind; many parts of the vocabulary.
             all.extend([[2, 33, 70, 5, 259], [1, 5, 1300, 4, 12]]);
