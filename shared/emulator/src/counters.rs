@@ -6,7 +6,7 @@
 //! the hardware does it: a request, the 32-byte sectors that it touches, and in shared memory the
 //! wavefronts, that is, how often a bank has to be asked.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap as HashMap;
 use std::ops::Range;
 
 use crate::access::{How, Kind, Space};

@@ -22,8 +22,8 @@
 //! On a GPU a queue's launches are in order, whoever makes them. Here those are that one thread of the host
 //! makes in a queue: tests that share a device then do not see each other.
 
+use rustc_hash::FxHashMap as HashMap;
 use std::cell::RefCell;
-use std::collections::HashMap;
 
 use crate::access::Kind;
 use crate::geometry::Geometry;

@@ -218,7 +218,7 @@ mod tests {
             (Collective::MmaTf32, 1f32.to_bits(), false),
         ] {
             let each = if wide { 2 } else { 1 };
-            let mut seen = std::collections::HashSet::new();
+            let mut seen = rustc_hash::FxHashSet::default();
             for (lane, register, half) in (0..LANES * 4 * each).map(|i| {
                 let i = (i / each, i % each);
                 (i.0 / 4, i.0 % 4, i.1)

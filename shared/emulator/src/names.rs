@@ -1,6 +1,6 @@
 //! What memory is called: shared arrays and kernel parameters, by the object's DWARF.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap as HashMap;
 use std::sync::Arc;
 
 use gimli::{AttributeValue, DebuggingInformationEntry, Operation, Unit, UnitOffset};
@@ -126,7 +126,7 @@ impl Names {
     pub(crate) fn read(bytes: &'static [u8]) -> Self {
         let Ok(file) = object::File::parse(bytes) else { return Self::default() };
         let mut names = Self::default();
-        let mut described: HashMap<u64, Described> = HashMap::new();
+        let mut described: HashMap<u64, Described> = HashMap::default();
         if let Some(dwarf) = crate::symbols::dwarf(&file) {
             let mut units = dwarf.units();
             while let Ok(Some(header)) = units.next() {

@@ -1,6 +1,6 @@
 //! Shared memory of a block: where it lies, and what is remembered of it.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap as HashMap;
 use std::sync::Arc;
 
 use crate::access::Space;
@@ -44,7 +44,7 @@ impl SharedShadow {
             fixed_granules: granules(fixed.1),
             dynamic_granules: granules(dynamic.1 + 2 * DYNAMIC_MARGIN),
             generation: 0,
-            visits: HashMap::new(),
+            visits: HashMap::default(),
         }
     }
 

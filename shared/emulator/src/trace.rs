@@ -3,7 +3,7 @@
 //! One OS thread at a time runs a checked launch. So the events are in the order in which they happened, and are the same
 //! at every run with the same [`Order`](crate::Order).
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap as HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::counters::Operation;

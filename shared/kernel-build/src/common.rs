@@ -21,10 +21,7 @@ impl Common {
     pub(crate) fn of(tools: &Tools<'_>, build: Build, folder: &Path) -> Result<Self, String> {
         static MAKING: Mutex<()> = Mutex::new(());
         let _one = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
-        let name = match build {
-            Build::Plain => "emulator",
-            Build::Checked => "emulator.checked",
-        };
+        let name = name(build);
         let place = folder.join(format!("{name}.{}", hash(tools, build)?));
         if place.is_dir() {
             return Ok(Self(place));
@@ -42,6 +39,14 @@ impl Common {
         made.map(|()| Self(place))
     }
 
+    /// As a build has left it in the target directory of the workspace whose headers these are, if it has: for
+    /// compiling a changed copy of a kernel.
+    pub(crate) fn left(tools: &Tools<'_>, build: Build) -> Option<Self> {
+        let folder = header_root(tools)?.join("target/kernels");
+        let place = folder.join(format!("{}.{}", name(build), hash(tools, build).ok()?));
+        place.is_dir().then_some(Self(place))
+    }
+
     /// Where the compiler looks for headers first.
     pub(crate) fn include(&self) -> &Path {
         &self.0
@@ -50,6 +55,19 @@ impl Common {
     pub(crate) fn glue(&self) -> PathBuf {
         self.0.join("glue.o")
     }
+}
+
+fn name(build: Build) -> &'static str {
+    match build {
+        Build::Plain => "emulator",
+        Build::Checked => "emulator.checked",
+    }
+}
+
+/// The tree that the emulator's headers really lie in: a copy of a stage has only a link to them.
+pub(crate) fn header_root(tools: &Tools<'_>) -> Option<PathBuf> {
+    let include = tools.include().canonicalize().ok()?;
+    include.ancestors().nth(3).map(Path::to_owned)
 }
 
 fn make(tools: &Tools<'_>, build: Build, part: &Path) -> Result<(), String> {
@@ -62,10 +80,10 @@ fn make(tools: &Tools<'_>, build: Build, part: &Path) -> Result<(), String> {
 fn hash(tools: &Tools<'_>, build: Build) -> Result<String, String> {
     let mut hasher = DefaultHasher::new();
     (include_str!("common.rs"), include_str!("compile.rs")).hash(&mut hasher);
-    (build.flags(), crate::compiler_version()?, tools.root).hash(&mut hasher);
+    (build.flags(), crate::compiler_version()?, header_root(tools)).hash(&mut hasher);
     for file in emulator_headers(&tools.include())? {
         let bytes = std::fs::read(&file).map_err(|e| format!("{}: {e}", file.display()))?;
-        (file, bytes).hash(&mut hasher);
+        (file.file_name(), bytes).hash(&mut hasher);
     }
     Ok(format!("{:016x}", hasher.finish()))
 }

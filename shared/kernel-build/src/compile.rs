@@ -4,11 +4,12 @@
 //! go into the hash by which objects are kept.
 
 use std::fmt::Write as _;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::common::Common;
+use crate::common::{Common, header_root};
 use crate::waits::mark_waits;
 use crate::{shared_directory, signature, stem, texts};
 
@@ -150,7 +151,8 @@ pub fn compile_in<S: AsRef<str>>(
     build: Build,
     out: &Path,
 ) -> Result<Compiled, String> {
-    let tools = Tools { compiler: compiler()?, root, common: None };
+    let mut tools = Tools { compiler: compiler()?, root, common: None };
+    tools.common = Common::left(&tools, build);
     compile_with(&tools, source, names, globals, build, out)
 }
 
@@ -171,7 +173,9 @@ fn compile_with<S: AsRef<str>>(
     let assembly = object.with_extension("s");
     let said = tools.assemble(&wrapper, &assembly, &kernel_flags(tools.root), build, source)?;
     let warnings = said.lines().filter(|l| l.contains("warning")).map(str::to_owned).collect();
-    tools.link(&[assembly], &[], &said, build, &object, source)?;
+    let glue = tools.common.as_ref().map(Common::glue);
+    let glue = glue.unwrap_or_else(|| tools.include().join("glue.cpp"));
+    tools.link(&[glue, assembly], &[], &said, build, &object, source)?;
     Ok(Compiled { object, warnings })
 }
 
@@ -200,7 +204,8 @@ pub struct Program {
 }
 
 /// Compiles a program, host code and all, into `out/program.so`. Its files are C++ already: launches are
-/// calls. `root` is as for [`compile_in`]; the headers of `shared/emulator/compat` stand in for CUDA's.
+/// calls. `root` is as for [`compile_in`]; the headers of `shared/emulator/compat` stand in for CUDA's. What all
+/// programs have in common is kept in `root/objects`.
 ///
 /// # Errors
 /// As [`compile`].
@@ -229,9 +234,10 @@ pub fn compile_program(
         assemblies.push(assembly);
     }
     let main = &program.units.first().ok_or("expected a file to compile, got none")?.1;
-    let more =
-        [&[compat.join("program.cpp").display().to_string()], &program.libraries[..]].concat();
-    tools.link(&assemblies, &more, &said, build, &object, main)?;
+    for file in [tools.include().join("glue.cpp"), compat.join("program.cpp")] {
+        assemblies.push(tools.kept_object(&file, &program.libraries, build)?);
+    }
+    tools.link(&assemblies, &program.libraries, &said, build, &object, main)?;
     Ok(Compiled { object, warnings: Vec::new() })
 }
 
@@ -266,6 +272,9 @@ impl Tools<'_> {
             // variable lives from instruction to instruction nobody asks, and it is most of -g.
             .args(["-fno-var-tracking", "-fno-var-tracking-assignments"])
             .arg(format!("-ffile-prefix-map={}=.", self.root.display()));
+        if let Some(root) = header_root(self).filter(|root| root != self.root) {
+            command.arg(format!("-ffile-prefix-map={}=.", root.display()));
+        }
         command
     }
 
@@ -348,10 +357,35 @@ impl Tools<'_> {
         run(self.read_glue(build).arg("-c").arg(&glue).arg("-o").arg(to), &glue).map(drop)
     }
 
+    /// The object of a file of the headers' tree that every program has, compiled once: the directory of a
+    /// tree that is kept is named by its content.
+    fn kept_object(
+        &self,
+        source: &Path,
+        libraries: &[String],
+        build: Build,
+    ) -> Result<PathBuf, String> {
+        let flags: Vec<_> = libraries.iter().filter(|f| !f.starts_with("-l")).collect();
+        let mut hasher = DefaultHasher::new();
+        (include_str!("compile.rs"), &flags, build.flags(), crate::compiler_version()?)
+            .hash(&mut hasher);
+        let folder = self.root.join("objects");
+        let object = folder.join(format!("{}.{:016x}.o", stem(source), hasher.finish()));
+        if !object.is_file() {
+            let said = |e: std::io::Error| format!("{}: {e}", object.display());
+            std::fs::create_dir_all(&folder).map_err(said)?;
+            let part = folder.join(format!("{}.{}.o", stem(source), std::process::id()));
+            let mut command = self.read_glue(build);
+            run(command.args(flags).arg("-c").arg(source).arg("-o").arg(&part), source)?;
+            std::fs::rename(&part, &object).map_err(said)?;
+        }
+        Ok(object)
+    }
+
     /// Makes the shared object. `said` is what the compiler said of all that is in it.
     fn link(
         &self,
-        assemblies: &[PathBuf],
+        parts: &[PathBuf],
         more: &[String],
         said: &str,
         build: Build,
@@ -359,9 +393,7 @@ impl Tools<'_> {
         source: &Path,
     ) -> Result<(), String> {
         let mut command = self.read_glue(build);
-        let glue = self.common.as_ref().map(Common::glue);
-        let glue = glue.unwrap_or_else(|| self.include().join("glue.cpp"));
-        command.args(["-shared", "-Wl,-z,defs"]).arg(glue).args(assemblies);
+        command.args(["-shared", "-Wl,-z,defs"]).args(parts);
         if build == Build::Checked {
             let table = object.with_extension("suspects.s");
             let suspects = suspects(said, self.root);

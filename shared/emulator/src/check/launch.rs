@@ -1,6 +1,6 @@
 //! What is known of a launch, and what memory and places are called in its findings.
 
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
@@ -149,7 +149,7 @@ impl LaunchCheck {
             overlaps,
             earlier,
             waiting: Waiting::default(),
-            unordered: HashMap::new(),
+            unordered: HashMap::default(),
             meeting: 0,
             arena,
             foreign,
@@ -159,28 +159,28 @@ impl LaunchCheck {
             tracer: tracer.filter(|_| count),
             module_data: module.data(),
             module_shadow: Vec::new(),
-            published: HashMap::new(),
+            published: HashMap::default(),
             messages: Messages::default(),
-            mbarriers: HashMap::new(),
+            mbarriers: HashMap::default(),
             mbarriers_made: 0,
-            issuers: HashMap::new(),
-            products: HashSet::new(),
+            issuers: HashMap::default(),
+            products: HashSet::default(),
             pointers,
             findings: Vec::new(),
             more: 0,
-            races: HashMap::new(),
-            needs: HashMap::new(),
-            unfenced: HashMap::new(),
-            constants: HashMap::new(),
-            lucky: HashMap::new(),
-            formal: HashMap::new(),
-            guesses: HashSet::new(),
-            polls: HashSet::new(),
-            unheard: HashSet::new(),
-            uninitialised: HashMap::new(),
-            raced: HashSet::new(),
-            locals: HashSet::new(),
-            grown: HashMap::new(),
+            races: HashMap::default(),
+            needs: HashMap::default(),
+            unfenced: HashMap::default(),
+            constants: HashMap::default(),
+            lucky: HashMap::default(),
+            formal: HashMap::default(),
+            guesses: HashSet::default(),
+            polls: HashSet::default(),
+            unheard: HashSet::default(),
+            uninitialised: HashMap::default(),
+            raced: HashSet::default(),
+            locals: HashSet::default(),
+            grown: HashMap::default(),
             stored_others: match module.has_suspects() {
                 true => vec![false; 1 + usize::from(PLACE_UNKNOWN)],
                 false => Vec::new(),
@@ -209,7 +209,7 @@ impl LaunchCheck {
             Formal::Poll(read) => read,
             _ => reader.place(),
         };
-        let known = self.formal.entry(race).or_insert((0, formal, HashSet::new()));
+        let known = self.formal.entry(race).or_insert((0, formal, HashSet::default()));
         // Two reasons for one finding are none.
         known.0 += u64::from(std::mem::discriminant(&known.1) == std::mem::discriminant(&formal));
         known.2.insert(read);

@@ -11,7 +11,7 @@
 //!
 //! Whether a fence stands behind the loop is not asked: CUDA's programming guide has none there.
 
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
 use super::BlockCheck;
 use crate::access::{Kind, Space};

@@ -5,7 +5,9 @@
 //! waits for it (or earlier: see `Landing`). A warp has 16 rows of the accumulators: lane `4 g + t` has,
 //! of each 8 columns, rows g and g + 8 at columns 2 t and 2 t + 1.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
+
+use rustc_hash::FxHashSet as HashSet;
 
 use half::bf16;
 
