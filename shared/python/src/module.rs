@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use lab_harness::plan::SlotKind;
 use lab_harness::{Error, Shape, Shapes};
@@ -41,6 +42,14 @@ type Described = (String, &'static str, Vec<&'static str>);
 #[pyclass(frozen, module = "vlstm._native")]
 struct Plan {
     planned: Planned,
+    /// Of each slot where it begins in the scratch memory; negative where it has an address of its own.
+    places: OnceLock<Vec<i64>>,
+}
+
+impl From<Planned> for Plan {
+    fn from(planned: Planned) -> Self {
+        Self { planned, places: OnceLock::new() }
+    }
 }
 
 #[pymethods]
@@ -88,6 +97,15 @@ impl Plan {
         self.planned.left_bytes()
     }
 
+    /// Says of each slot where it begins in the scratch memory, or with a negative number that `run` is given its
+    /// address. To be said once, before `run`.
+    fn place(&self, places: Vec<i64>) -> PyResult<()> {
+        let said = self.places.set(places);
+        said.map_err(|_| {
+            PyRuntimeError::new_err("place: expected to be called once, got a second call")
+        })
+    }
+
     /// Makes the launches on tensors at these addresses, with what is left and scratch at those, on this stream.
     fn run(
         &self,
@@ -98,6 +116,17 @@ impl Plan {
         stream: u64,
     ) -> PyResult<()> {
         let rooms = Rooms { left, scratch };
+        let addresses = match self.places.get() {
+            None => addresses,
+            Some(places) => {
+                let mut given = addresses.iter();
+                let at = |&place: &i64| match u64::try_from(place) {
+                    Ok(within) => Some(scratch + within),
+                    Err(_) => given.next().copied(),
+                };
+                places.iter().filter_map(at).collect()
+            }
+        };
         // SAFETY: the package passes the addresses of tensors that it has checked against `slots`, which stay while
         // the stream has work on them, as all of its allocator's do.
         py.detach(|| unsafe { self.planned.run(&addresses, rooms, stream) }).map_err(raise)
@@ -120,7 +149,7 @@ fn plan(
         let pass = Pass::of_name(pass_name)?;
         Planned::new(pass, &device(on)?, shapes_of(tensors)?, &options, version)
     };
-    py.detach(planned).map(|planned| Plan { planned }).map_err(raise)
+    py.detach(planned).map(Plan::from).map_err(raise)
 }
 
 /// The same of the pass `gradients`, in two parts, the forward and the backward pass; None where there are none.
@@ -135,7 +164,7 @@ fn plan_in_two_parts(
 ) -> PyResult<Option<(Plan, Plan)>> {
     let planned = || Planned::in_two_parts(&device(on)?, shapes_of(tensors)?, &options, version);
     let parts = py.detach(planned).map_err(raise)?;
-    Ok(parts.map(|parts| parts.map(|planned| Plan { planned }).into()))
+    Ok(parts.map(|parts| parts.map(Plan::from).into()))
 }
 
 /// Plans an LSTM on tensors of PyTorch's names: x, the parameters, h0, c0; with `training` in two parts, of which the second
@@ -159,7 +188,7 @@ fn plan_lstm(
         })
     };
     let parts: Vec<Planned> = py.detach(planned).map_err(raise)?;
-    Ok(parts.into_iter().map(|planned| Plan { planned }).collect())
+    Ok(parts.into_iter().map(Plan::from).collect())
 }
 
 fn shapes_of(tensors: Vec<Named>) -> Result<Shapes, Error> {

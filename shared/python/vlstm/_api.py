@@ -2,7 +2,7 @@
 
 import torch
 
-from vlstm import _float32, _launch, _native, _ops
+from vlstm import _float32, _launch, _native, _ops, _quick
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 _GRADIENTS = ("constant", "exact")
@@ -66,6 +66,12 @@ def mlstm(
         TypeError: an argument is of a wrong type; ValueError: of a wrong shape, on another device, or of a size that
         no version takes; NotImplementedError: it is differentiated twice.
     """
+    key = None
+    if c_initial is None and n_initial is None and m_initial is None and autocast_kernel_dtype is None:
+        key = _quick.key_of(q, k, v, i, f, return_last_states, eps, chunk_size, normalizer_grad, version)
+        call = None if key is None else _quick.find(key)
+        if call is not None:
+            return _with_state(*call(q, k, v, i, f)) if call.last_states else call(q, k, v, i, f)
     tensors = _checked(q, k, v, i, f, c_initial, n_initial, m_initial, autocast_kernel_dtype)
     exact = _one_of("normalizer_grad", normalizer_grad, _GRADIENTS) == "exact"
     _check_scalars(eps, chunk_size, version)
@@ -75,8 +81,15 @@ def mlstm(
         h = _ops.mlstm([*rows, None, None, None], (False, float(eps), exact, version))[0][:, :, -positions:]
         last = _float32.last_state(*rows[1:]) if return_last_states else None
     else:
-        h, last = _ops.mlstm(tensors, (bool(return_last_states), float(eps), exact, version))
-    return (h, (*last[:2], last[2].unsqueeze(-1))) if last is not None else h
+        settings = bool(return_last_states), float(eps), exact, version
+        h, last = _ops.mlstm(tensors, settings)
+        if key is not None:
+            _quick.remember(key, tensors[:5], settings)
+    return h if last is None else _with_state(h, *last)
+
+
+def _with_state(h, c, n, m):
+    return h, (c, n, m.unsqueeze(-1))
 
 
 def mlstm_step(
@@ -102,21 +115,17 @@ def mlstm_step(
     Raises:
         TypeError, ValueError: as `mlstm`; also where a gradient would be needed.
     """
-    for name, tensor in (("q", q), ("k", k), ("v", v), ("i", i), ("f", f), ("c", c), ("n", n), ("m", m)):
-        _check_tensor(name, tensor, q)
-    batch, heads, keys = _shape_of("q", q, "B, NH, DHQK")
-    values = _shape_of("v", v, "B, NH, DHHV")[2]
-    _check_same_type(q, k, v)
-    _check_shape("k", k, (batch, heads, keys))
-    _check_shape("v", v, (batch, heads, values))
-    for name, gate in (("i", i), ("f", f), ("m", m)):
-        _check_shape(name, gate, (batch, heads), (batch, heads, 1))
-    _check_shape("c", c, (batch, heads, keys, values))
-    _check_shape("n", n, (batch, heads, keys))
-    allowed = (torch.float32, torch.bfloat16) if q.dtype == torch.bfloat16 else (torch.float32,)
-    if dtype_state not in allowed:
-        raise TypeError(f"dtype_state: expected {_either(allowed)} with q in {q.dtype}, got {dtype_state}")
-    _check_scalars(eps, None, version)
+    key = None
+    if not torch.compiler.is_compiling():
+        try:
+            key = (*[_facts(t) for t in (q, k, v, i, f, c, n, m)], dtype_state, eps, eps.__class__, version)
+        except AttributeError:  # no tensor
+            key = None
+    if key is None or not _is_known(key):
+        _check_step(q, k, v, i, f, c, n, m, dtype_state)
+        _check_scalars(eps, None, version)
+        _note(key)
+    batch, heads, _ = q.shape
     if torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v, i, f, c, n, m)):
         raise ValueError(
             "mlstm_step: expected tensors that need no gradient, got some that do; it has none: call it under "
@@ -267,6 +276,21 @@ def _check_scalars(eps, chunk_size, version):
 _known = set()
 
 
+def _is_known(key):
+    try:
+        return key in _known
+    except TypeError:  # sizes that are symbols
+        return False
+
+
+def _note(key):
+    if key is not None and len(_known) < 4096:
+        try:
+            _known.add(key)
+        except TypeError:
+            pass
+
+
 def _facts(t):
     return None if t is None else (t.dtype, t.shape, t.device, t.layout)
 
@@ -278,13 +302,11 @@ def _checked(q, k, v, i, f, c, n, m, autocast_kernel_dtype):
     else:
         try:
             key = tuple([_facts(t) for t in (q, k, v, i, f, c, n, m)])
-            seen = key in _known
-        except (AttributeError, TypeError):  # no tensor, or one whose sizes are symbols
-            key, seen = None, False
-        if not seen:
+        except AttributeError:  # no tensor
+            key = None
+        if key is None or not _is_known(key):
             _check_all(q, k, v, i, f, c, n, m)
-            if key is not None and len(_known) < 4096:
-                _known.add(key)
+            _note(key)
     if c is not None:
         c, n, m = c.float(), n.float(), m.reshape(q.shape[:2]).float()
     if autocast_kernel_dtype is not None and autocast_kernel_dtype not in _FLOATS:
@@ -320,6 +342,23 @@ def _check_all(q, k, v, i, f, c, n, m):
         _check_shape("c_initial", c, (batch, heads, keys, values))
         _check_shape("n_initial", n, (batch, heads, keys))
         _check_shape("m_initial", m, (batch, heads), (batch, heads, 1))
+
+
+def _check_step(q, k, v, i, f, c, n, m, dtype_state):
+    for name, tensor in (("q", q), ("k", k), ("v", v), ("i", i), ("f", f), ("c", c), ("n", n), ("m", m)):
+        _check_tensor(name, tensor, q)
+    batch, heads, keys = _shape_of("q", q, "B, NH, DHQK")
+    values = _shape_of("v", v, "B, NH, DHHV")[2]
+    _check_same_type(q, k, v)
+    _check_shape("k", k, (batch, heads, keys))
+    _check_shape("v", v, (batch, heads, values))
+    for name, gate in (("i", i), ("f", f), ("m", m)):
+        _check_shape(name, gate, (batch, heads), (batch, heads, 1))
+    _check_shape("c", c, (batch, heads, keys, values))
+    _check_shape("n", n, (batch, heads, keys))
+    allowed = (torch.float32, torch.bfloat16) if q.dtype == torch.bfloat16 else (torch.float32,)
+    if dtype_state not in allowed:
+        raise TypeError(f"dtype_state: expected {_either(allowed)} with q in {q.dtype}, got {dtype_state}")
 
 
 def _versions_on(tensors, eps, last_states, exact, version, dh):

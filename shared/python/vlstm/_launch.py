@@ -62,8 +62,10 @@ class Planned:
         self.scratch_bytes, self.left_bytes = plan.scratch_bytes, plan.left_bytes
         self.names = tuple(name for name, *_ in self.slots)
         self.inputs = frozenset(name for name, kind, *_ in self.slots if kind != "output")
-        # The outputs as tensors are made, and of each slot where it begins in the scratch memory, or -1.
-        self.outputs, self.places = [], []
+        # The outputs as tensors are made, each with an input of its type and shape if there is one, which is quicker; and of
+        # each slot where it begins in the scratch memory, or -1.
+        self.outputs, self.given, places = [], [], []
+        alike = {(dtype, tuple(shape)): name for name, kind, dtype, shape in self.slots if kind == "input"}
         self.room_bytes = -(-self.scratch_bytes // _ALIGNMENT) * _ALIGNMENT
         for name, kind, dtype, shape in self.slots:
             at = -1
@@ -72,8 +74,11 @@ class Planned:
                 size = math.prod(shape) * TYPES[dtype].itemsize
                 self.room_bytes += -(-size // _ALIGNMENT) * _ALIGNMENT
             elif kind == "output":
-                self.outputs.append((name, tuple(shape), TYPES[dtype]))
-            self.places.append((name, at))
+                self.outputs.append((name, tuple(shape), TYPES[dtype], alike.get((dtype, tuple(shape)))))
+            places.append(at)
+            if at < 0:
+                self.given.append(name)
+        plan.place(places)
 
 
 def prepare(on):
@@ -142,28 +147,39 @@ def run(planned, tensors, left=None):
     All tensors are of one device, row-major and without gaps. On CUDA the launches go to PyTorch's current stream;
     nothing waits for them. `left` is the memory that one part of a call leaves to the other.
     """
-    device = next(iter(tensors.values())).device
+    return run_on(planned, tensors, left, next(iter(tensors.values())).device)
+
+
+def run_on(planned, tensors, left, device):
+    """As `run`, on the device that the tensors are on."""
     if device.type != "cuda":
         _say_that_it_is_slow()
         return _launch(planned, tensors, left, device, 0)
-    if device.index == torch.cuda.current_device():
-        return _launch(planned, tensors, left, device, _current_stream(device.index))
+    index = device.index
+    if index == _current_device():
+        return _launch(planned, tensors, left, device, _current_stream(index))
     with torch.cuda.device(device):
-        return _launch(planned, tensors, left, device, _current_stream(device.index))
+        return _launch(planned, tensors, left, device, _current_stream(index))
 
 
-# What Triton and Inductor ask, too: a number, where the public function makes an object of it.
+# What Triton and Inductor ask, too: numbers, where the public functions make objects of them or look at more.
+_current_device = getattr(torch._C, "_cuda_getDevice", None) or torch.cuda.current_device
 _current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (
     lambda index: torch.cuda.current_stream(index).cuda_stream
 )
 
 
 def _launch(planned, tensors, left, device, stream):
-    made = {name: torch.empty(shape, dtype=dtype, device=device) for name, shape, dtype in planned.outputs}
-    # Freed when this returns: what the allocator hands it to next on this stream runs behind the launches.
-    room = torch.empty(planned.room_bytes, dtype=torch.uint8, device=device)
-    base = room.data_ptr()
+    made = {
+        name: torch.empty_like(tensors[like]) if like else torch.empty(shape, dtype=dtype, device=device)
+        for name, shape, dtype, like in planned.outputs
+    }
+    base, room = 0, None
+    if planned.room_bytes:
+        # Freed when this returns: what the allocator hands it to next on this stream runs behind the launches.
+        room = torch.empty(planned.room_bytes, dtype=torch.uint8, device=device)
+        base = room.data_ptr()
     of_all = {**tensors, **made}
-    addresses = [of_all[name].data_ptr() if at < 0 else base + at for name, at in planned.places]
+    addresses = [of_all[name].data_ptr() for name in planned.given]
     planned.run(addresses, 0 if left is None else left.data_ptr(), base, stream)
     return made

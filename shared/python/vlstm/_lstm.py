@@ -5,7 +5,7 @@ import functools
 import torch
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
-from vlstm import _launch
+from vlstm import _launch, _ops
 
 _FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 _library = torch.library.Library("vlstm", "FRAGMENT")
@@ -163,6 +163,27 @@ def _refuse_double_backward(ctx, *_):
 torch.library.register_autograd("vlstm::lstm_backward", _refuse_double_backward, lib=_library)
 
 
+class _Differentiable(torch.autograd.Function):
+    """What `lstm_saving` is, without PyTorch's dispatcher between."""
+
+    @staticmethod
+    def forward(ctx, bidirectional, x, lengths, h0, c0, *parameters):
+        *results, left = saving(x, lengths, h0, c0, parameters, bidirectional)
+        _save(ctx, (x, lengths, h0, c0, parameters, bidirectional), (*results, left))
+        return (*results, left)
+
+    @staticmethod
+    def backward(ctx, dy, dhn, dcn, _):
+        if torch.is_grad_enabled() or (dy is None and dhn is None and dcn is None):
+            dx, _, dh0, dc0, of_parameters, _ = _gradients(ctx, dy, dhn, dcn, None)
+        else:
+            x, lengths, h0, c0, y, hn, cn, left, *parameters = ctx.saved_tensors
+            dx, dh0, dc0, *of_parameters = backward(
+                dy, dhn, dcn, x, lengths, h0, c0, parameters, y, hn, cn, left, ctx.bidirectional
+            )
+        return None, dx, None, dh0, dc0, *of_parameters
+
+
 class LSTM(torch.nn.LSTM):
     """`torch.nn.LSTM` by the kernels of the lab: the same constructor, parameters, state dict, arguments and results.
 
@@ -275,6 +296,11 @@ class LSTM(torch.nn.LSTM):
 
 def _call(x, lengths, h0, c0, parameters, bidirectional):
     tensors = (x, h0, c0, *parameters)
-    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+    differentiable = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+    if _ops.is_plain(tensors):
+        if differentiable:
+            return _Differentiable.apply(bidirectional, x, lengths, h0, c0, *parameters)[:3]
+        return forward(x, lengths, h0, c0, parameters, bidirectional)
+    if differentiable:
         return torch.ops.vlstm.lstm_saving(x, lengths, h0, c0, parameters, bidirectional)[:3]
     return torch.ops.vlstm.lstm(x, lengths, h0, c0, parameters, bidirectional)

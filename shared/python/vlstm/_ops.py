@@ -124,7 +124,7 @@ def gradient_options(eps, exact, state, last_states=False):
     return (*options, "last_state=yes") if last_states else options
 
 
-def _parts(q, k, v, i, f, c, n, m, last_states, eps, exact, version):
+def parts(q, k, v, i, f, c, n, m, last_states, eps, exact, version):
     """The plans of a forward and of its backward pass; None where the forward pass leaves nothing."""
     of_forward, of_backward = version_names(version)
     if of_forward != "auto":
@@ -140,14 +140,14 @@ def _parts(q, k, v, i, f, c, n, m, last_states, eps, exact, version):
 
 def _run_saving(tensors, *settings):
     """As `_run_forward`; beside the outputs what is left to the backward pass, or None."""
-    parts = _parts(*tensors, *settings)
-    if parts is None:
+    cut = parts(*tensors, *settings)
+    if cut is None:
         return _run_forward(tensors, *settings), None
     q, k, v, i, f, c, n, m = tensors
     # What no kernel writes none reads. On the CPU it is the same in every run, as opcheck wants it.
     new = torch.zeros if q.device.type == "cpu" else torch.empty
-    left = new(parts[0].left_bytes, dtype=torch.uint8, device=q.device)
-    return _launch.run(parts[0], _contiguous(named_inputs(q, k, v, i, f, c, n, m)), left), left
+    left = new(cut[0].left_bytes, dtype=torch.uint8, device=q.device)
+    return _launch.run(cut[0], _contiguous(named_inputs(q, k, v, i, f, c, n, m)), left), left
 
 
 def saving(q, k, v, i, f, c, n, m, *settings):
@@ -164,11 +164,11 @@ _implement("mlstm_saving", saving)
 def _fake_saving(q, k, v, i, f, c, n, m, last_states, eps, exact, version):
     settings = last_states, eps, exact, version
     results = _fake_forward(q, k, v, i, f, c, n, m, *settings)
-    parts = _parts(q, k, v, i, f, c, n, m, *settings)
-    if parts is None:
+    cut = parts(q, k, v, i, f, c, n, m, *settings)
+    if cut is None:
         return (*results, _nothing(q), _nothing(q), _nothing(q, torch.uint8))
-    rows = (i.new_empty(i.shape) if name in parts[1].inputs else _nothing(q) for name in ("m", "n"))
-    return (*results, *rows, q.new_empty(parts[0].left_bytes, dtype=torch.uint8))
+    rows = (i.new_empty(i.shape) if name in cut[1].inputs else _nothing(q) for name in ("m", "n"))
+    return (*results, *rows, q.new_empty(cut[0].left_bytes, dtype=torch.uint8))
 
 
 # ---- backward ------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def backward(dh, dc, dn, q, k, v, i, f, c, n, m, h, last_c, last_n, last_m, rows
         options = gradient_options(eps, exact, c is not None)
         planned = _launch.plan_for(on, "gradients", tensors, options, version_names(version)[1])
     else:
-        _, planned = _parts(q, k, v, i, f, c, n, m, *settings)
+        _, planned = parts(q, k, v, i, f, c, n, m, *settings)
         tensors |= {"h": h, "CN": last_c, "nN": last_n, "mN": last_m, "m": rows_m, "n": rows_n}
     out = _launch.run(planned, tensors, left)
     of_state = (out["dC0"], out["dn0"]) if c is not None else (_nothing(q), _nothing(q))
@@ -212,13 +212,13 @@ def _remember(ctx, tensors, settings, out, left):
     """Saves what the backward pass reads: `out` by the names of the kernels."""
     ctx.settings = settings
     ctx.set_materialize_grads(False)
-    parts = _parts(*tensors, *settings)
-    if parts is None:
+    cut = parts(*tensors, *settings)
+    if cut is None:
         ctx.save_for_backward(*tensors, *([None] * 7))
         return
     # What the backward pass does not read may be changed, as by an operation in place on h.
     names = ("h", "CN", "nN", "mN", "m", "n")
-    of_out = (out[name] if name in parts[1].inputs else None for name in names)
+    of_out = (out[name] if name in cut[1].inputs else None for name in names)
     ctx.save_for_backward(*tensors, *of_out, left)
 
 
@@ -231,7 +231,7 @@ def _save(ctx, inputs, output):
     _remember(ctx, tensors, (last_states, eps, exact, version), out, left)
 
 
-def _gradients(ctx, dh, dc, dn, *_):
+def gradients(ctx, dh, dc, dn, *_):
     if dh is None and dc is None and dn is None:
         return (None,) * 12
     saved = ctx.saved_tensors
@@ -240,7 +240,7 @@ def _gradients(ctx, dh, dc, dn, *_):
     return (*of_inputs, *of_state, None, None, None, None, None)
 
 
-torch.library.register_autograd("vlstm::mlstm_saving", _gradients, setup_context=_save, lib=_library)
+torch.library.register_autograd("vlstm::mlstm_saving", gradients, setup_context=_save, lib=_library)
 
 
 def _refuse_double_backward(ctx, *_):
@@ -298,7 +298,7 @@ class _Differentiable(torch.autograd.Function):
     @staticmethod
     def backward(ctx, dh, dc=None, dn=None, *_):
         if dh is None and dc is None and dn is None or torch.is_grad_enabled():
-            return _gradients(ctx, dh, dc, dn)
+            return gradients(ctx, dh, dc, dn)
         saved = ctx.saved_tensors
         *of_inputs, of_c, of_n = backward(dh, dc, dn, *saved, *ctx.settings)
         of_state = (None, None) if saved[5] is None else (of_c, of_n)
@@ -310,11 +310,14 @@ _dispatch_modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 1)
 _transforms = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: True)
 
 
-def _is_plain(tensors):
-    """Whether nobody looks on: no compiler, no mode, no transform, no tensor that is more than one."""
-    if torch.compiler.is_compiling() or _dispatch_modes() or _transforms() is not None:
-        return False
-    return all(t is None or type(t) in _PLAIN for t in tensors)
+def nobody_looks_on():
+    """Whether there is no compiler, no mode and no transform."""
+    return not (torch.compiler.is_compiling() or _dispatch_modes() or _transforms() is not None)
+
+
+def is_plain(tensors):
+    """Whether nobody looks on, and no tensor is more than one."""
+    return nobody_looks_on() and all(t is None or type(t) in _PLAIN for t in tensors)
 
 
 def mlstm(tensors, settings):
@@ -324,7 +327,7 @@ def mlstm(tensors, settings):
     there are none the kernels are called at once.
     """
     differentiable = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
-    if not _is_plain(tensors):
+    if not is_plain(tensors):
         operation = torch.ops.vlstm.mlstm_saving if differentiable else torch.ops.vlstm.mlstm
         h, *more = operation(*tensors, *settings)
     elif differentiable:
@@ -338,7 +341,7 @@ def mlstm(tensors, settings):
 
 def mlstm_step(q, k, v, i, f, c, n, m, eps, version):
     """The operation `mlstm_step`, likewise."""
-    if not _is_plain((q, k, v, i, f, c, n, m)):
+    if not is_plain((q, k, v, i, f, c, n, m)):
         return torch.ops.vlstm.mlstm_step(q, k, v, i, f, c, n, m, eps, version)
     for state in (c, n, m):
         if not state.is_inference():
