@@ -262,7 +262,7 @@ impl Run {
     /// Reads a record and checks what its types do not say.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let failed = |message: String| Error::File { path: path.display().to_string(), message };
-        let text = std::fs::read_to_string(path).map_err(|e| failed(e.to_string()))?;
+        let text = lab_device::emulator::read_text(path).map_err(|e| failed(e.to_string()))?;
         let mut run: Self = serde_json::from_str(&text).map_err(|e| failed(e.to_string()))?;
         run.check().map_err(failed)?;
         if run.format == 1 {

@@ -72,7 +72,7 @@ impl Tuned {
     /// It cannot be read or is no such record.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let failed = |message: String| Error::File { path: path.display().to_string(), message };
-        let text = std::fs::read_to_string(path).map_err(|e| failed(e.to_string()))?;
+        let text = lab_device::emulator::read_text(path).map_err(|e| failed(e.to_string()))?;
         let tuned: Self = serde_json::from_str(&text).map_err(|e| failed(e.to_string()))?;
         tuned.check().map_err(failed)?;
         Ok(tuned)

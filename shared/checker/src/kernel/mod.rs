@@ -21,6 +21,7 @@ mod sarif;
 pub use expect::Expectations;
 pub use list::list;
 use options::Resolved;
+pub use options::written_launch;
 pub(crate) use options::{arch, bad, order};
 
 /// A launch of one kernel of a `.cu` file.

@@ -107,7 +107,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     if arguments.watch {
         return watch(common, &tasks, task, &mut progress);
     }
-    let text = std::fs::read(&path).map_err(|e| Failure::file(&path, e))?;
+    let text = lab_device::emulator::read_file(&path).map_err(|e| Failure::file(&path, e))?;
     let outcome = task.judge(&String::from_utf8_lossy(&text), 1, true)?;
     settle(common, &tasks, task, &mut progress, &outcome)
 }
