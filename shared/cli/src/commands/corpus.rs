@@ -1,7 +1,5 @@
 //! `lab corpus [NAME]`: the planted bugs and right kernels that the emulator is held against.
 
-use std::io::Write as _;
-
 use clap::Args;
 use lab_corpus::{
     Case, Judgement, PRODUCTS, Verdict, asynchronous, beyond, cases, counted, descriptors, formal,
@@ -225,8 +223,8 @@ fn hold_and_tell(case: &Case, device: &Device) -> Result<(), Failure> {
         None => "computes what it must",
     };
     let line = format!("{}: {said}, on {}", case.name, device.name());
-    let told = writeln!(std::io::stdout(), "{line}").and_then(|()| std::io::stdout().flush());
-    told.map_err(|e| Failure::Usage(format!("standard output: {e}")))
+    println!("{line}");
+    Ok(())
 }
 
 /// Goes on where outputs are wrong; what a device refuses ends it, for a GPU may then run nothing more.
