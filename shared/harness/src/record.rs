@@ -228,6 +228,16 @@ impl Measurement {
     }
 }
 
+/// Refuses what is not as 2026-01-31T12:00:00Z: it is a part of a file's name.
+pub(crate) fn check_date(date: &str) -> Result<(), String> {
+    const LIKE: &str = "0000-00-00T00:00:00Z";
+    let plain = |c: char| if c.is_ascii_digit() { '0' } else { c };
+    match date.chars().map(plain).eq(LIKE.chars()) {
+        true => Ok(()),
+        false => Err(format!("date: expected one as 2026-01-31T12:00:00Z, got '{date}'")),
+    }
+}
+
 /// A name for files: `NVIDIA H200` is `nvidia-h200`.
 pub(crate) fn slug(text: &str) -> String {
     let kept = text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
@@ -292,6 +302,7 @@ impl Run {
         if self.commit.len() != 40 || !self.commit.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Err(format!("commit: expected 40 hexadecimal digits, got '{}'", self.commit));
         }
+        check_date(&self.date)?;
         for m in &self.results {
             let ordered = 0.0 < m.p10_us && m.p10_us <= m.median_us && m.median_us <= m.p90_us;
             if !ordered || m.runs == 0 || !m.relative_error.unwrap_or(0.0).is_finite() {
@@ -382,6 +393,7 @@ mod tests {
             ("\"of\": \"version\"", "\"of\": \"verse\""),
             ("\"gpu\"", "\"gqu\""),
             ("\"runs\": 10", "\"runs\": 0"),
+            ("\"date\": \"2026", "\"date\": \"../2026"),
         ] {
             assert!(text.contains(from), "{from}");
             std::fs::write(&path, text.replace(from, to)).unwrap();

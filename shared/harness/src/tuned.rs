@@ -6,7 +6,7 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::record::Machine;
+use crate::record::{Machine, check_date};
 use crate::{Error, Tiling};
 
 /// The version of the format.
@@ -81,6 +81,13 @@ impl Tuned {
     fn check(&self) -> Result<(), String> {
         if self.format != FORMAT {
             return Err(format!("format: expected {FORMAT}, got {}", self.format));
+        }
+        check_date(&self.date)?;
+        // They are parts of the file's name.
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':');
+        let names = [("version", &self.version), ("dtype", &self.dtype)];
+        if let Some((what, name)) = names.into_iter().find(|n| !n.1.chars().all(plain)) {
+            return Err(format!("{what}: expected letters, digits, '_' and ':', got '{name}'"));
         }
         let positive = |t: &Trial| t.median_us.is_none_or(|us| us > 0.0 && us.is_finite());
         if self.best.median_us.is_none() || !positive(&self.best) || !positive(&self.in_use) {
