@@ -13,6 +13,7 @@ use crate::Common;
 use crate::failure::Failure;
 use crate::table::table;
 use lab_checker::finding_json;
+use lab_device::emulator::shown;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -119,6 +120,7 @@ fn up_to_the_first(files: &[String]) -> Result<(), Failure> {
     let known = || kernels::KERNELS.iter().map(|k| k.file);
     if let Some(file) = files.iter().find(|f| !known().any(|k| k == **f)) {
         let known = known().collect::<Vec<_>>().join(", ");
+        let file = shown(file, 60);
         return Err(Failure::Usage(format!("--source: expected one of {known}, got '{file}'")));
     }
     let wanted = |file: &str| files.is_empty() || files.iter().any(|f| f == file);
@@ -249,6 +251,7 @@ fn one(common: &Common, name: &str) -> Result<(), Failure> {
     let all =
         cases().into_iter().chain(counted()).chain(instructions()).chain(formal()).chain(beyond());
     let case = all.into_iter().find(|c| c.name == name).ok_or_else(|| {
+        let name = shown(name, 60);
         Failure::Usage(format!("case: expected one that `lab corpus` lists, got '{name}'"))
     })?;
     let device = match common.selector()? {

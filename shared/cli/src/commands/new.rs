@@ -9,6 +9,7 @@ use serde_json::json;
 use crate::commands::workspace;
 use crate::failure::Failure;
 use crate::{Common, STAGES};
+use lab_device::emulator::shown;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -139,6 +140,7 @@ fn check(name: &str, root: &Path) -> Result<(), Failure> {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let starts = name.starts_with(|c: char| c.is_ascii_lowercase());
     if !starts || !name.chars().all(plain) || name.len() > 40 {
+        let name = shown(name, 60);
         return Err(Failure::Usage(format!(
             "stage: expected at most 40 lower-case letters, digits and underscores, a letter first, \
              got '{name}'"
