@@ -36,7 +36,7 @@ pub use message::complaint;
 pub use mutator::Mutator;
 
 /// Within this a loader has to end.
-pub const SLOW: Duration = Duration::from_secs(20);
+pub const SLOW: Duration = Duration::from_secs(60);
 
 /// The most characters of a refusal, the input's path left out.
 pub const LINE: usize = 320;
@@ -204,7 +204,7 @@ impl Watch {
         let path = path.to_owned();
         std::thread::spawn(move || {
             loop {
-                match receiver.recv_timeout(3 * SLOW) {
+                match receiver.recv_timeout(10 * SLOW) {
                     Ok(()) => {}
                     Err(RecvTimeoutError::Disconnected) => return,
                     Err(RecvTimeoutError::Timeout) => {

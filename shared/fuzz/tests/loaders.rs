@@ -230,7 +230,8 @@ fn change_sealed<M: Trained>(mutator: &mut Mutator, input: &[u8]) -> Vec<u8> {
         change_tensor(mutator, &mut all);
     }
     let header = notes.get(M::STAGE).cloned().unwrap_or_default();
-    notes.insert("sha256".into(), checksum(&header, &all));
+    all.remove("training.sha256");
+    all.insert("training.sha256".into(), checksum(&header, &all));
     tensor::write_with_notes(&path, &all, &notes).expect("tensors");
     std::fs::read(&path).expect("the file")
 }

@@ -114,7 +114,7 @@ fn what_is_no_checkpoint_is_refused() {
         ("\"dtype\":\"f32\"", "\"dtype\":\"f8\"", "got 'f8'"),
         ("\"rule\":\"adam\"", "\"rule\":\"best\"", "unknown variant `best`"),
         ("\"epoch\":1", "\"epoch\":2", "position: expected as many steps as"),
-        ("\"seed\":", "\"seed\":1", "checksum of"),
+        ("\"seed\":", "\"seed\":1", "'training.sha256' of"),
     ] {
         let wrong = header.replace(from, to);
         assert_ne!(&wrong, header, "{from}");

@@ -72,7 +72,7 @@ pub trait Trained: Copy + Debug + PartialEq + Serialize + DeserializeOwned {
 /// Its file is one of safetensors: the parameters by their names; `optimizer.first.NAME` and
 /// `optimizer.second.NAME`, Adam's moments, the first of which is the velocity of SGD, where the optimizer
 /// has them; and `training.…`, where it stands. What is no tensor is in the metadata under the stage's
-/// name, as JSON, and under `sha256` a checksum of all that.
+/// name, as JSON. `training.sha256` is a checksum of all that.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checkpoint<M: Trained> {
     /// What is trained.
@@ -113,14 +113,14 @@ struct Header<M, C> {
 
 /// Since 2 with a checksum.
 const FORMAT: u32 = 2;
-const CHECKSUM: &str = "sha256";
+const CHECKSUM: &str = "training.sha256";
 const FIRST: &str = "optimizer.first.";
 const SECOND: &str = "optimizer.second.";
 const PROGRESS: [&str; 3] = ["training.counts", "training.numbers", "training.losses"];
 
-/// SHA-256 of what the metadata say of the training, the `header`, and of all tensors, in hexadecimal: for who
+/// SHA-256 of what the metadata say of the training, the `header`, and of all other tensors: 32 bytes. For who
 /// writes a checkpoint by other means.
-pub fn checksum(header: &str, all: &Tensors) -> String {
+pub fn checksum(header: &str, all: &Tensors) -> Tensor {
     let mut hash = Sha256::new();
     let mut text = |text: &str| {
         hash.update((text.len() as u64).to_le_bytes());
@@ -132,7 +132,7 @@ pub fn checksum(header: &str, all: &Tensors) -> String {
         text(&tensor.describe());
     }
     all.values().for_each(|tensor| hash.update(&tensor.bytes));
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    Tensor::new::<u8>(&[32], &hash.finalize())
 }
 
 impl<M: Trained> Checkpoint<M> {
@@ -161,8 +161,8 @@ impl<M: Trained> Checkpoint<M> {
             Tensor::new(&[self.losses.len()], &self.losses),
         ];
         all.extend(PROGRESS.map(str::to_owned).into_iter().zip(progress));
-        let sum = checksum(&header, &all);
-        let notes = BTreeMap::from([(M::STAGE.to_owned(), header), (CHECKSUM.to_owned(), sum)]);
+        all.insert(CHECKSUM.to_owned(), checksum(&header, &all));
+        let notes = BTreeMap::from([(M::STAGE.to_owned(), header)]);
         Ok(tensor::write_with_notes(path, &all, &notes)?)
     }
 
@@ -179,11 +179,11 @@ impl<M: Trained> Checkpoint<M> {
             let expected = format!("'{}', which a checkpoint has", M::STAGE);
             return Err(bad(format!("metadata of {file}"), expected, "none"));
         };
+        let written = all.remove(CHECKSUM);
         let sum = checksum(header, &all);
         let header: Header<M, M::Config> = serde_json::from_str(header).map_err(|e| {
             BadCheckpoint::new(format!("metadata of {file}"), "a model and its training", e)
         })?;
-        let written = notes.get(CHECKSUM).cloned();
         let Header { format, model, config, position, data, notes } = header;
         if format != FORMAT {
             return Err(bad(format!("format of {file}"), FORMAT.to_string(), format));
@@ -227,13 +227,21 @@ impl<M: Trained> Checkpoint<M> {
         };
         checkpoint.check()?;
         // Last: what else is wrong says more.
-        match written {
-            Some(text) if text == sum => Ok(checkpoint),
-            other => {
-                let got = other.map_or_else(|| "none".into(), |text| shown(&text, sum.len()));
-                Err(bad(format!("checksum of {file}"), format!("{sum}, of what it holds"), got))
-            }
+        if written.as_ref() == Some(&sum) {
+            return Ok(checkpoint);
         }
+        let hexadecimal =
+            |sum: &Tensor| sum.bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+        let got = match written {
+            None => "none".into(),
+            Some(t) if t.shape != sum.shape => t.describe(),
+            Some(t) => hexadecimal(&t),
+        };
+        Err(bad(
+            format!("'{CHECKSUM}' of {file}"),
+            format!("{}, of what it holds", hexadecimal(&sum)),
+            got,
+        ))
     }
 
     /// Refuses to go on with another model, or in another way, than it was taken with.
