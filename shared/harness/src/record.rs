@@ -238,6 +238,14 @@ pub(crate) fn check_date(date: &str) -> Result<(), String> {
     }
 }
 
+/// Refuses a part of a file's name that is too long for one.
+pub(crate) fn check_length(what: &str, text: &str, most: usize) -> Result<(), String> {
+    match text.chars().count() {
+        length if length <= most => Ok(()),
+        length => Err(format!("{what}: expected at most {most} characters, got {length}")),
+    }
+}
+
 /// A name for files: `NVIDIA H200` is `nvidia-h200`.
 pub(crate) fn slug(text: &str) -> String {
     let kept = text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
@@ -303,6 +311,7 @@ impl Run {
             return Err(format!("commit: expected 40 hexadecimal digits, got '{}'", self.commit));
         }
         check_date(&self.date)?;
+        check_length("gpu", &self.device.gpu, 100)?;
         for m in &self.results {
             let ordered = 0.0 < m.p10_us && m.p10_us <= m.median_us && m.median_us <= m.p90_us;
             if !ordered || m.runs == 0 || !m.relative_error.unwrap_or(0.0).is_finite() {
@@ -394,6 +403,7 @@ mod tests {
             ("\"gpu\"", "\"gqu\""),
             ("\"runs\": 10", "\"runs\": 0"),
             ("\"date\": \"2026", "\"date\": \"../2026"),
+            ("Example GPU", &"GPU".repeat(100)),
         ] {
             assert!(text.contains(from), "{from}");
             std::fs::write(&path, text.replace(from, to)).unwrap();

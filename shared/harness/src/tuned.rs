@@ -6,7 +6,7 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::record::{Machine, check_date};
+use crate::record::{Machine, check_date, check_length};
 use crate::{Error, Tiling};
 
 /// The version of the format.
@@ -88,6 +88,13 @@ impl Tuned {
         let names = [("version", &self.version), ("dtype", &self.dtype)];
         if let Some((what, name)) = names.into_iter().find(|n| !n.1.chars().all(plain)) {
             return Err(format!("{what}: expected letters, digits, '_' and ':', got '{name}'"));
+        }
+        for (what, part, most) in [
+            ("version", &self.version, 80),
+            ("dtype", &self.dtype, 16),
+            ("gpu", &self.device.gpu, 100),
+        ] {
+            check_length(what, part, most)?;
         }
         let positive = |t: &Trial| t.median_us.is_none_or(|us| us > 0.0 && us.is_finite());
         if self.best.median_us.is_none() || !positive(&self.best) || !positive(&self.in_use) {
