@@ -13,9 +13,11 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use lab_emulator::shown;
+
 /// An argument that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{argument}: expected {expected}, got {got}")]
+#[error("{}: expected {}, got {}", shown(argument, 100), shown(expected, 400), shown(got, 100))]
 pub struct BadArgument {
     /// Which: `--arg x`, `--grid`.
     pub argument: String,

@@ -79,7 +79,7 @@ impl Reader<'_> {
         if !is_file {
             return Err(refuse("expected a file of CUDA C++, got something else".into()));
         }
-        let bytes = std::fs::read(path).map_err(|e| refuse(e.to_string()))?;
+        let bytes = lab_emulator::read_file(path).map_err(|e| refuse(e.to_string()))?;
         let text = String::from_utf8_lossy(&bytes);
         // The mark that some editors begin a file with.
         let text = text.trim_start_matches('\u{feff}');

@@ -112,7 +112,7 @@ pub struct Tensor {
 pub fn read_tensor(argument: &str, name: &TensorName) -> Result<Tensor, BadArgument> {
     let wrong = |expected: &str, got: String| BadArgument::new(argument, expected, got);
     let file = || name.file.display();
-    let bytes = std::fs::read(&name.file)
+    let bytes = lab_emulator::read_file(&name.file)
         .map_err(|e| wrong("a file of safetensors", format!("{}: {e}", file())))?;
     let all = SafeTensors::deserialize(&bytes)
         .map_err(|e| wrong("a file of safetensors", format!("{}: {e}", file())))?;

@@ -104,6 +104,7 @@ pub(crate) fn seconds(given: f64) -> Result<Duration, Failure> {
 pub(crate) fn bytes(given: &str) -> Result<u64, Failure> {
     let wrong = || {
         let expected = "bytes from 64MiB, such as 8GiB, 500MB or 1000000000";
+        let given = lab_emulator::shown(given, 60);
         Failure::Usage(format!("--memory: expected {expected}, got '{given}'"))
     };
     let text = given.trim();

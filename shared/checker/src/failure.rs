@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use lab_emulator::{shown, shown_lines};
+
 /// A command did not succeed.
 #[derive(Debug)]
 pub enum Failure {
@@ -23,7 +25,12 @@ pub enum Failure {
 impl Failure {
     /// 2: a file or directory cannot be read or written.
     pub(crate) fn file(path: &Path, error: std::io::Error) -> Self {
-        Self::Usage(format!("{}: {error}", path.display()))
+        Self::Usage(format!("{}: {error}", shown(&path.to_string_lossy(), 1000)))
+    }
+
+    /// 2: stdout has not taken all that was printed.
+    pub fn lost(why: &str) -> Self {
+        Self::Usage(format!("standard output: {why}"))
     }
 
     /// The exit code.
@@ -36,7 +43,8 @@ impl Failure {
         }
     }
 
-    fn message(&self) -> &str {
+    /// What went wrong.
+    pub fn message(&self) -> &str {
         match self {
             Self::Wrong(m)
             | Self::Refused(m)
@@ -50,7 +58,7 @@ impl Failure {
     /// Says it on stderr, and with `--json` as an object on stdout; what follows a report
     /// has had its object already.
     pub fn tell(&self, json: bool) {
-        eprintln!("{}: {}", crate::own::name(), self.message());
+        eprintln!("{}: {}", crate::own::name(), shown_lines(self.message()));
         if json && !matches!(self, Self::Wrong(_) | Self::Found(_)) {
             println!("{}", serde_json::json!({ "error": self.message(), "exit": self.code() }));
         }

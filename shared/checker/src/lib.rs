@@ -11,14 +11,27 @@
 //! lab-checker app main.cu -- ARGUMENTS
 //! ```
 
+/// As the standard library's, but that never ends the process: [`out`].
+macro_rules! println {
+    () => { $crate::out::line(format_args!("")) };
+    ($($text:tt)*) => { $crate::out::line(format_args!($($text)*)) };
+}
+
+/// Likewise.
+macro_rules! eprintln {
+    ($($text:tt)*) => { $crate::out::note(format_args!($($text)*)) };
+}
+
 pub mod app;
 pub mod counted;
 pub mod debug;
 mod failure;
 mod finding;
 pub mod kernel;
+pub mod out;
 pub mod own;
 pub mod table;
+pub mod usage;
 pub mod watch;
 pub mod words;
 

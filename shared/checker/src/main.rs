@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use lab_checker::{Failure, app, debug, kernel, own, watch};
+use lab_checker::{Failure, app, debug, kernel, out, own, usage, watch};
 
 /// Runs CUDA kernels and programs on the CPU and looks at every access: bounds, races, barriers, values never
 /// written. Needs no GPU and no CUDA, only a C++ compiler. The code runs natively, with your rights
@@ -89,8 +89,16 @@ fn main() -> ExitCode {
     // SAFETY: sets a signal's disposition before any thread is started.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     own::set_name("lab-checker");
-    let Cli { json, command } = Cli::parse();
-    match run(json, &command) {
+    let words: Vec<_> = std::env::args_os().collect();
+    let Cli { json, command } = match usage::parse(&words) {
+        Ok(cli) => cli,
+        Err(code) => return ExitCode::from(code),
+    };
+    let whole = || match out::lost() {
+        Some(why) => Err(Failure::lost(why)),
+        None => Ok(()),
+    };
+    match run(json, &command).and_then(|()| whole()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             failure.tell(json);

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use lab_device::emulator::{shown, shown_lines};
 use lab_harness::Error;
 
 /// A command did not succeed.
@@ -25,7 +26,7 @@ pub(crate) enum Failure {
 impl Failure {
     /// 2: a file or directory cannot be read or written.
     pub(crate) fn file(path: &Path, error: std::io::Error) -> Self {
-        Self::Usage(format!("{}: {error}", path.display()))
+        Self::Usage(format!("{}: {error}", shown(&path.to_string_lossy(), 1000)))
     }
 
     pub(crate) fn code(&self) -> u8 {
@@ -37,7 +38,7 @@ impl Failure {
         }
     }
 
-    fn message(&self) -> &str {
+    pub(crate) fn message(&self) -> &str {
         match self {
             Self::Wrong(m)
             | Self::Refused(m)
@@ -51,7 +52,7 @@ impl Failure {
     /// Says it on stderr, and with `--json` as an object on stdout; what follows a report
     /// has had its object already.
     pub(crate) fn tell(&self, json: bool) {
-        eprintln!("lab: {}", self.message());
+        eprintln!("lab: {}", shown_lines(self.message()));
         if json && !matches!(self, Self::Wrong(_) | Self::Found(_)) {
             println!("{}", serde_json::json!({ "error": self.message(), "exit": self.code() }));
         }

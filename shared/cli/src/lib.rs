@@ -1,7 +1,19 @@
 //! The tool `lab`: its commands, and the registry of all stages.
 
+/// As the standard library's, but that never ends the process: [`lab_checker::out`].
+macro_rules! println {
+    () => { lab_checker::out::line(format_args!("")) };
+    ($($text:tt)*) => { lab_checker::out::line(format_args!($($text)*)) };
+}
+
+/// Likewise.
+macro_rules! eprintln {
+    ($($text:tt)*) => { lab_checker::out::note(format_args!($($text)*)) };
+}
+
 mod commands;
 mod failure;
+pub mod loaders;
 mod part;
 mod plot;
 mod profile;
@@ -17,7 +29,7 @@ use lab_harness::suite::Suite;
 use lab_harness::{Choice, Error, Stage, Version};
 
 use failure::Failure;
-use lab_checker::{own, table, words};
+use lab_checker::{own, table, usage, words};
 
 /// Every stage, in the order of the story.
 pub static STAGES: &[&Stage] = &[
@@ -201,16 +213,17 @@ enum Command {
 
 /// Parses the command line and does what it says.
 pub fn main() -> ExitCode {
-    ExitCode::from(run(Cli::parse()))
+    let words: Vec<OsString> = std::env::args_os().collect();
+    ExitCode::from(usage::parse(&words).map_or_else(|code| code, run))
 }
 
 /// The same for a program that has this tool within it: `arguments` stand behind the tool's name, and `command` begins another
-/// process that calls this. Gives back the exit code; ends the process on a command line that is none.
+/// process that calls this. Gives back the exit code.
 pub fn main_within(command: Vec<OsString>, arguments: Vec<OsString>) -> u8 {
-    let words = std::iter::once("lab".into()).chain(arguments.iter().cloned());
-    let cli = Cli::parse_from(words);
+    let words: Vec<OsString> =
+        std::iter::once("lab".into()).chain(arguments.iter().cloned()).collect();
     own::called_by(command, arguments);
-    run(cli)
+    usage::parse(&words).map_or_else(|code| code, run)
 }
 
 fn run(cli: Cli) -> u8 {
@@ -245,7 +258,11 @@ fn run(cli: Cli) -> u8 {
         Command::New(arguments) => commands::new::run(common, &arguments),
         Command::Bundle { directory } => commands::bundle::run(common, &directory),
     };
-    match outcome {
+    let whole = || match lab_checker::out::lost() {
+        Some(why) => Err(lab_checker::Failure::lost(why).into()),
+        None => Ok(()),
+    };
+    match outcome.and_then(|()| whole()) {
         Ok(()) => 0,
         Err(failure) => {
             failure.tell(common.json);

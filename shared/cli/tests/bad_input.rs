@@ -637,3 +637,90 @@ fn the_cache_may_be_damaged_or_out_of_reach() {
         }
     });
 }
+
+/// One line, and with `--json` an object as well.
+#[test]
+fn a_command_line_that_is_none_is_refused_in_a_line() {
+    let digits = "7".repeat(614);
+    let train = ["lstm", "train", "--data", "sine", "--out", "m.safetensors"];
+    for (words, said) in [
+        (&["dance"][..], "unrecognized subcommand 'dance'"),
+        (&["run"], "were not provided: <STAGE|FILE.cu>; see lab run --help"),
+        (&["run", "playg:saxpy", "--frobnicate"], "unexpected argument '--frobnicate'"),
+        (&["run", "playg:saxpy", "--seed", "\u{1b}[2J\n"], "'\\u{1b}[2J\\n'"),
+        (&["run", "play\ng"], "got 'play\\ng'"),
+        (&[&train[..], &["--warm-up", &digits]].concat(), "number too large"),
+    ] {
+        let output = lab().arg("--json").args(words).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(text.starts_with("lab: ") && text.contains(said), "'{said}' in: {text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(text.len() < 400, "{text}");
+        let object: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(object["error"].as_str(), text.trim_end().strip_prefix("lab: "));
+        assert_eq!(object["exit"], 2);
+    }
+    let threads = "RAYON_NUM_THREADS: expected at most";
+    refused(lab().env("RAYON_NUM_THREADS", "100000").arg("list"), 2, &[threads, "got 100000"]);
+}
+
+#[test]
+fn what_has_no_end_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let fifo = directory.path().join("fifo").display().to_string();
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    for (path, said) in [("/dev/zero", "a device"), (&fifo[..], "a FIFO")] {
+        let said = format!("{path}: expected a file, got {said}");
+        for words in [
+            &["run", "playg:saxpy", "--input", path][..],
+            &["lstm", "train", "--out", "m.safetensors", "--data", path],
+            &["lstm", "test", path],
+            &["mlp", "train", "--out", "m.safetensors", path],
+            &["mlp", "predict", path, "a"],
+            &["check", "k.cu", "--kernel", "k", "--grid", "1", "--block", "1", "--args", path],
+        ] {
+            let mut lab = lab();
+            let lab = lab.current_dir(&directory).args(words);
+            refused(lab.timeout(std::time::Duration::from_secs(60)), 2, &[&said]);
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_or_a_reader_that_has_gone_ends_no_training() {
+    use std::process::Stdio;
+
+    let directory = tempfile::tempdir().unwrap();
+    let full = || Stdio::from(std::fs::File::create("/dev/full").unwrap());
+    let gone = || {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        Stdio::from(writer)
+    };
+    let run = |words: &[&str], out: Stdio, errors: Stdio| {
+        let mut lab = std::process::Command::new(assert_cmd::cargo::cargo_bin("lab"));
+        lab.env_remove("LAB_DEVICE").current_dir(&directory).args(["--device", "emulator"]);
+        lab.args(words).stdout(out).stderr(errors).output().unwrap()
+    };
+    let train =
+        ["lstm", "train", "--data", "sine", "--epochs", "2", "--hidden", "2", "--window", "3"];
+    let train = [&train[..], &["--stride", "50", "--out", "m.safetensors"]].concat();
+    let model = directory.path().join("m.safetensors");
+    for (out, errors, code) in [
+        (full(), Stdio::piped(), 2),
+        (full(), full(), 2),
+        (Stdio::piped(), full(), 0),
+        (gone(), Stdio::piped(), 0),
+        (gone(), gone(), 0),
+    ] {
+        let output = run(&train, out, errors);
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{text}");
+        assert!(code == 0 || text.is_empty() || text.contains("lab: standard output: No space"));
+        std::fs::remove_file(&model).expect("a model");
+    }
+    for words in [&["list"][..], &["list", "--json"], &["--help"], &["devices"]] {
+        assert_eq!(run(words, full(), full()).status.code(), Some(2), "{words:?}");
+    }
+}

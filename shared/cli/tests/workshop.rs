@@ -266,6 +266,10 @@ fn a_new_stage_is_written_and_registered_once() {
         ("serde", "no crate here has"),
         ("playg", "no stage"),
         ("match", "no word of Rust's"),
+        ("self", "no word of Rust's"),
+        ("gen", "no word of Rust's"),
+        ("yield", "no word of Rust's"),
+        ("std", "no word of Rust's"),
     ] {
         refused(lab(root).args(["new", name]), &["stage: expected", what]);
     }

@@ -374,7 +374,7 @@ impl Device {
     pub fn memory(&self) -> Result<Memory, Error> {
         let ((free, total), kept) = match &*self.inner {
             Inner::Cuda(d) => (d.free_and_total()?, d.kept()?),
-            Inner::Emulator(_) => (crate::emulated::host_memory(), 0),
+            Inner::Emulator(_) => (lab_emulator::host_memory(), 0),
         };
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Ok(Memory {

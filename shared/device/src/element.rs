@@ -98,6 +98,7 @@ impl FromStr for DType {
     fn from_str(text: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|d| d.name() == text).ok_or_else(|| {
             let names: Vec<_> = Self::ALL.iter().map(|d| d.name()).collect();
+            let text = lab_emulator::shown(text, 60);
             format!("expected one of {}, got '{text}'", names.join(", "))
         })
     }

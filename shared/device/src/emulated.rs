@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use lab_emulator::{
     Config, MAX_CLUSTER, MAX_COOPERATIVE_BLOCKS, MAX_DYNAMIC_SHARED, MAX_THREADS_PER_BLOCK, Module,
-    Options, Profile,
+    Options, Profile, host_memory,
 };
 
 use crate::{DeviceKind, Error, Facts, KernelSource, Launch};
@@ -201,15 +201,4 @@ pub(crate) fn free(address: u64) {
 fn out_of_memory(bytes: usize) -> Error {
     let (free, total) = host_memory();
     Error::OutOfMemory { asked: bytes as u64, free, total }
-}
-
-/// Available and total memory of the host.
-pub(crate) fn host_memory() -> (u64, u64) {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let read = |field: &str| {
-        let line = text.lines().find(|l| l.starts_with(field))?;
-        line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
-    };
-    let total = read("MemTotal:").unwrap_or(u64::MAX);
-    (read("MemAvailable:").unwrap_or(total), total)
 }

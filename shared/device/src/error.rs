@@ -5,7 +5,7 @@
 #[non_exhaustive]
 pub enum Error {
     /// `--device` or `LAB_DEVICE` does not name a device.
-    #[error("device: expected auto, cuda, cuda:N or emulator, got '{0}'")]
+    #[error("device: expected auto, cuda, cuda:N or emulator, got '{}'", lab_emulator::shown(.0, 60))]
     Selector(String),
     /// There is no such GPU, or no driver.
     #[error("no CUDA device: {0}")]

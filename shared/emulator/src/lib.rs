@@ -163,6 +163,7 @@
 //! | `grids` | earlier launches that may not have ended |
 //! | `memory`, `shared`, `shadow` | device memory, shared memory, what is remembered of each granule |
 //! | `module`, `names`, `symbols` | objects, and their debugging information |
+//! | `input` | files and texts of others |
 //! | `thread`, `stack`, `geometry`, `access` | the state of a thread, its stack; the sizes of a launch; one access |
 //! | `completion` | what is in flight: copies, mbarriers, products of wgmma, and when each lands |
 //! | `warp`, `matrix` | what a collective computes; the same for ldmatrix and mma |
@@ -192,6 +193,7 @@ mod geometry;
 mod grid;
 mod grids;
 mod hooks;
+mod input;
 mod matrix;
 mod memory;
 mod module;
@@ -221,6 +223,7 @@ pub use grid::{
 };
 pub use grids::grids_ended;
 pub use hooks::in_kernel;
+pub use input::{host_memory, open_file, read_file, read_text, shown, shown_lines};
 pub use memory::{
     NotAdopted, adopt, allocate, disown, free, host_copied, host_copied_bytes, host_wrote,
     host_wrote_bytes, never_written,

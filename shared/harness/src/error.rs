@@ -1,11 +1,13 @@
 //! What can be wrong with what a user asks for.
 
-/// Bad input, or a device that could not do it.
+use lab_device::emulator::shown;
+
+/// Bad input, or a device that could not do it. A message is one line, whatever it quotes.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A named argument, option or size is not what it should be.
-    #[error("{what}: expected {expected}, got {got}")]
+    #[error("{}: expected {}, got {}", shown(what, 100), shown(expected, 400), shown(got, 100))]
     Bad {
         /// What is wrong: `--dtype`, `dimension C`, …
         what: String,
@@ -15,7 +17,12 @@ pub enum Error {
         got: String,
     },
     /// A tensor is missing or has the wrong type, rank or size.
-    #[error("tensor '{name}': expected {expected}, got {got}")]
+    #[error(
+        "tensor '{}': expected {}, got {}",
+        shown(name, 60),
+        shown(expected, 100),
+        shown(got, 100)
+    )]
     Tensor {
         /// The tensor.
         name: String,
@@ -39,7 +46,7 @@ pub enum Error {
         first: usize,
     },
     /// A file cannot be read or written.
-    #[error("{path}: {message}")]
+    #[error("{}: {}", shown(path, 1000), shown(message, 300))]
     File {
         /// The file.
         path: String,

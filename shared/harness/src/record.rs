@@ -228,6 +228,24 @@ impl Measurement {
     }
 }
 
+/// Refuses what is not as 2026-01-31T12:00:00Z: it is a part of a file's name.
+pub(crate) fn check_date(date: &str) -> Result<(), String> {
+    const LIKE: &str = "0000-00-00T00:00:00Z";
+    let plain = |c: char| if c.is_ascii_digit() { '0' } else { c };
+    match date.chars().map(plain).eq(LIKE.chars()) {
+        true => Ok(()),
+        false => Err(format!("date: expected one as 2026-01-31T12:00:00Z, got '{date}'")),
+    }
+}
+
+/// Refuses a part of a file's name that is too long for one.
+pub(crate) fn check_length(what: &str, text: &str, most: usize) -> Result<(), String> {
+    match text.chars().count() {
+        length if length <= most => Ok(()),
+        length => Err(format!("{what}: expected at most {most} characters, got {length}")),
+    }
+}
+
 /// A name for files: `NVIDIA H200` is `nvidia-h200`.
 pub(crate) fn slug(text: &str) -> String {
     let kept = text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
@@ -262,7 +280,7 @@ impl Run {
     /// Reads a record and checks what its types do not say.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let failed = |message: String| Error::File { path: path.display().to_string(), message };
-        let text = std::fs::read_to_string(path).map_err(|e| failed(e.to_string()))?;
+        let text = lab_device::emulator::read_text(path).map_err(|e| failed(e.to_string()))?;
         let mut run: Self = serde_json::from_str(&text).map_err(|e| failed(e.to_string()))?;
         run.check().map_err(failed)?;
         if run.format == 1 {
@@ -292,6 +310,8 @@ impl Run {
         if self.commit.len() != 40 || !self.commit.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Err(format!("commit: expected 40 hexadecimal digits, got '{}'", self.commit));
         }
+        check_date(&self.date)?;
+        check_length("gpu", &self.device.gpu, 100)?;
         for m in &self.results {
             let ordered = 0.0 < m.p10_us && m.p10_us <= m.median_us && m.median_us <= m.p90_us;
             if !ordered || m.runs == 0 || !m.relative_error.unwrap_or(0.0).is_finite() {
@@ -382,6 +402,8 @@ mod tests {
             ("\"of\": \"version\"", "\"of\": \"verse\""),
             ("\"gpu\"", "\"gqu\""),
             ("\"runs\": 10", "\"runs\": 0"),
+            ("\"date\": \"2026", "\"date\": \"../2026"),
+            ("Example GPU", &"GPU".repeat(100)),
         ] {
             assert!(text.contains(from), "{from}");
             std::fs::write(&path, text.replace(from, to)).unwrap();

@@ -149,7 +149,7 @@ pub fn read(path: &Path) -> Result<Tensors, Error> {
 /// As [`read`].
 pub fn read_with_notes(path: &Path) -> Result<(Tensors, BTreeMap<String, String>), Error> {
     let failed = |message: String| Error::File { path: path.display().to_string(), message };
-    let bytes = std::fs::read(path).map_err(|e| failed(e.to_string()))?;
+    let bytes = lab_device::emulator::read_file(path).map_err(|e| failed(e.to_string()))?;
     let none = |e| failed(format!("expected a safetensors file: {e}"));
     let file = SafeTensors::deserialize(&bytes).map_err(none)?;
     let (_, header) = SafeTensors::read_metadata(&bytes).map_err(none)?;

@@ -6,7 +6,7 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::record::Machine;
+use crate::record::{Machine, check_date, check_length};
 use crate::{Error, Tiling};
 
 /// The version of the format.
@@ -72,7 +72,7 @@ impl Tuned {
     /// It cannot be read or is no such record.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let failed = |message: String| Error::File { path: path.display().to_string(), message };
-        let text = std::fs::read_to_string(path).map_err(|e| failed(e.to_string()))?;
+        let text = lab_device::emulator::read_text(path).map_err(|e| failed(e.to_string()))?;
         let tuned: Self = serde_json::from_str(&text).map_err(|e| failed(e.to_string()))?;
         tuned.check().map_err(failed)?;
         Ok(tuned)
@@ -81,6 +81,20 @@ impl Tuned {
     fn check(&self) -> Result<(), String> {
         if self.format != FORMAT {
             return Err(format!("format: expected {FORMAT}, got {}", self.format));
+        }
+        check_date(&self.date)?;
+        // They are parts of the file's name.
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':');
+        let names = [("version", &self.version), ("dtype", &self.dtype)];
+        if let Some((what, name)) = names.into_iter().find(|n| !n.1.chars().all(plain)) {
+            return Err(format!("{what}: expected letters, digits, '_' and ':', got '{name}'"));
+        }
+        for (what, part, most) in [
+            ("version", &self.version, 80),
+            ("dtype", &self.dtype, 16),
+            ("gpu", &self.device.gpu, 100),
+        ] {
+            check_length(what, part, most)?;
         }
         let positive = |t: &Trial| t.median_us.is_none_or(|us| us > 0.0 && us.is_finite());
         if self.best.median_us.is_none() || !positive(&self.best) || !positive(&self.in_use) {

@@ -100,8 +100,7 @@ impl Bugs {
     /// # Errors
     /// It is not TOML of that form, or an entry does not fit the sources.
     pub fn parse(file: &str, text: &str, sources: &Sources) -> Result<Self, Error> {
-        let parsed: Entries = toml::from_str(text)
-            .map_err(|e| Error::Toml { file: file.to_owned(), message: e.to_string() })?;
+        let parsed: Entries = toml::from_str(text).map_err(|e| Error::toml(file, &e))?;
         let mut entries: Vec<(Bug, Edit)> = Vec::new();
         for bug in parsed.bug {
             let refuse = |field, expected: String, got: String| Error::Entry {
@@ -137,7 +136,7 @@ impl Bugs {
 
 /// The text of a TOML file; nothing where there is none.
 pub(crate) fn read_toml(path: &Path) -> Result<String, Error> {
-    match std::fs::read_to_string(path) {
+    match lab_device::emulator::read_text(path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
         other => other.map_err(|e| Error::file(path, e)),
     }

@@ -54,8 +54,7 @@ impl Equivalents {
     /// # Errors
     /// It is not TOML of that form.
     pub fn parse(file: &str, text: &str, home: &str) -> Result<Self, Error> {
-        let mut parsed: Entries = toml::from_str(text)
-            .map_err(|e| Error::Toml { file: file.to_owned(), message: e.to_string() })?;
+        let mut parsed: Entries = toml::from_str(text).map_err(|e| Error::toml(file, &e))?;
         for entry in &mut parsed.equivalent {
             if !entry.file.starts_with("shared/") {
                 entry.file = format!("{home}/{}", entry.file);

@@ -74,8 +74,7 @@ impl Exercise {
     /// # Errors
     /// It is not TOML of that form, or an entry does not fit the sources.
     pub fn parse(file: &str, text: &str, sources: &Sources) -> Result<Vec<Self>, Error> {
-        let parsed: Entries = toml::from_str(text)
-            .map_err(|e| Error::Toml { file: file.to_owned(), message: e.to_string() })?;
+        let parsed: Entries = toml::from_str(text).map_err(|e| Error::toml(file, &e))?;
         for (index, exercise) in parsed.exercise.iter().enumerate() {
             let refuse = |field, expected: String, got: String| Error::Entry {
                 file: file.to_owned(),

@@ -21,6 +21,7 @@ mod sarif;
 pub use expect::Expectations;
 pub use list::list;
 use options::Resolved;
+pub use options::written_launch;
 pub(crate) use options::{arch, bad, order};
 
 /// A launch of one kernel of a `.cu` file.
@@ -158,6 +159,7 @@ pub fn refuse_for_file(name: &str, given: &[(bool, &str)]) -> Result<(), Failure
     match given.iter().find(|(is, _)| *is) {
         None => Ok(()),
         Some((_, option)) => {
+            let name = lab_emulator::shown(name, 60);
             Err(Failure::Usage(format!("{option}: expected a STAGE, which takes it, got '{name}'")))
         }
     }

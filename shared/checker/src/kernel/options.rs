@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use lab_app::{Arch, Argument, BadArgument, Launch, split_list};
-use lab_emulator::Order;
+use lab_emulator::{Order, shown};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -174,6 +174,18 @@ impl Resolved {
     }
 }
 
+/// The launch of a kernel `k` that a file of `--args` describes.
+///
+/// # Errors
+/// It cannot be read, or describes none.
+pub fn written_launch(args: &Path) -> Result<Launch, Failure> {
+    let arguments =
+        Arguments { kernel: Some("k".into()), args: Some(args.to_owned()), ..Arguments::default() };
+    let resolved = Resolved::of(Path::new("k.cu"), &arguments, &Expectations::default())?;
+    resolved.order(0)?;
+    Ok(resolved.launch)
+}
+
 /// The GPU that is stood for.
 pub(crate) fn arch(given: Option<&str>) -> Result<Arch, Failure> {
     let Some(name) = given else { return Ok(Arch::default()) };
@@ -199,15 +211,19 @@ pub(crate) fn bad(argument: &str, expected: &str, got: &str) -> Failure {
 }
 
 fn read(path: &Path) -> Result<Written, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|e| Failure::file(path, e))?;
-    let wrong = |e: &dyn std::fmt::Display| {
-        let reason = e.to_string();
-        let line = reason.lines().map(str::trim).filter(|l| !l.is_empty()).collect::<Vec<_>>();
-        Failure::Usage(format!("{}: {}", path.display(), line.join(" ")))
+    let text = lab_emulator::read_text(path).map_err(|e| Failure::file(path, e))?;
+    let wrong = |reason: &str| {
+        Failure::Usage(format!("{}: {}", shown(&path.to_string_lossy(), 1000), shown(reason, 300)))
+    };
+    // Where, and what; not the picture of the line between them.
+    let of_toml = |e: toml::de::Error| {
+        let place = e.to_string();
+        let place = place.lines().next().unwrap_or_default().to_owned();
+        wrong(&format!("{place}: {}", e.message()))
     };
     match path.extension().and_then(|e| e.to_str()) {
-        Some("toml") => toml::from_str(&text).map_err(|e| wrong(&e)),
-        Some("json") => serde_json::from_str(&text).map_err(|e| wrong(&e)),
+        Some("toml") => toml::from_str(&text).map_err(of_toml),
+        Some("json") => serde_json::from_str(&text).map_err(|e| wrong(&e.to_string())),
         _ => Err(bad("--args", "a file .toml or .json", &path.display().to_string())),
     }
 }

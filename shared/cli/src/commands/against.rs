@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::table::table;
+use lab_device::emulator::shown;
 
 /// What the same kernels moved by from one turn to the next of one run on an H200, in percent, rounded up
 /// (2.9).
@@ -62,6 +63,7 @@ impl Then {
             let mut known: Vec<_> = runs.iter().filter(here).map(|r| &r.commit[..12]).collect();
             known.dedup();
             let of = device.map_or(String::new(), |device| format!(" on {}", device.name));
+            let revision = shown(revision, 60);
             let message = match known.is_empty() {
                 true => format!("{argument}: there is no record{of} in {}", directory.display()),
                 false => format!(

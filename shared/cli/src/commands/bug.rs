@@ -13,6 +13,7 @@ use crate::commands::mutate::{Suite, head, jobs, pool};
 use crate::failure::Failure;
 use crate::part::Part;
 use crate::table::table;
+use lab_device::emulator::shown;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -57,6 +58,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     };
     let Some(exhibit) = museum.iter().find(|m| m.bug.name == *name) else {
         let known: Vec<_> = museum.iter().map(|m| m.bug.name.as_str()).collect();
+        let name = shown(name, 60);
         let message = format!("bug: expected one of {}, got '{name}'", known.join(", "));
         return Err(Failure::Usage(message));
     };

@@ -1,7 +1,5 @@
 //! `lab corpus [NAME]`: the planted bugs and right kernels that the emulator is held against.
 
-use std::io::Write as _;
-
 use clap::Args;
 use lab_corpus::{
     Case, Judgement, PRODUCTS, Verdict, asynchronous, beyond, cases, counted, descriptors, formal,
@@ -15,6 +13,7 @@ use crate::Common;
 use crate::failure::Failure;
 use crate::table::table;
 use lab_checker::finding_json;
+use lab_device::emulator::shown;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -121,6 +120,7 @@ fn up_to_the_first(files: &[String]) -> Result<(), Failure> {
     let known = || kernels::KERNELS.iter().map(|k| k.file);
     if let Some(file) = files.iter().find(|f| !known().any(|k| k == **f)) {
         let known = known().collect::<Vec<_>>().join(", ");
+        let file = shown(file, 60);
         return Err(Failure::Usage(format!("--source: expected one of {known}, got '{file}'")));
     }
     let wanted = |file: &str| files.is_empty() || files.iter().any(|f| f == file);
@@ -225,8 +225,8 @@ fn hold_and_tell(case: &Case, device: &Device) -> Result<(), Failure> {
         None => "computes what it must",
     };
     let line = format!("{}: {said}, on {}", case.name, device.name());
-    let told = writeln!(std::io::stdout(), "{line}").and_then(|()| std::io::stdout().flush());
-    told.map_err(|e| Failure::Usage(format!("standard output: {e}")))
+    println!("{line}");
+    Ok(())
 }
 
 /// Goes on where outputs are wrong; what a device refuses ends it, for a GPU may then run nothing more.
@@ -251,6 +251,7 @@ fn one(common: &Common, name: &str) -> Result<(), Failure> {
     let all =
         cases().into_iter().chain(counted()).chain(instructions()).chain(formal()).chain(beyond());
     let case = all.into_iter().find(|c| c.name == name).ok_or_else(|| {
+        let name = shown(name, 60);
         Failure::Usage(format!("case: expected one that `lab corpus` lists, got '{name}'"))
     })?;
     let device = match common.selector()? {

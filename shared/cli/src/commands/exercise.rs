@@ -20,6 +20,7 @@ use crate::commands::workspace;
 use crate::failure::Failure;
 use crate::part::Part;
 use crate::table::table;
+use lab_device::emulator::shown;
 
 mod progress;
 
@@ -84,6 +85,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     };
     let Some(task) = tasks.iter().find(|t| t.exercise.name == *name) else {
         let known: Vec<_> = tasks.iter().map(|t| t.exercise.name.as_str()).collect();
+        let name = shown(name, 60);
         let message = format!("exercise: expected one of {}, got '{name}'", known.join(", "));
         return Err(Failure::Usage(message));
     };
@@ -107,7 +109,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     if arguments.watch {
         return watch(common, &tasks, task, &mut progress);
     }
-    let text = std::fs::read(&path).map_err(|e| Failure::file(&path, e))?;
+    let text = lab_device::emulator::read_file(&path).map_err(|e| Failure::file(&path, e))?;
     let outcome = task.judge(&String::from_utf8_lossy(&text), 1, true)?;
     settle(common, &tasks, task, &mut progress, &outcome)
 }

@@ -100,7 +100,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
 fn read<T: serde::de::DeserializeOwned>(directory: &Path, name: &str) -> Result<T, Error> {
     let path = directory.join(name);
     let failed = |message: String| Error::File { path: path.display().to_string(), message };
-    let text = std::fs::read_to_string(&path).map_err(|e| failed(e.to_string()))?;
+    let text = lab_device::emulator::read_text(&path).map_err(|e| failed(e.to_string()))?;
     serde_json::from_str(&text).map_err(|e| failed(e.to_string()))
 }
 

@@ -21,6 +21,7 @@ use self::report::{Outcome, print_list, report};
 pub(crate) use self::suite::Suite;
 use crate::Common;
 use crate::failure::Failure;
+use lab_device::emulator::shown;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -68,6 +69,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         let ends = |path: &str| path == file || path.ends_with(&format!("/{file}"));
         let known: Vec<_> = sources.files().map(|f| f.0).filter(|f| suite.breaks(f)).collect();
         if !known.iter().any(|path| ends(path)) {
+            let file = shown(file, 60);
             let message = format!("--file: expected one of {}, got '{file}'", known.join(", "));
             return Err(Failure::Usage(message));
         }

@@ -9,6 +9,7 @@ use serde_json::json;
 use crate::commands::workspace;
 use crate::failure::Failure;
 use crate::{Common, STAGES};
+use lab_device::emulator::shown;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -68,7 +69,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             })?;
             let line = line.replace(PLACE, name);
             lines.insert(after + 1, &line);
-            Ok((lines.join("\n") + "\n", path))
+            Ok(Registered { with: lines.join("\n") + "\n", path, before: text })
         })
         .collect::<Result<Vec<_>, Failure>>()?;
     let target = root.join("stages").join(name);
@@ -79,11 +80,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             .map_err(|e| Failure::file(&path, e))?;
         std::fs::write(&path, text.replace(PLACE, name)).map_err(|e| Failure::file(&path, e))?;
     }
-    let made = made.keep();
-    std::fs::rename(&made, &target).map_err(|e| Failure::file(&target, e))?;
-    for (text, path) in registered {
-        write_atomically(&path, text.as_bytes()).map_err(|e| Failure::file(&path, e))?;
-    }
+    place(&target, made.path(), &registered)?;
     if common.json {
         let files = FILES.map(|(file, _)| format!("stages/{name}/{file}"));
         println!("{}", json!({ "stage": name, "files": files, "registered": LINES.map(|l| l.0) }));
@@ -96,11 +93,54 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     Ok(())
 }
 
+/// A file that names all stages.
+struct Registered {
+    path: PathBuf,
+    before: String,
+    with: String,
+}
+
+/// Puts a stage where it belongs and registers it; where that fails, all is as it was.
+fn place(target: &Path, made: &Path, registered: &[Registered]) -> Result<(), Failure> {
+    // As any new directory: the umask narrows it.
+    std::fs::create_dir(target).map_err(|e| Failure::file(target, e))?;
+    let done = fill(target, made).and_then(|()| register(registered));
+    done.inspect_err(|_| {
+        // What cannot be undone is no reason to say less of what went wrong.
+        let _ = std::fs::remove_dir_all(target);
+    })
+}
+
+/// Moves the files of a stage to where they belong.
+fn fill(target: &Path, made: &Path) -> Result<(), Failure> {
+    for (file, _) in FILES {
+        let path = target.join(file);
+        std::fs::create_dir_all(path.parent().unwrap_or(target))
+            .and_then(|()| std::fs::rename(made.join(file), &path))
+            .map_err(|e| Failure::file(&path, e))?;
+    }
+    Ok(())
+}
+
+/// Writes all of the files, or leaves all as they were.
+fn register(all: &[Registered]) -> Result<(), Failure> {
+    for (index, Registered { path, with, .. }) in all.iter().enumerate() {
+        if let Err(error) = write_atomically(path, with.as_bytes()) {
+            for Registered { path, before, .. } in &all[..index] {
+                let _ = write_atomically(path, before.as_bytes());
+            }
+            return Err(Failure::file(path, error));
+        }
+    }
+    Ok(())
+}
+
 /// A crate of this name can be made.
 fn check(name: &str, root: &Path) -> Result<(), Failure> {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let starts = name.starts_with(|c: char| c.is_ascii_lowercase());
     if !starts || !name.chars().all(plain) || name.len() > 40 {
+        let name = shown(name, 60);
         return Err(Failure::Usage(format!(
             "stage: expected at most 40 lower-case letters, digits and underscores, a letter first, \
              got '{name}'"
@@ -113,9 +153,68 @@ fn check(name: &str, root: &Path) -> Result<(), Failure> {
             "stage: expected a name that no stage and no crate here has, got '{name}'"
         )));
     }
-    const WORDS: [&str; 12] = [
-        "as", "async", "await", "crate", "dyn", "fn", "impl", "loop", "match", "mod", "move",
+    // Strict and reserved keywords of all editions, and the crates that every crate sees.
+    const WORDS: [&str; 60] = [
+        "abstract",
+        "alloc",
+        "as",
+        "async",
+        "await",
+        "become",
+        "box",
+        "break",
+        "const",
+        "continue",
+        "core",
+        "crate",
+        "do",
+        "dyn",
+        "else",
+        "enum",
+        "extern",
+        "false",
+        "final",
+        "fn",
+        "for",
+        "gen",
+        "if",
+        "impl",
+        "in",
+        "let",
+        "loop",
+        "macro",
+        "macro_rules",
+        "match",
+        "mod",
+        "move",
+        "mut",
+        "override",
+        "priv",
+        "proc_macro",
+        "pub",
+        "raw",
+        "ref",
+        "return",
+        "safe",
+        "self",
+        "static",
+        "std",
+        "struct",
+        "super",
         "test",
+        "trait",
+        "true",
+        "try",
+        "type",
+        "typeof",
+        "union",
+        "unsafe",
+        "unsized",
+        "use",
+        "virtual",
+        "where",
+        "while",
+        "yield",
     ];
     if WORDS.contains(&name) {
         return Err(Failure::Usage(format!("stage: expected no word of Rust's, got '{name}'")));
@@ -125,4 +224,44 @@ fn check(name: &str, root: &Path) -> Result<(), Failure> {
 
 fn read(path: &PathBuf) -> Result<String, Failure> {
     std::fs::read_to_string(path).map_err(|e| Failure::file(path, e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_registered_is_nowhere() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        let made = root.join("made");
+        let prepare = || {
+            for (file, text) in FILES {
+                let path = made.join(file);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(path, text).unwrap();
+            }
+        };
+        let of = |file: &str| Registered {
+            path: root.join(file),
+            before: "before".into(),
+            with: "with".into(),
+        };
+        let target = root.join("stage");
+        std::fs::write(root.join("first"), "before").unwrap();
+        prepare();
+        let failure = place(&target, &made, &[of("first"), of("no/second")]).unwrap_err();
+        assert!(failure.message().contains("no/second: No such file"), "{}", failure.message());
+        assert_eq!(std::fs::read_to_string(root.join("first")).unwrap(), "before");
+        assert!(!target.exists());
+
+        prepare();
+        place(&target, &made, &[of("first")]).unwrap();
+        assert_eq!(std::fs::read_to_string(root.join("first")).unwrap(), "with");
+        assert!(FILES.iter().all(|(file, _)| target.join(file).is_file()));
+        // What is there already is not touched.
+        prepare();
+        assert!(place(&target, &made, &[of("first")]).is_err());
+        assert!(target.join("Cargo.toml").is_file());
+    }
 }

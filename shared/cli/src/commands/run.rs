@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lab_device::DType;
+use lab_device::emulator::host_memory;
 use lab_harness::{
     Choice, Comparison, Dims, Error, Options, Problem, Tensors, Version, compare, tensor,
 };
@@ -167,6 +168,31 @@ pub(crate) fn random_inputs(
     seed: u64,
     options: &Options,
 ) -> Result<Tensors, Failure> {
+    Ok(version.inputs(&problem(version, given, dtype, seed, options)?))
+}
+
+/// Refuses what names no version, or what that version does not take.
+pub(crate) fn understood(arguments: &Arguments) -> Result<(), Failure> {
+    if kernel::is_file(&arguments.name) {
+        return Ok(());
+    }
+    arguments.kernel.refuse_for_stage(&arguments.name)?;
+    arguments.expect.refuse_for_stage(&arguments.name)?;
+    let dtype = arguments.dtype.as_deref();
+    let asked = dtype.and_then(|text| text.parse().ok());
+    let version = named_one(&arguments.name, asked, "sm_90")?.version;
+    let options = Options::parse(&arguments.settings, version.info())?;
+    let given = arguments.shape.as_deref().map(Dims::parse).transpose()?.unwrap_or_default();
+    problem(version, &given, dtype, arguments.seed, &options).map(|_| ())
+}
+
+fn problem(
+    version: &dyn Version,
+    given: &Dims,
+    dtype: Option<&str>,
+    seed: u64,
+    options: &Options,
+) -> Result<Problem, Failure> {
     let info = version.info();
     let dtype = match dtype {
         Some(text) => text
@@ -180,8 +206,13 @@ pub(crate) fn random_inputs(
     if info.input_elements(&dims).is_none_or(|n| n > 1 << 33) {
         return Err(Error::bad("--shape", "at most 2^33 elements in all", &dims).into());
     }
-    let problem = Problem { dims, dtype, seed, options: options.clone() };
-    Ok(version.inputs(&problem))
+    let bytes = info.input_elements(&dims).unwrap_or(0) as u64 * 16;
+    let free = host_memory().0;
+    if bytes > free {
+        let expected = format!("sizes of at most {} elements, for which memory is free", free / 16);
+        return Err(Error::bad("--shape", expected, &dims).into());
+    }
+    Ok(Problem { dims, dtype, seed, options: options.clone() })
 }
 
 fn print_result(

@@ -138,7 +138,7 @@ fn what_is_no_checkpoint_is_refused() {
     // Another header.
     let header = &notes["lstm_fused"];
     for (from, to, said) in [
-        ("\"format\":1", "\"format\":2", "expected 1, got 2"),
+        ("\"format\":2", "\"format\":1", "expected 2, got 1"),
         ("\"hidden\":4", "\"hidden\":5", "tensor 'weight_ih_l0': expected f32 [20, 1]"),
         ("\"batch\":4", "\"batch\":0", "batch: expected 1 to 32768, got 0"),
         ("\"cell\":\"lstm\"", "\"cell\":\"rnn\"", "unknown variant `rnn`"),
@@ -146,6 +146,7 @@ fn what_is_no_checkpoint_is_refused() {
         ("\"epoch\":1", "\"epoch\":2", "position: expected as many steps as"),
         ("\"steps_per_epoch\":5", "\"steps_per_epoch\":0", "position: expected as many steps as"),
         ("{\"format\"", "[\"format\"", "metadata"),
+        ("\"seed\":", "\"seed\":1", "'training.sha256' of"),
     ] {
         let wrong = header.replace(from, to);
         assert_ne!(&wrong, header, "{from}");

@@ -108,12 +108,13 @@ fn what_is_no_checkpoint_is_refused() {
     // Another header.
     let header = &notes["mlp_fused"];
     for (from, to, said) in [
-        ("\"format\":1", "\"format\":2", "expected 1, got 2"),
+        ("\"format\":2", "\"format\":1", "expected 2, got 1"),
         ("\"hidden\":5", "\"hidden\":6", "tensor 'w1': expected f32 [6, 4]"),
         ("\"batch\":4", "\"batch\":0", "batch: expected 1 to 32768, got 0"),
         ("\"dtype\":\"f32\"", "\"dtype\":\"f8\"", "got 'f8'"),
         ("\"rule\":\"adam\"", "\"rule\":\"best\"", "unknown variant `best`"),
         ("\"epoch\":1", "\"epoch\":2", "position: expected as many steps as"),
+        ("\"seed\":", "\"seed\":1", "'training.sha256' of"),
     ] {
         let wrong = header.replace(from, to);
         assert_ne!(&wrong, header, "{from}");

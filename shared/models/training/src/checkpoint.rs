@@ -5,10 +5,12 @@ use std::fmt::Debug;
 use std::path::Path;
 
 use lab_device::DType;
+use lab_device::emulator::shown;
 use lab_harness::progress::{COUNTS, NUMBERS, STEP, STOPPED, TAKEN};
 use lab_harness::{Tensor, Tensors, tensor};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 use crate::{Configuration, Error};
 
@@ -25,7 +27,12 @@ pub struct Position {
 
 /// A file is no checkpoint of this training.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("checkpoint: {what}: expected {expected}, got {got}")]
+#[error(
+    "checkpoint: {}: expected {}, got {}",
+    shown(what, 1000),
+    shown(expected, 100),
+    shown(got, 200)
+)]
 pub struct BadCheckpoint {
     /// What is wrong in it.
     pub what: String,
@@ -65,7 +72,7 @@ pub trait Trained: Copy + Debug + PartialEq + Serialize + DeserializeOwned {
 /// Its file is one of safetensors: the parameters by their names; `optimizer.first.NAME` and
 /// `optimizer.second.NAME`, Adam's moments, the first of which is the velocity of SGD, where the optimizer
 /// has them; and `training.…`, where it stands. What is no tensor is in the metadata under the stage's
-/// name, as JSON.
+/// name, as JSON. `training.sha256` is a checksum of all that.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checkpoint<M: Trained> {
     /// What is trained.
@@ -104,10 +111,29 @@ struct Header<M, C> {
     notes: BTreeMap<String, String>,
 }
 
-const FORMAT: u32 = 1;
+/// Since 2 with a checksum.
+const FORMAT: u32 = 2;
+const CHECKSUM: &str = "training.sha256";
 const FIRST: &str = "optimizer.first.";
 const SECOND: &str = "optimizer.second.";
 const PROGRESS: [&str; 3] = ["training.counts", "training.numbers", "training.losses"];
+
+/// SHA-256 of what the metadata say of the training, the `header`, and of all other tensors: 32 bytes. For who
+/// writes a checkpoint by other means.
+pub fn checksum(header: &str, all: &Tensors) -> Tensor {
+    let mut hash = Sha256::new();
+    let mut text = |text: &str| {
+        hash.update((text.len() as u64).to_le_bytes());
+        hash.update(text);
+    };
+    text(header);
+    for (name, tensor) in all {
+        text(name);
+        text(&tensor.describe());
+    }
+    all.values().for_each(|tensor| hash.update(&tensor.bytes));
+    Tensor::new::<u8>(&[32], &hash.finalize())
+}
 
 impl<M: Trained> Checkpoint<M> {
     /// Writes it, whole or not at all: what stood there before stays where that fails.
@@ -135,6 +161,7 @@ impl<M: Trained> Checkpoint<M> {
             Tensor::new(&[self.losses.len()], &self.losses),
         ];
         all.extend(PROGRESS.map(str::to_owned).into_iter().zip(progress));
+        all.insert(CHECKSUM.to_owned(), checksum(&header, &all));
         let notes = BTreeMap::from([(M::STAGE.to_owned(), header)]);
         Ok(tensor::write_with_notes(path, &all, &notes)?)
     }
@@ -143,7 +170,8 @@ impl<M: Trained> Checkpoint<M> {
     ///
     /// # Errors
     /// The file is missing, cut short or no safetensors file; it is no checkpoint of this stage; a tensor
-    /// is missing, or of another shape or type than its model and its position say.
+    /// is missing, or of another shape or type than its model and its position say; something in it was
+    /// changed since it was written.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let (mut all, notes) = tensor::read_with_notes(path)?;
         let file = path.display().to_string();
@@ -151,6 +179,8 @@ impl<M: Trained> Checkpoint<M> {
             let expected = format!("'{}', which a checkpoint has", M::STAGE);
             return Err(bad(format!("metadata of {file}"), expected, "none"));
         };
+        let written = all.remove(CHECKSUM);
+        let sum = checksum(header, &all);
         let header: Header<M, M::Config> = serde_json::from_str(header).map_err(|e| {
             BadCheckpoint::new(format!("metadata of {file}"), "a model and its training", e)
         })?;
@@ -196,7 +226,22 @@ impl<M: Trained> Checkpoint<M> {
             digest: data,
         };
         checkpoint.check()?;
-        Ok(checkpoint)
+        // Last: what else is wrong says more.
+        if written.as_ref() == Some(&sum) {
+            return Ok(checkpoint);
+        }
+        let hexadecimal =
+            |sum: &Tensor| sum.bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+        let got = match written {
+            None => "none".into(),
+            Some(t) if t.shape != sum.shape => t.describe(),
+            Some(t) => hexadecimal(&t),
+        };
+        Err(bad(
+            format!("'{CHECKSUM}' of {file}"),
+            format!("{}, of what it holds", hexadecimal(&sum)),
+            got,
+        ))
     }
 
     /// Refuses to go on with another model, or in another way, than it was taken with.
@@ -237,7 +282,8 @@ impl<M: Trained> Checkpoint<M> {
             && self.losses.len() == step;
         if !fits {
             let expected = "as many steps as 'training.counts' says";
-            return Err(bad("position", expected, format!("{position:?}")));
+            let got = format!("step {step} of {steps_per_epoch} in epoch {epoch}");
+            return Err(bad("position", expected, got));
         }
         if counts[COUNTS + STOPPED] != 0 || counts.iter().any(|&c| c < 0) {
             return Err(bad("'training.counts'", "none below 0", format!("{counts:?}")));

@@ -8,9 +8,9 @@ mod settings;
 mod trainer;
 mod update;
 
-pub use checkpoint::{BadCheckpoint, Checkpoint, Position, Trained};
+pub use checkpoint::{BadCheckpoint, Checkpoint, Position, Trained, checksum};
 pub use course::{Configuration, Course};
 pub use error::Error;
-pub use settings::{Decay, Optimizer, Schedule, count, positive, share};
+pub use settings::{Decay, Optimizer, Schedule, count, parameters_fit, positive, share};
 pub use trainer::{Epoch, EpochSlots, Step, Trainer};
 pub use update::Update;

@@ -1,5 +1,6 @@
 //! Optimizers and learning rates, as a user chooses them.
 
+use lab_device::emulator::host_memory;
 use lab_harness::Error;
 use lab_reference::training::{cosine, linear_warm_up, step_decay};
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,22 @@ pub fn count(what: &str, value: usize, most: usize) -> Result<(), Error> {
         true => Ok(()),
         false => Err(Error::bad(what, format!("1 to {most}"), value)),
     }
+}
+
+/// Refuses so many parameters where no memory is free for them: their values in f64, and beside them as they are
+/// kept, with two moments and a gradient.
+///
+/// # Errors
+/// [`Error::Bad`] with the largest number that fits.
+pub fn parameters_fit(parameters: impl IntoIterator<Item = Vec<usize>>) -> Result<(), Error> {
+    const BYTES: u64 = 8 + 4 * 4;
+    let len = |shape: Vec<usize>| shape.iter().fold(1u64, |n, &size| n.saturating_mul(size as u64));
+    let all = parameters.into_iter().map(len).fold(0, u64::saturating_add);
+    // Where there are few, nobody need ask.
+    let most = if all < 1 << 20 { return Ok(()) } else { host_memory().0 / BYTES };
+    let fits = all <= most;
+    let expected = format!("at most {most}, for which memory is free");
+    if fits { Ok(()) } else { Err(Error::bad("parameters of the model", expected, all)) }
 }
 
 /// Refuses a number that is not above 0.

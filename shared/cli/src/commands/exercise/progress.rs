@@ -28,7 +28,7 @@ impl Progress {
     /// It cannot be read, or is not such a file.
     pub(super) fn read(root: &Path) -> Result<Self, Failure> {
         let path = root.join(DIRECTORY).join(FILE);
-        let text = match std::fs::read(&path) {
+        let text = match lab_device::emulator::read_file(&path) {
             Ok(text) => text,
             Err(e) if e.kind() == ErrorKind::NotFound => {
                 return Ok(Self { path, ..Self::default() });

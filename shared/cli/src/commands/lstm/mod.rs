@@ -14,7 +14,10 @@ mod tested;
 mod text;
 mod train;
 
+use std::path::Path;
+
 use clap::Subcommand;
+use lab_lstm::training::Checkpoint;
 
 use crate::Common;
 use crate::failure::Failure;
@@ -30,6 +33,21 @@ pub(crate) enum Command {
     /// Writes on where a prompt ends
     #[command(allow_negative_numbers = true)]
     Generate(generate::Arguments),
+}
+
+/// Refuses settings that no training has.
+pub(crate) fn understood(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Train(arguments) => train::understood(arguments),
+        Command::Test(_) | Command::Generate(_) => Ok(()),
+    }
+}
+
+/// Reads a model's file. The notes of the checkpoint are made anew from what was understood.
+pub(crate) fn model(path: &Path) -> Result<Checkpoint, Failure> {
+    let (mut checkpoint, notes) = saved::read(path)?;
+    checkpoint.notes = notes.write();
+    Ok(checkpoint)
 }
 
 pub(crate) fn run(common: &Common, command: &Command) -> Result<(), Failure> {

@@ -258,7 +258,7 @@ impl Settings {
     /// How it is trained, with so many sequences an epoch.
     pub(super) fn config(&self, sequences: usize) -> Config {
         let steps = sequences.div_ceil(self.batch);
-        let all = self.epochs * steps;
+        let all = self.epochs.saturating_mul(steps);
         let weight_decay = self.weight_decay;
         let adam =
             |decoupled| Optimizer::Adam { betas: [0.9, 0.999], eps: 1e-8, weight_decay, decoupled };
@@ -281,9 +281,10 @@ impl Settings {
                 warm_up: self.warm_up,
                 decay: match self.schedule {
                     ScheduleName::Constant => Decay::Constant,
-                    ScheduleName::Step => {
-                        Decay::Step { every: self.decay_every * steps, gamma: self.decay_factor }
-                    }
+                    ScheduleName::Step => Decay::Step {
+                        every: self.decay_every.saturating_mul(steps),
+                        gamma: self.decay_factor,
+                    },
                     ScheduleName::Cosine => {
                         Decay::Cosine { steps: all.saturating_sub(self.warm_up).max(1), min: 0.0 }
                     }

@@ -51,6 +51,7 @@ struct Run<'a> {
 }
 
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
+    lab_checker::out::outlive_readers();
     let Arguments { options, out, resume } = arguments;
     let state = beside(out, "checkpoint.safetensors");
     let curve = beside(out, "loss.svg");
@@ -89,7 +90,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     eprintln!("{} on {}, by {way}", source.describe(&settings), device.name());
     let history = begun.map_or_else(History::default, |(_, notes)| notes.history);
     let Position { steps_per_epoch, .. } = trainer.position();
-    let bar = bar(settings.epochs * steps_per_epoch, history.0.len() * steps_per_epoch);
+    let bar = bar(settings.epochs, history.0.len(), steps_per_epoch);
     let mut run = Run {
         trainer,
         judge,
@@ -109,6 +110,14 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     plot::write(&curve, &run.notes.history.plot(&title)?)?;
     finish(common, arguments, &run, &device.name(), seconds, &[out, &curve, &state]);
     Ok(())
+}
+
+/// Refuses settings that no training has, whatever its data are.
+pub(super) fn understood(arguments: &Arguments) -> Result<(), Failure> {
+    const SEQUENCES: usize = 1000;
+    let settings = Settings::new(&arguments.options)?;
+    let (network, config) = (settings.network(1), settings.config(SEQUENCES));
+    Ok(Model::forecast(network).check_with(&config)?)
 }
 
 /// What was kept of a training.

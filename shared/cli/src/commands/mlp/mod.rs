@@ -7,7 +7,10 @@ mod saved;
 mod settings;
 mod train;
 
+use std::path::Path;
+
 use clap::Subcommand;
+use lab_mlp::training::Checkpoint;
 
 use crate::Common;
 use crate::failure::Failure;
@@ -21,6 +24,21 @@ pub(crate) enum Command {
     Eval(eval::Arguments),
     /// What may come after a few words
     Predict(predict::Arguments),
+}
+
+/// Refuses settings that no training has.
+pub(crate) fn understood(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Train(arguments) => Ok(arguments.settings.check()?),
+        _ => Ok(()),
+    }
+}
+
+/// Reads a model's file. The notes of the checkpoint are made anew from what was understood.
+pub(crate) fn model(path: &Path) -> Result<Checkpoint, Failure> {
+    let (mut checkpoint, notes) = saved::read(path)?;
+    checkpoint.notes = notes.write();
+    Ok(checkpoint)
 }
 
 pub(crate) fn run(common: &Common, command: &Command) -> Result<(), Failure> {

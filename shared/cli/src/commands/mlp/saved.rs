@@ -20,7 +20,7 @@ pub(super) struct Notes {
 }
 
 impl Notes {
-    fn write(&self) -> BTreeMap<String, String> {
+    pub(super) fn write(&self) -> BTreeMap<String, String> {
         let settings = serde_json::to_string(&self.settings).expect("settings are JSON");
         let notes = [
             ("settings", settings),

@@ -23,7 +23,7 @@ use crate::plot;
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    settings: Settings,
+    pub(super) settings: Settings,
     /// The file for the model; beside it go the loss curve (.loss.svg) and the state of the training
     /// (.checkpoint.safetensors)
     #[arg(long)]
@@ -55,6 +55,7 @@ struct Run<'a> {
 }
 
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
+    lab_checker::out::outlive_readers();
     let Arguments { settings, out, resume, .. } = arguments;
     settings.check()?;
     let state = beside(out, "checkpoint.safetensors");
@@ -87,7 +88,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     eprintln!("{} on {}", corpus.describe(&settings.text), device.name());
     let history = begun.map_or_else(History::default, |(_, notes)| notes.history);
     let Position { steps_per_epoch, .. } = trainer.position();
-    let bar = bar(settings.epochs * steps_per_epoch, history.0.len() * steps_per_epoch);
+    let bar = bar(settings.epochs, history.0.len(), steps_per_epoch);
     let notes =
         Notes { settings: settings.clone(), vocabulary: corpus.vocabulary.clone(), history };
     let mut run = Run { trainer, judge, notes, arguments, state: &state, bar };

@@ -37,9 +37,10 @@ pub(crate) fn name(path: &Path) -> String {
     path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// On a terminal only; so many steps were done before.
-pub(crate) fn bar(steps: usize, done: usize) -> ProgressBar {
-    let bar = ProgressBar::new(steps as u64).with_position(done as u64);
+/// On a terminal only; of so many epochs some were done before.
+pub(crate) fn bar(epochs: usize, done: usize, steps_per_epoch: usize) -> ProgressBar {
+    let steps = |epochs: usize| epochs.saturating_mul(steps_per_epoch) as u64;
+    let bar = ProgressBar::new(steps(epochs)).with_position(steps(done));
     bar.reset_eta();
     let template = "{wide_bar} {pos}/{len} steps, {eta} left";
     bar.set_style(ProgressStyle::with_template(template).expect("a template"));

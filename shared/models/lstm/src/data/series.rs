@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 
+use lab_device::emulator::{open_file, shown};
 use lab_harness::Error;
 
 use super::{Windows, bad_file};
@@ -36,8 +37,7 @@ impl Series {
         let failed = |message: String| bad_file(path, message);
         let mut reader = csv::ReaderBuilder::new()
             .trim(csv::Trim::All)
-            .from_path(path)
-            .map_err(|e| failed(plain(e)))?;
+            .from_reader(open_file(path).map_err(|e| failed(e.to_string()))?);
         let header = reader.headers().map_err(|e| failed(plain(e)))?.clone();
         if header.is_empty() {
             return Err(failed("expected a line of column names, got an empty file".into()));
@@ -50,14 +50,19 @@ impl Series {
             let value = text.parse::<f64>().ok().filter(|v| v.is_finite());
             let Some(value) = value else {
                 let line = row.position().map_or(0, csv::Position::line);
-                let got = if text.is_empty() { "nothing".into() } else { format!("'{text}'") };
-                let at = format!("row {}, line {line}, column '{name}'", values.len() + 1);
+                let got = match text.is_empty() {
+                    true => "nothing".into(),
+                    false => format!("'{}'", shown(text, 100)),
+                };
+                let column = shown(&name, 40);
+                let at = format!("row {}, line {line}, column '{column}'", values.len() + 1);
                 return Err(failed(format!("{at}: expected a finite number, got {got}")));
             };
             values.push(value);
         }
         if values.is_empty() {
-            return Err(failed(format!("column '{name}': expected numbers, got no row")));
+            let column = shown(&name, 40);
+            return Err(failed(format!("column '{column}': expected numbers, got no row")));
         }
         Ok(Self { name, values })
     }
@@ -77,7 +82,13 @@ fn find(
     header: &csv::StringRecord,
     column: Option<&str>,
 ) -> Result<(usize, String), Error> {
-    let known = header.iter().map(|h| format!("'{h}'")).collect::<Vec<_>>().join(", ");
+    const LISTED: usize = 8;
+    let mut known: Vec<_> =
+        header.iter().take(LISTED).map(|h| format!("'{}'", shown(h, 20))).collect();
+    if header.len() > LISTED {
+        known.push(format!("{} more", header.len() - LISTED));
+    }
+    let known = known.join(", ");
     let expected = format!("a column of {}: {known}", path.display());
     let Some(column) = column else {
         return match header.len() {
@@ -154,7 +165,7 @@ mod tests {
             (
                 b"a,b\n1,\"x\ny\"\n3,-inf\n",
                 Some("b"),
-                "s.csv: row 1, line 2, column 'b': expected a finite number, got 'x\ny'",
+                "s.csv: row 1, line 2, column 'b': expected a finite number, got 'x\\ny'",
             ),
             (
                 b"a,b\n1,\n",

@@ -38,7 +38,8 @@ impl Vocabulary {
             characters.iter().enumerate().map(|(n, c)| (*c, n)).collect();
         if characters.len() < 2 || numbers.len() < characters.len() {
             let expected = "two different characters or more, each once";
-            return Err(Error::bad("vocabulary", expected, format!("{characters:?}")));
+            let got = format!("{} different of {}", numbers.len(), characters.len());
+            return Err(Error::bad("vocabulary", expected, got));
         }
         Ok(Self { characters, numbers })
     }
@@ -88,17 +89,11 @@ impl Vocabulary {
 /// [`Error::File`]: it cannot be read, is empty, or is not UTF-8; the message then has the line of
 /// the first byte that is not.
 pub fn read_text(path: &Path) -> Result<String, Error> {
-    let bytes = std::fs::read(path).map_err(|e| bad_file(path, e.to_string()))?;
-    if bytes.is_empty() {
+    let text = lab_device::emulator::read_text(path).map_err(|e| bad_file(path, e.to_string()))?;
+    if text.is_empty() {
         return Err(bad_file(path, "expected a text, got an empty file"));
     }
-    String::from_utf8(bytes).map_err(|e| {
-        let good = e.utf8_error().valid_up_to();
-        let bytes = e.as_bytes();
-        let line = 1 + bytes[..good].iter().filter(|b| **b == b'\n').count();
-        let got = format!("byte 0x{:02X} at offset {good}, line {line}", bytes[good]);
-        bad_file(path, format!("expected UTF-8, got {got}"))
-    })
+    Ok(text)
 }
 
 #[cfg(test)]

@@ -4,11 +4,14 @@ use lab_device::DType;
 use lab_harness::{Error, Tensor, Tensors};
 use lab_reference::lstm::{Cell, Network, Parameter};
 use lab_reference::training::xavier_uniform_bound;
+use lab_training::parameters_fit;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 use lstm_fused::Lstm;
+
+use super::Config;
 
 /// Of which steps the outputs are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,12 +88,21 @@ impl Model {
         }
     }
 
+    /// Refuses sizes that no network has here, and a configuration by which it cannot be trained.
+    ///
+    /// # Errors
+    /// [`Error::Bad`] with the first of them.
+    pub fn check_with(&self, config: &Config) -> Result<(), Error> {
+        self.check()?;
+        config.check(&self.network)
+    }
+
     pub(crate) fn check(&self) -> Result<(), Error> {
         Lstm::new(self.network)?;
         if !(1..=MOST_OUTPUTS).contains(&self.outputs) {
             return Err(Error::bad("outputs", format!("1 to {MOST_OUTPUTS}"), self.outputs));
         }
-        Ok(())
+        parameters_fit(self.parameters().into_iter().map(|p| p.shape))
     }
 
     /// Refuses parameters that are missing, too many, of another shape or another type.

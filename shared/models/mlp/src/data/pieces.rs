@@ -1,6 +1,5 @@
 //! A file, a piece at a time.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
@@ -19,7 +18,7 @@ pub(super) fn of_file(
     mut take: impl FnMut(&[u8]) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let bad = |e: std::io::Error| bad_file(path, e.to_string());
-    let mut file = File::open(path).map_err(bad)?;
+    let mut file = lab_device::emulator::open_file(path).map_err(bad)?;
     let mut held: Vec<u8> = Vec::new();
     let mut empty = true;
     loop {

@@ -4,7 +4,7 @@ use lab_device::DType;
 use lab_harness::{Error, Tensor, Tensors};
 use lab_reference::mlp::{Parameters, Sizes};
 use lab_reference::training::xavier_uniform_bound;
-use lab_training::count;
+use lab_training::{count, parameters_fit};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
@@ -56,7 +56,8 @@ impl Model {
         const MOST: usize = 1 << 12;
         count("vocabulary", self.vocabulary, 1 << 20)?;
         count("embedding", self.embedding, MOST)?;
-        count("hidden", self.hidden, MOST)
+        count("hidden", self.hidden, MOST)?;
+        parameters_fit(self.sizes().shapes())
     }
 
     /// Refuses parameters that are missing, too many, of another shape or another type.

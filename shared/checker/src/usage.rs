@@ -1,0 +1,106 @@
+//! Command lines that are none.
+
+use std::ffi::OsString;
+
+use clap::Parser;
+use clap::error::{ContextKind, ErrorKind};
+use lab_emulator::shown;
+
+use crate::Failure;
+
+/// Longest part of an argument that is quoted.
+const QUOTED: usize = 60;
+
+/// The command line, read; `words` are all of it. `Err` is the exit code, where everything has been said: help, a
+/// version, or what is wrong, with `--json` as an object as well.
+pub fn parse<C: Parser>(words: &[OsString]) -> Result<C, u8> {
+    let own = words.iter().skip(1).take_while(|w| *w != "--");
+    let json = own.into_iter().any(|w| w == "--json");
+    match read::<C>(words).and_then(|command| threads().map(|()| command).map_err(Unread::Wrong)) {
+        Ok(command) => Ok(command),
+        Err(Unread::Asked(text)) => {
+            crate::out::line(format_args!("{}", text.trim_end()));
+            let lost = crate::out::lost().map(Failure::lost);
+            lost.as_ref().inspect(|failure| failure.tell(json));
+            Err(lost.map_or(0, |failure| failure.code()))
+        }
+        Err(Unread::Wrong(failure)) => {
+            failure.tell(json);
+            Err(failure.code())
+        }
+    }
+}
+
+/// Why a command line is no command.
+pub enum Unread {
+    /// It asks for help or for the version, which is this.
+    Asked(String),
+    /// It is wrong.
+    Wrong(Failure),
+}
+
+/// As [`parse`], and says nothing.
+pub fn read<C: Parser>(words: &[OsString]) -> Result<C, Unread> {
+    C::try_parse_from(words).map_err(|error| match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            // On a terminal with its colours.
+            use std::io::IsTerminal as _;
+            let styled = error.render();
+            Unread::Asked(match std::io::stdout().is_terminal() {
+                true => styled.ansi().to_string(),
+                false => styled.to_string(),
+            })
+        }
+        _ => Unread::Wrong(Failure::Usage(in_a_line(error))),
+    })
+}
+
+/// rayon's own variable: it panics where so many threads cannot be begun.
+fn threads() -> Result<(), Failure> {
+    const NAME: &str = "RAYON_NUM_THREADS";
+    const MOST: usize = 256;
+    let asked = std::env::var(NAME).ok().and_then(|text| text.parse::<usize>().ok());
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    match asked {
+        Some(n) if n > MOST.max(cores) => {
+            let expected = format!("at most {} threads", MOST.max(cores));
+            Err(Failure::Usage(format!("{NAME}: expected {expected}, got {n}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What clap says in several lines, in one; what it quotes is cut and escaped.
+fn in_a_line(mut error: clap::Error) -> String {
+    use clap::error::ContextValue as Value;
+    let kinds =
+        [ContextKind::InvalidSubcommand, ContextKind::InvalidArg, ContextKind::InvalidValue];
+    for kind in kinds {
+        if let Some(Value::String(text)) = error.get(kind) {
+            let quoted = Value::String(shown(text, QUOTED));
+            error.insert(kind, quoted);
+        }
+    }
+    let text = error.render().to_string();
+    let mut said = String::new();
+    let mut usage = "";
+    for line in text.lines().map(str::trim).filter(|l| !l.is_empty()) {
+        if let Some(of) = line.strip_prefix("Usage: ") {
+            usage = of;
+        } else if usage.is_empty() && !line.starts_with("For more information") {
+            let separate = if said.is_empty() || said.ends_with(':') { " " } else { "; " };
+            said += separate;
+            said += line.trim_start_matches("error: ");
+        }
+    }
+    // The command without its arguments: `lab lstm train`.
+    let command: Vec<&str> = usage
+        .split_whitespace()
+        .take_while(|w| w.starts_with(|c: char| c.is_ascii_lowercase()))
+        .collect();
+    let help = match command.is_empty() {
+        true => String::new(),
+        false => format!("; see {} --help", command.join(" ")),
+    };
+    format!("{}{help}", shown(said.trim(), 400))
+}
