@@ -50,6 +50,14 @@ pub enum Error {
         /// NVRTC's messages.
         log: String,
     },
+    /// A compiled image could not be written.
+    #[error("{}: {reason}", path.display())]
+    ImageNotWritten {
+        /// Its file.
+        path: std::path::PathBuf,
+        /// What the system says.
+        reason: String,
+    },
     /// The device has no room.
     #[error("out of memory: asked for {asked} bytes, {free} of {total} are free")]
     OutOfMemory {

@@ -22,7 +22,7 @@
 
 mod argument;
 mod buffer;
-mod cache;
+pub mod cache;
 pub mod cublas;
 mod cuda;
 mod device;

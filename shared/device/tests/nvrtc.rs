@@ -80,3 +80,29 @@ fn what_an_architecture_lacks_is_not_compiled_for_it() {
     let error = nvrtc.compile(&needy, &["f"], "sm_75").unwrap_err().to_string();
     assert!(error.contains("sm_75") && error.contains("needs sm_80 or newer"), "{error}");
 }
+
+#[test]
+fn an_image_is_written_with_its_globals_and_told_without() {
+    let Some(nvrtc) = nvrtc() else { return };
+    let source = KernelSource {
+        globals: &["limit"],
+        ..source(
+            "__constant__ int limit;\ntemplate <class T> __global__ void f(T* x) { x[0] = limit; }\n",
+        )
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let images = directory.path().join("images");
+    let image = lab_device::cache::write(nvrtc, &source, &["f<float>"], "sm_80", &images).unwrap();
+    assert_eq!(image.symbols.keys().collect::<Vec<_>>(), ["f<float>"]);
+    let file = std::fs::read_dir(&images).unwrap().next().unwrap().unwrap().path();
+    let name = file.file_name().unwrap().to_str().unwrap();
+    assert!(name.starts_with("t-sm_80-") && name.ends_with(".image"), "{name}");
+    assert!(std::fs::read(&file).unwrap().windows(6).any(|part| part == b"&limit"));
+    // A file stands where the directory should.
+    let refused = lab_device::cache::write(nvrtc, &source, &["f<float>"], "sm_80", &file);
+    let path = match refused.unwrap_err() {
+        Error::ImageNotWritten { path, .. } => path,
+        other => panic!("{other}"),
+    };
+    assert!(path.starts_with(&file));
+}

@@ -220,6 +220,12 @@ fn look_for_nvrtc_in(directories: Vec<PathBuf>) {
     lab_device::toolkit::take_python_packages(directories);
 }
 
+/// Lets compiled kernels be looked for in this directory first.
+#[pyfunction]
+fn look_for_images_in(directory: PathBuf) {
+    lab_device::cache::take_images(directory);
+}
+
 /// The tool `lab` with these arguments; `command` begins another Python process that calls this. Gives back the exit
 /// code.
 #[pyfunction]
@@ -237,5 +243,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(plan_lstm, module)?)?;
     module.add_function(wrap_pyfunction!(versions, module)?)?;
     module.add_function(wrap_pyfunction!(run_lab, module)?)?;
+    module.add_function(wrap_pyfunction!(look_for_images_in, module)?)?;
     module.add_function(wrap_pyfunction!(look_for_nvrtc_in, module)?)
 }

@@ -2,6 +2,7 @@
 
 import functools
 import math
+import pathlib
 import re
 import warnings
 
@@ -19,8 +20,12 @@ def names_of(pass_name):
 
 
 @functools.lru_cache(maxsize=None)
-def _tell_nvrtc_where_to_look():
-    """NVRTC comes with PyTorch's own dependencies: in this Python's packages, whatever `python3` on the path is."""
+def _tell_where_to_look():
+    """NVRTC comes with PyTorch's own dependencies: in this Python's packages, whatever `python3` on the path is.
+
+    A wheel brings compiled kernels along, for which it is not needed.
+    """
+    _native.look_for_images_in(pathlib.Path(__file__).parent / "images")
     try:
         import nvidia
     except ImportError:
@@ -84,7 +89,7 @@ class Planned:
 def prepare(on):
     """What a device of this name needs before anything is planned for it."""
     if on.startswith("cuda"):
-        _tell_nvrtc_where_to_look()
+        _tell_where_to_look()
 
 
 native_plan_lstm = _native.plan_lstm

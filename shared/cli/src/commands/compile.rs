@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
-use lab_device::KernelSource;
 use lab_device::nvrtc::{Nvrtc, Resources};
+use lab_device::{KernelSource, cache};
 use lab_harness::{Error, Stage};
 use rayon::prelude::*;
 use serde_json::json;
@@ -31,6 +31,9 @@ pub(crate) struct Arguments {
     /// Writes a table of each stage into this directory, STAGE.md: the pages that the book includes
     #[arg(long)]
     write: Option<PathBuf>,
+    /// Writes the compiled images into this directory, for a package that brings them along
+    #[arg(long)]
+    images: Option<PathBuf>,
 }
 
 /// What one file compiles to.
@@ -66,7 +69,10 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         .par_iter()
         .map(|(source, arch)| {
             let instantiations = part_of(source.instantiations, arguments.part);
-            let image = nvrtc.compile(source, &instantiations, arch)?;
+            let image = match &arguments.images {
+                None => nvrtc.compile(source, &instantiations, arch)?,
+                Some(to) => cache::write(nvrtc, source, &instantiations, arch, to)?,
+            };
             let resources = image.resources();
             let complaint = |line: &&str| format!("{}: {line}", source.file);
             let mut complaints: Vec<String> = image.complaints().iter().map(complaint).collect();
