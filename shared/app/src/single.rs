@@ -470,6 +470,13 @@ fn of_compiler(said: &str, kernel: &Kernel) -> BadArgument {
     {
         return BadArgument::new(title, to, from);
     }
+    if name == "kernel"
+        && message.ends_with("was not declared in this scope")
+        && quoted == [kernel.name.as_str()]
+    {
+        let got = format!("{} of line {}, which an #if leaves out", kernel.name, kernel.line);
+        return BadArgument::new(title, "a kernel that is compiled", got);
+    }
     let notes = said.replace(['‘', '’'], "'");
     let deduced: Vec<&str> = notes
         .lines()

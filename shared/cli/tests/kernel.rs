@@ -277,7 +277,15 @@ fn parameters_of_a_condition_and_names_of_python() {
     std::fs::write(here.path().join("scale.cu"), format!("#include \"by.h\"\n{text}")).unwrap();
     let (code, _, stderr) = run("--arg by=3", "out=3 * in");
     assert_eq!(code, 0, "{stderr}");
+    // A kernel that no macro brings.
+    let text = format!("{text}#ifdef NEVER\n__global__ void never() {{}}\n#endif\n");
     std::fs::write(here.path().join("scale.cu"), text).unwrap();
+    let words = "scale.cu --kernel never --grid 1 --block 8";
+    let (code, _, stderr) = self::run(here.path(), "check", words);
+    let told = "--kernel: expected a kernel that is compiled, got never of line 12, which an #if";
+    assert_eq!(code, 2, "{stderr}");
+    assert!(stderr.contains(told) && stderr.trim().lines().count() == 1, "{stderr}");
+    let run = |words: &str, expect: &str| run(&format!("--kernel scale {words}"), expect);
     let (code, _, stderr) = run("", "out=[x for x in in]");
     assert_eq!(code, 2);
     assert!(stderr.contains("with an _ behind: in as in_"), "{stderr}");
