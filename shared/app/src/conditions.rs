@@ -22,6 +22,18 @@ impl Macros {
         Self { known: all.into_iter().map(entry).map(owned).collect() }
     }
 
+    /// Those that were not there before, or stood for something else.
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        let mut known = self.known.clone();
+        known.retain(|name, value| before.known.get(name) != Some(value));
+        Self { known }
+    }
+
+    /// Adds these.
+    pub(crate) fn add(&mut self, others: &Self) {
+        self.known.extend(others.known.clone());
+    }
+
     /// What a `#define` or `#undef` says.
     pub(crate) fn read(&mut self, directive: &str) {
         let text = directive.trim_start_matches('#').trim();

@@ -107,6 +107,8 @@ pub enum Fill {
     Arange,
     /// The same everywhere.
     Constant(f64),
+    /// The same everywhere, as C++ has it: `{1, 2.5f}`.
+    Each(String),
     /// A tensor of a file in safetensors.
     File(TensorName),
 }
@@ -300,7 +302,7 @@ fn split_name(text: &str) -> (Option<String>, &str) {
 }
 
 const BUFFERS: &str = "in:TYPE[SHAPE][=FILL], inout:TYPE[SHAPE][=FILL] or out:TYPE[SHAPE]";
-const FILLS: &str = "random, random(LOW, HIGH), arange, a number or @FILE[TENSOR]";
+const FILLS: &str = "random, random(LOW, HIGH), arange, a number, {…} or @FILE[TENSOR]";
 
 impl Value {
     fn parse(named: &str, text: &str) -> Result<Self, BadArgument> {
@@ -319,6 +321,14 @@ impl Value {
 }
 
 impl Buffer {
+    /// What each element is, if that is said in C++.
+    pub(crate) fn each(&self) -> Option<&str> {
+        match &self.fill {
+            Some(Fill::Each(each)) => Some(each),
+            _ => None,
+        }
+    }
+
     fn parse(named: &str, role: Role, text: &str) -> Result<Self, BadArgument> {
         let wrong =
             |expected: &str| BadArgument::new(named, expected, format!("{}:{text}", role.name()));
@@ -363,6 +373,9 @@ impl Fill {
     fn parse(text: &str) -> Option<Self> {
         if let Some(name) = text.strip_prefix('@') {
             return TensorName::parse(name).map(Self::File);
+        }
+        if text.starts_with('{') && text.ends_with('}') {
+            return Some(Self::Each(text.to_owned()));
         }
         match text {
             // The type says which range: see `Self::range`.

@@ -44,17 +44,19 @@ pub(crate) struct Rewritten {
 /// Replacements of ranges, none of which meet.
 type Edits = Vec<(Range<usize>, String)>;
 
-/// What is to be included in place of a name; `None` where that is no file of the program's own.
-pub(crate) type Include<'a> = dyn FnMut(&str, bool) -> Result<Option<String>, String> + 'a;
+/// What is to be included in place of a name; `None` where that is no file of the program's own. It adds what
+/// the file defines.
+pub(crate) type Include<'a> =
+    dyn FnMut(&str, bool, &mut Macros) -> Result<Option<String>, String> + 'a;
 
 /// Rewrites a file. `include` answers what is to be included in place of `"name"` or `<name>` (with the
-/// second argument true), if it is another file.
+/// second argument true), if it is another file. `macros` are those before the file, and then those behind it.
 ///
 /// # Errors
 /// A launch or a kernel that is written in a way this does not read; the message has line and reason.
 pub(crate) fn rewrite(
     text: &str,
-    macros: Macros,
+    macros: &mut Macros,
     include: &mut Include<'_>,
 ) -> Result<Rewritten, String> {
     let text = &joined_launches(text);
@@ -67,7 +69,7 @@ pub(crate) fn rewrite(
         match (tokens.all[index].kind, tokens.at(index)) {
             (Kind::Include, line) => {
                 if let Some((name, angled)) = included(line)
-                    && let Some(other) = include(name, angled)?
+                    && let Some(other) = include(name, angled, reader.macros)?
                 {
                     edits.push((tokens.all[index].range.clone(), format!("#include {other:?}")));
                 }
@@ -187,7 +189,7 @@ struct Reader<'a> {
     /// Within a declaration that begins with dim3.
     in_dim3: bool,
     /// What is defined so far.
-    macros: Macros,
+    macros: &'a mut Macros,
 }
 
 impl<'a> Reader<'a> {
@@ -353,7 +355,7 @@ impl<'a> Reader<'a> {
         let (template, template_kinds) = self.template(global)?.into_iter().unzip();
         let template: Vec<String> = template;
         let (mut parameters, mut required) = (Vec::new(), 0);
-        let list = List::read(tokens, open + 1, close, &self.macros).map_err(|at| {
+        let list = List::read(tokens, open + 1, close, self.macros).map_err(|at| {
             self.refuse(at, "expected whole parameters between #if and #endif, got a part of one")
         })?;
         for (number, range) in list.parameters().enumerate() {
@@ -626,7 +628,7 @@ mod tests {
     use super::*;
 
     fn rewritten(text: &str) -> Rewritten {
-        rewrite(text, Macros::default(), &mut |_, _| Ok(None)).unwrap()
+        rewrite(text, &mut Macros::default(), &mut |_, _, _| Ok(None)).unwrap()
     }
 
     #[test]
@@ -640,7 +642,7 @@ mod tests {
         for (text, reason) in
             [("k<<<1, 2)", "line 1: expected >>>"), ("\nk<<<1>>> x", "line 2: expected (")]
         {
-            let error = rewrite(text, Macros::default(), &mut |_, _| Ok(None)).unwrap_err();
+            let error = rewrite(text, &mut Macros::default(), &mut |_, _, _| Ok(None)).unwrap_err();
             assert!(error.starts_with(reason), "{error}");
         }
     }
@@ -679,7 +681,7 @@ mod tests {
         );
         assert!(got.text.contains("EMU_BEGIN_KERNEL;\n#line 10\n x[0] = 1; }"), "{}", got.text);
         let divided = "__global__ void k(\n#ifdef A\nint\n#else\nfloat\n#endif\n x) {}";
-        let error = rewrite(divided, Macros::default(), &mut |_, _| Ok(None)).unwrap_err();
+        let error = rewrite(divided, &mut Macros::default(), &mut |_, _, _| Ok(None)).unwrap_err();
         assert_eq!(
             error,
             "line 7: expected whole parameters between #if and #endif, got a part of one"
@@ -733,14 +735,16 @@ mod tests {
     #[test]
     fn includes_are_asked_for() {
         let mut asked = Vec::new();
-        let mut include = |name: &str, angled: bool| {
+        let mut include = |name: &str, angled: bool, macros: &mut Macros| {
             asked.push((name.to_owned(), angled));
+            macros.read("#define IN_A 1");
             Ok((name == "a.h").then(|| "b.h".to_owned()))
         };
-        let got =
-            rewrite("#include \"a.h\" // x\n# include <c.h>\n", Macros::default(), &mut include)
-                .unwrap();
-        assert_eq!(got.text, "#include \"b.h\"\n# include <c.h>\n");
+        let text = "#include \"a.h\" // x\n# include <c.h>\n\
+                    __global__ void k(int n\n#ifdef IN_A\n, int m\n#endif\n) {}\n";
+        let got = rewrite(text, &mut Macros::default(), &mut include).unwrap();
+        assert!(got.text.starts_with("#include \"b.h\"\n# include <c.h>\n"), "{}", got.text);
+        assert_eq!(got.kernels[0].parameters.len(), 2);
         assert_eq!(asked, [("a.h".to_owned(), false), ("c.h".to_owned(), true)]);
     }
 }

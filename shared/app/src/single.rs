@@ -379,10 +379,19 @@ fn text_of(kernel: &Kernel, launch: &Launch, plan: &[Planned]) -> String {
                 let dims = buffer.shape.iter().flatten();
                 let dims: Vec<String> = dims.map(|d| format!("(long long)({d})")).collect();
                 let (dims, cpp) = (dims.join(", "), &buffer.element.cpp);
+                let (each, address) = match buffer.each() {
+                    Some(each) => (
+                        format!(
+                            "const {cpp} emu_each_{name} = {each};\n#line 1 \"argument {name}\"\n"
+                        ),
+                        format!(", &emu_each_{name}"),
+                    ),
+                    None => Default::default(),
+                };
                 write!(
                     text,
-                    "#line 1 \"argument {name}\"\n{cpp}* {name} = \
-                     ::emu::given_buffer<{cpp}>(emu_given, {next}, {{{dims}}}); if (!{name}) return;\n"
+                    "#line 1 \"argument {name}\"\n{each}{cpp}* {name} = ::emu::given_buffer<{cpp}>\
+                     (emu_given, {next}, {{{dims}}}{address}); if (!{name}) return;\n"
                 )
             }
         };
@@ -393,8 +402,11 @@ fn text_of(kernel: &Kernel, launch: &Launch, plan: &[Planned]) -> String {
     };
     let size = |text: &mut String, name: &str, sizes: &[String]| {
         let sizes: Vec<String> = sizes.iter().map(|s| format!("unsigned({s})")).collect();
-        let _ =
-            write!(text, "#line 1 \"argument {name}\"\n::dim3 emu_{name}({});\n", sizes.join(", "));
+        let _ = write!(
+            text,
+            "#line 1 \"argument {name}\"\n::dim3 emu_{name}{{{}}};\n",
+            sizes.join(", ")
+        );
     };
     size(&mut text, "grid", &launch.grid);
     size(&mut text, "block", &launch.block);
@@ -426,14 +438,27 @@ fn expressions(value: &Value) -> Vec<&str> {
     match value {
         Value::Expression(e) => vec![e],
         Value::Buffer(b) => {
-            b.shape.iter().flatten().map(String::as_str).chain([b.element.cpp.as_str()]).collect()
+            let each = b.each().unwrap_or_default();
+            b.shape
+                .iter()
+                .flatten()
+                .map(String::as_str)
+                .chain([b.element.cpp.as_str(), each])
+                .collect()
         }
     }
 }
 
+/// The line without what its types are aliases of: "'uint64_t*' {aka 'long unsigned int*'}".
+fn without_aliases(line: &str) -> String {
+    let mut parts = line.split(" {aka '");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| text + part.split_once("'}").map_or("", |(_, rest)| rest))
+}
+
 /// What the compiler says of an argument, as this tool says it.
 fn of_compiler(said: &str, kernel: &Kernel) -> BadArgument {
-    let line = first_error(said).replace(['‘', '’'], "'");
+    let line = without_aliases(&first_error(said).replace(['‘', '’'], "'"));
     let (place, message) = line.split_once(" error: ").unwrap_or(("", &line));
     let name = place.trim_start_matches("argument ").split(':').next().unwrap_or_default();
     let is_option = matches!(name, "kernel" | "grid" | "block" | "shared" | "cluster")
@@ -444,6 +469,13 @@ fn of_compiler(said: &str, kernel: &Kernel) -> BadArgument {
         && (message.starts_with("cannot convert") || message.starts_with("invalid conversion"))
     {
         return BadArgument::new(title, to, from);
+    }
+    if name == "kernel"
+        && message.ends_with("was not declared in this scope")
+        && quoted == [kernel.name.as_str()]
+    {
+        let got = format!("{} of line {}, which an #if leaves out", kernel.name, kernel.line);
+        return BadArgument::new(title, "a kernel that is compiled", got);
     }
     let notes = said.replace(['‘', '’'], "'");
     let deduced: Vec<&str> = notes
@@ -475,7 +507,14 @@ fn of_compiler(said: &str, kernel: &Kernel) -> BadArgument {
 /// As compat/runtime/given.h has it.
 #[repr(C)]
 struct Given {
-    buffer: unsafe extern "C" fn(c_int, *const c_char, usize, c_int, *const i64) -> *mut c_void,
+    buffer: unsafe extern "C" fn(
+        c_int,
+        *const c_char,
+        usize,
+        c_int,
+        *const i64,
+        *const u8,
+    ) -> *mut c_void,
     scalar: extern "C" fn(c_int, f64),
     ready: extern "C" fn() -> c_int,
 }
@@ -518,6 +557,7 @@ unsafe extern "C" fn buffer(
     element: usize,
     rank: c_int,
     shape: *const i64,
+    each: *const u8,
 ) -> *mut c_void {
     let shape = match rank {
         0 => &[],
@@ -527,9 +567,11 @@ unsafe extern "C" fn buffer(
     // SAFETY: a literal of emulator.h, or null.
     let type_name = (!type_name.is_null()).then(|| unsafe { CStr::from_ptr(type_name) });
     let part = type_name.and_then(|name| Element::of(name.to_str().ok()?).parts);
+    // SAFETY: given.h passes one element, or null.
+    let each = (!each.is_null()).then(|| unsafe { std::slice::from_raw_parts(each, element) });
     let mut guard = running();
     let Some(running) = guard.as_mut() else { return std::ptr::null_mut() };
-    match running.hold(index as usize, part, element, shape) {
+    match running.hold(index as usize, part, element, shape, each) {
         Ok(address) => address as *mut c_void,
         Err(refused) => {
             running.refused = Some(refused);
@@ -559,6 +601,7 @@ impl Running {
         known: Option<(Component, usize)>,
         element: usize,
         dims: &[i64],
+        each: Option<&[u8]>,
     ) -> Result<usize, BadArgument> {
         let planned = self.plan[index].clone();
         let Value::Buffer(Buffer { role, element: of, shape, fill }) = &planned.value else {
@@ -568,8 +611,12 @@ impl Running {
             |expected: String, got: String| BadArgument::new(planned.title(), expected, got);
         // What the file calls by a name of its own may be one of these, too.
         let parts = known.or(of.parts);
-        if parts.is_none() && matches!(fill, Some(Fill::Random { .. } | Fill::Arange)) {
-            let expected = "=0 or =@FILE[TENSOR] with a type of the file's own";
+        let is_number = match fill {
+            Some(Fill::Constant(value)) => *value != 0.0,
+            other => matches!(other, Some(Fill::Random { .. } | Fill::Arange)),
+        };
+        if parts.is_none() && is_number {
+            let expected = "={…}, =0 or =@FILE[TENSOR] with a type of the file's own";
             return Err(wrong(expected.into(), of.cpp.clone()));
         }
         let (part, lanes) = parts.unwrap_or((Component::U8, element));
@@ -612,6 +659,7 @@ impl Running {
                 }
                 Some(tensor.bytes)
             }
+            (Some(Fill::Each(_)), None) => Some(each.unwrap_or_default().repeat(len / element)),
             (Some(fill), None) => {
                 let own = self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(index as u64);
                 Some(filled(fill, part, count, own))
@@ -694,5 +742,16 @@ mod tests {
     fn names_are_whole_words() {
         assert!(mentions("n * 4", "n") && mentions("f(n)", "n"));
         assert!(!mentions("min(4, nn)", "n"));
+    }
+
+    #[test]
+    fn what_a_type_is_an_alias_of_is_left_out() {
+        let line = "argument x:1:1: error: cannot convert 'uint64_t*' {aka 'long unsigned int*'} \
+                    to 'size_t**' {aka 'long unsigned int**'} in initialization";
+        assert_eq!(
+            without_aliases(line),
+            "argument x:1:1: error: cannot convert 'uint64_t*' to 'size_t**' in initialization"
+        );
+        assert_eq!(without_aliases("no alias of 'float'"), "no alias of 'float'");
     }
 }

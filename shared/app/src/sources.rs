@@ -47,10 +47,10 @@ impl Sources {
     ) -> Result<Self, Error> {
         let (directories, macros) = (&options.include[..], options.macros());
         let (headers, kernels) = (HashMap::new(), Vec::new());
-        let mut reader = Reader { directories, macros, scratch, cuts, kept, headers, kernels };
+        let mut reader = Reader { directories, scratch, cuts, kept, headers, kernels };
         let mut units = Vec::new();
         for file in files {
-            let text = reader.file(file)?;
+            let text = reader.file(file, &mut macros.clone())?;
             // nvcc hands other files to the host's compiler as they are.
             let is_cuda = file.extension().is_some_and(|e| e == "cu" || e == "cuh");
             let before = if is_cuda { CUDA } else { "" };
@@ -62,18 +62,16 @@ impl Sources {
 
 struct Reader<'a> {
     directories: &'a [PathBuf],
-    /// Of the options.
-    macros: Macros,
     scratch: &'a Path,
     cuts: &'a Cuts,
     kept: Option<(&'a Path, usize)>,
-    /// Where the rewritten text of a header lies.
-    headers: HashMap<PathBuf, PathBuf>,
+    /// Where the rewritten text of a header lies, and what it defines.
+    headers: HashMap<PathBuf, (PathBuf, Macros)>,
     kernels: Vec<(PathBuf, Kernel)>,
 }
 
 impl Reader<'_> {
-    fn file(&mut self, path: &Path) -> Result<String, Error> {
+    fn file(&mut self, path: &Path, macros: &mut Macros) -> Result<String, Error> {
         let refuse = |reason: String| Error::File { path: path.to_owned(), reason };
         let is_file = path.metadata().map_err(|e| refuse(e.to_string()))?.is_file();
         if !is_file {
@@ -88,30 +86,39 @@ impl Reader<'_> {
             refuse("expected a kernel that compiles, got one with an error".into())
         })?;
         let text = text.as_str();
-        let macros = self.macros.clone();
-        let mut include =
-            |name: &str, angled: bool| self.header(path, name, angled).map_err(|e| e.to_string());
+        let mut include = |name: &str, angled: bool, macros: &mut Macros| {
+            self.header(path, name, angled, macros).map_err(|e| e.to_string())
+        };
         let rewritten = rewrite(text, macros, &mut include).map_err(refuse)?;
         self.kernels.extend(rewritten.kernels.into_iter().map(|k| (path.to_owned(), k)));
         Ok(format!("#line 1 {:?}\n{}\n", path.display().to_string(), rewritten.text))
     }
 
     /// Where the rewritten header lies; `None` where it is none of the program's own.
-    fn header(&mut self, from: &Path, name: &str, angled: bool) -> Result<Option<String>, Error> {
+    fn header(
+        &mut self,
+        from: &Path,
+        name: &str,
+        angled: bool,
+        macros: &mut Macros,
+    ) -> Result<Option<String>, Error> {
         let beside = from.parent().filter(|_| !angled);
         let places = beside.into_iter().chain(self.directories.iter().map(PathBuf::as_path));
         let Some(found) = places.map(|d| d.join(name)).find(|p| p.is_file()) else {
             return Ok(None);
         };
         let own = found.canonicalize().unwrap_or_else(|_| found.clone());
-        if let Some(written) = self.headers.get(&own) {
+        if let Some((written, defined)) = self.headers.get(&own) {
+            macros.add(defined);
             return Ok(Some(written.display().to_string()));
         }
         let stem = own.file_name().unwrap_or_default().display().to_string();
         let written = self.scratch.join(format!("{}_{stem}", self.headers.len()));
         // Known before it is read: a header may include itself.
-        self.headers.insert(own, written.clone());
-        let text = self.file(&found)?;
+        self.headers.insert(own.clone(), (written.clone(), Macros::default()));
+        let before = macros.clone();
+        let text = self.file(&found, macros)?;
+        self.headers.insert(own, (written.clone(), macros.since(&before)));
         std::fs::write(&written, text)
             .map_err(|e| Error::File { path: written.clone(), reason: e.to_string() })?;
         Ok(Some(written.display().to_string()))

@@ -33,8 +33,8 @@ pub(crate) fn filled(fill: &Fill, part: Component, count: usize, seed: u64) -> V
         }
         Fill::Arange => (0..count).for_each(|i| push(&mut bytes, part, i as f64)),
         Fill::Constant(value) => (0..count).for_each(|_| push(&mut bytes, part, value)),
-        // Read as a whole: `read_tensor`.
-        Fill::File(_) => {}
+        // Read as a whole, and made by the file's own types.
+        Fill::File(_) | Fill::Each(_) => {}
     }
     bytes
 }

@@ -24,6 +24,16 @@ __global__ void add(Both both, real* y, int n) {
 template <int N> __global__ void tile(int* y) { y[threadIdx.x] = N; }
 __global__ void twice(float* x) { x[threadIdx.x] *= 2; }
 __global__ void twice(float* x, int n) { if (threadIdx.x < n) x[threadIdx.x] *= 2; }
+struct Node { int edges; float weight; };
+__global__ void weigh(const Node* nodes, float* y) {
+    y[blockIdx.x] = nodes[blockIdx.x].edges * nodes[blockIdx.x].weight;
+}
+__global__ void quads(const float* x, float* y) {
+    __shared__ float s[2][4];
+    *(float4*)s[threadIdx.x] = *(const float4*)(x + 4 * threadIdx.x);
+    __syncthreads();
+    y[threadIdx.x] = s[1 - threadIdx.x][3];
+}
 __global__ void endless(int* y) { while (true) y[threadIdx.x] += 1; }
 int main() { elsewhere(1); twice<<<1, 1>>>(nullptr); }
 ";
@@ -197,6 +207,20 @@ fn files_templates_structs_and_overloads() {
     );
     assert_eq!(code, 0, "{stderr}");
     assert!(stdout.contains("2.000000 2.000000 2.000000 1.000000"), "{stdout}");
+    // Each element as C++ has it; a grid that is a name alone.
+    let words = "k.cu --kernel weigh --grid n --block 1 --arg nodes=in:Node[n]={3,q} \
+                 --arg out:f32[n] --let n=4 --let q=1.5f";
+    let (code, stdout, stderr) = run(here, "run", words);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("4.500000 4.500000 4.500000 4.500000"), "{stdout}");
+    // Vectors in an array of floats, which a GPU happens to align.
+    let words = "k.cu --kernel quads --grid 1 --block 2 --arg in:f32[8]=arange --arg out:f32[2]";
+    for command in ["run", "check"] {
+        let (code, stdout, stderr) = run(here, command, words);
+        assert_eq!(code, 0, "{command}: {stdout} {stderr}");
+        let is_table = stdout.contains("7.000000 3.000000");
+        assert!(command == "check" || is_table, "{stdout}");
+    }
     // What was written is what is read.
     let words = "k.cu --kernel twice --grid 1 --block 4 --arg inout:f32=@z.safetensors[x] \
                  --expect x=@z.safetensors[x]";
@@ -248,6 +272,20 @@ fn parameters_of_a_condition_and_names_of_python() {
     }
     assert_eq!(code, 0, "{stderr}");
     assert!(stdout.contains("out: as expected, all 8"), "{stdout}");
+    // A header of the file's own brings the macro.
+    std::fs::write(here.path().join("by.h"), "#pragma once\n#define BY\n").unwrap();
+    std::fs::write(here.path().join("scale.cu"), format!("#include \"by.h\"\n{text}")).unwrap();
+    let (code, _, stderr) = run("--arg by=3", "out=3 * in");
+    assert_eq!(code, 0, "{stderr}");
+    // A kernel that no macro brings.
+    let text = format!("{text}#ifdef NEVER\n__global__ void never() {{}}\n#endif\n");
+    std::fs::write(here.path().join("scale.cu"), text).unwrap();
+    let words = "scale.cu --kernel never --grid 1 --block 8";
+    let (code, _, stderr) = self::run(here.path(), "check", words);
+    let told = "--kernel: expected a kernel that is compiled, got never of line 12, which an #if";
+    assert_eq!(code, 2, "{stderr}");
+    assert!(stderr.contains(told) && stderr.trim().lines().count() == 1, "{stderr}");
+    let run = |words: &str, expect: &str| run(&format!("--kernel scale {words}"), expect);
     let (code, _, stderr) = run("", "out=[x for x in in]");
     assert_eq!(code, 2);
     assert!(stderr.contains("with an _ behind: in as in_"), "{stderr}");
@@ -261,7 +299,10 @@ fn what_is_refused_is_one_line() {
     let launch = "--grid 8 --block 128";
     for (words, told) in [
         ("sum.cu --kernel foo {}", "--kernel: expected one of sum_blocks, got 'foo'"),
-        ("k.cu {}", "--kernel: expected one of own::add, tile, twice, twice, endless, got none"),
+        (
+            "k.cu {}",
+            "--kernel: expected one of own::add, tile, twice, twice, weigh, quads, endless, got none",
+        ),
         ("none.cu --kernel k {}", "none.cu: No such file"),
         (
             "sum.cu --kernel sum_blocks --block 4",
@@ -308,6 +349,19 @@ fn what_is_refused_is_one_line() {
         let (got, stdout, stderr) = run(here.path(), "check", &format!("{LAUNCH} {words}"));
         assert_eq!((got, &stdout[..]), (code, ""), "{words}: {stderr}");
         assert!(stderr.contains(told) && stderr.lines().count() == 1, "{words}: {stderr}");
+    }
+    let weigh = "k.cu --kernel weigh --grid 1 --block 1 --arg out:f32[1]";
+    for (nodes, told) in [
+        (
+            "in:Node[4]=1",
+            "--arg nodes: expected ={…}, =0 or =@FILE[TENSOR] with a type of the file's own",
+        ),
+        ("in:u64[4]=1", "--arg nodes: expected const Node*, got uint64_t*"),
+    ] {
+        let words = weigh.replace("--arg", &format!("--arg nodes={nodes} --arg"));
+        let (code, _, stderr) = run(here.path(), "check", &words);
+        assert_eq!(code, 2, "{stderr}");
+        assert!(stderr.contains(told) && stderr.lines().count() == 1, "{stderr}");
     }
     let words = "k.cu --kernel tile --grid 1 --block 4 --arg out:int[4]";
     let (code, _, stderr) = run(here.path(), "check", words);

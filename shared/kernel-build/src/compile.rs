@@ -333,12 +333,13 @@ impl Tools<'_> {
         let mut command = self.read(language, &own, build);
         command.arg("-S").arg(unit).arg("-o").arg(assembly);
         let said = run(&mut command, source)?;
-        if build == Build::Checked {
-            let text = std::fs::read_to_string(assembly);
-            let text = text.map_err(|e| format!("{}: {e}", assembly.display()))?;
-            let prepared = prepare_for_checks(&text, !writes_pattern(source));
-            write(assembly, &mark_waits(&prepared))?;
-        }
+        let text = std::fs::read_to_string(assembly);
+        let text = with_aligned_shared(&text.map_err(|e| format!("{}: {e}", assembly.display()))?);
+        let text = match build {
+            Build::Plain => text,
+            Build::Checked => mark_waits(&prepare_for_checks(&text, !writes_pattern(source))),
+        };
+        write(assembly, &text)?;
         Ok(said)
     }
 
@@ -503,6 +504,30 @@ fn writes_pattern(source: &Path) -> bool {
     words.any(|word| word == "254" || word.starts_with("0xfe"))
 }
 
+/// Static shared arrays are thread-local variables, for which g++ asks for no more than their declared
+/// alignment. What a GPU would find aligned must be so here: `place_on_gpu` of the emulator judges.
+pub(crate) fn with_aligned_shared(assembly: &str) -> String {
+    let mut aligned = String::with_capacity(assembly.len());
+    let mut in_shared = false;
+    for line in assembly.lines() {
+        let mut words = line.split_whitespace();
+        let (directive, operand) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
+        match directive {
+            ".section" => in_shared = operand.starts_with(".tbss"),
+            ".text" | ".data" | ".bss" => in_shared = false,
+            _ => {}
+        }
+        let is_alignment = in_shared && directive == ".align";
+        let line = match is_alignment && operand.parse().is_ok_and(|bytes: u32| bytes < 16) {
+            true => "\t.align 16",
+            false => line,
+        };
+        aligned += line;
+        aligned.push('\n');
+    }
+    aligned
+}
+
 /// Static shared arrays are thread-local variables, which the linker puts side by side: an index
 /// past the end of one would be an element of the next. Bytes between them belong to nobody. And
 /// calls of `memcpy` and the like, which the thread sanitizer leaves alone, go to the emulator.
@@ -545,11 +570,6 @@ fn prepare_for_checks(assembly: &str, nan: bool) -> String {
             _ => writeln!(prepared, "{line}"),
         }
         .expect("writing to a string");
-        // What a GPU would find aligned must be so here: `place_on_gpu` of the emulator judges.
-        if in_shared && directive == ".align" && operand.parse().is_ok_and(|bytes: u32| bytes < 16)
-        {
-            prepared += "\t.align\t16\n";
-        }
         if in_shared && directive == ".zero" {
             writeln!(prepared, "\t.zero\t{APART}").expect("writing to a string");
         }

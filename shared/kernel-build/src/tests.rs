@@ -1,7 +1,15 @@
 //! What is compiled in advance, and what is compiled with it. Not in `common.rs`: its text is hashed.
 
 use crate::Build;
-use crate::compile::{compile, compile_sharing};
+use crate::compile::{compile, compile_sharing, with_aligned_shared};
+
+#[test]
+fn shared_arrays_lie_at_multiples_of_16() {
+    let given = "\t.bss\n\t.align 4\n\t.section\t.tbss,\"awT\",@nobits\n\t.align 4\n\t.align 32\n\t.text\n\t.align 2\n";
+    let aligned = given.replacen("T\",@nobits\n\t.align 4", "T\",@nobits\n\t.align 16", 1);
+    assert_eq!(with_aligned_shared(given), aligned);
+    assert!(aligned.contains("16"));
+}
 
 #[test]
 fn it_is_made_once_and_changes_no_code() {

@@ -49,7 +49,7 @@ pub struct Arguments {
     cluster: Option<String>,
     /// [NAME=]VALUE, in the kernel's order or by name. VALUE: C++ (1000, n * 4), in:TYPE[SHAPE][=FILL],
     /// inout:TYPE[SHAPE][=FILL] or out:TYPE[SHAPE]; FILL: random, random(LOW, HIGH), arange, a number,
-    /// @FILE.safetensors[TENSOR]
+    /// {…} in C++, @FILE.safetensors[TENSOR]
     #[arg(long, value_name = "[NAME=]VALUE", allow_hyphen_values = true)]
     arg: Vec<String>,
     /// A further value for expressions, such as the memory that a struct points to
