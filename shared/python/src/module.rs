@@ -4,14 +4,12 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use lab_calls::{Pass, Planned, Rooms, device};
 use lab_harness::plan::SlotKind;
 use lab_harness::{Error, Shape, Shapes};
 use lstm_fused::Network;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-
-use crate::devices::device;
-use crate::{Pass, Planned, Rooms};
 
 pyo3::create_exception!(
     vlstm,
