@@ -220,11 +220,12 @@ mod cpu {
     fn address(storage: &CpuStorage) -> Result<usize> {
         Ok(match storage {
             CpuStorage::U8(values) => values.as_ptr().expose_provenance(),
+            CpuStorage::I32(values) => values.as_ptr().expose_provenance(),
             CpuStorage::F32(values) => values.as_ptr().expose_provenance(),
             CpuStorage::F16(values) => values.as_ptr().expose_provenance(),
             CpuStorage::BF16(values) => values.as_ptr().expose_provenance(),
             CpuStorage::F64(values) => values.as_ptr().expose_provenance(),
-            _ => bail!("expected a tensor of floats, got {:?}", storage.dtype()),
+            _ => bail!("expected a tensor of numbers, got {:?}", storage.dtype()),
         })
     }
 
@@ -234,7 +235,7 @@ mod cpu {
             CpuStorage::F16(values) => values.as_mut_ptr().expose_provenance(),
             CpuStorage::BF16(values) => values.as_mut_ptr().expose_provenance(),
             CpuStorage::F64(values) => values.as_mut_ptr().expose_provenance(),
-            _ => bail!("expected a tensor of floats, got {:?}", storage.dtype()),
+            _ => bail!("expected a tensor of numbers, got {:?}", storage.dtype()),
         })
     }
 
@@ -281,11 +282,12 @@ mod cuda {
                 let start = layout.start_offset();
                 match &storage.slice {
                     CudaStorageSlice::U8(slice) => at(slice, start, stream),
+                    CudaStorageSlice::I32(slice) => at(slice, start, stream),
                     CudaStorageSlice::F32(slice) => at(slice, start, stream),
                     CudaStorageSlice::F16(slice) => at(slice, start, stream),
                     CudaStorageSlice::BF16(slice) => at(slice, start, stream),
                     CudaStorageSlice::F64(slice) => at(slice, start, stream),
-                    _ => bail!("expected a tensor of floats"),
+                    _ => bail!("expected a tensor of numbers"),
                 }
             }
             Memory::Written(Storage::Cuda(storage)) => match &mut storage.slice {
@@ -293,7 +295,7 @@ mod cuda {
                 CudaStorageSlice::F16(slice) => slice.device_ptr_mut(stream),
                 CudaStorageSlice::BF16(slice) => slice.device_ptr_mut(stream),
                 CudaStorageSlice::F64(slice) => slice.device_ptr_mut(stream),
-                _ => bail!("expected a tensor of floats"),
+                _ => bail!("expected a tensor of numbers"),
             },
             _ => bail!("expected all tensors on a CUDA device, got one elsewhere"),
         })

@@ -4,6 +4,7 @@ use candle_core::{DType, Device, Module, Result, Tensor};
 use candle_nn::rnn::{Direction, LSTMConfig, LSTMState, RNN};
 use candle_nn::{Init, VarBuilder};
 use lab_calls::Planned;
+use lab_harness::Shape;
 use lstm_fused::Network;
 
 use crate::kernels::{Key, Left, Plans, lab_type, packed, plans, run, wrapped};
@@ -153,9 +154,14 @@ impl Lstm {
                 named.push((name, own.as_ref().map_or_else(zeros, packed)?));
             }
         }
+        let (steps, batch, _) = x.dims3()?;
         let device = x.device().clone();
         let is_tracked = named.iter().any(|(_, tensor)| tensor.track_op());
-        let plans = planned(&device, &named, network, is_tracked)?;
+        let plans = planned(&device, &named, network, [steps, batch], is_tracked)?;
+        let inputs: Vec<Tensor> = named.iter().map(|(_, t)| t.clone()).collect();
+        // All rows have all steps. Where the kernels are not told, they bring the lengths themselves, and a plan that brings
+        // something cannot be cut in two.
+        named.push(("lengths", Tensor::full(steps as i32, batch, &device)?));
         let left = is_tracked.then(|| Left::new(&plans[0], &device)).transpose()?;
         let mut out = run(&plans[0], &named, left.as_ref(), &device)?;
         let mut outputs = Vec::new();
@@ -168,7 +174,6 @@ impl Lstm {
         let results = match left {
             None => outputs.into_iter().map(Output::alone).collect(),
             Some(left) => {
-                let inputs: Vec<Tensor> = named.iter().map(|(_, t)| t.clone()).collect();
                 let named = named.into_iter().map(|(name, t)| (name, t.detach())).collect();
                 let backward = LstmBackward { named, left, plans, device };
                 joined(&inputs.iter().collect::<Vec<_>>(), outputs, backward)?
@@ -186,14 +191,12 @@ fn planned(
     device: &Device,
     tensors: &[Named],
     network: Network,
+    [steps, batch]: [usize; 2],
     is_tracked: bool,
 ) -> Result<Plans> {
     let shape = |(name, t): &Named| (*name, t.dtype(), t.dims().to_vec());
     let mut shapes: Vec<(&'static str, DType, Vec<usize>)> = tensors.iter().map(shape).collect();
     if is_tracked {
-        let &[steps, batch, _] = tensors[0].1.dims() else {
-            return Err(refuse("x", "shape [T, B, I]", format!("{:?}", tensors[0].1.dims())));
-        };
         let dtype = tensors[0].1.dtype();
         let state = vec![1, batch, network.hidden];
         shapes.extend([
@@ -205,7 +208,9 @@ fn planned(
     let what = if is_tracked { "an LSTM, for training" } else { "an LSTM" };
     let key = Key::new(what, device, shapes, Vec::new())?;
     plans(&key, || {
-        let (device, shapes) = (key.lab_device()?, key.shapes()?);
+        let (device, mut shapes) = (key.lab_device()?, key.shapes()?);
+        let lengths = Shape { dtype: lab_device::DType::I64, sizes: vec![batch] };
+        shapes.insert("lengths".to_owned(), lengths);
         Ok(match is_tracked {
             true => Planned::lstm_in_two_parts(&device, &shapes, network).map_err(wrapped)?.into(),
             false => vec![Planned::lstm(&device, &shapes, network).map_err(wrapped)?],
@@ -268,6 +273,7 @@ impl Backward for LstmBackward {
             Some(output) => Ok(output.alone()),
             None => Err(refuse("the backward pass", format!("an output d{name}"), "none")),
         };
-        self.named.iter().map(gradient).collect()
+        // The lengths have none.
+        self.named.iter().filter(|(name, _)| *name != "lengths").map(gradient).collect()
     }
 }

@@ -192,3 +192,171 @@ fn halves_with_states_are_the_reference() {
     holds([1, 2, 70, 16, 32], DType::BF16, [true, true], false, [9e-3, 8e-3, 1.2e-2]);
     holds([1, 1, 40, 16, 16], DType::F16, [false, true], false, [1e-3, 1e-3, 1e-3]);
 }
+
+/// Tensors that other operations have made, with gaps or not at the beginning of their memory, and outputs of which only one is used.
+#[test]
+fn in_the_middle_of_a_graph() -> Result<()> {
+    let problem = Problem::new([1, 2, 20, 16, 16], DType::F32, false)?;
+    let [q, k, v, i, f] = &problem.tensors;
+    let options = MlstmOptions::default();
+    let h = mlstm(q, k, v, i, f, &options)?;
+    let expected = h.sqr()?.sum_all()?.backward()?;
+
+    // One tensor [B, S, NH, 3 D] that is cut up, as projections are.
+    let packed = Tensor::cat(&[q.as_tensor(), k.as_tensor(), v.as_tensor()], 3)?;
+    let packed = Var::from_tensor(&packed.transpose(1, 2)?.contiguous()?)?;
+    let part = |n: usize| packed.narrow(3, 16 * n, 16)?.transpose(1, 2);
+    let gates = Var::from_tensor(&Tensor::stack(&[i.as_tensor(), f.as_tensor()], 0)?)?;
+    let gate = |n: usize| gates.narrow(0, n, 1)?.squeeze(0);
+    let cut = mlstm(&part(0)?, &part(1)?, &part(2)?, &gate(0)?, &gate(1)?, &options)?;
+    assert_eq!(values(&cut), values(&h));
+    let loss = cut.sqr()?.sum_all()?;
+    // Twice: a graph may be walked through again.
+    for _ in 0..2 {
+        let found = loss.backward()?;
+        let of_packed = found.get(&packed).expect("a gradient").transpose(1, 2)?;
+        for (n, var) in [q, k, v].into_iter().enumerate() {
+            let of_part = of_packed.narrow(3, 16 * n, 16)?;
+            assert_eq!(values(&of_part), values(expected.get(var).expect("a gradient")));
+        }
+        let of_gates = found.get(&gates).expect("a gradient");
+        for (n, var) in [i, f].into_iter().enumerate() {
+            assert_eq!(values(&of_gates.get(n)?), values(expected.get(var).expect("a gradient")));
+        }
+    }
+    // q and k may be one tensor; of v alone a gradient is wanted.
+    let alone = mlstm(&q.detach(), &q.detach(), v, &i.detach(), &f.detach(), &options)?;
+    let found = alone.sum_all()?.backward()?;
+    assert!(found.get(v).is_some() && found.get(q).is_none());
+    // None is: nothing is kept.
+    let nothing = mlstm(&q.detach(), &k.detach(), &v.detach(), &i.detach(), &f.detach(), &options)?;
+    assert!(!nothing.track_op());
+    assert!(error(&values(&nothing), &values(&h)) <= 6e-7);
+    Ok(())
+}
+
+/// The last state alone, or h alone, of a call that has both.
+#[test]
+fn outputs_that_nobody_uses() -> Result<()> {
+    for dtype in [DType::F32, DType::BF16] {
+        let problem = Problem::new([1, 1, 20, 16, 16], dtype, true)?;
+        let [q, k, v, i, f] = &problem.tensors;
+        let state = problem.state();
+        let call = || mlstm_with_state(q, k, v, i, f, state.as_ref(), &MlstmOptions::default());
+        let (h, last) = call()?;
+        let both = (h.to_dtype(DType::F32)?.sum_all()? + last.c.sum_all()?)?.backward()?;
+        let of_h = call()?.0.to_dtype(DType::F32)?.sum_all()?.backward()?;
+        let of_c = call()?.1.c.sum_all()?.backward()?;
+        let at =
+            |store: &candle_core::backprop::GradStore, var: &Var| values(store.get(var).unwrap());
+        for var in [k, v] {
+            let sum: Vec<f64> =
+                at(&of_h, var).iter().zip(at(&of_c, var)).map(|(a, b)| a + b).collect();
+            let most = if dtype == DType::F32 { 1e-6 } else { 8e-3 };
+            let found = error(&at(&both, var), &sum);
+            println!("{dtype:?}: {found:e}");
+            assert!(found <= most, "{dtype:?}: {found:e}");
+        }
+        // C does not depend on q.
+        assert!(of_c.get(q).is_none_or(|of_q| values(of_q).iter().all(|&x| x == 0.0)));
+    }
+    Ok(())
+}
+
+/// Two threads walk back through one graph.
+#[test]
+fn two_walks_at_once() -> Result<()> {
+    let problem = Problem::new([1, 1, 20, 16, 16], DType::F32, false)?;
+    let [q, k, v, i, f] = &problem.tensors;
+    let h = mlstm(q, k, v, i, f, &MlstmOptions::default())?;
+    let walk = |weight: f64| {
+        let found = (h.sum_all()? * weight)?.backward()?;
+        Ok::<_, candle_core::Error>(values(found.get(v).expect("a gradient")))
+    };
+    let (one, two) = std::thread::scope(|scope| {
+        let other = scope.spawn(|| walk(2.0));
+        (walk(1.0), other.join().unwrap())
+    });
+    let doubled: Vec<f64> = one?.iter().map(|x| 2.0 * x).collect();
+    assert_eq!(doubled, two?);
+    Ok(())
+}
+
+#[test]
+fn versions_by_name() -> Result<()> {
+    let problem = Problem::new([1, 1, 40, 16, 16], DType::F32, false)?;
+    for (forward, backward) in [
+        (Some("vlstm_fw_v1:online"), None),
+        (None, Some("vlstm_fwbw_v1:ahead")),
+        (None, Some("vlstm_fwbw_v0:grid_sync")),
+    ] {
+        let [forward_version, backward_version] = [forward, backward].map(|v| v.map(str::to_owned));
+        let options = MlstmOptions { forward_version, backward_version, ..MlstmOptions::default() };
+        let found = problem.check(&options, false)?;
+        assert!(found[0] <= 6e-7 && found[2] <= 1.5e-6, "{options:?}: {found:?}");
+    }
+    let [q, k, v, i, f] = &problem.tensors;
+    let other = MlstmOptions { forward_version: Some("none".into()), ..MlstmOptions::default() };
+    let said = mlstm(q, k, v, i, f, &other).unwrap_err().to_string();
+    assert!(said.starts_with("version: expected auto or one of vlstm_fw_v1:online, "), "{said}");
+    Ok(())
+}
+
+#[test]
+fn what_it_refuses() -> Result<()> {
+    let device = &Device::Cpu;
+    let zeros = |shape: &[usize], dtype| Tensor::zeros(shape, dtype, device).unwrap();
+    let [q, v, gate] =
+        [&[1, 2, 8, 16][..], &[1, 2, 8, 32], &[1, 2, 8]].map(|s| zeros(s, DType::F32));
+    let options = MlstmOptions::default();
+    let said = |[q, k, v, i, f]: [&Tensor; 5]| {
+        mlstm(q, k, v, i, f, &options).unwrap_err().to_string().lines().next().unwrap().to_owned()
+    };
+    let other = |shape: &[usize]| zeros(shape, DType::F32);
+    let of_type = |shape: &[usize], dtype| zeros(shape, dtype);
+    assert_eq!(
+        said([&other(&[2, 8, 16]), &q, &v, &gate, &gate]),
+        "q: expected shape [B, NH, S, DHQK], got [2, 8, 16]"
+    );
+    assert_eq!(
+        said([&q, &other(&[1, 2, 9, 16]), &v, &gate, &gate]),
+        "k: expected shape [1, 2, 8, 16], got [1, 2, 9, 16]"
+    );
+    assert_eq!(
+        said([&q, &q, &other(&[1, 1, 8, 32]), &gate, &gate]),
+        "v: expected shape [1, 2, 8, 32], got [1, 1, 8, 32]"
+    );
+    assert_eq!(
+        said([&q, &q, &v, &other(&[1, 2, 8, 1]), &gate]),
+        "i: expected shape [1, 2, 8], got [1, 2, 8, 1]"
+    );
+    assert_eq!(
+        said([&q, &of_type(&[1, 2, 8, 16], DType::F16), &v, &gate, &gate]),
+        "k: expected F32, as q, got F16"
+    );
+    assert_eq!(
+        said([&of_type(&[1, 2, 8, 16], DType::F64), &q, &v, &gate, &gate]),
+        "q: expected F32, F16 or BF16, got F64"
+    );
+    assert_eq!(
+        said([&q, &q, &v, &gate, &of_type(&[1, 2, 8], DType::U32)]),
+        "f: expected F32, F16 or BF16, got U32"
+    );
+    let narrow = other(&[1, 2, 8, 24]);
+    let none = said([&narrow, &narrow, &v, &gate, &gate]);
+    assert_eq!(none, "call: expected what a version takes, got what none does");
+
+    let state = MlstmState { c: other(&[1, 2, 16, 16]), n: other(&[1, 2, 16]), m: other(&[1, 2]) };
+    let found = mlstm_with_state(&q, &q, &v, &gate, &gate, Some(&state), &options).unwrap_err();
+    let found = found.to_string();
+    assert!(
+        found.starts_with("state.c: expected shape [1, 2, 16, 32], got [1, 2, 16, 16]"),
+        "{found}"
+    );
+    for eps in [-1.0, f64::NAN, f64::INFINITY] {
+        let options = MlstmOptions { eps, ..MlstmOptions::default() };
+        let found = mlstm(&q, &q, &v, &gate, &gate, &options).unwrap_err().to_string();
+        assert!(found.starts_with("eps: expected a finite number that is not negative"), "{found}");
+    }
+    Ok(())
+}
