@@ -220,7 +220,7 @@ mod cpu {
     fn address(storage: &CpuStorage) -> Result<usize> {
         Ok(match storage {
             CpuStorage::U8(values) => values.as_ptr().expose_provenance(),
-            CpuStorage::I32(values) => values.as_ptr().expose_provenance(),
+            CpuStorage::U32(values) => values.as_ptr().expose_provenance(),
             CpuStorage::F32(values) => values.as_ptr().expose_provenance(),
             CpuStorage::F16(values) => values.as_ptr().expose_provenance(),
             CpuStorage::BF16(values) => values.as_ptr().expose_provenance(),
@@ -282,7 +282,7 @@ mod cuda {
                 let start = layout.start_offset();
                 match &storage.slice {
                     CudaStorageSlice::U8(slice) => at(slice, start, stream),
-                    CudaStorageSlice::I32(slice) => at(slice, start, stream),
+                    CudaStorageSlice::U32(slice) => at(slice, start, stream),
                     CudaStorageSlice::F32(slice) => at(slice, start, stream),
                     CudaStorageSlice::F16(slice) => at(slice, start, stream),
                     CudaStorageSlice::BF16(slice) => at(slice, start, stream),

@@ -160,8 +160,8 @@ impl Lstm {
         let plans = planned(&device, &named, network, [steps, batch], is_tracked)?;
         let inputs: Vec<Tensor> = named.iter().map(|(_, t)| t.clone()).collect();
         // All rows have all steps. Where the kernels are not told, they bring the lengths themselves, and a plan that brings
-        // something cannot be cut in two.
-        named.push(("lengths", Tensor::full(steps as i32, batch, &device)?));
+        // something cannot be cut in two. They read i32, which candle cannot fill on a GPU; a length has the same bits in u32.
+        named.push(("lengths", Tensor::full(steps as u32, batch, &device)?));
         let left = is_tracked.then(|| Left::new(&plans[0], &device)).transpose()?;
         let mut out = run(&plans[0], &named, left.as_ref(), &device)?;
         let mut outputs = Vec::new();

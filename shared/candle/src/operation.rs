@@ -11,6 +11,8 @@ use candle_core::{
     Storage, Tensor, bail,
 };
 
+use crate::refuse;
+
 /// What the kernels have written.
 pub(crate) struct Output {
     pub(crate) storage: Storage,
@@ -261,6 +263,15 @@ impl CustomOp1 for Leave {
     }
 
     fn bwd(&self, token: &Tensor, _: &Tensor, of_result: &Tensor) -> Result<Option<Tensor>> {
+        // candle keeps the graph of a gradient where CANDLE_GRAD_DO_NOT_DETACH is set.
+        if of_result.track_op() {
+            let name = self.shared.backward.name();
+            return Err(refuse(
+                name,
+                "to be differentiated once",
+                "a gradient with a graph of its own",
+            ));
+        }
         self.shared.with_walk(|walks, own| {
             walks.entry(own).or_default().upstream.insert(self.index, of_result.clone());
         });
