@@ -117,18 +117,13 @@ pub(crate) fn plans(key: &Key, make: impl FnOnce() -> Result<Vec<Planned>>) -> R
     Ok(plans)
 }
 
-/// What a forward pass leaves to its backward pass.
-pub(crate) struct Left(Tensor);
+/// What a forward pass leaves to its backward pass: bytes, more than it needs, for they begin at a multiple of [`ALIGNMENT`].
+pub(crate) struct Left(Mutex<Storage>);
 
 impl Left {
     pub(crate) fn new(planned: &Planned, device: &Device) -> Result<Self> {
-        let bytes = planned.left_bytes() + ALIGNMENT;
-        Ok(Self(Tensor::from_storage(
-            storage(device, &Shape::from(bytes), DType::U8)?,
-            bytes,
-            candle_core::op::BackpropOp::none(),
-            false,
-        )))
+        let shape = Shape::from(planned.left_bytes() + ALIGNMENT);
+        Ok(Self(Mutex::new(storage(device, &shape, DType::U8)?)))
     }
 }
 
@@ -136,7 +131,7 @@ impl Left {
 fn storage(device: &Device, shape: &Shape, dtype: DType) -> Result<Storage> {
     Ok(match device {
         Device::Cpu => Storage::Cpu(CpuDevice.zeros_impl(shape, dtype)?),
-        // SAFETY: the kernels write all of it before anybody reads it, in the order of the stream.
+        // SAFETY: nobody reads what the kernels have not written, in the order of the stream.
         Device::Cuda(device) => Storage::Cuda(unsafe { device.alloc_uninit(shape, dtype)? }),
         Device::Metal(_) => bail!("expected the CPU or a CUDA device, got Metal"),
     })
@@ -160,7 +155,7 @@ pub(crate) fn run(
     }
     // Nobody writes a tensor while the launches are made of it.
     let locked: Vec<_> = inputs.iter().map(|(_, tensor)| tensor.storage_and_layout()).collect();
-    let left = left.map(|left| left.0.storage_and_layout());
+    let mut left = left.map(|left| left.0.lock().unwrap_or_else(PoisonError::into_inner));
     let mut tensors = Vec::new();
     let mut outputs = made.iter_mut();
     for facts in planned.slots() {
@@ -175,8 +170,8 @@ pub(crate) fn run(
             },
         });
     }
-    if let Some((storage, layout)) = &left {
-        tensors.push(Memory::Read(storage, layout));
+    if let Some(left) = &mut left {
+        tensors.push(Memory::Written(left));
     }
     match device {
         Device::Cpu => cpu::run(planned, tensors)?,
@@ -219,7 +214,6 @@ mod cpu {
     /// As an integer, of a tensor that the emulator reads or writes through it.
     fn address(storage: &CpuStorage) -> Result<usize> {
         Ok(match storage {
-            CpuStorage::U8(values) => values.as_ptr().expose_provenance(),
             CpuStorage::U32(values) => values.as_ptr().expose_provenance(),
             CpuStorage::F32(values) => values.as_ptr().expose_provenance(),
             CpuStorage::F16(values) => values.as_ptr().expose_provenance(),
@@ -231,6 +225,7 @@ mod cpu {
 
     fn address_mut(storage: &mut CpuStorage) -> Result<usize> {
         Ok(match storage {
+            CpuStorage::U8(values) => values.as_mut_ptr().expose_provenance(),
             CpuStorage::F32(values) => values.as_mut_ptr().expose_provenance(),
             CpuStorage::F16(values) => values.as_mut_ptr().expose_provenance(),
             CpuStorage::BF16(values) => values.as_mut_ptr().expose_provenance(),
@@ -281,7 +276,6 @@ mod cuda {
             Memory::Read(Storage::Cuda(storage), layout) => {
                 let start = layout.start_offset();
                 match &storage.slice {
-                    CudaStorageSlice::U8(slice) => at(slice, start, stream),
                     CudaStorageSlice::U32(slice) => at(slice, start, stream),
                     CudaStorageSlice::F32(slice) => at(slice, start, stream),
                     CudaStorageSlice::F16(slice) => at(slice, start, stream),
@@ -291,6 +285,7 @@ mod cuda {
                 }
             }
             Memory::Written(Storage::Cuda(storage)) => match &mut storage.slice {
+                CudaStorageSlice::U8(slice) => slice.device_ptr_mut(stream),
                 CudaStorageSlice::F32(slice) => slice.device_ptr_mut(stream),
                 CudaStorageSlice::F16(slice) => slice.device_ptr_mut(stream),
                 CudaStorageSlice::BF16(slice) => slice.device_ptr_mut(stream),
