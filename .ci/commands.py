@@ -43,6 +43,7 @@ COVERED = [
     (r"cargo run -- mutate corpus --file named_barrier.cuh --operator instruction",
      "cargo test --workspace", "a test of the tool"),
     (r"pip install nvidia-cuda-.*", 'python3 -m pip install --quiet "${PYTHON_PACKAGES[@]}"', "its packages"),
+    (r"cd shared/candle && cargo run --example train( -- lstm)?", "bash .ci/candle", "its last two commands"),
     (r"cargo install mdbook", "cargo install mdbook", "pinned there"),
 ]
 

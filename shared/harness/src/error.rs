@@ -2,7 +2,8 @@
 
 use lab_device::emulator::shown;
 
-/// Bad input, or a device that could not do it. A message is one line, whatever it quotes.
+/// Bad input, or a device that could not do it. A message is one line, whatever it quotes; of [`Error::NoVersion`]
+/// one more for each version.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -30,6 +31,15 @@ pub enum Error {
         expected: String,
         /// What it is.
         got: String,
+    },
+    /// No version takes a call.
+    #[error(
+        "call: expected what a version takes, got what none does{}",
+        reasons.iter().map(|(version, why)| format!("\n  {version}: {why}")).collect::<String>()
+    )]
+    NoVersion {
+        /// Of each version, by its full name, why it does not.
+        reasons: Vec<(String, Error)>,
     },
     /// The kernels have ended, and part of an output was not written by any of them.
     #[error(

@@ -214,9 +214,11 @@ fn note_seconds(out: &Path, seconds: f64) {
     }
 }
 
-/// The directory of the objects that are kept: OUT_DIR is PROFILE/build/CRATE/out in the target directory.
+/// The directory of the objects that are kept: in `target`, whatever lies between that and OUT_DIR, for a workspace apart
+/// builds in a directory within it. Where no directory has that name OUT_DIR is taken to be PROFILE/build/CRATE/out of it.
 fn kept_in(out: &Path) -> PathBuf {
-    out.ancestors().nth(4).unwrap_or(out).join("kernels")
+    let named = out.ancestors().find(|directory| directory.ends_with("target"));
+    named.or(out.ancestors().nth(4)).unwrap_or(out).join("kernels")
 }
 
 /// A compiled object in the target directory, for all profiles: they compile kernels alike, and of some

@@ -1,7 +1,10 @@
 //! What is compiled in advance, and what is compiled with it. Not in `common.rs`: its text is hashed.
 
+use std::path::Path;
+
 use crate::Build;
 use crate::compile::{compile, compile_sharing, with_aligned_shared};
+use crate::kept_in;
 
 #[test]
 fn shared_arrays_lie_at_multiples_of_16() {
@@ -47,4 +50,16 @@ fn a_header_that_is_not_included_is_missed() {
     let (out, names) = (folder.path(), ["zero"]);
     let said = compile_sharing(&source, &names, &[], Build::Plain, out, out).unwrap_err();
     assert!(said.contains("__half"), "{said}");
+}
+
+#[test]
+fn workspaces_that_build_into_one_directory_share_what_is_kept() {
+    for (out, kept) in [
+        ("lab/target/debug/build/x-1/out", "lab/target/kernels"),
+        ("lab/target/candle/debug/build/x-1/out", "lab/target/kernels"),
+        ("lab/target/x86_64-unknown-linux-gnu/debug/build/x-1/out", "lab/target/kernels"),
+        ("elsewhere/debug/build/x-1/out", "elsewhere/kernels"),
+    ] {
+        assert_eq!(kept_in(Path::new(out)), Path::new(kept), "{out}");
+    }
 }

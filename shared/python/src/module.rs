@@ -5,14 +5,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use lab_calls::{Pass, Planned, Rooms, device};
 use lab_harness::plan::SlotKind;
 use lab_harness::{Error, Shape, Shapes};
 use lstm_fused::Network;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-
-use crate::devices::device;
-use crate::{Pass, Planned, Rooms};
 
 pyo3::create_exception!(
     vlstm,
@@ -25,7 +23,9 @@ pyo3::create_exception!(
 fn raise(error: Error) -> PyErr {
     let text = error.to_string();
     match error {
-        Error::Bad { .. } | Error::Tensor { .. } => PyValueError::new_err(text),
+        Error::Bad { .. } | Error::Tensor { .. } | Error::NoVersion { .. } => {
+            PyValueError::new_err(text)
+        }
         Error::NeverWritten { .. } => KernelError::new_err(text),
         Error::Device(device) if device.findings().is_some() => KernelError::new_err(text),
         _ => PyRuntimeError::new_err(text),

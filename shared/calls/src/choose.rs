@@ -139,7 +139,7 @@ pub fn choose(
         };
         return suits(found.ok_or_else(known)?);
     }
-    let mut reasons: Vec<String> = Vec::new();
+    let mut reasons = Vec::new();
     // A type that only others take says less than a size that one of its own does not.
     let dtype = shapes.get("q").map(|q| q.dtype);
     let takes = |c: &&&Candidate| dtype.is_none_or(|d| c.version.info().dtypes.contains(&d));
@@ -147,16 +147,10 @@ pub fn choose(
     for candidate in if of_type.is_empty() { order.iter().collect() } else { of_type } {
         match suits(candidate) {
             Ok(version) => return Ok(version),
-            Err(error) => {
-                reasons.push(format!("{}: {error}", candidate.version.info().full_name()))
-            }
+            Err(error) => reasons.push((candidate.version.info().full_name(), error)),
         }
     }
-    Err(Error::bad(
-        "call",
-        "what a version takes",
-        format!("what none does\n  {}", reasons.join("\n  ")),
-    ))
+    Err(Error::NoVersion { reasons })
 }
 
 #[cfg(test)]
