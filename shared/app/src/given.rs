@@ -17,7 +17,7 @@ use lab_emulator::shown;
 
 /// An argument that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}: expected {}, got {}", shown(argument, 100), shown(expected, 400), shown(got, 100))]
+#[error("{}: expected {}, got {}", shown(argument, 100), shown(expected, 400), shown(got, 300))]
 pub struct BadArgument {
     /// Which: `--arg x`, `--grid`.
     pub argument: String,

@@ -708,6 +708,7 @@ fn argument_text(argument: &lab_app::Argument) -> String {
                 Some(Fill::Arange) => "=arange".into(),
                 Some(Fill::Constant(value)) => format!("={value}"),
                 Some(Fill::File(name)) => format!("={name}"),
+                Some(Fill::Each(each)) => format!("={each}"),
             };
             format!("{}:{}{shape}{fill}", buffer.role.name(), buffer.element.cpp)
         }
