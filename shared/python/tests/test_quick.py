@@ -101,6 +101,30 @@ def test_double_backward_is_refused(device, taken):
         torch.autograd.grad(dq.sum(), tensors[1])
 
 
+@pytest.mark.parametrize("gates", [(1, 2), (1, 2, 1)], ids=str)
+def test_a_second_step_is_as_the_first(gates, device):
+    def step(make=lambda t: t):
+        q, k, v, i, f = (t[:, :, 0] for t in draw(SHAPE, torch.bfloat16, device))
+        state = [torch.full(s, 0.25, device=device) for s in ((1, 2, 32, 48), (1, 2, 32), gates)]
+        tensors = [t.contiguous() for t in (q, k, v, i.reshape(gates), f.reshape(gates), *state)]
+        h, after = vlstm.mlstm_step(*map(make, tensors), inplace=True)
+        return [h, *after]
+
+    first = step()
+    assert len(_quick._calls) == 1
+    second = step()
+    assert all(map(torch.equal, first, second)) and len(_quick._calls) == 1
+    with pytest.raises(ValueError, match="mlstm_step: expected tensors that need no gradient"):
+        step(lambda t: t.clone().requires_grad_())
+    # One that is written is noticed by autograd.
+    q, k, v, i, f = (t[:, :, 0].contiguous() for t in draw(SHAPE, torch.bfloat16, device))
+    c, n, m = (torch.zeros(s, device=device) for s in ((1, 2, 32, 48), (1, 2, 32), (1, 2)))
+    before = c._version, n._version, m._version
+    for _ in range(2):
+        vlstm.mlstm_step(q, k, v, i, f, c, n, m, inplace=True)
+    assert (c._version, n._version, m._version) == tuple(version + 2 for version in before)
+
+
 def test_ever_new_calls_do_not_fill_the_memory(device, monkeypatch):
     monkeypatch.setattr(_quick, "_KEPT", 2)
     for positions in range(1, 5):

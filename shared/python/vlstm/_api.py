@@ -115,6 +115,11 @@ def mlstm_step(
     Raises:
         TypeError, ValueError: as `mlstm`; also where a gradient would be needed.
     """
+    quick = _quick.step_key(q, k, v, i, f, c, n, m, eps, dtype_state, version) if inplace else None
+    call = None if quick is None else _quick.find_step(quick)
+    h = None if call is None else call(q, k, v, i, f, c, n, m)
+    if h is not None:
+        return h, (c, n, m)
     key = None
     if not torch.compiler.is_compiling():
         try:
@@ -144,7 +149,11 @@ def mlstm_step(
             for t, dtype in ((c, dtype_state), (n, torch.float32), (m, torch.float32))
         )
     gates = [gate.reshape(batch, heads).float() for gate in (i, f)]
-    h = _ops.mlstm_step(q, k, v, *gates, of_c, of_n, of_m.view(batch, heads), float(eps), version)
+    of_rows = of_m.view(batch, heads)
+    h = _ops.mlstm_step(q, k, v, *gates, of_c, of_n, of_rows, float(eps), version)
+    if quick is not None:
+        named = {"q": q, "k": k, "v": v, "i": gates[0], "f": gates[1], "C0": c, "n0": n, "m0": of_rows}
+        _quick.remember_step(quick, (q, k, v, i, f, c, n, m), _ops.step_plan(named, float(eps), version))
     return h, (of_c, of_n, of_m)
 
 

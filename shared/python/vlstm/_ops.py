@@ -267,8 +267,12 @@ def step(q, k, v, i, f, c, n, m, eps, version):
     """h of one position; the state is updated where it lies, and must have no gaps."""
     tensors = _contiguous({"q": q, "k": k, "v": v, "i": i, "f": f})
     tensors |= {"C0": c, "n0": n, "m0": m}
-    planned = _launch.plan_for(_launch.device_name(q), "step", tensors, (f"eps={eps!r}",), version)
-    return _launch.run(planned, tensors)["h"]
+    return _launch.run(step_plan(tensors, eps, version), tensors)["h"]
+
+
+def step_plan(tensors, eps, version):
+    """The plan of a step on tensors of the kernels' names."""
+    return _launch.plan_for(_launch.device_name(tensors["q"]), "step", tensors, (f"eps={eps!r}",), version)
 
 
 _implement("mlstm_step", step)
@@ -339,11 +343,16 @@ def mlstm(tensors, settings):
     return h, tuple(more[:3]) if settings[0] else None
 
 
+def note_changes(*states):
+    """Tells autograd that these are written."""
+    for state in states:
+        if not state.is_inference():
+            torch.autograd.graph.increment_version(state)
+
+
 def mlstm_step(q, k, v, i, f, c, n, m, eps, version):
     """The operation `mlstm_step`, likewise."""
     if not is_plain((q, k, v, i, f, c, n, m)):
         return torch.ops.vlstm.mlstm_step(q, k, v, i, f, c, n, m, eps, version)
-    for state in (c, n, m):
-        if not state.is_inference():
-            torch.autograd.graph.increment_version(state)
+    note_changes(c, n, m)
     return step(q, k, v, i, f, c, n, m, eps, version)
