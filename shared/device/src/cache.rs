@@ -20,7 +20,7 @@ const MAGIC: &[u8] = b"vlstm-lab image 1\n";
 
 static BROUGHT: OnceLock<PathBuf> = OnceLock::new();
 
-/// Lets images be looked for in this directory, where [`write`] has put them. The first call counts.
+/// Lets images be looked for in this directory, where [`write()`] has put them. The first call counts.
 pub fn take_images(directory: PathBuf) {
     let _ = BROUGHT.set(directory);
 }
