@@ -5,7 +5,7 @@ import torch
 from conftest import DTYPES, draw
 
 import vlstm
-from vlstm import _quick
+from vlstm import _launch, _quick
 
 SHAPE = (1, 2, 70, 32, 48)
 
@@ -123,6 +123,19 @@ def test_a_second_step_is_as_the_first(gates, device):
     for _ in range(2):
         vlstm.mlstm_step(q, k, v, i, f, c, n, m, inplace=True)
     assert (c._version, n._version, m._version) == tuple(version + 2 for version in before)
+
+
+def test_a_training_plans_no_pass_that_it_does_not_run(device, monkeypatch):
+    asked = []
+    plan_for = _launch.plan_for
+    monkeypatch.setattr(_launch, "plan_for", lambda on, kind, *more: asked.append(kind) or plan_for(on, kind, *more))
+    tensors = draw(SHAPE, torch.bfloat16, device, grad=True)
+    for _ in range(2):
+        vlstm.mlstm(*tensors).sum().backward()
+    assert asked == []
+    with torch.no_grad():
+        vlstm.mlstm(*tensors)
+    assert asked == ["forward"]
 
 
 def test_ever_new_calls_do_not_fill_the_memory(device, monkeypatch):

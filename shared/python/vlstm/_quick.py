@@ -14,24 +14,21 @@ _KEPT = 1024
 _calls = {}
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
-_WANTED = (("h",), ("h", "CN", "nN", "mN"))
 _LEFT = ("h", "CN", "nN", "mN", "m", "n")
 
 
 class Call:
-    """The plans of a call: the forward pass alone, and the two parts of one that is differentiated."""
+    """The plans of a call: the forward pass alone, and the two parts of one that is differentiated.
 
-    __slots__ = ("device", "kind", "last_states", "parts", "settings", "whole")
+    Each is made when it is first asked for: to plan is to compile kernels.
+    """
 
-    def __init__(self, tensors, settings):
-        last_states, eps, exact, version = settings
-        q = tensors[0]
-        self.device, self.kind = q.device, q.device.type
-        self.last_states, self.settings = last_states, settings
-        options, of_forward = _ops.forward_options(eps, last_states), _ops.version_names(version)[0]
-        named = _ops.named_inputs(*tensors, None, None, None)
-        self.whole = _launch.plan_for(_launch.device_name(q), "forward", named, options, of_forward)
-        self.parts = False  # not asked for
+    __slots__ = ("_whole", "device", "kind", "last_states", "parts", "settings")
+
+    def __init__(self, device, settings):
+        self.device, self.kind = device, device.type
+        self.last_states, self.settings = settings[0], settings
+        self._whole, self.parts = None, False
 
     def __call__(self, q, k, v, i, f):
         """h, or with the state behind the last position (h, c, n, m)."""
@@ -39,8 +36,18 @@ class Call:
             q.requires_grad or k.requires_grad or v.requires_grad or i.requires_grad or f.requires_grad
         ):
             return _Differentiable.apply(q, k, v, i, f, self)
-        out = _launch.run_on(self.whole, {"q": q, "k": k, "v": v, "i": i, "f": f}, None, self.device)
+        named = {"q": q, "k": k, "v": v, "i": i, "f": f}
+        out = _launch.run_on(self._whole or self.whole(named), named, None, self.device)
         return (out["h"], out["CN"], out["nN"], out["mN"]) if self.last_states else out["h"]
+
+    def whole(self, named):
+        """The plan of the forward pass alone, for tensors of these names."""
+        if self._whole is None:
+            last_states, eps, _, version = self.settings
+            options, of_forward = _ops.forward_options(eps, last_states), _ops.version_names(version)[0]
+            on = _launch.device_name(named["q"])
+            self._whole = _launch.plan_for(on, "forward", named, options, of_forward)
+        return self._whole
 
     def cut(self, tensors):
         """The plans of the forward and of the backward pass; None where the forward pass leaves nothing."""
@@ -60,7 +67,7 @@ class _Differentiable(torch.autograd.Function):
         ctx.call, ctx.settings = call, call.settings
         ctx.set_materialize_grads(False)
         if parts is None:
-            out = _launch.run_on(call.whole, named, None, call.device)
+            out = _launch.run_on(call.whole(named), named, None, call.device)
             ctx.save_for_backward(*tensors, *([None] * 10))
         else:
             # What no kernel writes none reads.
@@ -175,4 +182,4 @@ def remember(key, tensors, settings):
     taken = taken and all(fact[1] == t.dtype and t.layout == torch.strided for fact, t in zip(facts, tensors))
     # States in float32 are made in another way, by `_float32`.
     if taken and not (last_states and tensors[0].dtype == torch.float32) and len(_calls) < _KEPT:
-        _calls[key] = Call(tensors, settings)
+        _calls[key] = Call(tensors[0].device, settings)
