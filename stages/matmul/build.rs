@@ -68,5 +68,7 @@ fn main() {
         .needs("sm_90a")
         .kernel("kernels/v15_split.cu", &sized)
         .needs("sm_90a")
+        .kernel("kernels/v16_turned.cu", &["matmul_turned<float, 256, 128, 32, 4, 8>"])
+        .needs("sm_90a")
         .build();
 }

@@ -19,6 +19,7 @@ const OP_N: c_int = 0;
 const GEMM_DEFAULT: c_int = -1;
 const COMPUTE_32F: c_int = 68;
 const COMPUTE_64F: c_int = 70;
+const COMPUTE_32F_FAST_TF32: c_int = 77;
 /// The default, but for partial sums of halves, which would be added up in halves: f32 throughout.
 const DISALLOW_REDUCED_PRECISION_REDUCTION: c_int = 16;
 
@@ -142,6 +143,8 @@ pub struct Cublas {
     device: Device,
     api: &'static Api,
     handle: Handle,
+    /// What f32 is multiplied as.
+    compute: c_int,
 }
 
 impl std::fmt::Debug for Cublas {
@@ -162,7 +165,12 @@ impl Cublas {
         };
         let api = Api::get()?;
         cuda.enter()?;
-        let mut cublas = Self { device: device.clone(), api, handle: std::ptr::null_mut() };
+        let mut cublas = Self {
+            device: device.clone(),
+            api,
+            handle: std::ptr::null_mut(),
+            compute: COMPUTE_32F,
+        };
         // SAFETY: the device's context is current; the handle is destroyed once, by `drop`, and
         // the stream lives as long as the device, which is held.
         unsafe {
@@ -173,6 +181,13 @@ impl Cublas {
             api.check("cublasSetMathMode", (api.set_math_mode)(cublas.handle, mode))?;
         }
         Ok(cublas)
+    }
+
+    /// The same, but that f32 is multiplied as TF32.
+    #[must_use]
+    pub fn with_tf32(mut self) -> Self {
+        self.compute = COMPUTE_32F_FAST_TF32;
+        self
     }
 
     /// As `13.0.2`.
@@ -190,7 +205,7 @@ impl Cublas {
 
     /// C = A B for each of `g` matrices, row-major, one behind the other: A is `m` × `k`, B `k` ×
     /// `n`, C `m` × `n`; sizes are `[g, m, n, k]`. f32, f16 and bf16 are multiplied and added in
-    /// f32, f32 without TF32; f64 in f64. Returns before the product is there, as a launch does.
+    /// f32, f32 without TF32 unless [`Self::with_tf32`] says so; f64 in f64. Returns before the product is there, as a launch does.
     ///
     /// cuBLAS knows column-major matrices only. But the bytes of a row-major `m` × `k` matrix are
     /// those of its transpose, `k` × `m`, column-major. So it is asked for Cᵀ = Bᵀ Aᵀ, `n` × `m`:
@@ -222,7 +237,7 @@ impl Cublas {
         }
         // CUDA_R_32F, CUDA_R_16F, CUDA_R_16BF, CUDA_R_64F.
         let (kind, compute) = match T::DTYPE {
-            DType::F32 => (0, COMPUTE_32F),
+            DType::F32 => (0, self.compute),
             DType::F16 => (2, COMPUTE_32F),
             DType::BF16 => (14, COMPUTE_32F),
             DType::F64 => (1, COMPUTE_64F),

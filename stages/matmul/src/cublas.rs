@@ -9,19 +9,44 @@ use crate::NAIVE;
 
 /// `cublasGemmStridedBatchedEx`. Row-major matrices go in as [`cublas::Cublas::matmul`] says: as
 /// Cᵀ = Bᵀ Aᵀ, without a transposition.
-pub(crate) struct Cublas;
+pub(crate) struct Cublas {
+    info: PeerInfo,
+    tf32: bool,
+}
 
-const INFO: PeerInfo = PeerInfo {
-    name: "cublas",
-    family: "matmul",
-    what: "cublasGemmStridedBatchedEx, added up in f32; f32 without TF32",
-    dtypes: &[DType::F32, DType::F16, DType::BF16],
-    place: Place::Gpu,
+/// f32 in f32.
+pub(crate) static CUBLAS: Cublas = Cublas {
+    info: PeerInfo {
+        name: "cublas",
+        family: "matmul",
+        what: "cublasGemmStridedBatchedEx, added up in f32; f32 without TF32",
+        dtypes: &[DType::F32, DType::F16, DType::BF16],
+        place: Place::Gpu,
+    },
+    tf32: false,
 };
+
+/// f32 as TF32.
+pub(crate) static TF32: Cublas = Cublas {
+    info: PeerInfo {
+        name: "cublas_tf32",
+        what: "cublasGemmStridedBatchedEx, f32 multiplied as TF32 (CUBLAS_COMPUTE_32F_FAST_TF32)",
+        dtypes: &[DType::F32],
+        ..CUBLAS.info
+    },
+    tf32: true,
+};
+
+impl Cublas {
+    fn library(&self, device: &Device) -> Result<cublas::Cublas, lab_device::Error> {
+        let library = cublas::Cublas::new(device)?;
+        Ok(if self.tf32 { library.with_tf32() } else { library })
+    }
+}
 
 impl Peer for Cublas {
     fn info(&self) -> &PeerInfo {
-        &INFO
+        &self.info
     }
 
     fn version(&self, device: &Device) -> Option<String> {
@@ -41,9 +66,13 @@ impl Peer for Cublas {
         let sizes = ["G", "M", "N", "K"].map(|d| dims.get(d));
         let shape = [leading, &sizes[1..3]].concat();
         match dtype {
-            DType::F16 => Product::<f16>::prepare(device, inputs, sizes, shape),
-            DType::BF16 => Product::<bf16>::prepare(device, inputs, sizes, shape),
-            _ => Product::<f32>::prepare(device, inputs, sizes, shape),
+            DType::F16 => {
+                Product::<f16>::prepare(self.library(device)?, device, inputs, sizes, shape)
+            }
+            DType::BF16 => {
+                Product::<bf16>::prepare(self.library(device)?, device, inputs, sizes, shape)
+            }
+            _ => Product::<f32>::prepare(self.library(device)?, device, inputs, sizes, shape),
         }
     }
 }
@@ -59,13 +88,14 @@ struct Product<T: Element> {
 
 impl<T: Element> Product<T> {
     fn prepare(
+        cublas: cublas::Cublas,
         device: &Device,
         inputs: &Tensors,
         sizes: [usize; 4],
         shape: Vec<usize>,
     ) -> Result<Box<dyn Prepared>, Error> {
         Ok(Box::new(Self {
-            cublas: cublas::Cublas::new(device)?,
+            cublas,
             sizes,
             a: inputs["A"].upload(device)?,
             b: inputs["B"].upload(device)?,

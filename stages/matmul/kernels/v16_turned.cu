@@ -1,0 +1,125 @@
+// C = A B by wgmma, of f32 as TF32. A [G, M, K], B [G, K, N], C [G, M, N], row-major, f32.
+//
+//   (Cᵀ)_ji = Σ_k (Bᵀ)_jk (Aᵀ)_ki      B is rounded to TF32, A is cut to it, sums in f32
+//
+// As v12, but turned. An operand that wgmma finds in shared memory has its k side by side, if it is of 32 bits: the rows
+// of A have, those of B have not. So A is wgmma's second operand, and Bᵀ the first, which it takes from registers: each
+// warp fetches its 16 columns of B from where TMA has left them, and rounds them on the way.
+#include "lab/ptx/cvt.cuh"
+#include "lab/ptx/warp_roles.cuh"
+#include "lab/ring.cuh"
+#include "lab/tile_order.cuh"
+#include "warpgroup.cuh"
+
+using namespace lab;
+
+// BM rows of A and BN columns of B, in panels of 32 columns. Both swizzled in spans of 128 bytes.
+template <class T, int BM, int BN, int BK> struct TurnedTiles {
+    static constexpr int SPAN = 128, PANEL = SPAN / sizeof(T), STEP = 32 / sizeof(T);
+    static constexpr int CELLS = (BM + BN) * BK, BYTES = CELLS * sizeof(T);
+    static_assert(BK * sizeof(T) == SPAN && BM % 8 == 0 && BN % 64 == 0, "whole spans, 64 columns a warpgroup");
+    T *a, *b;
+
+    __device__ __forceinline__ explicit TurnedTiles(T* tiles) : a(tiles), b(tiles + BM * BK) {}
+
+    // Asks for the tiles of rows i and columns j, from k on, of matrix g; one thread.
+    __device__ __forceinline__ void load(const TensorMap& A, const TensorMap& B, int i, int j, int k, int g,
+                                         Mbarrier* full) const {
+        mbarrier_arrive_expect(full, BYTES);
+        tensor_load(a, A, {k, i, g}, full);
+#pragma unroll
+        for (int p = 0; p < BN; p += PANEL) tensor_load(b + p * BK, B, {j + p, k, g}, full);
+    }
+
+    // The first of the four chunks of 4 columns that a warp has of its panel, the second beside it, the others 4 on.
+    __device__ __forceinline__ static int chunk() { return threadIdx.x / 32 % 2 * 2; }
+    // That panel's first column.
+    __device__ __forceinline__ static int panel() { return threadIdx.x / 64 * PANEL; }
+
+    // A lane's share of Bᵀ, from k on. Its row g of 16, of Bᵀ, is not the g-th column of B but one of every other chunk: the
+    // 8 x 4 elements that a warp fetches at once then lie in 32 banks.
+    __device__ __forceinline__ void turn(unsigned (&share)[4], int k) const {
+        int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+        for (int r = 0; r < 4; ++r) {
+            int row = k + t + r / 2 * 4, column = (chunk() + r % 2 + g / 4 * 4 ^ row % 8) * 4 + g % 4;
+            share[r] = to_tf32(__float_as_uint(b[panel() * BK + row * PANEL + column]));
+        }
+    }
+
+    // sum = or += the product of this warpgroup's 64 columns of B and all rows of A.
+    __device__ __forceinline__ void multiply(float (&sum)[BM / 2], bool adds) const {
+        unsigned columns[BK / STEP][4];
+#pragma unroll
+        for (int s = 0; s < BK / STEP; ++s) turn(columns[s], s * STEP);
+        auto rows = k_major<SPAN>(a, 8 * SPAN);
+        wgmma_fence();
+#pragma unroll
+        for (int s = 0; s < BK / STEP; ++s)
+            wgmma<T, BM>(sum, columns[s], advance(rows, s * 32), adds || s > 0);
+        wgmma_commit();
+    }
+};
+
+// Lanes 16 apart have columns of every other chunk: they exchange, so that 8 lanes have 8 neighbours, and store a sector.
+template <int BM>
+__device__ __forceinline__ void store_turned(Matrix<float> c, const float (&sum)[BM / 2], int i, int j) {
+    int g = threadIdx.x % 32 / 4;
+    bool high = g / 4;
+#pragma unroll
+    for (int n = 0; n < BM / 2; n += 4)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+            float own = high ? sum[n + 2 + e] : sum[n + e];
+            float got = __shfl_xor_sync(0xffffffffu, high ? sum[n + e] : sum[n + 2 + e], 16);
+            int row = i + n * 2 + threadIdx.x % 4 * 2 + e;
+            float left = high ? got : own, right = high ? own : got;
+            c.template store<false, 1>(&left, row, j + g);
+            c.template store<false, 1>(&right, row, j + 16 + g);
+        }
+}
+
+template <class T, int BM, int BN, int BK, int PLACES, int HIGH>
+constexpr int matmul_turned_shared = PLACES * TurnedTiles<T, BM, BN, BK>::BYTES;
+
+template <class T, int BM, int BN, int BK, int PLACES, int HIGH>
+__global__ void __launch_bounds__(BN * 2 + 128, 1)
+    matmul_turned(const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B, T* C, int G, int M, int N,
+                  int K) {
+    using Tiles = TurnedTiles<T, BM, BN, BK>;
+    DYNAMIC_TILES(T, tiles);
+    __shared__ Ring<PLACES> ring;
+    if (threadIdx.x == 0) ring.init(BN / 16);
+    __syncthreads();  // nobody waits at a barrier that is not there
+
+    TileOrder<HIGH> order{(M + BM - 1) / BM, (N + BN - 1) / BN};
+    int all = order.down * order.across * G;
+    Turn<PLACES> turn;
+    if (threadIdx.x >= BN * 2) {
+        registers_decrease<PRODUCER_REGISTERS>();
+        if (threadIdx.x == BN * 2)
+            for (int n = blockIdx.x; n < all; n += gridDim.x) {
+                auto [i, j, g] = order.at(n);
+                for (int k = 0; k < K; k += BK, turn.advance()) {
+                    ring.wait_empty(turn);
+                    Tiles(tiles + turn.place * Tiles::CELLS).load(A, B, i * BM, j * BN, k, g, &ring.full[turn.place]);
+                }
+            }
+    } else {
+        registers_increase<CONSUMER_REGISTERS>();
+        float sum[BM / 2];
+        for (int n = blockIdx.x; n < all; n += gridDim.x) {
+            for (int k = 0; k < K; k += BK, turn.advance()) {
+                ring.wait_full(turn);
+                Tiles(tiles + turn.place * Tiles::CELLS).multiply(sum, k > 0);
+                // While it waits the other warpgroup multiplies.
+                wgmma_wait<0>();
+                // Each warp for itself: one thread knows that wgmma is complete, but not that others have fetched.
+                __syncwarp();
+                if (threadIdx.x % 32 == 0) ring.leave(turn);
+            }
+            auto [i, j, g] = order.at(n);
+            store_turned<BM>({C + g * 1ll * M * N, M, N}, sum, i * BM, j * BN + Tiles::panel() + Tiles::chunk() * 4);
+        }
+    }
+}
