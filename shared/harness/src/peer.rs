@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use lab_device::{DType, Device, DeviceKind};
 
+use crate::record::Products;
 use crate::timing::Times;
 use crate::{Dims, Error, Options, Prepared, Tensors};
 
@@ -35,6 +36,9 @@ pub struct PeerInfo {
     pub dtypes: &'static [DType],
     /// Where it runs.
     pub place: Place,
+    /// What it rounds the operands of its products to, where the type has more digits: it is held to the bounds of a
+    /// version that does the same.
+    pub products: Option<Products>,
 }
 
 /// A library, or code on the host, that computes what a family computes.

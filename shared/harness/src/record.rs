@@ -202,12 +202,15 @@ impl Measurement {
     }
 
     /// The time of the fastest library on the same problem that this one [is beside](Self::is_beside),
-    /// over this one, in percent; `all` is of one run. None where no such library was measured, of
+    /// of those that round alike if there are any, over this one, in percent; `all` is of one run. None where no such library was measured, of
     /// libraries, and of the host, whose clock is another.
     pub fn library_percent(&self, all: &[Self]) -> Option<f64> {
         let same =
             |m: &&Self| (&m.family, &m.shape, &m.dtype) == (&self.family, &self.shape, &self.dtype);
-        let libraries = all.iter().filter(same).filter(|m| m.is_peer() && self.is_beside(m));
+        let libraries = || all.iter().filter(same).filter(|m| m.is_peer() && self.is_beside(m));
+        // Those that round as it does, if there are any.
+        let like = libraries().any(|m| m.products == self.products);
+        let libraries = libraries().filter(|m| !like || m.products == self.products);
         let fastest = libraries.map(|m| m.median_us).min_by(f64::total_cmp);
         let fastest = fastest.filter(|_| self.of == Of::Version)?;
         Some(100.0 * fastest / self.median_us)

@@ -42,14 +42,13 @@ template <class T, int BM, int BN, int BK> struct TurnedTiles {
         int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
         for (int r = 0; r < 4; ++r) {
-            int row = k + t + r / 2 * 4, column = (chunk() + r % 2 + g / 4 * 4 ^ row % 8) * 4 + g % 4;
+            int row = k + t + r / 2 * 4, column = ((chunk() + r % 2 + g / 4 * 4) ^ row % 8) * 4 + g % 4;
             share[r] = to_tf32(__float_as_uint(b[panel() * BK + row * PANEL + column]));
         }
     }
 
-    // sum = or += the product of this warpgroup's 64 columns of B and all rows of A.
-    __device__ __forceinline__ void multiply(float (&sum)[BM / 2], bool adds) const {
-        unsigned columns[BK / STEP][4];
+    // sum = or += the product of this warpgroup's 64 columns of B, which come to `columns`, and all rows of A.
+    __device__ __forceinline__ void multiply(float (&sum)[BM / 2], unsigned (&columns)[BK / STEP][4], bool adds) const {
 #pragma unroll
         for (int s = 0; s < BK / STEP; ++s) turn(columns[s], s * STEP);
         auto rows = k_major<SPAN>(a, 8 * SPAN);
@@ -58,6 +57,30 @@ template <class T, int BM, int BN, int BK> struct TurnedTiles {
         for (int s = 0; s < BK / STEP; ++s)
             wgmma<T, BM>(sum, columns[s], advance(rows, s * 32), adds || s > 0);
         wgmma_commit();
+    }
+};
+
+// A consumer's way through the ring. Fragments of B are fetched while wgmma still reads those of the step before: there are
+// two sets, and steps come in pairs, so that the compiler knows which is which.
+template <class Tiles, class T, int PLACES> struct Consumer {
+    T* tiles;
+    Ring<PLACES>& ring;
+    Turn<PLACES> turn, last;
+
+    template <int SUMS, int STEPS>
+    __device__ __forceinline__ void step(float (&sum)[SUMS], unsigned (&columns)[STEPS][4], bool adds) {
+        ring.wait_full(turn);
+        Tiles(tiles + turn.place * Tiles::CELLS).multiply(sum, columns, adds);
+        wgmma_wait<1>();
+        if (adds) leave();
+        last = turn;
+        turn.advance();
+    }
+
+    // Each warp for itself: one thread knows that wgmma is complete, but not that others have fetched.
+    __device__ __forceinline__ void leave() {
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) ring.leave(last);
     }
 };
 
@@ -94,13 +117,14 @@ __global__ void __launch_bounds__(BN * 2 + 128, 1)
 
     TileOrder<HIGH> order{(M + BM - 1) / BM, (N + BN - 1) / BN};
     int all = order.down * order.across * G;
-    Turn<PLACES> turn;
+    int end = (K + 2 * BK - 1) / (2 * BK) * (2 * BK);  // the last of a pair of steps may lie outside: zeros
     if (threadIdx.x >= BN * 2) {
         registers_decrease<PRODUCER_REGISTERS>();
+        Turn<PLACES> turn;
         if (threadIdx.x == BN * 2)
             for (int n = blockIdx.x; n < all; n += gridDim.x) {
                 auto [i, j, g] = order.at(n);
-                for (int k = 0; k < K; k += BK, turn.advance()) {
+                for (int k = 0; k < end; k += BK, turn.advance()) {
                     ring.wait_empty(turn);
                     Tiles(tiles + turn.place * Tiles::CELLS).load(A, B, i * BM, j * BN, k, g, &ring.full[turn.place]);
                 }
@@ -108,16 +132,15 @@ __global__ void __launch_bounds__(BN * 2 + 128, 1)
     } else {
         registers_increase<CONSUMER_REGISTERS>();
         float sum[BM / 2];
+        unsigned even[4][4], odd[4][4];
+        Consumer<Tiles, T, PLACES> consumer{tiles, ring};
         for (int n = blockIdx.x; n < all; n += gridDim.x) {
-            for (int k = 0; k < K; k += BK, turn.advance()) {
-                ring.wait_full(turn);
-                Tiles(tiles + turn.place * Tiles::CELLS).multiply(sum, k > 0);
-                // While it waits the other warpgroup multiplies.
-                wgmma_wait<0>();
-                // Each warp for itself: one thread knows that wgmma is complete, but not that others have fetched.
-                __syncwarp();
-                if (threadIdx.x % 32 == 0) ring.leave(turn);
+            for (int k = 0; k < end; k += 2 * BK) {
+                consumer.step(sum, even, k > 0);
+                consumer.step(sum, odd, true);
             }
+            wgmma_wait<0>();
+            consumer.leave();
             auto [i, j, g] = order.at(n);
             store_turned<BM>({C + g * 1ll * M * N, M, N}, sum, i * BM, j * BN + Tiles::panel() + Tiles::chunk() * 4);
         }

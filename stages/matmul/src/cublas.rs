@@ -2,6 +2,7 @@
 
 use half::{bf16, f16};
 use lab_device::{Buffer, DType, Device, Element, cublas};
+use lab_harness::record::Products;
 use lab_harness::request::shapes_of;
 use lab_harness::{Error, Options, Peer, PeerInfo, Place, Prepared, Tensor, Tensors, Version};
 
@@ -11,7 +12,6 @@ use crate::NAIVE;
 /// Cᵀ = Bᵀ Aᵀ, without a transposition.
 pub(crate) struct Cublas {
     info: PeerInfo,
-    tf32: bool,
 }
 
 /// f32 in f32.
@@ -22,8 +22,8 @@ pub(crate) static CUBLAS: Cublas = Cublas {
         what: "cublasGemmStridedBatchedEx, added up in f32; f32 without TF32",
         dtypes: &[DType::F32, DType::F16, DType::BF16],
         place: Place::Gpu,
+        products: None,
     },
-    tf32: false,
 };
 
 /// f32 as TF32.
@@ -32,15 +32,15 @@ pub(crate) static TF32: Cublas = Cublas {
         name: "cublas_tf32",
         what: "cublasGemmStridedBatchedEx, f32 multiplied as TF32 (CUBLAS_COMPUTE_32F_FAST_TF32)",
         dtypes: &[DType::F32],
+        products: Some(Products::Tf32),
         ..CUBLAS.info
     },
-    tf32: true,
 };
 
 impl Cublas {
     fn library(&self, device: &Device) -> Result<cublas::Cublas, lab_device::Error> {
         let library = cublas::Cublas::new(device)?;
-        Ok(if self.tf32 { library.with_tf32() } else { library })
+        Ok(if self.info.products == Some(Products::Tf32) { library.with_tf32() } else { library })
     }
 }
 

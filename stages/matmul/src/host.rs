@@ -24,6 +24,7 @@ impl Peer for Blas {
             what: "the crate matrixmultiply on all of the host's cores, f32",
             dtypes: &[DType::F32],
             place: Place::Host,
+            products: None,
         }
     }
 
@@ -49,6 +50,7 @@ impl Peer for Naive {
             what: "three loops on one of the host's cores, f32",
             dtypes: &[DType::F32],
             place: Place::Host,
+            products: None,
         }
     }
 

@@ -6,7 +6,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 use lab_device::emulator::{Counts, Operation, Profile};
 use lab_device::{Arithmetic, DType, Device, DeviceKind, Facts, Mode};
-use lab_harness::record::Of;
+use lab_harness::record::{Of, Products};
 use lab_harness::roofline::Roofline;
 use lab_harness::{Cost, Dims, Mistake, Posed, Problem, Version, suite};
 use serde_json::json;
@@ -290,12 +290,18 @@ fn beside(
             notes.push(format!("{}: not in {dtype}", own.name));
             continue;
         }
+        let rounds = Products::of(version.arithmetic(dtype), dtype);
+        if own.products.is_some() && own.products != rounds {
+            continue;
+        }
         match measure::peer(peer, version, device, posed, RUNS)? {
             Beside::Not(reason) => notes.push(format!("{}: {reason}", own.name)),
             Beside::Ran(m) => {
                 let name = own.name.to_owned();
                 let row = Row::of(version, posed, name, measure::of(peer), &m);
-                rows.push(Row { parent: None, ..row });
+                let units = own.products.map(Products::units);
+                let arithmetic = units.or(Arithmetic::fastest_for(dtype));
+                rows.push(Row { parent: None, arithmetic, ..row });
                 notes.push(format!("{}: {}", own.name, own.what));
             }
         }
@@ -358,8 +364,11 @@ impl Row {
     }
 }
 
+/// One that rounds as it does, if there is one.
 fn library_of<'a>(row: &Row, rows: &'a [Row]) -> Option<&'a Row> {
-    rows.iter().find(|r| r.of == Of::Library && r.family == row.family && r.dims == row.dims)
+    let is_library = |r: &&Row| r.of == Of::Library && r.family == row.family && r.dims == row.dims;
+    let like = rows.iter().filter(is_library).find(|r| r.arithmetic == row.arithmetic);
+    like.or_else(|| rows.iter().find(is_library))
 }
 
 /// Those of each problem, in the order in which these come.

@@ -150,7 +150,7 @@ impl Bench<'_> {
                 told(&result);
                 lines.push(Line { place, result });
             };
-            for (place, version) in able {
+            for &(place, version) in &able {
                 let (info, problem) = (version.info(), &posed.problem);
                 let mut prepared = version.prepare(device, &posed.inputs, &problem.options)?;
                 prepared.launch()?;
@@ -192,10 +192,17 @@ impl Bench<'_> {
                 if !info.dtypes.contains(&dtype) || !info.runs_beside(device) {
                     continue;
                 }
-                match measure::peer(peer, first, device, &posed, runs)? {
+                // One that rounds as it does says how far off it may be.
+                let rounds =
+                    |v: &dyn Version| Products::of(v.arithmetic(dtype), dtype) == info.products;
+                let like = able.iter().map(|&(_, v)| v).find(|&v| rounds(v));
+                let Some(like) = like.or(info.products.is_none().then_some(first)) else {
+                    continue;
+                };
+                match measure::peer(peer, like, device, &posed, runs)? {
                     Beside::Ran(m) => {
-                        let name = info.name.into();
-                        add((last, 2 + index), name, measure::of(peer), m, of_peers);
+                        let units = info.products.map(Products::units).or(of_peers);
+                        add((last, 2 + index), info.name.into(), measure::of(peer), m, units);
                     }
                     Beside::Not(reason) => {
                         let line = format!("{}: {reason}", info.name);
