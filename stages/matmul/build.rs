@@ -36,9 +36,9 @@ fn main() {
     };
     // The depth of a tile is a span of 128 bytes; then places, and the height of a stripe of tiles.
     let persistent = |name: &str, high: u32| halves(name, &format!("128, 256, 64, 4, {high}"));
-    let sized = ["64, 64, 64, 6", "128, 128, 64, 6", "128, 256, 64, 4"]
-        .map(|tiles| halves("matmul_split", tiles))
-        .concat();
+    let sized =
+        [halves("matmul_split", "64, 64, 64, 6"), halves("matmul_split", "128, 128, 64, 6")]
+            .concat();
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_naive.cu", &each("matmul_naive", ""))
         .kernel("kernels/v1_coalesced.cu", &each("matmul_coalesced", ""))

@@ -37,14 +37,15 @@ pub(crate) fn plan(
         // A tensor map's strides are multiples of 16 bytes.
         return TENSOR.plan(device, request);
     }
-    let (version, parts, columns) = match version.blocks {
+    let (version, parts, side) = match version.blocks {
         Blocks::Sized => match way(version, request, device.facts().multiprocessors as usize)? {
             Way::Whole => (&STORES, 1, None),
-            Way::Parts { columns, parts } => (version, parts, Some(columns)),
+            Way::Parts { side, parts } => (version, parts, Some(side)),
         },
         _ => (version, 1, None),
     };
-    let fits = |i: &Instance| i.has("T", dtype.cpp()) && columns.is_none_or(|n| i.size("BN") == n);
+    let fits =
+        |i: &Instance| i.has("T", dtype.cpp()) && side.is_none_or(|side| i.size("BM") == side);
     let instance = version.source.instances(version.kernel).find(fits);
     let instance = instance.expect("a type and a tile that the version has");
     let kernel = device.load(instance)?;
@@ -98,13 +99,6 @@ pub(crate) const TILE: Setting = Setting::choice(
         "128x128/6",
         "128x128/7",
         "128x128/8",
-        "128x256/2",
-        "128x256/3",
-        "128x256/4",
-        "128x256/5",
-        "128x256/6",
-        "128x256/7",
-        "128x256/8",
     ],
 );
 
@@ -117,13 +111,11 @@ fn way(version: &Matmul, request: &Request<'_>, multiprocessors: usize) -> Resul
     let sizes = ["G", "M", "N", "K"].map(|d| request.dim(d));
     let text = tile(version, request);
     let (tile, parts) = text.split_once('/').unwrap_or((text, "1"));
-    let parts = parts.parse().expect("one of the choices");
-    let way = match (tile, parts) {
-        ("auto", _) => return Ok(Way::of(sizes, multiprocessors)),
-        ("128x256", 1) => Way::Whole,
-        ("64x64", _) => Way::Parts { columns: 64, parts },
-        ("128x256", _) => Way::Parts { columns: 256, parts },
-        _ => Way::Parts { columns: 128, parts },
+    let way = match tile {
+        "auto" => return Ok(Way::of(sizes, multiprocessors)),
+        "128x256" => Way::Whole,
+        "64x64" => Way::Parts { side: 64, parts: 1 },
+        _ => Way::Parts { side: 128, parts: parts.parse().expect("one of the choices") },
     };
     let steps = sizes[3].div_ceil(Way::STEP);
     match way {
@@ -141,8 +133,8 @@ fn way(version: &Matmul, request: &Request<'_>, multiprocessors: usize) -> Resul
 pub(crate) enum Way {
     /// Tiles of 128 x 256, by blocks that stay.
     Whole,
-    /// Tiles of so many columns, and as many rows but 128 at most; for each so many blocks.
-    Parts { columns: usize, parts: usize },
+    /// Tiles of `side` x `side`, for each so many blocks.
+    Parts { side: usize, parts: usize },
 }
 
 impl Way {
@@ -155,9 +147,9 @@ impl Way {
     /// The one that a model of the time calls the fastest, of products G, M, N, K on so many multiprocessors.
     pub(crate) fn of([g, m, n, k]: [usize; 4], multiprocessors: usize) -> Self {
         let steps = k.div_ceil(Self::STEP);
-        let parts = (1..=Self::MOST.min(steps.max(1)))
-            .flat_map(|parts| [128, 256].map(|columns| Self::Parts { columns, parts }));
-        let all = [Self::Whole, Self::Parts { columns: 64, parts: 1 }].into_iter().chain(parts);
+        let parts =
+            (1..=Self::MOST.min(steps.max(1))).map(|parts| Self::Parts { side: 128, parts });
+        let all = [Self::Whole, Self::Parts { side: 64, parts: 1 }].into_iter().chain(parts);
         all.min_by_key(|way| way.cycles([g, m, n], steps, multiprocessors))
             .expect("there are several")
     }
@@ -170,15 +162,14 @@ impl Way {
         };
         match self {
             Self::Whole => 6000 + rounds(128, 256, 1) * (steps * 1040 + 3700),
-            Self::Parts { columns: 64, .. } => 7000 + rounds(64, 64, 1) * steps * 300,
-            Self::Parts { columns, parts } => {
-                let rounds = rounds(128, columns, parts);
-                let [a_step, an_end] = if columns == 128 { [680, 2500] } else { [1040, 3700] };
-                let cycles = 5000 + rounds * (steps.div_ceil(parts) * a_step + an_end);
-                // Clusters that wait for others to end cost more than they save; a wide tile by itself is `Whole`'s.
-                match (columns, parts) {
-                    (128, 1) => cycles,
-                    (_, 2..) if rounds == 1 => cycles + 6000,
+            Self::Parts { side: 64, .. } => 7000 + rounds(64, 64, 1) * steps * 300,
+            Self::Parts { parts, .. } => {
+                let rounds = rounds(128, 128, parts);
+                let cycles = 5000 + rounds * (steps.div_ceil(parts) * 680 + 2500);
+                // Clusters that wait for others to end cost more than they save.
+                match parts {
+                    1 => cycles,
+                    _ if rounds == 1 => cycles + 6000,
                     _ => usize::MAX,
                 }
             }
@@ -198,11 +189,11 @@ mod tests {
             assert_eq!(of(size, size, size), Way::Whole);
         }
         for size in [128, 256, 512, 1024] {
-            assert_eq!(of(size, size, size), Way::Parts { columns: 64, parts: 1 });
+            assert_eq!(of(size, size, size), Way::Parts { side: 64, parts: 1 });
         }
         // Not measured: too many for tiles of 64 x 64, too few for large ones.
-        assert_eq!(of(1280, 1280, 1280), Way::Parts { columns: 128, parts: 1 });
-        assert_eq!(of(768, 768, 16384), Way::Parts { columns: 256, parts: 7 });
+        assert_eq!(of(1280, 1280, 1280), Way::Parts { side: 128, parts: 1 });
+        assert_eq!(of(768, 768, 16384), Way::Parts { side: 128, parts: 3 });
         assert_eq!(of(16384, 3072, 768), Way::Whole);
     }
 
