@@ -36,8 +36,9 @@ template <class T, int BM, int BN, int BK> struct TurnedTiles {
     // That panel's first column.
     __device__ __forceinline__ static int panel() { return threadIdx.x / 64 * PANEL; }
 
-    // A lane's share of Bᵀ, from k on. Its row g of 16, of Bᵀ, is not the g-th column of B but one of every other chunk: the
-    // 8 x 4 elements that a warp fetches at once then lie in 32 banks.
+    // ANCHOR: turn
+    // A lane's share of Bᵀ, from k on. Its rows of Bᵀ are not neighbours in B but columns of every other chunk: then the
+    // 8 x 4 elements that a warp fetches at once lie in 32 banks.
     __device__ __forceinline__ void turn(unsigned (&share)[4], int k) const {
         int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
@@ -46,6 +47,7 @@ template <class T, int BM, int BN, int BK> struct TurnedTiles {
             share[r] = to_tf32(__float_as_uint(b[panel() * BK + row * PANEL + column]));
         }
     }
+    // ANCHOR_END: turn
 
     // sum = or += the product of this warpgroup's 64 columns of B, which come to `columns`, and all rows of A.
     __device__ __forceinline__ void multiply(float (&sum)[BM / 2], unsigned (&columns)[BK / STEP][4], bool adds) const {
