@@ -17,4 +17,4 @@ for call in range(10):
     places = torch.randint(len(ids) - 1, (20, 64), device=device)  # 20 steps of 64 pairs
     losses = model.training_step(ids[places], ids[places + 1], lr=0.5)
     print(f"step {20 * call}: {losses[0]:.3f}")
-print("after q comes", letters[model(ids[text.index("q")]).argmax()])
+print("after v comes", letters[model(ids[text.index("v")]).argmax()])
