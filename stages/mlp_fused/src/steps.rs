@@ -13,7 +13,7 @@ use crate::flat::Layout;
 /// Where the parameters are, emb, w1, b1, w2 and b2.
 pub(crate) enum Place {
     /// All in one buffer, as they go in, and in another, as they are trained.
-    Flat { layout: Layout, initial: Slot, parameters: Slot },
+    Flat { layout: Box<Layout>, initial: Slot, parameters: Slot },
     /// Each in a tensor of its own, which is trained where it lies.
     Apart([Slot; 5]),
 }
@@ -67,7 +67,7 @@ impl StepsPlan {
         Self::with(Plan::new(device), dtype, [steps, batch], sizes, lr, |plan| Place::Flat {
             initial: plan.input("initial", dtype, &[layout.len]),
             parameters: plan.output("parameters", dtype, &[layout.len]),
-            layout,
+            layout: Box::new(layout),
         })
     }
 
@@ -158,7 +158,7 @@ impl StepsPlan {
             true => Some(device.graph(move || recorded.borrow_mut().run())?),
             false => None,
         };
-        Ok(Steps { graph, binding, layout, inputs: inputs.clone() })
+        Ok(Steps { graph, binding, layout: *layout, inputs: inputs.clone() })
     }
 }
 
