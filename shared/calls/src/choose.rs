@@ -23,13 +23,23 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// What it needs in place of this architecture, as NVRTC names that; `None` where it runs there, as everything does
-    /// on the emulator, whose architecture has no name.
-    fn needs(&self, arch: &str) -> Option<&'static str> {
-        let own = self.version.sources();
-        let all: &[&'static KernelSource] = if own.is_empty() { self.stage.kernels } else { &own };
-        all.iter().find(|source| !source.runs_on(arch)).map(|source| source.least_arch)
+    /// As [`needed_arch`].
+    fn needs(&self, device: &Device) -> Option<&'static str> {
+        needed_arch(self.version, self.stage, device)
     }
+}
+
+/// What a version of a stage needs in place of this device's architecture, as NVRTC names that; `None` where it runs there,
+/// as everything does on the emulator, whose architecture has no name.
+pub(crate) fn needed_arch(
+    version: &dyn Version,
+    stage: &Stage,
+    device: &Device,
+) -> Option<&'static str> {
+    let own = version.sources();
+    let all: &[&'static KernelSource] = if own.is_empty() { stage.kernels } else { &own };
+    let arch = &device.facts().arch;
+    all.iter().find(|source| !source.runs_on(arch)).map(|source| source.least_arch)
 }
 
 macro_rules! candidates {
@@ -123,7 +133,7 @@ pub fn choose(
         let info = candidate.version.info();
         let options = Options::parse(options, info)?;
         Request::new(info, shapes.clone(), &options)?;
-        match candidate.needs(&device.facts().arch) {
+        match candidate.needs(device) {
             Some(needed) => {
                 let expected = format!("a GPU of {needed} for {}", info.full_name());
                 Err(Error::bad("device", expected, device.name()))

@@ -9,8 +9,10 @@
 
 pub mod choose;
 pub mod devices;
+pub mod mlp;
 pub mod planned;
 
 pub use choose::{Pass, choose};
 pub use devices::device;
+pub use mlp::Training;
 pub use planned::{Planned, Rooms};

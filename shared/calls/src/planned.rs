@@ -13,7 +13,7 @@ use lab_harness::{
 };
 use lstm_fused::{Lstm, Network};
 
-use crate::{Pass, choose};
+use crate::{Pass, Training, choose};
 
 /// How many bindings a plan keeps. An allocator that caches, as PyTorch's, hands out the same addresses again, so that
 /// a training loop needs as many as a model has layers, or a few times that.
@@ -123,6 +123,18 @@ impl Planned {
             Error::bad("lstm", "a forward pass before its backward pass", "one launch for both")
         })?;
         Ok(parts.map(|plan| Self::of(name.clone(), None, plan)))
+    }
+
+    /// Training steps of the language model of one word, in the way that suits the device. They update the parameters where
+    /// they lie.
+    ///
+    /// # Errors
+    /// As [`Planned::new`].
+    pub fn mlp(device: &Device, training: Training, name: Option<&str>) -> Result<Self, Error> {
+        let (version, options, plan) = training.plan(device, name)?;
+        let name = version.info().full_name();
+        let chosen = Chosen { version, options, dtype: DType::F32 };
+        Ok(Self::of(name, Some(chosen), plan))
     }
 
     fn of(name: String, chosen: Option<Chosen>, plan: Plan) -> Self {

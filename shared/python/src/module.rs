@@ -5,10 +5,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use lab_calls::{Pass, Planned, Rooms, device};
+use lab_calls::{Pass, Planned, Rooms, Training, device, mlp};
+use lab_device::DType;
 use lab_harness::plan::SlotKind;
-use lab_harness::{Error, Shape, Shapes};
+use lab_harness::{Error, Info, Shape, Shapes, Version as _};
 use lstm_fused::Network;
+use mlp_fused::Sizes;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
@@ -191,6 +193,30 @@ fn plan_lstm(
     Ok(parts.into_iter().map(Plan::from).collect())
 }
 
+/// Plans training steps of the language model of one word, for `sizes` N, B, V, E, H, with products by w2 of this type, or of
+/// what the version of this name makes them of. `lr` is of versions that have no input `rates`.
+#[pyfunction]
+#[pyo3(signature = (on, sizes, products, lr, version=None))]
+fn plan_mlp(
+    py: Python<'_>,
+    on: &str,
+    sizes: [usize; 5],
+    products: Option<&str>,
+    lr: f64,
+    version: Option<&str>,
+) -> PyResult<Plan> {
+    let [steps, batch, vocabulary, embedding, hidden] = sizes;
+    let planned = || {
+        let dtype = |name: &str| {
+            name.parse().map_err(|expected: String| Error::bad("products", expected, name))
+        };
+        let products = products.map(dtype).transpose()?;
+        let sizes = Sizes { vocabulary, embedding, hidden };
+        Planned::mlp(&device(on)?, Training { steps, batch, sizes, products, lr }, version)
+    };
+    py.detach(planned).map(Plan::from).map_err(raise)
+}
+
 fn shapes_of(tensors: Vec<Named>) -> Result<Shapes, Error> {
     let shape = |(name, dtype, sizes): Named| match dtype.parse() {
         Ok(dtype) => Ok((name, Shape { dtype, sizes })),
@@ -202,16 +228,21 @@ fn shapes_of(tensors: Vec<Named>) -> Result<Shapes, Error> {
 /// Of each pass its versions, in the order in which a GPU prefers them: (name, what it changes, types).
 #[pyfunction]
 fn versions() -> HashMap<&'static str, Vec<Described>> {
-    let of = |pass: Pass| {
-        let all = pass.candidates().iter().map(|candidate| {
-            let info = candidate.version.info();
-            let dtypes = info.dtypes.iter().map(|dtype| dtype.name()).collect();
-            (info.full_name(), info.change, dtypes)
-        });
-        all.collect()
+    let described = |info: &Info| {
+        let dtypes = info.dtypes.iter().map(|dtype| dtype.name()).collect();
+        (info.full_name(), info.change, dtypes)
     };
+    let of = |pass: Pass| pass.candidates().iter().map(|c| described(c.version.info())).collect();
     let passes = [("forward", Pass::Forward), ("gradients", Pass::Gradients), ("step", Pass::Step)];
-    passes.into_iter().map(|(name, pass)| (name, of(pass))).collect()
+    let mut all: HashMap<_, Vec<_>> =
+        passes.into_iter().map(|(name, pass)| (name, of(pass))).collect();
+    // The parameters are f32; what is said here is of what the products are made.
+    let of_mlp = mlp::VERSIONS.map(|version| {
+        let (name, change, _) = described(version.info());
+        (name, change, vec![version.products(DType::F32).name()])
+    });
+    all.insert("mlp", of_mlp.into());
+    all
 }
 
 /// Lets NVRTC be looked for in these directories (`nvidia` of site-packages), too.
@@ -241,6 +272,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(plan, module)?)?;
     module.add_function(wrap_pyfunction!(plan_in_two_parts, module)?)?;
     module.add_function(wrap_pyfunction!(plan_lstm, module)?)?;
+    module.add_function(wrap_pyfunction!(plan_mlp, module)?)?;
     module.add_function(wrap_pyfunction!(versions, module)?)?;
     module.add_function(wrap_pyfunction!(run_lab, module)?)?;
     module.add_function(wrap_pyfunction!(look_for_images_in, module)?)?;

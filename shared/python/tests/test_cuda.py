@@ -1,5 +1,8 @@
 """What only a GPU shows: streams, graphs, memory, several devices, the time that a call takes on the host."""
 
+import copy
+import subprocess
+import sys
 import threading
 import time
 
@@ -8,7 +11,7 @@ import torch
 from conftest import draw, draw_state, equations, relative_error
 
 import vlstm
-from vlstm import _ops
+from vlstm import _mlp, _ops
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA")
 
@@ -161,6 +164,116 @@ def test_a_step_in_a_graph():
         assert all(torch.equal(a, b) for a, b in zip(state, expected))
 
 
+MLP_SIZES = 1000, 64, 128
+
+
+def mlp_of(batch, seed=0, steps=4):
+    """A model, and tokens and targets (N, B)."""
+    torch.manual_seed(seed)
+    own = vlstm.MLP(*MLP_SIZES, device="cuda")
+    return own, *torch.randint(MLP_SIZES[0], (2, steps, batch), device="cuda")
+
+
+@pytest.mark.parametrize("batch, products", [(1, "f32"), (256, "f32"), (256, "bf16")])
+def test_the_version_of_a_training_step(batch, products):
+    version = _mlp.plan_for("cuda:0", (4, batch, *MLP_SIZES), products, "auto", 0.1).version
+    halves = "v3_wgmma" if on_hopper() else "v1_tensor"
+    expected = halves if products == "bf16" else "v2_resident" if batch == 1 else "v1_batch"
+    assert version == f"mlp_fused:{expected}"
+
+
+@pytest.mark.parametrize("batch", [1, 256])
+def test_a_training_step_takes_the_current_stream(batch):
+    """A long wait in the stream before the call: neither ids nor parameters are there before it ends."""
+    own, tokens, targets = mlp_of(batch)
+    expected = copy.deepcopy(own).training_step(tokens, targets, 0.1)
+    start = [p.detach().clone() for p in own.parameters()]
+    torch.cuda.synchronize()
+    with torch.no_grad():
+        for stream in (torch.cuda.Stream(), torch.cuda.current_stream()):
+            with torch.cuda.stream(stream):
+                late = torch.zeros_like(tokens)
+                for p in own.parameters():
+                    p.zero_()
+                torch.cuda._sleep(50_000_000)
+                late.copy_(tokens)
+                for p, first in zip(own.parameters(), start):
+                    p.copy_(first)
+                losses = own.training_step(late, targets, 0.1)
+                done = stream.query()
+                assert torch.equal(losses, expected)
+            assert not done, "the call waited for the device"
+
+
+@pytest.mark.parametrize("batch, product_dtype", [(1, None), (256, None), (256, torch.bfloat16)], ids=str)
+def test_a_training_step_in_a_graph(batch, product_dtype):
+    own, tokens, targets = mlp_of(batch)
+    other = copy.deepcopy(own)
+    first = copy.deepcopy(own.state_dict())
+
+    def work(model, x, y):
+        return model.training_step(x, y, 0.1, product_dtype=product_dtype)
+
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for _ in range(2):
+            work(own, tokens, targets)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        losses = work(own, tokens, targets)
+    own.load_state_dict(first)
+    for seed in (5, 6, 7):
+        _, new_tokens, new_targets = mlp_of(batch, seed)
+        tokens.copy_(new_tokens)
+        targets.copy_(new_targets)
+        graph.replay()
+        assert torch.equal(losses, work(other, new_tokens, new_targets))
+        for a, b in zip(own.parameters(), other.parameters()):
+            assert torch.equal(a, b)
+
+
+def test_memory_of_training_steps_is_given_back():
+    own, tokens, targets = mlp_of(256)
+    for _ in range(3):
+        own.training_step(tokens, targets, 0.1)
+    torch.cuda.synchronize()
+    before, free = torch.cuda.memory_allocated(), torch.cuda.mem_get_info()[0]
+    for n in range(20):
+        own.training_step(tokens, targets, 0.1 + n / 1000)
+    torch.cuda.synchronize()
+    assert torch.cuda.memory_allocated() == before
+    assert torch.cuda.mem_get_info()[0] >= free - (2 << 20)
+
+
+def test_parameters_that_are_not_aligned():
+    own, tokens, targets = mlp_of(4)
+    tensors = [p.detach() for p in own.parameters()]
+    tensors[3] = torch.zeros(tensors[3].numel() + 1, device="cuda")[1:].view(tensors[3].shape)
+    with pytest.raises(ValueError, match="w2: expected memory at a multiple of 16 bytes, got an address 0x"):
+        vlstm.mlp_step(tokens, targets, *tensors, 0.1)
+
+
+@pytest.mark.parametrize("name", ["tokens", "targets"])
+def test_a_wrong_id_ends_in_an_assertion_on_the_device(name):
+    """In a process of its own, for it can no longer use the device."""
+    program = f"""
+import torch, vlstm
+ids = {{name: torch.zeros(2, 8, dtype=torch.int64, device="cuda") for name in ("tokens", "targets")}}
+model = vlstm.MLP(50, 8, 16, device="cuda")
+model.training_step(**ids, lr=0.1)
+torch.cuda.synchronize()
+ids["{name}"][1, 3] = 50
+model.training_step(**ids, lr=0.1)
+print("asked")
+try:
+    torch.cuda.synchronize()
+except RuntimeError as error:
+    print("device-side assert" in str(error))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    assert done.stdout.split() == ["asked", "True"], done.stderr
+
+
 def test_memory_is_pytorchs_and_given_back():
     tensors = draw((4, 8, 2048, 64, 128), torch.bfloat16, "cuda", grad=True)
     for _ in range(3):
@@ -221,6 +334,8 @@ def test_what_a_call_takes_on_the_host(capsys):
     addresses = [made[name].data_ptr() for name in plan.names]
     scratch = torch.empty(plan.scratch_bytes + 1, dtype=torch.uint8, device="cuda")
     stream = torch.cuda.current_stream().cuda_stream
+    own, *ids = mlp_of(256, steps=1)
+    narrow = [t.int() for t in ids]
     times = {
         "launches alone": host_time(lambda: plan.run(addresses, 0, scratch.data_ptr(), stream)),
         "vlstm._ops.forward": host_time(lambda: _ops.forward(*arguments)),
@@ -228,6 +343,10 @@ def test_what_a_call_takes_on_the_host(capsys):
         "vlstm.mlstm": host_time(lambda: vlstm.mlstm(*tensors)),
         "vlstm.mlstm, with a graph for gradients": host_time(lambda: vlstm.mlstm(*trained)),
         "vlstm.mlstm_step, in place": host_time(lambda: vlstm.mlstm_step(*row, *state, inplace=True)),
+        "vlstm.MLP.training_step": host_time(lambda: own.training_step(*ids, 0.1)),
+        "vlstm.MLP.training_step, ids in int32 and not checked": host_time(
+            lambda: own.training_step(*narrow, 0.1, check_ids=False)
+        ),
     }
     with capsys.disabled():
         for name, microseconds in times.items():

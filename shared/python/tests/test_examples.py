@@ -15,6 +15,7 @@ def test_example(path):
     subprocess.run([sys.executable, path], check=True, timeout=300)
 
 
-def test_the_readme_prints_the_example():
-    printed = re.search(r"<!-- five lines.*?```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)[1]
-    assert printed == (ROOT / "examples/first.py").read_text()
+@pytest.mark.parametrize("mark, name", [("five lines: as examples/first.py", "first"), ("as examples/mlp.py", "mlp")])
+def test_the_readme_prints_the_example(mark, name):
+    printed = re.search(rf"<!-- {mark} -->\n```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)[1]
+    assert printed == (ROOT / f"examples/{name}.py").read_text()

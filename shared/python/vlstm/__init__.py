@@ -1,9 +1,10 @@
 """The vLSTM (the mLSTM of xLSTM) as operations of PyTorch, forward and backward, and the checks of its lab.
 
 `mlstm` takes a whole sequence, `mlstm_step` one position of it; `check` makes a call on the emulator that looks at
-every access of the kernels. `LSTM` takes the place of `torch.nn.LSTM`. Names, order and layouts of the arguments of the
-former are those of the public functions of mlstm_kernels. On CUDA tensors kernels run that are compiled on the first
-call; on CPU tensors an emulator of a GPU runs the same kernels: right, and slow.
+every access of the kernels. Names, order and layouts of their arguments are those of the public functions of
+mlstm_kernels. `LSTM` takes the place of `torch.nn.LSTM`. `MLP` is a language model of one word; its training step, `mlp_step`,
+is forward, backward and update in one call. On CUDA tensors kernels run that are compiled on the first call; on CPU
+tensors an emulator of a GPU runs the same kernels: right, and slow.
 
 `check_kernel` checks a kernel of any `.cu` file with numpy arrays, and needs no PyTorch.
 """
@@ -17,6 +18,7 @@ from vlstm._native import KernelError, __version__
 _PLACES = {
     **dict.fromkeys(("check", "mlstm", "mlstm_step", "versions"), "_api"),
     "LSTM": "_lstm",
+    **dict.fromkeys(("MLP", "mlp_step"), "_mlp"),
     **dict.fromkeys(("Out", "check_kernel"), "_kernels"),
 }
 
@@ -38,5 +40,5 @@ def __dir__():
 # Who has PyTorch already finds the operations registered: `torch.ops.vlstm`.
 if "torch" in sys.modules:
     for _name, _place in _PLACES.items():
-        if _place in ("_api", "_lstm"):
+        if _place in ("_api", "_lstm", "_mlp"):
             __getattr__(_name)

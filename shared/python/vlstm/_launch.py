@@ -54,7 +54,7 @@ def _in_the_callers_words(message, pass_name):
 # Where a piece begins in memory that holds several: a multiple of this, in bytes.
 _ALIGNMENT = 256
 
-# Outputs that no caller of a pass wants: they are made in the scratch memory.
+# Outputs that no caller of a pass wants, and states that none keeps: they are made in the scratch memory.
 _UNWANTED = {"forward": {"m", "n"}, "gradients": {"h", "m", "n", "CN", "nN", "mN"}, "step": set()}
 
 
@@ -74,7 +74,7 @@ class Planned:
         self.room_bytes = -(-self.scratch_bytes // _ALIGNMENT) * _ALIGNMENT
         for name, kind, dtype, shape in self.slots:
             at = -1
-            if kind == "output" and name in unwanted:
+            if kind != "input" and name in unwanted:
                 at = self.room_bytes
                 size = math.prod(shape) * TYPES[dtype].itemsize
                 self.room_bytes += -(-size // _ALIGNMENT) * _ALIGNMENT

@@ -274,6 +274,7 @@ impl Batch {
 /// Adds the launches of all steps of a family's run.
 pub(crate) fn launch_steps(run: &mut StepsPlan, products: Products) -> Result<(), Error> {
     let StepsPlan { steps, batch, sizes, .. } = *run;
+    let parameters = run.trained();
     let plan = &mut run.plan;
     let pairs = Pairs {
         tokens: run.tokens,
@@ -284,9 +285,7 @@ pub(crate) fn launch_steps(run: &mut StepsPlan, products: Products) -> Result<()
         rates: plan.input("rates", DType::F64, &[steps]),
         losses: run.losses,
     };
-    plan.copy(run.initial, run.parameters);
     plan.zero(pairs.counts);
-    let parameters = run.layout.parts(run.parameters);
     let step = Batch::new(plan, sizes, batch, pairs, parameters, products);
     step.launch_rounding(plan)?;
     let before = plan.len();

@@ -1,11 +1,13 @@
 //! What must hold beside the error bounds.
 
 use lab_device::emulator::{self, Order};
-use lab_device::{Device, DeviceKind, Kernel};
+use lab_device::{DType, Device, DeviceKind, Kernel};
 use lab_harness::suite::{Check, VersionCheck, check, every_kernel_loads, without_checks};
 use lab_harness::{
-    Error, Options, Prepared, Problem, Request, Tensor, Tensors, Version, mlp, run, version_checks,
+    Error, Options, Prepared, Problem, Request, Tensor, Tensors, Version, mlp, run,
+    tensor::tensors, version_checks,
 };
+use lab_reference::mlp::Parameters;
 
 use crate::steps::StepsPlan;
 use crate::{STAGE, resident};
@@ -13,6 +15,7 @@ use crate::{STAGE, resident};
 pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
     any_schedule_gives_the_same,
     shapes_make_the_plan,
+    parameters_are_trained_where_they_lie,
     every_gradient_is_there,
     ids_out_of_range_are_refused,
     logits_far_apart,
@@ -64,6 +67,37 @@ fn any_schedule_gives_the_same(version: &dyn Version, device: &Device) {
             prepared.launch().unwrap();
             assert_eq!(prepared.outputs().unwrap(), first, "on {}", device.name());
             prepared.poison_outputs().unwrap();
+        }
+    }
+}
+
+/// Each in its own memory, as in one buffer; and again from where the first run ended.
+fn parameters_are_trained_where_they_lie(version: &dyn Version, device: &Device) {
+    let all = inputs(version, [3, 70, 150, 12, 36]);
+    let own = crate::VERSIONS.into_iter().find(|v| v.info().name == version.info().name).unwrap();
+    let options = Options::parse(&["lr=0.3"], version.info()).unwrap();
+    let request = Request::of(version.info(), &all, &options).unwrap();
+    let plan = own.plan_in_place(device, &request).unwrap();
+    let ids = |name: &str| Tensor::rounded(DType::I32, &all[name].shape, &all[name].values());
+    let pairs: Vec<i32> = (0..all["tokens"].len() as i32).collect();
+    let mut given = all.clone();
+    given.extend(tensors([
+        ("tokens", ids("tokens")),
+        ("targets", ids("targets")),
+        ("order", Tensor::new(&[pairs.len()], &pairs)),
+        ("rates", Tensor::new(&[3], &[0.3; 3])),
+    ]));
+    let mut binding = plan.bind().upload_inputs(&given).unwrap().finish().unwrap();
+    let mut before = all;
+    for _ in 0..2 {
+        let expected = run(version, device, &before, &options).unwrap();
+        binding.run().unwrap();
+        let got = binding.outputs().unwrap();
+        assert_eq!(got["loss"], expected["loss"]);
+        for name in Parameters::NAMES {
+            assert!(got[name] != before[name], "{name} has not moved");
+            assert_eq!(got[name], expected[name], "{name}");
+            before.insert(name.to_owned(), got[name].clone());
         }
     }
 }

@@ -282,12 +282,49 @@ impl Fused {
     fn plan_steps(&self, device: &Device, request: &Request<'_>) -> Result<StepsPlan, Error> {
         let lr = mlp::learning_rate(&self.info, request.options())?;
         let mut run = StepsPlan::new(device, request, lr, self.way.hidden_in());
-        match self.way {
-            Way::Sample => sample::launch_steps(&mut run)?,
-            Way::Resident => resident::launch_steps(&mut run, true)?,
-            Way::Batch { products, .. } => batch::launch_steps(&mut run, products)?,
-        }
+        self.launch_steps(&mut run)?;
         Ok(run)
+    }
+
+    fn launch_steps(&self, run: &mut StepsPlan) -> Result<(), Error> {
+        match self.way {
+            Way::Sample => sample::launch_steps(run),
+            Way::Resident => resident::launch_steps(run, true),
+            Way::Batch { products, .. } => batch::launch_steps(run, products),
+        }
+    }
+
+    /// Of what type the factors of the products by w2 are.
+    pub fn products(&self, dtype: DType) -> DType {
+        match self.way {
+            Way::Batch { products, .. } => products.dtype(),
+            Way::Sample | Way::Resident => dtype,
+        }
+    }
+
+    /// The plan of a run that trains the parameters where they lie. Its slots:
+    ///
+    /// - inputs `tokens` and `targets`, \[N, B\] in i32. Nothing looks whether they are of the vocabulary;
+    /// - `emb`, `w1`, `b1`, `w2`, `b2`, which it updates: row-major, each at a multiple of 16 bytes;
+    /// - the output `loss` \[N\] in f64;
+    /// - where there may be several pairs a step, inputs `order` \[N B\] in i32, which holds 0, 1, 2 and so on, and `rates`
+    ///   \[N\] in f64, the learning rate of each step. Other versions have the one of the options in their launches;
+    /// - where the products are of bf16, the state `w2_copy`: room that no run finds anything in.
+    ///
+    /// # Errors
+    /// The hidden units are no multiple of what the version wants, or the model has no room on the device; what the
+    /// device says of the kernels.
+    pub fn plan_in_place(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
+        let (hidden, wanted) = (request.dim("H"), self.way.hidden_in());
+        if hidden % wanted != 0 {
+            let expected =
+                format!("a multiple of {wanted} hidden units, for {}", self.info.full_name());
+            return Err(Error::Tensor { name: "w1".into(), expected, got: hidden.to_string() });
+        }
+        let lr = request.options().number(&self.info, mlp::LEARNING_RATE.name);
+        let mut run = StepsPlan::in_place(device, request, lr);
+        self.launch_steps(&mut run)?;
+        Ok(run.plan)
     }
 }
 

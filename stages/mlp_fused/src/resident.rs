@@ -31,8 +31,7 @@ fn box_numbers([h, e]: [usize; 2]) -> usize {
 pub(crate) fn launch_steps(run: &mut StepsPlan, may_cluster: bool) -> Result<(), Error> {
     let StepsPlan { steps, sizes, lr, tokens, targets, losses, .. } = *run;
     let Sizes { vocabulary, embedding, hidden } = sizes;
-    let plan = &mut run.plan;
-    let device = plan.device().clone();
+    let device = run.plan.device().clone();
     let fits = |i: &Instance| hidden <= i.size("HT") && embedding <= i.size("ET");
     let instance = V2_RESIDENT.instances("resident").find(fits).expect("sizes that were checked");
     let room = [instance.size("HT"), instance.size("ET")];
@@ -50,10 +49,11 @@ pub(crate) fn launch_steps(run: &mut StepsPlan, may_cluster: bool) -> Result<(),
         true => (cluster, 1, 1),
         false => (launch.cooperative(), BLOCKS * 2 * box_numbers(room), BLOCKS),
     };
+    // The kernel is promised that what it reads is not what it writes.
+    let [[emb, w1, b1, w2, b2], [emb_to, w1_to, b1_to, w2_to, b2_to]] = run.before_and_after();
+    let plan = &mut run.plan;
     let post = plan.scratch(DType::F32, numbers);
     let flags = plan.zeros(DType::U32, flags);
-    let [emb, w1, b1, w2, b2] = run.layout.parts(run.initial);
-    let [emb_to, w1_to, b1_to, w2_to, b2_to] = run.layout.parts(run.parameters);
     if !clustered {
         plan.zero(flags);
     }

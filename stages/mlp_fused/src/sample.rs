@@ -11,6 +11,7 @@ use crate::steps::{StepsPlan, load_kernel};
 pub(crate) fn launch_steps(run: &mut StepsPlan) -> Result<(), Error> {
     let StepsPlan { dtype, steps, sizes, lr, .. } = *run;
     let Sizes { vocabulary, embedding, hidden } = sizes;
+    let [emb, w1, b1, w2, b2] = run.trained();
     let plan = &mut run.plan;
     let load = |device, name| load_kernel(device, &V0_SAMPLE, name, dtype.cpp());
     let [forward, backward, update] = [
@@ -18,8 +19,6 @@ pub(crate) fn launch_steps(run: &mut StepsPlan) -> Result<(), Error> {
         load(plan.device(), "backward")?,
         load(plan.device(), "update")?,
     ];
-    plan.copy(run.initial, run.parameters);
-    let [emb, w1, b1, w2, b2] = run.layout.parts(run.parameters);
     let [x, h, dz, da, dx] =
         [embedding, hidden, vocabulary, hidden, embedding].map(|len| plan.scratch(dtype, len));
     let scope = Scope::new()

@@ -6,9 +6,17 @@ use std::rc::Rc;
 use lab_device::{DType, Device, Graph, Kernel, KernelSource};
 use lab_harness::plan::{Plan, Slot};
 use lab_harness::{Binding, Error, Prepared, Request, Tensor, Tensors, mlp, tensor::tensors};
-use lab_reference::mlp::Sizes;
+use lab_reference::mlp::{Parameters, Sizes};
 
 use crate::flat::Layout;
+
+/// Where the parameters are, emb, w1, b1, w2 and b2.
+pub(crate) enum Place {
+    /// All in one buffer, as they go in, and in another, as they are trained.
+    Flat { layout: Box<Layout>, initial: Slot, parameters: Slot },
+    /// Each in a tensor of its own, which is trained where it lies.
+    Apart([Slot; 5]),
+}
 
 /// Blocks of `each` for `size` elements.
 ///
@@ -43,41 +51,81 @@ pub(crate) struct StepsPlan {
     /// \[N, B\] each, i32.
     pub(crate) tokens: Slot,
     pub(crate) targets: Slot,
-    pub(crate) layout: Layout,
-    /// As they went in, and as they are trained.
-    pub(crate) initial: Slot,
-    pub(crate) parameters: Slot,
+    pub(crate) place: Place,
     /// \[N\]
     pub(crate) losses: Slot,
 }
 
 impl StepsPlan {
-    /// With no launch yet. There are `hidden_in` hidden units, or a multiple: those that fill up have no
-    /// weights, stay shut, and learn nothing.
+    /// With no launch yet, and all parameters in one buffer. There are `hidden_in` hidden units, or a multiple: those that
+    /// fill up have no weights, stay shut, and learn nothing.
     pub(crate) fn new(device: &Device, request: &Request<'_>, lr: f64, hidden_in: usize) -> Self {
         let [steps, batch, vocabulary, embedding, hidden] = mlp::of(&request.dims);
         let given = Sizes { vocabulary, embedding, hidden };
         let sizes = Sizes { hidden: hidden.next_multiple_of(hidden_in), ..given };
         let (layout, dtype) = (Layout::new(&given, &sizes), request.dtype);
-        let mut plan = Plan::new(device);
+        Self::with(Plan::new(device), dtype, [steps, batch], sizes, lr, |plan| Place::Flat {
+            initial: plan.input("initial", dtype, &[layout.len]),
+            parameters: plan.output("parameters", dtype, &[layout.len]),
+            layout: Box::new(layout),
+        })
+    }
+
+    /// With no launch yet, and each parameter in a tensor of its own, under its name.
+    pub(crate) fn in_place(device: &Device, request: &Request<'_>, lr: f64) -> Self {
+        let [steps, batch, vocabulary, embedding, hidden] = mlp::of(&request.dims);
+        let sizes = Sizes { vocabulary, embedding, hidden };
+        let dtype = request.dtype;
+        Self::with(Plan::new(device), dtype, [steps, batch], sizes, lr, |plan| {
+            let mut names = Parameters::NAMES.into_iter();
+            Place::Apart(sizes.shapes().map(|shape| {
+                let name = names.next().expect("a name of each");
+                plan.updated(name, name, dtype, &shape)
+            }))
+        })
+    }
+
+    fn with(
+        mut plan: Plan,
+        dtype: DType,
+        [steps, batch]: [usize; 2],
+        sizes: Sizes,
+        lr: f64,
+        place: impl FnOnce(&mut Plan) -> Place,
+    ) -> Self {
         let [tokens, targets] =
             ["tokens", "targets"].map(|name| plan.input(name, DType::I32, &[steps, batch]));
-        let initial = plan.input("initial", dtype, &[layout.len]);
-        let parameters = plan.output("parameters", dtype, &[layout.len]);
+        let place = place(&mut plan);
         let losses = plan.output("loss", DType::F64, &[steps]);
-        Self {
-            plan,
-            dtype,
-            steps,
-            batch,
-            sizes,
-            lr,
-            tokens,
-            targets,
-            layout,
-            initial,
-            parameters,
-            losses,
+        Self { plan, dtype, steps, batch, sizes, lr, tokens, targets, place, losses }
+    }
+
+    /// The parameters where launches train them, behind the step that brings them there, where one is needed.
+    pub(crate) fn trained(&mut self) -> [Slot; 5] {
+        match &self.place {
+            Place::Flat { layout, initial, parameters } => {
+                self.plan.copy(*initial, *parameters);
+                layout.parts(*parameters)
+            }
+            Place::Apart(own) => *own,
+        }
+    }
+
+    /// The parameters as they are before a launch, and where it writes them: two places that do not overlap.
+    pub(crate) fn before_and_after(&mut self) -> [[Slot; 5]; 2] {
+        match &self.place {
+            Place::Flat { layout, initial, parameters } => {
+                [initial, parameters].map(|&flat| layout.parts(flat))
+            }
+            Place::Apart(own) => {
+                let (own, dtype, plan) = (*own, self.dtype, &mut self.plan);
+                let before = own.map(|slot| {
+                    let copy = plan.scratch(dtype, slot.len());
+                    plan.copy(slot, copy);
+                    copy
+                });
+                [before, own]
+            }
         }
     }
 
@@ -87,7 +135,10 @@ impl StepsPlan {
     /// # Errors
     /// The device's.
     pub(crate) fn bind(self, inputs: &Tensors, graph: bool) -> Result<Steps, Error> {
-        let Self { plan, steps, batch, lr, layout, .. } = self;
+        let Self { plan, steps, batch, lr, place, .. } = self;
+        let Place::Flat { layout, .. } = place else {
+            unreachable!("a run of the family has all parameters in one buffer")
+        };
         let device = plan.device().clone();
         let ids = |name: &str| {
             let tensor = &inputs[name];
@@ -107,7 +158,7 @@ impl StepsPlan {
             true => Some(device.graph(move || recorded.borrow_mut().run())?),
             false => None,
         };
-        Ok(Steps { graph, binding, layout, inputs: inputs.clone() })
+        Ok(Steps { graph, binding, layout: *layout, inputs: inputs.clone() })
     }
 }
 

@@ -1,0 +1,288 @@
+"""`vlstm.MLP` and `vlstm.mlp_step`: training steps of a language model of one word, by the kernels of `mlp_fused`.
+
+A step is forward, backward and update at once: no gradient is kept, and the parameters are updated where they lie. What
+PyTorch sees is the operation `torch.ops.vlstm.mlp_step`, which mutates its parameters.
+"""
+
+import functools
+import math
+import re
+
+import torch
+
+from vlstm import _launch, _native, _ops
+
+_library = torch.library.Library("vlstm", "FRAGMENT")
+_library.define(
+    "mlp_step(Tensor tokens, Tensor targets, Tensor(a!) emb, Tensor(b!) w1, Tensor(c!) b1, Tensor(d!) w2, Tensor(e!) b2, "
+    "float lr, str products, str version, bool check_ids) -> Tensor",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+
+_IDS = (torch.int64, torch.int32)
+_PRODUCTS = {torch.float32: "f32", torch.bfloat16: "bf16"}
+_NAMES = ("emb", "w1", "b1", "w2", "b2")
+
+# Parameters begin at a multiple of this, in bytes: kernels load so much at a time.
+_ALIGNMENT = 16
+
+
+def mlp_step(
+    tokens, targets, emb, w1, b1, w2, b2, lr, *, product_dtype=None, version="auto", check_ids=True
+):
+    """Training steps of a language model of one word: forward, backward and gradient descent, all parameters in place.
+
+    With V tokens, E numbers for each, H hidden units and B pairs of a token and the next one, a step is
+
+        x = emb[token]    h = max(0, w1 x + b1)    z = w2 h + b2
+        loss = the mean over the pairs of log(sum over v of exp(z_v)) - z_target
+        p <- p - lr dloss/dp    for each of emb, w1, b1, w2, b2
+
+    the same as `torch.nn.functional.cross_entropy`, `backward` and `torch.optim.SGD` without momentum. No gradient is kept,
+    `.grad` is neither read nor written, and the call is made as under `torch.no_grad`.
+
+    Args:
+        tokens, targets: (B,) for one step, or (N, B) for N steps one after the other, in int64 or int32. The kernels read
+            int32: int64 is converted, which is a copy of 4 bytes an id.
+        emb: (V, E); w1: (H, E); b1: (H,); w2: (V, H); b2: (V,): float32, contiguous, on CUDA at a multiple of 16 bytes.
+            They are read and written where they lie, and nothing of them is copied, except in two cases:
+            `mlp_fused:v2_resident` reads a copy, made once a call, and with products in bfloat16 a copy of w2 in that
+            type is made once a call.
+        lr: the learning rate, a number that is not negative; the same for all N steps. A captured CUDA graph keeps it.
+        product_dtype: what the factors of the products by w2 are rounded to, torch.float32 or torch.bfloat16. By default
+            bfloat16 under `torch.autocast` of that type, else float32. Sums and parameters are float32 in any case.
+        version: `auto`, or the name of a version that `versions` lists under `mlp`. Without a `product_dtype` the
+            version decides what its products are made of.
+        check_ids: whether ids are looked at. On the CPU a wrong one is a ValueError. On CUDA nothing waits for the device:
+            the kernels that run before the step stop with a device-side assertion, as those of
+            `torch.nn.functional.embedding` do, and the next call that waits for the device raises a RuntimeError. The check
+            costs some small launches. Without it an id that is not of the vocabulary makes the kernels read and write
+            outside of the tensors.
+
+    Returns:
+        The loss before the update, in float64 as the kernels sum it: a scalar for (B,), and (N,) for (N, B).
+
+    A step whose loss is not finite, and the later steps of the call, leave the parameters as they are: this is so in all
+    versions but `v0_sample` and `v2_resident`. A loop over an N of 1 costs the host more than the device: N steps a call, or a CUDA
+    graph of the call, cost the host once. A graph can be captured once a call of the same shapes has been made.
+
+    Raises:
+        TypeError: an argument is of a wrong type; ValueError: of a wrong shape, on another device, with gaps, overlapping
+        another, or of a size that no version takes.
+    """
+    parameters = (emb, w1, b1, w2, b2)
+    _check(tokens, targets, parameters)
+    _check_settings(lr, version)
+    products = _products(product_dtype, version, emb.device.type)
+    arguments = tokens, targets, *parameters, float(lr), products, version, bool(check_ids)
+    if _ops.is_plain((tokens, targets, *parameters)):
+        loss = step(*arguments)
+        _ops.note_changes(*parameters)
+        return loss
+    with torch.no_grad():
+        return torch.ops.vlstm.mlp_step(*arguments)
+
+
+class MLP(torch.nn.Module):
+    """A language model of one word: token -> embedding -> hidden layer with ReLU -> logits of the next token.
+
+    Parameters, in this order, under the names that the tool `lab` has for them in safetensors files: `emb` (V, E), `w1`
+    (H, E), `b1` (H,), `w2` (V, H), `b2` (V,). They are drawn as `torch.nn.Embedding` and `torch.nn.Linear` draw theirs.
+
+    `forward` is plain PyTorch, of any type and on any device, and differentiable. `training_step` is `mlp_step` on the
+    parameters, which are then float32, on the CPU or on a CUDA device.
+    """
+
+    def __init__(self, vocabulary, embedding, hidden, device=None, dtype=None):
+        super().__init__()
+        for name, size in (("vocabulary", vocabulary), ("embedding", embedding), ("hidden", hidden)):
+            if isinstance(size, bool) or not isinstance(size, int):
+                raise TypeError(f"{name}: expected an int, got {type(size).__name__}")
+            if size < 1:
+                raise ValueError(f"{name}: expected a positive int, got {size}")
+        self.vocabulary, self.embedding, self.hidden = vocabulary, embedding, hidden
+        shapes = (vocabulary, embedding), (hidden, embedding), (hidden,), (vocabulary, hidden), (vocabulary,)
+        for name, shape in zip(_NAMES, shapes):
+            setattr(self, name, torch.nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
+        self.reset_parameters()
+
+    def reset_parameters(self):
+        """Draws all parameters anew."""
+        torch.nn.init.normal_(self.emb)
+        for weight, bias in ((self.w1, self.b1), (self.w2, self.b2)):
+            torch.nn.init.kaiming_uniform_(weight, a=math.sqrt(5))
+            bound = 1 / math.sqrt(weight.shape[1])
+            torch.nn.init.uniform_(bias, -bound, bound)
+
+    def forward(self, tokens):
+        """The logits (..., V) of the token that follows each of `tokens` (...)."""
+        functional = torch.nn.functional
+        x = functional.embedding(tokens, self.emb)
+        h = functional.relu(functional.linear(x, self.w1, self.b1))
+        return functional.linear(h, self.w2, self.b2)
+
+    def training_step(self, tokens, targets, lr, *, product_dtype=None, version="auto", check_ids=True):
+        """`mlp_step` on the parameters of this module: the loss of each step."""
+        settings = {"product_dtype": product_dtype, "version": version, "check_ids": check_ids}
+        return mlp_step(tokens, targets, self.emb, self.w1, self.b1, self.w2, self.b2, lr, **settings)
+
+    def extra_repr(self):
+        return f"vocabulary={self.vocabulary}, embedding={self.embedding}, hidden={self.hidden}"
+
+
+# ---- what is checked -----------------------------------------------------------------------------
+
+
+def _check(tokens, targets, parameters):
+    for name, tensor in (("tokens", tokens), ("targets", targets), *zip(_NAMES, parameters)):
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{name}: expected a torch.Tensor, got {type(tensor).__name__}")
+        if tensor.layout != torch.strided:
+            raise TypeError(f"{name}: expected a dense tensor, got one of layout {tensor.layout}")
+        types = _IDS if name in ("tokens", "targets") else (torch.float32,)
+        if tensor.dtype not in types:
+            raise TypeError(f"{name}: expected {' or '.join(map(str, types))}, got {tensor.dtype}")
+    emb, w1, *_ = parameters
+    if emb.device.type not in ("cpu", "cuda"):
+        raise ValueError(f"emb: expected a tensor on the CPU or a CUDA device, got one on {emb.device}")
+    if tokens.dim() not in (1, 2):
+        raise ValueError(f"tokens: expected shape (B) or (N, B), got {tuple(tokens.shape)}")
+    for name, tensor in (("emb", emb), ("w1", w1)):
+        if tensor.dim() != 2:
+            axes = "(V, E)" if name == "emb" else "(H, E)"
+            raise ValueError(f"{name}: expected shape {axes}, got {tuple(tensor.shape)}")
+    (vocabulary, embedding), hidden = emb.shape, w1.shape[0]
+    shapes = (vocabulary, embedding), (hidden, embedding), (hidden,), (vocabulary, hidden), (vocabulary,)
+    expected = (*zip(_NAMES, parameters, shapes), ("targets", targets, tokens.shape))
+    for name, tensor, shape in expected:
+        if tensor.shape != shape:
+            raise ValueError(f"{name}: expected shape {tuple(shape)}, got {tuple(tensor.shape)}")
+        if tensor.device != emb.device:
+            raise ValueError(f"{name}: expected a tensor on {emb.device}, as emb, got one on {tensor.device}")
+    if tokens.device != emb.device:
+        raise ValueError(f"tokens: expected a tensor on {emb.device}, as emb, got one on {tokens.device}")
+    for name, tensor in zip(_NAMES, parameters):
+        if not tensor.is_contiguous():
+            raise ValueError(
+                f"{name}: expected a contiguous tensor, to be updated in place, got strides {tuple(tensor.stride())}"
+            )
+
+
+def _check_settings(lr, version):
+    if isinstance(lr, bool) or not isinstance(lr, (int, float)):
+        raise TypeError(f"lr: expected a number, got {type(lr).__name__}")
+    if not 0 <= lr < float("inf"):
+        raise ValueError(f"lr: expected a number that is not negative, and finite, got {lr}")
+    if not isinstance(version, str):
+        raise TypeError(f"version: expected a str, got {type(version).__name__}")
+
+
+def _products(product_dtype, version, kind):
+    """What the products are made of, as the native module has it; an empty text where the version decides."""
+    name = "product_dtype"
+    if product_dtype is None and version == "auto" and torch.is_autocast_enabled(kind):
+        name, product_dtype = "the type of the autocast", torch.get_autocast_dtype(kind)
+    if product_dtype is None:
+        return ""
+    if product_dtype not in _PRODUCTS:
+        raise TypeError(f"{name}: expected {' or '.join(map(str, _PRODUCTS))}, got {product_dtype}")
+    return _PRODUCTS[product_dtype]
+
+
+def _check_memory(parameters, on_cuda):
+    """Each parameter has memory of its own, at addresses that kernels take."""
+    spans = []
+    for name, tensor in zip(_NAMES, parameters):
+        start = tensor.data_ptr()
+        if on_cuda and start % _ALIGNMENT:
+            raise ValueError(f"{name}: expected memory at a multiple of {_ALIGNMENT} bytes, got an address {start:#x}")
+        spans.append((start, start + 4 * tensor.numel(), name))
+    spans.sort()
+    for (_, end, first), (start, _, second) in zip(spans, spans[1:]):
+        if start < end:
+            raise ValueError(f"{second}: expected memory of its own, got some that is {first}'s, too")
+
+
+def _check_on_host(name, ids, vocabulary):
+    wrong = (ids < 0) | (ids >= vocabulary)
+    if wrong.any():
+        at = [int(n) for n in wrong.nonzero()[0]]
+        place = f"pair {at[-1]}" if len(at) == 1 else f"step {at[0]}, pair {at[1]}"
+        raise ValueError(f"{name}: expected ids from 0 to {vocabulary - 1}, got {int(ids[tuple(at)])} at {place}")
+
+
+def _ids(tokens, targets, vocabulary, check_ids):
+    """The ids as the kernels take them, int32 without gaps: the same tensors where they are that already."""
+    if check_ids and tokens.device.type != "cuda":
+        _check_on_host("tokens", tokens, vocabulary)
+        _check_on_host("targets", targets, vocabulary)
+    elif check_ids:
+        # The step runs behind this in the stream, so that no wrong id comes to it.
+        both = torch.stack((tokens, targets))
+        inside = (both == both.clamp(0, vocabulary - 1)).all()
+        expected = f"vlstm.mlp_step: tokens, targets: expected ids from 0 to {vocabulary - 1}"
+        torch.ops.aten._assert_async.msg(inside, expected)
+        tokens, targets = both.to(torch.int32)
+    return [ids.to(torch.int32).contiguous() for ids in (tokens, targets)]
+
+
+# ---- the operation -------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=256)
+def _planned(on, sizes, products, version, lr):
+    _launch.prepare(on)
+    named = None if version == "auto" else version
+    try:
+        plan = _native.plan_mlp(on, list(sizes), products or None, 1.0 if lr is None else lr, named)
+    except ValueError as error:
+        message = re.sub(r"tensor '(\w+)'", r"\1", str(error))
+        raise ValueError(message.replace("call: expected", "mlp_step: expected")) from None
+    # The copy of w2 that the products read is made in each run.
+    return _launch.Planned(plan, {"w2_copy"})
+
+
+def plan_for(on, sizes, products, version, lr):
+    """The plan for N, B, V, E, H. The learning rate is part of it in those versions that do not read it from memory."""
+    planned = _planned(on, sizes, products, version, None)
+    return planned if "rates" in planned.inputs else _planned(on, sizes, products, planned.version, lr)
+
+
+# Of each device tensors that hold 0, 1, 2 and so on, the longest last. None is ever freed: a captured graph may read it.
+_orders = {}
+
+
+def _order(device, pairs):
+    """The places of so many pairs in their order."""
+    kept = _orders.setdefault(device, [])
+    if not kept or kept[-1].numel() < pairs:
+        size = max(pairs, 2 * kept[-1].numel() if kept else 4096)
+        # A copy from the host is waited for: so it is there whatever stream reads it.
+        kept.append(torch.arange(size, dtype=torch.int32, device="cpu").to(device))
+    return kept[-1]
+
+
+def step(tokens, targets, emb, w1, b1, w2, b2, lr, products, version, check_ids):
+    """The losses; the parameters are updated where they lie."""
+    device, (vocabulary, embedding), hidden = emb.device, emb.shape, w1.shape[0]
+    parameters = (emb, w1, b1, w2, b2)
+    _check_memory(parameters, device.type == "cuda")
+    steps, batch = tokens.shape if tokens.dim() == 2 else (1, tokens.shape[0])
+    sizes = steps, batch, vocabulary, embedding, hidden
+    planned = plan_for(_launch.device_name(emb), sizes, products, version, lr)
+    named = dict(zip(_NAMES, parameters))
+    named["tokens"], named["targets"] = _ids(tokens, targets, vocabulary, check_ids)
+    if "rates" in planned.inputs:
+        named["rates"] = torch.full((steps,), lr, dtype=torch.float64, device=device)
+        named["order"] = _order(device, steps * batch)
+    loss = _launch.run(planned, named)["loss"]
+    return loss if tokens.dim() == 2 else loss.view(())
+
+
+for _device in ("CPU", "CUDA"):
+    _library.impl("mlp_step", step, _device)
+
+
+@torch.library.register_fake("vlstm::mlp_step", lib=_library)
+def _fake_step(tokens, targets, emb, w1, b1, w2, b2, lr, products, version, check_ids):
+    return emb.new_empty(tokens.shape[:-1], dtype=torch.float64)
