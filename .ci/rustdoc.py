@@ -1,0 +1,35 @@
+"""The pages of all libraries of the workspace, which must be without a warning, made from what cargo has built.
+
+    rustdoc.py KEPT OUT
+
+KEPT is the directory where `rustc` has left the arguments of each library. `cargo doc` would check all dependencies first.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+# Of rustc's flags, those with a value in the next argument that rustdoc does not take.
+WITH_VALUE = {"--crate-type", "--emit", "--out-dir", "--error-format", "--json", "-C"}
+
+kept, out = map(pathlib.Path, sys.argv[1:])
+libraries = sorted(kept.glob("*.json"))
+if not libraries:
+    sys.exit(f"{kept}: no library was compiled")
+failed = []
+for library in libraries:
+    call = json.loads(library.read_text())
+    arguments, rest = [], iter(call["arguments"])
+    for argument in rest:
+        if argument in WITH_VALUE:
+            next(rest)
+        elif argument.split("=")[0] not in WITH_VALUE:
+            arguments.append(argument)
+    environment = os.environ | call["environment"]
+    if subprocess.run(["rustdoc", *arguments, "-D", "warnings", "-A", "unknown_lints", "-o", out], env=environment).returncode:
+        failed.append(library.stem)
+print(f"{len(libraries)} libraries, {len(failed)} with warnings")
+if failed:
+    sys.exit(f"warnings in {', '.join(failed)}")
