@@ -370,8 +370,8 @@ fn show_difference(
         println!("… and {} more kinds that differ: --wide shows them", differing.len() - most);
     }
     println!("{} kinds have the same count in both.", counts.len() - differing.len());
-    for which in 0..2 {
-        println!("\n{}", names[which]);
+    for (which, name) in names.iter().enumerate() {
+        println!("\n{name}");
         let mut shown = table(&RESOURCES);
         for (_, launched, r, constant) in taken.iter().filter(|t| t.0 == which) {
             shown.add_row(resources_row(launched.name, launched, r, *constant));

@@ -42,8 +42,11 @@ struct Row {
     block: u32,
     own: Option<usize>,
     /// In its order, each with the lines that touch it.
-    tiles: Vec<(usize, Vec<usize>)>,
+    tiles: Tiles,
 }
+
+/// Tiles, each with the lines that touch it.
+type Tiles = Vec<(usize, Vec<usize>)>;
 
 struct Taken {
     listing: Listing,
@@ -77,7 +80,7 @@ impl Launch {
     fn taken(&self, events: &[Event]) -> Result<Taken, Failure> {
         let listing = Listing::of_stage(self.file, self.function)?;
         let own_line = |line| listing.lines.iter().any(|l| l.0 == line);
-        let mut all: BTreeMap<u32, [Vec<(usize, Vec<usize>)>; 2]> = BTreeMap::new();
+        let mut all: BTreeMap<u32, [Tiles; 2]> = BTreeMap::new();
         let mut own: BTreeMap<u32, usize> = BTreeMap::new();
         for event in events.iter().filter(|e| file_of(&e.place.own) == self.file) {
             let line = line_of(&event.place.own);
