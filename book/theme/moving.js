@@ -51,8 +51,9 @@
                 ['rect', { class: 'ground', width: this.pitch, height: this.rows }],
                 ['path', { class: 'done' }], ['path', { class: 'fetched' }], ['g', {}]);
             this.note = element('span', { class: 'note' });
+            const wide = this.pitch > 2 * BANKS ? ' broad' : '';
             const what = this.shared ? `shared, ${this.pitch} a row` : 'device memory';
-            this.panel = element('div', { class: 'panel' },
+            this.panel = element('div', { class: `panel${wide}` },
                 element('div', { class: 'name' }, element('b', {}, this.name), ` ${what}`), this.svg, this.note);
         }
 
@@ -71,7 +72,7 @@
                     if (offset === null) return;
                     for (let s = Math.floor(offset / SECTOR); s * SECTOR < offset + step.bytes; s++) sectors.add(s);
                     const cell = document.createElementNS(SVG, 'path');
-                    cell.setAttribute('d', box(...this.at(offset / WORD)));
+                    cell.setAttribute('d', box(...this.at(offset / WORD), step.bytes / WORD));
                     cell.setAttribute('fill', colour(lane));
                     lanes.append(cell);
                 });
@@ -87,7 +88,9 @@
 
         // What is in it after a step.
         keep(step) {
-            if (step.lanes) step.lanes.forEach(offset => offset !== null && this.done.add(offset / WORD));
+            for (const offset of step.lanes ?? []) {
+                for (let n = 0; offset !== null && n < step.bytes; n += WORD) this.done.add((offset + n) / WORD);
+            }
             for (const [start, end] of step.written ?? []) {
                 for (let at = start; at < end; at += WORD) this.done.add(at / WORD);
             }
@@ -125,7 +128,7 @@
 
     function lanes(figure) {
         const { runs } = JSON.parse(figure.querySelector('script').textContent);
-        const units = ['sectors', 'wavefronts'];
+        const units = ['sectors', 'wavefronts'].filter(unit => runs.some(run => run.steps.some(step => step.unit === unit)));
         const spent = (run, unit, last) => run.steps.slice(0, last + 1)
             .filter(step => step.unit === unit)
             .reduce((sum, step) => [sum[0] + step.cost, sum[1] + step.ideal], [0, 0]);
@@ -136,8 +139,8 @@
         function build(run) {
             shown = run;
             const code = element('div', { class: 'listing', role: 'group', 'aria-label': `Source of ${run.name}` });
-            lines = run.code.map((text, n) => element('div', { class: 'line' },
-                element('span', { class: 'number' }, String(run.first + n)), element('span', { class: 'text' }, text)));
+            lines = run.code.map(([number, text]) => element('div', { class: 'line' },
+                element('span', { class: 'number' }, String(number)), element('span', { class: 'text' }, text)));
             code.append(...lines);
             strip = element('div', { class: 'lanes', 'aria-hidden': 'true' });
             for (let lane = 0; lane < LANES; lane++) strip.append(element('i', {}, String(lane)));
@@ -160,7 +163,7 @@
             show(which, index) {
                 const run = runs[which], step = run.steps[index];
                 if (shown !== run) build(run);
-                lines.forEach((line, n) => line.classList.toggle('now', run.first + n === step.line));
+                lines.forEach((line, n) => line.classList.toggle('now', run.code[n][0] === step.line));
                 memories.forEach((memory, n) => {
                     memory.done.clear();
                     run.steps.slice(0, index).forEach(before => {
@@ -193,52 +196,55 @@
         };
     }
 
-    // ---- the phases of a ring's mbarriers ------------------------------------------------------------
+    // ---- the phases of mbarriers -------------------------------------------------------------------
 
     function phases(figure) {
-        const { places, first, code, file, made, steps } = JSON.parse(figure.querySelector('script').textContent);
+        const { name: run, code, file, roles, cards, barriers, made, steps } =
+            JSON.parse(figure.querySelector('script').textContent);
         const listing = element('div', { class: 'listing', role: 'group', 'aria-label': `Source: ${file}` });
-        const lines = code.map((text, n) => element('div', { class: 'line' },
-            element('span', { class: 'number' }, String(first + n)), element('span', { class: 'text' }, text)));
+        const lines = code.map(([number, text]) => element('div', { class: 'line' },
+            element('span', { class: 'number' }, String(number)), element('span', { class: 'text' }, text)));
         listing.append(...lines);
-        const name = barrier => `${barrier < places ? 'full' : 'empty'}[${barrier % places}]`;
-        const roles = [...new Set(steps.map(step => step.who))].filter(who => who !== 'TMA');
-        roles.sort((a, b) => (b === 'producer') - (a === 'producer') || a.localeCompare(b));
         const actors = Object.fromEntries(roles.map(who => [who, element('span', { class: 'does' })]));
         const crew = element('div', { class: 'crew' }, ...roles.map(who =>
             element('div', { class: 'card' }, element('b', {}, who), actors[who])));
-        const barriers = made.map((_, barrier) => {
+        const counts = barriers.map((_, n) => made[n][4] > 0 || steps.some(step => step.barrier === n && step.now[4] > 0));
+        const drawn = barriers.map(([name], n) => {
             const parts = {
                 phase: element('span'), pips: element('span', { class: 'pips', role: 'img' }), bar: element('div', { class: 'bar' }, element('i')),
                 bytes: element('span'),
             };
-            parts.card = element('div', { class: 'barrier' }, element('b', {}, name(barrier)), parts.phase, parts.pips,
-                ...barrier < places ? [parts.bar, parts.bytes] : []);
+            parts.card = element('div', { class: 'barrier' }, element('b', {}, name), parts.phase, parts.pips,
+                ...counts[n] ? [parts.bar, parts.bytes] : []);
             return parts;
         });
-        const holds = Array.from({ length: places }, () => element('span'));
-        const ring = element('div', { class: 'ring' }, ...Array.from({ length: places }, (_, place) =>
-            element('div', { class: 'card' }, element('div', { class: 'name' }, element('b', {}, `place ${place}`), holds[place]),
-                barriers[place].card, barriers[places + place].card)));
+        const holds = cards.map(() => element('span'));
+        const ring = element('div', { class: 'ring' }, ...cards.map((card, n) =>
+            element('div', { class: 'card' }, element('div', { class: 'name' }, element('b', {}, card.name), holds[n]),
+                drawn[card.full].card, ...card.empty === null ? [] : [drawn[card.empty].card])));
         const place = element('div', { class: 'scene' }, listing, crew, ring);
 
-        const tile = step => step.n * places + step.barrier % places;
-        const act = step => ({
-            arrives: step.barrier < places ? `has asked for a tile, ${step.n} bytes, for place ${step.barrier}` : `has left place ${step.barrier % places}`,
-            waits: `waits for ${name(step.barrier)}, parity ${step.n % 2}`,
-            passes: step.barrier < places ? `has tile ${tile(step)}, in place ${step.barrier}` : `may fill place ${step.barrier % places}`,
-        })[step.does];
+        // What a phase of a place's barrier is about: tile 4.
+        const thing = (card, phase) => card.places === 1 ? card.what : `${card.what} ${phase * card.places + card.first}`;
+        const act = ({ does, barrier, n, now, times }) => {
+            const [name, at, full] = barriers[barrier], card = cards[at];
+            if (does === 'waits') return `waits for ${name}, parity ${n % 2}`;
+            if (does === 'passes') return full ? `has ${thing(card, n)}, in ${card.name}` : `may fill ${card.name}`;
+            if (!full) return times ? `${count(times, 'warp')} of it left ${card.name}` : `has left ${card.name}`;
+            if (card.empty === null && card.places > 1) return `expects ${n} bytes in ${card.name}`;
+            return n ? `has asked for ${thing(card, now[0])}, ${n} bytes, for ${card.name}` : `has arrived at ${name}`;
+        };
 
         return {
             place,
-            runs: [{ name: 'v10_roles', steps: steps.length }],
+            runs: [{ name: run, steps: steps.length }],
             show(which, index) {
                 const step = steps[index];
-                lines.forEach((line, n) => line.classList.toggle('now', first + n === step.line));
-                const states = made.map(one => one.now);
+                lines.forEach((line, n) => line.classList.toggle('now', code[n][0] === step.line));
+                const states = [...made];
                 steps.slice(0, index + 1).forEach(one => { states[one.barrier] = one.now; });
                 states.forEach(([phase, arrived, count, landed, expected], n) => {
-                    const { card, phase: says, pips, bar, bytes } = barriers[n];
+                    const { card, phase: says, pips, bar, bytes } = drawn[n];
                     card.classList.toggle('busy', n === step.barrier);
                     says.textContent = `phase ${phase}, parity ${phase % 2}`;
                     pips.textContent = `${'●'.repeat(arrived)}${'○'.repeat(count - arrived)}`;
@@ -246,21 +252,25 @@
                     bar.firstChild.style.width = expected ? `${100 * landed / expected}%` : '0';
                     bytes.textContent = expected ? `${landed} of ${expected} bytes` : 'no bytes expected';
                 });
-                holds.forEach((text, n) => {
-                    const [[filled, asked], [left]] = [states[n], states[places + n]];
-                    const tiles = filled - left;
-                    text.textContent = tiles ? ` has tile ${(filled - 1) * places + n}`
-                        : asked ? ` waits for tile ${filled * places + n}` : ' is free';
+                cards.forEach((card, n) => {
+                    if (card.empty === null) return;
+                    const [[filled, asked], [left]] = [states[card.full], states[card.empty]];
+                    holds[n].textContent = filled - left ? ` has ${thing(card, filled - 1)}`
+                        : asked ? ` waits for ${thing(card, filled)}` : ' is free';
                 });
                 for (const who of roles) {
-                    const own = steps.slice(0, index + 1).filter(one => one.who === who).pop();
+                    const own = steps.slice(0, index + 1).filter(one => one.who === who && one.does !== 'lands').pop();
                     actors[who].textContent = own ? act(own) : 'has not begun';
                     actors[who].parentElement.classList.toggle('busy', who === step.who);
                 }
                 const before = index ? steps.slice(0, index).filter(one => one.barrier === step.barrier).pop() : null;
-                const turned = step.now[0] > (before ?? made[step.barrier]).now[0];
+                const turned = step.now[0] > (before?.now ?? made[step.barrier])[0];
                 const over = turned ? ` That completes phase ${step.now[0] - 1}: the parity is ${step.now[0] % 2} now.` : '';
-                if (step.does === 'lands') return `${step.n} bytes have come: ${name(step.barrier)} counts them.${over}`;
+                const [name, at] = barriers[step.barrier];
+                if (step.does === 'lands') {
+                    return (step.who === 'TMA' ? `${step.n} bytes have come: ${name} counts them.`
+                        : `${step.n} bytes have come from ${step.who} into ${cards[at].name}.`) + over;
+                }
                 const who = step.who[0].toUpperCase() + step.who.slice(1);
                 return `${who}, line ${step.line}: ${act(step)}.${over}`;
             },

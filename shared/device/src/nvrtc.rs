@@ -33,6 +33,8 @@ struct Api {
     compile: Symbol<unsafe extern "C" fn(Program, c_int, *const *const c_char) -> c_int>,
     cubin_size: Symbol<unsafe extern "C" fn(Program, *mut usize) -> c_int>,
     cubin: Symbol<unsafe extern "C" fn(Program, *mut c_char) -> c_int>,
+    ptx_size: Symbol<unsafe extern "C" fn(Program, *mut usize) -> c_int>,
+    ptx: Symbol<unsafe extern "C" fn(Program, *mut c_char) -> c_int>,
     log_size: Symbol<unsafe extern "C" fn(Program, *mut usize) -> c_int>,
     log: Symbol<unsafe extern "C" fn(Program, *mut c_char) -> c_int>,
     error_string: Symbol<unsafe extern "C" fn(c_int) -> *const c_char>,
@@ -62,6 +64,15 @@ pub struct Image {
     pub symbols: BTreeMap<String, String>,
     /// What the compiler and the assembler said: registers, spills, warnings.
     pub log: String,
+}
+
+/// A kernel file as PTX.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ptx {
+    /// With the places in the source that its instructions come from.
+    pub text: String,
+    /// From the C++ expression of each instantiation to its symbol in the text.
+    pub symbols: BTreeMap<String, String>,
 }
 
 /// What the assembler reports of one kernel.
@@ -117,6 +128,8 @@ impl Nvrtc {
                 compile: library.get(b"nvrtcCompileProgram\0")?,
                 cubin_size: library.get(b"nvrtcGetCUBINSize\0")?,
                 cubin: library.get(b"nvrtcGetCUBIN\0")?,
+                ptx_size: library.get(b"nvrtcGetPTXSize\0")?,
+                ptx: library.get(b"nvrtcGetPTX\0")?,
                 log_size: library.get(b"nvrtcGetProgramLogSize\0")?,
                 log: library.get(b"nvrtcGetProgramLog\0")?,
                 error_string: library.get(b"nvrtcGetErrorString\0")?,
@@ -170,11 +183,37 @@ impl Nvrtc {
         names: &[&str],
         arch: &str,
     ) -> Result<Image, Error> {
-        let failed = |log: String| Error::Compile {
-            kernel: source.file.to_owned(),
-            arch: arch.to_owned(),
-            log,
-        };
+        let (program, log) = self.program(source, appended, names, arch, arch)?;
+        let cubin = self.read(&program, &self.api.cubin_size, &self.api.cubin);
+        let cubin = cubin.map_err(|log| failed(source, arch, log))?;
+        let symbols = self.symbols(&program, names).map_err(|log| failed(source, arch, log))?;
+        Ok(Image { cubin, symbols, log })
+    }
+
+    /// A kernel file as PTX for `arch` (`sm_90a`), with these of its instantiations. No assembler sees it.
+    ///
+    /// # Errors
+    /// [`Error::Compile`] with the compiler's log.
+    pub fn ptx(&self, source: &KernelSource, names: &[&str], arch: &str) -> Result<Ptx, Error> {
+        let of_ptx = arch.replacen("sm_", "compute_", 1);
+        let (program, _) = self.program(source, "", names, arch, &of_ptx)?;
+        let text = self.read(&program, &self.api.ptx_size, &self.api.ptx);
+        let text = text.map_err(|log| failed(source, arch, log))?;
+        let symbols = self.symbols(&program, names).map_err(|log| failed(source, arch, log))?;
+        let text = String::from_utf8_lossy(&text).trim_end_matches('\0').to_owned();
+        Ok(Ptx { text, symbols })
+    }
+
+    /// A compiled program, and the log. `target` is what is compiled for: `arch`, or its PTX.
+    fn program(
+        &self,
+        source: &KernelSource,
+        appended: &str,
+        names: &[&str],
+        arch: &str,
+        target: &str,
+    ) -> Result<(Guard<'_>, String), Error> {
+        let failed = |log| failed(source, arch, log);
         if !source.runs_on(arch) {
             return Err(failed(format!("it needs {} or newer", source.least_arch)));
         }
@@ -185,12 +224,12 @@ impl Nvrtc {
             source.headers.iter().map(|h| c(h.0)).collect::<Result<_, _>>()?;
         let header_texts: Vec<CString> =
             source.headers.iter().map(|h| c(h.1)).collect::<Result<_, _>>()?;
-        let mut options = Self::options(arch);
+        let mut options = Self::options(target);
         options.extend(
             self.toolkit.includes.iter().map(|i| format!("--include-path={}", i.display())),
         );
         let options: Vec<CString> = options.iter().map(|o| c(o)).collect::<Result<_, _>>()?;
-        let names_c: Vec<CString> = names.iter().map(|n| c(n)).collect::<Result<_, _>>()?;
+        let names: Vec<CString> = names.iter().map(|n| c(n)).collect::<Result<_, _>>()?;
         let pointers = |v: &[CString]| v.iter().map(|s| s.as_ptr()).collect::<Vec<_>>();
 
         let program = Guard { nvrtc: self, program: std::ptr::null_mut() };
@@ -207,7 +246,7 @@ impl Nvrtc {
                 pointers(&header_names).as_ptr(),
             ))
             .map_err(failed)?;
-            for name in &names_c {
+            for name in &names {
                 self.check((self.api.add_name)(program.program, name.as_ptr())).map_err(failed)?;
             }
             let status = (self.api.compile)(
@@ -216,24 +255,48 @@ impl Nvrtc {
                 pointers(&options).as_ptr(),
             );
             let log = self.log(program.program);
-            if let Err(message) = self.check(status) {
-                return Err(failed(if log.trim().is_empty() { message } else { log }));
+            match self.check(status) {
+                Ok(()) => Ok((program, log)),
+                Err(message) => Err(failed(if log.trim().is_empty() { message } else { log })),
             }
-            let mut size = 0usize;
-            self.check((self.api.cubin_size)(program.program, &mut size)).map_err(failed)?;
-            let mut cubin = vec![0u8; size];
-            self.check((self.api.cubin)(program.program, cubin.as_mut_ptr().cast()))
-                .map_err(failed)?;
-            let mut symbols = BTreeMap::new();
-            for (name, name_c) in names.iter().zip(&names_c) {
-                let mut lowered = std::ptr::null();
-                self.check((self.api.lowered_name)(program.program, name_c.as_ptr(), &mut lowered))
-                    .map_err(failed)?;
-                let lowered = CStr::from_ptr(lowered).to_string_lossy().into_owned();
-                symbols.insert((*name).to_owned(), lowered);
-            }
-            Ok(Image { cubin, symbols, log })
         }
+    }
+
+    /// What a compiled program has come to.
+    fn read(
+        &self,
+        program: &Guard<'_>,
+        size_of: &Symbol<unsafe extern "C" fn(Program, *mut usize) -> c_int>,
+        copy: &Symbol<unsafe extern "C" fn(Program, *mut c_char) -> c_int>,
+    ) -> Result<Vec<u8>, String> {
+        let mut size = 0usize;
+        // SAFETY: the program is alive; the buffer has the size that was asked for.
+        unsafe {
+            self.check(size_of(program.program, &mut size))?;
+            let mut bytes = vec![0u8; size];
+            self.check(copy(program.program, bytes.as_mut_ptr().cast()))?;
+            Ok(bytes)
+        }
+    }
+
+    /// The symbols of these instantiations of a compiled program.
+    fn symbols(
+        &self,
+        program: &Guard<'_>,
+        names: &[&str],
+    ) -> Result<BTreeMap<String, String>, String> {
+        let symbol = |name: &&str| {
+            let text = CString::new(*name).map_err(|e| e.to_string())?;
+            let mut lowered = std::ptr::null();
+            // SAFETY: the program is alive, and was compiled with this name; the symbol is the program's.
+            let lowered = unsafe {
+                let lower = &self.api.lowered_name;
+                self.check(lower(program.program, text.as_ptr(), &mut lowered))?;
+                CStr::from_ptr(lowered).to_string_lossy().into_owned()
+            };
+            Ok(((*name).to_owned(), lowered))
+        };
+        names.iter().map(symbol).collect()
     }
 
     /// # Safety
@@ -263,6 +326,10 @@ impl Nvrtc {
             .to_string_lossy()
             .into_owned())
     }
+}
+
+fn failed(source: &KernelSource, arch: &str, log: String) -> Error {
+    Error::Compile { kernel: source.file.to_owned(), arch: arch.to_owned(), log }
 }
 
 struct Guard<'a> {

@@ -52,6 +52,21 @@ fn a_template_compiles_for_every_architecture_with_its_resources() {
 }
 
 #[test]
+fn ptx_says_from_which_line_it_comes() {
+    let Some(nvrtc) = nvrtc() else { return };
+    let source = source(
+        "template <class T> __global__ void f(T* x) {\n  x[0] *= 3;\n}\n__global__ void g(int* x) { *x = 1; }\n",
+    );
+    let ptx = nvrtc.ptx(&source, &["f<float>"], "sm_90a").unwrap();
+    let symbol = &ptx.symbols["f<float>"];
+    assert!(ptx.text.contains(&format!(".entry {symbol}(")), "{}", ptx.text);
+    assert!(ptx.text.contains(".target sm_90a") && ptx.text.contains("mul.f32"), "{}", ptx.text);
+    let file = ptx.text.lines().find(|l| l.contains(".file") && l.contains("t.cu")).unwrap();
+    let number = file.split_whitespace().nth(1).unwrap();
+    assert!(ptx.text.contains(&format!(".loc\t{number} 2 ")), "{}", ptx.text);
+}
+
+#[test]
 fn what_does_not_compile_is_reported_with_its_line() {
     let Some(nvrtc) = nvrtc() else { return };
     let source = source("__global__ void f(float* x) {\n  x[0] = nonsense;\n}\n");

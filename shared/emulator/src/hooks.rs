@@ -229,6 +229,10 @@ fn grid_sync(thread: &mut Running) {
     if !thread.block().cooperative {
         thread.fail(Fault::GridSyncNotCooperative);
     }
+    let pc = thread.pc();
+    if let Some((check, thread)) = thread.check() {
+        check.grid_sync_comes(thread.index(), pc);
+    }
     thread.suspend(State::GridSync);
 }
 

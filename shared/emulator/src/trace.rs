@@ -71,13 +71,16 @@ pub enum Step {
         /// What was read, or is there after the store; of wide accesses the first 16 bytes.
         value: Vec<u8>,
     },
-    /// It has come to a barrier. If it was the last to come, `met` says so: the block goes on.
+    /// It has come to a barrier of its block, its cluster or the grid. If it was the last of its block to come to
+    /// the block's, `met` says so: the block goes on.
     Comes {
         /// Whether all threads of the block have come now.
         met: bool,
     },
     /// Something has happened at an mbarrier. The thread is who did it, or has asked for the copy.
     Mbarrier {
+        /// The block in whose shared memory it is: in a cluster it may be another one than the thread's.
+        home: u32,
         /// The shared array or struct that it is in.
         array: Array,
         /// Of its first byte, from the array's start.

@@ -1,6 +1,11 @@
 //! `lab compile`: every kernel through NVRTC, with its registers, shared memory and spills. It fails where one
-//! spills more than its stage says, and where the assembler serialises wgmma.
+//! spills more than its stage says, and where the assembler serialises wgmma. Of one version it also shows the PTX
+//! beside the source, and what differs from another version.
 
+mod ptx;
+mod versions;
+
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -17,14 +22,33 @@ use crate::part::Part;
 use crate::plot;
 use crate::table::table;
 use crate::{Common, STAGES, named};
+use versions::Launched;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// A stage; all of them where none is named
+    /// A stage, or STAGE:VERSION: only the kernels that this version launches. All stages where none is named
     stage: Option<String>,
     /// Architectures, such as sm_80,sm_90a
     #[arg(long, value_delimiter = ',', default_value = "sm_90a")]
     arch: Vec<String>,
+    /// The PTX of the version's kernels, beside the lines of the source that it comes from
+    #[arg(long, requires = "stage", conflicts_with_all = ["part", "write", "images"])]
+    ptx: bool,
+    /// What each of the version's kernels takes: threads, registers, shared and constant memory, spills
+    #[arg(long, requires = "stage", conflicts_with_all = ["part", "write", "images", "ptx"])]
+    resources: bool,
+    /// Another version: how many instructions of each kind both have in PTX, and what their kernels take
+    #[arg(long, value_name = "STAGE:VERSION", requires = "stage", conflicts_with_all = ["part", "write", "images", "ptx", "resources"])]
+    against: Option<String>,
+    /// The problem whose kernels are shown; a version's small one, unless it is given
+    #[arg(long, requires = "stage")]
+    shape: Option<String>,
+    /// The type whose kernels are shown; with --ptx and --against the version's first one, unless it is given
+    #[arg(long, requires = "stage")]
+    dtype: Option<String>,
+    /// All instructions of each line, and all kinds of instructions, not only the most frequent
+    #[arg(long)]
+    wide: bool,
     /// A part of each kernel's instantiations, such as 1/2: always the same ones, at least one of each kernel
     #[arg(long, conflicts_with = "write")]
     part: Option<Part>,
@@ -48,6 +72,7 @@ struct Row {
     kernel: String,
     arch: String,
     resources: Resources,
+    constant: u64,
 }
 
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
@@ -56,10 +81,35 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     }
     let nvrtc = Nvrtc::get()?;
     let start = Instant::now();
+    let one = arguments.ptx || arguments.resources || arguments.against.is_some();
+    let version = arguments.stage.as_deref().filter(|name| one || name.contains(':'));
+    if version.is_some() && arguments.write.is_some() {
+        let message = "--write: a page has all kernels of a stage: name the stage alone";
+        return Err(Failure::Usage(message.into()));
+    }
+    let launched = match version {
+        Some(name) => Some(chosen(arguments, name)?),
+        None => None,
+    };
+    if let Some(kernels) = &launched {
+        if arguments.ptx {
+            return show_ptx(common, arguments, nvrtc, kernels);
+        }
+        if let Some(other) = &arguments.against {
+            let others = chosen(arguments, other)?;
+            let names = [arguments.stage.as_deref().unwrap_or(""), other];
+            return show_difference(common, arguments, nvrtc, names, [kernels, &others]);
+        }
+    }
     let sources: Vec<&KernelSource> = STAGES
         .iter()
-        .filter(|s| arguments.stage.as_ref().is_none_or(|name| name == s.name))
+        .filter(|s| {
+            launched.is_some() || arguments.stage.as_ref().is_none_or(|name| name == s.name)
+        })
         .flat_map(|s| s.kernels.iter().copied())
+        .filter(|s| {
+            launched.as_ref().is_none_or(|all| all.iter().any(|l| std::ptr::eq(l.source, *s)))
+        })
         .collect();
     let all = sources.iter().flat_map(|s| arguments.arch.iter().map(move |a| (*s, a)));
     let (work, skipped): (Vec<(&KernelSource, &String)>, Vec<_>) =
@@ -68,7 +118,10 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let compiled: Vec<Compiled> = work
         .par_iter()
         .map(|(source, arch)| {
-            let instantiations = part_of(source.instantiations, arguments.part);
+            let mut instantiations = part_of(source.instantiations, arguments.part);
+            if let Some(all) = &launched {
+                instantiations.retain(|i| all.iter().any(|l| l.name == *i));
+            }
             let image = match &arguments.images {
                 None => nvrtc.compile(source, &instantiations, arch)?,
                 Some(to) => cache::write(nvrtc, source, &instantiations, arch, to)?,
@@ -82,6 +135,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
                 kernel: kernel.clone(),
                 arch: (*arch).clone(),
                 resources: resources.get(symbol).cloned().unwrap_or_default(),
+                constant: versions::constant_bytes(&image.cubin, symbol).unwrap_or(0),
             };
             let rows: Vec<Row> = image.symbols.iter().map(row).collect();
             let spilled = |r: &&Row| r.arch == "sm_90a" && r.resources.spills.0 > source.spills;
@@ -101,10 +155,12 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     if let Some(directory) = &arguments.write {
         write_pages(directory, &rows, (major, minor))?;
     }
+    let launched_as = |row: &Row| launched.iter().flatten().find(|l| l.name == row.kernel);
     if common.json {
         let all = rows.iter().map(|r| {
             json!({ "file": r.file, "kernel": r.kernel, "arch": r.arch, "registers": r.resources.registers,
-                    "shared": r.resources.shared, "stack": r.resources.stack,
+                    "shared": r.resources.shared, "constant": r.constant, "stack": r.resources.stack,
+                    "threads": launched_as(r).map(|l| l.threads), "dynamic_shared": launched_as(r).map(|l| l.dynamic),
                     "spill_stores": r.resources.spills.0, "spill_loads": r.resources.spills.1 })
         });
         let skipped = skipped.iter().map(|(source, arch)| {
@@ -117,24 +173,31 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         );
         return judge(&complaints);
     }
-    let mut shown = table(&[
-        "kernel",
-        "arch",
-        ">registers",
-        ">shared, bytes",
-        ">stack, bytes",
-        ">spilled, bytes",
-    ]);
+    let mut shown = match arguments.resources {
+        true => table(&RESOURCES),
+        false => table(&[
+            "kernel",
+            "arch",
+            ">registers",
+            ">shared, bytes",
+            ">stack, bytes",
+            ">spilled, bytes",
+        ]),
+    };
     for row in &rows {
         let r = &row.resources;
-        shown.add_row([
-            row.kernel.clone(),
-            row.arch.clone(),
-            r.registers.to_string(),
-            r.shared.to_string(),
-            r.stack.to_string(),
-            format!("{} / {}", r.spills.0, r.spills.1),
-        ]);
+        let spills = format!("{} / {}", r.spills.0, r.spills.1);
+        match launched_as(row).filter(|_| arguments.resources) {
+            Some(launched) => shown.add_row(resources_row(&row.kernel, launched, r, row.constant)),
+            None => shown.add_row([
+                row.kernel.clone(),
+                row.arch.clone(),
+                r.registers.to_string(),
+                r.shared.to_string(),
+                r.stack.to_string(),
+                spills,
+            ]),
+        };
     }
     println!("{shown}");
     for (source, arch) in skipped {
@@ -147,6 +210,175 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     );
     complaints.iter().for_each(|line| println!("{line}"));
     judge(&complaints)
+}
+
+const RESOURCES: [&str; 8] = [
+    "kernel",
+    ">threads",
+    ">registers",
+    ">spilled",
+    ">static shared",
+    ">dynamic shared",
+    ">constant",
+    ">stack",
+];
+
+fn resources_row(kernel: &str, launched: &Launched, r: &Resources, constant: u64) -> [String; 8] {
+    [
+        kernel.to_owned(),
+        launched.threads.to_string(),
+        r.registers.to_string(),
+        format!("{} / {}", r.spills.0, r.spills.1),
+        r.shared.to_string(),
+        launched.dynamic.to_string(),
+        constant.to_string(),
+        r.stack.to_string(),
+    ]
+}
+
+/// The kernels of a version that the arguments ask for.
+fn chosen(arguments: &Arguments, name: &str) -> Result<Vec<Launched>, Failure> {
+    let one_type = arguments.ptx || arguments.against.is_some();
+    versions::launched(name, arguments.shape.as_deref(), arguments.dtype.as_deref(), one_type)
+}
+
+/// The architecture of what is shown of one.
+fn only_arch(arguments: &Arguments) -> Result<&str, Failure> {
+    match &arguments.arch[..] {
+        [one] => Ok(one),
+        all => Err(Failure::Usage(format!("--arch: expected one, got {}", all.join(",")))),
+    }
+}
+
+/// So many instructions of a line are shown without `--wide`, and kinds of instructions.
+const FEW: usize = 12;
+
+fn show_ptx(
+    common: &Common,
+    arguments: &Arguments,
+    nvrtc: &Nvrtc,
+    kernels: &[Launched],
+) -> Result<(), Failure> {
+    let arch = only_arch(arguments)?;
+    let all = versions::ptx_of(nvrtc, kernels, arch)?;
+    if common.json {
+        let kernel = |(launched, kernel): &(&Launched, ptx::Kernel)| {
+            let instructions = kernel.instructions.iter();
+            json!({ "kernel": launched.name, "file": launched.source.file, "symbol": kernel.symbol,
+                    "instructions": instructions.map(|i| json!({ "line": i.line, "text": i.text })).collect::<Vec<_>>() })
+        };
+        println!(
+            "{}",
+            json!({ "arch": arch, "kernels": all.iter().map(kernel).collect::<Vec<_>>() })
+        );
+        return Ok(());
+    }
+    for (launched, kernel) in &all {
+        print!(
+            "{}",
+            beside_source(launched, kernel, arch, if arguments.wide { usize::MAX } else { FEW })
+        );
+    }
+    Ok(())
+}
+
+/// Each line of the source that has instructions, and these below it.
+fn beside_source(launched: &Launched, kernel: &ptx::Kernel, arch: &str, most: usize) -> String {
+    let source = launched.source;
+    let mut text = format!(
+        "{}, {arch}: {} instructions of PTX\n{}\n",
+        launched.name,
+        kernel.instructions.len(),
+        source.file
+    );
+    let lines: Vec<&str> = source.source.lines().collect();
+    for (line, instructions) in kernel.by_line() {
+        match lines.get(line.wrapping_sub(1)) {
+            Some(code) => text += &format!("{line:5}  {code}\n"),
+            None => text += "       (of no line of this file)\n",
+        }
+        let shown = instructions.iter().take(most);
+        shown.for_each(|i| text += &format!("           | {}\n", i.text));
+        let rest = &instructions[most.min(instructions.len())..];
+        if !rest.is_empty() {
+            let kinds = ptx::most_frequent(rest.iter().map(|i| i.opcode()), 3);
+            text +=
+                &format!("           | … and {} more: {kinds} (--wide shows all)\n", rest.len());
+        }
+    }
+    text.push('\n');
+    text
+}
+
+/// What two versions have in each kind of instruction, and what their kernels take.
+fn show_difference(
+    common: &Common,
+    arguments: &Arguments,
+    nvrtc: &Nvrtc,
+    names: [&str; 2],
+    kernels: [&[Launched]; 2],
+) -> Result<(), Failure> {
+    let arch = only_arch(arguments)?;
+    let mut counts: BTreeMap<String, [usize; 2]> = BTreeMap::new();
+    let mut taken: Vec<(usize, &Launched, Resources, u64)> = Vec::new();
+    for (which, own) in kernels.into_iter().enumerate() {
+        for (_, kernel) in versions::ptx_of(nvrtc, own, arch)? {
+            for (opcode, count) in kernel.opcodes() {
+                counts.entry(opcode.to_owned()).or_default()[which] += count;
+            }
+        }
+        let resources = versions::resources_of(nvrtc, own, arch)?;
+        taken.extend(
+            resources.into_iter().map(|(launched, r, constant)| (which, launched, r, constant)),
+        );
+    }
+    let mut counts: Vec<(String, [usize; 2])> = counts.into_iter().collect();
+    counts.sort_by_key(|(_, [a, b])| std::cmp::Reverse(a.abs_diff(*b)));
+    if common.json {
+        let kinds = counts.iter().map(|(opcode, both)| json!({ "opcode": opcode, "count": both }));
+        let resources = taken.iter().map(|(which, launched, r, constant)| {
+            json!({ "version": names[*which], "kernel": launched.name, "threads": launched.threads,
+                    "registers": r.registers, "shared": r.shared, "dynamic_shared": launched.dynamic,
+                    "constant": constant, "stack": r.stack, "spill_stores": r.spills.0, "spill_loads": r.spills.1 })
+        });
+        println!(
+            "{}",
+            json!({ "arch": arch, "versions": names, "opcodes": kinds.collect::<Vec<_>>(),
+                    "kernels": resources.collect::<Vec<_>>() })
+        );
+        return Ok(());
+    }
+    let total = |which: usize| counts.iter().map(|(_, both)| both[which]).sum::<usize>();
+    println!(
+        "Instructions in the PTX of all kernels that each version launches, {arch}. They are counted as they are written: \
+         a loop counts once."
+    );
+    let headings = [names[0], names[1]].map(|name| format!(">{name}"));
+    let mut shown = table(&["instruction", &headings[0], &headings[1], ">difference"]);
+    let row = |name: &str, [a, b]: [usize; 2]| {
+        let difference = a as i64 - b as i64;
+        [name.to_owned(), a.to_string(), b.to_string(), format!("{difference:+}")]
+    };
+    shown.add_row(row("all", [total(0), total(1)]));
+    let differing: Vec<_> = counts.iter().filter(|(_, [a, b])| a != b).collect();
+    let most = if arguments.wide { usize::MAX } else { FEW };
+    for (opcode, both) in differing.iter().take(most) {
+        shown.add_row(row(opcode, *both));
+    }
+    println!("{shown}");
+    if differing.len() > most {
+        println!("… and {} more kinds that differ: --wide shows them", differing.len() - most);
+    }
+    println!("{} kinds have the same count in both.", counts.len() - differing.len());
+    for (which, name) in names.iter().enumerate() {
+        println!("\n{name}");
+        let mut shown = table(&RESOURCES);
+        for (_, launched, r, constant) in taken.iter().filter(|t| t.0 == which) {
+            shown.add_row(resources_row(launched.name, launched, r, *constant));
+        }
+        println!("{shown}");
+    }
+    Ok(())
 }
 
 /// Of each kernel the instantiations that are in this part, in their order.

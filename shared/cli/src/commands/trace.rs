@@ -34,7 +34,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let mut rows = table(&["trace", "of", ">steps", ">bytes"]);
     for trace in &all {
         let (steps, bytes) = (trace.steps.to_string(), trace.figure.len().to_string());
-        rows.add_row([trace.name.into(), trace.of.into(), steps, bytes]);
+        rows.add_row([trace.name.to_owned(), trace.of.clone(), steps, bytes]);
     }
     println!("{rows}");
     Ok(())

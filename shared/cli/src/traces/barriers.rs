@@ -1,21 +1,20 @@
-//! Who waits at which barrier: the four warps of a block of `qkv_v1`, each run until it waits, in an order that lets some lag
-//! behind.
+//! Who waits at which barrier: the warps of a block, each run until it waits, in an order that lets some lag behind.
 
 use std::ops::RangeInclusive;
 
-use lab_device::emulator::{Event, Order, Step};
+use lab_device::emulator::{Event, Step};
 use maud::{Markup, html};
 
-use super::{Listing, Trace, line_of, one_line, run_version};
+use super::{Drawn, Listing, Run, file_of, line_of};
 use crate::failure::Failure;
 
 const LANES: u32 = 32;
-const WARPS: u32 = 4;
-/// Three tiles of keys for each of three blocks.
-const SHAPE: &str = "B=1,NH=1,S=192,DHQK=64,DHHV=64";
-/// Its warps change places now and then.
-const ORDER: Order = Order::Starve(9);
-const KERNEL: &str = "qkv_block_tile";
+
+/// The first block of a run.
+pub(super) struct Scene {
+    pub(super) run: Run,
+    pub(super) kernel: &'static str,
+}
 
 /// A warp runs, from one barrier to the next or to its end.
 struct Turn {
@@ -59,32 +58,24 @@ impl State {
     }
 }
 
-pub(super) fn trace() -> Result<Trace, Failure> {
-    let events = run_version("qkv_v1:block_tile", SHAPE, ORDER)?.events;
-    let turns = turns(&events);
-    let file = events.first().map_or("", |e| e.place.own.split(':').next().unwrap_or(""));
-    let listing = Listing::of_stage(file, KERNEL)?.only(lines(&turns));
-    let figure = html! {
-        figure.moving data-scene="barriers" {
+impl Scene {
+    pub(super) fn draw(&self) -> Result<Drawn, Failure> {
+        let events = self.run.trace()?.events;
+        let turns = turns(&events);
+        let warps = 1 + turns.iter().map(|t| t.warp).max().unwrap_or(0);
+        let file = events.first().map_or("", |e| file_of(&e.place.own));
+        let listing = Listing::of_stage(file, self.kernel)?.only(lines(&turns));
+        let body = html! {
             div.still {
-                div.run data-name="block_tile" {
+                div.run data-name=(self.run.version) {
                     (listing.markup(|line| chips(&turns, line)))
-                    (timeline(&turns))
+                    (timeline(&turns, warps))
                 }
                 (still(&turns, &listing))
             }
-            figcaption {
-                "The first block of a problem with 192 positions: three tiles of keys, " (WARPS) " warps. The emulator runs one warp at a "
-                "time, until it waits; here in an order, drawn by a seed, that lets some of them lag behind."
-            }
-        }
-    };
-    Ok(Trace {
-        name: "barriers",
-        of: "qkv_v1:block_tile",
-        steps: turns.len(),
-        figure: one_line(figure),
-    })
+        };
+        Ok(Drawn { of: self.run.version.into(), steps: turns.len(), kind: "barriers", body })
+    }
 }
 
 /// The turns of the first block.
@@ -142,7 +133,7 @@ fn chips(turns: &[Turn], line: usize) -> Markup {
     }
 }
 
-fn says(turns: &[Turn], step: usize) -> String {
+fn says(turns: &[Turn], warps: u32, step: usize) -> String {
     let turn = &turns[step];
     let ran = match (turn.lines.first(), turn.lines.last()) {
         (Some(a), Some(b)) if a == b => format!("runs line {a}"),
@@ -159,7 +150,7 @@ fn says(turns: &[Turn], step: usize) -> String {
         );
     }
     let waits = |w: &u32| *w == turn.warp || state(turns, *w, step) == State::Waits;
-    let missing: Vec<u32> = (0..WARPS).filter(|w| !waits(w)).collect();
+    let missing: Vec<u32> = (0..warps).filter(|w| !waits(w)).collect();
     let missing: Vec<String> = missing.iter().map(u32::to_string).collect();
     let plural = if missing.len() == 1 { "" } else { "s" };
     format!(
@@ -170,13 +161,13 @@ fn says(turns: &[Turn], step: usize) -> String {
 }
 
 /// A row a warp, a column a turn.
-fn timeline(turns: &[Turn]) -> Markup {
+fn timeline(turns: &[Turn], warps: u32) -> Markup {
     html! {
         div.timeline role="img" aria-label="What each warp does at each step" {
-            div.who { @for warp in 0..WARPS { span { "warp " (warp) } } }
+            div.who { @for warp in 0..warps { span { "warp " (warp) } } }
             @for step in 0..turns.len() {
-                div data-step=(step) data-at=(at(&turns[step])) data-says=(says(turns, step)) {
-                    @for warp in 0..WARPS { i class=(state(turns, warp, step).class()) {} }
+                div data-step=(step) data-at=(at(&turns[step])) data-says=(says(turns, warps, step)) {
+                    @for warp in 0..warps { i class=(state(turns, warp, step).class()) {} }
                 }
             }
         }
@@ -225,11 +216,14 @@ fn still(turns: &[Turn], listing: &Listing) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lab_device::emulator::Order;
 
     #[test]
     fn a_barrier_is_met_once_by_each_warp_and_lets_all_go() {
-        let events = run_version("qkv_v1:block_tile", SHAPE, ORDER).unwrap().events;
-        let turns = turns(&events);
+        const WARPS: u32 = 4;
+        let shape = "B=1,NH=1,S=192,DHQK=64,DHHV=64";
+        let run = Run { order: Order::Starve(9), ..Run::of("qkv_v1:block_tile", shape) };
+        let turns = turns(&run.trace().unwrap().events);
         let met = turns.iter().filter(|t| t.met).count();
         assert_eq!(met, 12, "four barriers for each of three tiles");
         assert_eq!(turns.len(), (met + 1) * WARPS as usize);

@@ -1,23 +1,36 @@
-//! The three transposes of playg: which addresses the lanes of a warp touch, line by line, and what that costs.
+//! Which addresses the lanes of a warp touch, line by line, and what that costs.
 
 use std::collections::HashMap;
 
-use lab_device::emulator::{Event, Operation, Order, Sample, Step};
+use lab_device::emulator::{Event, Operation, Sample, Step};
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
-use super::{Listing, Trace, Traced, data, line_of, one_line, run_version};
+use super::{Drawn, Listing, Run, Traced, data, file_of, line_of};
 use crate::failure::Failure;
 use crate::profile::unit;
 
 const LANES: usize = 32;
-/// Rows and columns of the matrix: one tile.
-const SIDE: usize = 32;
-const KERNELS: [(&str, &str); 3] = [
-    ("transpose", "transpose"),
-    ("transpose_tiled", "transpose_tiled"),
-    ("transpose_padded", "transpose_tiled"),
-];
+/// Bytes of an element.
+const WORD: usize = 4;
+/// The first warp of a block, in one version or several.
+pub(super) struct Scene {
+    pub(super) versions: &'static [Version],
+    /// Of these arrays; of all of them, if there are none.
+    pub(super) arrays: &'static [&'static str],
+    /// Columns of an array in device memory, of whose dimensions a kernel says nothing.
+    pub(super) pitch: usize,
+    /// No more steps of a version than these.
+    pub(super) most: usize,
+}
+
+pub(super) struct Version {
+    pub(super) name: &'static str,
+    pub(super) kernel: &'static str,
+    pub(super) run: Run,
+    /// All of the kernel's lines are shown, not only those that the steps are at.
+    pub(super) whole: bool,
+}
 
 /// What a warp does as one.
 enum Act {
@@ -32,9 +45,10 @@ enum Act {
     },
 }
 
-/// An act, and its place in the source.
+/// An act, its place in the source, and its line in the kernel's own file.
 struct Moment {
     place: String,
+    line: usize,
     act: Act,
 }
 
@@ -42,52 +56,70 @@ struct Moment {
 struct Shown {
     name: &'static str,
     listing: Listing,
-    /// Name, whether it is shared, columns from row to row.
-    arrays: Vec<(String, bool, usize)>,
+    arrays: Vec<Shape>,
     moments: Vec<Moment>,
 }
 
-pub(super) fn trace() -> Result<Trace, Failure> {
-    let shown: Vec<Shown> =
-        KERNELS.iter().map(|(name, kernel)| show(name, kernel)).collect::<Result<_, _>>()?;
-    let runs: Vec<Value> = shown.iter().map(as_json).collect();
-    let figure = html! {
-        figure.moving data-scene="lanes" {
+/// An array as it is drawn.
+struct Shape {
+    name: String,
+    shared: bool,
+    rows: usize,
+    /// Elements from row to row.
+    pitch: usize,
+}
+
+impl Scene {
+    pub(super) fn draw(&self) -> Result<Drawn, Failure> {
+        let shown: Vec<Shown> =
+            self.versions.iter().map(|v| self.show(v)).collect::<Result<_, _>>()?;
+        let runs: Vec<Value> = shown.iter().map(as_json).collect();
+        let body = html! {
             div.still { @for run in &shown { (still(run)) } }
             (data(&json!({ "runs": runs })))
-            figcaption {
-                "The first warp of a block, at every load and store that it makes, as the emulator counted them: "
-                (SIDE) " × " (SIDE) " floats, one tile, 8 warps."
-            }
-        }
-    };
-    Ok(Trace {
-        name: "transpose",
-        of: "playg:transpose, transpose_tiled, transpose_padded",
-        steps: shown.iter().map(|s| s.moments.len()).sum(),
-        figure: one_line(figure),
-    })
-}
-
-fn run(name: &str) -> Result<Traced, Failure> {
-    run_version(&format!("playg:{name}"), &format!("R={SIDE},C={SIDE}"), Order::Forward)
-}
-
-fn show(name: &'static str, kernel: &str) -> Result<Shown, Failure> {
-    let traced = run(name)?;
-    hold(name, &traced)?;
-    let events = traced.events;
-    let mut arrays: Vec<(String, bool, usize)> = Vec::new();
-    for event in &events {
-        let Step::Access { operation, array, .. } = &event.step else { continue };
-        if arrays.iter().all(|a| a.0 != array.name) {
-            let pitch = array.dims.last().copied().unwrap_or(SIDE);
-            arrays.push((array.name.clone(), operation.shared(), pitch));
-        }
+        };
+        let names: Vec<&str> = self.versions.iter().map(|v| v.run.version).collect();
+        let steps = shown.iter().map(|s| s.moments.len()).sum();
+        Ok(Drawn { of: names.join(", "), steps, kind: "lanes", body })
     }
-    let moments = of_warp(&events, 0);
-    let file = moments.first().map_or("", |m| m.place.split(':').next().unwrap_or(""));
-    Ok(Shown { name, listing: Listing::of_stage(file, kernel)?, arrays, moments })
+
+    fn show(&self, version: &Version) -> Result<Shown, Failure> {
+        let traced = version.run.trace()?;
+        hold(version.name, &traced)?;
+        let events = traced.events;
+        let wanted = |name: &str| self.arrays.is_empty() || self.arrays.contains(&name);
+        let mut arrays: Vec<Shape> = Vec::new();
+        for event in &events {
+            let Step::Access { operation, array, offset, bytes, .. } = &event.step else {
+                continue;
+            };
+            if !wanted(&array.name) {
+                continue;
+            }
+            let at = arrays.iter().position(|a| a.name == array.name).unwrap_or_else(|| {
+                let pitch = array.dims.last().copied().unwrap_or(self.pitch);
+                let (name, shared) = (array.name.clone(), operation.shared());
+                arrays.push(Shape { name, shared, rows: 0, pitch });
+                arrays.len() - 1
+            });
+            let rows = (offset + bytes).div_ceil(WORD * arrays[at].pitch);
+            arrays[at].rows = arrays[at].rows.max(rows);
+        }
+        let file = events.first().map_or("", |e| file_of(&e.place.own)).to_owned();
+        let mut moments = of_warp(&events, 0);
+        moments.retain(|m| match &m.act {
+            Act::Access { array, .. } => wanted(array),
+            Act::Barrier { .. } => self.arrays.is_empty(),
+        });
+        moments.truncate(self.most);
+        let listing = Listing::of_stage(&file, version.kernel)?;
+        let lines = || moments.iter().map(|m| m.line);
+        let listing = match (version.whole, lines().min(), lines().max()) {
+            (false, Some(first), Some(last)) => listing.only(first..=last),
+            _ => listing,
+        };
+        Ok(Shown { name: version.name, listing, arrays, moments })
+    }
 }
 
 /// What a warp of the first block does, in the order in which its first lane does it.
@@ -104,6 +136,7 @@ fn of_warp(events: &[Event], warp: usize) -> Vec<Moment> {
     for event in events.iter().filter(|e| e.block == 0) {
         let (place, thread) = (&*event.place.inner, event.thread as usize);
         let lane = (thread / LANES == warp).then_some(thread % LANES);
+        let line = line_of(&event.place.own);
         match &event.step {
             Step::Access { operation, array, offset, bytes, .. } => {
                 if *operation == Operation::SharedStore {
@@ -118,7 +151,7 @@ fn of_warp(events: &[Event], warp: usize) -> Vec<Moment> {
                     let sample = Box::new(Sample { bytes: *bytes, lanes, cost: 0, ideal: 0 });
                     let array = array.name.clone();
                     let act = Act::Access { operation: *operation, array, sample };
-                    moments.push(Moment { place: place.to_owned(), act });
+                    moments.push(Moment { place: place.to_owned(), line, act });
                     moments.len() - 1
                 });
                 if let Act::Access { sample, .. } = &mut moments[index].act {
@@ -132,7 +165,7 @@ fn of_warp(events: &[Event], warp: usize) -> Vec<Moment> {
                     if lane == 0 {
                         waiting = Some(moments.len());
                         let act = Act::Barrier { written: Vec::new() };
-                        moments.push(Moment { place: place.to_owned(), act });
+                        moments.push(Moment { place: place.to_owned(), line, act });
                     }
                 }
                 if *met && let Some(index) = waiting.take() {
@@ -163,15 +196,16 @@ fn merged(ranges: &mut [(usize, usize)]) -> Vec<(usize, usize)> {
 }
 
 fn as_json(run: &Shown) -> Value {
-    let arrays = run.arrays.iter().map(|(name, shared, pitch)| {
-        json!({ "name": name, "shared": shared, "rows": SIDE, "pitch": pitch })
-    });
+    let arrays = run
+        .arrays
+        .iter()
+        .map(|a| json!({ "name": a.name, "shared": a.shared, "rows": a.rows, "pitch": a.pitch }));
     let steps = run.moments.iter().map(|moment| {
-        let line = line_of(&moment.place);
+        let line = moment.line;
         match &moment.act {
             Act::Access { operation, array, sample } => json!({
                 "line": line, "does": operation.name(), "unit": unit(*operation),
-                "array": run.arrays.iter().position(|a| a.0 == *array), "bytes": sample.bytes,
+                "array": run.arrays.iter().position(|a| a.name == *array), "bytes": sample.bytes,
                 "lanes": sample.lanes, "cost": sample.cost, "ideal": sample.ideal,
             }),
             Act::Barrier { written } => {
@@ -180,7 +214,7 @@ fn as_json(run: &Shown) -> Value {
         }
     });
     json!({
-        "name": run.name, "file": run.listing.file, "first": run.listing.first,
+        "name": run.name, "file": run.listing.file,
         "code": run.listing.lines, "arrays": arrays.collect::<Vec<_>>(),
         "steps": steps.collect::<Vec<_>>(),
     })
@@ -212,7 +246,7 @@ fn still(run: &Shown) -> Markup {
             tbody {
                 @for (moment, times) in rows {
                     tr {
-                        td { (line_of(&moment.place)) }
+                        td { (moment.line) }
                         @match &moment.act {
                             Act::Access { operation, array, sample } => {
                                 td { (operation.name()) ", " (array) }
@@ -278,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_trace_that_lacks_an_access_is_refused() {
-        let mut traced = run("transpose_padded").unwrap();
+        let mut traced = Run::of("playg:transpose_padded", "R=32,C=32").trace().unwrap();
         hold("transpose_padded", &traced).unwrap();
         traced.events.pop();
         assert!(hold("transpose_padded", &traced).is_err());

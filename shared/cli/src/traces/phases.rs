@@ -1,91 +1,312 @@
-//! The phases of mbarriers: a ring of places in `matmul:v10_roles`, which one thread has filled and two warpgroups use.
+//! The phases of mbarriers: who waits for which, who arrives, and what has come.
 
 use std::collections::{BTreeMap, HashSet};
 
-use lab_device::emulator::{Event, Landing, Mbarrier, Order, Signal, Step};
+use lab_device::emulator::{Event, Mbarrier, Signal, Step};
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
-use super::{Listing, Trace, data, line_of, one_line, run_version_with};
+use super::{Drawn, Listing, Run, data, file_of, line_of};
 use crate::failure::Failure;
 
-const WARPGROUP: u32 = 128;
 /// Bytes of an mbarrier.
 const BYTES: usize = 8;
-/// One block, with more tiles along k than the ring has places.
-const SHAPE: &str = "G=1,M=128,N=128,K=384";
-const KERNEL: &str = "matmul_roles";
 
-/// Something that a role does at a barrier: all threads of a warpgroup are one role.
+/// Some blocks of a run, each with these rings of places.
+pub(super) struct Scene {
+    pub(super) run: Run,
+    pub(super) kernel: &'static str,
+    /// Of the kernel the lines between these two texts.
+    pub(super) between: (&'static str, &'static str),
+    /// Of these only the lines that steps are at, and so many around each.
+    pub(super) around: Option<usize>,
+    pub(super) rings: &'static [Ring],
+    pub(super) who: Who,
+    /// What one thread after another does alike is one step: arrivals, and numbers that come.
+    pub(super) merged: bool,
+    /// No more steps than these.
+    pub(super) most: usize,
+}
+
+/// Places for something that is brought, and their mbarriers.
+pub(super) struct Ring {
+    /// What a place is called.
+    pub(super) place: &'static str,
+    /// What is brought there: a tile, a chunk.
+    pub(super) what: &'static str,
+    /// The shared array or struct of the barriers; empty for dynamic shared memory.
+    pub(super) array: &'static str,
+    /// What is written before `full` and `empty` in the source.
+    pub(super) prefix: &'static str,
+    pub(super) places: usize,
+    /// The number of what is brought first; its place is the one of that number.
+    pub(super) start: usize,
+    /// Where the barriers are that say `full`, in bytes.
+    pub(super) full: usize,
+    /// And those that say `empty`, if there are any.
+    pub(super) empty: Option<usize>,
+}
+
+/// Whose steps they are.
+pub(super) enum Who {
+    /// Roles of the first block: a name, and the numbers of its threads, first to last. Of a role's threads the first
+    /// speaks for all.
+    Roles(&'static [(&'static str, u32, u32)]),
+    /// So many blocks of a cluster.
+    Blocks(u32),
+}
+
+impl Who {
+    fn blocks(&self) -> u32 {
+        match self {
+            Self::Roles(_) => 1,
+            Self::Blocks(blocks) => *blocks,
+        }
+    }
+
+    fn name(&self, event: &Event) -> Option<String> {
+        match self {
+            Self::Roles(roles) => {
+                let role = roles.iter().find(|r| (r.1..=r.2).contains(&event.thread));
+                role.filter(|_| event.block == 0).map(|r| r.0.to_owned())
+            }
+            Self::Blocks(blocks) => {
+                (event.block < *blocks).then(|| format!("block {}", event.block))
+            }
+        }
+    }
+
+    /// In the order in which they are drawn.
+    fn all(&self) -> Vec<String> {
+        match self {
+            Self::Roles(roles) => roles.iter().map(|r| r.0.to_owned()).collect(),
+            Self::Blocks(blocks) => (0..*blocks).map(|b| format!("block {b}")).collect(),
+        }
+    }
+}
+
+/// A barrier of a scene.
+struct Barrier {
+    /// As the source writes it.
+    name: String,
+    /// The number of its card: a place of a ring of a block.
+    card: usize,
+    full: bool,
+}
+
+/// A place.
+struct Card {
+    name: String,
+    what: &'static str,
+    /// Its number in its ring, and how many there are.
+    place: usize,
+    places: usize,
+    start: usize,
+    full: usize,
+    empty: Option<usize>,
+}
+
+impl Card {
+    /// The number of what a phase of its barriers is about.
+    fn number(&self, phase: u32) -> usize {
+        let first = (self.place + self.places - self.start % self.places) % self.places;
+        phase as usize * self.places + first + self.start
+    }
+}
+
+/// Something that a role does at a barrier.
 struct Moment {
     who: String,
     line: usize,
-    /// Its number in the ring: first those that say `full`, then those that say `empty`.
     barrier: usize,
     does: Signal,
     now: Mbarrier,
+    /// So many threads have done it.
+    times: u32,
 }
 
-pub(super) fn trace() -> Result<Trace, Failure> {
-    let events =
-        run_version_with("matmul:v10_roles", SHAPE, Order::Forward, Landing::Random(5))?.events;
-    let moments = moments(&events);
-    let made = moments.iter().filter(|m| m.does == Signal::Made).count();
-    let places = made / 2;
-    let file = events.first().map_or("", |e| e.place.own.split(':').next().unwrap_or(""));
-    let listing = Listing::of_stage(file, KERNEL)?.between("ANCHOR: roles", "ANCHOR_END: roles");
-    let steps: Vec<Value> = moments.iter().map(as_json).collect();
-    let figure = html! {
-        figure.moving data-scene="phases" {
-            div.still { (still(&moments, places)) }
+impl Scene {
+    pub(super) fn draw(&self) -> Result<Drawn, Failure> {
+        let events = self.run.trace()?.events;
+        let (made, moments) = self.moments(&events)?;
+        let (barriers, cards) = self.cards();
+        let of_kernel = events.iter().find(|e| matches!(e.step, Step::Mbarrier { .. }));
+        let file = of_kernel.map_or("", |e| file_of(&e.place.own));
+        let listing = Listing::of_stage(file, self.kernel)?.between(self.between.0, self.between.1);
+        let lines: Vec<usize> = moments.iter().map(|m| m.line).collect();
+        let listing = match self.around {
+            Some(around) => listing.near(&lines, around),
+            None => listing,
+        };
+        let body = html! {
+            div.still { @for part in self.stills(&cards, &moments) { (part) } }
             (data(&json!({
-                "places": places, "first": listing.first, "code": listing.lines, "file": listing.file,
-                "made": steps[..made], "steps": steps[made..],
+                "name": self.run.version, "code": listing.lines, "file": listing.file,
+                "roles": self.who.all(),
+                "cards": cards.iter().map(card_as_json).collect::<Vec<_>>(),
+                "barriers": barriers.iter().map(|b| json!([b.name, b.card, u8::from(b.full)])).collect::<Vec<_>>(),
+                "made": made.iter().map(state).collect::<Vec<_>>(),
+                "steps": moments.iter().map(|m| as_json(m, self.merged)).collect::<Vec<_>>(),
             })))
-            figcaption {
-                "One block, " (tiles(&moments, places).len()) " tiles along k, a ring of " (places) " places. A filled circle is an arrival. Copies land at random, "
-                "from a seed, as the emulator lets them."
+        };
+        Ok(Drawn { of: self.run.version.into(), steps: moments.len(), kind: "phases", body })
+    }
+
+    /// All barriers, block by block and ring by ring, and the places that they belong to.
+    fn cards(&self) -> (Vec<Barrier>, Vec<Card>) {
+        let (mut barriers, mut cards) = (Vec::new(), Vec::new());
+        for block in 0..self.who.blocks() {
+            for ring in self.rings {
+                for place in 0..ring.places {
+                    let numbered = |name: &str| match ring.places {
+                        1 => format!("{}{name}", ring.prefix),
+                        _ => format!("{}{name}[{place}]", ring.prefix),
+                    };
+                    let name = match (&self.who, ring.places) {
+                        (Who::Blocks(_), _) => format!("block {block}, {} {place}", ring.place),
+                        (_, 1) => ring.place.to_owned(),
+                        _ => format!("{} {place}", ring.place),
+                    };
+                    let (card, full) = (cards.len(), barriers.len());
+                    let said = if ring.empty.is_some() { numbered("full") } else { numbered("") };
+                    barriers.push(Barrier { name: said, card, full: true });
+                    let empty = ring.empty.map(|_| barriers.len());
+                    if empty.is_some() {
+                        barriers.push(Barrier { name: numbered("empty"), card, full: false });
+                    }
+                    let Ring { what, places, start, .. } = *ring;
+                    cards.push(Card { name, what, place, places, start, full, empty });
+                }
             }
         }
-    };
-    Ok(Trace {
-        name: "phases",
-        of: "matmul:v10_roles",
-        steps: moments.len() - made,
-        figure: one_line(figure),
-    })
-}
+        (barriers, cards)
+    }
 
-/// What the roles of the first block do. Of a warpgroup's threads the first speaks for all.
-fn moments(events: &[Event]) -> Vec<Moment> {
-    let mut all = Vec::new();
-    let mut told = HashSet::new();
-    let producer = events.iter().find_map(|e| match &e.step {
-        Step::Mbarrier { does: Signal::Arrives { expected: 1.. }, .. } => Some(e.thread),
-        _ => None,
-    });
-    for event in events.iter().filter(|e| e.block == 0) {
-        let Step::Mbarrier { offset, does, now, .. } = &event.step else { continue };
-        let who = match does {
-            Signal::Lands { .. } => "TMA".to_owned(),
-            _ if Some(event.thread) == producer => "producer".to_owned(),
-            _ => format!("consumer {}", event.thread / WARPGROUP),
-        };
-        let barrier = offset / BYTES;
-        let same = matches!(does, Signal::Waits { .. } | Signal::Passes { .. });
-        if !same || told.insert((who.clone(), barrier, *does)) {
-            let line = line_of(&event.place.own);
-            all.push(Moment { who, line, barrier, does: *does, now: *now });
+    /// The number of the barrier that an event is at.
+    fn barrier(&self, home: u32, array: &str, offset: usize) -> Option<usize> {
+        if home >= self.who.blocks() {
+            return None;
+        }
+        let mut number = 0;
+        for block in 0..=home {
+            for ring in self.rings {
+                for place in 0..ring.places {
+                    let starts = [Some(ring.full), ring.empty];
+                    for start in starts.into_iter().flatten() {
+                        if block == home && array == ring.array && offset == start + place * BYTES {
+                            return Some(number);
+                        }
+                        number += 1;
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// How each barrier was made, and what happens then.
+    fn moments(&self, events: &[Event]) -> Result<(Vec<Mbarrier>, Vec<Moment>), Failure> {
+        let (barriers, _) = self.cards();
+        let mut made = vec![None; barriers.len()];
+        let mut all: Vec<Moment> = Vec::new();
+        let mut told = HashSet::new();
+        for event in events {
+            let Step::Mbarrier { home, array, offset, does, now } = &event.step else { continue };
+            let Some(barrier) = self.barrier(*home, &array.name, *offset) else { continue };
+            let (does, line) = (*does, line_of(&event.place.own));
+            let who = match does {
+                Signal::Made => {
+                    made[barrier].get_or_insert(*now);
+                    continue;
+                }
+                Signal::Lands { .. } => match self.who {
+                    Who::Roles(_) => "TMA".to_owned(),
+                    Who::Blocks(_) => format!("block {}", event.block),
+                },
+                _ => match self.who.name(event) {
+                    Some(who) => who,
+                    None => continue,
+                },
+            };
+            let once = matches!(does, Signal::Waits { .. } | Signal::Passes { .. });
+            if once && !told.insert((who.clone(), barrier, does)) {
+                continue;
+            }
+            let moment = Moment { who, line, barrier, does, now: *now, times: 1 };
+            if !(self.merged && merge(&mut all, &moment)) {
+                all.push(moment);
+            }
+        }
+        all.truncate(self.most);
+        let made: Option<Vec<Mbarrier>> = made.into_iter().collect();
+        match made {
+            Some(made) => Ok((made, all)),
+            None => Err(Failure::Wrong(format!("{}: a barrier is never made", self.run.version))),
         }
     }
-    // They are made place by place.
-    let made = all.iter().take_while(|m: &&Moment| m.does == Signal::Made).count();
-    all[..made].sort_by_key(|m| m.barrier);
-    all
+
+    /// A table for each ring of a block.
+    fn stills(&self, cards: &[Card], moments: &[Moment]) -> Vec<Markup> {
+        let mut tables = Vec::new();
+        let mut first = 0;
+        while first < cards.len() {
+            let of_ring = &cards[first..first + cards[first].places];
+            tables.push(still(
+                of_ring,
+                &brought(of_ring, moments),
+                matches!(self.who, Who::Blocks(_)),
+            ));
+            first += of_ring.len();
+        }
+        tables
+    }
 }
 
-fn as_json(moment: &Moment) -> Value {
-    let now = &moment.now;
+/// Makes one step of what happens and what has just happened alike. What comes to a barrier comes from several senders in
+/// turn: all of a sender's share is one step.
+fn merge(all: &mut [Moment], new: &Moment) -> bool {
+    let alike = |m: &Moment| m.who == new.who && m.barrier == new.barrier;
+    match new.does {
+        Signal::Arrives { expected: 0 } => match all.last_mut() {
+            Some(last) if alike(last) && last.does == new.does && last.now.arrived > 0 => {
+                last.now = new.now;
+                last.times += 1;
+                true
+            }
+            _ => false,
+        },
+        Signal::Lands { bytes } => {
+            let since = all.iter().rposition(|m| !matches!(m.does, Signal::Lands { .. }));
+            let coming = &mut all[since.map_or(0, |n| n + 1)..];
+            let Some(own) = coming.iter().position(|m| alike(m) && m.now.landed > 0) else {
+                return false;
+            };
+            if let Signal::Lands { bytes: sum } = &mut coming[own].does {
+                *sum += bytes;
+            }
+            let mut later: Vec<&mut Moment> =
+                coming[own..].iter_mut().filter(|m| m.barrier == new.barrier).collect();
+            for moment in &mut later {
+                moment.now.landed += bytes as u32;
+            }
+            if let Some(last) = later.last_mut() {
+                last.now = new.now;
+            }
+            true
+        }
+        _ => false,
+    }
+}
+
+fn card_as_json(card: &Card) -> Value {
+    json!({ "name": card.name, "what": card.what, "places": card.places, "first": card.number(0), "full": card.full, "empty": card.empty })
+}
+
+fn state(now: &Mbarrier) -> [u32; 5] {
+    [now.phase, now.arrived, now.count, now.landed, now.expected]
+}
+
+fn as_json(moment: &Moment, merged: bool) -> Value {
     let (does, number) = match moment.does {
         Signal::Made => ("made", 0),
         Signal::Arrives { expected } => ("arrives", expected),
@@ -93,22 +314,26 @@ fn as_json(moment: &Moment) -> Value {
         Signal::Waits { phase } => ("waits", phase),
         Signal::Passes { phase } => ("passes", phase),
     };
-    json!({
+    let mut all = json!({
         "who": moment.who, "line": moment.line, "barrier": moment.barrier, "does": does, "n": number,
-        "now": [now.phase, now.arrived, now.count, now.landed, now.expected],
-    })
+        "now": state(&moment.now),
+    });
+    if merged && matches!(moment.does, Signal::Arrives { expected: 0 }) {
+        all["times"] = moment.times.into();
+    }
+    all
 }
 
-/// Of each tile, the steps in which it was asked for, had come, and was left by each consumer; and its bytes.
-fn tiles(moments: &[Moment], places: usize) -> BTreeMap<usize, [Vec<String>; 4]> {
-    let made = 2 * places;
+/// Of each tile of a ring, the steps in which it was asked for, had come, and was left; and its bytes.
+fn brought(ring: &[Card], moments: &[Moment]) -> BTreeMap<usize, [Vec<String>; 4]> {
     let mut all: BTreeMap<usize, [Vec<String>; 4]> = BTreeMap::new();
-    for (n, moment) in moments.iter().enumerate().skip(made) {
-        let step = (n + 1 - made).to_string();
-        let tile = |phase: u32| phase as usize * places + moment.barrier % places;
-        let full = moment.barrier < places;
+    for (n, moment) in moments.iter().enumerate() {
+        let step = (n + 1).to_string();
+        let is = |card: &&Card| card.full == moment.barrier || card.empty == Some(moment.barrier);
+        let Some(card) = ring.iter().find(is) else { continue };
+        let tile = |phase: u32| card.number(phase);
         match moment.does {
-            Signal::Arrives { expected } if full => {
+            Signal::Arrives { expected: expected @ 1.. } if card.full == moment.barrier => {
                 let own = all.entry(tile(moment.now.phase)).or_default();
                 own[0].push(expected.to_string());
                 own[1].push(step);
@@ -117,7 +342,7 @@ fn tiles(moments: &[Moment], places: usize) -> BTreeMap<usize, [Vec<String>; 4]>
             Signal::Lands { .. } if moment.now.landed == 0 => {
                 all.entry(tile(moment.now.phase - 1)).or_default()[2].push(step);
             }
-            Signal::Arrives { .. } => {
+            Signal::Arrives { .. } if card.empty == Some(moment.barrier) => {
                 let phase = moment.now.phase - u32::from(moment.now.arrived == 0);
                 all.entry(tile(phase)).or_default()[3].push(step);
             }
@@ -127,20 +352,27 @@ fn tiles(moments: &[Moment], places: usize) -> BTreeMap<usize, [Vec<String>; 4]>
     all
 }
 
-fn still(moments: &[Moment], places: usize) -> Markup {
+fn still(ring: &[Card], brought: &BTreeMap<usize, [Vec<String>; 4]>, of_cluster: bool) -> Markup {
+    let Some(first) = ring.first() else { return html! {} };
+    let left = ring.iter().any(|c| c.empty.is_some());
+    let ring_of = first.name.trim_end_matches(" 0");
     html! {
         table {
-            caption { "Each tile's way through the ring, by the steps of this run" }
+            caption {
+                @if of_cluster { "What comes into " (ring_of) } @else { (ring_of) ": each " (first.what) "'s way" }
+                ", by the steps of this run"
+            }
             thead { tr {
-                @for heading in ["tile", "place", "parity", "bytes", "asked for in step", "has come in step", "left by the consumers in steps"] {
-                    th scope="col" { (heading) }
-                }
+                th scope="col" { (first.what) }
+                @for heading in ["place", "parity", "bytes", "asked for in step", "complete in step"] { th scope="col" { (heading) } }
+                @if left { th scope="col" { "left in steps" } }
             } }
             tbody {
-                @for (tile, [bytes, asked, come, left]) in tiles(moments, places) {
+                @for (tile, [bytes, asked, come, gone]) in brought {
                     tr {
-                        td { (tile) } td { (tile % places) } td { (tile / places % 2) }
-                        @for steps in [bytes, asked, come, left] { td { (steps.join(", ")) } }
+                        td { (tile) } td { (tile % first.places) } td { ((tile - first.start) / first.places % 2) }
+                        @for steps in [bytes, asked, come] { td { (steps.join(", ")) } }
+                        @if left { td { (gone.join(", ")) } }
                     }
                 }
             }
@@ -154,17 +386,16 @@ mod tests {
 
     #[test]
     fn each_tile_is_asked_for_comes_and_is_left() {
-        let traced =
-            run_version_with("matmul:v10_roles", SHAPE, Order::Forward, Landing::Random(5));
-        let moments = moments(&traced.unwrap().events);
-        let places = moments.iter().filter(|m| m.does == Signal::Made).count() / 2;
-        let counts: Vec<u32> = moments[..2 * places].iter().map(|m| m.now.count).collect();
+        let figure = super::super::list::FIGURES.iter().find(|f| f.name == "phases");
+        let Some(super::super::Scene::Phases(scene)) = figure.map(|f| &f.scene) else { panic!() };
+        let (made, moments) = scene.moments(&scene.run.trace().unwrap().events).unwrap();
+        let counts: Vec<u32> = made.iter().map(|m| m.count).collect();
         assert_eq!(
             counts,
-            [1, 1, 1, 2, 2, 2],
+            [1, 2, 1, 2, 1, 2],
             "one producer fills a place, two consumers leave it"
         );
-        let tiles = tiles(&moments, places);
+        let tiles = brought(&scene.cards().1, &moments);
         assert_eq!(tiles.keys().copied().collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
         for (tile, [bytes, asked, come, left]) in &tiles {
             assert_eq!((bytes.len(), asked.len(), come.len()), (1, 1, 1), "tile {tile}");

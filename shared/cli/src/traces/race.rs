@@ -1,17 +1,23 @@
 //! A race as its two orders: what two threads that race read and store when the one runs first, and when the other does; and the
 //! same behind the barrier that orders them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use lab_corpus::Case;
 use lab_device::emulator::{Check, Event, Landing, Operation, Order, Step};
 use maud::{Markup, html};
 
-use super::{Listing, Trace, device, line_of, one_line};
+use super::{Drawn, Listing, Run, device, file_of, line_of};
 use crate::failure::Failure;
 
 const ELEMENT: usize = 4;
 const ORDERS: [Order; 2] = [Order::Forward, Order::Reverse];
+
+/// Two cases of the corpus: in the first two threads race, in the second nothing is wrong.
+pub(super) struct Scene {
+    pub(super) wrong: &'static str,
+    pub(super) right: &'static str,
+}
 
 /// What one of the two threads does, with the elements of shared memory as they are then.
 struct Row {
@@ -27,31 +33,25 @@ enum What {
     Waits,
 }
 
-pub(super) fn trace() -> Result<Trace, Failure> {
-    let (wrong, right) = (case("tile_without_barrier")?, case("tile_with_barrier")?);
-    let pair = racing(&wrong)?;
-    let (mut runs, mut steps) = (Vec::new(), 0);
-    for (name, case) in [("without a barrier", &wrong), ("with it", &right)] {
-        let rows = |order: &Order| rows(case, *order, pair);
-        let orders: Vec<Vec<Row>> = ORDERS.iter().map(rows).collect::<Result<_, _>>()?;
-        steps += orders[0].len();
-        runs.push(run(name, case, &orders, pair));
-    }
-    let figure = html! {
-        figure.moving data-scene="race" {
-            div.still { @for run in &runs { (run) } }
-            figcaption {
-                "Threads " (pair.0) " and " (pair.1) " of the report above, in two runs of the emulator: in the order of their numbers, and "
-                "in the reverse. What nobody has written is NaN."
-            }
+impl Scene {
+    pub(super) fn draw(&self) -> Result<Drawn, Failure> {
+        let (wrong, right) = (case(self.wrong)?, case(self.right)?);
+        let pair = racing(&wrong)?;
+        let (mut runs, mut steps) = (Vec::new(), 0);
+        for (name, case) in [("without a barrier", &wrong), ("with it", &right)] {
+            let rows = |order: &Order| rows(case, *order, pair);
+            let orders: Vec<Vec<Row>> = ORDERS.iter().map(rows).collect::<Result<_, _>>()?;
+            steps += orders[0].len();
+            runs.push(run(name, case, &orders, pair));
         }
-    };
-    Ok(Trace {
-        name: "race",
-        of: "corpus: tile_without_barrier, tile_with_barrier",
-        steps,
-        figure: one_line(figure),
-    })
+        let body = html! { div.still { @for run in &runs { (run) } } };
+        Ok(Drawn {
+            of: format!("corpus: {}, {}", self.wrong, self.right),
+            steps,
+            kind: "race",
+            body,
+        })
+    }
 }
 
 fn case(name: &str) -> Result<Case, Failure> {
@@ -179,6 +179,160 @@ fn words(what: &What) -> String {
     }
 }
 
+/// Elements of a static shared array, which each block has for itself: who stores them, and who reads them.
+pub(super) struct BlocksScene {
+    /// One run a name: the same version with other settings.
+    pub(super) runs: &'static [(&'static str, Run)],
+    pub(super) kernel: &'static str,
+    pub(super) array: &'static str,
+    /// The elements, each by its row, in column 0.
+    pub(super) rows: [usize; 2],
+    /// So many blocks are shown.
+    pub(super) blocks: u32,
+}
+
+/// Something that a block does for the first time.
+struct Deed {
+    block: u32,
+    line: usize,
+    what: What,
+    /// Of each block that is shown, its elements then.
+    memory: Vec<[String; 2]>,
+}
+
+impl BlocksScene {
+    pub(super) fn draw(&self) -> Result<Drawn, Failure> {
+        let (mut runs, mut steps, mut of) = (Vec::new(), 0, "");
+        for (name, run) in self.runs {
+            let deeds = self.deeds(&run.trace_any()?.0.events);
+            steps += deeds.deeds.len();
+            of = run.version;
+            let lines: Vec<usize> = deeds.deeds.iter().map(|d| d.line).collect();
+            let listing = Listing::of_stage(&deeds.file, self.kernel)?.near(&lines, 2);
+            runs.push(html! {
+                div.run data-name=(name) {
+                    p.label { b { (name) } }
+                    (listing.markup(|_| html! {}))
+                    (self.table(&deeds.deeds))
+                }
+            });
+        }
+        let body = html! { div.still { @for run in &runs { (run) } } };
+        Ok(Drawn { of: of.into(), steps, kind: "race", body })
+    }
+
+    fn name(&self, element: usize) -> String {
+        format!("{}[{}][0]", self.array, self.rows[element])
+    }
+
+    /// Each kind of thing that a block does to an element counts once, by whichever of its threads.
+    fn deeds(&self, events: &[Event]) -> Deeds {
+        let shown = 1 + events.iter().map(|e| e.block).max().unwrap_or(0);
+        let nothing = || [String::from("–"), String::from("–")];
+        let mut memory: Vec<[String; 2]> = (0..shown.min(self.blocks)).map(|_| nothing()).collect();
+        let mut all = Deeds { file: String::new(), deeds: Vec::new() };
+        let mut known = HashSet::new();
+        let mut came = Vec::new();
+        for event in events.iter().filter(|e| e.block < self.blocks) {
+            let (block, line) = (event.block, line_of(&event.place.own));
+            let what = match &event.step {
+                Step::Access { operation, array, offset, value, .. }
+                    if array.name == self.array =>
+                {
+                    let pitch = ELEMENT * array.dims.last().copied().unwrap_or(1);
+                    let at = |row: &usize| row * pitch == *offset;
+                    let Some(element) = self.rows.iter().position(at) else { continue };
+                    if !known.insert((block, element, *operation)) {
+                        continue;
+                    }
+                    let (name, value) = (self.name(element), short(value));
+                    let cell = &mut memory[block as usize][element];
+                    match operation {
+                        Operation::SharedStore => {
+                            cell.clone_from(&value);
+                            What::Stores { to: name, value }
+                        }
+                        _ => What::Loads { from: name, written: *cell == value, value },
+                    }
+                }
+                // The barrier between the stores and the loads.
+                Step::Comes { .. } if !came.contains(&block) => {
+                    came.push(block);
+                    What::Waits
+                }
+                _ => continue,
+            };
+            all.file = file_of(&event.place.own).to_owned();
+            all.deeds.push(Deed { block, line, what, memory: memory.clone() });
+        }
+        all
+    }
+
+    fn table(&self, deeds: &[Deed]) -> Markup {
+        let blocks = deeds.first().map_or(0, |d| d.memory.len());
+        html! {
+            div.wide {
+                table.order {
+                    thead {
+                        tr {
+                            th rowspan="2" scope="col" { "what happens" }
+                            @for block in 0..blocks { th colspan="2" scope="colgroup" { (self.array) " of block " (block) } }
+                        }
+                        tr {
+                            @for _ in 0..blocks {
+                                @for row in self.rows { th.cell scope="col" { "[" (row) "][0]" } }
+                            }
+                        }
+                    }
+                    tbody {
+                        @for (step, deed) in deeds.iter().enumerate() {
+                            tr data-step=(step) data-at=(deed.line) data-says={ "Block " (deed.block) ", line " (deed.line) ": it " (words_of_block(&deed.what)) "." } {
+                                td { "block " (deed.block) " " (act_of_block(&deed.what)) }
+                                @for value in deed.memory.iter().flatten() { td.cell { (value) } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+struct Deeds {
+    /// Of the kernel.
+    file: String,
+    deeds: Vec<Deed>,
+}
+
+/// A number with two digits behind the point.
+fn short(bytes: &[u8]) -> String {
+    bytes.try_into().map_or_else(|_| "?".into(), |b| format!("{:.2}", f32::from_ne_bytes(b)))
+}
+
+fn act_of_block(what: &What) -> Markup {
+    html! {
+        @match what {
+            What::Stores { to, .. } => { "stores " (to) }
+            What::Loads { from, value, written: true } => { "reads " (from) ": " (value) }
+            What::Loads { from, value, written: false } => { strong.bad { "reads " (from) ": " (value) } }
+            What::Waits => "waits for the grid",
+        }
+    }
+}
+
+fn words_of_block(what: &What) -> String {
+    match what {
+        What::Stores { to, value } => format!("stores {value} to {to}, in its own shared memory"),
+        What::Loads { from, value, written: true } => {
+            format!("reads {value} from {from}, which it has stored itself")
+        }
+        What::Loads { from, value, written: false } => format!(
+            "reads {from} from its own shared memory, where nothing has been stored: {value}"
+        ),
+        What::Waits => "waits until all blocks of the grid are there".into(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -200,6 +354,23 @@ mod tests {
             read("tile_without_barrier"),
             [[(31, false), (32, true)], [(32, false), (31, true)]]
         );
+    }
+
+    #[test]
+    fn a_block_reads_what_another_block_has_stored_in_its_own_memory() {
+        let figure = super::super::list::FIGURES.iter().find(|f| f.name == "shared");
+        let Some(super::super::Scene::Blocks(scene)) = figure.map(|f| &f.scene) else { panic!() };
+        let lacking = |run: &Run| {
+            let deeds = scene.deeds(&run.trace_any().unwrap().0.events).deeds;
+            let lacks = |d: &Deed| match &d.what {
+                What::Loads { from, written: false, .. } => Some((d.block, from.clone())),
+                _ => None,
+            };
+            deeds.iter().filter_map(lacks).collect::<Vec<_>>()
+        };
+        let [(_, one), (_, four)] = scene.runs else { panic!() };
+        assert_eq!(lacking(one), []);
+        assert_eq!(lacking(four), [(0, "q_tile[1][0]".into()), (1, "q_tile[4][0]".into())]);
     }
 
     #[test]

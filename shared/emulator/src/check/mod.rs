@@ -236,6 +236,13 @@ impl BlockCheck {
         }
     }
 
+    /// A thread has come to a sync of the grid, which no counter has.
+    pub(crate) fn grid_sync_comes(&mut self, thread: u32, pc: usize) {
+        if let Some(tracer) = self.launch.tracer {
+            self.trace_barrier(tracer, thread, pc);
+        }
+    }
+
     #[inline(always)]
     fn locate(&mut self, address: usize) -> Option<Located> {
         if let Some(located) = self.shared.locate_fixed(address) {

@@ -53,7 +53,7 @@ impl BlockCheck {
         address: usize,
         does: Signal,
     ) {
-        let Some((_, space, _)) = self.locate(address) else { return };
+        let Some((space, own)) = self.shared_place(address) else { return };
         let Some(record) = self.launch.mbarriers.get(&address) else { return };
         let sum = |list: &[(u16, u32)]| list.iter().map(|entry| entry.1).sum();
         let now = Mbarrier {
@@ -70,9 +70,28 @@ impl BlockCheck {
             Signal::Passes { phase } => Signal::Passes { phase: of_parity(phase) },
             other => other,
         };
-        let (array, offset) = self.array(space, address);
-        let step = Step::Mbarrier { array, offset, does, now };
+        let (array, offset) = self.array(space, own);
+        let step = Step::Mbarrier { home: record.block, array, offset, does, now };
         tracer.tell(self.event(tracer, thread, pc, step));
+    }
+
+    /// Where an address of this block's shared memory is, or of another block's of its cluster: the same place in
+    /// this block.
+    fn shared_place(&mut self, address: usize) -> Option<(Space, usize)> {
+        if let Some((_, space, _)) = self.locate(address) {
+            return Some((space, address));
+        }
+        let cluster = self.cluster.as_ref()?;
+        let own = &self.shared;
+        (0..cluster.size()).filter_map(|rank| cluster.member(rank)).find_map(|member| {
+            let [fixed, dynamic] =
+                [member.fixed, member.dynamic].map(|m| address.wrapping_sub(m.0));
+            match () {
+                () if fixed < member.fixed.1 => Some((Space::Static, own.fixed.0 + fixed)),
+                () if dynamic < member.dynamic.1 => Some((Space::Dynamic, own.dynamic.0 + dynamic)),
+                () => None,
+            }
+        })
     }
 
     /// The array that an address is in, and how far from its start.

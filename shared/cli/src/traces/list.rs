@@ -1,0 +1,497 @@
+//! What the book shows: a row a figure. A chapter includes it as `traces/NAME.md`.
+
+use lab_device::emulator::{Landing, Order};
+
+use super::phases::{Ring, Who};
+use super::tiles::Launch;
+use super::{Figure, Run, Scene, barriers, lanes, phases, race, tiles};
+
+/// A tile of 32 x 32.
+const TRANSPOSE: &str = "R=32,C=32";
+const STEP: (&str, &str) = ("ANCHOR: step", "ANCHOR_END: step");
+
+pub(super) const FIGURES: &[Figure] = &[
+    Figure {
+        name: "transpose",
+        scene: Scene::Lanes(lanes::Scene {
+            versions: &[
+                lanes::Version {
+                    name: "transpose",
+                    kernel: "transpose",
+                    run: Run::of("playg:transpose", TRANSPOSE),
+                    whole: true,
+                },
+                lanes::Version {
+                    name: "transpose_tiled",
+                    kernel: "transpose_tiled",
+                    run: Run::of("playg:transpose_tiled", TRANSPOSE),
+                    whole: true,
+                },
+                lanes::Version {
+                    name: "transpose_padded",
+                    kernel: "transpose_tiled",
+                    run: Run::of("playg:transpose_padded", TRANSPOSE),
+                    whole: true,
+                },
+            ],
+            arrays: &[],
+            pitch: 32,
+            most: usize::MAX,
+        }),
+        caption: "The first warp of a block, at every load and store that it makes, as the emulator counted them: 32 × 32 \
+                  floats, one tile, 8 warps.",
+    },
+    Figure {
+        name: "race",
+        scene: Scene::Race(race::Scene {
+            wrong: "tile_without_barrier",
+            right: "tile_with_barrier",
+        }),
+        caption: "Threads 31 and 32 of the report above, in two runs of the emulator: in the order of their numbers, and in \
+                  the reverse. What nobody has written is NaN.",
+    },
+    Figure {
+        name: "phases",
+        scene: Scene::Phases(phases::Scene {
+            // One block, with more tiles along k than the ring has places.
+            run: Run {
+                copies: Landing::Random(5),
+                ..Run::of("matmul:v10_roles", "G=1,M=128,N=128,K=384")
+            },
+            kernel: "matmul_roles",
+            between: ("ANCHOR: roles", "ANCHOR_END: roles"),
+            around: None,
+            rings: &[Ring {
+                place: "place",
+                what: "tile",
+                array: "ring",
+                prefix: "",
+                places: 3,
+                start: 0,
+                full: 0,
+                empty: Some(24),
+            }],
+            who: Who::Roles(&[
+                ("producer", 256, 256),
+                ("consumer 0", 0, 127),
+                ("consumer 1", 128, 255),
+            ]),
+            merged: false,
+            most: usize::MAX,
+        }),
+        caption: "One block, 6 tiles along k, a ring of 3 places. A filled circle is an arrival. Copies land at random, from a \
+                  seed, as the emulator lets them.",
+    },
+    Figure {
+        name: "shared",
+        scene: Scene::Blocks(race::BlocksScene {
+            runs: &[
+                (
+                    "one block",
+                    Run {
+                        settings: &["blocks=1"],
+                        ..Run::of("qkv_v0", "B=1,NH=1,S=16,DHQK=64,DHHV=64")
+                    },
+                ),
+                ("four blocks", Run::of("qkv_v0", "B=1,NH=1,S=16,DHQK=64,DHHV=64")),
+            ],
+            kernel: "qkv_grid_tile",
+            array: "q_tile",
+            rows: [1, 4],
+            blocks: 2,
+        }),
+        caption: "Two elements of q_tile, in two runs: with one block, and with four, of which the first two are shown. Each \
+                  block has its own q_tile. With four blocks, each of the two stores the element that the other one needs, \
+                  and reads NaN: the memory that it reads was never written.",
+    },
+    Figure {
+        name: "barriers",
+        scene: Scene::Barriers(barriers::Scene {
+            // Three tiles of keys for each of three blocks; its warps change places now and then.
+            run: Run {
+                order: Order::Starve(9),
+                ..Run::of("qkv_v1:block_tile", "B=1,NH=1,S=192,DHQK=64,DHHV=64")
+            },
+            kernel: "qkv_block_tile",
+        }),
+        caption: "The first block of a problem with 192 positions: three tiles of keys, 4 warps. The emulator runs one warp \
+                  at a time, until it waits; here in an order, drawn by a seed, that lets some of them lag behind.",
+    },
+    Figure {
+        name: "parts",
+        scene: Scene::Tiles(tiles::Scene {
+            run: Run::of("qkv_v2:v3_resident", "B=1,NH=1,S=256,DHQK=64,DHHV=64"),
+            launches: &[
+                Launch {
+                    title: "Before the meeting",
+                    file: "stages/qkv_v2/kernels/v3_resident.cu",
+                    function: "store",
+                    arrays: &["parts"],
+                    stored: true,
+                    tile: "part",
+                    what: "part #",
+                    bytes: 64 * 64 * 4,
+                    own: None,
+                    row: "block",
+                },
+                Launch {
+                    title: "Behind it",
+                    file: "stages/qkv_v2/kernels/v3_resident.cu",
+                    function: "collect",
+                    arrays: &["parts"],
+                    stored: false,
+                    tile: "part",
+                    what: "part #",
+                    bytes: 64 * 64 * 4,
+                    own: None,
+                    row: "block",
+                },
+            ],
+        }),
+        caption: "The four blocks of a head of 256 rows. A number is the step in which a block takes a part. Each block \
+                  has the sum over its own rows, and stores it. Then it needs the parts of all blocks: so the blocks meet \
+                  in between. For a head they wait for each other only this once.",
+    },
+    Figure {
+        name: "causal",
+        scene: Scene::Tiles(tiles::Scene {
+            run: Run::of("vlstm_fw_v0", "B=1,NH=1,S=256,DHQK=16,DHHV=16"),
+            launches: &[Launch {
+                title: "One head",
+                file: "stages/vlstm_fw_v0/kernels/causal.cu",
+                function: "causal_qkv",
+                arrays: &["k", "v"],
+                stored: false,
+                tile: "tile",
+                what: "tile # of K and V",
+                bytes: 64 * 16 * 4,
+                own: Some(("h", 64 * 16 * 4)),
+                row: "rows of h",
+            }],
+        }),
+        caption: "A head of 256 positions in tiles of 64. A row is a block, a column a tile of K and V; a number is the \
+                  block's step in which it loads the tile. What is above the diagonal is never loaded: 10 tiles of 16. The \
+                  block with the last rows has the most to do, and has number 0, so that it starts first.",
+    },
+    Figure {
+        name: "online",
+        scene: Scene::Tiles(tiles::Scene {
+            run: Run::of("vlstm_fw_v1", "B=1,NH=1,S=256,DHQK=16,DHHV=16"),
+            launches: &[Launch {
+                title: "One head",
+                file: "stages/vlstm_fw_v1/kernels/online.cu",
+                function: "vlstm_fw",
+                arrays: &["k", "v"],
+                stored: false,
+                tile: "tile",
+                what: "tile # of K and V",
+                bytes: 64 * 16 * 4,
+                own: Some(("h", 64 * 16 * 4)),
+                row: "rows of h",
+            }],
+        }),
+        caption: "A head of 256 positions in tiles of 64. A number is the block's step in which it loads a tile of K and V. \
+                  Each block begins at the diagonal and goes back to tile 0: so the sum of the gates between a tile and the \
+                  block's rows only grows.",
+    },
+    Figure {
+        name: "keys",
+        scene: Scene::Phases(phases::Scene {
+            run: Run {
+                copies: Landing::Random(5),
+                ..Run::of("vlstm_fw_v2:v1_wgmma", "B=1,NH=1,S=320,DHQK=64,DHHV=64")
+            },
+            kernel: "vlstm_fw_wgmma",
+            between: ("ANCHOR: producer", "ANCHOR_END: consumer"),
+            around: Some(1),
+            rings: &[
+                Ring {
+                    place: "query",
+                    what: "Q",
+                    array: "barriers",
+                    prefix: "query",
+                    places: 1,
+                    start: 0,
+                    full: 0,
+                    empty: None,
+                },
+                Ring {
+                    place: "keys",
+                    what: "tile",
+                    array: "barriers",
+                    prefix: "keys.",
+                    places: 2,
+                    start: 0,
+                    full: 8,
+                    empty: Some(24),
+                },
+                Ring {
+                    place: "values",
+                    what: "tile",
+                    array: "barriers",
+                    prefix: "values.",
+                    places: 2,
+                    start: 0,
+                    full: 40,
+                    empty: Some(56),
+                },
+            ],
+            who: Who::Roles(&[
+                ("producer", 256, 256),
+                ("consumer 0", 0, 127),
+                ("consumer 1", 128, 255),
+            ]),
+            merged: true,
+            most: 64,
+        }),
+        caption: "One block with three tiles of K and V, numbered as they come, from the diagonal back, and two places for \
+                  each. A filled circle is an arrival: all 8 warps must leave a place before it is filled again. K and V \
+                  have places of their own, because a warp leaves K when it has the scores, and V only when they are \
+                  multiplied. Copies land at random, from a seed.",
+    },
+    Figure {
+        name: "chunks",
+        scene: Scene::Tiles(tiles::Scene {
+            run: Run::of("vlstm_fw_v3:v0_chunks", "B=1,NH=1,S=256,DHQK=16,DHHV=16"),
+            launches: &[
+                Launch {
+                    title: "1. What each chunk adds",
+                    file: "stages/vlstm_fw_v3/kernels/parts.cu",
+                    function: "chunk_parts",
+                    arrays: &["C_part"],
+                    stored: true,
+                    tile: "chunk",
+                    what: "what chunk # adds",
+                    bytes: 16 * 16 * 4,
+                    own: None,
+                    row: "block",
+                },
+                Launch {
+                    title: "2. The walk",
+                    file: "stages/vlstm_fw_v3/kernels/walk.cu",
+                    function: "walk",
+                    arrays: &["C_part"],
+                    stored: false,
+                    tile: "chunk",
+                    what: "what chunk # adds",
+                    bytes: 16 * 16 * 4,
+                    own: None,
+                    row: "block",
+                },
+                Launch {
+                    title: "3. The outputs",
+                    file: "stages/vlstm_fw_v3/kernels/outputs.cu",
+                    function: "fetch",
+                    arrays: &["C"],
+                    stored: false,
+                    tile: "chunk",
+                    what: "the state ahead of chunk #",
+                    bytes: 16 * 16 * 2,
+                    own: None,
+                    row: "block",
+                },
+            ],
+        }),
+        caption: "A head of 256 positions: four chunks, three launches. A number is the step in which a block takes the state \
+                  of a chunk. In the first and the last launch all chunks are taken at once. Only the walk goes from chunk to \
+                  chunk: a recurrence needs an order, and this is all of it.",
+    },
+    Figure {
+        name: "roles",
+        scene: Scene::Phases(phases::Scene {
+            run: Run {
+                copies: Landing::Random(5),
+                ..Run::of("vlstm_fw_v4:v1_roles", "B=1,NH=1,S=320,DHQK=64,DHHV=64")
+            },
+            kernel: "vlstm_fw_roles",
+            between: ("Anchors at_anchors", ""),
+            around: Some(1),
+            rings: &[
+                Ring {
+                    place: "place",
+                    what: "chunk",
+                    array: "chunks",
+                    prefix: "chunks.",
+                    places: 4,
+                    start: 0,
+                    full: 0,
+                    empty: Some(32),
+                },
+                Ring {
+                    place: "weights",
+                    what: "weights",
+                    array: "weights",
+                    prefix: "weights.",
+                    places: 2,
+                    start: 0,
+                    full: 0,
+                    empty: Some(16),
+                },
+            ],
+            who: Who::Roles(&[("scan", 256, 383), ("scores", 128, 255), ("state", 0, 127)]),
+            merged: true,
+            most: 64,
+        }),
+        caption: "One block with five chunks, and places for four. Watch who is ahead: the scan asks for a chunk as soon as a \
+                  place is free, the scores follow, and the state is last. None of them waits for all others: each waits for \
+                  one barrier of a place. Copies land at random, from a seed.",
+    },
+    Figure {
+        name: "step",
+        scene: Scene::Lanes(lanes::Scene {
+            versions: &[
+                lanes::Version {
+                    name: "v0_simple",
+                    kernel: "vlstm_step_simple",
+                    run: Run::of("vlstm_step:v0_simple", "B=1,NH=1,DHQK=16,DHHV=128"),
+                    whole: false,
+                },
+                lanes::Version {
+                    name: "v1_packs",
+                    kernel: "vlstm_step_packs",
+                    run: Run::of("vlstm_step:v1_packs", "B=1,NH=1,DHQK=16,DHHV=128"),
+                    whole: false,
+                },
+            ],
+            arrays: &["C"],
+            pitch: 128,
+            most: 16,
+        }),
+        caption: "The first warp's first 16 loads and stores of C, a state of 16 × 128 floats. In v0 a lane has 4 bytes of a \
+                  row, and loads the next row when it has stored this one. In v1 it has 16 bytes, and asks for eight rows \
+                  before it stores the first: four times the bytes for each instruction, eight loads on their way at once.",
+    },
+    Figure {
+        name: "split",
+        scene: Scene::Tiles(tiles::Scene {
+            run: Run::of("vlstm_fwbw_v0", "B=1,NH=1,S=192,DHQK=16,DHHV=16"),
+            launches: &[
+                Launch {
+                    title: "The kernel of dq",
+                    file: "stages/vlstm_fwbw_v0/kernels/backward.cu",
+                    function: "vlstm_backward_q",
+                    arrays: &["k", "v"],
+                    stored: false,
+                    tile: "tile",
+                    what: "tile # of K and V",
+                    bytes: 64 * 16 * 4,
+                    own: Some(("dq", 64 * 16 * 4)),
+                    row: "rows of dq",
+                },
+                Launch {
+                    title: "The kernel of dk and dv",
+                    file: "stages/vlstm_fwbw_v0/kernels/backward.cu",
+                    function: "vlstm_backward_kv",
+                    arrays: &["q", "dh"],
+                    stored: false,
+                    tile: "tile",
+                    what: "tile # of Q and dh",
+                    bytes: 64 * 16 * 4,
+                    own: Some(("dk", 64 * 16 * 4)),
+                    row: "rows of dk, dv",
+                },
+            ],
+        }),
+        caption: "A head of 192 positions in tiles of 64. A number is the step in which a block loads a tile. The kernel of dq \
+                  owns rows of Q, and K and V come past it up to the diagonal. The kernel of dk and dv owns rows of K and V, \
+                  and Q and dh come past it from the diagonal on. Each block writes its own rows: nobody adds to what another \
+                  one has written.",
+    },
+    Figure {
+        name: "exchange",
+        scene: Scene::Phases(phases::Scene {
+            run: Run {
+                copies: Landing::Random(5),
+                ..Run::of("lstm_fused:v2_cluster_fw", "T=3,B=1,I=4,H=16")
+            },
+            kernel: "lstm_spread",
+            between: STEP,
+            around: Some(2),
+            rings: &[Ring {
+                place: "box",
+                what: "h of step",
+                array: "two",
+                prefix: "bars",
+                places: 2,
+                start: 1,
+                full: 0,
+                empty: None,
+            }],
+            who: Who::Blocks(2),
+            merged: true,
+            most: 64,
+        }),
+        caption: "Three steps of 16 units, over a cluster of eight blocks; the first two are shown. A bar is a box: the numbers \
+                  of h that have come, from all blocks. A block goes on when its own box is full. It does not ask whether \
+                  another block has what it needs.",
+    },
+    Figure {
+        name: "slices",
+        scene: Scene::Phases(phases::Scene {
+            run: Run {
+                copies: Landing::Random(5),
+                ..Run::of("slstm_fused:v1_heads_fw", "T=4,B=1,NH=1,DH=128")
+            },
+            kernel: "slstm_heads",
+            between: STEP,
+            around: Some(1),
+            rings: &[
+                Ring {
+                    place: "box",
+                    what: "h of step",
+                    array: "",
+                    prefix: "slices",
+                    places: 2,
+                    start: 1,
+                    full: 22784,
+                    empty: None,
+                },
+                Ring {
+                    place: "words",
+                    what: "words of step",
+                    array: "",
+                    prefix: "words",
+                    places: 2,
+                    start: 1,
+                    full: 22800,
+                    empty: None,
+                },
+            ],
+            who: Who::Blocks(2),
+            merged: true,
+            most: 64,
+        }),
+        caption: "A head of 128 units over a cluster of two blocks, four steps. A block's slice of h comes in one copy. \
+                  With it goes a word, by which the others know that the sender has read the box of the step before: a \
+                  copy alone does not say so. A block begins a step when both slices are there. It waits for the words \
+                  only before it sends its own slice.",
+    },
+    Figure {
+        name: "meeting",
+        scene: Scene::Phases(phases::Scene {
+            run: Run {
+                copies: Landing::Random(5),
+                ..Run::of("mlp_fused:v2_resident", "N=2,B=1,V=16,E=8,H=8")
+            },
+            kernel: "resident",
+            between: ("ANCHOR: exchange", "float dh = 0;"),
+            around: Some(1),
+            rings: &[Ring {
+                place: "box",
+                what: "numbers of meeting",
+                array: "two",
+                prefix: "bars",
+                places: 2,
+                start: 1,
+                full: 0,
+                empty: None,
+            }],
+            who: Who::Blocks(1),
+            merged: true,
+            most: 64,
+        }),
+        caption: "Two training steps in one launch of 16 blocks, as block 0 sees them. A training step has one meeting: each \
+                  block has a part of the vocabulary, and sends its sums to all boxes. When the box is full, the block has \
+                  all that the loss and the gradient need from elsewhere.",
+    },
+];
