@@ -150,7 +150,7 @@ def run(planned, tensors, left=None):
     """Runs a plan and returns its outputs by name; what it updates in place it updates in the tensors given.
 
     All tensors are of one device, row-major and without gaps. On CUDA the launches go to PyTorch's current stream;
-    nothing waits for them. `left` is the memory that one part of a call leaves to the other.
+    nothing waits for them. An output that is among the tensors given is written there. `left` is the memory that one part of a call leaves to the other.
     """
     return run_on(planned, tensors, left, next(iter(tensors.values())).device)
 
@@ -178,6 +178,7 @@ def _launch(planned, tensors, left, device, stream):
     made = {
         name: torch.empty_like(tensors[like]) if like else torch.empty(shape, dtype=dtype, device=device)
         for name, shape, dtype, like in planned.outputs
+        if name not in tensors
     }
     base, room = 0, None
     if planned.room_bytes:

@@ -62,8 +62,8 @@ def mlp_step(
     Returns:
         The loss before the update, in float64 as the kernels sum it: a scalar for (B,), and (N,) for (N, B).
 
-    A step whose loss is not finite, and the later steps of the call, leave the parameters as they are: this is so in all
-    versions but `v0_sample` and `v2_resident`. A loop over an N of 1 costs the host more than the device: N steps a call, or a CUDA
+    A step whose loss is not finite, and the later steps of the call, whose losses are NaN, leave the parameters as they
+    are: this is so in all versions but `v0_sample` and `v2_resident`. A loop over an N of 1 costs the host more than the device: N steps a call, or a CUDA
     graph of the call, cost the host once. A graph can be captured once a call of the same shapes has been made.
 
     Raises:
@@ -275,7 +275,9 @@ def step(tokens, targets, emb, w1, b1, w2, b2, lr, products, version, check_ids)
     if "rates" in planned.inputs:
         named["rates"] = torch.full((steps,), lr, dtype=torch.float64, device=device)
         named["order"] = _order(device, steps * batch)
-    loss = _launch.run(planned, named)["loss"]
+    # A step that is not finite ends the call: what later ones would have written stays as it is here.
+    named["loss"] = loss = torch.full((steps,), torch.nan, dtype=torch.float64, device=device)
+    _launch.run(planned, named)
     return loss if tokens.dim() == 2 else loss.view(())
 
 
