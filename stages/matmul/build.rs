@@ -70,5 +70,7 @@ fn main() {
         .needs("sm_90a")
         .kernel("kernels/v16_turned.cu", &["matmul_turned<float, 256, 128, 32, 4, 8>"])
         .needs("sm_90a")
+        .kernel("kernels/v17_grid.cu", &halves("matmul_grid", "128, 256, 64, 4"))
+        .needs("sm_90a")
         .build();
 }

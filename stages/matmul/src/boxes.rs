@@ -3,7 +3,7 @@
 use lab_device::{DType, Device, Instance, Launch, Swizzle, TensorMap};
 use lab_harness::{Error, Plan, Request, Setting, Version, arguments};
 
-use crate::{Blocks, Matmul, STORES, TENSOR};
+use crate::{Blocks, Matmul, SPLIT, STORES, TENSOR};
 
 /// Bytes of a row of a box, and of its swizzle.
 const SPAN: usize = 128;
@@ -30,14 +30,20 @@ pub(crate) fn plan(
     let [g, m, n, k] = sizes;
     let dtype = request.dtype;
     if !version.packs(dtype, n, k) {
-        if version.blocks == Blocks::Sized && tile(version, request) != "auto" {
+        if matches!(version.blocks, Blocks::Sized | Blocks::Grid)
+            && tile(version, request) != "auto"
+        {
             let expected = "auto, for N or K is no multiple of 8: no boxes, but v7's tiles";
             return Err(Error::bad("--set tile", expected, tile(version, request)));
         }
         // A tensor map's strides are multiples of 16 bytes.
         return TENSOR.plan(device, request);
     }
+    if version.blocks == Blocks::Grid && parts_of_grid(version, device, request)?.is_none() {
+        return SPLIT.plan(device, request);
+    }
     let (version, parts, side) = match version.blocks {
+        Blocks::Grid => (version, parts_of_grid(version, device, request)?.unwrap_or(1), None),
         Blocks::Sized => match way(version, request, device.facts().multiprocessors as usize)? {
             Way::Whole => (&STORES, 1, None),
             Way::Parts { side, parts } => (version, parts, Some(side)),
@@ -59,6 +65,9 @@ pub(crate) fn plan(
             Launch::of([cluster * at_once.clamp(1, all.min(1 << 20) as u32), 1, 1], block)
                 .cluster(cluster)
         }
+        Blocks::Grid => {
+            Launch::of([(along * parts) as u32, down as u32, g as u32], block).cooperative()
+        }
         _ => {
             Launch::of([(along * parts) as u32, down as u32, g as u32], block).cluster(parts as u32)
         }
@@ -77,6 +86,11 @@ pub(crate) fn plan(
     match version.blocks {
         Blocks::Stay { .. } => {
             plan.launch(&kernel, launch, arguments![A: a, B: b, C: c, G: g, M: m, N: n, K: k])?;
+        }
+        Blocks::Grid => {
+            let sums = plan.scratch(DType::F32, g * down * along * parts * rows * columns);
+            let all = arguments![A: a, B: b, C: c, sums: sums, parts: parts, M: m, N: n, K: k];
+            plan.launch(&kernel, launch, all)?;
         }
         _ => plan.launch(&kernel, launch, arguments![A: a, B: b, C: c, M: m, N: n, K: k])?,
     }
@@ -126,6 +140,39 @@ fn way(version: &Matmul, request: &Request<'_>, multiprocessors: usize) -> Resul
         }
         _ => Ok(way),
     }
+}
+
+/// The option that says whether all multiprocessors share the tiles.
+pub(crate) const PARTS: Setting = Setting::choice(
+    "tile",
+    "grid: parts of tiles of 128 x 256 for all multiprocessors; auto: by the size, that or as v15",
+    &["auto", "grid"],
+);
+
+/// Blocks of each tile where all multiprocessors share the tiles; `None` where they do better as v15 cuts them.
+///
+/// # Errors
+/// More tiles than multiprocessors, and they are asked for.
+fn parts_of_grid(
+    version: &Matmul,
+    device: &Device,
+    request: &Request<'_>,
+) -> Result<Option<usize>, Error> {
+    let [g, m, n, k] = ["G", "M", "N", "K"].map(|d| request.dim(d));
+    let multiprocessors = device.facts().multiprocessors as usize;
+    let (tiles, steps) = (m.div_ceil(128) * n.div_ceil(256) * g, k.div_ceil(Way::STEP));
+    let parts = (multiprocessors / tiles).min(steps);
+    if request.options().text(&version.info, PARTS.name) == "grid" {
+        let expected =
+            format!("auto, for {tiles} tiles are more than {multiprocessors} multiprocessors");
+        return match parts {
+            0 => Err(Error::bad("--set tile", expected, "grid")),
+            _ => Ok(Some(parts)),
+        };
+    }
+    let split = Way::of([g, m, n, k], multiprocessors).cycles([g, m, n], steps, multiprocessors);
+    let own = 14_000 + steps.div_ceil(parts.max(1)) * 1040 + 3700;
+    Ok((parts > 1 && own < split).then_some(parts))
 }
 
 /// How a product is cut into tiles.

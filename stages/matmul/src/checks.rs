@@ -7,7 +7,7 @@ use lab_harness::tensor::tensors;
 use lab_harness::{Options, Problem, Tensor, Version, run, version_checks};
 
 use crate::boxes::TILE;
-use crate::{MMA, SPLIT, STAGE, TENSOR, TURNED, sizes};
+use crate::{GRID, MMA, SPLIT, STAGE, TENSOR, TURNED, sizes};
 
 pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
     large_problems,
@@ -51,6 +51,15 @@ fn every_cut_is_right(device: &Device) {
             assert!(case.passed(), "{tile}: {}", case.describe());
         }
     }
+    let options = Options::parse(&["tile=grid"], GRID.info()).unwrap();
+    for (dims, dtype) in [[1, 120, 136, 1000], [2, 140, 264, 520]].into_iter().zip(info.dtypes) {
+        let problem = Problem { options: options.clone(), ..Problem::new(sizes(dims), *dtype) };
+        let case = check(&GRID, device, &problem);
+        assert!(case.passed(), "{}", case.describe());
+    }
+    let inputs = GRID.inputs(&Problem::new(sizes([200, 8, 8, 8]), info.dtypes[0]));
+    let refused = run(&GRID, device, &inputs, &options).unwrap_err().to_string();
+    assert!(refused.starts_with("--set tile: expected auto, for 200 tiles are more"), "{refused}");
     let options = Options::parse(&["tile=128x128/3"], info).unwrap();
     let inputs = SPLIT.inputs(&Problem::new(sizes([1, 8, 8, 128]), info.dtypes[0]));
     let refused = run(&SPLIT, device, &inputs, &options).unwrap_err().to_string();

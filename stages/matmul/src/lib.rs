@@ -45,6 +45,8 @@ enum Blocks {
     Stay { cluster: u32, stores: bool },
     /// By the size of the product ([`boxes::Way`]).
     Sized,
+    /// The same; for few tiles, all multiprocessors share them.
+    Grid,
 }
 
 /// Blocks of 32 rows or columns of C are the smallest here, and a grid has 65,535 in y. Offsets
@@ -316,6 +318,20 @@ pub static TURNED: Matmul = Matmul {
     blocks: Blocks::Stay { cluster: 1, stores: false },
 };
 
+/// Parts of k by all multiprocessors.
+pub static GRID: Matmul = Matmul {
+    info: Info {
+        name: "v17_grid",
+        parent: Some("v15_split"),
+        change: "the blocks of a tile are no cluster: parts of k for all multiprocessors, sums by way of device memory",
+        settings: &[boxes::PARTS],
+        ..WGMMA.info
+    },
+    source: &kernels::V17_GRID,
+    kernel: "matmul_grid",
+    blocks: Blocks::Grid,
+};
+
 /// Every version, in the order of the story.
 pub static VERSIONS: &[&Matmul] = &[
     &NAIVE,
@@ -336,6 +352,7 @@ pub static VERSIONS: &[&Matmul] = &[
     &MULTICAST,
     &SPLIT,
     &TURNED,
+    &GRID,
 ];
 
 /// This stage.
@@ -361,6 +378,7 @@ pub static STAGE: Stage = Stage {
         &MULTICAST,
         &SPLIT,
         &TURNED,
+        &GRID,
     ],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,
@@ -488,6 +506,7 @@ impl Version for Matmul {
             Blocks::Down | Blocks::Along => vec![self.source],
             Blocks::Boxes | Blocks::Stay { .. } => vec![self.source, TENSOR.source],
             Blocks::Sized => vec![self.source, STORES.source, TENSOR.source],
+            Blocks::Grid => vec![self.source, SPLIT.source, STORES.source, TENSOR.source],
         }
     }
 
