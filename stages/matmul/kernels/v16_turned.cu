@@ -37,8 +37,8 @@ template <class T, int BM, int BN, int BK> struct TurnedTiles {
     __device__ __forceinline__ static int panel() { return threadIdx.x / 64 * PANEL; }
 
     // ANCHOR: turn
-    // A lane's share of Bᵀ, from k on. Its rows of Bᵀ are not neighbours in B but columns of every other chunk: then the
-    // 8 x 4 elements that a warp fetches at once lie in 32 banks.
+    // A lane's share of Bᵀ, from k on. The 8 columns that a warp fetches at once, by 4 of k, are those of two chunks 4 apart:
+    // they lie in 32 banks.
     __device__ __forceinline__ void turn(unsigned (&share)[4], int k) const {
         int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
@@ -86,7 +86,7 @@ template <class Tiles, class T, int PLACES> struct Consumer {
     }
 };
 
-// Lanes 16 apart have columns of every other chunk: they exchange, so that 8 lanes have 8 neighbours, and store a sector.
+// Lanes 16 apart have columns 16 apart: they exchange, so that 8 lanes have 8 neighbours, and store a sector.
 template <int BM>
 __device__ __forceinline__ void store_turned(Matrix<float> c, const float (&sum)[BM / 2], int i, int j) {
     int g = threadIdx.x % 32 / 4;
