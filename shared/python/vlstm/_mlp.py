@@ -1,4 +1,4 @@
-"""`vlstm.MLP` and `vlstm.mlp_step`: training steps of a language model of one word, by the kernels of `mlp_fused`.
+"""`vlstm.MLP` and `vlstm.mlp_step`: training steps of a bigram language model, by the kernels of `mlp_fused`.
 
 A step is forward, backward and update at once: no gradient is kept, and the parameters are updated where they lie. What
 PyTorch sees is the operation `torch.ops.vlstm.mlp_step`, which mutates its parameters.
@@ -30,7 +30,7 @@ _ALIGNMENT = 16
 def mlp_step(
     tokens, targets, emb, w1, b1, w2, b2, lr, *, product_dtype=None, version="auto", check_ids=True
 ):
-    """Training steps of a language model of one word: forward, backward and gradient descent, all parameters in place.
+    """Training steps of a bigram language model, which predicts the next token from one token: forward, backward and gradient descent, all parameters in place.
 
     With V tokens, E numbers for each, H hidden units and B pairs of a token and the next one, a step is
 
@@ -49,8 +49,8 @@ def mlp_step(
             `mlp_fused:v2_resident` reads a copy, made once a call, and with products in bfloat16 a copy of w2 in that
             type is made once a call.
         lr: the learning rate, a number that is not negative; the same for all N steps. A captured CUDA graph keeps it.
-        product_dtype: what the factors of the products by w2 are rounded to, torch.float32 or torch.bfloat16. By default
-            bfloat16 under `torch.autocast` of that type, else float32. Sums and parameters are float32 in any case.
+        product_dtype: what the factors of the products by w2 are rounded to, torch.float32 or torch.bfloat16. By default,
+            with `version="auto"`, bfloat16 under `torch.autocast` of that type, else float32. Sums and parameters are float32 in any case.
         version: `auto`, or the name of a version that `versions` lists under `mlp`. Without a `product_dtype` the
             version decides what its products are made of.
         check_ids: whether ids are looked at. On the CPU a wrong one is a ValueError. On CUDA nothing waits for the device:
@@ -84,7 +84,7 @@ def mlp_step(
 
 
 class MLP(torch.nn.Module):
-    """A language model of one word: token -> embedding -> hidden layer with ReLU -> logits of the next token.
+    """A bigram language model: token -> embedding -> hidden layer with ReLU -> logits of the next token.
 
     Parameters, in this order, under the names that the tool `lab` has for them in safetensors files: `emb` (V, E), `w1`
     (H, E), `b1` (H,), `w2` (V, H), `b2` (V,). They are drawn as `torch.nn.Embedding` and `torch.nn.Linear` draw theirs.

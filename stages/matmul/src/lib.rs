@@ -307,7 +307,7 @@ pub static TURNED: Matmul = Matmul {
     info: Info {
         name: "v16_turned",
         parent: Some("v12_persistent"),
-        change: "f32 as TF32: B, whose k is not side by side, comes to wgmma through registers, as the first operand",
+        change: "f32 as TF32: B comes to wgmma through registers, as the first operand",
         dtypes: &[DType::F32],
         // The tensor cores cut what they find in shared memory, by 2⁻¹⁰ at most; B is rounded.
         outputs: &[Output { name: "C", bounds: &[(DType::F32, 1.47e-3)] }],
@@ -323,7 +323,7 @@ pub static GRID: Matmul = Matmul {
     info: Info {
         name: "v17_grid",
         parent: Some("v15_split"),
-        change: "the blocks of a tile are no cluster: parts of k for all multiprocessors, sums by way of device memory",
+        change: "parts of k for all multiprocessors, no clusters; sums by way of device memory",
         settings: &[boxes::PARTS],
         ..WGMMA.info
     },
