@@ -87,7 +87,10 @@ __global__ void __launch_bounds__(BM* BN / (TM * TN), BLOCKS)
 #pragma unroll
             for (int i = 0; i < TM; ++i)
 #pragma unroll
-                for (int j = 0; j < TN; ++j) sum[i][j] += a_k[k % 2][i] * b_k[k % 2][j];
+                for (int n = 0; n < TN; ++n) {
+                    int j = i % 2 ? TN - 1 - n : n;  // back and forth: neighbours share an operand
+                    sum[i][j] += a_k[k % 2][i] * b_k[k % 2][j];
+                }
         }
     }
     // ANCHOR_END: pipeline
