@@ -22,8 +22,10 @@ fn packed(name: &str, tiles: &str, threads: &str) -> Vec<String> {
 }
 
 fn main() {
-    let pipelined =
-        [4, 1].map(|pack| format!("matmul_async<float, 128, 256, 8, 64, 64, 8, 16, 3, 1, {pack}>"));
+    // Wide tiles, and others where there are few of them.
+    let pipelined = ["128, 256, 8, 64, 64, 8, 16, 3, 1", "128, 128, 8, 64, 32, 8, 8, 3, 2"]
+        .map(|tiles| [4, 1].map(|pack| format!("matmul_async<float, {tiles}, {pack}>")))
+        .concat();
     let tensor = |name: &str| {
         let types = [("float", 16, 4), ("__half", 32, 8), ("__nv_bfloat16", 32, 8)];
         let all = types.map(|(t, depth, pack)| {

@@ -518,6 +518,12 @@ impl Version for Matmul {
             return boxes::plan(self, device, request, leading);
         }
         let instance = self.instance(dtype, self.packs(dtype, n, k));
+        let [rows, columns] = tuning::sides(&instance);
+        let tiles = m.div_ceil(rows) * n.div_ceil(columns) * g;
+        // Multiprocessors without a tile cost more than smaller tiles do.
+        let few = tiles * 10 < device.facts().multiprocessors as usize * 9;
+        let narrow = self.narrower(&instance).filter(|_| few);
+        let instance = narrow.unwrap_or(instance);
         let (kernel, [rows, columns]) = match request.tiling {
             None => (device.load(instance)?, tuning::sides(&instance)),
             Some(tiling) => {
@@ -554,6 +560,17 @@ impl Matmul {
         let fits =
             |i: &Instance| i.has("T", dtype.cpp()) && i.argument("PACK").is_none_or(|p| p == pack);
         self.source.instances(self.kernel).find(fits).expect("a type that the version has")
+    }
+
+    /// The one with narrower tiles that is the same otherwise, if there is one.
+    fn narrower(&self, than: &Instance) -> Option<Instance> {
+        let same = |name| move |i: &Instance| i.argument(name) == than.argument(name);
+        let fits = |i: &Instance| {
+            same("T")(i)
+                && same("PACK")(i)
+                && than.argument("BN").is_some_and(|_| i.size("BN") < than.size("BN"))
+        };
+        self.source.instances(self.kernel).find(fits)
     }
 
     /// Whether rows can be read in packs of 16 bytes.
