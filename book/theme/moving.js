@@ -180,7 +180,7 @@
                     const [cost, ideal] = spent(run, unit, index);
                     bar.firstChild.style.width = `${100 * Math.min(cost, ideal) / most}%`;
                     bar.lastChild.style.width = `${100 * (cost - Math.min(cost, ideal)) / most}%`;
-                    text.textContent = cost ? `${cost} so far; ${ideal} would do` : 'none so far';
+                    text.textContent = cost ? `${cost} so far; the minimum is ${ideal}` : 'none so far';
                 }
                 if (!step.lanes) {
                     return `Line ${step.line}: a barrier. The warp waits until all warps of the block have stored their part of the tile.`;
@@ -191,7 +191,7 @@
                 const cost = count(step.cost, step.unit.slice(0, -1));
                 return `Line ${step.line}: ${count(there.length, 'lane')} ${verb} ${step.bytes} bytes each`
                     + ` ${verb === 'store' ? 'to' : 'from'} ${run.arrays[step.array].name}${apart}. `
-                    + (step.cost > step.ideal ? `${cost}; ${step.ideal} would do.` : `${cost}, as few as can be.`);
+                    + (step.cost > step.ideal ? `${cost}; the minimum is ${step.ideal}.` : `${cost}, as few as can be.`);
             },
         };
     }

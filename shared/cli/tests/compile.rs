@@ -44,6 +44,38 @@ fn a_version_has_the_kernels_that_it_launches() {
 }
 
 #[test]
+fn threads_are_those_of_the_launch() {
+    if !nvrtc() {
+        return;
+    }
+    // It has no launch bounds.
+    let said = json(&["--json", "compile", "matmul:v1_coalesced", "--resources", "--dtype", "f32"]);
+    assert_eq!(said["kernels"][0]["threads"], 32 * 32, "{said}");
+}
+
+#[test]
+fn each_branch_has_its_label() {
+    if !nvrtc() {
+        return;
+    }
+    for wide in [&[][..], &["--wide"]] {
+        let mut arguments = vec!["compile", "matmul:v2_tiled", "--ptx", "--dtype", "f32"];
+        arguments.extend(wide);
+        let (code, text) = lab(&arguments);
+        assert_eq!(code, Some(0), "{text}");
+        let branches = text.lines().filter_map(|l| l.split_once("bra $"));
+        let mut targets: Vec<String> = branches.map(|(_, to)| format!("| ${to}:")).collect();
+        targets.sort();
+        targets.dedup();
+        assert!(!targets.is_empty(), "{text}");
+        for target in targets {
+            let labels = text.lines().filter(|l| l.trim() == target).count();
+            assert_eq!(labels, 1, "{target} in {text}");
+        }
+    }
+}
+
+#[test]
 fn ptx_stands_below_the_line_that_it_is_of() {
     if !nvrtc() {
         return;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use lab_device::dlpack::DLTensor;
-use lab_device::{Bound, Device, Fill, Graph, Kernel, RawBuffer, Stream};
+use lab_device::{Bound, Device, Fill, Graph, Kernel, Launch, RawBuffer, Stream};
 
 use crate::plan::{Argument, Initial, Plan, SCRATCH_ALIGNMENT, Slot, SlotFacts, SlotKind, Step};
 use crate::{Error, Prepared, Tensor, Tensors};
@@ -460,8 +460,8 @@ impl Prepared for Binding {
         Ok(())
     }
 
-    fn kernels(&self) -> Vec<Kernel> {
-        self.plan.kernels()
+    fn launches(&self) -> Vec<(Kernel, Launch)> {
+        self.plan.launches()
     }
 
     fn bytes_beyond_inputs(&self) -> Option<u64> {

@@ -396,8 +396,13 @@ impl Plan {
 
     /// The kernels that it launches, in their order.
     pub fn kernels(&self) -> Vec<Kernel> {
+        self.launches().into_iter().map(|(kernel, _)| kernel).collect()
+    }
+
+    /// The same, each with the size of its launch.
+    pub fn launches(&self) -> Vec<(Kernel, Launch)> {
         let launched = self.steps.iter().filter_map(|step| match step {
-            Step::Launch { kernel, .. } => Some(kernel.clone()),
+            Step::Launch { kernel, launch, .. } => Some((kernel.clone(), *launch)),
             Step::Zero(_) | Step::Copy { .. } => None,
         });
         launched.collect()

@@ -1,7 +1,7 @@
 //! The interface that all versions of a kernel idea share.
 
 use lab_device::emulator::{Finding, Kind};
-use lab_device::{Arithmetic, DType, Device, Kernel, KernelSource};
+use lab_device::{Arithmetic, DType, Device, Kernel, KernelSource, Launch};
 
 use crate::suite::{Check, VersionCheck};
 use crate::{
@@ -479,9 +479,13 @@ pub trait Prepared {
     fn all_written(&self) -> Result<(), Error> {
         Ok(())
     }
-    /// The kernels that it launches; none of what is no kernel of the lab.
-    fn kernels(&self) -> Vec<Kernel> {
+    /// The kernels that it launches, each with the size of its launch; none of what is no kernel of the lab.
+    fn launches(&self) -> Vec<(Kernel, Launch)> {
         Vec::new()
+    }
+    /// The same kernels, without the sizes.
+    fn kernels(&self) -> Vec<Kernel> {
+        self.launches().into_iter().map(|(kernel, _)| kernel).collect()
     }
     /// Bytes of device memory that a run takes beyond its inputs: outputs and scratch; `None` of what does not count them.
     fn bytes_beyond_inputs(&self) -> Option<u64> {

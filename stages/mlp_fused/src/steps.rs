@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use lab_device::{DType, Device, Graph, Kernel, KernelSource};
+use lab_device::{DType, Device, Graph, Kernel, KernelSource, Launch};
 use lab_harness::plan::{Plan, Slot};
 use lab_harness::{Binding, Error, Prepared, Request, Tensor, Tensors, mlp, tensor::tensors};
 use lab_reference::mlp::{Parameters, Sizes};
@@ -186,8 +186,8 @@ impl Prepared for Steps {
         Ok(mlp::with_changes(all, &self.inputs))
     }
 
-    fn kernels(&self) -> Vec<Kernel> {
-        self.binding.borrow().kernels()
+    fn launches(&self) -> Vec<(Kernel, Launch)> {
+        self.binding.borrow().launches()
     }
 
     fn poison_outputs(&mut self) -> Result<(), Error> {

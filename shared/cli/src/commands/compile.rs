@@ -204,8 +204,11 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         println!("skipped for {arch}: {}, which needs {}", source.file, source.least_arch);
     }
     println!(
-        "{} kernels compiled by NVRTC {major}.{minor} in {:.1} s",
-        rows.len(),
+        "{} compiled by NVRTC {major}.{minor} in {:.1} s",
+        match rows.len() {
+            1 => "1 kernel".to_owned(),
+            n => format!("{n} kernels"),
+        },
         start.elapsed().as_secs_f64()
     );
     complaints.iter().for_each(|line| println!("{line}"));
@@ -265,7 +268,7 @@ fn show_ptx(
         let kernel = |(launched, kernel): &(&Launched, ptx::Kernel)| {
             let instructions = kernel.instructions.iter();
             json!({ "kernel": launched.name, "file": launched.source.file, "symbol": kernel.symbol,
-                    "instructions": instructions.map(|i| json!({ "line": i.line, "text": i.text })).collect::<Vec<_>>() })
+                    "instructions": instructions.map(|i| json!({ "line": i.line, "labels": i.labels, "text": i.text })).collect::<Vec<_>>() })
         };
         println!(
             "{}",
@@ -297,11 +300,20 @@ fn beside_source(launched: &Launched, kernel: &ptx::Kernel, arch: &str, most: us
             Some(code) => text += &format!("{line:5}  {code}\n"),
             None => text += "       (of no line of this file)\n",
         }
-        let shown = instructions.iter().take(most);
-        shown.for_each(|i| text += &format!("           | {}\n", i.text));
-        let rest = &instructions[most.min(instructions.len())..];
+        // What a branch goes to is shown in any case.
+        let mut rest = Vec::new();
+        for (n, instruction) in instructions.iter().enumerate() {
+            if n >= most && instruction.labels.is_empty() {
+                rest.push(instruction.opcode());
+                continue;
+            }
+            for label in &instruction.labels {
+                text += &format!("           | {label}:\n");
+            }
+            text += &format!("           | {}\n", instruction.text);
+        }
         if !rest.is_empty() {
-            let kinds = ptx::most_frequent(rest.iter().map(|i| i.opcode()), 3);
+            let kinds = ptx::most_frequent(rest.iter().copied(), 3);
             text +=
                 &format!("           | … and {} more: {kinds} (--wide shows all)\n", rest.len());
         }

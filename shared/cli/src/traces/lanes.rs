@@ -241,7 +241,7 @@ fn still(run: &Shown) -> Markup {
             caption { (run.name) ", one warp of " (LANES) " lanes" }
             thead { tr {
                 th scope="col" { "line" } th scope="col" { "what it does" } th scope="col" { "times" }
-                th scope="col" { "from lane to lane" } th scope="col" { "cost of each" } th scope="col" { "would do" }
+                th scope="col" { "from lane to lane" } th scope="col" { "cost of each" } th scope="col" { "minimum" }
             } }
             tbody {
                 @for (moment, times) in rows {

@@ -38,8 +38,10 @@ pub(super) const FIGURES: &[Figure] = &[
             pitch: 32,
             most: usize::MAX,
         }),
-        caption: "The first warp of a block, at every load and store that it makes, as the emulator counted them: 32 × 32 \
-                  floats, one tile, 8 warps.",
+        caption: "The first warp of a block, at every load and store that it makes, as the emulator counted them: 32 \
+                  × 32 floats, one tile, 8 warps. Compare the colours: without a tile the store touches 32 sectors. \
+                  Through the tile it touches 4, but the load from the tile takes 32 wavefronts. With padding that \
+                  load takes 1.",
     },
     Figure {
         name: "race",
@@ -79,8 +81,9 @@ pub(super) const FIGURES: &[Figure] = &[
             merged: false,
             most: usize::MAX,
         }),
-        caption: "One block, 6 tiles along k, a ring of 3 places. A filled circle is an arrival. Copies land at random, from a \
-                  seed, as the emulator lets them.",
+        caption: "One block, 6 tiles along k, a ring of 3 places. A filled circle is an arrival. The emulator \
+                  delivers copies in random order (fixed seed). Watch tile 3: the producer requests it (event 32) \
+                  only after both consumers have left place 0 (events 23 and 27).",
     },
     Figure {
         name: "shared",
@@ -114,8 +117,10 @@ pub(super) const FIGURES: &[Figure] = &[
             },
             kernel: "qkv_block_tile",
         }),
-        caption: "The first block of a problem with 192 positions: three tiles of keys, 4 warps. The emulator runs one warp \
-                  at a time, until it waits; here in an order, drawn by a seed, that lets some of them lag behind.",
+        caption: "The first block of a problem with 192 positions: three tiles of keys, 4 warps. The emulator runs \
+                  one warp at a time, until it waits; a fixed seed draws the order of the warps. Watch warp 2: it \
+                  comes first to nine barriers. From step 37 on, at line 56 of the last tile, it comes last, and the \
+                  other three wait for it. No barrier opens before its last warp has come.",
     },
     Figure {
         name: "parts",
@@ -135,7 +140,7 @@ pub(super) const FIGURES: &[Figure] = &[
                     row: "block",
                 },
                 Launch {
-                    title: "Behind it",
+                    title: "After the meeting",
                     file: "stages/qkv_v2/kernels/v3_resident.cu",
                     function: "collect",
                     arrays: &["parts"],
@@ -148,9 +153,10 @@ pub(super) const FIGURES: &[Figure] = &[
                 },
             ],
         }),
-        caption: "The four blocks of a head of 256 rows. A number is the step in which a block takes a part. Each block \
-                  has the sum over its own rows, and stores it. Then it needs the parts of all blocks: so the blocks meet \
-                  in between. For a head they wait for each other only this once.",
+        caption: "The four blocks of a head of 256 rows. A number is the step in which a block stores (above) or \
+                  reads (below) a part. Each block has the sum over its own rows, and stores it. Then it needs the \
+                  parts of all blocks: so the blocks meet in between. For a head they wait for each other only this \
+                  once.",
     },
     Figure {
         name: "causal",
@@ -244,10 +250,11 @@ pub(super) const FIGURES: &[Figure] = &[
             merged: true,
             most: 64,
         }),
-        caption: "One block with three tiles of K and V, numbered as they come, from the diagonal back, and two places for \
-                  each. A filled circle is an arrival: all 8 warps must leave a place before it is filled again. K and V \
-                  have places of their own, because a warp leaves K when it has the scores, and V only when they are \
-                  multiplied. Copies land at random, from a seed.",
+        caption: "One block with three tiles of K and V, numbered in loading order, and two places for each; the \
+                  first 64 events are shown, and what comes after them is “later”. A filled circle is an arrival: all \
+                  8 warps must leave a place before it is filled again. K and V have places of their own, because a \
+                  warp leaves K when it has the scores, and V only when they are multiplied. The emulator delivers \
+                  copies in random order (fixed seed).",
     },
     Figure {
         name: "chunks",
@@ -292,9 +299,10 @@ pub(super) const FIGURES: &[Figure] = &[
                 },
             ],
         }),
-        caption: "A head of 256 positions: four chunks, three launches. A number is the step in which a block takes the state \
-                  of a chunk. In the first and the last launch all chunks are taken at once. Only the walk goes from chunk to \
-                  chunk: a recurrence needs an order, and this is all of it.",
+        caption: "A head of 256 positions: four chunks, three launches. A number is the step in which a block stores \
+                  what a chunk adds (launch 1), reads what a chunk adds (launch 2), or reads the state ahead of a \
+                  chunk (launch 3). In the first and the last launch all chunks are taken at once. Only the walk goes \
+                  from chunk to chunk: a recurrence needs an order, and this is all of it.",
     },
     Figure {
         name: "roles",
@@ -319,7 +327,7 @@ pub(super) const FIGURES: &[Figure] = &[
                 },
                 Ring {
                     place: "weights",
-                    what: "weights",
+                    what: "weights of chunk",
                     array: "weights",
                     prefix: "weights.",
                     places: 2,
@@ -332,9 +340,10 @@ pub(super) const FIGURES: &[Figure] = &[
             merged: true,
             most: 64,
         }),
-        caption: "One block with five chunks, and places for four. Watch who is ahead: the scan asks for a chunk as soon as a \
-                  place is free, the scores follow, and the state is last. None of them waits for all others: each waits for \
-                  one barrier of a place. Copies land at random, from a seed.",
+        caption: "One block with five chunks, and places for four; the first 64 events are shown, and what comes \
+                  after them is “later”. Watch who is ahead: the scan asks for a chunk as soon as a place is free, \
+                  the scores follow, and the state is last. None of them waits for all others: each waits for one \
+                  barrier of a place. The emulator delivers copies in random order (fixed seed).",
     },
     Figure {
         name: "step",
@@ -421,9 +430,10 @@ pub(super) const FIGURES: &[Figure] = &[
             merged: true,
             most: 64,
         }),
-        caption: "Three steps of 16 units, over a cluster of eight blocks; the first two are shown. A bar is a box: the numbers \
-                  of h that have come, from all blocks. A block goes on when its own box is full. It does not ask whether \
-                  another block has what it needs.",
+        caption: "Three steps of 16 units, over a cluster of eight blocks; the first two blocks are shown, and the \
+                  first 64 events. What comes after them is “later”. A bar is a box: the numbers of h that have come, \
+                  from all blocks. A block goes on when its own box is full. It does not ask whether another block \
+                  has what it needs. The last row of each table is expected bytes that nobody sends.",
     },
     Figure {
         name: "slices",
@@ -461,10 +471,11 @@ pub(super) const FIGURES: &[Figure] = &[
             merged: true,
             most: 64,
         }),
-        caption: "A head of 128 units over a cluster of two blocks, four steps. A block's slice of h comes in one copy. \
-                  With it goes a word, by which the others know that the sender has read the box of the step before: a \
-                  copy alone does not say so. A block begins a step when both slices are there. It waits for the words \
-                  only before it sends its own slice.",
+        caption: "A head of 128 units over a cluster of two blocks, four steps. A block's slice of h comes in one \
+                  copy. With it goes a word, by which the others know that the sender has read the box of the step \
+                  before: a copy alone does not say so. A block begins a step when both slices are there. It waits \
+                  for the words only before it sends its own slice. The last two rows of each table are expected \
+                  bytes that nobody sends.",
     },
     Figure {
         name: "meeting",
@@ -490,8 +501,10 @@ pub(super) const FIGURES: &[Figure] = &[
             merged: true,
             most: 64,
         }),
-        caption: "Two training steps in one launch of 16 blocks, as block 0 sees them. A training step has one meeting: each \
-                  block has a part of the vocabulary, and sends its sums to all boxes. When the box is full, the block has \
-                  all that the loss and the gradient need from elsewhere.",
+        caption: "Two training steps in one launch of 16 blocks, as block 0 sees them. A training step has one \
+                  meeting. Each block has a part of the vocabulary, and sends its maximum and its sums to all boxes. \
+                  The block that has the target also sends its row of w2, and the block that has the next token sends \
+                  its embedding. When the box is full, the block has all that the loss and the gradient need from \
+                  elsewhere. The last two rows are expected bytes that nobody sends.",
     },
 ];

@@ -128,7 +128,8 @@ struct Moment {
 impl Scene {
     pub(super) fn draw(&self) -> Result<Drawn, Failure> {
         let events = self.run.trace()?.events;
-        let (made, moments) = self.moments(&events)?;
+        let (made, all) = self.moments(&events)?;
+        let moments = &all[..all.len().min(self.most)];
         let (barriers, cards) = self.cards();
         let of_kernel = events.iter().find(|e| matches!(e.step, Step::Mbarrier { .. }));
         let file = of_kernel.map_or("", |e| file_of(&e.place.own));
@@ -139,7 +140,7 @@ impl Scene {
             None => listing,
         };
         let body = html! {
-            div.still { @for part in self.stills(&cards, &moments) { (part) } }
+            div.still { @for part in self.stills(&cards, &all) { (part) } }
             (data(&json!({
                 "name": self.run.version, "code": listing.lines, "file": listing.file,
                 "roles": self.who.all(),
@@ -204,7 +205,7 @@ impl Scene {
         None
     }
 
-    /// How each barrier was made, and what happens then.
+    /// How each barrier was made, and all that happens then, also past the steps that are shown.
     fn moments(&self, events: &[Event]) -> Result<(Vec<Mbarrier>, Vec<Moment>), Failure> {
         let (barriers, _) = self.cards();
         let mut made = vec![None; barriers.len()];
@@ -237,7 +238,6 @@ impl Scene {
                 all.push(moment);
             }
         }
-        all.truncate(self.most);
         let made: Option<Vec<Mbarrier>> = made.into_iter().collect();
         match made {
             Some(made) => Ok((made, all)),
@@ -253,7 +253,7 @@ impl Scene {
             let of_ring = &cards[first..first + cards[first].places];
             tables.push(still(
                 of_ring,
-                &brought(of_ring, moments),
+                &brought(of_ring, moments, self.most),
                 matches!(self.who, Who::Blocks(_)),
             ));
             first += of_ring.len();
@@ -324,55 +324,87 @@ fn as_json(moment: &Moment, merged: bool) -> Value {
     all
 }
 
-/// Of each tile of a ring, the steps in which it was asked for, had come, and was left; and its bytes.
-fn brought(ring: &[Card], moments: &[Moment]) -> BTreeMap<usize, [Vec<String>; 4]> {
-    let mut all: BTreeMap<usize, [Vec<String>; 4]> = BTreeMap::new();
+/// What happens to one tile: its bytes, and the numbers of the events.
+#[derive(Default)]
+struct Way {
+    bytes: Vec<String>,
+    asked: Vec<String>,
+    complete: Vec<String>,
+    left: Vec<String>,
+    /// Bytes of it have come, or it is complete.
+    sent: bool,
+}
+
+/// Adds an event's number, or once "later" where the event is not among the first `most`, which the figure shows.
+fn note(events: &mut Vec<String>, number: usize, most: usize) {
+    let said = if number <= most { number.to_string() } else { "later".to_owned() };
+    if events.last() != Some(&said) {
+        events.push(said);
+    }
+}
+
+/// The tiles of a ring that the first `most` events are about, and what happens to each.
+fn brought(ring: &[Card], moments: &[Moment], most: usize) -> BTreeMap<usize, Way> {
+    let mut all: BTreeMap<usize, Way> = BTreeMap::new();
     for (n, moment) in moments.iter().enumerate() {
-        let step = (n + 1).to_string();
+        let number = n + 1;
         let is = |card: &&Card| card.full == moment.barrier || card.empty == Some(moment.barrier);
         let Some(card) = ring.iter().find(is) else { continue };
-        let tile = |phase: u32| card.number(phase);
-        match moment.does {
-            Signal::Arrives { expected: expected @ 1.. } if card.full == moment.barrier => {
-                let own = all.entry(tile(moment.now.phase)).or_default();
-                own[0].push(expected.to_string());
-                own[1].push(step);
-            }
-            // A complete phase is over: the barrier is in the next one.
-            Signal::Lands { .. } if moment.now.landed == 0 => {
-                all.entry(tile(moment.now.phase - 1)).or_default()[2].push(step);
-            }
-            Signal::Arrives { .. } if card.empty == Some(moment.barrier) => {
-                let phase = moment.now.phase - u32::from(moment.now.arrived == 0);
-                all.entry(tile(phase)).or_default()[3].push(step);
-            }
-            _ => {}
+        // A complete phase is over: the barrier is in the next one.
+        let (is_complete, bytes) = match moment.does {
+            Signal::Arrives { expected } => (moment.now.arrived == 0, expected),
+            Signal::Lands { .. } => (moment.now.landed == 0, 0),
+            _ => continue,
+        };
+        let tile = card.number(moment.now.phase - u32::from(is_complete));
+        if number > most && !all.contains_key(&tile) {
+            continue;
         }
+        let way = all.entry(tile).or_default();
+        if card.empty == Some(moment.barrier) {
+            note(&mut way.left, number, most);
+            continue;
+        }
+        if bytes > 0 {
+            way.bytes.push(bytes.to_string());
+            note(&mut way.asked, number, most);
+        }
+        if is_complete {
+            note(&mut way.complete, number, most);
+        }
+        way.sent |= is_complete || matches!(moment.does, Signal::Lands { .. });
     }
     all
 }
 
-fn still(ring: &[Card], brought: &BTreeMap<usize, [Vec<String>; 4]>, of_cluster: bool) -> Markup {
+fn still(ring: &[Card], brought: &BTreeMap<usize, Way>, of_cluster: bool) -> Markup {
     let Some(first) = ring.first() else { return html! {} };
     let left = ring.iter().any(|c| c.empty.is_some());
-    let ring_of = first.name.trim_end_matches(" 0");
+    // Arrivals alone fill some places: nobody asks for bytes.
+    let asked = brought.values().any(|way| !way.asked.is_empty());
+    let ring_of = match first.name.trim_end_matches(" 0") {
+        "place" => "each place",
+        name => name,
+    };
     html! {
         table {
-            caption {
-                @if of_cluster { "What comes into " (ring_of) } @else { (ring_of) ": each " (first.what) "'s way" }
-                ", by the steps of this run"
-            }
+            caption { "What comes into " (ring_of) ", and at which events of this run" }
             thead { tr {
-                th scope="col" { (first.what) }
-                @for heading in ["place", "parity", "bytes", "asked for in step", "complete in step"] { th scope="col" { (heading) } }
-                @if left { th scope="col" { "left in steps" } }
+                @for heading in [first.what, "place", "parity"] { th scope="col" { (heading) } }
+                @if asked {
+                    th scope="col" { "bytes" }
+                    th scope="col" { @if of_cluster { "expected from event" } @else { "requested at event" } }
+                }
+                th scope="col" { "complete at event" }
+                @if left { th scope="col" { "released at events" } }
             } }
             tbody {
-                @for (tile, [bytes, asked, come, gone]) in brought {
+                @for (tile, way) in brought {
                     tr {
                         td { (tile) } td { (tile % first.places) } td { ((tile - first.start) / first.places % 2) }
-                        @for steps in [bytes, asked, come] { td { (steps.join(", ")) } }
-                        @if left { td { (gone.join(", ")) } }
+                        @if asked { @for said in [&way.bytes, &way.asked] { td { (said.join(", ")) } } }
+                        td { @if way.sent { (way.complete.join(", ")) } @else { "never" } }
+                        @if left { td { (way.left.join(", ")) } }
                     }
                 }
             }
@@ -384,10 +416,15 @@ fn still(ring: &[Card], brought: &BTreeMap<usize, [Vec<String>; 4]>, of_cluster:
 mod tests {
     use super::*;
 
+    fn scene(name: &str) -> (&'static Scene, &'static str) {
+        let figure = super::super::list::FIGURES.iter().find(|f| f.name == name).unwrap();
+        let super::super::Scene::Phases(scene) = &figure.scene else { panic!("{name}") };
+        (scene, figure.caption)
+    }
+
     #[test]
     fn each_tile_is_asked_for_comes_and_is_left() {
-        let figure = super::super::list::FIGURES.iter().find(|f| f.name == "phases");
-        let Some(super::super::Scene::Phases(scene)) = figure.map(|f| &f.scene) else { panic!() };
+        let (scene, _) = scene("phases");
         let (made, moments) = scene.moments(&scene.run.trace().unwrap().events).unwrap();
         let counts: Vec<u32> = made.iter().map(|m| m.count).collect();
         assert_eq!(
@@ -395,12 +432,56 @@ mod tests {
             [1, 2, 1, 2, 1, 2],
             "one producer fills a place, two consumers leave it"
         );
-        let tiles = brought(&scene.cards().1, &moments);
+        let tiles = brought(&scene.cards().1, &moments, scene.most);
         assert_eq!(tiles.keys().copied().collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
-        for (tile, [bytes, asked, come, left]) in &tiles {
-            assert_eq!((bytes.len(), asked.len(), come.len()), (1, 1, 1), "tile {tile}");
+        for (tile, way) in &tiles {
+            let counts = (way.bytes.len(), way.asked.len(), way.complete.len());
+            assert_eq!(counts, (1, 1, 1), "tile {tile}");
             // Nobody asks for a place that only the last tiles had.
+            let left = &way.left;
             assert!(left.len() == 2 || *tile == 5 && left.is_empty(), "tile {tile}: {left:?}");
+        }
+        // The caption has these numbers.
+        assert_eq!((&*tiles[&0].left.join(", "), &*tiles[&3].asked[0]), ("23, 27", "32"));
+    }
+
+    #[test]
+    fn arrivals_alone_also_complete_a_phase() {
+        let (scene, _) = scene("roles");
+        let (_, moments) = scene.moments(&scene.run.trace().unwrap().events).unwrap();
+        let (chunks, weights) =
+            scene.cards().1.into_iter().partition::<Vec<_>, _>(|c| c.places == 4);
+        for (ring, tiles) in [(chunks, 5), (weights, 5)] {
+            let all = brought(&ring, &moments, usize::MAX);
+            assert_eq!(all.len(), tiles);
+            assert!(all.values().all(|way| way.complete.len() == 1));
+        }
+    }
+
+    #[test]
+    fn a_caption_says_what_is_cut_off_and_what_nobody_sends() {
+        for (name, never) in [
+            ("phases", 0),
+            ("keys", 0),
+            ("roles", 0),
+            ("exchange", 1),
+            ("slices", 2),
+            ("meeting", 2),
+        ] {
+            let (scene, caption) = scene(name);
+            let (_, moments) = scene.moments(&scene.run.trace().unwrap().events).unwrap();
+            let said = format!("the first {} events", scene.most);
+            assert_eq!(caption.contains(&said), moments.len() > scene.most, "{name}: {caption}");
+            let (_, cards) = scene.cards();
+            let mut first = 0;
+            while first < cards.len() {
+                let ring = &cards[first..first + cards[first].places];
+                let all: Vec<_> = brought(ring, &moments, scene.most).into_values().collect();
+                let sent = all.len() - never;
+                assert!(all[..sent].iter().all(|way| way.sent), "{name}");
+                assert!(all[sent..].iter().all(|way| !way.sent), "{name}");
+                first += ring.len();
+            }
         }
     }
 }

@@ -14,6 +14,8 @@ pub(super) struct Kernel {
 pub(super) struct Instruction {
     /// In the kernel's own file: its line, or that of the call where it is a header's.
     pub(super) line: Option<usize>,
+    /// The labels that stand before it, without their colons: branches name them.
+    pub(super) labels: Vec<String>,
     pub(super) text: String,
 }
 
@@ -65,7 +67,7 @@ pub(super) fn kernels(text: &str, file: &str) -> Vec<Kernel> {
     let mut called: HashMap<Place, Option<usize>> = HashMap::new();
     let mut all: Vec<Kernel> = Vec::new();
     let (mut inside, mut line, mut statement) = (false, None, String::new());
-    let mut inline = false;
+    let (mut inline, mut labels) = (false, Vec::new());
     for raw in text.lines() {
         // Inline assembly may have braces in the first column.
         match raw.trim() {
@@ -84,6 +86,7 @@ pub(super) fn kernels(text: &str, file: &str) -> Vec<Kernel> {
             "{" if !inline => {
                 inside = true;
                 (line, statement) = (None, String::new());
+                labels.clear();
                 continue;
             }
             "}" if !inline => {
@@ -106,16 +109,24 @@ pub(super) fn kernels(text: &str, file: &str) -> Vec<Kernel> {
         statement.push_str(code);
         statement.push(' ');
         while let Some(end) = statement.find(';') {
-            let one = statement[..end].trim_start_matches(['{', '}', ' ']).trim().to_owned();
+            let one = statement[..end].to_owned();
             statement = statement[end + 1..].to_owned();
+            let bare = |text: &str| text.trim_start_matches(['{', '}', ' ']).trim().to_owned();
             // Labels stand before what they name.
-            let one = one.rsplit_once(": ").map_or(&*one, |(_, after)| after).trim();
+            let one = match one.rsplit_once(": ") {
+                Some((before, after)) => {
+                    labels.extend(before.split(": ").map(bare));
+                    bare(after)
+                }
+                None => bare(&one),
+            };
             if !one.is_empty()
                 && !one.starts_with('.')
                 && let Some(kernel) = all.last_mut()
             {
                 let text = one.split_whitespace().collect::<Vec<_>>().join(" ");
-                kernel.instructions.push(Instruction { line, text });
+                let labels = std::mem::take(&mut labels);
+                kernel.instructions.push(Instruction { line, labels, text });
             }
         }
     }
@@ -218,6 +229,13 @@ $L__BB0_2:
             kernels[0].instructions[3].text,
             "ld.global.v4.f32 {%f1, %f2, %f3, %f4}, [%rd2]"
         );
+        let labels: Vec<&[String]> =
+            kernels[0].instructions.iter().map(|i| &i.labels[..]).collect();
+        assert_eq!(
+            (labels[3], labels[6]),
+            (&["$L__BB0_1".to_owned()][..], &["$L__BB0_2".to_owned()][..])
+        );
+        assert_eq!(labels.iter().map(|l| l.len()).sum::<usize>(), 2);
     }
 
     #[test]

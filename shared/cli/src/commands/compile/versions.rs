@@ -16,7 +16,7 @@ pub(super) struct Launched {
     pub(super) source: &'static KernelSource,
     /// Its instantiation.
     pub(super) name: &'static str,
-    /// Threads of a block, and bytes of dynamic shared memory.
+    /// Threads of a block, and bytes of dynamic shared memory, of its first launch.
     pub(super) threads: u32,
     pub(super) dynamic: usize,
 }
@@ -48,7 +48,7 @@ pub(super) fn launched(
     for dtype in types {
         let inputs = random_inputs(version, &dims, Some(&dtype), 0, &options)?;
         let prepared = version.prepare(&device, &inputs, &options)?;
-        for kernel in prepared.kernels() {
+        for (kernel, launch) in prepared.launches() {
             if all.iter().any(|l| l.name == kernel.name()) {
                 continue;
             }
@@ -56,9 +56,8 @@ pub(super) fn launched(
             let (source, name) = found.ok_or_else(|| {
                 Failure::Wrong(format!("{}: no stage has this kernel", kernel.name()))
             })?;
-            let block = kernel.block().ok();
-            let (threads, dynamic) = block.map_or((0, 0), |b| (b.threads, b.dynamic_shared));
-            all.push(Launched { source, name, threads, dynamic });
+            let threads = launch.block.iter().product();
+            all.push(Launched { source, name, threads, dynamic: launch.dynamic_shared });
         }
     }
     match all.is_empty() {
