@@ -440,8 +440,10 @@ mod tests {
         // The faster one is now the more exact as well: no share of it.
         (all[0].relative_error, all[4].relative_error) = (Some(1e-3), Some(1e-6));
         assert_eq!(shares(&all), [Some(75.0), None, None, None, None, None]);
-        // It need not be: where products are told, they decide.
+        // It need not be: where products are told, they decide. One that rounds is not looked at while another does not.
         all[4].products = Some(Products::Tf32);
+        assert_eq!(shares(&all), [Some(75.0), None, None, None, None, None]);
+        all[1].products = Some(Products::Tf32);
         assert_eq!(shares(&all), [Some(50.0), None, None, None, None, None]);
         all[0].products = Some(Products::Halves);
         assert_eq!(shares(&all), [None; 6]);
