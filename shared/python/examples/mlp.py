@@ -16,5 +16,6 @@ model = vlstm.MLP(len(letters), embedding=16, hidden=32, device=device)
 for call in range(10):
     places = torch.randint(len(ids) - 1, (20, 64), device=device)  # 20 steps of 64 pairs
     losses = model.training_step(ids[places], ids[places + 1], lr=0.5)
-    print(f"step {20 * call}: {losses[0]:.3f}")
+    first = losses[0].item()
+    print(f"step {20 * call}: {first:.3f}")
 print("after v comes", letters[model(ids[text.index("v")]).argmax()])
