@@ -1,4 +1,4 @@
-//! Training steps of the language model of one word, on parameters that are updated where they lie.
+//! Training steps of the bigram language model, on parameters that are updated where they lie.
 
 use lab_device::{DType, Device, DeviceKind};
 use lab_harness::{Error, Options, Plan, Request, Shape, Shapes, Version};

@@ -125,7 +125,7 @@ impl Planned {
         Ok(parts.map(|plan| Self::of(name.clone(), None, plan)))
     }
 
-    /// Training steps of the language model of one word, in the way that suits the device. They update the parameters where
+    /// Training steps of the bigram language model, in the way that suits the device. They update the parameters where
     /// they lie.
     ///
     /// # Errors

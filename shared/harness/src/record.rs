@@ -202,7 +202,8 @@ impl Measurement {
     }
 
     /// The time of the fastest library on the same problem that this one [is beside](Self::is_beside),
-    /// of those that round alike if there are any, over this one, in percent; `all` is of one run. None where no such library was measured, of
+    /// of those that round alike if there are any, over this one, in percent; `all` is of one run. None where no such
+    /// library was measured, of
     /// libraries, and of the host, whose clock is another.
     pub fn library_percent(&self, all: &[Self]) -> Option<f64> {
         let same =
