@@ -234,8 +234,9 @@ def test_a_training_step_in_a_graph(batch, product_dtype):
 
 def test_memory_of_training_steps_is_given_back():
     own, tokens, targets = mlp_of(256)
-    for _ in range(3):
-        own.training_step(tokens, targets, 0.1)
+    # Of the last learning rates each is kept on the device: some bytes a step.
+    for n in range(20):
+        own.training_step(tokens, targets, 0.2 + n / 1000)
     torch.cuda.synchronize()
     before, free = torch.cuda.memory_allocated(), torch.cuda.mem_get_info()[0]
     for n in range(20):
@@ -253,16 +254,25 @@ def test_parameters_that_are_not_aligned():
         vlstm.mlp_step(tokens, targets, *tensors, 0.1)
 
 
-@pytest.mark.parametrize("name", ["tokens", "targets"])
-def test_a_wrong_id_ends_in_an_assertion_on_the_device(name):
+@pytest.mark.parametrize(
+    "name, wrong, dtype",
+    [
+        ("tokens", 50, "int64"),
+        ("targets", -1, "int64"),
+        ("targets", 2**32 + 3, "int64"),
+        ("tokens", 50, "int32"),
+        ("targets", -1, "int32"),
+    ],
+)
+def test_a_wrong_id_ends_in_an_assertion_on_the_device(name, wrong, dtype):
     """In a process of its own, for it can no longer use the device."""
     program = f"""
 import torch, vlstm
-ids = {{name: torch.zeros(2, 8, dtype=torch.int64, device="cuda") for name in ("tokens", "targets")}}
+ids = {{name: torch.zeros(2, 8, dtype=torch.{dtype}, device="cuda") for name in ("tokens", "targets")}}
 model = vlstm.MLP(50, 8, 16, device="cuda")
 model.training_step(**ids, lr=0.1)
 torch.cuda.synchronize()
-ids["{name}"][1, 3] = 50
+ids["{name}"][1, 3] = {wrong}
 model.training_step(**ids, lr=0.1)
 print("asked")
 try:

@@ -105,6 +105,29 @@ def test_each_call_has_its_own_learning_rate(batch, device):
         assert torch.equal(own.b2, before) == (lr == 0)
 
 
+def test_a_later_call_of_the_same_shapes_is_looked_at_as_the_first(device):
+    own = model((9, 4, 8), device)
+    tokens, targets = draw_ids((9, 4, 8), 1, 4, device)
+    parameters = [p.detach() for p in own.parameters()]
+    for _ in range(2):
+        vlstm.mlp_step(tokens, targets, *parameters, LR)
+    shared = torch.zeros(40, device=device)
+    before = [p.clone() for p in parameters]
+    overlapping = [*parameters[:2], shared[:8], parameters[3], shared[4:13]]
+    with pytest.raises(ValueError, match="expected memory of its own"):
+        vlstm.mlp_step(tokens, targets, *overlapping, LR)
+    for lr, error in ((-1.0, ValueError), (float("nan"), ValueError), (True, TypeError), ("0.1", TypeError)):
+        with pytest.raises(error, match="lr: expected a number"):
+            vlstm.mlp_step(tokens, targets, *parameters, lr)
+    with pytest.raises(ValueError, match="w1: expected a contiguous tensor"):
+        vlstm.mlp_step(tokens, targets, parameters[0], torch.zeros(4, 8, device=device).T, *parameters[2:], LR)
+    if device == "cpu":
+        with pytest.raises(ValueError, match="targets: expected ids from 0 to 8, got 9 at step 0, pair 2"):
+            vlstm.mlp_step(tokens, torch.tensor([[0, 1, 9, 2]]), *parameters, LR)
+    for p, first in zip(parameters, before):
+        assert torch.equal(p, first)
+
+
 def test_parameters_are_updated_where_they_lie_without_gradients(device):
     own = model(SIZES[0], device)
     addresses = [p.data_ptr() for p in own.parameters()]

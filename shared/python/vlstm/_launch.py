@@ -138,12 +138,16 @@ def parts_for(on, tensors, options, version):
 
 def device_name(tensor):
     """The name of the device that runs a call on this tensor."""
-    kind = tensor.device.type
-    if kind == "cuda":
-        return f"cuda:{tensor.device.index}"
-    if kind == "cpu":
+    return device_name_of(tensor.device)
+
+
+def device_name_of(device):
+    """The name that the native module has for a device of PyTorch's."""
+    if device.type == "cuda":
+        return f"cuda:{device.index}"
+    if device.type == "cpu":
         return "emulator"
-    raise ValueError(f"q: expected a tensor on the CPU or a CUDA device, got one on {tensor.device}")
+    raise ValueError(f"q: expected a tensor on the CPU or a CUDA device, got one on {device}")
 
 
 def run(planned, tensors, left=None):
@@ -172,6 +176,11 @@ _current_device = getattr(torch._C, "_cuda_getDevice", None) or torch.cuda.curre
 _current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (
     lambda index: torch.cuda.current_stream(index).cuda_stream
 )
+
+
+def current_stream(device):
+    """The number of PyTorch's current stream of a CUDA device."""
+    return _current_stream(device.index)
 
 
 def _launch(planned, tensors, left, device, stream):

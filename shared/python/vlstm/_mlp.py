@@ -71,16 +71,26 @@ def mlp_step(
         another, or of a size that no version takes.
     """
     parameters = (emb, w1, b1, w2, b2)
+    key = _key(tokens, targets, emb, w1, b1, w2, b2, product_dtype, version)
+    call = _calls.get(key) if key is not None else None
+    if call is not None and type(lr) is float and 0 <= lr < math.inf and not torch.is_autocast_enabled(call.kind):
+        loss = call(tokens, targets, parameters, lr, check_ids)
+        _ops.note_changes(*parameters)
+        return loss
     _check(tokens, targets, parameters)
     _check_settings(lr, version)
     products = _products(product_dtype, version, emb.device.type)
-    arguments = tokens, targets, *parameters, float(lr), products, version, bool(check_ids)
-    if _ops.is_plain((tokens, targets, *parameters)):
-        loss = step(*arguments)
+    if key is not None and _ops.is_plain((tokens, targets, *parameters)):
+        call = _call_for(tokens, parameters, float(lr), products, version)
+        loss = call(tokens, targets, parameters, float(lr), check_ids)
         _ops.note_changes(*parameters)
+        if not torch.is_autocast_enabled(call.kind) and len(_calls) < _KEPT:
+            _calls[key] = call
         return loss
     with torch.no_grad():
-        return torch.ops.vlstm.mlp_step(*arguments)
+        return torch.ops.vlstm.mlp_step(
+            tokens, targets, *parameters, float(lr), products, version, bool(check_ids)
+        )
 
 
 class MLP(torch.nn.Module):
@@ -213,17 +223,22 @@ def _check_on_host(name, ids, vocabulary):
 
 def _ids(tokens, targets, vocabulary, check_ids):
     """The ids as the kernels take them, int32 without gaps: the same tensors where they are that already."""
-    if check_ids and tokens.device.type != "cuda":
+    if check_ids and tokens.device.type == "cuda":
+        # Each id is read at its own place in 0, 1, 2 and so on: what reads it asserts that it is there, and makes an int32
+        # of it. The step runs behind this in the stream, so that no wrong id comes to it.
+        order = _order(tokens.device, vocabulary)
+        return [_read_at(order[:vocabulary], ids.reshape(-1)) for ids in (tokens, targets)]
+    if check_ids:
         _check_on_host("tokens", tokens, vocabulary)
         _check_on_host("targets", targets, vocabulary)
-    elif check_ids:
-        # The step runs behind this in the stream, so that no wrong id comes to it.
-        both = torch.stack((tokens, targets))
-        inside = (both == both.clamp(0, vocabulary - 1)).all()
-        expected = f"vlstm.mlp_step: tokens, targets: expected ids from 0 to {vocabulary - 1}"
-        torch.ops.aten._assert_async.msg(inside, expected)
-        tokens, targets = both.to(torch.int32)
+    if tokens.dtype == targets.dtype == torch.int32 and tokens.is_contiguous() and targets.is_contiguous():
+        return tokens, targets
     return [ids.to(torch.int32).contiguous() for ids in (tokens, targets)]
+
+
+def _read_at(values, ids):
+    # Of an index of 64 bits `index_select` looks at the lower 32 alone; `gather` takes no other.
+    return values.gather(0, ids) if ids.dtype == torch.int64 else values.index_select(0, ids)
 
 
 # ---- the operation -------------------------------------------------------------------------------
@@ -262,23 +277,90 @@ def _order(device, pairs):
     return kept[-1]
 
 
+@functools.lru_cache(maxsize=16)
+def _rates(device, stream, steps, lr):
+    """The learning rate of each step. It is read on the stream on which it was written."""
+    return torch.full((steps,), lr, dtype=torch.float64, device=device)
+
+
+class _Call:
+    """The plan of a call, for all tensors and settings of the same facts."""
+
+    __slots__ = ("_asked", "_checked", "_planned", "_sizes", "device", "kind")
+
+    def __init__(self, device, sizes, products, version, lr):
+        self.device, self.kind, self._sizes = device, device.type, sizes
+        self._asked = _launch.device_name_of(device), sizes, products, version
+        self._planned, self._checked = plan_for(*self._asked, lr), None
+
+    def __call__(self, tokens, targets, parameters, lr, check_ids):
+        addresses = [p.data_ptr() for p in parameters]
+        if addresses != self._checked:
+            _check_memory(parameters, self.kind == "cuda")
+            self._checked = addresses
+        planned, device = self._planned, self.device
+        reads_rates = "rates" in planned.inputs
+        if not reads_rates:
+            planned = plan_for(*self._asked, lr)
+        steps, batch, vocabulary, *_ = self._sizes
+        named = dict(zip(_NAMES, parameters))
+        named["tokens"], named["targets"] = _ids(tokens, targets, vocabulary, check_ids)
+        if reads_rates:
+            if self.kind == "cuda" and not torch.cuda.is_current_stream_capturing():
+                named["rates"] = _rates(device, _launch.current_stream(device), steps, lr)
+            else:
+                # A graph keeps what it reads.
+                named["rates"] = torch.full((steps,), lr, dtype=torch.float64, device=device)
+            named["order"] = _order(device, steps * batch)
+        shape = tokens.shape[:-1]
+        if steps == 1:
+            loss = torch.empty(shape, dtype=torch.float64, device=device)
+        else:
+            # A step that is not finite ends the call: what later ones would have written stays as it is here.
+            loss = torch.full(shape, torch.nan, dtype=torch.float64, device=device)
+        named["loss"] = loss
+        _launch.run_on(planned, named, None, device)
+        return loss
+
+
+# A loop makes few kinds of calls; one that makes ever new ones must not keep them all.
+_KEPT = 1024
+_calls = {}
+
+
+def _key(tokens, targets, emb, w1, b1, w2, b2, product_dtype, version):
+    """The facts that decide over a call; None where it takes the long way: see `_quick`."""
+    if not _ops.nobody_looks_on():
+        return None
+    try:
+        key = (
+            tokens.__class__, tokens.dtype, tokens.shape, tokens.get_device(), tokens.is_contiguous(),
+            targets.__class__, targets.dtype, targets.shape, targets.get_device(), targets.is_contiguous(),
+            emb.__class__, emb.dtype, emb.shape, emb.get_device(), emb.is_contiguous(),
+            w1.__class__, w1.dtype, w1.shape, w1.get_device(), w1.is_contiguous(),
+            b1.__class__, b1.dtype, b1.shape, b1.get_device(), b1.is_contiguous(),
+            w2.__class__, w2.dtype, w2.shape, w2.get_device(), w2.is_contiguous(),
+            b2.__class__, b2.dtype, b2.shape, b2.get_device(), b2.is_contiguous(),
+            product_dtype, version,
+        )  # fmt: skip
+        hash(key)
+    except (AttributeError, TypeError, RuntimeError):  # no tensor, or one without these facts
+        return None
+    return key
+
+
+def _call_for(tokens, parameters, lr, products, version):
+    emb, w1, *_ = parameters
+    steps, batch = tokens.shape if tokens.dim() == 2 else (1, tokens.shape[0])
+    sizes = steps, batch, *emb.shape, w1.shape[0]
+    return _Call(emb.device, sizes, products, version, lr)
+
+
 def step(tokens, targets, emb, w1, b1, w2, b2, lr, products, version, check_ids):
     """The losses; the parameters are updated where they lie."""
-    device, (vocabulary, embedding), hidden = emb.device, emb.shape, w1.shape[0]
     parameters = (emb, w1, b1, w2, b2)
-    _check_memory(parameters, device.type == "cuda")
-    steps, batch = tokens.shape if tokens.dim() == 2 else (1, tokens.shape[0])
-    sizes = steps, batch, vocabulary, embedding, hidden
-    planned = plan_for(_launch.device_name(emb), sizes, products, version, lr)
-    named = dict(zip(_NAMES, parameters))
-    named["tokens"], named["targets"] = _ids(tokens, targets, vocabulary, check_ids)
-    if "rates" in planned.inputs:
-        named["rates"] = torch.full((steps,), lr, dtype=torch.float64, device=device)
-        named["order"] = _order(device, steps * batch)
-    # A step that is not finite ends the call: what later ones would have written stays as it is here.
-    named["loss"] = loss = torch.full((steps,), torch.nan, dtype=torch.float64, device=device)
-    _launch.run(planned, named)
-    return loss if tokens.dim() == 2 else loss.view(())
+    call = _call_for(tokens, parameters, lr, products, version)
+    return call(tokens, targets, parameters, lr, check_ids)
 
 
 for _device in ("CPU", "CUDA"):
