@@ -133,8 +133,12 @@ class MLP(torch.nn.Module):
 
     def training_step(self, tokens, targets, lr, *, product_dtype=None, version="auto", check_ids=True):
         """`mlp_step` on the parameters of this module: the loss of each step."""
-        settings = {"product_dtype": product_dtype, "version": version, "check_ids": check_ids}
-        return mlp_step(tokens, targets, self.emb, self.w1, self.b1, self.w2, self.b2, lr, **settings)
+        # A module looks for an attribute in three places first. What is parametrized is there alone.
+        own = self._parameters
+        emb, w1, b1, w2, b2 = [own[name] if name in own else getattr(self, name) for name in _NAMES]
+        return mlp_step(
+            tokens, targets, emb, w1, b1, w2, b2, lr, product_dtype=product_dtype, version=version, check_ids=check_ids
+        )
 
     def extra_repr(self):
         return f"vocabulary={self.vocabulary}, embedding={self.embedding}, hidden={self.hidden}"
