@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use lab_emulator::{Finding, Module, Order};
+use lab_emulator::{Finding, Module, Order, write_atomically};
 use lab_kernel_build::{Build, compile_program};
 
 use crate::Error;
@@ -19,7 +19,7 @@ use crate::host::{self, HOST_TABLE};
 use crate::instructions;
 use crate::limit::limit_memory;
 use crate::rewrite::Kernel;
-use crate::sources::Sources;
+use crate::sources::{CUDA, Sources};
 
 /// How a program is compiled.
 #[derive(Clone, Debug, Default)]
@@ -207,7 +207,9 @@ pub(crate) fn compile(
     // An array larger than a page must not reach over the page that guards a thread's stack.
     let mut flags = vec![format!("-std={standard}"), "-fstack-clash-protection".into()];
     flags.extend(options.arch.flags());
-    flags.extend(options.define.iter().map(|d| format!("-D{d}")));
+    let (for_headers, own): (Vec<_>, Vec<_>) =
+        options.define.iter().partition(|d| is_read_by_headers(d));
+    flags.extend(for_headers.iter().map(|d| format!("-D{d}")));
     let mut libraries = vec!["-pthread".to_owned(), "-lm".into()];
     let absolute = |p: &Path| p.canonicalize().unwrap_or_else(|_| p.to_owned());
     flags.extend(options.include.iter().map(|d| format!("-I{}", absolute(d).display())));
@@ -224,18 +226,22 @@ pub(crate) fn compile(
         flags.push("-fopenmp".into());
         libraries.push("-fopenmp".into());
     }
-    let header = scratch.join("instructions.h");
-    std::fs::write(&header, instructions::definitions(options.arch))
-        .map_err(|e| Error::File { path: header.clone(), reason: e.to_string() })?;
-    let included = format!("#include {:?}\n", header.display().to_string());
+    let included = format!("#include {:?}\n", instructions_header(root, options.arch)?);
     // It is C++, and what is C has no kernels.
     let is_c = |file: &Path| file.extension().is_some_and(|e| e == "c");
-    let of_cpp = sources.units.iter_mut().filter(|(_, file)| !is_c(file));
-    of_cpp.for_each(|(text, _)| text.insert_str(0, &included));
+    let defined: String = own.iter().map(|d| definition(d)).collect();
+    for (text, file) in &mut sources.units {
+        // Behind CUDA's headers: these have names such as N for themselves.
+        text.insert_str(if text.starts_with(CUDA) { CUDA.len() } else { 0 }, &defined);
+        if !is_c(file) {
+            text.insert_str(0, &included);
+        }
+    }
     if sources.units.iter().any(|(text, file)| is_c(file) && text.contains("cuda")) {
         sources.units.push(("#include \"runtime/for_c.h\"\n".into(), "for_c.cu".into()));
     }
-    let program = lab_kernel_build::Program { units: sources.units, flags, libraries };
+    let prelude = included + CUDA;
+    let program = lab_kernel_build::Program { prelude, units: sources.units, flags, libraries };
     let build = if options.plain { Build::Plain } else { Build::Checked };
     let compiled = compile_program(root, &program, build, scratch);
     let refused = |said: String| {
@@ -247,6 +253,30 @@ pub(crate) fn compile(
         .map_err(|e| Error::File { path: object.clone(), reason: e.to_string() })?;
     // The module keeps the bytes for its line tables.
     Ok(Module::load(bytes.leak())?)
+}
+
+/// Whether a name that is defined may be meant for a header that every program begins with.
+fn is_read_by_headers(define: &str) -> bool {
+    ["_", "CUDA", "CCCL", "CUB", "THRUST"].iter().any(|own| define.starts_with(own))
+}
+
+/// `N=4` as a line of the file, `#define N 4`; a name alone is 1, as for a compiler.
+fn definition(define: &str) -> String {
+    let (name, value) = define.split_once('=').unwrap_or((define, "1"));
+    format!("#define {name} {value}\n")
+}
+
+/// The header that says which instructions an architecture has; it is written once, beside the emulator's own.
+fn instructions_header(root: &Path, arch: Arch) -> Result<PathBuf, Error> {
+    let path = root.join("objects").join(format!("instructions.{arch}.h"));
+    let text = instructions::definitions(arch);
+    if std::fs::read(&path).is_ok_and(|there| there == text.as_bytes()) {
+        return Ok(path);
+    }
+    let refuse = |e: std::io::Error| Error::File { path: path.clone(), reason: e.to_string() };
+    std::fs::create_dir_all(root.join("objects")).map_err(refuse)?;
+    write_atomically(&path, text.as_bytes()).map_err(refuse)?;
+    Ok(path)
 }
 
 static FAULT: OnceLock<String> = OnceLock::new();

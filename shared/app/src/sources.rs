@@ -10,7 +10,7 @@ use crate::{Error, Options};
 
 /// What nvcc says of itself, and includes. Host and device code are compiled in one pass, which is the
 /// device's: kernels whose body stands behind `__CUDA_ARCH__` would be empty else.
-const CUDA: &str = "#define __CUDACC__ 1\n#define __NVCC__ 1\n#define __CUDA_ARCH__ EMU_ARCH\n\
+pub(crate) const CUDA: &str = "#define __CUDACC__ 1\n#define __NVCC__ 1\n#define __CUDA_ARCH__ EMU_ARCH\n\
                     #include \"cuda_runtime.h\"\n";
 
 /// Rewritten files.

@@ -275,11 +275,31 @@ fn run(cli: Cli) -> u8 {
 mod tests {
     use clap::CommandFactory as _;
 
-    use super::Cli;
+    use super::{Cli, STAGES};
 
     /// Names that clash are told when a command is used; here for all of them.
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// The kernels travel in programs and wheels for `manylinux_2_28`: what they ask of the C library has been there in 2.28.
+    #[test]
+    #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
+    fn kernels_load_beside_an_older_c_library() {
+        const VERSION: &[u8] = b"GLIBC_2.";
+        let mut found = 0;
+        for kernel in STAGES.iter().flat_map(|s| s.kernels) {
+            for object in [kernel.object, kernel.checked] {
+                for at in memchr::memmem::find_iter(object, VERSION) {
+                    let rest = &object[at + VERSION.len()..];
+                    let digits = rest.iter().take_while(|b| b.is_ascii_digit()).count();
+                    let minor: u32 = str::from_utf8(&rest[..digits]).unwrap().parse().unwrap();
+                    assert!(minor <= 28, "{}: asks for glibc 2.{minor}", kernel.file);
+                    found += 1;
+                }
+            }
+        }
+        assert!(found > 0, "no kernel asks for anything");
     }
 }

@@ -49,6 +49,20 @@ fn a_program_that_is_right_keeps_its_output_and_its_exit_code() {
     assert!(stderr.contains("ended with an exception: no"), "{stderr}");
 }
 
+/// The emulator's own headers have names such as N, too.
+#[test]
+fn what_is_defined_is_of_the_program_alone() {
+    let here = tempfile::tempdir().unwrap();
+    let program = here.path().join("defined.cu");
+    let text = "#include <cstdio>\n#ifndef T\n#error no T\n#endif\n__global__ void fill(T* x) { x[threadIdx.x] = N + SQUARE(2); }\n\
+                int main() { T* x; cudaMallocManaged(&x, sizeof(T)); fill<<<1, 1>>>(x);\n\
+                cudaDeviceSynchronize(); printf(\"%g %d\\n\", double(*x), size); }\n";
+    std::fs::write(&program, text).unwrap();
+    let defined = ["-D", "N=300", "-D", "T=float", "-D", "SQUARE(x)=x * x", "-D", "size"];
+    let (code, stdout, stderr) = outcome(app(here.path()).args(defined).arg(&program));
+    assert_eq!((code, &stdout[..]), (0, "304 1\n"), "{stderr}");
+}
+
 #[test]
 fn a_race_is_found_in_its_own_file() {
     let here = tempfile::tempdir().unwrap();

@@ -72,7 +72,8 @@ pub(crate) fn header_root(tools: &Tools<'_>) -> Option<PathBuf> {
 
 fn make(tools: &Tools<'_>, build: Build, part: &Path) -> Result<(), String> {
     std::fs::create_dir_all(part).map_err(|e| format!("{}: {e}", part.display()))?;
-    tools.precompile(&part.join("emulator.h.gch"), &kernel_flags(tools.root), build)?;
+    let header = tools.include().join("emulator.h");
+    tools.precompile(&header, &part.join("emulator.h.gch"), &kernel_flags(tools.root), build)?;
     tools.compile_glue(&part.join("glue.o"), build)
 }
 

@@ -10,6 +10,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use crate::common::{Common, header_root};
+use crate::prelude::Prelude;
 use crate::waits::mark_waits;
 use crate::{shared_directory, signature, stem, texts};
 
@@ -195,6 +196,9 @@ pub(crate) fn kernel_flags(root: &Path) -> Vec<String> {
 /// C++ files that together are a program with its own `main`, or kernels without one.
 #[derive(Clone, Debug, Default)]
 pub struct Program {
+    /// What files begin with that include CUDA's headers; each has it in its text. It is compiled in advance for the
+    /// next program of the same flags.
+    pub prelude: String,
     /// What is compiled: text and the name that messages have for it.
     pub units: Vec<(String, PathBuf)>,
     /// For the compiler, such as `-DN=4`; directories are absolute.
@@ -225,10 +229,19 @@ pub fn compile_program(
     }
     flags.extend(program.flags.iter().cloned());
     let object = out.join(build.file_name("program"));
+    let prelude = Prelude::of(&tools, &program.prelude, &flags, build)?;
     let (mut assemblies, mut said) = (Vec::new(), String::new());
     for (number, (text, source)) in program.units.iter().enumerate() {
         let unit = out.join(format!("unit{number}.cpp"));
         let assembly = unit.with_extension("s");
+        let mut flags = flags.clone();
+        let text = match (&prelude, text.strip_prefix(&program.prelude)) {
+            (Some(prelude), Some(rest)) => {
+                flags.extend(["-include".to_owned(), prelude.header().display().to_string()]);
+                rest
+            }
+            _ => text,
+        };
         write(&unit, text)?;
         said += &tools.assemble(&unit, &assembly, &flags, build, source)?;
         assemblies.push(assembly);
@@ -245,7 +258,7 @@ fn absolute(path: &Path) -> Result<PathBuf, String> {
     path.canonicalize().map_err(|e| format!("{}: {e}", path.display()))
 }
 
-fn write(path: &Path, text: &str) -> Result<(), String> {
+pub(crate) fn write(path: &Path, text: &str) -> Result<(), String> {
     std::fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
 }
 
@@ -301,17 +314,17 @@ impl Tools<'_> {
         command
     }
 
-    /// Compiles `emulator.h` into the form that g++ takes in its place.
+    /// Compiles a header into the form that g++ takes in its place.
     pub(crate) fn precompile(
         &self,
+        header: &Path,
         to: &Path,
         flags: &[String],
         build: Build,
     ) -> Result<(), String> {
-        let header = self.include().join("emulator.h");
         // That a header is meant to be included once is no mistake where it is the file compiled.
         let mut command = self.read("c++-header", flags, build);
-        run(command.arg("-w").arg(&header).arg("-o").arg(to), &header).map(drop)
+        run(command.arg("-w").arg(header).arg("-o").arg(to), header).map(drop)
     }
 
     /// Compiles a file to assembly, fit for this build; what the compiler said. Messages of errors name
@@ -335,6 +348,7 @@ impl Tools<'_> {
         let said = run(&mut command, source)?;
         let text = std::fs::read_to_string(assembly);
         let text = with_aligned_shared(&text.map_err(|e| format!("{}: {e}", assembly.display()))?);
+        let text = with_first_symbols(text);
         let text = match build {
             Build::Plain => text,
             Build::Checked => mark_waits(&prepare_for_checks(&text, !writes_pattern(source))),
@@ -502,6 +516,30 @@ fn writes_pattern(source: &Path) -> bool {
     let text = std::fs::read_to_string(source).unwrap_or_default().to_lowercase();
     let mut words = text.split(|c: char| !c.is_ascii_alphanumeric());
     words.any(|word| word == "254" || word.starts_with("0xfe"))
+}
+
+/// Functions of the C library that later versions of it have under a version of their own.
+const RENEWED: [&str; 9] =
+    ["exp", "exp2", "log", "log2", "pow", "hypot", "hypotf", "fmod", "fmodf"];
+
+/// The assembly, which asks for the first version of these functions. The newer ones differ in how they
+/// report errors, not in results; with the first, a shared object that is built here also loads beside an
+/// older C library.
+pub(crate) fn with_first_symbols(mut assembly: String) -> String {
+    if cfg!(all(target_arch = "x86_64", target_env = "gnu")) {
+        for name in RENEWED {
+            let called = format!("{name}@");
+            let is_asked_for = assembly.match_indices(&called).any(|(at, _)| {
+                let before = assembly[..at].chars().next_back();
+                before.is_none_or(|c| !c.is_alphanumeric() && !"_.$".contains(c))
+            });
+            if is_asked_for {
+                writeln!(assembly, "\t.symver\t{name}, {name}@GLIBC_2.2.5")
+                    .expect("writing to a string");
+            }
+        }
+    }
+    assembly
 }
 
 /// Static shared arrays are thread-local variables, for which g++ asks for no more than their declared

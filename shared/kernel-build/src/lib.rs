@@ -14,6 +14,7 @@
 
 mod common;
 mod compile;
+mod prelude;
 mod signature;
 #[cfg(test)]
 mod tests;

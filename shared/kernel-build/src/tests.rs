@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use crate::Build;
-use crate::compile::{compile, compile_sharing, with_aligned_shared};
-use crate::kept_in;
+use crate::compile::{compile, compile_sharing, with_aligned_shared, with_first_symbols};
+use crate::{Program, compile_program, kept_in, shared_directory};
 
 #[test]
 fn shared_arrays_lie_at_multiples_of_16() {
@@ -12,6 +12,15 @@ fn shared_arrays_lie_at_multiples_of_16() {
     let aligned = given.replacen("T\",@nobits\n\t.align 4", "T\",@nobits\n\t.align 16", 1);
     assert_eq!(with_aligned_shared(given), aligned);
     assert!(aligned.contains("16"));
+}
+
+#[test]
+#[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
+fn functions_are_asked_for_in_their_first_version() {
+    let given = "\tcall\texp@PLT\n\tcall\temu_log@PLT\n\tmovq\tpow@GOTPCREL(%rip), %rax\n\tcall\texpf@PLT\n";
+    let asked = with_first_symbols(given.to_owned());
+    let expected = "\t.symver\texp, exp@GLIBC_2.2.5\n\t.symver\tpow, pow@GLIBC_2.2.5\n";
+    assert_eq!(asked.strip_prefix(given), Some(expected));
 }
 
 #[test]
@@ -45,7 +54,7 @@ fn it_is_made_once_and_changes_no_code() {
 #[test]
 fn a_header_that_is_not_included_is_missed() {
     let folder = tempfile::tempdir().unwrap();
-    let source = folder.path().join("half.cu");
+    let source = folder.path().join("halve.cu");
     std::fs::write(&source, "__global__ void zero(__half* x) { *x = __half(0.0f); }\n").unwrap();
     let (out, names) = (folder.path(), ["zero"]);
     let said = compile_sharing(&source, &names, &[], Build::Plain, out, out).unwrap_err();
@@ -62,4 +71,49 @@ fn workspaces_that_build_into_one_directory_share_what_is_kept() {
     ] {
         assert_eq!(kept_in(Path::new(out)), Path::new(kept), "{out}");
     }
+}
+
+#[test]
+fn what_programs_begin_with_is_compiled_for_flags_that_come_again_and_changes_no_code() {
+    let tree = tempfile::tempdir().unwrap();
+    let root = tree.path().canonicalize().unwrap();
+    std::fs::create_dir(root.join("shared")).unwrap();
+    let emulator = shared_directory().join("emulator");
+    std::os::unix::fs::symlink(emulator, root.join("shared/emulator")).unwrap();
+    let prelude =
+        "#define __CUDACC__ 1\n#define __CUDA_ARCH__ EMU_ARCH\n#include \"cuda_runtime.h\"\n";
+    let text = "#line 1 \"halve.cu\"\n#include <vector>\n__global__ void halve(float* x) { x[threadIdx.x] /= 2; }\n\
+                int main() { return std::vector<int>(3).size() - 3; }\n";
+    let compile = |defined: &str| {
+        let program = Program {
+            prelude: prelude.to_owned(),
+            units: vec![(format!("{prelude}{text}"), "halve.cu".into())],
+            flags: ["-std=c++17", "-DEMU_ARCH=800", "-DEMU_SHARED=166912", defined]
+                .map(String::from)
+                .to_vec(),
+            libraries: vec!["-pthread".into(), "-lm".into()],
+        };
+        let out = tempfile::tempdir().unwrap();
+        compile_program(&root, &program, Build::Checked, out.path()).unwrap();
+        let assembly = std::fs::read_to_string(out.path().join("unit0.s")).unwrap();
+        let is_one = |line: &&str| line.starts_with('\t') && !line.starts_with("\t.");
+        assembly.lines().filter(is_one).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let kept = || {
+        let all = std::fs::read_dir(root.join("objects")).unwrap();
+        all.filter(|e| e.as_ref().unwrap().path().extension().is_some_and(|e| e == "gch")).count()
+    };
+    let first = compile("-DONE");
+    assert!(!first.is_empty());
+    assert_eq!(kept(), 0, "one program is compiled faster without");
+    for _ in 0..2 {
+        assert!(compile("-DONE") == first);
+        assert_eq!(kept(), 1);
+    }
+    compile("-DTWO");
+    assert_eq!(kept(), 1, "other flags have come once");
+    // Nobody else has made it.
+    let left = std::fs::read_dir(root.join("objects")).unwrap();
+    let names = left.map(|e| e.unwrap().file_name().into_string().unwrap());
+    assert!(names.into_iter().all(|name| !name.ends_with(".lock")));
 }

@@ -9,22 +9,22 @@ use lstm_fused::{
 
 #[test]
 fn cell() {
-    assert_version(&CELL);
+    assert_version(&STAGE, &CELL);
 }
 
 #[test]
 fn sequence() {
-    assert_version(&SEQUENCE);
+    assert_version(&STAGE, &SEQUENCE);
 }
 
 #[test]
 fn cluster() {
-    assert_version(&CLUSTER);
+    assert_version(&STAGE, &CLUSTER);
 }
 
 #[test]
 fn grid() {
-    assert_version(&GRID);
+    assert_version(&STAGE, &GRID);
 }
 
 #[test]

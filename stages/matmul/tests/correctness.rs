@@ -8,97 +8,97 @@ use proptest::prelude::*;
 
 #[test]
 fn naive() {
-    assert_version(&matmul::NAIVE);
+    assert_version(&matmul::STAGE, &matmul::NAIVE);
 }
 
 #[test]
 fn coalesced() {
-    assert_version(&matmul::COALESCED);
+    assert_version(&matmul::STAGE, &matmul::COALESCED);
 }
 
 #[test]
 fn tiled() {
-    assert_version(&matmul::TILED);
+    assert_version(&matmul::STAGE, &matmul::TILED);
 }
 
 #[test]
 fn rows() {
-    assert_version(&matmul::ROWS);
+    assert_version(&matmul::STAGE, &matmul::ROWS);
 }
 
 #[test]
 fn blocks() {
-    assert_version(&matmul::BLOCKS);
+    assert_version(&matmul::STAGE, &matmul::BLOCKS);
 }
 
 #[test]
 fn warps() {
-    assert_version(&matmul::WARPS);
+    assert_version(&matmul::STAGE, &matmul::WARPS);
 }
 
 #[test]
 fn asynchronous() {
-    assert_version(&matmul::ASYNC);
+    assert_version(&matmul::STAGE, &matmul::ASYNC);
 }
 
 #[test]
 fn tensor_cores_one_step_after_the_other() {
-    assert_version(&matmul::MMA);
+    assert_version(&matmul::STAGE, &matmul::MMA);
 }
 
 #[test]
 fn tensor_cores() {
-    assert_version(&matmul::TENSOR);
+    assert_version(&matmul::STAGE, &matmul::TENSOR);
 }
 
 #[test]
 fn warpgroups() {
-    assert_version(&matmul::WGMMA);
+    assert_version(&matmul::STAGE, &matmul::WGMMA);
 }
 
 #[test]
 fn a_ring_of_tiles() {
-    assert_version(&matmul::RING);
+    assert_version(&matmul::STAGE, &matmul::RING);
 }
 
 #[test]
 fn warps_of_two_kinds() {
-    assert_version(&matmul::ROLES);
+    assert_version(&matmul::STAGE, &matmul::ROLES);
 }
 
 #[test]
 fn wide_tiles() {
-    assert_version(&matmul::WIDE);
+    assert_version(&matmul::STAGE, &matmul::WIDE);
 }
 
 #[test]
 fn blocks_that_stay() {
-    assert_version(&matmul::PERSISTENT);
+    assert_version(&matmul::STAGE, &matmul::PERSISTENT);
 }
 
 #[test]
 fn asynchronous_stores() {
-    assert_version(&matmul::STORES);
+    assert_version(&matmul::STAGE, &matmul::STORES);
 }
 
 #[test]
 fn pairs_of_blocks() {
-    assert_version(&matmul::MULTICAST);
+    assert_version(&matmul::STAGE, &matmul::MULTICAST);
 }
 
 #[test]
 fn parts_of_k() {
-    assert_version(&matmul::SPLIT);
+    assert_version(&matmul::STAGE, &matmul::SPLIT);
 }
 
 #[test]
 fn turned() {
-    assert_version(&matmul::TURNED);
+    assert_version(&matmul::STAGE, &matmul::TURNED);
 }
 
 #[test]
 fn parts_for_the_whole_grid() {
-    assert_version(&matmul::GRID);
+    assert_version(&matmul::STAGE, &matmul::GRID);
 }
 
 #[test]

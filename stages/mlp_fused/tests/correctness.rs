@@ -6,7 +6,7 @@ use mlp_fused::{BATCH, GRAPH, RECOMPUTED, RESIDENT, SAMPLE, STAGE, TENSOR, WGMMA
 
 #[test]
 fn sample() {
-    assert_version(&SAMPLE);
+    assert_version(&STAGE, &SAMPLE);
 }
 
 #[test]
@@ -16,30 +16,30 @@ fn what_else_must_hold() {
 
 #[test]
 fn batch() {
-    assert_version(&BATCH);
+    assert_version(&STAGE, &BATCH);
 }
 
 #[test]
 fn recomputed() {
-    assert_version(&RECOMPUTED);
+    assert_version(&STAGE, &RECOMPUTED);
 }
 
 #[test]
 fn graph() {
-    assert_version(&GRAPH);
+    assert_version(&STAGE, &GRAPH);
 }
 
 #[test]
 fn tensor() {
-    assert_version(&TENSOR);
+    assert_version(&STAGE, &TENSOR);
 }
 
 #[test]
 fn wgmma() {
-    assert_version(&WGMMA);
+    assert_version(&STAGE, &WGMMA);
 }
 
 #[test]
 fn resident() {
-    assert_version(&RESIDENT);
+    assert_version(&STAGE, &RESIDENT);
 }

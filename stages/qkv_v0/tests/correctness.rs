@@ -9,7 +9,7 @@ use qkv_v0::{GRID_TILE, STAGE};
 
 #[test]
 fn grid_tile() {
-    assert_version(&GRID_TILE);
+    assert_version(&STAGE, &GRID_TILE);
     assert_eq!(STAGE.versions.len(), 1);
 }
 

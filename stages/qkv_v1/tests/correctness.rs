@@ -9,7 +9,7 @@ use qkv_v1::{BLOCK_TILE, STAGE};
 
 #[test]
 fn block_tile() {
-    assert_version(&BLOCK_TILE);
+    assert_version(&STAGE, &BLOCK_TILE);
     assert_eq!(STAGE.versions.len(), 1);
 }
 

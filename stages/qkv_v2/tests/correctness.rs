@@ -9,22 +9,22 @@ use qkv_v2::{CLUSTER, REORDERED, RESIDENT, STAGE, WGMMA};
 
 #[test]
 fn the_other_order() {
-    assert_version(&REORDERED);
+    assert_version(&STAGE, &REORDERED);
 }
 
 #[test]
 fn warpgroups() {
-    assert_version(&WGMMA);
+    assert_version(&STAGE, &WGMMA);
 }
 
 #[test]
 fn a_cluster_a_head() {
-    assert_version(&CLUSTER);
+    assert_version(&STAGE, &CLUSTER);
 }
 
 #[test]
 fn blocks_that_stay() {
-    assert_version(&RESIDENT);
+    assert_version(&STAGE, &RESIDENT);
 }
 
 #[test]

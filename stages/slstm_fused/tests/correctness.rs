@@ -9,12 +9,12 @@ use slstm_fused::{CELL, FORWARD, HEADS, STAGE};
 
 #[test]
 fn cell() {
-    assert_version(&CELL);
+    assert_version(&STAGE, &CELL);
 }
 
 #[test]
 fn heads() {
-    assert_version(&HEADS);
+    assert_version(&STAGE, &HEADS);
 }
 
 #[test]

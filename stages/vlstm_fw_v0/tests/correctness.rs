@@ -9,7 +9,7 @@ use vlstm_fw_v0::{CAUSAL, STAGE};
 
 #[test]
 fn causal() {
-    assert_version(&CAUSAL);
+    assert_version(&STAGE, &CAUSAL);
     assert_eq!(STAGE.versions.len(), 1);
 }
 

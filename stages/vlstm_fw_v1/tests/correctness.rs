@@ -9,7 +9,7 @@ use vlstm_fw_v1::{ONLINE, STAGE};
 
 #[test]
 fn online() {
-    assert_version(&ONLINE);
+    assert_version(&STAGE, &ONLINE);
     assert_eq!(STAGE.versions.len(), 1);
 }
 

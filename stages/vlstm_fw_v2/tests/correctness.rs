@@ -9,27 +9,27 @@ use vlstm_fw_v2::{AHEAD, FACTORED, MMA, PERSISTENT, STAGE, WGMMA};
 
 #[test]
 fn mma() {
-    assert_version(&MMA);
+    assert_version(&STAGE, &MMA);
 }
 
 #[test]
 fn wgmma() {
-    assert_version(&WGMMA);
+    assert_version(&STAGE, &WGMMA);
 }
 
 #[test]
 fn factors() {
-    assert_version(&FACTORED);
+    assert_version(&STAGE, &FACTORED);
 }
 
 #[test]
 fn ahead() {
-    assert_version(&AHEAD);
+    assert_version(&STAGE, &AHEAD);
 }
 
 #[test]
 fn persistent() {
-    assert_version(&PERSISTENT);
+    assert_version(&STAGE, &PERSISTENT);
     assert_eq!(STAGE.versions.len(), 5);
 }
 

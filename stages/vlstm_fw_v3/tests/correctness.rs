@@ -10,13 +10,13 @@ use vlstm_fw_v3::{CHUNKS, LONG, STAGE};
 
 #[test]
 fn v0_chunks() {
-    assert_version(&CHUNKS);
+    assert_version(&STAGE, &CHUNKS);
     assert_eq!(STAGE.versions.len(), 2);
 }
 
 #[test]
 fn v1_long() {
-    assert_version(&LONG);
+    assert_version(&STAGE, &LONG);
 }
 
 #[test]

@@ -9,27 +9,27 @@ use vlstm_fw_v4::{PACKED, PARTS, ROLES, STAGE, STEPS, WIDE};
 
 #[test]
 fn steps() {
-    assert_version(&STEPS);
+    assert_version(&STAGE, &STEPS);
 }
 
 #[test]
 fn roles() {
-    assert_version(&ROLES);
+    assert_version(&STAGE, &ROLES);
 }
 
 #[test]
 fn wide() {
-    assert_version(&WIDE);
+    assert_version(&STAGE, &WIDE);
 }
 
 #[test]
 fn segments() {
-    assert_version(&PARTS);
+    assert_version(&STAGE, &PARTS);
 }
 
 #[test]
 fn packed() {
-    assert_version(&PACKED);
+    assert_version(&STAGE, &PACKED);
     assert_eq!(STAGE.versions.len(), 5);
 }
 

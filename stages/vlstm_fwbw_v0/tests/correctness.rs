@@ -9,12 +9,12 @@ use vlstm_fwbw_v0::{FLAGS, GRID_SYNC, STAGE};
 
 #[test]
 fn grid_sync() {
-    assert_version(&GRID_SYNC);
+    assert_version(&STAGE, &GRID_SYNC);
 }
 
 #[test]
 fn flags() {
-    assert_version(&FLAGS);
+    assert_version(&STAGE, &FLAGS);
     assert_eq!(STAGE.versions.len(), 2);
 }
 

@@ -9,17 +9,17 @@ use vlstm_fwbw_v1::{AHEAD, ROWS, STAGE, TWINS};
 
 #[test]
 fn rows() {
-    assert_version(&ROWS);
+    assert_version(&STAGE, &ROWS);
 }
 
 #[test]
 fn twins() {
-    assert_version(&TWINS);
+    assert_version(&STAGE, &TWINS);
 }
 
 #[test]
 fn ahead() {
-    assert_version(&AHEAD);
+    assert_version(&STAGE, &AHEAD);
     assert_eq!(STAGE.versions.len(), 3);
 }
 

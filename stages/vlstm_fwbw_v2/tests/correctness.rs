@@ -9,27 +9,27 @@ use vlstm_fwbw_v2::{AHEAD, FACTORED, MMA, SKIP, STAGE, WGMMA};
 
 #[test]
 fn mma() {
-    assert_version(&MMA);
+    assert_version(&STAGE, &MMA);
 }
 
 #[test]
 fn wgmma() {
-    assert_version(&WGMMA);
+    assert_version(&STAGE, &WGMMA);
 }
 
 #[test]
 fn factors() {
-    assert_version(&FACTORED);
+    assert_version(&STAGE, &FACTORED);
 }
 
 #[test]
 fn ahead() {
-    assert_version(&AHEAD);
+    assert_version(&STAGE, &AHEAD);
 }
 
 #[test]
 fn skip() {
-    assert_version(&SKIP);
+    assert_version(&STAGE, &SKIP);
     assert_eq!(STAGE.versions.len(), 5);
 }
 

@@ -10,22 +10,22 @@ use vlstm_fwbw_v3::{CARRIED, CHUNKS, LONG, STAGE, TOGETHER};
 
 #[test]
 fn v0_chunks() {
-    assert_version(&CHUNKS);
+    assert_version(&STAGE, &CHUNKS);
 }
 
 #[test]
 fn v1_long() {
-    assert_version(&LONG);
+    assert_version(&STAGE, &LONG);
 }
 
 #[test]
 fn v2_together() {
-    assert_version(&TOGETHER);
+    assert_version(&STAGE, &TOGETHER);
 }
 
 #[test]
 fn v3_carried() {
-    assert_version(&CARRIED);
+    assert_version(&STAGE, &CARRIED);
     assert_eq!(STAGE.versions.len(), 4);
 }
 

@@ -9,27 +9,27 @@ use vlstm_fwbw_v4::{PACKED, SEGMENTED, STAGE, TOGETHER, WALKS, WIDE};
 
 #[test]
 fn walks() {
-    assert_version(&WALKS);
+    assert_version(&STAGE, &WALKS);
 }
 
 #[test]
 fn together() {
-    assert_version(&TOGETHER);
+    assert_version(&STAGE, &TOGETHER);
 }
 
 #[test]
 fn segments() {
-    assert_version(&SEGMENTED);
+    assert_version(&STAGE, &SEGMENTED);
 }
 
 #[test]
 fn wide() {
-    assert_version(&WIDE);
+    assert_version(&STAGE, &WIDE);
 }
 
 #[test]
 fn packed() {
-    assert_version(&PACKED);
+    assert_version(&STAGE, &PACKED);
     assert_eq!(STAGE.versions.len(), 5);
 }
 

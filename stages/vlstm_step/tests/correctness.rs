@@ -9,22 +9,22 @@ use vlstm_step::{PACKS, RING, SIMPLE, SLICES, STAGE};
 
 #[test]
 fn simple() {
-    assert_version(&SIMPLE);
+    assert_version(&STAGE, &SIMPLE);
 }
 
 #[test]
 fn packs() {
-    assert_version(&PACKS);
+    assert_version(&STAGE, &PACKS);
 }
 
 #[test]
 fn slices() {
-    assert_version(&SLICES);
+    assert_version(&STAGE, &SLICES);
 }
 
 #[test]
 fn ring() {
-    assert_version(&RING);
+    assert_version(&STAGE, &RING);
     assert_eq!(STAGE.versions.len(), 4);
 }
 
