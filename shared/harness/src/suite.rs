@@ -362,16 +362,18 @@ fn every_second(problems: Vec<Problem>, number: usize) -> Vec<Problem> {
 }
 
 /// For a stage's tests: every shape of a version on every device. On the emulator the types take turns, and
-/// of two versions between the first and the last each takes one of two shapes. `lab selftest` runs all, and
+/// of two versions between the first and the last of a family each takes one of two shapes. `lab selftest` runs all, and
 /// so does this where `LAB_TEST_TYPES` is `all` and `LAB_ALL_CHECKS` is set.
 ///
 /// # Panics
 /// With one line for each problem that fails.
 pub fn assert_version(stage: &Stage, version: &dyn Version) {
-    let full_name = version.info().full_name();
-    let number = stage.versions.iter().position(|v| v.info().full_name() == full_name);
+    let (full_name, family) = (version.info().full_name(), version.info().family.name());
+    let of_family: Vec<_> =
+        stage.versions.iter().filter(|v| v.info().family.name() == family).collect();
+    let number = of_family.iter().position(|v| v.info().full_name() == full_name);
     let number = number.unwrap_or_else(|| panic!("{full_name} is no version of {}", stage.name));
-    let is_end = number == 0 || number + 1 == stage.versions.len();
+    let is_end = number == 0 || number + 1 == of_family.len();
     let all_shapes = is_end || std::env::var_os("LAB_ALL_CHECKS").is_some();
     for device in devices().expect("the devices that LAB_DEVICE asks for") {
         let all = problems(version);

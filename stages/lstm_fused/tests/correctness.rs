@@ -29,7 +29,7 @@ fn grid() {
 
 #[test]
 fn forward_alone() {
-    FORWARD.iter().for_each(|version| assert_version(version));
+    FORWARD.iter().for_each(|version| assert_version(&STAGE, version));
     assert_eq!(STAGE.versions.len(), VERSIONS.len() + FORWARD.len() + 3);
 }
 
@@ -37,7 +37,7 @@ fn forward_alone() {
 fn on_tensor_cores() {
     [&TENSOR, &PRODUCT, &GROUPS, &TENSOR_BACK, &PRODUCT_BACK, &GROUPS_BACK, &WGMMA_BACK]
         .into_iter()
-        .for_each(|version| assert_version(version));
+        .for_each(|version| assert_version(&STAGE, version));
 }
 
 #[test]

@@ -10,7 +10,7 @@ fn family(names: &[&str]) {
     for name in names {
         let all: Vec<_> = OPERATIONS.iter().filter(|o| o.info().family.name() == *name).collect();
         assert!(!all.is_empty(), "{name}");
-        all.into_iter().for_each(|o| assert_version(*o));
+        all.into_iter().for_each(|o| assert_version(&STAGE, *o));
     }
 }
 
