@@ -112,12 +112,27 @@ struct Run {
     settings: &'static [&'static str],
     order: Order,
     copies: Landing,
+    /// The kernel whose launches are shown, by its file; all launches, if it is empty.
+    file: &'static str,
 }
 
 impl Run {
     /// In the order of the threads' numbers; copies land as late as they may.
     const fn of(version: &'static str, shape: &'static str) -> Self {
-        Self { version, shape, settings: &[], order: Order::Forward, copies: Landing::Late }
+        Self {
+            version,
+            shape,
+            settings: &[],
+            order: Order::Forward,
+            copies: Landing::Late,
+            file: "",
+        }
+    }
+
+    /// What happens in the launches that are shown.
+    fn keep(&self, mut events: Vec<Event>) -> Vec<Event> {
+        events.retain(|e| self.file.is_empty() || file_of(&e.place.own) == self.file);
+        events
     }
 
     /// The run of a version that is right: its results are compared with the reference.
