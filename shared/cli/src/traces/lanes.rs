@@ -293,7 +293,7 @@ fn still(run: &Shown) -> Markup {
             (
                 Act::Access { operation: a, sample: x, .. },
                 Act::Access { operation: b, sample: y, .. },
-            ) => m.place == moment.place && a == b && x.cost == y.cost,
+            ) => m.line == moment.line && m.place == moment.place && a == b && x.cost == y.cost,
             _ => false,
         };
         match rows.iter_mut().find(|(m, _)| same(m)) {

@@ -113,7 +113,10 @@ pub(super) const FIGURES: &[Figure] = &[
             only: Some(Operation::SharedLoad),
             most: 16,
         }),
-        caption: "CAPTION",
+        caption: "The first warp’s 16 loads of B from shared memory, for 32 along k. A row of b is 32 floats, one for \
+                  each bank, as TMA has left them. A load fetches 8 columns by 4 of k: lanes 0 to 15 read a chunk of 4 \
+                  columns in each of four rows, lanes 16 to 31 another chunk. The swizzle has put these eight chunks \
+                  into different banks: each load asks all 32 banks once, and is 1 wavefront.",
     },
     Figure {
         name: "shared",
@@ -487,7 +490,11 @@ pub(super) const FIGURES: &[Figure] = &[
             // Of four columns: 8 rows of a, 4 of b.
             most: 12,
         }),
-        caption: "CAPTION",
+        caption: "The first warp’s loads for four columns of one product, 16 bytes a lane: 8 loads of its rows of a, \
+                  then 4 of its rows of b. Compare the banks, where a row is a wavefront. In rows, a load of b brings \
+                  16 different rows, and lanes 16 apart ask for the same one: 4 wavefronts. In twins, lanes two apart \
+                  ask for the same row: 2 wavefronts. A load of a takes 2 in both. All 12 loads take 32 wavefronts in \
+                  rows and 24 in twins.",
     },
     Figure {
         name: "skip",
@@ -531,7 +538,12 @@ pub(super) const FIGURES: &[Figure] = &[
             merged: true,
             most: 64,
         }),
-        caption: "CAPTION",
+        caption: "One block with its 128 positions, and four tiles of 64 rows that come past; the first 64 events are \
+                  shown, and what comes after them is “later”. A filled circle is an arrival. The 64 rows of tile 0 \
+                  come before all positions of warpgroup 1. So warpgroup 1 leaves tile 0 at event 17, before it is \
+                  there, and sends sums of 0. It has tile 1 at event 23. Warpgroup 0 still works with tile 0, and has \
+                  tile 1 at event 28. The adder waits for the sums of all 8 warps. The emulator delivers copies in \
+                  random order (fixed seed).",
     },
     Figure {
         name: "back",
@@ -575,7 +587,7 @@ pub(super) const FIGURES: &[Figure] = &[
                     row: "block",
                 },
                 Launch {
-                    title: "4. dk and dv",
+                    title: "4. dk and dv, a launch each",
                     file: "stages/vlstm_fwbw_v3/kernels/gradients.cu",
                     function: "chunk_gradients",
                     arrays: &["dC"],
@@ -588,7 +600,11 @@ pub(super) const FIGURES: &[Figure] = &[
                 },
             ],
         }),
-        caption: "CAPTION",
+        caption: "A head of 256 positions: four chunks. A number is the step in which a block reads what belongs to a \
+                  chunk. The launches between are left out. The walk of the forward pass goes from the first chunk to \
+                  the last, and leaves C ahead of each. The walk back goes from the last chunk to the first, and \
+                  leaves dC behind each. Then no order is left: dq of all chunks is made at once from C, dk and dv \
+                  from dC.",
     },
     Figure {
         name: "walks",
@@ -601,13 +617,17 @@ pub(super) const FIGURES: &[Figure] = &[
                 arrays: &["q_dq", "k_dk"],
                 stored: true,
                 tile: "chunk",
-                what: "the dots of chunk #",
+                what: "the dot products of chunk #",
                 bytes: 64 * 4,
                 own: None,
                 row: "block",
             }],
         }),
-        caption: "CAPTION",
+        caption: "A head of 256 positions: four chunks, three blocks of one launch. A number is the step in which a \
+                  block stores the dot products of a chunk, q · dq or k · dk: then it has that chunk’s dq or dk. Block \
+                  0 makes dq, from the first chunk to the last, and C is its state. Block 1 makes dk, from the last \
+                  chunk to the first, and dC is its state. Block 2 makes dv, and walks as block 1 does; it stores no \
+                  dot products, and is not drawn. No block waits for another one.",
     },
     Figure {
         name: "exchange",
@@ -671,11 +691,16 @@ pub(super) const FIGURES: &[Figure] = &[
                     empty: None,
                 },
             ],
-            who: Who::Blocks(2),
+            who: Who::Blocks(1),
             merged: true,
             most: 64,
         }),
-        caption: "CAPTION",
+        caption: "The backward pass of 64 units and 4 rows, three steps, over a cluster of eight blocks, as block 0 \
+                  sees it; the first 64 events are shown. Step 0 is the last of the sequence. A part is what the da of \
+                  one block adds to dh of another block’s units. Eight parts of 640 bytes fill a box, one from each \
+                  block, its own too. When the box is full, the block adds them up. With each part comes a word, by \
+                  which the others know that the sender has read its box. Block 0 waits for all words before it sends \
+                  its next parts. The last row of each table is expected bytes that nobody sends.",
     },
     Figure {
         name: "slices",
