@@ -493,8 +493,8 @@ pub(super) const FIGURES: &[Figure] = &[
         caption: "The first warp’s loads for four columns of one product, 16 bytes a lane: 8 loads of its rows of a, \
                   then 4 of its rows of b. Compare the banks, where a row is a wavefront. In rows, a load of b brings \
                   16 different rows, and lanes 16 apart ask for the same one: 4 wavefronts. In twins, lanes two apart \
-                  ask for the same row: 2 wavefronts. A load of a takes 2 in both. All 12 loads take 32 wavefronts in \
-                  rows and 24 in twins.",
+                  ask for the same row: 2 wavefronts. A load of a takes 2 in both. No load has a bank conflict. All 12 \
+                  loads take 32 wavefronts in rows and 24 in twins.",
     },
     Figure {
         name: "skip",
