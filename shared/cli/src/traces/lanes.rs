@@ -419,6 +419,22 @@ mod tests {
     }
 
     #[test]
+    fn a_turned_load_asks_each_bank_once() {
+        let figure = super::super::list::FIGURES.iter().find(|f| f.name == "turned");
+        let Some(super::super::Scene::Lanes(scene)) = figure.map(|f| &f.scene) else { panic!() };
+        let moments = scene.show(&scene.versions[0]).unwrap().moments;
+        assert_eq!(moments.len(), 16);
+        for moment in moments {
+            let Act::Access { sample, .. } = moment.act else { panic!() };
+            let mut banks: Vec<_> =
+                sample.lanes.iter().flatten().map(|o| o / WORD % LANES).collect();
+            banks.sort_unstable();
+            assert_eq!(banks, (0..LANES).collect::<Vec<_>>());
+            assert_eq!(sample.cost, 1);
+        }
+    }
+
+    #[test]
     fn ranges_are_merged() {
         assert_eq!(merged(&mut [(8, 12), (0, 4), (4, 8), (16, 20)]), [(0, 12), (16, 20)]);
     }

@@ -256,4 +256,11 @@ mod tests {
         assert_eq!(taken("chunks", 1), [(0, vec![0, 1, 2, 3])]);
         assert_eq!(taken("chunks", 2), each);
     }
+
+    #[test]
+    fn gradients_walk_back() {
+        assert_eq!(taken("back", 0), [(0, vec![0, 1, 2, 3])]);
+        assert_eq!(taken("back", 1), [(0, vec![3, 2, 1, 0])]);
+        assert_eq!(taken("walks", 0), [(0, vec![0, 1, 2, 3]), (1, vec![3, 2, 1, 0])]);
+    }
 }
