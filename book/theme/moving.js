@@ -51,7 +51,7 @@
                 ['rect', { class: 'ground', width: this.pitch, height: this.rows }],
                 ['path', { class: 'done' }], ['path', { class: 'fetched' }], ['g', {}]);
             this.note = element('span', { class: 'note' });
-            const wide = this.pitch > 2 * BANKS ? ' broad' : '';
+            const wide = this.pitch > 3 * BANKS ? ' broad' : '';
             const what = this.shared ? `shared, ${this.pitch} a row` : 'device memory';
             this.panel = element('div', { class: `panel${wide}` },
                 element('div', { class: 'name' }, element('b', {}, this.name), ` ${what}`), this.svg, this.note);
@@ -107,21 +107,44 @@
                 element('div', { class: 'name' }, element('b', {}, 'banks'), ' a row is a wavefront'), this.svg, this.note);
         }
 
+        // The lanes that are served at once: those of 128 bytes, or twice as many where neighbours, or lanes two apart, ask
+        // for the same (the emulator's counters say more).
+        passes({ lanes, bytes }) {
+            const few = bytes > 8 ? 8 : bytes > 4 ? 16 : LANES, all = [];
+            for (let first = 0; first < LANES; first += Math.min(2 * few, LANES)) {
+                const group = lanes.slice(first, first + 2 * few).map((offset, n) => [offset, first + n]);
+                const twins = [1, 2].some(apart => group.every(([offset], n) => {
+                    const [other] = group[n ^ apart];
+                    return offset === null || other === null || offset === other;
+                }));
+                const step = twins ? group.length : few;
+                for (let n = 0; n < group.length; n += step) all.push(group.slice(n, n + step));
+            }
+            return all;
+        }
+
         show(step) {
             const cells = this.svg.lastChild;
             cells.replaceChildren();
-            const asked = Array.from({ length: BANKS }, () => []);
-            (step?.lanes ?? []).forEach((offset, lane) => {
-                const word = offset / WORD, bank = asked[word % BANKS];
-                if (offset === null || bank.includes(word)) return;
-                const cell = document.createElementNS(SVG, 'path');
-                cell.setAttribute('d', box(word % BANKS, bank.length));
-                cell.setAttribute('fill', colour(lane));
-                cells.append(cell);
-                bank.push(word);
-            });
-            const busy = asked.filter(words => words.length).length;
-            this.note.textContent = step ? `${busy} of ${BANKS} banks asked` : '';
+            const used = new Set();
+            let row = 0;
+            for (const pass of step ? this.passes(step) : []) {
+                const asked = Array.from({ length: BANKS }, () => []);
+                for (const [offset, lane] of pass) {
+                    for (let n = 0; offset !== null && n < step.bytes; n += WORD) {
+                        const word = Math.floor((offset + n) / WORD), bank = asked[word % BANKS];
+                        if (bank.includes(word)) continue;
+                        const cell = document.createElementNS(SVG, 'path');
+                        cell.setAttribute('d', box(word % BANKS, row + bank.length));
+                        cell.setAttribute('fill', colour(lane));
+                        cells.append(cell);
+                        bank.push(word);
+                        used.add(word % BANKS);
+                    }
+                }
+                row += Math.max(...asked.map(words => words.length));
+            }
+            this.note.textContent = step ? `${used.size} of ${BANKS} banks asked` : '';
             this.panel.classList.toggle('busy', Boolean(step));
         }
     }
@@ -186,7 +209,8 @@
                     return `Line ${step.line}: a barrier. The warp waits until all warps of the block have stored their part of the tile.`;
                 }
                 const there = step.lanes.filter(offset => offset !== null);
-                const apart = there.length > 1 ? `, ${Math.abs(there[1] - there[0])} bytes apart` : '';
+                const steps = new Set(there.slice(1).map((offset, n) => Math.abs(offset - there[n])));
+                const apart = steps.size === 1 ? `, ${[...steps][0]} bytes apart` : '';
                 const verb = step.does.endsWith('store') ? 'store' : 'load';
                 const cost = count(step.cost, step.unit.slice(0, -1));
                 return `Line ${step.line}: ${count(there.length, 'lane')} ${verb} ${step.bytes} bytes each`

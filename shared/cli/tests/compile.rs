@@ -16,6 +16,18 @@ fn nvrtc() -> bool {
     }
 }
 
+fn nvdisasm() -> bool {
+    match lab_device::toolkit::find_nvdisasm() {
+        Ok(_) => nvrtc(),
+        Err(error) => {
+            let required = std::env::var_os("LAB_REQUIRE_NVRTC").is_some();
+            assert!(!required, "nvdisasm was required: {error}");
+            println!("skipped, no nvdisasm here: {error}");
+            false
+        }
+    }
+}
+
 fn lab(arguments: &[&str]) -> (Option<i32>, String) {
     let output = Command::cargo_bin("lab").unwrap().args(arguments).output().unwrap();
     (output.status.code(), String::from_utf8(output.stdout).unwrap())
@@ -88,6 +100,88 @@ fn ptx_stands_below_the_line_that_it_is_of() {
 }
 
 #[test]
+fn sass_stands_below_the_line_that_it_is_of() {
+    if !nvdisasm() {
+        return;
+    }
+    let (code, text) = lab(&["compile", "matmul:v2_tiled", "--sass", "--dtype", "f32"]);
+    assert_eq!(code, Some(0), "{text}");
+    let mut lines = text.lines();
+    assert!(lines.any(|l| l.contains("__syncthreads()")), "{text}");
+    assert!(lines.next().unwrap().contains("| BAR.SYNC"), "{text}");
+    // What is a header's stands below the call.
+    assert!(!text.contains("of no line of this file"), "{text}");
+}
+
+#[test]
+fn each_branch_of_sass_has_its_label() {
+    if !nvdisasm() {
+        return;
+    }
+    let said = json(&["--json", "compile", "matmul:v13_stores", "--sass", "--dtype", "f16"]);
+    assert_eq!(said["language"], "SASS");
+    let instructions = said["kernels"][0]["instructions"].as_array().unwrap();
+    let labels = |i: &Value| i["labels"].as_array().unwrap().clone();
+    let labels: Vec<Value> = instructions.iter().flat_map(labels).collect();
+    let texts: Vec<&str> = instructions.iter().map(|i| i["text"].as_str().unwrap()).collect();
+    let targets: Vec<&str> = texts.iter().filter_map(|t| Some(t.split_once("BRA ")?.1)).collect();
+    assert!(targets.len() > 10, "{said}");
+    for target in targets {
+        assert_eq!(labels.iter().filter(|l| *l == target).count(), 1, "{target}: {said}");
+    }
+    // The tensor cores' instruction is of a header, and has the line of the call.
+    let at = texts.iter().position(|t| t.contains("HGMMA.64x256x16.F32")).unwrap();
+    let (_, text) = lab(&["compile", "matmul:v13_stores", "--sass", "--dtype", "f16"]);
+    let line = format!("{:5}  ", instructions[at]["line"].as_u64().unwrap());
+    let called = text.lines().find(|l| l.starts_with(&line)).unwrap();
+    assert!(called.contains("multiply"), "{called}");
+}
+
+#[test]
+fn a_difference_counts_machine_code() {
+    if !nvdisasm() {
+        return;
+    }
+    let compared = ["--json", "compile", "matmul:v2_tiled", "--sass", "--dtype", "f32"];
+    let said = json(&[&compared[..], &["--against", "matmul:v1_coalesced"]].concat());
+    let opcodes = said["opcodes"].as_array().unwrap();
+    let barrier = |o: &&Value| o["opcode"].as_str().unwrap().starts_with("BAR.SYNC");
+    let [ours, theirs] = [0, 1].map(|which| -> u64 {
+        opcodes.iter().filter(barrier).map(|o| o["count"][which].as_u64().unwrap()).sum()
+    });
+    assert!(ours >= 2 && theirs == 0, "{said}");
+}
+
+#[test]
+fn without_a_disassembler_the_package_is_named() {
+    if !nvrtc() {
+        return;
+    }
+    if std::path::Path::new("/usr/local/cuda/bin/nvdisasm").is_file() {
+        println!("skipped: the lab always looks into /usr/local/cuda, and it has one");
+        return;
+    }
+    let toolkit = Nvrtc::get().unwrap().toolkit();
+    // A toolkit that has NVRTC and its headers alone.
+    let root = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(toolkit.nvrtc.parent().unwrap(), root.path().join("lib64")).unwrap();
+    let headers = toolkit.includes.iter().find(|d| d.join("cuda_fp16.h").is_file()).unwrap();
+    std::os::unix::fs::symlink(headers, root.path().join("include")).unwrap();
+    let output = Command::cargo_bin("lab")
+        .unwrap()
+        .args(["compile", "matmul:v2_tiled", "--sass"])
+        .env("CUDA_HOME", root.path())
+        .env_remove("CUDA_PATH")
+        .env("PATH", root.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert!(said.contains("pip install nvidia-cuda-nvdisasm"), "{said}");
+    assert!(said.contains(&root.path().join("bin").display().to_string()), "{said}");
+}
+
+#[test]
 fn a_difference_counts_the_barriers_of_both() {
     if !nvrtc() {
         return;
@@ -116,6 +210,8 @@ fn what_does_not_fit_together_is_refused() {
     let refused = |arguments: &[&str]| assert_eq!(lab(arguments).0, Some(2), "{arguments:?}");
     refused(&["compile", "--ptx"]);
     refused(&["compile", "matmul", "--ptx", "--resources"]);
+    refused(&["compile", "--sass"]);
+    refused(&["compile", "matmul:v2_tiled", "--sass", "--ptx"]);
     if nvrtc() {
         refused(&["compile", "matmul:v2_tiled", "--write", "/nowhere"]);
         refused(&["compile", "matmul:v2_tiled", "--ptx", "--arch", "sm_80,sm_90a"]);

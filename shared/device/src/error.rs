@@ -13,6 +13,9 @@ pub enum Error {
     /// NVRTC or its headers were not found.
     #[error("{0}")]
     NoToolkit(#[from] crate::toolkit::NotFound),
+    /// The disassembler was not found.
+    #[error("{0}")]
+    NoDisassembler(#[from] crate::toolkit::NoDisassembler),
     /// A library that a comparison needs is not here.
     #[error("{library}: {reason}")]
     NoLibrary {
@@ -260,6 +263,7 @@ impl Error {
             self,
             Self::NoCuda(_)
                 | Self::NoToolkit(_)
+                | Self::NoDisassembler(_)
                 | Self::NoLibrary { .. }
                 | Self::Unlisted { .. }
                 | Self::Driver { .. }

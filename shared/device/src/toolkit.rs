@@ -1,4 +1,4 @@
-//! Where NVRTC and CUDA's headers are on this machine.
+//! Where NVRTC, CUDA's headers and the disassembler are on this machine.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -47,6 +47,40 @@ pub fn find() -> Result<Toolkit, NotFound> {
         looked.push("the nvidia packages of python3".into());
     }
     Err(NotFound { looked })
+}
+
+/// No disassembler here.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error(
+    "nvdisasm was not found (looked in {}); install the CUDA toolkit and set CUDA_HOME, or: \
+     pip install nvidia-cuda-nvdisasm",
+    looked.join(", ")
+)]
+pub struct NoDisassembler {
+    /// Every directory that was looked into.
+    pub looked: Vec<String>,
+}
+
+/// `nvdisasm`, which prints the machine code of a compiled image. It is looked for where [`find`] looks, and on the path
+/// before Python's packages.
+///
+/// # Errors
+/// There is none here.
+pub fn find_nvdisasm() -> Result<PathBuf, NoDisassembler> {
+    let on_path = std::env::var_os("PATH").unwrap_or_default();
+    let mut directories: Vec<PathBuf> = roots().map(|root| root.join("bin")).collect();
+    let mut looked: Vec<String> = directories.iter().map(|d| d.display().to_string()).collect();
+    looked.push("PATH".into());
+    directories.extend(std::env::split_paths(&on_path));
+    let packages = python_packages().into_iter().map(|package| package.join("cu13/bin"));
+    let packages: Vec<PathBuf> = packages.collect();
+    match packages.is_empty() {
+        true => looked.push("the nvidia packages of python3".into()),
+        false => looked.extend(packages.iter().map(|d| d.display().to_string())),
+    }
+    directories.extend(packages);
+    let mut files = directories.iter().map(|directory| directory.join("nvdisasm"));
+    files.find(|file| file.is_file()).ok_or(NoDisassembler { looked })
 }
 
 fn roots() -> impl Iterator<Item = PathBuf> {

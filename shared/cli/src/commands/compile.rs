@@ -1,8 +1,10 @@
 //! `lab compile`: every kernel through NVRTC, with its registers, shared memory and spills. It fails where one
 //! spills more than its stage says, and where the assembler serialises wgmma. Of one version it also shows the PTX
-//! beside the source, and what differs from another version.
+//! or the machine code beside the source, and what differs from another version.
 
+mod listing;
 mod ptx;
+mod sass;
 mod versions;
 
 use std::collections::BTreeMap;
@@ -12,7 +14,7 @@ use std::time::Instant;
 
 use clap::Args;
 use lab_device::nvrtc::{Nvrtc, Resources};
-use lab_device::{KernelSource, cache};
+use lab_device::{KernelSource, cache, toolkit};
 use lab_harness::{Error, Stage};
 use rayon::prelude::*;
 use serde_json::json;
@@ -22,7 +24,7 @@ use crate::part::Part;
 use crate::plot;
 use crate::table::table;
 use crate::{Common, STAGES, named};
-use versions::Launched;
+use versions::{Language, Launched};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -34,16 +36,21 @@ pub(crate) struct Arguments {
     /// The PTX of the version's kernels, beside the lines of the source that it comes from
     #[arg(long, requires = "stage", conflicts_with_all = ["part", "write", "images"])]
     ptx: bool,
+    /// The machine code (SASS) of the version's kernels, beside the lines of the source that it comes from; with --against,
+    /// machine code is counted, not PTX. It needs nvdisasm
+    #[arg(long, requires = "stage", conflicts_with_all = ["part", "write", "images", "ptx", "resources"])]
+    sass: bool,
     /// What each of the version's kernels takes: threads, registers, shared and constant memory, spills
     #[arg(long, requires = "stage", conflicts_with_all = ["part", "write", "images", "ptx"])]
     resources: bool,
-    /// Another version: how many instructions of each kind both have in PTX, and what their kernels take
+    /// Another version: how many instructions of each kind both have, in PTX or with --sass in machine code, and what their
+    /// kernels take
     #[arg(long, value_name = "STAGE:VERSION", requires = "stage", conflicts_with_all = ["part", "write", "images", "ptx", "resources"])]
     against: Option<String>,
     /// The problem whose kernels are shown; a version's small one, unless it is given
     #[arg(long, requires = "stage")]
     shape: Option<String>,
-    /// The type whose kernels are shown; with --ptx and --against the version's first one, unless it is given
+    /// The type whose kernels are shown; with --ptx, --sass and --against the version's first one, unless it is given
     #[arg(long, requires = "stage")]
     dtype: Option<String>,
     /// All instructions of each line, and all kinds of instructions, not only the most frequent
@@ -80,8 +87,12 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         named(stage)?;
     }
     let nvrtc = Nvrtc::get()?;
+    let language = match arguments.sass {
+        true => Language::Sass(toolkit::find_nvdisasm().map_err(lab_device::Error::from)?),
+        false => Language::Ptx,
+    };
     let start = Instant::now();
-    let one = arguments.ptx || arguments.resources || arguments.against.is_some();
+    let one = arguments.ptx || arguments.sass || arguments.resources || arguments.against.is_some();
     let version = arguments.stage.as_deref().filter(|name| one || name.contains(':'));
     if version.is_some() && arguments.write.is_some() {
         let message = "--write: a page has all kernels of a stage: name the stage alone";
@@ -92,13 +103,13 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         None => None,
     };
     if let Some(kernels) = &launched {
-        if arguments.ptx {
-            return show_ptx(common, arguments, nvrtc, kernels);
-        }
         if let Some(other) = &arguments.against {
             let others = chosen(arguments, other)?;
             let names = [arguments.stage.as_deref().unwrap_or(""), other];
-            return show_difference(common, arguments, nvrtc, names, [kernels, &others]);
+            return show_difference(common, arguments, nvrtc, &language, names, [kernels, &others]);
+        }
+        if arguments.ptx || arguments.sass {
+            return show_listing(common, arguments, nvrtc, &language, kernels);
         }
     }
     let sources: Vec<&KernelSource> = STAGES
@@ -241,7 +252,7 @@ fn resources_row(kernel: &str, launched: &Launched, r: &Resources, constant: u64
 
 /// The kernels of a version that the arguments ask for.
 fn chosen(arguments: &Arguments, name: &str) -> Result<Vec<Launched>, Failure> {
-    let one_type = arguments.ptx || arguments.against.is_some();
+    let one_type = arguments.ptx || arguments.sass || arguments.against.is_some();
     versions::launched(name, arguments.shape.as_deref(), arguments.dtype.as_deref(), one_type)
 }
 
@@ -256,42 +267,48 @@ fn only_arch(arguments: &Arguments) -> Result<&str, Failure> {
 /// So many instructions of a line are shown without `--wide`, and kinds of instructions.
 const FEW: usize = 12;
 
-fn show_ptx(
+fn show_listing(
     common: &Common,
     arguments: &Arguments,
     nvrtc: &Nvrtc,
+    language: &Language,
     kernels: &[Launched],
 ) -> Result<(), Failure> {
     let arch = only_arch(arguments)?;
-    let all = versions::ptx_of(nvrtc, kernels, arch)?;
+    let all = versions::listed(nvrtc, language, kernels, arch)?;
     if common.json {
-        let kernel = |(launched, kernel): &(&Launched, ptx::Kernel)| {
+        let kernel = |(launched, kernel): &(&Launched, listing::Kernel)| {
             let instructions = kernel.instructions.iter();
             json!({ "kernel": launched.name, "file": launched.source.file, "symbol": kernel.symbol,
                     "instructions": instructions.map(|i| json!({ "line": i.line, "labels": i.labels, "text": i.text })).collect::<Vec<_>>() })
         };
         println!(
             "{}",
-            json!({ "arch": arch, "kernels": all.iter().map(kernel).collect::<Vec<_>>() })
+            json!({ "arch": arch, "language": language.name(), "kernels": all.iter().map(kernel).collect::<Vec<_>>() })
         );
         return Ok(());
     }
     for (launched, kernel) in &all {
-        print!(
-            "{}",
-            beside_source(launched, kernel, arch, if arguments.wide { usize::MAX } else { FEW })
-        );
+        let most = if arguments.wide { usize::MAX } else { FEW };
+        print!("{}", beside_source(launched, kernel, language, arch, most));
     }
     Ok(())
 }
 
 /// Each line of the source that has instructions, and these below it.
-fn beside_source(launched: &Launched, kernel: &ptx::Kernel, arch: &str, most: usize) -> String {
+fn beside_source(
+    launched: &Launched,
+    kernel: &listing::Kernel,
+    language: &Language,
+    arch: &str,
+    most: usize,
+) -> String {
     let source = launched.source;
     let mut text = format!(
-        "{}, {arch}: {} instructions of PTX\n{}\n",
+        "{}, {arch}: {} instructions of {}\n{}\n",
         launched.name,
         kernel.instructions.len(),
+        language.name(),
         source.file
     );
     let lines: Vec<&str> = source.source.lines().collect();
@@ -313,7 +330,7 @@ fn beside_source(launched: &Launched, kernel: &ptx::Kernel, arch: &str, most: us
             text += &format!("           | {}\n", instruction.text);
         }
         if !rest.is_empty() {
-            let kinds = ptx::most_frequent(rest.iter().copied(), 3);
+            let kinds = listing::most_frequent(rest.iter().copied(), 3);
             text +=
                 &format!("           | … and {} more: {kinds} (--wide shows all)\n", rest.len());
         }
@@ -327,6 +344,7 @@ fn show_difference(
     common: &Common,
     arguments: &Arguments,
     nvrtc: &Nvrtc,
+    language: &Language,
     names: [&str; 2],
     kernels: [&[Launched]; 2],
 ) -> Result<(), Failure> {
@@ -334,7 +352,7 @@ fn show_difference(
     let mut counts: BTreeMap<String, [usize; 2]> = BTreeMap::new();
     let mut taken: Vec<(usize, &Launched, Resources, u64)> = Vec::new();
     for (which, own) in kernels.into_iter().enumerate() {
-        for (_, kernel) in versions::ptx_of(nvrtc, own, arch)? {
+        for (_, kernel) in versions::listed(nvrtc, language, own, arch)? {
             for (opcode, count) in kernel.opcodes() {
                 counts.entry(opcode.to_owned()).or_default()[which] += count;
             }
@@ -355,15 +373,16 @@ fn show_difference(
         });
         println!(
             "{}",
-            json!({ "arch": arch, "versions": names, "opcodes": kinds.collect::<Vec<_>>(),
+            json!({ "arch": arch, "language": language.name(), "versions": names, "opcodes": kinds.collect::<Vec<_>>(),
                     "kernels": resources.collect::<Vec<_>>() })
         );
         return Ok(());
     }
     let total = |which: usize| counts.iter().map(|(_, both)| both[which]).sum::<usize>();
     println!(
-        "Instructions in the PTX of all kernels that each version launches, {arch}. They are counted as they are written: \
-         a loop counts once."
+        "Instructions in the {} of all kernels that each version launches, {arch}. They are counted as they are written: \
+         a loop counts once.",
+        language.name()
     );
     let headings = [names[0], names[1]].map(|name| format!(">{name}"));
     let mut shown = table(&["instruction", &headings[0], &headings[1], ">difference"]);

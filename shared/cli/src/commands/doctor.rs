@@ -4,7 +4,7 @@ use std::process::Command;
 
 use lab_device::cublas;
 use lab_device::nvrtc::Nvrtc;
-use lab_device::{Device, Selector};
+use lab_device::{Device, Selector, toolkit};
 use serde_json::json;
 
 use crate::Common;
@@ -117,8 +117,16 @@ fn examine() -> Vec<Line> {
             fix: "set LAB_CACHE to a directory that can be written; without one, kernels are compiled at every start",
         },
         Line {
+            what: "nvdisasm",
+            needed_for: "lab compile --sass",
+            found: toolkit::find_nvdisasm()
+                .map(|p| p.display().to_string())
+                .map_err(|e| e.to_string()),
+            fix: "install the CUDA toolkit and set CUDA_HOME, or: pip install nvidia-cuda-nvdisasm",
+        },
+        Line {
             what: "nvcc",
-            needed_for: "looking at SASS",
+            needed_for: "building candle for CUDA",
             found: version_of("nvcc", "--version"),
             fix: toolkit,
         },

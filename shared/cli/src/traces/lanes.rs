@@ -20,13 +20,31 @@ pub(super) struct Scene {
     pub(super) arrays: &'static [&'static str],
     /// Columns of an array in device memory, of whose dimensions a kernel says nothing.
     pub(super) pitch: usize,
+    /// What dynamic shared memory holds; accesses to the rest of it are left out.
+    pub(super) parts: &'static [Part],
+    /// This alone, and not all that a warp does.
+    pub(super) only: Option<Operation>,
     /// No more steps of a version than these.
     pub(super) most: usize,
+}
+
+/// An array in dynamic shared memory.
+pub(super) struct Part {
+    pub(super) name: &'static str,
+    /// Its first byte, and the one behind its last.
+    pub(super) from: usize,
+    pub(super) to: usize,
+    /// Elements from row to row.
+    pub(super) pitch: usize,
+    /// In the listing, what the line says that reads it; empty where that is the line of the kernel's own file.
+    pub(super) line: &'static str,
 }
 
 pub(super) struct Version {
     pub(super) name: &'static str,
     pub(super) kernel: &'static str,
+    /// The file that it is in, where that is not the kernel's own.
+    pub(super) file: &'static str,
     pub(super) run: Run,
     /// All of the kernel's lines are shown, not only those that the steps are at.
     pub(super) whole: bool,
@@ -86,39 +104,86 @@ impl Scene {
     fn show(&self, version: &Version) -> Result<Shown, Failure> {
         let traced = version.run.trace()?;
         hold(version.name, &traced)?;
-        let events = traced.events;
-        let wanted = |name: &str| self.arrays.is_empty() || self.arrays.contains(&name);
-        let mut arrays: Vec<Shape> = Vec::new();
-        for event in &events {
-            let Step::Access { operation, array, offset, bytes, .. } = &event.step else {
-                continue;
-            };
-            if !wanted(&array.name) {
-                continue;
-            }
-            let at = arrays.iter().position(|a| a.name == array.name).unwrap_or_else(|| {
-                let pitch = array.dims.last().copied().unwrap_or(self.pitch);
-                let (name, shared) = (array.name.clone(), operation.shared());
-                arrays.push(Shape { name, shared, rows: 0, pitch });
-                arrays.len() - 1
-            });
-            let rows = (offset + bytes).div_ceil(WORD * arrays[at].pitch);
-            arrays[at].rows = arrays[at].rows.max(rows);
-        }
+        let events = version.run.keep(traced.events);
         let file = events.first().map_or("", |e| file_of(&e.place.own)).to_owned();
+        let file = if version.file.is_empty() { file } else { version.file.to_owned() };
+        let listing = Listing::of_stage(&file, version.kernel)?;
+        let wanted = |name: &str| self.arrays.is_empty() || self.arrays.contains(&name);
         let mut moments = of_warp(&events, 0);
         moments.retain(|m| match &m.act {
-            Act::Access { array, .. } => wanted(array),
-            Act::Barrier { .. } => self.arrays.is_empty(),
+            Act::Access { operation, .. } => self.only.is_none_or(|only| only == *operation),
+            Act::Barrier { .. } => self.arrays.is_empty() && self.only.is_none(),
         });
-        moments.truncate(self.most);
-        let listing = Listing::of_stage(&file, version.kernel)?;
+        let mut arrays: Vec<Shape> = Vec::new();
+        if self.parts.is_empty() {
+            moments.retain(|m| match &m.act {
+                Act::Access { array, .. } => wanted(array),
+                Act::Barrier { .. } => true,
+            });
+            moments.truncate(self.most);
+            for event in &events {
+                let Step::Access { operation, array, offset, bytes, .. } = &event.step else {
+                    continue;
+                };
+                if !wanted(&array.name) {
+                    continue;
+                }
+                let at = arrays.iter().position(|a| a.name == array.name).unwrap_or_else(|| {
+                    let pitch = array.dims.last().copied().unwrap_or(self.pitch);
+                    let (name, shared) = (array.name.clone(), operation.shared());
+                    arrays.push(Shape { name, shared, rows: 0, pitch });
+                    arrays.len() - 1
+                });
+                let rows = (offset + bytes).div_ceil(WORD * arrays[at].pitch);
+                arrays[at].rows = arrays[at].rows.max(rows);
+            }
+        } else {
+            moments.retain_mut(|m| self.parts.iter().any(|part| part.takes(m, &listing)));
+            moments.truncate(self.most);
+            let shape = |part: &Part| {
+                let last = moments.iter().filter_map(|m| m.last(part.name)).max()?;
+                let rows = last.div_ceil(WORD * part.pitch);
+                Some(Shape { name: part.name.into(), shared: true, rows, pitch: part.pitch })
+            };
+            arrays = self.parts.iter().filter_map(shape).collect();
+        }
         let lines = || moments.iter().map(|m| m.line);
         let listing = match (version.whole, lines().min(), lines().max()) {
             (false, Some(first), Some(last)) => listing.only(first..=last),
             _ => listing,
         };
         Ok(Shown { name: version.name, listing, arrays, moments })
+    }
+}
+
+impl Part {
+    /// Whether a moment is an access to it; if so, it is counted from its first byte from now on.
+    fn takes(&self, moment: &mut Moment, listing: &Listing) -> bool {
+        let Act::Access { array, sample, .. } = &mut moment.act else { return false };
+        let inside = |offset: &usize| (self.from..self.to).contains(offset);
+        if !array.is_empty() || !sample.lanes.iter().flatten().all(inside) {
+            return false;
+        }
+        *array = self.name.into();
+        sample.lanes.iter_mut().flatten().for_each(|offset| *offset -= self.from);
+        if !self.line.is_empty()
+            && let Some(line) = listing.lines.iter().find(|l| l.1.contains(self.line))
+        {
+            moment.line = line.0;
+        }
+        true
+    }
+}
+
+impl Moment {
+    /// The byte behind the last that it touches of this array.
+    fn last(&self, name: &str) -> Option<usize> {
+        match &self.act {
+            Act::Access { array, sample, .. } if array == name => {
+                sample.lanes.iter().flatten().max().map(|offset| offset + sample.bytes)
+            }
+            _ => None,
+        }
     }
 }
 
@@ -228,7 +293,7 @@ fn still(run: &Shown) -> Markup {
             (
                 Act::Access { operation: a, sample: x, .. },
                 Act::Access { operation: b, sample: y, .. },
-            ) => m.place == moment.place && a == b && x.cost == y.cost,
+            ) => m.line == moment.line && m.place == moment.place && a == b && x.cost == y.cost,
             _ => false,
         };
         match rows.iter_mut().find(|(m, _)| same(m)) {
@@ -294,7 +359,13 @@ fn hold(name: &str, traced: &Traced) -> Result<(), Failure> {
             *sum += one;
         }
     }
-    let lines = traced.profile.lines.iter().filter(|l| !unit(l.operation).is_empty());
+    // What TMA copies and what wgmma reads by itself is no thread's access, and no event tells of it.
+    let by_threads = |o: Operation| {
+        use Operation::{BulkLoad, BulkStore, Operands};
+        !matches!(o, BulkLoad | BulkStore | Operands)
+    };
+    let counted = traced.profile.lines.iter().filter(|l| by_threads(l.operation));
+    let lines = counted.filter(|l| !unit(l.operation).is_empty());
     let counted: HashMap<(String, Operation), [u64; 3]> = lines
         .map(|l| ((l.place.clone(), l.operation), [l.counts.cost, l.counts.ideal, l.counts.lanes]))
         .collect();
@@ -316,6 +387,51 @@ mod tests {
         hold("transpose_padded", &traced).unwrap();
         traced.events.pop();
         assert!(hold("transpose_padded", &traced).is_err());
+    }
+
+    /// A picture of banks counts from the beginning of an array.
+    #[test]
+    fn parts_begin_at_the_first_bank() {
+        for figure in super::super::list::FIGURES {
+            let super::super::Scene::Lanes(scene) = &figure.scene else { continue };
+            for part in scene.parts {
+                assert!(part.from.is_multiple_of(WORD * LANES), "{}: {}", figure.name, part.name);
+            }
+        }
+    }
+
+    /// What the chapter says of a step of four columns: loads of one row for half a warp, and of a row for each lane.
+    #[test]
+    fn twins_halve_the_wavefronts_of_other_rows() {
+        let figure = super::super::list::FIGURES.iter().find(|f| f.name == "twins");
+        let Some(super::super::Scene::Lanes(scene)) = figure.map(|f| &f.scene) else { panic!() };
+        let costs = |version: &Version| -> Vec<u64> {
+            let moments = scene.show(version).unwrap().moments;
+            let cost = |m: &Moment| match &m.act {
+                Act::Access { sample, .. } => sample.cost,
+                Act::Barrier { .. } => 0,
+            };
+            moments.iter().map(cost).collect()
+        };
+        let [rows, twins] = [&scene.versions[0], &scene.versions[1]].map(costs);
+        assert_eq!(rows, [2, 2, 2, 2, 2, 2, 2, 2, 4, 4, 4, 4]);
+        assert_eq!(twins, [2; 12]);
+    }
+
+    #[test]
+    fn a_turned_load_asks_each_bank_once() {
+        let figure = super::super::list::FIGURES.iter().find(|f| f.name == "turned");
+        let Some(super::super::Scene::Lanes(scene)) = figure.map(|f| &f.scene) else { panic!() };
+        let moments = scene.show(&scene.versions[0]).unwrap().moments;
+        assert_eq!(moments.len(), 16);
+        for moment in moments {
+            let Act::Access { sample, .. } = moment.act else { panic!() };
+            let mut banks: Vec<_> =
+                sample.lanes.iter().flatten().map(|o| o / WORD % LANES).collect();
+            banks.sort_unstable();
+            assert_eq!(banks, (0..LANES).collect::<Vec<_>>());
+            assert_eq!(sample.cost, 1);
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What the book shows: a row a figure. A chapter includes it as `traces/NAME.md`.
 
-use lab_device::emulator::{Landing, Order};
+use lab_device::emulator::{Landing, Operation, Order};
 
 use super::phases::{Ring, Who};
 use super::tiles::Launch;
@@ -18,24 +18,29 @@ pub(super) const FIGURES: &[Figure] = &[
                 lanes::Version {
                     name: "transpose",
                     kernel: "transpose",
+                    file: "",
                     run: Run::of("playg:transpose", TRANSPOSE),
                     whole: true,
                 },
                 lanes::Version {
                     name: "transpose_tiled",
                     kernel: "transpose_tiled",
+                    file: "",
                     run: Run::of("playg:transpose_tiled", TRANSPOSE),
                     whole: true,
                 },
                 lanes::Version {
                     name: "transpose_padded",
                     kernel: "transpose_tiled",
+                    file: "",
                     run: Run::of("playg:transpose_padded", TRANSPOSE),
                     whole: true,
                 },
             ],
             arrays: &[],
             pitch: 32,
+            parts: &[],
+            only: None,
             most: usize::MAX,
         }),
         caption: "The first warp of a block, at every load and store that it makes, as the emulator counted them: 32 \
@@ -84,6 +89,34 @@ pub(super) const FIGURES: &[Figure] = &[
         caption: "One block, 6 tiles along k, a ring of 3 places. A filled circle is an arrival. The emulator \
                   delivers copies in random order (fixed seed). Watch tile 3: the producer requests it (event 32) \
                   only after both consumers have left place 0 (events 23 and 27).",
+    },
+    Figure {
+        name: "turned",
+        scene: Scene::Lanes(lanes::Scene {
+            versions: &[lanes::Version {
+                name: "v16_turned",
+                kernel: "turn",
+                file: "",
+                run: Run::of("matmul:v16_turned", "G=1,M=128,N=128,K=64"),
+                whole: true,
+            }],
+            arrays: &[],
+            pitch: 32,
+            // A place of the ring has 256 rows of A, then B in panels of 32 columns: a warp has columns of one.
+            parts: &[lanes::Part {
+                name: "b",
+                from: 256 * 32 * 4,
+                to: (256 + 128) * 32 * 4,
+                pitch: 32,
+                line: "",
+            }],
+            only: Some(Operation::SharedLoad),
+            most: 16,
+        }),
+        caption: "The first warp’s 16 loads of B from shared memory, for 32 along k. A row of b is 32 floats, one for \
+                  each bank, as TMA has left them. A load fetches 8 columns by 4 of k: lanes 0 to 15 read a chunk of 4 \
+                  columns in each of four rows, lanes 16 to 31 another chunk. The swizzle has put these eight chunks \
+                  into different banks: each load asks all 32 banks once, and is 1 wavefront.",
     },
     Figure {
         name: "shared",
@@ -352,18 +385,22 @@ pub(super) const FIGURES: &[Figure] = &[
                 lanes::Version {
                     name: "v0_simple",
                     kernel: "vlstm_step_simple",
+                    file: "",
                     run: Run::of("vlstm_step:v0_simple", "B=1,NH=1,DHQK=16,DHHV=128"),
                     whole: false,
                 },
                 lanes::Version {
                     name: "v1_packs",
                     kernel: "vlstm_step_packs",
+                    file: "",
                     run: Run::of("vlstm_step:v1_packs", "B=1,NH=1,DHQK=16,DHHV=128"),
                     whole: false,
                 },
             ],
             arrays: &["C"],
             pitch: 128,
+            parts: &[],
+            only: None,
             most: 16,
         }),
         caption: "The first warp's first 16 loads and stores of C, a state of 16 × 128 floats. In v0 a lane has 4 bytes of a \
@@ -407,6 +444,192 @@ pub(super) const FIGURES: &[Figure] = &[
                   one has written.",
     },
     Figure {
+        name: "twins",
+        scene: Scene::Lanes(lanes::Scene {
+            versions: &[
+                lanes::Version {
+                    name: "rows",
+                    kernel: "rows_times_rows",
+                    file: "shared/cuda/lab/products.cuh",
+                    run: Run {
+                        file: "stages/vlstm_fwbw_v1/kernels/backward.cu",
+                        ..Run::of("vlstm_fwbw_v1:rows", "B=1,NH=1,S=64,DHQK=16,DHHV=16")
+                    },
+                    whole: false,
+                },
+                lanes::Version {
+                    name: "twins",
+                    kernel: "rows_times_rows",
+                    file: "shared/cuda/lab/products.cuh",
+                    run: Run {
+                        file: "stages/vlstm_fwbw_v1/kernels/backward.cu",
+                        ..Run::of("vlstm_fwbw_v1:twins", "B=1,NH=1,S=64,DHQK=16,DHHV=16")
+                    },
+                    whole: false,
+                },
+            ],
+            arrays: &[],
+            pitch: 68,
+            parts: &[
+                lanes::Part {
+                    name: "a",
+                    from: 0,
+                    to: 64 * 68 * 4,
+                    pitch: 68,
+                    line: "load_fours(a_i[i]",
+                },
+                lanes::Part {
+                    name: "b",
+                    from: 64 * 68 * 4,
+                    to: 2 * 64 * 68 * 4,
+                    pitch: 68,
+                    line: "load_fours(b_j[j]",
+                },
+            ],
+            only: Some(Operation::SharedLoad),
+            // Of four columns: 8 rows of a, 4 of b.
+            most: 12,
+        }),
+        caption: "The first warp’s loads for four columns of one product, 16 bytes a lane: 8 loads of its rows of a, \
+                  then 4 of its rows of b. Compare the banks, where a row is a wavefront. In rows, a load of b brings \
+                  16 different rows, and lanes 16 apart ask for the same one: 4 wavefronts. In twins, lanes two apart \
+                  ask for the same row: 2 wavefronts. A load of a takes 2 in both. No load has a bank conflict. All 12 \
+                  loads take 32 wavefronts in rows and 24 in twins.",
+    },
+    Figure {
+        name: "skip",
+        scene: Scene::Phases(phases::Scene {
+            run: Run {
+                copies: Landing::Random(5),
+                file: "stages/vlstm_fwbw_v2/kernels/v4_skip.cu",
+                ..Run::of("vlstm_fwbw_v2:v4_skip", "B=1,NH=1,S=256,DHQK=64,DHHV=64")
+            },
+            kernel: "vlstm_keys_skipping",
+            between: ("int tile = share.longer", ""),
+            around: Some(1),
+            rings: &[
+                Ring {
+                    place: "rows",
+                    what: "tile",
+                    array: "barriers",
+                    prefix: "rows.",
+                    places: 4,
+                    start: 0,
+                    full: 8,
+                    empty: Some(40),
+                },
+                Ring {
+                    place: "sums",
+                    what: "sums of tile",
+                    array: "barriers",
+                    prefix: "sums.",
+                    places: 2,
+                    start: 0,
+                    full: 72,
+                    empty: Some(88),
+                },
+            ],
+            who: Who::Roles(&[
+                ("producer", 256, 256),
+                ("warpgroup 0", 0, 127),
+                ("warpgroup 1", 128, 255),
+                ("adder", 288, 319),
+            ]),
+            merged: true,
+            most: 64,
+        }),
+        caption: "One block with its 128 positions, and four tiles of 64 rows that come past; the first 64 events are \
+                  shown, and what comes after them is “later”. A filled circle is an arrival. The 64 rows of tile 0 \
+                  come before all positions of warpgroup 1. So warpgroup 1 leaves tile 0 at event 17, before it is \
+                  there, and sends sums of 0. It has tile 1 at event 23. Warpgroup 0 still works with tile 0, and has \
+                  tile 1 at event 28. The adder waits for the sums of all 8 warps. The emulator delivers copies in \
+                  random order (fixed seed).",
+    },
+    Figure {
+        name: "back",
+        scene: Scene::Tiles(tiles::Scene {
+            run: Run::of("vlstm_fwbw_v3:v0_chunks", "B=1,NH=1,S=256,DHQK=16,DHHV=16"),
+            launches: &[
+                Launch {
+                    title: "1. The walk of the forward pass",
+                    file: "stages/vlstm_fw_v3/kernels/walk.cu",
+                    function: "walk",
+                    arrays: &["C_part"],
+                    stored: false,
+                    tile: "chunk",
+                    what: "what chunk # adds to C",
+                    bytes: 16 * 16 * 4,
+                    own: None,
+                    row: "block",
+                },
+                Launch {
+                    title: "2. The walk back",
+                    file: "stages/vlstm_fwbw_v3/kernels/walk.cu",
+                    function: "walk_back",
+                    arrays: &["dC_part"],
+                    stored: false,
+                    tile: "chunk",
+                    what: "what chunk # adds to dC",
+                    bytes: 16 * 16 * 4,
+                    own: None,
+                    row: "block",
+                },
+                Launch {
+                    title: "3. dq",
+                    file: "stages/vlstm_fwbw_v3/kernels/gradients.cu",
+                    function: "chunk_gradients",
+                    arrays: &["C"],
+                    stored: false,
+                    tile: "chunk",
+                    what: "C ahead of chunk #",
+                    bytes: 16 * 16 * 2,
+                    own: None,
+                    row: "block",
+                },
+                Launch {
+                    title: "4. dk and dv, a launch each",
+                    file: "stages/vlstm_fwbw_v3/kernels/gradients.cu",
+                    function: "chunk_gradients",
+                    arrays: &["dC"],
+                    stored: false,
+                    tile: "chunk",
+                    what: "dC behind chunk #",
+                    bytes: 16 * 16 * 2,
+                    own: None,
+                    row: "block",
+                },
+            ],
+        }),
+        caption: "A head of 256 positions: four chunks. A number is the step in which a block reads what belongs to a \
+                  chunk. The launches between are left out. The walk of the forward pass goes from the first chunk to \
+                  the last, and leaves C ahead of each. The walk back goes from the last chunk to the first, and \
+                  leaves dC behind each. Then no order is left: dq of all chunks is made at once from C, dk and dv \
+                  from dC.",
+    },
+    Figure {
+        name: "walks",
+        scene: Scene::Tiles(tiles::Scene {
+            run: Run::of("vlstm_fwbw_v4:v1_together", "B=1,NH=1,S=256,DHQK=16,DHHV=16"),
+            launches: &[Launch {
+                title: "One launch",
+                file: "stages/vlstm_fwbw_v4/kernels/gradients.cu",
+                function: "walk",
+                arrays: &["q_dq", "k_dk"],
+                stored: true,
+                tile: "chunk",
+                what: "the dot products of chunk #",
+                bytes: 64 * 4,
+                own: None,
+                row: "block",
+            }],
+        }),
+        caption: "A head of 256 positions: four chunks, three blocks of one launch. A number is the step in which a \
+                  block stores the dot products of a chunk, q · dq or k · dk: then it has that chunk’s dq or dk. Block \
+                  0 makes dq, from the first chunk to the last, and C is its state. Block 1 makes dk, from the last \
+                  chunk to the first, and dC is its state. Block 2 makes dv, and walks as block 1 does; it stores no \
+                  dot products, and is not drawn. No block waits for another one.",
+    },
+    Figure {
         name: "exchange",
         scene: Scene::Phases(phases::Scene {
             run: Run {
@@ -434,6 +657,50 @@ pub(super) const FIGURES: &[Figure] = &[
                   first 64 events. What comes after them is “later”. A bar is a box: the numbers of h that have come, \
                   from all blocks. A block goes on when its own box is full. It does not ask whether another block \
                   has what it needs. The last row of each table is expected bytes that nobody sends.",
+    },
+    Figure {
+        name: "dh_parts",
+        scene: Scene::Phases(phases::Scene {
+            run: Run {
+                copies: Landing::Random(5),
+                file: "stages/lstm_fused/kernels/v3_tensor_back.cu",
+                ..Run::of("lstm_fused:v3_tensor", "T=3,B=4,I=8,H=64")
+            },
+            kernel: "lstm_tensor_back",
+            between: ("ANCHOR: step_back", "ANCHOR_END: step_back"),
+            around: Some(1),
+            rings: &[
+                Ring {
+                    place: "box",
+                    what: "parts for step",
+                    array: "",
+                    prefix: "slices",
+                    places: 2,
+                    start: 1,
+                    full: 28672,
+                    empty: None,
+                },
+                Ring {
+                    place: "words",
+                    what: "words for step",
+                    array: "",
+                    prefix: "words",
+                    places: 2,
+                    start: 1,
+                    full: 28688,
+                    empty: None,
+                },
+            ],
+            who: Who::Blocks(1),
+            merged: true,
+            most: 64,
+        }),
+        caption: "The backward pass of 64 units and 4 rows, three steps, over a cluster of eight blocks, as block 0 \
+                  sees it; the first 64 events are shown. Step 0 is the last of the sequence. A part is what the da of \
+                  one block adds to dh of another block’s units. Eight parts of 640 bytes fill a box, one from each \
+                  block, its own too. When the box is full, the block adds them up. With each part comes a word, by \
+                  which the others know that the sender has read its box. Block 0 waits for all words before it sends \
+                  its next parts. The last row of each table is expected bytes that nobody sends.",
     },
     Figure {
         name: "slices",

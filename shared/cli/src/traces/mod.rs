@@ -112,12 +112,27 @@ struct Run {
     settings: &'static [&'static str],
     order: Order,
     copies: Landing,
+    /// The kernel whose launches are shown, by its file; all launches, if it is empty.
+    file: &'static str,
 }
 
 impl Run {
     /// In the order of the threads' numbers; copies land as late as they may.
     const fn of(version: &'static str, shape: &'static str) -> Self {
-        Self { version, shape, settings: &[], order: Order::Forward, copies: Landing::Late }
+        Self {
+            version,
+            shape,
+            settings: &[],
+            order: Order::Forward,
+            copies: Landing::Late,
+            file: "",
+        }
+    }
+
+    /// What happens in the launches that are shown.
+    fn keep(&self, mut events: Vec<Event>) -> Vec<Event> {
+        events.retain(|e| self.file.is_empty() || file_of(&e.place.own) == self.file);
+        events
     }
 
     /// The run of a version that is right: its results are compared with the reference.
@@ -179,7 +194,10 @@ impl Listing {
         let head = named - usize::from(named > 0 && !function(lines[named]));
         let template = head > 0 && lines[head - 1].starts_with("template");
         let first = head - usize::from(template);
-        let last = lines[head..].iter().position(|l| l.starts_with('}')).map_or(head, |n| head + n);
+        // A member's last brace stands below its first letter.
+        let indent = lines.get(head).map_or(0, |l| l.len() - l.trim_start().len());
+        let ends = |l: &&str| l.get(indent..).is_some_and(|l| l.starts_with('}'));
+        let last = lines[head..].iter().position(ends).map_or(head, |n| head + n);
         // The corpus marks its bugs.
         let own = |line: &&str| line.split("  // BUG").next().unwrap_or("").to_owned();
         let lines = (first..=last).map(|n| (n + 1, own(&lines[n]))).collect();

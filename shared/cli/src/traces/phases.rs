@@ -127,7 +127,7 @@ struct Moment {
 
 impl Scene {
     pub(super) fn draw(&self) -> Result<Drawn, Failure> {
-        let events = self.run.trace()?.events;
+        let events = self.run.keep(self.run.trace()?.events);
         let (made, all) = self.moments(&events)?;
         let moments = &all[..all.len().min(self.most)];
         let (barriers, cards) = self.cards();

@@ -22,7 +22,7 @@ pub(super) struct Launch {
     /// The file of the kernel, and the kernel, or a device function in it, whose accesses are shown.
     pub(super) file: &'static str,
     pub(super) function: &'static str,
-    /// The arrays, whose tiles a block takes together.
+    /// The arrays: a block takes their tiles together, or those of one of them alone.
     pub(super) arrays: &'static [&'static str],
     /// They are stored, and not loaded.
     pub(super) stored: bool,
@@ -106,9 +106,14 @@ impl Launch {
             }
         }
         let mut rows = Vec::new();
-        for (block, [mut tiles, others]) in all {
+        for (block, [mut tiles, mut others]) in all {
             let numbers = |of: &[(usize, Vec<usize>)]| of.iter().map(|t| t.0).collect::<Vec<_>>();
-            if self.arrays.len() > 1 && numbers(&tiles) != numbers(&others) {
+            let alone = tiles.is_empty() || others.is_empty();
+            if tiles.is_empty() {
+                tiles = others;
+                others = Vec::new();
+            }
+            if !alone && numbers(&tiles) != numbers(&others) {
                 let what = self.arrays.join(" and ");
                 return Err(Failure::Wrong(format!("{}: tiles of {what} differ", self.function)));
             }
@@ -250,5 +255,12 @@ mod tests {
         assert_eq!(taken("chunks", 0), each);
         assert_eq!(taken("chunks", 1), [(0, vec![0, 1, 2, 3])]);
         assert_eq!(taken("chunks", 2), each);
+    }
+
+    #[test]
+    fn gradients_walk_back() {
+        assert_eq!(taken("back", 0), [(0, vec![0, 1, 2, 3])]);
+        assert_eq!(taken("back", 1), [(0, vec![3, 2, 1, 0])]);
+        assert_eq!(taken("walks", 0), [(0, vec![0, 1, 2, 3]), (1, vec![3, 2, 1, 0])]);
     }
 }

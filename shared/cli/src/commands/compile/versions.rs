@@ -1,12 +1,14 @@
 //! The kernels of one version, and what the compiler made of them.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use lab_device::nvrtc::{Nvrtc, Resources};
 use lab_device::{Device, KernelSource, Mode};
 use lab_harness::{Dims, Options};
 
-use super::ptx;
+use super::listing::Kernel;
+use super::{ptx, sass};
 use crate::commands::run::random_inputs;
 use crate::failure::Failure;
 use crate::{STAGES, named_one};
@@ -86,26 +88,54 @@ fn by_file(kernels: &[Launched]) -> BTreeMap<(&str, &str), Vec<&Launched>> {
     files
 }
 
-/// The PTX of these kernels, in their order; each file is compiled once.
-pub(super) fn ptx_of<'a>(
+/// What a kernel is shown in.
+pub(super) enum Language {
+    Ptx,
+    /// Machine code, by this disassembler.
+    Sass(PathBuf),
+}
+
+impl Language {
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Ptx => "PTX",
+            Self::Sass(_) => "SASS",
+        }
+    }
+}
+
+/// The instructions of these kernels, in their order; each file is compiled once.
+pub(super) fn listed<'a>(
     nvrtc: &Nvrtc,
+    language: &Language,
     kernels: &'a [Launched],
     arch: &str,
-) -> Result<Vec<(&'a Launched, ptx::Kernel)>, Failure> {
-    let mut found: BTreeMap<&str, ptx::Kernel> = BTreeMap::new();
+) -> Result<Vec<(&'a Launched, Kernel)>, Failure> {
+    let mut found: BTreeMap<&str, Kernel> = BTreeMap::new();
     for ((_, file), own) in by_file(kernels) {
         let names: Vec<&'static str> = own.iter().map(|k| k.name).collect();
-        let compiled = nvrtc.ptx(own[0].source, &names, arch)?;
-        let mut all = ptx::kernels(&compiled.text, file);
+        let source = own[0].source;
+        let (mut all, symbols) = match language {
+            Language::Ptx => {
+                let compiled = nvrtc.ptx(source, &names, arch)?;
+                (ptx::kernels(&compiled.text, file), compiled.symbols)
+            }
+            Language::Sass(nvdisasm) => {
+                let image = nvrtc.compile(source, &names, arch)?;
+                let text = sass::disassemble(nvdisasm, &image.cubin)?;
+                (sass::kernels(&text, file), image.symbols)
+            }
+        };
         for name in names {
-            let symbol = compiled.symbols.get(name);
+            let symbol = symbols.get(name);
             if let Some(at) = all.iter().position(|k| Some(&k.symbol) == symbol) {
                 found.insert(name, all.swap_remove(at));
             }
         }
     }
     let take = |kernel: &'a Launched| {
-        let missing = || Failure::Wrong(format!("{}: the PTX lacks it", kernel.name));
+        let missing =
+            || Failure::Wrong(format!("{}: the {} lacks it", kernel.name, language.name()));
         Ok((kernel, found.remove(kernel.name).ok_or_else(missing)?))
     };
     kernels.iter().map(take).collect()
