@@ -341,8 +341,9 @@ def test_what_a_call_takes_on_the_host(capsys):
     plan = plan_for("forward", tensors)
     made = {name: torch.empty(shape, dtype=torch.float32, device="cuda") for name, _, _, shape in plan.slots}
     made |= dict(zip(("q", "k", "v", "i", "f"), tensors))
-    addresses = [made[name].data_ptr() for name in plan.names]
-    scratch = torch.empty(plan.scratch_bytes + 1, dtype=torch.uint8, device="cuda")
+    # Outputs that nobody wants are in the scratch memory, too.
+    addresses = [made[name].data_ptr() for name in plan.given]
+    scratch = torch.empty(plan.room_bytes + 1, dtype=torch.uint8, device="cuda")
     stream = torch.cuda.current_stream().cuda_stream
     own, *ids = mlp_of(256, steps=1)
     narrow = [t.int() for t in ids]

@@ -6,9 +6,8 @@
 //
 // Matrices are row-major: emb V x E, w1 H x E, w2 V x H; x, h, da, dx a row for each pair of the step.
 #pragma once
-#include <cooperative_groups.h>
-
 #include "descent.cuh"
+#include "lab/ptx/cluster.cuh"
 #include "lab/reduce.cuh"
 #include "register_tile.cuh"
 
@@ -213,7 +212,9 @@ __device__ __forceinline__ void input_gradient(const int* ids, const float* x, c
     if (stops) return;
     float lr = USE == DESCEND ? step.rate() : 0.0f;
     int blocks = 1;
+#ifdef LAB_CLUSTERS
     if constexpr (CLUSTER) blocks = cooperative_groups::this_cluster().num_blocks();
+#endif
     int tiles = (E + Tile::BN - 1) / Tile::BN, own = blockIdx.x / blocks;
     int block = blockIdx.x - (H + Tile::BM - 1) / Tile::BM * tiles * blocks;
     if (block >= 0) {
