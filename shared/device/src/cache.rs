@@ -40,7 +40,7 @@ pub fn write(
     let globals: Vec<String> = source.globals.iter().map(|g| format!("&{g}")).collect();
     let names: Vec<&str> =
         names.iter().copied().chain(globals.iter().map(String::as_str)).collect();
-    let mut image = nvrtc.compile(source, &names, arch)?;
+    let mut image = nvrtc.compile_bare(source, &names, arch)?;
     let path = directory.join(brought_name(source, arch));
     let written = std::fs::create_dir_all(directory)
         .and_then(|()| lab_emulator::write_atomically(&path, &encode(&image)));

@@ -88,6 +88,9 @@ pub struct Resources {
     pub spills: (u32, u32),
 }
 
+/// Asks for the lines of the source.
+const LINES: &str = "--generate-line-info";
+
 impl Nvrtc {
     /// The process's compiler, loaded when first asked for.
     ///
@@ -157,7 +160,7 @@ impl Nvrtc {
         vec![
             format!("--gpu-architecture={arch}"),
             "--std=c++17".into(),
-            "--generate-line-info".into(),
+            LINES.into(),
             "--ptxas-options=-v".into(),
         ]
     }
@@ -183,7 +186,34 @@ impl Nvrtc {
         names: &[&str],
         arch: &str,
     ) -> Result<Image, Error> {
-        let (program, log) = self.program(source, appended, names, arch, arch)?;
+        self.compile_under(&Self::options(arch), source, appended, names, arch)
+    }
+
+    /// As [`compile`](Self::compile), without the lines of the source and the PTX, which are two thirds of an image and
+    /// which only profilers show.
+    ///
+    /// # Errors
+    /// As `compile`.
+    pub fn compile_bare(
+        &self,
+        source: &KernelSource,
+        names: &[&str],
+        arch: &str,
+    ) -> Result<Image, Error> {
+        let mut options = Self::options(arch);
+        options.retain(|option| option != LINES);
+        self.compile_under(&options, source, "", names, arch)
+    }
+
+    fn compile_under(
+        &self,
+        options: &[String],
+        source: &KernelSource,
+        appended: &str,
+        names: &[&str],
+        arch: &str,
+    ) -> Result<Image, Error> {
+        let (program, log) = self.program(source, appended, names, arch, options)?;
         let cubin = self.read(&program, &self.api.cubin_size, &self.api.cubin);
         let cubin = cubin.map_err(|log| failed(source, arch, log))?;
         let symbols = self.symbols(&program, names).map_err(|log| failed(source, arch, log))?;
@@ -196,7 +226,7 @@ impl Nvrtc {
     /// [`Error::Compile`] with the compiler's log.
     pub fn ptx(&self, source: &KernelSource, names: &[&str], arch: &str) -> Result<Ptx, Error> {
         let of_ptx = arch.replacen("sm_", "compute_", 1);
-        let (program, _) = self.program(source, "", names, arch, &of_ptx)?;
+        let (program, _) = self.program(source, "", names, arch, &Self::options(&of_ptx))?;
         let text = self.read(&program, &self.api.ptx_size, &self.api.ptx);
         let text = text.map_err(|log| failed(source, arch, log))?;
         let symbols = self.symbols(&program, names).map_err(|log| failed(source, arch, log))?;
@@ -211,7 +241,7 @@ impl Nvrtc {
         appended: &str,
         names: &[&str],
         arch: &str,
-        target: &str,
+        options: &[String],
     ) -> Result<(Guard<'_>, String), Error> {
         let failed = |log| failed(source, arch, log);
         if !source.runs_on(arch) {
@@ -224,11 +254,10 @@ impl Nvrtc {
             source.headers.iter().map(|h| c(h.0)).collect::<Result<_, _>>()?;
         let header_texts: Vec<CString> =
             source.headers.iter().map(|h| c(h.1)).collect::<Result<_, _>>()?;
-        let mut options = Self::options(target);
-        options.extend(
-            self.toolkit.includes.iter().map(|i| format!("--include-path={}", i.display())),
-        );
-        let options: Vec<CString> = options.iter().map(|o| c(o)).collect::<Result<_, _>>()?;
+        let includes =
+            self.toolkit.includes.iter().map(|i| format!("--include-path={}", i.display()));
+        let options = options.iter().cloned().chain(includes);
+        let options: Vec<CString> = options.map(|o| c(&o)).collect::<Result<_, _>>()?;
         let names: Vec<CString> = names.iter().map(|n| c(n)).collect::<Result<_, _>>()?;
         let pointers = |v: &[CString]| v.iter().map(|s| s.as_ptr()).collect::<Vec<_>>();
 
