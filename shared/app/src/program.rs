@@ -207,6 +207,7 @@ pub(crate) fn compile(
     // An array larger than a page must not reach over the page that guards a thread's stack.
     let mut flags = vec![format!("-std={standard}"), "-fstack-clash-protection".into()];
     flags.extend(options.arch.flags());
+    options.define.iter().try_for_each(|d| definition(d).map(drop))?;
     let (for_headers, own): (Vec<_>, Vec<_>) =
         options.define.iter().partition(|d| is_read_by_headers(d));
     flags.extend(for_headers.iter().map(|d| format!("-D{d}")));
@@ -229,7 +230,7 @@ pub(crate) fn compile(
     let included = format!("#include {:?}\n", instructions_header(root, options.arch)?);
     // It is C++, and what is C has no kernels.
     let is_c = |file: &Path| file.extension().is_some_and(|e| e == "c");
-    let defined: String = own.iter().map(|d| definition(d)).collect();
+    let defined = own.iter().map(|d| definition(d)).collect::<Result<String, _>>()?;
     for (text, file) in &mut sources.units {
         // Behind CUDA's headers: these have names such as N for themselves.
         text.insert_str(if text.starts_with(CUDA) { CUDA.len() } else { 0 }, &defined);
@@ -261,9 +262,25 @@ fn is_read_by_headers(define: &str) -> bool {
 }
 
 /// `N=4` as a line of the file, `#define N 4`; a name alone is 1, as for a compiler.
-fn definition(define: &str) -> String {
+fn definition(define: &str) -> Result<String, Error> {
     let (name, value) = define.split_once('=').unwrap_or((define, "1"));
-    format!("#define {name} {value}\n")
+    // A macro with parameters is one, too.
+    let (plain, parameters) = match name.split_once('(') {
+        Some((plain, rest)) => (plain, rest.strip_suffix(')')),
+        None => (name, Some("")),
+    };
+    let is_of = |text: &str, more: &str| {
+        text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || more.contains(c))
+    };
+    let is_name =
+        is_of(plain, "") && plain.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    if !is_name || !parameters.is_some_and(|p| is_of(p, ", .")) || value.contains(['\n', '\r']) {
+        let got = lab_emulator::shown(define, 60);
+        return Err(Error::Refused(format!(
+            "-D: expected NAME or NAME=VALUE in one line, got '{got}'"
+        )));
+    }
+    Ok(format!("#define {name} {value}\n"))
 }
 
 /// The header that says which instructions an architecture has; it is written once, beside the emulator's own.

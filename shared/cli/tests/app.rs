@@ -61,6 +61,12 @@ fn what_is_defined_is_of_the_program_alone() {
     let defined = ["-D", "N=300", "-D", "T=float", "-D", "SQUARE(x)=x * x", "-D", "size"];
     let (code, stdout, stderr) = outcome(app(here.path()).args(defined).arg(&program));
     assert_eq!((code, &stdout[..]), (0, "304 1\n"), "{stderr}");
+    for wrong in ["", "=3", "1N=3", "A B=3", "F(x=x", "N=1\n#error mine", "-include=x"] {
+        let (code, _, stderr) = outcome(app(here.path()).arg(format!("-D{wrong}")).arg(&program));
+        let expected = "-D: expected NAME or NAME=VALUE in one line, got '";
+        assert_eq!(code, 2, "{wrong}: {stderr}");
+        assert!(stderr.contains(expected) || wrong.is_empty(), "{wrong}: {stderr}");
+    }
 }
 
 #[test]

@@ -206,12 +206,29 @@ fn a_difference_counts_the_barriers_of_both() {
 }
 
 #[test]
+fn a_full_disk_is_told() {
+    if !nvrtc() {
+        return;
+    }
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let program = assert_cmd::cargo::cargo_bin("lab");
+    let arguments = ["compile", "matmul:v2_tiled", "--ptx", "--dtype", "f32"];
+    let output = std::process::Command::new(program).args(arguments).stdout(full).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("standard output: No space left"), "{said}");
+}
+
+#[test]
 fn what_does_not_fit_together_is_refused() {
     let refused = |arguments: &[&str]| assert_eq!(lab(arguments).0, Some(2), "{arguments:?}");
     refused(&["compile", "--ptx"]);
     refused(&["compile", "matmul", "--ptx", "--resources"]);
     refused(&["compile", "--sass"]);
     refused(&["compile", "matmul:v2_tiled", "--sass", "--ptx"]);
+    for arch in ["", "banana", "compute_90", "sm_9", "sm_90a,"] {
+        refused(&["compile", "matmul:v2_tiled", "--ptx", "--arch", arch]);
+    }
     if nvrtc() {
         refused(&["compile", "matmul:v2_tiled", "--write", "/nowhere"]);
         refused(&["compile", "matmul:v2_tiled", "--ptx", "--arch", "sm_80,sm_90a"]);

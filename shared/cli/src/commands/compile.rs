@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
     /// A stage, or STAGE:VERSION: only the kernels that this version launches. All stages where none is named
     stage: Option<String>,
     /// Architectures, such as sm_80,sm_90a
-    #[arg(long, value_delimiter = ',', default_value = "sm_90a")]
+    #[arg(long, value_delimiter = ',', default_value = "sm_90a", value_parser = architecture)]
     arch: Vec<String>,
     /// The PTX of the version's kernels, beside the lines of the source that it comes from
     #[arg(long, requires = "stage", conflicts_with_all = ["part", "write", "images"])]
@@ -256,6 +256,13 @@ fn chosen(arguments: &Arguments, name: &str) -> Result<Vec<Launched>, Failure> {
     versions::launched(name, arguments.shape.as_deref(), arguments.dtype.as_deref(), one_type)
 }
 
+/// `sm_90a` and the like; whether there is such a one NVRTC knows.
+fn architecture(given: &str) -> Result<String, String> {
+    let number = given.strip_prefix("sm_").unwrap_or("").trim_end_matches(['a', 'f']);
+    let is_one = (2..=3).contains(&number.len()) && number.bytes().all(|b| b.is_ascii_digit());
+    is_one.then(|| given.to_owned()).ok_or_else(|| "expected sm_NN, such as sm_80 or sm_90a".into())
+}
+
 /// The architecture of what is shown of one.
 fn only_arch(arguments: &Arguments) -> Result<&str, Failure> {
     match &arguments.arch[..] {
@@ -290,7 +297,8 @@ fn show_listing(
     }
     for (launched, kernel) in &all {
         let most = if arguments.wide { usize::MAX } else { FEW };
-        print!("{}", beside_source(launched, kernel, language, arch, most));
+        let text = beside_source(launched, kernel, language, arch, most);
+        println!("{}", text.strip_suffix('\n').unwrap_or(&text));
     }
     Ok(())
 }

@@ -26,7 +26,10 @@ pub(super) fn disassemble(nvdisasm: &Path, cubin: &[u8]) -> Result<String, Failu
         .map_err(|e| failed(format!("{}: {e}", nvdisasm.display())))?;
     match output.status.success() {
         true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
+        false => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            Err(failed(format!("{}, {}: {}", nvdisasm.display(), output.status, said.trim())))
+        }
     }
 }
 
