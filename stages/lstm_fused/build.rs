@@ -78,6 +78,10 @@ const GROUPS_BACK: &[[usize; 5]] = &[
     [768, 16, 10, 36, 2],
 ];
 
+/// By wgmma with blocks of the grid: units, HT, 16 a block; rows of the batch a group of blocks. The fewest are for tests.
+const GRID: &[[usize; 2]] = &[[64, 8], [1024, 8], [1024, 32]];
+const GRID_BACK: &[[usize; 2]] = &[[256, 8], [1024, 8], [1024, 32]];
+
 /// The product with x: rows, columns and depth of a tile, places of the ring, and the height of a stripe of tiles.
 const PRODUCT: &[[usize; 5]] = &[[128, 256, 64, 4, 16]];
 
@@ -178,6 +182,10 @@ fn main() {
         .kernel("kernels/v6_wgmma_back.cu", &of_halves("lstm_wgmma_back", GROUPS_BACK))
         .needs("sm_90a")
         .spills(408) // mostly while fragments are loaded
+        .kernel("kernels/v7_tensor_grid.cu", &of_halves("lstm_grid", GRID))
+        .needs("sm_90a")
+        .kernel("kernels/v8_tensor_grid_back.cu", &of_halves("lstm_grid_back", GRID_BACK))
+        .needs("sm_90a")
         .kernel("kernels/columns.cu", &each("other_columns", "").split_off(2))
         .kernel("kernels/norm_cell.cu", &norm.concat())
         .spills(8)

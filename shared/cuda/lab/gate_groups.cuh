@@ -116,21 +116,23 @@ template <bool PACKED, class T> __device__ __forceinline__ unsigned two_of_row(c
     else return two_halves<T>(left > 0 ? to_math(from[0]) : 0.0f, left > 1 ? to_math(from[1]) : 0.0f);
 }
 
-// A warpgroup's gates, of the block's units from first_unit on.
+// A warpgroup's gates: 16 units each, of the block's units from first_unit on; the sum is over h from first_of_sum on.
 template <class T, class S> struct GateGroups : GroupFragments<T, S> {
     // weights: [4H, H], a gate after the other.
-    __device__ __forceinline__ GateGroups(uint4* memory, const T* weights, int first_unit, int H)
+    __device__ __forceinline__ GateGroups(uint4* memory, const T* weights, int first_unit, int H, int first_of_sum = 0)
         : GroupFragments<T, S>(memory) {
         // Asked once, and not at each load: those that follow a branch wait for each other.
-        if (H % 2 == 0 && reinterpret_cast<size_t>(weights) % 4 == 0) gates_by_units<true>(weights, first_unit, H);
-        else gates_by_units<false>(weights, first_unit, H);
+        if (H % 2 == 0 && reinterpret_cast<size_t>(weights) % 4 == 0)
+            gates_by_units<true>(weights, first_unit, H, first_of_sum);
+        else gates_by_units<false>(weights, first_unit, H, first_of_sum);
     }
 
-    template <bool PACKED> __device__ __forceinline__ void gates_by_units(const T* weights, int first_unit, int H) {
+    template <bool PACKED>
+    __device__ __forceinline__ void gates_by_units(const T* weights, int first_unit, int H, int first_of_sum) {
         int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, j = first_unit + threadIdx.x / 32 * 4 + g / 2;
         const T* gate = weights + (g % 2 * 2 * 1ll * H + j) * H;
         this->fill([&](int k, int e) {
-            int column = k * 16 + e / 2 * 8 + 2 * t;
+            int column = first_of_sum + k * 16 + e / 2 * 8 + 2 * t;
             return two_of_row<PACKED>(gate + e % 2 * 1ll * H * H + column, j < H ? H - column : 0);
         });
     }

@@ -279,13 +279,22 @@ impl Kernel {
     }
 
     /// How many blocks of `threads` threads and so much dynamic shared memory can be resident at
-    /// once: the largest grid of a cooperative launch.
+    /// once: enough of them to have work for the whole device.
     pub fn resident_blocks(&self, threads: u32, dynamic_shared: usize) -> Result<u32, Error> {
         match (&*self.device.inner, &self.cuda) {
             (Inner::Cuda(device), Some(function)) => {
                 device.resident_blocks(function, threads, dynamic_shared)
             }
             _ => Ok(crate::emulated::resident_blocks(threads, dynamic_shared)),
+        }
+    }
+
+    /// The largest grid of a cooperative launch: the resident blocks. The emulator takes more than those of the few
+    /// multiprocessors that it claims.
+    pub fn cooperative_blocks(&self, threads: u32, dynamic_shared: usize) -> Result<u32, Error> {
+        match &*self.device.inner {
+            Inner::Cuda(_) => self.resident_blocks(threads, dynamic_shared),
+            _ => Ok(lab_emulator::MAX_COOPERATIVE_BLOCKS as u32),
         }
     }
 
@@ -393,8 +402,8 @@ impl Kernel {
             return Err(Error::OverlapCooperative { kernel: self.name().to_owned() });
         }
         if launch.cooperative {
-            let max =
-                u64::from(self.resident_blocks(launch.threads() as u32, launch.dynamic_shared)?);
+            let threads = launch.threads() as u32;
+            let max = u64::from(self.cooperative_blocks(threads, launch.dynamic_shared)?);
             if launch.blocks() > max {
                 return Err(refuse("blocks of a cooperative launch", 1, max, launch.blocks()));
             }

@@ -57,6 +57,10 @@ static RESIDENT_DIMS: [Dim; 4] =
 static SPREAD_DIMS: [Dim; 4] =
     [DIMS[0], DIMS[1], DIMS[2], Dim { max: direction::MOST_SPREAD_UNITS, ..DIMS[3] }];
 
+/// Where a group of blocks of the grid has.
+static GRID_DIMS: [Dim; 4] =
+    [DIMS[0], DIMS[1], DIMS[2], Dim { max: direction::MOST_GRID_UNITS, ..DIMS[3] }];
+
 const F32: DType = DType::F32;
 const F64: DType = DType::F64;
 const F16: DType = DType::F16;
@@ -269,9 +273,43 @@ pub static WGMMA_BACK: Fused = Fused {
     pass: Pass::ForwardBackward,
 };
 
+/// More units than a cluster keeps the weights of; the forward pass alone.
+pub static TENSOR_GRID: Fused = forward(
+    Info {
+        name: "v7_tensor_grid_fw",
+        parent: Some("v5_wgmma_fw"),
+        change: "up to 1024 units: blocks of the grid keep the weights, and hand h around through device memory",
+        dims: &GRID_DIMS,
+        ..TENSOR.info
+    },
+    Way::TensorGrid,
+);
+
+/// And the way back.
+pub static TENSOR_GRID_BACK: Fused = Fused {
+    info: Info {
+        name: "v8_tensor_grid_back",
+        parent: Some("v6_wgmma_back"),
+        change: "up to 1024 units: blocks of the grid, back as a square: da along its lines, parts of dh across",
+        dims: &GRID_DIMS,
+        ..TENSOR_BACK.info
+    },
+    way: Way::TensorGrid,
+    pass: Pass::ForwardBackward,
+};
+
 /// Every version of the whole, in the order of the story.
-pub static VERSIONS: [&Fused; 8] =
-    [&CELL, &SEQUENCE, &CLUSTER, &GRID, &TENSOR_BACK, &PRODUCT_BACK, &GROUPS_BACK, &WGMMA_BACK];
+pub static VERSIONS: [&Fused; 9] = [
+    &CELL,
+    &SEQUENCE,
+    &CLUSTER,
+    &GRID,
+    &TENSOR_BACK,
+    &PRODUCT_BACK,
+    &GROUPS_BACK,
+    &WGMMA_BACK,
+    &TENSOR_GRID_BACK,
+];
 
 /// This stage.
 pub static STAGE: Stage = Stage {
@@ -286,6 +324,7 @@ pub static STAGE: Stage = Stage {
         &PRODUCT_BACK,
         &GROUPS_BACK,
         &WGMMA_BACK,
+        &TENSOR_GRID_BACK,
         &FORWARD[0],
         &FORWARD[1],
         &FORWARD[2],
@@ -293,6 +332,7 @@ pub static STAGE: Stage = Stage {
         &TENSOR,
         &PRODUCT,
         &GROUPS,
+        &TENSOR_GRID,
     ],
     kernels: kernels::KERNELS,
     version_checks: checks::OF_EACH,
@@ -330,6 +370,13 @@ impl Version for Fused {
                 &kernels::V4_PRODUCT_BACK,
                 &kernels::COLUMNS,
                 &kernels::V5_WGMMA,
+            ],
+            Way::TensorGrid => vec![
+                &kernels::V4_PRODUCT,
+                &kernels::V4_PRODUCT_BACK,
+                &kernels::COLUMNS,
+                &kernels::V7_TENSOR_GRID,
+                &kernels::V8_TENSOR_GRID_BACK,
             ],
         };
         let groups_back = (self.way == Way::TensorGroupsBack).then_some(&kernels::V6_WGMMA_BACK);
@@ -373,6 +420,12 @@ impl Version for Fused {
             (_, Way::TensorGroupsBack) => {
                 all.extend([[12, 3, 8, 128], [23, 2, 8, 120], [9, 2, 8, 136], [5, 2, 8, 520]]);
             }
+            // Blocks of all units, and without any; several groups, on the emulator several launches; more units than a cluster
+            // has room for. With the way back those are among the large problems.
+            (Pass::Forward, Way::TensorGrid) => {
+                all.extend([[12, 4, 8, 64], [70, 2, 2, 40], [5, 2, 8, 1000]]);
+            }
+            (_, Way::TensorGrid) => all.extend([[12, 2, 8, 64], [17, 1, 8, 40]]),
             // A row a block, and several.
             (Pass::Forward, _) => all.extend([[1, 3, 2, 130], [9, 2, 1, 130]]),
             (_, Way::Cell | Way::Sequence) => all.extend([
@@ -411,7 +464,12 @@ impl Version for Fused {
         let windows = [32, 64, 128, 256].map(|h| sizes([1, 20, 1, h]));
         let mut all: Vec<Dims> = windows.into_iter().chain([self.info.timed(dtype)]).collect();
         if dtype == BF16 {
-            let large = [[16, 1024, 768, 768], [64, 512, 512, 512], [256, 256, 512, 512]];
+            let large = [
+                [16, 1024, 768, 768],
+                [64, 512, 512, 512],
+                [64, 512, 1024, 1024],
+                [256, 256, 512, 512],
+            ];
             // v0 takes half a second for one of them: there is nothing to learn from fifty.
             let fits =
                 |size: &[usize; 4]| size[3] <= self.info.dims[3].max && self.way != Way::Cell;

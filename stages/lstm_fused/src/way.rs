@@ -26,6 +26,9 @@ pub enum Way {
     /// And back by wgmma, where H is a multiple of 8: the parts of dh that the blocks of a cluster hand each other are f32,
     /// or, of many rows and of more than 512 units, rounded to the type.
     TensorGroupsBack,
+    /// The same, both ways, with blocks of the grid in place of those of a cluster, which hand each other h, da and parts of
+    /// dh through device memory; up to 1024 units.
+    TensorGrid,
 }
 
 impl std::fmt::Display for Way {
@@ -36,7 +39,7 @@ impl std::fmt::Display for Way {
 
 impl Way {
     /// All of them, in the order of the story.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Cell,
         Self::Sequence,
         Self::Cluster,
@@ -45,6 +48,7 @@ impl Way {
         Self::TensorProduct,
         Self::TensorGroups,
         Self::TensorGroupsBack,
+        Self::TensorGrid,
     ];
 
     /// As settings and messages have it.
@@ -58,6 +62,7 @@ impl Way {
             Self::TensorProduct => "tensor_product",
             Self::TensorGroups => "tensor_groups",
             Self::TensorGroupsBack => "tensor_groups_back",
+            Self::TensorGrid => "tensor_grid",
         }
     }
 
@@ -68,6 +73,9 @@ impl Way {
 
     /// Whether the products over all steps are by wgmma and TMA, where the sizes allow it.
     pub(crate) fn has_products(self) -> bool {
-        matches!(self, Self::TensorProduct | Self::TensorGroups | Self::TensorGroupsBack)
+        matches!(
+            self,
+            Self::TensorProduct | Self::TensorGroups | Self::TensorGroupsBack | Self::TensorGrid
+        )
     }
 }

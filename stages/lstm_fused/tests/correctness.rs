@@ -4,7 +4,7 @@
 use lab_harness::suite::{assert_stage, assert_version};
 use lstm_fused::{
     CELL, CLUSTER, FORWARD, GRID, GROUPS, GROUPS_BACK, PRODUCT, PRODUCT_BACK, SEQUENCE, STAGE,
-    TENSOR, TENSOR_BACK, VERSIONS, WGMMA_BACK,
+    TENSOR, TENSOR_BACK, TENSOR_GRID, TENSOR_GRID_BACK, VERSIONS, WGMMA_BACK,
 };
 
 #[test]
@@ -30,7 +30,7 @@ fn grid() {
 #[test]
 fn forward_alone() {
     FORWARD.iter().for_each(|version| assert_version(&STAGE, version));
-    assert_eq!(STAGE.versions.len(), VERSIONS.len() + FORWARD.len() + 3);
+    assert_eq!(STAGE.versions.len(), VERSIONS.len() + FORWARD.len() + 4);
 }
 
 #[test]
@@ -38,6 +38,11 @@ fn on_tensor_cores() {
     [&TENSOR, &PRODUCT, &GROUPS, &TENSOR_BACK, &PRODUCT_BACK, &GROUPS_BACK, &WGMMA_BACK]
         .into_iter()
         .for_each(|version| assert_version(&STAGE, version));
+}
+
+#[test]
+fn on_tensor_cores_over_the_grid() {
+    [&TENSOR_GRID, &TENSOR_GRID_BACK].into_iter().for_each(|v| assert_version(&STAGE, v));
 }
 
 #[test]

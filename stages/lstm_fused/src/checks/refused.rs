@@ -86,9 +86,15 @@ pub(super) fn what_does_not_fit_is_refused(device: &Device) {
     assert_eq!(of_rows(256, DType::BF16, 7), Way::Cluster);
     assert_eq!(of_rows(256, DType::F32, 8), Way::Cluster);
     assert_eq!(of_rows(64, DType::BF16, 8), Way::Sequence);
-    assert_eq!(of_rows(769, DType::BF16, 8), Way::Cell);
+    let on_grid = if tensor_cores == Way::Cluster { Way::Cell } else { Way::TensorGrid };
+    assert_eq!(of_rows(769, DType::BF16, 1), on_grid);
+    assert_eq!(of_rows(769, DType::F32, 8), Way::Cell);
+    assert_eq!(of_rows(1025, DType::BF16, 8), Way::Cell);
     for way in Way::ALL.into_iter().filter(|way| way.on_tensor_cores()) {
-        let said = "hidden: expected 1 to 768 in a launch for all steps, got 769";
+        let most = if way == Way::TensorGrid { 1024 } else { 768 };
+        let wider = Network { hidden: most + 1, ..network };
+        let (said, got) = ("in a launch for all steps", most + 1);
+        let said = format!("hidden: expected 1 to {most} {said}, got {got}");
         assert_eq!(Lstm::by(way, wider).unwrap_err().to_string(), said);
         let said = "peephole: expected false on tensor cores, got true";
         let seeing = Network { peephole: true, ..network };

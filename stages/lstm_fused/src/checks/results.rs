@@ -107,6 +107,9 @@ pub(super) fn large_problems(version: &dyn Version, device: &Device) {
     if emulated && way.on_tensor_cores() {
         all.remove(0); // a cluster of eight blocks for 24 units
     }
+    if way == Way::TensorGrid {
+        all.push((Network::lstm(8, 1000), 2, if emulated { 5 } else { 70 }));
+    }
     if way == Way::Sequence {
         let of_norm: Vec<_> =
             all.iter().map(|&(n, steps, batch)| (normed(n), steps, batch)).collect();

@@ -180,7 +180,7 @@ pub(super) fn bytes_are_as_counted(version: &dyn Version, device: &Device) {
                 let (bytes, counted) = (allocated(way, again), lstm(way, again).bytes(dtype, 7, 3));
                 let on_gpu = device.kind() == DeviceKind::Cuda;
                 let fits = match way {
-                    Way::Grid => bytes > counted,
+                    Way::Grid | Way::TensorGrid => bytes > counted,
                     Way::Cluster if on_gpu && bytes != counted => {
                         bytes == allocated(Way::Grid, again)
                     }

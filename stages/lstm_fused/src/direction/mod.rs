@@ -8,6 +8,7 @@ mod residence;
 mod sequence;
 mod spread;
 mod tensor;
+mod tensor_grid;
 mod tensor_products;
 
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ pub(crate) use products::add_input_gradient;
 pub(crate) use residence::MOST_UNITS;
 pub(crate) use spread::MOST_SPREAD_UNITS;
 pub(crate) use tensor::{MOST_TENSOR_UNITS, TensorSlots};
+pub(crate) use tensor_grid::{MOST_GRID_UNITS, has_room_for_grid};
 pub(crate) use tensor_products::wide_bytes;
 
 use crate::Way;
@@ -197,8 +199,7 @@ impl Direction {
         let on_tensor_cores = sizes.way.on_tensor_cores();
         let tensor = on_tensor_cores.then(|| TensorSlots::new(plan, sizes, states, slots, state));
         let direction = Self { sizes, columns, reverse, scope, x, weight_ih, gates, tensor };
-        // Where the way back takes the gates of a cell side by side.
-        let together = direction.comes_back_by_groups(plan);
+        let together = direction.has_gates_together(plan);
         Self { scope: direction.scope.with(arguments![together]), ..direction }
     }
 

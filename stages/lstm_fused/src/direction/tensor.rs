@@ -50,6 +50,13 @@ fn has_few_rows(dtype: DType, hidden: usize, batch: usize, multiprocessors: usiz
     instance.is_some_and(|i| i.size("ROWS") <= 4 && waves(&i, batch, multiprocessors) == 1)
 }
 
+pub(super) fn check_halves(dtype: DType) -> Result<(), Error> {
+    if [DType::F16, DType::BF16].contains(&dtype) {
+        return Ok(());
+    }
+    Err(Error::bad("dtype", "f16 or bf16 on tensor cores", dtype))
+}
+
 /// What a direction on tensor cores has of its own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TensorSlots {
@@ -99,9 +106,7 @@ impl Direction {
         kernel: (&'static KernelSource, &str),
     ) -> Result<(Kernel, Launch), Error> {
         let Sizes { dtype, batch, hidden, .. } = self.sizes;
-        if ![DType::F16, DType::BF16].contains(&dtype) {
-            return Err(Error::bad("dtype", "f16 or bf16 on tensor cores", dtype));
-        }
+        check_halves(dtype)?;
         let multiprocessors = plan.device().facts().multiprocessors as usize;
         let instance = instance_for(kernel, dtype, hidden, batch, multiprocessors);
         let instance = instance.expect("as many units as were checked");
@@ -124,12 +129,15 @@ impl Direction {
     }
 
     pub(super) fn add_tensor(&self, plan: &mut Plan) -> Result<(), Error> {
-        let by_groups = self.goes_by_groups(plan);
-        let (kernel, launch) = self.tensor_launch(plan, if by_groups { GROUPS } else { FORTH })?;
         match self.sizes.way.has_products() {
             true => self.add_product(plan)?,
             false => self.add_projection_by_units(plan)?,
         }
+        if self.sizes.way == Way::TensorGrid {
+            return self.add_tensor_grid(plan);
+        }
+        let by_groups = self.goes_by_groups(plan);
+        let (kernel, launch) = self.tensor_launch(plan, if by_groups { GROUPS } else { FORTH })?;
         plan.launch_in(&self.scope, &kernel, launch, arguments![ax: self.tensor_slots().ax])
     }
 
@@ -142,21 +150,33 @@ impl Direction {
     }
 
     /// The same of the way back, which leaves da to products by wgmma.
-    pub(super) fn comes_back_by_groups(&self, plan: &Plan) -> bool {
+    fn comes_back_by_groups(&self, plan: &Plan) -> bool {
         self.sizes.way == Way::TensorGroupsBack
             && self.has_gradient_products()
             && self.goes_by_groups(plan)
     }
 
+    /// Whether the way back takes the gates of a cell side by side.
+    pub(super) fn has_gates_together(&self, plan: &Plan) -> bool {
+        match self.sizes.way {
+            Way::TensorGrid => self.has_gradient_products(),
+            _ => self.comes_back_by_groups(plan),
+        }
+    }
+
     /// da in place of the gates, or in that of ax where products by wgmma are to read it; dh0 and dc0.
     pub(super) fn add_tensor_back(&self, plan: &mut Plan, scope: &Scope) -> Result<(), Error> {
+        let TensorSlots { ax, first_da, bias_sums, .. } = self.tensor_slots();
+        let halves = self.has_gradient_products();
+        let written = arguments![halves, da_halves: ax, first_da, bias_sums];
+        let scope = scope.clone().with(written);
+        if self.sizes.way == Way::TensorGrid {
+            return self.add_tensor_grid_back(plan, &scope);
+        }
         let by_groups = self.comes_back_by_groups(plan);
         let (kernel, launch) =
             self.tensor_launch(plan, if by_groups { GROUPS_BACK } else { BACK })?;
-        let TensorSlots { ax, first_da, bias_sums, .. } = self.tensor_slots();
-        let halves = self.has_gradient_products();
-        let scope = scope.clone().with(arguments![halves]);
-        plan.launch_in(&scope, &kernel, launch, arguments![da_halves: ax, first_da, bias_sums])
+        plan.launch_in(&scope, &kernel, launch, [])
     }
 
     pub(super) fn tensor_slots(&self) -> TensorSlots {

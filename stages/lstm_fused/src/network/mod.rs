@@ -3,7 +3,7 @@
 mod data;
 mod layers;
 
-use lab_device::{DType, Device};
+use lab_device::{DType, Device, KernelSource};
 use lab_harness::request::shapes_of;
 use lab_harness::{Binding, Error, Prepared, Tensors};
 use lab_reference::lstm::{Cell, Network};
@@ -13,10 +13,12 @@ pub use layers::Layers;
 
 use crate::Way;
 use crate::direction::{
-    HeadSums, MOST_SPREAD_UNITS, MOST_TENSOR_UNITS, MOST_UNITS, TensorSlots, wide_bytes,
+    HeadSums, MOST_GRID_UNITS, MOST_SPREAD_UNITS, MOST_TENSOR_UNITS, MOST_UNITS, TensorSlots,
+    has_room_for_grid, wide_bytes,
 };
 use crate::kernels::{
     V3_TENSOR, V3_TENSOR_BACK, V4_PRODUCT, V4_PRODUCT_BACK, V5_WGMMA, V6_WGMMA_BACK,
+    V7_TENSOR_GRID, V8_TENSOR_GRID_BACK,
 };
 
 /// What is computed.
@@ -42,6 +44,7 @@ impl Way {
             Self::Tensor | Self::TensorProduct | Self::TensorGroups | Self::TensorGroupsBack => {
                 MOST_TENSOR_UNITS
             }
+            Self::TensorGrid => MOST_GRID_UNITS,
         }
     }
 }
@@ -114,7 +117,8 @@ impl Lstm {
 
     /// As [`Lstm::new`], but that many rows of halves go by [`Way::TensorGroupsBack`], where the device has its
     /// kernels: from 8 rows on, and of more than 256 units, whose weights [`Way::Cluster`] fetches anew at each step, any.
-    /// Up to 64 units a block has a row to itself, and blocks hide each other's latency.
+    /// Up to 64 units a block has a row to itself, and blocks hide each other's latency. More units than a cluster keeps the
+    /// weights of, up to 1024, go by [`Way::TensorGrid`].
     ///
     /// # Errors
     /// As [`Lstm::by`].
@@ -132,10 +136,16 @@ impl Lstm {
             _ => false,
         };
         let arch = &device.facts().arch;
-        let runs =
-            [&V3_TENSOR, &V3_TENSOR_BACK, &V4_PRODUCT, &V4_PRODUCT_BACK, &V5_WGMMA, &V6_WGMMA_BACK];
-        if halves && plain && many && runs.iter().all(|source| source.runs_on(arch)) {
+        let runs = |sources: &[&KernelSource]| sources.iter().all(|source| source.runs_on(arch));
+        let products = runs(&[&V4_PRODUCT, &V4_PRODUCT_BACK]);
+        let steps = [&V3_TENSOR, &V3_TENSOR_BACK, &V5_WGMMA, &V6_WGMMA_BACK];
+        if halves && plain && many && products && runs(&steps) {
             return Self::by(Way::TensorGroupsBack, network);
+        }
+        let wide = (MOST_TENSOR_UNITS + 1..=MOST_GRID_UNITS).contains(&network.hidden);
+        let steps = [&V7_TENSOR_GRID, &V8_TENSOR_GRID_BACK];
+        if halves && plain && wide && products && runs(&steps) && has_room_for_grid(device) {
+            return Self::by(Way::TensorGrid, network);
         }
         Self::new(network)
     }
@@ -212,7 +222,7 @@ impl Lstm {
     /// and what is left over: m L D B H for the dc of [`Way::Cell`], a few numbers a direction else.
     /// On tensor cores there is what x adds to the gates of all steps, 4 e L D T B H, and more where x has no
     /// multiple of 8 columns, or rows have lengths.
-    /// The boxes of [`Way::Grid`], whose number is a matter of the device, are not among them.
+    /// The boxes of [`Way::Grid`] and [`Way::TensorGrid`], whose number is a matter of the device, are not among them.
     pub fn bytes(&self, dtype: DType, steps: usize, batch: usize) -> usize {
         let Network { inputs, hidden, layers, bias, .. } = self.network;
         let sizes = self.sizes(dtype, steps, batch, Pass::ForwardBackward);
@@ -231,7 +241,11 @@ impl Lstm {
             Way::Cluster | Way::Grid => 2 * of_all * (m + 4),
             // What x adds to the gates has a place of its own; and what is summed up of da.
             // A narrow x has columns of zeros beside it, and so have its weights, and the gradients by both.
-            Way::Tensor | Way::TensorProduct | Way::TensorGroups | Way::TensorGroupsBack => {
+            Way::Tensor
+            | Way::TensorProduct
+            | Way::TensorGroups
+            | Way::TensorGroupsBack
+            | Way::TensorGrid => {
                 of_all * TensorSlots::bytes(dtype, rows, batch, hidden)
                     + wide_bytes(self.way, dtype, rows, [inputs, hidden, sizes.directions])
             }
