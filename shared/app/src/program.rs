@@ -11,6 +11,7 @@ use lab_kernel_build::{Build, compile_program};
 
 use crate::Error;
 use crate::arch::Arch;
+use crate::cache;
 use crate::conditions::Macros;
 use crate::cuts::Cuts;
 use crate::fault;
@@ -196,13 +197,30 @@ impl Program {
     }
 }
 
-/// Compiles what was read, and loads it.
+/// Compiles what was read, and loads it. What is kept for all programs may be damaged, as a full disk leaves it: then it
+/// is made again, once.
 pub(crate) fn compile(
-    mut sources: Sources,
+    sources: Sources,
     options: &Options,
     scratch: &Path,
 ) -> Result<Arc<Module>, Error> {
     let root = &headers::root()?;
+    let objects = headers::objects(root);
+    cache::remove_damaged_preludes(&objects);
+    match compile_at(root, sources.clone(), options, scratch) {
+        Err(error) if cache::is_at_fault(&error, &objects) && cache::forget(&objects) => {
+            compile_at(root, sources, options, scratch)
+        }
+        done => done,
+    }
+}
+
+fn compile_at(
+    root: &Path,
+    mut sources: Sources,
+    options: &Options,
+    scratch: &Path,
+) -> Result<Arc<Module>, Error> {
     let standard = options.standard.as_deref().unwrap_or("c++17");
     // An array larger than a page must not reach over the page that guards a thread's stack.
     let mut flags = vec![format!("-std={standard}"), "-fstack-clash-protection".into()];
@@ -285,13 +303,12 @@ fn definition(define: &str) -> Result<String, Error> {
 
 /// The header that says which instructions an architecture has; it is written once, beside the emulator's own.
 fn instructions_header(root: &Path, arch: Arch) -> Result<PathBuf, Error> {
-    let path = root.join("objects").join(format!("instructions.{arch}.h"));
+    let path = headers::objects(root).join(format!("instructions.{arch}.h"));
     let text = instructions::definitions(arch);
     if std::fs::read(&path).is_ok_and(|there| there == text.as_bytes()) {
         return Ok(path);
     }
     let refuse = |e: std::io::Error| Error::File { path: path.clone(), reason: e.to_string() };
-    std::fs::create_dir_all(root.join("objects")).map_err(refuse)?;
     write_atomically(&path, text.as_bytes()).map_err(refuse)?;
     Ok(path)
 }
