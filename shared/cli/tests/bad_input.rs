@@ -281,7 +281,7 @@ fn comparisons() {
     refused(
         lab().args(["compare", "nothing"]),
         2,
-        &["family: expected add, causal_qkv, copy", "got 'nothing'"],
+        &["family or stage: expected add, causal_qkv, copy", "got 'nothing'"],
     );
     refused(
         lab().args(["compare", "softmax", "--dtype", "f64"]),
@@ -300,7 +300,7 @@ fn comparisons() {
         &["dimension C: expected 1 to 16384, got 20000"],
     );
     refused(lab().args(["compare", "sum", "--svg", "/proc/x.svg"]), 2, &["/proc/x.svg"]);
-    refused(lab().args(["bench", "nothing"]), 2, &["family: expected add"]);
+    refused(lab().args(["bench", "nothing"]), 2, &["family or stage: expected add"]);
     let shape = &["shape: expected sizes of one of B=1,DHHV=64,DHQK=64,NH=32,S=4096, got 'S=5'"];
     refused(lab().args(["bench", "qkv", "--shape", "S=5"]), 2, shape);
     refused(lab().args(["bench", "qkv", "--shape", "S=x"]), 2, &["S=x"]);
@@ -722,5 +722,12 @@ fn a_full_disk_or_a_reader_that_has_gone_ends_no_training() {
     }
     for words in [&["list"][..], &["list", "--json"], &["--help"], &["devices"]] {
         assert_eq!(run(words, full(), full()).status.code(), Some(2), "{words:?}");
+        // Closed by whoever has called it.
+        let mut closed = std::process::Command::new("sh");
+        closed.args(["-c", "exec \"$@\" >&-", "sh"]).arg(assert_cmd::cargo::cargo_bin("lab"));
+        let output = closed.args(words).output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {text}");
+        assert!(text.contains("lab: standard output: it is closed"), "{words:?}: {text}");
     }
 }
