@@ -73,7 +73,35 @@ fn names_and_options() {
     );
     refused(lab().args(["run", "playg:sum", "--set", "a=1"]), 2, &["expected no option, got 'a'"]);
     refused(lab().args(["compile", "nothing"]), 2, &["stage: expected playg"]);
+    refused(
+        lab().args(["list", "nothing"]),
+        2,
+        &["family or stage: expected add", "got 'nothing'"],
+    );
+    refused(lab().args(["list", "playg:x"]), 2, &["version of playg: expected copy_swapped"]);
     refused(lab().args(["dance"]), 2, &["dance"]);
+}
+
+#[test]
+fn a_list_of_what_is_named() {
+    let listed = |name: &str| -> Vec<String> {
+        let output = lab().args(["--json", "list", name]).output().unwrap();
+        let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let stages = said["stages"].as_array().unwrap();
+        let versions = stages.iter().flat_map(|s| s["versions"].as_array().unwrap());
+        versions.map(|v| v["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let matmul = listed("matmul");
+    assert!(matmul.len() > 10 && matmul.iter().all(|name| name.starts_with("matmul:")));
+    assert_eq!(listed("playg:softmax"), ["playg:softmax"]);
+    // A family is of several stages.
+    let forward = listed("vlstm_fw");
+    for stage in ["vlstm_fw_v1:", "vlstm_fw_v4:"] {
+        assert!(forward.iter().any(|name| name.starts_with(stage)), "{forward:?}");
+    }
+    let text = lab().args(["list", "qkv_v1"]).output().unwrap().stdout;
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.starts_with("qkv_v1: ") && !text.contains("playg"), "{text}");
 }
 
 #[test]
