@@ -12,8 +12,10 @@ fn names(outputs: &[Output]) -> Vec<&'static str> {
     outputs.iter().map(|o| o.name).collect()
 }
 
+type Chosen = (&'static Stage, Vec<&'static dyn Version>);
+
 /// Every stage that has chosen versions, with these.
-fn chosen(name: Option<&str>) -> Result<Vec<(&'static Stage, Vec<&'static dyn Version>)>, Failure> {
+fn chosen(name: Option<&str>) -> Result<Vec<Chosen>, Failure> {
     let versions = match name {
         Some(name) if name.contains(':') => named(name)?,
         name => choose(name)?,
