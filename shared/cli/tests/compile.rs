@@ -143,7 +143,7 @@ fn whoever_needs_a_load_waits_for_its_barrier() {
             let is_end =
                 |i: &&Value| text(i).contains("BRA") || !i["labels"].as_array().unwrap().is_empty();
             let ahead: Vec<&Value> = all[n + 1..].iter().take_while(|i| !is_end(i)).collect();
-            let Some(user) = ahead.iter().position(|i| needs(i)) else { continue };
+            let Some(user) = ahead.iter().position(needs) else { continue };
             let waits = |i: &&Value| i["waits"].as_array().unwrap().contains(&barrier.into());
             assert!(ahead[..=user].iter().any(waits), "{arch}: {load} and {}", ahead[user]);
             seen += 1;
