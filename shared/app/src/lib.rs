@@ -21,6 +21,7 @@
 //! The program runs natively, in this process, with the rights of whoever runs it.
 
 mod arch;
+mod cache;
 mod conditions;
 mod cuts;
 mod facts;

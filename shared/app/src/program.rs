@@ -1,7 +1,8 @@
 //! A program: read, compiled, run.
 
+use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_int, c_void};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use lab_kernel_build::{Build, compile_program};
 
 use crate::Error;
 use crate::arch::Arch;
+use crate::cache;
 use crate::conditions::Macros;
 use crate::cuts::Cuts;
 use crate::fault;
@@ -80,6 +82,8 @@ pub struct Report {
     pub refused: Vec<String>,
     /// The signal that has ended its host code: which, and where.
     pub fault: Option<String>,
+    /// Why a part of what it printed on stdout is lost.
+    pub lost: Option<String>,
 }
 
 impl Program {
@@ -196,18 +200,36 @@ impl Program {
     }
 }
 
-/// Compiles what was read, and loads it.
+/// Compiles what was read, and loads it. What is kept for all programs may be damaged, as a full disk leaves it: then it
+/// is made again, once.
 pub(crate) fn compile(
-    mut sources: Sources,
+    sources: Sources,
     options: &Options,
     scratch: &Path,
 ) -> Result<Arc<Module>, Error> {
     let root = &headers::root()?;
+    let objects = headers::objects(root);
+    cache::remove_damaged_preludes(&objects);
+    match compile_at(root, sources.clone(), options, scratch) {
+        Err(error) if cache::is_at_fault(&error, &objects) && cache::forget(&objects) => {
+            compile_at(root, sources, options, scratch)
+        }
+        done => done,
+    }
+}
+
+fn compile_at(
+    root: &Path,
+    mut sources: Sources,
+    options: &Options,
+    scratch: &Path,
+) -> Result<Arc<Module>, Error> {
     let standard = options.standard.as_deref().unwrap_or("c++17");
     // An array larger than a page must not reach over the page that guards a thread's stack.
     let mut flags = vec![format!("-std={standard}"), "-fstack-clash-protection".into()];
     flags.extend(options.arch.flags());
     options.define.iter().try_for_each(|d| definition(d).map(drop))?;
+    refuse_two_values(&options.define)?;
     let (for_headers, own): (Vec<_>, Vec<_>) =
         options.define.iter().partition(|d| is_read_by_headers(d));
     flags.extend(for_headers.iter().map(|d| format!("-D{d}")));
@@ -283,15 +305,34 @@ fn definition(define: &str) -> Result<String, Error> {
     Ok(format!("#define {name} {value}\n"))
 }
 
+/// Refuses two values of one name: which one counts, a compiler decides by their order.
+fn refuse_two_values(defines: &[String]) -> Result<(), Error> {
+    let split = |d: &'_ str| -> (String, String) {
+        let (name, value) = d.split_once('=').unwrap_or((d, "1"));
+        (name.split('(').next().unwrap_or(name).to_owned(), value.to_owned())
+    };
+    let mut values: HashMap<String, &str> = HashMap::new();
+    for define in defines {
+        let (name, value) = split(define);
+        let first = *values.entry(name).or_insert(define);
+        if split(first).1 != value {
+            let [first, second] = [first, define].map(|d| lab_emulator::shown(d, 60));
+            return Err(Error::Refused(format!(
+                "-D: expected one value of a name, got '{first}' and '{second}'"
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// The header that says which instructions an architecture has; it is written once, beside the emulator's own.
 fn instructions_header(root: &Path, arch: Arch) -> Result<PathBuf, Error> {
-    let path = root.join("objects").join(format!("instructions.{arch}.h"));
+    let path = headers::objects(root).join(format!("instructions.{arch}.h"));
     let text = instructions::definitions(arch);
     if std::fs::read(&path).is_ok_and(|there| there == text.as_bytes()) {
         return Ok(path);
     }
     let refuse = |e: std::io::Error| Error::File { path: path.clone(), reason: e.to_string() };
-    std::fs::create_dir_all(root.join("objects")).map_err(refuse)?;
     write_atomically(&path, text.as_bytes()).map_err(refuse)?;
     Ok(path)
 }
@@ -300,14 +341,28 @@ static FAULT: OnceLock<String> = OnceLock::new();
 static END: OnceLock<fn(Report) -> u8> = OnceLock::new();
 
 unsafe extern "C" {
-    // Of glibc; the crate libc does not name it.
+    // Of glibc; the crate libc does not name them.
     fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
+    static stdout: *mut libc::FILE;
+}
+
+/// Writes what streams of C still hold, which stands before ours. Why stdout did not take all of it; a reader that has gone
+/// has had enough.
+fn flush_streams() -> Option<String> {
+    // SAFETY: flushes all streams of C; asks one that the C library made for its state.
+    let (flushed, failed) = unsafe { (libc::fflush(std::ptr::null_mut()), libc::ferror(stdout)) };
+    let error = std::io::Error::last_os_error();
+    match (flushed, failed) {
+        (_, 0) => None,
+        (0, _) => Some("not all of it could be written".to_owned()),
+        _ if error.kind() == ErrorKind::BrokenPipe => None,
+        _ => Some(error.to_string()),
+    }
 }
 
 /// The program has ended, by `return` or by `exit`.
 extern "C" fn ended(status: c_int, _: *mut c_void) {
-    // SAFETY: flushes all streams of C, which stand before ours.
-    unsafe { libc::fflush(std::ptr::null_mut()) };
+    let lost = flush_streams();
     let mut state = host::state();
     let report = Report {
         exit: status & 0xff,
@@ -316,6 +371,7 @@ extern "C" fn ended(status: c_int, _: *mut c_void) {
         repeated: state.repeated,
         refused: state.refused.iter().cloned().collect(),
         fault: FAULT.get().cloned(),
+        lost,
     };
     drop(state);
     let code = END.get().map_or(1, |end| end(report));

@@ -14,7 +14,7 @@ pub(crate) const CUDA: &str = "#define __CUDACC__ 1\n#define __NVCC__ 1\n#define
                     #include \"cuda_runtime.h\"\n";
 
 /// Rewritten files.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
     /// Text and name of each file given.
     pub(crate) units: Vec<(String, PathBuf)>,

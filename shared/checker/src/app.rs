@@ -12,8 +12,8 @@ use serde_json::json;
 
 use crate::failure::Failure;
 use crate::finding::finding_json;
-use crate::own;
 use crate::words::{counted_as, counted_findings};
+use crate::{out, own};
 
 /// The program is compiled by the host's C++ compiler and runs natively, with your rights: run what you
 /// would run without this tool. Its own output and exit code are kept; findings go to stderr and end
@@ -126,11 +126,17 @@ pub(crate) fn bytes(given: &str) -> Result<u64, Failure> {
 /// Whether what is wrong by the letter alone counts.
 static STRICT: AtomicBool = AtomicBool::new(false);
 
-/// Findings outrank what the program says of itself.
+/// Findings outrank what the program says of itself, and that outranks a text that could not be written.
 fn code(report: &Report) -> u8 {
     let strict = STRICT.load(Ordering::Relaxed);
     let counts = |(_, finding): &(String, Finding)| strict || finding.formal.is_none();
-    if report.findings.iter().any(counts) { 3 } else { report.exit as u8 }
+    match report.findings.iter().any(counts) {
+        true => 3,
+        false if report.exit == 0 => {
+            report.lost.as_deref().map_or(0, |why| Failure::lost(why).code())
+        }
+        false => report.exit as u8,
+    }
 }
 
 fn end_in_text(report: Report) -> u8 {
@@ -145,6 +151,9 @@ fn end_in_text(report: Report) -> u8 {
         0 => String::new(),
         n => format!(" ({n} more at the same places)"),
     };
+    if let Some(why) = &report.lost {
+        eprintln!("{tool} app: {}", Failure::lost(why).message());
+    }
     eprintln!(
         "{tool} app: {}, {}{more}; the program ended with {}",
         counted_as(report.launches, "launch", "launches"),
@@ -189,5 +198,12 @@ fn end_in_json(report: Report) -> u8 {
                 "fault": report.fault,
                 "program": report.exit, "exit": code })
     );
-    code
+    // The object is the result: the program's own text went to stderr.
+    match out::lost() {
+        Some(why) if code == 0 => {
+            eprintln!("{} app: {}", own::name(), Failure::lost(why).message());
+            Failure::lost(why).code()
+        }
+        _ => code,
+    }
 }

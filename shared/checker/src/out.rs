@@ -4,11 +4,24 @@
 use std::fmt::Arguments;
 use std::io::{ErrorKind, Write};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 static LOST: OnceLock<String> = OnceLock::new();
+static IS_CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// Looks whether stdout is closed, as `lab list >&-` closes it. The standard library opens /dev/null in its place before
+/// `main` begins: a tool puts this into its section `.init_array`, which is run before that.
+pub extern "C" fn look_at_stdout() {
+    // SAFETY: asks for the flags of a descriptor, which need not be open.
+    let flags = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) };
+    IS_CLOSED.store(flags == -1, Ordering::Relaxed);
+}
 
 /// A line on stdout.
 pub fn line(text: Arguments<'_>) {
+    if IS_CLOSED.load(Ordering::Relaxed) {
+        let _ = LOST.set("it is closed".to_owned());
+    }
     let mut out = std::io::stdout().lock();
     if let Err(error) = out.write_fmt(text).and_then(|()| out.write_all(b"\n"))
         && error.kind() != ErrorKind::BrokenPipe

@@ -25,7 +25,7 @@ fn styled(style: comfy_table::TableStyle, headings: &[&str]) -> Table {
         .set_content_arrangement(ContentArrangement::Dynamic)
         .set_header(headings.iter().map(|h| h.trim_start_matches('>')));
     if !table.is_tty() {
-        table.set_width(120);
+        table.set_width(terminal_width().and_then(|w| u16::try_from(w).ok()).unwrap_or(120));
     }
     for (index, heading) in headings.iter().enumerate() {
         if heading.starts_with('>')
@@ -35,6 +35,23 @@ fn styled(style: comfy_table::TableStyle, headings: &[&str]) -> Table {
         }
     }
     table
+}
+
+/// The columns of the terminal, or those that the variable COLUMNS names where stdout is none.
+pub fn terminal_width() -> Option<usize> {
+    let named = || std::env::var("COLUMNS").ok()?.parse().ok();
+    Table::new().width().map(usize::from).or_else(named).filter(|&columns| columns > 0)
+}
+
+/// A line in so many columns, if they are limited. What is cut ends with `…`; whether it is.
+pub fn cut(line: &str, width: Option<usize>) -> (String, bool) {
+    match width {
+        Some(width) if line.chars().count() > width => {
+            let kept: String = line.chars().take(width.saturating_sub(1)).collect();
+            (format!("{}…", kept.trim_end()), true)
+        }
+        _ => (line.to_owned(), false),
+    }
 }
 
 /// Bytes in the unit that fits: `141.4 GB` (decimal, as bandwidths are).

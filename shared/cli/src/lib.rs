@@ -162,7 +162,10 @@ enum Command {
     /// Facts of each GPU and of the emulator
     Devices,
     /// Families, stages and versions, with their types and sizes
-    List,
+    List {
+        /// A family, a stage, or STAGE:VERSION; all of them where none is named
+        name: Option<String>,
+    },
     /// Runs one version, on your tensors or on random ones
     Run(commands::run::Arguments),
     /// Looks at every access of a kernel, of a stage or of a CUDA file of yours: bounds, races, barriers,
@@ -232,7 +235,7 @@ fn run(cli: Cli) -> u8 {
         Command::Tour => commands::tour::run(common),
         Command::Doctor => commands::doctor::run(common),
         Command::Devices => commands::devices::run(common),
-        Command::List => commands::list::run(common),
+        Command::List { name } => commands::list::run(common, name.as_deref()),
         Command::Run(arguments) => commands::run::run(common, &arguments),
         Command::Check(arguments) => commands::check::run(common, &arguments),
         Command::App(arguments) => {

@@ -70,6 +70,121 @@ fn what_is_defined_is_of_the_program_alone() {
 }
 
 #[test]
+fn one_name_has_one_value() {
+    let here = tempfile::tempdir().unwrap();
+    let define = |defines: &[&str]| {
+        let defines = defines.iter().map(|d| format!("-D{d}"));
+        outcome(app(here.path()).args(defines).args([SUM, "--", "10"]))
+    };
+    for (first, second) in [("N=3", "N=4"), ("N", "N=0"), ("F(x)=x", "F(y)=y"), ("_A=1", "_A=2")] {
+        let (code, _, stderr) = define(&[first, "OTHER=3", second]);
+        assert_eq!(code, 2, "{stderr}");
+        let said = format!("-D: expected one value of a name, got '{first}' and '{second}'");
+        assert!(stderr.contains(&said), "{stderr}");
+    }
+    let (code, _, stderr) = define(&["MINE=3", "MINE=3", "YOURS"]);
+    assert_eq!(code, 0, "{stderr}");
+}
+
+#[test]
+fn output_that_is_lost_is_told() {
+    let here = tempfile::tempdir().unwrap();
+    std::fs::write(
+        here.path().join("ends.cu"),
+        "#include <cstdio>\nint main(int n, char**) { printf(\"%d\\n\", n); return n - 1; }\n",
+    )
+    .unwrap();
+    let full = || std::fs::File::create("/dev/full").unwrap();
+    let run = |before: &[&str], after: &[&str]| {
+        let mut lab = std::process::Command::new(assert_cmd::cargo::cargo_bin("lab"));
+        lab.env_remove("LAB_DEVICE").current_dir(&here).arg("app").args(before).arg("ends.cu");
+        let output = lab.arg("--").args(after).stdout(full()).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    // The program's own exit code counts more, where it has one.
+    for (before, after, expected) in
+        [(&[][..], &[][..], 2), (&[], &["x", "y", "z", "w"], 4), (&["--json"], &[], 2)]
+    {
+        let (code, stderr) = run(before, after);
+        assert_eq!(code, Some(expected), "{stderr}");
+        let said = "lab app: standard output: No space left on device";
+        assert!(stderr.contains(said) || before.is_empty() && expected == 4, "{stderr}");
+    }
+    let (code, _, stderr) = outcome(app(here.path()).arg("ends.cu"));
+    assert!(code == 0 && !stderr.contains("standard output"), "{stderr}");
+}
+
+#[test]
+fn what_is_kept_may_be_damaged() {
+    let (here, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let run = || outcome(app(here.path()).env("LAB_CACHE", cache.path()).args([SUM, "--", "300"]));
+    // The second run compiles headers in advance.
+    for _ in 0..2 {
+        assert_eq!(run().0, 0);
+    }
+    let tree = std::fs::read_dir(cache.path().join("headers")).unwrap().next().unwrap().unwrap();
+    let objects = tree.path().join("objects");
+    let kept = |beginning: &str, end: &str| -> Vec<PathBuf> {
+        let all = std::fs::read_dir(&objects).unwrap().map(|e| e.unwrap().path());
+        let is_one = |path: &PathBuf| {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            name.starts_with(beginning) && name.ends_with(end)
+        };
+        all.filter(is_one).collect()
+    };
+    let cut = |path: &PathBuf, bytes: u64| {
+        std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(bytes).unwrap();
+    };
+    for (beginning, end, bytes) in [
+        ("prelude.", ".gch", 100),
+        ("glue.", ".o", 20_000),
+        ("glue.", ".o", 0),
+        ("program.", ".o", 1000),
+    ] {
+        let damaged = kept(beginning, end);
+        assert!(!damaged.is_empty() || end == ".gch", "{beginning}");
+        damaged.iter().for_each(|path| cut(path, bytes));
+        for _ in 0..2 {
+            let (code, stdout, stderr) = run();
+            assert_eq!((code, &stdout[..]), (0, "300 ones: 300\n"), "{beginning}: {stderr}");
+        }
+    }
+    // The text that is compiled in advance.
+    kept("prelude.", ".gch").iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    kept("prelude.", ".h").iter().for_each(|path| cut(path, 10));
+    for _ in 0..3 {
+        let (code, _, stderr) = run();
+        assert_eq!(code, 0, "{stderr}");
+    }
+    let whole = |path: &PathBuf| std::fs::metadata(path).unwrap().len() > 100;
+    assert!(kept("prelude.", ".h").iter().all(whole));
+}
+
+#[test]
+fn a_cache_that_cannot_be_written_is_done_without() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let (here, temporary) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let run = || {
+        let mut lab = app(here.path());
+        lab.env("LAB_CACHE", "/proc/no-cache-here").env("TMPDIR", temporary.path());
+        outcome(lab.args([SUM, "--", "300"]))
+    };
+    let (code, stdout, stderr) = run();
+    assert_eq!((code, &stdout[..]), (0, "300 ones: 300\n"), "{stderr}");
+    let mut left = std::fs::read_dir(temporary.path()).unwrap();
+    let own = left.next().unwrap().unwrap().path();
+    assert!(left.next().is_none());
+    assert_eq!(std::fs::metadata(&own).unwrap().permissions().mode() & 0o777, 0o700);
+    // What is compiled with headers of somebody else's is run with this user's rights.
+    std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let (code, _, stderr) = run();
+    assert_eq!(code, 2, "{stderr}");
+    for said in ["/proc/no-cache-here", "others can write there", "set LAB_CACHE to another one"] {
+        assert!(stderr.contains(said), "{stderr}");
+    }
+}
+
+#[test]
 fn a_race_is_found_in_its_own_file() {
     let here = tempfile::tempdir().unwrap();
     let (code, stdout, stderr) = outcome(app(here.path()).args(["-D", "FORGETFUL", SUM]));

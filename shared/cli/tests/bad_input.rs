@@ -73,7 +73,35 @@ fn names_and_options() {
     );
     refused(lab().args(["run", "playg:sum", "--set", "a=1"]), 2, &["expected no option, got 'a'"]);
     refused(lab().args(["compile", "nothing"]), 2, &["stage: expected playg"]);
+    refused(
+        lab().args(["list", "nothing"]),
+        2,
+        &["family or stage: expected add", "got 'nothing'"],
+    );
+    refused(lab().args(["list", "playg:x"]), 2, &["version of playg: expected copy_swapped"]);
     refused(lab().args(["dance"]), 2, &["dance"]);
+}
+
+#[test]
+fn a_list_of_what_is_named() {
+    let listed = |name: &str| -> Vec<String> {
+        let output = lab().args(["--json", "list", name]).output().unwrap();
+        let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let stages = said["stages"].as_array().unwrap();
+        let versions = stages.iter().flat_map(|s| s["versions"].as_array().unwrap());
+        versions.map(|v| v["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let matmul = listed("matmul");
+    assert!(matmul.len() > 10 && matmul.iter().all(|name| name.starts_with("matmul:")));
+    assert_eq!(listed("playg:softmax"), ["playg:softmax"]);
+    // A family is of several stages.
+    let forward = listed("vlstm_fw");
+    for stage in ["vlstm_fw_v1:", "vlstm_fw_v4:"] {
+        assert!(forward.iter().any(|name| name.starts_with(stage)), "{forward:?}");
+    }
+    let text = lab().args(["list", "qkv_v1"]).output().unwrap().stdout;
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.starts_with("qkv_v1: ") && !text.contains("playg"), "{text}");
 }
 
 #[test]
@@ -281,7 +309,7 @@ fn comparisons() {
     refused(
         lab().args(["compare", "nothing"]),
         2,
-        &["family: expected add, causal_qkv, copy", "got 'nothing'"],
+        &["family or stage: expected add, causal_qkv, copy", "got 'nothing'"],
     );
     refused(
         lab().args(["compare", "softmax", "--dtype", "f64"]),
@@ -300,7 +328,7 @@ fn comparisons() {
         &["dimension C: expected 1 to 16384, got 20000"],
     );
     refused(lab().args(["compare", "sum", "--svg", "/proc/x.svg"]), 2, &["/proc/x.svg"]);
-    refused(lab().args(["bench", "nothing"]), 2, &["family: expected add"]);
+    refused(lab().args(["bench", "nothing"]), 2, &["family or stage: expected add"]);
     let shape = &["shape: expected sizes of one of B=1,DHHV=64,DHQK=64,NH=32,S=4096, got 'S=5'"];
     refused(lab().args(["bench", "qkv", "--shape", "S=5"]), 2, shape);
     refused(lab().args(["bench", "qkv", "--shape", "S=x"]), 2, &["S=x"]);
@@ -722,5 +750,12 @@ fn a_full_disk_or_a_reader_that_has_gone_ends_no_training() {
     }
     for words in [&["list"][..], &["list", "--json"], &["--help"], &["devices"]] {
         assert_eq!(run(words, full(), full()).status.code(), Some(2), "{words:?}");
+        // Closed by whoever has called it.
+        let mut closed = std::process::Command::new("sh");
+        closed.args(["-c", "exec \"$@\" >&-", "sh"]).arg(assert_cmd::cargo::cargo_bin("lab"));
+        let output = closed.args(words).output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {text}");
+        assert!(text.contains("lab: standard output: it is closed"), "{words:?}: {text}");
     }
 }

@@ -113,6 +113,88 @@ fn sass_stands_below_the_line_that_it_is_of() {
     assert!(!text.contains("of no line of this file"), "{text}");
 }
 
+/// What a load brings has a barrier, and what needs it waits for that: so the bits are those that they are taken for.
+#[test]
+fn whoever_needs_a_load_waits_for_its_barrier() {
+    if !nvdisasm() {
+        return;
+    }
+    for arch in ["sm_80", "sm_90a", "sm_100a"] {
+        let asked = ["--json", "compile", "matmul:v2_tiled", "--sass", "--dtype", "f32"];
+        let said = json(&[&asked[..], &["--arch", arch]].concat());
+        let all = said["kernels"][0]["instructions"].as_array().unwrap();
+        let text = |i: &Value| i["text"].as_str().unwrap().to_owned();
+        for (n, instruction) in all.iter().enumerate() {
+            assert_eq!(instruction["address"].as_u64(), Some(n as u64 * 16), "{arch}");
+            assert!(instruction["stall"].as_u64().unwrap() < 16, "{arch}");
+        }
+        let mut seen = 0;
+        for (n, load) in all.iter().enumerate() {
+            let text_of_load = text(load);
+            let words: Vec<&str> = text_of_load.split_whitespace().collect();
+            let at = usize::from(words[0].starts_with('@'));
+            let is_load = ["LDG.", "LDS", "S2R"].iter().any(|o| words[at].starts_with(o));
+            let (true, Some(barrier)) = (is_load, load["sets"]["write"].as_u64()) else { continue };
+            let needs = |i: &&Value| {
+                let text = text(i);
+                let mut names = text.split(|c: char| !c.is_ascii_alphanumeric());
+                names.any(|name| name == words[at + 1].trim_end_matches(','))
+            };
+            let is_end =
+                |i: &&Value| text(i).contains("BRA") || !i["labels"].as_array().unwrap().is_empty();
+            let ahead: Vec<&Value> = all[n + 1..].iter().take_while(|i| !is_end(i)).collect();
+            let Some(user) = ahead.iter().position(needs) else { continue };
+            let waits = |i: &&Value| i["waits"].as_array().unwrap().contains(&barrier.into());
+            assert!(ahead[..=user].iter().any(waits), "{arch}: {load} and {}", ahead[user]);
+            seen += 1;
+        }
+        assert!(seen > 20, "{arch}: {seen}");
+    }
+}
+
+#[test]
+fn machine_code_in_its_own_order_has_addresses() {
+    if !nvdisasm() {
+        return;
+    }
+    let asked = ["compile", "matmul:v2_tiled", "--sass", "--dtype", "f32", "--in-order"];
+    let (code, text) = lab(&asked);
+    assert_eq!(code, Some(0), "{text}");
+    let addresses =
+        text.lines().filter_map(|l| u64::from_str_radix(l.trim().split(' ').next()?, 16).ok());
+    let addresses: Vec<u64> = addresses.collect();
+    assert!(addresses.len() > 100, "{text}");
+    assert!(addresses.iter().enumerate().all(|(n, address)| *address == n as u64 * 16), "{text}");
+    assert!(text.lines().any(|l| l == ".L_x_0:"), "{text}");
+    assert!(text.contains("rN until the operands are read"), "{text}");
+}
+
+#[test]
+fn listings_fit_a_terminal() {
+    if !nvrtc() {
+        return;
+    }
+    let shown = |more: &[&str], columns: Option<&str>| {
+        let mut lab = Command::cargo_bin("lab").unwrap();
+        lab.args(["compile", "matmul:v3_rows", "--ptx", "--dtype", "f32"]).args(more);
+        match columns {
+            Some(columns) => lab.env("COLUMNS", columns),
+            None => lab.env_remove("COLUMNS"),
+        };
+        String::from_utf8(lab.output().unwrap().stdout).unwrap()
+    };
+    let longest = |text: &str| text.lines().map(|l| l.chars().count()).max().unwrap();
+    let cue = "--wide shows whole lines";
+    for more in [&[][..], &["--in-order"]] {
+        let narrow = shown(more, Some("80"));
+        assert!(longest(&narrow) <= 80 && narrow.contains(cue), "{narrow}");
+    }
+    for (more, columns) in [(&[][..], None), (&["--wide"], Some("80")), (&[], Some("0"))] {
+        let whole = shown(more, columns);
+        assert!(longest(&whole) > 80 && !whole.contains(cue), "{whole}");
+    }
+}
+
 #[test]
 fn each_branch_of_sass_has_its_label() {
     if !nvdisasm() {
@@ -225,6 +307,8 @@ fn what_does_not_fit_together_is_refused() {
     refused(&["compile", "--ptx"]);
     refused(&["compile", "matmul", "--ptx", "--resources"]);
     refused(&["compile", "--sass"]);
+    refused(&["compile", "--in-order"]);
+    refused(&["compile", "matmul:v2_tiled", "--in-order", "--resources"]);
     refused(&["compile", "matmul:v2_tiled", "--sass", "--ptx"]);
     for arch in ["", "banana", "compute_90", "sm_9", "sm_90a,"] {
         refused(&["compile", "matmul:v2_tiled", "--ptx", "--arch", arch]);
@@ -235,5 +319,6 @@ fn what_does_not_fit_together_is_refused() {
         refused(&["compile", "matmul:v2_tiled", "--ptx", "--against", "matmul:v1"]);
         refused(&["compile", "matmul:v2_tiled", "--against", "matmul:v1"]);
         refused(&["compile", "matmul:v2_tiled", "--ptx", "--dtype", "f8"]);
+        refused(&["compile", "matmul:v2_tiled", "--in-order"]);
     }
 }

@@ -270,7 +270,7 @@ pub static VERSIONS: [&Fused; 7] =
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "mlp_fused",
-    teaches: "a whole training step: what can share a launch, and what must wait for the grid",
+    teaches: "a whole training step: which parts can share a launch, and which must wait for the grid",
     versions: &[&SAMPLE, &BATCH, &RECOMPUTED, &TENSOR, &GRAPH, &RESIDENT, &WGMMA],
     kernels: kernels::KERNELS,
     version_checks: checks::OF_EACH,

@@ -63,7 +63,7 @@ pub static GRID_TILE: GridTile = GridTile;
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "qkv_v0",
-    teaches: "two products in one kernel, wrong on purpose: shared memory is not the grid's",
+    teaches: "two products in one kernel, wrong on purpose: shared memory belongs to a block, not to the grid",
     versions: &[&GRID_TILE],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,

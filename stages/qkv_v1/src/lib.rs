@@ -54,7 +54,7 @@ pub static BLOCK_TILE: BlockTile = BlockTile;
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "qkv_v1",
-    teaches: "two products in one kernel: each block a tile of its own, K and V in a loop",
+    teaches: "two products in one kernel: each block has its own tile of Q and loops over K and V",
     versions: &[&BLOCK_TILE],
     kernels: kernels::KERNELS,
     version_checks: checks::OF_EACH,

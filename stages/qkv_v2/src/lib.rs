@@ -106,7 +106,7 @@ pub static RESIDENT: Reordered = Reordered {
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "qkv_v2",
-    teaches: "the order of two products: Q (Kᵀ V), as fast as its tensors can be read",
+    teaches: "two products in the other order, Q (Kᵀ V): as fast as its tensors can be read",
     versions: &[&REORDERED, &WGMMA, &CLUSTER, &RESIDENT],
     kernels: kernels::KERNELS,
     version_checks: checks::OF_EACH,

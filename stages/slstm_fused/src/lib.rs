@@ -121,7 +121,7 @@ const fn forward(info: Info, way: Way) -> Slstm {
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "slstm_fused",
-    teaches: "a recurrence whose heads do not meet: a launch for all steps of a head",
+    teaches: "a recurrence with independent heads: one launch for all steps of a head",
     versions: &[&CELL, &HEADS, &FORWARD[0], &FORWARD[1]],
     kernels: kernels::KERNELS,
     version_checks: checks::OF_EACH,

@@ -54,7 +54,7 @@ pub static CAUSAL: Causal = Causal;
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "vlstm_fw_v0",
-    teaches: "causal: half of the tiles, and which half is known before any is loaded",
+    teaches: "a causal mask: only the tiles up to the diagonal are loaded and multiplied",
     versions: &[&CAUSAL],
     kernels: kernels::KERNELS,
     checks: &[Check {

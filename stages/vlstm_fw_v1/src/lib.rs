@@ -64,7 +64,7 @@ pub static ONLINE: Online = Online;
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "vlstm_fw_v1",
-    teaches: "a maximum that is not known yet: what was gathered under the old one is rescaled",
+    teaches: "gates and a running maximum: when the maximum grows, the sums so far are rescaled",
     versions: &[&ONLINE],
     kernels: kernels::KERNELS,
     checks: &[Check {

@@ -125,7 +125,7 @@ pub static PERSISTENT: Pairs = Pairs {
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "vlstm_fw_v2",
-    teaches: "all pairs on tensor cores: a maximum that the gates tell beforehand, and weights that are products",
+    teaches: "all pairs on tensor cores: the gates alone tell the maximum, and weights are products",
     versions: &[&MMA, &WGMMA, &FACTORED, &AHEAD, &PERSISTENT],
     kernels: kernels::KERNELS,
     version_checks: checks::VERSION_CHECKS,

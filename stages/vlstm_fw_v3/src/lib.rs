@@ -106,7 +106,7 @@ pub static LONG: Chunks = Chunks {
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "vlstm_fw_v3",
-    teaches: "a recurrence in chunks: what each adds at once, then a walk along what they add",
+    teaches: "a recurrence in chunks: all chunks at once, then a walk that carries the state along",
     versions: &[&CHUNKS, &LONG],
     kernels: kernels::KERNELS,
     version_checks: checks::VERSION_CHECKS,

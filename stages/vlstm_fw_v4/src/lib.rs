@@ -169,7 +169,7 @@ pub static WIDE: Walk = Walk {
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "vlstm_fw_v4",
-    teaches: "a recurrence whose state never leaves the registers, and who waits for whom",
+    teaches: "a recurrence whose state stays in registers from the first chunk to the last",
     versions: &[&STEPS, &ROLES, &PARTS, &PACKED, &WIDE],
     kernels: kernels::KERNELS,
     version_checks: checks::VERSION_CHECKS,

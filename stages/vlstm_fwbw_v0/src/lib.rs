@@ -102,7 +102,7 @@ pub static FLAGS: ForwardBackward = ForwardBackward {
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "vlstm_fwbw_v0",
-    teaches: "to wait for a part of the grid only; a backward pass in which nobody adds to another's",
+    teaches: "a block that waits for one other block, by flags; a backward pass without atomics",
     versions: &[&GRID_SYNC, &FLAGS],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,

@@ -113,7 +113,7 @@ pub static AHEAD: ForwardBackward = ForwardBackward { info: INFO, tiles: Tiles::
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "vlstm_fwbw_v1",
-    teaches: "tiles of any shape, tuned; the next one arrives while this one is multiplied",
+    teaches: "tiles of any shape, tuned; the next tile arrives while the current one is multiplied",
     versions: &[&ROWS, &TWINS, &AHEAD],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,

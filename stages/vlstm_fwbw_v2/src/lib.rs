@@ -139,7 +139,7 @@ pub static SKIP: Gradients = Gradients {
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "vlstm_fwbw_v2",
-    teaches: "all gradients of all pairs on tensor cores, without atomics, and sums that nearly cancel in f32",
+    teaches: "all gradients of all pairs on tensor cores, without atomics; sums that nearly cancel stay in f32",
     versions: &[&MMA, &WGMMA, &FACTORED, &AHEAD, &SKIP],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,

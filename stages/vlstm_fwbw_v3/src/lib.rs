@@ -121,7 +121,7 @@ pub static CARRIED: Gradients = Gradients {
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "vlstm_fwbw_v3",
-    teaches: "the way back: the forward pass's launches once more, with the roles exchanged",
+    teaches: "the backward pass in chunks: the forward pass's launches again, with the roles exchanged",
     versions: &[&CHUNKS, &LONG, &TOGETHER, &CARRIED],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,

@@ -145,7 +145,7 @@ pub static RING: Step = Step {
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "vlstm_step",
-    teaches: "a state updated where it lies, at the speed of memory, and a reader of it that must not come late",
+    teaches: "one step, for decoding: the state is updated in place, at the speed of memory",
     versions: &[&SIMPLE, &PACKS, &SLICES, &RING],
     kernels: kernels::KERNELS,
     version_checks: checks::VERSION_CHECKS,

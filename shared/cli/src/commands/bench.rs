@@ -213,7 +213,7 @@ pub(crate) fn choose(family: Option<&str>) -> Result<Vec<&'static dyn Version>, 
             versions().flat_map(|v| [v.info().stage, v.info().family.name()]).collect();
         known.sort_unstable();
         known.dedup();
-        return Err(Error::bad("family", known.join(", "), format!("'{name}'")).into());
+        return Err(Error::bad("family or stage", known.join(", "), format!("'{name}'")).into());
     }
     Ok(chosen)
 }

@@ -5,6 +5,7 @@
 mod listing;
 mod ptx;
 mod sass;
+mod show;
 mod versions;
 
 use std::collections::BTreeMap;
@@ -22,7 +23,7 @@ use serde_json::json;
 use crate::failure::Failure;
 use crate::part::Part;
 use crate::plot;
-use crate::table::table;
+use crate::table::{cut, table, terminal_width};
 use crate::{Common, STAGES, named};
 use versions::{Language, Launched};
 
@@ -53,7 +54,11 @@ pub(crate) struct Arguments {
     /// The type whose kernels are shown; with --ptx, --sass and --against the version's first one, unless it is given
     #[arg(long, requires = "stage")]
     dtype: Option<String>,
-    /// All instructions of each line, and all kinds of instructions, not only the most frequent
+    /// The instructions in the kernel's own order, not by source lines; of machine code with addresses, and with the cycles
+    /// and barriers that the assembler has given to each
+    #[arg(long, requires = "stage", conflicts_with_all = ["part", "write", "images", "resources", "against"])]
+    in_order: bool,
+    /// All instructions of each line, whole lines, and all kinds of instructions, not only the most frequent
     #[arg(long)]
     wide: bool,
     /// A part of each kernel's instantiations, such as 1/2: always the same ones, at least one of each kernel
@@ -107,6 +112,11 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             let others = chosen(arguments, other)?;
             let names = [arguments.stage.as_deref().unwrap_or(""), other];
             return show_difference(common, arguments, nvrtc, &language, names, [kernels, &others]);
+        }
+        if arguments.in_order && !arguments.sass && !arguments.ptx {
+            return Err(Failure::Usage(
+                "--in-order: expected --sass or --ptx beside it, got neither".into(),
+            ));
         }
         if arguments.ptx || arguments.sass {
             return show_listing(common, arguments, nvrtc, &language, kernels);
@@ -287,7 +297,7 @@ fn show_listing(
         let kernel = |(launched, kernel): &(&Launched, listing::Kernel)| {
             let instructions = kernel.instructions.iter();
             json!({ "kernel": launched.name, "file": launched.source.file, "symbol": kernel.symbol,
-                    "instructions": instructions.map(|i| json!({ "line": i.line, "labels": i.labels, "text": i.text })).collect::<Vec<_>>() })
+                    "instructions": instructions.map(show::instruction_json).collect::<Vec<_>>() })
         };
         println!(
             "{}",
@@ -295,56 +305,38 @@ fn show_listing(
         );
         return Ok(());
     }
+    let most = if arguments.wide { usize::MAX } else { FEW };
+    let width = terminal_width().filter(|_| !arguments.wide);
+    let mut cuts = 0;
     for (launched, kernel) in &all {
-        let most = if arguments.wide { usize::MAX } else { FEW };
-        let text = beside_source(launched, kernel, language, arch, most);
-        println!("{}", text.strip_suffix('\n').unwrap_or(&text));
+        let source = launched.source;
+        let head = [
+            format!(
+                "{}, {arch}: {} instructions of {}",
+                launched.name,
+                kernel.instructions.len(),
+                language.name()
+            ),
+            source.file.to_owned(),
+        ];
+        let lines = match arguments.in_order {
+            true => show::in_order(kernel),
+            false => show::beside_source(source.source, kernel, most, width),
+        };
+        for line in head.iter().chain(&lines) {
+            let (line, is_cut) = cut(line, width);
+            cuts += usize::from(is_cut);
+            println!("{line}");
+        }
+        println!();
+    }
+    if arguments.in_order && arguments.sass {
+        println!("{}", show::LEGEND);
+    }
+    if cuts > 0 {
+        println!("A line that ends with … is cut: --wide shows whole lines.");
     }
     Ok(())
-}
-
-/// Each line of the source that has instructions, and these below it.
-fn beside_source(
-    launched: &Launched,
-    kernel: &listing::Kernel,
-    language: &Language,
-    arch: &str,
-    most: usize,
-) -> String {
-    let source = launched.source;
-    let mut text = format!(
-        "{}, {arch}: {} instructions of {}\n{}\n",
-        launched.name,
-        kernel.instructions.len(),
-        language.name(),
-        source.file
-    );
-    let lines: Vec<&str> = source.source.lines().collect();
-    for (line, instructions) in kernel.by_line() {
-        match lines.get(line.wrapping_sub(1)) {
-            Some(code) => text += &format!("{line:5}  {code}\n"),
-            None => text += "       (of no line of this file)\n",
-        }
-        // What a branch goes to is shown in any case.
-        let mut rest = Vec::new();
-        for (n, instruction) in instructions.iter().enumerate() {
-            if n >= most && instruction.labels.is_empty() {
-                rest.push(instruction.opcode());
-                continue;
-            }
-            for label in &instruction.labels {
-                text += &format!("           | {label}:\n");
-            }
-            text += &format!("           | {}\n", instruction.text);
-        }
-        if !rest.is_empty() {
-            let kinds = listing::most_frequent(rest.iter().copied(), 3);
-            text +=
-                &format!("           | … and {} more: {kinds} (--wide shows all)\n", rest.len());
-        }
-    }
-    text.push('\n');
-    text
 }
 
 /// What two versions have in each kind of instruction, and what their kernels take.

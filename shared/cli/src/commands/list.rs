@@ -1,20 +1,39 @@
 //! `lab list`.
 
-use lab_harness::{Options, Output};
+use lab_harness::{Options, Output, Stage, Version};
 use serde_json::json;
 
+use crate::commands::bench::choose;
 use crate::failure::Failure;
 use crate::table::table;
-use crate::{Common, STAGES};
+use crate::{Common, STAGES, named};
 
 fn names(outputs: &[Output]) -> Vec<&'static str> {
     outputs.iter().map(|o| o.name).collect()
 }
 
-pub(crate) fn run(common: &Common) -> Result<(), Failure> {
+type Chosen = (&'static Stage, Vec<&'static dyn Version>);
+
+/// Every stage that has chosen versions, with these.
+fn chosen(name: Option<&str>) -> Result<Vec<Chosen>, Failure> {
+    let versions = match name {
+        Some(name) if name.contains(':') => named(name)?,
+        name => choose(name)?,
+    };
+    let is_chosen = |v: &&dyn Version| {
+        versions.iter().any(|chosen| chosen.info().full_name() == v.info().full_name())
+    };
+    let stages = STAGES.iter().map(|stage| {
+        (*stage, stage.versions.iter().copied().filter(is_chosen).collect::<Vec<_>>())
+    });
+    Ok(stages.filter(|(_, versions)| !versions.is_empty()).collect())
+}
+
+pub(crate) fn run(common: &Common, name: Option<&str>) -> Result<(), Failure> {
+    let chosen = chosen(name)?;
     if common.json {
-        let stages = STAGES.iter().map(|stage| {
-            let versions = stage.versions.iter().map(|v| {
+        let stages = chosen.iter().map(|(stage, versions)| {
+            let versions = versions.iter().map(|v| {
                 let info = v.info();
                 json!({
                     "name": info.full_name(), "family": info.family.name(), "parent": info.parent,
@@ -44,11 +63,11 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
         println!("{}", json!({ "stages": stages.collect::<Vec<_>>() }));
         return Ok(());
     }
-    for stage in STAGES {
+    for (stage, versions) in chosen {
         println!("{}: {}", stage.name, stage.teaches);
         let mut rows =
             table(&["version", "family", "the one change", "types", "tensors", "options"]);
-        for version in stage.versions {
+        for version in versions {
             let info = version.info();
             let change = match info.parent {
                 Some(parent) => format!("from {parent}: {}", info.change),

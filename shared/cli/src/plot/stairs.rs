@@ -20,7 +20,7 @@ const TOP: i32 = 40;
 /// Of a step: how high it is, how far it goes in, and how long its tread is.
 const ROW: i32 = 38;
 const IN: i32 = 12;
-const TREAD: i32 = 122;
+const TREAD: i32 = 128;
 const LEFT: i32 = 12;
 
 /// The stairs as SVG text.
@@ -51,11 +51,11 @@ fn draw(svg: &mut String, title: &str, steps: &[Step]) -> Result<(), Box<dyn std
             INK.mix(0.3),
         ))?;
         let middle = tread + ROW / 2;
-        let name = text(15, &colour, HPos::Left);
+        let name = text(17, &colour, HPos::Left);
         root.draw(&Text::new(step.name.clone(), (left + 10, middle), name))?;
-        let adds = text(13, &INK, HPos::Left);
+        let adds = text(15, &INK, HPos::Left);
         root.draw(&Text::new(step.adds.clone(), (left + TREAD + 12, middle), adds))?;
-        let figure = text(13, &colour, HPos::Right);
+        let figure = text(15, &colour, HPos::Right);
         root.draw(&Text::new(step.figure.clone(), (WIDTH - 12, middle), figure))?;
     }
     root.present()?;

@@ -17,6 +17,38 @@ pub(super) struct Instruction {
     /// The labels that stand before it, without their colons: branches name them.
     pub(super) labels: Vec<String>,
     pub(super) text: String,
+    /// Bytes from the kernel's start; PTX has none.
+    pub(super) address: Option<u64>,
+    pub(super) control: Option<Control>,
+}
+
+/// What the assembler says to the scheduler beside an instruction of machine code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Control {
+    /// Cycles before the warp's next instruction may begin.
+    pub(super) stall: u8,
+    /// The barrier, of the warp's six, that is set until the result is there.
+    pub(super) write: Option<u8>,
+    /// The one that is set until the operands are read.
+    pub(super) read: Option<u8>,
+    /// A bit for each barrier that it waits for.
+    waits: u8,
+}
+
+impl Control {
+    /// Of an instruction's upper 64 bits, from bit 41 on: 4 bits of stall, one that is not shown, 3 and 3 of the barriers it
+    /// sets, 6 of those it waits for. GPUs since Volta (sm_70) have it there.
+    pub(super) fn decode(high: u64) -> Self {
+        let bits = |from: u32, count: u32| (high >> (41 + from) & ((1 << count) - 1)) as u8;
+        // 7 is none.
+        let barrier = |from| Some(bits(from, 3)).filter(|&barrier| barrier < 6);
+        Self { stall: bits(0, 4), write: barrier(5), read: barrier(8), waits: bits(11, 6) }
+    }
+
+    /// The barriers that it waits for.
+    pub(super) fn waits(self) -> Vec<u8> {
+        (0..6).filter(|barrier| self.waits >> barrier & 1 == 1).collect()
+    }
 }
 
 impl Instruction {

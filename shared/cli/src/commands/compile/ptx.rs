@@ -73,7 +73,13 @@ pub(super) fn kernels(text: &str, file: &str) -> Vec<Kernel> {
             {
                 let text = one.split_whitespace().collect::<Vec<_>>().join(" ");
                 let labels = std::mem::take(&mut labels);
-                kernel.instructions.push(Instruction { line, labels, text });
+                kernel.instructions.push(Instruction {
+                    line,
+                    labels,
+                    text,
+                    address: None,
+                    control: None,
+                });
             }
         }
     }

@@ -7,7 +7,7 @@ use std::process::Command;
 use lab_device::Error as DeviceError;
 use lab_harness::Error;
 
-use super::listing::{Instruction, Kernel};
+use super::listing::{Control, Instruction, Kernel};
 use crate::failure::Failure;
 
 /// What `nvdisasm` prints of an image: its code, with the source lines and the calls that were inlined.
@@ -20,7 +20,7 @@ pub(super) fn disassemble(nvdisasm: &Path, cubin: &[u8]) -> Result<String, Failu
     image.write_all(cubin).and_then(|()| image.flush()).map_err(refuse)?;
     let failed = |message| Failure::from(DeviceError::Driver { call: "nvdisasm", message });
     let output = Command::new(nvdisasm)
-        .args(["--print-code", "--print-line-info-inline"])
+        .args(["--print-code", "--print-line-info-inline", "--print-instruction-encoding"])
         .arg(image.path())
         .output()
         .map_err(|e| failed(format!("{}: {e}", nvdisasm.display())))?;
@@ -60,7 +60,8 @@ pub(super) fn kernels(text: &str, file: &str) -> Vec<Kernel> {
             }
         } else if let Some(rest) = code.strip_prefix("/*") {
             is_place = false;
-            let Some((_, instruction)) = rest.split_once("*/") else { continue };
+            let Some((address, instruction)) = rest.split_once("*/") else { continue };
+            let (instruction, _) = instruction.split_once("/*").unwrap_or((instruction, ""));
             // A label among the operands is `(LABEL).
             let text = instruction.trim().trim_end_matches(';').replace("`(", "").replace(')', "");
             let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -68,7 +69,13 @@ pub(super) fn kernels(text: &str, file: &str) -> Vec<Kernel> {
                 && !text.is_empty()
             {
                 let labels = std::mem::take(&mut labels);
-                kernel.instructions.push(Instruction { line, labels, text });
+                let (address, control) = (u64::from_str_radix(address, 16).ok(), None);
+                kernel.instructions.push(Instruction { line, labels, text, address, control });
+            } else if let Some(last) = all.last_mut().and_then(|k| k.instructions.last_mut()) {
+                // The upper half of its encoding stands alone in the line below.
+                let half =
+                    address.trim().strip_prefix("0x").map(|hex| u64::from_str_radix(hex, 16));
+                last.control = half.and_then(Result::ok).map(Control::decode).or(last.control);
             }
         } else if let Some(label) = code.strip_suffix(':') {
             // A function that is called begins: the line before is not its own.
