@@ -1,20 +1,22 @@
 """Runs every command that the READMEs and the book print in a block of sh, bash or console, as it
-is printed, once: what is printed twice runs once, in the order of the pages.
+is printed, once: what is printed twice runs once, where it comes first. The commands of a page run in their order,
+two pages at a time.
 
     commands.py [--list] [--only TEXT]
 
-Commands write their files into target/commands, where a copy of what they read lies. One that is
+Commands write their files into a directory of the page's in target/commands, where a copy of what they read lies. One that is
 not run must be told: by `<!-- gpu -->` above its block or `--device cuda` in it, by being what
 another step of .ci/run runs, word for word, or by a rule below that names the step which does the
 same and more. `mdbook serve` is started, asked for a page, and stopped.
 
 Cargo picks the features of a package by what is built with it, so `-p` builds half of the workspace
 once more. An example is therefore run as `cargo test --workspace` has left it; without that, or
-with CI_ALL=1, as it is printed. Without CI_ALL=1 a training has one epoch too, and the tests of
-a stage in an order of their own are its quick suite in that order.
+with CI_ALL=1, as it is printed. Without CI_ALL=1 a training has one epoch and the beginning of the README for a text, and the
+tests of a stage in an order of their own are its quick suite in that order.
 """
 
 import argparse
+import concurrent.futures
 import os
 import pathlib
 import re
@@ -30,6 +32,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SCRATCH = ROOT / "target" / "commands"
 PAGES = ["README.md", "stages/*/README.md", "book/src/*.md"]
 LIMIT = 60  # seconds: what takes longer belongs into a step of its own
+AT_ONCE = 2  # pages: most commands keep one processor busy
+TEXT = 6000  # characters of the README that a model is trained on without CI_ALL=1
 
 # Printed, the step that does the same and more (its words must be in .ci/run, or in a block of the README
 # that .ci/run takes), and why it is the same.
@@ -177,11 +181,11 @@ def shortened(command):
     return tests and f"{tests[1]}cargo run -- selftest {tests[2]} --quick"
 
 
-def run(command):
-    """Seconds, exit code and output; the command has a shell and the scratch directory."""
+def run(command, scratch):
+    """Seconds, exit code and output; the command has a shell and the scratch directory of its page."""
     start = time.monotonic()
     process = subprocess.Popen(
-        ["bash", "-c", command], cwd=SCRATCH, env=environment(), stdin=subprocess.DEVNULL,
+        ["bash", "-c", command], cwd=scratch, env=environment(), stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
     )
     try:
@@ -215,16 +219,42 @@ def serve(command):
     return time.monotonic() - start, code, said
 
 
-def prepare():
-    shutil.rmtree(SCRATCH, ignore_errors=True)
-    SCRATCH.mkdir(parents=True)
-    shutil.copy(ROOT / "README.md", SCRATCH)
-    (SCRATCH / "benches").symlink_to(ROOT / "benches")
-    (SCRATCH / "shared/app").mkdir(parents=True)
-    (SCRATCH / "shared/app/programs").symlink_to(ROOT / "shared/app/programs")
+def prepare(scratch):
+    """What the commands of a page read, in a directory of its own."""
+    (scratch / "shared/app").mkdir(parents=True)
+    text = (ROOT / "README.md").read_text()
+    (scratch / "README.md").write_text(text if os.environ.get("CI_ALL") else text[:TEXT])
+    (scratch / "benches").symlink_to(ROOT / "benches")
+    (scratch / "shared/app/programs").symlink_to(ROOT / "shared/app/programs")
     # FILE.csv and NAME stand for the reader's own.
     rows = "".join(f"{i},{(i % 24) / 24:.4f}\n" for i in range(400))
-    (SCRATCH / "FILE.csv").write_text("time,NAME\n" + rows)
+    (scratch / "FILE.csv").write_text("time,NAME\n" + rows)
+
+
+def run_page(page, plan):
+    """Runs the commands of a page that no other step runs: those that failed, how many ran, and their seconds."""
+    scratch = SCRATCH / page.relative_to(ROOT).as_posix().replace("/", "-")
+    failed, ran, took = [], 0, 0.0
+    for place, command, key, by in plan:
+        if by:
+            print(f"{place}: {key.splitlines()[0]}: {by}\n", end="", flush=True)
+            continue
+        if not scratch.exists():
+            prepare(scratch)
+        server = key.startswith("mdbook serve")
+        ready = shortened(key) or key
+        ready = built(ready) or ready
+        seconds, code, output = serve(command) if server else run(command if ready == key else ready, scratch)
+        ran, took = ran + 1, took + seconds
+        note = f", as {ready}" if ready != key else ""
+        said = f"{place}: {key}: {seconds:.1f} s, exit {code}{note}"
+        if code != FAILS.get(key, 0):
+            failed.append(place)
+            said += f"\nexpected exit {FAILS.get(key, 0)}; it ended in\n{output[-2000:]}"
+        elif seconds > LIMIT:
+            said += f"\nnote: more than {LIMIT} s"
+        print(said + "\n", end="", flush=True)
+    return failed, ran, took
 
 
 def main():
@@ -234,7 +264,7 @@ def main():
     arguments = arguments.parse_args()
     text, exact = steps()
     readme = (ROOT / "README.md").read_text()
-    plan, known = [], {}
+    plans, known = {}, {}
     for page in [p for pattern in PAGES for p in sorted(ROOT.glob(pattern))]:
         for line, command, gpu, ci in commands_of(page):
             key = normal(command)
@@ -243,29 +273,19 @@ def main():
                 continue
             by = "a GPU's" if gpu else elsewhere(key, ci, text, exact, readme)
             known[key] = by
-            plan.append((place, command, key, by))
-    if not arguments.list:
-        prepare()
-    failed, ran, took = [], 0, 0.0
-    for place, command, key, by in plan:
-        if by or arguments.list:
-            print(f"{place}: {key.splitlines()[0]}: {by or 'runs'}", flush=True)
-            continue
-        server = key.startswith("mdbook serve")
-        ready = shortened(key) or key
-        ready = built(ready) or ready
-        seconds, code, output = serve(command) if server else run(command if ready == key else ready)
-        ran, took = ran + 1, took + seconds
-        note = f", as {ready}" if ready != key else ""
-        print(f"{place}: {key}: {seconds:.1f} s, exit {code}{note}", flush=True)
-        if code != FAILS.get(key, 0):
-            failed.append(place)
-            print(f"expected exit {FAILS.get(key, 0)}; it ended in\n{output[-2000:]}", flush=True)
-        elif seconds > LIMIT:
-            print(f"note: more than {LIMIT} s", flush=True)
-    gpu = sum(by == "a GPU's" for *_, by in plan)
-    others = len(plan) - gpu - sum(by is None for *_, by in plan)
-    print(f"{len(plan)} commands: {ran} run in {took:.0f} s, {gpu} a GPU's, {others} run by other steps")
+            plans.setdefault(page, []).append((place, command, key, by))
+    if arguments.list:
+        for place, _, key, by in sum(plans.values(), []):
+            print(f"{place}: {key.splitlines()[0]}: {by or 'runs'}")
+        return
+    shutil.rmtree(SCRATCH, ignore_errors=True)
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        results = list(pool.map(run_page, plans.keys(), plans.values()))
+    failed = [place for places, _, _ in results for place in places]
+    ran, took = sum(r for _, r, _ in results), sum(t for *_, t in results)
+    gpu = sum(by == "a GPU's" for by in known.values())
+    others = len(known) - gpu - sum(by is None for by in known.values())
+    print(f"{len(known)} commands: {ran} run in {took:.0f} s, {gpu} a GPU's, {others} run by other steps")
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 
