@@ -11,8 +11,9 @@ same and more. `mdbook serve` is started, asked for a page, and stopped.
 
 Cargo picks the features of a package by what is built with it, so `-p` builds half of the workspace
 once more. An example is therefore run as `cargo test --workspace` has left it; without that, or
-with CI_ALL=1, as it is printed. Without CI_ALL=1 a training has one epoch and the beginning of the README for a text, and the
-tests of a stage in an order of their own are its quick suite in that order.
+with CI_ALL=1, as it is printed. Without CI_ALL=1 a training has one epoch and the beginning of the README for a text, or a tenth of
+the tokens of an example. The tests of a stage in an order of their own are its quick suite in that order, and a check of a stage
+in one has one type.
 """
 
 import argparse
@@ -33,6 +34,8 @@ SCRATCH = ROOT / "target" / "commands"
 PAGES = ["README.md", "stages/*/README.md", "book/src/*.md"]
 LIMIT = 60  # seconds: what takes longer belongs into a step of its own
 AT_ONCE = 2  # pages: most commands keep one processor busy
+# A page whose commands run behind those of another one: both write the tree's own exercises.
+BEHIND = {"book/src/exercises.md": "README.md"}
 TEXT = 6000  # characters of the README that a model is trained on without CI_ALL=1
 
 # Printed, the step that does the same and more (its words must be in .ci/run, or in a block of the README
@@ -164,19 +167,23 @@ def built(command):
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     if "cargo run -- " in command and (target / "debug/lab").exists():
         return command.replace("cargo run -- ", "lab ")
-    example = re.fullmatch(r"cargo run -p [\w-]+ --example (\w+)", command)
+    example = re.fullmatch(r"cargo run -p [\w-]+ --example (\w+)( \d+)?", command)
     if not example:
         return None
     binary = target / "debug/examples" / example[1]
-    return str(binary) if binary.exists() else None
+    return f"{binary}{example[2] or ''}" if binary.exists() else None
 
 
 def shortened(command):
-    """A training of one epoch for one of many, and a stage's quick suite for its tests."""
+    """A training of one epoch for one of many, fewer tokens, one type for a stage's check, its quick suite for its tests."""
     if os.environ.get("CI_ALL"):
         return None
     if re.search(r"-- (lstm|mlp) train ", command) and "--epochs" not in command:
         return f"{command} --epochs 1"
+    if command.endswith("--example emulated"):
+        return f"{command} 1000"
+    if re.fullmatch(r"LAB_\w+=\w+ cargo run -- check \w+", command):
+        return f"{command} --dtype bf16"
     tests = re.fullmatch(r"((?:LAB_EMULATOR_\w+=\w+ )+)cargo test -p (\w+)", command)
     return tests and f"{tests[1]}cargo run -- selftest {tests[2]} --quick"
 
@@ -273,7 +280,8 @@ def main():
                 continue
             by = "a GPU's" if gpu else elsewhere(key, ci, text, exact, readme)
             known[key] = by
-            plans.setdefault(page, []).append((place, command, key, by))
+            row = ROOT / BEHIND.get(page.relative_to(ROOT).as_posix(), page)
+            plans.setdefault(row, []).append((place, command, key, by))
     if arguments.list:
         for place, _, key, by in sum(plans.values(), []):
             print(f"{place}: {key.splitlines()[0]}: {by or 'runs'}")
