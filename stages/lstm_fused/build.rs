@@ -79,7 +79,7 @@ const GROUPS_BACK: &[[usize; 5]] = &[
 ];
 
 /// By wgmma with blocks of the grid: units, HT, 16 a block; rows of the batch a group of blocks. The fewest are for tests.
-const GRID: &[[usize; 2]] = &[[64, 8], [1024, 8], [1024, 32]];
+const GRID: &[[usize; 2]] = &[[64, 8], [256, 8], [1024, 8], [1024, 32]];
 const GRID_BACK: &[[usize; 2]] = &[[256, 8], [1024, 8], [1024, 32]];
 
 /// The product with x: rows, columns and depth of a tile, places of the ring, and the height of a stripe of tiles.

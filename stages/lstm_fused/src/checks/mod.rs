@@ -131,7 +131,8 @@ fn networks(way: Way) -> Vec<Network> {
         // that of the other, fewer still.
         let both = Network { layers: 2, bidirectional: true, ..plain };
         all = vec![Network { bias: false, ..plain }];
-        all.extend(way.has_products().then_some(both));
+        // Sixteen blocks that wait for each other: as few as there can be.
+        all.extend((way.has_products() && way != Way::TensorGrid).then_some(both));
         all = all.into_iter().map(|network| taken_by(way, network)).collect();
     }
     if takes_norm(way) {

@@ -17,15 +17,25 @@ pub(crate) const MOST_TENSOR_UNITS: usize = 768;
 /// time for B rows, one wave of resident clusters after the other. A step of eight rows is mostly the exchange; each
 /// further eight add half as much again.
 fn instance_for(
-    (source, name): (&'static KernelSource, &str),
+    kernel: (&'static KernelSource, &str),
     dtype: DType,
     hidden: usize,
     batch: usize,
     multiprocessors: usize,
 ) -> Option<Instance> {
+    let time = |i: &Instance| waves(i, batch, multiprocessors) * (1 + i.size("ROWS").div_ceil(8));
+    fastest_instance(kernel, dtype, hidden, time)
+}
+
+/// Of the instantiations with room for H units, those with the fewest; of these the one that takes the least time.
+pub(super) fn fastest_instance(
+    (source, name): (&'static KernelSource, &str),
+    dtype: DType,
+    hidden: usize,
+    time: impl Fn(&Instance) -> usize,
+) -> Option<Instance> {
     let all = || source.instances(name).filter(|i| i.has("T", dtype.cpp()));
     let units = all().map(|i| i.size("HT")).filter(|&units| hidden <= units).min()?;
-    let time = |i: &Instance| waves(i, batch, multiprocessors) * (1 + i.size("ROWS").div_ceil(8));
     all().filter(|i| i.size("HT") == units).min_by_key(time)
 }
 

@@ -4,7 +4,7 @@ use lab_device::{DType, Device, DeviceKind, Instance, Kernel, KernelSource, Laun
 use lab_harness::plan::{Plan, Scope, Slot};
 use lab_harness::{Error, arguments};
 
-use super::tensor::check_halves;
+use super::tensor::{check_halves, fastest_instance};
 use super::{Direction, Sizes};
 use crate::kernels::{V7_TENSOR_GRID, V8_TENSOR_GRID_BACK};
 
@@ -45,20 +45,18 @@ struct GridLaunch {
 /// Of the instantiations with room for H units, those with the fewest; of these the one whose launches take the least time
 /// for B rows, one after the other. A step of eight rows is mostly the exchange; each further eight add a fifth.
 fn instance_for(
-    (source, name): Name,
+    kernel: Name,
     dtype: DType,
     hidden: usize,
     batch: usize,
     multiprocessors: usize,
 ) -> Option<Instance> {
-    let all = || source.instances(name).filter(|i| i.has("T", dtype.cpp()));
-    let units = all().map(|i| i.size("HT")).filter(|&units| hidden <= units).min()?;
     let time = |i: &Instance| {
+        let [units, rows] = ["HT", "ROWS"].map(|size| i.size(size));
         let groups = (multiprocessors / (units / UNITS)).max(1);
-        let rows = i.size("ROWS");
         batch.div_ceil(groups * rows) * (4 + rows / 8)
     };
-    all().filter(|i| i.size("HT") == units).min_by_key(time)
+    fastest_instance(kernel, dtype, hidden, time)
 }
 
 impl Direction {
