@@ -41,33 +41,72 @@ pub(crate) enum Scope {
 #[derive(Clone, Debug, Default)]
 struct View {
     everybody: u32,
-    /// By thread; those that are missing are 0.
-    threads: Vec<u32>,
+    /// Of which threads more is known than of everybody, in their order.
+    threads: Vec<(u32, u32)>,
 }
 
 impl View {
     fn note(&mut self, thread: u32, stamp: u32) {
-        let thread = thread as usize;
-        if self.threads.len() <= thread {
-            self.threads.resize(thread + 1, 0);
+        if stamp <= self.everybody {
+            return;
         }
-        self.threads[thread] = self.threads[thread].max(stamp);
+        match self.threads.binary_search_by_key(&thread, |t| t.0) {
+            Ok(at) => self.threads[at].1 = self.threads[at].1.max(stamp),
+            Err(at) => self.threads.insert(at, (thread, stamp)),
+        }
+    }
+
+    fn of_thread(&self, thread: u32) -> u32 {
+        let at = self.threads.binary_search_by_key(&thread, |t| t.0);
+        at.map_or(self.everybody, |at| self.threads[at].1)
+    }
+
+    fn know_of_everybody(&mut self, stamp: u32) {
+        if stamp > self.everybody {
+            self.everybody = stamp;
+            self.threads.retain(|t| t.1 > stamp);
+        }
     }
 
     fn add(&mut self, other: &Self) {
-        self.everybody = self.everybody.max(other.everybody);
-        if self.threads.len() < other.threads.len() {
-            self.threads.resize(other.threads.len(), 0);
+        self.know_of_everybody(other.everybody);
+        match self.threads.is_empty() {
+            true => self.threads.extend(other.threads.iter().filter(|t| t.1 > self.everybody)),
+            false if other.threads.len() <= LANES => {
+                other.threads.iter().for_each(|&(thread, stamp)| self.note(thread, stamp));
+            }
+            false => {
+                let both = merged(&self.threads, &other.threads);
+                self.threads = both.filter(|t| t.1 > self.everybody).collect();
+            }
         }
-        self.threads.iter_mut().zip(&other.threads).for_each(|(own, &t)| *own = t.max(*own));
     }
+}
+
+/// Both lists, each thread once, with the later of its stamps.
+fn merged<'a>(
+    mut a: &'a [(u32, u32)],
+    mut b: &'a [(u32, u32)],
+) -> impl Iterator<Item = (u32, u32)> + 'a {
+    std::iter::from_fn(move || {
+        let (first, other) = (a.first().copied(), b.first().copied());
+        let thread = first.into_iter().chain(other).map(|t| t.0).min()?;
+        let mut stamp = 0;
+        for (list, front) in [(&mut a, first), (&mut b, other)] {
+            if let Some((_, of_front)) = front.filter(|t| t.0 == thread) {
+                stamp = stamp.max(of_front);
+                *list = &list[1..];
+            }
+        }
+        Some((thread, stamp))
+    })
 }
 
 /// What is known of other blocks, and of one's own beyond its barriers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Knowledge {
-    /// By number.
-    blocks: Vec<(u32, View)>,
+    /// By number. Each thread has a copy, and most of them know the same of most blocks.
+    blocks: Vec<(u32, Arc<View>)>,
 }
 
 impl Knowledge {
@@ -78,23 +117,28 @@ impl Knowledge {
 
     fn view_mut(&mut self, block: u32) -> &mut View {
         let at = self.blocks.binary_search_by_key(&block, |b| b.0).unwrap_or_else(|at| {
-            self.blocks.insert(at, (block, View::default()));
+            self.blocks.insert(at, (block, Arc::default()));
             at
         });
-        &mut self.blocks[at].1
+        Arc::make_mut(&mut self.blocks[at].1)
     }
 
     /// Whether an access, noted under this block's number, is known.
     fn covers(&self, block: u32, access: Cell) -> bool {
         self.view(block).is_some_and(|view| {
-            access.stamp() < view.everybody
-                || view.threads.get(access.thread() as usize).is_some_and(|&t| access.stamp() < t)
+            access.stamp() < view.everybody || access.stamp() < view.of_thread(access.thread())
         })
     }
 
     fn add(&mut self, other: &Self) {
-        for (block, theirs) in &other.blocks {
-            self.view_mut(*block).add(theirs);
+        for (n, (block, theirs)) in other.blocks.iter().enumerate() {
+            // Most know of the same blocks.
+            let same = self.blocks.get(n).is_some_and(|b| b.0 == *block);
+            match if same { Ok(n) } else { self.blocks.binary_search_by_key(block, |b| b.0) } {
+                Ok(at) if Arc::ptr_eq(&self.blocks[at].1, theirs) => {}
+                Ok(at) => Arc::make_mut(&mut self.blocks[at].1).add(theirs),
+                Err(at) => self.blocks.insert(at, (*block, theirs.clone())),
+            }
         }
     }
 
@@ -139,7 +183,7 @@ impl Snapshot {
     /// Adds what the thread knew of its own block.
     fn add_own(&self, to: &mut Knowledge) {
         let own = to.view_mut(self.block);
-        own.everybody = own.everybody.max(self.everybody);
+        own.know_of_everybody(self.everybody);
         self.threads.iter().for_each(|&(thread, stamp)| own.note(thread, stamp));
     }
 
@@ -391,7 +435,7 @@ impl BlockClock {
         let known = self.threads.first().and_then(|t| t.known.as_deref());
         let mut all = known.cloned().unwrap_or_default();
         let own = all.view_mut(self.block);
-        own.everybody = self.time + 1;
+        own.know_of_everybody(self.time + 1);
         (Arc::new(all), self.barrier())
     }
 
@@ -623,6 +667,37 @@ mod tests {
 
     fn access(clock: &mut BlockClock, block: u32, thread: u32) -> Cell {
         Cell::new(Kind::Write, thread, block, clock.stamp(thread), 1)
+    }
+
+    /// Whatever is added in whatever order: of each thread the latest stamp, or everybody's.
+    #[test]
+    fn views_add_up() {
+        let threads = 70;
+        let mut random = 1u32;
+        let mut next = |below: u32| {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (random >> 8) % below
+        };
+        for _ in 0..50 {
+            let (mut sum, mut expected) = (View::default(), vec![0; threads as usize]);
+            for _ in 0..8 {
+                let mut view = View::default();
+                for _ in 0..next(60) {
+                    let (thread, stamp) = (next(threads), next(100));
+                    view.note(thread, stamp);
+                    let of_thread = &mut expected[thread as usize];
+                    *of_thread = stamp.max(*of_thread);
+                }
+                let everybody = next(40);
+                view.know_of_everybody(everybody);
+                expected.iter_mut().for_each(|t| *t = everybody.max(*t));
+                sum.add(&view);
+            }
+            let got: Vec<u32> = (0..threads).map(|thread| sum.of_thread(thread)).collect();
+            assert_eq!(got, expected);
+            assert!(sum.threads.is_sorted_by(|a, b| a.0 < b.0));
+            assert!(sum.threads.iter().all(|t| t.1 > sum.everybody));
+        }
     }
 
     /// Whether what thread 0 of block 0 wrote is known to thread 40 of block 1.
