@@ -30,6 +30,11 @@ impl Posed {
         Self { problem, inputs, reference }
     }
 
+    /// What must come out under this name, in f64.
+    pub fn reference(&self, name: &str) -> Option<&[f64]> {
+        self.reference.iter().find(|r| r.0 == name).map(|r| r.1.as_slice())
+    }
+
     /// Outputs of a run on these inputs against the reference, with the bounds of `version` for a
     /// run in `dtype`.
     ///

@@ -3,7 +3,7 @@
 use lab_device::{DType, Device, Instance, Launch, Swizzle, TensorMap};
 use lab_harness::{Error, Plan, Request, Setting, Version, arguments};
 
-use crate::{Blocks, Matmul, SPLIT, STORES, TENSOR};
+use crate::{Blocks, Matmul, SPLIT, STORES, TENSOR, tuning};
 
 /// Bytes of a row of a box, and of its swizzle.
 const SPAN: usize = 128;
@@ -54,8 +54,15 @@ pub(crate) fn plan(
         |i: &Instance| i.has("T", dtype.cpp()) && side.is_none_or(|side| i.size("BM") == side);
     let instance = version.source.instances(version.kernel).find(fits);
     let instance = instance.expect("a type and a tile that the version has");
-    let kernel = device.load(instance)?;
-    let [rows, columns, depth] = ["BM", "BN", "BK"].map(|name| instance.size(name));
+    let sides = ["BM", "BN", "BK"];
+    let (kernel, [rows, columns, depth]) = match request.tiling {
+        None => (device.load(instance)?, sides.map(|name| instance.size(name))),
+        Some(tiling) => {
+            let name = tuning::choose(version, instance, dtype, tiling)?;
+            let kernel = device.instantiate(version.source, &name, instance.name())?;
+            (kernel, sides.map(|name| tiling.get(name)))
+        }
+    };
     let [down, along] = [m.div_ceil(rows), n.div_ceil(columns)];
     let block = kernel.block()?;
     let launch = match version.blocks {

@@ -8,8 +8,8 @@ use lab_harness::{Error, Tiling, Version};
 
 use crate::{Matmul, SQUARE};
 
-/// What can be chosen of a kernel: the values of its template's parameters between the type and `PACK`,
-/// in its order, with `BM` and `BN` among them.
+/// What can be chosen of a kernel: the values of its template's parameters between the type and `PACK`, if it has that,
+/// in its order, with `BM` and `BN` among them. v15 and v17 are not here: they have several tiles, and take one by the size.
 struct Tunable {
     /// The template's name.
     kernel: &'static str,
@@ -22,7 +22,18 @@ static TUNABLE: &[Tunable] = &[
     Tunable { kernel: "matmul_warps", tilings: warps },
     Tunable { kernel: "matmul_async", tilings: pipelined },
     Tunable { kernel: "matmul_tensor", tilings: tensor },
+    Tunable { kernel: "matmul_wgmma", tilings: boxes },
+    Tunable { kernel: "matmul_ring", tilings: rings },
+    Tunable { kernel: "matmul_roles", tilings: rings },
+    Tunable { kernel: "matmul_wide", tilings: rings },
+    Tunable { kernel: "matmul_persistent", tilings: stripes },
+    Tunable { kernel: "matmul_stores", tilings: stored_stripes },
+    Tunable { kernel: "matmul_multicast", tilings: shared_stripes },
+    Tunable { kernel: "matmul_turned", tilings: turned },
 ];
+
+/// What the tiles of a block may take of shared memory, with a kilobyte left for barriers.
+const ROOM: usize = 226 << 10;
 
 /// Rows and columns of C a block.
 pub(crate) fn sides(instance: &Instance) -> [usize; 2] {
@@ -128,6 +139,61 @@ fn tensor(instance: Instance, dtype: DType) -> Vec<Tiling> {
     )
 }
 
+/// Bytes of the tiles in the places of a ring.
+fn bytes_of_places(t: &Tiling, dtype: DType) -> usize {
+    t.get("PLACES") * (t.get("BM") + t.get("BN")) * t.get("BK") * dtype.size()
+}
+
+/// A tile is as deep as its swizzle is wide.
+fn boxes(instance: Instance, _: DType) -> Vec<Tiling> {
+    let names = ["BM", "BN", "BK"];
+    let used = in_use(instance, &names);
+    candidates(&names, used, [&[64, 128, 256], &[64, 128, 192, 256], &[used[2]]], |_| true)
+}
+
+fn rings(instance: Instance, dtype: DType) -> Vec<Tiling> {
+    let names = ["BM", "BN", "BK", "PLACES"];
+    let used = in_use(instance, &names);
+    let values: [&[usize]; 4] = [&[64, 128], &[64, 128, 192, 256], &[used[2]], &[2, 3, 4, 5, 6]];
+    candidates(&names, used, values, |t| bytes_of_places(t, dtype) <= ROOM)
+}
+
+/// The values of tiles that come in stripes. One or two warpgroups share a tile: each has 64 of its rows, or of a turned
+/// one its columns.
+fn in_stripes(
+    instance: Instance,
+    [rows, columns]: [&[usize]; 2],
+    fits: impl Fn(&Tiling) -> bool,
+) -> Vec<Tiling> {
+    let names = ["BM", "BN", "BK", "PLACES", "HIGH"];
+    let used = in_use(instance, &names);
+    candidates(&names, used, [rows, columns, &[used[2]], &[3, 4, 5, 6], &[8, 16, 32]], fits)
+}
+
+fn stripes(instance: Instance, dtype: DType) -> Vec<Tiling> {
+    let fits = |t: &Tiling| bytes_of_places(t, dtype) <= ROOM;
+    in_stripes(instance, [&[64, 128], &[128, 192, 256]], fits)
+}
+
+/// The tile of C has a place of its own.
+fn stored(t: &Tiling, dtype: DType) -> bool {
+    bytes_of_places(t, dtype) + t.get("BM") * t.get("BN") * dtype.size() <= ROOM
+}
+
+fn stored_stripes(instance: Instance, dtype: DType) -> Vec<Tiling> {
+    in_stripes(instance, [&[64, 128], &[128, 192, 256]], |t| stored(t, dtype))
+}
+
+/// Each of two blocks asks for half of the columns, in whole panels.
+fn shared_stripes(instance: Instance, dtype: DType) -> Vec<Tiling> {
+    in_stripes(instance, [&[64, 128], &[128, 256]], |t| stored(t, dtype))
+}
+
+fn turned(instance: Instance, dtype: DType) -> Vec<Tiling> {
+    let fits = |t: &Tiling| bytes_of_places(t, dtype) <= ROOM;
+    in_stripes(instance, [&[128, 192, 256], &[64, 128]], fits)
+}
+
 /// The tilings of a version; none where its kernel has nothing to choose.
 pub(crate) fn tilings(version: &Matmul, dtype: DType) -> Vec<Tiling> {
     let of = TUNABLE.iter().find(|t| t.kernel == version.kernel);
@@ -149,8 +215,9 @@ pub(crate) fn choose(
         let what = format!("tiling of {} in {dtype}", version.info().full_name());
         return Err(Error::bad(what, "one of those that it lists", tiling));
     }
-    let (kernel, t, pack) = (version.kernel, dtype.cpp(), like.size("PACK"));
-    Ok(format!("{kernel}<{t}, {}, {pack}>", tiling.arguments()))
+    let (kernel, t) = (version.kernel, dtype.cpp());
+    let pack = like.argument("PACK").map_or(String::new(), |pack| format!(", {pack}"));
+    Ok(format!("{kernel}<{t}, {}{pack}>", tiling.arguments()))
 }
 
 #[cfg(test)]
@@ -159,7 +226,7 @@ mod tests {
     use lab_harness::{Problem, run};
 
     use super::*;
-    use crate::{NAIVE, VERSIONS, WARPS};
+    use crate::{Blocks, NAIVE, VERSIONS, WARPS};
 
     /// The first tiling is the one in use: its name is listed.
     #[test]
@@ -177,7 +244,11 @@ mod tests {
                 seen += 1;
             }
         }
-        assert_eq!(seen, 10, "v4, v5 and v7 in three types, v6 in one");
+        assert_eq!(
+            seen,
+            10 + 15,
+            "v4, v5 and v7 in three types, v6 in one; v8 to v14 in two, v16 in one"
+        );
     }
 
     #[test]
@@ -185,6 +256,12 @@ mod tests {
         for version in [&crate::BLOCKS, &WARPS, &crate::ASYNC, &crate::TENSOR] {
             let all = tilings(version, DType::F32);
             assert!((20..150).contains(&all.len()), "{}: {}", version.info().name, all.len());
+        }
+        for version in VERSIONS.iter().filter(|v| v.loads_boxes()) {
+            let all = tilings(version, version.info().dtypes[0]);
+            let by_size = matches!(version.blocks, Blocks::Sized | Blocks::Grid);
+            let expected = if by_size { 0..1 } else { 10..80 };
+            assert!(expected.contains(&all.len()), "{}: {}", version.info().name, all.len());
         }
     }
 

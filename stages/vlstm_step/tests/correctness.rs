@@ -3,7 +3,7 @@
 
 use lab_harness::suite::{assert_stage, assert_version};
 use lab_harness::vlstm::step::sizes;
-use lab_harness::{Options, Problem};
+use lab_harness::{Options, Posed, Problem};
 use proptest::prelude::*;
 use vlstm_step::{PACKS, RING, SIMPLE, SLICES, STAGE};
 
@@ -33,6 +33,21 @@ fn what_else_must_hold() {
     assert_stage(&STAGE);
 }
 
+/// ‖n∘q‖ / max(|n·q|, e^−m) of the worst head, n and m of the new state: by how much a rounding of a term of n·q weighs more
+/// in h. Some 1 for the sum of random terms; where they cancel, h has that many digits less in any order of the sum.
+fn cancellation(posed: &Posed) -> f64 {
+    let (keys, q) = (posed.problem.dims.get("DHQK"), posed.inputs["q"].values());
+    let state = |name| posed.reference(name).expect("an output of the step");
+    let heads = q.chunks(keys).zip(state("nN").chunks(keys)).zip(state("mN"));
+    heads
+        .map(|((q, n), m)| {
+            let terms = || q.iter().zip(n).map(|(q, n)| q * n / (keys as f64).sqrt());
+            let norm = terms().map(|t| t * t).sum::<f64>().sqrt();
+            norm / terms().sum::<f64>().abs().max((-m).exp())
+        })
+        .fold(0.0, f64::max)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
@@ -53,8 +68,13 @@ proptest! {
                 let state = if narrow { "auto" } else { "f32" };
                 let options = Options::parse(&[format!("state={state}")], version.info()).unwrap();
                 let problem = Problem { seed, options, ..Problem::new(dims, dtype) };
-                let case = lab_harness::suite::check(*version, &device, &problem);
-                prop_assert!(case.passed(), "{}", case.describe());
+                let cancellation = cancellation(&Posed::new(*version, problem.clone()));
+                let mut case = lab_harness::suite::check(*version, &device, &problem);
+                let compared = case.outcome.iter_mut().flatten();
+                for h in compared.filter(|output| output.name == "h") {
+                    h.bound += cancellation * 2f64.powi(-22);
+                }
+                prop_assert!(case.passed(), "{}: terms cancel {cancellation:.1}", case.describe());
             }
         }
     }

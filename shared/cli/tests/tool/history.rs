@@ -1,5 +1,4 @@
 //! What the book shows of the records is what the records say.
-#![allow(missing_docs)]
 
 use std::collections::BTreeMap;
 use std::path::Path;

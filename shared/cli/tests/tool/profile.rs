@@ -1,6 +1,5 @@
 //! `lab profile`: figures that can be derived by hand, a page that holds what it should, and what
 //! it refuses.
-#![allow(missing_docs)]
 
 use assert_cmd::Command;
 use lab_harness::Options;

@@ -1,6 +1,5 @@
 //! What `lab lstm` refuses: one message with the place and what was expected, exit code 2, and nothing
 //! that stood there before is touched.
-#![allow(missing_docs)]
 
 use std::path::PathBuf;
 use std::process::Command;

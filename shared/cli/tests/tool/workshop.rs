@@ -1,5 +1,4 @@
 //! What a reader makes: exercises, and new stages. In a copy of the sources, with nothing built there.
-#![allow(missing_docs)]
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

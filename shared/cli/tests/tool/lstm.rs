@@ -1,6 +1,5 @@
 //! `lab lstm`: what it learns, what it says of it, and that a training that was stopped ends as if it
 //! had not been.
-#![allow(missing_docs)]
 
 use std::f64::consts::PI;
 use std::path::{Path, PathBuf};

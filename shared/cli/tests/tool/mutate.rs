@@ -1,5 +1,4 @@
 //! Kernels broken on purpose are caught; what is not understood is refused.
-#![allow(missing_docs)]
 
 use assert_cmd::Command;
 use serde_json::Value;

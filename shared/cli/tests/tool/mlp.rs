@@ -1,5 +1,4 @@
 //! `lab mlp`: trained, stopped and gone on with, judged, asked; and what it refuses.
-#![allow(missing_docs)]
 
 use std::path::Path;
 

@@ -1,5 +1,4 @@
 //! One kernel of anybody's file: what is found, what is compared, what is refused.
-#![allow(missing_docs)]
 
 use std::path::Path;
 

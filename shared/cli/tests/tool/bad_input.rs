@@ -1,6 +1,5 @@
 //! Bad input is one clear message that names the argument, what was expected and what came; the
 //! right exit code; no panic; no output file.
-#![allow(missing_docs)]
 
 use std::path::Path;
 

@@ -1,5 +1,4 @@
 //! Programs of other people's: what they print, what is found, what is refused.
-#![allow(missing_docs)]
 
 use std::path::{Path, PathBuf};
 

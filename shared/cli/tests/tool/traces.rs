@@ -1,5 +1,4 @@
 //! The book's moving pictures are what the emulator does.
-#![allow(missing_docs)]
 
 use std::path::Path;
 

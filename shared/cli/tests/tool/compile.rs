@@ -1,5 +1,4 @@
 //! `lab compile` of one version. NVRTC needs no GPU; where there is none, these tests say so and stop. CI has one.
-#![allow(missing_docs)]
 
 use assert_cmd::Command;
 use lab_device::nvrtc::Nvrtc;

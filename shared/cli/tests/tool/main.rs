@@ -1,0 +1,16 @@
+//! The tool as a user meets it: each test runs `lab`. One program for all of them: linked once, and while one test takes
+//! long the others go on.
+#![allow(missing_docs)]
+
+mod app;
+mod bad_input;
+mod compile;
+mod history;
+mod kernel;
+mod lstm;
+mod lstm_refuses;
+mod mlp;
+mod mutate;
+mod profile;
+mod traces;
+mod workshop;
