@@ -278,8 +278,9 @@ fn why_not(error: &Error) -> String {
 /// `static_assert`, or of the assembler where a tile is too large.
 fn first_error(log: &str) -> String {
     let found = log.lines().find_map(|line| {
-        let (_, said) = line.split_once("error")?;
-        let said = said.trim_start_matches([' ', ':']);
+        let (_, said) = line.split_once("error").or_else(|| line.split_once("fatal"))?;
+        // Not what stands behind a word that only begins so, as in "2 errors detected".
+        let said = said.starts_with([' ', ':']).then(|| said.trim_start_matches([' ', ':']))?;
         (!said.is_empty()).then_some(said)
     });
     let said = found.unwrap_or_else(|| log.lines().find(|l| !l.trim().is_empty()).unwrap_or(""));
