@@ -1,0 +1,36 @@
+//! The versions of matmul beside cuBLAS at one size, as bars.
+
+use lab_harness::record::{Measurement, Of, Run};
+
+use super::lists::short;
+use crate::failure::Failure;
+use crate::plot::{Bar, bars, three_digits};
+
+const SHAPE: &str = "G=1,K=4096,M=4096,N=4096";
+const DTYPE: &str = "bf16";
+
+/// The picture, by file name, from the newest record that has cuBLAS; nothing where none has.
+pub(super) fn pages(runs: &[Run]) -> Result<Vec<(String, String)>, Failure> {
+    let of_problem = |m: &&Measurement| {
+        (&*m.family, &*m.shape, &*m.dtype) == ("matmul", SHAPE, DTYPE) && m.of != Of::Host
+    };
+    let found = runs.iter().rev().find_map(|run| {
+        let all: Vec<&Measurement> = run.results.iter().filter(of_problem).collect();
+        let library = all.iter().find(|m| m.of == Of::Library)?.tflops?;
+        Some((run, all, library))
+    });
+    let Some((run, all, library)) = found else { return Ok(Vec::new()) };
+    let bar = |m: &&Measurement| {
+        let tflops = m.tflops?;
+        let (number, percent) = (three_digits(tflops), 100.0 * tflops / library);
+        Some(Bar {
+            label: short(&m.version).into(),
+            value: tflops,
+            note: format!("{number} TFLOP/s, {percent:.0} %"),
+            group: usize::from(m.of == Of::Library),
+        })
+    };
+    let shown: Vec<Bar> = all.iter().filter_map(bar).collect();
+    let title = format!("matmul, 4096³ in {DTYPE}, {}: TFLOP/s, and % of cuBLAS", run.device.gpu);
+    Ok(vec![("matmul-shares.svg".into(), bars(&title, (library, "cuBLAS"), &shown)?)])
+}
