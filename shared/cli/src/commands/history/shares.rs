@@ -24,13 +24,13 @@ pub(super) fn pages(runs: &[Run]) -> Result<Vec<(String, String)>, Failure> {
         let tflops = m.tflops?;
         let (number, percent) = (three_digits(tflops), 100.0 * tflops / library);
         Some(Bar {
-            label: short(&m.version).into(),
+            label: format!("{} {number}", short(&m.version)),
             value: tflops,
-            note: format!("{number} TFLOP/s, {percent:.0} %"),
+            note: format!("{percent:.0} % of cuBLAS"),
             group: usize::from(m.of == Of::Library),
         })
     };
     let shown: Vec<Bar> = all.iter().filter_map(bar).collect();
-    let title = format!("matmul, 4096³ in {DTYPE}, {}: TFLOP/s, and % of cuBLAS", run.device.gpu);
+    let title = format!("matmul, 4096³ in {DTYPE}, {}: TFLOP/s", run.device.gpu);
     Ok(vec![("matmul-shares.svg".into(), bars(&title, (library, "cuBLAS"), &shown)?)])
 }
