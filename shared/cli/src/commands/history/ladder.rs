@@ -265,6 +265,21 @@ mod tests {
     }
 
     #[test]
+    fn what_works_in_chunks_has_times_but_no_rate() {
+        let mut run = example();
+        for m in run.results.iter_mut().filter(|m| m.version == "matmul:v6") {
+            m.version = "vlstm_fw_v4:v6".into();
+        }
+        let all: Vec<_> = run.results.iter().collect();
+        let text = Ladder::new(&run, "f32", &all).tables();
+        let has = |table: &str| {
+            let rest = text.split(&format!("**f32, {table}**")).nth(1).unwrap();
+            rest.split("**").next().unwrap().contains("| v6 |")
+        };
+        assert!(has("median, µs") && !has("TFLOP/s") && !has("% of the roofline"), "{text}");
+    }
+
+    #[test]
     fn the_plot_has_a_line_a_version_and_a_dashed_library() {
         let run = example();
         let all: Vec<_> = run.results.iter().collect();

@@ -34,3 +34,28 @@ pub(super) fn pages(runs: &[Run]) -> Result<Vec<(String, String)>, Failure> {
     let title = format!("matmul, 4096³ in {DTYPE}, {}: TFLOP/s", run.device.gpu);
     Ok(vec![("matmul-shares.svg".into(), bars(&title, (library, "cuBLAS"), &shown)?)])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::families::tests::{line, run};
+    use super::*;
+
+    #[test]
+    fn a_record_without_a_library_is_passed_over() {
+        let of = |date, version: &str, kind: &str, us| {
+            let mut line = line(version, kind, SHAPE, us, 0.0);
+            line["dtype"] = DTYPE.into();
+            line["tflops"] = (1000.0 / us).into();
+            (date, line)
+        };
+        let own = of("2026-01-01", "matmul:v0", "version", 4.0);
+        let cublas = of("2026-01-01", "cublas", "library", 2.0);
+        let alone = of("2026-01-02", "matmul:v1", "version", 1.0);
+        let runs = [run(own.0, vec![own.1, cublas.1]), run(alone.0, vec![alone.1])];
+        let all = pages(&runs).unwrap();
+        let [(name, svg)] = &all[..] else { panic!("{all:?}") };
+        assert_eq!(name, "matmul-shares.svg");
+        assert!(svg.contains("v0 250") && svg.contains("50 % of cuBLAS"), "{svg}");
+        assert!(pages(&runs[1..]).unwrap().is_empty());
+    }
+}

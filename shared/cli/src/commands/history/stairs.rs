@@ -127,7 +127,23 @@ fn told(m: &Measurement, by: By) -> Option<(String, String)> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::families::tests::{line, run};
     use super::*;
+
+    #[test]
+    fn a_figure_is_in_the_unit_of_its_stage_and_says_what_it_is_of() {
+        let mut line = line("mlp_fused:v3", "version", "B=2,N=4", 80.0, 0.0);
+        line["products"] = "halves".into();
+        line["gbps"] = 1234.0.into();
+        let run = run("2026-01-31T12:00:00Z", vec![line]);
+        let of = |by| told(&run.results[0], by).unwrap();
+        // Replayed it takes half of its time.
+        let problem = "v3: B=2, N=4, f32, products in halves";
+        assert_eq!(of(By::Time), ("40.0 µs".into(), format!("{problem}, in a graph")));
+        assert_eq!(of(By::Step("N")).0, "10.0 µs a step");
+        assert_eq!(of(By::Bytes), ("1234 GB/s".into(), format!("{problem}, 50 % of a copy")));
+        assert!(told(&run.results[0], By::Step("T")).is_none());
+    }
 
     #[test]
     fn every_figure_is_of_a_version_that_there_is() {
