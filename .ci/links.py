@@ -2,8 +2,9 @@
 
     links.py PATH…
 
-PATH is a page of Markdown, or a directory of HTML, all of whose pages and style sheets are read. `print.html` holds every
-other page once more: of that, only the links to it count.
+PATH is a page of Markdown, or a directory of HTML, all of whose pages and style sheets are read. No link of these may
+leave the directory, which may be read elsewhere. `print.html` holds every other page once more: of that, only the links
+to it count.
 """
 
 import functools
@@ -91,8 +92,8 @@ def read(path):
     return kind and kind(path.read_text())
 
 
-def wrong(path, link):
-    """What is wrong with a link of a file, or None."""
+def wrong(path, link, within):
+    """What is wrong with a link of a file, or None. Those of a directory of HTML stay within it."""
     target, _, anchor = link.partition("#")
     if re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*:|//", link):
         return None
@@ -102,6 +103,8 @@ def wrong(path, link):
         return "leads out of the project"
     if not to.exists():
         return "leads nowhere"
+    if within and not to.is_relative_to(within):
+        return "leads out of the directory"
     known = read(to) if to.is_file() else None
     if anchor and known and urllib.parse.unquote(anchor) not in known.anchors:
         return "has no such anchor"
@@ -111,12 +114,13 @@ def wrong(path, link):
 def main():
     found, pages, links = [], 0, 0
     for given in map(pathlib.Path, sys.argv[1:]):
-        files = [p for p in sorted(given.rglob("*")) if p.suffix in (".html", ".css")] if given.is_dir() else [given]
+        within = given.resolve() if given.is_dir() else None
+        files = [p for p in sorted(given.rglob("*")) if p.suffix in (".html", ".css")] if within else [given]
         for path in (file.resolve() for file in files if file.name != "print.html"):
             pages += 1
             for link in dict.fromkeys(read(path).links):
                 links += 1
-                if problem := wrong(path, link):
+                if problem := wrong(path, link, within):
                     found.append(f"{os.path.relpath(path)}: {link} {problem}")
     print("\n".join([*found, f"{links} links of {pages} files, {len(found)} wrong"]))
     sys.exit(bool(found) or not links)

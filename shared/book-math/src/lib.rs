@@ -1,6 +1,7 @@
 //! Turns the fenced blocks of LaTeX in a book, ` ```math `, into MathML, which browsers lay out
 //! themselves: no script, and nothing to fetch. And links to a stage's README, `../STAGE/README.md`, into links to
-//! its page, `STAGE.md`.
+//! its page, `STAGE.md`, those to a page by its path, `../../book/src/PAGE.md`, into links to the page, and those to
+//! another file of the project into its path as code: the book may be read without the project.
 //!
 //! GitHub shows the same blocks as equations, and follows the same links, so that a stage's page reads well in both
 //! places.
@@ -47,20 +48,31 @@ pub fn render_book(book: &mut Book, sources: &Path) -> Result<(), Error> {
     result
 }
 
-/// The page with links to READMEs of stages that have one of `pages` leading there.
+/// The page with links to one of `pages`, or to the README of a stage that has one, leading there. Of a link to another
+/// file of the project, `[file.cu](../../path/file.cu)`, the path is left, as code.
 fn lead_to_pages(page: &str, pages: &[PathBuf]) -> String {
-    let mut done = String::with_capacity(page.len());
-    for (n, piece) in page.split("](").enumerate() {
-        done += if n > 0 { "](" } else { "" };
+    let mut pieces = page.split("](");
+    let mut done = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
         let end = piece.find([')', '#']).unwrap_or(0);
-        let stage = piece[..end].strip_suffix("/README.md").and_then(|target| {
+        let target = &piece[..end];
+        let stage = target.strip_suffix("/README.md").and_then(|target| {
             let stage = target.strip_prefix("../")?;
-            let own = format!("{}.md", stage.strip_prefix("../stages/").unwrap_or(stage));
-            pages.iter().any(|p| *p == Path::new(&own)).then_some(own)
+            Some(format!("{}.md", stage.strip_prefix("../stages/").unwrap_or(stage)))
         });
-        match stage {
-            Some(own) => done += &(own + &piece[end..]),
-            None => done += piece,
+        let own = stage.or_else(|| Some(target.strip_prefix("../../book/src/")?.to_owned()));
+        let own = own.filter(|own| pages.iter().any(|p| *p == Path::new(own)));
+        let begin = done.rfind('[').filter(|at| !done[..*at].ends_with('!'));
+        let file = target.strip_prefix("../../").zip(begin.zip(piece.find(')')));
+        match (own, file) {
+            (Some(own), _) => done = done + "](" + &own + &piece[end..],
+            (None, Some((path, (begin, after)))) => {
+                let text = done.split_off(begin).split_off(1);
+                let named = text == path || path.ends_with(&format!("/{text}"));
+                done += &if named { format!("`{path}`") } else { format!("{text} (`{path}`)") };
+                done += &piece[after + 1..];
+            }
+            (None, None) => done = done + "](" + piece,
         }
     }
     done
@@ -183,6 +195,17 @@ mod tests {
         let done = lead_to_pages(page, &pages);
         assert_eq!(done, "](one.md) [a](two.md#b), [c](../three/README.md) [d](../one/x.rs)");
         assert_eq!(lead_to_pages("](../one/README.md", &pages), "](../one/README.md");
+        let page = "[the second](../../book/src/two.md#b) ![i](../../book/src/i.svg)";
+        assert_eq!(
+            lead_to_pages(page, &pages),
+            "[the second](two.md#b) ![i](../../book/src/i.svg)"
+        );
+    }
+
+    #[test]
+    fn of_a_link_to_another_file_its_path_is_left() {
+        let page = "See [a.py](../../b/a.py), [how](../../b/a.py#c) and [`x`](x.html).";
+        assert_eq!(lead_to_pages(page, &[]), "See `b/a.py`, how (`b/a.py`) and [`x`](x.html).");
     }
 
     #[test]

@@ -151,7 +151,7 @@ pub static PACKED: Walks = Walks {
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "vlstm_fwbw_v4",
-    teaches: "one walk, four uses: the gradients as fast as the forward pass",
+    teaches: "one walk, four uses: each gradient is one more forward walk",
     // `lab run` takes the last of the stage's family, which takes states and both types.
     versions: &[&WALKS, &TOGETHER, &WIDE, &SEGMENTED, &PACKED],
     kernels: kernels::KERNELS,

@@ -7,6 +7,7 @@ mod lengths;
 mod lists;
 mod museum;
 mod sanitizers;
+mod shares;
 mod stairs;
 
 use std::collections::BTreeSet;
@@ -72,7 +73,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         ];
         let history = families::pages(&runs)?;
         let all = pages(&runs)?.into_iter().chain(history).chain(stairs::pages(&runs)?);
-        let all = all.chain(corpus).chain(museum::pages()?);
+        let all = all.chain(shares::pages(&runs)?).chain(corpus).chain(museum::pages()?);
         for (name, text) in all {
             plot::write(&directory.join(name), &text)?;
         }
@@ -157,6 +158,24 @@ fn families(stage: &str) -> Vec<&'static str> {
     let mut all: Vec<_> = versions.map(|v| v.info().family.name()).collect();
     all.dedup();
     all
+}
+
+/// Stages and peers that take the vLSTM in chunks. What is counted of its families are the operations of all pairs, and
+/// these compute only those within a chunk.
+const CHUNKWISE: [&str; 7] = [
+    "vlstm_fw_v3",
+    "vlstm_fw_v4",
+    "vlstm_fwbw_v3",
+    "vlstm_fwbw_v4",
+    "limit_chunk",
+    "xl_chunk",
+    "jax",
+];
+
+/// Whether a result computes the operations that are counted. Otherwise its TFLOP/s and its share of the roofline say nothing.
+fn computes_what_is_counted(m: &Measurement) -> bool {
+    let of = m.version.split(':').next();
+    !of.is_some_and(|of| CHUNKWISE.contains(&of))
 }
 
 fn not_measured(stage: &str) -> String {
@@ -247,13 +266,19 @@ fn heading(run: &Run, results: &[&Measurement]) -> String {
         write!(text, " Host times: {} threads of an {}.", d.cpu_threads, d.cpu)
             .expect("writing to a string");
     }
+    if !results.iter().all(|m| computes_what_is_counted(m)) {
+        text += FEWER;
+    }
     text + "\n\n"
 }
+
+const FEWER: &str = " What works in chunks computes fewer operations than all pairs have, so it has neither TFLOP/s nor a share \
+                     of the roofline.";
 
 fn markdown(run: &Run, results: &[&Measurement]) -> String {
     let d = &run.device;
     let mut text = format!(
-        "{}, driver {}, NVRTC {}, {}, commit `{}`. A plain copy moved {:.0} GB/s in the same run. `cpu` is {} threads of an {}.\n\n",
+        "{}, driver {}, NVRTC {}, {}, commit `{}`. A plain copy moved {:.0} GB/s in the same run. `cpu` is {} threads of an {}.",
         d.gpu,
         d.driver,
         d.nvrtc,
@@ -263,6 +288,10 @@ fn markdown(run: &Run, results: &[&Measurement]) -> String {
         d.cpu_threads,
         d.cpu
     );
+    if !results.iter().all(|m| computes_what_is_counted(m)) {
+        text += FEWER;
+    }
+    text += "\n\n";
     text +=
         "| version | shape | type | median, µs | p10 – p90 | GB/s | % of the roofline | error |\n";
     text += "|---|---|---|--:|--:|--:|--:|--:|\n";
@@ -271,7 +300,8 @@ fn markdown(run: &Run, results: &[&Measurement]) -> String {
             value.map_or(String::new(), |v| format!("{v:.digits$}"))
         };
         let error = m.relative_error.map_or(String::new(), |e| format!("{e:.1e}"));
-        let moved = format!("{} | {} | {error}", shown(m.gbps, 0), shown(m.roofline_percent, 1));
+        let share = m.roofline_percent.filter(|_| computes_what_is_counted(m));
+        let moved = format!("{} | {} | {error}", shown(m.gbps, 0), shown(share, 1));
         let version = match m.version.contains(':') {
             true => m.version.clone(),
             false => format!("{} ({})", m.version, m.family),

@@ -11,14 +11,16 @@ pub(crate) struct Step {
     pub(crate) name: String,
     /// What is new on it.
     pub(crate) adds: String,
-    /// What it reaches.
+    /// What one version of it reaches.
     pub(crate) figure: String,
+    /// Which version, and for what.
+    pub(crate) of: String,
 }
 
 const WIDTH: i32 = 1000;
 const TOP: i32 = 40;
 /// Of a step: how high it is, how far it goes in, and how long its tread is.
-const ROW: i32 = 38;
+const ROW: i32 = 46;
 const IN: i32 = 12;
 const TREAD: i32 = 128;
 const LEFT: i32 = 12;
@@ -43,20 +45,23 @@ fn draw(svg: &mut String, title: &str, steps: &[Step]) -> Result<(), Box<dyn std
         let left = LEFT + IN * index as i32;
         let tread = height - 10 - ROW * index as i32 - ROW + 6;
         let line = ShapeStyle::from(&colour).stroke_width(3);
-        // The riser, the tread, and a faint line on to what it reaches.
+        // The riser, the tread, and a faint line on over what is said of it.
         let riser = vec![(left, tread + ROW), (left, tread), (left + TREAD, tread)];
         root.draw(&PathElement::new(riser, line))?;
         root.draw(&PathElement::new(
             vec![(left + TREAD, tread), (WIDTH - 12, tread)],
             INK.mix(0.3),
         ))?;
-        let middle = tread + ROW / 2;
+        let (upper, lower) = (tread + ROW / 3, tread + ROW * 3 / 4);
         let name = text(17, &colour, HPos::Left);
-        root.draw(&Text::new(step.name.clone(), (left + 10, middle), name))?;
-        let adds = text(15, &INK, HPos::Left);
-        root.draw(&Text::new(step.adds.clone(), (left + TREAD + 12, middle), adds))?;
-        let figure = text(15, &colour, HPos::Right);
-        root.draw(&Text::new(step.figure.clone(), (WIDTH - 12, middle), figure))?;
+        root.draw(&Text::new(step.name.clone(), (left + 10, upper), name))?;
+        let figure = text(17, &INK, HPos::Left);
+        root.draw(&Text::new(step.figure.clone(), (left + 10, lower), figure))?;
+        let right = left + TREAD + 12;
+        let adds = text(16, &INK, HPos::Left);
+        root.draw(&Text::new(step.adds.clone(), (right, upper), adds))?;
+        let of = text(14, &colour, HPos::Left);
+        root.draw(&Text::new(step.of.clone(), (right, lower), of))?;
     }
     root.present()?;
     Ok(())
@@ -68,8 +73,12 @@ mod tests {
 
     #[test]
     fn the_first_step_is_the_lowest() {
-        let step =
-            |name: &str| Step { name: name.into(), adds: "a".into(), figure: "1 GB/s".into() };
+        let step = |name: &str| Step {
+            name: name.into(),
+            adds: "a".into(),
+            figure: "1 GB/s".into(),
+            of: "v0".into(),
+        };
         let svg = stairs("title", &[step("first"), step("last")]).unwrap();
         let height_of = |name: &str| -> i32 {
             let before = &svg[..svg.find(&format!("\n{name}\n")).unwrap()];

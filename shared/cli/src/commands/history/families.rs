@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 use lab_harness::Dims;
 use lab_harness::record::{Measurement, Of, Products, Run};
 
-use super::lengths;
 use super::lists::{cases_order, fastest, list, measures, own, playground, short};
+use super::{computes_what_is_counted, lengths};
 use crate::failure::Failure;
 use crate::plot::roofline::{Points, roofline};
 use crate::plot::versions::{Line, versions};
@@ -214,8 +214,8 @@ impl<'a> Family<'a> {
     fn table(&self) -> String {
         let pairs: Vec<_> = self.cases.iter().map(|c| (c, c.pairs(self.name))).collect();
         let three = plot::three_digits;
-        let possible = |m: &Measurement| m.roofline_percent.filter(|percent| *percent <= 100.0);
-        let roofline = |m: &Measurement| possible(m).map_or("—".into(), three);
+        let counted = |m: &Measurement| m.roofline_percent.filter(|_| computes_what_is_counted(m));
+        let roofline = |m: &Measurement| counted(m).map_or("—".into(), three);
         let all: Vec<&Dims> = self.cases.iter().map(|c| &c.dims).collect();
         let mut text = format!("| {} | type |", common(&all));
         let mut row = |cells: String| writeln!(text, "{cells}").expect("writing to a string");
@@ -290,8 +290,8 @@ impl<'a> Family<'a> {
                  ({libraries})"
             ),
         };
-        let all = self.cases.iter().flat_map(|c| c.versions(self.name));
-        let fewer = if all.filter_map(|m| m.roofline_percent).any(|percent| percent > 100.0) {
+        let mut all = self.cases.iter().flat_map(|c| c.versions(self.name));
+        let fewer = if !all.all(computes_what_is_counted) {
             " A version that needs fewer operations than the definition has no share of its roofline (—)."
         } else {
             ""
@@ -371,7 +371,7 @@ impl<'a> Family<'a> {
     fn roofline(&self) -> Result<Option<String>, Failure> {
         let Some(Case { dtype, run, .. }) = self.cases.first() else { return Ok(None) };
         let place = |m: &Measurement| {
-            let (tflops, gbps) = (m.tflops?, m.gbps?);
+            let (tflops, gbps) = (m.tflops.filter(|_| computes_what_is_counted(m))?, m.gbps?);
             Some((1e3 * tflops / gbps, tflops * m.median_us / least_us(m)))
         };
         let of_type = |m: &&Measurement| m.dtype == *dtype;
@@ -420,7 +420,7 @@ fn off(m: &Measurement) -> String {
 }
 
 /// A problem among others: what differs. Sizes that are alike in all of them are told once.
-fn label(dims: &Dims, all: &[&Dims]) -> String {
+pub(super) fn label(dims: &Dims, all: &[&Dims]) -> String {
     let differs = |name: &str| all.iter().any(|d| d.find(name) != dims.find(name));
     let alike = |a: &str, b: &str| all.iter().all(|d| d.find(a) == d.find(b));
     let mut told: Vec<(&str, usize)> = dims.iter().filter(|d| differs(d.0)).collect();

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use lab_harness::Dims;
 use lab_harness::record::{Measurement, Of, Run};
 
+use crate::commands::history::computes_what_is_counted;
 use crate::failure::Failure;
 use crate::plot::{self, Curve};
 
@@ -102,12 +103,13 @@ impl<'a> Ladder<'a> {
         let mut tables: Vec<(String, Value<'_>)> = vec![
             ("median, µs".into(), Box::new(|m| Some(m.median_us))),
             ("replayed as a graph, with warm caches, µs".into(), Box::new(|m| m.replay_us)),
-            ("TFLOP/s".into(), Box::new(|m| m.tflops)),
+            ("TFLOP/s".into(), Box::new(|m| m.tflops.filter(|_| computes_what_is_counted(m)))),
         ];
         if let Some(name) = library {
             tables.push((format!("% of {name}"), Box::new(|m| m.library_percent(&all))));
         }
-        tables.push(("% of the roofline".into(), Box::new(|m| m.roofline_percent)));
+        let share = |m: &Measurement| m.roofline_percent.filter(|_| computes_what_is_counted(m));
+        tables.push(("% of the roofline".into(), Box::new(share)));
         for (what, value) in tables {
             let timed = |line: &(&str, Of)| {
                 let mut cells = self.sizes.iter().filter_map(|size| self.at(*line, size.0));
@@ -260,6 +262,21 @@ mod tests {
         let text = ladder.tables();
         assert!(text.contains("|  | v6 | cublas | cpu_naive (host time) | v0 |"), "{text}");
         assert!(text.contains("| G=1,K=1024,M=7,N=1024 | 60.0 | 54.0 |  | 4000 |"), "{text}");
+    }
+
+    #[test]
+    fn what_works_in_chunks_has_times_but_no_rate() {
+        let mut run = example();
+        for m in run.results.iter_mut().filter(|m| m.version == "matmul:v6") {
+            m.version = "vlstm_fw_v4:v6".into();
+        }
+        let all: Vec<_> = run.results.iter().collect();
+        let text = Ladder::new(&run, "f32", &all).tables();
+        let has = |table: &str| {
+            let rest = text.split(&format!("**f32, {table}**")).nth(1).unwrap();
+            rest.split("**").next().unwrap().contains("| v6 |")
+        };
+        assert!(has("median, µs") && !has("TFLOP/s") && !has("% of the roofline"), "{text}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Time over the length of a sequence, from all records: does it grow with S, or with its square?
+//! Time over the length of a sequence, replayed, from all records: does it grow with S, or with its square?
 
 use std::collections::BTreeMap;
 
@@ -25,8 +25,7 @@ pub(super) fn plot(runs: &[Run], family: &str) -> Result<Option<String>, Failure
     for run in runs {
         let mut own: BTreeMap<(Others, usize), f64> = BTreeMap::new();
         for m in run.results.iter().filter(|m| m.family == family) {
-            let Some((others, length)) = length(m) else { continue };
-            let us = m.replay_us.map_or(m.median_us, |us| us.min(m.median_us));
+            let Some(((others, length), us)) = length(m).zip(m.replay_us) else { continue };
             if m.is_peer() {
                 let lines = all.entry(others).or_default();
                 lines.entry((true, &m.version)).or_default().insert(length, us);
@@ -63,7 +62,7 @@ pub(super) fn plot(runs: &[Run], family: &str) -> Result<Option<String>, Failure
         })
         .collect();
     let sizes: Vec<String> = others.0.iter().map(|(name, size)| format!("{name}={size}")).collect();
-    let title = format!("{family}, {}, {}: µs, launched or in a graph", others.1, sizes.join(" "));
+    let title = format!("{family}, {}, {}: µs in a graph", others.1, sizes.join(" "));
     Ok(Some(plot::curves(&title, "S", &ticks, &[], &curves)?))
 }
 
@@ -87,7 +86,7 @@ mod tests {
     fn line(version: &str, s: usize, us: f64) -> serde_json::Value {
         let of = if version.contains(':') { "version" } else { "library" };
         json!({"family": "vlstm_fw", "version": version, "of": of, "shape": format!("B=1,NH=2,S={s}"), "dtype": "bf16",
-               "median_us": us, "p10_us": us, "p90_us": us, "runs": 3, "tflops": null, "gbps": null,
+               "median_us": us, "p10_us": us, "p90_us": us, "replay_us": us, "runs": 3, "tflops": null, "gbps": null,
                "roofline_percent": null, "relative_error": null})
     }
 
