@@ -50,15 +50,23 @@ impl View {
         if stamp <= self.everybody {
             return;
         }
-        match self.threads.binary_search_by_key(&thread, |t| t.0) {
+        match self.find(thread) {
             Ok(at) => self.threads[at].1 = self.threads[at].1.max(stamp),
             Err(at) => self.threads.insert(at, (thread, stamp)),
         }
     }
 
     fn of_thread(&self, thread: u32) -> u32 {
-        let at = self.threads.binary_search_by_key(&thread, |t| t.0);
-        at.map_or(self.everybody, |at| self.threads[at].1)
+        self.find(thread).map_or(self.everybody, |at| self.threads[at].1)
+    }
+
+    /// Where a thread is, or would be. Most lists have neighbours side by side: the distance to the first tells.
+    fn find(&self, thread: u32) -> Result<usize, usize> {
+        let guess = thread.wrapping_sub(self.threads.first().map_or(thread, |t| t.0)) as usize;
+        match self.threads.get(guess) {
+            Some(t) if t.0 == thread => Ok(guess),
+            _ => self.threads.binary_search_by_key(&thread, |t| t.0),
+        }
     }
 
     fn know_of_everybody(&mut self, stamp: u32) {
@@ -66,6 +74,23 @@ impl View {
             self.everybody = stamp;
             self.threads.retain(|t| t.1 > stamp);
         }
+    }
+
+    /// Whether this knows of something that `other` does not.
+    fn exceeds(&self, other: &Self) -> bool {
+        let mut theirs = other.threads.as_slice();
+        let more = |&(thread, stamp): &(u32, u32)| {
+            // Most lists hold the same threads: the next is the one, or the one behind it.
+            if theirs.first().is_some_and(|t| t.0 < thread) {
+                theirs = &theirs[1..];
+                if theirs.first().is_some_and(|t| t.0 < thread) {
+                    theirs = &theirs[theirs.partition_point(|t| t.0 < thread)..];
+                }
+            }
+            let of_thread = theirs.first().filter(|t| t.0 == thread).map_or(0, |t| t.1);
+            stamp > of_thread.max(other.everybody)
+        };
+        self.everybody > other.everybody || self.threads.iter().any(more)
     }
 
     fn add(&mut self, other: &Self) {
@@ -125,9 +150,7 @@ impl Knowledge {
 
     /// Whether an access, noted under this block's number, is known.
     fn covers(&self, block: u32, access: Cell) -> bool {
-        self.view(block).is_some_and(|view| {
-            access.stamp() < view.everybody || access.stamp() < view.of_thread(access.thread())
-        })
+        self.view(block).is_some_and(|view| access.stamp() < view.of_thread(access.thread()))
     }
 
     fn add(&mut self, other: &Self) {
@@ -135,11 +158,22 @@ impl Knowledge {
             // Most know of the same blocks.
             let same = self.blocks.get(n).is_some_and(|b| b.0 == *block);
             match if same { Ok(n) } else { self.blocks.binary_search_by_key(block, |b| b.0) } {
-                Ok(at) if Arc::ptr_eq(&self.blocks[at].1, theirs) => {}
-                Ok(at) => Arc::make_mut(&mut self.blocks[at].1).add(theirs),
+                Ok(at) => add(&mut self.blocks[at].1, theirs, View::exceeds, View::add),
                 Err(at) => self.blocks.insert(at, (*block, theirs.clone())),
             }
         }
+    }
+
+    /// Whether this knows of something that `other` does not.
+    fn exceeds(&self, other: &Self) -> bool {
+        self.blocks.iter().enumerate().any(|(n, (block, view))| {
+            let same = other.blocks.get(n).filter(|b| b.0 == *block);
+            let theirs = same.or_else(|| {
+                let at = other.blocks.binary_search_by_key(block, |b| b.0).ok()?;
+                Some(&other.blocks[at])
+            });
+            theirs.is_none_or(|(_, theirs)| !Arc::ptr_eq(view, theirs) && view.exceeds(theirs))
+        })
     }
 
     /// All of it, known to the async proxy: under `mark`.
@@ -150,14 +184,30 @@ impl Knowledge {
     }
 }
 
+/// Adds `other` to what is known. Knowledge grows, and of two that meet mostly one knows all that the other does: then
+/// they share that from here on, and nothing is copied.
+fn add<T: Clone>(
+    own: &mut Arc<T>,
+    other: &Arc<T>,
+    exceeds: impl Fn(&T, &T) -> bool,
+    add: impl Fn(&mut T, &T),
+) {
+    if Arc::ptr_eq(own, other) || !exceeds(other, own) {
+        return;
+    }
+    match exceeds(own, other) {
+        true => add(Arc::make_mut(own), other),
+        false => own.clone_from(other),
+    }
+}
+
 type Shared = Option<Arc<Knowledge>>;
 
 fn join(own: &mut Shared, other: &Shared) {
     match (own.as_mut(), other) {
         (_, None) => {}
         (None, Some(_)) => own.clone_from(other),
-        (Some(a), Some(b)) if Arc::ptr_eq(a, b) => {}
-        (Some(a), Some(b)) => Arc::make_mut(a).add(b),
+        (Some(a), Some(b)) => add(a, b, Knowledge::exceeds, Knowledge::add),
     }
 }
 
@@ -555,9 +605,8 @@ impl BlockClock {
         } else if let Some([.., both]) = self.joined.iter().find(made) {
             both.clone()
         } else {
-            let mut both = (*own).clone();
-            both.add(news);
-            let both = Arc::new(both);
+            let mut both = own.clone();
+            add(&mut both, news, Knowledge::exceeds, Knowledge::add);
             self.joined.truncate(3);
             self.joined.push_front([own, news.clone(), both.clone()]);
             both
@@ -680,6 +729,9 @@ mod tests {
         };
         for _ in 0..50 {
             let (mut sum, mut expected) = (View::default(), vec![0; threads as usize]);
+            let mut views = Vec::new();
+            let known_by =
+                |view: &View| (0..threads).map(|thread| view.of_thread(thread)).collect::<Vec<_>>();
             for _ in 0..8 {
                 let mut view = View::default();
                 for _ in 0..next(60) {
@@ -692,8 +744,11 @@ mod tests {
                 view.know_of_everybody(everybody);
                 expected.iter_mut().for_each(|t| *t = everybody.max(*t));
                 sum.add(&view);
+                views.push(view);
             }
-            let got: Vec<u32> = (0..threads).map(|thread| sum.of_thread(thread)).collect();
+            assert!(views.iter().all(|view| !view.exceeds(&sum)));
+            assert!(sum.exceeds(&views[0]) || expected == known_by(&views[0]));
+            let got = known_by(&sum);
             assert_eq!(got, expected);
             assert!(sum.threads.is_sorted_by(|a, b| a.0 < b.0));
             assert!(sum.threads.iter().all(|t| t.1 > sum.everybody));
