@@ -374,18 +374,23 @@ impl<'a> Reader<'a> {
         let types = list.with(&texts(&|(t, _)| t.clone()), ", ");
         let passed = list.with(&texts(&|(_, n)| format!(", {n}")), "");
         // A list that #if divides is divided likewise here, on lines of its own.
-        let (names, behind) = match list.has_conditions() {
+        let names = match list.has_conditions() {
             true => {
-                let line = self.line(body);
-                (
-                    list.with(&texts(&|(_, n)| format!("{n:?}")), " \",\" "),
-                    format!("\n#line {line}\n"),
-                )
+                format!("\"\" {}", list.with(&texts(&|(_, n)| format!("{n:?}")), " \",\" "))
             }
-            false => (list.with(&texts(&|(_, n)| n.clone()), ","), String::new()),
+            false => format!("{:?}", list.with(&texts(&|(_, n)| n.clone()), ",")),
         };
-        let names =
-            if list.has_conditions() { format!("\"\" {names}") } else { format!("{names:?}") };
+        // What the line has behind this keeps its columns.
+        let line_start = tokens.text[..tokens.end(body)].rfind('\n').map_or(0, |at| at + 1);
+        let has_more =
+            !tokens.text[tokens.end(body)..].lines().next().unwrap_or("").trim().is_empty();
+        let behind = match list.has_conditions() || has_more {
+            true => {
+                let before = " ".repeat(tokens.end(body) - line_start);
+                format!("\n#line {}\n{before}", self.line(body))
+            }
+            false => String::new(),
+        };
         let question = format!(
             " if (::emu::is_launch()) return ::emu::launch_configured<(static_cast<void (*)({types})>(&{own}))>\
              (__PRETTY_FUNCTION__, {names}{passed}); EMU_BEGIN_KERNEL;{behind}",
@@ -679,7 +684,7 @@ mod tests {
             "{}",
             got.text
         );
-        assert!(got.text.contains("EMU_BEGIN_KERNEL;\n#line 10\n x[0] = 1; }"), "{}", got.text);
+        assert!(got.text.contains("EMU_BEGIN_KERNEL;\n#line 10\n    x[0] = 1; }"), "{}", got.text);
         let divided = "__global__ void k(\n#ifdef A\nint\n#else\nfloat\n#endif\n x) {}";
         let error = rewrite(divided, &mut Macros::default(), &mut |_, _, _| Ok(None)).unwrap_err();
         assert_eq!(
@@ -698,7 +703,12 @@ mod tests {
             "__typeof__(volatile int[32])* x = (__typeof__(volatile int[32])*)emu_dynamic_shared()";
         assert!(got.contains(pointer), "{got}");
         assert!(got.contains(" __shared__ int y;") && !got.contains("static __shared__"), "{got}");
-        assert_eq!(got.matches('\n').count(), text.matches('\n').count());
+        // And two around what says that the line goes on, at its column.
+        assert_eq!(got.matches('\n').count(), text.matches('\n').count() + 2);
+        let (start, kernel) = text.split_once("{ extern").unwrap();
+        let column = start.lines().last().unwrap().len() + 1;
+        let behind = got.split_once("#line 2\n").unwrap().1;
+        assert_eq!(behind.find(|c| c != ' '), Some(column + 1), "{kernel}: {got}");
         let one = rewritten("__global__ void k() { extern __shared__ Both<int, 4> s; }").text;
         let expected = "__typeof__(Both < int , 4 >)& s = *(__typeof__(Both < int , 4 >)*)emu_dynamic_shared()";
         assert!(one.contains(expected), "{one}");
