@@ -81,6 +81,9 @@ impl Report<'_> {
 /// The text of a file of the stages.
 pub(crate) fn source(file: &str) -> Option<&'static str> {
     let kernels = || STAGES.iter().flat_map(|s| s.kernels);
+    // What was built in another directory may have its places from there.
+    let at = file.rfind("/stages/").or_else(|| file.rfind("/shared/cuda/"));
+    let file = at.map_or(file, |at| &file[at + 1..]);
     let named = |k: &&&KernelSource| file == format!("stages/{}/{}", k.crate_name, k.file);
     if let Some(kernel) = kernels().find(named) {
         return Some(kernel.source);
