@@ -222,6 +222,21 @@ impl<'a> Reader<'a> {
         self.tokens.text[..self.tokens.start(index)].matches('\n').count() + 1
     }
 
+    /// What stands before the rest of a line, so that it keeps its columns behind a text that was put in; `None` where
+    /// there is no rest, or a macro's definition that is one line.
+    fn rest_in_place(&self, at: usize) -> Option<String> {
+        let (before, rest) = self.tokens.text.split_at(at);
+        if rest.lines().next().unwrap_or("").trim().is_empty() {
+            return None;
+        }
+        let lines: Vec<&str> = before.split('\n').collect();
+        let goes_on = lines.iter().rev().skip(1).take_while(|line| line.trim_end().ends_with('\\'));
+        let first = lines[lines.len() - 1 - goes_on.count()];
+        let column = lines.last().map_or(0, |line| line.len());
+        (!first.trim_start().starts_with('#'))
+            .then(|| format!("\n#line {}\n{}", lines.len(), " ".repeat(column)))
+    }
+
     fn refuse(&self, index: usize, what: &str) -> String {
         format!("line {}: {what}", self.line(index))
     }
@@ -380,16 +395,9 @@ impl<'a> Reader<'a> {
             }
             false => format!("{:?}", list.with(&texts(&|(_, n)| n.clone()), ",")),
         };
-        // What the line has behind this keeps its columns.
-        let line_start = tokens.text[..tokens.end(body)].rfind('\n').map_or(0, |at| at + 1);
-        let has_more =
-            !tokens.text[tokens.end(body)..].lines().next().unwrap_or("").trim().is_empty();
-        let behind = match list.has_conditions() || has_more {
-            true => {
-                let before = " ".repeat(tokens.end(body) - line_start);
-                format!("\n#line {}\n{before}", self.line(body))
-            }
-            false => String::new(),
+        let behind = match (list.has_conditions(), self.rest_in_place(tokens.end(body))) {
+            (true, None) => format!("\n#line {}\n", self.line(body)),
+            (_, rest) => rest.unwrap_or_default(),
         };
         let question = format!(
             " if (::emu::is_launch()) return ::emu::launch_configured<(static_cast<void (*)({types})>(&{own}))>\
@@ -531,6 +539,7 @@ impl<'a> Reader<'a> {
             let range = tokens.start(word.min(shared))..tokens.start(end);
             let name = tokens.at(last);
             edits.push((range, format!("{element}& {name} = *({element}*)emu_dynamic_shared()")));
+            self.keep_columns_behind(end, edits);
             return Ok(());
         }
         let Some(bracket) = bracket.filter(|&i| tokens.at(end) == ";" && tokens.is_word(i - 1))
@@ -549,7 +558,14 @@ impl<'a> Reader<'a> {
             false => format!("static ::emu::Dynamic<{element}> {name}"),
         };
         edits.push((range, new));
+        self.keep_columns_behind(end, edits);
         Ok(())
+    }
+
+    /// Lets what a line has behind this token stay at its columns.
+    fn keep_columns_behind(&self, index: usize, edits: &mut Edits) {
+        let at = self.tokens.end(index);
+        edits.extend(self.rest_in_place(at).map(|rest| (at..at, rest)));
     }
 
     /// The type in a declaration of shared memory, without what says where it lies.
@@ -703,12 +719,16 @@ mod tests {
             "__typeof__(volatile int[32])* x = (__typeof__(volatile int[32])*)emu_dynamic_shared()";
         assert!(got.contains(pointer), "{got}");
         assert!(got.contains(" __shared__ int y;") && !got.contains("static __shared__"), "{got}");
-        // And two around what says that the line goes on, at its column.
-        assert_eq!(got.matches('\n').count(), text.matches('\n').count() + 2);
+        // And two around what says that a line goes on, at its column.
+        let inserted = 2 * got.matches("\n#line ").count();
+        assert_eq!(got.matches('\n').count(), text.matches('\n').count() + inserted);
         let (start, kernel) = text.split_once("{ extern").unwrap();
         let column = start.lines().last().unwrap().len() + 1;
         let behind = got.split_once("#line 2\n").unwrap().1;
         assert_eq!(behind.find(|c| c != ' '), Some(column + 1), "{kernel}: {got}");
+        let macros =
+            "#define K(name) __global__ void name() { \\\n extern __shared__ int s[]; s[0] = 1; }";
+        assert!(!rewritten(macros).text.contains("#line"), "a macro is one line");
         let one = rewritten("__global__ void k() { extern __shared__ Both<int, 4> s; }").text;
         let expected = "__typeof__(Both < int , 4 >)& s = *(__typeof__(Both < int , 4 >)*)emu_dynamic_shared()";
         assert!(one.contains(expected), "{one}");

@@ -156,9 +156,9 @@ fn what_is_not_understood_is_refused() {
     refused(lab().args(["mutate", "playg", "--jobs", "0"]), 2, &["--jobs"]);
     refused(lab().args(["mutate", "playg", "--timeout", "0"]), 2, &["--timeout"]);
     refused(
-        lab().args(["bug", "nothing"]),
+        lab().args(["bug", "unknown"]),
         2,
-        &["bug: expected ", "more that `lab bug` lists, got 'nothing'"],
+        &["bug: expected ", "more that `lab bug` lists, got 'unknown'"],
     );
     refused(lab().args(["bug", "nothing", "--all"]), 2, &["cannot be used with"]);
     refused(lab().args(["bug", "--part", "1/4"]), 2, &["--all"]);
