@@ -318,7 +318,10 @@ impl Task {
                 println!("It was solved, and does not count as solved any more.");
             }
             println!("{name} ({}): {task}\n", self.stage.name);
-            let place = if given.contains("TODO") { ", where it says TODO" } else { "" };
+            let place = match given.contains("TODO") {
+                true => ", where it says TODO",
+                false => ". No TODO marks the place: to find it is a part of the task",
+            };
             println!("Edit {file}{place}.");
             println!("To judge it: lab exercise {name} (at each save: --watch)");
         }

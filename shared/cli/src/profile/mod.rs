@@ -94,3 +94,18 @@ pub(crate) fn source(file: &str) -> Option<&'static str> {
         k.headers.iter().find(|h| h.0 == name).map(|h| h.1)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::source;
+
+    #[test]
+    fn a_file_is_found_wherever_it_was_built() {
+        for file in ["stages/playg/kernels/softmax.cu", "shared/cuda/lab/reduce.cuh"] {
+            let own = source(file);
+            assert!(own.is_some_and(|text| !text.is_empty()), "{file}");
+            assert_eq!(source(&format!("/elsewhere/lab/{file}")), own);
+        }
+        assert_eq!(source("/elsewhere/softmax.cu"), None);
+    }
+}
