@@ -313,10 +313,17 @@ impl Value {
                 return Ok(Self::Buffer(Buffer::parse(named, role, rest)?));
             }
         }
-        match text.is_empty() {
-            true => Err(BadArgument::new(named, "a value of C++ or memory", "nothing")),
-            false => Ok(Self::Expression(text.to_owned())),
+        if text.is_empty() {
+            return Err(BadArgument::new(named, "a value of C++ or memory", "nothing"));
         }
+        // A type and a shape are no C++: what the kernel does with the memory was left out.
+        let of_type = text.split_once('[').map_or("", |(of_type, _)| of_type.trim());
+        if Element::of(of_type).parts.is_some() {
+            let roles = ["in", "inout", "out"].map(|role| format!("{role}:{text}"));
+            let expected = format!("{}, {} or {}", roles[0], roles[1], roles[2]);
+            return Err(BadArgument::new(named, expected, format!("'{text}'")));
+        }
+        Ok(Self::Expression(text.to_owned()))
     }
 }
 

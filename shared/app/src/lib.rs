@@ -83,7 +83,10 @@ pub enum Error {
     #[error(transparent)]
     Option(#[from] lab_emulator::BadOption),
     /// It has no `main`.
-    #[error("program: expected a function main, got only {}", kernels.join(", "))]
+    #[error(
+        "program: expected a function main, got {}",
+        if kernels.is_empty() { "no function".into() } else { format!("only {}", kernels.join(", ")) }
+    )]
     NoMain {
         /// Its kernels.
         kernels: Vec<String>,

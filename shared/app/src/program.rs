@@ -22,6 +22,7 @@ use crate::instructions;
 use crate::limit::limit_memory;
 use crate::rewrite::Kernel;
 use crate::sources::{CUDA, Sources};
+use crate::tokens::Tokens;
 
 /// How a program is compiled.
 #[derive(Clone, Debug, Default)]
@@ -140,6 +141,18 @@ impl Program {
     /// [`Error::File`].
     pub fn kernels(files: &[PathBuf], options: &Options) -> Result<Vec<(PathBuf, Kernel)>, Error> {
         Ok(Sources::read(files, options, scratch()?.path())?.kernels)
+    }
+
+    /// Whether a file defines a function `main`, as far as its text says.
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    pub fn has_main(file: &Path) -> Result<bool, Error> {
+        let text = std::fs::read(file)
+            .map_err(|e| Error::File { path: file.to_owned(), reason: e.to_string() })?;
+        let text = String::from_utf8_lossy(&text);
+        let tokens = Tokens::read(&text);
+        Ok((1..tokens.all.len()).any(|i| tokens.at(i - 1) == "main" && tokens.at(i) == "("))
     }
 
     /// Runs `main` and ends the process with what `end` makes of the report, also where the program

@@ -222,6 +222,21 @@ impl<'a> Reader<'a> {
         self.tokens.text[..self.tokens.start(index)].matches('\n').count() + 1
     }
 
+    /// What stands before the rest of a line, so that it keeps its columns behind a text that was put in; `None` where
+    /// there is no rest, or a macro's definition that is one line.
+    fn rest_in_place(&self, at: usize) -> Option<String> {
+        let (before, rest) = self.tokens.text.split_at(at);
+        if rest.lines().next().unwrap_or("").trim().is_empty() {
+            return None;
+        }
+        let lines: Vec<&str> = before.split('\n').collect();
+        let goes_on = lines.iter().rev().skip(1).take_while(|line| line.trim_end().ends_with('\\'));
+        let first = lines[lines.len() - 1 - goes_on.count()];
+        let column = lines.last().map_or(0, |line| line.len());
+        (!first.trim_start().starts_with('#'))
+            .then(|| format!("\n#line {}\n{}", lines.len(), " ".repeat(column)))
+    }
+
     fn refuse(&self, index: usize, what: &str) -> String {
         format!("line {}: {what}", self.line(index))
     }
@@ -374,18 +389,16 @@ impl<'a> Reader<'a> {
         let types = list.with(&texts(&|(t, _)| t.clone()), ", ");
         let passed = list.with(&texts(&|(_, n)| format!(", {n}")), "");
         // A list that #if divides is divided likewise here, on lines of its own.
-        let (names, behind) = match list.has_conditions() {
+        let names = match list.has_conditions() {
             true => {
-                let line = self.line(body);
-                (
-                    list.with(&texts(&|(_, n)| format!("{n:?}")), " \",\" "),
-                    format!("\n#line {line}\n"),
-                )
+                format!("\"\" {}", list.with(&texts(&|(_, n)| format!("{n:?}")), " \",\" "))
             }
-            false => (list.with(&texts(&|(_, n)| n.clone()), ","), String::new()),
+            false => format!("{:?}", list.with(&texts(&|(_, n)| n.clone()), ",")),
         };
-        let names =
-            if list.has_conditions() { format!("\"\" {names}") } else { format!("{names:?}") };
+        let behind = match (list.has_conditions(), self.rest_in_place(tokens.end(body))) {
+            (true, None) => format!("\n#line {}\n", self.line(body)),
+            (_, rest) => rest.unwrap_or_default(),
+        };
         let question = format!(
             " if (::emu::is_launch()) return ::emu::launch_configured<(static_cast<void (*)({types})>(&{own}))>\
              (__PRETTY_FUNCTION__, {names}{passed}); EMU_BEGIN_KERNEL;{behind}",
@@ -526,6 +539,7 @@ impl<'a> Reader<'a> {
             let range = tokens.start(word.min(shared))..tokens.start(end);
             let name = tokens.at(last);
             edits.push((range, format!("{element}& {name} = *({element}*)emu_dynamic_shared()")));
+            self.keep_columns_behind(end, edits);
             return Ok(());
         }
         let Some(bracket) = bracket.filter(|&i| tokens.at(end) == ";" && tokens.is_word(i - 1))
@@ -544,7 +558,14 @@ impl<'a> Reader<'a> {
             false => format!("static ::emu::Dynamic<{element}> {name}"),
         };
         edits.push((range, new));
+        self.keep_columns_behind(end, edits);
         Ok(())
+    }
+
+    /// Lets what a line has behind this token stay at its columns.
+    fn keep_columns_behind(&self, index: usize, edits: &mut Edits) {
+        let at = self.tokens.end(index);
+        edits.extend(self.rest_in_place(at).map(|rest| (at..at, rest)));
     }
 
     /// The type in a declaration of shared memory, without what says where it lies.
@@ -679,7 +700,7 @@ mod tests {
             "{}",
             got.text
         );
-        assert!(got.text.contains("EMU_BEGIN_KERNEL;\n#line 10\n x[0] = 1; }"), "{}", got.text);
+        assert!(got.text.contains("EMU_BEGIN_KERNEL;\n#line 10\n    x[0] = 1; }"), "{}", got.text);
         let divided = "__global__ void k(\n#ifdef A\nint\n#else\nfloat\n#endif\n x) {}";
         let error = rewrite(divided, &mut Macros::default(), &mut |_, _, _| Ok(None)).unwrap_err();
         assert_eq!(
@@ -698,7 +719,16 @@ mod tests {
             "__typeof__(volatile int[32])* x = (__typeof__(volatile int[32])*)emu_dynamic_shared()";
         assert!(got.contains(pointer), "{got}");
         assert!(got.contains(" __shared__ int y;") && !got.contains("static __shared__"), "{got}");
-        assert_eq!(got.matches('\n').count(), text.matches('\n').count());
+        // And two around what says that a line goes on, at its column.
+        let inserted = 2 * got.matches("\n#line ").count();
+        assert_eq!(got.matches('\n').count(), text.matches('\n').count() + inserted);
+        let (start, kernel) = text.split_once("{ extern").unwrap();
+        let column = start.lines().last().unwrap().len() + 1;
+        let behind = got.split_once("#line 2\n").unwrap().1;
+        assert_eq!(behind.find(|c| c != ' '), Some(column + 1), "{kernel}: {got}");
+        let macros =
+            "#define K(name) __global__ void name() { \\\n extern __shared__ int s[]; s[0] = 1; }";
+        assert!(!rewritten(macros).text.contains("#line"), "a macro is one line");
         let one = rewritten("__global__ void k() { extern __shared__ Both<int, 4> s; }").text;
         let expected = "__typeof__(Both < int , 4 >)& s = *(__typeof__(Both < int , 4 >)*)emu_dynamic_shared()";
         assert!(one.contains(expected), "{one}");

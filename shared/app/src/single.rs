@@ -497,6 +497,11 @@ fn of_compiler(said: &str, kernel: &Kernel) -> BadArgument {
                 Some(format!("{message}: {}", l[at..].trim()))
             });
             let message = why.filter(|_| name == "kernel").unwrap_or_else(|| message.to_owned());
+            // "expected C++ …, got expected …" would be hard to read.
+            let message = match message.starts_with("expected ") {
+                true => format!("an error: {message}"),
+                false => message,
+            };
             BadArgument::new(title, "C++ that compiles", message)
         }
     }

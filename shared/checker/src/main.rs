@@ -126,7 +126,12 @@ fn run(json: bool, command: &Command) -> Result<(), Failure> {
         return watch::repeat(file, json);
     }
     if !kernel.is_launch() {
-        return kernel::list(json, file, kernel);
+        let verb = match command {
+            Command::Run(_) => "run",
+            Command::Profile(_) => "profile",
+            _ => "check",
+        };
+        return kernel::list(json, file, kernel, verb);
     }
     match command {
         Command::Check(Check { expect, output, sarif, .. }) => {

@@ -20,3 +20,85 @@ pub fn counted_findings<'a>(findings: impl Iterator<Item = &'a Finding>) -> Stri
         n => format!("{}, {n} by the letter alone", counted(others.len(), "finding")),
     }
 }
+
+/// Characters of names that a message lists.
+const LISTED: usize = 300;
+
+/// What a name may be that is none of the known: those that it resembles, or else all, as far as there is room; `lister`
+/// is the command that lists them.
+pub fn known_names(known: &[&str], name: &str, lister: &str) -> String {
+    let near = near(known, name);
+    if !near.is_empty() {
+        return format!("{}, or another that `{lister}` lists", near.join(", "));
+    }
+    let mut text = String::new();
+    for (index, one) in known.iter().enumerate() {
+        if text.len() + one.len() > LISTED {
+            return format!("{text} and {} more that `{lister}` lists", known.len() - index);
+        }
+        let comma = if index > 0 { ", " } else { "" };
+        text += &format!("{comma}{one}");
+    }
+    text
+}
+
+/// At most three of the known names that may be meant, the likeliest first: those that differ in a few letters, have the
+/// same part behind a colon, or contain the name.
+pub fn near<'a>(known: &[&'a str], name: &str) -> Vec<&'a str> {
+    const MOST: usize = 3;
+    let name = name.to_lowercase();
+    let len = name.chars().count();
+    let score = |one: &str| {
+        let own = one.rsplit(':').next().unwrap_or(one);
+        let edits = edits(one, &name).min(edits(own, &name));
+        let longer = own.chars().count().abs_diff(len);
+        (edits <= len / 4 && edits < len).then_some(edits).or_else(|| {
+            let holds = len >= 4 && own.contains(&*name) || own.len() >= 4 && name.contains(own);
+            holds.then_some(len + longer)
+        })
+    };
+    let mut scored: Vec<(usize, &str)> =
+        known.iter().filter_map(|one| Some((score(one)?, *one))).collect();
+    scored.sort_by_key(|(score, _)| *score);
+    scored.dedup_by_key(|(_, one)| *one);
+    scored.into_iter().take(MOST).map(|(_, one)| one).collect()
+}
+
+/// Letters to put in, leave out or change, to make one of the other; two that are swapped are one change.
+fn edits(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];
+    for i in 0..a.len() {
+        let mut row = vec![i + 1];
+        for j in 0..b.len() {
+            let change = rows[i][j] + usize::from(a[i] != b[j]);
+            let mut least = change.min(rows[i][j + 1] + 1).min(row[j] + 1);
+            if i > 0 && j > 0 && (a[i], a[i - 1]) == (b[j - 1], b[j]) {
+                least = least.min(rows[i - 1][j - 1] + 1);
+            }
+            row.push(least);
+        }
+        rows.push(row);
+    }
+    rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_resembles_a_name_is_offered() {
+        let known = ["playg", "matmul", "playg:softmax", "playg:softmax_online", "two-maxima"];
+        let told = |name| known_names(&known, name, "lab list");
+        assert_eq!(told("two-maxim"), "two-maxima, or another that `lab list` lists");
+        assert_eq!(told("mtamul"), "matmul, or another that `lab list` lists");
+        let softmax = "playg:softmax, playg:softmax_online, or another that `lab list` lists";
+        assert_eq!(told("softmax"), softmax);
+        assert_eq!(told("nothing"), known.join(", "));
+        assert_eq!(told("x"), known.join(", "));
+        let many = vec!["a-name-of-some-length"; 20];
+        let told = known_names(&many, "nothing", "lab bug");
+        assert!(told.ends_with("a-name-of-some-length and 7 more that `lab bug` lists"), "{told}");
+    }
+}

@@ -68,8 +68,15 @@ pub fn versions() -> impl Iterator<Item = &'static dyn Version> {
 /// There is none; the message lists those there are.
 pub fn stage(name: &str) -> Result<&'static Stage, Error> {
     STAGES.iter().copied().find(|s| s.name == name).ok_or_else(|| {
-        let known: Vec<_> = STAGES.iter().map(|s| s.name).collect();
-        Error::Bad { what: "stage".into(), expected: known.join(", "), got: format!("'{name}'") }
+        // Behind the stages, for who has left out the stage of a version.
+        let versions: Vec<String> = versions().map(|v| v.info().full_name()).collect();
+        let stages: Vec<&str> = STAGES.iter().map(|s| s.name).collect();
+        let known: Vec<&str> =
+            stages.iter().copied().chain(versions.iter().map(String::as_str)).collect();
+        let near = words::near(&known, name);
+        let known = if near.is_empty() { stages } else { near };
+        let expected = words::known_names(&known, name, "lab list");
+        Error::Bad { what: "stage".into(), expected, got: format!("'{name}'") }
     })
 }
 
@@ -89,7 +96,8 @@ pub fn named(name: &str) -> Result<Vec<&'static dyn Version>, Error> {
         None => {
             let all: Vec<_> = found.versions.iter().map(|v| v.info().name).collect();
             let what = format!("version of {stage}");
-            Err(Error::Bad { what, expected: all.join(", "), got: format!("'{version}'") })
+            let expected = words::known_names(&all, version, &format!("lab list {stage}"));
+            Err(Error::Bad { what, expected, got: format!("'{version}'") })
         }
     }
 }

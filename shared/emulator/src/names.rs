@@ -37,14 +37,28 @@ impl Array {
 
     /// `tile[3][5]`, from the byte's offset in the array.
     pub(crate) fn index(&self, byte: usize) -> String {
-        let mut left = byte / self.element_bytes.max(1);
+        self.index_around(byte as isize)
+    }
+
+    /// The same of a byte that may lie before the array or behind it: the first index tells, `tile[32][5]` of 32 rows.
+    pub(crate) fn index_around(&self, byte: isize) -> String {
+        let mut left = byte.div_euclid(self.element_bytes.max(1) as isize);
         let mut indices = vec![0; self.dims.len()];
-        for (index, size) in indices.iter_mut().zip(&self.dims).rev() {
-            *index = left % size.max(&1);
-            left /= size.max(&1);
+        for (at, size) in self.dims.iter().enumerate().rev() {
+            let size = (*size).max(1) as isize;
+            (indices[at], left) = match at {
+                0 => (left, 0),
+                _ => (left.rem_euclid(size), left.div_euclid(size)),
+            };
         }
         let indices: String = indices.iter().map(|i| format!("[{i}]")).collect();
         format!("{}{indices}", self.name)
+    }
+
+    /// `32 × 33`
+    pub(crate) fn size(&self) -> String {
+        let dims: Vec<String> = self.dims.iter().map(ToString::to_string).collect();
+        dims.join(" × ")
     }
 }
 
@@ -410,6 +424,11 @@ mod tests {
         };
         assert_eq!(array.index(4 * 14), "tile[2][4]");
         assert_eq!(array.index(4 * 5 + 2), "tile[1][0]");
+        assert_eq!(
+            (array.index_around(4 * 15), array.size()),
+            ("tile[3][0]".into(), "3 × 5".into())
+        );
+        assert_eq!(array.index_around(-4), "tile[-1][4]");
         let scalar = Array { dims: Vec::new(), name: "sum".into(), ..array };
         assert_eq!(scalar.index(0), "sum");
     }

@@ -69,12 +69,13 @@ impl SharedShadow {
         })
     }
 
-    /// The granule of an address in dynamic shared memory, or a little around it.
+    /// The granule of an address in dynamic shared memory, or a little around it: also where it has no bytes, since a
+    /// kernel may use what its launch has forgotten.
     #[inline(always)]
     pub(crate) fn locate_dynamic(&mut self, address: usize) -> Option<Located> {
         let start = self.dynamic.0 - DYNAMIC_MARGIN;
         let offset = address.wrapping_sub(start);
-        (self.dynamic.1 > 0 && offset < self.dynamic.1 + 2 * DYNAMIC_MARGIN).then(|| {
+        (offset < self.dynamic.1 + 2 * DYNAMIC_MARGIN).then(|| {
             let granule = &raw mut self.dynamic_granules[offset / GRANULE];
             (granule, Space::Dynamic, self.generation)
         })

@@ -128,14 +128,19 @@ fn an_address_that_belongs_to_nobody() {
     let (x, out) = (arrays.of(&[1f32; 5]), arrays.of(&[0f32]));
     read_at(x, out, 4).unwrap();
     for (index, said) in [
-        (5, "out of bounds: 0 bytes past the end of x, which has 20 bytes"),
-        (-1, "out of bounds: 4 bytes before the start of x, which has 20 bytes"),
+        (5, "out of bounds: x[5] (f32, 5 elements), 0 bytes past the end of x, which has 20 bytes"),
+        (
+            -1,
+            "out of bounds: x[-1] (f32, 5 elements), 4 bytes before the start of x, which has 20 bytes",
+        ),
     ] {
         let finding = only("reads_at", read_at(x, out, index));
         assert_eq!((finding.kind, finding.message.as_str()), (Kind::OutOfBounds, said));
     }
-    let null = only("reads_at", read_at(std::ptr::null_mut(), out, 0));
-    assert!(null.message.contains("belongs to no allocation"), "{null}");
+    let null = only("reads_at", read_at(std::ptr::null_mut(), out, 3));
+    assert_eq!(null.message, "null pointer: address 0xc belongs to no allocation (x is null)");
+    let wild = only("reads_at", read_at(x, out, 1 << 30));
+    assert!(wild.message.contains("belongs to no allocation"), "{wild}");
 }
 
 #[test]

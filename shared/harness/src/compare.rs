@@ -1,5 +1,7 @@
 //! How far a result is from its reference.
 
+use std::fmt;
+
 use lab_device::DType;
 use serde::Serialize;
 
@@ -17,6 +19,9 @@ pub struct Comparison {
     pub worst: f64,
     /// Index of that element, or of the first that is not finite where it should be.
     pub worst_index: usize,
+    /// What the run has there, and the reference.
+    #[serde(skip)]
+    pub worst_values: [f64; 2],
     /// The bound on `relative_error`.
     pub bound: f64,
 }
@@ -25,6 +30,21 @@ impl Comparison {
     /// Whether the error is within its bound; NaN is not.
     pub fn passed(&self) -> bool {
         self.relative_error <= self.bound
+    }
+}
+
+/// `out: error 1.2e-3, bound 5e-7; element 300 is 0.25, the reference 0.5`
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            name, relative_error, worst_index, worst_values: [got, reference], bound, ..
+        } = self;
+        write!(f, "{name}: ")?;
+        // An element that is no number where it should be one, or the reverse, has no error in digits.
+        if relative_error.is_finite() {
+            write!(f, "error {relative_error:.2e}, bound {bound:.2e}; ")?;
+        }
+        write!(f, "element {worst_index} is {got}, the reference {reference}")
     }
 }
 
@@ -66,7 +86,18 @@ pub(crate) fn against(
                 output.name
             );
             let (relative_error, worst, worst_index) = error(&got, expected, tensor.dtype);
-            Comparison { name: output.name, relative_error, worst, worst_index, bound }
+            let worst_values = match got.is_empty() {
+                true => [0.0; 2],
+                false => [got[worst_index], expected[worst_index]],
+            };
+            Comparison {
+                name: output.name,
+                relative_error,
+                worst,
+                worst_index,
+                worst_values,
+                bound,
+            }
         })
         .collect()
 }
@@ -113,6 +144,22 @@ fn overflow(dtype: DType) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_comparison_says_what_is_there_and_what_should_be() {
+        let of = |relative_error, worst_values| Comparison {
+            name: "out",
+            relative_error,
+            worst: 0.0,
+            worst_index: 300,
+            worst_values,
+            bound: 5e-7,
+        };
+        let infinite = of(f64::INFINITY, [0.25, f64::NAN]).to_string();
+        assert_eq!(infinite, "out: element 300 is 0.25, the reference NaN");
+        let expected = "out: error 1.25e-3, bound 5.00e-7; element 300 is 0.25, the reference 0.5";
+        assert_eq!(of(1.25e-3, [0.25, 0.5]).to_string(), expected);
+    }
 
     #[test]
     fn nan_and_infinity_count_unless_they_belong_there() {

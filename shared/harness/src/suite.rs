@@ -63,8 +63,11 @@ impl Case {
         match &self.outcome {
             Err(message) => format!("{head}: {message}"),
             Ok(all) => {
-                let each = all.iter().map(|c| {
-                    format!("{}: error {:.2e}, bound {:.2e}", c.name, c.relative_error, c.bound)
+                let each = all.iter().map(|c| match c.relative_error.is_infinite() {
+                    true => c.to_string(),
+                    false => {
+                        format!("{}: error {:.2e}, bound {:.2e}", c.name, c.relative_error, c.bound)
+                    }
                 });
                 format!("{head}: {}", each.collect::<Vec<_>>().join("; "))
             }
@@ -273,8 +276,21 @@ fn panic_of(check: impl FnOnce()) -> Option<String> {
             .downcast_ref::<String>()
             .map(String::as_str)
             .or_else(|| panic.downcast_ref::<&str>().copied());
-        message.unwrap_or("it panicked").to_owned()
+        plain(message.unwrap_or("it panicked"))
     })
+}
+
+/// What an assertion says, without Rust's words for it: `row 3: 1, expected 2`.
+fn plain(panic: &str) -> String {
+    let sides = || {
+        let rest = panic.strip_prefix("assertion `left == right` failed")?;
+        let (what, sides) = rest.split_once("\n  left: ")?;
+        let (got, expected) = sides.split_once("\n right: ")?;
+        let what = what.strip_prefix(": ").map_or(String::new(), |what| format!("{what}: "));
+        Some(format!("{what}{got}, expected {expected}"))
+    };
+    let holds = || Some(format!("this must hold: {}", panic.strip_prefix("assertion failed: ")?));
+    sides().or_else(holds).unwrap_or_else(|| panic.to_owned())
 }
 
 /// Something that must hold on a device; `run` panics where it does not.
@@ -454,5 +470,15 @@ mod tests {
         };
         assert_eq!((chosen(5, 2), chosen(5, 3)), (vec![1, 3, 5], vec![2, 4]));
         assert_eq!((chosen(1, 2), chosen(1, 3)), (vec![1], vec![1]));
+    }
+
+    #[test]
+    fn assertions_speak_plainly() {
+        let equal =
+            |what: &str| format!("assertion `left == right` failed{what}\n  left: 1\n right: 2");
+        assert_eq!(plain(&equal(": row 3")), "row 3: 1, expected 2");
+        assert_eq!(plain(&equal("")), "1, expected 2");
+        assert_eq!(plain("assertion failed: p.is_empty()"), "this must hold: p.is_empty()");
+        assert_eq!(plain("row 3 is NaN"), "row 3 is NaN");
     }
 }

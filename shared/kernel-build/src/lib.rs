@@ -369,5 +369,15 @@ fn rerun_if_changed(path: &Path) {
 }
 
 fn shared_directory() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("shared/").to_owned()
+    shared_of(std::env::var_os("CARGO_MANIFEST_DIR").as_deref().map(Path::new))
+}
+
+/// The directory `shared` of the tree that a package, whose build script this may be, lies in; of another package's, the
+/// one that this was built in. Cargo keeps build scripts when a tree is moved, and they would know the old one.
+fn shared_of(package: Option<&Path>) -> PathBuf {
+    let mut all = package.into_iter().flat_map(Path::ancestors).map(|d| d.join("shared"));
+    let moved = all.find(|shared| shared.join("kernel-build/src/lib.rs").is_file());
+    moved.unwrap_or_else(|| {
+        Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("shared/").to_owned()
+    })
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::Build;
 use crate::compile::{compile, compile_sharing, with_aligned_shared, with_first_symbols};
-use crate::{Program, compile_program, kept_in, shared_directory};
+use crate::{Program, compile_program, kept_in, shared_directory, shared_of};
 
 #[test]
 fn shared_arrays_lie_at_multiples_of_16() {
@@ -116,4 +116,15 @@ fn what_programs_begin_with_is_compiled_for_flags_that_come_again_and_changes_no
     let left = std::fs::read_dir(root.join("objects")).unwrap();
     let names = left.map(|e| e.unwrap().file_name().into_string().unwrap());
     assert!(names.into_iter().all(|name| !name.ends_with(".lock")));
+}
+
+#[test]
+fn a_tree_that_was_moved_is_the_one_that_is_built() {
+    let moved = tempfile::tempdir().unwrap();
+    let package = moved.path().join("stages/playg");
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    assert_eq!([shared_of(None), shared_of(Some(&package))], [own, own]);
+    std::fs::create_dir_all(moved.path().join("shared/kernel-build/src")).unwrap();
+    std::fs::write(moved.path().join("shared/kernel-build/src/lib.rs"), "").unwrap();
+    assert_eq!(shared_of(Some(&package)), moved.path().join("shared"));
 }

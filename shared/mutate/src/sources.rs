@@ -29,7 +29,9 @@ impl Workspace {
         };
         let root = directory.ancestors().find(is_root).ok_or_else(|| Error::Bad {
             what: "current directory".into(),
-            expected: "one inside the lab's sources: kernels are broken in copies of them".into(),
+            expected:
+                "one inside a clone of the lab's repository, whose sources this command works on"
+                    .into(),
             got: directory.display().to_string(),
         })?;
         let compiler = lab_kernel_build::compiler().map_err(Error::NoCompiler)?;

@@ -167,7 +167,7 @@ fn the_peers_are_right() {
                 };
                 prepared.launch().unwrap();
                 for c in posed.compare(version, &prepared.outputs().unwrap(), dtype) {
-                    assert!(c.passed(), "{name} {dtype}: {c:?}");
+                    assert!(c.passed(), "{name} {dtype}: {c}");
                 }
                 prepared.poison_outputs().unwrap();
                 assert!(prepared.outputs().unwrap()["C"].values().iter().all(|v| v.is_nan()));

@@ -177,7 +177,7 @@ fn logits_far_apart(version: &dyn Version, device: &Device) {
     let out = run(version, device, &all, &Options::default()).unwrap();
     let compared = lab_harness::compare(version, &all, &out, &Options::default(), dtype);
     for c in compared.iter().filter(|c| ["loss", "b2", "w2_change"].contains(&c.name)) {
-        assert!(c.passed() || c.name == "w2_change" && c.relative_error < 1e-2, "{c:?}");
+        assert!(c.passed() || c.name == "w2_change" && c.relative_error < 1e-2, "{c}");
     }
 }
 
@@ -241,7 +241,7 @@ fn wider_than_a_block(version: &dyn Version, device: &Device) {
         let out = run(version, device, &all, &options).unwrap();
         let dtype = version.info().dtypes[0];
         for c in lab_harness::compare(version, &all, &out, &options, dtype) {
-            assert!(c.passed(), "{shape:?}: {c:?}");
+            assert!(c.passed(), "{shape:?}: {c}");
         }
     }
 }

@@ -46,15 +46,15 @@ fn large_problems(device: &Device) {
     }
 }
 
-/// Runs f32 rows through every softmax and hands out each result.
-fn softmax_of(device: &Device, shape: &[usize], x: &[f32], look: impl Fn(&[f64])) {
+/// Runs f32 rows, of which `what` says what they are, through every softmax and hands out each result.
+fn softmax_of(device: &Device, what: &str, shape: &[usize], x: &[f32], look: impl Fn(&[f64])) {
     let inputs = tensors([("x", Tensor::new(shape, x))]);
     {
         for version in [&SOFTMAX, &SOFTMAX_ONLINE, &SOFTMAX_REGISTERS] as [&Operation; 3] {
             let outputs = run(version, device, &inputs, &Options::default()).unwrap();
             let dtype = lab_device::DType::F32;
             for c in compare(version, &inputs, &outputs, &Options::default(), dtype) {
-                assert!(c.passed(), "{} {c:?}", version.info().name);
+                assert!(c.passed(), "{what}: {}: {c}", version.info().name);
             }
             look(&outputs["out"].values());
         }
@@ -62,36 +62,58 @@ fn softmax_of(device: &Device, shape: &[usize], x: &[f32], look: impl Fn(&[f64])
 }
 
 fn softmax_of_large_values_does_not_overflow(device: &Device) {
-    softmax_of(device, &[2, 3], &[1e30, 1e30, -1e30, 1000.0, 999.0, -1000.0], |p| {
-        assert!(p.iter().all(|v| v.is_finite()));
-        assert_eq!(p[..3], [0.5, 0.5, 0.0]);
+    let x = [1e30, 1e30, -1e30, 1000.0, 999.0, -1000.0];
+    softmax_of(device, "large values", &[2, 3], &x, |p| {
+        assert!(p.iter().all(|v| v.is_finite()), "softmax of large values is not finite: {p:?}");
+        assert_eq!(p[..3], [0.5, 0.5, 0.0], "softmax of 1e30, 1e30, -1e30");
     });
     // The maximum far below zero: one that starts from 0 would leave a sum of nothing.
-    softmax_of(device, &[1, 3], &[-2000.0, -1000.0, -1000.0], |p| assert_eq!(p, [0.0, 0.5, 0.5]));
+    let x = [-2000.0, -1000.0, -1000.0];
+    softmax_of(device, "a maximum far below zero", &[1, 3], &x, |p| {
+        assert_eq!(p, [0.0, 0.5, 0.5], "softmax of -2000, -1000, -1000");
+    });
     // The maximum at each place in turn: none may be passed over.
     for at in (0..600).step_by(100) {
         let mut x = vec![0.0f32; 600];
         x[at] = 1000.0;
-        softmax_of(device, &[1, 600], &x, |p| assert_eq!((p[at], p.iter().sum()), (1.0, 1.0)));
+        let what = format!("zeros, but 1000 at {at}");
+        softmax_of(device, &what, &[1, 600], &x, |p| {
+            assert_eq!(
+                (p[at], p.iter().sum()),
+                (1.0, 1.0),
+                "{what}: the value at {at}, and the sum"
+            );
+        });
     }
 }
 
 fn softmax_spreads_nan_over_its_row_and_no_further(device: &Device) {
     let mut x = vec![0.5f32; 3 * 300];
     x[300 + 7] = f32::NAN;
-    softmax_of(device, &[3, 300], &x, |p| {
-        assert!(p[300..600].iter().all(|v| v.is_nan()));
-        assert!(p[..300].iter().chain(&p[600..]).all(|v| v.is_finite()));
+    let what = "of three rows of 300 only the second holds a NaN: all of its softmax is NaN, none of the others'";
+    softmax_of(device, what, &[3, 300], &x, |p| {
+        for (at, v) in p.iter().enumerate() {
+            assert_eq!(v.is_nan(), (300..600).contains(&at), "{what}: whether element {at} is NaN");
+        }
     });
-    softmax_of(device, &[1, 4], &[f32::NAN; 4], |p| assert!(p.iter().all(|v| v.is_nan())));
+    let what = "a row of nothing but NaN, whose softmax is NaN";
+    softmax_of(device, what, &[1, 4], &[f32::NAN; 4], |p| {
+        assert!(p.iter().all(|v| v.is_nan()), "{what}: {p:?}");
+    });
 }
 
 fn softmax_takes_minus_infinity_as_a_mask(device: &Device) {
     let mut x = vec![f32::NEG_INFINITY; 600];
     (x[3], x[599]) = (1.0, 1.0);
-    softmax_of(device, &[1, 600], &x, |p| assert_eq!((p[3], p[599], p[0]), (0.5, 0.5, 0.0)));
+    let what = "1 at 3 and 599, and -∞, a mask, elsewhere";
+    softmax_of(device, what, &[1, 600], &x, |p| {
+        assert_eq!((p[3], p[599], p[0]), (0.5, 0.5, 0.0), "{what}: at 3, at 599, at 0");
+    });
     // A row of nothing but masks has no distribution.
-    softmax_of(device, &[1, 5], &[f32::NEG_INFINITY; 5], |p| assert!(p.iter().all(|v| v.is_nan())));
+    let what = "a row of nothing but -∞, whose softmax is NaN";
+    softmax_of(device, what, &[1, 5], &[f32::NEG_INFINITY; 5], |p| {
+        assert!(p.iter().all(|v| v.is_nan()), "{what}: {p:?}");
+    });
 }
 
 fn results_do_not_change_from_run_to_run(device: &Device) {

@@ -75,7 +75,7 @@ fn counterparts_on_the_host_are_right() {
         let out = Tensor::new(&inputs["x"].shape, &host.out);
         let outputs = lab_harness::tensor::tensors([("out", out)]);
         for c in compare(*operation, &inputs, &outputs, &problem.options, problem.dtype) {
-            assert!(c.passed(), "{}: {c:?}", operation.info().name);
+            assert!(c.passed(), "{}: {c}", operation.info().name);
         }
     }
     assert_eq!(found, 6);

@@ -139,23 +139,29 @@ impl Expected {
                 Source::File(_) => None,
             })
             .collect();
-        let names = |of: &dyn Fn(&lab_app::Array) -> bool| {
-            let all: Vec<&str> =
-                outcome.arrays.iter().filter(|a| of(a)).map(|a| a.name.as_str()).collect();
-            all.join(", ")
+        let output = |name: &str| {
+            let mut outputs = outcome.arrays.iter().filter(|a| a.role != Role::In);
+            outputs.clone().find(|a| a.name == name).ok_or_else(|| {
+                let names: Vec<&str> = outputs.by_ref().map(|a| a.name.as_str()).collect();
+                let expected = match &names[..] {
+                    [] => "a kernel with an output (out: or inout:)".to_owned(),
+                    [one] => format!("the only output, {one}"),
+                    several => format!("one of the outputs {}", several.join(", ")),
+                };
+                bad(&format!("--expect {name}"), &expected, &format!("'{name}'"))
+            })
         };
+        // Before anything is evaluated: what is computed for no output has no shape.
+        for (name, _) in &self.all {
+            output(name)?;
+        }
         let mut evaluated =
             if python.is_empty() { Vec::new() } else { evaluate(outcome, &python)? };
         evaluated.reverse();
         let mut all = Vec::new();
         for (name, source) in &self.all {
             let title = format!("--expect {name}");
-            let array = outcome.arrays.iter().find(|a| a.name == *name && a.role != Role::In);
-            let array = array.ok_or_else(|| {
-                let outputs = names(&|a| a.role != Role::In);
-                bad(&title, &format!("one of the outputs {outputs}"), &format!("'{name}'"))
-            })?;
-            let tensor = &array.tensor;
+            let tensor = &output(name)?.tensor;
             let got = decode(tensor.part, &tensor.bytes);
             let (shape, values) = match source {
                 Source::File(file) => {
@@ -234,7 +240,10 @@ for e in told["expect"]:
     try:
         value = np.asarray(eval(read(e["text"]), dict(known)), dtype=np.float64)
         if value.size != np.prod(e["shape"]):
-            value = np.broadcast_to(value, e["shape"])
+            try:
+                value = np.broadcast_to(value, e["shape"])
+            except ValueError:
+                sys.exit(f"{e['name']}\nshape {e['shape']}\n{list(value.shape)}")
     except Exception as error:
         sys.exit(f"{e['name']}\n{type(error).__name__}: {error}")
     np.ascontiguousarray(value).tofile(f"{here}/expect_{len(shapes)}")
@@ -287,6 +296,10 @@ fn evaluate(outcome: &Outcome, expressions: &[(&str, &str)]) -> Result<Vec<Value
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         let (name, reason) = said.trim().split_once('\n').unwrap_or(("", said.trim()));
         let last = reason.lines().last().unwrap_or(reason);
+        if let Some(shape) = reason.lines().next().filter(|line| line.starts_with("shape [")) {
+            let expected = format!("{shape}, or one that numpy broadcasts to it");
+            return Err(bad(&format!("--expect {name}"), &expected, last));
+        }
         return Err(bad(
             &format!("--expect {name}"),
             "an expression of Python that evaluates",

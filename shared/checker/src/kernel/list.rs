@@ -10,29 +10,36 @@ use crate::failure::Failure;
 use crate::own;
 use crate::words::counted;
 
-/// Prints them. Nothing is compiled.
-pub fn list(json: bool, file: &Path, arguments: &Arguments) -> Result<(), Failure> {
+/// Prints them, each with a command of this name to begin with. Nothing is compiled.
+pub fn list(json: bool, file: &Path, arguments: &Arguments, verb: &str) -> Result<(), Failure> {
     let kernels = lab_app::Program::kernels(&[file.to_owned()], &arguments.reading()?)
         .map_err(|error| Failure::Usage(error.to_string()))?;
-    let next = format!("{} app {}", own::name(), file.display());
+    let has_main = lab_app::Program::has_main(file).map_err(|e| Failure::Usage(e.to_string()))?;
+    let next = has_main.then(|| format!("{} app {}", own::name(), file.display()));
     if json {
         let kernels = kernels.iter().map(|(path, kernel)| {
             json!({ "file": path, "line": kernel.line, "kernel": signature(kernel),
-                    "command": command(file, kernel, arguments).join(" ") })
+                    "command": command(verb, file, kernel, arguments).join(" ") })
         });
         println!("{}", json!({ "kernels": kernels.collect::<Vec<_>>(), "next": next }));
         return Ok(());
     }
     for (path, kernel) in &kernels {
         println!("{}:{}: {}", path.display(), kernel.line, signature(kernel));
-        println!("{}\n", wrapped(&command(file, kernel, arguments)));
+        println!("{}\n", wrapped(&command(verb, file, kernel, arguments)));
     }
-    println!(
-        "{}. Sizes and values in these commands are guesses: put your own\n\
-         there ({} check --help). The file's whole program, every launch checked:\n  {next}",
-        counted(kernels.len(), "kernel"),
-        own::name()
-    );
+    println!("{} in {}", counted(kernels.len(), "kernel"), file.display());
+    if !kernels.is_empty() {
+        println!(
+            "Sizes and values in these commands are guesses: put your own there\n\
+             ({} {verb} --help). Most launch a few threads more than there are elements: a\n\
+             kernel that has no guard for those goes out of bounds.",
+            own::name()
+        );
+    }
+    if let Some(next) = next {
+        println!("The file's whole program, every launch checked:\n  {next}");
+    }
     Ok(())
 }
 
@@ -123,7 +130,7 @@ fn quoted(word: &str) -> String {
 }
 
 /// A command that launches the kernel, word by word; an option and its value are one.
-fn command(file: &Path, kernel: &Kernel, arguments: &Arguments) -> Vec<String> {
+fn command(verb: &str, file: &Path, kernel: &Kernel, arguments: &Arguments) -> Vec<String> {
     let facts = &kernel.facts;
     let guesses: Vec<Guess> = kernel.parameters.iter().map(|(t, _)| guess(kernel, t)).collect();
     let wholes: Vec<&str> = kernel
@@ -156,7 +163,7 @@ fn command(file: &Path, kernel: &Kernel, arguments: &Arguments) -> Vec<String> {
         [] => "1000".to_owned(),
         all => all[..all.len().min(4)].join(" * "),
     };
-    let mut words = vec![format!("{} check", own::name()), quoted(&file.display().to_string())];
+    let mut words = vec![format!("{} {verb}", own::name()), quoted(&file.display().to_string())];
     let own = [
         ("-I", arguments.include.iter().map(|p| p.display().to_string()).collect()),
         ("-D", arguments.define.clone()),

@@ -7,7 +7,6 @@ mod scripts;
 use std::path::PathBuf;
 
 use clap::Args;
-use comfy_table::Table;
 use lab_device::{Device, DeviceKind};
 use lab_harness::launch_cost;
 use lab_harness::record::{FORMAT, Measurement, Of, Run};
@@ -19,8 +18,8 @@ pub(crate) use self::machine::{clean_commit, copy_bandwidth, machine, now, state
 use self::scripts::Scripts;
 use crate::commands::against::Then;
 use crate::failure::Failure;
-use crate::table::list;
-use crate::{Common, versions};
+use crate::table::{Table, list};
+use crate::{Common, versions, words};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -213,7 +212,8 @@ pub(crate) fn choose(family: Option<&str>) -> Result<Vec<&'static dyn Version>, 
             versions().flat_map(|v| [v.info().stage, v.info().family.name()]).collect();
         known.sort_unstable();
         known.dedup();
-        return Err(Error::bad("family or stage", known.join(", "), format!("'{name}'")).into());
+        let expected = words::known_names(&known, name, "lab list");
+        return Err(Error::bad("family or stage", expected, format!("'{name}'")).into());
     }
     Ok(chosen)
 }

@@ -13,6 +13,7 @@ use crate::commands::mutate::{Suite, head, jobs, pool};
 use crate::failure::Failure;
 use crate::part::Part;
 use crate::table::table;
+use crate::words;
 use lab_device::emulator::shown;
 
 #[derive(Debug, Args)]
@@ -58,8 +59,8 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     };
     let Some(exhibit) = museum.iter().find(|m| m.bug.name == *name) else {
         let known: Vec<_> = museum.iter().map(|m| m.bug.name.as_str()).collect();
-        let name = shown(name, 60);
-        let message = format!("bug: expected one of {}, got '{name}'", known.join(", "));
+        let expected = words::known_names(&known, name, "lab bug");
+        let message = format!("bug: expected {expected}, got '{}'", shown(name, 60));
         return Err(Failure::Usage(message));
     };
     let judge = judge(exhibit.stage, arguments.timeout, 1)?;

@@ -22,7 +22,8 @@ pub(crate) struct Arguments {
     /// STAGE[:VERSION], where a stage alone stands for all its versions; or FILE.cu, anybody's
     #[arg(value_name = "STAGE|FILE.cu")]
     name: String,
-    /// One shape, such as R=4,C=100, in place of those that the version's tests use
+    /// One shape, such as R=4,C=100, in place of those that the version's tests use; of a stage each version takes the sizes
+    /// that it knows
     #[arg(long)]
     shape: Option<String>,
     /// One type in place of all
@@ -136,7 +137,7 @@ fn of_file(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
         return Ok(watch::repeat(file, common.json)?);
     }
     if !arguments.kernel.is_launch() {
-        return Ok(kernel::list(common.json, file, &arguments.kernel)?);
+        return Ok(kernel::list(common.json, file, &arguments.kernel, "check")?);
     }
     let targets =
         kernel::Targets { output: arguments.output.as_deref(), sarif: arguments.sarif.as_deref() };
@@ -178,14 +179,22 @@ fn work(arguments: &Arguments) -> Result<Vec<(&'static dyn Version, Problem)>, F
         None => None,
     };
     let mut work = Vec::new();
-    for version in named(&arguments.name)? {
+    let versions = named(&arguments.name)?;
+    let knows =
+        |version: &dyn Version, name: &str| version.info().dims.iter().any(|d| d.name == name);
+    let is_known = |name: &str| versions.iter().any(|v| knows(*v, name));
+    for &version in &versions {
         let info = version.info();
         if let Some(dtype) = dtype {
             info.check_dtype(dtype)?;
         }
         let mut problems = suite::problems(version);
         if let Some(given) = &given {
-            let dims = info.complete(given)?;
+            // A size that no version has is a mistake.
+            let mut own = Dims::default();
+            let sizes = given.iter().filter(|(name, _)| knows(version, name) || !is_known(name));
+            sizes.for_each(|(name, size)| own.set(name, size));
+            let dims = info.complete(&own)?;
             let of = |&dtype: &DType| Problem::new(dims.clone(), dtype);
             problems = info.dtypes.iter().map(of).collect();
         }

@@ -115,6 +115,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let (able, old): (Vec<&dyn Version>, Vec<_>) =
         able.into_iter().partition(|v| measure::too_old(*v, &device).is_none());
     let mut notes: Notes = old.iter().filter_map(|v| measure::too_old(*v, &device)).collect();
+    notes.extend(left_out(&chosen, dtype));
     let bar = ProgressBar::new(able.len() as u64);
     let mut rows: Vec<Row> = Vec::new();
     let mut posed: Option<Posed> = None;
@@ -185,6 +186,17 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             r.name, r.error, r.bound
         ))),
     }
+}
+
+/// Says which versions do not take this type, and in which one most of them could be compared.
+fn left_out(chosen: &[&'static dyn Version], dtype: DType) -> Option<String> {
+    let takes = |v: &&&'static dyn Version, dtype| v.info().dtypes.contains(&dtype);
+    let others: Vec<_> = chosen.iter().filter(|v| !takes(v, dtype)).collect();
+    let types = others.iter().flat_map(|v| v.info().dtypes);
+    let count = |other: DType| others.iter().filter(|v| v.info().dtypes.contains(&other)).count();
+    let best = types.copied().rev().max_by_key(|&other| count(other))?;
+    let names: Vec<String> = others.iter().map(|v| v.info().full_name()).collect();
+    Some(format!("Left out, for they are not in {dtype} (--dtype {best}): {}", names.join(", ")))
 }
 
 fn in_json(c: &Counts) -> serde_json::Value {

@@ -12,6 +12,7 @@ use serde_json::json;
 use crate::Common;
 use crate::failure::Failure;
 use crate::table::table;
+use crate::words;
 use lab_checker::finding_json;
 use lab_device::emulator::shown;
 
@@ -248,12 +249,18 @@ fn hold_all(all: impl Iterator<Item = Case>, device: &Device) -> Result<(), Fail
 }
 
 fn one(common: &Common, name: &str) -> Result<(), Failure> {
-    let all =
-        cases().into_iter().chain(counted()).chain(instructions()).chain(formal()).chain(beyond());
-    let case = all.into_iter().find(|c| c.name == name).ok_or_else(|| {
+    let mut all: Vec<Case> = cases().into_iter().chain(counted()).chain(instructions()).collect();
+    all.extend(formal().into_iter().chain(beyond()));
+    let Some(at) = all.iter().position(|c| c.name == name) else {
+        let names: Vec<&str> = all.iter().map(|c| c.name).collect();
+        let expected = match words::near(&names, name).is_empty() {
+            true => "one that `lab corpus` lists".to_owned(),
+            false => words::known_names(&names, name, "lab corpus"),
+        };
         let name = shown(name, 60);
-        Failure::Usage(format!("case: expected one that `lab corpus` lists, got '{name}'"))
-    })?;
+        return Err(Failure::Usage(format!("case: expected {expected}, got '{name}'")));
+    };
+    let case = all.swap_remove(at);
     let device = match common.selector()? {
         Selector::Auto | Selector::Emulator => Device::emulator_in(Mode::Checked)?,
         gpu => Device::open(gpu)?,

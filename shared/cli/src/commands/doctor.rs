@@ -35,11 +35,14 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
         for line in &lines {
             let (mark, found) = match &line.found {
                 Ok(found) => ("ok", found.clone()),
-                Err(problem) => ("--", format!("{problem}\n→ {}", line.fix)),
+                Err(problem) => ("--", format!("{}\n→ {}", short(problem), line.fix)),
             };
             rows.add_row([mark, line.what, line.needed_for, &found]);
         }
         println!("{rows}");
+        if lines.iter().any(|l| l.found.as_ref().is_err_and(|problem| short(problem) != problem)) {
+            println!("lab doctor --json names all places that were looked at.");
+        }
         match Device::open(Selector::Auto) {
             Ok(device) => println!("Kernels run on: {}", device.name()),
             Err(error) => println!("Kernels cannot run: {error}"),
@@ -51,6 +54,11 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
         Some(problem) => Err(Failure::Unavailable(format!("the emulator cannot run: {problem}"))),
         None => Ok(()),
     }
+}
+
+/// A problem without the places that were looked at, and without the advice, which the fix repeats.
+fn short(problem: &str) -> &str {
+    problem.split(" (looked in ").next().unwrap_or(problem)
 }
 
 fn examine() -> Vec<Line> {
@@ -108,7 +116,7 @@ fn examine() -> Vec<Line> {
             what: "cuBLAS",
             needed_for: "showing it beside matmul's versions",
             found: cublas::locate().map(|p| p.display().to_string()).map_err(text),
-            fix: "install the CUDA toolkit and set CUDA_HOME, or: pip install nvidia-cublas; everything else works without",
+            fix: "install the CUDA toolkit and set CUDA_HOME, or: pip install nvidia-cublas (of CUDA 12: nvidia-cublas-cu12); everything else works without",
         },
         Line {
             what: "cache",
@@ -176,4 +184,16 @@ fn version_of(program: &str, flag: &str) -> Result<String, String> {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let line = text.lines().find(|l| l.contains(|c: char| c.is_ascii_digit())).unwrap_or(program);
     Ok(line.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::short;
+
+    #[test]
+    fn a_problem_is_told_without_what_its_fix_repeats() {
+        let problem = "cuBLAS: not found (looked in /a, /b); install the CUDA toolkit";
+        assert_eq!(short(problem), "cuBLAS: not found");
+        assert_eq!(short("not on the path"), "not on the path");
+    }
 }

@@ -19,13 +19,16 @@ use crate::commands::watch::Saved;
 use crate::commands::workspace;
 use crate::failure::Failure;
 use crate::part::Part;
-use crate::table::table;
+use crate::table::{cut, list as plain_list, table, terminal_width};
+use crate::words;
 use lab_device::emulator::shown;
 
 mod progress;
 
 /// Where a reader's files are, from the workspace's root.
 const DIRECTORY: &str = "exercises";
+
+const MAINTAINERS: &str = "For those who maintain the exercises";
 
 /// How long the tests may take, in seconds.
 const LIMIT: u64 = 300;
@@ -34,7 +37,7 @@ const LIMIT: u64 = 300;
 pub(crate) struct Arguments {
     /// The exercise; without one: the list
     name: Option<String>,
-    /// Begins it again: what is in its file is lost
+    /// Begins it again, unsolved; what is in its file is kept beside it, as NAME.old.cu
     #[arg(long, requires = "name")]
     fresh: bool,
     /// Tells where to look
@@ -47,13 +50,13 @@ pub(crate) struct Arguments {
     #[arg(long, requires = "name", conflicts_with = "fresh")]
     watch: bool,
     /// Judges every exercise as it is given, which must fail, and every solution
-    #[arg(long, conflicts_with = "name")]
+    #[arg(long, conflicts_with = "name", help_heading = MAINTAINERS)]
     all: bool,
     /// A part of each stage's, such as 1/2: always the same ones, at least one of each stage
-    #[arg(long, requires = "all")]
+    #[arg(long, requires = "all", help_heading = MAINTAINERS)]
     part: Option<Part>,
     /// Of the solutions no more than the counters: where the suites have just passed
-    #[arg(long, requires = "all")]
+    #[arg(long, requires = "all", help_heading = MAINTAINERS)]
     counted: bool,
 }
 
@@ -85,8 +88,8 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     };
     let Some(task) = tasks.iter().find(|t| t.exercise.name == *name) else {
         let known: Vec<_> = tasks.iter().map(|t| t.exercise.name.as_str()).collect();
-        let name = shown(name, 60);
-        let message = format!("exercise: expected one of {}, got '{name}'", known.join(", "));
+        let expected = words::known_names(&known, name, "lab exercise");
+        let message = format!("exercise: expected {expected}, got '{}'", shown(name, 60));
         return Err(Failure::Usage(message));
     };
     if arguments.hint {
@@ -100,7 +103,8 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let mut progress = Progress::read(&root)?;
     let path = task.path();
     if arguments.fresh || !path.exists() {
-        task.begin(common, &path)?;
+        let was_solved = progress.state(task) == "solved";
+        task.begin(common, &path, was_solved)?;
         progress.set(name, false)?;
         if !arguments.watch {
             return Ok(());
@@ -178,12 +182,19 @@ fn list(common: &Common, tasks: &[Task], progress: &Progress) {
         );
         return;
     }
-    let mut rows = table(&["exercise", "stage", "what is to be done", "state"]);
+    // A line each: the whole task is told by the exercise itself.
+    let longest = |text: &dyn Fn(&Task) -> usize| tasks.iter().map(text).max().unwrap_or(0);
+    let names = longest(&|t| t.exercise.name.len()) + longest(&|t| t.stage.name.len());
+    let room = terminal_width().unwrap_or(120).saturating_sub(names + "solved".len() + 2 * 4);
+    let mut rows = plain_list(&["exercise", "stage", "state", "what is to be done"]);
     for task in tasks {
         let Exercise { name, task: what, .. } = &task.exercise;
-        rows.add_row([name, task.stage.name, what, progress.state(task)]);
+        let (what, _) = cut(what, Some(room.max("what is to be done".len())));
+        rows.add_row([name, task.stage.name, progress.state(task), &what]);
     }
-    println!("{rows}\nlab exercise NAME writes {DIRECTORY}/NAME.cu, and judges it from then on");
+    println!(
+        "{rows}\nlab exercise NAME tells the whole task, writes {DIRECTORY}/NAME.cu, and judges it from then on"
+    );
     println!("{}", progress.sum_up(tasks));
 }
 
@@ -238,6 +249,16 @@ struct Outcome {
 struct Counted {
     ratio: Option<f64>,
     cost: u64,
+    /// Where most is wasted.
+    worst: Option<Worst>,
+}
+
+/// A line of source that asks for more than it needs to.
+struct Worst {
+    /// `file:line`.
+    place: String,
+    /// Lanes that meet in one bank of shared memory, at most.
+    degree: u64,
 }
 
 impl Task {
@@ -269,20 +290,38 @@ impl Task {
         pieces.collect::<Vec<_>>().join("\n")
     }
 
-    /// Writes what is given, and says what is to be done.
-    fn begin(&self, common: &Common, path: &Path) -> Result<(), Failure> {
+    /// Writes what is given, and says what is to be done. What a reader has written there before is kept.
+    fn begin(&self, common: &Common, path: &Path, was_solved: bool) -> Result<(), Failure> {
         let unwritable = |e| Failure::file(path, e);
         std::fs::create_dir_all(path.parent().unwrap_or(Path::new(DIRECTORY)))
             .map_err(unwritable)?;
         let given = self.exercise.start(&self.sources);
-        write_atomically(path, given.as_bytes()).map_err(unwritable)?;
         let Exercise { name, task, .. } = &self.exercise;
         let file = self.file();
+        let mut kept = None;
+        if std::fs::read(path).is_ok_and(|text| text != given.as_bytes()) {
+            let other = file.replacen(&format!("{name}."), &format!("{name}.old."), 1);
+            std::fs::rename(path, self.sources.workspace.root.join(&other)).map_err(unwritable)?;
+            kept = Some(other);
+        }
+        write_atomically(path, given.as_bytes()).map_err(unwritable)?;
         if common.json {
-            println!("{}", json!({ "name": name, "task": task, "file": file, "solved": false }));
+            println!(
+                "{}",
+                json!({ "name": name, "task": task, "file": file, "kept": kept, "solved": false })
+            );
         } else {
+            if let Some(kept) = kept {
+                println!("What was in {file} is in {kept} now.");
+            }
+            if was_solved {
+                println!("It was solved, and does not count as solved any more.");
+            }
             println!("{name} ({}): {task}\n", self.stage.name);
-            let place = if given.contains("TODO") { ", where it says TODO" } else { "" };
+            let place = match given.contains("TODO") {
+                true => ", where it says TODO",
+                false => ". No TODO marks the place: to find it is a part of the task",
+            };
             println!("Edit {file}{place}.");
             println!("To judge it: lab exercise {name} (at each save: --watch)");
         }
@@ -320,15 +359,20 @@ impl Task {
         }
         let mut counted = Vec::new();
         if let Some(version) = exercise.version.as_ref().filter(|_| !exercise.limits.is_empty()) {
-            let totals = self.count(&planted, version)?;
+            let report = self.count(&planted, version)?;
             for limit in &exercise.limits {
-                counted.push((limit.clone(), Counted::of(&totals, &limit.operation)));
+                let own = exercise.path(sources);
+                let mut of_operation = Counted::of(&report, &limit.operation);
+                if let Some(worst) = &mut of_operation.worst {
+                    worst.place = name_file(&worst.place, &own, &self.file());
+                }
+                counted.push((limit.clone(), of_operation));
             }
         }
         Ok(Outcome { verdict, counted })
     }
 
-    /// The totals of `lab profile`, against the objects.
+    /// What `lab profile` reports, against the objects.
     fn count(&self, planted: &Planted, version: &str) -> Result<Value, Failure> {
         let unclear = |what: String| Failure::Usage(format!("{}: {what}", self.exercise.name));
         let mut command = crate::own::process().map_err(|e| unclear(e.to_string()))?;
@@ -341,9 +385,7 @@ impl Task {
         if !output.status.success() {
             return Err(unclear(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
         }
-        let report: Value =
-            serde_json::from_slice(&output.stdout).map_err(|e| unclear(e.to_string()))?;
-        Ok(report["totals"].clone())
+        serde_json::from_slice(&output.stdout).map_err(|e| unclear(e.to_string()))
     }
 }
 
@@ -406,16 +448,26 @@ fn name_file(said: &str, own: &str, theirs: &str) -> String {
 }
 
 impl Counted {
-    fn of(totals: &Value, operation: &str) -> Self {
-        let mut all = totals.as_array().into_iter().flatten();
-        match all.find(|t| t["operation"] == operation) {
-            None => Self { ratio: None, cost: 0 },
-            Some(total) => {
-                let number = |name: &str| total[name].as_u64().unwrap_or(0);
-                let cost = if number("cost") > 0 { number("cost") } else { number("requests") };
-                Self { ratio: total["ratio"].as_f64(), cost }
-            }
-        }
+    fn of(report: &Value, operation: &str) -> Self {
+        let of_operation = |all: &'static str| {
+            let all = report[all].as_array().into_iter().flatten();
+            all.filter(move |entry| entry["operation"] == operation)
+        };
+        let Some(total) = of_operation("totals").next() else {
+            return Self { ratio: None, cost: 0, worst: None };
+        };
+        let number = |entry: &Value, name: &str| entry[name].as_u64().unwrap_or(0);
+        let excess = |line: &&Value| number(line, "cost").saturating_sub(number(line, "ideal"));
+        let worst = of_operation("lines").filter(|line| excess(line) > 0).max_by_key(excess);
+        let worst = worst.map(|line| Worst {
+            place: format!("{}:{}", line["file"].as_str().unwrap_or_default(), line["line"]),
+            degree: number(line, "degree"),
+        });
+        let cost = match number(total, "cost") {
+            0 => number(total, "requests"),
+            cost => cost,
+        };
+        Self { ratio: total["ratio"].as_f64(), cost, worst }
     }
 
     /// Ratios are told to two digits, and held to as many.
@@ -436,9 +488,26 @@ impl Counted {
     }
 }
 
+impl Worst {
+    fn said(&self) -> String {
+        match self.degree {
+            0 | 1 => format!("the most at {}", self.place),
+            n => format!(
+                "bank conflicts: at {} up to {n} lanes of a warp meet in one bank",
+                self.place
+            ),
+        }
+    }
+}
+
 impl Outcome {
     fn solved(&self) -> bool {
         self.verdict == Verdict::Survived && self.counted.iter().all(|(l, c)| c.keeps(l))
+    }
+
+    /// Whether only the counters are against it.
+    fn exceeds(&self) -> bool {
+        self.counted.iter().any(|(l, c)| !c.keeps(l))
     }
 
     /// In a few words.
@@ -477,14 +546,25 @@ impl Outcome {
             println!("{name} ({}): {what}\n", task.stage.name);
             match &self.verdict {
                 Verdict::Rejected(said) => println!("It does not compile:\n{}", head(said)),
-                Verdict::Caught(how, said) => println!("Caught by {}:\n{said}", how.name()),
+                Verdict::Caught(how, said) => {
+                    println!("Caught by {}:\n{}", how.name(), said.trim_start_matches("lab: "));
+                }
                 Verdict::Survived | Verdict::SameCode => {
                     println!("Results are right, and the emulator finds no fault.");
                 }
             }
             for (limit, counted) in &self.counted {
-                let mark = if counted.keeps(limit) { "kept" } else { "not kept" };
-                println!("{}: {mark}", counted.said(limit));
+                let keeps = counted.keeps(limit);
+                println!("{}: {}", counted.said(limit), if keeps { "kept" } else { "not kept" });
+                if let Some(worst) = counted.worst.as_ref().filter(|_| !keeps) {
+                    println!("  {}", worst.said());
+                }
+            }
+            if let Some(version) = task.exercise.version.as_ref().filter(|_| self.exceeds()) {
+                println!(
+                    "The stage's own kernel, line by line: lab profile {}:{version}",
+                    task.stage.name
+                );
             }
             match self.solved() {
                 true => {
@@ -497,7 +577,8 @@ impl Outcome {
         if self.solved() {
             return Ok(());
         }
-        let message = format!("{name}: {}", self.short());
+        // Why, has been said.
+        let message = format!("{name} is not solved yet");
         Err(match &self.verdict {
             Verdict::Caught(How::Sanitizer, _) => Failure::Found(message),
             _ => Failure::Wrong(message),

@@ -53,7 +53,7 @@ fn of_file(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
     refuse_gpu(common)?;
     match arguments.kernel.is_launch() {
         true => Ok(kernel::profile(common.json, file, &arguments.kernel, arguments.seed)?),
-        false => Ok(kernel::list(common.json, file, &arguments.kernel)?),
+        false => Ok(kernel::list(common.json, file, &arguments.kernel, "profile")?),
     }
 }
 

@@ -62,7 +62,7 @@ fn of_file(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
     kernel::refuse_for_file(&arguments.name, &of_stage)?;
     crate::commands::refuse_gpu(common)?;
     if !arguments.kernel.is_launch() {
-        return Ok(kernel::list(common.json, file, &arguments.kernel)?);
+        return Ok(kernel::list(common.json, file, &arguments.kernel, "run")?);
     }
     let targets = kernel::Targets { output: arguments.output.as_deref(), sarif: None };
     let Arguments { kernel, expect, seed, .. } = arguments;

@@ -162,7 +162,12 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     if failed.is_empty() {
         return Ok(());
     }
-    let message = format!("{} of {total} failed:\n{}", failed.len(), failed.join("\n"));
+    // What would have come after the first is not counted either.
+    let head = match arguments.fail_fast {
+        true => format!("{} failed, and what comes later was not run", failed.len()),
+        false => format!("{} of {total} failed", failed.len()),
+    };
+    let message = format!("{head}:\n{}", failed.join("\n"));
     let unexpected = reports.iter().flat_map(|(_, cases, _)| cases).filter(|c| !c.passed());
     let mut found_by: Vec<_> = unexpected.flat_map(|c| &c.found_by).copied().collect();
     found_by.sort_unstable();

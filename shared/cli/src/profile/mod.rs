@@ -81,6 +81,9 @@ impl Report<'_> {
 /// The text of a file of the stages.
 pub(crate) fn source(file: &str) -> Option<&'static str> {
     let kernels = || STAGES.iter().flat_map(|s| s.kernels);
+    // What was built in another directory may have its places from there.
+    let at = file.rfind("/stages/").or_else(|| file.rfind("/shared/cuda/"));
+    let file = at.map_or(file, |at| &file[at + 1..]);
     let named = |k: &&&KernelSource| file == format!("stages/{}/{}", k.crate_name, k.file);
     if let Some(kernel) = kernels().find(named) {
         return Some(kernel.source);
@@ -90,4 +93,19 @@ pub(crate) fn source(file: &str) -> Option<&'static str> {
         let name = file.strip_prefix("shared/cuda/").or_else(|| file.strip_prefix(&own))?;
         k.headers.iter().find(|h| h.0 == name).map(|h| h.1)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::source;
+
+    #[test]
+    fn a_file_is_found_wherever_it_was_built() {
+        for file in ["stages/playg/kernels/softmax.cu", "shared/cuda/lab/reduce.cuh"] {
+            let own = source(file);
+            assert!(own.is_some_and(|text| !text.is_empty()), "{file}");
+            assert_eq!(source(&format!("/elsewhere/lab/{file}")), own);
+        }
+        assert_eq!(source("/elsewhere/softmax.cu"), None);
+    }
 }

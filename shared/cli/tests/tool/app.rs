@@ -429,6 +429,17 @@ int main() {{
 }
 
 #[test]
+fn a_kernel_on_one_line_keeps_its_columns() {
+    let kernel = "__global__ void k(float* x) { extern __shared__ float s[]; s[threadIdx.x] = 2; x[threadIdx.x + 1] = 1; }";
+    let (code, _, stderr) = run(&format!(
+        "{kernel}\nint main() {{ float* x; cudaMalloc(&x, 16); k<<<1, 4, 16>>>(x); }}"
+    ));
+    assert_eq!(code, 3, "{stderr}");
+    let column = 1 + kernel.find("= 1").unwrap();
+    assert!(stderr.contains(&format!("at main.cu:1:{column} ")), "{column}: {stderr}");
+}
+
+#[test]
 fn variables_and_elements_have_names() {
     let (code, _, stderr) = run("\
 __device__ float table[4][8];

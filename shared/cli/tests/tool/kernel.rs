@@ -96,6 +96,12 @@ fn a_race_is_found_at_its_line_and_a_right_kernel_passes() {
     assert_sarif(&log, "log", "$");
     let (code, _, stderr) = run(here, "check", &format!("{LAUNCH} {arguments} --memory 1"));
     assert_eq!(code, 2, "{stderr}");
+    // The launch has forgotten what the kernel uses.
+    let forgotten = LAUNCH.replace(" --shared 512", "");
+    let (code, stdout, stderr) = run(here, "check", &format!("{forgotten} {arguments}"));
+    assert_eq!(code, 3, "{stderr}");
+    assert!(stdout.contains("dynamic shared memory has 0 bytes in this launch"), "{stdout}");
+    assert!(stdout.contains("sum.cu:12:") && stdout.contains("--shared"), "{stdout}");
     // 4 bytes each are more than there may be.
     let large = "--arg in:f32[100000000] --arg out:f32[8] --arg 1000 --memory 256MiB";
     let (code, _, stderr) = run(here, "check", &format!("{LAUNCH} {large}"));
@@ -249,6 +255,16 @@ fn python_says_what_is_expected() {
     let (code, stdout, stderr) = expect("sums=x.reshape(8, n // 8).sum(axis=1)");
     assert_eq!(code, 0, "{stderr}");
     assert!(stdout.contains("sums: as expected, all 8"), "{stdout}");
+    for (text, told) in [
+        ("total=x.sum()", "--expect total: expected the only output, sums, got 'total'"),
+        (
+            "sums=x[:5]",
+            "--expect sums: expected shape [8], or one that numpy broadcasts to it, got [5]",
+        ),
+    ] {
+        let (code, _, stderr) = expect(text);
+        assert_eq!((code, stderr.contains(told)), (2, true), "{stderr}");
+    }
     let (code, _, stderr) = expect("sums=y");
     assert_eq!(code, 2);
     assert!(stderr.contains("NameError: name 'y' is not defined"), "{stderr}");
@@ -310,6 +326,10 @@ fn what_is_refused_is_one_line() {
         ("sum.cu --grid 1,2,3,4 --block 4", "--grid: expected 1 to 3 sizes, got '1,2,3,4'"),
         ("sum.cu {} --arg in:f32[4]", "--arg sums: expected a value of T* (const T* x"),
         ("sum.cu {} --arg m=4", "--arg m: expected one of x, sums, n"),
+        (
+            "sum.cu {} --arg x=float[n]",
+            "--arg x: expected in:float[n], inout:float[n] or out:float[n], got 'float[n]'",
+        ),
         ("sum.cu {} --arg x=1 --arg x=2", "--arg x: expected one value for x, got a second"),
         ("sum.cu {} --arg in:f32[4]=@x --arg 1", "--arg in:f32[4]=@x: expected random, random(LOW"),
         ("sum.cu {} --let 4", "--let 4: expected NAME=VALUE, got another"),
@@ -342,6 +362,11 @@ fn what_is_refused_is_one_line() {
             "--arg in:f32[q] --arg out:f32[8] --arg 4",
             2,
             "--arg x: expected C++ that compiles, got 'q'",
+        ),
+        (
+            "--arg in:f32[4] --arg out:f32[8] --arg 4+",
+            2,
+            "--arg n: expected C++ that compiles, got an error: expected primary-expression",
         ),
         ("--arg in:f32[n] --arg out:f32[8] --arg -4", 2, "--arg x: expected a shape of 1 to"),
     ] {
@@ -390,6 +415,18 @@ fn the_commands_of_the_list_run() {
     assert_eq!(code, 0);
     assert!(stdout.contains("k.cu:7: own::add(Both both, real* y, int n)"), "{stdout}");
     assert!(stdout.lines().all(|l| l.chars().count() <= 80), "{stdout}");
+    assert!(stdout.contains("\n  lab check k.cu --kernel own::add "), "{stdout}");
+    assert!(stdout.contains("\n  lab app k.cu"), "{stdout}");
+    // The command that was asked for, and no program where there is no `main`.
+    std::fs::write(here.path().join("l.cu"), "__global__ void k() {}  // no main()\n").unwrap();
+    std::fs::write(here.path().join("none.cu"), "").unwrap();
+    for command in ["run", "profile"] {
+        let (code, stdout, _) = run(here.path(), command, "l.cu");
+        assert!(stdout.contains(&format!("\n  lab {command} l.cu --kernel k")), "{stdout}");
+        assert!(code == 0 && !stdout.contains("lab app"), "{stdout}");
+    }
+    let (code, stdout, _) = run(here.path(), "check", "none.cu");
+    assert_eq!((code, &stdout[..]), (0, "0 kernels in none.cu\n"));
 }
 
 /// A file that is saved again is checked again.

@@ -300,6 +300,7 @@ fn numbers_that_run_away_stop_an_lstm_and_the_model_stays() {
         said.contains("lab: epoch 1, step ") && said.contains("expected finite numbers"),
         "{said}"
     );
+    assert!(said.contains("s.safetensors holds a model, which this training replaces"), "{said}");
     assert_eq!(lab.read("s.safetensors"), b"a model from before");
 }
 

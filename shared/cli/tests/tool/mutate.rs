@@ -154,7 +154,11 @@ fn what_is_not_understood_is_refused() {
     refused(lab().args(["corpus", "--source", "kernels/bulk.cu"]), 2, &["--fail-fast"]);
     refused(lab().args(["mutate", "playg", "--jobs", "0"]), 2, &["--jobs"]);
     refused(lab().args(["mutate", "playg", "--timeout", "0"]), 2, &["--timeout"]);
-    refused(lab().args(["bug", "nothing"]), 2, &["bug: expected one of", "got 'nothing'"]);
+    refused(
+        lab().args(["bug", "unknown"]),
+        2,
+        &["bug: expected ", "more that `lab bug` lists, got 'unknown'"],
+    );
     refused(lab().args(["bug", "nothing", "--all"]), 2, &["cannot be used with"]);
     refused(lab().args(["bug", "--part", "1/4"]), 2, &["--all"]);
     refused(lab().args(["bug", "--all", "--part", "5/4"]), 2, &["--part", "got '5/4'"]);
@@ -162,7 +166,7 @@ fn what_is_not_understood_is_refused() {
     refused(lab().args(["selftest", "--part", "1/2"]), 2, &["--quick"]);
     refused(lab().args(["bug", "--stage", "nothing"]), 2, &["stage: expected playg"]);
     refused(lab().args(["selftest", "nothing"]), 2, &["stage: expected playg"]);
-    let outside = ["current directory: expected one inside the lab's sources"];
+    let outside = ["current directory: expected one inside a clone of the lab's repository"];
     refused(lab().current_dir("/").args(["mutate", "playg"]), 2, &outside);
     refused(lab().current_dir("/").arg("bug"), 2, &outside);
     let mut command = lab();

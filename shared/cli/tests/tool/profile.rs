@@ -1,6 +1,8 @@
 //! `lab profile`: figures that can be derived by hand, a page that holds what it should, and what
 //! it refuses.
 
+use std::collections::BTreeSet;
+
 use assert_cmd::Command;
 use lab_harness::Options;
 use serde_json::Value;
@@ -207,4 +209,47 @@ fn compare_counts_on_the_emulator() {
     assert_eq!(ratios("shared"), [16.5, 1.0], "(128 + 4096) / 256");
     let text = compare(&[]);
     assert!(text.contains("4,608, 4.50×") && text.contains("4,224, 16.50×"), "{text}");
+}
+
+/// The words of a text, without the lines and signs between cells, and without the headings of tables.
+fn words(text: &str) -> BTreeSet<String> {
+    let lines: Vec<&str> = text.lines().collect();
+    let is_heading = |index: usize| lines.get(index + 1).is_some_and(|l| l.starts_with('╞'));
+    let cells = lines.iter().enumerate().filter(|(index, _)| !is_heading(*index));
+    let words = cells.flat_map(|(_, line)| {
+        line.split(|c: char| c.is_whitespace() || "│┆─┌┐└┘╞╡═╪┬┴".contains(c))
+    });
+    words.map(|w| w.trim_end_matches([';', ':']).to_owned()).collect()
+}
+
+/// Names and numbers are to be copied and read.
+#[test]
+fn no_table_breaks_a_word_at_a_narrow_terminal() {
+    let said = |columns: &str, arguments: &[&str]| {
+        let mut lab = Command::cargo_bin("lab").unwrap();
+        lab.env("COLUMNS", columns).env("LAB_DEVICE", "emulator").args(arguments);
+        let output = lab.output().unwrap();
+        output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+    };
+    for arguments in [
+        &["list"][..],
+        &["list", "lstm_fused"],
+        &["bug"],
+        &["profile", "matmul:v2_tiled"],
+        &["mutate", "playg", "--operator", "barrier", "--file", "transpose.cu", "--list"],
+        // Needs NVRTC.
+        &["compile", "matmul:v2_tiled", "--resources"],
+    ] {
+        let Some(wide) = said("2000", arguments) else {
+            assert_eq!(arguments[0], "compile");
+            continue;
+        };
+        for columns in ["80", "120"] {
+            let narrow = said(columns, arguments).unwrap();
+            let broken: Vec<_> = words(&wide).difference(&words(&narrow)).cloned().collect();
+            // Times differ from run to run.
+            let broken: Vec<_> = broken.iter().filter(|w| w.parse::<f64>().is_err()).collect();
+            assert!(broken.is_empty(), "{arguments:?} at {columns}: {broken:?} in\n{narrow}");
+        }
+    }
 }

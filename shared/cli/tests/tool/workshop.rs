@@ -68,6 +68,9 @@ fn an_exercise_is_begun_judged_and_solved() {
 
     let (code, text) = said(&mut exercise());
     assert!(code == 1 && text.contains("32.00 times the fewest"), "{text}");
+    let place = "bank conflicts: at exercises/transpose-conflicts.cu:";
+    assert!(text.contains(place) && text.contains("up to 32 lanes of a warp"), "{text}");
+    assert_eq!(text.matches("times the fewest").count(), 1, "{text}");
     assert!(text.contains("Where to look: lab exercise transpose-conflicts --hint"), "{text}");
     assert!(!text.contains("PAD"), "no hint that nobody asked for: {text}");
 
@@ -92,8 +95,11 @@ fn an_exercise_is_begun_judged_and_solved() {
     std::fs::write(&file, "no C++").unwrap();
     assert_eq!(said(&mut exercise()).0, 1);
     assert_eq!(state(), "solved");
+    let solved = std::fs::read_to_string(&file).unwrap();
     let (code, text) = said(exercise().arg("--fresh"));
-    assert!(code == 0, "{text}");
+    assert!(code == 0 && text.contains("does not count as solved any more"), "{text}");
+    let kept = file.with_file_name("transpose-conflicts.old.cu");
+    assert_eq!(std::fs::read_to_string(kept).unwrap(), solved);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), given);
     assert_eq!(state(), "begun");
 }
@@ -155,10 +161,15 @@ fn the_list_says_what_is_solved_and_what_is_begun() {
     std::fs::write(&progress, r#"{"solved": ["transpose-conflicts", "was-one-once"]}"#).unwrap();
     let (code, text) = list();
     assert!(code == 0 && text.contains(&format!("1 of {all} solved; next: sum-conflicts\n")));
-    let row = |name: &str| text.lines().find(|l| l.starts_with(&format!("│ {name} "))).unwrap();
-    assert!(row("transpose-conflicts").ends_with("┆ solved │"), "{text}");
-    assert!(row("sum-conflicts").ends_with("┆ begun  │"), "{text}");
-    assert!(row("two-maxima").ends_with("┆        │"), "{text}");
+    let row = |name: &str| text.lines().find(|l| l.starts_with(&format!(" {name} "))).unwrap();
+    let state = |name: &str| row(name).split_whitespace().nth(2).unwrap().to_owned();
+    assert_eq!(
+        (state("transpose-conflicts"), state("sum-conflicts")),
+        ("solved".into(), "begun".into())
+    );
+    assert_eq!(state("two-maxima"), "softmax_online", "the task: {text}");
+    let (_, narrow) = said(lab(root).env("COLUMNS", "80").arg("exercise"));
+    assert!(narrow.lines().count() <= all + 4, "a line each: {narrow}");
     assert_eq!(listed(root)["next"], "sum-conflicts");
 
     for corrupt in ["", "{", "[]", r#"{"solved": 1}"#, r#"{"solved": [], "more": 1}"#] {
@@ -226,12 +237,19 @@ fn exercises_are_listed_and_unknown_ones_refused() {
     let (code, text) = said(lab(directory.path()).arg("exercise"));
     for stage in lab::STAGES {
         // What is wrong on purpose has no right answer.
-        let told = text.contains(&format!("┆ {} ", stage.name));
+        let told = text.contains(&format!(" {} ", stage.name));
         assert!(code == 0 && told == (stage.name != "qkv_v0"), "{}: {text}", stage.name);
     }
     refused(
-        lab(directory.path()).args(["exercise", "nothing"]),
-        &["exercise: expected one of transpose-conflicts", "got 'nothing'"],
+        lab(directory.path()).args(["exercise", "unknown"]),
+        &[
+            "exercise: expected transpose-conflicts, ",
+            " more that `lab exercise` lists, got 'unknown'",
+        ],
+    );
+    refused(
+        lab(directory.path()).args(["exercise", "two-maxim"]),
+        &["exercise: expected two-maxima, or another that `lab exercise` lists, got 'two-maxim'"],
     );
 }
 

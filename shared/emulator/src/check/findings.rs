@@ -39,6 +39,13 @@ fn is_near_pattern(bytes: &[u8]) -> bool {
     })
 }
 
+/// What mends most indices.
+const GUARD: &str = "guard the index, or make the array larger";
+/// Addresses below this are indices of a null pointer.
+const NULL_PAGES: usize = 1 << 16;
+/// How far away memory may be, in bytes, to be what a wrong index has missed; or as far as its own length.
+const FAR: usize = 1 << 20;
+
 impl BlockCheck {
     #[cold]
     pub(super) fn misaligned(
@@ -105,45 +112,70 @@ impl BlockCheck {
     pub(super) fn outside(&mut self, address: usize, len: usize, space: Space, me: Cell) -> Fatal {
         let launch = &mut *self.launch;
         let names = launch.module().names();
-        let beyond = |name: &str, start: usize, bytes: usize| {
-            let (distance, side) = match address < start {
-                true => (start - address, "before the start"),
-                false => (address.saturating_sub(start + bytes), "past the end"),
-            };
-            format!("out of bounds: {distance} bytes {side} of {name}, which has {bytes} bytes")
+        let distance = |start: usize, bytes: usize| match address < start {
+            true => (start - address, "before the start"),
+            false => (address.saturating_sub(start + bytes), "past the end"),
         };
-        let mut kind = What::OutOfBounds;
+        // `element`: what lies there, if the memory went on so far.
+        let beyond = |element: Option<String>, name: &str, start: usize, bytes: usize| {
+            let (distance, side) = distance(start, bytes);
+            let element = element.map_or(String::new(), |e| format!("{e}, "));
+            format!(
+                "out of bounds: {element}{distance} bytes {side} of {name}, which has {bytes} bytes"
+            )
+        };
+        let (mut kind, mut fix) = (What::OutOfBounds, GUARD);
         let message = match space {
             Space::Static => match names.nearest_array(address - self.shared.fixed.0) {
-                Some(a) => beyond(
-                    &format!("shared array {}", a.name),
-                    self.shared.fixed.0 + a.offset,
-                    a.bytes,
-                ),
+                Some(a) => {
+                    let start = self.shared.fixed.0 + a.offset;
+                    let element = (!a.element.is_empty() && !a.dims.is_empty()).then(|| {
+                        let index = a.index_around(address.wrapping_sub(start) as isize);
+                        format!("{index} ({}, {} elements)", a.element, a.size())
+                    });
+                    beyond(element, &format!("shared array {}", a.name), start, a.bytes)
+                }
                 None => "out of bounds: the kernel has no static shared memory".into(),
             },
+            Space::Dynamic if self.shared.dynamic.1 == 0 => {
+                fix = "give the launch as many bytes as the kernel uses: the third value in <<<…>>>, or --shared";
+                "out of bounds: dynamic shared memory has 0 bytes in this launch".into()
+            }
             Space::Dynamic => {
-                beyond("dynamic shared memory", self.shared.dynamic.0, self.shared.dynamic.1)
+                let (start, bytes) = self.shared.dynamic;
+                beyond(None, "dynamic shared memory", start, bytes)
             }
             Space::Module | Space::Global => match launch.arena.whose(address) {
                 Whose::Freed(base, bytes) => {
-                    kind = What::UseAfterFree;
+                    (kind, fix) =
+                        (What::UseAfterFree, "keep the buffer alive until the kernel has run");
                     format!("use after free: byte {} of {bytes}", address - base)
                 }
+                _ if address < NULL_PAGES => {
+                    fix = "give the kernel memory that is allocated, or test the pointer before its use";
+                    let whose = match &launch.null_parameters()[..] {
+                        [] => String::new(),
+                        [one] => format!(" ({one} is null)"),
+                        several => format!(" ({} are null)", several.join(", ")),
+                    };
+                    format!("null pointer: address {address:#x} belongs to no allocation{whose}")
+                }
                 _ => match launch.arena.nearest(address) {
-                    Some(a) if address.abs_diff(a.base) < (1 << 40) => {
-                        let first = launch.name_in(a.base, a.len, a.base);
-                        let name = first.split(['[', ' ']).next().unwrap_or(&first).to_owned();
-                        let name = if first.starts_with("byte ") { "an allocation" } else { &name };
-                        beyond(name, a.base, a.len)
+                    Some(a) if distance(a.base, a.len).0 <= FAR.max(a.len) => {
+                        let at = launch.name_in(a.base, a.len, address);
+                        let name = at.split(['[', ' ']).next().unwrap_or(&at).to_owned();
+                        let (element, name) = match at.starts_with("byte ") {
+                            true => (None, "an allocation"),
+                            false => (Some(at), &name[..]),
+                        };
+                        beyond(element, name, a.base, a.len)
                     }
-                    _ => format!("out of bounds: address {address:#x} belongs to no allocation"),
+                    _ => {
+                        fix = "look at where the pointer comes from, or the index: nothing is near";
+                        format!("out of bounds: address {address:#x} belongs to no allocation")
+                    }
                 },
             },
-        };
-        let fix = match kind {
-            What::UseAfterFree => "keep the buffer alive until the kernel has run",
-            _ => "guard the index, or make the array larger",
         };
         let mut finding = Finding::new(kind, message).fix(fix);
         finding.accesses.push(launch.by(describe(me.kind(), len), me));

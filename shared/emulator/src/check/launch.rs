@@ -385,16 +385,26 @@ impl LaunchCheck {
         }
     }
 
+    /// The parameter of this number.
+    fn parameter(&self, index: usize) -> String {
+        let names = self.module().names().parameters(self.kernel.function());
+        let name = names.get(index).filter(|n| !n.is_empty());
+        name.cloned().unwrap_or_else(|| format!("parameter {index}"))
+    }
+
+    /// The parameters that are null.
+    pub(super) fn null_parameters(&self) -> Vec<String> {
+        let null = self.pointers.iter().filter(|p| p.1 == 0);
+        null.map(|p| self.parameter(p.0)).collect()
+    }
+
     /// Global memory by the parameter that points to it.
     pub(super) fn name_in(&self, base: usize, len: usize, address: usize) -> String {
         let found = self.pointers.iter().find(|p| (base..=base + len).contains(&p.1));
         let Some(&(index, pointer)) = found else {
             return format!("byte {} of an allocation of {len} bytes", address - base);
         };
-        let function = self.kernel.function();
-        let names = self.module().names();
-        let name = names.parameters(function).get(index).filter(|n| !n.is_empty());
-        let name = name.cloned().unwrap_or_else(|| format!("parameter {index}"));
+        let name = self.parameter(index);
         let dtype = self.kernel.parameters()[index].type_name;
         let dtype = dtype.trim_start_matches("const ").trim_end_matches('*');
         let size = match dtype {

@@ -708,10 +708,8 @@ impl BlockCheck {
             (address.wrapping_sub(there.0) < there.1).then(|| here.0.wrapping_sub(there.0))
         };
         // A little around dynamic shared memory is watched as well.
-        let around = |(start, bytes): (usize, usize)| match bytes {
-            0 => (start, 0),
-            _ => (start - DYNAMIC_MARGIN, bytes + 2 * DYNAMIC_MARGIN),
-        };
+        let around =
+            |(start, bytes): (usize, usize)| (start - DYNAMIC_MARGIN, bytes + 2 * DYNAMIC_MARGIN);
         home(member.fixed, self.shared.fixed)
             .or_else(|| home(around(member.dynamic), around(self.shared.dynamic)))
     }

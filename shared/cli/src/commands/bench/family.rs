@@ -174,6 +174,7 @@ impl Bench<'_> {
                         name: "",
                         worst: 0.0,
                         worst_index: 0,
+                        worst_values: [0.0; 2],
                         bound: 0.0,
                         relative_error: error,
                     };

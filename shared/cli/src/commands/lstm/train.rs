@@ -18,7 +18,7 @@ use crate::Common;
 use crate::commands::run::check_target;
 use crate::commands::training::history::{Entry, History};
 use crate::commands::training::stop::{asked, end_as_asked, stop_at_ctrl_c};
-use crate::commands::training::{bar, beside, name};
+use crate::commands::training::{bar, beside, estimate, name, note_replaced};
 use crate::failure::Failure;
 use crate::plot;
 
@@ -67,6 +67,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     for path in [out, &state, &curve] {
         check_target(path)?;
     }
+    note_replaced(out, *resume);
     let device = common.open()?;
     let data = source.data();
     let split = source.split().clone();
@@ -134,6 +135,7 @@ impl Run<'_> {
         let (epochs, patience) = (self.notes.settings.epochs, self.notes.settings.patience);
         let mut since = 0;
         let mut start = Instant::now();
+        let mut is_first = true;
         loop {
             let Position { epoch, step, steps_per_epoch, .. } = self.trainer.position();
             self.bar.set_position((epoch * steps_per_epoch + step) as u64);
@@ -169,7 +171,13 @@ impl Run<'_> {
             let better = history.best() == Some(epoch);
             let line = report::epoch(epoch, epochs, &report, validation, better, start.elapsed());
             self.bar.set_position(((epoch + 1) * steps_per_epoch) as u64);
-            self.bar.suspend(|| eprintln!("{line}"));
+            let rest = estimate(start.elapsed(), epochs.saturating_sub(epoch + 1));
+            let rest = rest.filter(|_| is_first && !last);
+            self.bar.suspend(|| {
+                eprintln!("{line}");
+                rest.iter().for_each(|rest| eprintln!("{rest}"));
+            });
+            is_first = false;
             start = Instant::now();
             // The model first: should this be the last that is done, the epoch comes again.
             let is_model = if self.judge.is_some() { better } else { last };

@@ -16,7 +16,7 @@ use crate::Common;
 use crate::commands::run::check_target;
 use crate::commands::training::history::{Entry, History};
 use crate::commands::training::stop::{asked, end_as_asked, stop_at_ctrl_c};
-use crate::commands::training::{bar, beside, digits, name, seconds};
+use crate::commands::training::{bar, beside, digits, estimate, name, note_replaced, seconds};
 use crate::failure::Failure;
 use crate::plot;
 
@@ -68,6 +68,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     for path in [out, &state, &curve] {
         check_target(path)?;
     }
+    note_replaced(out, *resume);
     let device = common.open()?;
     let starts = corpus.starts();
     let trainer = match &begun {
@@ -144,6 +145,7 @@ impl Run<'_> {
         let every = self.arguments.checkpoint_every.map_or(usize::MAX, |n| n.get());
         let mut since = 0;
         let mut start = Instant::now();
+        let mut is_first = true;
         loop {
             let Position { epoch, step, steps_per_epoch } = self.trainer.position();
             self.bar.set_position((epoch * steps_per_epoch + step) as u64);
@@ -183,7 +185,10 @@ impl Run<'_> {
                     epoch + 1,
                     digits(report.loss)
                 );
+                let rest = estimate(start.elapsed(), epochs.saturating_sub(epoch + 1));
+                rest.filter(|_| is_first).iter().for_each(|rest| eprintln!("{rest}"));
             });
+            is_first = false;
             start = Instant::now();
             // The model first: should this be the last that is done, the epoch comes again.
             if epoch + 1 >= epochs {

@@ -47,6 +47,28 @@ pub(crate) fn bar(epochs: usize, done: usize, steps_per_epoch: usize) -> Progres
     bar
 }
 
+/// Said before a training begins anew where a model lies already.
+pub(crate) fn note_replaced(out: &Path, resume: bool) {
+    if !resume && out.exists() {
+        eprintln!(
+            "{} holds a model, which this training replaces; Ctrl-C in its first epoch keeps it (--resume goes on \
+             with a training that was stopped)",
+            out.display()
+        );
+    }
+}
+
+/// After the first epoch of a call: how long the others take, if that is long.
+pub(crate) fn estimate(took: Duration, left: usize) -> Option<String> {
+    const LONG: Duration = Duration::from_secs(10);
+    let rest = took * u32::try_from(left).unwrap_or(u32::MAX);
+    let epochs =
+        if left == 1 { "1 more epoch takes".into() } else { format!("{left} more epochs take") };
+    (rest >= LONG).then(|| {
+        format!("{epochs} about {} at this pace; Ctrl-C stops, --resume goes on", seconds(rest))
+    })
+}
+
 /// As a person reads it.
 pub(crate) fn seconds(elapsed: Duration) -> String {
     match elapsed.as_secs_f64() {
@@ -67,6 +89,15 @@ pub(crate) fn digits(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_training_is_estimated() {
+        let of = |seconds, left| estimate(Duration::from_secs_f64(seconds), left);
+        let expected =
+            "29 more epochs take about 7 min 50 s at this pace; Ctrl-C stops, --resume goes on";
+        assert_eq!(of(16.2, 29).as_deref(), Some(expected));
+        assert_eq!((of(0.1, 99), of(60.0, 0)), (None, None));
+    }
 
     #[test]
     fn four_digits_count() {
