@@ -126,6 +126,8 @@ pub(crate) struct BlockRunner {
     block: [u32; 3],
     live: usize,
     at_barrier: usize,
+    /// Threads that had not exited at the last barrier.
+    live_at_barrier: usize,
     at_grid: usize,
     at_cluster: usize,
     cluster_syncs: usize,
@@ -231,6 +233,7 @@ impl BlockRunner {
             block: [0; 3],
             live: 0,
             at_barrier: 0,
+            live_at_barrier: count,
             at_grid: 0,
             at_cluster: 0,
             cluster_syncs: 0,
@@ -270,7 +273,7 @@ impl BlockRunner {
             lanes.set(if left >= LANES { u32::MAX } else { (1 << left) - 1 });
         }
         self.warps.iter_mut().for_each(|w| *w = Warp::default());
-        self.live = count;
+        (self.live, self.live_at_barrier) = (count, count);
         (self.at_barrier, self.at_grid, self.at_cluster) = (0, 0, 0);
         self.dynamic.poison();
         debug_assert_eq!(self.facts.dynamic_shared, self.dynamic.pointer());
@@ -621,6 +624,7 @@ impl BlockRunner {
         match state {
             State::Barrier(_) => {
                 self.at_barrier += 1;
+                self.threads[index].has_met = true;
                 if self.at_barrier == self.live {
                     self.release_barrier()?;
                 }
@@ -775,6 +779,11 @@ impl BlockRunner {
         let first = waiting().next().unwrap_or(0);
         if let Some(other) = waiting().find(|&pc| pc != first) {
             check.met_at(|| self.standing(), [first, other]);
+        }
+        if self.live < self.live_at_barrier {
+            let gone = self.threads.iter().filter(|t| t.state == State::Exited && !t.has_met);
+            check.passed_by(|| self.standing(), first, gone.map(|t| t.last));
+            self.live_at_barrier = self.live;
         }
         check.barrier();
         self.check = Some(check);

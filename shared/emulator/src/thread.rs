@@ -132,6 +132,10 @@ pub(crate) struct Thread {
     pub(crate) who: Cell,
     /// Its last plain store, while a check has still to look at it.
     pub(crate) stored: Stored,
+    /// Where its last access that was looked at returns to; 0 before the first.
+    pub(crate) last: usize,
+    /// Whether it has come to a barrier of the block.
+    pub(crate) has_met: bool,
     pub(crate) awaits: Await,
     pub(crate) comes: Comes,
     pub(crate) asks: Asks,
@@ -154,6 +158,7 @@ impl Thread {
     pub(crate) fn restart(&mut self, block: u64) {
         self.who = Cell::who(self.index(), block as u32);
         self.stored = Stored::default();
+        (self.last, self.has_met) = (0, false);
         self.copies = Groups::default();
         self.bulk = Groups::default();
         self.wgmma = Asked::default();
@@ -176,6 +181,8 @@ impl Thread {
             stack: 0..0,
             who: Cell::NONE,
             stored: Stored::default(),
+            last: 0,
+            has_met: false,
             awaits: Await::default(),
             comes: Comes::default(),
             asks: Asks::default(),

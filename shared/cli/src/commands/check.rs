@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
     /// that it knows
     #[arg(long)]
     shape: Option<String>,
-    /// One type in place of all
+    /// One type in place of all; of a stage the versions that take it
     #[arg(long)]
     dtype: Option<String>,
     #[command(flatten)]
@@ -179,7 +179,17 @@ fn work(arguments: &Arguments) -> Result<Vec<(&'static dyn Version, Problem)>, F
         None => None,
     };
     let mut work = Vec::new();
-    let versions = named(&arguments.name)?;
+    let mut versions = named(&arguments.name)?;
+    // Of a stage those that take the type; where none does, the first says so.
+    let takes = |v: &&'static dyn Version| dtype.is_none_or(|d| v.info().dtypes.contains(&d));
+    if versions.iter().any(takes) {
+        let others = versions.iter().filter(|v| !takes(v)).map(|v| v.info().full_name());
+        let others: Vec<String> = others.collect();
+        if let (Some(dtype), false) = (dtype, others.is_empty()) {
+            eprintln!("left out, not in {dtype}: {}", others.join(", "));
+        }
+        versions.retain(takes);
+    }
     let knows =
         |version: &dyn Version, name: &str| version.info().dims.iter().any(|d| d.name == name);
     let is_known = |name: &str| versions.iter().any(|v| knows(*v, name));

@@ -129,6 +129,9 @@ fn sizes() {
     // Of a stage each version takes the sizes that it knows.
     lab().args(["check", "qkv_v1", "--shape", "S=3,DHQK=2", "--dtype", "f32"]).assert().success();
     lab().args(["check", "playg", "--shape", "R=2,C=3", "--dtype", "f32"]).assert().success();
+    let said = "left out, not in f64: playg:add, playg:mul";
+    refused(lab().args(["check", "playg", "--shape", "N=3,C=2", "--dtype", "f64"]), 0, &[said]);
+    refused(lab().args(["check", "playg:add", "--dtype", "f64"]), 2, &["dtype of playg:add"]);
     refused(
         lab().args(["check", "playg", "--shape", "R=2,Q=3"]),
         2,

@@ -469,6 +469,38 @@ fn a_formality_is_counted_and_does_not_count() {
     assert!(stdout.contains(" 2 │ do { seen = old;"), "{stdout}");
 }
 
+/// A GPU waits for no thread that has ended; to have gone past a barrier is another thing than to have returned before it.
+#[test]
+fn who_ends_behind_a_barrier_has_gone_past_it() {
+    let here = tempfile::tempdir().unwrap();
+    let text = "__global__ void past(int* y) {
+    y[threadIdx.x] = 1;
+    if (threadIdx.x < 32) __syncthreads();
+    y[threadIdx.x] += 1;
+}
+__global__ void before(int* y, int n) {
+    y[threadIdx.x] = 1;
+    if (threadIdx.x >= n) return;
+    __syncthreads();
+    y[threadIdx.x] += 1;
+}";
+    std::fs::write(here.path().join("k.cu"), text).unwrap();
+    for order in ["forward", "reverse", "random"] {
+        let launch = format!("--grid 1 --block 64 --arg y=out:int[64] --order {order}");
+        let (code, stdout, _) = run(here.path(), "check", &format!("k.cu --kernel past {launch}"));
+        assert_eq!(code, 0, "{stdout}");
+        assert!(stdout.contains("formal, synccheck: divergent barrier: "), "{stdout}");
+        assert!(
+            stdout.contains("32 threads (0,0,0)..(31,0,0): __syncthreads at k.cu:3:"),
+            "{stdout}"
+        );
+        assert!(stdout.ends_with("0 findings, 1 by the letter alone\n"), "{stdout}");
+        let words = format!("k.cu --kernel before {launch} --arg n=20");
+        let (code, stdout, _) = run(here.path(), "check", &words);
+        assert!(code == 0 && stdout.ends_with(": 0 findings\n"), "{stdout}");
+    }
+}
+
 #[test]
 fn a_profile_counts_by_line() {
     let here = here();

@@ -462,6 +462,37 @@ impl BlockCheck {
         launch.races.insert((a, b), index);
     }
 
+    /// Some threads of a block have met at a barrier, and the others have ended, these by way of accesses at `gone`: who was
+    /// behind the barrier by then has gone past it.
+    pub(crate) fn passed_by(
+        &mut self,
+        standing: impl Fn() -> Vec<Standing>,
+        barrier: usize,
+        gone: impl Iterator<Item = usize>,
+    ) {
+        let launch = &mut *self.launch;
+        let at = launch.places.number(barrier);
+        let mut gone: Vec<usize> = gone.filter(|&pc| pc != 0).collect();
+        gone.sort_unstable();
+        gone.dedup();
+        for pc in gone {
+            let pair = (at, launch.places.number(pc));
+            if !launch.passed.insert(pair) || !launch.is_behind(pc, barrier) {
+                continue;
+            }
+            let message = "divergent barrier: some threads of the block have ended without it, from behind it";
+            let mut finding = Finding::new(What::DivergentBarrier, message).standing(standing()).fix(
+                "let all threads of the block come to the same __syncthreads(): move it out of the branch",
+            );
+            finding.formal = Some(
+                "a GPU does not wait for threads that have ended; CUDA's guide wants a condition around a barrier to be \
+                 the same for the whole block",
+            );
+            launch.keep(finding);
+            return;
+        }
+    }
+
     /// Lanes of a warp came to the same collective with different masks.
     pub(crate) fn masks_differ(&mut self, thread: &Thread, own: Operand, lane: usize, mask: u32) {
         let message = format!(

@@ -68,6 +68,8 @@ pub(crate) struct LaunchCheck {
     pub(super) needs: HashMap<usize, Needs>,
     /// Plain writes that asynchronous accesses may not see, by the places of both.
     pub(super) unfenced: HashMap<(u16, u16), usize>,
+    /// Places of barriers, and of accesses of threads that have ended without, that were looked at.
+    pub(super) passed: HashSet<(u16, u16)>,
     /// Reads by `__ldg` and writes of one place, by the places of both.
     pub(super) constants: HashMap<(u16, u16), usize>,
     /// Wide accesses of arrays that are declared for narrow ones, by place.
@@ -171,6 +173,7 @@ impl LaunchCheck {
             races: HashMap::default(),
             needs: HashMap::default(),
             unfenced: HashMap::default(),
+            passed: HashSet::default(),
             constants: HashMap::default(),
             lucky: HashMap::default(),
             formal: HashMap::default(),
@@ -328,6 +331,23 @@ impl LaunchCheck {
         match self.places.address(number) {
             Some(pc) => self.module().own_place(pc),
             None => self.place(number),
+        }
+    }
+
+    /// Whether the first of two places lies behind the other in the text of the same kernel.
+    pub(super) fn is_behind(&self, pc: usize, other: usize) -> bool {
+        // In the kernel itself, of what is inlined into it.
+        let place = |pc| {
+            let frames = self.module().frames(pc);
+            let file = self.module().own_place(pc);
+            let file = file.split(':').next().unwrap_or_default().to_owned();
+            let outermost = frames.iter().rev().find(|f| f.split(':').next() == Some(&file))?;
+            let mut parts = outermost.split(':').skip(1).map(|n| n.parse::<u32>().ok());
+            Some((file, (parts.next()??, parts.next()??)))
+        };
+        match (place(pc), place(other)) {
+            (Some((file, at)), Some((same, barrier))) => file == same && at > barrier,
+            _ => false,
         }
     }
 

@@ -335,6 +335,7 @@ impl BlockCheck {
         if thread.stored.bytes != 0 {
             self.settle(thread);
         }
+        thread.last = pc;
         // `away`: from memory of another block to the same place in this one's.
         let (granule, space, generation, away) = match self.locate(address) {
             Some((granule, space, generation)) => (granule, space, generation, 0),
