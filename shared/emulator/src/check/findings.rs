@@ -480,7 +480,8 @@ impl BlockCheck {
             if !launch.passed.insert(pair) || !launch.is_behind(pc, barrier) {
                 continue;
             }
-            let message = "divergent barrier: some threads of the block have ended without it, from behind it";
+            let message =
+                "divergent barrier: some threads of the block have passed it by and ended";
             let mut finding = Finding::new(What::DivergentBarrier, message).standing(standing()).fix(
                 "let all threads of the block come to the same __syncthreads(): move it out of the branch",
             );
