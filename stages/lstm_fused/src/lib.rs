@@ -427,7 +427,8 @@ impl Version for Fused {
             (Pass::Forward, Way::TensorGrid) => {
                 all.extend([[12, 4, 8, 64], [70, 2, 2, 40], [5, 2, 8, 1000]]);
             }
-            (_, Way::TensorGrid) => all.extend([[12, 2, 8, 64], [17, 1, 8, 40]]),
+            // With units in all lines and columns of blocks, and single halves.
+            (_, Way::TensorGrid) => all.extend([[12, 2, 8, 250], [17, 1, 8, 40]]),
             // A row a block, and several.
             (Pass::Forward, _) => all.extend([[1, 3, 2, 130], [9, 2, 1, 130]]),
             (_, Way::Cell | Way::Sequence) => all.extend([
