@@ -1,6 +1,7 @@
 //! Words of messages.
 
 use lab_emulator::Finding;
+use strsim::osa_distance;
 
 /// `1 finding`, `2 findings`.
 pub fn counted(count: usize, noun: &str) -> String {
@@ -50,7 +51,7 @@ pub fn near<'a>(known: &[&'a str], name: &str) -> Vec<&'a str> {
     let len = name.chars().count();
     let score = |one: &str| {
         let own = one.rsplit(':').next().unwrap_or(one);
-        let edits = edits(one, &name).min(edits(own, &name));
+        let edits = osa_distance(one, &name).min(osa_distance(own, &name));
         let longer = own.chars().count().abs_diff(len);
         (edits <= len / 4 && edits < len).then_some(edits).or_else(|| {
             let holds = len >= 4 && own.contains(&*name) || own.len() >= 4 && name.contains(own);
@@ -62,25 +63,6 @@ pub fn near<'a>(known: &[&'a str], name: &str) -> Vec<&'a str> {
     scored.sort_by_key(|(score, _)| *score);
     scored.dedup_by_key(|(_, one)| *one);
     scored.into_iter().take(MOST).map(|(_, one)| one).collect()
-}
-
-/// Letters to put in, leave out or change, to make one of the other; two that are swapped are one change.
-fn edits(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];
-    for i in 0..a.len() {
-        let mut row = vec![i + 1];
-        for j in 0..b.len() {
-            let change = rows[i][j] + usize::from(a[i] != b[j]);
-            let mut least = change.min(rows[i][j + 1] + 1).min(row[j] + 1);
-            if i > 0 && j > 0 && (a[i], a[i - 1]) == (b[j - 1], b[j]) {
-                least = least.min(rows[i - 1][j - 1] + 1);
-            }
-            row.push(least);
-        }
-        rows.push(row);
-    }
-    rows[a.len()][b.len()]
 }
 
 #[cfg(test)]
