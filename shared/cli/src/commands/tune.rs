@@ -396,6 +396,8 @@ mod tests {
             first_error(assembled),
             "Entry function '_Z1f' uses too much shared data (0x10000 bytes, 0xc000 max)"
         );
+        let aborted = "ptxas fatal   : (C7602) Insufficient registers (128) to compile\nptxas fatal   : Ptx assembly aborted due to errors\n";
+        assert_eq!(first_error(aborted), "(C7602) Insufficient registers (128) to compile");
         assert_eq!(first_error("\nit needs sm_80\n"), "it needs sm_80");
         assert_eq!(first_error(""), "");
     }
