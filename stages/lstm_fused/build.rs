@@ -59,7 +59,7 @@ const TENSOR: &[[usize; 4]] = &[
 /// By wgmma: units, HT; blocks of a cluster; its rows of the batch; and of the steps of the sum, HT/16, those whose weights
 /// are in registers. A warpgroup has 16 units, and each step that is not in registers takes 2 KB of shared memory.
 const GROUPS: &[[usize; 4]] =
-    &[[64, 2, 10, 3], [256, 8, 18, 16], [512, 16, 10, 32], [512, 8, 18, 12], [768, 16, 10, 30]];
+    &[[64, 2, 10, 3], [256, 8, 18, 16], [512, 16, 10, 32], [512, 16, 38, 32], [768, 16, 10, 30]];
 
 /// The way back likewise, in clusters of 8 blocks or 16: a warp has all units of a block, or of two. A slice of f32 for
 /// each block, twice, and as much for those that come take 70 KB of shared memory of 512 units and 8 rows.

@@ -33,7 +33,7 @@ struct Shares : WarpShare<HT / BLOCKS / 16, HT / 32, (ROWS + 7) / 8, KEPT> {
     static constexpr int SUMS = ROWS * SUM_ROW;
     // Boxes and slices of h, sums of both halves, fragments; barriers and words of lab/slices.cuh, lengths of rows.
     static constexpr int BYTES = 2 * 2 * (BOX + SLICE) + 16 * (HALVES * SUMS + Shares::IN_SHARED * Shares::THREADS) +
-                                 32 + 8 * BLOCKS + 4 * ROWS;
+                                 16 + 8 * BLOCKS + 4 * ROWS;
     static_assert(UNITS % 16 == 0 && UNITS * BLOCKS == HT, "whole tiles for each fourth: change HT or BLOCKS");
     static_assert(HT % 32 == 0, "whole tiles for each half of the sum");
 };

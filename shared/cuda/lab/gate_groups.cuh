@@ -83,11 +83,8 @@ template <class T, class S> struct GroupFragments {
 template <int HT, int BLOCKS, int ROWS, int KEPT> struct GroupShares : GroupShare<HT / 16, HT / 16, ROWS, KEPT> {
     static constexpr int UNITS = HT / BLOCKS, GROUPS = UNITS / 16, THREADS = 128 * GROUPS;
     static constexpr int CELLS = GroupShares::COLUMNS / 8, BOX = HT * ROWS, SLICE = UNITS * ROWS;
-    // Threads write the slice of step s before they have heard that the copies of step s - 2 have read theirs: so there is
-    // a third one, and lab/slices.cuh's two are not used.
-    static constexpr int SLICES = 3;
     static constexpr int BYTES = 16 * GroupShares::IN_SHARED * GROUPS * GroupShares::OPERAND +
-                                 2 * (2 * (BOX + GroupShares::GAP) + SLICES * SLICE) + sizeof(Arrived<BLOCKS>);
+                                 2 * 2 * (BOX + GroupShares::GAP + SLICE) + sizeof(Arrived<BLOCKS>);
     static_assert(UNITS % 16 == 0 && UNITS * BLOCKS == HT, "whole warpgroups: change HT or BLOCKS");
 };
 

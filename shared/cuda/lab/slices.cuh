@@ -5,8 +5,8 @@
 // A box is written again two steps later, and so is a slice. Whoever writes then must know that the box has been read,
 // and that the copies have read the slice. A copy that arrives does not tell: it brings itself, and nothing of what its
 // block has done before (PTX ISA, "cp.async.bulk": "does not transitively establish ordering with respect to prior
-// instructions from the issuing thread"). A store does, st.async. So a word goes with each copy, and one thread waits for
-// those of all blocks, when they have long come: in the middle of the next step.
+// instructions from the issuing thread"). A store does, st.async. So a word goes with each copy, and counts at the same
+// barrier: who has waited for the slices of a step has the words of all blocks, too.
 #pragma once
 #include "lab/ptx/bulk.cuh"
 #include "lab/ptx/st_async.cuh"
@@ -18,15 +18,17 @@ namespace lab {
 __device__ __forceinline__ unsigned further(unsigned address, int bytes) { return address + bytes; }
 __device__ __forceinline__ void* further(void* address, int bytes) { return static_cast<char*>(address) + bytes; }
 
-// The barriers of even steps and of odd ones: the slices of all blocks have come, and their words; and the words.
+// The barriers of even steps and of odd ones: the slices of all blocks have come, and their words; and the words, which say
+// nothing but that.
 template <int BLOCKS> struct Arrived {
-    Mbarrier slices[2], words[2];
+    Mbarrier slices[2];
     unsigned word[2][BLOCKS];
 };
 
 // SOURCES: 1 where all blocks get the same slice, else BLOCKS: a slice for each. GAP: numbers behind each box.
 template <class T, int BLOCKS, int SLICE, int THREADS, int SOURCES = 1, int GAP = 0> struct Slices {
     static constexpr int BOX = BLOCKS * SLICE + GAP, WARPS = THREADS / 32, BYTES = SLICE * sizeof(T), WORD = sizeof(unsigned);
+    static constexpr int EXPECTED = BLOCKS * (BYTES + WORD);  // of a step: slices and words
     static_assert(BYTES % 16 == 0, "a bulk copy is of 16 bytes or several: more units a block");
     static_assert(BLOCKS <= THREADS, "a thread for each block");
     static_assert(GAP * sizeof(T) % 16 == 0, "a slice of the second box begins at a multiple of 16 bytes");
@@ -35,7 +37,7 @@ template <class T, int BLOCKS, int SLICE, int THREADS, int SOURCES = 1, int GAP 
     Arrived<BLOCKS>& arrived;
     int to = threadIdx.x / 32 + threadIdx.x % 32 * WARPS;  // the block that this thread sends to, if it is one: a few
                                                             // threads of each warp do
-    ClusterAddress slice_there, word_there, slices_there, words_there;  // in that block, of even steps
+    ClusterAddress slice_there, word_there, slices_there;  // in that block, of even steps
 
     __device__ __forceinline__ Slices(T* boxes, T* slices, Arrived<BLOCKS>& arrived, int rank)
         : boxes(boxes), slices(slices), arrived(arrived) {
@@ -43,7 +45,6 @@ template <class T, int BLOCKS, int SLICE, int THREADS, int SOURCES = 1, int GAP 
         slice_there = address_in_block(boxes + rank * SLICE, peer);
         word_there = address_in_block(&arrived.word[0][rank], peer);
         slices_there = address_in_block(&arrived.slices[0], peer);
-        words_there = address_in_block(&arrived.words[0], peer);
     }
 
     // Of what step s reads, and of what it gives: to block `peer`, where it is not the same for all.
@@ -55,53 +56,42 @@ template <class T, int BLOCKS, int SLICE, int THREADS, int SOURCES = 1, int GAP 
     // When this block's threads have filled the box of step 0.
     __device__ __forceinline__ void begin() const {
         if (threadIdx.x == 0) {
-            for (int b = 0; b < 2; ++b) mbarrier_init(&arrived.slices[b], 1), mbarrier_init(&arrived.words[b], 1);
+            for (int b = 0; b < 2; ++b) mbarrier_init(&arrived.slices[b], 1);
             mbarrier_fence_init();
-            for (int b = 0; b < 2; ++b) {
-                mbarrier_arrive_expect(&arrived.slices[b], BLOCKS * BYTES);
-                mbarrier_arrive_expect(&arrived.words[b], BLOCKS * WORD);
-            }
+            for (int b = 0; b < 2; ++b) mbarrier_arrive_expect(&arrived.slices[b], EXPECTED);
         }
         fence_proxy_async_shared();  // copies will write where threads have written
         // Nobody writes into a block, or counts in it, that has not begun.
         cooperative_groups::this_cluster().sync();
     }
 
-    // Until the box of step s > 0 has all slices; then it is set for those of step s + 2.
-    __device__ __forceinline__ void wait(unsigned s) const {
-        mbarrier_wait(&arrived.slices[s % 2], (s - 1) / 2 % 2);
-        if (threadIdx.x == 0) mbarrier_arrive_expect(&arrived.slices[s % 2], BLOCKS * BYTES);
-    }
-
     // ANCHOR: send
-    // In step s > 0, before a barrier of the block: all blocks have read the box of step s - 1, and have the slices of
-    // step s - 2.
-    __device__ __forceinline__ void hear(unsigned s) const {
-        if (threadIdx.x != 0) return;
-        mbarrier_wait_cluster(&arrived.words[s % 2], (s - 1) / 2 % 2);
-        mbarrier_arrive_expect(&arrived.words[s % 2], BLOCKS * WORD);
+    // Until the box of step s > 0 has all slices. All blocks have read the box of step s - 1 then, and have the slices of
+    // step s - 2. The barrier is set for step s + 2.
+    __device__ __forceinline__ void wait(unsigned s) const {
+        mbarrier_wait_cluster(&arrived.slices[s % 2], (s - 1) / 2 % 2);
+        if (threadIdx.x == 0) mbarrier_arrive_expect(&arrived.slices[s % 2], EXPECTED);
     }
 
     // Step s has given this block's slice, or this warp has given those that its lanes send. All threads come.
-    __device__ __forceinline__ void send(unsigned s) const { send(s, slice(s, to)); }
-    // The same of a slice that lies elsewhere.
-    __device__ __forceinline__ void send(unsigned s, const T* slice) const {
+    __device__ __forceinline__ void send(unsigned s) const {
         fence_proxy_async_shared();  // the copies see what this thread has stored
         if (SOURCES == 1) __syncthreads();  // all threads have stored theirs, and read the box
         else __syncwarp();                  // all lanes have stored theirs; a barrier before says that the box is read
-        if (to < BLOCKS) copy(s, slice);
+        if (to < BLOCKS) copy(s);
     }
     // This warp has given the slice of the n-th block that it sends to, and sends that.
     __device__ __forceinline__ void send_one(unsigned s, int n) const {
         fence_proxy_async_shared();  // the copy sees what this lane has stored
         __syncwarp();                // and what the others have
-        if (int(threadIdx.x % 32) == n) copy(s, slice(s, to));
+        if (int(threadIdx.x % 32) == n) copy(s);
     }
-    // A slice to block `to`, and the word that goes with it.
-    __device__ __forceinline__ void copy(unsigned s, const T* slice) const {
-        int next = (s + 1) % 2, bar = next * int(sizeof(Mbarrier));
-        bulk_send(further(slice_there, next * BOX * int(sizeof(T))), slice, BYTES, further(slices_there, bar));
-        store_async(further(word_there, next * BLOCKS * WORD), 0u, further(words_there, bar));
+    // Block `to` gets its slice, and the word that goes with it.
+    __device__ __forceinline__ void copy(unsigned s) const {
+        int next = (s + 1) % 2;
+        ClusterAddress all = further(slices_there, next * int(sizeof(Mbarrier)));
+        bulk_send(further(slice_there, next * BOX * int(sizeof(T))), slice(s, to), BYTES, all);
+        store_async(further(word_there, next * BLOCKS * WORD), 0u, all);
     }
     // ANCHOR_END: send
 
@@ -118,7 +108,6 @@ template <class T, int SLICE, int THREADS> struct Slices<T, 1, SLICE, THREADS, 1
     __device__ __forceinline__ T* slice(unsigned s) const { return box(s + 1); }
     __device__ __forceinline__ void begin() const { __syncthreads(); }  // threads read what others have filled
     __device__ __forceinline__ void wait(unsigned) const {}
-    __device__ __forceinline__ void hear(unsigned) const {}
     __device__ __forceinline__ void send(unsigned) const { __syncthreads(); }  // all threads have stored theirs
     __device__ __forceinline__ void end() const {}
 };

@@ -86,7 +86,6 @@ __global__ void __launch_bounds__(256, 1)
         fetch(AHEAD ? next : x, AHEAD ? min(s + 1, count - 1) : s);
         float sum[S::TILES][S::COLUMNS][4];
         weights.template multiply<ROWS>(sum, h.box(s) + half * S::STEPS * 16 * ROWS);
-        if (s > 0) h.hear(s);
         leave(sum);
         __syncthreads();  // threads add up what both halves of the warps have left
 #pragma unroll

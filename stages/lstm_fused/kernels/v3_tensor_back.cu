@@ -30,7 +30,7 @@ struct BackShares : WarpShare<HT / 16 / 8, HT / BLOCKS / 4, (ROWS + 7) / 8, KEPT
     // Rows of a slice lie 4 further than a multiple of 16 numbers: lanes of a fragment's rows store to all banks.
     static constexpr int PITCH = UNITS + 4, SLICE = ROWS * PITCH, BOX = BLOCKS * SLICE;
     // Fragments, sums of da, boxes and slices, da of two steps; barriers and words of lab/slices.cuh.
-    static constexpr int BYTES = 16 * (BackShares::IN_SHARED * BackShares::THREADS + CELLS) + 4 * 4 * BOX + 2 * 2 * DA + 32 +
+    static constexpr int BYTES = 16 * (BackShares::IN_SHARED * BackShares::THREADS + CELLS) + 4 * 4 * BOX + 2 * 2 * DA + 16 +
                                  8 * BLOCKS;
     static_assert(UNITS % 16 == 0 && UNITS * BLOCKS == HT, "whole tiles for each block: change HT or BLOCKS");
     static_assert(BLOCKS % 8 == 0, "a warp has all units of a block, or of two");
@@ -135,7 +135,6 @@ __global__ void __launch_bounds__(256, 1)
             if (of.there && !halves) store_gates(gates + at, H, own);
             if (of.there && halves) store_gates(da_halves + at, H, own);
         }
-        if (s > 0) parts.hear(s);
         __syncthreads();  // warps multiply da of all units of the block, and the box is read
         fetch(s + 1);     // on its way while the blocks meet
         float sum[S::TILES][S::COLUMNS][4];
@@ -155,6 +154,5 @@ __global__ void __launch_bounds__(256, 1)
         long long at = of.row * 1ll * GATES * H + of.j;
         store_gates(first_da + at, H, four_floats<T>(own_da[n])), store_gates(bias_sums + at, H, bias[n * S::THREADS]);
     }
-    parts.hear(count);
     parts.end();
 }

@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(GroupShares<HT, BLOCKS, ROWS, KEPT>::THREADS, 
     DYNAMIC_SHARED(uint4, operands);
     T* boxes = reinterpret_cast<T*>(operands + S::IN_SHARED * S::GROUPS * S::OPERAND);
     T* slices = boxes + 2 * (S::BOX + S::GAP);
-    auto* arrived = reinterpret_cast<Arrived<BLOCKS>*>(slices + S::SLICES * S::SLICE);
+    auto* arrived = reinterpret_cast<Arrived<BLOCKS>*>(slices + 2 * S::SLICE);
     int rank = blockIdx.x % BLOCKS, first_row = blockIdx.x / BLOCKS * ROWS, first_unit = rank * S::UNITS;
     Slices<T, BLOCKS, S::SLICE, S::THREADS, 1, S::GAP> h(boxes, slices, *arrived, rank);
     GateGroups<T, S> weights(operands, weight_hh, first_unit, H);
@@ -69,7 +69,6 @@ __global__ void __launch_bounds__(GroupShares<HT, BLOCKS, ROWS, KEPT>::THREADS, 
 
     for (int s = 0; s < count; ++s) {
         int t = step(s);
-        T* slice = slices + s % S::SLICES * S::SLICE;
         // ANCHOR: step
         if (s > 0) h.wait(s);
         uint2 x[S::CELLS];
@@ -89,11 +88,10 @@ __global__ void __launch_bounds__(GroupShares<HT, BLOCKS, ROWS, KEPT>::THREADS, 
             bool live = t < length[n];
             own_c[n] = live ? c_t : own_c[n];
             own_h[n] = live ? from_math<T>(h_t) : own_h[n];
-            if (cells.is(n)) slice[cells.in_slice(n)] = own_h[n];
+            if (cells.is(n)) h.slice(s)[cells.in_slice(n)] = own_h[n];
             kept[n] = a;
         }
-        if (s > 0) h.hear(s);
-        if (s + 1 < count) h.send(s, slice);
+        if (s + 1 < count) h.send(s);
         // ANCHOR_END: step
 #pragma unroll
         for (int n = 0; n < S::CELLS; ++n) {

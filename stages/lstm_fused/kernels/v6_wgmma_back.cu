@@ -189,7 +189,6 @@ __global__ void __launch_bounds__(256, 1)
             }
         }
         da_of += onwards * B * GATES * H;
-        if (s > 0) parts.hear(s);
         fence_proxy_async_shared();  // wgmma reads da
         __syncthreads();             // of all units of the block, and the box is read
         fetch(s + 1);                // on its way while products are made and parts travel
@@ -227,6 +226,5 @@ __global__ void __launch_bounds__(256, 1)
             store_gates(bias_sums + first_at, H, bias[in_bias(n, e)]);
         }
     }
-    parts.hear(count);
     parts.end();
 }

@@ -74,7 +74,6 @@ __global__ void __launch_bounds__(256, 1)
         if (t > 0) h.wait(t);
         float sum[S::TILES][S::COLUMNS][4];
         weights.template multiply<ROWS>(sum, h.box(t) + half * S::STEPS * 16 * ROWS);
-        if (t > 0) h.hear(t);
         leave(sum);
         __syncthreads();  // threads add up what both halves of the warps have left
         Kept of_step[Cell::COUNT];

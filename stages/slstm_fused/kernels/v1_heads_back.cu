@@ -74,7 +74,6 @@ __global__ void __launch_bounds__(256, 1)
             das.wait(s);
             float sum[S::TILES][S::COLUMNS][4];
             weights.template multiply<ROWS>(sum, das.box(s) + warp * S::STEPS * 16 * ROWS);
-            das.hear(s);
 #pragma unroll
             for (int m = 0; m < S::TILES; ++m) store_part<S, ROWS>(parts + warp * S::PART + m * 16, sum[m]);
             __syncthreads();  // threads add up the parts of all warps

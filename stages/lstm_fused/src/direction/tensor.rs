@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(groups(16, 768), ("lstm_tensor", [768, 16, 4]));
         assert_eq!(groups(64, 768), ("lstm_wgmma", [768, 16, 10]));
         assert_eq!(groups(64, 512), ("lstm_wgmma", [512, 16, 10]));
-        assert_eq!(groups(256, 512), ("lstm_wgmma", [512, 8, 18]));
+        assert_eq!(groups(256, 512), ("lstm_wgmma", [512, 16, 38]));
         let back = |batch, hidden| {
             let i = instance_for(GROUPS_BACK, DType::BF16, hidden, batch, 132).unwrap();
             ["HT", "BLOCKS", "ROWS", "PART"].map(|name| i.size(name))
