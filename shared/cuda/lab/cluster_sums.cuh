@@ -12,6 +12,16 @@ template <int BM, int BN> struct ClusterSums {
     static constexpr int ROW = BN + 8, BYTES = BM * ROW * 4;
     float* x;
 
+    // Those that this thread of the warpgroups that multiply has, as wgmma leaves them.
+    __device__ __forceinline__ void store(const float (&sum)[BN / 2]) const {
+        int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, column = threadIdx.x % 4 * 2;
+#pragma unroll
+        for (int j = 0; j < BN / 8; ++j)
+#pragma unroll
+            for (int h = 0; h < 2; ++h)
+                *reinterpret_cast<float2*>(x + (row + 8 * h) * ROW + 8 * j + column) =
+                    make_float2(sum[4 * j + 2 * h], sum[4 * j + 2 * h + 1]);
+    }
     // Four neighbours, those of all blocks of the cluster added up, in their order.
     __device__ __forceinline__ void load(float (&four)[4], Cluster cluster, int r, int c) const {
         for (int block = 0; block < int(cluster.num_blocks()); ++block) {

@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(BM * 2 + 32)
         if (threadIdx.x > BM * 2) return;
         for (int k = 0; k < K; k += BK, turn.advance()) {
             ring.wait_empty(turn);
-            Tiles(tiles + turn.place * Tiles::CELLS).load(A, B, i0, j0, k, g, &ring.full[turn.place]);
+            Tiles(tiles + turn.place * Tiles::CELLS).load(A, B, i0, j0, k, &ring.full[turn.place], g);
         }
         return;
     }

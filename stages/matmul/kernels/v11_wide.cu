@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
         if (threadIdx.x == BM * 2)
             for (int k = 0; k < K; k += BK, turn.advance()) {
                 ring.wait_empty(turn);
-                Tiles(tiles + turn.place * Tiles::CELLS).load(A, B, i0, j0, k, g, &ring.full[turn.place]);
+                Tiles(tiles + turn.place * Tiles::CELLS).load(A, B, i0, j0, k, &ring.full[turn.place], g);
             }
     } else {
         registers_increase<CONSUMER_REGISTERS>();

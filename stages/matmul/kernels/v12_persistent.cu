@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
                 auto [i, j, g] = order.at(n);
                 for (int k = 0; k < K; k += BK, turn.advance()) {
                     ring.wait_empty(turn);
-                    Tiles(tiles + turn.place * Tiles::CELLS).load(A, B, i * BM, j * BN, k, g, &ring.full[turn.place]);
+                    Tiles(tiles + turn.place * Tiles::CELLS).load(A, B, i * BM, j * BN, k, &ring.full[turn.place], g);
                 }
             }
     } else {

@@ -4,6 +4,7 @@
 //
 // As v10, but that the blocks of a cluster share a tile of C: each adds up a part of k. Then each leaves its sums in its
 // shared memory, and adds up all parts of some of the rows, always in the same order.
+#include "lab/cluster_sums.cuh"
 #include "lab/ptx/named_barrier.cuh"
 #include "lab/ring.cuh"
 #include "warpgroup.cuh"
@@ -11,35 +12,10 @@
 using namespace lab;
 namespace cg = cooperative_groups;
 
-// Sums of a tile in shared memory: its rows begin 8 banks apart, so that the lanes of a warp store to all banks.
-template <int BM, int BN> struct Sums {
-    static constexpr int ROW = BN + 8, BYTES = BM * ROW * 4;
-    float* x;
-
-    // A warpgroup's, 64 rows from `row` on.
-    __device__ __forceinline__ void store(const float (&sum)[BN / 2], int row) const {
-        int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-        float* own = x + (row + warp * 16 + lane / 4) * ROW + lane % 4 * 2;
-#pragma unroll
-        for (int n = 0; n < BN / 8; ++n) {
-            *reinterpret_cast<float2*>(own + n * 8) = make_float2(sum[4 * n], sum[4 * n + 1]);
-            *reinterpret_cast<float2*>(own + n * 8 + 8 * ROW) = make_float2(sum[4 * n + 2], sum[4 * n + 3]);
-        }
-    }
-
-    // Four neighbours of row r, those of all blocks of the cluster added up.
-    __device__ __forceinline__ void load(float (&four)[4], cg::cluster_group cluster, int r, int c) const {
-        for (int block = 0; block < int(cluster.num_blocks()); ++block) {
-            float4 part = *reinterpret_cast<float4*>(cluster.map_shared_rank(x, block) + r * ROW + c);
-            four[0] += part.x, four[1] += part.y, four[2] += part.z, four[3] += part.w;
-        }
-    }
-};
-
 template <class T, int BM, int BN, int BK, int PLACES>
-constexpr int matmul_split_shared = PLACES * Tiles<T, BM, BN, BK>::BYTES > Sums<BM, BN>::BYTES
+constexpr int matmul_split_shared = PLACES * Tiles<T, BM, BN, BK>::BYTES > ClusterSums<BM, BN>::BYTES
                                         ? PLACES * Tiles<T, BM, BN, BK>::BYTES
-                                        : Sums<BM, BN>::BYTES;
+                                        : ClusterSums<BM, BN>::BYTES;
 
 template <class T, int BM, int BN, int BK, int PLACES>
 __global__ void __launch_bounds__(BM * 2 + 32)
@@ -55,12 +31,12 @@ __global__ void __launch_bounds__(BM * 2 + 32)
 
     int steps = (K + BK - 1) / BK, first = steps * rank / parts, end = steps * (rank + 1) / parts;
     Matrix<T> c{C + g * 1ll * M * N, M, N};
-    Sums<BM, BN> sums{reinterpret_cast<float*>(tiles)};
+    ClusterSums<BM, BN> sums{reinterpret_cast<float*>(tiles)};
     Turn<PLACES> turn;
     if (threadIdx.x == BM * 2)
         for (int n = first; n < end; ++n, turn.advance()) {
             ring.wait_empty(turn);
-            Tiles(tiles + turn.place * Tiles::CELLS).load(A, B, i0, j0, n * BK, g, &ring.full[turn.place]);
+            Tiles(tiles + turn.place * Tiles::CELLS).load(A, B, i0, j0, n * BK, &ring.full[turn.place], g);
         }
     if (threadIdx.x < BM * 2) {
         float sum[BN / 2];
@@ -76,7 +52,7 @@ __global__ void __launch_bounds__(BM * 2 + 32)
         wgmma_wait<0>();
         if (parts == 1) return store_sums<T, BN>(c, sum, i0 + row, j0);
         named_barrier_sync(1, BM * 2);  // all have read the tiles: sums take their place
-        sums.store(sum, row);
+        sums.store(sum);
     }
     if (parts == 1) return;
     cluster.sync();  // the sums of all blocks are there

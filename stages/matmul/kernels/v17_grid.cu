@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(BM * 2 + 32)
     if (threadIdx.x == BM * 2)
         for (int n = first; n < end; ++n, turn.advance()) {
             ring.wait_empty(turn);
-            Tiles(tiles + turn.place * Tiles::CELLS).load(A, B, i0, j0, n * BK, g, &ring.full[turn.place]);
+            Tiles(tiles + turn.place * Tiles::CELLS).load(A, B, i0, j0, n * BK, &ring.full[turn.place], g);
         }
     if (threadIdx.x < BM * 2) {
         float sum[BN / 2];

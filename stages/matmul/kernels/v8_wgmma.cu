@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(BM * 2)
     // ANCHOR: loop
     float sum[BN / 2];
     for (int n = 0; n * BK < K; ++n) {
-        if (threadIdx.x == 0) tiles.load(A, B, i0, j0, n * BK, g, &full);
+        if (threadIdx.x == 0) tiles.load(A, B, i0, j0, n * BK, &full, g);
         mbarrier_wait(&full, n % 2);
         tiles.multiply(sum, row, n > 0);
         wgmma_wait<0>();

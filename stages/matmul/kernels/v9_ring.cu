@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(BM * 2)
     // ANCHOR: loop
     auto ask = [&](int n, int place) {
         if (threadIdx.x == 0 && n * BK < K)
-            Tiles(tiles + place * Tiles::CELLS).load(A, B, i0, j0, n * BK, g, &full[place]);
+            Tiles(tiles + place * Tiles::CELLS).load(A, B, i0, j0, n * BK, &full[place], g);
     };
     for (int n = 0; n < PLACES; ++n) ask(n, n);
     float sum[BN / 2];

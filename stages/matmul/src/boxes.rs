@@ -1,20 +1,9 @@
 //! Plans of the versions whose tiles TMA loads.
 
-use lab_device::{DType, Device, Instance, Launch, Swizzle, TensorMap};
-use lab_harness::{Error, Plan, Request, Setting, Version, arguments};
+use lab_device::{DType, Device, Instance, Launch};
+use lab_harness::{Error, Operand, Plan, Request, Setting, Version, arguments};
 
 use crate::{Blocks, Matmul, SPLIT, STORES, TENSOR, tuning};
-
-/// Bytes of a row of a box, and of its swizzle.
-const SPAN: usize = 128;
-
-/// Rows of a box of C: those of a warpgroup.
-const GROUP: usize = 64;
-
-/// Columns of matrices, rows, batches; and of a box of them.
-fn boxes(dtype: DType, sizes: [usize; 3], [columns, rows]: [usize; 2]) -> Result<TensorMap, Error> {
-    Ok(TensorMap::new(dtype, &sizes, &[columns, rows, 1])?.swizzle(Swizzle::Bytes128))
-}
 
 /// Of G matrices of M rows and N columns, with sums of K terms; C has the leading indices that A and B have.
 ///
@@ -83,11 +72,11 @@ pub(crate) fn plan(
     let mut plan = Plan::new(device);
     let [a, b] = request.inputs(&mut plan, ["A", "B"]);
     let c = plan.output("C", dtype, &[leading, &[m, n]].concat());
-    let panel = SPAN / dtype.size();
-    let a = a.loaded_by(boxes(dtype, [k, m, g], [depth, rows])?);
-    let b = b.loaded_by(boxes(dtype, [n, k, g], [panel, depth])?);
+    let matrices = |rows, columns| Operand::new(dtype, [rows, columns]).several(g);
+    let a = a.loaded_by(matrices(m, k).loaded(rows)?);
+    let b = b.loaded_by(matrices(k, n).loaded(depth)?);
     let c = match version.blocks {
-        Blocks::Stay { stores: true, .. } => c.stored_by(boxes(dtype, [n, m, g], [panel, GROUP])?),
+        Blocks::Stay { stores: true, .. } => c.stored_by(matrices(m, n).stored()?),
         _ => c.into(),
     };
     match version.blocks {

@@ -3,13 +3,10 @@
 // way in registers while this one is multiplied with, so that what comes from device memory may lie
 // along k or across it, be gathered, or end anywhere. Two stages, and one barrier for each BK of k.
 #pragma once
+#include "lab/along.cuh"
 #include "lab/tile.cuh"
 
 namespace lab {
-
-// How an operand lies in device memory: neighbours are along k, or along the rows of A (the columns of
-// B).
-enum Along { ALONG_K, ACROSS_K };
 
 // A tile of each operand. Rows are 4 banks apart: what is stored across them meets two at a time.
 template <int BM, int BN, int BK> struct RegisterStage {

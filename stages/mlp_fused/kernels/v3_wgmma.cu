@@ -14,7 +14,7 @@
 //
 // dz: B rows of ZB, V rounded up to 8. h, w2's copy: rows of HB. TMA sees V, or H, columns of them, and zeros behind.
 #include "lab/ptx/ex2.cuh"
-#include "lab/staged_store.cuh"
+#include "lab/product.cuh"
 #include "cluster_descent.cuh"
 #include "mlp.cuh"
 #include "wgmma_tile.cuh"
@@ -47,12 +47,7 @@ __global__ void __launch_bounds__(BM * 2 + 32, 2)
     int b = m0 + Tile::row(), target[2] = {b < B ? ids[B + b] : -1, b + 8 < B ? ids[B + b + 8] : -1};
     Tile tile;
     if (!tile.run(stages, ring, ROUNDED, m0, COPY, n0, 0, H, [](unsigned long long, bool) {})) return;
-#pragma unroll
-    for (int j = 0; j < BN / 8; ++j) {
-        float2 two = *reinterpret_cast<const float2*>(bias + 8 * j + 2 * t);
-        tile.sum[4 * j] += two.x, tile.sum[4 * j + 1] += two.y;
-        tile.sum[4 * j + 2] += two.x, tile.sum[4 * j + 3] += two.y;
-    }
+    add_to_columns<BN>(tile.sum, bias);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
         float largest = lowest<float>(), total = 0, picked = 0;
@@ -170,14 +165,7 @@ __global__ void __launch_bounds__(BM * 2 + 32, 2)
     ClusterSums<BM, BN> sums{reinterpret_cast<float*>(stages)};
     if (tile.run(stages, ring, DZ, m0, COPY, n0, first, min(first + span, V), [](unsigned long long, bool) {})) {
         named_barrier_sync(1, Tile::CONSUMERS);  // all have read the tiles: sums take their place
-#pragma unroll
-        for (int j = 0; j < BN / 8; ++j)
-#pragma unroll
-            for (int h = 0; h < 2; ++h) {
-                float2 two = make_float2(tile.sum[4 * j + 2 * h], tile.sum[4 * j + 2 * h + 1]);
-                int at = (Tile::row() + 8 * h) * ClusterSums<BM, BN>::ROW + 8 * j + threadIdx.x % 4 * 2;
-                *reinterpret_cast<float2*>(sums.x + at) = two;
-            }
+        sums.store(tile.sum);
     }
     cluster.sync();  // the sums of all blocks are there
     int rows = (BM + parts - 1) / parts, end = min((rank + 1) * rows, BM) - rank * rows;
@@ -232,7 +220,7 @@ __global__ void __launch_bounds__(BM * 2 + 32, 2)
     Half* ones = stages + PLACES * Tile::STAGE;
     for (int n = threadIdx.x; n < 512; n += Tile::THREADS) ones[n] = from_math<Half>(1.0f);
     fence_proxy_async_shared();  // wgmma reads what was written by plain stores
-    auto column = k_major<Tile::SPAN>(ones, 8 * Tile::SPAN);
+    auto column = k_major<Tile::Tiles::SPAN>(ones, 8 * Tile::Tiles::SPAN);
     float bias[4];
     Tile tile;
     bool sums = tile.run(stages, ring, DZ, m0, ROUNDED, n0, 0, B, [&](unsigned long long rows, bool adds) {

@@ -1,8 +1,8 @@
 //! The launches of a step of B pairs whose products by w2 are made by wgmma and TMA.
 
-use lab_device::{DType, Device, Instance, Kernel, KernelSource, Launch, Swizzle, TensorMap};
+use lab_device::{DType, Device, Instance, Kernel, KernelSource, Launch};
 use lab_harness::plan::{Plan, Scope, Slot};
-use lab_harness::{Error, arguments};
+use lab_harness::{Error, Operand, arguments};
 use lab_reference::mlp::Sizes;
 
 use crate::kernels::{V3_HIDDEN, V3_WGMMA};
@@ -12,9 +12,6 @@ use crate::tensor::padded;
 
 /// As in the kernels: elements of k of a tile, and of a row of a box, 128 bytes.
 const DEPTH: usize = 64;
-
-/// Rows of a box of results, those of a warpgroup.
-const STORED_ROWS: usize = 64;
 
 /// Columns of a tile of dx; it has half as many rows as the tile of w2 of the same launch.
 const INPUT_COLUMNS: usize = 64;
@@ -42,18 +39,9 @@ pub(crate) struct Warpgroups {
     dz: Slot,
 }
 
-/// A matrix \[rows, columns\] of bf16 in rows of whole chunks of 16 bytes, in boxes of so many rows.
-fn boxes([rows, columns]: [usize; 2], high: usize) -> Result<TensorMap, Error> {
-    let map = TensorMap::new(DType::BF16, &[columns, rows], &[DEPTH, high])?;
-    let stride = padded(columns) * DType::BF16.size();
-    Ok(map.strides(&[stride])?.swizzle(Swizzle::Bytes128))
-}
-
-/// The same of results.
-fn stored_boxes([rows, columns]: [usize; 2]) -> Result<TensorMap, Error> {
-    let map = TensorMap::new(DType::BF16, &[columns, rows, 1], &[DEPTH, STORED_ROWS, 1])?;
-    let stride = padded(columns) * DType::BF16.size();
-    Ok(map.strides(&[stride, rows * stride])?.swizzle(Swizzle::Bytes128))
+/// A matrix \[rows, columns\] of bf16 in rows of whole chunks of 16 bytes.
+fn matrix([rows, columns]: [usize; 2]) -> Operand {
+    Operand::new(DType::BF16, [rows, columns]).rows_apart(padded(columns))
 }
 
 /// Of a kernel's instantiations for packs of `pack`, if it has any, in any use, those by the height of
@@ -121,9 +109,9 @@ impl Shared {
         let logits = plan.device().load(tile)?;
         let launch = logits.grid([blocks(tiles(&tile, size), 1), 1, 1])?;
         let arguments = arguments![
-            ROUNDED: rounded.loaded_by(boxes([batch, hidden], tile.size("BM"))?),
-            COPY: copy.loaded_by(boxes([vocabulary, hidden], tile.size("BN"))?),
-            DZ: dz.stored_by(stored_boxes(size)?),
+            ROUNDED: rounded.loaded_by(matrix([batch, hidden]).loaded(tile.size("BM"))?),
+            COPY: copy.loaded_by(matrix([vocabulary, hidden]).loaded(tile.size("BN"))?),
+            DZ: dz.stored_by(matrix(size).stored()?),
         ];
         plan.launch_in(scope, &logits, launch, arguments)
     }
@@ -192,8 +180,8 @@ impl Shared {
         let da = plan.scratch(DType::F32, batch * hidden);
         let dx = plan.scratch(DType::F32, batch * embedding);
         let arguments = arguments![
-            DZ: dz.loaded_by(boxes([batch, vocabulary], tile.size("BM"))?),
-            COPY: copy.loaded_by(boxes([vocabulary, hidden], DEPTH)?),
+            DZ: dz.loaded_by(matrix([batch, vocabulary]).loaded(tile.size("BM"))?),
+            COPY: copy.loaded_by(matrix([vocabulary, hidden]).loaded(DEPTH)?),
             rounded,
             da,
             span,
@@ -209,8 +197,8 @@ impl Shared {
         let of_input = batch.div_ceil(tile.size("BM") / 2) * embedding.div_ceil(INPUT_COLUMNS);
         let launch = output_weights.grid([blocks(of_input + tiles(&tile, size), 1), 1, 1])?;
         let arguments = arguments![
-            DZ: dz.loaded_by(boxes([batch, vocabulary], DEPTH)?),
-            ROUNDED: rounded.loaded_by(boxes([batch, hidden], DEPTH)?),
+            DZ: dz.loaded_by(matrix([batch, vocabulary]).loaded(DEPTH)?),
+            ROUNDED: rounded.loaded_by(matrix([batch, hidden]).loaded(DEPTH)?),
             da, dx, w2, b2,
         ];
         plan.launch_in(&self.scope, &output_weights, launch, arguments)?;

@@ -2,7 +2,7 @@
 
 use lab_device::{DType, Kernel, KernelSource, Launch, Swizzle, TensorMap};
 use lab_harness::plan::{Plan, Slot};
-use lab_harness::{Error, arguments};
+use lab_harness::{Error, Operand, arguments};
 
 use super::tensor::TensorSlots;
 use super::{Direction, Sizes, Weights, blocks};
@@ -12,21 +12,9 @@ use crate::kernels::{COLUMNS, V4_PRODUCT, V4_PRODUCT_BACK};
 /// Of a unit.
 const GATES: usize = 4;
 
-/// Bytes of a row of a box, and of its swizzle; rows of a box of results, those of a warpgroup.
-const SPAN: usize = 128;
-const STORED_ROWS: usize = 64;
-
-/// How a matrix is loaded or stored: boxes of rows of [`SPAN`] bytes, so many.
-fn matrix(sizes: Sizes, columns: usize, rows: usize, high: usize) -> Result<TensorMap, Error> {
-    let wide = SPAN / sizes.dtype.size();
-    Ok(TensorMap::new(sizes.dtype, &[columns, rows], &[wide, high])?.swizzle(Swizzle::Bytes128))
-}
-
-/// The same of results, a matrix of several.
-fn results(sizes: Sizes, columns: usize, rows: usize) -> Result<TensorMap, Error> {
-    let wide = SPAN / sizes.dtype.size();
-    let map = TensorMap::new(sizes.dtype, &[columns, rows, 1], &[wide, STORED_ROWS, 1])?;
-    Ok(map.swizzle(Swizzle::Bytes128))
+/// A matrix \[rows, columns\] of the run's type.
+fn matrix(sizes: Sizes, rows: usize, columns: usize) -> Operand {
+    Operand::new(sizes.dtype, [rows, columns])
 }
 
 /// A kernel of one of the products, and the height, width and depth of its tiles.
@@ -130,12 +118,12 @@ impl Direction {
             self.add_other_columns(plan, [self.weight_ih, to], weights, both, false)?;
         }
         let (kernel, [high, wide, deep]) = product(plan, &V4_PRODUCT, "gates_of_x", self.sizes)?;
-        let x = matrix(self.sizes, inputs, rows, high)?;
+        let x = matrix(self.sizes, rows, inputs).loaded(high)?;
         // Gate by gate, of each unit: the rows of a gate lie H apart.
         let bytes = inputs * dtype.size();
         let w = TensorMap::new(dtype, &[inputs, GATES, hidden], &[deep, GATES, wide / GATES])?;
         let w = w.strides(&[hidden * bytes, bytes])?.swizzle(Swizzle::Bytes128);
-        let stored = results(self.sizes, weights, rows)?;
+        let stored = matrix(self.sizes, rows, weights).stored()?;
 
         let tiles = blocks(rows, high) * blocks(weights, wide);
         let launch = self.launch_of_products(plan, &kernel, tiles)?;
@@ -175,7 +163,7 @@ impl Direction {
         let split = product(plan, &V4_PRODUCT_BACK, "split_weight_gradients", self.sizes)?;
         let parts = parts_of_tiles(plan, [tiles_of(whole.1), tiles_of(split.1)], rows, split.1[2]);
         let (kernel, sides) = if parts > 1 { split } else { whole };
-        let panels = |columns, rows| matrix(self.sizes, columns, rows, sides[2]);
+        let panels = |columns, rows| matrix(self.sizes, rows, columns).loaded(sides[2]);
         let (dweight_ih, dweight_hh) = (gradients["weight_ih"], gradients["weight_hh"]);
         let wide_dweight = slots.weights.map_or(dweight_ih, |[_, gradient]| gradient);
         let read = arguments![
@@ -194,8 +182,8 @@ impl Direction {
         } else {
             let launch = self.launch_of_products(plan, &kernel, tiles_of(sides))?;
             let written = arguments![
-                DW_IH: wide_dweight.stored_by(results(self.sizes, columns, weights)?),
-                DW_HH: dweight_hh.stored_by(results(self.sizes, hidden, weights)?),
+                DW_IH: wide_dweight.stored_by(matrix(self.sizes, weights, columns).stored()?),
+                DW_HH: dweight_hh.stored_by(matrix(self.sizes, weights, hidden).stored()?),
             ];
             plan.launch_in(&scope, &kernel, launch, written)?;
         }
@@ -234,8 +222,8 @@ pub(super) fn add_input_product(
 ) -> Result<(), Error> {
     let (sizes, columns) = (one.sizes, wide_columns(one.columns));
     let (kernel, [high, wide, deep]) = product(plan, &V4_PRODUCT_BACK, "gradient_by_x", sizes)?;
-    let da = matrix(sizes, sizes.weights(), sizes.rows(), high)?;
-    let weights = matrix(sizes, columns, sizes.weights(), deep)?;
+    let da = matrix(sizes, sizes.rows(), sizes.weights()).loaded(high)?;
+    let weights = matrix(sizes, sizes.weights(), columns).loaded(deep)?;
     let weights_of = |of: &Direction| {
         of.tensor_slots().wide.weights.map_or(of.weight_ih, |[weights, _]| weights)
     };
@@ -248,7 +236,7 @@ pub(super) fn add_input_product(
         W: weights_of(one).loaded_by(weights),
         DA_REVERSE: other.tensor_slots().ax.loaded_by(da),
         W_REVERSE: weights_of(other).loaded_by(weights),
-        DX: wide_dx.stored_by(results(sizes, columns, sizes.rows())?),
+        DX: wide_dx.stored_by(matrix(sizes, sizes.rows(), columns).stored()?),
         both,
     ];
     let tiles = blocks(sizes.rows(), high) * blocks(columns, wide);

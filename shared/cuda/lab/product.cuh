@@ -1,0 +1,143 @@
+// Products of matrices by wgmma and TMA, C = A B with either operand along k or across it: what a kernel that has one leaves
+// to others. Of a block of three warpgroups one warp asks for tiles, and two warpgroups multiply 64 rows each.
+//
+// A job says what is multiplied, and where the sums go; a kernel derives its own from ProductJob:
+//
+//   steps(n)                    groups of products of tile n
+//   load(n, s, tiles, full)     asks for the operands of step s, with lab/operand_tiles.cuh; one thread
+//   begin(n)                    by a warpgroup that multiplies, before its products: what the epilogue needs, such as biases
+//   end(n, sum, row, store)     the epilogue of the sums of 64 rows from `row` on: adds to them, scales them, and calls
+//                               store(C, i, j), which rounds them and stores them to rows i and columns j of C
+//
+// go_through() gives each block tile after tile; share_tile() has the blocks of a cluster share the steps of one, where
+// tiles are few.
+#pragma once
+#include "lab/cluster_sums.cuh"
+#include "lab/halves.cuh"
+#include "lab/operand_tiles.cuh"
+#include "lab/ptx/dynamic_shared.cuh"
+#include "lab/ptx/named_barrier.cuh"
+#include "lab/ptx/warp_roles.cuh"
+#include "lab/ring.cuh"
+#include "lab/staged_store.cuh"
+#include "lab/tile_order.cuh"
+
+#ifdef LAB_CLUSTERS
+namespace lab {
+
+struct ProductJob {
+    // Together no more than the block was launched with, of one warpgroup and two.
+    static constexpr int PRODUCER_REGISTERS = 40, CONSUMER_REGISTERS = 232;
+
+    __device__ __forceinline__ void begin(int) const {}
+};
+
+// Of a launch, so many threads a block, and bytes of dynamic shared memory: places of the ring, and of staged stores.
+template <int BM> constexpr int PRODUCT_THREADS = BM * 2 + 128;
+template <class T, int BM, int BN, int BK, int PLACES>
+constexpr int PRODUCT_BYTES =
+    PLACES * OperandTiles<T, ALONG_K, ALONG_K, BM, BN, BK>::BYTES + BM / 64 * StagedStore<T, BN>::BYTES;
+
+// Tiles on their way through the ring of a block: one thread asks for them, warpgroups multiply what has come.
+template <class Tiles, class T, int BN, int PLACES> struct Pipeline {
+    T* tiles;
+    Ring<PLACES>& ring;
+    Turn<PLACES> turn;
+
+    __device__ __forceinline__ Tiles at(Turn<PLACES> turn) const { return Tiles(tiles + turn.place * Tiles::CELLS); }
+
+    // The operands of a tile's steps from `first` to before `end`.
+    template <class Job> __device__ __forceinline__ void ask(const Job& job, int n, int first, int end) {
+        for (int s = first; s < end; ++s, turn.advance()) {
+            ring.wait_empty(turn);
+            job.load(n, s, at(turn), &ring.full[turn.place]);
+        }
+    }
+    // sum = the products of 64 rows from `row` on, of so many steps, one at least.
+    __device__ __forceinline__ void multiply(float (&sum)[BN / 2], int row, int steps) {
+        Turn<PLACES> last;
+        for (int s = 0; s < steps; ++s, turn.advance()) {
+            ring.wait_full(turn);
+            at(turn).multiply(sum, row, s > 0);
+            wgmma_wait<1>();
+            if (s > 0 && threadIdx.x % 128 == 0) ring.leave(last);
+            last = turn;
+        }
+        wgmma_wait<0>();
+        if (threadIdx.x % 128 == 0) ring.leave(last);
+    }
+};
+
+// Goes from tile to tile, `all` of them.
+template <class Tiles, class T, int BM, int BN, int PLACES, class Job>
+__device__ __forceinline__ void go_through(T* tiles, int all, const Job& job) {
+    __shared__ Ring<PLACES> ring;
+    if (threadIdx.x == 0) ring.init(BM / 64);
+    __syncthreads();  // nobody waits at a barrier that is not there
+    Pipeline<Tiles, T, BN, PLACES> pipeline{tiles, ring};
+    if (threadIdx.x >= BM * 2) {
+        registers_decrease<Job::PRODUCER_REGISTERS>();
+        if (threadIdx.x == BM * 2)
+            for (int n = blockIdx.x; n < all; n += gridDim.x) pipeline.ask(job, n, 0, job.steps(n));
+    } else {
+        registers_increase<Job::CONSUMER_REGISTERS>();
+        float sum[BN / 2];
+        int group = threadIdx.x / 128, row = group * 64;
+        StagedStore<T, BN> staged{tiles + PLACES * Tiles::CELLS + group * StagedStore<T, BN>::CELLS};
+        for (int n = blockIdx.x; n < all; n += gridDim.x) {
+            job.begin(n);
+            pipeline.multiply(sum, row, job.steps(n));
+            job.end(n, sum, row, [&](const TensorMap& C, int i, int j) { staged.store(C, sum, i, j, 0); });
+        }
+        staged.finish();
+    }
+}
+
+// A tile whose steps the blocks of a cluster share; each stores some rows of it. to(n, r, c) is where four neighbours go, or
+// null outside.
+template <class Tiles, class T, int BM, int BN, int PLACES, class Job, class To>
+__device__ __forceinline__ void share_tile(T* tiles, const Job& job, To to) {
+    static_assert(ClusterSums<BM, BN>::BYTES <= PLACES * Tiles::BYTES, "sums take the place of tiles");
+    __shared__ Ring<PLACES> ring;
+    auto cluster = cooperative_groups::this_cluster();
+    int parts = cluster.num_blocks(), rank = cluster.block_rank(), n = blockIdx.x / parts, steps = job.steps(n);
+    int first = steps * rank / parts, end = steps * (rank + 1) / parts;
+    if (threadIdx.x == 0) ring.init(BM / 64);
+    __syncthreads();  // nobody waits at a barrier that is not there
+    Pipeline<Tiles, T, BN, PLACES> pipeline{tiles, ring};
+    ClusterSums<BM, BN> sums{reinterpret_cast<float*>(tiles)};
+    if (threadIdx.x >= BM * 2) {
+        registers_decrease<Job::PRODUCER_REGISTERS>();
+        if (threadIdx.x == BM * 2) pipeline.ask(job, n, first, end);
+    } else {
+        registers_increase<Job::CONSUMER_REGISTERS>();
+        float sum[BN / 2];
+        pipeline.multiply(sum, threadIdx.x / 128 * 64, end - first);
+        named_barrier_sync(1, BM * 2);  // all have read the tiles: sums take their place
+        sums.store(sum);
+    }
+    cluster.sync();  // the sums of all blocks are there
+    int rows = (BM + parts - 1) / parts;
+    for (int e = threadIdx.x; e < rows * (BN / 4); e += PRODUCT_THREADS<BM>) {
+        int r = rank * rows + e / (BN / 4), c = e % (BN / 4) * 4;
+        T* place = r < BM ? to(n, r, c) : nullptr;
+        if (place == nullptr) continue;
+        float four[4] = {};
+        sums.load(four, cluster, r, c);
+        *reinterpret_cast<uint2*>(place) = {two_halves<T>(four[0], four[1]), two_halves<T>(four[2], four[3])};
+    }
+    cluster.sync();  // nobody ends while others may read his sums
+}
+
+// An epilogue: a number of each column is added to a warpgroup's sums. In shared memory, 8 bytes aligned.
+template <int BN> __device__ __forceinline__ void add_to_columns(float (&sum)[BN / 2], const float* of_column) {
+    const float* own = of_column + 2 * (threadIdx.x % 4);
+#pragma unroll
+    for (int j = 0; j < BN / 8; ++j) {
+        float2 two = *reinterpret_cast<const float2*>(own + 8 * j);
+        sum[4 * j] += two.x, sum[4 * j + 1] += two.y, sum[4 * j + 2] += two.x, sum[4 * j + 3] += two.y;
+    }
+}
+
+}  // namespace lab
+#endif
