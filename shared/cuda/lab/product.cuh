@@ -3,11 +3,12 @@
 //
 // A job says what is multiplied, and where the sums go; a kernel derives its own from ProductJob:
 //
-//   steps(n)                    groups of products of tile n
-//   load(n, s, tiles, full)     asks for the operands of step s, with lab/operand_tiles.cuh; one thread
-//   begin(n)                    by a warpgroup that multiplies, before its products: what the epilogue needs, such as biases
-//   end(n, sum, row, store)     the epilogue of the sums of 64 rows from `row` on: adds to them, scales them, and calls
-//                               store(C, i, j), which rounds them and stores them to rows i and columns j of C
+//   at(n)                       tile n: which rows and columns, i and j, and what else the job has to know of it
+//   steps(tile)                 groups of products
+//   load(tile, s, tiles, full)  asks for the operands of step s, with lab/operand_tiles.cuh; one thread
+//   begin(tile)                 by a warpgroup that multiplies, before its products: what the epilogue needs, such as biases
+//   end(tile, sum, row, store)  the epilogue of the sums of 64 rows, from row `row` of the tile on: adds to them, scales them,
+//                               and calls store(C, i, j), which rounds and stores them, to rows i and columns j of C
 //
 // go_through() gives each block tile after tile; share_tile() has the blocks of a cluster share the steps of one, where
 // tiles are few.
@@ -29,7 +30,12 @@ struct ProductJob {
     // Together no more than the block was launched with, of one warpgroup and two.
     static constexpr int PRODUCER_REGISTERS = 40, CONSUMER_REGISTERS = 232;
 
-    __device__ __forceinline__ void begin(int) const {}
+    template <class Tile> __device__ __forceinline__ void begin(const Tile&) const {}
+};
+
+// Rows and columns of C from here on.
+struct Corner {
+    int i, j;
 };
 
 // Of a launch, so many threads a block, and bytes of dynamic shared memory: places of the ring, and of staged stores.
@@ -47,10 +53,11 @@ template <class Tiles, class T, int BN, int PLACES> struct Pipeline {
     __device__ __forceinline__ Tiles at(Turn<PLACES> turn) const { return Tiles(tiles + turn.place * Tiles::CELLS); }
 
     // The operands of a tile's steps from `first` to before `end`.
-    template <class Job> __device__ __forceinline__ void ask(const Job& job, int n, int first, int end) {
+    template <class Job, class Tile>
+    __device__ __forceinline__ void ask(const Job& job, const Tile& tile, int first, int end) {
         for (int s = first; s < end; ++s, turn.advance()) {
             ring.wait_empty(turn);
-            job.load(n, s, at(turn), &ring.full[turn.place]);
+            job.load(tile, s, at(turn), &ring.full[turn.place]);
         }
     }
     // sum = the products of 64 rows from `row` on, of so many steps, one at least.
@@ -78,29 +85,34 @@ __device__ __forceinline__ void go_through(T* tiles, int all, const Job& job) {
     if (threadIdx.x >= BM * 2) {
         registers_decrease<Job::PRODUCER_REGISTERS>();
         if (threadIdx.x == BM * 2)
-            for (int n = blockIdx.x; n < all; n += gridDim.x) pipeline.ask(job, n, 0, job.steps(n));
+            for (int n = blockIdx.x; n < all; n += gridDim.x) {
+                auto tile = job.at(n);
+                pipeline.ask(job, tile, 0, job.steps(tile));
+            }
     } else {
         registers_increase<Job::CONSUMER_REGISTERS>();
         float sum[BN / 2];
         int group = threadIdx.x / 128, row = group * 64;
         StagedStore<T, BN> staged{tiles + PLACES * Tiles::CELLS + group * StagedStore<T, BN>::CELLS};
         for (int n = blockIdx.x; n < all; n += gridDim.x) {
-            job.begin(n);
-            pipeline.multiply(sum, row, job.steps(n));
-            job.end(n, sum, row, [&](const TensorMap& C, int i, int j) { staged.store(C, sum, i, j, 0); });
+            auto tile = job.at(n);
+            job.begin(tile);
+            pipeline.multiply(sum, row, job.steps(tile));
+            job.end(tile, sum, row, [&](const TensorMap& C, int i, int j) { staged.store(C, sum, i, j, 0); });
         }
         staged.finish();
     }
 }
 
-// A tile whose steps the blocks of a cluster share; each stores some rows of it. to(n, r, c) is where four neighbours go, or
-// null outside.
+// A tile whose steps the blocks of a cluster share; each stores some rows of it. to(tile, r, c) is where four neighbours go,
+// or null outside.
 template <class Tiles, class T, int BM, int BN, int PLACES, class Job, class To>
 __device__ __forceinline__ void share_tile(T* tiles, const Job& job, To to) {
     static_assert(ClusterSums<BM, BN>::BYTES <= PLACES * Tiles::BYTES, "sums take the place of tiles");
     __shared__ Ring<PLACES> ring;
     auto cluster = cooperative_groups::this_cluster();
-    int parts = cluster.num_blocks(), rank = cluster.block_rank(), n = blockIdx.x / parts, steps = job.steps(n);
+    auto tile = job.at(blockIdx.x / cluster.num_blocks());
+    int parts = cluster.num_blocks(), rank = cluster.block_rank(), steps = job.steps(tile);
     int first = steps * rank / parts, end = steps * (rank + 1) / parts;
     if (threadIdx.x == 0) ring.init(BM / 64);
     __syncthreads();  // nobody waits at a barrier that is not there
@@ -108,7 +120,7 @@ __device__ __forceinline__ void share_tile(T* tiles, const Job& job, To to) {
     ClusterSums<BM, BN> sums{reinterpret_cast<float*>(tiles)};
     if (threadIdx.x >= BM * 2) {
         registers_decrease<Job::PRODUCER_REGISTERS>();
-        if (threadIdx.x == BM * 2) pipeline.ask(job, n, first, end);
+        if (threadIdx.x == BM * 2) pipeline.ask(job, tile, first, end);
     } else {
         registers_increase<Job::CONSUMER_REGISTERS>();
         float sum[BN / 2];
@@ -120,7 +132,7 @@ __device__ __forceinline__ void share_tile(T* tiles, const Job& job, To to) {
     int rows = (BM + parts - 1) / parts;
     for (int e = threadIdx.x; e < rows * (BN / 4); e += PRODUCT_THREADS<BM>) {
         int r = rank * rows + e / (BN / 4), c = e % (BN / 4) * 4;
-        T* place = r < BM ? to(n, r, c) : nullptr;
+        T* place = r < BM ? to(tile, r, c) : nullptr;
         if (place == nullptr) continue;
         float four[4] = {};
         sums.load(four, cluster, r, c);

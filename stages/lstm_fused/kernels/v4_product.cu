@@ -28,28 +28,30 @@ template <class T, int BM, int BN, int BK, int HIGH> struct GateJob : ProductJob
         : X(X), W(W), AX(AX), bias_ih(bias_ih), bias_hh(bias_hh), order(order), H(H), I(I), biased(biased),
           biases(biases) {}
 
-    __device__ __forceinline__ int steps(int) const { return (I + BK - 1) / BK; }
-    // Columns n of ax are the gates of units from n / 4 on.
-    template <class Tiles> __device__ __forceinline__ void load(int n, int s, Tiles tiles, Mbarrier* full) const {
+    __device__ __forceinline__ Corner at(int n) const {
         auto [i, j, g] = order.at(n);
+        return {i * BM, j * BN};
+    }
+    __device__ __forceinline__ int steps(Corner) const { return (I + BK - 1) / BK; }
+    // Columns j of ax are the gates of units from j / 4 on.
+    template <class Tiles> __device__ __forceinline__ void load(Corner at, int s, Tiles tiles, Mbarrier* full) const {
         Tiles::expect(full);
-        tiles.load_a(X, i * BM, s * BK, full);
-        tensor_load(tiles.b, W, {s * BK, 0, j * BN / GATES}, full);
+        tiles.load_a(X, at.i, s * BK, full);
+        tensor_load(tiles.b, W, {s * BK, 0, at.j / GATES}, full);
     }
     // All have added the biases of the tile before: a barrier of its stores lies between.
-    __device__ __forceinline__ void begin(int n) const {
+    __device__ __forceinline__ void begin(Corner at) const {
         float* own = biases[threadIdx.x / 128];
         for (int i = threadIdx.x % 128; i < BN; i += 128) {
-            int column = order.at(n).j * BN + i, row = column % GATES * H + column / GATES;
+            int column = at.j + i, row = column % GATES * H + column / GATES;
             own[i] = biased && column < GATES * H ? to_math(bias_ih[row]) + to_math(bias_hh[row]) : 0.0f;
         }
     }
     template <class Store>
-    __device__ __forceinline__ void end(int n, float (&sum)[BN / 2], int row, Store store) const {
+    __device__ __forceinline__ void end(Corner at, float (&sum)[BN / 2], int row, Store store) const {
         named_barrier_sync(1 + threadIdx.x / 128, 128);  // what all threads of the warpgroup have loaded
         add_to_columns<BN>(sum, biases[threadIdx.x / 128]);
-        auto [i, j, g] = order.at(n);
-        store(AX, i * BM + row, j * BN);
+        store(AX, at.i + row, at.j);
     }
 };
 

@@ -21,20 +21,23 @@ template <int BM, int BN, int BK, int HIGH> struct WeightJob : ProductJob {
     TileOrder<HIGH> of_x, of_h;
     int rows, B, column, shift;  // h before a row is y of `shift` rows further on
 
-    __device__ __forceinline__ bool by_x(int n) const { return n < of_x.down * of_x.across; }
-    __device__ __forceinline__ auto at(int n) const {
-        return by_x(n) ? of_x.at(n) : of_h.at(n - of_x.down * of_x.across);
+    struct Tile : Corner {
+        bool by_x;
+    };
+    __device__ __forceinline__ Tile at(int n) const {
+        bool by_x = n < of_x.down * of_x.across;
+        auto [i, j, g] = by_x ? of_x.at(n) : of_h.at(n - of_x.down * of_x.across);
+        return {{i * BM, j * BN}, by_x};
     }
     __device__ __forceinline__ int over(int length) const { return (length + BK - 1) / BK; }
-    __device__ __forceinline__ int steps(int n) const { return over(rows) + (by_x(n) ? 0 : over(B)); }
-    template <class Tiles> __device__ __forceinline__ void load(int n, int s, Tiles tiles, Mbarrier* full) const {
-        auto [i, j, g] = at(n);
+    __device__ __forceinline__ int steps(Tile at) const { return over(rows) + (at.by_x ? 0 : over(B)); }
+    template <class Tiles> __device__ __forceinline__ void load(Tile at, int s, Tiles tiles, Mbarrier* full) const {
         int k = s * BK, first = (s - over(rows)) * BK;
-        if (by_x(n)) return tiles.load(DA, X, i * BM, j * BN, k, full);
-        if (first >= 0) return tiles.load(FIRST, H0, i * BM, j * BN, first, full);
+        if (at.by_x) return tiles.load(DA, X, at.i, at.j, k, full);
+        if (first >= 0) return tiles.load(FIRST, H0, at.i, at.j, first, full);
         Tiles::expect(full);
-        tiles.load_a(DA, i * BM, k, full);
-        tiles.load_b(Y, column + j * BN, k + shift, full);
+        tiles.load_a(DA, at.i, k, full);
+        tiles.load_b(Y, column + at.j, k + shift, full);
     }
 };
 
@@ -42,10 +45,9 @@ template <int BM, int BN, int BK, int HIGH> struct WeightJob : ProductJob {
 template <int BM, int BN, int BK, int HIGH> struct WholeWeightJob : WeightJob<BM, BN, BK, HIGH> {
     const TensorMap &DW_IH, &DW_HH;
 
-    template <class Store>
-    __device__ __forceinline__ void end(int n, float (&)[BN / 2], int row, Store store) const {
-        auto [i, j, g] = this->at(n);
-        store(this->by_x(n) ? DW_IH : DW_HH, i * BM + row, j * BN);
+    template <class Tile, class Store>
+    __device__ __forceinline__ void end(Tile at, float (&)[BN / 2], int row, Store store) const {
+        store(at.by_x ? DW_IH : DW_HH, at.i + row, at.j);
     }
 };
 
@@ -81,11 +83,10 @@ __global__ void __launch_bounds__(PRODUCT_THREADS<BM>, 1)
     int down = (GATES * H + BM - 1) / BM;
     TileOrder<HIGH> of_x{down, (C + BN - 1) / BN}, of_h{down, (H + BN - 1) / BN};
     WeightJob<BM, BN, BK, HIGH> job{{}, DA, X, Y, FIRST, H0, of_x, of_h, rows, B, column, reverse ? B : -B};
-    share_tile<Tiles, T, BM, BN, PLACES>(tiles, job, [&](int n, int r, int c) -> T* {
-        auto [i, j, g] = job.at(n);
-        int columns = job.by_x(n) ? C : H, row = i * BM + r, at = j * BN + c;
-        T* to = job.by_x(n) ? dweight_ih : dweight_hh;
-        return row < GATES * H && at < columns ? to + row * 1ll * columns + at : nullptr;
+    share_tile<Tiles, T, BM, BN, PLACES>(tiles, job, [&](auto at, int r, int c) -> T* {
+        int columns = at.by_x ? C : H, row = at.i + r, column = at.j + c;
+        T* to = at.by_x ? dweight_ih : dweight_hh;
+        return row < GATES * H && column < columns ? to + row * 1ll * columns + column : nullptr;
     });
 }
 
@@ -95,17 +96,19 @@ template <int BM, int BN, int BK, int HIGH> struct InputJob : ProductJob {
     TileOrder<HIGH> order;
     int of_one, both;  // steps of a direction
 
-    __device__ __forceinline__ int steps(int) const { return of_one * (1 + both); }
-    template <class Tiles> __device__ __forceinline__ void load(int n, int s, Tiles tiles, Mbarrier* full) const {
+    __device__ __forceinline__ Corner at(int n) const {
         auto [i, j, g] = order.at(n);
+        return {i * BM, j * BN};
+    }
+    __device__ __forceinline__ int steps(Corner) const { return of_one * (1 + both); }
+    template <class Tiles> __device__ __forceinline__ void load(Corner at, int s, Tiles tiles, Mbarrier* full) const {
         int k = s % of_one * BK;
         bool one = s < of_one;
-        tiles.load(one ? DA : DA_REVERSE, one ? W : W_REVERSE, i * BM, j * BN, k, full);
+        tiles.load(one ? DA : DA_REVERSE, one ? W : W_REVERSE, at.i, at.j, k, full);
     }
     template <class Store>
-    __device__ __forceinline__ void end(int n, float (&)[BN / 2], int row, Store store) const {
-        auto [i, j, g] = order.at(n);
-        store(DX, i * BM + row, j * BN);
+    __device__ __forceinline__ void end(Corner at, float (&)[BN / 2], int row, Store store) const {
+        store(DX, at.i + row, at.j);
     }
 };
 
