@@ -82,8 +82,9 @@ __global__ void __launch_bounds__(PRODUCT_THREADS<BM>, 1)
     DYNAMIC_TILES(T, tiles);
     int down = (GATES * H + BM - 1) / BM;
     TileOrder<HIGH> of_x{down, (C + BN - 1) / BN}, of_h{down, (H + BN - 1) / BN};
-    WeightJob<BM, BN, BK, HIGH> job{{}, DA, X, Y, FIRST, H0, of_x, of_h, rows, B, column, reverse ? B : -B};
-    share_tile<Tiles, T, BM, BN, PLACES>(tiles, job, [&](auto at, int r, int c) -> T* {
+    using Job = WeightJob<BM, BN, BK, HIGH>;
+    Job job{{}, DA, X, Y, FIRST, H0, of_x, of_h, rows, B, column, reverse ? B : -B};
+    share_tile<Tiles, T, BM, BN, PLACES>(tiles, job, [&](typename Job::Tile at, int r, int c) -> T* {
         int columns = at.by_x ? C : H, row = at.i + r, column = at.j + c;
         T* to = at.by_x ? dweight_ih : dweight_hh;
         return row < GATES * H && column < columns ? to + row * 1ll * columns + column : nullptr;
