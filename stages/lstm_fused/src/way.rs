@@ -15,7 +15,8 @@ pub enum Way {
     Grid,
     /// As [`Way::Cluster`] with the products on tensor cores, for many rows, in f16 and bf16; up to 768 units,
     /// without peepholes and layer norm. On a device without clusters it is refused. Each h is rounded to
-    /// the type, as [`Way::Cell`] rounds it; so is each da, for the products of the way back.
+    /// the type, as [`Way::Cell`] rounds it; so is each da, for the products of the way back. In an sLSTM a cluster has a
+    /// head of some rows, of up to 256 units.
     Tensor,
     /// The same with the products over all steps by wgmma and TMA, where H is a multiple of 8; where it is even, that
     /// with an x of a multiple of 8 columns.
