@@ -893,7 +893,11 @@ fn write_corpus() {
         layer_norm: None,
     };
     let middle = lab_training::Position { epoch: 1, step: 2, steps_per_epoch: 3 };
-    let cells = [("lstm", lstm_fused::Cell::Lstm), ("gru", lstm_fused::Cell::Gru)];
+    let cells = [
+        ("lstm", lstm_fused::Cell::Lstm),
+        ("gru", lstm_fused::Cell::Gru),
+        ("slstm", lstm_fused::Cell::Slstm { heads: 1 }),
+    ];
     for (name, cell) in cells {
         let path = at("lstm-checkpoint", name);
         lstm_of(network(cell, 1), false, &[("note", "a \"text\"")], middle)
