@@ -158,7 +158,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         case(
             "an sLSTM without biases on a text, clipped",
-            Model::characters(Network { bias: false, ..Network::slstm(5, 8, 2) }),
+            Model::characters(Network { bias: false, ..Network::slstm(5, 40, 2) }),
             Config { optimizer: sgd(0.9, 0.02), schedule: rate(0.3), clip: Some(0.2), ..config },
             text(18),
         ),
