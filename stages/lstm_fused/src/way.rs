@@ -1,5 +1,7 @@
 //! How a direction goes through its steps.
 
+use slstm_fused::Slstm;
+
 /// How the forward pass goes through the steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
@@ -64,6 +66,15 @@ impl Way {
             Self::TensorGroups => "tensor_groups",
             Self::TensorGroupsBack => "tensor_groups_back",
             Self::TensorGrid => "tensor_grid",
+        }
+    }
+
+    /// The version of `slstm_fused` by which an sLSTM goes this way, if there is one.
+    pub(crate) fn slstm(self) -> Option<&'static Slstm> {
+        match self {
+            Self::Cell => Some(&slstm_fused::CELL),
+            Self::Tensor => Some(&slstm_fused::HEADS),
+            _ => None,
         }
     }
 

@@ -124,6 +124,13 @@ pub static STAGE: Stage = Stage {
     ..Stage::EMPTY
 };
 
+impl Slstm {
+    /// How it goes through the steps.
+    pub fn way(&self) -> Way {
+        self.way
+    }
+}
+
 impl Version for Slstm {
     fn info(&self) -> &Info {
         &self.info

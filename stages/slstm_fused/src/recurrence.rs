@@ -17,7 +17,7 @@ pub enum Way {
 
 impl Way {
     /// The files of its kernels.
-    pub fn sources(self) -> Vec<&'static KernelSource> {
+    pub(crate) fn sources(self) -> Vec<&'static KernelSource> {
         match self {
             Self::Cell => vec![&kernels::V0_CELL, &kernels::GRADIENTS],
             Self::Heads => vec![

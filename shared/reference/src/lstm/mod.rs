@@ -77,6 +77,11 @@ impl Cell {
         }
     }
 
+    /// Whether it is an sLSTM, of any heads.
+    pub fn is_slstm(self) -> bool {
+        matches!(self, Self::Slstm { .. })
+    }
+
     /// What a step hands to the next one: `h0` and so on before the first step, `hn` behind the last.
     pub fn states(self) -> &'static [&'static str] {
         match self {

@@ -48,8 +48,8 @@ impl Network {
         let lengths = x.lengths.map_or_else(|| vec![steps; batch], <[usize]>::to_vec);
         assert_eq!(lengths.len(), batch, "lengths");
         assert!(lengths.iter().all(|&length| length <= steps), "lengths up to {steps}");
-        let is_slstm = matches!(self.cell, Cell::Slstm { .. });
-        assert!(!is_slstm || lengths.iter().all(|&length| length == steps), "rows of all steps");
+        let is_whole = lengths.iter().all(|&length| length == steps);
+        assert!(is_whole || !self.cell.is_slstm(), "all steps in each row of an sLSTM");
         let (of_h, of_c) = self.states(batch);
         let (h0, c0) = (or_zeros(x.h0, of_h, "h0"), or_zeros(x.c0, of_c, "c0"));
         if let Some(dropout) = x.dropout {

@@ -1,7 +1,7 @@
 //! What is no run, and what the message says.
 
 use lab_device::{DType, Device};
-use lab_harness::{Error, Tensor, Tensors};
+use lab_harness::{Error, Tensor, Tensors, Version};
 use lab_reference::lstm::{Cell, Network};
 
 use super::normed;
@@ -94,7 +94,7 @@ pub(super) fn what_does_not_fit_is_refused(device: &Device) {
         let network = Network::slstm(3, hidden, 2);
         Lstm::of_rows(network, device, dtype, 1).unwrap().way()
     };
-    let by_heads = slstm_fused::Way::Heads.sources();
+    let by_heads = slstm_fused::HEADS.sources();
     let has_heads = by_heads.iter().all(|source| source.runs_on(&device.facts().arch));
     let by_heads = if has_heads { Way::Tensor } else { Way::Cell };
     assert_eq!(slstm_of_rows(512, DType::BF16), by_heads);

@@ -18,7 +18,6 @@ use lab_device::{DType, Device, Kernel, KernelSource};
 use lab_harness::plan::{Argument, Plan, Scope, Slot};
 use lab_harness::{Error, arguments};
 use lab_reference::lstm::Cell;
-
 use slstm_fused::Recurrence;
 
 use products::FEW_COLUMNS;
@@ -72,7 +71,7 @@ impl Sizes {
 
     /// What the gates of all steps, and da, are kept in.
     pub(crate) fn gates_type(&self) -> DType {
-        if matches!(self.cell, Cell::Slstm { .. }) { self.dtype } else { self.arithmetic() }
+        if self.cell.is_slstm() { self.dtype } else { self.arithmetic() }
     }
 
     /// The template argument of it, of kernels that have one; none where it is the default.
@@ -98,16 +97,10 @@ impl States {
         cell: Cell,
         dtype: DType,
         lengths: Slot,
-        mut slot: impl FnMut(&str, DType) -> Slot,
+        slot: impl FnMut(&str, DType) -> Slot,
     ) -> Self {
-        let mut slots = BTreeMap::new();
-        for of in cell.states() {
-            for name in [format!("{of}0"), format!("{of}n")] {
-                let slot = slot(&name, state_type(cell, of, dtype));
-                slots.insert(name, slot);
-            }
-        }
-        Self { slots, lengths }
+        let ends = |of: &&'static str| [(*of, format!("{of}0")), (*of, format!("{of}n"))];
+        Self { slots: slots_of(cell, dtype, cell.states().iter().flat_map(ends), slot), lengths }
     }
 
     /// That of `h0`, `hn` and so on.
@@ -126,12 +119,26 @@ impl States {
 
 /// What a state and the gradient by it are kept in: c, n and m of an sLSTM in f32, whatever it runs in.
 pub(crate) fn state_type(cell: Cell, of: &str, dtype: DType) -> DType {
-    if matches!(cell, Cell::Slstm { .. }) && of != "h" { DType::F32 } else { dtype }
+    if cell.is_slstm() && of != "h" { DType::F32 } else { dtype }
 }
 
 /// The states that have a gradient: all but m, on which nothing depends.
 pub(crate) fn states_with_gradient(cell: Cell) -> impl Iterator<Item = &'static str> {
     cell.states().iter().copied().filter(|of| *of != "m")
+}
+
+/// What `slot` gives for each of these states, or the gradient by it, under its name.
+fn slots_of(
+    cell: Cell,
+    dtype: DType,
+    names: impl Iterator<Item = (&'static str, String)>,
+    mut slot: impl FnMut(&str, DType) -> Slot,
+) -> BTreeMap<String, Slot> {
+    let named = |(of, name): (&str, String)| {
+        let slot = slot(&name, state_type(cell, of, dtype));
+        (name, slot)
+    };
+    names.map(named).collect()
 }
 
 /// Slots under the names of the kernels' parameters.
@@ -152,20 +159,9 @@ pub struct Upstream {
 impl Upstream {
     /// `slot` gives that of each gradient: `dhn`, which is read, `dh0`, which is written, and so on, in this type. By m of an
     /// sLSTM there is none.
-    pub fn new(
-        cell: Cell,
-        dtype: DType,
-        dy: Slot,
-        mut slot: impl FnMut(&str, DType) -> Slot,
-    ) -> Self {
-        let mut states = BTreeMap::new();
-        for of in states_with_gradient(cell) {
-            for name in [format!("d{of}n"), format!("d{of}0")] {
-                let slot = slot(&name, state_type(cell, of, dtype));
-                states.insert(name, slot);
-            }
-        }
-        Self { dy, states }
+    pub fn new(cell: Cell, dtype: DType, dy: Slot, slot: impl FnMut(&str, DType) -> Slot) -> Self {
+        let ends = |of: &'static str| [(of, format!("d{of}n")), (of, format!("d{of}0"))];
+        Self { dy, states: slots_of(cell, dtype, states_with_gradient(cell).flat_map(ends), slot) }
     }
 
     fn arguments(&self) -> impl Iterator<Item = (&str, Argument)> {
@@ -227,7 +223,7 @@ impl Direction {
         let Sizes { steps, batch, hidden, directions, keep, .. } = sizes;
         let arithmetic = sizes.arithmetic();
         let weight_ih = weights["weight_ih"];
-        let is_slstm = matches!(sizes.cell, Cell::Slstm { .. });
+        let is_slstm = sizes.cell.is_slstm();
         let gates_len = match (sizes.way, keep) {
             _ if is_slstm => sizes.rows() * sizes.weights(),
             (Way::Cell, false) => 1,

@@ -9,7 +9,6 @@ use slstm_fused::Recurrence;
 
 use super::tensor::check_halves;
 use super::{Direction, HeadSums, Sizes, States, Upstream, Weights};
-use crate::Way;
 
 /// Of all states, or gradients by them, those of layer `state`, under their names.
 fn of_layer(
@@ -32,11 +31,18 @@ pub(super) fn recurrence(
     state: usize,
 ) -> Recurrence {
     let Sizes { dtype, steps, batch, hidden, keep, .. } = sizes;
-    let way = if sizes.way == Way::Cell { slstm_fused::Way::Cell } else { slstm_fused::Way::Heads };
+    let version = sizes.way.slstm().expect("a way that was checked");
     let b = weights.get("b").copied().unwrap_or_else(|| plan.zeros(dtype, sizes.weights()));
     let own = arguments![wx, y, b, r: weights["r"]];
     let tensors = of_layer(&states.slots, sizes, state).chain(own);
-    Recurrence::new(plan, way, dtype, [batch, steps, heads, hidden / heads], keep, tensors)
+    Recurrence::new(
+        plan,
+        version.way(),
+        dtype,
+        [batch, steps, heads, hidden / heads],
+        keep,
+        tensors,
+    )
 }
 
 impl Direction {

@@ -2,7 +2,6 @@
 
 use lab_device::DType;
 use lab_harness::{Error, Shape, Shapes, Tensor};
-use lab_reference::lstm::Cell;
 
 use super::{Lstm, Pass, check_size};
 use crate::direction::{Sizes, state_type, states_with_gradient};
@@ -55,7 +54,7 @@ pub(super) fn check_shapes(lstm: &Lstm, shapes: &Shapes, pass: Pass) -> Result<S
     }
     let directions = network.directions();
     let of_states = [network.layers * directions, batch, network.hidden];
-    let (cell, is_slstm) = (network.cell, matches!(network.cell, Cell::Slstm { .. }));
+    let (cell, is_slstm) = (network.cell, network.cell.is_slstm());
     // c is nothing without its n and m.
     let has_memory = ["c0", "n0", "m0"].iter().any(|name| shapes.contains_key(*name));
     for &of in cell.states() {

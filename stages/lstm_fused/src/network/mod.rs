@@ -7,7 +7,6 @@ use lab_device::{DType, Device, KernelSource};
 use lab_harness::request::shapes_of;
 use lab_harness::{Binding, Error, Prepared, Tensors, Version};
 use lab_reference::lstm::{Cell, Network};
-use slstm_fused::Slstm;
 
 use data::narrow_lengths;
 pub use layers::Layers;
@@ -31,7 +30,8 @@ pub enum Pass {
     Forward,
     /// Also the gradients by all that goes in: 5 H numbers for each row of each step, layer and
     /// direction are kept, gates and c, in f32 (in runs of f64, in f64). Of a GRU it is 4 H, with
-    /// layer norm 15 H + 5; of an sLSTM 5 H, and 4 H in the run's own type. [`Lstm::recompute`] keeps fewer, [`Lstm::bytes`] counts all.
+    /// layer norm 15 H + 5; of an sLSTM 5 H, and 4 H in the run's own type. [`Lstm::recompute`] keeps fewer,
+    /// [`Lstm::bytes`] counts all.
     ForwardBackward,
 }
 
@@ -101,17 +101,8 @@ fn check_size(name: &str, size: usize) -> Result<(), Error> {
     Err(Error::bad(name, format!("1 to {largest}"), size))
 }
 
-/// The version of the sLSTM that goes a way.
-fn slstm_by(way: Way) -> Option<&'static Slstm> {
-    match way {
-        Way::Cell => Some(&slstm_fused::CELL),
-        Way::Tensor => Some(&slstm_fused::HEADS),
-        _ => None,
-    }
-}
-
 fn check_slstm(way: Way, network: &Network, heads: usize) -> Result<(), Error> {
-    let Some(version) = slstm_by(way) else {
+    let Some(version) = way.slstm() else {
         return Err(Error::bad("way", "cell or tensor in an sLSTM", way));
     };
     let [.., most_heads, most_units] = version.info().dims else { unreachable!("B, T, NH and DH") };
@@ -178,9 +169,9 @@ impl Lstm {
         };
         let arch = &device.facts().arch;
         let runs = |sources: &[&KernelSource]| sources.iter().all(|source| source.runs_on(arch));
-        if matches!(network.cell, Cell::Slstm { .. }) {
+        if network.cell.is_slstm() {
             let by_heads = Self::by(Way::Tensor, network);
-            let has_kernels = halves && runs(&slstm_fused::Way::Heads.sources());
+            let has_kernels = halves && runs(&slstm_fused::HEADS.sources());
             return if has_kernels && by_heads.is_ok() { by_heads } else { Self::new(network) };
         }
         let products = runs(&[&V4_PRODUCT, &V4_PRODUCT_BACK]);

@@ -31,7 +31,7 @@ pub(crate) struct Options {
     /// [default: lstm]
     #[arg(long, help_heading = "Network")]
     pub(crate) cell: Option<CellName>,
-    /// Heads of the sLSTM, which divide its units: a unit sees the outputs of its own head alone [default: 4]
+    /// Heads of the sLSTM: a unit sees the h of its own head alone [default: 4]
     #[arg(long, help_heading = "Network")]
     pub(crate) heads: Option<usize>,
     /// Units of a layer in one direction [default: 32; text: 64]

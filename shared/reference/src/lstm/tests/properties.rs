@@ -271,7 +271,7 @@ fn first_parameters() {
         }
         let steps = (zero.x.len() / (zero.batch * zero.network.inputs)) as i32;
         let forget = if case.network.bias { 1.0 } else { 0.0f64 };
-        if matches!(case.network.cell, Cell::Slstm { .. }) {
+        if case.network.cell.is_slstm() {
             let b: Vec<f64> = (0..16).map(|at| f64::from(u8::from((4..8).contains(&at)))).collect();
             let found = zero.parameters.get("b_l0").filter(|_| case.network.hidden == 4);
             assert!(found.is_none_or(|found| *found == b), "{}", case.name);

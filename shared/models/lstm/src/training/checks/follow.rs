@@ -165,11 +165,6 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Whether it is an sLSTM, which has no kernels for f64.
-fn is_slstm(case: &Case) -> bool {
-    matches!(case.model.network.cell, Cell::Slstm { .. })
-}
-
 /// The largest |a − b| of a parameter, by the largest of all in it.
 fn apart(got: &Tensors, expected: &lab_reference::lstm::Tensors) -> f64 {
     assert_eq!(got.len(), expected.len());
@@ -214,10 +209,11 @@ fn follow(device: &Device, case: &Case) -> [f64; 2] {
 pub(crate) fn training_follows_the_reference(device: &Device) {
     const F32: (DType, f64) = (DType::F32, 3.5e-6);
     for (n, case) in cases().into_iter().enumerate() {
-        let lstm = case.model.network.cell == Cell::Lstm;
+        let cell = case.model.network.cell;
         let mut ways = Vec::new();
-        ways.extend((!is_slstm(&case)).then_some((Way::Cell, (DType::F64, 5e-15))));
-        ways.push(if lstm { (Way::Sequence, F32) } else { (Way::Cell, F32) });
+        // An sLSTM has no kernels for f64.
+        ways.extend((!cell.is_slstm()).then_some((Way::Cell, (DType::F64, 5e-15))));
+        ways.push(if cell == Cell::Lstm { (Way::Sequence, F32) } else { (Way::Cell, F32) });
         ways.extend((n < 2).then_some((Way::Cluster, F32)));
         for (way, (dtype, bound)) in ways {
             let config = Config { dtype, way: Some(way), ..case.config };
@@ -280,7 +276,7 @@ pub(crate) fn training_in_halves_stays_near(device: &Device) {
 pub(crate) fn gradients_are_those_of_differences(device: &Device) {
     const STEP: f64 = 1e-5;
     let device = &without_checks(device).unwrap(); // some hundred launches of what is checked elsewhere
-    for case in cases().into_iter().filter(|case| !is_slstm(case)) {
+    for case in cases().into_iter().filter(|case| !case.model.network.cell.is_slstm()) {
         let Case { name, model, config, data } = case;
         let starts = data.starts(config.window, 3);
         let batch = starts.len(); // all of them in one step
