@@ -39,9 +39,9 @@ pub(super) struct Settings {
     pub(super) window: usize,
     pub(super) stride: usize,
     pub(super) cell: CellName,
-    /// Of the sLSTM; not among those of older files.
-    #[serde(default)]
-    pub(super) heads: Option<usize>,
+    /// Of the sLSTM, of others 1; not among those of older files.
+    #[serde(default = "one_head")]
+    pub(super) heads: usize,
     pub(super) hidden: usize,
     pub(super) layers: usize,
     pub(super) bidirectional: bool,
@@ -96,7 +96,7 @@ impl Settings {
             window,
             stride: if text { window } else { 1 },
             cell: CellName::Lstm,
-            heads: (given.cell == Some(CellName::Slstm)).then_some(4),
+            heads: if given.cell == Some(CellName::Slstm) { 4 } else { one_head() },
             hidden: if text { 64 } else { 32 },
             layers: 1,
             bidirectional: false,
@@ -229,18 +229,12 @@ impl Settings {
             let got = if self.layer_norm { "layer norm" } else { cell };
             return Err(Error::bad("--recompute", "an LSTM without layer norm", got));
         }
-        match (self.cell, self.heads) {
-            (CellName::Slstm, Some(heads)) if heads == 0 || !self.hidden.is_multiple_of(heads) => {
-                let expected = format!("a divisor of the {} units of --hidden", self.hidden);
-                return Err(Error::bad("--heads", expected, heads));
-            }
-            (CellName::Slstm, None) => {
-                return Err(Error::bad("--heads", "those of an sLSTM", "none"));
-            }
-            (CellName::Lstm | CellName::Gru, Some(_)) => {
-                return Err(Error::bad("--heads", "an sLSTM (--cell slstm)", cell));
-            }
-            _ => {}
+        if self.cell != CellName::Slstm && given.heads.is_some() {
+            return Err(Error::bad("--heads", "an sLSTM (--cell slstm)", cell));
+        }
+        if self.heads == 0 || !self.hidden.is_multiple_of(self.heads) {
+            let expected = format!("a divisor of the {} units of --hidden", self.hidden);
+            return Err(Error::bad("--heads", expected, self.heads));
         }
         if kind != Kind::Csv && self.column.is_some() {
             return Err(Error::bad("--column", "none without a CSV file", "one"));
@@ -269,7 +263,7 @@ impl Settings {
             cell: match self.cell {
                 CellName::Lstm => Cell::Lstm,
                 CellName::Gru => Cell::Gru,
-                CellName::Slstm => Cell::Slstm { heads: self.heads.unwrap_or(1) },
+                CellName::Slstm => Cell::Slstm { heads: self.heads },
             },
             inputs,
             hidden: self.hidden,
@@ -327,6 +321,10 @@ impl Settings {
             ..Config::default()
         }
     }
+}
+
+fn one_head() -> usize {
+    1
 }
 
 /// The options that were given, by name.
