@@ -3,9 +3,9 @@
 // A product over the gates, for each row of a step, of which there are T B. Work split: a block has a
 // tile of results (tile_sums.cuh), or, where x has few columns, a warp has a result.
 //
-// da: T x B rows of 4H in the arithmetic's type, of an sLSTM in the type itself; zero where a row has no step. G: the rows of
-// weight_ih, 4H; of the GRU 3H, those of its gates by x. Other tensors are as v0_cell.cu has them. C: the columns
-// of x.
+// da: T x B rows of 4H in the arithmetic's type, of an sLSTM in the type itself; zero where a row has no
+// step. G: the rows of weight_ih, 4H; of the GRU 3H, those of its gates by x. Other tensors are as
+// v0_cell.cu has them. C: the columns of x.
 #include "lab/reduce.cuh"
 #include "tile_sums.cuh"
 

@@ -7,9 +7,9 @@
 // r is a row of a step, T B of them; of the head, those that it reads. Work split: a block has a tile of
 // a product, or 32 columns of a sum (tile_sums.cuh).
 //
-// da: T x B rows of 4H in the arithmetic's type, of an sLSTM in the type itself; zero where a row has no step. The GRU has three gates,
-// G = 3H rows of weights, and four da: the third gate's by x and, in the fourth's place, by h. Other
-// tensors are as v0_cell.cu has them. C: the columns of x.
+// da: T x B rows of 4H in the arithmetic's type, of an sLSTM in the type itself; zero where a row has no
+// step. The GRU has three gates, G = 3H rows of weights, and four da: the third gate's by x and, in the
+// fourth's place, by h. Other tensors are as v0_cell.cu has them. C: the columns of x.
 #include "lstm.cuh"
 #include "lab/progress.cuh"
 #include "lab/reduce.cuh"

@@ -108,10 +108,11 @@ impl Network {
     /// each element of each weight matrix, in the order of [`Network::parameters`].
     ///
     /// Each gate's matrix is Xavier-uniform ([`xavier_uniform_bound`]): `weight_ih` from the
-    /// layer's columns, `weight_hh` from H, to H; `r` of each head from its DH units to these. Biases and peepholes are zero and the weights of
-    /// layer norm one, but for a forget gate that starts open: its bias is 1 (Gers et al. 2000;
-    /// Jozefowicz et al. 2015), in `bias_ih` alone, since PyTorch's two biases add up. With layer
-    /// norm it is that of `ln_bias`, for the norm would take a bias away that all units share. The sLSTM has but `b`.
+    /// layer's columns, `weight_hh` from H, to H; `r` of each head from its DH units to these. Biases
+    /// and peepholes are zero and the weights of layer norm one, but for a forget gate that starts
+    /// open: its bias is 1 (Gers et al. 2000; Jozefowicz et al. 2015), in `bias_ih` alone, since
+    /// PyTorch's two biases add up. With layer norm it is that of `ln_bias`, for the norm would take a
+    /// bias away that all units share; of the sLSTM it is that of `b`.
     pub fn initial(&self, mut uniform: impl FnMut() -> f64) -> Tensors {
         let hidden = self.hidden;
         let forget = match (self.cell, self.layer_norm) {
