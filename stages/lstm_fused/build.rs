@@ -103,6 +103,12 @@ fn both(name: &str) -> Vec<String> {
     [each(name, "false"), each(name, "true")].concat()
 }
 
+/// `name<T>` for each type, with the gates in the arithmetic's; and of halves, with them in the type itself.
+fn gates_of(name: &str) -> Vec<String> {
+    let halves = TYPES[2..].iter().map(|t| format!("{name}<{t}, {t}>"));
+    each(name, "").into_iter().chain(halves).collect()
+}
+
 /// A kernel that keeps weights, for each size of its table: one of f32 and halves, one of f64.
 fn kept<const N: usize>(name: &str, [singles, doubles]: [&[[usize; N]]; 2]) -> Vec<String> {
     let mut all = Vec::new();
@@ -146,8 +152,8 @@ fn main() {
     let norm = [both("norm_cell"), both("norm_cell_back")];
     let gru = ["gru_cell", "gru_cell_back", "gru_cell_first"].map(|name| each(name, ""));
     let projection =
-        ["projection", "projection_by_units", "gates_again"].map(|name| each(name, ""));
-    let by_x = ["input_gradient", "narrow_input_gradient"].map(|name| each(name, ""));
+        [gates_of("projection"), each("projection_by_units", ""), each("gates_again", "")];
+    let by_x = ["input_gradient", "narrow_input_gradient"].map(gates_of);
     let vectors = ["peephole_gradient", "norm_gradient"].map(|name| each(name, ""));
     let spread = ["lstm_spread", "lstm_spread_back"].map(|name| kept(name, SPREAD));
     let gradient_products = [
@@ -194,7 +200,7 @@ fn main() {
         .kernel("kernels/projection.cu", &projection.concat())
         .spills(4)
         .kernel("kernels/input_gradient.cu", &by_x.concat())
-        .kernel("kernels/parameter_gradient.cu", &each("parameter_gradient", ""))
+        .kernel("kernels/parameter_gradient.cu", &gates_of("parameter_gradient"))
         .kernel("kernels/vector_gradient.cu", &vectors.concat())
         .kernel("kernels/gather.cu", &[each("gather_series", ""), each("gather_text", "")].concat())
         .kernel("kernels/head.cu", &heads())

@@ -207,7 +207,7 @@ enum Command {
     Tune(commands::tune::Arguments),
     /// The records of the benchmarks, as tables and plots
     History(commands::history::Arguments),
-    /// Trains an LSTM or a GRU on a series or a text, tests it, writes with it
+    /// Trains an LSTM, a GRU or an sLSTM on a series or a text, tests it, writes with it
     #[command(subcommand)]
     Lstm(commands::lstm::Command),
     /// Trains a model of the next word on a text, judges it, asks it what comes next

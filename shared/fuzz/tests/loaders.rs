@@ -273,6 +273,8 @@ const HEADER: &[&str] = &[
     "cell",
     "lstm",
     "gru",
+    "slstm",
+    "heads",
     "inputs",
     "hidden",
     "layers",
@@ -397,6 +399,7 @@ fn models<M: Trained>(name: &'static str, read: fn(&Path) -> Result<Checkpoint<M
         "true",
         "false",
         "gru",
+        "slstm",
         "lstm",
         "words",
         "bytes",
@@ -789,6 +792,8 @@ const LINE: &[&str] = &[
     "--layers",
     "--cell",
     "gru",
+    "slstm",
+    "--heads",
     "--optimizer",
     "sgd",
     "99999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999",
@@ -893,7 +898,11 @@ fn write_corpus() {
         layer_norm: None,
     };
     let middle = lab_training::Position { epoch: 1, step: 2, steps_per_epoch: 3 };
-    let cells = [("lstm", lstm_fused::Cell::Lstm), ("gru", lstm_fused::Cell::Gru)];
+    let cells = [
+        ("lstm", lstm_fused::Cell::Lstm),
+        ("gru", lstm_fused::Cell::Gru),
+        ("slstm", lstm_fused::Cell::Slstm { heads: 1 }),
+    ];
     for (name, cell) in cells {
         let path = at("lstm-checkpoint", name);
         lstm_of(network(cell, 1), false, &[("note", "a \"text\"")], middle)

@@ -72,6 +72,8 @@ __global__ void __launch_bounds__(THREADS)
     y += at * K, dy += at * K, z += r * 1ll * O, dz += r * 1ll * O;
     if (row >= live) {
         for (int o = threadIdx.x; o < O; o += THREADS) z[o] = 0, dz[o] = 0;
+        // Cells without lengths go on in these rows, but nothing comes back from them. Without `back` there are none.
+        for (int k = threadIdx.x; k < K; k += THREADS) dy[k] = from_math<T>(M(0));
         if (threadIdx.x == 0) row_losses[r] = 0;
         return;
     }

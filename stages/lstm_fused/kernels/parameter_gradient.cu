@@ -7,9 +7,9 @@
 // r is a row of a step, T B of them; of the head, those that it reads. Work split: a block has a tile of
 // a product, or 32 columns of a sum (tile_sums.cuh).
 //
-// da: T x B rows of 4H in the arithmetic's type, zero where a row has no step. The GRU has three gates,
-// G = 3H rows of weights, and four da: the third gate's by x and, in the fourth's place, by h. Other
-// tensors are as v0_cell.cu has them. C: the columns of x.
+// da: T x B rows of 4H in the arithmetic's type, of an sLSTM in the type itself; zero where a row has no
+// step. The GRU has three gates, G = 3H rows of weights, and four da: the third gate's by x and, in the
+// fourth's place, by h. Other tensors are as v0_cell.cu has them. C: the columns of x.
 #include "lstm.cuh"
 #include "lab/progress.cuh"
 #include "lab/reduce.cuh"
@@ -22,8 +22,8 @@ constexpr int THREADS = SumTile::THREADS, TILE = SumTile::TILE, EACH = SumTile::
 // ANCHOR: weights
 // A tile of dW, from row `m0` and column `n0` on: of weight_hh if `of_h`, with y as x, else
 // of weight_ih; G x C. What a row of the batch holds past its length is not read, be it NaN.
-template <class T>
-__device__ __forceinline__ void weight_gradient(const math_t<T>* da, const T* x, const T* h0,
+template <class T, class Gates>
+__device__ __forceinline__ void weight_gradient(const Gates* da, const T* x, const T* h0,
                                                 const int* lengths, T* dw, int rows, int B, int G,
                                                 int H, int C, int m0, int n0, int stride,
                                                 int reverse, bool of_h) {
@@ -34,7 +34,7 @@ __device__ __forceinline__ void weight_gradient(const math_t<T>* da, const T* x,
     M sum[EACH] = {};
     auto da_of = [&](int m, int r) {
         int n = m0 + m, at = n + (of_h && G < 4 * H && n >= 2 * H ? H : 0);
-        return n < G && r < rows ? da[r * 4ll * H + at] : M(0);
+        return n < G && r < rows ? to_math(da[r * 4ll * H + at]) : M(0);
     };
     auto input = [&](int r, int) {
         int t = r / B, row = r % B;
@@ -48,14 +48,14 @@ __device__ __forceinline__ void weight_gradient(const math_t<T>* da, const T* x,
 // ANCHOR_END: weights
 
 // Both biases, which add up, have the same gradient; but those of the GRU's third gate.
-template <class T>
-__device__ __forceinline__ void bias_gradient(const math_t<T>* da, T* dbias_ih, T* dbias_hh,
+template <class T, class Gates>
+__device__ __forceinline__ void bias_gradient(const Gates* da, T* dbias_ih, T* dbias_hh,
                                               int rows, int G, int H, int n0) {
     using M = math_t<T>;
     int n = n0 + threadIdx.x % TILE;
     M sum[1];
     SumTile::column_sums(sum, rows, [&](M (&own)[1], int r) {
-        if (n < 4 * H) own[0] += da[r * 4ll * H + n];
+        if (n < 4 * H) own[0] += to_math(da[r * 4ll * H + n]);
     });
     if (threadIdx.x >= TILE || n >= 4 * H) return;
     T result = from_math<T>(sum[0]);
@@ -107,9 +107,9 @@ template <class T> struct Head {
 // A block a tile: 4H / 32 by C / 32 for weight_ih, H / 32 for weight_hh and, where there are biases, one.
 // Behind them, where O is not 0, those of the head, O / 32 by stride / 32 and one more, and a block for
 // the loss of the step. All rounded up. The grid begins with block `first` of these. The head reads y from row `from` on, `head_rows` of them.
-template <class T>
+template <class T, class Gates = math_t<T>>
 __global__ void __launch_bounds__(THREADS)
-    parameter_gradient(const math_t<T>* __restrict__ da, const T* __restrict__ x,
+    parameter_gradient(const Gates* __restrict__ da, const T* __restrict__ x,
                        const T* __restrict__ y, const T* __restrict__ h0,
                        const int* __restrict__ lengths, T* __restrict__ dweight_ih,
                        T* __restrict__ dweight_hh, T* __restrict__ dbias_ih,

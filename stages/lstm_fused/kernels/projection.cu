@@ -26,12 +26,12 @@ template <class T> struct Rows {
 };
 
 // ANCHOR: projection
-// ax. A grid of T B / 32 x 4H / 32 blocks, rounded up.
-template <class T>
+// ax, of an sLSTM in the type itself. A grid of T B / 32 x 4H / 32 blocks, rounded up.
+template <class T, class Gates = math_t<T>>
 __global__ void __launch_bounds__(THREADS)
     projection(const T* __restrict__ x, const T* __restrict__ weight_ih,
                const T* __restrict__ bias_ih, const T* __restrict__ bias_hh,
-               math_t<T>* __restrict__ ax, int rows, int G, int C, int biased) {
+               Gates* __restrict__ ax, int rows, int G, int C, int biased) {
     using M = math_t<T>;
     int m0 = blockIdx.x * TILE, n0 = blockIdx.y * TILE, n = n0 + threadIdx.x % TILE;
     M sum[EACH] = {};

@@ -6,7 +6,7 @@
 //!
 //! The versions compute the plain LSTM of one layer, under PyTorch's names ([`lab_harness::lstm`]).
 //! [`Lstm`] is the whole: several layers, two directions, peepholes, layer norm, rows of unlike
-//! lengths; and the GRU beside it.
+//! lengths; and the GRU and the sLSTM beside it, whose steps are those of [`slstm_fused`].
 //!
 //! The equations are those of [`lab_reference::lstm`]; Hochreiter & Schmidhuber 1997, Gers et al.
 //! 2000, Greff et al. 2017 (arXiv 1503.04069).

@@ -41,6 +41,7 @@ impl Posed {
         for parameter in network.parameters() {
             let scale = match parameter.shape[..] {
                 [_, columns] => 1.0 / ((columns + network.hidden) as f64).sqrt(),
+                [_, _, _, columns] => 1.0 / (columns as f64).sqrt(),
                 _ => 0.5,
             };
             all.insert(parameter.name, normal(&parameter.shape, scale));
@@ -56,7 +57,7 @@ impl Posed {
             ("dhn", &states, 1.0),
             ("dcn", &states, 1.0),
         ] {
-            if network.cell == Cell::Gru && ["c0", "dcn"].contains(&name) {
+            if network.cell != Cell::Lstm && ["c0", "dcn"].contains(&name) {
                 continue;
             }
             all.insert(name.to_owned(), normal(shape, scale));
@@ -97,7 +98,7 @@ impl Posed {
             ("dc0", back.dc0),
         ];
         let mut all: Vec<_> = named.map(|(name, values)| (name.to_owned(), values)).into();
-        if network.cell == Cell::Gru {
+        if network.cell != Cell::Lstm {
             all.retain(|(name, _)| !["cn", "dc0"].contains(&name.as_str()));
         }
         all.extend(back.parameters);

@@ -1,5 +1,7 @@
 //! How a direction goes through its steps.
 
+use slstm_fused::Slstm;
+
 /// How the forward pass goes through the steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
@@ -15,7 +17,8 @@ pub enum Way {
     Grid,
     /// As [`Way::Cluster`] with the products on tensor cores, for many rows, in f16 and bf16; up to 768 units,
     /// without peepholes and layer norm. On a device without clusters it is refused. Each h is rounded to
-    /// the type, as [`Way::Cell`] rounds it; so is each da, for the products of the way back.
+    /// the type, as [`Way::Cell`] rounds it; so is each da, for the products of the way back. In an sLSTM a cluster has a
+    /// head of some rows, of up to 256 units.
     Tensor,
     /// The same with the products over all steps by wgmma and TMA, where H is a multiple of 8; where it is even, that
     /// with an x of a multiple of 8 columns.
@@ -63,6 +66,15 @@ impl Way {
             Self::TensorGroups => "tensor_groups",
             Self::TensorGroupsBack => "tensor_groups_back",
             Self::TensorGrid => "tensor_grid",
+        }
+    }
+
+    /// The version of `slstm_fused` by which an sLSTM goes this way, if there is one.
+    pub(crate) fn slstm(self) -> Option<&'static Slstm> {
+        match self {
+            Self::Cell => Some(&slstm_fused::CELL),
+            Self::Tensor => Some(&slstm_fused::HEADS),
+            _ => None,
         }
     }
 

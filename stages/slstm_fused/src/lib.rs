@@ -7,14 +7,15 @@
 //! (arXiv 2405.04517, section 2.2).
 
 mod checks;
+mod recurrence;
 
-use lab_device::{DType, Device, Instance, KernelSource};
-use lab_harness::plan::{Argument, Scope, Slot};
+use lab_device::{DType, Device, KernelSource};
+use lab_harness::plan::Argument;
 use lab_harness::slstm::{self, of, sizes};
 use lab_harness::suite::{Check, every_kernel_loads};
-use lab_harness::{
-    Dim, Dims, Error, Family, Info, Output, Plan, Request, Stage, Tensor, Version, arguments,
-};
+use lab_harness::{Dim, Dims, Error, Family, Info, Output, Plan, Request, Stage, Version};
+
+pub use recurrence::{Recurrence, Way};
 
 #[allow(missing_docs)]
 pub mod kernels {
@@ -28,15 +29,6 @@ pub struct Slstm {
     info: Info,
     way: Way,
     backward: bool,
-}
-
-/// How it goes through the steps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// A launch a step.
-    Cell,
-    /// A launch for all steps.
-    Heads,
 }
 
 /// A block has a thread for each of 128 units of all rows; the grid and the columns of dwx are counted by ints.
@@ -132,21 +124,20 @@ pub static STAGE: Stage = Stage {
     ..Stage::EMPTY
 };
 
+impl Slstm {
+    /// How it goes through the steps.
+    pub fn way(&self) -> Way {
+        self.way
+    }
+}
+
 impl Version for Slstm {
     fn info(&self) -> &Info {
         &self.info
     }
 
     fn sources(&self) -> Vec<&'static KernelSource> {
-        match self.way {
-            Way::Cell => vec![&kernels::V0_CELL, &kernels::GRADIENTS],
-            Way::Heads => vec![
-                &kernels::V1_HEADS,
-                &kernels::V1_HEADS_BACK,
-                &kernels::V1_GRADIENT,
-                &kernels::GRADIENTS,
-            ],
-        }
+        self.way.sources()
     }
 
     fn test_shapes(&self) -> Vec<Dims> {
@@ -169,52 +160,19 @@ impl Version for Slstm {
 
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
         let mut plan = Plan::new(device);
-        let run = Run::new(&mut plan, self, request);
-        match self.way {
-            Way::Cell => run.add_cells(&mut plan)?,
-            Way::Heads => run.add_heads(&mut plan)?,
-        }
-        if self.backward {
-            run.add_gradients(&mut plan, self.way)?;
-        }
-        Ok(plan)
-    }
-}
-
-/// Numbers that a step keeps for the way back of each unit: `KEPT` of `slstm.cuh`.
-const KEPT: usize = 5;
-
-/// A state, or a gradient, that nobody has given.
-fn zeros(plan: &mut Plan, dtype: DType, shape: &[usize]) -> Slot {
-    plan.constant(&Tensor::rounded(dtype, shape, &vec![0.0; shape.iter().product()]))
-}
-
-/// A run's launches.
-struct Run {
-    dtype: DType,
-    /// B, T, NH and DH.
-    sizes: [usize; 4],
-    backward: bool,
-    scope: Scope,
-}
-
-impl Run {
-    /// Over all tensors of a request, and what the forward pass keeps.
-    fn new(plan: &mut Plan, version: &Slstm, request: &Request<'_>) -> Self {
         let sizes @ [b, t, nh, dh] = of(&request.dims);
-        let (dtype, backward) = (request.dtype, version.backward);
-        let (state, y) = ([b, nh, dh], [t, b, nh, dh]);
+        let (dtype, state) = (request.dtype, [b, nh, dh]);
         let mut all: Vec<(&str, Argument)> = Vec::new();
-        for input in version.info.inputs {
+        for input in self.info.inputs {
             let slot = match request.has(input.name) {
-                true => request.input(plan, input.name),
-                false => zeros(plan, input.always.unwrap_or(dtype), &state),
+                true => request.input(&mut plan, input.name),
+                false => plan.zeros(input.always.unwrap_or(dtype), b * nh * dh),
             };
             all.push((input.name, slot.into()));
         }
-        for Output { name, .. } in version.info.outputs {
+        for Output { name, .. } in self.info.outputs {
             let (dtype, shape): (DType, &[usize]) = match *name {
-                "y" => (dtype, &y),
+                "y" => (dtype, &[t, b, nh, dh]),
                 "dwx" => (dtype, &[t, b, 4, nh, dh]),
                 "dr" => (dtype, &[4, nh, dh, dh]),
                 "db" => (dtype, &[4, nh, dh]),
@@ -223,88 +181,11 @@ impl Run {
             };
             all.push((name, plan.output(name, dtype, shape).into()));
         }
-        let units = if backward { b * nh * dh } else { 1 };
-        let kept = plan.scratch(F32, if backward { t * units * KEPT } else { 1 });
-        let first = plan.scratch(F32, units);
-        let more = arguments![kept, first, keep: backward, count: t, B: b, NH: nh, DH: dh];
-        Self { dtype, sizes, backward, scope: Scope::new().with(all).with(more) }
-    }
-
-    fn instance(&self, source: &'static KernelSource, name: &str) -> Instance {
-        let mut all = source.instances(name);
-        all.find(|i| i.has("T", self.dtype.cpp())).expect("a kernel for each type")
-    }
-
-    /// A launch of a thread for each unit of all rows.
-    fn add_cell<const N: usize>(
-        &self,
-        plan: &mut Plan,
-        name: &str,
-        arguments: [(&'static str, Argument); N],
-    ) -> Result<(), Error> {
-        let kernel = plan.device().load(self.instance(&kernels::V0_CELL, name))?;
-        let [b, _, nh, dh] = self.sizes;
-        let launch = kernel.grid_over(b * nh * dh)?;
-        plan.launch_in(&self.scope, &kernel, launch, arguments)
-    }
-
-    /// A launch for each step, forth and back.
-    fn add_cells(&self, plan: &mut Plan) -> Result<(), Error> {
-        let [_, steps, ..] = self.sizes;
-        for t in 0..steps {
-            self.add_cell(plan, "slstm_cell", arguments![t])?;
+        let recurrence = Recurrence::new(&mut plan, self.way, dtype, sizes, self.backward, all);
+        recurrence.add_forward(&mut plan)?;
+        if self.backward {
+            recurrence.add_backward(&mut plan, [])?;
         }
-        if !self.backward {
-            return Ok(());
-        }
-        for t in (0..steps).rev() {
-            self.add_cell(plan, "slstm_cell_back", arguments![t])?;
-        }
-        self.add_cell(plan, "slstm_cell_first", [])
-    }
-
-    /// A launch for all steps, forth and back: a cluster for a head of some rows.
-    fn add_heads(&self, plan: &mut Plan) -> Result<(), Error> {
-        let [b, _, nh, dh] = self.sizes;
-        let kernels =
-            [(&kernels::V1_HEADS, "slstm_heads"), (&kernels::V1_HEADS_BACK, "slstm_heads_back")];
-        for (source, name) in &kernels[..if self.backward { 2 } else { 1 }] {
-            let fits = |i: &Instance| i.has("T", self.dtype.cpp()) && dh <= i.size("HT");
-            let instance = source.instances(name).filter(fits).min_by_key(|i| i.size("HT"));
-            let instance = instance.expect("as many units as were checked");
-            let [blocks, rows] = [instance.size("BLOCKS"), instance.size("ROWS")];
-            let kernel = plan.device().load(instance)?;
-            let clusters = nh * b.div_ceil(rows);
-            let launch = kernel.grid([(clusters * blocks) as u32, 1, 1])?.cluster(blocks as u32);
-            if kernel.resident_clusters(&launch)? == 0 {
-                let expected = format!("clusters of {blocks} blocks on this device");
-                return Err(Error::bad("DH", expected, dh));
-            }
-            plan.launch_in(&self.scope, &kernel, launch, [])?;
-        }
-        Ok(())
-    }
-
-    /// By r and b.
-    fn add_gradients(&self, plan: &mut Plan, way: Way) -> Result<(), Error> {
-        let [b, steps, nh, dh] = self.sizes;
-        let rows = steps * b;
-        let (by_r, tile) = match way {
-            Way::Cell => (self.instance(&kernels::GRADIENTS, "r_gradient"), 32),
-            Way::Heads => {
-                let pack = if dh.is_multiple_of(8) { 8 } else { 1 };
-                let mut all = kernels::V1_GRADIENT.instances("r_gradient_tiles");
-                let fits = |i: &Instance| i.has("T", self.dtype.cpp()) && i.size("PACK") == pack;
-                (all.find(fits).expect("one of each"), 64)
-            }
-        };
-        let kernel = plan.device().load(by_r)?;
-        let tiles = dh.div_ceil(tile) as u32;
-        let launch = kernel.grid([tiles, tiles, 4 * nh as u32])?;
-        plan.launch_in(&self.scope, &kernel, launch, arguments![rows])?;
-        let by_b = self.instance(&kernels::GRADIENTS, "b_gradient");
-        let kernel = plan.device().load(by_b)?;
-        let launch = kernel.grid([(4 * nh * dh).div_ceil(32) as u32, 1, 1])?;
-        plan.launch_in(&self.scope, &kernel, launch, arguments![rows])
+        Ok(plan)
     }
 }

@@ -314,6 +314,8 @@ fn every_option_of_lstm_has_a_network() {
         "--dtype bf16 --optimizer sgd --clip 0",
         "--dtype f16 --weight-decay 0.1",
         "--layers 2 --recompute --dropout 0.1",
+        "--cell slstm --heads 5 --layers 2 --dropout 0.1",
+        "--cell slstm --heads 1 --dtype f16",
     ] {
         let trained = lab.json(&format!(
             "train --data load.csv --column load --window 6 --stride 3 --hidden 5 --batch 16 --epochs 3 {options} --out o.safetensors"

@@ -153,6 +153,21 @@ fn options_of_lstm() {
         ("--frequency 0", "--frequency: expected a number above 0, got 0"),
         ("--cell gru --peephole", "--peephole: expected an LSTM, got a GRU"),
         ("--cell gru --layer-norm", "--layer-norm: expected an LSTM, got a GRU"),
+        ("--cell slstm --peephole", "--peephole: expected an LSTM, got an sLSTM"),
+        ("--cell slstm --layer-norm", "--layer-norm: expected an LSTM, got an sLSTM"),
+        (
+            "--cell slstm --bidirectional",
+            "--bidirectional: expected an LSTM or a GRU, got an sLSTM",
+        ),
+        (
+            "--cell slstm --heads 0",
+            "--heads: expected a divisor of the 32 units of --hidden, got 0",
+        ),
+        (
+            "--cell slstm --hidden 30",
+            "--heads: expected a divisor of the 30 units of --hidden, got 4",
+        ),
+        ("--cell gru --heads 2", "--heads: expected an sLSTM (--cell slstm), got a GRU"),
         (
             "--recompute --layer-norm",
             "--recompute: expected an LSTM without layer norm, got layer norm",

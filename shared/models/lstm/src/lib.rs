@@ -1,5 +1,5 @@
-//! An LSTM or a GRU as a model: a linear layer on it, data to learn from, and its training, by the
-//! kernels of [`lstm_fused`].
+//! An LSTM, a GRU or an sLSTM as a model: a linear layer on it, data to learn from, and its training, by
+//! the kernels of [`lstm_fused`].
 
 pub mod data;
 pub mod training;

@@ -15,6 +15,11 @@ fn data() -> Data {
 
 /// After six steps of five an epoch.
 fn trained(dtype: DType) -> Checkpoint {
+    trained_of(Network { peephole: true, ..Network::lstm(1, 4) }, dtype)
+}
+
+/// Of two such layers.
+fn trained_of(network: Network, dtype: DType) -> Checkpoint {
     let config = Config {
         window: 3,
         batch: 4,
@@ -25,7 +30,7 @@ fn trained(dtype: DType) -> Checkpoint {
         dropout: 0.1,
         ..Config::default()
     };
-    let model = Model::forecast(Network { layers: 2, peephole: true, ..Network::lstm(1, 4) });
+    let model = Model::forecast(Network { layers: 2, ..network });
     let starts = data().starts(3, 1);
     let mut trainer = Trainer::new(&emulator().unwrap(), model, config, &data(), &starts).unwrap();
     trainer.epoch().unwrap();
@@ -65,13 +70,50 @@ fn a_run_goes_on_from_its_file() {
         }
         trainer.checkpoint().unwrap()
     };
-    let checkpoint = trained(DType::F32);
-    let Checkpoint { model, config, .. } = checkpoint;
-    let whole = to_the_end(Trainer::new(&device, model, config, &data, &starts).unwrap());
-    checkpoint.write(&file(&directory)).unwrap();
-    let read = Checkpoint::read(&file(&directory)).unwrap();
-    let resumed = Trainer::resume(&device, &read, &data, &starts).unwrap();
-    assert_eq!(to_the_end(resumed), whole);
+    let slstm = Network::slstm(1, 4, 2);
+    for checkpoint in [trained(DType::F32), trained_of(slstm, DType::BF16)] {
+        let Checkpoint { model, config, .. } = checkpoint;
+        let whole = to_the_end(Trainer::new(&device, model, config, &data, &starts).unwrap());
+        checkpoint.write(&file(&directory)).unwrap();
+        let read = Checkpoint::read(&file(&directory)).unwrap();
+        assert_eq!(read.model.network, model.network);
+        let resumed = Trainer::resume(&device, &read, &data, &starts).unwrap();
+        assert_eq!(to_the_end(resumed), whole);
+    }
+}
+
+/// Those of the sLSTM by the stage's, and its heads in the header.
+#[test]
+fn parameters_of_an_slstm_show_its_heads() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = file(&directory);
+    trained_of(Network::slstm(1, 4, 2), DType::F32).write(&path).unwrap();
+    let (all, notes) = tensor::read_with_notes(&path).unwrap();
+    for (name, shape) in [
+        ("weight_ih_l0", &[16, 1][..]),
+        ("r_l0", &[4, 2, 2, 2]),
+        ("b_l0", &[4, 2, 2]),
+        ("weight_ih_l1", &[16, 4]),
+        ("r_l1", &[4, 2, 2, 2]),
+    ] {
+        assert_eq!(all[name].shape, shape, "{name}");
+    }
+    let header = &notes["lstm_fused"];
+    for (to, said) in [
+        (
+            "{\"slstm\":{\"heads\":3}}",
+            "heads: expected a divisor of 4, the units of a layer, got 3",
+        ),
+        ("{\"slstm\":{\"heads\":4}}", "tensor 'r_l0': expected f32 [4, 4, 1, 1]"),
+        ("{\"slstm\":{}}", "missing field `heads`"),
+        ("\"slstm\"", "metadata"),
+    ] {
+        let wrong = header.replace("{\"slstm\":{\"heads\":2}}", to);
+        assert_ne!(&wrong, header);
+        let wrong = [("lstm_fused".to_owned(), wrong)].into();
+        tensor::write_with_notes(&path, &all, &wrong).unwrap();
+        assert!(refused(&path).contains(said), "{to}: {}", refused(&path));
+    }
 }
 
 /// The names and shapes of `torch.nn.LSTM(1, 4, num_layers=2)`, in f32.

@@ -18,12 +18,13 @@ pub(super) struct Direction<'a> {
     pub(super) reverse: bool,
 }
 
-/// What the backward pass needs of every step: what its rows started from, `[T, B, …]` each.
+/// What the backward pass needs of every step: what its rows started from, `[T, B, …]` each. Of an sLSTM wx alone, in
+/// `a_x`, and the h before the first step.
 pub(super) struct Kept {
-    a_x: Vec<f64>,
-    a_h: Vec<f64>,
-    h: Vec<f64>,
-    c: Vec<f64>,
+    pub(super) a_x: Vec<f64>,
+    pub(super) a_h: Vec<f64>,
+    pub(super) h: Vec<f64>,
+    pub(super) c: Vec<f64>,
 }
 
 /// What comes out of a direction: `[T, B, H]`, zero past a row's length, and the last states.
@@ -69,7 +70,7 @@ impl Direction<'_> {
     }
 
     /// Rows of x times a matrix of weights, given transposed, and the bias where there is one.
-    fn affine(&self, x: &[f64], transposed: &[f64], bias: &str) -> Vec<f64> {
+    pub(super) fn affine(&self, x: &[f64], transposed: &[f64], bias: &str) -> Vec<f64> {
         let (_, _, gates) = self.widths();
         let columns = transposed.len() / gates;
         let mut a = matmul(x, transposed, x.len() / columns, gates, columns);
@@ -83,6 +84,9 @@ impl Direction<'_> {
 
     /// x is `[T, B, columns]`, h0 and c0 `[B, H]`.
     pub(super) fn forward(&self, x: &[f64], h0: &[f64], c0: &[f64]) -> Forward {
+        if let Cell::Slstm { heads } = self.network.cell {
+            return self.slstm_forward(heads, x, h0);
+        }
         let (hidden, of_c, gates) = self.widths();
         let batch = self.lengths.len();
         let rows = x.len() / self.columns;
@@ -102,6 +106,7 @@ impl Direction<'_> {
                 let (h_after, c_after) = match self.network.cell {
                     Cell::Lstm => self.lstm_step(&before).after(),
                     Cell::Gru => (gru_cell::step(&before), Vec::new()),
+                    Cell::Slstm { .. } => unreachable!("has returned"),
                 };
                 row_mut(&mut y, t * batch + b, hidden).copy_from_slice(&h_after);
                 row_mut(&mut h, b, hidden).copy_from_slice(&h_after);
@@ -134,6 +139,9 @@ impl Direction<'_> {
         dhn: &[f64],
         dcn: &[f64],
     ) -> Backward {
+        if let Cell::Slstm { heads } = self.network.cell {
+            return self.slstm_backward(heads, x, kept, dy, dhn);
+        }
         let (hidden, of_c, gates) = self.widths();
         let batch = self.lengths.len();
         let rows = x.len() / self.columns;
@@ -154,6 +162,7 @@ impl Direction<'_> {
                         self.lstm_step(&before).back(&dh_after, row(&dc, b, of_c), &mut weights)
                     }
                     Cell::Gru => gru_cell::step_back(&before, &dh_after),
+                    Cell::Slstm { .. } => unreachable!("has returned"),
                 };
                 row_mut(&mut da_x, at, gates).copy_from_slice(&back.da_x);
                 row_mut(&mut da_h, at, gates).copy_from_slice(&back.da_h);

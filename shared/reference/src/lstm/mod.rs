@@ -1,4 +1,4 @@
-//! The LSTM and the GRU: several layers, one direction or two, forward, and backward through time.
+//! The LSTM, the GRU and the sLSTM: several layers, one direction or two, forward, and backward through time.
 //!
 //! Layouts, names and the order of the gates are those of `torch.nn.LSTM` and `torch.nn.GRU`, so
 //! that a state dict of theirs is a set of parameters here. x \[T, B, I\], h0 and c0
@@ -26,6 +26,9 @@
 //! h_t  = (1 − z) ⊙ n + z ⊙ h_{t−1}
 //! ```
 //!
+//! The sLSTM is that of [`crate::slstm`], with `weight_ih` x as its wx and the parameters `r` and `b` of that module. It has
+//! one direction, and all rows have all steps.
+//!
 //! Hochreiter & Schmidhuber 1997, "Long Short-Term Memory"; Gers, Schmidhuber & Cummins 2000,
 //! "Learning to Forget" (the forget gate); Greff et al. 2017, arXiv 1503.04069, section II (with
 //! peepholes, and the gradients); Ba, Kiros & Hinton 2016, arXiv 1607.06450 (layer norm; there of
@@ -37,6 +40,7 @@ mod gru_cell;
 mod lstm_cell;
 mod norm;
 mod parameters;
+mod slstm_layer;
 mod stack;
 mod step;
 
@@ -57,14 +61,33 @@ pub enum Cell {
     Lstm,
     /// Three gates, in the order r, z, n, and the state h.
     Gru,
+    /// Four gates, in the order i, f, z, o, and the states h, c, n and m; a unit sees the h of its own head alone.
+    Slstm {
+        /// Of so many units each: they divide H.
+        heads: usize,
+    },
 }
 
 impl Cell {
     /// Gates, G: a matrix of weights has G·H rows.
     pub fn gates(self) -> usize {
         match self {
-            Self::Lstm => 4,
+            Self::Lstm | Self::Slstm { .. } => 4,
             Self::Gru => 3,
+        }
+    }
+
+    /// Whether it is an sLSTM, of any heads.
+    pub fn is_slstm(self) -> bool {
+        matches!(self, Self::Slstm { .. })
+    }
+
+    /// What a step hands to the next one: `h0` and so on before the first step, `hn` behind the last.
+    pub fn states(self) -> &'static [&'static str] {
+        match self {
+            Self::Lstm => &["h", "c"],
+            Self::Gru => &["h"],
+            Self::Slstm { .. } => &["h", "c", "n", "m"],
         }
     }
 }
@@ -92,9 +115,9 @@ pub struct Network {
     pub hidden: usize,
     /// Layers, L, each on the outputs of the one before.
     pub layers: usize,
-    /// Whether each layer also reads its input from the last step to the first: `dirs` is 2.
+    /// Whether each layer also reads its input from the last step to the first: `dirs` is 2. Not of the sLSTM.
     pub bidirectional: bool,
-    /// Whether there are `bias_ih` and `bias_hh`.
+    /// Whether there are `bias_ih` and `bias_hh`; of the sLSTM, `b`.
     pub bias: bool,
     /// Whether the gates i, f and o see c. Of the LSTM only.
     pub peephole: bool,
@@ -118,7 +141,7 @@ pub struct Inputs<'a> {
     ///
     /// Nothing is read of a row past its length, be it NaN; its y is zero there. hn and cn are
     /// those after its last step, and the reverse direction starts there; without any step they
-    /// are h0 and c0.
+    /// are h0 and c0. All T in an sLSTM.
     pub lengths: Option<&'a [usize]>,
     /// What the output of each layer but the last is multiplied by, `[L − 1, T, B, H·dirs]`: 0 or
     /// 1 / (1 − p) for dropout with probability p.
@@ -139,7 +162,7 @@ pub struct Outputs {
     pub y: Vec<f64>,
     /// h after the last step, `[L·dirs, B, H]`.
     pub hn: Vec<f64>,
-    /// c after the last step, `[L·dirs, B, H]`; empty for the GRU.
+    /// c after the last step, `[L·dirs, B, H]`; of the LSTM only.
     pub cn: Vec<f64>,
 }
 
@@ -161,7 +184,7 @@ pub struct Gradients {
     pub dx: Vec<f64>,
     /// `[L·dirs, B, H]`
     pub dh0: Vec<f64>,
-    /// `[L·dirs, B, H]`; empty for the GRU.
+    /// `[L·dirs, B, H]`; of the LSTM only.
     pub dc0: Vec<f64>,
     /// By each parameter, in its shape, under its name with `d` before: `dweight_ih_l0`.
     pub parameters: Tensors,
@@ -185,6 +208,11 @@ impl Network {
     /// A GRU of one layer and one direction, with biases.
     pub fn gru(inputs: usize, hidden: usize) -> Self {
         Self { cell: Cell::Gru, ..Self::lstm(inputs, hidden) }
+    }
+
+    /// An sLSTM of one layer, with biases.
+    pub fn slstm(inputs: usize, hidden: usize, heads: usize) -> Self {
+        Self { cell: Cell::Slstm { heads }, ..Self::lstm(inputs, hidden) }
     }
 
     /// 1, or 2 where it is bidirectional.

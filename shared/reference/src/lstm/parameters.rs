@@ -28,7 +28,8 @@ pub(super) fn full_name(name: &str, layer: usize, reverse: bool) -> String {
 
 impl Network {
     /// All parameters, in the order of PyTorch's state dict; behind the weights and biases of each
-    /// direction of a layer its peepholes and its layer norm.
+    /// direction of a layer its peepholes and its layer norm. Of an sLSTM `weight_ih` \[4H, I\], `r` \[4, NH, DH, DH\] and
+    /// `b` \[4, NH, DH\].
     ///
     /// ```
     /// use lab_reference::lstm::Network;
@@ -39,7 +40,7 @@ impl Network {
     /// ```
     ///
     /// # Panics
-    /// A GRU with peepholes or layer norm.
+    /// Peepholes or layer norm in another cell than the LSTM; an sLSTM of two directions, or whose heads do not divide H.
     pub fn parameters(&self) -> Vec<Parameter> {
         let mut all = Vec::new();
         for layer in 0..self.layers {
@@ -62,10 +63,18 @@ impl Network {
         let plain = !self.peephole && self.layer_norm.is_none();
         assert!(self.cell == Cell::Lstm || plain, "peepholes and layer norm are the LSTM's");
         let (hidden, rows) = (self.hidden, self.cell.gates() * self.hidden);
-        let mut all = vec![
-            ("weight_ih", vec![rows, self.inputs_of(layer)]),
-            ("weight_hh", vec![rows, hidden]),
-        ];
+        let mut all = vec![("weight_ih", vec![rows, self.inputs_of(layer)])];
+        if let Cell::Slstm { heads } = self.cell {
+            assert!(!self.bidirectional, "one direction of the sLSTM");
+            assert!(heads > 0 && hidden.is_multiple_of(heads), "heads that divide H");
+            let units = hidden / heads;
+            all.push(("r", vec![4, heads, units, units]));
+            if self.bias {
+                all.push(("b", vec![4, heads, units]));
+            }
+            return all;
+        }
+        all.push(("weight_hh", vec![rows, hidden]));
         if self.bias {
             all.extend([("bias_ih", vec![rows]), ("bias_hh", vec![rows])]);
         }
@@ -99,27 +108,32 @@ impl Network {
     /// each element of each weight matrix, in the order of [`Network::parameters`].
     ///
     /// Each gate's matrix is Xavier-uniform ([`xavier_uniform_bound`]): `weight_ih` from the
-    /// layer's columns, `weight_hh` from H, to H. Biases and peepholes are zero and the weights of
-    /// layer norm one, but for a forget gate that starts open: its bias is 1 (Gers et al. 2000;
-    /// Jozefowicz et al. 2015), in `bias_ih` alone, since PyTorch's two biases add up. With layer
-    /// norm it is that of `ln_bias`, for the norm would take a bias away that all units share.
+    /// layer's columns, `weight_hh` from H, to H; `r` of each head from its DH units to these. Biases
+    /// and peepholes are zero and the weights of layer norm one, but for a forget gate that starts
+    /// open: its bias is 1 (Gers et al. 2000; Jozefowicz et al. 2015), in `bias_ih` alone, since
+    /// PyTorch's two biases add up. With layer norm it is that of `ln_bias`, for the norm would take a
+    /// bias away that all units share; of the sLSTM it is that of `b`.
     pub fn initial(&self, mut uniform: impl FnMut() -> f64) -> Tensors {
         let hidden = self.hidden;
         let forget = match (self.cell, self.layer_norm) {
             (Cell::Gru, _) => None,
             (Cell::Lstm, None) => Some("bias_ih"),
             (Cell::Lstm, Some(_)) => Some("ln_bias"),
+            (Cell::Slstm { .. }, _) => Some("b_"),
         };
         let values = |Parameter { name, shape }: Parameter| {
+            let len = shape.iter().product();
+            let mut from_columns = |columns: usize, to: usize| {
+                let bound = xavier_uniform_bound(columns, to, 1.0);
+                (0..len).map(|_| bound * uniform()).collect()
+            };
             let mut values = match shape[..] {
-                [_, columns] => {
-                    let bound = xavier_uniform_bound(columns, hidden, 1.0);
-                    (0..shape.iter().product()).map(|_| bound * uniform()).collect()
-                }
+                [_, columns] => from_columns(columns, hidden),
+                [_, _, units, columns] => from_columns(columns, units),
                 _ if name.starts_with("ln_weight") || name.starts_with("ln_c_weight") => {
-                    vec![1.0; shape[0]]
+                    vec![1.0; len]
                 }
-                _ => vec![0.0; shape[0]],
+                _ => vec![0.0; len],
             };
             if forget.is_some_and(|bias| name.starts_with(bias)) {
                 values[hidden..2 * hidden].fill(1.0);

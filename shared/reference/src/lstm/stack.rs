@@ -48,6 +48,8 @@ impl Network {
         let lengths = x.lengths.map_or_else(|| vec![steps; batch], <[usize]>::to_vec);
         assert_eq!(lengths.len(), batch, "lengths");
         assert!(lengths.iter().all(|&length| length <= steps), "lengths up to {steps}");
+        let is_whole = lengths.iter().all(|&length| length == steps);
+        assert!(is_whole || !self.cell.is_slstm(), "all steps in each row of an sLSTM");
         let (of_h, of_c) = self.states(batch);
         let (h0, c0) = (or_zeros(x.h0, of_h, "h0"), or_zeros(x.c0, of_c, "c0"));
         if let Some(dropout) = x.dropout {
@@ -83,7 +85,7 @@ impl Network {
     ///
     /// # Panics
     /// A parameter of [`Network::parameters`] is missing (others are let be), a length does not
-    /// fit, or a GRU has what is the LSTM's.
+    /// fit, or another cell has what is the LSTM's.
     pub fn forward(&self, parameters: &Tensors, x: Inputs<'_>) -> Outputs {
         self.forward_kept(parameters, x, &self.data(x)).0
     }

@@ -3,6 +3,7 @@
 mod refused;
 mod results;
 mod same;
+mod slstm;
 
 use lab_device::{DType, Device};
 use lab_harness::suite::{Check, VersionCheck, every_kernel_loads};
@@ -41,6 +42,12 @@ pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
 pub(crate) static CHECKS: &[Check] = &[
     Check { name: "what_does_not_fit_is_refused", run: refused::what_does_not_fit_is_refused },
     Check { name: "a_mean_far_from_zero", run: results::a_mean_far_from_zero },
+    Check { name: "networks_of_slstms_are_right", run: slstm::networks_of_slstms_are_right },
+    Check {
+        name: "an_slstm_goes_on_from_its_states",
+        run: slstm::an_slstm_goes_on_from_its_states,
+    },
+    Check { name: "what_no_slstm_has_is_refused", run: slstm::what_no_slstm_has_is_refused },
     Check { name: "every_kernel_loads_on_every_device", run: every_kernel_loads_on_every_device },
 ];
 

@@ -1,7 +1,7 @@
 //! What is no run, and what the message says.
 
 use lab_device::{DType, Device};
-use lab_harness::{Error, Tensor, Tensors};
+use lab_harness::{Error, Tensor, Tensors, Version};
 use lab_reference::lstm::{Cell, Network};
 
 use super::normed;
@@ -90,6 +90,16 @@ pub(super) fn what_does_not_fit_is_refused(device: &Device) {
     assert_eq!(of_rows(769, DType::BF16, 1), on_grid);
     assert_eq!(of_rows(769, DType::F32, 8), Way::Cell);
     assert_eq!(of_rows(1025, DType::BF16, 8), Way::Cell);
+    let slstm_of_rows = |hidden, dtype| {
+        let network = Network::slstm(3, hidden, 2);
+        Lstm::of_rows(network, device, dtype, 1).unwrap().way()
+    };
+    let by_heads = slstm_fused::HEADS.sources();
+    let has_heads = by_heads.iter().all(|source| source.runs_on(&device.facts().arch));
+    let by_heads = if has_heads { Way::Tensor } else { Way::Cell };
+    assert_eq!(slstm_of_rows(512, DType::BF16), by_heads);
+    assert_eq!(slstm_of_rows(514, DType::F16), Way::Cell);
+    assert_eq!(slstm_of_rows(8, DType::F32), Way::Cell);
     for way in Way::ALL.into_iter().filter(|way| way.on_tensor_cores()) {
         let most = if way == Way::TensorGrid { 1024 } else { 768 };
         let wider = Network { hidden: most + 1, ..network };

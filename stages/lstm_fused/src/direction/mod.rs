@@ -6,6 +6,7 @@ mod norm;
 mod products;
 mod residence;
 mod sequence;
+mod slstm;
 mod spread;
 mod tensor;
 mod tensor_grid;
@@ -17,6 +18,7 @@ use lab_device::{DType, Device, Kernel, KernelSource};
 use lab_harness::plan::{Argument, Plan, Scope, Slot};
 use lab_harness::{Error, arguments};
 use lab_reference::lstm::Cell;
+use slstm_fused::Recurrence;
 
 use products::FEW_COLUMNS;
 pub use products::HeadSums;
@@ -66,54 +68,104 @@ impl Sizes {
     pub(crate) fn arithmetic(&self) -> DType {
         if self.dtype == DType::F64 { DType::F64 } else { DType::F32 }
     }
+
+    /// What the gates of all steps, and da, are kept in.
+    pub(crate) fn gates_type(&self) -> DType {
+        if self.cell.is_slstm() { self.dtype } else { self.arithmetic() }
+    }
+
+    /// The template argument of it, of kernels that have one; none where it is the default.
+    pub(crate) fn gates_argument(&self) -> &'static str {
+        let gates = self.gates_type();
+        if gates == self.arithmetic() { "" } else { gates.cpp() }
+    }
 }
 
 /// The states that all directions of all layers read and write.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct States {
-    /// The state before the first step, \[L·dirs, B, H\].
-    pub h0: Slot,
-    /// The state behind the last, likewise.
-    pub hn: Slot,
-    /// c0 and cn, of the LSTM.
-    pub c: Option<[Slot; 2]>,
+    /// By their names, \[L·dirs, B, H\] each.
+    slots: BTreeMap<String, Slot>,
     /// Steps of each row, i32, \[B\].
-    pub lengths: Slot,
+    lengths: Slot,
 }
 
 impl States {
-    fn arguments(&self) -> Vec<(&'static str, Argument)> {
-        let Self { h0, hn, lengths, .. } = *self;
-        let mut all = arguments![h0, hn, lengths].to_vec();
-        if let Some([c0, cn]) = self.c {
-            all.extend(arguments![c0, cn]);
-        }
-        all
+    /// Of a cell ([`Cell::states`]): `slot` gives that of each, of `h0` before the first step and `hn` behind the last and
+    /// so on, in this type.
+    pub fn new(
+        cell: Cell,
+        dtype: DType,
+        lengths: Slot,
+        slot: impl FnMut(&str, DType) -> Slot,
+    ) -> Self {
+        let ends = |of: &&'static str| [(*of, format!("{of}0")), (*of, format!("{of}n"))];
+        Self { slots: slots_of(cell, dtype, cell.states().iter().flat_map(ends), slot), lengths }
     }
+
+    /// That of `h0`, `hn` and so on.
+    ///
+    /// # Panics
+    /// The cell has none of that name.
+    pub fn slot(&self, name: &str) -> Slot {
+        self.slots[name]
+    }
+
+    fn arguments(&self) -> impl Iterator<Item = (&str, Argument)> {
+        let lengths = ("lengths", self.lengths.into());
+        arguments_of(&self.slots).chain([lengths])
+    }
+}
+
+/// What a state and the gradient by it are kept in: c, n and m of an sLSTM in f32, whatever it runs in.
+pub(crate) fn state_type(cell: Cell, of: &str, dtype: DType) -> DType {
+    if cell.is_slstm() && of != "h" { DType::F32 } else { dtype }
+}
+
+/// The states that have a gradient: all but m, on which nothing depends.
+pub(crate) fn states_with_gradient(cell: Cell) -> impl Iterator<Item = &'static str> {
+    cell.states().iter().copied().filter(|of| *of != "m")
+}
+
+/// What `slot` gives for each of these states, or the gradient by it, under its name.
+fn slots_of(
+    cell: Cell,
+    dtype: DType,
+    names: impl Iterator<Item = (&'static str, String)>,
+    mut slot: impl FnMut(&str, DType) -> Slot,
+) -> BTreeMap<String, Slot> {
+    let named = |(of, name): (&str, String)| {
+        let slot = slot(&name, state_type(cell, of, dtype));
+        (name, slot)
+    };
+    names.map(named).collect()
+}
+
+/// Slots under the names of the kernels' parameters.
+fn arguments_of(slots: &BTreeMap<String, Slot>) -> impl Iterator<Item = (&str, Argument)> {
+    slots.iter().map(|(name, slot)| (name.as_str(), (*slot).into()))
 }
 
 /// The gradients that come back to a layer and to the states behind the last step, and the places of those
 /// by the states before the first.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Upstream {
     /// By the layer's y, \[T, B, H·dirs\]: read.
-    pub dy: Slot,
-    /// By hn: read.
-    pub dhn: Slot,
-    /// By h0: written.
-    pub dh0: Slot,
-    /// dcn and dc0, of the LSTM.
-    pub c: Option<[Slot; 2]>,
+    pub(crate) dy: Slot,
+    /// By the states, by their names.
+    states: BTreeMap<String, Slot>,
 }
 
 impl Upstream {
-    fn arguments(&self) -> Vec<(&'static str, Argument)> {
-        let Self { dy, dhn, dh0, .. } = *self;
-        let mut all = arguments![dy, dhn, dh0].to_vec();
-        if let Some([dcn, dc0]) = self.c {
-            all.extend(arguments![dcn, dc0]);
-        }
-        all
+    /// `slot` gives that of each gradient: `dhn`, which is read, `dh0`, which is written, and so on, in this type. By m of an
+    /// sLSTM there is none.
+    pub fn new(cell: Cell, dtype: DType, dy: Slot, slot: impl FnMut(&str, DType) -> Slot) -> Self {
+        let ends = |of: &'static str| [(of, format!("d{of}n")), (of, format!("d{of}0"))];
+        Self { dy, states: slots_of(cell, dtype, states_with_gradient(cell).flat_map(ends), slot) }
+    }
+
+    fn arguments(&self) -> impl Iterator<Item = (&str, Argument)> {
+        arguments_of(&self.states).chain([("dy", self.dy.into())])
     }
 }
 
@@ -138,15 +190,19 @@ pub struct Direction {
     /// Of x.
     pub(crate) columns: usize,
     reverse: bool,
+    /// Which of all states are its own.
+    state: usize,
     /// What kernels of the forward pass take, by the names of their parameters.
     scope: Scope,
     x: Slot,
     weight_ih: Slot,
     /// The gates of all steps, until da takes their place; before them, in a sequence, what x adds to
-    /// them. One number where nobody needs them.
+    /// them. One number where nobody needs them. Of an sLSTM what x adds, in the type itself, and then da.
     gates: Slot,
-    /// On tensor cores.
+    /// Of an LSTM on tensor cores.
     tensor: Option<TensorSlots>,
+    /// Of an sLSTM.
+    recurrence: Option<Recurrence>,
 }
 
 /// Parameters that a network may not have. Kernels get `weight_ih` in their place and do not read it.
@@ -167,13 +223,15 @@ impl Direction {
         let Sizes { steps, batch, hidden, directions, keep, .. } = sizes;
         let arithmetic = sizes.arithmetic();
         let weight_ih = weights["weight_ih"];
+        let is_slstm = sizes.cell.is_slstm();
         let gates_len = match (sizes.way, keep) {
+            _ if is_slstm => sizes.rows() * sizes.weights(),
             (Way::Cell, false) => 1,
             (way, false) if way.on_tensor_cores() => 1,
             (_, false) if columns <= FEW_COLUMNS => 1,
             _ => sizes.rows() * 4 * hidden,
         };
-        let gates = shared_gates.unwrap_or_else(|| plan.scratch(arithmetic, gates_len));
+        let gates = shared_gates.unwrap_or_else(|| plan.scratch(sizes.gates_type(), gates_len));
         let reverse = state % directions == 1;
         let mut scope = Scope::new()
             .with(OPTIONAL.map(|name| (name, weight_ih.into())))
@@ -196,9 +254,16 @@ impl Direction {
             }
         }
         let slots = LayerSlots { x, columns, y };
-        let on_tensor_cores = sizes.way.on_tensor_cores();
+        let on_tensor_cores = sizes.way.on_tensor_cores() && !is_slstm;
         let tensor = on_tensor_cores.then(|| TensorSlots::new(plan, sizes, states, slots, state));
-        let direction = Self { sizes, columns, reverse, scope, x, weight_ih, gates, tensor };
+        let recurrence = match sizes.cell {
+            Cell::Slstm { heads } => {
+                Some(slstm::recurrence(plan, sizes, heads, states, weights, [gates, y], state))
+            }
+            _ => None,
+        };
+        let direction =
+            Self { sizes, columns, reverse, state, scope, x, weight_ih, gates, tensor, recurrence };
         let together = direction.has_gates_together(plan);
         Self { scope: direction.scope.with(arguments![together]), ..direction }
     }
@@ -224,6 +289,7 @@ impl Direction {
     pub(crate) fn add_forward(&self, plan: &mut Plan) -> Result<(), Error> {
         match (self.sizes.cell, self.sizes.way, self.sizes.layer_norm) {
             (Cell::Gru, ..) => self.add_gru_cells(plan),
+            (Cell::Slstm { .. }, ..) => self.add_slstm(plan),
             (Cell::Lstm, Way::Cell, Some(_)) => self.add_norm_cells(plan),
             (Cell::Lstm, Way::Cell, None) => self.add_cells(plan),
             (Cell::Lstm, Way::Sequence, Some(_)) => self.add_norm_sequence(plan),
@@ -247,6 +313,9 @@ impl Direction {
         let scope = self.scope.clone().with(upstream.arguments());
         match (self.sizes.cell, self.sizes.way, self.sizes.layer_norm) {
             (Cell::Gru, ..) => self.add_gru_cells_back(plan, &scope)?,
+            (Cell::Slstm { .. }, ..) => {
+                return self.add_slstm_back(plan, upstream, gradients, head);
+            }
             (Cell::Lstm, Way::Cell, Some(_)) => self.add_norm_cells_back(plan, &scope)?,
             (Cell::Lstm, Way::Cell, None) => self.add_cells_back(plan, &scope)?,
             (Cell::Lstm, Way::Sequence, Some(_)) => self.add_norm_sequence_back(plan, &scope)?,

@@ -62,6 +62,14 @@ impl HeadSums {
         }
     }
 
+    /// Blocks of its gradients, of y of so many columns, and of the loss.
+    fn blocks(&self, columns: usize) -> u32 {
+        match self.outputs {
+            0 => 0,
+            outputs => blocks(outputs, TILE) * (blocks(columns, TILE) + 1) + 1,
+        }
+    }
+
     /// Under the names of the kernel's parameters.
     fn arguments(&self) -> [(&'static str, Argument); 9] {
         let Self { dz, row_losses, counts, weight, bias, losses, from, rows, outputs } = *self;
@@ -94,10 +102,16 @@ impl Direction {
         if self.columns <= FEW_COLUMNS {
             return Ok(self.columns);
         }
-        let projection = self.kernel(plan, &PROJECTION, "projection", "")?;
-        let launch = launch_of_tiles(&projection, self.sizes.rows(), self.sizes.weights())?;
-        plan.launch_in(&self.scope, &projection, launch, [])?;
+        self.add_product_with_x(plan)?;
         Ok(0)
+    }
+
+    /// What x adds to the gates of all steps, in their place.
+    pub(super) fn add_product_with_x(&self, plan: &mut Plan) -> Result<(), Error> {
+        let gates = self.sizes.gates_argument();
+        let projection = self.kernel(plan, &PROJECTION, "projection", gates)?;
+        let launch = launch_of_tiles(&projection, self.sizes.rows(), self.sizes.weights())?;
+        plan.launch_in(&self.scope, &projection, launch, [])
     }
 
     /// The gates of all steps once more, from h and c, where another layer's have taken their place.
@@ -162,9 +176,7 @@ impl Direction {
         } else {
             grid += of_weights;
         }
-        if head.outputs > 0 {
-            grid += blocks(head.outputs, TILE) * (blocks(hidden * directions, TILE) + 1) + 1;
-        }
+        grid += head.blocks(hidden * directions);
         let (dweight_ih, dweight_hh) = (gradients["weight_ih"], gradients["weight_hh"]);
         let arguments = arguments![dweight_ih, dweight_hh, dbias_ih, dbias_hh];
         let arguments = arguments.into_iter().chain(head.arguments());
@@ -172,6 +184,33 @@ impl Direction {
             return Ok(());
         }
         plan.launch_in(&scope, &kernel, kernel.grid([grid, 1, 1])?, arguments)
+    }
+}
+
+impl Direction {
+    /// That by `weight_ih` alone, and those of the head, which stand behind others in the grid of the same kernel.
+    pub(super) fn add_gradient_by_weight_ih(
+        &self,
+        plan: &mut Plan,
+        gradients: &Weights,
+        head: &HeadSums,
+    ) -> Result<(), Error> {
+        let Sizes { dtype, hidden, directions, .. } = self.sizes;
+        let gates = self.sizes.gates_argument();
+        let kernel = self.kernel(plan, &PARAMETER_GRADIENT, "parameter_gradient", gates)?;
+        let [dweight_hh, dbias_ih, dbias_hh] = [(); 3].map(|()| plan.scratch(dtype, 1));
+        let dweight_ih = gradients["weight_ih"];
+        let written = arguments![dweight_ih, dweight_hh, dbias_ih, dbias_hh];
+        let scope = self.scope.clone().with(written).with(head.arguments());
+        let tiles = blocks(4 * hidden, TILE);
+        let by_x = tiles * blocks(self.columns, TILE);
+        let of_network = by_x + tiles * blocks(hidden, TILE);
+        for (first, grid) in [(0, by_x), (of_network, head.blocks(hidden * directions))] {
+            if grid > 0 {
+                plan.launch_in(&scope, &kernel, kernel.grid([grid, 1, 1])?, arguments![first])?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -188,7 +227,8 @@ pub(crate) fn add_input_gradient(
     let (sizes, columns) = (one.sizes, one.columns);
     let (rows, few) = (sizes.rows(), columns <= FEW_COLUMNS);
     let name = if few { "narrow_input_gradient" } else { "input_gradient" };
-    let kernel = kernel(plan.device(), &INPUT_GRADIENT, name, sizes.dtype, "")?;
+    let gates = sizes.gates_argument();
+    let kernel = kernel(plan.device(), &INPUT_GRADIENT, name, sizes.dtype, gates)?;
     let launch = match few {
         true => kernel.grid_over(32 * rows * columns)?, // a warp a result
         false => launch_of_tiles(&kernel, rows, columns)?,

@@ -103,7 +103,7 @@ impl TensorSlots {
             bias_sums: plan.scratch(DType::F32, of_batch),
             y: slots.y,
             wide: WideSlots::new(plan, sizes, slots.columns),
-            h0: states.h0.part(state * of_states, of_states),
+            h0: states.slot("h0").part(state * of_states, of_states),
         }
     }
 }

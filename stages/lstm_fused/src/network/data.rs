@@ -2,10 +2,9 @@
 
 use lab_device::DType;
 use lab_harness::{Error, Shape, Shapes, Tensor};
-use lab_reference::lstm::Cell;
 
 use super::{Lstm, Pass, check_size};
-use crate::direction::Sizes;
+use crate::direction::{Sizes, state_type, states_with_gradient};
 
 /// Rows of all steps.
 const MOST_ROWS: usize = 1 << 30;
@@ -38,32 +37,40 @@ pub(super) fn check_shapes(lstm: &Lstm, shapes: &Shapes, pass: Pass) -> Result<S
         return Err(refuse("x", expected, x.to_string()));
     }
 
-    let check = |name: &str, sizes: &[usize], needed: bool| match shapes.get(name) {
+    let check = |name: &str, own: DType, sizes: &[usize], needed: bool| match shapes.get(name) {
         None if needed => Err(refuse(name, format!("a tensor {sizes:?}"), "none")),
-        Some(t) if t.dtype != dtype => {
-            Err(refuse(name, format!("{dtype} as 'x'"), t.dtype.to_string()))
+        Some(t) if t.dtype != own => {
+            let expected = match own == dtype {
+                true => format!("{dtype} as 'x'"),
+                false => format!("{own} in runs of every type"),
+            };
+            Err(refuse(name, expected, t.dtype.to_string()))
         }
         Some(t) if t.sizes != sizes => Err(refuse(name, format!("{sizes:?}"), t.to_string())),
         _ => Ok(()),
     };
     for parameter in network.parameters() {
-        check(&parameter.name, &parameter.shape, true)?;
+        check(&parameter.name, dtype, &parameter.shape, true)?;
     }
     let directions = network.directions();
     let of_states = [network.layers * directions, batch, network.hidden];
-    let has_c = network.cell == Cell::Lstm;
-    check("h0", &of_states, false)?;
-    if has_c {
-        check("c0", &of_states, false)?;
+    let (cell, is_slstm) = (network.cell, network.cell.is_slstm());
+    // c is nothing without its n and m.
+    let has_memory = ["c0", "n0", "m0"].iter().any(|name| shapes.contains_key(*name));
+    for &of in cell.states() {
+        let needed = is_slstm && of != "h" && has_memory;
+        check(&format!("{of}0"), state_type(cell, of, dtype), &of_states, needed)?;
     }
     if pass == Pass::ForwardBackward {
-        check("dy", &[steps, batch, network.hidden * directions], false)?;
-        check("dhn", &of_states, false)?;
-        if has_c {
-            check("dcn", &of_states, false)?;
+        check("dy", dtype, &[steps, batch, network.hidden * directions], false)?;
+        for of in states_with_gradient(cell) {
+            check(&format!("d{of}n"), state_type(cell, of, dtype), &of_states, false)?;
         }
     }
     match shapes.get("lengths") {
+        Some(t) if is_slstm => {
+            Err(refuse("lengths", "none in an sLSTM, whose rows have all steps", t.to_string()))
+        }
         Some(Shape { dtype, .. }) if *dtype != DType::I64 => {
             Err(refuse("lengths", "i64", dtype.to_string()))
         }

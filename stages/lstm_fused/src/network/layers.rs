@@ -3,7 +3,7 @@
 use lab_device::{DType, Device};
 use lab_harness::plan::{Plan, Slot};
 use lab_harness::{Error, Shapes, Tensor};
-use lab_reference::lstm::{Cell, Parameter};
+use lab_reference::lstm::Parameter;
 
 use super::data::check_shapes;
 use super::{Lstm, Pass};
@@ -26,7 +26,9 @@ impl Lstm {
         let ragged = shapes.contains_key("lengths");
         let sizes = Sizes { ragged, ..check_shapes(self, shapes, pass)? };
         let Sizes { dtype, steps, batch, hidden, directions, .. } = sizes;
-        let input = |plan: &mut Plan, name: &str, shape: &[usize]| match shapes.contains_key(name) {
+        let input = |plan: &mut Plan, name: &str, dtype: DType, shape: &[usize]| match shapes
+            .contains_key(name)
+        {
             true => plan.input(name, dtype, shape),
             false => plan.zeros(dtype, shape.iter().product()),
         };
@@ -34,16 +36,15 @@ impl Lstm {
         let p = &mut plan;
 
         let state_shape = [network.layers * directions, batch, hidden];
-        let is_lstm = network.cell == Cell::Lstm;
         let lengths = match shapes.contains_key("lengths") {
             true => p.input("lengths", DType::I32, &[batch]),
             false => p.constant(&Tensor::new(&[batch], &vec![steps as i32; batch])),
         };
-        let h0 = input(p, "h0", &state_shape);
-        let hn = p.output("hn", dtype, &state_shape);
-        let c =
-            is_lstm.then(|| [input(p, "c0", &state_shape), p.output("cn", dtype, &state_shape)]);
-        let states = States { h0, hn, c, lengths };
+        let states =
+            States::new(network.cell, dtype, lengths, |name, dtype| match name.ends_with('0') {
+                true => input(p, name, dtype, &state_shape),
+                false => p.output(name, dtype, &state_shape),
+            });
 
         let y_shape = [steps, batch, hidden * directions];
         let x_shape = [steps, batch, network.inputs];
@@ -55,15 +56,15 @@ impl Lstm {
             return Ok(plan);
         }
 
-        let dy = input(p, "dy", &y_shape);
-        let dhn = input(p, "dhn", &state_shape);
-        let dh0 = p.output("dh0", dtype, &state_shape);
-        let c =
-            is_lstm.then(|| [input(p, "dcn", &state_shape), p.output("dc0", dtype, &state_shape)]);
+        let dy = input(p, "dy", dtype, &y_shape);
+        let upstream =
+            Upstream::new(network.cell, dtype, dy, |name, dtype| match name.ends_with('0') {
+                true => p.output(name, dtype, &state_shape),
+                false => input(p, name, dtype, &state_shape),
+            });
         let dx = p.output("dx", dtype, &x_shape);
         let gradient =
             |p: &mut Plan, of: &Parameter| p.output(&format!("d{}", of.name), dtype, &of.shape);
-        let upstream = Upstream { dy, dhn, dh0, c };
         self.backward(p, &layers, upstream, Some(dx), None, gradient, |_, _, dx| Ok(dx))?;
         Ok(plan)
     }

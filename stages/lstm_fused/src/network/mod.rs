@@ -1,11 +1,11 @@
-//! An LSTM, or a GRU, of several layers and directions on a device.
+//! An LSTM, a GRU or an sLSTM, of several layers and directions on a device.
 
 mod data;
 mod layers;
 
 use lab_device::{DType, Device, KernelSource};
 use lab_harness::request::shapes_of;
-use lab_harness::{Binding, Error, Prepared, Tensors};
+use lab_harness::{Binding, Error, Prepared, Tensors, Version};
 use lab_reference::lstm::{Cell, Network};
 
 use data::narrow_lengths;
@@ -30,7 +30,8 @@ pub enum Pass {
     Forward,
     /// Also the gradients by all that goes in: 5 H numbers for each row of each step, layer and
     /// direction are kept, gates and c, in f32 (in runs of f64, in f64). Of a GRU it is 4 H, with
-    /// layer norm 15 H + 5. [`Lstm::recompute`] keeps fewer, [`Lstm::bytes`] counts all.
+    /// layer norm 15 H + 5; of an sLSTM 5 H, and 4 H in the run's own type. [`Lstm::recompute`] keeps fewer,
+    /// [`Lstm::bytes`] counts all.
     ForwardBackward,
 }
 
@@ -49,7 +50,7 @@ impl Way {
     }
 }
 
-/// An LSTM on a device, or a GRU: layers, directions and options as its [`Network`] says.
+/// An LSTM on a device, a GRU or an sLSTM: layers, directions and options as its [`Network`] says.
 ///
 /// Tensors go by PyTorch's names, row-major, all of one type:
 ///
@@ -57,13 +58,14 @@ impl Way {
 /// |---|---|---|
 /// | `x` | \[T, B, I\] | |
 /// | each of [`Network::parameters`] | its shape | `weight_ih_l0`, `weight_hh_l1_reverse`, … |
-/// | `h0`, `c0` | \[L·dirs, B, H\] | zero where they are left out; a GRU has no c |
-/// | `lengths` | \[B\], i64 | steps of each row, 0 to T; all T where it is left out |
+/// | `h0`, `c0` | \[L·dirs, B, H\] | zero where they are left out; a GRU has no c, an sLSTM also `n0` and `m0` |
+/// | `lengths` | \[B\], i64 | steps of each row, 0 to T; all T where it is left out; none of an sLSTM |
 /// | `dy` | \[T, B, H·dirs\] | the gradient by y; zero where it is left out |
 /// | `dhn`, `dcn` | \[L·dirs, B, H\] | those by hn and cn; zero where they are left out |
 ///
 /// Out come `y`, `hn` and `cn`, and on the way back `dx`, `dh0`, `dc0` and `d` with each parameter's
-/// name. Nothing is read of a row past its length; y and dx are zero there.
+/// name. Of an sLSTM also `nn` and `mn`, from `dnn` also `dn0`; its c, n and m, and the gradients by them, are f32 in runs of
+/// every type. Nothing is read of a row past its length; y and dx are zero there.
 ///
 /// ```
 /// use lab_harness::{Tensor, tensor::tensors};
@@ -99,6 +101,36 @@ fn check_size(name: &str, size: usize) -> Result<(), Error> {
     Err(Error::bad(name, format!("1 to {largest}"), size))
 }
 
+fn check_slstm(way: Way, network: &Network, heads: usize) -> Result<(), Error> {
+    let Some(version) = way.slstm() else {
+        return Err(Error::bad("way", "cell or tensor in an sLSTM", way));
+    };
+    let [.., most_heads, most_units] = version.info().dims else { unreachable!("B, T, NH and DH") };
+    let hidden = network.hidden;
+    if heads == 0 || !hidden.is_multiple_of(heads) {
+        let expected = format!("a divisor of {hidden}, the units of a layer");
+        return Err(Error::bad("heads", expected, heads));
+    }
+    if heads > most_heads.max {
+        return Err(Error::bad("heads", format!("1 to {}", most_heads.max), heads));
+    }
+    if hidden / heads > most_units.max {
+        let expected = format!("at most {} in each of {heads} heads by {way}", most_units.max);
+        return Err(Error::bad("hidden", expected, hidden));
+    }
+    if network.bidirectional {
+        let expected = "false in an sLSTM, whose kernels go from the first step to the last";
+        return Err(Error::bad("bidirectional", expected, true));
+    }
+    if network.peephole {
+        return Err(Error::bad("peephole", "false in an sLSTM", true));
+    }
+    match network.layer_norm {
+        Some(epsilon) => Err(Error::bad("layer_norm", "none in an sLSTM", epsilon)),
+        None => Ok(()),
+    }
+}
+
 impl Lstm {
     /// Of these sizes and options: by [`Way::Sequence`] up to 64 units, whose weights a block has room
     /// for, and with layer norm up to 256; by [`Way::Cluster`] up to 768; what those do not take by
@@ -118,7 +150,7 @@ impl Lstm {
     /// As [`Lstm::new`], but that many rows of halves go by [`Way::TensorGroupsBack`], where the device has its
     /// kernels: from 8 rows on, and of more than 256 units, whose weights [`Way::Cluster`] fetches anew at each step, any.
     /// Up to 64 units a block has a row to itself, and blocks hide each other's latency. More units than a cluster keeps the
-    /// weights of, up to 1024, go by [`Way::TensorGrid`].
+    /// weights of, up to 1024, go by [`Way::TensorGrid`]. An sLSTM in halves goes by [`Way::Tensor`], up to 256 units a head.
     ///
     /// # Errors
     /// As [`Lstm::by`].
@@ -137,6 +169,11 @@ impl Lstm {
         };
         let arch = &device.facts().arch;
         let runs = |sources: &[&KernelSource]| sources.iter().all(|source| source.runs_on(arch));
+        if network.cell.is_slstm() {
+            let by_heads = Self::by(Way::Tensor, network);
+            let has_kernels = halves && runs(&slstm_fused::HEADS.sources());
+            return if has_kernels && by_heads.is_ok() { by_heads } else { Self::new(network) };
+        }
         let products = runs(&[&V4_PRODUCT, &V4_PRODUCT_BACK]);
         let steps = [&V3_TENSOR, &V3_TENSOR_BACK, &V5_WGMMA, &V6_WGMMA_BACK];
         if halves && plain && many && products && runs(&steps) {
@@ -154,11 +191,17 @@ impl Lstm {
     ///
     /// # Errors
     /// A size is 0 or too large, or ε negative; a GRU has peepholes or layer norm; a GRU or too many units
-    /// in a launch for all steps; layer norm where a row's units are spread over blocks; peepholes on tensor cores.
+    /// in a launch for all steps; layer norm where a row's units are spread over blocks; peepholes on tensor cores. An sLSTM
+    /// goes another way than [`Way::Cell`] and [`Way::Tensor`], has peepholes, layer norm or two directions, or heads that do
+    /// not divide H.
     pub fn by(way: Way, network: Network) -> Result<Self, Error> {
         check_size("layers", network.layers)?;
         check_size("inputs", network.inputs)?;
         check_size("hidden", network.hidden)?;
+        if let Cell::Slstm { heads } = network.cell {
+            check_slstm(way, &network, heads)?;
+            return Ok(Self { network, way, recompute: false });
+        }
         let one_launch = way != Way::Cell;
         if one_launch && network.hidden > way.most_units() {
             let expected = format!("1 to {} in a launch for all steps", way.most_units());
@@ -196,9 +239,9 @@ impl Lstm {
     /// was rounded to the type, as [`Way::Cell`] rounds it.
     ///
     /// # Errors
-    /// A GRU, or layer norm, which keep other numbers.
+    /// A GRU, an sLSTM, or layer norm, which keep other numbers.
     pub fn recompute(self) -> Result<Self, Error> {
-        if self.network.cell == Cell::Gru || self.network.layer_norm.is_some() {
+        if self.network.cell != Cell::Lstm || self.network.layer_norm.is_some() {
             let expected = "false, but in an LSTM without layer norm";
             return Err(Error::bad("recompute", expected, true));
         }

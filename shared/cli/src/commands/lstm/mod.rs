@@ -1,4 +1,4 @@
-//! `lab lstm`: trains an LSTM or a GRU on a series or a text, tests it, writes with it.
+//! `lab lstm`: trains an LSTM, a GRU or an sLSTM on a series or a text, tests it, writes with it.
 
 mod forecast;
 mod free_run;

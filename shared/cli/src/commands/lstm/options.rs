@@ -28,16 +28,19 @@ pub(crate) struct Options {
     #[arg(long, help_heading = "Data")]
     pub(crate) stride: Option<usize>,
 
-    /// lstm or gru
+    /// [default: lstm]
     #[arg(long, help_heading = "Network")]
     pub(crate) cell: Option<CellName>,
+    /// Heads of the sLSTM: a unit sees the h of its own head alone [default: 4]
+    #[arg(long, help_heading = "Network")]
+    pub(crate) heads: Option<usize>,
     /// Units of a layer in one direction [default: 32; text: 64]
     #[arg(long, help_heading = "Network")]
     pub(crate) hidden: Option<usize>,
     /// Layers, each on the outputs of the one before [default: 1]
     #[arg(long, help_heading = "Network")]
     pub(crate) layers: Option<usize>,
-    /// Each layer also reads from the last step to the first; not for a text
+    /// Each layer also reads from the last step to the first; not for a text (LSTM, GRU)
     #[arg(long, help_heading = "Network")]
     pub(crate) bidirectional: bool,
     /// The gates see c (LSTM)
@@ -114,6 +117,7 @@ fn finite(text: &str) -> Result<f64, String> {
 pub(crate) enum CellName {
     Lstm,
     Gru,
+    Slstm,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]

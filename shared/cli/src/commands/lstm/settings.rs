@@ -39,6 +39,9 @@ pub(super) struct Settings {
     pub(super) window: usize,
     pub(super) stride: usize,
     pub(super) cell: CellName,
+    /// Of the sLSTM, of others 1; not among those of older files.
+    #[serde(default = "one_head")]
+    pub(super) heads: usize,
     pub(super) hidden: usize,
     pub(super) layers: usize,
     pub(super) bidirectional: bool,
@@ -93,6 +96,7 @@ impl Settings {
             window,
             stride: if text { window } else { 1 },
             cell: CellName::Lstm,
+            heads: if given.cell == Some(CellName::Slstm) { 4 } else { one_head() },
             hidden: if text { 64 } else { 32 },
             layers: 1,
             bidirectional: false,
@@ -209,13 +213,28 @@ impl Settings {
             let expected = "0 in a network of one layer: it stands between two";
             return Err(Error::bad("--dropout", expected, self.dropout));
         }
-        if self.cell == CellName::Gru && (self.peephole || self.layer_norm) {
+        let cell = match self.cell {
+            CellName::Lstm => "an LSTM",
+            CellName::Gru => "a GRU",
+            CellName::Slstm => "an sLSTM",
+        };
+        if self.cell != CellName::Lstm && (self.peephole || self.layer_norm) {
             let option = if self.peephole { "--peephole" } else { "--layer-norm" };
-            return Err(Error::bad(option, "an LSTM", "a GRU"));
+            return Err(Error::bad(option, "an LSTM", cell));
         }
-        if self.recompute && (self.cell == CellName::Gru || self.layer_norm) {
-            let got = if self.layer_norm { "layer norm" } else { "a GRU" };
+        if self.cell == CellName::Slstm && self.bidirectional {
+            return Err(Error::bad("--bidirectional", "an LSTM or a GRU", cell));
+        }
+        if self.recompute && (self.cell != CellName::Lstm || self.layer_norm) {
+            let got = if self.layer_norm { "layer norm" } else { cell };
             return Err(Error::bad("--recompute", "an LSTM without layer norm", got));
+        }
+        if self.cell != CellName::Slstm && given.heads.is_some() {
+            return Err(Error::bad("--heads", "an sLSTM (--cell slstm)", cell));
+        }
+        if self.heads == 0 || !self.hidden.is_multiple_of(self.heads) {
+            let expected = format!("a divisor of the {} units of --hidden", self.hidden);
+            return Err(Error::bad("--heads", expected, self.heads));
         }
         if kind != Kind::Csv && self.column.is_some() {
             return Err(Error::bad("--column", "none without a CSV file", "one"));
@@ -244,6 +263,7 @@ impl Settings {
             cell: match self.cell {
                 CellName::Lstm => Cell::Lstm,
                 CellName::Gru => Cell::Gru,
+                CellName::Slstm => Cell::Slstm { heads: self.heads },
             },
             inputs,
             hidden: self.hidden,
@@ -301,6 +321,10 @@ impl Settings {
             ..Config::default()
         }
     }
+}
+
+fn one_head() -> usize {
+    1
 }
 
 /// The options that were given, by name.

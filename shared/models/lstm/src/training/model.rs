@@ -49,7 +49,7 @@ impl Model {
         Self { network, outputs: network.inputs, head: Head::EveryStep }
     }
 
-    /// The parameters of the network under PyTorch's names, then `head_weight` \[O, H·dirs\] and
+    /// The parameters of the network under the names of [`Network::parameters`], then `head_weight` \[O, H·dirs\] and
     /// `head_bias` \[O\].
     pub fn parameters(&self) -> Vec<Parameter> {
         let mut all = self.network.parameters();
@@ -133,6 +133,7 @@ impl Model {
 enum CellNames {
     Lstm,
     Gru,
+    Slstm { heads: usize },
 }
 
 #[derive(Serialize, Deserialize)]

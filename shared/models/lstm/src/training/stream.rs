@@ -3,7 +3,7 @@
 use lab_device::{DType, Device};
 use lab_harness::plan::{Plan, Slot};
 use lab_harness::{Binding, Tensor, Tensors};
-use lab_reference::lstm::{Cell, Parameter};
+use lab_reference::lstm::Parameter;
 
 use super::flat::Layout;
 use super::{Error, Model};
@@ -32,7 +32,7 @@ pub struct Stream {
     x: Slot,
     y: Slot,
     /// What the next step goes on from: each run ends with a copy of its last state.
-    states: Vec<(&'static str, Slot)>,
+    states: Vec<(String, Slot)>,
     weight: Vec<f64>,
     bias: Vec<f64>,
 }
@@ -67,18 +67,17 @@ impl Stream {
         let x = p.state("x", DType::F32, &[model.network.inputs]);
         let y = p.output("y", DType::F32, &[model.features()]);
         let shape = [model.network.layers, 1, model.network.hidden];
-        let [h0, hn, c0, cn] =
-            ["h0", "hn", "c0", "cn"].map(|name| p.state(name, DType::F32, &shape));
-        let is_lstm = model.network.cell == Cell::Lstm;
-        let states = States { h0, hn, c: is_lstm.then_some([c0, cn]), lengths };
+        let cell = model.network.cell;
+        let states =
+            States::new(cell, DType::F32, lengths, |name, dtype| p.state(name, dtype, &shape));
         let parameter = |_: &mut Plan, of: &Parameter| layout.part(weights, &of.name);
         lstm.forward(p, sizes, &states, [x, y], parameter, |_, _, y| Ok(y))?;
-        p.copy(hn, h0);
-        let mut states = vec![("hn", h0)];
-        if is_lstm {
-            p.copy(cn, c0);
-            states.push(("cn", c0));
-        }
+        let carried = |of: &&str| {
+            let (before, behind) = (states.slot(&format!("{of}0")), format!("{of}n"));
+            p.copy(states.slot(&behind), before);
+            (behind, before)
+        };
+        let states = cell.states().iter().map(carried).collect();
         let binding = plan.bind().upload("weights", &packed)?.finish()?;
         let [weight, bias] = ["head_weight", "head_bias"].map(|name| parameters[name].values());
         let mut stream = Self { model, binding, x, y, states, weight, bias };
@@ -116,15 +115,12 @@ impl Stream {
         Ok(())
     }
 
-    /// `hn`, and of an LSTM `cn`, `[L, 1, H]` each: what the next step goes on from.
+    /// `hn`, of an LSTM also `cn`, of an sLSTM also `cn`, `nn` and `mn`, `[L, 1, H]` each: what the next step goes on from.
     ///
     /// # Errors
     /// The device's.
     pub fn state(&self) -> Result<Tensors, Error> {
-        let read = |(name, state): &(&str, Slot)| {
-            let state = self.binding.read(*state)?;
-            Ok(((*name).to_owned(), state))
-        };
+        let read = |(name, state): &(String, Slot)| Ok((name.clone(), self.binding.read(*state)?));
         self.states.iter().map(read).collect()
     }
 }

@@ -131,5 +131,9 @@ fn cases() -> Vec<Case> {
         of("gru, dropout", Network { layers: 3, ..gru }).with_dropout(),
         of("gru, all", both(gru)).with_lengths(&[5, 2, 4]).with_dropout(),
         Case::new("gru, one of each", Network::gru(1, 1), 1, 1),
+        of("slstm", Network::slstm(3, 4, 2)),
+        of("slstm without biases, one head", Network { bias: false, ..Network::slstm(3, 4, 1) }),
+        of("slstm, dropout", Network { layers: 3, ..Network::slstm(3, 4, 2) }).with_dropout(),
+        Case::new("slstm, one of each", Network::slstm(1, 1, 1), 1, 1),
     ]
 }

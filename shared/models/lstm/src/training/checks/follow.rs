@@ -150,6 +150,18 @@ pub(super) fn cases() -> Vec<Case> {
             },
             waves(15),
         ),
+        case(
+            "an sLSTM of two layers with dropout on a series",
+            Model::forecast(Network { layers: 2, ..Network::slstm(2, 6, 3) }),
+            Config { optimizer: adam(0.1, true), dropout: 0.5, ..config },
+            waves(15),
+        ),
+        case(
+            "an sLSTM without biases on a text, clipped",
+            Model::characters(Network { bias: false, ..Network::slstm(5, 40, 2) }),
+            Config { optimizer: sgd(0.9, 0.02), schedule: rate(0.3), clip: Some(0.2), ..config },
+            text(18),
+        ),
     ]
 }
 
@@ -197,9 +209,11 @@ fn follow(device: &Device, case: &Case) -> [f64; 2] {
 pub(crate) fn training_follows_the_reference(device: &Device) {
     const F32: (DType, f64) = (DType::F32, 3.5e-6);
     for (n, case) in cases().into_iter().enumerate() {
-        let lstm = case.model.network.cell == Cell::Lstm;
-        let mut ways = vec![(Way::Cell, (DType::F64, 5e-15))];
-        ways.push(if lstm { (Way::Sequence, F32) } else { (Way::Cell, F32) });
+        let cell = case.model.network.cell;
+        let mut ways = Vec::new();
+        // An sLSTM has no kernels for f64.
+        ways.extend((!cell.is_slstm()).then_some((Way::Cell, (DType::F64, 5e-15))));
+        ways.push(if cell == Cell::Lstm { (Way::Sequence, F32) } else { (Way::Cell, F32) });
         ways.extend((n < 2).then_some((Way::Cluster, F32)));
         for (way, (dtype, bound)) in ways {
             let config = Config { dtype, way: Some(way), ..case.config };
@@ -231,8 +245,9 @@ pub(crate) fn a_batch_may_be_larger_than_the_data(device: &Device) {
 /// roundings of the gradients leave them, which descent adds up.
 pub(crate) fn training_in_halves_stays_near(device: &Device) {
     for (dtype, bound) in [(DType::F16, 3e-3), (DType::BF16, 4e-2)] {
-        let mut all = cases();
-        all.truncate(2);
+        let (slstms, others): (Vec<Case>, Vec<Case>) =
+            cases().into_iter().partition(|case| case.model.network.cell.is_slstm());
+        let mut all = [&others[..2], &slstms].concat();
         if dtype == DType::F16 {
             // On tensor cores: a layer that has few columns of x, and one that has a multiple of 8.
             let Case { model, config, data, .. } = all[0].clone();
@@ -244,6 +259,9 @@ pub(crate) fn training_in_halves_stays_near(device: &Device) {
                 config,
                 data,
             });
+            let Case { model, config, data, .. } = slstms[0].clone();
+            let config = Config { way: Some(Way::Tensor), ..config };
+            all.push(Case { name: "an sLSTM on tensor cores", model, config, data });
         }
         for mut case in all {
             case.config.dtype = dtype;
@@ -256,11 +274,11 @@ pub(crate) fn training_in_halves_stays_near(device: &Device) {
     }
 }
 
-/// Of the loss that [`Evaluator`] gives, by every parameter.
+/// Of the loss that [`Evaluator`] gives, by every parameter, in f64; those of the sLSTM are held against the reference.
 pub(crate) fn gradients_are_those_of_differences(device: &Device) {
     const STEP: f64 = 1e-5;
     let device = &without_checks(device).unwrap(); // some hundred launches of what is checked elsewhere
-    for case in cases() {
+    for case in cases().into_iter().filter(|case| !case.model.network.cell.is_slstm()) {
         let Case { name, model, config, data } = case;
         let starts = data.starts(config.window, 3);
         let batch = starts.len(); // all of them in one step

@@ -1,8 +1,9 @@
 //! The launches of a step, one after the other.
 
+use lab_device::DType;
 use lab_harness::plan::{Plan, Scope, Slot};
 use lab_harness::{Error, arguments};
-use lab_reference::lstm::{Cell, Parameter};
+use lab_reference::lstm::Parameter;
 
 use super::super::data::read_rows;
 use super::super::flat::Layout;
@@ -54,11 +55,18 @@ impl Builder<'_> {
         let pass = if train { Pass::ForwardBackward } else { Pass::Forward };
         let sizes = lstm.sizes(dtype, window, batch, pass);
         let states_len = network.layers * network.directions() * batch * network.hidden;
-        let is_lstm = network.cell == Cell::Lstm;
         // Zero before the first step, and no gradient behind the last.
-        let zeros = self.plan.zeros(dtype, states_len);
-        let [hn, cn] = [(); 2].map(|()| self.plan.scratch(dtype, states_len));
-        let states = States { h0: zeros, hn, c: is_lstm.then_some([zeros, cn]), lengths };
+        let (zeros, mut of_f32) = (self.plan.zeros(dtype, states_len), None);
+        let mut zeros = |plan: &mut Plan, own: DType| match own == dtype {
+            true => zeros,
+            false => *of_f32.get_or_insert_with(|| plan.zeros(own, states_len)),
+        };
+        let plan = &mut self.plan;
+        let states =
+            States::new(network.cell, dtype, lengths, |name, dtype| match name.ends_with('0') {
+                true => zeros(plan, dtype),
+                false => plan.scratch(dtype, states_len),
+            });
 
         let (layout, weights) = (self.layout, slots.weights);
         let parameter = |_: &mut Plan, of: &Parameter| layout.part(weights, &of.name);
@@ -81,8 +89,12 @@ impl Builder<'_> {
         let Some(training) = &slots.training else { return Ok(()) };
         let head = self.head_sums(slots, training, dz);
         let by_parameters = training.gradient;
-        let [dh0, dc0] = [(); 2].map(|()| self.plan.scratch(dtype, states_len));
-        let upstream = Upstream { dy, dhn: zeros, dh0, c: is_lstm.then_some([zeros, dc0]) };
+        let plan = &mut self.plan;
+        let upstream =
+            Upstream::new(network.cell, dtype, dy, |name, dtype| match name.ends_with('0') {
+                true => plan.scratch(dtype, states_len),
+                false => zeros(plan, dtype),
+            });
         let gradient = |_: &mut Plan, of: &Parameter| layout.part(by_parameters, &of.name);
         let between = |plan: &mut Plan, layer, dx| add_dropout(plan, config, counts, layer, dx);
         lstm.backward(&mut self.plan, &layers, upstream, None, Some(head), gradient, between)
