@@ -23,11 +23,7 @@ template <class T, int BM, int BN, int BK, int HIGH> struct GateJob : ProductJob
     int H, I, biased;
     float (*biases)[BN];  // of a tile's columns, which a warpgroup keeps in shared memory
 
-    __device__ __forceinline__ GateJob(const TensorMap& X, const TensorMap& W, const TensorMap& AX, const T* bias_ih,
-                                       const T* bias_hh, TileOrder<HIGH> order, int H, int I, int biased, float (*biases)[BN])
-        : X(X), W(W), AX(AX), bias_ih(bias_ih), bias_hh(bias_hh), order(order), H(H), I(I), biased(biased),
-          biases(biases) {}
-
+    // ANCHOR: job
     __device__ __forceinline__ Corner at(int n) const {
         auto [i, j, g] = order.at(n);
         return {i * BM, j * BN};
@@ -53,6 +49,7 @@ template <class T, int BM, int BN, int BK, int HIGH> struct GateJob : ProductJob
         add_to_columns<BN>(sum, biases[threadIdx.x / 128]);
         store(AX, at.i + row, at.j);
     }
+    // ANCHOR_END: job
 };
 
 template <class T, int BM, int BN, int BK, int PLACES, int HIGH>
@@ -67,6 +64,6 @@ __global__ void __launch_bounds__(PRODUCT_THREADS<BM>, 1)
     DYNAMIC_TILES(T, tiles);
     __shared__ __align__(8) float biases[BM / 64][BN];
     TileOrder<HIGH> order{(rows + BM - 1) / BM, (GATES * H + BN - 1) / BN};
-    GateJob<T, BM, BN, BK, HIGH> job(X, W, AX, bias_ih, bias_hh, order, H, I, biased, biases);
+    GateJob<T, BM, BN, BK, HIGH> job{{}, X, W, AX, bias_ih, bias_hh, order, H, I, biased, biases};
     go_through<OperandTiles<T, ALONG_K, ALONG_K, BM, BN, BK>, T, BM, BN, PLACES>(tiles, order.down * order.across, job);
 }
