@@ -10,6 +10,10 @@ use safetensors::tensor::{Dtype as FileType, SafeTensors, TensorView};
 
 use crate::Error;
 
+/// Elements that one task converts. The code that spreads the chunks over all processors is the same for every type: where it
+/// handed out single elements, it was compiled anew for each of them.
+const CHUNK: usize = 1 << 14;
+
 /// A dense array: row-major, contiguous, last index fastest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tensor {
@@ -26,7 +30,12 @@ pub type Tensors = BTreeMap<String, Tensor>;
 
 /// The tensors under these names.
 pub fn tensors<const N: usize>(all: [(&str, Tensor); N]) -> Tensors {
-    all.into_iter().map(|(n, t)| (n.to_owned(), t)).collect()
+    // `collect` would sort first, by code that is compiled anew for each N.
+    let mut named = Tensors::new();
+    for (name, tensor) in all {
+        named.insert(name.to_owned(), tensor);
+    }
+    named
 }
 
 impl Tensor {
@@ -39,20 +48,29 @@ impl Tensor {
 
     /// From f64 values, each rounded to `dtype`.
     pub fn rounded(dtype: DType, shape: &[usize], values: &[f64]) -> Self {
-        fn all<T: Element>(shape: &[usize], values: &[f64], f: fn(f64) -> T) -> Tensor {
-            Tensor::new(shape, &values.par_iter().map(|&v| f(v)).collect::<Vec<T>>())
+        fn all<T: Element>(values: &[f64], bytes: &mut [u8], f: fn(f64) -> T) {
+            for (&value, to) in values.iter().zip(bytes.chunks_exact_mut(size_of::<T>())) {
+                to.copy_from_slice(bytemuck::bytes_of(&f(value)));
+            }
         }
-        match dtype {
-            DType::F16 => all(shape, values, f16::from_f64),
-            DType::BF16 => all(shape, values, bf16::from_f64),
-            DType::F32 => all(shape, values, |v| v as f32),
-            DType::F64 => all(shape, values, |v| v),
-            DType::U8 => all(shape, values, |v| v as u8),
-            DType::I32 => all(shape, values, |v| v as i32),
-            DType::U32 => all(shape, values, |v| v as u32),
-            DType::I64 => all(shape, values, |v| v as i64),
-            DType::U64 => all(shape, values, |v| v as u64),
-        }
+        debug_assert_eq!(shape.iter().product::<usize>(), values.len());
+        let round: fn(&[f64], &mut [u8]) = match dtype {
+            DType::F16 => |v, b| all(v, b, f16::from_f64),
+            DType::BF16 => |v, b| all(v, b, bf16::from_f64),
+            DType::F32 => |v, b| all(v, b, |v| v as f32),
+            DType::F64 => |v, b| all(v, b, |v| v),
+            DType::U8 => |v, b| all(v, b, |v| v as u8),
+            DType::I32 => |v, b| all(v, b, |v| v as i32),
+            DType::U32 => |v, b| all(v, b, |v| v as u32),
+            DType::I64 => |v, b| all(v, b, |v| v as i64),
+            DType::U64 => |v, b| all(v, b, |v| v as u64),
+        };
+        let mut bytes = vec![0; values.len() * dtype.size()];
+        bytes
+            .par_chunks_mut(CHUNK * dtype.size())
+            .zip(values.par_chunks(CHUNK))
+            .for_each(|(bytes, values)| round(values, bytes));
+        Self { dtype, shape: shape.to_vec(), bytes }
     }
 
     /// Number of elements.
@@ -67,25 +85,29 @@ impl Tensor {
 
     /// The elements as f64, exactly (integers up to 2^53).
     pub fn values(&self) -> Vec<f64> {
-        fn all<T: Element>(bytes: &[u8], f: fn(T) -> f64) -> Vec<f64> {
-            // Not cast_slice: the bytes need not be aligned.
-            bytes
-                .par_chunks_exact(size_of::<T>())
-                .map(|c| f(bytemuck::pod_read_unaligned(c)))
-                .collect()
+        fn all<T: Element>(bytes: &[u8], values: &mut [f64], f: fn(T) -> f64) {
+            for (from, value) in bytes.chunks_exact(size_of::<T>()).zip(values) {
+                // Not cast_slice: the bytes need not be aligned.
+                *value = f(bytemuck::pod_read_unaligned(from));
+            }
         }
-        let b = &self.bytes;
-        match self.dtype {
-            DType::F16 => all::<f16>(b, f16::to_f64),
-            DType::BF16 => all::<bf16>(b, bf16::to_f64),
-            DType::F32 => all::<f32>(b, f64::from),
-            DType::F64 => all::<f64>(b, |v| v),
-            DType::U8 => all::<u8>(b, f64::from),
-            DType::I32 => all::<i32>(b, f64::from),
-            DType::U32 => all::<u32>(b, f64::from),
-            DType::I64 => all::<i64>(b, |v| v as f64),
-            DType::U64 => all::<u64>(b, |v| v as f64),
-        }
+        let widen: fn(&[u8], &mut [f64]) = match self.dtype {
+            DType::F16 => |b, v| all(b, v, f16::to_f64),
+            DType::BF16 => |b, v| all(b, v, bf16::to_f64),
+            DType::F32 => |b, v| all::<f32>(b, v, f64::from),
+            DType::F64 => |b, v| all::<f64>(b, v, |v| v),
+            DType::U8 => |b, v| all::<u8>(b, v, f64::from),
+            DType::I32 => |b, v| all::<i32>(b, v, f64::from),
+            DType::U32 => |b, v| all::<u32>(b, v, f64::from),
+            DType::I64 => |b, v| all::<i64>(b, v, |v| v as f64),
+            DType::U64 => |b, v| all::<u64>(b, v, |v| v as f64),
+        };
+        let mut values = vec![0.0; self.bytes.len() / self.dtype.size()];
+        values
+            .par_chunks_mut(CHUNK)
+            .zip(self.bytes.par_chunks(CHUNK * self.dtype.size()))
+            .for_each(|(values, bytes)| widen(bytes, values));
+        values
     }
 
     /// A copy on a device. `T` must be the tensor's type: stages choose it by that type.
