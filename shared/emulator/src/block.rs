@@ -537,17 +537,22 @@ impl BlockRunner {
 
     /// Makes what can be in flight no longer, for the block cannot go on. False where nothing was.
     fn land_at_last(&mut self) -> Result<bool, Box<Finding>> {
-        // Whoever ends with copies under way does not wait for them.
+        // Whoever ends with copies under way does not wait for them. Nor does who meets other blocks for those that count at
+        // its own barriers: none but its own threads may wait there.
         if self.live == 0 || self.copies.is_empty() {
             return Ok(false);
         }
+        let meets = self.live == self.at_grid || self.live == self.at_cluster;
         let awaited = |address| {
             let waits = |&index: &u32| self.threads[index as usize].awaits.address == address;
             self.parked.iter().any(waits)
         };
-        let flights = self.copies.at_last(awaited);
+        let own = [self.facts.fixed_shared, (self.dynamic.pointer() as usize, self.dynamic.len)];
+        let is_own = |barrier| own.iter().any(|&(from, len)| (from..from + len).contains(&barrier));
+        let flights = self.copies.at_last(awaited, |barrier| !meets || !is_own(barrier));
+        let any = !flights.is_empty();
         self.land(flights)?;
-        Ok(true)
+        Ok(any)
     }
 
     fn land(&mut self, flights: Vec<Flight>) -> Result<(), Box<Finding>> {
@@ -575,7 +580,7 @@ impl BlockRunner {
             check.leave();
         }
         while !self.copies.is_empty() {
-            let flights = self.copies.at_last(|_| false);
+            let flights = self.copies.at_last(|_| false, |_| true);
             self.land(flights)?;
         }
         Ok(Pause::Done)

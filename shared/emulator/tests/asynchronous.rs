@@ -10,7 +10,9 @@ use std::time::Instant;
 use common::{Arrays, arg, checked, module, plain, run};
 use lab_emulator::{Config, Finding, Kind, Landing, LaunchError, Module, Options, Order};
 
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 17] = [
+    "met<NONE>",
+    "met<NO_WAIT>",
     "doubled<NONE>",
     "doubled<NO_WAIT>",
     "doubled<WRONG_PARITY>",
@@ -78,6 +80,18 @@ fn all_to_all(
     (outcome, right)
 }
 
+fn met(module: &Arc<Module>, fault: &str, options: &Options) -> (Result<(), LaunchError>, bool) {
+    let mut arrays = Arrays::new();
+    let values: Vec<f32> = (0..128).map(|v| v as f32).collect();
+    let (x, out) = (arrays.of(&values), arrays.unwritten::<f32>(values.len()));
+    let (mut p, mut q) = (x, out);
+    let mut arguments = [arg(&mut p), arg(&mut q)];
+    let config = Config { cluster: 2, ..plain(2, 64) };
+    let outcome = run(module, &format!("met<{fault}>"), &config, &mut arguments, options);
+    let right = arrays.read(out).into_iter().enumerate().all(|(i, got)| got == 2.0 * i as f32);
+    (outcome, right)
+}
+
 fn through_bulk(
     module: &Arc<Module>,
     fault: &str,
@@ -114,7 +128,8 @@ type Run = fn(&Arc<Module>, &str, &Options) -> (Result<(), LaunchError>, bool);
 
 #[test]
 fn right_kernels_are_right_whenever_copies_land() {
-    let kernels: [(Run, &str); 5] = [
+    let kernels: [(Run, &str); 6] = [
+        (met, "NONE"),
         (doubled, "NONE"),
         (all_to_all, "RIGHT"),
         (through_bulk, "NONE"),
@@ -154,6 +169,16 @@ fn what_nobody_waited_for_is_found_even_if_it_has_landed() {
     found(doubled, "TOO_FEW_BYTES", &[Kind::Race, Kind::CopyInFlight, Kind::Deadlock]);
     found(all_to_all, "BLOCK_SCOPE", &[Kind::Race]);
     found(all_to_all, "ONE_BOX", &[Kind::Race, Kind::CopyInFlight]);
+}
+
+/// Nobody waits for it, and that the blocks have met in between does not make up for that.
+#[test]
+fn what_is_on_its_way_while_blocks_meet_may_be_so_when_they_end() {
+    for order in ORDERS {
+        let options = Options { order, copies: Landing::Late, threads: 2, ..Options::default() };
+        let finding = finding(met, "NO_WAIT", &options);
+        assert_eq!(finding.kind, Kind::AbsentBlock, "{options:?}: {finding}");
+    }
 }
 
 #[test]

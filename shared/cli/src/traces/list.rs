@@ -669,38 +669,26 @@ pub(super) const FIGURES: &[Figure] = &[
             kernel: "lstm_tensor_back",
             between: ("ANCHOR: step_back", "ANCHOR_END: step_back"),
             around: Some(1),
-            rings: &[
-                Ring {
-                    place: "box",
-                    what: "parts for step",
-                    array: "",
-                    prefix: "slices",
-                    places: 2,
-                    start: 1,
-                    full: 28672,
-                    empty: None,
-                },
-                Ring {
-                    place: "words",
-                    what: "words for step",
-                    array: "",
-                    prefix: "words",
-                    places: 2,
-                    start: 1,
-                    full: 28688,
-                    empty: None,
-                },
-            ],
+            rings: &[Ring {
+                place: "box",
+                what: "parts for step",
+                array: "",
+                prefix: "slices",
+                places: 2,
+                start: 1,
+                full: 28672,
+                empty: None,
+            }],
             who: Who::Blocks(1),
             merged: true,
             most: 64,
         }),
         caption: "The backward pass of 64 units and 4 rows, three steps, over a cluster of eight blocks, as block 0 \
-                  sees it; the first 64 events are shown. Step 0 is the last of the sequence. A part is what the da of \
+                  sees it. Step 0 is the last of the sequence. A part is what the da of \
                   one block adds to dh of another block’s units. Eight parts of 640 bytes fill a box, one from each \
                   block, its own too. When the box is full, the block adds them up. With each part comes a word, by \
-                  which the others know that the sender has read its box. Block 0 waits for all words before it sends \
-                  its next parts. The last row of each table is expected bytes that nobody sends.",
+                  which the others know that the sender has read its box; its four bytes count at the same barrier. \
+                  The last two rows of the table are expected bytes that nobody sends.",
     },
     Figure {
         name: "slices",
@@ -712,37 +700,24 @@ pub(super) const FIGURES: &[Figure] = &[
             kernel: "slstm_heads",
             between: STEP,
             around: Some(1),
-            rings: &[
-                Ring {
-                    place: "box",
-                    what: "h of step",
-                    array: "",
-                    prefix: "slices",
-                    places: 2,
-                    start: 1,
-                    full: 22784,
-                    empty: None,
-                },
-                Ring {
-                    place: "words",
-                    what: "words of step",
-                    array: "",
-                    prefix: "words",
-                    places: 2,
-                    start: 1,
-                    full: 22800,
-                    empty: None,
-                },
-            ],
+            rings: &[Ring {
+                place: "box",
+                what: "h of step",
+                array: "",
+                prefix: "slices",
+                places: 2,
+                start: 1,
+                full: 22784,
+                empty: None,
+            }],
             who: Who::Blocks(2),
             merged: true,
             most: 64,
         }),
         caption: "A head of 128 units over a cluster of two blocks, four steps. A block's slice of h comes in one \
                   copy. With it goes a word, by which the others know that the sender has read the box of the step \
-                  before: a copy alone does not say so. A block begins a step when both slices are there. It waits \
-                  for the words only before it sends its own slice. The last two rows of each table are expected \
-                  bytes that nobody sends.",
+                  before: a copy alone does not say so. Its four bytes count at the barrier of the slice, so that a block \
+                  begins a step when it has both. The last two rows of each table are expected bytes that nobody sends.",
     },
     Figure {
         name: "meeting",

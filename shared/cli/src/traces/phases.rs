@@ -465,6 +465,7 @@ mod tests {
             ("keys", 0),
             ("roles", 0),
             ("exchange", 1),
+            ("dh_parts", 2),
             ("slices", 2),
             ("meeting", 2),
         ] {

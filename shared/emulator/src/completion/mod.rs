@@ -197,14 +197,20 @@ impl Queue {
         now
     }
 
-    /// What lands when the block cannot go on: the copies of one barrier, of one that is waited for if
-    /// there is such.
-    pub(crate) fn at_last(&mut self, awaited: impl Fn(usize) -> bool) -> Vec<Flight> {
-        if self.flights.is_empty() {
-            return Vec::new();
+    /// What lands when the block cannot go on: the copies of one barrier, of one that is waited for if there is such, else of
+    /// one that may be.
+    pub(crate) fn at_last(
+        &mut self,
+        awaited: impl Fn(usize) -> bool,
+        may_be: impl Fn(usize) -> bool,
+    ) -> Vec<Flight> {
+        let place = |which: &dyn Fn(usize) -> bool| {
+            self.flights.iter().position(|(barrier, _)| which(*barrier))
+        };
+        match place(&awaited).or_else(|| place(&may_be)) {
+            Some(first) => self.flights.remove(first).1,
+            None => Vec::new(),
         }
-        let first = self.flights.iter().position(|(barrier, _)| awaited(*barrier));
-        self.flights.remove(first.unwrap_or(0)).1
     }
 }
 
@@ -229,8 +235,9 @@ mod tests {
             queue.add(Flight { what, bytes: 4, barrier, issuer: 0, pc: 0, known: None });
         }
         assert!(queue.meanwhile().is_empty());
-        assert_eq!(queue.at_last(|b| b == 16).len(), 1);
-        assert_eq!(queue.at_last(|_| false).len(), 2, "the oldest's, if nobody waits");
+        assert_eq!(queue.at_last(|b| b == 16, |_| true).len(), 1);
+        assert!(queue.at_last(|_| false, |_| false).is_empty(), "none that may not land yet");
+        assert_eq!(queue.at_last(|_| false, |_| true).len(), 2, "the oldest's, if nobody waits");
         assert!(queue.is_empty());
     }
 }

@@ -41,6 +41,24 @@ template <int FAULT> __global__ void doubled(const float* x, float* out, int til
     }
 }
 
+// out = 2 x, a tile a block, which may still be on its way while the blocks of a cluster meet.
+template <int FAULT> __global__ void met(const float* x, float* out) {
+    alignas(16) __shared__ float tile[64];
+    __shared__ Mbarrier full;
+    int t = threadIdx.x, first = blockIdx.x * 64;
+    if (t == 0) {
+        mbarrier_init(&full, 1);
+        mbarrier_fence_init();
+        mbarrier_arrive_expect(&full, sizeof tile);
+        bulk_load(tile, x + first, sizeof tile, &full);
+    }
+    cooperative_groups::this_cluster().sync();  // the barrier is initialised
+    out[first + t] = 0;
+    if (FAULT == NO_WAIT) return;
+    mbarrier_wait(&full, 0);
+    out[first + t] = 2 * tile[t];
+}
+
 enum Exchange { RIGHT, BLOCK_SCOPE, ONE_BOX };
 
 // Each block sends its number to all of its cluster, `rounds` times; out is the sum of the last round.
