@@ -5,8 +5,8 @@
 
 namespace lab {
 
-// BM rows of BN, and one sum more of each row, in shared memory: rows begin 8 banks apart, so that the lanes of a warp store
-// to all banks.
+// BM rows of BN, and one sum more of each row, in shared memory: rows begin 8 banks apart where BN is a multiple of
+// 32, so that the lanes of a warp store to all banks.
 template <int BM, int BN> struct ClusterSums {
     using Cluster = cooperative_groups::cluster_group;
     static constexpr int ROW = BN + 8, BYTES = BM * ROW * 4;

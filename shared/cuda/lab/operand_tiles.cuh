@@ -3,7 +3,7 @@
 //
 // An operand lies along k or across it. Along k a tile is one box, a row of it a span of 128 bytes of k. Across, a box is
 // a panel: BK rows of 128 bytes of neighbours, and wgmma takes it transposed, which it does for halves alone. What of a box
-// lies outside of its matrix is zero.
+// lies outside of its matrix is zero. Tiles begin at multiples of 1024 bytes: DYNAMIC_TILES.
 #pragma once
 #include "lab/along.cuh"
 #include "lab/ptx/tensor_copy.cuh"

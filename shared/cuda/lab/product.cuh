@@ -1,17 +1,21 @@
-// Products of matrices by wgmma and TMA, C = A B with either operand along k or across it: what a kernel that has one leaves
-// to others. Of a block of three warpgroups one warp asks for tiles, and two warpgroups multiply 64 rows each.
+// Products of matrices of halves by wgmma and TMA, C = A B: what a kernel that has one leaves to others. A along k is
+// [M, K] in memory, across it [K, M]; B along k is [N, K], across it [K, N]; C is [M, N]. Of a block one thread asks for tiles,
+// and BM / 64 warpgroups multiply 64 rows each.
 //
 // A job says what is multiplied, and where the sums go; a kernel derives its own from ProductJob:
 //
 //   at(n)                       tile n: which rows and columns, i and j, and what else the job has to know of it
-//   steps(tile)                 groups of products
+//   steps(tile)                 groups of products, one at least; of a shared tile one at least for each block
 //   load(tile, s, tiles, full)  asks for the operands of step s, with lab/operand_tiles.cuh; one thread
-//   begin(tile)                 by a warpgroup that multiplies, before its products: what the epilogue needs, such as biases
+//   begin(tile)                 by a warpgroup that multiplies, before its products: what the epilogue needs, such as biases.
+//                               The threads of warpgroup w may meet at named barrier 1 + w, as end() and its stores do
 //   end(tile, sum, row, store)  the epilogue of the sums of 64 rows, from row `row` of the tile on: adds to them, scales them,
-//                               and calls store(C, i, j), which rounds and stores them, to rows i and columns j of C
+//                               and calls store(C, i, j), which rounds and stores them, to rows i and columns j of C, a map
+//                               of one matrix (Operand::stored)
 //
 // go_through() gives each block tile after tile; share_tile() has the blocks of a cluster share the steps of one, where
-// tiles are few.
+// tiles are few. A kernel calls one of them, once, with PRODUCT_THREADS a block in one dimension, and says so in its
+// __launch_bounds__. `tiles` is dynamic shared memory, DYNAMIC_TILES.
 #pragma once
 #include "lab/cluster_sums.cuh"
 #include "lab/halves.cuh"
@@ -27,7 +31,7 @@
 namespace lab {
 
 struct ProductJob {
-    // Together no more than the block was launched with, of one warpgroup and two.
+    // Of a thread of the warpgroup that asks, and of those that multiply.
     static constexpr int PRODUCER_REGISTERS = 40, CONSUMER_REGISTERS = 232;
 
     template <class Tile> __device__ __forceinline__ void begin(const Tile&) const {}
@@ -38,7 +42,7 @@ struct Corner {
     int i, j;
 };
 
-// Of a launch, so many threads a block, and bytes of dynamic shared memory: places of the ring, and of staged stores.
+// Threads of a block, and bytes of dynamic shared memory: places of the ring, and of go_through()'s staged stores.
 template <int BM> constexpr int PRODUCT_THREADS = BM * 2 + 128;
 template <class T, int BM, int BN, int BK, int PLACES>
 constexpr int PRODUCT_BYTES =
@@ -75,9 +79,14 @@ template <class Tiles, class T, int BN, int PLACES> struct Pipeline {
     }
 };
 
+// Registers of a multiprocessor for each of 128 threads of a block: who asks for more would wait for ever.
+template <class Job, int BM> constexpr bool REGISTERS_SUFFICE =
+    Job::PRODUCER_REGISTERS + BM / 64 * Job::CONSUMER_REGISTERS <= 65536 / 128;
+
 // Goes from tile to tile, `all` of them.
 template <class Tiles, class T, int BM, int BN, int PLACES, class Job>
 __device__ __forceinline__ void go_through(T* tiles, int all, const Job& job) {
+    static_assert(REGISTERS_SUFFICE<Job, BM>, "fewer registers a thread, or fewer rows");
     __shared__ Ring<PLACES> ring;
     if (threadIdx.x == 0) ring.init(BM / 64);
     __syncthreads();  // nobody waits at a barrier that is not there
@@ -104,10 +113,13 @@ __device__ __forceinline__ void go_through(T* tiles, int all, const Job& job) {
     }
 }
 
-// A tile whose steps the blocks of a cluster share; each stores some rows of it. to(tile, r, c) is where four neighbours go,
-// or null outside.
+// A tile whose steps the blocks of a cluster share; each stores some rows of it. A grid of tiles x blocks of a cluster, in one
+// dimension. The job's begin() and end() are not called: to(tile, r, c, four) is the epilogue of four neighbours of row r of
+// the tile, from its column c on: it may change them, and says where they go, 8 bytes aligned, all of them; null is nowhere.
 template <class Tiles, class T, int BM, int BN, int PLACES, class Job, class To>
 __device__ __forceinline__ void share_tile(T* tiles, const Job& job, To to) {
+    static_assert(sizeof(T) == 2, "sums are rounded to halves");
+    static_assert(REGISTERS_SUFFICE<Job, BM>, "fewer registers a thread, or fewer rows");
     static_assert(ClusterSums<BM, BN>::BYTES <= PLACES * Tiles::BYTES, "sums take the place of tiles");
     __shared__ Ring<PLACES> ring;
     auto cluster = cooperative_groups::this_cluster();
@@ -132,11 +144,11 @@ __device__ __forceinline__ void share_tile(T* tiles, const Job& job, To to) {
     int rows = (BM + parts - 1) / parts;
     for (int e = threadIdx.x; e < rows * (BN / 4); e += PRODUCT_THREADS<BM>) {
         int r = rank * rows + e / (BN / 4), c = e % (BN / 4) * 4;
-        T* place = r < BM ? to(tile, r, c) : nullptr;
-        if (place == nullptr) continue;
+        if (r >= BM) continue;
         float four[4] = {};
         sums.load(four, cluster, r, c);
-        *reinterpret_cast<uint2*>(place) = {two_halves<T>(four[0], four[1]), two_halves<T>(four[2], four[3])};
+        if (T* place = to(tile, r, c, four))
+            *reinterpret_cast<uint2*>(place) = {two_halves<T>(four[0], four[1]), two_halves<T>(four[2], four[3])};
     }
     cluster.sync();  // nobody ends while others may read his sums
 }

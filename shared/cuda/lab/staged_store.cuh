@@ -11,7 +11,8 @@ namespace lab {
 // different banks. Panels go to BUFFERS places in turn: while TMA reads one the next is written.
 template <class T, int BN, int BUFFERS = 2> struct StagedStore {
     static constexpr int PANEL = 128 / sizeof(T), CELLS = BUFFERS * 64 * PANEL, BYTES = CELLS * sizeof(T);
-    static_assert(sizeof(T) == 2 && BN / PANEL % BUFFERS == 0, "each tile begins with the first place");
+    static_assert(sizeof(T) == 2, "sums are rounded to halves");
+    static_assert(BN % (BUFFERS * PANEL) == 0, "whole panels, and each tile begins with the first place");
     T* panels;
 
     // ANCHOR: store

@@ -7,7 +7,7 @@
 // own, between k and the units.
 //
 // Work split: that of matmul's v13_stores, by lab/product.cuh. A block a multiprocessor goes from tile to tile, BM x BN; one
-// warp asks for tiles of x and W_ih, two warpgroups multiply 64 rows each, and TMA stores. Both operands lie along k.
+// thread asks for tiles of x and W_ih, two warpgroups multiply 64 rows each, and TMA stores. Both operands lie along k.
 #include "lab/product.cuh"
 #include "lab/scalar.cuh"
 

@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(PRODUCT_THREADS<BM>, 1)
     TileOrder<HIGH> of_x{down, (C + BN - 1) / BN}, of_h{down, (H + BN - 1) / BN};
     using Job = WeightJob<BM, BN, BK, HIGH>;
     Job job{{}, DA, X, Y, FIRST, H0, of_x, of_h, rows, B, column, reverse ? B : -B};
-    share_tile<Tiles, T, BM, BN, PLACES>(tiles, job, [&](typename Job::Tile at, int r, int c) -> T* {
+    share_tile<Tiles, T, BM, BN, PLACES>(tiles, job, [&](typename Job::Tile at, int r, int c, float (&)[4]) -> T* {
         int columns = at.by_x ? C : H, row = at.i + r, column = at.j + c;
         T* to = at.by_x ? dweight_ih : dweight_hh;
         return row < GATES * H && column < columns ? to + row * 1ll * columns + column : nullptr;
