@@ -5,8 +5,9 @@
 // A box is written again two steps later, and so is a slice. Whoever writes then must know that the box has been read,
 // and that the copies have read the slice. A copy that arrives does not tell: it brings itself, and nothing of what its
 // block has done before (PTX ISA, "cp.async.bulk": "does not transitively establish ordering with respect to prior
-// instructions from the issuing thread"). A store does, st.async. So a word goes with each copy, and counts at the same
-// barrier: who has waited for the slices of a step has the words of all blocks, too.
+// instructions from the issuing thread"). A store does, st.async. So a word goes to each block, and counts at the same
+// barrier: who has waited for the slices of a step has the words of all blocks, too. A store takes longer than a copy: the
+// word goes as soon as the box is read, if it can.
 #pragma once
 #include "lab/ptx/bulk.cuh"
 #include "lab/ptx/st_async.cuh"
@@ -66,6 +67,13 @@ template <class T, int BLOCKS, int SLICE, int THREADS, int SOURCES = 1, int GAP 
     }
 
     // ANCHOR: send
+    // All threads of this block have read the box of step s, as a barrier has said: says so to all blocks.
+    __device__ __forceinline__ void tell(unsigned s) const {
+        int next = (s + 1) % 2;
+        if (to < BLOCKS)
+            store_async(further(word_there, next * BLOCKS * WORD), 0u, further(slices_there, next * int(sizeof(Mbarrier))));
+    }
+
     // Until the box of step s > 0 has all slices. All blocks have read the box of step s - 1 then, and have the slices of
     // step s - 2. The barrier is set for step s + 2.
     __device__ __forceinline__ void wait(unsigned s) const {
@@ -86,12 +94,11 @@ template <class T, int BLOCKS, int SLICE, int THREADS, int SOURCES = 1, int GAP 
         __syncwarp();                // and what the others have
         if (int(threadIdx.x % 32) == n) copy(s);
     }
-    // Block `to` gets its slice, and the word that goes with it.
+    // Block `to` gets its slice.
     __device__ __forceinline__ void copy(unsigned s) const {
         int next = (s + 1) % 2;
-        ClusterAddress all = further(slices_there, next * int(sizeof(Mbarrier)));
-        bulk_send(further(slice_there, next * BOX * int(sizeof(T))), slice(s, to), BYTES, all);
-        store_async(further(word_there, next * BLOCKS * WORD), 0u, all);
+        bulk_send(further(slice_there, next * BOX * int(sizeof(T))), slice(s, to), BYTES,
+                  further(slices_there, next * int(sizeof(Mbarrier))));
     }
     // ANCHOR_END: send
 
@@ -108,6 +115,7 @@ template <class T, int SLICE, int THREADS> struct Slices<T, 1, SLICE, THREADS, 1
     __device__ __forceinline__ T* slice(unsigned s) const { return box(s + 1); }
     __device__ __forceinline__ void begin() const { __syncthreads(); }  // threads read what others have filled
     __device__ __forceinline__ void wait(unsigned) const {}
+    __device__ __forceinline__ void tell(unsigned) const {}
     __device__ __forceinline__ void send(unsigned) const { __syncthreads(); }  // all threads have stored theirs
     __device__ __forceinline__ void end() const {}
 };

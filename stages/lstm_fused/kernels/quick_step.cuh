@@ -6,22 +6,23 @@
 // A gate of −27 and one of −28 are both taken as shut: so no product of three is beyond f32.
 #pragma once
 #include "lab/ptx/ex2.cuh"
+#include "lab/ptx/rcp.cuh"
 
 namespace lab {
 
-// exp(v), 2^40 at most; NaN stays NaN.
-__device__ __forceinline__ float quick_exp(float v) {
+// exp(TIMES v), 2^40 at most; NaN stays NaN.
+template <int TIMES> __device__ __forceinline__ float quick_exp(float v) {
     constexpr float LOG2E = 1.44269504f;
-    v *= LOG2E;
+    v *= LOG2E * TIMES;
     return power_of_two(v > 40.0f ? 40.0f : v);
 }
 
 // From the a of the gates i, f, g, o: the gates in place of a, c_t in place of c; h_t.
 __device__ __forceinline__ float quick_step(float4& a, float& c) {
-    float i = 1.0f + quick_exp(-a.x), f = 1.0f + quick_exp(-a.y), o = 1.0f + quick_exp(-a.w);
-    float q = quick_exp(-2.0f * a.z), g = 1.0f + q, i_g = i * g, part = __fdividef(1.0f, i_g * f);
+    float i = 1.0f + quick_exp<-1>(a.x), f = 1.0f + quick_exp<-1>(a.y), o = 1.0f + quick_exp<-1>(a.w);
+    float q = quick_exp<-2>(a.z), g = 1.0f + q, i_g = i * g, part = quick_reciprocal(i_g * f);
     c = (i_g * c + f * (1.0f - q)) * part;
-    float u = quick_exp(-2.0f * c), part_of_h = __fdividef(1.0f, o * (1.0f + u));
+    float u = quick_exp<-2>(c), part_of_h = quick_reciprocal(o * (1.0f + u));
     a = make_float4(f * g * part, i_g * part, i * f * (1.0f - q) * part, (1.0f + u) * part_of_h);
     return (1.0f - u) * part_of_h;
 }

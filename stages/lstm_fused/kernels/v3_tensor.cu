@@ -87,7 +87,8 @@ __global__ void __launch_bounds__(256, 1)
         float sum[S::TILES][S::COLUMNS][4];
         weights.template multiply<ROWS>(sum, h.box(s) + half * S::STEPS * 16 * ROWS);
         leave(sum);
-        __syncthreads();  // threads add up what both halves of the warps have left
+        __syncthreads();  // threads add up what both halves of the warps have left; the box is read
+        if (s + 1 < count) h.tell(s);
 #pragma unroll
         for (int n = 0; n < Cell::COUNT; ++n) {
             Cell of = cell(n);

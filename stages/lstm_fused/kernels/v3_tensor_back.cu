@@ -136,7 +136,8 @@ __global__ void __launch_bounds__(256, 1)
             if (of.there && halves) store_gates(da_halves + at, H, own);
         }
         __syncthreads();  // warps multiply da of all units of the block, and the box is read
-        fetch(s + 1);     // on its way while the blocks meet
+        parts.tell(s);
+        fetch(s + 1);  // on its way while the blocks meet
         float sum[S::TILES][S::COLUMNS][4];
         weights.template multiply<ROWS>(sum, da);
 #pragma unroll

@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(GroupShares<HT, BLOCKS, ROWS, KEPT>::THREADS, 
             if (cells.is(n)) h.slice(s)[cells.in_slice(n)] = own_h[n];
             kept[n] = a;
         }
-        if (s + 1 < count) h.send(s);
+        if (s + 1 < count) h.send(s), h.tell(s);
         // ANCHOR_END: step
 #pragma unroll
         for (int n = 0; n < S::CELLS; ++n) {

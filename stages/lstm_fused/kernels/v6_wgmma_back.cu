@@ -191,7 +191,8 @@ __global__ void __launch_bounds__(256, 1)
         da_of += onwards * B * GATES * H;
         fence_proxy_async_shared();  // wgmma reads da
         __syncthreads();             // of all units of the block, and the box is read
-        fetch(s + 1);                // on its way while products are made and parts travel
+        parts.tell(s);
+        fetch(s + 1);  // on its way while products are made and parts travel
         float sum[2][S::COLUMNS / 2];
         weights.multiply(sum[0], 0, da);
 #pragma unroll

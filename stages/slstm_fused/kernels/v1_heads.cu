@@ -75,7 +75,8 @@ __global__ void __launch_bounds__(256, 1)
         float sum[S::TILES][S::COLUMNS][4];
         weights.template multiply<ROWS>(sum, h.box(t) + half * S::STEPS * 16 * ROWS);
         leave(sum);
-        __syncthreads();  // threads add up what both halves of the warps have left
+        __syncthreads();  // threads add up what both halves of the warps have left; the box is read
+        if (t + 1 < count) h.tell(t);
         Kept of_step[Cell::COUNT];
 #pragma unroll
         for (int n = 0; n < Cell::COUNT; ++n) {

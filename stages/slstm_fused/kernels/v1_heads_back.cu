@@ -76,8 +76,9 @@ __global__ void __launch_bounds__(256, 1)
             weights.template multiply<ROWS>(sum, das.box(s) + warp * S::STEPS * 16 * ROWS);
 #pragma unroll
             for (int m = 0; m < S::TILES; ++m) store_part<S, ROWS>(parts + warp * S::PART + m * 16, sum[m]);
-            __syncthreads();  // threads add up the parts of all warps
+            __syncthreads();  // threads add up the parts of all warps, and the box is read
         }
+        if (s < count) das.tell(s);
         float da[Cell::COUNT][GATES];
 #pragma unroll
         for (int n = 0; n < Cell::COUNT; ++n) {
