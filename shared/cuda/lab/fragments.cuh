@@ -7,6 +7,7 @@
 // 4 t + 3, which lie side by side in memory, of both.
 #pragma once
 #include "lab/halves.cuh"
+#include "lab/slices.cuh"
 
 namespace lab {
 
@@ -33,7 +34,7 @@ struct Shares : WarpShare<HT / BLOCKS / 16, HT / 32, (ROWS + 7) / 8, KEPT> {
     static constexpr int SUMS = ROWS * SUM_ROW;
     // Boxes and slices of h, sums of both halves, fragments; barriers and words of lab/slices.cuh, lengths of rows.
     static constexpr int BYTES = 2 * 2 * (BOX + SLICE) + 16 * (HALVES * SUMS + Shares::IN_SHARED * Shares::THREADS) +
-                                 16 + 8 * BLOCKS + 4 * ROWS;
+                                 sizeof(Arrived<BLOCKS>) + 4 * ROWS;
     static_assert(UNITS % 16 == 0 && UNITS * BLOCKS == HT, "whole tiles for each fourth: change HT or BLOCKS");
     static_assert(HT % 32 == 0, "whole tiles for each half of the sum");
 };
@@ -81,9 +82,11 @@ template <class T, class S> struct Fragments {
         }
     }
 
-    // sum = the products with h: ROWS rows of 16 units side by side, for one step of the sum after the other.
-    template <int ROWS>
-    __device__ __forceinline__ void multiply(float (&sum)[S::TILES][S::COLUMNS][4], const T* h) const {
+    // sum = the products with h: ROWS rows of 16 units side by side, for one step of the sum after the other. h comes in
+    // PIECES: wait(n) waits for the n-th.
+    template <int ROWS, int PIECES, class Wait>
+    __device__ __forceinline__ void multiply(float (&sum)[S::TILES][S::COLUMNS][4], const T* h, Wait wait) const {
+        static_assert(S::STEPS % PIECES == 0, "whole steps for each piece");
         int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
         const T* own = h + 4 * t;
 #pragma unroll
@@ -94,6 +97,7 @@ template <class T, class S> struct Fragments {
                 for (int e = 0; e < 4; ++e) sum[m][n][e] = 0;
 #pragma unroll
         for (int k = 0; k < S::STEPS; ++k) {
+            if (k % (S::STEPS / PIECES) == 0) wait(k / (S::STEPS / PIECES));
             uint2 b[S::COLUMNS];
 #pragma unroll
             for (int n = 0; n < S::COLUMNS; ++n) {
@@ -109,6 +113,12 @@ template <class T, class S> struct Fragments {
                 for (int n = 0; n < S::COLUMNS; ++n) multiply_add<T>(sum[m][n], a, b[n].x, b[n].y);
             }
         }
+    }
+
+    // All of h is there.
+    template <int ROWS>
+    __device__ __forceinline__ void multiply(float (&sum)[S::TILES][S::COLUMNS][4], const T* h) const {
+        multiply<ROWS, 1>(sum, h, [](int) {});
     }
 
     __device__ __forceinline__ void of(int f, unsigned (&a)[4]) const {

@@ -17,7 +17,8 @@ namespace lab {
 template <int FRAGMENTS_, int STEPS_, int ROWS_, int KEPT> struct GroupShare {
     static constexpr int FRAGMENTS = FRAGMENTS_, STEPS = STEPS_, ROWS = ROWS_;
     static constexpr int IN_REGISTERS = KEPT, IN_SHARED = FRAGMENTS - KEPT;
-    // An operand has whole eights of rows. Of its last 8 of the sum, the rows that are not there lie behind it.
+    // An operand has whole eights of rows. Of its last 8 of the sum, and of the last of each piece that comes by itself, the
+    // rows that are not there lie behind it.
     static constexpr int COLUMNS = (ROWS + 7) / 8 * 8, GAP = 8 * (COLUMNS - ROWS);
     static constexpr int OPERAND = 64 * 16 * 2 / 16;  // a fragment in shared memory, in packs of 16 bytes
     static_assert(KEPT > 0 && KEPT <= FRAGMENTS, "no more in registers than there are");
@@ -62,19 +63,30 @@ template <class T, class S> struct GroupFragments {
         }
     }
 
-    // sum = the product of the fragments from `first` on with what is in `box`, [2 STEPS][ROWS][8]: under way, as a group of
-    // its own, until wgmma_wait().
-    __device__ __forceinline__ void multiply(float (&sum)[S::COLUMNS / 2], int first, const T* box) const {
+    // sum = the product of the fragments from `first` on with what is in `box`, [2 STEPS][ROWS][8]: under way until
+    // wgmma_wait(). The box fills in PIECES, a GAP behind each, and each a group of its own: wait(n) waits for the n-th.
+    template <int PIECES, class Wait>
+    __device__ __forceinline__ void multiply(float (&sum)[S::COLUMNS / 2], int first, const T* box, Wait wait) const {
+        static_assert(S::STEPS % PIECES == 0, "whole steps for each piece");
         auto b = of_warp(descriptor<16>(box, S::ROWS * 16, 128)), w = of_warp(descriptor<16>(shared, 64 * 16, 128));
-        wgmma_fence();
 #pragma unroll
-        for (int k = 0; k < S::STEPS; ++k) {
-            auto columns = advance(b, k * 2 * S::ROWS * 16);
-            int f = first + k, before = S::shared_before(f);
-            if (S::in_shared(f)) wgmma<T, S::COLUMNS>(sum, advance(w, before * S::OPERAND * 16), columns, k > 0);
-            else wgmma<T, S::COLUMNS>(sum, kept[f - before], columns, k > 0);
+        for (int piece = 0; piece < PIECES; ++piece) {
+            constexpr int OF_PIECE = S::STEPS / PIECES;
+            wait(piece);
+            wgmma_fence();
+#pragma unroll
+            for (int k = piece * OF_PIECE; k < (piece + 1) * OF_PIECE; ++k) {
+                auto columns = advance(b, k * 2 * S::ROWS * 16 + piece * S::GAP * int(sizeof(T)));
+                int f = first + k, before = S::shared_before(f);
+                if (S::in_shared(f)) wgmma<T, S::COLUMNS>(sum, advance(w, before * S::OPERAND * 16), columns, k > 0);
+                else wgmma<T, S::COLUMNS>(sum, kept[f - before], columns, k > 0);
+            }
+            wgmma_commit();
         }
-        wgmma_commit();
+    }
+    // The box is full.
+    __device__ __forceinline__ void multiply(float (&sum)[S::COLUMNS / 2], int first, const T* box) const {
+        multiply<1>(sum, first, box, [](int) {});
     }
 };
 
@@ -82,9 +94,11 @@ template <class T, class S> struct GroupFragments {
 // UNITS. Of the steps of the sum KEPT are in registers.
 template <int HT, int BLOCKS, int ROWS, int KEPT> struct GroupShares : GroupShare<HT / 16, HT / 16, ROWS, KEPT> {
     static constexpr int UNITS = HT / BLOCKS, GROUPS = UNITS / 16, THREADS = 128 * GROUPS;
-    static constexpr int CELLS = GroupShares::COLUMNS / 8, BOX = HT * ROWS, SLICE = UNITS * ROWS;
+    static constexpr int CELLS = GroupShares::COLUMNS / 8, SLICE = UNITS * ROWS;
+    // A box comes in parts, [HT / PARTS / 8][ROWS][8] each, and a gap behind it.
+    static constexpr int PARTS = Arrived<BLOCKS>::PARTS, PART = HT / PARTS * ROWS, BOX = PARTS * (PART + GroupShares::GAP);
     static constexpr int BYTES = 16 * GroupShares::IN_SHARED * GROUPS * GroupShares::OPERAND +
-                                 2 * 2 * (BOX + GroupShares::GAP + SLICE) + sizeof(Arrived<BLOCKS>);
+                                 2 * 2 * (BOX + SLICE) + sizeof(Arrived<BLOCKS>);
     static_assert(UNITS % 16 == 0 && UNITS * BLOCKS == HT, "whole warpgroups: change HT or BLOCKS");
 };
 
@@ -134,10 +148,16 @@ template <class T, class S> struct GateGroups : GroupFragments<T, S> {
         });
     }
 
-    // sum = the products with the rows of a box: [HT / 8][ROWS][8].
-    __device__ __forceinline__ void multiply(float (&sum)[S::CELLS][4], const T* box) const {
-        GroupFragments<T, S>::multiply(reinterpret_cast<float(&)[S::COLUMNS / 2]>(sum), 0, box);
+    // sum = the products with the rows of a box, which fills in PIECES, as above.
+    template <int PIECES, class Wait>
+    __device__ __forceinline__ void multiply(float (&sum)[S::CELLS][4], const T* box, Wait wait) const {
+        auto& of_columns = reinterpret_cast<float(&)[S::COLUMNS / 2]>(sum);
+        GroupFragments<T, S>::template multiply<PIECES>(of_columns, 0, box, wait);
         wgmma_wait<0>();
+    }
+    // The box is full.
+    __device__ __forceinline__ void multiply(float (&sum)[S::CELLS][4], const T* box) const {
+        multiply<1>(sum, box, [](int) {});
     }
 
     // The sums of a cell's gates: of rows 2 t and 2 t + 1 an even lane takes the first, and gives away the second.

@@ -8,6 +8,8 @@
 // instructions from the issuing thread"). A store does, st.async. So a word goes to each block, and counts at the same
 // barrier: who has waited for the slices of a step has the words of all blocks, too. A store takes longer than a copy: the
 // word goes as soon as the box is read, if it can.
+//
+// The slices of a quarter of the blocks have a barrier of their own: what they are for can begin before all have come.
 #pragma once
 #include "lab/ptx/bulk.cuh"
 #include "lab/ptx/st_async.cuh"
@@ -19,20 +21,24 @@ namespace lab {
 __device__ __forceinline__ unsigned further(unsigned address, int bytes) { return address + bytes; }
 __device__ __forceinline__ void* further(void* address, int bytes) { return static_cast<char*>(address) + bytes; }
 
-// The barriers of even steps and of odd ones: the slices of all blocks have come, and their words; and the words, which say
-// nothing but that.
+// The barriers of even steps, one for each part of the blocks, and those of odd ones: their slices have come, and their words; and
+// the words, which say nothing but that.
 template <int BLOCKS> struct Arrived {
-    Mbarrier slices[2];
+    static constexpr int PARTS = BLOCKS < 4 ? BLOCKS : 4;
+    Mbarrier slices[2 * PARTS];
     unsigned word[2][BLOCKS];
 };
 
-// SOURCES: 1 where all blocks get the same slice, else BLOCKS: a slice for each. GAP: numbers behind each box.
+// SOURCES: 1 where all blocks get the same slice, else BLOCKS: a slice for each. GAP: numbers behind each part of a box.
 template <class T, int BLOCKS, int SLICE, int THREADS, int SOURCES = 1, int GAP = 0> struct Slices {
-    static constexpr int BOX = BLOCKS * SLICE + GAP, WARPS = THREADS / 32, BYTES = SLICE * sizeof(T), WORD = sizeof(unsigned);
-    static constexpr int EXPECTED = BLOCKS * (BYTES + WORD);  // of a step: slices and words
+    static constexpr int PARTS = Arrived<BLOCKS>::PARTS, OF_PART = BLOCKS / PARTS;
+    static constexpr int BOX = BLOCKS * SLICE + PARTS * GAP, WARPS = THREADS / 32, BYTES = SLICE * sizeof(T), WORD = sizeof(unsigned);
+    static constexpr int EXPECTED = OF_PART * (BYTES + WORD);  // of a step and a part: slices and words
+    static constexpr int NEXT = PARTS * int(sizeof(Mbarrier));  // from the barrier of an even step to that of an odd one
     static_assert(BYTES % 16 == 0, "a bulk copy is of 16 bytes or several: more units a block");
+    static_assert(BLOCKS % PARTS == 0 && WARPS % PARTS == 0, "whole blocks, and whole warps, for each part");
     static_assert(BLOCKS <= THREADS, "a thread for each block");
-    static_assert(GAP * sizeof(T) % 16 == 0, "a slice of the second box begins at a multiple of 16 bytes");
+    static_assert(GAP * sizeof(T) % 16 == 0, "a slice of the next part begins at a multiple of 16 bytes");
     static_assert(SOURCES == 1 || SOURCES == BLOCKS, "the same for all, or to each its own");
     T *boxes, *slices;  // shared memory: 2 x BOX, 2 x SOURCES x SLICE
     Arrived<BLOCKS>& arrived;
@@ -43,9 +49,9 @@ template <class T, int BLOCKS, int SLICE, int THREADS, int SOURCES = 1, int GAP 
     __device__ __forceinline__ Slices(T* boxes, T* slices, Arrived<BLOCKS>& arrived, int rank)
         : boxes(boxes), slices(slices), arrived(arrived) {
         int peer = to < BLOCKS ? to : rank;
-        slice_there = address_in_block(boxes + rank * SLICE, peer);
+        slice_there = address_in_block(boxes + rank * SLICE + rank / OF_PART * GAP, peer);
         word_there = address_in_block(&arrived.word[0][rank], peer);
-        slices_there = address_in_block(&arrived.slices[0], peer);
+        slices_there = address_in_block(&arrived.slices[rank / OF_PART], peer);
     }
 
     // Of what step s reads, and of what it gives: to block `peer`, where it is not the same for all.
@@ -57,9 +63,9 @@ template <class T, int BLOCKS, int SLICE, int THREADS, int SOURCES = 1, int GAP 
     // When this block's threads have filled the box of step 0.
     __device__ __forceinline__ void begin() const {
         if (threadIdx.x == 0) {
-            for (int b = 0; b < 2; ++b) mbarrier_init(&arrived.slices[b], 1);
+            for (int b = 0; b < 2 * PARTS; ++b) mbarrier_init(&arrived.slices[b], 1);
             mbarrier_fence_init();
-            for (int b = 0; b < 2; ++b) mbarrier_arrive_expect(&arrived.slices[b], EXPECTED);
+            for (int b = 0; b < 2 * PARTS; ++b) mbarrier_arrive_expect(&arrived.slices[b], EXPECTED);
         }
         fence_proxy_async_shared();  // copies will write where threads have written
         // Nobody writes into a block, or counts in it, that has not begun.
@@ -71,14 +77,16 @@ template <class T, int BLOCKS, int SLICE, int THREADS, int SOURCES = 1, int GAP 
     __device__ __forceinline__ void tell(unsigned s) const {
         int next = (s + 1) % 2;
         if (to < BLOCKS)
-            store_async(further(word_there, next * BLOCKS * WORD), 0u, further(slices_there, next * int(sizeof(Mbarrier))));
+            store_async(further(word_there, next * BLOCKS * WORD), 0u, further(slices_there, next * NEXT));
     }
 
-    // Until the box of step s > 0 has all slices. All blocks have read the box of step s - 1 then, and have the slices of
-    // step s - 2. The barrier is set for step s + 2.
-    __device__ __forceinline__ void wait(unsigned s) const {
-        mbarrier_wait_cluster(&arrived.slices[s % 2], (s - 1) / 2 % 2);
-        if (threadIdx.x == 0) mbarrier_arrive_expect(&arrived.slices[s % 2], EXPECTED);
+    // Until the box of step s > 0 has the slices of a part of the blocks. A thread that has waited for all parts, or has met
+    // at a barrier others that have, knows that all blocks have read the box of step s - 1, and have the slices of step
+    // s - 2. Of each part the first of as many threads must be among those that wait: it sets the barrier for step s + 2.
+    __device__ __forceinline__ void wait(unsigned s, int part) const {
+        Mbarrier* come = &arrived.slices[s % 2 * PARTS + part];
+        mbarrier_wait_cluster(come, (s - 1) / 2 % 2);
+        if (int(threadIdx.x) == part * (THREADS / PARTS)) mbarrier_arrive_expect(come, EXPECTED);
     }
 
     // Step s has given this block's slice, or this warp has given those that its lanes send. All threads come.
@@ -98,7 +106,7 @@ template <class T, int BLOCKS, int SLICE, int THREADS, int SOURCES = 1, int GAP 
     __device__ __forceinline__ void copy(unsigned s) const {
         int next = (s + 1) % 2;
         bulk_send(further(slice_there, next * BOX * int(sizeof(T))), slice(s, to), BYTES,
-                  further(slices_there, next * int(sizeof(Mbarrier))));
+                  further(slices_there, next * NEXT));
     }
     // ANCHOR_END: send
 
@@ -108,13 +116,14 @@ template <class T, int BLOCKS, int SLICE, int THREADS, int SOURCES = 1, int GAP 
 
 // A block by itself: its slice of a step is the box of the next, and nothing is copied.
 template <class T, int SLICE, int THREADS> struct Slices<T, 1, SLICE, THREADS, 1, 0> {
+    static constexpr int PARTS = 1;
     T* boxes;  // shared memory: 2 x SLICE
 
     __device__ __forceinline__ Slices(T* boxes, T*, Arrived<1>&, int) : boxes(boxes) {}
     __device__ __forceinline__ T* box(unsigned s) const { return boxes + s % 2 * SLICE; }
     __device__ __forceinline__ T* slice(unsigned s) const { return box(s + 1); }
     __device__ __forceinline__ void begin() const { __syncthreads(); }  // threads read what others have filled
-    __device__ __forceinline__ void wait(unsigned) const {}
+    __device__ __forceinline__ void wait(unsigned, int) const {}
     __device__ __forceinline__ void tell(unsigned) const {}
     __device__ __forceinline__ void send(unsigned) const { __syncthreads(); }  // all threads have stored theirs
     __device__ __forceinline__ void end() const {}

@@ -48,7 +48,9 @@ __global__ void __launch_bounds__(256, 1)
     int* length = reinterpret_cast<int*>(arrived + 1);
     int rank = blockIdx.x % BLOCKS, first_row = blockIdx.x / BLOCKS * ROWS, first_unit = rank * S::UNITS;
     int fourth = threadIdx.x / 32 % S::FOURTHS, half = threadIdx.x / 32 / S::FOURTHS;
-    Slices<T, BLOCKS, S::SLICE, S::THREADS> h(boxes, boxes + 2 * S::BOX, *arrived, rank);
+    using Exchange = Slices<T, BLOCKS, S::SLICE, S::THREADS>;
+    Exchange h(boxes, boxes + 2 * S::BOX, *arrived, rank);
+    constexpr int PIECES = Exchange::PARTS / S::HALVES;  // of what a warp needs of h
     Fragments<T, S> weights(fragments, [&](int m, int k) {
         int unit = first_unit + (fourth * S::TILES + m) * 4;
         return gates_by_units(weight_hh, unit, (half * S::STEPS + k) * 16, H, H * 1ll * H);
@@ -81,11 +83,12 @@ __global__ void __launch_bounds__(256, 1)
     for (int s = 0; s < count; ++s) {
         int t = step(s);
         // ANCHOR: step
-        if (s > 0) h.wait(s);
         uint2 next[Cell::COUNT];
-        fetch(AHEAD ? next : x, AHEAD ? min(s + 1, count - 1) : s);
         float sum[S::TILES][S::COLUMNS][4];
-        weights.template multiply<ROWS>(sum, h.box(s) + half * S::STEPS * 16 * ROWS);
+        weights.template multiply<ROWS, PIECES>(sum, h.box(s) + half * S::STEPS * 16 * ROWS, [&](int piece) {
+            if (s > 0) h.wait(s, half * PIECES + piece);
+            if (piece == 0) fetch(AHEAD ? next : x, AHEAD ? min(s + 1, count - 1) : s);
+        });
         leave(sum);
         __syncthreads();  // threads add up what both halves of the warps have left; the box is read
         if (s + 1 < count) h.tell(s);

@@ -30,8 +30,8 @@ struct BackShares : WarpShare<HT / 16 / 8, HT / BLOCKS / 4, (ROWS + 7) / 8, KEPT
     // Rows of a slice lie 4 further than a multiple of 16 numbers: lanes of a fragment's rows store to all banks.
     static constexpr int PITCH = UNITS + 4, SLICE = ROWS * PITCH, BOX = BLOCKS * SLICE;
     // Fragments, sums of da, boxes and slices, da of two steps; barriers and words of lab/slices.cuh.
-    static constexpr int BYTES = 16 * (BackShares::IN_SHARED * BackShares::THREADS + CELLS) + 4 * 4 * BOX + 2 * 2 * DA + 16 +
-                                 8 * BLOCKS;
+    static constexpr int BYTES = 16 * (BackShares::IN_SHARED * BackShares::THREADS + CELLS) + 4 * 4 * BOX + 2 * 2 * DA +
+                                 sizeof(Arrived<BLOCKS>);
     static_assert(UNITS % 16 == 0 && UNITS * BLOCKS == HT, "whole tiles for each block: change HT or BLOCKS");
     static_assert(BLOCKS % 8 == 0, "a warp has all units of a block, or of two");
 };
@@ -89,12 +89,21 @@ __global__ void __launch_bounds__(256, 1)
             now[n].dy = there ? dy[(t * 1ll * B + of.row) * stride + column + of.j] : from_math<T>(0);
         }
     };
-    auto sum_of_parts = [&](Cell of, int s) {
-        const float* own = parts.box(s) + of.r * S::PITCH + of.u;
-        float sum = 0;
+    // Of each cell, as the blocks' slices come. Of step 0 there are none, and the box has zeros.
+    auto add_up = [&](float(&sum)[Cell::COUNT], int s) {
 #pragma unroll
-        for (int b = 0; b < BLOCKS; ++b) sum += own[b * S::SLICE];
-        return sum;
+        for (int n = 0; n < Cell::COUNT; ++n) sum[n] = 0;
+#pragma unroll
+        for (int part = 0; part < parts.PARTS; ++part) {
+            if (s > 0) parts.wait(s, part);
+#pragma unroll
+            for (int n = 0; n < Cell::COUNT; ++n) {
+                const float* own = parts.box(s) + cell(n).r * S::PITCH + cell(n).u;
+#pragma unroll
+                for (int b = part * parts.OF_PART; b < (part + 1) * parts.OF_PART; ++b)
+                    if (cell(n).is) sum[n] += own[b * S::SLICE];
+            }
+        }
     };
 #pragma unroll
     for (int n = 0; n < Cell::COUNT; ++n) {
@@ -118,12 +127,13 @@ __global__ void __launch_bounds__(256, 1)
             if (live(n, s) && ends.first) now[n].c_before = to_math(c0[at]);
             factors[n].take(now[n].gates, now[n].c, now[n].c_before);
         }
-        if (s > 0) parts.wait(s);
+        float sum_of_parts[Cell::COUNT];
+        add_up(sum_of_parts, s);
 #pragma unroll
         for (int n = 0; n < Cell::COUNT; ++n) {
             Cell of = cell(n);
             if (!of.is) continue;
-            float dh = sum_of_parts(of, s) + to_math(now[n].dy) + upstream[n];
+            float dh = sum_of_parts[n] + to_math(now[n].dy) + upstream[n];
             float4 own = make_float4(0, 0, 0, 0);
             if (live(n, s)) {
                 own = factors[n].step(dh, dc[n]), add(bias[n * S::THREADS], own);
@@ -145,12 +155,13 @@ __global__ void __launch_bounds__(256, 1)
         parts.send(s);  // da may still be read, and so the next step writes the other
         // ANCHOR_END: step_back
     }
-    parts.wait(count);
+    float sum_of_parts[Cell::COUNT];
+    add_up(sum_of_parts, count);
 #pragma unroll
     for (int n = 0; n < Cell::COUNT; ++n) {
         Cell of = cell(n);
         if (!of.there) continue;
-        float dh = length[n] > 0 ? sum_of_parts(of, count) : to_math(dhn[of_states + of.in_step]);
+        float dh = length[n] > 0 ? sum_of_parts[n] : to_math(dhn[of_states + of.in_step]);
         dh0[of_states + of.in_step] = from_math<T>(dh), dc0[of_states + of.in_step] = from_math<T>(dc[n]);
         long long at = of.row * 1ll * GATES * H + of.j;
         store_gates(first_da + at, H, four_floats<T>(own_da[n])), store_gates(bias_sums + at, H, bias[n * S::THREADS]);

@@ -7,7 +7,7 @@
 // registers, the others operands in shared memory. The gates of a unit are neighbours, so that two lanes have all four of
 // two cells: each takes one, and no sum leaves the registers. A thread keeps the c and h of its cells.
 //
-// Steps: h has come · products · cells, h of this block · send (lab/slices.cuh) · y. A box of h has, for each 8 units, the
+// Steps: h has come, a part of it after the other · products · cells, h of this block · send (lab/slices.cuh) · y. A box of h has, for each 8 units, the
 // rows one below the other: an operand without swizzle.
 //
 // ax: T x B rows of H units, the four gates of a unit side by side, T's. `together`: gates are kept likewise, [T B, H, 4],
@@ -33,15 +33,17 @@ __global__ void __launch_bounds__(GroupShares<HT, BLOCKS, ROWS, KEPT>::THREADS, 
     using S = GroupShares<HT, BLOCKS, ROWS, KEPT>;
     DYNAMIC_SHARED(uint4, operands);
     T* boxes = reinterpret_cast<T*>(operands + S::IN_SHARED * S::GROUPS * S::OPERAND);
-    T* slices = boxes + 2 * (S::BOX + S::GAP);
+    T* slices = boxes + 2 * S::BOX;
     auto* arrived = reinterpret_cast<Arrived<BLOCKS>*>(slices + 2 * S::SLICE);
     int rank = blockIdx.x % BLOCKS, first_row = blockIdx.x / BLOCKS * ROWS, first_unit = rank * S::UNITS;
     Slices<T, BLOCKS, S::SLICE, S::THREADS, 1, S::GAP> h(boxes, slices, *arrived, rank);
     GateGroups<T, S> weights(operands, weight_hh, first_unit, H);
 
-    for (int i = threadIdx.x; i < 2 * (S::BOX + S::GAP); i += S::THREADS) {
-        int row = first_row + i / 8 % ROWS, k = i / 8 / ROWS * 8 + i % 8;
-        boxes[i] = i < S::BOX && row < B && k < H ? h0[(state * 1ll * B + row) * H + k] : from_math<T>(0);
+    for (int i = threadIdx.x; i < 2 * S::BOX; i += S::THREADS) {
+        int of_part = i % (S::PART + S::GAP), n = i / (S::PART + S::GAP) * S::PART + of_part;
+        int row = first_row + n / 8 % ROWS, k = n / 8 / ROWS * 8 + n % 8;
+        bool is = of_part < S::PART && row < B && k < H;
+        boxes[i] = is && i < S::BOX ? h0[(state * 1ll * B + row) * H + k] : from_math<T>(0);
     }
     long long of_states = state * 1ll * B * H;
     auto step = [&](int s) { return reverse ? count - 1 - s : s; };
@@ -70,14 +72,15 @@ __global__ void __launch_bounds__(GroupShares<HT, BLOCKS, ROWS, KEPT>::THREADS, 
     for (int s = 0; s < count; ++s) {
         int t = step(s);
         // ANCHOR: step
-        if (s > 0) h.wait(s);
         uint2 x[S::CELLS];
 #pragma unroll
         for (int n = 0; n < S::CELLS; ++n) x[n] = next[n];
         if (s + 1 < count) x_of += onwards * H;  // the last step's come twice
-        fetch(next);
         float sum[S::CELLS][4];
-        weights.multiply(sum, h.box(s));
+        weights.template multiply<S::PARTS>(sum, h.box(s), [&](int part) {
+            if (s > 0) h.wait(s, part);
+            if (part == 0) fetch(next);
+        });
         float4 kept[S::CELLS];
 #pragma unroll
         for (int n = 0; n < S::CELLS; ++n) {

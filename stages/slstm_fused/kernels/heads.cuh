@@ -27,7 +27,7 @@ struct BackShares : WarpShare<HT / BLOCKS / 16, HT / 32, (ROWS + 7) / 8, OF_WARP
     // Rows of a part lie 4 further than a multiple of 16 numbers: lanes of a fragment's rows store to all banks.
     static constexpr int PITCH = UNITS + 4, PART = ROWS * PITCH;
     // Parts of dh of all warps, boxes and slices of da; barriers and words of lab/slices.cuh.
-    static constexpr int BYTES = 4 * BackShares::WARPS * PART + 2 * 2 * (BOX + SLICE) + 16 + 8 * BLOCKS;
+    static constexpr int BYTES = 4 * BackShares::WARPS * PART + 2 * 2 * (BOX + SLICE) + sizeof(Arrived<BLOCKS>);
     static_assert(UNITS % 16 == 0 && UNITS * BLOCKS == HT, "whole tiles for each block: change HT or BLOCKS");
 };
 // ANCHOR_END: shares

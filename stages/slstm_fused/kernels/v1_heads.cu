@@ -31,7 +31,9 @@ __global__ void __launch_bounds__(256, 1)
     auto* arrived = reinterpret_cast<Arrived<BLOCKS>*>(boxes + 2 * (S::BOX + S::SLICE));
     int H = NH * DH, fourth = threadIdx.x / 32 % S::FOURTHS, half = threadIdx.x / 32 / S::FOURTHS;
     Place place(BLOCKS, S::UNITS, ROWS, NH);
-    Slices<T, BLOCKS, S::SLICE, S::THREADS> h(boxes, boxes + 2 * S::BOX, *arrived, place.rank);
+    using Exchange = Slices<T, BLOCKS, S::SLICE, S::THREADS>;
+    Exchange h(boxes, boxes + 2 * S::BOX, *arrived, place.rank);
+    constexpr int PIECES = (Exchange::PARTS + 1) / S::HALVES;  // of what a warp needs of h
     Fragments<T, S> weights(nullptr, [&](int m, int k) {
         int unit = place.first_unit + (fourth * S::TILES + m) * 4;
         return gates_by_units(r + place.head * 1ll * DH * DH, unit, (half * S::STEPS + k) * 16, DH, H * 1ll * DH);
@@ -71,9 +73,10 @@ __global__ void __launch_bounds__(256, 1)
 
     for (int t = 0; t < count; ++t) {
         // ANCHOR: step
-        if (t > 0) h.wait(t);
         float sum[S::TILES][S::COLUMNS][4];
-        weights.template multiply<ROWS>(sum, h.box(t) + half * S::STEPS * 16 * ROWS);
+        weights.template multiply<ROWS, PIECES>(sum, h.box(t) + half * S::STEPS * 16 * ROWS, [&](int piece) {
+            if (t > 0) h.wait(t, half * PIECES + piece);
+        });
         leave(sum);
         __syncthreads();  // threads add up what both halves of the warps have left; the box is read
         if (t + 1 < count) h.tell(t);

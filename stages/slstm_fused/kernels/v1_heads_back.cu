@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(256, 1)
         int t = count - 1 - s;
         // ANCHOR: step_back
         if (s > 0) {
-            das.wait(s);
+            das.wait(s, warp * das.PARTS / S::WARPS);  // a warp's share of the sum is within one part
             float sum[S::TILES][S::COLUMNS][4];
             weights.template multiply<ROWS>(sum, das.box(s) + warp * S::STEPS * 16 * ROWS);
 #pragma unroll
