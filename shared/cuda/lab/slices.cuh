@@ -9,7 +9,8 @@
 // barrier: who has waited for the slices of a step has the words of all blocks, too. A store takes longer than a copy: the
 // word goes as soon as the box is read, if it can.
 //
-// The slices of a quarter of the blocks have a barrier of their own: what they are for can begin before all have come.
+// The slices of a quarter of the blocks have a barrier of their own: what they are for can begin before all have come. Not so
+// where each block gets a slice of its own: a sum over all blocks takes little time, and four waits take more.
 #pragma once
 #include "lab/ptx/bulk.cuh"
 #include "lab/ptx/st_async.cuh"
@@ -21,7 +22,7 @@ namespace lab {
 __device__ __forceinline__ unsigned further(unsigned address, int bytes) { return address + bytes; }
 __device__ __forceinline__ void* further(void* address, int bytes) { return static_cast<char*>(address) + bytes; }
 
-// The barriers of even steps, one for each part of the blocks, and those of odd ones: their slices have come, and their words; and
+// The barriers of even steps, one for each part of the blocks, and those of odd ones: its slices have come, and its words; and
 // the words, which say nothing but that.
 template <int BLOCKS> struct Arrived {
     static constexpr int PARTS = BLOCKS < 4 ? BLOCKS : 4;
@@ -31,7 +32,7 @@ template <int BLOCKS> struct Arrived {
 
 // SOURCES: 1 where all blocks get the same slice, else BLOCKS: a slice for each. GAP: numbers behind each part of a box.
 template <class T, int BLOCKS, int SLICE, int THREADS, int SOURCES = 1, int GAP = 0> struct Slices {
-    static constexpr int PARTS = Arrived<BLOCKS>::PARTS, OF_PART = BLOCKS / PARTS;
+    static constexpr int PARTS = SOURCES == 1 ? Arrived<BLOCKS>::PARTS : 1, OF_PART = BLOCKS / PARTS;
     static constexpr int BOX = BLOCKS * SLICE + PARTS * GAP, WARPS = THREADS / 32, BYTES = SLICE * sizeof(T), WORD = sizeof(unsigned);
     static constexpr int EXPECTED = OF_PART * (BYTES + WORD);  // of a step and a part: slices and words
     static constexpr int NEXT = PARTS * int(sizeof(Mbarrier));  // from the barrier of an even step to that of an odd one
@@ -83,7 +84,7 @@ template <class T, int BLOCKS, int SLICE, int THREADS, int SOURCES = 1, int GAP 
     // Until the box of step s > 0 has the slices of a part of the blocks. A thread that has waited for all parts, or has met
     // at a barrier others that have, knows that all blocks have read the box of step s - 1, and have the slices of step
     // s - 2. Of each part the first of as many threads must be among those that wait: it sets the barrier for step s + 2.
-    __device__ __forceinline__ void wait(unsigned s, int part) const {
+    __device__ __forceinline__ void wait(unsigned s, int part = 0) const {
         Mbarrier* come = &arrived.slices[s % 2 * PARTS + part];
         mbarrier_wait_cluster(come, (s - 1) / 2 % 2);
         if (int(threadIdx.x) == part * (THREADS / PARTS)) mbarrier_arrive_expect(come, EXPECTED);

@@ -89,21 +89,12 @@ __global__ void __launch_bounds__(256, 1)
             now[n].dy = there ? dy[(t * 1ll * B + of.row) * stride + column + of.j] : from_math<T>(0);
         }
     };
-    // Of each cell, as the blocks' slices come. Of step 0 there are none, and the box has zeros.
-    auto add_up = [&](float(&sum)[Cell::COUNT], int s) {
+    auto sum_of_parts = [&](Cell of, int s) {
+        const float* own = parts.box(s) + of.r * S::PITCH + of.u;
+        float sum = 0;
 #pragma unroll
-        for (int n = 0; n < Cell::COUNT; ++n) sum[n] = 0;
-#pragma unroll
-        for (int part = 0; part < parts.PARTS; ++part) {
-            if (s > 0) parts.wait(s, part);
-#pragma unroll
-            for (int n = 0; n < Cell::COUNT; ++n) {
-                const float* own = parts.box(s) + cell(n).r * S::PITCH + cell(n).u;
-#pragma unroll
-                for (int b = part * parts.OF_PART; b < (part + 1) * parts.OF_PART; ++b)
-                    if (cell(n).is) sum[n] += own[b * S::SLICE];
-            }
-        }
+        for (int b = 0; b < BLOCKS; ++b) sum += own[b * S::SLICE];
+        return sum;
     };
 #pragma unroll
     for (int n = 0; n < Cell::COUNT; ++n) {
@@ -127,13 +118,12 @@ __global__ void __launch_bounds__(256, 1)
             if (live(n, s) && ends.first) now[n].c_before = to_math(c0[at]);
             factors[n].take(now[n].gates, now[n].c, now[n].c_before);
         }
-        float sum_of_parts[Cell::COUNT];
-        add_up(sum_of_parts, s);
+        if (s > 0) parts.wait(s);
 #pragma unroll
         for (int n = 0; n < Cell::COUNT; ++n) {
             Cell of = cell(n);
             if (!of.is) continue;
-            float dh = sum_of_parts[n] + to_math(now[n].dy) + upstream[n];
+            float dh = sum_of_parts(of, s) + to_math(now[n].dy) + upstream[n];
             float4 own = make_float4(0, 0, 0, 0);
             if (live(n, s)) {
                 own = factors[n].step(dh, dc[n]), add(bias[n * S::THREADS], own);
@@ -155,13 +145,12 @@ __global__ void __launch_bounds__(256, 1)
         parts.send(s);  // da may still be read, and so the next step writes the other
         // ANCHOR_END: step_back
     }
-    float sum_of_parts[Cell::COUNT];
-    add_up(sum_of_parts, count);
+    parts.wait(count);
 #pragma unroll
     for (int n = 0; n < Cell::COUNT; ++n) {
         Cell of = cell(n);
         if (!of.there) continue;
-        float dh = length[n] > 0 ? sum_of_parts[n] : to_math(dhn[of_states + of.in_step]);
+        float dh = length[n] > 0 ? sum_of_parts(of, count) : to_math(dhn[of_states + of.in_step]);
         dh0[of_states + of.in_step] = from_math<T>(dh), dc0[of_states + of.in_step] = from_math<T>(dc[n]);
         long long at = of.row * 1ll * GATES * H + of.j;
         store_gates(first_da + at, H, four_floats<T>(own_da[n])), store_gates(bias_sums + at, H, bias[n * S::THREADS]);

@@ -132,24 +132,15 @@ __global__ void __launch_bounds__(256, 1)
             }
         gates_of += onwards * of_step, c_of += onwards * of_step, dy_of += onwards * B * stride;
     };
-    // Of each pair of cells, as the blocks' slices come. Of step 0 there are none, and the box has zeros.
-    auto add_up = [&](float2(&sum)[S::COUNT], int s) {
+    auto sum_of_parts = [&](int n, int s) {
+        const P* own = parts.box(s) + u * S::PITCH + row(n, 0);
+        float2 sum = make_float2(0, 0);
 #pragma unroll
-        for (int n = 0; n < S::COUNT; ++n) sum[n] = make_float2(0, 0);
-#pragma unroll
-        for (int of = 0; of < parts.PARTS; ++of) {
-            if (s > 0) parts.wait(s, of);
-#pragma unroll
-            for (int n = 0; n < S::COUNT; ++n) {
-                const P* own = parts.box(s) + u * S::PITCH + row(n, 0);
-#pragma unroll
-                for (int b = of * parts.OF_PART; b < (of + 1) * parts.OF_PART; ++b) {
-                    if (!is(n)) continue;
-                    float2 part = load_parts<T>(own + b * S::SLICE);
-                    sum[n].x += part.x, sum[n].y += part.y;
-                }
-            }
+        for (int b = 0; b < BLOCKS; ++b) {
+            float2 part = load_parts<T>(own + b * S::SLICE);
+            sum.x += part.x, sum.y += part.y;
         }
+        return sum;
     };
 #pragma unroll
     for (int n = 0; n < S::COUNT; ++n)
@@ -178,15 +169,14 @@ __global__ void __launch_bounds__(256, 1)
                 }
                 factors[n][e].take(of.gates, of.c, of.c_before);
             }
-        float2 sum_of_parts[S::COUNT];
-        add_up(sum_of_parts, s);
+        if (s > 0) parts.wait(s);
 #pragma unroll
         for (int n = 0; n < S::COUNT; ++n) {
             if (!is(n)) continue;
-            float2 of_parts = sum_of_parts[n];
+            float2 sum = sum_of_parts(n, s);
 #pragma unroll
             for (int e = 0; e < 2; ++e) {
-                float dh = (e ? of_parts.y : of_parts.x) + to_math(now[n][e].dy) + upstream[n][e];
+                float dh = (e ? sum.y : sum.x) + to_math(now[n][e].dy) + upstream[n][e];
                 float4 own = make_float4(0, 0, 0, 0);
                 // Of a row that has no more steps, those of its first: their products are dh0.
                 uint2 halves = *reinterpret_cast<const uint2*>(before + in_da(n, e));
@@ -221,12 +211,11 @@ __global__ void __launch_bounds__(256, 1)
         }
         // ANCHOR_END: step_back
     }
-    float2 sum_of_parts[S::COUNT];
-    add_up(sum_of_parts, count);
+    parts.wait(count);
 #pragma unroll
     for (int n = 0; n < S::COUNT; ++n) {
         if (!is(n)) continue;
-        float2 sum = sum_of_parts[n];
+        float2 sum = sum_of_parts(n, count);
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
             if (!there(n, e)) continue;
