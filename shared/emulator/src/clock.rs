@@ -56,6 +56,7 @@ impl View {
         }
     }
 
+    #[inline(always)]
     fn of_thread(&self, thread: u32) -> u32 {
         self.find(thread).map_or(self.everybody, |at| self.threads[at].1)
     }
@@ -304,16 +305,61 @@ impl Gathered {
     }
 }
 
+/// Of a thread of a block, or of all of them: that stamps below this are known. What is known stays known, so that a thread
+/// can keep what it has found out.
+#[derive(Clone, Copy, Debug, Default)]
+struct Found {
+    block: u32,
+    /// One more than its number; 0: all.
+    thread: u32,
+    below: u32,
+}
+
+/// How many of these a thread keeps.
+const FOUND: usize = 4;
+
 #[derive(Clone, Debug, Default)]
 struct ThreadClock {
     now: u32,
     /// Whether an access was stamped with `now`.
     used: bool,
     known: Shared,
+    /// What was found in `known` before.
+    found: [std::cell::Cell<Found>; FOUND],
     /// What a strong write publishes: known at the last fence of device, of block scope.
     fenced: [Shared; 2],
     /// What strong reads have found published; known once a fence has come.
     heard: [Shared; 2],
+}
+
+impl ThreadClock {
+    /// Whether an access, noted under this block's number, is known.
+    #[inline(always)]
+    fn knows(&self, block: u32, access: Cell) -> bool {
+        // Copies of one block land at several barriers; of other blocks mostly all threads are known alike.
+        let which = if block & AGENT == 0 { block } else { access.thread() };
+        let found = &self.found[which as usize % FOUND];
+        let before = found.get();
+        let concerns = before.block == block
+            && (before.thread == 0 || before.thread == access.thread() + 1);
+        concerns && access.stamp() < before.below || self.finds(block, access, found)
+    }
+
+    #[inline(never)]
+    fn finds(&self, block: u32, access: Cell, found: &std::cell::Cell<Found>) -> bool {
+        let Some(view) = self.known.as_ref().and_then(|known| known.view(block)) else {
+            return false;
+        };
+        let (thread, below) = match access.stamp() < view.everybody {
+            true => (0, view.everybody),
+            false => (access.thread() + 1, view.of_thread(access.thread())),
+        };
+        let is_known = access.stamp() < below;
+        if is_known {
+            found.set(Found { block, thread, below });
+        }
+        is_known
+    }
 }
 
 /// The clock of a block, and what its threads know.
@@ -432,8 +478,9 @@ impl BlockClock {
         self.exchanged && self.knows(cell, thread)
     }
 
+    #[inline(always)]
     fn knows(&self, cell: Cell, thread: u32) -> bool {
-        self.threads[thread as usize].known.as_ref().is_some_and(|k| k.covers(cell.block(), cell))
+        self.threads[thread as usize].knows(cell.block(), cell)
     }
 
     /// Stamps below this are known to all threads of the block.
@@ -455,9 +502,8 @@ impl BlockClock {
 
     /// Whether the async proxy sees, for `thread`, what a plain access did, to shared memory or another.
     pub(crate) fn proxied(&self, cell: Cell, thread: u32, shared: bool) -> bool {
-        let known = self.threads[thread as usize].known.as_ref();
-        let under = |k: &Knowledge, mark: u32| k.covers(cell.block() | mark, cell);
-        known.is_some_and(|k| under(k, PROXY) || shared && under(k, SHARED_PROXY))
+        let knows = |mark: u32| self.threads[thread as usize].knows(cell.block() | mark, cell);
+        knows(PROXY) || shared && knows(SHARED_PROXY)
     }
 
     /// All threads have met. True where the clock had run out and what is remembered must go.
