@@ -43,6 +43,8 @@ struct View {
     everybody: u32,
     /// Of which threads more is known than of everybody, in their order.
     threads: Vec<(u32, u32)>,
+    /// No stamp of these is larger.
+    most: u32,
 }
 
 impl View {
@@ -50,6 +52,7 @@ impl View {
         if stamp <= self.everybody {
             return;
         }
+        self.most = self.most.max(stamp);
         match self.find(thread) {
             Ok(at) => self.threads[at].1 = self.threads[at].1.max(stamp),
             Err(at) => self.threads.insert(at, (thread, stamp)),
@@ -79,6 +82,9 @@ impl View {
 
     /// Whether this knows of something that `other` does not.
     fn exceeds(&self, other: &Self) -> bool {
+        if self.everybody.max(self.most) <= other.everybody {
+            return false;
+        }
         let mut theirs = other.threads.as_slice();
         let more = |&(thread, stamp): &(u32, u32)| {
             // Most lists hold the same threads: the next is the one, or the one behind it.
@@ -96,6 +102,7 @@ impl View {
 
     fn add(&mut self, other: &Self) {
         self.know_of_everybody(other.everybody);
+        self.most = self.most.max(other.most);
         match self.threads.is_empty() {
             true => self.threads.extend(other.threads.iter().filter(|t| t.1 > self.everybody)),
             false if other.threads.len() <= LANES => {
@@ -177,11 +184,28 @@ impl Knowledge {
         })
     }
 
-    /// All of it, known to the async proxy: under `mark`.
-    fn proxied(&self, mark: u32) -> Self {
+    /// What the async proxy is to know, under `mark`, for it to know all of this and `own`, and does not know yet.
+    fn unproxied<'a>(
+        &'a self,
+        own: &'a (u32, Arc<View>),
+        mark: u32,
+    ) -> impl Iterator<Item = (u32, Arc<View>)> + 'a {
         let others = PROXY | SHARED_PROXY | GRID | AGENT;
-        let generic = self.blocks.iter().filter(|(block, _)| *block & others == 0);
-        Self { blocks: generic.map(|(block, view)| (*block | mark, view.clone())).collect() }
+        let generic = self.blocks.iter().filter(move |(block, _)| *block & others == 0);
+        let all = generic.filter(|(block, _)| *block != own.0).chain([own]);
+        let more = move |(block, view): &&(u32, Arc<View>)| {
+            let before = self.blocks.binary_search_by_key(&(block | mark), |b| b.0);
+            let before = before.ok().map(|at| &self.blocks[at].1);
+            before.is_none_or(|before| !Arc::ptr_eq(view, before) && view.exceeds(before))
+        };
+        all.filter(more).map(move |(block, view)| (block | mark, view.clone()))
+    }
+
+    fn add_view(&mut self, block: u32, theirs: &Arc<View>) {
+        match self.blocks.binary_search_by_key(&block, |b| b.0) {
+            Ok(at) => add(&mut self.blocks[at].1, theirs, View::exceeds, View::add),
+            Err(at) => self.blocks.insert(at, (block, theirs.clone())),
+        }
     }
 }
 
@@ -233,7 +257,18 @@ pub(crate) struct Snapshot {
 impl Snapshot {
     /// Adds what the thread knew of its own block.
     fn add_own(&self, to: &mut Knowledge) {
-        let own = to.view_mut(self.block);
+        self.add_to(to.view_mut(self.block));
+    }
+
+    /// What the thread knew of its own block.
+    fn own_view(&self) -> View {
+        let known = self.known.as_ref().and_then(|known| known.view(self.block));
+        let mut own = known.cloned().unwrap_or_default();
+        self.add_to(&mut own);
+        own
+    }
+
+    fn add_to(&self, own: &mut View) {
         own.know_of_everybody(self.everybody);
         self.threads.iter().for_each(|&(thread, stamp)| own.note(thread, stamp));
     }
@@ -503,7 +538,7 @@ impl BlockClock {
     /// Whether the async proxy sees, for `thread`, what a plain access did, to shared memory or another.
     pub(crate) fn proxied(&self, cell: Cell, thread: u32, shared: bool) -> bool {
         let knows = |mark: u32| self.threads[thread as usize].knows(cell.block() | mark, cell);
-        knows(PROXY) || shared && knows(SHARED_PROXY)
+        shared && knows(SHARED_PROXY) || knows(PROXY)
     }
 
     /// All threads have met. True where the clock had run out and what is remembered must go.
@@ -695,8 +730,18 @@ impl BlockClock {
     /// to shared memory.
     pub(crate) fn fence_proxy(&mut self, thread: u32, shared_alone: bool) {
         let mark = if shared_alone { SHARED_PROXY } else { PROXY };
-        let all = self.snapshot(thread).whole().proxied(mark);
-        self.learn(thread, &Some(Arc::new(all)));
+        let snapshot = self.snapshot(thread);
+        let known = &mut self.threads[thread as usize].known;
+        let before = known.get_or_insert_default();
+        let own = (snapshot.block, Arc::new(snapshot.own_view()));
+        // Else what the thread knows has another owner, and is copied below.
+        drop(snapshot);
+        let news: Vec<_> = before.unproxied(&own, mark).collect();
+        if news.is_empty() {
+            return;
+        }
+        let known = Arc::make_mut(before);
+        news.iter().for_each(|(block, view)| known.add_view(*block, view));
     }
 
     /// `thread` arrives at an mbarrier, of its own block (`near`) or of another of its cluster.
