@@ -375,8 +375,8 @@ impl ThreadClock {
         let which = if block & AGENT == 0 { block } else { access.thread() };
         let found = &self.found[which as usize % FOUND];
         let before = found.get();
-        let concerns = before.block == block
-            && (before.thread == 0 || before.thread == access.thread() + 1);
+        let concerns =
+            before.block == block && (before.thread == 0 || before.thread == access.thread() + 1);
         concerns && access.stamp() < before.below || self.finds(block, access, found)
     }
 

@@ -591,9 +591,8 @@ impl BlockCheck {
     #[inline(always)]
     fn remember_write(&self, cells: &mut [Cell; 3], me: Cell) -> bool {
         let over = |c: &Cell| self.clock.over(*c, me);
-        let ordered = |c: &Cell| {
-            *c == Cell::NONE || !c.kind().in_flight() && self.clock.ordered(*c, me)
-        };
+        let ordered =
+            |c: &Cell| *c == Cell::NONE || !c.kind().in_flight() && self.clock.ordered(*c, me);
         let free = cells.iter().all(over) || cells.iter().all(ordered);
         if free {
             *cells = [me, Cell::NONE, Cell::NONE];
