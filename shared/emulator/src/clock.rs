@@ -43,6 +43,8 @@ struct View {
     everybody: u32,
     /// Of which threads more is known than of everybody, in their order.
     threads: Vec<(u32, u32)>,
+    /// No stamp of these is larger.
+    most: u32,
 }
 
 impl View {
@@ -50,12 +52,14 @@ impl View {
         if stamp <= self.everybody {
             return;
         }
+        self.most = self.most.max(stamp);
         match self.find(thread) {
             Ok(at) => self.threads[at].1 = self.threads[at].1.max(stamp),
             Err(at) => self.threads.insert(at, (thread, stamp)),
         }
     }
 
+    #[inline(always)]
     fn of_thread(&self, thread: u32) -> u32 {
         self.find(thread).map_or(self.everybody, |at| self.threads[at].1)
     }
@@ -78,6 +82,9 @@ impl View {
 
     /// Whether this knows of something that `other` does not.
     fn exceeds(&self, other: &Self) -> bool {
+        if self.everybody.max(self.most) <= other.everybody {
+            return false;
+        }
         let mut theirs = other.threads.as_slice();
         let more = |&(thread, stamp): &(u32, u32)| {
             // Most lists hold the same threads: the next is the one, or the one behind it.
@@ -95,6 +102,7 @@ impl View {
 
     fn add(&mut self, other: &Self) {
         self.know_of_everybody(other.everybody);
+        self.most = self.most.max(other.most);
         match self.threads.is_empty() {
             true => self.threads.extend(other.threads.iter().filter(|t| t.1 > self.everybody)),
             false if other.threads.len() <= LANES => {
@@ -176,11 +184,28 @@ impl Knowledge {
         })
     }
 
-    /// All of it, known to the async proxy: under `mark`.
-    fn proxied(&self, mark: u32) -> Self {
+    /// What the async proxy is to know, under `mark`, for it to know all of this and `own`, and does not know yet.
+    fn unproxied<'a>(
+        &'a self,
+        own: &'a (u32, Arc<View>),
+        mark: u32,
+    ) -> impl Iterator<Item = (u32, Arc<View>)> + 'a {
         let others = PROXY | SHARED_PROXY | GRID | AGENT;
-        let generic = self.blocks.iter().filter(|(block, _)| *block & others == 0);
-        Self { blocks: generic.map(|(block, view)| (*block | mark, view.clone())).collect() }
+        let generic = self.blocks.iter().filter(move |(block, _)| *block & others == 0);
+        let all = generic.filter(|(block, _)| *block != own.0).chain([own]);
+        let more = move |(block, view): &&(u32, Arc<View>)| {
+            let before = self.blocks.binary_search_by_key(&(block | mark), |b| b.0);
+            let before = before.ok().map(|at| &self.blocks[at].1);
+            before.is_none_or(|before| !Arc::ptr_eq(view, before) && view.exceeds(before))
+        };
+        all.filter(more).map(move |(block, view)| (block | mark, view.clone()))
+    }
+
+    fn add_view(&mut self, block: u32, theirs: &Arc<View>) {
+        match self.blocks.binary_search_by_key(&block, |b| b.0) {
+            Ok(at) => add(&mut self.blocks[at].1, theirs, View::exceeds, View::add),
+            Err(at) => self.blocks.insert(at, (block, theirs.clone())),
+        }
     }
 }
 
@@ -232,7 +257,18 @@ pub(crate) struct Snapshot {
 impl Snapshot {
     /// Adds what the thread knew of its own block.
     fn add_own(&self, to: &mut Knowledge) {
-        let own = to.view_mut(self.block);
+        self.add_to(to.view_mut(self.block));
+    }
+
+    /// What the thread knew of its own block.
+    fn own_view(&self) -> View {
+        let known = self.known.as_ref().and_then(|known| known.view(self.block));
+        let mut own = known.cloned().unwrap_or_default();
+        self.add_to(&mut own);
+        own
+    }
+
+    fn add_to(&self, own: &mut View) {
         own.know_of_everybody(self.everybody);
         self.threads.iter().for_each(|&(thread, stamp)| own.note(thread, stamp));
     }
@@ -304,16 +340,61 @@ impl Gathered {
     }
 }
 
+/// Of a thread of a block, or of all of them: that stamps below this are known. What is known stays known, so that a thread
+/// can keep what it has found out.
+#[derive(Clone, Copy, Debug, Default)]
+struct Found {
+    block: u32,
+    /// One more than its number; 0: all.
+    thread: u32,
+    below: u32,
+}
+
+/// How many of these a thread keeps.
+const FOUND: usize = 4;
+
 #[derive(Clone, Debug, Default)]
 struct ThreadClock {
     now: u32,
     /// Whether an access was stamped with `now`.
     used: bool,
     known: Shared,
+    /// What was found in `known` before.
+    found: [std::cell::Cell<Found>; FOUND],
     /// What a strong write publishes: known at the last fence of device, of block scope.
     fenced: [Shared; 2],
     /// What strong reads have found published; known once a fence has come.
     heard: [Shared; 2],
+}
+
+impl ThreadClock {
+    /// Whether an access, noted under this block's number, is known.
+    #[inline(always)]
+    fn knows(&self, block: u32, access: Cell) -> bool {
+        // Copies of one block land at several barriers; of other blocks mostly all threads are known alike.
+        let which = if block & AGENT == 0 { block } else { access.thread() };
+        let found = &self.found[which as usize % FOUND];
+        let before = found.get();
+        let concerns =
+            before.block == block && (before.thread == 0 || before.thread == access.thread() + 1);
+        concerns && access.stamp() < before.below || self.finds(block, access, found)
+    }
+
+    #[inline(never)]
+    fn finds(&self, block: u32, access: Cell, found: &std::cell::Cell<Found>) -> bool {
+        let Some(view) = self.known.as_ref().and_then(|known| known.view(block)) else {
+            return false;
+        };
+        let (thread, below) = match access.stamp() < view.everybody {
+            true => (0, view.everybody),
+            false => (access.thread() + 1, view.of_thread(access.thread())),
+        };
+        let is_known = access.stamp() < below;
+        if is_known {
+            found.set(Found { block, thread, below });
+        }
+        is_known
+    }
 }
 
 /// The clock of a block, and what its threads know.
@@ -432,8 +513,9 @@ impl BlockClock {
         self.exchanged && self.knows(cell, thread)
     }
 
+    #[inline(always)]
     fn knows(&self, cell: Cell, thread: u32) -> bool {
-        self.threads[thread as usize].known.as_ref().is_some_and(|k| k.covers(cell.block(), cell))
+        self.threads[thread as usize].knows(cell.block(), cell)
     }
 
     /// Stamps below this are known to all threads of the block.
@@ -455,9 +537,8 @@ impl BlockClock {
 
     /// Whether the async proxy sees, for `thread`, what a plain access did, to shared memory or another.
     pub(crate) fn proxied(&self, cell: Cell, thread: u32, shared: bool) -> bool {
-        let known = self.threads[thread as usize].known.as_ref();
-        let under = |k: &Knowledge, mark: u32| k.covers(cell.block() | mark, cell);
-        known.is_some_and(|k| under(k, PROXY) || shared && under(k, SHARED_PROXY))
+        let knows = |mark: u32| self.threads[thread as usize].knows(cell.block() | mark, cell);
+        shared && knows(SHARED_PROXY) || knows(PROXY)
     }
 
     /// All threads have met. True where the clock had run out and what is remembered must go.
@@ -649,8 +730,18 @@ impl BlockClock {
     /// to shared memory.
     pub(crate) fn fence_proxy(&mut self, thread: u32, shared_alone: bool) {
         let mark = if shared_alone { SHARED_PROXY } else { PROXY };
-        let all = self.snapshot(thread).whole().proxied(mark);
-        self.learn(thread, &Some(Arc::new(all)));
+        let snapshot = self.snapshot(thread);
+        let known = &mut self.threads[thread as usize].known;
+        let before = known.get_or_insert_default();
+        let own = (snapshot.block, Arc::new(snapshot.own_view()));
+        // Else what the thread knows has another owner, and is copied below.
+        drop(snapshot);
+        let news: Vec<_> = before.unproxied(&own, mark).collect();
+        if news.is_empty() {
+            return;
+        }
+        let known = Arc::make_mut(before);
+        news.iter().for_each(|(block, view)| known.add_view(*block, view));
     }
 
     /// `thread` arrives at an mbarrier, of its own block (`near`) or of another of its cluster.

@@ -292,11 +292,21 @@ fn copy_literal(text: *const c_char) -> String {
 
 // ---- accesses, of kernels compiled for the checks -------------------------------------------------
 
+/// `kind`: a plain read or write.
 #[inline(always)]
 fn plain_access(thread: &mut Running, address: *const c_void, bytes: usize, kind: Kind) {
+    let (address, pc) = (address as usize, thread.pc());
+    let Some((check, own)) = thread.check() else { return };
+    if !check.usual(own, address, bytes, kind, pc) {
+        any_access(thread, address, bytes, kind);
+    }
+}
+
+#[inline(never)]
+fn any_access(thread: &mut Running, address: usize, bytes: usize, kind: Kind) {
     let how = How { whole: bytes & abi::LOOSE == 0, ..How::default() };
     let pc = thread.pc();
-    thread.look_at(address as usize, bytes & !abi::LOOSE, kind, how, pc);
+    thread.look_at(address, bytes & !abi::LOOSE, kind, how, pc);
 }
 
 fn read(thread: &mut Running, address: *const c_void, bytes: usize) {

@@ -216,27 +216,47 @@ impl Granule {
         self.meta & WHOLE != 0
     }
     /// Puts the cells in that order, if they are such.
+    #[inline]
     pub(crate) fn sort_roles(&mut self) {
+        const WRITE: u8 = 0;
+        const READ: u8 = 1;
+        let role = |c: Cell| (u8::from(c.bytes() == 0) << 1) | u8::from(!c.kind().writes());
+        let mut roles = self.cells.map(role);
         let cells = &mut self.cells;
-        let role = |c: &Cell| (u8::from(c.bytes() == 0) << 1) | u8::from(!c.kind().writes());
-        // Three are sorted by three exchanges.
-        for (a, b) in [(0, 1), (1, 2), (0, 1)] {
-            if role(&cells[b]) < role(&cells[a]) {
-                cells.swap(a, b);
+        if roles[0] > roles[1] || roles[1] > roles[2] {
+            // Three are sorted by three exchanges.
+            for (a, b) in [(0, 1), (1, 2), (0, 1)] {
+                if roles[b] < roles[a] {
+                    cells.swap(a, b);
+                    roles.swap(a, b);
+                }
             }
         }
-        if cells[0].bytes() != 0 && !cells[0].kind().writes() {
-            cells.rotate_right(1); // reads alone: the first is for a write
+        if roles[0] == READ {
+            // Reads alone: the first is for a write.
+            cells.rotate_right(1);
+            roles.rotate_right(1);
         }
         let whole = |c: &Cell| c.bytes() == 0 || c.bytes() == INIT_ALL;
-        let [write, reads @ ..] = *cells;
-        let in_place = (write.bytes() == 0 || write.kind().writes())
-            && reads.iter().all(|r| r.bytes() == 0 || !r.kind().writes());
+        let in_place = roles[0] != READ && roles[1] != WRITE && roles[2] != WRITE;
         if in_place && cells.iter().all(whole) {
             self.meta |= WHOLE;
         } else {
             self.meta &= !WHOLE;
         }
+    }
+    /// Whether it is of this generation, of no special use, all there and whole; for a read also written, for a write
+    /// taken for constant nowhere.
+    #[inline(always)]
+    pub(crate) fn usual(&self, generation: u32, writes: bool) -> bool {
+        const ALL: u64 = INIT_ALL as u64;
+        let (looked_at, expected) = match writes {
+            true => (ALL << CONSTANT_SHIFT, 0),
+            false => (ALL, ALL),
+        };
+        let looked_at = u64::from(u32::MAX) << 32 | GUARD | MBARRIER | WHOLE | ALL << 4 | looked_at;
+        let expected = u64::from(generation) << 32 | WHOLE | ALL << 4 | expected;
+        self.meta & looked_at == expected
     }
     #[inline(always)]
     pub(crate) fn mark_written(&mut self, bytes: u8) {
@@ -319,6 +339,11 @@ impl Places {
             Some(&n) if n != 0 => n,
             _ => self.give(pc),
         }
+    }
+    /// The number of an instruction that has one.
+    #[inline(always)]
+    pub(crate) fn known(&self, pc: usize) -> Option<u16> {
+        self.numbers.get(pc.wrapping_sub(self.start)).copied().filter(|&n| n != 0)
     }
     #[cold]
     fn give(&mut self, pc: usize) -> u16 {

@@ -161,7 +161,7 @@ impl Thread {
         (self.last, self.has_met) = (0, false);
         self.copies = Groups::default();
         self.bulk = Groups::default();
-        self.wgmma = Asked::default();
+        self.wgmma.restart();
     }
 
     pub(crate) fn new() -> Self {

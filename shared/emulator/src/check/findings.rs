@@ -364,6 +364,17 @@ impl BlockCheck {
     /// value? Did it race, but with the same value?
     #[inline(always)]
     pub(crate) fn settle(&mut self, thread: &mut Thread) {
+        // SAFETY: as in `watch`; the launch, and so its memory, is alive.
+        let first = unsafe { *(thread.stored.address as *const u8) };
+        // Both patterns begin alike.
+        if first == PATTERN_BYTES[0] || thread.stored.race.is_some() || self.suspects {
+            self.settle_any(thread);
+        }
+        thread.stored.bytes = 0;
+    }
+
+    #[inline(never)]
+    fn settle_any(&mut self, thread: &mut Thread) {
         let stored = std::mem::take(&mut thread.stored);
         let mut now = [0u8; 16];
         let bytes = stored.bytes as usize;

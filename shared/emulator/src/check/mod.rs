@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 
 use launch::LaunchHandle;
 
-use crate::access::{How, Kind, Space};
+use crate::access::{How, Kind, Space, Stored};
 use crate::clock::{BlockClock, Knowledge, Scope};
 use crate::cluster::{Cluster, Member};
 use crate::counters::Pending;
@@ -116,6 +116,8 @@ pub(crate) struct BlockCheck {
     met: bool,
     /// As the launch has it.
     overlaps: bool,
+    /// Whether nobody counts accesses, and no other grid makes any.
+    looks_alone: bool,
     /// Whether the compiler thinks that a local variable may get no value.
     suspects: bool,
     /// Whether a thread of the block has waited for the grid before.
@@ -140,6 +142,7 @@ impl BlockCheck {
             arena: launch.arena.range(),
             pending: launch.counters.as_ref().map(|_| Pending::new(threads)),
             overlaps: launch.overlaps,
+            looks_alone: launch.counters.is_none() && !launch.overlaps,
             suspects: launch.module().has_suspects(),
             waited: false,
             lets_begin_behind_wait: None,
@@ -318,6 +321,70 @@ impl BlockCheck {
         Ok(())
     }
 
+    /// Looks at a plain access of one instruction to whole granules, of which nothing is to be said: most are such. False where
+    /// there may be more to it; [`BlockCheck::access`] then looks at all of it, also at what is done already.
+    #[inline(always)]
+    pub(crate) fn usual(
+        &mut self,
+        thread: &mut Thread,
+        address: usize,
+        len: usize,
+        kind: Kind,
+        pc: usize,
+    ) -> bool {
+        const WIDTHS: u32 = 1 << 4 | 1 << 8 | 1 << 16;
+        if len > StaticByte::WIDEST || WIDTHS >> len & 1 == 0 || !self.looks_alone {
+            return false;
+        }
+        if thread.stored.bytes != 0 {
+            self.settle(thread);
+        }
+        let Some((mut granule, space, generation)) = self.locate(address) else {
+            let is_own = thread.stack.contains(&address) && thread.wgmma.idle();
+            if is_own {
+                thread.last = pc;
+            }
+            return is_own;
+        };
+        let aligned = match space {
+            Space::Static => {
+                let offset = address - self.shared.fixed.0;
+                let byte = self.shared.static_byte(offset);
+                if byte.alignment() < len {
+                    return false;
+                }
+                offset + byte.shift_on_gpu()
+            }
+            _ => address,
+        };
+        let Some(place) = self.launch.places.known(pc).filter(|_| aligned & (len - 1) == 0) else {
+            return false;
+        };
+        thread.last = pc;
+        let me = thread.who.at(kind, self.clock.stamp(thread.index()), place).of_bytes(INIT_ALL);
+        let marks = Granule::marks(kind);
+        for _ in 0..len / GRANULE {
+            // SAFETY: as in `access`.
+            let shadow = unsafe { &mut *granule };
+            if !shadow.usual(generation, kind.writes()) {
+                return false;
+            }
+            let done = match kind {
+                Kind::Read => self.remember_read(&mut shadow.cells, me),
+                _ => self.remember_write(&mut shadow.cells, me),
+            };
+            if !done {
+                return false;
+            }
+            shadow.mark(INIT_ALL, marks);
+            granule = granule.wrapping_add(1);
+        }
+        if kind == Kind::Write {
+            thread.stored = Stored { address, bytes: len as u32, place, race: None };
+        }
+        true
+    }
+
     /// Looks at one access, before it is made.
     ///
     /// # Errors
@@ -469,29 +536,68 @@ impl BlockCheck {
     /// Remembers `me` in the granule; what it races with, if there is something.
     #[inline(always)]
     fn remember(&self, granule: &mut Granule, me: Cell, how: How) -> Option<Conflict> {
-        if granule.whole() && me.bytes() == INIT_ALL {
-            let cells = &mut granule.cells;
-            let over = |c: Cell| self.clock.over(c, me);
-            match me.kind() {
-                Kind::Read if over(cells[0]) && !how.lands => {
-                    let [_, first, second] = cells;
-                    if over(*first) {
-                        *first = me;
-                    } else if first.same_thread(me) {
-                        // It came by before.
-                    } else if over(*second) || second.same_warp(*first) && !me.same_warp(*first) {
-                        *second = me;
-                    }
-                    return None;
-                }
-                Kind::Write if cells.iter().all(|&c| over(c)) && !how.lands => {
-                    *cells = [me, Cell::NONE, Cell::NONE];
-                    return None;
-                }
-                _ => {}
+        if granule.whole() && me.bytes() == INIT_ALL && !how.lands {
+            let done = match me.kind() {
+                Kind::Read => self.remember_read(&mut granule.cells, me),
+                Kind::Write => self.remember_write(&mut granule.cells, me),
+                _ => false,
+            };
+            if done {
+                return None;
             }
         }
         self.remember_any(granule, me, how)
+    }
+
+    /// Remembers a read of a whole granule, of which all cells are whole and in their order. False where more is to be
+    /// looked at: nothing is done then.
+    #[inline(always)]
+    fn remember_read(&self, cells: &mut [Cell; 3], me: Cell) -> bool {
+        let over = |c: Cell| self.clock.over(c, me);
+        let [write, first, second] = cells;
+        if !over(*write) {
+            return self.remember_read_behind(cells, me);
+        }
+        if over(*first) {
+            *first = me;
+        } else if first.same_thread(me) {
+            // It came by before.
+        } else if over(*second) || second.same_warp(*first) && !me.same_warp(*first) {
+            *second = me;
+        }
+        true
+    }
+
+    /// The same behind a write that is known otherwise than by a barrier of the block: a copy that has landed, another
+    /// block's. As [`BlockCheck::remember_any`] has it.
+    #[inline(never)]
+    fn remember_read_behind(&self, cells: &mut [Cell; 3], me: Cell) -> bool {
+        let [write, first, second] = cells;
+        let ordered = |c: &Cell| !c.kind().in_flight() && self.clock.ordered(*c, me);
+        if !ordered(write) {
+            return false;
+        }
+        let gives_way = |c: &Cell| *c == Cell::NONE || c.kind() == Kind::Read && ordered(c);
+        match (gives_way(first), gives_way(second)) {
+            (true, true) => (*first, *second) = (me, Cell::NONE),
+            (true, false) => *first = me,
+            (false, true) => *second = me,
+            (false, false) => return false,
+        }
+        true
+    }
+
+    /// Remembers a write, as [`BlockCheck::remember_read`] a read.
+    #[inline(always)]
+    fn remember_write(&self, cells: &mut [Cell; 3], me: Cell) -> bool {
+        let over = |c: &Cell| self.clock.over(*c, me);
+        let ordered =
+            |c: &Cell| *c == Cell::NONE || !c.kind().in_flight() && self.clock.ordered(*c, me);
+        let free = cells.iter().all(over) || cells.iter().all(ordered);
+        if free {
+            *cells = [me, Cell::NONE, Cell::NONE];
+        }
+        free
     }
 
     #[inline(never)]

@@ -7,13 +7,12 @@
 
 use std::collections::VecDeque;
 
-use rustc_hash::FxHashSet as HashSet;
-
 use half::bf16;
 
 use crate::abi;
 use crate::completion::descriptor::{CHUNK, Descriptor};
 use crate::matrix::widen;
+use crate::stack::STACK_BYTES;
 use crate::warp::LANES;
 
 /// Warps of a warpgroup.
@@ -292,6 +291,68 @@ pub(crate) unsafe fn run(parts: &[Part; LANES], warp: usize, at: impl Fn(usize) 
     }
 }
 
+/// Words of a thread's stack.
+#[derive(Debug, Default)]
+struct Words {
+    /// A bit for each word, by its number modulo [`Words::SPAN`]: a stack is smaller.
+    bits: Vec<u64>,
+    /// All of them lie here.
+    from: usize,
+    to: usize,
+}
+
+impl Words {
+    const SPAN: usize = 2 * STACK_BYTES / WORD;
+
+    fn insert(&mut self, address: usize, len: usize) {
+        let (from, to) = (address / WORD, (address + len).div_ceil(WORD));
+        if self.bits.is_empty() {
+            self.bits = vec![0; Self::SPAN / 64];
+        }
+        (self.from, self.to) = match self.is_empty() {
+            true => (from, to),
+            false => (self.from.min(from), self.to.max(to)),
+        };
+        (from..to).for_each(|word| self.bits[word % Self::SPAN / 64] |= 1 << (word % 64));
+    }
+
+    fn contains(&self, address: usize) -> bool {
+        let word = address / WORD;
+        let is_near = address.is_multiple_of(WORD) && (self.from..self.to).contains(&word);
+        is_near && self.bits[word % Self::SPAN / 64] >> (word % 64) & 1 == 1
+    }
+
+    fn is_empty(&self) -> bool {
+        self.from == self.to
+    }
+
+    fn clear(&mut self) {
+        (self.from / 64..self.to.div_ceil(64)).for_each(|n| self.bits[n % (Self::SPAN / 64)] = 0);
+        (self.from, self.to) = (0, 0);
+    }
+}
+
+/// Where the registers of several products lie, all of them.
+#[derive(Debug, Default)]
+struct Around {
+    from: usize,
+    to: usize,
+}
+
+impl Around {
+    fn add(&mut self, own: [(usize, usize); 2]) {
+        for (at, bytes) in own.into_iter().filter(|own| own.1 > 0) {
+            let nothing = self.from == self.to;
+            self.from = if nothing { at } else { self.from.min(at) };
+            self.to = self.to.max(at + bytes);
+        }
+    }
+
+    fn meets(&self, address: usize, len: usize) -> bool {
+        meet((self.from, self.to - self.from), (address, len))
+    }
+}
+
 /// What one thread has asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
@@ -313,12 +374,27 @@ pub(crate) struct Asked {
     in_flight: VecDeque<[(usize, usize); 2]>,
     /// Of those that it has.
     settled: Vec<[(usize, usize); 2]>,
+    /// Around the registers of both.
+    around: Around,
     /// Words of its stack that it has used since the last fence.
-    used: HashSet<usize>,
+    used: Words,
 }
 
 impl Asked {
+    /// For another block; what was allocated is kept.
+    pub(crate) fn restart(&mut self) {
+        let Self { mut parts, mut groups, mut in_flight, mut settled, mut used, .. } =
+            std::mem::take(self);
+        parts.clear();
+        groups.clear();
+        in_flight.clear();
+        settled.clear();
+        used.clear();
+        *self = Self { parts, groups, in_flight, settled, used, ..Self::default() };
+    }
+
     pub(crate) fn ask(&mut self, part: Part) {
+        self.around.add(part.own());
         self.in_flight.push_back(part.own());
         self.parts.push_back(part);
         self.open += 1;
@@ -366,12 +442,15 @@ impl Asked {
 
     /// The thread itself uses these bytes of its stack. True where they are registers in flight.
     pub(crate) fn touch(&mut self, address: usize, len: usize) -> bool {
-        if self.in_flight.iter().flatten().any(|&own| meet(own, (address, len))) {
-            return true;
+        if self.around.meets(address, len) {
+            let meets = |own: &&(usize, usize)| meet(**own, (address, len));
+            if self.in_flight.iter().flatten().any(|own| meets(&own)) {
+                return true;
+            }
+            self.fenced &= !self.settled.iter().flatten().any(|own| meets(&own));
         }
-        self.fenced &= !self.settled.iter().flatten().any(|&own| meet(own, (address, len)));
         if self.fenced {
-            self.used.extend((address / WORD..(address + len).div_ceil(WORD)).map(|w| w * WORD));
+            self.used.insert(address, len);
         }
         false
     }
@@ -379,7 +458,7 @@ impl Asked {
     /// Whether the thread has used the product's registers since it fenced them.
     pub(crate) fn unfenced(&self, part: &Part) -> bool {
         let words = part.own().into_iter().flat_map(|(at, bytes)| (at..at + bytes).step_by(WORD));
-        !self.fenced || !self.used.is_empty() && words.into_iter().any(|w| self.used.contains(&w))
+        !self.fenced || !self.used.is_empty() && words.into_iter().any(|w| self.used.contains(w))
     }
 
     /// Accumulators in flight that these overlap without being the same.
