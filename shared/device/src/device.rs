@@ -13,8 +13,7 @@ use serde::Serialize;
 use crate::cuda::Cuda;
 use crate::emulated::{Emulated, Mode};
 use crate::{
-    Buffer, Build, Element, Error, Graph, Instance, Kernel, KernelSource, RawBuffer, Stream,
-    TensorMap,
+    Buffer, Element, Error, Graph, Instance, Kernel, KernelSource, RawBuffer, Stream, TensorMap,
 };
 
 /// Which device is wanted: `auto`, `cuda`, `cuda:N`, `emulator`.
@@ -299,7 +298,7 @@ impl Device {
         }
         let (module, cuda) = match &*self.inner {
             Inner::Cuda(device) => (
-                crate::emulated::module(source.object(Build::Plain)?)?,
+                crate::emulated::module(source.either_object()?)?,
                 Some(device.function(source, name)?),
             ),
             Inner::Emulator(device) => (device.module(source)?, None),
@@ -363,7 +362,7 @@ impl Device {
         if let Some(kernel) = of(&self.kernels) {
             return Ok(kernel);
         }
-        let emulated = crate::emulated::module(source.object(Build::Plain)?)?.kernel(like)?;
+        let emulated = crate::emulated::module(source.either_object()?)?.kernel(like)?;
         let template = source.template_of(name).filter(|t| !t.threads.is_empty());
         let (function, block) = match template {
             Some(template) => {

@@ -1,6 +1,6 @@
 //! The instantiations of a kernel's template, by their arguments.
 
-use crate::{BlockSize, Build, Error, KernelSource};
+use crate::{BlockSize, Error, KernelSource};
 
 /// A kernel, as its source declares it.
 #[derive(Debug)]
@@ -80,8 +80,7 @@ impl Instance {
     /// # Errors
     /// [`Error::NoBlock`]: its source does not say. Or its object does not load.
     pub fn block(&self) -> Result<BlockSize, Error> {
-        let kernel =
-            crate::emulated::module(self.source.object(Build::Plain)?)?.kernel(self.name)?;
+        let kernel = crate::emulated::module(self.source.either_object()?)?.kernel(self.name)?;
         kernel.block().ok_or_else(|| Error::NoBlock { kernel: self.name.to_owned() })
     }
 }

@@ -70,6 +70,13 @@ impl KernelSource {
         Ok(bytes)
     }
 
+    /// One of the two, for what both tell: parameters and sizes of blocks. Nothing is compiled where one is there.
+    pub(crate) fn either_object(&self) -> Result<&'static [u8], Error> {
+        let is_there = |b: &Build| self.kept_name(*b).is_none() || self.kept(*b).is_some();
+        let there = [Build::Plain, Build::Checked].into_iter().find(is_there);
+        self.object(there.unwrap_or(Build::Plain))
+    }
+
     /// Where the object is kept that is not embedded: `None` where it is embedded, or not compiled yet.
     pub fn kept(&self, build: Build) -> Option<PathBuf> {
         let file = self.kept_name(build)?;

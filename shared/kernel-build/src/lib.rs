@@ -18,7 +18,8 @@
 //! `build` and embedded: so a kernel that does not compile ends the build, with the compiler's message.
 //! The checked one takes longer to compile than the plain one, and few commands need it. So it is compiled when
 //! it is first used, by [`compile_embedded`], from the texts that the program has embedded. It is kept in
-//! `target/kernels`; where there is no such directory, in the user's cache.
+//! `target/kernels`; where there is no such directory, in the user's cache. Of some files the plain object is left
+//! to its first use as well ([`Stage::at_first_use`]).
 //!
 //! A program for another machine, which may have no compiler, has both inside. The environment variable
 //! [`EMBED_VARIABLE`] decides, where a build script reads it:
@@ -26,8 +27,8 @@
 //! | `LAB_EMBED_KERNELS` | embedded |
 //! |---|---|
 //! | `all` | both objects |
-//! | `plain` | the plain ones |
-//! | not set | both in a release build, as of `cargo install` and of a wheel; else the plain ones |
+//! | `plain` | the plain ones, but for those that are left to their first use |
+//! | not set | both in a release build, as of `cargo install` and of a wheel; else as with `plain` |
 
 mod common;
 mod compile;
@@ -59,6 +60,7 @@ struct Entry {
     globals: Vec<String>,
     least_arch: String,
     spills: u32,
+    at_first_use: bool,
 }
 
 /// The kernels of one crate.
@@ -106,6 +108,15 @@ impl Stage {
         self
     }
 
+    /// Leaves the plain object, too, of the file added last to its first use: where that takes seconds, and few commands need
+    /// it. Then it is its first use that shows what the compiler says.
+    pub fn at_first_use(mut self) -> Self {
+        if let Some(entry) = self.kernels.last_mut() {
+            entry.at_first_use = true;
+        }
+        self
+    }
+
     /// Compiles and generates. Ends the build with the compiler's message where that fails.
     pub fn build(self) {
         if let Err(message) = self.try_build() {
@@ -145,7 +156,7 @@ impl Stage {
             Embed::All => String::new(),
         };
         for entry in &self.kernels {
-            let Entry { file, names, globals, least_arch, spills } = entry;
+            let Entry { file, names, globals, least_arch, spills, .. } = entry;
             let source = crate_root.join(file);
             rerun_if_changed(&source);
             let stem = stem(&source);
@@ -164,7 +175,7 @@ impl Stage {
                 .collect();
             let text = source.display().to_string();
             let place = place(&source, crate_name, file);
-            let object = |build: Build| match embed.has(build) {
+            let object = |build: Build| match embed.has(entry, build) {
                 true => {
                     let object = out.join(build.file_name(&stem)).display().to_string();
                     Ok(format!("::lab_device::Object::embedded(include_bytes!({object:?}))"))
@@ -216,9 +227,8 @@ pub static {constant}: ::lab_device::KernelSource = ::lab_device::KernelSource {
         embed: Embed,
     ) -> Result<(), String> {
         let next = AtomicUsize::new(0);
-        let builds = || [Build::Plain, Build::Checked].into_iter().filter(|b| embed.has(*b));
-        let work: Vec<(&Entry, Build)> =
-            self.kernels.iter().flat_map(|e| builds().map(move |build| (e, build))).collect();
+        let both = self.kernels.iter().flat_map(|e| [(e, Build::Plain), (e, Build::Checked)]);
+        let work: Vec<(&Entry, Build)> = both.filter(|(e, build)| embed.has(e, *build)).collect();
         let worker = || {
             while let Some((entry, build)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let source = root.join(&entry.file);
@@ -265,8 +275,8 @@ impl Embed {
         }
     }
 
-    fn has(self, build: Build) -> bool {
-        self == Self::All || build == Build::Plain
+    fn has(self, entry: &Entry, build: Build) -> bool {
+        self == Self::All || build == Build::Plain && !entry.at_first_use
     }
 }
 

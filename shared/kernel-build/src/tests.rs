@@ -172,6 +172,10 @@ fn a_build_embeds_what_the_variable_says() {
         assert_eq!(later.count(), 2 - objects.len());
         let kept_in = folder.path().join("target/kernels").display().to_string();
         assert_eq!(generated.contains(&kept_in), embed == Embed::Plain, "{generated}");
+        let seldom = Stage::new().kernel("kernels/double.cu", &["twice"]).at_first_use();
+        let generated = seldom.generate(&root, "demo", &out, embed).unwrap();
+        let embedded = if embed == Embed::Plain { 0 } else { 2 };
+        assert_eq!(generated.matches("Object::embedded(include_bytes!(").count(), embedded);
         assert!(generated.contains("place: \"demo/kernels/double.cu\""), "{generated}");
     }
 }
