@@ -4,7 +4,7 @@
 //! What is compiled is kept: in the `target/kernels` of the build, or else in the user's cache. `lab bundle` writes it
 //! into a directory beside the program.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsRawFd;
@@ -182,8 +182,10 @@ impl KernelSource {
 pub fn compile_missing(
     objects: impl IntoIterator<Item = (&'static KernelSource, Build)>,
 ) -> Result<(), Error> {
+    let mut asked = HashSet::new();
     let missing = |(source, build): &(&'static KernelSource, Build)| {
-        source.kept_name(*build).is_some() && source.kept(*build).is_none()
+        let name = source.kept_name(*build);
+        name.is_some_and(|name| asked.insert(name)) && source.kept(*build).is_none()
     };
     let work: Vec<_> = objects.into_iter().filter(missing).collect();
     let next = AtomicUsize::new(0);

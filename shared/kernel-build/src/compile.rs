@@ -132,7 +132,13 @@ pub fn compiler() -> Result<PathBuf, String> {
 fn find_compiler() -> Result<PathBuf, String> {
     let host = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let mut build = cc::Build::new();
-    build.cpp(true).cargo_metadata(false).opt_level(2).host(&host).target(&host);
+    build
+        .cpp(true)
+        .cargo_metadata(false)
+        .cargo_warnings(false)
+        .opt_level(2)
+        .host(&host)
+        .target(&host);
     match build.try_get_compiler() {
         Ok(compiler) => Ok(compiler.path().to_owned()),
         Err(e) => Err(no_compiler(&e)),

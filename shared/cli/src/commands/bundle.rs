@@ -66,7 +66,7 @@ pub(crate) fn run(common: &Common, directory: &Path) -> Result<(), Failure> {
     println!("{}: lab ({:.1} MB), run.sh, commit", directory.display(), size as f64 * 1e-6);
     if objects > 0 {
         println!(
-            "{OBJECTS_DIRECTORY}: {objects} kernels for the emulator's checks, which the tool reads there"
+            "{OBJECTS_DIRECTORY}: {objects} kernels compiled for the emulator, which the tool reads there"
         );
     }
     if let Err(reason) = state {
