@@ -24,7 +24,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use lab_device::{DType, Device, Selector};
+use lab_device::{DType, Device, KernelSource, Selector};
 use lab_harness::suite::Suite;
 use lab_harness::{Choice, Error, Stage, Version};
 
@@ -60,6 +60,13 @@ pub static MODELS: &[&Suite] = &[&lab_lstm::SUITE, &lab_mlp::SUITE];
 /// All versions of all stages.
 pub fn versions() -> impl Iterator<Item = &'static dyn Version> {
     STAGES.iter().flat_map(|s| s.versions.iter().copied())
+}
+
+/// Every kernel file that this tool has.
+pub(crate) fn kernels() -> impl Iterator<Item = &'static KernelSource> {
+    let of_stages = STAGES.iter().flat_map(|s| s.kernels);
+    let others = [lab_harness::device_checks::kernels::KERNELS, lab_corpus::kernels::KERNELS];
+    of_stages.chain(others.into_iter().flatten()).copied()
 }
 
 /// The stage of this name.
@@ -285,8 +292,9 @@ fn run(cli: Cli) -> u8 {
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
+    use lab_device::{Build, compile_missing};
 
-    use super::{Cli, STAGES};
+    use super::{Cli, kernels};
 
     /// Names that clash are told when a command is used; here for all of them.
     #[test]
@@ -300,8 +308,10 @@ mod tests {
     fn kernels_load_beside_an_older_c_library() {
         const VERSION: &[u8] = b"GLIBC_2.";
         let mut found = 0;
-        for kernel in STAGES.iter().flat_map(|s| s.kernels) {
-            for object in [kernel.object, kernel.checked] {
+        let builds = [Build::Plain, Build::Checked];
+        compile_missing(kernels().flat_map(|kernel| builds.map(|build| (kernel, build)))).unwrap();
+        for kernel in kernels() {
+            for object in builds.map(|build| kernel.object(build).unwrap()) {
                 for at in memchr::memmem::find_iter(object, VERSION) {
                     let rest = &object[at + VERSION.len()..];
                     let digits = rest.iter().take_while(|b| b.is_ascii_digit()).count();

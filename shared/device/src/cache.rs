@@ -165,11 +165,13 @@ fn decode(file: &[u8]) -> Option<Image> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Object;
 
     static SOURCE: KernelSource = KernelSource {
         crate_name: "test",
         name: "f",
         file: "kernels/f.cu",
+        place: "stages/demo/kernels/f.cu",
         source: "template <class T> __global__ void f() {}",
         headers: &[("lab/a.cuh", "")],
         instantiations: &["f<float>"],
@@ -177,8 +179,9 @@ mod tests {
         globals: &["g"],
         least_arch: "",
         spills: 0,
-        object: &[],
-        checked: &[],
+        plain: Object::embedded(&[]),
+        checked: Object::embedded(&[]),
+        kept_in: "",
     };
 
     #[test]

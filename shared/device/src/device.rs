@@ -289,7 +289,7 @@ impl Device {
     /// An instantiation of a kernel file: compiled for this GPU (or taken from the cache on disk),
     /// or loaded into the emulator.
     pub fn kernel(&self, source: &'static KernelSource, name: &str) -> Result<Kernel, Error> {
-        let key = (source.object.as_ptr() as usize, name.to_owned());
+        let key = (std::ptr::from_ref(source) as usize, name.to_owned());
         let cached = |k: &Mutex<KernelCache>| {
             k.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
         };
@@ -297,9 +297,10 @@ impl Device {
             return Ok(kernel);
         }
         let (module, cuda) = match &*self.inner {
-            Inner::Cuda(device) => {
-                (crate::emulated::module(source.object)?, Some(device.function(source, name)?))
-            }
+            Inner::Cuda(device) => (
+                crate::emulated::module(source.either_object()?)?,
+                Some(device.function(source, name)?),
+            ),
             Inner::Emulator(device) => (device.module(source)?, None),
         };
         let emulated = module.kernel(name)?;
@@ -307,6 +308,22 @@ impl Device {
         let kernel = Kernel { device: self.weak_clone(), name: name.into(), emulated, cuda, block };
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(kernels.entry(key).or_insert(kernel).clone())
+    }
+
+    /// Compiles, on all cores, what this device lacks of the emulator's objects of these files: [`Device::kernel`] does so
+    /// with one after the other. On a GPU they say what launches are held against.
+    ///
+    /// # Errors
+    /// As [`KernelSource::object`].
+    pub fn compile_missing(&self, sources: &[&'static KernelSource]) -> Result<(), Error> {
+        let (build, suffix) = self.mode().unwrap_or_default().object();
+        let mut wanted = Vec::new();
+        for source in sources {
+            if source.replaced_by(suffix)?.is_none() {
+                wanted.push((*source, build));
+            }
+        }
+        crate::compile_missing(wanted)
     }
 
     /// The same, of an instance that was found by its arguments.
@@ -338,14 +355,14 @@ impl Device {
             let (kernel, name) = (source.file.to_owned(), name.to_owned());
             return Err(Error::Unlisted { kernel, name });
         };
-        let key = (source.object.as_ptr() as usize, name.to_owned());
+        let key = (std::ptr::from_ref(source) as usize, name.to_owned());
         let of = |k: &Mutex<KernelCache>| {
             k.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
         };
         if let Some(kernel) = of(&self.kernels) {
             return Ok(kernel);
         }
-        let emulated = crate::emulated::module(source.object)?.kernel(like)?;
+        let emulated = crate::emulated::module(source.either_object()?)?.kernel(like)?;
         let template = source.template_of(name).filter(|t| !t.threads.is_empty());
         let (function, block) = match template {
             Some(template) => {

@@ -10,7 +10,7 @@ use lab_emulator::{
     Options, Profile, host_memory,
 };
 
-use crate::{DeviceKind, Error, Facts, KernelSource, Launch};
+use crate::{Build, DeviceKind, Error, Facts, KernelSource, Launch};
 
 /// Multiprocessors that the emulator claims to have: enough that grid-wide syncs cross blocks,
 /// few enough that a cooperative launch stays quick.
@@ -41,6 +41,14 @@ pub enum Mode {
 }
 
 impl Mode {
+    /// Which object of a kernel file it runs, and the suffix of a file that replaces it.
+    pub(crate) fn object(self) -> (Build, &'static str) {
+        match self {
+            Self::Plain => (Build::Plain, ""),
+            Self::Checked | Self::Counted => (Build::Checked, ".checked"),
+        }
+    }
+
     /// From `LAB_EMULATOR_MODE`: `plain`, `checked` or `counted`; `otherwise` where it is not set.
     pub fn from_env_or(otherwise: Self) -> Result<Self, Error> {
         const NAME: &str = "LAB_EMULATOR_MODE";
@@ -102,11 +110,11 @@ impl Emulated {
 
     /// The kernel file's object for this mode.
     pub(crate) fn module(&self, source: &'static KernelSource) -> Result<Arc<Module>, Error> {
-        let (embedded, suffix) = match self.mode {
-            Mode::Plain => (source.object, ""),
-            Mode::Checked | Mode::Counted => (source.checked, ".checked"),
-        };
-        module(source.replacement(suffix)?.unwrap_or(embedded))
+        let (build, suffix) = self.mode.object();
+        module(match source.replacement(suffix)? {
+            Some(object) => object,
+            None => source.object(build)?,
+        })
     }
 
     pub(crate) fn take_profile(&self) -> Profile {

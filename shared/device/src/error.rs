@@ -35,6 +35,22 @@ pub enum Error {
         /// What was asked for.
         name: String,
     },
+    /// A kernel's object is not embedded, and there is no compiler to make it with.
+    #[error("{kernel}: {reason}; {}", crate::object::advice())]
+    NoObject {
+        /// The kernel file.
+        kernel: String,
+        /// What was looked for.
+        reason: String,
+    },
+    /// A kernel's object, which is made at its first use, could not be made.
+    #[error("{kernel}: compiling it for the emulator, at its first use: {log}")]
+    ObjectRefused {
+        /// The kernel file.
+        kernel: String,
+        /// The compiler's messages, or the system's.
+        log: String,
+    },
     /// A call into the driver failed.
     #[error("{call}: {message}")]
     Driver {
@@ -265,6 +281,7 @@ impl Error {
                 | Self::NoToolkit(_)
                 | Self::NoDisassembler(_)
                 | Self::NoLibrary { .. }
+                | Self::NoObject { .. }
                 | Self::Unlisted { .. }
                 | Self::Driver { .. }
         )

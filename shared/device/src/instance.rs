@@ -80,7 +80,7 @@ impl Instance {
     /// # Errors
     /// [`Error::NoBlock`]: its source does not say. Or its object does not load.
     pub fn block(&self) -> Result<BlockSize, Error> {
-        let kernel = crate::emulated::module(self.source.object)?.kernel(self.name)?;
+        let kernel = crate::emulated::module(self.source.either_object()?)?.kernel(self.name)?;
         kernel.block().ok_or_else(|| Error::NoBlock { kernel: self.name.to_owned() })
     }
 }
@@ -109,11 +109,13 @@ fn arguments(name: &'static str) -> impl Iterator<Item = &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Object;
 
     static SOURCE: KernelSource = KernelSource {
         crate_name: "test",
         name: "sums",
         file: "kernels/sums.cu",
+        place: "stages/demo/kernels/sums.cu",
         source: "",
         headers: &[],
         instantiations: &["sums<float, 64>", "sums<Pair<int, float>, 128>", "plain"],
@@ -127,8 +129,9 @@ mod tests {
         globals: &[],
         least_arch: "",
         spills: 0,
-        object: &[],
-        checked: &[],
+        plain: Object::embedded(&[]),
+        checked: Object::embedded(&[]),
+        kept_in: "",
     };
 
     #[test]

@@ -30,9 +30,11 @@ pub mod dlpack;
 mod element;
 mod emulated;
 mod error;
+mod headers;
 mod instance;
 mod launch;
 pub mod nvrtc;
+mod object;
 mod peak;
 mod raw;
 pub mod record;
@@ -50,7 +52,9 @@ pub use error::Error;
 pub use instance::{Instance, Template};
 pub use lab_emulator as emulator;
 pub use lab_emulator::BlockSize;
+pub use lab_kernel_build::Build;
 pub use launch::{Bound, Kernel, Launch, Usage};
+pub use object::{OBJECTS_DIRECTORY, Object, compile_missing};
 pub use peak::Arithmetic;
 pub use raw::{Fill, RawBuffer};
 pub use record::Record;
@@ -58,8 +62,8 @@ pub use replaced::OBJECTS_VARIABLE;
 pub use stream::{Graph, Stream};
 pub use tensor_map::{Swizzle, TensorMap};
 
-/// One `.cu` file, as a stage's build script embeds it: its text for NVRTC, and the object that
-/// the host's compiler made of it for the emulator.
+/// One `.cu` file, as a stage's build script embeds it: its text for NVRTC, and the objects that
+/// the host's compiler makes of it for the emulator.
 #[derive(Debug)]
 pub struct KernelSource {
     /// The crate that embeds it.
@@ -68,6 +72,8 @@ pub struct KernelSource {
     pub name: &'static str,
     /// Its path within the stage.
     pub file: &'static str,
+    /// Its path from the workspace's root.
+    pub place: &'static str,
     /// The text.
     pub source: &'static str,
     /// The device headers (`lab/*.cuh`, and those beside it): name and text.
@@ -83,9 +89,12 @@ pub struct KernelSource {
     /// Most bytes that a thread stores for lack of registers on an sm_90a GPU.
     pub spills: u32,
     /// The emulator's shared object.
-    pub object: &'static [u8],
+    pub plain: Object,
     /// The same, compiled for the emulator's checks.
-    pub checked: &'static [u8],
+    pub checked: Object,
+    /// The directory of the build in which objects are kept that are compiled when they are first used; empty where
+    /// all are embedded.
+    pub kept_in: &'static str,
 }
 
 impl KernelSource {

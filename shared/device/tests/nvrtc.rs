@@ -2,13 +2,14 @@
 #![allow(missing_docs)]
 
 use lab_device::nvrtc::Nvrtc;
-use lab_device::{Error, KernelSource};
+use lab_device::{Error, KernelSource, Object};
 
 fn source(text: &'static str) -> KernelSource {
     KernelSource {
         crate_name: "test",
         name: "t",
         file: "t.cu",
+        place: "t.cu",
         source: text,
         headers: &[("lab/t.cuh", "template <class T> __device__ T twice(T v) { return v + v; }\n")],
         instantiations: &[],
@@ -16,8 +17,9 @@ fn source(text: &'static str) -> KernelSource {
         globals: &[],
         least_arch: "",
         spills: 0,
-        object: &[],
-        checked: &[],
+        plain: Object::embedded(&[]),
+        checked: Object::embedded(&[]),
+        kept_in: "",
     }
 }
 

@@ -393,6 +393,7 @@ pub fn assert_version(stage: &Stage, version: &dyn Version) {
     let is_end = number == 0 || number + 1 == of_family.len();
     let all_shapes = is_end || std::env::var_os("LAB_ALL_CHECKS").is_some();
     for device in devices().expect("the devices that LAB_DEVICE asks for") {
+        device.compile_missing(&version.sources()).unwrap_or_else(|e| panic!("{e}"));
         let all = problems(version);
         let problems = match device.kind() {
             DeviceKind::Emulator if all_shapes => by_turns(all),

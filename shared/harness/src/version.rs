@@ -674,6 +674,7 @@ impl Stage {
     /// The first that does not load.
     pub fn load_all(&self, device: &Device) -> Result<Loaded, Error> {
         let arch = &device.facts().arch;
+        device.compile_missing(self.kernels)?;
         let mut loaded = Loaded::default();
         for source in self.kernels {
             if !source.runs_on(arch) {

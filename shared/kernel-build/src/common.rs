@@ -27,7 +27,10 @@ impl Common {
             return Ok(Self(place));
         }
         let part = folder.join(format!("{name}.{}", std::process::id()));
-        let made = make(tools, build, &part).and_then(|()| {
+        // Places in a header that is compiled in advance keep the names that it was compiled with. Those of the tree that it
+        // really lies in are known to whoever uses it; a copy of a stage goes.
+        let root = header_root(tools).ok_or("the emulator's headers: there are none")?;
+        let made = make(&tools.of_tree(&root), build, &part).and_then(|()| {
             remove_old(folder, name);
             match std::fs::rename(&part, &place) {
                 // Another build script was faster.
@@ -39,12 +42,11 @@ impl Common {
         made.map(|()| Self(place))
     }
 
-    /// As a build has left it in the target directory of the workspace whose headers these are, if it has: for
+    /// In the target directory of the workspace whose headers these are, if a build has left kernels there: for
     /// compiling a changed copy of a kernel.
-    pub(crate) fn left(tools: &Tools<'_>, build: Build) -> Option<Self> {
+    pub(crate) fn beside_build(tools: &Tools<'_>, build: Build) -> Option<Self> {
         let folder = header_root(tools)?.join("target/kernels");
-        let place = folder.join(format!("{}.{}", name(build), hash(tools, build).ok()?));
-        place.is_dir().then_some(Self(place))
+        folder.is_dir().then(|| Self::of(tools, build, &folder).ok())?
     }
 
     /// Where the compiler looks for headers first.

@@ -65,7 +65,7 @@ pub fn compile<S: AsRef<str>>(
     out: &Path,
 ) -> Result<PathBuf, String> {
     let tools = Tools { compiler: compiler()?, root: &workspace_root(), common: None };
-    compile_and_warn(&tools, source, names, globals, build, out)
+    Ok(warn(compile_with(&tools, source, names, globals, build, out)?, build))
 }
 
 /// As [`compile`]; keeps what it has in common with the other kernels in the directory `kept`.
@@ -78,27 +78,33 @@ pub(crate) fn compile_sharing<S: AsRef<str>>(
     kept: &Path,
 ) -> Result<PathBuf, String> {
     let root = workspace_root();
-    let mut tools = Tools { compiler: compiler()?, root: &root, common: None };
-    tools.common = Some(Common::of(&tools, build, kept)?);
-    compile_and_warn(&tools, source, names, globals, build, out)
+    Ok(warn(compile_keeping(&root, source, names, globals, build, out, kept)?, build))
 }
 
-fn compile_and_warn<S: AsRef<str>>(
-    tools: &Tools<'_>,
+/// As [`compile_in`]; keeps what it has in common with the other kernels in the directory `kept`.
+pub(crate) fn compile_keeping<S: AsRef<str>>(
+    root: &Path,
     source: &Path,
     names: &[S],
     globals: &[S],
     build: Build,
     out: &Path,
-) -> Result<PathBuf, String> {
-    let compiled = compile_with(tools, source, names, globals, build, out)?;
+    kept: &Path,
+) -> Result<Compiled, String> {
+    let mut tools = Tools { compiler: compiler()?, root, common: None };
+    tools.common = Some(Common::of(&tools, build, kept)?);
+    compile_with(&tools, source, names, globals, build, out)
+}
+
+/// Hands on what the compiler warns of, as a build script does.
+fn warn(compiled: Compiled, build: Build) -> PathBuf {
     // Both builds say the same.
     if build == Build::Plain {
         for line in compiled.warnings {
             println!("cargo::warning={line}");
         }
     }
-    Ok(compiled.object)
+    compiled.object
 }
 
 fn workspace_root() -> PathBuf {
@@ -126,14 +132,20 @@ pub fn compiler() -> Result<PathBuf, String> {
 fn find_compiler() -> Result<PathBuf, String> {
     let host = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let mut build = cc::Build::new();
-    build.cpp(true).cargo_metadata(false).opt_level(2).host(&host).target(&host);
+    build
+        .cpp(true)
+        .cargo_metadata(false)
+        .cargo_warnings(false)
+        .opt_level(2)
+        .host(&host)
+        .target(&host);
     match build.try_get_compiler() {
         Ok(compiler) => Ok(compiler.path().to_owned()),
         Err(e) => Err(no_compiler(&e)),
     }
 }
 
-fn no_compiler(reason: &dyn std::fmt::Display) -> String {
+pub(crate) fn no_compiler(reason: &dyn std::fmt::Display) -> String {
     format!(
         "a C++ compiler is needed to run kernels on the CPU (Debian, Ubuntu: apt install g++): {reason}"
     )
@@ -153,7 +165,7 @@ pub fn compile_in<S: AsRef<str>>(
     out: &Path,
 ) -> Result<Compiled, String> {
     let mut tools = Tools { compiler: compiler()?, root, common: None };
-    tools.common = Common::left(&tools, build);
+    tools.common = Common::beside_build(&tools, build);
     compile_with(&tools, source, names, globals, build, out)
 }
 
@@ -273,6 +285,11 @@ pub(crate) struct Tools<'a> {
 impl Tools<'_> {
     pub(crate) fn include(&self) -> PathBuf {
         self.root.join("shared/emulator/include")
+    }
+
+    /// The same compiler, with the headers of another tree.
+    pub(crate) fn of_tree<'b>(&self, root: &'b Path) -> Tools<'b> {
+        Tools { compiler: self.compiler.clone(), root, common: None }
     }
 
     fn start(&self) -> Command {

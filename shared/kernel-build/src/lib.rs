@@ -11,9 +11,28 @@
 //! `lab list` prints. `build` compiles each file with the host's C++ compiler into a shared object
 //! and writes `$OUT_DIR/kernels.rs`, which defines one `KernelSource` a file, named after it; the
 //! stage says `include!(concat!(env!("OUT_DIR"), "/kernels.rs"));`.
+//!
+//! # What is embedded, and what is compiled when it is first used
+//!
+//! Each file has two objects: a plain one, and one for the emulator's checks. The plain one is compiled by
+//! `build` and embedded: so a kernel that does not compile ends the build, with the compiler's message.
+//! The checked one takes longer to compile than the plain one, and few commands need it. So it is compiled when
+//! it is first used, by [`compile_embedded`], from the texts that the program has embedded. It is kept in
+//! `target/kernels`; where there is no such directory, in the user's cache. Of some files the plain object is left
+//! to its first use as well ([`Stage::at_first_use`]).
+//!
+//! A program for another machine, which may have no compiler, has both inside. The environment variable
+//! [`EMBED_VARIABLE`] decides, where a build script reads it:
+//!
+//! | `LAB_EMBED_KERNELS` | embedded |
+//! |---|---|
+//! | `all` | both objects |
+//! | `plain` | the plain ones, but for those that are left to their first use |
+//! | not set | both in a release build, as of `cargo install` and of a wheel; else as with `plain` |
 
 mod common;
 mod compile;
+mod first_use;
 mod prelude;
 mod signature;
 #[cfg(test)]
@@ -26,11 +45,12 @@ use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
-use compile::compile_sharing;
 pub use compile::{Build, Compiled, Program, compile, compile_in, compile_program, compiler};
+use compile::{compile_sharing, no_compiler};
+pub use first_use::{EmbeddedSource, Made, compile_embedded};
 
 /// A `.cu` file, what is wanted of it, and the variables that the host may set.
 #[derive(Debug, Default)]
@@ -40,6 +60,7 @@ struct Entry {
     globals: Vec<String>,
     least_arch: String,
     spills: u32,
+    at_first_use: bool,
 }
 
 /// The kernels of one crate.
@@ -87,6 +108,15 @@ impl Stage {
         self
     }
 
+    /// Leaves the plain object, too, of the file added last to its first use: where that takes seconds, and few commands need
+    /// it. Then it is its first use that shows what the compiler says.
+    pub fn at_first_use(mut self) -> Self {
+        if let Some(entry) = self.kernels.last_mut() {
+            entry.at_first_use = true;
+        }
+        self
+    }
+
     /// Compiles and generates. Ends the build with the compiler's message where that fails.
     pub fn build(self) {
         if let Err(message) = self.try_build() {
@@ -96,19 +126,37 @@ impl Stage {
     }
 
     fn try_build(&self) -> Result<(), String> {
-        let variable = |name| std::env::var_os(name).map(PathBuf::from).ok_or(name);
-        let crate_root = variable("CARGO_MANIFEST_DIR").map_err(|n| format!("{n} is not set"))?;
-        let out = variable("OUT_DIR").map_err(|n| format!("{n} is not set"))?;
-        let crate_name =
-            std::env::var("CARGO_PKG_NAME").map_err(|e| format!("CARGO_PKG_NAME: {e}"))?;
+        println!("cargo::rerun-if-env-changed={EMBED_VARIABLE}");
+        let variable = |name| std::env::var(name).map_err(|e| format!("{name}: {e}"));
+        let crate_root = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
+        let out = PathBuf::from(variable("OUT_DIR")?);
+        let named = std::env::var(EMBED_VARIABLE).ok();
+        let embed = Embed::from_names(named.as_deref(), &variable("PROFILE")?)?;
+        let generated = self.generate(&crate_root, &variable("CARGO_PKG_NAME")?, &out, embed)?;
+        std::fs::write(out.join("kernels.rs"), generated).map_err(|e| format!("kernels.rs: {e}"))
+    }
+
+    /// The text of `kernels.rs`; compiles what it embeds.
+    fn generate(
+        &self,
+        crate_root: &Path,
+        crate_name: &str,
+        out: &Path,
+        embed: Embed,
+    ) -> Result<String, String> {
         let shared = shared_directory();
         rerun_if_changed(&shared.join("emulator/include"));
         let sources = self.kernels.iter().map(|k| crate_root.join(&k.file));
         let mut generated = headers_table(sources, &shared.join("cuda"))?;
         let mut all = Vec::new();
-        for (Entry { file, names, globals, least_arch, spills }, [plain, checked]) in
-            self.kernels.iter().zip(self.objects(&crate_root, &out)?)
-        {
+        self.compile(crate_root, crate_name, out, embed)?;
+        // What has all inside names no directory of the machine that it was built on.
+        let kept_in = match embed {
+            Embed::Plain => kept_in(out).display().to_string(),
+            Embed::All => String::new(),
+        };
+        for entry in &self.kernels {
+            let Entry { file, names, globals, least_arch, spills, .. } = entry;
             let source = crate_root.join(file);
             rerun_if_changed(&source);
             let stem = stem(&source);
@@ -126,7 +174,18 @@ impl Stage {
                 })
                 .collect();
             let text = source.display().to_string();
-            let (object, checked) = (plain.display().to_string(), checked.display().to_string());
+            let place = place(&source, crate_name, file);
+            let object = |build: Build| match embed.has(entry, build) {
+                true => {
+                    let object = out.join(build.file_name(&stem)).display().to_string();
+                    Ok(format!("::lab_device::Object::embedded(include_bytes!({object:?}))"))
+                }
+                false => {
+                    let kept = Kept::of(&source, entry, build, out)?.file();
+                    Ok::<_, String>(format!("::lab_device::Object::at_first_use({kept:?})"))
+                }
+            };
+            let (plain, checked) = (object(Build::Plain)?, object(Build::Checked)?);
             writeln!(
                 generated,
                 "/// `{file}`.
@@ -134,6 +193,7 @@ pub static {constant}: ::lab_device::KernelSource = ::lab_device::KernelSource {
     crate_name: {crate_name:?},
     name: {stem:?},
     file: {file:?},
+    place: {place:?},
     source: include_str!({text:?}),
     headers: HEADERS,
     instantiations: &{names:?},
@@ -141,8 +201,9 @@ pub static {constant}: ::lab_device::KernelSource = ::lab_device::KernelSource {
     globals: &{globals:?},
     least_arch: {least_arch:?},
     spills: {spills},
-    object: include_bytes!({object:?}),
-    checked: include_bytes!({checked:?}),
+    plain: {plain},
+    checked: {checked},
+    kept_in: {kept_in:?},
 }};"
             )
             .expect("writing to a string");
@@ -154,19 +215,20 @@ pub static {constant}: ::lab_device::KernelSource = ::lab_device::KernelSource {
             all.join(", ")
         )
         .expect("writing to a string");
-        std::fs::write(out.join("kernels.rs"), generated).map_err(|e| format!("kernels.rs: {e}"))
+        Ok(generated)
     }
-}
 
-impl Stage {
-    /// Both objects of each file, compiled on all cores.
-    fn objects(&self, root: &Path, out: &Path) -> Result<Vec<[PathBuf; 2]>, String> {
+    /// Compiles what is embedded of each file, on all cores.
+    fn compile(
+        &self,
+        root: &Path,
+        crate_name: &str,
+        out: &Path,
+        embed: Embed,
+    ) -> Result<(), String> {
         let next = AtomicUsize::new(0);
-        let work: Vec<(&Entry, Build)> = self
-            .kernels
-            .iter()
-            .flat_map(|e| [Build::Plain, Build::Checked].map(|build| (e, build)))
-            .collect();
+        let both = self.kernels.iter().flat_map(|e| [(e, Build::Plain), (e, Build::Checked)]);
+        let work: Vec<(&Entry, Build)> = both.filter(|(e, build)| embed.has(e, *build)).collect();
         let worker = || {
             while let Some((entry, build)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let source = root.join(&entry.file);
@@ -181,17 +243,95 @@ impl Stage {
             Ok::<_, String>(())
         };
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let before = children_seconds();
+        let spending = Spending::begin();
         std::thread::scope(|scope| {
             let workers: Vec<_> = (0..cores.min(work.len())).map(|_| scope.spawn(worker)).collect();
             workers.into_iter().try_for_each(|w| w.join().expect("it does not panic"))
         })?;
-        note_seconds(out, children_seconds() - before);
-        let objects = |entry: &Entry| {
-            let stem = stem(Path::new(&entry.file));
-            [Build::Plain, Build::Checked].map(|build| out.join(build.file_name(&stem)))
-        };
-        Ok(self.kernels.iter().map(objects).collect())
+        note_seconds(out, crate_name, spending.end());
+        Ok(())
+    }
+}
+
+/// The environment variable that says which objects of kernels a build embeds: `all` or `plain`.
+pub const EMBED_VARIABLE: &str = "LAB_EMBED_KERNELS";
+
+/// Which objects are embedded. The others are compiled when they are first used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Embed {
+    Plain,
+    All,
+}
+
+impl Embed {
+    /// By the variable's value, and by cargo's PROFILE where it has none.
+    fn from_names(named: Option<&str>, profile: &str) -> Result<Self, String> {
+        match (named, profile) {
+            (Some("all"), _) | (None | Some(""), "release") => Ok(Self::All),
+            (Some("plain") | None | Some(""), _) => Ok(Self::Plain),
+            (Some(other), _) => {
+                Err(format!("{EMBED_VARIABLE}: expected all or plain, got '{other}'"))
+            }
+        }
+    }
+
+    fn has(self, entry: &Entry, build: Build) -> bool {
+        self == Self::All || build == Build::Plain && !entry.at_first_use
+    }
+}
+
+/// A kernel file's path from the workspace's root; of a crate elsewhere, from the directory that the crate lies in.
+fn place(source: &Path, crate_name: &str, file: &str) -> String {
+    let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let shared = shared_directory();
+    let root = whole(shared.parent().expect("the workspace's root"));
+    match whole(source).strip_prefix(&root) {
+        Ok(place) => place.display().to_string(),
+        Err(_) => format!("{crate_name}/{file}"),
+    }
+}
+
+/// Why a kernel has no object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotCompiled {
+    /// There is no C++ compiler; how to get one.
+    NoCompiler(String),
+    /// What the compiler said, or which file could not be read or written.
+    Refused(String),
+}
+
+impl From<String> for NotCompiled {
+    fn from(said: String) -> Self {
+        Self::Refused(said)
+    }
+}
+
+/// Measures what processors work for the compiler. Where several threads compile at once, each second is counted once,
+/// for the one that ends first.
+struct Spending;
+
+impl Spending {
+    /// How many measure, and the seconds when the last of them ended.
+    fn state() -> std::sync::MutexGuard<'static, (usize, f64)> {
+        static STATE: Mutex<(usize, f64)> = Mutex::new((0, 0.0));
+        STATE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin() -> Self {
+        let mut state = Self::state();
+        if state.0 == 0 {
+            state.1 = children_seconds();
+        }
+        state.0 += 1;
+        Self
+    }
+
+    fn end(self) -> f64 {
+        let mut state = Self::state();
+        let now = children_seconds();
+        let spent = now - state.1;
+        *state = (state.0 - 1, now);
+        spent
     }
 }
 
@@ -206,12 +346,12 @@ fn children_seconds() -> f64 {
 }
 
 /// Leaves a crate's seconds beside its objects, where anything was compiled: CI holds them to a budget.
-fn note_seconds(out: &Path, seconds: f64) {
-    let name = std::env::var("CARGO_PKG_NAME").unwrap_or_default();
+fn note_seconds(out: &Path, crate_name: &str, seconds: f64) {
     if seconds > 0.5 {
         let folder = kept_in(out);
         let _ = std::fs::create_dir_all(&folder);
-        let _ = std::fs::write(folder.join(format!("{name}.seconds")), format!("{seconds:.1}\n"));
+        let _ =
+            std::fs::write(folder.join(format!("{crate_name}.seconds")), format!("{seconds:.1}\n"));
     }
 }
 
@@ -258,8 +398,12 @@ impl Kept {
         Ok(Self { folder: kept_in(out), name, hash: format!("{:016x}", hasher.finish()) })
     }
 
+    fn file(&self) -> String {
+        format!("{}.{}", self.name, self.hash)
+    }
+
     fn path(&self) -> PathBuf {
-        self.folder.join(format!("{}.{}", self.name, self.hash))
+        self.folder.join(self.file())
     }
 
     fn fetch(&self, object: &Path) -> bool {
@@ -269,15 +413,22 @@ impl Kept {
     /// Where that fails, the next profile compiles again.
     fn keep(&self, object: &Path) {
         let _ = std::fs::create_dir_all(&self.folder);
-        // What is not needed any more goes.
-        for old in std::fs::read_dir(&self.folder).into_iter().flatten().flatten() {
-            if is_kept_of(&self.name, &old.file_name()) {
-                let _ = std::fs::remove_file(old.path());
-            }
-        }
+        remove_kept(&self.folder, &self.name);
         let part = self.folder.join(format!("{}.{}", self.name, std::process::id()));
         if std::fs::copy(object, &part).is_ok() {
             let _ = std::fs::rename(&part, self.path());
+        }
+    }
+}
+
+/// Removes the objects of a kernel file and build, `NAME.HASH`, which are not needed any more, and what lies beside them.
+pub fn remove_kept(folder: &Path, name: &str) {
+    for old in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let file = old.file_name();
+        let of =
+            Path::new(&file).file_stem().filter(|_| file.as_encoded_bytes().ends_with(b".seconds"));
+        if is_kept_of(name, of.unwrap_or(&file)) {
+            let _ = std::fs::remove_file(old.path());
         }
     }
 }
@@ -293,7 +444,7 @@ fn compiler_version() -> Result<Vec<u8>, String> {
     static SAID: OnceLock<Result<Vec<u8>, String>> = OnceLock::new();
     let ask = || {
         let output = Command::new(compiler()?).arg("--version").output();
-        Ok(output.map_err(|e| format!("the C++ compiler's version: {e}"))?.stdout)
+        Ok(output.map_err(|e| no_compiler(&format!("its version: {e}")))?.stdout)
     };
     SAID.get_or_init(ask).clone()
 }

@@ -4,7 +4,10 @@ use std::path::Path;
 
 use crate::Build;
 use crate::compile::{compile, compile_sharing, with_aligned_shared, with_first_symbols};
-use crate::{Program, compile_program, kept_in, shared_directory, shared_of};
+use crate::{
+    Embed, EmbeddedSource, NotCompiled, Program, Stage, compile_embedded, compile_program,
+};
+use crate::{kept_in, shared_directory, shared_of};
 
 #[test]
 fn shared_arrays_lie_at_multiples_of_16() {
@@ -127,4 +130,104 @@ fn a_tree_that_was_moved_is_the_one_that_is_built() {
     std::fs::create_dir_all(moved.path().join("shared/kernel-build/src")).unwrap();
     std::fs::write(moved.path().join("shared/kernel-build/src/lib.rs"), "").unwrap();
     assert_eq!(shared_of(Some(&package)), moved.path().join("shared"));
+}
+
+#[test]
+fn a_build_embeds_what_the_variable_says() {
+    let named = |name, profile| Embed::from_names(name, profile);
+    for profile in ["debug", "release"] {
+        assert_eq!(named(Some("all"), profile), Ok(Embed::All));
+        assert_eq!(named(Some("plain"), profile), Ok(Embed::Plain));
+        let said = named(Some("checked"), profile).unwrap_err();
+        assert_eq!(said, "LAB_EMBED_KERNELS: expected all or plain, got 'checked'");
+    }
+    assert_eq!(
+        [named(None, "debug"), named(Some(""), "debug")],
+        [Ok(Embed::Plain), Ok(Embed::Plain)]
+    );
+    assert_eq!(named(None, "release"), Ok(Embed::All));
+
+    let folder = tempfile::tempdir().unwrap();
+    let (root, out) =
+        (folder.path().join("demo"), folder.path().join("target/debug/build/demo-1/out"));
+    std::fs::create_dir_all(root.join("kernels")).unwrap();
+    std::fs::create_dir_all(&out).unwrap();
+    let text = "__global__ void twice(float* x) { x[threadIdx.x] *= 2; }\n";
+    std::fs::write(root.join("kernels/double.cu"), text).unwrap();
+    let stage = Stage::new().kernel("kernels/double.cu", &["twice"]);
+    for (embed, objects) in
+        [(Embed::Plain, &["double.so"][..]), (Embed::All, &["double.checked.so", "double.so"])]
+    {
+        let generated = stage.generate(&root, "demo", &out, embed).unwrap();
+        let mut found: Vec<_> =
+            std::fs::read_dir(&out).unwrap().map(|e| e.unwrap().path()).collect();
+        found.retain(|path| path.extension().is_some_and(|e| e == "so"));
+        found.sort();
+        let names: Vec<_> =
+            found.iter().map(|p| p.file_name().unwrap().to_str().unwrap()).collect();
+        assert_eq!(names, objects);
+        assert_eq!(generated.matches("Object::embedded(include_bytes!(").count(), objects.len());
+        let later = generated
+            .matches("checked: ::lab_device::Object::at_first_use(\"demo-double.checked.so.");
+        assert_eq!(later.count(), 2 - objects.len());
+        let kept_in = folder.path().join("target/kernels").display().to_string();
+        assert_eq!(generated.contains(&kept_in), embed == Embed::Plain, "{generated}");
+        let seldom = Stage::new().kernel("kernels/double.cu", &["twice"]).at_first_use();
+        let generated = seldom.generate(&root, "demo", &out, embed).unwrap();
+        let embedded = if embed == Embed::Plain { 0 } else { 2 };
+        assert_eq!(generated.matches("Object::embedded(include_bytes!(").count(), embedded);
+        assert!(generated.contains("place: \"demo/kernels/double.cu\""), "{generated}");
+    }
+}
+
+#[test]
+fn a_text_that_a_program_brings_along_is_compiled_as_its_file_is() {
+    let shared = shared_directory();
+    let root = shared.parent().unwrap();
+    let place = "stages/playg/kernels/saxpy.cu";
+    let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+    let headers: Vec<(String, String)> = crate::included(&root.join(place), &shared.join("cuda"))
+        .unwrap()
+        .into_iter()
+        .filter_map(|path| {
+            let name = path.strip_prefix(shared.join("cuda")).ok()?.display().to_string();
+            Some((name, read(&path)))
+        })
+        .collect();
+    let emulator: Vec<(String, String)> = crate::emulator_headers(&shared.join("emulator/include"))
+        .unwrap()
+        .into_iter()
+        .map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), read(&path)))
+        .collect();
+    fn lent(all: &[(String, String)]) -> Vec<(&str, &str)> {
+        all.iter().map(|(name, text)| (&name[..], &text[..])).collect()
+    }
+    let text = read(&root.join(place));
+    let (headers, emulator) = (lent(&headers), lent(&emulator));
+    let source = EmbeddedSource {
+        place,
+        text: &text,
+        headers: &headers,
+        emulator: &emulator,
+        instantiations: &["saxpy<float>"],
+        globals: &[],
+    };
+    let [kept, work, out, spoiled] = [(); 4].map(|()| tempfile::tempdir().unwrap());
+    let made = compile_embedded(&source, Build::Checked, kept.path(), work.path()).unwrap();
+    assert!(made.warnings.is_empty(), "{:?}", made.warnings);
+    let names = source.instantiations;
+    compile(&root.join(place), names, &[], Build::Checked, out.path()).unwrap();
+    let instructions = |object: &Path| {
+        let text = read(&object.with_extension("s"));
+        let is_one = |line: &&str| line.starts_with('\t') && !line.starts_with("\t.");
+        text.lines().filter(is_one).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert!(instructions(&made.object) == instructions(&out.path().join("saxpy.checked.so")));
+
+    let text = text.replacen("{", "{ nonsense;", 1);
+    let broken = EmbeddedSource { text: &text, ..source };
+    let refused = compile_embedded(&broken, Build::Checked, kept.path(), spoiled.path());
+    let Err(NotCompiled::Refused(said)) = refused else { panic!("{refused:?}") };
+    assert!(said.starts_with(&format!("{place} does not compile for the emulator:\n")), "{said}");
+    assert!(said.contains(&format!("{place}:")) && said.contains("nonsense"), "{said}");
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use lab_device::KernelSource;
+use lab_device::{KernelSource, Object};
 use lab_mutate::{Bugs, Code, Codes, How, Judge, Sources, Verdict, Workspace};
 
 const HEADER: &str = "__device__ int used(int i) { return i < 0 ? 0 : 2 * i; }
@@ -22,6 +22,7 @@ static SOURCE: KernelSource = KernelSource {
     crate_name: "demo",
     name: "f",
     file: "kernels/f.cu",
+    place: "stages/demo/kernels/f.cu",
     source: KERNEL,
     headers: &[("lab/twice.cuh", HEADER)],
     instantiations: &["f"],
@@ -29,8 +30,9 @@ static SOURCE: KernelSource = KernelSource {
     globals: &[],
     least_arch: "",
     spills: 0,
-    object: &[],
-    checked: &[],
+    plain: Object::embedded(&[]),
+    checked: Object::embedded(&[]),
+    kept_in: "",
 };
 
 fn tree() -> (tempfile::TempDir, Sources) {

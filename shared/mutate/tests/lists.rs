@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use lab_device::KernelSource;
+use lab_device::{KernelSource, Object};
 use lab_mutate::{Bugs, Catch, Equivalents, Error, Exercise, Mutant, Sources, Workspace, mutants};
 
 const HEADER: &str = "__device__ int twice(int i) { return i < 0 ? 0 : 2 * i; }\n";
@@ -16,6 +16,7 @@ static SOURCE: KernelSource = KernelSource {
     crate_name: "demo",
     name: "f",
     file: "kernels/f.cu",
+    place: "stages/demo/kernels/f.cu",
     source: KERNEL,
     headers: &[("lab/twice.cuh", HEADER), ("lab/other.cuh", "")],
     instantiations: &["f", "g"],
@@ -23,8 +24,9 @@ static SOURCE: KernelSource = KernelSource {
     globals: &[],
     least_arch: "",
     spills: 0,
-    object: &[],
-    checked: &[],
+    plain: Object::embedded(&[]),
+    checked: Object::embedded(&[]),
+    kept_in: "",
 };
 
 fn tree() -> (tempfile::TempDir, Sources) {

@@ -1,16 +1,18 @@
-//! `lab bundle DIR`: the tool and what it needs, for a GPU machine that has no Rust.
+//! `lab bundle DIR`: the tool and what it needs, for a GPU machine that has neither Rust nor a C++ compiler.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
+use lab_device::emulator::write_atomically;
+use lab_device::{Build, KernelSource, OBJECTS_DIRECTORY, compile_missing};
 use serde_json::json;
 
 use crate::Common;
 use crate::commands::bench::state_of_tree;
 use crate::failure::Failure;
 
-/// Kernels and headers are inside the binary; this says what to do with it.
+/// Kernels and headers are inside the binary, or lie beside it; this says what to do with it.
 const RUN: &str = r#"#!/usr/bin/env bash
 # Checks and measures every kernel on this machine's GPU: doctor, self-test, benchmarks, record.
 # The record goes to $OUT/history, or to ./history where OUT is not set.
@@ -45,6 +47,7 @@ pub(crate) fn run(common: &Common, directory: &Path) -> Result<(), Failure> {
     std::fs::copy(&tool, &draft).map_err(refuse)?;
     let stripped = Command::new("strip").arg(&draft).status().is_ok_and(|s| s.success());
     std::fs::rename(&draft, &target).map_err(refuse)?;
+    let objects = write_objects(directory)?;
     let state = state_of_tree();
     let commit = state.as_deref().unwrap_or("dirty");
     std::fs::write(directory.join("commit"), format!("{commit}\n")).map_err(refuse)?;
@@ -55,11 +58,17 @@ pub(crate) fn run(common: &Common, directory: &Path) -> Result<(), Failure> {
     if common.json {
         println!(
             "{}",
-            json!({ "directory": directory, "bytes": size, "commit": commit, "stripped": stripped })
+            json!({ "directory": directory, "bytes": size, "commit": commit, "stripped": stripped,
+                    "objects": objects })
         );
         return Ok(());
     }
     println!("{}: lab ({:.1} MB), run.sh, commit", directory.display(), size as f64 * 1e-6);
+    if objects > 0 {
+        println!(
+            "{OBJECTS_DIRECTORY}: {objects} kernels compiled for the emulator, which the tool reads there"
+        );
+    }
     if let Err(reason) = state {
         println!("Its benchmarks will not be recorded: {reason}");
     }
@@ -71,4 +80,31 @@ pub(crate) fn run(common: &Common, directory: &Path) -> Result<(), Failure> {
         directory.file_name().unwrap_or_default().to_string_lossy()
     );
     Ok(())
+}
+
+/// Writes the objects that are not inside the tool into the directory where it looks for them; how many.
+fn write_objects(directory: &Path) -> Result<usize, Failure> {
+    let outside: Vec<(&'static KernelSource, Build, &str)> = crate::kernels()
+        .flat_map(|kernel| [Build::Plain, Build::Checked].map(|build| (kernel, build)))
+        .filter_map(|(kernel, build)| Some((kernel, build, kernel.kept_name(build)?)))
+        .collect();
+    if outside.is_empty() {
+        return Ok(0);
+    }
+    compile_missing(outside.iter().map(|(kernel, build, _)| (*kernel, *build)))?;
+    let beside = directory.join(OBJECTS_DIRECTORY);
+    let refuse = |e| Failure::file(&beside, e);
+    std::fs::create_dir_all(&beside).map_err(refuse)?;
+    // Those of an earlier tool.
+    let is_wanted = |name: &std::ffi::OsStr| outside.iter().any(|(_, _, wanted)| name == *wanted);
+    for entry in std::fs::read_dir(&beside).map_err(refuse)? {
+        let entry = entry.map_err(refuse)?;
+        if !is_wanted(&entry.file_name()) {
+            std::fs::remove_file(entry.path()).map_err(refuse)?;
+        }
+    }
+    for (kernel, build, name) in &outside {
+        write_atomically(&beside.join(name), kernel.object(*build)?).map_err(refuse)?;
+    }
+    Ok(outside.len())
 }

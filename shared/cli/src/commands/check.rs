@@ -95,6 +95,8 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let start = Instant::now();
     let device = Device::emulator_in(Mode::Checked)?;
     let work = work(arguments)?;
+    let sources: Vec<_> = work.iter().flat_map(|(version, _)| version.sources()).collect();
+    device.compile_missing(&sources)?;
     let outcomes: Vec<Outcome> = work
         .par_iter()
         .map(|(version, problem)| Outcome {

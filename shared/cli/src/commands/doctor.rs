@@ -4,7 +4,7 @@ use std::process::Command;
 
 use lab_device::cublas;
 use lab_device::nvrtc::Nvrtc;
-use lab_device::{Device, Selector, toolkit};
+use lab_device::{Build, Device, Selector, toolkit};
 use serde_json::json;
 
 use crate::Common;
@@ -96,7 +96,7 @@ fn examine() -> Vec<Line> {
         },
         Line {
             what: "C++ compiler",
-            needed_for: "building the lab, breaking kernels",
+            needed_for: "building the lab, checking and breaking kernels",
             found: version_of("c++", "--version"),
             fix: "apt install g++",
         },
@@ -153,19 +153,31 @@ fn examine() -> Vec<Line> {
     ]
 }
 
-/// Those that are embedded, and those that stand in for them.
+/// Those that are embedded, those that are compiled when they are first used, and those that stand in for them.
 fn objects() -> Result<String, String> {
-    let mut replaced = Vec::new();
-    for kernel in crate::STAGES.iter().flat_map(|s| s.kernels) {
-        for suffix in ["", ".checked"] {
+    let (mut replaced, mut embedded, mut kept, mut missing) = (Vec::new(), 0, 0, 0);
+    for kernel in crate::kernels() {
+        for (build, suffix) in [(Build::Plain, ""), (Build::Checked, ".checked")] {
             let path = kernel.replaced_by(suffix).map_err(|e| e.to_string())?;
             replaced.extend(path.map(|_| kernel.object_file(suffix)));
+            match (kernel.kept_name(build), kernel.kept(build)) {
+                (None, _) => embedded += 1,
+                (_, Some(_)) => kept += 1,
+                (_, None) => missing += 1,
+            }
         }
     }
-    match replaced.len() {
-        0 => Ok("embedded".into()),
-        n => Ok(format!("{n} replaced: {}", replaced.join(", "))),
+    let mut found = format!("{embedded} embedded");
+    if kept > 0 {
+        found += &format!(", {kept} compiled since");
     }
+    if missing > 0 {
+        found += &format!(", {missing} compiled when they are first used");
+    }
+    if !replaced.is_empty() {
+        found += &format!("\n{} replaced: {}", replaced.len(), replaced.join(", "));
+    }
+    Ok(found)
 }
 
 /// Runs a kernel on the emulator.

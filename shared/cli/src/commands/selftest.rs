@@ -119,7 +119,9 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let start = Instant::now();
     let mut reports = Vec::new();
     let (mut total, mut failed) = (0, Vec::new());
+    let sources: Vec<_> = versions.iter().flat_map(|version| version.sources()).collect();
     for device in &devices {
+        device.compile_missing(&sources)?;
         let cases = cases(&versions, device, arguments);
         let stop = arguments.fail_fast && cases.iter().any(|c| !c.passed());
         let (count, mut wrong) = match arguments.quick || stop {
