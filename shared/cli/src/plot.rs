@@ -18,6 +18,8 @@ pub(crate) struct Bar {
     pub(crate) value: f64,
     /// What stands at its end.
     pub(crate) note: String,
+    /// What was guessed before it was measured.
+    pub(crate) guess: Option<f64>,
     /// Bars of one group have one colour.
     pub(crate) group: usize,
 }
@@ -35,6 +37,7 @@ const COLOURS: [RGBColor; 4] = [
     RGBColor(150, 104, 190),
 ];
 const INK: RGBColor = RGBColor(128, 128, 128);
+const GUESSED: RGBColor = COLOURS[1];
 
 /// The chart as SVG text. `full` is the value of a bar of full length, marked by a line.
 pub(crate) fn bars(title: &str, full: (f64, &str), bars: &[Bar]) -> Result<String, Error> {
@@ -59,13 +62,26 @@ fn draw(
     root.draw(&Text::new(title.to_owned(), (12, 16), text(16, HPos::Left)))?;
     root.draw(&Text::new(full_name.to_owned(), (BAR_END, 40), text(13, HPos::Center)))?;
     root.draw(&PathElement::new(vec![(BAR_END, TOP - 10), (BAR_END, height - 8)], INK))?;
+    let mark =
+        |x: i32, y: i32| PathElement::new(vec![(x, y - 10), (x, y + 10)], GUESSED.stroke_width(3));
+    if bars.iter().any(|bar| bar.guess.is_some()) {
+        root.draw(&mark(LEFT + 4, 40))?;
+        root.draw(&Text::new("guessed before", (LEFT + 12, 40), text(13, HPos::Left)))?;
+    }
+    let end = |value: f64| {
+        let share = (value / full).clamp(0.0, 1.05);
+        LEFT + ((BAR_END - LEFT) as f64 * share).round().max(1.0) as i32
+    };
     for (row, bar) in bars.iter().enumerate() {
         let y = TOP + ROW * row as i32 + ROW / 2;
-        let share = (bar.value / full).clamp(0.0, 1.05);
-        let end = LEFT + ((BAR_END - LEFT) as f64 * share).round().max(1.0) as i32;
+        let end_of_guess = bar.guess.map(end);
+        let end = end(bar.value);
         let colour = COLOURS[bar.group % COLOURS.len()];
         root.draw(&Text::new(bar.label.clone(), (LEFT - 8, y), text(13, HPos::Right)))?;
         root.draw(&Rectangle::new([(LEFT, y - 8), (end, y + 8)], colour.filled()))?;
+        if let Some(x) = end_of_guess {
+            root.draw(&mark(x, y))?;
+        }
         root.draw(&Text::new(bar.note.clone(), (end.max(BAR_END) + 8, y), text(13, HPos::Left)))?;
     }
     root.present()?;

@@ -17,8 +17,7 @@ namespace lab {
 template <int FRAGMENTS_, int STEPS_, int ROWS_, int KEPT> struct GroupShare {
     static constexpr int FRAGMENTS = FRAGMENTS_, STEPS = STEPS_, ROWS = ROWS_;
     static constexpr int IN_REGISTERS = KEPT, IN_SHARED = FRAGMENTS - KEPT;
-    // An operand has whole eights of rows. Of its last 8 of the sum, and of the last of each piece that comes by itself, the
-    // rows that are not there lie behind it.
+    // wgmma reads COLUMNS rows, also where there are only ROWS. What it reads behind a piece that comes by itself is a gap.
     static constexpr int COLUMNS = (ROWS + 7) / 8 * 8, GAP = 8 * (COLUMNS - ROWS);
     static constexpr int OPERAND = 64 * 16 * 2 / 16;  // a fragment in shared memory, in packs of 16 bytes
     static_assert(KEPT > 0 && KEPT <= FRAGMENTS, "no more in registers than there are");

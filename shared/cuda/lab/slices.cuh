@@ -83,7 +83,7 @@ template <class T, int BLOCKS, int SLICE, int THREADS, int SOURCES = 1, int GAP 
 
     // Until the box of step s > 0 has the slices of a part of the blocks. A thread that has waited for all parts, or has met
     // at a barrier others that have, knows that all blocks have read the box of step s - 1, and have the slices of step
-    // s - 2. Of each part the first of as many threads must be among those that wait: it sets the barrier for step s + 2.
+    // s - 2. Thread p THREADS / PARTS must be among those that wait for part p: it sets the barrier for step s + 2.
     __device__ __forceinline__ void wait(unsigned s, int part = 0) const {
         Mbarrier* come = &arrived.slices[s % 2 * PARTS + part];
         mbarrier_wait_cluster(come, (s - 1) / 2 % 2);

@@ -7,8 +7,8 @@
 // their sums in shared memory, where a thread finds the four gates of its cells: a unit of a row each. It keeps their c.
 // h goes around as T's, by bulk copies (lab/slices.cuh).
 //
-// Steps: h has come · products · sums · cells, h of this block · send. A box of h has, for each 16 units, the rows one
-// below the other.
+// Steps: h comes, and the products of what has come · sums · cells, h of this block · send. A box of h has, for each 16
+// units, the rows one below the other.
 //
 // ax: T x B rows of H units, the four gates of a unit side by side, T's. Other tensors are as v1_sequence.cu has them. A
 // grid of B / ROWS clusters, rounded up. f16 and bf16 alone, no peepholes.
@@ -99,7 +99,8 @@ __global__ void __launch_bounds__(256, 1)
             float4 a = gates_of<T>(sums + of.r * S::SUM_ROW + of.u, S::SUMS, x[n]);
             float c_t = a.y * own_c[n] + a.x * a.z;
             bool live = t < length[of.r];
-            T before = h.box(s)[rank * S::SLICE + in_slice(of)];  // which a row that has ended keeps
+            // A row that has ended keeps this. Only this block's own copy writes here, behind the next step's barriers.
+            T before = h.box(s)[rank * S::SLICE + in_slice(of)];
             h.slice(s)[in_slice(of)] = live ? from_math<T>(a.w * quick_tangent(c_t)) : before;
             if (live) own_c[n] = c_t;
             if (keep && live && of.there) store_kept(gates, c, a, c_t, t * 1ll * B + of.row, of.j, H);

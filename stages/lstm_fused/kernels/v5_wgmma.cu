@@ -7,8 +7,8 @@
 // registers, the others operands in shared memory. The gates of a unit are neighbours, so that two lanes have all four of
 // two cells: each takes one, and no sum leaves the registers. A thread keeps the c and h of its cells.
 //
-// Steps: h has come, a part of it after the other · products · cells, h of this block · send (lab/slices.cuh) · y. A box of h has, for each 8 units, the
-// rows one below the other: an operand without swizzle.
+// Steps: h comes, and the products of what has come (lab/slices.cuh) · cells, h of this block · send · y. A box of h has,
+// for each 8 units, the rows one below the other: an operand without swizzle.
 //
 // ax: T x B rows of H units, the four gates of a unit side by side, T's. `together`: gates are kept likewise, [T B, H, 4],
 // for v6_wgmma_back.cu; else [T B, 4, H]. Other tensors are as v1_sequence.cu has them. A

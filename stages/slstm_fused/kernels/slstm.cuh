@@ -25,7 +25,7 @@ enum Gate { GATE_I, GATE_F, GATE_Z, GATE_O, GATES };
 // What a unit hands on from step to step beside h.
 struct Memory {
     float c, n, m;
-    // c / n, of a state that is one.
+    // c / n; 0 where there is no state.
     __device__ __forceinline__ float mean() const { return n == 0 ? 0.0f : c / n; }
 };
 

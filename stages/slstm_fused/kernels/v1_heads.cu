@@ -6,8 +6,8 @@
 // Its eight warps have them as fragments: half of the warps have one half of the sum over h. All leave their sums in shared
 // memory, where a thread finds the four gates of its cells: a unit of a row each. It keeps their c, n and m (slstm.cuh).
 //
-// Steps: h has come · products · sums · cells, h of this block · send. wx of the next step is on its way meanwhile; what a
-// step stores, it stores when h has been sent.
+// Steps: h comes, and the products of what has come · sums · cells, h of this block · send. wx of the next step is on its
+// way meanwhile; what a step stores, it stores when h has been sent.
 //
 // Tensors as v0_cell.cu has them. A grid of NH ⌈B / ROWS⌉ clusters. f16 and bf16 alone.
 #include "heads.cuh"

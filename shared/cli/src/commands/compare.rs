@@ -536,7 +536,7 @@ fn chart(
                 (None, _) => (r.error / r.bound.max(f64::MIN_POSITIVE), format!("{:.1e}", r.error)),
                 _ => return None,
             };
-            Some(Bar { label: r.name.clone(), value, note, group: group(r) })
+            Some(Bar { label: r.name.clone(), value, note, guess: None, group: group(r) })
         })
         .collect();
     let title = format!("{family}, {dtype}, {}", device.name());

@@ -326,6 +326,7 @@ fn chart(run: &Run, stage: &str, dtype: &str, results: &[&Measurement]) -> Resul
             label: m.version.split(':').next_back().unwrap_or_default().to_owned(),
             value: m.gbps.unwrap_or(0.0),
             note: format!("{:.0} GB/s, {:.0} µs", m.gbps.unwrap_or(0.0), m.median_us),
+            guess: None,
             group: families.iter().position(|f| *f == m.family).unwrap_or(0),
         })
         .collect();

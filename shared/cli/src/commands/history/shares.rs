@@ -1,4 +1,4 @@
-//! The versions of matmul beside cuBLAS at one size, as bars.
+//! The versions of matmul beside cuBLAS at one size, as bars, with what was guessed of them.
 
 use lab_harness::record::{Measurement, Of, Run};
 
@@ -8,6 +8,17 @@ use crate::plot::{Bar, bars, three_digits};
 
 const SHAPE: &str = "G=1,K=4096,M=4096,N=4096";
 const DTYPE: &str = "bf16";
+
+/// TFLOP/s that were guessed before the first run. The chapter says why.
+const GUESSES: [(&str, f64); 7] = [
+    ("v7_mma", 275.0),
+    ("v7_tensor", 404.0),
+    ("v8_wgmma", 300.0),
+    ("v9_ring", 420.0),
+    ("v11_wide", 600.0),
+    ("v13_stores", 760.0),
+    ("v14_multicast", 700.0),
+];
 
 /// The picture, by file name, from the newest record that has cuBLAS; nothing where none has.
 pub(super) fn pages(runs: &[Run]) -> Result<Vec<(String, String)>, Failure> {
@@ -27,6 +38,7 @@ pub(super) fn pages(runs: &[Run]) -> Result<Vec<(String, String)>, Failure> {
             label: format!("{} {number}", short(&m.version)),
             value: tflops,
             note: format!("{percent:.0} % of cuBLAS"),
+            guess: GUESSES.iter().find(|guess| guess.0 == short(&m.version)).map(|guess| guess.1),
             group: usize::from(m.of == Of::Library),
         })
     };
@@ -39,6 +51,22 @@ pub(super) fn pages(runs: &[Run]) -> Result<Vec<(String, String)>, Failure> {
 mod tests {
     use super::super::families::tests::{line, run};
     use super::*;
+
+    #[test]
+    fn the_chapter_tells_each_guess() {
+        let chapter = concat!(env!("CARGO_MANIFEST_DIR"), "/../../stages/matmul/README.md");
+        let chapter = std::fs::read_to_string(chapter).unwrap();
+        for (version, tflops) in GUESSES {
+            let in_table = format!("| `{version}` | {tflops} |");
+            let in_text = format!("guess was {tflops} TFLOP/s");
+            let is_told = match version {
+                "v7_mma" => chapter.contains(&format!("The guess for it was {tflops}")),
+                "v7_tensor" => chapter.contains(&in_text),
+                _ => chapter.contains(&in_table),
+            };
+            assert!(is_told, "{version}: {tflops}");
+        }
+    }
 
     #[test]
     fn a_record_without_a_library_is_passed_over() {
