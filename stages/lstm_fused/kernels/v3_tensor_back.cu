@@ -11,8 +11,8 @@
 // Steps: parts have come · cells, da of this block · a barrier · products, each warp's, which it sends. All that a cell
 // takes from the gates and c alone is computed before the parts come.
 //
-// gates, c: as v3_tensor.cu leaves them. da goes to the gates' place in f32, or, if `halves`, to da_halves [T B, 4H] in T;
-// zero where a row has no step. first_da [B, 4H]: da of each row's first step; bias_sums [B, 4H]: of all its steps.
+// gates, c: as v3_tensor.cu leaves them, or, if `together`, v5_wgmma.cu. da goes to the gates' place in f32, or, if `halves`,
+// as it is then, to da_halves [T B, 4H] in T; zero where a row has no step. first_da [B, 4H]: da of each row's first step; bias_sums [B, 4H]: of all its steps.
 // Other tensors are as v1_sequence_back.cu has them. A grid of B / ROWS clusters, rounded up. f16 and bf16 alone, no
 // peepholes.
 #include "lab/fragments.cuh"
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(256, 1)
                      const float* __restrict__ c, float* __restrict__ gates, T* __restrict__ da_halves,
                      T* __restrict__ first_da, float* __restrict__ bias_sums, T* __restrict__ dh0,
                      T* __restrict__ dc0, int count, int B, int H, int stride, int column, int state, int reverse,
-                     int halves) {
+                     int together, int halves) {
     using S = BackShares<HT, BLOCKS, ROWS, KEPT>;
     using Cell = CellOf<S, ROWS>;
     DYNAMIC_SHARED(uint4, fragments);
@@ -75,6 +75,7 @@ __global__ void __launch_bounds__(256, 1)
     int length[Cell::COUNT];
     uint2 own_da[Cell::COUNT];  // of the latest step that the row has
     auto live = [&](int n, int s) { return s < count && step(s) < length[n]; };
+    int apart = together ? 1 : H;
     // Of the row's first step, forward, c_before is c0, and dh gets dhn at its last: both are seen to later.
     auto fetch = [&](int s) {
 #pragma unroll
@@ -83,8 +84,8 @@ __global__ void __launch_bounds__(256, 1)
             int t = step(s);
             bool there = live(n, s), begins = Ends(t, length[n], reverse != 0).first;
             long long at = (t * 1ll * B + of.row) * H + of.j, before = (reverse ? 1ll : -1ll) * B * H;
-            const float* g = gates + at + (t * 1ll * B + of.row) * (GATES - 1) * H;
-            now[n].gates = there ? make_float4(g[0], g[H], g[2 * H], g[3 * H]) : make_float4(0, 0, 0, 0);
+            const float* g = gates + (together ? at * GATES : at + (t * 1ll * B + of.row) * (GATES - 1) * H);
+            now[n].gates = there ? make_float4(g[0], g[apart], g[2 * apart], g[3 * apart]) : make_float4(0, 0, 0, 0);
             now[n].c = there ? c[at] : 0.0f, now[n].c_before = there && !begins ? c[at + before] : 0.0f;
             now[n].dy = there ? dy[(t * 1ll * B + of.row) * stride + column + of.j] : from_math<T>(0);
         }

@@ -7,12 +7,14 @@
 // registers, the others operands in shared memory. The gates of a unit are neighbours, so that two lanes have all four of
 // two cells: each takes one, and no sum leaves the registers. A thread keeps the c and h of its cells.
 //
-// Steps: h comes, and the products of what has come (lab/slices.cuh) · cells, h of this block · send · y. A box of h has,
-// for each 8 units, the rows one below the other: an operand without swizzle.
+// Steps: h comes, and the products of what has come (lab/slices.cuh) · cells, h of this block · send · what this step leaves
+// (cell_boxes.cuh) is put down, and stored behind the next step's barrier. A box of h has, for each 8 units, the rows one
+// below the other: an operand without swizzle.
 //
-// ax: T x B rows of H units, the four gates of a unit side by side, T's. `together`: gates are kept likewise, [T B, H, 4],
-// for v6_wgmma_back.cu; else [T B, 4, H]. Other tensors are as v1_sequence.cu has them. A
-// grid of B / ROWS clusters, rounded up. f16 and bf16 alone, no peepholes.
+// ax: T x B rows of H units, the four gates of a unit side by side, T's; H is a multiple of 8. Gates are kept likewise,
+// [T B, H, 4], and c, if `keep`. To TMA these and y are [T, H / 8, B, lines of 8 units]. Other tensors are as v1_sequence.cu
+// has them. A grid of B / ROWS clusters, rounded up. f16 and bf16 alone, no peepholes.
+#include "cell_boxes.cuh"
 #include "lab/gate_groups.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
 #include "lab/slices.cuh"
@@ -22,20 +24,26 @@
 using namespace lab;
 
 template <class T, int HT, int BLOCKS, int ROWS, int KEPT>
-constexpr int lstm_wgmma_shared = GroupShares<HT, BLOCKS, ROWS, KEPT>::BYTES;
+constexpr int lstm_wgmma_shared = GroupShares<HT, BLOCKS, ROWS, KEPT>::BYTES + 2 * sizeof(Mbarrier) +
+                                  CellBoxes<T, GroupShares<HT, BLOCKS, ROWS, KEPT>, ROWS>::BYTES;
 
 template <class T, int HT, int BLOCKS, int ROWS, int KEPT>
 __global__ void __launch_bounds__(GroupShares<HT, BLOCKS, ROWS, KEPT>::THREADS, 1)
-    lstm_wgmma(const T* __restrict__ ax, const T* __restrict__ weight_hh, const T* __restrict__ h0,
-               const T* __restrict__ c0, const int* __restrict__ lengths, T* __restrict__ y, float* __restrict__ c,
-               float* __restrict__ gates, T* __restrict__ hn, T* __restrict__ cn, int count, int B, int H, int stride,
-               int column, int state, int reverse, int keep, int together) {
+    lstm_wgmma(const __grid_constant__ TensorMap AX, const __grid_constant__ TensorMap GATES_KEPT,
+               const __grid_constant__ TensorMap C_KEPT, const __grid_constant__ TensorMap Y,
+               const T* __restrict__ weight_hh, const T* __restrict__ h0, const T* __restrict__ c0,
+               const int* __restrict__ lengths, T* __restrict__ hn, T* __restrict__ cn, int count, int B, int H,
+               int state, int reverse, int keep) {
     using S = GroupShares<HT, BLOCKS, ROWS, KEPT>;
-    DYNAMIC_SHARED(uint4, operands);
+    using Boxes = CellBoxes<T, S, ROWS>;
+    DYNAMIC_TILES(char, memory);
+    uint4* operands = reinterpret_cast<uint4*>(memory + Boxes::BYTES);
     T* boxes = reinterpret_cast<T*>(operands + S::IN_SHARED * S::GROUPS * S::OPERAND);
     T* slices = boxes + 2 * S::BOX;
     auto* arrived = reinterpret_cast<Arrived<BLOCKS>*>(slices + 2 * S::SLICE);
     int rank = blockIdx.x % BLOCKS, first_row = blockIdx.x / BLOCKS * ROWS, first_unit = rank * S::UNITS;
+    Boxes of_cells{memory, reinterpret_cast<Mbarrier*>(arrived + 1), AX, GATES_KEPT, C_KEPT, Y,
+                   first_row, first_unit / 8, keep != 0};
     Slices<T, BLOCKS, S::SLICE, S::THREADS, 1, S::GAP> h(boxes, slices, *arrived, rank);
     GateGroups<T, S> weights(operands, weight_hh, first_unit, H);
 
@@ -48,38 +56,30 @@ __global__ void __launch_bounds__(GroupShares<HT, BLOCKS, ROWS, KEPT>::THREADS, 
     long long of_states = state * 1ll * B * H;
     auto step = [&](int s) { return reverse ? count - 1 - s : s; };
     GroupCells<S, ROWS> cells(first_unit, first_row, B, H);
-    // This thread's cells of a step; of the next one.
-    auto x_of = reinterpret_cast<const uint2*>(ax) + step(0) * 1ll * B * H + cells.in_step(0);
-    T* y_of = y + (step(0) * 1ll * B + cells.row(0)) * stride + column + cells.unit();
-    long long onwards = (reverse ? -1ll : 1ll) * B;
-    auto fetch = [&](uint2(&to)[S::CELLS]) {
-#pragma unroll
-        for (int n = 0; n < S::CELLS; ++n) to[n] = cells.there(n) ? x_of[8 * n * H] : make_uint2(0, 0);
-    };
     float own_c[S::CELLS];
     T own_h[S::CELLS];
     int length[S::CELLS];
-    uint2 next[S::CELLS];
 #pragma unroll
     for (int n = 0; n < S::CELLS; ++n) {
         own_c[n] = cells.there(n) ? to_math(c0[of_states + cells.in_step(n)]) : 0.0f;
         own_h[n] = cells.there(n) ? h0[of_states + cells.in_step(n)] : from_math<T>(0);
         length[n] = cells.there(n) ? lengths[cells.row(n)] : 0;
     }
+    of_cells.init();
     h.begin();
-    fetch(next);
+    if (of_cells.is_asking())
+        for (int s = 0; s < 2 && s < count; ++s) of_cells.load(s, step(s));
 
     for (int s = 0; s < count; ++s) {
         int t = step(s);
         // ANCHOR: step
-        uint2 x[S::CELLS];
+        of_cells.wait(s);
+        uint2 x[S::CELLS];  // while h is on its way: later they would be waited for
 #pragma unroll
-        for (int n = 0; n < S::CELLS; ++n) x[n] = next[n];
-        if (s + 1 < count) x_of += onwards * H;  // the last step's come twice
+        for (int n = 0; n < S::CELLS; ++n) x[n] = of_cells.ax(s, cells.u, cells.is(n) ? cells.first + 8 * n : 0);
         float sum[S::CELLS][4];
         weights.template multiply<S::PARTS>(sum, h.box(s), [&](int part) {
             if (s > 0) h.wait(s, part);
-            if (part == 0) fetch(next);
         });
         float4 kept[S::CELLS];
 #pragma unroll
@@ -94,25 +94,29 @@ __global__ void __launch_bounds__(GroupShares<HT, BLOCKS, ROWS, KEPT>::THREADS, 
             if (cells.is(n)) h.slice(s)[cells.in_slice(n)] = own_h[n];
             kept[n] = a;
         }
+        of_cells.wait_stored();  // of the step before the last
         if (s + 1 < count) h.send(s), h.tell(s);
+        else fence_proxy_async_shared(), __syncthreads();  // copies see what threads have put
         // ANCHOR_END: step
+        if (of_cells.is_asking()) {
+            if (s + 2 < count) of_cells.load(s + 2, step(s + 2));
+            if (s > 0) of_cells.store(s - 1, step(s - 1));
+        }
 #pragma unroll
         for (int n = 0; n < S::CELLS; ++n) {
-            if (!cells.there(n)) continue;
+            if (!cells.is(n)) continue;
             bool live = t < length[n];
-            y_of[8 * n * stride] = live ? own_h[n] : from_math<T>(0);
-            if (!keep || !live) continue;
-            long long at = t * 1ll * B + cells.row(n);
-            if (together) store_together(gates, c, kept[n], own_c[n], at, cells.unit(), H);
-            else store_kept(gates, c, kept[n], own_c[n], at, cells.unit(), H);
+            of_cells.put(s, cells.u, cells.first + 8 * n, kept[n], own_c[n], live ? own_h[n] : from_math<T>(0));
         }
-        y_of += onwards * stride;
     }
+    fence_proxy_async_shared(), __syncthreads();  // copies see what the last step has put
+    if (of_cells.is_asking()) of_cells.store(count - 1, step(count - 1));
 #pragma unroll
     for (int n = 0; n < S::CELLS; ++n)
         if (cells.there(n)) {
             hn[of_states + cells.in_step(n)] = own_h[n];
             cn[of_states + cells.in_step(n)] = from_math<T>(own_c[n]);
         }
+    of_cells.wait_stored();
     h.end();
 }

@@ -415,7 +415,7 @@ impl Version for Fused {
             (_, Way::TensorProduct) => all.extend([[9, 4, 8, 64], [20, 7, 72, 66]]),
             // Clusters of two blocks and of sixteen, some of the weights in shared memory; units and rows that are not there.
             (Pass::Forward, Way::TensorGroups) => {
-                all.extend([[9, 4, 3, 64], [23, 5, 2, 42], [30, 2, 8, 680]]);
+                all.extend([[9, 4, 3, 64], [23, 5, 2, 40], [30, 2, 8, 680]]);
             }
             (_, Way::TensorGroups) => all.extend([[12, 4, 8, 64]]),
             // Of eight blocks and of sixteen; several of 10 rows and of 18; parts in f32, and rounded to the type.

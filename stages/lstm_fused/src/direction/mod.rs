@@ -199,6 +199,8 @@ pub struct Direction {
     /// The gates of all steps, until da takes their place; before them, in a sequence, what x adds to
     /// them. One number where nobody needs them. Of an sLSTM what x adds, in the type itself, and then da.
     gates: Slot,
+    /// c of all steps, or of the last two: of an LSTM; another slot, which nobody reads, of other cells.
+    c: Slot,
     /// Of an LSTM on tensor cores.
     tensor: Option<TensorSlots>,
     /// Of an sLSTM.
@@ -227,7 +229,7 @@ impl Direction {
         let gates_len = match (sizes.way, keep) {
             _ if is_slstm => sizes.rows() * sizes.weights(),
             (Way::Cell, false) => 1,
-            (way, false) if way.on_tensor_cores() => 1,
+            (way, false) if way.on_tensor_cores() => 4, // as many as a tensor map has at least
             (_, false) if columns <= FEW_COLUMNS => 1,
             _ => sizes.rows() * 4 * hidden,
         };
@@ -243,11 +245,12 @@ impl Direction {
             .with(arguments![stride: hidden * directions, column: hidden * usize::from(reverse)])
             .with(arguments![state, reverse, biased: weights.contains_key("bias_ih")])
             .with(arguments![peephole: sizes.peephole, keep]);
+        let mut c = gates;
         if sizes.cell == Cell::Lstm {
             // A launch a step with layer norm leaves n and c of all steps to itself.
             let kept = keep || sizes.layer_norm.is_some() && sizes.way == Way::Cell;
             let kept_steps = if kept { steps } else { steps.min(2) }; // of which a sequence needs none
-            let c = plan.scratch(arithmetic, kept_steps * batch * hidden);
+            c = plan.scratch(arithmetic, kept_steps * batch * hidden);
             scope = scope.with(arguments![c]);
             if let Some(eps) = sizes.layer_norm {
                 scope = scope.with(norm::scratch(plan, sizes, kept)).with(arguments![eps]);
@@ -262,8 +265,19 @@ impl Direction {
             }
             _ => None,
         };
-        let direction =
-            Self { sizes, columns, reverse, state, scope, x, weight_ih, gates, tensor, recurrence };
+        let direction = Self {
+            sizes,
+            columns,
+            reverse,
+            state,
+            scope,
+            x,
+            weight_ih,
+            gates,
+            c,
+            tensor,
+            recurrence,
+        };
         let together = direction.has_gates_together(plan);
         Self { scope: direction.scope.with(arguments![together]), ..direction }
     }

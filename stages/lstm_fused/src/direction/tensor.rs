@@ -1,7 +1,7 @@
 //! The launches of a direction whose products with h are on tensor cores.
 
-use lab_device::{DType, Instance, Kernel, KernelSource, Launch};
-use lab_harness::plan::{Plan, Scope, Slot};
+use lab_device::{DType, Instance, Kernel, KernelSource, Launch, Swizzle, TensorMap};
+use lab_harness::plan::{Argument, Plan, Scope, Slot};
 use lab_harness::{Error, arguments};
 
 use super::products::launch_of_tiles;
@@ -114,7 +114,7 @@ impl Direction {
         &self,
         plan: &Plan,
         kernel: (&'static KernelSource, &str),
-    ) -> Result<(Kernel, Launch), Error> {
+    ) -> Result<(Kernel, Launch, Instance), Error> {
         let Sizes { dtype, batch, hidden, .. } = self.sizes;
         check_halves(dtype)?;
         let multiprocessors = plan.device().facts().multiprocessors as usize;
@@ -128,7 +128,36 @@ impl Direction {
             let expected = format!("clusters of {blocks} blocks on this device");
             return Err(Error::bad("hidden", expected, hidden));
         }
-        Ok((kernel, launch))
+        Ok((kernel, launch, instance))
+    }
+
+    /// What comes to the cells of a step and what leaves them, as TMA has it: lines of eight units of a row, in boxes of a
+    /// block's units and a cluster's rows.
+    fn cell_boxes(&self, instance: &Instance) -> Result<[(&'static str, Argument); 4], Error> {
+        const EIGHT: usize = 8;
+        let Sizes { dtype, steps, batch, hidden, directions, keep, .. } = self.sizes;
+        let [units, rows] = [instance.size("HT") / instance.size("BLOCKS"), instance.size("ROWS")];
+        let lines = |dtype: DType, of_unit: usize, row_units: usize, swizzle: Swizzle| {
+            let [line, row] = [EIGHT * of_unit, row_units * of_unit * dtype.size()];
+            let sizes = [line, batch, hidden / EIGHT, steps];
+            let map = TensorMap::new(dtype, &sizes, &[line, rows, units / EIGHT, 1])?;
+            map.strides(&[row, line * dtype.size(), row * batch]).map(|map| map.swizzle(swizzle))
+        };
+        let least = TensorMap::new(DType::F32, &[4], &[4])?;
+        let TensorSlots { ax, y, .. } = self.tensor_slots();
+        let column = if self.reverse { hidden } else { 0 };
+        let own_y = y.part(column, y.len() - column);
+        let y = own_y.stored_by(lines(dtype, 1, hidden * directions, Swizzle::None)?);
+        let ax = ax.loaded_by(lines(dtype, 4, hidden, Swizzle::Bytes64)?);
+        let [gates, c] = match keep {
+            true => [
+                self.gates.stored_by(lines(DType::F32, 4, hidden, Swizzle::Bytes128)?),
+                self.c.stored_by(lines(DType::F32, 1, hidden, Swizzle::Bytes32)?),
+            ],
+            // The kernel does not store them.
+            false => [self.gates, self.c].map(|slot| slot.part(0, 4).stored_by(least)),
+        };
+        Ok(arguments![AX: ax, GATES_KEPT: gates, C_KEPT: c, Y: y])
     }
 
     /// What x adds to the gates of all steps, the gates of a unit side by side, in the type itself.
@@ -146,31 +175,34 @@ impl Direction {
         if self.sizes.way == Way::TensorGrid {
             return self.add_tensor_grid(plan);
         }
-        let by_groups = self.goes_by_groups(plan);
-        let (kernel, launch) = self.tensor_launch(plan, if by_groups { GROUPS } else { FORTH })?;
+        if self.goes_by_groups(plan) {
+            let (kernel, launch, instance) = self.tensor_launch(plan, GROUPS)?;
+            let boxes = self.cell_boxes(&instance)?;
+            return plan.launch_in(&self.scope, &kernel, launch, boxes);
+        }
+        let (kernel, launch, _) = self.tensor_launch(plan, FORTH)?;
         plan.launch_in(&self.scope, &kernel, launch, arguments![ax: self.tensor_slots().ax])
     }
 
-    /// Whether the products of a step are by wgmma.
+    /// Whether the products of a step are by wgmma: TMA loads and stores lines of eight units.
     fn goes_by_groups(&self, plan: &Plan) -> bool {
         let Sizes { dtype, hidden, batch, way, .. } = self.sizes;
         let multiprocessors = plan.device().facts().multiprocessors as usize;
         matches!(way, Way::TensorGroups | Way::TensorGroupsBack)
+            && hidden.is_multiple_of(8)
             && !has_few_rows(dtype, hidden, batch, multiprocessors)
     }
 
     /// The same of the way back, which leaves da to products by wgmma.
     fn comes_back_by_groups(&self, plan: &Plan) -> bool {
-        self.sizes.way == Way::TensorGroupsBack
-            && self.has_gradient_products()
-            && self.goes_by_groups(plan)
+        self.sizes.way == Way::TensorGroupsBack && self.goes_by_groups(plan)
     }
 
     /// Whether the way back takes the gates of a cell side by side.
     pub(super) fn has_gates_together(&self, plan: &Plan) -> bool {
         match self.sizes.way {
             Way::TensorGrid => self.has_gradient_products(),
-            _ => self.comes_back_by_groups(plan),
+            _ => self.goes_by_groups(plan),
         }
     }
 
@@ -184,7 +216,7 @@ impl Direction {
             return self.add_tensor_grid_back(plan, &scope);
         }
         let by_groups = self.comes_back_by_groups(plan);
-        let (kernel, launch) =
+        let (kernel, launch, _) =
             self.tensor_launch(plan, if by_groups { GROUPS_BACK } else { BACK })?;
         plan.launch_in(&scope, &kernel, launch, [])
     }
