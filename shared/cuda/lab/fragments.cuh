@@ -52,13 +52,16 @@ template <class S, int ROWS> struct CellOf {
     }
 };
 
-// Four neighbours of a row, of which `left` are there; the others are zero. At once where they lie so.
-template <class T> __device__ __forceinline__ uint2 four_halves(const T* from, int left) {
-    if (left >= 4 && reinterpret_cast<size_t>(from) % 8 == 0) return *reinterpret_cast<const uint2*>(from);
-    float v[4];
+// Four neighbours of a row, of which `left` are there; the others are zero. PACKED: all are, or none, and at once.
+template <bool PACKED, class T> __device__ __forceinline__ uint2 four_halves(const T* from, int left) {
+    if constexpr (PACKED) {
+        return left > 0 ? *reinterpret_cast<const uint2*>(from) : make_uint2(0, 0);
+    } else {
+        float v[4];
 #pragma unroll
-    for (int e = 0; e < 4; ++e) v[e] = e < left ? to_math(from[e]) : 0.0f;
-    return make_uint2(two_halves<T>(v[0], v[1]), two_halves<T>(v[2], v[3]));
+        for (int e = 0; e < 4; ++e) v[e] = e < left ? to_math(from[e]) : 0.0f;
+        return make_uint2(two_halves<T>(v[0], v[1]), two_halves<T>(v[2], v[3]));
+    }
 }
 
 // ANCHOR: fragments
@@ -67,9 +70,11 @@ template <class T, class S> struct Fragments {
     unsigned kept[S::IN_REGISTERS][4];
     uint4* shared;  // this lane's; those of a warp lie side by side
 
+    __device__ __forceinline__ explicit Fragments(uint4* memory)
+        : shared(memory + threadIdx.x / 32 * S::IN_SHARED * 32 + threadIdx.x % 32) {}
+
     // load(m, k): what this lane has of tile m and step k.
-    template <class Load> __device__ __forceinline__ Fragments(uint4* memory, Load load) {
-        shared = memory + threadIdx.x / 32 * S::IN_SHARED * 32 + threadIdx.x % 32;
+    template <class Load> __device__ __forceinline__ void fill(Load load) {
 #pragma unroll
         for (int f = 0; f < S::FRAGMENTS; ++f) {
             uint4 of = load(f % S::TILES, f / S::TILES);
@@ -134,14 +139,27 @@ template <class T, class S> struct Fragments {
 // ANCHOR_END: fragments
 
 // A lane's part of a tile of the weights by which h goes into four gates: units from `unit` on, and of the sum those from
-// k0 on. A gate has H rows of H columns, `apart` from the next gate's.
-template <class T>
+// k0 on. A gate has H rows of H columns, `apart` from the next gate's. PACKED: four columns are 8 bytes at once.
+template <bool PACKED, class T>
 __device__ __forceinline__ uint4 gates_by_units(const T* weights, int unit, int k0, int H, long long apart) {
     int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, j = unit + g / 2, k = k0 + 4 * t;
     const T* row = weights + g % 2 * 2 * apart + j * 1ll * H + k;
-    uint2 low = four_halves(row, j < H ? H - k : 0), high = four_halves(row + apart, j < H ? H - k : 0);
+    int left = j < H ? H - k : 0;
+    uint2 low = four_halves<PACKED>(row, left), high = four_halves<PACKED>(row + apart, left);
     return make_uint4(low.x, high.x, low.y, high.y);
 }
+
+// These weights of a warp: tile m has the units from unit + 4 m on, step k those from k0 + 16 k on.
+template <class T, class S> struct GateFragments : Fragments<T, S> {
+    __device__ __forceinline__ GateFragments(uint4* memory, const T* weights, int unit, int k0, int H, long long apart)
+        : Fragments<T, S>(memory) {
+        // Asked once, and not at each load: those that follow a branch wait for each other.
+        if (H % 4 == 0 && reinterpret_cast<size_t>(weights) % 8 == 0)
+            this->fill([&](int m, int k) { return gates_by_units<true>(weights, unit + 4 * m, k0 + 16 * k, H, apart); });
+        else
+            this->fill([&](int m, int k) { return gates_by_units<false>(weights, unit + 4 * m, k0 + 16 * k, H, apart); });
+    }
+};
 
 // The same of their transpose: 16 units from `unit` on; of the sum the gates of the four units from k0 on, lane t those of
 // unit t.

@@ -1,7 +1,9 @@
-// The functions of a cell's gates, by ex2 and rcp.
+// The functions of a cell's gates, by ex2 and rcp, or tanh.
 #pragma once
 #include "lab/ptx/ex2.cuh"
+#include "lab/ptx/mma.cuh"
 #include "lab/ptx/rcp.cuh"
+#include "lab/ptx/tanh.cuh"
 
 namespace lab {
 
@@ -11,5 +13,15 @@ template <int TIMES = 1> __device__ __forceinline__ float quick_sigmoid(float v)
     return quick_reciprocal(1.0f + power_of_two(-LOG2E * TIMES * v));
 }
 __device__ __forceinline__ float quick_tangent(float v) { return 2.0f * quick_sigmoid<2>(v) - 1.0f; }
+
+// The same of numbers that become T's: of bfloat16 by one instruction of the special function unit.
+template <class T> __device__ __forceinline__ float tangent_for(float v) {
+    if constexpr (is_bf16<T>) return rough_tangent(v);
+    else return quick_tangent(v);
+}
+template <class T> __device__ __forceinline__ float sigmoid_for(float v) {
+    if constexpr (is_bf16<T>) return 0.5f * rough_tangent(0.5f * v) + 0.5f;
+    else return quick_sigmoid(v);
+}
 
 }  // namespace lab

@@ -11,9 +11,9 @@ namespace lab {
 struct Factors {
     float i, f, g, o, c, keeps;
 
-    // From the gates i, f, g, o, and c_t and c_{t-1}.
-    __device__ __forceinline__ void take(float4 y, float c_t, float c_before) {
-        float u = quick_tangent(c_t);
+    // From the gates i, f, g, o, and c_t and c_{t-1}; da become T's.
+    template <class T> __device__ __forceinline__ void take(float4 y, float c_t, float c_before) {
+        float u = tangent_for<T>(c_t);
         i = y.z * y.x * (1 - y.x), f = c_before * y.y * (1 - y.y);
         g = y.x * (1 - y.z * y.z), o = u * y.w * (1 - y.w);
         c = y.w * (1 - u * u), keeps = y.y;
@@ -50,6 +50,12 @@ template <class T> __device__ __forceinline__ uint2 four_halves_of(float4 of) {
 template <class T> __device__ __forceinline__ float4 four_floats(uint2 of) {
     float2 low = floats_of<T>(of.x), high = floats_of<T>(of.y);
     return make_float4(low.x, low.y, high.x, high.y);
+}
+// Gate by gate, H apart.
+template <class T> __device__ __forceinline__ void store_halves(T* to, int H, uint2 of) {
+    auto bits = reinterpret_cast<unsigned short*>(to);
+    bits[0] = static_cast<unsigned short>(of.x), bits[H] = static_cast<unsigned short>(of.x >> 16);
+    bits[2 * H] = static_cast<unsigned short>(of.y), bits[3 * H] = static_cast<unsigned short>(of.y >> 16);
 }
 
 __device__ __forceinline__ void add(float4& sum, float4 v) { sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w; }

@@ -24,8 +24,8 @@ using namespace lab;
 template <class T> __device__ __forceinline__ float4 gates_of(const float4* sums, int apart, uint2 x) {
     float4 a = sums[0], b = sums[apart];
     float2 i_f = floats_of<T>(x.x), g_o = floats_of<T>(x.y);
-    return make_float4(quick_sigmoid(a.x + b.x + i_f.x), quick_sigmoid(a.y + b.y + i_f.y),
-                       quick_tangent(a.z + b.z + g_o.x), quick_sigmoid(a.w + b.w + g_o.y));
+    return make_float4(sigmoid_for<T>(a.x + b.x + i_f.x), sigmoid_for<T>(a.y + b.y + i_f.y),
+                       tangent_for<T>(a.z + b.z + g_o.x), sigmoid_for<T>(a.w + b.w + g_o.y));
 }
 
 template <class T, int HT, int BLOCKS, int ROWS, int KEPT>
@@ -51,10 +51,8 @@ __global__ void __launch_bounds__(256, 1)
     using Exchange = Slices<T, BLOCKS, S::SLICE, S::THREADS>;
     Exchange h(boxes, boxes + 2 * S::BOX, *arrived, rank);
     constexpr int PIECES = Exchange::PARTS / S::HALVES;  // of what a warp needs of h
-    Fragments<T, S> weights(fragments, [&](int m, int k) {
-        int unit = first_unit + (fourth * S::TILES + m) * 4;
-        return gates_by_units(weight_hh, unit, (half * S::STEPS + k) * 16, H, H * 1ll * H);
-    });
+    GateFragments<T, S> weights(fragments, weight_hh, first_unit + fourth * S::TILES * 4, half * S::STEPS * 16, H,
+                                H * 1ll * H);
     Leave<S, ROWS> leave(sums + half * S::SUMS + fourth * S::TILES * 4);
 
     for (int i = threadIdx.x; i < ROWS; i += S::THREADS) length[i] = first_row + i < B ? lengths[first_row + i] : 0;
@@ -101,7 +99,7 @@ __global__ void __launch_bounds__(256, 1)
             bool live = t < length[of.r];
             // A row that has ended keeps this. Only this block's own copy writes here, behind the next step's barriers.
             T before = h.box(s)[rank * S::SLICE + in_slice(of)];
-            h.slice(s)[in_slice(of)] = live ? from_math<T>(a.w * quick_tangent(c_t)) : before;
+            h.slice(s)[in_slice(of)] = live ? from_math<T>(a.w * tangent_for<T>(c_t)) : before;
             if (live) own_c[n] = c_t;
             if (keep && live && of.there) store_kept(gates, c, a, c_t, t * 1ll * B + of.row, of.j, H);
             if (AHEAD) x[n] = next[n];

@@ -61,7 +61,8 @@ __global__ void __launch_bounds__(256, 1)
     // Tile m has the units of block peer(m), from unit(m) on.
     auto peer = [&](int m) { return warp + m / S::OF_BLOCK * S::WARPS; };
     auto unit = [](int m) { return m % S::OF_BLOCK * 16; };
-    Fragments<T, S> weights(fragments, [&](int m, int k) {
+    Fragments<T, S> weights(fragments);
+    weights.fill([&](int m, int k) {
         return units_by_gates(weight_hh, peer(m) * S::UNITS + unit(m), first_unit + k * 4, H, H * 1ll * H);
     });
 
@@ -117,7 +118,7 @@ __global__ void __launch_bounds__(256, 1)
             long long at = of_states + cell(n).in_step;
             upstream[n] = live(n, s) && ends.last ? to_math(dhn[at]) : 0.0f;
             if (live(n, s) && ends.first) now[n].c_before = to_math(c0[at]);
-            factors[n].take(now[n].gates, now[n].c, now[n].c_before);
+            factors[n].template take<T>(now[n].gates, now[n].c, now[n].c_before);
         }
         if (s > 0) parts.wait(s);
 #pragma unroll

@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(GroupShares<HT, BLOCKS, ROWS, KEPT>::THREADS, 
             float4 a = weights.gates(sum[n]);
             float2 i_f = floats_of<T>(x[n].x), g_o = floats_of<T>(x[n].y);
             a.x += i_f.x, a.y += i_f.y, a.z += g_o.x, a.w += g_o.y;
-            float c_t = own_c[n], h_t = quick_step(a, c_t);
+            float c_t = own_c[n], h_t = quick_step<T>(a, c_t);
             bool live = t < length[n];
             own_c[n] = live ? c_t : own_c[n];
             own_h[n] = live ? from_math<T>(h_t) : own_h[n];

@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(GridShares<HT, ROWS>::THREADS, 1)
 #pragma unroll
             for (int n = 0; n < S::GROUPS; ++n)
                 add(a, *reinterpret_cast<const float4*>(sums + n * S::SUMS + r * S::PITCH + GATES * u));
-            float c_t = own_c, h_t = quick_step(a, c_t);
+            float c_t = own_c, h_t = quick_step<T>(a, c_t);
             own_c = live ? c_t : own_c, own_h = live ? from_math<T>(h_t) : own_h;
             post[(s + 1) % 2 * S::BOX + (j / 8 * ROWS + r) * 8 + j % 8] = own_h;
         }

@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(512, 1)
         int t = step(s);
         // ANCHOR: step_back
         Factors factors;
-        factors.take(now.gates, now.c, now.c_before);
+        factors.template take<T>(now.gates, now.c, now.c_before);
         float4 da = make_float4(0, 0, 0, 0);
         if (is) {
             float dh = s > 0 ? sum_of_parts(s) : 0.0f;

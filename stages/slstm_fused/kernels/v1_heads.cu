@@ -34,10 +34,8 @@ __global__ void __launch_bounds__(256, 1)
     using Exchange = Slices<T, BLOCKS, S::SLICE, S::THREADS>;
     Exchange h(boxes, boxes + 2 * S::BOX, *arrived, place.rank);
     constexpr int PIECES = (Exchange::PARTS + 1) / S::HALVES;  // of what a warp needs of h
-    Fragments<T, S> weights(nullptr, [&](int m, int k) {
-        int unit = place.first_unit + (fourth * S::TILES + m) * 4;
-        return gates_by_units(r + place.head * 1ll * DH * DH, unit, (half * S::STEPS + k) * 16, DH, H * 1ll * DH);
-    });
+    GateFragments<T, S> weights(nullptr, r + place.head * 1ll * DH * DH, place.first_unit + fourth * S::TILES * 4,
+                                half * S::STEPS * 16, DH, H * 1ll * DH);
     Leave<S, ROWS> leave(sums + half * S::SUMS + fourth * S::TILES * 4);
 
     auto cell = [&](int n) { return Cell(n, place.first_unit, place.first_row, B, DH); };

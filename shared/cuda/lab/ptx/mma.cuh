@@ -21,6 +21,7 @@ template <class T> constexpr int MMA_K = 32 / sizeof(T);
 
 template <class T> constexpr bool is_f16 = false;
 template <> constexpr bool is_f16<__half> = true;
+template <class T> constexpr bool is_bf16 = sizeof(T) == 2 && !is_f16<T>;
 
 // c += A B, of T's: __half, __nv_bfloat16, or float, whose registers hold what to_tf32 gives.
 template <class T>
