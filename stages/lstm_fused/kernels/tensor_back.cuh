@@ -51,13 +51,6 @@ template <class T> __device__ __forceinline__ float4 four_floats(uint2 of) {
     float2 low = floats_of<T>(of.x), high = floats_of<T>(of.y);
     return make_float4(low.x, low.y, high.x, high.y);
 }
-// Gate by gate, H apart.
-template <class T> __device__ __forceinline__ void store_halves(T* to, int H, uint2 of) {
-    auto bits = reinterpret_cast<unsigned short*>(to);
-    bits[0] = static_cast<unsigned short>(of.x), bits[H] = static_cast<unsigned short>(of.x >> 16);
-    bits[2 * H] = static_cast<unsigned short>(of.y), bits[3 * H] = static_cast<unsigned short>(of.y >> 16);
-}
-
 __device__ __forceinline__ void add(float4& sum, float4 v) { sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w; }
 
 }  // namespace lab

@@ -177,33 +177,24 @@ __global__ void __launch_bounds__(256, 1)
 #pragma unroll
             for (int e = 0; e < 2; ++e) {
                 float dh = (e ? sum.y : sum.x) + to_math(now[n][e].dy) + upstream[n][e];
+                float4 own = make_float4(0, 0, 0, 0);
                 // Of a row that has no more steps, those of its first: their products are dh0.
                 uint2 halves = *reinterpret_cast<const uint2*>(before + in_da(n, e));
                 if (live >> (2 * n + e) & 1) {
-                    float4 own = factors[n][e].step(dh, dc[n][e]);
-                    halves = four_halves_of<T>(own);
+                    own = factors[n][e].step(dh, dc[n][e]), halves = four_halves_of<T>(own);
                     add(bias[in_bias(n, e)], own);
                 }
                 *reinterpret_cast<uint2*>(da + in_da(n, e)) = halves;
+                if (there_bits >> (2 * n + e) & 1) store_gates(da_of + (n * S::ROUND + e) * GATES * H, H, own);
             }
         }
+        da_of += onwards * B * GATES * H;
         fence_proxy_async_shared();  // wgmma reads da
         __syncthreads();             // of all units of the block, and the box is read
         parts.tell(s);
-        unsigned was_live = live;
         fetch(s + 1);  // on its way while products are made and parts travel
         float sum[2][S::COLUMNS / 2];
         weights.multiply(sum[0], 0, da);
-#pragma unroll
-        for (int n = 0; n < S::COUNT; ++n)
-#pragma unroll
-            for (int e = 0; e < 2; ++e) {
-                if (!(there_bits >> (2 * n + e) & 1)) continue;
-                bool has = was_live >> (2 * n + e) & 1;
-                uint2 own = has ? *reinterpret_cast<const uint2*>(da + in_da(n, e)) : make_uint2(0, 0);
-                store_halves(da_of + (n * S::ROUND + e) * GATES * H, H, own);
-            }
-        da_of += onwards * B * GATES * H;
 #pragma unroll
         for (int m = 0; m < S::TILES; ++m) {
             if (m + 1 < S::TILES) weights.multiply(sum[(m + 1) % 2], (m + 1) * S::STEPS, da), wgmma_wait<1>();
