@@ -10,7 +10,8 @@
 // word goes as soon as the box is read, if it can.
 //
 // The slices of a quarter of the blocks have a barrier of their own: what they are for can begin before all have come. Not so
-// where each block gets a slice of its own: a sum over all blocks takes little time, and four waits take more.
+// where each block gets a slice of its own: a sum over all blocks takes little time, and four waits take more. Nor where half
+// of the warps are for half of the blocks: they wait for these at once.
 #pragma once
 #include "lab/ptx/bulk.cuh"
 #include "lab/ptx/st_async.cuh"
@@ -31,8 +32,10 @@ template <int BLOCKS> struct Arrived {
 };
 
 // SOURCES: 1 where all blocks get the same slice, else BLOCKS: a slice for each. GAP: numbers behind each part of a box.
-template <class T, int BLOCKS, int SLICE, int THREADS, int SOURCES = 1, int GAP = 0> struct Slices {
-    static constexpr int PARTS = SOURCES == 1 ? Arrived<BLOCKS>::PARTS : 1, OF_PART = BLOCKS / PARTS;
+// MOST: no more parts than these.
+template <class T, int BLOCKS, int SLICE, int THREADS, int SOURCES = 1, int GAP = 0, int MOST = 4> struct Slices {
+    static constexpr int PARTS = SOURCES > 1 ? 1 : Arrived<BLOCKS>::PARTS < MOST ? Arrived<BLOCKS>::PARTS : MOST;
+    static constexpr int OF_PART = BLOCKS / PARTS;
     static constexpr int BOX = BLOCKS * SLICE + PARTS * GAP, WARPS = THREADS / 32, BYTES = SLICE * sizeof(T), WORD = sizeof(unsigned);
     static constexpr int EXPECTED = OF_PART * (BYTES + WORD);  // of a step and a part: slices and words
     static constexpr int NEXT = PARTS * int(sizeof(Mbarrier));  // from the barrier of an even step to that of an odd one
@@ -116,7 +119,7 @@ template <class T, int BLOCKS, int SLICE, int THREADS, int SOURCES = 1, int GAP 
 };
 
 // A block by itself: its slice of a step is the box of the next, and nothing is copied.
-template <class T, int SLICE, int THREADS> struct Slices<T, 1, SLICE, THREADS, 1, 0> {
+template <class T, int SLICE, int THREADS, int MOST> struct Slices<T, 1, SLICE, THREADS, 1, 0, MOST> {
     static constexpr int PARTS = 1;
     T* boxes;  // shared memory: 2 x SLICE
 

@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(256, 1)
     int* length = reinterpret_cast<int*>(arrived + 1);
     int rank = blockIdx.x % BLOCKS, first_row = blockIdx.x / BLOCKS * ROWS, first_unit = rank * S::UNITS;
     int fourth = threadIdx.x / 32 % S::FOURTHS, half = threadIdx.x / 32 / S::FOURTHS;
-    using Exchange = Slices<T, BLOCKS, S::SLICE, S::THREADS>;
+    using Exchange = Slices<T, BLOCKS, S::SLICE, S::THREADS, 1, 0, S::HALVES>;
     Exchange h(boxes, boxes + 2 * S::BOX, *arrived, rank);
     constexpr int PIECES = Exchange::PARTS / S::HALVES;  // of what a warp needs of h
     GateFragments<T, S> weights(fragments, weight_hh, first_unit + fourth * S::TILES * 4, half * S::STEPS * 16, H,

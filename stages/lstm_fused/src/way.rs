@@ -23,10 +23,10 @@ pub enum Way {
     /// The same with the products over all steps by wgmma and TMA, where H is a multiple of 8; where it is even, that
     /// with an x of a multiple of 8 columns.
     TensorProduct,
-    /// The same with the products of a step by wgmma, where a cluster has more than four rows; forward alone, and back as
-    /// [`Way::TensorProduct`].
+    /// The same with the products of a step by wgmma, where a cluster has more than four rows and H is a multiple of 8;
+    /// forward alone, and back as [`Way::TensorProduct`].
     TensorGroups,
-    /// And back by wgmma, where H is a multiple of 8: the parts of dh that the blocks of a cluster hand each other are f32,
+    /// And back by wgmma, likewise: the parts of dh that the blocks of a cluster hand each other are f32,
     /// or, of many rows and of more than 512 units, rounded to the type.
     TensorGroupsBack,
     /// The same, both ways, with blocks of the grid in place of those of a cluster, which hand each other h, da and parts of
