@@ -60,11 +60,10 @@ template <class T, class S, int ROWS> struct CellBoxes {
     __device__ __forceinline__ void put(unsigned s, int u, int row, float4 gates, float c, T y) const {
         char* to = of_step(s) + AX;
         int of_cell = line(u, row);
-        if (keep) {
-            *reinterpret_cast<float4*>(to + in_box<GATES_LINE>(of_cell, u % 8 * 16)) = gates;
-            *reinterpret_cast<float*>(to + GATES + in_box<C_LINE>(of_cell, u % 8 * 4)) = c;
-        }
         *reinterpret_cast<T*>(to + GATES + C + in_box<Y_LINE>(of_cell, u % 8 * 2)) = y;
+        if (!keep) return;
+        *reinterpret_cast<float4*>(to + in_box<GATES_LINE>(of_cell, u % 8 * 16)) = gates;
+        *reinterpret_cast<float*>(to + GATES + in_box<C_LINE>(of_cell, u % 8 * 4)) = c;
     }
     // is_asking(): all have put what step s leaves, and a barrier lies between.
     __device__ __forceinline__ void store(unsigned s, int t) const {
