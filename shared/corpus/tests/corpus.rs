@@ -104,6 +104,7 @@ fn the_right_ones_compute_what_they_should() {
 
 /// `async.cu` needs sm_80, `mbarrier.cu` and `bulk.cu` sm_90.
 #[test]
+#[ignore = "takes long: --include-ignored runs it"]
 fn every_file_is_cuda() {
     let nvrtc = match Nvrtc::get() {
         Ok(nvrtc) => nvrtc,
