@@ -430,7 +430,7 @@ pub fn assert_stage(stage: &Stage, share: Share) {
 }
 
 /// Two tests of random problems on the emulator, by proptest: the one runs each problem in one version and type, the other in
-/// all of them, and is ignored until `cargo test -- --include-ignored`. The block judges one, and panics where it is wrong:
+/// all the others, and is ignored until `cargo test -- --include-ignored`. The block judges one, and panics where it is wrong:
 ///
 /// ```text
 /// random_problems! {
@@ -459,8 +459,10 @@ macro_rules! random_problems {
 
             #[test]
             #[ignore = "takes long: --include-ignored runs it"]
-            fn any_shape_is_right_in_each_version_and_type($($size in $sizes,)+ $seed in 0u64..1000) {
-                for ($version, $dtype) in $pairs {
+            fn any_shape_is_right_in_all_others($($size in $sizes,)+ $seed in 0u64..1000) {
+                let pairs = $pairs;
+                let one = $seed as usize % pairs.len();
+                for ($version, $dtype) in pairs[..one].iter().chain(&pairs[one + 1..]).copied() {
                     $judge
                 }
             }

@@ -17,13 +17,11 @@ pub fn checked(file: &str, names: &[&str]) -> Arc<Module> {
 }
 
 fn load(file: &str, names: &[&str], build: Build) -> Arc<Module> {
-    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let root = package.ancestors().nth(2).expect("the workspace");
-    let source = package.join("tests/kernels").join(file);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernels").join(file);
     let out = tempfile::tempdir().expect("a temporary directory");
-    // With what the build has compiled for all kernels.
-    let compiled = lab_kernel_build::compile_in(root, &source, names, &[], build, out.path());
-    let bytes = std::fs::read(compiled.expect("it compiles").object).expect("the object");
+    let object =
+        lab_kernel_build::compile(&source, names, &[], build, out.path()).expect("it compiles");
+    let bytes = std::fs::read(object).expect("the object");
     Module::load(Box::leak(bytes.into_boxed_slice())).expect("it loads")
 }
 
