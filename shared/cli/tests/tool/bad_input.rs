@@ -398,6 +398,11 @@ fn parts_of_a_suite() {
         &["--source: expected kernels/v0_naive.cu, ", "got 'kernels/v9.cu'"],
     );
     refused(lab().args(["selftest", "--source", "kernels/v0_naive.cu"]), 2, &["<STAGE>"]);
+}
+
+#[test]
+#[ignore = "takes long: --include-ignored runs it"]
+fn a_part_of_a_suite_is_counted() {
     let output = lab()
         .args(["selftest", "matmul", "--small", "--source", "kernels/v0_naive.cu", "--json"])
         .output()
