@@ -679,6 +679,7 @@ fn the_architecture_is_the_one_that_is_asked_for() {
 
 /// An atomic for the threads of one block, on what those of another use; each block on its own is right.
 #[test]
+#[ignore = "takes long: --include-ignored runs it"]
 fn atomics_of_a_scope_that_is_too_narrow_are_races() {
     let of = |add: &str, of_block: &str| {
         format!(
