@@ -355,7 +355,7 @@ pub fn assert_checks(checks: &[Check]) {
     }
 }
 
-/// Versions between the first and the last that share the checks between them.
+/// Versions that share the shorter checks between them.
 const TURNS: usize = 3;
 
 /// The tests of what must hold beside the error bounds, of each version of a stage and else: a test of what is soon done, and
@@ -376,20 +376,21 @@ macro_rules! stage_checks {
     };
 }
 
-/// A share of the checks that a stage's tests run on the emulator: each check is in one of them. On a GPU the short share has
-/// all, for there none takes long.
+/// A share of the checks that a stage's tests run on the emulator: each check of a version is in one of them. On a GPU the
+/// short share has all, for there none takes long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
-    /// What is soon done.
+    /// What is soon done; three versions that follow each other share it, in turns.
     Short,
-    /// Large problems, long sequences, extremes, all orders of threads, many sizes.
+    /// Large problems, long sequences, extremes, all orders of threads, many sizes. And of the shorter checks those that
+    /// are another version's turn.
     Long,
 }
 
 /// For a stage's tests, by [`stage_checks!`](crate::stage_checks): a share of what must hold beside the error bounds, of each
-/// version and else, on every device. On the emulator the first version and the last are asked all of it; those between
-/// take turns, three of them, and are asked only some of what takes long. `lab selftest` asks all of all, and so
-/// do both shares together where `LAB_ALL_CHECKS` is set.
+/// version and else, on every device. On the emulator the first version and the last are asked all of it by both shares
+/// together; those between only what is their turn. `lab selftest` asks all of all, and so do both shares together where
+/// `LAB_ALL_CHECKS` is set.
 ///
 /// # Panics
 /// With the checks that failed.
@@ -401,25 +402,28 @@ pub fn assert_stage(stage: &Stage, share: Share) {
         if !is_emulator && share == Share::Long {
             continue;
         }
-        let is_in_share = |name: &str| !is_emulator || takes_long(name) == (share == Share::Long);
-        let of_stage: Vec<Check> =
-            stage.checks.iter().filter(|check| is_in_share(check.name)).copied().collect();
+        let is_in_share = |is_short| !is_emulator || is_short == (share == Share::Short);
+        let of_stage = stage.checks.iter().filter(|check| is_in_share(!takes_long(check.name)));
+        let of_stage: Vec<Check> = of_stage.copied().collect();
         let mut failed = failures(&of_stage, &device);
         let all = std::env::var_os("LAB_ALL_CHECKS").is_some();
+        let turns = TURNS.min(stage.versions.len());
         let ends = [stage.versions.first(), stage.versions.last()];
         let ends = ends.map(|v| v.map(|v| v.info().full_name()));
         let of_version = |&(number, version): &(usize, &&dyn Version)| {
             let name = version.info().full_name();
-            let mut checks = stage.checks_of(*version);
             let is_end = ends.contains(&Some(name.clone()));
-            if is_emulator && !is_end && !all {
-                checks.retain(|check| !check.is_of_ends());
-                let turns =
-                    checks.iter().enumerate().map(|(check, _)| (check + number) % TURNS == 0);
-                let mut turns = turns.collect::<Vec<_>>().into_iter();
-                checks.retain(|_| turns.next().unwrap_or(true));
-            }
-            checks.retain(|check| is_in_share(check.name));
+            let mut place = number;
+            let mut checks = stage.checks_of(*version);
+            checks.retain(|check| {
+                let mut is_its_turn = false;
+                if !check.is_of_ends() {
+                    is_its_turn = place.is_multiple_of(turns);
+                    place += 1;
+                }
+                let is_asked = !is_emulator || is_end || all || is_its_turn;
+                is_asked && is_in_share(is_its_turn && !takes_long(check.name))
+            });
             let own = version_failures(&checks, *version, &device).into_iter();
             Some(own.map(|(check, said)| (check, format!("{name}: {said}"))).collect::<Vec<_>>())
         };
