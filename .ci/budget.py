@@ -2,9 +2,9 @@
 
     cargo test --workspace --no-run --message-format=json | budget.py LOG KERNELS
 
-LOG is what `cargo test` printed, KERNELS the directory where the build leaves `STAGE.seconds`, and beside each object that was
-compiled at its first use `OBJECT.seconds`, with the program that has waited for it. Says
-which stage is above its budget, and fails where one is above twice of it: machines for hire are at
+LOG is what `cargo test` printed, first plain and then with `--ignored`; KERNELS is the directory where the build leaves
+`STAGE.seconds`, and beside each object that was compiled at its first use `OBJECT.seconds`, with the program that has waited
+for it. Says which stage is above its budget, and fails where one is above twice of it: machines for hire are at
 times half as fast as at others. So ten more stages will still fit into one run.
 """
 

@@ -1,4 +1,5 @@
-"""Fails where a crate has tests that cargo is told not to look for: `test = false`, `doctest = false`.
+"""Fails where a crate has tests that cargo is told not to look for: `test = false`, `doctest = false`. And where one is ignored that
+`cargo test --workspace --tests -- --ignored` does not run: an example in a doc comment, or a test outside the workspace.
 
     left_out.py
 """
@@ -11,6 +12,8 @@ import tomllib
 
 UNIT = re.compile(r"#\[(cfg\(test\b|test\])")
 FENCE = re.compile(r"^\s*//[/!] *```(.*)$")
+IGNORED_TEST = re.compile(r"^\s*#\[ignore\b", re.MULTILINE)
+IGNORED_EXAMPLE = re.compile(r"^\s*//[/!] *```[\w,]*\bignore\b", re.MULTILINE)
 # What rustdoc takes for Rust.
 RUST = re.compile(r"(rust|no_run|should_panic|compile_fail|edition\d+|,|\s)*")
 
@@ -26,9 +29,21 @@ def has_doctest(text):
     return False
 
 
+def tracked(pattern):
+    """The files of this pattern that git knows."""
+    listed = subprocess.run(["git", "ls-files", pattern], capture_output=True, text=True, check=True)
+    return map(pathlib.Path, listed.stdout.split())
+
+
 left_out = []
-tracked = subprocess.run(["git", "ls-files", "*Cargo.toml"], capture_output=True, text=True, check=True).stdout
-for manifest in map(pathlib.Path, tracked.split()):
+outside = tomllib.loads(pathlib.Path("Cargo.toml").read_text())["workspace"]["exclude"]
+for path in tracked("*.rs"):
+    text = path.read_text()
+    if IGNORED_TEST.search(text) and any(path.is_relative_to(folder) for folder in outside):
+        left_out.append(f"{path}: a test that is ignored, outside the workspace")
+    if IGNORED_EXAMPLE.search(text):
+        left_out.append(f"{path}: an example that is ignored")
+for manifest in tracked("*Cargo.toml"):
     library = tomllib.loads(manifest.read_text()).get("lib", {})
     for path in sorted(manifest.parent.glob("src/**/*.rs")):
         text = path.read_text()

@@ -304,6 +304,7 @@ mod tests {
 
     /// The kernels travel in programs and wheels for `manylinux_2_28`: what they ask of the C library has been there in 2.28.
     #[test]
+    #[ignore = "takes long: --include-ignored runs it"]
     #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
     fn kernels_load_beside_an_older_c_library() {
         const VERSION: &[u8] = b"GLIBC_2.";

@@ -1,5 +1,5 @@
 //! What the emulator costs. The limits are loose (a test must not fail on a busy machine); run
-//! `cargo test -p lab-emulator --release --test speed -- --nocapture --test-threads 1` to read the figures.
+//! `cargo test -p lab-emulator --release --test speed -- --include-ignored --nocapture --test-threads 1` to read the figures.
 #![allow(missing_docs)]
 
 mod common;
@@ -52,6 +52,7 @@ fn tiled_matmul(module: &Arc<Module>, count: bool) -> Duration {
 }
 
 #[test]
+#[ignore = "measures, and takes long: --include-ignored runs it"]
 fn a_tiled_matmul_of_256() {
     let plain = tiled_matmul(&module("matmul.cu", &["matmul<16>"]), false);
     let object = checked("matmul.cu", &["matmul<16>"]);

@@ -829,16 +829,36 @@ fn command_line() {
     });
 }
 
-/// Makes the files of the corpus that no editor can: `cargo test -p lab-fuzz -- --ignored`. For a new format.
+/// The files of the corpus that no editor can make are as they are written today. For a new format
+/// `LAB_WRITE_CORPUS=1 cargo test -p lab-fuzz corpus` writes them anew.
 #[test]
-#[ignore = "writes into the corpus"]
-fn write_corpus() {
+fn the_corpus_is_as_it_is_written() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
+    if std::env::var_os("LAB_WRITE_CORPUS").is_some() {
+        return write_corpus(&corpus);
+    }
+    let fresh = tempfile::tempdir().expect("a temporary directory");
+    write_corpus(fresh.path());
+    let entries = |folder: &Path| {
+        std::fs::read_dir(folder).expect("a folder").map(|e| e.expect("an entry").path())
+    };
+    let mut compared = 0;
+    for file in entries(fresh.path()).flat_map(|folder| entries(&folder).collect::<Vec<_>>()) {
+        let name = file.strip_prefix(fresh.path()).expect("it lies there");
+        let same = std::fs::read(&file).ok() == std::fs::read(corpus.join(name)).ok();
+        assert!(same, "{}: LAB_WRITE_CORPUS=1 cargo test -p lab-fuzz corpus", name.display());
+        compared += 1;
+    }
+    assert_eq!(compared, 11);
+}
+
+fn write_corpus(corpus: &Path) {
     use lab_harness::progress::{COUNTS, NUMBERS, STEP, TAKEN};
     use lab_lstm::training as lstm;
     use lab_mlp::training as mlp;
 
     let at = |folder: &str, name: &str| {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(folder);
+        let folder = corpus.join(folder);
         std::fs::create_dir_all(&folder).expect("a folder");
         folder.join(format!("good-{name}.safetensors"))
     };

@@ -203,11 +203,33 @@ impl VersionCheck {
             && (self.only)(version)
     }
 
-    /// Whether it takes long, or runs everything several times: in all orders, with all extremes.
-    fn is_long(&self) -> bool {
-        let beginnings = ["large_", "long_", "any_schedule_", "extreme_"];
-        beginnings.iter().any(|beginning| self.name.starts_with(beginning))
+    /// Whether only the first and the last version of a stage are asked it, by its name: it takes long, or runs everything
+    /// several times, in all orders or with all extremes.
+    fn is_of_ends(&self) -> bool {
+        begins_with_one_of(self.name, &OF_ENDS)
     }
+}
+
+/// Beginnings of names of checks: of those that only the first and the last version of a stage are asked.
+const OF_ENDS: [&str; 4] = ["large_", "long_", "any_schedule_", "extreme_"];
+
+/// And of others that go through many sizes, or through all.
+const OF_MANY_SIZES: [&str; 6] = [
+    "any_number_",
+    "every_cut_",
+    "tiles_of_any_",
+    "segments_do_not_",
+    "states_go_over_",
+    "gradients_of_lengths_",
+];
+
+fn begins_with_one_of(name: &str, beginnings: &[&str]) -> bool {
+    beginnings.iter().any(|beginning| name.starts_with(beginning))
+}
+
+/// Whether a check of this name is left out of a plain `cargo test`.
+fn takes_long(name: &str) -> bool {
+    begins_with_one_of(name, &OF_ENDS) || begins_with_one_of(name, &OF_MANY_SIZES)
 }
 
 /// Functions as checks of a version, each under its own name; `of FAMILY;` before them where they
@@ -333,35 +355,75 @@ pub fn assert_checks(checks: &[Check]) {
     }
 }
 
-/// Versions between the first and the last that share the checks between them.
+/// Versions that share the shorter checks between them.
 const TURNS: usize = 3;
 
-/// For a stage's tests: everything that must hold beside the error bounds, of each version and
-/// else, on every device. On the emulator the first version and the last are asked all of it; those between
-/// take turns, three of them, and are not asked what takes long. `lab selftest` asks all of all, and so
-/// does this where `LAB_ALL_CHECKS` is set.
+/// The tests of what must hold beside the error bounds, of each version of a stage and else: a test of what is soon done, and
+/// one of what takes long, which is ignored until `cargo test -- --include-ignored`.
+#[macro_export]
+macro_rules! stage_checks {
+    ($stage:expr) => {
+        #[test]
+        fn what_else_must_hold() {
+            $crate::suite::assert_stage(&$stage, $crate::suite::Share::Short);
+        }
+
+        #[test]
+        #[ignore = "takes long: --include-ignored runs it"]
+        fn what_takes_long_must_hold() {
+            $crate::suite::assert_stage(&$stage, $crate::suite::Share::Long);
+        }
+    };
+}
+
+/// A share of the checks that a stage's tests run on the emulator: each check of a version is in one of them. On a GPU the
+/// short share has all, for there none takes long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Share {
+    /// What is soon done; three versions that follow each other share it, in turns.
+    Short,
+    /// Large problems, long sequences, extremes, all orders of threads, many sizes. And of the shorter checks those that
+    /// are another version's turn.
+    Long,
+}
+
+/// For a stage's tests, by [`stage_checks!`](crate::stage_checks): a share of what must hold beside the error bounds, of each
+/// version and else, on every device. On the emulator the first version and the last are asked all of it by both shares
+/// together; those between only what is their turn. `lab selftest` asks all of all, and so do both shares together where
+/// `LAB_ALL_CHECKS` is set.
 ///
 /// # Panics
 /// With the checks that failed.
-pub fn assert_stage(stage: &Stage) {
+pub fn assert_stage(stage: &Stage, share: Share) {
     let of_versions = stage.versions.iter().any(|v| !stage.checks_of(*v).is_empty());
     assert!(of_versions || !stage.checks.is_empty());
     for device in devices().expect("the devices that LAB_DEVICE asks for") {
-        let mut failed = failures(stage.checks, &device);
+        let is_emulator = device.kind() == DeviceKind::Emulator;
+        if !is_emulator && share == Share::Long {
+            continue;
+        }
+        let is_in_share = |is_short| !is_emulator || is_short == (share == Share::Short);
+        let of_stage = stage.checks.iter().filter(|check| is_in_share(!takes_long(check.name)));
+        let of_stage: Vec<Check> = of_stage.copied().collect();
+        let mut failed = failures(&of_stage, &device);
         let all = std::env::var_os("LAB_ALL_CHECKS").is_some();
+        let turns = TURNS.min(stage.versions.len());
         let ends = [stage.versions.first(), stage.versions.last()];
         let ends = ends.map(|v| v.map(|v| v.info().full_name()));
         let of_version = |&(number, version): &(usize, &&dyn Version)| {
             let name = version.info().full_name();
-            let mut checks = stage.checks_of(*version);
             let is_end = ends.contains(&Some(name.clone()));
-            if device.kind() == DeviceKind::Emulator && !is_end && !all {
-                checks.retain(|check| !check.is_long());
-                let turns =
-                    checks.iter().enumerate().map(|(check, _)| (check + number) % TURNS == 0);
-                let mut turns = turns.collect::<Vec<_>>().into_iter();
-                checks.retain(|_| turns.next().unwrap_or(true));
-            }
+            let mut place = number;
+            let mut checks = stage.checks_of(*version);
+            checks.retain(|check| {
+                let mut is_its_turn = false;
+                if !check.is_of_ends() {
+                    is_its_turn = place.is_multiple_of(turns);
+                    place += 1;
+                }
+                let is_asked = !is_emulator || is_end || all || is_its_turn;
+                is_asked && is_in_share(is_its_turn && !takes_long(check.name))
+            });
             let own = version_failures(&checks, *version, &device).into_iter();
             Some(own.map(|(check, said)| (check, format!("{name}: {said}"))).collect::<Vec<_>>())
         };
@@ -369,6 +431,65 @@ pub fn assert_stage(stage: &Stage) {
         failed.extend(each(&device, &versions, of_version).into_iter().flatten());
         assert!(failed.is_empty(), "on {}: {failed:?}", device.name());
     }
+}
+
+/// Two tests of random problems on the emulator, by proptest: the one runs each problem in one version and type, the other in
+/// all the others, and is ignored until `cargo test -- --include-ignored`. The block judges one, and panics where it is wrong:
+///
+/// ```text
+/// random_problems! {
+///     cases: 12, of: in_all_types(VERSIONS);
+///     (n in 1usize..300) |version, dtype, seed| {
+///         assert_right(version, &Problem { seed, ..Problem::new(Dims::new([("N", n)]), dtype) });
+///     }
+/// }
+/// ```
+#[macro_export]
+macro_rules! random_problems {
+    (cases: $cases:expr, of: $pairs:expr;
+     ($($size:ident in $sizes:expr),+ $(,)?) |$version:ident, $dtype:ident, $seed:ident| $judge:block) => {
+        ::proptest::proptest! {
+            #![proptest_config(::proptest::prelude::ProptestConfig {
+                cases: $cases,
+                ..::proptest::prelude::ProptestConfig::default()
+            })]
+
+            #[test]
+            fn any_shape_is_right($($size in $sizes,)+ $seed in 0u64..1000) {
+                let pairs = $pairs;
+                let ($version, $dtype) = pairs[$seed as usize % pairs.len()];
+                $judge
+            }
+
+            #[test]
+            #[ignore = "takes long: --include-ignored runs it"]
+            fn any_shape_is_right_in_all_others($($size in $sizes,)+ $seed in 0u64..1000) {
+                let pairs = $pairs;
+                let one = $seed as usize % pairs.len();
+                for ($version, $dtype) in pairs[..one].iter().chain(&pairs[one + 1..]).copied() {
+                    $judge
+                }
+            }
+        }
+    };
+}
+
+/// Each of these versions with each of its types.
+pub fn in_all_types<'a>(versions: &[&'a dyn Version]) -> Vec<(&'a dyn Version, DType)> {
+    let types_of = |version: &&'a dyn Version| {
+        let version = *version;
+        version.info().dtypes.iter().map(move |&dtype| (version, dtype))
+    };
+    versions.iter().flat_map(types_of).collect()
+}
+
+/// This problem is right on the [`emulator`].
+///
+/// # Panics
+/// It is not.
+pub fn assert_right(version: &dyn Version, problem: &Problem) {
+    let case = check(version, &emulator().expect("the emulator"), problem);
+    assert!(case.passed(), "{}", case.describe());
 }
 
 /// Of these problems every second one, the first or the second of each two.

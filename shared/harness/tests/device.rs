@@ -89,6 +89,7 @@ fn a_device_that_is_not_there() {
 
 /// From sm_80 on: the warp reductions of integers came with it.
 #[test]
+#[ignore = "takes long: --include-ignored runs it"]
 fn the_kernels_of_the_checks_compile_for_gpus() {
     let Ok(nvrtc) = lab_device::nvrtc::Nvrtc::get() else {
         assert!(std::env::var_os("LAB_REQUIRE_NVRTC").is_none(), "NVRTC was required");

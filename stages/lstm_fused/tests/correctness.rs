@@ -1,7 +1,8 @@
 //! Against the f64 reference, on the emulator and on a GPU where there is one.
 #![allow(missing_docs)]
 
-use lab_harness::suite::{assert_stage, assert_version};
+use lab_harness::stage_checks;
+use lab_harness::suite::assert_version;
 use lstm_fused::{
     CELL, CLUSTER, FORWARD, GRID, GROUPS, GROUPS_BACK, PRODUCT, PRODUCT_BACK, SEQUENCE, STAGE,
     TENSOR, TENSOR_BACK, TENSOR_GRID, TENSOR_GRID_BACK, VERSIONS, WGMMA_BACK,
@@ -45,7 +46,4 @@ fn on_tensor_cores_over_the_grid() {
     [&TENSOR_GRID, &TENSOR_GRID_BACK].into_iter().for_each(|v| assert_version(&STAGE, v));
 }
 
-#[test]
-fn what_else_must_hold() {
-    assert_stage(&STAGE);
-}
+stage_checks!(STAGE);

@@ -1,8 +1,8 @@
 //! Every version against the f64 reference, on the emulator and on a GPU where there is one.
 #![allow(missing_docs)]
 
-use lab_harness::suite::{assert_stage, assert_version};
-use lab_harness::{Choice, Dims, Error, Posed, Problem, Version};
+use lab_harness::suite::{assert_right, assert_version, in_all_types};
+use lab_harness::{Choice, Dims, Error, Posed, Problem, Version, random_problems, stage_checks};
 use matmul::{STAGE, VERSIONS};
 use proptest::prelude::*;
 
@@ -178,33 +178,20 @@ fn the_peers_are_right() {
     assert!(ran.contains(&"cpu_blas") && ran.contains(&"cpu_naive"), "{ran:?}");
 }
 
-#[test]
-fn what_else_must_hold() {
-    assert_stage(&STAGE);
-}
+stage_checks!(STAGE);
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
-
-    #[test]
-    fn any_shape_is_right(
+random_problems! {
+    cases: 12, of: in_all_types(STAGE.versions);
+    (
         g in 1usize..3,
         m in 1usize..150,
         n in 1usize..150,
         k in 1usize..40,
         // Half of the cases in packs.
         step in prop::sample::select(vec![1usize, 8]),
-        seed in 0u64..1000,
-    ) {
-        let device = lab_harness::suite::emulator().unwrap();
+    ) |version, dtype, seed| {
         let up = |size: usize| size.next_multiple_of(step);
-        for version in VERSIONS {
-            for &dtype in version.info().dtypes {
-                let dims = Dims::new([("G", g), ("M", m), ("N", up(n)), ("K", up(k))]);
-                let problem = Problem { seed, ..Problem::new(dims, dtype) };
-                let case = lab_harness::suite::check(*version, &device, &problem);
-                prop_assert!(case.passed(), "{}", case.describe());
-            }
-        }
+        let dims = Dims::new([("G", g), ("M", m), ("N", up(n)), ("K", up(k))]);
+        assert_right(version, &Problem { seed, ..Problem::new(dims, dtype) });
     }
 }

@@ -1,7 +1,8 @@
 //! Against the f64 reference, on the emulator and on a GPU where there is one.
 #![allow(missing_docs)]
 
-use lab_harness::suite::{assert_stage, assert_version};
+use lab_harness::stage_checks;
+use lab_harness::suite::assert_version;
 use mlp_fused::{BATCH, GRAPH, RECOMPUTED, RESIDENT, SAMPLE, STAGE, TENSOR, WGMMA};
 
 #[test]
@@ -9,10 +10,7 @@ fn sample() {
     assert_version(&STAGE, &SAMPLE);
 }
 
-#[test]
-fn what_else_must_hold() {
-    assert_stage(&STAGE);
-}
+stage_checks!(STAGE);
 
 #[test]
 fn batch() {

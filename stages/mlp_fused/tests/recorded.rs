@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use lab_device::DType;
-use lab_harness::suite::devices;
+use lab_harness::suite::{devices, each};
 use lab_harness::{Options, Tensor, Tensors, Version, run, tensor};
 use mlp_fused::{BATCH, GRAPH, RECOMPUTED, TENSOR, WGMMA};
 
@@ -35,9 +35,10 @@ fn pytorch_is_followed() {
     let lr = format!("lr={}", file["lr"].values()[0]);
     // Four times what was seen, and of the roundings to bf16, which lead elsewhere, twice.
     let f32 = [&BATCH, &RECOMPUTED, &GRAPH].map(|version| (version, 1.4e-6));
-    for (version, bound) in f32.into_iter().chain([(&TENSOR, 0.2), (&WGMMA, 0.2)]) {
-        let options = Options::parse(&[&lr], version.info()).unwrap();
-        for device in devices().unwrap() {
+    let all: Vec<_> = f32.into_iter().chain([(&TENSOR, 0.2), (&WGMMA, 0.2)]).collect();
+    for device in devices().unwrap() {
+        each(&device, &all, |&(version, bound)| {
+            let options = Options::parse(&[&lr], version.info()).unwrap();
             let out = run(version, &device, &inputs, &options).unwrap();
             let of_losses = error(&out["loss"].values(), &file["losses"].values());
             let name = version.info().name;
@@ -49,6 +50,7 @@ fn pytorch_is_followed() {
                 println!("{name}: {parameter} {apart:.2e}");
                 assert!(apart <= bound, "{name}: {parameter}: {apart:.2e}");
             }
-        }
+            Some(())
+        });
     }
 }

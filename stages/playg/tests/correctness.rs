@@ -1,10 +1,9 @@
 //! Every operation against its f64 reference, on the emulator and on a GPU where there is one.
 #![allow(missing_docs)]
 
-use lab_harness::suite::{assert_checks, assert_version};
-use lab_harness::{Dims, Problem, Tensor, Version, compare};
+use lab_harness::suite::{assert_right, assert_version, in_all_types};
+use lab_harness::{Dims, Problem, Tensor, Version, compare, random_problems, stage_checks};
 use playg::{OPERATIONS, STAGE};
-use proptest::prelude::*;
 
 fn family(names: &[&str]) {
     for name in names {
@@ -81,28 +80,18 @@ fn counterparts_on_the_host_are_right() {
     assert_eq!(found, 6);
 }
 
-#[test]
-fn what_else_must_hold() {
-    assert_checks(STAGE.checks);
-}
+stage_checks!(STAGE);
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
-
-    #[test]
-    fn any_shape_is_right(rows in 1usize..40, columns in 1usize..700, seed in 0u64..1000) {
-        let device = lab_harness::suite::emulator().unwrap();
-        for version in STAGE.versions {
-            let info = version.info();
-            for &dtype in info.dtypes {
-                let mut dims = Dims::default();
-                for d in info.dims {
-                    dims.set(d.name, match d.name { "R" => rows, "C" => columns, _ => rows * columns });
-                }
-                let problem = Problem { seed, ..Problem::new(dims, dtype) };
-                let case = lab_harness::suite::check(*version, &device, &problem);
-                prop_assert!(case.passed(), "{}", case.describe());
-            }
+random_problems! {
+    cases: 24, of: in_all_types(STAGE.versions);
+    (
+        rows in 1usize..40,
+        columns in 1usize..700,
+    ) |version, dtype, seed| {
+        let mut dims = Dims::default();
+        for d in version.info().dims {
+            dims.set(d.name, match d.name { "R" => rows, "C" => columns, _ => rows * columns });
         }
+        assert_right(version, &Problem { seed, ..Problem::new(dims, dtype) });
     }
 }

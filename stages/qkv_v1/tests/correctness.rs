@@ -2,8 +2,8 @@
 #![allow(missing_docs)]
 
 use lab_harness::qkv::sizes;
-use lab_harness::suite::{assert_stage, assert_version};
-use lab_harness::{Problem, Version};
+use lab_harness::suite::{assert_right, assert_version, in_all_types};
+use lab_harness::{Problem, random_problems, stage_checks};
 use proptest::prelude::*;
 use qkv_v1::{BLOCK_TILE, STAGE};
 
@@ -13,16 +13,11 @@ fn block_tile() {
     assert_eq!(STAGE.versions.len(), 1);
 }
 
-#[test]
-fn what_else_must_hold() {
-    assert_stage(&STAGE);
-}
+stage_checks!(STAGE);
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
-
-    #[test]
-    fn any_shape_is_right(
+random_problems! {
+    cases: 12, of: in_all_types(&[&BLOCK_TILE]);
+    (
         b in 1usize..3,
         nh in 1usize..3,
         s in 1usize..100,
@@ -30,15 +25,9 @@ proptest! {
         dhhv in 1usize..140,
         // Half of the cases in packs.
         step in prop::sample::select(vec![1usize, 8]),
-        seed in 0u64..1000,
-    ) {
-        let device = lab_harness::suite::emulator().unwrap();
+    ) |version, dtype, seed| {
         let up = |size: usize| size.next_multiple_of(step);
-        for &dtype in BLOCK_TILE.info().dtypes {
-            let dims = sizes([b, nh, s, up(dhqk), up(dhhv)]);
-            let problem = Problem { seed, ..Problem::new(dims, dtype) };
-            let case = lab_harness::suite::check(&BLOCK_TILE, &device, &problem);
-            prop_assert!(case.passed(), "{}", case.describe());
-        }
+        let dims = sizes([b, nh, s, up(dhqk), up(dhhv)]);
+        assert_right(version, &Problem { seed, ..Problem::new(dims, dtype) });
     }
 }

@@ -2,8 +2,8 @@
 #![allow(missing_docs)]
 
 use lab_harness::qkv::sizes;
-use lab_harness::suite::{assert_stage, assert_version};
-use lab_harness::{Problem, Version};
+use lab_harness::suite::{assert_right, assert_version, in_all_types};
+use lab_harness::{Problem, random_problems, stage_checks};
 use proptest::prelude::*;
 use qkv_v2::{CLUSTER, REORDERED, RESIDENT, STAGE, WGMMA};
 
@@ -32,16 +32,11 @@ fn every_version_is_tested_above() {
     assert_eq!(STAGE.versions.len(), 4);
 }
 
-#[test]
-fn what_else_must_hold() {
-    assert_stage(&STAGE);
-}
+stage_checks!(STAGE);
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
-
-    #[test]
-    fn any_shape_is_right(
+random_problems! {
+    cases: 8, of: in_all_types(&[&REORDERED, &WGMMA, &CLUSTER, &RESIDENT]);
+    (
         b in 1usize..3,
         nh in 1usize..3,
         // Of a single key q · k may nearly cancel, and no relative bound holds.
@@ -50,17 +45,9 @@ proptest! {
         dhhv in 1usize..140,
         // Most cases in packs.
         step in prop::sample::select(vec![1usize, 8, 8]),
-        seed in 0u64..1000,
-    ) {
-        let device = lab_harness::suite::emulator().unwrap();
+    ) |version, dtype, seed| {
         let up = |size: usize| size.next_multiple_of(step);
-        for version in [&REORDERED, &WGMMA, &CLUSTER, &RESIDENT] {
-            for &dtype in version.info().dtypes {
-                let dims = sizes([b, nh, s, up(dhqk), up(dhhv)]);
-                let problem = Problem { seed, ..Problem::new(dims, dtype) };
-                let case = lab_harness::suite::check(version, &device, &problem);
-                prop_assert!(case.passed(), "{}", case.describe());
-            }
-        }
+        let dims = sizes([b, nh, s, up(dhqk), up(dhhv)]);
+        assert_right(version, &Problem { seed, ..Problem::new(dims, dtype) });
     }
 }

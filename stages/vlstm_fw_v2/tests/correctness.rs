@@ -1,10 +1,9 @@
 //! Against the f64 reference, on the emulator and on a GPU where there is one.
 #![allow(missing_docs)]
 
-use lab_harness::Problem;
 use lab_harness::qkv::sizes;
-use lab_harness::suite::{assert_stage, assert_version};
-use proptest::prelude::*;
+use lab_harness::suite::{assert_right, assert_version, in_all_types};
+use lab_harness::{Problem, random_problems, stage_checks};
 use vlstm_fw_v2::{AHEAD, FACTORED, MMA, PERSISTENT, STAGE, WGMMA};
 
 #[test]
@@ -33,32 +32,19 @@ fn persistent() {
     assert_eq!(STAGE.versions.len(), 5);
 }
 
-#[test]
-fn what_else_must_hold() {
-    assert_stage(&STAGE);
-}
+stage_checks!(STAGE);
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 10, ..ProptestConfig::default() })]
-
-    #[test]
-    fn any_shape_is_right(
+random_problems! {
+    cases: 10, of: in_all_types(STAGE.versions);
+    (
         b in 1usize..3,
         nh in 1usize..3,
         s in 1usize..300,
         // In sixteens.
         dhqk in 1usize..=8,
         dhhv in 1usize..=9,
-        seed in 0u64..1000,
-    ) {
-        let device = lab_harness::suite::emulator().unwrap();
-        for version in STAGE.versions {
-            for &dtype in version.info().dtypes {
-                let dims = sizes([b, nh, s, 16 * dhqk, 16 * dhhv]);
-                let problem = Problem { seed, ..Problem::new(dims, dtype) };
-                let case = lab_harness::suite::check(*version, &device, &problem);
-                prop_assert!(case.passed(), "{}", case.describe());
-            }
-        }
+    ) |version, dtype, seed| {
+        let dims = sizes([b, nh, s, 16 * dhqk, 16 * dhhv]);
+        assert_right(version, &Problem { seed, ..Problem::new(dims, dtype) });
     }
 }

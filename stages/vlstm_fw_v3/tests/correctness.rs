@@ -2,10 +2,9 @@
 #![allow(missing_docs)]
 
 use lab_device::DType;
-use lab_harness::Problem;
 use lab_harness::qkv::sizes;
-use lab_harness::suite::{assert_stage, assert_version};
-use proptest::prelude::*;
+use lab_harness::suite::{assert_right, assert_version};
+use lab_harness::{Problem, random_problems, stage_checks};
 use vlstm_fw_v3::{CHUNKS, LONG, STAGE};
 
 #[test]
@@ -19,30 +18,19 @@ fn v1_long() {
     assert_version(&STAGE, &LONG);
 }
 
-#[test]
-fn what_else_must_hold() {
-    assert_stage(&STAGE);
-}
+stage_checks!(STAGE);
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 10, ..ProptestConfig::default() })]
-
-    #[test]
-    fn any_shape_is_right(
+random_problems! {
+    cases: 10, of: [(&CHUNKS, DType::F16), (&LONG, DType::BF16)];
+    (
         b in 1usize..3,
         nh in 1usize..3,
         s in 1usize..200,
         // In sixteens.
         dhqk in 1usize..=9,
         dhhv in 1usize..=9,
-        seed in 0u64..1000,
-    ) {
-        let device = lab_harness::suite::emulator().unwrap();
-        for (version, dtype) in [(&CHUNKS, DType::F16), (&LONG, DType::BF16)] {
-            let dims = sizes([b, nh, s, 16 * dhqk, 16 * dhhv]);
-            let problem = Problem { seed, ..Problem::new(dims, dtype) };
-            let case = lab_harness::suite::check(version, &device, &problem);
-            prop_assert!(case.passed(), "{}", case.describe());
-        }
+    ) |version, dtype, seed| {
+        let dims = sizes([b, nh, s, 16 * dhqk, 16 * dhhv]);
+        assert_right(version, &Problem { seed, ..Problem::new(dims, dtype) });
     }
 }

@@ -2,9 +2,8 @@
 #![allow(missing_docs)]
 
 use lab_harness::qkv::sizes;
-use lab_harness::suite::{assert_stage, assert_version};
-use lab_harness::{Problem, Stage, Version};
-use proptest::prelude::*;
+use lab_harness::suite::{assert_right, assert_version, in_all_types};
+use lab_harness::{Problem, Stage, Version, random_problems, stage_checks};
 use vlstm_fw_v4::{PACKED, PARTS, ROLES, STAGE, STEPS, WIDE};
 
 #[test]
@@ -37,30 +36,19 @@ fn packed() {
 /// `lab selftest` asks it all the same. What takes long is asked of the first and the last of these.
 static ASKED: [&dyn Version; 4] = [&STEPS, &PARTS, &PACKED, &WIDE];
 
-#[test]
-fn what_else_must_hold() {
-    assert_stage(&Stage { versions: &ASKED, ..STAGE });
-}
+stage_checks!(Stage { versions: &ASKED, ..STAGE });
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 10, ..ProptestConfig::default() })]
-
-    #[test]
-    fn any_shape_is_right(
+random_problems! {
+    cases: 10, of: in_all_types(&[&PARTS]);
+    (
         b in 1usize..3,
         nh in 1usize..3,
         s in 1usize..300,
         // In sixteens.
         dhqk in 1usize..=8,
         dhhv in 1usize..=9,
-        seed in 0u64..1000,
-    ) {
-        let device = lab_harness::suite::emulator().unwrap();
-        for &dtype in PARTS.info().dtypes {
-            let dims = sizes([b, nh, s, 16 * dhqk, 16 * dhhv]);
-            let problem = Problem { seed, ..Problem::new(dims, dtype) };
-            let case = lab_harness::suite::check(&PARTS, &device, &problem);
-            prop_assert!(case.passed(), "{}", case.describe());
-        }
+    ) |version, dtype, seed| {
+        let dims = sizes([b, nh, s, 16 * dhqk, 16 * dhhv]);
+        assert_right(version, &Problem { seed, ..Problem::new(dims, dtype) });
     }
 }

@@ -2,9 +2,8 @@
 #![allow(missing_docs)]
 
 use lab_harness::qkv::sizes;
-use lab_harness::suite::{assert_stage, assert_version, check, emulator};
-use lab_harness::{Problem, Version};
-use proptest::prelude::*;
+use lab_harness::suite::{assert_version, check, emulator, in_all_types};
+use lab_harness::{Problem, random_problems, stage_checks};
 use vlstm_fwbw_v0::{FLAGS, GRID_SYNC, STAGE};
 
 #[test]
@@ -18,33 +17,24 @@ fn flags() {
     assert_eq!(STAGE.versions.len(), 2);
 }
 
-#[test]
-fn what_else_must_hold() {
-    assert_stage(&STAGE);
-}
+stage_checks!(STAGE);
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
-
-    #[test]
-    fn any_shape_is_right(
+random_problems! {
+    cases: 8, of: in_all_types(&[&FLAGS]);
+    (
         b in 1usize..3,
         nh in 1usize..3,
         s in 1usize..140,
         dhqk in 1usize..9,
         dhhv in 1usize..9,
-        seed in 0u64..1000,
-    ) {
-        let device = emulator().unwrap();
-        for &dtype in FLAGS.info().dtypes {
-            let dims = sizes([b, nh, s, 16 * dhqk, 16 * dhhv]);
-            let problem = Problem { seed, ..Problem::new(dims, dtype) };
-            let case = check(&FLAGS, &device, &problem);
-            // A row whose l_i nearly cancels magnifies roundings as it likes.
-            let lenient = case.outcome.as_ref().is_ok_and(|all| {
-                all.iter().all(|c| c.relative_error <= 10.0 * c.bound)
-            });
-            prop_assert!(lenient, "{}", case.describe());
-        }
+    ) |version, dtype, seed| {
+        let dims = sizes([b, nh, s, 16 * dhqk, 16 * dhhv]);
+        let problem = Problem { seed, ..Problem::new(dims, dtype) };
+        let case = check(version, &emulator().unwrap(), &problem);
+        // A row whose l_i nearly cancels magnifies roundings as it likes.
+        let lenient = case.outcome.as_ref().is_ok_and(|all| {
+            all.iter().all(|c| c.relative_error <= 10.0 * c.bound)
+        });
+        assert!(lenient, "{}", case.describe());
     }
 }

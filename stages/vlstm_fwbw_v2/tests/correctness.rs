@@ -1,9 +1,9 @@
 //! Against the f64 reference, on the emulator and on a GPU where there is one.
 #![allow(missing_docs)]
 
-use lab_harness::Problem;
 use lab_harness::qkv::sizes;
-use lab_harness::suite::{assert_stage, assert_version, check, emulator};
+use lab_harness::suite::{assert_version, check, emulator};
+use lab_harness::{Problem, stage_checks};
 use proptest::prelude::*;
 use vlstm_fwbw_v2::{AHEAD, FACTORED, MMA, SKIP, STAGE, WGMMA};
 
@@ -33,10 +33,7 @@ fn skip() {
     assert_eq!(STAGE.versions.len(), 5);
 }
 
-#[test]
-fn what_else_must_hold() {
-    assert_stage(&STAGE);
-}
+stage_checks!(STAGE);
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]

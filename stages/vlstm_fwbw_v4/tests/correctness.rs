@@ -2,8 +2,8 @@
 #![allow(missing_docs)]
 
 use lab_harness::qkv::sizes;
-use lab_harness::suite::{assert_stage, assert_version, check, emulator};
-use lab_harness::{Problem, Stage, Version};
+use lab_harness::suite::{assert_version, check, emulator};
+use lab_harness::{Problem, Stage, Version, stage_checks};
 use proptest::prelude::*;
 use vlstm_fwbw_v4::{PACKED, SEGMENTED, STAGE, TOGETHER, WALKS, WIDE};
 
@@ -37,10 +37,7 @@ fn packed() {
 /// them all the same. What takes long is asked of the first and the last of these.
 static ASKED: [&dyn Version; 3] = [&SEGMENTED, &WIDE, &PACKED];
 
-#[test]
-fn what_else_must_hold() {
-    assert_stage(&Stage { versions: &ASKED, ..STAGE });
-}
+stage_checks!(Stage { versions: &ASKED, ..STAGE });
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4, ..ProptestConfig::default() })]

@@ -1,9 +1,9 @@
 //! Against the f64 reference, on the emulator and on a GPU where there is one.
 #![allow(missing_docs)]
 
-use lab_harness::suite::{assert_stage, assert_version};
+use lab_harness::suite::{assert_version, check, emulator, in_all_types};
 use lab_harness::vlstm::step::sizes;
-use lab_harness::{Options, Posed, Problem};
+use lab_harness::{Options, Posed, Problem, random_problems, stage_checks};
 use proptest::prelude::*;
 use vlstm_step::{PACKS, RING, SIMPLE, SLICES, STAGE};
 
@@ -28,10 +28,7 @@ fn ring() {
     assert_eq!(STAGE.versions.len(), 4);
 }
 
-#[test]
-fn what_else_must_hold() {
-    assert_stage(&STAGE);
-}
+stage_checks!(STAGE);
 
 /// ‖n∘q‖ / max(|n·q|, e^−m) of the worst head, n and m of the new state: by how much a rounding of a term of n·q weighs more
 /// in h. Some 1 for the sum of random terms; where they cancel, h has that many digits less in any order of the sum.
@@ -48,34 +45,26 @@ fn cancellation(posed: &Posed) -> f64 {
         .fold(0.0, f64::max)
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
-
-    #[test]
-    fn any_shape_is_right(
+random_problems! {
+    cases: 12, of: in_all_types(STAGE.versions);
+    (
         b in 1usize..3,
         nh in 1usize..4,
         // In sixteens.
         dhqk in 1usize..=32,
         dhhv in 1usize..=32,
         narrow in any::<bool>(),
-        seed in 0u64..1000,
-    ) {
-        let device = lab_harness::suite::emulator().unwrap();
-        for version in STAGE.versions {
-            for &dtype in version.info().dtypes {
-                let dims = sizes([b, nh, 16 * dhqk, 16 * dhhv]);
-                let state = if narrow { "auto" } else { "f32" };
-                let options = Options::parse(&[format!("state={state}")], version.info()).unwrap();
-                let problem = Problem { seed, options, ..Problem::new(dims, dtype) };
-                let cancellation = cancellation(&Posed::new(*version, problem.clone()));
-                let mut case = lab_harness::suite::check(*version, &device, &problem);
-                let compared = case.outcome.iter_mut().flatten();
-                for h in compared.filter(|output| output.name == "h") {
-                    h.bound += cancellation * 2f64.powi(-22);
-                }
-                prop_assert!(case.passed(), "{}: terms cancel {cancellation:.1}", case.describe());
-            }
+    ) |version, dtype, seed| {
+        let dims = sizes([b, nh, 16 * dhqk, 16 * dhhv]);
+        let state = if narrow { "auto" } else { "f32" };
+        let options = Options::parse(&[format!("state={state}")], version.info()).unwrap();
+        let problem = Problem { seed, options, ..Problem::new(dims, dtype) };
+        let cancellation = cancellation(&Posed::new(version, problem.clone()));
+        let mut case = check(version, &emulator().unwrap(), &problem);
+        let compared = case.outcome.iter_mut().flatten();
+        for h in compared.filter(|output| output.name == "h") {
+            h.bound += cancellation * 2f64.powi(-22);
         }
+        assert!(case.passed(), "{}: terms cancel {cancellation:.1}", case.describe());
     }
 }

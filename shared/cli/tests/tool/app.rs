@@ -114,6 +114,7 @@ fn output_that_is_lost_is_told() {
 }
 
 #[test]
+#[ignore = "takes long: --include-ignored runs it"]
 fn what_is_kept_may_be_damaged() {
     let (here, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let run = || outcome(app(here.path()).env("LAB_CACHE", cache.path()).args([SUM, "--", "300"]));
@@ -678,6 +679,7 @@ fn the_architecture_is_the_one_that_is_asked_for() {
 
 /// An atomic for the threads of one block, on what those of another use; each block on its own is right.
 #[test]
+#[ignore = "takes long: --include-ignored runs it"]
 fn atomics_of_a_scope_that_is_too_narrow_are_races() {
     let of = |add: &str, of_block: &str| {
         format!(
@@ -717,6 +719,7 @@ fn atomics_of_a_scope_that_is_too_narrow_are_races() {
 
 /// As nvcc does: where they would be machine code, and not where they are dropped.
 #[test]
+#[ignore = "takes long: --include-ignored runs it"]
 fn instructions_that_the_architecture_lacks_are_refused() {
     let of = |body: &str| {
         format!(
@@ -829,6 +832,7 @@ fn copies_on_their_way_and_copies_of_nothing() {
 /// What a copy asks of its addresses. On a GPU a barrier takes the first 16 bytes, a word the next four, and so an array of
 /// floats behind them is at a multiple of 4.
 #[test]
+#[ignore = "takes long: --include-ignored runs it"]
 fn copies_ask_for_the_alignment_that_their_names_promise() {
     const PROMISED: [&str; 7] = [
         "cg::memcpy_async(block, s, x, cuda::aligned_size_t<16>(128))",

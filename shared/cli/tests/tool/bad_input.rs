@@ -398,6 +398,11 @@ fn parts_of_a_suite() {
         &["--source: expected kernels/v0_naive.cu, ", "got 'kernels/v9.cu'"],
     );
     refused(lab().args(["selftest", "--source", "kernels/v0_naive.cu"]), 2, &["<STAGE>"]);
+}
+
+#[test]
+#[ignore = "takes long: --include-ignored runs it"]
+fn a_part_of_a_suite_is_counted() {
     let output = lab()
         .args(["selftest", "matmul", "--small", "--source", "kernels/v0_naive.cu", "--json"])
         .output()
@@ -615,14 +620,10 @@ fn what_is_wrong_on_purpose() {
     let compare = said(&["compare", "qkv"], 0);
     assert!(compare.contains("wrong on purpose, and neither timed nor counted"), "{compare}");
     assert!(said(&["list"], 0).contains("Wrong"));
-    let tour = said(&["tour", "--json"], 0);
-    assert!(tour.contains("(wrong, as expected)"), "{tour}");
 }
 
 #[test]
 fn one_json_object_on_stdout() {
-    let directory = tempfile::tempdir().unwrap();
-    let bundle = directory.path().to_str().unwrap();
     for arguments in [
         &["tour"] as &[&str],
         &["doctor"],
@@ -639,7 +640,6 @@ fn one_json_object_on_stdout() {
         &["tune", "matmul", "--list"],
         &["tune", "matmul"],
         &["history", "--from", "../../benches/history"],
-        &["bundle", bundle],
         &["mutate", "playg", "--list"],
         &["bug"],
         &["lstm", "train", "--data", "nothing", "--out", "nothing.safetensors"],
@@ -649,16 +649,33 @@ fn one_json_object_on_stdout() {
         &["compare", "nothing"],
         &["bench"],
     ] {
-        let output = lab().arg("--json").args(arguments).output().unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
-        let object: serde_json::Value = serde_json::from_str(&text).expect(&text);
+        let (text, object) = said_as_json(arguments);
         if arguments == ["compare", "matmul"] {
             let said = "Left out, for they are not in f32 (--dtype ";
             assert!(object["notes"].to_string().contains(said), "{}", object["notes"]);
         }
-        assert!(object.is_object(), "{arguments:?}");
-        assert_eq!(object.get("error").is_some(), !output.status.success(), "{arguments:?}");
+        if arguments == ["tour"] {
+            assert!(text.contains("(wrong, as expected)"), "{text}");
+        }
     }
+}
+
+/// A bundle needs the object of every kernel.
+#[test]
+#[ignore = "takes long: --include-ignored runs it"]
+fn a_bundle_is_one_json_object_on_stdout() {
+    let directory = tempfile::tempdir().unwrap();
+    said_as_json(&["bundle", directory.path().to_str().unwrap()]);
+}
+
+/// What a command says with `--json`: an object, with an error where it fails.
+fn said_as_json(arguments: &[&str]) -> (String, serde_json::Value) {
+    let output = lab().arg("--json").args(arguments).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let object: serde_json::Value = serde_json::from_str(&text).expect(&text);
+    assert!(object.is_object(), "{arguments:?}");
+    assert_eq!(object.get("error").is_some(), !output.status.success(), "{arguments:?}");
+    (text, object)
 }
 
 #[test]

@@ -92,6 +92,7 @@ fn a_record_of_the_corpus_that_is_missing_or_another_is_refused() {
 /// `cargo run -- compile matmul --write book/src/compiled` writes it anew. Another version
 /// of the compiler may well say something else.
 #[test]
+#[ignore = "takes long: --include-ignored runs it"]
 fn the_page_of_registers_is_current() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let fresh = tempfile::tempdir().unwrap();

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use assert_cmd::Command;
-use lab_harness::Options;
+use lab_harness::{Options, Version};
 use serde_json::Value;
 
 fn lab(arguments: &[&str]) -> Command {
@@ -98,54 +98,56 @@ fn the_text_says_the_same() {
     assert!(!text.contains("-way"), "{text}");
 }
 
-/// Every version: the page is well-formed, needs nothing from elsewhere, and has a
-/// picture for each line that was counted.
+/// The first version of each stage.
 #[test]
 fn the_page_stands_by_itself() {
+    lab::STAGES.iter().for_each(|stage| page_stands_by_itself(stage.versions[0]));
+}
+
+#[test]
+#[ignore = "takes long: --include-ignored runs it"]
+fn the_page_of_each_other_version_stands_by_itself() {
+    let others = lab::STAGES.iter().flat_map(|stage| &stage.versions[1..]);
+    others.for_each(|version| page_stands_by_itself(*version));
+}
+
+/// It is well-formed, needs nothing from elsewhere, and has a picture for each line that was counted.
+fn page_stands_by_itself(version: &dyn Version) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("page.html");
-    for version in lab::versions() {
-        let info = version.info();
-        // The checks, without which nothing is counted, end what is wrong on purpose.
-        if version.expected(&Options::default()).mistake().is_some() {
-            let refused = lab(&[&info.full_name()]).output().unwrap();
-            assert_eq!(refused.status.code(), Some(3));
-            continue;
-        }
-        let file = path.to_str().unwrap();
-        for dtype in &info.dtypes[..1] {
-            let name = info.full_name();
-            let profile = profiled(&[&name, "--dtype", dtype.name(), "--html", file]);
-            let page = std::fs::read_to_string(&path).unwrap();
-            assert!(!page.contains("http:") && !page.contains("https:"), "{name}");
-            assert!(!page.contains("<script"), "{name}");
-            assert!(page.contains("A model, not a measurement"), "{name}");
-            let options = roxmltree::ParsingOptions {
-                allow_dtd: true,
-                ..roxmltree::ParsingOptions::default()
-            };
-            let page = roxmltree::Document::parse_with_options(&page, options)
-                .unwrap_or_else(|e| panic!("{name} {dtype}: {e}"));
-            let pictures = page
-                .descendants()
-                .filter(|n| n.has_tag_name("svg") && n.attribute("role") == Some("img"));
-            let pictures: Vec<_> = pictures.collect();
-            for picture in &pictures {
-                let words = picture.children().find(|n| n.has_tag_name("desc")).unwrap();
-                assert!(words.text().unwrap().contains("ask"), "{words:?}");
-            }
-            let lines = profile["lines"].as_array().unwrap();
-            let counted = lines.iter().filter(|l| !l["sample"].is_null()).count();
-            // Of bulk copies, which no lanes make, there is no picture.
-            let bulk = |l: &&serde_json::Value| {
-                l["operation"].as_str().is_some_and(|operation| operation.starts_with("bulk"))
-            };
-            assert!(counted + lines.iter().filter(bulk).count() >= 2, "{name} loads and stores");
-            assert_eq!(pictures.len(), counted, "{name} {dtype}");
-            // The places are in files whose text is at hand.
-            assert!(lines.iter().all(|l| l["source"].is_string()), "{name} {dtype}: {lines:?}");
-        }
+    let info = version.info();
+    // The checks, without which nothing is counted, end what is wrong on purpose.
+    if version.expected(&Options::default()).mistake().is_some() {
+        let refused = lab(&[&info.full_name()]).output().unwrap();
+        assert_eq!(refused.status.code(), Some(3));
+        return;
     }
+    let (name, dtype) = (info.full_name(), info.dtypes[0].name());
+    let profile = profiled(&[&name, "--dtype", dtype, "--html", path.to_str().unwrap()]);
+    let page = std::fs::read_to_string(&path).unwrap();
+    assert!(!page.contains("http:") && !page.contains("https:"), "{name}");
+    assert!(!page.contains("<script"), "{name}");
+    assert!(page.contains("A model, not a measurement"), "{name}");
+    let options =
+        roxmltree::ParsingOptions { allow_dtd: true, ..roxmltree::ParsingOptions::default() };
+    let page = roxmltree::Document::parse_with_options(&page, options)
+        .unwrap_or_else(|e| panic!("{name} {dtype}: {e}"));
+    let pictures =
+        page.descendants().filter(|n| n.has_tag_name("svg") && n.attribute("role") == Some("img"));
+    let pictures: Vec<_> = pictures.collect();
+    for picture in &pictures {
+        let words = picture.children().find(|n| n.has_tag_name("desc")).unwrap();
+        assert!(words.text().unwrap().contains("ask"), "{words:?}");
+    }
+    let lines = profile["lines"].as_array().unwrap();
+    let counted = lines.iter().filter(|l| !l["sample"].is_null()).count();
+    // Of bulk copies, which no lanes make, there is no picture.
+    let bulk =
+        |l: &&Value| l["operation"].as_str().is_some_and(|operation| operation.starts_with("bulk"));
+    assert!(counted + lines.iter().filter(bulk).count() >= 2, "{name} loads and stores");
+    assert_eq!(pictures.len(), counted, "{name} {dtype}");
+    // The places are in files whose text is at hand.
+    assert!(lines.iter().all(|l| l["source"].is_string()), "{name} {dtype}: {lines:?}");
 }
 
 /// The column of words under a bank is as high as the conflict.

@@ -6,6 +6,7 @@ use assert_cmd::Command;
 
 /// `cargo run -- trace --write book/src/traces` writes them anew.
 #[test]
+#[ignore = "takes long: --include-ignored runs it"]
 fn the_moving_pictures_are_current() {
     let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../book/src/traces");
     let fresh = tempfile::tempdir().unwrap();

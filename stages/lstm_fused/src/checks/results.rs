@@ -177,50 +177,61 @@ mod tests {
         }
     }
 
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    macro_rules! random_networks {
+        ($(#[$ignored:meta])? $name:ident: $cases:literal) => {
+            proptest! {
+                #![proptest_config(ProptestConfig { cases: $cases, ..ProptestConfig::default() })]
 
-        #[test]
-        fn any_network_is_right(
-            (inputs, hidden, steps, batch) in (1usize..40, 1usize..70, 1usize..9, 1usize..12),
-            layers in 1usize..4,
-            [bidirectional, bias, peephole, ragged, gru, norm] in any::<[bool; 6]>(),
-            seed in 0u64..1000,
-            dtype in 0usize..4,
-        ) {
-            let plain = Network { layers, bidirectional, bias, ..Network::lstm(inputs, hidden) };
-            let lengths = |row: usize| (seed as usize + row * 5) % (steps + 1);
-            let lengths = ragged.then(|| (0..batch).map(lengths).collect());
-            let dtype = DTYPES[dtype];
-            for (number, way) in VERSIONS.map(|v| v.way).into_iter().enumerate() {
-                // By turns; and eight blocks of 256 threads are slow to emulate: now and then.
-                if !way.on_tensor_cores() && seed as usize % 3 != number % 3 {
-                    continue;
+                #[test]
+                $(#[$ignored])?
+                fn $name(
+                    (inputs, hidden, steps, batch) in (1usize..40, 1usize..70, 1usize..9, 1usize..12),
+                    layers in 1usize..4,
+                    [bidirectional, bias, peephole, ragged, gru, norm] in any::<[bool; 6]>(),
+                    seed in 0u64..1000,
+                    dtype in 0usize..4,
+                ) {
+                    let plain = Network { layers, bidirectional, bias, ..Network::lstm(inputs, hidden) };
+                    let lengths = |row: usize| (seed as usize + row * 5) % (steps + 1);
+                    let lengths = ragged.then(|| (0..batch).map(lengths).collect());
+                    let dtype = DTYPES[dtype];
+                    for (number, way) in VERSIONS.map(|v| v.way).into_iter().enumerate() {
+                        // By turns; and eight blocks of 256 threads are slow to emulate: now and then.
+                        if !way.on_tensor_cores() && seed as usize % 3 != number % 3 {
+                            continue;
+                        }
+                        if way.on_tensor_cores() && seed % 4 != u64::from(way == Way::Tensor) {
+                            continue;
+                        }
+                        // Sixteen blocks of 512 threads are slower still: one layer and direction, one case of two of those.
+                        let (grid, mut plain) = (way == Way::TensorGrid, plain);
+                        if grid {
+                            plain = Network { layers: 1, bidirectional: false, ..plain };
+                        }
+                        if grid && seed % 8 != 0 {
+                            continue;
+                        }
+                        // Of two units a norm makes 1 and -1, whatever they are: of its gradient nothing but
+                        // roundings is left. With few units now and then a row comes close to that.
+                        let norm = norm && hidden >= 8 && takes_norm(way);
+                        let layer_norm = norm.then_some(1e-5);
+                        let network = match gru && way == Way::Cell {
+                            true => Network { cell: Cell::Gru, ..plain },
+                            false => Network { peephole, layer_norm, ..plain },
+                        };
+                        let posed = Posed::new(way, taken_by(way, network), steps, batch);
+                        let dtype = if dtypes(way).contains(&dtype) { dtype } else { posed.dtype };
+                        let posed = Posed { lengths: lengths.clone(), dtype, seed, ..posed };
+                        assert_stacked(&posed);
+                    }
                 }
-                if way.on_tensor_cores() && seed % 4 != u64::from(way == Way::Tensor) {
-                    continue;
-                }
-                // Sixteen blocks of 512 threads are slower still: one layer and direction, one case of two of those.
-                let (grid, mut plain) = (way == Way::TensorGrid, plain);
-                if grid {
-                    plain = Network { layers: 1, bidirectional: false, ..plain };
-                }
-                if grid && seed % 8 != 0 {
-                    continue;
-                }
-                // Of two units a norm makes 1 and -1, whatever they are: of its gradient nothing but
-                // roundings is left. With few units now and then a row comes close to that.
-                let norm = norm && hidden >= 8 && takes_norm(way);
-                let layer_norm = norm.then_some(1e-5);
-                let network = match gru && way == Way::Cell {
-                    true => Network { cell: Cell::Gru, ..plain },
-                    false => Network { peephole, layer_norm, ..plain },
-                };
-                let posed = Posed::new(way, taken_by(way, network), steps, batch);
-                let dtype = if dtypes(way).contains(&dtype) { dtype } else { posed.dtype };
-                let posed = Posed { lengths: lengths.clone(), dtype, seed, ..posed };
-                assert_stacked(&posed);
             }
-        }
+        };
     }
+
+    random_networks!(any_network_is_right: 4);
+    random_networks!(
+        #[ignore = "takes long: --include-ignored runs it"]
+        more_networks_are_right: 8
+    );
 }
