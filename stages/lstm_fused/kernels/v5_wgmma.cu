@@ -50,8 +50,8 @@ __global__ void __launch_bounds__(GroupShares<HT, BLOCKS, ROWS, KEPT>::THREADS, 
     for (int i = threadIdx.x; i < 2 * S::BOX; i += S::THREADS) {
         int of_part = i % (S::PART + S::GAP), n = i / (S::PART + S::GAP) * S::PART + of_part;
         int row = first_row + n / 8 % ROWS, k = n / 8 / ROWS * 8 + n % 8;
-        bool is = of_part < S::PART && row < B && k < H;
-        boxes[i] = is && i < S::BOX ? h0[(state * 1ll * B + row) * H + k] : from_math<T>(0);
+        bool is = of_part < S::PART && row < B && k < H;  // in the box of odd steps none: k is HT and more
+        boxes[i] = is ? h0[(state * 1ll * B + row) * H + k] : from_math<T>(0);
     }
     long long of_states = state * 1ll * B * H;
     auto step = [&](int s) { return reverse ? count - 1 - s : s; };
