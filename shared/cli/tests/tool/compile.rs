@@ -195,6 +195,7 @@ fn listings_fit_a_terminal() {
 }
 
 #[test]
+#[ignore = "takes long: --include-ignored runs it"]
 fn each_branch_of_sass_has_its_label() {
     if !nvdisasm() {
         return;

@@ -121,6 +121,7 @@ fn a_bug_of_the_museum_is_caught_and_its_fix_is_clean() {
 
 /// The whole museum takes minutes: CI runs a part of it by `lab bug --all`.
 #[test]
+#[ignore = "takes long: --include-ignored runs it"]
 fn the_bugs_of_a_stage_are_caught_and_clean_when_fixed() {
     let (list, _) = json(lab().args(["bug", "--stage", "qkv_v1"]));
     let (said, code) = json(lab().args(["bug", "--all", "--stage", "qkv_v1"]));
