@@ -1,9 +1,9 @@
 // The functions of a cell's gates, by ex2 and rcp, or tanh.
 #pragma once
 #include "lab/ptx/ex2.cuh"
-#include "lab/ptx/mma.cuh"
 #include "lab/ptx/rcp.cuh"
 #include "lab/ptx/tanh.cuh"
+#include "lab/scalar.cuh"
 
 namespace lab {
 

@@ -8,6 +8,11 @@
 
 namespace lab {
 
+template <class T> constexpr bool is_f16 = false;
+template <> constexpr bool is_f16<__half> = true;
+template <class T> constexpr bool is_bf16 = false;
+template <> constexpr bool is_bf16<__nv_bfloat16> = true;
+
 template <class T> struct arithmetic { using type = float; };
 template <> struct arithmetic<double> { using type = double; };
 template <class T> using math_t = typename arithmetic<T>::type;

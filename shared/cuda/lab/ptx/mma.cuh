@@ -19,10 +19,6 @@ namespace lab {
 // Elements of k that one multiply_add takes: 32 bytes of a row.
 template <class T> constexpr int MMA_K = 32 / sizeof(T);
 
-template <class T> constexpr bool is_f16 = false;
-template <> constexpr bool is_f16<__half> = true;
-template <class T> constexpr bool is_bf16 = sizeof(T) == 2 && !is_f16<T>;
-
 // c += A B, of T's: __half, __nv_bfloat16, or float, whose registers hold what to_tf32 gives.
 template <class T>
 __device__ __forceinline__ void multiply_add(float (&c)[4], const unsigned (&a)[4], unsigned b0,
