@@ -492,6 +492,18 @@ pub fn assert_right(version: &dyn Version, problem: &Problem) {
     assert!(case.passed(), "{}", case.describe());
 }
 
+/// No error of this problem on the [`emulator`] is more than so many times its bound.
+///
+/// # Panics
+/// One is.
+pub fn assert_right_within(times: f64, version: &dyn Version, problem: &Problem) {
+    let case = check(version, &emulator().expect("the emulator"), problem);
+    let outcome = case.outcome.as_ref();
+    let is_within =
+        outcome.is_ok_and(|all| all.iter().all(|c| c.relative_error <= times * c.bound));
+    assert!(is_within, "{}", case.describe());
+}
+
 /// Of these problems every second one, the first or the second of each two.
 fn every_second(problems: Vec<Problem>, number: usize) -> Vec<Problem> {
     // Of a single one, that.
