@@ -7,6 +7,7 @@
 // 4 t + 3, which lie side by side in memory, of both.
 #pragma once
 #include "lab/halves.cuh"
+#include "lab/handed.cuh"
 #include "lab/slices.cuh"
 
 namespace lab {
@@ -161,19 +162,23 @@ template <class T, class S> struct GateFragments : Fragments<T, S> {
     }
 };
 
-// The same of their transpose: 16 units from `unit` on; of the sum the gates of the four units from k0 on, lane t those of
-// unit t.
-template <class T>
+// The same of their transpose, a fragment: 16 units from `unit` on; of the sum the gates of the four units from k0 on, lane t
+// those of unit t. PACKED: rows lie at multiples of 4 bytes.
+template <bool PACKED, class T>
 __device__ __forceinline__ uint4 units_by_gates(const T* weights, int unit, int k0, int H, long long apart) {
-    int lane = threadIdx.x % 32, j = unit + lane / 4, k = k0 + lane % 4;
-    float low[4], high[4];
-#pragma unroll
-    for (int gate = 0; gate < 4; ++gate) {
-        const T* row = weights + gate * apart + k * 1ll * H + j;
-        low[gate] = k < H && j < H ? to_math(row[0]) : 0.0f, high[gate] = k < H && j + 8 < H ? to_math(row[8]) : 0.0f;
-    }
-    return make_uint4(two_halves<T>(low[0], low[1]), two_halves<T>(high[0], high[1]),
-                      two_halves<T>(low[2], low[3]), two_halves<T>(high[2], high[3]));
+    int k = k0 + threadIdx.x % 4, left = k < H ? H - unit : 0;
+    const T* row = weights + k * 1ll * H + unit;
+    uint2 of_i_f = twos_of_rows<PACKED>(row, apart, left), of_g_o = twos_of_rows<PACKED>(row + 2 * apart, apart, left);
+    return make_uint4(of_i_f.x, of_i_f.y, of_g_o.x, of_g_o.y);
+}
+
+// Fills fragments with these: place(m, k) says which units and which of the sum, as first and second.
+template <class F, class T, class Place>
+__device__ __forceinline__ void fill_by_gates(F& fragments, const T* weights, int H, long long apart, Place place) {
+    if (lie_at_multiples<4>(weights, H))
+        fragments.fill([&](int m, int k) { return units_by_gates<true>(weights, place(m, k).x, place(m, k).y, H, apart); });
+    else
+        fragments.fill([&](int m, int k) { return units_by_gates<false>(weights, place(m, k).x, place(m, k).y, H, apart); });
 }
 
 // ANCHOR: leave

@@ -6,6 +6,7 @@
 // and g ^ 1, have all four gates of a unit, of the same two rows of the batch; each takes one of these.
 #pragma once
 #include "lab/halves.cuh"
+#include "lab/handed.cuh"
 #include "lab/ptx/wgmma.cuh"
 #include "lab/slices.cuh"
 
@@ -41,25 +42,37 @@ template <class T, class S> struct GroupFragments {
     __device__ __forceinline__ explicit GroupFragments(uint4* memory)
         : shared(memory + threadIdx.x / 128 * S::IN_SHARED * S::OPERAND) {}
 
-    // load(f, e): register e of fragment f, as mma.sync has A (lab/ptx/mma.cuh).
+    // load(f): this lane's registers of fragment f, as mma.sync has A (lab/ptx/mma.cuh).
     template <class Load> __device__ __forceinline__ void fill(Load load) {
-        int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, warp = threadIdx.x / 32 % 4;
-        uint4* own = shared;
 #pragma unroll
-        for (int f = 0; f < S::FRAGMENTS; ++f) {
-            unsigned four[4];
+        for (int f = 0; f < S::FRAGMENTS; ++f) put(f, load(f));
+    }
+    __device__ __forceinline__ void put(int f, uint4 of) {
+        int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, warp = threadIdx.x / 32 % 4, before = S::shared_before(f);
+        unsigned four[4] = {of.x, of.y, of.z, of.w};
+        if (S::in_shared(f)) {
+            auto to = reinterpret_cast<unsigned*>(shared + before * S::OPERAND);
 #pragma unroll
-            for (int e = 0; e < 4; ++e) four[e] = load(f, e);
-            int before = S::shared_before(f);
-            if (S::in_shared(f)) {
-                auto to = reinterpret_cast<unsigned*>(own + before * S::OPERAND);
+            for (int e = 0; e < 4; ++e) to[(e / 2 * 64 + warp * 16 + e % 2 * 8 + g) * 4 + t] = four[e];
+        } else {
 #pragma unroll
-                for (int e = 0; e < 4; ++e) to[(e / 2 * 64 + warp * 16 + e % 2 * 8 + g) * 4 + t] = four[e];
-            } else {
-#pragma unroll
-                for (int e = 0; e < 4; ++e) kept[f - before][e] = four[e];
-            }
+            for (int e = 0; e < 4; ++e) kept[f - before][e] = four[e];
         }
+    }
+    // Fragment f is of the transpose of the gates' weights, [4H, H]: place(f) says which 16 units, and which of the sum, four
+    // gates of four units side by side. Of the sum a lane has two gates of a unit, and of that two further.
+    template <class Place> __device__ __forceinline__ void fill_by_gates(const T* weights, int H, Place place) {
+        if (lie_at_multiples<4>(weights, H)) fill([&](int f) { return units_by_gates<true>(weights, H, place(f)); });
+        else fill([&](int f) { return units_by_gates<false>(weights, H, place(f)); });
+    }
+    template <bool PACKED> static __device__ __forceinline__ uint4 units_by_gates(const T* weights, int H, int2 place) {
+        int t = threadIdx.x % 4;
+        auto two = [&](int of_sum) {
+            const T* row = weights + (t % 2 * 2 * 1ll * H + of_sum) * H + place.x;
+            return twos_of_rows<PACKED>(row, H * 1ll * H, of_sum < H ? H - place.x : 0);
+        };
+        uint2 low = two(place.y + t / 2), high = two(place.y + 2 + t / 2);
+        return make_uint4(low.x, low.y, high.x, high.y);
     }
 
     // sum = the product of the fragments from `first` on with what is in `box`, [2 STEPS][ROWS][8]: under way until
@@ -121,9 +134,8 @@ template <class S, int ROWS> struct GroupCells {
 };
 
 // Two neighbours of a row, of which `left` are there; the others are zero.
-template <bool PACKED, class T> __device__ __forceinline__ unsigned two_of_row(const T* from, int left) {
-    if constexpr (PACKED) return left > 0 ? *reinterpret_cast<const unsigned*>(from) : 0u;
-    else return two_halves<T>(left > 0 ? to_math(from[0]) : 0.0f, left > 1 ? to_math(from[1]) : 0.0f);
+template <class T> __device__ __forceinline__ unsigned two_neighbours(const T* from, int left) {
+    return two_halves<T>(left > 0 ? to_math(from[0]) : 0.0f, left > 1 ? to_math(from[1]) : 0.0f);
 }
 
 // A warpgroup's gates: 16 units each, of the block's units from first_unit on; the sum is over h from first_of_sum on.
@@ -131,20 +143,27 @@ template <class T, class S> struct GateGroups : GroupFragments<T, S> {
     // weights: [4H, H], a gate after the other.
     __device__ __forceinline__ GateGroups(uint4* memory, const T* weights, int first_unit, int H, int first_of_sum = 0)
         : GroupFragments<T, S>(memory) {
+        int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, j = first_unit + threadIdx.x / 32 * 4 + g / 2;
+        const T* row = weights + (g % 2 * 2 * 1ll * H + j) * H + first_of_sum;
+        long long apart = H * 1ll * H;
+        auto left = [&](int k) { return j < H ? H - first_of_sum - 16 * k : 0; };
         // Asked once, and not at each load: those that follow a branch wait for each other.
-        if (H % 2 == 0 && reinterpret_cast<size_t>(weights) % 4 == 0)
-            gates_by_units<true>(weights, first_unit, H, first_of_sum);
-        else gates_by_units<false>(weights, first_unit, H, first_of_sum);
-    }
-
-    template <bool PACKED>
-    __device__ __forceinline__ void gates_by_units(const T* weights, int first_unit, int H, int first_of_sum) {
-        int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, j = first_unit + threadIdx.x / 32 * 4 + g / 2;
-        const T* gate = weights + (g % 2 * 2 * 1ll * H + j) * H;
-        this->fill([&](int k, int e) {
-            int column = first_of_sum + k * 16 + e / 2 * 8 + 2 * t;
-            return two_of_row<PACKED>(gate + e % 2 * 1ll * H * H + column, j < H ? H - column : 0);
-        });
+        if (lie_at_multiples<16>(weights, H)) {
+#pragma unroll
+            for (int k = 0; k < S::FRAGMENTS; k += 2) {
+                uint4 first = twos_of_row(row + 16 * k, left(k)), second = twos_of_row(row + apart + 16 * k, left(k));
+                this->put(k, make_uint4(first.x, second.x, first.y, second.y));
+                if (k + 1 < S::FRAGMENTS) this->put(k + 1, make_uint4(first.z, second.z, first.w, second.w));
+            }
+        } else {
+            this->fill([&](int k) {
+                auto two = [&](int e) {
+                    int at = k * 16 + e / 2 * 8 + 2 * t;
+                    return two_neighbours(row + e % 2 * apart + at, j < H ? H - first_of_sum - at : 0);
+                };
+                return make_uint4(two(0), two(1), two(2), two(3));
+            });
+        }
     }
 
     // sum = the products with the rows of a box, which fills in PIECES, as above.

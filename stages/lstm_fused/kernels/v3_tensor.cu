@@ -14,6 +14,7 @@
 // grid of B / ROWS clusters, rounded up. f16 and bf16 alone, no peepholes.
 #include "lab/fragments.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
+#include "lab/ptx/grid_dependency.cuh"
 #include "lab/quick.cuh"
 #include "lab/slices.cuh"
 #include "lstm.cuh"
@@ -75,6 +76,7 @@ __global__ void __launch_bounds__(256, 1)
     uint2 x[Cell::COUNT];
 #pragma unroll
     for (int n = 0; n < Cell::COUNT; ++n) own_c[n] = cell(n).there ? to_math(c0[of_states + cell(n).in_step]) : 0.0f;
+    griddep_wait();  // for ax: all else was there before
     h.begin();
     if (AHEAD) fetch(x, 0);
 

@@ -62,8 +62,8 @@ __global__ void __launch_bounds__(256, 1)
     auto peer = [&](int m) { return warp + m / S::OF_BLOCK * S::WARPS; };
     auto unit = [](int m) { return m % S::OF_BLOCK * 16; };
     Fragments<T, S> weights(fragments);
-    weights.fill([&](int m, int k) {
-        return units_by_gates(weight_hh, peer(m) * S::UNITS + unit(m), first_unit + k * 4, H, H * 1ll * H);
+    fill_by_gates(weights, weight_hh, H, H * 1ll * H, [&](int m, int k) {
+        return make_int2(peer(m) * S::UNITS + unit(m), first_unit + k * 4);
     });
 
     for (int i = threadIdx.x; i < S::BOX; i += S::THREADS) parts.box(0)[i] = 0;

@@ -9,6 +9,7 @@
 // Work split: that of matmul's v13_stores, by lab/product.cuh. A block a multiprocessor goes from tile to tile, BM x BN; one
 // thread asks for tiles of x and W_ih, two warpgroups multiply 64 rows each, and TMA stores. Both operands lie along k.
 #include "lab/product.cuh"
+#include "lab/ptx/grid_dependency.cuh"
 #include "lab/scalar.cuh"
 
 using namespace lab;
@@ -61,6 +62,7 @@ __global__ void __launch_bounds__(PRODUCT_THREADS<BM>, 1)
                const __grid_constant__ TensorMap AX, const T* __restrict__ bias_ih, const T* __restrict__ bias_hh,
                int rows, int H, int I, int biased) {
     static_assert(BN % (8 * GATES) == 0, "whole units");
+    griddep_launch_dependents();  // all steps begin where blocks of this grid have ended, and wait for ax with their weights
     DYNAMIC_TILES(T, tiles);
     __shared__ __align__(8) float biases[BM / 64][BN];
     TileOrder<HIGH> order{(rows + BM - 1) / BM, (GATES * H + BN - 1) / BN};

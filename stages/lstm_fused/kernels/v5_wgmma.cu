@@ -17,6 +17,7 @@
 #include "cell_boxes.cuh"
 #include "lab/gate_groups.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
+#include "lab/ptx/grid_dependency.cuh"
 #include "lab/slices.cuh"
 #include "lstm.cuh"
 #include "quick_step.cuh"
@@ -66,6 +67,7 @@ __global__ void __launch_bounds__(GroupShares<HT, BLOCKS, ROWS, KEPT>::THREADS, 
         length[n] = cells.there(n) ? lengths[cells.row(n)] : 0;
     }
     of_cells.init();
+    griddep_wait();  // for ax: all else was there before
     h.begin();
     if (of_cells.is_asking())
         for (int s = 0; s < 2 && s < count; ++s) of_cells.load(s, step(s));

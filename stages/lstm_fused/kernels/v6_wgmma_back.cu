@@ -78,13 +78,9 @@ __global__ void __launch_bounds__(256, 1)
     int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
     Slices<P, BLOCKS, S::SLICE, S::THREADS, BLOCKS> parts(boxes, boxes + 2 * S::BOX, *arrived, rank);
     GroupFragments<T, S> weights(operands);
-    weights.fill([&](int f, int e) {
-        // Of the sum a lane has two gates of a unit; of the units one, or that 8 further.
-        int of_sum = first_unit + f % S::STEPS * 4 + e / 2 * 2 + q / 2, m = f / S::STEPS;
-        int unit = S::peer(m) * S::UNITS + S::unit(m) + g + e % 2 * 8;
-        const T* from = weight_hh + (q % 2 * 2 * 1ll * H + of_sum) * H + unit;
-        bool is = of_sum < H && unit < H;
-        return two_halves<T>(is ? to_math(from[0]) : 0.0f, is ? to_math(from[1ll * H * H]) : 0.0f);
+    weights.fill_by_gates(weight_hh, H, [&](int f) {
+        int m = f / S::STEPS;
+        return make_int2(S::peer(m) * S::UNITS + S::unit(m), first_unit + f % S::STEPS * 4);
     });
 
     for (int i = threadIdx.x; i < ROWS; i += S::THREADS)

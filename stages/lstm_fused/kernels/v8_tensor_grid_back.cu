@@ -69,14 +69,9 @@ __global__ void __launch_bounds__(512, 1)
     first_row += group * ROWS;
 
     GroupFragments<T, S> weights(reinterpret_cast<uint4*>(box));
-    weights.fill([&](int f, int e) {
-        // Of the sum a lane has two gates of a unit; of the units one, or that 8 further.
-        int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-        int of_sum = p * S::OUT + (share * S::STEPS + f) * 4 + e / 2 * 2 + t / 2;
-        int unit = q * S::OUT + tile * 64 + threadIdx.x / 32 % 4 * 16 + g + e % 2 * 8;
-        const T* from = weight_hh + (t % 2 * 2 * 1ll * H + of_sum) * H + unit;
-        bool is = of_sum < H && unit < H;
-        return two_halves<T>(is ? to_math(from[0]) : 0.0f, is ? to_math(from[1ll * H * H]) : 0.0f);
+    weights.fill_by_gates(weight_hh, H, [&](int f) {
+        int unit = q * S::OUT + tile * 64 + threadIdx.x / 32 % 4 * 16;
+        return make_int2(unit, p * S::OUT + (share * S::STEPS + f) * 4);
     });
 
     int u = threadIdx.x % S::UNITS, r = threadIdx.x / S::UNITS, j = rank * S::UNITS + u, row = first_row + r;

@@ -39,9 +39,8 @@ __global__ void __launch_bounds__(256, 1)
     Place place(BLOCKS, S::UNITS, ROWS, NH);
     Slices<T, BLOCKS, S::SLICE, S::THREADS> das(boxes, boxes + 2 * S::BOX, *arrived, place.rank);
     Fragments<T, S> weights(nullptr);
-    weights.fill([&](int m, int k) {
-        int unit = place.first_unit + m * 16, of_sum = (warp * S::STEPS + k) * 4;
-        return units_by_gates(r + place.head * 1ll * DH * DH, unit, of_sum, DH, H * 1ll * DH);
+    fill_by_gates(weights, r + place.head * 1ll * DH * DH, DH, H * 1ll * DH, [&](int m, int k) {
+        return make_int2(place.first_unit + m * 16, (warp * S::STEPS + k) * 4);
     });
 
     auto cell = [&](int n) { return Cell(n, place.first_unit, place.first_row, B, DH); };

@@ -167,6 +167,7 @@ impl Direction {
         plan.launch_in(&self.scope, &projection, launch, arguments![ax: self.tensor_slots().ax])
     }
 
+    /// The launch before that of all steps is the product that gives ax: it writes no weights.
     pub(super) fn add_tensor(&self, plan: &mut Plan) -> Result<(), Error> {
         match self.sizes.way.has_products() {
             true => self.add_product(plan)?,
@@ -178,10 +179,11 @@ impl Direction {
         if self.goes_by_groups(plan) {
             let (kernel, launch, instance) = self.tensor_launch(plan, GROUPS)?;
             let boxes = self.cell_boxes(&instance)?;
-            return plan.launch_in(&self.scope, &kernel, launch, boxes);
+            return plan.launch_in(&self.scope, &kernel, launch.overlap_previous(), boxes);
         }
         let (kernel, launch, _) = self.tensor_launch(plan, FORTH)?;
-        plan.launch_in(&self.scope, &kernel, launch, arguments![ax: self.tensor_slots().ax])
+        let ax = arguments![ax: self.tensor_slots().ax];
+        plan.launch_in(&self.scope, &kernel, launch.overlap_previous(), ax)
     }
 
     /// Whether the products of a step are by wgmma: TMA loads and stores lines of eight units.
