@@ -19,7 +19,8 @@ template <class T> __device__ __forceinline__ uint4 eight_halves(const T* from, 
     return there ? *reinterpret_cast<const uint4*>(from) : make_uint4(0, 0, 0, 0);
 }
 
-// Of 32 halves of a row, of which the first `left` are there: four times two, those from 2 t, 8 + 2 t, 16 + 2 t and 24 + 2 t on.
+// Of 32 halves of a row, of which the first `left` are there: four times two, those from 2 t, 8 + 2 t, 16 + 2 t and
+// 24 + 2 t on.
 template <class T> __device__ __forceinline__ uint4 twos_of_row(const T* row, int left) {
     int t = threadIdx.x % 4;
     uint4 own = eight_halves(row + t * 8, t * 8 < left);
