@@ -3,11 +3,11 @@
 mod counters;
 mod families;
 mod ladder;
-mod lengths;
 mod lists;
 mod museum;
 mod sanitizers;
 mod shares;
+mod sizes;
 mod stairs;
 
 use std::collections::BTreeSet;

@@ -8,7 +8,8 @@ use lab_harness::Dims;
 use lab_harness::record::{Measurement, Of, Products, Run};
 
 use super::lists::{cases_order, fastest, list, measures, own, playground, short};
-use super::{computes_what_is_counted, lengths};
+use super::sizes::Over;
+use super::{computes_what_is_counted, sizes};
 use crate::failure::Failure;
 use crate::plot::roofline::{Points, roofline};
 use crate::plot::versions::{Line, versions};
@@ -44,7 +45,8 @@ pub(super) fn pages(runs: &[Run]) -> Result<Vec<(String, String)>, Failure> {
             let plots = [
                 ("history", "time over the versions", family.plot()?),
                 ("roofline", "roofline", family.roofline()?),
-                ("lengths", "time over the length", lengths::plot(runs, family.name)?),
+                ("lengths", "time over the length", sizes::plot(runs, family.name, Over::Length)?),
+                ("rows", "a step over the rows", sizes::plot(runs, family.name, Over::Rows)?),
             ];
             for (file, what, svg) in plots {
                 let Some(svg) = svg else { continue };
