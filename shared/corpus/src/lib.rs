@@ -18,7 +18,7 @@ mod run;
 
 pub use cases::{asynchronous, beyond, cases, counted, formal, instructions};
 pub use descriptors::{PRODUCTS, descriptors};
-pub use judge::{Judgement, judge};
+pub use judge::{Judgement, emulator, judge};
 pub use run::run;
 
 use lab_device::{DType, KernelSource, Launch, TensorMap};

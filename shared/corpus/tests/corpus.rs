@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lab_corpus::kernels::{self, KERNELS};
 use lab_corpus::{
-    Case, Judgement, Kind, PRODUCTS, Verdict, beyond, cases, counted, descriptors, formal,
-    instructions, judge, lines, maps, mark, run,
+    Case, Judgement, Kind, PRODUCTS, Verdict, beyond, cases, counted, descriptors, emulator,
+    formal, instructions, judge, lines, maps, mark, run,
 };
+use lab_device::emulator::Options;
 use lab_device::nvrtc::Nvrtc;
 use lab_device::{Device, KernelSource, Mode};
-use lab_harness::suite::devices;
+use lab_harness::suite::{devices, each};
 
 #[test]
 fn every_kernel_is_one_case() {
@@ -83,21 +84,20 @@ fn the_right_ones_compute_what_they_should() {
             .filter(|c| has(&device, c.source));
         let right: Vec<Case> = all.filter(|c| c.bug().is_none()).collect();
         println!("{} cases on {}", right.len(), device.name());
-        let mut failed = Vec::new();
-        for case in &right {
-            match run(case, &device) {
-                // By the letter it is wrong.
-                Err(error)
-                    if matches!(case.verdict, Verdict::Formal { .. })
-                        && error.findings().is_some() => {}
-                Ok(got) if !case.holds(&got) => {
-                    let first: Vec<_> = got.iter().map(|x| &x[..x.len().min(8)]).collect();
-                    failed.push(format!("{}: not what it should be: {first:?} …", case.name));
-                }
-                Ok(_) => {}
-                Err(error) => failed.push(format!("{}: {error}", case.name)),
+        let failed = each(&device, &right, |case| match run(case, &device) {
+            // By the letter it is wrong.
+            Err(error)
+                if matches!(case.verdict, Verdict::Formal { .. }) && error.findings().is_some() =>
+            {
+                None
             }
-        }
+            Ok(got) if !case.holds(&got) => {
+                let first: Vec<_> = got.iter().map(|x| &x[..x.len().min(8)]).collect();
+                Some(format!("{}: not what it should be: {first:?} …", case.name))
+            }
+            Ok(_) => None,
+            Err(error) => Some(format!("{}: {error}", case.name)),
+        });
         assert!(failed.is_empty(), "on {}:\n{}", device.name(), failed.join("\n"));
     }
 }
@@ -114,8 +114,10 @@ fn every_file_is_cuda() {
             return;
         }
     };
-    for file in KERNELS {
-        for arch in ["sm_80", "sm_90a"].into_iter().filter(|arch| file.runs_on(arch)) {
+    let archs = |file| ["sm_80", "sm_90a"].map(|arch| (file, arch));
+    let all: Vec<(&KernelSource, &str)> = KERNELS.iter().copied().flat_map(archs).collect();
+    each(&Device::emulator().unwrap(), &all, |&(file, arch)| {
+        if file.runs_on(arch) {
             let image = nvrtc.compile(file, file.instantiations, arch);
             let image = image.unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(image.symbols.len(), file.instantiations.len());
@@ -125,7 +127,8 @@ fn every_file_is_cuda() {
             assert_eq!(complains("wgmma_read_before_wait"), file.name == "wgmma", "{}", file.file);
             assert!(!complains("wgmma_product"), "{:?}", image.complaints());
         }
-    }
+        None::<()>
+    });
 }
 
 /// By each of more than a thousand random descriptors, to the bit.
@@ -175,19 +178,17 @@ fn a_right_one_with_other_numbers_is_not_clean() {
 /// Every planted bug at its line, no word about the rest; whichever thread comes first.
 #[test]
 fn the_emulator_tells_right_from_wrong() {
-    let device = Device::emulator_in(Mode::Checked).unwrap();
-    let mut wrong = Vec::new();
-    for case in
-        cases().into_iter().chain(counted()).chain(instructions()).chain(formal()).chain(beyond())
-    {
-        match judge(&case, &device) {
-            Ok((judgement, _)) if judgement.right() => {}
-            Ok((judgement, findings)) => {
-                let said: String = findings.iter().map(|f| format!("\n{f}")).collect();
-                wrong.push(format!("{} ({:?}): {judgement:?}{said}", case.name, case.bug()));
-            }
-            Err(error) => wrong.push(format!("{}: {error}", case.name)),
+    let device = emulator(Options::from_env().unwrap()).unwrap();
+    device.compile_missing(KERNELS).unwrap();
+    let all = cases().into_iter().chain(counted()).chain(instructions()).chain(formal());
+    let all: Vec<Case> = all.chain(beyond()).collect();
+    let wrong = each(&device, &all, |case| match judge(case, &device) {
+        Ok((judgement, _)) if judgement.right() => None,
+        Ok((judgement, findings)) => {
+            let said: String = findings.iter().map(|f| format!("\n{f}")).collect();
+            Some(format!("{} ({:?}): {judgement:?}{said}", case.name, case.bug()))
         }
-    }
+        Err(error) => Some(format!("{}: {error}", case.name)),
+    });
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n\n"));
 }

@@ -1,13 +1,10 @@
 //! Asynchronous copies and mbarriers: what their kernels compute whenever the copies land, and what the
 //! checks say of those that are wrong.
-#![allow(missing_docs)]
-
-mod common;
 
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
-use common::{Arrays, arg, checked, module, plain, run};
+use crate::common::{Arrays, arg, checked, module, plain, run};
 use lab_emulator::{Config, Finding, Kind, Landing, LaunchError, Module, Options, Order};
 
 const NAMES: [&str; 17] = [

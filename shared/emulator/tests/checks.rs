@@ -1,11 +1,8 @@
 //! What the checks say, and how. Which bugs they find is held in `shared/corpus`.
-#![allow(missing_docs)]
-
-mod common;
 
 use std::sync::{Arc, LazyLock};
 
-use common::{Arrays, arg, checked, plain, run};
+use crate::common::{Arrays, arg, checked, plain, run};
 use lab_emulator::{
     Check, Config, Finding, Findings, Kind, Landing, LaunchError, Module, Operation, Options,
 };

@@ -1,11 +1,8 @@
 //! Clusters: what their kernels compute, and what the checks say of those that are wrong.
-#![allow(missing_docs)]
-
-mod common;
 
 use std::sync::{Arc, LazyLock};
 
-use common::{Arrays, arg, checked, module, plain, run};
+use crate::common::{Arrays, arg, checked, module, plain, run};
 use lab_emulator::{Config, Findings, Kind, LaunchError, Module, Options, Order};
 
 const NAMES: [&str; 9] = [

@@ -1,11 +1,8 @@
 //! What foreign CUDA code uses, as `compat/` stands in for it, in both builds.
-#![allow(missing_docs)]
-
-mod common;
 
 use std::sync::{Arc, LazyLock};
 
-use common::{Arrays, arg, checked, module, plain, run};
+use crate::common::{Arrays, arg, checked, module, plain, run};
 use lab_emulator::{Kind, LaunchError, Module, Options};
 
 const FILE: &str = "../compat/compat.cu";

@@ -1,5 +1,4 @@
 //! An object that was compiled with other headers is refused, not run.
-#![allow(missing_docs)]
 
 use std::path::Path;
 

@@ -1,11 +1,8 @@
 //! What each feature of CUDA that the emulator offers must compute.
-#![allow(missing_docs)]
-
-mod common;
 
 use std::sync::{Arc, LazyLock};
 
-use common::{arg, checked, module, plain, run};
+use crate::common::{Arrays, arg, checked, module, plain, run};
 use half::{bf16, f16};
 use lab_emulator::{Config, Module, Options, Order};
 
@@ -329,7 +326,7 @@ fn the_active_lanes_are_those_of_the_branch() {
 fn a_polled_flag_orders_what_is_read_behind_it() {
     let module = checked("features.cu", &["polls"]);
     for options in schedules() {
-        let mut arrays = common::Arrays::new();
+        let mut arrays = Arrays::new();
         let data = arrays.unwritten::<i32>(32);
         let flag = arrays.of(&[0i32]);
         let out = arrays.unwritten::<i32>(32);

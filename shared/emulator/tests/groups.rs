@@ -1,11 +1,8 @@
 //! Named barriers, registers that move between warpgroups, and matrices that are stored by a warp.
-#![allow(missing_docs)]
-
-mod common;
 
 use std::sync::{Arc, LazyLock};
 
-use common::{Arrays, arg, checked, module, plain, run};
+use crate::common::{Arrays, arg, checked, module, plain, run};
 use lab_emulator::{Finding, Kind, LaunchError, Module, Options, Order};
 
 const NAMES: [&str; 19] = [

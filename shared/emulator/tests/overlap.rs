@@ -1,11 +1,8 @@
 //! Grids that begin before the one before them has ended: which uses of memory are found, and which are not.
-#![allow(missing_docs)]
-
-mod common;
 
 use std::sync::{Arc, LazyLock};
 
-use common::{Arrays, arg, checked, module, plain, run};
+use crate::common::{Arrays, arg, checked, module, plain, run};
 use lab_emulator::{
     Check, Config, Finding, Kind, Landing, LaunchError, Module, Options, Order, grids_ended,
 };

@@ -1,11 +1,8 @@
 //! wgmma: what its kernels compute, and what the checks say of those that are wrong.
-#![allow(missing_docs)]
-
-mod common;
 
 use std::sync::{Arc, LazyLock};
 
-use common::{Arrays, arg, checked, module, plain, run};
+use crate::common::{Arrays, arg, checked, module, plain, run};
 use half::f16;
 use lab_emulator::{Finding, Kind, Landing, LaunchError, Module, Options, Order};
 

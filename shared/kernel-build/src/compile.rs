@@ -364,13 +364,14 @@ impl Tools<'_> {
         command.arg("-S").arg(unit).arg("-o").arg(assembly);
         let said = run(&mut command, source)?;
         let text = std::fs::read_to_string(assembly);
-        let text = with_aligned_shared(&text.map_err(|e| format!("{}: {e}", assembly.display()))?);
-        let text = with_first_symbols(text);
-        let text = match build {
-            Build::Plain => text,
-            Build::Checked => mark_waits(&prepare_for_checks(&text, !writes_pattern(source))),
+        let text = text.map_err(|e| format!("{}: {e}", assembly.display()))?;
+        let (code, debug) = split_debug(&text);
+        let code = with_first_symbols(with_aligned_shared(code));
+        let code = match build {
+            Build::Plain => code,
+            Build::Checked => mark_waits(&prepare_for_checks(&code, !writes_pattern(source))),
         };
-        write(assembly, &text)?;
+        write(assembly, &(code + debug))?;
         Ok(said)
     }
 
@@ -535,6 +536,11 @@ fn writes_pattern(source: &Path) -> bool {
     words.any(|word| word == "254" || word.starts_with("0xfe"))
 }
 
+/// What is changed in the assembly, and what g++ writes for debuggers behind it, which is two thirds of the text.
+fn split_debug(assembly: &str) -> (&str, &str) {
+    assembly.split_at(assembly.find("\t.section\t.debug_info").unwrap_or(assembly.len()))
+}
+
 /// Functions of the C library that later versions of it have under a version of their own.
 const RENEWED: [&str; 9] =
     ["exp", "exp2", "log", "log2", "pow", "hypot", "hypotf", "fmod", "fmodf"];
@@ -563,24 +569,27 @@ pub(crate) fn with_first_symbols(mut assembly: String) -> String {
 /// alignment. What a GPU would find aligned must be so here: `place_on_gpu` of the emulator judges.
 pub(crate) fn with_aligned_shared(assembly: &str) -> String {
     let mut aligned = String::with_capacity(assembly.len());
-    let mut in_shared = false;
-    for line in assembly.lines() {
-        let mut words = line.split_whitespace();
-        let (directive, operand) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
-        match directive {
-            ".section" => in_shared = operand.starts_with(".tbss"),
-            ".text" | ".data" | ".bss" => in_shared = false,
-            _ => {}
+    let mut rest = assembly;
+    while let Some(at) = rest.find("\t.section\t.tbss") {
+        aligned += &rest[..at];
+        rest = &rest[at..];
+        while let Some(end) = rest.find('\n').map(|at| at + 1) {
+            let line;
+            (line, rest) = rest.split_at(end);
+            let mut words = line.split_whitespace();
+            let (directive, operand) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
+            let is_alignment = directive == ".align";
+            match is_alignment && operand.parse().is_ok_and(|bytes: u32| bytes < 16) {
+                true => aligned += "\t.align 16\n",
+                false => aligned += line,
+            }
+            let is_other = directive == ".section" && !operand.starts_with(".tbss");
+            if is_other || matches!(directive, ".text" | ".data" | ".bss") {
+                break;
+            }
         }
-        let is_alignment = in_shared && directive == ".align";
-        let line = match is_alignment && operand.parse().is_ok_and(|bytes: u32| bytes < 16) {
-            true => "\t.align 16",
-            false => line,
-        };
-        aligned += line;
-        aligned.push('\n');
     }
-    aligned
+    aligned + rest
 }
 
 /// Static shared arrays are thread-local variables, which the linker puts side by side: an index
@@ -618,13 +627,15 @@ fn prepare_for_checks(assembly: &str, nan: bool) -> String {
             writeln!(prepared, "{line}").expect("writing to a string");
             continue;
         }
-        match operand.trim_end_matches("@PLT") {
+        match operand.strip_suffix("@PLT").unwrap_or(operand) {
             function @ ("memcpy" | "memmove" | "memset") if !directive.starts_with('.') => {
-                writeln!(prepared, "\t{directive}\temu_{function}")
+                writeln!(prepared, "\t{directive}\temu_{function}").expect("writing to a string");
             }
-            _ => writeln!(prepared, "{line}"),
+            _ => {
+                prepared += line;
+                prepared.push('\n');
+            }
         }
-        .expect("writing to a string");
         if in_shared && directive == ".zero" {
             writeln!(prepared, "\t.zero\t{APART}").expect("writing to a string");
         }

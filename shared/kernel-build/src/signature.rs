@@ -144,7 +144,8 @@ fn last_identifier(text: &str) -> &str {
 fn without_comments(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some(at) = rest.find("//").into_iter().chain(rest.find("/*")).min() {
+    let begins = |text: &str, at: usize| text[at + 1..].starts_with(['/', '*']);
+    while let Some((at, _)) = rest.match_indices('/').find(|&(at, _)| begins(rest, at)) {
         kept.push_str(&rest[..at]);
         let (end, skipped) = if rest[at..].starts_with("//") { ("\n", 0) } else { ("*/", 2) };
         rest = rest[at..].find(end).map_or("", |end| &rest[at + end + skipped..]);

@@ -35,15 +35,48 @@ fn forward_alone() {
 }
 
 #[test]
-fn on_tensor_cores() {
-    [&TENSOR, &PRODUCT, &GROUPS, &TENSOR_BACK, &PRODUCT_BACK, &GROUPS_BACK, &WGMMA_BACK]
-        .into_iter()
-        .for_each(|version| assert_version(&STAGE, version));
+fn tensor() {
+    assert_version(&STAGE, &TENSOR);
 }
 
 #[test]
-fn on_tensor_cores_over_the_grid() {
-    [&TENSOR_GRID, &TENSOR_GRID_BACK].into_iter().for_each(|v| assert_version(&STAGE, v));
+fn product() {
+    assert_version(&STAGE, &PRODUCT);
+}
+
+#[test]
+fn groups() {
+    assert_version(&STAGE, &GROUPS);
+}
+
+#[test]
+fn tensor_back() {
+    assert_version(&STAGE, &TENSOR_BACK);
+}
+
+#[test]
+fn product_back() {
+    assert_version(&STAGE, &PRODUCT_BACK);
+}
+
+#[test]
+fn groups_back() {
+    assert_version(&STAGE, &GROUPS_BACK);
+}
+
+#[test]
+fn wgmma_back() {
+    assert_version(&STAGE, &WGMMA_BACK);
+}
+
+#[test]
+fn tensor_grid() {
+    assert_version(&STAGE, &TENSOR_GRID);
+}
+
+#[test]
+fn tensor_grid_back() {
+    assert_version(&STAGE, &TENSOR_GRID_BACK);
 }
 
 stage_checks!(STAGE);

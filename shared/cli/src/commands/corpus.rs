@@ -2,11 +2,12 @@
 
 use clap::Args;
 use lab_corpus::{
-    Case, Judgement, PRODUCTS, Verdict, asynchronous, beyond, cases, counted, descriptors, formal,
-    instructions, judge, kernels, lines, maps, run as run_case,
+    Case, Judgement, PRODUCTS, Verdict, asynchronous, beyond, cases, counted, descriptors,
+    emulator, formal, instructions, judge, kernels, lines, maps, run as run_case,
 };
 use lab_device::emulator::{Finding, Landing, Operation, Options};
 use lab_device::{Device, DeviceKind, Mode, Selector};
+use rayon::prelude::*;
 use serde_json::json;
 
 use crate::Common;
@@ -70,12 +71,17 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     if arguments.counted {
         return print_counted(common);
     }
-    let device = Device::emulator_in(Mode::Checked)?;
-    let mut judged = Vec::new();
-    for case in cases().into_iter().chain(formal()).chain(beyond()) {
-        let (judgement, findings) = judge(&case, &device)?;
-        judged.push((case, judgement, findings));
-    }
+    let device = emulator(options()?)?;
+    device.compile_missing(kernels::KERNELS)?;
+    let all: Vec<Case> = cases().into_iter().chain(formal()).chain(beyond()).collect();
+    // One goes round for ever: the others are judged while it is waited for.
+    let judged: Result<Vec<_>, Failure> = (all.into_par_iter().with_max_len(1))
+        .map(|case| {
+            let (judgement, findings) = judge(&case, &device)?;
+            Ok((case, judgement, findings))
+        })
+        .collect();
+    let judged = judged?;
     let wrong = judged.iter().filter(|j| !j.1.right()).count();
     if common.json {
         let (plain, formal) = judged.split_at(cases().len());
@@ -116,6 +122,11 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     }
 }
 
+/// What the environment says.
+fn options() -> Result<Options, Failure> {
+    Options::from_env().map_err(|e| Failure::Usage(e.to_string()))
+}
+
 /// Right ones first: most of what breaks a header shows in the first that runs.
 fn up_to_the_first(files: &[String]) -> Result<(), Failure> {
     let known = || kernels::KERNELS.iter().map(|k| k.file);
@@ -131,8 +142,7 @@ fn up_to_the_first(files: &[String]) -> Result<(), Failure> {
     let mut all: Vec<Case> = all.filter(|c| wanted(c.source.file)).collect();
     all.sort_by_key(|c| c.bug().is_some());
     for copies in [Landing::Late, Landing::Early] {
-        let options = Options::from_env().map_err(|e| Failure::Usage(e.to_string()))?;
-        let device = Device::emulator_with(Mode::Checked, Options { copies, ..options })?;
+        let device = emulator(Options { copies, ..options()? })?;
         all.iter().try_for_each(|case| hold_verdict(case, &device))?;
         if wanted(kernels::MAPS.file) {
             hold_maps(&device)?;

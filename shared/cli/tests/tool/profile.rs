@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use assert_cmd::Command;
 use lab_harness::{Options, Version};
+use rayon::prelude::*;
 use serde_json::Value;
 
 fn lab(arguments: &[&str]) -> Command {
@@ -108,7 +109,8 @@ fn the_page_stands_by_itself() {
 #[ignore = "takes long: --include-ignored runs it"]
 fn the_page_of_each_other_version_stands_by_itself() {
     let others = lab::STAGES.iter().flat_map(|stage| &stage.versions[1..]);
-    others.for_each(|version| page_stands_by_itself(*version));
+    let others: Vec<&dyn Version> = others.copied().collect();
+    others.into_par_iter().with_max_len(1).for_each(page_stands_by_itself);
 }
 
 /// It is well-formed, needs nothing from elsewhere, and has a picture for each line that was counted.

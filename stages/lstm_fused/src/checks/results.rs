@@ -1,7 +1,7 @@
 //! Against the reference.
 
 use lab_device::{DType, Device, DeviceKind};
-use lab_harness::suite::without_checks;
+use lab_harness::suite::{each, without_checks};
 use lab_harness::{Tensor, Version};
 use lab_reference::lstm::Network;
 
@@ -13,7 +13,8 @@ pub(super) fn every_option_is_right(version: &dyn Version, device: &Device) {
     let way = way_of(version);
     // In f64, whose bound is the narrowest, and in one of the other types by turns: a kernel has no options
     // by type, and the problems of a version are in all.
-    for (n, network) in networks(way).into_iter().enumerate() {
+    let all: Vec<_> = networks(way).into_iter().enumerate().collect();
+    each(device, &all, |&(n, network)| {
         let turns = [DType::F32, DType::F16, DType::BF16];
         let of_way: &[DType] = match way.on_tensor_cores() {
             true => &[turns[1 + n % 2]],
@@ -23,29 +24,31 @@ pub(super) fn every_option_is_right(version: &dyn Version, device: &Device) {
             let posed = Posed { dtype, seed: n as u64, ..Posed::new(way, network, 6, 3) };
             assert_right(device, &posed, &posed.tensors());
         }
-    }
+        None::<()>
+    });
 }
 
 /// With none, one, some and all steps. What stands behind a row's length is not read: it is NaN.
 pub(super) fn rows_of_unlike_lengths(version: &dyn Version, device: &Device) {
     let way = way_of(version);
-    for network in networks(way) {
-        for lengths in [vec![4, 0, 1, 6], vec![0, 0, 0, 0]] {
-            let posed = Posed { lengths: Some(lengths.clone()), ..Posed::new(way, network, 6, 4) };
-            let mut tensors = posed.tensors();
-            for name in ["x", "dy"] {
-                let mut values = tensors[name].values();
-                let shape = tensors[name].shape.clone();
-                for (n, row) in values.chunks_mut(shape[2]).enumerate() {
-                    if n / 4 >= lengths[n % 4] {
-                        row.fill(f64::NAN);
-                    }
+    let of_both = |network| [(network, [4, 0, 1, 6]), (network, [0; 4])];
+    let all: Vec<_> = networks(way).into_iter().flat_map(of_both).collect();
+    each(device, &all, |&(network, lengths)| {
+        let posed = Posed { lengths: Some(lengths.into()), ..Posed::new(way, network, 6, 4) };
+        let mut tensors = posed.tensors();
+        for name in ["x", "dy"] {
+            let mut values = tensors[name].values();
+            let shape = tensors[name].shape.clone();
+            for (n, row) in values.chunks_mut(shape[2]).enumerate() {
+                if n / 4 >= lengths[n % 4] {
+                    row.fill(f64::NAN);
                 }
-                tensors.insert(name.into(), Tensor::rounded(posed.dtype, &shape, &values));
             }
-            assert_right(device, &posed, &tensors);
+            tensors.insert(name.into(), Tensor::rounded(posed.dtype, &shape, &values));
         }
-    }
+        assert_right(device, &posed, &tensors);
+        None::<()>
+    });
 }
 
 pub(super) fn what_is_left_out_is_zero(version: &dyn Version, device: &Device) {
@@ -195,6 +198,7 @@ mod tests {
                     let lengths = |row: usize| (seed as usize + row * 5) % (steps + 1);
                     let lengths = ragged.then(|| (0..batch).map(lengths).collect());
                     let dtype = DTYPES[dtype];
+                    let mut all = Vec::new();
                     for (number, way) in VERSIONS.map(|v| v.way).into_iter().enumerate() {
                         // By turns; and eight blocks of 256 threads are slow to emulate: now and then.
                         if !way.on_tensor_cores() && seed as usize % 3 != number % 3 {
@@ -221,9 +225,12 @@ mod tests {
                         };
                         let posed = Posed::new(way, taken_by(way, network), steps, batch);
                         let dtype = if dtypes(way).contains(&dtype) { dtype } else { posed.dtype };
-                        let posed = Posed { lengths: lengths.clone(), dtype, seed, ..posed };
-                        assert_stacked(&posed);
+                        all.push(Posed { lengths: lengths.clone(), dtype, seed, ..posed });
                     }
+                    each(&emulator().unwrap(), &all, |posed| {
+                        assert_stacked(posed);
+                        None::<()>
+                    });
                 }
             }
         };

@@ -3,6 +3,7 @@
 use lab_device::emulator::{self, Order};
 use lab_device::{DType, Device, DeviceKind};
 use lab_harness::request::shapes_of;
+use lab_harness::suite::each;
 use lab_harness::{Prepared, Tensor, Tensors, Version};
 use lab_reference::lstm::Network;
 
@@ -30,8 +31,9 @@ pub(super) fn nan_stays_in_its_row(version: &dyn Version, device: &Device) {
         let posed = Posed::new(way, network, 5, 3);
         let clean = posed.tensors();
         let before = run(device, &posed, &clean);
-        for (name, at) in [("x", 1), ("h0", 7), ("c0", 7), ("dy", 12), ("dhn", 6)] {
-            let Some(tensor) = clean.get(name) else { continue };
+        let places = [("x", 1), ("h0", 7), ("c0", 7), ("dy", 12), ("dhn", 6)];
+        each(device, &places, |&(name, at)| {
+            let tensor = clean.get(name)?;
             let mut values = tensor.values();
             values[at] = f64::NAN;
             let mut tensors = clean.clone();
@@ -46,7 +48,8 @@ pub(super) fn nan_stays_in_its_row(version: &dyn Version, device: &Device) {
                 assert_eq!(same.contains(&false), row == hit, "{network:?} {name}: row {row}");
                 assert_eq!(nan.contains(&true), row == hit, "{network:?} {name}: row {row}");
             }
-        }
+            None::<()>
+        });
     }
 }
 
@@ -111,9 +114,10 @@ pub(super) fn a_sequence_in_parts_is_the_same(version: &dyn Version, device: &De
 /// Which keeps c of two steps only.
 pub(super) fn the_forward_pass_alone_is_the_same(version: &dyn Version, device: &Device) {
     let way = way_of(version);
-    let all = with_norm(way, stack_of(way));
-    for (network, lengths) in all.into_iter().flat_map(|n| [(n, None), (n, Some(vec![6, 0, 3]))]) {
-        let posed = Posed { lengths, ..Posed::new(way, network, 6, 3) };
+    let of_both = |network| [(network, None), (network, Some([6, 0, 3]))];
+    let all: Vec<_> = with_norm(way, stack_of(way)).into_iter().flat_map(of_both).collect();
+    each(device, &all, |&(network, lengths)| {
+        let posed = Posed { lengths: lengths.map(Vec::from), ..Posed::new(way, network, 6, 3) };
         let tensors = posed.tensors();
         let both = run(device, &posed, &tensors);
         let forward = Lstm::by(way, posed.network).unwrap().run(device, &tensors, Pass::Forward);
@@ -122,7 +126,8 @@ pub(super) fn the_forward_pass_alone_is_the_same(version: &dyn Version, device: 
         for (name, tensor) in forward {
             assert_eq!(tensor, both[&name], "{name}");
         }
-    }
+        None::<()>
+    });
 }
 
 /// Of several layers, whose gates take each other's place.

@@ -59,25 +59,3 @@ impl StateSummary {
         Self { steps, units, still, saturated, directions }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn units_are_counted_by_what_they_do() {
-        // One that swings, its double, one that is shut, one that stands still, one apart.
-        let row = |n: usize| {
-            let t = n as f64 * 0.37;
-            [0.4 * t.sin(), -0.8 * t.sin(), 0.99, 0.3, 0.5 * (2.3 * t).cos()]
-        };
-        let states: Vec<f64> = (0..200).flat_map(row).collect();
-        let summary = StateSummary::of(&states, 5);
-        let expected = StateSummary { steps: 200, units: 5, still: 2, saturated: 1, directions: 2 };
-        assert_eq!(summary, expected);
-        // Fewer steps than units.
-        assert_eq!(StateSummary::of(&states[..10], 5).steps, 2);
-        assert_eq!(StateSummary::of(&states[..10], 5).directions, 1);
-        assert_eq!(StateSummary::of(&[0.5; 5], 5).directions, 0);
-    }
-}
