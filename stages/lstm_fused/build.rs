@@ -90,6 +90,10 @@ const WEIGHTS: &[[usize; 5]] = &[[128, 128, 64, 6, 16]];
 const SPLIT_WEIGHTS: &[[usize; 5]] = &[[128, 256, 64, 4, 16]];
 const INPUTS: &[[usize; 5]] = &[[128, 256, 64, 4, 16]];
 
+/// The head of a text: all of its outputs are columns of a tile. And the gradient by its weight.
+const HEAD: &[[usize; 4]] = &[[128, 256, 64, 4]];
+const HEAD_GRADIENT: &[[usize; 4]] = &[[128, 128, 64, 6]];
+
 const TYPES: [&str; 4] = ["float", "double", "__half", "__nv_bfloat16"];
 
 /// `name<T, arguments>` for each type.
@@ -161,6 +165,8 @@ fn main() {
         of_halves("split_weight_gradients", SPLIT_WEIGHTS),
         of_halves("gradient_by_x", INPUTS),
     ];
+    let head_products =
+        [of_halves("head_of_text", HEAD), of_halves("head_gradient", HEAD_GRADIENT)];
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_cell.cu", &cell.concat())
         .kernel("kernels/v1_sequence.cu", &kept("lstm_sequence", SEQUENCE))
@@ -208,6 +214,9 @@ fn main() {
         .kernel("kernels/vector_gradient.cu", &vectors.concat())
         .kernel("kernels/gather.cu", &[each("gather_series", ""), each("gather_text", "")].concat())
         .kernel("kernels/head.cu", &heads())
+        .kernel("kernels/head_tensor.cu", &head_products.concat())
+        .needs("sm_90a")
+        .spills(232) // of a row's sums, behind all products
         .kernel("kernels/dropout.cu", &each("dropout", ""))
         .kernel("kernels/update.cu", &updates())
         .build();

@@ -71,7 +71,7 @@ template <class T> struct Head {
     const double* row_losses;
     T *dweight, *dbias;
     double* loss;
-    int rows, O;
+    int rows, dz_rows, O;
 
     // A tile of dW, from row m0 and column n0 on.
     __device__ __forceinline__ void by_weight(const T* y, int K, int m0, int n0) const {
@@ -91,7 +91,7 @@ template <class T> struct Head {
         using M = math_t<T>;
         int o = m0 + threadIdx.x % TILE;
         M sum[1];
-        SumTile::column_sums(sum, rows, [&](M (&own)[1], int r) {
+        SumTile::column_sums(sum, dz_rows, [&](M (&own)[1], int r) {
             if (o < O) own[0] += dz[r * 1ll * O + o];
         });
         if (threadIdx.x < TILE && o < O) dbias[o] = from_math<T>(sum[0]);
@@ -105,8 +105,9 @@ template <class T> struct Head {
 };
 
 // A block a tile: 4H / 32 by C / 32 for weight_ih, H / 32 for weight_hh and, where there are biases, one.
-// Behind them, where O is not 0, those of the head, O / 32 by stride / 32 and one more, and a block for
-// the loss of the step. All rounded up. The grid begins with block `first` of these. The head reads y from row `from` on, `head_rows` of them.
+// Behind them, where O is not 0, those of the head, O / 32 by K / 32 and one more, and a block for
+// the loss of the step. All rounded up. The grid begins with block `first` of these. The head reads y from row `from` on,
+// `head_rows` of them of K columns; where others compute dW, K is 0. dz has `dz_rows` rows: as many, or sums of several.
 template <class T, class Gates = math_t<T>>
 __global__ void __launch_bounds__(THREADS)
     parameter_gradient(const Gates* __restrict__ da, const T* __restrict__ x,
@@ -118,19 +119,19 @@ __global__ void __launch_bounds__(THREADS)
                        T* __restrict__ dhead_weight, T* __restrict__ dhead_bias,
                        double* __restrict__ losses, int rows, int B, int G, int H, int C,
                        int stride, int column, int state, int reverse, int biased, int from,
-                       int head_rows, int O, int first) {
+                       int head_rows, int dz_rows, int K, int O, int first) {
     int of_x = (C + TILE - 1) / TILE, of_h = (H + TILE - 1) / TILE, tiles = (4 * H + TILE - 1) / TILE;
     int job = first + blockIdx.x, of_network = tiles * (of_x + of_h + biased);
     if (job >= of_network) {
         job -= of_network;
-        Head<T> head{dz, row_losses, dhead_weight, dhead_bias, losses, head_rows, O};
-        int of_y = (stride + TILE - 1) / TILE, m0 = job / (of_y + 1) * TILE, part = job % (of_y + 1);
+        Head<T> head{dz, row_losses, dhead_weight, dhead_bias, losses, head_rows, dz_rows, O};
+        int of_y = (K + TILE - 1) / TILE, m0 = job / (of_y + 1) * TILE, part = job % (of_y + 1);
         if (m0 >= O) {
             head.loss += counts[STEP];
             return head.add_losses();
         }
         if (part == of_y) return head.by_bias(m0);
-        return head.by_weight(y + from * 1ll * stride, stride, m0, part * TILE);
+        return head.by_weight(y + from * 1ll * K, K, m0, part * TILE);
     }
     int part = job / tiles, m0 = job % tiles * TILE;
     if (part >= of_x + of_h) return bias_gradient(da, dbias_ih, dbias_hh, rows, G, H, m0);

@@ -28,7 +28,10 @@ pub mod launches {
     //! What a training step is made of: [`Lstm::forward`](crate::Lstm::forward) and
     //! [`Lstm::backward`](crate::Lstm::backward) within a larger plan.
 
-    pub use crate::direction::{Direction, HeadSums, Sizes, States, Upstream, blocks, kernel};
+    pub use crate::direction::{
+        Direction, HeadSums, MOST_TENSOR_OUTPUTS, Sizes, States, TensorHead, Upstream, blocks,
+        kernel,
+    };
     pub use crate::network::Layers;
 }
 

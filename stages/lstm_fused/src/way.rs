@@ -84,7 +84,7 @@ impl Way {
     }
 
     /// Whether the products over all steps are by wgmma and TMA, where the sizes allow it.
-    pub(crate) fn has_products(self) -> bool {
+    pub fn has_products(self) -> bool {
         matches!(
             self,
             Self::TensorProduct | Self::TensorGroups | Self::TensorGroupsBack | Self::TensorGrid

@@ -10,6 +10,7 @@ mod slstm;
 mod spread;
 mod tensor;
 mod tensor_grid;
+mod tensor_head;
 mod tensor_products;
 
 use std::collections::BTreeMap;
@@ -27,6 +28,7 @@ pub(crate) use residence::MOST_UNITS;
 pub(crate) use spread::MOST_SPREAD_UNITS;
 pub(crate) use tensor::{MOST_TENSOR_UNITS, TensorSlots};
 pub(crate) use tensor_grid::{MOST_GRID_UNITS, has_room_for_grid};
+pub use tensor_head::{MOST_TENSOR_OUTPUTS, TensorHead};
 pub(crate) use tensor_products::wide_bytes;
 
 use crate::Way;

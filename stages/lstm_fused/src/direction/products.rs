@@ -19,14 +19,18 @@ pub(super) const FEW_COLUMNS: usize = 2;
 /// What the head on the last layer wants of the launch of all sums: its gradients, and the loss.
 #[derive(Clone, Copy, Debug)]
 pub struct HeadSums {
-    /// The gradient by its outputs, \[rows, O\].
+    /// The gradient by its outputs, \[`dz_rows`, O\]: of each row or, of several together, the sum.
     pub dz: Slot,
+    /// [`HeadSums::rows`], or fewer.
+    pub dz_rows: usize,
     /// The loss of each row, f64.
     pub row_losses: Slot,
     /// Where training stands, [`lab_harness::progress`].
     pub counts: Slot,
     /// The gradient by its weight, \[O, H·dirs\].
     pub weight: Slot,
+    /// Whether that is computed here, and not by others.
+    pub by_weight: bool,
     /// By its bias, \[O\].
     pub bias: Slot,
     /// The loss of each step of an epoch, f64.
@@ -51,9 +55,11 @@ impl HeadSums {
         let mut one = |dtype| plan.scratch(dtype, 1);
         Self {
             dz: one(sizes.arithmetic()),
+            dz_rows: 0,
             row_losses: one(DType::F64),
             counts: one(DType::I64),
             weight: one(sizes.dtype),
+            by_weight: true,
             bias: one(sizes.dtype),
             losses: one(DType::F64),
             from: 0,
@@ -62,20 +68,25 @@ impl HeadSums {
         }
     }
 
+    /// Of y of so many columns, those that its gradient by the weight is summed up for.
+    fn columns(&self, of_y: usize) -> usize {
+        if self.by_weight { of_y } else { 0 }
+    }
+
     /// Blocks of its gradients, of y of so many columns, and of the loss.
-    fn blocks(&self, columns: usize) -> u32 {
+    fn blocks(&self, of_y: usize) -> u32 {
         match self.outputs {
             0 => 0,
-            outputs => blocks(outputs, TILE) * (blocks(columns, TILE) + 1) + 1,
+            outputs => blocks(outputs, TILE) * (blocks(self.columns(of_y), TILE) + 1) + 1,
         }
     }
 
     /// Under the names of the kernel's parameters.
-    fn arguments(&self) -> [(&'static str, Argument); 9] {
-        let Self { dz, row_losses, counts, weight, bias, losses, from, rows, outputs } = *self;
+    fn arguments(&self, of_y: usize) -> [(&'static str, Argument); 11] {
+        let Self { dz, dz_rows, row_losses, counts, bias, losses, from, rows, outputs, .. } = *self;
         arguments![
-            dz, row_losses, counts, dhead_weight: weight, dhead_bias: bias, losses, from,
-            head_rows: rows, O: outputs,
+            dz, dz_rows, row_losses, counts, dhead_weight: self.weight, dhead_bias: bias,
+            losses, from, head_rows: rows, O: outputs, K: self.columns(of_y),
         ]
     }
 }
@@ -179,7 +190,7 @@ impl Direction {
         grid += head.blocks(hidden * directions);
         let (dweight_ih, dweight_hh) = (gradients["weight_ih"], gradients["weight_hh"]);
         let arguments = arguments![dweight_ih, dweight_hh, dbias_ih, dbias_hh];
-        let arguments = arguments.into_iter().chain(head.arguments());
+        let arguments = arguments.into_iter().chain(head.arguments(hidden * directions));
         if grid == 0 {
             return Ok(());
         }
@@ -201,7 +212,7 @@ impl Direction {
         let [dweight_hh, dbias_ih, dbias_hh] = [(); 3].map(|()| plan.scratch(dtype, 1));
         let dweight_ih = gradients["weight_ih"];
         let written = arguments![dweight_ih, dweight_hh, dbias_ih, dbias_hh];
-        let scope = self.scope.clone().with(written).with(head.arguments());
+        let scope = self.scope.clone().with(written).with(head.arguments(hidden * directions));
         let tiles = blocks(4 * hidden, TILE);
         let by_x = tiles * blocks(self.columns, TILE);
         let of_network = by_x + tiles * blocks(hidden, TILE);

@@ -18,14 +18,14 @@ fn matrix(sizes: Sizes, rows: usize, columns: usize) -> Operand {
 }
 
 /// A kernel of one of the products, and the height, width and depth of its tiles.
-fn product(
+pub(super) fn product(
     plan: &Plan,
     source: &'static KernelSource,
     name: &str,
-    sizes: Sizes,
+    dtype: DType,
 ) -> Result<(Kernel, [usize; 3]), Error> {
     let mut all = source.instances(name);
-    let instance = all.find(|i| i.has("T", sizes.dtype.cpp())).expect("of each type of halves");
+    let instance = all.find(|i| i.has("T", dtype.cpp())).expect("of each type of halves");
     Ok((plan.device().load(instance)?, ["BM", "BN", "BK"].map(|name| instance.size(name))))
 }
 
@@ -117,7 +117,7 @@ impl Direction {
         if let Some([to, _]) = wide_weights {
             self.add_other_columns(plan, [self.weight_ih, to], weights, both, false)?;
         }
-        let (kernel, [high, wide, deep]) = product(plan, &V4_PRODUCT, "gates_of_x", self.sizes)?;
+        let (kernel, [high, wide, deep]) = product(plan, &V4_PRODUCT, "gates_of_x", dtype)?;
         let x = matrix(self.sizes, rows, inputs).loaded(high)?;
         // Gate by gate, of each unit: the rows of a gate lie H apart.
         let bytes = inputs * dtype.size();
@@ -152,15 +152,15 @@ impl Direction {
         plan: &mut Plan,
         gradients: &Weights,
     ) -> Result<(), Error> {
-        let Sizes { batch, hidden, directions, .. } = self.sizes;
+        let Sizes { dtype, batch, hidden, directions, .. } = self.sizes;
         let TensorSlots { ax, first_da, y, h0, wide: slots, .. } = self.tensor_slots();
         let [rows, weights, columns] =
             [self.sizes.rows(), self.sizes.weights(), wide_columns(self.columns)];
         let tiles_of = |[high, wide, _]: [usize; 3]| {
             blocks(weights, high) * (blocks(columns, wide) + blocks(hidden, wide))
         };
-        let whole = product(plan, &V4_PRODUCT_BACK, "weight_gradients", self.sizes)?;
-        let split = product(plan, &V4_PRODUCT_BACK, "split_weight_gradients", self.sizes)?;
+        let whole = product(plan, &V4_PRODUCT_BACK, "weight_gradients", dtype)?;
+        let split = product(plan, &V4_PRODUCT_BACK, "split_weight_gradients", dtype)?;
         let parts = parts_of_tiles(plan, [tiles_of(whole.1), tiles_of(split.1)], rows, split.1[2]);
         let (kernel, sides) = if parts > 1 { split } else { whole };
         let panels = |columns, rows| matrix(self.sizes, rows, columns).loaded(sides[2]);
@@ -221,7 +221,8 @@ pub(super) fn add_input_product(
     dx: Slot,
 ) -> Result<(), Error> {
     let (sizes, columns) = (one.sizes, wide_columns(one.columns));
-    let (kernel, [high, wide, deep]) = product(plan, &V4_PRODUCT_BACK, "gradient_by_x", sizes)?;
+    let (kernel, [high, wide, deep]) =
+        product(plan, &V4_PRODUCT_BACK, "gradient_by_x", sizes.dtype)?;
     let da = matrix(sizes, sizes.rows(), sizes.weights()).loaded(high)?;
     let weights = matrix(sizes, sizes.weights(), columns).loaded(deep)?;
     let weights_of = |of: &Direction| {

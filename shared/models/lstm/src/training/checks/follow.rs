@@ -259,6 +259,14 @@ pub(crate) fn training_in_halves_stays_near(device: &Device) {
                 config,
                 data,
             });
+            let Case { name, model, config, .. } = all[1].clone();
+            assert!(name.contains("text"), "{name}");
+            // More outputs than lanes, and more rows than a tile has, of which some have no window.
+            let Data::Text { tokens, .. } = text(170) else { unreachable!() };
+            let data = Data::Text { tokens, classes: 70 };
+            let model = Model::characters(Network { inputs: 70, hidden: 16, ..model.network });
+            let config = Config { way: Some(Way::TensorProduct), batch: 50, ..config };
+            all.push(Case { name: "a text on tensor cores", model, config, data });
             let Case { model, config, data, .. } = slstms[0].clone();
             let config = Config { way: Some(Way::Tensor), ..config };
             all.push(Case { name: "an sLSTM on tensor cores", model, config, data });

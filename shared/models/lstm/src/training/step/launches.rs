@@ -7,11 +7,13 @@ use lab_reference::lstm::Parameter;
 
 use super::super::data::read_rows;
 use super::super::flat::Layout;
-use super::super::{Config, Data, Model};
+use super::super::{Config, Data, Head, Model};
 use super::{Slots, Training};
 use lab_training::Update;
-use lstm_fused::launches::{HeadSums, States, Upstream, blocks, kernel};
-use lstm_fused::{Pass, kernels};
+use lstm_fused::launches::{
+    HeadSums, MOST_TENSOR_OUTPUTS, States, TensorHead, Upstream, blocks, kernel,
+};
+use lstm_fused::{Pass, Way, kernels};
 
 /// Outputs and columns up to which a warp has a row of the head, and beyond which four have.
 const NARROW: usize = 64;
@@ -85,9 +87,17 @@ impl Builder<'_> {
             true => self.plan.zeros(dtype, window * batch * self.model.features()),
             false => self.plan.scratch(dtype, 1),
         };
-        let dz = self.add_head(weights, dy, train)?;
+        let head = match &slots.training {
+            Some(training) if self.has_tensor_head(lstm.way()) => {
+                self.add_tensor_head(slots, training, [y, dy])?
+            }
+            training => {
+                let dz = self.add_head(weights, dy, train)?;
+                let Some(training) = training else { return Ok(()) };
+                self.head_sums(slots, training, dz)
+            }
+        };
         let Some(training) = &slots.training else { return Ok(()) };
-        let head = self.head_sums(slots, training, dz);
         let by_parameters = training.gradient;
         let plan = &mut self.plan;
         let upstream =
@@ -121,14 +131,49 @@ impl Builder<'_> {
         Ok(dz)
     }
 
+    /// Whether the products of the head are on tensor cores.
+    fn has_tensor_head(&self, way: Way) -> bool {
+        let Model { outputs, head, .. } = *self.model;
+        way.has_products()
+            && self.data.is_text()
+            && matches!(head, Head::EveryStep)
+            && outputs <= MOST_TENSOR_OUTPUTS
+            && self.model.network.hidden.is_multiple_of(8)
+    }
+
+    /// z, the losses, dy and the gradient by the weight; what is left is the sum of what it gives.
+    fn add_tensor_head(
+        &mut self,
+        slots: &Slots,
+        training: &Training,
+        [y, dy]: [Slot; 2],
+    ) -> Result<HeadSums, Error> {
+        let part = |of, name| self.layout.part(of, name);
+        let head = TensorHead {
+            dtype: self.config.dtype,
+            rows: read_rows(self.model, self.config),
+            outputs: self.model.outputs,
+            features: self.model.features(),
+            y,
+            dy,
+            weight: part(slots.weights, "head_weight"),
+            dweight: part(training.gradient, "head_weight"),
+        };
+        let scope = self.scope.clone().with(arguments![bias: part(slots.weights, "head_bias")]);
+        let dz = head.add(&mut self.plan, &scope)?;
+        Ok(HeadSums { by_weight: false, ..self.head_sums(slots, training, dz) })
+    }
+
     /// What is summed over all rows that the head has.
     fn head_sums(&self, slots: &Slots, training: &Training, dz: Slot) -> HeadSums {
         let gradient = |name| self.layout.part(training.gradient, name);
         HeadSums {
             dz,
+            dz_rows: dz.len() / self.model.outputs,
             row_losses: slots.row_losses,
             counts: slots.counts,
             weight: gradient("head_weight"),
+            by_weight: true,
             bias: gradient("head_bias"),
             losses: training.losses,
             from: self.model.from(self.config.window) * self.config.batch,
