@@ -39,11 +39,9 @@ template <class T> __device__ __forceinline__ uint4 twos_of_row(const T* row, in
 template <bool PACKED, class T> __device__ __forceinline__ unsigned two_of_row(const T* row, int left) {
     int g = threadIdx.x % 32 / 4;
     if constexpr (!PACKED) {
-        unsigned short two[2] = {};
         auto halves = reinterpret_cast<const unsigned short*>(row);
-        if (g < left) two[0] = halves[g];
-        if (g + 8 < left) two[1] = halves[g + 8];
-        return two[0] | unsigned(two[1]) << 16;
+        auto half = [&](int i) { return i < left ? unsigned(halves[i]) : 0u; };
+        return half(g) | half(g + 8) << 16;
     }
     // An even lane has its first and that of lane g + 1, which has the second of both.
     bool odd = g % 2;
