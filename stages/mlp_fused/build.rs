@@ -16,13 +16,17 @@ fn used(name: &str) -> Vec<String> {
 fn main() {
     let each = |name: &str| ["float", "double"].map(|t| format!("{name}<{t}>"));
     let plain = ["forward", "backward", "update"].map(each);
+    let with_rows = |name: &str, arguments: &str| {
+        ["64", "128"].map(|rows| packed(name, &format!("{arguments}{rows}, "))).concat()
+    };
     let batch = [
         packed("hidden", ""),
-        packed("logits", ""),
+        with_rows("logits", ""),
         vec!["softmax_loss<256>".to_owned()],
-        packed("output_input", ""),
+        with_rows("output_input", ""),
         vec!["hidden_gradient<256>".to_owned()],
-        used("output_weights"),
+        with_rows("output_weights", "KEEP, "),
+        with_rows("output_weights", "DESCEND, "),
         used("input_weights"),
     ];
     let rooms =

@@ -49,13 +49,16 @@ __device__ __forceinline__ void after(float (&now)[4], Matrix<float> p, int r, i
 }
 template <Use USE, int PACK, class Tile>
 __device__ __forceinline__ void apply(Matrix<float> p, int m0, int n0, const Tile& tile, float lr) {
-    float now[Tile::TM][4];
+    constexpr int EACH = Tile::TM < 8 ? Tile::TM : 8;  // rows at a time
 #pragma unroll
-    for (int i = 0; i < Tile::TM; ++i)
-        before<USE, PACK>(now[i], p, m0 + tile.row() + i, n0 + tile.column());
+    for (int r = 0; r < Tile::TM; r += EACH) {
+        float now[EACH][4];
+        int m = m0 + tile.row() + r, n = n0 + tile.column();
 #pragma unroll
-    for (int i = 0; i < Tile::TM; ++i)
-        after<USE, PACK>(now[i], p, m0 + tile.row() + i, n0 + tile.column(), tile.sum[i], lr);
+        for (int i = 0; i < EACH; ++i) before<USE, PACK>(now[i], p, m + i, n);
+#pragma unroll
+        for (int i = 0; i < EACH; ++i) after<USE, PACK>(now[i], p, m + i, n, tile.sum[r + i], lr);
+    }
 }
 template <Use USE> __device__ __forceinline__ void apply(float& p, float g, float lr) {
     p = USE == DESCEND ? p - lr * g : g;

@@ -25,8 +25,20 @@ struct RegisterTile {
     using Loaded = const Stage&;  // what `each` of run() sees
     float sum[TM][TN] = {};
 
-    static __device__ __forceinline__ int row() { return threadIdx.x / LANES * TM; }
-    static __device__ __forceinline__ int column() { return threadIdx.x % LANES * TN; }
+    // Two neighbouring lanes have the same columns of two neighbouring rows of threads: loads of 16 bytes are
+    // served half a warp at a time where neighbours read the same.
+    static __device__ __forceinline__ int row() {
+        return (threadIdx.x / (2 * LANES) * 2 + threadIdx.x % 2) * TM;
+    }
+    static __device__ __forceinline__ int column() { return threadIdx.x / 2 % LANES * TN; }
+
+    // Over the threads of a row, each of which gets the result.
+    template <class Op> static __device__ __forceinline__ float reduce_row(float v, Op op) {
+        static_assert(LANES <= 16, "a warp has whole rows of threads");
+#pragma unroll
+        for (int d = LANES; d > 1; d /= 2) v = op(v, __shfl_xor_sync(0xffffffffu, v, d));
+        return v;
+    }
 
     // This thread's share of ROWS x BK elements: at(row, k) is where a pack is, or null outside.
     template <int ROWS, Along LIES> struct Share {
@@ -74,18 +86,24 @@ struct RegisterTile {
     }
 
     // ANCHOR: multiply
+    // While one k is multiplied, the next one's numbers are on their way to registers.
     __device__ __forceinline__ void multiply(const Stage& stage) {
-        const float* a = &stage.a[0][row()];
-        const float* b = &stage.b[0][column()];
+        float a_k[2][TM], b_k[2][TN];
+        auto load = [&](int k) {
+            load_fours(a_k[k % 2], &stage.a[k][row()], 4);
+            load_fours(b_k[k % 2], &stage.b[k][column()], 4);
+        };
+        load(0);
 #pragma unroll
         for (int k = 0; k < BK; ++k) {
-            float a_k[TM], b_k[TN];
-            load_fours(a_k, a + k * (BM + 4), 4);
-            load_fours(b_k, b + k * (BN + 4), 4);
+            if (k + 1 < BK) load(k + 1);
 #pragma unroll
             for (int i = 0; i < TM; ++i)
 #pragma unroll
-                for (int j = 0; j < TN; ++j) sum[i][j] += a_k[i] * b_k[j];
+                for (int n = 0; n < TN; ++n) {
+                    int j = i % 2 ? TN - 1 - n : n;  // back and forth: neighbours share an operand
+                    sum[i][j] += a_k[k % 2][i] * b_k[k % 2][j];
+                }
         }
     }
     // ANCHOR_END: multiply

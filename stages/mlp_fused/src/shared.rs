@@ -11,6 +11,9 @@ use crate::steps::{blocks, load_kernel};
 /// Sides of the tiles of the small products and of those by w2, as the kernels have them.
 pub(crate) const SMALL: usize = 32;
 pub(crate) const LARGE: usize = 64;
+/// Rows of those by w2 in f32, where there are many; and blocks with them that a multiprocessor has room for.
+const TALL: usize = 128;
+pub(crate) const TALL_PLACES: usize = 3;
 
 /// What becomes of the gradients.
 #[derive(Clone, Copy, Debug)]
@@ -91,6 +94,14 @@ impl Shared {
         let launch = kernel.grid_over(count)?;
         plan.launch_in(&self.scope, &kernel, launch, arguments![parts, da, splits, count])?;
         Ok(HiddenGradients { da, dx })
+    }
+
+    /// Rows of the tiles of a product of `rows` x `columns` in f32, whose sums up to `parts` blocks share: the tall
+    /// ones where they fill all multiprocessors.
+    pub(crate) fn tile_rows(device: &Device, rows: usize, columns: usize, parts: usize) -> usize {
+        let tiles = rows / TALL * columns.div_ceil(LARGE) * parts;
+        let places = TALL_PLACES * device.facts().multiprocessors as usize;
+        if tiles < places { LARGE } else { TALL }
     }
 
     /// Blocks for the tiles of dx, which come before those of w2.
