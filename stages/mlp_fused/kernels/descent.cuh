@@ -49,15 +49,14 @@ __device__ __forceinline__ void after(float (&now)[4], Matrix<float> p, int r, i
 }
 template <Use USE, int PACK, class Tile>
 __device__ __forceinline__ void apply(Matrix<float> p, int m0, int n0, const Tile& tile, float lr) {
-    constexpr int EACH = Tile::TM < 8 ? Tile::TM : 8;  // rows at a time
 #pragma unroll
-    for (int r = 0; r < Tile::TM; r += EACH) {
-        float now[EACH][4];
-        int m = m0 + tile.row() + r, n = n0 + tile.column();
+    for (int j = 0; j < Tile::FOURS; ++j) {
+        float now[Tile::TM][4];
+        int m = m0 + tile.row(), n = n0 + tile.column(j);
 #pragma unroll
-        for (int i = 0; i < EACH; ++i) before<USE, PACK>(now[i], p, m + i, n);
+        for (int i = 0; i < Tile::TM; ++i) before<USE, PACK>(now[i], p, m + i, n);
 #pragma unroll
-        for (int i = 0; i < EACH; ++i) after<USE, PACK>(now[i], p, m + i, n, tile.sum[r + i], lr);
+        for (int i = 0; i < Tile::TM; ++i) after<USE, PACK>(now[i], p, m + i, n, tile.sum[i][j], lr);
     }
 }
 template <Use USE> __device__ __forceinline__ void apply(float& p, float g, float lr) {

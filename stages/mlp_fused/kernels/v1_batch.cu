@@ -25,7 +25,7 @@ constexpr int SOFTMAX_THREADS = 256;
 // ROWS is 64, or 128 where there are many tiles: with twice as many sums a thread, of which a multiprocessor
 // has room for three blocks.
 template <int ROWS, Along A, Along B, int PACK>
-using Large = RegisterTile<ROWS, 64, 16, ROWS / 8, A, B, PACK>;
+using Large = RegisterTile<ROWS, 64, 16, 8, A, B, PACK, ROWS / 16>;
 
 template <int PACK>
 __global__ void __launch_bounds__(64)
@@ -58,20 +58,26 @@ __global__ void __launch_bounds__(128, 3)
     };
     Tile tile;
     tile.run(stage, 0, H, h_of, weight);
-    tile.for_each_four([&](int m, int n, const float(&sum)[4]) {
-        float own[4], largest = lowest<float>(), total = 0;
+    tile.for_each_row([&](int m, const float(&sum)[Tile::FOURS][4]) {
+        float own[Tile::FOURS][4], largest = lowest<float>(), total = 0;
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            int v = n0 + n + i;
-            own[i] = v < V ? sum[i] + b2[v] : lowest<float>();
-            largest = max(largest, own[i]);
+        for (int j = 0; j < Tile::FOURS; ++j) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                int v = n0 + Tile::column(j) + i;
+                own[j][i] = v < V ? sum[j][i] + b2[v] : lowest<float>();
+                largest = max(largest, own[j][i]);
+            }
+            Matrix<float>{z, B, Z}.template store<true>(own[j], m0 + m, n0 + Tile::column(j));
         }
-        Matrix<float>{z, B, Z}.template store<true>(own, m0 + m, n0 + n);
         largest = Tile::reduce_row(largest, Max{});
 #pragma unroll
-        for (int i = 0; i < 4; ++i) total += n0 + n + i < V ? expf(own[i] - largest) : 0.0f;
+        for (int j = 0; j < Tile::FOURS; ++j)
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                total += n0 + Tile::column(j) + i < V ? expf(own[j][i] - largest) : 0.0f;
         total = Tile::reduce_row(total, Add{});
-        if (n > 0 || m0 + m >= B) return;
+        if (Tile::column(0) > 0 || m0 + m >= B) return;
         float* to = stats + ((m0 + m) * 1ll * gridDim.x + blockIdx.x) * 2;
         to[0] = largest, to[1] = total;
     });
