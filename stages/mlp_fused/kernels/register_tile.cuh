@@ -8,7 +8,7 @@
 
 namespace lab {
 
-// A tile of each operand. Rows are 4 banks apart: what is stored across them meets two at a time.
+// A tile of each operand. Rows are 4 banks apart, for what is stored across them.
 template <int BM, int BN, int BK> struct RegisterStage {
     float a[BK][BM + 4], b[BK][BN + 4];
 };
@@ -17,7 +17,8 @@ template <int BM_, int BN_, int BK, int TM_, Along A_LIES, Along B_LIES, int PAC
 struct RegisterTile {
     static constexpr int BM = BM_, BN = BN_, TM = TM_, FOURS = TN / 4, LANES = BN / TN;
     static constexpr int THREADS = BM / TM * LANES;
-    static_assert(TM % 4 == 0 && TN % 4 == 0 && BM % TM == 0 && BN % TN == 0, "a thread has fours of both");
+    static_assert(TM % 4 == 0 && TN % 4 == 0 && BM % TM == 0 && BN % TN == 0,
+                  "a thread has fours of both");
     static_assert(BM * BK % (THREADS * PACK) == 0 && BN * BK % (THREADS * PACK) == 0,
                   "each thread loads equally many packs: change BM, BN or BK");
     using Stage = RegisterStage<BM, BN, BK>;
@@ -25,8 +26,8 @@ struct RegisterTile {
     using Loaded = const Stage&;  // what `each` of run() sees
     float sum[TM][FOURS][4] = {};
 
-    // Two neighbouring lanes have the same columns of two neighbouring rows of threads: loads of 16 bytes are
-    // served half a warp at a time where neighbours read the same.
+    // Two neighbouring lanes lie one below the other: loads of 16 bytes are served half a warp at a time
+    // where neighbours read the same.
     static __device__ __forceinline__ int row() {
         return (threadIdx.x / (2 * LANES) * 2 + threadIdx.x % 2) * TM;
     }
@@ -45,7 +46,8 @@ struct RegisterTile {
     // This thread's share of ROWS x BK elements: at(row, k) is where a pack is, or null outside.
     template <int ROWS, Along LIES> struct Share {
         static constexpr int PACKS = ROWS * BK / (THREADS * PACK);
-        // Along k a warp loads 32 bytes of each row, a sector: what it then stores across touches every bank once.
+        // Along k a warp loads 32 bytes of each row, a sector. What it then stores across touches every
+        // bank once.
         static constexpr int OF_ROW = LIES == ALONG_K ? 8 / PACK : ROWS / PACK;
         static constexpr int OUTER = LIES == ALONG_K ? ROWS : BK;
         float v[PACKS][PACK];
@@ -91,7 +93,7 @@ struct RegisterTile {
     }
 
     // ANCHOR: multiply
-    // While one k is multiplied, the next one's numbers are on their way to registers.
+    // While one k is multiplied, the operands of the next are on their way to registers.
     __device__ __forceinline__ void multiply(const Stage& stage) {
         float a_k[2][TM], b_k[2][TN];
         auto load = [&](int k) {

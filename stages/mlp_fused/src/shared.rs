@@ -11,9 +11,10 @@ use crate::steps::{blocks, load_kernel};
 /// Sides of the tiles of the small products and of those by w2, as the kernels have them.
 pub(crate) const SMALL: usize = 32;
 pub(crate) const LARGE: usize = 64;
-/// Rows of those by w2 in f32, where there are many; and blocks with them that a multiprocessor has room for.
+/// Rows of those by w2 in f32, where there are many.
 const TALL: usize = 128;
-pub(crate) const TALL_PLACES: usize = 3;
+/// Blocks of the products by w2 in f32 for which a multiprocessor has room.
+pub(crate) const PLACES: usize = 3;
 
 /// What becomes of the gradients.
 #[derive(Clone, Copy, Debug)]
@@ -97,11 +98,17 @@ impl Shared {
     }
 
     /// Rows of the tiles of a product of `rows` x `columns` in f32, whose sums up to `parts` blocks share: the tall
-    /// ones where they fill all multiprocessors.
-    pub(crate) fn tile_rows(device: &Device, rows: usize, columns: usize, parts: usize) -> usize {
+    /// ones where they fill all multiprocessors and are loaded in packs.
+    pub(crate) fn tile_rows(
+        &self,
+        device: &Device,
+        rows: usize,
+        columns: usize,
+        parts: usize,
+    ) -> usize {
         let tiles = rows / TALL * columns.div_ceil(LARGE) * parts;
-        let places = TALL_PLACES * device.facts().multiprocessors as usize;
-        if tiles < places { LARGE } else { TALL }
+        let places = PLACES * device.facts().multiprocessors as usize;
+        if self.pack == 1 || tiles < places { LARGE } else { TALL }
     }
 
     /// Blocks for the tiles of dx, which come before those of w2.
