@@ -16,13 +16,18 @@ fn used(name: &str) -> Vec<String> {
 fn main() {
     let each = |name: &str| ["float", "double"].map(|t| format!("{name}<{t}>"));
     let plain = ["forward", "backward", "update"].map(each);
+    // Tiles of 64 rows, and of 128 that are loaded in packs.
+    let with_rows = |name: &str, arguments: &str| {
+        ["64, 1", "64, 4", "128, 4"].map(|tile| format!("{name}<{arguments}{tile}>")).to_vec()
+    };
     let batch = [
         packed("hidden", ""),
-        packed("logits", ""),
+        with_rows("logits", ""),
         vec!["softmax_loss<256>".to_owned()],
-        packed("output_input", ""),
+        with_rows("output_input", ""),
         vec!["hidden_gradient<256>".to_owned()],
-        used("output_weights"),
+        with_rows("output_weights", "KEEP, "),
+        with_rows("output_weights", "DESCEND, "),
         used("input_weights"),
     ];
     let rooms =
@@ -64,7 +69,7 @@ fn main() {
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_sample.cu", &plain.concat())
         .kernel("kernels/v1_batch.cu", &batch.concat())
-        .spills(4) // of gradients that are kept, where rows are no packs
+        .spills(8) // where rows are no packs
         .kernel("kernels/v1_recomputed.cu", &recomputed)
         .needs("sm_80")
         .kernel("kernels/v1_tensor.cu", &tensor)

@@ -49,13 +49,15 @@ __device__ __forceinline__ void after(float (&now)[4], Matrix<float> p, int r, i
 }
 template <Use USE, int PACK, class Tile>
 __device__ __forceinline__ void apply(Matrix<float> p, int m0, int n0, const Tile& tile, float lr) {
-    float now[Tile::TM][4];
 #pragma unroll
-    for (int i = 0; i < Tile::TM; ++i)
-        before<USE, PACK>(now[i], p, m0 + tile.row() + i, n0 + tile.column());
+    for (int j = 0; j < Tile::FOURS; ++j) {
+        float now[Tile::TM][4];
+        int m = m0 + tile.row(), n = n0 + tile.column(j);
 #pragma unroll
-    for (int i = 0; i < Tile::TM; ++i)
-        after<USE, PACK>(now[i], p, m0 + tile.row() + i, n0 + tile.column(), tile.sum[i], lr);
+        for (int i = 0; i < Tile::TM; ++i) before<USE, PACK>(now[i], p, m + i, n);
+#pragma unroll
+        for (int i = 0; i < Tile::TM; ++i) after<USE, PACK>(now[i], p, m + i, n, tile.sum[i][j], lr);
+    }
 }
 template <Use USE> __device__ __forceinline__ void apply(float& p, float g, float lr) {
     p = USE == DESCEND ? p - lr * g : g;

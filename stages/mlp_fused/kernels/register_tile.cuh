@@ -1,5 +1,5 @@
 // A tile of a product in f32, C = A B, its sums in registers: a block has BM x BN of them, a thread TM x
-// 4. Both operands go, BK deep, through shared memory, where k is the row: the next ones are on their
+// TN. Both operands go, BK deep, through shared memory, where k is the row: the next ones are on their
 // way in registers while this one is multiplied with, so that what comes from device memory may lie
 // along k or across it, be gathered, or end anywhere. Two stages, and one barrier for each BK of k.
 #pragma once
@@ -8,37 +8,56 @@
 
 namespace lab {
 
-// A tile of each operand. Rows are 4 banks apart: what is stored across them meets two at a time.
+// A tile of each operand. Rows are 4 banks apart, for what is stored across them.
 template <int BM, int BN, int BK> struct RegisterStage {
     float a[BK][BM + 4], b[BK][BN + 4];
 };
 
-template <int BM_, int BN_, int BK, int TM_, Along A_LIES, Along B_LIES, int PACK>
+template <int BM_, int BN_, int BK, int TM_, Along A_LIES, Along B_LIES, int PACK, int TN = 4>
 struct RegisterTile {
-    static constexpr int BM = BM_, BN = BN_, TM = TM_, TN = 4, LANES = BN / TN;
+    static constexpr int BM = BM_, BN = BN_, TM = TM_, FOURS = TN / 4, LANES = BN / TN;
     static constexpr int THREADS = BM / TM * LANES;
-    static_assert(TM % 4 == 0 && BM % TM == 0 && BN % TN == 0, "a thread has fours of both");
+    static_assert(TM % 4 == 0 && TN % 4 == 0 && BM % TM == 0 && BN % TN == 0,
+                  "a thread has fours of both");
     static_assert(BM * BK % (THREADS * PACK) == 0 && BN * BK % (THREADS * PACK) == 0,
                   "each thread loads equally many packs: change BM, BN or BK");
     using Stage = RegisterStage<BM, BN, BK>;
     using Stages = Stage[2];
     using Loaded = const Stage&;  // what `each` of run() sees
-    float sum[TM][TN] = {};
+    float sum[TM][FOURS][4] = {};
 
-    static __device__ __forceinline__ int row() { return threadIdx.x / LANES * TM; }
-    static __device__ __forceinline__ int column() { return threadIdx.x % LANES * TN; }
+    // Two neighbouring lanes lie one below the other: loads of 16 bytes are served half a warp at a time
+    // where neighbours read the same.
+    static __device__ __forceinline__ int row() {
+        return (threadIdx.x / (2 * LANES) * 2 + threadIdx.x % 2) * TM;
+    }
+    static __device__ __forceinline__ int column(int four) {
+        return (threadIdx.x / 2 % LANES + four * LANES) * 4;
+    }
+
+    // Over the threads of a row, each of which gets the result.
+    template <class Op> static __device__ __forceinline__ float reduce_row(float v, Op op) {
+        static_assert(LANES <= 16, "a warp has whole rows of threads");
+#pragma unroll
+        for (int d = LANES; d > 1; d /= 2) v = op(v, __shfl_xor_sync(0xffffffffu, v, d));
+        return v;
+    }
 
     // This thread's share of ROWS x BK elements: at(row, k) is where a pack is, or null outside.
     template <int ROWS, Along LIES> struct Share {
         static constexpr int PACKS = ROWS * BK / (THREADS * PACK);
-        static constexpr int OF_ROW = (LIES == ALONG_K ? BK : ROWS) / PACK;
+        // Along k a warp loads 32 bytes of each row, a sector. What it then stores across touches every
+        // bank once.
+        static constexpr int OF_ROW = LIES == ALONG_K ? 8 / PACK : ROWS / PACK;
+        static constexpr int OUTER = LIES == ALONG_K ? ROWS : BK;
         float v[PACKS][PACK];
 
         static __device__ __forceinline__ int outer(int n) {
-            return (n * THREADS + int(threadIdx.x)) / OF_ROW;
+            return (n * THREADS + int(threadIdx.x)) / OF_ROW % OUTER;
         }
         static __device__ __forceinline__ int inner(int n) {
-            return (n * THREADS + int(threadIdx.x)) % OF_ROW * PACK;
+            int pack = n * THREADS + int(threadIdx.x);
+            return (pack / (OF_ROW * OUTER) * OF_ROW + pack % OF_ROW) * PACK;
         }
         template <class At> __device__ __forceinline__ void load(int k0, At at) {
 #pragma unroll
@@ -74,18 +93,24 @@ struct RegisterTile {
     }
 
     // ANCHOR: multiply
+    // While one k is multiplied, the operands of the next are on their way to registers.
     __device__ __forceinline__ void multiply(const Stage& stage) {
-        const float* a = &stage.a[0][row()];
-        const float* b = &stage.b[0][column()];
+        float a_k[2][TM], b_k[2][TN];
+        auto load = [&](int k) {
+            load_fours(a_k[k % 2], &stage.a[k][row()], 4);
+            load_fours(b_k[k % 2], &stage.b[k][column(0)], 4 * LANES);
+        };
+        load(0);
 #pragma unroll
         for (int k = 0; k < BK; ++k) {
-            float a_k[TM], b_k[TN];
-            load_fours(a_k, a + k * (BM + 4), 4);
-            load_fours(b_k, b + k * (BN + 4), 4);
+            if (k + 1 < BK) load(k + 1);
 #pragma unroll
             for (int i = 0; i < TM; ++i)
 #pragma unroll
-                for (int j = 0; j < TN; ++j) sum[i][j] += a_k[i] * b_k[j];
+                for (int n = 0; n < TN; ++n) {
+                    int j = i % 2 ? TN - 1 - n : n;  // back and forth: neighbours share an operand
+                    sum[i][j / 4][j % 4] += a_k[k % 2][i] * b_k[k % 2][j];
+                }
         }
     }
     // ANCHOR_END: multiply
@@ -115,10 +140,17 @@ struct RegisterTile {
         run(stage, first, end, a, b, [](const Stage&) {});
     }
 
-    // f(m, n, sums) for each of this thread's rows, with four neighbouring sums.
-    template <class F> __device__ __forceinline__ void for_each_four(F f) const {
+    // f(m, sums) for each of this thread's rows, with its sums in fours of neighbours, from column(four) on.
+    template <class F> __device__ __forceinline__ void for_each_row(F f) const {
 #pragma unroll
-        for (int i = 0; i < TM; ++i) f(row() + i, column(), sum[i]);
+        for (int i = 0; i < TM; ++i) f(row() + i, sum[i]);
+    }
+    // f(m, n, sums) for each four.
+    template <class F> __device__ __forceinline__ void for_each_four(F f) const {
+        for_each_row([&](int m, const float(&sums)[FOURS][4]) {
+#pragma unroll
+            for (int j = 0; j < FOURS; ++j) f(m, column(j), sums[j]);
+        });
     }
 };
 

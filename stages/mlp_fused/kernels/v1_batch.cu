@@ -22,7 +22,10 @@ using namespace lab;
 
 constexpr int SOFTMAX_THREADS = 256;
 
-template <Along A, Along B, int PACK> using Large = RegisterTile<64, 64, 16, 8, A, B, PACK>;
+// ROWS is 64, or 128 where there are many tiles: then a thread has 8 x 8 sums in place of 8 x 4, and four
+// loads from shared memory serve 64 multiply-adds in place of three 32.
+template <int ROWS, Along A, Along B, int PACK>
+using Large = RegisterTile<ROWS, 64, 16, 8, A, B, PACK, ROWS / 16>;
 
 template <int PACK>
 __global__ void __launch_bounds__(64)
@@ -39,12 +42,12 @@ __global__ void __launch_bounds__(64)
 }
 
 // ANCHOR: logits
-// A grid of V / 64 x B / 64 blocks of 128 threads, rounded up.
-template <int PACK>
-__global__ void __launch_bounds__(128)
+// A grid of V / 64 x B / ROWS blocks of 128 threads, rounded up.
+template <int ROWS, int PACK>
+__global__ void __launch_bounds__(128, 3)
     logits(const float* __restrict__ h, const float* __restrict__ w2, const float* __restrict__ b2,
            float* __restrict__ z, float* __restrict__ stats, int B, int V, int H, int Z) {
-    using Tile = Large<ALONG_K, ALONG_K, PACK>;
+    using Tile = Large<ROWS, ALONG_K, ALONG_K, PACK>;
     __shared__ __align__(16) typename Tile::Stage stage[2];
     int m0 = blockIdx.y * Tile::BM, n0 = blockIdx.x * Tile::BN;
     auto h_of = [&](int m, int k) -> const float* {
@@ -55,20 +58,26 @@ __global__ void __launch_bounds__(128)
     };
     Tile tile;
     tile.run(stage, 0, H, h_of, weight);
-    tile.for_each_four([&](int m, int n, const float(&sum)[4]) {
-        float own[4], largest = lowest<float>(), total = 0;
+    tile.for_each_row([&](int m, const float(&sum)[Tile::FOURS][4]) {
+        float own[Tile::FOURS][4], largest = lowest<float>(), total = 0;
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            int v = n0 + n + i;
-            own[i] = v < V ? sum[i] + b2[v] : lowest<float>();
-            largest = max(largest, own[i]);
+        for (int j = 0; j < Tile::FOURS; ++j) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                int v = n0 + Tile::column(j) + i;
+                own[j][i] = v < V ? sum[j][i] + b2[v] : lowest<float>();
+                largest = max(largest, own[j][i]);
+            }
+            Matrix<float>{z, B, Z}.template store<true>(own[j], m0 + m, n0 + Tile::column(j));
         }
-        Matrix<float>{z, B, Z}.template store<true>(own, m0 + m, n0 + n);
-        largest = warp_reduce<Tile::LANES>(largest, Max{});
+        largest = Tile::reduce_row(largest, Max{});
 #pragma unroll
-        for (int i = 0; i < 4; ++i) total += n0 + n + i < V ? expf(own[i] - largest) : 0.0f;
-        total = warp_reduce<Tile::LANES>(total, Add{});
-        if (n > 0 || m0 + m >= B) return;
+        for (int j = 0; j < Tile::FOURS; ++j)
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                total += n0 + Tile::column(j) + i < V ? expf(own[j][i] - largest) : 0.0f;
+        total = Tile::reduce_row(total, Add{});
+        if (Tile::column(0) > 0 || m0 + m >= B) return;
         float* to = stats + ((m0 + m) * 1ll * gridDim.x + blockIdx.x) * 2;
         to[0] = largest, to[1] = total;
     });
@@ -94,15 +103,15 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 // ANCHOR: split
-// A grid of B / 64 x H / 64 x parts of V blocks of 128 threads, rounded up; a part is `span` tokens. The
+// A grid of B / ROWS x H / 64 x parts of V blocks of 128 threads, rounded up; a part is `span` tokens. The
 // first block also adds up the loss.
-template <int PACK>
-__global__ void __launch_bounds__(128)
+template <int ROWS, int PACK>
+__global__ void __launch_bounds__(128, 3)
     output_input(const float* __restrict__ dz, const float* __restrict__ w2,
                  const double* __restrict__ row_losses, const long long* __restrict__ counts,
                  float* __restrict__ parts, double* __restrict__ losses, int B, int V, int H, int Z,
                  int span) {
-    using Tile = Large<ALONG_K, ACROSS_K, PACK>;
+    using Tile = Large<ROWS, ALONG_K, ACROSS_K, PACK>;
     __shared__ __align__(16) typename Tile::Stage stage[2];
     int m0 = blockIdx.x * Tile::BM, n0 = blockIdx.y * Tile::BN, first = blockIdx.z * span;
     int end = first + span < V ? first + span : V;
@@ -143,15 +152,15 @@ __global__ void __launch_bounds__(THREADS)
 // ANCHOR_END: hidden_gradient
 
 // ANCHOR: weights
-// A grid of B / 64 · E / 64 + V / 64 · H / 64 blocks of 128 threads, rounded up.
-template <Use USE, int PACK>
-__global__ void __launch_bounds__(128)
+// A grid of B / 64 · E / 64 + V / ROWS · H / 64 blocks of 128 threads, rounded up.
+template <Use USE, int ROWS, int PACK>
+__global__ void __launch_bounds__(128, 3)
     output_weights(const float* __restrict__ dz, const float* __restrict__ h,
                    const float* __restrict__ da, const float* __restrict__ w1,
                    float* __restrict__ dx, float* w2, float* b2,
                    const long long* __restrict__ counts, const double* __restrict__ rates,
                    const double* __restrict__ losses, int B, int V, int E, int H, int Z) {
-    using Tile = Large<ACROSS_K, ACROSS_K, PACK>;
+    using Tile = Large<ROWS, ACROSS_K, ACROSS_K, PACK>;
     __shared__ __align__(16) char memory[INPUT_TILE];
     auto& stage = *reinterpret_cast<typename Tile::Stage(*)[2]>(memory);
     static_assert(sizeof stage <= sizeof memory, "one memory for both tiles");

@@ -8,7 +8,7 @@ use lab_reference::mlp::Sizes;
 
 use crate::kernels::V1_BATCH;
 use crate::recomputed::Recomputed;
-use crate::shared::{HiddenGradients, LARGE, SMALL, Shared, Use};
+use crate::shared::{HiddenGradients, LARGE, PLACES, SMALL, Shared, Use};
 use crate::steps::{StepsPlan, blocks, load_kernel};
 use crate::tensor::{Halves, round_rows};
 use crate::wgmma::Warpgroups;
@@ -193,17 +193,18 @@ impl Batch {
 
     fn launch_logits_in_f32(&self, plan: &mut Plan) -> Result<(), Error> {
         self.shared.launch_hidden(plan)?;
-        let logits = self.shared.load_kernel(plan.device(), "logits", "")?;
-        let grid =
-            [blocks(self.shared.sizes.vocabulary, LARGE), blocks(self.shared.batch, LARGE), 1];
+        let (vocabulary, batch) = (self.shared.sizes.vocabulary, self.shared.batch);
+        let rows = self.shared.tile_rows(plan.device(), batch, vocabulary, 1);
+        let logits = self.shared.load_kernel(plan.device(), "logits", &format!("{rows}, "))?;
+        let grid = [blocks(vocabulary, LARGE), blocks(batch, rows), 1];
         plan.launch_in(&self.shared.scope, &logits, logits.grid(grid)?, [])
     }
 
-    /// In how many parts V is cut, so that each multiprocessor has two blocks, and tokens of a part.
-    fn split_vocabulary(&self, device: &Device) -> [usize; 2] {
+    /// In how many parts V is cut, so that all blocks run at once, and tokens of a part. Tiles have `rows` rows.
+    fn split_vocabulary(&self, device: &Device, rows: usize) -> [usize; 2] {
         let Sizes { vocabulary, hidden, .. } = self.shared.sizes;
-        let tiles = self.shared.batch.div_ceil(LARGE) * hidden.div_ceil(LARGE);
-        let wanted = 2 * device.facts().multiprocessors as usize / tiles;
+        let tiles = self.shared.batch.div_ceil(rows) * hidden.div_ceil(LARGE);
+        let wanted = PLACES * device.facts().multiprocessors as usize / tiles;
         let span = vocabulary.div_ceil(wanted.clamp(1, MOST_PARTS)).next_multiple_of(DEPTH);
         [vocabulary.div_ceil(span), span]
     }
@@ -254,17 +255,22 @@ impl Batch {
     ) -> Result<HiddenGradients, Error> {
         let Sizes { vocabulary, hidden, .. } = self.shared.sizes;
         let (gradient_use, [_, _, _, w2, b2]) = self.shared.destination(gradients);
-        let output_input = self.shared.load_kernel(plan.device(), "output_input", "")?;
-        let output_weights =
-            self.shared.load_kernel(plan.device(), "output_weights", gradient_use)?;
-        let [splits, span] = self.split_vocabulary(plan.device());
+        let batch = self.shared.batch;
+        let rows = self.shared.tile_rows(plan.device(), batch, hidden, MOST_PARTS);
+        let arguments = format!("{rows}, ");
+        let output_input = self.shared.load_kernel(plan.device(), "output_input", &arguments)?;
+        let [splits, span] = self.split_vocabulary(plan.device(), rows);
         let parts = self.shared.gradient_parts(plan, splits);
-        let grid = [blocks(self.shared.batch, LARGE), blocks(hidden, LARGE), blocks(splits, 1)];
+        let grid = [blocks(batch, rows), blocks(hidden, LARGE), blocks(splits, 1)];
         let launch = output_input.grid(grid)?;
         plan.launch_in(&self.shared.scope, &output_input, launch, arguments![parts, span])?;
         let back = self.shared.launch_hidden_gradient(plan, parts, splits)?;
         let HiddenGradients { da, dx } = back;
-        let tiles = vocabulary.div_ceil(LARGE) * hidden.div_ceil(LARGE);
+        let rows = self.shared.tile_rows(plan.device(), vocabulary, hidden, 1);
+        let arguments = format!("{gradient_use}{rows}, ");
+        let output_weights =
+            self.shared.load_kernel(plan.device(), "output_weights", &arguments)?;
+        let tiles = vocabulary.div_ceil(rows) * hidden.div_ceil(LARGE);
         let launch = output_weights.grid([blocks(self.shared.input_tiles() + tiles, 1), 1, 1])?;
         plan.launch_in(&self.shared.scope, &output_weights, launch, arguments![da, dx, w2, b2])?;
         Ok(back)

@@ -374,6 +374,10 @@ impl Version for Fused {
                 all.extend([[1, 200, 600, 40, 132], [5, 7, 9, 4, 8], [40, 3, 20, 8, 8]]);
             }
         }
+        if self.way == (Way::Batch { products: Products::F32, graph: false }) {
+            // So many tokens that an emulator, too, has tiles of 128 rows.
+            all.push([1, 130, 1540, 4, 132]);
+        }
         if self.way == (Way::Batch { products: Products::Warpgroups, graph: false }) {
             // Pairs that the blocks of a cluster share, in packs and one by one.
             all.extend([[1, 600, 9, 4, 36], [1, 530, 11, 5, 33]]);

@@ -11,6 +11,10 @@ use crate::steps::{blocks, load_kernel};
 /// Sides of the tiles of the small products and of those by w2, as the kernels have them.
 pub(crate) const SMALL: usize = 32;
 pub(crate) const LARGE: usize = 64;
+/// Rows of those by w2 in f32, where there are many.
+const TALL: usize = 128;
+/// Blocks of the products by w2 in f32 for which a multiprocessor has room.
+pub(crate) const PLACES: usize = 3;
 
 /// What becomes of the gradients.
 #[derive(Clone, Copy, Debug)]
@@ -91,6 +95,20 @@ impl Shared {
         let launch = kernel.grid_over(count)?;
         plan.launch_in(&self.scope, &kernel, launch, arguments![parts, da, splits, count])?;
         Ok(HiddenGradients { da, dx })
+    }
+
+    /// Rows of the tiles of a product of `rows` x `columns` in f32, whose sums up to `parts` blocks share: the tall
+    /// ones where they fill all multiprocessors and are loaded in packs.
+    pub(crate) fn tile_rows(
+        &self,
+        device: &Device,
+        rows: usize,
+        columns: usize,
+        parts: usize,
+    ) -> usize {
+        let tiles = rows / TALL * columns.div_ceil(LARGE) * parts;
+        let places = PLACES * device.facts().multiprocessors as usize;
+        if self.pack == 1 || tiles < places { LARGE } else { TALL }
     }
 
     /// Blocks for the tiles of dx, which come before those of w2.
