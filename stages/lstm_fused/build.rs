@@ -189,13 +189,17 @@ fn main() {
         .spills(248) // of 768 units, mostly while fragments are loaded
         .kernel("kernels/v4_product.cu", &of_halves("gates_of_x", PRODUCT))
         .needs("sm_90a")
+        .at_first_use()
         .kernel("kernels/v4_product_back.cu", &gradient_products.concat())
         .needs("sm_90a")
+        .at_first_use()
         .kernel("kernels/v5_wgmma.cu", &of_halves("lstm_wgmma", GROUPS))
         .needs("sm_90a")
+        .at_first_use()
         .spills(468) // of 768 units, while fragments are loaded; not of 512 and 16 blocks
         .kernel("kernels/v6_wgmma_back.cu", &of_halves("lstm_wgmma_back", GROUPS_BACK))
         .needs("sm_90a")
+        .at_first_use()
         .spills(408) // mostly while fragments are loaded
         .kernel("kernels/v7_tensor_grid.cu", &of_halves("lstm_grid", GRID))
         .needs("sm_90a")
@@ -216,6 +220,7 @@ fn main() {
         .kernel("kernels/head.cu", &heads())
         .kernel("kernels/head_tensor.cu", &head_products.concat())
         .needs("sm_90a")
+        .at_first_use()
         .spills(232) // of a row's sums, behind all products
         .kernel("kernels/dropout.cu", &each("dropout", ""))
         .kernel("kernels/update.cu", &updates())
