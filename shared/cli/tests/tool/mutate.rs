@@ -109,6 +109,7 @@ fn a_mutant_of_one_version_is_judged_by_that_version() {
 }
 
 #[test]
+#[ignore = "takes long: --include-ignored runs it"]
 fn a_bug_of_the_museum_is_caught_and_its_fix_is_clean() {
     let (list, code) = json(lab().arg("bug"));
     assert_eq!((code, list["bugs"].as_array().unwrap().is_empty()), (0, false));
