@@ -623,6 +623,7 @@ fn what_is_wrong_on_purpose() {
 }
 
 #[test]
+#[ignore = "takes long: --include-ignored runs it"]
 fn one_json_object_on_stdout() {
     for arguments in [
         &["tour"] as &[&str],
