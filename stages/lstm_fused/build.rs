@@ -195,9 +195,11 @@ fn main() {
         .at_first_use()
         .kernel("kernels/v5_wgmma.cu", &of_halves("lstm_wgmma", GROUPS))
         .needs("sm_90a")
+        .at_first_use()
         .spills(468) // of 768 units, while fragments are loaded; not of 512 and 16 blocks
         .kernel("kernels/v6_wgmma_back.cu", &of_halves("lstm_wgmma_back", GROUPS_BACK))
         .needs("sm_90a")
+        .at_first_use()
         .spills(408) // mostly while fragments are loaded
         .kernel("kernels/v7_tensor_grid.cu", &of_halves("lstm_grid", GRID))
         .needs("sm_90a")
