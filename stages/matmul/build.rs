@@ -75,5 +75,8 @@ fn main() {
         .kernel("kernels/v17_grid.cu", &halves("matmul_grid", "128, 256, 64, 4"))
         .needs("sm_90a")
         .at_first_use()
+        .kernel("kernels/v18_turned_grid.cu", &["matmul_turned_grid<float, 256, 128, 32, 4>"])
+        .needs("sm_90a")
+        .at_first_use()
         .build();
 }

@@ -259,7 +259,7 @@ mod tests {
         }
         for version in VERSIONS.iter().filter(|v| v.loads_boxes()) {
             let all = tilings(version, version.info().dtypes[0]);
-            let by_size = matches!(version.blocks, Blocks::Sized | Blocks::Grid);
+            let by_size = matches!(version.blocks, Blocks::Sized | Blocks::Grid(_));
             let expected = if by_size { 0..1 } else { 10..80 };
             assert!(expected.contains(&all.len()), "{}: {}", version.info().name, all.len());
         }

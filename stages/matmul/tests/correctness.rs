@@ -102,9 +102,14 @@ fn parts_for_the_whole_grid() {
 }
 
 #[test]
+fn turned_parts_for_the_whole_grid() {
+    assert_version(&matmul::STAGE, &matmul::TURNED_GRID);
+}
+
+#[test]
 fn every_version_is_tested_above() {
-    assert_eq!(STAGE.versions.len(), 19);
-    assert_eq!(VERSIONS.len(), 19);
+    assert_eq!(STAGE.versions.len(), 20);
+    assert_eq!(VERSIONS.len(), 20);
 }
 
 #[test]
@@ -117,6 +122,7 @@ fn each_version_changes_the_one_before() {
     assert_eq!(matmul::GRID.info().parent, Some(matmul::SPLIT.info().name));
     // In f32, for which v13's stores are not.
     assert_eq!(matmul::TURNED.info().parent, Some(matmul::PERSISTENT.info().name));
+    assert_eq!(matmul::TURNED_GRID.info().parent, Some(matmul::TURNED.info().name));
 }
 
 #[test]
@@ -127,7 +133,7 @@ fn the_last_version_that_a_gpu_runs_is_chosen() {
         (choice.version.info().name, choice.better.map(|(v, needs)| (v.info().name, needs)))
     };
     let hopper = Some(("v17_grid", "sm_90a"));
-    let turned = Some(("v16_turned", "sm_90a"));
+    let turned = Some(("v18_turned_grid", "sm_90a"));
     for arch in ["sm_80", "sm_89", "sm_90", "sm_100a", "sm_120a"] {
         assert_eq!(of(BF16, arch), ("v7_tensor", hopper), "{arch}");
         assert_eq!(of(F32, arch), ("v7_tensor", turned), "{arch}");
@@ -137,7 +143,7 @@ fn the_last_version_that_a_gpu_runs_is_chosen() {
     // The emulator, which names no architecture, runs all.
     for arch in ["sm_90a", ""] {
         assert_eq!(of(BF16, arch), ("v17_grid", None));
-        assert_eq!(of(F32, arch), ("v16_turned", None));
+        assert_eq!(of(F32, arch), ("v18_turned_grid", None));
     }
     assert!(Choice::of(STAGE.versions, lab_device::DType::F64, "sm_90a").is_none());
 }
