@@ -41,6 +41,20 @@ fn main() {
     let sized =
         [halves("matmul_split", "64, 64, 64, 6"), halves("matmul_split", "128, 128, 64, 6")]
             .concat();
+    // Of the gradients the product by columns of x, in f32, to be added to.
+    let linear = ["__half", "__nv_bfloat16"].map(|t| {
+        let lies =
+            |out: &str, lies: &str, tile: &str| format!("linear<{t}, {out}, {lies}, {tile}, 16>");
+        let [wide, narrow] = ["128, 256, 64, 4", "128, 128, 64, 6"];
+        [
+            lies(t, "ALONG_K, ALONG_K", wide),
+            lies(t, "ALONG_K, ALONG_K", narrow),
+            lies("float", "ALONG_K, ALONG_K", wide),
+            lies(t, "ALONG_K, ACROSS_K", wide),
+            lies("float", "ACROSS_K, ACROSS_K", wide),
+        ]
+    });
+    let linear = linear.concat();
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_naive.cu", &each("matmul_naive", ""))
         .kernel("kernels/v1_coalesced.cu", &each("matmul_coalesced", ""))
@@ -73,6 +87,9 @@ fn main() {
         .kernel("kernels/v16_turned.cu", &["matmul_turned<float, 256, 128, 32, 4, 8>"])
         .needs("sm_90a")
         .kernel("kernels/v17_grid.cu", &halves("matmul_grid", "128, 256, 64, 4"))
+        .needs("sm_90a")
+        .at_first_use()
+        .kernel("kernels/linear.cu", &linear)
         .needs("sm_90a")
         .at_first_use()
         .kernel("kernels/v18_turned_grid.cu", &["matmul_turned_grid<float, 256, 128, 32, 4>"])

@@ -9,15 +9,17 @@
 //   load(tile, s, tiles, full)  asks for the operands of step s, with lab/operand_tiles.cuh; one thread
 //   begin(tile)                 by a warpgroup that multiplies, before its products: what the epilogue needs, such as biases.
 //                               The threads of warpgroup w may meet at named barrier 1 + w, as end() and its stores do
-//   end(tile, sum, row, store)  the epilogue of the sums of 64 rows, from row `row` of the tile on: adds to them, scales them,
-//                               and calls store(C, i, j), which rounds and stores them, to rows i and columns j of C, a map
-//                               of one matrix (Operand::stored)
+//   end(tile, sum, row, store)  the epilogue of the sums of 64 rows, from row `row` of the tile on: adds to them, scales them
+//                               (lab/epilogue.cuh), and calls store(C, i, j), which rounds and stores them, to rows i and
+//                               columns j of C (Operand::stored); or store(C, i, j, g), where the map has several matrices,
+//                               and store(C, i, j, g, true), which adds f32 to what is there
 //
-// go_through() gives each block tile after tile; share_tile() has the blocks of a cluster share the steps of one, where
+// go_through() gives each block tile after tile, and C may be of f32; share_tile() has the blocks of a cluster share the steps of one, where
 // tiles are few. A kernel calls one of them, once, with PRODUCT_THREADS a block in one dimension, and says so in its
 // __launch_bounds__. `tiles` is dynamic shared memory, DYNAMIC_TILES.
 #pragma once
 #include "lab/cluster_sums.cuh"
+#include "lab/epilogue.cuh"
 #include "lab/halves.cuh"
 #include "lab/operand_tiles.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
@@ -84,7 +86,7 @@ template <class Job, int BM> constexpr bool REGISTERS_SUFFICE =
     Job::PRODUCER_REGISTERS + BM / 64 * Job::CONSUMER_REGISTERS <= 65536 / 128;
 
 // Goes from tile to tile, `all` of them.
-template <class Tiles, class T, int BM, int BN, int PLACES, class Job>
+template <class Tiles, class T, int BM, int BN, int PLACES, class OUT = T, class Job>
 __device__ __forceinline__ void go_through(T* tiles, int all, const Job& job) {
     static_assert(REGISTERS_SUFFICE<Job, BM>, "fewer registers a thread, or fewer rows");
     __shared__ Ring<PLACES> ring;
@@ -102,12 +104,16 @@ __device__ __forceinline__ void go_through(T* tiles, int all, const Job& job) {
         registers_increase<Job::CONSUMER_REGISTERS>();
         float sum[BN / 2];
         int group = threadIdx.x / 128, row = group * 64;
-        StagedStore<T, BN> staged{tiles + PLACES * Tiles::CELLS + group * StagedStore<T, BN>::CELLS};
+        using Staged = StagedStore<OUT, BN>;
+        Staged staged{reinterpret_cast<OUT*>(tiles + PLACES * Tiles::CELLS) + group * Staged::CELLS};
         for (int n = blockIdx.x; n < all; n += gridDim.x) {
             auto tile = job.at(n);
             job.begin(tile);
             pipeline.multiply(sum, row, job.steps(tile));
-            job.end(tile, sum, row, [&](const TensorMap& C, int i, int j) { staged.store(C, sum, i, j, 0); });
+            auto store = [&](const TensorMap& C, int i, int j, int g = 0, bool adds = false) {
+                staged.store(C, sum, i, j, g, adds);
+            };
+            job.end(tile, sum, row, store);
         }
         staged.finish();
     }
@@ -151,16 +157,6 @@ __device__ __forceinline__ void share_tile(T* tiles, const Job& job, To to) {
             *reinterpret_cast<uint2*>(place) = {two_halves<T>(four[0], four[1]), two_halves<T>(four[2], four[3])};
     }
     cluster.sync();  // nobody ends while others may read his sums
-}
-
-// An epilogue: a number of each column is added to a warpgroup's sums. In shared memory, 8 bytes aligned.
-template <int BN> __device__ __forceinline__ void add_to_columns(float (&sum)[BN / 2], const float* of_column) {
-    const float* own = of_column + 2 * (threadIdx.x % 4);
-#pragma unroll
-    for (int j = 0; j < BN / 8; ++j) {
-        float2 two = *reinterpret_cast<const float2*>(own + 8 * j);
-        sum[4 * j] += two.x, sum[4 * j + 1] += two.y, sum[4 * j + 2] += two.x, sum[4 * j + 3] += two.y;
-    }
 }
 
 }  // namespace lab

@@ -7,7 +7,7 @@ use lab_harness::tensor::tensors;
 use lab_harness::{Options, Problem, Tensor, Version, run, version_checks};
 
 use crate::boxes::TILE;
-use crate::{GRID, MMA, SPLIT, STAGE, TENSOR, TURNED, TURNED_GRID, sizes};
+use crate::{GRID, MMA, SPLIT, STAGE, TENSOR, TURNED, TURNED_GRID, linear_checks, sizes};
 
 pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
     large_problems,
@@ -18,6 +18,9 @@ pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
 ];
 
 pub(crate) static CHECKS: &[Check] = &[
+    linear_checks::CHECKS[0],
+    linear_checks::CHECKS[1],
+    linear_checks::CHECKS[2],
     Check { name: "every_kernel_loads_on_every_device", run: every_kernel_loads_on_every_device },
     Check { name: "overlap_changes_no_bit", run: overlap_changes_no_bit },
     Check { name: "every_cut_is_right", run: every_cut_is_right },

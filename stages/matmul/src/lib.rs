@@ -8,6 +8,8 @@ mod checks;
 mod cublas;
 mod host;
 mod ladder;
+pub mod linear;
+mod linear_checks;
 mod tuning;
 
 use lab_device::{Arithmetic, DType, Device, Instance, KernelSource, Launch};
@@ -395,6 +397,7 @@ pub static STAGE: Stage = Stage {
         &TURNED,
         &GRID,
         &TURNED_GRID,
+        &linear::LINEAR,
     ],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,

@@ -107,8 +107,13 @@ fn turned_parts_for_the_whole_grid() {
 }
 
 #[test]
+fn linear_layers() {
+    assert_version(&matmul::STAGE, &matmul::linear::LINEAR);
+}
+
+#[test]
 fn every_version_is_tested_above() {
-    assert_eq!(STAGE.versions.len(), 20);
+    assert_eq!(STAGE.versions.len(), 21);
     assert_eq!(VERSIONS.len(), 20);
 }
 
@@ -125,11 +130,16 @@ fn each_version_changes_the_one_before() {
     assert_eq!(matmul::TURNED_GRID.info().parent, Some(matmul::TURNED.info().name));
 }
 
+/// The versions of the family that the stage is named after.
+fn products() -> &'static [&'static dyn Version] {
+    &STAGE.versions[..VERSIONS.len()]
+}
+
 #[test]
 fn the_last_version_that_a_gpu_runs_is_chosen() {
     use lab_device::DType::{BF16, F16, F32};
     let of = |dtype, arch| {
-        let choice = Choice::of(STAGE.versions, dtype, arch).unwrap();
+        let choice = Choice::of(products(), dtype, arch).unwrap();
         (choice.version.info().name, choice.better.map(|(v, needs)| (v.info().name, needs)))
     };
     let hopper = Some(("v17_grid", "sm_90a"));
@@ -145,7 +155,7 @@ fn the_last_version_that_a_gpu_runs_is_chosen() {
         assert_eq!(of(BF16, arch), ("v17_grid", None));
         assert_eq!(of(F32, arch), ("v18_turned_grid", None));
     }
-    assert!(Choice::of(STAGE.versions, lab_device::DType::F64, "sm_90a").is_none());
+    assert!(Choice::of(products(), lab_device::DType::F64, "sm_90a").is_none());
 }
 
 /// What is timed beside the versions computes the same: on the host wherever the tests run, a
