@@ -45,13 +45,13 @@ fn main() {
     let linear = ["__half", "__nv_bfloat16"].map(|t| {
         let lies =
             |out: &str, lies: &str, tile: &str| format!("linear<{t}, {out}, {lies}, {tile}, 16>");
-        let [wide, narrow] = ["128, 256, 64, 4", "128, 128, 64, 6"];
+        let [wide, narrow, f32] = ["128, 256, 64, 3", "128, 128, 64, 5", "128, 128, 64, 4"];
         [
             lies(t, "ALONG_K, ALONG_K", wide),
             lies(t, "ALONG_K, ALONG_K", narrow),
-            lies("float", "ALONG_K, ALONG_K", wide),
+            lies("float", "ALONG_K, ALONG_K", f32),
             lies(t, "ALONG_K, ACROSS_K", wide),
-            lies("float", "ACROSS_K, ACROSS_K", wide),
+            lies("float", "ACROSS_K, ACROSS_K", f32),
         ]
     });
     let linear = linear.concat();

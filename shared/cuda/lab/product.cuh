@@ -10,11 +10,10 @@
 //   begin(tile)                 by a warpgroup that multiplies, before its products: what the epilogue needs, such as biases.
 //                               The threads of warpgroup w may meet at named barrier 1 + w, as end() and its stores do
 //   end(tile, sum, row, store)  the epilogue of the sums of 64 rows, from row `row` of the tile on: adds to them, scales them
-//                               (lab/epilogue.cuh), and calls store(C, i, j), which rounds and stores them, to rows i and
-//                               columns j of C (Operand::stored); or store(C, i, j, g), where the map has several matrices,
-//                               and store(C, i, j, g, true), which adds f32 to what is there
+//                               (lab/epilogue.cuh), and calls store(C, i, j), which rounds and stores them, to rows i and columns j of C, a map
+//                               of one matrix (Operand::stored)
 //
-// go_through() gives each block tile after tile, and C may be of f32; share_tile() has the blocks of a cluster share the steps of one, where
+// go_through() gives each block tile after tile; share_tile() has the blocks of a cluster share the steps of one, where
 // tiles are few. A kernel calls one of them, once, with PRODUCT_THREADS a block in one dimension, and says so in its
 // __launch_bounds__. `tiles` is dynamic shared memory, DYNAMIC_TILES.
 #pragma once
@@ -86,7 +85,7 @@ template <class Job, int BM> constexpr bool REGISTERS_SUFFICE =
     Job::PRODUCER_REGISTERS + BM / 64 * Job::CONSUMER_REGISTERS <= 65536 / 128;
 
 // Goes from tile to tile, `all` of them.
-template <class Tiles, class T, int BM, int BN, int PLACES, class OUT = T, class Job>
+template <class Tiles, class T, int BM, int BN, int PLACES, class Job>
 __device__ __forceinline__ void go_through(T* tiles, int all, const Job& job) {
     static_assert(REGISTERS_SUFFICE<Job, BM>, "fewer registers a thread, or fewer rows");
     __shared__ Ring<PLACES> ring;
@@ -104,16 +103,12 @@ __device__ __forceinline__ void go_through(T* tiles, int all, const Job& job) {
         registers_increase<Job::CONSUMER_REGISTERS>();
         float sum[BN / 2];
         int group = threadIdx.x / 128, row = group * 64;
-        using Staged = StagedStore<OUT, BN>;
-        Staged staged{reinterpret_cast<OUT*>(tiles + PLACES * Tiles::CELLS) + group * Staged::CELLS};
+        StagedStore<T, BN> staged{tiles + PLACES * Tiles::CELLS + group * StagedStore<T, BN>::CELLS};
         for (int n = blockIdx.x; n < all; n += gridDim.x) {
             auto tile = job.at(n);
             job.begin(tile);
             pipeline.multiply(sum, row, job.steps(tile));
-            auto store = [&](const TensorMap& C, int i, int j, int g = 0, bool adds = false) {
-                staged.store(C, sum, i, j, g, adds);
-            };
-            job.end(tile, sum, row, store);
+            job.end(tile, sum, row, [&](const TensorMap& C, int i, int j) { staged.store(C, sum, i, j, 0); });
         }
         staged.finish();
     }

@@ -11,31 +11,25 @@ namespace lab {
 // different banks. Panels go to BUFFERS places in turn: while TMA reads one the next is written.
 template <class T, int BN, int BUFFERS = 2> struct StagedStore {
     static constexpr int PANEL = 128 / sizeof(T), CELLS = BUFFERS * 64 * PANEL, BYTES = CELLS * sizeof(T);
-    static_assert(sizeof(T) == 2 || sizeof(T) == 4, "sums are rounded to halves, or are f32");
+    static_assert(sizeof(T) == 2, "sums are rounded to halves");
     static_assert(BN % (BUFFERS * PANEL) == 0, "whole panels, and each tile begins with the first place");
     T* panels;
 
     // ANCHOR: store
-    // To rows i and columns j of matrix g; of f32 they may be added to what is there.
-    __device__ __forceinline__ void store(const TensorMap& C, const float (&sum)[BN / 2], int i, int j, int g,
-                                          bool adds = false) const {
+    // To rows i and columns j of matrix g.
+    __device__ __forceinline__ void store(const TensorMap& C, const float (&sum)[BN / 2], int i, int j, int g) const {
         bool asks = threadIdx.x % 128 == 0;
 #pragma unroll
         for (int p = 0; p < BN / PANEL; ++p) {
             T* panel = panels + p % BUFFERS * 64 * PANEL;
             if (asks) bulk_wait_read<BUFFERS - 1>();  // what was stored from this place has been read
             meet();
-            if constexpr (sizeof(T) == 4) {
-                put_floats(panel, &sum[p * PANEL / 2]);
-            } else {
 #pragma unroll
-                for (int c = 0; c < PANEL; c += 16) put(panel, &sum[(p * PANEL + c) / 2], c);
-            }
+            for (int c = 0; c < PANEL; c += 16) put(panel, &sum[(p * PANEL + c) / 2], c);
             fence_proxy_async_shared();  // TMA reads what was written by plain stores
             meet();
             if (asks) {
-                if (sizeof(T) == 4 && adds) tensor_add(C, {j + p * PANEL, i, g}, panel);
-                else tensor_store(C, {j + p * PANEL, i, g}, panel);
+                tensor_store(C, {j + p * PANEL, i, g}, panel);
                 bulk_commit();
             }
         }
@@ -59,22 +53,6 @@ template <class T, int BN, int BUFFERS = 2> struct StagedStore {
 #pragma unroll
         for (int w = 0; w < 4; ++w) words[w] = two_halves<T>(sum[2 * w], sum[2 * w + 1]);
         store_matrices(panel + row * PANEL + ((c / 8 + lane / 16) ^ row % 8) * 8, words);
-    }
-
-    // The same of f32, all 32 columns, in pairs. Odd rows begin 16 columns on: the four rows of half a warp then meet all
-    // banks.
-    __device__ __forceinline__ static void put_floats(T* panel, const float* sum) {
-        int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-        bool odd = lane / 4 % 2;
-#pragma unroll
-        for (int h = 0; h < 2; ++h)
-#pragma unroll
-            for (int n = 0; n < PANEL / 8; ++n) {
-                const float *even_rows = sum + 4 * n + 2 * h, *odd_rows = sum + 4 * (n ^ 2) + 2 * h;
-                float2 two = {odd ? odd_rows[0] : even_rows[0], odd ? odd_rows[1] : even_rows[1]};
-                int row = warp * 16 + h * 8 + lane / 4, column = (odd ? n ^ 2 : n) * 8 + lane % 4 * 2;
-                *reinterpret_cast<float2*>(panel + row * PANEL + (column / 4 ^ row % 8) * 4 + column % 4) = two;
-            }
     }
 };
 

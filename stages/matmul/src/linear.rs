@@ -1,6 +1,6 @@
 //! A linear layer, and the products of its gradients: `kernels/linear.cu`.
 
-use lab_device::{DType, Device, DeviceKind, KernelSource};
+use lab_device::{DType, Device, DeviceKind, Instance, KernelSource};
 use lab_harness::plan::Slot;
 use lab_harness::{
     Cost, Dim, Dims, Error, Family, Info, Input, Operand, Options, Output, Plan, Problem, Request,
@@ -110,7 +110,7 @@ impl Product {
         let Self { dtype, out, sizes: [g, m, n, k], lies: [a_lies, b_lies], .. } = *self;
         let device = plan.device();
         let multiprocessors = device.facts().multiprocessors as usize;
-        let best = tile(self.sizes, multiprocessors);
+        let best = self.columns(multiprocessors);
         let source = &kernels::LINEAR;
         let listed = |wide| source.instances("linear").find(|i| i.name() == self.name(wide));
         // The emulator has the tiles that the build script lists, a GPU's are compiled as they are asked for.
@@ -118,7 +118,8 @@ impl Product {
         let (kernel, wide) = match listed(best).or_else(other) {
             Some(instance) => (device.load(instance)?, instance.size("BN")),
             None => {
-                let like = source.instances("linear").next().expect("there are several");
+                let types = |i: &Instance| i.has("T", dtype.cpp()) && i.has("OUT", out.cpp());
+                let like = source.instances("linear").find(types).expect("of all types");
                 (device.instantiate(source, &self.name(best), like.name())?, best)
             }
         };
@@ -129,12 +130,18 @@ impl Product {
         let all = m.div_ceil(128) * n.div_ceil(wide) * g;
         let launch = kernel.grid([all.min(multiprocessors) as u32, 1, 1])?;
         let bias = self.bias.unwrap_or_else(|| plan.zeros(dtype, n));
+        let result = Operand::new(out, [m, n]).several(g).stored()?;
+        let added = match self.added {
+            Some(added) => added.loaded_by(result),
+            // Nobody loads it.
+            None => plan.scratch(out, 8).loaded_by(Operand::new(out, [1, 8]).stored()?),
+        };
         let all = arguments![
             A: self.a.loaded_by(operand(a_lies, m, 128)?),
             B: self.b.loaded_by(operand(b_lies, n, wide)?),
-            C: self.c.stored_by(Operand::new(out, [m, n]).several(g).stored()?),
+            C: self.c.stored_by(result),
             bias,
-            added: self.added.unwrap_or_else(|| plan.scratch(out, 1)),
+            R: added,
             G: g,
             M: m,
             N: n,
@@ -147,11 +154,28 @@ impl Product {
         plan.launch(&kernel, launch, all)
     }
 
+    /// Columns of a tile, by the model of [`crate::boxes::Way`]: narrow ones where there are few, and where C of f32 takes
+    /// the place.
+    fn columns(&self, multiprocessors: usize) -> usize {
+        let [g, m, n, k] = self.sizes;
+        let cycles = |wide: usize, step, ends| {
+            let rounds = (m.div_ceil(128) * n.div_ceil(wide) * g).div_ceil(multiprocessors);
+            rounds * (k.div_ceil(DEEP) * step + ends)
+        };
+        let narrow = self.out == DType::F32 || cycles(128, 680, 2500) < cycles(256, 1040, 3700);
+        if narrow { 128 } else { 256 }
+    }
+
     /// The instantiation with so wide a tile.
     fn name(&self, wide: usize) -> String {
         let [t, out] = [self.dtype, self.out].map(DType::cpp);
         let [a, b] = self.lies.map(Lies::cpp);
-        let places = if wide == 256 { 4 } else { 6 };
+        // As many as there is room for beside the tile of C.
+        let places = match (wide, self.out) {
+            (256, _) => 3,
+            (_, DType::F32) => 4,
+            _ => 5,
+        };
         format!("linear<{t}, {out}, {a}, {b}, 128, {wide}, {DEEP}, {places}, 16>")
     }
 
@@ -178,15 +202,6 @@ impl Product {
         }
         Ok(())
     }
-}
-
-/// Columns of a tile, by the model of [`crate::boxes::Way`]: narrow ones where there are few.
-fn tile([g, m, n, k]: [usize; 4], multiprocessors: usize) -> usize {
-    let cycles = |wide: usize, step, ends| {
-        let rounds = (m.div_ceil(128) * n.div_ceil(wide) * g).div_ceil(multiprocessors);
-        rounds * (k.div_ceil(DEEP) * step + ends)
-    };
-    if cycles(128, 680, 2500) < cycles(256, 1040, 3700) { 128 } else { 256 }
 }
 
 /// The layer as a version.
