@@ -514,6 +514,20 @@ __global__ void tensor_stores_overlap(const __grid_constant__ TensorMap y) {
         bulk_wait<0>();
     }
 }
+// Two warps add to the same elements: which of them is first is not fixed, and neither is the sum's rounding.
+__global__ void tensor_adds_overlap(const __grid_constant__ TensorMap y) {
+    __align__(128) __shared__ float tile[2][CELLS];
+    int t = threadIdx.x, warp = t / 32;
+    tile[0][t] = t;
+    tile[1][t] = -t;
+    fence_proxy_async();
+    __syncthreads();
+    if (t % 32 == 0) {
+        tensor_add(y, {0, 0}, tile[warp]);  // BUG tensor_adds_overlap
+        bulk_commit();
+        bulk_wait<0>();
+    }
+}
 // What would come before the tensor is not cut off, as in a load: no coordinate of a store is negative.
 __global__ void tensor_store_at_negative(const __grid_constant__ TensorMap y) {
     __align__(128) __shared__ float tile[CELLS];
@@ -641,6 +655,22 @@ __global__ void tensor_loaded_back(const __grid_constant__ TensorMap y, float* o
     }
     mbarrier_wait(&full, 0);
     out[t] = tile[1][63 - t];
+}
+// What has been stored is added to, once the store is complete.
+__global__ void tensor_stored_and_added(const __grid_constant__ TensorMap y) {
+    __align__(128) __shared__ float tile[CELLS];
+    int t = threadIdx.x;
+    tile[t] = t;
+    fence_proxy_async();
+    __syncthreads();
+    if (t == 0) {
+        tensor_store(y, {0, 0}, tile);
+        bulk_commit();
+        bulk_wait<0>();
+        tensor_add(y, {0, 0}, tile);
+        bulk_commit();
+        bulk_wait<0>();
+    }
 }
 // The threads write the tile as the map's swizzle has it.
 __global__ void tensor_swizzled_store(const __grid_constant__ TensorMap y) {

@@ -185,6 +185,7 @@ fn stores() -> Vec<Case> {
         file.bug(Race, "tensor_store_awaited_by_another", block, [y()]),
         file.bug(Race, "tensor_loaded_back_too_early", block, [y(), out()]),
         file.bug(Race, "tensor_stores_overlap", block, [Stored(96, rows(8, 12))]),
+        file.bug(Race, "tensor_adds_overlap", block, [y()]),
         file.bug(Memory, "tensor_store_at_negative", block, [y()]),
         // What a copy still reads is memory of a block that is no more.
         file.bug(Memory, "tensor_exit_without_wait", block, [y()]),
@@ -203,6 +204,7 @@ fn stores() -> Vec<Case> {
         file.right("tensor_in_and_out", block, [x(), y()], [of(64, |t| 2 * t)]),
         file.right("tensor_straight_through", block, [x(), y()], [ramp(64)]),
         file.right("tensor_source_read", block, [Stored(128, rows(8, 16))], [ramp(128)]),
+        file.right("tensor_stored_and_added", block, [y()], [of(64, |t| 2 * t)]),
         file.right("tensor_loaded_back", block, [y(), out()], [ramp(64), falling(64)]),
         file.right(
             "tensor_swizzled_store",
