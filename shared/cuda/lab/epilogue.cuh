@@ -24,15 +24,10 @@ struct Identity {
 struct Relu {
     __device__ __forceinline__ float operator()(float v) const { return v < 0 ? 0 : v; }
 };
-// v Φ(v), for T's. In f32 max(v, 0) - |v| (1 - erf(|v| / √2)) / 2, by Abramowitz and Stegun's 7.1.26: off by 1.5e-7 |v| / 2,
-// for half as many instructions as erff. For halves v / (1 + exp(-v (a + b v² + c v⁴))), fitted: off by 2.5e-5 at most, for
-// half as many again.
-template <class T> struct Gelu {
+// v Φ(v) = max(v, 0) - |v| (1 - erf(|v| / √2)) / 2. Abramowitz and Stegun, 7.1.26: off by 1.5e-7 |v| / 2; half as many
+// instructions as erff.
+struct Gelu {
     __device__ __forceinline__ float operator()(float v) const {
-        if constexpr (sizeof(T) == 2) {
-            float square = fminf(v * v, 64.0f), log2 = 2.30112134f + (0.106775724f - 0.00101426313f * square) * square;
-            return v * quick_reciprocal(1 + power_of_two(-v * log2));
-        }
         constexpr float LOG2E = 1.44269504f, P = 0.3275911f * 0.70710678f;
         float size = fminf(fabsf(v), 16.0f), t = quick_reciprocal(1 + P * size);  // behind 16 the rest is 0, and not 0 · ∞
         float rest = (((1.061405429f * t - 1.453152027f) * t + 1.421413741f) * t - 0.284496736f) * t + 0.254829592f;

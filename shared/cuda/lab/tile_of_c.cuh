@@ -27,7 +27,7 @@ template <class T, int BM, int BN> struct TileOfC {
         // One thread, before a barrier.
         __device__ __forceinline__ void init() {
             for (int group = 0; group < GROUPS; ++group) {
-                mbarrier_init(&ready[group], 1);
+                mbarrier_init(&ready[group], 32);
                 mbarrier_init(&written[group], 4);
             }
             mbarrier_fence_init();
@@ -42,14 +42,13 @@ template <class T, int BM, int BN> struct TileOfC {
     // there are so many.
     template <class B>
     __device__ __forceinline__ void fetch(const TensorMap& R, bool adds, int i, int j, int g, const B* bias, int columns) {
-        bool asks = threadIdx.x % 32 == 0;
+        bool asks = threadIdx.x % 32 == 0 && adds;
         for (int c = threadIdx.x % 32; c < BN; c += 32)
             barriers.of_columns[c] = j + c < columns ? to_math(bias[j + c]) : 0.0f;
-        if (asks) bulk_wait_read<0>();  // the tile before has left
-        __syncwarp();                   // what all lanes have written is there when one arrives
-        for (int group = 0; asks && group < GROUPS; ++group) {
-            if (!adds) {
-                mbarrier_arrive(&barriers.ready[group]);
+        finish();  // the tile before has left
+        for (int group = 0; group < GROUPS; ++group) {
+            if (!asks) {
+                mbarrier_arrive(&barriers.ready[group]);  // each lane, for the numbers that it has written
                 continue;
             }
             mbarrier_arrive_expect(&barriers.ready[group], GROUP * sizeof(T));

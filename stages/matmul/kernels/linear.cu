@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(PRODUCT_THREADS<BM>, 1)
             pipeline.multiply(sum, threadIdx.x / 128 * 64, steps);
             switch (activation) {
                 case RELU: end<Relu>(of_c, sum, scale, has_added); break;
-                case GELU: end<Gelu<OUT>>(of_c, sum, scale, has_added); break;
+                case GELU: end<Gelu>(of_c, sum, scale, has_added); break;
                 case SILU: end<Silu>(of_c, sum, scale, has_added); break;
                 default: end<Identity>(of_c, sum, scale, has_added);
             }
