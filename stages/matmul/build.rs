@@ -74,6 +74,8 @@ fn main() {
         .needs("sm_90a")
         .kernel("kernels/v17_grid.cu", &halves("matmul_grid", "128, 256, 64, 4"))
         .needs("sm_90a")
+        .kernel("kernels/v19_round.cu", &persistent("matmul_round", 16))
+        .needs("sm_90a")
         .at_first_use()
         .build();
 }

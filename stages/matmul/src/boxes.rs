@@ -3,7 +3,7 @@
 use lab_device::{DType, Device, Instance, Launch};
 use lab_harness::{Error, Operand, Plan, Request, Setting, Version, arguments};
 
-use crate::{Blocks, Matmul, SPLIT, STORES, TENSOR, tuning};
+use crate::{Blocks, GRID, Matmul, SPLIT, STORES, TENSOR, shared_round, tuning};
 
 /// Of G matrices of M rows and N columns, with sums of K terms; C has the leading indices that A and B have.
 ///
@@ -18,6 +18,13 @@ pub(crate) fn plan(
     let sizes = ["G", "M", "N", "K"].map(|d| request.dim(d));
     let [g, m, n, k] = sizes;
     let dtype = request.dtype;
+    let helped = match version.blocks {
+        Blocks::Round => match shared_round::helped_steps(version, device, request)? {
+            None => return GRID.plan(device, request),
+            some => some,
+        },
+        _ => None,
+    };
     if !version.packs(dtype, n, k) {
         if matches!(version.blocks, Blocks::Sized | Blocks::Grid)
             && tile(version, request) != "auto"
@@ -61,6 +68,7 @@ pub(crate) fn plan(
             Launch::of([cluster * at_once.clamp(1, all.min(1 << 20) as u32), 1, 1], block)
                 .cluster(cluster)
         }
+        Blocks::Round => Launch::of([device.facts().multiprocessors, 1, 1], block).cooperative(),
         Blocks::Grid => {
             Launch::of([(along * parts) as u32, down as u32, g as u32], block).cooperative()
         }
@@ -76,12 +84,22 @@ pub(crate) fn plan(
     let a = a.loaded_by(matrices(m, k).loaded(rows)?);
     let b = b.loaded_by(matrices(k, n).loaded(depth)?);
     let c = match version.blocks {
-        Blocks::Stay { stores: true, .. } => c.stored_by(matrices(m, n).stored()?),
+        Blocks::Stay { stores: true, .. } | Blocks::Round => c.stored_by(matrices(m, n).stored()?),
         _ => c.into(),
     };
     match version.blocks {
         Blocks::Stay { .. } => {
             plan.launch(&kernel, launch, arguments![A: a, B: b, C: c, G: g, M: m, N: n, K: k])?;
+        }
+        Blocks::Round => {
+            let last = g * down * along % device.facts().multiprocessors as usize;
+            let sums = plan.scratch(DType::F32, last * rows * columns);
+            let flags = plan.zeros(DType::U32, last * rows / 64);
+            let helped = helped.unwrap_or(0);
+            let all = arguments![
+                A: a, B: b, C: c, sums: sums, flags: flags, helped: helped, G: g, M: m, N: n, K: k
+            ];
+            plan.launch(&kernel, launch, all)?;
         }
         Blocks::Grid => {
             let sums = plan.scratch(DType::F32, g * down * along * parts * rows * columns);
@@ -175,7 +193,7 @@ fn shared_tiles([g, m, n, k]: [usize; 4], multiprocessors: usize) -> (usize, usi
 }
 
 /// The parts, where a fit of five measured times, as those of [`Way`], says that they are the quickest.
-fn quickest_parts(sizes: [usize; 4], multiprocessors: usize) -> Option<usize> {
+pub(crate) fn quickest_parts(sizes: [usize; 4], multiprocessors: usize) -> Option<usize> {
     let [g, m, n, k] = sizes;
     let (_, parts) = shared_tiles(sizes, multiprocessors);
     let steps = k.div_ceil(Way::STEP);
@@ -197,7 +215,7 @@ impl Way {
     const MOST: usize = 8;
 
     /// Steps of k that a tile has, 64 elements each.
-    const STEP: usize = 64;
+    pub(crate) const STEP: usize = 64;
 
     /// The one that a model of the time calls the fastest, of products G, M, N, K on so many multiprocessors.
     pub(crate) fn of([g, m, n, k]: [usize; 4], multiprocessors: usize) -> Self {

@@ -7,7 +7,7 @@ use lab_harness::tensor::tensors;
 use lab_harness::{Options, Problem, Tensor, Version, run, version_checks};
 
 use crate::boxes::TILE;
-use crate::{GRID, MMA, SPLIT, STAGE, TENSOR, TURNED, sizes};
+use crate::{GRID, MMA, ROUND, SPLIT, STAGE, TENSOR, TURNED, sizes};
 
 pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
     large_problems,
@@ -21,6 +21,7 @@ pub(crate) static CHECKS: &[Check] = &[
     Check { name: "every_kernel_loads_on_every_device", run: every_kernel_loads_on_every_device },
     Check { name: "overlap_changes_no_bit", run: overlap_changes_no_bit },
     Check { name: "every_cut_is_right", run: every_cut_is_right },
+    Check { name: "a_shared_last_round_is_right", run: a_shared_last_round_is_right },
 ];
 
 /// Both versions on the tensor cores add up the same products in the same order.
@@ -68,6 +69,53 @@ fn every_cut_is_right(device: &Device) {
     let inputs = SPLIT.inputs(&Problem::new(sizes([1, 8, 9, 256]), info.dtypes[0]));
     let refused = run(&SPLIT, device, &inputs, &options).unwrap_err().to_string();
     assert!(refused.starts_with("--set tile: expected auto, for N or K"), "{refused}");
+}
+
+/// With a last round of so many tiles that blocks without help with two each, or three; in one round and in two, of one
+/// matrix and of several. A second launch finds the flags as the first did, and no order of threads changes a bit.
+fn a_shared_last_round_is_right(device: &Device) {
+    if !ROUND.sources().iter().all(|source| source.runs_on(&device.facts().arch)) {
+        return;
+    }
+    let blocks = device.facts().multiprocessors as usize;
+    let few = blocks * 3 / 4;
+    let info = ROUND.info();
+    // Columns of one tile; the last row of tiles is short.
+    let rows = |tiles: usize| tiles * 128 - 8;
+    let problems = [
+        // Sums are taken between two steps, and behind the last one.
+        ([1, rows(few), 256, 1000], 1),
+        ([1, rows(few), 136, 520], 8),
+        ([1, rows(blocks + blocks * 2 / 3), 248, 320], 1),
+        ([blocks + few, 120, 136, 200], 3),
+    ];
+    for (n, (dims, helped)) in problems.into_iter().enumerate() {
+        let options = Options::parse(&[format!("helped={helped}")], info).unwrap();
+        let dtype = info.dtypes[n % info.dtypes.len()];
+        let problem = Problem { options, ..Problem::new(sizes(dims), dtype) };
+        let case = check(&ROUND, device, &problem);
+        assert!(case.passed(), "{}", case.describe());
+        if n > 0 {
+            continue;
+        }
+        let inputs = ROUND.inputs(&problem);
+        let once = run(&ROUND, device, &inputs, &problem.options).unwrap();
+        // The first of them is the same device again. Not assert_eq: a tensor is not to be printed.
+        for device in &schedules(device) {
+            let mut prepared = ROUND.prepare(device, &inputs, &problem.options).unwrap();
+            for _ in 0..2 {
+                prepared.poison_outputs().unwrap();
+                prepared.launch().unwrap();
+                assert!(prepared.outputs().unwrap() == once, "{}", device.name());
+            }
+        }
+    }
+    let options = Options::parse(&["helped=4"], info).unwrap();
+    for dims in [[blocks, 8, 8, 512], [1, 8, 8, 512], [few, 8, 8, 256], [few, 8, 9, 512]] {
+        let inputs = ROUND.inputs(&Problem::new(sizes(dims), info.dtypes[0]));
+        let refused = run(&ROUND, device, &inputs, &options).unwrap_err().to_string();
+        assert!(refused.starts_with("--set helped: expected -1"), "{refused}");
+    }
 }
 
 /// 300³, on a GPU 1000³: the emulator without its checks.

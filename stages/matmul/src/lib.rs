@@ -8,6 +8,7 @@ mod checks;
 mod cublas;
 mod host;
 mod ladder;
+mod shared_round;
 mod tuning;
 
 use lab_device::{Arithmetic, DType, Device, Instance, KernelSource, Launch};
@@ -47,6 +48,8 @@ enum Blocks {
     Sized,
     /// The same; for few tiles, all multiprocessors share them.
     Grid,
+    /// The same; blocks without a tile of the last round help the others.
+    Round,
 }
 
 /// Blocks of 32 rows or columns of C are the smallest here, and a grid has 65,535 in y. Offsets
@@ -332,6 +335,20 @@ pub static GRID: Matmul = Matmul {
     blocks: Blocks::Grid,
 };
 
+/// The last round, shared.
+pub static ROUND: Matmul = Matmul {
+    info: Info {
+        name: "v19_round",
+        parent: Some("v17_grid"),
+        change: "blocks without a tile of the last round take steps of k from the others' tiles",
+        settings: &[shared_round::HELPED],
+        ..WGMMA.info
+    },
+    source: &kernels::V19_ROUND,
+    kernel: "matmul_round",
+    blocks: Blocks::Round,
+};
+
 /// Every version, in the order of the story.
 pub static VERSIONS: &[&Matmul] = &[
     &NAIVE,
@@ -353,6 +370,7 @@ pub static VERSIONS: &[&Matmul] = &[
     &SPLIT,
     &TURNED,
     &GRID,
+    &ROUND,
 ];
 
 /// This stage.
@@ -379,6 +397,7 @@ pub static STAGE: Stage = Stage {
         &SPLIT,
         &TURNED,
         &GRID,
+        &ROUND,
     ],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,
@@ -507,6 +526,7 @@ impl Version for Matmul {
             Blocks::Boxes | Blocks::Stay { .. } => vec![self.source, TENSOR.source],
             Blocks::Sized => vec![self.source, STORES.source, TENSOR.source],
             Blocks::Grid => vec![self.source, SPLIT.source, STORES.source, TENSOR.source],
+            Blocks::Round => [vec![self.source], GRID.sources()].concat(),
         }
     }
 
