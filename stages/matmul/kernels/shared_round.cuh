@@ -20,7 +20,6 @@ struct TileSteps {
     __device__ __forceinline__ bool takes() const { return place >= 0 && !gives; }
 };
 
-// ANCHOR: order
 // What block b does: at(b), at(b + P), ..., before end().
 struct SharedRound {
     // For a helping block to leave its sums, in steps' time.
@@ -44,7 +43,6 @@ struct SharedRound {
         return {whole + now, 0, helped, now, true};
     }
 };
-// ANCHOR_END: order
 
 // ANCHOR: given
 // A warpgroup's sums of COUNT a thread, given to another warpgroup whose threads have the same elements of the tile. The
