@@ -41,6 +41,10 @@ fn main() {
     let sized =
         [halves("matmul_split", "64, 64, 64, 6"), halves("matmul_split", "128, 128, 64, 6")]
             .concat();
+    // Columns of a tile of the last round.
+    let narrow = [64, 144, 192, 232]
+        .map(|last| halves("matmul_narrow", &format!("128, 256, {last}, 64, 4, 16")))
+        .concat();
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_naive.cu", &each("matmul_naive", ""))
         .kernel("kernels/v1_coalesced.cu", &each("matmul_coalesced", ""))
@@ -75,6 +79,8 @@ fn main() {
         .kernel("kernels/v17_grid.cu", &halves("matmul_grid", "128, 256, 64, 4"))
         .needs("sm_90a")
         .kernel("kernels/v19_round.cu", &persistent("matmul_round", 16))
+        .needs("sm_90a")
+        .kernel("kernels/v20_narrow.cu", &narrow)
         .needs("sm_90a")
         .at_first_use()
         .build();

@@ -3,7 +3,7 @@
 use lab_device::{DType, Device, Instance, Launch};
 use lab_harness::{Error, Operand, Plan, Request, Setting, Version, arguments};
 
-use crate::{Blocks, GRID, Matmul, SPLIT, STORES, TENSOR, shared_round, tuning};
+use crate::{Blocks, GRID, Matmul, SPLIT, STORES, TENSOR, narrow_round, shared_round, tuning};
 
 /// Of G matrices of M rows and N columns, with sums of K terms; C has the leading indices that A and B have.
 ///
@@ -20,6 +20,13 @@ pub(crate) fn plan(
     let dtype = request.dtype;
     let helped = match version.blocks {
         Blocks::Round => match shared_round::helped_steps(version, device, request)? {
+            None => return GRID.plan(device, request),
+            some => some,
+        },
+        _ => None,
+    };
+    let last = match version.blocks {
+        Blocks::Narrow => match narrow_round::columns(version, device, request)? {
             None => return GRID.plan(device, request),
             some => some,
         },
@@ -46,8 +53,11 @@ pub(crate) fn plan(
         },
         _ => (version, 1, None),
     };
-    let fits =
-        |i: &Instance| i.has("T", dtype.cpp()) && side.is_none_or(|side| i.size("BM") == side);
+    let fits = |i: &Instance| {
+        i.has("T", dtype.cpp())
+            && side.is_none_or(|side| i.size("BM") == side)
+            && last.is_none_or(|last| i.size("LAST") == last)
+    };
     let instance = version.source.instances(version.kernel).find(fits);
     let instance = instance.expect("a type and a tile that the version has");
     let sides = ["BM", "BN", "BK"];
@@ -68,6 +78,7 @@ pub(crate) fn plan(
             Launch::of([cluster * at_once.clamp(1, all.min(1 << 20) as u32), 1, 1], block)
                 .cluster(cluster)
         }
+        Blocks::Narrow => Launch::of([device.facts().multiprocessors, 1, 1], block),
         Blocks::Round => Launch::of([device.facts().multiprocessors, 1, 1], block).cooperative(),
         Blocks::Grid => {
             Launch::of([(along * parts) as u32, down as u32, g as u32], block).cooperative()
@@ -84,11 +95,13 @@ pub(crate) fn plan(
     let a = a.loaded_by(matrices(m, k).loaded(rows)?);
     let b = b.loaded_by(matrices(k, n).loaded(depth)?);
     let c = match version.blocks {
-        Blocks::Stay { stores: true, .. } | Blocks::Round => c.stored_by(matrices(m, n).stored()?),
+        Blocks::Stay { stores: true, .. } | Blocks::Round | Blocks::Narrow => {
+            c.stored_by(matrices(m, n).stored()?)
+        }
         _ => c.into(),
     };
     match version.blocks {
-        Blocks::Stay { .. } => {
+        Blocks::Stay { .. } | Blocks::Narrow => {
             plan.launch(&kernel, launch, arguments![A: a, B: b, C: c, G: g, M: m, N: n, K: k])?;
         }
         Blocks::Round => {

@@ -7,7 +7,8 @@ use lab_harness::tensor::tensors;
 use lab_harness::{Options, Problem, Tensor, Version, run, version_checks};
 
 use crate::boxes::TILE;
-use crate::{GRID, MMA, ROUND, SPLIT, STAGE, TENSOR, TURNED, sizes};
+use crate::narrow_round::narrow_tiles;
+use crate::{GRID, MMA, NARROW, ROUND, SPLIT, STAGE, TENSOR, TURNED, sizes};
 
 pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
     large_problems,
@@ -22,6 +23,7 @@ pub(crate) static CHECKS: &[Check] = &[
     Check { name: "overlap_changes_no_bit", run: overlap_changes_no_bit },
     Check { name: "every_cut_is_right", run: every_cut_is_right },
     Check { name: "a_shared_last_round_is_right", run: a_shared_last_round_is_right },
+    Check { name: "a_narrow_last_round_is_right", run: a_narrow_last_round_is_right },
 ];
 
 /// Both versions on the tensor cores add up the same products in the same order.
@@ -115,6 +117,44 @@ fn a_shared_last_round_is_right(device: &Device) {
         let inputs = ROUND.inputs(&Problem::new(sizes(dims), info.dtypes[0]));
         let refused = run(&ROUND, device, &inputs, &options).unwrap_err().to_string();
         assert!(refused.starts_with("--set helped: expected -1"), "{refused}");
+    }
+}
+
+/// Tiles of each width, behind a full round: in one row of tiles, in several of which the first have a tile less, in the
+/// second of two matrices.
+fn a_narrow_last_round_is_right(device: &Device) {
+    if !NARROW.sources().iter().all(|source| source.runs_on(&device.facts().arch)) {
+        return;
+    }
+    let blocks = device.facts().multiprocessors as usize;
+    let info = NARROW.info();
+    // The last tile of a row is short, and now and then one more lies outside.
+    let columns = |tiles: usize| tiles * 256 - 8;
+    let dims = [
+        [1, 120, columns(blocks + blocks * 3 / 4), 200],
+        [1, 5 * 128 - 8, columns(blocks * 9 / 25), 136],
+        [2, 120, columns(blocks * 3 / 4), 72],
+        [1, 248, columns((blocks + blocks / 4) / 2), 64],
+    ];
+    for last in [64, 144, 192, 232] {
+        let options = Options::parse(&[format!("last={last}")], info).unwrap();
+        let fits = |&dims: &[usize; 4]| {
+            narrow_tiles(dims, blocks, last).is_some_and(|tiles| tiles <= blocks)
+        };
+        let fitting: Vec<_> = dims.into_iter().filter(fits).collect();
+        assert!(!fitting.is_empty(), "{last}");
+        for (n, dims) in fitting.into_iter().enumerate() {
+            let dtype = info.dtypes[n % info.dtypes.len()];
+            let problem = Problem { options: options.clone(), ..Problem::new(sizes(dims), dtype) };
+            let case = check(&NARROW, device, &problem);
+            assert!(case.passed(), "{last}: {}", case.describe());
+        }
+    }
+    let options = Options::parse(&["last=232"], info).unwrap();
+    for dims in [[blocks, 8, 8, 512], [blocks + 2, 8, 8, 64], [1, 8, 9, 512]] {
+        let inputs = NARROW.inputs(&Problem::new(sizes(dims), info.dtypes[0]));
+        let refused = run(&NARROW, device, &inputs, &options).unwrap_err().to_string();
+        assert!(refused.starts_with("--set last: expected -1, 0, or one"), "{refused}");
     }
 }
 

@@ -8,6 +8,7 @@ mod checks;
 mod cublas;
 mod host;
 mod ladder;
+mod narrow_round;
 mod shared_round;
 mod tuning;
 
@@ -50,6 +51,8 @@ enum Blocks {
     Grid,
     /// The same; blocks without a tile of the last round help the others.
     Round,
+    /// By the size; the last round has narrower tiles.
+    Narrow,
 }
 
 /// Blocks of 32 rows or columns of C are the smallest here, and a grid has 65,535 in y. Offsets
@@ -349,6 +352,20 @@ pub static ROUND: Matmul = Matmul {
     blocks: Blocks::Round,
 };
 
+/// Narrower tiles in the last round.
+pub static NARROW: Matmul = Matmul {
+    info: Info {
+        name: "v20_narrow",
+        parent: Some("v17_grid"),
+        change: "the last round is cut into narrower tiles: hardly a block has none",
+        settings: &[narrow_round::LAST],
+        ..WGMMA.info
+    },
+    source: &kernels::V20_NARROW,
+    kernel: "matmul_narrow",
+    blocks: Blocks::Narrow,
+};
+
 /// Every version, in the order of the story.
 pub static VERSIONS: &[&Matmul] = &[
     &NAIVE,
@@ -371,6 +388,7 @@ pub static VERSIONS: &[&Matmul] = &[
     &TURNED,
     &GRID,
     &ROUND,
+    &NARROW,
 ];
 
 /// This stage.
@@ -398,6 +416,7 @@ pub static STAGE: Stage = Stage {
         &TURNED,
         &GRID,
         &ROUND,
+        &NARROW,
     ],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,
@@ -526,7 +545,7 @@ impl Version for Matmul {
             Blocks::Boxes | Blocks::Stay { .. } => vec![self.source, TENSOR.source],
             Blocks::Sized => vec![self.source, STORES.source, TENSOR.source],
             Blocks::Grid => vec![self.source, SPLIT.source, STORES.source, TENSOR.source],
-            Blocks::Round => [vec![self.source], GRID.sources()].concat(),
+            Blocks::Round | Blocks::Narrow => [vec![self.source], GRID.sources()].concat(),
         }
     }
 
