@@ -120,7 +120,7 @@ fn a_shared_last_round_is_right(device: &Device) {
     }
 }
 
-/// Tiles of each width, behind a full round: in one row of tiles, in several of which the first have a tile less, in the
+/// Tiles of each width, behind a full round or two: in one row of tiles, in several of which the first have a tile less, in the
 /// second of two matrices.
 fn a_narrow_last_round_is_right(device: &Device) {
     if !NARROW.sources().iter().all(|source| source.runs_on(&device.facts().arch)) {
@@ -133,7 +133,9 @@ fn a_narrow_last_round_is_right(device: &Device) {
     let dims = [
         [1, 120, columns(blocks + blocks * 3 / 4), 200],
         [1, 5 * 128 - 8, columns(blocks * 9 / 25), 136],
+        [1, 3 * 128 - 8, columns(blocks * 15 / 8 / 3) - 48, 72],
         [2, 120, columns(blocks * 3 / 4), 72],
+        [1, 120, columns(blocks * 5 / 2), 64],
         [1, 248, columns((blocks + blocks / 4) / 2), 64],
     ];
     for last in [64, 144, 192, 232] {
