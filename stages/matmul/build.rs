@@ -45,6 +45,20 @@ fn main() {
     let narrow = [64, 144, 192, 232]
         .map(|last| halves("matmul_narrow", &format!("128, 256, {last}, 64, 4, 16")))
         .concat();
+    // Of the gradients the product by columns of x, in f32, to be added to.
+    let linear = ["__half", "__nv_bfloat16"].map(|t| {
+        let lies =
+            |out: &str, lies: &str, tile: &str| format!("linear<{t}, {out}, {lies}, {tile}, 16>");
+        let [wide, narrow, f32] = ["128, 256, 64, 3", "128, 128, 64, 5", "128, 128, 64, 4"];
+        [
+            lies(t, "ALONG_K, ALONG_K", wide),
+            lies(t, "ALONG_K, ALONG_K", narrow),
+            lies("float", "ALONG_K, ALONG_K", f32),
+            lies(t, "ALONG_K, ACROSS_K", wide),
+            lies("float", "ACROSS_K, ACROSS_K", f32),
+        ]
+    });
+    let linear = linear.concat();
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_naive.cu", &each("matmul_naive", ""))
         .kernel("kernels/v1_coalesced.cu", &each("matmul_coalesced", ""))
@@ -78,8 +92,16 @@ fn main() {
         .needs("sm_90a")
         .kernel("kernels/v17_grid.cu", &halves("matmul_grid", "128, 256, 64, 4"))
         .needs("sm_90a")
+        .at_first_use()
+        .kernel("kernels/linear.cu", &linear)
+        .needs("sm_90a")
+        .at_first_use()
+        .kernel("kernels/v18_turned_grid.cu", &["matmul_turned_grid<float, 256, 128, 32, 4>"])
+        .needs("sm_90a")
+        .at_first_use()
         .kernel("kernels/v19_round.cu", &persistent("matmul_round", 16))
         .needs("sm_90a")
+        .at_first_use()
         .kernel("kernels/v20_narrow.cu", &narrow)
         .needs("sm_90a")
         .at_first_use()

@@ -9,8 +9,8 @@
 //   load(tile, s, tiles, full)  asks for the operands of step s, with lab/operand_tiles.cuh; one thread
 //   begin(tile)                 by a warpgroup that multiplies, before its products: what the epilogue needs, such as biases.
 //                               The threads of warpgroup w may meet at named barrier 1 + w, as end() and its stores do
-//   end(tile, sum, row, store)  the epilogue of the sums of 64 rows, from row `row` of the tile on: adds to them, scales them,
-//                               and calls store(C, i, j), which rounds and stores them, to rows i and columns j of C, a map
+//   end(tile, sum, row, store)  the epilogue of the sums of 64 rows, from row `row` of the tile on: adds to them, scales them
+//                               (lab/epilogue.cuh), and calls store(C, i, j), which rounds and stores them, to rows i and columns j of C, a map
 //                               of one matrix (Operand::stored)
 //
 // go_through() gives each block tile after tile; share_tile() has the blocks of a cluster share the steps of one, where
@@ -18,6 +18,7 @@
 // __launch_bounds__. `tiles` is dynamic shared memory, DYNAMIC_TILES.
 #pragma once
 #include "lab/cluster_sums.cuh"
+#include "lab/epilogue.cuh"
 #include "lab/halves.cuh"
 #include "lab/operand_tiles.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
@@ -151,16 +152,6 @@ __device__ __forceinline__ void share_tile(T* tiles, const Job& job, To to) {
             *reinterpret_cast<uint2*>(place) = {two_halves<T>(four[0], four[1]), two_halves<T>(four[2], four[3])};
     }
     cluster.sync();  // nobody ends while others may read his sums
-}
-
-// An epilogue: a number of each column is added to a warpgroup's sums. In shared memory, 8 bytes aligned.
-template <int BN> __device__ __forceinline__ void add_to_columns(float (&sum)[BN / 2], const float* of_column) {
-    const float* own = of_column + 2 * (threadIdx.x % 4);
-#pragma unroll
-    for (int j = 0; j < BN / 8; ++j) {
-        float2 two = *reinterpret_cast<const float2*>(own + 8 * j);
-        sum[4 * j] += two.x, sum[4 * j + 1] += two.y, sum[4 * j + 2] += two.x, sum[4 * j + 3] += two.y;
-    }
 }
 
 }  // namespace lab

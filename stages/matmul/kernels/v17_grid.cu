@@ -8,33 +8,10 @@
 //
 // Work: blockIdx.x = tile along N x parts + part, blockIdx.y = tile along M, blockIdx.z = g. A cooperative launch.
 #include "lab/ring.cuh"
+#include "part_sums.cuh"
 #include "warpgroup.cuh"
 
 using namespace lab;
-
-// The sums of all parts of a tile in device memory, one part behind the other.
-template <int BM, int BN> struct PartSums {
-    float* x;
-
-    // A warpgroup's, 64 rows from `row` on.
-    __device__ __forceinline__ void store(int part, const float (&sum)[BN / 2], int row) const {
-        int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-        float* own = x + (part * BM + row + warp * 16 + lane / 4) * BN + lane % 4 * 2;
-#pragma unroll
-        for (int n = 0; n < BN / 8; ++n) {
-            *reinterpret_cast<float2*>(own + n * 8) = make_float2(sum[4 * n], sum[4 * n + 1]);
-            *reinterpret_cast<float2*>(own + n * 8 + 8 * BN) = make_float2(sum[4 * n + 2], sum[4 * n + 3]);
-        }
-    }
-
-    // Four neighbours of row r, those of all parts added up.
-    __device__ __forceinline__ void load(float (&four)[4], int parts, int r, int c) const {
-        for (int part = 0; part < parts; ++part) {
-            float4 own = *reinterpret_cast<float4*>(x + (part * BM + r) * BN + c);
-            four[0] += own.x, four[1] += own.y, four[2] += own.z, four[3] += own.w;
-        }
-    }
-};
 
 template <class T, int BM, int BN, int BK, int PLACES>
 constexpr int matmul_grid_shared = PLACES * Tiles<T, BM, BN, BK>::BYTES;

@@ -1,9 +1,11 @@
 //! Plans of the versions whose tiles TMA loads.
 
-use lab_device::{DType, Device, Instance, Launch};
+use lab_device::{DType, Device, DeviceKind, Instance, Launch};
 use lab_harness::{Error, Operand, Plan, Request, Setting, Version, arguments};
 
-use crate::{Blocks, GRID, Matmul, SPLIT, STORES, TENSOR, narrow_round, shared_round, tuning};
+use crate::{
+    Blocks, GRID, Matmul, SPLIT, STORES, TENSOR, TURNED, narrow_round, shared_round, tuning,
+};
 
 /// Of G matrices of M rows and N columns, with sums of K terms; C has the leading indices that A and B have.
 ///
@@ -33,7 +35,7 @@ pub(crate) fn plan(
         _ => None,
     };
     if !version.packs(dtype, n, k) {
-        if matches!(version.blocks, Blocks::Sized | Blocks::Grid)
+        if matches!(version.blocks, Blocks::Sized | Blocks::Grid(_))
             && tile(version, request) != "auto"
         {
             let expected = "auto, for N or K is no multiple of 8: no boxes, but v7's tiles";
@@ -42,12 +44,12 @@ pub(crate) fn plan(
         // A tensor map's strides are multiples of 16 bytes.
         return TENSOR.plan(device, request);
     }
-    if version.blocks == Blocks::Grid && parts_of_grid(version, device, request)?.is_none() {
-        return SPLIT.plan(device, request);
-    }
     let (version, parts, side) = match version.blocks {
-        Blocks::Grid => (version, parts_of_grid(version, device, request)?.unwrap_or(1), None),
-        Blocks::Sized => match way(version, request, device.facts().multiprocessors as usize)? {
+        Blocks::Grid(shared) => match parts_of_grid(version, shared, device, request)? {
+            Some(parts) => (version, parts, None),
+            None => return shared.otherwise().plan(device, request),
+        },
+        Blocks::Sized => match way(version, request, &Room::of(device)?)? {
             Way::Whole => (&STORES, 1, None),
             Way::Parts { side, parts } => (version, parts, Some(side)),
         },
@@ -80,7 +82,7 @@ pub(crate) fn plan(
         }
         Blocks::Narrow => Launch::of([device.facts().multiprocessors, 1, 1], block),
         Blocks::Round => Launch::of([device.facts().multiprocessors, 1, 1], block).cooperative(),
-        Blocks::Grid => {
+        Blocks::Grid(_) => {
             Launch::of([(along * parts) as u32, down as u32, g as u32], block).cooperative()
         }
         _ => {
@@ -114,7 +116,7 @@ pub(crate) fn plan(
             ];
             plan.launch(&kernel, launch, all)?;
         }
-        Blocks::Grid => {
+        Blocks::Grid(_) => {
             let sums = plan.scratch(DType::F32, g * down * along * parts * rows * columns);
             let all = arguments![A: a, B: b, C: c, sums: sums, parts: parts, M: m, N: n, K: k];
             plan.launch(&kernel, launch, all)?;
@@ -148,12 +150,12 @@ fn tile<'a>(version: &Matmul, request: &'a Request<'_>) -> &'a str {
 }
 
 /// As the option says, or by the size.
-fn way(version: &Matmul, request: &Request<'_>, multiprocessors: usize) -> Result<Way, Error> {
+fn way(version: &Matmul, request: &Request<'_>, room: &Room) -> Result<Way, Error> {
     let sizes = ["G", "M", "N", "K"].map(|d| request.dim(d));
     let text = tile(version, request);
     let (tile, parts) = text.split_once('/').unwrap_or((text, "1"));
     let way = match tile {
-        "auto" => return Ok(Way::of(sizes, multiprocessors)),
+        "auto" => return Ok(Way::of(sizes, room)),
         "128x256" => Way::Whole,
         "64x64" => Way::Parts { side: 64, parts: 1 },
         _ => Way::Parts { side: 128, parts: parts.parse().expect("one of the choices") },
@@ -172,46 +174,109 @@ fn way(version: &Matmul, request: &Request<'_>, multiprocessors: usize) -> Resul
 /// The option that says whether all multiprocessors share the tiles.
 pub(crate) const PARTS: Setting = Setting::choice(
     "tile",
-    "grid: parts of tiles of 128 x 256 for all multiprocessors; auto: by the size, that or as v15",
+    "grid: parts of whole tiles for all multiprocessors; auto: by the size, that or as the parent",
     &["auto", "grid"],
 );
 
-/// Blocks of each tile where all multiprocessors share the tiles; `None` where they do better as v15 cuts them.
+/// Blocks of each tile where all multiprocessors share the tiles; `None` where they do better as the parent cuts them.
 ///
 /// # Errors
 /// More tiles than multiprocessors, and they are asked for.
 fn parts_of_grid(
     version: &Matmul,
+    shared: Shared,
     device: &Device,
     request: &Request<'_>,
 ) -> Result<Option<usize>, Error> {
     let sizes = ["G", "M", "N", "K"].map(|d| request.dim(d));
-    let multiprocessors = device.facts().multiprocessors as usize;
+    let room = Room::of(device)?;
     if request.options().text(&version.info, PARTS.name) != "grid" {
-        return Ok(quickest_parts(sizes, multiprocessors));
+        return Ok(shared.quickest_parts(sizes, &room));
     }
-    let (tiles, parts) = shared_tiles(sizes, multiprocessors);
-    let expected =
-        format!("auto, for {tiles} tiles are more than {multiprocessors} multiprocessors");
+    let (tiles, parts) = shared.parts(sizes, &room);
+    let most = room.multiprocessors;
+    let expected = format!("auto, for {tiles} tiles are more than {most} multiprocessors");
     match parts {
         0 => Err(Error::bad("--set tile", expected, "grid")),
         _ => Ok(Some(parts)),
     }
 }
 
-/// Tiles of 128 x 256, and the parts of each: as many as keep all multiprocessors at work, none without a step of k.
-fn shared_tiles([g, m, n, k]: [usize; 4], multiprocessors: usize) -> (usize, usize) {
-    let tiles = m.div_ceil(128) * n.div_ceil(256) * g;
-    (tiles, (multiprocessors / tiles).min(k.div_ceil(Way::STEP)))
+/// Tiles that all multiprocessors share, each as many parts of k as keep them at work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shared {
+    /// Of 128 x 256, of halves; or as [`SPLIT`].
+    Halves,
+    /// Of 256 x 128, of f32 as TF32; or as [`TURNED`].
+    Turned,
 }
 
-/// The parts, where a fit of five measured times, as those of [`Way`], says that they are the quickest.
-pub(crate) fn quickest_parts(sizes: [usize; 4], multiprocessors: usize) -> Option<usize> {
-    let [g, m, n, k] = sizes;
-    let (_, parts) = shared_tiles(sizes, multiprocessors);
-    let steps = k.div_ceil(Way::STEP);
-    let split = Way::of(sizes, multiprocessors).cycles([g, m, n], steps, multiprocessors);
-    (parts > 1 && 22_500 + steps.div_ceil(parts) * 1072 < split).then_some(parts)
+impl Shared {
+    /// The version that has the products for which this is not the way.
+    pub(crate) fn otherwise(self) -> &'static Matmul {
+        match self {
+            Self::Halves => &SPLIT,
+            Self::Turned => &TURNED,
+        }
+    }
+
+    /// How many tiles, and the parts of each, none without a step of k.
+    fn parts(self, [g, m, n, k]: [usize; 4], room: &Room) -> (usize, usize) {
+        let [rows, columns] = match self {
+            Self::Halves => [128, 256],
+            Self::Turned => [256, 128],
+        };
+        let tiles = m.div_ceil(rows) * n.div_ceil(columns) * g;
+        (tiles, (room.multiprocessors / tiles).min(k.div_ceil(Way::STEP)))
+    }
+
+    /// The parts, where fits of measured times, as those of [`Way`], say that they are the quickest.
+    fn quickest_parts(self, sizes: [usize; 4], room: &Room) -> Option<usize> {
+        let [g, m, n, k] = sizes;
+        let (tiles, parts) = self.parts(sizes, room);
+        let steps = k.div_ceil(Way::STEP);
+        let (step, otherwise) = match self {
+            Self::Halves => (1072, Way::of(sizes, room).cycles([g, m, n], steps, room)),
+            Self::Turned => {
+                let rounds = tiles.div_ceil(room.multiprocessors);
+                (2170, 6000 + rounds * (steps * 2140 + 3700))
+            }
+        };
+        (parts > 1 && 22_500 + steps.div_ceil(parts) * step < otherwise).then_some(parts)
+    }
+}
+
+/// What a device runs at once.
+pub(crate) struct Room {
+    pub(crate) multiprocessors: usize,
+    /// Clusters of so many blocks, a block a multiprocessor; of none, none.
+    clusters: [usize; Way::MOST + 1],
+}
+
+impl Room {
+    /// A cluster lies in one group of multiprocessors, and groups are not equally large: a device is asked.
+    ///
+    /// # Errors
+    /// As those of loading a kernel.
+    pub(crate) fn of(device: &Device) -> Result<Self, Error> {
+        let multiprocessors = device.facts().multiprocessors as usize;
+        let mut clusters = std::array::from_fn(|blocks| multiprocessors / blocks.max(1));
+        if device.kind() != DeviceKind::Emulator {
+            let largest = SPLIT.source.instances(SPLIT.kernel).max_by_key(|i| i.size("BM"));
+            let kernel = device.load(largest.expect("its tiles"))?;
+            for (blocks, at_once) in clusters.iter_mut().enumerate().skip(2) {
+                let blocks = blocks as u32;
+                let launch = Launch::of([blocks, 1, 1], kernel.block()?).cluster(blocks);
+                *at_once = kernel.resident_clusters(&launch)? as usize;
+            }
+        }
+        Ok(Self { multiprocessors, clusters })
+    }
+}
+
+/// Whether v17 takes v13's kernel: tiles of 128 x 256, by blocks that stay.
+pub(crate) fn is_whole(sizes: [usize; 4], room: &Room) -> bool {
+    Shared::Halves.quickest_parts(sizes, room).is_none() && Way::of(sizes, room) == Way::Whole
 }
 
 /// How a product is cut into tiles.
@@ -230,21 +295,20 @@ impl Way {
     /// Steps of k that a tile has, 64 elements each.
     pub(crate) const STEP: usize = 64;
 
-    /// The one that a model of the time calls the fastest, of products G, M, N, K on so many multiprocessors.
-    pub(crate) fn of([g, m, n, k]: [usize; 4], multiprocessors: usize) -> Self {
+    /// The one that a model of the time calls the fastest, of products G, M, N, K.
+    fn of([g, m, n, k]: [usize; 4], room: &Room) -> Self {
         let steps = k.div_ceil(Self::STEP);
         let parts =
             (1..=Self::MOST.min(steps.max(1))).map(|parts| Self::Parts { side: 128, parts });
         let all = [Self::Whole, Self::Parts { side: 64, parts: 1 }].into_iter().chain(parts);
-        all.min_by_key(|way| way.cycles([g, m, n], steps, multiprocessors))
-            .expect("there are several")
+        all.min_by_key(|way| way.cycles([g, m, n], steps, room)).expect("there are several")
     }
 
     /// What it takes, in cycles of an H200, as far as fits of measured times tell: rounds of tiles on all
     /// multiprocessors, each so many steps and what it takes to begin and to end one.
-    fn cycles(self, [g, m, n]: [usize; 3], steps: usize, multiprocessors: usize) -> usize {
+    fn cycles(self, [g, m, n]: [usize; 3], steps: usize, room: &Room) -> usize {
         let rounds = |rows: usize, columns: usize, parts: usize| {
-            (m.div_ceil(rows) * n.div_ceil(columns) * g * parts).div_ceil(multiprocessors)
+            (m.div_ceil(rows) * n.div_ceil(columns) * g).div_ceil(room.clusters[parts].max(1))
         };
         match self {
             Self::Whole => 6000 + rounds(128, 256, 1) * (steps * 1040 + 3700),
@@ -264,13 +328,17 @@ impl Way {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// As an H200 says (`cuOccupancyMaxActiveClusters`, 288 threads and 192 kB a block).
+    pub(crate) const H200: Room =
+        Room { multiprocessors: 132, clusters: [0, 132, 66, 39, 30, 22, 17, 15, 15] };
 
     /// What was the fastest on an H200.
     #[test]
     fn the_fastest_way_is_found() {
-        let of = |m, n, k| Way::of([1, m, n, k], 132);
+        let of = |m, n, k| Way::of([1, m, n, k], &H200);
         for size in [2048, 3072, 4096, 8192] {
             assert_eq!(of(size, size, size), Way::Whole);
         }
@@ -280,13 +348,15 @@ mod tests {
         // Not measured: too many for tiles of 64 x 64, too few for large ones.
         assert_eq!(of(1280, 1280, 1280), Way::Parts { side: 128, parts: 1 });
         assert_eq!(of(768, 768, 16384), Way::Parts { side: 128, parts: 3 });
+        // 17.6 µs; 15 clusters of 8 run at once, not 16, so that it is 24.7 with 8.
+        assert_eq!(of(512, 512, 8192), Way::Parts { side: 128, parts: 6 });
         assert_eq!(of(16384, 3072, 768), Way::Whole);
     }
 
     /// As measured on an H200: 38 µs and not 43, 55 and not 63; but 24 and not 20, 24 and not 18.
     #[test]
     fn the_grid_shares_tiles_where_that_is_quicker() {
-        let of = |m, n, k| quickest_parts([1, m, n, k], 132);
+        let of = |m, n, k| Shared::Halves.quickest_parts([1, m, n, k], &H200);
         assert_eq!(of(768, 768, 16384), Some(7));
         assert_eq!(of(1024, 1024, 16384), Some(4));
         assert_eq!(of(1024, 1024, 4096), None);
@@ -299,7 +369,7 @@ mod tests {
     fn no_part_is_empty() {
         for k in [1, 64, 65, 200, 1000] {
             for side in [1, 200, 5000] {
-                if let Way::Parts { parts, .. } = Way::of([1, side, side, k], 132) {
+                if let Way::Parts { parts, .. } = Way::of([1, side, side, k], &H200) {
                     assert!(parts <= k.div_ceil(64), "{side} {k}");
                 }
             }

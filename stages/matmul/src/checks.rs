@@ -8,7 +8,9 @@ use lab_harness::{Options, Problem, Tensor, Version, run, version_checks};
 
 use crate::boxes::TILE;
 use crate::narrow_round::narrow_tiles;
-use crate::{GRID, MMA, NARROW, ROUND, SPLIT, STAGE, TENSOR, TURNED, sizes};
+use crate::{
+    GRID, MMA, NARROW, ROUND, SPLIT, STAGE, TENSOR, TURNED, TURNED_GRID, linear_checks, sizes,
+};
 
 pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
     large_problems,
@@ -19,6 +21,9 @@ pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
 ];
 
 pub(crate) static CHECKS: &[Check] = &[
+    linear_checks::CHECKS[0],
+    linear_checks::CHECKS[1],
+    linear_checks::CHECKS[2],
     Check { name: "every_kernel_loads_on_every_device", run: every_kernel_loads_on_every_device },
     Check { name: "overlap_changes_no_bit", run: overlap_changes_no_bit },
     Check { name: "every_cut_is_right", run: every_cut_is_right },
@@ -58,6 +63,13 @@ fn every_cut_is_right(device: &Device) {
     for (dims, dtype) in [[1, 120, 136, 1000], [2, 140, 264, 520]].into_iter().zip(info.dtypes) {
         let problem = Problem { options: options.clone(), ..Problem::new(sizes(dims), *dtype) };
         let case = check(&GRID, device, &problem);
+        assert!(case.passed(), "{}", case.describe());
+    }
+    let options = Options::parse(&["tile=grid"], TURNED_GRID.info()).unwrap();
+    // Parts of one pair of steps, and of unlike many; rows that the parts do not divide.
+    for dims in [[1, 120, 136, 1000], [2, 260, 132, 200], [1, 8, 8, 8]] {
+        let problem = Problem { options: options.clone(), ..Problem::new(sizes(dims), DType::F32) };
+        let case = check(&TURNED_GRID, device, &problem);
         assert!(case.passed(), "{}", case.describe());
     }
     let inputs = GRID.inputs(&Problem::new(sizes([200, 8, 8, 8]), info.dtypes[0]));
@@ -230,7 +242,7 @@ fn results_do_not_change_from_run_to_run_in_any_order(version: &dyn Version, dev
     }
 }
 
-/// Of every element of A and of B; but what wgmma finds in shared memory, A of `v16_turned`, it cuts. A rounding that is
+/// Of every element of A and of B; but what wgmma finds in shared memory, A of the turned versions, it cuts. A rounding that is
 /// forgotten is a cut, too: it costs less than an error bound shows, where it is but one register of four.
 fn f32_is_rounded_to_tf32(version: &dyn Version, device: &Device) {
     let tf32 = version.arithmetic(DType::F32) == Some(Arithmetic::Tf32);
@@ -242,7 +254,8 @@ fn f32_is_rounded_to_tf32(version: &dyn Version, device: &Device) {
     let [m, n, k] = [70, 72, 40];
     let (up, one) = (|len| vec![1.0 + 0.75 * LAST; len], |len| vec![1f32; len]);
     let rounded = 1.0 + LAST;
-    let of_a = if version.info().name == TURNED.info.name { 1.0 } else { rounded };
+    let turned = [&TURNED, &TURNED_GRID].map(|v| v.info.name);
+    let of_a = if turned.contains(&version.info().name) { 1.0 } else { rounded };
     for (a, b, value) in [(up(m * k), one(k * n), of_a), (one(m * k), up(k * n), rounded)] {
         let c = product(version, device, Tensor::new(&[m, k], &a), Tensor::new(&[k, n], &b));
         let expected = f64::from(k as f32 * value);

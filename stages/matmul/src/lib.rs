@@ -8,6 +8,8 @@ mod checks;
 mod cublas;
 mod host;
 mod ladder;
+pub mod linear;
+mod linear_checks;
 mod narrow_round;
 mod shared_round;
 mod tuning;
@@ -47,9 +49,9 @@ enum Blocks {
     Stay { cluster: u32, stores: bool },
     /// By the size of the product ([`boxes::Way`]).
     Sized,
-    /// The same; for few tiles, all multiprocessors share them.
-    Grid,
-    /// The same; blocks without a tile of the last round help the others.
+    /// Where tiles are few, all multiprocessors share them.
+    Grid(boxes::Shared),
+    /// By the size; blocks without a tile of the last round help the others.
     Round,
     /// By the size; the last round has narrower tiles.
     Narrow,
@@ -335,7 +337,21 @@ pub static GRID: Matmul = Matmul {
     },
     source: &kernels::V17_GRID,
     kernel: "matmul_grid",
-    blocks: Blocks::Grid,
+    blocks: Blocks::Grid(boxes::Shared::Halves),
+};
+
+/// TF32, parts of k by all multiprocessors.
+pub static TURNED_GRID: Matmul = Matmul {
+    info: Info {
+        name: "v18_turned_grid",
+        parent: Some("v16_turned"),
+        change: "f32 as TF32: parts of k for all multiprocessors, as v17",
+        settings: &[boxes::PARTS],
+        ..TURNED.info
+    },
+    source: &kernels::V18_TURNED_GRID,
+    kernel: "matmul_turned_grid",
+    blocks: Blocks::Grid(boxes::Shared::Turned),
 };
 
 /// The last round, shared.
@@ -387,6 +403,7 @@ pub static VERSIONS: &[&Matmul] = &[
     &SPLIT,
     &TURNED,
     &GRID,
+    &TURNED_GRID,
     &ROUND,
     &NARROW,
 ];
@@ -415,8 +432,10 @@ pub static STAGE: Stage = Stage {
         &SPLIT,
         &TURNED,
         &GRID,
+        &TURNED_GRID,
         &ROUND,
         &NARROW,
+        &linear::LINEAR,
     ],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,
@@ -527,8 +546,7 @@ impl Version for Matmul {
             [1, 8, 8, 4096],
         ];
         // A single sum may come near zero, and the error that TF32 makes is large beside it.
-        let is_fit =
-            |&&shape: &&[usize; 4]| self.kernel != TURNED.kernel || shape != [1, 1, 1, 300];
+        let is_fit = |&&shape: &&[usize; 4]| !self.is_turned() || shape != [1, 1, 1, 300];
         all.iter().filter(is_fit).map(|&shape| sizes(shape)).collect()
     }
 
@@ -544,7 +562,7 @@ impl Version for Matmul {
             Blocks::Down | Blocks::Along => vec![self.source],
             Blocks::Boxes | Blocks::Stay { .. } => vec![self.source, TENSOR.source],
             Blocks::Sized => vec![self.source, STORES.source, TENSOR.source],
-            Blocks::Grid => vec![self.source, SPLIT.source, STORES.source, TENSOR.source],
+            Blocks::Grid(shared) => [vec![self.source], shared.otherwise().sources()].concat(),
             Blocks::Round | Blocks::Narrow => [vec![self.source], GRID.sources()].concat(),
         }
     }
@@ -625,6 +643,11 @@ impl Matmul {
     /// Whether TMA brings its tiles.
     fn loads_boxes(&self) -> bool {
         !matches!(self.blocks, Blocks::Down | Blocks::Along)
+    }
+
+    /// Whether B comes through registers, and A is cut.
+    fn is_turned(&self) -> bool {
+        [TURNED.kernel, TURNED_GRID.kernel].contains(&self.kernel)
     }
 
     /// Whether A is read one element at a time, so that K need not be a multiple of a pack.

@@ -4,7 +4,7 @@ use lab_device::Device;
 use lab_harness::{Error, Request, Setting};
 
 use crate::Matmul;
-use crate::boxes::{Way, quickest_parts};
+use crate::boxes::{Room, is_whole};
 
 /// The option that says how narrow.
 pub(crate) const LAST: Setting = Setting::number(
@@ -41,13 +41,11 @@ pub(crate) fn narrow_tiles(
 
 /// Columns of the narrowest of these tiles that are no more than a round; `None` where there are none, or few tiles are cut
 /// in another way.
-fn narrowest(sizes: [usize; 4], multiprocessors: usize, widths: &[usize]) -> Option<usize> {
-    let whole = quickest_parts(sizes, multiprocessors).is_none()
-        && Way::of(sizes, multiprocessors) == Way::Whole;
-    let fits = |&&last: &&usize| {
-        narrow_tiles(sizes, multiprocessors, last).is_some_and(|tiles| tiles <= multiprocessors)
-    };
-    widths.iter().filter(fits).min().copied().filter(|_| whole)
+fn narrowest(sizes: [usize; 4], room: &Room, widths: &[usize]) -> Option<usize> {
+    let blocks = room.multiprocessors;
+    let fits =
+        |&last: &usize| narrow_tiles(sizes, blocks, last).is_some_and(|tiles| tiles <= blocks);
+    widths.iter().copied().filter(fits).min().filter(|_| is_whole(sizes, room))
 }
 
 /// Columns of a tile of the last round; `None` where v17's way is quicker, or asked for.
@@ -67,7 +65,7 @@ pub(crate) fn columns(
     let widths: Vec<_> = of_type.map(|instance| instance.size("LAST")).collect();
     let asked = request.number(LAST.name);
     if asked == -1.0 {
-        return Ok(narrowest(sizes, multiprocessors, &widths).filter(|_| packs));
+        return Ok(narrowest(sizes, &Room::of(device)?, &widths).filter(|_| packs));
     }
     if asked == 0.0 {
         return Ok(None);
@@ -91,11 +89,12 @@ pub(crate) fn columns(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::boxes::tests::H200;
 
     /// 116 tiles of 256 columns are 132 of 232.
     #[test]
     fn the_last_round_fits() {
-        let of = |m, n, k| narrowest([1, m, n, k], 132, &[64, 144, 192, 232]);
+        let of = |m, n, k| narrowest([1, m, n, k], &H200, &[64, 144, 192, 232]);
         assert_eq!(narrow_tiles([1, 4096, 4096, 64], 132, 256), Some(116));
         assert_eq!(narrow_tiles([1, 4096, 4096, 64], 132, 232), Some(132));
         assert_eq!(of(4096, 4096, 4096), Some(232));

@@ -4,7 +4,7 @@ use lab_device::Device;
 use lab_harness::{Error, Request, Setting};
 
 use crate::Matmul;
-use crate::boxes::{Way, quickest_parts};
+use crate::boxes::{Room, Way, is_whole};
 
 /// The option that says how much.
 pub(crate) const HELPED: Setting = Setting::number(
@@ -28,14 +28,12 @@ fn most_tiles_of_a_helper([g, m, n, _]: [usize; 4], multiprocessors: usize) -> O
 
 /// Steps of each tile of the last round with which all blocks end at the same time; `None` where that is later than with
 /// all steps by the tile's own block, or few tiles are cut in another way.
-fn quickest_steps(sizes: [usize; 4], multiprocessors: usize) -> Option<usize> {
-    let most = most_tiles_of_a_helper(sizes, multiprocessors)?;
-    let whole = quickest_parts(sizes, multiprocessors).is_none()
-        && Way::of(sizes, multiprocessors) == Way::Whole;
+fn quickest_steps(sizes: [usize; 4], room: &Room) -> Option<usize> {
+    let most = most_tiles_of_a_helper(sizes, room.multiprocessors)?;
     // most (helped STEP + GIVE) = (steps - helped) STEP
     let all = sizes[3].div_ceil(Way::STEP) * STEP;
     let helped = all.saturating_sub(most * GIVE) / ((most + 1) * STEP);
-    (whole && helped * STEP > TAKE).then_some(helped)
+    (helped * STEP > TAKE && is_whole(sizes, room)).then_some(helped)
 }
 
 /// Of each tile of the last round, those that others take; `None` where v17's way is quicker, or asked for.
@@ -52,7 +50,7 @@ pub(crate) fn helped_steps(
     let packs = version.packs(request.dtype, sizes[2], sizes[3]);
     let asked = request.number(HELPED.name);
     if asked == -1.0 {
-        return Ok(quickest_steps(sizes, multiprocessors).filter(|_| packs));
+        return Ok(quickest_steps(sizes, &Room::of(device)?).filter(|_| packs));
     }
     if asked == 0.0 {
         return Ok(None);
@@ -75,11 +73,12 @@ pub(crate) fn helped_steps(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::boxes::tests::H200;
 
     /// 116 tiles for 132 blocks: 16 of these help with 7 or 8 tiles each. Others need none, or too many.
     #[test]
     fn tiles_are_helped_where_there_is_time() {
-        let of = |m, n, k| quickest_steps([1, m, n, k], 132);
+        let of = |m, n, k| quickest_steps([1, m, n, k], &H200);
         assert_eq!(of(4096, 4096, 4096), Some(5));
         assert_eq!(of(6144, 6144, 6144), Some(22));
         assert_eq!(of(8192, 8192, 8192), Some(41));

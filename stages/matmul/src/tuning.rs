@@ -261,7 +261,7 @@ mod tests {
             let all = tilings(version, version.info().dtypes[0]);
             let by_size = matches!(
                 version.blocks,
-                Blocks::Sized | Blocks::Grid | Blocks::Round | Blocks::Narrow
+                Blocks::Sized | Blocks::Grid(_) | Blocks::Round | Blocks::Narrow
             );
             let expected = if by_size { 0..1 } else { 10..80 };
             assert!(expected.contains(&all.len()), "{}: {}", version.info().name, all.len());

@@ -102,6 +102,16 @@ fn parts_for_the_whole_grid() {
 }
 
 #[test]
+fn turned_parts_for_the_whole_grid() {
+    assert_version(&matmul::STAGE, &matmul::TURNED_GRID);
+}
+
+#[test]
+fn linear_layers() {
+    assert_version(&matmul::STAGE, &matmul::linear::LINEAR);
+}
+
+#[test]
 fn a_shared_last_round() {
     assert_version(&matmul::STAGE, &matmul::ROUND);
 }
@@ -113,8 +123,8 @@ fn a_narrow_last_round() {
 
 #[test]
 fn every_version_is_tested_above() {
-    assert_eq!(STAGE.versions.len(), 21);
-    assert_eq!(VERSIONS.len(), 21);
+    assert_eq!(STAGE.versions.len(), 23);
+    assert_eq!(VERSIONS.len(), 22);
 }
 
 #[test]
@@ -129,17 +139,23 @@ fn each_version_changes_the_one_before() {
     assert_eq!(matmul::NARROW.info().parent, Some(matmul::GRID.info().name));
     // In f32, for which v13's stores are not.
     assert_eq!(matmul::TURNED.info().parent, Some(matmul::PERSISTENT.info().name));
+    assert_eq!(matmul::TURNED_GRID.info().parent, Some(matmul::TURNED.info().name));
+}
+
+/// The versions of the family that the stage is named after.
+fn products() -> &'static [&'static dyn Version] {
+    &STAGE.versions[..VERSIONS.len()]
 }
 
 #[test]
 fn the_last_version_that_a_gpu_runs_is_chosen() {
     use lab_device::DType::{BF16, F16, F32};
     let of = |dtype, arch| {
-        let choice = Choice::of(STAGE.versions, dtype, arch).unwrap();
+        let choice = Choice::of(products(), dtype, arch).unwrap();
         (choice.version.info().name, choice.better.map(|(v, needs)| (v.info().name, needs)))
     };
     let hopper = Some(("v20_narrow", "sm_90a"));
-    let turned = Some(("v16_turned", "sm_90a"));
+    let turned = Some(("v18_turned_grid", "sm_90a"));
     for arch in ["sm_80", "sm_89", "sm_90", "sm_100a", "sm_120a"] {
         assert_eq!(of(BF16, arch), ("v7_tensor", hopper), "{arch}");
         assert_eq!(of(F32, arch), ("v7_tensor", turned), "{arch}");
@@ -149,9 +165,9 @@ fn the_last_version_that_a_gpu_runs_is_chosen() {
     // The emulator, which names no architecture, runs all.
     for arch in ["sm_90a", ""] {
         assert_eq!(of(BF16, arch), ("v20_narrow", None));
-        assert_eq!(of(F32, arch), ("v16_turned", None));
+        assert_eq!(of(F32, arch), ("v18_turned_grid", None));
     }
-    assert!(Choice::of(STAGE.versions, lab_device::DType::F64, "sm_90a").is_none());
+    assert!(Choice::of(products(), lab_device::DType::F64, "sm_90a").is_none());
 }
 
 /// What is timed beside the versions computes the same: on the host wherever the tests run, a

@@ -36,6 +36,9 @@ pub(crate) struct Arguments {
     /// Only versions that launch from this kernel file, such as kernels/sum.cu; may be repeated
     #[arg(long, requires = "stage")]
     source: Vec<String>,
+    /// Only checks whose names contain this, and no problems; may be repeated
+    #[arg(long, conflicts_with = "quick")]
+    check: Vec<String>,
 }
 
 impl Arguments {
@@ -59,8 +62,14 @@ impl Arguments {
 
     /// The checks beside the problems, each under its name: those of a version first, which are
     /// many and quick.
-    fn checks(&self, versions: &[&'static dyn Version]) -> Vec<(String, Work)> {
-        let fits = |name: &str| !(self.small && name.starts_with("large"));
+    ///
+    /// # Errors
+    /// None has the name that is asked for.
+    fn checks(&self, versions: &[&'static dyn Version]) -> Result<Vec<(String, Work)>, Error> {
+        let named = |name: &str| self.check.iter().any(|part| name.contains(part));
+        let fits = |name: &str| {
+            !(self.small && name.starts_with("large")) && (self.check.is_empty() || named(name))
+        };
         let wanted = |owner: &str| self.stage.as_deref().is_none_or(|s| s == owner);
         let mut all = Vec::new();
         for &version in versions {
@@ -88,7 +97,11 @@ impl Arguments {
             let checks = suite.checks.iter().filter(|c| fits(c.name));
             all.extend(checks.map(|&c| (suite.name.to_owned(), Work::Whole(c))));
         }
-        all
+        if all.is_empty() && !self.check.is_empty() {
+            let expected = "a part of the name of a check";
+            return Err(Error::bad("--check", expected, format!("'{}'", self.check.join("', '"))));
+        }
+        Ok(all)
     }
 }
 
@@ -119,14 +132,16 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let start = Instant::now();
     let mut reports = Vec::new();
     let (mut total, mut failed) = (0, Vec::new());
-    let sources: Vec<_> = versions.iter().flat_map(|version| version.sources()).collect();
+    let checks = if arguments.quick { vec![] } else { arguments.checks(&versions)? };
+    let posed = if arguments.check.is_empty() { versions.as_slice() } else { &[] };
+    let sources: Vec<_> = posed.iter().flat_map(|version| version.sources()).collect();
     for device in &devices {
         device.compile_missing(&sources)?;
-        let cases = cases(&versions, device, arguments);
+        let cases = cases(posed, device, arguments);
         let stop = arguments.fail_fast && cases.iter().any(|c| !c.passed());
-        let (count, mut wrong) = match arguments.quick || stop {
+        let (count, mut wrong) = match stop {
             true => (0, Vec::new()),
-            false => checks(&arguments.checks(&versions), arguments.fail_fast, device),
+            false => failures(&checks, arguments.fail_fast, device),
         };
         total += cases.len() + count;
         failed.append(&mut wrong);
@@ -145,7 +160,9 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     } else {
         for (device, cases, checks) in &reports {
             println!("{}", device.name());
-            print_by_version(cases);
+            if !cases.is_empty() {
+                print_by_version(cases);
+            }
             match &arguments.stage {
                 Some(stage) => println!("and {checks} checks of {stage}"),
                 None => println!("and {checks} checks of the device layer and the stages"),
@@ -181,7 +198,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
 }
 
 /// Runs the checks: how many there are, and those that failed.
-fn checks(all: &[(String, Work)], fail_fast: bool, device: &Device) -> (usize, Vec<String>) {
+fn failures(all: &[(String, Work)], fail_fast: bool, device: &Device) -> (usize, Vec<String>) {
     // Their panics are reported below.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));

@@ -397,6 +397,7 @@ fn parts_of_a_suite() {
         2,
         &["--source: expected kernels/v0_naive.cu, ", "got 'kernels/v9.cu'"],
     );
+    refused(lab().args(["selftest", "matmul", "--check", "nothing"]), 2, &["--check", "'nothing'"]);
     refused(lab().args(["selftest", "--source", "kernels/v0_naive.cu"]), 2, &["<STAGE>"]);
 }
 

@@ -51,6 +51,13 @@ template <int RANK> struct Box;
                          "l"(map), "n"(0), "n"(0), __VA_ARGS__                                                \
                          : "memory");                                                                         \
         }                                                                                                     \
+        static __device__ __forceinline__ void add(unsigned tile, const TensorMap* map,                       \
+                                                   const int (&at)[RANK]) {                                   \
+            asm volatile("cp.reduce.async.bulk.tensor." #RANK "d.global.shared::cta.add.tile.bulk_group "     \
+                         "[%1, " AT "], [%0];" ::"r"(tile),                                                   \
+                         "l"(map), "n"(0), "n"(0), __VA_ARGS__                                                \
+                         : "memory");                                                                         \
+        }                                                                                                     \
     };
 LAB_BOX(1, "{%4}", "r"(at[0]))
 LAB_BOX(2, "{%4, %5}", "r"(at[0]), "r"(at[1]))
@@ -93,6 +100,16 @@ __device__ __forceinline__ void tensor_store(const TensorMap& map, const int (&a
     emu_tensor_copy(const_cast<void*>(tile), &map, at, RANK, nullptr, 0);
 #else
     tensor_copy::Box<RANK>::store(shared_address(tile), &map, at);
+#endif
+}
+
+// The same, f32 added to what is there. Each element by one block alone: the order of several would not be fixed.
+template <int RANK>
+__device__ __forceinline__ void tensor_add(const TensorMap& map, const int (&at)[RANK], const void* tile) {
+#ifdef LAB_EMULATOR
+    emu_tensor_copy(const_cast<void*>(tile), &map, at, RANK, nullptr, EMU_ADD);
+#else
+    tensor_copy::Box<RANK>::add(shared_address(tile), &map, at);
 #endif
 }
 

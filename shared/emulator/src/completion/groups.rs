@@ -15,6 +15,8 @@ pub(crate) struct Copy {
     pub(crate) made: bool,
     /// Of one whose source was waited for: what it held.
     pub(crate) held: Option<Box<[u8]>>,
+    /// f32 are added to those that are there.
+    pub(crate) adds: bool,
 }
 
 impl Copy {
@@ -27,8 +29,17 @@ impl Copy {
             return;
         }
         let from = self.held.as_ref().map_or(self.from as *const u8, |held| held.as_ptr());
-        // SAFETY: the caller's promise.
-        unsafe { std::ptr::copy(from, self.to as *mut u8, self.bytes) };
+        let (terms, sums) = (from.cast::<f32>(), self.to as *mut f32);
+        // SAFETY: the caller's promise; what adds moves whole chunks of 16 bytes.
+        unsafe {
+            match self.adds {
+                false => std::ptr::copy(from, self.to as *mut u8, self.bytes),
+                true => (0..self.bytes / size_of::<f32>()).for_each(|n| {
+                    let sum = sums.add(n).read_unaligned() + terms.add(n).read_unaligned();
+                    sums.add(n).write_unaligned(sum);
+                }),
+            }
+        }
     }
 
     /// Reads the source, which may be written from then on. False where that was done.

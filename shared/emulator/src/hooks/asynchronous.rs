@@ -39,16 +39,20 @@ pub(super) fn async_copy_aligned(
     }
     if bytes > 0 {
         let how = How { whole: alignment == bytes, ..How::default() };
-        let copy = start(thread, to, from, bytes as usize, how);
+        let copy = start(thread, to, from, bytes as usize, how, false);
         thread.thread().copies.issue(copy);
     }
 }
 
 /// Looks at both ends of a copy, and makes it if it is to be made at once.
-fn start(thread: &mut Running, to: usize, from: usize, bytes: usize, how: How) -> Copy {
+fn start(thread: &mut Running, to: usize, from: usize, bytes: usize, how: How, adds: bool) -> Copy {
     let pc = thread.pc();
-    let mut copy = Copy { to, from, bytes, pc, made: false, held: None };
+    let mut copy = Copy { to, from, bytes, pc, made: false, held: None, adds };
     thread.look_at(from, bytes, Kind::AsyncRead, how, pc);
+    if adds {
+        // Here and now: the copy's own write would race with a read that is under way.
+        thread.look_at(to, bytes, Kind::Read, how, pc);
+    }
     thread.look_at(to, bytes, Kind::AsyncWrite, how, pc);
     if thread.queue().lands_at_once() {
         // SAFETY: a kernel's own addresses, which a checked one has had looked at; what is behind
@@ -294,9 +298,16 @@ pub(super) fn store_async(
     send(thread, What::Store { to, value: value.to_ne_bytes() }, bytes, barrier);
 }
 
-/// Adds a copy to the thread's open bulk group.
-pub(super) fn join(thread: &mut Running, to: usize, from: usize, bytes: usize, how: How) {
-    let copy = start(thread, to, from, bytes, how);
+/// Puts a copy into the thread's open bulk group; one that `adds` reads what it writes.
+pub(super) fn join(
+    thread: &mut Running,
+    to: usize,
+    from: usize,
+    bytes: usize,
+    how: How,
+    adds: bool,
+) {
+    let copy = start(thread, to, from, bytes, how, adds);
     thread.thread().bulk.issue(copy);
 }
 
@@ -329,7 +340,7 @@ pub(super) fn bulk_copy(
         check.bulk(pc, stores, || (sectors_of(global..global + bytes), bytes));
     }
     if barrier == 0 {
-        return join(thread, to, from, bytes, how);
+        return join(thread, to, from, bytes, how, false);
     }
     initialised(thread, barrier);
     thread.look_at(from, bytes, Kind::AsyncRead, how, pc);

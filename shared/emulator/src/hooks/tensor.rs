@@ -49,7 +49,7 @@ pub(super) fn tensor_copy(
     if stores {
         let how = How { proxy: true, ..How::default() };
         return own.iter().filter(|m| m.valid > 0).for_each(|m| {
-            join(thread, m.global, m.shared, m.valid, how);
+            join(thread, m.global, m.shared, m.valid, how, blocks & abi::ADD != 0);
         });
     }
     if blocks & abi::MULTICAST == 0 {

@@ -1,0 +1,380 @@
+//! A linear layer, and the products of its gradients: `kernels/linear.cu`.
+
+use lab_device::{DType, Device, DeviceKind, Instance, KernelSource};
+use lab_harness::plan::Slot;
+use lab_harness::{
+    Cost, Dim, Dims, Error, Family, Info, Input, Operand, Options, Output, Plan, Problem, Request,
+    Setting, Tensors, Version, arguments,
+};
+
+use crate::{LARGEST, kernels};
+
+/// How an operand of a product lies in memory, row-major.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lies {
+    /// \[M, K\] or \[N, K\].
+    AlongK,
+    /// \[K, M\] or \[K, N\].
+    AcrossK,
+}
+
+impl Lies {
+    fn cpp(self) -> &'static str {
+        match self {
+            Self::AlongK => "ALONG_K",
+            Self::AcrossK => "ACROSS_K",
+        }
+    }
+}
+
+/// What is made of each sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// Nothing.
+    Identity,
+    /// max(v, 0).
+    Relu,
+    /// v (1 + erf(v / √2)) / 2.
+    Gelu,
+    /// v / (1 + exp(-v)).
+    Silu,
+}
+
+impl Activation {
+    /// As `lab/epilogue.cuh` has them.
+    const ALL: [(&'static str, Self); 4] = [
+        ("gelu", Self::Gelu),
+        ("none", Self::Identity),
+        ("relu", Self::Relu),
+        ("silu", Self::Silu),
+    ];
+
+    fn of(self, v: f64) -> f64 {
+        match self {
+            Self::Identity => v,
+            Self::Relu => v.max(0.0),
+            Self::Gelu => 0.5 * v * (1.0 + libm::erf(v / std::f64::consts::SQRT_2)),
+            Self::Silu => v / (1.0 + (-v).exp()),
+        }
+    }
+}
+
+/// C = f(scale A B + bias) + R, for G matrices, in one launch.
+///
+/// ```text
+/// y = f(x Wᵀ + b) + r    lies: [AlongK, AlongK]
+/// dx = dy W              lies: [AlongK, AcrossK]
+/// dW = dyᵀ x             lies: [AcrossK, AcrossK]; or dW += dyᵀ x, in f32
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Product {
+    /// Of A, B and the bias: f16 or bf16.
+    pub dtype: DType,
+    /// Of C and R: the same, or f32.
+    pub out: DType,
+    /// G, M, N, K. Rows in memory are multiples of 16 bytes.
+    pub sizes: [usize; 4],
+    /// How A and B lie.
+    pub lies: [Lies; 2],
+    /// Of the product.
+    pub scale: f32,
+    /// f.
+    pub activation: Activation,
+    /// A, G matrices.
+    pub a: Slot,
+    /// B, G matrices.
+    pub b: Slot,
+    /// \[N\]; zeros where there is none.
+    pub bias: Option<Slot>,
+    /// R, \[G, M, N\], another than C.
+    pub added: Option<Slot>,
+    /// C, \[G, M, N\].
+    pub c: Slot,
+    /// All of it is added to what C holds, which is of f32: the sum of several products, or of several runs.
+    pub accumulates: bool,
+}
+
+/// Depth of a tile: a span of 128 bytes.
+const DEEP: usize = 64;
+
+/// Columns of a narrow tile and of a wide one, together.
+const OF_BOTH: usize = 128 + 256;
+
+impl Product {
+    /// Adds the launch.
+    ///
+    /// # Errors
+    /// A type that is no halves; a size that makes a row no multiple of 16 bytes; what a kernel or a tensor map refuses.
+    pub fn add(&self, plan: &mut Plan) -> Result<(), Error> {
+        self.check()?;
+        let Self { dtype, out, sizes: [g, m, n, k], lies: [a_lies, b_lies], .. } = *self;
+        let device = plan.device();
+        let multiprocessors = device.facts().multiprocessors as usize;
+        let best = self.columns(multiprocessors);
+        let source = &kernels::LINEAR;
+        let listed = |wide| source.instances("linear").find(|i| i.name() == self.name(wide));
+        // The emulator has the tiles that the build script lists, a GPU's are compiled as they are asked for.
+        let other = || listed(OF_BOTH - best).filter(|_| device.kind() == DeviceKind::Emulator);
+        let (kernel, wide) = match listed(best).or_else(other) {
+            Some(instance) => (device.load(instance)?, instance.size("BN")),
+            None => {
+                let types = |i: &Instance| i.has("T", dtype.cpp()) && i.has("OUT", out.cpp());
+                let like = source.instances("linear").find(types).expect("of all types");
+                (device.instantiate(source, &self.name(best), like.name())?, best)
+            }
+        };
+        let operand = |lies, side: usize, high| match lies {
+            Lies::AlongK => Operand::new(dtype, [side, k]).several(g).loaded(high),
+            Lies::AcrossK => Operand::new(dtype, [k, side]).several(g).loaded(DEEP),
+        };
+        let all = m.div_ceil(128) * n.div_ceil(wide) * g;
+        let launch = kernel.grid([all.min(multiprocessors) as u32, 1, 1])?;
+        let bias = self.bias.unwrap_or_else(|| plan.zeros(dtype, n));
+        let result = Operand::new(out, [m, n]).several(g).stored()?;
+        let added = match self.added {
+            Some(added) => added.loaded_by(result),
+            // Nobody loads it.
+            None => plan.scratch(out, 8).loaded_by(Operand::new(out, [1, 8]).stored()?),
+        };
+        let all = arguments![
+            A: self.a.loaded_by(operand(a_lies, m, 128)?),
+            B: self.b.loaded_by(operand(b_lies, n, wide)?),
+            C: self.c.stored_by(result),
+            bias,
+            R: added,
+            G: g,
+            M: m,
+            N: n,
+            K: k,
+            scale: self.scale,
+            activation: self.activation as i32,
+            has_added: self.added.is_some(),
+            accumulates: self.accumulates,
+        ];
+        plan.launch(&kernel, launch, all)
+    }
+
+    /// Columns of a tile, by the model of [`crate::boxes::Way`]: narrow ones where there are few, and where C of f32 takes
+    /// the place.
+    fn columns(&self, multiprocessors: usize) -> usize {
+        let [g, m, n, k] = self.sizes;
+        let cycles = |wide: usize, step, ends| {
+            let rounds = (m.div_ceil(128) * n.div_ceil(wide) * g).div_ceil(multiprocessors);
+            rounds * (k.div_ceil(DEEP) * step + ends)
+        };
+        let narrow = self.out == DType::F32 || cycles(128, 680, 2500) < cycles(256, 1040, 3700);
+        if narrow { 128 } else { 256 }
+    }
+
+    /// The instantiation with so wide a tile.
+    fn name(&self, wide: usize) -> String {
+        let [t, out] = [self.dtype, self.out].map(DType::cpp);
+        let [a, b] = self.lies.map(Lies::cpp);
+        // As many as there is room for beside the tile of C.
+        let places = match (wide, self.out) {
+            (256, _) => 3,
+            (_, DType::F32) => 4,
+            _ => 5,
+        };
+        format!("linear<{t}, {out}, {a}, {b}, 128, {wide}, {DEEP}, {places}, 16>")
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let halves = [DType::F16, DType::BF16];
+        if !halves.contains(&self.dtype) || ![self.dtype, DType::F32].contains(&self.out) {
+            let got = format!("{} and {}", self.dtype, self.out);
+            return Err(Error::bad("types of a product", "f16 or bf16, into that or f32", got));
+        }
+        if self.accumulates && self.out != DType::F32 {
+            return Err(Error::bad("what a product is added to", "f32", self.out.to_string()));
+        }
+        let [_, m, n, k] = self.sizes;
+        let of = |name, lies| match lies {
+            Lies::AlongK => ("K", k),
+            Lies::AcrossK => name,
+        };
+        let [a, b] = self.lies;
+        for (name, size) in [of(("M", m), a), of(("N", n), b), ("N", n)] {
+            if !size.is_multiple_of(8) {
+                let expected = "a multiple of 8, for TMA takes rows of a multiple of 16 bytes";
+                return Err(Error::bad(name, expected, size.to_string()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The layer as a version.
+#[derive(Debug)]
+pub struct Linear;
+
+/// A linear layer with all that stands behind it.
+pub static LINEAR: Linear = Linear;
+
+static INFO: Info = Info {
+    stage: "matmul",
+    name: "linear",
+    family: &Layer,
+    parent: None,
+    change: "v13's pipeline; bias, activation and residual in the registers of the product",
+    dtypes: &[DType::BF16, DType::F16],
+    dims: &[
+        Dim::new("G", "leading indices of x", [1, 1, 65535]),
+        Dim::new("M", "rows of x", [100, 4096, LARGEST]),
+        Dim::new("N", "columns of y", [96, 4096, LARGEST]),
+        Dim::new("K", "columns of x", [96, 4096, LARGEST]),
+    ],
+    settings: &[
+        Setting::choice(
+            "activation",
+            "what is made of each sum before the residual is added",
+            &["gelu", "none", "relu", "silu"],
+        ),
+        Setting::number("scale", "of the product, before the bias", "1"),
+        Setting::choice("out", "type of y and the residual: that of x, or f32", &["same", "f32"]),
+    ],
+    inputs: &[
+        Input::new("x", &["G..", "M", "K"]),
+        Input::new("weight", &["N", "K"]),
+        Input::new("bias", &["N"]).optional("bias"),
+        Input::new("residual", &["G..", "M", "N"])
+            .always(DType::F32)
+            .or(&[DType::F16, DType::BF16])
+            .optional("residual"),
+    ],
+    // The one rounding of the result.
+    outputs: &[Output { name: "y", bounds: &[(DType::F16, 5e-4), (DType::BF16, 4e-3)] }],
+};
+
+/// y = f(scale x Wᵀ + b) + residual.
+#[derive(Debug)]
+struct Layer;
+
+fn sizes(dims: &Dims) -> [usize; 4] {
+    ["G", "M", "N", "K"].map(|d| dims.get(d))
+}
+
+fn activation(info: &Info, options: &Options) -> Activation {
+    let name = options.text(info, "activation");
+    Activation::ALL.iter().find(|(own, _)| *own == name).expect("one of the choices").1
+}
+
+fn out(dtype: DType, info: &Info, options: &Options) -> DType {
+    if options.text(info, "out") == "f32" { DType::F32 } else { dtype }
+}
+
+impl Family for Layer {
+    fn name(&self) -> &'static str {
+        "linear"
+    }
+
+    /// Weights as a network has them: 1 / √K, so that sums are about 1.
+    fn draw_inputs(&self, info: &Info, problem: &Problem) -> Tensors {
+        let [g, m, n, k] = sizes(&problem.dims);
+        let normal = |stream, shape: &[usize]| problem.normal(stream, shape);
+        let weight = normal(1, &[n, k]);
+        let scaled: Vec<f64> = weight.values().iter().map(|v| v / (k as f64).sqrt()).collect();
+        let of_out = out(problem.dtype, info, &problem.options);
+        lab_harness::tensor::tensors([
+            ("x", normal(0, &[g, m, k])),
+            ("weight", lab_harness::Tensor::rounded(problem.dtype, &[n, k], &scaled)),
+            ("bias", normal(2, &[n])),
+            ("residual", problem.normal_around(0.0, of_out, 3, &[g, m, n])),
+        ])
+    }
+
+    fn reference(
+        &self,
+        info: &Info,
+        inputs: &Tensors,
+        options: &Options,
+    ) -> Vec<(&'static str, Vec<f64>)> {
+        let [x, weight] = ["x", "weight"].map(|name| &inputs[name]);
+        let [n, k] = [weight.shape[0], weight.shape[1]];
+        let (x, w) = (x.values(), weight.values());
+        let transposed: Vec<f64> = (0..k * n).map(|e| w[e % n * k + e / n]).collect();
+        let mut y = lab_reference::matmul::matmul(&x, &transposed, x.len() / k, n, k);
+        let values = |name| inputs.get(name).map(lab_harness::Tensor::values);
+        let (bias, residual) = (values("bias"), values("residual"));
+        let (f, scale) = (activation(info, options), options.number(info, "scale"));
+        for (e, y) in y.iter_mut().enumerate() {
+            let of_column = bias.as_ref().map_or(0.0, |bias| bias[e % n]);
+            let of_cell = residual.as_ref().map_or(0.0, |residual| residual[e]);
+            *y = f.of(scale * *y + of_column) + of_cell;
+        }
+        vec![("y", y)]
+    }
+
+    fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
+        let [g, m, n, k] = sizes(dims).map(|size| size as f64);
+        let elements = g * m * k + n * k + n + 2.0 * g * m * n;
+        Cost { flops: 2.0 * g * m * n * k, bytes: elements * dtype.size() as f64 }
+    }
+
+    /// The two layers behind the attention of a network of 768, and of one of 4096, with 4096 and 16384 rows.
+    fn bench_shapes(&self, _: &Info, _: DType) -> Vec<Dims> {
+        let all = [[16384, 3072, 768], [16384, 768, 3072], [4096, 4096, 4096], [4096, 16384, 4096]];
+        all.map(|[m, n, k]| Dims::new([("G", 1), ("M", m), ("N", n), ("K", k)])).to_vec()
+    }
+
+    fn replayed(&self) -> bool {
+        true
+    }
+}
+
+impl Version for Linear {
+    fn info(&self) -> &Info {
+        &INFO
+    }
+
+    fn test_shapes(&self) -> Vec<Dims> {
+        let all = [
+            [1, 1, 8, 8],
+            [1, 100, 96, 64],
+            // Several tiles of both kinds, steps that end within a span, and rows that a tile does not fill.
+            [1, 300, 264, 200],
+            [2, 70, 136, 72],
+            [1, 129, 1032, 8],
+        ];
+        all.map(|[g, m, n, k]| Dims::new([("G", g), ("M", m), ("N", n), ("K", k)])).to_vec()
+    }
+
+    fn sources(&self) -> Vec<&'static KernelSource> {
+        vec![&kernels::LINEAR]
+    }
+
+    fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
+        let [g, m, n, k] = sizes(&request.dims);
+        let out = out(request.dtype, &INFO, request.options());
+        let mut plan = Plan::new(device);
+        let [a, b] = request.inputs(&mut plan, ["x", "weight"]);
+        let [bias, added] = ["bias", "residual"]
+            .map(|name| request.has(name).then(|| request.input(&mut plan, name)));
+        if request.has("residual") && request.shape("residual").dtype != out {
+            let got = request.shape("residual").to_string();
+            let expected = format!("{out}, as y is");
+            return Err(Error::Tensor { name: "residual".into(), expected, got });
+        }
+        let leading = &request.shape("x").sizes;
+        let shape = [&leading[..leading.len() - 1], &[n]].concat();
+        let c = plan.output("y", out, &shape);
+        let scale = request.number("scale") as f32;
+        // One matrix of all rows: W is the same for all.
+        Product {
+            dtype: request.dtype,
+            out,
+            sizes: [1, g * m, n, k],
+            lies: [Lies::AlongK, Lies::AlongK],
+            scale,
+            activation: activation(&INFO, request.options()),
+            a,
+            b,
+            bias,
+            added,
+            c,
+            accumulates: false,
+        }
+        .add(&mut plan)?;
+        Ok(plan)
+    }
+}
