@@ -30,22 +30,23 @@ template <class T, Along A_LIES, Along B_LIES, int BM, int BN, int BK> struct Op
         load_a(A, i, k, full, g...);
         load_b(B, j, k, full, g...);
     }
-    // sum = or += the product of 64 rows of A, from `row` on, and B: one group of wgmma. also(rows, adds) may add to each
-    // step of it: `rows` are A's of that step.
-    template <class Also>
-    __device__ __forceinline__ void multiply(float (&sum)[BN / 2], int row, bool adds, Also also) const {
+    // sum = or += the product of 64 rows of A, from `row` on, and B, or the first 2 SUMS columns of it: one group of wgmma.
+    // also(rows, adds) may add to each step of it: `rows` are A's of that step.
+    template <int SUMS, class Also>
+    __device__ __forceinline__ void multiply(float (&sum)[SUMS], int row, bool adds, Also also) const {
+        static_assert(SUMS <= BN / 2, "columns that are there");
         auto rows = operand<A_LIES>(a + row * BK), columns = operand<B_LIES>(b);
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < BK / STEP; ++k) {
             auto of_a = advance(rows, k * STEP_BYTES<A_LIES>);
-            wgmma<T, BN, A_LIES == ACROSS_K, B_LIES == ACROSS_K>(sum, of_a, advance(columns, k * STEP_BYTES<B_LIES>),
+            wgmma<T, SUMS * 2, A_LIES == ACROSS_K, B_LIES == ACROSS_K>(sum, of_a, advance(columns, k * STEP_BYTES<B_LIES>),
                                                                  adds || k > 0);
             also(of_a, adds || k > 0);
         }
         wgmma_commit();
     }
-    __device__ __forceinline__ void multiply(float (&sum)[BN / 2], int row, bool adds) const {
+    template <int SUMS> __device__ __forceinline__ void multiply(float (&sum)[SUMS], int row, bool adds) const {
         multiply(sum, row, adds, [](unsigned long long, bool) {});
     }
     // ANCHOR_END: tiles

@@ -16,20 +16,27 @@ template <class T, int BN, int BUFFERS = 2> struct StagedStore {
     T* panels;
 
     // ANCHOR: store
-    // To rows i and columns j of matrix g.
-    __device__ __forceinline__ void store(const TensorMap& C, const float (&sum)[BN / 2], int i, int j, int g) const {
+    // To rows i and columns j of matrix g. Fewer columns than BN, if no other tile follows; where they are no whole panels,
+    // the first one is that of the last columns, and the last one stores some of these again.
+    template <int SUMS>
+    __device__ __forceinline__ void store(const TensorMap& C, const float (&sum)[SUMS], int i, int j, int g) const {
+        constexpr int COLUMNS = SUMS * 2, PANELS = (COLUMNS + PANEL - 1) / PANEL;
+        constexpr bool RAGGED = COLUMNS % PANEL != 0;
+        static_assert(COLUMNS <= BN && (!RAGGED || PANELS > BUFFERS), "the first panel is complete before the last");
         bool asks = threadIdx.x % 128 == 0;
 #pragma unroll
-        for (int p = 0; p < BN / PANEL; ++p) {
+        for (int p = 0; p < PANELS; ++p) {
+            int first = !RAGGED ? p * PANEL : p == 0 ? COLUMNS - PANEL : (p - 1) * PANEL;
             T* panel = panels + p % BUFFERS * 64 * PANEL;
             if (asks) bulk_wait_read<BUFFERS - 1>();  // what was stored from this place has been read
+            if (RAGGED && p == PANELS - 1 && asks) bulk_wait<BUFFERS - 1>();  // and the first panel is in C
             meet();
 #pragma unroll
-            for (int c = 0; c < PANEL; c += 16) put(panel, &sum[(p * PANEL + c) / 2], c);
+            for (int c = 0; c < PANEL; c += 16) put(panel, &sum[(first + c) / 2], c);
             fence_proxy_async_shared();  // TMA reads what was written by plain stores
             meet();
             if (asks) {
-                tensor_store(C, {j + p * PANEL, i, g}, panel);
+                tensor_store(C, {j + first, i, g}, panel);
                 bulk_commit();
             }
         }

@@ -3,7 +3,9 @@
 use lab_device::{DType, Device, DeviceKind, Instance, Launch};
 use lab_harness::{Error, Operand, Plan, Request, Setting, Version, arguments};
 
-use crate::{Blocks, Matmul, SPLIT, STORES, TENSOR, TURNED, tuning};
+use crate::{
+    Blocks, GRID, Matmul, SPLIT, STORES, TENSOR, TURNED, narrow_round, shared_round, tuning,
+};
 
 /// Of G matrices of M rows and N columns, with sums of K terms; C has the leading indices that A and B have.
 ///
@@ -18,6 +20,20 @@ pub(crate) fn plan(
     let sizes = ["G", "M", "N", "K"].map(|d| request.dim(d));
     let [g, m, n, k] = sizes;
     let dtype = request.dtype;
+    let helped = match version.blocks {
+        Blocks::Round => match shared_round::helped_steps(version, device, request)? {
+            None => return GRID.plan(device, request),
+            some => some,
+        },
+        _ => None,
+    };
+    let last = match version.blocks {
+        Blocks::Narrow => match narrow_round::columns(version, device, request)? {
+            None => return GRID.plan(device, request),
+            some => some,
+        },
+        _ => None,
+    };
     if !version.packs(dtype, n, k) {
         if matches!(version.blocks, Blocks::Sized | Blocks::Grid(_))
             && tile(version, request) != "auto"
@@ -39,8 +55,11 @@ pub(crate) fn plan(
         },
         _ => (version, 1, None),
     };
-    let fits =
-        |i: &Instance| i.has("T", dtype.cpp()) && side.is_none_or(|side| i.size("BM") == side);
+    let fits = |i: &Instance| {
+        i.has("T", dtype.cpp())
+            && side.is_none_or(|side| i.size("BM") == side)
+            && last.is_none_or(|last| i.size("LAST") == last)
+    };
     let instance = version.source.instances(version.kernel).find(fits);
     let instance = instance.expect("a type and a tile that the version has");
     let sides = ["BM", "BN", "BK"];
@@ -61,6 +80,8 @@ pub(crate) fn plan(
             Launch::of([cluster * at_once.clamp(1, all.min(1 << 20) as u32), 1, 1], block)
                 .cluster(cluster)
         }
+        Blocks::Narrow => Launch::of([device.facts().multiprocessors, 1, 1], block),
+        Blocks::Round => Launch::of([device.facts().multiprocessors, 1, 1], block).cooperative(),
         Blocks::Grid(_) => {
             Launch::of([(along * parts) as u32, down as u32, g as u32], block).cooperative()
         }
@@ -76,12 +97,24 @@ pub(crate) fn plan(
     let a = a.loaded_by(matrices(m, k).loaded(rows)?);
     let b = b.loaded_by(matrices(k, n).loaded(depth)?);
     let c = match version.blocks {
-        Blocks::Stay { stores: true, .. } => c.stored_by(matrices(m, n).stored()?),
+        Blocks::Stay { stores: true, .. } | Blocks::Round | Blocks::Narrow => {
+            c.stored_by(matrices(m, n).stored()?)
+        }
         _ => c.into(),
     };
     match version.blocks {
-        Blocks::Stay { .. } => {
+        Blocks::Stay { .. } | Blocks::Narrow => {
             plan.launch(&kernel, launch, arguments![A: a, B: b, C: c, G: g, M: m, N: n, K: k])?;
+        }
+        Blocks::Round => {
+            let last = g * down * along % device.facts().multiprocessors as usize;
+            let sums = plan.scratch(DType::F32, last * rows * columns);
+            let flags = plan.zeros(DType::U32, last * rows / 64);
+            let helped = helped.unwrap_or(0);
+            let all = arguments![
+                A: a, B: b, C: c, sums: sums, flags: flags, helped: helped, G: g, M: m, N: n, K: k
+            ];
+            plan.launch(&kernel, launch, all)?;
         }
         Blocks::Grid(_) => {
             let sums = plan.scratch(DType::F32, g * down * along * parts * rows * columns);
@@ -215,7 +248,7 @@ impl Shared {
 
 /// What a device runs at once.
 pub(crate) struct Room {
-    multiprocessors: usize,
+    pub(crate) multiprocessors: usize,
     /// Clusters of so many blocks, a block a multiprocessor; of none, none.
     clusters: [usize; Way::MOST + 1],
 }
@@ -225,7 +258,7 @@ impl Room {
     ///
     /// # Errors
     /// As those of loading a kernel.
-    fn of(device: &Device) -> Result<Self, Error> {
+    pub(crate) fn of(device: &Device) -> Result<Self, Error> {
         let multiprocessors = device.facts().multiprocessors as usize;
         let mut clusters = std::array::from_fn(|blocks| multiprocessors / blocks.max(1));
         if device.kind() != DeviceKind::Emulator {
@@ -239,6 +272,11 @@ impl Room {
         }
         Ok(Self { multiprocessors, clusters })
     }
+}
+
+/// Whether v17 takes v13's kernel: tiles of 128 x 256, by blocks that stay.
+pub(crate) fn is_whole(sizes: [usize; 4], room: &Room) -> bool {
+    Shared::Halves.quickest_parts(sizes, room).is_none() && Way::of(sizes, room) == Way::Whole
 }
 
 /// How a product is cut into tiles.
@@ -255,7 +293,7 @@ impl Way {
     const MOST: usize = 8;
 
     /// Steps of k that a tile has, 64 elements each.
-    const STEP: usize = 64;
+    pub(crate) const STEP: usize = 64;
 
     /// The one that a model of the time calls the fastest, of products G, M, N, K.
     fn of([g, m, n, k]: [usize; 4], room: &Room) -> Self {
@@ -290,11 +328,11 @@ impl Way {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// As an H200 says (`cuOccupancyMaxActiveClusters`, 288 threads and 192 kB a block).
-    const H200: Room =
+    pub(crate) const H200: Room =
         Room { multiprocessors: 132, clusters: [0, 132, 66, 39, 30, 22, 17, 15, 15] };
 
     /// What was the fastest on an H200.

@@ -1,0 +1,111 @@
+//! How narrow the tiles of the last round are: `kernels/narrow_round.cuh`.
+
+use lab_device::Device;
+use lab_harness::{Error, Request, Setting};
+
+use crate::Matmul;
+use crate::boxes::{Room, is_whole};
+
+/// The option that says how narrow.
+pub(crate) const LAST: Setting = Setting::number(
+    "last",
+    "columns of a tile of the last round; 0: as others have, by v17; -1: by the size",
+    "-1",
+);
+
+/// Rows of tiles in a stripe, as `build.rs` has them.
+const HIGH: usize = 16;
+
+/// How many tiles of so many columns the last round of 128 x 256 makes; `None` where there is none, or it is of several
+/// stripes.
+pub(crate) fn narrow_tiles(
+    [g, m, n, _]: [usize; 4],
+    multiprocessors: usize,
+    last: usize,
+) -> Option<usize> {
+    let [down, across] = [m.div_ceil(128), n.div_ceil(256)];
+    let tiles = down * across * g;
+    let of_matrix = (tiles - tiles % multiprocessors) % (down * across);
+    let stripe = of_matrix / (HIGH * across);
+    let rest = of_matrix % (HIGH * across);
+    let high = HIGH.min(down - stripe * HIGH);
+    if tiles.is_multiple_of(multiprocessors) || tiles % multiprocessors != high * across - rest {
+        return None;
+    }
+    let (less, from) = (rest % high, rest / high * 256);
+    Some(
+        less * n.saturating_sub(from + 256).div_ceil(last)
+            + (high - less) * (n - from).div_ceil(last),
+    )
+}
+
+/// Columns of the narrowest of these tiles that are no more than a round; `None` where there are none, or few tiles are cut
+/// in another way.
+fn narrowest(sizes: [usize; 4], room: &Room, widths: &[usize]) -> Option<usize> {
+    let blocks = room.multiprocessors;
+    let fits =
+        |&last: &usize| narrow_tiles(sizes, blocks, last).is_some_and(|tiles| tiles <= blocks);
+    widths.iter().copied().filter(fits).min().filter(|_| is_whole(sizes, room))
+}
+
+/// Columns of a tile of the last round; `None` where v17's way is quicker, or asked for.
+///
+/// # Errors
+/// Others are asked for than there are, or they are more than a round.
+pub(crate) fn columns(
+    version: &Matmul,
+    device: &Device,
+    request: &Request<'_>,
+) -> Result<Option<usize>, Error> {
+    let sizes = ["G", "M", "N", "K"].map(|d| request.dim(d));
+    let multiprocessors = device.facts().multiprocessors as usize;
+    let packs = version.packs(request.dtype, sizes[2], sizes[3]);
+    let of_type =
+        version.source.instances(version.kernel).filter(|i| i.has("T", request.dtype.cpp()));
+    let widths: Vec<_> = of_type.map(|instance| instance.size("LAST")).collect();
+    let asked = request.number(LAST.name);
+    if asked == -1.0 {
+        return Ok(narrowest(sizes, &Room::of(device)?, &widths).filter(|_| packs));
+    }
+    if asked == 0.0 {
+        return Ok(None);
+    }
+    let last = widths.iter().copied().find(|&last| last as f64 == asked && packs);
+    let fits = |&last: &usize| {
+        narrow_tiles(sizes, multiprocessors, last).is_some_and(|tiles| tiles <= multiprocessors)
+    };
+    match last.filter(fits) {
+        None => {
+            let expected = format!(
+                "-1, 0, or one of {widths:?}, where that makes at most {multiprocessors} tiles of \
+                 the last round, in one stripe, and N and K are multiples of 8"
+            );
+            Err(Error::bad("--set last", expected, asked))
+        }
+        some => Ok(some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::boxes::tests::H200;
+
+    /// 116 tiles of 256 columns are 132 of 232.
+    #[test]
+    fn the_last_round_fits() {
+        let of = |m, n, k| narrowest([1, m, n, k], &H200, &[64, 144, 192, 232]);
+        assert_eq!(narrow_tiles([1, 4096, 4096, 64], 132, 256), Some(116));
+        assert_eq!(narrow_tiles([1, 4096, 4096, 64], 132, 232), Some(132));
+        assert_eq!(of(4096, 4096, 4096), Some(232));
+        assert_eq!(of(3072, 3072, 3072), Some(64));
+        assert_eq!(of(6144, 6144, 6144), Some(192));
+        assert_eq!(of(8192, 8192, 8192), Some(144));
+        assert_eq!(of(7168, 7168, 7168), Some(232));
+        assert_eq!(of(16384, 3072, 768), Some(192));
+        // 128 tiles of one round, and others would be more than 132.
+        assert_eq!(of(2048, 2048, 2048), None);
+        // As v15 cuts it.
+        assert_eq!(of(1024, 1024, 1024), None);
+    }
+}
