@@ -3,9 +3,7 @@
 use lab_device::{DType, Device, DeviceKind, Instance, Launch};
 use lab_harness::{Error, Operand, Plan, Request, Setting, Version, arguments};
 
-use crate::{
-    Blocks, GRID, Matmul, SPLIT, STORES, TENSOR, TURNED, narrow_round, shared_round, tuning,
-};
+use crate::{Blocks, GRID, Matmul, SPLIT, STORES, TENSOR, TURNED, narrow_round, tuning};
 
 /// Of G matrices of M rows and N columns, with sums of K terms; C has the leading indices that A and B have.
 ///
@@ -20,13 +18,6 @@ pub(crate) fn plan(
     let sizes = ["G", "M", "N", "K"].map(|d| request.dim(d));
     let [g, m, n, k] = sizes;
     let dtype = request.dtype;
-    let helped = match version.blocks {
-        Blocks::Round => match shared_round::helped_steps(version, device, request)? {
-            None => return GRID.plan(device, request),
-            some => some,
-        },
-        _ => None,
-    };
     let last = match version.blocks {
         Blocks::Narrow => match narrow_round::columns(version, device, request)? {
             None => return GRID.plan(device, request),
@@ -81,7 +72,6 @@ pub(crate) fn plan(
                 .cluster(cluster)
         }
         Blocks::Narrow => Launch::of([device.facts().multiprocessors, 1, 1], block),
-        Blocks::Round => Launch::of([device.facts().multiprocessors, 1, 1], block).cooperative(),
         Blocks::Grid(_) => {
             Launch::of([(along * parts) as u32, down as u32, g as u32], block).cooperative()
         }
@@ -97,24 +87,12 @@ pub(crate) fn plan(
     let a = a.loaded_by(matrices(m, k).loaded(rows)?);
     let b = b.loaded_by(matrices(k, n).loaded(depth)?);
     let c = match version.blocks {
-        Blocks::Stay { stores: true, .. } | Blocks::Round | Blocks::Narrow => {
-            c.stored_by(matrices(m, n).stored()?)
-        }
+        Blocks::Stay { stores: true, .. } | Blocks::Narrow => c.stored_by(matrices(m, n).stored()?),
         _ => c.into(),
     };
     match version.blocks {
         Blocks::Stay { .. } | Blocks::Narrow => {
             plan.launch(&kernel, launch, arguments![A: a, B: b, C: c, G: g, M: m, N: n, K: k])?;
-        }
-        Blocks::Round => {
-            let last = g * down * along % device.facts().multiprocessors as usize;
-            let sums = plan.scratch(DType::F32, last * rows * columns);
-            let flags = plan.zeros(DType::U32, last * rows / 64);
-            let helped = helped.unwrap_or(0);
-            let all = arguments![
-                A: a, B: b, C: c, sums: sums, flags: flags, helped: helped, G: g, M: m, N: n, K: k
-            ];
-            plan.launch(&kernel, launch, all)?;
         }
         Blocks::Grid(_) => {
             let sums = plan.scratch(DType::F32, g * down * along * parts * rows * columns);

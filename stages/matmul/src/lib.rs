@@ -11,7 +11,6 @@ mod ladder;
 pub mod linear;
 mod linear_checks;
 mod narrow_round;
-mod shared_round;
 mod tuning;
 
 use lab_device::{Arithmetic, DType, Device, Instance, KernelSource, Launch};
@@ -51,8 +50,6 @@ enum Blocks {
     Sized,
     /// Where tiles are few, all multiprocessors share them.
     Grid(boxes::Shared),
-    /// By the size; blocks without a tile of the last round help the others.
-    Round,
     /// By the size; the last round has narrower tiles.
     Narrow,
 }
@@ -354,30 +351,16 @@ pub static TURNED_GRID: Matmul = Matmul {
     blocks: Blocks::Grid(boxes::Shared::Turned),
 };
 
-/// The last round, shared.
-pub static ROUND: Matmul = Matmul {
-    info: Info {
-        name: "v19_round",
-        parent: Some("v17_grid"),
-        change: "blocks without a tile of the last round take steps of k from the others' tiles",
-        settings: &[shared_round::HELPED],
-        ..WGMMA.info
-    },
-    source: &kernels::V19_ROUND,
-    kernel: "matmul_round",
-    blocks: Blocks::Round,
-};
-
 /// Narrower tiles in the last round.
 pub static NARROW: Matmul = Matmul {
     info: Info {
-        name: "v20_narrow",
+        name: "v19_narrow",
         parent: Some("v17_grid"),
         change: "the last round is cut into narrower tiles: hardly a block has none",
         settings: &[narrow_round::LAST],
         ..WGMMA.info
     },
-    source: &kernels::V20_NARROW,
+    source: &kernels::V19_NARROW,
     kernel: "matmul_narrow",
     blocks: Blocks::Narrow,
 };
@@ -404,7 +387,6 @@ pub static VERSIONS: &[&Matmul] = &[
     &TURNED,
     &GRID,
     &TURNED_GRID,
-    &ROUND,
     &NARROW,
 ];
 
@@ -433,7 +415,6 @@ pub static STAGE: Stage = Stage {
         &TURNED,
         &GRID,
         &TURNED_GRID,
-        &ROUND,
         &NARROW,
         &linear::LINEAR,
     ],
@@ -563,7 +544,7 @@ impl Version for Matmul {
             Blocks::Boxes | Blocks::Stay { .. } => vec![self.source, TENSOR.source],
             Blocks::Sized => vec![self.source, STORES.source, TENSOR.source],
             Blocks::Grid(shared) => [vec![self.source], shared.otherwise().sources()].concat(),
-            Blocks::Round | Blocks::Narrow => [vec![self.source], GRID.sources()].concat(),
+            Blocks::Narrow => [vec![self.source], GRID.sources()].concat(),
         }
     }
 
