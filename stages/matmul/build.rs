@@ -42,7 +42,7 @@ fn main() {
         [halves("matmul_split", "64, 64, 64, 6"), halves("matmul_split", "128, 128, 64, 6")]
             .concat();
     // Columns of a tile of the last round: multiples of 16, so that no two tiles share a sector of memory.
-    let narrow = [64, 144, 192, 240]
+    let narrow = [64, 144, 192]
         .map(|last| halves("matmul_narrow", &format!("128, 256, {last}, 64, 4, 16")))
         .concat();
     // Of the gradients the product by columns of x, in f32, to be added to.

@@ -113,7 +113,10 @@ fn pages(runs: &[Run]) -> Result<Vec<(String, String)>, Failure> {
     for name in STAGES.iter().map(|s| s.name).chain(["launch"]) {
         let first = families(name).first().copied().unwrap_or(name);
         let with_own = |run| {
-            let own = |m: &&Measurement| stage(m, run) == Some(name);
+            // Of a stage that is named after a family the others have pages of their own.
+            let own = |m: &&Measurement| {
+                stage(m, run) == Some(name) && (name != first || m.family == first)
+            };
             let own: Vec<&Measurement> = run.results.iter().filter(own).collect();
             own.iter().any(|m| m.family == first).then_some((run, own))
         };
