@@ -32,7 +32,7 @@ struct Gelu {
         float size = fminf(fabsf(v), 16.0f), t = quick_reciprocal(1 + P * size);  // behind 16 the rest is 0, and not 0 · ∞
         float rest = (((1.061405429f * t - 1.453152027f) * t + 1.421413741f) * t - 0.284496736f) * t + 0.254829592f;
         rest *= t * power_of_two(-0.5f * LOG2E * size * size);
-        return fmaxf(v, 0.0f) - 0.5f * size * rest;
+        return Relu{}(v) - 0.5f * size * rest;
     }
 };
 struct Silu {

@@ -38,8 +38,8 @@ template <class T, int BM, int BN> struct TileOfC {
     unsigned parity = 0;  // of this tile's phases
 
     // ANCHOR: fetch
-    // By a warp. The box of R at rows i and columns j of matrix g, unless there is none; from columns on `bias`, of which
-    // there are so many.
+    // By a warp. Numbers j and on of `bias`, which has `columns`; and the box of R at rows i and columns j of matrix g, unless
+    // there is none.
     template <class B>
     __device__ __forceinline__ void fetch(const TensorMap& R, bool adds, int i, int j, int g, const B* bias, int columns) {
         bool asks = threadIdx.x % 32 == 0 && adds;

@@ -22,6 +22,7 @@ pub(crate) static CHECKS: &[Check] = &[
     linear_checks::CHECKS[0],
     linear_checks::CHECKS[1],
     linear_checks::CHECKS[2],
+    linear_checks::CHECKS[3],
     Check { name: "every_kernel_loads_on_every_device", run: every_kernel_loads_on_every_device },
     Check { name: "overlap_changes_no_bit", run: overlap_changes_no_bit },
     Check { name: "every_cut_is_right", run: every_cut_is_right },

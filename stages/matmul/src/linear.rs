@@ -27,7 +27,7 @@ impl Lies {
     }
 }
 
-/// What is made of each sum.
+/// What is made of each sum. In the order of `lab/epilogue.cuh`: kernels are told the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
     /// Nothing.
@@ -41,7 +41,7 @@ pub enum Activation {
 }
 
 impl Activation {
-    /// As `lab/epilogue.cuh` has them.
+    /// By the names of the option.
     const ALL: [(&'static str, Self); 4] = [
         ("gelu", Self::Gelu),
         ("none", Self::Identity),
@@ -52,19 +52,56 @@ impl Activation {
     fn of(self, v: f64) -> f64 {
         match self {
             Self::Identity => v,
-            Self::Relu => v.max(0.0),
+            Self::Relu if v < 0.0 => 0.0,
+            Self::Relu => v,
             Self::Gelu => 0.5 * v * (1.0 + libm::erf(v / std::f64::consts::SQRT_2)),
             Self::Silu => v / (1.0 + (-v).exp()),
         }
     }
 }
 
-/// C = f(scale A B + bias) + R, for G matrices, in one launch.
+/// C = f(scale A B + bias) + R, for G matrices, in one launch, on sm_90a or the emulator.
+///
+/// All are row-major and without gaps. Rows are multiples of 16 bytes of halves: N is a multiple of 8, and so is K where an
+/// operand lies along it, and M where A lies across. One matrix of weights for several of x: all rows are those of one matrix.
 ///
 /// ```text
 /// y = f(x Wᵀ + b) + r    lies: [AlongK, AlongK]
 /// dx = dy W              lies: [AlongK, AcrossK]
 /// dW = dyᵀ x             lies: [AcrossK, AcrossK]; or dW += dyᵀ x, in f32
+/// ```
+///
+/// K is never split: few tiles with a long sum are slower than by the versions of the product. A GPU compiles what it is asked for; the
+/// emulator has the three above, y and dx of halves, y and dW of f32.
+///
+/// ```no_run
+/// # use lab_device::{DType, Device};
+/// # use lab_harness::Plan;
+/// # use matmul::linear::{Activation, Lies, Product};
+/// # fn add(device: &Device) -> Result<Plan, lab_harness::Error> {
+/// let [rows, n, k] = [4096, 3072, 768];
+/// let mut plan = Plan::new(device);
+/// let dy = plan.input("dy", DType::BF16, &[rows, n]);
+/// let x = plan.input("x", DType::BF16, &[rows, k]);
+/// // It goes from run to run; whoever binds the plan fills it, or `plan.zero` does at each run.
+/// let dw = plan.state("dw", DType::F32, &[n, k]);
+/// Product {
+///     dtype: DType::BF16,
+///     out: DType::F32,
+///     sizes: [1, n, k, rows],
+///     lies: [Lies::AcrossK, Lies::AcrossK],
+///     scale: 1.0,
+///     activation: Activation::Identity,
+///     a: dy,
+///     b: x,
+///     bias: None,
+///     added: None,
+///     c: dw,
+///     accumulates: true,
+/// }
+/// .add(&mut plan)?;
+/// # Ok(plan)
+/// # }
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Product {
@@ -72,13 +109,13 @@ pub struct Product {
     pub dtype: DType,
     /// Of C and R: the same, or f32.
     pub out: DType,
-    /// G, M, N, K. Rows in memory are multiples of 16 bytes.
+    /// G, M, N, K.
     pub sizes: [usize; 4],
     /// How A and B lie.
     pub lies: [Lies; 2],
-    /// Of the product.
+    /// Of the product, before the bias is added.
     pub scale: f32,
-    /// f.
+    /// f, before R is added.
     pub activation: Activation,
     /// A, G matrices.
     pub a: Slot,
@@ -86,11 +123,11 @@ pub struct Product {
     pub b: Slot,
     /// \[N\]; zeros where there is none.
     pub bias: Option<Slot>,
-    /// R, \[G, M, N\], another than C.
+    /// R, \[G, M, N\], apart from C.
     pub added: Option<Slot>,
     /// C, \[G, M, N\].
     pub c: Slot,
-    /// All of it is added to what C holds, which is of f32: the sum of several products, or of several runs.
+    /// All of it, bias and R too, is added to what C holds, which is of f32: the sum of several products, or of several runs.
     pub accumulates: bool,
 }
 
@@ -104,7 +141,8 @@ impl Product {
     /// Adds the launch.
     ///
     /// # Errors
-    /// A type that is no halves; a size that makes a row no multiple of 16 bytes; what a kernel or a tensor map refuses.
+    /// `dtype` is no type of halves, or `out` neither that nor f32; a sum in halves; a row that is no multiple of 16 bytes; a
+    /// slot of another length; what a kernel or a tensor map refuses.
     pub fn add(&self, plan: &mut Plan) -> Result<(), Error> {
         self.check()?;
         let Self { dtype, out, sizes: [g, m, n, k], lies: [a_lies, b_lies], .. } = *self;
@@ -188,7 +226,19 @@ impl Product {
         if self.accumulates && self.out != DType::F32 {
             return Err(Error::bad("what a product is added to", "f32", self.out.to_string()));
         }
-        let [_, m, n, k] = self.sizes;
+        let [g, m, n, k] = self.sizes;
+        for (name, slot, length) in [
+            ("A", Some(self.a), g * m * k),
+            ("B", Some(self.b), g * k * n),
+            ("bias", self.bias, n),
+            ("R", self.added, g * m * n),
+            ("C", Some(self.c), g * m * n),
+        ] {
+            if let Some(slot) = slot.filter(|slot| slot.len() != length) {
+                let expected = format!("{length} elements");
+                return Err(Error::bad(name, expected, slot.len().to_string()));
+            }
+        }
         let of = |name, lies| match lies {
             Lies::AlongK => ("K", k),
             Lies::AcrossK => name,

@@ -331,12 +331,14 @@ impl<'a> Family<'a> {
 
     /// Times in f32, or in the first type there is, from version to version.
     fn plot(&self) -> Result<Option<String>, Failure> {
-        let names = self.names();
         let Some(Case { dtype, run, .. }) = self.cases.first() else { return Ok(None) };
+        let cases: Vec<&Case> = self.cases.iter().filter(|c| c.dtype == *dtype).collect();
+        let has = |case: &&Case, name: &str| case.versions(self.name).any(|m| m.version == name);
+        let mut names = self.names();
+        names.retain(|name| cases.iter().any(|case| has(case, name)));
         if names.len() < 2 {
             return Ok(None);
         }
-        let cases: Vec<&Case> = self.cases.iter().filter(|c| c.dtype == *dtype).collect();
         let shapes: Vec<&Dims> = cases.iter().map(|c| &c.dims).collect();
         let lines: Vec<Line> = cases
             .iter()
