@@ -151,6 +151,8 @@ impl Run {
         let inputs = random_inputs(version, &Dims::parse(self.shape)?, None, 0, &options)?;
         let (_, dtype) = version.info().problem_of(&inputs)?;
         let (device, tracer) = device(self.order, self.copies)?;
+        // Side by side; a plan loads one after the other.
+        device.compile_missing(&version.sources())?;
         let mut prepared = version.prepare(&device, &inputs, &options)?;
         device.take_profile();
         tracer.take(); // what setting up has launched
