@@ -72,6 +72,9 @@ fn has_peers(run: &Run, family: &str) -> bool {
     run.results.iter().any(|m| m.family == family && m.is_peer())
 }
 
+/// Versions whose names have room below a plot. Where there are more, those without a time are left out.
+const ROOM: usize = 16;
+
 /// One family's problems, each with a record of it.
 struct Family<'a> {
     name: &'a str,
@@ -333,11 +336,13 @@ impl<'a> Family<'a> {
     fn plot(&self) -> Result<Option<String>, Failure> {
         let Some(Case { dtype, run, .. }) = self.cases.first() else { return Ok(None) };
         let cases: Vec<&Case> = self.cases.iter().filter(|c| c.dtype == *dtype).collect();
-        let has = |case: &&Case, name: &str| case.versions(self.name).any(|m| m.version == name);
         let mut names = self.names();
-        names.retain(|name| cases.iter().any(|case| has(case, name)));
         if names.len() < 2 {
             return Ok(None);
+        }
+        if names.len() > ROOM {
+            let has = |case: &Case, name: &str| case.versions(self.name).any(|m| m.version == name);
+            names.retain(|name| cases.iter().any(|case| has(case, name)));
         }
         let shapes: Vec<&Dims> = cases.iter().map(|c| &c.dims).collect();
         let lines: Vec<Line> = cases
