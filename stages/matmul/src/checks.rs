@@ -7,8 +7,12 @@ use lab_harness::tensor::tensors;
 use lab_harness::{Options, Problem, Tensor, Version, run, version_checks};
 
 use crate::boxes::TILE;
+use crate::linear_checks::{
+    every_epilogue_is_right, gradients_of_a_layer_add_up, large_layers_are_right,
+    what_a_layer_cannot_take_is_refused,
+};
 use crate::narrow_round::narrow_tiles;
-use crate::{GRID, MMA, NARROW, SPLIT, STAGE, TENSOR, TURNED, TURNED_GRID, linear_checks, sizes};
+use crate::{GRID, MMA, NARROW, SPLIT, STAGE, TENSOR, TURNED, TURNED_GRID, sizes};
 
 pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
     large_problems,
@@ -19,10 +23,10 @@ pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
 ];
 
 pub(crate) static CHECKS: &[Check] = &[
-    linear_checks::CHECKS[0],
-    linear_checks::CHECKS[1],
-    linear_checks::CHECKS[2],
-    linear_checks::CHECKS[3],
+    Check { name: "large_layers_are_right", run: large_layers_are_right },
+    Check { name: "every_epilogue_is_right", run: every_epilogue_is_right },
+    Check { name: "gradients_of_a_layer_add_up", run: gradients_of_a_layer_add_up },
+    Check { name: "what_a_layer_cannot_take_is_refused", run: what_a_layer_cannot_take_is_refused },
     Check { name: "every_kernel_loads_on_every_device", run: every_kernel_loads_on_every_device },
     Check { name: "overlap_changes_no_bit", run: overlap_changes_no_bit },
     Check { name: "every_cut_is_right", run: every_cut_is_right },

@@ -2,25 +2,18 @@
 
 use lab_device::{DType, Device};
 use lab_harness::qkv::checks::schedules;
-use lab_harness::suite::{Check, check, without_checks};
+use lab_harness::suite::{check, without_checks};
 use lab_harness::{Dims, Options, Plan, Problem, Tensor, Tensors, Version, run};
 use lab_reference::matmul::matmul;
 
 use crate::linear::{Activation, LINEAR, Lies, Product};
-
-pub(crate) static CHECKS: [Check; 4] = [
-    Check { name: "large_layers_are_right", run: large_layers_are_right },
-    Check { name: "every_epilogue_is_right", run: every_epilogue_is_right },
-    Check { name: "gradients_of_a_layer_add_up", run: gradients_of_a_layer_add_up },
-    Check { name: "what_a_layer_cannot_take_is_refused", run: what_a_layer_cannot_take_is_refused },
-];
 
 fn runs_on(device: &Device) -> bool {
     LINEAR.sources().iter().all(|source| source.runs_on(&device.facts().arch))
 }
 
 /// Wide tiles, two for each block: what comes for the second one comes while the first one leaves.
-fn large_layers_are_right(device: &Device) {
+pub(crate) fn large_layers_are_right(device: &Device) {
     if !runs_on(device) {
         return;
     }
@@ -34,7 +27,7 @@ fn large_layers_are_right(device: &Device) {
 }
 
 /// Each activation, a scale, results in f32, and no bias or residual.
-fn every_epilogue_is_right(device: &Device) {
+pub(crate) fn every_epilogue_is_right(device: &Device) {
     if !runs_on(device) {
         return;
     }
@@ -92,7 +85,7 @@ fn relative(found: &[f64], expected: &[f64]) -> f64 {
 
 /// dx = dy W, and dW += dyᵀ x / 2: a run adds to what the one before has left. Two matrices each, no two sizes alike, in any
 /// order of blocks and copies.
-fn gradients_of_a_layer_add_up(device: &Device) {
+pub(crate) fn gradients_of_a_layer_add_up(device: &Device) {
     if !runs_on(device) {
         return;
     }
@@ -153,7 +146,7 @@ fn gradients_of_a_layer_add_up(device: &Device) {
     }
 }
 
-fn what_a_layer_cannot_take_is_refused(device: &Device) {
+pub(crate) fn what_a_layer_cannot_take_is_refused(device: &Device) {
     if !runs_on(device) {
         return;
     }
