@@ -7,7 +7,12 @@ namespace lab {
 // ANCHOR: narrow
 // Of tiles with BN columns the last tiles % P are no full round. Where they lie in one stripe, they are the right end of it:
 // in each row of tiles all columns from some tile on, in its first rows one tile less than in the others. Here these
-// columns are shared out again, LAST a tile.
+// columns are shared out again, LAST a tile. Of a stripe with W for the tiles of full rounds:
+//
+//   W W W n n n n    whole tiles come down one column after the other: the first `less` rows have one more
+//   W W W n n n n
+//   W W n n n n n n
+//   W W n n n n n n
 template <int HIGH, int BN, int LAST> struct NarrowRound {
     TileOrder<HIGH> order;
     int tiles, columns;

@@ -361,7 +361,8 @@ impl Family for Layer {
         Cost { flops: 2.0 * g * m * n * k, bytes: elements * dtype.size() as f64 }
     }
 
-    /// The two layers behind the attention of a network of 768, and of one of 4096, with 4096 and 16384 rows.
+    /// The two layers behind the attention of a network of 768 columns, with 16384 rows; and with 4096 rows two layers of one
+    /// of 4096 columns, which keep them and make four times as many.
     fn bench_shapes(&self, _: &Info, _: DType) -> Vec<Dims> {
         let all = [[16384, 3072, 768], [16384, 768, 3072], [4096, 4096, 4096], [4096, 16384, 4096]];
         all.map(|[m, n, k]| Dims::new([("G", 1), ("M", m), ("N", n), ("K", k)])).to_vec()
