@@ -42,9 +42,10 @@ fn main() {
         [halves("matmul_split", "64, 64, 64, 6"), halves("matmul_split", "128, 128, 64, 6")]
             .concat();
     // Columns of a tile of the last round: multiples of 16, so that no two tiles share a sector of memory.
-    let narrow = [64, 144, 192]
-        .map(|last| halves("matmul_narrow", &format!("128, 256, {last}, 64, 4, 16")))
-        .concat();
+    let last = |name: &str, columns: &[u32]| {
+        let of = |last: &u32| halves(name, &format!("128, 256, {last}, 64, 4, 16"));
+        columns.iter().flat_map(of).collect::<Vec<_>>()
+    };
     // Of the gradients the product by columns of x, in f32, to be added to.
     let linear = ["__half", "__nv_bfloat16"].map(|t| {
         let lies =
@@ -99,7 +100,10 @@ fn main() {
         .kernel("kernels/v18_turned_grid.cu", &["matmul_turned_grid<float, 256, 128, 32, 4>"])
         .needs("sm_90a")
         .at_first_use()
-        .kernel("kernels/v19_narrow.cu", &narrow)
+        .kernel("kernels/v19_narrow.cu", &last("matmul_narrow", &[64, 144, 192]))
+        .needs("sm_90a")
+        .at_first_use()
+        .kernel("kernels/v20_behind.cu", &last("matmul_behind", &[64, 144, 192, 256]))
         .needs("sm_90a")
         .at_first_use()
         .build();

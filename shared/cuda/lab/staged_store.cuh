@@ -44,6 +44,27 @@ template <class T, int BN, int BUFFERS = 2> struct StagedStore {
 
     // ANCHOR_END: store
 
+    // Panel p of a tile, to rows i and columns j of matrix g, where the sums are rounded already: words(w) is their word w. The
+    // barriers and the fence are those of store().
+    template <class Words>
+    __device__ __forceinline__ void store_panel(const TensorMap& C, int p, int i, int j, int g, Words words) const {
+        bool asks = threadIdx.x % 128 == 0;
+        T* panel = panels + p % BUFFERS * 64 * PANEL;
+        if (asks) bulk_wait_read<BUFFERS - 1>();
+        meet();
+#pragma unroll
+        for (int c = 0; c < PANEL; c += 16) {
+            unsigned some[] = {words(c / 4), words(c / 4 + 1), words(c / 4 + 2), words(c / 4 + 3)};
+            put(panel, some, c);
+        }
+        fence_proxy_async_shared();
+        meet();
+        if (asks) {
+            tensor_store(C, {j, i, g}, panel);
+            bulk_commit();
+        }
+    }
+
     // Before the block ends: its memory is read until then.
     __device__ __forceinline__ void finish() const {
         if (threadIdx.x % 128 == 0) bulk_wait_read<0>();
@@ -55,10 +76,13 @@ template <class T, int BN, int BUFFERS = 2> struct StagedStore {
 
     // 16 rows of this warp's, 16 columns from c on.
     __device__ __forceinline__ static void put(T* panel, const float* sum, int c) {
-        int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, row = warp * 16 + lane % 16;
         unsigned words[4];
 #pragma unroll
         for (int w = 0; w < 4; ++w) words[w] = two_halves<T>(sum[2 * w], sum[2 * w + 1]);
+        put(panel, words, c);
+    }
+    __device__ __forceinline__ static void put(T* panel, const unsigned (&words)[4], int c) {
+        int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, row = warp * 16 + lane % 16;
         store_matrices(panel + row * PANEL + ((c / 8 + lane / 16) ^ row % 8) * 8, words);
     }
 };

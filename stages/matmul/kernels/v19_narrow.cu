@@ -15,16 +15,6 @@ using namespace lab;
 template <class T, int BM, int BN, int LAST, int BK, int PLACES, int HIGH>
 constexpr int matmul_narrow_shared = PLACES * Tiles<T, BM, BN, BK>::BYTES + BM / 64 * StagedStore<T, BN>::BYTES;
 
-// Asks for the operands of a tile, of all steps of k. One thread.
-template <class Tiles, int CELLS, class T, int PLACES>
-__device__ __forceinline__ void ask(const TensorMap& A, const TensorMap& B, T* tiles, Ring<PLACES>& ring,
-                                    Turn<PLACES>& turn, int i, int j, int g, int K) {
-    for (int k = 0; k < K; k += Tiles::PANEL, turn.advance()) {
-        ring.wait_empty(turn);
-        Tiles(tiles + turn.place * CELLS).load(A, B, i, j, k, &ring.full[turn.place], g);
-    }
-}
-
 // sum = the product of 64 rows of them, from `row` on. A warpgroup.
 template <class Tiles, int CELLS, class T, int PLACES, int SUMS>
 __device__ __forceinline__ void multiply(float (&sum)[SUMS], T* tiles, Ring<PLACES>& ring, Turn<PLACES>& turn, int row,

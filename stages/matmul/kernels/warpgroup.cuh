@@ -5,6 +5,7 @@
 #pragma once
 #include "lab/operand_tiles.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
+#include "lab/ring.cuh"
 #include "tensor.cuh"
 
 namespace lab {
@@ -30,6 +31,16 @@ template <class T, int BM, int BN, int BK> struct Tiles : OperandTiles<T, ALONG_
             tensor_load_multicast(this->b + (rank * PART + p) * BK, B, {j + rank * PART + p, k, g}, full, (1 << BLOCKS) - 1);
     }
 };
+
+// Asks for the operands of a tile, of all steps of k. One thread.
+template <class Tiles, int CELLS, class T, int PLACES>
+__device__ __forceinline__ void ask(const TensorMap& A, const TensorMap& B, T* tiles, Ring<PLACES>& ring,
+                                    Turn<PLACES>& turn, int i, int j, int g, int K) {
+    for (int k = 0; k < K; k += Tiles::PANEL, turn.advance()) {
+        ring.wait_empty(turn);
+        Tiles(tiles + turn.place * CELLS).load(A, B, i, j, k, &ring.full[turn.place], g);
+    }
+}
 
 // The sums of a warpgroup to its 64 rows of C, from i on, and columns from j on.
 template <class T, int BN>

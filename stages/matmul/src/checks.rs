@@ -12,7 +12,7 @@ use crate::linear_checks::{
     what_a_layer_cannot_take_is_refused,
 };
 use crate::narrow_round::narrow_tiles;
-use crate::{GRID, MMA, NARROW, SPLIT, STAGE, TENSOR, TURNED, TURNED_GRID, sizes};
+use crate::{BEHIND, GRID, MMA, NARROW, SPLIT, STAGE, TENSOR, TURNED, TURNED_GRID, sizes};
 
 pub(crate) static OF_EACH: &[VersionCheck] = version_checks![
     large_problems,
@@ -31,6 +31,7 @@ pub(crate) static CHECKS: &[Check] = &[
     Check { name: "overlap_changes_no_bit", run: overlap_changes_no_bit },
     Check { name: "every_cut_is_right", run: every_cut_is_right },
     Check { name: "a_narrow_last_round_is_right", run: a_narrow_last_round_is_right },
+    Check { name: "tiles_behind_others_are_right", run: tiles_behind_others_are_right },
 ];
 
 /// Both versions on the tensor cores add up the same products in the same order.
@@ -95,8 +96,6 @@ fn a_narrow_last_round_is_right(device: &Device) {
     }
     let blocks = device.facts().multiprocessors as usize;
     let info = NARROW.info();
-    // The last tile of a row is short, and now and then one more lies outside.
-    let columns = |tiles: usize| tiles * 256 - 8;
     let dims = [
         [1, 120, columns(blocks + blocks * 3 / 4), 200],
         [1, 5 * 128 - 8, columns(blocks * 9 / 25), 136],
@@ -115,8 +114,10 @@ fn a_narrow_last_round_is_right(device: &Device) {
         for (n, dims) in fitting.into_iter().enumerate() {
             let dtype = info.dtypes[n % info.dtypes.len()];
             let problem = Problem { options: options.clone(), ..Problem::new(sizes(dims), dtype) };
-            let case = check(&NARROW, device, &problem);
-            assert!(case.passed(), "{last}: {}", case.describe());
+            for version in [&NARROW, &BEHIND] {
+                let case = check(version, device, &problem);
+                assert!(case.passed(), "{last}: {}", case.describe());
+            }
         }
     }
     let options = Options::parse(&["last=192"], info).unwrap();
@@ -124,6 +125,43 @@ fn a_narrow_last_round_is_right(device: &Device) {
         let inputs = NARROW.inputs(&Problem::new(sizes(dims), info.dtypes[0]));
         let refused = run(&NARROW, device, &inputs, &options).unwrap_err().to_string();
         assert!(refused.starts_with("--set last: expected -1, 0, or one"), "{refused}");
+    }
+}
+
+/// So many tiles of v19 and v20, side by side: the last one is short, and now and then a narrow one lies outside.
+fn columns(tiles: usize) -> usize {
+    tiles * 256 - 8
+}
+
+/// Two or three tiles a block, and then a narrow one or none: with fewer steps of k than a tile has panels, and with more,
+/// so that all of them are stored between products: the last of these whatever the order, and whenever copies arrive.
+fn tiles_behind_others_are_right(device: &Device) {
+    if !BEHIND.sources().iter().all(|source| source.runs_on(&device.facts().arch)) {
+        return;
+    }
+    let blocks = device.facts().multiprocessors as usize;
+    let info = BEHIND.info();
+    let all = [
+        (256, [1, 120, columns(blocks * 5 / 2), 520]),
+        (256, [2, 248, columns(blocks * 5 / 8), 200]),
+        (144, [1, 120, columns(blocks * 5 / 2), 8]),
+        (64, [1, 120, columns(blocks * 9 / 4), 520]),
+    ];
+    for (n, (last, dims)) in all.into_iter().enumerate() {
+        let options = Options::parse(&[format!("last={last}")], info).unwrap();
+        let dtype = info.dtypes[n % info.dtypes.len()];
+        let problem = Problem { options, ..Problem::new(sizes(dims), dtype) };
+        let case = check(&BEHIND, device, &problem);
+        assert!(case.passed(), "{last}: {}", case.describe());
+        if last != 64 {
+            continue;
+        }
+        let inputs = BEHIND.inputs(&problem);
+        let once = run(&BEHIND, device, &inputs, &problem.options).unwrap();
+        for device in &schedules(device)[1..] {
+            let again = run(&BEHIND, device, &inputs, &problem.options).unwrap();
+            assert!(once == again, "{last} on {}", device.name());
+        }
     }
 }
 

@@ -365,6 +365,19 @@ pub static NARROW: Matmul = Matmul {
     blocks: Blocks::Narrow,
 };
 
+/// A tile is stored behind the next one's products.
+pub static BEHIND: Matmul = Matmul {
+    info: Info {
+        name: "v20_behind",
+        parent: Some("v19_narrow"),
+        change: "a tile is stored while the next one's products run: rounded sums stay in registers",
+        ..NARROW.info
+    },
+    source: &kernels::V20_BEHIND,
+    kernel: "matmul_behind",
+    blocks: Blocks::Narrow,
+};
+
 /// Every version, in the order of the story.
 pub static VERSIONS: &[&Matmul] = &[
     &NAIVE,
@@ -388,6 +401,7 @@ pub static VERSIONS: &[&Matmul] = &[
     &GRID,
     &TURNED_GRID,
     &NARROW,
+    &BEHIND,
 ];
 
 /// This stage.
@@ -416,6 +430,7 @@ pub static STAGE: Stage = Stage {
         &GRID,
         &TURNED_GRID,
         &NARROW,
+        &BEHIND,
         &linear::LINEAR,
     ],
     kernels: kernels::KERNELS,

@@ -9,12 +9,13 @@ use crate::boxes::{Room, is_whole};
 /// The option that says how narrow.
 pub(crate) const LAST: Setting = Setting::number(
     "last",
-    "columns of a tile of the last round; 0: as others have, by v17; -1: by the size",
+    "columns of a tile of the last round; 0: the product by v17; -1: by the size",
     "-1",
 );
 
-/// Rows of tiles in a stripe, as `build.rs` has them.
+/// Rows of tiles in a stripe, and columns of a tile of other rounds, as `build.rs` has them.
 const HIGH: usize = 16;
+const WIDE: usize = 256;
 
 /// How many tiles of so many columns the last round of 128 x 256 makes; `None` where there is none, or it is of several
 /// stripes.
@@ -23,7 +24,7 @@ pub(crate) fn narrow_tiles(
     multiprocessors: usize,
     last: usize,
 ) -> Option<usize> {
-    let [down, across] = [m.div_ceil(128), n.div_ceil(256)];
+    let [down, across] = [m.div_ceil(128), n.div_ceil(WIDE)];
     let tiles = down * across * g;
     let of_matrix = (tiles - tiles % multiprocessors) % (down * across);
     let stripe = of_matrix / (HIGH * across);
@@ -32,20 +33,24 @@ pub(crate) fn narrow_tiles(
     if tiles.is_multiple_of(multiprocessors) || tiles % multiprocessors != high * across - rest {
         return None;
     }
-    let (less, from) = (rest % high, rest / high * 256);
+    let (less, from) = (rest % high, rest / high * WIDE);
     Some(
-        less * n.saturating_sub(from + 256).div_ceil(last)
+        less * n.saturating_sub(from + WIDE).div_ceil(last)
             + (high - less) * (n - from).div_ceil(last),
     )
+}
+
+/// Whether there may be such tiles of the last round. There may always be tiles like the others.
+fn fits(sizes: [usize; 4], multiprocessors: usize, last: usize) -> bool {
+    let tiles = || narrow_tiles(sizes, multiprocessors, last);
+    last == WIDE || tiles().is_some_and(|tiles| tiles <= multiprocessors)
 }
 
 /// Columns of the narrowest of these tiles that are no more than a round; `None` where there are none, or few tiles are cut
 /// in another way.
 fn narrowest(sizes: [usize; 4], room: &Room, widths: &[usize]) -> Option<usize> {
-    let blocks = room.multiprocessors;
-    let fits =
-        |&last: &usize| narrow_tiles(sizes, blocks, last).is_some_and(|tiles| tiles <= blocks);
-    widths.iter().copied().filter(fits).min().filter(|_| is_whole(sizes, room))
+    let fit = |&last: &usize| fits(sizes, room.multiprocessors, last);
+    widths.iter().copied().filter(fit).min().filter(|_| is_whole(sizes, room))
 }
 
 /// Columns of a tile of the last round; `None` where v17's way is quicker, or asked for.
@@ -71,10 +76,7 @@ pub(crate) fn columns(
         return Ok(None);
     }
     let last = widths.iter().copied().find(|&last| last as f64 == asked && packs);
-    let fits = |&last: &usize| {
-        narrow_tiles(sizes, multiprocessors, last).is_some_and(|tiles| tiles <= multiprocessors)
-    };
-    match last.filter(fits) {
+    match last.filter(|&last| fits(sizes, multiprocessors, last)) {
         None => {
             let expected = format!(
                 "-1, 0, or one of {widths:?}, where that makes at most {multiprocessors} tiles of \
@@ -103,6 +105,11 @@ mod tests {
         assert_eq!(of(8192, 8192, 8192), Some(144));
         assert_eq!(of(7168, 7168, 7168), None);
         assert_eq!(of(16384, 3072, 768), Some(192));
+        // v20 has its own kernel for rounds of equal tiles.
+        let behind = |m, n, k| narrowest([1, m, n, k], &H200, &[64, 144, 192, WIDE]);
+        assert_eq!(behind(4096, 4096, 4096), Some(WIDE));
+        assert_eq!(behind(8192, 8192, 8192), Some(144));
+        assert_eq!(behind(1024, 1024, 1024), None);
         // 128 tiles of one round, and others would be more than 132.
         assert_eq!(of(2048, 2048, 2048), None);
         // As v15 cuts it.
