@@ -15,6 +15,10 @@
 #ifdef LAB_CLUSTERS
 namespace lab {
 
+// Two neighbours, as one access has them.
+template <class T> struct PairOf { using type = unsigned; };
+template <> struct PairOf<float> { using type = float2; };
+
 template <class T, int BM, int BN> struct TileOfC {
     static constexpr int PANEL = 128 / sizeof(T), GROUPS = BM / 64, GROUP = 64 * BN, BYTES = BM * BN * sizeof(T);
     static_assert(BN % PANEL == 0, "whole panels");
@@ -33,6 +37,7 @@ template <class T, int BM, int BN> struct TileOfC {
             mbarrier_fence_init();
         }
     };
+    using Pair = typename PairOf<T>::type;
     T* place;
     Barriers& barriers;
     unsigned parity = 0;  // of this tile's phases
@@ -82,13 +87,22 @@ template <class T, int BM, int BN> struct TileOfC {
     template <class F> __device__ __forceinline__ void exchange(const float (&sum)[BN / 2], bool adds, F f) {
         int group = threadIdx.x / 128, lane = threadIdx.x % 32;
         mbarrier_wait(&barriers.ready[group], parity);
+        // A panel at a time: its loads first, for none may pass a store before it, and each would wait alone.
+        constexpr int PAIRS = PANEL / 4;
 #pragma unroll
-        for (int n = 0; n < BN / 2; n += 2) {
-            int row = threadIdx.x % 128 / 32 * 16 + lane / 4 + n / 2 % 2 * 8, column = n / 4 * 8 + lane % 4 * 2;
-            float2 columns = *reinterpret_cast<const float2*>(&barriers.of_columns[column]);
-            exchange_two(cell(group, row, column), adds, [&](float2 added) {
-                return f(make_float2(sum[n], sum[n + 1]), columns, added);
-            });
+        for (int p = 0; p < BN / PANEL; ++p) {
+            Pair pairs[PAIRS];
+#pragma unroll
+            for (int n = 0; n < PAIRS; ++n) pairs[n] = adds ? *cell(group, p, n) : Pair{};
+#pragma unroll
+            for (int n = 0; n < PAIRS; ++n) {
+                int column = p * PANEL + n / 2 * 8 + lane % 4 * 2;
+                float2 of_columns = *reinterpret_cast<const float2*>(&barriers.of_columns[column]);
+                const float* two = &sum[p * PANEL / 2 + 2 * n];
+                pairs[n] = pair_of(f(make_float2(two[0], two[1]), of_columns, floats(pairs[n])));
+            }
+#pragma unroll
+            for (int n = 0; n < PAIRS; ++n) *cell(group, p, n) = pairs[n];
         }
         fence_proxy_async_shared();  // TMA reads what was written by plain stores
         __syncwarp();                // all lanes have fenced theirs
@@ -98,21 +112,18 @@ template <class T, int BM, int BN> struct TileOfC {
     // ANCHOR_END: exchange
 
   private:
-    __device__ __forceinline__ T* cell(int group, int row, int column) const {
+    // Where the n-th two of this thread's elements of a panel lie: in 8 columns each two rows, as wgmma has them.
+    __device__ __forceinline__ Pair* cell(int group, int panel, int n) const {
         constexpr int CHUNK = 16 / sizeof(T);
-        int in_panel = column % PANEL;
-        return place + group * GROUP + column / PANEL * 64 * PANEL + row * PANEL +
-               (in_panel / CHUNK ^ row % 8) * CHUNK + in_panel % CHUNK;
+        int lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane / 4 + n % 2 * 8, column = n / 2 * 8 + lane % 4 * 2;
+        T* of_panel = place + group * GROUP + panel * 64 * PANEL;
+        return reinterpret_cast<Pair*>(of_panel + row * PANEL + (column / CHUNK ^ row % 8) * CHUNK + column % CHUNK);
     }
-    template <class F> __device__ __forceinline__ static void exchange_two(T* at, bool adds, F f) {
-        if constexpr (sizeof(T) == 2) {
-            unsigned& word = *reinterpret_cast<unsigned*>(at);
-            float2 two = f(adds ? floats_of<T>(word) : make_float2(0, 0));
-            word = two_halves<T>(two.x, two.y);
-        } else {
-            float2& both = *reinterpret_cast<float2*>(at);
-            both = f(adds ? both : make_float2(0, 0));
-        }
+    __device__ __forceinline__ static float2 floats(unsigned pair) { return floats_of<T>(pair); }
+    __device__ __forceinline__ static float2 floats(float2 pair) { return pair; }
+    __device__ __forceinline__ static Pair pair_of(float2 two) {
+        if constexpr (sizeof(T) == 2) return two_halves<T>(two.x, two.y);
+        else return two;
     }
 };
 
