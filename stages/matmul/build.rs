@@ -106,5 +106,8 @@ fn main() {
         .kernel("kernels/v20_behind.cu", &last("matmul_behind", &[64, 144, 192, 256]))
         .needs("sm_90a")
         .at_first_use()
+        .kernel("kernels/v21_snake.cu", &last("matmul_snake", &[64, 144, 192, 256]))
+        .needs("sm_90a")
+        .at_first_use()
         .build();
 }

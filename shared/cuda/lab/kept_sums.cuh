@@ -1,23 +1,22 @@
 // The sums of a warpgroup on their way to C, kept in registers while the products of its next tile run.
 #pragma once
 #include "lab/staged_store.cuh"
-#include "lab/tile_order.cuh"
 
 namespace lab {
 
 // ANCHOR: kept
 // 64 rows, from `row` on, of a tile of BM x BN, rounded: half as many registers as the sums. Each thread has what wgmma gave it.
-template <class T, int BM, int BN, int HIGH> struct KeptSums {
+template <class T, int BM, int BN, class Order> struct KeptSums {
     using Store = StagedStore<T, BN>;
     static constexpr int PANELS = BN / Store::PANEL;
     const TensorMap& C;
     const Store& staged;
-    TileOrder<HIGH> order;
+    Order order;
     int row, tile = -1;  // which one of the order; none
     int i, j, g;         // where it lies, known when its first panel is stored
     unsigned words[BN / 4];
 
-    __device__ __forceinline__ KeptSums(const TensorMap& C, const Store& staged, TileOrder<HIGH> order, int row)
+    __device__ __forceinline__ KeptSums(const TensorMap& C, const Store& staged, Order order, int row)
         : C(C), staged(staged), order(order), row(row) {}
 
     __device__ __forceinline__ void keep(const float (&sum)[BN / 2], int n) {

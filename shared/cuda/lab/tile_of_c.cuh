@@ -32,7 +32,7 @@ template <class T, int BM, int BN> struct TileOfC {
         __device__ __forceinline__ void init() {
             for (int group = 0; group < GROUPS; ++group) {
                 mbarrier_init(&ready[group], 32);
-                mbarrier_init(&written[group], 4);
+                mbarrier_init(&written[group], 128);
             }
             mbarrier_fence_init();
         }
@@ -105,8 +105,7 @@ template <class T, int BM, int BN> struct TileOfC {
             for (int n = 0; n < PAIRS; ++n) *cell(group, p, n) = pairs[n];
         }
         fence_proxy_async_shared();  // TMA reads what was written by plain stores
-        __syncwarp();                // all lanes have fenced theirs
-        if (lane == 0) mbarrier_arrive(&barriers.written[group]);
+        mbarrier_arrive(&barriers.written[group]);  // each lane, for what it has written, and read of the columns' numbers
         parity ^= 1;
     }
     // ANCHOR_END: exchange

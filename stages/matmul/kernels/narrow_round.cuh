@@ -13,8 +13,9 @@ namespace lab {
 //   W W W n n n n
 //   W W n n n n n n
 //   W W n n n n n n
-template <int HIGH, int BN, int LAST> struct NarrowRound {
-    TileOrder<HIGH> order;
+template <class Order, int BN, int LAST> struct NarrowRound {
+    static constexpr int HIGH = Order::STRIPE;
+    Order order;
     int tiles, columns;
     int whole = tiles - tiles % int(gridDim.x);
 

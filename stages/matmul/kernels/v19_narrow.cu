@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
     __syncthreads();  // nobody waits at a barrier that is not there
 
     TileOrder<HIGH> order{(M + BM - 1) / BM, (N + BN - 1) / BN};
-    NarrowRound<HIGH, BN, LAST> round{order, order.down * order.across * G, N};
+    NarrowRound<TileOrder<HIGH>, BN, LAST> round{order, order.down * order.across * G, N};
     auto narrow = round.at(blockIdx.x);
     Turn<PLACES> turn;
     if (threadIdx.x >= BM * 2) {

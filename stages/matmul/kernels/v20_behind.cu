@@ -4,51 +4,21 @@
 //
 // As v19, but that a warpgroup that multiplies goes on with its next tile at once. It keeps the sums, rounded, in registers,
 // and stores a panel of them after every second step of k, while the tensor cores have work.
-#include "lab/kept_sums.cuh"
+#include "behind.cuh"
 #include "lab/ptx/warp_roles.cuh"
-#include "lab/ring.cuh"
 #include "narrow_round.cuh"
-#include "warpgroup.cuh"
 
 using namespace lab;
 
 template <class T, int BM, int BN, int LAST, int BK, int PLACES, int HIGH>
 constexpr int matmul_behind_shared = PLACES * Tiles<T, BM, BN, BK>::BYTES + BM / 64 * StagedStore<T, BN>::BYTES;
 
-// ANCHOR: multiply
-// sum = the product of 64 rows of a tile, from `row` on; and what is kept of the tile before goes to C. A warpgroup.
-template <class Tiles, int CELLS, class T, int PLACES, int SUMS, class Kept>
-__device__ __forceinline__ void multiply(float (&sum)[SUMS], Kept& kept, T* tiles, Ring<PLACES>& ring, Turn<PLACES>& turn,
-                                         int row, int K) {
-    Turn<PLACES> last;
-    int k = 0;
-    auto step = [&] {
-        if (k >= K) return;
-        ring.wait_full(turn);
-        Tiles(tiles + turn.place * CELLS).multiply(sum, row, k > 0);
-        wgmma_wait<1>();
-        if (k > 0 && threadIdx.x % 128 == 0) ring.leave(last);
-        last = turn;
-        turn.advance();
-        k += Tiles::PANEL;
-    };
-#pragma unroll
-    for (int p = 0; p < Kept::PANELS; ++p) {
-        step();
-        step();  // a panel a step would hold up the next one
-        kept.store(p);
-    }
-    while (k < K) step();
-    wgmma_wait<0>();
-    if (threadIdx.x % 128 == 0) ring.leave(last);
-}
-// ANCHOR_END: multiply
-
 // LAST: as v19, and with BN columns the last round has tiles like the others.
 template <class T, int BM, int BN, int LAST, int BK, int PLACES, int HIGH>
 __global__ void __launch_bounds__(BM * 2 + 128, 1)
     matmul_behind(const __grid_constant__ TensorMap A, const __grid_constant__ TensorMap B,
                   const __grid_constant__ TensorMap C, int G, int M, int N, int K) {
+    using Order = TileOrder<HIGH>;
     using Tiles = Tiles<T, BM, BN, BK>;
     using Narrow = lab::Tiles<T, BM, (LAST + Tiles::PANEL - 1) / Tiles::PANEL * Tiles::PANEL, BK>;
     DYNAMIC_TILES(T, tiles);
@@ -56,9 +26,9 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
     if (threadIdx.x == 0) ring.init(BM / 64);
     __syncthreads();  // nobody waits at a barrier that is not there
 
-    TileOrder<HIGH> order{(M + BM - 1) / BM, (N + BN - 1) / BN};
+    Order order{(M + BM - 1) / BM, (N + BN - 1) / BN};
     int all = order.down * order.across * G;
-    NarrowRound<HIGH, BN, LAST> round{order, all, N};
+    NarrowRound<Order, BN, LAST> round{order, all, N};
     auto narrow = round.at(blockIdx.x);
     bool has_narrow = LAST < BN && round.has(narrow);
     int whole = LAST < BN ? round.whole : all;
@@ -77,7 +47,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
         registers_increase<CONSUMER_REGISTERS>();
         int group = threadIdx.x / 128, row = group * 64;
         StagedStore<T, BN> staged{tiles + PLACES * Tiles::CELLS + group * StagedStore<T, BN>::CELLS};
-        KeptSums<T, BM, BN, HIGH> kept{C, staged, order, row};
+        KeptSums<T, BM, BN, Order> kept{C, staged, order, row};
         for (int n = blockIdx.x; n < whole; n += gridDim.x) {
             float sum[BN / 2];
             multiply<Tiles, Tiles::CELLS>(sum, kept, tiles, ring, turn, row, K);

@@ -1,5 +1,5 @@
-// What the versions by wgmma share: a tile of A and one of B, brought by TMA and multiplied where they lie, and
-// the sums' way out of the lanes that have them.
+// What the versions by wgmma share: a tile of A and one of B, brought by TMA and multiplied where they lie; how a thread asks
+// for all of a tile of C; and the sums' way out of the lanes that have them.
 //
 // Tiles are BK deep, a span of 128 bytes: lab/operand_tiles.cuh.
 #pragma once
@@ -32,13 +32,14 @@ template <class T, int BM, int BN, int BK> struct Tiles : OperandTiles<T, ALONG_
     }
 };
 
-// Asks for the operands of a tile, of all steps of k. One thread.
+// Asks for the operands of a tile, of all steps of k, the last one first if it goes back. One thread.
 template <class Tiles, int CELLS, class T, int PLACES>
 __device__ __forceinline__ void ask(const TensorMap& A, const TensorMap& B, T* tiles, Ring<PLACES>& ring,
-                                    Turn<PLACES>& turn, int i, int j, int g, int K) {
+                                    Turn<PLACES>& turn, int i, int j, int g, int K, bool back = false) {
+    int last = (K - 1) / Tiles::PANEL * Tiles::PANEL;
     for (int k = 0; k < K; k += Tiles::PANEL, turn.advance()) {
         ring.wait_empty(turn);
-        Tiles(tiles + turn.place * CELLS).load(A, B, i, j, k, &ring.full[turn.place], g);
+        Tiles(tiles + turn.place * CELLS).load(A, B, i, j, back ? last - k : k, &ring.full[turn.place], g);
     }
 }
 

@@ -378,6 +378,19 @@ pub static BEHIND: Matmul = Matmul {
     blocks: Blocks::Narrow,
 };
 
+/// Back and forth through the operands.
+pub static SNAKE: Matmul = Matmul {
+    info: Info {
+        name: "v21_snake",
+        parent: Some("v20_behind"),
+        change: "back and forth through k and the columns: what the L2 cache saw last comes first",
+        ..BEHIND.info
+    },
+    source: &kernels::V21_SNAKE,
+    kernel: "matmul_snake",
+    blocks: Blocks::Narrow,
+};
+
 /// Every version, in the order of the story.
 pub static VERSIONS: &[&Matmul] = &[
     &NAIVE,
@@ -402,6 +415,7 @@ pub static VERSIONS: &[&Matmul] = &[
     &TURNED_GRID,
     &NARROW,
     &BEHIND,
+    &SNAKE,
 ];
 
 /// This stage.
@@ -431,6 +445,7 @@ pub static STAGE: Stage = Stage {
         &TURNED_GRID,
         &NARROW,
         &BEHIND,
+        &SNAKE,
         &linear::LINEAR,
     ],
     kernels: kernels::KERNELS,

@@ -122,9 +122,14 @@ fn tiles_stored_behind_others() {
 }
 
 #[test]
+fn back_and_forth() {
+    assert_version(&matmul::STAGE, &matmul::SNAKE);
+}
+
+#[test]
 fn every_version_is_tested_above() {
-    assert_eq!(STAGE.versions.len(), 23);
-    assert_eq!(VERSIONS.len(), 22);
+    assert_eq!(STAGE.versions.len(), 24);
+    assert_eq!(VERSIONS.len(), 23);
 }
 
 #[test]
@@ -137,6 +142,7 @@ fn each_version_changes_the_one_before() {
     assert_eq!(matmul::GRID.info().parent, Some(matmul::SPLIT.info().name));
     assert_eq!(matmul::NARROW.info().parent, Some(matmul::GRID.info().name));
     assert_eq!(matmul::BEHIND.info().parent, Some(matmul::NARROW.info().name));
+    assert_eq!(matmul::SNAKE.info().parent, Some(matmul::BEHIND.info().name));
     // In f32, for which v13's stores are not.
     assert_eq!(matmul::TURNED.info().parent, Some(matmul::PERSISTENT.info().name));
     assert_eq!(matmul::TURNED_GRID.info().parent, Some(matmul::TURNED.info().name));
@@ -154,7 +160,7 @@ fn the_last_version_that_a_gpu_runs_is_chosen() {
         let choice = Choice::of(products(), dtype, arch).unwrap();
         (choice.version.info().name, choice.better.map(|(v, needs)| (v.info().name, needs)))
     };
-    let hopper = Some(("v20_behind", "sm_90a"));
+    let hopper = Some(("v21_snake", "sm_90a"));
     let turned = Some(("v18_turned_grid", "sm_90a"));
     for arch in ["sm_80", "sm_89", "sm_90", "sm_100a", "sm_120a"] {
         assert_eq!(of(BF16, arch), ("v7_tensor", hopper), "{arch}");
@@ -164,7 +170,7 @@ fn the_last_version_that_a_gpu_runs_is_chosen() {
     assert_eq!(of(F32, "sm_75"), ("v5_warps", turned));
     // The emulator, which names no architecture, runs all.
     for arch in ["sm_90a", ""] {
-        assert_eq!(of(BF16, arch), ("v20_behind", None));
+        assert_eq!(of(BF16, arch), ("v21_snake", None));
         assert_eq!(of(F32, arch), ("v18_turned_grid", None));
     }
     assert!(Choice::of(products(), lab_device::DType::F64, "sm_90a").is_none());
