@@ -26,6 +26,9 @@ pub struct Run {
     pub date: String,
     /// The machine.
     pub device: Machine,
+    /// Whether versions and libraries ran in turns, not one after the other ([`crate::timing::time_in_turns`]).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_turns: bool,
     /// What was measured.
     pub results: Vec<Measurement>,
 }
@@ -366,6 +369,7 @@ mod tests {
                 peak_tflops: [("f32".to_owned(), 60.0)].into(),
                 libraries: vec!["cuBLAS 1.2.3".into()],
             },
+            in_turns: false,
             results: vec![Measurement {
                 family: "f".into(),
                 version: "s:v".into(),

@@ -63,6 +63,38 @@ pub fn time_within(
     Ok(Times::of(&times))
 }
 
+/// As [`time_within`], of several, a run of each in turn: a GPU's clock falls while it is busy, and so it falls for all of
+/// them alike. Who begins a round goes from one to the next.
+///
+/// # Errors
+/// A launch's.
+pub fn time_in_turns(
+    device: &Device,
+    prepared: &mut [&mut dyn Prepared],
+    runs: usize,
+    budget: Duration,
+) -> Result<Vec<Times>, Error> {
+    let mut times: Vec<Vec<Duration>> = vec![Vec::new(); prepared.len()];
+    let mut rounds = Vec::with_capacity(prepared.len());
+    for each in prepared.iter_mut() {
+        each.launch()?;
+        let first = device.time(1, || each.launch())?;
+        rounds.push(runs_within(budget, first[0], runs));
+    }
+    for turn in turns(&rounds) {
+        times[turn].extend(device.time(1, || prepared[turn].launch())?);
+    }
+    Ok(times.iter().map(|times| Times::of(times)).collect())
+}
+
+/// Whose turn it is, where each takes part in so many rounds.
+fn turns(rounds: &[usize]) -> Vec<usize> {
+    let all = rounds.len();
+    let of_round = |round: usize| (0..all).map(move |n| (round + n) % all);
+    let in_it = |round: usize| of_round(round).filter(move |&who| round < rounds[who]);
+    (0..rounds.iter().copied().max().unwrap_or(0)).flat_map(in_it).collect()
+}
+
 /// What a run takes in the steady state of a replayed graph, in µs: no launch waits for the host, and
 /// the caches hold what the run before left there. From two rows of replays, by what the longer one
 /// takes more, so that how they begin and end does not count.
@@ -109,6 +141,13 @@ mod tests {
         assert_eq!(runs_within(second, Duration::from_millis(100), 100), 10);
         assert_eq!(runs_within(second, Duration::from_secs(60), 100), LEAST_RUNS);
         assert_eq!(runs_within(second, Duration::ZERO, 1), 1);
+    }
+
+    #[test]
+    fn each_begins_a_round_and_slow_ones_leave_early() {
+        assert_eq!(turns(&[3, 1, 3]), [0, 1, 2, 2, 0, 2, 0]);
+        assert_eq!(turns(&[2]), [0, 0]);
+        assert!(turns(&[]).is_empty());
     }
 
     #[test]

@@ -44,6 +44,10 @@ pub(crate) struct Arguments {
     /// Runs of each; of what is slow, as many as half a second allows, and three at least
     #[arg(long, default_value_t = 100)]
     runs: usize,
+    /// Times versions and libraries in turns, a run of each, so that a clock that falls while the GPU is busy falls for all
+    /// alike; scripts of --peers come after them. Needs the memory of all at once
+    #[arg(long)]
+    in_turns: bool,
     /// All that is measured: quantiles, GB/s, the share of the library, registers
     #[arg(long)]
     wide: bool,
@@ -54,7 +58,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         Some(launch_cost::FAMILY) => Vec::new(),
         family => right_ones(choose(family)?)?,
     };
-    let asked = asked(arguments.shape.as_deref(), &chosen)?;
+    let sizes = sizes(arguments.shape.as_deref(), &chosen)?;
     let mut scripts = arguments.peers.as_deref().map(Scripts::new).transpose()?;
     let device = common.open()?;
     if device.kind() != DeviceKind::Cuda {
@@ -76,7 +80,8 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let mut bench = Bench {
         device: &device,
         runs: arguments.runs.max(1),
-        asked,
+        in_turns: arguments.in_turns,
+        sizes: &sizes,
         copy_gbps,
         scripts: &mut scripts,
         lines: Vec::new(),
@@ -103,6 +108,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
                 commit,
                 date: now(),
                 device: machine,
+                in_turns: arguments.in_turns,
                 results: results.clone(),
             };
             Some(run.write(&arguments.out)?)
@@ -129,10 +135,11 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
 }
 
 /// Of `--shape`: what at least one of the versions is timed on, or takes.
-fn asked(shape: Option<&str>, chosen: &[&'static dyn Version]) -> Result<Asked, Failure> {
-    let Some(text) = shape else { return Ok(Asked::Having(Dims::default())) };
-    if let Some(asked) = Asked::of(Dims::parse(text)?, chosen) {
-        return Ok(asked);
+fn sizes(shape: Option<&str>, chosen: &[&'static dyn Version]) -> Result<Dims, Failure> {
+    let Some(text) = shape else { return Ok(Dims::default()) };
+    let sizes = Dims::parse(text)?;
+    if Asked::of(sizes.clone(), chosen).is_some() {
+        return Ok(sizes);
     }
     let of_version = |v: &&dyn Version| {
         v.info().dtypes.iter().flat_map(|t| v.bench_shapes(*t)).collect::<Vec<_>>()

@@ -308,7 +308,7 @@ fn beside(
         }
         match measure::peer(peer, version, device, posed, RUNS)? {
             Beside::Not(reason) => notes.push(format!("{}: {reason}", own.name)),
-            Beside::Ran(m) => {
+            Beside::Ran(m, _) => {
                 let name = own.name.to_owned();
                 let row = Row::of(version, posed, name, measure::of(peer), &m);
                 let units = own.products.map(Products::units);

@@ -84,8 +84,8 @@ pub(crate) fn usage(prepared: &dyn Prepared) -> Result<Option<(u32, u32)>, lab_d
 
 /// What became of a peer.
 pub(crate) enum Beside {
-    /// It ran.
-    Ran(Measured),
+    /// It ran, and may run again.
+    Ran(Measured, Box<dyn Prepared>),
     /// It did not, and this is why; nothing fails for it.
     Not(String),
 }
@@ -125,13 +125,9 @@ pub(crate) fn peer(
         Place::Gpu => timing::time_within(device, prepared.as_mut(), runs, BUDGET)?,
         Place::Host => time_on_host(prepared.as_mut(), runs.min(20), BUDGET)?,
     };
-    Ok(Beside::Ran(Measured {
-        comparison,
-        times: Some(times),
-        replay_us: None,
-        usage: None,
-        peak_bytes: None,
-    }))
+    let measured =
+        Measured { comparison, times: Some(times), replay_us: None, usage: None, peak_bytes: None };
+    Ok(Beside::Ran(measured, prepared))
 }
 
 /// What a line of a peer is of.

@@ -3,11 +3,11 @@
 use lab_device::{Arithmetic, DType, Device};
 use lab_harness::record::{Measurement, Of, Products};
 use lab_harness::roofline::Roofline;
-use lab_harness::timing::Times;
-use lab_harness::{Comparison, Cost, Dims, Peer, Posed, Problem, Version};
+use lab_harness::timing::{Times, time_in_turns};
+use lab_harness::{Comparison, Cost, Dims, Peer, Posed, Prepared, Problem, Version};
 
 use super::scripts::{Scripts, Theirs};
-use crate::commands::measure::{self, Beside, Measured, time_counterpart};
+use crate::commands::measure::{self, BUDGET, Beside, Measured, time_counterpart};
 use crate::failure::Failure;
 
 pub(super) fn told(m: &Measurement) {
@@ -53,8 +53,10 @@ pub(super) struct Bench<'a> {
     pub(super) device: &'a Device,
     /// Of each version.
     pub(super) runs: usize,
-    /// Sizes that a problem must have.
-    pub(super) asked: Asked,
+    /// Whether they run in turns.
+    pub(super) in_turns: bool,
+    /// Sizes that a problem must have, or, where a family has no such problem, may have.
+    pub(super) sizes: &'a Dims,
     pub(super) copy_gbps: f64,
     pub(super) scripts: &'a mut Option<Scripts>,
     /// What has been measured.
@@ -109,9 +111,13 @@ impl Bench<'_> {
         &mut self,
         versions: &[(usize, &'static dyn Version)],
     ) -> Result<(), Failure> {
-        let Self { device, runs, asked, copy_gbps, scripts, lines } = self;
-        let (device, runs, copy_gbps) = (*device, *runs, *copy_gbps);
+        let Self { device, runs, in_turns, sizes, copy_gbps, scripts, lines } = self;
+        let (device, all_runs, in_turns, copy_gbps) = (*device, *runs, *in_turns, *copy_gbps);
+        // In turns they are timed once all of them have been checked.
+        let runs = if in_turns { 1 } else { all_runs };
         let family = versions[0].1.info().family.name();
+        let all: Vec<_> = versions.iter().map(|v| v.1).collect();
+        let Some(asked) = Asked::of(sizes.clone(), &all) else { return Ok(()) };
         let (versions, old): (Vec<_>, Vec<_>) =
             versions.iter().copied().partition(|(_, v)| measure::too_old(*v, device).is_none());
         old.iter().filter_map(|(_, v)| measure::too_old(*v, device)).for_each(|m| eprintln!("{m}"));
@@ -150,12 +156,12 @@ impl Bench<'_> {
                 told(&result);
                 lines.push(Line { place, result });
             };
+            let mut in_turn: Vec<InTurn> = Vec::new();
             for &(place, version) in &able {
                 let (info, problem) = (version.info(), &posed.problem);
                 let mut prepared = version.prepare(device, &posed.inputs, &problem.options)?;
                 prepared.launch()?;
                 let m = measure::finish(version, device, &posed, prepared.as_mut(), runs)?;
-                drop(prepared);
                 if !m.passed() {
                     let c = &m.comparison;
                     return Err(Failure::Wrong(format!(
@@ -168,7 +174,13 @@ impl Bench<'_> {
                     )));
                 }
                 let arithmetic = version.arithmetic(dtype);
-                add((place, 0), info.full_name(), Of::Version, m, arithmetic);
+                let (place, name) = ((place, 0), info.full_name());
+                if in_turns {
+                    in_turn.push(InTurn { place, name, of: Of::Version, m, arithmetic, prepared });
+                } else {
+                    drop(prepared);
+                    add(place, name, Of::Version, m, arithmetic);
+                }
                 if let Some((times, error)) = time_counterpart(version, &posed.inputs) {
                     let c = Comparison {
                         name: "",
@@ -185,7 +197,7 @@ impl Bench<'_> {
                         usage: None,
                         peak_bytes: None,
                     };
-                    add((place, 1), "cpu".into(), Of::Host, m, of_peers);
+                    add((place.0, 1), "cpu".into(), Of::Host, m, of_peers);
                 }
             }
             for (index, &peer) in peers.iter().enumerate() {
@@ -201,9 +213,15 @@ impl Bench<'_> {
                     continue;
                 };
                 match measure::peer(peer, like, device, &posed, runs)? {
-                    Beside::Ran(m) => {
-                        let units = info.products.map(Products::units).or(of_peers);
-                        add((last, 2 + index), info.name.into(), measure::of(peer), m, units);
+                    Beside::Ran(m, prepared) => {
+                        let arithmetic = info.products.map(Products::units).or(of_peers);
+                        let (place, name) = ((last, 2 + index), info.name.to_string());
+                        let of = measure::of(peer);
+                        if in_turns && of != Of::Host {
+                            in_turn.push(InTurn { place, name, of, m, arithmetic, prepared });
+                        } else {
+                            add(place, name, of, m, arithmetic);
+                        }
                     }
                     Beside::Not(reason) => {
                         let line = format!("{}: {reason}", info.name);
@@ -213,6 +231,13 @@ impl Bench<'_> {
                         }
                     }
                 }
+            }
+            let mut prepared: Vec<&mut dyn Prepared> =
+                in_turn.iter_mut().map(|each| each.prepared.as_mut() as _).collect();
+            let times = time_in_turns(device, &mut prepared, all_runs, BUDGET)?;
+            for (each, times) in in_turn.into_iter().zip(times) {
+                let InTurn { place, name, of, m, arithmetic, .. } = each;
+                add(place, name, of, Measured { times: Some(times), ..m }, arithmetic);
             }
             let Some(scripts) = scripts else { continue };
             let (dims, dtype) = (&posed.problem.dims, posed.problem.dtype);
@@ -227,6 +252,16 @@ impl Bench<'_> {
         }
         Ok(())
     }
+}
+
+/// What is checked, and waits for its turn to be timed.
+struct InTurn {
+    place: (usize, usize),
+    name: String,
+    of: Of,
+    m: Measured,
+    arithmetic: Option<Arithmetic>,
+    prepared: Box<dyn Prepared>,
 }
 
 /// What all lines on a problem share.

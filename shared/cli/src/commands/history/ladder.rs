@@ -229,6 +229,7 @@ mod tests {
                 peak_tflops: [("f32".to_owned(), 66.9)].into(),
                 libraries: vec![],
             },
+            in_turns: false,
             results,
         }
     }
