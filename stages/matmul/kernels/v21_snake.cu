@@ -37,11 +37,12 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
     if (threadIdx.x >= BM * 2) {
         registers_decrease<PRODUCER_REGISTERS>();
         if (threadIdx.x == BM * 2) {
-            bool back = false;
-            for (int n = blockIdx.x; n < whole; n += gridDim.x, back = !back) {
+            for (int n = blockIdx.x; n < whole; n += gridDim.x) {
                 auto [i, j, g] = order.at(n);
+                bool back = n / int(gridDim.x) % 2 == 1;
                 ask<Tiles, Tiles::CELLS>(A, B, tiles, ring, turn, i * BM, j * BN, g, K, back);
             }
+            bool back = whole / int(gridDim.x) % 2 == 1;
             if (has_narrow)
                 ask<Narrow, Tiles::CELLS>(A, B, tiles, ring, turn, narrow.i * BM, narrow.column, narrow.g, K, back);
         }

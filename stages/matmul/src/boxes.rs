@@ -3,7 +3,7 @@
 use lab_device::{DType, Device, DeviceKind, Instance, Launch};
 use lab_harness::{Error, Operand, Plan, Request, Setting, Version, arguments};
 
-use crate::{Blocks, GRID, Matmul, SPLIT, STORES, TENSOR, TURNED, narrow_round, tuning};
+use crate::{BEHIND, Blocks, GRID, Matmul, SPLIT, STORES, TENSOR, TURNED, narrow_round, tuning};
 
 /// Of G matrices of M rows and N columns, with sums of K terms; C has the leading indices that A and B have.
 ///
@@ -18,8 +18,14 @@ pub(crate) fn plan(
     let sizes = ["G", "M", "N", "K"].map(|d| request.dim(d));
     let [g, m, n, k] = sizes;
     let dtype = request.dtype;
+    if version.blocks == Blocks::Snake
+        && request.number(narrow_round::LAST.name) == -1.0
+        && g * (m * k + k * n) * dtype.size() <= device.facts().l2 as usize
+    {
+        return BEHIND.plan(device, request);
+    }
     let last = match version.blocks {
-        Blocks::Narrow => match narrow_round::columns(version, device, request)? {
+        Blocks::Narrow | Blocks::Snake => match narrow_round::columns(version, device, request)? {
             None => return GRID.plan(device, request),
             some => some,
         },
@@ -71,7 +77,7 @@ pub(crate) fn plan(
             Launch::of([cluster * at_once.clamp(1, all.min(1 << 20) as u32), 1, 1], block)
                 .cluster(cluster)
         }
-        Blocks::Narrow => Launch::of([device.facts().multiprocessors, 1, 1], block),
+        Blocks::Narrow | Blocks::Snake => Launch::of([device.facts().multiprocessors, 1, 1], block),
         Blocks::Grid(_) => {
             Launch::of([(along * parts) as u32, down as u32, g as u32], block).cooperative()
         }
@@ -87,11 +93,13 @@ pub(crate) fn plan(
     let a = a.loaded_by(matrices(m, k).loaded(rows)?);
     let b = b.loaded_by(matrices(k, n).loaded(depth)?);
     let c = match version.blocks {
-        Blocks::Stay { stores: true, .. } | Blocks::Narrow => c.stored_by(matrices(m, n).stored()?),
+        Blocks::Stay { stores: true, .. } | Blocks::Narrow | Blocks::Snake => {
+            c.stored_by(matrices(m, n).stored()?)
+        }
         _ => c.into(),
     };
     match version.blocks {
-        Blocks::Stay { .. } | Blocks::Narrow => {
+        Blocks::Stay { .. } | Blocks::Narrow | Blocks::Snake => {
             plan.launch(&kernel, launch, arguments![A: a, B: b, C: c, G: g, M: m, N: n, K: k])?;
         }
         Blocks::Grid(_) => {

@@ -92,15 +92,10 @@ fn every_cut_is_right(device: &Device) {
     assert!(refused.starts_with("--set tile: expected auto, for N or K"), "{refused}");
 }
 
-/// Tiles of each width, behind a full round or two: in one row of tiles, in several of which the first have a tile less, in the
-/// second of two matrices.
-fn a_narrow_last_round_is_right(device: &Device) {
-    if !NARROW.sources().iter().all(|source| source.runs_on(&device.facts().arch)) {
-        return;
-    }
-    let blocks = device.facts().multiprocessors as usize;
-    let info = NARROW.info();
-    let dims = [
+/// Of a last round in tiles of so many columns, behind a full round or two: in one row of tiles, in several of which the first
+/// have a tile less, in the second of two matrices. Those that the device has such a round of, one at least.
+fn narrow_dims(blocks: usize, last: usize) -> Vec<[usize; 4]> {
+    let mut dims = vec![
         [1, 120, columns(blocks + blocks * 3 / 4), 200],
         [1, 5 * 128 - 8, columns(blocks * 9 / 25), 136],
         [1, 3 * 128 - 8, columns(blocks * 15 / 8 / 3) - 48, 72],
@@ -108,14 +103,25 @@ fn a_narrow_last_round_is_right(device: &Device) {
         [1, 120, columns(blocks * 5 / 2), 64],
         [1, 248, columns((blocks + blocks / 4) / 2), 64],
     ];
+    dims.retain(|&dims| narrow_tiles(dims, blocks, last).is_some_and(|tiles| tiles <= blocks));
+    assert!(!dims.is_empty(), "{last}");
+    dims
+}
+
+/// So many tiles side by side: the last one is short, and now and then a narrow one lies outside.
+fn columns(tiles: usize) -> usize {
+    tiles * 256 - 8
+}
+
+fn a_narrow_last_round_is_right(device: &Device) {
+    if !NARROW.sources().iter().all(|source| source.runs_on(&device.facts().arch)) {
+        return;
+    }
+    let blocks = device.facts().multiprocessors as usize;
+    let info = NARROW.info();
     for last in [64, 144, 192] {
         let options = Options::parse(&[format!("last={last}")], info).unwrap();
-        let fits = |&dims: &[usize; 4]| {
-            narrow_tiles(dims, blocks, last).is_some_and(|tiles| tiles <= blocks)
-        };
-        let fitting: Vec<_> = dims.into_iter().filter(fits).collect();
-        assert!(!fitting.is_empty(), "{last}");
-        for (n, dims) in fitting.into_iter().enumerate() {
+        for (n, dims) in narrow_dims(blocks, last).into_iter().enumerate() {
             let dtype = info.dtypes[n % info.dtypes.len()];
             let problem = Problem { options: options.clone(), ..Problem::new(sizes(dims), dtype) };
             let case = check(&NARROW, device, &problem);
@@ -130,9 +136,13 @@ fn a_narrow_last_round_is_right(device: &Device) {
     }
 }
 
-/// So many tiles of v19 and v20, side by side: the last one is short, and now and then a narrow one lies outside.
-fn columns(tiles: usize) -> usize {
-    tiles * 256 - 8
+/// C by a version with so narrow a last round. `None` on a device that does not run it.
+fn with_last(version: &Matmul, last: usize, device: &Device, inputs: &Tensors) -> Option<Tensors> {
+    let arch = &device.facts().arch;
+    version.sources().iter().all(|source| source.runs_on(arch)).then(|| {
+        let options = Options::parse(&[format!("last={last}")], version.info()).unwrap();
+        run(version, device, inputs, &options).unwrap()
+    })
 }
 
 /// The same sums as v13's, in the same order, so the same bits. Two or three tiles a block, and then a narrow one or none: with
@@ -140,29 +150,41 @@ fn columns(tiles: usize) -> usize {
 /// whatever the order, and whenever copies arrive.
 fn tiles_behind_others_are_right(device: &Device) {
     let blocks = device.facts().multiprocessors as usize;
-    let all = [
-        (256, [1, 120, columns(blocks * 5 / 2), 520]),
-        (256, [2, 248, columns(blocks * 5 / 8), 200]),
-        (144, [1, 120, columns(blocks * 5 / 2), 8]),
-        (192, [1, 120, columns(blocks * 7 / 4), 72]),
-        (64, [1, 120, columns(blocks * 5 / 4), 520]),
+    let mut all = vec![
+        (256, [1, 120, columns(blocks * 17 / 8), 512]),
+        (256, [2, 248, columns(blocks * 5 / 8), 192]),
     ];
+    let several_rows = narrow_dims(blocks, 192).into_iter().filter(|dims| dims[1] > 128);
+    all.extend(several_rows.map(|dims| (192, dims)));
+    all.push((64, [1, 120, columns(blocks * 9 / 8), 520]));
+    let cases = all.len();
     for (n, (last, dims)) in all.into_iter().enumerate() {
         let dtype = BEHIND.info.dtypes[n % BEHIND.info.dtypes.len()];
         let inputs = BEHIND.inputs(&Problem::new(sizes(dims), dtype));
-        equal_v13(&BEHIND, last, device, &inputs, last == 64);
+        let Some(c) = with_last(&BEHIND, last, device, &inputs) else { return };
+        assert!(
+            c == run(&STORES, device, &inputs, &Options::default()).unwrap(),
+            "{last} {dims:?}"
+        );
+        let orders = if n + 1 == cases { schedules(device) } else { Vec::new() };
+        for device in orders {
+            assert!(
+                Some(&c) == with_last(&BEHIND, last, &device, &inputs).as_ref(),
+                "{}",
+                device.name()
+            );
+        }
     }
 }
 
-/// Of small whole numbers, whose sums are exact in any order: so v21's have the same bits, too. A tile up k and one down, with
-/// a part of a step at its end; a stripe that goes back, of two in each matrix; narrow tiles in one that goes down.
+/// A tile up k, the next one down. Of small whole numbers, whose sums are exact in any order, all bits are v13's: with a part of
+/// a step at its end, a stripe that goes back, of two in each matrix, narrow tiles. Of other numbers only those of tiles up k.
 fn tiles_back_and_forth_are_right(device: &Device) {
     let blocks = device.facts().multiprocessors as usize;
-    let all = [
-        (256, [1, 120, columns(blocks * 5 / 2), 136]),
-        (256, [2, 2184, columns(3), 72]),
-        (64, [1, 120, columns(blocks * 9 / 4), 136]),
-    ];
+    let mut all = vec![(256, [2, 2184, columns(3), 72])];
+    let several_rows = narrow_dims(blocks, 144).into_iter().filter(|dims| dims[1] > 128);
+    all.extend(several_rows.map(|dims| (144, dims)));
+    let v13 = |inputs: &Tensors| run(&STORES, device, inputs, &Options::default()).unwrap();
     for (n, (last, dims)) in all.into_iter().enumerate() {
         let dtype = SNAKE.info.dtypes[n % SNAKE.info.dtypes.len()];
         let [g, m, n, k] = dims;
@@ -171,22 +193,19 @@ fn tiles_back_and_forth_are_right(device: &Device) {
             Tensor::rounded(dtype, shape, &values.collect::<Vec<_>>())
         };
         let inputs = tensors([("A", whole(&[g, m, k], 7)), ("B", whole(&[g, k, n], 3))]);
-        equal_v13(&SNAKE, last, device, &inputs, false);
+        let Some(c) = with_last(&SNAKE, last, device, &inputs) else { return };
+        assert!(c == v13(&inputs), "{last} {dims:?}");
     }
-}
-
-/// The version with so narrow a last round, where the device runs it, and in many orders.
-fn equal_v13(version: &Matmul, last: usize, device: &Device, inputs: &Tensors, in_orders: bool) {
-    if !version.sources().iter().all(|source| source.runs_on(&device.facts().arch)) {
-        return;
-    }
-    let options = Options::parse(&[format!("last={last}")], version.info()).unwrap();
-    let expected = run(&STORES, device, inputs, &Options::default()).unwrap();
-    let devices = if in_orders { schedules(device) } else { vec![device.clone()] };
-    for device in devices {
-        let c = run(version, &device, inputs, &options).unwrap();
-        assert!(c == expected, "{} {last} on {}", version.info.name, device.name());
-    }
+    let [rows, across] = [120, columns(blocks * 17 / 8)];
+    let dims = sizes([1, rows, across, 136]);
+    let inputs = SNAKE.inputs(&Problem::new(dims, SNAKE.info.dtypes[0]));
+    let Some(c) = with_last(&SNAKE, 256, device, &inputs) else { return };
+    let [c, up] = [c, v13(&inputs)].map(|all| all["C"].values());
+    let equal = |round: usize| {
+        let of_round = round * blocks * 256..across.min((round + 1) * blocks * 256);
+        (0..rows).all(|i| of_round.clone().all(|j| c[i * across + j] == up[i * across + j]))
+    };
+    assert_eq!([0, 1, 2].map(equal), [true, false, true]);
 }
 
 /// 300³, on a GPU 1000³: the emulator without its checks.

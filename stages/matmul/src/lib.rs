@@ -52,6 +52,8 @@ enum Blocks {
     Grid(boxes::Shared),
     /// By the size; the last round has narrower tiles.
     Narrow,
+    /// As v20, and through operands that the L2 cache does not hold back and forth.
+    Snake,
 }
 
 /// Blocks of 32 rows or columns of C are the smallest here, and a grid has 65,535 in y. Offsets
@@ -388,7 +390,7 @@ pub static SNAKE: Matmul = Matmul {
     },
     source: &kernels::V21_SNAKE,
     kernel: "matmul_snake",
-    blocks: Blocks::Narrow,
+    blocks: Blocks::Snake,
 };
 
 /// Every version, in the order of the story.
@@ -575,6 +577,7 @@ impl Version for Matmul {
             Blocks::Sized => vec![self.source, STORES.source, TENSOR.source],
             Blocks::Grid(shared) => [vec![self.source], shared.otherwise().sources()].concat(),
             Blocks::Narrow => [vec![self.source], GRID.sources()].concat(),
+            Blocks::Snake => [vec![self.source], BEHIND.sources()].concat(),
         }
     }
 

@@ -56,7 +56,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
     let chosen = match arguments.family.as_deref() {
         Some(launch_cost::FAMILY) => Vec::new(),
-        family => right_ones(choose(family)?)?,
+        family => right_ones(of_family(choose(family)?, family))?,
     };
     let sizes = sizes(arguments.shape.as_deref(), &chosen)?;
     let mut scripts = arguments.peers.as_deref().map(Scripts::new).transpose()?;
@@ -223,6 +223,18 @@ pub(crate) fn choose(family: Option<&str>) -> Result<Vec<&'static dyn Version>, 
         return Err(Error::bad("family or stage", expected, format!("'{name}'")).into());
     }
     Ok(chosen)
+}
+
+/// Of what the name of a stage and of one of its families stands for, the family.
+fn of_family(
+    mut chosen: Vec<&'static dyn Version>,
+    name: Option<&str>,
+) -> Vec<&'static dyn Version> {
+    let is_own = |v: &&dyn Version| Some(v.info().family.name()) == name;
+    if chosen.iter().any(is_own) {
+        chosen.retain(|v| is_own(v));
+    }
+    chosen
 }
 
 /// Those that may be timed: a time of a version that is wrong on purpose would say nothing. Where
