@@ -251,6 +251,9 @@ fn heading(run: &Run, results: &[&Measurement]) -> String {
         &run.commit[..12],
         d.copy_gbps
     );
+    if run.in_turns {
+        text += " All of a problem ran in turns, a run of each.";
+    }
     let peaks: Vec<_> =
         d.peak_tflops.iter().map(|(dtype, peak)| format!("{dtype} {peak:.1}")).collect();
     if !peaks.is_empty() {
