@@ -511,6 +511,7 @@ fn memory_has_a_limit_on_the_host_and_on_the_device() {
 
 /// What kernels read by a texture, draw, allocate and launch.
 #[test]
+#[ignore = "takes long: --include-ignored runs it"]
 fn textures_random_numbers_and_launches_of_kernels() {
     let text = "#include <cstdio>
         #include <cublas_v2.h>
@@ -603,6 +604,7 @@ fn textures_random_numbers_and_launches_of_kernels() {
 
 /// Formal: told, with the reason, and no error but with --strict.
 #[test]
+#[ignore = "takes long: --include-ignored runs it"]
 fn what_is_wrong_by_the_letter_alone_is_told_apart() {
     let text = "
         __global__ void product(int* x) {

@@ -114,6 +114,7 @@ fn sass_stands_below_the_line_that_it_is_of() {
 
 /// What a load brings has a barrier, and what needs it waits for that: so the bits are those that they are taken for.
 #[test]
+#[ignore = "takes long: --include-ignored runs it"]
 fn whoever_needs_a_load_waits_for_its_barrier() {
     if !nvdisasm() {
         return;

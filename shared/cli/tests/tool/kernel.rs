@@ -176,6 +176,7 @@ fn what_nobody_has_written_is_a_finding() {
 }
 
 #[test]
+#[ignore = "takes long: --include-ignored runs it"]
 fn files_templates_structs_and_overloads() {
     let here = here();
     let here = here.path();
@@ -272,6 +273,7 @@ fn python_says_what_is_expected() {
 
 /// Parameters that a macro brings, of which one has the name of a word of Python.
 #[test]
+#[ignore = "takes long: --include-ignored runs it"]
 fn parameters_of_a_condition_and_names_of_python() {
     let here = tempfile::tempdir().unwrap();
     let text = "__global__ void scale(const float* in,\n#ifdef BY\nfloat by,\n#endif\nfloat* out) {
@@ -400,6 +402,7 @@ fn what_is_refused_is_one_line() {
 
 /// What the list prints can be copied.
 #[test]
+#[ignore = "takes long: --include-ignored runs it"]
 fn the_commands_of_the_list_run() {
     let here = here();
     for (file, command) in [("sum.cu", 0), ("k.cu", 0), ("k.cu", 1)] {

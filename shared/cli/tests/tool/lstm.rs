@@ -302,6 +302,7 @@ fn numbers_that_run_away_stop_an_lstm_and_the_model_stays() {
 }
 
 #[test]
+#[ignore = "takes long: --include-ignored runs it"]
 fn every_option_of_lstm_has_a_network() {
     let lab = Lab::new();
     std::fs::copy(csv(), lab.at("load.csv")).unwrap();

@@ -228,6 +228,7 @@ fn words(text: &str) -> BTreeSet<String> {
 
 /// Names and numbers are to be copied and read.
 #[test]
+#[ignore = "takes long: --include-ignored runs it"]
 fn no_table_breaks_a_word_at_a_narrow_terminal() {
     let said = |columns: &str, arguments: &[&str]| {
         let mut lab = Command::cargo_bin("lab").unwrap();
