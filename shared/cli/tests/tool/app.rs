@@ -408,6 +408,7 @@ int main() {{
 }
 
 #[test]
+#[ignore = "takes long: --include-ignored runs it"]
 fn an_index_that_overflows_is_found_in_an_array_that_is_larger_than_memory() {
     let program = |index: &str| {
         run(&format!(
@@ -806,6 +807,7 @@ fn instructions_that_the_architecture_lacks_are_refused() {
 
 /// A copy may be of nothing; and copies wait to be waited for, under each of their names.
 #[test]
+#[ignore = "takes long: --include-ignored runs it"]
 fn copies_on_their_way_and_copies_of_nothing() {
     let text = "
         #include <cstring>

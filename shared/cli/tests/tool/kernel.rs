@@ -239,6 +239,7 @@ fn files_templates_structs_and_overloads() {
 }
 
 #[test]
+#[ignore = "takes long: --include-ignored runs it"]
 fn python_says_what_is_expected() {
     let here = here();
     let numpy = std::process::Command::new("python3").args(["-c", "import numpy"]).output();
@@ -474,6 +475,7 @@ fn a_formality_is_counted_and_does_not_count() {
 
 /// A GPU waits for no thread that has ended; to have gone past a barrier is another thing than to have returned before it.
 #[test]
+#[ignore = "takes long: --include-ignored runs it"]
 fn who_ends_behind_a_barrier_has_gone_past_it() {
     let here = tempfile::tempdir().unwrap();
     let text = "__global__ void past(int* y) {
@@ -541,6 +543,7 @@ fn other_code_that_does_not_compile_is_left_out() {
 
 /// gdb stands at the thread that was asked for, and knows its local variables.
 #[test]
+#[ignore = "takes long: --include-ignored runs it"]
 fn gdb_opens_at_a_thread() {
     let here = here();
     let words = format!("{LAUNCH} --arg in:f32[n]=2 --arg out:f32[8] --arg 1000");
