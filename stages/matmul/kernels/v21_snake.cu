@@ -4,7 +4,7 @@
 //
 // As v20, but that a block goes through every other tile of its own from the end of k to its beginning. Blocks go from tile
 // to tile together, and tiles that follow share rows of A, or columns of B where a stripe ends: what the L2 cache has last seen
-// of these is asked for first. Which sums go down k depends on the number of multiprocessors, and on nothing else.
+// of these is asked for first. Which sums go down k depends on where the tile lies and on the number of blocks.
 #include "behind.cuh"
 #include "lab/ptx/warp_roles.cuh"
 #include "narrow_round.cuh"

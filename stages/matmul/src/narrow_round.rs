@@ -9,7 +9,7 @@ use crate::boxes::{Room, is_whole};
 /// The option that says how narrow.
 pub(crate) const LAST: Setting = Setting::number(
     "last",
-    "columns of a tile of the last round; 0: the product by v17; -1: by the size",
+    "columns of a tile of the last round, 256 in v20 and v21 as others; 0: the product by v17; -1: by the size",
     "-1",
 );
 

@@ -252,7 +252,8 @@ fn heading(run: &Run, results: &[&Measurement]) -> String {
         d.copy_gbps
     );
     if run.in_turns {
-        text += " All of a problem ran in turns, a run of each.";
+        text +=
+            " Versions and libraries ran in turns, a run of each; host code and scripts did not.";
     }
     let peaks: Vec<_> =
         d.peak_tflops.iter().map(|(dtype, peak)| format!("{dtype} {peak:.1}")).collect();
