@@ -26,7 +26,7 @@ SCREENS = {
     "phone": {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"},
 }
 
-# What the page itself knows: images, equations, and what sticks out of a screen.
+# What the page itself knows of its images and equations.
 LOOK = """() => {
 // Browsers show what lacks an argument, or has one too many, in whatever way.
 const parts = {mfrac: 2, mroot: 2, msub: 2, msup: 2, munder: 2, mover: 2, msubsup: 3, munderover: 3};
@@ -42,14 +42,17 @@ return {
         .map(e => e.outerHTML),
     equations: document.querySelectorAll('math').length,
     font: [...document.fonts].some(f => f.family.includes('STIX') && f.status === 'loaded'),
-    wide: document.documentElement.scrollWidth - window.innerWidth,
-    widest: [...document.querySelectorAll('main *')]
-        .filter(e => e.getBoundingClientRect().right > window.innerWidth + 1
-            && !e.closest('pre, .table-wrapper, svg, math'))
-        .map(e => e.outerHTML.slice(0, 80))[0] ?? '',
     text: document.querySelector('main')?.innerText.trim().length ?? 0,
 }}"""
 
+# The first element that sticks out of the screen, unless a frame around it scrolls: the page itself hides what does.
+WIDE = """() => {
+const framed = e => e.localName !== 'main' && (getComputedStyle(e).overflowX === 'auto'
+    ? e.getBoundingClientRect().right <= window.innerWidth + 1 : framed(e.parentElement));
+const wide = [...document.querySelectorAll('main *')]
+    .find(e => e.getBoundingClientRect().right > window.innerWidth + 1 && !framed(e));
+return wide?.outerHTML.slice(0, 80);
+}"""
 
 # Of a figure that moves: what it shows at each step, from the first by a key to the last; and the text in it
 # that is hard to read on its ground.
@@ -90,39 +93,53 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *_):
         pass
 
+    def end_headers(self):
+        # What pages have in common is fetched once.
+        self.send_header("Cache-Control", "max-age=3600")
+        super().end_headers()
 
-def problems_of(page, site, name, picture):
-    found = []
 
-    def on_console(message):
+class Visit:
+    """A browser's page that goes from one page of the book to the next: a new one for each takes twice as long."""
+
+    def __init__(self, context, site):
+        self.page, self.site, self.found = context.new_page(), site, []
+        self.page.on("console", self.on_console)
+        self.page.on("pageerror", lambda error: self.found.append(f"error: {error}"))
+        self.page.on("request", self.on_request)
+        self.page.on("response", lambda r: r.ok or self.found.append(f"status {r.status}: {r.url}"))
+
+    def on_console(self, message):
         if message.type in ("error", "warning"):
-            found.append(f"console: {message.text}")
+            self.found.append(f"console: {message.text}")
 
-    def on_request(request):
-        if not request.url.startswith((site, "data:", "blob:")):
-            found.append(f"asks for {request.url}")
+    def on_request(self, request):
+        if not request.url.startswith((self.site, "data:", "blob:")):
+            self.found.append(f"asks for {request.url}")
 
-    page.on("console", on_console)
-    page.on("pageerror", lambda error: found.append(f"error: {error}"))
-    page.on("request", on_request)
-    page.on("response", lambda r: r.ok or found.append(f"status {r.status}: {r.url}"))
-    page.goto(site + name)
-    page.wait_for_load_state("networkidle")
+
+def problems_of(visit, name, picture):
+    page = visit.page
+    visit.found = found = []
+    page.goto(visit.site + name)
+    # What scripts ask for when the page is there: fonts, and whatever comes in the first two frames.
+    page.evaluate("async () => { await document.fonts.ready; for (let i = 0; i < 2; i++) await new Promise(requestAnimationFrame); }")
     seen = page.evaluate(LOOK)
     found += [f"image not loaded: {src}" for src in seen["images"]]
     found += [f"equation left as source: {text[:60]}" for text in seen["source"]]
     found += [f"equation not shown: {html[:160]}" for html in seen["bad"]]
     if seen["equations"] and not seen["font"]:
         found.append("equations without their font")
-    if seen["wide"] > 0:
-        found.append(f"{seen['wide']} px wider than the screen: {seen['widest']}")
+    if wide := page.evaluate(WIDE):
+        found.append(f"wider than the screen: {wide}")
     if not seen["text"]:
         found.append("an empty page")
     if picture:
         page.screenshot(path=picture)
     # print.html has all figures once more.
     problems, figures = moving(page) if name != "print.html" else ([], 0)
-    return found + problems, figures
+    found += problems
+    return found, figures
 
 
 def steps_through(page, figure):
@@ -175,8 +192,8 @@ def steps_through(page, figure):
         for faint in figure.evaluate(FAINT)[:3]:
             found.append(f"hard to read in theme {theme}: {faint}")
     root.evaluate("(e, before) => { e.className = before; }", before)
-    wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
-    expect(wide <= 0, f"{wide} px wider than the screen")
+    wide = page.evaluate(WIDE)
+    expect(not wide, f"wider than the screen: {wide}")
     page.emulate_media(media="print")
     expect(not figure.locator(".controls").is_visible(), "buttons on paper")
     expect(figure.locator("table").first.is_visible(), "no still on paper")
@@ -195,6 +212,7 @@ def moving(page):
         if any(time != "0s" for time in figure.evaluate(times)):
             found.append("moves by itself where that is not wanted")
         problems += [f"figure {number}: {problem}" for problem in found]
+    page.emulate_media(reduced_motion="no-preference")
     return problems, len(figures)
 
 
@@ -232,17 +250,15 @@ def main():
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         for screen, settings in SCREENS.items():
-            # One visit of the whole book: what pages have in common is fetched once.
             context = browser.new_context(**settings)
+            visit = Visit(context, site)
             for path in pages:
-                page = context.new_page()
                 picture = arguments.pictures and arguments.pictures / f"{path.stem}-{screen}.png"
                 name = path.relative_to(arguments.book).as_posix()
-                problems, figures[name] = problems_of(page, site, name, picture)
+                problems, figures[name] = problems_of(visit, name, picture)
                 for problem in problems:
                     print(f"{path.name} ({screen}): {problem}")
                     failed = True
-                page.close()
             context.close()
         for name in without_scripts(browser, site, [name for name, count in figures.items() if count]):
             print(f"{name}: no still without scripts")
