@@ -64,7 +64,8 @@ pub fn time_within(
 }
 
 /// As [`time_within`], of several, a run of each in turn: a GPU's clock falls while it is busy, and so it falls for all of
-/// them alike. Who begins a round goes from one to the next.
+/// them alike. Each follows each other one equally often (a Williams design), for it finds the caches as that one left
+/// them. The first round does not count.
 ///
 /// # Errors
 /// A launch's.
@@ -79,7 +80,7 @@ pub fn time_in_turns(
     for each in prepared.iter_mut() {
         each.launch()?;
         let first = device.time(1, || each.launch())?;
-        rounds.push(runs_within(budget, first[0], runs));
+        rounds.push(1 + runs_within(budget, first[0], runs));
     }
     // All in one row, so that no run waits for a slow host: what a library does before it launches is not the GPU's time.
     let turns = turns(&rounds);
@@ -91,14 +92,23 @@ pub fn time_in_turns(
     for (turn, time) in turns.iter().zip(all) {
         times[*turn].push(time);
     }
-    Ok(times.iter().map(|times| Times::of(times)).collect())
+    Ok(times.iter().map(|times| Times::of(&times[1..])).collect())
 }
 
 /// Whose turn it is, where each takes part in so many rounds.
 fn turns(rounds: &[usize]) -> Vec<usize> {
     let all = rounds.len();
-    let of_round = |round: usize| (0..all).map(move |n| (round + n) % all);
-    let in_it = |round: usize| of_round(round).filter(move |&who| round < rounds[who]);
+    // 0, 1, n - 1, 2, n - 2, …: each difference modulo n once, where n is even; where it is odd, once among a row and its reverse.
+    let first: Vec<usize> =
+        (0..all).map(|n| if n % 2 == 1 { n.div_ceil(2) } else { (all - n / 2) % all }).collect();
+    let of_round = |round: usize| {
+        let mut row: Vec<usize> = first.iter().map(|&who| (who + round) % all).collect();
+        if round / all % 2 == 1 {
+            row.reverse();
+        }
+        row
+    };
+    let in_it = |round: usize| of_round(round).into_iter().filter(move |&who| round < rounds[who]);
     (0..rounds.iter().copied().max().unwrap_or(0)).flat_map(in_it).collect()
 }
 
@@ -151,10 +161,21 @@ mod tests {
     }
 
     #[test]
-    fn each_begins_a_round_and_slow_ones_leave_early() {
+    fn each_follows_each_other_as_often_and_slow_ones_leave_early() {
         assert_eq!(turns(&[3, 1, 3]), [0, 1, 2, 2, 0, 2, 0]);
         assert_eq!(turns(&[2]), [0, 0]);
         assert!(turns(&[]).is_empty());
+        for all in 2..12 {
+            let mut after = vec![vec![0; all]; all];
+            for row in turns(&vec![2 * all; all]).chunks(all) {
+                row.windows(2).for_each(|pair| after[pair[0]][pair[1]] += 1);
+            }
+            for (who, after) in after.iter().enumerate() {
+                let others = after.iter().enumerate().filter(|(other, _)| *other != who);
+                assert_eq!(after[who], 0);
+                assert!(others.clone().all(|(_, &times)| times == 2), "{all}: {who}: {after:?}");
+            }
+        }
     }
 
     #[test]

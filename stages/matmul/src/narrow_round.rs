@@ -9,7 +9,8 @@ use crate::boxes::{Room, is_whole};
 /// The option that says how narrow.
 pub(crate) const LAST: Setting = Setting::number(
     "last",
-    "columns of a tile of the last round, 256 in v20 and v21 as others; 0: the product by v17; -1: by the size",
+    "columns of a tile of the last round, 256 in v20 and v21 as others, by the version's own kernel; \
+     0: the product by v17; -1: by the size",
     "-1",
 );
 
@@ -75,16 +76,21 @@ pub(crate) fn columns(
     if asked == 0.0 {
         return Ok(None);
     }
-    let last = widths.iter().copied().find(|&last| last as f64 == asked && packs);
-    match last.filter(|&last| fits(sizes, multiprocessors, last)) {
+    let fitting: Vec<_> =
+        widths.into_iter().filter(|&last| packs && fits(sizes, multiprocessors, last)).collect();
+    match fitting.iter().find(|&&last| last as f64 == asked) {
+        Some(&last) => Ok(Some(last)),
         None => {
+            let these = match &fitting[..] {
+                [] => "-1 or 0".into(),
+                widths => format!("-1, 0, or one of {widths:?}"),
+            };
             let expected = format!(
-                "-1, 0, or one of {widths:?}, where that makes at most {multiprocessors} tiles of \
-                 the last round, in one stripe, and N and K are multiples of 8"
+                "{these} for these sizes: N and K are multiples of 8, and tiles narrower than {WIDE} lie in one \
+                 stripe, {multiprocessors} at most"
             );
             Err(Error::bad("--set last", expected, asked))
         }
-        some => Ok(some),
     }
 }
 

@@ -232,9 +232,13 @@ impl Bench<'_> {
                     }
                 }
             }
-            let mut prepared: Vec<&mut dyn Prepared> =
-                in_turn.iter_mut().map(|each| each.prepared.as_mut() as _).collect();
-            let times = time_in_turns(device, &mut prepared, all_runs, BUDGET)?;
+            let times = if in_turn.is_empty() {
+                Vec::new()
+            } else {
+                let mut prepared: Vec<&mut dyn Prepared> =
+                    in_turn.iter_mut().map(|each| each.prepared.as_mut() as _).collect();
+                time_in_turns(device, &mut prepared, all_runs, BUDGET)?
+            };
             for (each, times) in in_turn.into_iter().zip(times) {
                 let InTurn { place, name, of, m, arithmetic, .. } = each;
                 add(place, name, of, Measured { times: Some(times), ..m }, arithmetic);
