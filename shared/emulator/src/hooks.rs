@@ -166,6 +166,15 @@ fn shared_window(thread: &mut Running, shared: *const c_void) -> u32 {
     thread.fail(Fault::NotMapped(what))
 }
 
+/// What the window has at this place.
+fn in_window(thread: &mut Running, place: u32) -> *mut c_void {
+    if let Some(address) = thread.block().in_window(place as usize) {
+        return address as *mut c_void;
+    }
+    let what = format!("shared memory: expected an address in this block's, got {place}");
+    thread.fail(Fault::NotMapped(what))
+}
+
 // ---- waiting for others ---------------------------------------------------------------------------
 
 fn barrier(thread: &mut Running, kind: i32, predicate: i32) -> i32 {
