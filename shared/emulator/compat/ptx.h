@@ -49,7 +49,7 @@ __forceinline__ char* shared(uint64_t address) {
     return static_cast<char*>(rank ? emu_map_shared(own, rank - 1) : own);
 }
 __forceinline__ char* anywhere(uint64_t address) { return reinterpret_cast<char*>(address); }
-__forceinline__ uint32_t window(uint64_t address) { return emu_shared_window(anywhere(address)); }
+__forceinline__ uint32_t window(uint64_t address) { return emu_shared_number(anywhere(address)); }
 __forceinline__ uint32_t window_of(uint64_t own, uint32_t rank) {
     return (uint32_t(own) & ((1u << OF_RANK) - 1)) | (rank + 1) << OF_RANK;
 }

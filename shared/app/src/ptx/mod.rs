@@ -138,6 +138,10 @@ impl Text<'_> {
     fn read(&self, value: &Value, cpp: &str) -> Option<String> {
         match value {
             Value::Number(number) => Some(format!("{cpp}({number})")),
+            Value::Real(bits, real) if ["float", "double"].contains(&cpp) => {
+                Some(format!("{cpp}(::emu::from_bits<{real}>({bits}ull))"))
+            }
+            Value::Real(bits, _) => Some(format!("{cpp}({bits}ull)")),
             Value::Special(name) if !self.names.contains(name) => {
                 Some(format!("{cpp}({})", numbers::special(name)?))
             }

@@ -49,6 +49,8 @@ pub(super) enum Value {
     Register(String),
     /// As C++ has it.
     Number(String),
+    /// A real number by its bits: `0f3F800000`, `0d3FF0000000000000`.
+    Real(u64, &'static str),
     /// `_`: nobody wants it.
     Nowhere,
 }
@@ -176,6 +178,11 @@ fn value(text: &str) -> Option<Value> {
         let plain = |c| is_of_name(c) || c == '.';
         return special.chars().all(plain).then(|| Value::Special(special.to_owned()));
     }
+    for (prefix, cpp) in [("0f", "float"), ("0F", "float"), ("0d", "double"), ("0D", "double")] {
+        if let Some(bits) = text.strip_prefix(prefix) {
+            return Some(Value::Real(u64::from_str_radix(bits, 16).ok()?, cpp));
+        }
+    }
     if digits.starts_with(|c: char| c.is_ascii_digit()) {
         return number(text).map(Value::Number);
     }
@@ -183,12 +190,8 @@ fn value(text: &str) -> Option<Value> {
         .then(|| Value::Register(label_name(text)))
 }
 
-/// Whole numbers, and bits of f32 as `0f3F800000`.
+/// Whole numbers, and decimal fractions.
 fn number(text: &str) -> Option<String> {
-    if let Some(bits) = text.strip_prefix("0f").or_else(|| text.strip_prefix("0F")) {
-        let bits = u32::from_str_radix(bits, 16).ok()?;
-        return Some(format!("::emu::from_bits<float>({bits}u)"));
-    }
     let (sign, digits) = text.strip_prefix('-').map_or(("", text), |digits| ("-", digits));
     if let Ok(real) = text.parse::<f64>()
         && digits.contains('.')
