@@ -32,6 +32,7 @@ mod host;
 mod instructions;
 mod limit;
 mod program;
+mod ptx;
 mod rewrite;
 mod single;
 mod sources;

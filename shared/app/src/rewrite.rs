@@ -3,7 +3,7 @@
 //! `k<<<grid, block>>>(x)` becomes a call of `k` behind `emu::configure(grid, block)`, as nvcc does it
 //! itself; so overloads, deduced templates and conversions are those of C++. Each kernel begins with a
 //! question: called by the host, it launches itself. Dynamic shared memory becomes a pointer, inline PTX
-//! a trap that says its text. Lines stay where they are.
+//! calls of the emulator, or a trap that says its text. Lines stay where they are.
 
 use std::ops::Range;
 
@@ -11,6 +11,7 @@ use crate::conditions::{List, Macros};
 use crate::cuts::directive_end;
 use crate::facts::Facts;
 use crate::instructions::needs;
+use crate::ptx::{Given, translated};
 use crate::tokens::{Kind, Tokens};
 
 /// A kernel that a file defines.
@@ -176,7 +177,9 @@ fn apply(text: &str, mut edits: Edits) -> String {
         // Lines keep their numbers.
         let lines = |t: &str| t.matches('\n').count();
         let gone = lines(&text[range.clone()]).saturating_sub(lines(&new));
-        out.extend(std::iter::repeat_n('\n', gone));
+        // In a macro they go on.
+        let end = if text[range.clone()].contains("\\\n") { "\\\n" } else { "\n" };
+        out.extend(std::iter::repeat_n(end, gone));
         at = range.end;
     }
     out + &text[at..]
@@ -330,6 +333,7 @@ impl<'a> Reader<'a> {
     fn kernel(&self, global: usize, edits: &mut Edits) -> Result<Option<Kernel>, String> {
         let tokens = self.tokens;
         let mut at = global + 1;
+        let mut cluster = String::new();
         let open = loop {
             match tokens.at(at) {
                 "" | ";" | "{" | "}" => return Ok(None),
@@ -348,6 +352,9 @@ impl<'a> Reader<'a> {
                         break at;
                     }
                     let Some(close) = tokens.closing(at) else { return Ok(None) };
+                    if tokens.at(at - 1) == "__cluster_dims__" {
+                        cluster = format!("::emu::cluster_dims({}), ", tokens.join(at + 1..close));
+                    }
                     at = close + 1;
                 }
                 _ => at += 1,
@@ -400,7 +407,7 @@ impl<'a> Reader<'a> {
             (_, rest) => rest.unwrap_or_default(),
         };
         let question = format!(
-            " if (::emu::is_launch()) return ::emu::launch_configured<(static_cast<void (*)({types})>(&{own}))>\
+            " if (::emu::is_launch()) return {cluster}::emu::launch_configured<(static_cast<void (*)({types})>(&{own}))>\
              (__PRETTY_FUNCTION__, {names}{passed}); EMU_BEGIN_KERNEL;{behind}",
         );
         let end = tokens.end(body);
@@ -431,7 +438,10 @@ impl<'a> Reader<'a> {
             at = match tokens.at(before) {
                 "static" | "inline" | "extern" | "void" | "__forceinline__" | "\"C\"" => before,
                 ")" => match tokens.opening(before) {
-                    Some(open) if tokens.at(open.saturating_sub(1)) == "__launch_bounds__" => {
+                    Some(open)
+                        if ["__launch_bounds__", "__cluster_dims__"]
+                            .contains(&tokens.at(open.saturating_sub(1))) =>
+                    {
                         open - 1
                     }
                     _ => return Ok(Vec::new()),
@@ -595,32 +605,58 @@ impl<'a> Reader<'a> {
             .map(|i| tokens.at(i))
             .collect();
         let range = tokens.start(word)..tokens.end(close);
-        let operands = self.operands(open + 1 + text.len(), close);
+        let behind = open + 1 + text.len();
+        let given = self.given(behind, close);
+        // In a macro a part of the text may be the macro's.
+        let is_whole = matches!(tokens.at(behind), ":" | "::" | ")");
+        let source: String = text.iter().copied().map(unquoted).collect();
         let text = text.join(" ");
-        let call = format!("::emu::inline_ptx({text}{operands})");
         let needs = needs(&text);
-        edits.push((range, if needs.is_empty() { call } else { format!("({needs}{call})") }));
+        let new = match translated(&source, &given).filter(|_| is_whole) {
+            Some(body) if needs.is_empty() => format!("do {{ {body}}} while (0)"),
+            Some(body) => format!("do {{ ({needs}(void)0); {{ {body}}} }} while (0)"),
+            None => {
+                let operands = given.iter().map(|g| format!(", {}", g.expression));
+                let call = format!("::emu::inline_ptx({text}{})", operands.collect::<String>());
+                if needs.is_empty() { call } else { format!("({needs}{call})") }
+            }
+        };
+        edits.push((range, new));
     }
 }
 
 impl Reader<'_> {
-    /// `: "=r"(x) : "r"(y), "r"(z) : "memory"` as `, x, y, z`.
-    fn operands(&self, from: usize, to: usize) -> String {
+    /// `: "=r"(x) : [of_y] "r"(y), "r"(z) : "memory"`: x, y and z.
+    fn given(&self, from: usize, to: usize) -> Vec<Given> {
         let tokens = self.tokens;
-        let (mut all, mut at) = (String::new(), from);
+        let (mut all, mut at) = (Vec::new(), from);
         while at < to {
             if tokens.all[at].kind == Kind::Literal
                 && tokens.at(at + 1) == "("
                 && let Some(close) = tokens.closing(at + 1)
             {
-                all += ", ";
-                all += &tokens.text[tokens.end(at + 1)..tokens.start(close)];
+                let expression = tokens.text[tokens.end(at + 1)..tokens.start(close)].to_owned();
+                let is_named = at >= 3 && tokens.at(at - 1) == "]" && tokens.at(at - 3) == "[";
+                all.push(Given {
+                    name: is_named.then(|| tokens.at(at - 2).to_owned()),
+                    expression,
+                });
                 at = close;
             }
             at += 1;
         }
         all
     }
+}
+
+/// What a literal of C++ holds; of what is escaped, what inline PTX has.
+fn unquoted(literal: &str) -> String {
+    if let Some(raw) = literal.strip_prefix('R') {
+        let inner = raw.split_once('(').and_then(|(_, rest)| rest.rsplit_once(')'));
+        return inner.map_or(raw, |(inner, _)| inner).to_owned();
+    }
+    let inner = literal.trim_matches('"');
+    inner.replace("\\\n", "").replace("\\n", "\n").replace("\\t", " ").replace("\\r", "")
 }
 
 /// Words that end a type and are no name.
@@ -757,9 +793,42 @@ mod tests {
         .text;
         let node = rewritten("p.func = (void*)k; p->gridDim = 1; func = (void*)x;").text;
         assert_eq!(node, "p.func = k; p->host_gridDim = 1; func = (void*)x;");
-        assert_eq!(got, "::emu::inline_ptx(\"bar.sync %0;\", 1); cudaLaunchKernel(k<T>, g);");
+        assert_eq!(
+            got,
+            "do { [[maybe_unused]] auto&& emu_o0 = (1); ::emu::ptx::barrier(::emu::ptx::as<uint32_t>(emu_o0)); } \
+             while (0); cudaLaunchKernel(k<T>, g);"
+        );
         let newer = rewritten("asm(\"cp.async.wait_all;\");").text;
-        assert_eq!(newer, "(EMU_NEEDS_cp_async ::emu::inline_ptx(\"cp.async.wait_all;\"));");
+        assert_eq!(
+            newer,
+            "do { (EMU_NEEDS_cp_async (void)0); { emu_async_commit(), emu_async_wait(0); } } while (0);"
+        );
+        let unknown = rewritten("asm(\"tcgen05.dealloc %0;\" :: \"r\"(x));").text;
+        assert_eq!(unknown, "(EMU_NEEDS_tcgen05 ::emu::inline_ptx(\"tcgen05.dealloc %0;\", x));");
+    }
+
+    #[test]
+    fn ptx_in_a_macro_keeps_its_lines() {
+        let text =
+            "#define W(n) asm(\"cp.async.wait_group %0;\\n\" \\\n  :: \"n\"(n)); \\\n f()\nW(1);";
+        let got = rewritten(text).text;
+        assert!(got.contains("while (0)\\\n; \\\n f()\nW(1);"), "{got}");
+        assert_eq!(got.matches('\n').count(), text.matches('\n').count());
+        // Part of the text comes from the macro.
+        let part = rewritten("asm(\"add.\" type \" %0, %1, 1;\" : \"=r\"(x) : \"r\"(y));").text;
+        assert_eq!(part, "::emu::inline_ptx(\"add.\", x, y);");
+    }
+
+    #[test]
+    fn operands_of_ptx_may_have_names() {
+        let got =
+            rewritten("asm(\"mov.b32 %[to], %[from];\" : [to] \"=r\"(x) : [from] \"r\"(y));").text;
+        assert!(
+            got.ends_with(
+                "::emu::ptx::put(emu_o0, ::emu::ptx::as<uint32_t>(emu_o1)); } while (0);"
+            ),
+            "{got}"
+        );
     }
 
     #[test]

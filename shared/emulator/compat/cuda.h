@@ -1,4 +1,4 @@
-// Of the driver API what asks for devices; modules and launches are not emulated. Many programs include this
+// Of the driver API what asks for devices, and tensor maps; modules and launches are not emulated. Many programs include this
 // header and use the runtime's names alone.
 #pragma once
 #define __cuda_cuda_h__
@@ -78,6 +78,8 @@ typedef enum CUdevice_attribute_enum {
     EMU_DRIVER_ATTRIBUTES(EMU_ENUMERATOR)
 } CUdevice_attribute;
 #undef EMU_ENUMERATOR
+
+#include "tensor_maps.h"
 
 inline CUresult cuInit(unsigned) { return CUDA_SUCCESS; }
 inline CUresult cuDeviceGetCount(int* n) { *n = 1; return CUDA_SUCCESS; }

@@ -9,6 +9,7 @@
 #include "integers.h"
 #include "maths.h"
 #include "memory.h"
+#include "ptx.h"
 #include "simd.h"
 #include "vectors.h"
 #include "warp.h"

@@ -28,4 +28,4 @@ __forceinline__ void __prof_trigger(int) {}
 #endif
 
 // A number that shared memory's addresses have in PTX.
-__forceinline__ size_t __cvta_generic_to_shared(const void* p) { return emu_shared_window(p); }
+__forceinline__ size_t __cvta_generic_to_shared(const void* p) { return emu_shared_number(p); }

@@ -1,4 +1,4 @@
-// nvcuda::wmma: tiles of 16 x 16 by 16 of halves and by 8 of TF32, sums in f32.
+// nvcuda::wmma: tiles of 16 x 16 by 16 of halves and by 8 of TF32, sums in f32, or in __half.
 //
 // How a fragment's elements lie in the lanes is not documented for a GPU, and is its own matter
 // here: that of mma.sync, two of which make one mma_sync. The memory traffic that is counted for
@@ -21,7 +21,7 @@ struct tf32 {};
 
 template <class Use, int M, int N, int K, class T, class Layout = void> struct fragment {
     static_assert(M < 0, "the emulator knows fragments of 16 x 16 by 16 of __half and "
-                         "__nv_bfloat16, by 8 of precision::tf32, and accumulators of float");
+                         "__nv_bfloat16, by 8 of precision::tf32, and accumulators of float and __half");
 };
 #define EMU_FRAGMENT(Use, K, T, Element, COUNT)                                            \
     template <class Layout> struct fragment<Use, 16, 16, K, T, Layout> {                   \
@@ -36,6 +36,7 @@ EMU_FRAGMENT(matrix_a, 8, precision::tf32, float, 4)
 EMU_FRAGMENT(matrix_b, 8, precision::tf32, float, 4)
 EMU_FRAGMENT(accumulator, 16, float, float, 8)
 EMU_FRAGMENT(accumulator, 8, float, float, 8)
+EMU_FRAGMENT(accumulator, 16, __half, __half, 8)
 #undef EMU_FRAGMENT
 
 __forceinline__ float __float_to_tf32(float v) {
@@ -127,39 +128,39 @@ __forceinline__ void load_matrix_sync(fragment<matrix_b, 16, 16, K, T, col_major
                                       unsigned ldm) {
     emu::wmma_load(f.x, from, ldm, false, false);
 }
-template <int K>
-__forceinline__ void load_matrix_sync(fragment<accumulator, 16, 16, K, float>& f, const float* from,
+template <int K, class E>
+__forceinline__ void load_matrix_sync(fragment<accumulator, 16, 16, K, E>& f, const E* from,
                                       unsigned ldm, layout_t layout) {
-    emu::wmma_address(from, ldm * sizeof(float));
+    emu::wmma_address(from, ldm * sizeof(E));
     for (int i = 0; i < 8; ++i) {
         unsigned r = emu::wmma_row(i), c = emu::wmma_column(i);
         f.x[i] = layout == mem_row_major ? from[r * ldm + c] : from[c * ldm + r];
     }
 }
-template <int K>
-__forceinline__ void store_matrix_sync(float* to, const fragment<accumulator, 16, 16, K, float>& f,
+template <int K, class E>
+__forceinline__ void store_matrix_sync(E* to, const fragment<accumulator, 16, 16, K, E>& f,
                                        unsigned ldm, layout_t layout) {
-    emu::wmma_address(to, ldm * sizeof(float));
+    emu::wmma_address(to, ldm * sizeof(E));
     for (int i = 0; i < 8; ++i) {
         unsigned r = emu::wmma_row(i), c = emu::wmma_column(i);
         (layout == mem_row_major ? to[r * ldm + c] : to[c * ldm + r]) = f.x[i];
     }
 }
-// d = a b + c
-template <int K, class T, class LA, class LB>
-__forceinline__ void mma_sync(fragment<accumulator, 16, 16, K, float>& d,
+// d = a b + c. Sums of halves are rounded once behind all products.
+template <int K, class T, class LA, class LB, class D, class C>
+__forceinline__ void mma_sync(fragment<accumulator, 16, 16, K, D>& d,
                               const fragment<matrix_a, 16, 16, K, T, LA>& a,
                               const fragment<matrix_b, 16, 16, K, T, LB>& b,
-                              const fragment<accumulator, 16, 16, K, float>& c) {
+                              const fragment<accumulator, 16, 16, K, C>& c) {
     unsigned of_a[4], of_b[4];
     emu::wmma_registers(of_a, a.x);
     emu::wmma_registers(of_b, b.x);
     for (int half = 0; half < 2; ++half) {
         float sum[4];
-        for (int i = 0; i < 4; ++i) sum[i] = c.x[4 * half + i];
+        for (int i = 0; i < 4; ++i) sum[i] = float(c.x[4 * half + i]);
         emu::multiply_add<typename emu::wmma_operand<T>::type>(sum, of_a, of_b[2 * half],
                                                                of_b[2 * half + 1]);
-        for (int i = 0; i < 4; ++i) d.x[4 * half + i] = sum[i];
+        for (int i = 0; i < 4; ++i) d.x[4 * half + i] = D(sum[i]);
     }
 }
 }  // namespace wmma

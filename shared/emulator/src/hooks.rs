@@ -166,6 +166,23 @@ fn shared_window(thread: &mut Running, shared: *const c_void) -> u32 {
     thread.fail(Fault::NotMapped(what))
 }
 
+/// As [`shared_window`], also of what lies behind the end of shared memory, which is no address of anything.
+fn shared_number(thread: &mut Running, shared: *const c_void) -> u32 {
+    match thread.block().behind_window(shared as usize) {
+        Some(place) => place as u32,
+        None => shared_window(thread, shared),
+    }
+}
+
+/// What the window has at this place.
+fn in_window(thread: &mut Running, place: u32) -> *mut c_void {
+    if let Some(address) = thread.block().in_window(place as usize) {
+        return address as *mut c_void;
+    }
+    let what = format!("shared memory: expected an address in this block's, got {place}");
+    thread.fail(Fault::NotMapped(what))
+}
+
 // ---- waiting for others ---------------------------------------------------------------------------
 
 fn barrier(thread: &mut Running, kind: i32, predicate: i32) -> i32 {

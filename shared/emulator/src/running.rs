@@ -26,6 +26,9 @@ pub(crate) struct BlockFacts {
     pub(crate) text: (usize, usize),
 }
 
+/// So far behind the beginning of shared memory an address may be made.
+const GOES_ON: usize = 1 << 20;
+
 impl BlockFacts {
     /// Where the shared window has what lies at this address: static memory comes first.
     pub(crate) fn to_window(&self, address: usize) -> Option<usize> {
@@ -38,6 +41,19 @@ impl BlockFacts {
             }
             _ => None,
         }
+    }
+
+    /// Where the window would have an address behind the end of static memory, or of dynamic memory, if that went on.
+    pub(crate) fn behind_window(&self, address: usize) -> Option<usize> {
+        let (fixed, bytes) = self.fixed_shared;
+        let dynamic = bytes.next_multiple_of(DYNAMIC_ALIGNMENT);
+        let behind = |(base, from, bytes): (usize, usize, usize)| {
+            let place = address.wrapping_sub(base);
+            (bytes..GOES_ON).contains(&place).then_some(from + place)
+        };
+        let dynamic = (self.dynamic_shared as usize, dynamic, self.dynamic_shared_bytes as usize);
+        self.to_window(address)
+            .or_else(|| [dynamic, (fixed, 0, bytes)].into_iter().find_map(behind))
     }
 
     /// The address of what the shared window has there.

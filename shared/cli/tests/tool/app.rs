@@ -355,10 +355,10 @@ fn what_does_not_run_is_one_line() {
         assert!(stderr.contains(reason) && stderr.lines().count() == 1, "{text}: {stderr}");
     }
     let ptx =
-        "__global__ void k() { asm volatile(\"bar.sync 0;\"); }\nint main() { k<<<1, 1>>>(); }";
+        "__global__ void k() { asm volatile(\"pmevent 7;\"); }\nint main() { k<<<1, 1>>>(); }";
     let (code, _, stderr) = run(ptx);
     assert_eq!(code, 3, "{stderr}");
-    assert!(stderr.contains("inline PTX") && stderr.contains("bar.sync 0;"), "{stderr}");
+    assert!(stderr.contains("inline PTX") && stderr.contains("pmevent 7;"), "{stderr}");
     let endless = "int main() { for (volatile int i = 0;; i = 1); }";
     let (code, _, stderr) = run_files(&[("main.cu", endless)], &["--timeout", "0.3"]);
     assert_eq!(code, 1, "{stderr}");

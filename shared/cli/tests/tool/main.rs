@@ -6,6 +6,7 @@ mod app;
 mod bad_input;
 mod compile;
 mod history;
+mod inline_ptx;
 mod kernel;
 mod lstm;
 mod lstm_refuses;

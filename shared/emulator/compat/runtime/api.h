@@ -404,3 +404,51 @@ cudaError_t cudaOccupancyMaxPotentialBlockSize(int* grid, int* block, F, size_t 
     *grid = 108 * 2048 / *block;
     return cudaSuccess;
 }
+
+// A launch by a description. What else it may say than how many blocks are a cluster changes no result here.
+enum cudaLaunchAttributeID {
+    cudaLaunchAttributeIgnore = 0,
+    cudaLaunchAttributeAccessPolicyWindow = 1,
+    cudaLaunchAttributeCooperative = 2,
+    cudaLaunchAttributeSynchronizationPolicy = 3,
+    cudaLaunchAttributeClusterDimension = 4,
+    cudaLaunchAttributeClusterSchedulingPolicyPreference = 5,
+    cudaLaunchAttributeProgrammaticStreamSerialization = 6,
+    cudaLaunchAttributePriority = 8
+};
+union cudaLaunchAttributeValue {
+    char pad[64];
+    int cooperative;
+    struct { unsigned x, y, z; } clusterDim;
+    int programmaticStreamSerializationAllowed;
+    int priority;
+};
+struct cudaLaunchAttribute {
+    cudaLaunchAttributeID id;
+    cudaLaunchAttributeValue val;
+};
+struct cudaLaunchConfig_t {
+    dim3 host_gridDim, host_blockDim;
+    size_t dynamicSmemBytes = 0;
+    cudaStream_t stream = nullptr;
+    cudaLaunchAttribute* attrs = nullptr;
+    unsigned numAttrs = 0;
+};
+template <class... E, class... A>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(E...), A&&... a) {
+    EMU_API;
+    int cooperative = 0;
+    unsigned cluster = 0;
+    for (unsigned n = 0; n < config->numAttrs; ++n) {
+        const cudaLaunchAttribute& attribute = config->attrs[n];
+        if (attribute.id == cudaLaunchAttributeCooperative) cooperative = attribute.val.cooperative;
+        if (attribute.id == cudaLaunchAttributeClusterDimension) {
+            auto [x, y, z] = attribute.val.clusterDim;
+            if (y != 1 || z != 1) emu::host->unsupported("a cluster of blocks along y or z");
+            cluster = x;
+        }
+    }
+    emu::configure(config->host_gridDim, config->host_blockDim, config->dynamicSmemBytes, config->stream, cooperative, cluster);
+    kernel(static_cast<E>(a)...);
+    return emu::keep(emu::last_error);
+}

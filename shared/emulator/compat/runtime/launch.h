@@ -93,6 +93,11 @@ inline bool configure(dim3 grid, dim3 block, size_t shared = 0, cudaStream_t = n
     configured_cluster = cluster;
     return true;
 }
+// `__cluster_dims__` of a kernel: those of a launch that says nothing else.
+inline void cluster_dims(unsigned x, unsigned y = 1, unsigned z = 1) {
+    if (y != 1 || z != 1) host->unsupported("a cluster of blocks along y or z");
+    if (!configured_cluster) configured_cluster = x;
+}
 template <class T> struct same { typedef T type; };
 template <auto F> struct launcher;
 template <class... A, void (*F)(A...)> struct launcher<F> {
@@ -147,43 +152,4 @@ template <class T> struct Dynamic {
     __builtin_unreachable();
 }
 template <class... A> [[noreturn]] void inline_ptx(const char* text, A&&...) { refuse_ptx(text); }
-// A few instructions that programs have for want of a function.
-__forceinline__ constexpr bool is_ptx(const char* text, const char* other) {
-    for (; *text || *other; ++text, ++other) {
-        while (*text == ' ' || *text == '\t' || *text == '\n') ++text;
-        while (*other == ' ') ++other;
-        if (*text != *other) return false;
-        if (!*text) return true;
-    }
-    return true;
-}
-// `mov.u32 %0, %%NAME;`, with one % or two.
-__forceinline__ constexpr bool moves(const char* text, const char* two, const char* one) {
-    return is_ptx(text, two) || is_ptx(text, one);
-}
-#define EMU_MOVES(name) moves(text, "mov.u32 %0, %%" name ";", "mov.u32 %0, %" name ";")
-template <class T> __forceinline__ void inline_ptx(const char* text, T& to) {
-    unsigned rank = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
-    unsigned lane = rank % 32, own = 1u << lane;
-    if (EMU_MOVES("laneid")) to = T(lane);
-    else if (EMU_MOVES("warpid")) to = T(rank / 32);
-    else if (EMU_MOVES("smid"))
-        to = T((blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z)) % 108);
-    else if (EMU_MOVES("lanemask_eq")) to = T(own);
-    else if (EMU_MOVES("lanemask_lt")) to = T(own - 1);
-    else if (EMU_MOVES("lanemask_le")) to = T(own | (own - 1));
-    else if (EMU_MOVES("lanemask_gt")) to = T(~(own | (own - 1)));
-    else if (EMU_MOVES("lanemask_ge")) to = T(~(own - 1));
-    else refuse_ptx(text);
-}
-#undef EMU_MOVES
-template <class T>
-__forceinline__ void inline_ptx(const char* text, T& to, unsigned a, unsigned b, unsigned c) {
-    if (!is_ptx(text, "vabsdiff4.u32.u32.u32.add %0, %1, %2, %3;")) refuse_ptx(text);
-    for (int shift = 0; shift < 32; shift += 8) {
-        int x = int(a >> shift & 255), y = int(b >> shift & 255);
-        c += unsigned(x < y ? y - x : x - y);
-    }
-    to = T(c);
-}
 }  // namespace emu

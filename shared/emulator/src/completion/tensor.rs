@@ -6,6 +6,7 @@
 //! however short they are; the step of the innermost dimension is ignored; a store ends at a multiple
 //! of 16 bytes, even if the tensor's row does not.
 
+use crate::abi::TENSOR_MAP;
 use crate::counters::sectors_of;
 
 /// The unit in which tensor copies move bytes, and swizzles permute them.
@@ -14,8 +15,6 @@ pub(crate) const CHUNK: usize = 16;
 const NAN: [u8; 2] = 0x7FF7u16.to_le_bytes();
 /// Most dimensions.
 const RANK: usize = 5;
-/// Marks the words of a map.
-const MAGIC: u64 = 0x6C61_622E_6D61_7031;
 
 /// How a tensor in device memory and a box of it in shared memory lie: what
 /// `cp.async.bulk.tensor` is told. On a GPU its driver writes this down; here this does.
@@ -44,7 +43,7 @@ impl TensorMap {
     pub fn encode(&self) -> [u64; 16] {
         let mut words = [0; 16];
         let rank = self.sizes.len();
-        words[0] = MAGIC;
+        words[0] = TENSOR_MAP;
         words[1] = self.address;
         let flags = u64::from(self.fills_nan) << 32 | u64::from(self.span) << 16;
         words[2] = flags | u64::from(self.element) << 8 | rank as u64;
@@ -60,7 +59,7 @@ impl TensorMap {
     /// What these words say; `None` where they are no map.
     pub(crate) fn decode(words: &[u64; 16]) -> Option<Self> {
         let rank = (words[2] & 0xFF) as usize;
-        if words[0] != MAGIC || !(1..=RANK).contains(&rank) {
+        if words[0] != TENSOR_MAP || !(1..=RANK).contains(&rank) {
             return None;
         }
         let bytes =

@@ -1,0 +1,232 @@
+//! What goes on while a thread does: copies, mbarriers, the products of a warpgroup. PTX ISA, "Asynchronous operations".
+
+use super::Call;
+use super::memory::block;
+use super::statement::Operand;
+
+impl Call<'_> {
+    pub(super) fn asynchronous(&self) -> Option<String> {
+        match self.words {
+            ["cp", "async", "commit_group"] => Some("emu_async_commit()".into()),
+            ["cp", "async", "wait_group"] => {
+                Some(format!("emu_async_wait({})", self.read(0, "uint32_t")?))
+            }
+            ["cp", "async", "wait_all"] => Some("emu_async_commit(), emu_async_wait(0)".into()),
+            ["cp", "async", "ca" | "cg", ..] => self.copy(),
+            ["cp", "async", "bulk", "commit_group"] => Some("emu_bulk_commit()".into()),
+            ["cp", "async", "bulk", "wait_group"] => {
+                Some(format!("emu_bulk_wait({}, false)", self.read(0, "uint32_t")?))
+            }
+            ["cp", "async", "bulk", "wait_group", "read"] => {
+                Some(format!("emu_bulk_wait({}, true)", self.read(0, "uint32_t")?))
+            }
+            ["cp", "async", "bulk", "tensor", ..] => self.tensor_copy(),
+            ["cp", "async", "bulk", "prefetch", ..] => Some("(void)0".into()),
+            ["cp", "async", "bulk", ..] => self.bulk_copy(),
+            ["mbarrier", ..] => self.mbarrier(),
+            ["wgmma", "fence", "sync", "aligned"] => Some("emu_wgmma_fence()".into()),
+            ["wgmma", "commit_group", "sync", "aligned"] => Some("emu_wgmma_commit()".into()),
+            ["wgmma", "wait_group", "sync", "aligned"] => {
+                Some(format!("emu_wgmma_wait({})", self.read(0, "uint32_t")?))
+            }
+            ["wgmma", "mma_async", ..] => self.wgmma(),
+            ["setmaxnreg", way @ ("inc" | "dec"), "sync", "aligned", "u32"] => {
+                Some(format!("emu_set_registers({}, {})", self.read(0, "uint32_t")?, *way == "inc"))
+            }
+            ["griddepcontrol", "wait"] => Some("emu_griddep_wait()".into()),
+            ["griddepcontrol", "launch_dependents"] => {
+                Some("emu_griddep_launch_dependents()".into())
+            }
+            _ => None,
+        }
+    }
+
+    /// `cp.async.cg.shared.global.L2::128B [to], [from], 16, bytes;`: zeros behind the bytes that are read.
+    fn copy(&self) -> Option<String> {
+        let hints = ["L2::64B", "L2::128B", "L2::256B", "L2::cache_hint"];
+        let rest = &self.words[3..];
+        if !rest
+            .iter()
+            .all(|w| ["shared", "shared::cta", "global"].contains(w) || hints.contains(w))
+        {
+            return None;
+        }
+        let [to, from] = [self.place(0, true)?, self.place(1, false)?];
+        let bytes = self.read(2, "uint32_t")?;
+        let operands = self.operands.len() - usize::from(self.has("L2::cache_hint"));
+        let of_source = match operands {
+            3 => bytes.clone(),
+            4 => self.read(3, "uint32_t")?,
+            _ => return None,
+        };
+        Some(format!("::emu::ptx::copy({to}, {from}, {bytes}, {of_source})"))
+    }
+
+    fn bulk_copy(&self) -> Option<String> {
+        let [to, from] = [
+            self.place(0, self.has("shared::cluster"))?,
+            self.place(1, !self.has("shared::cluster"))?,
+        ];
+        let bytes = self.read(2, "uint32_t")?;
+        let barrier = match self.words {
+            [
+                "cp",
+                "async",
+                "bulk",
+                "shared::cluster",
+                "global",
+                "mbarrier::complete_tx::bytes",
+            ]
+            | [
+                "cp",
+                "async",
+                "bulk",
+                "shared::cluster",
+                "global",
+                "mbarrier::complete_tx::bytes",
+                "L2::cache_hint",
+            ] => self.place(3, true)?,
+            ["cp", "async", "bulk", "global", "shared::cta", "bulk_group"]
+            | ["cp", "async", "bulk", "global", "shared::cta", "bulk_group", "L2::cache_hint"] => {
+                "nullptr".into()
+            }
+            [
+                "cp",
+                "async",
+                "bulk",
+                "shared::cluster",
+                "shared::cta",
+                "mbarrier::complete_tx::bytes",
+            ] => {
+                let [to, from] = [self.place(0, true)?, self.place(1, true)?];
+                return Some(format!(
+                    "emu_bulk_copy({to}, {from}, {bytes}, {})",
+                    self.place(3, true)?
+                ));
+            }
+            _ => return None,
+        };
+        Some(format!("emu_bulk_copy({to}, {from}, {bytes}, {barrier})"))
+    }
+
+    fn tensor_copy(&self) -> Option<String> {
+        let rest: Vec<&str> = self.words[5..]
+            .iter()
+            .copied()
+            .filter(|w| !["tile", "L2::cache_hint"].contains(w))
+            .collect();
+        let loads = rest.first()?.starts_with("shared");
+        let tensor = usize::from(loads);
+        let coordinates = self.coordinates(tensor)?;
+        let Operand::Address { base, .. } = self.operands.get(tensor)? else { return None };
+        let (rank, at) = (coordinates.len(), coordinates.join(", "));
+        (format!("{rank}d") == self.words[4]).then_some(())?;
+        let shared = self.place(1 - tensor, true)?;
+        let (barrier, flags) = match rest[..] {
+            ["shared::cluster" | "shared::cta", "global", "mbarrier::complete_tx::bytes"] => {
+                (self.place(2, true)?, "0".into())
+            }
+            ["shared::cluster", "global", "mbarrier::complete_tx::bytes", "multicast::cluster"] => {
+                (self.place(2, true)?, format!("{} | EMU_MULTICAST", self.read(3, "uint16_t")?))
+            }
+            ["global", "shared::cta", "bulk_group"] => ("nullptr".into(), "0".into()),
+            _ => return None,
+        };
+        let map = self.text.read(base, "uint64_t")?;
+        let call = format!(
+            "emu_tensor_copy({shared}, (const void*){map}, emu_at, {rank}, {barrier}, {flags})"
+        );
+        Some(format!("int emu_at[] = {{{at}}}; {call}")).map(block)
+    }
+
+    fn mbarrier(&self) -> Option<String> {
+        let scope =
+            if self.has("cluster") || self.has("shared::cluster") { "CLUSTER" } else { "BLOCK" };
+        let call = |place: String, arrivals: &str, bytes: &str| {
+            format!("emu_mbarrier_arrive({place}, {arrivals}, {bytes}, EMU_SCOPE_{scope})")
+        };
+        let place = |index: usize| self.place(index, self.is_shared());
+        match self.words[1] {
+            "init" => {
+                Some(format!("emu_mbarrier_init({}, {})", place(0)?, self.read(1, "uint32_t")?))
+            }
+            "inval" => Some(format!("emu_mbarrier_invalidate({})", place(0)?)),
+            "expect_tx" => Some(call(place(0)?, "0", &self.read(1, "uint32_t")?)),
+            "arrive" if !self.has("noComplete") => {
+                let returns = !matches!(self.operands.first()?, Operand::Address { .. });
+                let at = usize::from(returns);
+                let number = || self.read(at + 1, "uint32_t");
+                let arrives = match (self.has("expect_tx"), self.operands.len() - at) {
+                    (true, 2) => call(place(at)?, "1", &number()?),
+                    (false, 1) => call(place(at)?, "1", "0"),
+                    (false, 2) => call(place(at)?, &number()?, "0"),
+                    _ => return None,
+                };
+                if !returns || !self.value(0)?.is_wanted() {
+                    return Some(arrives);
+                }
+                let state = self.write(0, "emu_p")?;
+                Some(format!("auto emu_p = ::emu::ptx::phase({}); {arrives}; {state}", place(at)?))
+                    .map(block)
+            }
+            // For a phase, by its parity or by what an arrival has given.
+            "try_wait" | "test_wait" => {
+                let of_phase = if self.has("parity") { "uint32_t" } else { "uint64_t" };
+                let [place, phase] = [place(1)?, self.read(2, of_phase)?];
+                self.write(0, &format!("(emu_mbarrier_try_wait({place}, uint32_t({phase}), EMU_SCOPE_{scope}) != 0)"))
+            }
+            _ => None,
+        }
+    }
+
+    /// `wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {sums}, a, b, adds, 1, 1, transposed…;`
+    fn wgmma(&self) -> Option<String> {
+        let ["wgmma", "mma_async", "sync", "aligned", shape, "f32", a, b] = self.words else {
+            return None;
+        };
+        let (depth, of_type) = match (*a, a == b) {
+            ("f16", true) => ("k16", "F16"),
+            ("bf16", true) => ("k16", "BF16"),
+            ("tf32", true) => ("k8", "TF32"),
+            _ => return None,
+        };
+        let columns: usize = shape.strip_prefix("m64n")?.strip_suffix(depth)?.parse().ok()?;
+        let sums = self.vector(0)?;
+        (sums.len() * 2 == columns).then_some(())?;
+        let sums = sums.iter().map(|sum| Some(format!("&{}", self.text.variable(sum)?)));
+        let sums = sums.collect::<Option<Vec<_>>>()?.join(", ");
+        let (of_a, registers) = match self.operands.get(1)? {
+            Operand::Vector(_) => ("0".to_owned(), Some(self.read_all(1, "uint32_t")?.join(", "))),
+            _ => (self.read(1, "uint64_t")?, None),
+        };
+        let of_b = self.read(2, "uint64_t")?;
+        let adds = match self.operands.get(3) {
+            None => "true".to_owned(),
+            Some(_) => self.read(3, "bool")?,
+        };
+        // Signs of A and B, which must be positive; then whether they lie across.
+        let last = |index: usize| self.read(index, "int");
+        let [sign_a, sign_b] =
+            [4, 5].map(|n| if self.operands.len() > n { last(n) } else { Some("1".into()) });
+        let across = match (self.operands.len(), registers.is_some()) {
+            (..=6, _) => "0".to_owned(),
+            (8, false) => format!(
+                "({} ? EMU_WGMMA_A_TRANSPOSED : 0) | ({} ? EMU_WGMMA_B_TRANSPOSED : 0)",
+                last(6)?,
+                last(7)?
+            ),
+            (7, true) => format!("({} ? EMU_WGMMA_B_TRANSPOSED : 0)", last(6)?),
+            _ => return None,
+        };
+        let (declared, of_registers) = match registers {
+            None => (String::new(), "nullptr"),
+            Some(all) => (format!("unsigned emu_a[] = {{{all}}}; "), "emu_a"),
+        };
+        Some(format!(
+            "{declared}::emu::ptx::signs({}, {}); emu_wgmma(::emu::ptx::side_by_side({{{sums}}}), {of_a}, {of_b}, {of_registers}, \
+             {columns} | EMU_WGMMA_{of_type}, ({adds} ? EMU_WGMMA_ADDS : 0) | {across})",
+            sign_a?, sign_b?
+        ))
+        .map(block)
+    }
+}
