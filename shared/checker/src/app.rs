@@ -1,17 +1,17 @@
 //! `lab app FILE.cu -- ARGUMENTS`: a CUDA program of anybody's, every launch checked.
 
-use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use clap::Args;
 use lab_app::{Error, Options, Program, Report};
 use lab_emulator::Finding;
 use serde_json::json;
 
+use crate::arguments::{arch, bytes, order, seconds};
 use crate::failure::Failure;
 use crate::finding::finding_json;
+use crate::stdout::{output_to_stderr, output_to_stdout};
 use crate::words::{counted_as, counted_findings};
 use crate::{out, own};
 
@@ -74,8 +74,8 @@ pub fn run(json: bool, arguments: &Arguments) -> Result<(), Failure> {
         debug: false,
         timeout: arguments.timeout.map(seconds).transpose()?,
         memory: arguments.memory.as_deref().map(bytes).transpose()?,
-        arch: crate::kernel::arch(arguments.arch.as_deref())?,
-        order: crate::kernel::order(arguments.order.as_deref(), arguments.seed)?,
+        arch: arch(arguments.arch.as_deref())?,
+        order: order(arguments.order.as_deref(), arguments.seed)?,
     };
     STRICT.store(arguments.strict, Ordering::Relaxed);
     let program = Program::build(&arguments.files, &options).map_err(|error| match error {
@@ -92,35 +92,6 @@ pub fn run(json: bool, arguments: &Arguments) -> Result<(), Failure> {
         output_to_stderr();
     }
     program.run(&all, end).map_err(|error| Failure::Usage(error.to_string()))
-}
-
-pub(crate) fn seconds(given: f64) -> Result<Duration, Failure> {
-    let wrong = || format!("--timeout: expected seconds from 0.001 to 1000000, got {given}");
-    let is_fine = (0.001..=1e6).contains(&given);
-    is_fine.then(|| Duration::from_secs_f64(given)).ok_or_else(|| Failure::Usage(wrong()))
-}
-
-/// `8GiB`, `500MB`, `1000000`.
-pub(crate) fn bytes(given: &str) -> Result<u64, Failure> {
-    let wrong = || {
-        let expected = "bytes from 64MiB, such as 8GiB, 500MB or 1000000000";
-        let given = lab_emulator::shown(given, 60);
-        Failure::Usage(format!("--memory: expected {expected}, got '{given}'"))
-    };
-    let text = given.trim();
-    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let unit: u64 = match &text[end..] {
-        "" | "B" => 1,
-        "KB" => 1_000,
-        "MB" => 1_000_000,
-        "GB" => 1_000_000_000,
-        "KiB" => 1 << 10,
-        "MiB" => 1 << 20,
-        "GiB" => 1 << 30,
-        _ => return Err(wrong()),
-    };
-    let number: u64 = text[..end].parse().map_err(|_| wrong())?;
-    number.checked_mul(unit).filter(|&n| n >= 64 << 20).ok_or_else(wrong)
 }
 
 /// Whether what is wrong by the letter alone counts.
@@ -161,26 +132,6 @@ fn end_in_text(report: Report) -> u8 {
         report.exit
     );
     code(&report)
-}
-
-/// Where stdout went before the program had it.
-static STDOUT: std::sync::OnceLock<i32> = std::sync::OnceLock::new();
-
-/// One JSON object is all that stdout gets.
-pub(crate) fn output_to_stderr() {
-    // SAFETY: descriptors of this process, which nobody uses yet.
-    unsafe {
-        let _ = STDOUT.set(libc::dup(std::io::stdout().as_raw_fd()));
-        libc::dup2(std::io::stderr().as_raw_fd(), std::io::stdout().as_raw_fd());
-    }
-}
-
-/// Undoes [`output_to_stderr`], if that was called.
-pub(crate) fn output_to_stdout() {
-    if let Some(&stdout) = STDOUT.get() {
-        // SAFETY: as in `output_to_stderr`.
-        unsafe { libc::dup2(stdout, std::io::stdout().as_raw_fd()) };
-    }
 }
 
 fn end_in_json(report: Report) -> u8 {

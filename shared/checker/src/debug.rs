@@ -7,8 +7,9 @@ use std::process::Command;
 
 use clap::Args;
 
+use crate::arguments::bad;
 use crate::failure::Failure;
-use crate::kernel::{self, bad};
+use crate::kernel;
 
 /// Opens gdb where a thread of a kernel begins, all local variables there. `next`, `break FILE.cu:LINE`, `print`
 /// and the rest are gdb's own; `lab-thread 4,0,0 1,0,0` goes on to another thread, one that has not begun;

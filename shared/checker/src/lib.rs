@@ -23,6 +23,7 @@ macro_rules! eprintln {
 }
 
 pub mod app;
+mod arguments;
 pub mod counted;
 pub mod debug;
 mod failure;
@@ -30,6 +31,7 @@ mod finding;
 pub mod kernel;
 pub mod out;
 pub mod own;
+mod stdout;
 pub mod table;
 pub mod usage;
 pub mod watch;

@@ -125,7 +125,7 @@ template <class S, int ROWS> struct GroupCells {
     }
     __device__ __forceinline__ int unit() const { return first_unit + u; }
     __device__ __forceinline__ int row(int n) const { return first_row + first + 8 * n; }
-    // Of the block; of the problem, too.
+    // Whether the n-th row is one of the block's; whether the problem has it, and the unit, too.
     __device__ __forceinline__ bool is(int n) const { return 8 * n + 8 <= ROWS || first + 8 * n < ROWS; }
     __device__ __forceinline__ bool there(int n) const { return is(n) && row(n) < B && unit() < H; }
     // In one step of y without gaps; in a slice of h.

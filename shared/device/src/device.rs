@@ -428,7 +428,7 @@ impl Device {
         stream: &Arc<Stream>,
         work: impl FnMut() -> Result<(), Error> + 'a,
     ) -> Result<Graph<'a>, Error> {
-        stream.of(self)?;
+        stream.check_device(self)?;
         Graph::new(self, Some(Arc::clone(stream)), work)
     }
 

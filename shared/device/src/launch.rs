@@ -196,7 +196,7 @@ impl Kernel {
         arguments: &[(&str, Arg<'_>)],
     ) -> Result<(), Error> {
         let bound = self.bind(launch, arguments)?;
-        stream.of(&self.device)?;
+        stream.check_device(&self.device)?;
         stream.follow()?;
         // SAFETY: the arguments borrow the buffers; freeing one waits for all streams.
         unsafe { bound.run(Some(stream)) }

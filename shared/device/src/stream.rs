@@ -53,7 +53,7 @@ impl Stream {
     ///
     /// # Errors
     /// It is of another.
-    pub(crate) fn of(&self, device: &Device) -> Result<(), Error> {
+    pub fn check_device(&self, device: &Device) -> Result<(), Error> {
         if self.device.identity() == device.identity() {
             return Ok(());
         }

@@ -16,10 +16,10 @@ use crate::check::Part;
 use crate::clock::Scope;
 use crate::cluster::Cluster;
 use crate::module::{Module, ModuleError};
-use crate::named::{Comes, NAMED};
+use crate::named::NAMED;
 use crate::registers::Asks;
 use crate::running::{BlockFacts, Running};
-use crate::thread::{Fault, State, Thread};
+use crate::thread::{Comes, Fault, State, Thread};
 use crate::warp::Operand;
 use asynchronous::{
     async_commit, async_copy, async_copy_aligned, async_wait, bulk_commit, bulk_copy, bulk_wait,

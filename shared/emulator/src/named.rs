@@ -3,18 +3,10 @@
 use crate::check::BlockCheck;
 use crate::clock::{Gathered, Scope};
 use crate::report::{Finding, Kind};
+use crate::thread::Comes;
 
 /// Barriers of a block; the first is that of `__syncthreads`.
 pub(crate) const NAMED: usize = 16;
-
-/// How a thread comes to one.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Comes {
-    pub(crate) number: u32,
-    /// How many it is for.
-    pub(crate) threads: u32,
-    pub(crate) waits: bool,
-}
 
 #[derive(Debug, Default)]
 struct Barrier {

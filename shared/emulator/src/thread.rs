@@ -10,12 +10,20 @@ use crate::access::Stored;
 use crate::completion::groups::Groups;
 use crate::completion::mbarrier;
 use crate::completion::wgmma::Asked;
-use crate::named::Comes;
 use crate::registers::Asks;
 use crate::report::Finding;
 use crate::shadow::Cell;
 use crate::stack::STACK_BYTES;
 use crate::warp::{Collective, LANES, Operand};
+
+/// How a thread comes to a [named barrier](crate::named).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Comes {
+    pub(crate) number: u32,
+    /// How many it is for.
+    pub(crate) threads: u32,
+    pub(crate) waits: bool,
+}
 
 /// Where a CUDA thread stands while its coroutine is not running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -62,9 +62,9 @@ pub enum Step {
     Access {
         /// Which of the two, and in which memory.
         operation: Operation,
-        /// Of what.
+        /// The array that it has accessed.
         array: Array,
-        /// Of the first byte, from the array's start.
+        /// The first byte, from the array's start.
         offset: usize,
         /// How many bytes.
         bytes: usize,

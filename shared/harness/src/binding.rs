@@ -187,11 +187,14 @@ impl<'a> Binder<'a> {
     /// Allocates what has no memory yet, uploads, and prepares every launch.
     ///
     /// # Errors
-    /// An input has no memory; the device has too little, in which case nothing was allocated; a
-    /// launch cannot be made of these addresses ([`Kernel::bind`]).
+    /// An input has no memory; the device has too little, in which case nothing was allocated; the stream is of
+    /// another device; a launch cannot be made of these addresses ([`Kernel::bind`]).
     pub fn finish(self) -> Result<Binding, Error> {
         let Self { plan, mut sources, workspace, stream } = self;
         let device = plan.device().clone();
+        if let Some(stream) = &stream {
+            stream.check_device(&device)?;
+        }
         let own = |(index, facts): &(usize, &SlotFacts)| match sources.get(index) {
             Some(Source::Lent(_)) => false,
             Some(Source::Upload(_)) => true,

@@ -28,6 +28,10 @@ pub static CHECKS: &[Check] = &[
         run: what_is_updated_goes_in_and_comes_out,
     },
     Check { name: "runs_go_to_the_callers_stream", run: runs_go_to_the_callers_stream },
+    Check {
+        name: "a_stream_of_another_device_is_refused",
+        run: a_stream_of_another_device_is_refused,
+    },
     Check { name: "what_is_not_there_is_named", run: what_is_not_there_is_named },
     Check { name: "too_much_memory_is_refused_at_once", run: too_much_memory_is_refused_at_once },
     Check { name: "structs_go_by_value", run: structs_go_by_value },
@@ -327,6 +331,16 @@ fn runs_go_to_the_callers_stream(device: &Device) {
     }
     theirs.synchronize().unwrap();
     assert_eq!(binding.read(slot).unwrap().values(), [5.0; N]);
+}
+
+/// It would run in this device's own queue, or in none.
+fn a_stream_of_another_device_is_refused(device: &Device) {
+    let (x, out) = (ones(), Tensor::new(&[N], &[0f32; N]));
+    let stream = Device::emulator().unwrap().stream().unwrap();
+    let (plan, _) = adding(device);
+    let binder = plan.bind().upload("x", &x).unwrap().upload("out", &out).unwrap();
+    let error = binder.on(stream).finish().err().unwrap().to_string();
+    assert!(error.contains("stream: expected one of"), "{error}");
 }
 
 fn what_is_not_there_is_named(device: &Device) {

@@ -100,7 +100,7 @@ pub fn sizes([b, t, i, h]: [usize; 4]) -> Dims {
 }
 
 /// B, T, I and H.
-pub fn of(dims: &Dims) -> [usize; 4] {
+pub fn sizes_of(dims: &Dims) -> [usize; 4] {
     ["B", "T", "I", "H"].map(|name| dims.get(name))
 }
 
@@ -108,7 +108,7 @@ pub fn of(dims: &Dims) -> [usize; 4] {
 /// deviation 1 / √(I + H), and biases with 1/2, so that gates are neither shut nor all alike; the
 /// forget gate's bias has the mean 1, as training begins.
 pub fn inputs(problem: &Problem) -> Tensors {
-    let [b, t, i, h] = of(&problem.dims);
+    let [b, t, i, h] = sizes_of(&problem.dims);
     let scaled = |stream, shape: &[usize], scale: f64, mean: f64, at: std::ops::Range<usize>| {
         let raw = problem.normal_around(0.0, DType::F64, stream, shape).values();
         let of = |(n, v): (usize, f64)| v * scale + if at.contains(&n) { mean } else { 0.0 };
@@ -157,7 +157,7 @@ pub fn reference(inputs: &Tensors) -> Vec<(&'static str, Vec<f64>)> {
 /// by the weight. The few dozen of each unit are not counted. Each input read once, each output
 /// written once.
 pub fn cost(dims: &Dims, dtype: DType) -> Cost {
-    let [b, t, i, h] = of(dims).map(|size| size as f64);
+    let [b, t, i, h] = sizes_of(dims).map(|size| size as f64);
     let parameters = 4.0 * h * (i + h + 2.0);
     let elements = 2.0 * (t * b * (i + h) + parameters + 4.0 * b * h);
     Cost { flops: 6.0 * t * b * 4.0 * h * (i + h), bytes: elements * dtype.size() as f64 }
@@ -180,7 +180,7 @@ fn forward_reference(inputs: &Tensors) -> Vec<(&'static str, Vec<f64>)> {
 
 /// The same as [`cost`], of the forward pass alone.
 fn forward_cost(dims: &Dims, dtype: DType) -> Cost {
-    let [b, t, i, h] = of(dims).map(|size| size as f64);
+    let [b, t, i, h] = sizes_of(dims).map(|size| size as f64);
     let parameters = 4.0 * h * (i + h + 2.0);
     let elements = t * b * (i + h) + parameters + 4.0 * b * h;
     Cost { flops: cost(dims, dtype).flops / 3.0, bytes: elements * dtype.size() as f64 }

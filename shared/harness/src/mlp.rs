@@ -93,7 +93,7 @@ pub fn sizes([n, b, v, e, h]: [usize; 5]) -> Dims {
 }
 
 /// N, B, V, E and H.
-pub fn of(dims: &Dims) -> [usize; 5] {
+pub fn sizes_of(dims: &Dims) -> [usize; 5] {
     ["N", "B", "V", "E", "H"].map(|name| dims.get(name))
 }
 
@@ -101,7 +101,7 @@ pub fn of(dims: &Dims) -> [usize; 5] {
 /// smaller and w1 is larger, so that the mean gradient moves them by more than a rounding. Ids come as
 /// words do, the n-th a n-th as often as the first (Zipf's law).
 pub fn inputs(problem: &Problem) -> Tensors {
-    let [n, b, v, e, h] = of(&problem.dims);
+    let [n, b, v, e, h] = sizes_of(&problem.dims);
     let normal = |stream, shape: &[usize]| problem.normal_around(0.0, DType::F64, stream, shape);
     let scaled = |stream, shape: &[usize], scale: f64| {
         let values: Vec<f64> = normal(stream, shape).values().iter().map(|v| v * scale).collect();
@@ -207,7 +207,7 @@ pub fn with_changes(mut outputs: Tensors, before: &Tensors) -> Tensors {
 /// few of each element are not counted. In each step the parameters are read and written once, of the
 /// embeddings those of the pairs.
 pub fn cost(dims: &Dims, dtype: DType) -> Cost {
-    let [n, b, v, e, h] = of(dims).map(|size| size as f64);
+    let [n, b, v, e, h] = sizes_of(dims).map(|size| size as f64);
     let elements = 2.0 * (b.min(v) * e + h * (e + 1.0) + v * (h + 1.0));
     Cost {
         flops: n * 6.0 * b * h * (e + v),

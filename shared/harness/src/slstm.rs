@@ -97,14 +97,14 @@ pub fn sizes([b, t, nh, dh]: [usize; 4]) -> Dims {
 }
 
 /// B, T, NH and DH.
-pub fn of(dims: &Dims) -> [usize; 4] {
+pub fn sizes_of(dims: &Dims) -> [usize; 4] {
     ["B", "T", "NH", "DH"].map(|name| dims.get(name))
 }
 
 /// wx, h0 and gradients are normal, h0 half as wide; r with the deviation 1 / √DH and b with 1/2, the forget gate's with the
 /// mean 1. A state as steps leave one: n from 1 on, c within n.
 pub fn inputs(problem: &Problem) -> Tensors {
-    let [b, t, nh, dh] = of(&problem.dims);
+    let [b, t, nh, dh] = sizes_of(&problem.dims);
     let drawn = |dtype, stream, shape: &[usize], of: &dyn Fn(usize, f64) -> f64| {
         let raw = problem.normal_around(0.0, DType::F64, stream, shape).values();
         let values: Vec<f64> = raw.into_iter().enumerate().map(|(at, v)| of(at, v)).collect();
@@ -176,7 +176,7 @@ pub fn forward_reference(inputs: &Tensors) -> Vec<(&'static str, Vec<f64>)> {
 /// Two operations for each weight, row and step, and twice as many on the way back: by h and by the weight. The few dozen
 /// of each unit are not counted. Each input read once, each output written once.
 pub fn cost(dims: &Dims, dtype: DType) -> Cost {
-    let [b, t, nh, dh] = of(dims).map(|size| size as f64);
+    let [b, t, nh, dh] = sizes_of(dims).map(|size| size as f64);
     let (hidden, weights) = (nh * dh, 4.0 * nh * dh * dh);
     // wx and y with their gradients, the parameters with theirs, h0, hn and their gradients.
     let elements = 2.0 * (t * b * 5.0 * hidden + weights + 4.0 * hidden + 2.0 * b * hidden);
@@ -190,7 +190,7 @@ pub fn cost(dims: &Dims, dtype: DType) -> Cost {
 
 /// The same of the forward pass alone.
 fn forward_cost(dims: &Dims, dtype: DType) -> Cost {
-    let [b, t, nh, dh] = of(dims).map(|size| size as f64);
+    let [b, t, nh, dh] = sizes_of(dims).map(|size| size as f64);
     let (hidden, weights) = (nh * dh, 4.0 * nh * dh * dh);
     let elements = t * b * 5.0 * hidden + weights + 4.0 * hidden + 2.0 * b * hidden;
     let singles = 6.0 * b * hidden;

@@ -5,15 +5,11 @@
 //! compile here: it would not on a GPU either.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use crate::compile::{Build, Tools, kernel_flags};
 use crate::emulator_headers;
-
-/// A directory that holds `emulator.h.gch`, which g++ takes in place of `emulator.h`, and `glue.o`.
-#[derive(Clone, Debug)]
-pub(crate) struct Common(PathBuf);
+use crate::tools::{Build, Common, Tools, header_root, kernel_flags};
 
 impl Common {
     /// In the directory `folder`, made there where it is not. Two build scripts may both make it: that is
@@ -48,15 +44,6 @@ impl Common {
         let folder = header_root(tools)?.join("target/kernels");
         folder.is_dir().then(|| Self::of(tools, build, &folder).ok())?
     }
-
-    /// Where the compiler looks for headers first.
-    pub(crate) fn include(&self) -> &Path {
-        &self.0
-    }
-
-    pub(crate) fn glue(&self) -> PathBuf {
-        self.0.join("glue.o")
-    }
 }
 
 fn name(build: Build) -> &'static str {
@@ -64,12 +51,6 @@ fn name(build: Build) -> &'static str {
         Build::Plain => "emulator",
         Build::Checked => "emulator.checked",
     }
-}
-
-/// The tree that the emulator's headers really lie in: a copy of a stage has only a link to them.
-pub(crate) fn header_root(tools: &Tools<'_>) -> Option<PathBuf> {
-    let include = tools.include().canonicalize().ok()?;
-    include.ancestors().nth(3).map(Path::to_owned)
 }
 
 fn make(tools: &Tools<'_>, build: Build, part: &Path) -> Result<(), String> {
@@ -82,7 +63,7 @@ fn make(tools: &Tools<'_>, build: Build, part: &Path) -> Result<(), String> {
 /// g++ looks only at its own version and flags: a header that has changed it would not see.
 fn hash(tools: &Tools<'_>, build: Build) -> Result<String, String> {
     let mut hasher = DefaultHasher::new();
-    (include_str!("common.rs"), include_str!("compile.rs")).hash(&mut hasher);
+    (include_str!("common.rs"), include_str!("tools.rs")).hash(&mut hasher);
     (build.flags(), crate::compiler_version()?, header_root(tools)).hash(&mut hasher);
     for file in emulator_headers(&tools.include())? {
         let bytes = std::fs::read(&file).map_err(|e| format!("{}: {e}", file.display()))?;

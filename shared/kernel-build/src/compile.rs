@@ -1,55 +1,17 @@
 //! Compiles a kernel file for the emulator.
 //!
-//! What stands in this file, in `common.rs`, in `signature.rs` and in `waits.rs` decides what an object holds: all
+//! What stands in this file, in `common.rs`, `signature.rs`, `tools.rs` and `waits.rs` decides what an object holds: all
 //! go into the hash by which objects are kept.
 
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::common::{Common, header_root};
 use crate::prelude::Prelude;
+use crate::tools::{Build, Common, Tools, kernel_flags, no_compiler, run, write};
 use crate::waits::mark_waits;
 use crate::{shared_directory, signature, stem, texts};
-
-/// What an object is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Build {
-    /// To be fast.
-    Plain,
-    /// To be checked: every access calls the emulator.
-    Checked,
-}
-
-impl Build {
-    /// `x.so`, `x.checked.so`.
-    pub fn file_name(self, stem: &str) -> String {
-        match self {
-            Self::Plain => format!("{stem}.so"),
-            Self::Checked => format!("{stem}.checked.so"),
-        }
-    }
-
-    pub(crate) fn flags(self) -> &'static [&'static str] {
-        match self {
-            // As fast as -O2 where it matters, in loops over rows and tiles, and compiled in three
-            // quarters of the time.
-            Self::Plain => &["-O1", "-ftree-loop-vectorize", "-ftree-slp-vectorize"],
-            // The calls of g++'s sanitizers for threads and for array bounds, which the emulator
-            // answers (their runtimes are not linked). Local variables that get no value hold a
-            // pattern that can be told; `prepare_for_checks` makes it one that arithmetic keeps.
-            Self::Checked => &[
-                "-O1",
-                "-fsanitize=thread,bounds",
-                "--param=tsan-distinguish-volatile=1",
-                "--param=tsan-instrument-func-entry-exit=0",
-                "-ftrivial-auto-var-init=pattern",
-            ],
-        }
-    }
-}
 
 /// Compiles one `.cu` file, with these instantiations of its templates and these global variables,
 /// into a shared object in the directory `out`. Objects are apart so that each has its own static
@@ -145,12 +107,6 @@ fn find_compiler() -> Result<PathBuf, String> {
     }
 }
 
-pub(crate) fn no_compiler(reason: &dyn std::fmt::Display) -> String {
-    format!(
-        "a C++ compiler is needed to run kernels on the CPU (Debian, Ubuntu: apt install g++): {reason}"
-    )
-}
-
 /// As [`compile`], with the headers of another tree: `root` holds `shared/cuda` and
 /// `shared/emulator/include`, and places are named relative to it. Says nothing itself.
 ///
@@ -190,19 +146,6 @@ fn compile_with<S: AsRef<str>>(
     let glue = glue.unwrap_or_else(|| tools.include().join("glue.cpp"));
     tools.link(&[glue, assembly], &[], &said, build, &object, source)?;
     Ok(Compiled { object, warnings })
-}
-
-/// What all kernel files are compiled with, whatever they are built for.
-pub(crate) fn kernel_flags(root: &Path) -> Vec<String> {
-    let mut flags =
-        vec!["-std=c++17".into(), "-I".into(), root.join("shared/cuda").display().to_string()];
-    // Kernels throw nothing. Rows kept in arrays raise false alarms; the checks show what it says of a
-    // variable once one is seen to have had no value.
-    flags.extend(
-        ["-fno-exceptions", "-fno-rtti", "-Wall", "-Wno-unknown-pragmas"].map(String::from),
-    );
-    flags.push("-Wframe-larger-than=16384".into());
-    flags
 }
 
 /// C++ files that together are a program with its own `main`, or kernels without one.
@@ -270,80 +213,7 @@ fn absolute(path: &Path) -> Result<PathBuf, String> {
     path.canonicalize().map_err(|e| format!("{}: {e}", path.display()))
 }
 
-pub(crate) fn write(path: &Path, text: &str) -> Result<(), String> {
-    std::fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
-}
-
-/// The compiler, and the tree whose headers it is given.
-pub(crate) struct Tools<'a> {
-    compiler: PathBuf,
-    pub(crate) root: &'a Path,
-    /// What is compiled already.
-    common: Option<Common>,
-}
-
 impl Tools<'_> {
-    pub(crate) fn include(&self) -> PathBuf {
-        self.root.join("shared/emulator/include")
-    }
-
-    /// The same compiler, with the headers of another tree.
-    pub(crate) fn of_tree<'b>(&self, root: &'b Path) -> Tools<'b> {
-        Tools { compiler: self.compiler.clone(), root, common: None }
-    }
-
-    fn start(&self) -> Command {
-        let mut command = Command::new(&self.compiler);
-        // Line tables name files from the workspace's root, whatever machine built them.
-        command
-            .current_dir(self.root)
-            .args(["-g", "-fPIC", "-fvisibility=hidden"])
-            // Reports need places, and the names and types of arrays and parameters. Where a local
-            // variable lives from instruction to instruction nobody asks, and it is most of -g.
-            .args(["-fno-var-tracking", "-fno-var-tracking-assignments"])
-            .arg(format!("-ffile-prefix-map={}=.", self.root.display()));
-        if let Some(root) = header_root(self).filter(|root| root != self.root) {
-            command.arg(format!("-ffile-prefix-map={}=.", root.display()));
-        }
-        command
-    }
-
-    /// The compiler, told how to read C++ for this build: a header that is compiled in advance fits only
-    /// what is compiled with the same flags.
-    fn read(&self, language: &str, flags: &[String], build: Build) -> Command {
-        let mut command = self.start();
-        command
-            .args(["-x", language])
-            .args(build.flags())
-            // Kernels pun types; fused multiply-adds only where they are written.
-            .args(["-fno-strict-aliasing", "-ffp-contract=off"])
-            // Places of barriers must stay apart, and callers must stay on the stack.
-            .args(["-fno-thread-jumps", "-fno-optimize-sibling-calls"])
-            .args(flags)
-            .arg(match build {
-                Build::Plain => "-Wno-maybe-uninitialized",
-                Build::Checked => "-Wmaybe-uninitialized",
-            });
-        if let Some(common) = &self.common {
-            command.arg("-I").arg(common.include());
-        }
-        command.arg("-I").arg(self.include());
-        command
-    }
-
-    /// Compiles a header into the form that g++ takes in its place.
-    pub(crate) fn precompile(
-        &self,
-        header: &Path,
-        to: &Path,
-        flags: &[String],
-        build: Build,
-    ) -> Result<(), String> {
-        // That a header is meant to be included once is no mistake where it is the file compiled.
-        let mut command = self.read("c++-header", flags, build);
-        run(command.arg("-w").arg(header).arg("-o").arg(to), header).map(drop)
-    }
-
     /// Compiles a file to assembly, fit for this build; what the compiler said. Messages of errors name
     /// `source`.
     fn assemble(
@@ -375,21 +245,6 @@ impl Tools<'_> {
         Ok(said)
     }
 
-    /// The compiler, told what the glue is compiled with.
-    fn read_glue(&self, build: Build) -> Command {
-        let mut command = self.start();
-        command.args(["-std=c++17", "-O2"]).arg("-I").arg(self.include());
-        if build == Build::Checked {
-            command.arg("-DEMU_CHECKED");
-        }
-        command
-    }
-
-    pub(crate) fn compile_glue(&self, to: &Path, build: Build) -> Result<(), String> {
-        let glue = self.include().join("glue.cpp");
-        run(self.read_glue(build).arg("-c").arg(&glue).arg("-o").arg(to), &glue).map(drop)
-    }
-
     /// The object of a file of the headers' tree that every program has, compiled once: the directory of a
     /// tree that is kept is named by its content.
     fn kept_object(
@@ -400,7 +255,13 @@ impl Tools<'_> {
     ) -> Result<PathBuf, String> {
         let flags: Vec<_> = libraries.iter().filter(|f| !f.starts_with("-l")).collect();
         let mut hasher = DefaultHasher::new();
-        (include_str!("compile.rs"), &flags, build.flags(), crate::compiler_version()?)
+        (
+            include_str!("compile.rs"),
+            include_str!("tools.rs"),
+            &flags,
+            build.flags(),
+            crate::compiler_version()?,
+        )
             .hash(&mut hasher);
         let folder = self.root.join("objects");
         let object = folder.join(format!("{}.{:016x}.o", stem(source), hasher.finish()));
@@ -442,18 +303,6 @@ impl Tools<'_> {
         command.args(more).arg("-o").arg(object);
         run(&mut command, source).map(|_| ())
     }
-}
-
-/// Runs the compiler; what it said.
-fn run(command: &mut Command, source: &Path) -> Result<String, String> {
-    let output = command
-        .output()
-        .map_err(|e| no_compiler(&format!("{}: {e}", command.get_program().display())))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    if !output.status.success() {
-        return Err(format!("{} does not compile for the emulator:\n{said}", source.display()));
-    }
-    Ok(said.into_owned())
 }
 
 /// The file that is compiled: the shim, the kernels, and the tables by which they are found.

@@ -7,7 +7,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use crate::compile::{Build, Compiled, compile_keeping, write};
+use crate::compile::{Compiled, compile_keeping};
+use crate::tools::{Build, write};
 use crate::{NotCompiled, Spending, compiler_version, is_kept_of};
 
 /// A kernel file and all that it includes, as a program has embedded them.

@@ -37,6 +37,7 @@ mod prelude;
 mod signature;
 #[cfg(test)]
 mod tests;
+mod tools;
 mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,9 +49,11 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-pub use compile::{Build, Compiled, Program, compile, compile_in, compile_program, compiler};
-use compile::{compile_sharing, no_compiler};
+use compile::compile_sharing;
+pub use compile::{Compiled, Program, compile, compile_in, compile_program, compiler};
 pub use first_use::{EmbeddedSource, Made, compile_embedded};
+pub use tools::Build;
+use tools::no_compiler;
 
 /// A `.cu` file, what is wanted of it, and the variables that the host may set.
 #[derive(Debug, Default)]
@@ -383,6 +386,7 @@ impl Kept {
             include_str!("common.rs"),
             include_str!("compile.rs"),
             include_str!("signature.rs"),
+            include_str!("tools.rs"),
             include_str!("waits.rs"),
         ];
         (how, &entry.names, &entry.globals, build.flags()).hash(&mut hasher);

@@ -9,7 +9,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use crate::compile::{Build, Tools, write};
+use crate::tools::{Build, Tools, write};
 
 /// So many are kept: checked or not, of some architectures and flags.
 const KEPT: usize = 6;
@@ -34,7 +34,7 @@ impl Prelude {
         }
         // The headers' tree is named by its content.
         let mut hasher = DefaultHasher::new();
-        (include_str!("compile.rs"), tools.root, text, flags, build.flags()).hash(&mut hasher);
+        (include_str!("tools.rs"), tools.root, text, flags, build.flags()).hash(&mut hasher);
         crate::compiler_version()?.hash(&mut hasher);
         let folder = tools.root.join("objects");
         fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;

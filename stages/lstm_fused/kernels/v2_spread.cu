@@ -36,7 +36,7 @@ template <int BLOCKS, int UNITS, int ROWS> struct Part {
     }
 };
 
-// Of what all four lanes have of each row, that of this lane's row.
+// Selects this lane's row among the values that its four lanes have of each row.
 template <class M, int ROWS> __device__ __forceinline__ M own_row(const M (&of)[ROWS], int r) {
     M own = of[0];
 #pragma unroll

@@ -18,7 +18,7 @@ mod posed;
 mod way;
 
 use lab_device::{DType, Device, KernelSource};
-use lab_harness::lstm::{self, of, sizes};
+use lab_harness::lstm::{self, sizes, sizes_of};
 use lab_harness::{Dim, Dims, Error, Family, Info, Output, Plan, Request, Stage, Version};
 pub use lab_reference::lstm::{Cell, Network};
 pub use network::{Lstm, Pass};
@@ -485,7 +485,7 @@ impl Version for Fused {
     }
 
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
-        let [_, _, columns, hidden] = of(&request.dims);
+        let [_, _, columns, hidden] = sizes_of(&request.dims);
         let lstm = Lstm::by(self.way, Network::lstm(columns, hidden))?;
         lstm.plan(device, request.shapes(), self.pass)
     }

@@ -10,6 +10,7 @@ mod host;
 mod ladder;
 pub mod linear;
 mod linear_checks;
+mod model;
 mod narrow_round;
 mod tuning;
 
@@ -46,10 +47,10 @@ enum Blocks {
     Boxes,
     /// Clusters of so many blocks, as many as run at once: they go from tile to tile.
     Stay { cluster: u32, stores: bool },
-    /// By the size of the product ([`boxes::Way`]).
+    /// By the size of the product ([`model::Way`]).
     Sized,
     /// Where tiles are few, all multiprocessors share them.
-    Grid(boxes::Shared),
+    Grid(model::Shared),
     /// By the size; the last round has narrower tiles.
     Narrow,
     /// As v20, and through operands that the L2 cache does not hold back and forth.
@@ -336,7 +337,7 @@ pub static GRID: Matmul = Matmul {
     },
     source: &kernels::V17_GRID,
     kernel: "matmul_grid",
-    blocks: Blocks::Grid(boxes::Shared::Halves),
+    blocks: Blocks::Grid(model::Shared::Halves),
 };
 
 /// TF32, parts of k by all multiprocessors.
@@ -350,7 +351,7 @@ pub static TURNED_GRID: Matmul = Matmul {
     },
     source: &kernels::V18_TURNED_GRID,
     kernel: "matmul_turned_grid",
-    blocks: Blocks::Grid(boxes::Shared::Turned),
+    blocks: Blocks::Grid(model::Shared::Turned),
 };
 
 /// Narrower tiles in the last round.

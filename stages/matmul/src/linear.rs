@@ -192,7 +192,7 @@ impl Product {
         plan.launch(&kernel, launch, all)
     }
 
-    /// Columns of a tile, by the model of [`crate::boxes::Way`]: narrow ones where there are few, and where C of f32 takes
+    /// Columns of a tile, by the model of [`crate::model::Way`]: narrow ones where there are few, and where C of f32 takes
     /// the place.
     fn columns(&self, multiprocessors: usize) -> usize {
         let [g, m, n, k] = self.sizes;

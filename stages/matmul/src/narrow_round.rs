@@ -4,7 +4,7 @@ use lab_device::Device;
 use lab_harness::{Error, Request, Setting};
 
 use crate::Matmul;
-use crate::boxes::{Room, is_whole};
+use crate::model::{Room, is_whole};
 
 /// The option that says how narrow.
 pub(crate) const LAST: Setting = Setting::number(
@@ -97,7 +97,7 @@ pub(crate) fn columns(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::boxes::tests::H200;
+    use crate::model::tests::H200;
 
     /// 4096 and 7168 would make a round of tiles of 240 columns, and an H200 gained nothing by them.
     #[test]

@@ -60,7 +60,7 @@ impl StepsPlan {
     /// With no launch yet, and all parameters in one buffer. There are `hidden_in` hidden units, or a multiple: those that
     /// fill up have no weights, stay shut, and learn nothing.
     pub(crate) fn new(device: &Device, request: &Request<'_>, lr: f64, hidden_in: usize) -> Self {
-        let [steps, batch, vocabulary, embedding, hidden] = mlp::of(&request.dims);
+        let [steps, batch, vocabulary, embedding, hidden] = mlp::sizes_of(&request.dims);
         let given = Sizes { vocabulary, embedding, hidden };
         let sizes = Sizes { hidden: hidden.next_multiple_of(hidden_in), ..given };
         let (layout, dtype) = (Layout::new(&given, &sizes), request.dtype);
@@ -73,7 +73,7 @@ impl StepsPlan {
 
     /// With no launch yet, and each parameter in a tensor of its own, under its name.
     pub(crate) fn in_place(device: &Device, request: &Request<'_>, lr: f64) -> Self {
-        let [steps, batch, vocabulary, embedding, hidden] = mlp::of(&request.dims);
+        let [steps, batch, vocabulary, embedding, hidden] = mlp::sizes_of(&request.dims);
         let sizes = Sizes { vocabulary, embedding, hidden };
         let dtype = request.dtype;
         Self::with(Plan::new(device), dtype, [steps, batch], sizes, lr, |plan| {

@@ -44,9 +44,9 @@ fn matrix([rows, columns]: [usize; 2]) -> Operand {
     Operand::new(DType::BF16, [rows, columns]).rows_apart(padded(columns))
 }
 
-/// Of a kernel's instantiations for packs of `pack`, if it has any, in any use, those by the height of
-/// their tiles: the first, which has the highest, with which each multiprocessor has a tile of a result of
-/// so many rows and columns, `parts` times; else the last.
+/// The kernel's instantiation with the highest tiles that still give each multiprocessor a tile of a result of so
+/// many rows and columns, `parts` times; else the one with the lowest. Of those for packs of `pack`, if there are any, in
+/// any use.
 fn highest_filling(
     device: &Device,
     source: &'static KernelSource,

@@ -110,7 +110,7 @@ impl Version for GridTile {
 
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
         let dtype = request.dtype;
-        let [b, nh, s, dhqk, dhhv] = qkv::of(&request.dims);
+        let [b, nh, s, dhqk, dhhv] = qkv::sizes_of(&request.dims);
         let heads = b * nh;
         if heads > i32::MAX as usize {
             return Err(Error::bad("B NH", format!("at most {} heads in all", i32::MAX), heads));

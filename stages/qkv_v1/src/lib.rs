@@ -105,7 +105,7 @@ impl Version for BlockTile {
 
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
         let dtype = request.dtype;
-        let [b, nh, s, dhqk, dhhv] = qkv::of(&request.dims);
+        let [b, nh, s, dhqk, dhhv] = qkv::sizes_of(&request.dims);
         let widest = 16 / dtype.size();
         let packs = dhqk.is_multiple_of(widest) && dhhv.is_multiple_of(widest);
         let pack = if packs { widest } else { 1 };

@@ -128,7 +128,7 @@ impl Version for Reordered {
 
     /// 4 S DHQK DHHV operations a head, in place of the family's 2 S² (DHQK + DHHV).
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
-        let [b, nh, s, dhqk, dhhv] = qkv::of(dims).map(|size| size as f64);
+        let [b, nh, s, dhqk, dhhv] = qkv::sizes_of(dims).map(|size| size as f64);
         Cost { flops: b * nh * 4.0 * s * dhqk * dhhv, ..qkv::cost(dims, dtype) }
     }
 

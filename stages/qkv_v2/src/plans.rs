@@ -54,7 +54,7 @@ struct Sizes {
 
 impl Sizes {
     fn of(request: &Request<'_>) -> Self {
-        let [b, nh, s, dhqk, dhhv] = qkv::of(&request.dims);
+        let [b, nh, s, dhqk, dhhv] = qkv::sizes_of(&request.dims);
         let all = s.div_ceil(TILE);
         let tiles = all.div_ceil(SEGMENTS).max(TILES);
         let scale = 1.0 / (dhqk as f64).sqrt();
@@ -91,7 +91,7 @@ impl Sizes {
 /// q, k, v, o.
 fn tensors(plan: &mut Plan, request: &Request<'_>) -> [Slot; 4] {
     let [q, k, v] = request.inputs(plan, ["q", "k", "v"]);
-    let [b, nh, s, _, dhhv] = qkv::of(&request.dims);
+    let [b, nh, s, _, dhhv] = qkv::sizes_of(&request.dims);
     [q, k, v, plan.output("o", request.dtype, &[b, nh, s, dhhv])]
 }
 
@@ -144,7 +144,7 @@ pub(crate) fn warps(device: &Device, request: &Request<'_>) -> Result<Plan, Erro
 /// Whether TMA can bring the tensors (a tensor map's strides are multiples of 16 bytes), and a block has
 /// the warpgroups for C.
 pub(crate) fn fits_boxes(request: &Request<'_>) -> bool {
-    let [.., dhqk, dhhv] = qkv::of(&request.dims);
+    let [.., dhqk, dhhv] = qkv::sizes_of(&request.dims);
     let pack = 16 / request.dtype.size();
     dhqk.is_multiple_of(pack) && dhhv.is_multiple_of(pack) && dhqk <= 128
 }
@@ -152,7 +152,7 @@ pub(crate) fn fits_boxes(request: &Request<'_>) -> bool {
 /// The smallest instantiation with room for DHQK and, if that takes no larger one, for DHHV: else
 /// several blocks share V's columns.
 fn instance(source: &'static KernelSource, name: &str, request: &Request<'_>) -> Instance {
-    let [.., dhqk, dhhv] = qkv::of(&request.dims);
+    let [.., dhqk, dhhv] = qkv::sizes_of(&request.dims);
     let fits =
         |i: &Instance| i.has("T", request.dtype.cpp()) && dhqk.max(dhhv.min(128)) <= i.size("DQK");
     source.instances(name).find(fits).expect("a type and sizes that fit boxes")

@@ -11,7 +11,7 @@ mod recurrence;
 
 use lab_device::{DType, Device, KernelSource};
 use lab_harness::plan::Argument;
-use lab_harness::slstm::{self, of, sizes};
+use lab_harness::slstm::{self, sizes, sizes_of};
 use lab_harness::suite::{Check, every_kernel_loads};
 use lab_harness::{Dim, Dims, Error, Family, Info, Output, Plan, Request, Stage, Version};
 
@@ -160,7 +160,7 @@ impl Version for Slstm {
 
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
         let mut plan = Plan::new(device);
-        let sizes @ [b, t, nh, dh] = of(&request.dims);
+        let sizes @ [b, t, nh, dh] = sizes_of(&request.dims);
         let (dtype, state) = (request.dtype, [b, nh, dh]);
         let mut all: Vec<(&str, Argument)> = Vec::new();
         for input in self.info.inputs {

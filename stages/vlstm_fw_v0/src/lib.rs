@@ -102,7 +102,7 @@ impl Version for Causal {
 
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
         let dtype = request.dtype;
-        let [b, nh, s, dhqk, dhhv] = qkv::of(&request.dims);
+        let [b, nh, s, dhqk, dhhv] = qkv::sizes_of(&request.dims);
         let instance = qkv::instance_for(&kernels::CAUSAL, "causal_qkv", dtype, &request.dims);
         let Grid { tiles, blocks } = Grid::of(&request.dims, instance.size("TQ"))?;
         let kernel = device.load(instance)?;

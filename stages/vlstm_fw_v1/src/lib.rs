@@ -113,7 +113,7 @@ impl Version for Online {
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
         let dtype = request.dtype;
         let eps = vlstm::epsilon(&INFO, request.options())?;
-        let [b, nh, s, dhqk, dhhv] = qkv::of(&request.dims);
+        let [b, nh, s, dhqk, dhhv] = qkv::sizes_of(&request.dims);
         let instance = qkv::instance_for(&kernels::ONLINE, "vlstm_fw", dtype, &request.dims);
         let Grid { tiles, blocks } = Grid::of(&request.dims, instance.size("TQ"))?;
         let kernel = device.load(instance)?;

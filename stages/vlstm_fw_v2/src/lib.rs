@@ -179,7 +179,7 @@ impl Version for Pairs {
 
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
         let eps = vlstm::epsilon(&self.info, request.options())?;
-        let [b, nh, s, _, dhhv] = qkv::of(&request.dims);
+        let [b, nh, s, _, dhhv] = qkv::sizes_of(&request.dims);
         let mut plan = Plan::new(device);
         request.inputs(&mut plan, ["q", "k", "v", "i", "f"]);
         plan.output("h", request.dtype, &[b, nh, s, dhhv]);
@@ -228,7 +228,7 @@ impl Pairs {
     pub fn launch(&self, plan: &mut Plan, forward: Forward<'_>) -> Result<Gates, Error> {
         let Forward { dims, dtype, eps } = forward;
         let (device, f32) = (plan.device().clone(), DType::F32);
-        let [b, nh, s, dhqk, dhhv] = qkv::of(dims);
+        let [b, nh, s, dhqk, dhhv] = qkv::sizes_of(dims);
         let instance = self.instance(dims, dtype);
         let (heads, rows) = (b * nh, instance.size("L"));
         let tiles = s.div_ceil(rows);
@@ -279,7 +279,7 @@ impl Pairs {
 
     /// The first that has room for a head, or else for its keys, with a block for each slice of its values.
     fn instance(&self, dims: &Dims, dtype: DType) -> Instance {
-        let [.., dhqk, dhhv] = qkv::of(dims);
+        let [.., dhqk, dhhv] = qkv::sizes_of(dims);
         let mut of_type: Vec<_> = self
             .source
             .instances(self.kernel)

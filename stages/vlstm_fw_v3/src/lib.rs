@@ -168,7 +168,7 @@ impl Version for Chunks {
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
         let (dims, dtype) = (&request.dims, request.dtype);
         let eps = vlstm::epsilon(&self.info, request.options())?;
-        let [b, nh, s, _, dhhv] = qkv::of(dims);
+        let [b, nh, s, _, dhhv] = qkv::sizes_of(dims);
         let mut plan = Plan::new(device);
         request.inputs(&mut plan, ["q", "k", "v", "i", "f"]);
         plan.output("h", dtype, &[b, nh, s, dhhv]);
@@ -255,7 +255,7 @@ impl Chunks {
     pub fn launch(&self, plan: &mut Plan, forward: Forward<'_>) -> Result<Saved, Error> {
         let Forward { dims, dtype, eps, state } = forward;
         let StateSlots { given, wanted, first: [c0, n0, m0], last: [c_n, n_n, m_n] } = state;
-        let [b, nh, s, dhqk, dhhv] = qkv::of(dims);
+        let [b, nh, s, dhqk, dhhv] = qkv::sizes_of(dims);
         let heads = b * nh;
         let Grid { tiles: chunks, blocks } = self.chunks(dims)?;
         let blocks_a_head = ((dhqk * dhhv + dhqk) / 4).div_ceil(WALKERS);
@@ -305,7 +305,7 @@ impl Chunks {
         dims: &Dims,
         dtype: DType,
     ) -> Result<(), Error> {
-        let [.., dhqk, dhhv] = qkv::of(dims);
+        let [.., dhqk, dhhv] = qkv::sizes_of(dims);
         let tiles = dhqk.div_ceil(TILE[0]) * dhhv.div_ceil(TILE[1]);
         let all = self.chunks(dims)?.blocks as usize * tiles;
         let blocks = one_a_block("B NH ceil(S / L) tiles of C", all)?;

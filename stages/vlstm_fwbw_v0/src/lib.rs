@@ -13,7 +13,7 @@ mod checks;
 
 use lab_device::{DType, Device, KernelSource};
 use lab_harness::plan::{Scope, Slot};
-use lab_harness::qkv::{Grid, MOST_COLUMNS, instance_for, of, sizes};
+use lab_harness::qkv::{Grid, MOST_COLUMNS, instance_for, sizes, sizes_of};
 use lab_harness::vlstm::{self, ForwardBackwardSlots, forward_backward_slots};
 use lab_harness::{Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments};
 use lab_reference::vlstm::NormalizerGrad;
@@ -115,7 +115,7 @@ impl ForwardBackward {
     /// # Errors
     /// More tiles than a launch has blocks, or what the device says of the kernel.
     pub fn gate_sums(&self, plan: &mut Plan, f: Slot, dims: &Dims) -> Result<Slot, Error> {
-        let [b, nh, s, ..] = of(dims);
+        let [b, nh, s, ..] = sizes_of(dims);
         let (heads, Grid { tiles, blocks }) = (b * nh, Grid::of(dims, GATES)?);
         let sums = plan.scratch(F32, 2 * heads * s);
         let per_tile = plan.scratch(DType::F64, blocks as usize);
@@ -216,7 +216,7 @@ impl Version for ForwardBackward {
 /// # Errors
 /// The kernel does not load, or there are more tiles than an int counts.
 pub fn forget(plan: &mut Plan, scope: &Scope, dims: &Dims) -> Result<(), Error> {
-    let [b, nh, ..] = of(dims);
+    let [b, nh, ..] = sizes_of(dims);
     let kernel = plan.device().kernel(&kernels::FORGET, &format!("vlstm_forget<{GATES}>"))?;
     let Grid { tiles, .. } = Grid::of(dims, GATES)?;
     let launch = kernel.grid([(b * nh) as u32, 1, 1])?;

@@ -1,7 +1,7 @@
 //! The tile parameters that `lab tune` tries.
 
 use lab_device::{DType, Instance, KernelSource};
-use lab_harness::qkv::of;
+use lab_harness::qkv::sizes_of;
 use lab_harness::tiling::candidates;
 use lab_harness::{Dims, Error, Tiling};
 
@@ -117,7 +117,7 @@ fn is_fair([own, past, piece, rows, columns, blocks]: [usize; 6], dh: usize) -> 
 
 /// Of each kernel other tiles, while the other two keep theirs.
 pub(crate) fn tilings(dims: &Dims) -> Vec<Tiling> {
-    let [.., dhqk, dhhv] = of(dims);
+    let [.., dhqk, dhhv] = sizes_of(dims);
     let values = in_use(dhqk.max(dhhv));
     let mut all = vec![Tiling::new(&NAMES, values)];
     for (n, kernel) in KERNELS.iter().enumerate() {
@@ -143,7 +143,7 @@ pub(crate) fn tilings(dims: &Dims) -> Vec<Tiling> {
 /// # Errors
 /// It is not.
 pub(crate) fn choose<'a>(tiling: &'a Tiling, dims: &Dims) -> Result<&'a Tiling, Error> {
-    let [.., dhqk, dhhv] = of(dims);
+    let [.., dhqk, dhhv] = sizes_of(dims);
     let names = tiling.iter().map(|(name, _)| name);
     if names.eq(NAMES) {
         let dh = tiling.get("DH");

@@ -158,7 +158,7 @@ fn panels(
 
 /// The first that has room for the keys and, where it has values, for these.
 fn instance(source: &'static KernelSource, kernel: &str, dtype: DType, dims: &Dims) -> Instance {
-    let [.., dhqk, dhhv] = qkv::of(dims);
+    let [.., dhqk, dhhv] = qkv::sizes_of(dims);
     let has_room = |i: &Instance| {
         dhqk <= i.size("KEY") && i.argument("VALUE").is_none_or(|_| dhhv <= i.size("VALUE"))
     };
@@ -206,7 +206,7 @@ impl Version for Gradients {
         let (dims, dtype) = (&request.dims, request.dtype);
         let eps = vlstm::epsilon(&self.info, request.options())?;
         let exact = vlstm::normalizer_grad(&self.info, request.options()) == NormalizerGrad::Exact;
-        let [b, nh, s, ..] = qkv::of(dims);
+        let [b, nh, s, ..] = qkv::sizes_of(dims);
         let heads = b * nh;
 
         let mut plan = Plan::new(device);
@@ -266,7 +266,7 @@ impl Gradients {
         request: &Request<'_>,
         [own, past]: [usize; 2],
     ) -> Result<Scope, Error> {
-        let [b, nh, s, dhqk, dhhv] = qkv::of(&request.dims);
+        let [b, nh, s, dhqk, dhhv] = qkv::sizes_of(&request.dims);
         let slot = |name: &str| -> Slot { plan.slot(name).expect("of the family") };
         let map = |columns, rows| panels(request.dtype, [b * nh, s, columns], rows);
         let [of_q, of_dh] = [map(dhqk, past)?, map(dhhv, past)?];

@@ -98,7 +98,7 @@ template <class T, int L, Gradient OF> struct ChunkGradient {
         }
     }
 
-    // Of who looks back in a pair, its row says what becomes of the score; `own`, or that of the column.
+    // The row that looks back says what becomes of a pair's score: `own`, or that of the column.
     __device__ __forceinline__ float weigh(float score, int t, int column, float2 exponent, Row own) const {
         Row row = BACK ? shared.rows[column] : own;
         float gradient = score * row.inverse + (OF == Gradient::V ? 0 : row.r);

@@ -180,7 +180,7 @@ impl Version for Gradients {
         let (dims, dtype) = (&request.dims, request.dtype);
         let eps = vlstm::epsilon(&self.info, request.options())?;
         let exact = vlstm::normalizer_grad(&self.info, request.options()) == NormalizerGrad::Exact;
-        let [b, nh, s, dhqk, dhhv] = qkv::of(dims);
+        let [b, nh, s, dhqk, dhhv] = qkv::sizes_of(dims);
         let heads = b * nh;
         let Grid { tiles: chunks, .. } = self.forward.chunks(dims)?;
         let all = heads * chunks;

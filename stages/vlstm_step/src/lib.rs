@@ -180,7 +180,7 @@ impl Version for Step {
     }
 
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
-        let [b, nh, _, dhhv] = step::of(&request.dims);
+        let [b, nh, _, dhhv] = step::sizes_of(&request.dims);
         let heads = b * nh;
         let mut plan = Plan::new(device);
         let StepSlots { state, scope } = step::slots(&mut plan, &self.info, request)?;

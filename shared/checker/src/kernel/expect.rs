@@ -7,7 +7,7 @@ use clap::Args;
 use lab_app::{Component, Outcome, Role, TensorName, decode, read_tensor};
 use serde_json::json;
 
-use super::options::bad;
+use crate::arguments::bad;
 use crate::failure::Failure;
 
 /// What the outputs must hold.

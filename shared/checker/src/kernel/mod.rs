@@ -8,9 +8,10 @@ use lab_app::{Outcome, Settings, Single};
 use lab_emulator::Order;
 use serde_json::json;
 
-use crate::app::{output_to_stderr, output_to_stdout, seconds};
+use crate::arguments::{arch, bad, seconds};
 use crate::counted::{CAVEAT, Counted, print_counted};
 use crate::failure::Failure;
+use crate::stdout::{output_to_stderr, output_to_stdout};
 
 mod expect;
 mod list;
@@ -22,7 +23,6 @@ pub use expect::Expectations;
 pub use list::list;
 use options::Resolved;
 pub use options::written_launch;
-pub(crate) use options::{arch, bad, order};
 
 /// A launch of one kernel of a `.cu` file.
 #[derive(Clone, Debug, Default, Args)]
@@ -149,7 +149,7 @@ pub fn refuse_others_for_stage(name: &str, given: &[(bool, &str)]) -> Result<(),
     match given.iter().find(|(is, _)| *is) {
         None => Ok(()),
         Some((_, option)) => {
-            Err(options::bad(option, "a FILE.cu, whose kernels take it", &format!("'{name}'")))
+            Err(bad(option, "a FILE.cu, whose kernels take it", &format!("'{name}'")))
         }
     }
 }

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use lab_app::{Arch, Argument, BadArgument, Launch, split_list};
+use lab_app::{Argument, Launch, split_list};
 use lab_emulator::{Order, shown};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::Arguments;
 use super::expect::{Expectations, Expected};
-use crate::app::bytes;
+use crate::arguments::{arch, bad, bytes, order};
 use crate::failure::Failure;
 
 /// A file of `--args`.
@@ -184,30 +184,6 @@ pub fn written_launch(args: &Path) -> Result<Launch, Failure> {
     let resolved = Resolved::of(Path::new("k.cu"), &arguments, &Expectations::default())?;
     resolved.order(0)?;
     Ok(resolved.launch)
-}
-
-/// The GPU that is stood for.
-pub(crate) fn arch(given: Option<&str>) -> Result<Arch, Failure> {
-    let Some(name) = given else { return Ok(Arch::default()) };
-    name.parse().map_err(|expected: String| bad("--arch", &expected, &format!("'{name}'")))
-}
-
-/// An order of threads, with the seed where the text has none.
-pub(crate) fn order(given: Option<&str>, seed: u64) -> Result<Option<Order>, Failure> {
-    let Some(text) = given else { return Ok(None) };
-    let with_seed = match text {
-        "random" | "starve" => format!("{text}:{seed}"),
-        _ => text.to_owned(),
-    };
-    let order = with_seed.parse();
-    order.map(Some).map_err(|_: lab_emulator::BadOrder| {
-        let expected = "forward, reverse, warps, random[:SEED] or starve[:SEED]";
-        bad("--order", expected, &format!("'{text}'"))
-    })
-}
-
-pub(crate) fn bad(argument: &str, expected: &str, got: &str) -> Failure {
-    Failure::Usage(BadArgument::new(argument, expected, got).to_string())
 }
 
 fn read(path: &Path) -> Result<Written, Failure> {

@@ -225,7 +225,7 @@ pub(crate) fn choose(family: Option<&str>) -> Result<Vec<&'static dyn Version>, 
     Ok(chosen)
 }
 
-/// Of what the name of a stage and of one of its families stands for, the family.
+/// Keeps the family's versions, where a stage and one of its families have the same name.
 fn of_family(
     mut chosen: Vec<&'static dyn Version>,
     name: Option<&str>,

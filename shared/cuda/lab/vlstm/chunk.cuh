@@ -6,6 +6,7 @@
 #pragma once
 #include "lab/gates.cuh"
 #include "lab/halves.cuh"
+#include "lab/ptx/compute_here.cuh"
 #include "lab/ptx/ldmatrix.cuh"
 #include "lab/ptx/mma.cuh"
 #include "lab/ptx/stmatrix.cuh"
@@ -146,14 +147,6 @@ __device__ __forceinline__ void multiply_scores(float (&score)[SIZE], const Plac
                                 advance(k_major<SPAN>(place.k[k / PANEL], 8 * SPAN), k % PANEL * 2), k > 0);
 }
 // ANCHOR_END: scores
-
-// These values are computed here: the compiler would put that off until they are used, behind a wait.
-template <int N> __device__ __forceinline__ void compute_here(float (&values)[N]) {
-#ifndef LAB_EMULATOR
-#pragma unroll
-    for (int n = 0; n < N; ++n) asm volatile("" : "+f"(values[n]));
-#endif
-}
 
 // ANCHOR: weights
 // s D_ij of rows lane / 4 and 8 more, at the columns that the lane has of a product.

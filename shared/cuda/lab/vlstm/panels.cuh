@@ -1,6 +1,7 @@
 // What wgmma and TMA do with tiles of L positions in panels: of a block two warpgroups have 64 rows of its own tile each,
 // and a third has the thread that asks for tiles.
 #pragma once
+#include "lab/ptx/compute_here.cuh"
 #include "lab/ptx/dynamic_shared.cuh"
 #include "lab/ptx/named_barrier.cuh"
 #include "lab/ptx/stmatrix.cuh"
@@ -81,14 +82,6 @@ __device__ __forceinline__ void store_rows(const TensorMap& H, Panels<T, KEY, L>
             tensor_store(H, {value + p * PANEL, first + group * 64, head}, panels.panel[p] + group * 64 * PANEL);
         bulk_commit();
     }
-}
-
-// These values are computed here: the compiler would put that off until they are used, behind a wait.
-template <int N> __device__ __forceinline__ void compute_here(float (&values)[N]) {
-#ifndef LAB_EMULATOR
-#pragma unroll
-    for (int n = 0; n < N; ++n) asm volatile("" : "+f"(values[n]));
-#endif
 }
 
 }  // namespace lab

@@ -62,14 +62,14 @@ pub fn sizes([b, nh, s, dhqk, dhhv]: [usize; 5]) -> Dims {
 }
 
 /// B, NH, S, DHQK, DHHV of a checked problem.
-pub fn of(dims: &Dims) -> [usize; 5] {
+pub fn sizes_of(dims: &Dims) -> [usize; 5] {
     ["B", "NH", "S", "DHQK", "DHHV"].map(|d| dims.get(d))
 }
 
 /// Standard normal. A score then is about 1, and an output about √S: in the range of f16 for every
 /// S there may be.
 pub fn inputs(problem: &Problem) -> Tensors {
-    let [b, nh, s, dhqk, dhhv] = of(&problem.dims);
+    let [b, nh, s, dhqk, dhhv] = sizes_of(&problem.dims);
     tensor::tensors([
         ("q", problem.normal(0, &[b, nh, s, dhqk])),
         ("k", problem.normal(1, &[b, nh, s, dhqk])),
@@ -90,7 +90,7 @@ pub fn reference(inputs: &Tensors) -> Vec<(&'static str, Vec<f64>)> {
 
 /// Both products: 2 S² (DHQK + DHHV) operations a head. Each input read once, o written once.
 pub fn cost(dims: &Dims, dtype: DType) -> Cost {
-    let [b, nh, s, dhqk, dhhv] = of(dims).map(|size| size as f64);
+    let [b, nh, s, dhqk, dhhv] = sizes_of(dims).map(|size| size as f64);
     Cost {
         flops: b * nh * 2.0 * s * s * (dhqk + dhhv),
         bytes: b * nh * s * 2.0 * (dhqk + dhhv) * dtype.size() as f64,

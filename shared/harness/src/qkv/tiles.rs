@@ -18,7 +18,7 @@ pub fn instance_for(
     dtype: DType,
     dims: &Dims,
 ) -> Instance {
-    let [.., dhqk, dhhv] = qkv::of(dims);
+    let [.., dhqk, dhhv] = qkv::sizes_of(dims);
     let mut of_type = source.instances(kernel).filter(|i| i.has("T", dtype.cpp()));
     let fits = of_type.find(|i| dhqk.max(dhhv) <= i.size("DH"));
     fits.expect("DHQK and DHHV of a checked problem")
@@ -39,7 +39,7 @@ impl Grid {
     /// # Errors
     /// They are more blocks than a grid can have.
     pub fn of(dims: &Dims, rows: usize) -> Result<Self, Error> {
-        let [b, nh, s, ..] = qkv::of(dims);
+        let [b, nh, s, ..] = qkv::sizes_of(dims);
         let tiles = s.div_ceil(rows);
         let all = b * nh * tiles;
         let blocks = i32::try_from(all).map_err(|_| {

@@ -3,7 +3,10 @@
 use lab_device::emulator::Operation;
 use lab_device::{DType, Device, DeviceKind, Instance, Mode};
 
-use super::NORMALIZER_GRAD;
+use super::asserts::{
+    assert_rows_under, assert_same_from, in_type, normalizer_grads, rounding_of, set_gate,
+    with_gates,
+};
 use super::overflow::{
     a_dot_that_is_not_needed_may_overflow, pairs_that_do_not_count_may_overflow,
     with_normalizer_grad,
@@ -101,20 +104,6 @@ fn takes_no_states(version: &dyn Version) -> bool {
 
 fn takes_exact(version: &dyn Version) -> bool {
     normalizer_grads(version).contains(&"exact")
-}
-
-/// Whether its n is held constant, is not, or both are offered.
-pub(super) fn normalizer_grads(version: &dyn Version) -> &'static [&'static str] {
-    let setting = version.info().settings.iter().find(|s| s.name == NORMALIZER_GRAD.name);
-    setting.expect("a setting of the family").choices
-}
-
-/// The same with matrices in that type, rounded.
-pub(super) fn in_type(mut inputs: Tensors, dtype: DType) -> Tensors {
-    for tensor in inputs.values_mut().filter(|t| t.shape.len() == 4) {
-        *tensor = Tensor::rounded(dtype, &tensor.shape, &tensor.values());
-    }
-    inputs
 }
 
 /// Whether it goes from tile of K to tile of K, up to the diagonal, and the tiles are square.
@@ -217,27 +206,6 @@ pub fn what_comes_later_does_not_matter(version: &dyn Version, device: &Device) 
     }
 }
 
-/// An output is the same from this element on, but for df of halves, whose sums from both sides may round otherwise: to its
-/// bound, of the largest di.
-#[track_caller]
-pub(super) fn assert_same_from(
-    version: &dyn Version,
-    name: &str,
-    start: usize,
-    before: &Tensors,
-    after: &Tensors,
-) {
-    let slack = match name {
-        "df" => rounding_of(version, name, before["dq"].dtype, &Options::default()),
-        _ => 0.0,
-    };
-    let scale = before["di"].values().iter().fold(0f64, |a, v| a.max(v.abs()));
-    let (before, after) = (before[name].values(), after[name].values());
-    for (at, (a, b)) in after.iter().zip(&before).enumerate().skip(start) {
-        assert!((a - b).abs() <= slack * scale, "{name}, element {at}: {a}, before {b}");
-    }
-}
-
 /// In h of a version with tiles of TQ rows, or chunks of L, 64 where L is no parameter. A NaN in q: in its row. In k, i and f: in its
 /// row and those behind it. In v: in its column, from its row on; the rows before it in the same tile get
 /// 0 · NaN, those before it in a chunk may, those of earlier ones nothing. And in its head.
@@ -314,91 +282,12 @@ pub fn gates_that_do_not_fit_are_refused(version: &dyn Version, device: &Device)
     assert_eq!(error, "--set eps: expected a number that is not negative, got -1");
 }
 
-/// One head with these gates. q and k are positive, so that no row's sum of C cancels, which would
-/// tell of the data and not of the gates.
-pub(super) fn with_gates(
-    version: &dyn Version,
-    s: usize,
-    i: impl Fn(usize) -> f64,
-    f: impl Fn(usize) -> f64,
-) -> Tensors {
-    let mut all = inputs_of(version, [1, 1, s, 16, 16]);
-    for name in ["q", "k"] {
-        let positive: Vec<f64> = all[name].values().iter().map(|v| v.abs()).collect();
-        all.insert(name.to_owned(), Tensor::rounded(all[name].dtype, &[1, 1, s, 16], &positive));
-    }
-    set_gate(&mut all, "i", i);
-    set_gate(&mut all, "f", f);
-    all
-}
-
-/// A gate that is `at(t)` at position t of each head.
-fn set_gate(inputs: &mut Tensors, name: &str, at: impl Fn(usize) -> f64) {
-    let shape = inputs[name].shape.clone();
-    let all: Vec<f64> = (0..shape.iter().product()).map(|n| at(n % shape[2])).collect();
-    inputs.insert(name.to_owned(), Tensor::rounded(DType::F32, &shape, &all));
-}
-
-/// What the version's roundings to its halves make of an output, at most: its bound there. In f32 nothing.
-fn rounding_of(version: &dyn Version, output: &str, dtype: DType, options: &Options) -> f64 {
-    let all = version.info().outputs_under(options);
-    let bounds = all.iter().find(|o| o.name == output).map_or(&[][..], |o| o.bounds);
-    let bound = bounds.iter().find(|b| b.0 == dtype && dtype.size() < DType::F32.size());
-    bound.map_or(0.0, |b| b.1)
-}
-
 /// Every row of h, m and n against f64: the largest error of an element over the largest element.
 /// What f32 cannot hold is 0 or infinite. The bound is that in f32, in which m and n are computed in
 /// runs of every type.
 #[track_caller]
 fn assert_rows(version: &dyn Version, device: &Device, inputs: &Tensors, bound: f64, what: &str) {
     assert_rows_under(version, device, inputs, &Options::default(), bound, what);
-}
-
-/// The same under these options, with every head of CN and nN as a row.
-#[track_caller]
-pub(super) fn assert_rows_under(
-    version: &dyn Version,
-    device: &Device,
-    inputs: &Tensors,
-    options: &Options,
-    bound: f64,
-    what: &str,
-) {
-    let got = run(version, device, inputs, options).unwrap();
-    let outputs = version.reference(inputs, options);
-    let of_values = ["h", "m", "n", "CN", "nN", "mN"];
-    for (name, expected) in outputs.into_iter().filter(|o| of_values.contains(&o.0)) {
-        let [dhqk, dhhv] = ["q", "v"].map(|x| inputs[x].shape[3]);
-        let columns = match name {
-            "h" => dhhv,
-            "CN" => dhqk * dhhv,
-            "nN" => dhqk,
-            _ => 1,
-        };
-        let bound = match name {
-            "h" | "n" | "CN" | "nN" => {
-                bound.max(rounding_of(version, name, inputs["q"].dtype, options))
-            }
-            _ => bound,
-        };
-        let got = got[name].values();
-        for (row, (got, expected)) in got.chunks(columns).zip(expected.chunks(columns)).enumerate()
-        {
-            let largest = expected.iter().fold(0f64, |a, v| a.max(v.abs()));
-            for (&g, &e) in got.iter().zip(expected) {
-                if name == "mN" && g == e {
-                    continue; // −∞ where nothing was written
-                }
-                assert!(e.is_finite(), "{what}: {name} row {row}: the reference is {e}");
-                let right = match e.abs() > f64::from(f32::MAX) {
-                    true => g == e.signum() * f64::INFINITY,
-                    false => (g - e).abs() <= bound * largest + f64::from(f32::MIN_POSITIVE),
-                };
-                assert!(right, "{what}: {name} row {row}: {g}, expected {e}");
-            }
-        }
-    }
 }
 
 /// The sums of thousands of gates of -100 lie between the positions and the sequence's start, and

@@ -8,14 +8,17 @@
 //! and give the state behind the last position; states are f32 too. Backward, from dh as h: dq, dk, dv as q, k, v, and di, df as i, f. The equations are
 //! those of [`lab_reference::vlstm`].
 
+mod asserts;
 pub mod checks;
 pub mod overflow;
 mod packed;
 mod packed_checks;
+mod packed_problem;
 mod state_checks;
 mod states;
 pub mod step;
 mod step_checks;
+mod step_problem;
 
 use lab_device::DType;
 use lab_reference::vlstm::{
@@ -27,7 +30,7 @@ pub use self::packed::*;
 pub use self::state_checks::{set_last_gradient, set_state};
 pub use self::states::*;
 use crate::plan::{Scope, Slot};
-use crate::qkv::{self, of};
+use crate::qkv::{self, sizes_of};
 use crate::suite::VersionCheck;
 use crate::{
     Cost, Dim, Dims, Error, Family, Info, Input, Options, Plan, Problem, Request, Setting, Tensors,
@@ -254,7 +257,7 @@ pub fn normalizer_grad(info: &Info, options: &Options) -> NormalizerGrad {
 /// q, k, v, i standard normal; f normal about 3, a gate that keeps 95 %, as trained ones and their
 /// usual initialisation are: a row looks back some dozen positions.
 pub fn forward_inputs(problem: &Problem) -> Tensors {
-    let [b, nh, s, ..] = of(&problem.dims);
+    let [b, nh, s, ..] = sizes_of(&problem.dims);
     let mut all = qkv::inputs(problem);
     for (name, mean, stream) in [("i", 0.0, 3), ("f", 3.0, 4)] {
         let gate = problem.normal_around(mean, DType::F32, stream, &[b, nh, s]);
@@ -265,7 +268,7 @@ pub fn forward_inputs(problem: &Problem) -> Tensors {
 
 /// As [`forward_inputs`], and dh standard normal.
 fn forward_backward_inputs(problem: &Problem) -> Tensors {
-    let [b, nh, s, _, dhhv] = of(&problem.dims);
+    let [b, nh, s, _, dhhv] = sizes_of(&problem.dims);
     let mut all = forward_inputs(problem);
     all.insert("dh".to_owned(), problem.normal(5, &[b, nh, s, dhhv]));
     all
@@ -375,7 +378,7 @@ pub fn forward_backward_reference(
 /// Both products for the S (S + 1) / 2 pairs j ≤ i of each head: 2 (DHQK + DHHV) operations a
 /// pair. Each input read once, h written once.
 fn ungated_cost(dims: &Dims, dtype: DType) -> Cost {
-    let [b, nh, s, dhqk, dhhv] = of(dims).map(|size| size as f64);
+    let [b, nh, s, dhqk, dhhv] = sizes_of(dims).map(|size| size as f64);
     Cost {
         flops: b * nh * s * (s + 1.0) * (dhqk + dhhv),
         bytes: b * nh * s * 2.0 * (dhqk + dhhv) * dtype.size() as f64,
@@ -385,7 +388,7 @@ fn ungated_cost(dims: &Dims, dtype: DType) -> Cost {
 /// As [`ungated_cost`], with i and f read and m and n written. The few operations of each pair
 /// that make an exponent and its exponential are not counted.
 fn forward_cost(dims: &Dims, dtype: DType) -> Cost {
-    let [b, nh, s, ..] = of(dims).map(|size| size as f64);
+    let [b, nh, s, ..] = sizes_of(dims).map(|size| size as f64);
     let cost = ungated_cost(dims, dtype);
     Cost { bytes: cost.bytes + b * nh * s * 4.0 * DType::F32.size() as f64, ..cost }
 }
@@ -393,7 +396,7 @@ fn forward_cost(dims: &Dims, dtype: DType) -> Cost {
 /// As [`forward_cost`], with two products for the gradients of each of the two: dh · v and what
 /// goes into dq, dk and dv. What a backward pass computes once more is not counted.
 fn forward_backward_cost(dims: &Dims, dtype: DType) -> Cost {
-    let [b, nh, s, dhqk, dhhv] = of(dims).map(|size| size as f64);
+    let [b, nh, s, dhqk, dhhv] = sizes_of(dims).map(|size| size as f64);
     let forward = forward_cost(dims, dtype);
     let gradients = (2.0 * (dhqk + dhhv)) * dtype.size() as f64 + 2.0 * DType::F32.size() as f64;
     Cost { flops: 3.0 * forward.flops, bytes: forward.bytes + b * nh * s * gradients }

@@ -2,7 +2,7 @@
 
 use lab_device::{DType, Device};
 
-use super::checks::{assert_same_from, in_type, normalizer_grads};
+use super::asserts::{assert_same_from, in_type, normalizer_grads};
 use crate::qkv::checks::outputs_of;
 use crate::qkv::sizes;
 use crate::tensor::tensors;

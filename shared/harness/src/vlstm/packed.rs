@@ -11,6 +11,8 @@ use lab_device::DType;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use super::packed_problem::{alone, sequences_of};
+pub use super::packed_problem::{cu_seqlens, packed_sizes};
 use super::{
     EPSILON, References, forward_backward_cost, forward_backward_inputs,
     forward_backward_reference, forward_cost, forward_inputs, forward_reference, normalizer_grad,
@@ -94,11 +96,6 @@ pub const fn packed_dims(sizes: [[usize; 3]; 5]) -> [Dim; 5] {
     ]
 }
 
-/// N, NH, T, DHQK, DHHV by their names.
-pub fn packed_sizes([n, nh, t, dhqk, dhhv]: [usize; 5]) -> Dims {
-    Dims::new([("N", n), ("NH", nh), ("T", t), ("DHQK", dhqk), ("DHHV", dhhv)])
-}
-
 /// How many sequences are packed in a checked problem; `None` where none are.
 pub fn packed_sequences(dims: &Dims) -> Option<usize> {
     dims.find("N")
@@ -111,7 +108,7 @@ pub fn tensor_sizes(dims: &Dims) -> [usize; 5] {
             let [nh, t, dhqk, dhhv] = ["NH", "T", "DHQK", "DHHV"].map(|name| dims.get(name));
             [1, nh, t, dhqk, dhhv]
         }
-        None => qkv::of(dims),
+        None => qkv::sizes_of(dims),
     }
 }
 
@@ -134,16 +131,6 @@ pub fn packed_slot(plan: &mut Plan, request: &Request<'_>) -> PackedSlot {
     PackedSlot { sequences, cu_seqlens }
 }
 
-/// Begins and ends of these lengths.
-pub fn cu_seqlens(lengths: &[usize]) -> Tensor {
-    let ends = lengths.iter().scan(0, |end, length| {
-        *end += length;
-        Some(*end as f64)
-    });
-    let all: Vec<f64> = [0.0].into_iter().chain(ends).collect();
-    Tensor::rounded(DType::I32, &[all.len()], &all)
-}
-
 /// Lengths that add up to `positions`: between cuts that are anywhere, two at the same place, too.
 fn draw_lengths(problem: &Problem, sequences: usize, positions: usize) -> Vec<usize> {
     let mut rng = ChaCha8Rng::seed_from_u64(problem.seed);
@@ -152,37 +139,6 @@ fn draw_lengths(problem: &Problem, sequences: usize, positions: usize) -> Vec<us
     cuts.sort_unstable();
     let ends = cuts.iter().copied().chain([positions]);
     [0].into_iter().chain(cuts.iter().copied()).zip(ends).map(|(from, to)| to - from).collect()
-}
-
-/// Where each sequence begins and ends.
-pub(super) fn sequences_of(inputs: &Tensors) -> Vec<[usize; 2]> {
-    let ends = inputs["cu_seqlens"].values();
-    ends.windows(2).map(|w| [w[0] as usize, w[1] as usize]).collect()
-}
-
-/// Inputs of the n-th sequence alone, as those of one that is not packed.
-pub(super) fn alone(inputs: &Tensors, n: usize) -> Tensors {
-    let [from, to] = sequences_of(inputs)[n];
-    let own = |(name, tensor): (&String, &Tensor)| {
-        let shape = &tensor.shape;
-        let (own_shape, values) = match name.as_str() {
-            "cu_seqlens" => return None,
-            "C0" | "n0" | "m0" | "dCN" | "dnN" => {
-                let size: usize = shape[1..].iter().product();
-                let values = tensor.values()[n * size..][..size].to_vec();
-                ([&[1], &shape[1..]].concat(), values)
-            }
-            _ => {
-                let (positions, columns) = (shape[2], shape.get(3).copied().unwrap_or(1));
-                let of_head = |head: &[f64]| head[from * columns..to * columns].to_vec();
-                let heads = tensor.values();
-                let values = heads.chunks(positions * columns).flat_map(of_head).collect();
-                ([&[1, shape[1], to - from], &shape[3..]].concat(), values)
-            }
-        };
-        Some((name.clone(), Tensor::rounded(tensor.dtype, &own_shape, &values)))
-    };
-    inputs.iter().filter_map(own).collect()
 }
 
 /// The reference of all, from that of each sequence alone.

@@ -2,7 +2,7 @@
 
 use lab_device::{DType, Device};
 
-use super::packed::{alone, cu_seqlens, packed_sizes, sequences_of};
+use super::packed_problem::{alone, cu_seqlens, packed_sizes, sequences_of};
 use crate::suite::VersionCheck;
 use crate::{Options, Problem, Tensor, Tensors, Version, compare, run, version_checks};
 

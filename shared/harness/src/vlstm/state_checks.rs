@@ -2,7 +2,7 @@
 
 use lab_device::{DType, Device};
 
-use super::checks::{assert_rows_under, with_gates};
+use super::asserts::{assert_rows_under, with_gates};
 use crate::qkv::checks::{inputs_of, ones, outputs_of};
 use crate::qkv::sizes;
 use crate::{Comparison, Options, Problem, Tensor, Tensors, Version, compare, run};

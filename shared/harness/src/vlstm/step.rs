@@ -11,11 +11,12 @@ use lab_device::DType;
 use lab_reference::vlstm::{Inputs, Sizes, State, forward_from};
 
 use super::EPSILON;
+pub use super::step_problem::{no_state, sizes, sizes_of, state_dtype};
 use crate::plan::{Scope, Slot};
 use crate::suite::VersionCheck;
 use crate::{
-    Cost, Dim, Dims, Error, Family, Info, Input, Options, Plan, Problem, Request, Setting, Tensor,
-    Tensors, arguments, tensor,
+    Cost, Dim, Dims, Error, Family, Info, Input, Options, Plan, Problem, Request, Setting, Tensors,
+    arguments, tensor,
 };
 
 /// The family.
@@ -55,24 +56,6 @@ pub const fn dims([b, nh, dhqk, dhhv]: [[usize; 3]; 4]) -> [Dim; 4] {
         Dim::new("DHQK", "columns of q and k of a head, rows of C", dhqk).in_steps_of(super::STEP),
         Dim::new("DHHV", "columns of v and h of a head, and of C", dhhv).in_steps_of(super::STEP),
     ]
-}
-
-/// B, NH, DHQK, DHHV by their names.
-pub fn sizes([b, nh, dhqk, dhhv]: [usize; 4]) -> Dims {
-    Dims::new([("B", b), ("NH", nh), ("DHQK", dhqk), ("DHHV", dhhv)])
-}
-
-/// B, NH, DHQK, DHHV of a checked problem.
-pub fn of(dims: &Dims) -> [usize; 4] {
-    ["B", "NH", "DHQK", "DHHV"].map(|d| dims.get(d))
-}
-
-/// The type of C in a run that does not say.
-pub fn state_dtype(dtype: DType) -> DType {
-    match dtype {
-        DType::BF16 => DType::BF16,
-        _ => DType::F32,
-    }
 }
 
 impl Family for Step {
@@ -129,7 +112,7 @@ fn bench_shapes(info: &Info, dtype: DType) -> Vec<Dims> {
 
 /// Gates as in [`super::forward_inputs`], all else standard normal: about what some dozen positions leave.
 fn inputs(problem: &Problem, state: DType) -> Tensors {
-    let [b, nh, dhqk, dhhv] = of(&problem.dims);
+    let [b, nh, dhqk, dhhv] = sizes_of(&problem.dims);
     let f32s =
         |mean, stream, shape: &[usize]| problem.normal_around(mean, DType::F32, stream, shape);
     tensor::tensors([
@@ -160,7 +143,7 @@ pub fn reference(inputs: &Tensors, epsilon: f64) -> Vec<(&'static str, Vec<f64>)
 /// Five operations for each element of C: two make it, one keeps what was there, two read it. The state is read and written once, all
 /// else read or written once.
 fn cost(dims: &Dims, dtype: DType, state: DType) -> Cost {
-    let [b, nh, dhqk, dhhv] = of(dims).map(|size| size as f64);
+    let [b, nh, dhqk, dhhv] = sizes_of(dims).map(|size| size as f64);
     let of_state = 2.0 * (dhqk * dhhv * state.size() as f64 + (dhqk + 1.0) * 4.0);
     let of_position = 2.0 * (dhqk + dhhv) * dtype.size() as f64 + 2.0 * 4.0;
     Cost { flops: b * nh * 5.0 * dhqk * dhhv, bytes: b * nh * (of_state + of_position) }
@@ -181,7 +164,7 @@ pub struct StepSlots {
 /// # Errors
 /// ε is negative; C0 is not of the type that was asked for, or is narrower than f32 in a run that is not.
 pub fn slots(plan: &mut Plan, info: &Info, request: &Request<'_>) -> Result<StepSlots, Error> {
-    let [b, nh, dhqk, dhhv] = of(&request.dims);
+    let [b, nh, dhqk, dhhv] = sizes_of(&request.dims);
     let eps = super::epsilon(info, request.options())?;
     let state = request.shape("C0").dtype;
     check_state(state, request.dtype, request.text(STATE.name))?;
@@ -213,21 +196,10 @@ fn check_state(got: DType, dtype: DType, asked: &str) -> Result<(), Error> {
     }
 }
 
-/// A state of nothing for these sizes.
-pub fn no_state([b, nh, dhqk, dhhv]: [usize; 4], state: DType) -> Tensors {
-    let all = |dtype, shape: &[usize], value: f64| {
-        Tensor::rounded(dtype, shape, &vec![value; shape.iter().product()])
-    };
-    tensor::tensors([
-        ("C0", all(state, &[b, nh, dhqk, dhhv], 0.0)),
-        ("n0", all(DType::F32, &[b, nh, dhqk], 0.0)),
-        ("m0", all(DType::F32, &[b, nh], f64::NEG_INFINITY)),
-    ])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Tensor;
 
     const INFO: Info = Info {
         stage: "s",

@@ -3,7 +3,7 @@
 use lab_device::{DType, Device};
 use lab_reference::vlstm::{Inputs, Sizes, forward};
 
-use super::step::{no_state, sizes, state_dtype};
+use super::step_problem::{no_state, sizes, state_dtype};
 use crate::qkv::checks::{dtype_of, ones, outputs_of, schedules};
 use crate::suite::{VersionCheck, check, without_checks};
 use crate::tensor::tensors;

@@ -12,6 +12,7 @@ mod tensor;
 mod tensor_grid;
 mod tensor_head;
 mod tensor_products;
+mod tensor_slots;
 
 use std::collections::BTreeMap;
 
@@ -26,10 +27,11 @@ pub use products::HeadSums;
 pub(crate) use products::add_input_gradient;
 pub(crate) use residence::MOST_UNITS;
 pub(crate) use spread::MOST_SPREAD_UNITS;
-pub(crate) use tensor::{MOST_TENSOR_UNITS, TensorSlots};
+pub(crate) use tensor::MOST_TENSOR_UNITS;
 pub(crate) use tensor_grid::{MOST_GRID_UNITS, has_room_for_grid};
 pub use tensor_head::{MOST_TENSOR_OUTPUTS, TensorHead};
 pub(crate) use tensor_products::wide_bytes;
+pub(crate) use tensor_slots::TensorSlots;
 
 use crate::Way;
 

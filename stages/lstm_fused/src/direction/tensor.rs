@@ -1,12 +1,12 @@
 //! The launches of a direction whose products with h are on tensor cores.
 
 use lab_device::{DType, Instance, Kernel, KernelSource, Launch, Swizzle, TensorMap};
-use lab_harness::plan::{Argument, Plan, Scope, Slot};
+use lab_harness::plan::{Argument, Plan, Scope};
 use lab_harness::{Error, arguments};
 
 use super::products::launch_of_tiles;
-use super::tensor_products::WideSlots;
-use super::{Direction, LayerSlots, Sizes, States};
+use super::tensor_slots::TensorSlots;
+use super::{Direction, Sizes};
 use crate::Way;
 use crate::kernels::{PROJECTION, V3_TENSOR, V3_TENSOR_BACK, V5_WGMMA, V6_WGMMA_BACK};
 
@@ -65,47 +65,6 @@ pub(super) fn check_halves(dtype: DType) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::bad("dtype", "f16 or bf16 on tensor cores", dtype))
-}
-
-/// What a direction on tensor cores has of its own.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct TensorSlots {
-    /// What x adds to the gates of all steps, \[T, B, H, 4\], in the type; on the way back da, \[T B, 4H\], where
-    /// products by wgmma read it.
-    pub(super) ax: Slot,
-    /// da of each row's first step, \[B, 4H\], in the type; and of all its steps together, in f32.
-    pub(super) first_da: Slot,
-    pub(super) bias_sums: Slot,
-    /// The layer's y, and the h0 of this direction, \[B, H\].
-    pub(super) y: Slot,
-    pub(super) h0: Slot,
-    pub(super) wide: WideSlots,
-}
-
-impl TensorSlots {
-    /// Bytes of a direction of a run with the way back.
-    pub(crate) fn bytes(dtype: DType, rows: usize, batch: usize, hidden: usize) -> usize {
-        4 * hidden * (dtype.size() * (rows + batch) + 4 * batch)
-    }
-
-    pub(super) fn new(
-        plan: &mut Plan,
-        sizes: Sizes,
-        states: &States,
-        slots: LayerSlots,
-        state: usize,
-    ) -> Self {
-        let of_states = sizes.batch * sizes.hidden;
-        let of_batch = if sizes.keep { sizes.batch * sizes.weights() } else { 1 };
-        Self {
-            ax: plan.scratch(sizes.dtype, sizes.rows() * sizes.weights()),
-            first_da: plan.scratch(sizes.dtype, of_batch),
-            bias_sums: plan.scratch(DType::F32, of_batch),
-            y: slots.y,
-            wide: WideSlots::new(plan, sizes, slots.columns),
-            h0: states.slot("h0").part(state * of_states, of_states),
-        }
-    }
 }
 
 impl Direction {

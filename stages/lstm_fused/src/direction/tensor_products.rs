@@ -4,7 +4,7 @@ use lab_device::{DType, Kernel, KernelSource, Launch, Swizzle, TensorMap};
 use lab_harness::plan::{Plan, Slot};
 use lab_harness::{Error, Operand, arguments};
 
-use super::tensor::TensorSlots;
+use super::tensor_slots::{TensorSlots, WideSlots, has_products, wide_columns};
 use super::{Direction, Sizes, Weights, blocks};
 use crate::Way;
 use crate::kernels::{COLUMNS, V4_PRODUCT, V4_PRODUCT_BACK};
@@ -29,36 +29,6 @@ pub(super) fn product(
     Ok((plan.device().load(instance)?, ["BM", "BN", "BK"].map(|name| instance.size(name))))
 }
 
-/// Columns of x as TMA takes them: rows are multiples of 16 bytes.
-fn wide_columns(columns: usize) -> usize {
-    columns.next_multiple_of(8)
-}
-
-/// What the products read in place of x and `weight_ih`, and write in place of the gradients by them, where these have
-/// other columns.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct WideSlots {
-    /// x, \[T, B, columns\], without what stands behind the rows' ends.
-    x: Option<Slot>,
-    /// `weight_ih`, \[4H, columns\], and the gradient by it.
-    weights: Option<[Slot; 2]>,
-}
-
-impl WideSlots {
-    pub(super) fn new(plan: &mut Plan, sizes: Sizes, columns: usize) -> Self {
-        if !has_products(sizes.way, sizes.hidden) {
-            return Self { x: None, weights: None };
-        }
-        let wide = wide_columns(columns);
-        let is_wide = wide != columns;
-        let mut scratch = |rows: usize| plan.scratch(sizes.dtype, rows * wide);
-        let x = (is_wide || sizes.ragged && sizes.keep).then(|| scratch(sizes.rows()));
-        let kept = if sizes.keep { sizes.weights() } else { 1 };
-        let weights = is_wide.then(|| [scratch(sizes.weights()), scratch(kept)]);
-        Self { x, weights }
-    }
-}
-
 /// Bytes of what has other columns than a network of so many inputs, in a run with the way back.
 pub(crate) fn wide_bytes(
     way: Way,
@@ -71,11 +41,6 @@ pub(crate) fn wide_bytes(
     }
     let of_direction = rows + 2 * GATES * hidden;
     dtype.size() * wide_columns(inputs) * (directions * of_direction + rows)
-}
-
-/// Whether all products over all steps are by wgmma.
-pub(super) fn has_products(way: Way, hidden: usize) -> bool {
-    way.has_products() && hidden.is_multiple_of(8)
 }
 
 impl Direction {
