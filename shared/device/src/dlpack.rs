@@ -122,8 +122,8 @@ impl DLTensor {
     /// What it describes, looked at.
     ///
     /// # Errors
-    /// A type that no kernel here takes, a size below zero, gaps between elements or another order, a
-    /// misaligned or null address: what there is instead of such a tensor, in words.
+    /// A type that no kernel here takes, a size below zero, more bytes than there are addresses, gaps between elements or
+    /// another order, a misaligned or null address: what there is instead of such a tensor, in words.
     ///
     /// # Safety
     /// `shape` leads to `ndim` numbers, and `strides` does or is null.
@@ -156,11 +156,17 @@ impl DLTensor {
                 expected = expected.saturating_mul(size.max(1));
             }
         }
-        let address = data as u64 + byte_offset;
+        let bytes = match shape.contains(&0) {
+            true => Some(0),
+            false => shape.iter().try_fold(dtype.size(), |all, &size| all.checked_mul(size)),
+        };
+        let bytes = bytes.ok_or_else(|| format!("sizes {sizes:?}: more than memory has"))?;
+        let address = (data as u64).checked_add(byte_offset);
+        let address = address.ok_or_else(|| format!("{byte_offset} bytes behind {data:p}"))?;
         if !address.is_multiple_of(dtype.size() as u64) {
             return Err(format!("{dtype} at {address:#x}: misaligned"));
         }
-        if data.is_null() && shape.iter().product::<usize>() > 0 {
+        if data.is_null() && bytes > 0 {
             return Err("a null pointer".into());
         }
         Ok(View { address, device, dtype, shape })
@@ -206,6 +212,18 @@ mod tests {
         let said = "strides [1, 2] of sizes [2, 3]: not contiguous";
         assert_eq!(view(&[2, 3], Some(&[1, 2])), Err(said.into()));
         assert_eq!(view(&[2, -3], None), Err("sizes [2, -3]".into()));
+    }
+
+    #[test]
+    fn sizes_and_offsets_that_overflow_are_refused() {
+        // SAFETY: there are as many sizes as dimensions.
+        let view = |t: DLTensor| unsafe { t.view() }.map(|v| v.shape);
+        let most = i64::MAX;
+        let said = format!("sizes [{most}, {most}]: more than memory has");
+        assert_eq!(view(tensor(&[most, most], None)), Err(said));
+        assert_eq!(view(tensor(&[most, 0, most], None)), Ok(vec![most as usize, 0, most as usize]));
+        let behind = DLTensor { byte_offset: u64::MAX, ..tensor(&[4], None) };
+        assert_eq!(view(behind), Err(format!("{} bytes behind 0x40", u64::MAX)));
     }
 
     #[test]

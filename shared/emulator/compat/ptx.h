@@ -110,6 +110,17 @@ __forceinline__ uint32_t lop3(uint32_t a, uint32_t b, uint32_t c, uint32_t table
         if (table >> n & 1) result |= (n & 4 ? a : ~a) & (n & 2 ? b : ~b) & (n & 1 ? c : ~c);
     return result;
 }
+// Bytes of both, as four digits say; with 8 added, the byte's sign eight times. __byte_perm has no signs.
+__forceinline__ uint32_t prmt(uint32_t low, uint32_t high, uint32_t digits) {
+    uint64_t both = low | uint64_t(high) << 32;
+    uint32_t result = 0;
+    for (int n = 0; n < 4; ++n) {
+        uint32_t digit = digits >> (4 * n) & 15, byte = uint32_t(both >> (8 * (digit & 7))) & 255;
+        if (digit & 8) byte = byte & 128 ? 255 : 0;
+        result |= byte << (8 * n);
+    }
+    return result;
+}
 // By its width or more: nothing is left, or the sign.
 template <class T> __forceinline__ T shl(T a, uint32_t by) { return by < 8 * sizeof(T) ? T(a << by) : T(0); }
 template <class T> __forceinline__ T shr(T a, uint32_t by) {

@@ -56,6 +56,10 @@ impl Call<'_> {
         let operands = self.operands.len() - usize::from(self.has("L2::cache_hint"));
         let of_source = match operands {
             3 => bytes.clone(),
+            // A predicate says that the source is ignored.
+            4 if self.text.is_predicate(self.value(3)?) => {
+                format!("({} ? 0u : {bytes})", self.read(3, "bool")?)
+            }
             4 => self.read(3, "uint32_t")?,
             _ => return None,
         };

@@ -23,16 +23,21 @@ pub(crate) struct Given {
 /// The statements of C++ that do what a text does, without its quotes; `None` if there is an instruction that is not known.
 pub(crate) fn translated(text: &str, given: &[Given]) -> Option<String> {
     let statements = statements(text)?;
-    let mut names = HashSet::new();
+    let (mut names, mut predicates) = (HashSet::new(), HashSet::new());
     let mut labels = Vec::new();
     for statement in &statements {
         match statement {
-            Statement::Registers(_, declared) => names.extend(declared.iter().cloned()),
+            Statement::Registers(kind, declared) => {
+                names.extend(declared.iter().cloned());
+                if kind == "pred" {
+                    predicates.extend(declared.iter().cloned());
+                }
+            }
             Statement::Label(name) => labels.push(format!("emu_l_{name}")),
             _ => {}
         }
     }
-    let text = Text { given, names };
+    let text = Text { given, names, predicates };
     let mut body = String::new();
     if !labels.is_empty() {
         body += &format!("__label__ {}; ", labels.join(", "));
@@ -89,7 +94,10 @@ fn of_type(name: &str) -> Option<Type> {
 /// What a text has to work on.
 struct Text<'a> {
     given: &'a [Given],
+    /// Of the registers that it declares.
     names: HashSet<String>,
+    /// Those of one bit.
+    predicates: HashSet<String>,
 }
 
 impl Text<'_> {
@@ -147,6 +155,10 @@ impl Text<'_> {
             }
             value => Some(format!("::emu::ptx::as<{cpp}>({})", self.variable(value)?)),
         }
+    }
+
+    fn is_predicate(&self, value: &Value) -> bool {
+        matches!(value, Value::Register(name) | Value::Special(name) if self.predicates.contains(name))
     }
 
     fn write(&self, to: &Value, value: &str) -> Option<String> {

@@ -67,7 +67,7 @@ impl Call<'_> {
             ("vabsdiff4", 4) if self.is("vabsdiff4.u32.u32.u32.add") => {
                 self.of_words("vabsdiff4", 3, None)
             }
-            ("prmt", 4) if self.words.len() == 2 => self.of_words("__byte_perm", 3, None),
+            ("prmt", 4) if self.words.len() == 2 => self.of_words("prmt", 3, None),
             ("shf", 4) => {
                 let name = match (self.words[1], self.words[2]) {
                     ("l", "wrap") => "__funnelshift_l",
@@ -147,7 +147,12 @@ impl Call<'_> {
             "ge" | "hs" => ">=",
             _ => return None,
         };
-        self.write(0, &format!("({} {sign} {})", self.read(1, kind.cpp)?, self.read(2, kind.cpp)?))
+        let [a, b] = [self.read(1, kind.cpp)?, self.read(2, kind.cpp)?];
+        // NaN is not unequal to anything here: `neu` says that.
+        match sign {
+            "!=" if kind.is_real() => self.write(0, &format!("({a} < {b} || {a} > {b})")),
+            _ => self.write(0, &format!("({a} {sign} {b})")),
+        }
     }
 
     /// Of whole numbers: the lower half, the upper one, or both.
