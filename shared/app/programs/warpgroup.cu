@@ -1,5 +1,5 @@
 // A product of 64 x 64 by one warpgroup of Hopper, with inline PTX: TMA brings A and B, an mbarrier says when, wgmma
-// multiplies. With -D FORGETFUL nobody waits for the mbarrier. For --arch sm_90a.
+// multiplies. With -D FORGETFUL nobody waits for the mbarrier. For --arch sm_90a; nvcc needs -arch=sm_90a -lcuda.
 #include <cstdint>
 #include <cstdio>
 #include <cuda.h>

@@ -637,10 +637,9 @@ impl Reader<'_> {
             {
                 let expression = tokens.text[tokens.end(at + 1)..tokens.start(close)].to_owned();
                 let is_named = at >= 3 && tokens.at(at - 1) == "]" && tokens.at(at - 3) == "[";
-                all.push(Given {
-                    name: is_named.then(|| tokens.at(at - 2).to_owned()),
-                    expression,
-                });
+                let name = is_named.then(|| tokens.at(at - 2).to_owned());
+                let constraint = tokens.at(at).trim_matches('"').to_owned();
+                all.push(Given { name, constraint, expression });
                 at = close;
             }
             at += 1;
@@ -795,7 +794,7 @@ mod tests {
         assert_eq!(node, "p.func = k; p->host_gridDim = 1; func = (void*)x;");
         assert_eq!(
             got,
-            "do { [[maybe_unused]] auto&& emu_o0 = (1); ::emu::ptx::barrier(::emu::ptx::as<uint32_t>(emu_o0)); } \
+            "do { [[maybe_unused]] auto emu_o0 = (1); ::emu::ptx::barrier(::emu::ptx::as<uint32_t>(emu_o0)); } \
              while (0); cudaLaunchKernel(k<T>, g);"
         );
         let newer = rewritten("asm(\"cp.async.wait_all;\");").text;

@@ -90,8 +90,9 @@ template <class T> __forceinline__ void store_relaxed(T* address, T value) {
     EMU_LOOKED_AT(address, EMU_WRITES);
     __atomic_store(address, &value, __ATOMIC_RELAXED);
 }
-// cp.async: `bytes` of the source, and zeros behind them.
-__forceinline__ void copy(char* to, const char* from, uint32_t bytes, uint32_t of_source) {
+// cp.async: `bytes` of the source, and zeros behind them, which are there at once.
+template <bool PAST_L1> __forceinline__ void copy(char* to, const char* from, uint32_t bytes, uint32_t of_source) {
+    if (PAST_L1 && bytes != 16) emu_trap("cp.async.cg: expected 16 bytes");
     if (bytes != 4 && bytes != 8 && bytes != 16) emu_trap("cp.async: expected 4, 8 or 16 bytes");
     if (of_source > bytes) emu_trap("cp.async: expected no more bytes of the source than are copied");
     if (of_source == bytes) {
@@ -104,6 +105,22 @@ __forceinline__ void copy(char* to, const char* from, uint32_t bytes, uint32_t o
 }
 
 // ---- numbers ------------------------------------------------------------------------------------
+// Whole numbers wrap around, also those with a sign. Divided by zero, all bits are set: PTX leaves it open.
+template <class T> struct Wraps {
+    using type = typename std::conditional<(sizeof(T) > 4), uint64_t, uint32_t>::type;
+};
+template <> struct Wraps<float> { using type = float; };
+template <> struct Wraps<double> { using type = double; };
+template <class T> __forceinline__ T add(T a, T b) { return T(typename Wraps<T>::type(a) + typename Wraps<T>::type(b)); }
+template <class T> __forceinline__ T sub(T a, T b) { return T(typename Wraps<T>::type(a) - typename Wraps<T>::type(b)); }
+template <class T> __forceinline__ T mul(T a, T b) { return T(typename Wraps<T>::type(a) * typename Wraps<T>::type(b)); }
+template <class T> __forceinline__ T div(T a, T b) {
+    if constexpr (std::is_integral<T>::value) {
+        if (b == 0) return T(~T(0));
+        if (std::is_signed<T>::value && b == T(-1)) return sub(T(0), a);
+    }
+    return a / b;
+}
 __forceinline__ uint32_t lop3(uint32_t a, uint32_t b, uint32_t c, uint32_t table) {
     uint32_t result = 0;
     for (int n = 0; n < 8; ++n)
@@ -151,6 +168,11 @@ constexpr unsigned MULTIPROCESSORS = 108;
 __forceinline__ unsigned nsmid() { return MULTIPROCESSORS; }
 __forceinline__ unsigned smid() {
     return (blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z)) % MULTIPROCESSORS;
+}
+// Lanes of a part of the warp, as the clamp of a shuffle says.
+__forceinline__ int width(uint32_t clamp, bool up) {
+    if ((clamp & 31) != (up ? 0 : 31)) emu_trap("shfl.sync: expected a clamp of 0 for up and of 31 otherwise");
+    return 32 - int(clamp >> 8 & 31);
 }
 __forceinline__ unsigned lanemask_eq() { return 1u << laneid(); }
 __forceinline__ unsigned lanemask_lt() { return lanemask_eq() - 1; }

@@ -63,7 +63,8 @@ impl Call<'_> {
             4 => self.read(3, "uint32_t")?,
             _ => return None,
         };
-        Some(format!("::emu::ptx::copy({to}, {from}, {bytes}, {of_source})"))
+        let past_l1 = self.words[2] == "cg";
+        Some(format!("::emu::ptx::copy<{past_l1}>({to}, {from}, {bytes}, {of_source})"))
     }
 
     fn bulk_copy(&self) -> Option<String> {
@@ -122,7 +123,7 @@ impl Call<'_> {
         let loads = rest.first()?.starts_with("shared");
         let tensor = usize::from(loads);
         let coordinates = self.coordinates(tensor)?;
-        let Operand::Address { base, .. } = self.operands.get(tensor)? else { return None };
+        let Operand::Address { base, offset, .. } = self.operands.get(tensor)? else { return None };
         let (rank, at) = (coordinates.len(), coordinates.join(", "));
         (format!("{rank}d") == self.words[4]).then_some(())?;
         let shared = self.place(1 - tensor, true)?;
@@ -136,7 +137,7 @@ impl Call<'_> {
             ["global", "shared::cta", "bulk_group"] => ("nullptr".into(), "0".into()),
             _ => return None,
         };
-        let map = self.text.read(base, "uint64_t")?;
+        let map = format!("({} + {offset})", self.text.read(base, "uint64_t")?);
         let call = format!(
             "emu_tensor_copy({shared}, (const void*){map}, emu_at, {rank}, {barrier}, {flags})"
         );
@@ -150,7 +151,7 @@ impl Call<'_> {
             format!("emu_mbarrier_arrive({place}, {arrivals}, {bytes}, EMU_SCOPE_{scope})")
         };
         let place = |index: usize| self.place(index, self.is_shared());
-        match self.words[1] {
+        match *self.words.get(1)? {
             "init" => {
                 Some(format!("emu_mbarrier_init({}, {})", place(0)?, self.read(1, "uint32_t")?))
             }

@@ -44,7 +44,7 @@ impl Call<'_> {
 
     /// Words that say nothing but where, how many, and in which caches.
     fn is_plain(&self, more: &[&str]) -> bool {
-        let middle = &self.words[1..self.words.len() - 1];
+        let middle = self.words.get(1..self.words.len() - 1).unwrap_or_default();
         middle
             .iter()
             .all(|word| CACHES.contains(word) || SPACES.contains(word) || more.contains(word))
@@ -105,7 +105,7 @@ impl Call<'_> {
         let kind = self.own_type()?;
         let words = ["relaxed", "acquire", "release", "acq_rel", "noftz"];
         let operation = *self.words.get(self.words.len().checked_sub(2)?)?;
-        let middle = &self.words[1..self.words.len() - 2];
+        let middle = self.words.get(1..self.words.len() - 2)?;
         let known =
             |word: &&str| SPACES.contains(word) || SCOPES.contains(word) || words.contains(word);
         if !middle.iter().all(known) || ["f16", "bf16", "f16x2", "bf16x2"].contains(&name) {

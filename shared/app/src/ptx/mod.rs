@@ -17,6 +17,8 @@ use statement::{Instruction, Operand, Statement, Value, label_name, statements};
 #[derive(Clone, Debug)]
 pub(crate) struct Given {
     pub(crate) name: Option<String>,
+    /// `=r`, `+f`, `l`; a number, where it shares the register of another one.
+    pub(crate) constraint: String,
     pub(crate) expression: String,
 }
 
@@ -33,6 +35,8 @@ pub(crate) fn translated(text: &str, given: &[Given]) -> Option<String> {
                     predicates.extend(declared.iter().cloned());
                 }
             }
+            // In scopes of their own two may have one name; here they may not.
+            Statement::Label(name) if labels.contains(&format!("emu_l_{name}")) => return None,
             Statement::Label(name) => labels.push(format!("emu_l_{name}")),
             _ => {}
         }
@@ -42,8 +46,13 @@ pub(crate) fn translated(text: &str, given: &[Given]) -> Option<String> {
     if !labels.is_empty() {
         body += &format!("__label__ {}; ", labels.join(", "));
     }
-    for (n, Given { expression, .. }) in given.iter().enumerate() {
-        body += &format!("[[maybe_unused]] auto&& emu_o{n} = ({expression}); ");
+    for (n, Given { constraint, expression, .. }) in given.iter().enumerate() {
+        // What goes in has a register of its own: what comes out may be the same variable.
+        let kind = if constraint.starts_with(['=', '+']) { "auto&&" } else { "auto" };
+        body += &format!("[[maybe_unused]] {kind} emu_o{n} = ({expression}); ");
+        if constraint.parse::<usize>().is_ok_and(|shared| shared < n) {
+            body += &format!("::emu::ptx::put(emu_o{constraint}, emu_o{n}); ");
+        }
     }
     for statement in statements {
         body += &match statement {
@@ -248,7 +257,10 @@ mod tests {
     use super::*;
 
     fn of(text: &str, given: &[&str]) -> Option<String> {
-        let one = |e: &&str| Given { name: None, expression: (*e).to_owned() };
+        let one = |e: &&str| {
+            let constraint = if *e == "y" { "r" } else { "=r" }.into();
+            Given { name: None, constraint, expression: (*e).to_owned() }
+        };
         translated(text, &given.iter().map(one).collect::<Vec<_>>())
     }
 
@@ -257,8 +269,8 @@ mod tests {
         let add = of("add.u32 %0, %1, 4;", &["x", "y"]).unwrap();
         assert_eq!(
             add,
-            "[[maybe_unused]] auto&& emu_o0 = (x); [[maybe_unused]] auto&& emu_o1 = (y); \
-             ::emu::ptx::put(emu_o0, uint32_t(::emu::ptx::as<uint32_t>(emu_o1) + uint32_t(4))); "
+            "[[maybe_unused]] auto&& emu_o0 = (x); [[maybe_unused]] auto emu_o1 = (y); \
+             ::emu::ptx::put(emu_o0, ::emu::ptx::add(::emu::ptx::as<uint32_t>(emu_o1), uint32_t(4))); "
         );
     }
 
@@ -274,6 +286,37 @@ mod tests {
             "emu_l_AGAIN___: ; if (!::emu::ptx::as<bool>(emu_r_p)) { goto emu_l_AGAIN___; } ",
         ] {
             assert!(got.contains(part), "{part}: {got}");
+        }
+    }
+
+    /// Words, operands and characters that are missing: refused or read, and no panic.
+    #[test]
+    fn what_is_malformed_is_no_panic() {
+        let texts = [
+            "{ .reg .pred p; setp.ne.b32 p, %0, 0; @!p bra L; L: }",
+            "cvt.rn.f16x2.f32 %0, %1, %2;",
+            "mov.b64 {%0, %1}, %2;",
+            "mad.lo.s32 %0, %1, -3, %2;",
+            "red.release.gpu.global.add.u32 [%0+0x10], %1;",
+            "ld.global.nc.v2.u32 {%0, %1}, [%2-8];",
+            "st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};",
+            "shfl.sync.bfly.b32 %0, %1, 1, 0x1f, -1;",
+            "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};",
+            "cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;",
+            "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];",
+            "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;",
+            "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, %4, %5, 1, 1, 1, 0, 0;",
+            "elect.sync _|p, %0;",
+        ];
+        let given = ["x"; 8];
+        for text in texts {
+            for from in 0..text.len() {
+                for to in [from + 1, from + 3, from + 9, text.len()] {
+                    if let Some(end) = text.get(to..) {
+                        of(&(text[..from].to_owned() + end), &given);
+                    }
+                }
+            }
         }
     }
 

@@ -62,7 +62,9 @@ impl Call<'_> {
                 let [a, b, p] = [self.read(1, cpp)?, self.read(2, cpp)?, self.read(3, "bool")?];
                 self.write(0, &format!("({p} ? {a} : {b})"))
             }
-            ("mul" | "mad", _) if self.own_type()?.letter != 'f' => self.product(),
+            ("mul" | "mad", _) if self.own_type().is_some_and(|kind| !kind.is_real()) => {
+                self.product()
+            }
             ("lop3", 5) => self.of_words("lop3", 3, Some(4)),
             ("vabsdiff4", 4) if self.is("vabsdiff4.u32.u32.u32.add") => {
                 self.of_words("vabsdiff4", 3, None)
@@ -157,10 +159,10 @@ impl Call<'_> {
 
     /// Of whole numbers: the lower half, the upper one, or both.
     fn product(&self) -> Option<String> {
-        let kind = self.own_type()?;
+        let kind = self.own_type().filter(|_| self.words.len() == 3)?;
         let [a, b] = [self.read(1, kind.cpp)?, self.read(2, kind.cpp)?];
-        let (product, cpp) = match (*self.words.get(1)?, kind.bytes) {
-            ("lo", 2 | 4 | 8) => (format!("{}({a} * {b})", kind.cpp), kind.cpp),
+        let (product, cpp) = match (self.words[1], kind.bytes) {
+            ("lo", 2 | 4 | 8) => (format!("::emu::ptx::mul({a}, {b})"), kind.cpp),
             ("wide", 2 | 4) => {
                 let wide = kind.twice()?;
                 (format!("({wide}({a}) * {wide}({b}))"), wide)
@@ -173,7 +175,7 @@ impl Call<'_> {
         };
         match self.words[0] {
             "mul" => self.write(0, &product),
-            _ => self.write(0, &format!("{cpp}({product} + {})", self.read(3, cpp)?)),
+            _ => self.write(0, &format!("::emu::ptx::add({product}, {})", self.read(3, cpp)?)),
         }
     }
 
@@ -210,10 +212,9 @@ impl Call<'_> {
                 let by = self.read(2, "uint32_t")?;
                 return self.write(0, &format!("::emu::ptx::{}({a}, {by})", self.words[0]));
             }
-            "add" => "+",
-            "sub" => "-",
-            "mul" => "*",
-            "div" => "/",
+            name @ ("add" | "sub" | "mul" | "div") => {
+                return self.write(0, &format!("::emu::ptx::{name}({a}, {b})"));
+            }
             "and" => "&",
             "or" => "|",
             "xor" => "^",
@@ -234,8 +235,9 @@ impl Call<'_> {
             ("sqrt", "f32" | "f64") => format!("std::sqrt({a})"),
             ("sin" | "cos" | "tanh", "f32") => format!("std::{}({a})", self.words[0]),
             ("abs", "f32" | "f64") => format!("std::fabs({a})"),
-            ("abs", "s32") => format!("({a} < 0 ? -{a} : {a})"),
-            ("neg", "f32" | "f64" | "s32" | "s64") => format!("-{a}"),
+            ("abs", "s32") => format!("({a} < 0 ? ::emu::ptx::sub(0, {a}) : {a})"),
+            ("neg", "f32" | "f64") => format!("-{a}"),
+            ("neg", "s32" | "s64") => format!("::emu::ptx::sub({}(0), {a})", kind.cpp),
             ("not", "b16" | "b32" | "b64") => format!("{}(~{a})", kind.cpp),
             ("popc", "b32") => format!("__popc({a})"),
             ("popc", "b64") => format!("__popcll({a})"),
@@ -248,8 +250,8 @@ impl Call<'_> {
 
     fn converted(&self) -> Option<String> {
         let [.., to, from] = self.words else { return None };
-        let how: Vec<&str> =
-            self.words[1..self.words.len() - 2].iter().copied().filter(|w| *w != "ftz").collect();
+        let how = self.words.get(1..self.words.len() - 2)?;
+        let how: Vec<&str> = how.iter().copied().filter(|w| *w != "ftz").collect();
         let (to_type, from_type) = (of_type(to)?, of_type(from)?);
         let value = match (&how[..], *to, *from) {
             (["rn"], "f16x2" | "bf16x2", "f32") => {

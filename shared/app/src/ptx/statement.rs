@@ -57,8 +57,7 @@ pub(super) enum Value {
 
 /// The statements of a text without its quotes; `None` where it is none that is understood.
 pub(super) fn statements(text: &str) -> Option<Vec<Statement>> {
-    let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default());
-    let text = lines.collect::<Vec<_>>().join("\n");
+    let text = without_comments(text);
     let mut all = Vec::new();
     let mut rest = text.trim();
     while !rest.is_empty() {
@@ -78,6 +77,18 @@ pub(super) fn statements(text: &str) -> Option<Vec<Statement>> {
         rest = rest[len..].trim_start();
     }
     Some(all)
+}
+
+fn without_comments(text: &str) -> String {
+    let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default());
+    let mut rest = &lines.collect::<Vec<_>>().join("\n")[..];
+    let mut own = String::new();
+    while let Some((before, comment)) = rest.split_once("/*") {
+        own += before;
+        own.push(' ');
+        rest = comment.split_once("*/").map_or("", |(_, behind)| behind);
+    }
+    own + rest
 }
 
 /// A name and a colon, which is no `::`.
@@ -149,9 +160,15 @@ fn operand(text: &str) -> Option<Operand> {
             [place, box_] => (place, values(box_.strip_prefix('{')?.strip_suffix('}')?)?),
             _ => return None,
         };
-        let (base, offset) = match place.rsplit_once('+') {
+        let (base, offset) = match place.rfind(['+', '-']).filter(|&at| at > 0) {
             None => (place, 0),
-            Some((base, offset)) => (base.trim(), offset.trim().parse().ok()?),
+            // `+ -8` and `- 8` are the same.
+            Some(at) => {
+                let (base, offset) = place.split_at(at);
+                let sign = if offset.starts_with('-') { -1 } else { 1 };
+                let whole = i64::try_from(whole_number(offset[1..].trim())?).ok()?;
+                (base.trim_end_matches(['+', ' ']), sign * whole)
+            }
         };
         return Some(Operand::Address { base: value(base)?, offset, coordinates });
     }
@@ -198,10 +215,16 @@ fn number(text: &str) -> Option<String> {
     {
         return Some(format!("{real:?}"));
     }
-    let digits = digits.trim_end_matches('U');
-    let whole = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
-        Some(hex) => u64::from_str_radix(hex, 16).ok()?,
-        None => digits.parse().ok()?,
-    };
+    let whole = whole_number(digits)?;
     Some(format!("{sign}{whole}{}", if whole > u64::from(u32::MAX) { "ull" } else { "" }))
+}
+
+/// As PTX has them: `0x1f`, `0b101`, `017` of octal digits.
+fn whole_number(digits: &str) -> Option<u64> {
+    let digits = digits.trim_end_matches('U').to_lowercase();
+    let of_base =
+        |prefix, base| digits.strip_prefix(prefix).map(|d| u64::from_str_radix(d, base).ok());
+    let is_octal = digits.len() > 1 && digits.bytes().all(|b| b.is_ascii_digit());
+    let based = of_base("0x", 16).or_else(|| of_base("0b", 2));
+    based.or_else(|| of_base("0", 8).filter(|_| is_octal)).unwrap_or_else(|| digits.parse().ok())
 }

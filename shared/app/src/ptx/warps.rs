@@ -14,8 +14,8 @@ impl Call<'_> {
             "shfl" => self.shuffle(),
             "vote" if self.is("vote.sync") => self.vote(),
             "activemask" => self.write(0, "__activemask()"),
-            "redux" if self.is("redux.sync") => {
-                let cpp = self.own_type()?.cpp;
+            "redux" if self.is("redux.sync") && self.words.len() == 4 => {
+                let cpp = self.own_type().filter(|kind| kind.letter != 'f')?.cpp;
                 let name = self.words.get(2)?;
                 let [value, mask] = [self.read(1, cpp)?, self.read(2, "uint32_t")?];
                 ["add", "min", "max", "and", "or", "xor"].contains(name).then_some(())?;
@@ -106,7 +106,8 @@ impl Call<'_> {
         };
         let [value, lane] = [self.read(1, "uint32_t")?, self.read(2, "uint32_t")?];
         let [clamp, mask] = [self.read(3, "uint32_t")?, self.read(4, "uint32_t")?];
-        self.write(0, &format!("{name}({mask}, {value}, {lane}, 32 - int({clamp} >> 8 & 31))"))
+        let up = self.words[2] == "up";
+        self.write(0, &format!("{name}({mask}, {value}, {lane}, ::emu::ptx::width({clamp}, {up}))"))
     }
 
     fn vote(&self) -> Option<String> {
