@@ -13,11 +13,11 @@ use std::collections::HashSet;
 
 use statement::{Instruction, Operand, Statement, Value, label_name, statements};
 
-/// What stands behind the colons: `[name] "=r"(x)`.
+/// What stands behind the colons: `"=r"(x)`, or as clang takes it, `[name] "=r"(x)`.
 #[derive(Clone, Debug)]
 pub(crate) struct Given {
     pub(crate) name: Option<String>,
-    /// `=r`, `+f`, `l`; a number, where it shares the register of another one.
+    /// `=r`, `+f`, `l`.
     pub(crate) constraint: String,
     pub(crate) expression: String,
 }
@@ -50,9 +50,6 @@ pub(crate) fn translated(text: &str, given: &[Given]) -> Option<String> {
         // What goes in has a register of its own: what comes out may be the same variable.
         let kind = if constraint.starts_with(['=', '+']) { "auto&&" } else { "auto" };
         body += &format!("[[maybe_unused]] {kind} emu_o{n} = ({expression}); ");
-        if constraint.parse::<usize>().is_ok_and(|shared| shared < n) {
-            body += &format!("::emu::ptx::put(emu_o{constraint}, emu_o{n}); ");
-        }
     }
     for statement in statements {
         body += &match statement {
