@@ -68,49 +68,19 @@ impl Call<'_> {
     }
 
     fn bulk_copy(&self) -> Option<String> {
-        let [to, from] = [
-            self.place(0, self.has("shared::cluster"))?,
-            self.place(1, !self.has("shared::cluster"))?,
-        ];
-        let bytes = self.read(2, "uint32_t")?;
-        let barrier = match self.words {
-            [
-                "cp",
-                "async",
-                "bulk",
-                "shared::cluster",
-                "global",
-                "mbarrier::complete_tx::bytes",
-            ]
-            | [
-                "cp",
-                "async",
-                "bulk",
-                "shared::cluster",
-                "global",
-                "mbarrier::complete_tx::bytes",
-                "L2::cache_hint",
-            ] => self.place(3, true)?,
-            ["cp", "async", "bulk", "global", "shared::cta", "bulk_group"]
-            | ["cp", "async", "bulk", "global", "shared::cta", "bulk_group", "L2::cache_hint"] => {
-                "nullptr".into()
+        let rest = self.words[3..].iter().copied().filter(|word| *word != "L2::cache_hint");
+        let rest: Vec<&str> = rest.collect();
+        let (to_shared, from_shared, barrier) = match rest[..] {
+            ["shared::cluster", "global", "mbarrier::complete_tx::bytes"] => (true, false, true),
+            ["shared::cluster", "shared::cta", "mbarrier::complete_tx::bytes"] => {
+                (true, true, true)
             }
-            [
-                "cp",
-                "async",
-                "bulk",
-                "shared::cluster",
-                "shared::cta",
-                "mbarrier::complete_tx::bytes",
-            ] => {
-                let [to, from] = [self.place(0, true)?, self.place(1, true)?];
-                return Some(format!(
-                    "emu_bulk_copy({to}, {from}, {bytes}, {})",
-                    self.place(3, true)?
-                ));
-            }
+            ["global", "shared::cta", "bulk_group"] => (false, true, false),
             _ => return None,
         };
+        let [to, from] = [self.place(0, to_shared)?, self.place(1, from_shared)?];
+        let bytes = self.read(2, "uint32_t")?;
+        let barrier = if barrier { self.place(3, true)? } else { "nullptr".into() };
         Some(format!("emu_bulk_copy({to}, {from}, {bytes}, {barrier})"))
     }
 
@@ -200,10 +170,8 @@ impl Call<'_> {
         (sums.len() * 2 == columns).then_some(())?;
         let sums = sums.iter().map(|sum| Some(format!("&{}", self.text.variable(sum)?)));
         let sums = sums.collect::<Option<Vec<_>>>()?.join(", ");
-        let (of_a, registers) = match self.operands.get(1)? {
-            Operand::Vector(_) => ("0".to_owned(), Some(self.read_all(1, "uint32_t")?.join(", "))),
-            _ => (self.read(1, "uint64_t")?, None),
-        };
+        // A in registers is read when the thread has long gone on: the copies of this text would be gone, so it is refused.
+        let of_a = self.read(1, "uint64_t")?;
         let of_b = self.read(2, "uint64_t")?;
         let adds = match self.operands.get(3) {
             None => "true".to_owned(),
@@ -213,22 +181,17 @@ impl Call<'_> {
         let last = |index: usize| self.read(index, "int");
         let [sign_a, sign_b] =
             [4, 5].map(|n| if self.operands.len() > n { last(n) } else { Some("1".into()) });
-        let across = match (self.operands.len(), registers.is_some()) {
-            (..=6, _) => "0".to_owned(),
-            (8, false) => format!(
+        let across = match self.operands.len() {
+            ..=6 => "0".to_owned(),
+            8 => format!(
                 "({} ? EMU_WGMMA_A_TRANSPOSED : 0) | ({} ? EMU_WGMMA_B_TRANSPOSED : 0)",
                 last(6)?,
                 last(7)?
             ),
-            (7, true) => format!("({} ? EMU_WGMMA_B_TRANSPOSED : 0)", last(6)?),
             _ => return None,
         };
-        let (declared, of_registers) = match registers {
-            None => (String::new(), "nullptr"),
-            Some(all) => (format!("unsigned emu_a[] = {{{all}}}; "), "emu_a"),
-        };
         Some(format!(
-            "{declared}::emu::ptx::signs({}, {}); emu_wgmma(::emu::ptx::side_by_side({{{sums}}}), {of_a}, {of_b}, {of_registers}, \
+            "::emu::ptx::signs({}, {}); emu_wgmma(::emu::ptx::side_by_side({{{sums}}}), {of_a}, {of_b}, nullptr, \
              {columns} | EMU_WGMMA_{of_type}, ({adds} ? EMU_WGMMA_ADDS : 0) | {across})",
             sign_a?, sign_b?
         ))

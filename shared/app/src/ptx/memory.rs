@@ -36,7 +36,7 @@ impl Call<'_> {
             "red" | "atom" => self.atomic(),
             "membar" | "fence" => self.fence(),
             // Hints.
-            "prefetch" | "prefetchu" | "applypriority" | "discard" => Some("(void)0".into()),
+            "prefetch" | "prefetchu" | "applypriority" => Some("(void)0".into()),
             "createpolicy" => self.write(0, "uint64_t(0)"),
             _ => None,
         }

@@ -175,3 +175,49 @@ fn a_tensor_map_that_no_gpu_takes_is_refused_by_its_rule() {
         "{stderr}"
     );
 }
+
+/// By `cudaLaunchKernelEx`, and as the kernel itself says.
+#[test]
+fn blocks_of_a_cluster_send_each_other_numbers() {
+    let program = r#"
+#include <cstdio>
+#include <cuda_runtime.h>
+// What the other block of the pair has sent, ten times the blocks of a cluster more.
+__device__ void swap(int* out) {
+    __shared__ int box;
+    unsigned rank, blocks, there;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
+    unsigned own = __cvta_generic_to_shared(&box);
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(own), "r"(rank ^ 1));
+    asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
+    if (threadIdx.x == 0) asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(there), "r"(blockIdx.x) : "memory");
+    asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
+    if (threadIdx.x == 0) out[blockIdx.x] = box + 10 * blocks;
+}
+__global__ void described(int* out) { swap(out); }
+__global__ void __cluster_dims__(2, 1, 1) declared(int* out) { swap(out); }
+int main() {
+    int *out, host[4];
+    cudaMalloc(&out, sizeof host);
+    for (int way = 0; way < 2; ++way) {
+        if (way) declared<<<4, 32>>>(out);
+        else {
+            cudaLaunchAttribute attribute;
+            attribute.id = cudaLaunchAttributeClusterDimension;
+            attribute.val.clusterDim.x = 2, attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+            cudaLaunchConfig_t config = {};
+            config.gridDim = dim3(4), config.blockDim = dim3(32), config.attrs = &attribute, config.numAttrs = 1;
+            cudaLaunchKernelEx(&config, described, out);
+        }
+        if (cudaMemcpy(host, out, sizeof host, cudaMemcpyDeviceToHost)) return 1;
+        for (int n : host) printf("%d ", n);
+    }
+}
+"#;
+    let here = tempfile::tempdir().unwrap();
+    let path = here.path().join("main.cu");
+    std::fs::write(&path, program).unwrap();
+    let (code, stdout, stderr) = app(&["--arch", "sm_90", &path.display().to_string()]);
+    assert_eq!((code, &stdout[..]), (0, "21 20 23 22 21 20 23 22 "), "{stderr}");
+}
