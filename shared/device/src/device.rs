@@ -465,6 +465,11 @@ impl Device {
         }
     }
 
+    /// Whether both are handles of one device: memory and launches of the one are the other's.
+    pub fn is(&self, other: &Self) -> bool {
+        self.identity() == other.identity()
+    }
+
     /// Whatever tells this device from others.
     pub(crate) fn identity(&self) -> usize {
         Arc::as_ptr(&self.inner) as usize

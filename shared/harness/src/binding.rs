@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use lab_device::dlpack::DLTensor;
-use lab_device::{Bound, Device, Fill, Graph, Kernel, Launch, RawBuffer, Stream};
+use lab_device::{Bound, Device, DeviceKind, Fill, Graph, Kernel, Launch, Mode, RawBuffer, Stream};
 
+use crate::lifetimes::ScratchLayout;
 use crate::plan::{Argument, Initial, Plan, SCRATCH_ALIGNMENT, Slot, SlotFacts, SlotKind, Step};
 use crate::{Error, Prepared, Tensor, Tensors};
 
@@ -195,10 +196,13 @@ impl<'a> Binder<'a> {
         if let Some(stream) = &stream {
             stream.check_device(&device)?;
         }
+        // The emulator gives each piece memory of its own: what goes beyond one is found.
+        let shares = workspace.is_some() || device.kind() == DeviceKind::Cuda;
+        let layout = if shares { ScratchLayout::of(&plan) } else { ScratchLayout::default() };
         let own = |(index, facts): &(usize, &SlotFacts)| match sources.get(index) {
             Some(Source::Lent(_)) => false,
             Some(Source::Upload(_)) => true,
-            None => facts.kind != SlotKind::Scratch || workspace.is_none(),
+            None => facts.kind != SlotKind::Scratch || !shares,
         };
         let missing =
             |(index, facts): &(usize, &SlotFacts)| facts.goes_in() && !sources.contains_key(index);
@@ -207,25 +211,38 @@ impl<'a> Binder<'a> {
         }
         let needed: usize =
             plan.slots().iter().enumerate().filter(own).map(|(_, facts)| facts.bytes()).sum();
+        let needed = needed + if workspace.is_some() { 0 } else { layout.bytes };
         if needed > 0 {
             check_room(&device, needed)?;
         }
+        // Somebody else may use it between two runs, if it is lent.
+        let is_lent = workspace.is_some();
+        let workspace = match workspace {
+            None if layout.bytes > 0 => {
+                let buffer = device.raw_buffer(layout.bytes)?;
+                // SAFETY: it was made just now.
+                unsafe { buffer.fill(0..layout.bytes, Fill::Poison, None)? };
+                Some(Arc::new(buffer))
+            }
+            lent => lent,
+        };
 
         let mut memory = Vec::with_capacity(plan.slots().len());
         let mut zeros = Vec::new();
-        let mut uses_own_queue = false;
-        let mut at = 0;
+        let mut uses_own_queue = !is_lent && workspace.is_some();
+        let mut dying = vec![Vec::new(); plan.len()];
+        let poisons = matches!(device.mode(), Some(Mode::Checked | Mode::Counted));
+        let lives = plan.lives();
         for (index, facts) in plan.slots().iter().enumerate() {
             let lent = match (sources.remove(&index), &workspace) {
                 (Some(Source::Lent(lent)), _) => lent,
                 (None, Some(workspace)) if facts.kind == SlotKind::Scratch => {
-                    let start = at;
-                    at += facts.bytes().next_multiple_of(SCRATCH_ALIGNMENT);
+                    let start = layout.starts[&index];
                     match facts.initial {
                         Initial::Poison => {}
                         // Its owner may have used it for something else since the last run.
-                        Initial::Zero => zeros.push(BoundStep::Zero(index)),
-                        Initial::Bytes(_) => {
+                        Initial::Zero if is_lent => zeros.push(BoundStep::Zero(index)),
+                        Initial::Zero | Initial::Bytes(_) => {
                             uses_own_queue = true;
                             // SAFETY: the caller of `scratch` has promised that nobody else uses it.
                             unsafe { initialize(workspace, start, facts)? };
@@ -235,6 +252,9 @@ impl<'a> Binder<'a> {
                 }
                 (source, _) => {
                     uses_own_queue = true;
+                    if poisons && facts.is_shared() && lives[index].end > 0 {
+                        dying[lives[index].end - 1].push(index);
+                    }
                     let buffer = device.raw_buffer(facts.bytes())?;
                     // SAFETY: it was made just now.
                     unsafe {
@@ -252,8 +272,12 @@ impl<'a> Binder<'a> {
         if let Some(stream) = stream.as_ref().filter(|_| uses_own_queue) {
             stream.follow()?;
         }
-        let steps = plan.steps().iter().map(|step| bind(&plan, &memory, step));
-        let steps = zeros.into_iter().map(Ok).chain(steps).collect::<Result<_, Error>>()?;
+        let mut steps = zeros;
+        for (step, dying) in plan.steps().iter().zip(dying) {
+            steps.push(bind(&plan, &memory, step)?);
+            // Another slot would have this memory now: a later read is one of what nobody wrote.
+            steps.extend(dying.into_iter().map(BoundStep::Poison));
+        }
         Ok(Binding { plan, memory, steps, stream })
     }
 }
@@ -308,6 +332,7 @@ fn check_room(device: &Device, needed: usize) -> Result<(), Error> {
 enum BoundStep {
     Launch(Bound),
     Zero(usize),
+    Poison(usize),
     Copy { from: usize, to: usize },
 }
 
@@ -366,11 +391,13 @@ impl Binding {
                 // SAFETY: the memory is this binding's, or lent to it while it lives; a buffer is
                 // freed when all streams have done with it.
                 BoundStep::Launch(bound) => unsafe { bound.run(stream)? },
-                BoundStep::Zero(index) => {
+                BoundStep::Zero(index) | BoundStep::Poison(index) => {
                     let Memory { buffer, start } = &memory[*index];
                     let bytes = plan.slots()[*index].bytes();
+                    let is_zero = matches!(step, BoundStep::Zero(_));
+                    let with = if is_zero { Fill::Zero } else { Fill::Poison };
                     // SAFETY: as above.
-                    unsafe { buffer.fill(*start..*start + bytes, Fill::Zero, stream)? };
+                    unsafe { buffer.fill(*start..*start + bytes, with, stream)? };
                 }
                 BoundStep::Copy { from, to } => {
                     let bytes = plan.slots()[*from].bytes();
@@ -396,21 +423,26 @@ impl Binding {
         }
     }
 
-    fn whole(&self, slot: Slot) -> (&Memory, &SlotFacts) {
+    /// Of a whole slot that holds between two runs what a run has left there.
+    fn whole(&self, slot: Slot) -> Result<(&Memory, &SlotFacts), Error> {
+        self.plan.check_own(slot)?;
         let facts = &self.plan.slots()[slot.index];
         assert_eq!(slot.range(), 0..facts.elements(), "a whole slot");
-        (&self.memory[slot.index], facts)
+        match facts.is_shared() {
+            true => Err(refuse(facts, "memory that is kept (Plan::keep)", "shared scratch".into())),
+            false => Ok((&self.memory[slot.index], facts)),
+        }
     }
 
     /// Copies a tensor of the same type and number of elements into a whole slot.
     ///
     /// # Errors
-    /// It is of another type or length, or the device's.
+    /// It is of another type or length; scratch that is not kept ([`Plan::keep`]); or the device's.
     ///
     /// # Panics
     /// The slot is a part of one.
     pub fn write(&mut self, slot: Slot, tensor: &Tensor) -> Result<(), Error> {
-        let (memory, facts) = self.whole(slot);
+        let (memory, facts) = self.whole(slot)?;
         check(facts, tensor)?;
         // SAFETY: nothing else uses the memory: launches that do come in the same queue, or end first.
         unsafe { memory.buffer.write(memory.start, &tensor.bytes)? };
@@ -420,12 +452,12 @@ impl Binding {
     /// What a whole slot holds, under its shape.
     ///
     /// # Errors
-    /// The device's; of structs, that they are no tensor.
+    /// The device's; of structs, that they are no tensor; scratch that is not kept ([`Plan::keep`]).
     ///
     /// # Panics
     /// The slot is a part of one.
     pub fn read(&self, slot: Slot) -> Result<Tensor, Error> {
-        let (memory, facts) = self.whole(slot);
+        let (memory, facts) = self.whole(slot)?;
         let dtype = facts.element.dtype();
         let dtype =
             dtype.ok_or_else(|| refuse(facts, "a tensor of numbers", facts.element.to_string()))?;
@@ -468,8 +500,9 @@ impl Prepared for Binding {
     }
 
     fn bytes_beyond_inputs(&self) -> Option<u64> {
-        let own = self.plan.slots().iter().filter(|facts| facts.kind != SlotKind::Input);
-        Some(own.map(|facts| facts.bytes() as u64).sum())
+        let inputs = self.plan.slots().iter().filter(|facts| facts.kind == SlotKind::Input);
+        let inputs: usize = inputs.map(SlotFacts::bytes).sum();
+        Some((self.plan.peak_bytes() - inputs) as u64)
     }
 
     fn poison_outputs(&mut self) -> Result<(), Error> {

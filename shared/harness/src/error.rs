@@ -55,6 +55,14 @@ pub enum Error {
         /// Where the first is.
         first: usize,
     },
+    /// The same, in a layer of a plan.
+    #[error("{layer}: {error}")]
+    Layer {
+        /// Its name: [`Plan::within`](crate::Plan::within).
+        layer: String,
+        /// What is wrong.
+        error: Box<Error>,
+    },
     /// A file cannot be read or written.
     #[error("{}: {}", shown(path, 1000), shown(message, 300))]
     File {
@@ -72,5 +80,13 @@ impl Error {
     /// A [`Error::Bad`].
     pub fn bad(what: impl Into<String>, expected: impl Into<String>, got: impl ToString) -> Self {
         Self::Bad { what: what.into(), expected: expected.into(), got: got.to_string() }
+    }
+
+    /// With the layer before it, if it has none.
+    pub(crate) fn of_layer(self, layer: &str) -> Self {
+        match self {
+            Self::Layer { .. } => self,
+            error => Self::Layer { layer: layer.to_owned(), error: Box::new(error) },
+        }
     }
 }

@@ -23,9 +23,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use lab_device::{Arg, ArgKind, DType, Device, ElementType, Kernel, Launch, TensorMap};
 
+use crate::lifetimes::ScratchLayout;
 use crate::{Binder, Error, Tensor};
 
 /// How the names of slots begin that one part of a plan leaves to the other.
@@ -58,8 +60,10 @@ pub enum Initial {
 /// Memory that a plan needs.
 #[derive(Clone, Debug)]
 pub struct SlotFacts {
-    /// Its name; of scratch it may be empty.
+    /// Its name, behind that of its layer ([`Plan::within`]) and a full stop; of scratch it may be empty.
     pub name: String,
+    /// The layer that has added it: see [`Plan::within`].
+    pub layer: Arc<str>,
     /// The name under which what it holds comes out behind a run: of a state that goes in under the other.
     /// See [`Plan::updated`].
     pub after: Option<String>,
@@ -71,6 +75,8 @@ pub struct SlotFacts {
     pub shape: Vec<usize>,
     /// What it holds when it is bound (not at each run: see [`Plan::zero`]).
     pub initial: Initial,
+    /// Whether scratch keeps its memory to itself from run to run: see [`Plan::keep`].
+    pub kept: bool,
 }
 
 impl SlotFacts {
@@ -97,6 +103,11 @@ impl SlotFacts {
         }
     }
 
+    /// Whether its memory may be another slot's before and behind the steps that use it.
+    pub fn is_shared(&self) -> bool {
+        self.kind == SlotKind::Scratch && self.initial == Initial::Poison && !self.kept
+    }
+
     /// Elements.
     pub fn elements(&self) -> usize {
         self.shape.iter().product()
@@ -108,9 +119,11 @@ impl SlotFacts {
     }
 }
 
-/// Memory of a [`Plan`], or a part of it.
+/// Memory of a [`Plan`], or a part of it. Another plan refuses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
+    /// Of its plan.
+    plan: u64,
     pub(crate) index: usize,
     /// In elements.
     start: usize,
@@ -255,7 +268,12 @@ impl Step {
 
     /// The same over slots that have other indices.
     fn renumbered(&self, index_of: &BTreeMap<usize, usize>) -> Self {
-        let moved = |slot: Slot| Slot { index: index_of[&slot.index], ..slot };
+        self.moved(|slot| Slot { index: index_of[&slot.index], ..slot })
+    }
+
+    /// The same over other slots, at least as long. Those of a fill or a copy are whole ones.
+    fn moved(&self, moved: impl Fn(Slot) -> Slot) -> Self {
+        let index_of = |&index: &usize| moved(Slot { plan: 0, index, start: 0, len: 0 }).index;
         match self {
             Self::Launch { kernel, launch, arguments } => {
                 let arguments = arguments.iter().map(|(argument, written)| {
@@ -272,8 +290,8 @@ impl Step {
                     arguments: arguments.collect(),
                 }
             }
-            Self::Zero(index) => Self::Zero(index_of[index]),
-            Self::Copy { from, to } => Self::Copy { from: index_of[from], to: index_of[to] },
+            Self::Zero(index) => Self::Zero(index_of(index)),
+            Self::Copy { from, to } => Self::Copy { from: index_of(from), to: index_of(to) },
         }
     }
 }
@@ -282,8 +300,46 @@ impl Step {
 #[derive(Clone, Debug)]
 pub struct Plan {
     device: Device,
+    /// What its slots know it by; a copy of a plan has the same slots.
+    id: u64,
+    /// The layer under way.
+    layer: Arc<str>,
     slots: Vec<SlotFacts>,
     steps: Vec<Step>,
+    /// Of each step, the layer that has added it.
+    layers: Vec<Arc<str>>,
+}
+
+fn next_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// The slots of a plan that was put into another, as the other has them: see [`Plan::include`].
+#[derive(Clone, Debug)]
+pub struct Included {
+    slots: Vec<(String, Slot)>,
+}
+
+impl Included {
+    /// The slot that the included plan has under this name.
+    ///
+    /// # Panics
+    /// It has none.
+    pub fn slot(&self, name: &str) -> Slot {
+        self.find(name).unwrap_or_else(|| panic!("a slot '{name}' of the included plan"))
+    }
+
+    /// The same, if there is one.
+    pub fn find(&self, name: &str) -> Option<Slot> {
+        self.slots.iter().find(|(own, _)| own == name).map(|(_, slot)| *slot)
+    }
+
+    /// What the first of two parts of a plan leaves to the second, to be given to it: see [`Plan::split_before`].
+    pub fn left(&self) -> Vec<(&str, Slot)> {
+        let left = self.slots.iter().filter(|(name, _)| name.starts_with(LEFT));
+        left.map(|(name, slot)| (name.as_str(), *slot)).collect()
+    }
 }
 
 /// Where one piece of scratch begins in memory that holds all of it: a multiple of this.
@@ -293,7 +349,8 @@ impl Plan {
     /// Without slots and steps. The device's memory is not touched: it says what kernels there are
     /// and how many blocks it can hold.
     pub fn new(device: &Device) -> Self {
-        Self { device: device.clone(), slots: Vec::new(), steps: Vec::new() }
+        let (slots, steps, layers) = (Vec::new(), Vec::new(), Vec::new());
+        Self { device: device.clone(), id: next_id(), layer: "".into(), slots, steps, layers }
     }
 
     /// The device that it runs on.
@@ -302,12 +359,153 @@ impl Plan {
     }
 
     fn add(&mut self, name: &str, kind: SlotKind, element: ElementType, shape: &[usize]) -> Slot {
-        let shape = shape.to_vec();
-        let (name, initial) = (name.to_owned(), Initial::Poison);
-        let facts = SlotFacts { name, after: None, kind, element, shape, initial };
+        let (shape, name, layer) = (shape.to_vec(), self.name_here(name), Arc::clone(&self.layer));
+        let (after, initial, kept) = (None, Initial::Poison, false);
+        self.push(SlotFacts { name, layer, after, kind, element, shape, initial, kept })
+    }
+
+    fn push(&mut self, facts: SlotFacts) -> Slot {
         let len = facts.elements();
         self.slots.push(facts);
-        Slot { index: self.slots.len() - 1, start: 0, len }
+        Slot { plan: self.id, index: self.slots.len() - 1, start: 0, len }
+    }
+
+    fn push_step(&mut self, step: Step) {
+        self.steps.push(step);
+        self.layers.push(Arc::clone(&self.layer));
+    }
+
+    /// A name of the layer under way; what has none gets none.
+    fn name_here(&self, name: &str) -> String {
+        match (&*self.layer, name) {
+            ("", name) => name.to_owned(),
+            (_, "") => String::new(),
+            (layer, name) => format!("{layer}.{name}"),
+        }
+    }
+
+    /// Adds a layer: what `add` adds has its name before its own. Layers within layers have both: `blocks.3` with `mlstm` in
+    /// it makes `blocks.3.mlstm.q`.
+    ///
+    /// # Errors
+    /// What `add` returns, with the name of the innermost layer before it.
+    pub fn within<T>(
+        &mut self,
+        layer: &str,
+        add: impl FnOnce(&mut Self) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let inner = self.name_here(layer).into();
+        let outer = std::mem::replace(&mut self.layer, inner);
+        let added = add(self).map_err(|error| error.of_layer(&self.layer));
+        self.layer = outer;
+        added
+    }
+
+    /// Puts all of another plan into this one. The slots of `given` take the place of those that it has under their names;
+    /// of its other slots, outputs and states become scratch of this plan, and zeros, constants and scratch come as they are.
+    /// So a version's plan, or one of its two parts ([`Plan::split_before`]), becomes an operation among others.
+    ///
+    /// # Errors
+    /// The plans are of two devices; a name is no slot's, or a slot is of another type or length; an input is not given; the
+    /// part would write an input of this plan, or one slot by two names of which it writes one.
+    pub fn include(&mut self, part: &Self, given: &[(&str, Slot)]) -> Result<Included, Error> {
+        if !self.device.is(&part.device) {
+            return Err(Error::bad("device", self.device.name(), part.device.name()));
+        }
+        let writes = |index: usize| part.steps.iter().any(|s| s.uses().contains(&(index, true)));
+        let mut places: Vec<Option<Slot>> = vec![None; part.slots.len()];
+        for &(name, slot) in given {
+            self.check_own(slot)?;
+            let found = part.slots.iter().position(|facts| facts.has_name(name));
+            let index = found.ok_or_else(|| {
+                let known: Vec<_> = part.slots.iter().map(|s| s.name.as_str()).collect();
+                let known: Vec<_> = known.into_iter().filter(|n| !n.is_empty()).collect();
+                Error::bad("slot", format!("one of {}", known.join(", ")), format!("'{name}'"))
+            })?;
+            let (facts, own) = (&part.slots[index], &self.slots[slot.index]);
+            let refuse = |expected: String, got: String| {
+                Err(Error::Tensor { name: self.name_here(name), expected, got })
+            };
+            if (own.element, slot.len) != (facts.element, facts.elements()) {
+                let got = format!("{} elements of {}", slot.len, own.element);
+                return refuse(format!("{} {:?}", facts.element, facts.shape), got);
+            }
+            if own.kind == SlotKind::Input && writes(index) {
+                return refuse("a slot to write to".into(), format!("the input '{}'", own.name));
+            }
+            let meets = |other: &Slot| {
+                let [a, b] = [slot, *other].map(Slot::range);
+                other.index == slot.index && a.start < b.end && b.start < a.end
+            };
+            let others = places.iter().enumerate().filter_map(|(n, place)| Some((n, (*place)?)));
+            if let Some((other, _)) = others.into_iter().find(|(_, place)| meets(place))
+                && (writes(index) || writes(other))
+            {
+                let got = format!("that of '{}', one of which is written", part.slots[other].name);
+                return refuse("memory that lies apart".into(), got);
+            }
+            places[index] = Some(slot);
+        }
+        let missing =
+            part.slots.iter().zip(&places).find(|(s, place)| s.goes_in() && place.is_none());
+        if let Some((facts, _)) = missing {
+            let (name, expected) =
+                (self.name_here(&facts.name), format!("{} {:?}", facts.element, facts.shape));
+            return Err(Error::Tensor { name, expected, got: "none".into() });
+        }
+        let places: Vec<Slot> = part
+            .slots
+            .iter()
+            .zip(places)
+            .map(|(facts, place)| {
+                place.unwrap_or_else(|| {
+                    let (kind, after) = (SlotKind::Scratch, None);
+                    let (name, layer) = (self.name_here(&facts.name), Arc::clone(&self.layer));
+                    self.push(SlotFacts { name, layer, kind, after, ..facts.clone() })
+                })
+            })
+            .collect();
+        let moved = |slot: Slot| {
+            let place = places[slot.index];
+            Slot { start: place.start + slot.start, len: slot.len, ..place }
+        };
+        for step in &part.steps {
+            // A fill or a copy is of whole slots.
+            let whole =
+                |index: usize| places[index].len == self.slots[places[index].index].elements();
+            let is_whole = match *step {
+                Step::Launch { .. } => true,
+                Step::Zero(index) => whole(index),
+                Step::Copy { from, to } => whole(from) && whole(to),
+            };
+            if !is_whole {
+                return Err(Error::bad(
+                    "slot",
+                    "a whole one, for it is filled or copied",
+                    "a part",
+                ));
+            }
+            self.push_step(step.moved(moved));
+        }
+        let named = part.slots.iter().zip(&places);
+        let slots = named.flat_map(|(facts, &slot)| {
+            let names = [Some(facts.name.clone()), facts.after.clone()];
+            names.into_iter().flatten().filter(|n| !n.is_empty()).map(move |name| (name, slot))
+        });
+        Ok(Included { slots: slots.collect() })
+    }
+
+    /// Refuses a slot of another plan.
+    pub(crate) fn check_own(&self, slot: Slot) -> Result<(), Error> {
+        match slot.plan == self.id {
+            true => Ok(()),
+            false => Err(Error::bad("slot", "one of this plan", "one of another")),
+        }
+    }
+
+    /// Lets scratch keep its memory: no other slot has it before or behind the steps that use it, and the host may read it.
+    pub fn keep(&mut self, slot: Slot) {
+        self.slots[slot.index].kept = true;
     }
 
     /// A tensor that kernels read.
@@ -365,7 +563,7 @@ impl Plan {
     /// The whole slot of that name, or the one that comes out under it.
     pub fn slot(&self, name: &str) -> Option<Slot> {
         let index = self.slots.iter().position(|s| s.has_name(name))?;
-        Some(Slot { index, start: 0, len: self.slots[index].elements() })
+        Some(Slot { plan: self.id, index, start: 0, len: self.slots[index].elements() })
     }
 
     /// Bytes of all slots together.
@@ -374,10 +572,40 @@ impl Plan {
     }
 
     /// Bytes of memory that holds all scratch, each piece at a multiple of 256: what
-    /// [`Binder::scratch`] wants.
+    /// [`Binder::scratch`] wants. Pieces that no step needs at the same time share memory.
     pub fn scratch_bytes(&self) -> usize {
-        let scratch = self.slots.iter().filter(|s| s.kind == SlotKind::Scratch);
-        scratch.map(|s| s.bytes().next_multiple_of(SCRATCH_ALIGNMENT)).sum()
+        ScratchLayout::of(self).bytes
+    }
+
+    /// Bytes of device memory that it takes where no slot is lent: all slots, and scratch as [`Plan::scratch_bytes`] has it. On the
+    /// emulator each slot has memory of its own: [`Plan::bytes`].
+    pub fn peak_bytes(&self) -> usize {
+        let others = self.slots.iter().filter(|s| s.kind != SlotKind::Scratch);
+        others.map(SlotFacts::bytes).sum::<usize>() + self.scratch_bytes()
+    }
+
+    /// Of each slot the steps from the first that uses it to the last; of one that none uses, none. A launch that may begin before
+    /// the one before it has ended still shares with that one.
+    pub(crate) fn lives(&self) -> Vec<Range<usize>> {
+        let mut lives = vec![0..0; self.slots.len()];
+        for (at, step) in self.steps.iter().enumerate() {
+            for (slot, _) in step.uses() {
+                let life = &mut lives[slot];
+                *life = if life.end == 0 { at..at + 1 } else { life.start..at + 1 };
+            }
+        }
+        let overlaps =
+            |step: &Step| matches!(step, Step::Launch { launch, .. } if launch.overlap_previous);
+        for life in lives.iter_mut().filter(|life| life.end > 0) {
+            while self.steps.get(life.end).is_some_and(overlaps) {
+                life.end += 1;
+            }
+            // The first launch of the next run may begin before this run has ended.
+            if life.end == self.steps.len() && self.steps.first().is_some_and(overlaps) {
+                life.start = 0;
+            }
+        }
+        lives
     }
 
     /// How many launches and other steps a run has.
@@ -399,7 +627,12 @@ impl Plan {
         self.launches().into_iter().map(|(kernel, _)| kernel).collect()
     }
 
-    /// The same, each with the size of its launch.
+    /// The layer that has added each step: see [`Plan::within`].
+    pub fn layers(&self) -> &[Arc<str>] {
+        &self.layers
+    }
+
+    /// The kernels, each with the size of its launch.
     pub fn launches(&self) -> Vec<(Kernel, Launch)> {
         let launched = self.steps.iter().filter_map(|step| match step {
             Step::Launch { kernel, launch, .. } => Some((kernel.clone(), *launch)),
@@ -447,6 +680,8 @@ impl Plan {
             let parameter = kernel.parameters().iter().find(|p| p.name == name);
             parameter.is_some_and(|p| !p.type_name.starts_with("const "))
         };
+        let own = named.iter().filter_map(|(_, argument)| argument.slot());
+        own.into_iter().try_for_each(|slot| self.check_own(slot))?;
         let kind = |argument: Argument| match argument {
             Argument::Number(number) => number.kind(),
             Argument::Slot(slot) => {
@@ -466,7 +701,7 @@ impl Plan {
         });
         let arguments: Vec<(Argument, bool)> = arguments.collect();
         check_overlap(kernel, &arguments)?;
-        self.steps.push(Step::Launch { kernel: kernel.clone(), launch, arguments });
+        self.push_step(Step::Launch { kernel: kernel.clone(), launch, arguments });
         Ok(())
     }
 
@@ -494,14 +729,15 @@ impl Plan {
 
     /// Adds a step that sets a slot to zero, all of it.
     pub fn zero(&mut self, slot: Slot) {
-        self.steps.push(Step::Zero(slot.index));
+        self.push_step(Step::Zero(slot.index));
     }
 
     /// Adds what stands from step `first` on so many times more.
     pub fn repeat(&mut self, first: usize, times: usize) {
-        let again = self.steps[first..].to_vec();
+        let (again, layers) = (self.steps[first..].to_vec(), self.layers[first..].to_vec());
         for _ in 0..times {
             self.steps.extend(again.iter().cloned());
+            self.layers.extend(layers.iter().cloned());
         }
     }
 
@@ -516,7 +752,7 @@ impl Plan {
             (facts.element, facts.elements())
         };
         assert!(from.index != to.index && whole(from) == whole(to), "another slot, like it");
-        self.steps.push(Step::Copy { from: from.index, to: to.index });
+        self.push_step(Step::Copy { from: from.index, to: to.index });
     }
 
     /// Cuts it before the first step that uses one of these slots: what can be run before they are there, such as the
@@ -555,26 +791,33 @@ impl Plan {
         if first.is_empty() || !both.iter().all(is_kept) {
             return None;
         }
-        let part = |steps: &[Step], own: BTreeMap<usize, bool>, is_second: bool| {
-            let index_of = own.keys().enumerate().map(|(new, &old)| (old, new)).collect();
-            let slots = own.keys().map(|&old| {
-                let mut facts = self.slots[old].clone();
-                match facts.kind {
-                    SlotKind::Scratch if both.contains(&old) => {
-                        facts.kind = SlotKind::State;
-                        facts.name = format!("{LEFT}{old}");
+        let (first_layers, second_layers) = self.layers.split_at(at);
+        let part =
+            |steps: &[Step], layers: &[Arc<str>], own: BTreeMap<usize, bool>, is_second: bool| {
+                let index_of = own.keys().enumerate().map(|(new, &old)| (old, new)).collect();
+                let slots = own.keys().map(|&old| {
+                    let mut facts = self.slots[old].clone();
+                    match facts.kind {
+                        SlotKind::Scratch if both.contains(&old) => {
+                            facts.kind = SlotKind::State;
+                            facts.name = format!("{LEFT}{old}");
+                        }
+                        SlotKind::Output if is_second && both.contains(&old) => {
+                            facts.kind = SlotKind::Input;
+                        }
+                        _ => {}
                     }
-                    SlotKind::Output if is_second && both.contains(&old) => {
-                        facts.kind = SlotKind::Input;
-                    }
-                    _ => {}
-                }
-                facts
-            });
-            let steps = steps.iter().map(|step| step.renumbered(&index_of)).collect();
-            Self { device: self.device.clone(), slots: slots.collect(), steps }
-        };
-        Some([part(first, by_first, false), part(second, by_second, true)])
+                    facts
+                });
+                let steps = steps.iter().map(|step| step.renumbered(&index_of)).collect();
+                let (device, layer) = (self.device.clone(), Arc::clone(&self.layer));
+                let (slots, layers) = (slots.collect(), layers.to_vec());
+                Self { device, id: next_id(), layer, slots, steps, layers }
+            };
+        Some([
+            part(first, first_layers, by_first, false),
+            part(second, second_layers, by_second, true),
+        ])
     }
 
     /// Begins to give the slots memory.

@@ -5,7 +5,8 @@ use lab_device::emulator::Kind;
 use lab_device::{DType, Device, Error, Mode, Selector};
 use lab_harness::suite::assert_checks;
 use lab_harness::{
-    Binding, Plan, agreement, arguments, binding_checks, device_checks, map_checks, overlap_checks,
+    Binding, Plan, agreement, arguments, binding_checks, composition_checks, device_checks,
+    map_checks, overlap_checks,
 };
 
 #[test]
@@ -21,6 +22,11 @@ fn tensor_maps() {
 #[test]
 fn plans_and_bindings() {
     assert_checks(binding_checks::CHECKS);
+}
+
+#[test]
+fn plans_of_plans() {
+    assert_checks(composition_checks::CHECKS);
 }
 
 #[test]

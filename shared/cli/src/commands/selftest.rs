@@ -8,7 +8,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use lab_device::{Device, Selector};
 use lab_harness::suite::{self, Case, Check, Suite, VersionCheck};
 use lab_harness::{
-    Error, Problem, Version, agreement, binding_checks, device_checks, map_checks, overlap_checks,
+    Error, Problem, Version, agreement, binding_checks, composition_checks, device_checks,
+    map_checks, overlap_checks,
 };
 use serde_json::json;
 
@@ -81,6 +82,7 @@ impl Arguments {
         let own = [
             ("device layer", device_checks::CHECKS),
             ("bindings", binding_checks::CHECKS),
+            ("composition", composition_checks::CHECKS),
             ("maps", map_checks::CHECKS),
             ("overlap", overlap_checks::CHECKS),
             ("agreement", agreement::CHECKS),

@@ -75,6 +75,7 @@ impl Builder<'_> {
         let (config, counts) = (self.config, slots.counts);
         let ys = &mut slots.ys;
         let between = |plan: &mut Plan, layer, y: Slot| {
+            plan.keep(y); // the host reads it where a step was not finite
             ys.push(y);
             if train { add_dropout(plan, config, counts, layer, y) } else { Ok(y) }
         };
