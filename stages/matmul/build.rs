@@ -60,6 +60,8 @@ fn main() {
         ]
     });
     let linear = linear.concat();
+    let plain = ["ALONG_K, ALONG_K", "ALONG_K, ACROSS_K", "ACROSS_K, ACROSS_K"]
+        .map(|lies| format!("linear_plain<float, float, {lies}>"));
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_naive.cu", &each("matmul_naive", ""))
         .kernel("kernels/v1_coalesced.cu", &each("matmul_coalesced", ""))
@@ -96,6 +98,8 @@ fn main() {
         .at_first_use()
         .kernel("kernels/linear.cu", &linear)
         .needs("sm_90a")
+        .at_first_use()
+        .kernel("kernels/linear_plain.cu", &plain)
         .at_first_use()
         .kernel("kernels/v18_turned_grid.cu", &["matmul_turned_grid<float, 256, 128, 32, 4>"])
         .needs("sm_90a")

@@ -60,10 +60,11 @@ impl Activation {
     }
 }
 
-/// C = f(scale A B + bias) + R, for G matrices, in one launch, on sm_90a or the emulator.
+/// C = f(scale A B + bias) + R, for G matrices, in one launch.
 ///
-/// All are row-major and without gaps. Rows are multiples of 16 bytes of halves: N is a multiple of 8, and so is K where an
-/// operand lies along it, and M where A lies across. One matrix of weights for several of x: all rows are those of one matrix.
+/// All are row-major and without gaps. Halves are multiplied on the tensor cores of sm_90a, by `kernels/linear.cu`, if rows are
+/// multiples of 16 bytes: N is a multiple of 8, and so is K where an operand lies along it, and M where A lies across. Else, and in
+/// f32, CUDA cores multiply, by `kernels/linear_plain.cu`. One matrix of weights for several of x: all rows are those of one matrix.
 ///
 /// ```text
 /// y = f(x Wᵀ + b) + r    lies: [AlongK, AlongK]
@@ -72,7 +73,7 @@ impl Activation {
 /// ```
 ///
 /// K is never split: few tiles with a long sum are slower than by the versions of the product. A GPU compiles what it is asked for; the
-/// emulator has the three above, y and dx of halves, y and dW of f32.
+/// emulator has the three above, y and dx of halves, y and dW of f32; and in f32 all three.
 ///
 /// ```no_run
 /// # use lab_device::{DType, Device};
@@ -105,7 +106,7 @@ impl Activation {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Product {
-    /// Of A, B and the bias: f16 or bf16.
+    /// Of A, B and the bias: f16, bf16 or f32.
     pub dtype: DType,
     /// Of C and R: the same, or f32.
     pub out: DType,
@@ -141,10 +142,13 @@ impl Product {
     /// Adds the launch.
     ///
     /// # Errors
-    /// `dtype` is no type of halves, or `out` neither that nor f32; a sum in halves; a row that is no multiple of 16 bytes; a
-    /// slot of another length; what a kernel or a tensor map refuses.
+    /// `dtype` is f64, or `out` neither that nor f32; a sum in halves; a slot of another length; of halves on the emulator, a row
+    /// that is no multiple of 16 bytes; what a kernel or a tensor map refuses.
     pub fn add(&self, plan: &mut Plan) -> Result<(), Error> {
         self.check()?;
+        if self.is_plain(plan.device())? {
+            return self.add_plain(plan);
+        }
         let Self { dtype, out, sizes: [g, m, n, k], lies: [a_lies, b_lies], .. } = *self;
         let device = plan.device();
         let multiprocessors = device.facts().multiprocessors as usize;
@@ -192,6 +196,44 @@ impl Product {
         plan.launch(&kernel, launch, all)
     }
 
+    /// Whether CUDA cores multiply.
+    fn is_plain(&self, device: &Device) -> Result<bool, Error> {
+        if self.dtype == DType::F32 || !kernels::LINEAR.runs_on(&device.facts().arch) {
+            return Ok(true);
+        }
+        match self.check_rows() {
+            // The emulator has no kernel for it that was not asked for when it was built.
+            Err(error) if device.kind() == DeviceKind::Emulator => Err(error),
+            outcome => Ok(outcome.is_err()),
+        }
+    }
+
+    /// The launch on CUDA cores.
+    fn add_plain(&self, plan: &mut Plan) -> Result<(), Error> {
+        let Self { dtype, out, sizes: [g, m, n, k], lies, .. } = *self;
+        let (source, device) = (&kernels::LINEAR_PLAIN, plan.device());
+        let [a_lies, b_lies] = lies.map(Lies::cpp);
+        let name = format!("linear_plain<{}, {}, {a_lies}, {b_lies}>", dtype.cpp(), out.cpp());
+        let kernel = match source.instances("linear_plain").find(|i| i.name() == name) {
+            Some(instance) => device.load(instance)?,
+            None => {
+                let like = source.instances("linear_plain").next().expect("one at least");
+                device.instantiate(source, &name, like.name())?
+            }
+        };
+        let [across, down] = [n, m].map(|size| size.div_ceil(64) as u32);
+        let launch = kernel.grid([across, down, g as u32])?;
+        let [has_bias, has_added] = [self.bias, self.added].map(|slot| slot.is_some());
+        let bias = self.bias.unwrap_or_else(|| plan.scratch(dtype, 1));
+        let added = self.added.unwrap_or_else(|| plan.scratch(out, 1));
+        let all = arguments![
+            A: self.a, B: self.b, C: self.c, bias, R: added, M: m, N: n, K: k,
+            scale: self.scale, activation: self.activation as i32,
+            has_bias, has_added, accumulates: self.accumulates,
+        ];
+        plan.launch(&kernel, launch, all)
+    }
+
     /// Columns of a tile, by the model of [`crate::model::Way`]: narrow ones where there are few, and where C of f32 takes
     /// the place.
     fn columns(&self, multiprocessors: usize) -> usize {
@@ -218,10 +260,14 @@ impl Product {
     }
 
     fn check(&self) -> Result<(), Error> {
-        let halves = [DType::F16, DType::BF16];
-        if !halves.contains(&self.dtype) || ![self.dtype, DType::F32].contains(&self.out) {
+        let types = [DType::F16, DType::BF16, DType::F32];
+        if !types.contains(&self.dtype) || ![self.dtype, DType::F32].contains(&self.out) {
             let got = format!("{} and {}", self.dtype, self.out);
-            return Err(Error::bad("types of a product", "f16 or bf16, into that or f32", got));
+            return Err(Error::bad(
+                "types of a product",
+                "f16, bf16 or f32, into that or f32",
+                got,
+            ));
         }
         if self.accumulates && self.out != DType::F32 {
             return Err(Error::bad("what a product is added to", "f32", self.out.to_string()));
@@ -239,6 +285,12 @@ impl Product {
                 return Err(Error::bad(name, expected, slot.len().to_string()));
             }
         }
+        Ok(())
+    }
+
+    /// Refuses rows that TMA does not take.
+    fn check_rows(&self) -> Result<(), Error> {
+        let [_, m, n, k] = self.sizes;
         let of = |name, lies| match lies {
             Lies::AlongK => ("K", k),
             Lies::AcrossK => name,
@@ -267,7 +319,7 @@ static INFO: Info = Info {
     family: &Layer,
     parent: None,
     change: "v13's pipeline; bias, activation and residual in the registers of the product",
-    dtypes: &[DType::BF16, DType::F16],
+    dtypes: &[DType::BF16, DType::F16, DType::F32],
     dims: &[
         Dim::new("G", "leading indices of x", [1, 1, 65535]),
         Dim::new("M", "rows of x", [100, 4096, LARGEST]),
@@ -293,7 +345,10 @@ static INFO: Info = Info {
             .optional("residual"),
     ],
     // The one rounding of the result.
-    outputs: &[Output { name: "y", bounds: &[(DType::F16, 5e-4), (DType::BF16, 4e-3)] }],
+    outputs: &[Output {
+        name: "y",
+        bounds: &[(DType::F16, 5e-4), (DType::BF16, 4e-3), (DType::F32, 2e-6)],
+    }],
 };
 
 /// y = f(scale x Wᵀ + b) + residual.
@@ -391,7 +446,7 @@ impl Version for Linear {
     }
 
     fn sources(&self) -> Vec<&'static KernelSource> {
-        vec![&kernels::LINEAR]
+        vec![&kernels::LINEAR, &kernels::LINEAR_PLAIN]
     }
 
     fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
