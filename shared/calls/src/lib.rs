@@ -7,12 +7,11 @@
 //! names, types, shapes, options ──choose──▶ version ──plan──▶ Planned ──addresses, stream──▶ run
 //! ```
 
-pub mod choose;
 pub mod devices;
 pub mod mlp;
 pub mod planned;
 
-pub use choose::{Pass, choose};
 pub use devices::device;
+pub use lab_operations::{Pass, choose};
 pub use mlp::Training;
 pub use planned::{Planned, Rooms};

@@ -2,9 +2,8 @@
 
 use lab_device::{DType, Device, DeviceKind};
 use lab_harness::{Error, Options, Plan, Request, Shape, Shapes, Version};
+use lab_operations::choose::needed_arch;
 use mlp_fused::{BATCH, Fused, RECOMPUTED, RESIDENT, SAMPLE, STAGE, Sizes, TENSOR, WGMMA};
-
-use crate::choose::needed_arch;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]

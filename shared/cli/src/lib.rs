@@ -55,7 +55,7 @@ pub static STAGES: &[&Stage] = &[
 ];
 
 /// What is trained by kernels of the stages: its checks belong to theirs.
-pub static MODELS: &[&Suite] = &[&lab_lstm::SUITE, &lab_mlp::SUITE];
+pub static MODELS: &[&Suite] = &[&lab_operations::SUITE, &lab_lstm::SUITE, &lab_mlp::SUITE];
 
 /// All versions of all stages.
 pub fn versions() -> impl Iterator<Item = &'static dyn Version> {

@@ -31,11 +31,7 @@ impl Candidate {
 
 /// What a version of a stage needs in place of this device's architecture, as NVRTC names that; `None` where it runs there,
 /// as everything does on the emulator, whose architecture has no name.
-pub(crate) fn needed_arch(
-    version: &dyn Version,
-    stage: &Stage,
-    device: &Device,
-) -> Option<&'static str> {
+pub fn needed_arch(version: &dyn Version, stage: &Stage, device: &Device) -> Option<&'static str> {
     let own = version.sources();
     let all: &[&'static KernelSource] = if own.is_empty() { stage.kernels } else { &own };
     let arch = &device.facts().arch;
@@ -106,7 +102,7 @@ const EMULATED_FIRST: &[&str] = &[
     "vlstm_fw_v1:online",
     "vlstm_fw_v4:v1_roles",
     "vlstm_fw_v3:v0_chunks",
-    "vlstm_fwbw_v0:flags",
+    "vlstm_fwbw_v1:rows",
     "vlstm_fwbw_v1:ahead",
     "vlstm_fwbw_v4:v1_together",
     "vlstm_fwbw_v3:v0_chunks",

@@ -1,0 +1,175 @@
+//! What must hold of operations, on every device.
+
+use lab_device::{DType, Device};
+use lab_harness::plan::Slot;
+use lab_harness::suite::{Check, Suite};
+use lab_harness::tensor::tensors;
+use lab_harness::vlstm::{forward_backward_reference, forward_reference};
+use lab_harness::{Dims, Plan, Problem, Tensor, Tensors};
+
+use crate::{NormalizerGrad, Sizes, Vlstm, VlstmStep};
+
+/// The checks of this crate. Their kernels are those of the vLSTM's stages.
+pub static SUITE: Suite = Suite { name: "lab-operations", stage: "vlstm_fwbw_v4", checks: CHECKS };
+
+static CHECKS: &[Check] = &[
+    Check { name: "layers_of_one_plan_are_right", run: layers_of_one_plan_are_right },
+    Check { name: "a_backward_pass_can_be_added_twice", run: a_backward_pass_can_be_added_twice },
+    Check { name: "steps_go_on_where_a_sequence_ends", run: steps_go_on_where_a_sequence_ends },
+];
+
+const SIZES: Sizes = Sizes { batch: 2, heads: 2, positions: 70, keys: 16, values: 32 };
+
+/// Types, and bounds on the relative errors of two layers.
+const TYPES: [(DType, f64); 2] = [(DType::F32, 3e-6), (DType::BF16, 2e-2)];
+
+fn drawn(dtype: DType) -> Tensors {
+    let Sizes { batch: b, heads: nh, positions: s, keys, values } = SIZES;
+    let problem = Problem::new(Dims::default(), dtype);
+    let gate = |mean, stream| problem.normal_around(mean, DType::F32, stream, &[b, nh, s]);
+    tensors([
+        ("q", problem.normal(0, &[b, nh, s, keys])),
+        ("k", problem.normal(1, &[b, nh, s, keys])),
+        ("v", problem.normal(2, &[b, nh, s, values])),
+        ("i", gate(0.0, 3)),
+        ("f", gate(3.0, 4)),
+        ("dh", problem.normal(5, &[b, nh, s, values])),
+    ])
+}
+
+fn inputs<const N: usize>(plan: &mut Plan, all: &Tensors, names: [&str; N]) -> [Slot; N] {
+    names.map(|name| plan.input(name, all[name].dtype, &all[name].shape))
+}
+
+/// |found − expected| / |expected|.
+fn relative(found: &Tensor, expected: &[f64]) -> f64 {
+    let norm = |v: Vec<f64>| v.into_iter().map(|v| v * v).sum::<f64>().sqrt();
+    let difference = found.values().iter().zip(expected).map(|(f, e)| f - e).collect();
+    norm(difference) / norm(expected.to_vec())
+}
+
+fn of(all: &[(&'static str, Vec<f64>)], name: &str) -> Vec<f64> {
+    all.iter().find(|(own, _)| *own == name).expect("of the reference").1.clone()
+}
+
+/// The values of the second layer are what the first has made of them; both have the same queries, keys and gates, so that their
+/// slots have the same names in the versions' own plans.
+fn layers_of_one_plan_are_right(device: &Device) {
+    for (dtype, bound) in TYPES {
+        let all = drawn(dtype);
+        let mut plan = Plan::new(device);
+        let [q, k, v, i, f, dh] = inputs(&mut plan, &all, ["q", "k", "v", "i", "f", "dh"]);
+        let normalizer_grad = NormalizerGrad::Exact;
+        let layer = |v| Vlstm { normalizer_grad, ..Vlstm::new(dtype, SIZES, [q, k, v], [i, f]) };
+        let first = layer(v);
+        let (of_first, saved_first) =
+            plan.within("layers.0", |plan| first.add_forward_saving(plan)).unwrap();
+        let second = layer(of_first.h);
+        let (of_second, saved_second) =
+            plan.within("layers.1", |plan| second.add_forward_saving(plan)).unwrap();
+        let by_second =
+            plan.within("layers.1", |plan| second.add_backward(plan, &saved_second, dh)).unwrap();
+        let by_first = plan
+            .within("layers.0", |plan| first.add_backward(plan, &saved_first, by_second.v))
+            .unwrap();
+        let found = [of_second.h, by_second.q, by_first.q, by_first.k, by_first.v, by_first.f];
+        found.iter().for_each(|slot| plan.keep(*slot));
+        assert!(plan.peak_bytes() < plan.bytes(), "{} shares memory", saved_first.version());
+
+        let eps = 1e-6;
+        let h = of(&forward_reference(&all, eps), "h");
+        // As the second layer reads it: rounded to the type.
+        let h = Tensor::rounded(dtype, &all["v"].shape, &h);
+        let mut of_inputs = all.clone();
+        of_inputs.insert("v".into(), h);
+        let second = forward_backward_reference(&of_inputs, eps, normalizer_grad);
+        let mut of_inputs = all.clone();
+        let dv = Tensor::rounded(dtype, &all["v"].shape, &of(&second, "dv"));
+        of_inputs.insert("dh".into(), dv);
+        let first = forward_backward_reference(&of_inputs, eps, normalizer_grad);
+        let expected = [
+            of(&second, "h"),
+            of(&second, "dq"),
+            of(&first, "dq"),
+            of(&first, "dk"),
+            of(&first, "dv"),
+            of(&first, "df"),
+        ];
+        let mut run = plan.bind().upload_inputs(&all).unwrap().finish().unwrap();
+        for turn in 0..2 {
+            run.run().unwrap();
+            for (n, (slot, expected)) in found.iter().zip(&expected).enumerate() {
+                let error = relative(&run.read(*slot).unwrap(), expected);
+                assert!(error <= bound, "{dtype}, run {turn}, result {n}: {error}");
+            }
+        }
+    }
+}
+
+/// What a forward pass has saved is still there.
+fn a_backward_pass_can_be_added_twice(device: &Device) {
+    for (dtype, _) in TYPES {
+        let all = drawn(dtype);
+        let mut plan = Plan::new(device);
+        let [q, k, v, i, f, dh] = inputs(&mut plan, &all, ["q", "k", "v", "i", "f", "dh"]);
+        let layer = Vlstm::new(dtype, SIZES, [q, k, v], [i, f]);
+        let (_, saved) = layer.add_forward_saving(&mut plan).unwrap();
+        let twice = [(); 2].map(|()| layer.add_backward(&mut plan, &saved, dh).unwrap());
+        let found = twice.map(|g| [g.q, g.k, g.v, g.i, g.f]);
+        found.iter().flatten().for_each(|slot| plan.keep(*slot));
+        let mut run = plan.bind().upload_inputs(&all).unwrap().finish().unwrap();
+        run.run().unwrap();
+        for (n, (once, again)) in found[0].iter().zip(&found[1]).enumerate() {
+            let [once, again] = [once, again].map(|slot| run.read(*slot).unwrap());
+            assert!(once == again && once.values().iter().all(|v| v.is_finite()), "{dtype} {n}");
+        }
+    }
+}
+
+/// The state behind a sequence, and one position more, as the sequence with that position has it.
+fn steps_go_on_where_a_sequence_ends(device: &Device) {
+    let Sizes { batch: b, heads: nh, positions: s, values, .. } = SIZES;
+    for (dtype, bound) in [(DType::BF16, 1.5e-2)] {
+        let all = drawn(dtype);
+        let expected = of(&forward_reference(&all, 1e-6), "h");
+        let part = |name: &str, from: usize, to: usize| {
+            let tensor = &all[name];
+            let width: usize = tensor.shape[3..].iter().product();
+            let rows = tensor.values();
+            let rows =
+                rows.chunks(s * width).flat_map(|head| head[from * width..to * width].to_vec());
+            let rows: Vec<f64> = rows.collect();
+            let shape = [&[b, nh, to - from][..], &tensor.shape[3..]].concat();
+            Tensor::rounded(tensor.dtype, &shape, &rows)
+        };
+        let names = ["q", "k", "v", "i", "f"];
+        let before: Tensors = names.iter().map(|n| ((*n).into(), part(n, 0, s - 1))).collect();
+        let last: Tensors =
+            names.iter().map(|n| (format!("last {n}"), part(n, s - 1, s))).collect();
+        let mut plan = Plan::new(device);
+        let [q, k, v, i, f] = inputs(&mut plan, &before, names);
+        let sizes = Sizes { positions: s - 1, ..SIZES };
+        let sequence = Vlstm { last_state: true, ..Vlstm::new(dtype, sizes, [q, k, v], [i, f]) };
+        let outputs = sequence.add_forward(&mut plan).unwrap();
+        let lasts = names.map(|n| format!("last {n}"));
+        let [q, k, v, i, f] = inputs(&mut plan, &last, lasts.each_ref().map(String::as_str));
+        let state = outputs.state.expect("it is wanted");
+        let step = VlstmStep {
+            dtype,
+            sizes,
+            qkv: [q, k, v],
+            gates: [i, f],
+            state,
+            eps: 1e-6,
+            version: None,
+        };
+        let h = step.add(&mut plan).unwrap();
+        plan.keep(h);
+        let inputs: Tensors = before.into_iter().chain(last).collect();
+        let mut run = plan.bind().upload_inputs(&inputs).unwrap().finish().unwrap();
+        run.run().unwrap();
+        let rows = expected.chunks(s * values).flat_map(|head| head[(s - 1) * values..].to_vec());
+        let error = relative(&run.read(h).unwrap(), &rows.collect::<Vec<_>>());
+        assert!(error <= bound, "{dtype}: {error}");
+    }
+}

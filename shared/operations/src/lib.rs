@@ -1,0 +1,20 @@
+//! Operations: what layers, models and frameworks' calls are made of.
+//!
+//! An operation is a struct of slots and sizes. `add_forward` adds its launches to a plan and returns the slots of what they
+//! compute and what they have saved; `add_backward` takes that and the gradient from above, and returns the gradients. Which version
+//! of a kernel idea does it, [`choose()`] says, by sizes, type and device; or the caller does, by its name.
+//!
+//! ```text
+//! slots, sizes, options ── choose ──▶ version ── plan, cut in two ──▶ parts ── Plan::include ──▶ launches of the caller's plan
+//! ```
+
+mod checks;
+pub mod choose;
+mod cut;
+mod step;
+mod vlstm;
+
+pub use checks::SUITE;
+pub use choose::{Pass, choose};
+pub use step::VlstmStep;
+pub use vlstm::{Gradients, NormalizerGrad, Outputs, Saved, Sizes, Vlstm};

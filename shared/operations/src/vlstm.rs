@@ -1,0 +1,215 @@
+//! The vLSTM over whole sequences.
+
+use lab_device::DType;
+use lab_harness::plan::{Included, Slot};
+use lab_harness::{Error, Options, Plan, Request, Shape, Shapes};
+pub use lab_reference::vlstm::NormalizerGrad;
+
+use crate::cut::{Cut, Upward};
+use crate::{Pass, choose};
+
+/// Of q, k, v: B, NH, S, DHQK, DHHV.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// B.
+    pub batch: usize,
+    /// NH.
+    pub heads: usize,
+    /// S.
+    pub positions: usize,
+    /// DHQK, columns of q and k of a head.
+    pub keys: usize,
+    /// DHHV, columns of v and h of a head.
+    pub values: usize,
+}
+
+/// The vLSTM over whole sequences: q, k, v and gates → h; see [`lab_harness::vlstm`] for the equations.
+///
+/// q, k \[B, NH, S, DHQK\], v \[B, NH, S, DHHV\] of `dtype`; gate pre-activations i, f \[B, NH, S\] of f32.
+///
+/// ```no_run
+/// # use lab_device::DType;
+/// # use lab_harness::{Error, Plan, plan::Slot};
+/// # use lab_operations::{Sizes, Vlstm};
+/// # fn add(plan: &mut Plan, [q, k, v, i, f, dh]: [Slot; 6]) -> Result<Slot, Error> {
+/// let sizes = Sizes { batch: 1, heads: 4, positions: 256, keys: 64, values: 128 };
+/// let vlstm = Vlstm::new(DType::BF16, sizes, [q, k, v], [i, f]);
+/// let (outputs, saved) = vlstm.add_forward_saving(plan)?;
+/// // … what computes dh from outputs.h
+/// let gradients = vlstm.add_backward(plan, &saved, dh)?;
+/// # Ok(gradients.q)
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Vlstm {
+    /// Of q, k, v and h.
+    pub dtype: DType,
+    /// Sizes.
+    pub sizes: Sizes,
+    /// Queries.
+    pub q: Slot,
+    /// Keys.
+    pub k: Slot,
+    /// Values.
+    pub v: Slot,
+    /// Input gates.
+    pub i: Slot,
+    /// Forget gates.
+    pub f: Slot,
+    /// C0 \[B, NH, DHQK, DHHV\], n0 \[B, NH, DHQK\], m0 \[B, NH\], of f32: what earlier positions have left.
+    pub state: Option<[Slot; 3]>,
+    /// Whether the state behind the last position is wanted.
+    pub last_state: bool,
+    /// Added to the normaliser.
+    pub eps: f64,
+    /// What the backward pass takes the normaliser for.
+    pub normalizer_grad: NormalizerGrad,
+    /// The version of the forward pass alone, and that of both passes: `vlstm_fw_v4:v1_roles`.
+    pub versions: [Option<&'static str>; 2],
+}
+
+/// What comes out, as scratch of the plan.
+#[derive(Clone, Copy, Debug)]
+pub struct Outputs {
+    /// \[B, NH, S, DHHV\].
+    pub h: Slot,
+    /// C, n and m behind the last position, if they are wanted.
+    pub state: Option<[Slot; 3]>,
+}
+
+/// The backward pass that belongs to a forward pass, and what it reads of that.
+#[derive(Clone, Debug)]
+pub struct Saved {
+    version: String,
+    upward: Upward,
+}
+
+impl Saved {
+    /// The version that has saved it, `vlstm_fwbw_v4:v1_together`.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+}
+
+/// Gradients, as scratch of the plan: each of its tensor's type and shape.
+#[derive(Clone, Copy, Debug)]
+pub struct Gradients {
+    /// Of q.
+    pub q: Slot,
+    /// Of k.
+    pub k: Slot,
+    /// Of v.
+    pub v: Slot,
+    /// Of i.
+    pub i: Slot,
+    /// Of f.
+    pub f: Slot,
+}
+
+/// The state's names, going in and coming out.
+const FIRST: [&str; 3] = ["C0", "n0", "m0"];
+const LAST: [&str; 3] = ["CN", "nN", "mN"];
+
+impl Vlstm {
+    /// Without a state, of ε = 10⁻⁶, the normaliser held constant, by the version that suits.
+    pub fn new(dtype: DType, sizes: Sizes, [q, k, v]: [Slot; 3], [i, f]: [Slot; 2]) -> Self {
+        let (state, last_state, eps) = (None, false, 1e-6);
+        let (normalizer_grad, versions) = (NormalizerGrad::Constant, [None; 2]);
+        Self { dtype, sizes, q, k, v, i, f, state, last_state, eps, normalizer_grad, versions }
+    }
+
+    fn inputs(&self) -> Vec<(&'static str, Slot)> {
+        let Self { q, k, v, i, f, .. } = *self;
+        let state = self.state.map(|state| FIRST.into_iter().zip(state));
+        [("q", q), ("k", k), ("v", v), ("i", i), ("f", f)]
+            .into_iter()
+            .chain(state.into_iter().flatten())
+            .collect()
+    }
+
+    fn shapes(&self) -> Shapes {
+        let Sizes { batch: b, heads: nh, positions: s, keys, values } = self.sizes;
+        let all = [
+            ("q", self.dtype, vec![b, nh, s, keys]),
+            ("k", self.dtype, vec![b, nh, s, keys]),
+            ("v", self.dtype, vec![b, nh, s, values]),
+            ("i", DType::F32, vec![b, nh, s]),
+            ("f", DType::F32, vec![b, nh, s]),
+        ];
+        let state = [vec![b, nh, keys, values], vec![b, nh, keys], vec![b, nh]];
+        let state = FIRST.into_iter().zip(state).map(|(name, sizes)| (name, DType::F32, sizes));
+        let state = state.filter(|_| self.state.is_some());
+        all.into_iter()
+            .chain(state)
+            .map(|(name, dtype, sizes)| (name.to_owned(), Shape { dtype, sizes }))
+            .collect()
+    }
+
+    /// A version, and its plan, of these shapes.
+    fn plan_of(&self, plan: &Plan, pass: Pass, shapes: Shapes) -> Result<(String, Plan), Error> {
+        let name = self.versions[usize::from(pass == Pass::Gradients)];
+        let mut options = vec![format!("eps={:?}", self.eps)];
+        if self.last_state {
+            options.push("last_state=yes".into());
+        }
+        if pass == Pass::Gradients && self.normalizer_grad == NormalizerGrad::Exact {
+            options.push("normalizer_grad=exact".into());
+        }
+        let version = choose(pass, plan.device(), &shapes, &options, name)?;
+        let options = Options::parse(&options, version.info())?;
+        let request = Request::new(version.info(), shapes, &options)?;
+        Ok((version.info().full_name(), version.plan(plan.device(), &request)?))
+    }
+
+    fn outputs(&self, included: &Included) -> Outputs {
+        let state = self.last_state.then(|| LAST.map(|name| included.slot(name)));
+        Outputs { h: included.slot("h"), state }
+    }
+
+    /// Adds the forward pass alone.
+    ///
+    /// # Errors
+    /// No version takes these sizes, this type or this device; a slot is of another length or type.
+    pub fn add_forward(&self, plan: &mut Plan) -> Result<Outputs, Error> {
+        let (_, forward) = self.plan_of(plan, Pass::Forward, self.shapes())?;
+        let included = plan.include(&forward, &self.inputs())?;
+        Ok(self.outputs(&included))
+    }
+
+    /// Adds the forward pass, and what it saves for [`Vlstm::add_backward`]. Where a version makes both passes in one launch, the
+    /// backward pass makes the forward pass again.
+    ///
+    /// # Errors
+    /// As [`Vlstm::add_forward`].
+    pub fn add_forward_saving(&self, plan: &mut Plan) -> Result<(Outputs, Saved), Error> {
+        let mut shapes = self.shapes();
+        shapes.insert("dh".into(), shapes["v"].clone());
+        let (version, whole) = self.plan_of(plan, Pass::Gradients, shapes)?;
+        let inputs = self.inputs();
+        match Cut::before(whole, &["dh"]) {
+            Ok(cut) => {
+                let (included, upward) = cut.add_forward(plan, &inputs)?;
+                Ok((self.outputs(&included), Saved { version, upward }))
+            }
+            Err(whole) => {
+                let upward = Upward::anew(whole, &inputs);
+                Ok((self.add_forward(plan)?, Saved { version, upward }))
+            }
+        }
+    }
+
+    /// Adds the backward pass, from the gradient of h. What the forward pass has saved stays as it is.
+    ///
+    /// # Errors
+    /// A slot is of another length, type or plan.
+    pub fn add_backward(
+        &self,
+        plan: &mut Plan,
+        saved: &Saved,
+        dh: Slot,
+    ) -> Result<Gradients, Error> {
+        let included = saved.upward.add(plan, &[("dh", dh)])?;
+        let [q, k, v, i, f] = ["dq", "dk", "dv", "di", "df"].map(|name| included.slot(name));
+        Ok(Gradients { q, k, v, i, f })
+    }
+}
