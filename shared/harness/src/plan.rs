@@ -147,6 +147,11 @@ impl Slot {
         self.len
     }
 
+    /// Elements of its memory before the first of these: what a kernel asks that loads several at once.
+    pub fn start(self) -> usize {
+        self.start
+    }
+
     /// As an argument that is a tensor map, by which the kernel loads boxes of a tensor in it.
     pub fn loaded_by(self, map: TensorMap) -> Argument {
         Argument::Map(self, map, false)

@@ -4,6 +4,7 @@ pub mod lstm;
 pub mod matmul;
 pub mod mlp;
 pub mod ngrams;
+pub mod passes;
 pub mod playg;
 pub mod qkv;
 pub mod slstm;

@@ -1,0 +1,67 @@
+//! The stage's table of kernels.
+
+/// A type, and how many of its elements 16 bytes hold.
+const TYPES: [(&str, usize); 3] = [("float", 4), ("__half", 8), ("__nv_bfloat16", 8)];
+
+/// `name<T, N>` with packs and with single elements, of each type.
+fn packed(name: &str) -> Vec<String> {
+    let of = |(t, n): &(&str, usize)| [format!("{name}<{t}, {n}>"), format!("{name}<{t}, 1>")];
+    TYPES.iter().flat_map(of).collect()
+}
+
+/// `name<T, LANES, PACKS, N>` for rows of up to LANES · `cells` elements: the first that holds a row is taken. Packs first,
+/// then single elements.
+fn strips(name: &str, packs: &[(usize, usize)], (lanes, cells): (usize, usize)) -> Vec<String> {
+    let mut all = Vec::new();
+    for (t, n) in TYPES {
+        let strip =
+            |(lanes, cells): &(usize, usize)| format!("{name}<{t}, {lanes}, {}, {n}>", cells / n);
+        all.extend(packs.iter().map(strip));
+        all.push(format!("{name}<{t}, {lanes}, {cells}, 1>"));
+    }
+    all
+}
+
+fn main() {
+    let rows = |name| strips(name, &[(32, 24), (32, 32), (256, 32)], (256, 32));
+    let heads = |name| strips(name, &[(16, 16), (32, 16), (256, 8)], (256, 8));
+    let gates = |name: &str| {
+        let same = TYPES.map(|(t, _)| format!("{name}<{t}, {t}>"));
+        let beside = ["__half", "__nv_bfloat16"].map(|t| format!("{name}<float, {t}>"));
+        [same.to_vec(), beside.to_vec()].concat()
+    };
+    let logits = |name: &str| -> Vec<String> {
+        let of = |(t, n): (&str, usize)| {
+            let tiles = [format!("256, {n}"), format!("1024, {n}"), "256, 1".to_owned()];
+            let capped =
+                |tile: &String| ["true", "false"].map(|c| format!("{name}<{t}, {tile}, {c}>"));
+            tiles.iter().flat_map(capped).collect::<Vec<_>>()
+        };
+        TYPES.into_iter().flat_map(of).collect()
+    };
+    let plain = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
+    let sorting =
+        ["count_tokens", "scan_counts", "place_rows", "order_rows", "join_pieces", "clear_unused"];
+    let adamw: Vec<String> = TYPES.iter().map(|(t, _)| format!("adamw<{t}>")).collect();
+    lab_kernel_build::Stage::new()
+        .kernel("kernels/column_sums.cu", &["column_sums"])
+        .kernel("kernels/rms_norm.cu", &[rows("rms_norm"), rows("rms_norm_back")].concat())
+        .kernel("kernels/head_norm.cu", &[heads("head_norm"), heads("head_norm_back")].concat())
+        .kernel("kernels/swiglu.cu", &[packed("swiglu"), packed("swiglu_back")].concat())
+        .kernel(
+            "kernels/gates.cu",
+            &[gates("soft_cap_gates"), gates("soft_cap_gates_back")].concat(),
+        )
+        .kernel("kernels/heads.cu", &packed("move_heads"))
+        .kernel(
+            "kernels/embedding.cu",
+            &[packed("embedding"), packed("sum_pieces"), plain(&sorting)].concat(),
+        )
+        .kernel(
+            "kernels/cross_entropy.cu",
+            &[logits("losses"), logits("cross_entropy"), plain(&["count_targets", "mean_loss"])]
+                .concat(),
+        )
+        .kernel("kernels/adamw.cu", &[plain(&["arena_squares"]), adamw].concat())
+        .build();
+}

@@ -1,0 +1,104 @@
+// AdamW over one flat arena (Loshchilov & Hutter 2019, arXiv 1711.05101), the equations of lab/optimizer.cuh:
+// masters and gradients in f32, the working copy in T, written in the same pass. The first `decayed` parameters
+// decay, the others do not.
+//
+// Two launches: sums of squares, one a block, and the update, in which each block adds those up in the same order. So the
+// host need not know the norm. A step whose loss or gradients are not finite changes nothing but the counts.
+//
+// Work split: a thread four parameters at a time, 16 bytes of each tensor: 30 bytes a parameter with a copy of halves.
+//
+// p, g, m, v: N in f32; copy: N in T, not touched where T is f32; squares: one a block; rates: one a step, the last of
+// them for all later ones; loss: one number.
+#include "lab/optimizer.cuh"
+#include "lab/pack.cuh"
+
+using namespace lab;
+
+constexpr int FOUR = 4;
+
+// squares: one a block. The first launch of a step that reads where training stands.
+__global__ void __launch_bounds__(OPTIMIZER_THREADS)
+    arena_squares(const float* __restrict__ g, double* __restrict__ squares, long long* counts, double* numbers,
+                  long long N) {
+    if (blockIdx.x == 0) Progress{counts, numbers}.begin(threadIdx.x);
+    long long thread = blockIdx.x * 1ll * OPTIMIZER_THREADS + threadIdx.x, threads = gridDim.x * 1ll * OPTIMIZER_THREADS;
+    double sum = 0;
+    long long n = thread;
+    for (; n + 3 * threads < N / FOUR; n += 4 * threads) {
+        Pack<float> ahead[4];
+#pragma unroll
+        for (int k = 0; k < 4; ++k) ahead[k] = load_pack(g + (n + k * threads) * FOUR);
+#pragma unroll
+        for (int k = 0; k < 4; ++k)
+#pragma unroll
+            for (int i = 0; i < FOUR; ++i) sum += double(ahead[k].v[i]) * ahead[k].v[i];
+    }
+    for (; n < N / FOUR; n += threads) {
+        Pack<float> pack = load_pack(g + n * FOUR);
+#pragma unroll
+        for (int i = 0; i < FOUR; ++i) sum += double(pack.v[i]) * pack.v[i];
+    }
+    n = N / FOUR * FOUR + thread;
+    if (n < N) sum += double(g[n]) * g[n];
+    sum = block_reduce<OPTIMIZER_THREADS>(sum, Add{}, 0.0);
+    if (threadIdx.x == 0) squares[blockIdx.x] = sum;
+}
+
+// What all parameters of a step share.
+struct Step {
+    float factor, lr, decay, beta1, beta2, eps, unbias1, unbias2;
+    long long decayed;
+    __device__ __forceinline__ void update(float& p, float g, float& m, float& v, long long n) const {
+        update_one<ADAMW>(p, g * factor, m, v, lr, n < decayed ? decay : 0.0f, beta1, beta2, eps, unbias1, unbias2);
+    }
+};
+
+// Four halves, or what else T is.
+template <class T> __device__ __forceinline__ void store_four(T* to, const Pack<float>& p) {
+    T four[FOUR];
+#pragma unroll
+    for (int i = 0; i < FOUR; ++i) four[i] = from_math<T>(p.v[i]);
+    uint2 raw;
+    static_assert(sizeof four == sizeof raw, "a copy is of halves");
+    memcpy(static_cast<void*>(&raw), four, sizeof raw);
+    *reinterpret_cast<uint2*>(to) = raw;
+}
+
+// ANCHOR: update
+// `every`: steps after which the loss scale doubles; 0 where it stays, and then a step that is not finite is only
+// left out. max_norm is 0 where the gradient is not clipped.
+template <class T>
+__global__ void __launch_bounds__(OPTIMIZER_THREADS)
+    adamw(float* __restrict__ p, T* __restrict__ copy, const float* __restrict__ g, float* __restrict__ m,
+          float* __restrict__ v, const double* __restrict__ squares, const double* __restrict__ rates,
+          const double* __restrict__ loss, long long* counts, double* numbers, double beta1, double beta2, double eps,
+          double decay, double max_norm, int every, int blocks, long long steps, long long decayed, long long N) {
+    Progress at{counts, numbers};
+    double scale = numbers[SCALE], norm = sqrt(sum_of(squares, blocks)) / scale, factor = 1 / scale;
+    if (max_norm > 0 && max_norm / (norm + 1e-6) < 1) factor *= max_norm / (norm + 1e-6);
+    bool good = finite(*loss) && finite(norm);
+    Verdict what = every > 0 ? verdict(at, *loss, norm, true) : Verdict{false, good, !good};
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        advance(at, what, beta1, beta2, every);
+        if (every == 0) at.next(SCALE, scale);
+    }
+    if (!what.updates) return;
+
+    double power1 = numbers[POWER1] * beta1, power2 = numbers[POWER2] * beta2;
+    Step step{float(factor), float(rates[min(counts[STEP], steps - 1)]), float(decay), float(beta1), float(beta2),
+              float(eps), float(1 / (1 - power1)), float(1 / (1 - power2)), decayed};
+    long long thread = blockIdx.x * 1ll * OPTIMIZER_THREADS + threadIdx.x, threads = gridDim.x * 1ll * OPTIMIZER_THREADS;
+    for (long long n = thread; n < N / FOUR; n += threads) {
+        Pack<float> p_n = load_pack(p + n * FOUR), g_n = load_pack(g + n * FOUR);
+        Pack<float> m_n = load_pack(m + n * FOUR), v_n = load_pack(v + n * FOUR);
+#pragma unroll
+        for (int i = 0; i < FOUR; ++i) step.update(p_n.v[i], g_n.v[i], m_n.v[i], v_n.v[i], n * FOUR + i);
+        store_pack(p + n * FOUR, p_n), store_pack(m + n * FOUR, m_n), store_pack(v + n * FOUR, v_n);
+        if constexpr (sizeof(T) < sizeof(float)) store_four(copy + n * FOUR, p_n);
+    }
+    long long n = N / FOUR * FOUR + thread;
+    if (n >= N) return;
+    step.update(p[n], g[n], m[n], v[n], n);
+    if constexpr (sizeof(T) < sizeof(float)) copy[n] = from_math<T>(p[n]);
+}
+// ANCHOR_END: update

@@ -1,0 +1,249 @@
+// The loss of a language model, and its gradient in the place of the logits:
+//
+//     z_c = cap tanh(x_c / cap), or x_c            lse = log Σ_c exp z_c
+//     loss_r = lse − z_target + ζ lse²             0 where the target is no word of the vocabulary: it is ignored
+//     dx_c = scale / count · (exp(z_c − lse) (1 + 2 ζ lse) − [c = target]) (1 − (z_c / cap)²)
+//
+// with count the targets that are not ignored. A cap bounds the logits: exp(z − cap) neither overflows nor,
+// over a row, vanishes, and there is no running maximum.
+//
+// Work split: a block a row at a time. HELD packs a thread stay in registers between the sum and the gradient;
+// packs beyond those are read again. As a pack's gradient is stored, the pack of the block's next row is
+// asked for: it is on its way during the rest of this one. The columns behind the last whole pack are few, and
+// are read one by one; those behind the vocabulary get zeros.
+//
+// logits: rows x stride, V of them words; targets, row_losses: rows; count, loss, loss_scale: one number.
+#include "lab/quick.cuh"
+#include "strip.cuh"
+
+using namespace lab;
+
+constexpr int HELD = 7, COUNT_THREADS = 1024;
+constexpr float LOG2E = 1.44269504f;
+
+// ANCHOR: cap
+// z of logits. Where all of a pack are within half of the cap, tanh(y) / y is a polynomial in y², off by 6e-8 of
+// itself: six instructions, where a power and a reciprocal would keep the special function units busy for eight.
+template <class T, bool CAPPED> struct Cap {
+    float cap, inverse, a[4];
+
+    __device__ __forceinline__ explicit Cap(float cap) : cap(cap), inverse(1.0f / cap) {
+        constexpr float OF_Y[4] = {-0.33333311f, 0.13330476f, -0.053387111f, 0.017988744f};
+        float power = 1;
+#pragma unroll
+        for (int k = 0; k < 4; ++k) a[k] = OF_Y[k] * (power *= inverse * inverse);
+    }
+
+    template <int N> __device__ __forceinline__ void bound(float (&x)[N]) const {
+        if constexpr (!CAPPED) return;
+        if constexpr (sizeof(T) == sizeof(float)) {
+#pragma unroll
+            for (int i = 0; i < N; ++i) x[i] = cap * tanhf(x[i] * inverse);
+            return;
+        }
+        float largest = 0;
+#pragma unroll
+        for (int i = 0; i < N; ++i) largest = fmaxf(largest, fabsf(x[i]));
+        if (largest <= 0.5f * cap) {
+#pragma unroll
+            for (int i = 0; i < N; ++i) {
+                float w = x[i] * x[i];
+                x[i] += x[i] * w * (a[0] + w * (a[1] + w * (a[2] + w * a[3])));
+            }
+        } else {
+#pragma unroll
+            for (int i = 0; i < N; ++i) x[i] = cap * quick_tangent(x[i] * inverse);
+        }
+    }
+};
+// ANCHOR_END: cap
+
+// Σ exp(z − offset) of what this thread has seen. Without a cap `offset` is the maximum so far.
+template <bool CAPPED> struct Powers {
+    float offset, sum = 0;
+    __device__ __forceinline__ explicit Powers(float cap) : offset(CAPPED ? cap : lowest<float>()) {}
+
+    template <int N> __device__ __forceinline__ void take(const float (&z)[N]) {
+        if constexpr (!CAPPED) {
+            float largest = offset;
+#pragma unroll
+            for (int i = 0; i < N; ++i) largest = fmaxf(largest, z[i]);
+            if (largest != offset) sum *= power_of_two((offset - largest) * LOG2E), offset = largest;
+            if (offset == lowest<float>()) {  // masks only, for exp(−∞ − (−∞)) is not a number; or NaN, which stays
+#pragma unroll
+                for (int i = 0; i < N; ++i) sum += z[i] == offset ? 0.0f : z[i];
+                return;
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < N; ++i) sum += power_of_two((z[i] - offset) * LOG2E);
+    }
+
+    // lse, in every thread.
+    template <int THREADS> __device__ __forceinline__ float over_block() {
+        if constexpr (!CAPPED) {
+            float own = offset;
+            offset = block_reduce<THREADS>(offset, Max{}, lowest<float>());
+            if (own != offset) sum *= own == lowest<float>() ? 0.0f : power_of_two((own - offset) * LOG2E);
+        }
+        return offset + logf(block_reduce<THREADS>(sum, Add{}, 0.0f));
+    }
+};
+
+__device__ __forceinline__ bool is_counted(int target, int vocabulary) { return target >= 0 && target < vocabulary; }
+
+// A pack that waits in registers, as numbers.
+template <int N, class T> __device__ __forceinline__ void cells_of(float (&cells)[N], const Raw<T>& raw) {
+    if constexpr (N > 1) {
+        Pack<T> pack = in_math(raw);
+#pragma unroll
+        for (int i = 0; i < N; ++i) cells[i] = pack.v[i];
+    }
+}
+
+// Where a row's logits lie: whole packs, N columns each, then single ones.
+template <int THREADS, int N> struct Columns {
+    int packs, words, all;
+    __device__ __forceinline__ Columns(int vocabulary, int stride) : packs(vocabulary / N), words(vocabulary), all(stride) {}
+    __device__ __forceinline__ static int pack(int p) { return p * THREADS + threadIdx.x; }
+    __device__ __forceinline__ int single() const { return packs * N + threadIdx.x; }
+};
+
+// ANCHOR: losses
+// The losses alone: logits stay as they are.
+template <class T, int THREADS, int N, bool CAPPED>
+__global__ void __launch_bounds__(THREADS)
+    losses(const T* __restrict__ logits, const int* __restrict__ targets, float* __restrict__ row_losses,
+           long long rows, int vocabulary, int stride, float cap, float z_loss) {
+    Columns<THREADS, N> columns(vocabulary, stride);
+    Cap<T, CAPPED> bounds(cap);
+    for (long long r = blockIdx.x; r < rows; r += gridDim.x) {
+        const T* row = logits + r * stride;
+        Powers<CAPPED> powers(cap);
+#pragma unroll 4
+        for (int p = threadIdx.x; p < columns.packs; p += THREADS) {
+            float z[N];
+            load_cells<N>(z, row + p * 1ll * N);
+            bounds.bound(z);
+            powers.take(z);
+        }
+        for (int c = columns.single(); c < vocabulary; c += THREADS) {
+            float z[1] = {to_math(row[c])};
+            bounds.bound(z);
+            powers.take(z);
+        }
+        float lse = powers.template over_block<THREADS>();
+        if (threadIdx.x > 0) continue;
+        bool counts = is_counted(targets[r], vocabulary);
+        float z[1] = {counts ? to_math(row[targets[r]]) : 0.0f};
+        bounds.bound(z);
+        row_losses[r] = counts ? lse - z[0] + z_loss * lse * lse : 0.0f;
+    }
+}
+// ANCHOR_END: losses
+
+// What a row's gradient is made of: from z to the gradient of the logits of columns c, c + 1, …
+template <bool CAPPED> struct Gradient {
+    float inverse, lse, of_power, scale;
+    int target;
+    template <int N> __device__ __forceinline__ void replace(float (&z)[N], int c) const {
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            float d = power_of_two((z[i] - lse) * LOG2E) * of_power, t = z[i] * inverse;
+            if (c + i == target) d -= scale;
+            z[i] = scale == 0 ? 0.0f : CAPPED ? d * (1.0f - t * t) : d;
+        }
+    }
+};
+
+// ANCHOR: gradient
+template <class T, int THREADS, int N, bool CAPPED>
+__global__ void __launch_bounds__(THREADS)
+    cross_entropy(T* __restrict__ logits, const int* __restrict__ targets, const int* __restrict__ count,
+                  const double* __restrict__ loss_scale, float* __restrict__ row_losses, long long rows,
+                  int vocabulary, int stride, float cap, float z_loss, float scale) {
+    constexpr int KEPT = N > 1 ? HELD : 0;
+    Columns<THREADS, N> columns(vocabulary, stride);
+    Cap<T, CAPPED> bounds(cap);
+    Raw<T> held[HELD];
+    auto fetch = [&](long long r, int p) {
+        int pack = columns.pack(p);
+        if (r < rows && pack < columns.packs) held[p] = load_raw(logits + r * stride + pack * 1ll * N);
+    };
+#pragma unroll
+    for (int p = 0; p < KEPT; ++p) fetch(blockIdx.x, p);
+    for (long long r = blockIdx.x; r < rows; r += gridDim.x) {
+        T* row = logits + r * stride;
+        int target = targets[r];
+        bool counts = is_counted(target, vocabulary);
+        float of_target[1] = {counts ? to_math(row[target]) : 0.0f}, z[N];
+        Powers<CAPPED> powers(cap);
+#pragma unroll
+        for (int p = 0; p < KEPT; ++p) {
+            if (columns.pack(p) >= columns.packs) continue;
+            cells_of(z, held[p]);
+            bounds.bound(z);
+            powers.take(z);
+        }
+        for (int p = columns.pack(KEPT); p < columns.packs; p += THREADS) {
+            load_cells<N>(z, row + p * 1ll * N);
+            bounds.bound(z);
+            powers.take(z);
+        }
+        for (int c = columns.single(); c < vocabulary; c += THREADS) {
+            float one[1] = {to_math(row[c])};
+            bounds.bound(one);
+            powers.take(one);
+        }
+        // Its barriers are also between what threads have read of the row and what they store.
+        float lse = powers.template over_block<THREADS>();
+
+        bounds.bound(of_target);
+        if (threadIdx.x == 0) row_losses[r] = counts ? lse - of_target[0] + z_loss * lse * lse : 0.0f;
+        float by = counts ? float(scale * *loss_scale / *count) : 0.0f;
+        Gradient<CAPPED> gradient{bounds.inverse, lse, by * (1.0f + 2.0f * z_loss * lse), by, target};
+#pragma unroll
+        for (int p = 0; p < KEPT; ++p) {
+            int pack = columns.pack(p);
+            if (pack < columns.packs) {
+                cells_of(z, held[p]);
+                bounds.bound(z);
+                gradient.replace(z, pack * N);
+                store_cells<N>(row + pack * 1ll * N, z);
+            }
+            fetch(r + gridDim.x, p);
+        }
+        for (int p = columns.pack(KEPT); p < columns.packs; p += THREADS) {
+            load_cells<N>(z, row + p * 1ll * N);
+            bounds.bound(z);
+            gradient.replace(z, p * N);
+            store_cells<N>(row + p * 1ll * N, z);
+        }
+        for (int c = columns.single(); c < columns.all; c += THREADS) {
+            float one[1] = {c < vocabulary ? to_math(row[c]) : 0.0f};
+            bounds.bound(one);
+            gradient.replace(one, c);
+            row[c] = from_math<T>(c < vocabulary ? one[0] : 0.0f);
+        }
+    }
+}
+// ANCHOR_END: gradient
+
+// The targets that are not ignored, by one block.
+__global__ void __launch_bounds__(COUNT_THREADS)
+    count_targets(const int* __restrict__ targets, int* __restrict__ count, long long rows, int vocabulary) {
+    int own = 0;
+    for (long long r = threadIdx.x; r < rows; r += COUNT_THREADS) own += is_counted(targets[r], vocabulary);
+    own = block_reduce<COUNT_THREADS>(own, Add{}, 0);
+    if (threadIdx.x == 0) *count = own;
+}
+
+// loss = Σ_r loss_r / count, by one block, in f64: a mean over many rows keeps their digits. NaN where all are ignored.
+__global__ void __launch_bounds__(COUNT_THREADS)
+    mean_loss(const float* __restrict__ row_losses, const int* __restrict__ count, double* __restrict__ loss,
+              long long rows) {
+    double own = 0;
+    for (long long r = threadIdx.x; r < rows; r += COUNT_THREADS) own += row_losses[r];
+    own = block_reduce<COUNT_THREADS>(own, Add{}, 0.0);
+    if (threadIdx.x == 0) *loss = own / *count;
+}

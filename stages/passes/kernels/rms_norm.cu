@@ -1,0 +1,99 @@
+// RMSNorm of a sum (Zhang & Sennrich 2019, arXiv 1910.07467), and layer norm without a shift:
+//
+//     s_rc = x_rc + added_rc                            the residual stream, rounded to T
+//     r_r  = 1 / √(Σ_c (s_rc − μ_r)² / C + ε)           μ_r = Σ_c s_rc / C where centered, else 0
+//     y_rc = n_rc w_c                                   n_rc = (s_rc − μ_r) r_r
+//
+// and back, with e_rc = dy_rc w_c and the gradient `residual` that comes down the stream:
+//
+//     ds_rc = residual_rc + r_r (e_rc − n_rc Σ_c e_rc n_rc / C)        − r_r Σ_c e_rc / C where centered
+//     dw_c  = Σ_r dy_rc n_rc
+//
+// Work split: LANES threads a row, which stays in their registers: each tensor crosses device memory once. On
+// the way back a block has many rows, and its lanes keep the sums of dw: one partial row a block.
+//
+// x, added, sum, y, dy, residual, dx: rows x width; weight: width; rstd: rows; partial: blocks x width.
+#include "strip.cuh"
+
+using namespace lab;
+
+// ANCHOR: forward
+template <class T, int LANES, int PACKS, int N>
+__global__ void __launch_bounds__(PASS_THREADS)
+    rms_norm(const T* __restrict__ x, const T* __restrict__ added, const T* __restrict__ weight,
+             T* __restrict__ sum, T* __restrict__ y, float* __restrict__ rstd, long long rows, int width,
+             float eps, bool has_added, bool centered) {
+    using Row = Strip<T, LANES, PACKS, N>;
+    long long r = blockIdx.x * 1ll * Row::ROWS + Row::row(), at = r * width;
+    int inside = r < rows ? width : 0;
+    Row s;
+    s.load(x + at, inside);
+    if (has_added) {
+        Row a;
+        a.load(added + at, inside);
+        // The norm is that of the stream as it is stored: the way back reads no other.
+        Row::for_each_cell(inside, [&](int p, int i) { s.v[p][i] = to_math(from_math<T>(s.v[p][i] + a.v[p][i])); });
+        s.store(sum + at, inside);
+    }
+
+    float mean = 0;
+    if (centered) {
+        Row::for_each_cell(inside, [&](int p, int i) { mean += s.v[p][i]; });
+        mean = sum_of_lanes<LANES>(mean) / width;
+    }
+    float squares = 0;
+    Row::for_each_cell(inside, [&](int p, int i) {
+        s.v[p][i] -= mean;
+        squares += s.v[p][i] * s.v[p][i];
+    });
+    float scale = 1.0f / sqrtf(sum_of_lanes<LANES>(squares) / width + eps);
+    if (threadIdx.x % LANES == 0 && inside) rstd[r] = scale;
+
+    Row w;
+    w.load(weight, inside);
+    Row::for_each_cell(inside, [&](int p, int i) { s.v[p][i] *= scale * w.v[p][i]; });
+    s.store(y + at, inside);
+}
+// ANCHOR_END: forward
+
+// ANCHOR: backward
+template <class T, int LANES, int PACKS, int N>
+__global__ void __launch_bounds__(PASS_THREADS)
+    rms_norm_back(const T* __restrict__ dy, const T* __restrict__ s, const T* __restrict__ weight,
+                  const float* __restrict__ rstd, const T* __restrict__ residual, T* __restrict__ dx,
+                  float* __restrict__ partial, long long rows, int width, bool has_residual, bool centered) {
+    using Row = Strip<T, LANES, PACKS, N>;
+    float dw[PACKS][N] = {};
+    for (long long r0 = blockIdx.x * 1ll * Row::ROWS; r0 < rows; r0 += gridDim.x * 1ll * Row::ROWS) {
+        long long r = r0 + Row::row(), at = r * width;
+        int inside = r < rows ? width : 0;
+        Row n, e, w;
+        n.load(s + at, inside);
+        e.load(dy + at, inside);
+        w.load(weight, inside);
+        float scale = inside ? rstd[r] : 0, mean = 0;
+        if (centered) {
+            Row::for_each_cell(inside, [&](int p, int i) { mean += n.v[p][i]; });
+            mean = sum_of_lanes<LANES>(mean) / width;
+        }
+
+        float dot = 0, total = 0;
+        Row::for_each_cell(inside, [&](int p, int i) {
+            n.v[p][i] = (n.v[p][i] - mean) * scale;
+            dw[p][i] += e.v[p][i] * n.v[p][i];
+            e.v[p][i] *= w.v[p][i];
+            dot += e.v[p][i] * n.v[p][i];
+            total += e.v[p][i];
+        });
+        dot = sum_of_lanes<LANES>(dot) / width;
+        total = centered ? sum_of_lanes<LANES>(total) / width : 0.0f;
+
+        w.load(residual + at, has_residual ? inside : 0);  // zeros where there is none
+        Row::for_each_cell(inside, [&](int p, int i) {
+            e.v[p][i] = w.v[p][i] + scale * (e.v[p][i] - total - n.v[p][i] * dot);
+        });
+        e.store(dx + at, inside);
+    }
+    store_block_sums<LANES>(dw, partial + blockIdx.x * 1ll * width, width);
+}
+// ANCHOR_END: backward

@@ -1,0 +1,64 @@
+// SwiGLU (Shazeer 2020, arXiv 2002.05202), of a product that has made gate and up at once:
+//
+//     u_c = silu(a_c) b_c            a_c = gate_up_c,   b_c = gate_up_(W + c),   silu(a) = a σ(a)
+//     da_c = du_c b_c σ(a_c) (1 + a_c (1 − σ(a_c)))        db_c = du_c silu(a_c)
+//
+// Work split: a thread N columns of a row, 16 bytes of each tensor where N > 1.
+//
+// gate_up, dgate_up: rows x 2 W; u, du: rows x W.
+#include "lab/quick.cuh"
+#include "strip.cuh"
+
+using namespace lab;
+
+// The row and the first column of this thread's n-th share; a row has `width` columns.
+template <int N> struct Share {
+    long long row;
+    int column;
+    __device__ __forceinline__ Share(long long n, int width) : row(n / (width / N)), column(n % (width / N) * N) {}
+};
+
+// ANCHOR: forward
+template <class T, int N>
+__global__ void __launch_bounds__(PASS_THREADS)
+    swiglu(const T* __restrict__ gate_up, T* __restrict__ u, long long rows, int width) {
+    long long n = blockIdx.x * 1ll * PASS_THREADS + threadIdx.x;
+    if (n >= rows * (width / N)) return;
+    Share<N> at(n, width);
+    const T* from = gate_up + at.row * 2 * width + at.column;
+    float a[N], b[N];
+    load_cells<N>(a, from);
+    load_cells<N>(b, from + width);
+#pragma unroll
+    for (int i = 0; i < N; ++i) b[i] *= a[i] * quick_sigmoid(a[i]);
+    store_cells<N>(u + at.row * width + at.column, b);
+}
+// ANCHOR_END: forward
+
+// ANCHOR: backward
+// `u` is written again where it was not kept.
+template <class T, int N>
+__global__ void __launch_bounds__(PASS_THREADS)
+    swiglu_back(const T* __restrict__ gate_up, const T* __restrict__ du, T* __restrict__ dgate_up,
+                T* __restrict__ u, long long rows, int width, bool recomputes) {
+    long long n = blockIdx.x * 1ll * PASS_THREADS + threadIdx.x;
+    if (n >= rows * (width / N)) return;
+    Share<N> at(n, width);
+    long long gate = at.row * 2 * width + at.column, cell = at.row * width + at.column;
+    float a[N], b[N], d[N], silu[N];
+    load_cells<N>(a, gate_up + gate);
+    load_cells<N>(b, gate_up + gate + width);
+    load_cells<N>(d, du + cell);
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+        float sigmoid = quick_sigmoid(a[i]);
+        silu[i] = a[i] * sigmoid;
+        a[i] = d[i] * b[i] * (sigmoid + silu[i] * (1.0f - sigmoid));
+        b[i] *= silu[i];
+        silu[i] *= d[i];
+    }
+    store_cells<N>(dgate_up + gate, a);
+    store_cells<N>(dgate_up + gate + width, silu);
+    if (recomputes) store_cells<N>(u + cell, b);
+}
+// ANCHOR_END: backward

@@ -1,0 +1,295 @@
+//! AdamW over one flat arena: `kernels/adamw.cu`.
+
+use lab_device::DType;
+use lab_harness::plan::Slot;
+use lab_harness::progress::{COUNTS, NUMBERS, SCALE};
+use lab_harness::{
+    Dim, Error, Info, Input, Output, Plan, Problem, Setting, Tensor, Tensors, arguments,
+};
+use lab_reference::passes as reference;
+use lab_reference::training::Adam;
+
+use crate::kernels;
+use crate::pass::{Formula, Pass, bytes};
+use crate::slots::{THREADS, check_dtype, check_lengths, check_sizes, untouched};
+
+/// One step of all parameters, which lie in one arena, as their gradients, moments and working copies do.
+///
+/// Where training stands is on the device, so that one graph serves all steps: the step's learning rate, the powers of the
+/// betas, the loss scale. A step whose loss or gradients are not finite changes nothing else; with a loss scale that
+/// follows the gradients, the scale is halved then.
+#[derive(Clone, Copy, Debug)]
+pub struct AdamW {
+    /// Of the working copy: f16 or bf16, or f32 where the masters are what the model reads.
+    pub dtype: DType,
+    /// N.
+    pub parameters: usize,
+    /// So many of the first parameters decay.
+    pub decayed: usize,
+    /// Of the two moments.
+    pub betas: [f64; 2],
+    /// Added outside of the root.
+    pub eps: f64,
+    /// λ: p ← p − rate λ p.
+    pub weight_decay: f64,
+    /// The largest norm of all gradients together; none where they are taken as they are.
+    pub max_norm: Option<f64>,
+    /// Steps after which the loss scale doubles; none where it stays as it is.
+    pub scale_doubles_after: Option<u32>,
+    /// Masters, f32 \[N\].
+    pub p: Slot,
+    /// Working copy, \[N\]; none where `dtype` is f32.
+    pub copy: Option<Slot>,
+    /// Gradients, f32 \[N\].
+    pub g: Slot,
+    /// First moments, f32 \[N\].
+    pub m: Slot,
+    /// Second moments, f32 \[N\].
+    pub v: Slot,
+    /// f64, one of each step; later steps have the last.
+    pub rates: Slot,
+    /// f64 \[1\]: that of this step.
+    pub loss: Slot,
+    /// Where training stands.
+    pub progress: Progress,
+}
+
+/// Where training stands: two copies of `lab/progress.cuh`, as [`lab_harness::progress`] names their places.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// i64 \[2 · COUNTS\].
+    pub counts: Slot,
+    /// f64 \[2 · NUMBERS\].
+    pub numbers: Slot,
+}
+
+impl Progress {
+    /// Elements of [`Progress::counts`].
+    pub const COUNTS: usize = 2 * COUNTS;
+    /// Elements of [`Progress::numbers`].
+    pub const NUMBERS: usize = 2 * NUMBERS;
+
+    /// Before the first step, with this loss scale: what the two slots hold.
+    pub fn first(loss_scale: f64) -> [Tensor; 2] {
+        let numbers = [loss_scale, 1.0, 1.0];
+        let both = [numbers, numbers].concat();
+        [Tensor::new(&[Self::COUNTS], &[0i64; Self::COUNTS]), Tensor::new(&[Self::NUMBERS], &both)]
+    }
+
+    /// What the loss of the coming step is multiplied with, f64 \[1\]: for [`crate::CrossEntropy::add_with_gradient`].
+    pub fn loss_scale(&self) -> Slot {
+        self.numbers.part(NUMBERS + SCALE, 1)
+    }
+}
+
+const NAME: &str = "adamw";
+
+impl AdamW {
+    fn check(&self) -> Result<(), Error> {
+        let Self { dtype, parameters, decayed, copy, .. } = *self;
+        check_dtype(NAME, dtype)?;
+        check_sizes(NAME, &[("parameters", parameters), ("rates", self.rates.len())])?;
+        if decayed > parameters {
+            let what = format!("decayed parameters of {NAME}");
+            return Err(Error::bad(what, format!("at most {parameters}"), decayed));
+        }
+        if copy.is_some() != (dtype != DType::F32) {
+            let expected = if copy.is_some() { "none of masters in f32" } else { "one of halves" };
+            let got = if copy.is_some() { "one" } else { "none" };
+            return Err(Error::bad(format!("copy of {NAME}"), expected, got));
+        }
+        let positive = |name: &str, value: f64| match value > 0.0 && value.is_finite() {
+            true => Ok(()),
+            false => Err(Error::bad(format!("{name} of {NAME}"), "a finite number above 0", value)),
+        };
+        self.max_norm.map_or(Ok(()), |norm| positive("max_norm", norm))?;
+        positive("eps", self.eps)?;
+        if self.betas.iter().any(|beta| !(0.0..1.0).contains(beta)) {
+            let got = format!("{:?}", self.betas);
+            return Err(Error::bad(format!("betas of {NAME}"), "from 0 to below 1", got));
+        }
+        if self.scale_doubles_after.is_some_and(|steps| steps == 0 || steps > i32::MAX as u32) {
+            let what = format!("scale_doubles_after of {NAME}");
+            return Err(Error::bad(what, "1 to 2^31 - 1", self.scale_doubles_after.unwrap_or(0)));
+        }
+        let all = [("p", self.p), ("g", self.g), ("m", self.m), ("v", self.v)];
+        for (name, slot) in all.into_iter().chain(copy.map(|copy| ("copy", copy))) {
+            check_lengths(NAME, &[(name, Some(slot), parameters)])?;
+            if !slot.start().is_multiple_of(4) {
+                let what = format!("first element of {name} of {NAME}");
+                return Err(Error::bad(what, "a multiple of 4", slot.start()));
+            }
+        }
+        check_lengths(
+            NAME,
+            &[
+                ("loss", Some(self.loss), 1),
+                ("counts", Some(self.progress.counts), Progress::COUNTS),
+                ("numbers", Some(self.progress.numbers), Progress::NUMBERS),
+            ],
+        )
+    }
+
+    /// Adds both launches.
+    ///
+    /// # Errors
+    /// A number, a type or a slot's length that does not fit; a tensor that does not begin at 16 bytes.
+    pub fn add(&self, plan: &mut Plan) -> Result<(), Error> {
+        self.check()?;
+        let Self { dtype, parameters, decayed, eps, p, g, m, v, rates, loss, .. } = *self;
+        let Progress { counts, numbers } = self.progress;
+        let [beta1, beta2] = self.betas;
+        let squares_kernel = plan.device().kernel(&kernels::ADAMW, "arena_squares")?;
+        let kernel = plan.device().kernel(&kernels::ADAMW, &format!("adamw<{}>", dtype.cpp()))?;
+        let most = parameters.div_ceil(4 * THREADS);
+        let full = |kernel: &lab_device::Kernel| -> Result<usize, Error> {
+            Ok(most.min(kernel.resident_blocks(THREADS as u32, 0)? as usize))
+        };
+        let blocks = full(&squares_kernel)?;
+        let squares = plan.scratch(DType::F64, blocks);
+        let launch = squares_kernel.grid([blocks as u32, 1, 1])?;
+        plan.launch(
+            &squares_kernel,
+            launch,
+            arguments![g, squares, counts, numbers, N: parameters],
+        )?;
+        let copy = self.copy.unwrap_or_else(|| untouched(plan, dtype));
+        let launch = kernel.grid([full(&kernel)? as u32, 1, 1])?;
+        let all = arguments![
+            p, copy, g, m, v, squares, rates, loss, counts, numbers, beta1, beta2, eps,
+            decay: self.weight_decay, max_norm: self.max_norm.unwrap_or(0.0),
+            every: self.scale_doubles_after.unwrap_or(0), blocks, steps: rates.len(), decayed,
+            N: parameters
+        ];
+        plan.launch(&kernel, launch, all)
+    }
+}
+
+static STEP: Formula = Formula {
+    name: "adamw",
+    draw: draw_arena,
+    reference: |of| {
+        let number = |name: &str| of.number(name);
+        let adam = Adam {
+            lr: of.values("rates")[0],
+            betas: [number("beta1"), number("beta2")],
+            eps: number("eps"),
+            weight_decay: number("decay"),
+            decoupled: true,
+        };
+        let decayed = number("decayed") as usize;
+        let max_norm = number("max_norm");
+        let [p, m, v] = reference::adamw_step(
+            &adam,
+            (max_norm > 0.0).then_some(max_norm),
+            decayed,
+            [&of.values("p"), &of.values("g"), &of.values("m"), &of.values("v")],
+        );
+        let copy = match of.tensor("copy").dtype {
+            // The model reads the masters: nobody touches the copy.
+            DType::F32 => of.values("copy"),
+            _ => p.clone(),
+        };
+        vec![("p1", p), ("copy1", copy), ("m1", m), ("v1", v)]
+    },
+    cost: |dims, dtype| {
+        let all = dims.get("N") as f64;
+        let copy = if dtype == DType::F32 { 0.0 } else { all };
+        bytes(dtype, 16.0 * all, copy, 28.0 * all)
+    },
+};
+
+/// Moments as they are after some steps.
+fn draw_arena(problem: &Problem, all: &mut Tensors) {
+    let n = [problem.dims.get("N")];
+    let scaled =
+        |name: &str, by: f64| -> Vec<f64> { all[name].values().iter().map(|v| v * by).collect() };
+    let (m, g) = (scaled("m", 0.01), scaled("g", 0.02));
+    let v: Vec<f64> = scaled("v", 0.02).iter().map(|v| v * v + 1e-6).collect();
+    for (name, values) in [("m", m), ("g", g), ("v", v)] {
+        all.insert(name.into(), Tensor::rounded(DType::F32, &n, &values));
+    }
+    all.insert("loss".into(), Tensor::new(&[1], &[1f64]));
+    all.insert("rates".into(), Tensor::new(&[1], &[1e-3f64]));
+}
+
+/// A step.
+pub static ADAMW: Pass = Pass {
+    info: Info {
+        stage: "passes",
+        name: "adamw",
+        family: &STEP,
+        parent: None,
+        change: "16 bytes of each tensor a thread; the norm, the rate and what is skipped stay on the device",
+        dtypes: &[DType::F32, DType::F16, DType::BF16],
+        dims: &[Dim::new("N", "parameters", [3000, 162_220_800, 1 << 40])],
+        settings: &[
+            Setting::number("decay", "of the weights", "0.1"),
+            Setting::number("decayed", "so many of the first parameters decay", "1001"),
+            Setting::number("beta1", "of the first moment", "0.9"),
+            Setting::number("beta2", "of the second moment", "0.95"),
+            Setting::number("eps", "added outside of the root", "1e-8"),
+            Setting::number("max_norm", "of all gradients together; 0 for any", "1"),
+        ],
+        inputs: &[
+            Input::new("p", &["N"]).always(DType::F32),
+            Input::new("copy", &["N"]),
+            Input::new("g", &["N"]).always(DType::F32),
+            Input::new("m", &["N"]).always(DType::F32),
+            Input::new("v", &["N"]).always(DType::F32),
+            Input::new("rates", &["1"]).always(DType::F64),
+            Input::new("loss", &["1"]).always(DType::F64),
+        ],
+        // A single parameter's first moment may nearly cancel.
+        outputs: &[
+            Output {
+                name: "p1",
+                bounds: &[(DType::F32, 2e-7), (DType::F16, 2e-7), (DType::BF16, 2e-7)],
+            },
+            Output {
+                name: "copy1",
+                bounds: &[(DType::F32, 0.0), (DType::F16, 5e-4), (DType::BF16, 4e-3)],
+            },
+            Output {
+                name: "m1",
+                bounds: &[(DType::F32, 8e-7), (DType::F16, 8e-7), (DType::BF16, 8e-7)],
+            },
+            Output {
+                name: "v1",
+                bounds: &[(DType::F32, 3e-7), (DType::F16, 3e-7), (DType::BF16, 3e-7)],
+            },
+        ],
+    },
+    shapes: &[&[1], &[3], &[1000], &[4099], &[70_001]],
+    timed: &[],
+    sources: &[&kernels::ADAMW],
+    plan: |plan, request| {
+        let [g, rates, loss] = request.inputs(plan, ["g", "rates", "loss"]);
+        let (dtype, parameters) = (request.dtype, request.dim("N"));
+        let mut updated =
+            |name: &str, dtype| plan.updated(name, &format!("{name}1"), dtype, &[parameters]);
+        let [p, m, v] = ["p", "m", "v"].map(|name| updated(name, DType::F32));
+        let copy = updated("copy", dtype);
+        let [counts, numbers] = Progress::first(1.0).map(|tensor| plan.constant(&tensor));
+        let max_norm = request.number("max_norm");
+        AdamW {
+            dtype,
+            parameters,
+            decayed: (request.number("decayed") as usize).min(parameters),
+            betas: [request.number("beta1"), request.number("beta2")],
+            eps: request.number("eps"),
+            weight_decay: request.number("decay"),
+            max_norm: (max_norm > 0.0).then_some(max_norm),
+            scale_doubles_after: None,
+            p,
+            copy: (dtype != DType::F32).then_some(copy),
+            g,
+            m,
+            v,
+            rates,
+            loss,
+            progress: Progress { counts, numbers },
+        }
+        .add(plan)
+    },
+};

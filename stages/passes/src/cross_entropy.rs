@@ -1,0 +1,299 @@
+//! Cross-entropy, with its gradient in the place of the logits: `kernels/cross_entropy.cu`.
+
+use lab_device::{DType, Instance, Kernel};
+use lab_harness::plan::Slot;
+use lab_harness::{
+    Dim, Error, Info, Input, Output, Plan, Problem, Request, Setting, Tensor, Tensors, arguments,
+};
+use lab_reference::passes as reference;
+
+use crate::kernels;
+use crate::pass::{Formula, Operands, Pass, bytes};
+use crate::slots::{check_dtype, check_lengths, check_rows, check_sizes, grid, pack};
+
+/// The mean over rows of lse(z) − z\[target\] + ζ lse², z = cap · tanh(logits / cap).
+///
+/// A target outside of the vocabulary is ignored: its row has no loss and no gradient, and does not count for the mean.
+#[derive(Clone, Copy, Debug)]
+pub struct CrossEntropy {
+    /// Of the logits: f32, f16 or bf16.
+    pub dtype: DType,
+    /// B · S.
+    pub rows: usize,
+    /// V.
+    pub vocabulary: usize,
+    /// Elements from row to row of the logits. Columns behind the vocabulary are padding: their gradient is zero.
+    pub stride: usize,
+    /// Of the logits; none where they are taken as they are.
+    pub cap: Option<f32>,
+    /// ζ, the factor of the squared logarithm of the softmax's denominator; 0 for none.
+    pub z_loss: f32,
+    /// Before the cap, \[rows, stride\].
+    pub logits: Slot,
+    /// i32 \[rows\].
+    pub targets: Slot,
+    /// Where the loss of each row goes, f32 \[rows\]; scratch of its own where it is not said.
+    pub row_losses: Option<Slot>,
+    /// Where the mean goes, f64 \[1\]; scratch of its own where it is not said. NaN where all targets are ignored.
+    pub loss: Option<Slot>,
+}
+
+/// What [`CrossEntropy`] has made.
+#[derive(Clone, Copy, Debug)]
+pub struct CrossEntropyOut {
+    /// The mean, f64 \[1\].
+    pub loss: Slot,
+    /// Of each row, f32 \[rows\]; 0 where it is ignored.
+    pub row_losses: Slot,
+    /// Targets that are not ignored, i32 \[1\].
+    pub count: Slot,
+}
+
+const NAME: &str = "cross_entropy";
+
+impl CrossEntropy {
+    fn check(&self) -> Result<(), Error> {
+        let Self { dtype, rows, vocabulary, stride, cap, z_loss, .. } = *self;
+        check_dtype(NAME, dtype)?;
+        check_sizes(NAME, &[("rows", rows), ("vocabulary", vocabulary)])?;
+        if stride > 1 << 30 {
+            return Err(Error::bad(format!("row stride of {NAME}"), "at most 2^30", stride));
+        }
+        if cap.is_some_and(|cap| !(1.0..=40.0).contains(&cap)) {
+            // exp(−2 cap) is the smallest power there is.
+            return Err(Error::bad(
+                format!("cap of {NAME}"),
+                "1 to 40, or none",
+                cap.unwrap_or(0.0),
+            ));
+        }
+        if !z_loss.is_finite() {
+            return Err(Error::bad(format!("z_loss of {NAME}"), "a finite number", z_loss));
+        }
+        check_rows(NAME, "logits", self.logits, [rows, vocabulary, stride])?;
+        check_lengths(
+            NAME,
+            &[
+                ("logits", Some(self.logits), rows * stride),
+                ("targets", Some(self.targets), rows),
+                ("row_losses", self.row_losses, rows),
+                ("loss", self.loss, 1),
+            ],
+        )
+    }
+
+    /// The kernel with as many threads as a row has work for, and a grid of all rows, or of as many as are resident.
+    fn load(&self, plan: &Plan, name: &str) -> Result<Kernel, Error> {
+        let Self { dtype, vocabulary, stride, cap, logits, .. } = *self;
+        let pack = pack(dtype, &[stride], &[(logits, dtype)]);
+        const HELD: usize = 7;
+        let fits = |i: &Instance| {
+            let (threads, n) = (i.size("THREADS"), i.size("N"));
+            let holds = n == 1 || threads == 1024 || threads * n * HELD >= vocabulary;
+            let capped = i.has("CAPPED", if cap.is_some() { "true" } else { "false" });
+            i.has("T", dtype.cpp()) && n == pack && capped && holds
+        };
+        let instance = kernels::CROSS_ENTROPY.instances(name).find(fits);
+        Ok(plan.device().load(instance.expect("of all types and packs"))?)
+    }
+
+    fn slots(&self, plan: &mut Plan) -> Result<CrossEntropyOut, Error> {
+        let Self { rows, vocabulary, targets, .. } = *self;
+        let out = CrossEntropyOut {
+            loss: self.loss.unwrap_or_else(|| plan.scratch(DType::F64, 1)),
+            row_losses: self.row_losses.unwrap_or_else(|| plan.scratch(DType::F32, rows)),
+            count: plan.scratch(DType::I32, 1),
+        };
+        let kernel = plan.device().kernel(&kernels::CROSS_ENTROPY, "count_targets")?;
+        let all = arguments![targets, count: out.count, rows, vocabulary];
+        plan.launch(&kernel, grid(&kernel, [1, 1])?, all)?;
+        Ok(out)
+    }
+
+    fn add_mean(&self, plan: &mut Plan, out: &CrossEntropyOut) -> Result<(), Error> {
+        let CrossEntropyOut { loss, row_losses, count } = *out;
+        let kernel = plan.device().kernel(&kernels::CROSS_ENTROPY, "mean_loss")?;
+        plan.launch(
+            &kernel,
+            grid(&kernel, [1, 1])?,
+            arguments![row_losses, count, loss, rows: self.rows],
+        )
+    }
+
+    /// Adds the launches of an evaluation: the losses alone; logits stay as they are.
+    ///
+    /// # Errors
+    /// A type, a size, a cap or a slot's length that does not fit.
+    pub fn add_forward(&self, plan: &mut Plan) -> Result<CrossEntropyOut, Error> {
+        self.check()?;
+        let Self { rows, vocabulary, stride, logits, targets, z_loss, .. } = *self;
+        let kernel = self.load(plan, "losses")?;
+        let out = self.slots(plan)?;
+        let row_losses = out.row_losses;
+        let cap = self.cap.unwrap_or(1.0);
+        let all = arguments![logits, targets, row_losses, rows, vocabulary, stride, cap, z_loss];
+        plan.launch(&kernel, grid(&kernel, [rows, 1])?, all)?;
+        self.add_mean(plan, &out)?;
+        Ok(out)
+    }
+
+    /// Adds the launches of a training step: the losses, and in the place of the logits the gradient of `scale` · loss. What it
+    /// is multiplied with beside that, a number on the device, is `loss_scale` where it is given, f64 \[1\].
+    ///
+    /// # Errors
+    /// As [`CrossEntropy::add_forward`].
+    pub fn add_with_gradient(
+        &self,
+        plan: &mut Plan,
+        scale: f32,
+        loss_scale: Option<Slot>,
+    ) -> Result<CrossEntropyOut, Error> {
+        self.check()?;
+        check_lengths(NAME, &[("loss_scale", loss_scale, 1)])?;
+        let Self { rows, vocabulary, stride, logits, targets, z_loss, .. } = *self;
+        let kernel = self.load(plan, "cross_entropy")?;
+        let out = self.slots(plan)?;
+        let loss_scale = loss_scale.unwrap_or_else(|| plan.constant(&Tensor::new(&[1], &[1f64])));
+        let threads = kernel.block()?.threads;
+        let resident = kernel.resident_blocks(threads, 0)? as usize;
+        let CrossEntropyOut { row_losses, count, .. } = out;
+        let cap = self.cap.unwrap_or(1.0);
+        let all = arguments![
+            logits, targets, count, loss_scale, row_losses, rows, vocabulary, stride, cap, z_loss,
+            scale
+        ];
+        plan.launch(&kernel, grid(&kernel, [rows.min(resident), 1])?, all)?;
+        self.add_mean(plan, &out)?;
+        Ok(out)
+    }
+}
+
+static FORWARD: Formula = Formula {
+    name: "cross_entropy",
+    draw: draw_targets,
+    reference: |of| {
+        let (rows, loss, _) = loss(of);
+        vec![("loss", vec![loss]), ("row_losses", rows)]
+    },
+    cost: |dims, dtype| {
+        let (rows, all) = (dims.get("R") as f64, (dims.get("R") * dims.get("V")) as f64);
+        bytes(dtype, 8.0 * all, all, 8.0 * rows)
+    },
+};
+
+static BACKWARD: Formula = Formula {
+    name: "cross_entropy_back",
+    draw: draw_targets,
+    reference: |of| {
+        let (rows, loss, dlogits) = loss(of);
+        vec![("loss", vec![loss]), ("row_losses", rows), ("dlogits", dlogits)]
+    },
+    cost: |dims, dtype| {
+        let (rows, all) = (dims.get("R") as f64, (dims.get("R") * dims.get("V")) as f64);
+        bytes(dtype, 20.0 * all, 2.0 * all, 8.0 * rows)
+    },
+};
+
+fn loss(of: &Operands<'_>) -> (Vec<f64>, f64, Vec<f64>) {
+    let cap = of.number("cap");
+    let loss =
+        reference::CrossEntropy { cap: (cap > 0.0).then_some(cap), z_loss: of.number("z_loss") };
+    loss.loss_and_gradient(&of.values("logits"), &of.ids("targets"), of.dim("V"))
+}
+
+/// Logits of some size; every fifth target is ignored.
+fn draw_targets(problem: &Problem, all: &mut Tensors) {
+    let (rows, vocabulary) = (problem.dims.get("R"), problem.dims.get("V"));
+    let logits: Vec<f64> = all["logits"].values().into_iter().map(|v| 4.0 * v).collect();
+    all.insert("logits".into(), Tensor::rounded(problem.dtype, &[rows, vocabulary], &logits));
+    let id = |row: usize| if row % 5 == 4 { -100 } else { (row * 7919 % vocabulary) as i32 };
+    let ids: Vec<i32> = (0..rows).map(id).collect();
+    all.insert("targets".into(), Tensor::new(&[rows], &ids));
+}
+
+/// The losses alone.
+pub static CROSS_ENTROPY: Pass = Pass {
+    info: Info {
+        stage: "passes",
+        name: "cross_entropy",
+        family: &FORWARD,
+        parent: None,
+        change: "a block a row; with a cap no maximum is needed",
+        dtypes: &[DType::F32, DType::F16, DType::BF16],
+        dims: &[
+            Dim::new("R", "rows", [6, 8192, i32::MAX as usize]),
+            Dim::new("V", "tokens of the vocabulary", [120, 50304, 1 << 24]),
+        ],
+        settings: &[
+            Setting::number("cap", "of the logits; 0 for none", "30"),
+            Setting::number("z_loss", "factor of the squared logarithm of the denominator", "0"),
+        ],
+        inputs: &[
+            Input::new("logits", &["R", "V"]),
+            Input::new("targets", &["R"]).always(DType::I32),
+        ],
+        // z and lse are off by roundings of numbers of the size of the cap: with few tokens the loss is small beside it.
+        outputs: &[
+            Output {
+                name: "loss",
+                bounds: &[(DType::F32, 1e-6), (DType::F16, 1e-6), (DType::BF16, 1e-6)],
+            },
+            Output {
+                name: "row_losses",
+                bounds: &[(DType::F32, 1.2e-6), (DType::F16, 1.2e-6), (DType::BF16, 1.2e-6)],
+            },
+        ],
+    },
+    shapes: &[&[2, 9], &[7, 31], &[4, 256], &[9, 1000], &[3, 5003], &[2, 20_000]],
+    timed: &[],
+    sources: &[&kernels::CROSS_ENTROPY],
+    plan: |plan, request| {
+        let logits = request.input(plan, "logits");
+        operation(plan, request, logits)?.add_forward(plan)?;
+        Ok(())
+    },
+};
+
+/// With the gradient.
+pub static CROSS_ENTROPY_BACK: Pass = Pass {
+    info: Info {
+        name: "cross_entropy_back",
+        family: &BACKWARD,
+        change: "and the gradient in the logits' place: the row waits in registers, the next is on its way",
+        outputs: &[
+            CROSS_ENTROPY.info.outputs[0],
+            CROSS_ENTROPY.info.outputs[1],
+            Output {
+                name: "dlogits",
+                bounds: &[(DType::F32, 1e-6), (DType::F16, 6e-4), (DType::BF16, 4e-3)],
+            },
+        ],
+        ..CROSS_ENTROPY.info
+    },
+    // Also rows for several rounds of a block, and of more packs than a block holds.
+    shapes: &[&[2, 9], &[7, 31], &[40, 256], &[9, 1000], &[3, 5003], &[2, 20_000], &[2, 60_000]],
+    plan: |plan, request| {
+        let (rows, vocabulary) = (request.dim("R"), request.dim("V"));
+        let logits = plan.updated("logits", "dlogits", request.dtype, &[rows, vocabulary]);
+        operation(plan, request, logits)?.add_with_gradient(plan, 1.0, None)?;
+        Ok(())
+    },
+    ..CROSS_ENTROPY
+};
+
+fn operation(plan: &mut Plan, request: &Request<'_>, logits: Slot) -> Result<CrossEntropy, Error> {
+    let (rows, vocabulary, cap) =
+        (request.dim("R"), request.dim("V"), request.number("cap") as f32);
+    Ok(CrossEntropy {
+        dtype: request.dtype,
+        rows,
+        vocabulary,
+        stride: vocabulary,
+        cap: (cap != 0.0).then_some(cap),
+        z_loss: request.number("z_loss") as f32,
+        logits,
+        targets: request.input(plan, "targets"),
+        row_losses: Some(plan.output("row_losses", DType::F32, &[rows])),
+        loss: Some(plan.output("loss", DType::F64, &[1])),
+    })
+}

@@ -1,0 +1,151 @@
+//! What the operations ask of their slots, and the launches that several share.
+
+use lab_device::{DType, Instance, Kernel, KernelSource, Launch};
+use lab_harness::plan::Slot;
+use lab_harness::{Error, Plan, arguments};
+
+use crate::kernels;
+
+/// Refuses another type than those of activations.
+pub(crate) fn check_dtype(operation: &str, dtype: DType) -> Result<(), Error> {
+    if [DType::F32, DType::F16, DType::BF16].contains(&dtype) {
+        return Ok(());
+    }
+    Err(Error::bad(format!("dtype of {operation}"), "f32, f16 or bf16", dtype))
+}
+
+/// Refuses a size of nothing.
+pub(crate) fn check_sizes(operation: &str, sizes: &[(&str, usize)]) -> Result<(), Error> {
+    match sizes.iter().find(|(_, size)| *size == 0) {
+        Some((name, _)) => Err(Error::bad(format!("{name} of {operation}"), "at least 1", 0)),
+        None => Ok(()),
+    }
+}
+
+/// Refuses slots of another length.
+pub(crate) fn check_lengths(
+    operation: &str,
+    slots: &[(&str, Option<Slot>, usize)],
+) -> Result<(), Error> {
+    for (name, slot, length) in slots {
+        if let Some(slot) = slot.filter(|slot| slot.len() != *length) {
+            let expected = format!("{length} elements");
+            return Err(Error::bad(format!("{name} of {operation}"), expected, slot.len()));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a part of wider rows that is too short, or rows that overlap.
+pub(crate) fn check_rows(
+    operation: &str,
+    name: &str,
+    slot: Slot,
+    [rows, width, stride]: [usize; 3],
+) -> Result<(), Error> {
+    if stride < width {
+        let what = format!("row stride of {name} of {operation}");
+        return Err(Error::bad(what, format!("at least {width}"), stride));
+    }
+    let least = (rows - 1) * stride + width;
+    if slot.len() < least {
+        let expected = format!("at least {least} elements");
+        return Err(Error::bad(format!("{name} of {operation}"), expected, slot.len()));
+    }
+    Ok(())
+}
+
+/// Elements that a thread moves at once: 16 bytes of them where all sizes are multiples of that, and all slots, each with the
+/// type of its elements, begin at one; else 1.
+pub(crate) fn pack(dtype: DType, sizes: &[usize], slots: &[(Slot, DType)]) -> usize {
+    let pack = 16 / dtype.size();
+    let begins_well =
+        |(slot, dtype): &(Slot, DType)| (slot.start() * dtype.size()).is_multiple_of(16);
+    let whole = sizes.iter().all(|size| size.is_multiple_of(pack)) && slots.iter().all(begins_well);
+    if whole { pack } else { 1 }
+}
+
+/// The first instantiation whose lanes hold a row of `width`.
+pub(crate) fn holding_a_row(
+    plan: &Plan,
+    source: &'static KernelSource,
+    kernel: &str,
+    dtype: DType,
+    [width, pack]: [usize; 2],
+) -> Result<Strip, Error> {
+    let cells = |i: &Instance| i.size("LANES") * i.size("PACKS") * i.size("N");
+    let of_pack = |i: &Instance| i.has("T", dtype.cpp()) && i.size("N") == pack;
+    let all = || source.instances(kernel).filter(of_pack);
+    let Some(instance) = all().find(|i| cells(i) >= width) else {
+        let most = all().map(|i| cells(&i)).max().unwrap_or(0);
+        return Err(Error::bad(format!("width of {kernel}"), format!("at most {most}"), width));
+    };
+    let rows = THREADS / instance.size("LANES");
+    Ok(Strip { kernel: plan.device().load(instance)?, rows })
+}
+
+/// Threads of a block.
+pub(crate) const THREADS: usize = 256;
+
+/// A kernel whose lanes hold a row, and how many rows a block has at a time.
+pub(crate) struct Strip {
+    pub(crate) kernel: Kernel,
+    pub(crate) rows: usize,
+}
+
+impl Strip {
+    /// A grid that has each row once, for each of `heads`.
+    pub(crate) fn launch(&self, rows: usize, heads: usize) -> Result<Launch, Error> {
+        grid(&self.kernel, [rows.div_ceil(self.rows), heads])
+    }
+
+    /// A grid whose blocks fill the device, but have several rounds of rows each: each leaves a partial sum.
+    pub(crate) fn launch_of_sums(&self, rows: usize, heads: usize) -> Result<Launch, Error> {
+        const ROUNDS: usize = 4;
+        let resident = self.kernel.resident_blocks(THREADS as u32, 0)? as usize;
+        let most = (resident / heads).max(1);
+        grid(&self.kernel, [rows.div_ceil(self.rows * ROUNDS).min(most), heads])
+    }
+}
+
+/// So many blocks in x and y.
+pub(crate) fn grid(kernel: &Kernel, [x, y]: [usize; 2]) -> Result<Launch, Error> {
+    let size = |what: &str, size: usize, most: u32| match u32::try_from(size) {
+        Ok(size) if size <= most => Ok(size),
+        _ => {
+            Err(Error::bad(format!("{what} of {}", kernel.name()), format!("at most {most}"), size))
+        }
+    };
+    let (x, y) = (size("blocks", x, i32::MAX as u32)?, size("heads", y, 65535)?);
+    Ok(kernel.grid([x, y, 1])?)
+}
+
+/// `name<T, N>` of a file.
+pub(crate) fn with_pack(
+    plan: &Plan,
+    source: &'static KernelSource,
+    name: &str,
+    dtype: DType,
+    pack: usize,
+) -> Result<Kernel, Error> {
+    Ok(plan.device().kernel(source, &format!("{name}<{}, {pack}>", dtype.cpp()))?)
+}
+
+/// Adds the launch that adds up partial rows into a parameter's gradient.
+pub(crate) fn add_column_sums(
+    plan: &mut Plan,
+    partial: Slot,
+    out: Slot,
+    [rows, columns]: [usize; 2],
+    accumulates: bool,
+) -> Result<(), Error> {
+    const COLUMNS: usize = 32;
+    let kernel = plan.device().kernel(&kernels::COLUMN_SUMS, "column_sums")?;
+    let launch = grid(&kernel, [columns.div_ceil(COLUMNS), 1])?;
+    plan.launch(&kernel, launch, arguments![partial, out, rows, columns, accumulates])
+}
+
+/// A slot that a kernel's parameter must have, and that it does not touch.
+pub(crate) fn untouched(plan: &mut Plan, dtype: DType) -> Slot {
+    plan.scratch(dtype, 1)
+}

@@ -1,0 +1,59 @@
+//! Every operation against its f64 reference, on the emulator and on a GPU where there is one.
+#![allow(missing_docs)]
+
+use lab_harness::stage_checks;
+use lab_harness::suite::assert_version;
+use passes::{
+    ADAMW, CROSS_ENTROPY, CROSS_ENTROPY_BACK, EMBEDDING, EMBEDDING_BACK, HEAD_NORM, HEAD_NORM_BACK,
+    MERGE_HEADS, RMS_NORM, RMS_NORM_BACK, SOFT_CAP_GATES, SOFT_CAP_GATES_BACK, SPLIT_HEADS, STAGE,
+    SWIGLU, SWIGLU_BACK,
+};
+
+#[test]
+fn rms_norm() {
+    assert_version(&STAGE, &RMS_NORM);
+    assert_version(&STAGE, &RMS_NORM_BACK);
+}
+
+#[test]
+fn head_norm() {
+    assert_version(&STAGE, &HEAD_NORM);
+    assert_version(&STAGE, &HEAD_NORM_BACK);
+}
+
+#[test]
+fn swiglu() {
+    assert_version(&STAGE, &SWIGLU);
+    assert_version(&STAGE, &SWIGLU_BACK);
+}
+
+#[test]
+fn soft_cap_gates() {
+    assert_version(&STAGE, &SOFT_CAP_GATES);
+    assert_version(&STAGE, &SOFT_CAP_GATES_BACK);
+}
+
+#[test]
+fn heads() {
+    assert_version(&STAGE, &SPLIT_HEADS);
+    assert_version(&STAGE, &MERGE_HEADS);
+}
+
+#[test]
+fn embedding() {
+    assert_version(&STAGE, &EMBEDDING);
+    assert_version(&STAGE, &EMBEDDING_BACK);
+}
+
+#[test]
+fn cross_entropy() {
+    assert_version(&STAGE, &CROSS_ENTROPY);
+    assert_version(&STAGE, &CROSS_ENTROPY_BACK);
+}
+
+#[test]
+fn adamw() {
+    assert_version(&STAGE, &ADAMW);
+}
+
+stage_checks!(STAGE);
