@@ -120,7 +120,7 @@ impl SlotFacts {
 }
 
 /// Memory of a [`Plan`], or a part of it. Another plan refuses it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slot {
     /// Of its plan.
     plan: u64,

@@ -131,8 +131,11 @@ pub(crate) fn with_pack(
     Ok(plan.device().kernel(source, &format!("{name}<{}, {pack}>", dtype.cpp()))?)
 }
 
-/// Adds the launch that adds up partial rows into a parameter's gradient.
-pub(crate) fn add_column_sums(
+/// Adds the launch that adds up partial rows, f32 \[rows, columns\], in their order, into a parameter's gradient.
+///
+/// # Errors
+/// What the device says of the kernel.
+pub fn add_column_sums(
     plan: &mut Plan,
     partial: Slot,
     out: Slot,

@@ -1,0 +1,161 @@
+//! Forward launches now, those of the backward pass later.
+
+use std::collections::HashMap;
+
+use lab_device::DType;
+use lab_harness::plan::Slot;
+use lab_harness::{Error, Plan};
+
+use crate::Parameters;
+
+/// What adds a layer's backward pass.
+type AddBackward = Box<dyn FnOnce(&mut Back<'_>) -> Result<(), Error>>;
+
+/// A model under way: its plan, its parameters, and what will add its backward pass.
+pub struct Tape<'a> {
+    pub(crate) plan: &'a mut Plan,
+    /// Of activations and working copies.
+    pub(crate) dtype: DType,
+    parameters: &'a Parameters,
+    /// Working copies.
+    weights: Slot,
+    /// Gradients, f32; none where there is no backward pass.
+    gradients: Option<Slot>,
+    /// Before the names of parameters, with a full stop.
+    prefix: String,
+    /// Of each layer, its name in the plan.
+    back: Vec<(String, AddBackward)>,
+    /// The names of the layers under way.
+    layers: Vec<String>,
+}
+
+/// The backward pass under way.
+pub struct Back<'a> {
+    pub(crate) plan: &'a mut Plan,
+    /// Of the activations, so far.
+    gradients: HashMap<Slot, Slot>,
+}
+
+impl Back<'_> {
+    /// The gradient of an activation, all of it: every layer that reads it has been here. `None` where none needs it.
+    pub fn take(&mut self, of: Slot) -> Option<Slot> {
+        self.gradients.remove(&of)
+    }
+
+    /// Sets the gradient of an activation. Where another layer had set one, the caller has [taken](Back::take) and added it.
+    ///
+    /// # Errors
+    /// It has not.
+    pub fn put(&mut self, of: Slot, gradient: Slot) -> Result<(), Error> {
+        match self.gradients.insert(of, gradient) {
+            None => Ok(()),
+            Some(_) => Err(Error::bad("gradient", "one sum for an activation", "a second part")),
+        }
+    }
+}
+
+impl<'a> Tape<'a> {
+    /// With working copies of all parameters in `weights`; for a backward pass with gradients in `gradients`, f32, both laid out as
+    /// [`Parameters`] says. The backward pass overwrites all gradients.
+    pub fn new(
+        plan: &'a mut Plan,
+        dtype: DType,
+        parameters: &'a Parameters,
+        weights: Slot,
+        gradients: Option<Slot>,
+    ) -> Self {
+        let (prefix, back, layers) = (String::new(), Vec::new(), Vec::new());
+        Self { plan, dtype, parameters, weights, gradients, prefix, back, layers }
+    }
+
+    /// Whether there will be a backward pass.
+    pub fn is_training(&self) -> bool {
+        self.gradients.is_some()
+    }
+
+    /// Adds layers whose slots and parameters have this name before their own: see [`Plan::within`].
+    ///
+    /// # Errors
+    /// What `add` returns.
+    pub fn within<T>(
+        &mut self,
+        layer: &str,
+        add: impl FnOnce(&mut Tape<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let Self { dtype, parameters, weights, gradients, .. } = *self;
+        let (prefix, layers) = (format!("{}{layer}.", self.prefix), {
+            let mut layers = self.layers.clone();
+            layers.push(layer.to_owned());
+            layers
+        });
+        let back = std::mem::take(&mut self.back);
+        let (outcome, back) = {
+            let mut back_after = Vec::new();
+            let outcome = self.plan.within(layer, |plan| {
+                let mut inner =
+                    Tape { plan, dtype, parameters, weights, gradients, prefix, back, layers };
+                let outcome = add(&mut inner);
+                back_after = inner.back;
+                outcome
+            });
+            (outcome, back_after)
+        };
+        self.back = back;
+        outcome
+    }
+
+    fn full_names(&self, names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| format!("{}{name}", self.prefix)).collect()
+    }
+
+    /// The shape of a parameter of this layer.
+    pub(crate) fn shape(&self, name: &str) -> Result<&'a [usize], Error> {
+        self.parameters.shape(&format!("{}{name}", self.prefix))
+    }
+
+    /// The working copy of parameters of this layer, one behind the other.
+    pub(crate) fn weight(&self, names: &[&str]) -> Result<Slot, Error> {
+        let names = self.full_names(names);
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        self.parameters.range(self.weights, &names)
+    }
+
+    /// Where their gradient goes.
+    pub(crate) fn gradient(&self, names: &[&str]) -> Result<Option<Slot>, Error> {
+        let names = self.full_names(names);
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        self.gradients.map(|arena| self.parameters.range(arena, &names)).transpose()
+    }
+
+    /// Leaves on the tape what adds the backward pass of the layer under way.
+    pub(crate) fn push(&mut self, add: impl FnOnce(&mut Back<'_>) -> Result<(), Error> + 'static) {
+        self.back.push((self.layers.join("."), Box::new(add)));
+    }
+
+    /// Adds the backward passes of all layers, the last first. `seeds` are activations with their gradients: those of the loss are
+    /// there already where [`Tape::cross_entropy`] has made them.
+    ///
+    /// # Errors
+    /// What the operations return.
+    pub fn add_backward(self, seeds: &[(Slot, Slot)]) -> Result<(), Error> {
+        let Self { plan, back, .. } = self;
+        let mut all = Back { plan, gradients: seeds.iter().copied().collect() };
+        for (layer, add) in back.into_iter().rev() {
+            let Back { plan, gradients } = &mut all;
+            let taken = std::mem::take(gradients);
+            let mut left = HashMap::new();
+            let run = |plan: &mut Plan| {
+                let mut inner = Back { plan, gradients: taken };
+                add(&mut inner)?;
+                left = inner.gradients;
+                Ok(())
+            };
+            match layer.as_str() {
+                "" => run(plan)?,
+                name => plan.within(name, run)?,
+            }
+            *gradients = left;
+        }
+        Ok(())
+    }
+}

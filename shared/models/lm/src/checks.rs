@@ -1,0 +1,208 @@
+//! What must hold of language models, on every device.
+
+use lab_device::{DType, Device};
+use lab_harness::Tensors;
+use lab_harness::suite::{Check, Suite};
+use lab_layers::Init;
+
+use crate::reference::loss_and_gradients;
+use crate::{Config, Evaluator, Model, Schedule, Tokens, Trainer, Writer};
+
+/// The checks of this crate. They stand on the passes between mixers most of all.
+pub static SUITE: Suite = Suite { name: "lab-lm", stage: "passes", checks: CHECKS };
+
+static CHECKS: &[Check] = &[
+    Check { name: "a_step_follows_the_reference", run: a_step_follows_the_reference },
+    Check { name: "a_resumed_training_is_the_same", run: a_resumed_training_is_the_same },
+    Check { name: "a_writer_reads_as_the_model_does", run: a_writer_reads_as_the_model_does },
+    Check { name: "a_text_is_learnt", run: a_text_is_learnt },
+    Check { name: "what_cannot_be_trained_is_refused", run: what_cannot_be_trained_is_refused },
+];
+
+/// Two blocks, three words that no eight divides.
+fn small() -> Model {
+    Model { hidden: 48, ..Model::xlstm(19, 64, 2, 2) }
+}
+
+fn tokens(len: usize, words: usize) -> Tokens {
+    let id = |n: usize| ((n * n / 3 + n % 7 * 5) % words) as i32;
+    Tokens { ids: (0..len).map(id).collect() }
+}
+
+/// Parameters none of which is as nothing to the loss: gates that open, norms that are not all alike.
+fn spread(model: &Model, seed: u64) -> Tensors {
+    let parameters = model.parameters();
+    let mut all = parameters.initial(seed);
+    let other = model.parameters();
+    let other = lab_layers::Parameters::new(
+        other
+            .iter()
+            .map(|p| lab_layers::Parameter { init: Init::Normal(0.3), ..p.clone() })
+            .collect(),
+    );
+    let noise = other.initial(seed + 1);
+    for (name, tensor) in &mut all {
+        let is_gate = name.ends_with("igate_preact.bias");
+        let base = if is_gate { vec![0.0; tensor.len()] } else { tensor.values() };
+        let values: Vec<f64> = base.iter().zip(noise[name].values()).map(|(a, b)| a + b).collect();
+        *tensor = lab_harness::Tensor::rounded(DType::F32, &tensor.shape, &values);
+    }
+    all
+}
+
+fn norm(values: &[f64]) -> f64 {
+    values.iter().map(|v| v * v).sum::<f64>().sqrt()
+}
+
+/// The loss and each gradient of a first step, in both types; the last batch is not full.
+fn a_step_follows_the_reference(device: &Device) {
+    let model = small();
+    let window = 21;
+    let data = tokens(3 * window + 1, model.vocabulary);
+    let starts = data.starts(window);
+    assert_eq!(starts.len(), 3);
+    let parameters = spread(&model, 3);
+    let [inputs, targets] = [0, 1].map(|at| {
+        starts.iter().flat_map(|s| data.ids[s + at..s + at + window].to_vec()).collect::<Vec<_>>()
+    });
+    let (loss, gradients) = loss_and_gradients(&model, &parameters, &inputs, &targets, [3, window]);
+    // Halves: what plain rounding of all activations does to so small a model.
+    for (dtype, bound) in [(DType::F32, 1e-4), (DType::BF16, 6e-2)] {
+        let config = Config { window, batch: 4, dtype, clip: None, ..Config::default() };
+        let trainer = Trainer::new(device, model, config, &data, &starts).unwrap();
+        let mut checkpoint = trainer.checkpoint().unwrap();
+        drop(trainer);
+        checkpoint.parameters = parameters.clone();
+        let mut trainer = Trainer::resume(device, &checkpoint, &data, &starts).unwrap();
+        let epoch = trainer.epoch().unwrap();
+        assert!((epoch.loss - loss).abs() <= bound * loss, "{dtype}: {} for {loss}", epoch.loss);
+        let found = trainer.gradients().unwrap();
+        assert_eq!(found.len(), gradients.len());
+        for (name, expected) in &gradients {
+            let found = found[name].values();
+            let difference: Vec<f64> = found.iter().zip(expected).map(|(f, e)| f - e).collect();
+            let error = norm(&difference) / norm(expected);
+            assert!(error <= bound, "{dtype}: {name}: {error}");
+        }
+    }
+}
+
+/// Bit for bit: stopped within an epoch, and without a stop.
+fn a_resumed_training_is_the_same(device: &Device) {
+    let model = small();
+    let data = tokens(300, model.vocabulary);
+    let starts = data.starts(24);
+    let config = Config { window: 24, batch: 4, ..Config::default() };
+    let mut whole = Trainer::new(device, model, config, &data, &starts).unwrap();
+    let mut first = Trainer::new(device, model, config, &data, &starts).unwrap();
+    whole.epoch().unwrap();
+    whole.run(2).unwrap();
+    first.run(2).unwrap();
+    let directory = tempfile_directory();
+    let file = directory.join("lm.safetensors");
+    first.checkpoint().unwrap().write(&file).unwrap();
+    let read = crate::Checkpoint::read(&file).unwrap();
+    std::fs::remove_dir_all(&directory).unwrap();
+    let mut second = Trainer::resume(device, &read, &data, &starts).unwrap();
+    second.epoch().unwrap();
+    second.run(2).unwrap();
+    assert!(whole.checkpoint().unwrap() == second.checkpoint().unwrap());
+}
+
+fn tempfile_directory() -> std::path::PathBuf {
+    let name = format!("lab-lm-{}-{:?}", std::process::id(), std::thread::current().id());
+    let directory = std::env::temp_dir().join(name.replace(['(', ')'], ""));
+    std::fs::create_dir_all(&directory).unwrap();
+    directory
+}
+
+/// Token by token, in one piece, and as windows of an evaluation.
+fn a_writer_reads_as_the_model_does(device: &Device) {
+    let model = small();
+    let parameters = spread(&model, 5);
+    let data = tokens(34, model.vocabulary);
+    for (dtype, bound) in [(DType::F32, 2e-4), (DType::BF16, 0.25)] {
+        let window = 33;
+        let mut evaluator =
+            Evaluator::new(device, model, &parameters, dtype, [2, window], &data).unwrap();
+        let logits = evaluator.logits(&[0]).unwrap().values();
+        let row = |t: usize| &logits[t * model.vocabulary..][..model.vocabulary];
+        let mut writer = Writer::new(device, model, &parameters, dtype).unwrap();
+        let near = |found: &[f64], t: usize| {
+            let worst = found.iter().zip(row(t)).map(|(f, e)| (f - e).abs()).fold(0.0, f64::max);
+            assert!(worst <= bound, "{dtype}, behind token {t}: {worst}");
+        };
+        for prompt in [1, 20] {
+            let mut found = writer.read(&data.ids[..prompt]).unwrap();
+            for t in prompt..window {
+                near(&found, t - 1);
+                found = writer.next(data.ids[t]).unwrap();
+            }
+            near(&found, window - 1);
+        }
+    }
+}
+
+/// A period of words is known by heart after some steps.
+fn a_text_is_learnt(device: &Device) {
+    let text = b"the lazy dog sleeps. ".repeat(12);
+    let data = Tokens::of_bytes(&text);
+    let model = Model { hidden: 64, ..Model::xlstm(256, 64, 2, 1) };
+    let config = Config {
+        window: 32,
+        batch: 4,
+        schedule: Schedule { warm_up: 5, ..Schedule::constant(5e-3) },
+        ..Config::default()
+    };
+    let starts = data.starts(config.window);
+    let mut trainer = Trainer::new(device, model, config, &data, &starts).unwrap();
+    let first = trainer.epoch().unwrap().loss;
+    let mut last = first;
+    for _ in 0..30 {
+        last = trainer.epoch().unwrap().loss;
+    }
+    assert!(first > 4.0 && last < 0.2, "{first} to {last}");
+    let parameters = trainer.parameters().unwrap();
+    let mut evaluator =
+        Evaluator::new(device, model, &parameters, config.dtype, [4, 32], &data).unwrap();
+    let evaluated = evaluator.mean_loss(&starts).unwrap();
+    assert!(evaluated < 1.2 * last + 0.01, "{evaluated} for {last}");
+    let mut writer = Writer::new(device, model, &parameters, config.dtype).unwrap();
+    let mut logits = writer.read(&data.ids[..24]).unwrap();
+    let mut sampler = crate::Sampler::new(0.0, 0, 1.0, 1.0, 0).unwrap();
+    let mut written = data.ids[..24].to_vec();
+    for _ in 0..40 {
+        let token = sampler.draw(&logits, &written);
+        written.push(token);
+        logits = writer.next(token).unwrap();
+    }
+    assert_eq!(written, data.ids[..64]);
+}
+
+fn what_cannot_be_trained_is_refused(device: &Device) {
+    let model = small();
+    let data = tokens(100, model.vocabulary);
+    let starts = data.starts(24);
+    let said = |model: Model, config: Config, data: &Tokens, starts: &[usize]| {
+        Trainer::new(device, model, config, data, starts).err().expect("refused").to_string()
+    };
+    let config = Config { window: 24, batch: 4, ..Config::default() };
+    for (message, expected) in [
+        (
+            said(Model { keys: 24, ..model }, config, &data, &starts),
+            "keys of a head: expected a multiple of 16 from 16 to 256, got 24",
+        ),
+        (
+            said(model, Config { dtype: DType::F64, ..config }, &data, &starts),
+            "dtype: expected f32 or bf16, got f64",
+        ),
+        (
+            said(Model { vocabulary: 7, ..model }, config, &data, &starts),
+            "token 2 of the data: expected 0 to 6, got 11",
+        ),
+        (said(model, config, &data, &[76]), "start of window 0: expected 0 to 75, got 76"),
+        (said(model, config, &data, &[]), "windows: expected at least 1, got 0"),
+    ] {
+        assert_eq!(message, expected);
+    }
+}

@@ -1,0 +1,64 @@
+//! What there is to learn from.
+
+use lab_harness::Error;
+use sha2::{Digest, Sha256};
+
+/// A stream of tokens. A window at start s has the S tokens from s on, and each token's target is the one behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tokens {
+    /// From 0 to V − 1.
+    pub ids: Vec<i32>,
+}
+
+/// The most tokens: kernels count in 32 bits.
+const MOST: usize = 1 << 30;
+
+impl Tokens {
+    /// The bytes of a text, a token each.
+    pub fn of_bytes(text: &[u8]) -> Self {
+        Self { ids: text.iter().map(|&byte| i32::from(byte)).collect() }
+    }
+
+    /// The starts of windows one behind the other, each with the target of its last token.
+    pub fn starts(&self, window: usize) -> Vec<usize> {
+        (0..self.ids.len().saturating_sub(window)).step_by(window.max(1)).collect()
+    }
+
+    /// Refuses tokens that a model of so many words does not know, and windows that end past the last target.
+    pub(crate) fn check(
+        &self,
+        vocabulary: usize,
+        starts: &[usize],
+        window: usize,
+    ) -> Result<(), Error> {
+        let len = self.ids.len();
+        if len <= window || len > MOST {
+            let expected = format!("{} to {MOST}, a window and its last target", window + 1);
+            return Err(Error::bad("tokens of the data", expected, len));
+        }
+        let is_known = |&id: &i32| usize::try_from(id).is_ok_and(|id| id < vocabulary);
+        if let Some(at) = self.ids.iter().position(|id| !is_known(id)) {
+            let expected = format!("0 to {}", vocabulary - 1);
+            return Err(Error::bad(format!("token {at} of the data"), expected, self.ids[at]));
+        }
+        if starts.is_empty() {
+            return Err(Error::bad("windows", "at least 1", 0));
+        }
+        match starts.iter().position(|&start| start > len - window - 1) {
+            Some(at) => {
+                let expected = format!("0 to {}", len - window - 1);
+                Err(Error::bad(format!("start of window {at}"), expected, starts[at]))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// What tells tokens and windows from others.
+    pub(crate) fn digest(&self, starts: &[usize]) -> String {
+        let mut hash = Sha256::new();
+        hash.update(format!("tokens {};", self.ids.len()));
+        self.ids.iter().for_each(|id| hash.update(id.to_le_bytes()));
+        starts.iter().for_each(|&start| hash.update((start as u64).to_le_bytes()));
+        format!("{:x}", hash.finalize())
+    }
+}

@@ -1,0 +1,38 @@
+//! A language model of these kernels: trained, saved, made to write.
+//!
+//! The model is xLSTM's, block for block as NX-AI's `xlstm_large` has it, with the vLSTM as its mixer: [`Model`]. A
+//! [`Trainer`] repeats a [`Step`] whose launches, batch to optimizer, are one CUDA graph; [`Evaluator`] gives losses, [`Writer`]
+//! writes on, a token at a time.
+//!
+//! Sources: xLSTM 7B (Beck et al. 2025, arXiv 2503.13427), xLSTM (Beck et al. 2024, arXiv 2405.04517).
+
+mod checkpoint;
+mod checks;
+mod config;
+mod data;
+mod evaluate;
+mod model;
+mod reference;
+mod sample;
+mod step;
+mod write;
+
+#[allow(missing_docs)]
+pub mod kernels {
+    //! The kernel files, embedded by the build script.
+    include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
+}
+
+pub use checkpoint::Checkpoint;
+pub use checks::SUITE;
+pub use config::Config;
+pub use data::Tokens;
+pub use evaluate::Evaluator;
+pub use lab_training::{Decay, Epoch, Error, Position, Schedule};
+pub use model::Model;
+pub use sample::Sampler;
+pub use step::Step;
+pub use write::Writer;
+
+/// A model in training.
+pub type Trainer = lab_training::Trainer<Step>;

@@ -1,0 +1,213 @@
+//! The model in f64: its loss, and the gradient by each parameter. What the checks hold the kernels against.
+
+use std::collections::BTreeMap;
+
+use lab_harness::Tensors;
+use lab_reference::matmul::matmul;
+use lab_reference::passes::{
+    CrossEntropy, HeadNorm, Norm, SoftCapGates, embedding, embedding_back, merge_heads,
+    split_heads, swiglu, swiglu_back,
+};
+use lab_reference::vlstm::{
+    Inputs, NormalizerGrad, Sizes, StateGradient, backward_in_pieces, forward_in_pieces,
+};
+
+use crate::Model;
+use crate::model::LOGIT_CAP;
+
+const EPS: f64 = 1e-6;
+
+/// Parameters in f64, and their gradients as they come.
+struct All {
+    parameters: BTreeMap<String, Vec<f64>>,
+    gradients: BTreeMap<String, Vec<f64>>,
+}
+
+impl All {
+    fn of(&self, name: &str) -> &[f64] {
+        &self.parameters[name]
+    }
+
+    fn add(&mut self, name: &str, gradient: &[f64]) {
+        let own =
+            self.gradients.entry(name.to_owned()).or_insert_with(|| vec![0.0; gradient.len()]);
+        own.iter_mut().zip(gradient).for_each(|(own, g)| *own += g);
+    }
+
+    /// x Wᵀ.
+    fn linear(&self, name: &str, x: &[f64], k: usize) -> Vec<f64> {
+        let w = self.of(name);
+        let n = w.len() / k;
+        matmul(x, &transposed(w, n, k), x.len() / k, n, k)
+    }
+
+    /// dy W; dW is added.
+    fn linear_back(&mut self, name: &str, x: &[f64], dy: &[f64], k: usize) -> Vec<f64> {
+        let rows = x.len() / k;
+        let n = dy.len() / rows;
+        let dw = matmul(&transposed(dy, rows, n), x, n, k, rows);
+        self.add(name, &dw);
+        matmul(dy, self.of(name), rows, k, n)
+    }
+
+    fn norm(&self, name: &str) -> Norm {
+        Norm { weight: self.of(name).to_vec(), eps: EPS, centered: false }
+    }
+
+    fn rms(&self, name: &str, x: &[f64]) -> Vec<f64> {
+        self.norm(name).forward(x, &vec![0.0; x.len()]).1
+    }
+
+    fn rms_back(&mut self, name: &str, x: &[f64], dy: &[f64]) -> Vec<f64> {
+        let (dx, dweight) = self.norm(name).backward(x, dy);
+        self.add(name, &dweight);
+        dx
+    }
+}
+
+fn transposed(w: &[f64], rows: usize, columns: usize) -> Vec<f64> {
+    (0..rows * columns).map(|e| w[e % rows * columns + e / rows]).collect()
+}
+
+fn plus(a: &[f64], b: &[f64]) -> Vec<f64> {
+    a.iter().zip(b).map(|(a, b)| a + b).collect()
+}
+
+/// What a block has read and made.
+struct Block {
+    x: Vec<f64>,
+    y: Vec<f64>,
+    heads: [Vec<f64>; 3],
+    pre: Vec<f64>,
+    gates: [Vec<f64>; 2],
+    h: Vec<f64>,
+    ogate: Vec<f64>,
+    normed: Vec<f64>,
+    between: Vec<f64>,
+    z: Vec<f64>,
+    up: Vec<f64>,
+    u: Vec<f64>,
+}
+
+/// Rows of two matrices side by side.
+fn beside(a: &[f64], b: &[f64], rows: usize) -> Vec<f64> {
+    let (a, b) = (a.chunks(a.len() / rows), b.chunks(b.len() / rows));
+    a.zip(b).flat_map(|(a, b)| [a, b].concat()).collect()
+}
+
+/// Back: the first `width` columns, and the others.
+fn apart(both: &[f64], rows: usize, width: usize) -> [Vec<f64>; 2] {
+    let rows = both.chunks(both.len() / rows);
+    let (a, b): (Vec<_>, Vec<_>) =
+        rows.map(|row| (row[..width].to_vec(), row[width..].to_vec())).unzip();
+    [a.concat(), b.concat()]
+}
+
+/// The mean loss of windows \[B, S\], and its gradient by each parameter.
+pub(crate) fn loss_and_gradients(
+    model: &Model,
+    parameters: &Tensors,
+    inputs: &[i32],
+    targets: &[i32],
+    [batch, positions]: [usize; 2],
+) -> (f64, BTreeMap<String, Vec<f64>>) {
+    let parameters = parameters.iter().map(|(name, t)| (name.clone(), t.values())).collect();
+    let mut all = All { parameters, gradients: BTreeMap::new() };
+    let Model { vocabulary, width, heads, blocks, keys, values, hidden } = *model;
+    let rows = batch * positions;
+    let [inputs, targets] =
+        [inputs, targets].map(|ids| ids.iter().map(|&id| i64::from(id)).collect::<Vec<_>>());
+    let sizes = Sizes { positions, qk: keys, hv: values };
+    let none = sizes.no_state(batch * heads);
+    let gates = SoftCapGates { positions, heads, cap: 15.0 };
+    let head_norm = HeadNorm { heads, width: values, eps: EPS };
+    let of_heads = |d: usize| [batch, positions, heads, d];
+
+    let mut x = embedding(&inputs, all.of("embedding.weight"), width);
+    let mut saved = Vec::new();
+    for n in 0..blocks {
+        let block = format!("backbone.blocks.{n}");
+        let mixer = |name: &str| format!("{block}.mlstm_layer.{name}");
+        let y = all.rms(&format!("{block}.norm_mlstm.weight"), &x);
+        let [q, k, v] = [("q.weight", keys), ("k.weight", keys), ("v.weight", values)]
+            .map(|(name, d)| split_heads(&all.linear(&mixer(name), &y, width), of_heads(d)));
+        let pre = beside(
+            &all.linear(&mixer("igate_preact.weight"), &y, width),
+            &all.linear(&mixer("fgate_preact.weight"), &y, width),
+            rows,
+        );
+        let bias =
+            [all.of(&mixer("igate_preact.bias")), all.of(&mixer("fgate_preact.bias"))].concat();
+        let [i, f] = gates.forward(&pre, &bias);
+        let of = Inputs { q: &q, k: &k, v: &v, i: &i, f: &f };
+        let h = forward_in_pieces(of, &none, sizes, EPS, positions).0.h;
+        let h = merge_heads(&h, of_heads(values));
+        let ogate = all.linear(&mixer("ogate_preact.weight"), &y, width);
+        let normed = head_norm.forward(&h, &ogate, all.of(&mixer("multihead_norm.weight")));
+        let between = plus(&all.linear(&mixer("out_proj.weight"), &normed, heads * values), &x);
+        let z = all.rms(&format!("{block}.norm_ffn.weight"), &between);
+        let ffn = |name: &str| format!("{block}.ffn.{name}.weight");
+        let up = beside(
+            &all.linear(&ffn("proj_up_gate"), &z, width),
+            &all.linear(&ffn("proj_up"), &z, width),
+            rows,
+        );
+        let u = swiglu(&up, hidden);
+        let next = plus(&all.linear(&ffn("proj_down"), &u, hidden), &between);
+        let (heads, gates) = ([q, k, v], [i, f]);
+        saved.push(Block { x, y, heads, pre, gates, h, ogate, normed, between, z, up, u });
+        x = next;
+    }
+    let y = all.rms("backbone.out_norm.weight", &x);
+    let logits = all.linear("lm_head.weight", &y, width);
+    let entropy = CrossEntropy { cap: Some(f64::from(LOGIT_CAP)), z_loss: 0.0 };
+    let (_, loss, dlogits) = entropy.loss_and_gradient(&logits, &targets, vocabulary);
+
+    let dy = all.linear_back("lm_head.weight", &y, &dlogits, width);
+    let mut dx = all.rms_back("backbone.out_norm.weight", &x, &dy);
+    for (n, own) in saved.into_iter().enumerate().rev() {
+        let block = format!("backbone.blocks.{n}");
+        let mixer = |name: &str| format!("{block}.mlstm_layer.{name}");
+        let ffn = |name: &str| format!("{block}.ffn.{name}.weight");
+        let du = all.linear_back(&ffn("proj_down"), &own.u, &dx, hidden);
+        let [dgate, dup] = apart(&swiglu_back(&own.up, &du, hidden), rows, hidden);
+        let dz = plus(
+            &all.linear_back(&ffn("proj_up_gate"), &own.z, &dgate, width),
+            &all.linear_back(&ffn("proj_up"), &own.z, &dup, width),
+        );
+        let by_norm = all.rms_back(&format!("{block}.norm_ffn.weight"), &own.between, &dz);
+        dx = plus(&dx, &by_norm);
+        let dnormed = all.linear_back(&mixer("out_proj.weight"), &own.normed, &dx, heads * values);
+        let weight = all.of(&mixer("multihead_norm.weight")).to_vec();
+        let (dh, dogate, dweight) = head_norm.backward(&own.h, &own.ogate, &weight, &dnormed);
+        all.add(&mixer("multihead_norm.weight"), &dweight);
+        let dh = split_heads(&dh, of_heads(values));
+        let ([q, k, v], [i, f]) = (&own.heads, &own.gates);
+        let of = Inputs { q, k, v, i, f };
+        let last = StateGradient { c: vec![0.0; none.c.len()], n: vec![0.0; none.n.len()] };
+        // A norm over the head follows: the gradient through the normaliser vanishes but for ε.
+        let through = NormalizerGrad::Constant;
+        let (by, _) = backward_in_pieces(of, &dh, &none, &last, sizes, EPS, through, positions);
+        let bias =
+            [all.of(&mixer("igate_preact.bias")), all.of(&mixer("fgate_preact.bias"))].concat();
+        let (dpre, dbias) = gates.backward(&own.pre, &bias, [&by.di, &by.df]);
+        all.add(&mixer("igate_preact.bias"), &dbias[..heads]);
+        all.add(&mixer("fgate_preact.bias"), &dbias[heads..]);
+        let [di, df] = apart(&dpre, rows, heads);
+        let mut dy = all.linear_back(&mixer("ogate_preact.weight"), &own.y, &dogate, width);
+        for (name, d) in [
+            ("q.weight", merge_heads(&by.dq, of_heads(keys))),
+            ("k.weight", merge_heads(&by.dk, of_heads(keys))),
+            ("v.weight", merge_heads(&by.dv, of_heads(values))),
+            ("igate_preact.weight", di),
+            ("fgate_preact.weight", df),
+        ] {
+            dy = plus(&dy, &all.linear_back(&mixer(name), &own.y, &d, width));
+        }
+        let by_norm = all.rms_back(&format!("{block}.norm_mlstm.weight"), &own.x, &dy);
+        dx = plus(&dx, &by_norm);
+    }
+    let dembedding = embedding_back(&inputs, &dx, vocabulary, width);
+    all.add("embedding.weight", &dembedding);
+    (loss, all.gradients)
+}

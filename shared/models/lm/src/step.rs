@@ -1,0 +1,255 @@
+//! A training step: its slots, and what it launches.
+
+use lab_device::{DType, Device, Launch};
+use lab_harness::plan::{Plan, Slot};
+use lab_harness::progress::{COUNTS, NUMBERS};
+use lab_harness::{Binding, Error, Tensor, Tensors, arguments};
+use lab_layers::{CrossEntropyLoss, Memory, Parameters, Tape};
+use lab_training::{self as training, EpochSlots, Position};
+use passes::{AdamW, Progress};
+
+use crate::config::EPS;
+use crate::kernels;
+use crate::model::LOGIT_CAP;
+use crate::{Config, Model, Tokens};
+
+/// A binding with what the host reads and writes of it.
+pub struct Step {
+    binding: Binding,
+    parameters: Parameters,
+    slots: Slots,
+}
+
+/// What the host reads and writes.
+#[derive(Clone, Copy)]
+struct Slots {
+    of_epoch: EpochSlots,
+    masters: Slot,
+    gradients: Slot,
+    moments: [Slot; 2],
+}
+
+/// Slots of the windows that a step reads, and the launch that fills them.
+pub(crate) struct Windows {
+    /// i32 \[B S\].
+    pub(crate) inputs: Slot,
+    /// i32 \[B S\]; −1 for none.
+    pub(crate) targets: Slot,
+}
+
+/// Adds the launch that takes the windows of a step from the tokens.
+pub(crate) fn add_windows(
+    plan: &mut Plan,
+    tokens: Slot,
+    order: Slot,
+    counts: Slot,
+    [batch, window]: [usize; 2],
+) -> Result<Windows, Error> {
+    let [inputs, targets] = [(); 2].map(|()| plan.scratch(DType::I32, batch * window));
+    let gather = plan.device().kernel(&kernels::BATCH, "gather_tokens")?;
+    let all = arguments![tokens, order, counts, inputs, targets, windows: order.len(), S: window, B: batch];
+    plan.launch(&gather, gather.grid_over(batch * window)?, all)?;
+    Ok(Windows { inputs, targets })
+}
+
+impl Step {
+    /// Bytes of device memory that a step takes, all told.
+    ///
+    /// # Errors
+    /// As those of a training's start.
+    pub fn bytes(device: &Device, model: &Model, config: &Config) -> Result<usize, Error> {
+        model.check()?;
+        config.check()?;
+        let parameters = model.parameters();
+        let (plan, _) =
+            plan(device, model, config, &parameters, [config.window + 1, config.batch])?;
+        Ok(plan.peak_bytes())
+    }
+}
+
+/// The plan of a step on so many tokens, of an epoch of so many windows.
+fn plan(
+    device: &Device,
+    model: &Model,
+    config: &Config,
+    parameters: &Parameters,
+    [tokens, windows]: [usize; 2],
+) -> Result<(Plan, Slots), Error> {
+    let Config { dtype, window, batch, betas, weight_decay, clip, .. } = *config;
+    let steps = windows.div_ceil(batch);
+    let mut plan = Plan::new(device);
+    let len = parameters.len();
+    let tokens = plan.input("tokens", DType::I32, &[tokens]);
+    let mut state = |name: &str, dtype, len: usize| plan.state(name, dtype, &[len]);
+    let order = state("order", DType::I32, windows);
+    let counts = state("counts", DType::I64, 2 * COUNTS);
+    let numbers = state("numbers", DType::F64, 2 * NUMBERS);
+    let rates = state("rates", DType::F64, steps);
+    let losses = state("losses", DType::F64, steps);
+    let masters = state("masters", DType::F32, len);
+    let copy = (dtype != DType::F32).then(|| state("weights", dtype, len));
+    let gradients = state("gradients", DType::F32, len);
+    let moments = ["first", "second"].map(|name| state(name, DType::F32, len));
+    let progress = Progress { counts, numbers };
+    let loss = plan.scratch(DType::F64, 1);
+
+    let windows = add_windows(&mut plan, tokens, order, counts, [batch, window])?;
+    let weights = copy.unwrap_or(masters);
+    let mut tape = Tape::new(&mut plan, dtype, parameters, weights, Some(gradients));
+    let logits = model.forward(&mut tape, windows.inputs, [batch, window], |_| Memory::Fresh)?;
+    let entropy = CrossEntropyLoss {
+        targets: windows.targets,
+        vocabulary: model.vocabulary,
+        cap: Some(LOGIT_CAP),
+        row_losses: None,
+        loss: Some(loss),
+        loss_scale: Some(progress.loss_scale()),
+    };
+    tape.cross_entropy(logits, entropy)?;
+    tape.add_backward(&[])?;
+
+    let record = plan.device().kernel(&kernels::BATCH, "record_loss")?;
+    plan.launch(&record, Launch::new(1, 1), arguments![loss, counts, losses])?;
+    let adamw = AdamW {
+        dtype,
+        parameters: len,
+        decayed: parameters.decayed(),
+        betas,
+        eps: EPS,
+        weight_decay,
+        max_norm: clip,
+        scale_doubles_after: None,
+        p: masters,
+        copy,
+        g: gradients,
+        m: moments[0],
+        v: moments[1],
+        rates,
+        loss,
+        progress,
+    };
+    plan.within("adamw", |plan| adamw.add(plan))?;
+    let of_epoch = EpochSlots { order, counts, numbers, rates, losses };
+    Ok((plan, Slots { of_epoch, masters, gradients, moments }))
+}
+
+impl training::Step for Step {
+    type Model = Model;
+    type Data = Tokens;
+    const SAMPLES: &'static str = "windows";
+
+    fn check(
+        model: &Model,
+        config: &Config,
+        data: &Tokens,
+        starts: &[usize],
+    ) -> Result<(), training::Error> {
+        model.check()?;
+        config.check()?;
+        Ok(data.check(model.vocabulary, starts, config.window)?)
+    }
+
+    fn initial(model: &Model, config: &Config) -> Tensors {
+        model.parameters().initial(config.seed)
+    }
+
+    fn first_scale(_: &Config) -> f64 {
+        1.0
+    }
+
+    fn digest(data: &Tokens, starts: &[usize]) -> String {
+        data.digest(starts)
+    }
+
+    fn new(
+        device: &Device,
+        model: &Model,
+        config: &Config,
+        data: &Tokens,
+        windows: usize,
+        all: &Tensors,
+    ) -> Result<Self, training::Error> {
+        let parameters = model.parameters();
+        let (plan, slots) = plan(device, model, config, &parameters, [data.ids.len(), windows])?;
+        let tokens = Tensor::new(&[data.ids.len()], &data.ids);
+        let masters = parameters.pack(DType::F32, all);
+        let copy = (config.dtype != DType::F32).then(|| parameters.pack(config.dtype, all));
+        let zeros = EMPTY_AT_FIRST.map(|name| {
+            let facts = plan.slots().iter().find(|facts| facts.name == name).expect("a state");
+            let dtype = facts.element.dtype().expect("numbers");
+            (name, Tensor { dtype, shape: facts.shape.clone(), bytes: vec![0; facts.bytes()] })
+        });
+        let mut binder = plan.bind().upload("tokens", &tokens)?.upload("masters", &masters)?;
+        if let Some(copy) = &copy {
+            binder = binder.upload("weights", copy)?;
+        }
+        for (name, tensor) in &zeros {
+            binder = binder.upload(name, tensor)?;
+        }
+        Ok(Self { binding: binder.finish()?, parameters, slots })
+    }
+
+    fn binding(&self) -> &Binding {
+        &self.binding
+    }
+
+    fn binding_mut(&mut self) -> &mut Binding {
+        &mut self.binding
+    }
+
+    fn slots(&self) -> EpochSlots {
+        self.slots.of_epoch
+    }
+
+    fn parameters(&self) -> Result<Tensors, training::Error> {
+        Ok(self.parameters.unpack(&self.binding.read(self.slots.masters)?))
+    }
+
+    fn gradients(&self) -> Result<Tensors, training::Error> {
+        Ok(self.parameters.unpack(&self.binding.read(self.slots.gradients)?))
+    }
+
+    fn moments(&self) -> Result<[Tensors; 2], training::Error> {
+        let [first, second] = self.slots.moments;
+        let read = |slot| Ok::<_, Error>(self.parameters.unpack(&self.binding.read(slot)?));
+        Ok([read(first)?, read(second)?])
+    }
+
+    fn write_moments(&mut self, moments: [&Tensors; 2]) -> Result<(), training::Error> {
+        for (slot, all) in self.slots.moments.into_iter().zip(moments) {
+            self.binding.write(slot, &self.parameters.pack(DType::F32, all))?;
+        }
+        Ok(())
+    }
+
+    fn first_bad(
+        &self,
+        Position { epoch, step, .. }: Position,
+        _: &[usize],
+    ) -> Result<training::Error, training::Error> {
+        let not_finite = |tensor: String, index: usize, value: f64| training::Error::NotFinite {
+            epoch,
+            step,
+            tensor,
+            index,
+            value,
+        };
+        let parameters = self.parameters.unpack(&self.binding.read(self.slots.masters)?);
+        let gradients = self.parameters.unpack(&self.binding.read(self.slots.gradients)?);
+        let all = [("", parameters), ("the gradient of ", gradients)];
+        for (what, tensors) in &all {
+            for (name, tensor) in tensors {
+                let bad = tensor.values().into_iter().enumerate().find(|(_, v)| !v.is_finite());
+                if let Some((index, value)) = bad {
+                    return Ok(not_finite(format!("{what}{name}"), index, value));
+                }
+            }
+        }
+        let losses = self.binding.read(self.slots.of_epoch.losses)?.values();
+        Ok(not_finite("the loss".into(), 0, losses[step]))
+    }
+}
+
+/// States that begin with zeros.
+const EMPTY_AT_FIRST: [&str; 8] =
+    ["order", "counts", "numbers", "rates", "losses", "gradients", "first", "second"];

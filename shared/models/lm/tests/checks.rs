@@ -1,0 +1,7 @@
+//! What must hold of language models, on the emulator and on a GPU where there is one.
+#![allow(missing_docs)]
+
+#[test]
+fn what_must_hold() {
+    lab_harness::suite::assert_checks(lab_lm::SUITE.checks);
+}
