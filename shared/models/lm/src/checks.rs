@@ -37,7 +37,7 @@ fn spread(model: &Model, seed: u64) -> Tensors {
     let other = lab_layers::Parameters::new(
         other
             .iter()
-            .map(|p| lab_layers::Parameter { init: Init::Normal(0.3), ..p.clone() })
+            .map(|p| lab_layers::Parameter { init: Init::Normal(0.1), ..p.clone() })
             .collect(),
     );
     let noise = other.initial(seed + 1);
@@ -45,6 +45,8 @@ fn spread(model: &Model, seed: u64) -> Tensors {
         let is_gate = name.ends_with("igate_preact.bias");
         let base = if is_gate { vec![0.0; tensor.len()] } else { tensor.values() };
         let values: Vec<f64> = base.iter().zip(noise[name].values()).map(|(a, b)| a + b).collect();
+        // What halves hold as well: the reference is of the same model in both types.
+        let values = lab_harness::Tensor::rounded(DType::BF16, &tensor.shape, &values).values();
         *tensor = lab_harness::Tensor::rounded(DType::F32, &tensor.shape, &values);
     }
     all
@@ -67,7 +69,7 @@ fn a_step_follows_the_reference(device: &Device) {
     });
     let (loss, gradients) = loss_and_gradients(&model, &parameters, &inputs, &targets, [3, window]);
     // Halves: what plain rounding of all activations does to so small a model.
-    for (dtype, bound) in [(DType::F32, 1e-4), (DType::BF16, 6e-2)] {
+    for (dtype, bound) in [(DType::F32, 2e-5), (DType::BF16, 0.12)] {
         let config = Config { window, batch: 4, dtype, clip: None, ..Config::default() };
         let trainer = Trainer::new(device, model, config, &data, &starts).unwrap();
         let mut checkpoint = trainer.checkpoint().unwrap();
@@ -78,12 +80,16 @@ fn a_step_follows_the_reference(device: &Device) {
         assert!((epoch.loss - loss).abs() <= bound * loss, "{dtype}: {} for {loss}", epoch.loss);
         let found = trainer.gradients().unwrap();
         assert_eq!(found.len(), gradients.len());
+        let mut errors = Vec::new();
         for (name, expected) in &gradients {
             let found = found[name].values();
             let difference: Vec<f64> = found.iter().zip(expected).map(|(f, e)| f - e).collect();
-            let error = norm(&difference) / norm(expected);
-            assert!(error <= bound, "{dtype}: {name}: {error}");
+            // What is added to all gates alike hardly moves h, which the normaliser divides: terms of the bias's gradient cancel.
+            let scale = norm(&gradients[&name.replace(".bias", ".weight")]);
+            errors.push((norm(&difference) / norm(expected).max(scale), name));
         }
+        errors.sort_by(|a, b| b.0.total_cmp(&a.0));
+        assert!(errors[0].0 <= bound, "{dtype}: {:?}", &errors[..4]);
     }
 }
 
