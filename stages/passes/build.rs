@@ -46,7 +46,9 @@ fn main() {
     lab_kernel_build::Stage::new()
         .kernel("kernels/column_sums.cu", &["column_sums"])
         .kernel("kernels/rms_norm.cu", &[rows("rms_norm"), rows("rms_norm_back")].concat())
+        .spills(4) // where rows are no packs
         .kernel("kernels/head_norm.cu", &[heads("head_norm"), heads("head_norm_back")].concat())
+        .spills(12)
         .kernel("kernels/swiglu.cu", &[packed("swiglu"), packed("swiglu_back")].concat())
         .kernel(
             "kernels/gates.cu",
@@ -62,6 +64,7 @@ fn main() {
             &[logits("losses"), logits("cross_entropy"), plain(&["count_targets", "mean_loss"])]
                 .concat(),
         )
+        .spills(4)
         .kernel("kernels/adamw.cu", &[plain(&["arena_squares"]), adamw].concat())
         .build();
 }

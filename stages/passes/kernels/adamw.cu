@@ -9,7 +9,7 @@
 //
 // p, g, m, v: N in f32; copy: N in T, not touched where T is f32; squares: one a block; rates: one a step, the last of
 // them for all later ones; loss: one number.
-#include "lab/optimizer.cuh"
+#include "lab/optimizer_step.cuh"
 #include "lab/pack.cuh"
 
 using namespace lab;

@@ -220,7 +220,7 @@ pub static ADAMW: Pass = Pass {
         name: "adamw",
         family: &STEP,
         parent: None,
-        change: "16 bytes of each tensor a thread; the norm, the rate and what is skipped stay on the device",
+        change: "16 bytes of each tensor a thread; norm, rate and verdict stay on the device",
         dtypes: &[DType::F32, DType::F16, DType::BF16],
         dims: &[Dim::new("N", "parameters", [3000, 162_220_800, 1 << 40])],
         settings: &[

@@ -259,7 +259,7 @@ pub static CROSS_ENTROPY_BACK: Pass = Pass {
     info: Info {
         name: "cross_entropy_back",
         family: &BACKWARD,
-        change: "and the gradient in the logits' place: the row waits in registers, the next is on its way",
+        change: "and the gradient in the logits' place; the next row is on its way",
         outputs: &[
             CROSS_ENTROPY.info.outputs[0],
             CROSS_ENTROPY.info.outputs[1],

@@ -238,7 +238,7 @@ pub static EMBEDDING_BACK: Pass = Pass {
     info: Info {
         name: "embedding_back",
         family: &BACKWARD,
-        change: "rows sorted by token, then sums in that order, over pieces of 32 rows: no float atomics",
+        change: "rows sorted by token, then summed in that order: no float atomics",
         inputs: &[
             EMBEDDING.info.inputs[0],
             EMBEDDING.info.inputs[1],

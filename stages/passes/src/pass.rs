@@ -5,13 +5,16 @@ use lab_harness::{
     Cost, Dims, Error, Family, Info, Options, Plan, Problem, Request, Tensor, Tensors, Version,
 };
 
+/// The outputs in f64, by name.
+type Reference = fn(&Operands<'_>) -> Vec<(&'static str, Vec<f64>)>;
+
 /// What a version computes: a family.
 #[derive(Debug)]
 pub struct Formula {
     pub(crate) name: &'static str,
     /// Other inputs than standard normal ones: by their names, where they are others.
     pub(crate) draw: fn(&Problem, &mut Tensors),
-    pub(crate) reference: fn(&Operands<'_>) -> Vec<(&'static str, Vec<f64>)>,
+    pub(crate) reference: Reference,
     pub(crate) cost: fn(&Dims, DType) -> Cost,
 }
 

@@ -1,0 +1,71 @@
+//! The gradient of an embedding: added to, and the same in every order of threads.
+
+use lab_device::{DType, Device};
+use lab_harness::qkv::checks::schedules;
+use lab_harness::tensor::tensors;
+use lab_harness::{Plan, Tensor};
+use lab_reference::passes as reference;
+
+use super::{assert_close, noise, run_plan};
+use crate::{Embedding, EmbeddingUpstream};
+
+/// The gradient of rows with these tokens, added to what is there.
+fn gradient(device: &Device, dtype: DType, tokens: &[i32], dy: &Tensor, before: &Tensor) -> Tensor {
+    let (rows, [vocabulary, width]) = (tokens.len(), [before.shape[0], before.shape[1]]);
+    let mut plan = Plan::new(device);
+    let op = Embedding {
+        dtype,
+        rows,
+        vocabulary,
+        width,
+        tokens: plan.input("tokens", DType::I32, &[rows]),
+        // Its values do not matter to its gradient.
+        weight: plan.scratch(dtype, vocabulary * width),
+        y: None,
+    };
+    let dy_slot = plan.input("dy", dtype, &dy.shape);
+    let dweight = plan.updated("dweight", "dweight1", DType::F32, &before.shape);
+    op.add_backward(&mut plan, EmbeddingUpstream { dy: dy_slot, dweight, accumulates: true })
+        .unwrap();
+    let ids = Tensor::new(&[rows], tokens);
+    let inputs = tensors([("tokens", ids), ("dy", dy.clone()), ("dweight", before.clone())]);
+    run_plan(plan, &inputs).remove("dweight1").unwrap()
+}
+
+/// Tokens of which one has several pieces, one a few rows, one none, and some are none of the vocabulary's.
+fn tokens(rows: usize) -> Vec<i32> {
+    let token = |row: usize| match row % 7 {
+        0 | 1 | 3 | 4 => 2,
+        2 => (row % 5) as i32,
+        5 => -3,
+        _ => 6 + (row % 3) as i32,
+    };
+    (0..rows).map(token).collect()
+}
+
+pub(super) fn a_tied_gradient_is_added_to(device: &Device) {
+    let (rows, vocabulary) = (230, 7);
+    for (dtype, width) in [(DType::F32, 12), (DType::BF16, 16), (DType::F16, 13)] {
+        let tokens = tokens(rows);
+        let dy = noise(1, dtype, &[rows, width]);
+        let before = noise(2, DType::F32, &[vocabulary, width]);
+        let got = gradient(device, dtype, &tokens, &dy, &before);
+        let ids: Vec<i64> = tokens.iter().map(|&token| token.into()).collect();
+        let of_rows = reference::embedding_back(&ids, &dy.values(), vocabulary, width);
+        let expected: Vec<f64> = of_rows.iter().zip(before.values()).map(|(d, b)| d + b).collect();
+        assert_close(&format!("{dtype}"), &got.values(), &expected, 3e-7);
+    }
+}
+
+/// What atomics leave to chance is set right: sums of which each order would have other last digits.
+pub(super) fn any_schedule_gives_the_same_gradient(device: &Device) {
+    let (rows, width, dtype) = (300, 9, DType::F32);
+    let tokens = tokens(rows);
+    let dy = noise(1, dtype, &[rows, width]);
+    let before = Tensor::new(&[7, width], &vec![0f32; 7 * width]);
+    let all: Vec<Tensor> = schedules(device)
+        .iter()
+        .map(|device| gradient(device, dtype, &tokens, &dy, &before))
+        .collect();
+    assert!(all.iter().all(|other| *other == all[0]), "of {} orders", all.len());
+}

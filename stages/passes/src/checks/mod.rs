@@ -1,0 +1,94 @@
+//! What must hold beside every operation's error bounds: other layouts and options than the versions have, extremes, what is
+//! refused, and the same bits each run.
+
+mod embedding;
+mod layouts;
+mod loss;
+mod norms;
+mod optimizer;
+mod refused;
+
+use lab_device::{DType, Device};
+use lab_harness::suite::{Check, every_kernel_loads};
+use lab_harness::{Plan, Problem, Tensor, Tensors, run};
+
+use crate::STAGE;
+
+/// Functions as checks, each under its own name.
+macro_rules! checks {
+    ($($module:ident::$check:ident),+ $(,)?) => {
+        &[
+            Check { name: "results_do_not_change_from_run_to_run", run: results_do_not_change_from_run_to_run },
+            Check { name: "every_kernel_loads_on_every_device", run: every_kernel_loads_on_every_device },
+            $(Check { name: stringify!($check), run: $module::$check }),+
+        ]
+    };
+}
+
+pub(crate) static CHECKS: &[Check] = checks![
+    norms::norms_are_right_in_all_their_forms,
+    norms::heads_are_normed_where_they_lie,
+    norms::a_norm_of_large_values_does_not_overflow,
+    layouts::gates_are_columns_of_wider_rows,
+    layouts::heads_are_columns_of_wider_rows,
+    layouts::swiglu_need_not_write_u_again,
+    embedding::a_tied_gradient_is_added_to,
+    embedding::any_schedule_gives_the_same_gradient,
+    loss::losses_are_right_under_all_options,
+    loss::large_logits_are_right,
+    loss::padding_has_no_loss_and_no_gradient,
+    loss::masks_and_nan_are_what_they_are,
+    loss::the_gradient_has_the_scale_of_the_device,
+    optimizer::many_steps_follow_the_reference,
+    optimizer::a_step_that_is_not_finite_is_left_out,
+    optimizer::a_loss_scale_follows_the_gradients,
+    refused::what_does_not_fit_is_refused_by_name,
+];
+
+fn results_do_not_change_from_run_to_run(device: &Device) {
+    for version in STAGE.versions {
+        let info = version.info();
+        for &dtype in info.dtypes {
+            let problem = Problem::new(info.small(), dtype);
+            let inputs = version.inputs(&problem);
+            let once = run(*version, device, &inputs, &problem.options).unwrap();
+            let twice = run(*version, device, &inputs, &problem.options).unwrap();
+            assert_eq!(once, twice, "{} {dtype} on {}", info.full_name(), device.name());
+        }
+    }
+}
+
+fn every_kernel_loads_on_every_device(device: &Device) {
+    every_kernel_loads(&STAGE, device);
+}
+
+/// Runs a plan once over these tensors; what has come out.
+fn run_plan(plan: Plan, inputs: &Tensors) -> Tensors {
+    let mut run = plan.bind().upload_inputs(inputs).unwrap().finish().unwrap();
+    run.run().unwrap();
+    lab_harness::Prepared::all_written(&run).unwrap();
+    lab_harness::Prepared::outputs(&run).unwrap()
+}
+
+/// Numbers like noise, rounded.
+fn noise(seed: u64, dtype: DType, shape: &[usize]) -> Tensor {
+    Problem { seed, ..Problem::new(lab_harness::Dims::default(), dtype) }.normal(0, shape)
+}
+
+/// ‖got − expected‖ ≤ bound · ‖expected‖, which NaN is not.
+fn assert_close(what: &str, got: &[f64], expected: &[f64], bound: f64) {
+    assert_eq!(got.len(), expected.len(), "{what}: elements");
+    let norm = |all: &mut dyn Iterator<Item = f64>| all.map(|v| v * v).sum::<f64>().sqrt();
+    let error = norm(&mut got.iter().zip(expected).map(|(g, e)| g - e));
+    let size = norm(&mut expected.iter().copied());
+    assert!(error <= bound * size, "{what}: error {error:.2e} of {size:.2e}, bound {bound:.0e}");
+}
+
+/// What one rounding to a type, and sums in f32, may be off.
+fn rounding(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => 8e-4,
+        DType::BF16 => 6e-3,
+        _ => 6e-7,
+    }
+}

@@ -1,0 +1,172 @@
+//! AdamW over several steps, and steps that are not finite.
+
+use lab_device::{DType, Device};
+use lab_harness::plan::Slot;
+use lab_harness::progress::{COUNTS, NUMBERS, SCALE, SKIPPED, STEP, UPDATES};
+use lab_harness::{Binding, Plan, Tensor};
+use lab_reference::training::{Adam, AdamState, clip_factor, global_norm};
+
+use super::{assert_close, noise};
+use crate::{AdamW, Progress};
+
+const N: usize = 1003;
+const DECAYED: usize = 502;
+const RATES: [f64; 3] = [1e-2, 3e-3, 1e-3];
+
+/// An arena on a device, and the slots that a test looks at.
+struct Arena {
+    run: Binding,
+    g: Slot,
+    loss: Slot,
+    p: Slot,
+    copy: Slot,
+    progress: Progress,
+}
+
+impl Arena {
+    /// Parameters like noise, moments of zero.
+    fn new(device: &Device, loss_scale: f64, scale_doubles_after: Option<u32>) -> Self {
+        let dtype = DType::BF16;
+        let mut plan = Plan::new(device);
+        let state = |plan: &mut Plan, name: &str, dtype| plan.state(name, dtype, &[N]);
+        let [p, m, v, g] = ["p", "m", "v", "g"].map(|name| state(&mut plan, name, DType::F32));
+        let copy = state(&mut plan, "copy", dtype);
+        let counts = plan.state("counts", DType::I64, &[Progress::COUNTS]);
+        let numbers = plan.state("numbers", DType::F64, &[Progress::NUMBERS]);
+        let loss = plan.state("loss", DType::F64, &[1]);
+        let progress = Progress { counts, numbers };
+        let op = AdamW {
+            dtype,
+            parameters: N,
+            decayed: DECAYED,
+            betas: [0.9, 0.99],
+            eps: 1e-8,
+            weight_decay: 0.1,
+            max_norm: Some(1.0),
+            scale_doubles_after,
+            p,
+            copy: Some(copy),
+            g,
+            m,
+            v,
+            rates: plan.input("rates", DType::F64, &[RATES.len()]),
+            loss,
+            progress,
+        };
+        op.add(&mut plan).unwrap();
+        let rates = Tensor::new(&[RATES.len()], &RATES);
+        let mut run = plan.bind().upload("rates", &rates).unwrap().finish().unwrap();
+        let [first_counts, first_numbers] = Progress::first(loss_scale);
+        run.write(counts, &first_counts).unwrap();
+        run.write(numbers, &first_numbers).unwrap();
+        run.write(p, &noise(1, DType::F32, &[N])).unwrap();
+        for slot in [m, v] {
+            run.write(slot, &Tensor::new(&[N], &[0f32; N])).unwrap();
+        }
+        run.write(copy, &Tensor::rounded(dtype, &[N], &[0.0; N])).unwrap();
+        Self { run, g, loss, p, copy, progress }
+    }
+
+    fn step(&mut self, g: &Tensor, loss: f64) {
+        self.run.write(self.g, g).unwrap();
+        self.run.write(self.loss, &Tensor::new(&[1], &[loss])).unwrap();
+        self.run.run().unwrap();
+    }
+
+    fn values(&self, slot: Slot) -> Vec<f64> {
+        self.run.read(slot).unwrap().values()
+    }
+
+    /// After the last step.
+    fn count(&self, place: usize) -> f64 {
+        self.values(self.progress.counts)[COUNTS + place]
+    }
+
+    fn loss_scale(&self) -> f64 {
+        let place = NUMBERS + SCALE;
+        assert_eq!(self.progress.loss_scale().start(), place);
+        self.values(self.progress.numbers)[place]
+    }
+}
+
+/// The gradients of a step, small ones and large ones in turns.
+fn gradients(step: u64, scale: f64) -> Tensor {
+    let size = if step % 2 == 0 { 1e-2 } else { 1.0 };
+    let values: Vec<f64> =
+        noise(10 + step, DType::F32, &[N]).values().iter().map(|v| v * size * scale).collect();
+    Tensor::rounded(DType::F32, &[N], &values)
+}
+
+/// With rates by the step, of which the last holds on; clipped where the norm is above 1, which it is in every second step.
+pub(super) fn many_steps_follow_the_reference(device: &Device) {
+    let mut arena = Arena::new(device, 1.0, None);
+    let mut p = noise(1, DType::F32, &[N]).values();
+    let [mut decayed, mut others] = [AdamState::new(DECAYED), AdamState::new(N - DECAYED)];
+    for step in 0..5 {
+        let g = gradients(step, 1.0);
+        arena.step(&g, 1.0);
+        let norm = global_norm([&g.values()[..]]);
+        let factor = clip_factor(norm, 1.0);
+        assert_eq!(factor < 1.0, step % 2 == 1, "norm {norm}");
+        let g: Vec<f64> = g.values().iter().map(|g| g * factor).collect();
+        let adam = Adam {
+            lr: RATES[(step as usize).min(2)],
+            betas: [0.9, 0.99],
+            eps: 1e-8,
+            weight_decay: 0.1,
+            decoupled: true,
+        };
+        let (first, second) = p.split_at_mut(DECAYED);
+        adam.step(first, &g[..DECAYED], &mut decayed);
+        Adam { weight_decay: 0.0, ..adam }.step(second, &g[DECAYED..], &mut others);
+    }
+    let before = noise(1, DType::F32, &[N]).values();
+    let change = |p: &[f64]| -> Vec<f64> { p.iter().zip(&before).map(|(p, b)| p - b).collect() };
+    let got = arena.values(arena.p);
+    // A parameter is rounded at each step; of it the change is a hundredth.
+    assert_close("change of the masters", &change(&got), &change(&p), 2e-5);
+    let rounded = Tensor::rounded(DType::BF16, &[N], &got).values();
+    assert_eq!(arena.values(arena.copy), rounded, "the copy is the masters, rounded");
+    assert_eq!((arena.count(STEP), arena.count(UPDATES)), (5.0, 5.0));
+}
+
+pub(super) fn a_step_that_is_not_finite_is_left_out(device: &Device) {
+    for (bad, loss) in [(f64::NAN, 1.0), (f64::INFINITY, 1.0), (0.5, f64::NAN)] {
+        let [mut with, mut without] = [(); 2].map(|()| Arena::new(device, 1.0, None));
+        // The rate follows the step, whether it is taken or not: this one has that of the third in both.
+        for step in 0..2 {
+            with.step(&gradients(step, 1.0), 1.0);
+            without.step(&gradients(step, 1.0), 1.0);
+        }
+        let mut values = gradients(2, 1.0).values();
+        values[700] = bad;
+        let before = with.values(with.p);
+        with.step(&Tensor::rounded(DType::F32, &[N], &values), loss);
+        assert_eq!(with.values(with.p), before, "{bad}, {loss}: masters");
+        assert_eq!((with.count(STEP), with.count(UPDATES), with.count(SKIPPED)), (3.0, 2.0, 1.0));
+        assert_eq!(with.loss_scale(), 1.0);
+        with.step(&gradients(3, 1.0), 1.0);
+        without.step(&gradients(3, 1.0), 1.0);
+        assert_eq!(with.values(with.p), without.values(without.p), "{bad}, {loss}: the next step");
+        assert_eq!(with.values(with.copy), without.values(without.copy));
+    }
+}
+
+/// Halved by a step that overflows, doubled after two good ones; the step itself does not depend on it.
+pub(super) fn a_loss_scale_follows_the_gradients(device: &Device) {
+    let mut scaled = Arena::new(device, 1024.0, Some(2));
+    let mut plain = Arena::new(device, 1.0, None);
+    scaled.step(&Tensor::rounded(DType::F32, &[N], &[f64::INFINITY; N]), 1.0);
+    plain.step(&Tensor::rounded(DType::F32, &[N], &[f64::INFINITY; N]), 1.0);
+    assert_eq!((scaled.loss_scale(), plain.loss_scale()), (512.0, 1.0));
+    let mut scales = Vec::new();
+    for step in 0..3 {
+        let scale = scaled.loss_scale();
+        scaled.step(&gradients(step, scale), 1.0);
+        plain.step(&gradients(step, 1.0), 1.0);
+        scales.push(scaled.loss_scale());
+    }
+    assert_eq!(scales, [512.0, 1024.0, 1024.0]);
+    assert_close("masters", &scaled.values(scaled.p), &plain.values(plain.p), 1e-7);
+    assert_eq!((scaled.count(UPDATES), scaled.count(SKIPPED)), (3.0, 1.0));
+}
