@@ -71,6 +71,8 @@ pub struct SlotFacts {
     pub shape: Vec<usize>,
     /// What it holds when it is bound (not at each run: see [`Plan::zero`]).
     pub initial: Initial,
+    /// Whether what a forward pass holds in it is of no use to the backward pass: see [`Plan::mark_renewed`].
+    pub renewed: bool,
 }
 
 impl SlotFacts {
@@ -304,7 +306,7 @@ impl Plan {
     fn add(&mut self, name: &str, kind: SlotKind, element: ElementType, shape: &[usize]) -> Slot {
         let shape = shape.to_vec();
         let (name, initial) = (name.to_owned(), Initial::Poison);
-        let facts = SlotFacts { name, after: None, kind, element, shape, initial };
+        let facts = SlotFacts { name, after: None, kind, element, shape, initial, renewed: false };
         let len = facts.elements();
         self.slots.push(facts);
         Slot { index: self.slots.len() - 1, start: 0, len }
@@ -355,6 +357,12 @@ impl Plan {
         let slot = self.scratch(tensor.dtype, tensor.len());
         self.slots[slot.index].initial = Initial::Bytes(tensor.bytes.as_slice().into());
         slot
+    }
+
+    /// Says of scratch that the backward pass writes it before it reads it, though both passes use it: cut in two, neither
+    /// part leaves it to the other.
+    pub fn mark_renewed(&mut self, slot: Slot) {
+        self.slots[slot.index].renewed = true;
     }
 
     /// All that it needs, in the order in which it was asked for.
@@ -524,8 +532,8 @@ impl Plan {
     /// second is in both a [`SlotKind::State`] of one name, of which [`is_left`](SlotFacts::is_left) is true; an output that the
     /// second reads is an input of it.
     ///
-    /// Whether the second part can be run twice after the first, that is, leaves what it finds as it is, the plan does not know:
-    /// a kernel may have a pointer that it could write by, and only read. Tests of its caller say so.
+    /// The second part can be run any number of times after the first: what a step of it may write of what is left, as a
+    /// parameter without `const` may, it copies into scratch of its own first.
     ///
     /// `None` where nothing can be run before; and where the second part would write an output or a state of the first, or find
     /// scratch that must hold something when it is bound.
@@ -555,12 +563,28 @@ impl Plan {
         if first.is_empty() || !both.iter().all(is_kept) {
             return None;
         }
+        // What the second part begins by writing anew, all of it, it does not take from the first.
+        let begins_anew = |slot: usize| {
+            let first_use = second.iter().find(|s| s.uses().iter().any(|&(used, _)| used == slot));
+            match first_use {
+                Some(Step::Zero(_)) => true,
+                Some(Step::Copy { to, .. }) => *to == slot,
+                Some(Step::Launch { .. }) | None => false,
+            }
+        };
+        let left: BTreeSet<usize> = both
+            .iter()
+            .copied()
+            .filter(|&slot| self.slots[slot].kind == SlotKind::Scratch)
+            .filter(|&slot| !self.slots[slot].renewed && !begins_anew(slot))
+            .collect();
         let part = |steps: &[Step], own: BTreeMap<usize, bool>, is_second: bool| {
-            let index_of = own.keys().enumerate().map(|(new, &old)| (old, new)).collect();
+            let mut index_of: BTreeMap<usize, usize> =
+                own.keys().enumerate().map(|(new, &old)| (old, new)).collect();
             let slots = own.keys().map(|&old| {
                 let mut facts = self.slots[old].clone();
                 match facts.kind {
-                    SlotKind::Scratch if both.contains(&old) => {
+                    SlotKind::Scratch if left.contains(&old) => {
                         facts.kind = SlotKind::State;
                         facts.name = format!("{LEFT}{old}");
                     }
@@ -571,8 +595,16 @@ impl Plan {
                 }
                 facts
             });
-            let steps = steps.iter().map(|step| step.renumbered(&index_of)).collect();
-            Self { device: self.device.clone(), slots: slots.collect(), steps }
+            let mut slots: Vec<SlotFacts> = slots.collect();
+            let mut own_steps = Vec::new();
+            for &old in left.iter().filter(|old| is_second && own[old]) {
+                let copy = slots.len();
+                slots.push(self.slots[old].clone());
+                let from = index_of.insert(old, copy).expect("a slot of this part");
+                own_steps.push(Step::Copy { from, to: copy });
+            }
+            own_steps.extend(steps.iter().map(|step| step.renumbered(&index_of)));
+            Self { device: self.device.clone(), slots, steps: own_steps }
         };
         Some([part(first, by_first, false), part(second, by_second, true)])
     }
