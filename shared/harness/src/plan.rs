@@ -77,6 +77,8 @@ pub struct SlotFacts {
     pub initial: Initial,
     /// Whether scratch keeps its memory to itself from run to run: see [`Plan::keep`].
     pub kept: bool,
+    /// Whether what a forward pass holds in it is of no use to the backward pass: see [`Plan::mark_renewed`].
+    pub renewed: bool,
 }
 
 impl SlotFacts {
@@ -365,8 +367,8 @@ impl Plan {
 
     fn add(&mut self, name: &str, kind: SlotKind, element: ElementType, shape: &[usize]) -> Slot {
         let (shape, name, layer) = (shape.to_vec(), self.name_here(name), Arc::clone(&self.layer));
-        let (after, initial, kept) = (None, Initial::Poison, false);
-        self.push(SlotFacts { name, layer, after, kind, element, shape, initial, kept })
+        let (after, initial, kept, renewed) = (None, Initial::Poison, false, false);
+        self.push(SlotFacts { name, layer, after, kind, element, shape, initial, kept, renewed })
     }
 
     fn push(&mut self, facts: SlotFacts) -> Slot {
@@ -558,6 +560,12 @@ impl Plan {
         let slot = self.scratch(tensor.dtype, tensor.len());
         self.slots[slot.index].initial = Initial::Bytes(tensor.bytes.as_slice().into());
         slot
+    }
+
+    /// Says of scratch that the backward pass writes it before it reads it, though both passes use it: cut in two, neither
+    /// part leaves it to the other.
+    pub fn mark_renewed(&mut self, slot: Slot) {
+        self.slots[slot.index].renewed = true;
     }
 
     /// All that it needs, in the order in which it was asked for.
@@ -765,8 +773,8 @@ impl Plan {
     /// second is in both a [`SlotKind::State`] of one name, of which [`is_left`](SlotFacts::is_left) is true; an output that the
     /// second reads is an input of it.
     ///
-    /// Whether the second part can be run twice after the first, that is, leaves what it finds as it is, the plan does not know:
-    /// a kernel may have a pointer that it could write by, and only read. Tests of its caller say so.
+    /// The second part can be run any number of times after the first: what a step of it may write of what is left, as a
+    /// parameter without `const` may, it copies into scratch of its own first.
     ///
     /// `None` where nothing can be run before; and where the second part would write an output or a state of the first, or find
     /// scratch that must hold something when it is bound.
@@ -796,14 +804,30 @@ impl Plan {
         if first.is_empty() || !both.iter().all(is_kept) {
             return None;
         }
+        // What the second part begins by writing anew, all of it, it does not take from the first.
+        let begins_anew = |slot: usize| {
+            let first_use = second.iter().find(|s| s.uses().iter().any(|&(used, _)| used == slot));
+            match first_use {
+                Some(Step::Zero(_)) => true,
+                Some(Step::Copy { to, .. }) => *to == slot,
+                Some(Step::Launch { .. }) | None => false,
+            }
+        };
+        let left: BTreeSet<usize> = both
+            .iter()
+            .copied()
+            .filter(|&slot| self.slots[slot].kind == SlotKind::Scratch)
+            .filter(|&slot| !self.slots[slot].renewed && !begins_anew(slot))
+            .collect();
         let (first_layers, second_layers) = self.layers.split_at(at);
         let part =
             |steps: &[Step], layers: &[Arc<str>], own: BTreeMap<usize, bool>, is_second: bool| {
-                let index_of = own.keys().enumerate().map(|(new, &old)| (old, new)).collect();
+                let mut index_of: BTreeMap<usize, usize> =
+                    own.keys().enumerate().map(|(new, &old)| (old, new)).collect();
                 let slots = own.keys().map(|&old| {
                     let mut facts = self.slots[old].clone();
                     match facts.kind {
-                        SlotKind::Scratch if both.contains(&old) => {
+                        SlotKind::Scratch if left.contains(&old) => {
                             facts.kind = SlotKind::State;
                             facts.name = format!("{LEFT}{old}");
                         }
@@ -814,10 +838,23 @@ impl Plan {
                     }
                     facts
                 });
-                let steps = steps.iter().map(|step| step.renumbered(&index_of)).collect();
+                let mut slots: Vec<SlotFacts> = slots.collect();
+                let mut own_steps = Vec::new();
+                for &old in left.iter().filter(|old| is_second && own[old]) {
+                    let copy = slots.len();
+                    slots.push(self.slots[old].clone());
+                    let from = index_of.insert(old, copy).expect("a slot of this part");
+                    own_steps.push(Step::Copy { from, to: copy });
+                }
+                own_steps.extend(steps.iter().map(|step| step.renumbered(&index_of)));
+                // The copies are of the layer whose step comes first.
+                let of_copies = own_steps.len() - steps.len();
+                let first_layer = layers.first().unwrap_or(&self.layer);
+                let layers =
+                    vec![Arc::clone(first_layer); of_copies].into_iter().chain(layers.to_vec());
                 let (device, layer) = (self.device.clone(), Arc::clone(&self.layer));
-                let (slots, layers) = (slots.collect(), layers.to_vec());
-                Self { device, id: next_id(), layer, slots, steps, layers }
+                let layers = layers.collect();
+                Self { device, id: next_id(), layer, slots, steps: own_steps, layers }
             };
         Some([
             part(first, first_layers, by_first, false),

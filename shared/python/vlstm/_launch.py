@@ -124,16 +124,10 @@ def plan_for(on, pass_name, tensors, options, version):
     return _planned(on, pass_name, _key(tensors), options, version, False)
 
 
-def parts_for(on, tensors, options, version):
-    """The plans of a forward and of its backward pass, of which the first leaves to the second what that needs; None where
-    a version makes both at once. Raises as `plan_for`.
-
-    Of tensors whose sizes are symbols it asks what they are: what is compiled is then of these sizes, as plans are.
-    """
-    key = _key(tensors)
-    if any(not isinstance(size, int) for size in tensors["q"].shape + tensors["v"].shape):
-        key = tuple((name, dtype, tuple(map(int, shape))) for name, dtype, shape in key)
-    return _planned(on, "gradients", key, options, version, True)
+def parts_for(on, types, options, version):
+    """The plans of a forward and of its backward pass, of which the first leaves to the second what that needs, for tensors
+    of these (name, type, sizes); None where a version makes both at once. Raises as `plan_for`."""
+    return _planned(on, "gradients", types, options, version, True)
 
 
 def device_name(tensor):

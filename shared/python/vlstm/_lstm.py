@@ -68,6 +68,28 @@ def _plans(x, h0, parameters, bidirectional, training):
     return _planned(_launch.device_name(x), x.dtype, sizes, bidirectional, training)
 
 
+class _Room:
+    """How much memory `lstm_saving` returns for what it leaves, for any T: what the plans of two lengths want says how much it
+    is a step. And which results are kept for the backward pass beside it. T may be a symbol of a compiler."""
+
+    _SHORT, _LONG = 33, 65
+    # Each piece of what is left begins at a multiple of 256 bytes; a direction of a layer leaves some.
+    _BETWEEN_PIECES = 2**12
+
+    def __init__(self, x, h0, parameters, bidirectional):
+        layers = len(parameters) // (8 if bidirectional else 4)
+        sizes = tuple(int(size) for size in (*x.shape[1:], h0.shape[-1], layers))
+        on = _launch.device_name(x)
+        cuts = [_planned(on, x.dtype, (steps, *sizes), bidirectional, True) for steps in (self._SHORT, self._LONG)]
+        short, long = (first.left_bytes for first, _ in cuts)
+        self._each = -((short - long) // (self._LONG - self._SHORT))
+        self._first = max(long - self._each * self._LONG, 0) + self._BETWEEN_PIECES * (len(parameters) // 4)
+        self.reads = cuts[1][1].inputs
+
+    def bytes(self, steps):
+        return _ops.aligned(self._each * steps + self._first)
+
+
 def forward(x, lengths, h0, c0, parameters, bidirectional):
     """y, hn and cn."""
     (planned,) = _plans(x, h0, parameters, bidirectional, False)
@@ -89,13 +111,21 @@ def _fake_forward(x, lengths, h0, c0, parameters, bidirectional):
     return _fake(x, h0, bidirectional)
 
 
-def saving(x, lengths, h0, c0, parameters, bidirectional):
-    """y, hn, cn, and what the backward pass needs beside them."""
+def _run_saving(x, lengths, h0, c0, parameters, bidirectional, size=None):
+    """y, hn, cn, and memory of this many bytes, or as many as are needed, with what the backward pass needs; of less than that
+    nothing in it is of use."""
     first, _ = _plans(x, h0, parameters, bidirectional, True)
-    new = torch.zeros if x.device.type == "cpu" else torch.empty
-    left = new(first.left_bytes, dtype=torch.uint8, device=x.device)
+    left = _ops.new_left(first.left_bytes if size is None else size, x.device)
+    if first.left_bytes > left.numel():
+        return *forward(x, lengths, h0, c0, parameters, bidirectional), left
     out = _launch.run(first, _named(x, lengths, h0, c0, parameters, bidirectional), left)
     return out["y"], out["hn"], out["cn"], left
+
+
+def saving(x, lengths, h0, c0, parameters, bidirectional):
+    """y, hn, cn, and what the backward pass needs beside them."""
+    size = _Room(x, h0, parameters, bidirectional).bytes(x.shape[0])
+    return _run_saving(x, lengths, h0, c0, parameters, bidirectional, size)
 
 
 _implement("lstm_saving", saving)
@@ -103,20 +133,23 @@ _implement("lstm_saving", saving)
 
 @torch.library.register_fake("vlstm::lstm_saving", lib=_library)
 def _fake_saving(x, lengths, h0, c0, parameters, bidirectional):
-    first, _ = _plans(x, h0, parameters, bidirectional, True)
-    return (*_fake(x, h0, bidirectional), x.new_empty(first.left_bytes, dtype=torch.uint8))
+    size = _Room(x, h0, parameters, bidirectional).bytes(x.shape[0])
+    return (*_fake(x, h0, bidirectional), x.new_empty(size, dtype=torch.uint8))
 
 
 def backward(dy, dhn, dcn, x, lengths, h0, c0, parameters, y, hn, cn, left, bidirectional):
-    """dx, dh0, dc0, and the gradient of each parameter."""
+    """dx, dh0, dc0, and the gradient of each parameter. Where `left` has no room for what this problem leaves, the forward pass
+    is made once more."""
     _, second = _plans(x, h0, parameters, bidirectional, True)
+    if second.left_bytes > left.numel():
+        y, hn, cn, left = _run_saving(x, lengths, h0, c0, parameters, bidirectional)
     named = _named(x, lengths, h0, c0, parameters, bidirectional)
     shape_of_y = _fake(x, h0, bidirectional)[0].shape if dy is None else None
     named["dy"] = x.new_zeros(shape_of_y) if dy is None else dy.contiguous()
     named["dhn"] = torch.zeros_like(h0) if dhn is None else dhn.contiguous()
     named["dcn"] = torch.zeros_like(c0) if dcn is None else dcn.contiguous()
-    named |= {"y": y, "hn": hn, "cn": cn}
-    out = _launch.run(second, named, left)
+    named |= {name: t for name, t in (("y", y), ("hn", hn), ("cn", cn)) if t is not None}
+    out = _launch.run(second, named, left.contiguous())
     names = _names(len(parameters), bidirectional)
     return [out["dx"], out["dh0"], out["dc0"], *(out[f"d{name}"] for name in names)]
 
@@ -129,24 +162,36 @@ def _fake_backward(dy, dhn, dcn, x, lengths, h0, c0, parameters, *_):
     return [t.new_empty(t.shape) for t in (x, h0, c0, *parameters)]
 
 
-def _save(ctx, inputs, output):
+def _remember(ctx, inputs, output, reads):
+    """Saves what the backward pass reads: of the results what is among `reads`."""
     x, lengths, h0, c0, parameters, ctx.bidirectional = inputs
     y, hn, cn, left = output
     ctx.mark_non_differentiable(left)
     ctx.set_materialize_grads(False)
-    _, second = _plans(x, h0, parameters, ctx.bidirectional, True)
-    found = {"y": y, "hn": hn, "cn": cn}
-    of_output = (t if name in second.inputs else None for name, t in found.items())
+    of_output = (t if name in reads else None for name, t in (("y", y), ("hn", hn), ("cn", cn)))
     ctx.save_for_backward(x, lengths, h0, c0, *of_output, left, *parameters)
+
+
+def _save(ctx, inputs, output):
+    x, _, h0, _, parameters, bidirectional = inputs
+    _remember(ctx, inputs, output, _Room(x, h0, parameters, bidirectional).reads)
 
 
 def _gradients(ctx, dy, dhn, dcn, _):
     x, lengths, h0, c0, y, hn, cn, left, *parameters = ctx.saved_tensors
     if dy is None and dhn is None and dcn is None:
         return None, None, None, None, [None] * len(parameters), None
-    dx, dh0, dc0, *of_parameters = torch.ops.vlstm.lstm_backward(
-        dy, dhn, dcn, x, lengths, h0, c0, parameters, y, hn, cn, left, ctx.bidirectional
-    )
+    if _ops.is_batched((dy, dhn, dcn)):
+        return _ops.each_of_batch(lambda *outer: _gradients(ctx, *outer, None), (dy, dhn, dcn))
+    if _ops.is_under_transform():
+        call = _TransformedBackward.apply
+        dx, dh0, dc0, *of_parameters = call(
+            ctx.bidirectional, dy, dhn, dcn, x, lengths, h0, c0, y, hn, cn, left, *parameters
+        )
+    else:
+        dx, dh0, dc0, *of_parameters = torch.ops.vlstm.lstm_backward(
+            dy, dhn, dcn, x, lengths, h0, c0, parameters, y, hn, cn, left, ctx.bidirectional
+        )
     return dx, None, dh0, dc0, of_parameters, None
 
 
@@ -168,13 +213,14 @@ class _Differentiable(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, bidirectional, x, lengths, h0, c0, *parameters):
-        *results, left = saving(x, lengths, h0, c0, parameters, bidirectional)
-        _save(ctx, (x, lengths, h0, c0, parameters, bidirectional), (*results, left))
-        return (*results, left)
+        output = _run_saving(x, lengths, h0, c0, parameters, bidirectional)
+        _, second = _plans(x, h0, parameters, bidirectional, True)
+        _remember(ctx, (x, lengths, h0, c0, parameters, bidirectional), output, second.inputs)
+        return output
 
     @staticmethod
     def backward(ctx, dy, dhn, dcn, _):
-        if torch.is_grad_enabled() or (dy is None and dhn is None and dcn is None):
+        if _ops.is_transformed((dy, dhn, dcn)) or (dy is None and dhn is None and dcn is None):
             dx, _, dh0, dc0, of_parameters, _ = _gradients(ctx, dy, dhn, dcn, None)
         else:
             x, lengths, h0, c0, y, hn, cn, left, *parameters = ctx.saved_tensors
@@ -182,6 +228,50 @@ class _Differentiable(torch.autograd.Function):
                 dy, dhn, dcn, x, lengths, h0, c0, parameters, y, hn, cn, left, ctx.bidirectional
             )
         return None, dx, None, dh0, dc0, *of_parameters
+
+
+for _name in ("lstm", "lstm_saving", "lstm_backward"):
+    _ops.one_after_the_other(getattr(torch.ops.vlstm, _name).default)
+
+
+class _Transformed(torch.autograd.Function):
+    """What `lstm_saving` is, for `grad` and `vmap` of torch.func: see `_ops._Transformed`."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(bidirectional, x, lengths, h0, c0, *parameters):
+        return torch.ops.vlstm.lstm_saving(x, lengths, h0, c0, parameters, bidirectional)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        bidirectional, x, lengths, h0, c0, *parameters = inputs
+        _save(ctx, (x, lengths, h0, c0, parameters, bidirectional), output)
+
+    @staticmethod
+    def backward(ctx, dy, dhn, dcn, _):
+        dx, _, dh0, dc0, of_parameters, _ = _gradients(ctx, dy, dhn, dcn, None)
+        return None, dx, None, dh0, dc0, *of_parameters
+
+
+class _TransformedBackward(torch.autograd.Function):
+    """What `lstm_backward` is, likewise."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(bidirectional, dy, dhn, dcn, x, lengths, h0, c0, y, hn, cn, left, *parameters):
+        return tuple(
+            torch.ops.vlstm.lstm_backward(
+                dy, dhn, dcn, x, lengths, h0, c0, parameters, y, hn, cn, left, bidirectional
+            )
+        )
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    backward = staticmethod(_refuse_double_backward)
 
 
 class LSTM(torch.nn.LSTM):
@@ -301,6 +391,9 @@ def _call(x, lengths, h0, c0, parameters, bidirectional):
         if differentiable:
             return _Differentiable.apply(bidirectional, x, lengths, h0, c0, *parameters)[:3]
         return forward(x, lengths, h0, c0, parameters, bidirectional)
-    if differentiable:
-        return torch.ops.vlstm.lstm_saving(x, lengths, h0, c0, parameters, bidirectional)[:3]
-    return torch.ops.vlstm.lstm(x, lengths, h0, c0, parameters, bidirectional)
+    _ops.refuse_tangents("LSTM", tensors)
+    if not (differentiable or _ops.is_traced()):
+        return torch.ops.vlstm.lstm(x, lengths, h0, c0, parameters, bidirectional)
+    if not torch.compiler.is_compiling() and _ops.is_under_transform():
+        return _Transformed.apply(bidirectional, x, lengths, h0, c0, *parameters)[:3]
+    return torch.ops.vlstm.lstm_saving(x, lengths, h0, c0, parameters, bidirectional)[:3]

@@ -87,6 +87,9 @@ def mlp_step(
         if not torch.is_autocast_enabled(call.kind) and len(_calls) < _KEPT:
             _calls[key] = call
         return loss
+    _ops.refuse_tangents("mlp_step", parameters)
+    if not torch.compiler.is_compiling():
+        _ops.refuse_batched("mlp_step", (tokens, targets, *parameters))
     with torch.no_grad():
         return torch.ops.vlstm.mlp_step(
             tokens, targets, *parameters, float(lr), products, version, bool(check_ids)

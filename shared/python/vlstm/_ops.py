@@ -11,6 +11,8 @@ They take what `vlstm._api` has checked and made uniform: gates and states in fl
 import functools
 
 import torch
+from torch.autograd import forward_ad
+from torch.utils._pytree import tree_map
 
 from vlstm import _launch
 
@@ -39,6 +41,53 @@ _library.define(
 def _implement(name, function):
     for device in ("CPU", "CUDA"):
         _library.impl(name, function, device)
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_dispatch_modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 1)
+_transforms = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: True)
+
+
+def is_traced():
+    """Whether `torch.jit.trace` records what is called."""
+    return not torch.compiler.is_compiling() and torch._C._get_tracing_state() is not None
+
+
+
+
+def _has_no_level():
+    """Whether no level of forward-mode differentiation is entered."""
+    return getattr(forward_ad, "_current_level", 0) < 0
+
+
+def is_under_transform():
+    """Whether a transform of torch.func is at work, or what uses one, as gradients that are batched."""
+    return _transforms() is not None
+
+
+_is_batched = getattr(torch._C._functorch, "is_legacy_batchedtensor", lambda t: False)
+
+
+def is_batched(outer):
+    """Whether gradients that come in are several, as `torch.autograd.grad` has them with `is_grads_batched`."""
+    return any([t is not None and _is_batched(t) for t in outer])
+
+
+def is_transformed(outer):
+    """Whether a backward pass is to be differentiated in turn, or is under a transform, or of several gradients."""
+    return torch.is_grad_enabled() or _transforms() is not None or is_batched(outer)
+
+
+def nobody_looks_on():
+    """Whether there is no compiler, no tracer, no mode and no transform."""
+    if torch.compiler.is_compiling() or _dispatch_modes() or _transforms() is not None:
+        return False
+    return _has_no_level() and torch._C._get_tracing_state() is None
+
+
+def is_plain(tensors):
+    """Whether nobody looks on, and no tensor is more than one."""
+    return nobody_looks_on() and all(t is None or type(t) in _PLAIN for t in tensors)
 
 
 @functools.lru_cache(maxsize=None)
@@ -124,37 +173,105 @@ def gradient_options(eps, exact, state, last_states=False):
     return (*options, "last_state=yes") if last_states else options
 
 
+def _types_of_parts(q, v, c, last_states):
+    """Of the tensors of a forward and a backward pass (name, type, sizes), for any sizes B and S."""
+    def types(batch, positions):
+        _, heads, _, keys = q.shape
+        rows, values, gate = (batch, heads, positions), v.shape[-1], torch.float32
+        all_of_them = [("q", q.dtype, (*rows, keys)), ("k", q.dtype, (*rows, keys)), ("v", v.dtype, (*rows, values))]
+        all_of_them += [("i", gate, rows), ("f", gate, rows), ("dh", v.dtype, (*rows, values))]
+        states = (batch, heads, keys, values), (batch, heads, keys), (batch, heads)
+        if c is not None:
+            all_of_them += [(name, gate, shape) for name, shape in zip(("C0", "n0", "m0"), states)]
+        if last_states:
+            all_of_them += [(name, gate, shape) for name, shape in zip(("dCN", "dnN"), states)]
+        return tuple(all_of_them)
+
+    return types
+
+
 def parts(q, k, v, i, f, c, n, m, last_states, eps, exact, version):
     """The plans of a forward and of its backward pass; None where the forward pass leaves nothing."""
     of_forward, of_backward = version_names(version)
     if of_forward != "auto":
         return None
-    tensors = {**named_inputs(q, k, v, i, f, c, n, m), "dh": v}
-    if last_states:
-        # Their shapes and type; the tensors themselves are not looked at.
-        for name, like, shape in zip(("dCN", "dnN"), (i, i), _shapes_of_state(q, v)):
-            tensors[name] = like.new_empty(shape, device="meta")
     options = gradient_options(eps, exact, c is not None, last_states)
-    return _launch.parts_for(_launch.device_name(q), tensors, options, of_backward)
+    types = _types_of_parts(q, v, c, last_states)(q.shape[0], q.shape[2])
+    return _launch.parts_for(_launch.device_name(q), types, options, of_backward)
 
 
-def _run_saving(tensors, *settings):
-    """As `_run_forward`; beside the outputs what is left to the backward pass, or None."""
-    cut = parts(*tensors, *settings)
-    if cut is None:
-        return _run_forward(tensors, *settings), None
+def aligned(size):
+    """So many bytes, that of several pieces side by side each begins where kernels take it."""
+    return (size + 255) // 256 * 256
+
+
+class Room:
+    """How much memory an operation returns in which a forward pass may leave something, for any B and S: what the plans of
+    two lengths want says how much it is a position. And which results are kept for the backward pass beside it.
+
+    It is the same for real tensors and for those of a compiler, whose B and S may be symbols.
+    """
+
+    # Just behind multiples of what any version divides positions into.
+    _SHORT, _LONG = 2**13 + 1, 2**14 + 1
+    # Each piece of what is left begins at a multiple of 256 bytes.
+    _BETWEEN_PIECES = 2**13
+
+    def __init__(self, short, long):
+        left = [first.left_bytes for first, _ in (short, long)]
+        self._each = -((left[0] - left[1]) // (self._LONG - self._SHORT))
+        self._first = max(left[1] - self._each * self._LONG, 0)
+        self.reads = long[1].inputs
+
+    def bytes(self, batch, positions):
+        return aligned(batch * (self._each * positions + self._first) + self._BETWEEN_PIECES)
+
+
+@functools.lru_cache(maxsize=1024)
+def _room(on, dtype, heads, keys, values, given, last_states, eps, exact, version):
+    q = torch.empty((1, heads, 1, keys), dtype=dtype, device="meta")
+    v = torch.empty((1, heads, 1, values), dtype=dtype, device="meta")
+    of_forward, of_backward = version_names(version)
+    if of_forward != "auto":
+        return None
+    options, types = gradient_options(eps, exact, given, last_states), _types_of_parts(q, v, given or None, last_states)
+    cuts = [_launch.parts_for(on, types(1, length), options, of_backward) for length in (Room._SHORT, Room._LONG)]
+    return None if None in cuts else Room(*cuts)
+
+
+def room(q, v, c, settings):
+    """The `Room` of a call; None where nothing is left whatever B and S are."""
+    heads, keys, values = int(q.shape[1]), int(q.shape[3]), int(v.shape[3])
+    return _room(_launch.device_name(q), q.dtype, heads, keys, values, c is not None, *settings)
+
+
+def _run_saving(tensors, settings, cut, left):
+    """As `_run_forward`; of the plans `cut` it is the first, which leaves something in `left`."""
     q, k, v, i, f, c, n, m = tensors
-    # What no kernel writes none reads. On the CPU it is the same in every run, as opcheck wants it.
-    new = torch.zeros if q.device.type == "cpu" else torch.empty
-    left = new(cut[0].left_bytes, dtype=torch.uint8, device=q.device)
-    return _launch.run(cut[0], _contiguous(named_inputs(q, k, v, i, f, c, n, m)), left), left
+    return _launch.run(cut[0], _contiguous(named_inputs(q, k, v, i, f, c, n, m)), left)
+
+
+def new_left(size, device):
+    """Memory in which a forward pass leaves something. What no kernel writes none reads; on the CPU it is the same in every
+    run, as opcheck wants it."""
+    new = torch.zeros if device.type == "cpu" else torch.empty
+    return new(size, dtype=torch.uint8, device=device)
 
 
 def saving(q, k, v, i, f, c, n, m, *settings):
     """As `mlstm`, and what the backward pass needs beside: two numbers of each row, and bytes."""
-    out, left = _run_saving((q, k, v, i, f, c, n, m), *settings)
-    left = _nothing(q, torch.uint8) if left is None else left
-    return (*_all_of(out, q, ("h", "CN", "nN", "mN", "m", "n")), left)
+    tensors, kept = (q, k, v, i, f, c, n, m), room(q, v, c, settings)
+    if kept is None:
+        out, left = _run_forward(tensors, *settings), _nothing(q, torch.uint8)
+        return (*_all_of(out, q, ("h", "CN", "nN", "mN", "m", "n")), left)
+    left = new_left(kept.bytes(q.shape[0], q.shape[2]), q.device)
+    cut = parts(*tensors, *settings)
+    if cut is None or cut[0].left_bytes > left.numel():
+        out = _run_forward(tensors, *settings)
+    else:
+        out = _run_saving(tensors, settings, cut, left)
+    rows = (out[name] if name in out else torch.zeros_like(i) for name in ("m", "n"))
+    return (*_all_of(out, q, ("h", "CN", "nN", "mN")), *rows, left)
 
 
 _implement("mlstm_saving", saving)
@@ -163,12 +280,11 @@ _implement("mlstm_saving", saving)
 @torch.library.register_fake("vlstm::mlstm_saving", lib=_library)
 def _fake_saving(q, k, v, i, f, c, n, m, last_states, eps, exact, version):
     settings = last_states, eps, exact, version
-    results = _fake_forward(q, k, v, i, f, c, n, m, *settings)
-    cut = parts(q, k, v, i, f, c, n, m, *settings)
-    if cut is None:
+    results, kept = _fake_forward(q, k, v, i, f, c, n, m, *settings), room(q, v, c, settings)
+    if kept is None:
         return (*results, _nothing(q), _nothing(q), _nothing(q, torch.uint8))
-    rows = (i.new_empty(i.shape) if name in cut[1].inputs else _nothing(q) for name in ("m", "n"))
-    return (*results, *rows, q.new_empty(cut[0].left_bytes, dtype=torch.uint8))
+    rows = (i.new_empty(i.shape) for _ in range(2))
+    return (*results, *rows, q.new_empty(kept.bytes(q.shape[0], q.shape[2]), dtype=torch.uint8))
 
 
 # ---- backward ------------------------------------------------------------------------------------
@@ -177,11 +293,13 @@ def _fake_saving(q, k, v, i, f, c, n, m, last_states, eps, exact, version):
 def backward(dh, dc, dn, q, k, v, i, f, c, n, m, h, last_c, last_n, last_m, rows_m, rows_n, left, *settings, on=None):
     """dq, dk, dv, di, df, and of a state that went in dC and dn, else tensors without elements.
 
-    Without `left` the forward pass is made once more.
+    Without `left`, or where that has no room for what this problem leaves, the forward pass is made once more.
     """
     last_states, eps, exact, version = settings
     tensors = _contiguous(named_inputs(q, k, v, i, f, c, n, m))
     tensors["dh"] = torch.zeros_like(tensors["v"]) if dh is None else dh.contiguous()
+    cut = None if left is None else parts(q, k, v, i, f, c, n, m, *settings)
+    left = left if cut is not None and cut[1].left_bytes <= left.numel() else None
     if dc is not None or dn is not None or (last_states and left is not None):
         for name, given, shape in zip(("dCN", "dnN"), (dc, dn), _shapes_of_state(q, v)):
             zeros = given is None
@@ -191,9 +309,9 @@ def backward(dh, dc, dn, q, k, v, i, f, c, n, m, h, last_c, last_n, last_m, rows
         options = gradient_options(eps, exact, c is not None)
         planned = _launch.plan_for(on, "gradients", tensors, options, version_names(version)[1])
     else:
-        _, planned = parts(q, k, v, i, f, c, n, m, *settings)
+        planned = cut[1]
         tensors |= {"h": h, "CN": last_c, "nN": last_n, "mN": last_m, "m": rows_m, "n": rows_n}
-    out = _launch.run(planned, tensors, left)
+    out = _launch.run(planned, tensors, None if left is None else left.contiguous())
     of_state = (out["dC0"], out["dn0"]) if c is not None else (_nothing(q), _nothing(q))
     return (*(out[name] for name in ("dq", "dk", "dv", "di", "df")), *of_state)
 
@@ -208,34 +326,37 @@ def _fake_backward(dh, dc, dn, q, k, v, i, f, c, n, *_):
     return (*of_inputs, *of_state)
 
 
-def _remember(ctx, tensors, settings, out, left):
-    """Saves what the backward pass reads: `out` by the names of the kernels."""
+_LEFT = ("h", "CN", "nN", "mN", "m", "n")
+
+
+def _remember(ctx, tensors, settings, out, left, reads):
+    """Saves what the backward pass reads: of `out`, by the names of the kernels, what is among `reads`. What it does not read
+    may be changed, as by an operation in place on h."""
     ctx.settings = settings
     ctx.set_materialize_grads(False)
-    cut = parts(*tensors, *settings)
-    if cut is None:
-        ctx.save_for_backward(*tensors, *([None] * 7))
-        return
-    # What the backward pass does not read may be changed, as by an operation in place on h.
-    names = ("h", "CN", "nN", "mN", "m", "n")
-    of_out = (out[name] if name in cut[1].inputs else None for name in names)
-    ctx.save_for_backward(*tensors, *of_out, left)
+    ctx.save_for_backward(*tensors, *(out[name] if name in reads else None for name in _LEFT), left)
 
 
 def _save(ctx, inputs, output):
     *tensors, last_states, eps, exact, version = inputs
+    settings = last_states, eps, exact, version
     h, *last, rows_m, rows_n, left = output
     # The state stands for the same at any exponent m, which is a constant of the pass.
     ctx.mark_non_differentiable(*(last[2:] if last_states else last), rows_m, rows_n, left)
-    out = dict(zip(("h", "CN", "nN", "mN", "m", "n"), output))
-    _remember(ctx, tensors, (last_states, eps, exact, version), out, left)
+    q, _, v, _, _, c, _, _ = tensors
+    kept = room(q, v, c, settings)
+    out, reads = dict(zip(_LEFT, output)), () if kept is None else kept.reads
+    _remember(ctx, tensors, settings, out, None if kept is None else left, reads)
 
 
 def gradients(ctx, dh, dc, dn, *_):
     if dh is None and dc is None and dn is None:
         return (None,) * 12
+    if is_batched((dh, dc, dn)):
+        return each_of_batch(lambda *outer: gradients(ctx, *outer), (dh, dc, dn))
     saved = ctx.saved_tensors
-    *of_inputs, of_c, of_n = torch.ops.vlstm.mlstm_backward(dh, dc, dn, *saved, *ctx.settings)
+    call = torch.ops.vlstm.mlstm_backward if not is_under_transform() else _TransformedBackward.apply
+    *of_inputs, of_c, of_n = call(dh, dc, dn, *saved, *ctx.settings)
     of_state = (None, None) if saved[5] is None else (of_c, of_n)
     return (*of_inputs, *of_state, None, None, None, None, None)
 
@@ -283,6 +404,88 @@ def _fake_step(q, k, v, i, f, c, n, m, eps, version):
     return q.new_empty(v.shape)
 
 
+# ---- under the transforms of torch.func ----------------------------------------------------------
+
+
+def one_after_the_other(operation):
+    """Lets `vmap` make one call of an operation after the other. The kernels have a batch of their own, which is quicker; but
+    not every argument has one."""
+
+    def of_batch(info, in_dims, *arguments):
+        def call(n):
+            return operation(*tree_map(lambda a, dim: a if dim is None else a.select(dim, n), arguments, in_dims))
+
+        results = [torch.stack(of_one) for of_one in zip(*map(call, range(info.batch_size)))]
+        returns_list = len(operation._schema.returns) == 1
+        return (results, [0] * len(results)) if returns_list else (tuple(results), (0,) * len(results))
+
+    torch.library.register_vmap(operation.name(), of_batch, lib=_library)
+
+
+def each_of_batch(function, outer):
+    """The results of a function of gradients that are several, as `is_batched` says: one call after the other."""
+    level = torch._C._vmapmode_increment_nesting() - 1
+    torch._C._vmapmode_decrement_nesting()
+    dense = [torch._remove_batch_dim(t, level, 1, 0) if t is not None and _is_batched(t) else t for t in outer]
+    (size,) = {d.shape[0] for d, t in zip(dense, outer) if d is not t}
+    calls = [function(*(d if d is t else d[n] for d, t in zip(dense, outer))) for n in range(size)]
+
+    def together(first, *more):
+        return first if first is None else torch._add_batch_dim(torch.stack([first, *more]), 0, level)
+
+    return tree_map(together, *calls)
+
+
+for _name in ("mlstm", "mlstm_saving", "mlstm_backward"):
+    one_after_the_other(getattr(torch.ops.vlstm, _name).default)
+
+
+class _Transformed(torch.autograd.Function):
+    """What `mlstm_saving` is, for `grad` and `vmap`, which take functions that have their context apart."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(*inputs):
+        return torch.ops.vlstm.mlstm_saving(*inputs)
+
+    setup_context = staticmethod(_save)
+    backward = staticmethod(gradients)
+
+
+class _TransformedBackward(torch.autograd.Function):
+    """What `mlstm_backward` is, likewise."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(*inputs):
+        return torch.ops.vlstm.mlstm_backward(*inputs)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    backward = staticmethod(_refuse_double_backward)
+
+
+def refuse_tangents(name, tensors):
+    """Forward-mode differentiation: no kernel makes tangents."""
+    if _has_no_level() or torch.compiler.is_compiling():
+        return
+    if any(t is not None and forward_ad.unpack_dual(t).tangent is not None for t in tensors):
+        raise NotImplementedError(
+            f"vlstm.{name}: expected tensors without tangents, got forward-mode differentiation (jvp, jacfwd, dual tensors), "
+            "which it does not have: use torch.func.vjp, torch.func.jacrev or autograd"
+        )
+
+
+def refuse_batched(name, tensors):
+    """`vmap` of what updates tensors where they lie."""
+    if _transforms() is not None and any(torch._C._functorch.is_batchedtensor(t) for t in tensors):
+        raise NotImplementedError(f"vlstm.{name}: expected tensors with their batch in B, got torch.vmap, which it does not have")
+
+
 # ---- at once -------------------------------------------------------------------------------------
 
 
@@ -292,8 +495,13 @@ class _Differentiable(torch.autograd.Function):
     @staticmethod
     def forward(ctx, *inputs):
         tensors, settings = inputs[:8], inputs[8:]
-        out, left = _run_saving(tensors, *settings)
-        _remember(ctx, tensors, settings, out, left)
+        cut = parts(*tensors, *settings)
+        if cut is None:
+            out, left, reads = _run_forward(tensors, *settings), None, ()
+        else:
+            left = new_left(cut[0].left_bytes, tensors[0].device)
+            out, reads = _run_saving(tensors, settings, cut, left), cut[1].inputs
+        _remember(ctx, tensors, settings, out, left, reads)
         if not settings[0]:
             return out["h"]
         ctx.mark_non_differentiable(out["mN"])
@@ -301,27 +509,12 @@ class _Differentiable(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, dh, dc=None, dn=None, *_):
-        if dh is None and dc is None and dn is None or torch.is_grad_enabled():
+        if dh is None and dc is None and dn is None or is_transformed((dh, dc, dn)):
             return gradients(ctx, dh, dc, dn)
         saved = ctx.saved_tensors
         *of_inputs, of_c, of_n = backward(dh, dc, dn, *saved, *ctx.settings)
         of_state = (None, None) if saved[5] is None else (of_c, of_n)
         return (*of_inputs, *of_state, None, None, None, None, None)
-
-
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
-_dispatch_modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 1)
-_transforms = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: True)
-
-
-def nobody_looks_on():
-    """Whether there is no compiler, no mode and no transform."""
-    return not (torch.compiler.is_compiling() or _dispatch_modes() or _transforms() is not None)
-
-
-def is_plain(tensors):
-    """Whether nobody looks on, and no tensor is more than one."""
-    return nobody_looks_on() and all(t is None or type(t) in _PLAIN for t in tensors)
 
 
 def mlstm(tensors, settings):
@@ -332,7 +525,12 @@ def mlstm(tensors, settings):
     """
     differentiable = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
     if not is_plain(tensors):
+        refuse_tangents("mlstm", tensors)
+        # A trace is taken once, and run with gradients and without.
+        differentiable = differentiable or is_traced()
         operation = torch.ops.vlstm.mlstm_saving if differentiable else torch.ops.vlstm.mlstm
+        if differentiable and not torch.compiler.is_compiling() and is_under_transform():
+            operation = _Transformed.apply
         h, *more = operation(*tensors, *settings)
     elif differentiable:
         results = _Differentiable.apply(*tensors, *settings)
@@ -350,7 +548,11 @@ def note_changes(*states):
 
 def mlstm_step(q, k, v, i, f, c, n, m, eps, version):
     """The operation `mlstm_step`, likewise."""
-    if not is_plain((q, k, v, i, f, c, n, m)):
+    tensors = q, k, v, i, f, c, n, m
+    if not is_plain(tensors):
+        if not torch.compiler.is_compiling():
+            refuse_tangents("mlstm_step", tensors)
+            refuse_batched("mlstm_step", tensors)
         return torch.ops.vlstm.mlstm_step(q, k, v, i, f, c, n, m, eps, version)
     note_changes(c, n, m)
     return step(q, k, v, i, f, c, n, m, eps, version)

@@ -84,7 +84,7 @@ class _Differentiable(torch.autograd.Function):
     @staticmethod
     def backward(ctx, dh, dc=None, dn=None, *_):
         call = ctx.call
-        if dh is None or call.last_states or call.parts is None or torch.is_grad_enabled():
+        if dh is None or call.last_states or call.parts is None or _ops.is_transformed((dh,)):
             return (*_ops.gradients(ctx, dh, dc, dn)[:5], None)
         second = call.parts[1]
         saved = ctx.saved_tensors

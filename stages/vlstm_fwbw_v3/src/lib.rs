@@ -196,6 +196,9 @@ impl Version for Gradients {
         let back = plan.records("Position", POSITION, all * length);
         let [taken, room] = [(); 2].map(|()| plan.scratch(F32, all));
         // What the forward pass has added to its states takes no more room: what each chunk adds to their gradients does.
+        if !self.carries {
+            [c_part, n_part].into_iter().for_each(|slot| plan.mark_renewed(slot));
+        }
         let dc = plan.scratch(dtype, all * dhqk * dhhv);
         let [dn_part, dn] = [(); 2].map(|()| plan.scratch(F32, all * dhqk));
         let of_n = if exact { dhqk.div_ceil(CELLS_A_WARP) } else { 0 };

@@ -73,8 +73,8 @@ __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
                     const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap dh,
                     const __grid_constant__ TensorMap dq, const __grid_constant__ TensorMap dk,
                     const __grid_constant__ TensorMap dv, const Weights* __restrict__ forward,
-                    const Weights* __restrict__ reverse, unsigned* __restrict__ saved,
-                    float* __restrict__ saved_n, const float* __restrict__ parts, const float* __restrict__ n_parts,
+                    const Weights* __restrict__ reverse, const unsigned* __restrict__ saved,
+                    const float* __restrict__ saved_n, const float* __restrict__ parts, const float* __restrict__ n_parts,
                     const float* __restrict__ kept, float* __restrict__ q_dq, float* __restrict__ k_dk,
                     float* __restrict__ saved_dn, float* __restrict__ products, const float* __restrict__ C0,
                     const float* __restrict__ n0, const float* __restrict__ CN, const float* __restrict__ dCN,
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(ShapeOf<T, DHQK>::type::THREADS, 1)
     if (only < 0) own.column -= gradient * of_keys;
     int panels = of_values * Keyed::COLUMNS, key = own.column * Wide::WIDTH;
     long long n_at = 1ll * sequence.index * dhqk, C_at = n_at * dhhv, positions = 1ll * heads * S;
-    Anchors at_anchors(sequence, anchors, panels, saved, saved_n, nullptr);
+    Anchors at_anchors(sequence, anchors, panels, const_cast<unsigned*>(saved), nullptr, nullptr);  // read
     forward += sequence.slot(CHUNK, chunks), reverse += sequence.slot(CHUNK, chunks);
     Later later{kept, segments};
     bool first = own.from == 0, last = own.to * CHUNK >= sequence.length;

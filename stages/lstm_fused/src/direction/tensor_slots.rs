@@ -37,8 +37,10 @@ impl TensorSlots {
     ) -> Self {
         let of_states = sizes.batch * sizes.hidden;
         let of_batch = if sizes.keep { sizes.batch * sizes.weights() } else { 1 };
+        let ax = plan.scratch(sizes.dtype, sizes.rows() * sizes.weights());
+        plan.mark_renewed(ax);
         Self {
-            ax: plan.scratch(sizes.dtype, sizes.rows() * sizes.weights()),
+            ax,
             first_da: plan.scratch(sizes.dtype, of_batch),
             bias_sums: plan.scratch(DType::F32, of_batch),
             y: slots.y,
