@@ -49,6 +49,17 @@ impl Failure {
         }
     }
 
+    fn message_mut(&mut self) -> &mut String {
+        match self {
+            Self::Wrong(m)
+            | Self::Refused(m)
+            | Self::Usage(m)
+            | Self::Finding(m)
+            | Self::Found(m)
+            | Self::Unavailable(m) => m,
+        }
+    }
+
     /// Says it on stderr, and with `--json` as an object on stdout; what follows a report
     /// has had its object already.
     pub(crate) fn tell(&self, json: bool) {
@@ -75,6 +86,11 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
             Error::Device(e) => e.into(),
+            Error::Layer { layer, error } => {
+                let mut failure = Self::from(*error);
+                failure.message_mut().insert_str(0, &format!("{layer}: "));
+                failure
+            }
             // The emulator's checks looked, and found it.
             e @ Error::NeverWritten { .. } => Self::Finding(e.to_string()),
             other => Self::Usage(other.to_string()),

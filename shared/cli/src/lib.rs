@@ -56,7 +56,8 @@ pub static STAGES: &[&Stage] = &[
 ];
 
 /// What is trained by kernels of the stages: its checks belong to theirs.
-pub static MODELS: &[&Suite] = &[&lab_operations::SUITE, &lab_lstm::SUITE, &lab_mlp::SUITE];
+pub static MODELS: &[&Suite] =
+    &[&lab_operations::SUITE, &lab_lstm::SUITE, &lab_mlp::SUITE, &lab_lm::SUITE];
 
 /// All versions of all stages.
 pub fn versions() -> impl Iterator<Item = &'static dyn Version> {
@@ -66,7 +67,11 @@ pub fn versions() -> impl Iterator<Item = &'static dyn Version> {
 /// Every kernel file that this tool has.
 pub(crate) fn kernels() -> impl Iterator<Item = &'static KernelSource> {
     let of_stages = STAGES.iter().flat_map(|s| s.kernels);
-    let others = [lab_harness::device_checks::kernels::KERNELS, lab_corpus::kernels::KERNELS];
+    let others = [
+        lab_harness::device_checks::kernels::KERNELS,
+        lab_corpus::kernels::KERNELS,
+        lab_lm::kernels::KERNELS,
+    ];
     of_stages.chain(others.into_iter().flatten()).copied()
 }
 
@@ -221,6 +226,9 @@ enum Command {
     /// Trains a model of the next word on a text, judges it, asks it what comes next
     #[command(subcommand)]
     Mlp(commands::mlp::Command),
+    /// Trains a language model of xLSTM blocks on texts, judges it, lets it write
+    #[command(subcommand)]
+    Lm(commands::lm::Command),
     /// Begins a stage: one that compiles and passes, to be changed from there
     New(commands::new::Arguments),
     /// Packs the tool for a GPU machine that has no Rust
@@ -274,6 +282,7 @@ fn run(cli: Cli) -> u8 {
         Command::Bench(arguments) => commands::bench::run(common, &arguments),
         Command::Lstm(command) => commands::lstm::run(common, &command),
         Command::Mlp(command) => commands::mlp::run(common, &command),
+        Command::Lm(command) => commands::lm::run(common, &command),
         Command::New(arguments) => commands::new::run(common, &arguments),
         Command::Bundle { directory } => commands::bundle::run(common, &directory),
     };

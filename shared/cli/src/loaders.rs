@@ -5,7 +5,7 @@ use std::path::Path;
 
 use lab_checker::usage::{self, Unread};
 
-use crate::commands::{lstm, mlp, run};
+use crate::commands::{lm, lstm, mlp, run};
 use crate::failure::Failure;
 use crate::{Cli, Command};
 
@@ -29,6 +29,7 @@ fn understood(cli: &Cli) -> Result<(), Failure> {
         Some(Command::Run(arguments)) => run::understood(arguments),
         Some(Command::Lstm(command)) => lstm::understood(command),
         Some(Command::Mlp(command)) => mlp::understood(command),
+        Some(Command::Lm(command)) => lm::understood(command),
         _ => Ok(()),
     }
 }
@@ -47,4 +48,12 @@ pub fn lstm_model(path: &Path) -> Result<lab_lstm::training::Checkpoint, String>
 /// The message.
 pub fn mlp_model(path: &Path) -> Result<lab_mlp::training::Checkpoint, String> {
     mlp::model(path).map_err(|failure| failure.message().to_owned())
+}
+
+/// Reads a file that `lab lm train` wrote, likewise.
+///
+/// # Errors
+/// The message.
+pub fn lm_model(path: &Path) -> Result<lab_lm::Checkpoint, String> {
+    lm::model(path).map_err(|failure| failure.message().to_owned())
 }

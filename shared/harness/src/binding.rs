@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lab_device::dlpack::DLTensor;
 use lab_device::{Bound, Device, DeviceKind, Fill, Graph, Kernel, Launch, Mode, RawBuffer, Stream};
@@ -364,6 +365,47 @@ fn bind(plan: &Plan, memory: &[Memory], step: &Step) -> Result<BoundStep, Error>
     })
 }
 
+fn run_step(
+    plan: &Plan,
+    memory: &[Memory],
+    step: &mut BoundStep,
+    stream: Option<&Stream>,
+) -> Result<(), lab_device::Error> {
+    match step {
+        // SAFETY: the memory is the binding's, or lent to it while it lives; a buffer is
+        // freed when all streams have done with it.
+        BoundStep::Launch(bound) => unsafe { bound.run(stream) },
+        BoundStep::Zero(index) | BoundStep::Poison(index) => {
+            let Memory { buffer, start } = &memory[*index];
+            let bytes = plan.slots()[*index].bytes();
+            let is_zero = matches!(step, BoundStep::Zero(_));
+            let with = if is_zero { Fill::Zero } else { Fill::Poison };
+            // SAFETY: as above.
+            unsafe { buffer.fill(*start..*start + bytes, with, stream) }
+        }
+        BoundStep::Copy { from, to } => {
+            let bytes = plan.slots()[*from].bytes();
+            let (from, to) = (&memory[*from], &memory[*to]);
+            let part = from.start..from.start + bytes;
+            // SAFETY: as above.
+            unsafe { to.buffer.copy(to.start, &from.buffer, part, stream) }
+        }
+    }
+}
+
+/// How long a step of a plan takes: see [`Binding::time_steps`].
+#[derive(Clone, Debug)]
+pub struct StepTime {
+    /// Its place in a run.
+    pub at: usize,
+    /// The layer that has added it.
+    pub layer: String,
+    /// The kernel with its template arguments, `fill` or `copy`.
+    pub kernel: String,
+    /// Of its launch.
+    pub time: Duration,
+}
+
 /// A plan with memory.
 pub struct Binding {
     plan: Plan,
@@ -386,29 +428,46 @@ impl Binding {
     pub fn run(&mut self) -> Result<(), lab_device::Error> {
         let Self { plan, memory, steps, stream } = self;
         let stream = stream.as_deref();
-        for step in steps {
-            match step {
-                // SAFETY: the memory is this binding's, or lent to it while it lives; a buffer is
-                // freed when all streams have done with it.
-                BoundStep::Launch(bound) => unsafe { bound.run(stream)? },
-                BoundStep::Zero(index) | BoundStep::Poison(index) => {
-                    let Memory { buffer, start } = &memory[*index];
-                    let bytes = plan.slots()[*index].bytes();
-                    let is_zero = matches!(step, BoundStep::Zero(_));
-                    let with = if is_zero { Fill::Zero } else { Fill::Poison };
-                    // SAFETY: as above.
-                    unsafe { buffer.fill(*start..*start + bytes, with, stream)? };
+        steps.iter_mut().try_for_each(|step| run_step(plan, memory, step, stream))
+    }
+
+    /// The time of each of the plan's steps, alone on the device with a cold L2 cache: the layer that has added it, its kernel, and the
+    /// median of some runs. What it leaves in memory is that of no run.
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub fn time_steps(&mut self, runs: usize) -> Result<Vec<StepTime>, lab_device::Error> {
+        // So that each step reads what is there.
+        self.run()?;
+        let device = self.plan.device().clone();
+        let stream = self.stream.clone();
+        let mut all = Vec::new();
+        let (mut planned, layers) = (self.plan.steps().iter(), self.plan.layers());
+        for (at, step) in self.steps.iter_mut().enumerate() {
+            // Neither fills before the first step nor those of what has ended are the plan's.
+            let is_own = match step {
+                BoundStep::Poison(_) => false,
+                BoundStep::Zero(index) => {
+                    matches!(planned.clone().next(), Some(Step::Zero(own)) if own == index)
                 }
-                BoundStep::Copy { from, to } => {
-                    let bytes = plan.slots()[*from].bytes();
-                    let (from, to) = (&memory[*from], &memory[*to]);
-                    let part = from.start..from.start + bytes;
-                    // SAFETY: as above.
-                    unsafe { to.buffer.copy(to.start, &from.buffer, part, stream)? };
-                }
+                BoundStep::Launch(_) | BoundStep::Copy { .. } => true,
+            };
+            if !is_own {
+                continue;
             }
+            let layer = layers[all.len()].to_string();
+            let kernel = match planned.next() {
+                Some(Step::Launch { kernel, .. }) => kernel.name().to_owned(),
+                Some(Step::Zero(_)) => "fill".into(),
+                Some(Step::Copy { .. }) | None => "copy".into(),
+            };
+            let (plan, memory) = (&self.plan, &self.memory);
+            let run = || run_step(plan, memory, step, stream.as_deref());
+            let mut times = device.time(runs.max(1), run)?;
+            times.sort_unstable();
+            all.push(StepTime { at, layer, kernel, time: times[times.len() / 2] });
         }
-        Ok(())
+        Ok(all)
     }
 
     /// Records a run, to be made again as one.

@@ -19,6 +19,7 @@ pub(crate) mod doctor;
 pub(crate) mod exercise;
 pub(crate) mod history;
 pub(crate) mod list;
+pub(crate) mod lm;
 pub(crate) mod lstm;
 pub(crate) mod measure;
 pub(crate) mod mlp;

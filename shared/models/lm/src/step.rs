@@ -1,6 +1,7 @@
 //! A training step: its slots, and what it launches.
 
 use lab_device::{DType, Device, Launch};
+use lab_harness::binding::StepTime;
 use lab_harness::plan::{Plan, Slot};
 use lab_harness::progress::{COUNTS, NUMBERS};
 use lab_harness::{Binding, Error, Tensor, Tensors, arguments};
@@ -64,6 +65,34 @@ impl Step {
         let (plan, _) =
             plan(device, model, config, &parameters, [config.window + 1, config.batch])?;
         Ok(plan.peak_bytes())
+    }
+}
+
+impl Step {
+    /// The time of each launch of a step, with first parameters and tokens that mean nothing.
+    ///
+    /// # Errors
+    /// As those of a training's start.
+    pub fn times(
+        device: &Device,
+        model: &Model,
+        config: &Config,
+        runs: usize,
+    ) -> Result<Vec<StepTime>, training::Error> {
+        let tokens = config.window * config.batch;
+        let id = |n: usize| (n * 7919 % model.vocabulary) as i32;
+        let data = Tokens { ids: (0..=tokens).map(id).collect() };
+        let starts: Vec<usize> = (0..config.batch).map(|b| b * config.window).collect();
+        <Self as training::Step>::check(model, config, &data, &starts)?;
+        let parameters = model.parameters().initial(config.seed);
+        let mut step =
+            <Self as training::Step>::new(device, model, config, &data, starts.len(), &parameters)?;
+        let of = step.slots.of_epoch;
+        let [_, numbers] = Progress::first(1.0);
+        step.binding.write(of.numbers, &numbers)?;
+        let order: Vec<i32> = starts.iter().map(|&start| start as i32).collect();
+        step.binding.write(of.order, &Tensor::new(&[order.len()], &order))?;
+        Ok(step.binding.time_steps(runs)?)
     }
 }
 

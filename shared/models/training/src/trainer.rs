@@ -342,7 +342,7 @@ impl<S: Step + 'static> Trainer<S> {
 
     fn end_epoch(&mut self) -> Result<Epoch, Error> {
         let (mut counts, mut numbers) = self.progress()?;
-        let losses = self.losses()?;
+        let losses = self.all_losses()?;
         let Course { batch, schedule, .. } = self.course();
         let samples = self.starts.len();
         let of_step = |step: usize| batch.min(samples - step * batch) as f64;
@@ -368,9 +368,19 @@ impl<S: Step + 'static> Trainer<S> {
     }
 
     /// Of the steps of this epoch, those to come whatever stands there.
-    fn losses(&self) -> Result<Vec<f64>, Error> {
+    fn all_losses(&self) -> Result<Vec<f64>, Error> {
         let step: Ref<'_, S> = self.step.borrow();
         Ok(step.binding().read(step.slots().losses)?.values())
+    }
+
+    /// The losses of the steps of the epoch under way that are done.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn losses(&self) -> Result<Vec<f64>, Error> {
+        let mut losses = self.all_losses()?;
+        losses.truncate(self.done);
+        Ok(losses)
     }
 
     /// Parameters by name, as they are kept: in f32, or of an f64 run in f64.
@@ -399,8 +409,7 @@ impl<S: Step + 'static> Trainer<S> {
         let (mut counts, mut numbers) = self.progress()?;
         counts.copy_within(COUNTS.., 0);
         numbers.copy_within(NUMBERS.., 0);
-        let mut losses = self.losses()?;
-        losses.truncate(position.step);
+        let losses = self.losses()?;
         let [first, second] = self.step.borrow().moments()?;
         debug_assert_eq!(
             counts[COUNTS + TAKEN],

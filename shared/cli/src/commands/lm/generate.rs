@@ -1,0 +1,104 @@
+//! `lab lm generate`.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::Args;
+use lab_harness::Error;
+use lab_lm::{Sampler, Tokens, Writer};
+use serde_json::json;
+
+use super::saved;
+use super::settings::TypeName;
+use crate::Common;
+use crate::failure::Failure;
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// A file that `lab lm train` wrote
+    model: PathBuf,
+    /// What to go on from
+    #[arg(long, default_value = "\n")]
+    prompt: String,
+    /// Bytes to write
+    #[arg(long, default_value_t = 400)]
+    length: usize,
+    /// Below 1 the likely gets likelier; 0 takes the likeliest always
+    #[arg(long, default_value_t = 0.8)]
+    temperature: f64,
+    /// Only so many of the likeliest bytes; 0: all
+    #[arg(long, default_value_t = 0)]
+    top_k: usize,
+    /// Only the likeliest bytes that have this probability together
+    #[arg(long, default_value_t = 1.0)]
+    top_p: f64,
+    /// Bytes that came lately are less likely by this; 1: they are not
+    #[arg(long, default_value_t = 1.0)]
+    repetition: f64,
+    /// Of the choices
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// What the model runs in
+    #[arg(long, default_value = "auto")]
+    dtype: TypeName,
+}
+
+pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
+    let Arguments {
+        model: path,
+        prompt,
+        length,
+        temperature,
+        top_k,
+        top_p,
+        repetition,
+        seed,
+        dtype,
+    } = arguments;
+    let mut sampler = Sampler::new(*temperature, *top_k, *top_p, *repetition, *seed)?;
+    if prompt.is_empty() {
+        return Err(Error::bad("--prompt", "one byte at least", "none").into());
+    }
+    let (checkpoint, _) = saved::read(path)?;
+    let device = common.open()?;
+    eprintln!("{} on {}", path.display(), device.name());
+    let dtype = dtype.on(&device);
+    let mut writer = Writer::new(&device, checkpoint.model, &checkpoint.parameters, dtype)?;
+    let mut written = Tokens::of_bytes(prompt.as_bytes()).ids;
+    let mut logits = writer.read(&written)?;
+    let mut out = std::io::stdout().lock();
+    // Bytes as they come: a character of several may come in pieces. A reader that has gone ends this as it ends any tool.
+    let mut show = |bytes: &[u8]| {
+        if !common.json {
+            let _ = out.write_all(bytes).and_then(|()| out.flush());
+        }
+    };
+    show(prompt.as_bytes());
+    let start = Instant::now();
+    let mut text = Vec::new();
+    for n in 0..*length {
+        let token = sampler.draw(&logits, &written);
+        written.push(token);
+        let byte = u8::try_from(token).expect("tokens are bytes");
+        text.push(byte);
+        show(&[byte]);
+        if n + 1 < *length {
+            logits = writer.next(token)?;
+        }
+    }
+    show(b"\n");
+    let seconds = start.elapsed().as_secs_f64();
+    if common.json {
+        println!(
+            "{}",
+            json!({
+                "model": path.display().to_string(), "device": device.name(), "prompt": prompt,
+                "text": String::from_utf8_lossy(&text), "temperature": temperature, "top_k": top_k,
+                "top_p": top_p, "repetition": repetition, "seed": seed,
+                "tokens_per_second": *length as f64 / seconds,
+            })
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,69 @@
+//! `lab lm`: trains a language model of xLSTM blocks on texts, judges it, and lets it write.
+
+mod eval;
+mod generate;
+mod info;
+mod logits;
+mod profile;
+mod saved;
+mod settings;
+mod texts;
+mod train;
+
+use std::path::Path;
+
+use clap::Subcommand;
+use lab_lm::Checkpoint;
+
+use crate::Common;
+use crate::failure::Failure;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Trains a model on texts
+    #[command(allow_negative_numbers = true)]
+    Train(Box<train::Arguments>),
+    /// The loss of a text, in bits a byte
+    Eval(eval::Arguments),
+    /// Writes on from a prompt
+    #[command(allow_negative_numbers = true)]
+    Generate(generate::Arguments),
+    /// The logits behind each token of tensors of yours
+    Logits(logits::Arguments),
+    /// The time of each launch of a training step, by layer and kernel
+    Profile(profile::Arguments),
+    /// Parameters, memory and operations of a model, before any of it is taken
+    Info(info::Arguments),
+}
+
+/// Refuses settings that no training has.
+pub(crate) fn understood(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Train(arguments) => Ok(arguments.settings.check()?),
+        Command::Info(arguments) => Ok(arguments.check()?),
+        _ => Ok(()),
+    }
+}
+
+/// Reads a model's file. The notes of the checkpoint are made anew from what was understood.
+pub(crate) fn model(path: &Path) -> Result<Checkpoint, Failure> {
+    let (mut checkpoint, notes) = saved::read(path)?;
+    checkpoint.notes = notes.write();
+    Ok(checkpoint)
+}
+
+pub(crate) fn run(common: &Common, command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Train(arguments) => train::run(common, arguments),
+        Command::Eval(arguments) => eval::run(common, arguments),
+        Command::Generate(arguments) => generate::run(common, arguments),
+        Command::Logits(arguments) => logits::run(common, arguments),
+        Command::Profile(arguments) => profile::run(common, arguments),
+        Command::Info(arguments) => info::run(common, arguments),
+    }
+}
+
+/// Of nats.
+fn bits(nats: f64) -> f64 {
+    nats / std::f64::consts::LN_2
+}

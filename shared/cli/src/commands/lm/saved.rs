@@ -1,0 +1,66 @@
+//! A model's file.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use lab_harness::Error;
+use lab_lm::Checkpoint;
+use serde::{Deserialize, Serialize};
+
+use super::settings::Settings;
+use crate::failure::Failure;
+
+/// A look at a training: what it has come to by some step.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Look {
+    /// Steps that are done.
+    pub(super) step: usize,
+    /// The mean over the steps since the last look, in nats.
+    pub(super) loss: f64,
+    /// Of what is held out, if there is any.
+    pub(super) held_out: Option<f64>,
+}
+
+/// What the tool notes beside parameters and state.
+#[derive(Clone, Debug)]
+pub(super) struct Notes {
+    pub(super) settings: Settings,
+    pub(super) looks: Vec<Look>,
+}
+
+impl Notes {
+    pub(super) fn write(&self) -> BTreeMap<String, String> {
+        let settings = serde_json::to_string(&self.settings).expect("settings are JSON");
+        let looks = serde_json::to_string(&self.looks).expect("numbers are JSON");
+        [("settings", settings), ("looks", looks)]
+            .map(|(name, text)| (name.to_owned(), text))
+            .into()
+    }
+
+    fn read(notes: &BTreeMap<String, String>) -> Option<Self> {
+        let settings: Settings = serde_json::from_str(notes.get("settings")?).ok()?;
+        settings.check().ok()?;
+        Some(Self { settings, looks: serde_json::from_str(notes.get("looks")?).ok()? })
+    }
+}
+
+/// Reads a model's file.
+///
+/// # Errors
+/// It cannot be read, or is none that this tool wrote.
+pub(super) fn read(path: &Path) -> Result<(Checkpoint, Notes), Failure> {
+    let checkpoint = Checkpoint::read(path)?;
+    let notes = Notes::read(&checkpoint.notes)
+        .filter(|notes| notes.settings.sizes.model() == checkpoint.model);
+    let notes = notes.ok_or_else(|| {
+        let message = "expected a model that `lab lm train` wrote, got a checkpoint of another";
+        Error::File { path: path.display().to_string(), message: message.into() }
+    })?;
+    Ok((checkpoint, notes))
+}
+
+/// Writes one, whole or not at all.
+pub(super) fn write(path: &Path, mut checkpoint: Checkpoint, notes: &Notes) -> Result<(), Failure> {
+    checkpoint.notes = notes.write();
+    Ok(checkpoint.write(path)?)
+}

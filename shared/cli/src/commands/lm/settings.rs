@@ -1,0 +1,139 @@
+//! What may be said about a model and its training.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use lab_device::{DType, Device, DeviceKind};
+use lab_harness::Error;
+use lab_lm::{Config, Decay, Model, Schedule};
+use serde::{Deserialize, Serialize};
+
+/// Sizes of a model.
+#[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Sizes {
+    /// Columns of the residual stream
+    #[arg(long, default_value_t = 128, help_heading = "Model")]
+    pub(crate) width: usize,
+    /// Heads of each mixer; a head has width / heads values and half as many keys, in multiples of 16
+    #[arg(long, default_value_t = 4, help_heading = "Model")]
+    pub(crate) heads: usize,
+    /// Blocks, each a vLSTM and a feed-forward layer
+    #[arg(long, default_value_t = 2, help_heading = "Model")]
+    pub(crate) blocks: usize,
+    /// Tokens that it knows; those of a text are its bytes, so that 256 suffice
+    #[arg(long, default_value_t = 256, help_heading = "Model")]
+    pub(crate) vocabulary: usize,
+    /// Tokens of a window
+    #[arg(long, default_value_t = 128, help_heading = "Training")]
+    pub(crate) window: usize,
+    /// Windows of a step
+    #[arg(long, default_value_t = 8, help_heading = "Training")]
+    pub(crate) batch: usize,
+    /// What the model runs in; auto: bf16 on a GPU, f32 on the emulator. Parameters are kept in f32
+    #[arg(long, default_value = "auto", help_heading = "Training")]
+    pub(crate) dtype: TypeName,
+}
+
+/// All of them; a training that goes on has those that it was begun with.
+#[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Settings {
+    /// The texts: files of any kind, and directories, of which all files are read in the order of their names
+    #[arg(value_name = "TEXT", required = true)]
+    pub(crate) texts: Vec<PathBuf>,
+    /// Share at the end of the text that the model is not trained on, but judged by
+    #[arg(long, default_value_t = 0.05, help_heading = "Data")]
+    pub(crate) held_out: f64,
+    #[command(flatten)]
+    pub(crate) sizes: Sizes,
+    /// Steps
+    #[arg(long, default_value_t = 1000, help_heading = "Training")]
+    pub(crate) steps: usize,
+    /// The largest learning rate
+    #[arg(long, default_value_t = 3e-3, help_heading = "Training")]
+    pub(crate) lr: f64,
+    /// Steps in which the rate grows to that
+    #[arg(long, default_value_t = 50, help_heading = "Training")]
+    pub(crate) warm_up: usize,
+    /// How the rate falls: never, or to a tenth at the last step as a cosine does
+    #[arg(long, default_value = "cosine", help_heading = "Training")]
+    pub(crate) schedule: ScheduleName,
+    /// AdamW's, of matrices
+    #[arg(long, default_value_t = 0.1, help_heading = "Training")]
+    pub(crate) weight_decay: f64,
+    /// The largest norm of all gradients together; 0: any
+    #[arg(long, default_value_t = 1.0, help_heading = "Training")]
+    pub(crate) clip: f64,
+    /// Of the first parameters and the order of the windows
+    #[arg(long, default_value_t = 0, help_heading = "Training")]
+    pub(crate) seed: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ScheduleName {
+    Constant,
+    Cosine,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum TypeName {
+    Auto,
+    F32,
+    Bf16,
+}
+
+impl TypeName {
+    pub(super) fn on(self, device: &Device) -> DType {
+        match (self, device.kind()) {
+            (Self::F32, _) | (Self::Auto, DeviceKind::Emulator) => DType::F32,
+            (Self::Bf16, _) | (Self::Auto, DeviceKind::Cuda) => DType::BF16,
+        }
+    }
+}
+
+impl Sizes {
+    pub(super) fn model(&self) -> Model {
+        Model::xlstm(self.vocabulary, self.width, self.heads, self.blocks)
+    }
+
+    /// Of the defaults, with these sizes.
+    pub(super) fn config(&self, dtype: DType) -> Config {
+        Config { window: self.window, batch: self.batch, dtype, ..Config::default() }
+    }
+}
+
+impl Settings {
+    /// Refuses numbers that mean nothing, before any file is read.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        if !(0.0..1.0).contains(&self.held_out) {
+            let expected = "a number from 0 on and below 1";
+            return Err(Error::bad("--held-out", expected, self.held_out));
+        }
+        if !(0.0..f64::MAX).contains(&self.clip) {
+            return Err(Error::bad("--clip", "a number from 0 on", self.clip));
+        }
+        lab_training::count("--steps", self.steps, 1 << 30)?;
+        self.sizes.model().check()?;
+        self.config(DType::F32).check()
+    }
+
+    pub(super) fn config(&self, dtype: DType) -> Config {
+        let Self { steps, lr, warm_up, weight_decay, clip, seed, .. } = *self;
+        let decay = match self.schedule {
+            ScheduleName::Constant => Decay::Constant,
+            ScheduleName::Cosine => {
+                Decay::Cosine { steps: steps.saturating_sub(warm_up).max(1), min: 0.1 * lr }
+            }
+        };
+        Config {
+            seed,
+            schedule: Schedule { rate: lr, warm_up, decay },
+            weight_decay,
+            clip: (clip > 0.0).then_some(clip),
+            ..self.sizes.config(dtype)
+        }
+    }
+}

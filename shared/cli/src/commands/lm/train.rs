@@ -1,0 +1,257 @@
+//! `lab lm train`.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use lab_device::{Arithmetic, Device};
+use lab_harness::Error;
+use lab_lm::{Checkpoint, Evaluator, Position, Trainer};
+use serde_json::json;
+
+use super::bits;
+use super::saved::{self, Look, Notes};
+use super::settings::Settings;
+use super::texts::{self, Split};
+use crate::Common;
+use crate::commands::run::check_target;
+use crate::commands::training::stop::{asked, end_as_asked, stop_at_ctrl_c};
+use crate::commands::training::{beside, digits, name, note_replaced};
+use crate::failure::Failure;
+use crate::plot::lines::{Axes, lines};
+use crate::plot::{self, Curve};
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(super) settings: Settings,
+    /// The file for the model and the state of its training; beside it go the loss curve (.loss.svg) and the log (.log.jsonl)
+    #[arg(long)]
+    out: PathBuf,
+    /// Goes on where a training into the same file was stopped; all else is as it was begun
+    #[arg(long)]
+    resume: bool,
+    /// Steps from one look to the next: a line, the loss of what is held out, and the file written anew
+    #[arg(long, default_value = "100")]
+    look_every: std::num::NonZeroUsize,
+    /// The most windows of a look at what is held out
+    #[arg(long, default_value_t = 64)]
+    look_windows: usize,
+}
+
+/// A training under way.
+struct Run<'a> {
+    trainer: Trainer,
+    /// Where something is held out: what it is judged with, and its windows.
+    judge: Option<(Evaluator, Vec<usize>)>,
+    notes: Notes,
+    arguments: &'a Arguments,
+    device: Device,
+    bar: ProgressBar,
+}
+
+pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
+    lab_checker::out::outlive_readers();
+    let Arguments { settings, out, resume, look_windows, .. } = arguments;
+    settings.check()?;
+    let begun = if *resume { Some(stopped(out, settings)?) } else { None };
+    let text = texts::read(&settings.texts)?;
+    let Split { data, trained, held_out } =
+        Split::new(&text, settings.held_out, settings.sizes.window)?;
+    let [curve, log] = ["loss.svg", "log.jsonl"].map(|ending| beside(out, ending));
+    for path in [out, &curve, &log] {
+        check_target(path)?;
+    }
+    note_replaced(out, *resume);
+    let device = common.open()?;
+    let trainer = match &begun {
+        Some((checkpoint, _)) => Trainer::resume(&device, checkpoint, &data, &trained)?,
+        None => {
+            let config = settings.config(settings.sizes.dtype.on(&device));
+            Trainer::new(&device, settings.sizes.model(), config, &data, &trained)?
+        }
+    };
+    let judged: Vec<usize> = held_out.into_iter().take(*look_windows).collect();
+    let judge = match judged.is_empty() {
+        true => None,
+        false => {
+            let (model, config) = (*trainer.model(), *trainer.config());
+            let sizes = [config.batch.min(judged.len()), config.window];
+            let first = trainer.parameters()?;
+            Some((Evaluator::new(&device, model, &first, config.dtype, sizes, &data)?, judged))
+        }
+    };
+    eprintln!("{} bytes, {} windows to train on; {}", text.len(), trained.len(), device.name());
+    let looks = begun.map_or_else(Vec::new, |(_, notes)| notes.looks);
+    let notes = Notes { settings: settings.clone(), looks };
+    let bar = ProgressBar::new(settings.steps as u64);
+    bar.set_style(
+        ProgressStyle::with_template("{wide_bar} {pos}/{len} steps, {eta} left")
+            .expect("a template"),
+    );
+    let mut run = Run { trainer, judge, notes, arguments, device, bar };
+    stop_at_ctrl_c();
+    let start = Instant::now();
+    // Before the first step, so that what is resumed is never another training.
+    run.keep()?;
+    run.finish_steps()?;
+    run.finish(common, &text, start.elapsed(), [&curve, &log])
+}
+
+/// What was kept of a training, which must be that of these settings.
+fn stopped(out: &Path, settings: &Settings) -> Result<(Checkpoint, Notes), Failure> {
+    if !out.exists() {
+        let expected = format!("a training that was begun, in {}", out.display());
+        return Err(Error::bad("--resume", expected, "none").into());
+    }
+    let (checkpoint, notes) = saved::read(out)?;
+    let [begun, asked] = [&notes.settings, settings]
+        .map(|settings| flat(&serde_json::to_value(settings).expect("settings are JSON")));
+    match begun.iter().zip(&asked).find(|(begun, asked)| begun != asked) {
+        Some(((name, value), (_, got))) => {
+            let what = if name == "texts" {
+                "TEXT".into()
+            } else {
+                format!("--{}", name.replace('_', "-"))
+            };
+            Err(Error::bad(what, format!("{value}, as it was begun"), got).into())
+        }
+        None => Ok((checkpoint, notes)),
+    }
+}
+
+/// Names and values, those of an object within among them.
+fn flat(value: &serde_json::Value) -> Vec<(String, serde_json::Value)> {
+    let all = value.as_object().into_iter().flatten();
+    all.flat_map(|(name, value)| match value {
+        serde_json::Value::Object(_) => flat(value),
+        _ => vec![(name.clone(), value.clone())],
+    })
+    .collect()
+}
+
+impl Run<'_> {
+    fn done(&self) -> usize {
+        let Position { epoch, step, steps_per_epoch } = self.trainer.position();
+        epoch * steps_per_epoch + step
+    }
+
+    fn finish_steps(&mut self) -> Result<(), Failure> {
+        let steps = self.notes.settings.steps;
+        let every = self.arguments.look_every.get();
+        let (mut losses, mut start) = (Vec::new(), Instant::now());
+        while self.done() < steps {
+            let done = self.done();
+            self.bar.set_position(done as u64);
+            if asked() {
+                self.keep()?;
+                self.bar.finish_and_clear();
+                eprintln!("stopped behind step {done}; --resume goes on there");
+                end_as_asked();
+            }
+            let look = ((done / every + 1) * every).min(steps);
+            let before = self.trainer.position().step;
+            // Not too many at once: Ctrl-C waits for them.
+            let of_epoch = self.trainer.run((look - done).min(16))?;
+            match of_epoch {
+                Some(epoch) => losses.extend(&epoch.losses[before..]),
+                None => losses.extend(&self.trainer.losses()?[before..]),
+            }
+            if self.done() == look {
+                self.look(&losses, start.elapsed())?;
+                (losses, start) = (Vec::new(), Instant::now());
+            }
+        }
+        self.bar.finish_and_clear();
+        Ok(())
+    }
+
+    /// A line, and the file.
+    fn look(&mut self, losses: &[f64], took: Duration) -> Result<(), Failure> {
+        let (step, steps) = (self.done(), self.notes.settings.steps);
+        let loss = losses.iter().sum::<f64>() / losses.len() as f64;
+        let held_out = match &mut self.judge {
+            None => None,
+            Some((evaluator, windows)) => {
+                evaluator.set_parameters(&self.trainer.parameters()?)?;
+                Some(evaluator.mean_loss(windows)?)
+            }
+        };
+        self.notes.looks.push(Look { step, loss, held_out });
+        let config = self.trainer.config();
+        let tokens = (losses.len() * config.batch * config.window) as f64 / took.as_secs_f64();
+        let held =
+            held_out.map_or(String::new(), |nats| format!("  held out {}", digits(bits(nats))));
+        let share = self.share_of_peak(tokens);
+        let share = share.map_or(String::new(), |share| format!("  MFU {:.0} %", 100.0 * share));
+        self.bar.suspend(|| {
+            let loss = digits(bits(loss));
+            eprintln!("step {step}/{steps}  {loss}{held} bits a byte  {tokens:.0} tokens/s{share}");
+        });
+        self.keep()
+    }
+
+    /// Of what the device's units for this type could do.
+    fn share_of_peak(&self, tokens_per_second: f64) -> Option<f64> {
+        let units = Arithmetic::fastest_for(self.trainer.config().dtype)?;
+        let peak = self.device.facts().peak_tflops(units)? * 1e12;
+        Some(tokens_per_second * self.trainer.model().flops_per_token() / peak)
+    }
+
+    /// Keeps where it stands.
+    fn keep(&self) -> Result<(), Failure> {
+        saved::write(&self.arguments.out, self.trainer.checkpoint()?, &self.notes)
+    }
+
+    fn finish(
+        &self,
+        common: &Common,
+        text: &[u8],
+        took: Duration,
+        [curve, log]: [&Path; 2],
+    ) -> Result<(), Failure> {
+        let Notes { settings, looks } = &self.notes;
+        let out = &self.arguments.out;
+        let of = |label: &str, value: &dyn Fn(&Look) -> Option<f64>| Curve {
+            label: label.to_owned(),
+            dashed: false,
+            points: looks.iter().filter_map(|l| Some((l.step as f64, bits(value(l)?)))).collect(),
+        };
+        let mut curves = vec![of("training", &|look| Some(look.loss))];
+        if looks.iter().any(|look| look.held_out.is_some()) {
+            curves.push(of("held out", &|look| look.held_out));
+        }
+        let title = format!("bits a byte of {}", name(out));
+        let axes = Axes { title: &title, x: "step", logarithmic: true, truth_first: false };
+        plot::write(curve, &lines(&axes, curves)?)?;
+        let mut lines = String::new();
+        for look in looks {
+            let line = serde_json::to_string(look).expect("numbers are JSON");
+            let _ = writeln!(lines, "{line}");
+        }
+        lab_device::emulator::write_atomically(log, lines.as_bytes())
+            .map_err(|e| Failure::file(log, e))?;
+        let parameters = self.trainer.model().parameters().count();
+        let files = [out.as_path(), curve, log].map(|file| file.display().to_string());
+        let device = self.device.name();
+        if common.json {
+            println!(
+                "{}",
+                json!({
+                    "device": device, "settings": settings, "seconds": took.as_secs_f64(),
+                    "steps": self.done(), "resumed": self.arguments.resume, "bytes": text.len(),
+                    "parameters": parameters, "launches_a_step": self.trainer.launches(),
+                    "looks": looks, "files": files,
+                })
+            );
+            return Ok(());
+        }
+        let seconds = took.as_secs_f64();
+        println!("{} steps in {seconds:.1} s on {device}, {parameters} parameters", self.done());
+        println!("wrote {}, {} and {}", files[0], files[1], files[2]);
+        println!("now: lab lm generate {} --prompt \"The \"", files[0]);
+        Ok(())
+    }
+}
