@@ -431,43 +431,43 @@ impl Binding {
         steps.iter_mut().try_for_each(|step| run_step(plan, memory, step, stream))
     }
 
-    /// The time of each of the plan's steps, alone on the device with a cold L2 cache: the layer that has added it, its kernel, and the
-    /// median of some runs. What it leaves in memory is that of no run.
+    /// The time of each of the plan's steps in some runs, alone on the device with a cold L2 cache: the layer that has added it, its
+    /// kernel, and the median.
     ///
     /// # Errors
     /// What the device reports.
     pub fn time_steps(&mut self, runs: usize) -> Result<Vec<StepTime>, lab_device::Error> {
-        // So that each step reads what is there.
-        self.run()?;
         let device = self.plan.device().clone();
-        let stream = self.stream.clone();
-        let mut all = Vec::new();
-        let (mut planned, layers) = (self.plan.steps().iter(), self.plan.layers());
-        for (at, step) in self.steps.iter_mut().enumerate() {
-            // Neither fills before the first step nor those of what has ended are the plan's.
-            let is_own = match step {
-                BoundStep::Poison(_) => false,
-                BoundStep::Zero(index) => {
-                    matches!(planned.clone().next(), Some(Step::Zero(own)) if own == index)
+        let Self { plan, memory, steps, stream } = self;
+        let mut times: Vec<Vec<Duration>> = vec![Vec::new(); plan.len()];
+        // In their order, for scratch is another's as soon as it has ended. The first run does not count.
+        for run in 0..=runs.max(1) {
+            let mut planned = 0;
+            for step in &mut *steps {
+                let is_own = match (&plan.steps()[planned.min(plan.len() - 1)], &*step) {
+                    (_, BoundStep::Poison(_)) => false,
+                    (Step::Zero(own), BoundStep::Zero(index)) => own == index,
+                    (_, BoundStep::Zero(_)) => false,
+                    (_, BoundStep::Launch(_) | BoundStep::Copy { .. }) => true,
+                };
+                let time = device.time(1, || run_step(plan, memory, step, stream.as_deref()))?;
+                if is_own && run > 0 {
+                    times[planned].push(time[0]);
                 }
-                BoundStep::Launch(_) | BoundStep::Copy { .. } => true,
-            };
-            if !is_own {
-                continue;
+                planned += usize::from(is_own);
             }
-            let layer = layers[all.len()].to_string();
-            let kernel = match planned.next() {
-                Some(Step::Launch { kernel, .. }) => kernel.name().to_owned(),
-                Some(Step::Zero(_)) => "fill".into(),
-                Some(Step::Copy { .. }) | None => "copy".into(),
-            };
-            let (plan, memory) = (&self.plan, &self.memory);
-            let run = || run_step(plan, memory, step, stream.as_deref());
-            let mut times = device.time(runs.max(1), run)?;
-            times.sort_unstable();
-            all.push(StepTime { at, layer, kernel, time: times[times.len() / 2] });
         }
-        Ok(all)
+        let of_step = |(at, mut times): (usize, Vec<Duration>)| {
+            times.sort_unstable();
+            let kernel = match &plan.steps()[at] {
+                Step::Launch { kernel, .. } => kernel.name().to_owned(),
+                Step::Zero(_) => "fill".into(),
+                Step::Copy { .. } => "copy".into(),
+            };
+            let layer = plan.layers()[at].to_string();
+            StepTime { at, layer, kernel, time: times[times.len() / 2] }
+        };
+        Ok(times.into_iter().enumerate().map(of_step).collect())
     }
 
     /// Records a run, to be made again as one.

@@ -82,7 +82,9 @@ impl Step {
         let tokens = config.window * config.batch;
         let id = |n: usize| (n * 7919 % model.vocabulary) as i32;
         let data = Tokens { ids: (0..=tokens).map(id).collect() };
-        let starts: Vec<usize> = (0..config.batch).map(|b| b * config.window).collect();
+        // The windows of a step for each run.
+        let windows = (runs + 2) * config.batch;
+        let starts: Vec<usize> = (0..windows).map(|n| n % config.batch * config.window).collect();
         <Self as training::Step>::check(model, config, &data, &starts)?;
         let parameters = model.parameters().initial(config.seed);
         let mut step =
@@ -90,6 +92,8 @@ impl Step {
         let of = step.slots.of_epoch;
         let [_, numbers] = Progress::first(1.0);
         step.binding.write(of.numbers, &numbers)?;
+        let rates = vec![1e-4; runs + 2];
+        step.binding.write(of.rates, &Tensor::new(&[rates.len()], &rates))?;
         let order: Vec<i32> = starts.iter().map(|&start| start as i32).collect();
         step.binding.write(of.order, &Tensor::new(&[order.len()], &order))?;
         Ok(step.binding.time_steps(runs)?)
