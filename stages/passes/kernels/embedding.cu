@@ -22,11 +22,12 @@ __device__ __forceinline__ bool is_word(int token, int vocabulary) { return toke
 // Work split: a thread N columns of a row.
 template <class T, int N>
 __global__ void __launch_bounds__(PASS_THREADS)
-    embedding(const int* __restrict__ tokens, const T* __restrict__ weight, T* __restrict__ y, long long rows,
+    embedding(const int* __restrict__ tokens, const T* __restrict__ weight, T* __restrict__ y, int rows,
               int width, int vocabulary) {
-    long long n = blockIdx.x * 1ll * PASS_THREADS + threadIdx.x, r = n / (width / N);
+    unsigned packs = width / N, thread = blockIdx.x * PASS_THREADS + threadIdx.x;
+    long long r = thread / packs;
     if (r >= rows) return;
-    int c = n % (width / N) * N, token = tokens[r];
+    int c = thread % packs * N, token = tokens[r];
     float cells[N] = {};
     if (is_word(token, vocabulary)) load_cells<N>(cells, weight + token * 1ll * width + c);
     store_cells<N>(y + r * width + c, cells);

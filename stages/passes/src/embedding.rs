@@ -9,7 +9,9 @@ use lab_reference::passes as reference;
 
 use crate::kernels;
 use crate::pass::{Formula, Pass, bytes};
-use crate::slots::{THREADS, check_dtype, check_lengths, check_sizes, grid, pack, with_pack};
+use crate::slots::{
+    THREADS, check_dtype, check_lengths, check_sizes, grid, grid_over, pack, with_pack,
+};
 
 /// y = weight\[token\] of each row.
 ///
@@ -77,7 +79,7 @@ impl Embedding {
         let y = self.y.unwrap_or_else(|| plan.scratch(dtype, rows * width));
         let pack = pack(dtype, &[width], &[(weight, dtype), (y, dtype)]);
         let kernel = with_pack(plan, &kernels::EMBEDDING, "embedding", dtype, pack)?;
-        let launch = grid(&kernel, [(rows * (width / pack)).div_ceil(THREADS), 1])?;
+        let launch = grid_over(&kernel, rows * (width / pack))?;
         plan.launch(&kernel, launch, arguments![tokens, weight, y, rows, width, vocabulary])?;
         Ok(y)
     }
