@@ -55,6 +55,8 @@ fn main() {
             &[gates("soft_cap_gates"), gates("soft_cap_gates_back")].concat(),
         )
         .kernel("kernels/heads.cu", &packed("move_heads"))
+        .kernel("kernels/rope.cu", &packed("rope"))
+        .kernel("kernels/dropout.cu", &packed("dropout"))
         .kernel(
             "kernels/embedding.cu",
             &[packed("embedding"), packed("sum_pieces"), plain(&sorting)].concat(),

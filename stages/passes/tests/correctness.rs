@@ -4,9 +4,9 @@
 use lab_harness::suite::{assert_right_within, assert_version, in_all_types};
 use lab_harness::{Dims, Problem, random_problems, stage_checks};
 use passes::{
-    ADAMW, CROSS_ENTROPY, CROSS_ENTROPY_BACK, EMBEDDING, EMBEDDING_BACK, HEAD_NORM, HEAD_NORM_BACK,
-    MERGE_HEADS, RMS_NORM, RMS_NORM_BACK, SOFT_CAP_GATES, SOFT_CAP_GATES_BACK, SPLIT_HEADS, STAGE,
-    SWIGLU, SWIGLU_BACK,
+    ADAMW, CROSS_ENTROPY, CROSS_ENTROPY_BACK, DROPOUT, EMBEDDING, EMBEDDING_BACK, HEAD_NORM,
+    HEAD_NORM_BACK, MERGE_HEADS, RMS_NORM, RMS_NORM_BACK, ROPE, SOFT_CAP_GATES,
+    SOFT_CAP_GATES_BACK, SPLIT_HEADS, STAGE, SWIGLU, SWIGLU_BACK,
 };
 
 #[test]
@@ -37,6 +37,16 @@ fn soft_cap_gates() {
 fn heads() {
     assert_version(&STAGE, &SPLIT_HEADS);
     assert_version(&STAGE, &MERGE_HEADS);
+}
+
+#[test]
+fn rope() {
+    assert_version(&STAGE, &ROPE);
+}
+
+#[test]
+fn dropout() {
+    assert_version(&STAGE, &DROPOUT);
 }
 
 #[test]
@@ -74,6 +84,7 @@ random_problems! {
                 "N" => rows * columns,
                 // With few tokens a loss is small beside the roundings of its two parts.
                 "V" => 16 + columns,
+                "D" => columns.next_multiple_of(2),
                 _ => columns,
             });
         }

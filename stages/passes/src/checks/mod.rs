@@ -6,6 +6,7 @@ mod layouts;
 mod loss;
 mod norms;
 mod optimizer;
+mod positions;
 mod refused;
 
 use lab_device::{DType, Device};
@@ -32,6 +33,8 @@ pub(crate) static CHECKS: &[Check] = checks![
     layouts::gates_are_columns_of_wider_rows,
     layouts::heads_are_columns_of_wider_rows,
     layouts::swiglu_need_not_write_u_again,
+    positions::positions_turn_columns_of_wider_rows,
+    positions::dropout_chooses_by_seed_stream_and_step,
     embedding::a_tied_gradient_is_added_to,
     embedding::any_schedule_gives_the_same_gradient,
     loss::losses_are_right_under_all_options,
