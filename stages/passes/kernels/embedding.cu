@@ -173,10 +173,12 @@ __global__ void __launch_bounds__(SUM_THREADS)
     }
 }
 
-// The gradients of tokens that no row has. Work split: a warp a token.
+// The gradients of tokens that no row has. Work split: a warp a token, a lane N columns at a time.
+template <class T, int N>
 __global__ void __launch_bounds__(PASS_THREADS)
-    clear_unused(const int* __restrict__ counts, float* __restrict__ dweight, int width, int vocabulary) {
+    clear_unused(const int* __restrict__ counts, T* __restrict__ dweight, int width, int vocabulary) {
     int t = blockIdx.x * (PASS_THREADS / 32) + threadIdx.x / 32;
     if (t >= vocabulary || counts[t] > 0) return;
-    for (int c = threadIdx.x % 32; c < width; c += 32) dweight[t * 1ll * width + c] = 0;
+    const float zeros[N] = {};
+    for (int c = threadIdx.x % 32 * N; c < width; c += 32 * N) store_cells<N>(dweight + t * 1ll * width + c, zeros);
 }

@@ -36,6 +36,7 @@ pub(crate) static CHECKS: &[Check] = checks![
     positions::positions_turn_columns_of_wider_rows,
     positions::dropout_chooses_by_seed_stream_and_step,
     embedding::a_tied_gradient_is_added_to,
+    embedding::rows_are_sorted_whatever_their_tokens,
     embedding::any_schedule_gives_the_same_gradient,
     loss::losses_are_right_under_all_options,
     loss::large_logits_are_right,
