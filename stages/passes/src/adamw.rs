@@ -227,7 +227,7 @@ pub static ADAMW: Pass = Pass {
         parent: None,
         change: "16 bytes of each tensor a thread; norm, rate and verdict stay on the device",
         dtypes: &[DType::F32, DType::F16, DType::BF16],
-        dims: &[Dim::new("N", "parameters", [3000, 162_220_800, 1 << 40])],
+        dims: &[Dim::new("N", "parameters", [3000, 1 << 24, 1 << 40])],
         settings: &[
             Setting::number("decay", "of the weights", "0.1"),
             Setting::number("decayed", "so many of the first parameters decay", "1001"),

@@ -221,7 +221,7 @@ pub static CROSS_ENTROPY: Pass = Pass {
         change: "a block a row; with a cap no maximum is needed",
         dtypes: &[DType::F32, DType::F16, DType::BF16],
         dims: &[
-            Dim::new("R", "rows", [6, 8192, i32::MAX as usize]),
+            Dim::new("R", "rows", [6, 2048, i32::MAX as usize]),
             Dim::new("V", "tokens of the vocabulary", [120, 50304, 1 << 24]),
         ],
         settings: &[
