@@ -1,8 +1,9 @@
-// Dropout: out_n = x_n / (1 − p), or 0 with probability p. Which elements are kept depends on the seed, the stream (a layer's
-// own), the step of training and the element alone: the way back makes the same choice for dy, and nothing is kept.
+// Dropout: out_n = x_n / (1 − p), or 0 with probability p. Which elements are kept depends on the seed, the
+// stream (a layer's own), the step of training and the element alone: the way back makes the same choice for dy,
+// and nothing is kept.
 //
-// A choice is a word of Philox 4x32-10 (Salmon et al. 2011, "Parallel Random Numbers: As Easy as 1, 2, 3"): four elements have
-// a counter between them, under the seed as the key.
+// A choice is a word of Philox 4x32-10 (Salmon et al. 2011, "Parallel Random Numbers: As Easy as 1, 2, 3"): four
+// elements have a counter between them, under the seed as the key.
 //
 // Work split: a thread N elements, or four where they are no packs.
 //
@@ -19,8 +20,10 @@ struct Words {
 
 // ANCHOR: philox
 // The words of a counter of two halves.
-__device__ __forceinline__ Words philox(unsigned long long low, unsigned long long high, unsigned long long key) {
-    unsigned c0 = unsigned(low), c1 = unsigned(low >> 32), c2 = unsigned(high), c3 = unsigned(high >> 32);
+__device__ __forceinline__ Words philox(unsigned long long low, unsigned long long high,
+                                        unsigned long long key) {
+    unsigned c0 = unsigned(low), c1 = unsigned(low >> 32);
+    unsigned c2 = unsigned(high), c3 = unsigned(high >> 32);
     unsigned k0 = unsigned(key), k1 = unsigned(key >> 32);
 #pragma unroll
     for (int round = 0; round < 10; ++round) {
@@ -36,8 +39,8 @@ __device__ __forceinline__ Words philox(unsigned long long low, unsigned long lo
 // threshold: p 2³²; factor: 1 / (1 − p).
 template <class T, int N>
 __global__ void __launch_bounds__(PASS_THREADS)
-    dropout(const T* __restrict__ x, T* __restrict__ out, const long long* __restrict__ step, unsigned long long seed,
-            int stream, unsigned threshold, float factor, long long n) {
+    dropout(const T* __restrict__ x, T* __restrict__ out, const long long* __restrict__ step,
+            unsigned long long seed, int stream, unsigned threshold, float factor, long long n) {
     constexpr int EACH = N > 1 ? N : WORDS;
     long long first = (blockIdx.x * 1ll * PASS_THREADS + threadIdx.x) * EACH;
     if (first >= n) return;

@@ -1,10 +1,11 @@
-// Rotary positions (Su et al. 2021, arXiv 2104.09864), with halves rotated as in Llama: of a head's D columns c and c + D / 2
-// are a pair, at position s turned by s θ^(−2c / D), in place:
+// Rotary positions (Su et al. 2021, arXiv 2104.09864), with halves rotated as in Llama: of a head's D columns c
+// and c + D / 2 are a pair, at position s turned by s θ^(−2c / D), in place:
 //
 //     x_c           ← x_c cos − x_(c + D/2) sin
 //     x_(c + D / 2) ← x_(c + D/2) cos + x_c sin          the gradient is turned back: sin changes its sign
 //
-// The cosines and sines are a table, made once in f64: an angle in f32 is wrong by 10⁻⁴ after some thousand positions.
+// The cosines and sines are a table, made once in f64: an angle in f32 is wrong by 10⁻⁴ after some thousand
+// positions.
 //
 // Work split: a thread N columns of the first half of a head, and those of the second half that belong to them.
 //

@@ -11,8 +11,8 @@
 
 using namespace lab;
 
-// The row and the first column of this thread's share; a row has `width` columns. The host sees to it that 32 bits count all
-// threads: a division of 64 bits takes some hundred instructions.
+// The row and the first column of this thread's share; a row has `width` columns. The host sees to it that 32
+// bits count all threads: a division of 64 bits takes some hundred instructions.
 template <int N> struct Share {
     long long row;
     int column;

@@ -188,6 +188,43 @@ pub(super) fn masks_and_nan_are_what_they_are(device: &Device) {
     }
 }
 
+/// Rows in pieces that share one place for their logits, each with a copy of its own here: the same bits as all at once.
+pub(super) fn pieces_of_rows_are_as_all_at_once(device: &Device) {
+    let (rows, vocabulary, dtype) = (7, 48, DType::BF16);
+    let logits = noise(1, DType::F32, &[rows * vocabulary]).values();
+    let targets = vec![1, -1, 39, 7, 47, -1, 0];
+    let all = Rows { dtype, vocabulary, stride: vocabulary, cap: Some(30.0), logits, targets };
+    let at_once = all.run(device, 1.0, None);
+
+    let mut plan = Plan::new(device);
+    let logits = plan.updated("logits", "dlogits", dtype, &[rows, vocabulary]);
+    let targets = plan.input("targets", DType::I32, &[rows]);
+    let row_losses = plan.output("row_losses", DType::F32, &[rows]);
+    let count = CrossEntropy::add_count(&mut plan, targets, vocabulary).unwrap();
+    for (first, rows) in [(0, 3), (3, 3), (6, 1)] {
+        let piece = CrossEntropy {
+            dtype,
+            rows,
+            vocabulary,
+            stride: vocabulary,
+            cap: Some(30.0),
+            z_loss: 0.0,
+            logits: logits.part(first * vocabulary, rows * vocabulary),
+            targets: targets.part(first, rows),
+            row_losses: Some(row_losses.part(first, rows)),
+            loss: None,
+        };
+        piece.add_piece_with_gradient(&mut plan, 1.0, None, count).unwrap();
+    }
+    let loss = plan.output("loss", DType::F64, &[1]);
+    CrossEntropy::add_mean(&mut plan, row_losses, count, Some(loss)).unwrap();
+    let inputs = tensors([
+        ("logits", Tensor::rounded(dtype, &[rows, vocabulary], &all.logits)),
+        ("targets", Tensor::new(&[rows], &all.targets)),
+    ]);
+    assert_eq!(run_plan(plan, &inputs), at_once);
+}
+
 pub(super) fn the_gradient_has_the_scale_of_the_device(device: &Device) {
     let (vocabulary, dtype) = (40, DType::F16);
     let logits = noise(1, DType::F32, &[4 * vocabulary]).values();
