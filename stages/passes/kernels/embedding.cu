@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(SUM_THREADS)
 }
 // ANCHOR_END: pieces
 
-// Work split: a block a piece. If its last token begins in it and goes on, the block adds up the partial sums of that.
+// Work split: a block a piece. If its last token begins in it and goes on, it adds up the partial sums of that.
 __global__ void __launch_bounds__(SUM_THREADS)
     join_pieces(const int* __restrict__ tokens, const int* __restrict__ starts, const int* __restrict__ order,
                 const float* __restrict__ partials, float* __restrict__ dweight, int width, int vocabulary,

@@ -1,6 +1,6 @@
 // The norm over each head with its output gate, as in xLSTM (arXiv 2405.04517, appendix):
 //
-//     n_c = (h_c − μ) r        μ = Σ_c h_c / D      r = 1 / √(Σ_c (h_c − μ)² / D + ε)      over a head's D
+//     n_c = (h_c − μ) r    μ = Σ_c h_c / D    r = 1 / √(Σ_c (h_c − μ)² / D + ε)    over a head's D
 //     out_c = σ(o_c) n_c w_c
 //
 // and back, with g_c = σ(o_c) and e_c = dout_c g_c w_c:

@@ -140,7 +140,7 @@ impl CrossEntropy {
         let count = Self::add_count(plan, targets, vocabulary)?;
         let row_losses = self.row_losses.unwrap_or_else(|| plan.scratch(DType::F32, rows));
         let cap = self.cap.unwrap_or(1.0);
-        let all = arguments![logits, targets, row_losses, rows, vocabulary, stride, cap, z_loss];
+        let all = arguments![logits, targets, row_losses, vocabulary, stride, cap, z_loss];
         plan.launch(&kernel, grid(&kernel, [rows, 1])?, all)?;
         let loss = Self::add_mean(plan, row_losses, count, self.loss)?;
         Ok(CrossEntropyOut { loss, row_losses, count })

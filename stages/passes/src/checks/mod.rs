@@ -42,6 +42,7 @@ pub(crate) static CHECKS: &[Check] = checks![
     loss::large_logits_are_right,
     loss::padding_has_no_loss_and_no_gradient,
     loss::masks_and_nan_are_what_they_are,
+    loss::nan_among_masks_is_not_lost,
     loss::pieces_of_rows_are_as_all_at_once,
     loss::the_gradient_has_the_scale_of_the_device,
     optimizer::many_steps_follow_the_reference,
