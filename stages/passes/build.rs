@@ -40,24 +40,25 @@ fn main() {
         TYPES.into_iter().flat_map(of).collect()
     };
     let plain = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
-    let sorting =
-        ["count_tokens", "scan_counts", "place_rows", "order_rows", "join_pieces", "clear_unused"];
+    let sorting = ["count_tokens", "scan_counts", "place_rows", "order_rows", "join_pieces"];
+    let clear = ["4", "1"].map(|n| format!("clear_unused<float, {n}>")).to_vec();
     let adamw: Vec<String> = TYPES.iter().map(|(t, _)| format!("adamw<{t}>")).collect();
     lab_kernel_build::Stage::new()
         .kernel("kernels/column_sums.cu", &["column_sums"])
         .kernel("kernels/rms_norm.cu", &[rows("rms_norm"), rows("rms_norm_back")].concat())
         .spills(4) // where rows are no packs
         .kernel("kernels/head_norm.cu", &[heads("head_norm"), heads("head_norm_back")].concat())
-        .spills(12)
         .kernel("kernels/swiglu.cu", &[packed("swiglu"), packed("swiglu_back")].concat())
         .kernel(
             "kernels/gates.cu",
             &[gates("soft_cap_gates"), gates("soft_cap_gates_back")].concat(),
         )
         .kernel("kernels/heads.cu", &packed("move_heads"))
+        .kernel("kernels/rope.cu", &packed("rope"))
+        .kernel("kernels/dropout.cu", &packed("dropout"))
         .kernel(
             "kernels/embedding.cu",
-            &[packed("embedding"), packed("sum_pieces"), plain(&sorting)].concat(),
+            &[packed("embedding"), packed("sum_pieces"), plain(&sorting), clear].concat(),
         )
         .kernel(
             "kernels/cross_entropy.cu",

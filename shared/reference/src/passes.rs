@@ -264,6 +264,56 @@ impl CrossEntropy {
     }
 }
 
+/// Rotary positions (Su et al. 2021, arXiv 2104.09864) of rows of \[NH, D\], S of them a batch entry; halves are rotated as in
+/// Llama. `is_back` turns the other way: the gradient.
+pub fn rope(
+    x: &[f64],
+    [positions, heads, width]: [usize; 3],
+    theta: f64,
+    is_back: bool,
+) -> Vec<f64> {
+    let half = width / 2;
+    let mut out = x.to_vec();
+    for (vector, cells) in out.chunks_mut(width).enumerate() {
+        let position = (vector / heads % positions) as f64;
+        for c in 0..half {
+            let angle = position * theta.powf(-2.0 * c as f64 / width as f64);
+            let (sin, cos) = if is_back { -angle } else { angle }.sin_cos();
+            let (first, second) = (cells[c], cells[c + half]);
+            cells[c] = first * cos - second * sin;
+            cells[c + half] = second * cos + first * sin;
+        }
+    }
+    out
+}
+
+/// Philox 4x32-10 (Salmon et al. 2011, "Parallel Random Numbers: As Easy as 1, 2, 3"): four words.
+pub fn philox(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
+    let ([mut c0, mut c1, mut c2, mut c3], [mut k0, mut k1]) = (counter, key);
+    for _ in 0..10 {
+        let p0 = 0xD251_1F53 * u64::from(c0);
+        let p1 = 0xCD9E_8D57 * u64::from(c2);
+        (c0, c1, c2, c3) =
+            ((p1 >> 32) as u32 ^ c1 ^ k0, p1 as u32, (p0 >> 32) as u32 ^ c3 ^ k1, p0 as u32);
+        (k0, k1) = (k0.wrapping_add(0x9E37_79B9), k1.wrapping_add(0xBB67_AE85));
+    }
+    [c0, c1, c2, c3]
+}
+
+/// x / (1 − rate), or 0 where the element's word is below rate · 2³²: four elements have a counter, whose high half is the
+/// step of training and, from bit 48 on, the stream.
+pub fn dropout(x: &[f64], rate: f64, [seed, step]: [u64; 2], stream: u64) -> Vec<f64> {
+    let halves = |v: u64| [v as u32, (v >> 32) as u32];
+    let ([k0, k1], [c2, c3]) = (halves(seed), halves(stream << 48 | step));
+    let threshold = (rate * 2f64.powi(32)) as u32;
+    let element = |(n, x): (usize, &f64)| {
+        let [c0, c1] = halves(n as u64 / 4);
+        let word = philox([c0, c1, c2, c3], [k0, k1])[n % 4];
+        if word >= threshold { x / (1.0 - rate) } else { 0.0 }
+    };
+    x.iter().enumerate().map(element).collect()
+}
+
 /// The first step of AdamW from these moments, with gradients clipped to `max_norm`; so many of the first parameters decay.
 /// `[p, g, m, v]` → `[p, m, v]`.
 pub fn adamw_step(
@@ -418,6 +468,46 @@ mod tests {
         let (expected, of_it) = crate::training::cross_entropy(&logits, &[6, 5, 0, 1]);
         assert!((mean - expected).abs() < 1e-14);
         assert!(d.iter().zip(&of_it).all(|(d, e)| (d - e).abs() < 1e-15));
+    }
+
+    #[test]
+    fn positions_turn_pairs_and_the_gradient_turns_them_back() {
+        let sizes = [3, 2, 4];
+        let (x, dout) = (noise(48, 17), noise(48, 18));
+        let out = rope(&x, sizes, 100.0, false);
+        assert_eq!(out[..8], x[..8], "position 0 turns by nothing");
+        // Position 2 of head 1, batch entry 1: its second pair turns by 2 / 10.
+        let at = ((3 + 2) * 2 + 1) * 4 + 1;
+        let (sin, cos) = 0.2f64.sin_cos();
+        assert!((out[at] - (x[at] * cos - x[at + 2] * sin)).abs() < 1e-15);
+        let dx = rope(&dout, sizes, 100.0, true);
+        assert_gradient("x", &x, &dx, |x| dot(&rope(x, sizes, 100.0, false), &dout));
+    }
+
+    #[test]
+    fn words_are_those_that_their_authors_give() {
+        let zero = philox([0; 4], [0; 2]);
+        assert_eq!(zero, [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
+        let ones = philox([u32::MAX; 4], [u32::MAX; 2]);
+        assert_eq!(ones, [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]);
+    }
+
+    #[test]
+    fn dropout_keeps_its_share_and_chooses_anew_each_step() {
+        let kept = |seed, step, stream| -> Vec<bool> {
+            dropout(&[1.0; 4000], 0.3, [seed, step], stream).into_iter().map(|v| v != 0.0).collect()
+        };
+        let share = |a: &[bool], b: &[bool]| a.iter().zip(b).filter(|(a, b)| **a && **b).count();
+        let first = kept(5, 0, 0);
+        // Four standard deviations of as many throws.
+        assert!(share(&first, &first).abs_diff(2800) <= 116);
+        for (seed, step, stream) in
+            [(6, 0, 0), (5, 1, 0), (5, 0, 1), (5, 1 << 33, 0), (5 | 1 << 40, 0, 0)]
+        {
+            let both = share(&first, &kept(seed, step, stream));
+            assert!(both.abs_diff(1960) <= 127, "{seed} {step} {stream}: {both}");
+        }
+        assert_eq!(dropout(&[3.0], 0.0, [1, 2], 3), [3.0]);
     }
 
     #[test]

@@ -2,13 +2,15 @@
 // masters and gradients in f32, the working copy in T, written in the same pass. The first `decayed` parameters
 // decay, the others do not.
 //
-// Two launches: sums of squares, one a block, and the update, in which each block adds those up in the same order. So the
-// host need not know the norm. A step whose loss or gradients are not finite changes nothing but the counts.
+// Two launches: sums of squares, one a block, and the update, in which each block adds those up in the same
+// order. So the host need not know the norm. A step whose loss or gradients are not finite changes nothing but
+// the counts.
 //
-// Work split: a thread four parameters at a time, 16 bytes of each tensor: 30 bytes a parameter with a copy of halves.
+// Work split: a thread four parameters at a time, 16 bytes of each tensor: 30 bytes a parameter with a copy of
+// halves.
 //
-// p, g, m, v: N in f32; copy: N in T, not touched where T is f32; squares: one a block; rates: one a step, the last of
-// them for all later ones; loss: one number.
+// p, g, m, v: N in f32; copy: N in T, not touched where T is f32; squares: one a block; rates: one a step, the
+// last of them for all later ones; loss: one number.
 #include "lab/optimizer_step.cuh"
 #include "lab/pack.cuh"
 
@@ -21,7 +23,8 @@ __global__ void __launch_bounds__(OPTIMIZER_THREADS)
     arena_squares(const float* __restrict__ g, double* __restrict__ squares, long long* counts, double* numbers,
                   long long N) {
     if (blockIdx.x == 0) Progress{counts, numbers}.begin(threadIdx.x);
-    long long thread = blockIdx.x * 1ll * OPTIMIZER_THREADS + threadIdx.x, threads = gridDim.x * 1ll * OPTIMIZER_THREADS;
+    long long thread = blockIdx.x * 1ll * OPTIMIZER_THREADS + threadIdx.x;
+    long long threads = gridDim.x * 1ll * OPTIMIZER_THREADS;
     double sum = 0;
     long long n = thread;
     for (; n + 3 * threads < N / FOUR; n += 4 * threads) {
@@ -49,7 +52,8 @@ struct Step {
     float factor, lr, decay, beta1, beta2, eps, unbias1, unbias2;
     long long decayed;
     __device__ __forceinline__ void update(float& p, float g, float& m, float& v, long long n) const {
-        update_one<ADAMW>(p, g * factor, m, v, lr, n < decayed ? decay : 0.0f, beta1, beta2, eps, unbias1, unbias2);
+        float own = n < decayed ? decay : 0.0f;
+        update_one<ADAMW>(p, g * factor, m, v, lr, own, beta1, beta2, eps, unbias1, unbias2);
     }
 };
 
@@ -65,14 +69,15 @@ template <class T> __device__ __forceinline__ void store_four(T* to, const Pack<
 }
 
 // ANCHOR: update
-// `every`: steps after which the loss scale doubles; 0 where it stays, and then a step that is not finite is only
-// left out. max_norm is 0 where the gradient is not clipped.
+// `every`: steps after which the loss scale doubles; 0 where it stays, and then a step that is not finite is
+// only left out. max_norm is 0 where the gradient is not clipped.
 template <class T>
 __global__ void __launch_bounds__(OPTIMIZER_THREADS)
     adamw(float* __restrict__ p, T* __restrict__ copy, const float* __restrict__ g, float* __restrict__ m,
           float* __restrict__ v, const double* __restrict__ squares, const double* __restrict__ rates,
-          const double* __restrict__ loss, long long* counts, double* numbers, double beta1, double beta2, double eps,
-          double decay, double max_norm, int every, int blocks, long long steps, long long decayed, long long N) {
+          const double* __restrict__ loss, long long* counts, double* numbers, double beta1, double beta2,
+          double eps, double decay, double max_norm, int every, int blocks, long long steps, long long decayed,
+          long long N) {
     Progress at{counts, numbers};
     double scale = numbers[SCALE], norm = sqrt(sum_of(squares, blocks)) / scale, factor = 1 / scale;
     if (max_norm > 0 && max_norm / (norm + 1e-6) < 1) factor *= max_norm / (norm + 1e-6);
@@ -85,9 +90,11 @@ __global__ void __launch_bounds__(OPTIMIZER_THREADS)
     if (!what.updates) return;
 
     double power1 = numbers[POWER1] * beta1, power2 = numbers[POWER2] * beta2;
-    Step step{float(factor), float(rates[min(counts[STEP], steps - 1)]), float(decay), float(beta1), float(beta2),
-              float(eps), float(1 / (1 - power1)), float(1 / (1 - power2)), decayed};
-    long long thread = blockIdx.x * 1ll * OPTIMIZER_THREADS + threadIdx.x, threads = gridDim.x * 1ll * OPTIMIZER_THREADS;
+    double rate = rates[min(counts[STEP], steps - 1)];
+    Step step{float(factor), float(rate), float(decay), float(beta1), float(beta2), float(eps),
+              float(1 / (1 - power1)), float(1 / (1 - power2)), decayed};
+    long long thread = blockIdx.x * 1ll * OPTIMIZER_THREADS + threadIdx.x;
+    long long threads = gridDim.x * 1ll * OPTIMIZER_THREADS;
     for (long long n = thread; n < N / FOUR; n += threads) {
         Pack<float> p_n = load_pack(p + n * FOUR), g_n = load_pack(g + n * FOUR);
         Pack<float> m_n = load_pack(m + n * FOUR), v_n = load_pack(v + n * FOUR);

@@ -19,7 +19,7 @@
 using namespace lab;
 
 constexpr int HELD = 7, COUNT_THREADS = 1024;
-constexpr float LOG2E = 1.44269504f;
+constexpr float LOG2E = 1.44269504f, LOWEST = -3.40282347e38f;
 
 // ANCHOR: cap
 // z of logits. Where all of a pack are within half of the cap, tanh(y) / y is a polynomial in y², off by 6e-8 of
@@ -41,9 +41,9 @@ template <class T, bool CAPPED> struct Cap {
             for (int i = 0; i < N; ++i) x[i] = cap * tanhf(x[i] * inverse);
             return;
         }
-        float largest = 0;
+        float largest = fabsf(x[0]);
 #pragma unroll
-        for (int i = 0; i < N; ++i) largest = fmaxf(largest, fabsf(x[i]));
+        for (int i = 1; i < N; ++i) largest = fmaxf(largest, fabsf(x[i]));
         if (largest <= 0.5f * cap) {
 #pragma unroll
             for (int i = 0; i < N; ++i) {
@@ -58,10 +58,11 @@ template <class T, bool CAPPED> struct Cap {
 };
 // ANCHOR_END: cap
 
-// Σ exp(z − offset) of what this thread has seen. Without a cap `offset` is the maximum so far.
+// Σ exp(z − offset) of what this thread has seen. Without a cap `offset` is the maximum so far. It begins at the
+// lowest finite number: −∞, a mask, adds nothing then, where exp(−∞ − (−∞)) would be NaN.
 template <bool CAPPED> struct Powers {
     float offset, sum = 0;
-    __device__ __forceinline__ explicit Powers(float cap) : offset(CAPPED ? cap : lowest<float>()) {}
+    __device__ __forceinline__ explicit Powers(float cap) : offset(CAPPED ? cap : LOWEST) {}
 
     template <int N> __device__ __forceinline__ void take(const float (&z)[N]) {
         if constexpr (!CAPPED) {
@@ -69,11 +70,6 @@ template <bool CAPPED> struct Powers {
 #pragma unroll
             for (int i = 0; i < N; ++i) largest = fmaxf(largest, z[i]);
             if (largest != offset) sum *= power_of_two((offset - largest) * LOG2E), offset = largest;
-            if (offset == lowest<float>()) {  // masks only, for exp(−∞ − (−∞)) is not a number; or NaN, which stays
-#pragma unroll
-                for (int i = 0; i < N; ++i) sum += z[i] == offset ? 0.0f : z[i];
-                return;
-            }
         }
 #pragma unroll
         for (int i = 0; i < N; ++i) sum += power_of_two((z[i] - offset) * LOG2E);
@@ -83,14 +79,16 @@ template <bool CAPPED> struct Powers {
     template <int THREADS> __device__ __forceinline__ float over_block() {
         if constexpr (!CAPPED) {
             float own = offset;
-            offset = block_reduce<THREADS>(offset, Max{}, lowest<float>());
-            if (own != offset) sum *= own == lowest<float>() ? 0.0f : power_of_two((own - offset) * LOG2E);
+            offset = block_reduce<THREADS>(offset, Max{}, LOWEST);
+            sum *= power_of_two((own - offset) * LOG2E);
         }
         return offset + logf(block_reduce<THREADS>(sum, Add{}, 0.0f));
     }
 };
 
-__device__ __forceinline__ bool is_counted(int target, int vocabulary) { return target >= 0 && target < vocabulary; }
+__device__ __forceinline__ bool is_counted(int target, int vocabulary) {
+    return target >= 0 && target < vocabulary;
+}
 
 // A pack that waits in registers, as numbers.
 template <int N, class T> __device__ __forceinline__ void cells_of(float (&cells)[N], const Raw<T>& raw) {
@@ -101,10 +99,10 @@ template <int N, class T> __device__ __forceinline__ void cells_of(float (&cells
     }
 }
 
-// Where a row's logits lie: whole packs, N columns each, then single ones.
+// Where a row's logits lie: whole packs, N columns each, then fewer than N single ones, and padding.
 template <int THREADS, int N> struct Columns {
-    int packs, words, all;
-    __device__ __forceinline__ Columns(int vocabulary, int stride) : packs(vocabulary / N), words(vocabulary), all(stride) {}
+    int packs;
+    __device__ __forceinline__ explicit Columns(int vocabulary) : packs(vocabulary / N) {}
     __device__ __forceinline__ static int pack(int p) { return p * THREADS + threadIdx.x; }
     __device__ __forceinline__ int single() const { return packs * N + threadIdx.x; }
 };
@@ -114,31 +112,31 @@ template <int THREADS, int N> struct Columns {
 template <class T, int THREADS, int N, bool CAPPED>
 __global__ void __launch_bounds__(THREADS)
     losses(const T* __restrict__ logits, const int* __restrict__ targets, float* __restrict__ row_losses,
-           long long rows, int vocabulary, int stride, float cap, float z_loss) {
-    Columns<THREADS, N> columns(vocabulary, stride);
+           int vocabulary, int stride, float cap, float z_loss) {
+    Columns<THREADS, N> columns(vocabulary);
     Cap<T, CAPPED> bounds(cap);
-    for (long long r = blockIdx.x; r < rows; r += gridDim.x) {
-        const T* row = logits + r * stride;
-        Powers<CAPPED> powers(cap);
+    const T* row = logits + blockIdx.x * 1ll * stride;
+    Powers<CAPPED> powers(cap);
 #pragma unroll 4
-        for (int p = threadIdx.x; p < columns.packs; p += THREADS) {
-            float z[N];
-            load_cells<N>(z, row + p * 1ll * N);
-            bounds.bound(z);
-            powers.take(z);
-        }
-        for (int c = columns.single(); c < vocabulary; c += THREADS) {
-            float z[1] = {to_math(row[c])};
-            bounds.bound(z);
-            powers.take(z);
-        }
-        float lse = powers.template over_block<THREADS>();
-        if (threadIdx.x > 0) continue;
-        bool counts = is_counted(targets[r], vocabulary);
-        float z[1] = {counts ? to_math(row[targets[r]]) : 0.0f};
+    for (int p = threadIdx.x; p < columns.packs; p += THREADS) {
+        float z[N];
+        load_cells<N>(z, row + p * 1ll * N);
         bounds.bound(z);
-        row_losses[r] = counts ? lse - z[0] + z_loss * lse * lse : 0.0f;
+        powers.take(z);
     }
+    float one[1];
+    if (int c = columns.single(); c < vocabulary) {
+        one[0] = to_math(row[c]);
+        bounds.bound(one);
+        powers.take(one);
+    }
+    float lse = powers.template over_block<THREADS>();
+    if (threadIdx.x > 0) return;
+    int target = targets[blockIdx.x];
+    bool counts = is_counted(target, vocabulary);
+    one[0] = counts ? to_math(row[target]) : 0.0f;
+    bounds.bound(one);
+    row_losses[blockIdx.x] = counts ? lse - one[0] + z_loss * lse * lse : 0.0f;
 }
 // ANCHOR_END: losses
 
@@ -163,7 +161,7 @@ __global__ void __launch_bounds__(THREADS)
                   const double* __restrict__ loss_scale, float* __restrict__ row_losses, long long rows,
                   int vocabulary, int stride, float cap, float z_loss, float scale) {
     constexpr int KEPT = N > 1 ? HELD : 0;
-    Columns<THREADS, N> columns(vocabulary, stride);
+    Columns<THREADS, N> columns(vocabulary);
     Cap<T, CAPPED> bounds(cap);
     Raw<T> held[HELD];
     auto fetch = [&](long long r, int p) {
@@ -190,8 +188,9 @@ __global__ void __launch_bounds__(THREADS)
             bounds.bound(z);
             powers.take(z);
         }
-        for (int c = columns.single(); c < vocabulary; c += THREADS) {
-            float one[1] = {to_math(row[c])};
+        float one[1];
+        if (int c = columns.single(); c < vocabulary) {
+            one[0] = to_math(row[c]);
             bounds.bound(one);
             powers.take(one);
         }
@@ -219,8 +218,8 @@ __global__ void __launch_bounds__(THREADS)
             gradient.replace(z, p * N);
             store_cells<N>(row + p * 1ll * N, z);
         }
-        for (int c = columns.single(); c < columns.all; c += THREADS) {
-            float one[1] = {c < vocabulary ? to_math(row[c]) : 0.0f};
+        for (int c = columns.single(); c < stride; c += THREADS) {
+            one[0] = c < vocabulary ? to_math(row[c]) : 0.0f;
             bounds.bound(one);
             gradient.replace(one, c);
             row[c] = from_math<T>(c < vocabulary ? one[0] : 0.0f);
@@ -238,7 +237,8 @@ __global__ void __launch_bounds__(COUNT_THREADS)
     if (threadIdx.x == 0) *count = own;
 }
 
-// loss = Σ_r loss_r / count, by one block, in f64: a mean over many rows keeps their digits. NaN where all are ignored.
+// loss = Σ_r loss_r / count, by one block, in f64: a mean over many rows keeps their digits. NaN where all are
+// ignored.
 __global__ void __launch_bounds__(COUNT_THREADS)
     mean_loss(const float* __restrict__ row_losses, const int* __restrict__ count, double* __restrict__ loss,
               long long rows) {

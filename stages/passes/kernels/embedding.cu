@@ -22,11 +22,12 @@ __device__ __forceinline__ bool is_word(int token, int vocabulary) { return toke
 // Work split: a thread N columns of a row.
 template <class T, int N>
 __global__ void __launch_bounds__(PASS_THREADS)
-    embedding(const int* __restrict__ tokens, const T* __restrict__ weight, T* __restrict__ y, long long rows,
+    embedding(const int* __restrict__ tokens, const T* __restrict__ weight, T* __restrict__ y, int rows,
               int width, int vocabulary) {
-    long long n = blockIdx.x * 1ll * PASS_THREADS + threadIdx.x, r = n / (width / N);
+    unsigned packs = width / N, thread = blockIdx.x * PASS_THREADS + threadIdx.x;
+    long long r = thread / packs;
     if (r >= rows) return;
-    int c = n % (width / N) * N, token = tokens[r];
+    int c = thread % packs * N, token = tokens[r];
     float cells[N] = {};
     if (is_word(token, vocabulary)) load_cells<N>(cells, weight + token * 1ll * width + c);
     store_cells<N>(y + r * width + c, cells);
@@ -154,7 +155,7 @@ __global__ void __launch_bounds__(SUM_THREADS)
 }
 // ANCHOR_END: pieces
 
-// Work split: a block a piece. If its last token begins in it and goes on, the block adds up the partial sums of that.
+// Work split: a block a piece. If its last token begins in it and goes on, it adds up the partial sums of that.
 __global__ void __launch_bounds__(SUM_THREADS)
     join_pieces(const int* __restrict__ tokens, const int* __restrict__ starts, const int* __restrict__ order,
                 const float* __restrict__ partials, float* __restrict__ dweight, int width, int vocabulary,
@@ -172,10 +173,12 @@ __global__ void __launch_bounds__(SUM_THREADS)
     }
 }
 
-// The gradients of tokens that no row has. Work split: a warp a token.
+// The gradients of tokens that no row has. Work split: a warp a token, a lane N columns at a time.
+template <class T, int N>
 __global__ void __launch_bounds__(PASS_THREADS)
-    clear_unused(const int* __restrict__ counts, float* __restrict__ dweight, int width, int vocabulary) {
+    clear_unused(const int* __restrict__ counts, T* __restrict__ dweight, int width, int vocabulary) {
     int t = blockIdx.x * (PASS_THREADS / 32) + threadIdx.x / 32;
     if (t >= vocabulary || counts[t] > 0) return;
-    for (int c = threadIdx.x % 32; c < width; c += 32) dweight[t * 1ll * width + c] = 0;
+    const float zeros[N] = {};
+    for (int c = threadIdx.x % 32 * N; c < width; c += 32 * N) store_cells<N>(dweight + t * 1ll * width + c, zeros);
 }

@@ -20,17 +20,17 @@ __device__ __forceinline__ float capped_tangent(const P* pre, const T* bias, int
 }
 
 // Where gate h of a row lies.
-__device__ __forceinline__ long long gate_at(long long row, int h, int positions, int heads) {
-    return (row / positions * heads + h) * positions + row % positions;
+__device__ __forceinline__ long long gate_at(int row, int h, int positions, int heads) {
+    return (row / positions * 1ll * heads + h) * positions + row % positions;
 }
 
 // ANCHOR: forward
 template <class P, class T>
 __global__ void __launch_bounds__(PASS_THREADS)
     soft_cap_gates(const P* __restrict__ pre, const T* __restrict__ bias, float* __restrict__ i,
-                   float* __restrict__ f, long long rows, int positions, int heads, long long stride, float cap,
+                   float* __restrict__ f, int rows, int positions, int heads, long long stride, float cap,
                    bool has_bias) {
-    long long r = blockIdx.x * 1ll * PASS_THREADS + threadIdx.x;
+    int r = blockIdx.x * PASS_THREADS + threadIdx.x;
     if (r >= rows) return;
     for (int h = 0; h < heads; ++h) {
         long long to = gate_at(r, h, positions, heads);
@@ -44,9 +44,9 @@ template <class P, class T>
 __global__ void __launch_bounds__(PASS_THREADS)
     soft_cap_gates_back(const P* __restrict__ pre, const T* __restrict__ bias, const float* __restrict__ di,
                         const float* __restrict__ df, P* __restrict__ dpre, float* __restrict__ partial,
-                        long long rows, int positions, int heads, long long stride, long long dstride, float cap,
+                        int rows, int positions, int heads, long long stride, long long dstride, float cap,
                         bool has_bias) {
-    long long r = blockIdx.x * 1ll * PASS_THREADS + threadIdx.x;
+    int r = blockIdx.x * PASS_THREADS + threadIdx.x;
     for (int c = 0; c < 2 * heads; ++c) {
         float d = 0;
         if (r < rows) {

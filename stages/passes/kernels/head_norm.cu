@@ -1,6 +1,6 @@
 // The norm over each head with its output gate, as in xLSTM (arXiv 2405.04517, appendix):
 //
-//     n_c = (h_c − μ) r        μ = Σ_c h_c / D      r = 1 / √(Σ_c (h_c − μ)² / D + ε)      over a head's D
+//     n_c = (h_c − μ) r    μ = Σ_c h_c / D    r = 1 / √(Σ_c (h_c − μ)² / D + ε)    over a head's D
 //     out_c = σ(o_c) n_c w_c
 //
 // and back, with g_c = σ(o_c) and e_c = dout_c g_c w_c:
@@ -22,8 +22,8 @@
 using namespace lab;
 
 // Where h of a row b S + s begins.
-__device__ __forceinline__ long long head_of_row(long long row, int positions, long long batch,
-                                                 long long position, long long head) {
+__device__ __forceinline__ long long head_of_row(int row, int positions, long long batch, long long position,
+                                                 long long head) {
     return row / positions * batch + row % positions * position + blockIdx.y * head;
 }
 
@@ -45,18 +45,17 @@ template <int LANES, class Row> __device__ __forceinline__ float normalize(Row& 
 template <class T, int LANES, int PACKS, int N>
 __global__ void __launch_bounds__(PASS_THREADS)
     head_norm(const T* __restrict__ h, const T* __restrict__ ogate, const T* __restrict__ weight,
-              T* __restrict__ out, long long rows, int positions, int heads, int width, long long h_batch,
+              T* __restrict__ out, int rows, int positions, int heads, int width, long long h_batch,
               long long h_position, long long h_head, long long ogate_stride, float eps) {
     using Row = Strip<T, LANES, PACKS, N>;
-    long long r = blockIdx.x * 1ll * Row::ROWS + Row::row();
-    int inside = r < rows ? width : 0, first = blockIdx.y * width;
+    int r = blockIdx.x * Row::ROWS + Row::row(), inside = r < rows ? width : 0, first = blockIdx.y * width;
     Row n, o, w;
     n.load(h + head_of_row(r, positions, h_batch, h_position, h_head), inside);
     o.load(ogate + r * ogate_stride + first, inside);
     w.load(weight + first, inside);
     normalize<LANES>(n, inside, width, eps);
     Row::for_each_cell(inside, [&](int p, int i) { n.v[p][i] *= quick_sigmoid(o.v[p][i]) * w.v[p][i]; });
-    n.store(out + r * heads * width + first, inside);
+    n.store(out + r * 1ll * heads * width + first, inside);
 }
 // ANCHOR_END: forward
 
@@ -65,18 +64,18 @@ template <class T, int LANES, int PACKS, int N>
 __global__ void __launch_bounds__(PASS_THREADS)
     head_norm_back(const T* __restrict__ dout, const T* __restrict__ h, const T* __restrict__ ogate,
                    const T* __restrict__ weight, T* __restrict__ dh, T* __restrict__ dogate,
-                   float* __restrict__ partial, long long rows, int positions, int heads, int width,
+                   float* __restrict__ partial, int rows, int positions, int heads, int width,
                    long long h_batch, long long h_position, long long h_head, long long ogate_stride,
                    long long dogate_stride, float eps) {
     using Row = Strip<T, LANES, PACKS, N>;
     int first = blockIdx.y * width;
     float dw[PACKS][N] = {};
-    for (long long r0 = blockIdx.x * 1ll * Row::ROWS; r0 < rows; r0 += gridDim.x * 1ll * Row::ROWS) {
-        long long r = r0 + Row::row(), h_at = head_of_row(r, positions, h_batch, h_position, h_head);
-        int inside = r < rows ? width : 0;
+    for (int r0 = blockIdx.x * Row::ROWS; r0 < rows; r0 += gridDim.x * Row::ROWS) {
+        int r = r0 + Row::row(), inside = r < rows ? width : 0;
+        long long h_at = head_of_row(r, positions, h_batch, h_position, h_head);
         Row n, o, e, w;
         n.load(h + h_at, inside);
-        e.load(dout + r * heads * width + first, inside);
+        e.load(dout + r * 1ll * heads * width + first, inside);
         o.load(ogate + r * ogate_stride + first, inside);
         w.load(weight + first, inside);
         float scale = normalize<LANES>(n, inside, width, eps);

@@ -70,6 +70,7 @@ __global__ void __launch_bounds__(PASS_THREADS)
         Row n, e, w;
         n.load(s + at, inside);
         e.load(dy + at, inside);
+        Coming<T, LANES, PACKS, N> above(residual + at, has_residual ? inside : 0);
         w.load(weight, inside);
         float scale = inside ? rstd[r] : 0, mean = 0;
         if (centered) {
@@ -88,7 +89,7 @@ __global__ void __launch_bounds__(PASS_THREADS)
         dot = sum_of_lanes<LANES>(dot) / width;
         total = centered ? sum_of_lanes<LANES>(total) / width : 0.0f;
 
-        w.load(residual + at, has_residual ? inside : 0);  // zeros where there is none
+        w = above.arrived();  // zeros where there is none
         Row::for_each_cell(inside, [&](int p, int i) {
             e.v[p][i] = w.v[p][i] + scale * (e.v[p][i] - total - n.v[p][i] * dot);
         });

@@ -74,6 +74,34 @@ template <class T, int LANES, int PACKS, int N> struct Strip {
     }
 };
 
+// A row that is asked for before it is needed: its packs wait as they are, in half of the registers.
+template <class T, int LANES, int PACKS, int N> struct Coming {
+    using Row = Strip<T, LANES, PACKS, N>;
+    const T* row;
+    int width;
+    Raw<T> raw[PACKS];
+
+    __device__ __forceinline__ Coming(const T* row, int width) : row(row), width(width) {
+        if constexpr (N == 1) return;
+#pragma unroll
+        for (int p = 0; p < PACKS; ++p) raw[p] = Row::column(p) < width ? load_raw(row + Row::column(p)) : Raw<T>{};
+    }
+    __device__ __forceinline__ Row arrived() const {
+        Row cells;
+        if constexpr (N == 1) {
+            cells.load(row, width);
+        } else {
+#pragma unroll
+            for (int p = 0; p < PACKS; ++p) {
+                Pack<T> pack = in_math(raw[p]);
+#pragma unroll
+                for (int i = 0; i < N; ++i) cells.v[p][i] = pack.v[i];
+            }
+        }
+        return cells;
+    }
+};
+
 // ANCHOR: block_sums
 // to_c = Σ own_c over the block's rows, always in the same order: lanes of a warp by shuffles, then warp by
 // warp. A column's place in shared memory is such that the lanes of a warp touch 32 banks.

@@ -11,20 +11,23 @@
 
 using namespace lab;
 
-// The row and the first column of this thread's n-th share; a row has `width` columns.
+// The row and the first column of this thread's share; a row has `width` columns. The host sees to it that 32
+// bits count all threads: a division of 64 bits takes some hundred instructions.
 template <int N> struct Share {
     long long row;
     int column;
-    __device__ __forceinline__ Share(long long n, int width) : row(n / (width / N)), column(n % (width / N) * N) {}
+    __device__ __forceinline__ explicit Share(unsigned width) {
+        unsigned thread = blockIdx.x * PASS_THREADS + threadIdx.x;
+        row = thread / (width / N), column = thread % (width / N) * N;
+    }
 };
 
 // ANCHOR: forward
 template <class T, int N>
 __global__ void __launch_bounds__(PASS_THREADS)
     swiglu(const T* __restrict__ gate_up, T* __restrict__ u, long long rows, int width) {
-    long long n = blockIdx.x * 1ll * PASS_THREADS + threadIdx.x;
-    if (n >= rows * (width / N)) return;
-    Share<N> at(n, width);
+    Share<N> at(width);
+    if (at.row >= rows) return;
     const T* from = gate_up + at.row * 2 * width + at.column;
     float a[N], b[N];
     load_cells<N>(a, from);
@@ -41,9 +44,8 @@ template <class T, int N>
 __global__ void __launch_bounds__(PASS_THREADS)
     swiglu_back(const T* __restrict__ gate_up, const T* __restrict__ du, T* __restrict__ dgate_up,
                 T* __restrict__ u, long long rows, int width, bool recomputes) {
-    long long n = blockIdx.x * 1ll * PASS_THREADS + threadIdx.x;
-    if (n >= rows * (width / N)) return;
-    Share<N> at(n, width);
+    Share<N> at(width);
+    if (at.row >= rows) return;
     long long gate = at.row * 2 * width + at.column, cell = at.row * width + at.column;
     float a[N], b[N], d[N], silu[N];
     load_cells<N>(a, gate_up + gate);

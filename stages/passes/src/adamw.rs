@@ -2,7 +2,7 @@
 
 use lab_device::DType;
 use lab_harness::plan::Slot;
-use lab_harness::progress::{COUNTS, NUMBERS, SCALE};
+use lab_harness::progress::{COUNTS, NUMBERS, SCALE, TAKEN};
 use lab_harness::{
     Dim, Error, Info, Input, Output, Plan, Problem, Setting, Tensor, Tensors, arguments,
 };
@@ -74,6 +74,11 @@ impl Progress {
         let numbers = [loss_scale, 1.0, 1.0];
         let both = [numbers, numbers].concat();
         [Tensor::new(&[Self::COUNTS], &[0i64; Self::COUNTS]), Tensor::new(&[Self::NUMBERS], &both)]
+    }
+
+    /// Steps of training before the coming one, i64 \[1\]: for [`crate::Dropout`].
+    pub fn steps_taken(&self) -> Slot {
+        self.counts.part(COUNTS + TAKEN, 1)
     }
 
     /// What the loss of the coming step is multiplied with, f64 \[1\]: for [`crate::CrossEntropy::add_with_gradient`].
@@ -222,7 +227,7 @@ pub static ADAMW: Pass = Pass {
         parent: None,
         change: "16 bytes of each tensor a thread; norm, rate and verdict stay on the device",
         dtypes: &[DType::F32, DType::F16, DType::BF16],
-        dims: &[Dim::new("N", "parameters", [3000, 162_220_800, 1 << 40])],
+        dims: &[Dim::new("N", "parameters", [3000, 1 << 24, 1 << 40])],
         settings: &[
             Setting::number("decay", "of the weights", "0.1"),
             Setting::number("decayed", "so many of the first parameters decay", "1001"),

@@ -97,27 +97,36 @@ impl CrossEntropy {
         Ok(plan.device().load(instance.expect("of all types and packs"))?)
     }
 
-    fn slots(&self, plan: &mut Plan) -> Result<CrossEntropyOut, Error> {
-        let Self { rows, vocabulary, targets, .. } = *self;
-        let out = CrossEntropyOut {
-            loss: self.loss.unwrap_or_else(|| plan.scratch(DType::F64, 1)),
-            row_losses: self.row_losses.unwrap_or_else(|| plan.scratch(DType::F32, rows)),
-            count: plan.scratch(DType::I32, 1),
-        };
+    /// Adds the launch that counts the targets that are not ignored: i32 \[1\].
+    ///
+    /// # Errors
+    /// There are no targets, or no vocabulary.
+    pub fn add_count(plan: &mut Plan, targets: Slot, vocabulary: usize) -> Result<Slot, Error> {
+        let rows = targets.len();
+        check_sizes(NAME, &[("targets", rows), ("vocabulary", vocabulary)])?;
+        let count = plan.scratch(DType::I32, 1);
         let kernel = plan.device().kernel(&kernels::CROSS_ENTROPY, "count_targets")?;
-        let all = arguments![targets, count: out.count, rows, vocabulary];
+        let all = arguments![targets, count, rows, vocabulary];
         plan.launch(&kernel, grid(&kernel, [1, 1])?, all)?;
-        Ok(out)
+        Ok(count)
     }
 
-    fn add_mean(&self, plan: &mut Plan, out: &CrossEntropyOut) -> Result<(), Error> {
-        let CrossEntropyOut { loss, row_losses, count } = *out;
+    /// Adds the launch that makes the mean of the losses of all rows, f64 \[1\]; into scratch of its own where it is not said.
+    ///
+    /// # Errors
+    /// A slot's length that does not fit.
+    pub fn add_mean(
+        plan: &mut Plan,
+        row_losses: Slot,
+        count: Slot,
+        into: Option<Slot>,
+    ) -> Result<Slot, Error> {
+        check_lengths(NAME, &[("count", Some(count), 1), ("loss", into, 1)])?;
+        let loss = into.unwrap_or_else(|| plan.scratch(DType::F64, 1));
         let kernel = plan.device().kernel(&kernels::CROSS_ENTROPY, "mean_loss")?;
-        plan.launch(
-            &kernel,
-            grid(&kernel, [1, 1])?,
-            arguments![row_losses, count, loss, rows: self.rows],
-        )
+        let all = arguments![row_losses, count, loss, rows: row_losses.len()];
+        plan.launch(&kernel, grid(&kernel, [1, 1])?, all)?;
+        Ok(loss)
     }
 
     /// Adds the launches of an evaluation: the losses alone; logits stay as they are.
@@ -128,13 +137,13 @@ impl CrossEntropy {
         self.check()?;
         let Self { rows, vocabulary, stride, logits, targets, z_loss, .. } = *self;
         let kernel = self.load(plan, "losses")?;
-        let out = self.slots(plan)?;
-        let row_losses = out.row_losses;
+        let count = Self::add_count(plan, targets, vocabulary)?;
+        let row_losses = self.row_losses.unwrap_or_else(|| plan.scratch(DType::F32, rows));
         let cap = self.cap.unwrap_or(1.0);
-        let all = arguments![logits, targets, row_losses, rows, vocabulary, stride, cap, z_loss];
+        let all = arguments![logits, targets, row_losses, vocabulary, stride, cap, z_loss];
         plan.launch(&kernel, grid(&kernel, [rows, 1])?, all)?;
-        self.add_mean(plan, &out)?;
-        Ok(out)
+        let loss = Self::add_mean(plan, row_losses, count, self.loss)?;
+        Ok(CrossEntropyOut { loss, row_losses, count })
     }
 
     /// Adds the launches of a training step: the losses, and in the place of the logits the gradient of `scale` · loss. What it
@@ -149,22 +158,39 @@ impl CrossEntropy {
         loss_scale: Option<Slot>,
     ) -> Result<CrossEntropyOut, Error> {
         self.check()?;
-        check_lengths(NAME, &[("loss_scale", loss_scale, 1)])?;
+        let count = Self::add_count(plan, self.targets, self.vocabulary)?;
+        let row_losses = self.add_piece_with_gradient(plan, scale, loss_scale, count)?;
+        let loss = Self::add_mean(plan, row_losses, count, self.loss)?;
+        Ok(CrossEntropyOut { loss, row_losses, count })
+    }
+
+    /// The same of a piece of the rows, whose losses it returns: so logits need room for a piece only. `count` is that of the
+    /// targets of all rows ([`CrossEntropy::add_count`]); the mean is made when the losses of all are there
+    /// ([`CrossEntropy::add_mean`]).
+    ///
+    /// # Errors
+    /// As [`CrossEntropy::add_forward`].
+    pub fn add_piece_with_gradient(
+        &self,
+        plan: &mut Plan,
+        scale: f32,
+        loss_scale: Option<Slot>,
+        count: Slot,
+    ) -> Result<Slot, Error> {
+        self.check()?;
+        check_lengths(NAME, &[("loss_scale", loss_scale, 1), ("count", Some(count), 1)])?;
         let Self { rows, vocabulary, stride, logits, targets, z_loss, .. } = *self;
         let kernel = self.load(plan, "cross_entropy")?;
-        let out = self.slots(plan)?;
+        let row_losses = self.row_losses.unwrap_or_else(|| plan.scratch(DType::F32, rows));
         let loss_scale = loss_scale.unwrap_or_else(|| plan.constant(&Tensor::new(&[1], &[1f64])));
-        let threads = kernel.block()?.threads;
-        let resident = kernel.resident_blocks(threads, 0)? as usize;
-        let CrossEntropyOut { row_losses, count, .. } = out;
+        let resident = kernel.resident_blocks(kernel.block()?.threads, 0)? as usize;
         let cap = self.cap.unwrap_or(1.0);
         let all = arguments![
             logits, targets, count, loss_scale, row_losses, rows, vocabulary, stride, cap, z_loss,
             scale
         ];
         plan.launch(&kernel, grid(&kernel, [rows.min(resident), 1])?, all)?;
-        self.add_mean(plan, &out)?;
-        Ok(out)
+        Ok(row_losses)
     }
 }
 
@@ -221,7 +247,7 @@ pub static CROSS_ENTROPY: Pass = Pass {
         change: "a block a row; with a cap no maximum is needed",
         dtypes: &[DType::F32, DType::F16, DType::BF16],
         dims: &[
-            Dim::new("R", "rows", [6, 8192, i32::MAX as usize]),
+            Dim::new("R", "rows", [6, 2048, i32::MAX as usize]),
             Dim::new("V", "tokens of the vocabulary", [120, 50304, 1 << 24]),
         ],
         settings: &[

@@ -9,7 +9,9 @@ use lab_reference::passes as reference;
 
 use crate::kernels;
 use crate::pass::{Formula, Pass, bytes};
-use crate::slots::{THREADS, check_dtype, check_lengths, check_sizes, grid, pack, with_pack};
+use crate::slots::{
+    THREADS, check_dtype, check_lengths, check_sizes, grid, grid_over, pack, with_pack,
+};
 
 /// y = weight\[token\] of each row.
 ///
@@ -77,7 +79,7 @@ impl Embedding {
         let y = self.y.unwrap_or_else(|| plan.scratch(dtype, rows * width));
         let pack = pack(dtype, &[width], &[(weight, dtype), (y, dtype)]);
         let kernel = with_pack(plan, &kernels::EMBEDDING, "embedding", dtype, pack)?;
-        let launch = grid(&kernel, [(rows * (width / pack)).div_ceil(THREADS), 1])?;
+        let launch = grid_over(&kernel, rows * (width / pack))?;
         plan.launch(&kernel, launch, arguments![tokens, weight, y, rows, width, vocabulary])?;
         Ok(y)
     }
@@ -147,7 +149,8 @@ impl Embedding {
             plan.launch(&join, grid(&join, [pieces, 1])?, all)?;
         }
         if !accumulates {
-            let clear = load(plan, "clear_unused")?;
+            let pack = self::pack(DType::F32, &[width], &[(dweight, DType::F32)]);
+            let clear = with_pack(plan, &kernels::EMBEDDING, "clear_unused", DType::F32, pack)?;
             let launch = grid(&clear, [vocabulary.div_ceil(THREADS / 32), 1])?;
             plan.launch(&clear, launch, arguments![counts, dweight, width, vocabulary])?;
         }
@@ -250,13 +253,15 @@ pub static EMBEDDING_BACK: Pass = Pass {
         }],
         ..EMBEDDING.info
     },
-    // One token in all rows; pieces that a token fills; a vocabulary of several rounds of the scan.
+    // One token in all rows; pieces that a token fills; a vocabulary of several rounds of the scan; wide rows of no token.
     shapes: &[
         &[1, 1, 1],
         &[300, 1, 8],
         &[45, 30, 31],
         &[200, 2, 1032],
         &[33, 9000, 8],
+        &[20, 40, 136],
+        &[20, 40, 70],
         &[400, 60, 24],
     ],
     plan: |plan, request| {

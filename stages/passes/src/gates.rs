@@ -8,7 +8,8 @@ use lab_reference::passes as reference;
 use crate::kernels;
 use crate::pass::{Formula, Pass, bytes};
 use crate::slots::{
-    THREADS, add_column_sums, check_dtype, check_lengths, check_rows, check_sizes, grid, untouched,
+    THREADS, add_column_sums, check_dtype, check_lengths, check_rows, check_rows_count,
+    check_sizes, grid, untouched,
 };
 
 /// i, f = cap · tanh((pre + bias) / cap), from the columns of a product: those of i of each head, then those of f.
@@ -80,6 +81,7 @@ impl SoftCapGates {
             return Err(Error::bad(what, format!("{dtype}, as the bias, or f32"), pre_dtype));
         }
         check_sizes(NAME, &[("batch", batch), ("positions", positions), ("heads", heads)])?;
+        check_rows_count(NAME, self.rows())?;
         if !(cap > 0.0 && cap.is_finite()) {
             return Err(Error::bad(format!("cap of {NAME}"), "a finite number above 0", cap));
         }

@@ -9,7 +9,8 @@ use crate::head_norm::HeadLayout;
 use crate::kernels;
 use crate::pass::{Formula, Operands, Pass, bytes};
 use crate::slots::{
-    THREADS, check_dtype, check_lengths, check_rows, check_sizes, grid, pack, with_pack,
+    check_dtype, check_lengths, check_rows, check_rows_count, check_sizes, grid_over, pack,
+    with_pack,
 };
 
 /// \[B, NH, S, D\] from columns of rows: `to[b, h, s, :] = from[b, s, h D .. (h + 1) D]`.
@@ -71,7 +72,8 @@ impl Sizes {
         check_sizes(
             name,
             &[("batch", batch), ("positions", positions), ("heads", heads), ("width", width)],
-        )
+        )?;
+        check_rows_count(name, batch * positions)
     }
 
     fn all(&self) -> usize {
@@ -99,7 +101,7 @@ impl Sizes {
         let pack = pack(dtype, &sizes, &[(from, dtype), (to, dtype)]);
         let kernel = with_pack(plan, &kernels::HEADS, "move_heads", dtype, pack)?;
         let rows = batch * positions;
-        let launch = grid(&kernel, [(rows * heads * (width / pack)).div_ceil(THREADS), 1])?;
+        let launch = grid_over(&kernel, rows * heads * (width / pack))?;
         let [[from_batch, from_position, from_head], [to_batch, to_position, to_head]] = strides;
         let all = arguments![
             from,

@@ -4,18 +4,20 @@
 //! each operation here is one pass over its tensors, or as few as there can be, and all of them give the same bits each run.
 //!
 //! An operation is a struct of slots and sizes that adds its launches to a plan: [`RmsNorm`], [`GatedHeadNorm`], [`SwiGlu`],
-//! [`SoftCapGates`], [`Embedding`], [`CrossEntropy`], [`AdamW`], [`SplitHeads`], [`MergeHeads`]. Each is also a version of this
+//! [`SoftCapGates`], [`Embedding`], [`CrossEntropy`], [`AdamW`], [`SplitHeads`], [`MergeHeads`], [`Rope`], [`Dropout`]. Each is also a version of this
 //! stage by itself.
 
 mod adamw;
 mod checks;
 mod cross_entropy;
+mod dropout;
 mod embedding;
 mod gates;
 mod head_norm;
 mod heads;
 mod pass;
 mod rms_norm;
+mod rope;
 mod slots;
 mod swiglu;
 
@@ -23,6 +25,7 @@ use lab_harness::Stage;
 
 pub use adamw::{ADAMW, AdamW, Progress};
 pub use cross_entropy::{CROSS_ENTROPY, CROSS_ENTROPY_BACK, CrossEntropy, CrossEntropyOut};
+pub use dropout::{DROPOUT, Dropout};
 pub use embedding::{EMBEDDING, EMBEDDING_BACK, Embedding, EmbeddingUpstream};
 pub use gates::{Gates, SOFT_CAP_GATES, SOFT_CAP_GATES_BACK, SoftCapGates, SoftCapGatesUpstream};
 pub use head_norm::{
@@ -33,6 +36,7 @@ pub use heads::{MERGE_HEADS, MergeHeads, SPLIT_HEADS, SplitHeads};
 pub use pass::{Formula, Pass};
 pub use rms_norm::{RMS_NORM, RMS_NORM_BACK, RmsNorm, RmsNormOut, RmsNormSaved, RmsNormUpstream};
 pub use slots::add_column_sums;
+pub use rope::{ROPE, Rope};
 pub use swiglu::{SWIGLU, SWIGLU_BACK, SwiGlu, SwiGluUpstream};
 
 #[allow(missing_docs)]
@@ -56,6 +60,8 @@ pub static STAGE: Stage = Stage {
         &SOFT_CAP_GATES_BACK,
         &SPLIT_HEADS,
         &MERGE_HEADS,
+        &ROPE,
+        &DROPOUT,
         &EMBEDDING,
         &EMBEDDING_BACK,
         &CROSS_ENTROPY,

@@ -120,6 +120,24 @@ pub(crate) fn grid(kernel: &Kernel, [x, y]: [usize; 2]) -> Result<Launch, Error>
     Ok(kernel.grid([x, y, 1])?)
 }
 
+/// A thread for each of `threads`. Kernels count them in 32 bits.
+pub(crate) fn grid_over(kernel: &Kernel, threads: usize) -> Result<Launch, Error> {
+    if u32::try_from(threads.next_multiple_of(THREADS)).is_err() {
+        let expected = format!("at most {} threads", u32::MAX as usize + 1 - THREADS);
+        return Err(Error::bad(format!("size of {}", kernel.name()), expected, threads));
+    }
+    grid(kernel, [threads.div_ceil(THREADS), 1])
+}
+
+/// Refuses more rows than 31 bits count, with those that a grid has beyond them.
+pub(crate) fn check_rows_count(operation: &str, rows: usize) -> Result<(), Error> {
+    const MOST: usize = (1 << 31) - (1 << 20);
+    if rows <= MOST {
+        return Ok(());
+    }
+    Err(Error::bad(format!("rows of {operation}"), format!("at most {MOST}"), rows))
+}
+
 /// `name<T, N>` of a file.
 pub(crate) fn with_pack(
     plan: &Plan,

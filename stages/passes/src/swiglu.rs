@@ -8,7 +8,7 @@ use lab_reference::passes as reference;
 use crate::kernels;
 use crate::pass::{Formula, Pass, bytes};
 use crate::slots::{
-    THREADS, check_dtype, check_lengths, check_sizes, grid, pack, untouched, with_pack,
+    check_dtype, check_lengths, check_sizes, grid_over, pack, untouched, with_pack,
 };
 
 /// u = silu(gate) · up, of rows that hold all columns of gate, then those of up.
@@ -62,7 +62,7 @@ impl SwiGlu {
         let pack = self.pack(&[Some(gate_up), self.u]);
         let kernel = with_pack(plan, &kernels::SWIGLU, "swiglu", dtype, pack)?;
         let u = self.u.unwrap_or_else(|| plan.scratch(dtype, rows * width));
-        let launch = grid(&kernel, [(rows * (width / pack)).div_ceil(THREADS), 1])?;
+        let launch = grid_over(&kernel, rows * (width / pack))?;
         plan.launch(&kernel, launch, arguments![gate_up, u, rows, width])?;
         Ok(u)
     }
@@ -87,7 +87,7 @@ impl SwiGlu {
         let dgate_up = dgate_up.unwrap_or_else(|| plan.scratch(dtype, 2 * all));
         let recomputes = recompute_into.is_some();
         let u = recompute_into.unwrap_or_else(|| untouched(plan, dtype));
-        let launch = grid(&kernel, [(rows * (width / pack)).div_ceil(THREADS), 1])?;
+        let launch = grid_over(&kernel, rows * (width / pack))?;
         plan.launch(
             &kernel,
             launch,

@@ -57,6 +57,23 @@ pub(super) fn a_tied_gradient_is_added_to(device: &Device) {
     }
 }
 
+/// Tokens that are counted by the last warp of a round of the scan; a token whose last piece has one row; no tokens at all.
+pub(super) fn rows_are_sorted_whatever_their_tokens(device: &Device) {
+    let (width, dtype) = (5, DType::F32);
+    let far: Vec<i32> = (0..40).map(|row| [4095, 8999, 0, 4096, 4000][row % 5]).collect();
+    for (tokens, vocabulary) in [(far, 9000), (vec![2; 65], 4), (vec![-1; 70], 4), (vec![3; 64], 4)]
+    {
+        let dy = noise(1, dtype, &[tokens.len(), width]);
+        let before = noise(2, DType::F32, &[vocabulary, width]);
+        let got = gradient(device, dtype, &tokens, &dy, &before);
+        let ids: Vec<i64> = tokens.iter().map(|&token| token.into()).collect();
+        let of_rows = reference::embedding_back(&ids, &dy.values(), vocabulary, width);
+        let expected: Vec<f64> = of_rows.iter().zip(before.values()).map(|(d, b)| d + b).collect();
+        let what = format!("{} rows of token {} and others", tokens.len(), tokens[0]);
+        assert_close(&what, &got.values(), &expected, 3e-7);
+    }
+}
+
 /// What atomics leave to chance is set right: sums of which each order would have other last digits.
 pub(super) fn any_schedule_gives_the_same_gradient(device: &Device) {
     let (rows, width, dtype) = (300, 9, DType::F32);

@@ -66,6 +66,31 @@ impl Rows {
         run_plan(plan, &inputs)
     }
 
+    /// The losses alone.
+    fn losses(&self, device: &Device) -> Vec<f64> {
+        let Self { dtype, vocabulary, stride, cap, .. } = *self;
+        let rows = self.targets.len();
+        let mut plan = Plan::new(device);
+        let op = CrossEntropy {
+            dtype,
+            rows,
+            vocabulary,
+            stride,
+            cap,
+            z_loss: 0.0,
+            logits: plan.input("logits", dtype, &[rows, stride]),
+            targets: plan.input("targets", DType::I32, &[rows]),
+            row_losses: Some(plan.output("row_losses", DType::F32, &[rows])),
+            loss: None,
+        };
+        op.add_forward(&mut plan).unwrap();
+        let inputs = tensors([
+            ("logits", Tensor::rounded(dtype, &[rows, stride], &self.logits)),
+            ("targets", Tensor::new(&[rows], &self.targets)),
+        ]);
+        run_plan(plan, &inputs)["row_losses"].values()
+    }
+
     /// The reference's losses, mean and gradient, of the vocabulary's columns.
     fn expected(&self) -> (Vec<f64>, f64, Vec<f64>) {
         let of = reference::CrossEntropy { cap: self.cap.map(f64::from), z_loss: 0.0 };
@@ -129,8 +154,9 @@ pub(super) fn padding_has_no_loss_and_no_gradient(device: &Device) {
         (DType::F16, 33, 35, Some(30.0)),
         (DType::BF16, 5, 8, None),
     ] {
-        let targets = vec![2, -1, vocabulary as i32, 4];
-        let mut logits = noise(1, DType::F32, &[4 * stride]).values();
+        // The first and the last are nowhere in memory.
+        let targets = vec![-1 << 30, 2, vocabulary as i32, 4, i32::MAX];
+        let mut logits = noise(1, DType::F32, &[5 * stride]).values();
         // What stands in the padding is nobody's.
         logits
             .iter_mut()
@@ -140,8 +166,13 @@ pub(super) fn padding_has_no_loss_and_no_gradient(device: &Device) {
         let all = Rows { dtype, vocabulary, stride, cap, logits, targets };
         let got = all.run(device, 1.0, None);
         all.assert_right(&format!("{dtype}, {vocabulary} of {stride}"), &got);
-        let ignored = got["dlogits"].values()[stride..3 * stride].to_vec();
-        assert!(ignored.iter().all(|d| *d == 0.0), "{dtype}: rows that are ignored");
+        let d = got["dlogits"].values();
+        let is_ignored = |at: usize| [0, 2, 4].contains(&(at / stride));
+        assert!(
+            d.iter().enumerate().all(|(at, d)| !is_ignored(at) || *d == 0.0),
+            "{dtype}: ignored rows"
+        );
+        assert_close("losses alone", &all.losses(device), &got["row_losses"].values(), 1e-6);
     }
     let none = Rows {
         dtype: DType::F32,
@@ -181,10 +212,67 @@ pub(super) fn masks_and_nan_are_what_they_are(device: &Device) {
         let finite = ..2 * vocabulary;
         assert_close(&format!("cap {cap:?}: masks"), &losses[..2], &expected[..2], 2e-6);
         assert_close(&format!("cap {cap:?}: masks' gradient"), &d[finite], &of_rows[finite], 3e-6);
+        assert!(all.losses(device)[2].is_nan(), "cap {cap:?}: NaN of the losses alone");
         assert!(
             losses[2].is_nan() && d[2 * vocabulary..].iter().all(|d| d.is_nan()),
             "cap {cap:?}: NaN"
         );
+    }
+}
+
+/// Rows in pieces that share one place for their logits, each with a copy of its own here: the same bits as all at once.
+pub(super) fn pieces_of_rows_are_as_all_at_once(device: &Device) {
+    let (rows, vocabulary, dtype) = (7, 48, DType::BF16);
+    let logits = noise(1, DType::F32, &[rows * vocabulary]).values();
+    let targets = vec![1, -1, 39, 7, 47, -1, 0];
+    let all = Rows { dtype, vocabulary, stride: vocabulary, cap: Some(30.0), logits, targets };
+    let at_once = all.run(device, 1.0, None);
+
+    let mut plan = Plan::new(device);
+    let logits = plan.updated("logits", "dlogits", dtype, &[rows, vocabulary]);
+    let targets = plan.input("targets", DType::I32, &[rows]);
+    let row_losses = plan.output("row_losses", DType::F32, &[rows]);
+    let count = CrossEntropy::add_count(&mut plan, targets, vocabulary).unwrap();
+    for (first, rows) in [(0, 3), (3, 3), (6, 1)] {
+        let piece = CrossEntropy {
+            dtype,
+            rows,
+            vocabulary,
+            stride: vocabulary,
+            cap: Some(30.0),
+            z_loss: 0.0,
+            logits: logits.part(first * vocabulary, rows * vocabulary),
+            targets: targets.part(first, rows),
+            row_losses: Some(row_losses.part(first, rows)),
+            loss: None,
+        };
+        piece.add_piece_with_gradient(&mut plan, 1.0, None, count).unwrap();
+    }
+    let loss = plan.output("loss", DType::F64, &[1]);
+    CrossEntropy::add_mean(&mut plan, row_losses, count, Some(loss)).unwrap();
+    let inputs = tensors([
+        ("logits", Tensor::rounded(dtype, &[rows, vocabulary], &all.logits)),
+        ("targets", Tensor::new(&[rows], &all.targets)),
+    ]);
+    assert_eq!(run_plan(plan, &inputs), at_once);
+}
+
+/// A NaN among masks, which a maximum passes over.
+pub(super) fn nan_among_masks_is_not_lost(device: &Device) {
+    let vocabulary = 16;
+    for at in 0..8 {
+        let mut logits = vec![f64::NEG_INFINITY; vocabulary];
+        logits[at] = f64::NAN;
+        for dtype in [DType::F32, DType::BF16] {
+            let logits = logits.clone();
+            let all =
+                Rows { dtype, vocabulary, stride: vocabulary, cap: None, logits, targets: vec![9] };
+            assert!(all.losses(device)[0].is_nan(), "{dtype}: NaN at {at}");
+            assert!(
+                all.run(device, 1.0, None)["row_losses"].values()[0].is_nan(),
+                "{dtype}: NaN at {at}"
+            );
+        }
     }
 }
 

@@ -6,6 +6,7 @@ mod layouts;
 mod loss;
 mod norms;
 mod optimizer;
+mod positions;
 mod refused;
 
 use lab_device::{DType, Device};
@@ -32,12 +33,17 @@ pub(crate) static CHECKS: &[Check] = checks![
     layouts::gates_are_columns_of_wider_rows,
     layouts::heads_are_columns_of_wider_rows,
     layouts::swiglu_need_not_write_u_again,
+    positions::positions_turn_columns_of_wider_rows,
+    positions::dropout_chooses_by_seed_stream_and_step,
     embedding::a_tied_gradient_is_added_to,
+    embedding::rows_are_sorted_whatever_their_tokens,
     embedding::any_schedule_gives_the_same_gradient,
     loss::losses_are_right_under_all_options,
     loss::large_logits_are_right,
     loss::padding_has_no_loss_and_no_gradient,
     loss::masks_and_nan_are_what_they_are,
+    loss::nan_among_masks_is_not_lost,
+    loss::pieces_of_rows_are_as_all_at_once,
     loss::the_gradient_has_the_scale_of_the_device,
     optimizer::many_steps_follow_the_reference,
     optimizer::a_step_that_is_not_finite_is_left_out,

@@ -91,7 +91,7 @@ impl Arena {
 
 /// The gradients of a step, small ones and large ones in turns.
 fn gradients(step: u64, scale: f64) -> Tensor {
-    let size = if step % 2 == 0 { 1e-2 } else { 1.0 };
+    let size = if step.is_multiple_of(2) { 1e-2 } else { 1.0 };
     let values: Vec<f64> =
         noise(10 + step, DType::F32, &[N]).values().iter().map(|v| v * size * scale).collect();
     Tensor::rounded(DType::F32, &[N], &values)

@@ -4,8 +4,8 @@ use lab_device::{DType, Device};
 use lab_harness::{Error, Plan};
 
 use crate::{
-    AdamW, CrossEntropy, Embedding, GatedHeadNorm, HeadLayout, Progress, RmsNorm, SoftCapGates,
-    SwiGlu,
+    AdamW, CrossEntropy, Dropout, Embedding, GatedHeadNorm, HeadLayout, Progress, RmsNorm, Rope,
+    SoftCapGates, SwiGlu,
 };
 
 pub(super) fn what_does_not_fit_is_refused_by_name(device: &Device) {
@@ -162,4 +162,20 @@ pub(super) fn what_does_not_fit_is_refused_by_name(device: &Device) {
     let said = "first element of p of adamw: expected a multiple of 4, got 2";
     let part = AdamW { parameters: 700, decayed: 0, p: floats.part(2, 700), ..adamw };
     refuse("place", of(part), said);
+
+    let table = plan.scratch(DType::F32, 40);
+    let rope =
+        Rope { dtype: half, batch: 20, positions: 2, heads: 1, width: 20, stride: 20, table };
+    let mut of = |rope: Rope| rope.add_forward(&mut plan, x);
+    of(rope).unwrap();
+    refuse("odd", of(Rope { width: 19, ..rope }), "width of rope: expected an even number, got 19");
+    let said = "table of rope: expected 80 elements, got 40";
+    refuse("table", of(Rope { batch: 10, positions: 4, ..rope }), said);
+
+    let step = plan.scratch(DType::I64, 1);
+    let dropout =
+        Dropout { dtype: half, elements: 800, rate: 1.0, seed: 1, stream: 0, step, x, out: None };
+    let mut of = |dropout: Dropout| dropout.add_forward(&mut plan).map(|_| ());
+    of(Dropout { rate: 0.5, ..dropout }).unwrap();
+    refuse("rate", of(dropout), "rate of dropout: expected from 0 to below 1, got 1");
 }
