@@ -12,6 +12,7 @@ mod lstm;
 mod lstm_refuses;
 mod mlp;
 mod mutate;
+mod norm;
 mod profile;
 mod traces;
 mod workshop;
