@@ -300,6 +300,19 @@ mod tests {
         }
     }
 
+    /// Of wgmma's A in registers the program's own variables, not copies that are gone behind the text.
+    #[test]
+    fn what_is_read_later_is_no_copy() {
+        let text = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, {%4, %5, %6, %7}, %8, 1, 1, 1, 0;";
+        let given = ["x", "x", "x", "x", "y", "y", "y", "y", "y"];
+        let got = of(text, &given).unwrap();
+        assert!(
+            got.contains("auto&& emu_o4 = (y); ") && got.contains(" auto emu_o8 = (y); "),
+            "{got}"
+        );
+        assert!(got.contains("::emu::ptx::register_of<decltype(emu_o4)>(emu_o4)"), "{got}");
+    }
+
     /// Words, operands and characters that are missing: refused or read, and no panic.
     #[test]
     fn what_is_malformed_is_no_panic() {

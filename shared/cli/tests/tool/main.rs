@@ -14,5 +14,6 @@ mod mlp;
 mod mutate;
 mod norm;
 mod profile;
+mod ptx_twins;
 mod traces;
 mod workshop;
