@@ -230,12 +230,18 @@ __forceinline__ Parts<uint32_t, 2> multiplied_halves(const uint32_t (&a)[A], con
     auto sums = multiplied<T>(a, b, wide);
     return {{two_f16x2(sums.v[1], sums.v[0]), two_f16x2(sums.v[3], sums.v[2])}};
 }
-// A warpgroup's sums, which the hardware adds to while the thread goes on.
-inline float* side_by_side(std::initializer_list<float*> sums) {
-    for (size_t n = 1; n < sums.size(); ++n)
-        if (sums.begin()[n] != sums.begin()[0] + n)
-            emu_trap("wgmma: expected its sums side by side, in one array, as the emulator keeps them");
-    return *sums.begin();
+// A warpgroup's sums, which the hardware adds to while the thread goes on, and A, which it reads.
+template <class T> T* side_by_side(std::initializer_list<T*> all) {
+    for (size_t n = 1; n < all.size(); ++n)
+        if (all.begin()[n] != all.begin()[0] + n)
+            emu_trap("wgmma: expected its registers side by side, in one array, as the emulator keeps them");
+    return *all.begin();
+}
+// T is that of a variable of the text: a reference to one of the program's own, or to what is gone behind the text.
+template <class T> const uint32_t* register_of(const typename std::remove_reference<T>::type& own) {
+    static_assert(sizeof own == 4, "a register of A has 4 bytes");
+    if (!std::is_lvalue_reference<T>::value) emu_trap("wgmma: expected variables for A, which is read later, got a value");
+    return reinterpret_cast<const uint32_t*>(&own);
 }
 __forceinline__ void signs(int a, int b) {
     if (a != 1 || b != 1) emu_trap("wgmma: expected scales 1 of A and B, others are not run here");

@@ -4,8 +4,12 @@ use std::fmt;
 
 use lab_device::DType;
 
+use crate::compare::Magnitudes;
 use crate::suite::VersionCheck;
 use crate::{Cost, Dims, Info, Input, Options, Problem, Tensors};
+
+/// Outputs in f64, by name.
+pub type Reference = [(&'static str, Vec<f64>)];
 
 /// A family: what goes in, what must come out, what it costs, what is timed. Its versions differ in
 /// how they do it, in the sizes and types that they take, and in how exact they are.
@@ -32,6 +36,22 @@ pub trait Family: Sync {
         inputs: &Tensors,
         options: &Options,
     ) -> Vec<(&'static str, Vec<f64>)>;
+
+    /// What the rounding errors of each element are relative to, by output: the sum that it is of, without
+    /// its cancellation. `reference` is what [`Family::reference`] gave for the same inputs. An output that
+    /// is not named is held relative to the largest of its row.
+    ///
+    /// # Panics
+    /// As [`Family::reference`].
+    fn magnitudes(
+        &self,
+        _info: &Info,
+        _inputs: &Tensors,
+        _options: &Options,
+        _reference: &Reference,
+    ) -> Magnitudes {
+        Magnitudes::new()
+    }
 
     /// What it costs at least.
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost;

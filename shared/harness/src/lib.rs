@@ -48,9 +48,9 @@ pub mod vlstm;
 
 pub use binding::{Binder, Binding};
 pub use choice::Choice;
-pub use compare::{Comparison, compare};
+pub use compare::{Comparison, Magnitude, Magnitudes, compare};
 pub use error::Error;
-pub use family::Family;
+pub use family::{Family, Reference};
 pub use operand::Operand;
 pub use peer::{Peer, PeerInfo, Place};
 pub use plan::Plan;

@@ -8,7 +8,10 @@
 use lab_device::DType;
 use lab_reference::lstm::{Inputs, Network, Upstream};
 
-use crate::{Cost, Dim, Dims, Family, Info, Input, Options, Problem, Tensor, Tensors};
+use crate::{
+    Cost, Dim, Dims, Family, Info, Input, Magnitude, Magnitudes, Options, Problem, Reference,
+    Tensor, Tensors,
+};
 
 /// The family of the forward and the backward pass.
 pub static FAMILY: Lstm = Lstm { backward: true };
@@ -36,6 +39,12 @@ impl Family for Lstm {
 
     fn reference(&self, _: &Info, inputs: &Tensors, _: &Options) -> Vec<(&'static str, Vec<f64>)> {
         if self.backward { reference(inputs) } else { forward_reference(inputs) }
+    }
+
+    /// A recurrence carries the roundings of each step through the gates of all that follow, which is not followed
+    /// here; states and gradients are of one size all over, so that the largest tells what that is.
+    fn magnitudes(&self, _: &Info, _: &Tensors, _: &Options, reference: &Reference) -> Magnitudes {
+        reference.iter().map(|(name, _)| (*name, Magnitude::Whole)).collect()
     }
 
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
@@ -201,7 +210,7 @@ mod tests {
         dims: &dims([[1, 1, 99], [1, 1, 99], [1, 1, 99], [1, 1, 99]]),
         settings: &[],
         inputs: INPUTS,
-        outputs: &[Output { name: "y", bounds: &[] }],
+        outputs: &[Output { name: "y", bounds: &[], elements: &[] }],
     };
 
     #[test]

@@ -13,7 +13,8 @@ use lab_device::DType;
 use lab_reference::mlp::{Parameters, Sizes};
 
 use crate::{
-    Cost, Dim, Dims, Error, Family, Info, Input, Options, Problem, Setting, Tensor, Tensors,
+    Cost, Dim, Dims, Error, Family, Info, Input, Magnitude, Magnitudes, Options, Problem,
+    Reference, Setting, Tensor, Tensors,
 };
 
 /// The family.
@@ -41,9 +42,28 @@ impl Family for Mlp {
         reference(inputs, options.number(info, LEARNING_RATE.name))
     }
 
+    fn magnitudes(&self, _: &Info, _: &Tensors, _: &Options, reference: &Reference) -> Magnitudes {
+        magnitudes(reference, 1.0)
+    }
+
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
         cost(dims, dtype)
     }
+}
+
+/// What the rounding errors of a parameter and of its move are relative to: the largest move of all, for what a single one is
+/// a sum of may cancel anywhere behind the logits; and the parameter itself, which is rounded as it is moved. Of it so
+/// large a share as its unit roundoff is of that of the products.
+pub fn magnitudes(reference: &Reference, share: f64) -> Magnitudes {
+    let values = |name: &str| &reference.iter().find(|r| r.0 == name).expect("an output").1;
+    let of = |name: &'static str| {
+        let parameter = name.trim_end_matches("_change");
+        let moved = values(&format!("{parameter}_change"));
+        let largest = moved.iter().fold(0f64, |largest, v| largest.max(v.abs()));
+        let all = values(parameter).iter().map(|v| share * v.abs() + largest);
+        Magnitude::Each(all.collect())
+    };
+    OUTPUTS[1..].iter().map(|name| (*name, of(name))).collect()
 }
 
 /// What goes in.
@@ -230,7 +250,7 @@ mod tests {
         dims: &dims([[1, 1, 99], [1, 1, 99], [1, 1, 99], [1, 1, 99], [1, 1, 99]]),
         settings: &[LEARNING_RATE],
         inputs: INPUTS,
-        outputs: &[Output { name: "loss", bounds: &[] }],
+        outputs: &[Output { name: "loss", bounds: &[], elements: &[] }],
     };
 
     fn posed() -> (Dims, Tensors) {

@@ -2,7 +2,7 @@
 
 use lab_device::DType;
 
-use crate::compare::against;
+use crate::compare::{Magnitudes, against};
 use crate::{Comparison, Problem, Tensors, Version};
 
 /// A problem as all versions of a family in a stage see it: the inputs, and what must come out.
@@ -13,6 +13,7 @@ pub struct Posed {
     /// Its inputs.
     pub inputs: Tensors,
     reference: Vec<(&'static str, Vec<f64>)>,
+    magnitudes: Magnitudes,
 }
 
 impl std::fmt::Debug for Posed {
@@ -22,12 +23,13 @@ impl std::fmt::Debug for Posed {
 }
 
 impl Posed {
-    /// Draws the inputs and computes the reference, as `version` says. They are the same for every
+    /// Draws the inputs and computes the reference and its magnitudes, as `version` says. They are the same for every
     /// version of its family.
     pub fn new(version: &dyn Version, problem: Problem) -> Self {
         let inputs = version.inputs(&problem);
         let reference = version.reference(&inputs, &problem.options);
-        Self { problem, inputs, reference }
+        let magnitudes = version.magnitudes(&inputs, &problem.options, &reference);
+        Self { problem, inputs, reference, magnitudes }
     }
 
     /// What must come out under this name, in f64.
@@ -48,6 +50,6 @@ impl Posed {
         dtype: DType,
     ) -> Vec<Comparison> {
         let expected = version.info().outputs_under(&self.problem.options);
-        against(&expected, &self.reference, outputs, dtype)
+        against(&expected, &self.reference, &self.magnitudes, outputs, dtype)
     }
 }

@@ -153,6 +153,10 @@ pub struct Measurement {
     /// The largest relative error of its outputs against f64, on this problem; none where there is
     /// no output, or where a library's script cannot tell.
     pub relative_error: Option<f64>,
+    /// The largest share that an element's error takes of what is allowed there: at most 1; none in older records,
+    /// of what has no output, and of a library's script.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub element_share: Option<f64>,
     /// Registers a thread; of several kernels, the most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registers: Option<u32>,
@@ -196,6 +200,7 @@ impl Measurement {
             roofline_percent: None,
             replay_us: None,
             relative_error: None,
+            element_share: None,
             registers: None,
             local_bytes: None,
             products: None,
@@ -385,6 +390,7 @@ mod tests {
                 replay_us: None,
                 roofline_percent: Some(50.0),
                 relative_error: None,
+                element_share: None,
                 registers: Some(32),
                 local_bytes: None,
                 products: None,

@@ -73,6 +73,12 @@ impl Tensor {
         Self { dtype, shape: shape.to_vec(), bytes }
     }
 
+    /// The absolute value of each element.
+    pub fn absolute(&self) -> Self {
+        let values: Vec<f64> = self.values().into_iter().map(f64::abs).collect();
+        Self::rounded(self.dtype, &self.shape, &values)
+    }
+
     /// Number of elements.
     pub fn len(&self) -> usize {
         self.shape.iter().product()

@@ -3,9 +3,11 @@
 use lab_device::emulator::{Finding, Kind};
 use lab_device::{Arithmetic, DType, Device, Kernel, KernelSource, Launch};
 
+use crate::compare::Magnitudes;
 use crate::suite::{Check, VersionCheck};
 use crate::{
-    Dims, Error, Family, Options, Peer, Plan, Problem, Request, Shape, Shapes, Tensors, Tiling,
+    Dims, Error, Family, Options, Peer, Plan, Problem, Reference, Request, Shape, Shapes, Tensors,
+    Tiling,
 };
 
 /// A named size.
@@ -76,9 +78,14 @@ pub struct Input {
 pub struct Output {
     /// Its name in files and in the API.
     pub name: &'static str,
-    /// Bounds on the relative error ‖out − ref‖ / ‖ref‖, by the run's type: at most four times
-    /// what was observed over the suite.
+    /// Bounds on the relative error ‖out − ref‖ / ‖ref‖ of the whole, by the run's type: at most four
+    /// times what was observed over the suite.
     pub bounds: &'static [(DType, f64)],
+    /// Bounds on what rounding leaves in each element beside its own, (|out − ref| − u |ref|) /
+    /// [magnitude](crate::compare::Magnitude), by the run's type: a multiple of the
+    /// [unit roundoff](crate::compare::unit) of what is summed in, at most four times what was observed.
+    /// A type that is not there has [so many times](crate::compare::UNSTATED) its bound of the whole.
+    pub elements: &'static [(DType, f64)],
 }
 
 /// A scalar option.
@@ -525,6 +532,10 @@ pub trait Version: Sync {
     /// The outputs in f64, by name: the family's.
     fn reference(&self, inputs: &Tensors, options: &Options) -> Vec<(&'static str, Vec<f64>)> {
         self.info().family.reference(self.info(), inputs, options)
+    }
+    /// What the rounding errors of each element are relative to, beside that reference: the family's.
+    fn magnitudes(&self, inputs: &Tensors, options: &Options, reference: &Reference) -> Magnitudes {
+        self.info().family.magnitudes(self.info(), inputs, options, reference)
     }
     /// What it costs at least: the family's.
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {

@@ -35,6 +35,41 @@ pub fn layernorm(x: &[f64], gamma: &[f64], beta: &[f64], eps: f64) -> Vec<f64> {
         .collect()
 }
 
+/// What the rounding errors of [`layernorm`] are relative to, for `gamma` and `beta` of absolute values: with
+/// z_j = (|x_j| + mean |x|) scale, |γ_j| z_j (1 + mean z²) + |β_j|. The variance is off by its own roundings and
+/// by those of the differences that it is made of.
+pub fn layernorm_magnitude(x: &[f64], gamma: &[f64], beta: &[f64], eps: f64) -> Vec<f64> {
+    let columns = gamma.len();
+    x.chunks(columns)
+        .flat_map(|row| {
+            let count = columns as f64;
+            let mean = row.iter().sum::<f64>() / count;
+            let variance = row.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / count;
+            let scale = 1.0 / (variance + eps).sqrt();
+            let mean = row.iter().map(|v| v.abs()).sum::<f64>() / count;
+            let z: Vec<f64> = row.iter().map(|v| (v.abs() + mean) * scale).collect();
+            let spread = z.iter().map(|z| z * z).sum::<f64>() / count;
+            let all = z.into_iter().zip(gamma).zip(beta);
+            all.map(move |((z, g), b)| g * z * (1.0 + spread) + b)
+        })
+        .collect()
+}
+
+/// What the rounding errors of [`softmax`] are relative to: p_j (1 + |x_j − max| + Σ_k p_k |x_k − max|), for a
+/// difference that is rounded makes its exponential be off by as much as it is itself, and so the sum.
+pub fn softmax_magnitude(x: &[f64], columns: usize) -> Vec<f64> {
+    let p = softmax(x, columns);
+    let rows = x.chunks(columns).zip(p.chunks(columns));
+    rows.flat_map(|(row, p)| {
+        let m = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        // What is masked has no part in it: 0 · ∞ would be NaN.
+        let part = move |(x, p): (&f64, &f64)| if *p == 0.0 { 0.0 } else { p * (x - m).abs() };
+        let of_sum: f64 = row.iter().zip(p).map(part).sum();
+        row.iter().zip(p).map(move |(x, p)| part((x, p)) + p * (1.0 + of_sum))
+    })
+    .collect()
+}
+
 /// Softmax over the last index: rows of `columns` elements.
 ///
 /// ```

@@ -18,6 +18,7 @@ mod posed;
 mod way;
 
 use lab_device::{DType, Device, KernelSource};
+use lab_harness::compare::unit;
 use lab_harness::lstm::{self, sizes, sizes_of};
 use lab_harness::{Dim, Dims, Error, Family, Info, Output, Plan, Request, Stage, Version};
 pub use lab_reference::lstm::{Cell, Network};
@@ -82,27 +83,105 @@ const INFO: Info = Info {
     // f32, f64: the roundings of a sum of I + H terms, and of the steps that it goes through. Halves:
     // the one rounding of the result, and that of each h that a step gets from the one before.
     outputs: &[
-        Output { name: "y", bounds: &[(F32, 9e-7), (F64, 1.4e-15), (F16, 8e-4), (BF16, 8e-3)] },
-        Output { name: "hn", bounds: &[(F32, 9e-7), (F64, 1.4e-15), (F16, 8e-4), (BF16, 8e-3)] },
-        Output { name: "cn", bounds: &[(F32, 7e-7), (F64, 1.4e-15), (F16, 8e-4), (BF16, 8e-3)] },
-        Output { name: "dx", bounds: &[(F32, 2e-6), (F64, 4e-15), (F16, 8e-4), (BF16, 8e-3)] },
-        Output { name: "dh0", bounds: &[(F32, 4e-6), (F64, 4e-15), (F16, 8e-4), (BF16, 8e-3)] },
-        Output { name: "dc0", bounds: &[(F32, 4e-6), (F64, 1.8e-15), (F16, 8e-4), (BF16, 8e-3)] },
+        Output {
+            name: "y",
+            bounds: &[(F32, 9e-7), (F64, 1.4e-15), (F16, 8e-4), (BF16, 8e-3)],
+            elements: &[
+                (F32, 16.0 * unit::F32),
+                (F64, 45.0 * unit::F64),
+                (F16, 2.0 * unit::F16),
+                (BF16, 2.0 * unit::BF16),
+            ],
+        },
+        Output {
+            name: "hn",
+            bounds: &[(F32, 9e-7), (F64, 1.4e-15), (F16, 8e-4), (BF16, 8e-3)],
+            elements: &[
+                (F32, 16.0 * unit::F32),
+                (F64, 35.0 * unit::F64),
+                (F16, 2.0 * unit::F16),
+                (BF16, 2.0 * unit::BF16),
+            ],
+        },
+        Output {
+            name: "cn",
+            bounds: &[(F32, 7e-7), (F64, 1.4e-15), (F16, 8e-4), (BF16, 8e-3)],
+            elements: &[
+                (F32, 12.0 * unit::F32),
+                (F64, 20.0 * unit::F64),
+                (F16, 2.0 * unit::F16),
+                (BF16, 1.4 * unit::BF16),
+            ],
+        },
+        Output {
+            name: "dx",
+            bounds: &[(F32, 2e-6), (F64, 4e-15), (F16, 8e-4), (BF16, 8e-3)],
+            elements: &[
+                (F32, 50.0 * unit::F32),
+                (F64, 45.0 * unit::F64),
+                (F16, 2.0 * unit::F16),
+                (BF16, 2.0 * unit::BF16),
+            ],
+        },
+        Output {
+            name: "dh0",
+            bounds: &[(F32, 4e-6), (F64, 4e-15), (F16, 8e-4), (BF16, 8e-3)],
+            elements: &[
+                (F32, 60.0 * unit::F32),
+                (F64, 25.0 * unit::F64),
+                (F16, 4.0 * unit::F16),
+                (BF16, 2.4 * unit::BF16),
+            ],
+        },
+        Output {
+            name: "dc0",
+            bounds: &[(F32, 4e-6), (F64, 1.8e-15), (F16, 8e-4), (BF16, 8e-3)],
+            elements: &[
+                (F32, 50.0 * unit::F32),
+                (F64, 15.0 * unit::F64),
+                (F16, 0.7 * unit::F16),
+                (BF16, 0.6 * unit::BF16),
+            ],
+        },
         Output {
             name: "dweight_ih_l0",
             bounds: &[(F32, 2e-6), (F64, 2.5e-15), (F16, 8e-4), (BF16, 8e-3)],
+            elements: &[
+                (F32, 25.0 * unit::F32),
+                (F64, 40.0 * unit::F64),
+                (F16, 3.0 * unit::F16),
+                (BF16, 2.0 * unit::BF16),
+            ],
         },
         Output {
             name: "dweight_hh_l0",
             bounds: &[(F32, 3e-6), (F64, 2.2e-15), (F16, 8e-4), (BF16, 8e-3)],
+            elements: &[
+                (F32, 40.0 * unit::F32),
+                (F64, 20.0 * unit::F64),
+                (F16, 3.0 * unit::F16),
+                (BF16, 2.4 * unit::BF16),
+            ],
         },
         Output {
             name: "dbias_ih_l0",
             bounds: &[(F32, 3e-6), (F64, 2.5e-15), (F16, 8e-4), (BF16, 8e-3)],
+            elements: &[
+                (F32, 30.0 * unit::F32),
+                (F64, 25.0 * unit::F64),
+                (F16, 1.2 * unit::F16),
+                (BF16, 1.6 * unit::BF16),
+            ],
         },
         Output {
             name: "dbias_hh_l0",
             bounds: &[(F32, 3e-6), (F64, 2.5e-15), (F16, 8e-4), (BF16, 8e-3)],
+            elements: &[
+                (F32, 30.0 * unit::F32),
+                (F64, 25.0 * unit::F64),
+                (F16, 1.2 * unit::F16),
+                (BF16, 1.6 * unit::BF16),
+            ],
         },
     ],
 };

@@ -15,10 +15,12 @@ mod narrow_round;
 mod tuning;
 
 use lab_device::{Arithmetic, DType, Device, Instance, KernelSource, Launch};
+use lab_harness::compare::each;
+use lab_harness::compare::unit;
 use lab_harness::suite::VersionCheck;
 use lab_harness::{
-    Cost, Dim, Dims, Error, Family, Info, Input, Options, Output, Plan, Problem, Request, Shapes,
-    Stage, Tensors, Tiling, Version, arguments,
+    Cost, Dim, Dims, Error, Family, Info, Input, Magnitudes, Options, Output, Plan, Problem,
+    Reference, Request, Shapes, Stage, Tensors, Tiling, Version, arguments,
 };
 
 #[allow(missing_docs)]
@@ -81,6 +83,11 @@ const INFO: Info = Info {
     outputs: &[Output {
         name: "C",
         bounds: &[(DType::F32, 4e-6), (DType::F16, 5e-4), (DType::BF16, 4e-3)],
+        elements: &[
+            (DType::F32, 12.0 * unit::F32),
+            (DType::F16, 4.0 * unit::F32),
+            (DType::BF16, 4.0 * unit::F32),
+        ],
     }],
 };
 
@@ -182,6 +189,11 @@ pub static MMA: Matmul = Matmul {
         outputs: &[Output {
             name: "C",
             bounds: &[(DType::F32, 9.8e-4), (DType::F16, 5e-4), (DType::BF16, 4e-3)],
+            elements: &[
+                (DType::F32, 2.0 * unit::TF32 + 12.0 * unit::F32),
+                (DType::F16, 4.0 * unit::F32),
+                (DType::BF16, 4.0 * unit::F32),
+            ],
         }],
         ..INFO
     },
@@ -318,7 +330,11 @@ pub static TURNED: Matmul = Matmul {
         change: "f32 as TF32: B comes to wgmma through registers, as the first operand",
         dtypes: &[DType::F32],
         // The tensor cores cut what they find in shared memory, by 2⁻¹⁰ at most; B is rounded.
-        outputs: &[Output { name: "C", bounds: &[(DType::F32, 1.47e-3)] }],
+        outputs: &[Output {
+            name: "C",
+            bounds: &[(DType::F32, 1.47e-3)],
+            elements: &[(DType::F32, 3.0 * unit::TF32 + 12.0 * unit::F32)],
+        }],
         ..WGMMA.info
     },
     source: &kernels::V16_TURNED,
@@ -505,6 +521,18 @@ impl Family for Product {
         let [m, n, k] = ["M", "N", "K"].map(|d| dims.get(d));
         let (a, b) = (inputs["A"].values(), inputs["B"].values());
         vec![("C", lab_reference::matmul::matmul(&a, &b, m, n, k))]
+    }
+
+    /// |A| |B|.
+    fn magnitudes(
+        &self,
+        info: &Info,
+        inputs: &Tensors,
+        options: &Options,
+        _: &Reference,
+    ) -> Magnitudes {
+        let absolute = ["A", "B"].map(|name| (name, inputs[name].absolute()));
+        each(self.reference(info, &lab_harness::tensor::tensors(absolute), options))
     }
 
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {

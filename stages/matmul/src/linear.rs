@@ -1,10 +1,12 @@
 //! A linear layer, and the products of its gradients: `kernels/linear.cu`.
 
 use lab_device::{DType, Device, DeviceKind, Instance, KernelSource};
+use lab_harness::compare::each;
+use lab_harness::compare::unit;
 use lab_harness::plan::Slot;
 use lab_harness::{
-    Cost, Dim, Dims, Error, Family, Info, Input, Operand, Options, Output, Plan, Problem, Request,
-    Setting, Tensors, Version, arguments,
+    Cost, Dim, Dims, Error, Family, Info, Input, Magnitudes, Operand, Options, Output, Plan,
+    Problem, Reference, Request, Setting, Tensors, Version, arguments,
 };
 
 use crate::{LARGEST, kernels};
@@ -348,6 +350,12 @@ static INFO: Info = Info {
     outputs: &[Output {
         name: "y",
         bounds: &[(DType::F16, 5e-4), (DType::BF16, 4e-3), (DType::F32, 2e-6)],
+        // f32: its sums of up to 200 terms here go one after the other.
+        elements: &[
+            (DType::F16, 4.0 * unit::F32),
+            (DType::BF16, 4.0 * unit::F32),
+            (DType::F32, 16.0 * unit::F32),
+        ],
     }],
 };
 
@@ -366,6 +374,23 @@ fn activation(info: &Info, options: &Options) -> Activation {
 
 fn out(dtype: DType, info: &Info, options: &Options) -> DType {
     if options.text(info, "out") == "f32" { DType::F32 } else { dtype }
+}
+
+/// f(scale x Wᵀ + b) + residual, with zeros for a bias and a residual that are not there.
+fn layer(inputs: &Tensors, scale: f64, f: impl Fn(f64) -> f64) -> Vec<f64> {
+    let [x, weight] = ["x", "weight"].map(|name| &inputs[name]);
+    let [n, k] = [weight.shape[0], weight.shape[1]];
+    let (x, w) = (x.values(), weight.values());
+    let transposed: Vec<f64> = (0..k * n).map(|e| w[e % n * k + e / n]).collect();
+    let mut y = lab_reference::matmul::matmul(&x, &transposed, x.len() / k, n, k);
+    let values = |name| inputs.get(name).map(lab_harness::Tensor::values);
+    let (bias, residual) = (values("bias"), values("residual"));
+    for (e, y) in y.iter_mut().enumerate() {
+        let of_column = bias.as_ref().map_or(0.0, |bias| bias[e % n]);
+        let of_cell = residual.as_ref().map_or(0.0, |residual| residual[e]);
+        *y = f(scale * *y + of_column) + of_cell;
+    }
+    y
 }
 
 impl Family for Layer {
@@ -394,20 +419,21 @@ impl Family for Layer {
         inputs: &Tensors,
         options: &Options,
     ) -> Vec<(&'static str, Vec<f64>)> {
-        let [x, weight] = ["x", "weight"].map(|name| &inputs[name]);
-        let [n, k] = [weight.shape[0], weight.shape[1]];
-        let (x, w) = (x.values(), weight.values());
-        let transposed: Vec<f64> = (0..k * n).map(|e| w[e % n * k + e / n]).collect();
-        let mut y = lab_reference::matmul::matmul(&x, &transposed, x.len() / k, n, k);
-        let values = |name| inputs.get(name).map(lab_harness::Tensor::values);
-        let (bias, residual) = (values("bias"), values("residual"));
-        let (f, scale) = (activation(info, options), options.number(info, "scale"));
-        for (e, y) in y.iter_mut().enumerate() {
-            let of_column = bias.as_ref().map_or(0.0, |bias| bias[e % n]);
-            let of_cell = residual.as_ref().map_or(0.0, |residual| residual[e]);
-            *y = f.of(scale * *y + of_column) + of_cell;
-        }
-        vec![("y", y)]
+        let f = activation(info, options);
+        vec![("y", layer(inputs, options.number(info, "scale"), |sum| f.of(sum)))]
+    }
+
+    /// The same of the absolute values, without the activation: none is steeper than 1.13.
+    fn magnitudes(
+        &self,
+        info: &Info,
+        inputs: &Tensors,
+        options: &Options,
+        _: &Reference,
+    ) -> Magnitudes {
+        let absolute = inputs.iter().map(|(name, tensor)| (name.clone(), tensor.absolute()));
+        let y = layer(&absolute.collect(), options.number(info, "scale").abs(), |sum| sum);
+        each(vec![("y", y)])
     }
 
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {

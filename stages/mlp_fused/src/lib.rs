@@ -18,9 +18,11 @@ mod tensor;
 mod wgmma;
 
 use lab_device::{Arithmetic, DType, Device, KernelSource};
+use lab_harness::compare::{unit, unit_roundoff};
 use lab_harness::mlp::{self, sizes};
 use lab_harness::{
-    Dim, Dims, Error, Info, Options, Output, Plan, Prepared, Request, Stage, Tensors, Version,
+    Dim, Dims, Error, Info, Magnitudes, Options, Output, Plan, Prepared, Reference, Request, Stage,
+    Tensors, Version,
 };
 pub use lab_reference::mlp::Sizes;
 
@@ -131,17 +133,61 @@ const INFO: Info = Info {
     // The roundings of the sums; of the changes, those of the parameters as well, of which a change is
     // a small part.
     outputs: &[
-        Output { name: "loss", bounds: &[(F32, 3e-7), (F64, 6e-16)] },
-        Output { name: "emb", bounds: &[(F32, 2e-7), (F64, 2e-16)] },
-        Output { name: "w1", bounds: &[(F32, 5e-7), (F64, 5e-16)] },
-        Output { name: "b1", bounds: &[(F32, 5e-7), (F64, 9e-16)] },
-        Output { name: "w2", bounds: &[(F32, 6e-7), (F64, 3e-16)] },
-        Output { name: "b2", bounds: &[(F32, 5e-7), (F64, 6e-16)] },
-        Output { name: "emb_change", bounds: &[(F32, 3e-5), (F64, 8e-15)] },
-        Output { name: "w1_change", bounds: &[(F32, 1.6e-5), (F64, 3e-15)] },
-        Output { name: "b1_change", bounds: &[(F32, 1.4e-6), (F64, 3e-15)] },
-        Output { name: "w2_change", bounds: &[(F32, 3e-6), (F64, 1.6e-15)] },
-        Output { name: "b2_change", bounds: &[(F32, 3e-6), (F64, 1e-15)] },
+        Output {
+            name: "loss",
+            bounds: &[(F32, 3e-7), (F64, 6e-16)],
+            elements: &[(F32, 8.0 * unit::F32), (F64, 6.0 * unit::F64)],
+        },
+        Output {
+            name: "emb",
+            bounds: &[(F32, 2e-7), (F64, 2e-16)],
+            elements: &[(F32, 8.0 * unit::F32), (F64, 8.0 * unit::F64)],
+        },
+        Output {
+            name: "w1",
+            bounds: &[(F32, 5e-7), (F64, 5e-16)],
+            elements: &[(F32, 12.0 * unit::F32), (F64, 24.0 * unit::F64)],
+        },
+        Output {
+            name: "b1",
+            bounds: &[(F32, 5e-7), (F64, 9e-16)],
+            elements: &[(F32, 8.0 * unit::F32), (F64, 16.0 * unit::F64)],
+        },
+        Output {
+            name: "w2",
+            bounds: &[(F32, 6e-7), (F64, 3e-16)],
+            elements: &[(F32, 14.0 * unit::F32), (F64, 22.0 * unit::F64)],
+        },
+        Output {
+            name: "b2",
+            bounds: &[(F32, 5e-7), (F64, 6e-16)],
+            elements: &[(F32, 8.0 * unit::F32), (F64, 9.0 * unit::F64)],
+        },
+        Output {
+            name: "emb_change",
+            bounds: &[(F32, 3e-5), (F64, 8e-15)],
+            elements: &[(F32, 5.0 * unit::F32), (F64, 8.0 * unit::F64)],
+        },
+        Output {
+            name: "w1_change",
+            bounds: &[(F32, 1.6e-5), (F64, 3e-15)],
+            elements: &[(F32, 12.0 * unit::F32), (F64, 24.0 * unit::F64)],
+        },
+        Output {
+            name: "b1_change",
+            bounds: &[(F32, 1.4e-6), (F64, 3e-15)],
+            elements: &[(F32, 7.0 * unit::F32), (F64, 16.0 * unit::F64)],
+        },
+        Output {
+            name: "w2_change",
+            bounds: &[(F32, 3e-6), (F64, 1.6e-15)],
+            elements: &[(F32, 7.0 * unit::F32), (F64, 22.0 * unit::F64)],
+        },
+        Output {
+            name: "b2_change",
+            bounds: &[(F32, 3e-6), (F64, 1e-15)],
+            elements: &[(F32, 7.0 * unit::F32), (F64, 9.0 * unit::F64)],
+        },
     ],
 };
 
@@ -165,11 +211,31 @@ pub static BATCH: Fused = Fused {
             INFO.outputs[3],
             INFO.outputs[4],
             INFO.outputs[5],
-            Output { name: "emb_change", bounds: &[(F32, 4e-4)] },
-            Output { name: "w1_change", bounds: &[(F32, 1e-3)] },
-            Output { name: "b1_change", bounds: &[(F32, 2e-5)] },
-            Output { name: "w2_change", bounds: &[(F32, 6e-5)] },
-            Output { name: "b2_change", bounds: &[(F32, 5e-5)] },
+            Output {
+                name: "emb_change",
+                bounds: &[(F32, 4e-4)],
+                elements: &[(F32, 12.0 * unit::F32)],
+            },
+            Output {
+                name: "w1_change",
+                bounds: &[(F32, 1e-3)],
+                elements: &[(F32, 14.0 * unit::F32)],
+            },
+            Output {
+                name: "b1_change",
+                bounds: &[(F32, 2e-5)],
+                elements: &[(F32, 10.0 * unit::F32)],
+            },
+            Output {
+                name: "w2_change",
+                bounds: &[(F32, 6e-5)],
+                elements: &[(F32, 20.0 * unit::F32)],
+            },
+            Output {
+                name: "b2_change",
+                bounds: &[(F32, 5e-5)],
+                elements: &[(F32, 10.0 * unit::F32)],
+            },
         ],
         ..INFO
     },
@@ -196,17 +262,37 @@ pub static TENSOR: Fused = Fused {
         change: "the products by w2 of bf16, on the tensor cores; parameters stay in f32",
         // The roundings of h, w2 and dz to bf16.
         outputs: &[
-            Output { name: "loss", bounds: &[(F32, 8e-3)] },
-            Output { name: "emb", bounds: &[(F32, 1e-3)] },
-            Output { name: "w1", bounds: &[(F32, 1.4e-3)] },
-            Output { name: "b1", bounds: &[(F32, 3.6e-3)] },
-            Output { name: "w2", bounds: &[(F32, 3.6e-3)] },
-            Output { name: "b2", bounds: &[(F32, 6e-3)] },
-            Output { name: "emb_change", bounds: &[(F32, 1.2e-2)] },
-            Output { name: "w1_change", bounds: &[(F32, 1.4e-2)] },
-            Output { name: "b1_change", bounds: &[(F32, 1.3e-2)] },
-            Output { name: "w2_change", bounds: &[(F32, 1.4e-2)] },
-            Output { name: "b2_change", bounds: &[(F32, 1.1e-2)] },
+            Output { name: "loss", bounds: &[(F32, 8e-3)], elements: &[(F32, 2.5 * unit::BF16)] },
+            Output { name: "emb", bounds: &[(F32, 1e-3)], elements: &[(F32, 3.0 * unit::BF16)] },
+            Output { name: "w1", bounds: &[(F32, 1.4e-3)], elements: &[(F32, 3.0 * unit::BF16)] },
+            Output { name: "b1", bounds: &[(F32, 3.6e-3)], elements: &[(F32, 2.0 * unit::BF16)] },
+            Output { name: "w2", bounds: &[(F32, 3.6e-3)], elements: &[(F32, 3.0 * unit::BF16)] },
+            Output { name: "b2", bounds: &[(F32, 6e-3)], elements: &[(F32, 2.0 * unit::BF16)] },
+            Output {
+                name: "emb_change",
+                bounds: &[(F32, 1.2e-2)],
+                elements: &[(F32, 3.0 * unit::BF16)],
+            },
+            Output {
+                name: "w1_change",
+                bounds: &[(F32, 1.4e-2)],
+                elements: &[(F32, 3.0 * unit::BF16)],
+            },
+            Output {
+                name: "b1_change",
+                bounds: &[(F32, 1.3e-2)],
+                elements: &[(F32, 2.0 * unit::BF16)],
+            },
+            Output {
+                name: "w2_change",
+                bounds: &[(F32, 1.4e-2)],
+                elements: &[(F32, 3.0 * unit::BF16)],
+            },
+            Output {
+                name: "b2_change",
+                bounds: &[(F32, 1.1e-2)],
+                elements: &[(F32, 2.0 * unit::BF16)],
+            },
         ],
         ..BATCH.info
     },
@@ -248,7 +334,7 @@ pub static WGMMA: Fused = Fused {
         outputs: &[
             TENSOR.info.outputs[0],
             TENSOR.info.outputs[1],
-            Output { name: "w1", bounds: &[(F32, 2.8e-3)] },
+            Output { name: "w1", bounds: &[(F32, 2.8e-3)], elements: &[(F32, 3.0 * unit::BF16)] },
             TENSOR.info.outputs[3],
             TENSOR.info.outputs[4],
             TENSOR.info.outputs[5],
@@ -346,6 +432,13 @@ impl Version for Fused {
                 Products::Recomputed => vec![&kernels::V1_RECOMPUTED, &kernels::V1_BATCH],
             },
         }
+    }
+
+    /// Where products are of halves, a parameter's own rounding is small beside theirs.
+    fn magnitudes(&self, inputs: &Tensors, _: &Options, reference: &Reference) -> Magnitudes {
+        let dtype = inputs["emb"].dtype;
+        let share = unit_roundoff(dtype) / unit_roundoff(self.products(dtype));
+        mlp::magnitudes(reference, share)
     }
 
     fn arithmetic(&self, dtype: DType) -> Option<Arithmetic> {

@@ -250,18 +250,22 @@ pub static ADAMW: Pass = Pass {
             Output {
                 name: "p1",
                 bounds: &[(DType::F32, 2e-7), (DType::F16, 2e-7), (DType::BF16, 2e-7)],
+                elements: &[],
             },
             Output {
                 name: "copy1",
                 bounds: &[(DType::F32, 0.0), (DType::F16, 5e-4), (DType::BF16, 4e-3)],
+                elements: &[],
             },
             Output {
                 name: "m1",
                 bounds: &[(DType::F32, 8e-7), (DType::F16, 8e-7), (DType::BF16, 8e-7)],
+                elements: &[],
             },
             Output {
                 name: "v1",
                 bounds: &[(DType::F32, 3e-7), (DType::F16, 3e-7), (DType::BF16, 3e-7)],
+                elements: &[],
             },
         ],
     },

@@ -263,10 +263,12 @@ pub static CROSS_ENTROPY: Pass = Pass {
             Output {
                 name: "loss",
                 bounds: &[(DType::F32, 1e-6), (DType::F16, 1e-6), (DType::BF16, 1e-6)],
+                elements: &[],
             },
             Output {
                 name: "row_losses",
                 bounds: &[(DType::F32, 1.2e-6), (DType::F16, 1.2e-6), (DType::BF16, 1.2e-6)],
+                elements: &[],
             },
         ],
     },
@@ -292,6 +294,7 @@ pub static CROSS_ENTROPY_BACK: Pass = Pass {
             Output {
                 name: "dlogits",
                 bounds: &[(DType::F32, 1e-6), (DType::F16, 6e-4), (DType::BF16, 4e-3)],
+                elements: &[],
             },
         ],
         ..CROSS_ENTROPY.info

@@ -109,10 +109,12 @@ pub static DROPOUT: Pass = Pass {
             Output {
                 name: "out",
                 bounds: &[(DType::F32, 2e-7), (DType::F16, 6e-4), (DType::BF16, 5e-3)],
+                elements: &[],
             },
             Output {
                 name: "dx",
                 bounds: &[(DType::F32, 2e-7), (DType::F16, 6e-4), (DType::BF16, 5e-3)],
+                elements: &[],
             },
         ],
     },

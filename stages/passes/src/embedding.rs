@@ -223,6 +223,7 @@ pub static EMBEDDING: Pass = Pass {
         outputs: &[Output {
             name: "y",
             bounds: &[(DType::F32, 0.0), (DType::F16, 0.0), (DType::BF16, 0.0)],
+            elements: &[],
         }],
     },
     shapes: &[&[1, 1, 1], &[7, 3, 8], &[45, 30, 31], &[70, 500, 136]],
@@ -250,6 +251,7 @@ pub static EMBEDDING_BACK: Pass = Pass {
         outputs: &[Output {
             name: "dweight",
             bounds: &[(DType::F32, 3e-7), (DType::F16, 3e-7), (DType::BF16, 3e-7)],
+            elements: &[],
         }],
         ..EMBEDDING.info
     },

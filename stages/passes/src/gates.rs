@@ -225,10 +225,12 @@ pub static SOFT_CAP_GATES: Pass = Pass {
             Output {
                 name: "i",
                 bounds: &[(DType::F32, 3e-7), (DType::F16, 3e-7), (DType::BF16, 3e-7)],
+                elements: &[],
             },
             Output {
                 name: "f",
                 bounds: &[(DType::F32, 3e-7), (DType::F16, 3e-7), (DType::BF16, 3e-7)],
+                elements: &[],
             },
         ],
     },
@@ -256,10 +258,12 @@ pub static SOFT_CAP_GATES_BACK: Pass = Pass {
             Output {
                 name: "dpre",
                 bounds: &[(DType::F32, 3e-7), (DType::F16, 5e-4), (DType::BF16, 4e-3)],
+                elements: &[],
             },
             Output {
                 name: "dbias",
                 bounds: &[(DType::F32, 6e-7), (DType::F16, 6e-7), (DType::BF16, 6e-7)],
+                elements: &[],
             },
         ],
         ..SOFT_CAP_GATES.info

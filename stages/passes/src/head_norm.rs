@@ -288,6 +288,7 @@ pub static HEAD_NORM: Pass = Pass {
         outputs: &[Output {
             name: "out",
             bounds: &[(DType::F32, 4e-7), (DType::F16, 5e-4), (DType::BF16, 4e-3)],
+            elements: &[],
         }],
     },
     shapes: &[
@@ -322,14 +323,17 @@ pub static HEAD_NORM_BACK: Pass = Pass {
             Output {
                 name: "dh",
                 bounds: &[(DType::F32, 6e-7), (DType::F16, 6e-4), (DType::BF16, 5e-3)],
+                elements: &[],
             },
             Output {
                 name: "dogate",
                 bounds: &[(DType::F32, 6e-7), (DType::F16, 6e-4), (DType::BF16, 5e-3)],
+                elements: &[],
             },
             Output {
                 name: "dweight",
                 bounds: &[(DType::F32, 4.5e-7), (DType::F16, 4.5e-7), (DType::BF16, 4.5e-7)],
+                elements: &[],
             },
         ],
         ..HEAD_NORM.info

@@ -235,6 +235,7 @@ pub static SPLIT_HEADS: Pass = Pass {
         outputs: &[Output {
             name: "out",
             bounds: &[(DType::F32, 0.0), (DType::F16, 0.0), (DType::BF16, 0.0)],
+            elements: &[],
         }],
     },
     shapes: &[&[1, 1, 1, 1], &[2, 5, 3, 7], &[1, 33, 4, 24], &[3, 8, 2, 64]],

@@ -35,8 +35,8 @@ pub use head_norm::{
 pub use heads::{MERGE_HEADS, MergeHeads, SPLIT_HEADS, SplitHeads};
 pub use pass::{Formula, Pass};
 pub use rms_norm::{RMS_NORM, RMS_NORM_BACK, RmsNorm, RmsNormOut, RmsNormSaved, RmsNormUpstream};
-pub use slots::add_column_sums;
 pub use rope::{ROPE, Rope};
+pub use slots::add_column_sums;
 pub use swiglu::{SWIGLU, SWIGLU_BACK, SwiGlu, SwiGluUpstream};
 
 #[allow(missing_docs)]

@@ -229,10 +229,12 @@ pub static RMS_NORM: Pass = Pass {
             Output {
                 name: "sum",
                 bounds: &[(DType::F32, 1e-7), (DType::F16, 5e-4), (DType::BF16, 4e-3)],
+                elements: &[],
             },
             Output {
                 name: "y",
                 bounds: &[(DType::F32, 3e-7), (DType::F16, 8e-4), (DType::BF16, 6e-3)],
+                elements: &[],
             },
         ],
     },
@@ -272,10 +274,12 @@ pub static RMS_NORM_BACK: Pass = Pass {
             Output {
                 name: "dx",
                 bounds: &[(DType::F32, 2.5e-7), (DType::F16, 8e-4), (DType::BF16, 6e-3)],
+                elements: &[],
             },
             Output {
                 name: "dweight",
                 bounds: &[(DType::F32, 4e-7), (DType::F16, 6e-4), (DType::BF16, 5e-3)],
+                elements: &[],
             },
         ],
         ..RMS_NORM.info

@@ -124,10 +124,12 @@ pub static ROPE: Pass = Pass {
             Output {
                 name: "out",
                 bounds: &[(DType::F32, 1.6e-7), (DType::F16, 6e-4), (DType::BF16, 5e-3)],
+                elements: &[],
             },
             Output {
                 name: "dx",
                 bounds: &[(DType::F32, 1.6e-7), (DType::F16, 6e-4), (DType::BF16, 5e-3)],
+                elements: &[],
             },
         ],
     },

@@ -139,6 +139,7 @@ pub static SWIGLU: Pass = Pass {
         outputs: &[Output {
             name: "u",
             bounds: &[(DType::F32, 4e-7), (DType::F16, 5e-4), (DType::BF16, 4e-3)],
+            elements: &[],
         }],
     },
     shapes: &[&[1, 1], &[1, 8], &[3, 31], &[2, 1000], &[5, 1024], &[40, 72], &[3, 2047]],
@@ -164,6 +165,7 @@ pub static SWIGLU_BACK: Pass = Pass {
             Output {
                 name: "dgate_up",
                 bounds: &[(DType::F32, 4e-7), (DType::F16, 5e-4), (DType::BF16, 4e-3)],
+                elements: &[],
             },
         ],
         ..SWIGLU.info

@@ -13,6 +13,7 @@ const LARGEST: usize = i32::MAX as usize;
 const EXACT: &[Output] = &[Output {
     name: "out",
     bounds: &[(DType::F32, 0.0), (DType::F64, 0.0), (DType::F16, 0.0), (DType::BF16, 0.0)],
+    elements: &[(DType::F32, 0.0), (DType::F64, 0.0), (DType::F16, 0.0), (DType::BF16, 0.0)],
 }];
 
 static COPIES: Formula = Formula {
@@ -24,11 +25,13 @@ static COPIES: Formula = Formula {
         [all, 2.0 * all]
     },
     reference: |of| of.values("x"),
+    magnitude: |of| of.absolute("x"),
 };
 
 static TRANSPOSES: Formula = Formula {
     name: "transpose",
     reference: |of| reference::transpose(&of.values("x"), of.dim("C")),
+    magnitude: |of| reference::transpose(&of.absolute("x"), of.dim("C")),
     ..COPIES
 };
 

@@ -1,10 +1,11 @@
 //! What the operations of this stage have in common: a table entry each, and one way to run it.
 
 use lab_device::{DType, Device, Instance, KernelSource, Launch};
+use lab_harness::compare::each;
 use lab_harness::plan::Slot;
 use lab_harness::{
-    Cost, Dims, Error, Family, Host, Info, Options, Plan, Problem, Request, Tensor, Tensors,
-    Version,
+    Cost, Dims, Error, Family, Host, Info, Magnitudes, Options, Plan, Problem, Reference, Request,
+    Tensor, Tensors, Version,
 };
 use rayon::prelude::*;
 
@@ -25,6 +26,8 @@ pub struct Formula {
     /// The size of that tensor, and elements read and written, for the sizes.
     pub(crate) elements: fn(&Dims) -> [f64; 2],
     pub(crate) reference: fn(&Operands<'_>) -> Vec<f64>,
+    /// What the rounding errors of each element are relative to.
+    pub(crate) magnitude: fn(&Operands<'_>) -> Vec<f64>,
 }
 
 impl Family for Formula {
@@ -57,6 +60,17 @@ impl Family for Formula {
         vec![("out", (self.reference)(&Operands { info, inputs, options, dims }))]
     }
 
+    fn magnitudes(
+        &self,
+        info: &Info,
+        inputs: &Tensors,
+        options: &Options,
+        _: &Reference,
+    ) -> Magnitudes {
+        let (dims, _) = info.problem_of(inputs).expect("inputs that were checked");
+        each(vec![("out", (self.magnitude)(&Operands { info, inputs, options, dims }))])
+    }
+
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
         let [largest, moved] = (self.elements)(dims);
         Cost { flops: self.flops * largest, bytes: moved * dtype.size() as f64 }
@@ -72,6 +86,11 @@ pub(crate) struct Operands<'a> {
 }
 
 impl Operands<'_> {
+    /// The absolute values of an input's elements.
+    pub(crate) fn absolute(&self, name: &str) -> Vec<f64> {
+        self.values(name).into_iter().map(f64::abs).collect()
+    }
+
     /// An input's elements in f64.
     pub(crate) fn values(&self, name: &str) -> Vec<f64> {
         self.inputs[name].values()

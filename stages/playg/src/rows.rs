@@ -1,6 +1,7 @@
 //! Rows: softmax and layer norm over the last index, a block a row.
 
 use lab_device::{DType, Instance, Launch};
+use lab_harness::compare::unit;
 use lab_harness::{Dim, Error, Info, Input, Output, Plan, Setting, arguments};
 use lab_reference::playg as reference;
 
@@ -24,6 +25,7 @@ static SOFTMAXES: Formula = Formula {
         [all, 2.0 * all]
     },
     reference: |of| reference::softmax(&of.values("x"), of.dim("C")),
+    magnitude: |of| reference::softmax_magnitude(&of.values("x"), of.dim("C")),
 };
 
 /// A sum, a difference, a square and its sum, and three for the result.
@@ -38,6 +40,10 @@ static LAYERNORMS: Formula = Formula {
     reference: |of| {
         let (x, gamma, beta) = (of.values("x"), of.values("gamma"), of.values("beta"));
         reference::layernorm(&x, &gamma, &beta, of.option("eps"))
+    },
+    magnitude: |of| {
+        let (x, gamma, beta) = (of.values("x"), of.absolute("gamma"), of.absolute("beta"));
+        reference::layernorm_magnitude(&x, &gamma, &beta, of.option("eps"))
     },
 };
 
@@ -57,6 +63,11 @@ pub static SOFTMAX: Operation = Operation {
         outputs: &[Output {
             name: "out",
             bounds: &[(DType::F32, 5e-7), (DType::F16, 5e-4), (DType::BF16, 4e-3)],
+            elements: &[
+                (DType::F32, 4.0 * unit::F32),
+                (DType::F16, 4.0 * unit::F32),
+                (DType::BF16, 4.0 * unit::F32),
+            ],
         }],
     },
     shapes: &[
@@ -128,6 +139,11 @@ pub static LAYERNORM: Operation = Operation {
         outputs: &[Output {
             name: "out",
             bounds: &[(DType::F32, 5e-7), (DType::F16, 5e-4), (DType::BF16, 4e-3)],
+            elements: &[
+                (DType::F32, 1.7 * unit::F32),
+                (DType::F16, 1.7 * unit::F32),
+                (DType::BF16, 1.7 * unit::F32),
+            ],
         }],
         ..SOFTMAX.info
     },

@@ -1,6 +1,7 @@
 //! The sum of all elements, four ways.
 
 use lab_device::DType;
+use lab_harness::compare::unit;
 use lab_harness::{Dim, Error, Info, Input, Output, Plan, arguments};
 use lab_reference::playg as reference;
 
@@ -15,6 +16,7 @@ static SUMS: Formula = Formula {
     flops: 1.0,
     elements: |dims| [dims.get("N") as f64; 2],
     reference: |of| vec![reference::sum(&of.values("x"))],
+    magnitude: |of| vec![reference::sum(&of.absolute("x"))],
 };
 
 /// Blocks by a tree in shared memory.
@@ -38,6 +40,12 @@ pub static SUM_TREE: Operation = Operation {
                 (DType::F64, 5e-16),
                 (DType::F16, 4e-7),
                 (DType::BF16, 4e-7),
+            ],
+            elements: &[
+                (DType::F32, 3.0 * unit::F32),
+                (DType::F64, 3.0 * unit::F64),
+                (DType::F16, 3.0 * unit::F32),
+                (DType::BF16, 3.0 * unit::F32),
             ],
         }],
     },
@@ -92,6 +100,12 @@ pub static SUM_ATOMIC: Operation = Operation {
                 (DType::F64, 4e-15),
                 (DType::F16, 2e-6),
                 (DType::BF16, 2e-6),
+            ],
+            elements: &[
+                (DType::F32, 3.0 * unit::F32),
+                (DType::F64, 6.0 * unit::F64),
+                (DType::F16, 6.0 * unit::F32),
+                (DType::BF16, 6.0 * unit::F32),
             ],
         }],
         ..SUM_TREE.info

@@ -1,6 +1,7 @@
 //! Vectors: saxpy and the elementwise operations, by grid-stride loops over packs of 16 bytes.
 
 use lab_device::DType;
+use lab_harness::compare::unit;
 use lab_harness::plan::Slot;
 use lab_harness::{Dim, Error, Info, Input, Output, Plan, Setting, arguments};
 use lab_reference::playg as reference;
@@ -17,12 +18,23 @@ const Y: Input = Input::new("y", &["N.."]);
 const ROUNDED: &[Output] = &[Output {
     name: "out",
     bounds: &[(DType::F32, 6e-8), (DType::F64, 1.2e-16), (DType::F16, 5e-4), (DType::BF16, 4e-3)],
+    elements: &[
+        (DType::F32, unit::F32),
+        (DType::F64, unit::F64),
+        (DType::F16, unit::F32),
+        (DType::BF16, unit::F32),
+    ],
 }];
 
 /// exp or tanh in f32, then a rounding: a GPU's are off by up to 2 units in the last place.
 const TRANSCENDENTAL: &[Output] = &[Output {
     name: "out",
     bounds: &[(DType::F32, 2e-7), (DType::F16, 5e-4), (DType::BF16, 4e-3)],
+    elements: &[
+        (DType::F32, 4.0 * unit::F32),
+        (DType::F16, 4.0 * unit::F32),
+        (DType::BF16, 4.0 * unit::F32),
+    ],
 }];
 
 const OF_ONE: Formula = Formula {
@@ -31,6 +43,7 @@ const OF_ONE: Formula = Formula {
     flops: 1.0,
     elements: |dims| [dims.get("N") as f64, 2.0 * dims.get("N") as f64],
     reference: |_| Vec::new(),
+    magnitude: |of| of.absolute("x"),
 };
 
 const OF_TWO: Formula =
@@ -40,18 +53,21 @@ static SAXPY_FORMULA: Formula = Formula {
     name: "saxpy",
     flops: 2.0,
     reference: |of| reference::saxpy(of.option("a"), &of.values("x"), &of.values("y")),
+    magnitude: |of| reference::saxpy(of.option("a").abs(), &of.absolute("x"), &of.absolute("y")),
     ..OF_TWO
 };
 
 static ADD_FORMULA: Formula = Formula {
     name: "add",
     reference: |of| of.values("x").iter().zip(of.values("y")).map(|(x, y)| x + y).collect(),
+    magnitude: |of| reference::saxpy(1.0, &of.absolute("x"), &of.absolute("y")),
     ..OF_TWO
 };
 
 static MUL_FORMULA: Formula = Formula {
     name: "mul",
     reference: |of| of.values("x").iter().zip(of.values("y")).map(|(x, y)| x * y).collect(),
+    magnitude: |of| of.absolute("x").iter().zip(of.absolute("y")).map(|(x, y)| x * y).collect(),
     ..OF_TWO
 };
 
@@ -65,12 +81,18 @@ static SIGMOID_FORMULA: Formula = Formula {
     name: "sigmoid",
     flops: 4.0,
     reference: |of| of.values("x").into_iter().map(reference::sigmoid).collect(),
+    // 1 + exp(−x) is off by its own roundings, and exp(−x) by that of its exponent as well.
+    magnitude: |of| {
+        let of_one = |x: f64| reference::sigmoid(x) * (1.0 + x.abs() * reference::sigmoid(-x));
+        of.values("x").into_iter().map(of_one).collect()
+    },
     ..OF_ONE
 };
 
 static TANH_FORMULA: Formula = Formula {
     name: "tanh",
     reference: |of| of.values("x").into_iter().map(f64::tanh).collect(),
+    magnitude: |of| of.values("x").into_iter().map(|x| x.tanh().abs()).collect(),
     ..OF_ONE
 };
 

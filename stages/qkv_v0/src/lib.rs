@@ -8,6 +8,7 @@ mod checks;
 
 use lab_device::emulator::Kind;
 use lab_device::{DType, Device};
+use lab_harness::compare::unit;
 use lab_harness::qkv::{self, sizes};
 use lab_harness::{
     Dim, Dims, Error, Expected, Info, Mistake, Options, Output, Plan, Request, Setting, Stage,
@@ -46,6 +47,11 @@ static INFO: Info = Info {
     outputs: &[Output {
         name: "o",
         bounds: &[(DType::F32, 1e-6), (DType::F16, 5e-4), (DType::BF16, 4e-3)],
+        elements: &[
+            (DType::F32, 8.0 * unit::F32),
+            (DType::F16, 4.0 * unit::F32),
+            (DType::BF16, 4.0 * unit::F32),
+        ],
     }],
 };
 

@@ -6,6 +6,7 @@
 mod checks;
 
 use lab_device::{DType, Device, Instance};
+use lab_harness::compare::unit;
 use lab_harness::qkv::{self, Grid, sizes};
 use lab_harness::suite::{Check, every_kernel_loads};
 use lab_harness::{Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments};
@@ -45,6 +46,11 @@ static INFO: Info = Info {
     outputs: &[Output {
         name: "o",
         bounds: &[(DType::F32, 3e-6), (DType::F16, 5e-4), (DType::BF16, 4e-3)],
+        elements: &[
+            (DType::F32, 8.0 * unit::F32),
+            (DType::F16, 4.0 * unit::F32),
+            (DType::BF16, 4.0 * unit::F32),
+        ],
     }],
 };
 

@@ -7,6 +7,7 @@ mod checks;
 mod plans;
 
 use lab_device::{Arithmetic, DType, Device, KernelSource};
+use lab_harness::compare::unit;
 use lab_harness::qkv::{self, sizes};
 use lab_harness::suite::{Check, every_kernel_loads};
 use lab_harness::{Cost, Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version};
@@ -60,6 +61,11 @@ const INFO: Info = Info {
     outputs: &[Output {
         name: "o",
         bounds: &[(DType::F32, 2e-3), (DType::F16, 1e-3), (DType::BF16, 8e-3)],
+        elements: &[
+            (DType::F32, 3.0 * unit::TF32),
+            (DType::F16, 0.5 * unit::F16),
+            (DType::BF16, 0.5 * unit::BF16),
+        ],
     }],
 };
 

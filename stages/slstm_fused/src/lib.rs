@@ -10,6 +10,7 @@ mod checks;
 mod recurrence;
 
 use lab_device::{DType, Device, KernelSource};
+use lab_harness::compare::unit;
 use lab_harness::plan::Argument;
 use lab_harness::slstm::{self, sizes, sizes_of};
 use lab_harness::suite::{Check, every_kernel_loads};
@@ -56,17 +57,61 @@ const INFO: Info = Info {
     // their relative error. Halves: the rounding of the result, and that of each h and da that a step gets from the one before;
     // cn, nn and mn are not rounded themselves.
     outputs: &[
-        Output { name: "y", bounds: &[(F32, 1.2e-6), (F16, 8e-4), (BF16, 7e-3)] },
-        Output { name: "hn", bounds: &[(F32, 1.2e-6), (F16, 8e-4), (BF16, 7e-3)] },
-        Output { name: "cn", bounds: &[(F32, 5e-6), (F16, 3e-4), (BF16, 2.6e-3)] },
-        Output { name: "nn", bounds: &[(F32, 8e-6), (F16, 1.7e-4), (BF16, 1.4e-3)] },
-        Output { name: "mn", bounds: &[(F32, 7e-7), (F16, 2.2e-4), (BF16, 2e-3)] },
-        Output { name: "dwx", bounds: &[(F32, 3e-6), (F16, 8e-4), (BF16, 8e-3)] },
-        Output { name: "dr", bounds: &[(F32, 3e-6), (F16, 8e-4), (BF16, 8e-3)] },
-        Output { name: "db", bounds: &[(F32, 3e-6), (F16, 8e-4), (BF16, 8e-3)] },
-        Output { name: "dh0", bounds: &[(F32, 3e-6), (F16, 8e-4), (BF16, 8e-3)] },
-        Output { name: "dc0", bounds: &[(F32, 1.6e-6), (F16, 8e-4), (BF16, 7e-3)] },
-        Output { name: "dn0", bounds: &[(F32, 1.6e-6), (F16, 8e-4), (BF16, 7e-3)] },
+        Output {
+            name: "y",
+            bounds: &[(F32, 1.2e-6), (F16, 8e-4), (BF16, 7e-3)],
+            elements: &[(F32, 30.0 * unit::F32), (F16, unit::F16), (BF16, 0.8 * unit::BF16)],
+        },
+        Output {
+            name: "hn",
+            bounds: &[(F32, 1.2e-6), (F16, 8e-4), (BF16, 7e-3)],
+            elements: &[(F32, 10.0 * unit::F32), (F16, 0.7 * unit::F16), (BF16, 0.6 * unit::BF16)],
+        },
+        Output {
+            name: "cn",
+            bounds: &[(F32, 5e-6), (F16, 3e-4), (BF16, 2.6e-3)],
+            elements: &[(F32, 8.0 * unit::F32), (F16, 0.9 * unit::F16), (BF16, 0.9 * unit::BF16)],
+        },
+        Output {
+            name: "nn",
+            bounds: &[(F32, 8e-6), (F16, 1.7e-4), (BF16, 1.4e-3)],
+            elements: &[(F32, 8.0 * unit::F32), (F16, 0.7 * unit::F16), (BF16, 0.8 * unit::BF16)],
+        },
+        Output {
+            name: "mn",
+            bounds: &[(F32, 7e-7), (F16, 2.2e-4), (BF16, 2e-3)],
+            elements: &[(F32, 6.0 * unit::F32), (F16, 0.7 * unit::F16), (BF16, 0.6 * unit::BF16)],
+        },
+        Output {
+            name: "dwx",
+            bounds: &[(F32, 3e-6), (F16, 8e-4), (BF16, 8e-3)],
+            elements: &[(F32, 20.0 * unit::F32), (F16, 0.7 * unit::F16), (BF16, 0.6 * unit::BF16)],
+        },
+        Output {
+            name: "dr",
+            bounds: &[(F32, 3e-6), (F16, 8e-4), (BF16, 8e-3)],
+            elements: &[(F32, 18.0 * unit::F32), (F16, 1.6 * unit::F16), (BF16, 2.0 * unit::BF16)],
+        },
+        Output {
+            name: "db",
+            bounds: &[(F32, 3e-6), (F16, 8e-4), (BF16, 8e-3)],
+            elements: &[(F32, 14.0 * unit::F32), (F16, 1.4 * unit::F16), (BF16, unit::BF16)],
+        },
+        Output {
+            name: "dh0",
+            bounds: &[(F32, 3e-6), (F16, 8e-4), (BF16, 8e-3)],
+            elements: &[(F32, 60.0 * unit::F32), (F16, 2.0 * unit::F16), (BF16, 2.0 * unit::BF16)],
+        },
+        Output {
+            name: "dc0",
+            bounds: &[(F32, 1.6e-6), (F16, 8e-4), (BF16, 7e-3)],
+            elements: &[(F32, 20.0 * unit::F32), (F16, 1.2 * unit::F16), (BF16, 1.2 * unit::BF16)],
+        },
+        Output {
+            name: "dn0",
+            bounds: &[(F32, 1.6e-6), (F16, 8e-4), (BF16, 7e-3)],
+            elements: &[(F32, 20.0 * unit::F32), (F16, 0.9 * unit::F16), (BF16, 0.9 * unit::BF16)],
+        },
     ],
 };
 

@@ -4,6 +4,7 @@
 //! of K and V up to its own rows: those above the diagonal are never touched.
 
 use lab_device::{DType, Device, KernelSource};
+use lab_harness::compare::unit;
 use lab_harness::qkv::{self, Grid, sizes};
 use lab_harness::suite::{Check, every_kernel_loads};
 use lab_harness::{
@@ -45,6 +46,11 @@ static INFO: Info = Info {
     outputs: &[Output {
         name: "h",
         bounds: &[(DType::F32, 2.5e-6), (DType::F16, 5e-4), (DType::BF16, 4e-3)],
+        elements: &[
+            (DType::F32, 7.5 * unit::F32),
+            (DType::F16, 4.0 * unit::F32),
+            (DType::BF16, 4.0 * unit::F32),
+        ],
     }],
 };
 

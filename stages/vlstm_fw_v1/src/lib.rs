@@ -5,6 +5,7 @@
 //! and, for each tile, the sums of the forget gates anew.
 
 use lab_device::{DType, Device, KernelSource};
+use lab_harness::compare::unit;
 use lab_harness::qkv::{self, Grid, sizes};
 use lab_harness::suite::{Check, every_kernel_loads};
 use lab_harness::{
@@ -52,9 +53,22 @@ static INFO: Info = Info {
         Output {
             name: "h",
             bounds: &[(DType::F32, 1e-5), (DType::F16, 5e-4), (DType::BF16, 4e-3)],
+            elements: &[
+                (DType::F32, 6.5 * unit::F32),
+                (DType::F16, 4.0 * unit::F32),
+                (DType::BF16, 4.0 * unit::F32),
+            ],
         },
-        Output { name: "m", bounds: &bounds_of_a_row(1.4e-7) },
-        Output { name: "n", bounds: &bounds_of_a_row(1.3e-6) },
+        Output {
+            name: "m",
+            bounds: &bounds_of_a_row(1.4e-7),
+            elements: &bounds_of_a_row(2.0 * unit::F32),
+        },
+        Output {
+            name: "n",
+            bounds: &bounds_of_a_row(1.3e-6),
+            elements: &bounds_of_a_row(3.4 * unit::F32),
+        },
     ],
 };
 

@@ -6,6 +6,7 @@
 mod checks;
 
 use lab_device::{DType, Device, Instance, KernelSource, Swizzle, TensorMap};
+use lab_harness::compare::unit;
 use lab_harness::plan::{Scope, Slot};
 use lab_harness::qkv::{self, sizes};
 use lab_harness::{
@@ -60,9 +61,17 @@ const INFO: Info = Info {
     inputs: vlstm::FORWARD_INPUTS,
     // h: the weights and h itself are rounded once each.
     outputs: &[
-        Output { name: "h", bounds: &[(DType::F16, 1e-3), (DType::BF16, 8e-3)] },
-        Output { name: "m", bounds: &in_f32(1e-7) },
-        Output { name: "n", bounds: &in_f32(1e-6) },
+        Output {
+            name: "h",
+            bounds: &[(DType::F16, 1e-3), (DType::BF16, 8e-3)],
+            elements: &[(DType::F16, unit::F16), (DType::BF16, unit::BF16)],
+        },
+        Output { name: "m", bounds: &in_f32(1e-7), elements: &in_f32(2.0 * unit::F32) },
+        Output {
+            name: "n",
+            bounds: &in_f32(1e-6),
+            elements: &[(DType::F16, 7.0 * unit::F32), (DType::BF16, 4.0 * unit::F32)],
+        },
     ],
 };
 

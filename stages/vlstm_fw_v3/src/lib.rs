@@ -5,6 +5,7 @@
 //! states themselves, along the chunks; then the outputs, all chunks at once again.
 
 use lab_device::{DType, Device, Instance, Kernel, KernelSource};
+use lab_harness::compare::unit;
 use lab_harness::plan::{Scope, Slot};
 use lab_harness::qkv::{self, Grid, sizes};
 use lab_harness::vlstm::StateSlots;
@@ -52,19 +53,30 @@ const fn in_f32(bound: f64) -> [(DType, f64); 2] {
 
 // C: α k is rounded once. n is a multiple of exp(mN), whose rounding to f32 it carries.
 static LAST_STATE: &[Output] = &[
-    Output { name: "CN", bounds: &[(DType::F16, 7e-4), (DType::BF16, 5e-3)] },
-    Output { name: "nN", bounds: &in_f32(2e-6) },
-    Output { name: "mN", bounds: &in_f32(1e-7) },
+    Output {
+        name: "CN",
+        bounds: &[(DType::F16, 7e-4), (DType::BF16, 5e-3)],
+        elements: &[(DType::F16, unit::F16), (DType::BF16, unit::BF16)],
+    },
+    Output { name: "nN", bounds: &in_f32(2e-6), elements: &in_f32(6.0 * unit::F32) },
+    Output { name: "mN", bounds: &in_f32(1e-7), elements: &in_f32(2.0 * unit::F32) },
 ];
 
 static SETTINGS: &[Setting] = &[vlstm::EPSILON, vlstm::last_state(LAST_STATE)];
 
+static ROUNDING_OF_M: [(DType, f64); 2] = in_f32(2.0 * unit::F32);
+static ROUNDING_OF_N: [(DType, f64); 2] = in_f32(6.0 * unit::F32);
+
 /// h: the weights, α k, C and h itself are rounded once each. n is within so much.
 const fn outputs(n: &'static [(DType, f64)]) -> [Output; 3] {
     [
-        Output { name: "h", bounds: &[(DType::F16, 1e-3), (DType::BF16, 8e-3)] },
-        Output { name: "m", bounds: &IN_F32_M },
-        Output { name: "n", bounds: n },
+        Output {
+            name: "h",
+            bounds: &[(DType::F16, 1e-3), (DType::BF16, 8e-3)],
+            elements: &[(DType::F16, 0.85 * unit::F16), (DType::BF16, 0.85 * unit::BF16)],
+        },
+        Output { name: "m", bounds: &IN_F32_M, elements: &ROUNDING_OF_M },
+        Output { name: "n", bounds: n, elements: &ROUNDING_OF_N },
     ]
 }
 

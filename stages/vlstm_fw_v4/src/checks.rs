@@ -114,7 +114,7 @@ fn assert_saved(
         }
         for c in compare(walk, &earlier, &out, &options, dtype) {
             let what = format!("{} {dims} {dtype}, anchor {anchor}", walk.info().name);
-            assert!(c.passed(), "{what}: {} {:.2e}", c.name, c.relative_error);
+            assert!(c.passed(), "{what}: {}", c.complaint());
         }
     }
     if through_n {
@@ -184,7 +184,7 @@ fn segments_do_not_matter(version: &dyn Version, device: &Device) {
         let options = Options::parse(&["last_state=yes", &asked], version.info()).unwrap();
         let out = run(version, device, &inputs, &options).unwrap();
         for c in compare(version, &inputs, &out, &options, dtype) {
-            assert!(c.passed(), "{segments} {dtype} {}: {:.2e}", c.name, c.relative_error);
+            assert!(c.passed(), "{segments} {dtype} {}", c.complaint());
         }
     };
     for dtype in [DType::F16, DType::BF16] {
@@ -213,7 +213,7 @@ fn a_long_memory_fits_into_halves(version: &dyn Version, device: &Device) {
     let options = Options::default();
     let out = run(version, device, &inputs, &options).unwrap();
     for c in compare(version, &inputs, &out, &options, DType::F16) {
-        assert!(c.passed(), "{}: {:.2e}", c.name, c.relative_error);
+        assert!(c.passed(), "{}", c.complaint());
     }
 }
 
@@ -249,7 +249,7 @@ fn input_gates_of_a_million(version: &dyn Version, device: &Device) {
         }
         let all = compare(version, &inputs, &out, &Options::default(), dtype).into_iter();
         for c in all.filter(|c| cut == s || c.name != "n") {
-            assert!(c.passed(), "cut at {cut}: {}: {:.2e}", c.name, c.relative_error);
+            assert!(c.passed(), "cut at {cut}: {}", c.complaint());
         }
     }
 }

@@ -6,6 +6,7 @@
 mod checks;
 
 use lab_device::{DType, Device, Instance, Kernel, KernelSource, Launch, Swizzle, TensorMap};
+use lab_harness::compare::unit;
 use lab_harness::plan::{Scope, Slot};
 use lab_harness::qkv::sizes;
 use lab_harness::vlstm::{PackedSlot, StateSlots};
@@ -61,9 +62,17 @@ const fn in_f32(bound: f64) -> [(DType, f64); 2] {
 
 // C: α v is rounded once, α before it; n has α to twice the bits.
 static LAST_STATE: &[Output] = &[
-    Output { name: "CN", bounds: &[(DType::F16, 1.2e-3), (DType::BF16, 9e-3)] },
-    Output { name: "nN", bounds: &[(DType::F16, 2e-6), (DType::BF16, 1e-5)] },
-    Output { name: "mN", bounds: &in_f32(1.4e-7) },
+    Output {
+        name: "CN",
+        bounds: &[(DType::F16, 1.2e-3), (DType::BF16, 9e-3)],
+        elements: &[(DType::F16, 2.5 * unit::F16), (DType::BF16, 3.0 * unit::BF16)],
+    },
+    Output {
+        name: "nN",
+        bounds: &[(DType::F16, 2e-6), (DType::BF16, 1e-5)],
+        elements: &[(DType::F16, 6.0 * unit::F32), (DType::BF16, 130.0 * unit::F32)],
+    },
+    Output { name: "mN", bounds: &in_f32(1.4e-7), elements: &in_f32(2.0 * unit::F32) },
 ];
 
 static SETTINGS: &[Setting] = &[vlstm::EPSILON, vlstm::last_state(LAST_STATE)];
@@ -90,9 +99,17 @@ const INFO: Info = Info {
     inputs: vlstm::FORWARD_INPUTS_WITH_STATE,
     // h: the weights, α, α v, C and h itself are rounded once each.
     outputs: &[
-        Output { name: "h", bounds: &[(DType::F16, 1e-3), (DType::BF16, 8e-3)] },
-        Output { name: "m", bounds: &in_f32(1.4e-7) },
-        Output { name: "n", bounds: &[(DType::F16, 1e-6), (DType::BF16, 5e-6)] },
+        Output {
+            name: "h",
+            bounds: &[(DType::F16, 1e-3), (DType::BF16, 8e-3)],
+            elements: &[(DType::F16, unit::F16), (DType::BF16, unit::BF16)],
+        },
+        Output { name: "m", bounds: &in_f32(1.4e-7), elements: &in_f32(2.0 * unit::F32) },
+        Output {
+            name: "n",
+            bounds: &[(DType::F16, 1e-6), (DType::BF16, 5e-6)],
+            elements: &[(DType::F16, 2.4 * unit::F32), (DType::BF16, 34.0 * unit::F32)],
+        },
     ],
 };
 

@@ -12,6 +12,7 @@
 mod checks;
 
 use lab_device::{DType, Device, KernelSource};
+use lab_harness::compare::unit;
 use lab_harness::plan::{Scope, Slot};
 use lab_harness::qkv::{Grid, MOST_COLUMNS, instance_for, sizes, sizes_of};
 use lab_harness::vlstm::{self, ForwardBackwardSlots, forward_backward_slots};
@@ -61,14 +62,46 @@ const BF16: DType = DType::BF16;
 /// nearly cancels, and grows with S: 2e-6 at S = 400, 8e-6 at 4096, 1.3e-5 at 8192. What it is
 /// at a few hundred, the checks hold relative to di.
 pub const OUTPUTS: &[Output] = &[
-    Output { name: "h", bounds: &[(F32, 1e-5), (F16, 5e-4), (BF16, 5e-3)] },
-    Output { name: "m", bounds: &[(F32, 1.2e-7), (F16, 1.2e-7), (BF16, 1.2e-7)] },
-    Output { name: "n", bounds: &[(F32, 1.2e-6), (F16, 9e-7), (BF16, 6e-7)] },
-    Output { name: "dq", bounds: &[(F32, 1.2e-5), (F16, 5e-4), (BF16, 5e-3)] },
-    Output { name: "dk", bounds: &[(F32, 1.2e-5), (F16, 5e-4), (BF16, 5e-3)] },
-    Output { name: "dv", bounds: &[(F32, 1e-5), (F16, 5e-4), (BF16, 5e-3)] },
-    Output { name: "di", bounds: &[(F32, 7e-6), (F16, 4e-6), (BF16, 1.9e-6)] },
-    Output { name: "df", bounds: &[(F32, 5e-5), (F16, 5e-5), (BF16, 5e-5)] },
+    Output {
+        name: "h",
+        bounds: &[(F32, 1e-5), (F16, 5e-4), (BF16, 5e-3)],
+        elements: &[(F32, 7.0 * unit::F32), (F16, 4.0 * unit::F32), (BF16, 4.0 * unit::F32)],
+    },
+    Output {
+        name: "m",
+        bounds: &[(F32, 1.2e-7), (F16, 1.2e-7), (BF16, 1.2e-7)],
+        elements: &[(F32, 3.9 * unit::F32), (F16, 3.9 * unit::F32), (BF16, 3.9 * unit::F32)],
+    },
+    Output {
+        name: "n",
+        bounds: &[(F32, 1.2e-6), (F16, 9e-7), (BF16, 6e-7)],
+        elements: &[(F32, 3.4 * unit::F32), (F16, 3.4 * unit::F32), (BF16, 3.4 * unit::F32)],
+    },
+    Output {
+        name: "dq",
+        bounds: &[(F32, 1.2e-5), (F16, 5e-4), (BF16, 5e-3)],
+        elements: &[(F32, 2.8 * unit::F32), (F16, 2.8 * unit::F32), (BF16, 2.8 * unit::F32)],
+    },
+    Output {
+        name: "dk",
+        bounds: &[(F32, 1.2e-5), (F16, 5e-4), (BF16, 5e-3)],
+        elements: &[(F32, 1.8 * unit::F32), (F16, 1.8 * unit::F32), (BF16, 1.8 * unit::F32)],
+    },
+    Output {
+        name: "dv",
+        bounds: &[(F32, 1e-5), (F16, 5e-4), (BF16, 5e-3)],
+        elements: &[(F32, 1.1 * unit::F32), (F16, 1.1 * unit::F32), (BF16, 1.1 * unit::F32)],
+    },
+    Output {
+        name: "di",
+        bounds: &[(F32, 7e-6), (F16, 4e-6), (BF16, 1.9e-6)],
+        elements: &[(F32, 0.16 * unit::F32), (F16, 0.24 * unit::F32), (BF16, 0.16 * unit::F32)],
+    },
+    Output {
+        name: "df",
+        bounds: &[(F32, 5e-5), (F16, 5e-5), (BF16, 5e-5)],
+        elements: &[(F32, 0.16 * unit::F32), (F16, 0.16 * unit::F32), (BF16, 0.16 * unit::F32)],
+    },
 ];
 
 static GRID_SYNC_INFO: Info = Info {

@@ -7,6 +7,7 @@
 mod checks;
 
 use lab_device::{DType, Device, Instance, KernelSource, Swizzle, TensorMap};
+use lab_harness::compare::unit;
 use lab_harness::plan::{Scope, Slot};
 use lab_harness::qkv::{self, sizes};
 use lab_harness::vlstm::{self, ForwardBackwardSlots, forward_backward_slots};
@@ -56,14 +57,46 @@ static INFO: Info = Info {
     settings: &[vlstm::EPSILON, vlstm::NORMALIZER_GRAD],
     inputs: vlstm::FORWARD_BACKWARD_INPUTS,
     outputs: &[
-        Output { name: "h", bounds: &[(F16, 1e-3), (BF16, 8e-3)] },
-        Output { name: "m", bounds: &[(F16, 1e-7), (BF16, 1e-7)] },
-        Output { name: "n", bounds: &[(F16, 1e-6), (BF16, 1e-6)] },
-        Output { name: "dq", bounds: &[(F16, 1e-3), (BF16, 8e-3)] },
-        Output { name: "dk", bounds: &[(F16, 1e-3), (BF16, 8e-3)] },
-        Output { name: "dv", bounds: &[(F16, 1e-3), (BF16, 8e-3)] },
-        Output { name: "di", bounds: &[(F16, 1e-3), (BF16, 8e-3)] },
-        Output { name: "df", bounds: &[(F16, 2e-3), (BF16, 1.2e-2)] },
+        Output {
+            name: "h",
+            bounds: &[(F16, 1e-3), (BF16, 8e-3)],
+            elements: &[(F16, unit::F16), (BF16, 1.4 * unit::BF16)],
+        },
+        Output {
+            name: "m",
+            bounds: &[(F16, 1e-7), (BF16, 1e-7)],
+            elements: &[(F16, 2.0 * unit::F32), (BF16, 2.0 * unit::F32)],
+        },
+        Output {
+            name: "n",
+            bounds: &[(F16, 1e-6), (BF16, 1e-6)],
+            elements: &[(F16, 5.0 * unit::F32), (BF16, 5.0 * unit::F32)],
+        },
+        Output {
+            name: "dq",
+            bounds: &[(F16, 1e-3), (BF16, 8e-3)],
+            elements: &[(F16, 0.2 * unit::F16), (BF16, 0.28 * unit::BF16)],
+        },
+        Output {
+            name: "dk",
+            bounds: &[(F16, 1e-3), (BF16, 8e-3)],
+            elements: &[(F16, 0.06 * unit::F16), (BF16, 0.04 * unit::BF16)],
+        },
+        Output {
+            name: "dv",
+            bounds: &[(F16, 1e-3), (BF16, 8e-3)],
+            elements: &[(F16, 0.25 * unit::F16), (BF16, 0.35 * unit::BF16)],
+        },
+        Output {
+            name: "di",
+            bounds: &[(F16, 1e-3), (BF16, 8e-3)],
+            elements: &[(F16, 0.3 * unit::F32), (BF16, 0.2 * unit::F32)],
+        },
+        Output {
+            name: "df",
+            bounds: &[(F16, 2e-3), (BF16, 1.2e-2)],
+            elements: &[(F16, 0.05 * unit::F32), (BF16, 0.03 * unit::F32)],
+        },
     ],
 };
 

@@ -5,6 +5,7 @@
 //! first, and then the gradients of all chunks at once. The equations are those of `lab_reference::vlstm`, by chunks.
 
 use lab_device::{DType, Device, Instance, KernelSource};
+use lab_harness::compare::unit;
 use lab_harness::qkv::{self, Grid, sizes};
 use lab_harness::vlstm::{self, ForwardBackwardSlots, forward_backward_slots};
 use lab_harness::{Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments};
@@ -60,14 +61,46 @@ const INFO: Info = Info {
     settings: &[vlstm::EPSILON, vlstm::NORMALIZER_GRAD],
     inputs: vlstm::FORWARD_BACKWARD_INPUTS,
     outputs: &[
-        Output { name: "h", bounds: &[(F16, 1e-3), (BF16, 8e-3)] },
-        Output { name: "m", bounds: &[(F16, 1e-7), (BF16, 1e-7)] },
-        Output { name: "n", bounds: &[(F16, 5e-7), (BF16, 5e-7)] },
-        Output { name: "dq", bounds: &[(F16, 1e-3), (BF16, 8e-3)] },
-        Output { name: "dk", bounds: &[(F16, 1e-3), (BF16, 8e-3)] },
-        Output { name: "dv", bounds: &[(F16, 1e-3), (BF16, 8e-3)] },
-        Output { name: "di", bounds: &[(F16, 1e-3), (BF16, 8e-3)] },
-        Output { name: "df", bounds: &[(F16, 2e-3), (BF16, 1.2e-2)] },
+        Output {
+            name: "h",
+            bounds: &[(F16, 1e-3), (BF16, 8e-3)],
+            elements: &[(F16, 0.8 * unit::F16), (BF16, 0.9 * unit::BF16)],
+        },
+        Output {
+            name: "m",
+            bounds: &[(F16, 1e-7), (BF16, 1e-7)],
+            elements: &[(F16, 2.0 * unit::F32), (BF16, 2.0 * unit::F32)],
+        },
+        Output {
+            name: "n",
+            bounds: &[(F16, 5e-7), (BF16, 5e-7)],
+            elements: &[(F16, 1.8 * unit::F32), (BF16, 1.2 * unit::F32)],
+        },
+        Output {
+            name: "dq",
+            bounds: &[(F16, 1e-3), (BF16, 8e-3)],
+            elements: &[(F16, 0.16 * unit::F16), (BF16, 0.28 * unit::BF16)],
+        },
+        Output {
+            name: "dk",
+            bounds: &[(F16, 1e-3), (BF16, 8e-3)],
+            elements: &[(F16, 0.3 * unit::F16), (BF16, 0.09 * unit::BF16)],
+        },
+        Output {
+            name: "dv",
+            bounds: &[(F16, 1e-3), (BF16, 8e-3)],
+            elements: &[(F16, 0.25 * unit::F16), (BF16, 0.3 * unit::BF16)],
+        },
+        Output {
+            name: "di",
+            bounds: &[(F16, 1e-3), (BF16, 8e-3)],
+            elements: &[(F16, 0.02 * unit::F16), (BF16, 0.07 * unit::BF16)],
+        },
+        Output {
+            name: "df",
+            bounds: &[(F16, 2e-3), (BF16, 1.2e-2)],
+            elements: &[(F16, 0.01 * unit::F16), (BF16, 0.013 * unit::BF16)],
+        },
     ],
 };
 

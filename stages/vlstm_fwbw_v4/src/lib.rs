@@ -8,6 +8,7 @@ mod checks;
 mod wide;
 
 use lab_device::{DType, Device, Instance, KernelSource, Launch};
+use lab_harness::compare::unit;
 use lab_harness::qkv::sizes;
 use lab_harness::vlstm::{
     self, ForwardBackwardSlots, PackedSlot, StateGradientSlots, StateSlots, forward_backward_slots,
@@ -65,15 +66,35 @@ const F16: DType = DType::F16;
 const BF16: DType = DType::BF16;
 
 static LAST_STATE: &[Output] = &[
-    Output { name: "CN", bounds: &[(F16, 1.2e-3), (BF16, 9e-3)] },
-    Output { name: "nN", bounds: &[(F16, 2e-6), (BF16, 1e-5)] },
-    Output { name: "mN", bounds: &[(F16, 1.4e-7), (BF16, 1.4e-7)] },
+    Output {
+        name: "CN",
+        bounds: &[(F16, 1.2e-3), (BF16, 9e-3)],
+        elements: &[(F16, 2.5 * unit::F16), (BF16, 2.5 * unit::BF16)],
+    },
+    Output {
+        name: "nN",
+        bounds: &[(F16, 2e-6), (BF16, 1e-5)],
+        elements: &[(F16, 6.0 * unit::F32), (BF16, 130.0 * unit::F32)],
+    },
+    Output {
+        name: "mN",
+        bounds: &[(F16, 1.4e-7), (BF16, 1.4e-7)],
+        elements: &[(F16, 2.0 * unit::F32), (BF16, 2.0 * unit::F32)],
+    },
 ];
 
 // dn0: its terms are taken from halves of what is written to the state.
 static FIRST_STATE_GRADIENT: &[Output] = &[
-    Output { name: "dC0", bounds: &[(F16, 1.2e-3), (BF16, 9e-3)] },
-    Output { name: "dn0", bounds: &[(F16, 1.2e-3), (BF16, 9e-3)] },
+    Output {
+        name: "dC0",
+        bounds: &[(F16, 1.2e-3), (BF16, 9e-3)],
+        elements: &[(F16, 0.6 * unit::F16), (BF16, 0.2 * unit::BF16)],
+    },
+    Output {
+        name: "dn0",
+        bounds: &[(F16, 1.2e-3), (BF16, 9e-3)],
+        elements: &[(F16, 0.05 * unit::F16), (BF16, 0.004 * unit::BF16)],
+    },
 ];
 
 const LAST: Setting = vlstm::last_state(LAST_STATE);
@@ -97,14 +118,46 @@ const INFO: Info = Info {
     settings: &[vlstm::EPSILON, vlstm::NORMALIZER_GRAD, LAST, FIRST],
     inputs: vlstm::FORWARD_BACKWARD_INPUTS_WITH_STATES,
     outputs: &[
-        Output { name: "h", bounds: &[(F16, 1e-3), (BF16, 8e-3)] },
-        Output { name: "m", bounds: &[(F16, 1.4e-7), (BF16, 1.4e-7)] },
-        Output { name: "n", bounds: &[(F16, 1e-6), (BF16, 5e-6)] },
-        Output { name: "dq", bounds: &[(F16, 1e-3), (BF16, 8e-3)] },
-        Output { name: "dk", bounds: &[(F16, 1e-3), (BF16, 8e-3)] },
-        Output { name: "dv", bounds: &[(F16, 1e-3), (BF16, 8e-3)] },
-        Output { name: "di", bounds: &[(F16, 1e-3), (BF16, 8e-3)] },
-        Output { name: "df", bounds: &[(F16, 2e-3), (BF16, 1.2e-2)] },
+        Output {
+            name: "h",
+            bounds: &[(F16, 1e-3), (BF16, 8e-3)],
+            elements: &[(F16, unit::F16), (BF16, 1.1 * unit::BF16)],
+        },
+        Output {
+            name: "m",
+            bounds: &[(F16, 1.4e-7), (BF16, 1.4e-7)],
+            elements: &[(F16, 2.0 * unit::F32), (BF16, 2.0 * unit::F32)],
+        },
+        Output {
+            name: "n",
+            bounds: &[(F16, 1e-6), (BF16, 5e-6)],
+            elements: &[(F16, 7.0 * unit::F32), (BF16, 50.0 * unit::F32)],
+        },
+        Output {
+            name: "dq",
+            bounds: &[(F16, 1e-3), (BF16, 8e-3)],
+            elements: &[(F16, 0.33 * unit::F16), (BF16, 0.27 * unit::BF16)],
+        },
+        Output {
+            name: "dk",
+            bounds: &[(F16, 1e-3), (BF16, 8e-3)],
+            elements: &[(F16, 0.35 * unit::F16), (BF16, 0.1 * unit::BF16)],
+        },
+        Output {
+            name: "dv",
+            bounds: &[(F16, 1e-3), (BF16, 8e-3)],
+            elements: &[(F16, 0.75 * unit::F16), (BF16, 0.35 * unit::BF16)],
+        },
+        Output {
+            name: "di",
+            bounds: &[(F16, 1e-3), (BF16, 8e-3)],
+            elements: &[(F16, 0.35 * unit::F16), (BF16, 0.055 * unit::BF16)],
+        },
+        Output {
+            name: "df",
+            bounds: &[(F16, 2e-3), (BF16, 1.2e-2)],
+            elements: &[(F16, 0.04 * unit::F16), (BF16, 0.0027 * unit::BF16)],
+        },
     ],
 };
 

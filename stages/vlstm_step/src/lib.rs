@@ -7,6 +7,7 @@
 mod checks;
 
 use lab_device::{DType, Device, Instance, KernelSource, Launch};
+use lab_harness::compare::unit;
 use lab_harness::vlstm::step::{self, StepSlots, sizes};
 use lab_harness::{
     Dim, Dims, Error, Info, Output, Plan, Request, Setting, Stage, Version, arguments, vlstm,
@@ -72,14 +73,20 @@ const INFO: Info = Info {
         Output {
             name: "h",
             bounds: &[(DType::F32, 2e-6), (DType::F16, 4e-4), (DType::BF16, 4e-3)],
+            elements: &[
+                (DType::F32, 4.0 * unit::F32),
+                (DType::F16, 4.0 * unit::F32),
+                (DType::BF16, 4.0 * unit::F32),
+            ],
         },
         // Of bf16, rounded once; of f32 in a run of bf16 a check has the bound of f32.
         Output {
             name: "CN",
             bounds: &[(DType::F32, 2e-7), (DType::F16, 2e-7), (DType::BF16, 3.4e-3)],
+            elements: &in_f32(10.0 * unit::F32),
         },
-        Output { name: "nN", bounds: &in_f32(2.5e-7) },
-        Output { name: "mN", bounds: &in_f32(2e-7) },
+        Output { name: "nN", bounds: &in_f32(2.5e-7), elements: &in_f32(9.0 * unit::F32) },
+        Output { name: "mN", bounds: &in_f32(2e-7), elements: &in_f32(2.0 * unit::F32) },
     ],
 };
 
@@ -102,6 +109,11 @@ pub static PACKS: Step = Step {
             Output {
                 name: "h",
                 bounds: &[(DType::F32, 7e-7), (DType::F16, 4e-4), (DType::BF16, 4e-3)],
+                elements: &[
+                    (DType::F32, 3.5 * unit::F32),
+                    (DType::F16, 4.0 * unit::F32),
+                    (DType::BF16, 4.0 * unit::F32),
+                ],
             },
             INFO.outputs[1],
             INFO.outputs[2],

@@ -21,6 +21,8 @@ impl Call<'_> {
                 Some(format!("emu_bulk_wait({}, true)", self.read(0, "uint32_t")?))
             }
             ["cp", "async", "bulk", "tensor", ..] => self.tensor_copy(),
+            ["cp", "reduce", "async", "bulk", "tensor", ..] => self.tensor_sum(),
+            ["st", "async", ..] => self.sent(),
             ["cp", "async", "bulk", "prefetch", ..] => Some("(void)0".into()),
             ["cp", "async", "bulk", ..] => self.bulk_copy(),
             ["mbarrier", ..] => self.mbarrier(),
@@ -114,6 +116,42 @@ impl Call<'_> {
         Some(format!("int emu_at[] = {{{at}}}; {call}")).map(block)
     }
 
+    /// `cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [map, {x, y}], [from];` of f32.
+    fn tensor_sum(&self) -> Option<String> {
+        let rest: Vec<&str> =
+            self.words[6..].iter().copied().filter(|w| *w != "L2::cache_hint").collect();
+        if !matches!(
+            rest[..],
+            ["global", "shared::cta", "add", "bulk_group"]
+                | ["global", "shared::cta", "add", "tile", "bulk_group"]
+        ) {
+            return None;
+        }
+        let at = self.coordinates(0)?;
+        (format!("{}d", at.len()) == self.words[5]).then_some(())?;
+        let Operand::Address { base, offset, .. } = self.operands.first()? else { return None };
+        let map = format!("({} + {offset})", self.text.read(base, "uint64_t")?);
+        let (rank, at, shared) = (at.len(), at.join(", "), self.place(1, true)?);
+        let call = format!(
+            "emu_tensor_copy({shared}, (const void*){map}, emu_at, {rank}, nullptr, EMU_ADD)"
+        );
+        Some(format!("int emu_at[] = {{{at}}}; {call}")).map(block)
+    }
+
+    /// `st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [to], value, [barrier];`
+    fn sent(&self) -> Option<String> {
+        let (words, kind) = (self.words, self.own_type()?);
+        let is_known = words.len() == 5
+            && words[2] == "shared::cluster"
+            && words[3] == "mbarrier::complete_tx::bytes"
+            && matches!(kind.bytes, 4 | 8);
+        is_known.then_some(())?;
+        let of_bits = if kind.bytes == 8 { "uint64_t" } else { "uint32_t" };
+        let value = self.read(1, of_bits)?;
+        let [to, barrier] = [self.place(0, true)?, self.place(2, true)?];
+        Some(format!("emu_store_async({to}, {value}, {}, {barrier})", kind.bytes))
+    }
+
     fn mbarrier(&self) -> Option<String> {
         let scope =
             if self.has("cluster") || self.has("shared::cluster") { "CLUSTER" } else { "BLOCK" };
@@ -170,8 +208,23 @@ impl Call<'_> {
         (sums.len() * 2 == columns).then_some(())?;
         let sums = sums.iter().map(|sum| Some(format!("&{}", self.text.variable(sum)?)));
         let sums = sums.collect::<Option<Vec<_>>>()?.join(", ");
-        // A in registers is read when the thread has long gone on: the copies of this text would be gone, so it is refused.
-        let of_a = self.read(1, "uint64_t")?;
+        // A in registers is read when the thread has long gone on: there are variables of the program's own behind it.
+        let in_registers = matches!(self.operands.get(1), Some(Operand::Vector(_)));
+        let (of_a, registers) = match in_registers {
+            false => (self.read(1, "uint64_t")?, "nullptr".to_owned()),
+            true => {
+                let of_one = |value| {
+                    let name = self.text.variable(value)?;
+                    Some(format!("::emu::ptx::register_of<decltype({name})>({name})"))
+                };
+                let all = self.vector(1)?.iter().map(of_one).collect::<Option<Vec<_>>>()?;
+                (all.len() == 4).then_some(())?;
+                (
+                    "0".into(),
+                    format!("::emu::ptx::side_by_side<const uint32_t>({{{}}})", all.join(", ")),
+                )
+            }
+        };
         let of_b = self.read(2, "uint64_t")?;
         let adds = match self.operands.get(3) {
             None => "true".to_owned(),
@@ -183,7 +236,8 @@ impl Call<'_> {
             [4, 5].map(|n| if self.operands.len() > n { last(n) } else { Some("1".into()) });
         let across = match self.operands.len() {
             ..=6 => "0".to_owned(),
-            8 => format!(
+            7 if in_registers => format!("({} ? EMU_WGMMA_B_TRANSPOSED : 0)", last(6)?),
+            8 if !in_registers => format!(
                 "({} ? EMU_WGMMA_A_TRANSPOSED : 0) | ({} ? EMU_WGMMA_B_TRANSPOSED : 0)",
                 last(6)?,
                 last(7)?
@@ -191,7 +245,7 @@ impl Call<'_> {
             _ => return None,
         };
         Some(format!(
-            "::emu::ptx::signs({}, {}); emu_wgmma(::emu::ptx::side_by_side({{{sums}}}), {of_a}, {of_b}, nullptr, \
+            "::emu::ptx::signs({}, {}); emu_wgmma(::emu::ptx::side_by_side<float>({{{sums}}}), {of_a}, {of_b}, {registers}, \
              {columns} | EMU_WGMMA_{of_type}, ({adds} ? EMU_WGMMA_ADDS : 0) | {across})",
             sign_a?, sign_b?
         ))

@@ -124,6 +124,13 @@ impl Call<'_> {
                     value(1)?
                 )
             }
+            "inc" | "dec" if name == "u32" => {
+                format!(
+                    "atomic{}({place}, {})",
+                    if operation == "inc" { "Inc" } else { "Dec" },
+                    value(1)?
+                )
+            }
             "and" => format!("atomicAnd({place}, {})", value(1)?),
             "or" => format!("atomicOr({place}, {})", value(1)?),
             "xor" => format!("atomicXor({place}, {})", value(1)?),

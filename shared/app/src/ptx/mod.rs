@@ -42,13 +42,16 @@ pub(crate) fn translated(text: &str, given: &[Given]) -> Option<String> {
         }
     }
     let text = Text { given, names, predicates };
+    let kept: Vec<String> = statements.iter().flat_map(|one| text.read_later(one)).collect();
     let mut body = String::new();
     if !labels.is_empty() {
         body += &format!("__label__ {}; ", labels.join(", "));
     }
     for (n, Given { constraint, expression, .. }) in given.iter().enumerate() {
-        // What goes in has a register of its own: what comes out may be the same variable.
-        let kind = if constraint.starts_with(['=', '+']) { "auto&&" } else { "auto" };
+        // What goes in has a register of its own: what comes out may be the same variable. But what is read when the text
+        // is over is the variable itself.
+        let is_variable = constraint.starts_with(['=', '+']) || kept.contains(&format!("emu_o{n}"));
+        let kind = if is_variable { "auto&&" } else { "auto" };
         body += &format!("[[maybe_unused]] {kind} emu_o{n} = ({expression}); ");
     }
     for statement in statements {
@@ -121,6 +124,17 @@ impl Text<'_> {
                 format!("if ({not}{}) {{ {done}; }} ", self.read(predicate, "bool")?)
             }
         })
+    }
+
+    /// The variables that an instruction reads while the thread goes on: those of wgmma's A.
+    fn read_later(&self, statement: &Statement) -> Vec<String> {
+        let Statement::Instruction(own) = statement else { return Vec::new() };
+        match (own.words.get(1).map(String::as_str), own.operands.get(1)) {
+            (Some("mma_async"), Some(Operand::Vector(values))) => {
+                values.iter().filter_map(|value| self.variable(value)).collect()
+            }
+            _ => Vec::new(),
+        }
     }
 
     fn branch(&self, own: &Instruction) -> Option<String> {
@@ -284,6 +298,19 @@ mod tests {
         ] {
             assert!(got.contains(part), "{part}: {got}");
         }
+    }
+
+    /// Of wgmma's A in registers the program's own variables, not copies that are gone behind the text.
+    #[test]
+    fn what_is_read_later_is_no_copy() {
+        let text = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, {%4, %5, %6, %7}, %8, 1, 1, 1, 0;";
+        let given = ["x", "x", "x", "x", "y", "y", "y", "y", "y"];
+        let got = of(text, &given).unwrap();
+        assert!(
+            got.contains("auto&& emu_o4 = (y); ") && got.contains(" auto emu_o8 = (y); "),
+            "{got}"
+        );
+        assert!(got.contains("::emu::ptx::register_of<decltype(emu_o4)>(emu_o4)"), "{got}");
     }
 
     /// Words, operands and characters that are missing: refused or read, and no panic.

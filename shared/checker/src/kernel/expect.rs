@@ -18,7 +18,8 @@ pub struct Expectations {
     /// name, as they were before the launch: 'y=np.cumsum(x)'
     #[arg(long, value_name = "NAME=VALUE")]
     expect: Vec<String>,
-    /// |got - expected| may be ATOL + RTOL * |expected| [default: by type, as torch.testing.assert_close]
+    /// Each element is judged as by numpy.allclose: |got - expected| may be ATOL + RTOL * |expected|, and a NaN is
+    /// wrong [default: by type, as torch.testing.assert_close]
     #[arg(long)]
     rtol: Option<f64>,
     /// See --rtol
@@ -190,8 +191,8 @@ fn compared(name: &str, got: &[f64], expected: &[f64], rtol: f64, atol: f64) -> 
     let (mut wrong, mut worst, mut most) = (0, (0, got[0], expected[0]), -1.0);
     for (index, (&g, &e)) in got.iter().zip(expected).enumerate() {
         let bound = atol + rtol * e.abs();
-        // A NaN is never within; equal infinities are.
-        let is_within = g == e || (g - e).abs() <= bound;
+        // A NaN is never within, and an infinity only if it is the same one: its bound would be infinite, too.
+        let is_within = g == e || e.is_finite() && (g - e).abs() <= bound;
         wrong += usize::from(!is_within);
         let share = match (is_within, (g - e).abs() / bound) {
             (false, share) if !share.is_finite() => f64::INFINITY,
@@ -328,5 +329,19 @@ mod tests {
         assert_eq!(compared("y", &[1.0, 1.1], &[1.0, 1.0], 0.2, 0.0).wrong, 0);
         assert_eq!(compared("y", &[1.0], &[nan], 1e30, 1e30).wrong, 1);
         assert_eq!(compared("y", &[3.0], &[4.0], 0.0, 0.0).wrong, 1);
+        // However wide the bound, an infinity stands for no number.
+        assert_eq!(compared("y", &[1.0, -inf, inf], &[inf, inf, 1.0], 0.5, 0.5).wrong, 3);
+    }
+
+    #[test]
+    fn each_element_is_judged_as_numpy_judges_it() {
+        // ATOL + RTOL |expected|, and not |got|.
+        assert_eq!(compared("y", &[1.5], &[1.0], 0.5, 0.0).wrong, 0);
+        assert_eq!(compared("y", &[1.0], &[1.5], 0.3, 0.0).wrong, 1);
+        // One of many, which a norm of all would not show.
+        let (mut got, expected) = (vec![1.0; 1000], vec![1.0; 1000]);
+        got[500] = 0.0;
+        let wrong = compared("y", &got, &expected, 1e-3, 1e-5);
+        assert_eq!((wrong.wrong, wrong.worst), (1, (500, 0.0, 1.0)));
     }
 }

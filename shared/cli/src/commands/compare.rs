@@ -8,7 +8,7 @@ use lab_device::emulator::{Counts, Operation, Profile};
 use lab_device::{Arithmetic, DType, Device, DeviceKind, Facts, Mode};
 use lab_harness::record::{Of, Products};
 use lab_harness::roofline::Roofline;
-use lab_harness::{Cost, Dims, Mistake, Posed, Problem, Version, suite};
+use lab_harness::{Comparison, Cost, Dims, Mistake, Posed, Problem, Version, suite};
 use serde_json::json;
 
 use crate::Common;
@@ -48,6 +48,10 @@ struct Row {
     dims: Dims,
     error: f64,
     bound: f64,
+    /// Of what an element may be off by, the share that the worst one takes.
+    element_share: f64,
+    /// Of a wrong result: what is wrong.
+    complaint: String,
     passed: bool,
     bytes: f64,
     flops: f64,
@@ -152,7 +156,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         let all = rows.iter().map(|r| {
             json!({ "version": r.name, "of": r.of, "family": r.family, "parent": r.parent,
                     "shape": r.dims.to_string(), "dtype": dtype.name(), "relative_error": r.error,
-                    "bound": r.bound, "passed": r.passed, "least_bytes": r.bytes, "flops": r.flops,
+                    "bound": r.bound, "element_share": r.element_share, "passed": r.passed, "least_bytes": r.bytes, "flops": r.flops,
                     "median_us": r.median_us, "gbps": r.median_us.map(|t| r.bytes / t * 1e-3),
                     "tflops": r.median_us.map(|t| r.flops / t * 1e-6),
                     "roofline_percent": rooflines.and_then(|l| r.roofline_percent(l)),
@@ -181,10 +185,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     }
     match rows.iter().find(|r| !r.passed) {
         None => Ok(()),
-        Some(r) => Err(Failure::Wrong(format!(
-            "{} is wrong: error {:.2e}, bound {:.2e}",
-            r.name, r.error, r.bound
-        ))),
+        Some(r) => Err(Failure::Wrong(format!("{} is wrong: {}", r.name, r.complaint))),
     }
 }
 
@@ -237,11 +238,11 @@ fn measure_version(
     let counted = (device.mode() == Some(Mode::Counted)).then(|| Counted::of(&profile));
     let row = Row { counted, ..Row::of(version, posed, info.full_name(), Of::Version, &m) };
     let mut rows = vec![row];
-    if gpu && let Some((times, error)) = time_counterpart(version, &posed.inputs) {
+    if gpu && let Some((times, comparison)) = time_counterpart(version, &posed.inputs) {
         rows.push(Row {
             name: "cpu".into(),
             of: Of::Host,
-            error,
+            error: comparison.relative_error,
             median_us: Some(times.median_us),
             parent: None,
             usage: None,
@@ -271,6 +272,12 @@ fn wrong_on_purpose(
         dims: problem.dims.clone(),
         error: outputs.iter().map(|c| c.relative_error).fold(0.0, f64::max),
         bound: outputs.iter().map(|c| c.bound).fold(0.0, f64::max),
+        element_share: outputs.iter().map(|c| c.element_share).fold(0.0, f64::max),
+        complaint: outputs
+            .iter()
+            .find(|c| !c.passed())
+            .map(Comparison::complaint)
+            .unwrap_or_default(),
         passed: case.passed(),
         bytes: cost.bytes,
         flops: cost.flops,
@@ -339,6 +346,8 @@ impl Row {
             dims: problem.dims.clone(),
             error: m.comparison.relative_error,
             bound: m.comparison.bound,
+            element_share: m.comparison.element_share,
+            complaint: m.comparison.complaint(),
             passed: m.passed(),
             bytes: cost.bytes,
             flops: cost.flops,

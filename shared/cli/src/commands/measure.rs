@@ -37,11 +37,7 @@ impl Measured {
 
 /// The one of all outputs that is furthest off, measured by its bound; a NaN is furthest.
 fn worst(all: Vec<Comparison>) -> Comparison {
-    let share = |c: &Comparison| match c.passed() {
-        true => c.relative_error / c.bound.max(f64::MIN_POSITIVE),
-        false => f64::INFINITY,
-    };
-    let worst = all.into_iter().max_by(|a, b| share(a).total_cmp(&share(b)));
+    let worst = all.into_iter().max_by(|a, b| a.share().total_cmp(&b.share()));
     worst.expect("a version has outputs")
 }
 
@@ -116,10 +112,7 @@ pub(crate) fn peer(
     let comparison = worst(posed.compare(version, &outputs, problem.dtype));
     drop(outputs);
     if !comparison.passed() {
-        return Ok(Beside::Not(format!(
-            "its '{}' is off by {:.2e}, bound {:.2e}: not timed",
-            comparison.name, comparison.relative_error, comparison.bound
-        )));
+        return Ok(Beside::Not(format!("its {}: not timed", comparison.complaint())));
     }
     let times = match info.place {
         Place::Gpu => timing::time_within(device, prepared.as_mut(), runs, BUDGET)?,
@@ -150,11 +143,11 @@ pub(crate) fn too_old(version: &dyn Version, device: &Device) -> Option<String> 
     ))
 }
 
-/// The version's counterpart on the host's cores, timed by the host's clock, and its error.
+/// The version's counterpart on the host's cores, timed by the host's clock, and its result.
 pub(crate) fn time_counterpart(
     version: &dyn Version,
     inputs: &Tensors,
-) -> Option<(timing::Times, f64)> {
+) -> Option<(timing::Times, Comparison)> {
     let mut host = version.cpu(inputs)?;
     host.run();
     let times: Vec<Duration> = (0..10)
@@ -167,5 +160,5 @@ pub(crate) fn time_counterpart(
     let name = version.info().outputs.first()?.name;
     let outputs = tensor::tensors([(name, Tensor::new(&[host.out.len()], &host.out))]);
     let compared = compare(version, inputs, &outputs, &Options::default(), DType::F32);
-    Some((timing::Times::of(&times), compared.first()?.relative_error))
+    Some((timing::Times::of(&times), compared.into_iter().next()?))
 }

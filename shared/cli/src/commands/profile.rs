@@ -113,14 +113,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     }
     match report.comparisons.iter().find(|c| !c.passed()) {
         None => Ok(()),
-        Some(c) => Err(Failure::Wrong(format!(
-            "{}: '{}' is off by {:.2e}, bound {:.2e} (worst at element {})",
-            info.full_name(),
-            c.name,
-            c.relative_error,
-            c.bound,
-            c.worst_index
-        ))),
+        Some(c) => Err(Failure::Wrong(format!("{}: {}", info.full_name(), c.complaint()))),
     }
 }
 

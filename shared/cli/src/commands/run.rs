@@ -122,12 +122,9 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     match comparisons.iter().find(|c| !c.passed()) {
         None => Ok(()),
         Some(c) => Err(Failure::Wrong(format!(
-            "{}: '{}' is off by {:.2e}, bound {:.2e} (worst at element {}){}",
+            "{}: {}{}",
             info.full_name(),
-            c.name,
-            c.relative_error,
-            c.bound,
-            c.worst_index,
+            c.complaint(),
             // A wrong result is wrong, whoever expects it: nobody should go on with it.
             on_purpose(version, &options)
         ))),
@@ -224,7 +221,7 @@ fn print_result(
     comparisons: &[Comparison],
 ) {
     println!("{} {dims} {dtype} on {device}", version.info().full_name());
-    let mut rows = table(&["output", "first elements", ">error", ">bound", ""]);
+    let mut rows = table(&["output", "first elements", ">error", ">bound", ">elements", ""]);
     for (name, tensor) in outputs {
         let values = tensor.values();
         let mut shown: Vec<String> = values.iter().take(4).map(|v| format!("{v:.6}")).collect();
@@ -237,6 +234,7 @@ fn print_result(
             shown.join(" "),
             c.map_or("not checked".into(), |c| format!("{:.2e}", c.relative_error)),
             c.map_or(String::new(), |c| format!("{:.2e}", c.bound)),
+            c.map_or(String::new(), |c| format!("{:.0} %", 100.0 * c.element_share)),
             c.map_or("", |c| if c.passed() { "ok" } else { "WRONG" }).into(),
         ]);
     }

@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use lab_device::{Device, Selector};
+use lab_device::{DType, Device, Selector};
 use lab_harness::suite::{self, Case, Check, Suite, VersionCheck};
 use lab_harness::{
-    Error, Problem, Version, agreement, binding_checks, composition_checks, device_checks,
-    map_checks, overlap_checks,
+    Comparison, Error, Problem, Version, agreement, binding_checks, composition_checks,
+    device_checks, map_checks, overlap_checks,
 };
 use serde_json::json;
 
@@ -153,7 +153,8 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     if common.json {
         let devices = reports.iter().map(|(device, cases, checks)| {
             json!({ "device": device.name(), "kind": device.kind(), "problems": cases.len(), "checks": checks,
-                    "failed": cases.iter().filter(|c| !c.passed()).map(Case::describe).collect::<Vec<_>>() })
+                    "failed": cases.iter().filter(|c| !c.passed()).map(Case::describe).collect::<Vec<_>>(),
+                    "observed": observed(cases) })
         });
         println!(
             "{}",
@@ -245,6 +246,32 @@ fn cases(versions: &[&'static dyn Version], device: &Device, arguments: &Argumen
     cases
 }
 
+/// Of each output of each version in each type, the largest errors of all problems beside their bounds.
+fn observed(cases: &[Case]) -> Vec<serde_json::Value> {
+    let mut all: Vec<(&str, DType, Comparison)> = Vec::new();
+    for case in cases.iter().filter(|c| c.expected.mistake().is_none()) {
+        for c in case.outcome.as_deref().unwrap_or_default() {
+            let own = |a: &&mut (&str, DType, Comparison)| {
+                (a.0, a.1, a.2.name) == (&case.version, case.dtype, c.name)
+            };
+            match all.iter_mut().find(own) {
+                Some((.., most)) => {
+                    most.relative_error = most.relative_error.max(c.relative_error);
+                    most.rounding = most.rounding.max(c.rounding);
+                    most.element_share = most.element_share.max(c.element_share);
+                }
+                None => all.push((&case.version, case.dtype, c.clone())),
+            }
+        }
+    }
+    let line = |(version, dtype, c): (&str, DType, Comparison)| {
+        json!({ "version": version, "output": c.name, "dtype": dtype.name(),
+                "relative_error": c.relative_error, "bound": c.bound, "rounding": c.rounding,
+                "rounding_bound": c.rounding_bound, "element_share": c.element_share })
+    };
+    all.into_iter().map(line).collect()
+}
+
 fn print_by_version(cases: &[Case]) {
     let mut rows = table(&["version", ">problems", ">passed", ">worst error / bound"]);
     let mut names: Vec<&str> = cases.iter().map(|c| c.version.as_str()).collect();
@@ -268,6 +295,6 @@ fn print_by_version(cases: &[Case]) {
 pub(crate) fn worst_ratio<'a>(cases: impl Iterator<Item = &'a Case>) -> f64 {
     cases
         .flat_map(|c| c.outcome.as_deref().unwrap_or_default())
-        .map(|c| c.relative_error / c.bound)
+        .map(Comparison::share)
         .fold(0.0, f64::max)
 }

@@ -237,10 +237,7 @@ fn try_one(
         let outputs = prepared.outputs()?;
         let comparisons = posed.compare(version, &outputs, posed.problem.dtype);
         if let Some(c) = comparisons.iter().find(|c| !c.passed()) {
-            return Ok(Outcome::Not(format!(
-                "is wrong: '{}' is off by {:.1e}, bound {:.1e}",
-                c.name, c.relative_error, c.bound
-            )));
+            return Ok(Outcome::Not(format!("is wrong: {}", c.complaint())));
         }
         let error = comparisons.iter().map(|c| c.relative_error).fold(0.0, f64::max);
         let times = timing::time_within(device, prepared.as_mut(), runs, BUDGET)?;

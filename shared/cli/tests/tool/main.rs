@@ -12,6 +12,8 @@ mod lstm;
 mod lstm_refuses;
 mod mlp;
 mod mutate;
+mod norm;
 mod profile;
+mod ptx_twins;
 mod traces;
 mod workshop;

@@ -11,7 +11,10 @@ use lab_reference::qkv::{Sizes, qkv};
 
 pub use tiles::{Grid, MOST_COLUMNS, instance_for};
 
-use crate::{Cost, Dim, Dims, Family, Info, Input, Options, Problem, Tensors, tensor};
+use crate::compare::each;
+use crate::{
+    Cost, Dim, Dims, Family, Info, Input, Magnitudes, Options, Problem, Reference, Tensors, tensor,
+};
 
 /// The family.
 pub static FAMILY: Qkv = Qkv;
@@ -31,6 +34,11 @@ impl Family for Qkv {
 
     fn reference(&self, _: &Info, inputs: &Tensors, _: &Options) -> Vec<(&'static str, Vec<f64>)> {
         reference(inputs)
+    }
+
+    /// The products of the absolute values.
+    fn magnitudes(&self, _: &Info, inputs: &Tensors, _: &Options, _: &Reference) -> Magnitudes {
+        each(reference(&absolute(inputs)))
     }
 
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
@@ -75,6 +83,11 @@ pub fn inputs(problem: &Problem) -> Tensors {
         ("k", problem.normal(1, &[b, nh, s, dhqk])),
         ("v", problem.normal(2, &[b, nh, s, dhhv])),
     ])
+}
+
+/// The absolute values of `q`, `k` and `v`.
+pub(crate) fn absolute(inputs: &Tensors) -> Tensors {
+    tensor::tensors(["q", "k", "v"].map(|name| (name, inputs[name].absolute())))
 }
 
 /// `o` in f64.

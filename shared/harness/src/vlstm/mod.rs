@@ -10,6 +10,7 @@
 
 mod asserts;
 pub mod checks;
+mod magnitudes;
 pub mod overflow;
 mod packed;
 mod packed_checks;
@@ -29,12 +30,13 @@ use lab_reference::vlstm::{
 pub use self::packed::*;
 pub use self::state_checks::{set_last_gradient, set_state};
 pub use self::states::*;
+use crate::compare::each;
 use crate::plan::{Scope, Slot};
 use crate::qkv::{self, sizes_of};
 use crate::suite::VersionCheck;
 use crate::{
-    Cost, Dim, Dims, Error, Family, Info, Input, Options, Plan, Problem, Request, Setting, Tensors,
-    arguments,
+    Cost, Dim, Dims, Error, Family, Info, Input, Magnitudes, Options, Plan, Problem, Reference,
+    Request, Setting, Tensors, arguments,
 };
 
 /// The family of the causal products without gates and normaliser: q, k, v → h.
@@ -76,6 +78,11 @@ impl Family for Ungated {
         ungated_reference(inputs)
     }
 
+    /// The products of the absolute values.
+    fn magnitudes(&self, _: &Info, inputs: &Tensors, _: &Options, _: &Reference) -> Magnitudes {
+        each(ungated_reference(&qkv::absolute(inputs)))
+    }
+
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
         ungated_cost(dims, dtype)
     }
@@ -113,6 +120,17 @@ impl Family for Forward {
         options: &Options,
     ) -> Vec<(&'static str, Vec<f64>)> {
         under(info, options, forward_reference(inputs, options.number(info, EPSILON.name)))
+    }
+
+    fn magnitudes(
+        &self,
+        info: &Info,
+        inputs: &Tensors,
+        options: &Options,
+        reference: &Reference,
+    ) -> Magnitudes {
+        let eps = options.number(info, EPSILON.name);
+        each(magnitudes::magnitudes(inputs, eps, None, reference))
     }
 
     fn given_to_some(&self) -> &'static [Input] {
@@ -158,6 +176,18 @@ impl Family for ForwardBackward {
         let eps = options.number(info, EPSILON.name);
         let through = normalizer_grad(info, options);
         under(info, options, forward_backward_reference(inputs, eps, through))
+    }
+
+    fn magnitudes(
+        &self,
+        info: &Info,
+        inputs: &Tensors,
+        options: &Options,
+        reference: &Reference,
+    ) -> Magnitudes {
+        let eps = options.number(info, EPSILON.name);
+        let through = Some(normalizer_grad(info, options));
+        each(magnitudes::magnitudes(inputs, eps, through, reference))
     }
 
     fn given_to_some(&self) -> &'static [Input] {
@@ -337,6 +367,14 @@ fn first_state(inputs: &Tensors) -> State {
     }
 }
 
+/// The gradient by the last state that goes in, or none of as many elements as `state`.
+fn last_gradient(inputs: &Tensors, state: &State) -> StateGradient {
+    match ["dCN", "dnN"].map(|name| inputs.get(name)) {
+        [Some(c), Some(n)] => StateGradient { c: c.values(), n: n.values() },
+        _ => StateGradient { c: vec![0.0; state.c.len()], n: vec![0.0; state.n.len()] },
+    }
+}
+
 /// `h`, `m`, `n`, `CN`, `nN` and `mN` in f64.
 ///
 /// # Panics
@@ -362,10 +400,7 @@ pub fn forward_backward_reference(
     let x = Inputs { q: &q, k: &k, v: &v, i: &i, f: &f };
     let mut all = forward_reference(inputs, epsilon);
     let state = first_state(inputs);
-    let last = match ["dCN", "dnN"].map(|name| inputs.get(name)) {
-        [Some(c), Some(n)] => StateGradient { c: c.values(), n: n.values() },
-        _ => StateGradient { c: vec![0.0; state.c.len()], n: vec![0.0; state.n.len()] },
-    };
+    let last = last_gradient(inputs, &state);
     let dh = inputs["dh"].values();
     let sizes = head_sizes(inputs);
     let piece = piece_of(sizes);
@@ -419,7 +454,7 @@ mod tests {
         dims: &dims([[1, 1, 9], [1, 1, 9], [10, 10, 99], [16, 16, 256], [16, 16, 256]]),
         settings: &[EPSILON, NORMALIZER_GRAD],
         inputs: FORWARD_INPUTS,
-        outputs: &[Output { name: "h", bounds: &[] }],
+        outputs: &[Output { name: "h", bounds: &[], elements: &[] }],
     };
 
     #[test]
@@ -457,8 +492,10 @@ mod tests {
 
     #[test]
     fn a_state_is_there_as_a_whole_and_refused_by_a_version_that_takes_none() {
-        const STATE: &[Output] =
-            &[Output { name: "CN", bounds: &[] }, Output { name: "nN", bounds: &[] }];
+        const STATE: &[Output] = &[
+            Output { name: "CN", bounds: &[], elements: &[] },
+            Output { name: "nN", bounds: &[], elements: &[] },
+        ];
         const SETTINGS: &[Setting] = &[EPSILON, last_state(STATE)];
         let with_state = Info { inputs: FORWARD_INPUTS_WITH_STATE, settings: SETTINGS, ..INFO };
         let mut all = forward_inputs(&Problem::new(sizes([1, 2, 10, 16, 32]), DType::F32));

@@ -15,14 +15,16 @@ use super::packed_problem::{alone, sequences_of};
 pub use super::packed_problem::{cu_seqlens, packed_sizes};
 use super::{
     EPSILON, References, forward_backward_cost, forward_backward_inputs,
-    forward_backward_reference, forward_cost, forward_inputs, forward_reference, normalizer_grad,
-    packed_checks, under,
+    forward_backward_reference, forward_cost, forward_inputs, forward_reference, magnitudes,
+    normalizer_grad, packed_checks, under,
 };
+use crate::compare::each;
 use crate::plan::Slot;
 use crate::qkv;
 use crate::suite::VersionCheck;
 use crate::{
-    Cost, Dim, Dims, Family, Info, Input, Options, Plan, Problem, Request, Tensor, Tensors,
+    Cost, Dim, Dims, Family, Info, Input, Magnitudes, Options, Plan, Problem, Reference, Request,
+    Tensor, Tensors,
 };
 
 /// The family of the forward pass over packed sequences: q, k, v, i, f, cu_seqlens → h, m, n.
@@ -207,6 +209,28 @@ impl Family for Packed {
             false => forward_reference(own, eps),
         });
         under(info, options, all)
+    }
+
+    /// Those of each sequence alone.
+    fn magnitudes(
+        &self,
+        info: &Info,
+        inputs: &Tensors,
+        options: &Options,
+        reference: &Reference,
+    ) -> Magnitudes {
+        let eps = options.number(info, EPSILON.name);
+        let through = self.backward.then(|| normalizer_grad(info, options));
+        // h and n of each sequence are cut out as its inputs are.
+        let mut whole = inputs.clone();
+        for (name, like) in [("h", "v"), ("n", "i")] {
+            let values = &reference.iter().find(|r| r.0 == name).expect("an output").1;
+            whole.insert(name.into(), Tensor::new(&inputs[like].shape, values));
+        }
+        each(packed_reference(&whole, |own| {
+            let reference = ["h", "n"].map(|name| (name, own[name].values()));
+            magnitudes::magnitudes(own, eps, through, &reference)
+        }))
     }
 
     /// That of sequences of one length.

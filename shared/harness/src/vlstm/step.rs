@@ -12,11 +12,12 @@ use lab_reference::vlstm::{Inputs, Sizes, State, forward_from};
 
 use super::EPSILON;
 pub use super::step_problem::{no_state, sizes, sizes_of, state_dtype};
+use crate::compare::each;
 use crate::plan::{Scope, Slot};
 use crate::suite::VersionCheck;
 use crate::{
-    Cost, Dim, Dims, Error, Family, Info, Input, Options, Plan, Problem, Request, Setting, Tensors,
-    arguments, tensor,
+    Cost, Dim, Dims, Error, Family, Info, Input, Magnitudes, Options, Plan, Problem, Reference,
+    Request, Setting, Tensors, arguments, tensor,
 };
 
 /// The family.
@@ -79,6 +80,16 @@ impl Family for Step {
         options: &Options,
     ) -> Vec<(&'static str, Vec<f64>)> {
         reference(inputs, options.number(info, EPSILON.name))
+    }
+
+    fn magnitudes(
+        &self,
+        info: &Info,
+        inputs: &Tensors,
+        options: &Options,
+        _: &Reference,
+    ) -> Magnitudes {
+        each(super::magnitudes::of_step(inputs, options.number(info, EPSILON.name)))
     }
 
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {

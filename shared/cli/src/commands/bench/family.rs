@@ -4,7 +4,7 @@ use lab_device::{Arithmetic, DType, Device};
 use lab_harness::record::{Measurement, Of, Products};
 use lab_harness::roofline::Roofline;
 use lab_harness::timing::{Times, time_in_turns};
-use lab_harness::{Comparison, Cost, Dims, Peer, Posed, Prepared, Problem, Version};
+use lab_harness::{Cost, Dims, Peer, Posed, Prepared, Problem, Version};
 
 use super::scripts::{Scripts, Theirs};
 use crate::commands::measure::{self, BUDGET, Beside, Measured, time_counterpart};
@@ -163,14 +163,11 @@ impl Bench<'_> {
                 prepared.launch()?;
                 let m = measure::finish(version, device, &posed, prepared.as_mut(), runs)?;
                 if !m.passed() {
-                    let c = &m.comparison;
                     return Err(Failure::Wrong(format!(
-                        "{} {} {dtype} is wrong and is not timed: '{}' is off by {:.2e}, bound {:.2e}",
+                        "{} {} {dtype} is wrong and is not timed: {}",
                         info.full_name(),
                         problem.dims,
-                        c.name,
-                        c.relative_error,
-                        c.bound
+                        m.comparison.complaint()
                     )));
                 }
                 let arithmetic = version.arithmetic(dtype);
@@ -181,17 +178,9 @@ impl Bench<'_> {
                     drop(prepared);
                     add(place, name, Of::Version, m, arithmetic);
                 }
-                if let Some((times, error)) = time_counterpart(version, &posed.inputs) {
-                    let c = Comparison {
-                        name: "",
-                        worst: 0.0,
-                        worst_index: 0,
-                        worst_values: [0.0; 2],
-                        bound: 0.0,
-                        relative_error: error,
-                    };
+                if let Some((times, comparison)) = time_counterpart(version, &posed.inputs) {
                     let m = Measured {
-                        comparison: c,
+                        comparison,
                         times: Some(times),
                         replay_us: None,
                         usage: None,
@@ -287,6 +276,7 @@ impl Lines<'_> {
         let line = Measurement {
             replay_us: m.replay_us,
             relative_error: Some(m.comparison.relative_error),
+            element_share: Some(m.comparison.element_share),
             registers: m.usage.map(|u| u.0),
             local_bytes: m.usage.map(|u| u.1),
             peak_bytes: m.peak_bytes,

@@ -1,0 +1,121 @@
+//! Whether the judgement of a result sees one wrong element of it, and one row that is shifted: of each table of
+//! bounds, in each type.
+
+use lab_device::{Arithmetic, DType, Device, Mode};
+use lab_harness::{Options, Posed, Problem, Tensor, Tensors, Version, run};
+
+/// From here on, relative to the largest element of the output, a difference is no rounding: several times what
+/// the roundings of the type, or of the tensor cores' operands in its place, leave in any output of these sizes.
+fn above_rounding(version: &dyn Version, dtype: DType) -> f64 {
+    match dtype {
+        DType::F64 => 1e-11,
+        DType::F32 if version.arithmetic(dtype) == Arithmetic::fastest_for(dtype) => 1e-4,
+        DType::F32 => 2e-2,
+        DType::F16 => 2e-2,
+        _ => 0.16,
+    }
+}
+
+/// What may become of an element: its value, its neighbour's, what it is put to.
+const CHANGES: [(&str, fn(f64, f64) -> f64); 4] = [
+    ("0", |_, _| 0.0),
+    ("its neighbour", |_, neighbour| neighbour),
+    ("its double", |own, _| 2.0 * own),
+    ("its negative", |own, _| -own),
+];
+
+/// A version of each table of bounds, with all outputs that it has.
+fn versions() -> Vec<(&'static dyn Version, Options)> {
+    let mut seen = Vec::new();
+    let all = lab::versions().filter(|v| v.expected(&Options::default()).mistake().is_none());
+    let all = all.filter(|v| {
+        let table = (v.info().outputs.as_ptr(), v.info().family.name());
+        let is_new = !seen.contains(&table);
+        seen.push(table);
+        is_new
+    });
+    all.map(|version| {
+        let added = version.info().settings.iter().filter_map(|s| Some((s.name, s.adds?.0)));
+        // The gradient of a state is asked for where a state is given, which these problems have not.
+        let added = added.filter(|(name, _)| *name != "state_grad");
+        let texts: Vec<String> = added.map(|(name, value)| format!("{name}={value}")).collect();
+        (version, Options::parse(&texts, version.info()).unwrap())
+    })
+    .collect()
+}
+
+fn with(outputs: &Tensors, name: &str, index: usize, values: &[f64]) -> Tensors {
+    let mut all = outputs.clone();
+    let tensor = all.get_mut(name).unwrap();
+    let changed = Tensor::rounded(tensor.dtype, &[values.len()], values);
+    let from = index * tensor.dtype.size();
+    tensor.bytes[from..][..changed.bytes.len()].copy_from_slice(&changed.bytes);
+    all
+}
+
+/// Indices all over an output, no two alike.
+fn places(elements: usize, count: usize) -> Vec<usize> {
+    let mut all: Vec<usize> = (0..count).map(|n| (n * 7919 + n * n * 31) % elements).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+#[test]
+fn one_wrong_element_is_seen_in_every_output_of_every_type() {
+    let device = Device::emulator_in(Mode::Plain).unwrap();
+    let (mut zeros, mut seen_zeros) = (0, 0);
+    for (version, options) in versions() {
+        for &dtype in version.info().dtypes {
+            let dims = version.info().small();
+            let problem = Problem { options: options.clone(), ..Problem::new(dims, dtype) };
+            let posed = Posed::new(version, problem);
+            let outputs = run(version, &device, &posed.inputs, &options).unwrap();
+            let is_right = |outputs: &Tensors| {
+                posed.compare(version, outputs, dtype).iter().all(|c| c.passed())
+            };
+            let of = version.info().full_name();
+            assert!(
+                is_right(&outputs),
+                "{of} {dtype}: {:?}",
+                posed.compare(version, &outputs, dtype)
+            );
+            for (name, tensor) in &outputs {
+                let values = tensor.values();
+                let reference = posed.reference(name).unwrap();
+                let largest = reference.iter().fold(0f64, |most, v| most.max(v.abs()));
+                let floor = largest * above_rounding(version, dtype);
+                for at in places(values.len(), 12) {
+                    let (own, neighbour) = (values[at], values[(at + 1) % values.len()]);
+                    for (what, change) in CHANGES {
+                        let to = change(own, neighbour);
+                        let is_seen = !is_right(&with(&outputs, name, at, &[to]));
+                        if what == "0" && own != 0.0 {
+                            zeros += 1;
+                            seen_zeros += usize::from(is_seen);
+                        }
+                        let is_above = (to - reference[at]).abs() > floor;
+                        assert!(
+                            is_seen || !is_above,
+                            "{of} {dtype} {name}[{at}]: {what}, {to} for {own}, passes"
+                        );
+                    }
+                }
+                let columns = tensor.shape.last().copied().unwrap_or(1);
+                for row in places(values.len() / columns, 4) {
+                    let own = &values[row * columns..][..columns];
+                    let shifted: Vec<f64> = (0..columns).map(|c| own[(c + 1) % columns]).collect();
+                    let apart = own.iter().zip(&shifted).map(|(a, b)| (a - b).abs());
+                    let is_above = apart.fold(0f64, f64::max) > floor;
+                    let is_seen = !is_right(&with(&outputs, name, row * columns, &shifted));
+                    assert!(
+                        is_seen || !is_above,
+                        "{of} {dtype} {name}: row {row}, shifted, passes"
+                    );
+                }
+            }
+        }
+    }
+    // Small elements round as large ones do where sums cancel.
+    assert!(seen_zeros * 100 >= 97 * zeros, "{seen_zeros} of {zeros} elements that are 0 are seen");
+}
