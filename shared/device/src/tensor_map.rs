@@ -106,6 +106,34 @@ impl TensorMap {
         Ok(Self { ends_anywhere: true, ..map })
     }
 
+    /// Of one that [ends anywhere](TensorMap::ending_anywhere): with so many bytes from a row to the next, and from a head to the
+    /// next. So heads lie beside each other in rows, and rows may have other columns.
+    ///
+    /// # Errors
+    /// As [`TensorMap::strides`].
+    pub fn rows_apart(self, row: usize, head: usize) -> Result<Self, Error> {
+        let back = (1usize << 34).saturating_sub(row);
+        self.strides(&[row, row, back, head])
+    }
+
+    /// Whether this map and another, which begin at these bytes of one memory, have other columns of the same rows.
+    pub fn lies_beside(&self, at: u64, other: &Self, other_at: u64) -> bool {
+        // Which bytes of each row, if all heads lie in one.
+        let columns = |map: &Self, at: u64| {
+            let row = map.strides[1];
+            let width = map.sizes[0] * map.dtype.size() as u64
+                + (map.sizes[4] - 1).saturating_mul(map.strides[4]);
+            let from = at % row.max(1);
+            (map.ends_anywhere && from.saturating_add(width) <= row).then_some((row, from, width))
+        };
+        match (columns(self, at), columns(other, other_at)) {
+            (Some((row, from, width)), Some((other_row, other_from, other_width))) => {
+                row == other_row && (from + width <= other_from || other_from + other_width <= from)
+            }
+            _ => false,
+        }
+    }
+
     /// With so many bytes from one index to the next along each dimension but the innermost.
     ///
     /// # Errors
@@ -155,7 +183,8 @@ impl TensorMap {
         let whole = row.checked_next_multiple_of(UNIT).unwrap_or(u64::MAX);
         let row = if stores { whole } else { row };
         if self.ends_anywhere {
-            return last(2).saturating_add(last(4));
+            let rows = self.sizes[2].saturating_sub(2).saturating_mul(self.strides[2]);
+            return row.saturating_add(rows).saturating_add(last(4));
         }
         (1..self.rank).map(last).fold(row, u64::saturating_add)
     }
@@ -354,6 +383,11 @@ mod tests {
         assert_eq!((1..5).map(offset).fold(0, u64::wrapping_add), (2 * 10 + 7) * 64);
         assert_eq!(said(map.check_at(1 << 20, 3 * 10 * 64, true)), "nothing");
         assert!(map.check_at(1 << 20, 3 * 10 * 64 - 1, true).is_err());
+        // Three heads beside each other, in rows of 200 elements; and what lies behind them there.
+        let beside = map.rows_apart(400, 64).unwrap();
+        assert_eq!(beside.reach(true), 9 * 400 + 3 * 64);
+        assert!(beside.lies_beside(0, &beside, 192) && !beside.lies_beside(0, &beside, 176));
+        assert!(!beside.lies_beside(0, &beside, 400 - 64) && !map.lies_beside(0, &map, 64));
         let huge = TensorMap::ending_anywhere(DType::F16, [usize::MAX; 3], [1, 1]).unwrap();
         assert!(huge.check().is_err());
     }

@@ -191,6 +191,19 @@ impl Argument {
     }
 }
 
+impl Argument {
+    /// Whether both are tensor maps, of other columns of the same rows of one slot.
+    fn lies_beside(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Map(own, map, _), Self::Map(others, other, _)) => {
+                let at = |slot: &Slot, map: &TensorMap| (slot.start * map.dtype.size()) as u64;
+                map.lies_beside(at(own, map), other, at(others, other))
+            }
+            _ => false,
+        }
+    }
+}
+
 impl From<Slot> for Argument {
     fn from(slot: Slot) -> Self {
         Self::Slot(slot)
@@ -445,9 +458,12 @@ impl Plan {
                 other.index == slot.index && a.start < b.end && b.start < a.end
             };
             let others = places.iter().enumerate().filter_map(|(n, place)| Some((n, (*place)?)));
-            if let Some((other, _)) = others.into_iter().find(|(_, place)| meets(place))
-                && (writes(index) || writes(other))
-            {
+            let clashes = |&(other, place): &(usize, Slot)| {
+                meets(&place)
+                    && (writes(index) || writes(other))
+                    && !part.maps_lie_apart([(index, slot), (other, place)])
+            };
+            if let Some((other, _)) = others.into_iter().find(clashes) {
                 let got = format!("that of '{}', one of which is written", part.slots[other].name);
                 return refuse("memory that lies apart".into(), got);
             }
@@ -500,6 +516,37 @@ impl Plan {
             names.into_iter().flatten().filter(|n| !n.is_empty()).map(move |name| (name, slot))
         });
         Ok(Included { slots: slots.collect() })
+    }
+
+    /// Whether all that its steps have of two slots, whose places in another plan these are, are tensor maps of other columns of
+    /// the same rows.
+    fn maps_lie_apart(&self, [one, other]: [(usize, Slot); 2]) -> bool {
+        let arguments = || {
+            self.steps.iter().flat_map(|step| match step {
+                Step::Launch { arguments, .. } => arguments.as_slice(),
+                Step::Zero(_) | Step::Copy { .. } => &[],
+            })
+        };
+        let is_copied = |index: usize| {
+            let mut steps = self.steps.iter();
+            steps
+                .any(|s| !matches!(s, Step::Launch { .. }) && s.uses().iter().any(|u| u.0 == index))
+        };
+        let maps = |(index, place): (usize, Slot)| -> Option<Vec<Argument>> {
+            let own = arguments().filter(|(a, _)| a.slot().is_some_and(|s| s.index == index));
+            let moved = |(argument, _): &(Argument, bool)| match *argument {
+                Argument::Map(slot, map, stores) => {
+                    let slot = Slot { start: place.start + slot.start, ..slot };
+                    Some(Argument::Map(slot, map, stores))
+                }
+                Argument::Slot(_) | Argument::Number(_) => None,
+            };
+            own.map(moved).collect::<Option<_>>().filter(|_| !is_copied(index))
+        };
+        match (maps(one), maps(other)) {
+            (Some(one), Some(other)) => one.iter().all(|a| other.iter().all(|b| a.lies_beside(b))),
+            _ => false,
+        }
     }
 
     /// Refuses a slot of another plan.
@@ -879,6 +926,7 @@ fn check_overlap(kernel: &Kernel, arguments: &[(Argument, bool)]) -> Result<(), 
                         && other.start < own.start + own.len
                         && own.start < other.start + other.len
                 })
+                && !argument.lies_beside(other)
         };
         if let Some(other) = arguments[..n].iter().position(meets) {
             let name = |n: usize| kernel.parameters()[n].name.clone();

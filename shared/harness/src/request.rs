@@ -43,6 +43,8 @@ pub struct Request<'a> {
     pub dtype: DType,
     /// The tile parameters, where they are not those in use.
     pub tiling: Option<&'a Tiling>,
+    /// Of tensors whose heads lie beside each other in rows: [`Request::with_rows_apart`].
+    rows_apart: BTreeMap<&'static str, usize>,
 }
 
 impl<'a> Request<'a> {
@@ -52,7 +54,8 @@ impl<'a> Request<'a> {
     /// As [`Info::problem_of_shapes`].
     pub fn new(info: &'a Info, shapes: Shapes, options: &'a Options) -> Result<Self, Error> {
         let (dims, dtype) = info.problem_of_shapes(&shapes)?;
-        Ok(Self { info, shapes, options, dims, dtype, tiling: None })
+        let (tiling, rows_apart) = (None, BTreeMap::new());
+        Ok(Self { info, shapes, options, dims, dtype, tiling, rows_apart })
     }
 
     /// Of these tensors.
@@ -66,6 +69,27 @@ impl<'a> Request<'a> {
     /// The same with these tile parameters.
     pub fn with_tiling(self, tiling: &'a Tiling) -> Self {
         Self { tiling: Some(tiling), ..self }
+    }
+
+    /// The same of tensors \[1, NH, T, D\] that lie as rows \[T, NH, D\], so many elements apart: their slots go from the first element
+    /// to the last. For versions that say that they take it.
+    pub fn with_rows_apart(self, rows_apart: BTreeMap<&'static str, usize>) -> Self {
+        Self { rows_apart, ..self }
+    }
+
+    /// Elements from row to row of such a tensor; `None` of one whose heads come one behind the other.
+    pub fn row_stride(&self, name: &str) -> Option<usize> {
+        self.rows_apart.get(name).copied()
+    }
+
+    /// The shape of its slot.
+    fn shape_in_memory(&self, name: &str, shape: &[usize]) -> Vec<usize> {
+        match (self.row_stride(name), shape) {
+            (Some(stride), &[1, heads, rows, columns]) => {
+                vec![(rows - 1) * stride + heads * columns]
+            }
+            _ => shape.to_vec(),
+        }
     }
 
     /// The size of that name.
@@ -106,7 +130,12 @@ impl<'a> Request<'a> {
     /// Adds an input of this name and shape to a plan.
     pub fn input(&self, plan: &mut Plan, name: &str) -> Slot {
         let Shape { dtype, sizes } = self.shape(name);
-        plan.input(name, *dtype, sizes)
+        plan.input(name, *dtype, &self.shape_in_memory(name, sizes))
+    }
+
+    /// Adds an output of this name, type and shape to a plan.
+    pub fn output(&self, plan: &mut Plan, name: &str, dtype: DType, shape: &[usize]) -> Slot {
+        plan.output(name, dtype, &self.shape_in_memory(name, shape))
     }
 
     /// The same for several.

@@ -1,8 +1,11 @@
 //! The vLSTM as a layer: xLSTM's mLSTM layer, as NX-AI's `xlstm_large` has it.
 
-use lab_harness::Error;
+use lab_device::DType;
 use lab_harness::plan::Slot;
-use lab_operations::{Sizes, Vlstm, VlstmStep};
+use lab_harness::{Error, Plan};
+use lab_operations::{
+    GateGradients, NormalizerGrad, Rows, Saved, SavedRows, Sizes, Vlstm, VlstmRows, VlstmStep,
+};
 use passes::{
     GatedHeadNorm, GatedHeadNormUpstream, Gates, HeadLayout, MergeHeads, SoftCapGates,
     SoftCapGatesUpstream, SplitHeads,
@@ -41,6 +44,7 @@ pub struct VlstmMixer {
 }
 
 /// The columns of the one product that makes q, k, v and the output gate.
+#[derive(Clone, Copy)]
 struct Columns {
     keys: usize,
     values: usize,
@@ -81,27 +85,17 @@ impl Tape<'_> {
 
         let qkvo =
             self.linear(&["q.weight", "k.weight", "v.weight", "ogate_preact.weight"], y, None)?;
-        let split = |start: usize, width| SplitHeads {
-            dtype,
-            batch,
-            positions,
-            heads,
-            width,
-            from: from_column(qkvo, start),
-            from_stride: stride,
-            to: None,
-        };
-        let [q, k, v] = [(starts[0], keys), (starts[1], keys), (starts[2], values)];
-        let [q, k, v] = [q, k, v].map(|(start, width)| split(start, width).add_forward(self.plan));
-        let qkv = [q?, k?, v?];
-
         let pre = self.linear(&["igate_preact.weight", "fgate_preact.weight"], y, None)?;
         let biases = ["igate_preact.bias", "fgate_preact.bias"];
+        // Over rows all sequences are packed: gates are [NH, B S] then.
+        let over_rows =
+            matches!(memory, Memory::Fresh) && VlstmRows::takes(self.plan.device(), dtype, sizes);
+        let [of_gates, each] = if over_rows { [1, rows] } else { [batch, positions] };
         let capped = SoftCapGates {
             pre_dtype: dtype,
             dtype,
-            batch,
-            positions,
+            batch: of_gates,
+            positions: each,
             heads,
             cap,
             pre,
@@ -111,25 +105,12 @@ impl Tape<'_> {
         };
         let Gates { i, f } = capped.add_forward(self.plan)?;
 
-        let vlstm = Vlstm::new(dtype, sizes, qkv, [i, f]);
-        let mut saved = None;
-        let h = match memory {
-            Memory::Fresh if self.is_training() => {
-                let (outputs, own) = vlstm.add_forward_saving(self.plan)?;
-                saved = Some(own);
-                outputs.h
+        let recurrence = Recurrence { dtype, sizes, qkvo, columns, i, f };
+        let (h, layout, upward) = match memory {
+            Memory::Fresh if over_rows => {
+                recurrence.add_over_rows(self.plan, self.is_training())?
             }
-            Memory::Fresh => vlstm.add_forward(self.plan)?.h,
-            Memory::Leave(State { slots }) => {
-                let outputs = Vlstm { last_state: true, ..vlstm }.add_forward(self.plan)?;
-                let last = outputs.state.expect("it was asked for");
-                last.into_iter().zip(slots).for_each(|(from, to)| self.plan.copy(from, to));
-                outputs.h
-            }
-            Memory::Step(State { slots }) => {
-                let (gates, eps, version) = ([i, f], vlstm.eps, None);
-                VlstmStep { dtype, sizes, qkv, gates, state: slots, eps, version }.add(self.plan)?
-            }
+            memory => recurrence.add_by_heads(self.plan, memory, self.is_training())?,
         };
 
         let norm = GatedHeadNorm {
@@ -140,7 +121,7 @@ impl Tape<'_> {
             width: values,
             eps: EPS,
             h,
-            layout: HeadLayout::HeadsFirst,
+            layout,
             ogate: from_column(qkvo, starts[3]),
             ogate_stride: stride,
             weight: self.weight(&["multihead_norm.weight"])?,
@@ -149,7 +130,7 @@ impl Tape<'_> {
         let out = norm.add_forward(self.plan)?;
         let by_norm = self.gradient(&["multihead_norm.weight"])?;
         let by_bias = self.gradient(&biases)?;
-        if let (Some(dweight), Some(dbias), Some(saved)) = (by_norm, by_bias, saved) {
+        if let (Some(dweight), Some(dbias), Some(upward)) = (by_norm, by_bias, upward) {
             self.push(move |back| {
                 let Some(dout) = back.take(out) else { return Ok(()) };
                 let dqkvo = back.plan.scratch(dtype, rows * stride);
@@ -162,18 +143,11 @@ impl Tape<'_> {
                     accumulates: false,
                 };
                 let dh = norm.add_backward(back.plan, upstream)?.dh;
-                let by = vlstm.add_backward(back.plan, &saved, dh)?;
-                for (from, start, width) in
-                    [(by.q, starts[0], keys), (by.k, starts[1], keys), (by.v, starts[2], values)]
-                {
-                    let (to, to_stride) = (Some(from_column(dqkvo, start)), stride);
-                    MergeHeads { dtype, batch, positions, heads, width, from, to, to_stride }
-                        .add_forward(back.plan)?;
-                }
+                let gates = recurrence.add_backward(back.plan, &upward, dh, dqkvo)?;
                 // Columns behind the gates stay zero: they are rows of no parameter.
                 let dpre = back.plan.zeros(dtype, pre.len());
                 let upstream = SoftCapGatesUpstream {
-                    gates: Gates { i: by.i, f: by.f },
+                    gates,
                     dpre: Some(dpre),
                     dstride: capped.stride,
                     dbias: Some(dbias),
@@ -185,5 +159,118 @@ impl Tape<'_> {
             });
         }
         Ok(out)
+    }
+}
+
+/// The vLSTM between the product that makes q, k and v, and the norm of h.
+#[derive(Clone, Copy)]
+struct Recurrence {
+    dtype: DType,
+    sizes: Sizes,
+    qkvo: Slot,
+    columns: Columns,
+    i: Slot,
+    f: Slot,
+}
+
+/// What the backward pass reads.
+enum Upward {
+    OverRows(SavedRows),
+    ByHeads(Vlstm, Saved),
+}
+
+/// h, how its heads lie, and what the backward pass reads, if there will be one.
+type Added = (Slot, HeadLayout, Option<Upward>);
+
+impl Recurrence {
+    fn rows(&self, of: Slot) -> [Rows; 3] {
+        let [q, k, v, _] = self.columns.starts();
+        [q, k, v].map(|start| Rows { slot: from_column(of, start), stride: self.columns.all() })
+    }
+
+    fn over_rows(&self) -> VlstmRows {
+        let Self { dtype, sizes, qkvo, i, f, .. } = *self;
+        let [q, k, v] = self.rows(qkvo);
+        let normalizer_grad = NormalizerGrad::Constant;
+        VlstmRows { dtype, sizes, q, k, v, i, f, eps: f64::from(EPS), normalizer_grad }
+    }
+
+    fn add_over_rows(&self, plan: &mut Plan, is_training: bool) -> Result<Added, Error> {
+        let (h, saved) = match is_training {
+            false => (self.over_rows().add_forward(plan)?, None),
+            true => {
+                let strides = [self.columns.all(); 3];
+                let (h, saved) = self.over_rows().add_forward_saving(plan, strides)?;
+                (h, Some(Upward::OverRows(saved)))
+            }
+        };
+        Ok((h, HeadLayout::PositionsFirst, saved))
+    }
+
+    fn add_by_heads(
+        &self,
+        plan: &mut Plan,
+        memory: Memory,
+        is_training: bool,
+    ) -> Result<Added, Error> {
+        let Self { dtype, sizes, i, f, .. } = *self;
+        let Sizes { batch, heads, positions, keys, values } = sizes;
+        let [q, k, v] = self.rows(self.qkvo);
+        let mut split = |from: Rows, width| {
+            let (from, from_stride) = (from.slot, from.stride);
+            SplitHeads { dtype, batch, positions, heads, width, from, from_stride, to: None }
+                .add_forward(plan)
+        };
+        let qkv = [split(q, keys)?, split(k, keys)?, split(v, values)?];
+        let vlstm = Vlstm::new(dtype, sizes, qkv, [i, f]);
+        let (h, saved) = match memory {
+            Memory::Fresh if is_training => {
+                let (outputs, saved) = vlstm.add_forward_saving(plan)?;
+                (outputs.h, Some(Upward::ByHeads(vlstm, saved)))
+            }
+            Memory::Fresh => (vlstm.add_forward(plan)?.h, None),
+            Memory::Leave(State { slots }) => {
+                let outputs = Vlstm { last_state: true, ..vlstm }.add_forward(plan)?;
+                let last = outputs.state.expect("it was asked for");
+                last.into_iter().zip(slots).for_each(|(from, to)| plan.copy(from, to));
+                (outputs.h, None)
+            }
+            Memory::Step(State { slots }) => {
+                let (gates, eps, version) = ([i, f], vlstm.eps, None);
+                let step = VlstmStep { dtype, sizes, qkv, gates, state: slots, eps, version };
+                (step.add(plan)?, None)
+            }
+        };
+        Ok((h, HeadLayout::HeadsFirst, saved))
+    }
+
+    /// The gradients of q, k and v go to their columns; those of the gates come back.
+    fn add_backward(
+        &self,
+        plan: &mut Plan,
+        upward: &Upward,
+        dh: Slot,
+        dqkvo: Slot,
+    ) -> Result<Gates, Error> {
+        let into = self.rows(dqkvo);
+        match upward {
+            Upward::OverRows(saved) => {
+                let GateGradients { i, f } =
+                    self.over_rows().add_backward(plan, saved, dh, into)?;
+                Ok(Gates { i, f })
+            }
+            Upward::ByHeads(vlstm, saved) => {
+                let Sizes { batch, heads, positions, keys, values } = self.sizes;
+                let by = vlstm.add_backward(plan, saved, dh)?;
+                for (from, width, to) in
+                    [(by.q, keys, into[0]), (by.k, keys, into[1]), (by.v, values, into[2])]
+                {
+                    let (dtype, to_stride, to) = (self.dtype, to.stride, Some(to.slot));
+                    MergeHeads { dtype, batch, positions, heads, width, from, to, to_stride }
+                        .add_forward(plan)?;
+                }
+                Ok(Gates { i: by.i, f: by.f })
+            }
+        }
     }
 }

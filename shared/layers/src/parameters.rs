@@ -209,25 +209,34 @@ impl Parameters {
         }
     }
 
-    /// An arena of all of them, rounded to `dtype`.
+    /// An arena of all of them, which are of f32, rounded to `dtype`.
     ///
     /// # Panics
-    /// One is missing.
+    /// One is missing, or of another length.
     pub fn pack(&self, dtype: DType, all: &Tensors) -> Tensor {
-        let mut flat = vec![0.0; self.len];
+        let mut bytes = vec![0; self.len * dtype.size()];
         for (parameter, start) in &self.places {
-            let values = all[&parameter.name].values();
-            flat[*start..][..values.len()].copy_from_slice(&values);
+            let tensor = &all[&parameter.name];
+            assert_eq!(tensor.len(), parameter.len(), "{}", parameter.name);
+            let to = &mut bytes[start * dtype.size()..][..parameter.len() * dtype.size()];
+            match tensor.dtype == dtype {
+                true => to.copy_from_slice(&tensor.bytes),
+                false => {
+                    let rounded = Tensor::rounded(dtype, &parameter.shape, &tensor.values());
+                    to.copy_from_slice(&rounded.bytes);
+                }
+            }
         }
-        Tensor::rounded(dtype, &[self.len], &flat)
+        Tensor { dtype, shape: vec![self.len], bytes }
     }
 
     /// Each by its name, of an arena.
     pub fn unpack(&self, arena: &Tensor) -> Tensors {
-        let values = arena.values();
+        let size = arena.dtype.size();
         let own = |(parameter, start): &(Parameter, usize)| {
-            let own = &values[*start..][..parameter.len()];
-            (parameter.name.clone(), Tensor::rounded(arena.dtype, &parameter.shape, own))
+            let bytes = arena.bytes[start * size..][..parameter.len() * size].to_vec();
+            let (dtype, shape) = (arena.dtype, parameter.shape.clone());
+            (parameter.name.clone(), Tensor { dtype, shape, bytes })
         };
         self.places.iter().map(own).collect()
     }

@@ -7,7 +7,7 @@ use lab_harness::tensor::tensors;
 use lab_harness::vlstm::{forward_backward_reference, forward_reference};
 use lab_harness::{Dims, Plan, Problem, Tensor, Tensors};
 
-use crate::{NormalizerGrad, Sizes, Vlstm, VlstmStep};
+use crate::{NormalizerGrad, Rows, Sizes, Vlstm, VlstmRows, VlstmStep};
 
 /// The checks of this crate. Their kernels are those of the vLSTM's stages.
 pub static SUITE: Suite = Suite { name: "lab-operations", stage: "vlstm_fwbw_v4", checks: CHECKS };
@@ -15,6 +15,7 @@ pub static SUITE: Suite = Suite { name: "lab-operations", stage: "vlstm_fwbw_v4"
 static CHECKS: &[Check] = &[
     Check { name: "layers_of_one_plan_are_right", run: layers_of_one_plan_are_right },
     Check { name: "a_backward_pass_can_be_added_twice", run: a_backward_pass_can_be_added_twice },
+    Check { name: "rows_give_what_heads_give", run: rows_give_what_heads_give },
     Check { name: "steps_go_on_where_a_sequence_ends", run: steps_go_on_where_a_sequence_ends },
 ];
 
@@ -172,4 +173,85 @@ fn steps_go_on_where_a_sequence_ends(device: &Device) {
         let error = relative(&run.read(h).unwrap(), &rows.collect::<Vec<_>>());
         assert!(error <= bound, "{dtype}: {error}");
     }
+}
+
+/// \[B, NH, S, D\] as rows \[B S, NH D\] within wider ones, from a column on.
+fn in_rows(all: &mut [f64], heads: &Tensor, [column, stride]: [usize; 2]) {
+    let [_, nh, s, d] = heads.shape[..] else { panic!("of four indices") };
+    for (e, value) in heads.values().into_iter().enumerate() {
+        let (c, t, h, b) = (e % d, e / d % s, e / d / s % nh, e / d / s / nh);
+        all[(b * s + t) * stride + column + h * d + c] = value;
+    }
+}
+
+/// q, k and v in one matrix with columns of nobody's between them, and their gradients in another.
+fn rows_give_what_heads_give(device: &Device) {
+    let dtype = DType::BF16;
+    if !VlstmRows::takes(device, dtype, SIZES) {
+        return;
+    }
+    let Sizes { batch: b, heads: nh, positions: s, keys, values } = SIZES;
+    let all = drawn(dtype);
+    let expected = forward_backward_reference(&all, 1e-6, NormalizerGrad::Constant);
+    let (rows, stride) = (b * s, 2 * nh * keys + nh * values + 32);
+    let starts = [8, 8 + nh * keys, 16 + 2 * nh * keys];
+    let mut matrix = vec![f64::NAN; rows * stride];
+    for (name, column) in ["q", "k", "v"].into_iter().zip(starts) {
+        in_rows(&mut matrix, &all[name], [column, stride]);
+    }
+    let gate = |name: &str| {
+        let mut gates = vec![0.0; nh * rows];
+        let of = all[name].values();
+        for (e, value) in of.into_iter().enumerate() {
+            gates[e / s % nh * rows + e / s / nh * s + e % s] = value;
+        }
+        Tensor::rounded(DType::F32, &[nh, rows], &gates)
+    };
+    let mut dh = vec![0.0; rows * nh * values];
+    in_rows(&mut dh, &all["dh"], [0, nh * values]);
+    let inputs = tensors([
+        ("qkv", Tensor::rounded(dtype, &[rows, stride], &matrix)),
+        ("i", gate("i")),
+        ("f", gate("f")),
+        ("dh", Tensor::rounded(dtype, &[rows, nh * values], &dh)),
+    ]);
+    let mut plan = Plan::new(device);
+    let [qkv, i, f, dh] = ["qkv", "i", "f", "dh"]
+        .map(|name| plan.input(name, inputs[name].dtype, &inputs[name].shape));
+    let dqkv = plan.state("dqkv", dtype, &[rows, stride]);
+    let part = |of: Slot, column: usize| Rows { slot: of.part(column, of.len() - column), stride };
+    let [q, k, v] = starts.map(|column| part(qkv, column));
+    let normalizer_grad = NormalizerGrad::Constant;
+    let vlstm = VlstmRows { dtype, sizes: SIZES, q, k, v, i, f, eps: 1e-6, normalizer_grad };
+    let alone = vlstm.add_forward(&mut plan).unwrap();
+    let (h, saved) = vlstm.add_forward_saving(&mut plan, [stride; 3]).unwrap();
+    let into = starts.map(|column| part(dqkv, column));
+    let gates = vlstm.add_backward(&mut plan, &saved, dh, into).unwrap();
+    [alone, h, gates.i, gates.f].iter().for_each(|slot| plan.keep(*slot));
+    let empty = Tensor::rounded(dtype, &[rows, stride], &vec![7.0; rows * stride]);
+    let binder = plan.bind().upload_inputs(&inputs).unwrap().upload("dqkv", &empty).unwrap();
+    let mut run = binder.finish().unwrap();
+    run.run().unwrap();
+    assert!(run.read(alone).unwrap() == run.read(h).unwrap());
+    let named = |name: &str, like: &str| {
+        let values = of(&expected, name);
+        Tensor::rounded(DType::F64, &all[like].shape, &values)
+    };
+    let mut of_h = vec![0.0; rows * nh * values];
+    in_rows(&mut of_h, &named("h", "v"), [0, nh * values]);
+    assert!(relative(&run.read(h).unwrap(), &of_h) < 8e-3);
+    let mut of_matrix = vec![7.0; rows * stride];
+    for ((name, like), column) in [("dq", "q"), ("dk", "k"), ("dv", "v")].into_iter().zip(starts) {
+        in_rows(&mut of_matrix, &named(name, like), [column, stride]);
+    }
+    let found = run.read(dqkv).unwrap();
+    assert!(relative(&found, &of_matrix) < 8e-3);
+    // What is nobody's is as it was.
+    let nobodys = |e: usize| e % stride < 8;
+    assert!(found.values().iter().enumerate().all(|(e, v)| !nobodys(e) || *v == 7.0));
+    let mut of_i = vec![0.0; nh * rows];
+    for (e, value) in of(&expected, "di").into_iter().enumerate() {
+        of_i[e / s % nh * rows + e / s / nh * s + e % s] = value;
+    }
+    assert!(relative(&run.read(gates.i).unwrap(), &of_i) < 8e-3);
 }

@@ -11,10 +11,12 @@
 mod checks;
 pub mod choose;
 mod cut;
+mod rows;
 mod step;
 mod vlstm;
 
 pub use checks::SUITE;
 pub use choose::{Pass, choose};
+pub use rows::{GateGradients, Rows, SavedRows, VlstmRows};
 pub use step::VlstmStep;
 pub use vlstm::{Gradients, NormalizerGrad, Outputs, Saved, Sizes, Vlstm};

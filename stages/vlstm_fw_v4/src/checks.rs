@@ -86,7 +86,9 @@ fn assert_saved(
     let packed = PackedSlot { sequences: None, cu_seqlens: plan.scratch(DType::I32, 1) };
     let backward = ForBackward { anchors, through_n };
     let columns = [dhqk, dhhv];
-    let forward = Forward { dims, dtype, columns, eps: 0.0, state, packed, segments, backward };
+    let rows_apart = [None; 4];
+    let forward =
+        Forward { dims, dtype, columns, eps: 0.0, state, packed, segments, rows_apart, backward };
     let Saved { states, n, slopes } = walk.launch(&mut plan, forward).unwrap();
     let mut bound = plan.bind().upload_inputs(&inputs).unwrap().finish().unwrap();
     bound.launch().unwrap();

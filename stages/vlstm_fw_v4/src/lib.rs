@@ -195,7 +195,8 @@ pub static STAGE: Stage = Stage {
 };
 
 /// Panels of a tensor: 64 of its columns, a chunk of the positions of a head, and no position behind a sequence's end, as
-/// the kernels' `Sequence` asks for them.
+/// the kernels' `Sequence` asks for them. Heads come one behind the other, or lie beside each other in rows that are so many
+/// elements apart ([`Request::with_rows_apart`]).
 ///
 /// # Errors
 /// As [`TensorMap::new`].
@@ -204,8 +205,13 @@ pub fn panels(
     columns: usize,
     positions: usize,
     heads: usize,
+    row_stride: Option<usize>,
 ) -> Result<TensorMap, Error> {
     let map = TensorMap::ending_anywhere(dtype, [columns, positions, heads], [SIDE, SIDE])?;
+    let map = match row_stride {
+        None => map,
+        Some(stride) => map.rows_apart(stride * dtype.size(), columns * dtype.size())?,
+    };
     Ok(map.swizzle(Swizzle::Bytes128))
 }
 
@@ -270,7 +276,7 @@ impl Version for Walk {
         };
         let mut plan = Plan::new(device);
         request.inputs(&mut plan, ["q", "k", "v", "i", "f"]);
-        plan.output("h", dtype, &[b, nh, s, dhhv]);
+        request.output(&mut plan, "h", dtype, &[b, nh, s, dhhv]);
         for name in ["m", "n"] {
             plan.output(name, DType::F32, &[b, nh, s]);
         }
@@ -278,8 +284,10 @@ impl Version for Walk {
         let packed = vlstm::packed_slot(&mut plan, request);
         let columns = [dhqk, dhhv];
         let backward = ForBackward { anchors: 0, through_n: false };
+        let rows_apart = ROWS.map(|name| request.row_stride(name));
+        let dims = &request.dims;
         let forward =
-            Forward { dims: &request.dims, dtype, columns, eps, state, packed, segments, backward };
+            Forward { dims, dtype, columns, eps, state, packed, segments, rows_apart, backward };
         self.launch(&mut plan, forward)?;
         Ok(plan)
     }
@@ -302,9 +310,14 @@ pub struct Forward<'a> {
     pub packed: PackedSlot,
     /// Parts of a sequence that are walked at once.
     pub segments: usize,
+    /// Elements from row to row of those of [`ROWS`] whose heads lie beside each other.
+    pub rows_apart: [Option<usize>; 4],
     /// What is saved for a backward pass.
     pub backward: ForBackward,
 }
+
+/// The tensors that may be rows: of [`PACKED`] alone.
+pub const ROWS: [&str; 4] = ["q", "k", "v", "h"];
 
 /// What a forward pass saves for a backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -370,7 +383,8 @@ impl Walk {
     /// # Errors
     /// More segments than chunks, more blocks than a launch can have, or what the device says of the kernels.
     pub fn launch(&self, plan: &mut Plan, forward: Forward<'_>) -> Result<Saved, Error> {
-        let Forward { dims, dtype, columns, eps, state, packed, segments, backward } = forward;
+        let Forward { dims, dtype, columns, eps, state, packed, segments, rows_apart, backward } =
+            forward;
         let ForBackward { anchors, through_n } = backward;
         let [b, nh, s, dhqk, dhhv] = vlstm::tensor_sizes(dims);
         let (heads, chunks) = (b * nh, s.div_ceil(SIDE));
@@ -385,10 +399,9 @@ impl Walk {
         let device = plan.device().clone();
 
         let slot = |name: &str| plan.slot(name).expect("a slot of the forward pass");
-        let keys = panels(dtype, dhqk, s, heads)?;
-        let values = panels(dtype, dhhv, s, heads)?;
-        let [q, k] = ["q", "k"].map(|name| slot(name).loaded_by(keys));
-        let (v, h) = (slot("v").loaded_by(values), slot("h").stored_by(values));
+        let of = |n: usize, columns| panels(dtype, columns, s, heads, rows_apart[n]);
+        let (q, k) = (slot("q").loaded_by(of(0, dhqk)?), slot("k").loaded_by(of(1, dhqk)?));
+        let (v, h) = (slot("v").loaded_by(of(2, dhhv)?), slot("h").stored_by(of(3, dhhv)?));
         let [i_gate, f_gate, m_out, n_out] = ["i", "f", "m", "n"].map(slot);
         let StateSlots { given, wanted, first: [c0, n0, m0], last: [c_n, n_n, m_n] } = state;
         let log2_scale = -0.5 * (dhqk as f64).log2();

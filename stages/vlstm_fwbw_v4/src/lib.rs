@@ -9,6 +9,7 @@ mod wide;
 
 use lab_device::{DType, Device, Instance, KernelSource, Launch};
 use lab_harness::compare::unit;
+use lab_harness::plan::Argument;
 use lab_harness::qkv::sizes;
 use lab_harness::vlstm::{
     self, ForwardBackwardSlots, PackedSlot, StateGradientSlots, StateSlots, forward_backward_slots,
@@ -16,7 +17,7 @@ use lab_harness::vlstm::{
 use lab_harness::{
     Dim, Dims, Error, Info, Output, Plan, Request, Setting, Stage, Version, arguments,
 };
-use vlstm_fw_v4::{ANCHOR_CHUNKS, CHUNK, ForBackward, Forward, Saved, panels};
+use vlstm_fw_v4::{ANCHOR_CHUNKS, CHUNK, ForBackward, Forward, ROWS, Saved, panels};
 
 pub use wide::{WIDE, Wide};
 
@@ -324,8 +325,18 @@ impl Version for Walks {
         let backward = ForBackward { anchors, through_n };
         let PackedSlot { cu_seqlens, .. } = packed;
         let is_packed = packed.sequences.is_some();
-        let launches =
-            Forward { dims, dtype, columns, eps, state, packed, segments: of_forward, backward };
+        let rows_apart = ROWS.map(|name| request.row_stride(name));
+        let launches = Forward {
+            dims,
+            dtype,
+            columns,
+            eps,
+            state,
+            packed,
+            segments: of_forward,
+            rows_apart,
+            backward,
+        };
         let Saved { states: saved, n: saved_n, slopes } = forward.launch(&mut plan, launches)?;
         let rho = plan.scratch(DType::F32, if exact { heads * s } else { 1 });
         if exact {
@@ -352,12 +363,16 @@ impl Version for Walks {
         let parts = plan.scratch(DType::F32, (later * value_panels * SIDE * room[0]).max(1));
         let kept = plan.scratch(DType::F32, later.max(1));
         let n_parts = plan.scratch(DType::F32, (later * room[0]).max(1));
-        let keys = panels(dtype, dhqk, s, heads)?;
-        let values = panels(dtype, dhhv, s, heads)?;
-        let [q, k] = ["q", "k"].map(|name| slot(&plan, name).loaded_by(keys));
-        let [v, dh] = ["v", "dh"].map(|name| slot(&plan, name).loaded_by(values));
-        let [dq, dk] = ["dq", "dk"].map(|name| slot(&plan, name).stored_by(keys));
-        let dv = slot(&plan, "dv").stored_by(values);
+        let of = |name: &str, columns| panels(dtype, columns, s, heads, request.row_stride(name));
+        let loaded = |name, columns| -> Result<Argument, Error> {
+            Ok(slot(&plan, name).loaded_by(of(name, columns)?))
+        };
+        let stored = |name, columns| -> Result<Argument, Error> {
+            Ok(slot(&plan, name).stored_by(of(name, columns)?))
+        };
+        let (q, k) = (loaded("q", dhqk)?, loaded("k", dhqk)?);
+        let (v, dh) = (loaded("v", dhhv)?, loaded("dh", dhhv)?);
+        let (dq, dk, dv) = (stored("dq", dhqk)?, stored("dk", dhqk)?, stored("dv", dhhv)?);
         let scope = scope
             .with(arguments![saved, sums, forward, reverse, q_dq, k_dk, products, parts, kept])
             .with(arguments![q, k, v, dh, dq, dk, dv, normaliser: n, parts_of_dot])

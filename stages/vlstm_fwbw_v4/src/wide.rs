@@ -85,7 +85,9 @@ impl Version for Wide {
         let through_n = exact || given || given_last;
         let backward = ForBackward { anchors: 0, through_n };
         let columns = [KEYS, dhhv];
-        let forward = Forward { dims, dtype, columns, eps, state, packed, segments: 1, backward };
+        let (segments, rows_apart) = (1, [None; 4]);
+        let forward =
+            Forward { dims, dtype, columns, eps, state, packed, segments, rows_apart, backward };
         let Saved { slopes, .. } = vlstm_fw_v4::WIDE.launch(&mut plan, forward)?;
 
         let slot = |plan: &Plan, name: &str| plan.slot(name).expect("of the family");
@@ -109,8 +111,8 @@ impl Version for Wide {
         let of_n = if through_n { heads * anchors * KEYS } else { 0 };
         let [saved_n, saved_dn] = [(); 2].map(|()| plan.scratch(DType::F32, of_n.max(1)));
         let rho = plan.scratch(DType::F32, if exact { heads * s } else { 1 });
-        let keys = panels(dtype, dhqk, s, heads)?;
-        let values = panels(dtype, dhhv, s, heads)?;
+        let keys = panels(dtype, dhqk, s, heads, None)?;
+        let values = panels(dtype, dhhv, s, heads, None)?;
         let states = |all: usize| {
             let map = TensorMap::new(dtype, &[KEYS, rows, all.max(1)], &[CHUNK, CHUNK, 1])?;
             Ok::<_, Error>(map.swizzle(Swizzle::Bytes128))

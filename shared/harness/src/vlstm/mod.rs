@@ -317,7 +317,7 @@ pub struct ForwardBackwardSlots {
 pub fn forward_backward_slots(plan: &mut Plan, request: &Request<'_>) -> ForwardBackwardSlots {
     let [b, nh, s, dhqk, dhhv] = tensor_sizes(&request.dims);
     let [q, k, v, i, f, dh] = request.inputs(plan, ["q", "k", "v", "i", "f", "dh"]);
-    let mut output = |name, dtype, shape: &[usize]| plan.output(name, dtype, shape);
+    let mut output = |name, dtype, shape: &[usize]| request.output(plan, name, dtype, shape);
     let (keys, values) = ([b, nh, s, dhqk], [b, nh, s, dhhv]);
     let h = output("h", request.dtype, &values);
     let [m, n] = ["m", "n"].map(|name| output(name, DType::F32, &[b, nh, s]));

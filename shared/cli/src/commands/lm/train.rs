@@ -33,9 +33,12 @@ pub(crate) struct Arguments {
     /// Goes on where a training into the same file was stopped; all else is as it was begun
     #[arg(long)]
     resume: bool,
-    /// Steps from one look to the next: a line, the loss of what is held out, and the file written anew
+    /// Steps from one look to the next: a line, and the loss of what is held out
     #[arg(long, default_value = "100")]
     look_every: std::num::NonZeroUsize,
+    /// Steps after which the file is written anew, at the next look; it is at the end, and where Ctrl-C stops
+    #[arg(long, default_value_t = 500)]
+    keep_every: usize,
     /// The most windows of a look at what is held out
     #[arg(long, default_value_t = 64)]
     look_windows: usize,
@@ -50,6 +53,8 @@ struct Run<'a> {
     arguments: &'a Arguments,
     device: Device,
     bar: ProgressBar,
+    /// The step behind which the file was last written.
+    kept: usize,
 }
 
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
@@ -91,7 +96,8 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         ProgressStyle::with_template("{wide_bar} {pos}/{len} steps, {eta} left")
             .expect("a template"),
     );
-    let mut run = Run { trainer, judge, notes, arguments, device, bar };
+    let kept = 0;
+    let mut run = Run { trainer, judge, notes, arguments, device, bar, kept };
     stop_at_ctrl_c();
     let start = Instant::now();
     // Before the first step, so that what is resumed is never another training.
@@ -190,7 +196,10 @@ impl Run<'_> {
             let loss = digits(bits(loss));
             eprintln!("step {step}/{steps}  {loss}{held} bits a byte  {tokens:.0} tokens/s{share}");
         });
-        self.keep()
+        if step == steps || step - self.kept >= self.arguments.keep_every {
+            self.keep()?;
+        }
+        Ok(())
     }
 
     /// Of what the device's units for this type could do.
@@ -201,7 +210,8 @@ impl Run<'_> {
     }
 
     /// Keeps where it stands.
-    fn keep(&self) -> Result<(), Failure> {
+    fn keep(&mut self) -> Result<(), Failure> {
+        self.kept = self.done();
         saved::write(&self.arguments.out, self.trainer.checkpoint()?, &self.notes)
     }
 
