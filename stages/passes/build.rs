@@ -65,6 +65,7 @@ fn main() {
             &[logits("losses"), logits("cross_entropy"), plain(&["count_targets", "mean_loss"])]
                 .concat(),
         )
+        .spills(4)
         .kernel("kernels/adamw.cu", &[plain(&["arena_squares"]), adamw].concat())
         .build();
 }

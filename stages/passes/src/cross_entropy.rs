@@ -292,9 +292,10 @@ pub static CROSS_ENTROPY_BACK: Pass = Pass {
         outputs: &[
             CROSS_ENTROPY.info.outputs[0],
             CROSS_ENTROPY.info.outputs[1],
+            // Of a row with a small loss the gradient is a difference of two numbers near 1.
             Output {
                 name: "dlogits",
-                bounds: &[(DType::F32, 1e-6), (DType::F16, 6e-4), (DType::BF16, 4e-3)],
+                bounds: &[(DType::F32, 3e-6), (DType::F16, 6e-4), (DType::BF16, 4e-3)],
             },
         ],
         ..CROSS_ENTROPY.info

@@ -283,9 +283,10 @@ pub static RMS_NORM_BACK: Pass = Pass {
         ..RMS_NORM.info
     },
     sources: &[&kernels::RMS_NORM, &kernels::COLUMN_SUMS],
-    // Also rows that come in several rounds of a block.
+    // Also rows that come in several rounds of a block, and more blocks than the last sum has warps.
     shapes: &[
         &[1, 8],
+        &[1100, 8],
         &[3, 31],
         &[70, 64],
         &[300, 40],
