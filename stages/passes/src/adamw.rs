@@ -265,7 +265,8 @@ pub static ADAMW: Pass = Pass {
             },
         ],
     },
-    shapes: &[&[1], &[3], &[1000], &[4099], &[70_001]],
+    // In the last some threads have four packs on their way at once, and some have not.
+    shapes: &[&[1], &[3], &[1000], &[4099], &[200_003]],
     timed: &[],
     sources: &[&kernels::ADAMW],
     plan: |plan, request| {
