@@ -265,8 +265,8 @@ pub static ADAMW: Pass = Pass {
             },
         ],
     },
-    // In the last some threads have four packs on their way at once, and some have not.
-    shapes: &[&[1], &[3], &[1000], &[4099], &[200_003]],
+    // In the last some threads have several rounds of four packs.
+    shapes: &[&[1], &[3], &[1000], &[4099], &[300_003]],
     timed: &[],
     sources: &[&kernels::ADAMW],
     plan: |plan, request| {
