@@ -16,7 +16,8 @@
 
 using namespace lab;
 
-constexpr int FOUR = 4;
+// Parameters of a thread; packs of gradients on its way.
+constexpr int FOUR = 4, AHEAD = 4;
 
 // squares: one a block. The first launch of a step that reads where training stands.
 __global__ void __launch_bounds__(OPTIMIZER_THREADS)
@@ -26,22 +27,17 @@ __global__ void __launch_bounds__(OPTIMIZER_THREADS)
     long long thread = blockIdx.x * 1ll * OPTIMIZER_THREADS + threadIdx.x;
     long long threads = gridDim.x * 1ll * OPTIMIZER_THREADS;
     double sum = 0;
-    long long n = thread;
-    for (; n + 3 * threads < N / FOUR; n += 4 * threads) {
-        Pack<float> ahead[4];
+    for (long long n = thread; n < N / FOUR; n += AHEAD * threads) {
+        Pack<float> ahead[AHEAD];
 #pragma unroll
-        for (int k = 0; k < 4; ++k) ahead[k] = load_pack(g + (n + k * threads) * FOUR);
+        for (int k = 0; k < AHEAD; ++k)
+            ahead[k] = n + k * threads < N / FOUR ? load_pack(g + (n + k * threads) * FOUR) : Pack<float>{};
 #pragma unroll
-        for (int k = 0; k < 4; ++k)
+        for (int k = 0; k < AHEAD; ++k)
 #pragma unroll
             for (int i = 0; i < FOUR; ++i) sum += double(ahead[k].v[i]) * ahead[k].v[i];
     }
-    for (; n < N / FOUR; n += threads) {
-        Pack<float> pack = load_pack(g + n * FOUR);
-#pragma unroll
-        for (int i = 0; i < FOUR; ++i) sum += double(pack.v[i]) * pack.v[i];
-    }
-    n = N / FOUR * FOUR + thread;
+    long long n = N / FOUR * FOUR + thread;
     if (n < N) sum += double(g[n]) * g[n];
     sum = block_reduce<OPTIMIZER_THREADS>(sum, Add{}, 0.0);
     if (threadIdx.x == 0) squares[blockIdx.x] = sum;

@@ -45,16 +45,19 @@ __global__ void __launch_bounds__(PASS_THREADS)
     long long first = (blockIdx.x * 1ll * PASS_THREADS + threadIdx.x) * EACH;
     if (first >= n) return;
     unsigned long long high = (unsigned long long)stream << 48 | (unsigned long long)*step;
-    float cells[EACH] = {};
+    float cells[EACH];
     if constexpr (N > 1) load_cells<N>(cells, x + first);
 #pragma unroll
     for (int i = 0; i < EACH; i += WORDS) {
         Words words = philox((first + i) / WORDS, high, seed);
 #pragma unroll
         for (int k = 0; k < WORDS; ++k) {
-            if (N == 1 && first + k < n) cells[k] = to_math(x[first + k]);
+            if constexpr (N == 1) {
+                if (first + k >= n) return;
+                cells[k] = to_math(x[first + k]);
+            }
             cells[i + k] = words.v[k] >= threshold ? cells[i + k] * factor : 0.0f;
-            if (N == 1 && first + k < n) out[first + k] = from_math<T>(cells[k]);
+            if constexpr (N == 1) out[first + k] = from_math<T>(cells[k]);
         }
     }
     if constexpr (N > 1) store_cells<N>(out + first, cells);

@@ -3,6 +3,7 @@
 // Lane l holds PACKS packs of N elements; its pack p starts at column (p LANES + l) N. With N = Pack<T>::N a
 // pack is one access of 16 bytes: rows must start at multiples of 16 bytes. With N = 1 any width goes.
 #pragma once
+#include "lab/halves.cuh"
 #include "lab/pack.cuh"
 #include "lab/reduce.cuh"
 
@@ -24,11 +25,12 @@ template <int N, class T> __device__ __forceinline__ void load_cells(float (&cel
 template <int N, class T> __device__ __forceinline__ void store_cells(T* to, const float (&cells)[N]) {
     if constexpr (N == 1) {
         *to = from_math<T>(cells[0]);
-    } else {
-        Pack<T> pack;
-#pragma unroll
-        for (int i = 0; i < N; ++i) pack.v[i] = cells[i];
-        store_pack(to, pack);
+    } else if constexpr (sizeof(T) == sizeof(float)) {
+        *reinterpret_cast<uint4*>(to) = {__float_as_uint(cells[0]), __float_as_uint(cells[1]),
+                                         __float_as_uint(cells[2]), __float_as_uint(cells[3])};
+    } else {  // two halves are rounded by one instruction
+        *reinterpret_cast<uint4*>(to) = {two_halves<T>(cells[0], cells[1]), two_halves<T>(cells[2], cells[3]),
+                                         two_halves<T>(cells[4], cells[5]), two_halves<T>(cells[6], cells[7])};
     }
 }
 

@@ -269,7 +269,8 @@ pub static ADAMW: Pass = Pass {
             },
         ],
     },
-    shapes: &[&[1], &[3], &[1000], &[4099], &[70_001]],
+    // In the last some threads have several rounds of four packs.
+    shapes: &[&[1], &[3], &[1000], &[4099], &[300_003]],
     timed: &[],
     sources: &[&kernels::ADAMW],
     plan: |plan, request| {

@@ -8,8 +8,8 @@ use lab_reference::passes as reference;
 use crate::kernels;
 use crate::pass::{Formula, Operands, Pass, bytes};
 use crate::slots::{
-    add_column_sums, check_dtype, check_lengths, check_rows, check_rows_count, check_sizes,
-    holding_a_row, pack,
+    add_column_sums, check_dtype, check_eps, check_lengths, check_rows, check_rows_count,
+    check_sizes, holding_a_row, pack,
 };
 
 /// How the heads of a tensor lie.
@@ -109,6 +109,7 @@ impl GatedHeadNorm {
             [("batch", batch), ("heads", heads), ("positions", positions), ("width", width)];
         check_sizes(NAME, &sizes)?;
         check_rows_count(NAME, self.rows())?;
+        check_eps(NAME, self.eps)?;
         let all = self.all();
         check_lengths(
             NAME,

@@ -8,7 +8,8 @@ use lab_reference::passes as reference;
 use crate::kernels;
 use crate::pass::{Formula, Operands, Pass, bytes};
 use crate::slots::{
-    add_column_sums, check_dtype, check_lengths, check_sizes, holding_a_row, pack, untouched,
+    add_column_sums, check_dtype, check_eps, check_lengths, check_sizes, holding_a_row, pack,
+    untouched,
 };
 
 /// y = norm(x + added) · weight over the last index, and the sum itself.
@@ -81,6 +82,7 @@ impl RmsNorm {
         let Self { dtype, rows, width, .. } = *self;
         check_dtype(NAME, dtype)?;
         check_sizes(NAME, &[("rows", rows), ("width", width)])?;
+        check_eps(NAME, self.eps)?;
         let all = rows * width;
         check_lengths(
             NAME,
@@ -285,9 +287,10 @@ pub static RMS_NORM_BACK: Pass = Pass {
         ..RMS_NORM.info
     },
     sources: &[&kernels::RMS_NORM, &kernels::COLUMN_SUMS],
-    // Also rows that come in several rounds of a block.
+    // Also rows that come in several rounds of a block, and more blocks than the last sum has warps.
     shapes: &[
         &[1, 8],
+        &[1100, 8],
         &[3, 31],
         &[70, 64],
         &[300, 40],

@@ -22,6 +22,14 @@ pub(crate) fn check_sizes(operation: &str, sizes: &[(&str, usize)]) -> Result<()
     }
 }
 
+/// Refuses what is added under a root, where it is negative or no number.
+pub(crate) fn check_eps(operation: &str, eps: f32) -> Result<(), Error> {
+    if eps >= 0.0 && eps.is_finite() {
+        return Ok(());
+    }
+    Err(Error::bad(format!("eps of {operation}"), "a finite number, 0 or above", eps))
+}
+
 /// Refuses slots of another length.
 pub(crate) fn check_lengths(
     operation: &str,

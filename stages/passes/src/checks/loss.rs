@@ -108,7 +108,7 @@ impl Rows {
         assert_close(&format!("{what}: rows"), &got["row_losses"].values(), &rows, 2e-6);
         assert_close(&format!("{what}: loss"), &got["loss"].values(), &[mean], 2e-6);
         let dlogits = got["dlogits"].values();
-        let bound = rounding(self.dtype).max(3e-6);
+        let bound = rounding(self.dtype).max(6e-6);
         assert_close(&format!("{what}: dlogits"), &self.words(&dlogits), &d, bound);
         for (at, d) in dlogits.iter().enumerate() {
             assert!(
@@ -150,7 +150,7 @@ pub(super) fn large_logits_are_right(device: &Device) {
 pub(super) fn padding_has_no_loss_and_no_gradient(device: &Device) {
     for (dtype, vocabulary, stride, cap) in [
         (DType::BF16, 2051, 2056, Some(30.0)),
-        (DType::F32, 70, 80, None),
+        (DType::F32, 70, 800, None),
         (DType::F16, 33, 35, Some(30.0)),
         (DType::BF16, 5, 8, None),
     ] {

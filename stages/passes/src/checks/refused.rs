@@ -44,6 +44,11 @@ pub(super) fn what_does_not_fit_is_refused_by_name(device: &Device) {
         of(RmsNorm { dtype: DType::I32, ..norm }),
         "dtype of rms_norm: expected f32, f16 or bf16",
     );
+    refuse(
+        "eps",
+        of(RmsNorm { eps: -1.0, ..norm }),
+        "eps of rms_norm: expected a finite number, 0 or above",
+    );
     refuse("none", of(RmsNorm { rows: 0, ..norm }), "rows of rms_norm: expected at least 1, got 0");
     refuse(
         "width",
