@@ -9,6 +9,7 @@ use std::marker::PhantomData;
 use half::{bf16, f16};
 use lab_emulator::Parameter;
 
+use crate::tensor_map::Columns;
 use crate::{DType, Device, ElementType, Error, Record, record};
 
 /// One argument of a launch.
@@ -22,6 +23,8 @@ pub struct Arg<'a> {
     pub(crate) device: usize,
     /// Of a tensor map.
     words: [u64; 16],
+    /// Of a tensor map that has columns of rows.
+    columns: Option<Columns>,
     _borrow: PhantomData<&'a ()>,
 }
 
@@ -58,7 +61,7 @@ impl Arg<'_> {
     ) -> Self {
         let kind = ArgKind::Buffer { element, writable };
         let device = device.identity();
-        Self { kind, address, bytes, device, words: [0; 16], _borrow: PhantomData }
+        Self { kind, address, bytes, device, words: [0; 16], columns: None, _borrow: PhantomData }
     }
 
     /// A tensor in `bytes` of memory, as `words` describe it.
@@ -67,10 +70,19 @@ impl Arg<'_> {
         address: u64,
         bytes: usize,
         words: [u64; 16],
+        columns: Option<Columns>,
         writable: bool,
     ) -> Self {
         let (kind, device) = (ArgKind::TensorMap { writable }, device.identity());
-        Self { kind, address, bytes, device, words, _borrow: PhantomData }
+        Self { kind, address, bytes, device, words, columns, _borrow: PhantomData }
+    }
+
+    /// Whether both are columns of the same rows, which lie apart.
+    pub(crate) fn lies_beside(&self, other: &Self) -> bool {
+        match (self.columns, other.columns) {
+            (Some(own), Some(others)) => own.lie_beside(self.address, others, other.address),
+            _ => false,
+        }
     }
 
     /// Whether it is memory that the kernel may write, or may not; `None` of what is no memory.
@@ -82,7 +94,15 @@ impl Arg<'_> {
     }
 
     fn number(kind: ArgKind) -> Self {
-        Self { kind, address: 0, bytes: 0, device: 0, words: [0; 16], _borrow: PhantomData }
+        Self {
+            kind,
+            address: 0,
+            bytes: 0,
+            device: 0,
+            words: [0; 16],
+            columns: None,
+            _borrow: PhantomData,
+        }
     }
 
     /// What it is.
@@ -101,6 +121,7 @@ impl<'a> Arg<'a> {
             bytes: size_of::<R>(),
             device: 0,
             words: [0; 16],
+            columns: None,
             _borrow: PhantomData,
         }
     }

@@ -341,6 +341,7 @@ impl Kernel {
                 && other.writes().is_some()
                 && own.address < end(other)
                 && other.address < end(own)
+                && !own.lies_beside(other)
         };
         match arguments[..n].iter().position(meets) {
             None => Ok(()),

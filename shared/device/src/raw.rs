@@ -246,7 +246,8 @@ impl RawBuffer {
         let Arg { address, bytes, .. } = self.arg_from(start, map.dtype.into(), part, writable)?;
         map.check_at(address, bytes as u64, writable)?;
         let words = self.device.encode_tensor_map(address, map)?;
-        Ok(Arg::tensor_map(&self.device, address, bytes, words, writable))
+        let columns = map.columns();
+        Ok(Arg::tensor_map(&self.device, address, bytes, words, columns, writable))
     }
 }
 

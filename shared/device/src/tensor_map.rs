@@ -118,20 +118,18 @@ impl TensorMap {
 
     /// Whether this map and another, which begin at these bytes of one memory, have other columns of the same rows.
     pub fn lies_beside(&self, at: u64, other: &Self, other_at: u64) -> bool {
-        // Which bytes of each row, if all heads lie in one.
-        let columns = |map: &Self, at: u64| {
-            let row = map.strides[1];
-            let width = map.sizes[0] * map.dtype.size() as u64
-                + (map.sizes[4] - 1).saturating_mul(map.strides[4]);
-            let from = at % row.max(1);
-            (map.ends_anywhere && from.saturating_add(width) <= row).then_some((row, from, width))
-        };
-        match (columns(self, at), columns(other, other_at)) {
-            (Some((row, from, width)), Some((other_row, other_from, other_width))) => {
-                row == other_row && (from + width <= other_from || other_from + other_width <= from)
-            }
+        match (self.columns(), other.columns()) {
+            (Some(own), Some(others)) => own.lie_beside(at, others, other_at),
             _ => false,
         }
+    }
+
+    /// What it has of each row, if all heads lie in one.
+    pub(crate) fn columns(&self) -> Option<Columns> {
+        let row = self.strides[1];
+        let heads = self.sizes[4].saturating_sub(1).saturating_mul(self.strides[4]);
+        let width = (self.sizes[0].saturating_mul(self.dtype.size() as u64)).saturating_add(heads);
+        (self.ends_anywhere && width <= row).then_some(Columns { row, width })
     }
 
     /// With so many bytes from one index to the next along each dimension but the innermost.
@@ -284,6 +282,24 @@ impl TensorMap {
     }
 }
 
+/// Columns of rows, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Columns {
+    /// From one row to the next.
+    row: u64,
+    /// Of those in a row.
+    width: u64,
+}
+
+impl Columns {
+    /// Whether those that begin at one address and others lie apart in the same rows.
+    pub(crate) fn lie_beside(self, at: u64, others: Self, other_at: u64) -> bool {
+        let between =
+            (i128::from(other_at) - i128::from(at)).rem_euclid(i128::from(self.row)) as u64;
+        self.row == others.row && self.width <= between && between + others.width <= self.row
+    }
+}
+
 /// A [`TensorMap`] in the driver's types.
 pub(crate) struct Facts {
     pub(crate) dtype: DType,
@@ -387,7 +403,8 @@ mod tests {
         let beside = map.rows_apart(400, 64).unwrap();
         assert_eq!(beside.reach(true), 9 * 400 + 3 * 64);
         assert!(beside.lies_beside(0, &beside, 192) && !beside.lies_beside(0, &beside, 176));
-        assert!(!beside.lies_beside(0, &beside, 400 - 64) && !map.lies_beside(0, &map, 64));
+        assert!(beside.lies_beside(192, &beside, 400) && !beside.lies_beside(0, &beside, 400 - 64));
+        assert!(!map.lies_beside(0, &map, 64));
         let huge = TensorMap::ending_anywhere(DType::F16, [usize::MAX; 3], [1, 1]).unwrap();
         assert!(huge.check().is_err());
     }
