@@ -11,6 +11,7 @@
 //
 // p, g, m, v: N in f32; copy: N in T, not touched where T is f32; squares: one a block; rates: one a step, the
 // last of them for all later ones; loss: one number.
+#include "lab/halves.cuh"
 #include "lab/optimizer_step.cuh"
 #include "lab/pack.cuh"
 
@@ -53,17 +54,6 @@ struct Step {
     }
 };
 
-// Four halves, or what else T is.
-template <class T> __device__ __forceinline__ void store_four(T* to, const Pack<float>& p) {
-    T four[FOUR];
-#pragma unroll
-    for (int i = 0; i < FOUR; ++i) four[i] = from_math<T>(p.v[i]);
-    uint2 raw;
-    static_assert(sizeof four == sizeof raw, "a copy is of halves");
-    memcpy(static_cast<void*>(&raw), four, sizeof raw);
-    *reinterpret_cast<uint2*>(to) = raw;
-}
-
 // ANCHOR: update
 // `every`: steps after which the loss scale doubles; 0 where it stays, and then a step that is not finite is
 // only left out. max_norm is 0 where the gradient is not clipped.
@@ -97,7 +87,9 @@ __global__ void __launch_bounds__(OPTIMIZER_THREADS)
 #pragma unroll
         for (int i = 0; i < FOUR; ++i) step.update(p_n.v[i], g_n.v[i], m_n.v[i], v_n.v[i], n * FOUR + i);
         store_pack(p + n * FOUR, p_n), store_pack(m + n * FOUR, m_n), store_pack(v + n * FOUR, v_n);
-        if constexpr (sizeof(T) < sizeof(float)) store_four(copy + n * FOUR, p_n);
+        if constexpr (sizeof(T) < sizeof(float))
+            *reinterpret_cast<uint2*>(copy + n * FOUR) = {two_halves<T>(p_n.v[0], p_n.v[1]),
+                                                          two_halves<T>(p_n.v[2], p_n.v[3])};
     }
     long long n = N / FOUR * FOUR + thread;
     if (n >= N) return;

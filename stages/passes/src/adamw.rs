@@ -270,7 +270,7 @@ pub static ADAMW: Pass = Pass {
         ],
     },
     // In the last some threads have several rounds of four packs.
-    shapes: &[&[1], &[3], &[1000], &[4099], &[300_003]],
+    shapes: &[&[1], &[3], &[1000], &[4099], &[328_083]],
     timed: &[],
     sources: &[&kernels::ADAMW],
     plan: |plan, request| {

@@ -3,11 +3,12 @@
 use lab_device::{DType, Device};
 use lab_harness::plan::Slot;
 use lab_harness::progress::{COUNTS, NUMBERS, SCALE, SKIPPED, STEP, UPDATES};
-use lab_harness::{Binding, Plan, Tensor};
+use lab_harness::suite::without_checks;
+use lab_harness::{Binding, Dims, Options, Plan, Problem, Tensor, Version, compare, run};
 use lab_reference::training::{Adam, AdamState, clip_factor, global_norm};
 
 use super::{assert_close, noise};
-use crate::{AdamW, Progress};
+use crate::{ADAMW, AdamW, Progress};
 
 const N: usize = 1003;
 const DECAYED: usize = 502;
@@ -128,6 +129,27 @@ pub(super) fn many_steps_follow_the_reference(device: &Device) {
     let rounded = Tensor::rounded(DType::BF16, &[N], &got).values();
     assert_eq!(arena.values(arena.copy), rounded, "the copy is the masters, rounded");
     assert_eq!((arena.count(STEP), arena.count(UPDATES)), (5.0, 5.0));
+}
+
+/// The norm has each gradient once: where some are large, the first moments tell it. And without a limit nothing is clipped.
+pub(super) fn every_gradient_counts_for_the_norm(device: &Device) {
+    let n = 328_083;
+    let device = &without_checks(device).unwrap();
+    let (info, dims) = (ADAMW.info(), Dims::new([("N", n)]));
+    // The ends, the first of each round of all threads on the emulator, and others.
+    let is_large = |e: usize| e.is_multiple_of(65536) || e.is_multiple_of(9973) || e + 9 > n;
+    let g: Vec<f64> = (0..n).map(|e| if is_large(e) { 1000.0 } else { 0.0 }).collect();
+    for max_norm in ["max_norm=1", "max_norm=0"] {
+        let options = Options::parse(&[max_norm], info).unwrap();
+        let problem = Problem { options, ..Problem::new(dims.clone(), DType::BF16) };
+        let mut inputs = ADAMW.inputs(&problem);
+        inputs.insert("g".into(), Tensor::rounded(DType::F32, &[n], &g));
+        inputs.insert("m".into(), Tensor::rounded(DType::F32, &[n], &vec![0.0; n]));
+        let outputs = run(&ADAMW, device, &inputs, &problem.options).unwrap();
+        for c in compare(&ADAMW, &inputs, &outputs, &problem.options, DType::BF16) {
+            assert!(c.passed(), "{max_norm}: {c}");
+        }
+    }
 }
 
 pub(super) fn a_step_that_is_not_finite_is_left_out(device: &Device) {
