@@ -12,7 +12,7 @@ pub mod devices;
 pub mod mlp;
 pub mod planned;
 
-pub use choose::{Pass, choose};
+pub use choose::{Candidate, Pass, choose};
 pub use devices::device;
 pub use mlp::Training;
 pub use planned::{Planned, Rooms};
