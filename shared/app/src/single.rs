@@ -12,10 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lab_emulator::{Config, Finding, Kind, Module, Profile};
 
 use crate::arch::Arch;
+use crate::compiling::Compiling;
 use crate::cuts::Cuts;
 use crate::fault;
 use crate::given::{Argument, BadArgument, Buffer, Component, Element, Fill, Role, Value};
 use crate::host::{self, HOST_TABLE};
+use crate::object::Initialisers;
 use crate::program::{compile, first_error, scratch};
 use crate::rewrite::Kernel;
 use crate::sources::Sources;
@@ -47,6 +49,7 @@ pub struct Launch {
 #[derive(Debug)]
 pub struct Single {
     module: Arc<Module>,
+    initialisers: Initialisers,
     /// Where the kernel stands.
     file: PathBuf,
     kernel: Kernel,
@@ -131,18 +134,28 @@ impl Single {
     /// [`Error::Argument`], and those of [`crate::Program::build`].
     pub fn build(file: &Path, launch: &Launch, options: &Options) -> Result<Self, Error> {
         let scratch = scratch()?;
-        let mut sources = Sources::read(&[file.to_owned()], options, scratch.path())?;
+        let compiling = Compiling::begin(scratch.path(), options);
+        compiling.end(Self::build_in(scratch.path(), file, launch, options))
+    }
+
+    fn build_in(
+        scratch: &Path,
+        file: &Path,
+        launch: &Launch,
+        options: &Options,
+    ) -> Result<Self, Error> {
+        let mut sources = Sources::read(&[file.to_owned()], options, scratch)?;
         let (place, kernel) = find(&sources.kernels, launch)?;
         let (place, kernel) = (place.clone(), kernel.clone());
         let plan = plan(&kernel, launch)?;
         let launching = text_of(&kernel, launch, &plan);
         let (mut cuts, mut left_out) = (Cuts::default(), Vec::new());
-        let module = loop {
+        let (module, initialisers) = loop {
             sources.units[0].0 += &launching;
             sources.flags.push("-ffunction-sections".into());
             // What only main needs, functions of other files among it, is not linked.
             sources.libraries.extend(["-DEMU_ONE_KERNEL".into(), "-Wl,--gc-sections".into()]);
-            let error = match compile(sources, options, scratch.path()) {
+            let error = match compile(sources, options, scratch) {
                 Err(error) => error,
                 Ok(module) => break module,
             };
@@ -160,7 +173,7 @@ impl Single {
                 Some((&place, kernel.line)),
                 &[file.to_owned()],
                 options,
-                scratch.path(),
+                scratch,
             );
             sources = match again {
                 Ok(again) if !is_last => again,
@@ -175,7 +188,7 @@ impl Single {
             };
             left_out.push(summary);
         };
-        Ok(Self { module, file: place, kernel, plan, left_out, arch: options.arch })
+        Ok(Self { module, initialisers, file: place, kernel, plan, left_out, arch: options.arch })
     }
 
     /// Launches it, once a process.
@@ -208,6 +221,12 @@ impl Single {
         *running() = Some(Running { plan: self.plan, seed: settings.seed, ..Running::default() });
         if let Some(end) = settings.fault {
             fault::watch(Arc::clone(&self.module), end);
+        }
+        // SAFETY: those of this module, before anything else of it; it has no main.
+        let early = unsafe { self.initialisers.run(&self.module, 0, std::ptr::null_mut()) };
+        if early.is_some() {
+            let path = self.file.clone();
+            return Err(Error::File { path, reason: "a static initialiser throws".into() });
         }
         launch(&raw const GIVEN);
         let done = running().take().unwrap_or_default();
