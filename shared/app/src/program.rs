@@ -465,7 +465,13 @@ pub(crate) fn scratch() -> Result<tempfile::TempDir, Error> {
 /// Where, and what: the first error of a compiler's report.
 pub(crate) fn summary(said: &str) -> String {
     match first_error(said) {
-        "" => said.lines().next().unwrap_or("the compiler said nothing").to_owned(),
+        // Such as: it has no memory left.
+        "" => {
+            let is_of_use = |line: &&str| !line.is_empty() && !line.contains("ld returned");
+            let mut lines = said.lines().map(str::trim).filter(is_of_use);
+            let first = lines.next().unwrap_or("the compiler said nothing");
+            lines.last().map_or_else(|| first.to_owned(), |last| format!("{first} {last}"))
+        }
         line => {
             let line = line.replacen("fatal error: ", "error: ", 1);
             let line = line.replacen("static assertion failed: ", "", 1);
@@ -515,6 +521,12 @@ mod tests {
         assert_eq!(summary("k.cu:1:10: fatal error: a.h: No"), "k.cu:1:10: error: a.h: No");
         let linker = "k.o: multiple definition of `x'\ncollect2: error: ld returned 1 exit status";
         assert_eq!(summary(linker), "k.o: multiple definition of `x'");
+        let memory = "x.cu does not compile:\n\ncc1plus: out of memory allocating 65536 bytes\n";
+        assert_eq!(
+            summary(memory),
+            "x.cu does not compile: cc1plus: out of memory allocating 65536 bytes"
+        );
+        assert_eq!(summary("the compiler has crashed\n"), "the compiler has crashed");
         assert_eq!(summary(&format!("{header}:1:1: error: z")), format!("{header}:1:1: error: z"));
     }
 
