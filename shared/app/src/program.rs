@@ -470,7 +470,7 @@ pub(crate) fn summary(said: &str) -> String {
             let is_of_use = |line: &&str| !line.is_empty() && !line.contains("ld returned");
             let mut lines = said.lines().map(str::trim).filter(is_of_use);
             let first = lines.next().unwrap_or("the compiler said nothing");
-            lines.last().map_or_else(|| first.to_owned(), |last| format!("{first} {last}"))
+            lines.next_back().map_or_else(|| first.to_owned(), |last| format!("{first} {last}"))
         }
         line => {
             let line = line.replacen("fatal error: ", "error: ", 1);

@@ -310,9 +310,10 @@ pub fn long_closed_gates_lose_no_digits(version: &dyn Version, device: &Device) 
 /// Gates that stand for the beginning of another sequence, as −∞ and the least number do: nothing of what was before is left,
 /// and between them no digit is lost. They lie alone, at the ends of tiles, next to each other, everywhere. None has a gradient.
 pub fn shut_gates_start_anew(version: &dyn Version, device: &Device) {
+    type Places = (&'static str, fn(usize) -> bool);
     let least = f64::from(f32::MIN);
     for shut in [-1e5, -1e9, least, f64::NEG_INFINITY] {
-        let places: [(&str, fn(usize) -> bool); 5] = [
+        let places: [Places; 5] = [
             ("alone", |t| t == 20),
             ("at ends", |t| [0, 31, 32, 63, 64, 127, 128, 149].contains(&t)),
             ("next to each other", |t| (50..80).contains(&t)),
