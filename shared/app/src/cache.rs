@@ -10,6 +10,8 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use sha2::{Digest, Sha256};
+
 use crate::Error;
 use crate::sources::CUDA;
 
@@ -72,10 +74,45 @@ pub(crate) fn is_at_fault(error: &Error, objects: &Path) -> bool {
 pub(crate) fn forget(objects: &Path) -> bool {
     let removed = fs::read_dir(objects).into_iter().flatten().flatten().filter(|entry| {
         let path = entry.path();
-        let made = path.extension().is_some_and(|e| e == "o" || e == "gch");
+        let made = path.extension().is_some_and(|e| e == "o" || e == "gch" || e == "sum");
         made && fs::remove_file(path).is_ok()
     });
     removed.count() > 0
+}
+
+/// What an object that is kept must hold is told in a file beside it.
+fn seal_of(object: &Path) -> PathBuf {
+    object.with_extension("o.sum")
+}
+
+fn sum_of(object: &Path) -> Option<String> {
+    Some(format!("{:x}", Sha256::digest(fs::read(object).ok()?)))
+}
+
+fn kept_objects(objects: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(objects).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "o"))
+}
+
+/// Says what the objects hold that a program has just been linked with.
+pub(crate) fn seal_objects(objects: &Path) {
+    for object in kept_objects(objects) {
+        let seal = seal_of(&object);
+        if let (false, Some(sum)) = (seal.exists(), sum_of(&object)) {
+            let _ = lab_emulator::write_atomically(&seal, sum.as_bytes());
+        }
+    }
+}
+
+/// Removes objects that hold anything else than they held: they would be linked as they are.
+pub(crate) fn remove_damaged_objects(objects: &Path) {
+    for object in kept_objects(objects) {
+        let Ok(sealed) = fs::read(seal_of(&object)) else { continue };
+        if sum_of(&object).is_none_or(|sum| sum.as_bytes() != sealed) {
+            let _ = fs::remove_file(seal_of(&object));
+            let _ = fs::remove_file(object);
+        }
+    }
 }
 
 /// Removes the text of compiled headers where it is cut off: it would be compiled as it is.
@@ -154,6 +191,27 @@ fn last_use_of_tree(tree: &Path) -> Option<SystemTime> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_object_that_is_damaged_goes() {
+        let objects = tempfile::tempdir().unwrap();
+        let at = |name: &str| objects.path().join(name);
+        for name in ["a.o", "b.o"] {
+            fs::write(at(name), vec![7; 1000]).unwrap();
+        }
+        seal_objects(objects.path());
+        remove_damaged_objects(objects.path());
+        assert!(at("a.o").exists() && at("b.o").exists());
+        // One bit, and later all of it.
+        let mut bytes = fs::read(at("a.o")).unwrap();
+        bytes[500] ^= 1;
+        fs::write(at("a.o"), bytes).unwrap();
+        remove_damaged_objects(objects.path());
+        assert!(!at("a.o").exists() && !at("a.o.sum").exists() && at("b.o").exists());
+        fs::write(at("b.o"), "").unwrap();
+        remove_damaged_objects(objects.path());
+        assert!(!at("b.o").exists());
+    }
 
     fn compile_error(said: &str) -> Error {
         Error::Compile { summary: String::new(), said: said.to_owned() }

@@ -50,6 +50,7 @@ pub(crate) struct Host {
     nest: unsafe extern "C" fn(*const u32, *const u32, usize),
     is_nested: extern "C" fn() -> c_int,
     launch_later: unsafe extern "C" fn(*const c_void, *mut *mut c_void) -> c_int,
+    end: extern "C" fn(c_int),
 }
 
 pub(crate) static HOST_TABLE: Host = Host {
@@ -66,6 +67,7 @@ pub(crate) static HOST_TABLE: Host = Host {
     nest,
     is_nested,
     launch_later,
+    end: crate::program::end_at_once,
 };
 
 /// What a program has done so far.

@@ -22,6 +22,7 @@
 
 mod arch;
 mod cache;
+mod compiling;
 mod conditions;
 mod cuts;
 mod facts;
@@ -31,6 +32,7 @@ mod headers;
 mod host;
 mod instructions;
 mod limit;
+mod object;
 mod program;
 mod ptx;
 mod rewrite;
@@ -47,7 +49,7 @@ pub use given::{
     Argument, BadArgument, Buffer, Component, Element, Fill, Role, TensorName, Value, split_list,
 };
 pub use limit::limit_memory;
-pub use program::{Options, Program, Report};
+pub use program::{Options, Program, Report, end_without_fail};
 pub use rewrite::Kernel;
 pub use single::{Array, Launch, Outcome, Settings, Single};
 pub use values::{Tensor, decode, read_tensor, write_tensors};
@@ -70,6 +72,12 @@ pub enum Error {
         summary: String,
         /// All that the compiler said.
         said: String,
+    },
+    /// The compiler took too long.
+    #[error("--timeout: expected the compiler's end within {} s, got none", limit.as_secs_f32())]
+    Late {
+        /// How long it had.
+        limit: std::time::Duration,
     },
     /// What a launch is given.
     #[error(transparent)]

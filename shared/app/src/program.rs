@@ -13,6 +13,7 @@ use lab_kernel_build::{Build, compile_program};
 use crate::Error;
 use crate::arch::Arch;
 use crate::cache;
+use crate::compiling::Compiling;
 use crate::conditions::Macros;
 use crate::cuts::Cuts;
 use crate::fault;
@@ -20,6 +21,7 @@ use crate::headers;
 use crate::host::{self, HOST_TABLE};
 use crate::instructions;
 use crate::limit::limit_memory;
+use crate::object::{Initialisers, check_shared};
 use crate::rewrite::Kernel;
 use crate::sources::{CUDA, Sources};
 use crate::tokens::Tokens;
@@ -60,6 +62,7 @@ impl Options {
 #[derive(Debug)]
 pub struct Program {
     module: Arc<Module>,
+    initialisers: Initialisers,
     kernels: Vec<(PathBuf, Kernel)>,
     missing: Vec<String>,
     timeout: Option<Duration>,
@@ -94,11 +97,16 @@ impl Program {
     /// [`Error::File`], [`Error::Compile`], [`Error::Module`].
     pub fn build(files: &[PathBuf], options: &Options) -> Result<Self, Error> {
         let scratch = scratch()?;
+        let compiling = Compiling::begin(scratch.path(), options);
+        compiling.end(Self::build_in(scratch.path(), files, options))
+    }
+
+    fn build_in(scratch: &Path, files: &[PathBuf], options: &Options) -> Result<Self, Error> {
         let (mut cuts, mut missing, mut first) = (Cuts::default(), Vec::new(), None);
-        let (module, kernels) = loop {
-            let sources = Sources::read_without(&cuts, None, files, options, scratch.path())?;
+        let ((module, initialisers), kernels) = loop {
+            let sources = Sources::read_without(&cuts, None, files, options, scratch)?;
             let kernels = sources.kernels.clone();
-            let error = match compile(sources, options, scratch.path()) {
+            let error = match compile(sources, options, scratch) {
                 Ok(module) => break (module, kernels),
                 Err(error) => error,
             };
@@ -120,6 +128,7 @@ impl Program {
         };
         Ok(Self {
             module,
+            initialisers,
             kernels,
             missing,
             timeout: options.timeout,
@@ -191,11 +200,13 @@ impl Program {
         let mut pointers: Vec<*mut c_char> = texts.iter().map(|t| t.as_ptr().cast_mut()).collect();
         let count = pointers.len() as c_int;
         pointers.push(std::ptr::null_mut());
+        let _ = PROCESS.set(std::process::id());
         // SAFETY: a function that takes nothing of this one's; what has ended the program comes there.
         unsafe { on_exit(ended, std::ptr::null_mut()) };
         if let Some(timeout) = self.timeout {
             std::thread::spawn(move || {
                 std::thread::sleep(timeout);
+                end_without_fail();
                 eprintln!("program: expected an end within {} s, got none", timeout.as_secs_f32());
                 ended(1, std::ptr::null_mut());
             });
@@ -207,7 +218,9 @@ impl Program {
         if let Some(bytes) = self.memory {
             limit_memory(bytes).map_err(Error::Refused)?;
         }
-        let code = main(count, pointers.as_mut_ptr());
+        // SAFETY: those of this module, before anything else of it.
+        let early = unsafe { self.initialisers.run(&self.module, count, pointers.as_mut_ptr()) };
+        let code = early.unwrap_or_else(|| main(count, pointers.as_mut_ptr()));
         // SAFETY: ends the process, by way of `ended`.
         unsafe { libc::exit(code) }
     }
@@ -219,16 +232,21 @@ pub(crate) fn compile(
     sources: Sources,
     options: &Options,
     scratch: &Path,
-) -> Result<Arc<Module>, Error> {
+) -> Result<(Arc<Module>, Initialisers), Error> {
     let root = &headers::root()?;
     let objects = headers::objects(root);
     cache::remove_damaged_preludes(&objects);
-    match compile_at(root, sources.clone(), options, scratch) {
+    cache::remove_damaged_objects(&objects);
+    let done = match compile_at(root, sources.clone(), options, scratch) {
         Err(error) if cache::is_at_fault(&error, &objects) && cache::forget(&objects) => {
             compile_at(root, sources, options, scratch)
         }
         done => done,
+    };
+    if done.is_ok() {
+        cache::seal_objects(&objects);
     }
+    done
 }
 
 fn compile_at(
@@ -236,7 +254,7 @@ fn compile_at(
     mut sources: Sources,
     options: &Options,
     scratch: &Path,
-) -> Result<Arc<Module>, Error> {
+) -> Result<(Arc<Module>, Initialisers), Error> {
     let standard = options.standard.as_deref().unwrap_or("c++17");
     // An array larger than a page must not reach over the page that guards a thread's stack.
     let mut flags = vec![format!("-std={standard}"), "-fstack-clash-protection".into()];
@@ -246,7 +264,7 @@ fn compile_at(
     let (for_headers, own): (Vec<_>, Vec<_>) =
         options.define.iter().partition(|d| is_read_by_headers(d));
     flags.extend(for_headers.iter().map(|d| format!("-D{d}")));
-    let mut libraries = vec!["-pthread".to_owned(), "-lm".into()];
+    let mut libraries = vec!["-pthread".to_owned(), "-lm".into(), "-ldl".into()];
     let absolute = |p: &Path| p.canonicalize().unwrap_or_else(|_| p.to_owned());
     flags.extend(options.include.iter().map(|d| format!("-I{}", absolute(d).display())));
     flags.extend(sources.flags);
@@ -285,10 +303,12 @@ fn compile_at(
         Error::Compile { summary: summary(&said), said }
     };
     let object = compiled.map_err(refused)?.object;
-    let bytes = std::fs::read(&object)
+    let mut bytes = std::fs::read(&object)
         .map_err(|e| Error::File { path: object.clone(), reason: e.to_string() })?;
+    check_shared(&bytes, sources.kernels.iter().map(|(_, kernel)| kernel))?;
+    let initialisers = Initialisers::take(&mut bytes);
     // The module keeps the bytes for its line tables.
-    Ok(Module::load(bytes.leak())?)
+    Ok((Module::load(bytes.leak())?, initialisers))
 }
 
 /// Whether a name that is defined may be meant for a header that every program begins with.
@@ -351,6 +371,8 @@ fn instructions_header(root: &Path, arch: Arch) -> Result<PathBuf, Error> {
 }
 
 static FAULT: OnceLock<String> = OnceLock::new();
+/// That which runs the program, and not one that the program has forked.
+static PROCESS: OnceLock<u32> = OnceLock::new();
 static END: OnceLock<fn(Report) -> u8> = OnceLock::new();
 
 unsafe extern "C" {
@@ -373,9 +395,35 @@ fn flush_streams() -> Option<String> {
     }
 }
 
+/// Lets this process end within some seconds, whatever is locked: a thread that is stuck in a stream of C has it locked.
+pub fn end_without_fail() {
+    extern "C" fn end(_: c_int) {
+        // SAFETY: ends the process.
+        unsafe { libc::_exit(1) }
+    }
+    // SAFETY: a handler that only ends the process.
+    unsafe {
+        libc::signal(libc::SIGALRM, end as *const () as usize);
+        libc::alarm(3);
+    }
+}
+
+/// The program ends itself by `_exit` or `quick_exit`, which flush nothing; of a process that it has forked nothing is told.
+pub(crate) extern "C" fn end_at_once(status: c_int) {
+    if PROCESS.get() == Some(&std::process::id()) {
+        report(status, None);
+    }
+}
+
 /// The program has ended, by `return` or by `exit`.
 extern "C" fn ended(status: c_int, _: *mut c_void) {
-    let lost = flush_streams();
+    if PROCESS.get() == Some(&std::process::id()) {
+        report(status, flush_streams());
+    }
+}
+
+/// Tells how it went, and ends the process.
+fn report(status: c_int, lost: Option<String>) {
     let mut state = host::state();
     let report = Report {
         exit: status & 0xff,
@@ -417,7 +465,13 @@ pub(crate) fn scratch() -> Result<tempfile::TempDir, Error> {
 /// Where, and what: the first error of a compiler's report.
 pub(crate) fn summary(said: &str) -> String {
     match first_error(said) {
-        "" => said.lines().next().unwrap_or("the compiler said nothing").to_owned(),
+        // Such as: it has no memory left.
+        "" => {
+            let is_of_use = |line: &&str| !line.is_empty() && !line.contains("ld returned");
+            let mut lines = said.lines().map(str::trim).filter(is_of_use);
+            let first = lines.next().unwrap_or("the compiler said nothing");
+            lines.next_back().map_or_else(|| first.to_owned(), |last| format!("{first} {last}"))
+        }
         line => {
             let line = line.replacen("fatal error: ", "error: ", 1);
             let line = line.replacen("static assertion failed: ", "", 1);
@@ -467,6 +521,12 @@ mod tests {
         assert_eq!(summary("k.cu:1:10: fatal error: a.h: No"), "k.cu:1:10: error: a.h: No");
         let linker = "k.o: multiple definition of `x'\ncollect2: error: ld returned 1 exit status";
         assert_eq!(summary(linker), "k.o: multiple definition of `x'");
+        let memory = "x.cu does not compile:\n\ncc1plus: out of memory allocating 65536 bytes\n";
+        assert_eq!(
+            summary(memory),
+            "x.cu does not compile: cc1plus: out of memory allocating 65536 bytes"
+        );
+        assert_eq!(summary("the compiler has crashed\n"), "the compiler has crashed");
         assert_eq!(summary(&format!("{header}:1:1: error: z")), format!("{header}:1:1: error: z"));
     }
 

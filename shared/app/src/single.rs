@@ -12,10 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lab_emulator::{Config, Finding, Kind, Module, Profile};
 
 use crate::arch::Arch;
+use crate::compiling::Compiling;
 use crate::cuts::Cuts;
 use crate::fault;
 use crate::given::{Argument, BadArgument, Buffer, Component, Element, Fill, Role, Value};
 use crate::host::{self, HOST_TABLE};
+use crate::object::Initialisers;
 use crate::program::{compile, first_error, scratch};
 use crate::rewrite::Kernel;
 use crate::sources::Sources;
@@ -47,6 +49,7 @@ pub struct Launch {
 #[derive(Debug)]
 pub struct Single {
     module: Arc<Module>,
+    initialisers: Initialisers,
     /// Where the kernel stands.
     file: PathBuf,
     kernel: Kernel,
@@ -131,18 +134,28 @@ impl Single {
     /// [`Error::Argument`], and those of [`crate::Program::build`].
     pub fn build(file: &Path, launch: &Launch, options: &Options) -> Result<Self, Error> {
         let scratch = scratch()?;
-        let mut sources = Sources::read(&[file.to_owned()], options, scratch.path())?;
+        let compiling = Compiling::begin(scratch.path(), options);
+        compiling.end(Self::build_in(scratch.path(), file, launch, options))
+    }
+
+    fn build_in(
+        scratch: &Path,
+        file: &Path,
+        launch: &Launch,
+        options: &Options,
+    ) -> Result<Self, Error> {
+        let mut sources = Sources::read(&[file.to_owned()], options, scratch)?;
         let (place, kernel) = find(&sources.kernels, launch)?;
         let (place, kernel) = (place.clone(), kernel.clone());
         let plan = plan(&kernel, launch)?;
         let launching = text_of(&kernel, launch, &plan);
         let (mut cuts, mut left_out) = (Cuts::default(), Vec::new());
-        let module = loop {
+        let (module, initialisers) = loop {
             sources.units[0].0 += &launching;
             sources.flags.push("-ffunction-sections".into());
             // What only main needs, functions of other files among it, is not linked.
             sources.libraries.extend(["-DEMU_ONE_KERNEL".into(), "-Wl,--gc-sections".into()]);
-            let error = match compile(sources, options, scratch.path()) {
+            let error = match compile(sources, options, scratch) {
                 Err(error) => error,
                 Ok(module) => break module,
             };
@@ -160,7 +173,7 @@ impl Single {
                 Some((&place, kernel.line)),
                 &[file.to_owned()],
                 options,
-                scratch.path(),
+                scratch,
             );
             sources = match again {
                 Ok(again) if !is_last => again,
@@ -175,7 +188,7 @@ impl Single {
             };
             left_out.push(summary);
         };
-        Ok(Self { module, file: place, kernel, plan, left_out, arch: options.arch })
+        Ok(Self { module, initialisers, file: place, kernel, plan, left_out, arch: options.arch })
     }
 
     /// Launches it, once a process.
@@ -208,6 +221,12 @@ impl Single {
         *running() = Some(Running { plan: self.plan, seed: settings.seed, ..Running::default() });
         if let Some(end) = settings.fault {
             fault::watch(Arc::clone(&self.module), end);
+        }
+        // SAFETY: those of this module, before anything else of it; it has no main.
+        let early = unsafe { self.initialisers.run(&self.module, 0, std::ptr::null_mut()) };
+        if early.is_some() {
+            let path = self.file.clone();
+            return Err(Error::File { path, reason: "a static initialiser throws".into() });
         }
         launch(&raw const GIVEN);
         let done = running().take().unwrap_or_default();
@@ -414,6 +433,18 @@ fn text_of(kernel: &Kernel, launch: &Launch, plan: &[Planned]) -> String {
         let value = value.as_deref().unwrap_or("0");
         let _ = write!(text, "#line 1 \"argument {name}\"\nsize_t emu_{name} = size_t({value});\n");
     }
+    let given = plan.len() - launch.lets.len();
+    let types: Vec<&str> =
+        (0..given).map(|at| kernel.parameters.get(at).map_or("", |(of, _)| of.as_str())).collect();
+    for (index, planned) in plan.iter().take(given).enumerate() {
+        if let (Value::Expression(_), Some(own)) = (&planned.value, number_type(types[index])) {
+            let name = &planned.name;
+            let _ = writeln!(
+                text,
+                "::emu::given_number<{own}>(emu_given, {index}, \"{own}\", {name});"
+            );
+        }
+    }
     let _ = write!(
         text,
         "if (!emu_given.ready()) return;\n\
@@ -423,14 +454,75 @@ fn text_of(kernel: &Kernel, launch: &Launch, plan: &[Planned]) -> String {
         i32::from(launch.cooperative),
         launch.kernel
     );
-    for (index, planned) in plan.iter().take(plan.len() - launch.lets.len()).enumerate() {
+    for (index, planned) in plan.iter().take(given).enumerate() {
         let comma = if index > 0 { "," } else { "" };
-        let _ = write!(text, "{comma}\n#line 1 \"argument {0}\"\n{0}", planned.name);
+        let name = &planned.name;
+        // The same numbers under another name of C++.
+        let passed = match &planned.value {
+            Value::Buffer(buffer) => match long_long_pointer(types[index], &buffer.element.cpp) {
+                Some(own) => format!("reinterpret_cast<{own}>({name})"),
+                None => name.clone(),
+            },
+            Value::Expression(_) => name.clone(),
+        };
+        let _ = write!(text, "{comma}\n#line 1 \"argument {name}\"\n{passed}");
     }
     text += ");\n}\n}\n#line 1 \"launch\"\nextern \"C\" __attribute__((visibility(\"default\"))) \
              int emu_run_given(const EmuGiven* given) {\n\
              emu_launch_given(*given);\nreturn ::emu::last_error;\n}\n";
     text
+}
+
+/// Words of types of numbers.
+const NUMBERS: [&str; 20] = [
+    "int",
+    "unsigned",
+    "signed",
+    "long",
+    "short",
+    "char",
+    "float",
+    "double",
+    "size_t",
+    "int8_t",
+    "int16_t",
+    "int32_t",
+    "int64_t",
+    "uint8_t",
+    "uint16_t",
+    "uint32_t",
+    "uint64_t",
+    "uint",
+    "ptrdiff_t",
+    "ssize_t",
+];
+
+fn words(of_type: &str) -> Vec<&str> {
+    let qualifiers = ["const", "volatile", "__restrict__", "__restrict", "__grid_constant__"];
+    let all = of_type.split(|c: char| c.is_whitespace() || c == '*').filter(|w| !w.is_empty());
+    all.filter(|word| !qualifiers.contains(word)).collect()
+}
+
+/// A parameter's type, if it is a number's by a name that everybody knows.
+fn number_type(of_type: &str) -> Option<String> {
+    let words = words(of_type);
+    let is_number = !of_type.contains('*')
+        && !words.is_empty()
+        && words.iter().all(|word| NUMBERS.contains(word));
+    is_number.then(|| words.join(" "))
+}
+
+/// `const long long*`, where a parameter is that and its numbers are given as `int64_t`: the same bits, but C++ has them
+/// apart.
+fn long_long_pointer(of_type: &str, given: &str) -> Option<String> {
+    let words = words(of_type);
+    let is_long_long = of_type.matches('*').count() == 1
+        && words.iter().filter(|word| **word == "long").count() == 2
+        && words.iter().all(|word| ["long", "int", "signed", "unsigned"].contains(word));
+    let sign = if words.contains(&"unsigned") { "unsigned " } else { "" };
+    let is_given = given == if sign.is_empty() { "int64_t" } else { "uint64_t" };
+    let constant = if of_type.contains("const") { "const " } else { "" };
+    (is_long_long && is_given).then(|| format!("{constant}{sign}long long*"))
 }
 
 /// What a value says in C++.
@@ -521,10 +613,11 @@ struct Given {
         *const u8,
     ) -> *mut c_void,
     scalar: extern "C" fn(c_int, f64),
+    narrowed: unsafe extern "C" fn(c_int, *const c_char, f64),
     ready: extern "C" fn() -> c_int,
 }
 
-static GIVEN: Given = Given { buffer, scalar, ready };
+static GIVEN: Given = Given { buffer, scalar, narrowed, ready };
 
 #[derive(Debug, Default)]
 struct Running {
@@ -590,6 +683,16 @@ extern "C" fn scalar(index: c_int, value: f64) {
         let name = running.plan[index as usize].name.clone();
         running.numbers.push((name, value));
     }
+}
+
+unsafe extern "C" fn narrowed(argument: c_int, of_type: *const c_char, value: f64) {
+    let mut running = running();
+    let Some(running) = running.as_mut() else { return };
+    // SAFETY: a literal of the file.
+    let of_type = unsafe { CStr::from_ptr(of_type) }.to_string_lossy();
+    let title = running.plan[argument as usize].title();
+    let expected = format!("a number that {of_type} holds");
+    running.refused.get_or_insert(BadArgument::new(title, expected, value.to_string()));
 }
 
 extern "C" fn ready() -> c_int {

@@ -12,6 +12,7 @@ pub mod mlp;
 pub mod planned;
 
 pub use devices::device;
+pub use lab_operations::choose::Candidate;
 pub use lab_operations::{Pass, choose};
 pub use mlp::Training;
 pub use planned::{Planned, Rooms};

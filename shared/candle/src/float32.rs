@@ -42,6 +42,9 @@ pub(crate) fn as_positions(tensors: &[Tensor; 5], state: &MlstmState) -> Result<
     ])
 }
 
+/// A forget gate of at most this starts anew, as in the kernels.
+const SHUT: f64 = -1e5;
+
 /// log(1 / (1 + exp(−x))), for every x there is.
 fn log_sigmoid(x: &Tensor) -> Result<Tensor> {
     let small = x.minimum(&x.zeros_like()?)?;
@@ -52,7 +55,7 @@ fn log_sigmoid(x: &Tensor) -> Result<Tensor> {
 pub(crate) fn last_state(tensors: &[Tensor; 5]) -> Result<MlstmState> {
     let [_, k, v, i, f] = tensors;
     // In F64: a sum over thousands of positions, of which differences are taken.
-    let kept = log_sigmoid(&f.to_dtype(DType::F64)?)?;
+    let kept = log_sigmoid(&f.to_dtype(DType::F64)?.maximum(SHUT)?)?;
     let up_to = kept.cumsum(D::Minus1)?;
     let positions = kept.dim(D::Minus1)?;
     let behind = up_to.narrow(2, positions - 1, 1)?.broadcast_sub(&up_to)?;

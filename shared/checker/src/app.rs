@@ -80,6 +80,7 @@ pub fn run(json: bool, arguments: &Arguments) -> Result<(), Failure> {
     STRICT.store(arguments.strict, Ordering::Relaxed);
     let program = Program::build(&arguments.files, &options).map_err(|error| match error {
         Error::Compile { said, .. } if arguments.verbose => Failure::Usage(said),
+        late @ Error::Late { .. } => Failure::Refused(late.to_string()),
         other => Failure::Usage(other.to_string()),
     })?;
     for header in program.missing_headers() {

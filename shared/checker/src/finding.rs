@@ -1,8 +1,9 @@
 //! Findings as JSON, and files to be written.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
-use lab_emulator::Finding;
+use lab_emulator::{Finding, Target};
 use serde_json::json;
 
 use crate::failure::Failure;
@@ -20,10 +21,15 @@ pub fn finding_json(finding: &Finding) -> serde_json::Value {
 
 /// Said before any work: a result that cannot be written is worth nothing.
 pub fn check_target(path: &Path) -> Result<(), Failure> {
-    let directory = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let refuse = |message: String| Failure::Usage(format!("{}: {message}", path.display()));
-    if path.is_dir() {
-        return Err(refuse("expected a file to write, got a directory".into()));
-    }
+    let target = match Target::of(path) {
+        Ok(Target::File(target)) => target,
+        Ok(Target::Through(_)) => return Ok(()),
+        Err(e) if e.kind() == ErrorKind::IsADirectory => {
+            return Err(refuse("expected a file to write, got a directory".into()));
+        }
+        Err(e) => return Err(refuse(e.to_string())),
+    };
+    let directory = target.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
     tempfile::tempfile_in(directory).map(drop).map_err(|e| refuse(e.to_string()))
 }

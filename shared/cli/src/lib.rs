@@ -262,9 +262,8 @@ fn run(cli: Cli) -> u8 {
         Command::List { name } => commands::list::run(common, name.as_deref()),
         Command::Run(arguments) => commands::run::run(common, &arguments),
         Command::Check(arguments) => commands::check::run(common, &arguments),
-        Command::App(arguments) => {
-            commands::app::run(common.json, &arguments).map_err(Failure::from)
-        }
+        Command::App(arguments) => commands::refuse_gpu_for(common, "programs run")
+            .and_then(|()| commands::app::run(common.json, &arguments).map_err(Failure::from)),
         Command::Debug(arguments) => {
             commands::refuse_gpu(common).and_then(|()| Ok(commands::debug::run(&arguments)?))
         }

@@ -18,6 +18,20 @@ __device__ __forceinline__ float log_sigmoid(float x) {
 }
 // ANCHOR_END: log_sigmoid
 
+// ANCHOR: log_kept
+// A forget gate of at most SHUT, -∞ too, lets nothing through: what was before is gone, and the head
+// starts anew. One number stands for all of them: sums of larger ones would lose the digits of the
+// gates between.
+constexpr float SHUT = -1e5f;
+
+__device__ __forceinline__ float log_kept(float f) { return log_sigmoid(f < SHUT ? SHUT : f); }
+
+// The gradient by f of what log_kept(f) comes to, from that by log_kept(f).
+__device__ __forceinline__ float gradient_of_kept(float f, float dF) {
+    return f <= SHUT ? 0.0f : dF / (1.0f + expf(f));
+}
+// ANCHOR_END: log_kept
+
 // ANCHOR: two_floats
 // A sum as two floats, x + y: 48 bits. Of two of them that nearly cancel, the difference is right.
 __device__ __forceinline__ float2 two_floats(double sum) {
@@ -68,7 +82,7 @@ __device__ __forceinline__ double sum_gates(double (&sum)[ROWS / 32], const floa
 #pragma unroll
     for (int n = 0; n < ROWS / 32; ++n) {
         int t = r0 + 32 * n + lane;
-        sum[n] = t < S ? log_sigmoid(f[t]) : 0;
+        sum[n] = t < S ? log_kept(f[t]) : 0;
         for (int d = 1; d < 32; d *= 2) {  // after step d: the sum over 2 d lanes up to this one
             double before = __shfl_up_sync(ALL, sum[n], d);
             if (lane >= d) sum[n] += before;

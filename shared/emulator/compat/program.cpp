@@ -1,16 +1,25 @@
 // Compiled once into every program, never instrumented: its entry, the tables that a module has, and the
 // calls of g++'s thread sanitizer that host code makes and kernels do not.
+#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <exception>
 #include <new>
 #include <typeinfo>
 
+#include <dlfcn.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include "emulator_abi.h"
 #include "runtime/launch.h"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
+
+extern "C" void* __libc_malloc(size_t);
+extern "C" void __libc_free(void*);
 
 // Kernels are described where they are launched.
 EXPORT const EmuExport emu_exports[1];
@@ -39,9 +48,9 @@ static int (*const emu_main_of_program)(int, char**) = nullptr;
 extern "C" int emu_main_of_program(int, char**) __asm__("main") __attribute__((weak));
 #endif
 EXPORT int emu_has_main() { return emu_main_of_program != nullptr; }
-EXPORT int emu_run_main(int count, char** arguments) {
+template <class Run> static int run_program(Run run) {
     try {
-        return emu_main_of_program(count, arguments);
+        return run();
     } catch (const std::exception& e) {
         fflush(stdout);
         fprintf(stderr, "the program ended with an exception: %s\n", e.what());
@@ -51,12 +60,77 @@ EXPORT int emu_run_main(int count, char** arguments) {
     }
     return 1;
 }
+EXPORT int emu_run_main(int count, char** arguments) {
+    return run_program([=] { return emu_main_of_program(count, arguments); });
+}
+
+// What the loader would have called: the program's static initialisers.
+using Initialiser = void (*)(int, char**, char**);
+static void end_of_quick_exit();
+EXPORT int emu_initialise(const Initialiser* first, size_t count, int arguments_count, char** arguments) {
+    at_quick_exit(end_of_quick_exit);  // the first that is asked for is the last that is called
+    return run_program([=] {
+        for (size_t n = 0; n < count; ++n) first[n](arguments_count, arguments, environ);
+        return 0;
+    });
+}
+
+// Ends of a program without a return from main: what was found is told all the same.
+static int quick_status;
+static void end_of_quick_exit() {
+    if (emu::host) emu::host->end(quick_status);
+}
+extern "C" void emu_quick_exit(int status) __asm__("quick_exit");
+extern "C" void emu_quick_exit(int status) {
+    quick_status = status;
+    reinterpret_cast<void (*)(int)>(dlsym(RTLD_NEXT, "quick_exit"))(status);
+}
+static void exit_at_once(int status) {
+    if (emu::host && !emu::host->in_kernel()) emu::host->end(status);
+    syscall(SYS_exit_group, status);
+}
+extern "C" void emu_exit_at_once(int status) __asm__("_exit");
+extern "C" void emu_exit_at_once(int status) { exit_at_once(status); }
+extern "C" void emu_exit_at_once_of_c(int status) __asm__("_Exit");
+extern "C" void emu_exit_at_once_of_c(int status) { exit_at_once(status); }
+__asm__(".hidden _exit, _Exit, quick_exit, printf");
+
+// A kernel's text is made before the stream is locked: a thread that faults while it makes it, as by an address for %s that
+// is none, does not come back to unlock it.
+static int print_in_kernel(const char* format, va_list list) {
+    for (const char* c = format; *c; ++c) {
+        if (*c != '%') continue;
+        c += 1 + strspn(c + 1, "-+ #0123456789.*hlLqjzt");
+        if (*c == 'n') {
+            emu::host->unsupported("%n in the printf of a kernel");
+            return -1;
+        }
+        if (!*c) break;
+    }
+    char text[2048];
+    va_list again;
+    va_copy(again, list);
+    int length = vsnprintf(text, sizeof text, format, again);
+    va_end(again);
+    if (length < int(sizeof text)) return length < 0 ? length : int(fwrite(text, 1, size_t(length), stdout));
+    char* whole = static_cast<char*>(__libc_malloc(size_t(length) + 1));
+    if (!whole) return -1;
+    vsnprintf(whole, size_t(length) + 1, format, list);
+    fwrite(whole, 1, size_t(length), stdout);
+    __libc_free(whole);
+    return length;
+}
+extern "C" int printf(const char* format, ...) {
+    va_list list;
+    va_start(list, format);
+    int count = emu::host && emu::host->in_kernel() ? print_in_kernel(format, list) : vprintf(format, list);
+    va_end(list);
+    return count;
+}
 
 // Memory that a kernel asks for is the device's; it counts as written. Of this object alone: nobody else's calls come here. The C
 // library's headers say that these are visible, so only the assembler can say otherwise.
 __asm__(".hidden malloc, free, _Znwm, _Znam, _ZdlPv, _ZdaPv, _ZdlPvm, _ZdaPvm");
-extern "C" void* __libc_malloc(size_t);
-extern "C" void __libc_free(void*);
 static bool is_in_kernel() { return emu::host && emu::host->in_kernel(); }
 extern "C" void* malloc(size_t bytes) {
     return is_in_kernel() ? emu::host->allocate(bytes, EMU_MANAGED) : __libc_malloc(bytes);

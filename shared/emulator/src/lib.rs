@@ -229,7 +229,8 @@ pub use memory::{
     host_wrote_bytes, never_written,
 };
 pub use module::{
-    BlockSize, Field, Kernel, Module, ModuleError, Parameter, cache_directory, write_atomically,
+    BlockSize, Field, Kernel, Module, ModuleError, Parameter, Target, cache_directory,
+    write_atomically,
 };
 pub use order::{BadOrder, Order};
 pub use report::{Access, Check, Finding, Findings, Kind, Standing, Suspect};

@@ -2,9 +2,9 @@
 
 use std::ffi::{CStr, c_char, c_void};
 use std::fs::File;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::fd::FromRawFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -505,9 +505,53 @@ pub fn cache_directory() -> Option<PathBuf> {
         .or_else(|| set("HOME").map(|d| d.join(".cache/vlstm-lab")))
 }
 
-/// Writes a temporary file beside `path` and renames it there, so that readers and parallel
-/// writers only ever see a whole file.
+/// What a path leads to that is to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A file that is there, or can be: what links lead to.
+    File(PathBuf),
+    /// A device, a pipe or a socket, or an open file of a process: written as it is, and never replaced.
+    Through(PathBuf),
+}
+
+impl Target {
+    /// Follows links, which stay.
+    ///
+    /// # Errors
+    /// It is a directory, or links go in a circle.
+    pub fn of(path: &Path) -> std::io::Result<Self> {
+        // Such as /dev/stdout, which may lead to a file that somebody has open.
+        let open = ["/dev/fd", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/proc"];
+        let is_open = |path: &Path| open.iter().any(|d| path.starts_with(d));
+        let mut path = path.to_owned();
+        for _ in 0..MOST_LINKS {
+            match std::fs::symlink_metadata(&path) {
+                Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Self::File(path)),
+                Err(e) => return Err(e),
+                Ok(_) if is_open(&path) && !path.is_dir() => return Ok(Self::Through(path)),
+                Ok(facts) if facts.is_symlink() => {
+                    let to = std::fs::read_link(&path)?;
+                    path = path.parent().unwrap_or(Path::new("")).join(to);
+                }
+                Ok(facts) if facts.is_dir() => return Err(ErrorKind::IsADirectory.into()),
+                Ok(facts) if facts.is_file() => return Ok(Self::File(path)),
+                Ok(_) => return Ok(Self::Through(path)),
+            }
+        }
+        Err(std::io::Error::from_raw_os_error(libc::ELOOP))
+    }
+}
+
+/// As many links as the system follows.
+const MOST_LINKS: usize = 40;
+
+/// Writes a temporary file beside the one that `path` leads to and renames it there, so that readers and parallel
+/// writers only ever see a whole file. What is no file, such as /dev/null, is written as it is.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let path = match Target::of(path)? {
+        Target::File(path) => path,
+        Target::Through(path) => return write_through(&path, bytes),
+    };
     let directory = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // As any new file: the umask narrows it. A temporary file's own default is for its owner only.
     let mode = std::fs::Permissions::from_mode(0o666);
@@ -515,6 +559,14 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     file.write_all(bytes)?;
     file.persist(path)?;
     Ok(())
+}
+
+/// A pipe that nobody reads is refused: opened otherwise, it would be waited for.
+fn write_through(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut file = File::options().append(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    // SAFETY: flags of an open descriptor.
+    unsafe { libc::fcntl(std::os::fd::AsRawFd::as_raw_fd(&file), libc::F_SETFL, libc::O_APPEND) };
+    file.write_all(bytes)
 }
 
 fn in_memory(bytes: &[u8]) -> std::io::Result<File> {
@@ -613,5 +665,54 @@ mod tests {
         write_atomically(&whole, b"x").unwrap();
         let mode = |path: &Path| path.metadata().unwrap().permissions().mode();
         assert_eq!(mode(&whole), mode(&plain));
+    }
+
+    #[test]
+    fn links_stay_and_what_is_no_file_is_not_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let link = |to: &str, name: &str| std::os::unix::fs::symlink(to, at(name)).unwrap();
+        std::fs::create_dir(at("inner")).unwrap();
+        link("inner/file", "first");
+        link("first", "second");
+        // Nothing is there yet, and then something is.
+        for text in ["one", "two"] {
+            write_atomically(&at("second"), text.as_bytes()).unwrap();
+            assert_eq!(std::fs::read_to_string(at("inner/file")).unwrap(), text);
+        }
+        for name in ["first", "second"] {
+            assert!(at(name).symlink_metadata().unwrap().is_symlink(), "{name}");
+        }
+        assert_eq!(std::fs::read_dir(at("inner")).unwrap().count(), 1, "no draft is left");
+        link("b", "a");
+        link("a", "b");
+        let refused = write_atomically(&at("a"), b"").unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::ELOOP));
+        let refused = write_atomically(&at("inner"), b"").unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::IsADirectory);
+
+        for device in ["/dev/null", "/dev/stdout", "/dev/fd/1"] {
+            let path = PathBuf::from(device);
+            assert_eq!(Target::of(&path).unwrap(), Target::Through(path), "{device}");
+        }
+        link("/dev/null", "nothing");
+        write_atomically(&at("nothing"), b"text").unwrap();
+        assert!(!Path::new("/dev/null").metadata().unwrap().is_file());
+
+        let pipe = at("pipe");
+        let name = std::ffi::CString::new(pipe.to_str().unwrap()).unwrap();
+        // SAFETY: a path that ends with NUL.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        let refused = write_atomically(&pipe, b"text").unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::ENXIO), "nobody reads");
+        let reader = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || std::fs::read_to_string(pipe).unwrap()
+        });
+        while write_atomically(&pipe, b"text").is_err() {
+            std::thread::yield_now();
+        }
+        assert_eq!(reader.join().unwrap(), "text");
+        assert!(!pipe.symlink_metadata().unwrap().is_file());
     }
 }

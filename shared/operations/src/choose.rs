@@ -57,6 +57,15 @@ static GRADIENTS: &[Candidate] = candidates! {
     vlstm_fwbw_v0: FLAGS, GRID_SYNC;
 };
 
+/// Of sequences of unlike lengths, one behind the other.
+static PACKED_FORWARD: &[Candidate] = candidates! {
+    vlstm_fw_v4: PACKED;
+};
+
+static PACKED_GRADIENTS: &[Candidate] = candidates! {
+    vlstm_fwbw_v4: PACKED;
+};
+
 static STEP: &[Candidate] = candidates! {
     vlstm_step: SLICES, PACKS, RING, SIMPLE;
 };
@@ -85,9 +94,26 @@ impl Pass {
         }
     }
 
+    /// Those that take sequences of unlike lengths, with the tensor `cu_seqlens`, which no other takes.
+    pub fn packed_candidates(self) -> &'static [Candidate] {
+        match self {
+            Self::Forward => PACKED_FORWARD,
+            Self::Gradients => PACKED_GRADIENTS,
+            Self::Step => &[],
+        }
+    }
+
+    /// Those for tensors of these shapes.
+    fn candidates_for(self, shapes: &Shapes) -> &'static [Candidate] {
+        match shapes.contains_key("cu_seqlens") {
+            true => self.packed_candidates(),
+            false => self.candidates(),
+        }
+    }
+
     /// The same in the order of the emulator's time.
-    fn on_emulator(self) -> Vec<&'static Candidate> {
-        let mut all: Vec<_> = self.candidates().iter().collect();
+    fn on_emulator(self, shapes: &Shapes) -> Vec<&'static Candidate> {
+        let mut all: Vec<_> = self.candidates_for(shapes).iter().collect();
         all.sort_by_key(|c| {
             let name = c.version.info().full_name();
             EMULATED_FIRST.iter().position(|first| *first == name).unwrap_or(EMULATED_FIRST.len())
@@ -122,8 +148,8 @@ pub fn choose(
     name: Option<&str>,
 ) -> Result<&'static dyn Version, Error> {
     let order: Vec<&Candidate> = match device.kind() {
-        DeviceKind::Cuda => pass.candidates().iter().collect(),
-        DeviceKind::Emulator => pass.on_emulator(),
+        DeviceKind::Cuda => pass.candidates_for(shapes).iter().collect(),
+        DeviceKind::Emulator => pass.on_emulator(shapes),
     };
     let suits = |candidate: &Candidate| {
         let info = candidate.version.info();
@@ -189,6 +215,12 @@ mod tests {
         assert_eq!(of(DType::F32, [16, 32], &[]), "vlstm_fw_v1:online");
         assert_eq!(of(DType::F16, [128, 32], &["last_state=yes"]), "vlstm_fw_v4:v1_roles");
         assert_eq!(of(DType::F16, [256, 32], &["last_state=yes"]), "vlstm_fw_v3:v0_chunks");
+        let mut packed = shapes(DType::F16, [128, 32]);
+        for shape in packed.values_mut() {
+            *shape = Shape { sizes: [&[1], &shape.sizes[1..]].concat(), ..*shape };
+        }
+        packed.insert("cu_seqlens".into(), Shape { dtype: DType::I32, sizes: vec![4] });
+        assert_eq!(chosen(&packed, &["last_state=yes"], None).unwrap(), "vlstm_fw_v4:v3_packed");
         let by_name = |name| chosen(&shapes(DType::BF16, [16, 16]), &[], Some(name));
         assert_eq!(by_name("vlstm_fw_v4:v2_segments").unwrap(), "vlstm_fw_v4:v2_segments");
         let said = by_name("vlstm_fwbw_v1:ahead").unwrap_err();

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use lab_calls::{Pass, Planned, Rooms, Training, device, mlp};
+use lab_calls::{Candidate, Pass, Planned, Rooms, Training, device, mlp};
 use lab_device::DType;
 use lab_harness::plan::SlotKind;
 use lab_harness::{Error, Info, Shape, Shapes, Version as _};
@@ -232,10 +232,16 @@ fn versions() -> HashMap<&'static str, Vec<Described>> {
         let dtypes = info.dtypes.iter().map(|dtype| dtype.name()).collect();
         (info.full_name(), info.change, dtypes)
     };
-    let of = |pass: Pass| pass.candidates().iter().map(|c| described(c.version.info())).collect();
-    let passes = [("forward", Pass::Forward), ("gradients", Pass::Gradients), ("step", Pass::Step)];
+    let of = |all: &[Candidate]| all.iter().map(|c| described(c.version.info())).collect();
+    let passes = [
+        ("forward", Pass::Forward.candidates()),
+        ("gradients", Pass::Gradients.candidates()),
+        ("step", Pass::Step.candidates()),
+        ("packed_forward", Pass::Forward.packed_candidates()),
+        ("packed_gradients", Pass::Gradients.packed_candidates()),
+    ];
     let mut all: HashMap<_, Vec<_>> =
-        passes.into_iter().map(|(name, pass)| (name, of(pass))).collect();
+        passes.into_iter().map(|(name, candidates)| (name, of(candidates))).collect();
     // The parameters are f32; what is said here is of what the products are made.
     let of_mlp = mlp::VERSIONS.map(|version| {
         let (name, change, _) = described(version.info());

@@ -335,7 +335,7 @@ def test_what_a_call_takes_on_the_host(capsys):
     """Printed for the book; the bound only catches what has gone wrong by a multiple."""
     tensors = draw((1, 2, 64, 64, 64), torch.bfloat16, "cuda")
     trained = [t.clone().requires_grad_() for t in tensors]
-    arguments = [*tensors, None, None, None, False, 1e-6, False, "auto"]
+    arguments = [*tensors, *[None] * 4, False, 1e-6, False, "auto"]
     row = [t[:, :, 0].contiguous() for t in tensors]
     state = [t.cuda() for t in draw_state((1, 2, 1, 64, 64), "cpu")]
     plan = plan_for("forward", tensors)

@@ -17,14 +17,14 @@ def with_state(dtype, device):
 
 
 def of_mlstm(dtype, device):
-    return [*with_state(dtype, device), *SETTINGS]
+    return [*with_state(dtype, device), None, *SETTINGS]
 
 
 def of_mlstm_backward(dtype, device):
     arguments = of_mlstm(dtype, device)
     h, c, n, m, *left = _ops.saving(*arguments)
     assert left[-1].numel() > 0
-    return [torch.ones_like(h), torch.ones_like(c), None, *arguments[:8], h, c, n, m, *left, *SETTINGS]
+    return [torch.ones_like(h), torch.ones_like(c), None, *arguments[:9], h, c, n, m, *left, *SETTINGS]
 
 
 def of_mlstm_step(dtype, device):
@@ -199,8 +199,8 @@ def test_there_is_room_for_what_is_left(version):
     settings, cuts = (False, 1e-6, False, version), 0
     for batch, positions in ((1, 1), (1, 64), (2, 65), (1, 511), (1, 513), (3, 1000), (1, 4095), (8, 8192), (1, 20001)):
         q, v = (torch.empty(batch, 4, positions, size, dtype=dtype, device="cpu") for size in (64, 64))
-        cut = _ops.parts(q, q, v, None, None, None, None, None, *settings)
-        room = _ops.room(q, v, None, settings)
+        cut = _ops.parts(q, q, v, *[None] * 6, *settings)
+        room = _ops.room(q, v, None, None, settings)
         if cut is None or room is None:
             continue
         cuts += positions > 1000
@@ -213,10 +213,10 @@ def test_there_is_room_for_what_is_left(version):
 
 def test_where_there_is_no_room_the_forward_pass_is_made_again(device):
     name = "vlstm_fwbw_v4:v1_together" if device == "cpu" else "auto"
-    arguments = [*draw(SHAPE, torch.bfloat16, device), None, None, None, False, 1e-6, False, name]
+    arguments = [*draw(SHAPE, torch.bfloat16, device), *[None] * 4, False, 1e-6, False, name]
     h, *more, left = _ops.saving(*arguments)
-    expected = _ops.backward(torch.ones_like(h), None, None, *arguments[:8], h, *more, left, *arguments[8:])
-    got = _ops.backward(torch.ones_like(h), None, None, *arguments[:8], h, *more, left[:100], *arguments[8:])
+    expected = _ops.backward(torch.ones_like(h), None, None, *arguments[:9], h, *more, left, *arguments[9:])
+    got = _ops.backward(torch.ones_like(h), None, None, *arguments[:9], h, *more, left[:100], *arguments[9:])
     for g, e in zip(got, expected):
         assert torch.equal(g, e)
     *results, left = _lstm.saving(*of_lstm(torch.float32, device))

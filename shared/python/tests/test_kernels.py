@@ -69,15 +69,40 @@ def test_an_output_that_is_not_written_is_a_finding(axpy):
     [
         ("none", [], {}, ValueError, "--kernel: expected one of axpy, forgets, spins, got 'none'"),
         ("forgets", [np.ones(2, complex)], {}, ValueError, "0: expected an array of float64, .*, got complex128"),
-        ("forgets", {"z": 1}, {}, ValueError, "--arg z: expected one of y"),
+        ("forgets", {"z": 1}, {}, ValueError, "argument z: expected one of y"),
         ("forgets", [np.ones(4, np.float32)], {"order": "none"}, ValueError, "order: expected"),
-        ("forgets", ["nonsense("], {}, ValueError, "--arg y: expected C\\+\\+ that compiles"),
+        ("forgets", ["nonsense("], {}, ValueError, "argument y: expected C\\+\\+ that compiles"),
         ("spins", [np.zeros(1, np.int32)], {"timeout": 2, "block": 1}, TimeoutError, "--timeout: expected an end within 2 s"),
     ],
 )
 def test_what_is_refused(axpy, kernel, arguments, options, error, message):
     with pytest.raises(error, match=message):
         vlstm.check_kernel(axpy, kernel, arguments, **{"grid": 1, "block": 32, **options})
+
+
+NUMBERS = """
+__global__ void add(long long* a, const unsigned long long* __restrict__ b) { a[threadIdx.x] += (long long)b[threadIdx.x]; }
+__global__ void store(int* to, int n, unsigned mask, float x) { to[0] = n, to[1] = (int)mask, to[2] = (int)x; }
+"""
+
+
+def test_numbers_of_64_bits_and_numbers_that_do_not_fit(tmp_path):
+    file = tmp_path / "numbers.cu"
+    file.write_text(NUMBERS)
+    arrays = {"a": np.arange(4, dtype=np.int64) - 2, "b": np.arange(4, dtype=np.uint64) + 2**40}
+    left = vlstm.check_kernel(file, "add", arrays, grid=1, block=4)
+    assert np.array_equal(left["a"], arrays["a"] + arrays["b"].astype(np.int64))
+
+    def store(n, mask=1, x=1.5):
+        arguments = [vlstm.Out(np.int32, 3), n, mask, x]
+        return vlstm.check_kernel(file, "store", arguments, grid=1, block=1)["to"].tolist()
+
+    assert store(-7, 2**32 - 1, 3.5) == [-7, -1, 3] and store(2**32 - 1, -1) == [-1, -1, 1]
+    for wrong, got in ((2**32 + 2, "4294967298"), (2.9, "2.9"), (-(2**31) - 1, "-2147483649")):
+        with pytest.raises(ValueError, match=f"argument n: expected a number that int holds, got {got}"):
+            store(wrong)
+    with pytest.raises(ValueError, match="argument mask: expected a number that unsigned holds, got 0.5"):
+        store(1, 0.5)
 
 
 def test_no_pytorch_is_needed():

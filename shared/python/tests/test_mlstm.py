@@ -248,8 +248,8 @@ def test_versions_by_name(device):
 def test_what_the_forward_pass_leaves_is_as_good_as_making_it_again(given, exact, device):
     shape = 1, 2, 330, 32, 48
     tensors = draw(shape, torch.bfloat16, device)
-    state = draw_state(shape, device) if given else [None] * 3
-    state = [*state[:2], state[2].reshape(1, 2)] if given else state
+    state = draw_state(shape, device) if given else None
+    state = [*state[:2], state[2].reshape(1, 2), None] if given else [None] * 4
     settings = True, 1e-6, exact, "vlstm_fwbw_v4:v1_together" if device == "cpu" else "auto"
     *results, rows_m, rows_n, left = _ops.saving(*tensors, *state, *settings)
     assert left.numel() > 0

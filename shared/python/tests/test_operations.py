@@ -18,11 +18,11 @@ def with_state(dtype, device, grad=False):
 
 def samples(device):
     """Arguments of `torch.ops.vlstm.mlstm`."""
-    none = [None, None, None]
+    none = [None, None, None, None]
     yield [*draw(SHAPE, torch.float32, device), *none, False, 1e-6, False, "auto"]
     yield [*draw(SHAPE, torch.float32, device, grad=True), *none, False, 1e-6, True, "auto"]
-    yield [*with_state(torch.bfloat16, device), True, 1e-6, False, "auto"]
-    yield [*with_state(torch.float16, device, grad=True), True, 0.0, False, "auto"]
+    yield [*with_state(torch.bfloat16, device), None, True, 1e-6, False, "auto"]
+    yield [*with_state(torch.float16, device, grad=True), None, True, 0.0, False, "auto"]
 
 
 @pytest.mark.parametrize("sample", range(4))
@@ -38,10 +38,10 @@ def test_opcheck(sample, device):
 
 def test_opcheck_of_the_backward_pass(device):
     q, k, v, i, f = draw(SHAPE, torch.float32, device)
-    arguments = [v, None, None, q, k, v, i, f, *[None] * 10, False, 1e-6, False, "auto"]
+    arguments = [v, None, None, q, k, v, i, f, *[None] * 11, False, 1e-6, False, "auto"]
     torch.library.opcheck(torch.ops.vlstm.mlstm_backward.default, arguments)
     tensors = with_state(torch.bfloat16, device)
-    arguments = [tensors[2], tensors[5], None, *tensors, *[None] * 7, True, 1e-6, True, "auto"]
+    arguments = [tensors[2], tensors[5], None, *tensors, *[None] * 8, True, 1e-6, True, "auto"]
     torch.library.opcheck(torch.ops.vlstm.mlstm_backward.default, arguments)
 
 

@@ -24,6 +24,7 @@ def mlstm(
     *,
     normalizer_grad="constant",
     version="auto",
+    cu_seqlens=None,
 ):
     """The mLSTM of xLSTM over a sequence.
 
@@ -43,7 +44,8 @@ def mlstm(
         q, k: queries and keys (B, NH, S, DHQK), in float32, float16 or bfloat16, DHQK a multiple of 16.
         v: values (B, NH, S, DHHV), of the same type, DHHV a multiple of 16.
         i, f: pre-activations of the input and the forget gate (B, NH, S). The kernels take them in float32; halves
-            are converted.
+            are converted. An f of -1e5 or less, -inf too, starts anew: nothing of what was before is left, and it has no
+            gradient. An i of -inf leaves its position out.
         c_initial, n_initial, m_initial: the state before the first position, all three or none: (B, NH, DHQK, DHHV),
             (B, NH, DHQK) and (B, NH, 1) or (B, NH). Kept in float32. In a call in float32 a state costs as much as
             2 DHQK positions more, for no version takes one.
@@ -56,6 +58,11 @@ def mlstm(
             exact where a norm over the head follows; `exact` is the gradient of h as it stands.
         version: `auto`, or the names of a forward version, of a backward version, or of both with a comma between, of
             those that `versions` lists.
+        cu_seqlens: where sequences of unlike lengths begin that are packed one behind the other, int32 or int64 (N + 1,),
+            from 0, not falling, to S: sequence n has the positions from `cu_seqlens[n]` to `cu_seqlens[n + 1]`, and may have
+            none. B is 1 then, and states have N in its place. As in flash-linear-attention. On the CPU a wrong one is a
+            ValueError; on CUDA nothing waits for the device, where the kernels that run before these stop with a device-side
+            assertion. It needs float16 or bfloat16, and a GPU of compute capability 9.0 (H100).
 
     Returns:
         h (B, NH, S, DHHV) of the type of v. With `return_last_states` also (c, n, m) in float32, of the shapes of the
@@ -67,18 +74,19 @@ def mlstm(
         no version takes; NotImplementedError: it is differentiated twice.
     """
     key = None
-    if c_initial is None and n_initial is None and m_initial is None and autocast_kernel_dtype is None:
+    is_simple = c_initial is None and n_initial is None and m_initial is None and cu_seqlens is None
+    if is_simple and autocast_kernel_dtype is None:
         key = _quick.key_of(q, k, v, i, f, return_last_states, eps, chunk_size, normalizer_grad, version)
         call = None if key is None else _quick.find(key)
         if call is not None:
             return _with_state(*call(q, k, v, i, f)) if call.last_states else call(q, k, v, i, f)
-    tensors = _checked(q, k, v, i, f, c_initial, n_initial, m_initial, autocast_kernel_dtype)
+    tensors = _checked(q, k, v, i, f, c_initial, n_initial, m_initial, cu_seqlens, autocast_kernel_dtype)
     exact = _one_of("normalizer_grad", normalizer_grad, _GRADIENTS) == "exact"
     _check_scalars(eps, chunk_size, version)
     if tensors[0].dtype == torch.float32 and (return_last_states or c_initial is not None):
         positions = tensors[0].shape[2]
         rows = _rows_in_float32(tensors)
-        h = _ops.mlstm([*rows, None, None, None], (False, float(eps), exact, version))[0][:, :, -positions:]
+        h = _ops.mlstm([*rows, None, None, None, None], (False, float(eps), exact, version))[0][:, :, -positions:]
         last = _float32.last_state(*rows[1:]) if return_last_states else None
     else:
         settings = bool(return_last_states), float(eps), exact, version
@@ -173,6 +181,7 @@ def check(
     *,
     normalizer_grad="constant",
     version="auto",
+    cu_seqlens=None,
     grad_h=None,
 ):
     """Makes the call `mlstm` with these arguments on the emulator that looks at every access of the kernels.
@@ -191,7 +200,7 @@ def check(
         KernelError: a race, an access out of bounds or misaligned, a value that nobody wrote, a barrier that not all
         threads reach: with the line of the kernel. Others as `mlstm`.
     """
-    tensors = _checked(q, k, v, i, f, c_initial, n_initial, m_initial, autocast_kernel_dtype)
+    tensors = _checked(q, k, v, i, f, c_initial, n_initial, m_initial, cu_seqlens, autocast_kernel_dtype)
     exact = _one_of("normalizer_grad", normalizer_grad, _GRADIENTS) == "exact"
     _check_scalars(eps, chunk_size, version)
     if grad_h is not None:
@@ -202,7 +211,7 @@ def check(
         if tensors[0].dtype == torch.float32 and (last_states or c_initial is not None):
             rows = _rows_in_float32(tensors)
             last = [t.cpu() for t in _float32.last_state(*rows[1:])] if last_states else None
-            tensors, last_states = [*rows, None, None, None], False
+            tensors, last_states = [*rows, None, None, None, None], False
             if grad_h is not None:
                 before = grad_h.new_zeros(*grad_h.shape[:2], rows[0].shape[2] - positions, grad_h.shape[3])
                 grad_h = torch.cat([before, grad_h], 2)
@@ -304,20 +313,21 @@ def _facts(t):
     return None if t is None else (t.dtype, t.shape, t.device, t.layout)
 
 
-def _checked(q, k, v, i, f, c, n, m, autocast_kernel_dtype):
-    """The tensors of a call as the operations take them: cast under an autocast, gates and states in float32."""
+def _checked(q, k, v, i, f, c, n, m, cu_seqlens, autocast_kernel_dtype):
+    """The tensors of a call as the operations take them: cast under an autocast, gates and states in float32, `cu_seqlens` in
+    int32."""
     if torch.compiler.is_compiling():
-        _check_all(q, k, v, i, f, c, n, m)
+        _check_all(q, k, v, i, f, c, n, m, cu_seqlens)
     else:
         try:
-            key = tuple([_facts(t) for t in (q, k, v, i, f, c, n, m)])
+            key = tuple([_facts(t) for t in (q, k, v, i, f, c, n, m, cu_seqlens)])
         except AttributeError:  # no tensor
             key = None
         if key is None or not _is_known(key):
-            _check_all(q, k, v, i, f, c, n, m)
+            _check_all(q, k, v, i, f, c, n, m, cu_seqlens)
             _note(key)
     if c is not None:
-        c, n, m = c.float(), n.float(), m.reshape(q.shape[:2]).float()
+        c, n, m = c.float(), n.float(), m.reshape(c.shape[:2]).float()
     if autocast_kernel_dtype is not None and autocast_kernel_dtype not in _FLOATS:
         raise TypeError(f"autocast_kernel_dtype: expected None, {_either(_FLOATS)}, got {autocast_kernel_dtype}")
     kind = q.device.type
@@ -325,15 +335,31 @@ def _checked(q, k, v, i, f, c, n, m, autocast_kernel_dtype):
         cast = autocast_kernel_dtype or torch.get_autocast_dtype(kind)
         q, k, v = q.to(cast), k.to(cast), v.to(cast)
     _check_same_type(q, k, v)
-    return [q, k, v, i.float(), f.float(), c, n, m]
+    if cu_seqlens is not None:
+        if q.dtype == torch.float32:
+            raise TypeError(f"q: expected torch.float16 or torch.bfloat16 with cu_seqlens, got {q.dtype}")
+        _check_places(cu_seqlens, q.shape[2])
+        cu_seqlens = cu_seqlens.int()
+    return [q, k, v, i.float(), f.float(), c, n, m, cu_seqlens]
+
+
+def _check_places(cu_seqlens, positions):
+    """That these rise from 0 to the number of positions."""
+    is_right = (cu_seqlens[0] == 0) & (cu_seqlens[-1] == positions) & (cu_seqlens.diff() >= 0).all()
+    expected = f"cu_seqlens: expected numbers that rise from 0 to {positions}, or stay the same"
+    if _ops.nobody_looks_on() and cu_seqlens.device.type == "cpu":
+        if not is_right:
+            raise ValueError(f"{expected}, got {cu_seqlens.tolist()}")
+    else:
+        torch._assert_async(is_right, expected)
 
 
 def _rows_in_float32(tensors):
     """q, k, v, i, f of a call in float32, the state that goes in, if one does, as positions before."""
-    return tensors[:5] if tensors[5] is None else _float32.as_positions(*tensors)
+    return tensors[:5] if tensors[5] is None else _float32.as_positions(*tensors[:8])
 
 
-def _check_all(q, k, v, i, f, c, n, m):
+def _check_all(q, k, v, i, f, c, n, m, cu_seqlens):
     states = {"c_initial": c, "n_initial": n, "m_initial": m}
     given = {name: state for name, state in states.items() if state is not None}
     missing = [name for name in states if name not in given]
@@ -347,6 +373,18 @@ def _check_all(q, k, v, i, f, c, n, m):
     _check_shape("v", v, (batch, heads, positions, values))
     for name, gate in (("i", i), ("f", f)):
         _check_shape(name, gate, (batch, heads, positions))
+    if cu_seqlens is not None:
+        if not isinstance(cu_seqlens, torch.Tensor):
+            raise TypeError(f"cu_seqlens: expected a torch.Tensor, got {type(cu_seqlens).__name__}")
+        if cu_seqlens.dtype not in (torch.int32, torch.int64):
+            raise TypeError(f"cu_seqlens: expected torch.int32 or torch.int64, got {cu_seqlens.dtype}")
+        if cu_seqlens.dim() != 1 or cu_seqlens.shape[0] < 2:
+            raise ValueError(f"cu_seqlens: expected shape (N + 1,), got {tuple(cu_seqlens.shape)}")
+        if cu_seqlens.device != q.device:
+            raise ValueError(f"cu_seqlens: expected a tensor on {q.device}, as q, got one on {cu_seqlens.device}")
+        if batch != 1:
+            raise ValueError(f"q: expected shape (1, NH, S, DHQK) with cu_seqlens, got {tuple(q.shape)}")
+        batch = cu_seqlens.shape[0] - 1
     if given:
         _check_shape("c_initial", c, (batch, heads, keys, values))
         _check_shape("n_initial", n, (batch, heads, keys))

@@ -7,6 +7,9 @@ two positions for each key: one writes its row of C, the other makes up what n l
 import torch
 from torch.nn.functional import logsigmoid
 
+# A forget gate of at most this starts anew, as in the kernels: see `lab/gates.cuh`.
+_SHUT = -1e5
+
 # Of a forget gate that is open: logsigmoid(100) is 0 in float32, and so is its gradient.
 _OPEN = 100.0
 
@@ -33,7 +36,7 @@ def as_positions(q, k, v, i, f, c, n, m):
 
 def last_state(k, v, i, f):
     """c, n, m behind the last position; no gradient goes through m."""
-    kept = logsigmoid(f).double()
+    kept = logsigmoid(f.clamp(min=_SHUT)).double()
     behind = kept.flip(-1).cumsum(-1).flip(-1) - kept
     exponents = behind + i
     m = exponents.detach().amax(-1)

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -101,7 +102,8 @@ def check_kernel(
         if code == FINDINGS:
             raise with_findings(report)
         if code != 0:
-            said = report.get("error", text)
+            # What is an option of the tool is an argument here.
+            said = re.sub(r"--(?:arg|let) (?=\w)", "argument ", report.get("error", text))
             raise (ValueError if code == USAGE else TimeoutError if "--timeout" in said else RuntimeError)(said)
         return load_file(left) if left.exists() else {}
 

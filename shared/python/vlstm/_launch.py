@@ -10,13 +10,14 @@ import torch
 
 from vlstm import _native
 
-NAMES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.float64: "f64"}
+NAMES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.float64: "f64", torch.int32: "i32"}
 TYPES = {name: dtype for dtype, name in NAMES.items()}
 
 
-def names_of(pass_name):
-    """The versions of a pass, as `stage:version`, in the order in which a GPU prefers them."""
-    return [name for name, *_ in _native.versions()[pass_name]]
+def names_of(*pass_names):
+    """The versions of passes, as `stage:version`, in the order in which a GPU prefers them."""
+    all_of_them = _native.versions()
+    return [name for of_pass in pass_names for name, *_ in all_of_them[of_pass]]
 
 
 @functools.lru_cache(maxsize=None)

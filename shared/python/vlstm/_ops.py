@@ -19,7 +19,7 @@ from vlstm import _launch
 _library = torch.library.Library("vlstm", "DEF")
 _TAGS = (torch.Tag.pt2_compliant_tag,)
 
-_INPUTS = "Tensor q, Tensor k, Tensor v, Tensor i, Tensor f, Tensor? c, Tensor? n, Tensor? m"
+_INPUTS = "Tensor q, Tensor k, Tensor v, Tensor i, Tensor f, Tensor? c, Tensor? n, Tensor? m, Tensor? cu_seqlens"
 _SETTINGS = "bool last_states, float eps, bool exact, str version"
 _library.define(f"mlstm({_INPUTS}, {_SETTINGS}) -> (Tensor, Tensor, Tensor, Tensor)", tags=_TAGS)
 _library.define(
@@ -94,7 +94,7 @@ def is_plain(tensors):
 def version_names(version):
     """The forward and the backward version that `version` names, separated by a comma: `auto` where it names none."""
     names = [name.strip() for name in version.split(",") if name.strip() != "auto"]
-    known = {name: n for n, kind in enumerate(("forward", "gradients")) for name in _launch.names_of(kind)}
+    known = {name: n for n, kind in enumerate(("forward", "gradients")) for name in _launch.names_of(kind, f"packed_{kind}")}
     chosen = ["auto", "auto"]
     for name in names:
         if name not in known:
@@ -103,9 +103,9 @@ def version_names(version):
     return tuple(chosen)
 
 
-def named_inputs(q, k, v, i, f, c, n, m):
+def named_inputs(q, k, v, i, f, c, n, m, cu_seqlens):
     """The tensors by the names of the kernels."""
-    return {"q": q, "k": k, "v": v, "i": i, "f": f, "C0": c, "n0": n, "m0": m}
+    return {"q": q, "k": k, "v": v, "i": i, "f": f, "C0": c, "n0": n, "m0": m, "cu_seqlens": cu_seqlens}
 
 
 def _contiguous(tensors):
@@ -117,8 +117,13 @@ def _nothing(like, dtype=torch.float32):
     return like.new_empty(0, dtype=dtype)
 
 
-def _shapes_of_state(q, v):
-    batch, heads, _, keys = q.shape
+def sequences_of(q, cu_seqlens):
+    """How many sequences there are: side by side, or packed one behind the other."""
+    return q.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
+
+
+def _shapes_of_state(q, v, cu_seqlens):
+    batch, (_, heads, _, keys) = sequences_of(q, cu_seqlens), q.shape
     return (batch, heads, keys, v.shape[-1]), (batch, heads, keys), (batch, heads)
 
 
@@ -132,8 +137,7 @@ def forward_options(eps, last_states):
 
 def _run_forward(tensors, last_states, eps, exact, version, on=None):
     """The outputs by the names of the kernels: h, and with `last_states` CN, nN and mN."""
-    q, k, v, i, f, c, n, m = tensors
-    named = _contiguous(named_inputs(q, k, v, i, f, c, n, m))
+    q, named = tensors[0], _contiguous(named_inputs(*tensors))
     options = forward_options(eps, last_states)
     version = version_names(version)[0]
     return _launch.run(_launch.plan_for(on or _launch.device_name(q), "forward", named, options, version), named)
@@ -144,23 +148,24 @@ def _all_of(out, q, names):
     return tuple(out[name] if name in out else _nothing(q) for name in names)
 
 
-def forward(q, k, v, i, f, c, n, m, *settings, on=None):
+def forward(q, k, v, i, f, c, n, m, cu_seqlens, *settings, on=None):
     """h, and with `last_states` the state behind the last position, else tensors without elements.
 
     `on` is `checked` to run on the checking emulator, with tensors on the CPU.
     """
-    return _all_of(_run_forward((q, k, v, i, f, c, n, m), *settings, on=on), q, ("h", "CN", "nN", "mN"))
+    tensors = q, k, v, i, f, c, n, m, cu_seqlens
+    return _all_of(_run_forward(tensors, *settings, on=on), q, ("h", "CN", "nN", "mN"))
 
 
 _implement("mlstm", forward)
 
 
 @torch.library.register_fake("vlstm::mlstm", lib=_library)
-def _fake_forward(q, k, v, i, f, c, n, m, last_states, eps, exact, version):
+def _fake_forward(q, k, v, i, f, c, n, m, cu_seqlens, last_states, eps, exact, version):
     h = q.new_empty(v.shape)
     if not last_states:
         return h, _nothing(q), _nothing(q), _nothing(q)
-    return (h, *(q.new_empty(shape, dtype=torch.float32) for shape in _shapes_of_state(q, v)))
+    return (h, *(q.new_empty(shape, dtype=torch.float32) for shape in _shapes_of_state(q, v, cu_seqlens)))
 
 
 # ---- forward, for a backward pass ----------------------------------------------------------------
@@ -173,15 +178,18 @@ def gradient_options(eps, exact, state, last_states=False):
     return (*options, "last_state=yes") if last_states else options
 
 
-def _types_of_parts(q, v, c, last_states):
-    """Of the tensors of a forward and a backward pass (name, type, sizes), for any sizes B and S."""
-    def types(batch, positions):
+def _types_of_parts(q, v, given, last_states, packed):
+    """Of the tensors of a forward and a backward pass (name, type, sizes), for so many sequences and positions."""
+
+    def types(sequences, positions):
         _, heads, _, keys = q.shape
-        rows, values, gate = (batch, heads, positions), v.shape[-1], torch.float32
+        rows, values, gate = (1 if packed else sequences, heads, positions), v.shape[-1], torch.float32
         all_of_them = [("q", q.dtype, (*rows, keys)), ("k", q.dtype, (*rows, keys)), ("v", v.dtype, (*rows, values))]
         all_of_them += [("i", gate, rows), ("f", gate, rows), ("dh", v.dtype, (*rows, values))]
-        states = (batch, heads, keys, values), (batch, heads, keys), (batch, heads)
-        if c is not None:
+        states = (sequences, heads, keys, values), (sequences, heads, keys), (sequences, heads)
+        if packed:
+            all_of_them.append(("cu_seqlens", torch.int32, (sequences + 1,)))
+        if given:
             all_of_them += [(name, gate, shape) for name, shape in zip(("C0", "n0", "m0"), states)]
         if last_states:
             all_of_them += [(name, gate, shape) for name, shape in zip(("dCN", "dnN"), states)]
@@ -190,13 +198,14 @@ def _types_of_parts(q, v, c, last_states):
     return types
 
 
-def parts(q, k, v, i, f, c, n, m, last_states, eps, exact, version):
+def parts(q, k, v, i, f, c, n, m, cu_seqlens, last_states, eps, exact, version):
     """The plans of a forward and of its backward pass; None where the forward pass leaves nothing."""
     of_forward, of_backward = version_names(version)
     if of_forward != "auto":
         return None
     options = gradient_options(eps, exact, c is not None, last_states)
-    types = _types_of_parts(q, v, c, last_states)(q.shape[0], q.shape[2])
+    types = _types_of_parts(q, v, c is not None, last_states, cu_seqlens is not None)
+    types = types(sequences_of(q, cu_seqlens), q.shape[2])
     return _launch.parts_for(_launch.device_name(q), types, options, of_backward)
 
 
@@ -206,49 +215,73 @@ def aligned(size):
 
 
 class Room:
-    """How much memory an operation returns in which a forward pass may leave something, for any B and S: what the plans of
-    two lengths want says how much it is a position. And which results are kept for the backward pass beside it.
+    """How much memory an operation returns in which a forward pass may leave something, for any B, or N, and S: what the
+    plans of some of these want says how much it is a position and a sequence. And which results are kept for the backward
+    pass beside it.
 
-    It is the same for real tensors and for those of a compiler, whose B and S may be symbols.
+    It is the same for real tensors and for those of a compiler, whose sizes may be symbols.
     """
 
     # Just behind multiples of what any version divides positions into.
-    _SHORT, _LONG = 2**13 + 1, 2**14 + 1
+    _SHORT, _LONG, _MANY = 2**13 + 1, 2**14 + 1, 9
     # Each piece of what is left begins at a multiple of 256 bytes.
     _BETWEEN_PIECES = 2**13
 
-    def __init__(self, short, long):
+    def __init__(self, plans_of, packed):
+        """`plans_of` gives the plans of so many sequences and positions, and raises where there are none."""
+        short, long = plans_of(1, self._SHORT), plans_of(1, self._LONG)
         left = [first.left_bytes for first, _ in (short, long)]
-        self._each = -((left[0] - left[1]) // (self._LONG - self._SHORT))
-        self._first = max(left[1] - self._each * self._LONG, 0)
+        self._packed = packed
+        self._of_position = -((left[0] - left[1]) // (self._LONG - self._SHORT))
+        self._first = max(left[1] - self._of_position * self._LONG, 0)
+        self._of_sequence = 0
+        if packed:
+            more = plans_of(self._MANY, self._LONG)[0].left_bytes - left[1]
+            self._of_sequence = max(-(-more // (self._MANY - 1)), 0)
         self.reads = long[1].inputs
 
-    def bytes(self, batch, positions):
-        return aligned(batch * (self._each * positions + self._first) + self._BETWEEN_PIECES)
+    def bytes(self, sequences, positions):
+        of_positions = self._of_position * positions + self._first
+        all_of_them = of_positions + self._of_sequence * sequences if self._packed else sequences * of_positions
+        return aligned(all_of_them + self._BETWEEN_PIECES)
+
+
+class _NothingIsLeft(Exception):
+    pass
 
 
 @functools.lru_cache(maxsize=1024)
-def _room(on, dtype, heads, keys, values, given, last_states, eps, exact, version):
+def _room(on, dtype, heads, keys, values, given, packed, last_states, eps, exact, version):
     q = torch.empty((1, heads, 1, keys), dtype=dtype, device="meta")
     v = torch.empty((1, heads, 1, values), dtype=dtype, device="meta")
     of_forward, of_backward = version_names(version)
     if of_forward != "auto":
         return None
-    options, types = gradient_options(eps, exact, given, last_states), _types_of_parts(q, v, given or None, last_states)
-    cuts = [_launch.parts_for(on, types(1, length), options, of_backward) for length in (Room._SHORT, Room._LONG)]
-    return None if None in cuts else Room(*cuts)
+    options = gradient_options(eps, exact, given, last_states)
+    types = _types_of_parts(q, v, given, last_states, packed)
+
+    def plans_of(sequences, positions):
+        cut = _launch.parts_for(on, types(sequences, positions), options, of_backward)
+        if cut is None:
+            raise _NothingIsLeft
+        return cut
+
+    try:
+        return Room(plans_of, packed)
+    except _NothingIsLeft:
+        return None
 
 
-def room(q, v, c, settings):
+def room(q, v, c, cu_seqlens, settings):
     """The `Room` of a call; None where nothing is left whatever B and S are."""
     heads, keys, values = int(q.shape[1]), int(q.shape[3]), int(v.shape[3])
-    return _room(_launch.device_name(q), q.dtype, heads, keys, values, c is not None, *settings)
+    given, packed = c is not None, cu_seqlens is not None
+    return _room(_launch.device_name(q), q.dtype, heads, keys, values, given, packed, *settings)
 
 
 def _run_saving(tensors, settings, cut, left):
     """As `_run_forward`; of the plans `cut` it is the first, which leaves something in `left`."""
-    q, k, v, i, f, c, n, m = tensors
-    return _launch.run(cut[0], _contiguous(named_inputs(q, k, v, i, f, c, n, m)), left)
+    return _launch.run(cut[0], _contiguous(named_inputs(*tensors)), left)
 
 
 def new_left(size, device):
@@ -258,13 +291,13 @@ def new_left(size, device):
     return new(size, dtype=torch.uint8, device=device)
 
 
-def saving(q, k, v, i, f, c, n, m, *settings):
+def saving(q, k, v, i, f, c, n, m, cu_seqlens, *settings):
     """As `mlstm`, and what the backward pass needs beside: two numbers of each row, and bytes."""
-    tensors, kept = (q, k, v, i, f, c, n, m), room(q, v, c, settings)
+    tensors, kept = (q, k, v, i, f, c, n, m, cu_seqlens), room(q, v, c, cu_seqlens, settings)
     if kept is None:
         out, left = _run_forward(tensors, *settings), _nothing(q, torch.uint8)
         return (*_all_of(out, q, ("h", "CN", "nN", "mN", "m", "n")), left)
-    left = new_left(kept.bytes(q.shape[0], q.shape[2]), q.device)
+    left = new_left(kept.bytes(sequences_of(q, cu_seqlens), q.shape[2]), q.device)
     cut = parts(*tensors, *settings)
     if cut is None or cut[0].left_bytes > left.numel():
         out = _run_forward(tensors, *settings)
@@ -278,30 +311,35 @@ _implement("mlstm_saving", saving)
 
 
 @torch.library.register_fake("vlstm::mlstm_saving", lib=_library)
-def _fake_saving(q, k, v, i, f, c, n, m, last_states, eps, exact, version):
+def _fake_saving(q, k, v, i, f, c, n, m, cu_seqlens, last_states, eps, exact, version):
     settings = last_states, eps, exact, version
-    results, kept = _fake_forward(q, k, v, i, f, c, n, m, *settings), room(q, v, c, settings)
+    results = _fake_forward(q, k, v, i, f, c, n, m, cu_seqlens, *settings)
+    kept = room(q, v, c, cu_seqlens, settings)
     if kept is None:
         return (*results, _nothing(q), _nothing(q), _nothing(q, torch.uint8))
     rows = (i.new_empty(i.shape) for _ in range(2))
-    return (*results, *rows, q.new_empty(kept.bytes(q.shape[0], q.shape[2]), dtype=torch.uint8))
+    size = kept.bytes(sequences_of(q, cu_seqlens), q.shape[2])
+    return (*results, *rows, q.new_empty(size, dtype=torch.uint8))
 
 
 # ---- backward ------------------------------------------------------------------------------------
 
 
-def backward(dh, dc, dn, q, k, v, i, f, c, n, m, h, last_c, last_n, last_m, rows_m, rows_n, left, *settings, on=None):
+def backward(
+    dh, dc, dn, q, k, v, i, f, c, n, m, cu_seqlens, h, last_c, last_n, last_m, rows_m, rows_n, left, *settings, on=None
+):
     """dq, dk, dv, di, df, and of a state that went in dC and dn, else tensors without elements.
 
     Without `left`, or where that has no room for what this problem leaves, the forward pass is made once more.
     """
     last_states, eps, exact, version = settings
-    tensors = _contiguous(named_inputs(q, k, v, i, f, c, n, m))
+    inputs = q, k, v, i, f, c, n, m, cu_seqlens
+    tensors = _contiguous(named_inputs(*inputs))
     tensors["dh"] = torch.zeros_like(tensors["v"]) if dh is None else dh.contiguous()
-    cut = None if left is None else parts(q, k, v, i, f, c, n, m, *settings)
+    cut = None if left is None else parts(*inputs, *settings)
     left = left if cut is not None and cut[1].left_bytes <= left.numel() else None
     if dc is not None or dn is not None or (last_states and left is not None):
-        for name, given, shape in zip(("dCN", "dnN"), (dc, dn), _shapes_of_state(q, v)):
+        for name, given, shape in zip(("dCN", "dnN"), (dc, dn), _shapes_of_state(q, v, cu_seqlens)):
             zeros = given is None
             tensors[name] = q.new_zeros(shape, dtype=torch.float32) if zeros else given.contiguous()
     if left is None:
@@ -343,22 +381,22 @@ def _save(ctx, inputs, output):
     h, *last, rows_m, rows_n, left = output
     # The state stands for the same at any exponent m, which is a constant of the pass.
     ctx.mark_non_differentiable(*(last[2:] if last_states else last), rows_m, rows_n, left)
-    q, _, v, _, _, c, _, _ = tensors
-    kept = room(q, v, c, settings)
+    q, _, v, _, _, c, _, _, cu_seqlens = tensors
+    kept = room(q, v, c, cu_seqlens, settings)
     out, reads = dict(zip(_LEFT, output)), () if kept is None else kept.reads
     _remember(ctx, tensors, settings, out, None if kept is None else left, reads)
 
 
 def gradients(ctx, dh, dc, dn, *_):
     if dh is None and dc is None and dn is None:
-        return (None,) * 12
+        return (None,) * 13
     if is_batched((dh, dc, dn)):
         return each_of_batch(lambda *outer: gradients(ctx, *outer), (dh, dc, dn))
     saved = ctx.saved_tensors
     call = torch.ops.vlstm.mlstm_backward if not is_under_transform() else _TransformedBackward.apply
     *of_inputs, of_c, of_n = call(dh, dc, dn, *saved, *ctx.settings)
     of_state = (None, None) if saved[5] is None else (of_c, of_n)
-    return (*of_inputs, *of_state, None, None, None, None, None)
+    return (*of_inputs, *of_state, *[None] * 6)
 
 
 torch.library.register_autograd("vlstm::mlstm_saving", gradients, setup_context=_save, lib=_library)
@@ -494,7 +532,7 @@ class _Differentiable(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, *inputs):
-        tensors, settings = inputs[:8], inputs[8:]
+        tensors, settings = inputs[:9], inputs[9:]
         cut = parts(*tensors, *settings)
         if cut is None:
             out, left, reads = _run_forward(tensors, *settings), None, ()
@@ -514,11 +552,11 @@ class _Differentiable(torch.autograd.Function):
         saved = ctx.saved_tensors
         *of_inputs, of_c, of_n = backward(dh, dc, dn, *saved, *ctx.settings)
         of_state = (None, None) if saved[5] is None else (of_c, of_n)
-        return (*of_inputs, *of_state, None, None, None, None, None)
+        return (*of_inputs, *of_state, *[None] * 6)
 
 
 def mlstm(tensors, settings):
-    """h, and where it is asked for the state behind the last position: (c, n, m), else None.
+    """h of (q, k, v, i, f, c, n, m, cu_seqlens), and where it is asked for the state behind the last position: (c, n, m), else None.
 
     The dispatcher, through which compilers and modes see an operation, takes longer on the host than all else. Where
     there are none the kernels are called at once.

@@ -52,7 +52,7 @@ class Call:
     def cut(self, tensors):
         """The plans of the forward and of the backward pass; None where the forward pass leaves nothing."""
         if self.parts is False:
-            self.parts = _ops.parts(*tensors, None, None, None, *self.settings)
+            self.parts = _ops.parts(*tensors, None, None, None, None, *self.settings)
         return self.parts
 
 
@@ -68,14 +68,14 @@ class _Differentiable(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         if parts is None:
             out = _launch.run_on(call.whole(named), named, None, call.device)
-            ctx.save_for_backward(*tensors, *([None] * 10))
+            ctx.save_for_backward(*tensors, *([None] * 11))
         else:
             # What no kernel writes none reads.
             left = torch.empty(parts[0].left_bytes, dtype=torch.uint8, device=call.device)
             out = _launch.run_on(parts[0], named, left, call.device)
             read = parts[1].inputs
             kept = [out[name] if name in read else None for name in _LEFT]
-            ctx.save_for_backward(*tensors, None, None, None, *kept, left)
+            ctx.save_for_backward(*tensors, *([None] * 4), *kept, left)
         if not call.last_states:
             return out["h"]
         ctx.mark_non_differentiable(out["mN"])
@@ -90,10 +90,10 @@ class _Differentiable(torch.autograd.Function):
         saved = ctx.saved_tensors
         named = dict(zip(("q", "k", "v", "i", "f"), saved))
         named["dh"] = dh if dh.is_contiguous() else dh.contiguous()
-        for name, tensor in zip(_LEFT, saved[8:14]):
+        for name, tensor in zip(_LEFT, saved[9:15]):
             if tensor is not None:
                 named[name] = tensor
-        out = _launch.run_on(second, named, saved[14], call.device)
+        out = _launch.run_on(second, named, saved[15], call.device)
         return out["dq"], out["dk"], out["dv"], out["di"], out["df"], None
 
 

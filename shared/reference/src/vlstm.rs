@@ -118,6 +118,9 @@ pub fn log_sigmoid(x: f64) -> f64 {
     x.min(0.0) - (-x.abs()).exp().ln_1p()
 }
 
+/// A forget gate of at most this, −∞ too, starts anew: nothing of what was before is left, whatever the input gates are.
+pub const SHUT: f64 = -1e5;
+
 /// Rows that are computed at a time: all of them would be S² numbers.
 const ROWS: usize = 1024;
 
@@ -183,13 +186,16 @@ struct Rows {
 /// The rows of a head behind a state whose largest exponent is `m0`, some at a time.
 fn rows(x: Inputs<'_>, m0: f64, sizes: Sizes) -> impl Iterator<Item = Rows> {
     let Sizes { positions, qk, .. } = sizes;
-    let forgotten: Vec<f64> =
-        x.f.iter()
-            .scan(0.0, |sum, &f| {
-                *sum += log_sigmoid(f);
-                Some(*sum)
-            })
-            .collect();
+    // Of each position the last one that starts anew, and F from there on.
+    let mut forgotten = Vec::with_capacity(positions);
+    let (mut start, mut sum) = (None, 0.0);
+    for (t, &f) in x.f.iter().enumerate() {
+        match f <= SHUT {
+            true => (start, sum) = (Some(t), 0.0),
+            false => sum += log_sigmoid(f),
+        }
+        forgotten.push((start, sum));
+    }
     let (kt, scale) = (transposed(x.k, qk), 1.0 / (qk as f64).sqrt());
     (0..positions).step_by(ROWS).map(move |first| {
         let count = ROWS.min(positions - first);
@@ -200,8 +206,12 @@ fn rows(x: Inputs<'_>, m0: f64, sizes: Sizes) -> impl Iterator<Item = Rows> {
             c.chunks_mut(positions).zip(weights.chunks_mut(positions)).enumerate()
         {
             let i = first + row;
-            let exponent = |j: usize| forgotten[i] - forgotten[j] + x.i[j];
-            let of_state = forgotten[i] + m0;
+            let (start, sum) = forgotten[i];
+            let exponent = |j: usize| match forgotten[j] {
+                (same, before) if same == start => sum - before + x.i[j],
+                _ => f64::NEG_INFINITY,
+            };
+            let of_state = if start.is_none() { sum + m0 } else { f64::NEG_INFINITY };
             let largest = (0..=i).map(exponent).fold(of_state, f64::max);
             (0..=i).for_each(|j| weights[j] = weight(exponent(j), largest));
             kept.push(weight(of_state, largest));
@@ -453,7 +463,7 @@ pub fn backward_from(
         let mut df = vec![0.0; positions];
         for t in (0..positions).rev() {
             later += d_forgotten[t];
-            df[t] = log_sigmoid(-x.f[t]).exp() * later;
+            df[t] = if x.f[t] <= SHUT { 0.0 } else { log_sigmoid(-x.f[t]).exp() * later };
         }
         out.dk.extend(dk);
         out.dv.extend(dv);
@@ -898,6 +908,40 @@ mod tests {
                 for all in [g.dq, g.dk, g.dv, g.di, g.df] {
                     assert!(all.iter().all(|g| g.is_finite()));
                 }
+            }
+        }
+    }
+
+    /// Documents in one sequence, each behind a gate that is shut, are the documents by themselves.
+    #[test]
+    fn a_shut_gate_starts_anew() {
+        let sizes = Sizes { positions: 12, qk: 3, hv: 2 };
+        let ends = [0, 5, 6, 12];
+        for shut in [SHUT, f64::from(f32::MIN), f64::MIN, f64::NEG_INFINITY] {
+            let mut p = Problem::new(1, sizes, 1.0);
+            ends[..3].iter().for_each(|&t| p.x[4][t] = shut);
+            let all = forward(p.inputs(), sizes, 1e-6);
+            let through = NormalizerGrad::Exact;
+            let gradients = backward(p.inputs(), &p.dh, sizes, 1e-6, through);
+            for part in ends.windows(2) {
+                let sizes = Sizes { positions: part[1] - part[0], ..sizes };
+                let of = |all: &[f64]| {
+                    let columns = all.len() / 12;
+                    all[part[0] * columns..part[1] * columns].to_vec()
+                };
+                let x: Vec<Vec<f64>> = p.x.iter().map(|x| of(x)).collect();
+                let inputs = Inputs { q: &x[0], k: &x[1], v: &x[2], i: &x[3], f: &x[4] };
+                let own = forward(inputs, sizes, 1e-6);
+                for (got, own) in [(&all.h, own.h), (&all.m, own.m), (&all.n, own.n)] {
+                    assert_relative_eq!(of(got)[..], own[..], max_relative = 1e-12);
+                }
+                let own = backward(inputs, &of(&p.dh), sizes, 1e-6, through);
+                let all = &gradients;
+                let pairs = [(&all.dq, own.dq), (&all.dk, own.dk), (&all.dv, own.dv)];
+                for (got, own) in pairs.into_iter().chain([(&all.di, own.di), (&all.df, own.df)]) {
+                    assert_relative_eq!(of(got)[..], own[..], epsilon = 1e-12);
+                }
+                assert_eq!(gradients.df[part[0]], 0.0);
             }
         }
     }

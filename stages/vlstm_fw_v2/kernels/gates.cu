@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(THREADS)
     if (blockIdx.x == 0 && threadIdx.x == 0) *taken = 0;  // for blocks of the next launch that take parts in turn
     // ANCHOR: gates
     for (int t = threadIdx.x; t - static_cast<int>(threadIdx.x) < length; t += THREADS) {
-        double F = scan(t < S ? log_sigmoid(f[t]) : 0, all, sums, Sum());
+        double F = scan(t < S ? log_kept(f[t]) : 0, all, sums, Sum());
         double x = t < S ? i[t] - F : lowest<float>();
         double R = scan(x, largest, maxima, Larger());
         if (t < length) {

@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(TILE)
     __syncthreads();  // all read the ticket
     long long head = mine % heads;
     int tile = mine / heads, t = tile * TILE + threadIdx.x;
-    double sum, within = t < S ? log_sigmoid(f[head * S + t]) : 0.0f;
+    double sum, within = t < S ? log_kept(f[head * S + t]) : 0.0f;
     within = block_scan<TILE>(within, sum);
     if (threadIdx.x == 0) before = carry(carried + head * tiles, ready + head * tiles, tile, sum);
     __syncthreads();  // all read what was carried

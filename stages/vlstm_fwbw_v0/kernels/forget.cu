@@ -9,6 +9,7 @@
 // thread for each; the last thread has the first of them.
 //
 // All tensors are heads x S; di is k · dk. A grid of heads blocks.
+#include "lab/gates.cuh"
 #include "scan.cuh"
 
 using namespace lab;
@@ -27,7 +28,7 @@ __global__ void __launch_bounds__(TILE)
         double from_t = later + block_scan<TILE>(dF, sum);
         later += sum;
         if (t == 0) from_t = 0;
-        if (t < S) df[t] = static_cast<float>(from_t) / (1.0f + expf(f[t]));
+        if (t < S) df[t] = gradient_of_kept(f[t], static_cast<float>(from_t));
     }
 }
 // ANCHOR_END: kernel

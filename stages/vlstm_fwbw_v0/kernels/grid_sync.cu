@@ -21,7 +21,7 @@ using namespace lab;
 template <int TILE>
 __device__ __forceinline__ double forgotten(const float* f, long long head, int tile, int S) {
     int t = tile * TILE + threadIdx.x;
-    return t < S ? log_sigmoid(f[head * S + t]) : 0.0f;
+    return t < S ? log_kept(f[head * S + t]) : 0.0f;
 }
 
 // ANCHOR: kernel

@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(THREADS)
             later += of_warp[w];
         }
         __syncthreads();  // they are read: the next ones may be written
-        if (t >= 0) df[head + t] = t == 0 ? 0 : static_cast<float>(before + own) / (1 + expf(f[head + t]));
+        if (t >= 0) df[head + t] = t == 0 ? 0 : gradient_of_kept(f[head + t], static_cast<float>(before + own));
     }
 }
 // ANCHOR_END: forget

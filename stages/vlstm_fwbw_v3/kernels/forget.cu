@@ -9,6 +9,7 @@
 // Work split: a warp has a chunk, a lane L / 32 positions that follow each other.
 //
 // f, df, q_dq, di: heads x S, products: heads x chunks x warps.
+#include "lab/gates.cuh"
 #include "lab/reduce.cuh"
 #include "lab/scalar.cuh"
 
@@ -52,7 +53,7 @@ __global__ void __launch_bounds__(THREADS)
     for (int n = 0; n < PER_LANE; ++n) {
         int t = t0 + n;
         float G = t == 0 ? 0 : own[n] + later_lanes + missing * (1 - (t - r0) / length);
-        if (t < S) df[head * S + t] = G / (1 + expf(f[head * S + t]));
+        if (t < S) df[head * S + t] = gradient_of_kept(f[head * S + t], G);
     }
 }
 // ANCHOR_END: kernel

@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(THREADS)
     for (int n = 0; n < PER_LANE; ++n) {
         int t = t0 + n;
         float G = t == 0 && !given ? 0 : own[n] + later_lanes + missing * (1 - (t - first) / positions);
-        if (t < length) df[sequence.row() + t] = G / (1 + expf(f[sequence.row() + t]));
+        if (t < length) df[sequence.row() + t] = gradient_of_kept(f[sequence.row() + t], G);
     }
 }
 // ANCHOR_END: kernel

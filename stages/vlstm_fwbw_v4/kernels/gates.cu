@@ -23,7 +23,7 @@ struct Chunk {
             int t = first + threadIdx.x % 32 * 2 + n;
             bool there = t < slot.sequence.length;
             input[n] = there ? i[slot.sequence.row() + t] : lowest<float>();
-            forget[n] = log_sigmoid(there ? f[slot.sequence.row() + t] : -lowest<float>());
+            forget[n] = log_kept(there ? f[slot.sequence.row() + t] : -lowest<float>());
         }
     }
 };

@@ -212,6 +212,8 @@ fn launch(
         _ => None,
     };
     options.debug = wanted.is_some();
+    options.timeout = resolved.timeout.map(seconds).transpose()?;
+    options.memory = resolved.memory;
     let single = Single::build(file, &resolved.launch, &options)
         .map_err(|error| refused(error, resolved.verbose))?;
     if let Some(timeout) = resolved.timeout {
@@ -255,6 +257,7 @@ fn end_at_fault(fault: String, json: bool) {
 fn end_after(limit: Duration, json: bool) {
     std::thread::spawn(move || {
         std::thread::sleep(limit);
+        lab_app::end_without_fail();
         let failure = Failure::Refused(format!(
             "--timeout: expected an end within {} s, got none",
             limit.as_secs_f32()
@@ -273,6 +276,7 @@ fn refused(error: lab_app::Error, verbose: bool) -> Failure {
             Failure::Unavailable(said)
         }
         lab_app::Error::Compile { said, .. } if verbose => Failure::Usage(said),
+        late @ lab_app::Error::Late { .. } => Failure::Refused(late.to_string()),
         other => Failure::Usage(other.to_string()),
     }
 }

@@ -58,7 +58,7 @@ pub(crate) fn run(common: &Common, directory: &Path) -> Result<(), Failure> {
     if common.json {
         println!(
             "{}",
-            json!({ "directory": directory, "bytes": size, "commit": commit, "stripped": stripped,
+            json!({ "directory": directory.display().to_string(), "bytes": size, "commit": commit, "stripped": stripped,
                     "objects": objects })
         );
         return Ok(());

@@ -11,6 +11,7 @@ use lab_harness::{Dims, Error, Mistake, Problem, Version, suite};
 use rayon::prelude::*;
 use serde_json::json;
 
+use crate::commands::run::check_room;
 use crate::commands::{kernel, watch};
 use crate::failure::Failure;
 use crate::table::table;
@@ -207,6 +208,7 @@ fn work(arguments: &Arguments) -> Result<Vec<(&'static dyn Version, Problem)>, F
             let sizes = given.iter().filter(|(name, _)| knows(version, name) || !is_known(name));
             sizes.for_each(|(name, size)| own.set(name, size));
             let dims = info.complete(&own)?;
+            check_room(info, &dims, rayon::current_num_threads())?;
             let of = |&dtype: &DType| Problem::new(dims.clone(), dtype);
             problems = info.dtypes.iter().map(of).collect();
         }

@@ -14,6 +14,7 @@ use serde_json::json;
 use crate::Common;
 use crate::commands::bench::{choose, copy_bandwidth};
 use crate::commands::measure::{self, Beside, Measured, time_counterpart};
+use crate::commands::run::check_room;
 use crate::failure::Failure;
 use crate::plot::{self, Bar};
 use crate::profile::{number, ratio};
@@ -215,7 +216,11 @@ fn dims_for(version: &dyn Version, given: &Dims, dtype: DType, gpu: bool) -> Res
             dims.set(name, size);
         }
     }
-    Ok(info.complete(&dims)?)
+    let dims = info.complete(&dims)?;
+    if given.iter().next().is_some() {
+        check_room(info, &dims, 1)?;
+    }
+    Ok(dims)
 }
 
 /// The version, and where there is one its counterpart on the host.

@@ -11,6 +11,7 @@ use rayon::prelude::*;
 use serde_json::json;
 
 use crate::Common;
+use crate::commands::refuse_gpu_for;
 use crate::failure::Failure;
 use crate::table::table;
 use crate::words;
@@ -48,6 +49,9 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
+    if !arguments.right {
+        refuse_gpu_for(common, "planted bugs are found")?;
+    }
     if let Some(name) = &arguments.name {
         return one(common, name);
     }

@@ -40,6 +40,17 @@ pub(crate) fn workspace() -> Result<Workspace, Failure> {
     Ok(Workspace::find(&here)?)
 }
 
+/// Refuses a GPU where only the emulator does what a command does.
+pub(crate) fn refuse_gpu_for(common: &Common, what: &str) -> Result<(), Failure> {
+    match common.selector()? {
+        lab_device::Selector::Cuda(_) => Err(Failure::Usage(format!(
+            "--device: expected emulator, which is where {what}, got '{}'",
+            common.device
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// Refuses a GPU: files of anybody's run on the emulator alone.
 pub(crate) fn refuse_gpu(common: &Common) -> Result<(), Failure> {
     match common.selector()? {

@@ -6,7 +6,7 @@ use clap::Args;
 use lab_device::DType;
 use lab_device::emulator::host_memory;
 use lab_harness::{
-    Choice, Comparison, Dims, Error, Options, Problem, Tensors, Version, compare, tensor,
+    Choice, Comparison, Dims, Error, Info, Options, Problem, Tensors, Version, compare, tensor,
 };
 use serde_json::json;
 
@@ -199,17 +199,23 @@ fn problem(
     };
     info.check_dtype(dtype)?;
     let dims = info.complete(given)?;
-    // Inputs, and their f64 copies for the reference: refused before they are made.
-    if info.input_elements(&dims).is_none_or(|n| n > 1 << 33) {
-        return Err(Error::bad("--shape", "at most 2^33 elements in all", &dims).into());
-    }
-    let bytes = info.input_elements(&dims).unwrap_or(0) as u64 * 16;
-    let free = host_memory().0;
-    if bytes > free {
-        let expected = format!("sizes of at most {} elements, for which memory is free", free / 16);
-        return Err(Error::bad("--shape", expected, &dims).into());
-    }
+    check_room(info, &dims, 1)?;
     Ok(Problem { dims, dtype, seed, options: options.clone() })
+}
+
+/// Refuses sizes whose inputs, and their f64 copies for the reference, have no room in memory, so many problems at once:
+/// before they are made.
+pub(crate) fn check_room(info: &Info, dims: &Dims, at_once: usize) -> Result<(), Error> {
+    let elements = info.input_elements(dims).filter(|&n| n <= 1 << 33);
+    let Some(elements) = elements else {
+        return Err(Error::bad("--shape", "at most 2^33 elements in all", dims));
+    };
+    let most = host_memory().0 / (16 * at_once.max(1) as u64);
+    if elements as u64 > most {
+        let expected = format!("sizes of at most {most} elements, for which memory is free");
+        return Err(Error::bad("--shape", expected, dims));
+    }
+    Ok(())
 }
 
 fn print_result(

@@ -6,6 +6,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::Common;
+use crate::commands::refuse_gpu_for;
 use crate::failure::Failure;
 use crate::plot;
 use crate::table::table;
@@ -19,6 +20,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
+    refuse_gpu_for(common, "runs are traced")?;
     let all = traces::all()?;
     if let Some(directory) = &arguments.write {
         std::fs::create_dir_all(directory).map_err(|e| Failure::file(directory, e))?;

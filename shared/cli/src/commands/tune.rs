@@ -12,6 +12,7 @@ use serde_json::json;
 
 use crate::commands::bench::{clean_commit, copy_bandwidth, machine, now};
 use crate::commands::measure::{self, BUDGET};
+use crate::commands::run::check_room;
 use crate::failure::Failure;
 use crate::table::table;
 use crate::{Common, named};
@@ -77,6 +78,9 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         let mut dims = version.info().timed(dtype);
         given.iter().for_each(|(name, size)| dims.set(name, size));
         let dims = version.info().complete(&dims)?;
+        if given.iter().next().is_some() {
+            check_room(version.info(), &dims, 1)?;
+        }
         let tilings: Vec<_> = version.tilings(&dims, dtype).into_iter().take(limit).collect();
         if !tilings.is_empty() {
             tunable.push((version, tilings));

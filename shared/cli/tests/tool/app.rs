@@ -1040,3 +1040,139 @@ fn what_is_published_runs_in_the_order_that_is_asked_for() {
         (2, "lab: main.cu:1:10: error: GL/glew.h: No such file or directory")
     );
 }
+
+const RACE: &str = "__global__ void race(int* x) { x[0] = threadIdx.x; }\n\
+    static void launch() { int* x; cudaMalloc(&x, 128); race<<<1, 64>>>(x); cudaDeviceSynchronize(); }\n";
+
+/// Before `main` there are the limits, the handlers and the checks, too.
+#[test]
+fn static_initialisers_run_under_the_checks() {
+    let of = |body: &str, main: &str, arguments: &[&str]| {
+        let text = format!(
+            "#include <cstdio>\n#include <cstdlib>\n#include <stdexcept>\n{RACE}\
+             struct First {{ First() {{ {body} }} ~First() {{ printf(\"destroyed\\n\"); }} }} first;\n\
+             int main() {{ {main} }}\n"
+        );
+        run_files(&[("main.cu", &text)], arguments)
+    };
+    let (code, stdout, stderr) = of("launch();", "printf(\"main\\n\");", &[]);
+    assert_eq!((code, &stdout[..]), (3, "main\ndestroyed\n"), "{stderr}");
+    assert!(stderr.contains("1 launch, 1 finding; the program ended with 0"), "{stderr}");
+    let (code, _, stderr) = of("launch(); exit(0);", "", &[]);
+    assert_eq!(code, 3, "{stderr}");
+    let (code, _, stderr) = of("throw std::runtime_error(\"early\");", "", &[]);
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("the program ended with an exception: early"), "{stderr}");
+    let (code, _, stderr) = of("*(volatile int*)8 = 1;", "", &[]);
+    assert_eq!(code, 139, "{stderr}");
+    assert!(stderr.contains("an access to an invalid address, 0x8, at main.cu:6"), "{stderr}");
+    let (code, _, stderr) =
+        of("volatile int n = 0; while (true) n = n + 1;", "", &["--timeout", "1"]);
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("expected an end within 1 s, got none"), "{stderr}");
+}
+
+/// Of a program that ends itself without a return, and once where it has forked others.
+#[test]
+fn every_end_of_a_program_is_told() {
+    let of = |end: &str, own: &[&str]| {
+        let text = format!(
+            "#include <cstdlib>\n#include <unistd.h>\n{RACE}int main() {{ launch(); {end} }}\n"
+        );
+        run_files(&[("main.cu", &text)], own)
+    };
+    for (end, status) in
+        [("_exit(0);", 0), ("_Exit(5);", 5), ("quick_exit(0);", 0), ("exit(0);", 0)]
+    {
+        let (code, _, stderr) = of(end, &[]);
+        assert_eq!(code, 3, "{end}: {stderr}");
+        assert!(stderr.contains(&format!("the program ended with {status}")), "{end}: {stderr}");
+    }
+    let forks =
+        "for (int n = 0; n < 2; ++n) if (fork() == 0) { if (n) exit(0); _exit(0); } sleep(1);";
+    let (code, stdout, stderr) = of(forks, &["--json"]);
+    assert_eq!((code, stdout.lines().count()), (3, 1), "{stdout}{stderr}");
+    let told: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!((told["exit"].as_i64(), told["launches"].as_i64()), (Some(3), Some(1)));
+}
+
+/// A thread that faults while it prints has locked nothing.
+#[test]
+fn a_printf_that_faults_ends() {
+    let text = "#include <cstdio>\n__global__ void wrong(const char* s) { printf(\"%s\\n\", s); }\n\
+        __global__ void counts(int* n) { printf(\"a%nb\\n\", n); }\n\
+        __global__ void right(int x) { printf(\"%d %s %-6.2f|%5.1f%%%3000d\\n\", x, \"text\", 2.5, 3.0, x); }\n\
+        int main(int count, char**) { if (count == 1) wrong<<<1, 1>>>((const char*)(1ull << 40));\n\
+          if (count == 2) counts<<<1, 1>>>(nullptr); right<<<1, 1>>>(7); cudaDeviceSynchronize(); printf(\"end\\n\"); }\n";
+    let of = |own: &[&str]| run_files(&[("main.cu", text)], own);
+    let (code, stdout, stderr) = of(&["--timeout", "30"]);
+    assert_eq!((code, &stdout[..]), (3, "end\n"), "{stderr}");
+    assert!(stderr.contains("access to an invalid address 0x10000000000"), "{stderr}");
+    let (_, stdout, stderr) = of(&["--timeout", "30", "--", "1"]);
+    assert!(stderr.contains("%n in the printf of a kernel is not supported"), "{stderr}");
+    assert_eq!(stdout, format!("7 text 2.50  |  3.0%{:3000}\nend\n", 7));
+}
+
+#[test]
+fn static_shared_memory_has_nvccs_limit() {
+    let of = |count: usize| {
+        let text = format!(
+            "template <class T> __global__ void fill(T* x) {{ __shared__ T a[{count}], b[{count}];\n\
+               a[threadIdx.x] = 1; b[threadIdx.x] = 2; *x = a[threadIdx.x] + b[threadIdx.x]; }}\n\
+             int main() {{ float* x; cudaMalloc(&x, 4); fill<<<1, 1>>>(x); return cudaDeviceSynchronize(); }}\n"
+        );
+        run(&text)
+    };
+    let (code, _, stderr) = of(6 * 1024);
+    assert_eq!(code, 0, "{stderr}");
+    for count in [6 * 1024 + 1, 1 << 27] {
+        let (code, _, stderr) = of(count);
+        let expected = "kernel fill: expected at most 49152 bytes of static shared memory, got ";
+        assert_eq!(code, 2, "{stderr}");
+        assert!(
+            stderr.contains(&format!("{expected}{}; more must be dynamic", 8 * count)),
+            "{stderr}"
+        );
+    }
+}
+
+/// A compiler that reads for ever: it ends at the time limit, which is no shorter than 30 s here, and with the tool.
+#[test]
+fn a_compilation_ends_at_its_limit_and_with_the_tool() {
+    let here = tempfile::tempdir().unwrap();
+    let (pipe, scratch) = (here.path().join("pipe"), here.path().join("scratch"));
+    let name = std::ffi::CString::new(pipe.to_str().unwrap()).unwrap();
+    // SAFETY: a path that ends with NUL.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    std::fs::create_dir(&scratch).unwrap();
+    std::fs::write(
+        here.path().join("waits.cu"),
+        format!("#include <{}>\nint main() {{}}\n", pipe.display()),
+    )
+    .unwrap();
+    let (code, _, stderr) =
+        outcome(app(here.path()).env("TMPDIR", &scratch).args(["waits.cu", "--timeout", "1"]));
+    assert_eq!(code, 1, "{stderr}");
+    assert!(
+        stderr.contains("--timeout: expected the compiler's end within 30 s, got none"),
+        "{stderr}"
+    );
+    let left = || std::fs::read_dir(&scratch).unwrap().count();
+    assert_eq!(left(), 0);
+
+    let mut begun = std::process::Command::new(assert_cmd::cargo::cargo_bin("lab"));
+    begun.env_remove("LAB_DEVICE").env("TMPDIR", &scratch).current_dir(here.path());
+    let mut begun = begun.args(["app", "waits.cu"]).spawn().unwrap();
+    let is_compiling = || {
+        let units = std::fs::read_dir(&scratch).unwrap().flatten();
+        units.flat_map(|unit| std::fs::read_dir(unit.path()).into_iter().flatten()).count() > 0
+    };
+    while !is_compiling() {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    // SAFETY: a process of this test.
+    unsafe { libc::kill(begun.id() as i32, libc::SIGTERM) };
+    let status = begun.wait().unwrap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGTERM));
+    assert_eq!(left(), 0);
+}

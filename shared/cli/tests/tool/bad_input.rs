@@ -801,3 +801,61 @@ fn a_full_disk_or_a_reader_that_has_gone_ends_no_training() {
         assert!(text.contains("lab: standard output: it is closed"), "{words:?}: {text}");
     }
 }
+
+/// Sizes that no memory has room for, wherever there is a `--shape`.
+#[test]
+fn sizes_that_memory_has_no_room_for() {
+    let huge = ["R=2147483647,C=2147483647", "R=100000,C=60000"];
+    for shape in huge {
+        for command in ["run", "check", "compare", "profile"] {
+            let said = ["--shape: expected", "elements"];
+            let name = if command == "compare" { "softmax" } else { "playg:softmax" };
+            refused(lab().args([command, name, "--shape", shape]), 2, &said);
+        }
+    }
+}
+
+#[test]
+fn names_that_are_not_utf_8() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let here = tempfile::tempdir().unwrap();
+    let text = here.path().join(std::ffi::OsStr::from_bytes(b"\xff.txt"));
+    std::fs::write(&text, "the cat sat on the mat\n".repeat(20)).unwrap();
+    let said = ["TEXT: expected a file whose name is UTF-8, got"];
+    let out = here.path().join("model.safetensors");
+    refused(lab().args(["mlp", "train"]).arg(&text).arg("--out").arg(&out), 2, &said);
+    assert!(!out.exists());
+}
+
+#[test]
+fn a_gpu_for_what_only_the_emulator_does() {
+    for arguments in [&["app", "none.cu"][..], &["corpus", "none"], &["corpus"], &["trace"]] {
+        let mut command = Command::cargo_bin("lab").unwrap();
+        command.env_remove("LAB_DEVICE").args(arguments).args(["--device", "cuda:7"]);
+        refused(&mut command, 2, &["--device: expected emulator, which is where", "got 'cuda:7'"]);
+    }
+}
+
+/// A link stays, and what it leads to is written; so is a pipe, and a device.
+#[test]
+fn results_go_through_links_and_pipes() {
+    let here = tempfile::tempdir().unwrap();
+    let (link, file) = (here.path().join("link"), here.path().join("file.safetensors"));
+    std::os::unix::fs::symlink("file.safetensors", &link).unwrap();
+    let run = |output: &Path| {
+        lab().args(["run", "playg:sum", "--output"]).arg(output).assert().success();
+    };
+    run(&link);
+    assert!(link.symlink_metadata().unwrap().is_symlink() && file.metadata().unwrap().is_file());
+    assert!(tensor::read(&link).unwrap().contains_key("out"));
+    let pipe = here.path().join("pipe");
+    let name = std::ffi::CString::new(pipe.to_str().unwrap()).unwrap();
+    // SAFETY: a path that ends with NUL.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    let from = pipe.clone();
+    let reader = std::thread::spawn(move || std::fs::read(from).unwrap());
+    run(&pipe);
+    assert_eq!(reader.join().unwrap(), std::fs::read(&file).unwrap());
+    run(Path::new("/dev/null"));
+    assert!(!Path::new("/dev/null").metadata().unwrap().is_file());
+}

@@ -97,7 +97,7 @@ template <int WARPS> class GateScan {
                                            Claim claim) {
         int lane = threadIdx.x % 32;
         float input[2] = {in[0], in[1]};
-        double own[2] = {log_sigmoid(forget[0]), log_sigmoid(forget[1])};
+        double own[2] = {log_kept(forget[0]), log_kept(forget[1])};
         fetch(first + WARPS * CHUNK);
         ChunkGates chunk(input, own);
         const double(&b)[2] = chunk.b, (&x)[2] = chunk.x, all = chunk.all;

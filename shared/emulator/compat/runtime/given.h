@@ -2,6 +2,7 @@
 // the arguments, and launches.
 #pragma once
 #include <initializer_list>
+#include <limits>
 #include <type_traits>
 
 #include "launch.h"
@@ -14,6 +15,8 @@ struct EmuGiven {
         int argument, const char* type, size_t element, int rank, const long long* shape, const void* each);
     // The value of an argument that is a number.
     void (*scalar)(int argument, double value);
+    // A number is none that its parameter, of this type, holds.
+    void (*narrowed)(int argument, const char* type, double value);
     // All arguments are there.
     int (*ready)();
 };
@@ -27,5 +30,23 @@ T* given_buffer(
 }
 template <class T> void given_scalar(const EmuGiven& given, int argument, const T& value) {
     if constexpr (std::is_arithmetic<T>::value) given.scalar(argument, double(value));
+}
+
+// Whether an integer type has a value, as one with a sign or without: -1 and 0xffffffff are masks of either.
+template <class P, class T> bool holds(T value) {
+    if constexpr (std::is_floating_point<P>::value || std::is_same<P, bool>::value) return true;
+    else if constexpr (std::is_floating_point<T>::value) {
+        const double two = 2, all = std::is_signed<P>::value ? -double(std::numeric_limits<P>::min()) : 0;
+        const double most = all > 0 ? all : (double(std::numeric_limits<P>::max() / 2) + 1) * two;
+        return value >= -all && value < most && value == T(static_cast<P>(value));
+    } else if (value < T(0)) {
+        return (long long)(value) >= (long long)(std::numeric_limits<typename std::make_signed<P>::type>::min());
+    } else {
+        return (unsigned long long)(value) <= (unsigned long long)(std::numeric_limits<typename std::make_unsigned<P>::type>::max());
+    }
+}
+template <class P, class T> void given_number(const EmuGiven& given, int argument, const char* type, const T& value) {
+    if constexpr (std::is_arithmetic<T>::value && !std::is_same<T, bool>::value)
+        if (!holds<P>(value)) given.narrowed(argument, type, double(value));
 }
 }  // namespace emu

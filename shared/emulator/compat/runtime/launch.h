@@ -25,6 +25,8 @@ struct EmuHost {
     void (*nest)(const unsigned* grid, const unsigned* block, size_t shared);
     int (*is_nested)();
     int (*launch_later)(const EmuExport*, void** arguments);
+    // The program ends itself without a return; of a process that it has forked this returns.
+    void (*end)(int status);
 };
 // Of program.cpp, which is not instrumented: kernels ask it too.
 extern "C" int emu_in_kernel();

@@ -25,7 +25,7 @@ use crate::qkv::checks::{
 use crate::qkv::sizes;
 use crate::suite::{VersionCheck, without_checks};
 use crate::tensor::tensors;
-use crate::{Options, Problem, Tensor, Tensors, Version, run, version_checks};
+use crate::{Options, Problem, Tensor, Tensors, Version, compare, run, version_checks};
 
 /// Of the causal products without gates.
 pub static UNGATED: &[VersionCheck] = version_checks![
@@ -43,6 +43,7 @@ pub static FORWARD: &[VersionCheck] = version_checks![
     large_problems,
     tiles_above_the_diagonal_are_not_touched if has_square_tiles,
     long_closed_gates_lose_no_digits,
+    shut_gates_start_anew,
     extreme_gates_give_numbers,
     positions_may_be_shut_out,
     halves_forget_as_floats_do,
@@ -67,6 +68,7 @@ pub static FORWARD_BACKWARD: &[VersionCheck] = version_checks![
     halves_forget_as_floats_do,
     long_after_a_gate_shut,
     long_closed_gates_lose_no_digits,
+    shut_gates_start_anew,
     extreme_gates_give_gradients,
     positions_may_be_shut_out,
     epsilon_is_added_to_the_normaliser,
@@ -302,6 +304,51 @@ pub fn long_closed_gates_lose_no_digits(version: &dyn Version, device: &Device) 
         let f = |t: usize| if t < s / 2 { -100.0 } else { 5.0 };
         let inputs = with_gates(version, s, |t| (t as f64).sin(), f);
         assert_rows(version, device, &inputs, 4e-6, &format!("S={s}"));
+    }
+}
+
+/// Gates that stand for the beginning of another sequence, as −∞ and the least number do: nothing of what was before is left,
+/// and between them no digit is lost. They lie alone, at the ends of tiles, next to each other, everywhere. None has a gradient.
+pub fn shut_gates_start_anew(version: &dyn Version, device: &Device) {
+    type Places = (&'static str, fn(usize) -> bool);
+    let least = f64::from(f32::MIN);
+    for shut in [-1e5, -1e9, least, f64::NEG_INFINITY] {
+        let places: [Places; 5] = [
+            ("alone", |t| t == 20),
+            ("at ends", |t| [0, 31, 32, 63, 64, 127, 128, 149].contains(&t)),
+            ("next to each other", |t| (50..80).contains(&t)),
+            ("by turns", |t| t % 7 == 3),
+            ("everywhere", |_| true),
+        ];
+        for (place, is_shut) in places {
+            let what = format!("gates of {shut} {place}");
+            let f = |t: usize| if is_shut(t) { shut } else { 3.0 - (t % 5) as f64 };
+            // No m is small beside the gates that it is made of.
+            let inputs = with_gates(version, 150, |t| 4.0 + (t as f64).sin(), f);
+            let dtype = dtype_of(version);
+            if dtype == DType::F32 {
+                assert_rows(version, device, &inputs, 4e-6, &what);
+            }
+            // A row of halves is as good as its weights, which are rounded; its m is f32.
+            let options = Options::default();
+            let out = run(version, device, &inputs, &options).unwrap();
+            let reference = version.reference(&inputs, &options);
+            let (_, m) = reference.iter().find(|(name, _)| *name == "m").expect("of the family");
+            for (got, m) in out["m"].values().into_iter().zip(m) {
+                assert!((got - m).abs() <= 4e-6 * m.abs(), "{what}: m {got}, expected {m}");
+            }
+            if takes(version, "dh") {
+                if shut == f64::NEG_INFINITY {
+                    assert_sane(version, device, &inputs, &what);
+                }
+                let df = out["df"].values();
+                assert!((0..150).all(|t| !is_shut(t) || df[t] == 0.0), "{what}: df {df:?}");
+            } else {
+                for c in compare(version, &inputs, &out, &options, dtype) {
+                    assert!(c.passed(), "{what}: {} {:.2e}", c.name, c.relative_error);
+                }
+            }
+        }
     }
 }
 

@@ -212,12 +212,13 @@ pub(super) fn a_state_of_nothing_is_none(version: &dyn Version, device: &Device)
     assert_eq!(run(version, device, &inputs, &options).unwrap(), none);
 }
 
-/// States from long ago, states that outweigh all that follows, and none, before gates of ±100: in some
+/// States from long ago, states that outweigh all that follows, and none, before gates of ±100 and gates that are shut: in some
 /// rows nothing is left of the state, in others nothing else counts.
 pub(super) fn extreme_states_give_numbers(version: &dyn Version, device: &Device) {
     let options = with_last_state(version);
     for m0 in [-100.0, 100.0, f64::NEG_INFINITY] {
-        for (i, f) in [(0.0, 3.0), (100.0, 100.0), (-100.0, 0.5), (-100.0, -100.0)] {
+        let shut = (0.0, f64::NEG_INFINITY);
+        for (i, f) in [(0.0, 3.0), (100.0, 100.0), (-100.0, 0.5), (-100.0, -100.0), shut] {
             for s in [1, 131] {
                 let mut inputs = with_gates(version, s, |t| i + (t as f64).sin(), |_| f);
                 set_state(&mut inputs, m0);

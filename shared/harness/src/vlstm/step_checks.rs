@@ -199,8 +199,11 @@ fn no_memory_is_what_the_first_position_wants(version: &dyn Version, device: &De
 /// cancel. h is infinitesimal where exp(−m) is more than f32 holds, and 0 then.
 fn extreme_gates_give_numbers(version: &dyn Version, device: &Device) {
     for m0 in [-100.0, 0.0, 100.0, f64::NEG_INFINITY] {
+        let shut = [(0.0, f64::NEG_INFINITY), (10.0, f64::from(f32::MIN)), (0.0, -1e6)];
         for (i, f) in
             [(50.0, -100.0), (50.0, 100.0), (-100.0, -100.0), (-100.0, 100.0), (0.0, -100.0)]
+                .into_iter()
+                .chain(shut)
         {
             let mut inputs = inputs_of(version, [1, 2, 32, 48]);
             for name in ["q", "k", "n0"] {

@@ -95,6 +95,11 @@ impl Settings {
             let fits = value >= least && value < below;
             if fits { Ok(()) } else { Err(Error::bad(what, expected, value)) }
         };
+        if self.text.to_str().is_none() {
+            // The model keeps it, in JSON.
+            let got = self.text.display().to_string();
+            return Err(Error::bad("TEXT", "a file whose name is UTF-8", got));
+        }
         within("--held-out", self.held_out, 0.0, 1.0)?;
         within("--clip", self.clip, 0.0, f64::INFINITY)?;
         if self.lr.is_some_and(|lr| !(lr > 0.0 && lr.is_finite())) {
