@@ -287,8 +287,9 @@ fn compile_at(
     let object = compiled.map_err(refused)?.object;
     let bytes = std::fs::read(&object)
         .map_err(|e| Error::File { path: object.clone(), reason: e.to_string() })?;
-    // The module keeps the bytes for its line tables.
-    Ok(Module::load(bytes.leak())?)
+    // SAFETY: just compiled, from a program that its user wants to be run here, constructors and all. The module keeps the bytes
+    // for its line tables.
+    Ok(unsafe { Module::load(bytes.leak())? })
 }
 
 /// Whether a name that is defined may be meant for a header that every program begins with.
