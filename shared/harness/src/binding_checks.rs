@@ -140,14 +140,14 @@ fn memory_that_does_not_fit_is_refused(device: &Device) {
     if device.kind() == DeviceKind::Cuda {
         let past = DLTensor { byte_offset: 1 << 32, ..good };
         for tensor in [on_host, past] {
-            // SAFETY: as above.
+            // SAFETY: they have the sizes and strides of `good`; nothing is bound.
             refused(unsafe { adding(device).0.bind().foreign("x", &tensor) }, "foreign memory");
         }
     }
-    // SAFETY: as above.
+    // SAFETY: `good` has as many sizes and strides as `ndim`; nothing is bound.
     let twice = unsafe { adding(device).0.bind().foreign("x", &good).unwrap().foreign("x", &good) };
     refused(twice, "tensor 'x': expected bound once, got bound twice");
-    // SAFETY: as above.
+    // SAFETY: `good` has as many sizes and strides as `ndim`; nothing is bound.
     refused(unsafe { adding(device).0.bind().foreign("y", &good) }, "expected one of x, out");
 }
 
@@ -226,7 +226,7 @@ fn scratch_comes_from_the_caller(device: &Device) {
     assert_eq!(binding.read(out).unwrap().values(), [7.0; N]);
     // SAFETY: nothing is bound.
     refused(unsafe { planned().0.bind().scratch(aligned, needed - 1) }, "scratch: expected 1024");
-    // SAFETY: as above.
+    // SAFETY: nothing is bound, for the address is refused.
     refused(unsafe { planned().0.bind().scratch(aligned + 4, needed) }, "at a multiple of 256");
 }
 

@@ -4,6 +4,8 @@
 //! with the state made once more; dk and dv back, with the state's gradient. The equations are those of
 //! `lab_reference::vlstm`, by chunks of 64 positions.
 
+#![forbid(unsafe_code)]
+
 mod checks;
 mod wide;
 
