@@ -1,5 +1,7 @@
 //! The records of `lab bench --record`, in `history/`, and their format, `history/schema.json`.
 
+#![forbid(unsafe_code)]
+
 use std::path::{Path, PathBuf};
 
 /// The directory of what `lab tune --record` found, with the format in `schema.json`.

@@ -307,8 +307,10 @@ fn compile_at(
         .map_err(|e| Error::File { path: object.clone(), reason: e.to_string() })?;
     check_shared(&bytes, sources.kernels.iter().map(|(_, kernel)| kernel))?;
     let initialisers = Initialisers::take(&mut bytes);
-    // The module keeps the bytes for its line tables.
-    Ok((Module::load(bytes.leak())?, initialisers))
+    // SAFETY: just compiled, from a program that its user wants to be run here; its constructors run later, as the program does. The
+    // module keeps the bytes for its line tables.
+    let module = unsafe { Module::load(bytes.leak())? };
+    Ok((module, initialisers))
 }
 
 /// Whether a name that is defined may be meant for a header that every program begins with.

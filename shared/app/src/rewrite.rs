@@ -125,21 +125,38 @@ pub(crate) fn rewrite(
     Ok(Rewritten { text: apply(text, edits), kernels })
 }
 
-/// `k << <1, 2>> >(x)`, which nvcc takes too, as `k <<< 1, 2>>> (x)`.
+/// `k << <1, 2>> >(x)`, which nvcc takes too, as `k <<< 1, 2>>> (x)`. What stands in a literal or in a comment is no token and
+/// stays.
 fn joined_launches(text: &str) -> String {
-    let mut own = text.to_owned();
-    let mut from = 0;
-    while let Some(open) = own[from..].find("<< <").map(|at| from + at) {
-        let Some(close) = own[open..].find(">> >").map(|at| open + at) else { break };
-        if own[open..close].contains(';') {
-            from = open + 4;
-            continue;
+    let tokens = Tokens::read(text);
+    // Three of a kind, the third behind a gap in its line.
+    let is_divided = |first: usize, mark: &str| {
+        let gap = tokens.end(first + 1)..tokens.start(first + 2);
+        (first..first + 3).all(|n| tokens.at(n) == mark)
+            && tokens.end(first) == tokens.start(first + 1)
+            && !gap.is_empty()
+            && text[gap].bytes().all(|b| b == b' ' || b == b'\t')
+    };
+    let mut edits = Edits::new();
+    let mut join = |first: usize, mark: &str| {
+        let range = tokens.start(first)..tokens.end(first + 2);
+        let gap = " ".repeat(range.len() - 3);
+        edits.push((range, mark.repeat(3) + &gap));
+    };
+    let mut index = 0;
+    while index < tokens.all.len() {
+        let ends = |n: &usize| is_divided(*n, ">") || matches!(tokens.at(*n), ";" | "{" | "}");
+        let close = match is_divided(index, "<") {
+            true => (index + 3..tokens.all.len()).find(ends).filter(|&n| tokens.at(n) == ">"),
+            false => None,
+        };
+        if let Some(close) = close {
+            join(index, "<");
+            join(close, ">");
         }
-        own.replace_range(open..open + 4, "<<< ");
-        own.replace_range(close..close + 4, ">>> ");
-        from = close;
+        index = close.map_or(index + 1, |close| close + 3);
     }
-    own
+    apply(text, edits)
 }
 
 /// `a::b::`, where the `{` opens namespace a::b.
@@ -700,6 +717,59 @@ mod tests {
         {
             let error = rewrite(text, &mut Macros::default(), &mut |_, _, _| Ok(None)).unwrap_err();
             assert!(error.starts_with(reason), "{error}");
+        }
+    }
+
+    /// Pieces of C++ in any order, some of which look like a divided launch: only the launches change.
+    #[test]
+    fn nothing_but_a_divided_launch_is_joined() {
+        const STAY: [&str; 18] = [
+            "puts(\"k << <1, 2>> >(x)\");",
+            "puts(R\"(k << <1, 2>> >(x)\n\"))\");",
+            "puts(R\"end(k << <1)\" 2>> >(x))end\");",
+            "// k << <1, 2>> >(x)\n",
+            "/* k << <1, 2>> >(x) */",
+            "/* k << < */ a >> > b;",
+            "'<'; '>'; '\\''; L'<';",
+            "std::cout << x << y >> 1 << '<';",
+            "A<B<C<int>>> a; A<B<C<int> > > b;",
+            "#define SHIFT(a, b) (a << b >> 1)\n",
+            "#define TEXT \"<< <\" \\\n  \">> >\"\n",
+            "if (a < b && c > d) { a <<= 2; b >>= 1; }",
+            "k<<<1, 2>>>(x);",
+            "x = a <<\n< b;",
+            "int n = 1'000'000 << 2;",
+            "k << <1; 2>> >(x);",
+            "\u{e9} ≤ \"\u{4e2d}\"; ",
+            "operator<< (a); operator>> (b);",
+        ];
+        const CHANGE: [[&str; 2]; 3] = [
+            ["k << <1, 2>> >(x);", "k <<< 1, 2>>> (x);"],
+            [
+                "k<T, 4> <<  <g, b, 1 << 3>>\t>(x, \"<< <\");",
+                "k<T, 4> <<<  g, b, 1 << 3>>> (x, \"<< <\");",
+            ],
+            ["#define L(k) k << <g, \\\n b>> >()\n", "#define L(k) k <<< g, \\\n b>>> ()\n"],
+        ];
+        let mut state = 1u64;
+        let mut draw = |below: usize| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % below
+        };
+        for _ in 0..2000 {
+            let (mut text, mut expected) = (String::new(), String::new());
+            for _ in 0..1 + draw(9) {
+                let [before, after] = match draw(4) {
+                    0 => CHANGE[draw(CHANGE.len())],
+                    _ => [STAY[draw(STAY.len())]; 2],
+                };
+                let space = ["\n", "\n\n", "\n  "][draw(3)];
+                text += &format!("{before}{space}");
+                expected += &format!("{after}{space}");
+            }
+            assert_eq!(joined_launches(&text), expected);
         }
     }
 

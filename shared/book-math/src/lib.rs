@@ -6,6 +6,8 @@
 //! GitHub shows the same blocks as equations, and follows the same links, so that a stage's page reads well in both
 //! places.
 
+#![forbid(unsafe_code)]
+
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 

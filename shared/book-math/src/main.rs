@@ -2,6 +2,8 @@
 //! whether it is of use to that renderer; without arguments it reads a book from stdin, as mdbook sends
 //! it, and writes it to stdout.
 
+#![forbid(unsafe_code)]
+
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

@@ -19,7 +19,8 @@ pub fn run(case: &Case, device: &Device) -> Result<Vec<Vec<f64>>, Error> {
     let names = kernel.parameters().iter().map(|p| p.name.as_str());
     let passed = names.zip(&mut arguments).map(|(name, made)| Ok((name, made.arg()?)));
     let passed = passed.collect::<Result<Vec<_>, Error>>()?;
-    kernel.launch(case.launch, &passed)?;
+    // SAFETY: kernels of the corpus are wrong on purpose. What leaves its buffers runs under the emulator's checks, which stop it.
+    unsafe { kernel.launch(case.launch, &passed)? };
     drop(passed);
     device.synchronize()?;
     arguments.iter().filter_map(Made::values).collect()

@@ -163,14 +163,14 @@ impl ArgKind {
     /// What it is instead.
     pub(crate) fn fits(&self, parameter: &Parameter) -> Result<(), String> {
         let fits = match *self {
-            Self::Integer(value) => match range(parameter.type_name) {
+            Self::Integer(value) => match range(&parameter.type_name) {
                 Some((least, most)) if (least..=most).contains(&value) => true,
                 Some((least, most)) => {
                     return Err(format!("{value}, which is not in {least} to {most}"));
                 }
                 None => false,
             },
-            Self::Real(_) => matches!(parameter.type_name, "f16" | "bf16" | "f32" | "f64"),
+            Self::Real(_) => matches!(parameter.type_name.as_str(), "f16" | "bf16" | "f32" | "f64"),
             Self::Buffer { element, writable } => points_to(parameter, element, writable),
             Self::TensorMap { .. } => {
                 parameter.type_name == TENSOR_MAP && parameter.size == size_of::<[u64; 16]>()
@@ -239,7 +239,7 @@ pub(crate) fn encode(argument: &Arg<'_>, parameter: &Parameter, to: &mut [u8]) {
     let size = parameter.size;
     match argument.kind {
         ArgKind::Integer(value) => to[..size].copy_from_slice(&value.to_le_bytes()[..size]),
-        ArgKind::Real(value) => match parameter.type_name {
+        ArgKind::Real(value) => match parameter.type_name.as_str() {
             "f16" => to[..size].copy_from_slice(&f16::from_f64(value).to_le_bytes()),
             "bf16" => to[..size].copy_from_slice(&bf16::from_f64(value).to_le_bytes()),
             "f32" => to[..size].copy_from_slice(&(value as f32).to_le_bytes()),
@@ -280,7 +280,7 @@ pub(crate) fn order(
         }
     }
     let place = |parameter: &Parameter| {
-        let expected = || parameter.type_name.to_owned();
+        let expected = || parameter.type_name.clone();
         let (kernel, name) = (|| kernel.to_owned(), || parameter.name.clone());
         let Some(at) = named.iter().position(|(n, _)| *n == parameter.name) else {
             return Err(Error::NoArgument { kernel: kernel(), name: name(), expected: expected() });
@@ -297,8 +297,14 @@ pub(crate) fn order(
 mod tests {
     use super::*;
 
-    fn parameter(name: &str, type_name: &'static str, pointee_size: usize) -> Parameter {
-        Parameter { name: name.into(), type_name, size: 8, pointee_size, fields: Vec::new() }
+    fn parameter(name: &str, type_name: &str, pointee_size: usize) -> Parameter {
+        Parameter {
+            name: name.into(),
+            type_name: type_name.into(),
+            size: 8,
+            pointee_size,
+            fields: Vec::new(),
+        }
     }
 
     #[test]

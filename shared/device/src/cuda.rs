@@ -81,7 +81,7 @@ pub(crate) struct RawStream {
 
 // SAFETY: a handle, like the others.
 unsafe impl Send for RawStream {}
-// SAFETY: as above.
+// SAFETY: the driver takes a stream's handle from several threads at once.
 unsafe impl Sync for RawStream {}
 
 impl RawStream {
@@ -98,7 +98,7 @@ pub(crate) struct RawGraph {
 
 // SAFETY: a handle, like the others.
 unsafe impl Send for Function {}
-// SAFETY: as above.
+// SAFETY: the driver takes a function's handle from several threads at once.
 unsafe impl Sync for Function {}
 
 impl Cuda {
@@ -341,7 +341,7 @@ impl Cuda {
             return self.synchronize();
         }
         self.enter()?;
-        // SAFETY: as above.
+        // SAFETY: the buffer has as many bytes (its caller checked); waited for before `to` can go.
         unsafe { result::memcpy_dtoh_async(to, address, self.stream) }
             .map_err(driver("cuMemcpyDtoHAsync"))?;
         self.synchronize()
@@ -628,7 +628,7 @@ impl Cuda {
         unsafe { result::stream::begin_capture(stream, mode) }
             .map_err(driver("cuStreamBeginCapture"))?;
         let worked = work();
-        // SAFETY: as above.
+        // SAFETY: the stream is the one whose capture has begun.
         let graph = unsafe { result::stream::end_capture(stream) };
         worked?;
         let graph = graph.map_err(driver("cuStreamEndCapture"))?;

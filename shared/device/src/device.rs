@@ -566,7 +566,7 @@ impl Device {
             Inner::Cuda(d) => d.copy_out(address, to),
             Inner::Emulator(_) => {
                 lab_emulator::grids_ended();
-                // SAFETY: as above.
+                // SAFETY: the buffer's own memory, of at least this length (its caller checked), and no kernel runs: its launches have ended.
                 unsafe {
                     std::ptr::copy_nonoverlapping(address as *const u8, to.as_mut_ptr(), to.len());
                 }

@@ -235,7 +235,7 @@ mod tests {
         assert!(view(DLTensor { dtype, ..good }).starts_with("elements of DLDataType { code: 5"));
         assert_eq!(view(DLTensor { byte_offset: 2, ..good }), "f32 at 0x42: misaligned");
         assert_eq!(view(DLTensor { data: std::ptr::null_mut(), ..good }), "a null pointer");
-        // SAFETY: as above.
+        // SAFETY: there is one size in this one too.
         let view = unsafe { good.view() }.unwrap();
         let device = Device::emulator().unwrap();
         assert_eq!(view.check_device(&device), Ok(()));

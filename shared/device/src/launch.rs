@@ -180,16 +180,48 @@ impl Kernel {
     ///
     /// # Errors
     /// As [`Kernel::bind`]. On the emulator also what the kernel itself does wrong.
-    pub fn launch(&self, launch: Launch, arguments: &[(&str, Arg<'_>)]) -> Result<(), Error> {
-        // SAFETY: the arguments borrow the buffers.
-        unsafe { self.bind(launch, arguments)?.run(None) }
+    ///
+    /// # Safety
+    /// With these numbers the kernel stays within its buffers: it has addresses, and what it is told of their sizes it believes. (On
+    /// the emulator with its checks an access beyond them is an error.) What other streams run meanwhile does not use what it
+    /// writes. Where a graph records it, all of this holds each time that the graph is launched.
+    ///
+    /// ```compile_fail,E0133
+    /// # fn copy(copy: &lab_device::Kernel, x: &lab_device::Buffer<f32>, out: &mut lab_device::Buffer<f32>) {
+    /// // 4096 columns of a buffer of four are other people's memory.
+    /// let all = [("x", x.arg()), ("out", out.arg_mut()), ("columns", 4096.into())];
+    /// copy.launch(lab_device::Launch::new(1, 256), &all);
+    /// # }
+    /// ```
+    pub unsafe fn launch(
+        &self,
+        launch: Launch,
+        arguments: &[(&str, Arg<'_>)],
+    ) -> Result<(), Error> {
+        let bound = self.bind(launch, arguments)?;
+        // SAFETY: the arguments borrow the buffers until the launch is in its queue, and freeing one waits for that; the rest is
+        // the caller's promise.
+        unsafe { bound.run(None) }
     }
 
     /// Runs it on a stream, after all that the device's own queue holds by now.
     ///
     /// # Errors
     /// As [`Kernel::launch`]; also a stream of another device.
-    pub fn launch_on(
+    ///
+    /// # Safety
+    /// As [`Kernel::launch`]. And until the kernel has ended nobody else uses its buffers, reads what it writes, or writes what it
+    /// reads: the device's own queue, and with it [`Buffer::write`](crate::Buffer::write), waits for a stream only behind
+    /// [`Stream::join`] or [`Stream::synchronize`].
+    ///
+    /// ```compile_fail,E0133
+    /// # fn fill(fill: &lab_device::Kernel, stream: &lab_device::Stream, x: &mut lab_device::Buffer<f32>) {
+    /// // On a GPU nobody knows which of the two comes first.
+    /// fill.launch_on(stream, lab_device::Launch::new(1, 4), &[("x", x.arg_mut())]);
+    /// x.write(&[1.0; 4]);
+    /// # }
+    /// ```
+    pub unsafe fn launch_on(
         &self,
         stream: &Stream,
         launch: Launch,
@@ -198,7 +230,7 @@ impl Kernel {
         let bound = self.bind(launch, arguments)?;
         stream.check_device(&self.device)?;
         stream.follow()?;
-        // SAFETY: the arguments borrow the buffers; freeing one waits for all streams.
+        // SAFETY: freeing a buffer waits for all streams; the rest is the caller's promise.
         unsafe { bound.run(Some(stream)) }
     }
 
@@ -250,7 +282,18 @@ impl Kernel {
     ///
     /// # Errors
     /// [`Error::NoGlobal`], [`Error::GlobalSize`].
-    pub fn set_global<T: Element>(&self, name: &str, values: &[T]) -> Result<(), Error> {
+    ///
+    /// # Safety
+    /// No kernel that uses the variable runs meanwhile: on the emulator none of the same file, whichever thread has launched it; on a
+    /// GPU none in another stream than the device's own.
+    ///
+    /// ```compile_fail,E0133
+    /// # fn set(weigh: &lab_device::Kernel) {
+    /// // Another thread may launch it at this moment: a kernel may go from thread to thread.
+    /// weigh.set_global("offset", &[1i32]);
+    /// # }
+    /// ```
+    pub unsafe fn set_global<T: Element>(&self, name: &str, values: &[T]) -> Result<(), Error> {
         let bytes: &[u8] = bytemuck::cast_slice(values);
         let sized = |size: usize| match size == bytes.len() {
             true => Ok(()),
@@ -270,8 +313,7 @@ impl Kernel {
                     .global(name)
                     .ok_or_else(|| Error::NoGlobal { name: name.to_owned() })?;
                 sized(size)?;
-                // SAFETY: the variable has this size, and no kernel runs: a launch on the emulator
-                // returns when it is over.
+                // SAFETY: the variable has this size, and no kernel that uses it runs, as promised.
                 unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address, size) };
                 Ok(())
             }
@@ -311,7 +353,7 @@ impl Kernel {
         let wrong = |got| Error::Argument {
             kernel: self.name().to_owned(),
             name: parameter.name.clone(),
-            expected: parameter.type_name.to_owned(),
+            expected: parameter.type_name.clone(),
             got,
         };
         argument.kind.fits(parameter).map_err(wrong)?;
@@ -418,9 +460,9 @@ impl Kernel {
 #[repr(C, align(64))]
 struct Line([u8; 64]);
 
-// SAFETY: bytes, without padding.
+// SAFETY: zeros are bytes.
 unsafe impl bytemuck::Zeroable for Line {}
-// SAFETY: as above.
+// SAFETY: bytes, without padding.
 unsafe impl bytemuck::Pod for Line {}
 
 /// A launch with all its arguments, checked, to be made any number of times: neither allocates nor
@@ -436,7 +478,7 @@ pub struct Bound {
 
 // SAFETY: the pointers lead into the values, which nobody writes again.
 unsafe impl Send for Bound {}
-// SAFETY: as above; a launch only reads them.
+// SAFETY: a launch, of which there may be several at once, only reads what they lead to.
 unsafe impl Sync for Bound {}
 
 impl Bound {
@@ -452,8 +494,8 @@ impl Bound {
     ///
     /// # Safety
     /// The buffers that it was bound to are alive until the kernel has ended, and nobody else writes
-    /// what it uses meanwhile. The stream is one of the kernel's device. What a kernel does within
-    /// or past a buffer is the kernel's affair: its tests run it under the emulator's checks.
+    /// what it uses meanwhile, or reads what it writes. With the numbers that it was bound to the kernel stays within them. The
+    /// stream is one of the kernel's device.
     pub unsafe fn run(&self, stream: Option<&Stream>) -> Result<(), Error> {
         let Self { kernel, launch, pointers, .. } = self;
         // SAFETY: each pointer leads to a value of the parameter's type; the rest is the caller's

@@ -10,7 +10,8 @@
 //! let saxpy = device.kernel(source, "saxpy<float>")?;
 //! let arguments =
 //!     [("x", x.arg()), ("out", y.arg_mut()), ("a", 2f32.into()), ("n", 1000usize.into())];
-//! saxpy.launch(Launch::new(4, 256), &arguments)?;
+//! // SAFETY: x and y have 1000 elements, and n is 1000.
+//! unsafe { saxpy.launch(Launch::new(4, 256), &arguments)? };
 //! assert_eq!(y.download()?, vec![4f32; 1000]);
 //! # Ok(())
 //! # }

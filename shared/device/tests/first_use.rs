@@ -73,9 +73,11 @@ fn it_is_compiled_once_and_kept() {
 
     let mut x = device.upload(&[1f32, 2.0]).unwrap();
     let twice = device.kernel(source, "twice").unwrap();
-    twice.launch(Launch::new(1, 2), &[("x", x.arg_mut())]).unwrap();
+    // SAFETY: two elements.
+    unsafe { twice.launch(Launch::new(1, 2), &[("x", x.arg_mut())]) }.unwrap();
     assert_eq!(x.download().unwrap(), [2.0, 4.0]);
-    let beyond = twice.launch(Launch::new(1, 3), &[("x", x.arg_mut())]).unwrap_err();
+    // SAFETY: the checks stop the third thread before it leaves x.
+    let beyond = unsafe { twice.launch(Launch::new(1, 3), &[("x", x.arg_mut())]) }.unwrap_err();
     assert!(beyond.to_string().contains("stages/demo/kernels/twice.cu:1:"), "{beyond}");
 }
 

@@ -48,10 +48,10 @@ fn main() -> ExitCode {
 fn check(file: &Path, name: &str, scratch: &Path) -> Result<(), String> {
     let object = lab_kernel_build::compile(file, &[name], &[], Build::Checked, scratch)?;
     let bytes = std::fs::read(object).map_err(|e| e.to_string())?;
-    // The module keeps the bytes for its line tables.
-    let module = Module::load(bytes.leak()).map_err(|e| e.to_string())?;
+    // SAFETY: it has just been compiled. The module keeps the bytes for its line tables.
+    let module = unsafe { Module::load(bytes.leak()) }.map_err(|e| e.to_string())?;
     let kernel = module.kernel(name).map_err(|e| e.to_string())?;
-    let types: Vec<_> = kernel.parameters().iter().map(|p| p.type_name).collect();
+    let types: Vec<_> = kernel.parameters().iter().map(|p| p.type_name.as_str()).collect();
     if types != ["f32*", "i32"] {
         return Err(format!("{name}: expected the parameters (float*, int), got {types:?}"));
     }

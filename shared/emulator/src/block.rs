@@ -200,7 +200,7 @@ impl BlockRunner {
                             yielder.suspend(());
                         }
                     });
-                // SAFETY: as above.
+                // SAFETY: the thread lives as long as its coroutine, and nobody else has it while these are made.
                 unsafe { (*thread).trap = Some(coroutine.trap_handler()) };
                 coroutine
             })

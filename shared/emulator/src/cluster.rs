@@ -26,7 +26,7 @@ pub(crate) struct Member {
 // SAFETY: the pointer is only followed in a checked launch, of which one OS thread at a time runs
 // anything, and while the member's runner lives: see `Cluster::stay`.
 unsafe impl Send for Member {}
-// SAFETY: as above.
+// SAFETY: what lies behind the pointer is used by the one OS thread that runs; the rest is atomic or locked.
 unsafe impl Sync for Member {}
 
 /// One cluster, while it runs.

@@ -143,7 +143,7 @@ pub enum LaunchError {
     #[error("{kernel}: {what}: expected 1 to {max}, got {got}")]
     Size {
         /// The kernel.
-        kernel: &'static str,
+        kernel: String,
         /// Which size.
         what: &'static str,
         /// Its largest value.
@@ -159,7 +159,7 @@ pub enum LaunchError {
     )]
     Cluster {
         /// The kernel.
-        kernel: &'static str,
+        kernel: String,
         /// Blocks of a cluster.
         cluster: u32,
         /// Blocks along x.
@@ -173,13 +173,13 @@ pub enum LaunchError {
     )]
     OverlapCooperative {
         /// The kernel.
-        kernel: &'static str,
+        kernel: String,
     },
     /// The number of arguments is not the number of parameters.
     #[error("{kernel}: expected {expected} arguments, got {got}")]
     ArgumentCount {
         /// The kernel.
-        kernel: &'static str,
+        kernel: String,
         /// Parameters of the kernel.
         expected: usize,
         /// Arguments given.
@@ -187,12 +187,12 @@ pub enum LaunchError {
     },
     /// The host is out of memory or threads.
     #[error("{kernel}: {0}", kernel = .1)]
-    Host(#[source] std::io::Error, &'static str),
+    Host(#[source] std::io::Error, String),
     /// The kernel is wrong.
     #[error("{kernel}: {findings}")]
     Kernel {
         /// The kernel.
-        kernel: &'static str,
+        kernel: String,
         /// How.
         findings: Findings,
         /// What was counted nevertheless, where the launch has come to its end.
@@ -208,7 +208,8 @@ pub enum LaunchError {
 ///
 /// # Safety
 /// Each argument points to a value of its parameter's type, and what those values point to is
-/// valid for whatever the kernel does with it.
+/// valid for whatever the kernel does with it. Nobody else touches that meanwhile, nor tells the checks of it
+/// ([`host_wrote_bytes`](crate::host_wrote_bytes) and the like).
 pub unsafe fn launch(
     kernel: &Kernel,
     config: &Config,
@@ -225,7 +226,7 @@ pub unsafe fn launch(
     };
     check(name, kernel, &geometry, arguments)?;
     if config.cooperative && config.overlap_previous {
-        return Err(LaunchError::OverlapCooperative { kernel: name });
+        return Err(LaunchError::OverlapCooperative { kernel: name.to_owned() });
     }
     let checked = kernel.module().checked();
     // The checks want a run that is the same every time.
@@ -234,7 +235,7 @@ pub unsafe fn launch(
         // SAFETY: the arguments are what the parameters say.
         true => Some(
             unsafe { checks(kernel, geometry, arguments, config.overlap_previous, options) }
-                .map_err(|error| LaunchError::Host(error, name))?,
+                .map_err(|error| LaunchError::Host(error, name.to_owned()))?,
         ),
         false => None,
     };
@@ -256,7 +257,7 @@ pub unsafe fn launch(
     };
     let fatal = match launch.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
         None => None,
-        Some(Failure::Host(error)) => return Err(LaunchError::Host(error, name)),
+        Some(Failure::Host(error)) => return Err(LaunchError::Host(error, name.to_owned())),
         Some(Failure::Kernel(finding)) => Some(*finding),
     };
     let is_whole = fatal.is_none();
@@ -268,7 +269,7 @@ pub unsafe fn launch(
         Some(findings) => {
             let counted = checks.filter(|_| is_whole).map(|mut checks| checks.profile());
             let profile = counted.unwrap_or_default();
-            Err(LaunchError::Kernel { kernel: name, findings, profile })
+            Err(LaunchError::Kernel { kernel: name.to_owned(), findings, profile })
         }
         None => Ok(checks.map_or_else(Profile::default, |mut checks| {
             let profile = checks.profile();
@@ -298,14 +299,18 @@ unsafe fn checks(
 }
 
 fn check(
-    name: &'static str,
+    name: &str,
     kernel: &Kernel,
     geometry: &Geometry,
     arguments: &[*mut c_void],
 ) -> Result<(), LaunchError> {
     let expected = kernel.parameters().len();
     if arguments.len() != expected {
-        return Err(LaunchError::ArgumentCount { kernel: name, expected, got: arguments.len() });
+        return Err(LaunchError::ArgumentCount {
+            kernel: name.to_owned(),
+            expected,
+            got: arguments.len(),
+        });
     }
     let [gx, gy, gz] = geometry.grid.map(u64::from);
     let [bx, by, bz] = geometry.block.map(u64::from);
@@ -330,7 +335,7 @@ fn check(
     let cluster = u64::from(geometry.cluster.max(1));
     if !gx.is_multiple_of(cluster) || geometry.cooperative && cluster > 1 {
         return Err(LaunchError::Cluster {
-            kernel: name,
+            kernel: name.to_owned(),
             cluster: geometry.cluster,
             grid: geometry.grid[0],
             cooperative: geometry.cooperative,
@@ -338,7 +343,7 @@ fn check(
     }
     for (what, got, min, max) in sizes {
         if got < min || got > max {
-            return Err(LaunchError::Size { kernel: name, what, max, got });
+            return Err(LaunchError::Size { kernel: name.to_owned(), what, max, got });
         }
     }
     Ok(())

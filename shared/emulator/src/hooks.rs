@@ -110,8 +110,20 @@ impl Module {
     ///
     /// # Errors
     /// The dynamic linker refuses the object, or it was made with other headers than this runtime's.
-    pub fn load(bytes: &'static [u8]) -> Result<Arc<Self>, ModuleError> {
-        Self::bind(bytes, &RUNTIME)
+    ///
+    /// # Safety
+    /// The bytes are an object that `lab-kernel-build` made of CUDA C++, or none at all: it is loaded into this process, and what
+    /// its constructors do, it does here.
+    ///
+    /// ```compile_fail,E0133
+    /// # fn load(bytes: &'static [u8]) {
+    /// // Whoever loads it says where it comes from.
+    /// lab_emulator::Module::load(bytes);
+    /// # }
+    /// ```
+    pub unsafe fn load(bytes: &'static [u8]) -> Result<Arc<Self>, ModuleError> {
+        // SAFETY: as promised.
+        unsafe { Self::bind(bytes, &RUNTIME) }
     }
 }
 

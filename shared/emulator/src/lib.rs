@@ -41,7 +41,8 @@
 //!     let file = directory.path().join("reverse.cu");
 //!     std::fs::write(&file, source(barrier))?;
 //!     let object = compile(&file, &["reverse"], &[], Build::Checked, directory.path())?;
-//!     let module = Module::load(std::fs::read(object)?.leak())?;
+//!     // SAFETY: it has just been compiled.
+//!     let module = unsafe { Module::load(std::fs::read(object)?.leak())? };
 //!     let kernel = module.kernel("reverse")?;
 //!
 //!     let mut x = allocate(64 * 4)?.cast::<f32>();

@@ -37,20 +37,20 @@ pub(crate) struct Share {
 pub(crate) unsafe fn run(op: Collective, operands: [usize; LANES]) {
     // SAFETY: the caller's promise.
     let rows = || operands.map(|o| unsafe { *(o as *const Row) });
-    // SAFETY: as above.
+    // SAFETY: the caller's promise: an operand of mma is a share.
     let shares = || operands.map(|o| unsafe { *(o as *const Share) });
     match op {
         Collective::LoadMatrices | Collective::LoadMatricesTransposed => {
             let to = spread(&rows().map(|r| r.row), op == Collective::LoadMatricesTransposed);
             for (operand, to) in operands.into_iter().zip(to) {
-                // SAFETY: as above.
+                // SAFETY: the caller's promise: it is the row that was read, and nobody else uses it.
                 unsafe { (*(operand as *mut Row)).to = to };
             }
         }
         Collective::MmaF16 | Collective::MmaBf16 | Collective::MmaTf32 => {
             let sums = multiply_add(op, &shares());
             for (operand, c) in operands.into_iter().zip(sums) {
-                // SAFETY: as above.
+                // SAFETY: the caller's promise: it is the share that was read, and nobody else uses it.
                 unsafe { (*(operand as *mut Share)).c = c };
             }
         }

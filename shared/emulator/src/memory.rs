@@ -295,7 +295,8 @@ pub fn host_copied(from: *const u8, to: *const u8) {
     target.since = next_generation();
     let (target, generation) = (*target, next_generation());
     for offset in (0..target.len.min(source.len)).step_by(GRANULE) {
-        // SAFETY: both lie in the arena; no kernel runs on buffers that the host copies.
+        // SAFETY: both lie in the arena, each in its allocation; no kernel runs on buffers that the host copies, which `launch`
+        // asks for.
         unsafe {
             let init = (*arena.granule(source.base + offset)).initialised(&source);
             (*arena.granule(target.base + offset)).set_initialised(init, generation);
@@ -303,7 +304,8 @@ pub fn host_copied(from: *const u8, to: *const u8) {
     }
 }
 
-/// Tells the checks that the host has written these bytes, which may be a part of an allocation.
+/// Tells the checks that the host has written these bytes, which may be a part of an allocation: what lies behind its end is
+/// not looked at.
 pub fn host_wrote_bytes(address: *const u8, bytes: usize) {
     let Ok(arena) = arena() else { return };
     let start = arena.book().own(address as usize);
@@ -311,11 +313,11 @@ pub fn host_wrote_bytes(address: *const u8, bytes: usize) {
     if bytes >= allocation.len && start == allocation.base {
         return host_wrote(address, true);
     }
-    let end = (start + bytes).min(allocation.base + allocation.len);
+    let end = start.saturating_add(bytes).min(allocation.base + allocation.len);
     let generation = next_generation();
     for granule in (start / GRANULE * GRANULE..end).step_by(GRANULE) {
         let written = bytes_in(granule, start, end);
-        // SAFETY: it lies in the arena; no kernel runs on what the host writes.
+        // SAFETY: it is of an allocation, in the arena; no kernel runs on what the host writes, which `launch` asks for.
         let shadow = unsafe { &mut *arena.granule(granule) };
         shadow.set_initialised(shadow.initialised(&allocation) | written, generation);
     }
@@ -331,17 +333,19 @@ pub fn host_copied_bytes(from: *const u8, to: *const u8, bytes: usize) {
     };
     let generation = next_generation();
     let is_written = |at: usize| {
-        // SAFETY: it lies in the arena; no kernel runs on what the host copies.
+        // SAFETY: it is of an allocation, in the arena; no kernel runs on what the host copies, which `launch` asks for.
         let init = unsafe { (*arena.granule(at)).initialised(&source) };
         init >> (at % GRANULE) & 1 == 1
     };
-    let end = (to + bytes).min(target.base + target.len);
+    // Neither allocation may end before so many bytes.
+    let bytes = bytes.min(source.base + source.len - from).min(target.base + target.len - to);
+    let end = to + bytes;
     for granule in (to / GRANULE * GRANULE..end).step_by(GRANULE) {
         let unwritten = (granule.max(to)..(granule + GRANULE).min(end))
             .filter(|at| !is_written(from + (at - to)))
             .fold(0, |mask, at| mask | 1 << (at - granule));
         if unwritten != 0 {
-            // SAFETY: as above.
+            // SAFETY: it is of the other allocation; no kernel runs on that either.
             let shadow = unsafe { &mut *arena.granule(granule) };
             shadow.set_initialised(shadow.initialised(&target) & !unwritten, generation);
         }
@@ -360,7 +364,7 @@ pub fn never_written(address: *const u8, bytes: usize) -> Option<(usize, usize)>
     let arena = arena().ok()?;
     let start = arena.book().own(address as usize);
     let Whose::Live(allocation) = arena.whose(start) else { return None };
-    let end = (start + bytes).min(allocation.base + allocation.len);
+    let end = start.saturating_add(bytes).min(allocation.base + allocation.len);
     let (mut first, mut count) = (None, 0);
     for granule in (start / GRANULE * GRANULE..end).step_by(GRANULE) {
         // SAFETY: it lies in the arena; no kernel runs on what the host looks at.

@@ -54,7 +54,7 @@ pub struct Parameter {
     /// Its name; its number where the source does not show one (a kernel that a macro makes).
     pub name: String,
     /// `f32`, `const f16*`, `const float2*`, …; a struct's own name.
-    pub type_name: &'static str,
+    pub type_name: String,
     /// Its size in bytes.
     pub size: usize,
     /// The size of what it points to; 0 where it is no pointer.
@@ -64,12 +64,12 @@ pub struct Parameter {
 }
 
 /// A field of a struct that host and kernel share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
     /// Its name.
-    pub name: &'static str,
+    pub name: String,
     /// As of a parameter; of an array, that of its elements.
-    pub type_name: &'static str,
+    pub type_name: String,
     /// Bytes before it.
     pub offset: usize,
     /// Its size in bytes.
@@ -130,7 +130,7 @@ pub(crate) type Trampoline = unsafe extern "C" fn(*mut *mut c_void);
 /// One instantiation of a kernel template.
 #[derive(Debug)]
 struct Export {
-    name: &'static str,
+    name: String,
     call: Trampoline,
     /// Where the kernel's own code begins.
     function: usize,
@@ -162,20 +162,21 @@ pub struct Module {
     names: OnceLock<Names>,
     checked: bool,
     /// A line each: place, a space, name.
-    suspects: &'static str,
+    suspects: String,
     library: Library,
 }
 
 #[derive(Debug)]
 struct Global {
-    name: &'static str,
+    name: String,
     address: *mut u8,
     size: usize,
 }
 
-// SAFETY: an address; who may write there, and when, is the caller's affair.
+// SAFETY: it is never read or written here: `Kernel::global` gives the address away, and whoever uses that promises that
+// nobody else does meanwhile.
 unsafe impl Send for Global {}
-// SAFETY: as above.
+// SAFETY: the same holds of shared references.
 unsafe impl Sync for Global {}
 
 /// Where the dynamic linker put an object.
@@ -192,18 +193,21 @@ struct Image {
 
 impl Module {
     /// Loads an object whose kernels call `runtime`.
-    pub(crate) fn bind(
+    ///
+    /// # Safety
+    /// As [`Module::load`].
+    pub(crate) unsafe fn bind(
         bytes: &'static [u8],
         runtime: &'static Runtime,
     ) -> Result<Arc<Self>, ModuleError> {
         let flags = RTLD_NOW | RTLD_LOCAL;
         let library = match cached(bytes) {
-            // SAFETY: the object's constructors are the C++ runtime's own; kernels have none.
+            // SAFETY: its constructors may run, as promised.
             Some(path) => unsafe { Library::open(Some(&path), flags)? },
             None => {
                 let file = in_memory(bytes)?;
                 let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
-                // SAFETY: as above.
+                // SAFETY: its constructors may run, as promised.
                 unsafe { Library::open(Some(&path), flags)? }
             }
         };
@@ -214,7 +218,8 @@ impl Module {
         if got != Some(CONTRACT) {
             return Err(ModuleError::Contract { expected: CONTRACT, got });
         }
-        // SAFETY: `lab-kernel-build` generates these symbols with exactly these types.
+        // SAFETY: `lab-kernel-build` has generated these symbols with exactly these types, as promised; names are copied,
+        // for the object may be unloaded before whoever has asked for them is done.
         unsafe {
             let bind = *library.get::<unsafe extern "C" fn(*const Runtime)>(b"emu_bind\0")?;
             bind(runtime);
@@ -243,7 +248,7 @@ impl Module {
                 checked: library.get::<*const u8>(b"emu_checked\0").is_ok(),
                 suspects: match library.get::<*const c_char>(b"emu_suspects\0") {
                     Ok(text) => literal(*text),
-                    Err(_) => "",
+                    Err(_) => String::new(),
                 },
                 library,
             }))
@@ -251,8 +256,15 @@ impl Module {
     }
 
     /// The names of all instantiations.
-    pub fn kernels(&self) -> impl Iterator<Item = &'static str> {
-        self.exports.iter().map(|e| e.name)
+    ///
+    /// ```compile_fail
+    /// # fn names(module: std::sync::Arc<lab_emulator::Module>) {
+    /// // They are the module's, and gone with it.
+    /// let first: &'static str = module.kernels().next().unwrap();
+    /// # }
+    /// ```
+    pub fn kernels(&self) -> impl Iterator<Item = &str> {
+        self.exports.iter().map(|e| e.name.as_str())
     }
 
     /// The instantiation of that name.
@@ -384,12 +396,13 @@ impl Module {
     }
 }
 
+/// A copy.
+///
 /// # Safety
-/// `text` is a NUL-terminated literal of a loaded object. It outlives every use, for whatever hands
-/// it out holds the module.
-unsafe fn literal(text: *const c_char) -> &'static str {
-    // SAFETY: as promised.
-    unsafe { CStr::from_ptr(text) }.to_str().expect("C++ names are ASCII")
+/// `text` is a NUL-terminated literal of an object that is loaded.
+unsafe fn literal(text: *const c_char) -> String {
+    // SAFETY: it is NUL-terminated and there, as promised.
+    unsafe { CStr::from_ptr(text) }.to_str().expect("C++ names are ASCII").to_owned()
 }
 
 /// # Safety
@@ -408,11 +421,12 @@ impl Export {
     unsafe fn read(raw: &RawExport) -> Self {
         // SAFETY: the promise covers the strings of the table.
         let text = |p| unsafe { literal(p) };
-        let names: Vec<&str> = text(raw.parameter_names).split(',').collect();
-        // SAFETY: as above; there are as many as the table says.
+        let names = text(raw.parameter_names);
+        let names: Vec<&str> = names.split(',').collect();
+        // SAFETY: the table is of a loaded object, as promised, and has as many as it says.
         let raw_parameters = unsafe { table(raw.parameters, raw.parameter_count) };
         let parameters = raw_parameters.iter().enumerate().map(|(n, p)| {
-            // SAFETY: as above.
+            // SAFETY: the promise covers the tables that this one leads to.
             let fields = unsafe { table(p.fields, p.field_count) };
             let field = |f: &RawField| Field {
                 name: text(f.name),
@@ -451,8 +465,15 @@ pub struct Kernel {
 
 impl Kernel {
     /// The C++ expression that names the instantiation, such as `saxpy<float>`.
-    pub fn name(&self) -> &'static str {
-        self.export.name
+    ///
+    /// ```compile_fail
+    /// # fn name(kernel: lab_emulator::Kernel) -> &'static str {
+    /// // It is the kernel's, and gone with it.
+    /// kernel.name()
+    /// # }
+    /// ```
+    pub fn name(&self) -> &str {
+        &self.export.name
     }
 
     /// The parameters, in order.

@@ -41,7 +41,7 @@ pub(crate) struct Slab {
 // SAFETY: a slab is only memory; who may touch which stack is the scheduler's affair, which hands
 // a slab to one OS thread at a time.
 unsafe impl Send for Slab {}
-// SAFETY: as above.
+// SAFETY: its own fields are only read; its memory is the scheduler's affair.
 unsafe impl Sync for Slab {}
 
 const STRIDE: usize = PAGE + STACK_BYTES;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use lab_emulator::{Module, ModuleError};
-use lab_kernel_build::{Build, compile_in};
+use lab_kernel_build::{Build, compile, compile_in};
 
 /// Compiles a kernel with copies of the headers, `old` replaced by `new` in one of them.
 fn load_with(header: &str, old: &str, new: &str) -> Result<(), ModuleError> {
@@ -25,7 +25,29 @@ fn load_with(header: &str, old: &str, new: &str) -> Result<(), ModuleError> {
     std::fs::write(&source, "__global__ void empty() {}\n").expect("a kernel");
     let object = compile_in(root.path(), &source, &["empty"], &[], Build::Plain, root.path());
     let bytes = std::fs::read(object.expect("it compiles").object).expect("the object");
-    Module::load(bytes.leak()).map(drop)
+    // SAFETY: it has just been compiled; one with another contract is refused before anything of it runs.
+    unsafe { Module::load(bytes.leak()) }.map(drop)
+}
+
+/// What was asked of a kernel stays where it is when the object is unloaded.
+#[test]
+fn names_outlive_their_object() {
+    let root = tempfile::tempdir().expect("a temporary directory");
+    let source = root.path().join("copy.cu");
+    std::fs::write(
+        &source,
+        "__global__ void copy(const float* from, float* to) { *to = *from; }\n",
+    )
+    .expect("a kernel");
+    let object = compile(&source, &["copy"], &[], Build::Plain, root.path()).expect("it compiles");
+    let bytes = std::fs::read(object).expect("the object");
+    // SAFETY: it has just been compiled.
+    let module = unsafe { Module::load(bytes.leak()) }.expect("it loads");
+    let kernel = module.kernel("copy").expect("the kernel");
+    let (name, parameters) = (kernel.name().to_owned(), kernel.parameters().to_vec());
+    drop((kernel, module));
+    let types: Vec<&str> = parameters.iter().map(|p| p.type_name.as_str()).collect();
+    assert_eq!((&name[..], &types[..]), ("copy", &["const f32*", "f32*"][..]));
 }
 
 #[test]

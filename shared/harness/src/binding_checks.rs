@@ -140,14 +140,14 @@ fn memory_that_does_not_fit_is_refused(device: &Device) {
     if device.kind() == DeviceKind::Cuda {
         let past = DLTensor { byte_offset: 1 << 32, ..good };
         for tensor in [on_host, past] {
-            // SAFETY: as above.
+            // SAFETY: they have the sizes and strides of `good`; nothing is bound.
             refused(unsafe { adding(device).0.bind().foreign("x", &tensor) }, "foreign memory");
         }
     }
-    // SAFETY: as above.
+    // SAFETY: `good` has as many sizes and strides as `ndim`; nothing is bound.
     let twice = unsafe { adding(device).0.bind().foreign("x", &good).unwrap().foreign("x", &good) };
     refused(twice, "tensor 'x': expected bound once, got bound twice");
-    // SAFETY: as above.
+    // SAFETY: `good` has as many sizes and strides as `ndim`; nothing is bound.
     refused(unsafe { adding(device).0.bind().foreign("y", &good) }, "expected one of x, out");
 }
 
@@ -226,7 +226,7 @@ fn scratch_comes_from_the_caller(device: &Device) {
     assert_eq!(binding.read(out).unwrap().values(), [7.0; N]);
     // SAFETY: nothing is bound.
     refused(unsafe { planned().0.bind().scratch(aligned, needed - 1) }, "scratch: expected 1024");
-    // SAFETY: as above.
+    // SAFETY: nothing is bound, for the address is refused.
     refused(unsafe { planned().0.bind().scratch(aligned + 4, needed) }, "at a multiple of 256");
 }
 
@@ -399,7 +399,8 @@ fn structs_go_by_value(device: &Device) {
     let launch = Launch::new(1, 128);
     let rest = [("x", x.arg()), ("n", N.into())];
     let arguments = [&rest[..], &[("affine", Arg::record(&affine)), ("out", out.arg_mut())]];
-    apply.launch(launch, &arguments.concat()).unwrap();
+    // SAFETY: both have N elements.
+    unsafe { apply.launch(launch, &arguments.concat()) }.unwrap();
     let values = out.download().unwrap();
     assert!(values[10..80].iter().all(|&v| v == 6.5), "{values:?}");
     assert!(values[..10].iter().chain(&values[80..]).all(|&v| v == 0.0), "{values:?}");
@@ -409,7 +410,8 @@ fn structs_go_by_value(device: &Device) {
     let mut out = device.upload(&[0f32; 1000]).unwrap();
     let look_up = device.kernel(&kernels::DEVICE, "look_up").unwrap();
     let arguments = [("table", Arg::record(&table)), ("out", out.arg_mut())];
-    look_up.launch(Launch::new(1, 1000), &arguments).unwrap();
+    // SAFETY: a thread for each of the 1000.
+    unsafe { look_up.launch(Launch::new(1, 1000), &arguments) }.unwrap();
     assert_eq!(out.download().unwrap(), table.values);
     wrong_structs_are_refused(&apply, &x);
 }
@@ -421,7 +423,7 @@ fn wrong_structs_are_refused(apply: &lab_device::Kernel, x: &lab_device::Buffer<
         value: &R,
     ) -> String {
         let arguments = [("affine", Arg::record(value)), ("x", x.arg()), ("n", 1.into())];
-        apply.launch(Launch::new(1, 1), &arguments).unwrap_err().to_string()
+        apply.bind(Launch::new(1, 1), &arguments).unwrap_err().to_string()
     }
     mod renamed {
         lab_device::record! { pub struct Affine { factor: f32, shift: f32, from: [i32; 2] } }

@@ -82,46 +82,49 @@ fn wrong_launches_are_refused_before_they_run(device: &Device) {
     };
     let (value, n) = (("value", 1f32.into()), ("n", 1i32.into()));
     refused(
-        fill.launch(once, &[("x", x.arg_mut()), value]),
+        fill.bind(once, &[("x", x.arg_mut()), value]).map(drop),
         "fill<float>: argument 'n': expected i32, got none",
     );
     refused(
-        fill.launch(once, &[("y", x.arg()), value, n]),
+        fill.bind(once, &[("y", x.arg()), value, n]).map(drop),
         "argument 'y': expected one of x, value, n",
     );
     refused(
-        fill.launch(once, &[("x", x.arg_mut()), value, n, n]),
+        fill.bind(once, &[("x", x.arg_mut()), value, n, n]).map(drop),
         "argument 'n': expected once, got twice",
     );
     refused(
-        fill.launch(once, &[("x", half.arg_mut()), value, n]),
+        fill.bind(once, &[("x", half.arg_mut()), value, n]).map(drop),
         "argument 'x': expected f32*, got f16*",
     );
     refused(
-        fill.launch(once, &[("x", x.arg()), value, n]),
+        fill.bind(once, &[("x", x.arg()), value, n]).map(drop),
         "argument 'x': expected f32*, got const f32*",
     );
     refused(
-        fill.launch(once, &[("x", x.arg_mut()), ("value", 1i32.into()), n]),
+        fill.bind(once, &[("x", x.arg_mut()), ("value", 1i32.into()), n]).map(drop),
         "expected f32, got the integer 1",
     );
     refused(
-        fill.launch(once, &[("x", x.arg_mut()), value, ("n", 1f32.into())]),
+        fill.bind(once, &[("x", x.arg_mut()), value, ("n", 1f32.into())]).map(drop),
         "expected i32, got the number 1",
     );
     refused(
-        fill.launch(once, &[("x", x.arg_mut()), value, ("n", (1u64 << 31).into())]),
+        fill.bind(once, &[("x", x.arg_mut()), value, ("n", (1u64 << 31).into())]).map(drop),
         "got 2147483648, which is not",
     );
     refused(
-        fill.launch(once, &[("x", 1u64.into()), value, n]),
+        fill.bind(once, &[("x", 1u64.into()), value, n]).map(drop),
         "argument 'x': expected f32*, got the integer 1",
     );
     let add = device.kernel(&kernels::DEVICE, "add_to<float>").unwrap();
     let both = [("x", x.arg()), ("out", x.arg()), ("n", 1.into())];
-    refused(add.launch(once, &both), "argument 'out': expected f32*, got const f32*");
+    refused(add.bind(once, &both).map(drop), "argument 'out': expected f32*, got const f32*");
     let mut elsewhere = Device::emulator().unwrap().buffer::<f32>(32).unwrap();
-    refused(fill.launch(once, &[("x", elsewhere.arg_mut()), value, n]), "f32* of another device");
+    refused(
+        fill.bind(once, &[("x", elsewhere.arg_mut()), value, n]).map(drop),
+        "f32* of another device",
+    );
     for (launch, said) in [
         (Launch::new(0, 32), "grid.x: expected 1 to"),
         (Launch::new(1, 0), "block.x: expected 1 to"),
@@ -133,18 +136,24 @@ fn wrong_launches_are_refused_before_they_run(device: &Device) {
         (Launch::new(1, 32).shared(1 << 20), "dynamic shared memory in bytes: expected 0 to"),
         (Launch::new(1 << 20, 1024).cooperative(), "blocks of a cooperative launch: expected 1 to"),
     ] {
-        refused(fill.launch(launch, &[("x", x.arg_mut()), value, ("n", 32.into())]), said);
+        refused(fill.bind(launch, &[("x", x.arg_mut()), value, ("n", 32.into())]).map(drop), said);
     }
     assert_eq!(x.download().unwrap(), [0.0; 32], "nothing ran");
     refused(device.kernel(&kernels::DEVICE, "fill<double>").map(|_| ()), "got 'fill<double>'");
-    refused(fill.set_global("nothing", &[1i32]), "global variable: 'nothing' is not listed");
     refused(
-        fill.set_global("offset", &[1i32; 2]),
+        // SAFETY: there is no such variable.
+        unsafe { fill.set_global("nothing", &[1i32]) },
+        "global variable: 'nothing' is not listed",
+    );
+    refused(
+        // SAFETY: it is of another size, and stays as it is.
+        unsafe { fill.set_global("offset", &[1i32; 2]) },
         "global variable 'offset': expected 4 bytes, got 8",
     );
     let stream = Device::emulator().unwrap().stream().unwrap();
     refused(
-        fill.launch_on(&stream, once, &[("x", x.arg_mut()), value, n]),
+        // SAFETY: one element of 32.
+        unsafe { fill.launch_on(&stream, once, &[("x", x.arg_mut()), value, n]) },
         "stream: expected one of",
     );
 }
@@ -188,11 +197,20 @@ fn streams_come_after_what_was_queued_and_a_join_orders_the_rest(device: &Device
     let (one, two) = (device.stream().unwrap(), device.stream().unwrap());
     for round in 0..20 {
         let value = round as f32;
-        fill.launch(launch, &[("x", out.arg_mut()), ("value", value.into()), size]).unwrap();
-        fill.launch_on(&one, launch, &[("x", x.arg_mut()), ("value", 1f32.into()), size]).unwrap();
+        // SAFETY: both have n elements. The stream begins behind this launch, and is joined before x is used again.
+        unsafe { fill.launch(launch, &[("x", out.arg_mut()), ("value", value.into()), size]) }
+            .unwrap();
+        // SAFETY: as the launch before says.
+        unsafe {
+            fill.launch_on(&one, launch, &[("x", x.arg_mut()), ("value", 1f32.into()), size])
+        }
+        .unwrap();
         one.join().unwrap();
-        add.launch(launch, &[("x", x.arg()), ("out", out.arg_mut()), size]).unwrap();
-        add.launch_on(&two, launch, &[("x", x.arg()), ("out", out.arg_mut()), size]).unwrap();
+        // SAFETY: both have n elements; the stream two begins behind this, and `download` waits for it.
+        unsafe { add.launch(launch, &[("x", x.arg()), ("out", out.arg_mut()), size]) }.unwrap();
+        // SAFETY: nothing uses either until `download`, which waits for all streams.
+        unsafe { add.launch_on(&two, launch, &[("x", x.arg()), ("out", out.arg_mut()), size]) }
+            .unwrap();
         // Reading waits for all streams.
         assert_eq!(out.download().unwrap()[n - 1], value + 2.0, "{}", device.name());
     }
@@ -207,7 +225,8 @@ fn a_graph_makes_its_launches_again_each_time(device: &Device) {
         .graph(|| {
             for _ in 0..3 {
                 let arguments = [("x", x.arg()), ("out", out.arg_mut()), ("n", 64.into())];
-                add.launch(Launch::new(1, 64), &arguments)?;
+                // SAFETY: both have 64 elements, and live as long as the graph.
+                unsafe { add.launch(Launch::new(1, 64), &arguments) }?;
             }
             Ok(())
         })
@@ -218,7 +237,8 @@ fn a_graph_makes_its_launches_again_each_time(device: &Device) {
     drop(graph);
     assert_eq!(out.download().unwrap(), [12f32; 64], "recording ran nothing");
     // A failure inside leaves the device usable.
-    let failed = device.graph(|| add.launch(Launch::new(0, 1), &[]));
+    // SAFETY: it is refused.
+    let failed = device.graph(|| unsafe { add.launch(Launch::new(0, 1), &[]) });
     if device.kind() == DeviceKind::Cuda {
         assert!(failed.is_err());
     }
@@ -228,12 +248,17 @@ fn a_graph_makes_its_launches_again_each_time(device: &Device) {
 fn globals_are_set_and_dynamic_shared_memory_holds(device: &Device) {
     let weigh = device.kernel(&kernels::DEVICE, "weigh").unwrap();
     let mut out = device.buffer::<f32>(8).unwrap();
-    weigh.set_global("weights", &[1f32, 2.0, 3.0, 4.0]).unwrap();
-    weigh.set_global("offset", &[10i32]).unwrap();
-    weigh.launch(Launch::new(1, 8), &[("out", out.arg_mut())]).unwrap();
+    // SAFETY: whoever else launches a kernel of this file has none that reads these two variables: `weigh` alone does.
+    unsafe { weigh.set_global("weights", &[1f32, 2.0, 3.0, 4.0]) }.unwrap();
+    // SAFETY: no kernel reads it now.
+    unsafe { weigh.set_global("offset", &[10i32]) }.unwrap();
+    // SAFETY: eight threads, and as many elements.
+    unsafe { weigh.launch(Launch::new(1, 8), &[("out", out.arg_mut())]) }.unwrap();
     assert_eq!(out.download().unwrap(), [11.0, 12.0, 13.0, 14.0, 11.0, 12.0, 13.0, 14.0]);
-    weigh.set_global("offset", &[-1i32]).unwrap();
-    weigh.launch(Launch::new(1, 8), &[("out", out.arg_mut())]).unwrap();
+    // SAFETY: the download has waited for the launch.
+    unsafe { weigh.set_global("offset", &[-1i32]) }.unwrap();
+    // SAFETY: eight threads, and as many elements.
+    unsafe { weigh.launch(Launch::new(1, 8), &[("out", out.arg_mut())]) }.unwrap();
     assert_eq!(out.download().unwrap()[..2], [0.0, 1.0]);
 
     let reverse = device.kernel(&kernels::DEVICE, "reverse").unwrap();
@@ -241,7 +266,8 @@ fn globals_are_set_and_dynamic_shared_memory_holds(device: &Device) {
         let values: Vec<i32> = (0..n as i32).collect();
         let mut x = device.upload(&values).unwrap();
         let launch = Launch::new(1, n as u32).shared(4 * n);
-        reverse.launch(launch, &[("x", x.arg_mut()), ("n", n.into())]).unwrap();
+        // SAFETY: x has n elements.
+        unsafe { reverse.launch(launch, &[("x", x.arg_mut()), ("n", n.into())]) }.unwrap();
         assert!(x.download().unwrap().into_iter().rev().eq(values));
     }
 }
@@ -252,6 +278,10 @@ fn blocks_of_a_grid_wait_for_each_other(device: &Device) {
     let mut x = device.upload(&vec![0i32; blocks as usize]).unwrap();
     let mut y = device.buffer::<i32>(blocks as usize).unwrap();
     let launch = Launch::new(blocks, 64).cooperative();
-    kernel.launch(launch, &[("x", x.arg_mut()), ("y", y.arg_mut()), ("rounds", 6.into())]).unwrap();
+    // SAFETY: the kernel's blocks have an element each.
+    unsafe {
+        kernel.launch(launch, &[("x", x.arg_mut()), ("y", y.arg_mut()), ("rounds", 6.into())])
+    }
+    .unwrap();
     assert_eq!(x.download().unwrap(), vec![6; blocks as usize]);
 }

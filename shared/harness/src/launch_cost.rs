@@ -46,7 +46,7 @@ pub fn measure(device: &Device) -> Result<Vec<Measurement>, Error> {
     let launch = Launch::new(blocks, 256).cooperative();
     let arguments = [("x", x.arg_mut()), ("y", y.arg_mut()), ("rounds", TIMES.into())];
     let one = kernel.bind(launch, &arguments)?;
-    // SAFETY: as above.
+    // SAFETY: both buffers live to the end of this function, and nothing else uses them.
     let mut syncs = || unsafe { one.run(None) };
     syncs()?;
     let syncs =

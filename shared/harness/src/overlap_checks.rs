@@ -88,6 +88,7 @@ fn a_cooperative_launch(device: &Device) {
     let both = launch(1, true).cooperative();
     let error = kernel.bind(both, &arguments).unwrap_err();
     assert!(matches!(error, DeviceError::OverlapCooperative { .. }), "{error}");
-    kernel.launch(launch(1, true), &arguments).unwrap();
+    // SAFETY: each has 32 elements.
+    unsafe { kernel.launch(launch(1, true), &arguments) }.unwrap();
     assert_eq!(out.download().unwrap(), [3.0; 32]);
 }

@@ -30,6 +30,8 @@
 //! | `plain` | the plain ones, but for those that are left to their first use |
 //! | not set | both in a release build, as of `cargo install` and of a wheel; else as with `plain` |
 
+#![forbid(unsafe_code)]
+
 mod common;
 mod compile;
 mod first_use;

@@ -9,6 +9,8 @@
 //! kernel as it is (Papadakis et al., "Trivial Compiler Equivalence", ICSE 2015). An [`Exercise`]
 //! leaves out a piece, for a reader to write.
 
+#![forbid(unsafe_code)]
+
 mod bugs;
 mod code;
 mod edit;

@@ -11,6 +11,8 @@
 //! The equations are those of [`lab_reference::lstm`]; Hochreiter & Schmidhuber 1997, Gers et al.
 //! 2000, Greff et al. 2017 (arXiv 1503.04069).
 
+#![forbid(unsafe_code)]
+
 mod checks;
 mod direction;
 mod network;

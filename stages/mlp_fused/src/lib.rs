@@ -6,6 +6,8 @@
 //!
 //! A version is a way to make N such steps of B pairs each.
 
+#![forbid(unsafe_code)]
+
 mod batch;
 mod checks;
 mod flat;

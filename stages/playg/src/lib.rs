@@ -3,6 +3,8 @@
 //! Each operation is a version of this stage. The kernels are in `kernels/`; what a module here
 //! says of each is its sizes, its grid, its reference and its error bounds.
 
+#![forbid(unsafe_code)]
+
 mod checks;
 mod matrix;
 mod operation;

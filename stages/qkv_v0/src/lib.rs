@@ -4,6 +4,8 @@
 //! `__shared__` arrays were shared by the grid. With one block (`--set blocks=1`) it is right, with
 //! several it is wrong, and the tests hold it to both.
 
+#![forbid(unsafe_code)]
+
 mod checks;
 
 use lab_device::emulator::Kind;

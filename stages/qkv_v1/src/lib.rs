@@ -3,6 +3,8 @@
 //! O = (Q Kᵀ / √DHQK) V. A block owns some rows of Q and O and takes K and V a tile at a time: no
 //! block needs what another has.
 
+#![forbid(unsafe_code)]
+
 mod checks;
 
 use lab_device::{DType, Device, Instance};

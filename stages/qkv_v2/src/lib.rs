@@ -3,6 +3,8 @@
 //! O = Q (Kᵀ V) / √DHQK: first C = Kᵀ V, a matrix of DHQK x DHHV for each head, then a product of Q with
 //! it. Without a mask between the two products this is the same O, for S / DH times fewer operations.
 
+#![forbid(unsafe_code)]
+
 mod checks;
 mod plans;
 

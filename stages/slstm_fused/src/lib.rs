@@ -6,6 +6,8 @@
 //! The equations are those of `lab_reference::slstm`; the tensors those of [`lab_harness::slstm`]. Beck et al. 2024
 //! (arXiv 2405.04517, section 2.2).
 
+#![forbid(unsafe_code)]
+
 mod checks;
 mod recurrence;
 

@@ -3,6 +3,8 @@
 //! h_i = Σ_{j ≤ i} (q_i · k_j / √DHQK) v_j. A block owns some rows of Q and h, and takes the tiles
 //! of K and V up to its own rows: those above the diagonal are never touched.
 
+#![forbid(unsafe_code)]
+
 use lab_device::{DType, Device, KernelSource};
 use lab_harness::compare::unit;
 use lab_harness::qkv::{self, Grid, sizes};

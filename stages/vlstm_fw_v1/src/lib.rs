@@ -4,6 +4,8 @@
 //! the tiles of K and V from the diagonal back to the first, with a running maximum of the exponents
 //! and, for each tile, the sums of the forget gates anew.
 
+#![forbid(unsafe_code)]
+
 use lab_device::{DType, Device, KernelSource};
 use lab_harness::compare::unit;
 use lab_harness::qkv::{self, Grid, sizes};

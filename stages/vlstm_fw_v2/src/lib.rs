@@ -3,6 +3,8 @@
 //! The equations are those of `lab_reference::vlstm`. What gates alone decide is made by a launch before. Then a block
 //! owns some rows of Q and h, and tiles of K and V come past it, from the diagonal back to the first.
 
+#![forbid(unsafe_code)]
+
 mod checks;
 
 use lab_device::{DType, Device, Instance, KernelSource, Swizzle, TensorMap};

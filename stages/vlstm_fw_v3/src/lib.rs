@@ -4,6 +4,8 @@
 //! What gates alone decide comes first; then what each chunk adds to the state, all chunks at once; then the
 //! states themselves, along the chunks; then the outputs, all chunks at once again.
 
+#![forbid(unsafe_code)]
+
 use lab_device::{DType, Device, Instance, Kernel, KernelSource};
 use lab_harness::compare::unit;
 use lab_harness::plan::{Scope, Slot};

@@ -3,6 +3,8 @@
 //! The equations are those of `lab_reference::vlstm`, by chunks of 64 positions. A block walks a head, for 64 or 128
 //! columns of V: their part of the state stays in its registers, as the accumulators of wgmma.
 
+#![forbid(unsafe_code)]
+
 mod checks;
 
 use lab_device::{DType, Device, Instance, Kernel, KernelSource, Launch, Swizzle, TensorMap};

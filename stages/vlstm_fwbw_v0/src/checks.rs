@@ -44,7 +44,8 @@ fn sums_by_flags(device: &Device, f: &[f32], s: usize) -> Vec<f64> {
         ("tiles", tiles.into()),
         ("S", s.into()),
     ];
-    kernel.launch(launch, &arguments).unwrap();
+    // SAFETY: f has S elements of each head, F two each, the others one of each tile.
+    unsafe { kernel.launch(launch, &arguments) }.unwrap();
     stored(&sums)
 }
 
@@ -64,7 +65,8 @@ fn sums_by_grid_sync(device: &Device, f: &[f32], s: usize, blocks: u32) -> Vec<f
         ("S", s.into()),
     ];
     let launch = kernel.grid([blocks, 1, 1]).unwrap();
-    kernel.launch(launch.cooperative(), &arguments).unwrap();
+    // SAFETY: f has S elements of each head, F two each, total one of each tile.
+    unsafe { kernel.launch(launch.cooperative(), &arguments) }.unwrap();
     stored(&sums)
 }
 

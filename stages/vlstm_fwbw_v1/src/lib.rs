@@ -7,6 +7,8 @@
 //! The equations are those of [`lab_harness::vlstm`]; xLSTM, arXiv 2405.04517, appendix A, and Tiled
 //! Flash Linear Attention, arXiv 2503.14376.
 
+#![forbid(unsafe_code)]
+
 mod checks;
 mod tuning;
 

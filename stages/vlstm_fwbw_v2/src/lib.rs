@@ -4,6 +4,8 @@
 //! rows that come past; another owns rows, and makes dq. Nobody adds to what another has written. The equations are those
 //! of `lab_reference::vlstm`.
 
+#![forbid(unsafe_code)]
+
 mod checks;
 
 use lab_device::{DType, Device, Instance, KernelSource, Swizzle, TensorMap};

@@ -4,6 +4,8 @@
 //! three launches once more: what each chunk adds to the gradient of the state, a walk along the chunks, from the last to the
 //! first, and then the gradients of all chunks at once. The equations are those of `lab_reference::vlstm`, by chunks.
 
+#![forbid(unsafe_code)]
+
 use lab_device::{DType, Device, Instance, KernelSource};
 use lab_harness::compare::unit;
 use lab_harness::qkv::{self, Grid, sizes};

@@ -4,6 +4,8 @@
 //! with the state made once more; dk and dv back, with the state's gradient. The equations are those of
 //! `lab_reference::vlstm`, by chunks of 64 positions.
 
+#![forbid(unsafe_code)]
+
 mod checks;
 mod wide;
 
@@ -75,7 +77,7 @@ static LAST_STATE: &[Output] = &[
     Output {
         name: "nN",
         bounds: &[(F16, 2e-6), (BF16, 1e-5)],
-        elements: &[(F16, 6.0 * unit::F32), (BF16, 130.0 * unit::F32)],
+        elements: &[(F16, 6.0 * unit::F32), (BF16, 200.0 * unit::F32)],
     },
     Output {
         name: "mN",
@@ -89,12 +91,12 @@ static FIRST_STATE_GRADIENT: &[Output] = &[
     Output {
         name: "dC0",
         bounds: &[(F16, 1.2e-3), (BF16, 9e-3)],
-        elements: &[(F16, 0.6 * unit::F16), (BF16, 0.2 * unit::BF16)],
+        elements: &[(F16, 0.6 * unit::F16), (BF16, 0.75 * unit::BF16)],
     },
     Output {
         name: "dn0",
         bounds: &[(F16, 1.2e-3), (BF16, 9e-3)],
-        elements: &[(F16, 0.05 * unit::F16), (BF16, 0.004 * unit::BF16)],
+        elements: &[(F16, 0.05 * unit::F16), (BF16, 0.05 * unit::BF16)],
     },
 ];
 
@@ -142,7 +144,7 @@ const INFO: Info = Info {
         Output {
             name: "dk",
             bounds: &[(F16, 1e-3), (BF16, 8e-3)],
-            elements: &[(F16, 0.35 * unit::F16), (BF16, 0.1 * unit::BF16)],
+            elements: &[(F16, 0.35 * unit::F16), (BF16, 0.25 * unit::BF16)],
         },
         Output {
             name: "dv",
@@ -157,7 +159,7 @@ const INFO: Info = Info {
         Output {
             name: "df",
             bounds: &[(F16, 2e-3), (BF16, 1.2e-2)],
-            elements: &[(F16, 0.04 * unit::F16), (BF16, 0.0027 * unit::BF16)],
+            elements: &[(F16, 0.04 * unit::F16), (BF16, 0.007 * unit::BF16)],
         },
     ],
 };

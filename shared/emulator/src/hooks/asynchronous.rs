@@ -155,7 +155,7 @@ pub(super) fn mbarrier_invalidate(thread: &mut Running, barrier: *mut c_void) {
     let how = How { whole: true, mbarrier: true, ..How::default() };
     let pc = thread.pc();
     thread.look_at(address, 8, Kind::Write, how, pc);
-    // SAFETY: as above.
+    // SAFETY: it was looked at: 8 aligned bytes of shared memory; one thread of a block runs at a time.
     unsafe { mbarrier::invalidate(address) };
     if let Some((check, _)) = thread.check() {
         check.mbarrier_invalidate(address);
@@ -167,7 +167,7 @@ pub(super) fn mbarrier_invalidate(thread: &mut Running, barrier: *mut c_void) {
 pub(super) fn initialised(thread: &mut Running, address: usize) {
     aligned(thread, address);
     loop {
-        // SAFETY: as above.
+        // SAFETY: it is aligned, and a stray address traps in the thread that has it, as any of a kernel does.
         if unsafe { mbarrier::state(address) } != Err(Misuse::NotInitialised) {
             return;
         }
@@ -179,7 +179,7 @@ pub(super) fn initialised(thread: &mut Running, address: usize) {
         }
         thread.thread().awaits = Await { address, parity: None };
         thread.suspend(State::Mbarrier);
-        // SAFETY: as above.
+        // SAFETY: the address has not changed; meanwhile others may have written there, none does now.
         let still = unsafe { mbarrier::state(address) } == Err(Misuse::NotInitialised);
         if still && thread.thread().result == 0 {
             misuse(thread, address, Misuse::NotInitialised);
@@ -198,7 +198,7 @@ pub(super) fn mbarrier_arrive(
     let scope = scope_of(thread, scope);
     initialised(thread, address);
     touch(thread, address, Kind::StrongWrite, false);
-    // SAFETY: as above.
+    // SAFETY: it is a barrier, as was just seen, and one thread of a block runs at a time.
     let outcome = unsafe { mbarrier::arrive(address, arrivals, expected) };
     if outcome == Ok(true)
         && let Some(cluster) = thread.cluster()
@@ -233,7 +233,7 @@ pub(super) fn mbarrier_try_wait(
     let scope = scope_of(thread, scope);
     initialised(thread, address);
     touch(thread, address, Kind::StrongRead, false);
-    // SAFETY: as above.
+    // SAFETY: it is a barrier, as was just seen, and one thread of a block runs at a time.
     let test = || unsafe { mbarrier::test(address, parity & 1) };
     let mut complete = test();
     let pc = thread.pc();

@@ -30,7 +30,8 @@ fn load(file: &str, names: &[&str], build: Build) -> Arc<Module> {
     };
     let object = object.expect("it compiles");
     let bytes = std::fs::read(object).expect("the object");
-    Module::load(Box::leak(bytes.into_boxed_slice())).expect("it loads")
+    // SAFETY: it has just been compiled.
+    unsafe { Module::load(Box::leak(bytes.into_boxed_slice())) }.expect("it loads")
 }
 
 pub fn plain(grid: u32, block: u32) -> Config {

@@ -1,6 +1,8 @@
 //! What all trainings share: a [`Trainer`], which repeats the [`Step`] of a model; optimizers and learning
 //! rates, as a user chooses them; and the [`Checkpoint`].
 
+#![forbid(unsafe_code)]
+
 mod checkpoint;
 mod course;
 mod error;
