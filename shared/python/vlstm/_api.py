@@ -83,6 +83,9 @@ def mlstm(
     tensors = _checked(q, k, v, i, f, c_initial, n_initial, m_initial, cu_seqlens, autocast_kernel_dtype)
     exact = _one_of("normalizer_grad", normalizer_grad, _GRADIENTS) == "exact"
     _check_scalars(eps, chunk_size, version)
+    if tensors[0].shape[0] == 0 or tensors[0].shape[2] == 0:
+        h, last = _of_nothing(tensors)
+        return _with_state(h, *last) if return_last_states else h
     if tensors[0].dtype == torch.float32 and (return_last_states or c_initial is not None):
         positions = tensors[0].shape[2]
         rows = _rows_in_float32(tensors)
@@ -94,6 +97,17 @@ def mlstm(
         if key is not None:
             _quick.remember(key, tensors[:5], settings)
     return h if last is None else _with_state(h, *last)
+
+
+def _of_nothing(tensors):
+    """h and the state of no sequence, or of no position: no kernel is launched. All inputs have a gradient, zeros."""
+    q, k, v, i, f, c, n, m, cu_seqlens = tensors
+    h = v + sum(t.sum() for t in (q, k, i, f)).to(v.dtype)
+    if c is not None:
+        return h, (c, n, m)
+    state = _ops.sequences_of(q, cu_seqlens), q.shape[1]
+    c, n = (q.new_zeros((*state, *sizes), dtype=torch.float32) for sizes in ((q.shape[3], v.shape[3]), (q.shape[3],)))
+    return h, (c, n, torch.full_like(n[..., 0], -torch.inf))
 
 
 def _with_state(h, c, n, m):
@@ -252,7 +266,7 @@ def _check_tensor(name, tensor, first):
         raise TypeError(f"{name}: expected {_either(_FLOATS)}, got {tensor.dtype}")
     if tensor.device != first.device:
         raise ValueError(f"{name}: expected a tensor on {first.device}, as q, got one on {tensor.device}")
-    if tensor.device.type not in ("cpu", "cuda"):
+    if tensor.device.type not in ("cpu", "cuda", "meta"):
         raise ValueError(f"{name}: expected a tensor on the CPU or a CUDA device, got one on {tensor.device}")
 
 
@@ -331,7 +345,7 @@ def _checked(q, k, v, i, f, c, n, m, cu_seqlens, autocast_kernel_dtype):
     if autocast_kernel_dtype is not None and autocast_kernel_dtype not in _FLOATS:
         raise TypeError(f"autocast_kernel_dtype: expected None, {_either(_FLOATS)}, got {autocast_kernel_dtype}")
     kind = q.device.type
-    if torch.is_autocast_enabled(kind):
+    if not q.is_meta and torch.is_autocast_enabled(kind):
         cast = autocast_kernel_dtype or torch.get_autocast_dtype(kind)
         q, k, v = q.to(cast), k.to(cast), v.to(cast)
     _check_same_type(q, k, v)
@@ -347,6 +361,8 @@ def _check_places(cu_seqlens, positions):
     """That these rise from 0 to the number of positions."""
     is_right = (cu_seqlens[0] == 0) & (cu_seqlens[-1] == positions) & (cu_seqlens.diff() >= 0).all()
     expected = f"cu_seqlens: expected numbers that rise from 0 to {positions}, or stay the same"
+    if cu_seqlens.is_meta:
+        return
     if _ops.nobody_looks_on() and cu_seqlens.device.type == "cpu":
         if not is_right:
             raise ValueError(f"{expected}, got {cu_seqlens.tolist()}")
