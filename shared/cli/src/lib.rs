@@ -135,10 +135,15 @@ pub fn named_one(name: &str, dtype: Option<DType>, arch: &str) -> Result<Choice,
     Ok(Choice::of(&all, wanted, arch).unwrap_or(Choice { version: last, better: None }))
 }
 
+/// What [`Failure::code`] gives.
+const EXIT_CODES: &str = "Exit codes: 0 fine; 1 a result is wrong, or a bench is refused; 2 bad usage or bad input; \
+     3 the emulator's checks found something; 4 no such device, driver or toolkit. `lab app` keeps the program's own \
+     where nothing is found.";
+
 /// Runs CUDA kernels on an NVIDIA GPU or, unchanged, on the CPU emulator, and says whether they
 /// are right and how they do.
 #[derive(Debug, Parser)]
-#[command(name = "lab", version)]
+#[command(name = "lab", version, after_help = EXIT_CODES)]
 struct Cli {
     #[command(flatten)]
     common: Common,

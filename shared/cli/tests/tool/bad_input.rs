@@ -859,3 +859,19 @@ fn results_go_through_links_and_pipes() {
     run(Path::new("/dev/null"));
     assert!(!Path::new("/dev/null").metadata().unwrap().is_file());
 }
+
+#[test]
+fn the_help_names_the_exit_codes() {
+    let help = Command::cargo_bin("lab").unwrap().arg("--help").output().unwrap();
+    let text = String::from_utf8_lossy(&help.stdout).replace('\n', " ");
+    assert_eq!(help.status.code(), Some(0));
+    for (code, meaning) in [
+        (0, "fine"),
+        (1, "a result is wrong"),
+        (2, "bad usage"),
+        (3, "the emulator's"),
+        (4, "no such"),
+    ] {
+        assert!(text.contains(&format!("{code} {meaning}")), "{code}: {text}");
+    }
+}
