@@ -1,5 +1,7 @@
 """The functions of the package: they check what they are given, and call the operations of `vlstm._ops`."""
 
+import numbers
+
 import torch
 
 from vlstm import _float32, _launch, _native, _ops, _quick
@@ -44,7 +46,7 @@ def mlstm(
         q, k: queries and keys (B, NH, S, DHQK), in float32, float16 or bfloat16, DHQK a multiple of 16.
         v: values (B, NH, S, DHHV), of the same type, DHHV a multiple of 16.
         i, f: pre-activations of the input and the forget gate (B, NH, S). The kernels take them in float32; halves
-            are converted. An f of -1e5 or less, -inf too, starts anew: nothing of what was before is left, and it has no
+            and float64 are converted. An f of -1e5 or less, -inf too, starts anew: nothing of what was before is left, and it has no
             gradient. An i of -inf leaves its position out.
         c_initial, n_initial, m_initial: the state before the first position, all three or none: (B, NH, DHQK, DHHV),
             (B, NH, DHQK) and (B, NH, 1) or (B, NH). Kept in float32. In a call in float32 a state costs as much as
@@ -215,6 +217,8 @@ def check(
         threads reach: with the line of the kernel. Others as `mlstm`.
     """
     tensors = _checked(q, k, v, i, f, c_initial, n_initial, m_initial, cu_seqlens, autocast_kernel_dtype)
+    if q.is_meta:
+        raise ValueError(f"q: expected a tensor on the CPU or a CUDA device, got one on {q.device}")
     exact = _one_of("normalizer_grad", normalizer_grad, _GRADIENTS) == "exact"
     _check_scalars(eps, chunk_size, version)
     if grad_h is not None:
@@ -262,8 +266,10 @@ def _check_tensor(name, tensor, first):
         raise TypeError(f"{name}: expected a torch.Tensor, got {type(tensor).__name__}")
     if tensor.layout != torch.strided:
         raise TypeError(f"{name}: expected a dense tensor, got one of layout {tensor.layout}")
-    if tensor.dtype not in _FLOATS:
-        raise TypeError(f"{name}: expected {_either(_FLOATS)}, got {tensor.dtype}")
+    # The gates are converted in any case.
+    types = (*_FLOATS, torch.float64) if name in ("i", "f") else _FLOATS
+    if tensor.dtype not in types:
+        raise TypeError(f"{name}: expected {_either(types)}, got {tensor.dtype}")
     if tensor.device != first.device:
         raise ValueError(f"{name}: expected a tensor on {first.device}, as q, got one on {tensor.device}")
     if tensor.device.type not in ("cpu", "cuda", "meta"):
@@ -294,7 +300,8 @@ def _one_of(name, value, choices):
 
 
 def _check_scalars(eps, chunk_size, version):
-    if isinstance(eps, bool) or not isinstance(eps, (int, float)):
+    # Of numpy's scalars some are Python's floats, and all are real numbers.
+    if isinstance(eps, bool) or not (isinstance(eps, (int, float)) or isinstance(eps, numbers.Real)):
         raise TypeError(f"eps: expected a number, got {type(eps).__name__}")
     if not 0 <= eps < float("inf"):
         raise ValueError(f"eps: expected a number that is not negative, and finite, got {eps}")
