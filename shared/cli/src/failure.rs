@@ -29,6 +29,14 @@ impl Failure {
         Self::Usage(format!("{}: {error}", shown(&path.to_string_lossy(), 1000)))
     }
 
+    /// The same, of bad usage with more behind its message.
+    pub(crate) fn with(self, more: &str) -> Self {
+        match self {
+            Self::Usage(message) => Self::Usage(message + more),
+            other => other,
+        }
+    }
+
     pub(crate) fn code(&self) -> u8 {
         match self {
             Self::Wrong(_) | Self::Refused(_) => 1,

@@ -141,10 +141,36 @@ pub fn named_one(name: &str, dtype: Option<DType>, arch: &str) -> Result<Choice,
     Ok(Choice::of(&all, wanted, arch).unwrap_or(Choice { version: last, better: None }))
 }
 
+/// As [`named_one`]; a stage alone stands for a version that also takes the problem, as `fits` says, if one does.
+///
+/// # Errors
+/// As there.
+pub fn named_for(
+    name: &str,
+    dtype: Option<DType>,
+    arch: &str,
+    fits: impl Fn(&dyn Version) -> bool,
+) -> Result<Choice, Error> {
+    let first = named_one(name, dtype, arch)?;
+    if name.contains(':') || fits(first.version) {
+        return Ok(first);
+    }
+    let family = first.version.info().family.name();
+    let mut others = named(name)?;
+    others.retain(|v| v.info().family.name() == family && fits(*v));
+    let wanted = dtype.unwrap_or(first.version.info().dtypes[0]);
+    Ok(Choice::of(&others, wanted, arch).unwrap_or(first))
+}
+
+/// What [`Failure::code`] gives.
+const EXIT_CODES: &str = "Exit codes: 0 fine; 1 a result is wrong, or a bench is refused; 2 bad usage or bad input; \
+     3 the emulator's checks found something; 4 no such device, driver or toolkit. `lab app` keeps the program's own \
+     where nothing is found.";
+
 /// Runs CUDA kernels on an NVIDIA GPU or, unchanged, on the CPU emulator, and says whether they
 /// are right and how they do.
 #[derive(Debug, Parser)]
-#[command(name = "lab", version)]
+#[command(name = "lab", version, after_help = EXIT_CODES)]
 struct Cli {
     #[command(flatten)]
     common: Common,

@@ -175,15 +175,42 @@ def test_what_it_refuses():
     for kind, arguments, message in [
         (TypeError, ([1.0],), "input: expected a torch.Tensor or a PackedSequence, got list"),
         (ValueError, (x[None],), r"input: expected 2 or 3 dimensions, got shape \(1, 4, 3, 5\)"),
-        (ValueError, (x[..., :4],), "input: expected 5 features, got 4"),
-        (ValueError, (x.to("meta"),), "input: expected a tensor on cpu, as the parameters, got one on meta"),
-        (TypeError, (x.double(),), "input: expected torch.float32, as the parameters, got torch.float64"),
+        (RuntimeError, (x[..., :4],), "input: expected 5 features, got 4"),
+        (RuntimeError, (x.to("meta"),), "input: expected a tensor on cpu, as the parameters, got one on meta"),
+        (ValueError, (x.double(),), "input: expected torch.float32, as the parameters, got torch.float64"),
         (TypeError, (x, state), r"hx: expected a tuple \(h_0, c_0\), got Tensor"),
-        (ValueError, (x, (state, state[:, 1:])), r"c_0: expected shape \(1, 3, 12\), got \(1, 2, 12\)"),
-        (TypeError, (x, (state.half(), state)), "h_0: expected torch.float32, as input, got torch.float16"),
+        (RuntimeError, (x, (state, state[:, 1:])), r"c_0: expected shape \(1, 3, 12\), got \(1, 2, 12\)"),
+        (RuntimeError, (x[:, 0], (state[:, :1], state[:, :1])), r"h_0: expected shape \(1, 12\), got \(1, 1, 12\)"),
+        (RuntimeError, (x, (state[:, 0], state[:, 0])), r"h_0: expected shape \(1, 3, 12\), got \(1, 12\)"),
+        (RuntimeError, (x[:0],), "sequence length to be larger than 0"),
+        (RuntimeError, (x, (state.half(), state)), "h_0: expected torch.float32, as input, got torch.float16"),
     ]:
         with pytest.raises(kind, match=message):
             own(*arguments)
+
+
+def test_exceptions_are_of_the_types_of_torch():
+    own, theirs = vlstm.LSTM(5, 12), torch.nn.LSTM(5, 12)
+    x, state = torch.randn(4, 3, 5), torch.zeros(1, 3, 12)
+    calls = [(x[..., :4],), (x[None],), (x.double(),), (x, (state, state[:, 1:])), (x[:, 0], (state, state)), (x[:0],)]
+    for arguments in calls:
+        kinds = []
+        for layer in (own, theirs):
+            with pytest.raises(Exception) as raised:
+                layer(*arguments)
+            kinds.append(raised.type)
+        assert kinds[0] is kinds[1], arguments
+
+
+def test_an_empty_batch_and_tensors_without_memory(device):
+    own, theirs = pair((5, 12, 2, True, True, True), torch.float32, device)
+    x = torch.randn(0, 4, 5, device=device, requires_grad=True)
+    y, (h, c) = own(x)
+    assert (y.shape, h.shape, c.shape) == ((0, 4, 24), (4, 0, 12), (4, 0, 12))
+    gradients = torch.autograd.grad(y.sum(), [x, *own.parameters()])
+    assert all((g == 0).all() for g in gradients)
+    y, (h, c) = own.to("meta")(torch.randn(3, 4, 5, device="meta"))
+    assert (y.is_meta, y.shape, h.shape) == (True, (3, 4, 24), (4, 3, 12))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA")

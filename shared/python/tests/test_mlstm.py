@@ -220,6 +220,17 @@ def test_gates_in_halves(device):
     assert [g.dtype for g in torch.autograd.grad(h.sum(), [i, f])] == [torch.bfloat16] * 2
 
 
+def test_gates_in_float64_and_a_scalar_of_numpy(device):
+    numpy = pytest.importorskip("numpy")
+    q, k, v, i, f = draw((1, 2, 40, 32, 32), torch.bfloat16, device)
+    expected = vlstm.mlstm(q, k, v, i, f, eps=float(numpy.float32(1e-3)))
+    i, f = i.double().requires_grad_(), f.double().requires_grad_()
+    for eps in (numpy.float32(1e-3), numpy.float64(numpy.float32(1e-3))):
+        h = vlstm.mlstm(q, k, v, i, f, eps=eps)
+        assert torch.equal(h, expected)
+        assert [g.dtype for g in torch.autograd.grad(h.sum(), [i, f])] == [torch.float64] * 2
+
+
 @pytest.mark.parametrize("asked, expected", [(None, torch.bfloat16), (torch.float16, torch.float16)])
 def test_autocast(asked, expected, device):
     tensors = draw((1, 1, 40, 32, 32), torch.float32, device, grad=True)

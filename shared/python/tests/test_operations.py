@@ -152,3 +152,37 @@ def test_two_threads(device):
     for thread in threads:
         thread.join()
     assert not failures
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("grad", [False, True])
+def test_tensors_without_memory(grad, dtype, device):
+    tensors = draw(SHAPE, dtype, device, grad=grad)
+    # Calls that were made before are remembered by what their tensors are.
+    expected = [vlstm.mlstm(*tensors) for _ in range(2)][0]
+    meta = [t.detach().to("meta").requires_grad_(grad) for t in tensors]
+    h, (c, n, m) = vlstm.mlstm(*meta, return_last_states=True)
+    assert all(t.is_meta for t in (h, c, n, m)) and vlstm.mlstm(*meta).shape == expected.shape
+    assert (h.dtype, c.shape, m.shape) == (dtype, (1, 2, 32, 48), (1, 2, 1))
+    if grad:
+        gradients = torch.autograd.grad(vlstm.mlstm(*meta).sum(), meta)
+        assert [g.shape for g in gradients] == [t.shape for t in tensors]
+    row, state = [t[:, :, 0].detach() for t in tensors], [torch.zeros_like(t, device=device) for t in (c, n, m)]
+    vlstm.mlstm_step(*row, *state, inplace=True), vlstm.mlstm_step(*row, *state, inplace=True)
+    h, _ = vlstm.mlstm_step(*(t.to("meta") for t in row), *(t.to("meta") for t in state), inplace=True)
+    assert h.is_meta and h.shape == (1, 2, 48)
+    with pytest.raises(ValueError, match="k: expected a tensor on .*, as q, got one on meta"):
+        vlstm.mlstm(tensors[0], meta[1], *tensors[2:])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("shape", [(0, 2, 40, 32, 48), (3, 2, 0, 32, 48)], ids=str)
+def test_no_sequence_and_no_position(shape, dtype, device):
+    tensors = draw(shape, dtype, device, grad=True)
+    h, (c, n, m) = vlstm.mlstm(*tensors, return_last_states=True)
+    assert h.shape == tensors[2].shape and h.dtype == dtype
+    assert c.shape == (shape[0], 2, 32, 48) and (c == 0).all() and (n == 0).all() and (m == -torch.inf).all()
+    assert all((g == 0).all() for g in torch.autograd.grad(h.sum(), tensors))
+    state = draw_state(shape, device)
+    for got, expected in zip(vlstm.mlstm(*tensors, *state, return_last_states=True)[1], state):
+        assert torch.equal(got, expected)

@@ -1,5 +1,7 @@
 """The functions of the package: they check what they are given, and call the operations of `vlstm._ops`."""
 
+import numbers
+
 import torch
 
 from vlstm import _float32, _launch, _native, _ops, _quick
@@ -44,7 +46,7 @@ def mlstm(
         q, k: queries and keys (B, NH, S, DHQK), in float32, float16 or bfloat16, DHQK a multiple of 16.
         v: values (B, NH, S, DHHV), of the same type, DHHV a multiple of 16.
         i, f: pre-activations of the input and the forget gate (B, NH, S). The kernels take them in float32; halves
-            are converted. An f of -1e5 or less, -inf too, starts anew: nothing of what was before is left, and it has no
+            and float64 are converted. An f of -1e5 or less, -inf too, starts anew: nothing of what was before is left, and it has no
             gradient. An i of -inf leaves its position out.
         c_initial, n_initial, m_initial: the state before the first position, all three or none: (B, NH, DHQK, DHHV),
             (B, NH, DHQK) and (B, NH, 1) or (B, NH). Kept in float32. In a call in float32 a state costs as much as
@@ -83,6 +85,9 @@ def mlstm(
     tensors = _checked(q, k, v, i, f, c_initial, n_initial, m_initial, cu_seqlens, autocast_kernel_dtype)
     exact = _one_of("normalizer_grad", normalizer_grad, _GRADIENTS) == "exact"
     _check_scalars(eps, chunk_size, version)
+    if tensors[0].shape[0] == 0 or tensors[0].shape[2] == 0:
+        h, last = _of_nothing(tensors)
+        return _with_state(h, *last) if return_last_states else h
     if tensors[0].dtype == torch.float32 and (return_last_states or c_initial is not None):
         positions = tensors[0].shape[2]
         rows = _rows_in_float32(tensors)
@@ -94,6 +99,17 @@ def mlstm(
         if key is not None:
             _quick.remember(key, tensors[:5], settings)
     return h if last is None else _with_state(h, *last)
+
+
+def _of_nothing(tensors):
+    """h and the state of no sequence, or of no position: no kernel is launched. All inputs have a gradient, zeros."""
+    q, k, v, i, f, c, n, m, cu_seqlens = tensors
+    h = v + sum(t.sum() for t in (q, k, i, f)).to(v.dtype)
+    if c is not None:
+        return h, (c, n, m)
+    state = _ops.sequences_of(q, cu_seqlens), q.shape[1]
+    c, n = (q.new_zeros((*state, *sizes), dtype=torch.float32) for sizes in ((q.shape[3], v.shape[3]), (q.shape[3],)))
+    return h, (c, n, torch.full_like(n[..., 0], -torch.inf))
 
 
 def _with_state(h, c, n, m):
@@ -201,6 +217,8 @@ def check(
         threads reach: with the line of the kernel. Others as `mlstm`.
     """
     tensors = _checked(q, k, v, i, f, c_initial, n_initial, m_initial, cu_seqlens, autocast_kernel_dtype)
+    if q.is_meta:
+        raise ValueError(f"q: expected a tensor on the CPU or a CUDA device, got one on {q.device}")
     exact = _one_of("normalizer_grad", normalizer_grad, _GRADIENTS) == "exact"
     _check_scalars(eps, chunk_size, version)
     if grad_h is not None:
@@ -248,11 +266,13 @@ def _check_tensor(name, tensor, first):
         raise TypeError(f"{name}: expected a torch.Tensor, got {type(tensor).__name__}")
     if tensor.layout != torch.strided:
         raise TypeError(f"{name}: expected a dense tensor, got one of layout {tensor.layout}")
-    if tensor.dtype not in _FLOATS:
-        raise TypeError(f"{name}: expected {_either(_FLOATS)}, got {tensor.dtype}")
+    # The gates are converted in any case.
+    types = (*_FLOATS, torch.float64) if name in ("i", "f") else _FLOATS
+    if tensor.dtype not in types:
+        raise TypeError(f"{name}: expected {_either(types)}, got {tensor.dtype}")
     if tensor.device != first.device:
         raise ValueError(f"{name}: expected a tensor on {first.device}, as q, got one on {tensor.device}")
-    if tensor.device.type not in ("cpu", "cuda"):
+    if tensor.device.type not in ("cpu", "cuda", "meta"):
         raise ValueError(f"{name}: expected a tensor on the CPU or a CUDA device, got one on {tensor.device}")
 
 
@@ -280,7 +300,8 @@ def _one_of(name, value, choices):
 
 
 def _check_scalars(eps, chunk_size, version):
-    if isinstance(eps, bool) or not isinstance(eps, (int, float)):
+    # Of numpy's scalars some are Python's floats, and all are real numbers.
+    if isinstance(eps, bool) or not (isinstance(eps, (int, float)) or isinstance(eps, numbers.Real)):
         raise TypeError(f"eps: expected a number, got {type(eps).__name__}")
     if not 0 <= eps < float("inf"):
         raise ValueError(f"eps: expected a number that is not negative, and finite, got {eps}")
@@ -331,7 +352,7 @@ def _checked(q, k, v, i, f, c, n, m, cu_seqlens, autocast_kernel_dtype):
     if autocast_kernel_dtype is not None and autocast_kernel_dtype not in _FLOATS:
         raise TypeError(f"autocast_kernel_dtype: expected None, {_either(_FLOATS)}, got {autocast_kernel_dtype}")
     kind = q.device.type
-    if torch.is_autocast_enabled(kind):
+    if not q.is_meta and torch.is_autocast_enabled(kind):
         cast = autocast_kernel_dtype or torch.get_autocast_dtype(kind)
         q, k, v = q.to(cast), k.to(cast), v.to(cast)
     _check_same_type(q, k, v)
@@ -347,6 +368,8 @@ def _check_places(cu_seqlens, positions):
     """That these rise from 0 to the number of positions."""
     is_right = (cu_seqlens[0] == 0) & (cu_seqlens[-1] == positions) & (cu_seqlens.diff() >= 0).all()
     expected = f"cu_seqlens: expected numbers that rise from 0 to {positions}, or stay the same"
+    if cu_seqlens.is_meta:
+        return
     if _ops.nobody_looks_on() and cu_seqlens.device.type == "cpu":
         if not is_right:
             raise ValueError(f"{expected}, got {cu_seqlens.tolist()}")

@@ -285,6 +285,7 @@ class LSTM(torch.nn.LSTM):
     Raises:
         NotImplementedError: at construction, `proj_size`; on the way back, a gradient of a gradient.
         ValueError: sizes that the kernels do not take; a device that is neither the CPU nor a CUDA device.
+        Others as `torch.nn.LSTM`: RuntimeError for sizes that do not fit each other, ValueError for a type of the input.
     """
 
     def __init__(self, *args, **kwargs):
@@ -305,6 +306,9 @@ class LSTM(torch.nn.LSTM):
             x = input if input.dim() == 3 else input.unsqueeze(0 if self.batch_first else 1)
             x = x.transpose(0, 1) if self.batch_first else x
         self._check(x)
+        if x.is_meta or 0 in x.shape[:2]:
+            # No kernel has anything to do.
+            return super().forward(input, hx)
         alone = packed is None and input.dim() == 2
         h0, c0 = self._states(x, hx, alone, packed)
         if packed is None:
@@ -326,15 +330,15 @@ class LSTM(torch.nn.LSTM):
     def _check(self, x):
         weight = self.weight_ih_l0
         if x.shape[-1] != self.input_size:
-            raise ValueError(f"input: expected {self.input_size} features, got {x.shape[-1]}")
+            raise RuntimeError(f"input: expected {self.input_size} features, got {x.shape[-1]}")
         if x.device != weight.device:
-            raise ValueError(f"input: expected a tensor on {weight.device}, as the parameters, got one on {x.device}")
-        if x.device.type not in ("cpu", "cuda"):
+            raise RuntimeError(f"input: expected a tensor on {weight.device}, as the parameters, got one on {x.device}")
+        if x.device.type not in ("cpu", "cuda", "meta"):
             raise ValueError(f"input: expected a tensor on the CPU or a CUDA device, got one on {x.device}")
         if weight.dtype not in _FLOATS:
             raise TypeError(f"parameters: expected one of {_FLOATS}, got {weight.dtype}")
-        if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
-            raise TypeError(f"input: expected {weight.dtype}, as the parameters, got {x.dtype}")
+        if x.dtype != weight.dtype and (x.is_meta or not torch.is_autocast_enabled(x.device.type)):
+            raise ValueError(f"input: expected {weight.dtype}, as the parameters, got {x.dtype}")
 
     def _states(self, x, hx, alone, packed):
         directions = 2 if self.bidirectional else 1
@@ -348,13 +352,14 @@ class LSTM(torch.nn.LSTM):
         for name, state in zip(("h_0", "c_0"), hx):
             if not isinstance(state, torch.Tensor):
                 raise TypeError(f"{name}: expected a torch.Tensor, got {type(state).__name__}")
-            state = state.unsqueeze(1) if alone and state.dim() == 2 else state
-            if tuple(state.shape) != shape:
-                raise ValueError(f"{name}: expected shape {shape}, got {tuple(state.shape)}")
+            expected = (shape[0], shape[2]) if alone else shape
+            if tuple(state.shape) != expected:
+                raise RuntimeError(f"{name}: expected shape {expected}, got {tuple(state.shape)}")
+            state = state.unsqueeze(1) if alone else state
             if state.device != x.device:
-                raise ValueError(f"{name}: expected a tensor on {x.device}, as input, got one on {state.device}")
+                raise RuntimeError(f"{name}: expected a tensor on {x.device}, as input, got one on {state.device}")
             if state.dtype != x.dtype and not torch.is_autocast_enabled(x.device.type):
-                raise TypeError(f"{name}: expected {x.dtype}, as input, got {state.dtype}")
+                raise RuntimeError(f"{name}: expected {x.dtype}, as input, got {state.dtype}")
             sorted_rows = packed is not None and packed.sorted_indices is not None
             states.append(state.index_select(1, packed.sorted_indices) if sorted_rows else state)
         return states

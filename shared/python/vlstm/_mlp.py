@@ -341,13 +341,13 @@ def _key(tokens, targets, emb, w1, b1, w2, b2, product_dtype, version):
         return None
     try:
         key = (
-            tokens.__class__, tokens.dtype, tokens.shape, tokens.get_device(), tokens.is_contiguous(),
-            targets.__class__, targets.dtype, targets.shape, targets.get_device(), targets.is_contiguous(),
-            emb.__class__, emb.dtype, emb.shape, emb.get_device(), emb.is_contiguous(),
-            w1.__class__, w1.dtype, w1.shape, w1.get_device(), w1.is_contiguous(),
-            b1.__class__, b1.dtype, b1.shape, b1.get_device(), b1.is_contiguous(),
-            w2.__class__, w2.dtype, w2.shape, w2.get_device(), w2.is_contiguous(),
-            b2.__class__, b2.dtype, b2.shape, b2.get_device(), b2.is_contiguous(),
+            tokens.__class__, tokens.dtype, tokens.shape, tokens.device, tokens.is_contiguous(),
+            targets.__class__, targets.dtype, targets.shape, targets.device, targets.is_contiguous(),
+            emb.__class__, emb.dtype, emb.shape, emb.device, emb.is_contiguous(),
+            w1.__class__, w1.dtype, w1.shape, w1.device, w1.is_contiguous(),
+            b1.__class__, b1.dtype, b1.shape, b1.device, b1.is_contiguous(),
+            w2.__class__, w2.dtype, w2.shape, w2.device, w2.is_contiguous(),
+            b2.__class__, b2.dtype, b2.shape, b2.device, b2.is_contiguous(),
             product_dtype, version,
         )  # fmt: skip
         hash(key)

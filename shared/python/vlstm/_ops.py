@@ -86,8 +86,8 @@ def nobody_looks_on():
 
 
 def is_plain(tensors):
-    """Whether nobody looks on, and no tensor is more than one."""
-    return nobody_looks_on() and all(t is None or type(t) in _PLAIN for t in tensors)
+    """Whether nobody looks on, and each tensor is one that has memory, and no more than that."""
+    return nobody_looks_on() and all(t is None or type(t) in _PLAIN and not t.is_meta for t in tensors)
 
 
 @functools.lru_cache(maxsize=None)

@@ -104,11 +104,11 @@ def key_of(q, k, v, i, f, last_states, eps, chunk_size, normalizer_grad, version
     try:
         # One without `is_contiguous` is sparse. All in one tuple: this is a third of what a call costs.
         key = (
-            q.__class__, q.dtype, q.shape, q.get_device(), q.is_contiguous(),
-            k.__class__, k.dtype, k.shape, k.get_device(), k.is_contiguous(),
-            v.__class__, v.dtype, v.shape, v.get_device(), v.is_contiguous(),
-            i.__class__, i.dtype, i.shape, i.get_device(), i.is_contiguous(),
-            f.__class__, f.dtype, f.shape, f.get_device(), f.is_contiguous(),
+            q.__class__, q.dtype, q.shape, q.device, q.is_contiguous(),
+            k.__class__, k.dtype, k.shape, k.device, k.is_contiguous(),
+            v.__class__, v.dtype, v.shape, v.device, v.is_contiguous(),
+            i.__class__, i.dtype, i.shape, i.device, i.is_contiguous(),
+            f.__class__, f.dtype, f.shape, f.device, f.is_contiguous(),
             last_states, eps, eps.__class__, chunk_size, chunk_size.__class__, normalizer_grad, version,
         )  # fmt: skip
         hash(key)
@@ -123,14 +123,14 @@ def step_key(q, k, v, i, f, c, n, m, eps, dtype_state, version):
         return None
     try:
         key = (
-            q.__class__, q.dtype, q.shape, q.get_device(), q.is_contiguous(),
-            k.__class__, k.dtype, k.shape, k.get_device(), k.is_contiguous(),
-            v.__class__, v.dtype, v.shape, v.get_device(), v.is_contiguous(),
-            i.__class__, i.dtype, i.shape, i.get_device(), i.is_contiguous(),
-            f.__class__, f.dtype, f.shape, f.get_device(), f.is_contiguous(),
-            c.__class__, c.dtype, c.shape, c.get_device(), c.is_contiguous(),
-            n.__class__, n.dtype, n.shape, n.get_device(), n.is_contiguous(),
-            m.__class__, m.dtype, m.shape, m.get_device(), m.is_contiguous(),
+            q.__class__, q.dtype, q.shape, q.device, q.is_contiguous(),
+            k.__class__, k.dtype, k.shape, k.device, k.is_contiguous(),
+            v.__class__, v.dtype, v.shape, v.device, v.is_contiguous(),
+            i.__class__, i.dtype, i.shape, i.device, i.is_contiguous(),
+            f.__class__, f.dtype, f.shape, f.device, f.is_contiguous(),
+            c.__class__, c.dtype, c.shape, c.device, c.is_contiguous(),
+            n.__class__, n.dtype, n.shape, n.device, n.is_contiguous(),
+            m.__class__, m.dtype, m.shape, m.device, m.is_contiguous(),
             eps, eps.__class__, dtype_state, version,
         )  # fmt: skip
         hash(key)
@@ -164,6 +164,8 @@ def find_step(key):
 
 def remember_step(key, tensors, plan):
     """Keeps the plan of a step that has just been made in place on these tensors."""
+    if tensors[0].is_meta:
+        return
     if len(_calls) < _KEPT and all(type(t) in _PLAIN and t.layout == torch.strided and t.is_contiguous() for t in tensors):
         if tensors[3].dtype == tensors[4].dtype == torch.float32:
             _calls[key] = Step(plan, tensors[0].device)
@@ -180,6 +182,7 @@ def remember(key, tensors, settings):
     facts, last_states = [key[5 * n : 5 * n + 5] for n in range(5)], key[25]
     taken = all(kind in _PLAIN and is_contiguous for kind, *_, is_contiguous in facts)
     taken = taken and all(fact[1] == t.dtype and t.layout == torch.strided for fact, t in zip(facts, tensors))
+    taken = taken and tensors[0].device.type in ("cpu", "cuda")
     # States in float32 are made in another way, by `_float32`.
     if taken and not (last_states and tensors[0].dtype == torch.float32) and len(_calls) < _KEPT:
         _calls[key] = Call(tensors[0].device, settings)

@@ -15,7 +15,7 @@ pub(crate) use lab_checker::check_target;
 use crate::commands::kernel;
 use crate::failure::Failure;
 use crate::table::table;
-use crate::{Common, named_one};
+use crate::{Common, named_for, named_one};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -80,7 +80,14 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let asked = arguments.dtype.as_deref().and_then(|text| text.parse().ok());
     let device = common.open()?;
     let arch = &device.facts().arch;
-    let Choice { version, better } = named_one(&arguments.name, of_file.or(asked), arch)?;
+    let dims = arguments.shape.as_deref().map(Dims::parse).transpose()?.unwrap_or_default();
+    let fits = |version: &dyn Version| match &given {
+        Some(tensors) => version.info().problem_of(tensors).is_ok(),
+        None => version.info().complete(&dims).is_ok(),
+    };
+    let dtype = of_file.or(asked);
+    let Choice { version, better } = named_for(&arguments.name, dtype, arch, fits)?;
+    let other = (!fits(version)).then(|| version_that_fits(version, dtype, fits)).flatten();
     if let Some((better, needs)) = better.filter(|_| !common.json) {
         eprintln!("{} needs {needs}, this device is {arch}", better.info().full_name());
     }
@@ -89,7 +96,10 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     if let Some(path) = &arguments.output {
         check_target(path)?;
     }
-    let inputs = inputs(version, given, arguments, &options)?;
+    let inputs = inputs(version, given, arguments, &options).map_err(|refused| match other {
+        Some(other) => refused.with(&format!("; {} takes it", other.info().full_name())),
+        None => refused,
+    })?;
     let (dims, dtype) = info.problem_of(&inputs)?;
     let outputs = lab_harness::run(version, &device, &inputs, &options)?;
     if let Some(path) = &arguments.output {
@@ -129,6 +139,21 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
             on_purpose(version, &options)
         ))),
     }
+}
+
+/// Another version of the same family that takes a problem.
+fn version_that_fits(
+    version: &dyn Version,
+    dtype: Option<DType>,
+    fits: impl Fn(&dyn Version) -> bool,
+) -> Option<&'static dyn Version> {
+    let family = version.info().family.name();
+    let takes = |other: &&'static dyn Version| {
+        let info = other.info();
+        let of_type = dtype.is_none_or(|dtype| info.dtypes.contains(&dtype));
+        info.family.name() == family && of_type && fits(*other)
+    };
+    crate::versions().filter(takes).last()
 }
 
 /// What there is to say where a version fails that must.

@@ -215,7 +215,7 @@ fn sizes() {
         ),
         (["--set", "segments=7"], "--set segments: expected"),
     ] {
-        refused(lab().args(["run", "vlstm_fwbw_v4"]).args(asked), 2, &[said]);
+        refused(lab().args(["run", "vlstm_fwbw_v4:v2_segments"]).args(asked), 2, &[said]);
     }
     for (asked, said) in [
         (
@@ -858,4 +858,40 @@ fn results_go_through_links_and_pipes() {
     assert_eq!(reader.join().unwrap(), std::fs::read(&file).unwrap());
     run(Path::new("/dev/null"));
     assert!(!Path::new("/dev/null").metadata().unwrap().is_file());
+}
+
+#[test]
+fn the_help_names_the_exit_codes() {
+    let help = Command::cargo_bin("lab").unwrap().arg("--help").output().unwrap();
+    let text = String::from_utf8_lossy(&help.stdout).replace('\n', " ");
+    assert_eq!(help.status.code(), Some(0));
+    for (code, meaning) in [
+        (0, "fine"),
+        (1, "a result is wrong"),
+        (2, "bad usage"),
+        (3, "the emulator's"),
+        (4, "no such"),
+    ] {
+        assert!(text.contains(&format!("{code} {meaning}")), "{code}: {text}");
+    }
+}
+
+/// A stage stands for the version that takes the sizes; of a version that does not, one is named that does.
+#[test]
+fn a_stage_stands_for_the_version_that_takes_the_sizes() {
+    let shape = "B=1,NH=1,S=20,DHQK=256,DHHV=32";
+    let run = |name: &str| {
+        let mut command = lab();
+        command.args(["run", name, "--dtype", "bf16", "--shape", shape]);
+        command
+    };
+    let output = run("vlstm_fwbw_v4").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success() && text.starts_with("vlstm_fwbw_v4:v4_wide "),
+        "{text}{output:?}"
+    );
+    let said = ["DHQK: expected a multiple of 16 from 16 to 128, got 256", "takes it"];
+    refused(&mut run("vlstm_fwbw_v4:v1_together"), 2, &said);
+    refused(&mut run("vlstm_fwbw_v4:v1_together"), 2, &["; vlstm_fwbw_v4:v4_wide takes it"]);
 }
