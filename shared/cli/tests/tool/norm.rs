@@ -18,8 +18,10 @@ fn above_rounding(version: &dyn Version, dtype: DType) -> f64 {
     }
 }
 
-/// What may become of an element: its value, its neighbour's, what it is put to.
-const CHANGES: [(&str, fn(f64, f64) -> f64); 4] = [
+/// What becomes of an element, by its value and its neighbour's.
+type Change = fn(f64, f64) -> f64;
+
+const CHANGES: [(&str, Change); 4] = [
     ("0", |_, _| 0.0),
     ("its neighbour", |_, neighbour| neighbour),
     ("its double", |own, _| 2.0 * own),
