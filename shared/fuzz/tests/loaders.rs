@@ -461,6 +461,7 @@ const RECORD: &[&str] = &[
     "gbps",
     "roofline_percent",
     "relative_error",
+    "element_share",
     "products",
     "tf32",
     "halves",

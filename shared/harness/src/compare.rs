@@ -10,7 +10,7 @@
 //! The magnitude is the family's, of each element: for a product Σ |a||b|, the sum without its
 //! cancellation, which is what componentwise error analysis relates an error to (Higham, Accuracy and
 //! Stability of Numerical Algorithms, 2nd ed., section 3.5). c is the version's, by output and type
-//! ([`Output::elements`]), some multiple of the [unit roundoff](unit) of what it sums in.
+//! ([`Output::elements`]), some multiple of the [unit roundoff](mod@unit) of what it sums in.
 //!
 //! A result whose errors all lean one way may keep that for each element. So ‖out − ref‖ / ‖ref‖ of the
 //! whole output has a bound too, which is tighter, for errors of roundings are of both signs.

@@ -83,7 +83,7 @@ pub struct Output {
     pub bounds: &'static [(DType, f64)],
     /// Bounds on what rounding leaves in each element beside its own, (|out − ref| − u |ref|) /
     /// [magnitude](crate::compare::Magnitude), by the run's type: a multiple of the
-    /// [unit roundoff](crate::compare::unit) of what is summed in, at most four times what was observed.
+    /// [unit roundoff](mod@crate::compare::unit) of what is summed in, at most four times what was observed.
     /// A type that is not there has [so many times](crate::compare::UNSTATED) its bound of the whole.
     pub elements: &'static [(DType, f64)],
 }

@@ -84,6 +84,7 @@ const INFO: Info = Info {
     inputs: lstm::INPUTS,
     // f32, f64: the roundings of a sum of I + H terms, and of the steps that it goes through. Halves:
     // the one rounding of the result, and that of each h that a step gets from the one before.
+    // An element is relative to the largest of its output: in f32 7 units of roundoff forwards, 20 backwards, of halves one.
     outputs: &[
         Output {
             name: "y",

@@ -347,6 +347,7 @@ static INFO: Info = Info {
             .optional("residual"),
     ],
     // The one rounding of the result.
+    // An element: its sum is in f32.
     outputs: &[Output {
         name: "y",
         bounds: &[(DType::F16, 5e-4), (DType::BF16, 4e-3), (DType::F32, 2e-6)],

@@ -134,6 +134,8 @@ const INFO: Info = Info {
     inputs: mlp::INPUTS,
     // The roundings of the sums; of the changes, those of the parameters as well, of which a change is
     // a small part.
+    // An element is relative to the largest move of all and to the parameter itself: 6 units of roundoff of f32, or 1.5 of bf16
+    // where products are of that.
     outputs: &[
         Output {
             name: "loss",

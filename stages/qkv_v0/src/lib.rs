@@ -46,6 +46,7 @@ static INFO: Info = Info {
     inputs: qkv::INPUTS,
     // With one block. f32: the roundings of a sum of S terms, one after the other, grow with √S;
     // S = 300 is the largest of the suite (3e-7). Halves: the one rounding of the result.
+    // An element: both sums are in f32, as those of `qkv_v1`.
     outputs: &[Output {
         name: "o",
         bounds: &[(DType::F32, 1e-6), (DType::F16, 5e-4), (DType::BF16, 4e-3)],

@@ -45,6 +45,7 @@ static INFO: Info = Info {
     // f32: the roundings of a sum of S terms, one after the other, grow with √S; S = 2000 is the
     // largest of the suite on the emulator (8e-7), 8192 on a GPU. Halves: the one rounding of the
     // result.
+    // An element: both sums are in f32, halves or not; 2.2 units of roundoff in f32.
     outputs: &[Output {
         name: "o",
         bounds: &[(DType::F32, 3e-6), (DType::F16, 5e-4), (DType::BF16, 4e-3)],

@@ -60,6 +60,7 @@ const INFO: Info = Info {
     settings: &[],
     inputs: qkv::INPUTS,
     // f32: each of K, V, C and Q is rounded to TF32. Halves: C is rounded, then the result.
+    // An element: the roundings of C to halves, an eighth of a unit of what it is a sum of; of f32 those of all four, 0.8.
     outputs: &[Output {
         name: "o",
         bounds: &[(DType::F32, 2e-3), (DType::F16, 1e-3), (DType::BF16, 8e-3)],

@@ -58,6 +58,8 @@ const INFO: Info = Info {
     // f32: the roundings of a sum of DH terms, and of the steps that it goes through; of c and n also that of m, whose size is
     // their relative error. Halves: the rounding of the result, and that of each h and da that a step gets from the one before;
     // cn, nn and mn are not rounded themselves.
+    // An element is relative to the largest of its output: in f32 14 units of roundoff of y behind extreme gates, 27 of dh0; of
+    // halves one.
     outputs: &[
         Output {
             name: "y",

@@ -45,6 +45,7 @@ static INFO: Info = Info {
     // f32: the roundings of a sum of up to S terms, one after the other, grow with √S; S = 2000 is
     // the largest of the suite on the emulator (7e-7), 8192 on a GPU. Halves: the one rounding
     // of the result.
+    // An element: both sums are in f32; 1.9 units of roundoff.
     outputs: &[Output {
         name: "h",
         bounds: &[(DType::F32, 2.5e-6), (DType::F16, 5e-4), (DType::BF16, 4e-3)],

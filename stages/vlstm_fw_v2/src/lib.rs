@@ -62,6 +62,7 @@ const INFO: Info = Info {
     settings: &[vlstm::EPSILON],
     inputs: vlstm::FORWARD_INPUTS,
     // h: the weights and h itself are rounded once each.
+    // An element of h: a third of a unit of roundoff of the halves; m and n are summed in f32.
     outputs: &[
         Output {
             name: "h",

@@ -70,6 +70,7 @@ static ROUNDING_OF_M: [(DType, f64); 2] = in_f32(2.0 * unit::F32);
 static ROUNDING_OF_N: [(DType, f64); 2] = in_f32(6.0 * unit::F32);
 
 /// h: the weights, α k, C and h itself are rounded once each. n is within so much.
+/// An element of h: a quarter of a unit of roundoff of the halves; of n, in f32, two over a long row.
 const fn outputs(n: &'static [(DType, f64)]) -> [Output; 3] {
     [
         Output {

@@ -70,6 +70,7 @@ const INFO: Info = Info {
     dims: &DIMS,
     settings: SETTINGS,
     inputs: step::INPUTS,
+    // An element: of h a unit of roundoff of f32, of CN and nN two to three, those of the two factors and of the exponents.
     outputs: &[
         // One sum over all keys, in a row; of halves the rounding of h.
         Output {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use lab_device::{Arithmetic, DType, Device, Mode};
-use lab_harness::{Options, Posed, Problem, Tensor, Tensors, Version, run};
+use lab_harness::{Dims, Options, Posed, Problem, Tensor, Tensors, Version, run};
 
 /// From here on, relative to the largest element of the output, a difference is no rounding: several times what
 /// the roundings of the type, or of the tensor cores' operands in its place, leave in any output of these sizes.
@@ -18,8 +18,10 @@ fn above_rounding(version: &dyn Version, dtype: DType) -> f64 {
     }
 }
 
-/// What may become of an element: its value, its neighbour's, what it is put to.
-const CHANGES: [(&str, fn(f64, f64) -> f64); 4] = [
+/// What becomes of an element, by its value and its neighbour's.
+type Change = fn(f64, f64) -> f64;
+
+const CHANGES: [(&str, Change); 4] = [
     ("0", |_, _| 0.0),
     ("its neighbour", |_, neighbour| neighbour),
     ("its double", |own, _| 2.0 * own),
@@ -138,4 +140,23 @@ fn one_wrong_element_is_seen_in_every_output_of_every_type() {
         let least = least_seen(family, dtype);
         assert!(f64::from(seen) >= least * f64::from(all), "{family} {dtype}: {seen} of {all}");
     }
+}
+
+/// Three elements of a quarter of a million are less than the norm of all has for roundings.
+#[test]
+fn a_few_zeros_in_a_large_product_are_seen() {
+    let device = Device::emulator_in(Mode::Plain).unwrap();
+    let (version, side) = (&matmul::BLOCKS, 512);
+    let dims = Dims::new([("G", 1), ("M", side), ("N", side), ("K", 64)]);
+    let posed = Posed::new(version, Problem::new(dims, DType::BF16));
+    let outputs = run(version, &device, &posed.inputs, &Options::default()).unwrap();
+    let zeroed =
+        (0..3).fold(outputs.clone(), |all, n| with(&all, "C", n * 7919 % (side * side), &[0.0]));
+    let [right, wrong] =
+        [outputs, zeroed].map(|all| posed.compare(version, &all, DType::BF16).remove(0));
+    assert!(right.passed(), "{right}");
+    assert!(wrong.relative_error <= wrong.bound, "the norm alone would pass: {wrong}");
+    assert!(!wrong.passed() && wrong.wrong_elements == 3, "{wrong}");
+    let said = wrong.complaint();
+    assert!(said.contains("; 3 of 262144 elements are wrong: [0, "), "{said}");
 }
