@@ -318,6 +318,12 @@ const HEADER: &[&str] = &[
     "recompute",
     "vocabulary",
     "embedding",
+    "width",
+    "blocks",
+    "keys",
+    "values",
+    "betas",
+    "weight_decay",
     "null",
     "true",
     "false",
@@ -339,6 +345,8 @@ const LSTM: Loader = Loader {
     ..Loader::PLAIN
 };
 const MLP: Loader = Loader { name: "mlp-checkpoint", ..LSTM };
+// A header may ask for a thousand blocks, and the names of all their parameters take that.
+const LM: Loader = Loader { name: "lm-checkpoint", memory: 8 << 20, ..LSTM };
 
 #[test]
 fn lstm_checkpoint() {
@@ -358,6 +366,16 @@ fn mlp_checkpoint() {
 #[test]
 fn mlp_checkpoint_sealed() {
     sealed::<lab_mlp::training::Model>(&MLP);
+}
+
+#[test]
+fn lm_checkpoint() {
+    holds_checksum::<lab_lm::Model>(&LM);
+}
+
+#[test]
+fn lm_checkpoint_sealed() {
+    sealed::<lab_lm::Model>(&LM);
 }
 
 /// Changes what the tool notes in a model's file.
@@ -381,6 +399,9 @@ fn models<M: Trained>(name: &'static str, read: fn(&Path) -> Result<Checkpoint<M
         "settings",
         "scale",
         "losses",
+        "looks",
+        "[0.5,1e400]",
+        "[]",
         "vocabulary",
         "NaN",
         "inf",
@@ -429,6 +450,11 @@ fn lstm_model() {
 #[test]
 fn mlp_model() {
     models("mlp-model", lab::loaders::mlp_model);
+}
+
+#[test]
+fn lm_model() {
+    models("lm-model", lab::loaders::lm_model);
 }
 
 const RECORD: &[&str] = &[
@@ -740,8 +766,11 @@ const LINE: &[&str] = &[
     "check",
     "lstm",
     "mlp",
+    "lm",
     "train",
     "test",
+    "eval",
+    "info",
     "generate",
     "new",
     "bench",
@@ -795,6 +824,12 @@ const LINE: &[&str] = &[
     "gru",
     "slstm",
     "--heads",
+    "--width",
+    "--blocks",
+    "--vocabulary",
+    "--steps",
+    "--held-out",
+    "18446744073709551615",
     "--optimizer",
     "sgd",
     "99999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999999",
@@ -850,7 +885,7 @@ fn the_corpus_is_as_it_is_written() {
         assert!(same, "{}: LAB_WRITE_CORPUS=1 cargo test -p lab-fuzz corpus", name.display());
         compared += 1;
     }
-    assert_eq!(compared, 11);
+    assert_eq!(compared, 14);
 }
 
 fn write_corpus(corpus: &Path) {
@@ -989,4 +1024,57 @@ fn write_corpus(corpus: &Path) {
         let model = mlp_of(lab_training::Optimizer::adam(), &notes);
         model.write(&at("mlp-model", name)).expect("a file");
     }
+    let lm_of = |model: lab_lm::Model, config, notes: &[(&str, &str)]| {
+        let parameters = zeros(&model.parameters().initial(1));
+        lab_lm::Checkpoint {
+            model,
+            config,
+            position: middle,
+            first: parameters.clone(),
+            second: parameters.clone(),
+            parameters,
+            notes: notes.iter().map(|(n, t)| ((*n).to_owned(), (*t).to_owned())).collect(),
+            counts: counts(middle),
+            numbers: vec![1.0; 2 * NUMBERS],
+            losses: vec![0.5; middle.step],
+            digest: "0".into(),
+        }
+    };
+    let model = lab_lm::Model {
+        vocabulary: 1,
+        width: 16,
+        heads: 1,
+        blocks: 1,
+        keys: 16,
+        values: 16,
+        hidden: 8,
+    };
+    let half = lab_lm::Config {
+        dtype: lab_device::DType::BF16,
+        clip: None,
+        schedule: lab_lm::Schedule {
+            rate: 1e-3,
+            warm_up: 2,
+            decay: lab_lm::Decay::Cosine { steps: 9, min: 1e-4 },
+        },
+        ..lab_lm::Config::default()
+    };
+    for (name, config) in [("f32", lab_lm::Config::default()), ("bf16", half)] {
+        let checkpoint = lm_of(model, config, &[("note", "")]);
+        checkpoint.write(&at("lm-checkpoint", name)).expect("a file");
+    }
+    let settings = serde_json::json!({
+        "texts": ["a.txt", "ä"], "held_out": 0.05, "steps": 9, "lr": 0.003, "warm_up": 50, "schedule": "cosine",
+        "weight_decay": 0.1, "clip": 1.0, "seed": 0,
+        "sizes": {
+            "width": 32, "heads": 1, "blocks": 1, "vocabulary": 1, "window": 128, "batch": 8, "dtype": "auto",
+        },
+    })
+    .to_string();
+    let looks = r#"[{"step":1,"loss":5.5,"held_out":null},{"step":3,"loss":0.5,"held_out":0.25}]"#;
+    // Stopped between two looks, with losses of the steps since then.
+    let notes = [("settings", &settings[..]), ("looks", looks), ("losses", "[0.5,0.25]")];
+    let model = lab_lm::Model::xlstm(1, 32, 1, 1);
+    let stopped = lm_of(model, lab_lm::Config::default(), &notes);
+    stopped.write(&at("lm-model", "stopped")).expect("a file");
 }

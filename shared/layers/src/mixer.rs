@@ -176,7 +176,7 @@ struct Recurrence {
 /// What the backward pass reads.
 enum Upward {
     OverRows(SavedRows),
-    ByHeads(Vlstm, Saved),
+    ByHeads(Box<(Vlstm, Saved)>),
 }
 
 /// h, how its heads lie, and what the backward pass reads, if there will be one.
@@ -226,7 +226,7 @@ impl Recurrence {
         let (h, saved) = match memory {
             Memory::Fresh if is_training => {
                 let (outputs, saved) = vlstm.add_forward_saving(plan)?;
-                (outputs.h, Some(Upward::ByHeads(vlstm, saved)))
+                (outputs.h, Some(Upward::ByHeads(Box::new((vlstm, saved)))))
             }
             Memory::Fresh => (vlstm.add_forward(plan)?.h, None),
             Memory::Leave(State { slots }) => {
@@ -259,7 +259,8 @@ impl Recurrence {
                     self.over_rows().add_backward(plan, saved, dh, into)?;
                 Ok(Gates { i, f })
             }
-            Upward::ByHeads(vlstm, saved) => {
+            Upward::ByHeads(both) => {
+                let (vlstm, saved) = &**both;
                 let Sizes { batch, heads, positions, keys, values } = self.sizes;
                 let by = vlstm.add_backward(plan, saved, dh)?;
                 for (from, width, to) in

@@ -130,49 +130,40 @@ fn a_backward_pass_can_be_added_twice(device: &Device) {
 /// The state behind a sequence, and one position more, as the sequence with that position has it.
 fn steps_go_on_where_a_sequence_ends(device: &Device) {
     let Sizes { batch: b, heads: nh, positions: s, values, .. } = SIZES;
-    for (dtype, bound) in [(DType::BF16, 1.5e-2)] {
-        let all = drawn(dtype);
-        let expected = of(&forward_reference(&all, 1e-6), "h");
-        let part = |name: &str, from: usize, to: usize| {
-            let tensor = &all[name];
-            let width: usize = tensor.shape[3..].iter().product();
-            let rows = tensor.values();
-            let rows =
-                rows.chunks(s * width).flat_map(|head| head[from * width..to * width].to_vec());
-            let rows: Vec<f64> = rows.collect();
-            let shape = [&[b, nh, to - from][..], &tensor.shape[3..]].concat();
-            Tensor::rounded(tensor.dtype, &shape, &rows)
-        };
-        let names = ["q", "k", "v", "i", "f"];
-        let before: Tensors = names.iter().map(|n| ((*n).into(), part(n, 0, s - 1))).collect();
-        let last: Tensors =
-            names.iter().map(|n| (format!("last {n}"), part(n, s - 1, s))).collect();
-        let mut plan = Plan::new(device);
-        let [q, k, v, i, f] = inputs(&mut plan, &before, names);
-        let sizes = Sizes { positions: s - 1, ..SIZES };
-        let sequence = Vlstm { last_state: true, ..Vlstm::new(dtype, sizes, [q, k, v], [i, f]) };
-        let outputs = sequence.add_forward(&mut plan).unwrap();
-        let lasts = names.map(|n| format!("last {n}"));
-        let [q, k, v, i, f] = inputs(&mut plan, &last, lasts.each_ref().map(String::as_str));
-        let state = outputs.state.expect("it is wanted");
-        let step = VlstmStep {
-            dtype,
-            sizes,
-            qkv: [q, k, v],
-            gates: [i, f],
-            state,
-            eps: 1e-6,
-            version: None,
-        };
-        let h = step.add(&mut plan).unwrap();
-        plan.keep(h);
-        let inputs: Tensors = before.into_iter().chain(last).collect();
-        let mut run = plan.bind().upload_inputs(&inputs).unwrap().finish().unwrap();
-        run.run().unwrap();
-        let rows = expected.chunks(s * values).flat_map(|head| head[(s - 1) * values..].to_vec());
-        let error = relative(&run.read(h).unwrap(), &rows.collect::<Vec<_>>());
-        assert!(error <= bound, "{dtype}: {error}");
-    }
+    // No version leaves the state of a sequence in f32.
+    let (dtype, bound) = (DType::BF16, 1.5e-2);
+    let all = drawn(dtype);
+    let expected = of(&forward_reference(&all, 1e-6), "h");
+    let part = |name: &str, from: usize, to: usize| {
+        let tensor = &all[name];
+        let width: usize = tensor.shape[3..].iter().product();
+        let rows = tensor.values();
+        let rows = rows.chunks(s * width).flat_map(|head| head[from * width..to * width].to_vec());
+        let rows: Vec<f64> = rows.collect();
+        let shape = [&[b, nh, to - from][..], &tensor.shape[3..]].concat();
+        Tensor::rounded(tensor.dtype, &shape, &rows)
+    };
+    let names = ["q", "k", "v", "i", "f"];
+    let before: Tensors = names.iter().map(|n| ((*n).into(), part(n, 0, s - 1))).collect();
+    let last: Tensors = names.iter().map(|n| (format!("last {n}"), part(n, s - 1, s))).collect();
+    let mut plan = Plan::new(device);
+    let [q, k, v, i, f] = inputs(&mut plan, &before, names);
+    let sizes = Sizes { positions: s - 1, ..SIZES };
+    let sequence = Vlstm { last_state: true, ..Vlstm::new(dtype, sizes, [q, k, v], [i, f]) };
+    let outputs = sequence.add_forward(&mut plan).unwrap();
+    let lasts = names.map(|n| format!("last {n}"));
+    let [q, k, v, i, f] = inputs(&mut plan, &last, lasts.each_ref().map(String::as_str));
+    let state = outputs.state.expect("it is wanted");
+    let step =
+        VlstmStep { dtype, sizes, qkv: [q, k, v], gates: [i, f], state, eps: 1e-6, version: None };
+    let h = step.add(&mut plan).unwrap();
+    plan.keep(h);
+    let inputs: Tensors = before.into_iter().chain(last).collect();
+    let mut run = plan.bind().upload_inputs(&inputs).unwrap().finish().unwrap();
+    run.run().unwrap();
+    let rows = expected.chunks(s * values).flat_map(|head| head[(s - 1) * values..].to_vec());
+    let error = relative(&run.read(h).unwrap(), &rows.collect::<Vec<_>>());
+    assert!(error <= bound, "{dtype}: {error}");
 }
 
 /// \[B, NH, S, D\] as rows \[B S, NH D\] within wider ones, from a column on.

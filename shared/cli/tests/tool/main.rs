@@ -8,6 +8,7 @@ mod compile;
 mod history;
 mod inline_ptx;
 mod kernel;
+mod lm;
 mod lstm;
 mod lstm_refuses;
 mod mlp;

@@ -190,7 +190,7 @@ fn what_cannot_be_trained_is_refused(device: &Device) {
     let data = tokens(100, model.vocabulary);
     let starts = data.starts(24);
     let said = |model: Model, config: Config, data: &Tokens, starts: &[usize]| {
-        Trainer::new(device, model, config, data, starts).err().expect("refused").to_string()
+        Trainer::new(device, model, config, data, starts).expect_err("refused").to_string()
     };
     let config = Config { window: 24, batch: 4, ..Config::default() };
     for (message, expected) in [

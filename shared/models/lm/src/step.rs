@@ -79,6 +79,10 @@ impl Step {
         config: &Config,
         runs: usize,
     ) -> Result<Vec<StepTime>, training::Error> {
+        // Tokens are made of these.
+        model.check()?;
+        config.check()?;
+        training::count("runs", runs, 1 << 10)?;
         let tokens = config.window * config.batch;
         let id = |n: usize| (n * 7919 % model.vocabulary) as i32;
         let data = Tokens { ids: (0..=tokens).map(id).collect() };
@@ -179,6 +183,7 @@ impl training::Step for Step {
     ) -> Result<(), training::Error> {
         model.check()?;
         config.check()?;
+        training::parameters_fit(model.parameters().iter().map(|p| p.shape.clone()))?;
         Ok(data.check(model.vocabulary, starts, config.window)?)
     }
 

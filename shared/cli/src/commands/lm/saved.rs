@@ -26,21 +26,28 @@ pub(super) struct Look {
 pub(super) struct Notes {
     pub(super) settings: Settings,
     pub(super) looks: Vec<Look>,
+    /// Of the steps since the last look, in nats; there are some only where a training was stopped between two.
+    pub(super) losses: Vec<f64>,
 }
 
 impl Notes {
     pub(super) fn write(&self) -> BTreeMap<String, String> {
         let settings = serde_json::to_string(&self.settings).expect("settings are JSON");
         let looks = serde_json::to_string(&self.looks).expect("numbers are JSON");
-        [("settings", settings), ("looks", looks)]
-            .map(|(name, text)| (name.to_owned(), text))
-            .into()
+        let mut all = BTreeMap::from([("settings".into(), settings), ("looks".into(), looks)]);
+        if !self.losses.is_empty() {
+            let losses = serde_json::to_string(&self.losses).expect("numbers are JSON");
+            all.insert("losses".into(), losses);
+        }
+        all
     }
 
     fn read(notes: &BTreeMap<String, String>) -> Option<Self> {
         let settings: Settings = serde_json::from_str(notes.get("settings")?).ok()?;
         settings.check().ok()?;
-        Some(Self { settings, looks: serde_json::from_str(notes.get("looks")?).ok()? })
+        let looks = serde_json::from_str(notes.get("looks")?).ok()?;
+        let losses = notes.get("losses").map(|text| serde_json::from_str(text));
+        Some(Self { settings, looks, losses: losses.transpose().ok()?.unwrap_or_default() })
     }
 }
 

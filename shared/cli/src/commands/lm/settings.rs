@@ -108,6 +108,10 @@ impl Sizes {
 impl Settings {
     /// Refuses numbers that mean nothing, before any file is read.
     pub(super) fn check(&self) -> Result<(), Error> {
+        if let Some(path) = self.texts.iter().find(|path| path.to_str().is_none()) {
+            // The model keeps it, in JSON.
+            return Err(Error::bad("TEXT", "a file whose name is UTF-8", path.display()));
+        }
         if !(0.0..1.0).contains(&self.held_out) {
             let expected = "a number from 0 on and below 1";
             return Err(Error::bad("--held-out", expected, self.held_out));

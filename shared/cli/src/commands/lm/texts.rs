@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use lab_device::emulator::read_file;
 use lab_harness::Error;
 use lab_lm::Tokens;
 
@@ -25,7 +26,7 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<Vec<u8>, Failure> {
 fn append(all: &mut Vec<u8>, path: &Path) -> Result<(), Failure> {
     let failed = |e| Failure::file(path, e);
     if !path.is_dir() {
-        all.extend(std::fs::read(path).map_err(failed)?);
+        all.extend(read_file(path).map_err(failed)?);
         return Ok(());
     }
     let entries: Result<Vec<_>, _> =

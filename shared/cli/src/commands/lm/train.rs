@@ -18,7 +18,7 @@ use super::texts::{self, Split};
 use crate::Common;
 use crate::commands::run::check_target;
 use crate::commands::training::stop::{asked, end_as_asked, stop_at_ctrl_c};
-use crate::commands::training::{beside, digits, name, note_replaced};
+use crate::commands::training::{beside, digits, name};
 use crate::failure::Failure;
 use crate::plot::lines::{Axes, lines};
 use crate::plot::{self, Curve};
@@ -69,7 +69,12 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     for path in [out, &curve, &log] {
         check_target(path)?;
     }
-    note_replaced(out, *resume);
+    if !resume && out.exists() {
+        let out = out.display();
+        eprintln!(
+            "{out} holds a model, which this training replaces (--resume goes on with one that was stopped)"
+        );
+    }
     let device = common.open()?;
     let trainer = match &begun {
         Some((checkpoint, _)) => Trainer::resume(&device, checkpoint, &data, &trained)?,
@@ -89,8 +94,8 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         }
     };
     eprintln!("{} bytes, {} windows to train on; {}", text.len(), trained.len(), device.name());
-    let looks = begun.map_or_else(Vec::new, |(_, notes)| notes.looks);
-    let notes = Notes { settings: settings.clone(), looks };
+    let fresh = || Notes { settings: settings.clone(), looks: Vec::new(), losses: Vec::new() };
+    let notes = begun.map_or_else(fresh, |(_, notes)| notes);
     let bar = ProgressBar::new(settings.steps as u64);
     bar.set_style(
         ProgressStyle::with_template("{wide_bar} {pos}/{len} steps, {eta} left")
@@ -147,7 +152,7 @@ impl Run<'_> {
     fn finish_steps(&mut self) -> Result<(), Failure> {
         let steps = self.notes.settings.steps;
         let every = self.arguments.look_every.get();
-        let (mut losses, mut start) = (Vec::new(), Instant::now());
+        let mut start = (self.done(), Instant::now());
         while self.done() < steps {
             let done = self.done();
             self.bar.set_position(done as u64);
@@ -161,22 +166,24 @@ impl Run<'_> {
             let before = self.trainer.position().step;
             // Not too many at once: Ctrl-C waits for them.
             let of_epoch = self.trainer.run((look - done).min(16))?;
-            match of_epoch {
-                Some(epoch) => losses.extend(&epoch.losses[before..]),
-                None => losses.extend(&self.trainer.losses()?[before..]),
-            }
+            let losses = match of_epoch {
+                Some(epoch) => epoch.losses,
+                None => self.trainer.losses()?,
+            };
+            self.notes.losses.extend(&losses[before..]);
             if self.done() == look {
-                self.look(&losses, start.elapsed())?;
-                (losses, start) = (Vec::new(), Instant::now());
+                self.look(look - start.0, start.1.elapsed())?;
+                start = (look, Instant::now());
             }
         }
         self.bar.finish_and_clear();
         Ok(())
     }
 
-    /// A line, and the file.
-    fn look(&mut self, losses: &[f64], took: Duration) -> Result<(), Failure> {
+    /// A line, and the file; so many steps took so long.
+    fn look(&mut self, timed: usize, took: Duration) -> Result<(), Failure> {
         let (step, steps) = (self.done(), self.notes.settings.steps);
+        let losses = std::mem::take(&mut self.notes.losses);
         let loss = losses.iter().sum::<f64>() / losses.len() as f64;
         let held_out = match &mut self.judge {
             None => None,
@@ -187,7 +194,7 @@ impl Run<'_> {
         };
         self.notes.looks.push(Look { step, loss, held_out });
         let config = self.trainer.config();
-        let tokens = (losses.len() * config.batch * config.window) as f64 / took.as_secs_f64();
+        let tokens = (timed * config.batch * config.window) as f64 / took.as_secs_f64();
         let held =
             held_out.map_or(String::new(), |nats| format!("  held out {}", digits(bits(nats))));
         let share = self.share_of_peak(tokens);
@@ -222,7 +229,7 @@ impl Run<'_> {
         took: Duration,
         [curve, log]: [&Path; 2],
     ) -> Result<(), Failure> {
-        let Notes { settings, looks } = &self.notes;
+        let Notes { settings, looks, .. } = &self.notes;
         let out = &self.arguments.out;
         let of = |label: &str, value: &dyn Fn(&Look) -> Option<f64>| Curve {
             label: label.to_owned(),

@@ -1,0 +1,133 @@
+"""A training step of the language model of `lab lm` in PyTorch, compiled: the same sizes, types and optimizer, its mixer
+`vlstm.mlstm` or the causal attention of PyTorch.
+
+    language_model.py [vlstm|attention] [--width 768 --heads 6 --blocks 12 --vocabulary 50304 --window 2048 --batch 16]
+
+Needs torch with CUDA; for the mixer `vlstm` the package of shared/python. Prints one JSON object: the median of the steps behind a
+warm-up, by device events. Parameters in f32, products in bf16 (autocast), AdamW in one kernel, gradients clipped.
+"""
+
+import argparse
+import json
+import os
+import sys
+
+# Beside this file lies another vlstm.py, which is not the package.
+sys.path = [p for p in sys.path if os.path.abspath(p or ".") != os.path.dirname(os.path.abspath(__file__))]
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+EPS, GATE_CAP, LOGIT_CAP = 1e-6, 15.0, 30.0
+
+
+class RmsNorm(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x):
+        return F.rms_norm(x.float(), x.shape[-1:], self.weight, EPS).to(x.dtype)
+
+
+class Mixer(nn.Module):
+    """σ(o) ⊙ head norm(vLSTM(q, k, v, gates)), then a linear layer; or attention and that."""
+
+    def __init__(self, width, heads, kind):
+        super().__init__()
+        self.heads, self.kind = heads, kind
+        keys = width if kind == "attention" else width // 2
+        self.parts = [keys, keys, width] + ([] if kind == "attention" else [width])
+        self.qkvo = nn.Linear(width, sum(self.parts), bias=False)
+        self.gates = None if kind == "attention" else nn.Linear(width, 2 * heads)
+        self.norm = nn.Parameter(torch.ones(width))
+        self.out = nn.Linear(width, width, bias=False)
+
+    def forward(self, y):
+        batch, positions, width = y.shape
+        q, k, v, *gate = self.qkvo(y).split(self.parts, -1)
+        q, k, v = (t.view(batch, positions, self.heads, -1).transpose(1, 2).contiguous() for t in (q, k, v))
+        if self.kind == "attention":
+            h = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            return self.out(h.transpose(1, 2).reshape(batch, positions, width))
+        import vlstm
+
+        pre = GATE_CAP * torch.tanh(self.gates(y).float() / GATE_CAP)
+        i, f = (t.contiguous() for t in pre.view(batch, positions, 2, self.heads).permute(2, 0, 3, 1))
+        h = vlstm.mlstm(q, k, v, i, f).transpose(1, 2).float()
+        h = F.layer_norm(h, h.shape[-1:], None, None, EPS).reshape(batch, positions, width) * self.norm
+        return self.out(torch.sigmoid(gate[0]) * h.to(y.dtype))
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads, kind):
+        super().__init__()
+        hidden = -(-width * 8 // 3 // 64) * 64
+        self.norm_mixer, self.norm_ffn = RmsNorm(width), RmsNorm(width)
+        self.mixer = Mixer(width, heads, kind)
+        self.up, self.down = nn.Linear(width, 2 * hidden, bias=False), nn.Linear(hidden, width, bias=False)
+
+    def forward(self, x):
+        x = x + self.mixer(self.norm_mixer(x))
+        gate, up = self.up(self.norm_ffn(x)).chunk(2, -1)
+        return x + self.down(F.silu(gate) * up)
+
+
+class Model(nn.Module):
+    def __init__(self, vocabulary, width, heads, blocks, kind):
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, width)
+        self.blocks = nn.ModuleList(Block(width, heads, kind) for _ in range(blocks))
+        self.norm, self.head = RmsNorm(width), nn.Linear(width, vocabulary, bias=False)
+
+    def forward(self, tokens, targets):
+        x = self.embedding(tokens)
+        for block in self.blocks:
+            x = block(x)
+        logits = LOGIT_CAP * torch.tanh(self.head(self.norm(x)).float() / LOGIT_CAP)
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("mixer", nargs="?", choices=["vlstm", "attention"], default="vlstm")
+    for name, size in [("width", 768), ("heads", 6), ("blocks", 12), ("vocabulary", 50304), ("window", 2048), ("batch", 16)]:
+        parser.add_argument(f"--{name}", type=int, default=size)
+    parser.add_argument("--steps", type=int, default=20)
+    a = parser.parse_args()
+    torch.set_float32_matmul_precision("high")
+    torch.manual_seed(0)
+    model = Model(a.vocabulary, a.width, a.heads, a.blocks, a.mixer).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    compiled = torch.compile(model)
+    tokens, targets = torch.randint(a.vocabulary, (2, a.batch, a.window), device="cuda")
+
+    def step():
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = compiled(tokens, targets)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    for _ in range(5):
+        step()
+    times = []
+    for _ in range(a.steps):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        step()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(begin.elapsed_time(end))
+    ms = sorted(times)[len(times) // 2]
+    print(json.dumps({
+        "peer": f"PyTorch {torch.__version__}, compiled, mixer {a.mixer}", "device": torch.cuda.get_device_name(),
+        "parameters": sum(p.numel() for p in model.parameters()), "ms": ms,
+        "tokens_per_second": a.batch * a.window / ms * 1e3, "peak_bytes": torch.cuda.max_memory_allocated(),
+    }))
+
+
+if __name__ == "__main__":
+    main()

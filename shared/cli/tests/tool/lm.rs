@@ -1,0 +1,416 @@
+//! `lab lm`: trained, stopped and gone on with, judged, asked for logits, made to write; and what it refuses.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use lab_harness::tensor::{self, tensors};
+use lab_harness::{Tensor, Tensors};
+use serde_json::Value;
+
+/// In a directory of its own, on the emulator.
+struct Lab(tempfile::TempDir);
+
+const TEXT: &str = "the quick brown fox jumps over a lazy dog.\n";
+
+/// 86532 parameters.
+const SMALL: &str = "--width 64 --heads 2 --blocks 1 --window 16 --batch 2";
+
+/// Where many steps are taken.
+const TINY: &str = "--width 32 --heads 1 --blocks 1 --vocabulary 128 --window 16 --batch 1";
+
+impl Lab {
+    fn new() -> Self {
+        let lab = Self(tempfile::tempdir().unwrap());
+        lab.write("t.txt", TEXT.repeat(8).as_bytes());
+        lab
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn read(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.at(name)).unwrap()
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) {
+        std::fs::write(self.at(name), bytes).unwrap();
+    }
+
+    fn files(&self) -> Vec<(PathBuf, Option<Vec<u8>>)> {
+        let entries = std::fs::read_dir(&self.0).unwrap().map(|e| e.unwrap().path());
+        let mut all: Vec<_> = entries.map(|p| (p.clone(), std::fs::read(p).ok())).collect();
+        all.sort();
+        all
+    }
+
+    fn command(&self, arguments: &str) -> Command {
+        let mut lab = Command::new(assert_cmd::cargo::cargo_bin("lab"));
+        lab.env_remove("LAB_DEVICE").current_dir(&self.0).args(["--device", "emulator", "lm"]);
+        lab.args(arguments.split(' '));
+        lab
+    }
+
+    /// What it says on stdout; it must succeed.
+    #[track_caller]
+    fn says(&self, arguments: &str) -> Vec<u8> {
+        let output = self.command(arguments).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    }
+
+    /// One object, and nothing beside it.
+    #[track_caller]
+    fn json(&self, arguments: &str) -> Value {
+        let said = self.says(&format!("{arguments} --json"));
+        let value: Value = serde_json::from_slice(&said).unwrap();
+        assert!(value.is_object(), "{value}");
+        value
+    }
+
+    /// It must end with 2, say this on one line, and leave all files as they were.
+    #[track_caller]
+    fn refuses(&self, arguments: &str, said: &str) {
+        self.refused(&mut self.command(arguments), said);
+    }
+
+    #[track_caller]
+    fn refused(&self, command: &mut Command, said: &str) {
+        let before = self.files();
+        let output = command.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{command:?}: {text}");
+        let line = text.lines().last().unwrap_or_default();
+        assert!(line.starts_with("lab: ") && line.contains(said), "{command:?}: '{said}': {text}");
+        assert!(self.files() == before, "{command:?}: a refusal writes nothing");
+    }
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("a number, not {value}"))
+}
+
+#[test]
+fn a_language_model_is_trained_judged_and_writes() {
+    let lab = Lab::new();
+    let options = format!("{SMALL} --steps 8 --look-every 4 --lr 0.02 --warm-up 0");
+    let report = lab.json(&format!("train t.txt {options} --out m.safetensors"));
+    assert_eq!((&report["bytes"], &report["steps"]), (&(8 * TEXT.len()).into(), &8.into()));
+    assert_eq!(report["parameters"], 86532, "{report}");
+    let looks = report["looks"].as_array().unwrap();
+    let steps: Vec<&Value> = looks.iter().map(|look| &look["step"]).collect();
+    assert_eq!(steps, [4, 8], "{report}");
+    for loss in ["loss", "held_out"] {
+        assert!(number(&looks[1][loss]) < 0.7 * number(&looks[0][loss]), "{loss}: {report}");
+    }
+    for file in report["files"].as_array().unwrap() {
+        assert!(!lab.read(file.as_str().unwrap()).is_empty(), "{file}");
+    }
+    let lines = String::from_utf8(lab.read("m.log.jsonl")).unwrap();
+    let lines: Vec<Value> = lines.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!(&lines, looks);
+    let curve = String::from_utf8(lab.read("m.loss.svg")).unwrap();
+    let curve = roxmltree::Document::parse(&curve).unwrap();
+    let words: Vec<&str> = curve.descendants().filter_map(|n| n.text()).map(str::trim).collect();
+    assert!(words.contains(&"held out") && words.contains(&"bits a byte of m"), "{words:?}");
+
+    // The same bytes again.
+    lab.says(&format!("train t.txt {options} --out again.safetensors"));
+    assert!(lab.read("again.safetensors") == lab.read("m.safetensors"), "another model");
+
+    let judged = lab.json("eval m.safetensors t.txt");
+    let [loss, bits] = ["loss", "bits_a_byte"].map(|name| number(&judged[name]));
+    assert!((bits - loss / 2f64.ln()).abs() < 1e-12, "{judged}");
+    // Of what it was trained on, or nearly.
+    assert!(loss < number(&looks[0]["loss"]), "{judged}");
+    assert_eq!((&judged["judged"], &judged["window"]), (&(21 * 16).into(), &16.into()), "{judged}");
+    let said = String::from_utf8(lab.says("eval m.safetensors t.txt")).unwrap();
+    assert!(said.contains(" bits a byte, over 336 bytes in windows of 16"), "{said}");
+
+    let wrote = |options: &str| {
+        lab.says(&format!("generate m.safetensors --prompt fox --length 12 {options}"))
+    };
+    let first = wrote("--temperature 1 --seed 1");
+    assert!(first.starts_with(b"fox") && first.ends_with(b"\n"), "{first:?}");
+    assert_eq!(first.len(), 3 + 12 + 1);
+    assert_eq!(first, wrote("--temperature 1 --seed 1"));
+    assert_ne!(first, wrote("--temperature 1 --seed 2"));
+    // The likeliest is the same for every seed.
+    assert_eq!(wrote("--temperature 0 --seed 1"), wrote("--top-k 1 --seed 2"));
+    let object = lab.json("generate m.safetensors --prompt fox --length 12 --temperature 0");
+    let text = format!("fox{}\n", object["text"].as_str().unwrap());
+    assert_eq!(text.as_bytes(), wrote("--temperature 0"));
+
+    let facts = lab.json("info m.safetensors");
+    assert_eq!(facts["parameters"], 86532, "{facts}");
+    assert_eq!((&facts["model"]["keys"], &facts["config"]["window"]), (&16.into(), &16.into()));
+    let said = String::from_utf8(lab.says(&format!("info {SMALL}"))).unwrap();
+    assert!(said.starts_with("86532 parameters: 1 blocks of width 64, 2 heads of 16"), "{said}");
+
+    let times = lab.json(&format!("profile {TINY} --runs 1"));
+    let rows = times["rows"].as_array().unwrap();
+    let launches: u64 = rows.iter().map(|row| row["launches"].as_u64().unwrap()).sum();
+    assert_eq!(times["launches"], launches, "{times}");
+    assert!(rows.iter().any(|row| row["kernel"].as_str().unwrap().starts_with("adamw<float>")));
+}
+
+/// A token that is no byte is never drawn.
+#[test]
+fn a_language_model_of_more_tokens_than_bytes_writes_bytes() {
+    let lab = Lab::new();
+    let sizes = TINY.replace("128", "1024");
+    lab.says(&format!("train t.txt {sizes} --steps 1 --warm-up 0 --out m.safetensors"));
+    let wrote = lab.says("generate m.safetensors --length 20 --temperature 1000");
+    assert_eq!(wrote.len(), 1 + 20 + 1);
+}
+
+#[test]
+fn a_language_model_in_training_goes_on_as_if_it_never_stopped() {
+    let lab = Lab::new();
+    // Killed wherever it was, several times.
+    let options = format!("train t.txt {TINY} --steps 8 --look-every 1 --keep-every 1 --seed 3");
+    lab.says(&format!("{options} --out whole.safetensors"));
+    let killed = format!("{options} --out killed.safetensors");
+    let mut next = lab.command(&killed);
+    let mut kills = 0;
+    loop {
+        let before = std::fs::read(lab.at("killed.safetensors")).ok();
+        let mut child = next.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let start = Instant::now();
+        let ended = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break Some(status);
+            }
+            let now = std::fs::read(lab.at("killed.safetensors")).ok();
+            if kills < 3 && now.is_some() && now != before {
+                std::thread::sleep(Duration::from_millis(7 * kills));
+                child.kill().unwrap();
+                child.wait().unwrap();
+                break None;
+            }
+            assert!(start.elapsed() < Duration::from_secs(120), "no progress");
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        match ended {
+            Some(status) => break assert!(status.success(), "{status}"),
+            None => kills += 1,
+        }
+        next = lab.command(&format!("{killed} --resume"));
+    }
+    assert!(kills >= 2, "{kills} kills");
+    for file in ["safetensors", "log.jsonl"] {
+        let [whole, killed] = ["whole", "killed"].map(|name| lab.read(&format!("{name}.{file}")));
+        assert!(whole == killed, "{file} differs");
+    }
+    // There is nothing left to do.
+    let report = lab.json(&format!("{killed} --resume"));
+    assert_eq!((&report["steps"], &report["resumed"]), (&8.into(), &true.into()), "{report}");
+    assert!(lab.read("whole.safetensors") == lab.read("killed.safetensors"));
+
+    lab.refuses(&format!("{killed} --resume --lr 0.5"), "--lr: expected 0.003, as it was begun");
+    let other = killed.replace("--window 16", "--window 8");
+    lab.refuses(&format!("{other} --resume"), "--window: expected 16, as it was begun, got 8");
+    lab.write("u.txt", TEXT.as_bytes());
+    let other = killed.replace("t.txt", "u.txt");
+    lab.refuses(&format!("{other} --resume"), "TEXT: expected [\"t.txt\"], as it was begun, got");
+    lab.write("t.txt", TEXT.to_uppercase().repeat(8).as_bytes());
+    let said = "data and windows: expected those that it was taken with";
+    lab.refuses(&format!("{killed} --resume"), said);
+}
+
+/// A person's Ctrl-C loses no step, and no loss of the steps since the last look.
+#[test]
+fn a_language_model_whose_training_is_interrupted_keeps_where_it_stands() {
+    let lab = Lab::new();
+    let options = format!("train t.txt {TINY} --steps 18 --look-every 18 --held-out 0");
+    lab.says(&format!("{options} --out whole.safetensors"));
+    let stopped = format!("{options} --out stopped.safetensors");
+    let mut child = lab.command(&stopped).stderr(Stdio::piped()).spawn().unwrap();
+    let start = Instant::now();
+    // Written before the first step.
+    while !lab.at("stopped.safetensors").exists() {
+        assert!(start.elapsed() < Duration::from_secs(60), "no state");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // Into the first steps.
+    std::thread::sleep(Duration::from_millis(30));
+    // SAFETY: a signal to a process of this test.
+    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+    let status = child.wait().unwrap();
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut said).unwrap();
+    assert_eq!(status.signal(), Some(libc::SIGINT), "{said}");
+    let known = ["0", "16"].map(|n| format!("stopped behind step {n}; --resume goes on there"));
+    assert!(known.iter().any(|known| said.contains(known)), "{said}");
+    lab.says(&format!("{stopped} --resume"));
+    for file in ["safetensors", "log.jsonl"] {
+        let [whole, stopped] = ["whole", "stopped"].map(|name| lab.read(&format!("{name}.{file}")));
+        assert!(whole == stopped, "{file} differs");
+    }
+}
+
+/// The loss of `eval` is that of the logits, and the likeliest of them is what is written.
+#[test]
+fn logits_of_a_language_model_are_those_it_is_judged_by() {
+    let lab = Lab::new();
+    lab.says(&format!("train t.txt {TINY} --steps 3 --lr 0.02 --warm-up 0 --out m.safetensors"));
+    let text = &TEXT.as_bytes()[..33];
+    lab.write("two.txt", text);
+    let ids: Vec<i32> = text[..32].iter().map(|&byte| i32::from(byte)).collect();
+    let write = |name: &str, all: &Tensors| tensor::write(&lab.at(name), all).unwrap();
+    write("in.safetensors", &tensors([("ids", Tensor::new(&[2, 16], &ids))]));
+    let ask = "logits m.safetensors --input in.safetensors --output out.safetensors";
+    let report = lab.json(ask);
+    assert_eq!(
+        (&report["file"], &report["logits"]),
+        (&"out.safetensors".into(), &"f32 [2, 16, 128]".into())
+    );
+    let logits = tensor::read(&lab.at("out.safetensors")).unwrap();
+    let logits = &logits["logits"];
+    assert_eq!(logits.describe(), "f32 [2, 16, 128]");
+    let logits = logits.values();
+    assert!(logits.iter().all(|v| v.is_finite()));
+    let rows: Vec<&[f64]> = logits.chunks(128).collect();
+    let losses = rows.iter().zip(&text[1..]).map(|(row, &target)| {
+        row.iter().map(|v| v.exp()).sum::<f64>().ln() - row[usize::from(target)]
+    });
+    let mean = losses.sum::<f64>() / 32.0;
+    let judged = lab.json("eval m.safetensors two.txt");
+    assert!((mean - number(&judged["loss"])).abs() < 1e-5, "{mean}: {judged}");
+    let likeliest = (0..128).max_by(|&a, &b| rows[2][a].total_cmp(&rows[2][b])).unwrap();
+    let wrote = lab.says("generate m.safetensors --prompt the --length 1 --temperature 0");
+    assert_eq!(wrote, [b't', b'h', b'e', likeliest as u8, b'\n']);
+
+    let said = lab.says(ask);
+    assert!(said.starts_with(b"wrote logits f32 [2, 16, 128] to out.safetensors"));
+    std::fs::remove_file(lab.at("out.safetensors")).unwrap();
+    let float = Tensor::new(&[2, 16], &[1f32; 32]);
+    for (ids, got) in [
+        (None, "got none"),
+        (Some(float), "got f32 [2, 16]"),
+        (Some(Tensor::new::<i32>(&[0, 4], &[])), "got i32 [0, 4]"),
+        (Some(Tensor::new(&[4], &[1i32; 4])), "got i32 [4]"),
+    ] {
+        let mut all = tensors([("x", Tensor::new(&[1], &[1i32]))]);
+        all.extend(ids.map(|t| ("ids".to_owned(), t)));
+        write("bad.safetensors", &all);
+        let said = format!("tensor 'ids': expected i32 [B, S], neither of them 0, {got}");
+        lab.refuses(&ask.replace("in.saf", "bad.saf"), &said);
+    }
+    for unknown in [-1, 128] {
+        write("bad.safetensors", &tensors([("ids", Tensor::new(&[1, 2], &[1, unknown]))]));
+        let said = format!("token 1 of the data: expected 0 to 127, got {unknown}");
+        lab.refuses(&ask.replace("in.saf", "bad.saf"), &said);
+    }
+    lab.refuses(&ask.replace("in.saf", "none.saf"), "none.safetensors: No such file");
+    lab.refuses(&ask.replace("out.saf", "no/out.saf"), "no/out.safetensors: No such file");
+
+    // Models that are none.
+    let whole = lab.read("m.safetensors");
+    lab.write("cut.safetensors", &whole[..whole.len() - 9]);
+    let mut changed = whole;
+    *changed.last_mut().unwrap() ^= 1;
+    lab.write("changed.safetensors", &changed);
+    let mlp = ["--device", "emulator", "mlp", "train", "t.txt", "--out", "mlp.safetensors"];
+    let mut mlp_lab = Command::new(assert_cmd::cargo::cargo_bin("lab"));
+    mlp_lab.env_remove("LAB_DEVICE").current_dir(&lab.0).args(mlp);
+    mlp_lab.args(["--epochs", "1", "--embed", "4", "--hidden", "4"]);
+    assert!(mlp_lab.output().unwrap().status.success());
+    for (model, said) in [
+        ("none", "none.safetensors: No such file or directory"),
+        ("cut", "cut.safetensors: expected a safetensors file"),
+        ("changed", "changed.safetensors"),
+        ("mlp", "metadata of mlp.safetensors: expected 'lm', which a checkpoint has, got none"),
+        ("in", "metadata of in.safetensors: expected 'lm'"),
+    ] {
+        for rest in ["eval MODEL t.txt", "generate MODEL", "info MODEL"] {
+            lab.refuses(&rest.replace("MODEL", &format!("{model}.safetensors")), said);
+        }
+        lab.refuses(&ask.replace("m.saf", &format!("{model}.saf")), said);
+    }
+    let resumed = format!("train t.txt {TINY} --out mlp.safetensors --resume");
+    lab.refuses(&resumed, "metadata of mlp.safetensors: expected 'lm'");
+
+    // What a good one does not do.
+    lab.write("short.txt", &text[..16]);
+    for (arguments, said) in [
+        (
+            "eval m.safetensors short.txt",
+            "expected at least 17, a window and its last target, got 16",
+        ),
+        ("eval m.safetensors none.txt", "none.txt: No such file or directory"),
+        ("generate m.safetensors --prompt ", "--prompt: expected one byte at least, got none"),
+        ("generate m.safetensors --prompt ä", "token: expected 0 to 127, got 195"),
+        ("generate m.safetensors --temperature -1", "temperature: expected a number from 0"),
+        ("generate m.safetensors --top-p 0", "top-p: expected above 0 and at most 1, got 0"),
+        ("generate m.safetensors --repetition 0.5", "repetition: expected a number from 1"),
+    ] {
+        lab.refuses(arguments, said);
+    }
+}
+
+#[test]
+fn a_language_model_that_cannot_be_trained() {
+    let lab = Lab::new();
+    lab.write("m.safetensors", b"a model from before");
+    lab.write("empty.txt", b"");
+    lab.write("short.txt", &TEXT.as_bytes()[..17]);
+    std::fs::create_dir(lab.at("empty")).unwrap();
+    for (options, said) in [
+        (
+            "--width 96 --heads 2",
+            "keys of a head: expected a multiple of 16 from 16 to 256, got 24",
+        ),
+        (
+            "--width 18446744073709551615",
+            "width: expected a multiple of 16 from 16 to 8192, got 18",
+        ),
+        ("--heads 0", "heads: expected 1 to 1024, got 0"),
+        ("--blocks 0", "blocks: expected 1 to 1024, got 0"),
+        ("--vocabulary 0", "vocabulary: expected 1 to 1048576, got 0"),
+        ("--vocabulary 100", "token 0 of the data: expected 0 to 99, got 116"),
+        ("--width 8192 --heads 32 --blocks 1024", "parameters of the model: expected at most"),
+        ("--window 0", "window: expected 1 to 1048576, got 0"),
+        ("--window 400", "bytes to train on: expected at least 401, a window and its last target"),
+        ("--batch 0", "batch: expected 1 to 65536, got 0"),
+        ("--held-out 1", "--held-out: expected a number from 0 on and below 1, got 1"),
+        ("--held-out NaN", "--held-out: expected a number from 0 on and below 1, got NaN"),
+        ("--steps 0", "--steps: expected 1 to 1073741824, got 0"),
+        ("--clip -1", "--clip: expected a number from 0 on, got -1"),
+        ("--lr 0", "rate: expected a number above 0, got 0"),
+        ("--look-every 0", "--look-every"),
+        ("--resume", "m.safetensors: expected a safetensors file"),
+        ("--resume --out n.safetensors", "--resume: expected a training that was begun, in n.saf"),
+        ("--out no/m.safetensors", "no/m.safetensors: No such file or directory"),
+    ] {
+        let out = if options.contains("--out") { "" } else { " --out m.safetensors" };
+        lab.refuses(&format!("train t.txt {options}{out}"), said);
+    }
+    for (text, said) in [
+        ("none.txt", "none.txt: No such file or directory"),
+        ("empty.txt", "TEXT: expected at least one byte, got none"),
+        ("empty", "TEXT: expected at least one byte, got none"),
+        ("/dev/zero", "/dev/zero: expected a file, got a device"),
+        (
+            "short.txt",
+            "bytes to train on: expected at least 17, a window and its last target, got 16",
+        ),
+    ] {
+        lab.refuses(&format!("train {text} {TINY} --out m.safetensors"), said);
+    }
+    let name = Path::new(std::ffi::OsStr::from_bytes(b"\xff.txt"));
+    std::fs::copy(lab.at("t.txt"), lab.0.path().join(name)).unwrap();
+    let mut command = lab.command(&format!("train {TINY} --out m.safetensors"));
+    lab.refused(command.arg(name), "TEXT: expected a file whose name is UTF-8, got");
+    for (arguments, said) in [
+        ("profile --vocabulary 0", "vocabulary: expected 1 to 1048576, got 0"),
+        ("profile --window 18446744073709551615", "window: expected 1 to 1048576, got 18"),
+        ("profile --runs 0", "runs: expected 1 to 1024, got 0"),
+        ("info --width 18446744073709551615", "width: expected a multiple of 16"),
+    ] {
+        lab.refuses(arguments, said);
+    }
+}
