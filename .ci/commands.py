@@ -176,11 +176,13 @@ def built(command):
 
 
 def shortened(command):
-    """A training of one epoch for one of many, fewer tokens, one type for a stage's check, its quick suite for its tests."""
+    """A training of one epoch or four steps for one of many, fewer tokens, one type for a stage's check, its quick suite for its tests."""
     if os.environ.get("CI_ALL"):
         return None
     if re.search(r"-- (lstm|mlp) train ", command) and "--epochs" not in command:
         return f"{command} --epochs 1"
+    if " lm train " in command:
+        return re.sub(r"--steps \d+", "--steps 4", command)
     if command.endswith("--example emulated"):
         return f"{command} 1000"
     if re.fullmatch(r"LAB_\w+=\w+ cargo run -- check \w+", command):
