@@ -410,17 +410,31 @@ pub fn end_without_fail() {
     }
 }
 
-/// The program ends itself by `_exit` or `quick_exit`, which flush nothing; of a process that it has forked nothing is told.
+/// The program ends itself by `_exit` or `quick_exit`, which flush nothing.
 pub(crate) extern "C" fn end_at_once(status: c_int) {
-    if PROCESS.get() == Some(&std::process::id()) {
-        report(status, None);
+    match PROCESS.get() == Some(&std::process::id()) {
+        true => report(status, None),
+        false => end_forked(),
+    }
+}
+
+/// The exit code of a forked process in which something was found.
+const FOUND: c_int = 3;
+
+/// A process that the program has forked ends: the report is its parent's, but its exit code says that something was found in it.
+fn end_forked() {
+    if host::state().findings.iter().any(|(_, finding)| finding.formal.is_none()) {
+        flush_streams();
+        // SAFETY: ends the process.
+        unsafe { libc::_exit(FOUND) }
     }
 }
 
 /// The program has ended, by `return` or by `exit`.
 extern "C" fn ended(status: c_int, _: *mut c_void) {
-    if PROCESS.get() == Some(&std::process::id()) {
-        report(status, flush_streams());
+    match PROCESS.get() == Some(&std::process::id()) {
+        true => report(status, flush_streams()),
+        false => end_forked(),
     }
 }
 

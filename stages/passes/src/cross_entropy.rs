@@ -1,6 +1,7 @@
 //! Cross-entropy, with its gradient in the place of the logits: `kernels/cross_entropy.cu`.
 
 use lab_device::{DType, Instance, Kernel};
+use lab_harness::family::Reference;
 use lab_harness::plan::Slot;
 use lab_harness::{
     Dim, Error, Info, Input, Output, Plan, Problem, Request, Setting, Tensor, Tensors, arguments,
@@ -228,6 +229,25 @@ fn loss(of: &Operands<'_>) -> (Vec<f64>, f64, Vec<f64>) {
     let loss =
         reference::CrossEntropy { cap: (cap > 0.0).then_some(cap), z_loss: of.number("z_loss") };
     loss.loss_and_gradient(&of.values("logits"), &of.ids("targets"), of.dim("V"))
+}
+
+/// What roundings of the gradient are relative to: each element itself, and at the target the two numbers near 1 whose difference it
+/// is. f16 has nothing between its least number and 0.
+pub(crate) fn gradient_magnitude(
+    of: &Operands<'_>,
+    reference: &Reference,
+) -> (&'static str, Vec<f64>) {
+    const LEAST_OF_F16: f64 = 1.3e-5; // a multiple of 2⁻²⁵ by the bound of elements
+    let (targets, vocabulary) = (of.ids("targets"), of.dim("V"));
+    let is_counted = |target: i64| usize::try_from(target).is_ok_and(|t| t < vocabulary);
+    let count = targets.iter().filter(|target| is_counted(**target)).count().max(1) as f64;
+    let floor = if of.tensor("logits").dtype == DType::F16 { LEAST_OF_F16 } else { 0.0 };
+    let gradient = &reference.iter().find(|(name, _)| *name == "dlogits").expect("its output").1;
+    let magnitude = |(at, value): (usize, &f64)| {
+        let is_target = targets[at / vocabulary] == (at % vocabulary) as i64;
+        value.abs() + floor + if is_target { 2.0 / count } else { 0.0 }
+    };
+    ("dlogits", gradient.iter().enumerate().map(magnitude).collect())
 }
 
 /// Logits of some size; every fifth target is ignored.

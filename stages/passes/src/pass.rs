@@ -1,6 +1,8 @@
 //! What the versions of this stage have in common: each is an operation by itself, forward, or forward and backward.
 
 use lab_device::{DType, Device, KernelSource};
+use lab_harness::compare::{Magnitudes, each};
+use lab_harness::family::Reference as OfFamily;
 use lab_harness::{
     Cost, Dims, Error, Family, Info, Options, Plan, Problem, Request, Tensor, Tensors, Version,
 };
@@ -52,6 +54,23 @@ impl Family for Formula {
     ) -> Vec<(&'static str, Vec<f64>)> {
         let (dims, _) = info.problem_of(inputs).expect("inputs that were checked");
         (self.reference)(&Operands { info, inputs, options, dims })
+    }
+
+    /// Those of the loss's gradient are of all sizes: relative to the largest of their row, which the target has, a wrong one would
+    /// be as nothing. Of all else the row's largest will do.
+    fn magnitudes(
+        &self,
+        info: &Info,
+        inputs: &Tensors,
+        options: &Options,
+        reference: &OfFamily,
+    ) -> Magnitudes {
+        if self.name != "cross_entropy_back" {
+            return Magnitudes::new();
+        }
+        let (dims, _) = info.problem_of(inputs).expect("inputs that were checked");
+        let of = Operands { info, inputs, options, dims };
+        each(vec![crate::cross_entropy::gradient_magnitude(&of, reference)])
     }
 
     fn cost(&self, dims: &Dims, dtype: DType) -> Cost {

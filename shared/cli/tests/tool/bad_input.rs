@@ -85,7 +85,7 @@ fn names_and_options() {
     refused(
         lab().args(["list", "nothing"]),
         2,
-        &["family or stage: expected add", "got 'nothing'"],
+        &["family or stage: expected adamw, add", "got 'nothing'"],
     );
     refused(lab().args(["list", "playg:x"]), 2, &["version of playg: expected copy_swapped"]);
     refused(lab().args(["dance"]), 2, &["dance"]);
@@ -329,7 +329,7 @@ fn comparisons() {
     refused(
         lab().args(["compare", "nothing"]),
         2,
-        &["family or stage: expected add, causal_qkv, copy", "got 'nothing'"],
+        &["family or stage: expected adamw, add, causal_qkv, copy", "got 'nothing'"],
     );
     refused(
         lab().args(["compare", "softmax", "--dtype", "f64"]),
@@ -348,7 +348,7 @@ fn comparisons() {
         &["dimension C: expected 1 to 16384, got 20000"],
     );
     refused(lab().args(["compare", "sum", "--svg", "/proc/x.svg"]), 2, &["/proc/x.svg"]);
-    refused(lab().args(["bench", "nothing"]), 2, &["family or stage: expected add"]);
+    refused(lab().args(["bench", "nothing"]), 2, &["family or stage: expected adamw, add"]);
     let shape = &["shape: expected sizes of one of B=1,DHHV=64,DHQK=64,NH=32,S=4096, got 'S=5'"];
     refused(lab().args(["bench", "qkv", "--shape", "S=5"]), 2, shape);
     refused(lab().args(["bench", "qkv", "--shape", "S=x"]), 2, &["S=x"]);

@@ -185,6 +185,15 @@ impl Run<'_> {
         let (step, steps) = (self.done(), self.notes.settings.steps);
         let losses = std::mem::take(&mut self.notes.losses);
         let loss = losses.iter().sum::<f64>() / losses.len() as f64;
+        // Steps without a finite gradient change nothing: they would go on for ever.
+        if !loss.is_finite() {
+            self.bar.finish_and_clear();
+            let out = self.arguments.out.display();
+            return Err(Failure::Refused(format!(
+                "step {step}: the mean loss since the last look is {loss}, expected a finite number; a smaller --lr or --clip \
+                 may help, and {out} is as it was kept before"
+            )));
+        }
         let held_out = match &mut self.judge {
             None => None,
             Some((evaluator, windows)) => {
