@@ -55,6 +55,8 @@ fn least_seen(family: &str, dtype: &str) -> f64 {
         ("vlstm_fwbw", "bf16") => 0.8,
         ("vlstm_fwbw", "f16") => 0.92,
         ("lstm" | "slstm", "bf16") => 0.85,
+        // f16 has nothing between its least number and 0.
+        ("cross_entropy_back", "f16") => 0.9,
         _ => 0.96,
     }
 }
@@ -135,11 +137,14 @@ fn one_wrong_element_is_seen_in_every_output_of_every_type() {
         }
     }
     // What is not seen is small: what cancels is rounded as if it did not.
+    let mut missed = Vec::new();
     for ((family, dtype), [all, seen]) in zeros {
         println!("{family} {dtype}: {seen} of {all} zeroed elements are seen");
-        let least = least_seen(family, dtype);
-        assert!(f64::from(seen) >= least * f64::from(all), "{family} {dtype}: {seen} of {all}");
+        if f64::from(seen) < least_seen(family, dtype) * f64::from(all) {
+            missed.push(format!("{family} {dtype}: {seen} of {all}"));
+        }
     }
+    assert!(missed.is_empty(), "{missed:?}");
 }
 
 /// Three elements of a quarter of a million are less than the norm of all has for roundings.
