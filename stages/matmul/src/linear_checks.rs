@@ -1,6 +1,6 @@
 //! What must hold of a linear layer beside its error bounds.
 
-use lab_device::{DType, Device};
+use lab_device::{DType, Device, DeviceKind};
 use lab_harness::qkv::checks::schedules;
 use lab_harness::suite::{check, without_checks};
 use lab_harness::{Dims, Options, Plan, Problem, Tensor, Tensors, Version, run};
@@ -162,9 +162,13 @@ pub(crate) fn what_a_layer_cannot_take_is_refused(device: &Device) {
         let inputs = lab_harness::tensor::tensors(all);
         run(&LINEAR, device, &inputs, &Options::default()).unwrap_err().to_string()
     };
-    let why = "expected a multiple of 8, for TMA takes rows of a multiple of 16 bytes, got 12";
-    assert_eq!(said(12, 8, DType::F16), format!("K: {why}"));
-    assert_eq!(said(8, 12, DType::F16), format!("N: {why}"));
+    // On a GPU CUDA cores multiply then; the emulator has that kernel of f32 only.
+    let is_emulator = device.kind() == DeviceKind::Emulator;
+    if is_emulator {
+        let why = "expected a multiple of 8, for TMA takes rows of a multiple of 16 bytes, got 12";
+        assert_eq!(said(12, 8, DType::F16), format!("K: {why}"));
+        assert_eq!(said(8, 12, DType::F16), format!("N: {why}"));
+    }
     let refused = said(8, 8, DType::F32);
     assert!(refused.starts_with("tensor 'residual': expected f16, as y is"), "{refused}");
 
@@ -189,29 +193,28 @@ pub(crate) fn what_a_layer_cannot_take_is_refused(device: &Device) {
     };
     for (wrong, why) in [
         (
-            Product { dtype: DType::F32, ..product },
-            "types of a product: expected f16 or bf16, into",
+            Product { dtype: DType::F64, ..product },
+            "types of a product: expected f16, bf16 or f32, into",
         ),
-        (Product { out: DType::BF16, ..product }, "types of a product: expected f16 or bf16, into"),
+        (
+            Product { out: DType::BF16, ..product },
+            "types of a product: expected f16, bf16 or f32, into",
+        ),
         (Product { accumulates: true, ..product }, "what a product is added to: expected f32"),
         (Product { bias: Some(c), ..product }, "bias: expected 8 elements, got 64"),
         (Product { c: short, ..product }, "C: expected 64 elements, got 8"),
         (Product { sizes: [1, 4, 8, 16], ..product }, "A: expected 64 elements, got 128"),
         (Product { sizes: [1, 16, 16, 8], ..product }, "C: expected 256 elements, got 64"),
-        (
-            Product {
-                sizes: [1, 4, 4, 32],
-                lies: [Lies::AcrossK; 2],
-                a: long,
-                b: long,
-                c: few,
-                ..product
-            },
-            "M: expected a multiple of 8",
-        ),
     ] {
         let refused = wrong.add(&mut plan).unwrap_err().to_string();
         assert!(refused.starts_with(why), "{refused}");
+    }
+    let lies = [Lies::AcrossK; 2];
+    let narrow = Product { sizes: [1, 4, 4, 32], lies, a: long, b: long, c: few, ..product };
+    let outcome = narrow.add(&mut plan).map_err(|e| e.to_string());
+    match is_emulator {
+        true => assert!(outcome.unwrap_err().starts_with("M: expected a multiple of 8")),
+        false => outcome.unwrap(),
     }
     product.add(&mut plan).unwrap();
 }
