@@ -11,8 +11,8 @@ use std::time::Duration;
 use lab_device::dlpack::DLTensor;
 use lab_device::{Bound, Device, DeviceKind, Fill, Graph, Kernel, Launch, Mode, RawBuffer, Stream};
 
-use crate::lifetimes::ScratchLayout;
-use crate::plan::{Argument, Initial, Plan, SCRATCH_ALIGNMENT, Slot, SlotFacts, SlotKind, Step};
+use crate::lifetimes::{SCRATCH_ALIGNMENT, ScratchLayout};
+use crate::plan::{Argument, Initial, Plan, Slot, SlotFacts, SlotKind, Step};
 use crate::{Error, Prepared, Tensor, Tensors};
 
 /// Where a slot's memory comes from.
@@ -199,7 +199,7 @@ impl<'a> Binder<'a> {
         }
         // The emulator gives each piece memory of its own: what goes beyond one is found.
         let shares = workspace.is_some() || device.kind() == DeviceKind::Cuda;
-        let layout = if shares { ScratchLayout::of(&plan) } else { ScratchLayout::default() };
+        let layout = if shares { plan.scratch_layout() } else { ScratchLayout::default() };
         let own = |(index, facts): &(usize, &SlotFacts)| match sources.get(index) {
             Some(Source::Lent(_)) => false,
             Some(Source::Upload(_)) => true,

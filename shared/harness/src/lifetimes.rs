@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::plan::{Plan, SCRATCH_ALIGNMENT, SlotFacts, SlotKind};
+/// Where one piece of scratch begins in memory that holds all of it: a multiple of this.
+pub(crate) const SCRATCH_ALIGNMENT: usize = 256;
 
 /// Where each piece of scratch begins in memory that holds all of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,38 +21,30 @@ struct Placed {
     bytes: Range<usize>,
 }
 
+/// A piece of scratch.
+pub(crate) struct Piece {
+    /// The index of its slot.
+    pub(crate) slot: usize,
+    pub(crate) bytes: usize,
+    /// The steps that need it.
+    pub(crate) life: Range<usize>,
+}
+
 impl ScratchLayout {
-    /// The largest pieces first, each at the first place that nothing has which is needed at one of its steps. What keeps its
-    /// memory ([`SlotFacts::is_shared`]), and what no step uses, is needed always.
-    pub(crate) fn of(plan: &Plan) -> Self {
-        let lives = plan.lives();
-        let always = 0..plan.len().max(1);
-        let mut pieces: Vec<(usize, usize, Range<usize>)> = plan
-            .slots()
-            .iter()
-            .zip(lives)
-            .enumerate()
-            .filter(|(_, (facts, _))| facts.kind == SlotKind::Scratch)
-            .map(|(index, (facts, life))| {
-                let ends = facts.is_shared() && life.end > 0;
-                (index, round_up(facts), if ends { life } else { always.clone() })
-            })
-            .collect();
-        pieces.sort_by_key(|(index, bytes, _)| (std::cmp::Reverse(*bytes), *index));
+    /// The largest pieces first, each at the first place that nothing has which is needed at one of its steps.
+    pub(crate) fn of(mut pieces: Vec<Piece>) -> Self {
+        pieces.iter_mut().for_each(|p| p.bytes = p.bytes.next_multiple_of(SCRATCH_ALIGNMENT));
+        pieces.sort_by_key(|piece| (std::cmp::Reverse(piece.bytes), piece.slot));
         let mut placed: Vec<Placed> = Vec::with_capacity(pieces.len());
         let mut starts = BTreeMap::new();
-        for (index, bytes, life) in pieces {
+        for Piece { slot, bytes, life } in pieces {
             let start = first_gap(&placed, &life, bytes);
-            starts.insert(index, start);
+            starts.insert(slot, start);
             placed.push(Placed { life, bytes: start..start + bytes });
         }
         let bytes = placed.iter().map(|piece| piece.bytes.end).max().unwrap_or(0);
         Self { starts, bytes }
     }
-}
-
-fn round_up(facts: &SlotFacts) -> usize {
-    facts.bytes().next_multiple_of(SCRATCH_ALIGNMENT)
 }
 
 /// Where `bytes` bytes are free in all of these steps.

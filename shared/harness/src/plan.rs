@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use lab_device::{Arg, ArgKind, DType, Device, ElementType, Kernel, Launch, TensorMap};
 
-use crate::lifetimes::ScratchLayout;
+use crate::lifetimes::{Piece, ScratchLayout};
 use crate::{Binder, Error, Tensor};
 
 /// How the names of slots begin that one part of a plan leaves to the other.
@@ -362,9 +362,6 @@ impl Included {
     }
 }
 
-/// Where one piece of scratch begins in memory that holds all of it: a multiple of this.
-pub(crate) const SCRATCH_ALIGNMENT: usize = 256;
-
 impl Plan {
     /// Without slots and steps. The device's memory is not touched: it says what kernels there are
     /// and how many blocks it can hold.
@@ -634,7 +631,19 @@ impl Plan {
     /// Bytes of memory that holds all scratch, each piece at a multiple of 256: what
     /// [`Binder::scratch`] wants. Pieces that no step needs at the same time share memory.
     pub fn scratch_bytes(&self) -> usize {
-        ScratchLayout::of(self).bytes
+        self.scratch_layout().bytes
+    }
+
+    /// Where each piece of scratch lies. What keeps its memory ([`SlotFacts::is_shared`]), and what no step uses, is needed always.
+    pub(crate) fn scratch_layout(&self) -> ScratchLayout {
+        let always = 0..self.len().max(1);
+        let slots = self.slots.iter().zip(self.lives()).enumerate();
+        let scratch = slots.filter(|(_, (facts, _))| facts.kind == SlotKind::Scratch);
+        let piece = |(slot, (facts, life)): (usize, (&SlotFacts, Range<usize>))| {
+            let ends = facts.is_shared() && life.end > 0;
+            Piece { slot, bytes: facts.bytes(), life: if ends { life } else { always.clone() } }
+        };
+        ScratchLayout::of(scratch.map(piece).collect())
     }
 
     /// Bytes of device memory that it takes where no slot is lent: all slots, and scratch as [`Plan::scratch_bytes`] has it. On the
