@@ -196,7 +196,7 @@ def run(command, scratch):
     start = time.monotonic()
     process = subprocess.Popen(
         ["bash", "-c", command], cwd=scratch, env=environment(), stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
     )
     try:
         output, _ = process.communicate(timeout=10 * LIMIT)
