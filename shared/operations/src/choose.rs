@@ -128,7 +128,7 @@ const EMULATED_FIRST: &[&str] = &[
     "vlstm_fw_v1:online",
     "vlstm_fw_v4:v1_roles",
     "vlstm_fw_v3:v0_chunks",
-    "vlstm_fwbw_v1:rows",
+    "vlstm_fwbw_v0:flags",
     "vlstm_fwbw_v1:ahead",
     "vlstm_fwbw_v4:v1_together",
     "vlstm_fwbw_v3:v0_chunks",
