@@ -50,6 +50,9 @@ pub const fn unit_roundoff(dtype: DType) -> f64 {
 /// What an output that states no bound of its elements is held to: so many times its bound of the whole.
 pub const UNSTATED: f64 = 4.0;
 
+/// A reference in f64 of no more than this share of its magnitudes is nothing but roundings.
+const CANCELLED: f64 = 1e-12;
+
 /// What the rounding errors of an output's elements are relative to.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Magnitude {
@@ -247,7 +250,7 @@ fn judge(
     let rounding_bound = of_type(output.elements).unwrap_or(UNSTATED * bound);
     let scale = Scale::of(magnitude, stored.shape, expected);
     let (unit, least) = (unit_roundoff(stored.dtype), least(stored.dtype));
-    let (mut difference, mut norm) = (0f64, 0f64);
+    let (mut difference, mut norm, mut of_terms) = (0f64, 0f64, 0f64);
     let (mut share, mut rounding, mut wrong_elements) = (0f64, 0f64, 0);
     let mut worst: Option<(usize, f64)> = None;
     for (index, (&g, &e)) in got.iter().zip(expected).enumerate() {
@@ -270,6 +273,7 @@ fn judge(
         difference += off * off;
         norm += e * e;
         let of_rounding = scale.at(index);
+        of_terms += of_rounding * of_rounding;
         let of_result = unit * e.abs() + least;
         let allowed = of_result + rounding_bound * of_rounding;
         let beyond = off - of_result;
@@ -284,8 +288,12 @@ fn judge(
             worst = Some((index, allowed));
         }
     }
-    // Against a reference of zeros only zeros are right.
-    let ratio = |a: f64, b: f64| if a == 0.0 { 0.0 } else { a / b };
+    // Against a reference of zeros only zeros are right. But of sums whose terms cancel altogether, as the gradient of a
+    // softmax over one position does, nothing is left that errors could lean on: each element has its bound.
+    let cancels = scale.each.is_some()
+        && difference.is_finite()
+        && norm.sqrt() <= CANCELLED * of_terms.sqrt();
+    let ratio = |a: f64, b: f64| if a == 0.0 || cancels { 0.0 } else { a / b };
     let worst = worst.map(|(index, allowed)| Element {
         at: coordinates(stored.shape, index),
         got: got[index],
@@ -428,6 +436,18 @@ mod tests {
             assert!(!wrong.passed(), "{wrong}");
             assert_eq!((wrong.wrong_elements, wrong.worst.unwrap().at), (1, vec![1 << 15]));
         }
+    }
+
+    /// The reference is 0 but for its own roundings, and so is the result but for those of f32.
+    #[test]
+    fn where_all_terms_cancel_each_element_has_its_bound_alone() {
+        let (expected, terms) = ([1e-17, 0.0, -2e-17], Magnitude::Each(vec![1.0; 3]));
+        let judged =
+            |got: f64, terms: &Magnitude| judged(&[0.0, got, 0.0], &expected, DType::F32, terms);
+        assert!(judged(3.0 * unit::F32, &terms).passed());
+        assert!(!judged(5.0 * unit::F32, &terms).passed());
+        assert!(!judged(f64::NAN, &terms).passed());
+        assert!(!judged(3.0 * unit::F32, &Magnitude::Row).passed());
     }
 
     /// A bound of each element that the norm of the whole must hold down.

@@ -29,6 +29,7 @@ use lab_reference::vlstm::{
 };
 
 use super::{References, first_state, forward_reference, head_sizes, last_gradient, piece_of};
+use crate::compare::{unit, unit_roundoff};
 use crate::{Reference, Tensor, Tensors};
 
 /// Of all outputs of the forward pass; of the backward pass too, where `through` is given.
@@ -76,18 +77,6 @@ pub(super) fn magnitudes(
             (whole / divisor, (sums.n[row] + LEAST) / divisor)
         };
         let hv = sizes.hv;
-        let mut upstream = Vec::with_capacity(rows * (hv + 1));
-        for row in 0..rows {
-            let (own, h, of_h) =
-                (&dh[row * hv..][..hv], &h[row * hv..][..hv], &of_h[row * hv..][..hv]);
-            let (relative, factor) = weights(row);
-            upstream.extend(own.iter().map(|dh| dh * (1.0 + relative) * factor));
-            let dot = |other: &[f64]| own.iter().zip(other).map(|(a, b)| a * b.abs()).sum::<f64>();
-            upstream.push(match through {
-                NormalizerGrad::Exact => (dot(of_h) + dot(h) * (1.0 + relative)) * factor,
-                NormalizerGrad::Constant => 0.0,
-            });
-        }
         let last = last_gradient(inputs, &state);
         let wider = Sizes { hv: hv + 1, ..sizes };
         let x = Inputs { v: &beside(&v, hv, &vec![1.0; rows]), ..x };
@@ -96,16 +85,41 @@ pub(super) fn magnitudes(
             c: beside(&absolute(&last.c), hv, &absolute(&last.n)),
             n: vec![0.0; last.n.len()],
         };
-        let (g, first) = backward_in_pieces(
-            x,
-            &upstream,
-            &state_of,
-            &last,
-            wider,
-            LEAST,
-            NormalizerGrad::Constant,
-            piece_of(sizes),
-        );
+        // With an h that is off by so much of itself, where the gradient through n is made of it.
+        let gradients = |of_rounded: f64| {
+            let mut upstream = Vec::with_capacity(rows * (hv + 1));
+            for row in 0..rows {
+                let (own, h, of_h) =
+                    (&dh[row * hv..][..hv], &h[row * hv..][..hv], &of_h[row * hv..][..hv]);
+                let (relative, factor) = weights(row);
+                upstream.extend(own.iter().map(|dh| dh * (1.0 + relative) * factor));
+                let dot =
+                    |other: &[f64]| own.iter().zip(other).map(|(a, b)| a * b.abs()).sum::<f64>();
+                upstream.push(match through {
+                    NormalizerGrad::Exact => {
+                        (dot(of_h) + dot(h) * (1.0 + relative + of_rounded)) * factor
+                    }
+                    NormalizerGrad::Constant => 0.0,
+                });
+            }
+            backward_in_pieces(
+                x,
+                &upstream,
+                &state_of,
+                &last,
+                wider,
+                LEAST,
+                NormalizerGrad::Constant,
+                piece_of(sizes),
+            )
+        };
+        let (mut g, first) = gradients(0.0);
+        // The h at hand is a rounded one. To gradients in halves that is a rounding like their own, but not to those in f32.
+        let rounding = unit_roundoff(inputs["q"].dtype);
+        if through == NormalizerGrad::Exact && rounding > unit::F32 {
+            let (of_gates, _) = gradients(rounding / unit::F32);
+            (g.di, g.df) = (of_gates.di, of_gates.df);
+        }
         let (dc0, dn0) = apart(&first.c, hv);
         let (qk, positions) = (sizes.qk, sizes.positions);
         let mut df = absolute(&g.df);
