@@ -99,12 +99,13 @@ impl Options {
             expected: &'static str,
             parse: impl Fn(&str) -> Option<T>,
         ) -> Result<Option<T>, BadOption> {
-            match std::env::var(name) {
-                Ok(text) if !text.is_empty() => match parse(&text) {
-                    Some(value) => Ok(Some(value)),
-                    None => Err(BadOption { name, expected, got: text }),
-                },
-                _ => Ok(None),
+            let Some(value) = std::env::var_os(name).filter(|v| !v.is_empty()) else {
+                return Ok(None);
+            };
+            // One that is no UTF-8 is none of those that are expected.
+            match value.to_str().and_then(parse) {
+                Some(value) => Ok(Some(value)),
+                None => Err(BadOption { name, expected, got: value.to_string_lossy().into() }),
             }
         }
         let mut options = Self::default();

@@ -264,7 +264,7 @@ unsafe fn interrupt(
         libc::SIGSEGV | libc::SIGBUS => {
             Fault::Signal { name: "access to an invalid address", address: known }
         }
-        libc::SIGFPE => Fault::Signal { name: "integer division by zero", address: None },
+        libc::SIGFPE => Fault::Signal { name: what_divides(context), address: None },
         _ => Fault::Signal { name: "illegal instruction", address: None },
     };
     thread.fault = Some(fault);
@@ -275,6 +275,25 @@ unsafe fn interrupt(
     let target = unsafe { trap.setup_trap_handler(|| ()) };
     set_registers(context, target);
     true
+}
+
+/// What x86 stops a division for: a divisor of zero, or a quotient that has no room. Of dividends that are an integer with
+/// its sign, only the least has such a quotient.
+#[cfg(target_arch = "x86_64")]
+fn what_divides(context: &libc::ucontext_t) -> &'static str {
+    let register = |which: libc::c_int| context.uc_mcontext.gregs[which as usize];
+    let (low, high) = (register(libc::REG_RAX), register(libc::REG_RDX));
+    let is_least = |low: i64, high: i64, least: i64| low == least && high == -1;
+    let narrow = is_least(i64::from(low as i32), i64::from(high as i32), i64::from(i32::MIN));
+    match narrow || is_least(low, high, i64::MIN) {
+        true => "division of the least integer, by -1 or zero: the quotient is no such integer",
+        false => "integer division by zero",
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn what_divides(_: &libc::ucontext_t) -> &'static str {
+    "integer division by zero"
 }
 
 #[cfg(target_arch = "x86_64")]
