@@ -197,7 +197,11 @@ struct Common {
 
 impl Common {
     fn selector(&self) -> Result<Selector, Failure> {
-        Ok(self.device.parse::<Selector>()?)
+        // An empty variable is none.
+        match self.device.as_str() {
+            "" => Ok(Selector::Auto),
+            device => Ok(device.parse()?),
+        }
     }
 
     fn open(&self) -> Result<Device, Failure> {

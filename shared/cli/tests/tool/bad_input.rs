@@ -1026,13 +1026,9 @@ fn a_write_that_is_killed_leaves_no_draft() {
 #[test]
 fn the_tour_fits_a_screen_and_is_the_readmes() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let tour = |columns: &str| {
-        let mut lab = lab();
-        let output = lab.current_dir(&root).env("COLUMNS", columns).output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let text = tour("80");
+    let output = lab().current_dir(&root).env("COLUMNS", "80").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.lines().count() <= 32, "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     for stage in lab::STAGES {
@@ -1051,6 +1047,26 @@ fn the_tour_fits_a_screen_and_is_the_readmes() {
     let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
     let shown =
         readme.split("<!-- tour -->").nth(1).unwrap().split("<!-- /tour -->").next().unwrap();
-    assert_eq!(rows(shown), rows(&text));
-    assert_eq!(rows(&tour("120")).len(), rows(shown).len());
+    let (shown, all) = (rows(shown), rows(&text));
+    assert!(shown.len() >= 4 && shown[0] == all[0] && shown.last() == all.last(), "{shown:?}");
+    assert!(shown.iter().all(|row| all.contains(row)), "{shown:?} of {all:?}");
+    let words = readme.split_whitespace().count();
+    assert!(words <= 900, "README.md: {words} words");
+    for (name, path, from, to) in [
+        (
+            "sentence.rs",
+            "shared/models/lm/examples/sentence.rs",
+            "// ANCHOR: model\n",
+            "    // ANCHOR_END",
+        ),
+        ("first.py", "shared/python/examples/first.py", "", "\nh.square"),
+    ] {
+        let file = std::fs::read_to_string(root.join(path)).unwrap();
+        let part = file.split_once(from).unwrap().1.split(to).next().unwrap();
+        let part: Vec<&str> =
+            part.trim_end().lines().map(|l| l.strip_prefix("    ").unwrap_or(l)).collect();
+        let block = readme.split(&format!("<!-- as {name} -->")).nth(1).unwrap();
+        let block: Vec<&str> = block.split("```").nth(1).unwrap().lines().skip(1).collect();
+        assert_eq!(block, part, "{name}");
+    }
 }
