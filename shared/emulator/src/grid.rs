@@ -189,6 +189,12 @@ pub enum LaunchError {
     /// The host is out of memory or threads.
     #[error("{kernel}: {0}", kernel = .1)]
     Host(#[source] std::io::Error, String),
+    /// [`cancel_launches`](crate::cancel_launches) was called meanwhile.
+    #[error("{kernel}: the launch was cancelled")]
+    Cancelled {
+        /// The kernel.
+        kernel: String,
+    },
     /// The kernel is wrong.
     #[error("{kernel}: {findings}")]
     Kernel {
@@ -256,6 +262,9 @@ pub unsafe fn launch(
     } else {
         launch.independent()
     };
+    if launch.watched.cancelled() {
+        return Err(LaunchError::Cancelled { kernel: name.to_owned() });
+    }
     let fatal = match launch.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
         None => None,
         Some(Failure::Host(error)) => return Err(LaunchError::Host(error, name.to_owned())),
