@@ -73,7 +73,7 @@ def test_a_model_of_xlstm():
     def model(mode, names):
         torch.manual_seed(0)
         sizes = {"embedding_dim": 64, "num_heads": 2, "num_blocks": 2, "vocab_size": 37, "chunk_size": 16}
-        config = large.xLSTMLargeConfig(**sizes, autocast_kernel_dtype="float32", mode=mode, **names)
+        config = large.xLSTMLargeConfig(**sizes, autocast_kernel_dtype="float32", return_last_states=True, mode=mode, **names)
         return large.xLSTMLarge(config)
 
     names, tokens = vlstm.register(), torch.arange(96).remainder(37).view(2, 48)

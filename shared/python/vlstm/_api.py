@@ -183,6 +183,8 @@ def mlstm_step(
             t.detach().to(dtype, copy=True, memory_format=torch.contiguous_format)
             for t, dtype in ((c, dtype_state), (n, torch.float32), (m, torch.float32))
         )
+    if batch == 0:
+        return torch.empty_like(v), (of_c, of_n, of_m)  # no kernel is launched
     gates = [gate.reshape(batch, heads).float() for gate in (i, f)]
     of_rows = of_m.view(batch, heads)
     h = _ops.mlstm_step(q, k, v, *gates, of_c, of_n, of_rows, float(eps), version)
