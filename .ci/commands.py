@@ -125,8 +125,8 @@ def elsewhere(command, ci, text, exact, readme):
     if ci:
         name = ci.removeprefix("<!-- ci: ").removesuffix(" -->")
         if f"readme_block {name}" not in text:
-            sys.exit(f"README.md: no step of .ci/run takes the block {ci}")
-        return f"README, block '{name}'"
+            sys.exit(f"no step of .ci/run takes the block {ci}")
+        return f"block '{name}'"
     if command in exact:
         return exact[command]
     for pattern, step, why in COVERED:

@@ -19,7 +19,7 @@ static HAS_FAULTED: AtomicBool = AtomicBool::new(false);
 const SIGNALS: [(c_int, &str); 5] = [
     (libc::SIGSEGV, "an access to an invalid address"),
     (libc::SIGBUS, "an access to an invalid address"),
-    (libc::SIGFPE, "an integer division by zero"),
+    (libc::SIGFPE, "an integer division by zero, or of the least integer by -1"),
     (libc::SIGILL, "an illegal instruction"),
     (libc::SIGABRT, "abort() was called"),
 ];

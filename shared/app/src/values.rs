@@ -116,6 +116,9 @@ pub fn read_tensor(argument: &str, name: &TensorName) -> Result<Tensor, BadArgum
         .map_err(|e| wrong("a file of safetensors", format!("{}: {e}", file())))?;
     let all = SafeTensors::deserialize(&bytes)
         .map_err(|e| wrong("a file of safetensors", format!("{}: {e}", file())))?;
+    if let Some(twice) = lab_emulator::repeated_name(&bytes) {
+        return Err(wrong("each tensor's name once", format!("'{twice}' twice in {}", file())));
+    }
     let tensor = all.tensor(&name.tensor).map_err(|_| {
         let mut names = all.names();
         names.sort_unstable();

@@ -7,10 +7,12 @@
 //! names, types, shapes, options ──choose──▶ version ──plan──▶ Planned ──addresses, stream──▶ run
 //! ```
 
+pub mod away;
 pub mod devices;
 pub mod mlp;
 pub mod planned;
 
+pub use away::run_away;
 pub use devices::device;
 pub use lab_operations::choose::Candidate;
 pub use lab_operations::{Pass, choose};

@@ -156,6 +156,11 @@ impl Planned {
         &self.name
     }
 
+    /// Whether the emulator makes the launches.
+    pub fn is_emulated(&self) -> bool {
+        self.plan.device().kind() == DeviceKind::Emulator
+    }
+
     /// The tensors that a run wants addresses of, in this order: inputs, outputs, and what is updated in place.
     pub fn slots(&self) -> impl Iterator<Item = &SlotFacts> {
         self.given.iter().map(|&index| &self.plan.slots()[index])

@@ -92,7 +92,12 @@ pub fn run(json: bool, arguments: &Arguments) -> Result<(), Failure> {
     if json {
         output_to_stderr();
     }
-    program.run(&all, end).map_err(|error| Failure::Usage(error.to_string()))
+    program.run(&all, end).map_err(|error| {
+        if json {
+            output_to_stdout();
+        }
+        Failure::Usage(error.to_string())
+    })
 }
 
 /// Whether what is wrong by the letter alone counts.

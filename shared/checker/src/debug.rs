@@ -3,9 +3,10 @@
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use clap::Args;
+use serde_json::json;
 
 use crate::arguments::bad;
 use crate::failure::Failure;
@@ -68,11 +69,14 @@ run
 finish
 ";
 
-/// Puts gdb in the place of this process; with `--batch`, waits for it.
+/// Puts gdb in the place of this process; with `--batch`, waits for it, and with `json` as well gives what it says as one object.
 ///
 /// # Errors
 /// Bad arguments, or no gdb.
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub fn run(json: bool, arguments: &Arguments) -> Result<(), Failure> {
+    if json && !arguments.batch {
+        return Err(bad("--json", "--batch beside it, for gdb asks and answers by itself", "none"));
+    }
     let name = arguments.file.display().to_string();
     if !kernel::is_file(&name) {
         return Err(bad("FILE.cu", "a file of CUDA C++", &format!("'{name}'")));
@@ -102,7 +106,17 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let wanted: Vec<String> = wanted.iter().map(ToString::to_string).collect();
     gdb.arg("--args").args(tool).arg("run").args(own()).arg("--debugged").arg(wanted.join(","));
     if arguments.batch {
-        let status = gdb.status().map_err(|e| Failure::file("gdb".as_ref(), e))?;
+        let failed = |e| Failure::file("gdb".as_ref(), e);
+        let status = match json {
+            false => gdb.status().map_err(failed)?,
+            true => {
+                let said = gdb.stderr(Stdio::inherit()).output().map_err(failed)?;
+                if said.status.success() {
+                    println!("{}", json!({ "gdb": String::from_utf8_lossy(&said.stdout) }));
+                }
+                said.status
+            }
+        };
         return match status.success() {
             true => Ok(()),
             false => {
@@ -125,7 +139,7 @@ fn own() -> Vec<OsString> {
         match text.as_str() {
             "debug" if is_first => is_first = false,
             "--thread" | "--blk" | "--ex" => drop(words.next()),
-            "--batch" => {}
+            "--batch" | "--json" => {}
             _ if ["--thread=", "--blk=", "--ex="].iter().any(|o| text.starts_with(o)) => {}
             _ => all.push(word),
         }

@@ -116,7 +116,7 @@ fn main() -> ExitCode {
 fn run(json: bool, command: &Command) -> Result<(), Failure> {
     let launch = match command {
         Command::App(arguments) => return app::run(json, arguments),
-        Command::Debug(arguments) => return debug::run(arguments),
+        Command::Debug(arguments) => return debug::run(json, arguments),
         Command::Check(Check { launch, .. })
         | Command::Run(Run { launch, .. })
         | Command::Profile(Profile { launch }) => launch,

@@ -1,6 +1,8 @@
 //! Command lines that are none.
 
 use std::ffi::OsString;
+use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
+use std::str::ParseBoolError;
 
 use clap::Parser;
 use clap::error::{ContextKind, ErrorKind};
@@ -51,6 +53,9 @@ pub fn read<C: Parser>(words: &[OsString]) -> Result<C, Unread> {
                 false => styled.to_string(),
             })
         }
+        ErrorKind::ValueValidation => {
+            Unread::Wrong(Failure::Usage(of_value(&error).unwrap_or_else(|| in_a_line(error))))
+        }
         _ => Unread::Wrong(Failure::Usage(in_a_line(error))),
     })
 }
@@ -68,6 +73,33 @@ fn threads() -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// A value that the standard library has refused, which does not say what was expected.
+fn of_value(error: &clap::Error) -> Option<String> {
+    use clap::error::ContextValue::String as Text;
+    let (Some(Text(argument)), Some(Text(value))) =
+        (error.get(ContextKind::InvalidArg), error.get(ContextKind::InvalidValue))
+    else {
+        return None;
+    };
+    let refused = std::error::Error::source(error)?;
+    let expected = if let Some(refused) = refused.downcast_ref::<ParseIntError>() {
+        match refused.kind() {
+            IntErrorKind::PosOverflow => "a smaller whole number",
+            IntErrorKind::NegOverflow => "a larger whole number",
+            _ => "a whole number that is not negative",
+        }
+    } else if refused.is::<ParseFloatError>() {
+        "a number"
+    } else if refused.is::<ParseBoolError>() {
+        "true or false"
+    } else {
+        return None;
+    };
+    // `--seed <SEED>`, without its value's name.
+    let argument = argument.split_whitespace().next().unwrap_or(argument);
+    Some(format!("{argument}: expected {expected}, got '{}'", shown(value, QUOTED)))
 }
 
 /// What clap says in several lines, in one; what it quotes is cut and escaped.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use lab_device::emulator::{shown, shown_lines};
-use lab_harness::Error;
+use lab_harness::{Error, Version};
 
 /// A command did not succeed.
 #[derive(Debug)]
@@ -21,6 +21,8 @@ pub(crate) enum Failure {
     Found(String),
     /// 4: no such device, driver or toolkit.
     Unavailable(String),
+    /// 4: the same, after a report that has said so.
+    Missing(String),
 }
 
 impl Failure {
@@ -29,11 +31,13 @@ impl Failure {
         Self::Usage(format!("{}: {error}", shown(&path.to_string_lossy(), 1000)))
     }
 
-    /// The same, of bad usage with more behind its message.
-    pub(crate) fn with(self, more: &str) -> Self {
-        match self {
-            Self::Usage(message) => Self::Usage(message + more),
-            other => other,
+    /// The same, of a problem that another version takes.
+    pub(crate) fn naming(self, other: Option<&dyn Version>) -> Self {
+        match (self, other) {
+            (Self::Usage(message), Some(other)) => {
+                Self::Usage(format!("{message}; {} takes it", other.info().full_name()))
+            }
+            (refused, _) => refused,
         }
     }
 
@@ -42,7 +46,7 @@ impl Failure {
             Self::Wrong(_) | Self::Refused(_) => 1,
             Self::Usage(_) => 2,
             Self::Finding(_) | Self::Found(_) => 3,
-            Self::Unavailable(_) => 4,
+            Self::Unavailable(_) | Self::Missing(_) => 4,
         }
     }
 
@@ -53,7 +57,8 @@ impl Failure {
             | Self::Usage(m)
             | Self::Finding(m)
             | Self::Found(m)
-            | Self::Unavailable(m) => m,
+            | Self::Unavailable(m)
+            | Self::Missing(m) => m,
         }
     }
 
@@ -64,7 +69,8 @@ impl Failure {
             | Self::Usage(m)
             | Self::Finding(m)
             | Self::Found(m)
-            | Self::Unavailable(m) => m,
+            | Self::Unavailable(m)
+            | Self::Missing(m) => m,
         }
     }
 
@@ -72,7 +78,7 @@ impl Failure {
     /// has had its object already.
     pub(crate) fn tell(&self, json: bool) {
         eprintln!("lab: {}", shown_lines(self.message()));
-        if json && !matches!(self, Self::Wrong(_) | Self::Found(_)) {
+        if json && !matches!(self, Self::Wrong(_) | Self::Found(_) | Self::Missing(_)) {
             println!("{}", serde_json::json!({ "error": self.message(), "exit": self.code() }));
         }
     }

@@ -93,16 +93,21 @@ pub fn stage(name: &str) -> Result<&'static Stage, Error> {
     })
 }
 
-/// The versions that `STAGE[:VERSION]` names: one, or all of a stage.
+/// The versions that `STAGE[:VERSION]` names: one, or all of a stage; or those of a family that no stage is named as.
 ///
 /// # Errors
-/// No such stage or version; the message lists those there are.
+/// No such stage, version or family; the message lists those there are.
 pub fn named(name: &str) -> Result<Vec<&'static dyn Version>, Error> {
     let (stage, version) = match name.split_once(':') {
         Some((stage, version)) => (stage, Some(version)),
         None => (name, None),
     };
-    let found = self::stage(stage)?;
+    let of_family = || versions().filter(|v| v.info().family.name() == name).collect::<Vec<_>>();
+    let found = match self::stage(stage) {
+        Ok(found) => found,
+        Err(_) if !of_family().is_empty() => return Ok(of_family()),
+        Err(unknown) => return Err(unknown),
+    };
     let Some(version) = version else { return Ok(found.versions.to_vec()) };
     match found.versions.iter().find(|v| v.info().name == version) {
         Some(one) => Ok(vec![*one]),
@@ -115,7 +120,7 @@ pub fn named(name: &str) -> Result<Vec<&'static dyn Version>, Error> {
     }
 }
 
-/// The one version that `STAGE[:VERSION]` names. A stage alone stands for its last version that takes
+/// The one version that `STAGE[:VERSION]` or a family's name means. A stage alone stands for its last version that takes
 /// this type, or else the first one's first, and runs on this architecture; all its versions must compute the
 /// same, or those of the family that it is named after: vlstm_fw of vlstm_fw_v4.
 ///
@@ -192,7 +197,11 @@ struct Common {
 
 impl Common {
     fn selector(&self) -> Result<Selector, Failure> {
-        Ok(self.device.parse::<Selector>()?)
+        // An empty variable is none.
+        match self.device.as_str() {
+            "" => Ok(Selector::Auto),
+            device => Ok(device.parse()?),
+        }
     }
 
     fn open(&self) -> Result<Device, Failure> {
@@ -202,8 +211,8 @@ impl Common {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// The device found, every stage on a small problem, each family as a table
-    Tour,
+    /// The device found, every stage on a small problem, and an exercise to try
+    Tour(commands::tour::Arguments),
     /// What is here, what is missing, and how to get it
     Doctor,
     /// Facts of each GPU and of the emulator
@@ -281,8 +290,13 @@ pub fn main_within(command: Vec<OsString>, arguments: Vec<OsString>) -> u8 {
 
 fn run(cli: Cli) -> u8 {
     let common = &cli.common;
-    let outcome = match cli.command.unwrap_or(Command::Tour) {
-        Command::Tour => commands::tour::run(common),
+    // Of a device that is none, the commands that need none tell as well.
+    if let Err(failure) = common.selector() {
+        failure.tell(common.json);
+        return failure.code();
+    }
+    let outcome = match cli.command.unwrap_or(Command::Tour(Default::default())) {
+        Command::Tour(arguments) => commands::tour::run(common, &arguments),
         Command::Doctor => commands::doctor::run(common),
         Command::Devices => commands::devices::run(common),
         Command::List { name } => commands::list::run(common, name.as_deref()),
@@ -290,9 +304,8 @@ fn run(cli: Cli) -> u8 {
         Command::Check(arguments) => commands::check::run(common, &arguments),
         Command::App(arguments) => commands::refuse_gpu_for(common, "programs run")
             .and_then(|()| commands::app::run(common.json, &arguments).map_err(Failure::from)),
-        Command::Debug(arguments) => {
-            commands::refuse_gpu(common).and_then(|()| Ok(commands::debug::run(&arguments)?))
-        }
+        Command::Debug(arguments) => commands::refuse_gpu(common)
+            .and_then(|()| Ok(commands::debug::run(common.json, &arguments)?)),
         Command::Corpus(arguments) => commands::corpus::run(common, &arguments),
         Command::Profile(arguments) => commands::profile::run(common, &arguments),
         Command::Trace(arguments) => commands::trace::run(common, &arguments),

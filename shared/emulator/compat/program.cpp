@@ -95,6 +95,43 @@ extern "C" void emu_exit_at_once_of_c(int status) __asm__("_Exit");
 extern "C" void emu_exit_at_once_of_c(int status) { exit_at_once(status); }
 __asm__(".hidden _exit, _Exit, quick_exit, printf");
 
+// What the compiler of CUDA refuses in a kernel, this one cannot see: a kernel that calls a function of the host stops. The
+// calls of this object alone come here; a program's own function of such a name comes first. Without a frame of its own, so
+// that the report names the kernel's line.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC push_options
+#pragma GCC optimize("optimize-sibling-calls")
+#endif
+extern "C" void emu_stop(const char*) __asm__("emu_trap");
+#define HOST_ONLY(result, name, parameters, arguments)                                           \
+    __asm__(".hidden " #name);                                                                   \
+    extern "C" __attribute__((weak)) result emu_host_##name parameters __asm__(#name);           \
+    extern "C" result emu_host_##name parameters {                                               \
+        if (emu::host && emu::host->in_kernel())                                                 \
+            return reinterpret_cast<result (*)(const char*)>(emu_stop)(                          \
+                "it calls " #name ", a function of the host");                                   \
+        return reinterpret_cast<result(*) parameters>(dlsym(RTLD_NEXT, #name)) arguments;        \
+    }
+HOST_ONLY(void, exit, (int status), (status))
+HOST_ONLY(void, abort, (), ())
+HOST_ONLY(int, raise, (int signal), (signal))
+HOST_ONLY(int, system, (const char* command), (command))
+HOST_ONLY(void*, popen, (const char* command, const char* type), (command, type))
+HOST_ONLY(int, fork, (), ())
+HOST_ONLY(void, longjmp, (void* to, int value), (to, value))
+HOST_ONLY(void, _longjmp, (void* to, int value), (to, value))
+HOST_ONLY(void, siglongjmp, (void* to, int value), (to, value))
+HOST_ONLY(void, __longjmp_chk, (void* to, int value), (to, value))
+HOST_ONLY(void*, fopen, (const char* path, const char* mode), (path, mode))
+HOST_ONLY(char*, getenv, (const char* name), (name))
+HOST_ONLY(int, rand, (), ())
+HOST_ONLY(void, srand, (unsigned seed), (seed))
+HOST_ONLY(unsigned, sleep, (unsigned seconds), (seconds))
+HOST_ONLY(int, usleep, (unsigned microseconds), (microseconds))
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC pop_options
+#endif
+
 // A kernel's text is made before the stream is locked: a thread that faults while it makes it, as by an address for %s that
 // is none, does not come back to unlock it.
 static int print_in_kernel(const char* format, va_list list) {

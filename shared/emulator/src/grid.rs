@@ -99,12 +99,13 @@ impl Options {
             expected: &'static str,
             parse: impl Fn(&str) -> Option<T>,
         ) -> Result<Option<T>, BadOption> {
-            match std::env::var(name) {
-                Ok(text) if !text.is_empty() => match parse(&text) {
-                    Some(value) => Ok(Some(value)),
-                    None => Err(BadOption { name, expected, got: text }),
-                },
-                _ => Ok(None),
+            let Some(value) = std::env::var_os(name).filter(|v| !v.is_empty()) else {
+                return Ok(None);
+            };
+            // One that is no UTF-8 is none of those that are expected.
+            match value.to_str().and_then(parse) {
+                Some(value) => Ok(Some(value)),
+                None => Err(BadOption { name, expected, got: value.to_string_lossy().into() }),
             }
         }
         let mut options = Self::default();
@@ -188,6 +189,12 @@ pub enum LaunchError {
     /// The host is out of memory or threads.
     #[error("{kernel}: {0}", kernel = .1)]
     Host(#[source] std::io::Error, String),
+    /// [`cancel_launches`](crate::cancel_launches) was called meanwhile.
+    #[error("{kernel}: the launch was cancelled")]
+    Cancelled {
+        /// The kernel.
+        kernel: String,
+    },
     /// The kernel is wrong.
     #[error("{kernel}: {findings}")]
     Kernel {
@@ -255,6 +262,9 @@ pub unsafe fn launch(
     } else {
         launch.independent()
     };
+    if launch.watched.cancelled() {
+        return Err(LaunchError::Cancelled { kernel: name.to_owned() });
+    }
     let fatal = match launch.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
         None => None,
         Some(Failure::Host(error)) => return Err(LaunchError::Host(error, name.to_owned())),

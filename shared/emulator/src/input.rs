@@ -51,6 +51,44 @@ pub fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
     if bytes.len() as u64 > most { Err(too_large(bytes.len() as u64)) } else { Ok(bytes) }
 }
 
+/// A name that a safetensors file has twice. Its header begins behind eight bytes and is one JSON object; a reader of JSON
+/// would keep the last and drop the others without a word.
+pub fn repeated_name(safetensors: &[u8]) -> Option<String> {
+    let (length, rest) = safetensors.split_first_chunk()?;
+    let header = rest.get(..usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
+    let mut names = names_of_json(header);
+    names.sort_unstable();
+    let twice = names.windows(2).find(|pair| pair[0] == pair[1])?;
+    Some(shown(&String::from_utf8_lossy(twice[0]), 60))
+}
+
+/// The names of a JSON object as its text has them, each as often as it stands there.
+fn names_of_json(text: &[u8]) -> Vec<&[u8]> {
+    let (mut names, mut depth, mut at) = (Vec::new(), 0_usize, 0);
+    while let Some(&byte) = text.get(at) {
+        at += 1;
+        match byte {
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b'"' => {
+                let start = at;
+                while text.get(at).is_some_and(|&b| b != b'"') {
+                    at += 1 + usize::from(text[at] == b'\\');
+                }
+                let end = at.min(text.len());
+                at += 1;
+                let mut behind =
+                    text[at.min(text.len())..].iter().skip_while(|b| b.is_ascii_whitespace());
+                if depth == 1 && behind.next() == Some(&b':') {
+                    names.push(&text[start..end]);
+                }
+            }
+            _ => {}
+        }
+    }
+    names
+}
+
 /// The text of a regular file.
 ///
 /// # Errors
@@ -154,6 +192,24 @@ mod tests {
         assert!(said(huge.to_str().unwrap()).starts_with("expected at most"));
         // Its size is said to be 0.
         assert!(!read_file(Path::new("/proc/self/status")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_name_that_stands_twice_in_a_header_is_found() {
+        let repeated = |header: &str| {
+            repeated_name(&[&(header.len() as u64).to_le_bytes(), header.as_bytes()].concat())
+        };
+        let x = r#""x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}"#;
+        let y = x.replacen('x', "y", 1);
+        assert_eq!(repeated(&format!("{{{x},{y},{x}}}")), Some("x".into()));
+        assert_eq!(repeated(&format!("{{{x},{y}}}")), None);
+        // Names further in, values, and quotes that are escaped are none.
+        assert_eq!(repeated(r#"{"a":{"a":"a","b":"b"}, "b\"a" : "a", "c":["a","a"]}"#), None);
+        for broken in ["", "{", "{\"", "{\"x\\", "]}\"x\":\"x\":"] {
+            repeated(broken);
+        }
+        assert_eq!(repeated_name(b"short"), None);
+        assert_eq!(repeated_name(&u64::MAX.to_le_bytes()), None);
     }
 
     #[test]

@@ -224,7 +224,7 @@ pub use grid::{
 };
 pub use grids::grids_ended;
 pub use hooks::in_kernel;
-pub use input::{host_memory, open_file, read_file, read_text, shown, shown_lines};
+pub use input::{host_memory, open_file, read_file, read_text, repeated_name, shown, shown_lines};
 pub use memory::{
     NotAdopted, adopt, allocate, disown, free, host_copied, host_copied_bytes, host_wrote,
     host_wrote_bytes, never_written,
@@ -237,3 +237,4 @@ pub use order::{BadOrder, Order};
 pub use report::{Access, Check, Finding, Findings, Kind, Standing, Suspect};
 pub use stack::STACK_BYTES;
 pub use trace::{Array, Event, Mbarrier, Place, Signal, Step, Tracer};
+pub use watchdog::cancel_launches;

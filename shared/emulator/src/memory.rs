@@ -19,6 +19,10 @@ const ALIGNMENT: usize = 256;
 const RED_ZONE: usize = 1024;
 /// Freed bytes that are kept from being handed out again.
 const QUARANTINE_BYTES: usize = 1 << 28;
+/// Of these, how many may be memory that the system has not got back: that of small allocations.
+const RESIDENT_BYTES: usize = 1 << 24;
+/// The pages of a freed allocation of so many bytes are worth a call that hands them back to the system.
+const GIVEN_UP: usize = 1 << 20;
 /// Address space that is asked for, largest first; a system that accounts for every mapping grants
 /// less.
 const SIZES: [usize; 4] = [1 << 40, 1 << 37, 1 << 34, 1 << 31];
@@ -47,6 +51,8 @@ struct Book {
     next: usize,
     quarantine: VecDeque<(usize, usize)>,
     quarantined: usize,
+    /// Of the quarantined bytes, those whose pages the system has not got back.
+    resident: usize,
     /// By the room that they take.
     free: BTreeMap<usize, Vec<usize>>,
     foreign: Vec<Foreign>,
@@ -176,9 +182,11 @@ pub(crate) fn get() -> Option<&'static Arena> {
     arena().ok()
 }
 
-/// Room that an allocation takes, red zone included.
+/// Room that an allocation takes, red zone included: one of few sizes, at most an eighth more than it needs, so that what was
+/// freed is taken again by others of about its size.
 fn room(bytes: usize) -> usize {
-    (bytes + RED_ZONE).next_multiple_of(ALIGNMENT)
+    let least = bytes + RED_ZONE;
+    least.next_multiple_of(((least / 2 + 1).next_power_of_two() / 8).max(ALIGNMENT))
 }
 
 /// Bytes of device memory, at a multiple of 256, unwritten.
@@ -262,12 +270,15 @@ pub unsafe fn free(address: *mut u8) {
     let mut book = arena.book();
     let Some(allocation) = book.live.remove(&(address as usize)) else { return };
     arena.give_up(address as usize, allocation.len);
+    let resident = |len: usize| if len < GIVEN_UP { room(len) } else { 0 };
     book.quarantine.push_back((allocation.base, allocation.len));
     book.quarantined += room(allocation.len);
-    while book.quarantined > QUARANTINE_BYTES {
+    book.resident += resident(allocation.len);
+    while book.quarantined > QUARANTINE_BYTES || book.resident > RESIDENT_BYTES {
         let Some((base, len)) = book.quarantine.pop_front() else { break };
         let room = room(len);
         book.quarantined -= room;
+        book.resident -= resident(len);
         book.free.entry(room).or_default().push(base);
     }
 }
@@ -425,12 +436,11 @@ impl Arena {
     /// Hands the pages of a large allocation, and of its shadow, back to the system.
     fn give_up(&self, base: usize, len: usize) {
         const PAGE: usize = 4096;
-        const WORTH_A_CALL: usize = 1 << 20;
         let scale = Granule::BYTES / GRANULE;
         let shadow = self.granule(base) as usize;
         for (start, len) in [(base, len), (shadow, len * scale)] {
             let (first, end) = (start.next_multiple_of(PAGE), (start + len) / PAGE * PAGE);
-            if end > first && end - first >= WORTH_A_CALL {
+            if end > first && end - first >= GIVEN_UP - 2 * PAGE {
                 // SAFETY: whole pages of the arena that no live allocation has a part in. They
                 // read as zero afterwards: a granule of generation 0 knows nothing.
                 unsafe { libc::madvise(first as *mut _, end - first, libc::MADV_DONTNEED) };

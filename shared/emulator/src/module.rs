@@ -1,9 +1,10 @@
 //! Compiled kernel objects: loading, exports, signatures, this OS thread's shared memory.
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, CString, OsString, c_char, c_void};
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::os::fd::FromRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -518,11 +519,17 @@ fn cached(bytes: &[u8]) -> Option<PathBuf> {
     Some(path)
 }
 
-/// `$LAB_CACHE`, else `vlstm-lab` in the user's cache directory.
+/// `$LAB_CACHE`, else `vlstm-lab` in the user's cache directory; always an absolute path, for compilers are called in other
+/// directories. A relative `$XDG_CACHE_HOME` is ignored, as the XDG Base Directory Specification says.
 pub fn cache_directory() -> Option<PathBuf> {
-    let set = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    cache_directory_of(|name| std::env::var_os(name))
+}
+
+fn cache_directory_of(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let set = |name| variable(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     set("LAB_CACHE")
-        .or_else(|| set("XDG_CACHE_HOME").map(|d| d.join("vlstm-lab")))
+        .and_then(|d| std::path::absolute(d).ok())
+        .or_else(|| set("XDG_CACHE_HOME").filter(|d| d.is_absolute()).map(|d| d.join("vlstm-lab")))
         .or_else(|| set("HOME").map(|d| d.join(".cache/vlstm-lab")))
 }
 
@@ -567,7 +574,8 @@ impl Target {
 const MOST_LINKS: usize = 40;
 
 /// Writes a temporary file beside the one that `path` leads to and renames it there, so that readers and parallel
-/// writers only ever see a whole file. What is no file, such as /dev/null, is written as it is.
+/// writers only ever see a whole file. While it is written it has no name, where the file system can do so: a process that is
+/// killed leaves nothing. What is no file, such as /dev/null, is written as it is.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let path = match Target::of(path)? {
         Target::File(path) => path,
@@ -575,11 +583,39 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     };
     let directory = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // As any new file: the umask narrows it. A temporary file's own default is for its owner only.
-    let mode = std::fs::Permissions::from_mode(0o666);
-    let mut file = tempfile::Builder::new().permissions(mode).tempfile_in(directory)?;
-    file.write_all(bytes)?;
-    file.persist(path)?;
+    const MODE: u32 = 0o666;
+    let mut temporary = tempfile::Builder::new();
+    temporary.permissions(std::fs::Permissions::from_mode(MODE));
+    let nameless =
+        File::options().write(true).custom_flags(libc::O_TMPFILE).mode(MODE).open(directory);
+    let draft = nameless.and_then(|mut file| {
+        file.write_all(bytes)?;
+        // The system refuses a name that is taken, and the next is tried.
+        temporary.make_in(directory, |name| give_name(&file, name))
+    });
+    let draft = match draft {
+        Ok(file) => file.into_temp_path(),
+        // A file system that cannot, or no /proc. What else is wrong shows here as well.
+        Err(_) => {
+            let mut file = temporary.tempfile_in(directory)?;
+            file.write_all(bytes)?;
+            file.into_temp_path()
+        }
+    };
+    draft.persist(path)?;
     Ok(())
+}
+
+/// Enters a file without a name under one.
+fn give_name(file: &File, name: &Path) -> std::io::Result<()> {
+    let of = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
+    let (of, name) = (CString::new(of)?, CString::new(name.as_os_str().as_bytes())?);
+    let (at, flags) = (libc::AT_FDCWD, libc::AT_SYMLINK_FOLLOW);
+    // SAFETY: two paths that end with NUL.
+    match unsafe { libc::linkat(at, of.as_ptr(), at, name.as_ptr(), flags) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
 }
 
 /// A pipe that nobody reads is refused: opened otherwise, it would be waited for.
@@ -686,6 +722,21 @@ mod tests {
         write_atomically(&whole, b"x").unwrap();
         let mode = |path: &Path| path.metadata().unwrap().permissions().mode();
         assert_eq!(mode(&whole), mode(&plain));
+    }
+
+    #[test]
+    fn the_cache_has_an_absolute_path() {
+        let of = |set: &[(&str, &str)]| {
+            cache_directory_of(|name| {
+                set.iter().find(|(n, _)| *n == name).map(|(_, value)| OsString::from(value))
+            })
+        };
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(of(&[("LAB_CACHE", "own")]), Some(here.join("own")));
+        let home = [("LAB_CACHE", ""), ("XDG_CACHE_HOME", "relative"), ("HOME", "/h")];
+        assert_eq!(of(&home), Some(PathBuf::from("/h/.cache/vlstm-lab")));
+        assert_eq!(of(&[("XDG_CACHE_HOME", "/x")]), Some(PathBuf::from("/x/vlstm-lab")));
+        assert_eq!(of(&[]), None);
     }
 
     #[test]

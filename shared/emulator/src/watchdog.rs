@@ -3,8 +3,8 @@
 
 use std::cell::RefCell;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, Once, OnceLock, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use corosensei::trap::TrapHandlerRegs;
@@ -20,6 +20,7 @@ pub(crate) struct Watched {
     progress: Mutex<Vec<Arc<AtomicU64>>>,
     abort: AtomicBool,
     stalled: AtomicBool,
+    cancelled: AtomicBool,
     workers: Mutex<Vec<libc::pthread_t>>,
 }
 
@@ -32,6 +33,7 @@ impl Watched {
             progress: Mutex::default(),
             abort: AtomicBool::new(false),
             stalled: AtomicBool::new(false),
+            cancelled: AtomicBool::new(false),
             workers: Mutex::new(Vec::new()),
         });
         monitor().add(Arc::downgrade(&watched));
@@ -66,6 +68,21 @@ impl Watched {
         self.stalled.load(Ordering::Relaxed).then_some(self.limit)
     }
 
+    /// Whether [`cancel_launches`] has ended the launch.
+    pub(crate) fn cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
+    }
+
+    /// Stops the kernels of a launch that is to end where they stand; again until each has left its own.
+    fn interrupt(&self) {
+        self.abort();
+        let workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        for &worker in workers.iter() {
+            // SAFETY: a registered thread is alive: it takes itself off the list, under this lock, before it ends.
+            unsafe { libc::pthread_kill(worker, interrupt_signal()) };
+        }
+    }
+
     /// Registers this OS thread, which runs the launch's kernels until the guard is dropped.
     pub(crate) fn enlist(self: &Arc<Self>) -> Enlisted {
         // SAFETY: no preconditions.
@@ -87,22 +104,48 @@ impl Drop for Enlisted {
     }
 }
 
+/// Ends all launches of this process that are under way, where they stand and within some tenths of a second: each fails. Those
+/// that begin later run.
+pub fn cancel_launches() {
+    let launches = monitor().launches.lock().unwrap_or_else(PoisonError::into_inner);
+    for launch in launches.iter().filter_map(Weak::upgrade) {
+        launch.cancelled.store(true, Ordering::Relaxed);
+        launch.abort();
+    }
+}
+
 struct Monitor {
+    /// Whose thread watches: one that was forked has none of its parent's threads.
+    process: u32,
     launches: Mutex<Vec<Weak<Watched>>>,
     some: Condvar,
 }
 
 fn monitor() -> &'static Monitor {
-    static MONITOR: OnceLock<Monitor> = OnceLock::new();
-    static THREAD: Once = Once::new();
-    let monitor =
-        MONITOR.get_or_init(|| Monitor { launches: Mutex::new(Vec::new()), some: Condvar::new() });
-    THREAD.call_once(|| {
-        // Without the watchdog an endless loop hangs, but everything else still works.
-        let _ = std::thread::Builder::new()
-            .name("emulator-watchdog".into())
-            .spawn(move || monitor.watch());
-    });
+    static MONITOR: AtomicPtr<Monitor> = AtomicPtr::new(std::ptr::null_mut());
+    let process = std::process::id();
+    let known = MONITOR.load(Ordering::Acquire);
+    // SAFETY: null, or of a monitor that stays for ever.
+    if let Some(monitor) = unsafe { known.as_ref() }
+        && monitor.process == process
+    {
+        return monitor;
+    }
+    let (launches, some) = (Mutex::new(Vec::new()), Condvar::new());
+    let monitor = Box::into_raw(Box::new(Monitor { process, launches, some }));
+    let relaxed = Ordering::AcqRel;
+    if let Err(other) = MONITOR.compare_exchange(known, monitor, relaxed, Ordering::Acquire) {
+        // SAFETY: nobody has seen this one; the other stays for ever.
+        return unsafe {
+            drop(Box::from_raw(monitor));
+            &*other
+        };
+    }
+    // SAFETY: from here on it stays for ever.
+    let monitor: &'static Monitor = unsafe { &*monitor };
+    // Without the watchdog an endless loop hangs, but everything else still works.
+    let _ =
+        std::thread::Builder::new().name("emulator-watchdog".into()).spawn(move || monitor.watch());
     monitor
 }
 
@@ -130,21 +173,17 @@ impl Monitor {
             drop(launches);
             seen.retain(|s| alive.iter().any(|l| Arc::as_ptr(l) == s.0));
             for launch in &alive {
+                if launch.cancelled() {
+                    launch.interrupt();
+                    continue;
+                }
                 let progress = launch.total();
                 let key = Arc::as_ptr(launch);
                 match seen.iter_mut().find(|s| s.0 == key) {
                     Some(s) if s.1 == progress => {
                         if s.2.elapsed() >= launch.limit {
                             launch.stalled.store(true, Ordering::Relaxed);
-                            launch.abort();
-                            // Again at each step, until each has left its kernel.
-                            let workers =
-                                launch.workers.lock().unwrap_or_else(PoisonError::into_inner);
-                            for &worker in workers.iter() {
-                                // SAFETY: a registered thread is alive: it takes itself off
-                                // the list, under this lock, before it ends.
-                                unsafe { libc::pthread_kill(worker, interrupt_signal()) };
-                            }
+                            launch.interrupt();
                         }
                     }
                     Some(s) => (s.1, s.2) = (progress, Instant::now()),
@@ -264,7 +303,7 @@ unsafe fn interrupt(
         libc::SIGSEGV | libc::SIGBUS => {
             Fault::Signal { name: "access to an invalid address", address: known }
         }
-        libc::SIGFPE => Fault::Signal { name: "integer division by zero", address: None },
+        libc::SIGFPE => Fault::Signal { name: what_divides(context), address: None },
         _ => Fault::Signal { name: "illegal instruction", address: None },
     };
     thread.fault = Some(fault);
@@ -275,6 +314,25 @@ unsafe fn interrupt(
     let target = unsafe { trap.setup_trap_handler(|| ()) };
     set_registers(context, target);
     true
+}
+
+/// What x86 stops a division for: a divisor of zero, or a quotient that has no room. Of dividends that are an integer with
+/// its sign, only the least has such a quotient.
+#[cfg(target_arch = "x86_64")]
+fn what_divides(context: &libc::ucontext_t) -> &'static str {
+    let register = |which: libc::c_int| context.uc_mcontext.gregs[which as usize];
+    let (low, high) = (register(libc::REG_RAX), register(libc::REG_RDX));
+    let is_least = |low: i64, high: i64, least: i64| low == least && high == -1;
+    let narrow = is_least(i64::from(low as i32), i64::from(high as i32), i64::from(i32::MIN));
+    match narrow || is_least(low, high, i64::MIN) {
+        true => "division of the least integer, by -1 or zero: the quotient is no such integer",
+        false => "integer division by zero",
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn what_divides(_: &libc::ucontext_t) -> &'static str {
+    "integer division by zero"
 }
 
 #[cfg(target_arch = "x86_64")]

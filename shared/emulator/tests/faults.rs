@@ -20,6 +20,7 @@ static FAULTS: LazyLock<Arc<Module>> = LazyLock::new(|| {
             "spins_in_registers",
             "bad_address",
             "divides",
+            "divides_the_least",
             "overflows",
             "lone_grid_sync",
             "leaves_the_grid",
@@ -113,7 +114,9 @@ fn a_long_block_is_no_stall() {
 #[test]
 fn signals_name_the_instruction() {
     report("bad_address", plain(1, 1), "access to an invalid address 0x");
-    report("divides", plain(1, 32), "division by zero");
+    report("divides", plain(1, 32), "integer division by zero");
+    // A divisor of -1: the quotient, 2^31, is no int.
+    report("divides_the_least", plain(1, 32), "division of the least integer, by -1 or zero");
     report("traps", plain(1, 32), "__trap()");
 }
 

@@ -181,6 +181,9 @@ pub fn read_with_notes(path: &Path) -> Result<(Tensors, BTreeMap<String, String>
     let none = |e| failed(format!("expected a safetensors file: {e}"));
     let file = SafeTensors::deserialize(&bytes).map_err(none)?;
     let (_, header) = SafeTensors::read_metadata(&bytes).map_err(none)?;
+    if let Some(name) = lab_device::emulator::repeated_name(&bytes) {
+        return Err(failed(format!("expected each tensor's name once, got '{name}' twice")));
+    }
     let notes = header.metadata().clone().unwrap_or_default().into_iter().collect();
     let mut all = Tensors::new();
     for (name, view) in file.iter() {

@@ -27,6 +27,18 @@ pub struct Limit {
     pub cost: Option<u64>,
 }
 
+/// What a solution may not ask for more of than it needs: where a piece asks for less, the emulator must find something.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tight {
+    /// The text of such a piece, which each solution has.
+    pub find: String,
+    /// The same, asking for less.
+    pub replace: String,
+    /// What there is to say of a piece that could.
+    pub says: String,
+}
+
 /// One exercise. Its solution is the kernel as it is.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -42,13 +54,16 @@ pub struct Exercise {
     /// What is missing at first.
     #[serde(rename = "cut")]
     pub cuts: Vec<Cut>,
-    /// The version that the limits are of; none are held without.
+    /// The version that the limits are of, and the checks of what is tight; none are held without.
     pub version: Option<String>,
     /// The shape at which it is counted.
     pub shape: Option<String>,
     /// What it may ask for.
     #[serde(default, rename = "limit")]
     pub limits: Vec<Limit>,
+    /// What it may not ask for more of than it needs.
+    #[serde(default, rename = "tight")]
+    pub tight: Vec<Tight>,
 }
 
 #[derive(Deserialize)]
@@ -101,8 +116,13 @@ impl Exercise {
                 })?;
                 text = edit.apply(&text).expect("an edit of this text");
             }
-            if !exercise.limits.is_empty() && exercise.version.is_none() {
+            let is_held = !exercise.limits.is_empty() || !exercise.tight.is_empty();
+            if is_held && exercise.version.is_none() {
                 return Err(refuse("version", "one that is counted".into(), "none".into()));
+            }
+            let own = sources.text(&path).unwrap_or_default();
+            if let Some(tight) = exercise.tight.iter().find(|t| pieces(own, &t.find).is_empty()) {
+                return Err(refuse("tight", format!("text of {path}"), tight.find.clone()));
             }
             if exercise.limits.iter().any(|l| l.ratio.is_none() && l.cost.is_none()) {
                 return Err(refuse("limit", "a ratio or a cost".into(), "neither".into()));
@@ -129,6 +149,27 @@ impl Exercise {
         })
     }
 
+    /// A reader's text with less of one piece, for each piece that [`Tight`] is about: its line, and the text. No piece is told
+    /// as an error: what there is to be looked for.
+    ///
+    /// # Errors
+    /// The text has no such piece.
+    pub fn loosened<'t>(&'t self, text: &str) -> Result<Vec<(&'t Tight, usize, String)>, &'t str> {
+        let mut all = Vec::new();
+        for tight in &self.tight {
+            let found = pieces(text, &tight.find);
+            if found.is_empty() {
+                return Err(&tight.find);
+            }
+            all.extend(found.into_iter().map(|at| {
+                let (before, after) = (&text[..at], &text[at + tight.find.len()..]);
+                let line = before.matches('\n').count() + 1;
+                (tight, line, [before, &tight.replace, after].concat())
+            }));
+        }
+        Ok(all)
+    }
+
     /// The kernel file with `text` in its place, as a change.
     ///
     /// # Panics
@@ -138,4 +179,18 @@ impl Exercise {
         let original = sources.text(&path).expect("checked when it was read");
         Edit::new(&path, original, 0..original.len(), text.to_owned())
     }
+}
+
+/// Where a piece of code stands; comments have none.
+fn pieces(text: &str, find: &str) -> Vec<usize> {
+    let is_code = |at: usize| {
+        let before = &text[..at];
+        let line = &before[before.rfind('\n').map_or(0, |n| n + 1)..];
+        let in_block = match (before.rfind("/*"), before.rfind("*/")) {
+            (Some(begun), ended) => ended.is_none_or(|ended| ended < begun),
+            (None, _) => false,
+        };
+        !line.contains("//") && !in_block
+    };
+    text.match_indices(find).map(|(at, _)| at).filter(|&at| is_code(at)).collect()
 }

@@ -29,7 +29,7 @@ pub use code::{Code, Codes};
 pub use edit::Edit;
 pub use equivalent::{Equivalent, Equivalents};
 pub use error::Error;
-pub use exercise::{Cut, Exercise, Limit};
+pub use exercise::{Cut, Exercise, Limit, Tight};
 pub use generate::{INSTRUCTIONS, mutants};
 pub use judge::{How, Judge, Verdict};
 pub use mutant::Mutant;

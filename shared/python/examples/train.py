@@ -2,6 +2,7 @@
 
     python train.py                                              # a few steps of a tiny one; on a GPU, 200 of a larger one
     python train.py --implementations vlstm,plain,mlstm_kernels  # the last by `pip install mlstm_kernels`
+    python train.py --seeds 6 --record losses.json               # mean and spread of six trainings each, and all losses
 
 `vlstm` and `mlstm_kernels` multiply bfloat16, `plain` is the parallel form in float32, in PyTorch. Prints the losses of
 all beside each other, and letters a second. The text is a file of PyTorch's own source.
@@ -9,6 +10,8 @@ all beside each other, and letters a second. The text is a file of PyTorch's own
 
 import argparse
 import inspect
+import json
+import statistics
 import time
 
 import torch
@@ -26,7 +29,8 @@ def plain(q, k, v, i, f):
     gates = (sums[..., :, None] - sums[..., None, :] + i[..., None, :]).masked_fill(
         torch.ones(q.shape[2], q.shape[2], dtype=torch.bool, device=q.device).triu(1), -torch.inf
     )
-    m = gates.amax(-1, keepdim=True)
+    # A constant of the pass, as n: so are the gradients of the gates those of `normalizer_grad="constant"`.
+    m = gates.amax(-1, keepdim=True).detach()
     weights = q @ k.mT * q.shape[-1] ** -0.5 * (gates - m).exp()
     n = torch.maximum(weights.sum(-1, keepdim=True).abs(), (-m).exp()).detach()
     return weights @ v / (n + 1e-6)
@@ -79,9 +83,9 @@ class Model(nn.Module):
         return self.out(self.blocks(self.letters(x)))
 
 
-def train(name, text, letters, options):
+def train(name, text, letters, options, seed):
     """Losses, and letters a second in the second half of the steps."""
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     device = "cuda" if CUDA else "cpu"
     model = Model(letters, options, implementation(name)).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr)
@@ -111,12 +115,15 @@ def main():
         parser.add_argument(f"--{size}", type=int, default=on_gpu if CUDA else on_cpu)
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--implementations", default="vlstm,plain")
+    parser.add_argument("--seeds", type=int, default=1, help="trainings of each, from other weights on other pieces")
+    parser.add_argument("--record", help="a file for the losses of all steps, implementations and seeds, as JSON")
     options = parser.parse_args()
     source = inspect.getsource(inspect.getmodule(nn.LSTM))
     letters = sorted(set(source))
     text = torch.tensor([letters.index(letter) for letter in source])
     names = options.implementations.split(",")
-    results = {name: train(name, text, len(letters), options) for name in names}
+    trained = {name: [train(name, text, len(letters), options, seed) for seed in range(options.seeds)] for name in names}
+    results = {name: of_seeds[0] for name, of_seeds in trained.items()}
     print("step", *(f"{name:>14}" for name in names))
     for step in range(options.steps):
         if step % max(1, options.steps // 20) == 0 or step == options.steps - 1:
@@ -126,6 +133,15 @@ def main():
     for name in names[1:]:
         apart = max(abs(a - b) / b for a, b in zip(first, results[name][0]))
         print(f"{names[0]} and {name}: losses at most {100 * apart:.2f} % apart")
+    if options.seeds > 1:
+        for name, of_seeds in trained.items():
+            ends = [statistics.mean(losses[-10:]) for losses, _ in of_seeds]
+            print(f"{name}: last ten steps of {options.seeds} seeds {statistics.mean(ends):.3f} ± {statistics.stdev(ends):.3f}")
+    if options.record:
+        facts = {"torch": torch.__version__, "device": torch.cuda.get_device_name() if CUDA else "cpu", **vars(options)}
+        losses = {name: [of_one for of_one, _ in of_seeds] for name, of_seeds in trained.items()}
+        with open(options.record, "w") as file:
+            json.dump({**facts, "losses": losses}, file)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use lab_calls::{Candidate, Pass, Planned, Rooms, Training, device, mlp};
+use lab_calls::{Candidate, Pass, Planned, Rooms, Training, device, mlp, run_away};
 use lab_device::DType;
 use lab_harness::plan::SlotKind;
 use lab_harness::{Error, Info, Shape, Shapes, Version as _};
@@ -32,6 +32,19 @@ fn raise(error: Error) -> PyErr {
         Error::Device(device) if device.findings().is_some() => KernelError::new_err(text),
         _ => PyRuntimeError::new_err(text),
     }
+}
+
+/// Does what may take long: of the emulator's on other threads and until Ctrl-C, a handler of which that raises ends it; of a
+/// GPU's on this thread, whose context PyTorch has set.
+fn away<T: Send>(py: Python<'_>, emulated: bool, work: impl FnOnce() -> T + Send) -> PyResult<T> {
+    py.detach(|| match emulated {
+        true => run_away(work, || Python::attach(|py| py.check_signals())),
+        false => Ok(work()),
+    })
+}
+
+fn is_emulated(on: &str) -> bool {
+    !on.starts_with("cuda")
 }
 
 /// A tensor's name, type and shape.
@@ -88,9 +101,13 @@ impl Plan {
     }
 
     /// The outputs in f64 of the lab's reference, by name, for inputs in host memory at these addresses.
-    fn reference(&self, addresses: Vec<u64>) -> HashMap<&'static str, Vec<f64>> {
+    fn reference(
+        &self,
+        py: Python<'_>,
+        addresses: Vec<u64>,
+    ) -> PyResult<HashMap<&'static str, Vec<f64>>> {
         // SAFETY: as `run`.
-        unsafe { self.planned.reference(&addresses) }.into_iter().collect()
+        away(py, true, || unsafe { self.planned.reference(&addresses) }.into_iter().collect())
     }
 
     /// Bytes of memory in which a forward pass leaves to its backward pass what that needs.
@@ -131,7 +148,8 @@ impl Plan {
         };
         // SAFETY: the package passes the addresses of tensors that it has checked against `slots`, which stay while
         // the stream has work on them, as all of its allocator's do.
-        py.detach(|| unsafe { self.planned.run(&addresses, rooms, stream) }).map_err(raise)
+        let run = || unsafe { self.planned.run(&addresses, rooms, stream) };
+        away(py, self.planned.is_emulated(), run)?.map_err(raise)
     }
 }
 
@@ -151,7 +169,7 @@ fn plan(
         let pass = Pass::of_name(pass_name)?;
         Planned::new(pass, &device(on)?, shapes_of(tensors)?, &options, version)
     };
-    py.detach(planned).map(Plan::from).map_err(raise)
+    away(py, is_emulated(on), planned)?.map(Plan::from).map_err(raise)
 }
 
 /// The same of the pass `gradients`, in two parts, the forward and the backward pass; None where there are none.
@@ -165,7 +183,7 @@ fn plan_in_two_parts(
     version: Option<&str>,
 ) -> PyResult<Option<(Plan, Plan)>> {
     let planned = || Planned::in_two_parts(&device(on)?, shapes_of(tensors)?, &options, version);
-    let parts = py.detach(planned).map_err(raise)?;
+    let parts = away(py, is_emulated(on), planned)?.map_err(raise)?;
     Ok(parts.map(|parts| parts.map(Plan::from).into()))
 }
 
@@ -189,7 +207,7 @@ fn plan_lstm(
             false => vec![Planned::lstm(&device, &shapes, network)?],
         })
     };
-    let parts: Vec<Planned> = py.detach(planned).map_err(raise)?;
+    let parts: Vec<Planned> = away(py, is_emulated(on), planned)?.map_err(raise)?;
     Ok(parts.into_iter().map(Plan::from).collect())
 }
 
@@ -214,7 +232,7 @@ fn plan_mlp(
         let sizes = Sizes { vocabulary, embedding, hidden };
         Planned::mlp(&device(on)?, Training { steps, batch, sizes, products, lr }, version)
     };
-    py.detach(planned).map(Plan::from).map_err(raise)
+    away(py, is_emulated(on), planned)?.map(Plan::from).map_err(raise)
 }
 
 fn shapes_of(tensors: Vec<Named>) -> Result<Shapes, Error> {

@@ -67,3 +67,19 @@ def test_a_gradient_that_no_version_has_is_refused_before_the_forward_pass():
         vlstm.mlstm(*tensors, *state)
     with torch.no_grad():
         vlstm.mlstm(*tensors, *state)
+
+
+def test_the_type_of_a_state(device):
+    tensors = draw((1, 2, 20, 32, 32), torch.bfloat16, device)
+    h, (c, n, m) = vlstm.mlstm(*tensors, return_last_states=True, dtype_state=torch.bfloat16)
+    assert (c.dtype, n.dtype, m.dtype) == (torch.bfloat16, torch.float32, torch.float32)
+    same, (wide, *_) = vlstm.mlstm(*tensors, return_last_states=True)
+    assert wide.dtype == torch.float32 and torch.equal(wide.bfloat16(), c) and torch.equal(same, h)
+    with pytest.raises(TypeError, match="dtype_state: expected torch.float32 with q in torch.float32, got torch.float16"):
+        vlstm.mlstm(*draw((1, 2, 20, 32, 32), torch.float32, device), dtype_state=torch.float16)
+
+
+def test_float64_is_refused_with_its_reason(device):
+    tensors = draw((1, 2, 20, 32, 32), torch.float64, device)
+    with pytest.raises(TypeError, match="got torch.float64, in which no kernel of the vLSTM computes"):
+        vlstm.mlstm(*tensors)

@@ -79,3 +79,21 @@ def test_autograd_notices_that_a_state_was_updated_in_place():
     with torch.inference_mode():
         state = [t.clone() for t in (c, n, m)]
         vlstm.mlstm_step(q, k, v, i, f, *state, inplace=True)
+
+
+def test_under_an_autocast(device):
+    q, k, v, i, f = (t[:, :, 0] for t in draw(SHAPE, torch.float32, device))
+    state = nothing(device)
+    with torch.autocast(device, torch.bfloat16):
+        h, (c, n, m) = vlstm.mlstm_step(q, k, v, i, f, *state)
+    assert (h.dtype, c.dtype, n.dtype, m.dtype) == (torch.bfloat16, *[torch.float32] * 3)
+    halves = (t.bfloat16() for t in (q, k, v))
+    assert torch.equal(h, vlstm.mlstm_step(*halves, i, f, *state)[0])
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_no_sequence(inplace, device):
+    rows = [torch.zeros(0, 2, 16, device=device)] * 3 + [torch.zeros(0, 2, 1, device=device)] * 2
+    state = [torch.zeros(sizes, device=device) for sizes in ((0, 2, 16, 16), (0, 2, 16), (0, 2, 1))]
+    h, after = vlstm.mlstm_step(*rows, *state, inplace=inplace)
+    assert h.shape == (0, 2, 16) and [t.shape for t in after] == [t.shape for t in state]

@@ -18,6 +18,7 @@ from vlstm._native import KernelError, __version__
 _PLACES = {
     **dict.fromkeys(("check", "mlstm", "mlstm_step", "versions"), "_api"),
     "LSTM": "_lstm",
+    "register": "_register",
     **dict.fromkeys(("MLP", "mlp_step"), "_mlp"),
     **dict.fromkeys(("Out", "check_kernel"), "_kernels"),
 }

@@ -27,6 +27,7 @@ def mlstm(
     normalizer_grad="constant",
     version="auto",
     cu_seqlens=None,
+    dtype_state=torch.float32,
 ):
     """The mLSTM of xLSTM over a sequence.
 
@@ -65,10 +66,12 @@ def mlstm(
             none. B is 1 then, and states have N in its place. As in flash-linear-attention. On the CPU a wrong one is a
             ValueError; on CUDA nothing waits for the device, where the kernels that run before these stop with a device-side
             assertion. It needs float16 or bfloat16, and a GPU of compute capability 9.0 (H100).
+        dtype_state: the type in which c is returned, as `mlstm_step` keeps it: float32, or bfloat16 with q, k and v in
+            bfloat16.
 
     Returns:
-        h (B, NH, S, DHHV) of the type of v. With `return_last_states` also (c, n, m) in float32, of the shapes of the
-        initial state, m as (B, NH, 1). c and n carry the factor exp(-m): two states with different m may stand for the
+        h (B, NH, S, DHHV) of the type of v. With `return_last_states` also (c, n, m), n and m in float32, of the shapes of
+        the initial state, m as (B, NH, 1). c and n carry the factor exp(-m): two states with different m may stand for the
         same. No gradient goes through m.
 
     Raises:
@@ -77,7 +80,7 @@ def mlstm(
     """
     key = None
     is_simple = c_initial is None and n_initial is None and m_initial is None and cu_seqlens is None
-    if is_simple and autocast_kernel_dtype is None:
+    if is_simple and autocast_kernel_dtype is None and dtype_state is torch.float32:
         key = _quick.key_of(q, k, v, i, f, return_last_states, eps, chunk_size, normalizer_grad, version)
         call = None if key is None else _quick.find(key)
         if call is not None:
@@ -85,9 +88,10 @@ def mlstm(
     tensors = _checked(q, k, v, i, f, c_initial, n_initial, m_initial, cu_seqlens, autocast_kernel_dtype)
     exact = _one_of("normalizer_grad", normalizer_grad, _GRADIENTS) == "exact"
     _check_scalars(eps, chunk_size, version)
+    _check_dtype_state(dtype_state, tensors[0].dtype)
     if tensors[0].shape[0] == 0 or tensors[0].shape[2] == 0:
-        h, last = _of_nothing(tensors)
-        return _with_state(h, *last) if return_last_states else h
+        h, (c, *last) = _of_nothing(tensors)
+        return _with_state(h, c.to(dtype_state), *last) if return_last_states else h
     if tensors[0].dtype == torch.float32 and (return_last_states or c_initial is not None):
         positions = tensors[0].shape[2]
         rows = _rows_in_float32(tensors)
@@ -98,7 +102,10 @@ def mlstm(
         h, last = _ops.mlstm(tensors, settings)
         if key is not None:
             _quick.remember(key, tensors[:5], settings)
-    return h if last is None else _with_state(h, *last)
+    if last is None:
+        return h
+    c, n, m = last
+    return _with_state(h, c.to(dtype_state), n, m)
 
 
 def _of_nothing(tensors):
@@ -122,7 +129,8 @@ def mlstm_step(
     """One position of the mLSTM behind a state, for decoding. It has no gradient.
 
     Args:
-        q, k: (B, NH, DHQK), in float32, float16 or bfloat16; v: (B, NH, DHHV), of the same type.
+        q, k: (B, NH, DHQK), in float32, float16 or bfloat16; v: (B, NH, DHHV), of the same type. Under
+            `torch.autocast` they are cast to its type, as in `mlstm`; gates and state are not.
         i, f: pre-activations of the gates, (B, NH, 1) or (B, NH).
         c, n, m: the state, (B, NH, DHQK, DHHV), (B, NH, DHQK) and (B, NH, 1) or (B, NH). Zeros, and -inf or 0 in m,
             stand for none.
@@ -139,6 +147,9 @@ def mlstm_step(
     Raises:
         TypeError, ValueError: as `mlstm`; also where a gradient would be needed.
     """
+    if isinstance(q, torch.Tensor) and not q.is_meta and torch.is_autocast_enabled(q.device.type):
+        cast = torch.get_autocast_dtype(q.device.type)
+        q, k, v = (t.to(cast) if isinstance(t, torch.Tensor) and t.dtype in _FLOATS else t for t in (q, k, v))
     quick = _quick.step_key(q, k, v, i, f, c, n, m, eps, dtype_state, version) if inplace else None
     call = None if quick is None else _quick.find_step(quick)
     h = None if call is None else call(q, k, v, i, f, c, n, m)
@@ -172,6 +183,8 @@ def mlstm_step(
             t.detach().to(dtype, copy=True, memory_format=torch.contiguous_format)
             for t, dtype in ((c, dtype_state), (n, torch.float32), (m, torch.float32))
         )
+    if batch == 0:
+        return torch.empty_like(v), (of_c, of_n, of_m)  # no kernel is launched
     gates = [gate.reshape(batch, heads).float() for gate in (i, f)]
     of_rows = of_m.view(batch, heads)
     h = _ops.mlstm_step(q, k, v, *gates, of_c, of_n, of_rows, float(eps), version)
@@ -269,7 +282,8 @@ def _check_tensor(name, tensor, first):
     # The gates are converted in any case.
     types = (*_FLOATS, torch.float64) if name in ("i", "f") else _FLOATS
     if tensor.dtype not in types:
-        raise TypeError(f"{name}: expected {_either(types)}, got {tensor.dtype}")
+        reason = ", in which no kernel of the vLSTM computes" if tensor.dtype == torch.float64 else ""
+        raise TypeError(f"{name}: expected {_either(types)}, got {tensor.dtype}{reason}")
     if tensor.device != first.device:
         raise ValueError(f"{name}: expected a tensor on {first.device}, as q, got one on {tensor.device}")
     if tensor.device.type not in ("cpu", "cuda", "meta"):
@@ -426,9 +440,13 @@ def _check_step(q, k, v, i, f, c, n, m, dtype_state):
         _check_shape(name, gate, (batch, heads), (batch, heads, 1))
     _check_shape("c", c, (batch, heads, keys, values))
     _check_shape("n", n, (batch, heads, keys))
-    allowed = (torch.float32, torch.bfloat16) if q.dtype == torch.bfloat16 else (torch.float32,)
+    _check_dtype_state(dtype_state, q.dtype)
+
+
+def _check_dtype_state(dtype_state, dtype):
+    allowed = (torch.float32, torch.bfloat16) if dtype == torch.bfloat16 else (torch.float32,)
     if dtype_state not in allowed:
-        raise TypeError(f"dtype_state: expected {_either(allowed)} with q in {q.dtype}, got {dtype_state}")
+        raise TypeError(f"dtype_state: expected {_either(allowed)} with q in {dtype}, got {dtype_state}")
 
 
 def _versions_on(tensors, eps, last_states, exact, version, dh):

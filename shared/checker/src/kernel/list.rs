@@ -15,7 +15,7 @@ pub fn list(json: bool, file: &Path, arguments: &Arguments, verb: &str) -> Resul
     let kernels = lab_app::Program::kernels(&[file.to_owned()], &arguments.reading()?)
         .map_err(|error| Failure::Usage(error.to_string()))?;
     let has_main = lab_app::Program::has_main(file).map_err(|e| Failure::Usage(e.to_string()))?;
-    let next = has_main.then(|| format!("{} app {}", own::name(), file.display()));
+    let next = has_main.then(|| format!("{} app {}", own::shell(), file.display()));
     if json {
         let kernels = kernels.iter().map(|(path, kernel)| {
             json!({ "file": path, "line": kernel.line, "kernel": signature(kernel),
@@ -31,10 +31,10 @@ pub fn list(json: bool, file: &Path, arguments: &Arguments, verb: &str) -> Resul
     println!("{} in {}", counted(kernels.len(), "kernel"), file.display());
     if !kernels.is_empty() {
         println!(
-            "Sizes and values in these commands are guesses: put your own there\n\
-             ({} {verb} --help). Most launch a few threads more than there are elements: a\n\
-             kernel that has no guard for those goes out of bounds.",
-            own::name()
+            "Sizes and values in these commands are guesses: put your own there. Most launch\n\
+             a few threads more than there are elements: a kernel that has no guard for those\n\
+             goes out of bounds. All options:\n  {} {verb} --help",
+            own::shell()
         );
     }
     if let Some(next) = next {
@@ -163,7 +163,7 @@ fn command(verb: &str, file: &Path, kernel: &Kernel, arguments: &Arguments) -> V
         [] => "1000".to_owned(),
         all => all[..all.len().min(4)].join(" * "),
     };
-    let mut words = vec![format!("{} {verb}", own::name()), quoted(&file.display().to_string())];
+    let mut words = vec![format!("{} {verb}", own::shell()), quoted(&file.display().to_string())];
     let own = [
         ("-I", arguments.include.iter().map(|p| p.display().to_string()).collect()),
         ("-D", arguments.define.clone()),

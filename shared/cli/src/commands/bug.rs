@@ -13,7 +13,7 @@ use crate::commands::mutate::{Suite, head, jobs, pool};
 use crate::failure::Failure;
 use crate::part::Part;
 use crate::table::table;
-use crate::words;
+use crate::{own, words};
 use lab_device::emulator::shown;
 
 #[derive(Debug, Args)]
@@ -102,7 +102,8 @@ fn list(common: &Common, museum: &[Exhibit]) {
     for Exhibit { stage, bug: b, .. } in museum {
         rows.add_row([&b.name, stage.name, &b.symptom, b.check.name(), &b.chapter]);
     }
-    println!("{rows}\nlab bug NAME runs one, broken and then fixed; lab bug --all runs every one");
+    let lab = own::shell();
+    println!("{rows}\n{lab} bug NAME runs one, broken and then fixed; bug --all runs every one");
 }
 
 /// Of a bug it runs the versions that its file reaches.

@@ -7,8 +7,9 @@ use lab_corpus::{
 };
 use lab_device::emulator::{Finding, Landing, Operation, Options};
 use lab_device::{Device, DeviceKind, Mode, Selector};
+use lab_harness::Error;
 use rayon::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::Common;
 use crate::commands::refuse_gpu_for;
@@ -55,22 +56,14 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     if let Some(name) = &arguments.name {
         return one(common, name);
     }
-    if arguments.fail_fast {
-        return up_to_the_first(&arguments.source);
-    }
-    if arguments.right {
-        let device = common.open()?;
-        let all = match arguments.formal {
-            true => formal().into_iter().chain(beyond()).collect(),
-            false => cases(),
-        };
-        return hold_all(all.into_iter().filter(|c| c.bug().is_none()), &device);
-    }
-    if arguments.descriptors {
-        return run_descriptors(common);
-    }
-    if arguments.maps {
-        return run_maps(common);
+    if arguments.fail_fast || arguments.right || arguments.descriptors || arguments.maps {
+        // What these tell stands in lines, as each case ends.
+        if common.json {
+            let got = "--fail-fast, --right, --descriptors or --maps".into();
+            let expected = "all cases, one or --counted".to_owned();
+            return Err(Error::Bad { what: "--json".into(), expected, got }.into());
+        }
+        return by_lines(common, arguments);
     }
     if arguments.counted {
         return print_counted(common);
@@ -89,19 +82,10 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let wrong = judged.iter().filter(|j| !j.1.right()).count();
     if common.json {
         let (plain, formal) = judged.split_at(cases().len());
-        let described = |all: &[(Case, Judgement, Vec<Finding>)]| {
-            let one = |(case, judgement, findings): &(Case, Judgement, Vec<Finding>)| {
-                json!({ "name": case.name, "file": case.source.file, "lines": lines(case),
-                        "bug": case.bug().map(|k| format!("{k:?}")), "hangs": case.hangs,
-                        "judgement": format!("{judgement:?}"), "right": judgement.right(),
-                        "findings": findings.iter().map(finding_json).collect::<Vec<_>>() })
-            };
-            all.iter().map(one).collect::<Vec<_>>()
+        let all = |all: &[(Case, Judgement, Vec<Finding>)]| {
+            all.iter().map(|(c, j, findings)| described(c, j, findings)).collect::<Vec<_>>()
         };
-        println!(
-            "{}",
-            json!({ "wrong": wrong, "cases": described(plain), "formal": described(formal) })
-        );
+        println!("{}", json!({ "wrong": wrong, "cases": all(plain), "formal": all(formal) }));
     } else {
         let mut rows = table(&["case", "file", "what it is", "the emulator"]);
         for (case, judgement, _) in &judged {
@@ -126,9 +110,34 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     }
 }
 
+fn described(case: &Case, judgement: &Judgement, findings: &[Finding]) -> Value {
+    json!({ "name": case.name, "file": case.source.file, "lines": lines(case),
+            "bug": case.bug().map(|k| format!("{k:?}")), "hangs": case.hangs,
+            "judgement": format!("{judgement:?}"), "right": judgement.right(),
+            "findings": findings.iter().map(finding_json).collect::<Vec<_>>() })
+}
+
 /// What the environment says.
 fn options() -> Result<Options, Failure> {
     Options::from_env().map_err(|e| Failure::Usage(e.to_string()))
+}
+
+fn by_lines(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
+    if arguments.fail_fast {
+        return up_to_the_first(&arguments.source);
+    }
+    if arguments.descriptors {
+        return run_descriptors(common);
+    }
+    if arguments.maps {
+        return run_maps(common);
+    }
+    let device = common.open()?;
+    let all = match arguments.formal {
+        true => formal().into_iter().chain(beyond()).collect(),
+        false => cases(),
+    };
+    hold_all(all.into_iter().filter(|c| c.bug().is_none()), &device)
 }
 
 /// Right ones first: most of what breaks a header shows in the first that runs.
@@ -280,24 +289,38 @@ fn one(common: &Common, name: &str) -> Result<(), Failure> {
         gpu => Device::open(gpu)?,
     };
     if device.kind() == DeviceKind::Cuda {
+        if common.json {
+            hold(&case, &device)?;
+            println!("{}", json!({ "name": name, "device": device.name(), "ended": true }));
+            return Ok(());
+        }
         return hold_and_tell(&case, &device);
     }
     let (judgement, findings) = judge(&case, &device)?;
+    let say = |line: String| {
+        if !common.json {
+            println!("{line}");
+        }
+    };
     for finding in &findings {
-        println!("{}: {finding}", finding.kind.check().name());
+        say(format!("{}: {finding}", finding.kind.check().name()));
     }
-    if judgement == Judgement::Formal {
-        println!("{name}: wrong by the letter alone, and found to be");
-        return Ok(());
-    }
-    match (findings.is_empty(), judgement.right()) {
-        (true, true) => {
-            println!("{name}: nothing to say, and right so");
+    let verdict = match (&judgement, findings.is_empty(), judgement.right()) {
+        (Judgement::Formal, ..) => {
+            say(format!("{name}: wrong by the letter alone, and found to be"));
             Ok(())
         }
-        (false, true) => Err(Failure::Finding(format!("{name}: the planted bug was found"))),
-        (_, false) => Err(Failure::Wrong(format!("{name}: {judgement:?}"))),
+        (_, true, true) => {
+            say(format!("{name}: nothing to say, and right so"));
+            Ok(())
+        }
+        (_, false, true) => Err(Failure::Found(format!("{name}: the planted bug was found"))),
+        (_, _, false) => Err(Failure::Wrong(format!("{name}: {judgement:?}"))),
+    };
+    if common.json {
+        println!("{}", described(&case, &judgement, &findings));
     }
+    verdict
 }
 
 fn print_counted(common: &Common) -> Result<(), Failure> {

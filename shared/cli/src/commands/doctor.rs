@@ -7,9 +7,9 @@ use lab_device::nvrtc::Nvrtc;
 use lab_device::{Build, Device, Selector, toolkit};
 use serde_json::json;
 
-use crate::Common;
 use crate::failure::Failure;
 use crate::table::table;
+use crate::{Common, own};
 
 struct Line {
     what: &'static str,
@@ -19,7 +19,8 @@ struct Line {
 }
 
 pub(crate) fn run(common: &Common) -> Result<(), Failure> {
-    common.selector()?;
+    // A setting that is none is a mistake of the caller's, and nothing that is missing here.
+    lab_device::emulator::Options::from_env().map_err(|e| Failure::Usage(e.to_string()))?;
     let lines = examine();
     if common.json {
         let all = lines.iter().map(|l| {
@@ -29,7 +30,9 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
                 "fix": l.found.as_ref().err().map(|_| l.fix),
             })
         });
-        println!("{}", json!({ "checks": all.collect::<Vec<_>>() }));
+        let emulator = lines.iter().find(|l| l.what == "emulator");
+        let runs = emulator.is_some_and(|l| l.found.is_ok());
+        println!("{}", json!({ "checks": all.collect::<Vec<_>>(), "runs": runs }));
     } else {
         let mut rows = table(&["", "what", "needed for", "found"]);
         for line in &lines {
@@ -41,7 +44,7 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
         }
         println!("{rows}");
         if lines.iter().any(|l| l.found.as_ref().is_err_and(|problem| short(problem) != problem)) {
-            println!("lab doctor --json names all places that were looked at.");
+            println!("{} doctor --json names all places that were looked at.", own::shell());
         }
         match Device::open(Selector::Auto) {
             Ok(device) => println!("Kernels run on: {}", device.name()),
@@ -51,7 +54,7 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
     // The emulator alone lets the lab run.
     let emulator = lines.iter().find(|l| l.what == "emulator");
     match emulator.and_then(|l| l.found.as_ref().err()) {
-        Some(problem) => Err(Failure::Unavailable(format!("the emulator cannot run: {problem}"))),
+        Some(problem) => Err(Failure::Missing(format!("the emulator cannot run: {problem}"))),
         None => Ok(()),
     }
 }

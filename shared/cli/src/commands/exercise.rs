@@ -20,7 +20,7 @@ use crate::commands::workspace;
 use crate::failure::Failure;
 use crate::part::Part;
 use crate::table::{cut, list as plain_list, table, terminal_width};
-use crate::words;
+use crate::{own, words};
 use lab_device::emulator::shown;
 
 mod progress;
@@ -118,6 +118,16 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     settle(common, &tasks, task, &mut progress, &outcome)
 }
 
+/// The first exercise that is not solved, with its task; `None` outside of a workspace.
+pub(crate) fn next() -> Option<(String, String)> {
+    let progress = Progress::read(&workspace().ok()?.root).ok()?;
+    crate::STAGES.iter().find_map(|stage| {
+        let of_stage = Exercise::read(&Suite::Stage(stage).sources().ok()?).ok()?;
+        let next = of_stage.into_iter().find(|e| !progress.is_solved(&e.name))?;
+        Some((next.name, next.task))
+    })
+}
+
 /// Takes down what is solved, and tells.
 fn settle(
     common: &Common,
@@ -193,7 +203,8 @@ fn list(common: &Common, tasks: &[Task], progress: &Progress) {
         rows.add_row([name, task.stage.name, progress.state(task), &what]);
     }
     println!(
-        "{rows}\nlab exercise NAME tells the whole task, writes {DIRECTORY}/NAME.cu, and judges it from then on"
+        "{rows}\n{} exercise NAME tells the whole task, writes {DIRECTORY}/NAME.cu, and judges it from then on",
+        own::shell()
     );
     println!("{}", progress.sum_up(tasks));
 }
@@ -243,6 +254,8 @@ struct Outcome {
     verdict: Verdict,
     /// Each limit with what was counted; empty where the tests failed.
     counted: Vec<(Limit, Counted)>,
+    /// What asks for more than it needs, with its place.
+    loose: Vec<String>,
 }
 
 /// Of one operation, over all lines.
@@ -323,7 +336,7 @@ impl Task {
                 false => ". No TODO marks the place: to find it is a part of the task",
             };
             println!("Edit {file}{place}.");
-            println!("To judge it: lab exercise {name} (at each save: --watch)");
+            println!("To judge it: {} exercise {name} (at each save: --watch)", own::shell());
         }
         Ok(())
     }
@@ -332,15 +345,19 @@ impl Task {
     /// versions that have it unless they are trusted, and counts.
     fn judge(&self, text: &str, workers: usize, tested: bool) -> Result<Outcome, Failure> {
         let Self { stage, sources, exercise } = self;
+        // Sooner told than the tests take: with less of it nothing is found.
+        let loose = self.loose(text)?;
+        if !loose.is_empty() {
+            return Ok(Outcome { loose, ..Outcome::of(Verdict::Survived) });
+        }
         if !tested && exercise.limits.is_empty() {
-            return Ok(Outcome { verdict: Verdict::Survived, counted: Vec::new() });
+            return Ok(Outcome::of(Verdict::Survived));
         }
         let planted = sources.plant(Some(&exercise.solved_by(sources, text)))?;
         let reached = sources.reached(&exercise.path(sources), None);
-        let failed = |verdict| Outcome { verdict, counted: Vec::new() };
         for kernel in &reached {
             if let Err(said) = planted.compile(kernel)? {
-                return Ok(failed(Verdict::Rejected(self.of_reader(&planted, &said))));
+                return Ok(Outcome::of(Verdict::Rejected(self.of_reader(&planted, &said))));
             }
         }
         let files: Vec<&str> = reached.iter().map(|k| k.source.file).collect();
@@ -355,8 +372,11 @@ impl Task {
             false => Verdict::Survived,
         };
         if verdict != Verdict::Survived {
-            return Ok(failed(verdict));
+            return Ok(Outcome::of(verdict));
         }
+        // Another way to wait is no answer to for how many.
+        let missing = exercise.loosened(text).err();
+        let loose = missing.map(|find| format!("{}: no {find}…> is there", self.file()));
         let mut counted = Vec::new();
         if let Some(version) = exercise.version.as_ref().filter(|_| !exercise.limits.is_empty()) {
             let report = self.count(&planted, version)?;
@@ -369,19 +389,45 @@ impl Task {
                 counted.push((limit.clone(), of_operation));
             }
         }
-        Ok(Outcome { verdict, counted })
+        Ok(Outcome { verdict, counted, loose: loose.into_iter().collect() })
+    }
+
+    /// What of a right text could ask for less, and still be right: where `lab check` finds nothing.
+    fn loose(&self, text: &str) -> Result<Vec<String>, Failure> {
+        let Self { stage, sources, exercise } = self;
+        let mut loose = Vec::new();
+        for (tight, line, less) in exercise.loosened(text).unwrap_or_default() {
+            let planted = sources.plant(Some(&exercise.solved_by(sources, &less)))?;
+            let mut compiles = true;
+            for kernel in sources.reached(&exercise.path(sources), None) {
+                compiles &= planted.compile(kernel)?.is_ok();
+            }
+            let version = exercise.version.as_deref().unwrap_or_default();
+            let asked = ["check", &format!("{}:{version}", stage.name)];
+            if compiles && self.lab(&planted, &asked)?.status.success() {
+                loose.push(format!("{}:{line}: {}", self.file(), tight.says));
+            }
+        }
+        Ok(loose)
+    }
+
+    /// The tool against the objects, at the shape of the exercise.
+    fn lab(&self, planted: &Planted, asked: &[&str]) -> Result<std::process::Output, Failure> {
+        let unclear = |e| Failure::Usage(format!("{}: {e}", self.exercise.name));
+        let mut command = own::process().map_err(unclear)?;
+        command.args(asked);
+        if let Some(shape) = &self.exercise.shape {
+            command.args(["--shape", shape]);
+        }
+        command.env(OBJECTS_VARIABLE, planted.objects()).stdin(Stdio::null());
+        command.output().map_err(unclear)
     }
 
     /// What `lab profile` reports, against the objects.
     fn count(&self, planted: &Planted, version: &str) -> Result<Value, Failure> {
         let unclear = |what: String| Failure::Usage(format!("{}: {what}", self.exercise.name));
-        let mut command = crate::own::process().map_err(|e| unclear(e.to_string()))?;
-        command.args(["profile", &format!("{}:{version}", self.stage.name), "--json"]);
-        if let Some(shape) = &self.exercise.shape {
-            command.args(["--shape", shape]);
-        }
-        command.env(OBJECTS_VARIABLE, planted.objects()).stdin(Stdio::null());
-        let output = command.output().map_err(|e| unclear(e.to_string()))?;
+        let asked = ["profile", &format!("{}:{version}", self.stage.name), "--json"];
+        let output = self.lab(planted, &asked)?;
         if !output.status.success() {
             return Err(unclear(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
         }
@@ -501,8 +547,12 @@ impl Worst {
 }
 
 impl Outcome {
+    fn of(verdict: Verdict) -> Self {
+        Self { verdict, counted: Vec::new(), loose: Vec::new() }
+    }
+
     fn solved(&self) -> bool {
-        self.verdict == Verdict::Survived && self.counted.iter().all(|(l, c)| c.keeps(l))
+        self.verdict == Verdict::Survived && !self.exceeds() && self.loose.is_empty()
     }
 
     /// Whether only the counters are against it.
@@ -518,7 +568,7 @@ impl Outcome {
             Verdict::Survived | Verdict::SameCode => {
                 match self.counted.iter().find(|(l, c)| !c.keeps(l)) {
                     Some((limit, counted)) => counted.said(limit),
-                    None => "solved".into(),
+                    None => self.loose.first().cloned().unwrap_or_else(|| "solved".into()),
                 }
             }
         }
@@ -534,7 +584,7 @@ impl Outcome {
             Verdict::Survived | Verdict::SameCode => None,
         };
         json!({ "solved": self.solved(), "outcome": self.short(), "said": said,
-                "counted": counted.collect::<Vec<_>>() })
+                "counted": counted.collect::<Vec<_>>(), "loose": self.loose })
     }
 
     /// Tells a reader, and how the command ends.
@@ -549,6 +599,7 @@ impl Outcome {
                 Verdict::Caught(how, said) => {
                     println!("Caught by {}:\n{}", how.name(), said.trim_start_matches("lab: "));
                 }
+                Verdict::Survived | Verdict::SameCode if !self.loose.is_empty() => {}
                 Verdict::Survived | Verdict::SameCode => {
                     println!("Results are right, and the emulator finds no fault.");
                 }
@@ -560,9 +611,11 @@ impl Outcome {
                     println!("  {}", worst.said());
                 }
             }
+            self.loose.iter().for_each(|said| println!("{said}"));
             if let Some(version) = task.exercise.version.as_ref().filter(|_| self.exceeds()) {
                 println!(
-                    "The stage's own kernel, line by line: lab profile {}:{version}",
+                    "The stage's own kernel, line by line: {} profile {}:{version}",
+                    own::shell(),
                     task.stage.name
                 );
             }
@@ -571,7 +624,9 @@ impl Outcome {
                     println!("\nSolved. Ours is stages/{}/{file}.", task.stage.name);
                     println!("{progress}");
                 }
-                false => println!("\nWhere to look: lab exercise {name} --hint"),
+                false => {
+                    println!("\nWhere to look: {} exercise {name} --hint", own::shell());
+                }
             }
         }
         if self.solved() {

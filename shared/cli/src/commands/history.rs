@@ -31,8 +31,8 @@ pub(crate) struct Arguments {
     /// The directory of the records
     #[arg(long, default_value = "benches/history")]
     from: PathBuf,
-    /// The directory of the corpus's records
-    #[arg(long, default_value = "shared/corpus/records")]
+    /// The directory of the corpus's records, for --write
+    #[arg(long, default_value = "shared/corpus/records", requires = "write")]
     corpus: PathBuf,
     /// Writes a table and a plot of each family and type into this directory, the history of all, what
     /// NVIDIA's tools said of the corpus, and the bugs and exercises there are

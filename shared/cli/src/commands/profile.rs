@@ -6,14 +6,14 @@ use clap::Args;
 use lab_checker::counted::CAVEAT;
 use lab_device::emulator::write_atomically;
 use lab_device::{Device, Mode, Selector};
-use lab_harness::{Dims, Error, Info, Options, compare};
+use lab_harness::{Dims, Error, Info, Options, Version, compare};
 use serde_json::{Value, json};
 
-use crate::commands::run::random_inputs;
+use crate::commands::run::{random_inputs, version_that_fits};
 use crate::commands::{kernel, refuse_gpu};
 use crate::failure::Failure;
 use crate::profile::{self, Report};
-use crate::{Common, named_one};
+use crate::{Common, named_for};
 use lab_checker::check_target;
 
 #[derive(Debug, Args)]
@@ -63,7 +63,13 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     }
     arguments.kernel.refuse_for_stage(&arguments.name)?;
     let dtype = arguments.dtype.as_deref().and_then(|text| text.parse().ok());
-    let version = named_one(&arguments.name, dtype, "")?.version;
+    let given = arguments.shape.as_deref().map(Dims::parse).transpose()?.unwrap_or_default();
+    let fits = |version: &dyn Version| {
+        let info = version.info();
+        dtype.is_none_or(|d| info.dtypes.contains(&d))
+            && info.complete(&filled(&given, info)).is_ok()
+    };
+    let version = named_for(&arguments.name, dtype, "", fits)?.version;
     let info = version.info();
     if let Selector::Cuda(_) = common.selector()? {
         return Err(Failure::Usage(format!(
@@ -78,10 +84,11 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     if let Some(path) = &arguments.html {
         check_target(path)?;
     }
-    let given = arguments.shape.as_deref().map(Dims::parse).transpose()?.unwrap_or_default();
     let shape = filled(&given, info);
+    let other = (!fits(version)).then(|| version_that_fits(version, fits)).flatten();
     let inputs =
-        random_inputs(version, &shape, arguments.dtype.as_deref(), arguments.seed, &options)?;
+        random_inputs(version, &shape, arguments.dtype.as_deref(), arguments.seed, &options)
+            .map_err(|refused| refused.naming(other))?;
     let (dims, dtype) = info.problem_of(&inputs)?;
     let device = Device::emulator_in(Mode::Counted)?;
     let mut prepared = version.prepare(&device, &inputs, &options)?;

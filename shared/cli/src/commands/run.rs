@@ -81,13 +81,17 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let device = common.open()?;
     let arch = &device.facts().arch;
     let dims = arguments.shape.as_deref().map(Dims::parse).transpose()?.unwrap_or_default();
-    let fits = |version: &dyn Version| match &given {
-        Some(tensors) => version.info().problem_of(tensors).is_ok(),
-        None => version.info().complete(&dims).is_ok(),
-    };
     let dtype = of_file.or(asked);
+    let fits = |version: &dyn Version| {
+        let info = version.info();
+        dtype.is_none_or(|dtype| info.dtypes.contains(&dtype))
+            && match &given {
+                Some(tensors) => info.problem_of(tensors).is_ok(),
+                None => info.complete(&dims).is_ok(),
+            }
+    };
     let Choice { version, better } = named_for(&arguments.name, dtype, arch, fits)?;
-    let other = (!fits(version)).then(|| version_that_fits(version, dtype, fits)).flatten();
+    let other = (!fits(version)).then(|| version_that_fits(version, fits)).flatten();
     if let Some((better, needs)) = better.filter(|_| !common.json) {
         eprintln!("{} needs {needs}, this device is {arch}", better.info().full_name());
     }
@@ -96,10 +100,8 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     if let Some(path) = &arguments.output {
         check_target(path)?;
     }
-    let inputs = inputs(version, given, arguments, &options).map_err(|refused| match other {
-        Some(other) => refused.with(&format!("; {} takes it", other.info().full_name())),
-        None => refused,
-    })?;
+    let inputs =
+        inputs(version, given, arguments, &options).map_err(|refused| refused.naming(other))?;
     let (dims, dtype) = info.problem_of(&inputs)?;
     let outputs = lab_harness::run(version, &device, &inputs, &options)?;
     if let Some(path) = &arguments.output {
@@ -142,17 +144,12 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
 }
 
 /// Another version of the same family that takes a problem.
-fn version_that_fits(
+pub(crate) fn version_that_fits(
     version: &dyn Version,
-    dtype: Option<DType>,
     fits: impl Fn(&dyn Version) -> bool,
 ) -> Option<&'static dyn Version> {
     let family = version.info().family.name();
-    let takes = |other: &&'static dyn Version| {
-        let info = other.info();
-        let of_type = dtype.is_none_or(|dtype| info.dtypes.contains(&dtype));
-        info.family.name() == family && of_type && fits(*other)
-    };
+    let takes = |other: &&'static dyn Version| other.info().family.name() == family && fits(*other);
     crate::versions().filter(takes).last()
 }
 

@@ -1,18 +1,35 @@
-//! `lab` without a command: what is here, that it works, and how the versions compare.
+//! `lab` without a command: what is here, that it works, and what to try.
 
 use std::time::Instant;
 
+use clap::Args;
 use lab_device::{Device, DeviceKind, Selector};
 use lab_harness::suite::{self, Case};
-use lab_harness::{Problem, timing};
-use serde_json::json;
+use lab_harness::{Mistake, Problem, Stage, Version, timing};
+use serde_json::{Value, json};
 
+use crate::commands::exercise;
 use crate::commands::selftest::worst_ratio;
 use crate::failure::Failure;
-use crate::table::list;
-use crate::{Common, STAGES};
+use crate::table::{cut, list, terminal_width};
+use crate::{Common, STAGES, own};
 
-pub(crate) fn run(common: &Common) -> Result<(), Failure> {
+#[derive(Debug, Default, Args)]
+pub(crate) struct Arguments {
+    /// Every version, with its one change; on a GPU with its time
+    #[arg(long)]
+    all: bool,
+}
+
+/// A version, and what became of it on a small problem in each of its types.
+struct Checked {
+    version: &'static dyn Version,
+    cases: Vec<Case>,
+    /// On a GPU: median in µs, GB/s, the problem.
+    time: Option<(timing::Times, f64, String)>,
+}
+
+pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
     let start = Instant::now();
     let device = common.open()?;
     let say = |line: String| {
@@ -22,92 +39,223 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
     };
     say(format!("Device: {}", device.name()));
     if let (Selector::Auto, Some(reason)) = (common.selector()?, Device::why_no_cuda()) {
-        say(format!("  (the emulator runs the same kernels on the CPU; {reason})"));
+        say(format!("  ({reason})"));
     }
-    say("For each version: in how many types it is right, and its largest error in % of the allowed error".into());
-    let mut failed = Vec::new();
-    let mut on_purpose = 0;
-    let mut report = Vec::new();
+    say("Each version runs a small problem in each of its types, and is compared with an\n\
+         f64 reference. Its largest error is told as a part of what rounding allows.\n"
+        .into());
+    let is_timed = device.kind() == DeviceKind::Cuda && (arguments.all || common.json);
+    let mut stages = Vec::new();
     for stage in STAGES {
-        say(format!("\n{}: {}", stage.name, stage.teaches));
-        let gpu = device.kind() == DeviceKind::Cuda;
-        let mut headings = vec!["version", ">right", ">error"];
-        if gpu {
-            headings.extend([">µs", ">GB/s", "of"]);
+        let checked: Result<Vec<Checked>, Failure> =
+            stage.versions.iter().map(|&version| check(version, &device, is_timed)).collect();
+        stages.push((*stage, checked?));
+        if let (true, Some((stage, versions))) = (arguments.all, stages.last()) {
+            say(format!("{}: {}", stage.name, stage.teaches));
+            say(format!("{}\n", every_version(versions, is_timed)));
         }
-        headings.push("the one change");
-        let mut rows = list(&headings);
-        for version in stage.versions {
-            let info = version.info();
-            let cases: Vec<Case> = info
-                .dtypes
-                .iter()
-                .map(|&d| suite::check(*version, &device, &Problem::new(info.small(), d)))
-                .collect();
-            let passed = cases.iter().filter(|c| c.passed()).count();
-            failed.extend(cases.iter().filter(|c| !c.passed()).map(Case::describe));
-            let dtype = info.dtypes[0];
-            let dims = info.timed(dtype);
-            let cost = version.cost(&dims, dtype);
-            let mistake = cases.iter().find_map(Case::wrong_on_purpose);
-            on_purpose += usize::from(mistake.is_some());
-            let mut row = vec![
-                info.name.to_owned(),
-                format!("{passed} of {}", cases.len()),
-                match mistake {
-                    Some(_) => "wrong".into(),
-                    None => format!("{:.0} %", 100.0 * worst_ratio(cases.iter())),
-                },
-            ];
-            let change = match mistake {
-                Some(m) => format!("{} (wrong on purpose: {})", info.change, m.because),
-                None => info.change.to_owned(),
-            };
-            let mut entry = json!({
-                "version": info.full_name(), "family": info.family.name(), "change": info.change,
-                "checked": cases.len(), "passed": passed,
-                "cases": cases.iter().map(Case::describe).collect::<Vec<_>>(),
-                "least_bytes": cost.bytes, "flops": cost.flops, "shape": dims.to_string(),
-                "wrong_on_purpose": mistake.map(|m| m.because),
-            });
-            if gpu && mistake.is_some() {
-                row.extend([(); 3].map(|()| String::new()));
-            } else if gpu {
-                let problem = Problem::new(dims.clone(), dtype);
-                let inputs = version.inputs(&problem);
-                let mut prepared = version.prepare(&device, &inputs, &problem.options)?;
-                let times = timing::time(&device, prepared.as_mut(), 30)?;
-                let gbps = cost.bytes / times.median_us * 1e-3;
-                let of = format!("{dims} {dtype}");
-                row.extend([format!("{:.1}", times.median_us), format!("{gbps:.0}"), of]);
-                entry["time"] = json!(times);
-                entry["gbps"] = json!(gbps);
-            }
-            row.push(change);
-            rows.add_row(row);
-            report.push(entry);
-        }
-        say(rows.to_string());
     }
+    if !arguments.all {
+        say(format!("{}\n", a_line_a_stage(&stages)));
+    }
+    let all = || stages.iter().flat_map(|(_, versions)| versions);
+    let failed: Vec<String> =
+        all().flat_map(|v| v.cases.iter().filter(|c| !c.passed()).map(Case::describe)).collect();
     let seconds = start.elapsed().as_secs_f64();
+    let next = exercise::next();
     if common.json {
-        let object = json!({ "device": device.name(), "kind": device.kind(), "versions": report,
-                             "seconds": seconds, "passed": failed.is_empty() });
+        let next = next.as_ref().map(|(name, _)| name);
+        let object = json!({ "device": device.name(), "kind": device.kind(),
+                             "versions": all().map(Checked::as_json).collect::<Vec<_>>(),
+                             "seconds": seconds, "passed": failed.is_empty(), "next": next });
         println!("{object}");
     }
     if !failed.is_empty() {
         return Err(Failure::Wrong(failed.join("\n")));
     }
-    let wrong = match on_purpose {
+    let wrong = match all().filter(|v| v.mistake().is_some()).count() {
         0 => String::new(),
         1 => "; 1 deliberately wrong version failed as expected".to_owned(),
         n => format!("; {n} deliberately wrong versions failed as expected"),
     };
-    say(format!(
-        "\nAll passed in {seconds:.1} s{wrong}. Every result was compared with an f64 reference."
-    ));
-    say("Next: `lab list` says what there is, `lab run playg:softmax --shape R=4,C=1000` runs one, \
-         `mdbook serve book/` tells the story."
-        .into());
+    say(format!("All passed in {seconds:.1} s{wrong}."));
+    let lab = own::shell();
+    if !arguments.all {
+        say(format!("Every version and its one change: {lab} tour --all"));
+    }
+    match next {
+        Some((name, task)) => {
+            say(format!("Try one yourself: {lab} exercise {name}"));
+            let (task, _) = cut(&task, Some(width().saturating_sub(2)));
+            say(format!("  {task}"));
+        }
+        None => say(format!("Try one: {lab} run playg:softmax --shape R=4,C=1000")),
+    }
     Ok(())
+}
+
+fn width() -> usize {
+    terminal_width().unwrap_or(100)
+}
+
+fn check(
+    version: &'static dyn Version,
+    device: &Device,
+    is_timed: bool,
+) -> Result<Checked, Failure> {
+    let info = version.info();
+    let of_type = |&dtype| suite::check(version, device, &Problem::new(info.small(), dtype));
+    let mut checked =
+        Checked { version, cases: info.dtypes.iter().map(of_type).collect(), time: None };
+    if is_timed && checked.mistake().is_none() {
+        let dtype = info.dtypes[0];
+        let problem = Problem::new(info.timed(dtype), dtype);
+        let inputs = version.inputs(&problem);
+        let mut prepared = version.prepare(device, &inputs, &problem.options)?;
+        let times = timing::time(device, prepared.as_mut(), 30)?;
+        let gbps = version.cost(&problem.dims, dtype).bytes / times.median_us * 1e-3;
+        checked.time = Some((times, gbps, format!("{} {dtype}", problem.dims)));
+    }
+    Ok(checked)
+}
+
+impl Checked {
+    /// What it is wrong for, on purpose.
+    fn mistake(&self) -> Option<&'static Mistake> {
+        self.cases.iter().find_map(Case::wrong_on_purpose)
+    }
+
+    fn passed(&self) -> usize {
+        self.cases.iter().filter(|c| c.passed()).count()
+    }
+
+    fn as_json(&self) -> Value {
+        let info = self.version.info();
+        let dtype = info.dtypes[0];
+        let dims = info.timed(dtype);
+        let cost = self.version.cost(&dims, dtype);
+        let mut entry = json!({
+            "version": info.full_name(), "family": info.family.name(), "change": info.change,
+            "checked": self.cases.len(), "passed": self.passed(),
+            "cases": self.cases.iter().map(Case::describe).collect::<Vec<_>>(),
+            "least_bytes": cost.bytes, "flops": cost.flops, "shape": dims.to_string(),
+            "wrong_on_purpose": self.mistake().map(|m| m.because),
+        });
+        if let Some((times, gbps, _)) = &self.time {
+            entry["time"] = json!(times);
+            entry["gbps"] = json!(gbps);
+        }
+        entry
+    }
+}
+
+/// A part of the allowed error, in words.
+fn in_words(share: f64) -> &'static str {
+    match share {
+        s if s <= 0.0 => "none",
+        s if s < 0.1 => "under a tenth",
+        s if s < 0.25 => "under a quarter",
+        s if s < 0.5 => "under half",
+        s if s <= 1.0 => "within limit",
+        _ => "too large",
+    }
+}
+
+/// As many whole clauses of a text as so many columns hold.
+fn beginning(text: &str, room: usize) -> String {
+    const LEAST: usize = 12;
+    let ends = text.match_indices([':', ';', ',']).map(|(at, _)| &text[..at]);
+    let whole = std::iter::once(text).chain(ends).filter(|part| part.chars().count() <= room);
+    match whole.max_by_key(|part| part.len()).filter(|part| part.len() >= LEAST) {
+        Some(part) => part.to_owned(),
+        None => cut(text, Some(room)).0,
+    }
+}
+
+/// Each stage by one line: how many versions are right, and what it teaches.
+fn a_line_a_stage(stages: &[(&Stage, Vec<Checked>)]) -> String {
+    let rows: Vec<[String; 3]> = stages
+        .iter()
+        .map(|(stage, versions)| {
+            let is_right = |v: &&Checked| v.passed() == v.cases.len() && v.mistake().is_none();
+            let right = versions.iter().filter(is_right).count();
+            let wrong = versions.iter().filter(|v| v.mistake().is_some()).count();
+            let error = match wrong {
+                0 => in_words(worst_ratio(versions.iter().flat_map(|v| &v.cases))),
+                _ => "on purpose",
+            };
+            [stage.name.to_owned(), format!("{right} of {}", versions.len()), error.to_owned()]
+        })
+        .collect();
+    let headings = ["stage", "right", "error"];
+    let longest = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.chain([headings[column].len()]).max().unwrap_or(0)
+    };
+    // Two columns stand between two cells, and one at each end.
+    let taken: usize = (0..3).map(|column| longest(column) + 2).sum();
+    let room = width().saturating_sub(taken + 2);
+    let mut table = list(&["stage", ">right", "error", "what it teaches"]);
+    for (row, (stage, _)) in rows.into_iter().zip(stages) {
+        table.add_row(row.into_iter().chain([beginning(stage.teaches, room.max(15))]));
+    }
+    let text = table.to_string();
+    text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+}
+
+/// The versions of a stage, a line each.
+fn every_version(versions: &[Checked], is_timed: bool) -> String {
+    let mut headings = vec!["version", ">right", "largest error"];
+    if is_timed {
+        headings.extend([">µs", ">GB/s", "of"]);
+    }
+    headings.push("the one change");
+    let mut rows = list(&headings);
+    for checked in versions {
+        let info = checked.version.info();
+        let mistake = checked.mistake();
+        let mut row = vec![
+            info.name.to_owned(),
+            format!("{} of {}", checked.passed(), checked.cases.len()),
+            match mistake {
+                Some(_) => "wrong on purpose".into(),
+                None => in_words(worst_ratio(checked.cases.iter())).into(),
+            },
+        ];
+        match &checked.time {
+            Some((times, gbps, of)) => {
+                row.extend([format!("{:.1}", times.median_us), format!("{gbps:.0}"), of.clone()]);
+            }
+            None if is_timed => row.extend([(); 3].map(|()| String::new())),
+            None => {}
+        }
+        row.push(match mistake {
+            Some(m) => format!("{} (wrong: {})", info.change, m.because),
+            None => info.change.to_owned(),
+        });
+        rows.add_row(row);
+    }
+    rows.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{beginning, in_words};
+
+    #[test]
+    fn errors_are_told_as_parts_of_what_is_allowed() {
+        let parts = [0.0, 0.01, 0.1, 0.42, 0.5, 1.0, 1.1, f64::NAN];
+        let words = parts.map(in_words);
+        assert_eq!(words[..4], ["none", "under a tenth", "under a quarter", "under half"]);
+        assert_eq!(words[4..], ["within limit", "within limit", "too large", "too large"]);
+    }
+
+    #[test]
+    fn a_text_begins_with_whole_clauses() {
+        let text = "grids, warps and blocks: a vector, a row";
+        assert_eq!(beginning(text, 40), text);
+        assert_eq!(beginning(text, 39), "grids, warps and blocks: a vector");
+        assert_eq!(beginning(text, 24), "grids, warps and blocks");
+        assert_eq!(beginning(text, 15), "grids, warps…");
+    }
 }

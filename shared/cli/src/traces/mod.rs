@@ -206,6 +206,11 @@ impl Listing {
         Self { file: file.to_owned(), lines }
     }
 
+    /// Of a file, with no lines yet.
+    fn empty(file: &str) -> Self {
+        Self { file: file.to_owned(), lines: Vec::new() }
+    }
+
     /// Of a stage's kernel.
     fn of_stage(file: &str, kernel: &str) -> Result<Self, Failure> {
         let text = profile::source(file);
@@ -238,6 +243,19 @@ impl Listing {
             (Some(a), Some(b)) => self.keep(|number| number > a && number < b),
             _ => self,
         }
+    }
+
+    /// As well these lines of its file.
+    fn with(mut self, lines: &[usize]) -> Result<Self, Failure> {
+        let text: Vec<&str> = profile::source(&self.file).unwrap_or_default().lines().collect();
+        for &number in lines {
+            let Err(at) = self.lines.binary_search_by_key(&number, |line| line.0) else { continue };
+            let line = number.checked_sub(1).and_then(|n| text.get(n)).ok_or_else(|| {
+                Failure::Wrong(format!("{}: a step in its line {number}, got none", self.file))
+            })?;
+            self.lines.insert(at, (number, (*line).to_owned()));
+        }
+        Ok(self)
     }
 
     /// What stands behind a line's `//`.

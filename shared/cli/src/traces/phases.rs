@@ -117,12 +117,21 @@ impl Card {
 /// Something that a role does at a barrier.
 struct Moment {
     who: String,
+    file: String,
     line: usize,
     barrier: usize,
     does: Signal,
     now: Mbarrier,
     /// So many threads have done it.
     times: u32,
+}
+
+impl Moment {
+    /// What its line is called in a listing of this file: its number, or with the name of another file `roles.cuh:163`.
+    fn label(&self, file: &str) -> Value {
+        let name = self.file.rsplit('/').next().unwrap_or_default();
+        if self.file == file { self.line.into() } else { format!("{name}:{}", self.line).into() }
+    }
 }
 
 impl Scene {
@@ -134,20 +143,31 @@ impl Scene {
         let of_kernel = events.iter().find(|e| matches!(e.step, Step::Mbarrier { .. }));
         let file = of_kernel.map_or("", |e| file_of(&e.place.own));
         let listing = Listing::of_stage(file, self.kernel)?.between(self.between.0, self.between.1);
-        let lines: Vec<usize> = moments.iter().map(|m| m.line).collect();
+        let own = moments.iter().filter(|m| m.file == file);
+        let lines: Vec<usize> = own.map(|m| m.line).collect();
         let listing = match self.around {
             Some(around) => listing.near(&lines, around),
             None => listing,
         };
+        // A step may be in a function that the kernel calls, or in one of a header.
+        let listing = listing.with(&lines)?;
+        let mut code: Vec<Value> = listing.lines.iter().map(|line| json!(line)).collect();
+        for moment in moments.iter().filter(|m| m.file != file) {
+            let label = moment.label(file);
+            if code.iter().all(|line| line[0] != label) {
+                let other = Listing::empty(&moment.file).with(&[moment.line])?;
+                code.push(json!([label, other.lines[0].1]));
+            }
+        }
         let body = html! {
             div.still { @for part in self.stills(&cards, &all) { (part) } }
             (data(&json!({
-                "name": self.run.version, "code": listing.lines, "file": listing.file,
+                "name": self.run.version, "code": code, "file": listing.file,
                 "roles": self.who.all(),
                 "cards": cards.iter().map(card_as_json).collect::<Vec<_>>(),
                 "barriers": barriers.iter().map(|b| json!([b.name, b.card, u8::from(b.full)])).collect::<Vec<_>>(),
                 "made": made.iter().map(state).collect::<Vec<_>>(),
-                "steps": moments.iter().map(|m| as_json(m, self.merged)).collect::<Vec<_>>(),
+                "steps": moments.iter().map(|m| as_json(m, file, self.merged)).collect::<Vec<_>>(),
             })))
         };
         Ok(Drawn { of: self.run.version.into(), steps: moments.len(), kind: "phases", body })
@@ -233,7 +253,8 @@ impl Scene {
             if once && !told.insert((who.clone(), barrier, does)) {
                 continue;
             }
-            let moment = Moment { who, line, barrier, does, now: *now, times: 1 };
+            let file = file_of(&event.place.own).to_owned();
+            let moment = Moment { who, file, line, barrier, does, now: *now, times: 1 };
             if !(self.merged && merge(&mut all, &moment)) {
                 all.push(moment);
             }
@@ -306,7 +327,7 @@ fn state(now: &Mbarrier) -> [u32; 5] {
     [now.phase, now.arrived, now.count, now.landed, now.expected]
 }
 
-fn as_json(moment: &Moment, merged: bool) -> Value {
+fn as_json(moment: &Moment, file: &str, merged: bool) -> Value {
     let (does, number) = match moment.does {
         Signal::Made => ("made", 0),
         Signal::Arrives { expected } => ("arrives", expected),
@@ -315,7 +336,7 @@ fn as_json(moment: &Moment, merged: bool) -> Value {
         Signal::Passes { phase } => ("passes", phase),
     };
     let mut all = json!({
-        "who": moment.who, "line": moment.line, "barrier": moment.barrier, "does": does, "n": number,
+        "who": moment.who, "line": moment.label(file), "barrier": moment.barrier, "does": does, "n": number,
         "now": state(&moment.now),
     });
     if merged && matches!(moment.does, Signal::Arrives { expected: 0 }) {

@@ -377,7 +377,7 @@ fn check_lists_the_kernels_of_a_file() {
     let (code, stdout, stderr) = outcome(lab.env_remove("LAB_DEVICE").args(["check", SUM]));
     assert_eq!(code, 0, "{stderr}");
     assert!(stdout.contains("sum_blocks<T>(const T* x, T* sums, int n)"), "{stdout}");
-    assert!(stdout.contains("lab app "), "{stdout}");
+    assert!(stdout.contains("cargo run --quiet -- app "), "{stdout}");
 }
 
 #[test]
@@ -1175,4 +1175,41 @@ fn a_compilation_ends_at_its_limit_and_with_the_tool() {
     let status = begun.wait().unwrap();
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGTERM));
     assert_eq!(left(), 0);
+}
+
+/// nvcc refuses them; here the kernel stops, at its line. The program's own calls are the C library's.
+#[test]
+fn a_kernel_calls_no_function_of_the_host() {
+    let text = "#include <csetjmp>\n#include <cstdio>\n#include <cstdlib>\nstatic jmp_buf back;\n\
+        __global__ void calls(int which, int* x) { switch (which) {\n\
+          case 1: exit(0);\n\
+          case 2: system(\"echo ran\"); break;\n\
+          case 3: longjmp(back, 1);\n\
+          case 4: *x = rand(); } }\n\
+        int main(int count, char**) { int* x; cudaMalloc(&x, 4); if (setjmp(back)) puts(\"jumped\");\n\
+          calls<<<1, 1>>>(count - 1, x); cudaDeviceSynchronize(); srand(3);\n\
+          static bool again; if (!again) { again = true; longjmp(back, 1); }\n\
+          fflush(stdout); system(\"echo end\"); exit(rand() < 0); }\n";
+    let of = |which: usize| {
+        let words = ["--", "1", "2", "3", "4"];
+        run_files(&[("main.cu", text)], &words[..=which])
+    };
+    assert_eq!(of(0).1, "jumped\nend\n");
+    for (which, name) in ["exit", "system", "longjmp", "rand"].into_iter().enumerate() {
+        let (code, stdout, stderr) = of(which + 1);
+        assert_eq!((code, &stdout[..]), (3, "jumped\nend\n"), "{stderr}");
+        let said = format!("the kernel stopped itself: it calls {name}, a function of the host");
+        let line = format!("stopped at main.cu:{}:", which + 6);
+        assert!(stderr.contains(&said) && stderr.contains(&line), "{said} {line}: {stderr}");
+    }
+}
+
+/// The compiler works in another directory than the tool.
+#[test]
+fn a_cache_may_have_a_relative_path() {
+    let here = tempfile::tempdir().unwrap();
+    std::fs::write(here.path().join("main.cu"), "int main() { return 7; }\n").unwrap();
+    let (code, _, stderr) = outcome(app(here.path()).env("LAB_CACHE", "own").arg("main.cu"));
+    assert_eq!(code, 7, "{stderr}");
+    assert!(here.path().join("own").is_dir());
 }

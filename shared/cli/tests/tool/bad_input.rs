@@ -37,7 +37,7 @@ fn file(directory: &Path, tensors: &[(&str, Tensor)]) -> String {
 fn names_and_options() {
     refused(lab().args(["run", "nothing"]), 2, &["stage: expected playg", "got 'nothing'"]);
     for (name, said) in [
-        ("softmax", "stage: expected playg:softmax, playg:softmax_online, "),
+        ("sofmax", "stage: expected playg:softmax, or another that `lab list` lists"),
         ("matmull", "stage: expected matmul, or another that `lab list` lists, got 'matmull'"),
         (
             "playg:sofmax",
@@ -719,7 +719,10 @@ fn a_command_line_that_is_none_is_refused_in_a_line() {
         (&["run", "playg:saxpy", "--frobnicate"], "unexpected argument '--frobnicate'"),
         (&["run", "playg:saxpy", "--seed", "\u{1b}[2J\n"], "'\\u{1b}[2J\\n'"),
         (&["run", "play\ng"], "got 'play\\ng'"),
-        (&[&train[..], &["--warm-up", &digits]].concat(), "number too large"),
+        (
+            &[&train[..], &["--warm-up", &digits]].concat(),
+            "--warm-up: expected a smaller whole number, got",
+        ),
     ] {
         let output = lab().arg("--json").args(words).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{words:?}");
@@ -894,4 +897,176 @@ fn a_stage_stands_for_the_version_that_takes_the_sizes() {
     let said = ["DHQK: expected a multiple of 16 from 16 to 128, got 256", "takes it"];
     refused(&mut run("vlstm_fwbw_v4:v1_together"), 2, &said);
     refused(&mut run("vlstm_fwbw_v4:v1_together"), 2, &["; vlstm_fwbw_v4:v4_wide takes it"]);
+}
+
+/// A family stands for one of its versions, in whichever stage that is; for all of them where all are checked.
+#[test]
+fn a_family_stands_for_the_version_that_takes_the_problem() {
+    let run = |arguments: &[&str]| {
+        let output = lab().arg("run").args(arguments).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let version = |arguments: &[&str]| run(arguments).split(' ').next().unwrap().to_owned();
+    assert_eq!(version(&["softmax", "--shape", "R=2,C=9"]), "playg:softmax_registers");
+    let shape = ["--shape", "B=1,NH=1,S=20,DHQK=256,DHHV=32"];
+    let wide = |dtype| version(&[&["vlstm_fwbw", "--dtype", dtype][..], &shape].concat());
+    assert_eq!(wide("bf16"), "vlstm_fwbw_v4:v4_wide");
+    assert!(wide("f32").starts_with("vlstm_fwbw_v1:"));
+    let checked = lab().args(["check", "softmax", "--shape", "R=2,C=9"]).output().unwrap();
+    let text = String::from_utf8(checked.stdout).unwrap();
+    for version in ["playg:softmax ", "playg:softmax_online ", "playg:softmax_registers "] {
+        assert!(text.contains(version), "{version} in: {text}");
+    }
+    // What a version's type refuses, another takes; what none takes, none does.
+    let f32 = ["vlstm_fwbw_v3", "--dtype", "f32"];
+    for command in ["run", "profile"] {
+        let said = ["dtype of vlstm_fwbw_v3:v3_carried", "; vlstm_fwbw_v1:", " takes it"];
+        refused(lab().arg(command).args(f32), 2, &said);
+    }
+    let none = lab().args(["run", "playg:softmax", "--dtype", "f64"]).output().unwrap();
+    assert!(!String::from_utf8(none.stderr).unwrap().contains("takes it"));
+}
+
+/// Options that nothing would use, and values that say what was expected.
+#[test]
+fn what_has_no_effect_is_refused() {
+    refused(lab().args(["history", "--corpus", "NONE"]), 2, &["--write"]);
+    refused(lab().args(["corpus", "--source", "kernels/race.cu"]), 2, &["--fail-fast"]);
+    for command in [&["list"][..], &["history"], &["exercise"], &["bug"]] {
+        let mut lab = Command::cargo_bin("lab").unwrap();
+        let said = ["device: expected auto, cuda, cuda:N or emulator, got 'rubbish'"];
+        refused(lab.env_remove("LAB_DEVICE").args(command).args(["--device", "rubbish"]), 2, &said);
+    }
+    let train = ["lstm", "train", "--data", "sine", "--out", "none.safetensors"];
+    for (option, value, said) in [
+        (
+            "--decay-factor",
+            "0.5",
+            "--decay-factor: expected --schedule step, which uses it, got cosine",
+        ),
+        ("--decay-every", "3", "--decay-every: expected --schedule step"),
+        ("--momentum", "0.5", "--momentum: expected --optimizer sgd, which uses it, got adam"),
+        ("--epochs", "x", "--epochs: expected a whole number that is not negative, got 'x'"),
+        ("--epochs", "", "--epochs: expected a whole number that is not negative, got ''"),
+    ] {
+        refused(lab().args(train).args([option, value]), 2, &[said]);
+    }
+    use std::os::unix::ffi::OsStrExt as _;
+    let threads = std::ffi::OsStr::from_bytes(b"\xff");
+    let said = ["LAB_EMULATOR_THREADS: expected a number of threads from 1 to 256, got"];
+    refused(lab().env("LAB_EMULATOR_THREADS", threads).args(["run", "playg:sum"]), 2, &said);
+}
+
+/// Commands that said something else than one object.
+#[test]
+fn one_json_object_of_what_fails_or_is_found() {
+    let here = tempfile::tempdir().unwrap();
+    let file = here.path().join("none.cu");
+    let kernel = "__global__ void k(int* out) { out[threadIdx.x] = 1; }\n";
+    std::fs::write(&file, kernel).unwrap();
+    let object = |command: &mut Command, code: i32| -> serde_json::Value {
+        let output = command.current_dir(&here).arg("--json").output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let found = object(lab().args(["corpus", "tile_without_barrier"]), 3);
+    assert_eq!((&found["judgement"], &found["right"]), (&"Found".into(), &true.into()));
+    assert_eq!(found["findings"][0]["check"], "racecheck");
+    assert_eq!(object(lab().args(["app", "none.cu"]), 2)["exit"], 2);
+    let order = object(lab().env("LAB_EMULATOR_ORDER", "sideways").arg("doctor"), 2);
+    assert!(order["error"].as_str().unwrap().contains("got 'sideways'"), "{order}");
+    let debug = || {
+        let mut lab = lab();
+        lab.args(["debug", "none.cu", "--kernel", "k", "--grid", "1", "--block", "4"]);
+        lab.args(["--arg", "out=out:i32[4]"]);
+        lab
+    };
+    let said = object(debug().args(["--batch", "--ex", "print 6 * 7"]), 0);
+    assert!(said["gdb"].as_str().unwrap().contains("$1 = 42"), "{said}");
+    assert_eq!(object(&mut debug(), 2)["exit"], 2);
+    assert_eq!(object(lab().args(["corpus", "--maps"]), 2)["exit"], 2);
+}
+
+/// A name that a file has twice, for all that read one.
+#[test]
+fn a_tensor_that_a_file_has_twice_is_refused() {
+    let here = tempfile::tempdir().unwrap();
+    let x = r#""x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}"#;
+    let header = format!("{{{x},{x}}}");
+    let bytes = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &[0; 8]].concat();
+    let path = here.path().join("twice.safetensors");
+    std::fs::write(&path, bytes).unwrap();
+    let said = ["twice.safetensors: expected each tensor's name once, got 'x' twice"];
+    refused(lab().args(["run", "playg:sum", "--input"]).arg(&path), 2, &said);
+    let kernel = "__global__ void k(const float* x) {}\n";
+    std::fs::write(here.path().join("k.cu"), kernel).unwrap();
+    let mut check = lab();
+    check.args(["check", "k.cu", "--kernel", "k", "--grid", "1", "--block", "1", "--arg"]);
+    check.arg("x=in:f32[2]=@twice.safetensors[x]").current_dir(&here);
+    refused(&mut check, 2, &["expected each tensor's name once, got 'x' twice in twice"]);
+}
+
+/// A process that dies while it writes, here of a limit, leaves nothing.
+#[test]
+fn a_write_that_is_killed_leaves_no_draft() {
+    let here = tempfile::tempdir().unwrap();
+    let mut killed = Command::new("sh");
+    killed.args(["-c", "ulimit -f 8 && exec \"$@\"", "sh"]).current_dir(&here);
+    killed.arg(assert_cmd::cargo::cargo_bin("lab")).env_remove("LAB_DEVICE");
+    killed.args(["run", "playg:copy", "--shape", "R=100,C=1000", "--output", "out.safetensors"]);
+    let output = killed.args(["--device", "emulator"]).output().unwrap();
+    let signal = std::os::unix::process::ExitStatusExt::signal(&output.status);
+    assert_eq!(signal, Some(libc::SIGXFSZ), "{output:?}");
+    let left: Vec<_> = std::fs::read_dir(&here).unwrap().map(|e| e.unwrap().path()).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// What the README shows is what is printed: stages, versions and words, on a screen of 80 columns.
+#[test]
+fn the_tour_fits_a_screen_and_is_the_readmes() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let output = lab().current_dir(&root).env("COLUMNS", "80").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.lines().count() <= 32, "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    for stage in lab::STAGES {
+        assert!(text.contains(&format!("\n {} ", stage.name)), "{}: {text}", stage.name);
+    }
+    // The command that it ends with is one: an exercise's hint changes nothing.
+    let command = text.lines().find_map(|l| l.strip_prefix("Try one yourself: ")).unwrap();
+    let words = command.strip_prefix("cargo run --quiet -- ").unwrap();
+    lab().current_dir(&root).args(words.split(' ')).arg("--hint").assert().success();
+
+    // Of this machine: threads, seconds, and what was solved.
+    let rows = |text: &str| -> Vec<String> {
+        let is_row = |line: &&str| line.starts_with(' ') && line.contains(" of ");
+        text.lines().filter(is_row).map(str::to_owned).collect()
+    };
+    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    let shown =
+        readme.split("<!-- tour -->").nth(1).unwrap().split("<!-- /tour -->").next().unwrap();
+    let (shown, all) = (rows(shown), rows(&text));
+    assert!(shown.len() >= 4 && shown[0] == all[0] && shown.last() == all.last(), "{shown:?}");
+    assert!(shown.iter().all(|row| all.contains(row)), "{shown:?} of {all:?}");
+    let words = readme.split_whitespace().count();
+    assert!(words <= 900, "README.md: {words} words");
+    for (name, path, from, to) in [
+        (
+            "sentence.rs",
+            "shared/models/lm/examples/sentence.rs",
+            "// ANCHOR: model\n",
+            "    // ANCHOR_END",
+        ),
+        ("first.py", "shared/python/examples/first.py", "", "\nh.square"),
+    ] {
+        let file = std::fs::read_to_string(root.join(path)).unwrap();
+        let part = file.split_once(from).unwrap().1.split(to).next().unwrap();
+        let part: Vec<&str> =
+            part.trim_end().lines().map(|l| l.strip_prefix("    ").unwrap_or(l)).collect();
+        let block = readme.split(&format!("<!-- as {name} -->")).nth(1).unwrap();
+        let block: Vec<&str> = block.split("```").nth(1).unwrap().lines().skip(1).collect();
+        assert_eq!(block, part, "{name}");
+    }
 }

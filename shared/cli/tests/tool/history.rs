@@ -42,9 +42,74 @@ fn the_report_that_is_shown_is_the_tools() {
     let output = lab.args(["corpus", "tile_without_barrier"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let report = text.split("\n\n").find(|t| t.contains("race on tile")).unwrap().trim();
-    for page in ["README.md", "book/src/checks.md"] {
-        let page = std::fs::read_to_string(root.join(page)).unwrap();
-        assert!(page.contains(report), "{report}");
+    let page = std::fs::read_to_string(root.join("book/src/checks.md")).unwrap();
+    assert!(page.contains(report), "{report}");
+}
+
+/// What pages say of the corpus is what its record says, which [`the_pages_of_the_book_are_current`] holds.
+#[test]
+fn the_figures_of_the_corpus_are_the_records() {
+    let pages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../book/src");
+    let page = |name: &str| std::fs::read_to_string(pages.join(name)).unwrap();
+    let record = page("generated/sanitizers.md");
+    let cells =
+        |row: &str| -> Vec<String> { row.split('|').map(|cell| cell.trim().to_owned()).collect() };
+    // Of a row: bugs, the emulator's, compute-sanitizer's.
+    let row = |name: &str| {
+        let line = record.lines().find(|l| l.starts_with(&format!("| {name} |"))).unwrap();
+        cells(line)
+    };
+    let number = |name: &str, column: usize| row(name)[column].parse::<usize>().unwrap();
+    let checks = page("checks.md");
+    for kind in ["memory", "init", "race", "sync"] {
+        let line = checks.lines().find(|l| l.starts_with(&format!("| {kind} |"))).unwrap();
+        assert_eq!(cells(line)[3..6], row(kind)[2..5], "{kind}");
+    }
+    let all = &row("**in all**")[2..5];
+    let line = checks.lines().find(|l| l.starts_with("| **all** |")).unwrap();
+    assert_eq!(cells(line)[3..6], [all[0].clone(), format!("**{}**", all[1]), all[2].clone()]);
+    let right = record.split(" right kernels").next().unwrap().rsplit(' ').next().unwrap();
+    let text = page("checks-sanitizer.md").replace('\n', " ");
+    for said in [
+        format!("Of {} planted bugs the emulator names the line of all", all[0]),
+        format!("compute-sanitizer's four tools together name {} (", all[2]),
+        format!("accuses three of {right} right kernels"),
+    ] {
+        assert!(text.contains(&said), "{said}");
+    }
+    // The asynchronous ones: bugs, right kernels, both, and compute-sanitizer's.
+    let of = |files: &[&str]| -> [usize; 4] {
+        let sum = |column: usize| files.iter().map(|file| number(file, column)).sum::<usize>();
+        let (bugs, right) = (sum(2), sum(9));
+        [bugs, right, bugs + right, sum(4)]
+    };
+    let flight = page("in-flight.md");
+    let files = ["mbarrier.cu", "bulk.cu", "wgmma.cu", "tensor_copy.cu"];
+    for (name, files) in [
+        ("`mbarrier.cu`, `bulk.cu`", &files[..2]),
+        ("`wgmma.cu`", &files[2..3]),
+        ("`tensor_copy.cu`", &files[3..]),
+        ("**all**", &files[..]),
+    ] {
+        let line = flight.lines().find(|l| l.starts_with(&format!("| {name} |"))).unwrap();
+        let [bugs, right, both, named] = of(files);
+        let told = cells(&line.replace("**", ""));
+        assert_eq!(told[2..4], [bugs.to_string(), right.to_string()], "{name}");
+        assert_eq!(told[5], both.to_string(), "{name}: now");
+        assert_eq!(told[6], format!("{named} of {bugs}"), "{name}");
+    }
+    let [bugs, _, both, named] = of(&files);
+    let silent = files.iter().map(|file| number(file, 5)).sum::<usize>();
+    let ends = files.iter().map(|file| number(file, 6)).sum::<usize>();
+    let text = flight.replace('\n', " ");
+    for said in [
+        format!("All {both} are judged correctly now ("),
+        format!(
+            "name a planted line in {named} of the {bugs} bugs, and say nothing at all of {silent}."
+        ),
+        format!("Without a tool {ends} of them end without an error"),
+    ] {
+        assert!(text.contains(&said), "{said}");
     }
 }
 

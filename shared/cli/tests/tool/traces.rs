@@ -35,3 +35,28 @@ fn the_moving_pictures_are_current() {
         );
     }
 }
+
+/// Each step of a stepper is in a line that its listing shows.
+#[test]
+fn a_listing_has_the_lines_of_all_steps() {
+    let pages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../book/src/traces");
+    let mut steps = 0;
+    for page in std::fs::read_dir(pages).unwrap() {
+        let page = page.unwrap().path();
+        let text = std::fs::read_to_string(&page).unwrap();
+        for data in text.split("<script type=\"application/json\">").skip(1) {
+            let data = data.split("</script>").next().unwrap();
+            let data: serde_json::Value = serde_json::from_str(data).unwrap();
+            let runs = data["runs"].as_array().cloned().unwrap_or_else(|| vec![data]);
+            for run in &runs {
+                let code = run["code"].as_array().unwrap();
+                for step in run["steps"].as_array().unwrap() {
+                    let shown = code.iter().any(|line| line[0] == step["line"]);
+                    assert!(shown, "{}: no line {} in its listing", page.display(), step["line"]);
+                    steps += 1;
+                }
+            }
+        }
+    }
+    assert!(steps > 100, "{steps} steps");
+}

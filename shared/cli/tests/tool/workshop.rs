@@ -71,7 +71,9 @@ fn an_exercise_is_begun_judged_and_solved() {
     let place = "bank conflicts: at exercises/transpose-conflicts.cu:";
     assert!(text.contains(place) && text.contains("up to 32 lanes of a warp"), "{text}");
     assert_eq!(text.matches("times the fewest").count(), 1, "{text}");
-    assert!(text.contains("Where to look: lab exercise transpose-conflicts --hint"), "{text}");
+    let look = "Where to look: ";
+    let command = text.lines().find_map(|line| line.strip_prefix(look)).unwrap();
+    assert!(command.ends_with("lab exercise transpose-conflicts --hint"), "{command}");
     assert!(!text.contains("PAD"), "no hint that nobody asked for: {text}");
 
     std::fs::write(&file, given.replace("threadIdx.x", "thread.x")).unwrap();
@@ -293,4 +295,26 @@ fn a_new_stage_is_written_and_registered_once() {
     assert_eq!(read("shared/cli/src/lib.rs"), registered);
     let elsewhere = tempfile::tempdir().unwrap();
     refused(lab(elsewhere.path()).args(["new", "other"]), &["current directory: expected"]);
+}
+
+/// Waiting for every group is right, and too much: the next tiles are to come meanwhile.
+#[test]
+fn an_exercise_asks_for_how_many_groups_are_waited_for() {
+    let directory = workspace();
+    let root = directory.path();
+    let exercise = || said(lab(root).args(["exercise", "wait-for-copies"]));
+    assert_eq!(exercise().0, 0);
+    let file = root.join("exercises/wait-for-copies.cu");
+    let given = std::fs::read_to_string(&file).unwrap();
+    // The first of two waits, in the line of a TODO.
+    let todo = "__syncthreads();  // TODO";
+    let text = given.replacen(todo, "async_wait<0>(); __syncthreads();  //", 1);
+    std::fs::write(&file, text.replace(todo, "async_wait<STAGES - 2>(); __syncthreads();  //"))
+        .unwrap();
+    let line = given.lines().position(|l| l.contains(todo)).unwrap() + 1;
+    let (code, text) = exercise();
+    let place = format!("exercises/wait-for-copies.cu:{line}: it waits for a group that may");
+    assert!(code == 1 && text.contains(&place), "{place} in: {text}");
+    assert_eq!(text.matches("it waits for a group").count(), 1, "{text}");
+    assert!(!text.contains("Results are right"), "{text}");
 }

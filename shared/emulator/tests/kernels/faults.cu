@@ -34,6 +34,9 @@ __global__ void bad_address(int* x) {
 __global__ void divides(int* x) {
     x[1] = 7 / x[0];  // HERE divides
 }
+__global__ void divides_the_least(int* x) {
+    x[1] = (-2147483647 - 1) / (x[0] - 1);  // HERE divides_the_least
+}
 __attribute__((noinline)) int deep(volatile int* x, int n) {
     volatile int frame[256];
     frame[n % 256] = n;

@@ -65,9 +65,14 @@ impl Progress {
         write_atomically(&self.path, &text).map_err(|e| Failure::file(&self.path, e))
     }
 
+    /// Whether an exercise was solved once.
+    pub(super) fn is_solved(&self, name: &str) -> bool {
+        self.solved.contains(name)
+    }
+
     /// One word on an exercise; none where it was not begun.
     pub(super) fn state(&self, task: &Task) -> &'static str {
-        match self.solved.contains(&task.exercise.name) {
+        match self.is_solved(&task.exercise.name) {
             true => "solved",
             false if task.path().exists() => "begun",
             false => "",

@@ -41,7 +41,7 @@ const fn of(version: &'static str, shape: &'static str, dtype: &'static str, by:
 
 const HEADLINES: [Headline; 18] = [
     of("playg:layernorm", "C=4096,R=16384", "f32", By::Bytes),
-    of("matmul:v15_split", "G=1,K=4096,M=4096,N=4096", "bf16", By::Operations),
+    of("matmul:v21_snake", "G=1,K=4096,M=4096,N=4096", "bf16", By::Operations),
     of("qkv_v1:block_tile", QKV, "f16", By::Time),
     of("qkv_v2:v3_resident", QKV, "f16", By::Time),
     of("vlstm_fw_v0:causal", VLSTM, "bf16", By::Time),

@@ -15,13 +15,13 @@ use super::bits;
 use super::saved::{self, Look, Notes};
 use super::settings::Settings;
 use super::texts::{self, Split};
-use crate::Common;
 use crate::commands::run::check_target;
 use crate::commands::training::stop::{asked, end_as_asked, stop_at_ctrl_c};
 use crate::commands::training::{beside, digits, name};
 use crate::failure::Failure;
 use crate::plot::lines::{Axes, lines};
 use crate::plot::{self, Curve};
+use crate::{Common, own};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -277,7 +277,7 @@ impl Run<'_> {
         let seconds = took.as_secs_f64();
         println!("{} steps in {seconds:.1} s on {device}, {parameters} parameters", self.done());
         println!("wrote {}, {} and {}", files[0], files[1], files[2]);
-        println!("now: lab lm generate {} --prompt \"The \"", files[0]);
+        println!("now: {} lm generate {} --prompt \"The \"", own::shell(), files[0]);
         Ok(())
     }
 }

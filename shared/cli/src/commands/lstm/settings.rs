@@ -1,5 +1,6 @@
 //! What a training goes by: what was said, and defaults for the rest.
 
+use clap::ValueEnum;
 use lab_device::DType;
 use lab_harness::Error;
 use lab_lstm::training::{Config, Decay, LossScale, Optimizer, Schedule};
@@ -209,6 +210,18 @@ impl Settings {
                 return Err(Error::bad(name, "a number that is not negative", value));
             }
         }
+        let needs = [
+            ("--decay-every", given.decay_every.is_some(), self.schedule == ScheduleName::Step),
+            ("--decay-factor", given.decay_factor.is_some(), self.schedule == ScheduleName::Step),
+            ("--momentum", given.momentum.is_some(), self.optimizer == OptimizerName::Sgd),
+        ];
+        if let Some((name, ..)) = needs.into_iter().find(|(_, given, used)| *given && !used) {
+            let (expected, got) = match name {
+                "--momentum" => ("--optimizer sgd", name_of(&self.optimizer)),
+                _ => ("--schedule step", name_of(&self.schedule)),
+            };
+            return Err(Error::bad(name, format!("{expected}, which uses it"), got));
+        }
         if self.dropout > 0.0 && self.layers < 2 {
             let expected = "0 in a network of one layer: it stands between two";
             return Err(Error::bad("--dropout", expected, self.dropout));
@@ -337,6 +350,11 @@ fn said(given: &Options) -> serde_json::Map<String, Value> {
         }
         _ => unreachable!("options are a JSON object"),
     }
+}
+
+/// What an option's value is called on the command line.
+fn name_of(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map_or(String::new(), |v| v.get_name().to_owned())
 }
 
 /// As a user writes it.

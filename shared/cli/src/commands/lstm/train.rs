@@ -14,13 +14,13 @@ use super::report;
 use super::saved::{self, Notes};
 use super::settings::Settings;
 use super::source::Source;
-use crate::Common;
 use crate::commands::run::check_target;
 use crate::commands::training::history::{Entry, History};
 use crate::commands::training::stop::{asked, end_as_asked, stop_at_ctrl_c};
 use crate::commands::training::{bar, beside, estimate, name, note_replaced};
 use crate::failure::Failure;
 use crate::plot;
+use crate::{Common, own};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -235,7 +235,7 @@ fn finish(
         println!("{}", report::best(best, history.0.len(), entry));
     }
     println!("wrote {} and {}; --resume goes on from {}", files[0], files[1], files[2]);
-    println!("now: lab lstm test {}", files[0]);
+    println!("now: {} lstm test {}", own::shell(), files[0]);
 }
 
 fn parameters(model: &Model) -> usize {

@@ -12,13 +12,13 @@ use serde_json::json;
 use super::corpus::Corpus;
 use super::saved::{self, Notes};
 use super::settings::Settings;
-use crate::Common;
 use crate::commands::run::check_target;
 use crate::commands::training::history::{Entry, History};
 use crate::commands::training::stop::{asked, end_as_asked, stop_at_ctrl_c};
 use crate::commands::training::{bar, beside, digits, estimate, name, note_replaced, seconds};
 use crate::failure::Failure;
 use crate::plot;
+use crate::{Common, own};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -256,5 +256,5 @@ fn finish(
         println!("perplexity of what is held out: {}", all.collect::<Vec<_>>().join(", "));
     }
     println!("wrote {} and {}; --resume goes on from {}", files[0], files[1], files[2]);
-    println!("now: lab mlp predict {} \"some words\"", files[0]);
+    println!("now: {} mlp predict {} \"some words\"", own::shell(), files[0]);
 }
