@@ -34,7 +34,6 @@ mod instructions;
 mod limit;
 mod object;
 mod program;
-mod ptx;
 mod rewrite;
 mod single;
 mod sources;

@@ -147,6 +147,10 @@ impl Single {
         let mut sources = Sources::read(&[file.to_owned()], options, scratch)?;
         let (place, kernel) = find(&sources.kernels, launch)?;
         let (place, kernel) = (place.clone(), kernel.clone());
+        if let Some(refusal) = kernel.entry.as_ref().and_then(|entry| entry.refusal.as_ref()) {
+            let reason = format!("{}: {refusal}", kernel.name);
+            return Err(Error::File { path: file.to_owned(), reason });
+        }
         let plan = plan(&kernel, launch)?;
         let launching = text_of(&kernel, launch, &plan);
         let (mut cuts, mut left_out) = (Cuts::default(), Vec::new());
@@ -167,7 +171,8 @@ impl Single {
                 return Err(Error::Argument(of_compiler(&said, &kernel)));
             }
             let summary = crate::program::summary(&said);
-            let is_last = left_out.len() >= MAX_CUTS || !cuts.add(&said);
+            // Of a module each function is needed, or was left out before.
+            let is_last = left_out.len() >= MAX_CUTS || kernel.entry.is_some() || !cuts.add(&said);
             let again = Sources::read_without(
                 &cuts,
                 Some((&place, kernel.line)),
@@ -241,8 +246,9 @@ impl Single {
         let (last, profile) = (state.last.take(), std::mem::take(&mut state.profile));
         drop(state);
         let (name, config) = last.unzip();
+        let of_module = self.kernel.entry.as_ref().map(|entry| entry.name.clone());
         let mut outcome = Outcome {
-            kernel: name.unwrap_or_else(|| self.kernel.name.clone()),
+            kernel: of_module.or(name).unwrap_or_else(|| self.kernel.name.clone()),
             place: format!("{}:{}", self.file.display(), self.kernel.line),
             config,
             findings: launched.into_iter().map(|(_, finding)| finding).collect(),
@@ -288,7 +294,7 @@ fn find<'a>(
     let fits = |(_, k): &&&(PathBuf, Kernel)| (k.required..=k.parameters.len()).contains(&count);
     meant.iter().find(fits).or(meant.first()).copied().ok_or_else(|| {
         let mut names: Vec<String> =
-            kernels.iter().map(|(_, k)| format!("{}{}", k.scope, k.name)).collect();
+            kernels.iter().map(|(_, k)| format!("{}{}", k.shown_scope(), k.name)).collect();
         names.dedup();
         let expected = match names.is_empty() {
             true => "a file with kernels".into(),

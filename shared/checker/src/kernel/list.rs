@@ -50,7 +50,7 @@ fn signature(kernel: &Kernel) -> String {
         true => String::new(),
         false => format!("<{}>", kernel.template.join(", ")),
     };
-    let Kernel { scope, name, .. } = kernel;
+    let (scope, name) = (kernel.shown_scope(), &kernel.name);
     format!("{scope}{name}{template}({})", parameters.collect::<Vec<_>>().join(", "))
 }
 
@@ -148,10 +148,13 @@ fn command(verb: &str, file: &Path, kernel: &Kernel, arguments: &Arguments) -> V
         _ => 8,
     };
     let elements: usize = size.max(1) * wholes.iter().skip(1).map(|_| size).product::<usize>();
-    let (block, threads): (_, usize) = match facts.block_rank {
-        1 => ("256", 256),
-        2 => ("16,16", 256),
-        _ => ("8,8,4", 256),
+    let required = kernel.entry.as_ref().and_then(|entry| entry.required_block);
+    let (block, threads) = match (required, facts.block_rank) {
+        (Some([x, 1, 1]), _) => (x.to_string(), x as usize),
+        (Some([x, y, z]), _) => (format!("{x},{y},{z}"), (x * y * z) as usize),
+        (None, 1) => ("256".into(), 256),
+        (None, 2) => ("16,16".into(), 256),
+        (None, _) => ("8,8,4".into(), 256),
     };
     let blocks = elements.min(1 << 16).div_ceil(threads);
     let grid = match facts.grid_rank {
@@ -182,7 +185,12 @@ fn command(verb: &str, file: &Path, kernel: &Kernel, arguments: &Arguments) -> V
     if facts.cluster {
         words.push("--cluster 2 --arch sm_90".into());
     }
-    for (index, ((_, name), guess)) in kernel.parameters.iter().zip(&guesses).enumerate() {
+    // Those that a launcher adds are null without an argument.
+    let added = kernel.entry.as_ref().map_or(0, |entry| entry.hidden);
+    let asked = kernel.parameters.len() - added;
+    for (index, ((_, name), guess)) in
+        kernel.parameters.iter().zip(&guesses).take(asked).enumerate()
+    {
         let only_written = facts.written_only.get(index) == Some(&true) && wholes.len() < 2;
         let value = match guess {
             Guess::Whole => size.to_string(),
@@ -208,7 +216,8 @@ fn command(verb: &str, file: &Path, kernel: &Kernel, arguments: &Arguments) -> V
 
 /// The kernel with arguments for its template, where its parameters do not decide them.
 fn instance(kernel: &Kernel, block_rank: usize) -> String {
-    let Kernel { scope, name, template, template_kinds, parameters, .. } = kernel;
+    let Kernel { name, template, template_kinds, parameters, .. } = kernel;
+    let scope = kernel.shown_scope();
     let types = parameters.iter().map(|(t, _)| t.as_str()).collect::<Vec<_>>().join(" ");
     let is_deduced = |name: &String| {
         types.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|word| word == name)

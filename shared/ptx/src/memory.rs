@@ -1,11 +1,13 @@
 //! Loads, stores, atomics, fences. PTX ISA, "Data Movement and Conversion Instructions" and "Parallel Synchronization".
 
-use super::Call;
-use super::statement::Operand;
+use crate::statement::Operand;
+use crate::text::Call;
 
 /// Where a cache keeps what is loaded or stored, and for how long: it changes no result.
-const CACHES: [&str; 19] = [
+const CACHES: [&str; 21] = [
     "weak",
+    "L2::evict_last",
+    "L2::evict_normal",
     "ca",
     "cg",
     "cs",
@@ -25,11 +27,21 @@ const CACHES: [&str; 19] = [
     "L2::cache_hint",
     "L2::evict_first",
 ];
-const SPACES: [&str; 4] = ["global", "shared", "shared::cta", "shared::cluster"];
+const SPACES: [&str; 9] = [
+    "global",
+    "shared",
+    "shared::cta",
+    "shared::cluster",
+    "local",
+    "const",
+    "param",
+    "param::entry",
+    "param::func",
+];
 const SCOPES: [&str; 4] = ["cta", "cluster", "gpu", "sys"];
 
 impl Call<'_> {
-    pub(super) fn memory(&self) -> Option<String> {
+    pub(crate) fn memory(&self) -> Option<String> {
         match self.words[0] {
             "ld" => self.load(),
             "st" if self.words.get(1) != Some(&"async") => self.store(),
@@ -40,6 +52,11 @@ impl Call<'_> {
             "createpolicy" => self.write(0, "uint64_t(0)"),
             _ => None,
         }
+    }
+
+    /// In memory that is a thread's own: parameters.
+    fn is_parameter(&self) -> bool {
+        self.words.iter().any(|word| word.starts_with("param"))
     }
 
     /// Words that say nothing but where, how many, and in which caches.
@@ -54,6 +71,12 @@ impl Call<'_> {
         let kind = self.own_type()?;
         let place = self.place(1, self.is_shared())?;
         let vectors = ["v2", "v4"];
+        if self.is_plain(&vectors) && self.is_parameter() {
+            let count = self.vector(0)?.len();
+            let array = self.write_all(0, "emu_v.v")?;
+            let loaded = format!("::emu::ptx::parameter<{}, {count}>({place})", kind.cpp);
+            return Some(format!("auto emu_v = {loaded}; {array}")).map(block);
+        }
         if self.is_plain(&vectors) {
             let count = self.vector(0)?.len();
             let constant = self.has("nc");
@@ -80,6 +103,12 @@ impl Call<'_> {
         if self.is_plain(&vectors) {
             let values = self.read_all(1, kind.cpp)?;
             let (count, values) = (values.len(), values.join(", "));
+            if self.is_parameter() {
+                return Some(format!(
+                    "::emu::ptx::give<{}, {count}>({place}, {{{values}}})",
+                    kind.cpp
+                ));
+            }
             return Some(format!(
                 "::emu::ptx::store<{}, {count}>({place}, {{{values}}})",
                 kind.cpp
@@ -101,48 +130,80 @@ impl Call<'_> {
 
     /// `red` and `atom`: relaxed unless they say otherwise.
     fn atomic(&self) -> Option<String> {
-        let name = *self.words.last()?;
+        let operations = ["add", "min", "max", "inc", "dec", "and", "or", "xor", "exch", "cas"];
+        let mut words = self.words[1..].to_vec();
+        let name = words.pop()?;
+        let at = words.iter().position(|word| operations.contains(word))?;
+        let operation = words.remove(at);
         let kind = self.own_type()?;
-        let words = ["relaxed", "acquire", "release", "acq_rel", "noftz"];
-        let operation = *self.words.get(self.words.len().checked_sub(2)?)?;
-        let middle = self.words.get(1..self.words.len() - 2)?;
-        let known =
-            |word: &&str| SPACES.contains(word) || SCOPES.contains(word) || words.contains(word);
-        if !middle.iter().all(known) || ["f16", "bf16", "f16x2", "bf16x2"].contains(&name) {
+        let orders = ["relaxed", "acquire", "release", "acq_rel", "noftz", "L2::cache_hint"];
+        let known = |word: &&str| {
+            SPACES.contains(word)
+                || SCOPES.contains(word)
+                || orders.contains(word)
+                || ["v2", "v4", "v8"].contains(word)
+        };
+        if !words.iter().all(known) {
             return None;
         }
         let reduces = self.words[0] == "red";
         let at = usize::from(!reduces);
-        let place = format!("({}*){}", kind.cpp, self.place(at, self.is_shared())?);
-        let value = |n: usize| self.read(at + n, kind.cpp);
-        let done = match operation {
-            "add" => format!("atomicAdd({place}, {})", value(1)?),
-            "min" | "max" if kind.letter != 'f' => {
-                format!(
-                    "atomic{}({place}, {})",
-                    if operation == "min" { "Min" } else { "Max" },
-                    value(1)?
-                )
-            }
-            "inc" | "dec" if name == "u32" => {
-                format!(
-                    "atomic{}({place}, {})",
-                    if operation == "inc" { "Inc" } else { "Dec" },
-                    value(1)?
-                )
-            }
-            "and" => format!("atomicAnd({place}, {})", value(1)?),
-            "or" => format!("atomicOr({place}, {})", value(1)?),
-            "xor" => format!("atomicXor({place}, {})", value(1)?),
-            "exch" if !reduces => format!("atomicExch({place}, {})", value(1)?),
-            "cas" if !reduces => format!("atomicCAS({place}, {}, {})", value(1)?, value(2)?),
-            _ => return None,
+        let cpp = match name {
+            "f16" => "__half",
+            "bf16" => "__nv_bfloat16",
+            "f16x2" => "__half2",
+            "bf16x2" => "__nv_bfloat162",
+            _ => kind.cpp,
         };
-        let done = if reduces { format!("(void){done}") } else { self.write(0, &done)? };
+        // Of headers that a module includes, and others' programs perhaps not.
+        (cpp == kind.cpp || self.text.is_module).then_some(())?;
+        let place = self.place(at, self.is_shared())?;
+        let values = |n: usize| self.read_all(at + n, kind.cpp);
+        let is_integer = kind.letter != 'f' && kind.cpp == cpp;
+        let one = |n: usize, value: &str| {
+            let place = format!("({cpp}*)({place} + {})", n * kind.bytes as usize);
+            let value = match cpp == kind.cpp {
+                true => value.to_owned(),
+                false => format!("::emu::ptx::as<{cpp}>({value})"),
+            };
+            let call = |name: &str| Some(format!("atomic{name}({place}, {value})"));
+            match operation {
+                "add" => call("Add"),
+                "min" if is_integer => call("Min"),
+                "max" if is_integer => call("Max"),
+                "inc" if name == "u32" => call("Inc"),
+                "dec" if name == "u32" => call("Dec"),
+                "and" if is_integer => call("And"),
+                "or" if is_integer => call("Or"),
+                "xor" if is_integer => call("Xor"),
+                "exch" if !reduces => call("Exch"),
+                "cas" if !reduces => {
+                    let new = self.read(at + 2, kind.cpp)?;
+                    Some(format!("atomicCAS({place}, {value}, {new})"))
+                }
+                _ => None,
+            }
+        };
+        let values = values(1)?;
+        let mut done = String::new();
+        for (n, value) in values.iter().enumerate() {
+            let call = one(n, value)?;
+            done += &match reduces {
+                true => format!("(void){call}; "),
+                false => {
+                    let to = self.vector(0)?.get(n)?;
+                    let raw = match cpp == kind.cpp {
+                        true => call,
+                        false => format!("::emu::ptx::as<{}>({call})", kind.cpp),
+                    };
+                    format!("{}; ", self.text.write(to, &raw)?)
+                }
+            };
+        }
         let fence = |word: &str| {
             if self.has(word) || self.has("acq_rel") { "__threadfence(); " } else { "" }
         };
-        Some(format!("{}{done}; {}", fence("release"), fence("acquire"))).map(block)
+        Some(format!("{}{done}{}", fence("release"), fence("acquire"))).map(block)
     }
 
     fn fence(&self) -> Option<String> {
@@ -166,12 +227,12 @@ impl Call<'_> {
     }
 
     /// The coordinates of a tensor's address, as an array of C++.
-    pub(super) fn coordinates(&self, index: usize) -> Option<Vec<String>> {
+    pub(crate) fn coordinates(&self, index: usize) -> Option<Vec<String>> {
         let Operand::Address { coordinates, .. } = self.operands.get(index)? else { return None };
         coordinates.iter().map(|value| self.text.read(value, "int")).collect()
     }
 }
 
-pub(super) fn block(statements: String) -> String {
+pub(crate) fn block(statements: String) -> String {
     format!("{{ {statements}; }}")
 }

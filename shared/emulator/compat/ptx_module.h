@@ -1,0 +1,105 @@
+// What a module of PTX becomes calls of, beside what its instructions do (shared/ptx/src/cpp.rs): included by ptx.h.
+#pragma once
+// A statement: what it becomes has the place of this word, whatever stands in it.
+#define EMU_AT(...) __VA_ARGS__
+
+namespace emu {
+namespace ptx {
+// A parameter of 8 bytes, which may be an address: a module does not always say it.
+struct Word {
+    uint64_t bits;
+    template <class T> Word(T value) : bits(as<uint64_t>(Word::wide(value))) {}
+    template <class T> static __forceinline__ auto wide(T value) {
+        if constexpr (std::is_integral<T>::value && std::is_signed<T>::value) return int64_t(value);
+        else if constexpr (std::is_floating_point<T>::value) return double(value);
+        else return uint64_t(value);
+    }
+};
+// A parameter that is a struct: its bytes.
+template <size_t N, size_t ALIGNMENT> struct alignas(ALIGNMENT) Bytes {
+    char bytes[N];
+    Bytes() : bytes() {}
+    template <class T> Bytes(const T& value) {
+        static_assert(sizeof(T) == N, "a value of as many bytes as the kernel's parameter");
+        __builtin_memcpy(bytes, &value, N);
+    }
+};
+// A parameter's value: memory of the thread alone, which no check looks at.
+template <class T, int N> __forceinline__ Parts<T, N> parameter(const char* place) {
+    Parts<T, N> parts;
+    __builtin_memcpy(&parts, place, sizeof parts);
+    return parts;
+}
+template <class T, int N> __forceinline__ void give(char* place, const T (&parts)[N]) {
+    __builtin_memcpy(place, parts, sizeof parts);
+}
+__forceinline__ void require_block(unsigned x, unsigned y, unsigned z) {
+    if (blockDim.x == x && blockDim.y == y && blockDim.z == z) return;
+    static char message[160];
+    snprintf(message, sizeof message, "expected a block of %u x %u x %u threads, as .reqntid says, got %u x %u x %u", x, y, z,
+             blockDim.x, blockDim.y, blockDim.z);
+    emu_trap(message);
+}
+__forceinline__ void limit_block(unsigned threads) {
+    if (threads_of_block() <= threads) return;
+    static char message[120];
+    snprintf(message, sizeof message, "expected at most %u threads in a block, as .maxntid says, got %u", threads,
+             threads_of_block());
+    emu_trap(message);
+}
+// vprintf: a format, and what it names, one behind the other, each at a multiple of its size.
+inline void print(char* result, char* format_place, char* values_place) {
+    uint64_t all[2];
+    __builtin_memcpy(&all[0], format_place, 8);
+    __builtin_memcpy(&all[1], values_place, 8);
+    const char *format = anywhere(all[0]), *values = anywhere(all[1]);
+    int printed = 0;
+    while (*format) {
+        if (*format != '%' || format[1] == '%') {
+            putchar(*format);
+            format += *format == '%' ? 2 : 1;
+            ++printed;
+            continue;
+        }
+        char own[32];
+        size_t len = strcspn(format + 1, "diouxXeEfFgGaAcsp") + 2;
+        if (len >= sizeof own) emu_trap("vprintf: expected a conversion of at most 31 characters");
+        __builtin_memcpy(own, format, len);
+        own[len] = 0;
+        format += len;
+        char kind = own[len - 1];
+        bool is_wide = strchr("eEfFgGaAsp", kind) || strchr(own, 'l');
+        size_t size = is_wide ? 8 : 4;
+        values = reinterpret_cast<const char*>((uintptr_t(values) + size - 1) / size * size);
+        if (strchr("eEfFgGaA", kind)) {
+            double real;
+            __builtin_memcpy(&real, values, 8);
+            printed += printf(own, real);
+        } else if (is_wide) {
+            uint64_t word;
+            __builtin_memcpy(&word, values, 8);
+            printed += printf(own, word);
+        } else {
+            uint32_t word;
+            __builtin_memcpy(&word, values, 4);
+            printed += printf(own, word);
+        }
+        values += size;
+    }
+    __builtin_memcpy(result, &printed, 4);
+}
+// __assertfail(message, file, line, function, size of a character)
+inline void fail_assertion(char* message, char* file, char* line, char* function, char*) {
+    uint64_t texts[3];
+    uint32_t at;
+    __builtin_memcpy(&texts[0], message, 8);
+    __builtin_memcpy(&texts[1], file, 8);
+    __builtin_memcpy(&texts[2], function, 8);
+    __builtin_memcpy(&at, line, 4);
+    static char said[400];
+    snprintf(said, sizeof said, "assertion failed: %.150s, %.120s:%u: %.80s", anywhere(texts[0]), anywhere(texts[1]), at,
+             anywhere(texts[2]));
+    emu_trap(said);
+}
+}  // namespace ptx
+}  // namespace emu
