@@ -75,6 +75,7 @@ impl Module {
             line: function.line,
             parameters: function.parameters.iter().map(parameter).collect(),
             hidden: self.hidden(function),
+            target: self.target.clone(),
             required_block: function.required_block,
             dynamic_shared: self.uses_dynamic_shared(function),
             refusal: refusal(function),

@@ -58,6 +58,8 @@ pub struct Entry {
     pub parameters: Vec<Parameter>,
     /// So many parameters, the last ones, are those that Triton's launcher adds: null where no argument is given.
     pub hidden: usize,
+    /// What the module was made for: `sm_90a`.
+    pub target: String,
     /// The threads that a block must have.
     pub required_block: Option<[u32; 3]>,
     /// It has dynamic shared memory.

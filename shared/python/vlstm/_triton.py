@@ -1,0 +1,217 @@
+"""Kernels of Triton, checked without a GPU: compiled for one, run on the emulator, with findings at Python's lines."""
+
+import os
+import pathlib
+import re
+import tempfile
+
+from vlstm import _kernels
+
+# numpy's names of types, and Triton's.
+POINTEES = {
+    "float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "bool": "i1",
+    **{f"{sign}int{bits}": f"{'u' * len(sign)}i{bits}".replace("ui", "u") for sign in ("", "u") for bits in (8, 16, 32, 64)},
+}  # fmt: skip
+# What `lab check` takes by these names; a kernel's own arguments come first.
+CHECKS = ("order", "seed", "timeout", "memory", "strict")
+# What Triton's compiler takes, among others.
+COMPILER = ("num_stages", "num_ctas", "maxnreg", "enable_fp_fusion")
+THREADS = 32  # of a warp
+
+
+def check_triton(kernel, grid, *args, arch="sm_90", num_warps=4, **keywords):
+    """Compiles a kernel of Triton for an architecture, launches it on the emulator, and gives back its arrays.
+
+    `kernel` is a function under `@triton.jit`; `grid` is 1 to 3 numbers, or a function of the keywords that gives them, as
+    Triton's own launch takes it. `args` and `keywords` are the kernel's arguments, `tl.constexpr` ones among them:
+
+    - an array (numpy's, or a tensor of PyTorch on the CPU) is memory with these values, of which the kernel gets a copy;
+    - `vlstm.Out(dtype, shape)` is memory that the kernel must write: each element that gets no value is a finding;
+    - numbers are numbers. As in a launch of Triton's, a whole number that is 1 or a multiple of 16 is compiled in as that.
+
+    `num_warps` and, by their names, `num_stages`, `num_ctas`, `maxnreg`, `enable_fp_fusion` are Triton's; `order`, `seed`,
+    `timeout`, `memory`, `strict` are those of `vlstm.check_kernel`. A name that the kernel has is the kernel's.
+
+    Returns a dict of arrays by the arguments' names, as the kernel has left them: tensors where tensors were given.
+
+    Raises `KernelError` where the checks find something: its text is the report, with the lines of the Python file, and its
+    `findings` are dicts. Raises `ValueError` for what is refused. Needs the packages `triton`, `numpy` and `safetensors`, and
+    a C++ compiler; no GPU.
+    """
+    from safetensors.numpy import load_file, save_file
+
+    function = unwrapped(kernel)
+    names = list(function.arg_names)
+    options = {name: keywords.pop(name) for name in (*CHECKS, *COMPILER) if name in keywords and name not in names}
+    values = bound(function, names, args, keywords)
+    types, constants, divisible = specialised(function, names, values)
+    compiled = compile_for(function, types, constants, divisible, arch, num_warps, options)
+    sizes = grid({name: values[name] for name in names}) if callable(grid) else grid
+    with tempfile.TemporaryDirectory(prefix="vlstm-") as directory:
+        given, left = pathlib.Path(directory, "given.safetensors"), pathlib.Path(directory, "left.safetensors")
+        module = pathlib.Path(directory, f"{function.__name__}.ptx")
+        passed = [name for name in names if name not in constants]
+        entry, text = named(compiled.asm["ptx"], passed)
+        module.write_text(text)
+        arrays, command = {}, []
+        for name in passed:
+            value = as_array(values[name])
+            command += ["--arg", f"{name}=" + _kernels.described(name, value, arrays, given)]
+        command += scratch(compiled, sizes, len(passed))
+        if arrays:
+            save_file(arrays, given)
+        command += ["--kernel", entry, "--grid", _kernels.sizes(sizes), "--shared", str(compiled.metadata.shared)]
+        if compiled.metadata.num_ctas > 1:
+            command += ["--cluster", str(compiled.metadata.num_ctas)]
+        if getattr(compiled.metadata, "launch_cooperative_grid", False):
+            command += ["--cooperative"]
+        for name in ("order", "seed", "timeout", "memory"):
+            command += [f"--{name}", str(options[name])] if options.get(name) is not None else []
+        command += ["--strict"] if options.get("strict") else []
+        report, said = _kernels.run(["check", os.fspath(module), *command, "--output", str(left), "--json"])
+        _kernels.refuse_failures(report, said)
+        results = load_file(left) if left.exists() else {}
+    return {name: like(values[name], results[name]) for name in names if name in results}
+
+
+def unwrapped(kernel):
+    """The function under decorators such as `triton.autotune`, of which the caller chooses the configuration."""
+    from triton.runtime.jit import JITFunction
+
+    function = kernel
+    while not isinstance(function, JITFunction):
+        if not hasattr(function, "fn"):
+            raise ValueError(f"kernel: expected a function under @triton.jit, got {type(kernel).__name__}")
+        function = function.fn
+    return function
+
+
+def bound(function, names, args, keywords):
+    """The kernel's arguments by their names."""
+    if len(args) > len(names):
+        raise ValueError(f"args: expected at most {len(names)} ({', '.join(names)}), got {len(args)}")
+    values = dict(zip(names, args))
+    for name, value in keywords.items():
+        if name not in names:
+            raise ValueError(f"{name}: expected one of {', '.join([*names, *CHECKS, *COMPILER])}, got '{name}'")
+        if name in values:
+            raise ValueError(f"{name}: expected one value, got a second")
+        values[name] = value
+    for parameter in function.params:
+        if parameter.name not in values:
+            if not parameter.has_default:
+                raise ValueError(f"{parameter.name}: expected a value, got none")
+            values[parameter.name] = parameter.default
+    return values
+
+
+def specialised(function, names, values):
+    """Triton's types of the arguments, the values that are compiled in, and which are multiples of 16."""
+    types, constants, divisible = {}, {}, []
+    for index, name in enumerate(names):
+        value, parameter = as_array(values[name]), function.params[index]
+        if parameter.is_constexpr or value is None:
+            types[name], constants[name] = "constexpr", value
+        elif isinstance(value, _kernels.Out) or hasattr(value, "dtype") and getattr(value, "ndim", 0) > 0:
+            types[name] = "*" + pointee(name, values[name], value)
+            divisible.append(index)
+        elif isinstance(value, bool):
+            types[name] = "i1"
+        elif isinstance(value, int):
+            if value == 1 and not parameter.do_not_specialize:
+                types[name], constants[name] = "constexpr", 1
+                continue
+            types[name] = "i32" if -(2**31) <= value < 2**31 else "i64" if value < 2**63 else "u64"
+            if value % 16 == 0 and not parameter.do_not_specialize:
+                divisible.append(index)
+        elif isinstance(value, float):
+            types[name] = "fp32"
+        else:
+            raise ValueError(f"{name}: expected an array, a number or vlstm.Out, got {type(value).__name__}")
+    return types, constants, divisible
+
+
+def pointee(name, given, value):
+    """Triton's name of an array's type."""
+    own = str(getattr(given, "dtype", value.dtype)).removeprefix("torch.")
+    own = {"bf16": "bfloat16", **{short: long for long, short in _kernels.TYPES.items()}}.get(own, own)
+    if own not in POINTEES:
+        import numpy
+
+        try:
+            own = str(numpy.dtype(value.dtype))
+        except TypeError:
+            own = str(value.dtype)
+    if own not in POINTEES:
+        raise ValueError(f"{name}: expected an array of {', '.join(POINTEES)}, got {own}")
+    return POINTEES[own]
+
+
+def as_array(value):
+    """Tensors as arrays of their bits, and numbers of numpy as Python's."""
+    import numpy
+
+    if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "numpy"):
+        if value.device.type != "cpu":
+            raise ValueError(f"expected tensors on the CPU, got one on {value.device}")
+        value = value.detach().contiguous()
+        if str(value.dtype) == "torch.bfloat16":
+            import torch
+
+            value = value.view(torch.uint16)
+        return value.numpy()
+    if isinstance(value, numpy.generic):
+        return value.item()
+    return value
+
+
+def like(given, array):
+    """An array of results as what was given for it."""
+    if type(given).__module__.partition(".")[0] != "torch":
+        return array
+    import torch
+
+    tensor = torch.from_numpy(array)
+    return tensor.view(given.dtype) if given.dtype == torch.bfloat16 else tensor
+
+
+def compile_for(function, types, constants, divisible, arch, num_warps, options):
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    number = re.fullmatch(r"sm_(\d+)a?", arch)
+    if not number:
+        raise ValueError(f"arch: expected one such as sm_90, got '{arch}'")
+    names = list(types)
+    source = ASTSource(
+        function,
+        types,
+        {(names.index(name),): value for name, value in constants.items()},
+        {(index,): [["tt.divisibility", 16]] for index in divisible},
+    )
+    own = {name: options[name] for name in COMPILER if name in options}
+    target = GPUTarget("cuda", int(number[1]), THREADS)
+    try:
+        return triton.compile(source, target=target, options={"num_warps": num_warps, **own})
+    except triton.CompilationError as error:
+        raise ValueError(f"{function.__name__}: expected a kernel that Triton compiles: {error}") from error
+
+
+def named(ptx, names):
+    """A module's kernel, and the module with the parameters' names as the Python file has them."""
+    entry = re.search(r"\.entry\s+([\w$]+)", ptx)[1]
+    for index, name in reversed(list(enumerate(names))):
+        ptx = re.sub(rf"\b{re.escape(entry)}_param_{index}\b", name, ptx)
+    return entry, ptx
+
+
+def scratch(compiled, sizes, count):
+    """What Triton's launcher allocates for the whole grid, if the kernel needs it."""
+    size = getattr(compiled.metadata, "global_scratch_size", 0)
+    if not size:
+        return []
+    blocks = 1
+    for axis in sizes if isinstance(sizes, (tuple, list)) else [sizes]:
+        blocks *= int(axis)
+    return ["--arg", f"{compiled.metadata.name}_param_{count}=inout:u8[{size * blocks}]=0"]
