@@ -20,7 +20,7 @@ use crate::host::{self, HOST_TABLE};
 use crate::object::Initialisers;
 use crate::program::{compile, first_error, scratch};
 use crate::rewrite::Kernel;
-use crate::sources::Sources;
+use crate::sources::{CUDA, Sources};
 use crate::values::{Tensor, filled, read_tensor};
 use crate::{Error, Options};
 
@@ -153,6 +153,10 @@ impl Single {
         }
         let plan = plan(&kernel, launch)?;
         let launching = text_of(&kernel, launch, &plan);
+        if kernel.entry.is_some() {
+            let types = pointer_types(&kernel, &plan);
+            sources.units[0].0.insert_str(CUDA.len(), &types);
+        }
         let (mut cuts, mut left_out) = (Cuts::default(), Vec::new());
         let (module, initialisers) = loop {
             sources.units[0].0 += &launching;
@@ -261,6 +265,10 @@ impl Single {
             use lab_emulator::Check::{Init, Race};
             f.formal.is_none() && !matches!(f.kind.check(), Race | Init)
         };
+        let is_python = self.kernel.entry.as_ref().and_then(|entry| entry.place.as_ref());
+        if is_python.is_some_and(|place| place.file.ends_with(".py")) {
+            outcome.findings.iter_mut().for_each(in_words_of_triton);
+        }
         // A launch that has ended early owes nothing.
         let is_whole = self.module.checked() && !outcome.findings.iter().any(ends);
         for held in done.held {
@@ -271,6 +279,28 @@ impl Single {
         }
         Ok(outcome)
     }
+}
+
+/// What the pointers of a module's kernel point to, by the arguments that it gets.
+fn pointer_types(kernel: &Kernel, plan: &[Planned]) -> String {
+    let mut all = String::new();
+    for (n, ((of_type, _), planned)) in kernel.parameters.iter().zip(plan).enumerate() {
+        if let Value::Buffer(buffer) = &planned.value
+            && buffer.element.parts.is_some()
+            && ["void*", "::emu::ptx::Word"].contains(&of_type.as_str())
+        {
+            let own = lab_ptx::type_macro(&kernel.name, n);
+            let _ = writeln!(all, "#define {own} {}*", buffer.element.cpp);
+        }
+    }
+    all
+}
+
+/// A kernel of a Python file has another barrier than one of a `.cu` file.
+fn in_words_of_triton(finding: &mut Finding) {
+    let barrier = "tl.debug_barrier()";
+    let fix = finding.fix.replace("__syncwarp() between the two, or __syncthreads()", barrier);
+    finding.fix = fix.replace("__syncthreads()", barrier);
 }
 
 /// The kernel that is meant: by its name, and by its number of parameters where several have that.

@@ -47,6 +47,13 @@ impl Module {
             "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n#line 1 {}\nnamespace {SCOPE} {{\n",
             quoted(&self.name)
         );
+        for function in self.functions.iter().filter(|function| function.is_entry) {
+            for (n, variable) in function.parameters.iter().enumerate() {
+                let Parameter { cpp, .. } = parameter(variable);
+                let own = type_macro(&cpp_name(&function.name), n);
+                let _ = write!(text, "#ifndef {own}\n#define {own} {cpp}\n#endif\n");
+            }
+        }
         let mut refused: HashMap<&str, Error> = HashMap::new();
         for variable in &self.variables {
             match definition(variable) {
@@ -378,13 +385,21 @@ fn parameter(variable: &Variable) -> Parameter {
     Parameter { name: cpp_name(&variable.name), cpp }
 }
 
+/// The macro that is the type of a kernel's parameter. A launch that knows what a pointer points to says so before the
+/// module's text; then reports name elements.
+#[must_use]
+pub fn type_macro(entry: &str, parameter: usize) -> String {
+    format!("EMU_TYPE_{entry}_{parameter}")
+}
+
 /// A function as C++ declares it; the last parameters of a kernel, so many, are null where they are not given.
 fn head(function: &Function, hidden: usize) -> String {
     if function.is_entry {
         let shown = function.parameters.len() - hidden;
         let all = function.parameters.iter().map(parameter).enumerate().map(|(n, parameter)| {
             let null = if n < shown { "" } else { " = nullptr" };
-            format!("{} {}{null}", parameter.cpp, parameter.name)
+            let own = type_macro(&cpp_name(&function.name), n);
+            format!("{own} {}{null}", parameter.name)
         });
         let all: Vec<String> = all.collect();
         return format!("__global__ void {}({})", cpp_name(&function.name), all.join(", "));

@@ -27,6 +27,6 @@ mod statement;
 mod text;
 mod warps;
 
-pub use cpp::Translated;
+pub use cpp::{Translated, type_macro};
 pub use inline::{Given, translate_asm};
 pub use module::{Entry, Error, Module, Parameter, Place};

@@ -151,7 +151,7 @@ impl Module {
     /// A directive that is not understood, with its line.
     pub fn read(text: &str, name: &Path) -> Result<Self, Error> {
         let is_llvm = text.contains("LLVM NVPTX");
-        let text = without_comments(text);
+        let text = without_comments(&marked(text));
         let files = files(&text);
         let mut reader = Reader { text: &text, at: 0, line: 1, files: &files };
         let mut module = Self { name: name.display().to_string(), is_llvm, ..Self::default() };
@@ -210,6 +210,20 @@ impl Module {
         Ok(module)
     }
 }
+
+/// LLVM marks the text of inline asm by comments alone, and it gives each line of that text a line more of the source: these
+/// marks are kept.
+fn marked(text: &str) -> String {
+    let marks = [("// begin inline asm", BEGIN_ASM), ("// end inline asm", END_ASM)];
+    let line = |line: &str| {
+        let mark = marks.iter().find(|(comment, _)| line.trim() == *comment);
+        mark.map_or_else(|| line.to_owned(), |(_, mark)| format!(".pragma \"{mark}\";"))
+    };
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+const BEGIN_ASM: &str = "begin inline asm";
+const END_ASM: &str = "end inline asm";
 
 /// What `.file` calls each number. Compilers write it behind the code that it is about.
 fn files(text: &str) -> HashMap<usize, String> {
@@ -386,6 +400,8 @@ impl<'a> Reader<'a> {
     fn body(&mut self) -> Result<Vec<Line>, Error> {
         let (mut all, mut depth) = (Vec::new(), 0);
         let mut place = None;
+        // Within inline asm: whether its place is known.
+        let mut asm: Option<bool> = None;
         let mut locations = Locations { known: HashMap::new(), own: None, files: self.files };
         loop {
             self.skip_space();
@@ -412,13 +428,21 @@ impl<'a> Reader<'a> {
                 }
                 _ if rest.starts_with(".loc") => {
                     let text = self.rest_of_line();
-                    let of_line = locations.read(text);
-                    place = of_line.ok_or_else(|| {
+                    let of_line = locations.read(text).ok_or_else(|| {
                         Error::new(line, format!("expected .loc file line column, got '{text}'"))
                     })?;
+                    if asm != Some(true) {
+                        place = of_line;
+                    }
+                    asm = asm.map(|_| true);
                 }
                 _ if rest.starts_with(".pragma") => {
-                    self.until(';')?;
+                    let text = self.until(';')?;
+                    if text.contains(BEGIN_ASM) {
+                        asm = Some(false);
+                    } else if text.contains(END_ASM) {
+                        asm = None;
+                    }
                 }
                 _ => match label(rest) {
                     Some((name, len)) => {

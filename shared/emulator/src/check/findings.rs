@@ -164,9 +164,16 @@ impl BlockCheck {
                     Some(a) if distance(a.base, a.len).0 <= FAR.max(a.len) => {
                         let at = launch.name_in(a.base, a.len, address);
                         let name = at.split(['[', ' ']).next().unwrap_or(&at).to_owned();
-                        let (element, name) = match at.starts_with("byte ") {
-                            true => (None, "an allocation"),
-                            false => (Some(at), &name[..]),
+                        // "byte 8 of x (8 bytes)", where the type of its elements is not known.
+                        let of_bytes = at.strip_prefix("byte ").map(|rest| {
+                            let named = rest.split_once(" of ").map_or("", |(_, name)| name);
+                            let name = named.split(" (").next().unwrap_or_default();
+                            let is_name = !name.is_empty() && !name.contains(' ');
+                            if is_name { name } else { "an allocation" }
+                        });
+                        let (element, name) = match of_bytes {
+                            Some(name) => (None, name),
+                            None => (Some(at.clone()), &name[..]),
                         };
                         beyond(element, name, a.base, a.len)
                     }
