@@ -83,7 +83,13 @@ impl Reader<'_> {
         let refuse = |reason: String| Error::File { path: path.to_owned(), reason };
         let bytes = lab_emulator::read_file(path).map_err(|e| refuse(e.to_string()))?;
         let text = String::from_utf8_lossy(&bytes);
-        let module = Module::read(&text, path).map_err(|e| refuse(e.to_string()))?;
+        // A compiler may have named its source by its last name alone: then it lies beside the module, perhaps.
+        let source = |name: &str| {
+            let beside = path.parent().map(|parent| parent.join(name));
+            let found = beside.filter(|beside| !Path::new(name).is_file() && beside.is_file());
+            found.map_or_else(|| name.to_owned(), |found| found.display().to_string())
+        };
+        let module = Module::read(&text, path, &source).map_err(|e| refuse(e.to_string()))?;
         let translated = module.translate();
         let rewritten =
             rewrite(&translated.text, macros, &mut |_, _, _| Ok(None)).map_err(refuse)?;

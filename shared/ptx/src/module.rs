@@ -145,14 +145,14 @@ struct Location {
 }
 
 impl Module {
-    /// Reads a module; `name` is what messages call it.
+    /// Reads a module; `name` is what messages call it, and `source` says where a file is that the module names.
     ///
     /// # Errors
     /// A directive that is not understood, with its line.
-    pub fn read(text: &str, name: &Path) -> Result<Self, Error> {
+    pub fn read(text: &str, name: &Path, source: &dyn Fn(&str) -> String) -> Result<Self, Error> {
         let is_llvm = text.contains("LLVM NVPTX");
         let text = without_comments(&marked(text));
-        let files = files(&text);
+        let files = files(&text, source);
         let mut reader = Reader { text: &text, at: 0, line: 1, files: &files };
         let mut module = Self { name: name.display().to_string(), is_llvm, ..Self::default() };
         let mut has_version = false;
@@ -226,10 +226,10 @@ const BEGIN_ASM: &str = "begin inline asm";
 const END_ASM: &str = "end inline asm";
 
 /// What `.file` calls each number. Compilers write it behind the code that it is about.
-fn files(text: &str) -> HashMap<usize, String> {
+fn files(text: &str, source: &dyn Fn(&str) -> String) -> HashMap<usize, String> {
     let each = text.lines().filter_map(|line| {
         let (number, name) = line.trim().strip_prefix(".file")?.trim().split_once('"')?;
-        Some((number.trim().parse().ok()?, name.split('"').next()?.to_owned()))
+        Some((number.trim().parse().ok()?, source(name.split('"').next()?)))
     });
     each.collect()
 }

@@ -1,0 +1,126 @@
+//! Modules of PTX, as Triton has made them of the Python files beside them: right by numbers, clean, and what is wrong found
+//! at Python's line.
+
+use std::path::PathBuf;
+
+use crate::run;
+
+fn kernels() -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "..", "ptx", "kernels"].iter().collect()
+}
+
+/// `lab check` of a module there, with words that a space ends: what it prints, and its exit code.
+fn check(words: &str) -> (Option<i32>, String) {
+    let words: Vec<&str> = ["check"].into_iter().chain(words.split_whitespace()).collect();
+    let (code, stdout, stderr) = run(&kernels(), &words);
+    (code, stdout + &stderr)
+}
+
+/// The line of a source that begins so, from 1.
+fn line_of(file: &str, nth: usize, text: &str) -> usize {
+    let source = std::fs::read_to_string(kernels().join(file)).unwrap();
+    let mut lines = source.lines().enumerate().filter(|(_, line)| line.contains(text));
+    lines.nth(nth).unwrap().0 + 1
+}
+
+/// The module's last array is what numpy computes of the others, and the checks find nothing.
+#[track_caller]
+fn computes(words: &str, expected: &str) {
+    let all = ["check"].into_iter().chain(words.split_whitespace()).chain(["--expect", expected]);
+    let (code, stdout, stderr) = run(&kernels(), &all.collect::<Vec<_>>());
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(stdout.contains(": as expected, all ") && stdout.contains(": 0 findings"), "{stdout}");
+}
+
+#[test]
+fn elements_one_by_one() {
+    let arguments = "--grid 4 --arg in:f32[1000] --arg in:f32[1000] --arg out:f32[1000] --arg 1000";
+    computes(&format!("add.sm_80.ptx {arguments}"), "add_param_2=add_param_0 + add_param_1");
+    let (code, told) = check(&format!("add_without_mask.sm_90.ptx {arguments}"));
+    assert_eq!(code, Some(3), "{told}");
+    let line = line_of("elements.py", 1, "x = tl.load");
+    let expected =
+        "out of bounds: add_without_mask_param_0[1000] (f32, 1000 elements), 0 bytes past the end";
+    assert!(told.contains(expected), "{told}");
+    let read = format!("read of 8 bytes at elements.py:{line}:9 by block (3,0,0)");
+    assert!(told.contains(&read), "{told}");
+    assert!(told.starts_with(&format!("add_without_mask at elements.py:{}", line - 2)), "{told}");
+}
+
+#[test]
+fn rows_with_sums_of_the_block() {
+    computes(
+        "softmax.sm_90.ptx --grid 3 --shared 16 --arg in:f32[3,500] --arg out:f32[3,500] --arg 500 --arg 500",
+        "softmax_param_1=(lambda e: e / e.sum(1, keepdims=True))(np.exp(softmax_param_0))",
+    );
+    computes(
+        "layer_norm.sm_90.ptx --grid 2 --shared 16 --arg in:f32[2,300] --arg in:f32[300] --arg in:f32[300] \
+         --arg out:f32[2,300] --arg 300 --arg 1e-5f",
+        "layer_norm_param_3=(lambda x, d: d / np.sqrt((d * d).mean(1, keepdims=True) + 1e-5))(layer_norm_param_0, \
+         layer_norm_param_0 - layer_norm_param_0.mean(1, keepdims=True)) * layer_norm_param_1 + layer_norm_param_2",
+    );
+}
+
+#[test]
+fn tiles_by_mma_and_by_wgmma() {
+    for module in ["matmul.sm_80.ptx", "matmul.sm_90.ptx"] {
+        let arguments = "--grid 2,2 --shared 16384 --arg in:f16[96,80] --arg in:f16[80,112] --arg out:f16[96,112] \
+                         --arg 96 --arg 112 --arg 80";
+        computes(
+            &format!("{module} {arguments}"),
+            "matmul_param_2=(matmul_param_0.astype(float) @ matmul_param_1.astype(float)).astype(np.float16)",
+        );
+    }
+}
+
+/// On sm_90 the products with V have A in registers.
+#[test]
+fn attention_of_both_architectures() {
+    for module in ["attention.sm_80.ptx", "attention.sm_90.ptx"] {
+        let arguments = "--grid 2,2 --shared 49152 --arg in:f16[2,90,64] --arg in:f16[2,90,64] --arg in:f16[2,90,64] \
+                         --arg out:f16[2,90,64] --arg 90 --arg 0.125f --atol 2e-3 --rtol 2e-3";
+        computes(
+            &format!("{module} {arguments}"),
+            "attention_param_3=(lambda q, k, v: (lambda p: p / p.sum(-1, keepdims=True))(np.tril(np.exp(\
+             q @ k.transpose(0, 2, 1) / 8))) @ v)(*(x.astype(float) for x in (attention_param_0, attention_param_1, \
+             attention_param_2)))",
+        );
+    }
+}
+
+#[test]
+fn races_and_values_that_nobody_wrote() {
+    let (code, told) = check("add_left.sm_90.ptx --grid 4 --arg inout:f32[1000] --arg 1000");
+    assert_eq!(code, Some(3), "{told}");
+    let line = line_of("elements.py", 0, "left = tl.load");
+    assert!(
+        told.contains("racecheck: race on add_left_param_0[255] (f32, 1000 elements)"),
+        "{told}"
+    );
+    assert!(
+        told.contains(&format!("read of 4 bytes at elements.py:{line}:12 by block (1,0,0)")),
+        "{told}"
+    );
+    assert!(
+        told.contains(&format!("write at elements.py:{}:5 by block (0,0,0)", line + 2)),
+        "{told}"
+    );
+
+    let (code, told) =
+        check("reverse.sm_90.ptx --grid 1 --arg in:f32[256] --arg out:f32[256] --arg out:f32[256]");
+    assert_eq!(code, Some(3), "{told}");
+    let line = line_of("elements.py", 0, "tl.load(scratch_ptr + BLOCK");
+    assert!(told.contains("racecheck: race on reverse_param_1"), "{told}");
+    assert!(told.contains(&format!("at elements.py:{line}:32 by block")), "{told}");
+    assert!(told.contains("fix: tl.debug_barrier() between the two"), "{told}");
+
+    let words = "copy_twice.sm_90.ptx --grid 4 --arg in:f32[1000] --arg out:f32[1000] --arg out:f32[1000] --arg 1000";
+    let (code, told) = check(words);
+    assert_eq!(code, Some(3), "{told}");
+    let line = line_of("elements.py", 0, "again = tl.load");
+    assert!(told.contains("initcheck: uninitialised: copy_twice_param_1[999]"), "{told}");
+    assert!(
+        told.contains(&format!("read of 4 bytes at elements.py:{line}:13 by block (3,0,0)")),
+        "{told}"
+    );
+}
