@@ -3,6 +3,9 @@
 // A statement: what it becomes has the place of this word, whatever stands in it.
 #define EMU_AT(...) __VA_ARGS__
 
+// What the blocks of a cooperative launch meet at, where a kernel brings the code for that along (%envreg1, %envreg2).
+alignas(16) static uint32_t emu_grid_workspace[64];
+
 namespace emu {
 namespace ptx {
 // A parameter of 8 bytes, which may be an address: a module does not always say it.

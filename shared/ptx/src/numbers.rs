@@ -22,6 +22,9 @@ pub(crate) fn special(name: &str) -> Option<String> {
         | "lanemask_le" | "lanemask_gt" | "lanemask_ge" => format!("::emu::ptx::{name}()"),
         "clock" | "clock64" => "clock64()".into(),
         "globaltimer" => "__globaltimer()".into(),
+        // The address of what a grid meets at, its upper half and its lower.
+        "envreg1" => "uint32_t(uint64_t(emu_grid_workspace) >> 32)".into(),
+        "envreg2" => "uint32_t(uint64_t(emu_grid_workspace))".into(),
         "dynamic_smem_size" => "emu_dynamic_shared_bytes()".into(),
         "cluster_ctarank" => "emu_coordinate(EMU_CLUSTER_RANK)".into(),
         // Clusters lie along x.

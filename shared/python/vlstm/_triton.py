@@ -1,5 +1,7 @@
 """Kernels of Triton, checked without a GPU: compiled for one, run on the emulator, with findings at Python's lines."""
 
+import ctypes
+import dataclasses
 import os
 import pathlib
 import re
@@ -10,6 +12,7 @@ from vlstm import _kernels
 # numpy's names of types, and Triton's.
 POINTEES = {
     "float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "bool": "i1",
+    "float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5",
     **{f"{sign}int{bits}": f"{'u' * len(sign)}i{bits}".replace("ui", "u") for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }  # fmt: skip
 # What `lab check` takes by these names; a kernel's own arguments come first.
@@ -53,10 +56,20 @@ def check_triton(kernel, grid, *args, arch="sm_90", num_warps=4, **keywords):
         passed = [name for name in names if name not in constants]
         entry, text = named(compiled.asm["ptx"], passed)
         module.write_text(text)
+        regions = shared_memory({name: memory_of(values[name]) for name in passed if is_array(values[name])})
         arrays, command = {}, []
+        for name, region in regions.items():
+            command += ["--let", f"{name}=" + _kernels.described(name, region.bytes, arrays, given)]
         for name in passed:
-            value = as_array(values[name])
-            command += ["--arg", f"{name}=" + _kernels.described(name, value, arrays, given)]
+            within = [(own, region.offsets[name]) for own, region in regions.items() if name in region.offsets]
+            value = values[name]
+            if within:
+                ((own, offset),) = within
+                text = f"(void*)({own} + {offset})"
+            else:
+                value = memory_of(value).elements() if is_array(value) else plain(value)
+                text = _kernels.described(name, value, arrays, given)
+            command += ["--arg", f"{name}={text}"]
         command += scratch(compiled, sizes, len(passed))
         if arrays:
             save_file(arrays, given)
@@ -71,6 +84,9 @@ def check_triton(kernel, grid, *args, arch="sm_90", num_warps=4, **keywords):
         report, said = _kernels.run(["check", os.fspath(module), *command, "--output", str(left), "--json"])
         _kernels.refuse_failures(report, said)
         results = load_file(left) if left.exists() else {}
+    for own, region in regions.items():
+        for name, offset in region.offsets.items():
+            results[name] = results[own][offset : offset + memory_of(values[name]).size]
     return {name: like(values[name], results[name]) for name in names if name in results}
 
 
@@ -109,11 +125,11 @@ def specialised(function, names, values):
     """Triton's types of the arguments, the values that are compiled in, and which are multiples of 16."""
     types, constants, divisible = {}, {}, []
     for index, name in enumerate(names):
-        value, parameter = as_array(values[name]), function.params[index]
+        value, parameter = plain(values[name]), function.params[index]
         if parameter.is_constexpr or value is None:
             types[name], constants[name] = "constexpr", value
-        elif isinstance(value, _kernels.Out) or hasattr(value, "dtype") and getattr(value, "ndim", 0) > 0:
-            types[name] = "*" + pointee(name, values[name], value)
+        elif is_array(value) or isinstance(value, _kernels.Out):
+            types[name] = "*" + pointee(name, value)
             divisible.append(index)
         elif isinstance(value, bool):
             types[name] = "i1"
@@ -131,48 +147,112 @@ def specialised(function, names, values):
     return types, constants, divisible
 
 
-def pointee(name, given, value):
+def pointee(name, value):
     """Triton's name of an array's type."""
-    own = str(getattr(given, "dtype", value.dtype)).removeprefix("torch.")
-    own = {"bf16": "bfloat16", **{short: long for long, short in _kernels.TYPES.items()}}.get(own, own)
-    if own not in POINTEES:
-        import numpy
+    import numpy
 
+    own = str(value.dtype).removeprefix("torch.")
+    # Types have ours and numpy's names, and its classes.
+    own = {short: long for long, short in _kernels.TYPES.items()}.get(own, own)
+    if own not in POINTEES:
         try:
             own = str(numpy.dtype(value.dtype))
         except TypeError:
-            own = str(value.dtype)
+            pass
     if own not in POINTEES:
         raise ValueError(f"{name}: expected an array of {', '.join(POINTEES)}, got {own}")
     return POINTEES[own]
 
 
-def as_array(value):
-    """Tensors as arrays of their bits, and numbers of numpy as Python's."""
+def is_array(value):
+    """Whether it is memory: an array of numpy, or a tensor."""
+    return hasattr(value, "dtype") and getattr(value, "ndim", 0) > 0 and not isinstance(value, _kernels.Out)
+
+
+def plain(value):
+    """Numbers of numpy, and tensors that are one number, as Python's."""
+    return value.item() if hasattr(value, "item") and not is_array(value) else value
+
+
+@dataclasses.dataclass
+class Memory:
+    """What an array lies in: from its first element to its last, whatever lies between them."""
+
+    address: int
+    size: int  # bytes
+    dtype: object  # numpy's
+    owner: object
+
+    def elements(self):
+        """A copy of it."""
+        import numpy
+
+        buffer = (ctypes.c_char * self.size).from_address(self.address)
+        return numpy.frombuffer(bytes(buffer), self.dtype)
+
+
+def memory_of(value):
     import numpy
 
-    if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "numpy"):
+    if type(value).__module__.partition(".")[0] == "torch":
         if value.device.type != "cpu":
             raise ValueError(f"expected tensors on the CPU, got one on {value.device}")
-        value = value.detach().contiguous()
-        if str(value.dtype) == "torch.bfloat16":
-            import torch
+        item, strides, address = value.element_size(), value.stride(), value.data_ptr()
+        # numpy has no bfloat16, and no type of 8 bits but whole numbers: the bits are the same.
+        own = str(value.dtype).removeprefix("torch.")
+        dtype = numpy.dtype(own if own in POINTEES and own != "bfloat16" else f"u{item}")
+    else:
+        value = numpy.asarray(value)
+        item, dtype, address = value.itemsize, value.dtype, value.__array_interface__["data"][0]
+        strides = [stride // item for stride in value.strides]
+    if any(stride < 0 for stride in strides):
+        raise ValueError("expected arrays whose strides are not negative, got one that runs backwards")
+    empty = 0 in value.shape
+    extent = 0 if empty else 1 + sum((size - 1) * stride for size, stride in zip(value.shape, strides))
+    return Memory(address, extent * item, dtype, value)
 
-            value = value.view(torch.uint16)
-        return value.numpy()
-    if isinstance(value, numpy.generic):
-        return value.item()
-    return value
+
+@dataclasses.dataclass
+class Region:
+    """Memory that several arguments share, and where each begins."""
+
+    bytes: object
+    offsets: dict
+
+
+def shared_memory(memories):
+    """Regions by a name for each: arguments that overlap must overlap in the kernel's memory, too."""
+    import numpy
+
+    groups = []
+    for name, memory in sorted(memories.items(), key=lambda item: item[1].address):
+        if groups and memory.address < groups[-1][1]:
+            groups[-1][1] = max(groups[-1][1], memory.address + memory.size)
+            groups[-1][2].append(name)
+        else:
+            groups.append([memory.address, memory.address + memory.size, [name]])
+    regions = {}
+    for start, end, names in groups:
+        if len(names) > 1:
+            whole = Memory(start, end - start, numpy.dtype("uint8"), None).elements()
+            regions["_and_".join(names)] = Region(whole, {name: memories[name].address - start for name in names})
+    return regions
 
 
 def like(given, array):
-    """An array of results as what was given for it."""
-    if type(given).__module__.partition(".")[0] != "torch":
-        return array
-    import torch
+    """What the kernel has left of an argument's memory, as what was given for it."""
+    import numpy
 
-    tensor = torch.from_numpy(array)
-    return tensor.view(given.dtype) if given.dtype == torch.bfloat16 else tensor
+    if isinstance(given, _kernels.Out):
+        return array
+    if type(given).__module__.partition(".")[0] == "torch":
+        import torch
+
+        flat = torch.from_numpy(array.view(numpy.uint8).copy()).view(given.dtype)
+        return torch.as_strided(flat, given.shape, given.stride()).clone()
+    given = numpy.asarray(given)
+    flat = array.view(numpy.uint8).view(given.dtype)
+    return numpy.lib.stride_tricks.as_strided(flat, given.shape, given.strides).copy()
 
 
 def compile_for(function, types, constants, divisible, arch, num_warps, options):
