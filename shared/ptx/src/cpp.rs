@@ -54,6 +54,10 @@ impl Module {
                 let _ = write!(text, "#ifndef {own}\n#define {own} {cpp}\n#endif\n");
             }
         }
+        // Triton gives an element to several threads where a tile has fewer than the block.
+        if self.functions.iter().any(|function| self.hidden(function) > 0) {
+            text += "extern \"C\" __attribute__((visibility(\"default\"), used)) const int emu_has_twins = 1;\n";
+        }
         let mut refused: HashMap<&str, Error> = HashMap::new();
         for variable in &self.variables {
             match definition(variable) {

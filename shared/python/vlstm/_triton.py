@@ -46,6 +46,10 @@ def check_triton(kernel, grid, *args, arch="sm_90", num_warps=4, **keywords):
     function = unwrapped(kernel)
     names = list(function.arg_names)
     options = {name: keywords.pop(name) for name in (*CHECKS, *COMPILER) if name in keywords and name not in names}
+    # As Triton does it: a kernel may ask for what it is compiled with.
+    if "num_warps" in names:
+        keywords.setdefault("num_warps", num_warps)
+    options.update({name: keywords[name] for name in COMPILER if name in keywords})
     values = bound(function, names, args, keywords)
     types, constants, divisible = specialised(function, names, values)
     compiled = compile_for(function, types, constants, divisible, arch, num_warps, options)
