@@ -28,13 +28,24 @@ def drop(x_ptr, kept_ptr, n, p, seed, BLOCK: tl.constexpr):
     tl.store(kept_ptr + i, tl.where(is_kept, x / (1 - p), 0.0), mask=i < n)
 
 
+# ANCHOR: add_left
 @triton.jit
 def add_left(x_ptr, n, BLOCK: tl.constexpr):
-    """Each element reads what its neighbour writes, in another block or in its own."""
+    """x_i = x_i + x_(i-1), in place: each element reads what its neighbour writes."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     left = tl.load(x_ptr + i - 1, mask=(i > 0) & (i < n), other=0.0)
     x = tl.load(x_ptr + i, mask=i < n)
     tl.store(x_ptr + i, x + left, mask=i < n)
+# ANCHOR_END: add_left
+
+
+@triton.jit
+def rotate(x_ptr, BLOCK: tl.constexpr):
+    """In place, of fewer elements than the block has threads: several threads load each, and one stores it."""
+    i = tl.arange(0, BLOCK)
+    x, y = tl.load(x_ptr + i), tl.load(x_ptr + BLOCK + i)
+    tl.store(x_ptr + i, x - y)
+    tl.store(x_ptr + BLOCK + i, x + y)
 
 
 @triton.jit

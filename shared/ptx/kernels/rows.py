@@ -14,6 +14,14 @@ def softmax(x_ptr, y_ptr, stride, columns, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def normalize(x_ptr, y_ptr, columns, BLOCK: tl.constexpr):
+    """y = x / sqrt(sum x^2), row by row. The compiler lets the lanes' sums differ in their last bits."""
+    row, c = tl.program_id(0), tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * columns + c, mask=c < columns, other=0.0)
+    tl.store(y_ptr + row * columns + c, x / tl.sqrt(tl.sum(x * x)), mask=c < columns)
+
+
+@triton.jit
 def layer_norm(x_ptr, weight_ptr, bias_ptr, y_ptr, columns, eps, BLOCK: tl.constexpr):
     """y = (x - mean x) / sqrt(var x + eps) · weight + bias, row by row, a part of the row at a time."""
     x_ptr += tl.program_id(0) * columns

@@ -124,3 +124,22 @@ fn races_and_values_that_nobody_wrote() {
         "{told}"
     );
 }
+
+/// What is wrong by the letter alone, as Triton makes it of right kernels: several threads of a block that have the same
+/// element, and lanes that write sums of one row.
+#[test]
+fn what_triton_does_alike_in_several_threads_is_formal() {
+    let (code, told) = check("rotate.sm_90.ptx --grid 1 --arg inout:f32[128]=arange");
+    assert_eq!(code, Some(0), "{told}");
+    assert!(
+        told.contains("formal, racecheck: race on rotate_param_0[0] (f32, 128 elements)"),
+        "{told}"
+    );
+    let (code, told) = check(
+        "normalize.sm_90.ptx --grid 2 --shared 16 --arg in:f32[2,100] --arg out:f32[2,100] --arg 100",
+    );
+    assert_eq!(code, Some(0), "{told}");
+    assert!(told.contains("formal, racecheck: race on byte 0 of dynamic shared memory"), "{told}");
+    let strict = check("rotate.sm_90.ptx --grid 1 --arg inout:f32[128]=arange --strict");
+    assert_eq!(strict.0, Some(3), "{}", strict.1);
+}

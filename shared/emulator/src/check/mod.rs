@@ -60,8 +60,8 @@ impl Formal {
             }
             Self::Poll(_) => "a loop waits for the write",
             Self::Twin => {
-                "several threads have the same element, of which one stores it: the compiler fills the block so where a tile \
-                 has fewer elements than that threads"
+                "several threads do the same, and one result counts: compilers of tiles give out a tile so that has fewer \
+                 elements than the block has threads"
             }
             Self::Guess => {
                 "an aligned word is read in one piece, and atomicCAS tests what was read; CUDA's programming guide does the \
