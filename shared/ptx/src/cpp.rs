@@ -94,11 +94,11 @@ impl Module {
         Translated { text, entries: entries.map(entry).collect() }
     }
 
-    /// What Triton's launcher adds to a kernel's parameters: memory for the whole launch, and for a profiler.
+    /// What Triton's launcher adds to a kernel's parameters, at most: memory for the whole launch, and for a profiler. Older
+    /// ones add the first alone.
     fn hidden(&self, function: &Function) -> usize {
-        let last_two = function.parameters.iter().rev().take(2);
-        let are_pointers = last_two.filter(|p| p.is_pointer).count() == 2;
-        if self.is_llvm && function.required_block.is_some() && are_pointers { 2 } else { 0 }
+        let pointers = function.parameters.iter().rev().take_while(|p| p.is_pointer).count();
+        if self.is_llvm && function.required_block.is_some() { pointers.min(2) } else { 0 }
     }
 
     fn uses_dynamic_shared(&self, function: &Function) -> bool {

@@ -58,8 +58,8 @@ def check_triton(kernel, grid, *args, arch="sm_90", num_warps=4, **keywords):
         given, left = pathlib.Path(directory, "given.safetensors"), pathlib.Path(directory, "left.safetensors")
         module = pathlib.Path(directory, f"{function.__name__}.ptx")
         passed = [name for name in names if name not in constants]
-        entry, text = named(compiled.asm["ptx"], passed)
-        module.write_text(text)
+        entry, ptx = named(compiled.asm["ptx"], passed)
+        module.write_text(ptx)
         regions = shared_memory({name: memory_of(values[name]) for name in passed if is_array(values[name])})
         arrays, command = {}, []
         for name, region in regions.items():
@@ -74,7 +74,7 @@ def check_triton(kernel, grid, *args, arch="sm_90", num_warps=4, **keywords):
                 value = memory_of(value).elements() if is_array(value) else plain(value)
                 text = _kernels.described(name, value, arrays, given)
             command += ["--arg", f"{name}={text}"]
-        command += scratch(compiled, sizes, len(passed))
+        command += added(compiled, ptx, sizes, len(passed))
         if arrays:
             save_file(arrays, given)
         command += ["--kernel", entry, "--grid", _kernels.sizes(sizes), "--shared", str(compiled.metadata.shared)]
@@ -290,12 +290,13 @@ def named(ptx, names):
     return entry, ptx
 
 
-def scratch(compiled, sizes, count):
-    """What Triton's launcher allocates for the whole grid, if the kernel needs it."""
-    size = getattr(compiled.metadata, "global_scratch_size", 0)
-    if not size:
-        return []
-    blocks = 1
+def added(compiled, ptx, sizes, count):
+    """What Triton's launcher adds to the kernel's `count` parameters: memory for the whole grid, if it is needed."""
+    size = getattr(compiled.metadata, "global_scratch_size", 0) or 0
     for axis in sizes if isinstance(sizes, (tuple, list)) else [sizes]:
-        blocks *= int(axis)
-    return ["--arg", f"{compiled.metadata.name}_param_{count}=inout:u8[{size * blocks}]=0"]
+        size *= int(axis)
+    names = re.findall(r"\.param [^,)]*?([\w$]+)\s*[,)]", re.search(r"\.entry[^(]*\((.*?\))", ptx, re.S)[1])
+    command = []
+    for index, name in enumerate(names[count:]):
+        command += ["--arg", f"{name}=" + (f"inout:u8[{size}]=0" if size and index == 0 else "nullptr")]
+    return command
