@@ -44,6 +44,12 @@ impl Kernel {
     pub fn shown_scope(&self) -> &str {
         if self.entry.is_some() { "" } else { &self.scope }
     }
+
+    /// Its name in its source, a module's too.
+    #[must_use]
+    pub fn shown_name(&self) -> &str {
+        self.entry.as_ref().map_or(&self.name, |entry| &entry.name)
+    }
 }
 
 /// A file that a host compiler takes.

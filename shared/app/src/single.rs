@@ -148,7 +148,7 @@ impl Single {
         let (place, kernel) = find(&sources.kernels, launch)?;
         let (place, kernel) = (place.clone(), kernel.clone());
         if let Some(refusal) = kernel.entry.as_ref().and_then(|entry| entry.refusal.as_ref()) {
-            let reason = format!("{}: {refusal}", kernel.name);
+            let reason = format!("{}: {refusal}", kernel.shown_name());
             return Err(Error::File { path: file.to_owned(), reason });
         }
         let plan = plan(&kernel, launch)?;
@@ -313,7 +313,7 @@ fn find<'a>(
     let (scope, base) = path.rsplit_once("::").unwrap_or(("", path));
     let is_meant = |(_, k): &&(PathBuf, Kernel)| {
         let own = k.name.split('<').next().unwrap_or_default();
-        own == base.trim()
+        (own == base.trim() || k.shown_name() == wanted)
             && format!("::{}", k.scope).ends_with(&match scope {
                 "" => String::new(),
                 scope => format!("::{scope}::"),
@@ -324,7 +324,7 @@ fn find<'a>(
     let fits = |(_, k): &&&(PathBuf, Kernel)| (k.required..=k.parameters.len()).contains(&count);
     meant.iter().find(fits).or(meant.first()).copied().ok_or_else(|| {
         let mut names: Vec<String> =
-            kernels.iter().map(|(_, k)| format!("{}{}", k.shown_scope(), k.name)).collect();
+            kernels.iter().map(|(_, k)| format!("{}{}", k.shown_scope(), k.shown_name())).collect();
         names.dedup();
         let expected = match names.is_empty() {
             true => "a file with kernels".into(),
@@ -488,7 +488,7 @@ fn text_of(kernel: &Kernel, launch: &Launch, plan: &[Planned]) -> String {
          ::emu::configure(emu_grid, emu_block, emu_shared, nullptr, {}, unsigned(emu_cluster));\n\
          #line 1 \"argument kernel\"\n{scope}{}(",
         i32::from(launch.cooperative),
-        launch.kernel
+        if kernel.entry.is_some() { &kernel.name } else { &launch.kernel }
     );
     for (index, planned) in plan.iter().take(given).enumerate() {
         let comma = if index > 0 { "," } else { "" };

@@ -27,6 +27,13 @@ template <size_t N, size_t ALIGNMENT> struct alignas(ALIGNMENT) Bytes {
         __builtin_memcpy(bytes, &value, N);
     }
 };
+// Memory of the thread by its address, or by the lower half of that: the upper one is the stack's.
+__forceinline__ char* local(uint64_t address) {
+    if (address >> 32) return anywhere(address);
+    uint64_t here = uint64_t(__builtin_frame_address(0));
+    int64_t distance = int32_t(uint32_t(address) - uint32_t(here));
+    return anywhere(here + uint64_t(distance));
+}
 // A parameter's value: memory of the thread alone, which no check looks at.
 template <class T, int N> __forceinline__ Parts<T, N> parameter(const char* place) {
     Parts<T, N> parts;
@@ -50,6 +57,54 @@ __forceinline__ void limit_block(unsigned threads) {
              threads_of_block());
     emu_trap(message);
 }
+// Fields of a tensor map, as the emulator has it (tensor_maps.h; shared/emulator/src/completion/tensor.rs).
+__forceinline__ uint64_t* map_words(char* map) {
+    if (uintptr_t(map) % 64) emu_misaligned("a tensor map", 64);
+    return reinterpret_cast<uint64_t*>(map);
+}
+__forceinline__ void map_bits(char* map, int word, int from, int bits, uint64_t value) {
+    uint64_t* words = map_words(map);
+    uint64_t mask = ((1ull << bits) - 1) << from;
+    words[word] = (words[word] & ~mask) | (value << from & mask);
+}
+__forceinline__ void map_global_address(char* map, uint32_t, uint64_t address) {
+    map_words(map)[0] = EMU_TENSOR_MAP;
+    map_words(map)[1] = address;
+}
+__forceinline__ void map_rank(char* map, uint32_t, uint64_t rank) { map_bits(map, 2, 0, 8, rank + 1); }
+__forceinline__ void map_elemtype(char* map, uint32_t, uint64_t type) {
+    constexpr uint8_t bytes[] = {1, 2, 4, 4, 8, 8, 2, 4, 4, 8, 2, 4, 4};
+    if (type >= sizeof bytes) emu_trap("tensormap.replace: no elements of less than 8 bits are run here");
+    map_bits(map, 2, 8, 8, bytes[type]);
+}
+__forceinline__ void map_swizzle_mode(char* map, uint32_t, uint64_t mode) {
+    if (mode > 3) emu_trap("tensormap.replace: no swizzle of other atoms is run here");
+    map_bits(map, 2, 16, 16, mode ? 16ull << mode : 0);
+}
+__forceinline__ void map_fill_mode(char* map, uint32_t, uint64_t mode) { map_bits(map, 2, 32, 1, mode); }
+__forceinline__ void map_interleave_layout(char*, uint32_t, uint64_t layout) {
+    if (layout) emu_trap("tensormap.replace: no interleaved tensors are run here");
+}
+__forceinline__ void map_global_dim(char* map, uint32_t dimension, uint64_t size) { map_words(map)[3 + dimension] = size; }
+__forceinline__ void map_global_stride(char* map, uint32_t dimension, uint64_t bytes) { map_words(map)[8 + dimension] = bytes; }
+__forceinline__ void map_box_dim(char* map, uint32_t dimension, uint64_t size) { map_bits(map, 12, 8 * int(dimension), 8, size - 1); }
+__forceinline__ void map_element_stride(char* map, uint32_t dimension, uint64_t step) {
+    map_bits(map, 13, 8 * int(dimension), 8, step - 1);
+}
+// A warp copies a map to where copies use it, once it is whole; a GPU takes no other ones.
+__forceinline__ void publish_map(char* to, char* from) {
+    __syncwarp();
+    if (laneid() == 0) {
+        uint64_t* words = map_words(from);
+        if (words[1] % 16) emu_trap("tensor map: expected an address that is a multiple of 16");
+        for (int d = 1; d < int(words[2] & 255); ++d)
+            if (words[7 + d] % 16 || words[7 + d] >> 40)
+                emu_trap("tensor map: expected strides that are multiples of 16 bytes below 2^40");
+        for (int n = 0; n < 16; ++n) map_words(to)[n] = words[n];
+    }
+    __threadfence();
+    __syncwarp();
+}
 // vprintf: a format, and what it names, one behind the other, each at a multiple of its size.
 inline void print(char* result, char* format_place, char* values_place) {
     uint64_t all[2];
@@ -59,9 +114,10 @@ inline void print(char* result, char* format_place, char* values_place) {
     int printed = 0;
     while (*format) {
         if (*format != '%' || format[1] == '%') {
-            putchar(*format);
-            format += *format == '%' ? 2 : 1;
-            ++printed;
+            // A run of text, or the second of two signs.
+            size_t len = *format == '%' ? 1 : strcspn(format, "%");
+            printed += printf("%.*s", int(len), format);
+            format += *format == '%' ? 2 : len;
             continue;
         }
         char own[32];

@@ -175,11 +175,14 @@ struct SignedByte { __forceinline__ float operator()(uint8_t v) const { return f
 struct UnsignedByte { __forceinline__ float operator()(uint8_t v) const { return float(v); } };
 template <int E, int M> struct SmallFloat { __forceinline__ float operator()(uint8_t v) const { return from_fp8<E, M>(v); } };
 // Whole numbers: a product's sum is exact in f32, and the rest is added as integers.
-template <class FA, class FB>
+template <bool SATURATES = false, class FA, class FB>
 __forceinline__ Parts<uint32_t, 4> multiplied_integers(FA of_a, FB of_b, const uint32_t (&a)[4], const uint32_t (&b)[2], const uint32_t (&c)[4]) {
     auto sums = multiplied_bytes(of_a, of_b, a, b, {0, 0, 0, 0});
     Parts<uint32_t, 4> all;
-    for (int n = 0; n < 4; ++n) all.v[n] = c[n] + uint32_t(int32_t(sums.v[n]));
+    for (int n = 0; n < 4; ++n) {
+        int64_t sum = int64_t(int32_t(c[n])) + int32_t(sums.v[n]);
+        all.v[n] = SATURATES ? uint32_t(clamped<int32_t>(sum)) : uint32_t(sum);
+    }
     return all;
 }
 }  // namespace ptx

@@ -7,6 +7,7 @@ import pathlib
 import re
 
 import attention
+import boxes
 import elements
 import matmul
 import rows
@@ -32,6 +33,7 @@ KERNELS = [
     (rows.softmax, 90, {"BLOCK": 512}),
     (rows.normalize, 90, {"BLOCK": 128}),
     (rows.layer_norm, 90, {"BLOCK": 128}),
+    (boxes.double, 90, {"BM": 16, "BN": 32}),
     (matmul.matmul, 80, TILES),
     (matmul.matmul, 90, TILES),
     (matmul.matmul_wrong_stride, 90, TILES),

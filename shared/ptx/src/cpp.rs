@@ -386,7 +386,13 @@ fn parameter(variable: &Variable) -> Parameter {
             other => other.to_owned(),
         },
     };
-    Parameter { name: cpp_name(&variable.name), cpp }
+    let pointer = if variable.is_pointer { " .ptr" } else { "" };
+    let size = match variable.count {
+        Some(count) if is_array => format!("[{count}]"),
+        _ => String::new(),
+    };
+    let ptx = format!(".{}{pointer}{size}", variable.kind);
+    Parameter { name: cpp_name(&variable.name), cpp, ptx }
 }
 
 /// The macro that is the type of a kernel's parameter. A launch that knows what a pointer points to says so before the

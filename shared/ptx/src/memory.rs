@@ -47,6 +47,7 @@ impl Call<'_> {
             "st" if self.words.get(1) != Some(&"async") => self.store(),
             "red" | "atom" => self.atomic(),
             "membar" | "fence" => self.fence(),
+            "tensormap" => self.tensor_map(),
             // Hints.
             "prefetch" | "prefetchu" | "applypriority" => Some("(void)0".into()),
             "createpolicy" => self.write(0, "uint64_t(0)"),
@@ -216,12 +217,63 @@ impl Call<'_> {
         match self.words {
             ["membar", of] => scope(of).map(str::to_owned),
             ["fence", "sc" | "acq_rel", of] => scope(of).map(str::to_owned),
+            // What is written of a tensor map is there for who copies by it.
+            ["fence", "proxy", "tensormap::generic", "acquire" | "release", of] => {
+                scope(of).map(str::to_owned)
+            }
             ["fence", "mbarrier_init", ..] => Some("emu_mbarrier_fence_init()".into()),
             ["fence", "proxy", "async"] => Some("emu_fence_proxy_async(false)".into()),
             ["fence", "proxy", "async", "shared::cta" | "shared::cluster"] => {
                 Some("emu_fence_proxy_async(true)".into())
             }
             ["fence", "proxy", "async", "global"] => Some("emu_fence_proxy_async(false)".into()),
+            _ => None,
+        }
+    }
+
+    /// `tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [map], 0, 64;`: a field of a map, and the copy of a map to where
+    /// it is used. Those of modules alone: others' programs make maps by the driver's function.
+    fn tensor_map(&self) -> Option<String> {
+        self.text.is_module.then_some(())?;
+        match self.words {
+            ["tensormap", "replace", "tile", field, space @ .., "b1024", "b32" | "b64"] => {
+                let shared = matches!(space, ["shared" | "shared::cta"]);
+                (shared || matches!(space, ["global"] | [])).then_some(())?;
+                let map = self.place(0, shared)?;
+                let (index, value) = match self.operands.len() {
+                    2 => ("0".to_owned(), self.read(1, "uint64_t")?),
+                    3 => (self.read(1, "uint32_t")?, self.read(2, "uint64_t")?),
+                    _ => return None,
+                };
+                let fields = [
+                    "global_address",
+                    "rank",
+                    "box_dim",
+                    "global_dim",
+                    "global_stride",
+                    "element_stride",
+                    "elemtype",
+                    "interleave_layout",
+                    "swizzle_mode",
+                    "fill_mode",
+                ];
+                fields.contains(field).then_some(())?;
+                Some(format!("::emu::ptx::map_{field}({map}, {index}, {value})"))
+            }
+            [
+                "tensormap",
+                "cp_fenceproxy",
+                "global",
+                "shared" | "shared::cta",
+                "tensormap::generic",
+                "release",
+                _,
+                "sync",
+                "aligned",
+            ] => {
+                let [to, from] = [self.place(0, false)?, self.place(1, true)?];
+                Some(format!("::emu::ptx::publish_map({to}, {from})"))
+            }
             _ => None,
         }
     }

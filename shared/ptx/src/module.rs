@@ -39,8 +39,10 @@ pub struct Place {
 pub struct Parameter {
     /// Its name.
     pub name: String,
-    /// Its type in C++: `void*`, `unsigned`, `float`, or a struct's bytes.
+    /// Its type in C++: `void*`, `int`, `float`, or a struct's bytes.
     pub cpp: String,
+    /// Its type as the module has it: `.u64 .ptr`, `.b8[128]`.
+    pub ptx: String,
 }
 
 /// A kernel of a module.
@@ -434,7 +436,7 @@ impl<'a> Reader<'a> {
                 Some(';') => {
                     self.advance(1);
                 }
-                _ if rest.starts_with(".loc") => {
+                _ if rest.starts_with(".loc\t") || rest.starts_with(".loc ") => {
                     let text = self.rest_of_line();
                     let of_line = locations.read(text).ok_or_else(|| {
                         Error::new(line, format!("expected .loc file line column, got '{text}'"))
@@ -637,8 +639,8 @@ mod tests {
 .visible .entry double_it(.param .u64 .ptr .global .align 1 x_ptr, .param .u32 n)
 .reqntid 64
 {
-	.reg .pred %p<2>;
-	.reg .b32 %r<4>; /* two
+	.local .align 4 .b8 __local_depot0[8];
+	.reg .pred %p<2>; .reg .b32 %r<4>; /* two
 	lines */ .reg .b64 %rd<3>;
 	.loc 1 10 5
 	ld.param.b64 %rd1, [x_ptr];

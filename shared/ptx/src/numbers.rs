@@ -67,6 +67,9 @@ impl Call<'_> {
             ("cvta", 2) => {
                 let to = self.read(1, "uint64_t")?;
                 let same = ["global", "local", "const", "param"];
+                if self.words[1] == "local" {
+                    return self.write(0, &format!("uint64_t(::emu::ptx::local({to}))"));
+                }
                 match (self.words.get(1).copied()?, self.words.get(2).copied()?) {
                     ("to", "shared" | "shared::cta") => {
                         self.write(0, &format!("::emu::ptx::window({to})"))
@@ -90,6 +93,9 @@ impl Call<'_> {
                 let (cpp, by) = (of_type(of)?.cpp, of_type(by)?.cpp);
                 let [a, b, c] = [self.read(1, cpp)?, self.read(2, cpp)?, self.read(3, by)?];
                 self.write(0, &format!("({c} >= 0 ? {a} : {b})"))
+            }
+            ("mad" | "madc", 4) if self.has("cc") || self.words[0] == "madc" => {
+                self.carried_product()
             }
             ("mul" | "mad", _) if self.own_type().is_some() && !is_real && !self.is_halves() => {
                 self.product()
@@ -211,6 +217,23 @@ impl Call<'_> {
         let keeps = self.has("cc");
         let cpp = kind.cpp;
         self.write(0, &format!("::emu::ptx::{name}<{cpp}>({a}, {b}, {with}, emu_carry, {keeps})"))
+    }
+
+    /// `mad.lo.cc.u32` and `madc.hi.cc.u32`: a half of a product, and a sum with a carry.
+    fn carried_product(&self) -> Option<String> {
+        let kind = self.own_type().filter(|kind| !kind.is_real())?;
+        let cpp = kind.cpp;
+        let [a, b, c] = [self.read(1, cpp)?, self.read(2, cpp)?, self.read(3, cpp)?];
+        let product = match self.words.get(1)? {
+            &"lo" => format!("::emu::ptx::mul({a}, {b})"),
+            &"hi" => format!("::emu::ptx::high<{cpp}>({a}, {b})"),
+            _ => return None,
+        };
+        let (with, keeps) = (self.words[0] == "madc", self.has("cc"));
+        self.write(
+            0,
+            &format!("::emu::ptx::add_carry<{cpp}>({product}, {c}, {with}, emu_carry, {keeps})"),
+        )
     }
 
     /// `add.rz.f32`, `fma.rn.sat.f32`: rounded another way, or between 0 and 1.

@@ -273,7 +273,11 @@ impl Call<'_> {
                 _ => Some(format!("((char*){} + {offset})", symbol.cpp)),
             };
         }
-        let space = if shared { "shared" } else { "anywhere" };
+        let space = match shared {
+            true => "shared",
+            false if self.has("local") => "local",
+            false => "anywhere",
+        };
         let base = self.text.read(base, "uint64_t")?;
         Some(format!("::emu::ptx::{space}({base} + {offset})"))
     }

@@ -74,7 +74,7 @@ impl Call<'_> {
     }
 
     /// `mma` of 8-bit numbers, which halves hold.
-    fn product_of_bytes(&self, d: &str, [a, b]: [&str; 2]) -> Option<String> {
+    fn product_of_bytes(&self, d: &str, [a, b]: [&str; 2], saturates: bool) -> Option<String> {
         let of = |name: &str| match name {
             "s8" => Some("SignedByte"),
             "u8" => Some("UnsignedByte"),
@@ -88,7 +88,14 @@ impl Call<'_> {
             "f32" if !is_whole(a) && !is_whole(b) => ("multiplied_bytes", "float"),
             _ => return None,
         };
+        if saturates && d != "s32" {
+            return None;
+        }
         let (of_a, of_b) = (of(a)?, of(b)?);
+        let name = match (name, saturates) {
+            ("multiplied_integers", true) => "multiplied_integers<true>",
+            (name, _) => name,
+        };
         let list = |index, cpp| Some(self.read_all(index, cpp)?.join(", "));
         let [left, right, add] = [list(1, "uint32_t")?, list(2, "uint32_t")?, list(3, sums)?];
         (self.vector(0)?.len() == 4).then_some(())?;
@@ -105,8 +112,12 @@ impl Call<'_> {
         let ["mma", "sync", "aligned", shape, "row", "col", d, a, b, c] = words[..] else {
             return None;
         };
-        if (shape, d) == ("m16n8k32", c) && words.len() == self.words.len() {
-            return self.product_of_bytes(d, [a, b]);
+        let saturates = words.len() < self.words.len();
+        if (shape, d) == ("m16n8k32", c) {
+            return self.product_of_bytes(d, [a, b], saturates);
+        }
+        if saturates {
+            return None;
         }
         let tensor = match (shape, a) {
             ("m16n8k16" | "m16n8k8", "f16") => "__half",

@@ -14,6 +14,7 @@ KERNELS = pathlib.Path(__file__).parents[2] / "ptx" / "kernels"
 sys.path.insert(0, str(KERNELS))
 
 attention = pytest.importorskip("attention")
+boxes = pytest.importorskip("boxes")
 elements = pytest.importorskip("elements")
 matmul = pytest.importorskip("matmul")
 rows = pytest.importorskip("rows")
@@ -53,6 +54,15 @@ def test_attention():
     p = np.tril(np.exp(q.astype(float) @ k.astype(float).transpose(0, 2, 1) / 8))
     expected = p / p.sum(-1, keepdims=True) @ v.astype(float)
     np.testing.assert_allclose(left["o_ptr"], expected, atol=2e-3)
+
+
+def test_boxes_of_tensors():
+    x = RANDOM.random((40, 48), dtype=np.float32)
+    left = vlstm.check_triton(boxes.double, (3, 2), x, vlstm.Out("float32", x.shape), 40, 48, BM=16, BN=32)
+    np.testing.assert_array_equal(left["y_ptr"], 2 * x)
+    # Rows of 12 bytes more than a multiple of 16.
+    with pytest.raises(vlstm.KernelError, match="tensor map: expected strides that are multiples of 16 bytes"):
+        vlstm.check_triton(boxes.double, (1, 1), x[:, :47].copy(), vlstm.Out("float32", (40, 47)), 40, 47, BM=16, BN=32)
 
 
 def test_rows_with_a_stride_and_arguments_that_share_memory():

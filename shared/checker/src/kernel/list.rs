@@ -45,12 +45,16 @@ pub fn list(json: bool, file: &Path, arguments: &Arguments, verb: &str) -> Resul
 
 /// `sum<T>(const T* x, int n)`
 fn signature(kernel: &Kernel) -> String {
-    let parameters = kernel.parameters.iter().map(|(t, name)| format!("{t} {name}"));
+    let own: Vec<(&str, &str)> = match &kernel.entry {
+        Some(entry) => entry.parameters.iter().map(|p| (&p.ptx[..], &p.name[..])).collect(),
+        None => kernel.parameters.iter().map(|(t, name)| (&t[..], &name[..])).collect(),
+    };
+    let parameters = own.into_iter().map(|(of_type, name)| format!("{of_type} {name}"));
     let template = match kernel.template.is_empty() {
         true => String::new(),
         false => format!("<{}>", kernel.template.join(", ")),
     };
-    let (scope, name) = (kernel.shown_scope(), &kernel.name);
+    let (scope, name) = (kernel.shown_scope(), kernel.shown_name());
     format!("{scope}{name}{template}({})", parameters.collect::<Vec<_>>().join(", "))
 }
 
@@ -105,6 +109,10 @@ fn is_type_parameter(kernel: &Kernel, name: &str) -> bool {
 
 fn guess(kernel: &Kernel, of_type: &str) -> Guess {
     let (base, stars, is_const) = bare(of_type);
+    // Of a module that does not say what a number of 64 bits is, it is mostly an address.
+    if base == "::emu::ptx::Word" {
+        return Guess::Memory { element: "float".into(), is_const: false };
+    }
     let element = match is_type_parameter(kernel, &base) {
         true => "float".to_owned(),
         false if base == "void" => "float".to_owned(),
@@ -216,8 +224,8 @@ fn command(verb: &str, file: &Path, kernel: &Kernel, arguments: &Arguments) -> V
 
 /// The kernel with arguments for its template, where its parameters do not decide them.
 fn instance(kernel: &Kernel, block_rank: usize) -> String {
-    let Kernel { name, template, template_kinds, parameters, .. } = kernel;
-    let scope = kernel.shown_scope();
+    let Kernel { template, template_kinds, parameters, .. } = kernel;
+    let (scope, name) = (kernel.shown_scope(), kernel.shown_name());
     let types = parameters.iter().map(|(t, _)| t.as_str()).collect::<Vec<_>>().join(" ");
     let is_deduced = |name: &String| {
         types.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|word| word == name)

@@ -132,6 +132,11 @@ impl Resolved {
         {
             reading.arch = known;
         }
+        let shared = arguments.shared.is_some() || written.shared.is_some();
+        if entry.as_ref().is_some_and(|entry| entry.dynamic_shared) && !shared {
+            let expected = format!("bytes of dynamic shared memory, which {kernel} uses");
+            return Err(bad("--shared", &expected, "none"));
+        }
         let required = entry
             .and_then(|entry| entry.required_block)
             .map(|sizes| Sizes::Several(sizes.map(|size| Size::Number(size.into())).into()));
@@ -245,7 +250,7 @@ fn only_kernel(file: &Path, reading: &lab_app::Options) -> Result<String, Failur
     let kernels = lab_app::Program::kernels(&[file.to_owned()], reading)
         .map_err(|error| Failure::Usage(error.to_string()))?;
     let names: Vec<String> =
-        kernels.iter().map(|(_, k)| format!("{}{}", k.shown_scope(), k.name)).collect();
+        kernels.iter().map(|(_, k)| format!("{}{}", k.shown_scope(), k.shown_name())).collect();
     match &names[..] {
         [one] => Ok(one.clone()),
         [] => Err(bad("--kernel", "a file with kernels", &file.display().to_string())),

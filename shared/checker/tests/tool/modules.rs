@@ -73,6 +73,32 @@ fn tiles_by_mma_and_by_wgmma() {
     }
 }
 
+/// The kernel makes tensor maps in shared memory and copies boxes by them, also over the tensor's edge.
+#[test]
+fn boxes_by_maps_of_the_kernel() {
+    computes(
+        "double.sm_90.ptx --grid 3,2 --shared 4096 --arg in:f32[40,48] --arg out:f32[40,48] --arg 40 --arg 48 \
+         --arg inout:u8[6,256]=0",
+        "double_param_1=double_param_0 * 2",
+    );
+    let (code, told) = check(
+        "double.sm_90.ptx --grid 1,1 --shared 4096 --arg in:f32[40,47] --arg out:f32[40,47] --arg 40 --arg 47 \
+         --arg inout:u8[256]=0",
+    );
+    assert_eq!(code, Some(3), "{told}");
+    assert!(told.contains("tensor map: expected strides that are multiples of 16 bytes"), "{told}");
+    let (code, told) = check(
+        "double.sm_90.ptx --grid 1 --arg in:f32[40,48] --arg out:f32[40,48] --arg 40 --arg 48",
+    );
+    assert_eq!(code, Some(2), "{told}");
+    assert!(
+        told.contains(
+            "--shared: expected bytes of dynamic shared memory, which double uses, got none"
+        ),
+        "{told}"
+    );
+}
+
 /// On sm_90 the products with V have A in registers.
 #[test]
 fn attention_of_both_architectures() {
@@ -125,6 +151,118 @@ fn races_and_values_that_nobody_wrote() {
     );
 }
 
+/// What compilers write beside Triton: functions, static shared memory, constants, local memory, text to print. Each thread
+/// adds a constant, a function's result, and what its neighbour has put into shared memory.
+const BY_HAND: &str = r#"
+.version 8.0
+.target sm_80
+.address_size 64
+.extern .func (.param .b32 printed) vprintf (.param .b64 format, .param .b64 values);
+.const .align 4 .f32 table[2] = {0f3F800000, 0f40000000};
+.global .align 1 .b8 text[10] = {116, 61, 37, 100, 32, 53, 37, 37, 10, 0};
+.func (.param .b32 result) square(.param .b32 x)
+{
+    .reg .f32 %f<3>;
+    ld.param.f32 %f1, [x];
+    mul.f32 %f2, %f1, %f1;
+    st.param.f32 [result], %f2;
+    ret;
+}
+.visible .entry mix(.param .u64 y_ptr, .param .u32 n)
+.maxntid 64
+{
+    .reg .pred %p<4>;
+    .reg .f32 %f<6>;
+    .reg .b32 %r<9>;
+    .reg .b64 %rd<8>;
+    .shared .align 4 .b8 tile[256];
+    .local .align 8 .b8 depot[16];
+    ld.param.u64 %rd1, [y_ptr];
+    ld.param.u32 %r1, [n];
+    mov.u32 %r2, %tid.x;
+    setp.ge.u32 %p1, %r2, %r1;
+    @%p1 bra $DONE;
+    shl.b32 %r3, %r2, 2;
+    mov.u32 %r4, tile;
+    add.u32 %r5, %r4, %r3;
+    cvt.rn.f32.u32 %f1, %r2;
+    st.shared.f32 [%r5], %f1;
+    bar.sync 0;
+    xor.b32 %r6, %r3, 4;
+    add.u32 %r6, %r4, %r6;
+    ld.shared.f32 %f2, [%r6];
+    {
+        .param .b32 x;
+        .param .b32 squared;
+        st.param.f32 [x], %f1;
+        call.uni (squared), square, (x);
+        ld.param.f32 %f3, [squared];
+    }
+    add.f32 %f2, %f2, %f3;
+    ld.const.f32 %f4, [table+4];
+    add.f32 %f2, %f2, %f4;
+    mul.wide.u32 %rd2, %r2, 4;
+    add.u64 %rd3, %rd1, %rd2;
+    st.global.f32 [%rd3], %f2;
+    setp.ne.u32 %p2, %r2, 3;
+    setp.lt.or.u32 %p3|%p2, %r2, 3, %p2;
+    @%p3 bra $DONE;
+    mov.u64 %rd4, depot;
+    cvta.local.u64 %rd5, %rd4;
+    st.local.u32 [%rd4], %r2;
+    mov.u64 %rd6, text;
+    cvta.global.u64 %rd7, %rd6;
+    {
+        .param .b64 format;
+        .param .b64 values;
+        .param .b32 printed;
+        st.param.b64 [format], %rd7;
+        st.param.b64 [values], %rd5;
+        call.uni (printed), vprintf, (format, values);
+    }
+$DONE:
+    ret;
+}
+.visible .entry unknown(.param .u64 y_ptr)
+{
+    .reg .b32 %r<2>;
+    tcgen05.wait::ld.sync.aligned;
+    ret;
+}
+"#;
+
+#[test]
+fn a_module_by_hand() {
+    let here = tempfile::tempdir().unwrap();
+    std::fs::write(here.path().join("k.ptx"), BY_HAND).unwrap();
+    let check = |words: &[&str]| {
+        let (code, stdout, stderr) = run(here.path(), &[&["check", "k.ptx"], words].concat());
+        (code, stdout + &stderr)
+    };
+    let launch =
+        ["--kernel", "mix", "--grid", "1", "--block", "64", "--arg", "out:f32[64]", "--arg", "64"];
+    let expected = ["--expect", "y_ptr=np.arange(64.)**2 + 2 + (np.arange(64) ^ 1)"];
+    let (code, told) = check(&[&launch[..], &expected].concat());
+    assert_eq!(code, Some(0), "{told}");
+    assert!(told.starts_with("t=3 5%\n"), "{told}");
+    assert!(
+        told.contains("mix at k.ptx:16: ") && told.contains("y_ptr: as expected, all 64"),
+        "{told}"
+    );
+
+    let (code, told) =
+        check(&["--kernel", "unknown", "--grid", "1", "--block", "1", "--arg", "out:f32[1]"]);
+    assert_eq!(code, Some(2), "{told}");
+    assert!(
+        told.contains("k.ptx: unknown: line 74: 'tcgen05.wait::ld.sync.aligned' is not run here"),
+        "{told}"
+    );
+    let (code, told) = check(&[]);
+    assert_eq!(code, Some(0), "{told}");
+    assert!(told.contains("k.ptx:16: mix(.u64 y_ptr, .u32 n)"), "{told}");
+    assert!(told.contains("2 kernels in k.ptx"), "{told}");
+}
+
 /// What is wrong by the letter alone, as Triton makes it of right kernels: several threads of a block that have the same
 /// element, and lanes that write sums of one row.
 #[test]
@@ -136,7 +274,7 @@ fn what_triton_does_alike_in_several_threads_is_formal() {
         "{told}"
     );
     let (code, told) = check(
-        "normalize.sm_90.ptx --grid 2 --shared 16 --arg in:f32[2,100] --arg out:f32[2,100] --arg 100",
+        "normalize.sm_90.ptx --grid 8 --shared 16 --arg in:f32[8,100] --arg out:f32[8,100] --arg 100",
     );
     assert_eq!(code, Some(0), "{told}");
     assert!(told.contains("formal, racecheck: race on byte 0 of dynamic shared memory"), "{told}");
