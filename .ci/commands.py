@@ -61,6 +61,7 @@ FAILS = {
     "cargo run -- app -D FORGETFUL shared/app/programs/sum.cu": 3,  # lacks a barrier
     "lab app shared/app/programs/tile.cu -D FORGETFUL": 3,  # does not wait for its copies
     "lab check shared/app/programs/sum.cu -D FORGETFUL --kernel sum_blocks --grid 8 --block 128 --shared 512 --arg 'x=in:f32[n]' --arg 'sums=out:f32[8]' --arg n=1000": 3,  # likewise
+    "lab check shared/ptx/kernels/add_left.sm_90.ptx --grid 4 --arg 'inout:f32[1000]' --arg 1000": 3,  # a race
     "cargo run -- corpus tile_without_barrier": 3,  # a planted bug, found
     "cargo run -- corpus bulk_expect_too_large": 3,  # likewise
     "cargo run -- corpus counter_set_back_early": 3,  # likewise

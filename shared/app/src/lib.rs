@@ -34,7 +34,6 @@ mod instructions;
 mod limit;
 mod object;
 mod program;
-mod ptx;
 mod rewrite;
 mod single;
 mod sources;
@@ -48,6 +47,7 @@ pub use facts::Facts;
 pub use given::{
     Argument, BadArgument, Buffer, Component, Element, Fill, Role, TensorName, Value, split_list,
 };
+pub use lab_ptx::Entry;
 pub use limit::limit_memory;
 pub use program::{Options, Program, Report, end_without_fail};
 pub use rewrite::Kernel;

@@ -7,11 +7,12 @@
 
 use std::ops::Range;
 
+use lab_ptx::{Given, translate_asm};
+
 use crate::conditions::{List, Macros};
 use crate::cuts::directive_end;
 use crate::facts::Facts;
 use crate::instructions::needs;
-use crate::ptx::{Given, translated};
 use crate::tokens::{Kind, Tokens};
 
 /// A kernel that a file defines.
@@ -33,6 +34,22 @@ pub struct Kernel {
     pub facts: Facts,
     /// Where it stands, from 1.
     pub line: usize,
+    /// Of a module of PTX, what that says of it.
+    pub entry: Option<lab_ptx::Entry>,
+}
+
+impl Kernel {
+    /// The namespaces that its source has: one of a module's none, whatever becomes of it here.
+    #[must_use]
+    pub fn shown_scope(&self) -> &str {
+        if self.entry.is_some() { "" } else { &self.scope }
+    }
+
+    /// Its name in its source, a module's too.
+    #[must_use]
+    pub fn shown_name(&self) -> &str {
+        self.entry.as_ref().map_or(&self.name, |entry| &entry.name)
+    }
 }
 
 /// A file that a host compiler takes.
@@ -443,6 +460,7 @@ impl<'a> Reader<'a> {
             required,
             facts,
             line,
+            entry: None,
         }))
     }
 
@@ -629,7 +647,7 @@ impl<'a> Reader<'a> {
         let source: String = text.iter().copied().map(unquoted).collect();
         let text = text.join(" ");
         let needs = needs(&text);
-        let new = match translated(&source, &given).filter(|_| is_whole) {
+        let new = match translate_asm(&source, &given).filter(|_| is_whole) {
             Some(body) if needs.is_empty() => format!("do {{ {body}}} while (0)"),
             Some(body) => format!("do {{ ({needs}(void)0); {{ {body}}} }} while (0)"),
             None => {

@@ -20,7 +20,7 @@ use crate::host::{self, HOST_TABLE};
 use crate::object::Initialisers;
 use crate::program::{compile, first_error, scratch};
 use crate::rewrite::Kernel;
-use crate::sources::Sources;
+use crate::sources::{CUDA, Sources};
 use crate::values::{Tensor, filled, read_tensor};
 use crate::{Error, Options};
 
@@ -147,8 +147,16 @@ impl Single {
         let mut sources = Sources::read(&[file.to_owned()], options, scratch)?;
         let (place, kernel) = find(&sources.kernels, launch)?;
         let (place, kernel) = (place.clone(), kernel.clone());
+        if let Some(refusal) = kernel.entry.as_ref().and_then(|entry| entry.refusal.as_ref()) {
+            let reason = format!("{}: {refusal}", kernel.shown_name());
+            return Err(Error::File { path: file.to_owned(), reason });
+        }
         let plan = plan(&kernel, launch)?;
         let launching = text_of(&kernel, launch, &plan);
+        if kernel.entry.is_some() {
+            let types = pointer_types(&kernel, &plan);
+            sources.units[0].0.insert_str(CUDA.len(), &types);
+        }
         let (mut cuts, mut left_out) = (Cuts::default(), Vec::new());
         let (module, initialisers) = loop {
             sources.units[0].0 += &launching;
@@ -167,7 +175,8 @@ impl Single {
                 return Err(Error::Argument(of_compiler(&said, &kernel)));
             }
             let summary = crate::program::summary(&said);
-            let is_last = left_out.len() >= MAX_CUTS || !cuts.add(&said);
+            // Of a module each function is needed, or was left out before.
+            let is_last = left_out.len() >= MAX_CUTS || kernel.entry.is_some() || !cuts.add(&said);
             let again = Sources::read_without(
                 &cuts,
                 Some((&place, kernel.line)),
@@ -241,8 +250,9 @@ impl Single {
         let (last, profile) = (state.last.take(), std::mem::take(&mut state.profile));
         drop(state);
         let (name, config) = last.unzip();
+        let of_module = self.kernel.entry.as_ref().map(|entry| entry.name.clone());
         let mut outcome = Outcome {
-            kernel: name.unwrap_or_else(|| self.kernel.name.clone()),
+            kernel: of_module.or(name).unwrap_or_else(|| self.kernel.name.clone()),
             place: format!("{}:{}", self.file.display(), self.kernel.line),
             config,
             findings: launched.into_iter().map(|(_, finding)| finding).collect(),
@@ -255,6 +265,10 @@ impl Single {
             use lab_emulator::Check::{Init, Race};
             f.formal.is_none() && !matches!(f.kind.check(), Race | Init)
         };
+        let is_python = self.kernel.entry.as_ref().and_then(|entry| entry.place.as_ref());
+        if is_python.is_some_and(|place| place.file.ends_with(".py")) {
+            outcome.findings.iter_mut().for_each(in_words_of_triton);
+        }
         // A launch that has ended early owes nothing.
         let is_whole = self.module.checked() && !outcome.findings.iter().any(ends);
         for held in done.held {
@@ -267,6 +281,28 @@ impl Single {
     }
 }
 
+/// What the pointers of a module's kernel point to, by the arguments that it gets.
+fn pointer_types(kernel: &Kernel, plan: &[Planned]) -> String {
+    let mut all = String::new();
+    for (n, ((of_type, _), planned)) in kernel.parameters.iter().zip(plan).enumerate() {
+        if let Value::Buffer(buffer) = &planned.value
+            && buffer.element.parts.is_some()
+            && ["void*", "::emu::ptx::Word"].contains(&of_type.as_str())
+        {
+            let own = lab_ptx::type_macro(&kernel.name, n);
+            let _ = writeln!(all, "#define {own} {}*", buffer.element.cpp);
+        }
+    }
+    all
+}
+
+/// A kernel of a Python file has another barrier than one of a `.cu` file.
+fn in_words_of_triton(finding: &mut Finding) {
+    let barrier = "tl.debug_barrier()";
+    let fix = finding.fix.replace("__syncwarp() between the two, or __syncthreads()", barrier);
+    finding.fix = fix.replace("__syncthreads()", barrier);
+}
+
 /// The kernel that is meant: by its name, and by its number of parameters where several have that.
 fn find<'a>(
     kernels: &'a [(PathBuf, Kernel)],
@@ -277,7 +313,7 @@ fn find<'a>(
     let (scope, base) = path.rsplit_once("::").unwrap_or(("", path));
     let is_meant = |(_, k): &&(PathBuf, Kernel)| {
         let own = k.name.split('<').next().unwrap_or_default();
-        own == base.trim()
+        (own == base.trim() || k.shown_name() == wanted)
             && format!("::{}", k.scope).ends_with(&match scope {
                 "" => String::new(),
                 scope => format!("::{scope}::"),
@@ -288,7 +324,7 @@ fn find<'a>(
     let fits = |(_, k): &&&(PathBuf, Kernel)| (k.required..=k.parameters.len()).contains(&count);
     meant.iter().find(fits).or(meant.first()).copied().ok_or_else(|| {
         let mut names: Vec<String> =
-            kernels.iter().map(|(_, k)| format!("{}{}", k.scope, k.name)).collect();
+            kernels.iter().map(|(_, k)| format!("{}{}", k.shown_scope(), k.shown_name())).collect();
         names.dedup();
         let expected = match names.is_empty() {
             true => "a file with kernels".into(),
@@ -452,7 +488,7 @@ fn text_of(kernel: &Kernel, launch: &Launch, plan: &[Planned]) -> String {
          ::emu::configure(emu_grid, emu_block, emu_shared, nullptr, {}, unsigned(emu_cluster));\n\
          #line 1 \"argument kernel\"\n{scope}{}(",
         i32::from(launch.cooperative),
-        launch.kernel
+        if kernel.entry.is_some() { &kernel.name } else { &launch.kernel }
     );
     for (index, planned) in plan.iter().take(given).enumerate() {
         let comma = if index > 0 { "," } else { "" };

@@ -3,8 +3,11 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use lab_ptx::Module;
+
 use crate::conditions::Macros;
 use crate::cuts::Cuts;
+use crate::facts::Facts;
 use crate::rewrite::{Kernel, rewrite};
 use crate::{Error, Options};
 
@@ -50,9 +53,13 @@ impl Sources {
         let mut reader = Reader { directories, scratch, cuts, kept, headers, kernels };
         let mut units = Vec::new();
         for file in files {
-            let text = reader.file(file, &mut macros.clone())?;
+            let is_of = |ending: &str| file.extension().is_some_and(|e| e == ending);
+            let text = match is_of("ptx") {
+                true => reader.module(file, &mut macros.clone())?,
+                false => reader.file(file, &mut macros.clone())?,
+            };
             // nvcc hands other files to the host's compiler as they are.
-            let is_cuda = file.extension().is_some_and(|e| e == "cu" || e == "cuh");
+            let is_cuda = ["cu", "cuh", "ptx"].into_iter().any(is_of);
             let before = if is_cuda { CUDA } else { "" };
             units.push((format!("{before}{text}"), file.clone()));
         }
@@ -71,6 +78,45 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
+    /// A module of PTX as a file of CUDA C++. Its kernels stand where their source does.
+    fn module(&mut self, path: &Path, macros: &mut Macros) -> Result<String, Error> {
+        let refuse = |reason: String| Error::File { path: path.to_owned(), reason };
+        let bytes = lab_emulator::read_file(path).map_err(|e| refuse(e.to_string()))?;
+        let text = String::from_utf8_lossy(&bytes);
+        // A compiler may have named its source by its last name alone: then it lies beside the module, perhaps.
+        let source = |name: &str| {
+            let beside = path.parent().map(|parent| parent.join(name));
+            let found = beside.filter(|beside| !Path::new(name).is_file() && beside.is_file());
+            found.map_or_else(|| name.to_owned(), |found| found.display().to_string())
+        };
+        let module = Module::read(&text, path, &source).map_err(|e| refuse(e.to_string()))?;
+        let translated = module.translate();
+        let rewritten =
+            rewrite(&translated.text, macros, &mut |_, _, _| Ok(None)).map_err(refuse)?;
+        for entry in translated.entries {
+            let own = rewritten.kernels.iter().find(|kernel| kernel.name == entry.cpp_name);
+            let (file, line) = match &entry.place {
+                Some(place) => (PathBuf::from(&place.file), place.line),
+                None => (path.to_owned(), entry.line),
+            };
+            let parameters =
+                entry.parameters.iter().map(|p| (p.cpp.clone(), p.name.clone())).collect();
+            let kernel = Kernel {
+                name: entry.cpp_name.clone(),
+                scope: own.map_or_else(String::new, |own| own.scope.clone()),
+                template: Vec::new(),
+                template_kinds: Vec::new(),
+                parameters,
+                required: entry.parameters.len() - entry.hidden,
+                facts: own.map_or_else(Facts::default, |own| own.facts.clone()),
+                line,
+                entry: Some(entry),
+            };
+            self.kernels.push((file, kernel));
+        }
+        Ok(rewritten.text)
+    }
+
     fn file(&mut self, path: &Path, macros: &mut Macros) -> Result<String, Error> {
         let refuse = |reason: String| Error::File { path: path.to_owned(), reason };
         let is_file = path.metadata().map_err(|e| refuse(e.to_string()))?.is_file();

@@ -225,8 +225,34 @@ impl Nvrtc {
     /// # Errors
     /// [`Error::Compile`] with the compiler's log.
     pub fn ptx(&self, source: &KernelSource, names: &[&str], arch: &str) -> Result<Ptx, Error> {
+        self.ptx_with(source, names, arch, &[])
+    }
+
+    /// The same with a rounding behind each product, which the compiler else joins with a sum: what the host's compiler
+    /// makes of the kernel.
+    ///
+    /// # Errors
+    /// As [`ptx`](Self::ptx).
+    pub fn unfused_ptx(
+        &self,
+        source: &KernelSource,
+        names: &[&str],
+        arch: &str,
+    ) -> Result<Ptx, Error> {
+        self.ptx_with(source, names, arch, &["--fmad=false"])
+    }
+
+    fn ptx_with(
+        &self,
+        source: &KernelSource,
+        names: &[&str],
+        arch: &str,
+        more: &[&str],
+    ) -> Result<Ptx, Error> {
         let of_ptx = arch.replacen("sm_", "compute_", 1);
-        let (program, _) = self.program(source, "", names, arch, &Self::options(&of_ptx))?;
+        let mut options = Self::options(&of_ptx);
+        options.extend(more.iter().map(|&option| option.to_owned()));
+        let (program, _) = self.program(source, "", names, arch, &options)?;
         let text = self.read(&program, &self.api.ptx_size, &self.api.ptx);
         let text = text.map_err(|log| failed(source, arch, log))?;
         let symbols = self.symbols(&program, names).map_err(|log| failed(source, arch, log))?;

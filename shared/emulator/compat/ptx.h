@@ -174,6 +174,13 @@ __forceinline__ int width(uint32_t clamp, bool up) {
     if ((clamp & 31) != (up ? 0 : 31)) emu_trap("shfl.sync: expected a clamp of 0 for up and of 31 otherwise");
     return 32 - int(clamp >> 8 & 31);
 }
+// Whether a shuffle ('u'p, 'd'own, 'b'fly, 'i'dx) reads from a lane of its part of the warp.
+__forceinline__ bool is_lane(char way, uint32_t by, uint32_t clamp) {
+    uint32_t part = clamp >> 8 & 31, first = laneid() & part, last = first | (clamp & 31 & ~part);
+    uint32_t lane = laneid(), from = way == 'd' ? lane + (by & 31) : way == 'b' ? lane ^ (by & 31) : first | (by & 31 & ~part);
+    if (way == 'u') return int(lane) - int(by & 31) >= int(last);
+    return from <= last;
+}
 __forceinline__ unsigned lanemask_eq() { return 1u << laneid(); }
 __forceinline__ unsigned lanemask_lt() { return lanemask_eq() - 1; }
 __forceinline__ unsigned lanemask_le() { return lanemask_lt() | lanemask_eq(); }
@@ -248,3 +255,6 @@ __forceinline__ void signs(int a, int b) {
 }
 }  // namespace ptx
 }  // namespace emu
+
+#include "ptx_module.h"
+#include "ptx_numbers.h"

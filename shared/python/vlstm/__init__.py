@@ -6,7 +6,8 @@ mlstm_kernels. `LSTM` takes the place of `torch.nn.LSTM`. `MLP` is a language mo
 is forward, backward and update in one call. On CUDA tensors kernels run that are compiled on the first call; on CPU
 tensors an emulator of a GPU runs the same kernels: right, and slow.
 
-`check_kernel` checks a kernel of any `.cu` file with numpy arrays, and needs no PyTorch.
+`check_kernel` checks a kernel of any `.cu` file with numpy arrays, and needs no PyTorch; `check_triton` does the same with a
+kernel of Triton, compiled for a GPU that need not be there.
 """
 
 import importlib
@@ -21,6 +22,7 @@ _PLACES = {
     "register": "_register",
     **dict.fromkeys(("MLP", "mlp_step"), "_mlp"),
     **dict.fromkeys(("Out", "check_kernel"), "_kernels"),
+    "check_triton": "_triton",
 }
 
 __all__ = ["KernelError", "__version__", *_PLACES]

@@ -98,14 +98,19 @@ def check_kernel(
             for value in [values] if isinstance(values, (str, os.PathLike)) else values:
                 options += [option, str(value)]
         report, text = run(["check", os.fspath(file), *options, "--output", str(left), "--json"])
-        code = report["exit"]
-        if code == FINDINGS:
-            raise with_findings(report)
-        if code != 0:
-            # What is an option of the tool is an argument here.
-            said = re.sub(r"--(?:arg|let) (?=\w)", "argument ", report.get("error", text))
-            raise (ValueError if code == USAGE else TimeoutError if "--timeout" in said else RuntimeError)(said)
+        refuse_failures(report, text)
         return load_file(left) if left.exists() else {}
+
+
+def refuse_failures(report, text):
+    """Raises what a run of `lab check` ended with, if that is not success."""
+    code = report["exit"]
+    if code == FINDINGS:
+        raise with_findings(report)
+    if code != 0:
+        # What is an option of the tool is an argument here.
+        said = re.sub(r"--(?:arg|let) (?=\w)", "argument ", report.get("error", text))
+        raise (ValueError if code == USAGE else TimeoutError if "--timeout" in said else RuntimeError)(said)
 
 
 def described(name, value, arrays, file):

@@ -45,12 +45,16 @@ pub fn list(json: bool, file: &Path, arguments: &Arguments, verb: &str) -> Resul
 
 /// `sum<T>(const T* x, int n)`
 fn signature(kernel: &Kernel) -> String {
-    let parameters = kernel.parameters.iter().map(|(t, name)| format!("{t} {name}"));
+    let own: Vec<(&str, &str)> = match &kernel.entry {
+        Some(entry) => entry.parameters.iter().map(|p| (&p.ptx[..], &p.name[..])).collect(),
+        None => kernel.parameters.iter().map(|(t, name)| (&t[..], &name[..])).collect(),
+    };
+    let parameters = own.into_iter().map(|(of_type, name)| format!("{of_type} {name}"));
     let template = match kernel.template.is_empty() {
         true => String::new(),
         false => format!("<{}>", kernel.template.join(", ")),
     };
-    let Kernel { scope, name, .. } = kernel;
+    let (scope, name) = (kernel.shown_scope(), kernel.shown_name());
     format!("{scope}{name}{template}({})", parameters.collect::<Vec<_>>().join(", "))
 }
 
@@ -105,6 +109,10 @@ fn is_type_parameter(kernel: &Kernel, name: &str) -> bool {
 
 fn guess(kernel: &Kernel, of_type: &str) -> Guess {
     let (base, stars, is_const) = bare(of_type);
+    // Of a module that does not say what a number of 64 bits is, it is mostly an address.
+    if base == "::emu::ptx::Word" {
+        return Guess::Memory { element: "float".into(), is_const: false };
+    }
     let element = match is_type_parameter(kernel, &base) {
         true => "float".to_owned(),
         false if base == "void" => "float".to_owned(),
@@ -148,10 +156,13 @@ fn command(verb: &str, file: &Path, kernel: &Kernel, arguments: &Arguments) -> V
         _ => 8,
     };
     let elements: usize = size.max(1) * wholes.iter().skip(1).map(|_| size).product::<usize>();
-    let (block, threads): (_, usize) = match facts.block_rank {
-        1 => ("256", 256),
-        2 => ("16,16", 256),
-        _ => ("8,8,4", 256),
+    let required = kernel.entry.as_ref().and_then(|entry| entry.required_block);
+    let (block, threads) = match (required, facts.block_rank) {
+        (Some([x, 1, 1]), _) => (x.to_string(), x as usize),
+        (Some([x, y, z]), _) => (format!("{x},{y},{z}"), (x * y * z) as usize),
+        (None, 1) => ("256".into(), 256),
+        (None, 2) => ("16,16".into(), 256),
+        (None, _) => ("8,8,4".into(), 256),
     };
     let blocks = elements.min(1 << 16).div_ceil(threads);
     let grid = match facts.grid_rank {
@@ -182,7 +193,12 @@ fn command(verb: &str, file: &Path, kernel: &Kernel, arguments: &Arguments) -> V
     if facts.cluster {
         words.push("--cluster 2 --arch sm_90".into());
     }
-    for (index, ((_, name), guess)) in kernel.parameters.iter().zip(&guesses).enumerate() {
+    // Those that a launcher adds are null without an argument.
+    let added = kernel.entry.as_ref().map_or(0, |entry| entry.hidden);
+    let asked = kernel.parameters.len() - added;
+    for (index, ((_, name), guess)) in
+        kernel.parameters.iter().zip(&guesses).take(asked).enumerate()
+    {
         let only_written = facts.written_only.get(index) == Some(&true) && wholes.len() < 2;
         let value = match guess {
             Guess::Whole => size.to_string(),
@@ -208,7 +224,8 @@ fn command(verb: &str, file: &Path, kernel: &Kernel, arguments: &Arguments) -> V
 
 /// The kernel with arguments for its template, where its parameters do not decide them.
 fn instance(kernel: &Kernel, block_rank: usize) -> String {
-    let Kernel { scope, name, template, template_kinds, parameters, .. } = kernel;
+    let Kernel { template, template_kinds, parameters, .. } = kernel;
+    let (scope, name) = (kernel.shown_scope(), kernel.shown_name());
     let types = parameters.iter().map(|(t, _)| t.as_str()).collect::<Vec<_>>().join(" ");
     let is_deduced = |name: &String| {
         types.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|word| word == name)

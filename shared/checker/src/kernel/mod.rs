@@ -30,7 +30,7 @@ pub use options::written_launch;
 #[group(skip)] // Its name is that of the commands' own groups.
 pub struct Arguments {
     /// NAME, NAME<float, 4> or ns::NAME; without one the file's kernels are listed, each with a command
-    #[arg(long)]
+    #[arg(long, alias = "entry")]
     kernel: Option<String>,
     /// Blocks; sizes are numbers or C++ that names arguments, such as '(n + 255) / 256'
     #[arg(long, value_name = "X[,Y[,Z]]", allow_hyphen_values = true)]
@@ -141,7 +141,7 @@ impl Arguments {
 
 /// Whether a name is that of a file and not of a stage.
 pub fn is_file(name: &str) -> bool {
-    [".cu", ".cuh"].iter().any(|end| name.ends_with(end))
+    [".cu", ".cuh", ".ptx"].iter().any(|end| name.ends_with(end))
 }
 
 /// Refuses what only a kernel of a file has.

@@ -113,7 +113,7 @@ impl Resolved {
         expectations: &Expectations,
     ) -> Result<Self, Failure> {
         let written = arguments.args.as_deref().map(read).transpose()?.unwrap_or_default();
-        let reading = lab_app::Options {
+        let mut reading = lab_app::Options {
             include: [&arguments.include[..], &written.include[..]].concat(),
             define: [&arguments.define[..], &written.define[..]].concat(),
             standard: arguments.standard.clone().or(written.std),
@@ -124,6 +124,22 @@ impl Resolved {
             Some(kernel) => kernel,
             None => only_kernel(file, &reading)?,
         };
+        // A module says what it was made for, and how many threads a block has.
+        let entry = module_entry(file, &kernel, &reading)?;
+        if let Some(entry) = &entry
+            && arguments.arch.is_none()
+            && let Some(known) = known_arch(&entry.target)
+        {
+            reading.arch = known;
+        }
+        let shared = arguments.shared.is_some() || written.shared.is_some();
+        if entry.as_ref().is_some_and(|entry| entry.dynamic_shared) && !shared {
+            let expected = format!("bytes of dynamic shared memory, which {kernel} uses");
+            return Err(bad("--shared", &expected, "none"));
+        }
+        let required = entry
+            .and_then(|entry| entry.required_block)
+            .map(|sizes| Sizes::Several(sizes.map(|size| Size::Number(size.into())).into()));
         let sizes = |option: &str, given: &Option<String>, written: &Option<Sizes>, like: &str| {
             let all = match (given, written) {
                 (Some(text), _) => split_list(text).into_iter().map(str::to_owned).collect(),
@@ -136,8 +152,12 @@ impl Resolved {
             }
         };
         let grid = sizes("--grid", &arguments.grid, &written.grid, "blocks, such as 4 or 4,2")?;
-        let block =
-            sizes("--block", &arguments.block, &written.block, "threads, such as 128 or 16,16")?;
+        let block = sizes(
+            "--block",
+            &arguments.block,
+            &written.block.or(required),
+            "threads, such as 128 or 16,16",
+        )?;
         let text = |given: &Option<String>, written: &Option<Size>| {
             given.clone().or_else(|| written.as_ref().map(Size::text))
         };
@@ -204,12 +224,33 @@ fn read(path: &Path) -> Result<Written, Failure> {
     }
 }
 
+/// What a module of PTX says of a kernel; none of other files.
+fn module_entry(
+    file: &Path,
+    kernel: &str,
+    reading: &lab_app::Options,
+) -> Result<Option<lab_app::Entry>, Failure> {
+    if file.extension().is_none_or(|ending| ending != "ptx") {
+        return Ok(None);
+    }
+    let kernels = lab_app::Program::kernels(&[file.to_owned()], reading)
+        .map_err(|error| Failure::Usage(error.to_string()))?;
+    let own = kernels.into_iter().filter_map(|(_, kernel)| kernel.entry);
+    Ok(own.into_iter().find(|entry| entry.name == kernel || entry.cpp_name == kernel))
+}
+
+/// The architecture of a `.target`: of one that is not known by itself, that of its family.
+fn known_arch(target: &str) -> Option<lab_app::Arch> {
+    let family = target.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    target.parse().or_else(|_| family.parse()).ok()
+}
+
 /// The kernel of a file that has one.
 fn only_kernel(file: &Path, reading: &lab_app::Options) -> Result<String, Failure> {
     let kernels = lab_app::Program::kernels(&[file.to_owned()], reading)
         .map_err(|error| Failure::Usage(error.to_string()))?;
     let names: Vec<String> =
-        kernels.iter().map(|(_, k)| format!("{}{}", k.scope, k.name)).collect();
+        kernels.iter().map(|(_, k)| format!("{}{}", k.shown_scope(), k.shown_name())).collect();
     match &names[..] {
         [one] => Ok(one.clone()),
         [] => Err(bad("--kernel", "a file with kernels", &file.display().to_string())),

@@ -5,6 +5,7 @@
 mod app;
 mod bad_input;
 mod compile;
+mod doors;
 mod history;
 mod inline_ptx;
 mod kernel;

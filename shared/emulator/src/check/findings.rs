@@ -46,6 +46,9 @@ const NULL_PAGES: usize = 1 << 16;
 /// How far away memory may be, in bytes, to be what a wrong index has missed; or as far as its own length.
 const FAR: usize = 1 << 20;
 
+/// Of a store's race: it was formal, for another thread does the same.
+const TWIN: u32 = 1 << 31;
+
 impl BlockCheck {
     #[cold]
     pub(super) fn misaligned(
@@ -164,9 +167,16 @@ impl BlockCheck {
                     Some(a) if distance(a.base, a.len).0 <= FAR.max(a.len) => {
                         let at = launch.name_in(a.base, a.len, address);
                         let name = at.split(['[', ' ']).next().unwrap_or(&at).to_owned();
-                        let (element, name) = match at.starts_with("byte ") {
-                            true => (None, "an allocation"),
-                            false => (Some(at), &name[..]),
+                        // "byte 8 of x (8 bytes)", where the type of its elements is not known.
+                        let of_bytes = at.strip_prefix("byte ").map(|rest| {
+                            let named = rest.split_once(" of ").map_or("", |(_, name)| name);
+                            let name = named.split(" (").next().unwrap_or_default();
+                            let is_name = !name.is_empty() && !name.contains(' ');
+                            if is_name { name } else { "an allocation" }
+                        });
+                        let (element, name) = match of_bytes {
+                            Some(name) => (None, name),
+                            None => (Some(at.clone()), &name[..]),
                         };
                         beyond(element, name, a.base, a.len)
                     }
@@ -224,6 +234,7 @@ impl BlockCheck {
         Conflict { with: other, formal }: Conflict,
         me: Cell,
     ) -> Option<usize> {
+        self.by_twin = formal == Some(Formal::Twin);
         let launch = &mut *self.launch;
         for cell in [other, me] {
             if !cell.kind().writes() {
@@ -355,7 +366,8 @@ impl BlockCheck {
                     stored.bytes as usize,
                 );
             }
-            stored.race = Some((index as u32, before));
+            let twin = if self.by_twin { TWIN } else { 0 };
+            stored.race = Some((index as u32 & !TWIN | twin, before));
         }
         thread.stored = stored;
     }
@@ -383,7 +395,12 @@ impl BlockCheck {
             std::ptr::copy_nonoverlapping(stored.address as *const u8, now.as_mut_ptr(), bytes);
         }
         if let Some((index, before)) = stored.race {
-            self.same_value(index as usize, before[..bytes] == now[..bytes]);
+            let is_same = before[..bytes] == now[..bytes];
+            let own = (index & !TWIN) as usize;
+            if is_same && index & TWIN != 0 {
+                self.launch.forget_formal(own);
+            }
+            self.same_value(own, is_same);
         }
         if now[0] == PATTERN_BYTES[0] && is_pattern(&now[..bytes]) {
             self.local(thread, &stored);

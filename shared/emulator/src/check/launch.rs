@@ -32,6 +32,8 @@ pub(crate) struct LaunchCheck {
     generations: Vec<u32>,
     /// It may begin before those before it have ended.
     pub(super) overlaps: bool,
+    /// Whether several threads may have the same element: the module says so.
+    pub(super) has_twins: bool,
     /// Those.
     pub(super) earlier: Earlier,
     pub(super) waiting: Waiting,
@@ -149,6 +151,7 @@ impl LaunchCheck {
             generation,
             generations: vec![generation],
             overlaps,
+            has_twins: module.symbol("emu_has_twins").is_some(),
             earlier,
             waiting: Waiting::default(),
             unordered: HashMap::default(),
@@ -216,6 +219,13 @@ impl LaunchCheck {
         // Two reasons for one finding are none.
         known.0 += u64::from(std::mem::discriminant(&known.1) == std::mem::discriminant(&formal));
         known.2.insert(read);
+    }
+
+    /// A formal race is none: the same value was written.
+    pub(super) fn forget_formal(&mut self, race: usize) {
+        if let Some(known) = self.formal.get_mut(&race) {
+            known.0 = known.0.saturating_sub(1);
+        }
     }
 
     /// All blocks have met for the `meeting`-th time (each block tells): what was before is ordered
@@ -298,7 +308,7 @@ impl LaunchCheck {
             let holds = match formal {
                 Formal::Guess => reads.is_subset(&self.guesses),
                 Formal::Poll(_) => reads.is_subset(&self.polls),
-                Formal::InStep | Formal::Reset => true,
+                Formal::InStep | Formal::Reset | Formal::Twin => true,
             };
             let Some(finding) = self.findings.get_mut(index) else { continue };
             match (finding.count == count && holds, formal) {

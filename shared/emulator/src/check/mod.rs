@@ -41,6 +41,8 @@ pub(crate) enum Formal {
     Reset,
     /// What is read is a guess, which a compare-and-swap tests.
     Guess,
+    /// A thread does what another thread does, and keeps it to itself.
+    Twin,
     /// A volatile read of shared memory before a volatile write by another warp, or two volatile writes: right where the read,
     /// or that before the second write, is one of a loop that waits; a race like any other where it is not. By the
     /// place of that read.
@@ -57,6 +59,10 @@ impl Formal {
                 "the thread that writes came last to the atomics before; CUDA's programming guide does the same"
             }
             Self::Poll(_) => "a loop waits for the write",
+            Self::Twin => {
+                "several threads do the same, and one result counts: compilers of tiles give out a tile so that has fewer \
+                 elements than the block has threads"
+            }
             Self::Guess => {
                 "an aligned word is read in one piece, and atomicCAS tests what was read; CUDA's programming guide does the \
                  same"
@@ -120,6 +126,10 @@ pub(crate) struct BlockCheck {
     looks_alone: bool,
     /// Whether the compiler thinks that a local variable may get no value.
     suspects: bool,
+    /// Whether several threads may have the same element, as compilers of tiles give them out.
+    has_twins: bool,
+    /// Whether the race that was found last is formal for that.
+    by_twin: bool,
     /// Whether a thread of the block has waited for the grid before.
     waited: bool,
     /// Whether all threads that let the next grid begin knew of such a wait; `None` where none did.
@@ -142,8 +152,10 @@ impl BlockCheck {
             arena: launch.arena.range(),
             pending: launch.counters.as_ref().map(|_| Pending::new(threads)),
             overlaps: launch.overlaps,
-            looks_alone: launch.counters.is_none() && !launch.overlaps,
+            looks_alone: launch.counters.is_none() && !launch.overlaps && !launch.has_twins,
             suspects: launch.module().has_suspects(),
+            has_twins: launch.has_twins,
+            by_twin: false,
             waited: false,
             lets_begin_behind_wait: None,
             launch,
@@ -536,6 +548,9 @@ impl BlockCheck {
     /// Remembers `me` in the granule; what it races with, if there is something.
     #[inline(always)]
     fn remember(&self, granule: &mut Granule, me: Cell, how: How) -> Option<Conflict> {
+        if self.has_twins && matches!(me.kind(), Kind::Read | Kind::Write) {
+            return self.remember_twin(granule, me, how);
+        }
         if granule.whole() && me.bytes() == INIT_ALL && !how.lands {
             let done = match me.kind() {
                 Kind::Read => self.remember_read(&mut granule.cells, me),
@@ -669,6 +684,55 @@ impl BlockCheck {
         }
         granule.sort_roles();
         race
+    }
+
+    /// As [`BlockCheck::remember_any`], where several threads may have the same element. Each of them loads it by one
+    /// instruction, and one stores the result: the others' loads race with that, and nobody sees what they have got. So a
+    /// thread's own load stays remembered behind its store, and a load by the same instruction is formal.
+    #[inline(never)]
+    fn remember_twin(&self, granule: &mut Granule, me: Cell, how: How) -> Option<Conflict> {
+        let before = granule.cells;
+        let meets = |c: &&Cell| c.bytes() & me.bytes() != 0;
+        let has_read = |thread: Cell, place: u16| {
+            let own = |c: &Cell| c.kind() == Kind::Read && c.same_thread(thread);
+            before.iter().filter(meets).any(|c| own(c) && c.place() == place)
+        };
+        let found = self.remember_any(granule, me, how);
+        let keep = match me.kind() {
+            Kind::Write => before.into_iter().find(|c| {
+                meets(&c) && c.kind() == Kind::Read && c.same_thread(me) && c.stamp() == me.stamp()
+            }),
+            _ => Some(me).filter(|me| !granule.cells.contains(me)),
+        };
+        let slot = |c: &Cell| match me.kind() {
+            Kind::Write => *c == Cell::NONE,
+            // One of two loads by the same instruction stands for both.
+            _ => c.kind() == Kind::Read && c.place() == me.place() && c.same_block(me),
+        };
+        if let (Some(kept), Some(slot)) = (keep, granule.cells.iter().rposition(slot)) {
+            granule.cells[slot] = kept;
+            granule.sort_roles();
+        }
+        let is_formal = |other: Cell| match (other.kind(), me.kind()) {
+            // The lanes of a warp write what each has got of a sum: compilers of tiles let the sums differ in their last bits.
+            (Kind::Write, Kind::Write) => {
+                how.shared && other.same_warp(me) && other.place() == me.place()
+            }
+            (Kind::Write, Kind::Read) => !how.shared && has_read(other, me.place()),
+            (Kind::Read, Kind::Write) => !how.shared && has_read(me, other.place()),
+            _ => false,
+        };
+        let found = found?;
+        if found.formal.is_some() || !found.with.same_block(me) || !is_formal(found.with) {
+            return Some(found);
+        }
+        // Another one may not be.
+        let races =
+            |c: &&Cell| meets(c) && c.kind().conflicts(me.kind()) && !self.clock.ordered(**c, me);
+        match before.iter().filter(races).find(|c| !c.same_block(me) || !is_formal(**c)) {
+            Some(&with) => Some(Conflict { with, formal: None }),
+            None => Some(Conflict { formal: Some(Formal::Twin), ..found }),
+        }
     }
 
     /// Whether a plain write comes behind atomics alone, the last of them its own thread's: a counter is set back by who

@@ -2,7 +2,7 @@
 
 /// One statement of a text.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Statement {
+pub(crate) enum Statement {
     /// `{` and `}`: what is declared between them is not known outside.
     Open,
     Close,
@@ -14,16 +14,16 @@ pub(super) enum Statement {
 
 /// `@!p cp.async.cg.shared.global [%0], [%1], 16;`
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Instruction {
+pub(crate) struct Instruction {
     /// The predicate that must hold, or, with `true`, must not.
-    pub(super) guard: Option<(Value, bool)>,
+    pub(crate) guard: Option<(Value, bool)>,
     /// The words of its name: `cp`, `async`, `cg`, `shared`, `global`.
-    pub(super) words: Vec<String>,
-    pub(super) operands: Vec<Operand>,
+    pub(crate) words: Vec<String>,
+    pub(crate) operands: Vec<Operand>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Operand {
+pub(crate) enum Operand {
     Value(Value),
     /// `!p`.
     Not(Value),
@@ -31,6 +31,8 @@ pub(super) enum Operand {
     Pair(Value, Value),
     /// `{%0, %1}`.
     Vector(Vec<Value>),
+    /// `(param0, param1)` of a call.
+    Arguments(Vec<Value>),
     /// `[%0 + 16]`, and `[map, {c0, c1}]` of a tensor.
     Address {
         base: Value,
@@ -40,7 +42,7 @@ pub(super) enum Operand {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Value {
+pub(crate) enum Value {
     /// `%0` or `%[name]`: one of those behind the colons.
     Own(String),
     /// `%laneid`.
@@ -56,7 +58,7 @@ pub(super) enum Value {
 }
 
 /// The statements of a text without its quotes; `None` where it is none that is understood.
-pub(super) fn statements(text: &str) -> Option<Vec<Statement>> {
+pub(crate) fn statements(text: &str) -> Option<Vec<Statement>> {
     let text = without_comments(text);
     let mut all = Vec::new();
     let mut rest = text.trim();
@@ -79,20 +81,36 @@ pub(super) fn statements(text: &str) -> Option<Vec<Statement>> {
     Some(all)
 }
 
-fn without_comments(text: &str) -> String {
-    let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default());
-    let mut rest = &lines.collect::<Vec<_>>().join("\n")[..];
-    let mut own = String::new();
-    while let Some((before, comment)) = rest.split_once("/*") {
-        own += before;
-        own.push(' ');
-        rest = comment.split_once("*/").map_or("", |(_, behind)| behind);
+/// The text without comments, each line at its place. What stands between quotes stays.
+pub(crate) fn without_comments(text: &str) -> String {
+    let mut own = String::with_capacity(text.len());
+    let (mut rest, mut in_string) = (text, false);
+    while let Some(c) = rest.chars().next() {
+        let len = match c {
+            _ if !in_string && rest.starts_with("//") => rest.find('\n').unwrap_or(rest.len()),
+            _ if !in_string && rest.starts_with("/*") => {
+                let len = rest.find("*/").map_or(rest.len(), |at| at + 2);
+                own.push(' ');
+                own.extend(rest[..len].chars().filter(|c| *c == '\n'));
+                len
+            }
+            c => {
+                in_string = match c {
+                    '"' => !in_string,
+                    '\n' => false,
+                    _ => in_string,
+                };
+                own.push(c);
+                c.len_utf8()
+            }
+        };
+        rest = &rest[len..];
     }
-    own + rest
+    own
 }
 
 /// A name and a colon, which is no `::`.
-fn label(text: &str) -> Option<(String, usize)> {
+pub(crate) fn label(text: &str) -> Option<(String, usize)> {
     let end = text.find(|c: char| !is_of_name(c) && !"%={}:".contains(c) || c == ':')?;
     let name = &text[..end];
     let is_label = text[end..].starts_with(':') && !text[end..].starts_with("::");
@@ -100,15 +118,15 @@ fn label(text: &str) -> Option<(String, usize)> {
 }
 
 /// `%=` and `${:uid}` make a label of each copy of a text its own; here a label is known in its text alone.
-pub(super) fn label_name(name: &str) -> String {
+pub(crate) fn label_name(name: &str) -> String {
     name.chars().map(|c| if is_of_name(c) { c } else { '_' }).collect()
 }
 
-fn is_of_name(c: char) -> bool {
+pub(crate) fn is_of_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_' || c == '$'
 }
 
-fn statement(text: &str) -> Option<Statement> {
+pub(crate) fn statement(text: &str) -> Option<Statement> {
     if let Some(declared) = text.strip_prefix(".reg") {
         let (kind, names) = declared.trim().split_once(char::is_whitespace)?;
         let names = names.split(',').map(|n| n.trim().trim_start_matches('%').to_owned());
@@ -119,7 +137,7 @@ fn statement(text: &str) -> Option<Statement> {
     let (guard, text) = match text.strip_prefix('@') {
         None => (None, text),
         Some(guarded) => {
-            let (predicate, rest) = guarded.split_once(char::is_whitespace)?;
+            let (predicate, rest) = guarded.trim_start().split_once(char::is_whitespace)?;
             let name = predicate.trim_start_matches('!');
             (Some((value(name)?, name.len() < predicate.len())), rest.trim())
         }
@@ -131,7 +149,7 @@ fn statement(text: &str) -> Option<Statement> {
 }
 
 /// What stands between separators outside of brackets; nothing is no part.
-fn parts(text: &str, separator: char) -> Vec<&str> {
+pub(crate) fn parts(text: &str, separator: char) -> Vec<&str> {
     let (mut all, mut depth, mut from) = (Vec::new(), 0, 0);
     for (at, c) in text.char_indices() {
         match c {
@@ -153,6 +171,9 @@ fn operand(text: &str) -> Option<Operand> {
     let values = |text| parts(text, ',').into_iter().map(value).collect::<Option<Vec<_>>>();
     if let Some(vector) = inner('{', '}') {
         return Some(Operand::Vector(values(vector)?));
+    }
+    if let Some(arguments) = inner('(', ')') {
+        return Some(Operand::Arguments(values(arguments)?));
     }
     if let Some(address) = inner('[', ']') {
         let (place, coordinates) = match parts(address, ',')[..] {
@@ -220,7 +241,7 @@ fn number(text: &str) -> Option<String> {
 }
 
 /// As PTX has them: `0x1f`, `0b101`, `017` of octal digits.
-fn whole_number(digits: &str) -> Option<u64> {
+pub(crate) fn whole_number(digits: &str) -> Option<u64> {
     let digits = digits.trim_end_matches('U').to_lowercase();
     let of_base =
         |prefix, base| digits.strip_prefix(prefix).map(|d| u64::from_str_radix(d, base).ok());

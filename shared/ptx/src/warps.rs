@@ -1,18 +1,23 @@
 //! What a warp or a block does together: small matrices, shuffles, votes, barriers. PTX ISA, "Warp-level Matrix
 //! Instructions" and "Parallel Synchronization and Communication Instructions".
 
-use super::Call;
-use super::memory::block;
-use super::statement::Operand;
+use crate::memory::block;
+use crate::statement::{Operand, Value};
+use crate::text::Call;
 
 impl Call<'_> {
-    pub(super) fn warps(&self) -> Option<String> {
+    pub(crate) fn warps(&self) -> Option<String> {
         match self.words[0] {
             "ldmatrix" => self.matrices(),
             "stmatrix" => self.matrices_stored(),
             "mma" => self.product_of_matrices(),
             "shfl" => self.shuffle(),
             "vote" if self.is("vote.sync") => self.vote(),
+            "match" if self.is("match.any.sync") && self.words.len() == 4 => {
+                let [value, mask] =
+                    [self.read(1, self.own_type()?.cpp)?, self.read(2, "uint32_t")?];
+                self.write(0, &format!("__match_any_sync({mask}, {value})"))
+            }
             "activemask" => self.write(0, "__activemask()"),
             "redux" if self.is("redux.sync") && self.words.len() == 4 => {
                 let cpp = self.own_type().filter(|kind| kind.letter != 'f')?.cpp;
@@ -68,22 +73,64 @@ impl Call<'_> {
         Some(format!("uint32_t({} + {offset})", self.text.read(base, "uint64_t")?))
     }
 
+    /// `mma` of 8-bit numbers, which halves hold.
+    fn product_of_bytes(&self, d: &str, [a, b]: [&str; 2], saturates: bool) -> Option<String> {
+        let of = |name: &str| match name {
+            "s8" => Some("SignedByte"),
+            "u8" => Some("UnsignedByte"),
+            "e4m3" => Some("SmallFloat<4, 3>"),
+            "e5m2" => Some("SmallFloat<5, 2>"),
+            _ => None,
+        };
+        let is_whole = |name: &str| name.ends_with('8');
+        let (name, sums) = match d {
+            "s32" if is_whole(a) && is_whole(b) => ("multiplied_integers", "uint32_t"),
+            "f32" if !is_whole(a) && !is_whole(b) => ("multiplied_bytes", "float"),
+            _ => return None,
+        };
+        if saturates && d != "s32" {
+            return None;
+        }
+        let (of_a, of_b) = (of(a)?, of(b)?);
+        let name = match (name, saturates) {
+            ("multiplied_integers", true) => "multiplied_integers<true>",
+            (name, _) => name,
+        };
+        let list = |index, cpp| Some(self.read_all(index, cpp)?.join(", "));
+        let [left, right, add] = [list(1, "uint32_t")?, list(2, "uint32_t")?, list(3, sums)?];
+        (self.vector(0)?.len() == 4).then_some(())?;
+        let written = self.write_all(0, "emu_v.v")?;
+        Some(format!(
+            "auto emu_v = ::emu::ptx::{name}(::emu::ptx::{of_a}{{}}, ::emu::ptx::{of_b}{{}}, \
+             {{{left}}}, {{{right}}}, {{{add}}}); {written}"
+        ))
+        .map(block)
+    }
+
     fn product_of_matrices(&self) -> Option<String> {
-        let ["mma", "sync", "aligned", shape, "row", "col", d, a, b, c] = self.words else {
+        let words: Vec<&str> = self.words.iter().copied().filter(|w| *w != "satfinite").collect();
+        let ["mma", "sync", "aligned", shape, "row", "col", d, a, b, c] = words[..] else {
             return None;
         };
-        let tensor = match (*shape, *a) {
+        let saturates = words.len() < self.words.len();
+        if (shape, d) == ("m16n8k32", c) {
+            return self.product_of_bytes(d, [a, b], saturates);
+        }
+        if saturates {
+            return None;
+        }
+        let tensor = match (shape, a) {
             ("m16n8k16" | "m16n8k8", "f16") => "__half",
             ("m16n8k16" | "m16n8k8", "bf16") => "__nv_bfloat16",
             ("m16n8k8" | "m16n8k4", "tf32") => "float",
             _ => return None,
         };
-        if a != b || d != c || !(*d == "f32" || (*d, *a) == ("f16", "f16")) {
+        if a != b || d != c || !(d == "f32" || (d, a) == ("f16", "f16")) {
             return None;
         }
         let of = |index, cpp| Some(self.read_all(index, cpp)?.join(", "));
         let [a, b] = [of(1, "uint32_t")?, of(2, "uint32_t")?];
-        let wide = *d == "f32";
+        let wide = d == "f32";
         let c = of(3, if wide { "float" } else { "uint32_t" })?;
         let name = if wide { "multiplied" } else { "multiplied_halves" };
         let parts = if wide { 4 } else { 2 };
@@ -107,7 +154,19 @@ impl Call<'_> {
         let [value, lane] = [self.read(1, "uint32_t")?, self.read(2, "uint32_t")?];
         let [clamp, mask] = [self.read(3, "uint32_t")?, self.read(4, "uint32_t")?];
         let up = self.words[2] == "up";
-        self.write(0, &format!("{name}({mask}, {value}, {lane}, ::emu::ptx::width({clamp}, {up}))"))
+        let done = format!("{name}({mask}, {value}, {lane}, ::emu::ptx::width({clamp}, {up}))");
+        let Some(Operand::Pair(to, is_there)) = self.operands.first() else {
+            return self.write(0, &done);
+        };
+        // Whether there is a lane to read from.
+        let way = self.words[2];
+        let there = format!("::emu::ptx::is_lane('{}', {lane}, {clamp})", &way[..1]);
+        Some(format!(
+            "bool emu_p = {there}; {}; {}",
+            self.text.write(to, &done)?,
+            self.text.write(is_there, "emu_p")?
+        ))
+        .map(block)
     }
 
     fn vote(&self) -> Option<String> {
@@ -116,6 +175,9 @@ impl Call<'_> {
             ["ballot", "b32"] => self.write(0, &format!("__ballot_sync({mask}, {p})")),
             ["any", "pred"] => self.write(0, &format!("bool(__any_sync({mask}, {p}))")),
             ["all", "pred"] => self.write(0, &format!("bool(__all_sync({mask}, {p}))")),
+            ["uni", "pred"] => {
+                self.write(0, &format!("(__all_sync({mask}, {p}) || __all_sync({mask}, !{p}))"))
+            }
             _ => None,
         }
     }
@@ -130,23 +192,34 @@ impl Call<'_> {
         Some(format!("__syncwarp({mask}); {told}; {own}")).map(block)
     }
 
+    /// `bar.red.popc.u32 d, 0, p;` of all threads of the block.
+    fn reducing_barrier(&self) -> Option<String> {
+        let name = match self.words {
+            ["bar" | "barrier", .., "red", "popc", "u32"]
+            | ["bar" | "barrier", .., "red", "popc", "aligned", "u32"] => "count",
+            ["bar" | "barrier", .., "and", "pred"] => "and",
+            ["bar" | "barrier", .., "or", "pred"] => "or",
+            _ => return None,
+        };
+        matches!(self.value(1)?, Value::Number(n) if n == "0").then_some(())?;
+        (self.operands.len() == 3).then_some(())?;
+        self.write(0, &format!("__syncthreads_{name}({})", self.read(2, "bool")?))
+    }
+
     fn barrier(&self) -> Option<String> {
+        if self.has("red") {
+            return self.reducing_barrier();
+        }
+        let words: Vec<&str> =
+            self.words.iter().copied().filter(|w| !["cta", "aligned"].contains(w)).collect();
         let number = || self.read(0, "uint32_t");
         let threads = || self.read(1, "uint32_t");
-        match (self.words, self.operands.len()) {
-            (
-                ["bar" | "barrier", "sync"]
-                | ["barrier", "sync", "aligned"]
-                | ["bar", "cta", "sync"],
-                1,
-            ) => Some(format!("::emu::ptx::barrier({})", number()?)),
-            (
-                ["bar" | "barrier", "sync"]
-                | ["barrier", "sync", "aligned"]
-                | ["bar", "cta", "sync"],
-                2,
-            ) => Some(format!("::emu::ptx::barrier({}, {})", number()?, threads()?)),
-            (["bar" | "barrier", "arrive"] | ["barrier", "arrive", "aligned"], 2) => {
+        match (&words[..], self.operands.len()) {
+            (["bar" | "barrier", "sync"], 1) => Some(format!("::emu::ptx::barrier({})", number()?)),
+            (["bar" | "barrier", "sync"], 2) => {
+                Some(format!("::emu::ptx::barrier({}, {})", number()?, threads()?))
+            }
+            (["bar" | "barrier", "arrive"], 2) => {
                 Some(format!("emu_named_barrier({}, {}, true)", number()?, threads()?))
             }
             (["bar", "warp", "sync"], 1) => Some(format!("__syncwarp({})", number()?)),

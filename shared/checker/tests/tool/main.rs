@@ -1,19 +1,25 @@
 //! The tool, run from a directory that knows nothing of this repository.
 #![allow(missing_docs)]
 
+mod modules;
+
+use std::path::Path;
 use std::process::Command;
+
+/// Exit code, stdout and stderr of the tool, run there.
+fn run(here: &Path, words: &[&str]) -> (Option<i32>, String, String) {
+    let mut tool = Command::new(env!("CARGO_BIN_EXE_lab-checker"));
+    let output = tool.current_dir(here).args(words).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
 
 #[test]
 fn the_tool_stands_alone_and_says_its_own_name() {
     let here = tempfile::tempdir().unwrap();
     let sum = concat!(env!("CARGO_MANIFEST_DIR"), "/../app/programs/sum.cu");
     std::fs::copy(sum, here.path().join("sum.cu")).unwrap();
-    let run = |words: &str| {
-        let mut tool = Command::new(env!("CARGO_BIN_EXE_lab-checker"));
-        let output = tool.current_dir(here.path()).args(words.split_whitespace()).output().unwrap();
-        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-        (output.status.code(), text(&output.stdout), text(&output.stderr))
-    };
+    let run = |words: &str| run(here.path(), &words.split_whitespace().collect::<Vec<_>>());
     let (code, stdout, _) = run("check sum.cu");
     assert_eq!(code, Some(0));
     assert!(stdout.contains("lab-checker check sum.cu --kernel sum_blocks"), "{stdout}");

@@ -1,11 +1,11 @@
 //! What goes on while a thread does: copies, mbarriers, the products of a warpgroup. PTX ISA, "Asynchronous operations".
 
-use super::Call;
-use super::memory::block;
-use super::statement::Operand;
+use crate::memory::block;
+use crate::statement::Operand;
+use crate::text::Call;
 
 impl Call<'_> {
-    pub(super) fn asynchronous(&self) -> Option<String> {
+    pub(crate) fn asynchronous(&self) -> Option<String> {
         match self.words {
             ["cp", "async", "commit_group"] => Some("emu_async_commit()".into()),
             ["cp", "async", "wait_group"] => {

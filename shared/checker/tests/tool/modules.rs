@@ -1,0 +1,283 @@
+//! Modules of PTX, as Triton has made them of the Python files beside them: right by numbers, clean, and what is wrong found
+//! at Python's line.
+
+use std::path::PathBuf;
+
+use crate::run;
+
+fn kernels() -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "..", "ptx", "kernels"].iter().collect()
+}
+
+/// `lab check` of a module there, with words that a space ends: what it prints, and its exit code.
+fn check(words: &str) -> (Option<i32>, String) {
+    let words: Vec<&str> = ["check"].into_iter().chain(words.split_whitespace()).collect();
+    let (code, stdout, stderr) = run(&kernels(), &words);
+    (code, stdout + &stderr)
+}
+
+/// The line of a source that begins so, from 1.
+fn line_of(file: &str, nth: usize, text: &str) -> usize {
+    let source = std::fs::read_to_string(kernels().join(file)).unwrap();
+    let mut lines = source.lines().enumerate().filter(|(_, line)| line.contains(text));
+    lines.nth(nth).unwrap().0 + 1
+}
+
+/// The module's last array is what numpy computes of the others, and the checks find nothing.
+#[track_caller]
+fn computes(words: &str, expected: &str) {
+    let all = ["check"].into_iter().chain(words.split_whitespace()).chain(["--expect", expected]);
+    let (code, stdout, stderr) = run(&kernels(), &all.collect::<Vec<_>>());
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(stdout.contains(": as expected, all ") && stdout.contains(": 0 findings"), "{stdout}");
+}
+
+#[test]
+fn elements_one_by_one() {
+    let arguments = "--grid 4 --arg in:f32[1000] --arg in:f32[1000] --arg out:f32[1000] --arg 1000";
+    computes(&format!("add.sm_80.ptx {arguments}"), "add_param_2=add_param_0 + add_param_1");
+    let (code, told) = check(&format!("add_without_mask.sm_90.ptx {arguments}"));
+    assert_eq!(code, Some(3), "{told}");
+    let line = line_of("elements.py", 1, "x = tl.load");
+    let expected =
+        "out of bounds: add_without_mask_param_0[1000] (f32, 1000 elements), 0 bytes past the end";
+    assert!(told.contains(expected), "{told}");
+    let read = format!("read of 8 bytes at elements.py:{line}:9 by block (3,0,0)");
+    assert!(told.contains(&read), "{told}");
+    assert!(told.starts_with(&format!("add_without_mask at elements.py:{}", line - 2)), "{told}");
+}
+
+#[test]
+fn rows_with_sums_of_the_block() {
+    computes(
+        "softmax.sm_90.ptx --grid 3 --shared 16 --arg in:f32[3,500] --arg out:f32[3,500] --arg 500 --arg 500",
+        "softmax_param_1=(lambda e: e / e.sum(1, keepdims=True))(np.exp(softmax_param_0))",
+    );
+    computes(
+        "layer_norm.sm_90.ptx --grid 2 --shared 16 --arg in:f32[2,300] --arg in:f32[300] --arg in:f32[300] \
+         --arg out:f32[2,300] --arg 300 --arg 1e-5f",
+        "layer_norm_param_3=(lambda x, d: d / np.sqrt((d * d).mean(1, keepdims=True) + 1e-5))(layer_norm_param_0, \
+         layer_norm_param_0 - layer_norm_param_0.mean(1, keepdims=True)) * layer_norm_param_1 + layer_norm_param_2",
+    );
+}
+
+#[test]
+fn tiles_by_mma_and_by_wgmma() {
+    for module in ["matmul.sm_80.ptx", "matmul.sm_90.ptx"] {
+        let arguments = "--grid 2,2 --shared 16384 --arg in:f16[96,80] --arg in:f16[80,112] --arg out:f16[96,112] \
+                         --arg 96 --arg 112 --arg 80";
+        computes(
+            &format!("{module} {arguments}"),
+            "matmul_param_2=(matmul_param_0.astype(float) @ matmul_param_1.astype(float)).astype(np.float16)",
+        );
+    }
+}
+
+/// The kernel makes tensor maps in shared memory and copies boxes by them, also over the tensor's edge.
+#[test]
+fn boxes_by_maps_of_the_kernel() {
+    computes(
+        "double.sm_90.ptx --grid 3,2 --shared 4096 --arg in:f32[40,48] --arg out:f32[40,48] --arg 40 --arg 48 \
+         --arg inout:u8[6,256]=0",
+        "double_param_1=double_param_0 * 2",
+    );
+    let (code, told) = check(
+        "double.sm_90.ptx --grid 1,1 --shared 4096 --arg in:f32[40,47] --arg out:f32[40,47] --arg 40 --arg 47 \
+         --arg inout:u8[256]=0",
+    );
+    assert_eq!(code, Some(3), "{told}");
+    assert!(told.contains("tensor map: expected strides that are multiples of 16 bytes"), "{told}");
+    let (code, told) = check(
+        "double.sm_90.ptx --grid 1 --arg in:f32[40,48] --arg out:f32[40,48] --arg 40 --arg 48",
+    );
+    assert_eq!(code, Some(2), "{told}");
+    assert!(
+        told.contains(
+            "--shared: expected bytes of dynamic shared memory, which double uses, got none"
+        ),
+        "{told}"
+    );
+}
+
+/// On sm_90 the products with V have A in registers.
+#[test]
+fn attention_of_both_architectures() {
+    for module in ["attention.sm_80.ptx", "attention.sm_90.ptx"] {
+        let arguments = "--grid 2,2 --shared 49152 --arg in:f16[2,90,64] --arg in:f16[2,90,64] --arg in:f16[2,90,64] \
+                         --arg out:f16[2,90,64] --arg 90 --arg 0.125f --atol 2e-3 --rtol 2e-3";
+        computes(
+            &format!("{module} {arguments}"),
+            "attention_param_3=(lambda q, k, v: (lambda p: p / p.sum(-1, keepdims=True))(np.tril(np.exp(\
+             q @ k.transpose(0, 2, 1) / 8))) @ v)(*(x.astype(float) for x in (attention_param_0, attention_param_1, \
+             attention_param_2)))",
+        );
+    }
+}
+
+#[test]
+fn races_and_values_that_nobody_wrote() {
+    let (code, told) = check("add_left.sm_90.ptx --grid 4 --arg inout:f32[1000] --arg 1000");
+    assert_eq!(code, Some(3), "{told}");
+    let line = line_of("elements.py", 0, "left = tl.load");
+    assert!(
+        told.contains("racecheck: race on add_left_param_0[255] (f32, 1000 elements)"),
+        "{told}"
+    );
+    assert!(
+        told.contains(&format!("read of 4 bytes at elements.py:{line}:12 by block (1,0,0)")),
+        "{told}"
+    );
+    assert!(
+        told.contains(&format!("write at elements.py:{}:5 by block (0,0,0)", line + 2)),
+        "{told}"
+    );
+
+    let (code, told) =
+        check("reverse.sm_90.ptx --grid 1 --arg in:f32[256] --arg out:f32[256] --arg out:f32[256]");
+    assert_eq!(code, Some(3), "{told}");
+    let line = line_of("elements.py", 0, "tl.load(scratch_ptr + BLOCK");
+    assert!(told.contains("racecheck: race on reverse_param_1"), "{told}");
+    assert!(told.contains(&format!("at elements.py:{line}:32 by block")), "{told}");
+    assert!(told.contains("fix: tl.debug_barrier() between the two"), "{told}");
+
+    let words = "copy_twice.sm_90.ptx --grid 4 --arg in:f32[1000] --arg out:f32[1000] --arg out:f32[1000] --arg 1000";
+    let (code, told) = check(words);
+    assert_eq!(code, Some(3), "{told}");
+    let line = line_of("elements.py", 0, "again = tl.load");
+    assert!(told.contains("initcheck: uninitialised: copy_twice_param_1[999]"), "{told}");
+    assert!(
+        told.contains(&format!("read of 4 bytes at elements.py:{line}:13 by block (3,0,0)")),
+        "{told}"
+    );
+}
+
+/// What compilers write beside Triton: functions, static shared memory, constants, local memory, text to print. Each thread
+/// adds a constant, a function's result, and what its neighbour has put into shared memory.
+const BY_HAND: &str = r#"
+.version 8.0
+.target sm_80
+.address_size 64
+.extern .func (.param .b32 printed) vprintf (.param .b64 format, .param .b64 values);
+.const .align 4 .f32 table[2] = {0f3F800000, 0f40000000};
+.global .align 1 .b8 text[10] = {116, 61, 37, 100, 32, 53, 37, 37, 10, 0};
+.func (.param .b32 result) square(.param .b32 x)
+{
+    .reg .f32 %f<3>;
+    ld.param.f32 %f1, [x];
+    mul.f32 %f2, %f1, %f1;
+    st.param.f32 [result], %f2;
+    ret;
+}
+.visible .entry mix(.param .u64 y_ptr, .param .u32 n)
+.maxntid 64
+{
+    .reg .pred %p<4>;
+    .reg .f32 %f<6>;
+    .reg .b32 %r<9>;
+    .reg .b64 %rd<8>;
+    .shared .align 4 .b8 tile[256];
+    .local .align 8 .b8 depot[16];
+    ld.param.u64 %rd1, [y_ptr];
+    ld.param.u32 %r1, [n];
+    mov.u32 %r2, %tid.x;
+    setp.ge.u32 %p1, %r2, %r1;
+    @%p1 bra $DONE;
+    shl.b32 %r3, %r2, 2;
+    mov.u32 %r4, tile;
+    add.u32 %r5, %r4, %r3;
+    cvt.rn.f32.u32 %f1, %r2;
+    st.shared.f32 [%r5], %f1;
+    bar.sync 0;
+    xor.b32 %r6, %r3, 4;
+    add.u32 %r6, %r4, %r6;
+    ld.shared.f32 %f2, [%r6];
+    {
+        .param .b32 x;
+        .param .b32 squared;
+        st.param.f32 [x], %f1;
+        call.uni (squared), square, (x);
+        ld.param.f32 %f3, [squared];
+    }
+    add.f32 %f2, %f2, %f3;
+    ld.const.f32 %f4, [table+4];
+    add.f32 %f2, %f2, %f4;
+    mul.wide.u32 %rd2, %r2, 4;
+    add.u64 %rd3, %rd1, %rd2;
+    st.global.f32 [%rd3], %f2;
+    setp.ne.u32 %p2, %r2, 3;
+    setp.lt.or.u32 %p3|%p2, %r2, 3, %p2;
+    @%p3 bra $DONE;
+    mov.u64 %rd4, depot;
+    cvta.local.u64 %rd5, %rd4;
+    st.local.u32 [%rd4], %r2;
+    mov.u64 %rd6, text;
+    cvta.global.u64 %rd7, %rd6;
+    {
+        .param .b64 format;
+        .param .b64 values;
+        .param .b32 printed;
+        st.param.b64 [format], %rd7;
+        st.param.b64 [values], %rd5;
+        call.uni (printed), vprintf, (format, values);
+    }
+$DONE:
+    ret;
+}
+.visible .entry unknown(.param .u64 y_ptr)
+{
+    .reg .b32 %r<2>;
+    tcgen05.wait::ld.sync.aligned;
+    ret;
+}
+"#;
+
+#[test]
+fn a_module_by_hand() {
+    let here = tempfile::tempdir().unwrap();
+    std::fs::write(here.path().join("k.ptx"), BY_HAND).unwrap();
+    let check = |words: &[&str]| {
+        let (code, stdout, stderr) = run(here.path(), &[&["check", "k.ptx"], words].concat());
+        (code, stdout + &stderr)
+    };
+    let launch =
+        ["--kernel", "mix", "--grid", "1", "--block", "64", "--arg", "out:f32[64]", "--arg", "64"];
+    let expected = ["--expect", "y_ptr=np.arange(64.)**2 + 2 + (np.arange(64) ^ 1)"];
+    let (code, told) = check(&[&launch[..], &expected].concat());
+    assert_eq!(code, Some(0), "{told}");
+    assert!(told.starts_with("t=3 5%\n"), "{told}");
+    assert!(
+        told.contains("mix at k.ptx:16: ") && told.contains("y_ptr: as expected, all 64"),
+        "{told}"
+    );
+
+    let (code, told) =
+        check(&["--kernel", "unknown", "--grid", "1", "--block", "1", "--arg", "out:f32[1]"]);
+    assert_eq!(code, Some(2), "{told}");
+    assert!(
+        told.contains("k.ptx: unknown: line 74: 'tcgen05.wait::ld.sync.aligned' is not run here"),
+        "{told}"
+    );
+    let (code, told) = check(&[]);
+    assert_eq!(code, Some(0), "{told}");
+    assert!(told.contains("k.ptx:16: mix(.u64 y_ptr, .u32 n)"), "{told}");
+    assert!(told.contains("2 kernels in k.ptx"), "{told}");
+}
+
+/// What is wrong by the letter alone, as Triton makes it of right kernels: several threads of a block that have the same
+/// element, and lanes that write sums of one row.
+#[test]
+fn what_triton_does_alike_in_several_threads_is_formal() {
+    let (code, told) = check("rotate.sm_90.ptx --grid 1 --arg inout:f32[128]=arange");
+    assert_eq!(code, Some(0), "{told}");
+    assert!(
+        told.contains("formal, racecheck: race on rotate_param_0[0] (f32, 128 elements)"),
+        "{told}"
+    );
+    let (code, told) = check(
+        "normalize.sm_90.ptx --grid 8 --shared 16 --arg in:f32[8,100] --arg out:f32[8,100] --arg 100",
+    );
+    assert_eq!(code, Some(0), "{told}");
+    assert!(told.contains("formal, racecheck: race on byte 0 of dynamic shared memory"), "{told}");
+    let strict = check("rotate.sm_90.ptx --grid 1 --arg inout:f32[128]=arange --strict");
+    assert_eq!(strict.0, Some(3), "{}", strict.1);
+}
