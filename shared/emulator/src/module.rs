@@ -568,26 +568,40 @@ const MOST_LINKS: usize = 40;
 
 /// Writes a temporary file beside the one that `path` leads to and renames it there, so that readers and parallel
 /// writers only ever see a whole file. What is no file, such as /dev/null, is written as it is.
+///
+/// # Errors
+/// It cannot be written: what stood there before still does.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    write_atomically_by(path, |file| file.write_all(bytes))
+}
+
+/// The same of what `write` writes, piece by piece: nobody need have all of it at once.
+///
+/// # Errors
+/// As [`write_atomically`]; what `write` returns.
+pub fn write_atomically_by(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
+) -> std::io::Result<()> {
     let path = match Target::of(path)? {
         Target::File(path) => path,
-        Target::Through(path) => return write_through(&path, bytes),
+        Target::Through(path) => return write(&mut opened_to_append(&path)?),
     };
     let directory = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // As any new file: the umask narrows it. A temporary file's own default is for its owner only.
     let mode = std::fs::Permissions::from_mode(0o666);
     let mut file = tempfile::Builder::new().permissions(mode).tempfile_in(directory)?;
-    file.write_all(bytes)?;
+    write(file.as_file_mut())?;
     file.persist(path)?;
     Ok(())
 }
 
 /// A pipe that nobody reads is refused: opened otherwise, it would be waited for.
-fn write_through(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut file = File::options().append(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+fn opened_to_append(path: &Path) -> std::io::Result<File> {
+    let file = File::options().append(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     // SAFETY: flags of an open descriptor.
     unsafe { libc::fcntl(std::os::fd::AsRawFd::as_raw_fd(&file), libc::F_SETFL, libc::O_APPEND) };
-    file.write_all(bytes)
+    Ok(file)
 }
 
 fn in_memory(bytes: &[u8]) -> std::io::Result<File> {
@@ -716,6 +730,13 @@ mod tests {
             let path = PathBuf::from(device);
             assert_eq!(Target::of(&path).unwrap(), Target::Through(path), "{device}");
         }
+        let stopped = write_atomically_by(&at("second"), |file| {
+            file.write_all(b"a part")?;
+            Err(ErrorKind::Other.into())
+        });
+        assert_eq!(stopped.unwrap_err().kind(), ErrorKind::Other);
+        assert_eq!(std::fs::read_to_string(at("inner/file")).unwrap(), "two");
+        assert_eq!(std::fs::read_dir(at("inner")).unwrap().count(), 1, "no draft is left");
         link("/dev/null", "nothing");
         write_atomically(&at("nothing"), b"text").unwrap();
         assert!(!Path::new("/dev/null").metadata().unwrap().is_file());

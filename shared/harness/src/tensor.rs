@@ -1,12 +1,13 @@
 //! Tensors in host memory, and their files (safetensors).
 
 use std::collections::BTreeMap;
+use std::io::{BufWriter, Write as _};
 use std::path::Path;
 
 use half::{bf16, f16};
 use lab_device::{Buffer, DType, Device, Element};
 use rayon::prelude::*;
-use safetensors::tensor::{Dtype as FileType, SafeTensors, TensorView};
+use safetensors::tensor::{Dtype as FileType, Metadata, SafeTensors, TensorInfo};
 
 use crate::Error;
 
@@ -210,18 +211,72 @@ pub fn write_with_notes(
     tensors: &Tensors,
     notes: &BTreeMap<String, String>,
 ) -> Result<(), Error> {
+    let parts = tensors.iter().map(|(name, tensor)| (name.clone(), Part::Given(tensor))).collect();
+    write_parts(path, parts, notes)
+}
+
+/// A tensor of a file under way.
+pub enum Part<'a> {
+    /// One that is there.
+    Given(&'a Tensor),
+    /// So many bytes, which are made when their place in the file has come: behind all tensors of wider types.
+    Made(usize, Box<dyn FnOnce() -> Vec<u8> + 'a>),
+}
+
+impl Part<'_> {
+    fn info(&self, start: usize) -> TensorInfo {
+        let (dtype, shape, bytes) = match self {
+            Self::Given(t) => (file_type_of(t.dtype), t.shape.clone(), t.bytes.len()),
+            Self::Made(bytes, _) => (FileType::U8, vec![*bytes], *bytes),
+        };
+        TensorInfo { dtype, shape, data_offsets: (start, start + bytes) }
+    }
+}
+
+/// The same of tensors whose bytes go to the file from where they are: the file is never in memory as a whole.
+///
+/// # Errors
+/// As [`write()`].
+///
+/// # Panics
+/// A part that is made has another length than it was said to have.
+pub fn write_parts(
+    path: &Path,
+    mut parts: Vec<(String, Part<'_>)>,
+    notes: &BTreeMap<String, String>,
+) -> Result<(), Error> {
     let failed = |message: String| Error::File { path: path.display().to_string(), message };
-    let views: Vec<(&String, TensorView<'_>)> = tensors
-        .iter()
-        .map(|(name, t)| {
-            TensorView::new(file_type_of(t.dtype), t.shape.clone(), &t.bytes)
-                .map(|view| (name, view))
-                .map_err(|e| failed(e.to_string()))
-        })
-        .collect::<Result<_, _>>()?;
+    // The format's order: wide types first, so that each tensor is aligned.
+    let dtype = |part: &Part<'_>| part.info(0).dtype;
+    parts.sort_by(|(a, own), (b, other)| dtype(other).cmp(&dtype(own)).then(a.cmp(b)));
+    let mut end = 0;
+    let infos = parts.iter().map(|(name, part)| {
+        let info = part.info(end);
+        end = info.data_offsets.1;
+        (name.clone(), info)
+    });
+    let infos = infos.collect();
     let notes = (!notes.is_empty()).then(|| notes.clone().into_iter().collect());
-    let bytes = safetensors::serialize(views, notes).map_err(|e| failed(e.to_string()))?;
-    lab_device::emulator::write_atomically(path, &bytes).map_err(|e| failed(e.to_string()))
+    let metadata = Metadata::new(notes, infos).map_err(|e| failed(e.to_string()))?;
+    let mut header = serde_json::to_vec(&metadata).map_err(|e| failed(e.to_string()))?;
+    header.resize(header.len().next_multiple_of(size_of::<u64>()), b' ');
+    let written = lab_device::emulator::write_atomically_by(path, |file| {
+        let mut file = BufWriter::new(file);
+        file.write_all(&(header.len() as u64).to_le_bytes())?;
+        file.write_all(&header)?;
+        for (_, part) in parts {
+            match part {
+                Part::Given(tensor) => file.write_all(&tensor.bytes)?,
+                Part::Made(len, make) => {
+                    let bytes = make();
+                    assert_eq!(bytes.len(), len, "bytes of a part that is made");
+                    file.write_all(&bytes)?;
+                }
+            }
+        }
+        file.flush()
+    });
+    written.map_err(|e| failed(e.to_string()))
 }
 
 #[cfg(test)]
@@ -245,6 +300,31 @@ mod tests {
         for t in all.values() {
             assert_eq!(t.values(), [0., 1., 2., 3., 4., 5.]);
         }
+    }
+
+    /// As the format's own package writes it, and the part that is made comes last.
+    #[test]
+    fn parts_are_written_as_whole_files_are() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("t.safetensors");
+        let sum = Tensor::new(&[3], &[7u8, 8, 9]);
+        let mut all: Tensors = [DType::F32, DType::F64, DType::I64, DType::BF16]
+            .map(|d| (format!("t_{d}"), Tensor::rounded(d, &[2], &[1., 2.])))
+            .into();
+        let mut parts: Vec<_> = all.iter().map(|(n, t)| (n.clone(), Part::Given(t))).collect();
+        parts.push(("a sum".into(), Part::Made(3, Box::new(|| sum.bytes.clone()))));
+        let notes = BTreeMap::from([("seed".to_owned(), "3".to_owned())]);
+        write_parts(&path, parts, &notes).unwrap();
+        all.insert("a sum".into(), sum.clone());
+        let views = all.iter().map(|(name, t)| {
+            let dtype = file_type_of(t.dtype);
+            let view = safetensors::tensor::TensorView::new(dtype, t.shape.clone(), &t.bytes);
+            (name, view.unwrap())
+        });
+        let notes = Some(notes.into_iter().collect());
+        let expected = safetensors::serialize(views, notes).unwrap();
+        assert!(std::fs::read(&path).unwrap() == expected, "other bytes");
+        assert!(expected.ends_with(&sum.bytes));
     }
 
     #[test]

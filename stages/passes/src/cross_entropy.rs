@@ -136,15 +136,25 @@ impl CrossEntropy {
     /// A type, a size, a cap or a slot's length that does not fit.
     pub fn add_forward(&self, plan: &mut Plan) -> Result<CrossEntropyOut, Error> {
         self.check()?;
+        let count = Self::add_count(plan, self.targets, self.vocabulary)?;
+        let row_losses = self.add_piece(plan)?;
+        let loss = Self::add_mean(plan, row_losses, count, self.loss)?;
+        Ok(CrossEntropyOut { loss, row_losses, count })
+    }
+
+    /// The same of a piece of the rows, whose losses it returns: see [`CrossEntropy::add_piece_with_gradient`].
+    ///
+    /// # Errors
+    /// As [`CrossEntropy::add_forward`].
+    pub fn add_piece(&self, plan: &mut Plan) -> Result<Slot, Error> {
+        self.check()?;
         let Self { rows, vocabulary, stride, logits, targets, z_loss, .. } = *self;
         let kernel = self.load(plan, "losses")?;
-        let count = Self::add_count(plan, targets, vocabulary)?;
         let row_losses = self.row_losses.unwrap_or_else(|| plan.scratch(DType::F32, rows));
         let cap = self.cap.unwrap_or(1.0);
         let all = arguments![logits, targets, row_losses, vocabulary, stride, cap, z_loss];
         plan.launch(&kernel, grid(&kernel, [rows, 1])?, all)?;
-        let loss = Self::add_mean(plan, row_losses, count, self.loss)?;
-        Ok(CrossEntropyOut { loss, row_losses, count })
+        Ok(row_losses)
     }
 
     /// Adds the launches of a training step: the losses, and in the place of the logits the gradient of `scale` · loss. What it

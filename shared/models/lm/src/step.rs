@@ -5,13 +5,13 @@ use lab_harness::binding::StepTime;
 use lab_harness::plan::{Plan, Slot};
 use lab_harness::progress::{COUNTS, NUMBERS};
 use lab_harness::{Binding, Error, Tensor, Tensors, arguments};
-use lab_layers::{CrossEntropyLoss, Memory, Parameters, Tape};
+use lab_layers::{Dropouts, HeadLoss, Memory, Parameters, Tape};
 use lab_training::{self as training, EpochSlots, Position};
-use passes::{AdamW, Progress};
+use passes::{AdamW, CrossEntropy, Progress};
 
 use crate::config::EPS;
 use crate::kernels;
-use crate::model::LOGIT_CAP;
+use crate::model::{HEAD, LOGIT_CAP};
 use crate::{Config, Model, Tokens};
 
 /// A binding with what the host reads and writes of it.
@@ -63,7 +63,7 @@ impl Step {
         config.check()?;
         let parameters = model.parameters();
         let (plan, _) =
-            plan(device, model, config, &parameters, [config.window + 1, config.batch])?;
+            plan(device, model, config, &parameters, [config.window + 1, config.windows_of_step()])?;
         Ok(plan.peak_bytes())
     }
 }
@@ -83,12 +83,13 @@ impl Step {
         model.check()?;
         config.check()?;
         training::count("runs", runs, 1 << 10)?;
-        let tokens = config.window * config.batch;
+        let of_step = config.windows_of_step();
+        let tokens = config.window * of_step;
         let id = |n: usize| (n * 7919 % model.vocabulary) as i32;
         let data = Tokens { ids: (0..=tokens).map(id).collect() };
         // The windows of a step for each run.
-        let windows = (runs + 2) * config.batch;
-        let starts: Vec<usize> = (0..windows).map(|n| n % config.batch * config.window).collect();
+        let windows = (runs + 2) * of_step;
+        let starts: Vec<usize> = (0..windows).map(|n| n % of_step * config.window).collect();
         <Self as training::Step>::check(model, config, &data, &starts)?;
         let parameters = model.parameters().initial(config.seed);
         let mut step =
@@ -112,8 +113,9 @@ fn plan(
     parameters: &Parameters,
     [tokens, windows]: [usize; 2],
 ) -> Result<(Plan, Slots), Error> {
-    let Config { dtype, window, batch, betas, weight_decay, clip, .. } = *config;
-    let steps = windows.div_ceil(batch);
+    let Config { dtype, window, batch, accumulate, betas, weight_decay, clip, .. } = *config;
+    let of_step = config.windows_of_step();
+    let steps = windows.div_ceil(of_step);
     let mut plan = Plan::new(device);
     let len = parameters.len();
     let tokens = plan.input("tokens", DType::I32, &[tokens]);
@@ -130,20 +132,38 @@ fn plan(
     let progress = Progress { counts, numbers };
     let loss = plan.scratch(DType::F64, 1);
 
-    let windows = add_windows(&mut plan, tokens, order, counts, [batch, window])?;
+    let windows = add_windows(&mut plan, tokens, order, counts, [of_step, window])?;
+    let row_losses = plan.scratch(DType::F32, of_step * window);
+    // Of all parts: each adds its share of the mean's gradient.
+    let count = CrossEntropy::add_count(&mut plan, windows.targets, model.vocabulary)?;
     let weights = copy.unwrap_or(masters);
-    let mut tape = Tape::new(&mut plan, dtype, parameters, weights, Some(gradients));
-    let logits = model.forward(&mut tape, windows.inputs, [batch, window], |_| Memory::Fresh)?;
-    let entropy = CrossEntropyLoss {
-        targets: windows.targets,
-        vocabulary: model.vocabulary,
-        cap: Some(LOGIT_CAP),
-        row_losses: None,
-        loss: Some(loss),
-        loss_scale: Some(progress.loss_scale()),
-    };
-    tape.cross_entropy(logits, entropy)?;
-    tape.add_backward(&[])?;
+    let (rate, seed, step) = (config.dropout, config.seed, progress.steps_taken());
+    let mut dropouts = Dropouts { rate, seed, step, next: 0 };
+    for part in 0..accumulate {
+        let rows = batch * window;
+        let of_part = |slot: Slot| slot.part(part * rows, rows);
+        let mut tape = Tape::new(&mut plan, dtype, parameters, weights, Some(gradients))
+            .with_dropout(Some(dropouts));
+        if part > 0 {
+            tape = tape.accumulating();
+        }
+        let inputs = of_part(windows.inputs);
+        let y = model.forward(&mut tape, inputs, [batch, window], |_| Memory::Fresh)?;
+        let head = HeadLoss {
+            targets: of_part(windows.targets),
+            vocabulary: model.vocabulary,
+            cap: Some(LOGIT_CAP),
+            z_loss: config.z_loss as f32,
+            count,
+            row_losses: of_part(row_losses),
+            loss_scale: Some(progress.loss_scale()),
+            rows_at_once: config.logit_rows,
+        };
+        tape.linear_cross_entropy(HEAD, y, head)?;
+        dropouts = tape.dropouts().expect("those that it was given");
+        tape.add_backward(&[])?;
+    }
+    CrossEntropy::add_mean(&mut plan, row_losses, count, Some(loss))?;
 
     let record = plan.device().kernel(&kernels::BATCH, "record_loss")?;
     plan.launch(&record, Launch::new(1, 1), arguments![loss, counts, losses])?;

@@ -14,6 +14,7 @@ pub struct Writer {
     model: Model,
     dtype: DType,
     step: Binding,
+    weights: Slot,
     token: Slot,
     logits: Slot,
     states: Vec<State>,
@@ -38,13 +39,13 @@ fn add_states(plan: &mut Plan, model: &Model) -> Vec<State> {
     (0..model.blocks).map(of_block).collect()
 }
 
-/// The logits behind the last of so many tokens.
+/// The logits behind the last of so many tokens: the plan; the slots of its weights, tokens and logits; and the states.
 fn planned(
     device: &Device,
     model: &Model,
     dtype: DType,
     positions: usize,
-) -> Result<(Plan, Slot, Slot, Vec<State>), Error> {
+) -> Result<(Plan, [Slot; 3], Vec<State>), Error> {
     let parameters = model.parameters();
     let mut plan = Plan::new(device);
     let token = plan.state("tokens", DType::I32, &[positions]);
@@ -55,9 +56,10 @@ fn planned(
         1 => Memory::Step(states[n]),
         _ => Memory::Leave(states[n]),
     };
-    let logits = model.forward(&mut tape, token, [1, positions], memory)?;
+    let y = model.forward(&mut tape, token, [1, positions], memory)?;
+    let logits = model.logits(&mut tape, y)?;
     plan.keep(logits);
-    Ok((plan, token, logits, states))
+    Ok((plan, [weights, token, logits], states))
 }
 
 impl Writer {
@@ -74,16 +76,27 @@ impl Writer {
         model.check()?;
         let own = model.parameters();
         own.check(parameters)?;
-        let (plan, token, logits, states) = planned(device, &model, dtype, 1)?;
-        let weights = own.pack(dtype, parameters);
+        let (plan, [weights, token, logits], states) = planned(device, &model, dtype, 1)?;
+        let packed = own.pack(dtype, parameters);
         let empty = Tensor::new(&[1], &[0i32]);
         let firsts = first_states(&model);
-        let mut binder = plan.bind().upload("weights", &weights)?.upload("tokens", &empty)?;
+        let mut binder = plan.bind().upload("weights", &packed)?.upload("tokens", &empty)?;
         for (name, tensor) in &firsts {
             binder = binder.upload(name, tensor)?;
         }
         let step = binder.finish()?;
-        Ok(Self { device: device.clone(), model, dtype, step, token, logits, states })
+        Ok(Self { device: device.clone(), model, dtype, step, weights, token, logits, states })
+    }
+
+    /// Takes other parameters, and forgets all that it has read.
+    ///
+    /// # Errors
+    /// They are not the model's; the device's.
+    pub fn set_parameters(&mut self, parameters: &Tensors) -> Result<(), Error> {
+        let own = self.model.parameters();
+        own.check(parameters)?;
+        self.step.write(self.weights, &own.pack(self.dtype, parameters))?;
+        self.forget()
     }
 
     /// Forgets all that it has read.
@@ -121,7 +134,7 @@ impl Writer {
     }
 
     fn read_at_once(&mut self, prompt: &[i32]) -> Result<Vec<f64>, Error> {
-        let (plan, _, logits, _) = planned(&self.device, &self.model, self.dtype, prompt.len())?;
+        let (plan, [_, _, logits], _) = planned(&self.device, &self.model, self.dtype, prompt.len())?;
         let tokens = Tensor::new(&[prompt.len()], prompt);
         let mut binder = plan.bind().upload("tokens", &tokens)?;
         let names = (0..self.model.blocks).flat_map(|n| STATES.map(|s| format!("state.{n}.{s}")));
