@@ -117,7 +117,12 @@ impl Tape<'_> {
     ///
     /// # Errors
     /// As [`Tape::embedding`].
-    pub fn swiglu_linear(&mut self, weight: &str, gate_up: Slot, added: Slot) -> Result<Slot, Error> {
+    pub fn swiglu_linear(
+        &mut self,
+        weight: &str,
+        gate_up: Slot,
+        added: Slot,
+    ) -> Result<Slot, Error> {
         let [n, width] = self.sizes_of(weight)?;
         let (dtype, rows) = (self.dtype, gate_up.len() / (2 * width));
         let swiglu = SwiGlu { dtype, rows, width, gate_up, u: None };
@@ -136,8 +141,7 @@ impl Tape<'_> {
                     du = drop.add_backward(plan, du, None)?;
                 }
                 let again = plan.scratch(dtype, rows * width);
-                let upstream =
-                    SwiGluUpstream { du, dgate_up: None, recompute_into: Some(again) };
+                let upstream = SwiGluUpstream { du, dgate_up: None, recompute_into: Some(again) };
                 let gradient = swiglu.add_backward(plan, upstream)?;
                 let x = match drop {
                     Some(drop) => Dropout { x: again, ..drop }.add_forward(plan)?,

@@ -113,7 +113,8 @@ fn the_page_of_registers_is_current() {
     }
     assert_eq!(fresh, committed, "the page is not what the compiler says");
     let kernels: usize = matmul::STAGE.kernels.iter().map(|k| k.instantiations.len()).sum();
-    let rows = ["| `matmul_", "| `linear<", "| `linear_plain<"].map(|row| fresh.matches(row).count());
+    let rows =
+        ["| `matmul_", "| `linear<", "| `linear_plain<"].map(|row| fresh.matches(row).count());
     assert_eq!(rows.iter().sum::<usize>(), kernels);
 }
 

@@ -82,14 +82,8 @@ fn a_step_follows_the_reference(device: &Device) {
     for (dtype, bound, config) in
         [(DType::F32, 2e-5, whole), (DType::F32, 2e-5, parts), (DType::BF16, 0.12, parts)]
     {
-        let (loss, gradients) = loss_and_gradients(
-            &model,
-            &parameters,
-            &inputs,
-            &targets,
-            [3, window],
-            config.z_loss,
-        );
+        let (loss, gradients) =
+            loss_and_gradients(&model, &parameters, &inputs, &targets, [3, window], config.z_loss);
         let config = Config { dtype, ..config };
         let mut trainer = with_parameters(device, model, config, &data, &parameters);
         let epoch = trainer.epoch().unwrap();
@@ -150,14 +144,8 @@ fn gradients_are_of_what_dropout_has_left(device: &Device) {
     let window = 8;
     let data = tokens(4 * window + 1, model.vocabulary);
     let parameters = spread(&model, 3);
-    let config = Config {
-        window,
-        batch: 2,
-        accumulate: 2,
-        dropout: 0.3,
-        clip: None,
-        ..Config::default()
-    };
+    let config =
+        Config { window, batch: 2, accumulate: 2, dropout: 0.3, clip: None, ..Config::default() };
     let run = |config, parameters: &Tensors| {
         let mut trainer = with_parameters(device, model, config, &data, parameters);
         (trainer.epoch().unwrap().loss, trainer.gradients().unwrap())
@@ -187,8 +175,7 @@ fn a_resumed_training_is_the_same(device: &Device) {
     let model = small();
     let data = tokens(300, model.vocabulary);
     let starts = data.starts(24);
-    let config =
-        Config { window: 24, batch: 2, accumulate: 2, dropout: 0.1, ..Config::default() };
+    let config = Config { window: 24, batch: 2, accumulate: 2, dropout: 0.1, ..Config::default() };
     let mut whole = Trainer::new(device, model, config, &data, &starts).unwrap();
     let mut first = Trainer::new(device, model, config, &data, &starts).unwrap();
     whole.epoch().unwrap();
@@ -219,8 +206,7 @@ fn a_writer_reads_as_the_model_does(device: &Device) {
     let data = tokens(34, model.vocabulary);
     for (dtype, bound) in [(DType::F32, 2e-4), (DType::BF16, 0.25)] {
         let window = 33;
-        let of =
-            Evaluated { model, parameters: &parameters, dtype, batch: 2, window, data: &data };
+        let of = Evaluated { model, parameters: &parameters, dtype, batch: 2, window, data: &data };
         let mut evaluator = Evaluator::of_logits(device, of).unwrap();
         let logits = evaluator.logits(&[0]).unwrap().values();
         let row = |t: usize| &logits[t * model.vocabulary..][..model.vocabulary];

@@ -124,9 +124,7 @@ impl Pretrained {
         let config = serde_json::to_string_pretty(&self.config()).expect("JSON") + "\n";
         let written = self
             .write_weights(&draft.join(WEIGHTS), EMBEDDING[0])
-            .and_then(|()| {
-                write_atomically(&draft.join(CONFIG), config.as_bytes()).map_err(failed)
-            })
+            .and_then(|()| write_atomically(&draft.join(CONFIG), config.as_bytes()).map_err(failed))
             .and_then(|()| std::fs::rename(&draft, directory).map_err(failed));
         if written.is_err() {
             // Nobody has seen it.
@@ -369,7 +367,11 @@ mod tests {
             ("embedding_dim", json!(64), "expected 32, as hidden_size is, got 64"),
             ("num_blocks", json!(2), "expected 32, as num_hidden_layers is, got 2"),
             ("v_dim_factor", json!("1"), "expected a number above 0, at most 1024, got \"1\""),
-            ("v_dim_factor", json!(0.99), "expected one that makes columns for 2 heads, got one that makes 31"),
+            (
+                "v_dim_factor",
+                json!(0.99),
+                "expected one that makes columns for 2 heads, got one that makes 31",
+            ),
         ] {
             assert_eq!(with(name, value), format!("{name} of config.json: {expected}"));
         }
@@ -388,7 +390,12 @@ mod tests {
         let sizes = (1..=40).map(|n| 16 * n).flat_map(|width| {
             [(1, 16, 32), (3, 48, 16), (7, 16, 48)].map(|(heads, keys, values)| {
                 let model = Model::xlstm(99, width, heads, 3);
-                [model.hidden, 8, 8 * width / 16 + 8].map(|hidden| Model { keys, values, hidden, ..model })
+                [model.hidden, 8, 8 * width / 16 + 8].map(|hidden| Model {
+                    keys,
+                    values,
+                    hidden,
+                    ..model
+                })
             })
         });
         for model in sizes.flatten() {

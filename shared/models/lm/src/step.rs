@@ -62,8 +62,13 @@ impl Step {
         model.check()?;
         config.check()?;
         let parameters = model.parameters();
-        let (plan, _) =
-            plan(device, model, config, &parameters, [config.window + 1, config.windows_of_step()])?;
+        let (plan, _) = plan(
+            device,
+            model,
+            config,
+            &parameters,
+            [config.window + 1, config.windows_of_step()],
+        )?;
         Ok(plan.peak_bytes())
     }
 }

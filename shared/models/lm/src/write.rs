@@ -134,7 +134,8 @@ impl Writer {
     }
 
     fn read_at_once(&mut self, prompt: &[i32]) -> Result<Vec<f64>, Error> {
-        let (plan, [_, _, logits], _) = planned(&self.device, &self.model, self.dtype, prompt.len())?;
+        let (plan, [_, _, logits], _) =
+            planned(&self.device, &self.model, self.dtype, prompt.len())?;
         let tokens = Tensor::new(&[prompt.len()], prompt);
         let mut binder = plan.bind().upload("tokens", &tokens)?;
         let names = (0..self.model.blocks).flat_map(|n| STATES.map(|s| format!("state.{n}.{s}")));
