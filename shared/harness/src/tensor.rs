@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{BufWriter, Write as _};
 use std::path::Path;
 
+use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use lab_device::{Buffer, DType, Device, Element};
 use rayon::prelude::*;
@@ -72,6 +73,45 @@ impl Tensor {
             .zip(values.par_chunks(CHUNK))
             .for_each(|(bytes, values)| round(values, bytes));
         Self { dtype, shape: shape.to_vec(), bytes }
+    }
+
+    /// The same elements, each rounded to `dtype`.
+    pub fn converted(&self, dtype: DType) -> Self {
+        let mut bytes = vec![0; self.len() * dtype.size()];
+        self.convert_into(dtype, &mut bytes);
+        Self { dtype, shape: self.shape.clone(), bytes }
+    }
+
+    /// The same, into these bytes: those of as many elements of `dtype`.
+    ///
+    /// # Panics
+    /// They are more or fewer.
+    pub fn convert_into(&self, dtype: DType, bytes: &mut [u8]) {
+        assert_eq!(bytes.len(), self.len() * dtype.size(), "bytes of {} elements", self.len());
+        // From f32 there is a short way: what is rounded once from it is rounded as from f64, which holds all of it. Copies see to the
+        // alignment.
+        fn halves<T: Element>(from: &[u8], to: &mut [u8])
+        where
+            [T]: HalfFloatSliceExt,
+        {
+            let from: Vec<f32> = bytemuck::pod_collect_to_vec(from);
+            let mut halves = vec![T::zeroed(); from.len()];
+            halves.convert_from_f32_slice(&from);
+            to.copy_from_slice(bytemuck::cast_slice(&halves));
+        }
+        let round: fn(&[u8], &mut [u8]) = match (self.dtype, dtype) {
+            (own, other) if own == other => |from, to| to.copy_from_slice(from),
+            (DType::F32, DType::F16) => halves::<f16>,
+            (DType::F32, DType::BF16) => halves::<bf16>,
+            _ => {
+                let rounded = Self::rounded(dtype, &self.shape, &self.values());
+                return bytes.copy_from_slice(&rounded.bytes);
+            }
+        };
+        bytes
+            .par_chunks_mut(CHUNK * dtype.size())
+            .zip(self.bytes.par_chunks(CHUNK * self.dtype.size()))
+            .for_each(|(to, from)| round(from, to));
     }
 
     /// The absolute value of each element.
@@ -300,6 +340,21 @@ mod tests {
         for t in all.values() {
             assert_eq!(t.values(), [0., 1., 2., 3., 4., 5.]);
         }
+    }
+
+    /// By the short way and by f64: also ties, what is too small or too large, and what is no number.
+    #[test]
+    fn elements_are_converted_as_if_by_f64() {
+        let patterns = (0..1u32 << 16).map(|n| f32::from_bits(n << 16 | (n * 40503) & 0xC001));
+        let values: Vec<f32> =
+            patterns.filter(|v| !v.is_nan()).chain([1.0 + 2f32.powi(-9)]).collect();
+        let tensor = Tensor::new(&[values.len()], &values);
+        for dtype in [DType::F16, DType::BF16, DType::F64, DType::F32] {
+            let expected = Tensor::rounded(dtype, &tensor.shape, &tensor.values());
+            assert!(tensor.converted(dtype) == expected, "{dtype}");
+        }
+        let nan = Tensor::new(&[1], &[f32::NAN]).converted(DType::BF16);
+        assert!(nan.values()[0].is_nan());
     }
 
     /// As the format's own package writes it, and the part that is made comes last.

@@ -228,13 +228,7 @@ impl Parameters {
             let tensor = &all[&parameter.name];
             assert_eq!(tensor.len(), parameter.len(), "{}", parameter.name);
             let to = &mut bytes[start * dtype.size()..][..parameter.len() * dtype.size()];
-            match tensor.dtype == dtype {
-                true => to.copy_from_slice(&tensor.bytes),
-                false => {
-                    let rounded = Tensor::rounded(dtype, &parameter.shape, &tensor.values());
-                    to.copy_from_slice(&rounded.bytes);
-                }
-            }
+            tensor.convert_into(dtype, to);
         }
         Tensor { dtype, shape: vec![self.len], bytes }
     }

@@ -240,6 +240,9 @@ fn a_text_is_learnt(device: &Device) {
     let starts = data.starts(config.window);
     let mut trainer = Trainer::new(device, model, config, &data, &starts).unwrap();
     let first = trainer.epoch().unwrap().loss;
+    // They follow the training without being told.
+    let mut beside = Evaluator::beside(&trainer, config.batch).unwrap();
+    let mut writing = Writer::beside(&trainer).unwrap();
     let mut last = first;
     for _ in 0..30 {
         last = trainer.epoch().unwrap().loss;
@@ -251,8 +254,10 @@ fn a_text_is_learnt(device: &Device) {
     let mut evaluator = Evaluator::of_losses(device, of).unwrap();
     let evaluated = evaluator.mean_loss(&starts).unwrap();
     assert!(evaluated < 1.2 * last + 0.01, "{evaluated} for {last}");
+    assert!(beside.mean_loss(&starts).unwrap() == evaluated, "beside the training");
     let mut writer = Writer::new(device, model, &parameters, config.dtype).unwrap();
     let mut logits = writer.read(&data.ids[..24]).unwrap();
+    assert!(writing.read(&data.ids[..24]).unwrap() == logits, "beside the training");
     let mut sampler = crate::Sampler::new(0.0, 0, 1.0, 1.0, 0).unwrap();
     let mut written = data.ids[..24].to_vec();
     for _ in 0..40 {

@@ -4,7 +4,7 @@ use lab_device::{DType, Device, Launch};
 use lab_harness::binding::StepTime;
 use lab_harness::plan::{Plan, Slot};
 use lab_harness::progress::{COUNTS, NUMBERS};
-use lab_harness::{Binding, Error, Tensor, Tensors, arguments};
+use lab_harness::{Binder, Binding, Error, Tensor, Tensors, arguments};
 use lab_layers::{Dropouts, HeadLoss, Memory, Parameters, Tape};
 use lab_training::{self as training, EpochSlots, Position};
 use passes::{AdamW, CrossEntropy, Progress};
@@ -20,6 +20,11 @@ pub struct Step {
     parameters: Parameters,
     slots: Slots,
 }
+
+// Names of slots that an evaluation of the same model shares.
+const TOKENS: &str = "tokens";
+const MASTERS: &str = "masters";
+const WEIGHTS: &str = "weights";
 
 /// What the host reads and writes.
 #[derive(Clone, Copy)]
@@ -54,6 +59,26 @@ pub(crate) fn add_windows(
 }
 
 impl Step {
+    /// Gives another plan on the same device this one's working copy of the parameters, as its slot `name`: what it reads there are
+    /// always those of the last step.
+    pub(crate) fn share_weights<'a>(
+        &self,
+        binder: Binder<'a>,
+        name: &str,
+    ) -> Result<Binder<'a>, Error> {
+        let has_copy = self.binding.plan().slot(WEIGHTS).is_some();
+        binder.share(name, &self.binding, if has_copy { WEIGHTS } else { MASTERS })
+    }
+
+    /// The same of the tokens.
+    pub(crate) fn share_tokens<'a>(
+        &self,
+        binder: Binder<'a>,
+        name: &str,
+    ) -> Result<Binder<'a>, Error> {
+        binder.share(name, &self.binding, TOKENS)
+    }
+
     /// Bytes of device memory that a step takes, all told.
     ///
     /// # Errors
@@ -123,17 +148,18 @@ fn plan(
     let steps = windows.div_ceil(of_step);
     let mut plan = Plan::new(device);
     let len = parameters.len();
-    let tokens = plan.input("tokens", DType::I32, &[tokens]);
-    let mut state = |name: &str, dtype, len: usize| plan.state(name, dtype, &[len]);
-    let order = state("order", DType::I32, windows);
-    let counts = state("counts", DType::I64, 2 * COUNTS);
-    let numbers = state("numbers", DType::F64, 2 * NUMBERS);
-    let rates = state("rates", DType::F64, steps);
-    let losses = state("losses", DType::F64, steps);
-    let masters = state("masters", DType::F32, len);
-    let copy = (dtype != DType::F32).then(|| state("weights", dtype, len));
-    let gradients = state("gradients", DType::F32, len);
-    let moments = ["first", "second"].map(|name| state(name, DType::F32, len));
+    let tokens = plan.input(TOKENS, DType::I32, &[tokens]);
+    // What begins with zeros is made so where it lies: no host need have it.
+    let mut zeros = |name: &str, dtype, len: usize| plan.state_of_zeros(name, dtype, &[len]);
+    let order = zeros("order", DType::I32, windows);
+    let counts = zeros("counts", DType::I64, 2 * COUNTS);
+    let numbers = zeros("numbers", DType::F64, 2 * NUMBERS);
+    let rates = zeros("rates", DType::F64, steps);
+    let losses = zeros("losses", DType::F64, steps);
+    let gradients = zeros("gradients", DType::F32, len);
+    let moments = ["first", "second"].map(|name| zeros(name, DType::F32, len));
+    let masters = plan.state(MASTERS, DType::F32, &[len]);
+    let copy = (dtype != DType::F32).then(|| plan.state(WEIGHTS, dtype, &[len]));
     let progress = Progress { counts, numbers };
     let loss = plan.scratch(DType::F64, 1);
 
@@ -237,17 +263,9 @@ impl training::Step for Step {
         let tokens = Tensor::new(&[data.ids.len()], &data.ids);
         let masters = parameters.pack(DType::F32, all);
         let copy = (config.dtype != DType::F32).then(|| parameters.pack(config.dtype, all));
-        let zeros = EMPTY_AT_FIRST.map(|name| {
-            let facts = plan.slots().iter().find(|facts| facts.name == name).expect("a state");
-            let dtype = facts.element.dtype().expect("numbers");
-            (name, Tensor { dtype, shape: facts.shape.clone(), bytes: vec![0; facts.bytes()] })
-        });
-        let mut binder = plan.bind().upload("tokens", &tokens)?.upload("masters", &masters)?;
+        let mut binder = plan.bind().upload(TOKENS, &tokens)?.upload(MASTERS, &masters)?;
         if let Some(copy) = &copy {
-            binder = binder.upload("weights", copy)?;
-        }
-        for (name, tensor) in &zeros {
-            binder = binder.upload(name, tensor)?;
+            binder = binder.upload(WEIGHTS, copy)?;
         }
         Ok(Self { binding: binder.finish()?, parameters, slots })
     }
@@ -312,7 +330,3 @@ impl training::Step for Step {
         Ok(not_finite("the loss".into(), 0, losses[step]))
     }
 }
-
-/// States that begin with zeros.
-const EMPTY_AT_FIRST: [&str; 8] =
-    ["order", "counts", "numbers", "rates", "losses", "gradients", "first", "second"];

@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use lab_device::emulator::shown_lines;
 use lab_device::{Arithmetic, Device};
 use lab_harness::Error;
-use lab_lm::{Checkpoint, Evaluated, Evaluator, Position, Sampler, Tokens, Trainer, Writer};
+use lab_lm::{Checkpoint, Evaluator, Position, Sampler, Tokens, Trainer, Writer};
 use serde_json::json;
 
 use super::bits;
@@ -66,7 +66,7 @@ struct Run<'a> {
     arguments: &'a Arguments,
     device: Device,
     bar: ProgressBar,
-    /// What writes samples, once one was asked for.
+    /// What writes samples, once one was wanted.
     writer: Option<Writer>,
     /// The steps behind which the file was last written, what is held out judged, and a sample written.
     kept: usize,
@@ -107,17 +107,8 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let judge = match judged.is_empty() {
         true => None,
         false => {
-            let (model, config) = (*trainer.model(), *trainer.config());
-            let first = trainer.parameters()?;
-            let of = Evaluated {
-                model,
-                parameters: &first,
-                dtype: config.dtype,
-                batch: config.batch.min(judged.len()),
-                window: config.window,
-                data: &data,
-            };
-            Some((Evaluator::of_losses(&device, of)?, judged))
+            let batch = trainer.config().batch.min(judged.len());
+            Some((Evaluator::beside(&trainer, batch)?, judged))
         }
     };
     eprintln!("{} bytes, {} windows to train on; {}", text.len(), trained.len(), device.name());
@@ -231,7 +222,6 @@ impl Run<'_> {
         };
         let held_out = match &mut self.judge {
             Some((evaluator, windows)) if is_judged => {
-                evaluator.set_parameters(&self.trainer.parameters()?)?;
                 self.judged = step;
                 Some(evaluator.mean_loss(windows)?)
             }
@@ -263,16 +253,9 @@ impl Run<'_> {
     /// What the model writes now; of the same parameters the same.
     fn sample(&mut self) -> Result<String, Failure> {
         let Arguments { sample_prompt: prompt, sample_length: length, .. } = self.arguments;
-        let parameters = self.trainer.parameters()?;
         let writer = match &mut self.writer {
-            Some(writer) => {
-                writer.set_parameters(&parameters)?;
-                writer
-            }
-            none => {
-                let (model, dtype) = (*self.trainer.model(), self.trainer.config().dtype);
-                none.insert(Writer::new(&self.device, model, &parameters, dtype)?)
-            }
+            Some(writer) => writer,
+            none => none.insert(Writer::beside(&self.trainer)?),
         };
         let mut sampler = Sampler::new(0.8, 0, 1.0, 1.0, 0)?;
         let mut written = Vec::new();
