@@ -10,7 +10,7 @@ fn packed(name: &str) -> Vec<String> {
 }
 
 /// `name<T, LANES, PACKS, N>` for rows of up to LANES · `cells` elements: the first that holds a row is taken. Packs first,
-/// then single elements.
+/// then single elements; and last those that only the emulator takes, where a lane is a coroutine: few lanes for short rows.
 fn strips(name: &str, packs: &[(usize, usize)], (lanes, cells): (usize, usize)) -> Vec<String> {
     let mut all = Vec::new();
     for (t, n) in TYPES {
@@ -19,6 +19,7 @@ fn strips(name: &str, packs: &[(usize, usize)], (lanes, cells): (usize, usize)) 
         all.extend(packs.iter().map(strip));
         all.push(format!("{name}<{t}, {lanes}, {cells}, 1>"));
     }
+    all.extend([1, 2, 4, 8].map(|lanes| format!("{name}<float, {lanes}, 8, 4>")));
     all
 }
 
@@ -37,7 +38,9 @@ fn main() {
                 |tile: &String| ["true", "false"].map(|c| format!("{name}<{t}, {tile}, {c}>"));
             tiles.iter().flat_map(capped).collect::<Vec<_>>()
         };
-        TYPES.into_iter().flat_map(of).collect()
+        // One warp a row: the emulator's.
+        let few = ["true", "false"].map(|c| format!("{name}<float, 32, 4, {c}>"));
+        TYPES.into_iter().flat_map(of).chain(few).collect()
     };
     let plain = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
     let sorting = ["count_tokens", "scan_counts", "place_rows", "order_rows", "join_pieces"];

@@ -231,7 +231,7 @@ pub use memory::{
 };
 pub use module::{
     BlockSize, Field, Kernel, Module, ModuleError, Parameter, Target, cache_directory,
-    write_atomically,
+    write_atomically, write_atomically_by,
 };
 pub use order::{BadOrder, Order};
 pub use report::{Access, Check, Finding, Findings, Kind, Standing, Suspect};

@@ -576,30 +576,52 @@ const MOST_LINKS: usize = 40;
 /// Writes a temporary file beside the one that `path` leads to and renames it there, so that readers and parallel
 /// writers only ever see a whole file. While it is written it has no name, where the file system can do so: a process that is
 /// killed leaves nothing. What is no file, such as /dev/null, is written as it is.
+///
+/// # Errors
+/// It cannot be written: what stood there before still does.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    write_atomically_by(path, |file| file.write_all(bytes))
+}
+
+/// The same of what `write` writes, piece by piece: nobody need have all of it at once.
+///
+/// # Errors
+/// As [`write_atomically`]; what `write` returns.
+pub fn write_atomically_by(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
+) -> std::io::Result<()> {
     let path = match Target::of(path)? {
         Target::File(path) => path,
-        Target::Through(path) => return write_through(&path, bytes),
+        Target::Through(path) => return write(&mut opened_to_append(&path)?),
     };
     let directory = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // As any new file: the umask narrows it. A temporary file's own default is for its owner only.
     const MODE: u32 = 0o666;
     let mut temporary = tempfile::Builder::new();
     temporary.permissions(std::fs::Permissions::from_mode(MODE));
-    let nameless =
-        File::options().write(true).custom_flags(libc::O_TMPFILE).mode(MODE).open(directory);
-    let draft = nameless.and_then(|mut file| {
-        file.write_all(bytes)?;
-        // The system refuses a name that is taken, and the next is tried.
-        temporary.make_in(directory, |name| give_name(&file, name))
-    });
-    let draft = match draft {
-        Ok(file) => file.into_temp_path(),
-        // A file system that cannot, or no /proc. What else is wrong shows here as well.
+    let mut options = File::options();
+    options.read(true).write(true).custom_flags(libc::O_TMPFILE).mode(MODE);
+    let draft = match options.open(directory) {
+        Ok(mut file) => {
+            write(&mut file)?;
+            // The system refuses a name that is taken, and the next is tried.
+            match temporary.make_in(directory, |name| give_name(&file, name)) {
+                Ok(named) => named.into_temp_path(),
+                // Without /proc it gets none.
+                Err(_) => {
+                    let mut named = temporary.tempfile_in(directory)?;
+                    file.rewind()?;
+                    std::io::copy(&mut file, named.as_file_mut())?;
+                    named.into_temp_path()
+                }
+            }
+        }
+        // A file system that cannot. What else is wrong shows here as well.
         Err(_) => {
-            let mut file = temporary.tempfile_in(directory)?;
-            file.write_all(bytes)?;
-            file.into_temp_path()
+            let mut named = temporary.tempfile_in(directory)?;
+            write(named.as_file_mut())?;
+            named.into_temp_path()
         }
     };
     draft.persist(path)?;
@@ -619,11 +641,11 @@ fn give_name(file: &File, name: &Path) -> std::io::Result<()> {
 }
 
 /// A pipe that nobody reads is refused: opened otherwise, it would be waited for.
-fn write_through(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut file = File::options().append(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+fn opened_to_append(path: &Path) -> std::io::Result<File> {
+    let file = File::options().append(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     // SAFETY: flags of an open descriptor.
     unsafe { libc::fcntl(std::os::fd::AsRawFd::as_raw_fd(&file), libc::F_SETFL, libc::O_APPEND) };
-    file.write_all(bytes)
+    Ok(file)
 }
 
 fn in_memory(bytes: &[u8]) -> std::io::Result<File> {
@@ -767,6 +789,13 @@ mod tests {
             let path = PathBuf::from(device);
             assert_eq!(Target::of(&path).unwrap(), Target::Through(path), "{device}");
         }
+        let stopped = write_atomically_by(&at("second"), |file| {
+            file.write_all(b"a part")?;
+            Err(ErrorKind::Other.into())
+        });
+        assert_eq!(stopped.unwrap_err().kind(), ErrorKind::Other);
+        assert_eq!(std::fs::read_to_string(at("inner/file")).unwrap(), "two");
+        assert_eq!(std::fs::read_dir(at("inner")).unwrap().count(), 1, "no draft is left");
         link("/dev/null", "nothing");
         write_atomically(&at("nothing"), b"text").unwrap();
         assert!(!Path::new("/dev/null").metadata().unwrap().is_file());

@@ -15,10 +15,10 @@ pub(crate) struct ScratchLayout {
     pub(crate) bytes: usize,
 }
 
-/// A piece that has its place: when it is needed, and which bytes it has.
+/// A piece that has its place: which bytes it has, and when it is needed.
 struct Placed {
-    life: Range<usize>,
     bytes: Range<usize>,
+    life: Range<usize>,
 }
 
 /// A piece of scratch.
@@ -40,24 +40,26 @@ impl ScratchLayout {
         for Piece { slot, bytes, life } in pieces {
             let start = first_gap(&placed, &life, bytes);
             starts.insert(slot, start);
-            placed.push(Placed { life, bytes: start..start + bytes });
+            let at = placed.partition_point(|other| other.bytes.start < start);
+            placed.insert(at, Placed { bytes: start..start + bytes, life });
         }
         let bytes = placed.iter().map(|piece| piece.bytes.end).max().unwrap_or(0);
         Self { starts, bytes }
     }
 }
 
-/// Where `bytes` bytes are free in all of these steps.
+/// Where `bytes` bytes are free in all of these steps, of pieces in the order of their first bytes. A plan of many layers has
+/// thousands, each of which is held against all that lie before its place.
 fn first_gap(placed: &[Placed], life: &Range<usize>, bytes: usize) -> usize {
-    let meets = |piece: &&Placed| piece.life.start < life.end && life.start < piece.life.end;
-    let mut taken: Vec<&Range<usize>> = placed.iter().filter(meets).map(|p| &p.bytes).collect();
-    taken.sort_by_key(|range| range.start);
     let mut start = 0;
-    for range in taken {
-        if start + bytes <= range.start {
+    for other in placed {
+        if other.life.start >= life.end || life.start >= other.life.end {
+            continue;
+        }
+        if start + bytes <= other.bytes.start {
             break;
         }
-        start = start.max(range.end);
+        start = start.max(other.bytes.end);
     }
     start
 }

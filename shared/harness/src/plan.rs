@@ -574,6 +574,13 @@ impl Plan {
         self.add(name, SlotKind::State, dtype.into(), shape)
     }
 
+    /// The same, zero in every byte when it is bound.
+    pub fn state_of_zeros(&mut self, name: &str, dtype: DType, shape: &[usize]) -> Slot {
+        let slot = self.state(name, dtype, shape);
+        self.slots[slot.index].initial = Initial::Zero;
+        slot
+    }
+
     /// A tensor that a run reads and writes where it lies: `name` goes in, and `after`, in the same memory, comes
     /// out. It is as [`Plan::state`] beside that: a second run begins with what the first has left.
     pub fn updated(&mut self, name: &str, after: &str, dtype: DType, shape: &[usize]) -> Slot {

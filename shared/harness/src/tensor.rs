@@ -1,12 +1,14 @@
 //! Tensors in host memory, and their files (safetensors).
 
 use std::collections::BTreeMap;
+use std::io::{BufWriter, Write as _};
 use std::path::Path;
 
+use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use lab_device::{Buffer, DType, Device, Element};
 use rayon::prelude::*;
-use safetensors::tensor::{Dtype as FileType, SafeTensors, TensorView};
+use safetensors::tensor::{Dtype as FileType, Metadata, SafeTensors, TensorInfo};
 
 use crate::Error;
 
@@ -71,6 +73,45 @@ impl Tensor {
             .zip(values.par_chunks(CHUNK))
             .for_each(|(bytes, values)| round(values, bytes));
         Self { dtype, shape: shape.to_vec(), bytes }
+    }
+
+    /// The same elements, each rounded to `dtype`.
+    pub fn converted(&self, dtype: DType) -> Self {
+        let mut bytes = vec![0; self.len() * dtype.size()];
+        self.convert_into(dtype, &mut bytes);
+        Self { dtype, shape: self.shape.clone(), bytes }
+    }
+
+    /// The same, into these bytes: those of as many elements of `dtype`.
+    ///
+    /// # Panics
+    /// They are more or fewer.
+    pub fn convert_into(&self, dtype: DType, bytes: &mut [u8]) {
+        assert_eq!(bytes.len(), self.len() * dtype.size(), "bytes of {} elements", self.len());
+        // From f32 there is a short way: what is rounded once from it is rounded as from f64, which holds all of it. Copies see to the
+        // alignment.
+        fn halves<T: Element>(from: &[u8], to: &mut [u8])
+        where
+            [T]: HalfFloatSliceExt,
+        {
+            let from: Vec<f32> = bytemuck::pod_collect_to_vec(from);
+            let mut halves = vec![T::zeroed(); from.len()];
+            halves.convert_from_f32_slice(&from);
+            to.copy_from_slice(bytemuck::cast_slice(&halves));
+        }
+        let round: fn(&[u8], &mut [u8]) = match (self.dtype, dtype) {
+            (own, other) if own == other => |from, to| to.copy_from_slice(from),
+            (DType::F32, DType::F16) => halves::<f16>,
+            (DType::F32, DType::BF16) => halves::<bf16>,
+            _ => {
+                let rounded = Self::rounded(dtype, &self.shape, &self.values());
+                return bytes.copy_from_slice(&rounded.bytes);
+            }
+        };
+        bytes
+            .par_chunks_mut(CHUNK * dtype.size())
+            .zip(self.bytes.par_chunks(CHUNK * self.dtype.size()))
+            .for_each(|(to, from)| round(from, to));
     }
 
     /// The absolute value of each element.
@@ -213,18 +254,72 @@ pub fn write_with_notes(
     tensors: &Tensors,
     notes: &BTreeMap<String, String>,
 ) -> Result<(), Error> {
+    let parts = tensors.iter().map(|(name, tensor)| (name.clone(), Part::Given(tensor))).collect();
+    write_parts(path, parts, notes)
+}
+
+/// A tensor of a file under way.
+pub enum Part<'a> {
+    /// One that is there.
+    Given(&'a Tensor),
+    /// So many bytes, which are made when their place in the file has come: behind all tensors of wider types.
+    Made(usize, Box<dyn FnOnce() -> Vec<u8> + 'a>),
+}
+
+impl Part<'_> {
+    fn info(&self, start: usize) -> TensorInfo {
+        let (dtype, shape, bytes) = match self {
+            Self::Given(t) => (file_type_of(t.dtype), t.shape.clone(), t.bytes.len()),
+            Self::Made(bytes, _) => (FileType::U8, vec![*bytes], *bytes),
+        };
+        TensorInfo { dtype, shape, data_offsets: (start, start + bytes) }
+    }
+}
+
+/// The same of tensors whose bytes go to the file from where they are: the file is never in memory as a whole.
+///
+/// # Errors
+/// As [`write()`].
+///
+/// # Panics
+/// A part that is made has another length than it was said to have.
+pub fn write_parts(
+    path: &Path,
+    mut parts: Vec<(String, Part<'_>)>,
+    notes: &BTreeMap<String, String>,
+) -> Result<(), Error> {
     let failed = |message: String| Error::File { path: path.display().to_string(), message };
-    let views: Vec<(&String, TensorView<'_>)> = tensors
-        .iter()
-        .map(|(name, t)| {
-            TensorView::new(file_type_of(t.dtype), t.shape.clone(), &t.bytes)
-                .map(|view| (name, view))
-                .map_err(|e| failed(e.to_string()))
-        })
-        .collect::<Result<_, _>>()?;
+    // The format's order: wide types first, so that each tensor is aligned.
+    let dtype = |part: &Part<'_>| part.info(0).dtype;
+    parts.sort_by(|(a, own), (b, other)| dtype(other).cmp(&dtype(own)).then(a.cmp(b)));
+    let mut end = 0;
+    let infos = parts.iter().map(|(name, part)| {
+        let info = part.info(end);
+        end = info.data_offsets.1;
+        (name.clone(), info)
+    });
+    let infos = infos.collect();
     let notes = (!notes.is_empty()).then(|| notes.clone().into_iter().collect());
-    let bytes = safetensors::serialize(views, notes).map_err(|e| failed(e.to_string()))?;
-    lab_device::emulator::write_atomically(path, &bytes).map_err(|e| failed(e.to_string()))
+    let metadata = Metadata::new(notes, infos).map_err(|e| failed(e.to_string()))?;
+    let mut header = serde_json::to_vec(&metadata).map_err(|e| failed(e.to_string()))?;
+    header.resize(header.len().next_multiple_of(size_of::<u64>()), b' ');
+    let written = lab_device::emulator::write_atomically_by(path, |file| {
+        let mut file = BufWriter::new(file);
+        file.write_all(&(header.len() as u64).to_le_bytes())?;
+        file.write_all(&header)?;
+        for (_, part) in parts {
+            match part {
+                Part::Given(tensor) => file.write_all(&tensor.bytes)?,
+                Part::Made(len, make) => {
+                    let bytes = make();
+                    assert_eq!(bytes.len(), len, "bytes of a part that is made");
+                    file.write_all(&bytes)?;
+                }
+            }
+        }
+        file.flush()
+    });
+    written.map_err(|e| failed(e.to_string()))
 }
 
 #[cfg(test)]
@@ -248,6 +343,46 @@ mod tests {
         for t in all.values() {
             assert_eq!(t.values(), [0., 1., 2., 3., 4., 5.]);
         }
+    }
+
+    /// By the short way and by f64: also ties, what is too small or too large, and what is no number.
+    #[test]
+    fn elements_are_converted_as_if_by_f64() {
+        let patterns = (0..1u32 << 16).map(|n| f32::from_bits(n << 16 | (n * 40503) & 0xC001));
+        let values: Vec<f32> =
+            patterns.filter(|v| !v.is_nan()).chain([1.0 + 2f32.powi(-9)]).collect();
+        let tensor = Tensor::new(&[values.len()], &values);
+        for dtype in [DType::F16, DType::BF16, DType::F64, DType::F32] {
+            let expected = Tensor::rounded(dtype, &tensor.shape, &tensor.values());
+            assert!(tensor.converted(dtype) == expected, "{dtype}");
+        }
+        let nan = Tensor::new(&[1], &[f32::NAN]).converted(DType::BF16);
+        assert!(nan.values()[0].is_nan());
+    }
+
+    /// As the format's own package writes it, and the part that is made comes last.
+    #[test]
+    fn parts_are_written_as_whole_files_are() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("t.safetensors");
+        let sum = Tensor::new(&[3], &[7u8, 8, 9]);
+        let mut all: Tensors = [DType::F32, DType::F64, DType::I64, DType::BF16]
+            .map(|d| (format!("t_{d}"), Tensor::rounded(d, &[2], &[1., 2.])))
+            .into();
+        let mut parts: Vec<_> = all.iter().map(|(n, t)| (n.clone(), Part::Given(t))).collect();
+        parts.push(("a sum".into(), Part::Made(3, Box::new(|| sum.bytes.clone()))));
+        let notes = BTreeMap::from([("seed".to_owned(), "3".to_owned())]);
+        write_parts(&path, parts, &notes).unwrap();
+        all.insert("a sum".into(), sum.clone());
+        let views = all.iter().map(|(name, t)| {
+            let dtype = file_type_of(t.dtype);
+            let view = safetensors::tensor::TensorView::new(dtype, t.shape.clone(), &t.bytes);
+            (name, view.unwrap())
+        });
+        let notes = Some(notes.into_iter().collect());
+        let expected = safetensors::serialize(views, notes).unwrap();
+        assert!(std::fs::read(&path).unwrap() == expected, "other bytes");
+        assert!(expected.ends_with(&sum.bytes));
     }
 
     #[test]

@@ -1,14 +1,15 @@
-//! Embedding, norms, products, SwiGLU.
+//! Embedding, norms, products, SwiGLU, dropout.
 
 use lab_device::DType;
 use lab_harness::plan::Slot;
 use lab_harness::{Error, Plan};
 use matmul::linear::{Activation, Lies, Product};
 use passes::{
-    Embedding, EmbeddingUpstream, RmsNorm, RmsNormUpstream, SwiGlu, SwiGluUpstream, add_column_sums,
+    Dropout, Embedding, EmbeddingUpstream, RmsNorm, RmsNormUpstream, SwiGlu, SwiGluUpstream,
+    add_column_sums,
 };
 
-use crate::Tape;
+use crate::{Dropouts, Tape};
 
 /// ε of all norms.
 pub(crate) const EPS: f32 = 1e-6;
@@ -31,10 +32,11 @@ impl Tape<'_> {
             y: None,
         };
         let y = embedding.add_forward(self.plan)?;
+        let accumulates = self.accumulates;
         if let Some(dweight) = self.gradient(&[weight])? {
             self.push(move |back| {
                 let Some(dy) = back.take(y) else { return Ok(()) };
-                let upstream = EmbeddingUpstream { dy, dweight, accumulates: false };
+                let upstream = EmbeddingUpstream { dy, dweight, accumulates };
                 embedding.add_backward(back.plan, upstream)
             });
         }
@@ -60,13 +62,13 @@ impl Tape<'_> {
             sum: None,
         };
         let out = norm.add_forward(self.plan)?;
+        let accumulates = self.accumulates;
         if let Some(dweight) = self.gradient(&[weight])? {
             self.push(move |back| {
                 let Some(dy) = back.take(out.y) else { return Ok(()) };
                 // What comes down the residual stream is added in the same pass.
                 let residual = back.take(x);
-                let upstream =
-                    RmsNormUpstream { dy, residual, dweight, accumulates: false, dx: None };
+                let upstream = RmsNormUpstream { dy, residual, dweight, accumulates, dx: None };
                 let dx = norm.add_backward(back.plan, &out.saved, upstream)?;
                 back.put(x, dx)
             });
@@ -94,6 +96,7 @@ impl Tape<'_> {
             weight: self.weight(weights)?,
         };
         let y = linear.add_forward(self.plan, added)?;
+        let accumulates = self.accumulates;
         if let Some(dweight) = self.gradient(weights)? {
             self.push(move |back| {
                 let Some(dy) = back.take(y) else { return Ok(()) };
@@ -101,30 +104,85 @@ impl Tape<'_> {
                     back.put(added, dy)?;
                 }
                 let so_far = back.take(x);
-                let dx = linear.add_backward(back.plan, dy, so_far, dweight)?;
+                linear.add_by_weight(back.plan, dy, [x, dweight], accumulates)?;
+                let dx = linear.add_by_input(back.plan, dy, so_far)?;
                 back.put(x, dx)
             });
         }
         Ok(y)
     }
 
-    /// u = silu(gate) ⊙ up, of \[rows, 2 width\] with the gates first → \[rows, width\].
+    /// y = u Wᵀ + added with u = silu(gate) ⊙ up, of \[rows, 2 width\] with the gates first → \[rows, N\]. Of u nothing is kept: the
+    /// backward pass makes it again beside its gradient.
     ///
     /// # Errors
-    /// What the operation says.
-    pub fn swiglu(&mut self, gate_up: Slot, width: usize) -> Result<Slot, Error> {
-        let rows = gate_up.len() / (2 * width);
-        let swiglu = SwiGlu { dtype: self.dtype, rows, width, gate_up, u: None };
+    /// As [`Tape::embedding`].
+    pub fn swiglu_linear(
+        &mut self,
+        weight: &str,
+        gate_up: Slot,
+        added: Slot,
+    ) -> Result<Slot, Error> {
+        let [n, width] = self.sizes_of(weight)?;
+        let (dtype, rows) = (self.dtype, gate_up.len() / (2 * width));
+        let swiglu = SwiGlu { dtype, rows, width, gate_up, u: None };
         let u = swiglu.add_forward(self.plan)?;
-        if self.is_training() {
+        let (x, drop) = self.dropped(u)?;
+        let linear = Linear { dtype, rows, n, k: width, x, weight: self.weight(&[weight])? };
+        let y = linear.add_forward(self.plan, Some(added))?;
+        let accumulates = self.accumulates;
+        if let Some(dweight) = self.gradient(&[weight])? {
             self.push(move |back| {
-                let Some(du) = back.take(u) else { return Ok(()) };
-                let upstream = SwiGluUpstream { du, dgate_up: None, recompute_into: None };
-                let gradient = swiglu.add_backward(back.plan, upstream)?;
+                let Some(dy) = back.take(y) else { return Ok(()) };
+                back.put(added, dy)?;
+                let plan = &mut *back.plan;
+                let mut du = linear.add_by_input(plan, dy, None)?;
+                if let Some(drop) = drop {
+                    du = drop.add_backward(plan, du, None)?;
+                }
+                let again = plan.scratch(dtype, rows * width);
+                let upstream = SwiGluUpstream { du, dgate_up: None, recompute_into: Some(again) };
+                let gradient = swiglu.add_backward(plan, upstream)?;
+                let x = match drop {
+                    Some(drop) => Dropout { x: again, ..drop }.add_forward(plan)?,
+                    None => again,
+                };
+                linear.add_by_weight(plan, dy, [x, dweight], accumulates)?;
                 back.put(gate_up, gradient)
             });
         }
-        Ok(u)
+        Ok(y)
+    }
+
+    /// Drops elements of x in training, where the tape has a [rate](Tape::with_dropout) for it; x itself elsewhere.
+    ///
+    /// # Errors
+    /// What the operation says.
+    pub fn dropout(&mut self, x: Slot) -> Result<Slot, Error> {
+        let (out, drop) = self.dropped(x)?;
+        if let Some(drop) = drop {
+            self.push(move |back| {
+                let Some(dout) = back.take(out) else { return Ok(()) };
+                let dx = drop.add_backward(back.plan, dout, None)?;
+                back.put(x, dx)
+            });
+        }
+        Ok(out)
+    }
+
+    fn dropped(&mut self, x: Slot) -> Result<(Slot, Option<Dropout>), Error> {
+        let Some(Dropouts { rate, seed, step, next }) =
+            self.dropout.filter(|all| self.is_training() && all.rate > 0.0)
+        else {
+            return Ok((x, None));
+        };
+        let following = next.checked_add(1).ok_or_else(|| {
+            Error::bad("dropouts of a step", format!("at most {}", u16::MAX), "more")
+        })?;
+        self.dropout = Some(Dropouts { rate, seed, step, next: following });
+        let (dtype, elements) = (self.dtype, x.len());
+        let drop = Dropout { dtype, elements, rate, seed, stream: next, step, x, out: None };
+        Ok((drop.add_forward(self.plan)?, Some(drop)))
     }
 
     /// Of a parameter that is a matrix.
@@ -175,44 +233,67 @@ impl Linear {
 
     /// y, and what is added to it.
     pub(crate) fn add_forward(&self, plan: &mut Plan, added: Option<Slot>) -> Result<Slot, Error> {
-        let Self { dtype, rows, n, k, x, weight } = *self;
-        let y = plan.scratch(dtype, rows * n);
-        let along = [Lies::AlongK, Lies::AlongK];
-        let product = self.product([1, rows, n, k], along, [x, weight, y], dtype);
-        Product { added, ..product }.add(plan)?;
+        let y = plan.scratch(self.dtype, self.rows * self.n);
+        self.add_forward_into(plan, y, added)?;
         Ok(y)
     }
 
-    /// dx = dy W, with what another layer has made of it so far; and dW = dyᵀ x.
-    pub(crate) fn add_backward(
+    pub(crate) fn add_forward_into(
+        &self,
+        plan: &mut Plan,
+        y: Slot,
+        added: Option<Slot>,
+    ) -> Result<(), Error> {
+        let Self { dtype, rows, n, k, x, weight } = *self;
+        let along = [Lies::AlongK, Lies::AlongK];
+        let product = self.product([1, rows, n, k], along, [x, weight, y], dtype);
+        Product { added, ..product }.add(plan)
+    }
+
+    /// dx = dy W, with what another layer has made of it so far.
+    pub(crate) fn add_by_input(
         &self,
         plan: &mut Plan,
         dy: Slot,
         so_far: Option<Slot>,
-        dweight: Slot,
     ) -> Result<Slot, Error> {
-        self.add_by_weight(plan, dy, dweight)?;
-        let Self { dtype, rows, n, k, weight, .. } = *self;
-        let dx = plan.scratch(dtype, rows * k);
-        let lies = [Lies::AlongK, Lies::AcrossK];
-        let product = self.product([1, rows, k, n], lies, [dy, weight, dx], dtype);
-        Product { added: so_far, ..product }.add(plan)?;
+        let dx = plan.scratch(self.dtype, self.rows * self.k);
+        self.add_by_input_into(plan, [dy, dx], so_far)?;
         Ok(dx)
     }
 
-    /// dW = dyᵀ x in f32. Few tiles would leave multiprocessors idle for a long sum: the rows are then taken in parts, whose sums are
-    /// added in their order.
-    fn add_by_weight(&self, plan: &mut Plan, dy: Slot, dweight: Slot) -> Result<(), Error> {
-        let Self { rows, n, k, x, .. } = *self;
+    pub(crate) fn add_by_input_into(
+        &self,
+        plan: &mut Plan,
+        [dy, dx]: [Slot; 2],
+        so_far: Option<Slot>,
+    ) -> Result<(), Error> {
+        let Self { dtype, rows, n, k, weight, .. } = *self;
+        let lies = [Lies::AlongK, Lies::AcrossK];
+        let product = self.product([1, rows, k, n], lies, [dy, weight, dx], dtype);
+        Product { added: so_far, ..product }.add(plan)
+    }
+
+    /// dW = dyᵀ x in f32, or dW += dyᵀ x. Few tiles would leave multiprocessors idle for a long sum: the rows are then taken in parts,
+    /// whose sums are added in their order.
+    pub(crate) fn add_by_weight(
+        &self,
+        plan: &mut Plan,
+        dy: Slot,
+        [x, dweight]: [Slot; 2],
+        accumulates: bool,
+    ) -> Result<(), Error> {
+        let Self { rows, n, k, .. } = *self;
         let lies = [Lies::AcrossK, Lies::AcrossK];
         let parts = self.parts_of_rows(plan.device().facts().multiprocessors as usize);
         if parts == 1 {
-            return self.product([1, n, k, rows], lies, [dy, x, dweight], DType::F32).add(plan);
+            let product = self.product([1, n, k, rows], lies, [dy, x, dweight], DType::F32);
+            return Product { accumulates, ..product }.add(plan);
         }
         let partial = plan.scratch(DType::F32, parts * n * k);
         let sizes = [parts, n, k, rows / parts];
         self.product(sizes, lies, [dy, x, partial], DType::F32).add(plan)?;
-        add_column_sums(plan, partial, dweight, [parts, n * k], false)
+        add_column_sums(plan, partial, dweight, [parts, n * k], accumulates)
     }
 
     /// Into how many parts the rows of dW are cut: what takes the least time, of rounds of all multiprocessors and of the parts' way to

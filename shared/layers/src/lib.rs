@@ -15,7 +15,7 @@ mod mixer;
 mod parameters;
 mod tape;
 
-pub use language::CrossEntropyLoss;
+pub use language::HeadLoss;
 pub use mixer::{Memory, State, VlstmMixer};
 pub use parameters::{Init, Parameter, Parameters};
-pub use tape::{Back, Tape};
+pub use tape::{Back, Dropouts, Tape};

@@ -130,6 +130,7 @@ impl Tape<'_> {
         let out = norm.add_forward(self.plan)?;
         let by_norm = self.gradient(&["multihead_norm.weight"])?;
         let by_bias = self.gradient(&biases)?;
+        let accumulates = self.accumulates;
         if let (Some(dweight), Some(dbias), Some(upward)) = (by_norm, by_bias, upward) {
             self.push(move |back| {
                 let Some(dout) = back.take(out) else { return Ok(()) };
@@ -140,7 +141,7 @@ impl Tape<'_> {
                     dogate_stride: stride,
                     dh: None,
                     dweight,
-                    accumulates: false,
+                    accumulates,
                 };
                 let dh = norm.add_backward(back.plan, upstream)?.dh;
                 let gates = recurrence.add_backward(back.plan, &upward, dh, dqkvo)?;
@@ -151,7 +152,7 @@ impl Tape<'_> {
                     dpre: Some(dpre),
                     dstride: capped.stride,
                     dbias: Some(dbias),
-                    accumulates: false,
+                    accumulates,
                 };
                 capped.add_backward(back.plan, upstream)?;
                 back.put(qkvo, dqkvo)?;

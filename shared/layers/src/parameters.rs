@@ -6,6 +6,7 @@ use lab_harness::{Error, Tensor, Tensors};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
+use rayon::prelude::*;
 
 /// How a parameter begins.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -160,29 +161,37 @@ impl Parameters {
         Ok(arena.part(start, end - start))
     }
 
-    /// First values, by name, in f32: the same for the same seed, each parameter from a stream of its own.
+    /// First values, by name, in f32: the same for the same seed, on any number of processors. Each parameter has streams of its own,
+    /// one for each piece of it.
     pub fn initial(&self, seed: u64) -> Tensors {
-        let mut names: Vec<&Parameter> = self.iter().collect();
-        names.sort_by(|a, b| a.name.cmp(&b.name));
+        /// Values that one processor draws at a time.
+        const PIECE: usize = 1 << 20;
+        let mut all: Vec<&Parameter> = self.iter().collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
         let values = |(stream, parameter): (usize, &Parameter)| {
             let len = parameter.len();
-            let values: Vec<f64> = match parameter.init {
-                Init::Constant(value) => vec![value; len],
+            let values: Vec<f32> = match parameter.init {
+                Init::Constant(value) => vec![value as f32; len],
                 Init::Linear(from, to) => {
                     let step = (to - from) / (len - 1).max(1) as f64;
-                    (0..len).map(|n| from + n as f64 * step).collect()
+                    (0..len).map(|n| (from + n as f64 * step) as f32).collect()
                 }
                 Init::Normal(deviation) => {
-                    let mut random = ChaCha8Rng::seed_from_u64(seed);
-                    random.set_stream(stream as u64);
-                    let mut draw = || -> f64 { StandardNormal.sample(&mut random) };
-                    (0..len).map(|_| deviation * draw()).collect()
+                    let mut values = vec![0f32; len];
+                    values.par_chunks_mut(PIECE).enumerate().for_each(|(piece, values)| {
+                        let mut random = ChaCha8Rng::seed_from_u64(seed);
+                        random.set_stream(stream as u64 | (piece as u64) << 32);
+                        for value in values {
+                            let drawn: f64 = StandardNormal.sample(&mut random);
+                            *value = (deviation * drawn) as f32;
+                        }
+                    });
+                    values
                 }
             };
-            let tensor = Tensor::rounded(DType::F32, &parameter.shape, &values);
-            (parameter.name.clone(), tensor)
+            (parameter.name.clone(), Tensor::new(&parameter.shape, &values))
         };
-        names.into_iter().enumerate().map(values).collect()
+        all.into_iter().enumerate().map(values).collect()
     }
 
     /// Refuses tensors that are missing, too many, or of another shape or type than f32.
@@ -219,13 +228,7 @@ impl Parameters {
             let tensor = &all[&parameter.name];
             assert_eq!(tensor.len(), parameter.len(), "{}", parameter.name);
             let to = &mut bytes[start * dtype.size()..][..parameter.len() * dtype.size()];
-            match tensor.dtype == dtype {
-                true => to.copy_from_slice(&tensor.bytes),
-                false => {
-                    let rounded = Tensor::rounded(dtype, &parameter.shape, &tensor.values());
-                    to.copy_from_slice(&rounded.bytes);
-                }
-            }
+            tensor.convert_into(dtype, to);
         }
         Tensor { dtype, shape: vec![self.len], bytes }
     }

@@ -11,6 +11,19 @@ use crate::Parameters;
 /// What adds a layer's backward pass.
 type AddBackward = Box<dyn FnOnce(&mut Back<'_>) -> Result<(), Error>>;
 
+/// How much is dropped in training, and where its choices come from.
+#[derive(Clone, Copy, Debug)]
+pub struct Dropouts {
+    /// From 0 to below 1.
+    pub rate: f64,
+    /// That of the training.
+    pub seed: u64,
+    /// i64 \[1\]: the step of training, such as [`passes::Progress::steps_taken`].
+    pub step: Slot,
+    /// The stream of the next dropout: each has its own.
+    pub next: u16,
+}
+
 /// A model under way: its plan, its parameters, and what will add its backward pass.
 pub struct Tape<'a> {
     pub(crate) plan: &'a mut Plan,
@@ -21,6 +34,9 @@ pub struct Tape<'a> {
     weights: Slot,
     /// Gradients, f32; none where there is no backward pass.
     gradients: Option<Slot>,
+    /// Whether they are added to what is there.
+    pub(crate) accumulates: bool,
+    pub(crate) dropout: Option<Dropouts>,
     /// Before the names of parameters, with a full stop.
     prefix: String,
     /// Of each layer, its name in the plan.
@@ -56,7 +72,7 @@ impl Back<'_> {
 
 impl<'a> Tape<'a> {
     /// With working copies of all parameters in `weights`; for a backward pass with gradients in `gradients`, f32, both laid out as
-    /// [`Parameters`] says. The backward pass overwrites all gradients.
+    /// [`Parameters`] says. The backward pass overwrites all gradients; see [`Tape::accumulating`].
     pub fn new(
         plan: &'a mut Plan,
         dtype: DType,
@@ -65,7 +81,39 @@ impl<'a> Tape<'a> {
         gradients: Option<Slot>,
     ) -> Self {
         let (prefix, back, layers) = (String::new(), Vec::new(), Vec::new());
-        Self { plan, dtype, parameters, weights, gradients, prefix, back, layers }
+        let (accumulates, dropout) = (false, None);
+        Self {
+            plan,
+            dtype,
+            parameters,
+            weights,
+            gradients,
+            accumulates,
+            dropout,
+            prefix,
+            back,
+            layers,
+        }
+    }
+
+    /// The same, whose backward pass adds to the gradients that are there: those of another part of the batch.
+    pub fn accumulating(self) -> Self {
+        Self { accumulates: true, ..self }
+    }
+
+    /// The same, with dropout where the model has one.
+    pub fn with_dropout(self, dropout: Option<Dropouts>) -> Self {
+        Self { dropout, ..self }
+    }
+
+    /// The plan, for what is no layer.
+    pub fn plan(&mut self) -> &mut Plan {
+        self.plan
+    }
+
+    /// Where its dropouts stand, if it has some: what another part of the same step goes on with.
+    pub fn dropouts(&self) -> Option<Dropouts> {
+        self.dropout
     }
 
     /// Whether there will be a backward pass.
@@ -82,25 +130,35 @@ impl<'a> Tape<'a> {
         layer: &str,
         add: impl FnOnce(&mut Tape<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let Self { dtype, parameters, weights, gradients, .. } = *self;
+        let Self { dtype, parameters, weights, gradients, accumulates, dropout, .. } = *self;
         let (prefix, layers) = (format!("{}{layer}.", self.prefix), {
             let mut layers = self.layers.clone();
             layers.push(layer.to_owned());
             layers
         });
         let back = std::mem::take(&mut self.back);
-        let (outcome, back) = {
-            let mut back_after = Vec::new();
+        let (outcome, back, dropout) = {
+            let mut after = (Vec::new(), dropout);
             let outcome = self.plan.within(layer, |plan| {
-                let mut inner =
-                    Tape { plan, dtype, parameters, weights, gradients, prefix, back, layers };
+                let mut inner = Tape {
+                    plan,
+                    dtype,
+                    parameters,
+                    weights,
+                    gradients,
+                    accumulates,
+                    dropout,
+                    prefix,
+                    back,
+                    layers,
+                };
                 let outcome = add(&mut inner);
-                back_after = inner.back;
+                after = (inner.back, inner.dropout);
                 outcome
             });
-            (outcome, back_after)
+            (outcome, after.0, after.1)
         };
-        self.back = back;
+        (self.back, self.dropout) = (back, dropout);
         outcome
     }
 

@@ -1,6 +1,6 @@
 //! AdamW over one flat arena: `kernels/adamw.cu`.
 
-use lab_device::DType;
+use lab_device::{DType, DeviceKind};
 use lab_harness::plan::Slot;
 use lab_harness::progress::{COUNTS, NUMBERS, SCALE, TAKEN};
 use lab_harness::{
@@ -146,7 +146,13 @@ impl AdamW {
         let [beta1, beta2] = self.betas;
         let squares_kernel = plan.device().kernel(&kernels::ADAMW, "arena_squares")?;
         let kernel = plan.device().kernel(&kernels::ADAMW, &format!("adamw<{}>", dtype.cpp()))?;
-        let most = parameters.div_ceil(4 * THREADS);
+        // Each thread adds up what all blocks have left. The emulator has no use for more of them than it has processors.
+        const EMULATED: usize = 8;
+        let most = match plan.device().kind() {
+            DeviceKind::Cuda => usize::MAX,
+            DeviceKind::Emulator => EMULATED,
+        };
+        let most = most.min(parameters.div_ceil(4 * THREADS));
         let full = |kernel: &lab_device::Kernel| -> Result<usize, Error> {
             Ok(most.min(kernel.resident_blocks(THREADS as u32, 0)? as usize))
         };

@@ -1,6 +1,6 @@
 //! Cross-entropy, with its gradient in the place of the logits: `kernels/cross_entropy.cu`.
 
-use lab_device::{DType, Instance, Kernel};
+use lab_device::{DType, DeviceKind, Instance, Kernel};
 use lab_harness::family::Reference;
 use lab_harness::plan::Slot;
 use lab_harness::{
@@ -83,18 +83,25 @@ impl CrossEntropy {
         )
     }
 
-    /// The kernel with as many threads as a row has work for, and a grid of all rows, or of as many as are resident.
+    /// The kernel with as many threads as a row has work for; on the emulator with the fewest that there are: each is a coroutine
+    /// there, which gives way at each shuffle.
     fn load(&self, plan: &Plan, name: &str) -> Result<Kernel, Error> {
         let Self { dtype, vocabulary, stride, cap, logits, .. } = *self;
         let pack = pack(dtype, &[stride], &[(logits, dtype)]);
         const HELD: usize = 7;
-        let fits = |i: &Instance| {
-            let (threads, n) = (i.size("THREADS"), i.size("N"));
-            let holds = n == 1 || threads == 1024 || threads * n * HELD >= vocabulary;
+        let is_like = |i: &Instance| {
             let capped = i.has("CAPPED", if cap.is_some() { "true" } else { "false" });
-            i.has("T", dtype.cpp()) && n == pack && capped && holds
+            i.has("T", dtype.cpp()) && i.size("N") == pack && capped
         };
-        let instance = kernels::CROSS_ENTROPY.instances(name).find(fits);
+        let holds = |i: &Instance| {
+            let (threads, n) = (i.size("THREADS"), i.size("N"));
+            n == 1 || threads == 1024 || threads * n * HELD >= vocabulary
+        };
+        let mut all = kernels::CROSS_ENTROPY.instances(name).filter(is_like);
+        let instance = match plan.device().kind() {
+            DeviceKind::Cuda => all.find(holds),
+            DeviceKind::Emulator => all.min_by_key(|i| i.size("THREADS")),
+        };
         Ok(plan.device().load(instance.expect("of all types and packs"))?)
     }
 
@@ -136,15 +143,25 @@ impl CrossEntropy {
     /// A type, a size, a cap or a slot's length that does not fit.
     pub fn add_forward(&self, plan: &mut Plan) -> Result<CrossEntropyOut, Error> {
         self.check()?;
+        let count = Self::add_count(plan, self.targets, self.vocabulary)?;
+        let row_losses = self.add_piece(plan)?;
+        let loss = Self::add_mean(plan, row_losses, count, self.loss)?;
+        Ok(CrossEntropyOut { loss, row_losses, count })
+    }
+
+    /// The same of a piece of the rows, whose losses it returns: see [`CrossEntropy::add_piece_with_gradient`].
+    ///
+    /// # Errors
+    /// As [`CrossEntropy::add_forward`].
+    pub fn add_piece(&self, plan: &mut Plan) -> Result<Slot, Error> {
+        self.check()?;
         let Self { rows, vocabulary, stride, logits, targets, z_loss, .. } = *self;
         let kernel = self.load(plan, "losses")?;
-        let count = Self::add_count(plan, targets, vocabulary)?;
         let row_losses = self.row_losses.unwrap_or_else(|| plan.scratch(DType::F32, rows));
         let cap = self.cap.unwrap_or(1.0);
         let all = arguments![logits, targets, row_losses, vocabulary, stride, cap, z_loss];
         plan.launch(&kernel, grid(&kernel, [rows, 1])?, all)?;
-        let loss = Self::add_mean(plan, row_losses, count, self.loss)?;
-        Ok(CrossEntropyOut { loss, row_losses, count })
+        Ok(row_losses)
     }
 
     /// Adds the launches of a training step: the losses, and in the place of the logits the gradient of `scale` · loss. What it

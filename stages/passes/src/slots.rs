@@ -1,6 +1,6 @@
 //! What the operations ask of their slots, and the launches that several share.
 
-use lab_device::{DType, Instance, Kernel, KernelSource, Launch};
+use lab_device::{DType, DeviceKind, Instance, Kernel, KernelSource, Launch};
 use lab_harness::plan::Slot;
 use lab_harness::{Error, Plan, arguments};
 
@@ -73,7 +73,8 @@ pub(crate) fn pack(dtype: DType, sizes: &[usize], slots: &[(Slot, DType)]) -> us
     if whole { pack } else { 1 }
 }
 
-/// The first instantiation whose lanes hold a row of `width`.
+/// The first instantiation whose lanes hold a row of `width`. On the emulator that of the fewest lanes: each is a coroutine there,
+/// which gives way at each shuffle.
 pub(crate) fn holding_a_row(
     plan: &Plan,
     source: &'static KernelSource,
@@ -84,7 +85,12 @@ pub(crate) fn holding_a_row(
     let cells = |i: &Instance| i.size("LANES") * i.size("PACKS") * i.size("N");
     let of_pack = |i: &Instance| i.has("T", dtype.cpp()) && i.size("N") == pack;
     let all = || source.instances(kernel).filter(of_pack);
-    let Some(instance) = all().find(|i| cells(i) >= width) else {
+    let mut holding = all().filter(|i| cells(i) >= width);
+    let found = match plan.device().kind() {
+        DeviceKind::Cuda => holding.next(),
+        DeviceKind::Emulator => holding.min_by_key(|i| i.size("LANES")),
+    };
+    let Some(instance) = found else {
         let most = all().map(|i| cells(&i)).max().unwrap_or(0);
         return Err(Error::bad(format!("width of {kernel}"), format!("at most {most}"), width));
     };

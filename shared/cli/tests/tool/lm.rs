@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use lab_device::DType;
 use lab_harness::tensor::{self, tensors};
 use lab_harness::{Tensor, Tensors};
 use serde_json::Value;
@@ -350,6 +351,196 @@ fn logits_of_a_language_model_are_those_it_is_judged_by() {
     ] {
         lab.refuses(arguments, said);
     }
+}
+
+/// What transformers has written, and its logits: see the script beside them.
+const RECORDED: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../models/lm/recorded/transformers_xlstm");
+
+fn largest(values: impl IntoIterator<Item = f64>) -> f64 {
+    values.into_iter().map(f64::abs).fold(0.0, f64::max)
+}
+
+#[test]
+fn a_language_model_of_transformers_gives_the_logits_that_it_gave_there() {
+    let lab = Lab::new();
+    let recorded = tensor::read(&Path::new(RECORDED).join("logits.safetensors")).unwrap();
+    let expected = recorded["logits"].values();
+    let input = format!("--input {RECORDED}/logits.safetensors --output out.safetensors");
+    let logits_of = |model: &str| {
+        lab.says(&format!("logits {model} {input}"));
+        tensor::read(&lab.at("out.safetensors")).unwrap()["logits"].values()
+    };
+    let first = logits_of(RECORDED);
+    assert_eq!(first.len(), expected.len());
+    let error = largest(first.iter().zip(&expected).map(|(a, b)| a - b));
+    assert!(error <= 1e-5 * largest(expected.iter().copied()), "{error}");
+
+    // By other ways the same bytes: a state dict of xlstm_large, a directory again, and one in pieces, in halves.
+    let said = lab.json(&format!("convert {RECORDED} --out large.safetensors"));
+    assert_eq!((&said["format"], &said["parameters"]), (&"xlstm_large".into(), &29_992.into()));
+    lab.says("convert large.safetensors --out again");
+    let weights = |name: &str| tensor::read(&lab.at(name)).unwrap();
+    let same = tensor::read(&Path::new(RECORDED).join("model.safetensors")).unwrap();
+    assert!(weights("again/model.safetensors") == same, "other weights");
+    assert!(weights("large.safetensors").contains_key("embedding.weight"));
+    for model in ["large.safetensors", "again"] {
+        assert!(logits_of(model) == first, "{model}");
+    }
+    std::fs::create_dir(lab.at("pieces")).unwrap();
+    std::fs::copy(lab.at("again/config.json"), lab.at("pieces/config.json")).unwrap();
+    let mut map = serde_json::Map::new();
+    for n in 0..3 {
+        let file = format!("{n}.safetensors");
+        let own: Tensors = same
+            .iter()
+            .skip(n)
+            .step_by(3)
+            .map(|(name, t)| {
+                map.insert(name.clone(), file.as_str().into());
+                let halves = Tensor::rounded(DType::BF16, &t.shape, &t.values());
+                (name.clone(), halves)
+            })
+            .collect();
+        tensor::write(&lab.at(&format!("pieces/{file}")), &own).unwrap();
+    }
+    let index = serde_json::json!({ "metadata": { "total_size": 1 }, "weight_map": map });
+    lab.write("pieces/model.safetensors.index.json", index.to_string().as_bytes());
+    let widened = same.iter().map(|(name, t)| {
+        let halves = Tensor::rounded(DType::BF16, &t.shape, &t.values());
+        (name.clone(), Tensor::rounded(DType::F32, &t.shape, &halves.values()))
+    });
+    tensor::write(&lab.at("widened.safetensors"), &widened.collect()).unwrap();
+    let halves = logits_of("pieces");
+    assert!(halves != first && halves == logits_of("widened.safetensors"), "weights in bf16");
+
+    let facts = lab.json(&format!("info {RECORDED}"));
+    assert_eq!((&facts["parameters"], &facts["model"]["heads"]), (&29_992.into(), &2.into()));
+    lab.write("ids.txt", &[1, 2, 3, 4, 5, 6, 7, 8, 36]);
+    let said = lab.json("eval pieces ids.txt --window 4 --batch 3");
+    assert_eq!((&said["judged"], &said["window"]), (&8.into(), &4.into()), "{said}");
+
+    // What is none.
+    let config = String::from_utf8(lab.read("again/config.json")).unwrap();
+    let change = |from: &str, to: &str| {
+        assert!(config.contains(from), "{from}");
+        lab.write("again/config.json", config.replace(from, to).as_bytes());
+    };
+    for (from, to, said) in [
+        (
+            "\"use_bias\": false",
+            "\"use_bias\": true",
+            "use_bias of again/config.json: expected false, got true",
+        ),
+        (
+            "\"num_heads\": 2",
+            "\"num_heads\": 1",
+            "igate_preact.weight': expected f32 [1, 32], got f32 [2, 32]",
+        ),
+        (
+            "\"xlstm\"",
+            "\"llama\"",
+            "model_type of again/config.json: expected \"xlstm\", got \"llama\"",
+        ),
+        ("{", "", "again/config.json: expected JSON"),
+    ] {
+        change(from, to);
+        for rest in ["eval again t.txt", "generate again", "info again", "convert again --out n"] {
+            lab.refuses(rest, said);
+        }
+    }
+    change("{", "{");
+    for (arguments, said) in [
+        (
+            "convert again --out pieces",
+            "directory: expected a directory that is not there, or is empty, got pieces",
+        ),
+        ("convert again --out no/n", "no/n: No such file or directory"),
+        ("convert again --out no/n.safetensors", "no/n.safetensors: No such file or directory"),
+        ("eval again t.txt --window 0", "window: expected 1 to 1048576, got 0"),
+        ("eval again t.txt", "token 0 of the data: expected 0 to 36, got 116"),
+    ] {
+        lab.refuses(arguments, said);
+    }
+    std::fs::remove_file(lab.at("again/model.safetensors")).unwrap();
+    lab.refuses("info again", "again/model.safetensors: No such file or directory");
+    std::fs::remove_file(lab.at("again/config.json")).unwrap();
+    lab.refuses("info again", "again/config.json: No such file or directory");
+}
+
+/// All that a training may be told beside its sizes, and that it goes on with it; and to transformers and back.
+#[test]
+fn a_language_model_is_trained_in_parts_and_tells_how_it_goes() {
+    let lab = Lab::new();
+    let options = format!(
+        "{TINY} --steps 6 --look-every 1 --warm-up 1 --schedule wsd --decay-steps 2 --accumulate 2 --dropout 0.2 --z-loss 0.001"
+    );
+    let asked = format!("train t.txt {options} --eval-every 3 --sample-every 3 --sample-length 5");
+    let output =
+        lab.command(&format!("{asked} --sample-prompt fox --out m.safetensors")).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    // A sample follows its look.
+    let lines: Vec<&str> = said.lines().collect();
+    let behind = |step: &str| {
+        let at = lines.iter().position(|line| line.starts_with(step)).expect("a look");
+        lines.get(at + 1).copied().unwrap_or_default()
+    };
+    assert!(behind("step 2/6").starts_with("step 3/6"), "{said}");
+    assert!(!behind("step 3/6").starts_with("step 4/6"), "{said}");
+    let looks = String::from_utf8(lab.read("m.log.jsonl")).unwrap();
+    let judged: Vec<bool> = looks
+        .lines()
+        .map(|line| !serde_json::from_str::<Value>(line).unwrap()["held_out"].is_null())
+        .collect();
+    assert_eq!(judged, [false, false, true, false, false, true]);
+
+    let facts = lab.json("info m.safetensors");
+    let config = &facts["config"];
+    assert_eq!((&config["accumulate"], &config["dropout"]), (&2.into(), &0.2.into()), "{facts}");
+    let decay = &config["schedule"]["decay"];
+    assert_eq!((&decay["stable"], &decay["steps"]), (&3.into(), &2.into()), "{facts}");
+
+    lab.says("convert m.safetensors --out m");
+    let ids: Vec<i32> = TEXT.bytes().take(32).map(i32::from).collect();
+    let ids = tensors([("ids", Tensor::new(&[2, 16], &ids))]);
+    tensor::write(&lab.at("in.safetensors"), &ids).unwrap();
+    for model in ["m", "m.safetensors"] {
+        let model_out = format!("{model} --input in.safetensors --output {model}.logits");
+        lab.says(&format!("logits {model_out}"));
+    }
+    assert!(lab.read("m.logits") == lab.read("m.safetensors.logits"), "other logits");
+
+    for (options, said) in [
+        ("--accumulate 0", "parts of a step: expected 1 to 1024, got 0"),
+        ("--dropout 1", "dropout: expected 0 to below 1, got 1"),
+        ("--z-loss -1", "z-loss: expected 0 to 1, got -1"),
+        ("--decay-steps 2", "--decay-steps: expected --schedule wsd beside it, got another"),
+        ("--schedule wsd --decay-steps 0", "--decay-steps: expected 1 to 1000, got 0"),
+        ("--sample-prompt ", "--sample-prompt: expected one byte at least, got none"),
+    ] {
+        lab.refuses(&format!("train t.txt {TINY} {options} --out n.safetensors"), said);
+    }
+    let resumed = asked.replace("--accumulate 2", "--accumulate 1");
+    let said = "--accumulate: expected 2, as it was begun, got 1";
+    lab.refuses(&format!("{resumed} --out m.safetensors --resume"), said);
+}
+
+/// The memory of a training is known before any of it is taken, and so much less than all activations would take.
+#[test]
+fn a_language_model_says_what_memory_its_training_takes() {
+    let lab = Lab::new();
+    let sizes = "--width 768 --heads 6 --blocks 12 --vocabulary 50304 --window 2048 --dtype bf16";
+    let bytes = |options: &str| {
+        let facts = lab.json(&format!("info {sizes} {options}"));
+        number(&facts["training_bytes"])
+    };
+    let whole = bytes("--batch 16");
+    // Masters, gradients and moments alone are 2.6 GB.
+    assert!(whole > 5e9 && whole <= 14e9, "{whole}");
+    let parts = bytes("--batch 4 --accumulate 4");
+    assert!(parts < 0.5 * whole, "{parts} for {whole}");
+    assert_eq!(parts.to_bits(), bytes("--batch 4 --accumulate 4").to_bits());
 }
 
 #[test]

@@ -6,13 +6,21 @@ use lab_harness::suite::{Check, Suite};
 use lab_layers::Init;
 
 use crate::reference::loss_and_gradients;
-use crate::{Config, Evaluator, Model, Schedule, Tokens, Trainer, Writer};
+use crate::{Config, Evaluated, Evaluator, Model, Schedule, Tokens, Trainer, Writer};
 
 /// The checks of this crate. They stand on the passes between mixers most of all.
 pub static SUITE: Suite = Suite { name: "lab-lm", stage: "passes", checks: CHECKS };
 
 static CHECKS: &[Check] = &[
     Check { name: "a_step_follows_the_reference", run: a_step_follows_the_reference },
+    Check {
+        name: "a_step_in_parts_is_that_of_the_whole_batch",
+        run: a_step_in_parts_is_that_of_the_whole_batch,
+    },
+    Check {
+        name: "gradients_are_of_what_dropout_has_left",
+        run: gradients_are_of_what_dropout_has_left,
+    },
     Check { name: "a_resumed_training_is_the_same", run: a_resumed_training_is_the_same },
     Check { name: "a_writer_reads_as_the_model_does", run: a_writer_reads_as_the_model_does },
     Check { name: "a_text_is_learnt", run: a_text_is_learnt },
@@ -56,7 +64,8 @@ fn norm(values: &[f64]) -> f64 {
     values.iter().map(|v| v * v).sum::<f64>().sqrt()
 }
 
-/// The loss and each gradient of a first step, in both types; the last batch is not full.
+/// The loss and each gradient of a first step, in both types; the last batch is not full. In one piece; and in two parts, each with its
+/// logits in pieces, with a z-loss.
 fn a_step_follows_the_reference(device: &Device) {
     let model = small();
     let window = 21;
@@ -67,15 +76,16 @@ fn a_step_follows_the_reference(device: &Device) {
     let [inputs, targets] = [0, 1].map(|at| {
         starts.iter().flat_map(|s| data.ids[s + at..s + at + window].to_vec()).collect::<Vec<_>>()
     });
-    let (loss, gradients) = loss_and_gradients(&model, &parameters, &inputs, &targets, [3, window]);
+    let whole = Config { window, batch: 4, clip: None, ..Config::default() };
+    let parts = Config { batch: 2, accumulate: 2, logit_rows: Some(10), z_loss: 0.02, ..whole };
     // Halves: what plain rounding of all activations does to so small a model.
-    for (dtype, bound) in [(DType::F32, 2e-5), (DType::BF16, 0.12)] {
-        let config = Config { window, batch: 4, dtype, clip: None, ..Config::default() };
-        let trainer = Trainer::new(device, model, config, &data, &starts).unwrap();
-        let mut checkpoint = trainer.checkpoint().unwrap();
-        drop(trainer);
-        checkpoint.parameters = parameters.clone();
-        let mut trainer = Trainer::resume(device, &checkpoint, &data, &starts).unwrap();
+    for (dtype, bound, config) in
+        [(DType::F32, 2e-5, whole), (DType::F32, 2e-5, parts), (DType::BF16, 0.12, parts)]
+    {
+        let (loss, gradients) =
+            loss_and_gradients(&model, &parameters, &inputs, &targets, [3, window], config.z_loss);
+        let config = Config { dtype, ..config };
+        let mut trainer = with_parameters(device, model, config, &data, &parameters);
         let epoch = trainer.epoch().unwrap();
         assert!((epoch.loss - loss).abs() <= bound * loss, "{dtype}: {} for {loss}", epoch.loss);
         let found = trainer.gradients().unwrap();
@@ -93,12 +103,79 @@ fn a_step_follows_the_reference(device: &Device) {
     }
 }
 
+/// A training before its first step, of these parameters.
+fn with_parameters(
+    device: &Device,
+    model: Model,
+    config: Config,
+    data: &Tokens,
+    parameters: &Tensors,
+) -> Trainer {
+    let starts = data.starts(config.window);
+    let trainer = Trainer::new(device, model, config, data, &starts).unwrap();
+    let mut checkpoint = trainer.checkpoint().unwrap();
+    drop(trainer);
+    checkpoint.parameters = parameters.clone();
+    Trainer::resume(device, &checkpoint, data, &starts).unwrap()
+}
+
+/// The same losses, step by step, but for rounding: of another order of sums.
+fn a_step_in_parts_is_that_of_the_whole_batch(device: &Device) {
+    let model = Model { hidden: 48, ..Model::xlstm(19, 32, 1, 1) };
+    let data = tokens(12 * 8 + 1, model.vocabulary);
+    let parameters = spread(&model, 4);
+    let rate = Schedule::constant(5e-3);
+    let whole = Config { window: 8, batch: 4, schedule: rate, ..Config::default() };
+    let parts = Config { batch: 1, accumulate: 4, ..whole };
+    let [whole, parts] = [whole, parts].map(|config| {
+        let mut trainer = with_parameters(device, model, config, &data, &parameters);
+        (0..3).flat_map(|_| trainer.epoch().unwrap().losses).collect::<Vec<_>>()
+    });
+    assert_eq!(whole.len(), 9);
+    assert!(whole[0] > 1.2 * whole[8], "it learns: {whole:?}");
+    for (whole, parts) in whole.iter().zip(&parts) {
+        assert!((whole - parts).abs() <= 2e-5 * whole, "{parts} for {whole}");
+    }
+}
+
+/// Gradients are those of the loss with the same elements dropped: what it grows by along them says their size.
+fn gradients_are_of_what_dropout_has_left(device: &Device) {
+    let model = Model { hidden: 48, ..Model::xlstm(19, 32, 1, 1) };
+    let window = 8;
+    let data = tokens(4 * window + 1, model.vocabulary);
+    let parameters = spread(&model, 3);
+    let config =
+        Config { window, batch: 2, accumulate: 2, dropout: 0.3, clip: None, ..Config::default() };
+    let run = |config, parameters: &Tensors| {
+        let mut trainer = with_parameters(device, model, config, &data, parameters);
+        (trainer.epoch().unwrap().loss, trainer.gradients().unwrap())
+    };
+    let (loss, gradients) = run(config, &parameters);
+    let (without, _) = run(Config { dropout: 0.0, ..config }, &parameters);
+    assert!((loss - without).abs() > 1e-3 * loss, "{loss} and {without}");
+    let all: Vec<f64> = gradients.values().flat_map(lab_harness::Tensor::values).collect();
+    let size = norm(&all);
+    let moved = |by: f64| {
+        let mut moved = parameters.clone();
+        for (name, tensor) in &mut moved {
+            let along = gradients[name].values().into_iter();
+            let values: Vec<f64> =
+                tensor.values().into_iter().zip(along).map(|(p, g)| p + by * g / size).collect();
+            *tensor = lab_harness::Tensor::rounded(DType::F32, &tensor.shape, &values);
+        }
+        run(config, &moved).0
+    };
+    const STEP: f64 = 1e-3;
+    let slope = (moved(STEP) - moved(-STEP)) / (2.0 * STEP);
+    assert!((slope - size).abs() <= 5e-3 * size, "{slope} along a gradient of {size}");
+}
+
 /// Bit for bit: stopped within an epoch, and without a stop.
 fn a_resumed_training_is_the_same(device: &Device) {
     let model = small();
     let data = tokens(300, model.vocabulary);
     let starts = data.starts(24);
-    let config = Config { window: 24, batch: 4, ..Config::default() };
+    let config = Config { window: 24, batch: 2, accumulate: 2, dropout: 0.1, ..Config::default() };
     let mut whole = Trainer::new(device, model, config, &data, &starts).unwrap();
     let mut first = Trainer::new(device, model, config, &data, &starts).unwrap();
     whole.epoch().unwrap();
@@ -129,8 +206,8 @@ fn a_writer_reads_as_the_model_does(device: &Device) {
     let data = tokens(34, model.vocabulary);
     for (dtype, bound) in [(DType::F32, 2e-4), (DType::BF16, 0.25)] {
         let window = 33;
-        let mut evaluator =
-            Evaluator::new(device, model, &parameters, dtype, [2, window], &data).unwrap();
+        let of = Evaluated { model, parameters: &parameters, dtype, batch: 2, window, data: &data };
+        let mut evaluator = Evaluator::of_logits(device, of).unwrap();
         let logits = evaluator.logits(&[0]).unwrap().values();
         let row = |t: usize| &logits[t * model.vocabulary..][..model.vocabulary];
         let mut writer = Writer::new(device, model, &parameters, dtype).unwrap();
@@ -163,18 +240,24 @@ fn a_text_is_learnt(device: &Device) {
     let starts = data.starts(config.window);
     let mut trainer = Trainer::new(device, model, config, &data, &starts).unwrap();
     let first = trainer.epoch().unwrap().loss;
+    // They follow the training without being told.
+    let mut beside = Evaluator::beside(&trainer, config.batch).unwrap();
+    let mut writing = Writer::beside(&trainer).unwrap();
     let mut last = first;
     for _ in 0..30 {
         last = trainer.epoch().unwrap().loss;
     }
     assert!(first > 4.0 && last < 0.2, "{first} to {last}");
     let parameters = trainer.parameters().unwrap();
-    let mut evaluator =
-        Evaluator::new(device, model, &parameters, config.dtype, [4, 32], &data).unwrap();
+    let Config { dtype, batch, window, .. } = config;
+    let of = Evaluated { model, parameters: &parameters, dtype, batch, window, data: &data };
+    let mut evaluator = Evaluator::of_losses(device, of).unwrap();
     let evaluated = evaluator.mean_loss(&starts).unwrap();
     assert!(evaluated < 1.2 * last + 0.01, "{evaluated} for {last}");
+    assert!(beside.mean_loss(&starts).unwrap() == evaluated, "beside the training");
     let mut writer = Writer::new(device, model, &parameters, config.dtype).unwrap();
     let mut logits = writer.read(&data.ids[..24]).unwrap();
+    assert!(writing.read(&data.ids[..24]).unwrap() == logits, "beside the training");
     let mut sampler = crate::Sampler::new(0.0, 0, 1.0, 1.0, 0).unwrap();
     let mut written = data.ids[..24].to_vec();
     for _ in 0..40 {
@@ -201,6 +284,22 @@ fn what_cannot_be_trained_is_refused(device: &Device) {
         (
             said(model, Config { dtype: DType::F64, ..config }, &data, &starts),
             "dtype: expected f32 or bf16, got f64",
+        ),
+        (
+            said(model, Config { accumulate: 0, ..config }, &data, &starts),
+            "parts of a step: expected 1 to 1024, got 0",
+        ),
+        (
+            said(model, Config { dropout: 1.0, ..config }, &data, &starts),
+            "dropout: expected 0 to below 1, got 1",
+        ),
+        (
+            said(model, Config { z_loss: f64::NAN, ..config }, &data, &starts),
+            "z-loss: expected 0 to 1, got NaN",
+        ),
+        (
+            said(model, Config { logit_rows: Some(0), ..config }, &data, &starts),
+            "rows of logits: expected 1 to 67108864, got 0",
         ),
         (
             said(Model { vocabulary: 7, ..model }, config, &data, &starts),

@@ -2,7 +2,7 @@
 
 use lab_device::DType;
 use lab_harness::Error;
-use lab_training::{Configuration, Course, Optimizer, Schedule, count, positive};
+use lab_training::{Configuration, Course, Optimizer, Schedule, count, positive, share};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// How to train: AdamW, in windows of a stream of tokens.
@@ -12,6 +12,18 @@ pub struct Config {
     pub window: usize,
     /// Windows of a step, B. The last step of an epoch has what is left.
     pub batch: usize,
+    /// Parts of a step, each of B windows, whose gradients are added: the step is that of as many times B windows, in the memory of B.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub accumulate: usize,
+    /// Share of the elements that are dropped of the embedding and of what a block's products read that write to the stream.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub dropout: f64,
+    /// ζ, the factor in the loss of the squared logarithm of the softmax's denominator.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub z_loss: f64,
+    /// Rows whose logits are in memory at a time; chosen by their size where it is not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logit_rows: Option<usize>,
     /// What the model runs in. Parameters are kept in f32, and rounded for it.
     #[serde(serialize_with = "dtype_to_name", deserialize_with = "dtype_of_name")]
     pub dtype: DType,
@@ -33,6 +45,10 @@ impl Default for Config {
         Self {
             window: 128,
             batch: 8,
+            accumulate: 1,
+            dropout: 0.0,
+            z_loss: 0.0,
+            logit_rows: None,
             dtype: DType::F32,
             seed: 0,
             schedule: Schedule::constant(1e-3),
@@ -43,17 +59,37 @@ impl Default for Config {
     }
 }
 
+// What a field that files of before do not have is in them; it is not written either.
+fn one() -> usize {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde's signature
+fn is_one(value: &usize) -> bool {
+    *value == 1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(value: &f64) -> bool {
+    *value == 0.0
+}
+
 /// Added outside of the root.
 pub(crate) const EPS: f64 = 1e-8;
 
 impl Configuration for Config {
     fn course(&self) -> Course {
-        let Self { batch, seed, schedule, .. } = *self;
-        Course { batch, seed, shuffle: true, schedule }
+        let Self { seed, schedule, .. } = *self;
+        Course { batch: self.windows_of_step(), seed, shuffle: true, schedule }
     }
 }
 
 impl Config {
+    /// Windows of a step, those of all of its parts.
+    pub fn windows_of_step(&self) -> usize {
+        self.batch * self.accumulate
+    }
+
     /// Refuses what no training can be done with.
     ///
     /// # Errors
@@ -62,7 +98,15 @@ impl Config {
         count("window", self.window, 1 << 20)?;
         count("batch", self.batch, 1 << 16)?;
         // Kernels count rows in 32 bits.
-        count("tokens of a step", self.window * self.batch, 1 << 26)?;
+        count("parts of a step", self.accumulate, 1 << 10)?;
+        count("tokens of a step", self.window * self.windows_of_step(), 1 << 26)?;
+        share("dropout", self.dropout)?;
+        if !(0.0..=1.0).contains(&self.z_loss) {
+            return Err(Error::bad("z-loss", "0 to 1", self.z_loss));
+        }
+        if let Some(rows) = self.logit_rows {
+            count("rows of logits", rows, 1 << 26)?;
+        }
         if ![DType::F32, DType::BF16].contains(&self.dtype) {
             return Err(Error::bad("dtype", "f32 or bf16", self.dtype));
         }

@@ -4,94 +4,131 @@ use lab_device::{DType, Device};
 use lab_harness::plan::{Plan, Slot};
 use lab_harness::progress::COUNTS;
 use lab_harness::{Binding, Error, Tensor, Tensors};
-use lab_layers::{CrossEntropyLoss, Memory, Tape};
+use lab_layers::{HeadLoss, Memory, Tape};
+use lab_training::Step as _;
 
-use crate::model::LOGIT_CAP;
+use crate::model::{HEAD, LOGIT_CAP};
 use crate::step::add_windows;
-use crate::{Model, Tokens};
+use crate::{Config, Model, Tokens, Trainer};
 
-/// A model that gives losses of windows, and its logits.
+/// A model that gives losses of windows, or its logits.
 pub struct Evaluator {
     binding: Binding,
     model: Model,
-    dtype: DType,
     batch: usize,
     window: usize,
     order: Slot,
-    weights: Slot,
-    row_losses: Slot,
-    logits: Slot,
+    out: Out,
 }
 
+/// What it gives.
+#[derive(Clone, Copy)]
+enum Out {
+    /// Of each row.
+    Losses(Slot),
+    Logits(Slot),
+}
+
+/// What an evaluator is made from, beside what it gives.
+#[derive(Clone, Copy)]
+pub struct Evaluated<'a> {
+    /// The model.
+    pub model: Model,
+    /// Its parameters.
+    pub parameters: &'a Tensors,
+    /// What it runs in.
+    pub dtype: DType,
+    /// Windows at once.
+    pub batch: usize,
+    /// Tokens of a window.
+    pub window: usize,
+    /// What the windows are of.
+    pub data: &'a Tokens,
+}
+
+/// A plan that is not bound yet, and what its evaluator has of it.
+struct Planned {
+    plan: Plan,
+    order: Slot,
+    out: Out,
+}
+
+const TOKENS: &str = "tokens";
+const WEIGHTS: &str = "weights";
+const ORDER: &str = "order";
+
+/// The head of an evaluation: of the tape, what it reads and the targets.
+type AddHead<'a> = &'a dyn Fn(&mut Tape<'_>, Slot, Slot) -> Result<Out, Error>;
+
 impl Evaluator {
-    /// Of windows of so many tokens, so many at once, from `data`.
+    /// That gives losses. Logits are made for some rows at a time, and are not kept.
     ///
     /// # Errors
     /// Sizes that no kernel takes; parameters that are not the model's; what the device says.
-    pub fn new(
-        device: &Device,
-        model: Model,
-        parameters: &Tensors,
-        dtype: DType,
-        [batch, window]: [usize; 2],
-        data: &Tokens,
-    ) -> Result<Self, Error> {
+    pub fn of_losses(device: &Device, of: Evaluated<'_>) -> Result<Self, Error> {
+        Self::new(device, of, &|tape, y, targets| add_losses(tape, &of.model, y, targets))
+    }
+
+    /// That gives losses of a model in training, always with the parameters of its last step: it reads them, and the data, where the
+    /// training has them.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn beside(trainer: &Trainer, batch: usize) -> Result<Self, Error> {
+        let (model, Config { dtype, window, .. }) = (*trainer.model(), *trainer.config());
+        let step = trainer.step();
+        let plan = step.binding().plan();
+        let tokens = plan.slot(TOKENS).expect("those of the training").len();
+        let add_head: AddHead<'_> = &|tape, y, targets| add_losses(tape, &model, y, targets);
+        let Planned { plan, order, out } =
+            planned(plan.device(), &model, dtype, [batch, window], tokens, add_head)?;
+        let binder = step.share_tokens(plan.bind(), TOKENS)?;
+        let binding = step.share_weights(binder, WEIGHTS)?.finish()?;
+        Ok(Self { binding, model, batch, window, order, out })
+    }
+
+    /// That gives logits.
+    ///
+    /// # Errors
+    /// As [`Evaluator::of_losses`].
+    pub fn of_logits(device: &Device, of: Evaluated<'_>) -> Result<Self, Error> {
+        Self::new(device, of, &|tape, y, _| {
+            let logits = of.model.logits(tape, y)?;
+            tape.plan().keep(logits);
+            Ok(Out::Logits(logits))
+        })
+    }
+
+    fn new(device: &Device, of: Evaluated<'_>, add_head: AddHead<'_>) -> Result<Self, Error> {
+        let Evaluated { model, parameters, dtype, batch, window, data } = of;
         model.check()?;
         let own = model.parameters();
         own.check(parameters)?;
         data.check(model.vocabulary, &[0], window)?;
-        let mut plan = Plan::new(device);
-        let tokens = plan.input("tokens", DType::I32, &[data.ids.len()]);
-        let order = plan.state("order", DType::I32, &[batch]);
-        let counts = plan.zeros(DType::I64, 2 * COUNTS);
-        let weights = plan.state("weights", dtype, &[own.len()]);
-        let rows = batch * window;
-        let row_losses = plan.output("row_losses", DType::F32, &[rows]);
-        let windows = add_windows(&mut plan, tokens, order, counts, [batch, window])?;
-        let mut tape = Tape::new(&mut plan, dtype, &own, weights, None);
-        let logits =
-            model.forward(&mut tape, windows.inputs, [batch, window], |_| Memory::Fresh)?;
-        let entropy = CrossEntropyLoss {
-            targets: windows.targets,
-            vocabulary: model.vocabulary,
-            cap: Some(LOGIT_CAP),
-            row_losses: Some(row_losses),
-            loss: None,
-            loss_scale: None,
-        };
-        tape.cross_entropy(logits, entropy)?;
-        plan.keep(logits);
+        let Planned { plan, order, out } =
+            planned(device, &model, dtype, [batch, window], data.ids.len(), add_head)?;
         let tokens = Tensor::new(&[data.ids.len()], &data.ids);
         let all = own.pack(dtype, parameters);
-        let empty = Tensor::new(&[batch], &vec![0i32; batch]);
-        let binder = plan.bind().upload("tokens", &tokens)?.upload("weights", &all)?;
-        let binding = binder.upload("order", &empty)?.finish()?;
-        Ok(Self { binding, model, dtype, batch, window, order, weights, row_losses, logits })
-    }
-
-    /// Takes other parameters.
-    ///
-    /// # Errors
-    /// They are not the model's; the device's.
-    pub fn set_parameters(&mut self, parameters: &Tensors) -> Result<(), Error> {
-        let own = self.model.parameters();
-        own.check(parameters)?;
-        self.binding.write(self.weights, &own.pack(self.dtype, parameters))
+        let binding = plan.bind().upload(TOKENS, &tokens)?.upload(WEIGHTS, &all)?.finish()?;
+        Ok(Self { binding, model, batch, window, order, out })
     }
 
     /// The mean over all targets of these windows, in nats.
     ///
     /// # Errors
-    /// The device's.
+    /// It gives logits; the device's.
     ///
     /// # Panics
     /// There are no windows.
     pub fn mean_loss(&mut self, starts: &[usize]) -> Result<f64, Error> {
         assert!(!starts.is_empty(), "windows");
+        let Out::Losses(row_losses) = self.out else {
+            return Err(Error::bad("evaluator", "one of losses", "one of logits"));
+        };
         let mut sum = 0.0;
         for some in starts.chunks(self.batch) {
             self.run(some)?;
-            let losses = self.binding.read(self.row_losses)?.values();
+            let losses = self.binding.read(row_losses)?.values();
             sum += losses[..some.len() * self.window].iter().sum::<f64>();
         }
         Ok(sum / (starts.len() * self.window) as f64)
@@ -100,13 +137,16 @@ impl Evaluator {
     /// The logits behind each token of these windows, at most a batch of them, with their cap: \[windows, S, V\] in f32.
     ///
     /// # Errors
-    /// More windows than a batch; the device's.
+    /// More windows than a batch; it gives losses; the device's.
     pub fn logits(&mut self, starts: &[usize]) -> Result<Tensor, Error> {
         if starts.is_empty() || starts.len() > self.batch {
             return Err(Error::bad("windows", format!("1 to {}", self.batch), starts.len()));
         }
+        let Out::Logits(logits) = self.out else {
+            return Err(Error::bad("evaluator", "one of logits", "one of losses"));
+        };
         self.run(starts)?;
-        let all = self.binding.read(self.logits)?.values();
+        let all = self.binding.read(logits)?.values();
         let (rows, vocabulary) = (starts.len() * self.window, self.model.vocabulary);
         let stride = all.len() / (self.batch * self.window);
         let cap = f64::from(LOGIT_CAP);
@@ -122,4 +162,42 @@ impl Evaluator {
         self.binding.write(self.order, &Tensor::new(&[self.batch], &order))?;
         Ok(self.binding.run()?)
     }
+}
+
+fn planned(
+    device: &Device,
+    model: &Model,
+    dtype: DType,
+    [batch, window]: [usize; 2],
+    tokens: usize,
+    add_head: AddHead<'_>,
+) -> Result<Planned, Error> {
+    let own = model.parameters();
+    let mut plan = Plan::new(device);
+    let tokens = plan.input(TOKENS, DType::I32, &[tokens]);
+    let order = plan.state_of_zeros(ORDER, DType::I32, &[batch]);
+    let counts = plan.zeros(DType::I64, 2 * COUNTS);
+    let weights = plan.input(WEIGHTS, dtype, &[own.len()]);
+    let windows = add_windows(&mut plan, tokens, order, counts, [batch, window])?;
+    let mut tape = Tape::new(&mut plan, dtype, &own, weights, None);
+    let y = model.forward(&mut tape, windows.inputs, [batch, window], |_| Memory::Fresh)?;
+    let out = add_head(&mut tape, y, windows.targets)?;
+    Ok(Planned { plan, order, out })
+}
+
+fn add_losses(tape: &mut Tape<'_>, model: &Model, y: Slot, targets: Slot) -> Result<Out, Error> {
+    let row_losses = tape.plan().output("row_losses", DType::F32, &[targets.len()]);
+    let head = HeadLoss {
+        targets,
+        vocabulary: model.vocabulary,
+        cap: Some(LOGIT_CAP),
+        z_loss: 0.0,
+        // Nobody asks for their mean.
+        count: tape.plan().zeros(DType::I32, 1),
+        row_losses,
+        loss_scale: None,
+        rows_at_once: None,
+    };
+    tape.linear_cross_entropy(HEAD, y, head)?;
+    Ok(Out::Losses(row_losses))
 }

@@ -7,10 +7,16 @@ use lab_operations::Sizes;
 use serde::{Deserialize, Serialize};
 
 /// Gates are this · tanh(x / this).
-const GATE_CAP: f32 = 15.0;
+pub(crate) const GATE_CAP: f32 = 15.0;
+
+/// ε of all norms and of the mixer, as the layers have it.
+pub(crate) const EPS: f64 = 1e-6;
 
 /// So are the logits.
 pub(crate) const LOGIT_CAP: f32 = 30.0;
+
+/// The parameter that makes logits.
+pub(crate) const HEAD: &str = "lm_head.weight";
 
 /// A language model of xLSTM blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,11 +112,11 @@ impl Model {
         }
         all.push(Parameter::new("backbone.out_norm.weight", &[width], ones));
         let room = vocabulary.next_multiple_of(8) * width;
-        all.push(matrix("lm_head.weight".into(), vocabulary, width, reads).with_room(room));
+        all.push(matrix(HEAD.into(), vocabulary, width, reads).with_room(room));
         Parameters::new(all)
     }
 
-    /// The logits before the cap, \[rows, V or more\], of tokens i32 \[B S\]; `memory` says of each block what its mixer begins with.
+    /// What the head reads, \[rows, width\], of tokens i32 \[B S\]; `memory` says of each block what its mixer begins with.
     ///
     /// # Errors
     /// What the layers say.
@@ -122,29 +128,37 @@ impl Model {
         [batch, positions]: [usize; 2],
         memory: impl Fn(usize) -> Memory,
     ) -> Result<Slot, Error> {
-        let Self { heads, keys, values, hidden, .. } = *self;
+        let Self { heads, keys, values, .. } = *self;
         let sizes = Sizes { batch, heads, positions, keys, values };
-        let mut x = tape.embedding("embedding.weight", tokens)?;
+        let x = tape.embedding("embedding.weight", tokens)?;
+        let mut x = tape.dropout(x)?;
         for n in 0..self.blocks {
             x = tape.within(&format!("backbone.blocks.{n}"), |tape| {
                 let mixer = VlstmMixer { sizes, cap: GATE_CAP, memory: memory(n) };
                 let y = tape.rms_norm("norm_mlstm.weight", x)?;
                 let x = tape.within("mlstm_layer", |tape| {
                     let h = tape.vlstm(y, mixer)?;
+                    let h = tape.dropout(h)?;
                     tape.linear(&["out_proj.weight"], h, Some(x))
                 })?;
                 let z = tape.rms_norm("norm_ffn.weight", x)?;
                 tape.within("ffn", |tape| {
                     let up = tape.linear(&["proj_up_gate.weight", "proj_up.weight"], z, None)?;
-                    let u = tape.swiglu(up, hidden)?;
-                    tape.linear(&["proj_down.weight"], u, Some(x))
+                    tape.swiglu_linear("proj_down.weight", up, x)
                 })
             })?;
         }
-        let y = tape.rms_norm("backbone.out_norm.weight", x)?;
-        tape.linear(&["lm_head.weight"], y, None)
+        tape.rms_norm("backbone.out_norm.weight", x)
     }
     // ANCHOR_END: forward
+
+    /// The logits before the cap, \[rows, V or more\], of what the head reads.
+    ///
+    /// # Errors
+    /// What the layers say.
+    pub fn logits(&self, tape: &mut Tape<'_>, y: Slot) -> Result<Slot, Error> {
+        tape.linear(&[HEAD], y, None)
+    }
 
     /// Floating-point operations of a token in training: six for each weight of a product, and the mixers', by chunks of 64.
     pub fn flops_per_token(&self) -> f64 {

@@ -13,9 +13,7 @@ use lab_reference::vlstm::{
 };
 
 use crate::Model;
-use crate::model::LOGIT_CAP;
-
-const EPS: f64 = 1e-6;
+use crate::model::{EPS, GATE_CAP, LOGIT_CAP};
 
 /// Parameters in f64, and their gradients as they come.
 struct All {
@@ -110,6 +108,7 @@ pub(crate) fn loss_and_gradients(
     inputs: &[i32],
     targets: &[i32],
     [batch, positions]: [usize; 2],
+    z_loss: f64,
 ) -> (f64, BTreeMap<String, Vec<f64>>) {
     let parameters = parameters.iter().map(|(name, t)| (name.clone(), t.values())).collect();
     let mut all = All { parameters, gradients: BTreeMap::new() };
@@ -119,7 +118,7 @@ pub(crate) fn loss_and_gradients(
         [inputs, targets].map(|ids| ids.iter().map(|&id| i64::from(id)).collect::<Vec<_>>());
     let sizes = Sizes { positions, qk: keys, hv: values };
     let none = sizes.no_state(batch * heads);
-    let gates = SoftCapGates { positions, heads, cap: 15.0 };
+    let gates = SoftCapGates { positions, heads, cap: GATE_CAP.into() };
     let head_norm = HeadNorm { heads, width: values, eps: EPS };
     let of_heads = |d: usize| [batch, positions, heads, d];
 
@@ -160,7 +159,7 @@ pub(crate) fn loss_and_gradients(
     }
     let y = all.rms("backbone.out_norm.weight", &x);
     let logits = all.linear("lm_head.weight", &y, width);
-    let entropy = CrossEntropy { cap: Some(f64::from(LOGIT_CAP)), z_loss: 0.0 };
+    let entropy = CrossEntropy { cap: Some(f64::from(LOGIT_CAP)), z_loss };
     let (_, loss, dlogits) = entropy.loss_and_gradient(&logits, &targets, vocabulary);
 
     let dy = all.linear_back("lm_head.weight", &y, &dlogits, width);

@@ -4,14 +4,14 @@ use lab_device::{DType, Device, Launch};
 use lab_harness::binding::StepTime;
 use lab_harness::plan::{Plan, Slot};
 use lab_harness::progress::{COUNTS, NUMBERS};
-use lab_harness::{Binding, Error, Tensor, Tensors, arguments};
-use lab_layers::{CrossEntropyLoss, Memory, Parameters, Tape};
+use lab_harness::{Binder, Binding, Error, Tensor, Tensors, arguments};
+use lab_layers::{Dropouts, HeadLoss, Memory, Parameters, Tape};
 use lab_training::{self as training, EpochSlots, Position};
-use passes::{AdamW, Progress};
+use passes::{AdamW, CrossEntropy, Progress};
 
 use crate::config::EPS;
 use crate::kernels;
-use crate::model::LOGIT_CAP;
+use crate::model::{HEAD, LOGIT_CAP};
 use crate::{Config, Model, Tokens};
 
 /// A binding with what the host reads and writes of it.
@@ -20,6 +20,11 @@ pub struct Step {
     parameters: Parameters,
     slots: Slots,
 }
+
+// Names of slots that an evaluation of the same model shares.
+const TOKENS: &str = "tokens";
+const MASTERS: &str = "masters";
+const WEIGHTS: &str = "weights";
 
 /// What the host reads and writes.
 #[derive(Clone, Copy)]
@@ -54,6 +59,26 @@ pub(crate) fn add_windows(
 }
 
 impl Step {
+    /// Gives another plan on the same device this one's working copy of the parameters, as its slot `name`: what it reads there are
+    /// always those of the last step.
+    pub(crate) fn share_weights<'a>(
+        &self,
+        binder: Binder<'a>,
+        name: &str,
+    ) -> Result<Binder<'a>, Error> {
+        let has_copy = self.binding.plan().slot(WEIGHTS).is_some();
+        binder.share(name, &self.binding, if has_copy { WEIGHTS } else { MASTERS })
+    }
+
+    /// The same of the tokens.
+    pub(crate) fn share_tokens<'a>(
+        &self,
+        binder: Binder<'a>,
+        name: &str,
+    ) -> Result<Binder<'a>, Error> {
+        binder.share(name, &self.binding, TOKENS)
+    }
+
     /// Bytes of device memory that a step takes, all told.
     ///
     /// # Errors
@@ -62,8 +87,13 @@ impl Step {
         model.check()?;
         config.check()?;
         let parameters = model.parameters();
-        let (plan, _) =
-            plan(device, model, config, &parameters, [config.window + 1, config.batch])?;
+        let (plan, _) = plan(
+            device,
+            model,
+            config,
+            &parameters,
+            [config.window + 1, config.windows_of_step()],
+        )?;
         Ok(plan.peak_bytes())
     }
 }
@@ -83,12 +113,13 @@ impl Step {
         model.check()?;
         config.check()?;
         training::count("runs", runs, 1 << 10)?;
-        let tokens = config.window * config.batch;
+        let of_step = config.windows_of_step();
+        let tokens = config.window * of_step;
         let id = |n: usize| (n * 7919 % model.vocabulary) as i32;
         let data = Tokens { ids: (0..=tokens).map(id).collect() };
         // The windows of a step for each run.
-        let windows = (runs + 2) * config.batch;
-        let starts: Vec<usize> = (0..windows).map(|n| n % config.batch * config.window).collect();
+        let windows = (runs + 2) * of_step;
+        let starts: Vec<usize> = (0..windows).map(|n| n % of_step * config.window).collect();
         <Self as training::Step>::check(model, config, &data, &starts)?;
         let parameters = model.parameters().initial(config.seed);
         let mut step =
@@ -112,38 +143,58 @@ fn plan(
     parameters: &Parameters,
     [tokens, windows]: [usize; 2],
 ) -> Result<(Plan, Slots), Error> {
-    let Config { dtype, window, batch, betas, weight_decay, clip, .. } = *config;
-    let steps = windows.div_ceil(batch);
+    let Config { dtype, window, batch, accumulate, betas, weight_decay, clip, .. } = *config;
+    let of_step = config.windows_of_step();
+    let steps = windows.div_ceil(of_step);
     let mut plan = Plan::new(device);
     let len = parameters.len();
-    let tokens = plan.input("tokens", DType::I32, &[tokens]);
-    let mut state = |name: &str, dtype, len: usize| plan.state(name, dtype, &[len]);
-    let order = state("order", DType::I32, windows);
-    let counts = state("counts", DType::I64, 2 * COUNTS);
-    let numbers = state("numbers", DType::F64, 2 * NUMBERS);
-    let rates = state("rates", DType::F64, steps);
-    let losses = state("losses", DType::F64, steps);
-    let masters = state("masters", DType::F32, len);
-    let copy = (dtype != DType::F32).then(|| state("weights", dtype, len));
-    let gradients = state("gradients", DType::F32, len);
-    let moments = ["first", "second"].map(|name| state(name, DType::F32, len));
+    let tokens = plan.input(TOKENS, DType::I32, &[tokens]);
+    // What begins with zeros is made so where it lies: no host need have it.
+    let mut zeros = |name: &str, dtype, len: usize| plan.state_of_zeros(name, dtype, &[len]);
+    let order = zeros("order", DType::I32, windows);
+    let counts = zeros("counts", DType::I64, 2 * COUNTS);
+    let numbers = zeros("numbers", DType::F64, 2 * NUMBERS);
+    let rates = zeros("rates", DType::F64, steps);
+    let losses = zeros("losses", DType::F64, steps);
+    let gradients = zeros("gradients", DType::F32, len);
+    let moments = ["first", "second"].map(|name| zeros(name, DType::F32, len));
+    let masters = plan.state(MASTERS, DType::F32, &[len]);
+    let copy = (dtype != DType::F32).then(|| plan.state(WEIGHTS, dtype, &[len]));
     let progress = Progress { counts, numbers };
     let loss = plan.scratch(DType::F64, 1);
 
-    let windows = add_windows(&mut plan, tokens, order, counts, [batch, window])?;
+    let windows = add_windows(&mut plan, tokens, order, counts, [of_step, window])?;
+    let row_losses = plan.scratch(DType::F32, of_step * window);
+    // Of all parts: each adds its share of the mean's gradient.
+    let count = CrossEntropy::add_count(&mut plan, windows.targets, model.vocabulary)?;
     let weights = copy.unwrap_or(masters);
-    let mut tape = Tape::new(&mut plan, dtype, parameters, weights, Some(gradients));
-    let logits = model.forward(&mut tape, windows.inputs, [batch, window], |_| Memory::Fresh)?;
-    let entropy = CrossEntropyLoss {
-        targets: windows.targets,
-        vocabulary: model.vocabulary,
-        cap: Some(LOGIT_CAP),
-        row_losses: None,
-        loss: Some(loss),
-        loss_scale: Some(progress.loss_scale()),
-    };
-    tape.cross_entropy(logits, entropy)?;
-    tape.add_backward(&[])?;
+    let (rate, seed, step) = (config.dropout, config.seed, progress.steps_taken());
+    let mut dropouts = Dropouts { rate, seed, step, next: 0 };
+    for part in 0..accumulate {
+        let rows = batch * window;
+        let of_part = |slot: Slot| slot.part(part * rows, rows);
+        let mut tape = Tape::new(&mut plan, dtype, parameters, weights, Some(gradients))
+            .with_dropout(Some(dropouts));
+        if part > 0 {
+            tape = tape.accumulating();
+        }
+        let inputs = of_part(windows.inputs);
+        let y = model.forward(&mut tape, inputs, [batch, window], |_| Memory::Fresh)?;
+        let head = HeadLoss {
+            targets: of_part(windows.targets),
+            vocabulary: model.vocabulary,
+            cap: Some(LOGIT_CAP),
+            z_loss: config.z_loss as f32,
+            count,
+            row_losses: of_part(row_losses),
+            loss_scale: Some(progress.loss_scale()),
+            rows_at_once: config.logit_rows,
+        };
+        tape.linear_cross_entropy(HEAD, y, head)?;
+        dropouts = tape.dropouts().expect("those that it was given");
+        tape.add_backward(&[])?;
+    }
+    CrossEntropy::add_mean(&mut plan, row_losses, count, Some(loss))?;
 
     let record = plan.device().kernel(&kernels::BATCH, "record_loss")?;
     plan.launch(&record, Launch::new(1, 1), arguments![loss, counts, losses])?;
@@ -212,17 +263,9 @@ impl training::Step for Step {
         let tokens = Tensor::new(&[data.ids.len()], &data.ids);
         let masters = parameters.pack(DType::F32, all);
         let copy = (config.dtype != DType::F32).then(|| parameters.pack(config.dtype, all));
-        let zeros = EMPTY_AT_FIRST.map(|name| {
-            let facts = plan.slots().iter().find(|facts| facts.name == name).expect("a state");
-            let dtype = facts.element.dtype().expect("numbers");
-            (name, Tensor { dtype, shape: facts.shape.clone(), bytes: vec![0; facts.bytes()] })
-        });
-        let mut binder = plan.bind().upload("tokens", &tokens)?.upload("masters", &masters)?;
+        let mut binder = plan.bind().upload(TOKENS, &tokens)?.upload(MASTERS, &masters)?;
         if let Some(copy) = &copy {
-            binder = binder.upload("weights", copy)?;
-        }
-        for (name, tensor) in &zeros {
-            binder = binder.upload(name, tensor)?;
+            binder = binder.upload(WEIGHTS, copy)?;
         }
         Ok(Self { binding: binder.finish()?, parameters, slots })
     }
@@ -287,7 +330,3 @@ impl training::Step for Step {
         Ok(not_finite("the loss".into(), 0, losses[step]))
     }
 }
-
-/// States that begin with zeros.
-const EMPTY_AT_FIRST: [&str; 8] =
-    ["order", "counts", "numbers", "rates", "losses", "gradients", "first", "second"];

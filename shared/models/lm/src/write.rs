@@ -2,11 +2,12 @@
 
 use lab_device::{DType, Device};
 use lab_harness::plan::{Plan, Slot};
-use lab_harness::{Binding, Error, Tensor, Tensors};
+use lab_harness::{Binder, Binding, Error, Tensor, Tensors};
 use lab_layers::{Memory, State, Tape};
+use lab_training::Step as _;
 
-use crate::Model;
 use crate::model::LOGIT_CAP;
+use crate::{Model, Trainer};
 
 /// A model behind what it has read so far. Its memory is the same however much that is.
 pub struct Writer {
@@ -18,6 +19,9 @@ pub struct Writer {
     logits: Slot,
     states: Vec<State>,
 }
+
+const TOKENS: &str = "tokens";
+const WEIGHTS: &str = "weights";
 
 /// Names of a block's state.
 const STATES: [&str; 3] = ["c", "n", "m"];
@@ -38,26 +42,27 @@ fn add_states(plan: &mut Plan, model: &Model) -> Vec<State> {
     (0..model.blocks).map(of_block).collect()
 }
 
-/// The logits behind the last of so many tokens.
+/// The logits behind the last of so many tokens: the plan; the slots of its tokens and logits; and the states.
 fn planned(
     device: &Device,
     model: &Model,
     dtype: DType,
     positions: usize,
-) -> Result<(Plan, Slot, Slot, Vec<State>), Error> {
+) -> Result<(Plan, [Slot; 2], Vec<State>), Error> {
     let parameters = model.parameters();
     let mut plan = Plan::new(device);
-    let token = plan.state("tokens", DType::I32, &[positions]);
-    let weights = plan.state("weights", dtype, &[parameters.len()]);
+    let token = plan.state_of_zeros(TOKENS, DType::I32, &[positions]);
+    let weights = plan.input(WEIGHTS, dtype, &[parameters.len()]);
     let states = add_states(&mut plan, model);
     let mut tape = Tape::new(&mut plan, dtype, &parameters, weights, None);
     let memory = |n: usize| match positions {
         1 => Memory::Step(states[n]),
         _ => Memory::Leave(states[n]),
     };
-    let logits = model.forward(&mut tape, token, [1, positions], memory)?;
+    let y = model.forward(&mut tape, token, [1, positions], memory)?;
+    let logits = model.logits(&mut tape, y)?;
     plan.keep(logits);
-    Ok((plan, token, logits, states))
+    Ok((plan, [token, logits], states))
 }
 
 impl Writer {
@@ -74,16 +79,31 @@ impl Writer {
         model.check()?;
         let own = model.parameters();
         own.check(parameters)?;
-        let (plan, token, logits, states) = planned(device, &model, dtype, 1)?;
         let weights = own.pack(dtype, parameters);
-        let empty = Tensor::new(&[1], &[0i32]);
-        let firsts = first_states(&model);
-        let mut binder = plan.bind().upload("weights", &weights)?.upload("tokens", &empty)?;
-        for (name, tensor) in &firsts {
-            binder = binder.upload(name, tensor)?;
-        }
-        let step = binder.finish()?;
-        Ok(Self { device: device.clone(), model, dtype, step, token, logits, states })
+        Self::bound(device, model, dtype, |binder| binder.upload(WEIGHTS, &weights)?.finish())
+    }
+
+    /// A model in training, always with the parameters of its last step.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn beside(trainer: &Trainer) -> Result<Self, Error> {
+        let (model, dtype, step) = (*trainer.model(), trainer.config().dtype, trainer.step());
+        let device = step.binding().plan().device().clone();
+        Self::bound(&device, model, dtype, |binder| step.share_weights(binder, WEIGHTS)?.finish())
+    }
+
+    fn bound(
+        device: &Device,
+        model: Model,
+        dtype: DType,
+        bind: impl FnOnce(Binder<'_>) -> Result<Binding, Error>,
+    ) -> Result<Self, Error> {
+        let (plan, [token, logits], states) = planned(device, &model, dtype, 1)?;
+        let step = bind(plan.bind())?;
+        let mut writer = Self { device: device.clone(), model, dtype, step, token, logits, states };
+        writer.forget()?;
+        Ok(writer)
     }
 
     /// Forgets all that it has read.
@@ -121,11 +141,11 @@ impl Writer {
     }
 
     fn read_at_once(&mut self, prompt: &[i32]) -> Result<Vec<f64>, Error> {
-        let (plan, _, logits, _) = planned(&self.device, &self.model, self.dtype, prompt.len())?;
+        let (plan, [_, logits], _) = planned(&self.device, &self.model, self.dtype, prompt.len())?;
         let tokens = Tensor::new(&[prompt.len()], prompt);
-        let mut binder = plan.bind().upload("tokens", &tokens)?;
+        let mut binder = plan.bind().upload(TOKENS, &tokens)?;
         let names = (0..self.model.blocks).flat_map(|n| STATES.map(|s| format!("state.{n}.{s}")));
-        for name in names.chain(["weights".to_owned()]) {
+        for name in names.chain([WEIGHTS.to_owned()]) {
             binder = binder.share(&name, &self.step, &name)?;
         }
         let mut all = binder.finish()?;

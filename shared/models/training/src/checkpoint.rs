@@ -7,7 +7,8 @@ use std::path::Path;
 use lab_device::DType;
 use lab_device::emulator::shown;
 use lab_harness::progress::{COUNTS, NUMBERS, STEP, STOPPED, TAKEN};
-use lab_harness::{Tensor, Tensors, tensor};
+use lab_harness::tensor::{self, Part};
+use lab_harness::{Tensor, Tensors};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -121,6 +122,14 @@ const PROGRESS: [&str; 3] = ["training.counts", "training.numbers", "training.lo
 /// SHA-256 of what the metadata say of the training, the `header`, and of all other tensors: 32 bytes. For who
 /// writes a checkpoint by other means.
 pub fn checksum(header: &str, all: &Tensors) -> Tensor {
+    let all: Vec<(&str, &Tensor)> = all.iter().map(|(name, t)| (name.as_str(), t)).collect();
+    Tensor::new::<u8>(&[CHECKSUM_BYTES], &digest(header, &all))
+}
+
+const CHECKSUM_BYTES: usize = 32;
+
+/// Of tensors in the order of their names.
+fn digest(header: &str, all: &[(&str, &Tensor)]) -> Vec<u8> {
     let mut hash = Sha256::new();
     let mut text = |text: &str| {
         hash.update((text.len() as u64).to_le_bytes());
@@ -131,8 +140,8 @@ pub fn checksum(header: &str, all: &Tensors) -> Tensor {
         text(name);
         text(&tensor.describe());
     }
-    all.values().for_each(|tensor| hash.update(&tensor.bytes));
-    Tensor::new::<u8>(&[32], &hash.finalize())
+    all.iter().for_each(|(_, tensor)| hash.update(&tensor.bytes));
+    hash.finalize().to_vec()
 }
 
 impl<M: Trained> Checkpoint<M> {
@@ -151,19 +160,31 @@ impl<M: Trained> Checkpoint<M> {
         };
         let header = serde_json::to_string(&header)
             .map_err(|e| BadCheckpoint::new("metadata", "texts and numbers", e))?;
-        let mut all = self.parameters.clone();
-        for (prefix, moments) in [(FIRST, &self.first), (SECOND, &self.second)] {
-            all.extend(moments.iter().map(|(name, t)| (format!("{prefix}{name}"), t.clone())));
-        }
         let progress = [
             Tensor::new(&[self.counts.len()], &self.counts),
             Tensor::new(&[self.numbers.len()], &self.numbers),
             Tensor::new(&[self.losses.len()], &self.losses),
         ];
-        all.extend(PROGRESS.map(str::to_owned).into_iter().zip(progress));
-        all.insert(CHECKSUM.to_owned(), checksum(&header, &all));
-        let notes = BTreeMap::from([(M::STAGE.to_owned(), header)]);
-        Ok(tensor::write_with_notes(path, &all, &notes)?)
+        // Where they are: the moments alone are twice the parameters.
+        let mut all: Vec<(String, &Tensor)> = Vec::new();
+        for (prefix, tensors) in
+            [("", &self.parameters), (FIRST, &self.first), (SECOND, &self.second)]
+        {
+            all.extend(tensors.iter().map(|(name, t)| (format!("{prefix}{name}"), t)));
+        }
+        all.extend(PROGRESS.map(str::to_owned).into_iter().zip(&progress));
+        all.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let notes = BTreeMap::from([(M::STAGE.to_owned(), header.clone())]);
+        std::thread::scope(|scope| {
+            // The checksum is made while the rest is written, and comes last.
+            let named: Vec<(&str, &Tensor)> = all.iter().map(|(n, t)| (n.as_str(), *t)).collect();
+            let sum = scope.spawn(move || digest(&header, &named));
+            let sum = Box::new(|| sum.join().expect("a sum of bytes"));
+            let given = all.iter().map(|(name, tensor)| (name.clone(), Part::Given(tensor)));
+            let mut parts: Vec<(String, Part<'_>)> = given.collect();
+            parts.push((CHECKSUM.to_owned(), Part::Made(CHECKSUM_BYTES, sum)));
+            Ok(tensor::write_parts(path, parts, &notes)?)
+        })
     }
 
     /// Reads it.
@@ -173,7 +194,19 @@ impl<M: Trained> Checkpoint<M> {
     /// is missing, or of another shape or type than its model and its position say; something in it was
     /// changed since it was written.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let (mut all, notes) = tensor::read_with_notes(path)?;
+        let (all, notes) = tensor::read_with_notes(path)?;
+        Self::of_file(path, all, &notes)
+    }
+
+    /// The same of a file that has been read: its tensors, and the texts of its metadata.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::read`].
+    pub fn of_file(
+        path: &Path,
+        mut all: Tensors,
+        notes: &BTreeMap<String, String>,
+    ) -> Result<Self, Error> {
         let file = path.display().to_string();
         let Some(header) = notes.get(M::STAGE) else {
             let expected = format!("'{}', which a checkpoint has", M::STAGE);

@@ -154,6 +154,15 @@ pub enum Decay {
         /// The least rate.
         min: f64,
     },
+    /// Warm-up, stable, decay (Hu et al. 2024, arXiv 2404.06395): not at all, and then in a straight line.
+    Wsd {
+        /// Steps of the largest rate.
+        stable: usize,
+        /// Then, until `min` is reached.
+        steps: usize,
+        /// The least rate.
+        min: f64,
+    },
 }
 
 /// The learning rate at each step; steps are counted over all epochs.
@@ -181,6 +190,14 @@ impl Schedule {
     /// let schedule = Schedule { warm_up: 3, ..Schedule::constant(0.4) };
     /// assert_eq!([0, 1, 3, 9].map(|step| schedule.at(step)), [0.1, 0.2, 0.4, 0.4]);
     /// ```
+    /// Warm-up, stable, decay:
+    /// ```
+    /// # use lab_training::{Decay, Schedule};
+    /// let decay = Decay::Wsd { stable: 2, steps: 4, min: 0.0 };
+    /// let schedule = Schedule { warm_up: 1, decay, ..Schedule::constant(0.5) };
+    /// let rates = [0, 1, 3, 4, 6, 7, 99].map(|step| schedule.at(step));
+    /// assert_eq!(rates, [0.25, 0.5, 0.5, 0.375, 0.125, 0.0, 0.0]);
+    /// ```
     pub fn at(&self, step: usize) -> f64 {
         if step < self.warm_up {
             return linear_warm_up(self.rate, 1.0 / (self.warm_up + 1) as f64, step, self.warm_up);
@@ -190,6 +207,10 @@ impl Schedule {
             Decay::Constant => self.rate,
             Decay::Step { every, gamma } => step_decay(self.rate, step, every, gamma),
             Decay::Cosine { steps, min } => cosine(self.rate, min, step, steps),
+            Decay::Wsd { stable, steps, min } => {
+                let fallen = step.saturating_sub(stable).min(steps) as f64 / steps as f64;
+                self.rate + (min - self.rate) * fallen
+            }
         }
     }
 
@@ -206,7 +227,7 @@ impl Schedule {
                 count("steps of the decay", every, i32::MAX as usize)?;
                 positive("gamma of the decay", gamma)
             }
-            Decay::Cosine { steps, min } => {
+            Decay::Cosine { steps, min } | Decay::Wsd { steps, min, .. } => {
                 count("steps of the decay", steps, usize::MAX)?;
                 not_negative("least learning rate", min)
             }

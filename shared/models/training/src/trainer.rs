@@ -253,6 +253,11 @@ impl<S: Step + 'static> Trainer<S> {
         &self.config
     }
 
+    /// What is repeated: for what shares its memory. While it is held, no step can be taken.
+    pub fn step(&self) -> Ref<'_, S> {
+        self.step.borrow()
+    }
+
     /// Kernel launches a step.
     pub fn launches(&self) -> usize {
         self.step.borrow().binding().plan().kernels().len()

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use lab_harness::Error;
-use lab_lm::{Evaluator, Tokens};
+use lab_lm::{Config, Evaluated, Evaluator, Tokens};
 use serde_json::json;
 
 use super::settings::TypeName;
@@ -15,32 +15,46 @@ use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// A file that `lab lm train` wrote
+    /// A file that `lab lm train` wrote, a directory of Hugging Face (model_type xlstm), or a state dict of xlstm_large
     model: PathBuf,
     /// The texts: files, and directories with all of their files
     #[arg(required = true)]
     texts: Vec<PathBuf>,
+    /// Tokens of a window; as many as it was trained on where it was trained here, else 128
+    #[arg(long)]
+    window: Option<usize>,
+    /// Windows at once; likewise, else 8
+    #[arg(long)]
+    batch: Option<usize>,
     /// What the model runs in
     #[arg(long, default_value = "auto")]
     dtype: TypeName,
 }
 
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
-    let Arguments { model: path, texts, dtype } = arguments;
-    let (checkpoint, _) = saved::read(path)?;
+    let Arguments { model: path, texts, window, batch, dtype } = arguments;
+    let loaded = saved::load(path)?;
+    let of_training = loaded.config();
+    let window = window.unwrap_or(of_training.window);
+    let batch = batch.unwrap_or(of_training.batch);
+    Config { window, batch, accumulate: 1, ..of_training }.check()?;
     let text = texts::read(texts)?;
     let data = Tokens::of_bytes(&text);
-    let window = checkpoint.config.window;
     let starts = data.starts(window);
     if starts.is_empty() {
         let expected = format!("at least {}, a window and its last target", window + 1);
         return Err(Error::bad("bytes of the text", expected, text.len()).into());
     }
     let device = common.open()?;
-    let sizes = [checkpoint.config.batch.min(starts.len()), window];
-    let (model, parameters) = (checkpoint.model, &checkpoint.parameters);
-    let mut evaluator =
-        Evaluator::new(&device, model, parameters, dtype.on(&device), sizes, &data)?;
+    let of = Evaluated {
+        model: loaded.model,
+        parameters: &loaded.parameters,
+        dtype: dtype.on(&device),
+        batch: batch.min(starts.len()),
+        window,
+        data: &data,
+    };
+    let mut evaluator = Evaluator::of_losses(&device, of)?;
     let loss = evaluator.mean_loss(&starts)?;
     let read = starts.len() * window;
     if common.json {

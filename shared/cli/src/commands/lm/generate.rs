@@ -16,7 +16,7 @@ use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// A file that `lab lm train` wrote
+    /// A file that `lab lm train` wrote, a directory of Hugging Face (model_type xlstm), or a state dict of xlstm_large
     model: PathBuf,
     /// What to go on from
     #[arg(long, default_value = "\n")]
@@ -60,13 +60,11 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     if prompt.is_empty() {
         return Err(Error::bad("--prompt", "one byte at least", "none").into());
     }
-    let (checkpoint, _) = saved::read(path)?;
+    let loaded = saved::load(path)?;
     let device = common.open()?;
     eprintln!("{} on {}", path.display(), device.name());
     let dtype = dtype.on(&device);
-    let mut writer = Writer::new(&device, checkpoint.model, &checkpoint.parameters, dtype)?;
-    let mut written = Tokens::of_bytes(prompt.as_bytes()).ids;
-    let mut logits = writer.read(&written)?;
+    let mut writer = Writer::new(&device, loaded.model, &loaded.parameters, dtype)?;
     let mut out = std::io::stdout().lock();
     // Bytes as they come: a character of several may come in pieces. A reader that has gone ends this as it ends any tool.
     let mut show = |bytes: &[u8]| {
@@ -77,18 +75,11 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     show(prompt.as_bytes());
     let start = Instant::now();
     let mut text = Vec::new();
-    for n in 0..*length {
-        // A model may know tokens that are no bytes; no text has them.
-        logits.truncate(1 << 8);
-        let token = sampler.draw(&logits, &written);
-        written.push(token);
-        let byte = u8::try_from(token).expect("one of 256");
+    let from = Tokens::of_bytes(prompt.as_bytes()).ids;
+    super::write_on(&mut writer, &mut sampler, &from, *length, |byte| {
         text.push(byte);
         show(&[byte]);
-        if n + 1 < *length {
-            logits = writer.next(token)?;
-        }
-    }
+    })?;
     show(b"\n");
     let seconds = start.elapsed().as_secs_f64();
     if common.json {

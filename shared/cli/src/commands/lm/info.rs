@@ -14,7 +14,8 @@ use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// A file that `lab lm train` wrote; without one, a model of these sizes
+    /// A file that `lab lm train` wrote, a directory of Hugging Face (model_type xlstm), or a state dict of xlstm_large; without one,
+    /// a model of these sizes
     model: Option<PathBuf>,
     #[command(flatten)]
     sizes: Sizes,
@@ -31,8 +32,9 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let device = common.open()?;
     let (model, config) = match path {
         Some(path) => {
-            let (checkpoint, _) = saved::read(path)?;
-            (checkpoint.model, checkpoint.config)
+            let loaded = saved::load(path)?;
+            let usual = sizes.config(sizes.dtype.on(&device));
+            (loaded.model, loaded.config.unwrap_or(usual))
         }
         None => {
             arguments.check()?;

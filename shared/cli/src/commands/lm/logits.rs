@@ -6,7 +6,7 @@ use clap::Args;
 use lab_device::DType;
 use lab_harness::tensor::{self, tensors};
 use lab_harness::{Error, Tensor};
-use lab_lm::{Evaluator, Tokens};
+use lab_lm::{Evaluated, Evaluator, Tokens};
 use serde_json::json;
 
 use super::saved;
@@ -17,7 +17,7 @@ use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// A file that `lab lm train` wrote
+    /// A file that `lab lm train` wrote, a directory of Hugging Face (model_type xlstm), or a state dict of xlstm_large
     model: PathBuf,
     /// A safetensors file with `ids`, i32 [B, S]
     #[arg(long)]
@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
     let Arguments { model: path, input, output, dtype } = arguments;
     check_target(output)?;
-    let (checkpoint, _) = saved::read(path)?;
+    let loaded = saved::load(path)?;
     let all = tensor::read(input)?;
     let refuse = |got: String| {
         let expected = "i32 [B, S], neither of them 0".to_owned();
@@ -49,11 +49,16 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     tokens.push(0);
     let starts: Vec<usize> = (0..batch).map(|b| b * window).collect();
     let device = common.open()?;
-    let (model, parameters) = (checkpoint.model, &checkpoint.parameters);
-    let sizes = [batch, window];
     let data = Tokens { ids: tokens };
-    let mut evaluator =
-        Evaluator::new(&device, model, parameters, dtype.on(&device), sizes, &data)?;
+    let of = Evaluated {
+        model: loaded.model,
+        parameters: &loaded.parameters,
+        dtype: dtype.on(&device),
+        batch,
+        window,
+        data: &data,
+    };
+    let mut evaluator = Evaluator::of_logits(&device, of)?;
     let logits: Tensor = evaluator.logits(&starts)?;
     let described = logits.describe();
     tensor::write(output, &tensors([("logits", logits)]))?;

@@ -1,5 +1,6 @@
 //! `lab lm`: trains a language model of xLSTM blocks on texts, judges it, and lets it write.
 
+mod convert;
 mod eval;
 mod generate;
 mod info;
@@ -13,7 +14,8 @@ mod train;
 use std::path::Path;
 
 use clap::Subcommand;
-use lab_lm::Checkpoint;
+use lab_harness::Error;
+use lab_lm::{Checkpoint, Sampler, Writer};
 
 use crate::Common;
 use crate::failure::Failure;
@@ -30,6 +32,8 @@ pub(crate) enum Command {
     Generate(generate::Arguments),
     /// The logits behind each token of tensors of yours
     Logits(logits::Arguments),
+    /// Writes a model as others read it: transformers, xlstm_large
+    Convert(convert::Arguments),
     /// The time of each launch of a training step, by layer and kernel
     Profile(profile::Arguments),
     /// Parameters, memory and operations of a model, before any of it is taken
@@ -58,9 +62,33 @@ pub(crate) fn run(common: &Common, command: &Command) -> Result<(), Failure> {
         Command::Eval(arguments) => eval::run(common, arguments),
         Command::Generate(arguments) => generate::run(common, arguments),
         Command::Logits(arguments) => logits::run(common, arguments),
+        Command::Convert(arguments) => convert::run(common, arguments),
         Command::Profile(arguments) => profile::run(common, arguments),
         Command::Info(arguments) => info::run(common, arguments),
     }
+}
+
+/// Reads a prompt and writes so many bytes behind it, each of which goes to `show` as it comes.
+fn write_on(
+    writer: &mut Writer,
+    sampler: &mut Sampler,
+    prompt: &[i32],
+    length: usize,
+    mut show: impl FnMut(u8),
+) -> Result<(), Error> {
+    let mut written = prompt.to_vec();
+    let mut logits = writer.read(prompt)?;
+    for n in 0..length {
+        // A model may know tokens that are no bytes; no text has them.
+        logits.truncate(1 << 8);
+        let token = sampler.draw(&logits, &written);
+        written.push(token);
+        show(u8::try_from(token).expect("one of 256"));
+        if n + 1 < length {
+            logits = writer.next(token)?;
+        }
+    }
+    Ok(())
 }
 
 /// Of nats.

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use lab_harness::Error;
-use lab_lm::Checkpoint;
+use lab_harness::{Error, Tensors, tensor};
+use lab_lm::{Checkpoint, Config, Model, Pretrained};
+use lab_training::Trained as _;
 use serde::{Deserialize, Serialize};
 
 use super::settings::Settings;
@@ -51,12 +52,51 @@ impl Notes {
     }
 }
 
-/// Reads a model's file.
+/// A model, from wherever it comes.
+pub(super) struct Loaded {
+    pub(super) model: Model,
+    pub(super) parameters: Tensors,
+    /// How it was trained here, if it was.
+    pub(super) config: Option<Config>,
+}
+
+impl Loaded {
+    /// That of its training, or what is usual.
+    pub(super) fn config(&self) -> Config {
+        self.config.unwrap_or_default()
+    }
+}
+
+/// Reads a model: a file that `lab lm train` wrote, a directory of Hugging Face, or a state dict of `xlstm_large`.
+///
+/// # Errors
+/// It cannot be read, or is none of these.
+pub(super) fn load(path: &Path) -> Result<Loaded, Failure> {
+    let pretrained = |of: Pretrained| {
+        let Pretrained { model, parameters } = of;
+        Loaded { model, parameters, config: None }
+    };
+    if path.is_dir() {
+        return Ok(pretrained(Pretrained::of_directory(path)?));
+    }
+    let (all, notes) = tensor::read_with_notes(path)?;
+    if !notes.contains_key(Model::STAGE) && Pretrained::is_state_dict(&all) {
+        return Ok(pretrained(Pretrained::of_state_dict(&path.display().to_string(), all)?));
+    }
+    let (checkpoint, _) = checked(path, Checkpoint::of_file(path, all, &notes)?)?;
+    let Checkpoint { model, parameters, config, .. } = checkpoint;
+    Ok(Loaded { model, parameters, config: Some(config) })
+}
+
+/// Reads a file that `lab lm train` wrote.
 ///
 /// # Errors
 /// It cannot be read, or is none that this tool wrote.
 pub(super) fn read(path: &Path) -> Result<(Checkpoint, Notes), Failure> {
-    let checkpoint = Checkpoint::read(path)?;
+    checked(path, Checkpoint::read(path)?)
+}
+
+fn checked(path: &Path, checkpoint: Checkpoint) -> Result<(Checkpoint, Notes), Failure> {
     let notes = Notes::read(&checkpoint.notes)
         .filter(|notes| notes.settings.sizes.model() == checkpoint.model);
     let notes = notes.ok_or_else(|| {

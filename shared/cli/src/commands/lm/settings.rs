@@ -30,6 +30,10 @@ pub(crate) struct Sizes {
     /// Windows of a step
     #[arg(long, default_value_t = 8, help_heading = "Training")]
     pub(crate) batch: usize,
+    /// Parts of a step, each of a batch of windows: the step is that of all of them, in the memory of one
+    #[arg(long, default_value_t = 1, help_heading = "Training")]
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub(crate) accumulate: usize,
     /// What the model runs in; auto: bf16 on a GPU, f32 on the emulator. Parameters are kept in f32
     #[arg(long, default_value = "auto", help_heading = "Training")]
     pub(crate) dtype: TypeName,
@@ -56,9 +60,21 @@ pub(crate) struct Settings {
     /// Steps in which the rate grows to that
     #[arg(long, default_value_t = 50, help_heading = "Training")]
     pub(crate) warm_up: usize,
-    /// How the rate falls: never, or to a tenth at the last step as a cosine does
+    /// How the rate falls to a tenth at the last step: not at all, as a cosine does, or in a straight line over the last --decay-steps
     #[arg(long, default_value = "cosine", help_heading = "Training")]
     pub(crate) schedule: ScheduleName,
+    /// Steps at the end in which the rate of wsd falls; a fifth of all where it is not said
+    #[arg(long, help_heading = "Training")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) decay_steps: Option<usize>,
+    /// Share of the activations that are dropped in training, of the embedding and of what a block adds to the stream
+    #[arg(long, default_value_t = 0.0, help_heading = "Training")]
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) dropout: f64,
+    /// Factor in the loss of the squared logarithm of the softmax's denominator
+    #[arg(long, default_value_t = 0.0, help_heading = "Training")]
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) z_loss: f64,
     /// AdamW's, of matrices
     #[arg(long, default_value_t = 0.1, help_heading = "Training")]
     pub(crate) weight_decay: f64,
@@ -75,6 +91,21 @@ pub(crate) struct Settings {
 pub(crate) enum ScheduleName {
     Constant,
     Cosine,
+    Wsd,
+}
+
+fn one() -> usize {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde's signature
+fn is_one(value: &usize) -> bool {
+    *value == 1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(value: &f64) -> bool {
+    *value == 0.0
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -101,7 +132,8 @@ impl Sizes {
 
     /// Of the defaults, with these sizes.
     pub(super) fn config(&self, dtype: DType) -> Config {
-        Config { window: self.window, batch: self.batch, dtype, ..Config::default() }
+        let Self { window, batch, accumulate, .. } = *self;
+        Config { window, batch, accumulate, dtype, ..Config::default() }
     }
 }
 
@@ -120,20 +152,31 @@ impl Settings {
             return Err(Error::bad("--clip", "a number from 0 on", self.clip));
         }
         lab_training::count("--steps", self.steps, 1 << 30)?;
+        if let Some(steps) = self.decay_steps {
+            if self.schedule != ScheduleName::Wsd {
+                return Err(Error::bad("--decay-steps", "--schedule wsd beside it", "another"));
+            }
+            lab_training::count("--decay-steps", steps, self.steps)?;
+        }
         self.sizes.model().check()?;
         self.config(DType::F32).check()
     }
 
     pub(super) fn config(&self, dtype: DType) -> Config {
-        let Self { steps, lr, warm_up, weight_decay, clip, seed, .. } = *self;
+        let Self { steps, lr, warm_up, weight_decay, clip, seed, dropout, z_loss, .. } = *self;
+        let (after_warm_up, min) = (steps.saturating_sub(warm_up).max(1), 0.1 * lr);
         let decay = match self.schedule {
             ScheduleName::Constant => Decay::Constant,
-            ScheduleName::Cosine => {
-                Decay::Cosine { steps: steps.saturating_sub(warm_up).max(1), min: 0.1 * lr }
+            ScheduleName::Cosine => Decay::Cosine { steps: after_warm_up, min },
+            ScheduleName::Wsd => {
+                let falling = self.decay_steps.unwrap_or(steps.div_ceil(5)).min(after_warm_up);
+                Decay::Wsd { stable: after_warm_up - falling, steps: falling, min }
             }
         };
         Config {
             seed,
+            dropout,
+            z_loss,
             schedule: Schedule { rate: lr, warm_up, decay },
             weight_decay,
             clip: (clip > 0.0).then_some(clip),

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use lab_device::emulator::shown_lines;
 use lab_device::{Arithmetic, Device};
 use lab_harness::Error;
-use lab_lm::{Checkpoint, Evaluator, Position, Trainer};
+use lab_lm::{Checkpoint, Evaluator, Position, Sampler, Tokens, Trainer, Writer};
 use serde_json::json;
 
 use super::bits;
@@ -36,6 +37,18 @@ pub(crate) struct Arguments {
     /// Steps from one look to the next: a line, and the loss of what is held out
     #[arg(long, default_value = "100")]
     look_every: std::num::NonZeroUsize,
+    /// Steps after which what is held out is judged, at the next look; at each where it is not said
+    #[arg(long)]
+    eval_every: Option<std::num::NonZeroUsize>,
+    /// Steps after which the model writes something, at the next look; 0: never
+    #[arg(long, default_value_t = 0)]
+    sample_every: usize,
+    /// What it goes on from
+    #[arg(long, default_value = "\n")]
+    sample_prompt: String,
+    /// Bytes that it writes
+    #[arg(long, default_value_t = 120)]
+    sample_length: usize,
     /// Steps after which the file is written anew, at the next look; it is at the end, and where Ctrl-C stops
     #[arg(long, default_value_t = 500)]
     keep_every: usize,
@@ -53,14 +66,21 @@ struct Run<'a> {
     arguments: &'a Arguments,
     device: Device,
     bar: ProgressBar,
-    /// The step behind which the file was last written.
+    /// What writes samples, once one was wanted.
+    writer: Option<Writer>,
+    /// The steps behind which the file was last written, what is held out judged, and a sample written.
     kept: usize,
+    judged: usize,
+    written: usize,
 }
 
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
     lab_checker::out::outlive_readers();
     let Arguments { settings, out, resume, look_windows, .. } = arguments;
     settings.check()?;
+    if arguments.sample_prompt.is_empty() {
+        return Err(Error::bad("--sample-prompt", "one byte at least", "none").into());
+    }
     let begun = if *resume { Some(stopped(out, settings)?) } else { None };
     let text = texts::read(&settings.texts)?;
     let Split { data, trained, held_out } =
@@ -87,10 +107,8 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let judge = match judged.is_empty() {
         true => None,
         false => {
-            let (model, config) = (*trainer.model(), *trainer.config());
-            let sizes = [config.batch.min(judged.len()), config.window];
-            let first = trainer.parameters()?;
-            Some((Evaluator::new(&device, model, &first, config.dtype, sizes, &data)?, judged))
+            let batch = trainer.config().batch.min(judged.len());
+            Some((Evaluator::beside(&trainer, batch)?, judged))
         }
     };
     eprintln!("{} bytes, {} windows to train on; {}", text.len(), trained.len(), device.name());
@@ -101,8 +119,12 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         ProgressStyle::with_template("{wide_bar} {pos}/{len} steps, {eta} left")
             .expect("a template"),
     );
-    let kept = 0;
-    let mut run = Run { trainer, judge, notes, arguments, device, bar, kept };
+    let begun_at = |last: Option<&Look>| last.map_or(0, |look| look.step);
+    let judged = begun_at(notes.looks.iter().rfind(|look| look.held_out.is_some()));
+    let written = begun_at(notes.looks.last());
+    let (writer, kept) = (None, 0);
+    let mut run =
+        Run { trainer, judge, notes, arguments, device, bar, writer, kept, judged, written };
     stop_at_ctrl_c();
     let start = Instant::now();
     // Before the first step, so that what is resumed is never another training.
@@ -194,16 +216,20 @@ impl Run<'_> {
                  may help, and {out} is as it was kept before"
             )));
         }
+        let is_judged = match self.arguments.eval_every {
+            Some(every) => step == steps || step - self.judged >= every.get(),
+            None => true,
+        };
         let held_out = match &mut self.judge {
-            None => None,
-            Some((evaluator, windows)) => {
-                evaluator.set_parameters(&self.trainer.parameters()?)?;
+            Some((evaluator, windows)) if is_judged => {
+                self.judged = step;
                 Some(evaluator.mean_loss(windows)?)
             }
+            _ => None,
         };
         self.notes.looks.push(Look { step, loss, held_out });
         let config = self.trainer.config();
-        let tokens = (timed * config.batch * config.window) as f64 / took.as_secs_f64();
+        let tokens = (timed * config.windows_of_step() * config.window) as f64 / took.as_secs_f64();
         let held =
             held_out.map_or(String::new(), |nats| format!("  held out {}", digits(bits(nats))));
         let share = self.share_of_peak(tokens);
@@ -212,10 +238,30 @@ impl Run<'_> {
             let loss = digits(bits(loss));
             eprintln!("step {step}/{steps}  {loss}{held} bits a byte  {tokens:.0} tokens/s{share}");
         });
+        let every = self.arguments.sample_every;
+        if every > 0 && (step == steps || step - self.written >= every) {
+            self.written = step;
+            let sample = self.sample()?;
+            self.bar.suspend(|| eprintln!("{}", shown_lines(&sample)));
+        }
         if step == steps || step - self.kept >= self.arguments.keep_every {
             self.keep()?;
         }
         Ok(())
+    }
+
+    /// What the model writes now; of the same parameters the same.
+    fn sample(&mut self) -> Result<String, Failure> {
+        let Arguments { sample_prompt: prompt, sample_length: length, .. } = self.arguments;
+        let writer = match &mut self.writer {
+            Some(writer) => writer,
+            none => none.insert(Writer::beside(&self.trainer)?),
+        };
+        let mut sampler = Sampler::new(0.8, 0, 1.0, 1.0, 0)?;
+        let mut written = Vec::new();
+        let prompt = Tokens::of_bytes(prompt.as_bytes()).ids;
+        super::write_on(writer, &mut sampler, &prompt, *length, |byte| written.push(byte))?;
+        Ok(String::from_utf8_lossy(&written).into_owned())
     }
 
     /// Of what the device's units for this type could do.

@@ -1,0 +1,45 @@
+//! `lab lm convert`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use lab_lm::Pretrained;
+use serde_json::json;
+
+use super::saved;
+use crate::Common;
+use crate::commands::run::check_target;
+use crate::failure::Failure;
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// A file that `lab lm train` wrote, a directory of Hugging Face (model_type xlstm), or a state dict of xlstm_large
+    model: PathBuf,
+    /// A name that ends with .safetensors: a state dict of xlstm_large; another: a directory of Hugging Face, which is not there or is
+    /// empty. The state of a training is left out
+    #[arg(long)]
+    out: PathBuf,
+}
+
+pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
+    let Arguments { model: path, out } = arguments;
+    let loaded = saved::load(path)?;
+    let of = Pretrained { model: loaded.model, parameters: loaded.parameters };
+    let is_file = out.extension().is_some_and(|ending| ending == "safetensors");
+    if is_file {
+        check_target(out)?;
+        of.write_state_dict(out)?;
+    } else {
+        of.write_directory(out)?;
+    }
+    let (parameters, out) = (of.model.parameters().count(), out.display().to_string());
+    let format = if is_file { "xlstm_large" } else { "transformers" };
+    match common.json {
+        true => println!(
+            "{}",
+            json!({ "model": of.model, "parameters": parameters, "format": format, "out": out })
+        ),
+        false => println!("wrote {parameters} parameters to {out}, as {format} has them"),
+    }
+    Ok(())
+}
