@@ -52,6 +52,7 @@ pub static STAGES: &[&Stage] = &[
     &lstm_fused::STAGE,
     &slstm_fused::STAGE,
     &mlp_fused::STAGE,
+    &attention::STAGE,
     &passes::STAGE,
 ];
 

@@ -13,6 +13,7 @@
 //! ```
 
 pub mod agreement;
+pub mod attention;
 pub mod binding;
 pub mod binding_checks;
 pub mod choice;

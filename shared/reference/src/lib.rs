@@ -1,5 +1,6 @@
 //! Reference mathematics in f64: the plainest code that is right. One module a family.
 
+pub mod attention;
 pub mod lstm;
 pub mod matmul;
 pub mod mlp;

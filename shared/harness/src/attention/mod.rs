@@ -1,0 +1,219 @@
+//! The families of softmax attention: what all their versions share. Tensors, reference, cost, checks; sizes and error
+//! bounds are a version's own.
+//!
+//! q \[B, NH, S, D\], k, v \[B, NKV, S, D\] → o \[B, NH, S, D\] and lse \[B, NH, S\] in f32; row-major. NH is a multiple of
+//! NKV: head h of q reads head h NKV / NH of k and v, rounded down. Backward, from `do` as o: dq, dk, dv as q, k, v. The
+//! equations are those of [`lab_reference::attention`].
+
+mod checks;
+
+use lab_device::DType;
+use lab_reference::attention::{Inputs, Outputs, Sizes, attention, magnitudes};
+
+use crate::compare::each;
+use crate::plan::Slot;
+use crate::suite::VersionCheck;
+use crate::{
+    Cost, Dim, Dims, Error, Family, Info, Input, Magnitudes, Options, Plan, Problem, Reference,
+    Request, Setting, Tensors, tensor,
+};
+
+/// The family of the forward pass: q, k, v → o, lse.
+pub static FORWARD: Attention = Attention { backward: false };
+
+/// The family of both passes: q, k, v, do → o, lse, dq, dk, dv.
+pub static FORWARD_BACKWARD: Attention = Attention { backward: true };
+
+/// See [`FORWARD`] and [`FORWARD_BACKWARD`].
+#[derive(Debug)]
+pub struct Attention {
+    backward: bool,
+}
+
+/// What goes into the forward pass.
+pub const FORWARD_INPUTS: &[Input] = &[
+    Input::new("q", &["B", "NH", "S", "D"]),
+    Input::new("k", &["B", "NKV", "S", "D"]),
+    Input::new("v", &["B", "NKV", "S", "D"]),
+];
+
+/// What goes into both passes.
+pub const FORWARD_BACKWARD_INPUTS: &[Input] = &[
+    FORWARD_INPUTS[0],
+    FORWARD_INPUTS[1],
+    FORWARD_INPUTS[2],
+    Input::new("do", &["B", "NH", "S", "D"]),
+];
+
+/// Whether a position sees no later one: read it with [`is_causal`].
+pub const CAUSAL: Setting =
+    Setting::choice("causal", "a position sees none that come later, or sees all", &["yes", "no"]);
+
+/// Columns of a head come in multiples of this.
+pub const STEP: usize = 16;
+
+/// The sizes of B, NH, NKV, S and D: of the small problem, of the timed one, the largest.
+pub const fn dims([b, nh, nkv, s, d]: [[usize; 3]; 5]) -> [Dim; 5] {
+    [
+        Dim::new("B", "sequences of the batch", b),
+        Dim::new("NH", "heads of Q of each, a multiple of NKV", nh),
+        Dim::new("NKV", "heads of K and V of each", nkv),
+        Dim::new("S", "positions of each", s),
+        Dim::new("D", "columns of a head", d).in_steps_of(STEP),
+    ]
+}
+
+/// B, NH, NKV, S, D by their names.
+pub fn sizes([b, nh, nkv, s, d]: [usize; 5]) -> Dims {
+    Dims::new([("B", b), ("NH", nh), ("NKV", nkv), ("S", s), ("D", d)])
+}
+
+/// B, NH, NKV, S, D of a checked problem.
+pub fn sizes_of(dims: &Dims) -> [usize; 5] {
+    ["B", "NH", "NKV", "S", "D"].map(|d| dims.get(d))
+}
+
+/// Whether these options ask for the causal one.
+pub fn is_causal(info: &Info, options: &Options) -> bool {
+    options.text(info, CAUSAL.name) == "yes"
+}
+
+/// How many heads of Q share one of K and V.
+///
+/// # Errors
+/// NH is no multiple of NKV.
+pub fn group_of(dims: &Dims) -> Result<usize, Error> {
+    let [_, nh, nkv, ..] = sizes_of(dims);
+    match nh.is_multiple_of(nkv) {
+        true => Ok(nh / nkv),
+        false => Err(Error::bad("NKV", format!("a divisor of NH, {nh}"), nkv)),
+    }
+}
+
+/// The tensors of a plan for both passes, or for the forward pass: inputs and outputs under their names.
+#[derive(Clone, Copy, Debug)]
+pub struct Slots {
+    /// Queries.
+    pub q: Slot,
+    /// Keys.
+    pub k: Slot,
+    /// Values.
+    pub v: Slot,
+    /// What comes out.
+    pub o: Slot,
+    /// log Σ exp of the scores of each row.
+    pub lse: Slot,
+    /// `do`, dq, dk, dv.
+    pub gradients: Option<[Slot; 4]>,
+}
+
+impl Slots {
+    /// Adds them to a plan.
+    pub fn new(plan: &mut Plan, request: &Request<'_>) -> Self {
+        let [b, nh, nkv, s, d] = sizes_of(&request.dims);
+        let [q, k, v] = request.inputs(plan, ["q", "k", "v"]);
+        let o = plan.output("o", request.dtype, &[b, nh, s, d]);
+        let lse = plan.output("lse", DType::F32, &[b, nh, s]);
+        let gradients = request.has("do").then(|| {
+            let [of_o] = request.inputs(plan, ["do"]);
+            let [dq, dk, dv] = [("dq", nh), ("dk", nkv), ("dv", nkv)]
+                .map(|(name, heads)| plan.output(name, request.dtype, &[b, heads, s, d]));
+            [of_o, dq, dk, dv]
+        });
+        Self { q, k, v, o, lse, gradients }
+    }
+}
+
+impl Family for Attention {
+    fn name(&self) -> &'static str {
+        if self.backward { "attention_fwbw" } else { "attention" }
+    }
+
+    /// Standard normal, so that scores are, too.
+    fn draw_inputs(&self, _: &Info, problem: &Problem) -> Tensors {
+        let [b, nh, nkv, s, d] = sizes_of(&problem.dims);
+        let mut all = tensor::tensors([
+            ("q", problem.normal(0, &[b, nh, s, d])),
+            ("k", problem.normal(1, &[b, nkv, s, d])),
+            ("v", problem.normal(2, &[b, nkv, s, d])),
+        ]);
+        if self.backward {
+            all.insert("do".to_owned(), problem.normal(3, &[b, nh, s, d]));
+        }
+        all
+    }
+
+    fn reference(
+        &self,
+        info: &Info,
+        inputs: &Tensors,
+        options: &Options,
+    ) -> Vec<(&'static str, Vec<f64>)> {
+        self.named(computed(attention, inputs, is_causal(info, options)))
+    }
+
+    fn magnitudes(
+        &self,
+        info: &Info,
+        inputs: &Tensors,
+        options: &Options,
+        _: &Reference,
+    ) -> Magnitudes {
+        let normal = if inputs["q"].dtype == DType::F16 { 2f64.powi(-14) } else { 0.0 };
+        let of = |inputs: Inputs<'_>, sizes| magnitudes(inputs, sizes, normal);
+        each(self.named(computed(of, inputs, is_causal(info, options))))
+    }
+
+    /// Two products forward and five backward, of S² pairs each, 2 D operations a pair; where it is causal, of half of
+    /// them, as all others count it. Each tensor is read or written once.
+    fn cost(&self, dims: &Dims, dtype: DType) -> Cost {
+        let [b, nh, nkv, s, d] = sizes_of(dims).map(|size| size as f64);
+        let products = if self.backward { 7.0 } else { 2.0 };
+        let (own, shared) = (b * nh * s * d, b * nkv * s * d);
+        let elements = if self.backward { 4.0 * (own + shared) } else { 2.0 * (own + shared) };
+        Cost {
+            flops: b * nh * products * s * s * d,
+            bytes: elements * dtype.size() as f64 + 4.0 * b * nh * s,
+        }
+    }
+
+    fn bench_shapes(&self, info: &Info, dtype: DType) -> Vec<Dims> {
+        match dtype {
+            DType::F32 => vec![sizes([1, 8, 8, 2048, 64])],
+            _ => [[4, 8, 8, 1024, 64], [8, 16, 16, 2048, 128], [8, 32, 32, 2048, 64]]
+                .into_iter()
+                .chain((info.dims[3].max >= 8192).then_some([2, 16, 16, 8192, 128]))
+                .map(sizes)
+                .collect(),
+        }
+    }
+
+    fn replayed(&self) -> bool {
+        true
+    }
+
+    fn checks(&self) -> &'static [VersionCheck] {
+        checks::OF_EACH
+    }
+}
+
+impl Attention {
+    /// Numbers of both passes, or of the forward pass, by name.
+    fn named(&self, all: Outputs) -> Vec<(&'static str, Vec<f64>)> {
+        let mut named = vec![("o", all.o), ("lse", all.lse)];
+        if self.backward {
+            named.extend([("dq", all.dq), ("dk", all.dk), ("dv", all.dv)]);
+        }
+        named
+    }
+}
+
+/// What a function of the reference makes of these inputs.
+fn computed(of: impl Fn(Inputs<'_>, Sizes) -> Outputs, inputs: &Tensors, causal: bool) -> Outputs {
+    let [b, nh, positions, columns] = inputs["q"].shape[..] else { panic!("q of four indices") };
+    let group = nh / inputs["k"].shape[1];
+    let [q, k, v] = ["q", "k", "v"].map(|name| inputs[name].values());
+    let grad = inputs.get("do").map(|grad| grad.values());
+    let sizes = Sizes { heads: b * nh, group, positions, columns, causal };
+    of(Inputs { q: &q, k: &k, v: &v, grad: grad.as_deref() }, sizes)
+}

@@ -1,0 +1,419 @@
+//! `attention`: softmax attention, forward and backward, on the tiles of the stages before.
+//!
+//! The equations are those of `lab_reference::attention`. Versions of the forward pass: scores in memory, a running
+//! maximum, tensor cores. Of both passes: scores in memory, tensor cores.
+
+#![forbid(unsafe_code)]
+
+use lab_device::{DType, Device, Instance, KernelSource};
+use lab_harness::attention::{self, CAUSAL, Slots, group_of, is_causal, sizes, sizes_of};
+use lab_harness::compare::unit;
+use lab_harness::plan::Scope;
+use lab_harness::suite::{Check, every_kernel_loads};
+use lab_harness::{Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments};
+
+#[allow(missing_docs)]
+pub mod kernels {
+    //! The kernel files, embedded by the build script.
+    include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
+}
+
+/// A version of either family.
+#[derive(Debug)]
+pub struct Attention {
+    info: Info,
+    way: Way,
+}
+
+/// Where the pairs are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// In device memory.
+    Scores,
+    /// A tile of them, in shared memory.
+    Online,
+    /// A tile of them, in the registers that tensor cores read.
+    Mma,
+}
+
+/// Columns of the widest head of tiles in f32.
+const MOST_COLUMNS: usize = 256;
+
+/// Positions of a sequence whose pairs lie in memory: 1 GiB a head, and as much for the backward pass.
+const MOST_IN_MEMORY: usize = 1 << 14;
+
+/// With so many positions and columns at most.
+const fn dims(positions: usize, columns: usize, timed: usize) -> [Dim; 5] {
+    attention::dims([
+        [1, 8, 65535],
+        [4, 16, 65535],
+        [2, 16, 65535],
+        [100, timed, positions],
+        [64, if columns < 128 { columns } else { 128 }, columns],
+    ])
+}
+
+static IN_MEMORY: [Dim; 5] = dims(MOST_IN_MEMORY, MOST_COLUMNS, 1024);
+static IN_TILES: [Dim; 5] = dims(1 << 24, MOST_COLUMNS, 2048);
+static IN_REGISTERS: [Dim; 5] = dims(1 << 24, 128, 2048);
+
+const F16: DType = DType::F16;
+const BF16: DType = DType::BF16;
+const F32: DType = DType::F32;
+
+/// An output's bounds as a whole, then of elements, in f32, f16 and bf16.
+const fn output(
+    name: &'static str,
+    bounds: &'static [(DType, f64)],
+    elements: &'static [(DType, f64)],
+) -> Output {
+    Output { name, bounds, elements }
+}
+
+const INFO: Info = Info {
+    stage: "attention",
+    name: "v0_scores",
+    family: &attention::FORWARD,
+    parent: None,
+    change: "scores in memory: two products and a softmax, one launch each",
+    dtypes: &[F32, F16, BF16],
+    dims: &IN_MEMORY,
+    settings: &[CAUSAL],
+    inputs: attention::FORWARD_INPUTS,
+    // f32: sums of up to S terms, one after the other. Halves: the one rounding of the result.
+    outputs: &[
+        output(
+            "o",
+            &[(F32, 2e-6), (F16, 5e-4), (BF16, 4e-3)],
+            &[(F32, 4.0 * unit::F32), (F16, 4.0 * unit::F32), (BF16, 4.0 * unit::F32)],
+        ),
+        LSE,
+    ],
+};
+
+/// In f32 in runs of every type.
+const LSE: Output = output(
+    "lse",
+    &[(F32, 1e-6), (F16, 1e-6), (BF16, 1e-6)],
+    &[(F32, 8.0 * unit::F32), (F16, 8.0 * unit::F32), (BF16, 8.0 * unit::F32)],
+);
+
+/// Scores in memory.
+pub static SCORES: Attention = Attention { info: INFO, way: Way::Scores };
+
+/// A running maximum.
+pub static ONLINE: Attention = Attention {
+    info: Info {
+        name: "v1_online",
+        parent: Some("v0_scores"),
+        change: "a running maximum: a tile of scores at a time, none in memory",
+        dims: &IN_TILES,
+        ..INFO
+    },
+    way: Way::Online,
+};
+
+/// By warps.
+pub static MMA: Attention = Attention {
+    info: Info {
+        name: "v2_mma",
+        parent: Some("v1_online"),
+        change: "both products on tensor cores; weights stay in registers",
+        dtypes: &[F16, BF16],
+        dims: &IN_REGISTERS,
+        // The weights and o are rounded once each.
+        outputs: &[
+            output(
+                "o",
+                &[(F16, 1e-3), (BF16, 8e-3)],
+                &[(F16, 0.2 * unit::F16), (BF16, unit::BF16)],
+            ),
+            LSE,
+        ],
+        ..INFO
+    },
+    way: Way::Mma,
+};
+
+/// Both passes, pairs in memory.
+pub static SCORES_BACK: Attention = Attention {
+    info: Info {
+        name: "v3_scores_back",
+        family: &attention::FORWARD_BACKWARD,
+        parent: Some("v0_scores"),
+        change: "the gradients: weights and their slopes in memory, a product for each gradient",
+        inputs: attention::FORWARD_BACKWARD_INPUTS,
+        // δ is of o as it was rounded.
+        outputs: &[
+            INFO.outputs[0],
+            LSE,
+            output(
+                "dq",
+                &[(F32, 4e-6), (F16, 1.5e-3), (BF16, 1.2e-2)],
+                &[(F32, 2.0 * unit::F32), (F16, 0.1 * unit::F16), (BF16, 0.4 * unit::BF16)],
+            ),
+            output(
+                "dk",
+                &[(F32, 4e-6), (F16, 1.5e-3), (BF16, 1.2e-2)],
+                &[(F32, 2.0 * unit::F32), (F16, 0.1 * unit::F16), (BF16, 0.4 * unit::BF16)],
+            ),
+            output(
+                "dv",
+                &[(F32, 2e-6), (F16, 5e-4), (BF16, 4e-3)],
+                &[(F32, 4.0 * unit::F32), (F16, 4.0 * unit::F32), (BF16, 4.0 * unit::F32)],
+            ),
+        ],
+        ..INFO
+    },
+    way: Way::Scores,
+};
+
+/// Both passes by warps.
+pub static MMA_BACK: Attention = Attention {
+    info: Info {
+        name: "v4_mma_back",
+        parent: Some("v3_scores_back"),
+        change: "scores are made again, from lse: one walk owns positions, one rows, and nobody adds to another's",
+        dtypes: &[F16, BF16],
+        dims: &IN_REGISTERS,
+        // Weights and slopes are rounded, then the sums.
+        outputs: &[
+            MMA.info.outputs[0],
+            LSE,
+            output(
+                "dq",
+                &[(F16, 1.5e-3), (BF16, 1.2e-2)],
+                &[(F16, 0.12 * unit::F16), (BF16, 0.8 * unit::BF16)],
+            ),
+            output(
+                "dk",
+                &[(F16, 1.5e-3), (BF16, 1.2e-2)],
+                &[(F16, 0.12 * unit::F16), (BF16, 0.8 * unit::BF16)],
+            ),
+            output(
+                "dv",
+                &[(F16, 1e-3), (BF16, 8e-3)],
+                &[(F16, 1.2 * unit::F16), (BF16, 1.4 * unit::BF16)],
+            ),
+        ],
+        ..SCORES_BACK.info
+    },
+    way: Way::Mma,
+};
+
+/// This stage.
+pub static STAGE: Stage = Stage {
+    name: "attention",
+    teaches: "softmax attention: a running maximum, and gradients that make their scores again",
+    versions: &[&SCORES, &ONLINE, &MMA, &SCORES_BACK, &MMA_BACK],
+    kernels: kernels::KERNELS,
+    checks: &[Check {
+        name: "every_kernel_loads_on_every_device",
+        run: |device| every_kernel_loads(&STAGE, device),
+    }],
+    ..Stage::EMPTY
+};
+
+impl Version for Attention {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn sources(&self) -> Vec<&'static KernelSource> {
+        match (self.way, self.is_backward()) {
+            (Way::Scores, _) => vec![&kernels::SCORES],
+            (Way::Online, _) => vec![&kernels::ONLINE],
+            (Way::Mma, false) => vec![&kernels::MMA],
+            (Way::Mma, true) => vec![&kernels::MMA, &kernels::MMA_BACK],
+        }
+    }
+
+    fn test_shapes(&self) -> Vec<Dims> {
+        let most = self.info.dims[4].max;
+        [
+            [1, 1, 1, 1, 16],
+            // A tile; one and a bit, one less a bit.
+            [1, 1, 1, 64, 64],
+            [1, 1, 1, 65, 48],
+            [1, 1, 1, 63, 112],
+            [1, 1, 1, 128, 128],
+            // Heads that share, of several sequences.
+            [2, 4, 2, 40, 64],
+            [1, 6, 2, 9, 16],
+            [3, 2, 1, 70, 32],
+            // Several tiles; more than there are places for.
+            [1, 2, 1, 200, 80],
+            [1, 1, 1, 300, 16],
+            // Wide heads.
+            [1, 2, 1, 40, 256],
+            [1, 1, 1, 33, 144],
+        ]
+        .into_iter()
+        .filter(|shape| shape[4] <= most)
+        .map(sizes)
+        .collect()
+    }
+
+    fn plan(&self, device: &Device, request: &Request<'_>) -> Result<Plan, Error> {
+        let problem = Pass::of(&self.info, request)?;
+        let mut plan = Plan::new(device);
+        let slots = Slots::new(&mut plan, request);
+        match self.way {
+            Way::Scores => problem.with_scores(&mut plan, slots)?,
+            Way::Online => {
+                problem.in_tiles(&mut plan, slots, &kernels::ONLINE, "attention_online")?
+            }
+            Way::Mma => {
+                problem.in_tiles(&mut plan, slots, &kernels::MMA, "attention_mma")?;
+                if slots.gradients.is_some() {
+                    problem.gradients(&mut plan, slots)?;
+                }
+            }
+        }
+        Ok(plan)
+    }
+}
+
+impl Attention {
+    fn is_backward(&self) -> bool {
+        self.info.takes("do")
+    }
+}
+
+/// What the launches of a problem have in common.
+#[derive(Clone, Copy, Debug)]
+struct Pass {
+    dtype: DType,
+    /// Of all sequences together.
+    heads: usize,
+    group: usize,
+    positions: usize,
+    columns: usize,
+    causal: bool,
+}
+
+impl Pass {
+    fn of(info: &Info, request: &Request<'_>) -> Result<Self, Error> {
+        let [b, nh, _, positions, columns] = sizes_of(&request.dims);
+        Ok(Self {
+            dtype: request.dtype,
+            heads: b * nh,
+            group: group_of(&request.dims)?,
+            positions,
+            columns,
+            causal: is_causal(info, request.options()),
+        })
+    }
+
+    /// Sizes and factors by the names of the kernels.
+    fn scope(&self, slots: Slots) -> Scope {
+        let Slots { q, k, v, o, lse, gradients } = slots;
+        let scale = 1.0 / (self.columns as f64).sqrt();
+        let log2_scale = scale * std::f64::consts::LOG2_E;
+        let scope = Scope::new()
+            .with(
+                arguments![q, k, v, o, lse, group: self.group, S: self.positions, D: self.columns],
+            )
+            .with(arguments![scale, log2_scale, causal: self.causal]);
+        match gradients {
+            Some([grad, dq, dk, dv]) => scope.with(arguments![grad, dq, dk, dv]),
+            None => scope,
+        }
+    }
+
+    /// A thread a pair or an element, and pairs in memory.
+    fn with_scores(&self, plan: &mut Plan, slots: Slots) -> Result<(), Error> {
+        let Self { heads, positions: s, columns, .. } = *self;
+        let t = self.dtype.cpp();
+        let pairs = plan.scratch(F32, heads * s * s);
+        let rows = heads * s;
+        let scope = self.scope(slots).with(arguments![pairs, rows]);
+        let source = &kernels::SCORES;
+        let launch = |plan: &mut Plan, name: &str, blocks: usize, scope: &Scope| {
+            let kernel = plan.device().kernel(source, name)?;
+            let grid = kernel.grid([blocks_of(blocks)?, 1, 1])?;
+            plan.launch_in(scope, &kernel, grid, [])
+        };
+        let squares = |columns: usize| s.div_ceil(SIDE) * columns.div_ceil(SIDE);
+        let (of_pairs, of_rows) = (heads * squares(s), rows.div_ceil(ROWS_A_BLOCK));
+        let of_heads = |heads: usize| heads * squares(columns);
+        launch(plan, &format!("attention_scores<{t}>"), of_pairs, &scope)?;
+        launch(plan, "attention_softmax<128>", of_rows, &scope)?;
+        let sum = |scope: &Scope, pairs, x, out, scale: f64| {
+            scope.clone().with(arguments![pairs, x, out, scale])
+        };
+        let name = format!("attention_over_columns<{t}>");
+        launch(plan, &name, of_heads(heads), &sum(&scope, pairs, slots.v, slots.o, 1.0))?;
+        let Some([grad, dq, dk, dv]) = slots.gradients else { return Ok(()) };
+
+        let slopes = plan.scratch(F32, heads * s * s);
+        let delta = plan.scratch(F32, rows);
+        let scope = scope.with(arguments![slopes, delta]);
+        let scale = 1.0 / (columns as f64).sqrt();
+        launch(plan, &format!("attention_deltas<{t}, 128>"), of_rows, &scope)?;
+        launch(plan, &format!("attention_slopes<{t}>"), of_pairs, &scope)?;
+        launch(plan, &name, of_heads(heads), &sum(&scope, slopes, slots.k, dq, scale))?;
+        let name = format!("attention_over_rows<{t}>");
+        let shared = of_heads(heads / self.group);
+        launch(plan, &name, shared, &sum(&scope, slopes, slots.q, dk, scale))?;
+        launch(plan, &name, shared, &sum(&scope, pairs, grad, dv, 1.0))
+    }
+
+    /// A block for each tile of rows of each head.
+    fn in_tiles(
+        &self,
+        plan: &mut Plan,
+        slots: Slots,
+        source: &'static KernelSource,
+        name: &str,
+    ) -> Result<(), Error> {
+        let instance = self.instance(source, name);
+        let rows = if instance.argument("TQ").is_some() { "TQ" } else { "L" };
+        let tiles = self.positions.div_ceil(instance.size(rows));
+        let scope = self.scope(slots).with(arguments![tiles]);
+        let kernel = plan.device().load(instance)?;
+        let grid = kernel.grid([blocks_of(self.heads * tiles)?, 1, 1])?;
+        plan.launch_in(&scope, &kernel, grid, [])
+    }
+
+    /// What pairs need of their rows, then dk and dv, then dq.
+    fn gradients(&self, plan: &mut Plan, slots: Slots) -> Result<(), Error> {
+        let source = &kernels::MMA_BACK;
+        let keys = self.instance(source, "attention_keys_mma");
+        let (rows, heads) = (keys.size("L"), self.heads);
+        let tiles = self.positions.div_ceil(rows);
+        let length = tiles * rows;
+        let of_row = plan.scratch(F32, 2 * heads * length);
+        let scope = self.scope(slots).with(arguments![of_row, length, tiles, all: heads * length]);
+        let kernel = format!("attention_rows<{}, 128>", self.dtype.cpp());
+        let kernel = plan.device().kernel(source, &kernel)?;
+        let blocks = blocks_of((heads * length).div_ceil(ROWS_A_BLOCK))?;
+        plan.launch_in(&scope, &kernel, kernel.grid([blocks, 1, 1])?, [])?;
+        let queries = self.instance(source, "attention_queries_mma");
+        for (instance, heads) in [(keys, heads / self.group), (queries, heads)] {
+            let kernel = plan.device().load(instance)?;
+            let grid = kernel.grid([blocks_of(heads * tiles)?, 1, 1])?;
+            plan.launch_in(&scope, &kernel, grid, [])?;
+        }
+        Ok(())
+    }
+
+    /// The first that has room for a head.
+    fn instance(&self, source: &'static KernelSource, name: &str) -> Instance {
+        let room = |i: &Instance| i.argument("DH").map_or_else(|| i.size("ROOM"), |_| i.size("DH"));
+        let mut of_type = source.instances(name).filter(|i| i.has("T", self.dtype.cpp()));
+        of_type.find(|i| self.columns <= room(i)).expect("D of a checked problem")
+    }
+}
+
+/// Of the square of threads of kernels/scores.cu.
+const SIDE: usize = 16;
+
+/// Where a warp has a row and a block 128 threads.
+const ROWS_A_BLOCK: usize = 4;
+
+/// As many blocks, where a grid can have them.
+fn blocks_of(all: usize) -> Result<u32, Error> {
+    let refused = |_| Error::bad("B NH S", format!("at most {} blocks of a launch", i32::MAX), all);
+    i32::try_from(all).map(|all| all as u32).map_err(refused)
+}

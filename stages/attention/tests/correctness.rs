@@ -1,0 +1,50 @@
+//! Against the f64 reference, on the emulator and on a GPU where there is one.
+#![allow(missing_docs)]
+
+use attention::{MMA, MMA_BACK, ONLINE, SCORES, SCORES_BACK, STAGE};
+use lab_harness::attention::sizes;
+use lab_harness::suite::{assert_right, assert_version, in_all_types};
+use lab_harness::{Problem, random_problems, stage_checks};
+
+#[test]
+fn v0_scores() {
+    assert_version(&STAGE, &SCORES);
+    assert_eq!(STAGE.versions.len(), 5);
+}
+
+#[test]
+fn v1_online() {
+    assert_version(&STAGE, &ONLINE);
+}
+
+#[test]
+fn v2_mma() {
+    assert_version(&STAGE, &MMA);
+}
+
+#[test]
+fn v3_scores_back() {
+    assert_version(&STAGE, &SCORES_BACK);
+}
+
+#[test]
+fn v4_mma_back() {
+    assert_version(&STAGE, &MMA_BACK);
+}
+
+stage_checks!(STAGE);
+
+random_problems! {
+    cases: 10, of: in_all_types(&[&ONLINE, &MMA, &SCORES_BACK, &MMA_BACK]);
+    (
+        b in 1usize..3,
+        nkv in 1usize..3,
+        group in 1usize..4,
+        s in 1usize..150,
+        // In sixteens.
+        d in 1usize..=8,
+    ) |version, dtype, seed| {
+        let dims = sizes([b, nkv * group, nkv, s, 16 * d]);
+        assert_right(version, &Problem { seed, ..Problem::new(dims, dtype) });
+    }
+}
