@@ -1,4 +1,4 @@
-// What inline PTX is rewritten into (shared/app/src/ptx): values in registers, which have bits and no type, and what an
+// What PTX is rewritten into (shared/ptx): values in registers, which have bits and no type, and what an
 // instruction takes more for than one call.
 #pragma once
 #include <initializer_list>

@@ -1,8 +1,7 @@
 //! What goes on while a thread does: copies, mbarriers, the products of a warpgroup. PTX ISA, "Asynchronous operations".
 
-use crate::memory::block;
 use crate::statement::Operand;
-use crate::text::Call;
+use crate::text::{Call, block};
 
 impl Call<'_> {
     pub(crate) fn asynchronous(&self) -> Option<String> {

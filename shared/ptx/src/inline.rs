@@ -6,18 +6,7 @@
 use std::collections::HashMap;
 
 use crate::statement::{Statement, statements};
-use crate::text::{Text, cpp_name, of_register};
-
-/// What stands behind the colons: `"=r"(x)`, or as clang takes it, `[name] "=r"(x)`.
-#[derive(Clone, Debug)]
-pub struct Given {
-    /// Between brackets before it.
-    pub name: Option<String>,
-    /// `=r`, `+f`, `l`.
-    pub constraint: String,
-    /// What stands in the parentheses.
-    pub expression: String,
-}
+use crate::text::{Given, Text, cpp_name, of_register};
 
 /// The statements of C++ that do what a text does, without its quotes; `None` if there is an instruction that is not known.
 pub fn translate_asm(text: &str, given: &[Given]) -> Option<String> {

@@ -20,13 +20,16 @@ mod asynchronous;
 mod conversions;
 mod cpp;
 mod inline;
+mod instruction;
 mod memory;
 mod module;
 mod numbers;
+mod special;
 mod statement;
 mod text;
 mod warps;
 
 pub use cpp::{Translated, type_macro};
-pub use inline::{Given, translate_asm};
+pub use inline::translate_asm;
 pub use module::{Entry, Error, Module, Parameter, Place};
+pub use text::Given;

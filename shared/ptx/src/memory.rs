@@ -1,7 +1,7 @@
 //! Loads, stores, atomics, fences. PTX ISA, "Data Movement and Conversion Instructions" and "Parallel Synchronization".
 
 use crate::statement::Operand;
-use crate::text::Call;
+use crate::text::{Call, block};
 
 /// Where a cache keeps what is loaded or stored, and for how long: it changes no result.
 const CACHES: [&str; 21] = [
@@ -283,8 +283,4 @@ impl Call<'_> {
         let Operand::Address { coordinates, .. } = self.operands.get(index)? else { return None };
         coordinates.iter().map(|value| self.text.read(value, "int")).collect()
     }
-}
-
-pub(crate) fn block(statements: String) -> String {
-    format!("{{ {statements}; }}")
 }

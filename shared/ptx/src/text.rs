@@ -2,9 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::inline::Given;
-use crate::numbers;
-use crate::statement::{Instruction, Operand, Statement, Value, label_name};
+use crate::special::special;
+use crate::statement::{Instruction, Operand, Statement, Value};
 
 /// A type of PTX, and what has its bits in C++.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +61,17 @@ pub(crate) struct Symbol {
     pub(crate) cpp: String,
 }
 
+/// What stands behind the colons: `"=r"(x)`, or as clang takes it, `[name] "=r"(x)`.
+#[derive(Clone, Debug)]
+pub struct Given {
+    /// Between brackets before it.
+    pub name: Option<String>,
+    /// `=r`, `+f`, `l`.
+    pub constraint: String,
+    /// What stands in the parentheses.
+    pub expression: String,
+}
+
 /// What a text has to work on.
 #[derive(Default)]
 pub(crate) struct Text<'a> {
@@ -77,23 +87,6 @@ pub(crate) struct Text<'a> {
 }
 
 impl Text<'_> {
-    pub(crate) fn instruction(&self, own: &Instruction) -> Option<String> {
-        let done = self.branch(own).or_else(|| {
-            let words: Vec<&str> = own.words.iter().map(String::as_str).collect();
-            let call = Call { text: self, words: &words, operands: &own.operands };
-            let families =
-                [Call::numbers, Call::memory, Call::warps, Call::asynchronous, Call::functions];
-            families.iter().find_map(|family| family(&call))
-        })?;
-        Some(match &own.guard {
-            None => format!("{done}; "),
-            Some((predicate, negated)) => {
-                let not = if *negated { "!" } else { "" };
-                format!("if ({not}{}) {{ {done}; }} ", self.read(predicate, "bool")?)
-            }
-        })
-    }
-
     /// The variables that an instruction reads while the thread goes on: those of wgmma's A.
     pub(crate) fn read_later(&self, statement: &Statement) -> Vec<String> {
         let Statement::Instruction(own) = statement else { return Vec::new() };
@@ -102,16 +95,6 @@ impl Text<'_> {
                 values.iter().filter_map(|value| self.variable(value)).collect()
             }
             _ => Vec::new(),
-        }
-    }
-
-    fn branch(&self, own: &Instruction) -> Option<String> {
-        match (&own.words[0][..], &own.operands[..]) {
-            ("bra", [Operand::Value(Value::Register(label))]) => {
-                Some(format!("goto emu_l_{}", label_name(label)))
-            }
-            ("ret" | "exit", []) if self.is_module => Some("return".into()),
-            _ => None,
         }
     }
 
@@ -150,7 +133,7 @@ impl Text<'_> {
             }
             Value::Real(bits, _) => Some(format!("{cpp}({bits}ull)")),
             Value::Special(name) if self.register(name).is_none() => {
-                Some(format!("{cpp}({})", numbers::special(name)?))
+                Some(format!("{cpp}({})", special(name)?))
             }
             Value::Register(name) if self.register(name).is_none() => self.address(name, cpp),
             value => {
@@ -285,33 +268,11 @@ impl Call<'_> {
     pub(crate) fn is_shared(&self) -> bool {
         self.words.iter().any(|word| matches!(*word, "shared" | "shared::cta" | "shared::cluster"))
     }
+}
 
-    /// `call.uni (result), name, (first, second);`: each is called with the bytes of what it takes.
-    fn functions(&self) -> Option<String> {
-        if self.words[0] != "call" || self.words[1..].iter().any(|word| *word != "uni") {
-            return None;
-        }
-        let (results, rest) = match self.operands {
-            [Operand::Arguments(results), rest @ ..] => (&results[..], rest),
-            rest => (&[][..], rest),
-        };
-        let (name, arguments) = match rest {
-            [Operand::Value(Value::Register(name))] => (name, &[][..]),
-            [Operand::Value(Value::Register(name)), Operand::Arguments(arguments)] => {
-                (name, &arguments[..])
-            }
-            _ => return None,
-        };
-        let function = self.text.symbol(name).filter(|symbol| symbol.space == Space::Function)?;
-        let each = results.iter().chain(arguments).map(|value| match value {
-            Value::Register(name) => {
-                let symbol = self.text.symbol(name)?;
-                (symbol.space == Space::Parameter).then(|| symbol.cpp.clone())
-            }
-            _ => None,
-        });
-        Some(format!("{}({})", function.cpp, each.collect::<Option<Vec<_>>>()?.join(", ")))
-    }
+/// Statements as one.
+pub(crate) fn block(statements: String) -> String {
+    format!("{{ {statements}; }}")
 }
 
 /// The names of the registers that a statement may have.

@@ -1,9 +1,8 @@
 //! What a warp or a block does together: small matrices, shuffles, votes, barriers. PTX ISA, "Warp-level Matrix
 //! Instructions" and "Parallel Synchronization and Communication Instructions".
 
-use crate::memory::block;
 use crate::statement::{Operand, Value};
-use crate::text::Call;
+use crate::text::{Call, block};
 
 impl Call<'_> {
     pub(crate) fn warps(&self) -> Option<String> {
