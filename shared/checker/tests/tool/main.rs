@@ -37,7 +37,7 @@ fn the_tool_stands_alone_and_says_its_own_name() {
 /// exit code is the step's.
 #[test]
 fn the_action_checks_each_kernel_and_ends_with_the_worst_exit_code() {
-    let action = include_str!("../action/action.yml");
+    let action = include_str!("../../action/action.yml");
     let (_, step) = action.split_once("- name: Check the kernels").unwrap();
     let (_, script) = step.split_once("run: |\n").unwrap();
     let script: Vec<&str> = script

@@ -329,7 +329,10 @@ fn comparisons() {
     refused(
         lab().args(["compare", "nothing"]),
         2,
-        &["family or stage: expected adamw, add, causal_qkv, copy", "got 'nothing'"],
+        &[
+            "family or stage: expected adamw, add, attention, attention_fwbw, causal_qkv, copy",
+            "got 'nothing'",
+        ],
     );
     refused(
         lab().args(["compare", "softmax", "--dtype", "f64"]),

@@ -54,6 +54,8 @@ fn least_seen(family: &str, dtype: &str) -> f64 {
     match (family.trim_end_matches("_packed"), dtype) {
         ("vlstm_fwbw", "bf16") => 0.8,
         ("vlstm_fwbw", "f16") => 0.92,
+        ("attention_fwbw", "bf16") => 0.8,
+        ("attention", "bf16") => 0.93,
         ("lstm" | "slstm", "bf16") => 0.85,
         // f16 has nothing between its least number and 0.
         ("cross_entropy_back", "f16") => 0.9,
