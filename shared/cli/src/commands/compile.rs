@@ -20,7 +20,6 @@ use lab_harness::{Error, Stage};
 use rayon::prelude::*;
 use serde_json::json;
 
-use crate::commands::dev;
 use crate::failure::Failure;
 use crate::part::Part;
 use crate::plot;
@@ -76,7 +75,7 @@ pub(crate) struct Arguments {
 impl Arguments {
     /// Refuses what only `lab dev compile` does.
     pub(crate) fn refuse_upkeep(&self) -> Result<(), Failure> {
-        dev::refuse_options(
+        crate::commands::refuse_options(
             "compile",
             &[(self.write.is_some(), "--write"), (self.images.is_some(), "--images")],
         )

@@ -56,13 +56,3 @@ pub(crate) fn run(common: &Common, command: &Command) -> Result<(), Failure> {
 pub(crate) fn refuse(name: &str) -> Result<(), Failure> {
     Err(Failure::Usage(format!("{name}: expected `lab dev {name}`, as this is called now")))
 }
-
-/// An option of a command that has moved there, the first that is given.
-pub(crate) fn refuse_options(command: &str, given: &[(bool, &str)]) -> Result<(), Failure> {
-    match given.iter().find(|(is_given, _)| *is_given) {
-        None => Ok(()),
-        Some((_, option)) => Err(Failure::Usage(format!(
-            "{option}: expected `lab dev {command} {option}`, as this is called now"
-        ))),
-    }
-}

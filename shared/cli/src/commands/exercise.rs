@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 
 use self::progress::Progress;
 use crate::Common;
-use crate::commands::dev;
 use crate::commands::mutate::{Suite, head, jobs, pool};
 use crate::commands::watch::Saved;
 use crate::commands::workspace;
@@ -62,7 +61,7 @@ pub(crate) struct Arguments {
 impl Arguments {
     /// Refuses what only `lab dev exercise` does.
     pub(crate) fn refuse_upkeep(&self) -> Result<(), Failure> {
-        dev::refuse_options("exercise", &[(self.all, "--all")])
+        crate::commands::refuse_options("exercise", &[(self.all, "--all")])
     }
 }
 

@@ -21,7 +21,6 @@ use serde_json::json;
 
 use self::ladder::Ladder;
 use crate::commands::against::Then;
-use crate::commands::dev;
 use crate::failure::Failure;
 use crate::plot::{self, Bar};
 use crate::table::table;
@@ -47,7 +46,7 @@ pub(crate) struct Arguments {
 impl Arguments {
     /// Refuses what only `lab dev history` does.
     pub(crate) fn refuse_upkeep(&self) -> Result<(), Failure> {
-        dev::refuse_options("history", &[(self.write.is_some(), "--write")])
+        crate::commands::refuse_options("history", &[(self.write.is_some(), "--write")])
     }
 }
 

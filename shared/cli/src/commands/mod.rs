@@ -62,3 +62,13 @@ pub(crate) fn refuse_gpu(common: &Common) -> Result<(), Failure> {
         _ => Ok(()),
     }
 }
+
+/// Refuses the first of the options that is given, which `lab dev` has now.
+pub(crate) fn refuse_options(command: &str, given: &[(bool, &str)]) -> Result<(), Failure> {
+    match given.iter().find(|(is_given, _)| *is_given) {
+        None => Ok(()),
+        Some((_, option)) => Err(Failure::Usage(format!(
+            "{option}: expected `lab dev {command} {option}`, as this is called now"
+        ))),
+    }
+}
