@@ -47,7 +47,7 @@ COVERED = [
      "each made again, a part of them without CI_ALL=1; as they are, the suites run in another"),
     (r"cargo run -- check matmul", "cargo test --workspace", "its suite, checked; `lab check` has steps of its own"),
     (r"cargo run -- compile matmul --arch sm_90a", "cargo test --workspace --tests -- --ignored", "a test of the tool"),
-    (r"cargo run -- mutate corpus --file named_barrier.cuh --operator instruction",
+    (r"cargo run -- dev mutate corpus --file named_barrier.cuh --operator instruction",
      "cargo test --workspace --tests -- --ignored", "a test of the tool"),
     (r"pip install nvidia-cuda-.*", 'python3 -m pip install --quiet "${PYTHON_PACKAGES[@]}"', "its packages"),
     (r"cd shared/candle && cargo run --example train( -- lstm)?", "bash .ci/candle", "its last two commands"),
@@ -62,10 +62,10 @@ FAILS = {
     "lab app shared/app/programs/tile.cu -D FORGETFUL": 3,  # does not wait for its copies
     "lab check shared/app/programs/sum.cu -D FORGETFUL --kernel sum_blocks --grid 8 --block 128 --shared 512 --arg 'x=in:f32[n]' --arg 'sums=out:f32[8]' --arg n=1000": 3,  # likewise
     "lab check shared/ptx/kernels/add_left.sm_90.ptx --grid 4 --arg 'inout:f32[1000]' --arg 1000": 3,  # a race
-    "cargo run -- corpus tile_without_barrier": 3,  # a planted bug, found
-    "cargo run -- corpus bulk_expect_too_large": 3,  # likewise
-    "cargo run -- corpus counter_set_back_early": 3,  # likewise
-    "cargo run -- corpus volatile_scan": 3,  # likewise
+    "cargo run -- dev corpus tile_without_barrier": 3,  # a planted bug, found
+    "cargo run -- dev corpus bulk_expect_too_large": 3,  # likewise
+    "cargo run -- dev corpus counter_set_back_early": 3,  # likewise
+    "cargo run -- dev corpus volatile_scan": 3,  # likewise
 }
 
 

@@ -1,4 +1,4 @@
-// Figures that move: runs of the emulator, written by `lab trace`, which a reader steps through.
+// Figures that move: runs of the emulator, written by `lab dev trace`, which a reader steps through.
 //
 // A figure stands in its page as a still. What is drawn here, or marked within the still, says the same one step at a
 // time. Keys: left and right, Home and End; the space bar plays.

@@ -2,7 +2,7 @@
 
     python3 shared/corpus/compare.py LAB OUT [--jobs N] [--only counters|bulk_counters|sanitizers] [--add RECORD]
 
-LAB is the tool, with the corpus inside (`lab bundle`); OUT a directory for three records,
+LAB is the tool, with the corpus inside (`lab dev bundle`); OUT a directory for three records,
 sanitizers.json, counters.json, bulk_counters.json (bulk copies, operands of wgmma). Needs a GPU, compute-sanitizer and ncu, no Rust. Each bug runs in
 a process of its own, by itself and under each of the four tools, several at a time; the right kernels
 run in one process a tool.
@@ -44,7 +44,7 @@ def run(command, seconds):
 
 def sanitize(lab, tool, arguments, seconds=SECONDS):
     command = ["compute-sanitizer", "--tool", tool, "--print-limit", "200", *TOOLS[tool]]
-    return run([*command, lab, "corpus", *arguments, "--device", "cuda"], seconds)
+    return run([*command, lab, "dev", "corpus", *arguments, "--device", "cuda"], seconds)
 
 
 def errors(output):
@@ -83,7 +83,7 @@ def judge_bug(case, output, code):
 
 def sanitizers(lab, jobs, known):
     """Of all cases; where some are `known`, those alone are run that are not among them."""
-    verdicts = json.loads(subprocess.run([lab, "corpus", "--json"], capture_output=True, text=True).stdout)
+    verdicts = json.loads(subprocess.run([lab, "dev", "corpus", "--json"], capture_output=True, text=True).stdout)
     cases = [case for case in verdicts["cases"] if case["name"] not in known]
     bugs = [case for case in cases if case["bug"]]
     # One after the other in one process, or each in its own.
@@ -92,8 +92,8 @@ def sanitizers(lab, jobs, known):
     alarms = {}
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         # By itself first, so that what NVRTC compiles is in the cache for the rest.
-        right = [pool.submit(run, [lab, "corpus", name, "--device", "cuda"], 300) for name in right_ones]
-        alone = lambda case: run([lab, "corpus", case["name"], "--device", "cuda"], SECONDS)[1]
+        right = [pool.submit(run, [lab, "dev", "corpus", name, "--device", "cuda"], 300) for name in right_ones]
+        alone = lambda case: run([lab, "dev", "corpus", case["name"], "--device", "cuda"], SECONDS)[1]
         codes = dict(zip([case["name"] for case in bugs], pool.map(alone, bugs)))
         plain = {n: "hangs" if code is None else "fails" if code else "ends" for n, code in codes.items()}
         for output, code in [r.result() for r in right]:
@@ -142,7 +142,7 @@ def join(lab, old, new):
             raise SystemExit(f"--add: expected {key} {old[key]}, as the record has, got {new[key]}")
     by_name = {case["name"]: case for case in old["cases"]}
     by_name |= {case["name"]: case | {"commit": new["commit"]} for case in new["cases"]}
-    listed = json.loads(subprocess.run([lab, "corpus", "--json"], capture_output=True, text=True).stdout)
+    listed = json.loads(subprocess.run([lab, "dev", "corpus", "--json"], capture_output=True, text=True).stdout)
     for tool, alarms in old["alarms"].items():
         more = new["alarms"][tool]
         if not more["ended"] or more["errors"] is None:
@@ -157,7 +157,7 @@ BULK = {"bulk load", "bulk store", "wgmma operands"}
 
 def counters(lab, bulk):
     counted = json.loads(
-        subprocess.run([lab, "corpus", "--counted", "--json"], capture_output=True, text=True).stdout
+        subprocess.run([lab, "dev", "corpus", "--counted", "--json"], capture_output=True, text=True).stdout
     )["counted"]
     counted = [row for row in counted if (row["operation"] in BULK) == bulk]
     # What one operation of ours is may be several of Nsight Compute's: `a + b`.
@@ -169,7 +169,7 @@ def counters(lab, bulk):
 
     def measure(kernel):
         command = ["ncu", "--clock-control", "none", "--csv", "--metrics", ",".join(metrics)]
-        output, code = run([*command, lab, "corpus", kernel, "--device", "cuda"], 120)
+        output, code = run([*command, lab, "dev", "corpus", kernel, "--device", "cuda"], 120)
         table = output[output.find('"ID"') :]
         rows = csv.DictReader(io.StringIO(table))
         values = {r["Metric Name"]: float(r["Metric Value"].replace(",", "")) for r in rows if r.get("Metric Value")}

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use lab_device::emulator::cancel_launches;
+use lab_device::emulator::Cancel;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 /// From one look to the next.
@@ -39,8 +39,8 @@ fn pool() -> Option<&'static ThreadPool> {
     }
 }
 
-/// Does the work on another thread, and looks meanwhile: where `look` fails, the emulator's launches of this process are
-/// cancelled, the end of the work is waited for, and the error comes back.
+/// Does the work on another thread, and looks meanwhile: where `look` fails, the emulator's launches of the work are cancelled,
+/// its end is waited for, and the error comes back.
 ///
 /// # Errors
 /// What `look` says.
@@ -49,11 +49,12 @@ pub fn run_away<T: Send, E>(
     mut look: impl FnMut() -> Result<(), E>,
 ) -> Result<T, E> {
     let Some(pool) = pool() else { return Ok(work()) };
-    let (done, outcome) = channel();
+    let ((done, outcome), cancel) = (channel(), Cancel::default());
+    let own = cancel.clone();
     pool.in_place_scope(|scope| {
         scope.spawn(move |_| {
             // Somebody waits for it.
-            let _ = done.send(work());
+            let _ = done.send(own.within(work));
         });
         let mut refused = None;
         loop {
@@ -61,9 +62,8 @@ pub fn run_away<T: Send, E>(
                 Ok(value) => return refused.map_or(Ok(value), Err),
                 Err(RecvTimeoutError::Timeout) => {
                     refused = refused.or_else(|| look().err());
-                    // Again: a plan has several launches.
                     if refused.is_some() {
-                        cancel_launches();
+                        cancel.cancel();
                     }
                 }
                 // The work has panicked, which the scope does in turn at its end.

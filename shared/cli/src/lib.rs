@@ -20,7 +20,6 @@ mod profile;
 mod traces;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
@@ -121,7 +120,7 @@ pub fn named(name: &str) -> Result<Vec<&'static dyn Version>, Error> {
     }
 }
 
-/// The one version that `STAGE[:VERSION]` or a family's name means. A stage alone stands for its last version that takes
+/// The one version that `STAGE[:VERSION]` or a family's name means. A stage or family stands for its last version that takes
 /// this type, or else the first one's first, and runs on this architecture; all its versions must compute the
 /// same, or those of the family that it is named after: vlstm_fw of vlstm_fw_v4.
 ///
@@ -169,12 +168,12 @@ pub fn named_for(
 }
 
 /// What [`Failure::code`] gives.
-const EXIT_CODES: &str = "Exit codes: 0 fine; 1 a result is wrong, or a bench is refused; 2 bad usage or bad input; \
-     3 the emulator's checks found something; 4 no such device, driver or toolkit. `lab app` keeps the program's own \
-     where nothing is found.";
+const EXIT_CODES: &str = "\
+Exit codes: 0 fine; 1 a result is wrong, or a bench is refused; 2 bad usage or
+bad input; 3 the emulator's checks found something; 4 no such device, driver or
+toolkit. `lab app` keeps the program's own where nothing is found.";
 
-/// Runs CUDA kernels on an NVIDIA GPU or, unchanged, on the CPU emulator, and says whether they
-/// are right and how they do.
+/// Runs CUDA kernels on a GPU or on the CPU emulator, and says how they do
 #[derive(Debug, Parser)]
 #[command(name = "lab", version, after_help = EXIT_CODES)]
 struct Cli {
@@ -212,7 +211,7 @@ impl Common {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// The device found, every stage on a small problem, and an exercise to try
+    /// The device found, every stage on a small problem, an exercise to try
     Tour(commands::tour::Arguments),
     /// What is here, what is missing, and how to get it
     Doctor,
@@ -225,23 +224,16 @@ enum Command {
     },
     /// Runs one version, on your tensors or on random ones
     Run(commands::run::Arguments),
-    /// Looks at every access of a kernel, of a stage or of a CUDA file of yours: bounds, races, barriers,
-    /// values never written
+    /// Looks at every access of a kernel, a stage's or that of a .cu file
     Check(commands::check::Arguments),
     /// Runs a CUDA program of yours, every launch checked; needs no GPU
     App(commands::app::Arguments),
     /// Opens gdb at one thread of a kernel of a CUDA file of yours
     Debug(commands::debug::Arguments),
-    /// The planted bugs that the checks are held against
-    Corpus(commands::corpus::Arguments),
     /// What a run asks of the memory system, in total and by source line
     Profile(commands::profile::Arguments),
-    /// Small runs of the emulator, step by step: the book's moving pictures
-    Trace(commands::trace::Arguments),
     /// Every stage's correctness suite
     Selftest(commands::selftest::Arguments),
-    /// Kernels broken on purpose: does the stage's suite notice?
-    Mutate(commands::mutate::Arguments),
     /// The museum of mistakes: a list, or one broken and then fixed
     Bug(commands::bug::Arguments),
     /// Pieces of kernels to write: a list, or one begun, and judged
@@ -256,22 +248,28 @@ enum Command {
     Tune(commands::tune::Arguments),
     /// The records of the benchmarks, as tables and plots
     History(commands::history::Arguments),
-    /// Trains an LSTM, a GRU or an sLSTM on a series or a text, tests it, writes with it
+    /// Trains an LSTM, a GRU or an sLSTM on series or texts; tests, writes
     #[command(subcommand)]
     Lstm(commands::lstm::Command),
-    /// Trains a model of the next word on a text, judges it, asks it what comes next
+    /// Trains a model of the next word on a text; judges, predicts
     #[command(subcommand)]
     Mlp(commands::mlp::Command),
-    /// Trains a language model of xLSTM blocks on texts, judges it, lets it write
+    /// Trains a language model of xLSTM blocks on texts; judges, writes
     #[command(subcommand)]
     Lm(commands::lm::Command),
-    /// Begins a stage: one that compiles and passes, to be changed from there
+    /// Begins a stage: one that compiles and passes, to be changed
     New(commands::new::Arguments),
-    /// Packs the tool for a GPU machine that has no Rust
-    Bundle {
-        /// The directory to fill
-        directory: PathBuf,
-    },
+    /// For maintainers of the lab: corpus, mutants, pages, bundles
+    #[command(subcommand)]
+    Dev(commands::dev::Command),
+    #[command(hide = true)]
+    Corpus(commands::dev::Moved),
+    #[command(hide = true)]
+    Trace(commands::dev::Moved),
+    #[command(hide = true)]
+    Mutate(commands::dev::Moved),
+    #[command(hide = true)]
+    Bundle(commands::dev::Moved),
 }
 
 /// Parses the command line and does what it says.
@@ -296,35 +294,40 @@ fn run(cli: Cli) -> u8 {
         failure.tell(common.json);
         return failure.code();
     }
-    let outcome = match cli.command.unwrap_or(Command::Tour(Default::default())) {
-        Command::Tour(arguments) => commands::tour::run(common, &arguments),
-        Command::Doctor => commands::doctor::run(common),
-        Command::Devices => commands::devices::run(common),
-        Command::List { name } => commands::list::run(common, name.as_deref()),
-        Command::Run(arguments) => commands::run::run(common, &arguments),
-        Command::Check(arguments) => commands::check::run(common, &arguments),
-        Command::App(arguments) => commands::refuse_gpu_for(common, "programs run")
-            .and_then(|()| commands::app::run(common.json, &arguments).map_err(Failure::from)),
-        Command::Debug(arguments) => commands::refuse_gpu(common)
-            .and_then(|()| Ok(commands::debug::run(common.json, &arguments)?)),
-        Command::Corpus(arguments) => commands::corpus::run(common, &arguments),
-        Command::Profile(arguments) => commands::profile::run(common, &arguments),
-        Command::Trace(arguments) => commands::trace::run(common, &arguments),
-        Command::Selftest(arguments) => commands::selftest::run(common, &arguments),
-        Command::Mutate(arguments) => commands::mutate::run(common, &arguments),
-        Command::Bug(arguments) => commands::bug::run(common, &arguments),
-        Command::Exercise(arguments) => commands::exercise::run(common, &arguments),
-        Command::Compare(arguments) => commands::compare::run(common, &arguments),
-        Command::History(arguments) => commands::history::run(common, &arguments),
-        Command::Compile(arguments) => commands::compile::run(common, &arguments),
-        Command::Tune(arguments) => commands::tune::run(common, &arguments),
-        Command::Bench(arguments) => commands::bench::run(common, &arguments),
-        Command::Lstm(command) => commands::lstm::run(common, &command),
-        Command::Mlp(command) => commands::mlp::run(common, &command),
-        Command::Lm(command) => commands::lm::run(common, &command),
-        Command::New(arguments) => commands::new::run(common, &arguments),
-        Command::Bundle { directory } => commands::bundle::run(common, &directory),
-    };
+    let outcome =
+        match cli.command.unwrap_or(Command::Tour(Default::default())) {
+            Command::Tour(arguments) => commands::tour::run(common, &arguments),
+            Command::Doctor => commands::doctor::run(common),
+            Command::Devices => commands::devices::run(common),
+            Command::List { name } => commands::list::run(common, name.as_deref()),
+            Command::Run(arguments) => commands::run::run(common, &arguments),
+            Command::Check(arguments) => commands::check::run(common, &arguments),
+            Command::App(arguments) => commands::refuse_gpu_for(common, "programs run")
+                .and_then(|()| commands::app::run(common.json, &arguments).map_err(Failure::from)),
+            Command::Debug(arguments) => commands::refuse_gpu(common)
+                .and_then(|()| Ok(commands::debug::run(common.json, &arguments)?)),
+            Command::Profile(arguments) => commands::profile::run(common, &arguments),
+            Command::Selftest(arguments) => commands::selftest::run(common, &arguments),
+            Command::Bug(arguments) => commands::bug::run(common, &arguments),
+            Command::Exercise(arguments) => (arguments.refuse_upkeep())
+                .and_then(|()| commands::exercise::run(common, &arguments)),
+            Command::Compare(arguments) => commands::compare::run(common, &arguments),
+            Command::History(arguments) => (arguments.refuse_upkeep())
+                .and_then(|()| commands::history::run(common, &arguments)),
+            Command::Compile(arguments) => (arguments.refuse_upkeep())
+                .and_then(|()| commands::compile::run(common, &arguments)),
+            Command::Tune(arguments) => commands::tune::run(common, &arguments),
+            Command::Bench(arguments) => commands::bench::run(common, &arguments),
+            Command::Lstm(command) => commands::lstm::run(common, &command),
+            Command::Mlp(command) => commands::mlp::run(common, &command),
+            Command::Lm(command) => commands::lm::run(common, &command),
+            Command::New(arguments) => commands::new::run(common, &arguments),
+            Command::Dev(command) => commands::dev::run(common, &command),
+            Command::Corpus(_) => commands::dev::refuse("corpus"),
+            Command::Trace(_) => commands::dev::refuse("trace"),
+            Command::Mutate(_) => commands::dev::refuse("mutate"),
+            Command::Bundle(_) => commands::dev::refuse("bundle"),
+        };
     let whole = || match lab_checker::out::lost() {
         Some(why) => Err(lab_checker::Failure::lost(why).into()),
         None => Ok(()),

@@ -1,5 +1,5 @@
 // Single instructions in every form in which their headers (lab/ptx) have them, so that what one of these hands
-// on wrongly changes a number or what is found: `lab mutate corpus`.
+// on wrongly changes a number or what is found: `lab dev mutate corpus`.
 #include "lab/ptx/bulk.cuh"
 #include "lab/ptx/cp_async.cuh"
 #include "lab/ptx/cvt.cuh"

@@ -1,7 +1,7 @@
 //! What the host's compiler has made of a kernel file for the emulator: embedded in this program, or compiled when it is
 //! first used.
 //!
-//! What is compiled is kept: in the `target/kernels` of the build, or else in the user's cache. `lab bundle` writes it
+//! What is compiled is kept: in the `target/kernels` of the build, or else in the user's cache. `lab dev bundle` writes it
 //! into a directory beside the program.
 
 use std::collections::{HashMap, HashSet};
@@ -276,6 +276,6 @@ fn tell(line: &str) {
 /// What a machine without a compiler needs.
 pub(crate) fn advice() -> String {
     format!(
-        "on a machine without one, run a program that was built with {EMBED_VARIABLE}=all, or `lab bundle`"
+        "on a machine without one, run a program that was built with {EMBED_VARIABLE}=all, or `lab dev bundle`"
     )
 }

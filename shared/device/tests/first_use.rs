@@ -134,9 +134,12 @@ fn without_a_compiler_the_error_says_what_helps() {
     let directory = tempfile::tempdir().unwrap();
     let error = kernel(directory.path(), TEXT, names).object(Build::Checked).unwrap_err();
     assert!(error.is_unavailable(), "{error}");
-    for part in
-        ["stages/demo/kernels/twice.cu: ", "apt install g++", "LAB_EMBED_KERNELS=all", "lab bundle"]
-    {
+    for part in [
+        "stages/demo/kernels/twice.cu: ",
+        "apt install g++",
+        "LAB_EMBED_KERNELS=all",
+        "lab dev bundle",
+    ] {
         assert!(error.to_string().contains(part), "{error}");
     }
 }

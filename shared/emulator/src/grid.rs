@@ -189,7 +189,7 @@ pub enum LaunchError {
     /// The host is out of memory or threads.
     #[error("{kernel}: {0}", kernel = .1)]
     Host(#[source] std::io::Error, String),
-    /// [`cancel_launches`](crate::cancel_launches) was called meanwhile.
+    /// A [`Cancel`](crate::Cancel) has ended it.
     #[error("{kernel}: the launch was cancelled")]
     Cancelled {
         /// The kernel.
@@ -255,7 +255,8 @@ pub unsafe fn launch(
         watched: Watched::start(options.stall_limit),
         failure: Mutex::new(None),
     };
-    if config.cooperative {
+    if launch.watched.cancelled() {
+    } else if config.cooperative {
         launch.cooperative()
     } else if config.cluster > 1 {
         launch.clusters()

@@ -237,4 +237,4 @@ pub use order::{BadOrder, Order};
 pub use report::{Access, Check, Finding, Findings, Kind, Standing, Suspect};
 pub use stack::STACK_BYTES;
 pub use trace::{Array, Event, Mbarrier, Place, Signal, Step, Tracer};
-pub use watchdog::cancel_launches;
+pub use watchdog::Cancel;

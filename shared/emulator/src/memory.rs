@@ -461,3 +461,32 @@ impl Granule {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Small allocations of all sizes, as calls of a framework make them: the memory that they take stays small.
+    #[test]
+    fn what_is_freed_is_taken_again() {
+        let (mut first, mut last) = (usize::MAX, 0);
+        for n in 0..100_000 {
+            let address = allocate(n * 37 % 5000).unwrap();
+            first = first.min(address as usize);
+            last = last.max(address as usize);
+            // SAFETY: allocated here, freed once.
+            unsafe { free(address) };
+        }
+        assert!(last - first < 4 * RESIDENT_BYTES, "{} bytes", last - first);
+    }
+
+    #[test]
+    fn a_room_has_a_red_zone_and_wastes_little() {
+        for bytes in (0..1 << 16).chain([1 << 20, (1 << 20) + 1, 1 << 33, (1 << 33) + 7]) {
+            let least = bytes + RED_ZONE;
+            let room = room(bytes);
+            assert!(room >= least && room.is_multiple_of(ALIGNMENT), "{bytes}: {room}");
+            assert!(room < least + (least / 8).max(ALIGNMENT), "{bytes}: {room}");
+        }
+    }
+}

@@ -20,7 +20,7 @@ pub(crate) struct Watched {
     progress: Mutex<Vec<Arc<AtomicU64>>>,
     abort: AtomicBool,
     stalled: AtomicBool,
-    cancelled: AtomicBool,
+    cancel: Option<Cancel>,
     workers: Mutex<Vec<libc::pthread_t>>,
 }
 
@@ -33,7 +33,7 @@ impl Watched {
             progress: Mutex::default(),
             abort: AtomicBool::new(false),
             stalled: AtomicBool::new(false),
-            cancelled: AtomicBool::new(false),
+            cancel: CANCEL.with_borrow(Clone::clone),
             workers: Mutex::new(Vec::new()),
         });
         monitor().add(Arc::downgrade(&watched));
@@ -68,9 +68,9 @@ impl Watched {
         self.stalled.load(Ordering::Relaxed).then_some(self.limit)
     }
 
-    /// Whether [`cancel_launches`] has ended the launch.
+    /// Whether somebody has [cancelled](Cancel) the launch.
     pub(crate) fn cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Relaxed)
+        self.cancel.as_ref().is_some_and(Cancel::is_cancelled)
     }
 
     /// Stops the kernels of a launch that is to end where they stand; again until each has left its own.
@@ -104,13 +104,36 @@ impl Drop for Enlisted {
     }
 }
 
-/// Ends all launches of this process that are under way, where they stand and within some tenths of a second: each fails. Those
-/// that begin later run.
-pub fn cancel_launches() {
-    let launches = monitor().launches.lock().unwrap_or_else(PoisonError::into_inner);
-    for launch in launches.iter().filter_map(Weak::upgrade) {
-        launch.cancelled.store(true, Ordering::Relaxed);
-        launch.abort();
+/// Ends launches that nobody wants any more: those of work that is done [within](Cancel::within) it.
+#[derive(Clone, Debug, Default)]
+pub struct Cancel(Arc<AtomicBool>);
+
+thread_local! {
+    /// Of the launches that begin on this thread now.
+    static CANCEL: RefCell<Option<Cancel>> = const { RefCell::new(None) };
+}
+
+impl Cancel {
+    /// Ends its launches where they stand, within some tenths of a second, and refuses those to come: each fails with
+    /// [`LaunchError::Cancelled`](crate::LaunchError::Cancelled).
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Does work whose launches, as far as they begin on this thread, it can end.
+    pub fn within<T>(&self, work: impl FnOnce() -> T) -> T {
+        struct Restored(Option<Cancel>);
+        impl Drop for Restored {
+            fn drop(&mut self) {
+                CANCEL.set(self.0.take());
+            }
+        }
+        let _restored = Restored(CANCEL.replace(Some(self.clone())));
+        work()
     }
 }
 

@@ -1,4 +1,4 @@
-//! `lab bundle DIR`: the tool and what it needs, for a GPU machine that has neither Rust nor a C++ compiler.
+//! `lab dev bundle DIR`: the tool and what it needs, for a GPU machine that has neither Rust nor a C++ compiler.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

@@ -20,7 +20,7 @@ use crate::{Common, named};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// STAGE[:VERSION], where a stage alone stands for all its versions; or FILE.cu, anybody's
+    /// STAGE[:VERSION] or a family, where a stage or a family stands for all its versions; or FILE.cu, anybody's
     #[arg(value_name = "STAGE|FILE.cu")]
     name: String,
     /// One shape, such as R=4,C=100, in place of those that the version's tests use; of a stage each version takes the sizes

@@ -65,11 +65,21 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with = "write")]
     part: Option<Part>,
     /// Writes a table of each stage into this directory, STAGE.md: the pages that the book includes
-    #[arg(long)]
+    #[arg(long, hide = true)]
     write: Option<PathBuf>,
     /// Writes the compiled images into this directory, for a package that brings them along
-    #[arg(long)]
+    #[arg(long, hide = true)]
     images: Option<PathBuf>,
+}
+
+impl Arguments {
+    /// Refuses what only `lab dev compile` does.
+    pub(crate) fn refuse_upkeep(&self) -> Result<(), Failure> {
+        crate::commands::refuse_options(
+            "compile",
+            &[(self.write.is_some(), "--write"), (self.images.is_some(), "--images")],
+        )
+    }
 }
 
 /// What one file compiles to.

@@ -1,4 +1,4 @@
-//! `lab corpus [NAME]`: the planted bugs and right kernels that the emulator is held against.
+//! `lab dev corpus [NAME]`: the planted bugs and right kernels that the emulator is held against.
 
 use clap::Args;
 use lab_corpus::{
@@ -277,8 +277,8 @@ fn one(common: &Common, name: &str) -> Result<(), Failure> {
     let Some(at) = all.iter().position(|c| c.name == name) else {
         let names: Vec<&str> = all.iter().map(|c| c.name).collect();
         let expected = match words::near(&names, name).is_empty() {
-            true => "one that `lab corpus` lists".to_owned(),
-            false => words::known_names(&names, name, "lab corpus"),
+            true => "one that `lab dev corpus` lists".to_owned(),
+            false => words::known_names(&names, name, "lab dev corpus"),
         };
         let name = shown(name, 60);
         return Err(Failure::Usage(format!("case: expected {expected}, got '{name}'")));

@@ -28,8 +28,6 @@ mod progress;
 /// Where a reader's files are, from the workspace's root.
 const DIRECTORY: &str = "exercises";
 
-const MAINTAINERS: &str = "For those who maintain the exercises";
-
 /// How long the tests may take, in seconds.
 const LIMIT: u64 = 300;
 
@@ -50,14 +48,21 @@ pub(crate) struct Arguments {
     #[arg(long, requires = "name", conflicts_with = "fresh")]
     watch: bool,
     /// Judges every exercise as it is given, which must fail, and every solution
-    #[arg(long, conflicts_with = "name", help_heading = MAINTAINERS)]
+    #[arg(long, conflicts_with = "name", hide = true)]
     all: bool,
     /// A part of each stage's, such as 1/2: always the same ones, at least one of each stage
-    #[arg(long, requires = "all", help_heading = MAINTAINERS)]
+    #[arg(long, requires = "all", hide = true)]
     part: Option<Part>,
     /// Of the solutions no more than the counters: where the suites have just passed
-    #[arg(long, requires = "all", help_heading = MAINTAINERS)]
+    #[arg(long, requires = "all", hide = true)]
     counted: bool,
+}
+
+impl Arguments {
+    /// Refuses what only `lab dev exercise` does.
+    pub(crate) fn refuse_upkeep(&self) -> Result<(), Failure> {
+        crate::commands::refuse_options("exercise", &[(self.all, "--all")])
+    }
 }
 
 /// An exercise, and the stage that it is of.

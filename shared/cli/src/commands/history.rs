@@ -32,15 +32,22 @@ pub(crate) struct Arguments {
     #[arg(long, default_value = "benches/history")]
     from: PathBuf,
     /// The directory of the corpus's records, for --write
-    #[arg(long, default_value = "shared/corpus/records", requires = "write")]
+    #[arg(long, default_value = "shared/corpus/records", requires = "write", hide = true)]
     corpus: PathBuf,
     /// Writes a table and a plot of each family and type into this directory, the history of all, what
     /// NVIDIA's tools said of the corpus, and the bugs and exercises there are
-    #[arg(long)]
+    #[arg(long, hide = true)]
     write: Option<PathBuf>,
     /// Says instead what moved beyond noise from the records of one commit to those of another
     #[arg(long, num_args = 2, value_names = ["REV", "REV"], conflicts_with = "write")]
     moved: Option<Vec<String>>,
+}
+
+impl Arguments {
+    /// Refuses what only `lab dev history` does.
+    pub(crate) fn refuse_upkeep(&self) -> Result<(), Failure> {
+        crate::commands::refuse_options("history", &[(self.write.is_some(), "--write")])
+    }
 }
 
 pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {

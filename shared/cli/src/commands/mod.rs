@@ -14,6 +14,7 @@ pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod compile;
 pub(crate) mod corpus;
+pub(crate) mod dev;
 pub(crate) mod devices;
 pub(crate) mod doctor;
 pub(crate) mod exercise;
@@ -59,5 +60,15 @@ pub(crate) fn refuse_gpu(common: &Common) -> Result<(), Failure> {
             common.device
         ))),
         _ => Ok(()),
+    }
+}
+
+/// Refuses the first of the options that is given, which `lab dev` has now.
+pub(crate) fn refuse_options(command: &str, given: &[(bool, &str)]) -> Result<(), Failure> {
+    match given.iter().find(|(is_given, _)| *is_given) {
+        None => Ok(()),
+        Some((_, option)) => Err(Failure::Usage(format!(
+            "{option}: expected `lab dev {command} {option}`, as this is called now"
+        ))),
     }
 }

@@ -1,4 +1,4 @@
-//! `lab mutate STAGE`: kernels broken on purpose, and whether the stage's suite notices. `lab mutate
+//! `lab dev mutate STAGE`: kernels broken on purpose, and whether the stage's suite notices. `lab dev mutate
 //! corpus`: the headers of instructions, and whether the corpus's verdicts do.
 
 mod report;
@@ -27,7 +27,7 @@ use lab_device::emulator::shown;
 pub(crate) struct Arguments {
     /// The stage, as `lab list` names it; or corpus: the headers of single instructions
     /// (shared/cuda/lab/ptx) that its kernels include, each judged by the verdicts on those kernels
-    /// (`lab corpus`) and by their numbers
+    /// (`lab dev corpus`) and by their numbers
     stage: String,
     /// One kind of mutation; --list names them
     #[arg(long)]

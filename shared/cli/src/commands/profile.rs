@@ -18,7 +18,7 @@ use lab_checker::check_target;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// STAGE[:VERSION], as `lab list` names them; or FILE.cu, anybody's
+    /// STAGE[:VERSION] or a family, as `lab list` names them; or FILE.cu, anybody's
     #[arg(value_name = "STAGE|FILE.cu")]
     name: String,
     /// Sizes, such as R=4,C=100; what is left out is as in the small problem, rounded up to a power of two

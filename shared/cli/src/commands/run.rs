@@ -19,7 +19,7 @@ use crate::{Common, named_for, named_one};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// STAGE[:VERSION], as `lab list` names them; or FILE.cu, anybody's
+    /// STAGE[:VERSION] or a family, as `lab list` names them; or FILE.cu, anybody's
     #[arg(value_name = "STAGE|FILE.cu")]
     name: String,
     /// A safetensors file with the inputs

@@ -1,4 +1,4 @@
-//! `lab trace`: small runs of the emulator, step by step, as the book's moving pictures show them.
+//! `lab dev trace`: small runs of the emulator, step by step, as the book's moving pictures show them.
 
 use std::path::PathBuf;
 

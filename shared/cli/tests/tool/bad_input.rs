@@ -567,7 +567,7 @@ fn files() {
         &["expected a file to write, got a directory"],
     );
     refused(&mut to("/proc/out.safetensors"), 2, &["/proc/out.safetensors"]);
-    refused(lab().args(["bundle", "/proc/bundle"]), 2, &["/proc/bundle"]);
+    refused(lab().args(["dev", "bundle", "/proc/bundle"]), 2, &["/proc/bundle"]);
 }
 
 #[test]
@@ -644,7 +644,7 @@ fn one_json_object_on_stdout() {
         &["tune", "matmul", "--list"],
         &["tune", "matmul"],
         &["history", "--from", "../../benches/history"],
-        &["mutate", "playg", "--list"],
+        &["dev", "mutate", "playg", "--list"],
         &["bug"],
         &["lstm", "train", "--data", "nothing", "--out", "nothing.safetensors"],
         &["lstm", "test", "nothing"],
@@ -669,7 +669,7 @@ fn one_json_object_on_stdout() {
 #[ignore = "takes long: --include-ignored runs it"]
 fn a_bundle_is_one_json_object_on_stdout() {
     let directory = tempfile::tempdir().unwrap();
-    said_as_json(&["bundle", directory.path().to_str().unwrap()]);
+    said_as_json(&["dev", "bundle", directory.path().to_str().unwrap()]);
 }
 
 /// What a command says with `--json`: an object, with an error where it fails.
@@ -835,7 +835,9 @@ fn names_that_are_not_utf_8() {
 
 #[test]
 fn a_gpu_for_what_only_the_emulator_does() {
-    for arguments in [&["app", "none.cu"][..], &["corpus", "none"], &["corpus"], &["trace"]] {
+    for arguments in
+        [&["app", "none.cu"][..], &["dev", "corpus", "none"], &["dev", "corpus"], &["dev", "trace"]]
+    {
         let mut command = Command::cargo_bin("lab").unwrap();
         command.env_remove("LAB_DEVICE").args(arguments).args(["--device", "cuda:7"]);
         refused(&mut command, 2, &["--device: expected emulator, which is where", "got 'cuda:7'"]);
@@ -934,8 +936,8 @@ fn a_family_stands_for_the_version_that_takes_the_problem() {
 /// Options that nothing would use, and values that say what was expected.
 #[test]
 fn what_has_no_effect_is_refused() {
-    refused(lab().args(["history", "--corpus", "NONE"]), 2, &["--write"]);
-    refused(lab().args(["corpus", "--source", "kernels/race.cu"]), 2, &["--fail-fast"]);
+    refused(lab().args(["dev", "history", "--corpus", "NONE"]), 2, &["--write"]);
+    refused(lab().args(["dev", "corpus", "--source", "kernels/race.cu"]), 2, &["--fail-fast"]);
     for command in [&["list"][..], &["history"], &["exercise"], &["bug"]] {
         let mut lab = Command::cargo_bin("lab").unwrap();
         let said = ["device: expected auto, cuda, cuda:N or emulator, got 'rubbish'"];
@@ -973,7 +975,7 @@ fn one_json_object_of_what_fails_or_is_found() {
         assert_eq!(output.status.code(), Some(code), "{output:?}");
         serde_json::from_slice(&output.stdout).unwrap()
     };
-    let found = object(lab().args(["corpus", "tile_without_barrier"]), 3);
+    let found = object(lab().args(["dev", "corpus", "tile_without_barrier"]), 3);
     assert_eq!((&found["judgement"], &found["right"]), (&"Found".into(), &true.into()));
     assert_eq!(found["findings"][0]["check"], "racecheck");
     assert_eq!(object(lab().args(["app", "none.cu"]), 2)["exit"], 2);
@@ -988,7 +990,7 @@ fn one_json_object_of_what_fails_or_is_found() {
     let said = object(debug().args(["--batch", "--ex", "print 6 * 7"]), 0);
     assert!(said["gdb"].as_str().unwrap().contains("$1 = 42"), "{said}");
     assert_eq!(object(&mut debug(), 2)["exit"], 2);
-    assert_eq!(object(lab().args(["corpus", "--maps"]), 2)["exit"], 2);
+    assert_eq!(object(lab().args(["dev", "corpus", "--maps"]), 2)["exit"], 2);
 }
 
 /// A name that a file has twice, for all that read one.
@@ -1071,5 +1073,42 @@ fn the_tour_fits_a_screen_and_is_the_readmes() {
         let block = readme.split(&format!("<!-- as {name} -->")).nth(1).unwrap();
         let block: Vec<&str> = block.split("```").nth(1).unwrap().lines().skip(1).collect();
         assert_eq!(block, part, "{name}");
+    }
+}
+
+/// What only maintainers need stands apart; by its old name it is refused, with the new one.
+#[test]
+fn what_maintainers_need_stands_apart() {
+    for (words, now) in [
+        (&["corpus", "--fail-fast"][..], "corpus: expected `lab dev corpus`"),
+        (&["mutate", "playg", "--list"], "mutate: expected `lab dev mutate`"),
+        (&["trace"], "trace: expected `lab dev trace`"),
+        (&["bundle", "directory"], "bundle: expected `lab dev bundle`"),
+        (&["history", "--write", "none"], "--write: expected `lab dev history --write`"),
+        (&["compile", "--write", "none"], "--write: expected `lab dev compile --write`"),
+        (&["compile", "--images", "none"], "--images: expected `lab dev compile --images`"),
+        (&["exercise", "--all"], "--all: expected `lab dev exercise --all`"),
+    ] {
+        refused(lab().args(words), 2, &[now]);
+    }
+    let help = |words: &[&str]| {
+        let output = lab().args(words).arg("--help").output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let all = help(&[]);
+    assert!(all.lines().count() <= 40, "{all}");
+    // But for what names a variable with its value.
+    let own = all.lines().filter(|line| !line.contains("LAB_DEVICE"));
+    assert!(own.clone().all(|line| line.chars().count() <= 80), "{all}");
+    for name in ["corpus", "mutate", "trace", "bundle"] {
+        assert!(!all.contains(&format!("\n  {name} ")), "{name}: {all}");
+        assert!(help(&["dev"]).contains(&format!("\n  {name} ")), "{name}");
+    }
+    for (command, option) in
+        [("history", "--write"), ("compile", "--images"), ("exercise", "--all")]
+    {
+        assert!(!help(&[command]).contains(option), "{command}");
+        assert!(help(&["dev", command]).contains(option), "{command}");
     }
 }

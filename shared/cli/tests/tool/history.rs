@@ -14,7 +14,7 @@ fn files(directory: &Path) -> BTreeMap<String, String> {
     entries.map(read).collect()
 }
 
-/// `cargo run -- history --write book/src/generated` writes them anew.
+/// `cargo run -- dev history --write book/src/generated` writes them anew.
 #[test]
 fn the_pages_of_the_book_are_current() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -22,7 +22,7 @@ fn the_pages_of_the_book_are_current() {
     let output = Command::cargo_bin("lab")
         .unwrap()
         .current_dir(&root)
-        .args(["history", "--write"])
+        .args(["dev", "history", "--write"])
         .arg(fresh.path())
         .output()
         .unwrap();
@@ -39,7 +39,7 @@ fn the_pages_of_the_book_are_current() {
 fn the_report_that_is_shown_is_the_tools() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut lab = Command::cargo_bin("lab").unwrap();
-    let output = lab.args(["corpus", "tile_without_barrier"]).output().unwrap();
+    let output = lab.args(["dev", "corpus", "tile_without_barrier"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let report = text.split("\n\n").find(|t| t.contains("race on tile")).unwrap().trim();
     let page = std::fs::read_to_string(root.join("book/src/checks.md")).unwrap();
@@ -141,7 +141,7 @@ fn a_record_of_the_corpus_that_is_missing_or_another_is_refused() {
     let (corpus, pages) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let run = || {
         let mut lab = Command::cargo_bin("lab").unwrap();
-        lab.current_dir(&root).args(["history", "--corpus"]).arg(corpus.path());
+        lab.current_dir(&root).args(["dev", "history", "--corpus"]).arg(corpus.path());
         let output = lab.arg("--write").arg(pages.path()).output().unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
@@ -154,7 +154,7 @@ fn a_record_of_the_corpus_that_is_missing_or_another_is_refused() {
     assert!(said.contains("sanitizers.json: missing field"), "{said}");
 }
 
-/// `cargo run -- compile matmul --write book/src/compiled` writes it anew. Another version
+/// `cargo run -- dev compile matmul --write book/src/compiled` writes it anew. Another version
 /// of the compiler may well say something else. A part of the rows is compiled, another one for each page: with
 /// `LAB_ALL_CHECKS` all are.
 #[test]

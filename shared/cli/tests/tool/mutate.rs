@@ -32,8 +32,15 @@ fn refused(command: &mut Command, code: i32, said: &[&str]) {
 
 #[test]
 fn an_emptied_kernel_is_caught_and_a_harmless_one_survives() {
-    let (report, code) =
-        json(lab().args(["mutate", "playg", "--file", "saxpy.cu", "--operator", "empty-kernel"]));
+    let (report, code) = json(lab().args([
+        "dev",
+        "mutate",
+        "playg",
+        "--file",
+        "saxpy.cu",
+        "--operator",
+        "empty-kernel",
+    ]));
     assert_eq!(code, 0, "{report}");
     let mutants = report["mutants"].as_array().unwrap();
     assert_eq!(mutants.len(), 1);
@@ -45,14 +52,14 @@ fn an_emptied_kernel_is_caught_and_a_harmless_one_survives() {
 #[test]
 #[ignore = "takes long: --include-ignored runs it"]
 fn a_change_of_a_header_reaches_the_kernels_that_include_it() {
-    let arguments = ["mutate", "playg", "--file", "reduce.cuh", "--operator", "last-step"];
+    let arguments = ["dev", "mutate", "playg", "--file", "reduce.cuh", "--operator", "last-step"];
     let (report, code) = json(lab().args(arguments));
     assert_eq!((code, report["mutants"][0]["verdict"].as_str()), (0, Some("result")), "{report}");
 }
 
 #[test]
 fn mutants_are_listed() {
-    let (list, _) = json(lab().args(["mutate", "playg", "--list", "--operator", "barrier"]));
+    let (list, _) = json(lab().args(["dev", "mutate", "playg", "--list", "--operator", "barrier"]));
     let all = list["mutants"].as_array().unwrap();
     assert!(all.iter().any(|m| m["file"] == "shared/cuda/lab/reduce.cuh"));
     assert!(all.iter().all(|m| m["replacement"] == ";"));
@@ -62,7 +69,7 @@ fn mutants_are_listed() {
 #[test]
 #[ignore = "takes long: --include-ignored runs it"]
 fn a_header_of_instructions_is_judged_by_the_corpus() {
-    let arguments = ["mutate", "corpus", "--file", "named_barrier.cuh", "--operator"];
+    let arguments = ["dev", "mutate", "corpus", "--file", "named_barrier.cuh", "--operator"];
     let (report, code) = json(lab().args(arguments).arg("instruction"));
     assert_eq!((code, &report["score"]), (0, &1.0.into()), "{report}");
     let mutants = report["mutants"].as_array().unwrap();
@@ -73,14 +80,15 @@ fn a_header_of_instructions_is_judged_by_the_corpus() {
 
 #[test]
 fn of_the_corpus_headers_of_instructions_are_broken() {
-    let (list, code) = json(lab().args(["mutate", "corpus", "--list"]));
+    let (list, code) = json(lab().args(["dev", "mutate", "corpus", "--list"]));
     assert_eq!(code, 0, "{list}");
     let all = list["mutants"].as_array().unwrap();
     let file = |m: &Value| m["file"].as_str().unwrap().to_owned();
     assert!(all.iter().all(|m| file(m).starts_with("shared/cuda/lab/ptx/")), "{list}");
     assert!(all.iter().any(|m| m["operator"] == "argument"));
     // Those of a stage are broken as any other header is.
-    let (list, _) = json(lab().args(["mutate", "matmul", "--list", "--file", "cp_async.cuh"]));
+    let (list, _) =
+        json(lab().args(["dev", "mutate", "matmul", "--list", "--file", "cp_async.cuh"]));
     let all = list["mutants"].as_array().unwrap();
     assert!(!all.is_empty() && all.iter().all(|m| m["operator"] != "argument"), "{list}");
 }
@@ -89,7 +97,7 @@ fn of_the_corpus_headers_of_instructions_are_broken() {
 #[test]
 fn what_is_called_equivalent_is_a_mutant() {
     for name in lab::STAGES.iter().map(|s| s.name).chain(["corpus"]) {
-        let (list, code) = json(lab().args(["mutate", name, "--list"]));
+        let (list, code) = json(lab().args(["dev", "mutate", name, "--list"]));
         assert_eq!(code, 0, "{list}");
         assert!(!list["mutants"].as_array().unwrap().is_empty(), "{name}");
     }
@@ -100,7 +108,7 @@ fn what_is_called_equivalent_is_a_mutant() {
 #[ignore = "takes long: --include-ignored runs it"]
 fn a_mutant_of_one_version_is_judged_by_that_version() {
     let arguments =
-        ["mutate", "vlstm_step", "--file", "v0_simple.cu", "--operator", "initialisation"];
+        ["dev", "mutate", "vlstm_step", "--file", "v0_simple.cu", "--operator", "initialisation"];
     let (report, code) = json(lab().args(arguments));
     let verdict = |n: usize| &report["mutants"][n]["verdict"];
     assert_eq!(
@@ -143,30 +151,30 @@ fn the_bugs_of_a_stage_are_caught_and_clean_when_fixed() {
 
 #[test]
 fn what_is_not_understood_is_refused() {
-    refused(lab().args(["mutate", "nothing"]), 2, &["stage: expected playg", "'nothing'"]);
+    refused(lab().args(["dev", "mutate", "nothing"]), 2, &["stage: expected playg", "'nothing'"]);
     refused(
-        lab().args(["mutate", "playg", "--operator", "magic"]),
+        lab().args(["dev", "mutate", "playg", "--operator", "magic"]),
         2,
         &["--operator: expected barrier, fence", "'magic'"],
     );
     refused(
-        lab().args(["mutate", "playg", "--file", "matmul.cu"]),
+        lab().args(["dev", "mutate", "playg", "--file", "matmul.cu"]),
         2,
         &["--file: expected one of", "stages/playg/kernels/saxpy.cu", "'matmul.cu'"],
     );
     refused(
-        lab().args(["mutate", "corpus", "--file", "bulk.cu"]),
+        lab().args(["dev", "mutate", "corpus", "--file", "bulk.cu"]),
         2,
         &["--file: expected one of shared/cuda/lab/ptx/bulk.cuh", "'bulk.cu'"],
     );
     refused(
-        lab().args(["corpus", "--fail-fast", "--source", "kernels/none.cu"]),
+        lab().args(["dev", "corpus", "--fail-fast", "--source", "kernels/none.cu"]),
         2,
         &["--source: expected one of kernels/memory.cu", "'kernels/none.cu'"],
     );
-    refused(lab().args(["corpus", "--source", "kernels/bulk.cu"]), 2, &["--fail-fast"]);
-    refused(lab().args(["mutate", "playg", "--jobs", "0"]), 2, &["--jobs"]);
-    refused(lab().args(["mutate", "playg", "--timeout", "0"]), 2, &["--timeout"]);
+    refused(lab().args(["dev", "corpus", "--source", "kernels/bulk.cu"]), 2, &["--fail-fast"]);
+    refused(lab().args(["dev", "mutate", "playg", "--jobs", "0"]), 2, &["--jobs"]);
+    refused(lab().args(["dev", "mutate", "playg", "--timeout", "0"]), 2, &["--timeout"]);
     refused(
         lab().args(["bug", "unknown"]),
         2,
@@ -175,15 +183,15 @@ fn what_is_not_understood_is_refused() {
     refused(lab().args(["bug", "nothing", "--all"]), 2, &["cannot be used with"]);
     refused(lab().args(["bug", "--part", "1/4"]), 2, &["--all"]);
     refused(lab().args(["bug", "--all", "--part", "5/4"]), 2, &["--part", "got '5/4'"]);
-    refused(lab().args(["exercise", "--part", "1/2"]), 2, &["--all"]);
+    refused(lab().args(["dev", "exercise", "--part", "1/2"]), 2, &["--all"]);
     refused(lab().args(["selftest", "--part", "1/2"]), 2, &["--quick"]);
     refused(lab().args(["bug", "--stage", "nothing"]), 2, &["stage: expected playg"]);
     refused(lab().args(["selftest", "nothing"]), 2, &["stage: expected playg"]);
     let outside = ["current directory: expected one inside a clone of the lab's repository"];
-    refused(lab().current_dir("/").args(["mutate", "playg"]), 2, &outside);
+    refused(lab().current_dir("/").args(["dev", "mutate", "playg"]), 2, &outside);
     refused(lab().current_dir("/").arg("bug"), 2, &outside);
     let mut command = lab();
-    command.env("PATH", "/nowhere").env_remove("CXX").args(["mutate", "playg"]);
+    command.env("PATH", "/nowhere").env_remove("CXX").args(["dev", "mutate", "playg"]);
     refused(&mut command, 4, &["a C++ compiler is needed", "apt install g++"]);
 }
 

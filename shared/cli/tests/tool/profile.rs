@@ -241,7 +241,7 @@ fn no_table_breaks_a_word_at_a_narrow_terminal() {
         &["list", "lstm_fused"],
         &["bug"],
         &["profile", "matmul:v2_tiled"],
-        &["mutate", "playg", "--operator", "barrier", "--file", "transpose.cu", "--list"],
+        &["dev", "mutate", "playg", "--operator", "barrier", "--file", "transpose.cu", "--list"],
         // Needs NVRTC.
         &["compile", "matmul:v2_tiled", "--resources"],
     ] {

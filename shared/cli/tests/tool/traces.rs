@@ -4,7 +4,7 @@ use std::path::Path;
 
 use assert_cmd::Command;
 
-/// `cargo run -- trace --write book/src/traces` writes them anew.
+/// `cargo run -- dev trace --write book/src/traces` writes them anew.
 #[test]
 #[ignore = "takes long: --include-ignored runs it"]
 fn the_moving_pictures_are_current() {
@@ -12,7 +12,7 @@ fn the_moving_pictures_are_current() {
     let fresh = tempfile::tempdir().unwrap();
     let mut lab = Command::cargo_bin("lab").unwrap();
     // Whatever order a suite is run in: each picture has one of its own.
-    lab.env("LAB_EMULATOR_ORDER", "random:1").args(["trace", "--write"]).arg(fresh.path());
+    lab.env("LAB_EMULATOR_ORDER", "random:1").args(["dev", "trace", "--write"]).arg(fresh.path());
     let output = lab.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let names = |directory: &Path| {
@@ -27,7 +27,7 @@ fn the_moving_pictures_are_current() {
             [fresh.path(), &committed].map(|d| std::fs::read_to_string(d.join(&name)).unwrap());
         assert!(
             now == then,
-            "{name:?} is not what the emulator does: lab trace --write book/src/traces"
+            "{name:?} is not what the emulator does: lab dev trace --write book/src/traces"
         );
         assert!(
             !now.trim_end().contains('\n'),

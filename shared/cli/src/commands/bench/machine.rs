@@ -94,7 +94,7 @@ pub(crate) fn state_of_tree() -> Result<String, String> {
     git(&["rev-parse", "HEAD"])
 }
 
-/// What `lab bundle` wrote beside the tool.
+/// What `lab dev bundle` wrote beside the tool.
 fn beside_executable() -> Option<String> {
     let tool = std::env::current_exe().ok()?;
     std::fs::read_to_string(tool.parent().unwrap_or(Path::new(".")).join("commit")).ok()

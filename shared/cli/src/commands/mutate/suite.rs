@@ -80,7 +80,7 @@ impl Suite {
             Self::Stage(stage) => {
                 vec!["selftest", stage.name, "--device", "emulator", "--fail-fast"]
             }
-            Self::Corpus => vec!["corpus", "--fail-fast"],
+            Self::Corpus => vec!["dev", "corpus", "--fail-fast"],
         };
         if !large && !self.is_corpus() {
             arguments.push("--small");
