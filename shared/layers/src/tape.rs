@@ -191,7 +191,7 @@ impl<'a> Tape<'a> {
     }
 
     /// Adds the backward passes of all layers, the last first. `seeds` are activations with their gradients: those of the loss are
-    /// there already where [`Tape::cross_entropy`] has made them.
+    /// there already where [`Tape::linear_cross_entropy`] has made them.
     ///
     /// # Errors
     /// What the operations return.
