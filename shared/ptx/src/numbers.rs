@@ -187,9 +187,9 @@ impl Call<'_> {
         let kind = self.own_type().filter(|kind| !kind.is_real())?;
         let cpp = kind.cpp;
         let [a, b, c] = [self.read(1, cpp)?, self.read(2, cpp)?, self.read(3, cpp)?];
-        let product = match self.words.get(1)? {
-            &"lo" => format!("::emu::ptx::mul({a}, {b})"),
-            &"hi" => format!("::emu::ptx::high<{cpp}>({a}, {b})"),
+        let product = match *self.words.get(1)? {
+            "lo" => format!("::emu::ptx::mul({a}, {b})"),
+            "hi" => format!("::emu::ptx::high<{cpp}>({a}, {b})"),
             _ => return None,
         };
         let (with, keeps) = (self.words[0] == "madc", self.has("cc"));
