@@ -35,7 +35,10 @@ def test_a_kernel_computes_on_arrays():
 
 
 def test_the_grid_may_be_a_function():
-    left = vlstm.check_triton(elements.add, lambda meta: (-(-1000 // meta["BLOCK"]),), X, Y, vlstm.Out(np.float32, 1000), n=1000, BLOCK=128)
+    def grid(meta):
+        return (-(-meta["n"] // meta["BLOCK"]),)
+
+    left = vlstm.check_triton(elements.add, grid, X, Y, vlstm.Out(np.float32, 1000), n=1000, BLOCK=128)
     np.testing.assert_array_equal(left["sum_ptr"], X + Y)
 
 
@@ -50,7 +53,9 @@ def test_tiles_on_tensor_cores(arch):
 
 def test_attention():
     q, k, v = RANDOM.standard_normal((3, 2, 90, 64)).astype(np.float16)
-    left = vlstm.check_triton(attention.attention, (2, 2), q, k, v, vlstm.Out("float16", q.shape), 90, 0.125, D=64, BM=64, BN=64)
+    left = vlstm.check_triton(
+        attention.attention, (2, 2), q, k, v, vlstm.Out("float16", q.shape), 90, 0.125, D=64, BM=64, BN=64
+    )
     p = np.tril(np.exp(q.astype(float) @ k.astype(float).transpose(0, 2, 1) / 8))
     expected = p / p.sum(-1, keepdims=True) @ v.astype(float)
     np.testing.assert_allclose(left["o_ptr"], expected, atol=2e-3)

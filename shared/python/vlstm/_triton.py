@@ -37,9 +37,9 @@ def check_triton(kernel, grid, *args, arch="sm_90", num_warps=4, **keywords):
 
     Returns a dict of arrays by the arguments' names, as the kernel has left them: tensors where tensors were given.
 
-    Raises `KernelError` where the checks find something: its text is the report, with the lines of the Python file, and its
-    `findings` are dicts. Raises `ValueError` for what is refused. Needs the packages `triton`, `numpy` and `safetensors`, and
-    a C++ compiler; no GPU.
+    Raises `KernelError` where the checks find something: its text is the report, with the lines of the Python file, and
+    its `findings` are dicts. Raises `ValueError` for what is refused. Needs the packages `triton`, `numpy` and
+    `safetensors`, and a C++ compiler; no GPU.
     """
     from safetensors.numpy import load_file, save_file
 
