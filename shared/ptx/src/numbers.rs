@@ -30,7 +30,7 @@ impl Call<'_> {
             ("cvta", 2) => {
                 let to = self.read(1, "uint64_t")?;
                 let same = ["global", "local", "const", "param"];
-                if self.words[1] == "local" {
+                if matches!(self.words[1], "local" | "param") {
                     return self.write(0, &format!("uint64_t(::emu::ptx::local({to}))"));
                 }
                 match (self.words.get(1).copied()?, self.words.get(2).copied()?) {

@@ -70,6 +70,28 @@ def test_boxes_of_tensors():
         vlstm.check_triton(boxes.double, (1, 1), x[:, :47].copy(), vlstm.Out("float32", (40, 47)), 40, 47, BM=16, BN=32)
 
 
+class Tensor(np.ndarray):
+    """As much of a tensor as a descriptor asks for."""
+
+    def data_ptr(self):
+        return self.ctypes.data
+
+
+def test_descriptors_of_the_host():
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    x = RANDOM.standard_normal((40, 48)).astype(np.float16).view(Tensor)
+    y = np.zeros((40, 48), np.float16).view(Tensor)
+    of_x, of_y = (TensorDescriptor(tensor, [40, 48], [48, 1], [16, 32]) for tensor in (x, y))
+    left = vlstm.check_triton(boxes.double_described, (3, 2), of_x, of_y, BM=16, BN=32)
+    np.testing.assert_array_equal(left["y"], 2 * x)
+    np.testing.assert_array_equal(left["x"], x)
+    in_place = vlstm.check_triton(boxes.double_described, (3, 2), of_x, of_x, BM=16, BN=32)
+    np.testing.assert_array_equal(in_place["y"], 2 * x)
+    with pytest.raises(ValueError, match="x: expected an array where the architecture has no tensor maps"):
+        vlstm.check_triton(boxes.double_described, (3, 2), of_x, of_y, BM=16, BN=32, arch="sm_80")
+
+
 def test_rows_with_a_stride_and_arguments_that_share_memory():
     wide = RANDOM.random((3, 200), dtype=np.float32)
     left = vlstm.check_triton(rows.softmax, (3,), wide[:, :100], wide[:, 100:], 200, 100, BLOCK=128)
