@@ -42,6 +42,13 @@ def test_the_grid_may_be_a_function():
     np.testing.assert_array_equal(left["sum_ptr"], X + Y)
 
 
+def test_random_numbers():
+    left = vlstm.check_triton(elements.drop, (4,), X, vlstm.Out("float32", 1000), 1000, 0.3, seed=7, BLOCK=256)
+    kept = left["kept_ptr"] != 0
+    np.testing.assert_allclose(left["kept_ptr"][kept], X[kept] / np.float32(0.7), rtol=1e-6)
+    assert 0.6 < kept.mean() < 0.8
+
+
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_tiles_on_tensor_cores(arch):
     a, b = RANDOM.standard_normal((70, 48)).astype(np.float16), RANDOM.standard_normal((48, 80)).astype(np.float16)
