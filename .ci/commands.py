@@ -237,6 +237,7 @@ def prepare(scratch):
     (scratch / "README.md").write_text(text if os.environ.get("CI_ALL") else text[:TEXT])
     (scratch / "benches").symlink_to(ROOT / "benches")
     (scratch / "shared/app/programs").symlink_to(ROOT / "shared/app/programs")
+    (scratch / "shared/ptx").symlink_to(ROOT / "shared/ptx")
     # FILE.csv and NAME stand for the reader's own.
     rows = "".join(f"{i},{(i % 24) / 24:.4f}\n" for i in range(400))
     (scratch / "FILE.csv").write_text("time,NAME\n" + rows)

@@ -94,7 +94,9 @@ pub(crate) fn rewrite(
             }
             (Kind::Directive, _) => {
                 let start = tokens.start(index);
-                reader.macros.read(&text[start..directive_end(text, start)]);
+                let line = start..directive_end(text, start);
+                edits.extend(pragma_in_macro(text, line.clone()));
+                reader.macros.read(&text[line]);
             }
             (_, "{") => {
                 let within = scopes.last().is_some_and(|&(is_body, _)| is_body);
@@ -140,6 +142,21 @@ pub(crate) fn rewrite(
         }
     }
     Ok(Rewritten { text: apply(text, edits), kernels })
+}
+
+/// `#define UNROLL #pragma unroll`, which nvcc takes and C++ does not: how far a loop is unrolled changes no result, and other
+/// pragmas have a form for macros.
+fn pragma_in_macro(text: &str, line: Range<usize>) -> Option<(Range<usize>, String)> {
+    let rest = text[line.clone()].strip_prefix('#')?.trim_start();
+    rest.starts_with("define").then_some(())?;
+    let at = line.start + text[line.clone()].find("#pragma")?;
+    let own = text[at..line.end].lines().next()?.trim_end().trim_end_matches('\\').trim_end();
+    let words = own["#pragma".len()..].split("//").next()?.trim();
+    let new = match words.split(|c: char| !c.is_alphanumeric()).next() {
+        Some("unroll" | "nounroll") => String::new(),
+        _ => format!("_Pragma({words:?})"),
+    };
+    Some((at..at + own.len(), new))
 }
 
 /// `k << <1, 2>> >(x)`, which nvcc takes too, as `k <<< 1, 2>>> (x)`. What stands in a literal or in a comment is no token and
@@ -892,6 +909,15 @@ mod tests {
         );
         let unknown = rewritten("asm(\"tcgen05.dealloc %0;\" :: \"r\"(x));").text;
         assert_eq!(unknown, "(EMU_NEEDS_tcgen05 ::emu::inline_ptx(\"tcgen05.dealloc %0;\", x));");
+    }
+
+    #[test]
+    fn a_pragma_may_stand_in_a_macro() {
+        let text = "#define UNROLL #pragma unroll 4\n#define A(n) \\\n  #pragma unroll n \\\n  f(n);\n\
+                    # define B #pragma omp simd // all\n#pragma unroll\n";
+        let expected = "#define UNROLL \n#define A(n) \\\n   \\\n  f(n);\n\
+                        # define B _Pragma(\"omp simd\")\n#pragma unroll\n";
+        assert_eq!(rewritten(text).text, expected);
     }
 
     #[test]

@@ -25,7 +25,6 @@ TILES = {"BM": 64, "BN": 64, "BK": 32}
 KERNELS = [
     (elements.add, 80, {"BLOCK": 256}),
     (elements.add_without_mask, 90, {"BLOCK": 256}),
-    (elements.drop, 90, {"BLOCK": 256}),
     (elements.add_left, 90, {"BLOCK": 256}),
     (elements.rotate, 90, {"BLOCK": 64}),
     (elements.reverse, 90, {"BLOCK": 256}),

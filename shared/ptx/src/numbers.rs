@@ -30,7 +30,7 @@ impl Call<'_> {
             ("cvta", 2) => {
                 let to = self.read(1, "uint64_t")?;
                 let same = ["global", "local", "const", "param"];
-                if self.words[1] == "local" {
+                if matches!(self.words[1], "local" | "param") {
                     return self.write(0, &format!("uint64_t(::emu::ptx::local({to}))"));
                 }
                 match (self.words.get(1).copied()?, self.words.get(2).copied()?) {
@@ -187,9 +187,9 @@ impl Call<'_> {
         let kind = self.own_type().filter(|kind| !kind.is_real())?;
         let cpp = kind.cpp;
         let [a, b, c] = [self.read(1, cpp)?, self.read(2, cpp)?, self.read(3, cpp)?];
-        let product = match self.words.get(1)? {
-            &"lo" => format!("::emu::ptx::mul({a}, {b})"),
-            &"hi" => format!("::emu::ptx::high<{cpp}>({a}, {b})"),
+        let product = match *self.words.get(1)? {
+            "lo" => format!("::emu::ptx::mul({a}, {b})"),
+            "hi" => format!("::emu::ptx::high<{cpp}>({a}, {b})"),
             _ => return None,
         };
         let (with, keeps) = (self.words[0] == "madc", self.has("cc"));

@@ -258,7 +258,8 @@ impl Call<'_> {
         }
         let space = match shared {
             true => "shared",
-            false if self.has("local") => "local",
+            // Parameters are on the stack as well.
+            false if self.words.iter().any(|w| *w == "local" || w.starts_with("param")) => "local",
             false => "anywhere",
         };
         let base = self.text.read(base, "uint64_t")?;

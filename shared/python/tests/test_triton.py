@@ -35,8 +35,18 @@ def test_a_kernel_computes_on_arrays():
 
 
 def test_the_grid_may_be_a_function():
-    left = vlstm.check_triton(elements.add, lambda meta: (-(-1000 // meta["BLOCK"]),), X, Y, vlstm.Out(np.float32, 1000), n=1000, BLOCK=128)
+    def grid(meta):
+        return (-(-meta["n"] // meta["BLOCK"]),)
+
+    left = vlstm.check_triton(elements.add, grid, X, Y, vlstm.Out(np.float32, 1000), n=1000, BLOCK=128)
     np.testing.assert_array_equal(left["sum_ptr"], X + Y)
+
+
+def test_random_numbers():
+    left = vlstm.check_triton(elements.drop, (4,), X, vlstm.Out("float32", 1000), 1000, 0.3, seed=7, BLOCK=256)
+    kept = left["kept_ptr"] != 0
+    np.testing.assert_allclose(left["kept_ptr"][kept], X[kept] / np.float32(0.7), rtol=1e-6)
+    assert 0.6 < kept.mean() < 0.8
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
@@ -50,7 +60,9 @@ def test_tiles_on_tensor_cores(arch):
 
 def test_attention():
     q, k, v = RANDOM.standard_normal((3, 2, 90, 64)).astype(np.float16)
-    left = vlstm.check_triton(attention.attention, (2, 2), q, k, v, vlstm.Out("float16", q.shape), 90, 0.125, D=64, BM=64, BN=64)
+    left = vlstm.check_triton(
+        attention.attention, (2, 2), q, k, v, vlstm.Out("float16", q.shape), 90, 0.125, D=64, BM=64, BN=64
+    )
     p = np.tril(np.exp(q.astype(float) @ k.astype(float).transpose(0, 2, 1) / 8))
     expected = p / p.sum(-1, keepdims=True) @ v.astype(float)
     np.testing.assert_allclose(left["o_ptr"], expected, atol=2e-3)
@@ -63,6 +75,28 @@ def test_boxes_of_tensors():
     # Rows of 12 bytes more than a multiple of 16.
     with pytest.raises(vlstm.KernelError, match="tensor map: expected strides that are multiples of 16 bytes"):
         vlstm.check_triton(boxes.double, (1, 1), x[:, :47].copy(), vlstm.Out("float32", (40, 47)), 40, 47, BM=16, BN=32)
+
+
+class Tensor(np.ndarray):
+    """As much of a tensor as a descriptor asks for."""
+
+    def data_ptr(self):
+        return self.ctypes.data
+
+
+def test_descriptors_of_the_host():
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    x = RANDOM.standard_normal((40, 48)).astype(np.float16).view(Tensor)
+    y = np.zeros((40, 48), np.float16).view(Tensor)
+    of_x, of_y = (TensorDescriptor(tensor, [40, 48], [48, 1], [16, 32]) for tensor in (x, y))
+    left = vlstm.check_triton(boxes.double_described, (3, 2), of_x, of_y, BM=16, BN=32)
+    np.testing.assert_array_equal(left["y"], 2 * x)
+    np.testing.assert_array_equal(left["x"], x)
+    in_place = vlstm.check_triton(boxes.double_described, (3, 2), of_x, of_x, BM=16, BN=32)
+    np.testing.assert_array_equal(in_place["y"], 2 * x)
+    with pytest.raises(ValueError, match="x: expected an array where the architecture has no tensor maps"):
+        vlstm.check_triton(boxes.double_described, (3, 2), of_x, of_y, BM=16, BN=32, arch="sm_80")
 
 
 def test_rows_with_a_stride_and_arguments_that_share_memory():

@@ -29,6 +29,7 @@ def check_triton(kernel, grid, *args, arch="sm_90", num_warps=4, **keywords):
     Triton's own launch takes it. `args` and `keywords` are the kernel's arguments, `tl.constexpr` ones among them:
 
     - an array (numpy's, or a tensor of PyTorch on the CPU) is memory with these values, of which the kernel gets a copy;
+    - a `TensorDescriptor` of Triton is its tensor, likewise;
     - `vlstm.Out(dtype, shape)` is memory that the kernel must write: each element that gets no value is a finding;
     - numbers are numbers. As in a launch of Triton's, a whole number that is 1 or a multiple of 16 is compiled in as that.
 
@@ -37,9 +38,9 @@ def check_triton(kernel, grid, *args, arch="sm_90", num_warps=4, **keywords):
 
     Returns a dict of arrays by the arguments' names, as the kernel has left them: tensors where tensors were given.
 
-    Raises `KernelError` where the checks find something: its text is the report, with the lines of the Python file, and its
-    `findings` are dicts. Raises `ValueError` for what is refused. Needs the packages `triton`, `numpy` and `safetensors`, and
-    a C++ compiler; no GPU.
+    Raises `KernelError` where the checks find something: its text is the report, with the lines of the Python file, and
+    its `findings` are dicts. Raises `ValueError` for what is refused. Needs the packages `triton`, `numpy` and
+    `safetensors`, and a C++ compiler; no GPU.
     """
     from safetensors.numpy import load_file, save_file
 
@@ -58,23 +59,29 @@ def check_triton(kernel, grid, *args, arch="sm_90", num_warps=4, **keywords):
         given, left = pathlib.Path(directory, "given.safetensors"), pathlib.Path(directory, "left.safetensors")
         module = pathlib.Path(directory, f"{function.__name__}.ptx")
         passed = [name for name in names if name not in constants]
-        entry, ptx = named(compiled.asm["ptx"], passed)
+        entry, ptx = named(compiled.asm["ptx"], [own for name in passed for own in parameters(name, values[name])])
         module.write_text(ptx)
-        regions = shared_memory({name: memory_of(values[name]) for name in passed if is_array(values[name])})
-        arrays, command = {}, []
+        regions = shared_memory({name: memory_of(base(values[name])) for name in passed if is_memory(values[name])})
+        for name in passed:
+            if is_descriptor(values[name]) and not any(name in region.offsets for region in regions.values()):
+                regions[f"{name}_memory"] = Region(memory_of(base(values[name])).elements(), {name: 0})
+        arrays, command, maps = {}, [], iter(getattr(compiled.metadata, "tensordesc_meta", None) or ())
         for name, region in regions.items():
             command += ["--let", f"{name}=" + _kernels.described(name, region.bytes, arrays, given)]
         for name in passed:
-            within = [(own, region.offsets[name]) for own, region in regions.items() if name in region.offsets]
+            within = [f"{own} + {region.offsets[name]}" for own, region in regions.items() if name in region.offsets]
             value = values[name]
-            if within:
-                ((own, offset),) = within
-                text = f"(void*)({own} + {offset})"
+            if is_descriptor(value):
+                texts = tensor_map(name, value, within[0], next(maps, None))
+            elif within:
+                texts = [f"(void*)((char*)({own}))" for own in within]
             else:
                 value = memory_of(value).elements() if is_array(value) else plain(value)
-                text = _kernels.described(name, value, arrays, given)
-            command += ["--arg", f"{name}={text}"]
-        command += added(compiled, ptx, sizes, len(passed))
+                texts = [_kernels.described(name, value, arrays, given)]
+            for own, text in zip(parameters(name, value), texts):
+                command += ["--arg", f"{own}={text}"]
+        count = sum(len(parameters(name, values[name])) for name in passed)
+        command += added(compiled, ptx, sizes, count)
         if arrays:
             save_file(arrays, given)
         command += ["--kernel", entry, "--grid", _kernels.sizes(sizes), "--shared", str(compiled.metadata.shared)]
@@ -89,9 +96,11 @@ def check_triton(kernel, grid, *args, arch="sm_90", num_warps=4, **keywords):
         _kernels.refuse_failures(report, said)
         results = load_file(left) if left.exists() else {}
     for own, region in regions.items():
+        # Its bytes, whatever they are elements of.
+        left_of = results[own].view("uint8")
         for name, offset in region.offsets.items():
-            results[name] = results[own][offset : offset + memory_of(values[name]).size]
-    return {name: like(values[name], results[name]) for name in names if name in results}
+            results[name] = left_of[offset : offset + memory_of(base(values[name])).size]
+    return {name: like(base(values[name]), results[name]) for name in names if name in results}
 
 
 def unwrapped(kernel):
@@ -132,6 +141,8 @@ def specialised(function, names, values):
         value, parameter = plain(values[name]), function.params[index]
         if parameter.is_constexpr or value is None:
             types[name], constants[name] = "constexpr", value
+        elif is_descriptor(value):
+            types[name] = f"tensordesc<{pointee(name, value.base)}{list(map(int, value.block_shape))}>"
         elif is_array(value) or isinstance(value, _kernels.Out):
             types[name] = "*" + pointee(name, value)
             divisible.append(index)
@@ -171,6 +182,46 @@ def pointee(name, value):
 def is_array(value):
     """Whether it is memory: an array of numpy, or a tensor."""
     return hasattr(value, "dtype") and getattr(value, "ndim", 0) > 0 and not isinstance(value, _kernels.Out)
+
+
+def is_descriptor(value):
+    """Whether it is a tensor with the boxes that a kernel copies of it: `TensorDescriptor` of Triton."""
+    return all(hasattr(value, name) for name in ("base", "shape", "strides", "block_shape"))
+
+
+def is_memory(value):
+    return is_array(value) or is_descriptor(value)
+
+
+def base(value):
+    """The tensor of a descriptor; anything else itself."""
+    return value.base if is_descriptor(value) else value
+
+
+def parameters(name, value):
+    """The kernel's parameters that an argument becomes: of a descriptor a map, sizes and strides."""
+    if not is_descriptor(value):
+        return [name]
+    axes = range(len(value.shape))
+    return [name, *(f"{name}_size_{axis}" for axis in axes), *(f"{name}_stride_{axis}" for axis in axes)]
+
+
+def tensor_map(name, value, address, box):
+    """A descriptor as C++: the map as the emulator has it (shared/emulator/src/completion/tensor.rs), sizes, strides."""
+    if box is None:
+        raise ValueError(f"{name}: expected an array where the architecture has no tensor maps, got a descriptor")
+    item = memory_of(value.base).dtype.itemsize
+    sizes, strides = [list(reversed(list(map(int, numbers)))) for numbers in (value.shape, value.strides)]
+    boxes = [int(size) - 1 for size in reversed(box["block_size"])]
+    span = 16 << box["swizzle"] if box["swizzle"] else 0
+    is_nan = getattr(value, "padding", "zero") == "nan"
+    words = ["EMU_TENSOR_MAP", f"uint64_t({address})", is_nan << 32 | span << 16 | item << 8 | len(sizes)] + [0] * 13
+    words[3 : 3 + len(sizes)] = sizes
+    words[8 : 7 + len(sizes)] = [stride * item for stride in strides[1:]]
+    words[12] = sum(size << 8 * axis for axis, size in enumerate(boxes))
+    text = ", ".join(word if isinstance(word, str) else f"{word}ull" for word in words)
+    text = f"[&]{{ struct alignas(64) Map {{ uint64_t words[16]; }} map = {{{{{text}}}}}; return map; }}()"
+    return [text, *map(str, map(int, value.shape)), *map(str, map(int, value.strides))]
 
 
 def plain(value):

@@ -73,6 +73,21 @@ fn tiles_by_mma_and_by_wgmma() {
     }
 }
 
+#[test]
+fn a_wrong_stride_leaves_the_matrix() {
+    let (code, told) = check(
+        "matmul_wrong_stride.sm_90.ptx --grid 2,2 --shared 16384 --arg in:f16[96,112] --arg in:f16[112,80] \
+         --arg out:f16[96,80] --arg 96 --arg 80 --arg 112",
+    );
+    assert_eq!(code, Some(3), "{told}");
+    let line = line_of("matmul.py", 0, "k[:, None] * K");
+    assert!(
+        told.contains("past the end of matmul_wrong_stride_param_1, which has 17920 bytes"),
+        "{told}"
+    );
+    assert!(told.contains(&format!(" at matmul.py:{line}:13 by block (0,0,0)")), "{told}");
+}
+
 /// The kernel makes tensor maps in shared memory and copies boxes by them, also over the tensor's edge.
 #[test]
 fn boxes_by_maps_of_the_kernel() {
