@@ -6,8 +6,9 @@ use lab_harness::suite::{Check, Suite};
 use lab_harness::tensor::tensors;
 use lab_harness::vlstm::{forward_backward_reference, forward_reference};
 use lab_harness::{Dims, Plan, Problem, Tensor, Tensors};
+use lab_reference::attention;
 
-use crate::{NormalizerGrad, Rows, Sizes, Vlstm, VlstmRows, VlstmStep};
+use crate::{Attention, AttentionSizes, NormalizerGrad, Rows, Sizes, Vlstm, VlstmRows, VlstmStep};
 
 /// The checks of this crate. Their kernels are those of the vLSTM's stages.
 pub static SUITE: Suite = Suite { name: "lab-operations", stage: "vlstm_fwbw_v4", checks: CHECKS };
@@ -17,6 +18,7 @@ static CHECKS: &[Check] = &[
     Check { name: "a_backward_pass_can_be_added_twice", run: a_backward_pass_can_be_added_twice },
     Check { name: "rows_give_what_heads_give", run: rows_give_what_heads_give },
     Check { name: "steps_go_on_where_a_sequence_ends", run: steps_go_on_where_a_sequence_ends },
+    Check { name: "attention_stands_beside_the_vlstm", run: attention_stands_beside_the_vlstm },
 ];
 
 const SIZES: Sizes = Sizes { batch: 2, heads: 2, positions: 70, keys: 16, values: 32 };
@@ -124,6 +126,71 @@ fn a_backward_pass_can_be_added_twice(device: &Device) {
             let [once, again] = [once, again].map(|slot| run.read(*slot).unwrap());
             assert!(once == again && once.values().iter().all(|v| v.is_finite()), "{dtype} {n}");
         }
+    }
+}
+
+/// Two of them, in one plan with a layer of the vLSTM whose tensors have the same names; the second one reads what the first has
+/// made. One backward pass is added twice.
+fn attention_stands_beside_the_vlstm(device: &Device) {
+    let Sizes { batch, heads, positions, .. } = SIZES;
+    let sizes =
+        AttentionSizes { batch, heads: 2 * heads, shared_heads: heads, positions, columns: 32 };
+    for (dtype, bound) in TYPES {
+        let problem = Problem::new(Dims::default(), dtype);
+        let of_heads = |stream, heads| problem.normal(stream, &[batch, heads, positions, 32]);
+        let mut all = drawn(dtype);
+        all.extend([
+            ("own q".to_owned(), of_heads(10, 2 * heads)),
+            ("own k".to_owned(), of_heads(11, heads)),
+            ("own v".to_owned(), of_heads(12, heads)),
+            ("upward".to_owned(), of_heads(13, 2 * heads)),
+        ]);
+        let mut plan = Plan::new(device);
+        let [q, k, v, i, f] = inputs(&mut plan, &all, ["q", "k", "v", "i", "f"]);
+        let own = inputs(&mut plan, &all, ["own q", "own k", "own v", "upward"]);
+        let [own_q, own_k, own_v, upward] = own;
+        let h = Vlstm::new(dtype, SIZES, [q, k, v], [i, f]).add_forward(&mut plan).unwrap().h;
+        let first = Attention::new(dtype, sizes, [own_q, own_k, own_v]);
+        let (of_first, saved_first) = first.add_forward_saving(&mut plan).unwrap();
+        let second = Attention { q: of_first.o, causal: false, ..first };
+        let (of_second, saved_second) = second.add_forward_saving(&mut plan).unwrap();
+        let by_second = second.add_backward(&mut plan, &saved_second, upward).unwrap();
+        let [once, twice] =
+            [(); 2].map(|()| first.add_backward(&mut plan, &saved_first, by_second.q).unwrap());
+        let found = [of_second.o, by_second.k, by_second.v, once.q, once.k, once.v];
+        let again = [twice.q, twice.k, twice.v];
+        found.iter().chain(&again).chain([&h]).for_each(|slot| plan.keep(*slot));
+
+        let computed = |q: &Tensor, grad: &Tensor, causal| {
+            let [q, k, v] = [q, &all["own k"], &all["own v"]].map(|tensor| tensor.values());
+            let grad = grad.values();
+            let sizes = attention::Sizes {
+                heads: batch * 2 * heads,
+                group: 2,
+                positions,
+                columns: 32,
+                causal,
+            };
+            let inputs = attention::Inputs { q: &q, k: &k, v: &v, grad: Some(&grad) };
+            attention::attention(inputs, sizes)
+        };
+        let rounded = |values: &[f64]| Tensor::rounded(dtype, &all["own q"].shape, values);
+        let o = rounded(&computed(&all["own q"], &all["upward"], true).o);
+        let second = computed(&o, &all["upward"], false);
+        let first = computed(&all["own q"], &rounded(&second.dq), true);
+        let expected = [second.o, second.dk, second.dv, first.dq, first.dk, first.dv];
+        let mut run = plan.bind().upload_inputs(&all).unwrap().finish().unwrap();
+        run.run().unwrap();
+        for (n, (slot, expected)) in found.iter().zip(&expected).enumerate() {
+            let error = relative(&run.read(*slot).unwrap(), expected);
+            assert!(error <= bound, "{dtype}, result {n} of {}: {error}", saved_first.version());
+        }
+        for (once, again) in found[3..].iter().zip(again) {
+            assert!(run.read(*once).unwrap() == run.read(again).unwrap(), "{dtype}");
+        }
+        let expected = of(&forward_reference(&all, 1e-6), "h");
+        let error = relative(&run.read(h).unwrap(), &expected);
+        assert!(error <= bound, "{dtype}, the vLSTM: {error}");
     }
 }
 

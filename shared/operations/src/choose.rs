@@ -147,10 +147,45 @@ pub fn choose(
     options: &[String],
     name: Option<&str>,
 ) -> Result<&'static dyn Version, Error> {
-    let order: Vec<&Candidate> = match device.kind() {
+    let order: Vec<&'static Candidate> = match device.kind() {
         DeviceKind::Cuda => pass.candidates_for(shapes).iter().collect(),
         DeviceKind::Emulator => pass.on_emulator(shapes),
     };
+    choose_among(&order, device, shapes, options, name)
+}
+
+/// The versions of softmax attention, those first that a GPU should run.
+static ATTENTION: &[Candidate] = candidates! {
+    attention: MMA, ONLINE, SCORES;
+};
+
+static ATTENTION_GRADIENTS: &[Candidate] = candidates! {
+    attention: MMA_BACK, SCORES_BACK;
+};
+
+/// The same for softmax attention: its forward pass alone, or with the gradients.
+///
+/// # Errors
+/// As [`choose`].
+pub fn choose_attention(
+    gradients: bool,
+    device: &Device,
+    shapes: &Shapes,
+    options: &[String],
+    name: Option<&str>,
+) -> Result<&'static dyn Version, Error> {
+    let all = if gradients { ATTENTION_GRADIENTS } else { ATTENTION };
+    choose_among(&all.iter().collect::<Vec<_>>(), device, shapes, options, name)
+}
+
+/// The first of these that takes all of it, or the one of this name.
+fn choose_among(
+    order: &[&'static Candidate],
+    device: &Device,
+    shapes: &Shapes,
+    options: &[String],
+    name: Option<&str>,
+) -> Result<&'static dyn Version, Error> {
     let suits = |candidate: &Candidate| {
         let info = candidate.version.info();
         let options = Options::parse(options, info)?;

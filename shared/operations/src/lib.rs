@@ -8,6 +8,7 @@
 //! slots, sizes, options ── choose ──▶ version ── plan, cut in two ──▶ parts ── Plan::include ──▶ launches of the caller's plan
 //! ```
 
+mod attention;
 mod checks;
 pub mod choose;
 mod cut;
@@ -15,8 +16,11 @@ mod rows;
 mod step;
 mod vlstm;
 
+pub use attention::{
+    Attention, AttentionGradients, AttentionOutputs, AttentionSizes, SavedAttention,
+};
 pub use checks::SUITE;
-pub use choose::{Pass, choose};
+pub use choose::{Pass, choose, choose_attention};
 pub use rows::{GateGradients, Rows, SavedRows, VlstmRows};
 pub use step::VlstmStep;
 pub use vlstm::{Gradients, NormalizerGrad, Outputs, Saved, Sizes, Vlstm};
