@@ -161,14 +161,21 @@ fn in_words(share: f64) -> &'static str {
     }
 }
 
-/// As many whole clauses of a text as so many columns hold.
+/// As many whole clauses of a text as so many columns hold, or else as many words.
 fn beginning(text: &str, room: usize) -> String {
     const LEAST: usize = 12;
     let ends = text.match_indices([':', ';', ',']).map(|(at, _)| &text[..at]);
     let whole = std::iter::once(text).chain(ends).filter(|part| part.chars().count() <= room);
     match whole.max_by_key(|part| part.len()).filter(|part| part.len() >= LEAST) {
         Some(part) => part.to_owned(),
-        None => cut(text, Some(room)).0,
+        None => {
+            let (beginning, _) = cut(text, Some(room));
+            // Whole words, where there is one.
+            match beginning.strip_suffix('…').and_then(|words| words.rsplit_once(' ')) {
+                Some((words, _)) => format!("{words}…"),
+                None => beginning,
+            }
+        }
     }
 }
 
