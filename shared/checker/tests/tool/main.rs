@@ -51,7 +51,7 @@ fn the_action_checks_each_kernel_and_ends_with_the_worst_exit_code() {
     let sum = concat!(env!("CARGO_MANIFEST_DIR"), "/../app/programs/sum.cu");
     std::fs::copy(sum, here.path().join("sum.cu")).unwrap();
     let arguments = "kernel = \"sum_blocks\"\ngrid = \"8\"\nblock = \"128\"\nshared = \"512\"\n\
-        arg = [\"in:f32[n]\", \"out:f32[8]\", \"1000\"]\n";
+        args = [\"in:f32[n]\", \"out:f32[8]\", \"1000\"]\n";
     std::fs::write(here.path().join("sum.toml"), arguments).unwrap();
     let racy = format!("define = [\"FORGETFUL\"]\n{arguments}");
     std::fs::write(here.path().join("racy.toml"), racy).unwrap();
