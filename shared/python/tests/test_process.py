@@ -14,7 +14,16 @@ import vlstm
 from conftest import draw
 
 
+@pytest.fixture
+def interrupts():
+    """Ctrl-C as at a terminal: a shell that begins something in the background has it ignored there."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("interrupts")
 def test_ctrl_c_ends_an_emulated_call_soon():
     lstm, x = vlstm.LSTM(64, 256, 2), torch.randn(60, 16, 64)
     with torch.no_grad():
