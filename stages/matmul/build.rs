@@ -60,8 +60,15 @@ fn main() {
         ]
     });
     let linear = linear.concat();
-    let plain = ["ALONG_K, ALONG_K", "ALONG_K, ACROSS_K", "ACROSS_K, ACROSS_K"]
-        .map(|lies| format!("linear_plain<float, float, {lies}>"));
+    let mut plain = ["ALONG_K, ALONG_K", "ALONG_K, ACROSS_K", "ACROSS_K, ACROSS_K"]
+        .map(|lies| format!("linear_plain<float, float, {lies}>"))
+        .to_vec();
+    // Others of these types are compiled for a GPU as they are asked for, with the parameters of these.
+    for t in ["__half", "__nv_bfloat16"] {
+        plain.extend([t, "float"].map(|out| format!("linear_plain<{t}, {out}, ALONG_K, ALONG_K>")));
+    }
+    let gradient =
+        [&halves("weight_gradient", "128, 256, 64, 4, 16")[..], &["sum_parts".into()]].concat();
     lab_kernel_build::Stage::new()
         .kernel("kernels/v0_naive.cu", &each("matmul_naive", ""))
         .kernel("kernels/v1_coalesced.cu", &each("matmul_coalesced", ""))
@@ -100,6 +107,9 @@ fn main() {
         .needs("sm_90a")
         .at_first_use()
         .kernel("kernels/linear_plain.cu", &plain)
+        .at_first_use()
+        .kernel("kernels/weight_gradient.cu", &gradient)
+        .needs("sm_90a")
         .at_first_use()
         .kernel("kernels/v18_turned_grid.cu", &["matmul_turned_grid<float, 256, 128, 32, 4>"])
         .needs("sm_90a")

@@ -47,7 +47,7 @@ fn main() {
     let clear = ["4", "1"].map(|n| format!("clear_unused<float, {n}>")).to_vec();
     let adamw: Vec<String> = TYPES.iter().map(|(t, _)| format!("adamw<{t}>")).collect();
     lab_kernel_build::Stage::new()
-        .kernel("kernels/column_sums.cu", &["column_sums", "part_sums"])
+        .kernel("kernels/column_sums.cu", &["column_sums"])
         .kernel("kernels/rms_norm.cu", &[rows("rms_norm"), rows("rms_norm_back")].concat())
         .spills(4) // where rows are no packs
         .kernel("kernels/head_norm.cu", &[heads("head_norm"), heads("head_norm_back")].concat())

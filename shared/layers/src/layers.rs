@@ -4,9 +4,9 @@ use lab_device::DType;
 use lab_harness::plan::Slot;
 use lab_harness::{Error, Plan};
 use matmul::linear::{Activation, Lies, Product};
+use matmul::weight_gradient::WeightGradient;
 use passes::{
     Dropout, Embedding, EmbeddingUpstream, RmsNorm, RmsNormUpstream, SwiGlu, SwiGluUpstream,
-    add_column_sums,
 };
 
 use crate::{Dropouts, Tape};
@@ -274,8 +274,7 @@ impl Linear {
         Product { added: so_far, ..product }.add(plan)
     }
 
-    /// dW = dyᵀ x in f32, or dW += dyᵀ x. Few tiles would leave multiprocessors idle for a long sum: the rows are then taken in parts,
-    /// whose sums are added in their order.
+    /// dW = dyᵀ x in f32, or dW += dyᵀ x.
     pub(crate) fn add_by_weight(
         &self,
         plan: &mut Plan,
@@ -283,54 +282,13 @@ impl Linear {
         [x, dweight]: [Slot; 2],
         accumulates: bool,
     ) -> Result<(), Error> {
-        let Self { rows, n, k, .. } = *self;
-        let lies = [Lies::AcrossK, Lies::AcrossK];
-        let parts = self.parts_of_rows(plan.device().facts().multiprocessors as usize);
-        if parts == 1 {
-            let product = self.product([1, n, k, rows], lies, [dy, x, dweight], DType::F32);
-            return Product { accumulates, ..product }.add(plan);
+        let Self { dtype, rows, n, k, .. } = *self;
+        if WeightGradient::takes(plan.device(), dtype, [rows, n, k]) {
+            let (sizes, dw) = ([rows, n, k], dweight);
+            return WeightGradient { dtype, sizes, dy, x, dw, accumulates, parts: None }.add(plan);
         }
-        let partial = plan.scratch(DType::F32, parts * n * k);
-        let sizes = [parts, n, k, rows / parts];
-        self.product(sizes, lies, [dy, x, partial], DType::F32).add(plan)?;
-        add_column_sums(plan, partial, dweight, [parts, n * k], accumulates)
-    }
-
-    /// Into how many parts the rows of dW are cut: what takes the least time, of rounds of all multiprocessors and of the parts' way to
-    /// memory and back.
-    fn parts_of_rows(&self, multiprocessors: usize) -> usize {
-        const SIDE: usize = 128;
-        /// Cycles of a step of 64 rows of such a tile, and of its ends (`linear`, measured on an H200).
-        const STEP: f64 = 680.0;
-        const ENDS: f64 = 2500.0;
-        /// Bytes of device memory a cycle.
-        const BYTES: f64 = 2200.0;
-        let tiles = self.n.div_ceil(SIDE) * self.k.div_ceil(SIDE);
-        let cycles = |parts: usize| {
-            let rounds = (tiles * parts).div_ceil(multiprocessors) as f64;
-            let bytes = (4 * self.n * self.k * (2 * parts + 1)) as f64;
-            let product = rounds * ((self.rows / parts).div_ceil(64) as f64 * STEP + ENDS);
-            product + if parts == 1 { 0.0 } else { bytes / BYTES + ENDS }
-        };
-        let fits = |parts: &usize| self.rows.is_multiple_of(*parts);
-        let all = [1, 2, 3, 4, 5, 6, 8, 12, 16].into_iter().filter(fits);
-        all.min_by(|a, b| cycles(*a).total_cmp(&cycles(*b))).unwrap_or(1)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rows_are_cut_where_multiprocessors_would_idle() {
-        let device = lab_device::Device::emulator().unwrap();
-        let slot = Plan::new(&device).scratch(DType::BF16, 1);
-        let parts = |n, k| {
-            let linear = Linear { dtype: DType::BF16, rows: 32768, n, k, x: slot, weight: slot };
-            linear.parts_of_rows(132)
-        };
-        // 36 tiles; 108, which nearly fill a round; 2358.
-        assert_eq!([parts(768, 768), parts(2304, 768), parts(50304, 768)], [8, 1, 1]);
+        let lies = [Lies::AcrossK, Lies::AcrossK];
+        let product = self.product([1, n, k, rows], lies, [dy, x, dweight], DType::F32);
+        Product { accumulates, ..product }.add(plan)
     }
 }

@@ -13,6 +13,7 @@ mod linear_checks;
 mod model;
 mod narrow_round;
 mod tuning;
+pub mod weight_gradient;
 
 use lab_device::{Arithmetic, DType, Device, Instance, KernelSource, Launch};
 use lab_harness::compare::each;
@@ -468,6 +469,7 @@ pub static STAGE: Stage = Stage {
         &BEHIND,
         &SNAKE,
         &linear::LINEAR,
+        &weight_gradient::WEIGHT_GRADIENT,
     ],
     kernels: kernels::KERNELS,
     checks: checks::CHECKS,

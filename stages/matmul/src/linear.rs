@@ -74,7 +74,8 @@ impl Activation {
 /// dW = dyᵀ x             lies: [AcrossK, AcrossK]; or dW += dyᵀ x, in f32
 /// ```
 ///
-/// K is never split: few tiles with a long sum are slower than by the versions of the product. A GPU compiles what it is asked for; the
+/// K is never split: few tiles with a long sum are slower than by the versions of the product, and dW than by
+/// [`crate::weight_gradient::WeightGradient`]. A GPU compiles what it is asked for; the
 /// emulator has the three above, y and dx of halves, y and dW of f32; and in f32 all three.
 ///
 /// ```no_run
@@ -219,7 +220,8 @@ impl Product {
         let kernel = match source.instances("linear_plain").find(|i| i.name() == name) {
             Some(instance) => device.load(instance)?,
             None => {
-                let like = source.instances("linear_plain").next().expect("one at least");
+                let types = |i: &Instance| i.has("T", dtype.cpp()) && i.has("OUT", out.cpp());
+                let like = source.instances("linear_plain").find(types).expect("of all types");
                 device.instantiate(source, &name, like.name())?
             }
         };

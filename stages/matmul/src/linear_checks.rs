@@ -7,6 +7,7 @@ use lab_harness::{Dims, Options, Plan, Problem, Tensor, Tensors, Version, run};
 use lab_reference::matmul::matmul;
 
 use crate::linear::{Activation, LINEAR, Lies, Product};
+use crate::weight_gradient::WeightGradient;
 
 fn runs_on(device: &Device) -> bool {
     LINEAR.sources().iter().all(|source| source.runs_on(&device.facts().arch))
@@ -143,6 +144,54 @@ pub(crate) fn gradients_of_a_layer_add_up(device: &Device) {
             let error = relative(&bound.read(dw).unwrap().values(), &sums);
             assert!(error < 2e-6, "dW of {runs} runs on {}: {error}", device.name());
         }
+    }
+}
+
+/// dW += dyᵀ x, in one part, in parts of two lengths, and with one for each step, in any order of blocks and copies: runs add up,
+/// and give the same bits in each.
+pub(crate) fn weight_gradients_add_up(device: &Device) {
+    let ([rows, n, k], dtype) = ([330, 136, 264], DType::BF16);
+    if !WeightGradient::takes(device, dtype, [rows, n, k]) {
+        return;
+    }
+    let problem = Problem::new(LINEAR.test_shapes()[0].clone(), dtype);
+    let (dy, x) = (problem.normal(0, &[rows, n]), problem.normal(1, &[rows, k]));
+    let before = Tensor::new(&[n, k], &vec![0.5f32; n * k]);
+    let of_dy = dy.values();
+    let transposed: Vec<f64> = (0..n * rows).map(|e| of_dy[e % rows * n + e / rows]).collect();
+    let exact = matmul(&transposed, &x.values(), n, k, rows);
+    let runs = |device: &Device, parts| {
+        let mut plan = Plan::new(device);
+        let [dy_slot, x_slot] =
+            [("dy", &dy), ("x", &x)].map(|(name, t)| plan.input(name, dtype, &t.shape));
+        let dw = plan.state("dw", DType::F32, &[n, k]);
+        let sizes = [rows, n, k];
+        WeightGradient { dtype, sizes, dy: dy_slot, x: x_slot, dw, accumulates: true, parts }
+            .add(&mut plan)
+            .map_err(|e| e.to_string())?;
+        let binder = plan.bind().upload("dy", &dy).unwrap().upload("x", &x).unwrap();
+        let mut bound = binder.upload("dw", &before).unwrap().finish().unwrap();
+        Ok::<_, String>([(); 2].map(|()| {
+            bound.run().unwrap();
+            bound.read(dw).unwrap()
+        }))
+    };
+    for parts in [None, Some(1), Some(4), Some(6)] {
+        let first = runs(device, parts).unwrap();
+        for (n, dw) in first.iter().enumerate() {
+            let sums: Vec<f64> = exact.iter().map(|v| 0.5 + (n + 1) as f64 * v).collect();
+            let error = relative(&dw.values(), &sums);
+            assert!(error < 2e-6, "dW of {} runs in {parts:?} parts: {error}", n + 1);
+        }
+        // One way of cutting: on the emulator each schedule takes seconds.
+        for device in schedules(device).iter().filter(|_| parts == Some(4)) {
+            assert!(runs(device, parts).unwrap() == first, "{parts:?} on {}", device.name());
+        }
+    }
+    for parts in [0, 7] {
+        let refused = runs(device, Some(parts)).unwrap_err();
+        let why = "parts: expected 1 to 6, one for each step of 64 rows at most";
+        assert_eq!(refused, format!("{why}, got {parts}"));
     }
 }
 

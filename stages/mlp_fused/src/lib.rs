@@ -170,7 +170,8 @@ const INFO: Info = Info {
         Output {
             name: "emb_change",
             bounds: &[(F32, 3e-5), (F64, 8e-15)],
-            elements: &[(F32, 5.0 * unit::F32), (F64, 8.0 * unit::F64)],
+            // A row of a common word is rounded at each step that has it: a GPU leaves 7.6 units after 200 steps.
+            elements: &[(F32, 10.0 * unit::F32), (F64, 8.0 * unit::F64)],
         },
         Output {
             name: "w1_change",
@@ -190,7 +191,7 @@ const INFO: Info = Info {
         Output {
             name: "b2_change",
             bounds: &[(F32, 3e-6), (F64, 1e-15)],
-            elements: &[(F32, 7.0 * unit::F32), (F64, 9.0 * unit::F64)],
+            elements: &[(F32, 10.0 * unit::F32), (F64, 9.0 * unit::F64)],
         },
     ],
 };

@@ -25,24 +25,3 @@ __global__ void __launch_bounds__(COLUMNS* WARPS)
     for (int w = 0; w < WARPS; ++w) total += sums[w][lane];
     out[c] = accumulates ? out[c] + total : total;
 }
-
-// The same of few rows, which are long: parts of a product's sum. Work split: a thread four columns of all rows.
-constexpr int PART_THREADS = 256, FOUR = 4;
-
-__global__ void __launch_bounds__(PART_THREADS)
-    part_sums(const float* __restrict__ partial, float* __restrict__ out, int rows, long long columns, bool accumulates) {
-    long long c = (blockIdx.x * 1ll * PART_THREADS + threadIdx.x) * FOUR;
-    if (c >= columns) return;
-    Pack<float> sum = load_pack(partial + c);
-    for (int r = 1; r < rows; ++r) {
-        Pack<float> more = load_pack(partial + r * columns + c);
-#pragma unroll
-        for (int i = 0; i < FOUR; ++i) sum.v[i] += more.v[i];
-    }
-    if (accumulates) {
-        Pack<float> before = load_pack(out + c);
-#pragma unroll
-        for (int i = 0; i < FOUR; ++i) sum.v[i] += before.v[i];
-    }
-    store_pack(out + c, sum);
-}

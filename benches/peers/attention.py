@@ -1,0 +1,59 @@
+"""Softmax attention of others, on the problems of the stage `attention`.
+
+    lab bench attention --peers      # or as problems.py says
+
+PyTorch's `scaled_dot_product_attention` by cuDNN (`cudnn`) and by FlashAttention-2 (`flash`), in halves; `math`, the scores in
+memory, in f32 without TF32. Family `attention`, or `attention_fwbw` with all gradients from do; causal. Neither backward pass
+is deterministic: dq is summed up by atomics. The error is that of o against f64, on one head.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from problems import answer, launched, relative_error, replay_us
+
+DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+BACKENDS = {
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "math": SDPBackend.MATH,
+}
+
+
+def attention(backend, q, k, v):
+    with sdpa_kernel(backend):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
+
+
+def measure(backend, backward, inputs, grad):
+    exact = attention(SDPBackend.MATH, *(t[:1, :1].detach().double() for t in inputs))
+
+    def run():
+        if not backward:
+            with torch.no_grad():
+                return attention(backend, *inputs)
+        o = attention(backend, *inputs)
+        return o, torch.autograd.grad(o, inputs, grad)
+
+    o = run()[0] if backward else run()
+    row = {"relative_error": relative_error(o[:1, :1].detach(), exact)}
+    return row | launched(run, 20) | {"replay_us": replay_us(run, 10)}
+
+
+def lines(asked):
+    backward = asked["family"] == "attention_fwbw"
+    if not backward and asked["family"] != "attention":
+        return
+    b, nh, nkv, s, d = (asked["shape"][name] for name in ("B", "NH", "NKV", "S", "D"))
+    normal = lambda heads: torch.randn(b, heads, s, d, device="cuda").to(DTYPES[asked["dtype"]])
+    inputs = [normal(heads).requires_grad_(backward) for heads in (nh, nkv, nkv)]
+    grad = normal(nh)
+    for name in ["math"] if asked["dtype"] == "f32" else ["cudnn", "flash"]:
+        yield name, lambda name=name: measure(BACKENDS[name], backward, inputs, grad)
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    answer([f"PyTorch {torch.__version__}", f"cuDNN {torch.backends.cudnn.version()}"], lines)
