@@ -1,10 +1,13 @@
-"""y = gelu(x Wᵀ + b) + r in PyTorch, on the problems of matmul:linear.
+"""y = gelu(x Wᵀ + b) + r in PyTorch, on the problems of matmul:linear; and dW = dyᵀ x on those of matmul:weight_gradient.
 
     lab bench linear --peers         # or as problems.py says
 
 `torch`: F.linear, whose bias is added in cuBLASLt's epilogue, then a GELU and an addition, a launch each; `compiled`,
 the same through torch.compile, which joins the two; `product`, x Wᵀ alone, without all that. The error is that of y
 against f64, on some rows.
+
+Family `weight_gradient`: `torch`, by cuBLAS, into f32; `halves`, into the type of dy and x, as autograd has it. The error is that of
+some rows of dW.
 """
 
 import torch
@@ -32,8 +35,25 @@ def measure(function, exact, inputs):
     return row | launched(run, 20) | {"replay_us": replay_us(run, 10)}
 
 
+def weight_gradient(asked):
+    rows, n, k = (asked["shape"][name] for name in ("R", "N", "K"))
+    dy, x = (torch.randn(rows, columns, device="cuda").to(DTYPES[asked["dtype"]]) for columns in (n, k))
+    expected = dy[:, :64].double().T @ x.double()
+    for name, out in (("torch", torch.float32), ("halves", dy.dtype)):
+
+        def run(out=out):
+            return torch.mm(dy.T, x, out_dtype=out)
+
+        yield name, lambda run=run: (
+            {"relative_error": relative_error(run()[:64], expected)} | launched(run, 20) | {"replay_us": replay_us(run, 10)}
+        )
+
+
 def lines(asked):
     if asked["dtype"] not in DTYPES:
+        return
+    if asked["family"] == "weight_gradient":
+        yield from weight_gradient(asked)
         return
     g, m, n, k = (asked["shape"][name] for name in ("G", "M", "N", "K"))
     normal = lambda *shape: torch.randn(*shape, device="cuda").to(DTYPES[asked["dtype"]])

@@ -24,6 +24,9 @@ fn main() {
     let rooms = [", 64, 64", ", 128, 64"];
     let mut back = of_each(&["attention_keys_mma", "attention_queries_mma"], &TYPES[1..], &rooms);
     back.extend(of_each(&["attention_rows"], &TYPES[1..], &[", 128"]));
+    // ROOM, GROUPS, L, PLACES.
+    let narrow = ", 64, 2, 128, 3";
+    let wide = [", 64, 3, 128, 3", ", 128, 2, 128, 2", ", 256, 2, 64, 2"];
     lab_kernel_build::Stage::new()
         .kernel("kernels/scores.cu", &scores)
         .kernel("kernels/online.cu", &online)
@@ -31,5 +34,12 @@ fn main() {
         .needs("sm_80")
         .kernel("kernels/mma_back.cu", &back)
         .needs("sm_80")
+        .kernel(
+            "kernels/wgmma.cu",
+            &of_each(&["attention_wgmma"], &TYPES[1..], &[narrow, wide[1], wide[2]]),
+        )
+        .needs("sm_90a")
+        .kernel("kernels/turns.cu", &of_each(&["attention_turns"], &TYPES[1..], &wide))
+        .needs("sm_90a")
         .build();
 }

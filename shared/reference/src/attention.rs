@@ -9,6 +9,8 @@
 //! Pairs are those with j ≤ i where it is causal, otherwise all. Head h of Q takes head h / group of K and V; dk and dv
 //! are sums over the heads of a group. Source: FlashAttention (arXiv 2205.14135), section 2.2 and appendix B.
 
+use rayon::prelude::*;
+
 use crate::matmul::matmul;
 
 /// Rows of scores at a time: all of them would be S² numbers.
@@ -72,11 +74,11 @@ struct Rows<'a> {
     lse: Vec<f64>,
 }
 
-/// Outputs, or magnitudes of them, of each piece of rows that `of_rows` is given; it adds to dk and dv of the head.
+/// Outputs, or magnitudes of them, of each piece of rows that `of_rows` is given; it adds to dk and dv of the head of K and V.
 fn walk(
     inputs: Inputs<'_>,
     sizes: Sizes,
-    mut of_rows: impl FnMut(&Rows<'_>, &mut Outputs, [&mut [f64]; 2]),
+    of_rows: impl Fn(&Rows<'_>, &mut Outputs) + Sync,
 ) -> Outputs {
     let Sizes { heads, group, positions: s, columns: d, causal } = sizes;
     let head = s * d;
@@ -85,18 +87,20 @@ fn walk(
     assert_eq!([inputs.k.len(), inputs.v.len()], [heads / group * head; 2], "k and v");
     assert!(inputs.grad.is_none_or(|grad| grad.len() == heads * head), "do");
     let scale = 1.0 / (d as f64).sqrt();
-    let mut all = Outputs::default();
-    let of_columns = if inputs.grad.is_some() { inputs.k.len() } else { 0 };
-    let (mut dk, mut dv) = (vec![0.0; of_columns], vec![0.0; of_columns]);
-    for n in 0..heads {
-        let shared = n / group * head..(n / group + 1) * head;
-        let (k, v) = (&inputs.k[shared.clone()], &inputs.v[shared.clone()]);
-        let (k_transposed, v_transposed) = (transposed(k, d), transposed(v, d));
-        for first in (0..s).step_by(ROWS) {
+    let of_group = |shared: usize| {
+        let of_columns = if inputs.grad.is_some() { head } else { 0 };
+        let mut own =
+            Outputs { dk: vec![0.0; of_columns], dv: vec![0.0; of_columns], ..Outputs::default() };
+        let [k, v] = [inputs.k, inputs.v].map(|all| &all[shared * head..(shared + 1) * head]);
+        let (k_transposed, v_transposed) = (&transposed(k, d)[..], &transposed(v, d)[..]);
+        let firsts = || (0..s).step_by(ROWS);
+        for (n, first) in (shared * group..(shared + 1) * group)
+            .flat_map(|n| firsts().map(move |first| (n, first)))
+        {
             let rows = ROWS.min(s - first);
-            let own = n * head + first * d..n * head + (first + rows) * d;
-            let q = &inputs.q[own.clone()];
-            let mut weights = matmul(q, &k_transposed, rows, s, d);
+            let at = n * head + first * d..n * head + (first + rows) * d;
+            let q = &inputs.q[at.clone()];
+            let mut weights = matmul(q, k_transposed, rows, s, d);
             let mut lse = Vec::with_capacity(rows);
             for (r, row) in weights.chunks_mut(s).enumerate() {
                 let (pairs, none) = row.split_at_mut(if causal { first + r + 1 } else { s });
@@ -107,14 +111,20 @@ fn walk(
                 pairs.iter_mut().for_each(|score| *score = (*score - lse[r]).exp());
                 none.fill(0.0);
             }
-            let grad = inputs.grad.map(|grad| &grad[own]);
-            let (k_transposed, v_transposed) = (&k_transposed[..], &v_transposed[..]);
-            let rows = Rows { q, grad, k, v, k_transposed, v_transposed, weights, lse };
-            let of_head = if grad.is_some() { shared.clone() } else { 0..0 };
-            of_rows(&rows, &mut all, [&mut dk[of_head.clone()], &mut dv[of_head]]);
+            let grad = inputs.grad.map(|grad| &grad[at]);
+            of_rows(&Rows { q, grad, k, v, k_transposed, v_transposed, weights, lse }, &mut own);
         }
+        own
+    };
+    let all: Vec<Outputs> = (0..heads / group).into_par_iter().map(of_group).collect();
+    let joined = |part: fn(&Outputs) -> &[f64]| all.iter().flat_map(part).copied().collect();
+    Outputs {
+        o: joined(|own| &own.o),
+        lse: joined(|own| &own.lse),
+        dq: joined(|own| &own.dq),
+        dk: joined(|own| &own.dk),
+        dv: joined(|own| &own.dv),
     }
-    Outputs { dk, dv, ..all }
 }
 
 /// Both passes.
@@ -134,7 +144,7 @@ fn walk(
 pub fn attention(inputs: Inputs<'_>, sizes: Sizes) -> Outputs {
     let (s, d) = (sizes.positions, sizes.columns);
     let scale = 1.0 / (d as f64).sqrt();
-    walk(inputs, sizes, |rows, all, [dk, dv]| {
+    walk(inputs, sizes, |rows, all| {
         let count = rows.lse.len();
         let o = matmul(&rows.weights, rows.v, count, d, s);
         all.lse.extend(&rows.lse);
@@ -148,8 +158,8 @@ pub fn attention(inputs: Inputs<'_>, sizes: Sizes) -> Outputs {
                     .for_each(|(slope, weight)| *slope = weight * (*slope - delta));
             }
             all.dq.extend(matmul(&slopes, rows.k, count, d, s).iter().map(|sum| scale * sum));
-            add(dk, &matmul(&transposed(&slopes, s), rows.q, s, d, count), scale);
-            add(dv, &matmul(&transposed(&rows.weights, s), grad, s, d, count), 1.0);
+            add(&mut all.dk, &matmul(&transposed(&slopes, s), rows.q, s, d, count), scale);
+            add(&mut all.dv, &matmul(&transposed(&rows.weights, s), grad, s, d, count), 1.0);
         }
         all.o.extend(o);
     })
@@ -170,7 +180,7 @@ pub fn magnitudes(inputs: Inputs<'_>, sizes: Sizes, normal: f64) -> Outputs {
     // Of no pair nothing is rounded.
     let floor = |weight: f64| if weight > 0.0 { normal } else { 0.0 };
     let absolute = |of: &[f64]| of.iter().map(|x| x.abs()).collect::<Vec<_>>();
-    walk(inputs, sizes, |rows, all, [dk, dv]| {
+    walk(inputs, sizes, |rows, all| {
         let count = rows.lse.len();
         let (q, k, v) = (absolute(rows.q), absolute(rows.k), absolute(rows.v));
         let mut weights = matmul(&q, &absolute(rows.k_transposed), count, s, d);
@@ -194,8 +204,8 @@ pub fn magnitudes(inputs: Inputs<'_>, sizes: Sizes, normal: f64) -> Outputs {
                 });
             }
             all.dq.extend(matmul(&slopes, &k, count, d, s).iter().map(|sum| scale * sum));
-            add(dk, &matmul(&transposed(&slopes, s), &q, s, d, count), scale);
-            add(dv, &matmul(&transposed(&weights, s), &grad, s, d, count), 1.0);
+            add(&mut all.dk, &matmul(&transposed(&slopes, s), &q, s, d, count), scale);
+            add(&mut all.dv, &matmul(&transposed(&weights, s), &grad, s, d, count), 1.0);
         }
         all.o.extend(matmul(&weights, &v, count, d, s));
     })

@@ -55,19 +55,12 @@ __global__ void __launch_bounds__(L * 2, 2)
         if (kv0 > 0) fetch(shared.places[turn ^ 1], kv0 - L);
         multiply_scores<T, ROOM, L>(score, shared.q, place.k);
         if (kv0 == end) hide_later(score, last, kv0);
-        float2 shrinks = row.weigh(score, log2_scale);
-#pragma unroll
-        for (int n = 0; n < ROOM / 2; ++n) out[n] *= n / 2 % 2 > 0 ? shrinks.y : shrinks.x;
+        scale_rows(out, row.weigh(score, log2_scale));
         round_pairs<T>(pairs, score);
         multiply_values<T, ROOM, L>(out, pairs, place.v);
     }
     // ANCHOR_END: loop
     float inverse[2];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-        float sum = warp_reduce<4>(row.sum[r], Add{});
-        inverse[r] = 1 / sum;
-        if (threadIdx.x % 4 == 0 && own + 8 * r < S) lse[head * S + own + 8 * r] = (row.top[r] + log2f(sum)) * LN2;
-    }
+    row.finish(inverse, lse + head * S, own, S);
     store_rows(Matrix<T>{o + head * S * D, S, D}, out, inverse, q0);
 }

@@ -36,11 +36,10 @@ struct Running {
         float shrinks[2];
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-            float most = top[r];
+            float most = score[2 * r];
 #pragma unroll
-            for (int n = 2 * r; n < N; n += 4)
-                most = max(most, max(score[n] * log2_scale, score[n + 1] * log2_scale));
-            most = warp_reduce<4>(most, Max{});
+            for (int n = 2 * r; n < N; n += 4) most = max(most, max(score[n], score[n + 1]));
+            most = max(top[r], warp_reduce<4>(most, Max{}) * log2_scale);
             shrinks[r] = power_of_two(top[r] - most);
             top[r] = most, sum[r] *= shrinks[r];
         }
@@ -52,7 +51,23 @@ struct Running {
         }
         return make_float2(shrinks[0], shrinks[1]);
     }
+
+    // 1 / the sum of each row, and its lse, to the head's: `own` is the first of the lane's rows.
+    __device__ __forceinline__ void finish(float (&inverse)[2], float* lse, int own, int S) const {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            float all = warp_reduce<4>(sum[r], Add{});
+            inverse[r] = 1 / all;
+            if (threadIdx.x % 4 == 0 && own + 8 * r < S) lse[own + 8 * r] = (top[r] + log2f(all)) * LN2;
+        }
+    }
 };
+
+// Each of a lane's two rows times its factor.
+template <int N> __device__ __forceinline__ void scale_rows(float (&out)[N], float2 factor) {
+#pragma unroll
+    for (int n = 0; n < N; ++n) out[n] *= n / 2 % 2 > 0 ? factor.y : factor.x;
+}
 // ANCHOR_END: running
 
 // ANCHOR: slopes

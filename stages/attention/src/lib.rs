@@ -5,10 +5,10 @@
 
 #![forbid(unsafe_code)]
 
-use lab_device::{DType, Device, Instance, KernelSource};
+use lab_device::{DType, Device, Instance, KernelSource, Swizzle, TensorMap};
 use lab_harness::attention::{self, CAUSAL, Slots, group_of, is_causal, sizes, sizes_of};
 use lab_harness::compare::unit;
-use lab_harness::plan::Scope;
+use lab_harness::plan::{Scope, Slot};
 use lab_harness::suite::{Check, every_kernel_loads};
 use lab_harness::{Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments};
 
@@ -34,6 +34,10 @@ enum Way {
     Online,
     /// A tile of them, in the registers that tensor cores read.
     Mma,
+    /// The same of warpgroups.
+    Wgmma,
+    /// The same, by warpgroups that take turns, of blocks that stay.
+    Turns,
 }
 
 /// Columns of the widest head of tiles in f32.
@@ -56,6 +60,7 @@ const fn dims(positions: usize, columns: usize, timed: usize) -> [Dim; 5] {
 static IN_MEMORY: [Dim; 5] = dims(MOST_IN_MEMORY, MOST_COLUMNS, 1024);
 static IN_TILES: [Dim; 5] = dims(1 << 24, MOST_COLUMNS, 2048);
 static IN_REGISTERS: [Dim; 5] = dims(1 << 24, 128, 2048);
+static IN_WIDE_REGISTERS: [Dim; 5] = dims(1 << 24, 256, 2048);
 
 const F16: DType = DType::F16;
 const BF16: DType = DType::BF16;
@@ -135,6 +140,29 @@ pub static MMA: Attention = Attention {
     way: Way::Mma,
 };
 
+/// By warpgroups.
+pub static WGMMA: Attention = Attention {
+    info: Info {
+        name: "v5_wgmma",
+        parent: Some("v2_mma"),
+        change: "wgmma of 64 rows a warpgroup; one thread asks for tiles by TMA",
+        dims: &IN_WIDE_REGISTERS,
+        ..MMA.info
+    },
+    way: Way::Wgmma,
+};
+
+/// By warpgroups that take turns.
+pub static TURNS: Attention = Attention {
+    info: Info {
+        name: "v6_turns",
+        parent: Some("v5_wgmma"),
+        change: "the next scores under this softmax; warpgroups take turns; blocks stay",
+        ..WGMMA.info
+    },
+    way: Way::Turns,
+};
+
 /// Both passes, pairs in memory.
 pub static SCORES_BACK: Attention = Attention {
     info: Info {
@@ -205,7 +233,7 @@ pub static MMA_BACK: Attention = Attention {
 pub static STAGE: Stage = Stage {
     name: "attention",
     teaches: "softmax attention: a running maximum, and gradients that make their scores again",
-    versions: &[&SCORES, &ONLINE, &MMA, &SCORES_BACK, &MMA_BACK],
+    versions: &[&SCORES, &ONLINE, &MMA, &WGMMA, &TURNS, &SCORES_BACK, &MMA_BACK],
     kernels: kernels::KERNELS,
     checks: &[Check {
         name: "every_kernel_loads_on_every_device",
@@ -225,6 +253,8 @@ impl Version for Attention {
             (Way::Online, _) => vec![&kernels::ONLINE],
             (Way::Mma, false) => vec![&kernels::MMA],
             (Way::Mma, true) => vec![&kernels::MMA, &kernels::MMA_BACK],
+            (Way::Wgmma, _) => vec![&kernels::WGMMA],
+            (Way::Turns, _) => vec![&kernels::TURNS],
         }
     }
 
@@ -263,6 +293,8 @@ impl Version for Attention {
             Way::Online => {
                 problem.in_tiles(&mut plan, slots, &kernels::ONLINE, "attention_online")?
             }
+            Way::Wgmma => problem.by_warpgroups(&mut plan, slots, &kernels::WGMMA)?,
+            Way::Turns => problem.by_warpgroups(&mut plan, slots, &kernels::TURNS)?,
             Way::Mma => {
                 problem.in_tiles(&mut plan, slots, &kernels::MMA, "attention_mma")?;
                 if slots.gradients.is_some() {
@@ -286,6 +318,7 @@ struct Pass {
     dtype: DType,
     /// Of all sequences together.
     heads: usize,
+    heads_a_sequence: usize,
     group: usize,
     positions: usize,
     columns: usize,
@@ -298,6 +331,7 @@ impl Pass {
         Ok(Self {
             dtype: request.dtype,
             heads: b * nh,
+            heads_a_sequence: nh,
             group: group_of(&request.dims)?,
             positions,
             columns,
@@ -376,6 +410,61 @@ impl Pass {
         plan.launch_in(&scope, &kernel, grid, [])
     }
 
+    /// A block for 64 rows a warpgroup of each head, or as many blocks as run at once.
+    fn by_warpgroups(
+        &self,
+        plan: &mut Plan,
+        slots: Slots,
+        source: &'static KernelSource,
+    ) -> Result<(), Error> {
+        let stays = std::ptr::eq(source, &kernels::TURNS);
+        let name = if stays { "attention_turns" } else { "attention_wgmma" };
+        let instance = self.instance(source, name);
+        let [rows, keys] = [ROWS * instance.size("GROUPS"), instance.size("L")];
+        let (heads, tiles) = (self.heads, self.positions.div_ceil(rows));
+        let all = heads * tiles;
+        let device = plan.device();
+        let blocks = if stays { all.min(device.facts().multiprocessors as usize) } else { all };
+        let kernel = device.load(instance)?;
+        let launch = kernel.grid([blocks_of(blocks)?, 1, 1])?;
+        let [q, o] = [slots.q, slots.o].map(|slot| (slot, self.heads_a_sequence));
+        let [k, v] = [slots.k, slots.v].map(|slot| (slot, self.heads_a_sequence / self.group));
+        let map = |(_, heads): (Slot, usize), rows| self.panels(heads, rows);
+        let scope = self.scope(slots).with(arguments![
+            q: q.0.loaded_by(map(q, ROWS)?),
+            k: k.0.loaded_by(map(k, keys)?),
+            v: v.0.loaded_by(map(v, keys)?),
+            o: o.0.stored_by(map(o, ROWS)?),
+            heads,
+            tiles,
+            together: self.together(),
+            NH: self.heads_a_sequence,
+        ]);
+        if !stays {
+            return plan.launch_in(&scope, &kernel, launch, []);
+        }
+        // The kernel leaves it at 0.
+        let counter = plan.zeros(DType::U32, 1);
+        plan.launch_in(&scope.with(arguments![counter]), &kernel, launch, [])
+    }
+
+    /// Panels of 64 columns of so many rows of a head: columns, rows, heads, sequences.
+    fn panels(&self, heads: usize, rows: usize) -> Result<TensorMap, Error> {
+        let Self { dtype, columns, positions, .. } = *self;
+        let sizes = [columns, positions, heads, self.heads / self.heads_a_sequence];
+        let row = columns * dtype.size();
+        let map = TensorMap::new(dtype, &sizes, &[PANEL, rows, 1, 1])?;
+        let map = map.strides(&[row, positions * row, heads * positions * row])?;
+        Ok(map.swizzle(Swizzle::Bytes128))
+    }
+
+    /// Heads of q whose keys and values half of a cache of 50 MB holds, together.
+    fn together(&self) -> usize {
+        const BYTES: usize = 24 << 20;
+        let shared = 2 * self.positions * self.columns * self.dtype.size();
+        ((BYTES / shared).max(1) * self.group).min(self.heads)
+    }
+
     /// What pairs need of their rows, then dk and dv, then dq.
     fn gradients(&self, plan: &mut Plan, slots: Slots) -> Result<(), Error> {
         let source = &kernels::MMA_BACK;
@@ -405,6 +494,10 @@ impl Pass {
         of_type.find(|i| self.columns <= room(i)).expect("D of a checked problem")
     }
 }
+
+/// Rows of a warpgroup, and columns of a panel.
+const ROWS: usize = 64;
+const PANEL: usize = 64;
 
 /// Of the square of threads of kernels/scores.cu.
 const SIDE: usize = 16;

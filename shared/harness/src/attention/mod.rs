@@ -180,11 +180,17 @@ impl Family for Attention {
     fn bench_shapes(&self, info: &Info, dtype: DType) -> Vec<Dims> {
         match dtype {
             DType::F32 => vec![sizes([1, 8, 8, 2048, 64])],
-            _ => [[4, 8, 8, 1024, 64], [8, 16, 16, 2048, 128], [8, 32, 32, 2048, 64]]
-                .into_iter()
-                .chain((info.dims[3].max >= 8192).then_some([2, 16, 16, 8192, 128]))
-                .map(sizes)
-                .collect(),
+            _ => [
+                [4, 8, 8, 1024, 64],
+                [8, 16, 16, 2048, 128],
+                [8, 32, 32, 2048, 64],
+                [4, 8, 8, 2048, 256],
+                [2, 16, 16, 8192, 128],
+            ]
+            .into_iter()
+            .filter(|shape| shape[3] <= info.dims[3].max && shape[4] <= info.dims[4].max)
+            .map(sizes)
+            .collect(),
         }
     }
 

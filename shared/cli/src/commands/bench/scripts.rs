@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 /// The scripts and their families.
 const SCRIPTS: [(&str, &[&str]); 7] = [
     ("attention.py", &["attention", "attention_fwbw"]),
-    ("linear.py", &["linear"]),
+    ("linear.py", &["linear", "weight_gradient"]),
     ("lstm.py", &["lstm_fw", "lstm"]),
     ("mlp.py", &["mlp"]),
     ("qkv.py", &["qkv", "causal_qkv"]),
