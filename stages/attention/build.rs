@@ -27,6 +27,21 @@ fn main() {
     // ROOM, GROUPS, L, PLACES.
     let narrow = ", 64, 2, 128, 3";
     let wide = [", 64, 3, 128, 3", ", 128, 2, 128, 2", ", 256, 2, 64, 2"];
+    let mut wide_back = of_each(
+        &["attention_keys_wgmma"],
+        &TYPES[1..],
+        &[
+            ", 64, 2, 64, 4, BOTH",
+            ", 128, 2, 64, 4, BOTH",
+            ", 256, 1, 64, 2, VALUES_ALONE",
+            ", 256, 1, 64, 2, KEYS_ALONE",
+        ],
+    );
+    wide_back.extend(of_each(
+        &["attention_queries_wgmma"],
+        &TYPES[1..],
+        &[", 64, 2, 128, 4", ", 128, 2, 64, 4", ", 256, 1, 64, 2"],
+    ));
     lab_kernel_build::Stage::new()
         .kernel("kernels/scores.cu", &scores)
         .kernel("kernels/online.cu", &online)
@@ -40,6 +55,8 @@ fn main() {
         )
         .needs("sm_90a")
         .kernel("kernels/turns.cu", &of_each(&["attention_turns"], &TYPES[1..], &wide))
+        .needs("sm_90a")
+        .kernel("kernels/wgmma_back.cu", &wide_back)
         .needs("sm_90a")
         .build();
 }

@@ -82,9 +82,10 @@ __global__ void __launch_bounds__(L * 2, 2)
         multiply_scores<T, ROOM, L>(score, shared.k, place.q);
         multiply_scores<T, ROOM, L>(product, shared.v, place.grad);
         if (causal && n % in_head == 0)
-            slopes_of_columns<T, true>(weights, slopes, score, product, place.of_row, log2_scale, own_row());
+            slopes_of_columns<true>(score, product, place.of_row, log2_scale, own_row());
         else
-            slopes_of_columns<T, false>(weights, slopes, score, product, place.of_row, log2_scale, own_row());
+            slopes_of_columns<false>(score, product, place.of_row, log2_scale, own_row());
+        round_pairs<T>(weights, score), round_pairs<T>(slopes, product);
         multiply_values<T, ROOM, L>(dv_j, weights, place.grad);
         multiply_values<T, ROOM, L>(dk_j, slopes, place.q);
     }
@@ -134,8 +135,12 @@ __global__ void __launch_bounds__(L * 2, 2)
         if (kv0 > 0) fetch(shared.places[turn ^ 1], kv0 - L);
         multiply_scores<T, ROOM, L>(score, shared.q, place.k);
         multiply_scores<T, ROOM, L>(product, shared.grad, place.v);
-        if (kv0 == end) hide_later(score, last, kv0);
-        slopes_of_rows(product, score, rows, log2_scale);
+        if (kv0 == end) {
+            hide_later(score, last, kv0);
+            slopes_of_rows<true>(product, score, rows, log2_scale);
+        } else {
+            slopes_of_rows<false>(product, score, rows, log2_scale);
+        }
         round_pairs<T>(slopes, product);
         multiply_values<T, ROOM, L>(dq_i, slopes, place.k);
     }

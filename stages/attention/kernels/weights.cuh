@@ -71,35 +71,33 @@ template <int N> __device__ __forceinline__ void scale_rows(float (&out)[N], flo
 // ANCHOR_END: running
 
 // ANCHOR: slopes
-// dS_ij of a lane's two rows i in place of do_i·v_j, by their scores, of which those that do not count are -∞.
-template <int N>
+// dS_ij of a lane's two rows i in place of do_i·v_j, by their scores. Where HIDES scores of -∞ do not count.
+template <bool HIDES, int N>
 __device__ __forceinline__ void slopes_of_rows(float (&product)[N], const float (&score)[N], const float2 (&rows)[2],
                                                float log2_scale) {
 #pragma unroll
     for (int n = 0; n < N; ++n) {
         float2 row = rows[n / 2 % 2];
         float slope = power_of_two(score[n] * log2_scale - row.x) * (product[n] - row.y);
-        product[n] = score[n] == lowest<float>() ? 0 : slope;  // not 0 · NaN, where V's row is a later one
+        product[n] = HIDES && score[n] == lowest<float>() ? 0 : slope;  // not 0 · NaN, where V's row is a later one
     }
 }
 
-// The other way round: a lane has two positions j, and of each eight rows i that come past two. P_ij and dS_ij, rounded, as
-// A operands of the sums over i. Where DIAGONAL only rows i >= j count, of which `own` is the lane's first j.
-template <class T, bool DIAGONAL, int N>
-__device__ __forceinline__ void slopes_of_columns(unsigned (&weights)[N / 8][4], unsigned (&slopes)[N / 8][4],
-                                                  const float (&score)[N], const float (&product)[N], const float2* rows,
+// The other way round: a lane has two positions j, and of each eight rows i that come past two. P_ij in place of the scores,
+// dS_ij in place of do_i·v_j. Where DIAGONAL only rows i >= j count, of which `own` is the lane's first j.
+template <bool DIAGONAL, int N>
+__device__ __forceinline__ void slopes_of_columns(float (&score)[N], float (&product)[N], const float2* rows,
                                                   float log2_scale, int own) {
 #pragma unroll
     for (int n = 0; n < N; n += 2) {
         int i = own_column(n), first = own + n / 2 % 2 * 8;
         float4 two = *reinterpret_cast<const float4*>(rows + i);
-        float p[2] = {power_of_two(score[n] * log2_scale - two.x), power_of_two(score[n + 1] * log2_scale - two.z)};
-        float d[2] = {p[0] * (product[n] - two.y), p[1] * (product[n + 1] - two.w)};
+        score[n] = power_of_two(score[n] * log2_scale - two.x);
+        score[n + 1] = power_of_two(score[n + 1] * log2_scale - two.z);
+        product[n] = score[n] * (product[n] - two.y), product[n + 1] = score[n + 1] * (product[n + 1] - two.w);
 #pragma unroll
         for (int e = 0; e < 2; ++e)
-            if (DIAGONAL && i + e < first) p[e] = d[e] = 0;  // not 0 · NaN, where the row is an earlier one
-        weights[n / 8][n / 2 % 4] = two_halves<T>(p[0], p[1]);
-        slopes[n / 8][n / 2 % 4] = two_halves<T>(d[0], d[1]);
+            if (DIAGONAL && i + e < first) score[n + e] = product[n + e] = 0;  // not 0 · NaN, where the row is an earlier one
     }
 }
 // ANCHOR_END: slopes

@@ -8,7 +8,7 @@
 use lab_device::{DType, Device, Instance, KernelSource, Swizzle, TensorMap};
 use lab_harness::attention::{self, CAUSAL, Slots, group_of, is_causal, sizes, sizes_of};
 use lab_harness::compare::unit;
-use lab_harness::plan::{Scope, Slot};
+use lab_harness::plan::Scope;
 use lab_harness::suite::{Check, every_kernel_loads};
 use lab_harness::{Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments};
 
@@ -229,11 +229,23 @@ pub static MMA_BACK: Attention = Attention {
     way: Way::Mma,
 };
 
+/// Both passes by warpgroups.
+pub static WGMMA_BACK: Attention = Attention {
+    info: Info {
+        name: "v7_wgmma_back",
+        parent: Some("v4_mma_back"),
+        change: "wgmma for the gradients too: weights and slopes are operands as they stand in registers",
+        dims: &IN_WIDE_REGISTERS,
+        ..MMA_BACK.info
+    },
+    way: Way::Turns,
+};
+
 /// This stage.
 pub static STAGE: Stage = Stage {
     name: "attention",
     teaches: "softmax attention: a running maximum, and gradients that make their scores again",
-    versions: &[&SCORES, &ONLINE, &MMA, &WGMMA, &TURNS, &SCORES_BACK, &MMA_BACK],
+    versions: &[&SCORES, &ONLINE, &MMA, &WGMMA, &TURNS, &SCORES_BACK, &MMA_BACK, &WGMMA_BACK],
     kernels: kernels::KERNELS,
     checks: &[Check {
         name: "every_kernel_loads_on_every_device",
@@ -254,7 +266,8 @@ impl Version for Attention {
             (Way::Mma, false) => vec![&kernels::MMA],
             (Way::Mma, true) => vec![&kernels::MMA, &kernels::MMA_BACK],
             (Way::Wgmma, _) => vec![&kernels::WGMMA],
-            (Way::Turns, _) => vec![&kernels::TURNS],
+            (Way::Turns, false) => vec![&kernels::TURNS],
+            (Way::Turns, true) => vec![&kernels::TURNS, &kernels::WGMMA_BACK, &kernels::MMA_BACK],
         }
     }
 
@@ -294,7 +307,12 @@ impl Version for Attention {
                 problem.in_tiles(&mut plan, slots, &kernels::ONLINE, "attention_online")?
             }
             Way::Wgmma => problem.by_warpgroups(&mut plan, slots, &kernels::WGMMA)?,
-            Way::Turns => problem.by_warpgroups(&mut plan, slots, &kernels::TURNS)?,
+            Way::Turns => {
+                problem.by_warpgroups(&mut plan, slots, &kernels::TURNS)?;
+                if slots.gradients.is_some() {
+                    problem.gradients_by_warpgroups(&mut plan, slots)?;
+                }
+            }
             Way::Mma => {
                 problem.in_tiles(&mut plan, slots, &kernels::MMA, "attention_mma")?;
                 if slots.gradients.is_some() {
@@ -427,14 +445,11 @@ impl Pass {
         let blocks = if stays { all.min(device.facts().multiprocessors as usize) } else { all };
         let kernel = device.load(instance)?;
         let launch = kernel.grid([blocks_of(blocks)?, 1, 1])?;
-        let [q, o] = [slots.q, slots.o].map(|slot| (slot, self.heads_a_sequence));
-        let [k, v] = [slots.k, slots.v].map(|slot| (slot, self.heads_a_sequence / self.group));
-        let map = |(_, heads): (Slot, usize), rows| self.panels(heads, rows);
         let scope = self.scope(slots).with(arguments![
-            q: q.0.loaded_by(map(q, ROWS)?),
-            k: k.0.loaded_by(map(k, keys)?),
-            v: v.0.loaded_by(map(v, keys)?),
-            o: o.0.stored_by(map(o, ROWS)?),
+            q: slots.q.loaded_by(self.panels(1, ROWS)?),
+            k: slots.k.loaded_by(self.panels(self.group, keys)?),
+            v: slots.v.loaded_by(self.panels(self.group, keys)?),
+            o: slots.o.stored_by(self.panels(1, ROWS)?),
             heads,
             tiles,
             together: self.together(),
@@ -448,9 +463,10 @@ impl Pass {
         plan.launch_in(&scope.with(arguments![counter]), &kernel, launch, [])
     }
 
-    /// Panels of 64 columns of so many rows of a head: columns, rows, heads, sequences.
-    fn panels(&self, heads: usize, rows: usize) -> Result<TensorMap, Error> {
+    /// Panels of 64 columns of so many rows of a head, one for each `group` heads of q: columns, rows, heads, sequences.
+    fn panels(&self, group: usize, rows: usize) -> Result<TensorMap, Error> {
         let Self { dtype, columns, positions, .. } = *self;
+        let heads = self.heads_a_sequence / group;
         let sizes = [columns, positions, heads, self.heads / self.heads_a_sequence];
         let row = columns * dtype.size();
         let map = TensorMap::new(dtype, &sizes, &[PANEL, rows, 1, 1])?;
@@ -465,24 +481,67 @@ impl Pass {
         ((BYTES / shared).max(1) * self.group).min(self.heads)
     }
 
+    /// What pairs need of their rows, of `length` a head, with what names it.
+    fn add_rows(&self, plan: &mut Plan, slots: Slots, length: usize) -> Result<Scope, Error> {
+        let heads = self.heads;
+        let of_row = plan.scratch(F32, 2 * heads * length);
+        let scope = self.scope(slots).with(arguments![of_row, length, all: heads * length]);
+        let kernel = format!("attention_rows<{}, 128>", self.dtype.cpp());
+        let kernel = plan.device().kernel(&kernels::MMA_BACK, &kernel)?;
+        let blocks = blocks_of((heads * length).div_ceil(ROWS_A_BLOCK))?;
+        plan.launch_in(&scope, &kernel, kernel.grid([blocks, 1, 1])?, [])?;
+        Ok(scope)
+    }
+
     /// What pairs need of their rows, then dk and dv, then dq.
     fn gradients(&self, plan: &mut Plan, slots: Slots) -> Result<(), Error> {
         let source = &kernels::MMA_BACK;
         let keys = self.instance(source, "attention_keys_mma");
         let (rows, heads) = (keys.size("L"), self.heads);
         let tiles = self.positions.div_ceil(rows);
-        let length = tiles * rows;
-        let of_row = plan.scratch(F32, 2 * heads * length);
-        let scope = self.scope(slots).with(arguments![of_row, length, tiles, all: heads * length]);
-        let kernel = format!("attention_rows<{}, 128>", self.dtype.cpp());
-        let kernel = plan.device().kernel(source, &kernel)?;
-        let blocks = blocks_of((heads * length).div_ceil(ROWS_A_BLOCK))?;
-        plan.launch_in(&scope, &kernel, kernel.grid([blocks, 1, 1])?, [])?;
+        let scope = self.add_rows(plan, slots, tiles * rows)?.with(arguments![tiles]);
         let queries = self.instance(source, "attention_queries_mma");
         for (instance, heads) in [(keys, heads / self.group), (queries, heads)] {
             let kernel = plan.device().load(instance)?;
             let grid = kernel.grid([blocks_of(heads * tiles)?, 1, 1])?;
             plan.launch_in(&scope, &kernel, grid, [])?;
+        }
+        Ok(())
+    }
+
+    /// The same by warpgroups: dk and dv in one launch, or one each.
+    fn gradients_by_warpgroups(&self, plan: &mut Plan, slots: Slots) -> Result<(), Error> {
+        let Self { heads, group, heads_a_sequence: nh, .. } = *self;
+        let Some([grad, dq, dk, dv]) = slots.gradients else { return Ok(()) };
+        let scope = self.add_rows(plan, slots, self.positions.next_multiple_of(2 * ROWS))?;
+        let queries = self.instance(&kernels::WGMMA_BACK, "attention_queries_wgmma");
+        let room = queries.size("ROOM");
+        let is_ours = |i: &Instance| i.has("T", self.dtype.cpp()) && i.size("ROOM") == room;
+        let of_keys = kernels::WGMMA_BACK.instances("attention_keys_wgmma").filter(is_ours);
+        let all: Vec<_> =
+            of_keys.map(|i| (i, true)).chain(std::iter::once((queries, false))).collect();
+        for (instance, is_of_keys) in all {
+            let tiles = self.positions.div_ceil(ROWS * instance.size("GROUPS"));
+            // What a block owns comes in a warpgroup's rows, what comes past in tiles of L.
+            let [own, past] = [ROWS, instance.size("L")];
+            let [of_q, of_k] = if is_of_keys { [past, own] } else { [own, past] };
+            let shared = if is_of_keys { group } else { 1 };
+            let kernel = plan.device().load(instance)?;
+            let launch = kernel.grid([blocks_of(heads / shared * tiles)?, 1, 1])?;
+            let scope = scope.clone().with(arguments![
+                q: slots.q.loaded_by(self.panels(1, of_q)?),
+                grad: grad.loaded_by(self.panels(1, of_q)?),
+                k: slots.k.loaded_by(self.panels(group, of_k)?),
+                v: slots.v.loaded_by(self.panels(group, of_k)?),
+                dq: dq.stored_by(self.panels(1, ROWS)?),
+                dk: dk.stored_by(self.panels(group, ROWS)?),
+                dv: dv.stored_by(self.panels(group, ROWS)?),
+                heads: heads / shared,
+                tiles,
+                together: (self.together() / shared).max(1),
+                NH: nh / shared,
+            ]);
+            plan.launch_in(&scope, &kernel, launch, [])?;
         }
         Ok(())
     }
