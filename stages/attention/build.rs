@@ -23,7 +23,9 @@ fn main() {
     // ROOM, L: columns of a head that a block has room for, and positions of a tile.
     let rooms = [", 64, 64", ", 128, 64"];
     let mut back = of_each(&["attention_keys_mma", "attention_queries_mma"], &TYPES[1..], &rooms);
-    back.extend(of_each(&["attention_rows"], &TYPES[1..], &[", 128"]));
+    // Threads, and lanes of a row: eight columns each.
+    let lanes = [", 128, 8", ", 128, 16", ", 128, 32"];
+    back.extend(of_each(&["attention_rows"], &TYPES[1..], &lanes));
     // ROOM, GROUPS, L, PLACES.
     let narrow = ", 64, 2, 128, 3";
     let wide = [", 64, 3, 128, 3", ", 128, 2, 128, 2", ", 256, 2, 64, 2"];
@@ -40,7 +42,7 @@ fn main() {
     wide_back.extend(of_each(
         &["attention_queries_wgmma"],
         &TYPES[1..],
-        &[", 64, 2, 128, 4", ", 128, 2, 64, 4", ", 256, 1, 64, 2"],
+        &[", 64, 2, 128, 4, true", ", 128, 2, 64, 4, true", ", 256, 1, 64, 2, false"],
     ));
     lab_kernel_build::Stage::new()
         .kernel("kernels/scores.cu", &scores)

@@ -16,18 +16,22 @@
 using namespace lab;
 
 // ANCHOR: rows
-template <class T, int THREADS>
+template <class T, int THREADS, int LANES>
 __global__ void __launch_bounds__(THREADS)
     attention_rows(const T* __restrict__ o, const T* __restrict__ grad, const float* __restrict__ lse,
                    float2* __restrict__ of_row, int length, int S, int D, long long all) {
-    long long at = (1ll * blockIdx.x * THREADS + threadIdx.x) / 32;
-    if (at >= all) return;
+    long long at = (1ll * blockIdx.x * THREADS + threadIdx.x) / LANES;
+    int c = threadIdx.x % LANES * 8;
     long long row = at / length * S + at % length;
-    bool is = at % length < S;
+    bool is = at < all && at % length < S;
     float sum = 0;
-    for (int c = threadIdx.x % 32; is && c < D; c += 32) sum += to_math(o[row * D + c]) * to_math(grad[row * D + c]);
-    sum = warp_reduce(sum, Add{});
-    if (threadIdx.x % 32 == 0) of_row[at] = make_float2(is ? lse[row] * LOG2E : -lowest<float>(), sum);
+    if (is && c < D) {
+        auto left = load_pack(o + row * D + c), right = load_pack(grad + row * D + c);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) sum += left.v[i] * right.v[i];
+    }
+    sum = warp_reduce<LANES>(sum, Add{});
+    if (c == 0 && at < all) of_row[at] = make_float2(is ? lse[row] * LOG2E : -lowest<float>(), sum);
 }
 // ANCHOR_END: rows
 

@@ -6,7 +6,7 @@
 // group. Scores stand there as K Qᵀ: rows are positions, so that weights and slopes are operands of the sums as they are. Where
 // the registers of 256 columns have room for one of dk and dv alone, a launch makes dv and one makes dk (WHICH). In the second
 // a block owns 64 GROUPS rows i, and K and V come past. While one warpgroup makes
-// slopes the other one has the tensor cores.
+// slopes the other one has the tensor cores; AHEAD: and its own sums of the tile before are under way.
 //
 // q, do, dq: [B, NH, S, D], k, v, dk, dv: [B, NH / group, S, D], by maps of four dimensions; of_row: heads x length, from
 // attention_rows. A grid of heads / group tiles blocks, or of heads tiles.
@@ -112,10 +112,10 @@ template <class T, int ROOM, int GROUPS, int L, int PLACES> struct QueryTiles {
     Panels<T, ROOM, L> k[PLACES], v[PLACES];
 };
 
-template <class T, int ROOM, int GROUPS, int L, int PLACES>
+template <class T, int ROOM, int GROUPS, int L, int PLACES, bool AHEAD>
 constexpr int attention_queries_wgmma_shared = sizeof(QueryTiles<T, ROOM, GROUPS, L, PLACES>);
 
-template <class T, int ROOM, int GROUPS, int L, int PLACES>
+template <class T, int ROOM, int GROUPS, int L, int PLACES, bool AHEAD>
 __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
     attention_queries_wgmma(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap k,
                             const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap grad,
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
     auto [head, tile] = Order{heads, tiles, together}.at(blockIdx.x);
     int q0 = tile * GROUPS * ROWS, end = last_tile<L>(causal, q0, GROUPS * ROWS, S);
     int sequence = head / NH, of_sequence = head % NH;
-    Turn<PLACES> turn;
+    Turn<PLACES> of_keys, of_values;
     if (threadIdx.x >= GROUPS * 128) {
         if constexpr (GROUPS == 2) registers_decrease<ASK_REGISTERS>();
         if (threadIdx.x > GROUPS * 128) return;
@@ -141,14 +141,14 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
             shared.q[g].load(q, q0 + g * ROWS, of_sequence, sequence, &queries.full[0]);
             shared.grad[g].load(grad, q0 + g * ROWS, of_sequence, sequence, &queries.full[0]);
         }
-        for (int n = end; n >= 0; --n, turn.advance()) {
+        for (int n = end; n >= 0; --n, of_keys.advance()) {
             auto ask = [&](Ring<PLACES>& ring, Panels<T, ROOM, L>& place, const TensorMap& from) {
-                ring.wait_empty(turn);
-                mbarrier_arrive_expect(&ring.full[turn.place], place.BYTES);
-                place.load(from, n * L, of_sequence / group, sequence, &ring.full[turn.place]);
+                ring.wait_empty(of_keys);
+                mbarrier_arrive_expect(&ring.full[of_keys.place], place.BYTES);
+                place.load(from, n * L, of_sequence / group, sequence, &ring.full[of_keys.place]);
             };
-            ask(keys, shared.k[turn.place], k);
-            ask(values, shared.v[turn.place], v);
+            ask(keys, shared.k[of_keys.place], k);
+            ask(values, shared.v[of_keys.place], v);
         }
         return;
     }
@@ -161,32 +161,61 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
     // ANCHOR: queries
     float dq_i[ROOM / 2] = {}, score[L / 2], product[L / 2];
     unsigned slopes[L / 16][4];
+    auto pass = [&](Ring<PLACES>& ring, Turn<PLACES>& turn) {
+        if (speaks) ring.leave(turn);
+        turn.advance();
+    };
+    auto ask_scores = [&] {
+        keys.wait_full(of_keys);
+        values.wait_full(of_values);
+        wgmma_fence();
+        multiply_scores<T, ROOM, L>(score, shared.q[g], shared.k[of_keys.place]);
+        multiply_scores<T, ROOM, L>(product, shared.grad[g], shared.v[of_values.place]);
+        wgmma_commit();
+    };
+    auto ask_sums = [&](Turn<PLACES> of) {
+        wgmma_fence();
+        multiply_values<T, ROOM, L>(dq_i, slopes, shared.k[of.place]);
+        wgmma_commit();
+    };
     queries.wait_full({});
-    for (int n = end; n >= 0; --n, turn.advance()) {
-        keys.wait_full(turn);
-        values.wait_full(turn);
-        if (n <= own_end) {
-            wgmma_fence();
-            multiply_scores<T, ROOM, L>(score, shared.q[g], shared.k[turn.place]);
-            multiply_scores<T, ROOM, L>(product, shared.grad[g], shared.v[turn.place]);
-            wgmma_commit();
+    for (int n = end; n > own_end; --n) {  // tiles that others see
+        keys.wait_full(of_keys), pass(keys, of_keys);
+        values.wait_full(of_values), pass(values, of_values);
+    }
+    if constexpr (AHEAD) {
+        ask_scores();
+        wgmma_wait<0>();
+        pass(values, of_values);
+        hide_later(score, last, own_end * L);
+        slopes_of_rows<true>(product, score, rows, log2_scale);
+        round_pairs<T>(slopes, product);
+        for (int n = own_end; n > 0; --n) {
+            Turn<PLACES> before = of_keys;
+            of_keys.advance();
+            ask_scores();
+            ask_sums(before);
+            wgmma_wait<1>();
+            pass(values, of_values);
+            slopes_of_rows<false>(product, score, rows, log2_scale);  // while the sums are made
             wgmma_wait<0>();
-        }
-        if (speaks) values.leave(turn);
-        if (n <= own_end) {
-            if (n == own_end) {
-                hide_later(score, last, n * L);
-                slopes_of_rows<true>(product, score, rows, log2_scale);
-            } else {
-                slopes_of_rows<false>(product, score, rows, log2_scale);
-            }
+            if (speaks) keys.leave(before);
             round_pairs<T>(slopes, product);
-            wgmma_fence();
-            multiply_values<T, ROOM, L>(dq_i, slopes, shared.k[turn.place]);
-            wgmma_commit();
-            wgmma_wait<0>();
         }
-        if (speaks) keys.leave(turn);
+        ask_sums(of_keys);
+        wgmma_wait<0>();
+    } else {
+        for (int n = own_end; n >= 0; --n) {
+            ask_scores();
+            wgmma_wait<0>();
+            pass(values, of_values);
+            if (n == own_end) hide_later(score, last, n * L);
+            slopes_of_rows<true>(product, score, rows, log2_scale);
+            round_pairs<T>(slopes, product);
+            ask_sums(of_keys);
+            wgmma_wait<0>();
+            pass(keys, of_keys);
+        }
     }
     // ANCHOR_END: queries
     store_rows(dq, shared.q[g], dq_i, {scale, scale}, row0, of_sequence, sequence, 1 + g);

@@ -486,9 +486,14 @@ impl Pass {
         let heads = self.heads;
         let of_row = plan.scratch(F32, 2 * heads * length);
         let scope = self.scope(slots).with(arguments![of_row, length, all: heads * length]);
-        let kernel = format!("attention_rows<{}, 128>", self.dtype.cpp());
-        let kernel = plan.device().kernel(&kernels::MMA_BACK, &kernel)?;
-        let blocks = blocks_of((heads * length).div_ceil(ROWS_A_BLOCK))?;
+        let source = &kernels::MMA_BACK;
+        let has_lanes =
+            |i: &Instance| i.has("T", self.dtype.cpp()) && 8 * i.size("LANES") >= self.columns;
+        let instance =
+            source.instances("attention_rows").find(has_lanes).expect("D of a checked problem");
+        let rows_a_block = instance.size("THREADS") / instance.size("LANES");
+        let kernel = plan.device().load(instance)?;
+        let blocks = blocks_of((heads * length).div_ceil(rows_a_block))?;
         plan.launch_in(&scope, &kernel, kernel.grid([blocks, 1, 1])?, [])?;
         Ok(scope)
     }
