@@ -77,7 +77,7 @@ fn has_peers(run: &Run, family: &str) -> bool {
 }
 
 /// Of the table of all families that stand beside a library.
-const SUMMARY: &str = "| family | problems | faster here | smallest ours / theirs | largest ours / theirs |\n\
+const SUMMARY: &str = "| family | comparisons | faster here | smallest ours / theirs | largest ours / theirs |\n\
                        |---|--:|--:|---|---|\n";
 
 /// Versions whose names have room below a plot. Where there are more, those without a time are left out.
@@ -223,8 +223,8 @@ impl<'a> Family<'a> {
         format!("## {}\n\n{plural}: {}.\n\n", self.name, chapters.join(", "))
     }
 
-    /// A row: in how many problems the version here is faster, and the smallest and the largest ratio. A problem that was
-    /// replayed in a graph counts by that.
+    /// A row: in how many comparisons the version here is faster, and the smallest and the largest ratio. A problem that
+    /// was replayed in a graph counts by that; it has two where the fastest library gives up digits.
     fn summary(&self) -> String {
         let all: Vec<&Dims> = self.cases.iter().map(|c| &c.dims).collect();
         let mut ratios: Vec<(f64, String)> = Vec::new();

@@ -18,7 +18,8 @@ const HEAD: &str = "| version | direction | types | sizes | state | packed | GPU
 pub(super) fn page() -> String {
     let mut text = String::new();
     for stage in STAGES {
-        write!(text, "## [{0}]({0}.md)\n\n{HEAD}", stage.name).expect("writing to a string");
+        write!(text, "## {0}\n\n[Its chapter]({0}.md)\n\n{HEAD}", stage.name)
+            .expect("writing to a string");
         let mut rows: Vec<(Vec<&str>, String)> = Vec::new();
         for version in stage.versions {
             let (name, cells) = (version.info().name, cells(stage, *version));
