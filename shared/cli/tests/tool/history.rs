@@ -83,7 +83,7 @@ fn the_figures_of_the_corpus_are_the_records() {
         let (bugs, right) = (sum(2), sum(9));
         [bugs, right, bugs + right, sum(4)]
     };
-    let flight = page("in-flight.md");
+    let flight = page("emulator.md");
     let files = ["mbarrier.cu", "bulk.cu", "wgmma.cu", "tensor_copy.cu"];
     for (name, files) in [
         ("`mbarrier.cu`, `bulk.cu`", &files[..2]),
