@@ -33,11 +33,11 @@ pub(crate) fn pages() -> Result<[(String, String); 2], Failure> {
     let (mut count, mut by_result) = (0, 0);
     for &stage in STAGES {
         let (name, sources) = (stage.name, Suite::Stage(stage).sources()?);
-        for (bug, _) in Bugs::read(&sources)?.entries {
+        for (bug, edit) in Bugs::read(&sources)?.entries {
             count += 1;
             by_result += usize::from(bug.check == Catch::Result);
             if SHOWN.contains(&bug.name.as_str()) {
-                bugs += &shown(&bug);
+                bugs += &shown(&bug, &edit.file);
             }
         }
         let own = Exercise::read(&sources)?;
@@ -59,8 +59,8 @@ pub(crate) fn pages() -> Result<[(String, String); 2], Failure> {
 }
 
 /// A piece of a page: what is seen, the edit, what catches it, and where the whole story is.
-fn shown(bug: &Bug) -> String {
-    let Bug { name, file, symptom, chapter, .. } = bug;
+fn shown(bug: &Bug, file: &str) -> String {
+    let Bug { name, symptom, chapter, .. } = bug;
     let caught_by = bug.check.sanitizer().unwrap_or("a wrong result");
     let edit = difference(&bug.find, &bug.replace);
     format!(
