@@ -52,6 +52,7 @@ COVERED = [
     (r"pip install nvidia-cuda-.*", 'python3 -m pip install --quiet "${PYTHON_PACKAGES[@]}"', "its packages"),
     (r"cd shared/candle && cargo run --example train( -- lstm)?", "bash .ci/candle", "its last two commands"),
     (r"cargo install mdbook", "cargo install mdbook", "pinned there"),
+    (r"python3 \.ci/release\.py --dry-run", "python3 .ci/release.py --dry-run", "the same"),
 ]
 
 # A command that must fail, with its exit code.

@@ -38,7 +38,11 @@ pub struct Error {
 /// At the first equation that does not parse.
 pub fn render_book(book: &mut Book, sources: &Path) -> Result<(), Error> {
     let mut result = Ok(());
-    let pages: Vec<PathBuf> = book.chapters().filter_map(|c| c.path.clone()).collect();
+    let paths: Vec<PathBuf> = book.chapters().filter_map(|c| c.path.clone()).collect();
+    let texts = paths.iter().map(|path| {
+        (path.clone(), std::fs::read_to_string(sources.join(path)).unwrap_or_default())
+    });
+    let pages = Pages::new(&texts.collect::<Vec<_>>());
     book.for_each_mut(|item| {
         if let (Ok(()), BookItem::Chapter(chapter)) = (&result, item) {
             match render_page(&chapter.content) {
@@ -50,9 +54,47 @@ pub fn render_book(book: &mut Book, sources: &Path) -> Result<(), Error> {
     result
 }
 
-/// The page with links to one of `pages`, or to the README of a stage that has one, leading there. Of a link to another
+/// The pages of a book, and the stages that they tell.
+struct Pages {
+    paths: Vec<PathBuf>,
+    /// A stage, and the first page that includes its README. Several stages may share a page.
+    stages: Vec<(String, PathBuf)>,
+}
+
+impl Pages {
+    /// Of their paths and of their texts before anything is included.
+    fn new(pages: &[(PathBuf, String)]) -> Self {
+        let mut stages: Vec<(String, PathBuf)> = Vec::new();
+        for (path, text) in pages {
+            for included in text.split("{{#include ../../stages/").skip(1) {
+                let Some((stage, file)) = included.split_once('/') else { continue };
+                if file.starts_with("README.md:") && !stages.iter().any(|(s, _)| s == stage) {
+                    stages.push((stage.to_owned(), path.clone()));
+                }
+            }
+        }
+        Self { paths: pages.iter().map(|page| page.0.clone()).collect(), stages }
+    }
+
+    fn has(&self, path: &str) -> bool {
+        self.paths.iter().any(|p| p == Path::new(path))
+    }
+
+    /// Where `STAGE.md` leads: to that page, or to the heading of the stage, `# … {#STAGE}`, in the page that tells it.
+    fn of_stage(&self, page: &str, has_anchor: bool) -> Option<String> {
+        if self.has(page) {
+            return Some(page.to_owned());
+        }
+        let stage = page.strip_suffix(".md")?;
+        let (_, path) = self.stages.iter().find(|(s, _)| s == stage)?;
+        let anchor = if has_anchor { String::new() } else { format!("#{stage}") };
+        Some(format!("{}{anchor}", path.display()))
+    }
+}
+
+/// The page with links to one of `pages`, or to the README of a stage that one tells, leading there. Of a link to another
 /// file of the project, `[file.cu](../../path/file.cu)`, the path is left, as code.
-fn lead_to_pages(page: &str, pages: &[PathBuf]) -> String {
+fn lead_to_pages(page: &str, pages: &Pages) -> String {
     let mut pieces = page.split("](");
     let mut done = pieces.next().unwrap_or_default().to_owned();
     for piece in pieces {
@@ -63,7 +105,8 @@ fn lead_to_pages(page: &str, pages: &[PathBuf]) -> String {
             Some(format!("{}.md", stage.strip_prefix("../stages/").unwrap_or(stage)))
         });
         let own = stage.or_else(|| Some(target.strip_prefix("../../book/src/")?.to_owned()));
-        let own = own.filter(|own| pages.iter().any(|p| *p == Path::new(own)));
+        let own = own.unwrap_or_else(|| target.to_owned());
+        let own = pages.of_stage(&own, piece[end..].starts_with('#'));
         let begin = done.rfind('[').filter(|at| !done[..*at].ends_with('!'));
         let file = target.strip_prefix("../../").zip(begin.zip(piece.find(')')));
         match (own, file) {
@@ -192,7 +235,8 @@ mod tests {
 
     #[test]
     fn links_to_stages_lead_to_their_pages() {
-        let pages = ["one.md", "two.md"].map(PathBuf::from);
+        let pages =
+            Pages::new(&[("one.md".into(), String::new()), ("two.md".into(), String::new())]);
         let page = "](../one/README.md) [a](../../stages/two/README.md#b), [c](../three/README.md) [d](../one/x.rs)";
         let done = lead_to_pages(page, &pages);
         assert_eq!(done, "](one.md) [a](two.md#b), [c](../three/README.md) [d](../one/x.rs)");
@@ -205,9 +249,26 @@ mod tests {
     }
 
     #[test]
+    fn a_stage_without_a_page_of_its_own_is_where_its_readme_is_included() {
+        let included =
+            "{{#include ../../stages/two/README.md:a}} {{#include ../../stages/two/x.cu:a}}";
+        let pages = [("one.md", included), ("last.md", included)];
+        let pages = Pages::new(&pages.map(|(path, text)| (path.into(), text.into())));
+        let page =
+            "[a](../two/README.md) [b](../two/README.md#c) [d](two.md) [e](two.md#f) [g](three.md)";
+        assert_eq!(
+            lead_to_pages(page, &pages),
+            "[a](one.md#two) [b](one.md#c) [d](one.md#two) [e](one.md#f) [g](three.md)"
+        );
+    }
+
+    #[test]
     fn of_a_link_to_another_file_its_path_is_left() {
         let page = "See [a.py](../../b/a.py), [how](../../b/a.py#c) and [`x`](x.html).";
-        assert_eq!(lead_to_pages(page, &[]), "See `b/a.py`, how (`b/a.py`) and [`x`](x.html).");
+        assert_eq!(
+            lead_to_pages(page, &Pages::new(&[])),
+            "See `b/a.py`, how (`b/a.py`) and [`x`](x.html)."
+        );
     }
 
     #[test]

@@ -537,8 +537,8 @@ impl BlockRunner {
 
     /// Makes what can be in flight no longer, for the block cannot go on. False where nothing was.
     fn land_at_last(&mut self) -> Result<bool, Box<Finding>> {
-        // Whoever ends with copies under way does not wait for them. Nor does who meets other blocks for those that count at
-        // its own barriers: none but its own threads may wait there.
+        // Whoever ends with copies under way does not wait for them. Nor does a block that meets others wait for copies that
+        // its own barriers count: only this block's threads may wait there.
         if self.live == 0 || self.copies.is_empty() {
             return Ok(false);
         }

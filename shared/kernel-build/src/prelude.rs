@@ -14,7 +14,7 @@ use crate::tools::{Build, Tools, write};
 /// So many are kept: checked or not, of some architectures and flags.
 const KEPT: usize = 6;
 
-/// One that is being made for longer than this is not made any more.
+/// A build that takes longer than this has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A header that g++ finds compiled beside it.

@@ -3,8 +3,8 @@
 // Work split: a block BM x BN elements of C, cut into tiles of WM x WN, one a warp; blockIdx.z is
 // the matrix of the batch. A warp of threads that lie in a square asks for fewer different elements
 // than one that lies in a strip: 8 x 4 lanes take 8 fours of A and 4 of B, 2 x 16 lanes 2 and 16.
-// The lanes lie in pairs, one below the other: of B each asks for what its neighbour asks for, of A
-// for what the lane two further on does.
+// The lanes lie in pairs, one below the other: neighbouring lanes read the same B element, lanes two
+// apart the same A element.
 //
 // Device memory is read in packs of PACK elements, 16 bytes; K and N must be multiples of it. What
 // is not takes PACK = 1. A is stored transposed, so that a thread's four rows lie side by side.

@@ -9,6 +9,7 @@ mod sanitizers;
 mod shares;
 mod sizes;
 mod stairs;
+mod support;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -35,7 +36,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value = "shared/corpus/records", requires = "write", hide = true)]
     corpus: PathBuf,
     /// Writes a table and a plot of each family and type into this directory, the history of all, what
-    /// NVIDIA's tools said of the corpus, and the bugs and exercises there are
+    /// NVIDIA's tools said of the corpus, some bugs, the exercises, and what each version takes
     #[arg(long, hide = true)]
     write: Option<PathBuf>,
     /// Says instead what moved beyond noise from the records of one commit to those of another
@@ -81,6 +82,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
         let history = families::pages(&runs)?;
         let all = pages(&runs)?.into_iter().chain(history).chain(stairs::pages(&runs)?);
         let all = all.chain(shares::pages(&runs)?).chain(corpus).chain(museum::pages()?);
+        let all = all.chain([("support.md".into(), support::page())]);
         for (name, text) in all {
             plot::write(&directory.join(name), &text)?;
         }

@@ -69,7 +69,7 @@ fn the_figures_of_the_corpus_are_the_records() {
     let line = checks.lines().find(|l| l.starts_with("| **all** |")).unwrap();
     assert_eq!(cells(line)[3..6], [all[0].clone(), format!("**{}**", all[1]), all[2].clone()]);
     let right = record.split(" right kernels").next().unwrap().rsplit(' ').next().unwrap();
-    let text = page("checks-sanitizer.md").replace('\n', " ");
+    let text = checks.replace('\n', " ");
     for said in [
         format!("Of {} planted bugs the emulator names the line of all", all[0]),
         format!("compute-sanitizer's four tools together name {} (", all[2]),
@@ -83,7 +83,7 @@ fn the_figures_of_the_corpus_are_the_records() {
         let (bugs, right) = (sum(2), sum(9));
         [bugs, right, bugs + right, sum(4)]
     };
-    let flight = page("in-flight.md");
+    let flight = page("emulator.md");
     let files = ["mbarrier.cu", "bulk.cu", "wgmma.cu", "tensor_copy.cu"];
     for (name, files) in [
         ("`mbarrier.cu`, `bulk.cu`", &files[..2]),

@@ -18,7 +18,7 @@ use crate::{STAGES, commands::history, plot};
 /// The page and its plots, by file name; nothing where nothing was measured.
 pub(super) fn pages(runs: &[Run]) -> Result<Vec<(String, String)>, Failure> {
     let mut pages = Vec::new();
-    let mut text = String::new();
+    let (mut text, mut summary) = (String::new(), String::from(SUMMARY));
     let mut done: Vec<&str> = Vec::new();
     for stage in STAGES {
         let families = history::families(stage.name);
@@ -41,7 +41,9 @@ pub(super) fn pages(runs: &[Run]) -> Result<Vec<(String, String)>, Failure> {
             let all =
                 Family::of_all(family, &records).unwrap_or_else(|| Family::new(family, newest));
             let family = Family::new(family, widest);
+            summary += &all.summary();
             text += &family.heading();
+            text += "<details><summary>Times, roofline, and all records</summary>\n\n";
             let plots = [
                 ("history", "time over the versions", family.plot()?),
                 ("roofline", "roofline", family.roofline()?),
@@ -60,10 +62,12 @@ pub(super) fn pages(runs: &[Run]) -> Result<Vec<(String, String)>, Failure> {
             }
             text += &all.table();
             text += &list(&records, family.name);
+            text += "</details>\n\n";
         }
     }
     if !text.is_empty() {
         pages.push(("history.md".into(), text));
+        pages.push(("history-summary.md".into(), summary));
     }
     Ok(pages)
 }
@@ -71,6 +75,10 @@ pub(super) fn pages(runs: &[Run]) -> Result<Vec<(String, String)>, Failure> {
 fn has_peers(run: &Run, family: &str) -> bool {
     run.results.iter().any(|m| m.family == family && m.is_peer())
 }
+
+/// Of the table of all families that stand beside a library.
+const SUMMARY: &str = "| family | comparisons | faster here | smallest ours / theirs | largest ours / theirs |\n\
+                       |---|--:|--:|---|---|\n";
 
 /// Versions whose names have room below a plot. Where there are more, those without a time are left out.
 const ROOM: usize = 16;
@@ -213,6 +221,26 @@ impl<'a> Family<'a> {
             .collect();
         let plural = if chapters.len() == 1 { "The chapter" } else { "The chapters" };
         format!("## {}\n\n{plural}: {}.\n\n", self.name, chapters.join(", "))
+    }
+
+    /// A row: in how many comparisons the version here is faster, and the smallest and the largest ratio. A problem that
+    /// was replayed in a graph counts by that; it has two where the fastest library gives up digits.
+    fn summary(&self) -> String {
+        let all: Vec<&Dims> = self.cases.iter().map(|c| &c.dims).collect();
+        let mut ratios: Vec<(f64, String)> = Vec::new();
+        for case in &self.cases {
+            let pairs = case.pairs(self.name);
+            let graph = pairs.iter().any(|p| p.graph);
+            ratios.extend(pairs.iter().filter(|p| p.graph == graph).map(|pair| {
+                let (us, peer_us) = pair.times();
+                let (problem, peer) = (label(&case.dims, &all), &pair.peer.version);
+                (us / peer_us, format!("{:.2}: {problem}, {}, {peer}", us / peer_us, case.dtype))
+            }));
+        }
+        ratios.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let [(_, least), .., (_, most)] = &ratios[..] else { return String::new() };
+        let (count, faster) = (ratios.len(), ratios.iter().filter(|r| r.0 < 1.0).count());
+        format!("| [{0}](#{0}) | {count} | {faster} | {least} | {most} |\n", self.name)
     }
 
     /// Ours beside theirs; where there is nobody, the share of the roofline.
