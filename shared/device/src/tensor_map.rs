@@ -124,12 +124,23 @@ impl TensorMap {
         }
     }
 
-    /// What it has of each row, if all heads lie in one.
+    /// What it has of each row, if all that is no row lies in one: of a map that ends anywhere its heads, of any other map each
+    /// dimension whose steps are shorter than a row, where all others are whole rows.
     pub(crate) fn columns(&self) -> Option<Columns> {
         let row = self.strides[1];
-        let heads = self.sizes[4].saturating_sub(1).saturating_mul(self.strides[4]);
-        let width = (self.sizes[0].saturating_mul(self.dtype.size() as u64)).saturating_add(heads);
-        (self.ends_anywhere && width <= row).then_some(Columns { row, width })
+        let others = if self.ends_anywhere { 4..5 } else { 2..self.rank };
+        let mut width = self.sizes[0].saturating_mul(self.dtype.size() as u64);
+        let several = others.filter(|d| self.sizes[*d] > 1);
+        for (size, stride) in several.map(|d| (self.sizes[d], self.strides[d])) {
+            match stride < row {
+                true => {
+                    width = width.saturating_add(size.saturating_sub(1).saturating_mul(stride));
+                }
+                false if self.ends_anywhere || !stride.is_multiple_of(row) => return None,
+                false => {}
+            }
+        }
+        (self.rank > 1 && width <= row).then_some(Columns { row, width })
     }
 
     /// With so many bytes from one index to the next along each dimension but the innermost.

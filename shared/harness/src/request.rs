@@ -71,7 +71,7 @@ impl<'a> Request<'a> {
         Self { tiling: Some(tiling), ..self }
     }
 
-    /// The same of tensors \[1, NH, T, D\] that lie as rows \[T, NH, D\], so many elements apart: their slots go from the first element
+    /// The same of tensors \[B, NH, T, D\] that lie as rows \[B T, NH, D\], so many elements apart: their slots go from the first element
     /// to the last. For versions that say that they take it.
     pub fn with_rows_apart(self, rows_apart: BTreeMap<&'static str, usize>) -> Self {
         Self { rows_apart, ..self }
@@ -85,8 +85,8 @@ impl<'a> Request<'a> {
     /// The shape of its slot.
     fn shape_in_memory(&self, name: &str, shape: &[usize]) -> Vec<usize> {
         match (self.row_stride(name), shape) {
-            (Some(stride), &[1, heads, rows, columns]) => {
-                vec![(rows - 1) * stride + heads * columns]
+            (Some(stride), &[batch, heads, rows, columns]) => {
+                vec![(batch * rows - 1) * stride + heads * columns]
             }
             _ => shape.to_vec(),
         }

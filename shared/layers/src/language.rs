@@ -30,7 +30,7 @@ pub struct HeadLoss {
 
 impl HeadLoss {
     /// Of the logits that are in memory at a time.
-    pub const MOST_BYTES: usize = 1 << 30;
+    pub const MOST_BYTES: usize = 7 << 28;
 
     /// Rows of a piece: of as few pieces as can be, nearly alike, in whole tiles.
     fn rows_of_piece(&self, rows: usize, bytes_of_row: usize) -> usize {
@@ -120,7 +120,7 @@ mod tests {
         };
         // 3.3 GB of logits; 100 MB; few rows.
         let pieces = [(32768, 2 * 50304), (1024, 2 * 50304), (24, 512)];
-        assert_eq!(pieces.map(|(rows, bytes)| loss.rows_of_piece(rows, bytes)), [8192, 1024, 24]);
+        assert_eq!(pieces.map(|(rows, bytes)| loss.rows_of_piece(rows, bytes)), [16384, 1024, 24]);
         let loss = HeadLoss { rows_at_once: Some(10), ..loss };
         assert_eq!([24, 7].map(|rows| loss.rows_of_piece(rows, 512)), [10, 7]);
     }

@@ -8,7 +8,10 @@ use lab_harness::vlstm::{forward_backward_reference, forward_reference};
 use lab_harness::{Dims, Plan, Problem, Tensor, Tensors};
 use lab_reference::attention;
 
-use crate::{Attention, AttentionSizes, NormalizerGrad, Rows, Sizes, Vlstm, VlstmRows, VlstmStep};
+use crate::{
+    Attention, AttentionRows, AttentionSizes, NormalizerGrad, Rows, Sizes, Vlstm, VlstmRows,
+    VlstmStep,
+};
 
 /// The checks of this crate. Their kernels are those of the vLSTM's stages.
 pub static SUITE: Suite = Suite { name: "lab-operations", stage: "vlstm_fwbw_v4", checks: CHECKS };
@@ -19,6 +22,10 @@ static CHECKS: &[Check] = &[
     Check { name: "rows_give_what_heads_give", run: rows_give_what_heads_give },
     Check { name: "steps_go_on_where_a_sequence_ends", run: steps_go_on_where_a_sequence_ends },
     Check { name: "attention_stands_beside_the_vlstm", run: attention_stands_beside_the_vlstm },
+    Check {
+        name: "attention_over_rows_is_that_by_heads",
+        run: attention_over_rows_is_that_by_heads,
+    },
 ];
 
 const SIZES: Sizes = Sizes { batch: 2, heads: 2, positions: 70, keys: 16, values: 32 };
@@ -191,6 +198,72 @@ fn attention_stands_beside_the_vlstm(device: &Device) {
         let expected = of(&forward_reference(&all, 1e-6), "h");
         let error = relative(&run.read(h).unwrap(), &expected);
         assert!(error <= bound, "{dtype}, the vLSTM: {error}");
+    }
+}
+
+/// Bit for bit: q, k and v in one matrix, their gradients in another, which has more columns.
+fn attention_over_rows_is_that_by_heads(device: &Device) {
+    let sizes = AttentionSizes { batch: 2, heads: 4, shared_heads: 2, positions: 150, columns: 48 };
+    let AttentionSizes { batch, heads, shared_heads, positions, columns } = sizes;
+    let (dtype, rows, width) = (DType::BF16, batch * positions, 8 * columns);
+    if !AttentionRows::takes(device, dtype, sizes) {
+        return;
+    }
+    let parts = [(0, heads), (heads, shared_heads), (heads + shared_heads, shared_heads)];
+    // Heads of a matrix from one on, one behind the other.
+    let by_heads = |matrix: &[f64], width: usize, (first, heads): (usize, usize)| {
+        let mut all = Vec::with_capacity(rows * heads * columns);
+        for (b, n) in (0..batch).flat_map(|b| (0..heads).map(move |n| (b, first + n))) {
+            for row in matrix.chunks(width).skip(b * positions).take(positions) {
+                all.extend_from_slice(&row[n * columns..][..columns]);
+            }
+        }
+        all
+    };
+    let problem = Problem::new(Dims::default(), dtype);
+    let (qkv, upward) =
+        (problem.normal(0, &[rows, width]), problem.normal(1, &[rows, heads * columns]));
+    for causal in [true, false] {
+        let mut plan = Plan::new(device);
+        let [qkv_slot, up] =
+            [("qkv", &qkv), ("upward", &upward)].map(|(n, t)| plan.input(n, dtype, &t.shape));
+        let part = |of: Slot, stride, (first, _): (usize, usize)| {
+            let slot = of.part(first * columns, of.len() - first * columns);
+            Rows { slot, stride }
+        };
+        let [q, k, v] = parts.map(|p| part(qkv_slot, width, p));
+        let operation = AttentionRows { dtype, sizes, q, k, v, causal };
+        let (o, saved) = operation.add_forward_saving(&mut plan, [width + 8; 3]).unwrap();
+        let gradients = plan.scratch(dtype, rows * (width + 8));
+        let to = parts.map(|p| part(gradients, width + 8, p));
+        operation.add_backward(&mut plan, &saved, up, to).unwrap();
+        let alone = operation.add_forward(&mut plan).unwrap();
+
+        let mut inputs: Tensors =
+            [("qkv".to_owned(), qkv.clone()), ("upward".to_owned(), upward.clone())].into();
+        let mut of_heads = |name: &str, matrix: &Tensor, width, (first, heads)| {
+            let values = by_heads(&matrix.values(), width, (first, heads));
+            let shape = [batch, heads, positions, columns];
+            inputs.insert(name.into(), Tensor::rounded(dtype, &shape, &values));
+            plan.input(name, dtype, &shape)
+        };
+        let own = [0, 1, 2].map(|n| of_heads(["q", "k", "v"][n], &qkv, width, parts[n]));
+        let of_o = of_heads("by heads", &upward, heads * columns, parts[0]);
+        let versions = [Some("attention:v6_turns"), Some("attention:v7_wgmma_back")];
+        let plain = Attention { causal, versions, ..Attention::new(dtype, sizes, own) };
+        let (outputs, saved) = plain.add_forward_saving(&mut plan).unwrap();
+        let by = plain.add_backward(&mut plan, &saved, of_o).unwrap();
+        let kept = [o, alone, gradients, outputs.o, by.q, by.k, by.v];
+        kept.iter().for_each(|slot| plan.keep(*slot));
+        let mut run = plan.bind().upload_inputs(&inputs).unwrap().finish().unwrap();
+        run.run().unwrap();
+        let [o, alone, gradients, expected, dq, dk, dv] =
+            kept.map(|slot| run.read(slot).unwrap().values());
+        assert_eq!(by_heads(&o, heads * columns, parts[0]), expected, "o");
+        assert_eq!(alone, o, "o of the forward pass alone");
+        for (part, expected) in parts.into_iter().zip([dq, dk, dv]) {
+            assert_eq!(by_heads(&gradients, width + 8, part), expected, "gradient of {part:?}");
+        }
     }
 }
 

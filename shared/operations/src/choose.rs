@@ -156,11 +156,11 @@ pub fn choose(
 
 /// The versions of softmax attention, those first that a GPU should run.
 static ATTENTION: &[Candidate] = candidates! {
-    attention: MMA, ONLINE, SCORES;
+    attention: TURNS, WGMMA, MMA, ONLINE, SCORES;
 };
 
 static ATTENTION_GRADIENTS: &[Candidate] = candidates! {
-    attention: MMA_BACK, SCORES_BACK;
+    attention: WGMMA_BACK, MMA_BACK, SCORES_BACK;
 };
 
 /// The same for softmax attention: its forward pass alone, or with the gradients.

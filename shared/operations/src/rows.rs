@@ -19,7 +19,7 @@ pub struct Rows {
 
 impl Rows {
     /// What a tensor \[rows, columns\] has of it, from its first element to its last.
-    fn of(&self, rows: usize, columns: usize) -> Slot {
+    pub(crate) fn of(&self, rows: usize, columns: usize) -> Slot {
         self.slot.part(0, (rows - 1) * self.stride + columns)
     }
 }

@@ -8,7 +8,8 @@
 // forward pass. The second walk makes scores and do·v once more, seven products for five. For that nobody adds to what
 // another has written: each run gives the same bits.
 //
-// q, do, dq: heads x S x D, k, v, dk, dv: heads / group x S x D, of_row: heads x length, whole tiles. A grid of heads
+// q, do, dq: heads x S x D, k, v, dk, dv: heads / group x S x D, of_row: heads x length, whole tiles. Of o and do the first
+// kernel is told how many elements apart rows lie, heads of a sequence, and sequences. A grid of heads
 // tiles blocks, or of heads / group tiles.
 #include "lab/ptx/dynamic_shared.cuh"
 #include "weights.cuh"
@@ -19,19 +20,20 @@ using namespace lab;
 template <class T, int THREADS, int LANES>
 __global__ void __launch_bounds__(THREADS)
     attention_rows(const T* __restrict__ o, const T* __restrict__ grad, const float* __restrict__ lse,
-                   float2* __restrict__ of_row, int length, int S, int D, long long all) {
-    long long at = (1ll * blockIdx.x * THREADS + threadIdx.x) / LANES;
+                   float2* __restrict__ of_row, int NH, int length, int S, int D, long long o_row, long long o_head,
+                   long long o_sequence, long long grad_row, long long grad_head, long long grad_sequence, long long all) {
+    long long at = (1ll * blockIdx.x * THREADS + threadIdx.x) / LANES, n = at / length, row = at % length;
     int c = threadIdx.x % LANES * 8;
-    long long row = at / length * S + at % length;
-    bool is = at < all && at % length < S;
+    bool is = at < all && row < S;
     float sum = 0;
     if (is && c < D) {
-        auto left = load_pack(o + row * D + c), right = load_pack(grad + row * D + c);
+        auto left = load_pack(o + n / NH * o_sequence + n % NH * o_head + row * o_row + c);
+        auto right = load_pack(grad + n / NH * grad_sequence + n % NH * grad_head + row * grad_row + c);
 #pragma unroll
         for (int i = 0; i < 8; ++i) sum += left.v[i] * right.v[i];
     }
     sum = warp_reduce<LANES>(sum, Add{});
-    if (c == 0 && at < all) of_row[at] = make_float2(is ? lse[row] * LOG2E : -lowest<float>(), sum);
+    if (c == 0 && at < all) of_row[at] = make_float2(is ? lse[n * S + row] * LOG2E : -lowest<float>(), sum);
 }
 // ANCHOR_END: rows
 

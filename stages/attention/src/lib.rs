@@ -330,9 +330,14 @@ impl Attention {
     }
 }
 
+/// Tensors that may lie as rows, heads beside each other ([`Request::with_rows_apart`]): of the versions of warpgroups.
+const ROW_TENSORS: [&str; 8] = ["q", "k", "v", "o", "do", "dq", "dk", "dv"];
+
 /// What the launches of a problem have in common.
 #[derive(Clone, Copy, Debug)]
 struct Pass {
+    /// Elements from row to row, of each of [`ROW_TENSORS`]; `None` where heads come one behind the other.
+    rows_apart: [Option<usize>; 8],
     dtype: DType,
     /// Of all sequences together.
     heads: usize,
@@ -354,6 +359,7 @@ impl Pass {
             positions,
             columns,
             causal: is_causal(info, request.options()),
+            rows_apart: ROW_TENSORS.map(|name| request.row_stride(name)),
         })
     }
 
@@ -446,10 +452,10 @@ impl Pass {
         let kernel = device.load(instance)?;
         let launch = kernel.grid([blocks_of(blocks)?, 1, 1])?;
         let scope = self.scope(slots).with(arguments![
-            q: slots.q.loaded_by(self.panels(1, ROWS)?),
-            k: slots.k.loaded_by(self.panels(self.group, keys)?),
-            v: slots.v.loaded_by(self.panels(self.group, keys)?),
-            o: slots.o.stored_by(self.panels(1, ROWS)?),
+            q: slots.q.loaded_by(self.panels("q", ROWS)?),
+            k: slots.k.loaded_by(self.panels("k", keys)?),
+            v: slots.v.loaded_by(self.panels("v", keys)?),
+            o: slots.o.stored_by(self.panels("o", ROWS)?),
             heads,
             tiles,
             together: self.together(),
@@ -463,14 +469,28 @@ impl Pass {
         plan.launch_in(&scope.with(arguments![counter]), &kernel, launch, [])
     }
 
-    /// Panels of 64 columns of so many rows of a head, one for each `group` heads of q: columns, rows, heads, sequences.
-    fn panels(&self, group: usize, rows: usize) -> Result<TensorMap, Error> {
+    /// How many elements rows of one of [`ROW_TENSORS`] lie apart, heads of a sequence, and sequences. A head for each `group` of q.
+    fn apart(&self, name: &str, group: usize) -> [usize; 3] {
+        let Self { columns, positions, .. } = *self;
+        let index = ROW_TENSORS.iter().position(|own| *own == name).expect("one of them");
+        match self.rows_apart[index] {
+            Some(row) => [row, columns, positions * row],
+            None => {
+                let head = positions * columns;
+                [columns, head, self.heads_a_sequence / group * head]
+            }
+        }
+    }
+
+    /// Panels of 64 columns of so many rows of a head, of one of [`ROW_TENSORS`]: columns, rows, heads, sequences.
+    fn panels(&self, name: &str, rows: usize) -> Result<TensorMap, Error> {
         let Self { dtype, columns, positions, .. } = *self;
-        let heads = self.heads_a_sequence / group;
-        let sizes = [columns, positions, heads, self.heads / self.heads_a_sequence];
-        let row = columns * dtype.size();
-        let map = TensorMap::new(dtype, &sizes, &[PANEL, rows, 1, 1])?;
-        let map = map.strides(&[row, positions * row, heads * positions * row])?;
+        let group = if ["k", "v", "dk", "dv"].contains(&name) { self.group } else { 1 };
+        let (heads, sequences) =
+            (self.heads_a_sequence / group, self.heads / self.heads_a_sequence);
+        let map =
+            TensorMap::new(dtype, &[columns, positions, heads, sequences], &[PANEL, rows, 1, 1])?;
+        let map = map.strides(&self.apart(name, group).map(|elements| elements * dtype.size()))?;
         Ok(map.swizzle(Swizzle::Bytes128))
     }
 
@@ -485,7 +505,12 @@ impl Pass {
     fn add_rows(&self, plan: &mut Plan, slots: Slots, length: usize) -> Result<Scope, Error> {
         let heads = self.heads;
         let of_row = plan.scratch(F32, 2 * heads * length);
-        let scope = self.scope(slots).with(arguments![of_row, length, all: heads * length]);
+        let [o_row, o_head, o_sequence] = self.apart("o", 1);
+        let [grad_row, grad_head, grad_sequence] = self.apart("do", 1);
+        let scope = self
+            .scope(slots)
+            .with(arguments![of_row, length, all: heads * length, NH: self.heads_a_sequence])
+            .with(arguments![o_row, o_head, o_sequence, grad_row, grad_head, grad_sequence]);
         let source = &kernels::MMA_BACK;
         let has_lanes =
             |i: &Instance| i.has("T", self.dtype.cpp()) && 8 * i.size("LANES") >= self.columns;
@@ -534,13 +559,13 @@ impl Pass {
             let kernel = plan.device().load(instance)?;
             let launch = kernel.grid([blocks_of(heads / shared * tiles)?, 1, 1])?;
             let scope = scope.clone().with(arguments![
-                q: slots.q.loaded_by(self.panels(1, of_q)?),
-                grad: grad.loaded_by(self.panels(1, of_q)?),
-                k: slots.k.loaded_by(self.panels(group, of_k)?),
-                v: slots.v.loaded_by(self.panels(group, of_k)?),
-                dq: dq.stored_by(self.panels(1, ROWS)?),
-                dk: dk.stored_by(self.panels(group, ROWS)?),
-                dv: dv.stored_by(self.panels(group, ROWS)?),
+                q: slots.q.loaded_by(self.panels("q", of_q)?),
+                grad: grad.loaded_by(self.panels("do", of_q)?),
+                k: slots.k.loaded_by(self.panels("k", of_k)?),
+                v: slots.v.loaded_by(self.panels("v", of_k)?),
+                dq: dq.stored_by(self.panels("dq", ROWS)?),
+                dk: dk.stored_by(self.panels("dk", ROWS)?),
+                dv: dv.stored_by(self.panels("dv", ROWS)?),
                 heads: heads / shared,
                 tiles,
                 together: (self.together() / shared).max(1),

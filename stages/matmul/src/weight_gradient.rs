@@ -180,11 +180,12 @@ static INFO: Info = Info {
     ],
     settings: &[],
     inputs: &[Input::new("dy", &["R", "N"]), Input::new("x", &["R", "K"])],
-    // Products of halves are exact in f32; their sums go one after the other.
+    // Products of halves are exact in f32. Tensor cores cut off what a sum has no digits for: 9e-6 of the whole after 32,768
+    // rows, and 7 units of an element's magnitude.
     outputs: &[Output {
         name: "dw",
-        bounds: &[(DType::F16, 2e-6), (DType::BF16, 2e-6)],
-        elements: &[(DType::F16, 8.0 * unit::F32), (DType::BF16, 8.0 * unit::F32)],
+        bounds: &[(DType::F16, 2e-5), (DType::BF16, 2e-5)],
+        elements: &[(DType::F16, 12.0 * unit::F32), (DType::BF16, 12.0 * unit::F32)],
     }],
 };
 

@@ -58,7 +58,8 @@ const INFO: Info = Info {
     // f32: the roundings of a sum of DH terms, and of the steps that it goes through; of c and n also that of m, whose size is
     // their relative error. Halves: the rounding of the result, and that of each h and da that a step gets from the one before;
     // cn, nn and mn are not rounded themselves.
-    // An element is relative to the largest of its output: in f32 14 units of roundoff of y behind extreme gates, 27 of dh0; of
+    // An element is relative to the largest of its output: in f32 14 units of roundoff of y behind extreme gates, 27 of dh0, and of one
+    // step alone on a GPU 11 of hn and 10 of cn; of
     // halves one.
     outputs: &[
         Output {
@@ -69,12 +70,12 @@ const INFO: Info = Info {
         Output {
             name: "hn",
             bounds: &[(F32, 1.2e-6), (F16, 8e-4), (BF16, 7e-3)],
-            elements: &[(F32, 10.0 * unit::F32), (F16, 0.7 * unit::F16), (BF16, 0.6 * unit::BF16)],
+            elements: &[(F32, 20.0 * unit::F32), (F16, 0.7 * unit::F16), (BF16, 0.6 * unit::BF16)],
         },
         Output {
             name: "cn",
             bounds: &[(F32, 5e-6), (F16, 3e-4), (BF16, 2.6e-3)],
-            elements: &[(F32, 8.0 * unit::F32), (F16, 0.9 * unit::F16), (BF16, 0.9 * unit::BF16)],
+            elements: &[(F32, 14.0 * unit::F32), (F16, 0.9 * unit::F16), (BF16, 0.9 * unit::BF16)],
         },
         Output {
             name: "nn",
@@ -94,7 +95,8 @@ const INFO: Info = Info {
         Output {
             name: "dr",
             bounds: &[(F32, 3e-6), (F16, 8e-4), (BF16, 8e-3)],
-            elements: &[(F32, 18.0 * unit::F32), (F16, 1.6 * unit::F16), (BF16, 2.0 * unit::BF16)],
+            // Sums over all steps of all sequences, one after the other: of 16,384 of them a GPU is 71 units off.
+            elements: &[(F32, 90.0 * unit::F32), (F16, 1.6 * unit::F16), (BF16, 2.0 * unit::BF16)],
         },
         Output {
             name: "db",

@@ -72,7 +72,7 @@ static LAST_STATE: &[Output] = &[
     Output {
         name: "nN",
         bounds: &[(DType::F16, 2e-6), (DType::BF16, 1e-5)],
-        elements: &[(DType::F16, 6.0 * unit::F32), (DType::BF16, 130.0 * unit::F32)],
+        elements: &[(DType::F16, 9.0 * unit::F32), (DType::BF16, 130.0 * unit::F32)],
     },
     Output { name: "mN", bounds: &in_f32(1.4e-7), elements: &in_f32(2.0 * unit::F32) },
 ];
@@ -100,7 +100,8 @@ const INFO: Info = Info {
     settings: SETTINGS,
     inputs: vlstm::FORWARD_INPUTS_WITH_STATE,
     // h: the weights, α, α v, C and h itself are rounded once each.
-    // An element of h: 0.4 units of roundoff of the halves. n has α to twice the bits, which in bf16 is 50 units of f32.
+    // An element of h: 0.4 units of roundoff of the halves. n has α to twice the bits, which in bf16 is 50 units of f32; with input
+    // gates of a million a GPU's exponentials leave 5 of them in f16.
     outputs: &[
         Output {
             name: "h",
@@ -111,7 +112,7 @@ const INFO: Info = Info {
         Output {
             name: "n",
             bounds: &[(DType::F16, 1e-6), (DType::BF16, 5e-6)],
-            elements: &[(DType::F16, 2.4 * unit::F32), (DType::BF16, 34.0 * unit::F32)],
+            elements: &[(DType::F16, 7.0 * unit::F32), (DType::BF16, 34.0 * unit::F32)],
         },
     ],
 };

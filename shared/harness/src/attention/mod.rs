@@ -112,12 +112,12 @@ impl Slots {
     pub fn new(plan: &mut Plan, request: &Request<'_>) -> Self {
         let [b, nh, nkv, s, d] = sizes_of(&request.dims);
         let [q, k, v] = request.inputs(plan, ["q", "k", "v"]);
-        let o = plan.output("o", request.dtype, &[b, nh, s, d]);
+        let o = request.output(plan, "o", request.dtype, &[b, nh, s, d]);
         let lse = plan.output("lse", DType::F32, &[b, nh, s]);
         let gradients = request.has("do").then(|| {
             let [of_o] = request.inputs(plan, ["do"]);
             let [dq, dk, dv] = [("dq", nh), ("dk", nkv), ("dv", nkv)]
-                .map(|(name, heads)| plan.output(name, request.dtype, &[b, heads, s, d]));
+                .map(|(name, heads)| request.output(plan, name, request.dtype, &[b, heads, s, d]));
             [of_o, dq, dk, dv]
         });
         Self { q, k, v, o, lse, gradients }

@@ -1,0 +1,153 @@
+//! Softmax attention over rows, heads beside each other.
+
+use lab_device::{DType, Device};
+use lab_harness::plan::Slot;
+use lab_harness::{Error, Options, Plan, Request, Shape, Shapes, Version};
+
+use crate::AttentionSizes;
+use crate::choose::needed_arch;
+use crate::cut::{Cut, Upward};
+use crate::rows::Rows;
+
+/// Softmax attention where the linear layer before it leaves q, k and v, and where the one behind it reads o: nothing is
+/// transposed.
+///
+/// q \[B S, NH D\], k and v \[B S, NKV D\] of `dtype`; o \[B S, NH D\].
+#[derive(Clone, Copy, Debug)]
+pub struct AttentionRows {
+    /// Of q, k, v and o: f16 or bf16.
+    pub dtype: DType,
+    /// Sizes.
+    pub sizes: AttentionSizes,
+    /// Queries.
+    pub q: Rows,
+    /// Keys.
+    pub k: Rows,
+    /// Values.
+    pub v: Rows,
+    /// Whether a position sees no later one.
+    pub causal: bool,
+}
+
+/// The backward pass that belongs to a forward pass, and what it reads of that.
+#[derive(Clone, Debug)]
+pub struct SavedAttentionRows(Upward);
+
+static FORWARD: &dyn Version = &attention::TURNS;
+static BOTH: &dyn Version = &attention::WGMMA_BACK;
+
+impl AttentionRows {
+    /// Whether it takes this type and these sizes on this device.
+    pub fn takes(device: &Device, dtype: DType, sizes: AttentionSizes) -> bool {
+        let AttentionSizes { batch, heads, shared_heads, positions, columns } = sizes;
+        let named =
+            [("B", batch), ("NH", heads), ("NKV", shared_heads), ("S", positions), ("D", columns)];
+        [FORWARD, BOTH].iter().all(|version| {
+            let info = version.info();
+            info.dtypes.contains(&dtype)
+                && needed_arch(*version, &attention::STAGE, device).is_none()
+                && info.dims.iter().all(|dim| {
+                    let of = |(name, _): &&(&str, usize)| *name == dim.name;
+                    let size = named.iter().find(of).map_or(0, |(_, size)| *size);
+                    size <= dim.max && size.is_multiple_of(dim.step)
+                })
+        })
+    }
+
+    fn rows(&self) -> usize {
+        self.sizes.batch * self.sizes.positions
+    }
+
+    /// Columns of q and o, and of k and v.
+    fn widths(&self) -> [usize; 2] {
+        let AttentionSizes { heads, shared_heads, columns, .. } = self.sizes;
+        [heads * columns, shared_heads * columns]
+    }
+
+    fn inputs(&self) -> [(&'static str, Slot); 3] {
+        let (rows, [own, shared]) = (self.rows(), self.widths());
+        [
+            ("q", self.q.of(rows, own)),
+            ("k", self.k.of(rows, shared)),
+            ("v", self.v.of(rows, shared)),
+        ]
+    }
+
+    fn plan_of(
+        &self,
+        plan: &Plan,
+        version: &dyn Version,
+        more: &[(&'static str, usize)],
+    ) -> Result<Plan, Error> {
+        let AttentionSizes { batch, heads, shared_heads, positions, columns } = self.sizes;
+        let shape =
+            |heads| Shape { dtype: self.dtype, sizes: vec![batch, heads, positions, columns] };
+        let all = [("q", heads), ("k", shared_heads), ("v", shared_heads), ("do", heads)];
+        let named = all.into_iter().filter(|(name, _)| version.info().takes(name));
+        let shapes: Shapes = named.map(|(name, heads)| (name.to_owned(), shape(heads))).collect();
+        let causal = if self.causal { "yes" } else { "no" };
+        let options = Options::parse(&[format!("causal={causal}")], version.info())?;
+        let own = [
+            ("q", self.q.stride),
+            ("k", self.k.stride),
+            ("v", self.v.stride),
+            ("o", self.widths()[0]),
+        ];
+        let apart = own.into_iter().chain(more.iter().copied()).collect();
+        let request = Request::new(version.info(), shapes, &options)?;
+        version.plan(plan.device(), &request.with_rows_apart(apart))
+    }
+
+    /// Adds the forward pass alone; o.
+    ///
+    /// # Errors
+    /// [`AttentionRows::takes`] says no; a slot is too short, or of another type.
+    pub fn add_forward(&self, plan: &mut Plan) -> Result<Slot, Error> {
+        let forward = self.plan_of(plan, FORWARD, &[])?;
+        Ok(plan.include(&forward, &self.inputs())?.slot("o"))
+    }
+
+    /// Adds the forward pass, and what it saves. `gradients` are the strides of the rows that [`AttentionRows::add_backward`]
+    /// writes the gradients of q, k and v to.
+    ///
+    /// # Errors
+    /// As [`AttentionRows::add_forward`].
+    pub fn add_forward_saving(
+        &self,
+        plan: &mut Plan,
+        gradients: [usize; 3],
+    ) -> Result<(Slot, SavedAttentionRows), Error> {
+        let [dq, dk, dv] = gradients;
+        let more = [("do", self.widths()[0]), ("dq", dq), ("dk", dk), ("dv", dv)];
+        let whole = self.plan_of(plan, BOTH, &more)?;
+        let cut = Cut::before(whole, &["do"]).map_err(|_| {
+            let got = BOTH.info().full_name();
+            Error::bad("version", "a forward pass before its backward pass", got)
+        })?;
+        let (included, upward) = cut.add_forward(plan, &self.inputs())?;
+        Ok((included.slot("o"), SavedAttentionRows(upward)))
+    }
+
+    /// Adds the backward pass, from the gradient of o, \[B S, NH D\]; the gradients of q, k and v go to rows of the strides that
+    /// the forward pass was told, which may be one matrix.
+    ///
+    /// # Errors
+    /// A slot is too short, or of another type or plan.
+    pub fn add_backward(
+        &self,
+        plan: &mut Plan,
+        saved: &SavedAttentionRows,
+        of_o: Slot,
+        [dq, dk, dv]: [Rows; 3],
+    ) -> Result<(), Error> {
+        let (rows, [own, shared]) = (self.rows(), self.widths());
+        let upstream = [
+            ("do", of_o),
+            ("dq", dq.of(rows, own)),
+            ("dk", dk.of(rows, shared)),
+            ("dv", dv.of(rows, shared)),
+        ];
+        saved.0.add(plan, &upstream)?;
+        Ok(())
+    }
+}
