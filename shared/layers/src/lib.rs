@@ -9,12 +9,14 @@
 //!                                               └ one arena each: weights, gradients, moments
 //! ```
 
+mod attention;
 mod language;
 mod layers;
 mod mixer;
 mod parameters;
 mod tape;
 
+pub use attention::AttentionMixer;
 pub use language::HeadLoss;
 pub use mixer::{Memory, State, VlstmMixer};
 pub use parameters::{Init, Parameter, Parameters};

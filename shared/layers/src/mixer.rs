@@ -63,7 +63,7 @@ impl Columns {
 }
 
 /// Of rows, what begins with this column.
-fn from_column(rows: Slot, column: usize) -> Slot {
+pub(crate) fn from_column(rows: Slot, column: usize) -> Slot {
     rows.part(column, rows.len() - column)
 }
 

@@ -6,7 +6,9 @@ use lab_harness::suite::{Check, Suite};
 use lab_layers::Init;
 
 use crate::reference::loss_and_gradients;
-use crate::{Config, Evaluated, Evaluator, Model, Schedule, Tokens, Trainer, Writer};
+use crate::{
+    Config, Evaluated, Evaluator, Mixer, Mixers, Model, Schedule, Tokens, Trainer, Writer,
+};
 
 /// The checks of this crate. They stand on the passes between mixers most of all.
 pub static SUITE: Suite = Suite { name: "lab-lm", stage: "passes", checks: CHECKS };
@@ -30,6 +32,11 @@ static CHECKS: &[Check] = &[
 /// Two blocks, three words that no eight divides.
 fn small() -> Model {
     Model { hidden: 48, ..Model::xlstm(19, 64, 2, 2) }
+}
+
+/// The same sizes, with attention in the second block, whose two heads share keys and values.
+fn mixed() -> Model {
+    small().with_mixers("1 vlstm : 1 attention".parse().expect("a pattern"), Some(1))
 }
 
 fn tokens(len: usize, words: usize) -> Tokens {
@@ -65,9 +72,16 @@ fn norm(values: &[f64]) -> f64 {
 }
 
 /// The loss and each gradient of a first step, in both types; the last batch is not full. In one piece; and in two parts, each with its
-/// logits in pieces, with a z-loss.
+/// logits in pieces, with a z-loss. Of each mixer alone, and of both.
 fn a_step_follows_the_reference(device: &Device) {
-    let model = small();
+    let attention =
+        Model { blocks: 1, ..small() }.with_mixers(Mixers::only(Mixer::Attention), None);
+    for model in [small(), mixed(), attention] {
+        assert_step_right(device, model);
+    }
+}
+
+fn assert_step_right(device: &Device, model: Model) {
     let window = 21;
     let data = tokens(3 * window + 1, model.vocabulary);
     let starts = data.starts(window);
@@ -172,7 +186,7 @@ fn gradients_are_of_what_dropout_has_left(device: &Device) {
 
 /// Bit for bit: stopped within an epoch, and without a stop.
 fn a_resumed_training_is_the_same(device: &Device) {
-    let model = small();
+    let model = mixed();
     let data = tokens(300, model.vocabulary);
     let starts = data.starts(24);
     let config = Config { window: 24, batch: 2, accumulate: 2, dropout: 0.1, ..Config::default() };
@@ -270,6 +284,7 @@ fn a_text_is_learnt(device: &Device) {
 
 fn what_cannot_be_trained_is_refused(device: &Device) {
     let model = small();
+    let attention = Mixers::only(Mixer::Attention);
     let data = tokens(100, model.vocabulary);
     let starts = data.starts(24);
     let said = |model: Model, config: Config, data: &Tokens, starts: &[usize]| {
@@ -280,6 +295,23 @@ fn what_cannot_be_trained_is_refused(device: &Device) {
         (
             said(Model { keys: 24, ..model }, config, &data, &starts),
             "keys of a head: expected a multiple of 16 from 16 to 256, got 24",
+        ),
+        (
+            said(model.with_mixers(Mixers::default(), Some(1)), config, &data, &starts),
+            "heads of k and v: expected a mixer with attention, got none",
+        ),
+        (
+            said(model.with_mixers(attention, Some(3)), config, &data, &starts),
+            "heads of k and v: expected a divisor of all heads, 2, got 3",
+        ),
+        (
+            said(
+                Model { values: 24, ..model.with_mixers(attention, None) },
+                config,
+                &data,
+                &starts,
+            ),
+            "columns of a head of attention: expected a multiple of 16 from 16 to 256, got 24",
         ),
         (
             said(model, Config { dtype: DType::F64, ..config }, &data, &starts),

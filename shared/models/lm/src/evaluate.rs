@@ -7,7 +7,7 @@ use lab_harness::{Binding, Error, Tensor, Tensors};
 use lab_layers::{HeadLoss, Memory, Tape};
 use lab_training::Step as _;
 
-use crate::model::{HEAD, LOGIT_CAP};
+use crate::model::HEAD;
 use crate::step::add_windows;
 use crate::{Config, Model, Tokens, Trainer};
 
@@ -149,9 +149,8 @@ impl Evaluator {
         let all = self.binding.read(logits)?.values();
         let (rows, vocabulary) = (starts.len() * self.window, self.model.vocabulary);
         let stride = all.len() / (self.batch * self.window);
-        let cap = f64::from(LOGIT_CAP);
         let rows = all.chunks(stride).take(rows).flat_map(|row| &row[..vocabulary]);
-        let values: Vec<f32> = rows.map(|x| (cap * (x / cap).tanh()) as f32).collect();
+        let values: Vec<f32> = rows.map(|x| self.model.capped(*x) as f32).collect();
         Ok(Tensor::new(&[starts.len(), self.window, vocabulary], &values))
     }
 
@@ -190,7 +189,7 @@ fn add_losses(tape: &mut Tape<'_>, model: &Model, y: Slot, targets: Slot) -> Res
     let head = HeadLoss {
         targets,
         vocabulary: model.vocabulary,
-        cap: Some(LOGIT_CAP),
+        cap: model.logit_cap(),
         z_loss: 0.0,
         // Nobody asks for their mean.
         count: tape.plan().zeros(DType::I32, 1),

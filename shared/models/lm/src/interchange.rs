@@ -59,8 +59,8 @@ impl Pretrained {
         let hidden = of_first("ffn.proj_up.weight")?;
         let has = |n: &usize| all.contains_key(&format!("backbone.blocks.{n}.norm_ffn.weight"));
         let blocks = (0..).take_while(has).count();
-        let model = Model { vocabulary, width, heads, blocks, keys, values, hidden };
-        Self { model, parameters: all }.checked()
+        let of_width = Model::xlstm(vocabulary, width, heads, blocks);
+        Self { model: Model { keys, values, hidden, ..of_width }, parameters: all }.checked()
     }
 
     /// Of a directory.
@@ -93,7 +93,17 @@ impl Pretrained {
     /// # Errors
     /// It cannot be written.
     pub fn write_state_dict(&self, path: &Path) -> Result<(), Error> {
+        self.check_mixers("xlstm_large")?;
         self.write_weights(path, EMBEDDING[1])
+    }
+
+    /// Refuses mixers that another's models do not have.
+    fn check_mixers(&self, others: &str) -> Result<(), Error> {
+        let mixers = self.model.mixers;
+        match mixers.is_default() {
+            true => Ok(()),
+            false => Err(Error::bad("mixer", format!("vlstm, as {others} has it"), mixers)),
+        }
     }
 
     fn write_weights(&self, path: &Path, embedding: &str) -> Result<(), Error> {
@@ -109,6 +119,7 @@ impl Pretrained {
     /// # Errors
     /// There is something else of that name; it cannot be written.
     pub fn write_directory(&self, directory: &Path) -> Result<(), Error> {
+        self.check_mixers("transformers")?;
         let failed = |e: std::io::Error| file_error(directory, e);
         let is_empty = |d: &Path| d.read_dir().is_ok_and(|mut entries| entries.next().is_none());
         if directory.symlink_metadata().is_ok() && !is_empty(directory) {
@@ -134,7 +145,7 @@ impl Pretrained {
     }
 
     fn config(&self) -> Value {
-        let Model { vocabulary, width, heads, blocks, keys, values, hidden } = self.model;
+        let Model { vocabulary, width, heads, blocks, keys, values, hidden, .. } = self.model;
         let (ffn_factor, multiple) = match hidden_width(width, 2.667, 64) {
             own if own == hidden => (2.667, 64),
             _ => (hidden as f64 / width as f64, 8),
@@ -299,7 +310,8 @@ impl Configured {
         let (keys, values) = (columns("qk_dim_factor", 0.5)?, columns("v_dim_factor", 1.0)?);
         let multiple = self.size("ffn_round_up_to_multiple_of", 64)?;
         let hidden = hidden_width(width, self.factor("ffn_proj_factor", 2.667)?, multiple);
-        let model = Model { vocabulary, width, heads, blocks, keys, values, hidden };
+        let model =
+            Model { keys, values, hidden, ..Model::xlstm(vocabulary, width, heads, blocks) };
         model.check()?;
         Ok(model)
     }

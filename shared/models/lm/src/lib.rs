@@ -1,6 +1,6 @@
 //! A language model of these kernels: trained, saved, made to write.
 //!
-//! The model is xLSTM's, block for block as NX-AI's `xlstm_large` has it, with the vLSTM as its mixer: [`Model`]. A
+//! The model is xLSTM's, block for block as NX-AI's `xlstm_large` has it, with the vLSTM as its mixer, or attention: [`Model`]. A
 //! [`Trainer`] repeats a [`Step`] whose launches, batch to optimizer, are one CUDA graph; [`Evaluator`] gives losses, [`Writer`]
 //! writes on, a token at a time.
 //!
@@ -12,6 +12,7 @@ mod config;
 mod data;
 mod evaluate;
 mod interchange;
+mod mixers;
 mod model;
 mod reference;
 mod sample;
@@ -31,6 +32,7 @@ pub use data::Tokens;
 pub use evaluate::{Evaluated, Evaluator};
 pub use interchange::Pretrained;
 pub use lab_training::{Decay, Epoch, Error, Position, Schedule};
+pub use mixers::{Mixer, Mixers};
 pub use model::Model;
 pub use sample::Sampler;
 pub use step::Step;

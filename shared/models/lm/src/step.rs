@@ -11,7 +11,7 @@ use passes::{AdamW, CrossEntropy, Progress};
 
 use crate::config::EPS;
 use crate::kernels;
-use crate::model::{HEAD, LOGIT_CAP};
+use crate::model::HEAD;
 use crate::{Config, Model, Tokens};
 
 /// A binding with what the host reads and writes of it.
@@ -183,7 +183,7 @@ fn plan(
         let head = HeadLoss {
             targets: of_part(windows.targets),
             vocabulary: model.vocabulary,
-            cap: Some(LOGIT_CAP),
+            cap: model.logit_cap(),
             z_loss: config.z_loss as f32,
             count,
             row_losses: of_part(row_losses),

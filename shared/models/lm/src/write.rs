@@ -6,7 +6,6 @@ use lab_harness::{Binder, Binding, Error, Tensor, Tensors};
 use lab_layers::{Memory, State, Tape};
 use lab_training::Step as _;
 
-use crate::model::LOGIT_CAP;
 use crate::{Model, Trainer};
 
 /// A model behind what it has read so far. Its memory is the same however much that is.
@@ -172,8 +171,7 @@ impl Writer {
     }
 
     fn capped(&self, row: &[f64]) -> Vec<f64> {
-        let cap = f64::from(LOGIT_CAP);
-        row[..self.model.vocabulary].iter().map(|x| cap * (x / cap).tanh()).collect()
+        row[..self.model.vocabulary].iter().map(|x| self.model.capped(*x)).collect()
     }
 
     fn check(&self, tokens: &[i32]) -> Result<(), Error> {

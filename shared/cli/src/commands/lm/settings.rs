@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use lab_device::{DType, Device, DeviceKind};
 use lab_harness::Error;
-use lab_lm::{Config, Decay, Model, Schedule};
+use lab_lm::{Config, Decay, Mixers, Model, Schedule};
 use serde::{Deserialize, Serialize};
 
 /// Sizes of a model.
@@ -18,9 +18,17 @@ pub(crate) struct Sizes {
     /// Heads of each mixer; a head has width / heads values and half as many keys, in multiples of 16
     #[arg(long, default_value_t = 4, help_heading = "Model")]
     pub(crate) heads: usize,
-    /// Blocks, each a vLSTM and a feed-forward layer
+    /// Blocks, each a mixer and a feed-forward layer
     #[arg(long, default_value_t = 2, help_heading = "Model")]
     pub(crate) blocks: usize,
+    /// The mixer of each block, vlstm or attention; or runs of them that repeat, such as '7 vlstm : 1 attention'
+    #[arg(long, default_value_t, help_heading = "Model")]
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) mixer: Mixers,
+    /// Heads of keys and values in attention, each for as many heads of queries; as many as --heads where it is not said
+    #[arg(long, help_heading = "Model")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) kv_heads: Option<usize>,
     /// Tokens that it knows; those of a text are its bytes, so that 256 suffice
     #[arg(long, default_value_t = 256, help_heading = "Model")]
     pub(crate) vocabulary: usize,
@@ -94,6 +102,10 @@ pub(crate) enum ScheduleName {
     Wsd,
 }
 
+fn is_default(mixers: &Mixers) -> bool {
+    *mixers == Mixers::default()
+}
+
 fn one() -> usize {
     1
 }
@@ -128,6 +140,7 @@ impl TypeName {
 impl Sizes {
     pub(super) fn model(&self) -> Model {
         Model::xlstm(self.vocabulary, self.width, self.heads, self.blocks)
+            .with_mixers(self.mixer, self.kv_heads)
     }
 
     /// Of the defaults, with these sizes.

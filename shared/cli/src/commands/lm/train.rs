@@ -1,5 +1,6 @@
 //! `lab lm train`.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -142,25 +143,27 @@ fn stopped(out: &Path, settings: &Settings) -> Result<(Checkpoint, Notes), Failu
     let (checkpoint, notes) = saved::read(out)?;
     let [begun, asked] = [&notes.settings, settings]
         .map(|settings| flat(&serde_json::to_value(settings).expect("settings are JSON")));
-    match begun.iter().zip(&asked).find(|(begun, asked)| begun != asked) {
-        Some(((name, value), (_, got))) => {
-            let what = if name == "texts" {
-                "TEXT".into()
-            } else {
-                format!("--{}", name.replace('_', "-"))
-            };
-            Err(Error::bad(what, format!("{value}, as it was begun"), got).into())
-        }
-        None => Ok((checkpoint, notes)),
-    }
+    let mut names = begun.keys().chain(asked.keys());
+    let Some(name) = names.find(|name| begun.get(*name) != asked.get(*name)) else {
+        return Ok((checkpoint, notes));
+    };
+    let what = match name.as_str() {
+        "texts" => "TEXT".into(),
+        _ => format!("--{}", name.replace('_', "-")),
+    };
+    // What is as it mostly is, settings do not say.
+    let value = |of: &BTreeMap<String, serde_json::Value>| {
+        of.get(name).map_or_else(|| "its default".into(), ToString::to_string)
+    };
+    Err(Error::bad(what, format!("{}, as it was begun", value(&begun)), value(&asked)).into())
 }
 
-/// Names and values, those of an object within among them.
-fn flat(value: &serde_json::Value) -> Vec<(String, serde_json::Value)> {
+/// Values by their names, those of an object within among them.
+fn flat(value: &serde_json::Value) -> BTreeMap<String, serde_json::Value> {
     let all = value.as_object().into_iter().flatten();
     all.flat_map(|(name, value)| match value {
         serde_json::Value::Object(_) => flat(value),
-        _ => vec![(name.clone(), value.clone())],
+        _ => [(name.clone(), value.clone())].into(),
     })
     .collect()
 }
@@ -268,7 +271,8 @@ impl Run<'_> {
     fn share_of_peak(&self, tokens_per_second: f64) -> Option<f64> {
         let units = Arithmetic::fastest_for(self.trainer.config().dtype)?;
         let peak = self.device.facts().peak_tflops(units)? * 1e12;
-        Some(tokens_per_second * self.trainer.model().flops_per_token() / peak)
+        let window = self.trainer.config().window;
+        Some(tokens_per_second * self.trainer.model().flops_per_token(window) / peak)
     }
 
     /// Keeps where it stands.
