@@ -31,5 +31,7 @@ fn main() {
         .needs("sm_80")
         .kernel("kernels/mma_back.cu", &back)
         .needs("sm_80")
+        // TK: positions of a tile, a thread each.
+        .kernel("kernels/step.cu", &of_each(&["attention_step"], &TYPES, &[", 128"]))
         .build();
 }

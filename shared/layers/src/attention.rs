@@ -2,18 +2,19 @@
 
 use lab_harness::Error;
 use lab_harness::plan::Slot;
-use lab_operations::{Attention, AttentionSizes};
-use passes::{MergeHeads, Rope, SplitHeads};
+use lab_operations::{Attention, AttentionSizes, AttentionStep};
+use passes::{AppendToCache, MergeHeads, Room, Rope, SplitHeads};
 
 use crate::mixer::from_column;
-use crate::{Memory, Tape};
+use crate::{Memory, State, Tape};
 
 /// Sizes of the layer, and its memory.
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionMixer {
     /// B, NH, NKV, S, D.
     pub sizes: AttentionSizes,
-    /// The cosines and sines of the positions' angles, f32 \[2, S, D / 2\]: [`Rope::table`], which all layers may share.
+    /// The cosines and sines of the positions' angles, f32 \[2, S, D / 2\]: [`Rope::table`], which all layers may share. For a step of all
+    /// positions that there is room for.
     pub angles: Slot,
     /// What it begins with.
     pub memory: Memory,
@@ -56,8 +57,8 @@ impl Tape<'_> {
         let (dtype, of_columns) = (self.dtype, Columns(sizes));
         let stride = of_columns.all();
         let qkv = self.linear(&["q.weight", "k.weight", "v.weight"], y, None)?;
-        if !matches!(memory, Memory::Fresh) {
-            return Err(Error::bad("memory of attention", "none", "a state"));
+        if let Memory::Step(state) = memory {
+            return self.attention_step(of_columns, qkv, angles, state);
         }
         // In place, where the product has left them: heads of k lie behind those of q.
         let rope = Rope {
@@ -71,6 +72,24 @@ impl Tape<'_> {
         };
         rope.add_forward(self.plan, qkv)?;
         let plan = &mut *self.plan;
+        let [q, k, v] = of_columns.parts(qkv);
+        if let Memory::Leave(State { slots: [keys, values, _] }) = memory {
+            let positions = keys.len() / (batch * shared_heads * width);
+            for ((heads, from), slot) in [(k, keys), (v, values)] {
+                let (from_stride, to) = (stride, None);
+                SplitHeads {
+                    dtype,
+                    batch,
+                    positions: sizes.positions,
+                    heads,
+                    width,
+                    from,
+                    from_stride,
+                    to,
+                }
+                .add_into_room(plan, Room { slot, positions })?;
+            }
+        }
         let mut split = |(heads, from)| {
             SplitHeads {
                 dtype,
@@ -84,7 +103,6 @@ impl Tape<'_> {
             }
             .add_forward(plan)
         };
-        let [q, k, v] = of_columns.parts(qkv);
         let attention = Attention::new(dtype, sizes, [split(q)?, split(k)?, split(v)?]);
         let (outputs, saved) = match self.is_training() {
             false => (attention.add_forward(self.plan)?, None),
@@ -132,5 +150,38 @@ impl Tape<'_> {
             });
         }
         Ok(out)
+    }
+
+    /// The last position of each sequence, behind those of the state, which it joins.
+    fn attention_step(
+        &mut self,
+        of_columns: Columns,
+        qkv: Slot,
+        angles: Slot,
+        State { slots: [keys, values, lengths] }: State,
+    ) -> Result<Slot, Error> {
+        let AttentionSizes { batch, heads, shared_heads, columns, .. } = of_columns.0;
+        let (dtype, stride, caches) = (self.dtype, of_columns.all(), [keys, values]);
+        let room = keys.len() / (batch * shared_heads * columns);
+        let [(_, q), (_, k), (_, v)] = of_columns.parts(qkv);
+        let append = AppendToCache {
+            dtype,
+            batch,
+            heads,
+            shared_heads,
+            width: columns,
+            room,
+            q,
+            q_stride: stride,
+            kv: [k, v],
+            kv_stride: stride,
+            lengths,
+            table: angles,
+            caches,
+            q_turned: None,
+        };
+        let q = append.add(self.plan)?;
+        AttentionStep { dtype, batch, heads, shared_heads, room, columns, q, caches, lengths }
+            .add(self.plan)
     }
 }

@@ -25,10 +25,12 @@ pub enum Memory {
     Step(State),
 }
 
-/// C \[B, NH, DHQK, DHHV\], n \[B, NH, DHQK\] and m \[B, NH\], of f32; zeros and m = −∞ before the first position.
+/// Of the vLSTM C \[B, NH, DHQK, DHHV\], n \[B, NH, DHQK\] and m \[B, NH\], of f32; zeros and m = −∞ before the first position. Of attention
+/// the keys and the values so far, \[B, NKV, room, D\] of the run's type, and i32 \[B\]: how many positions each sequence has, with the one
+/// that a step adds.
 #[derive(Clone, Copy, Debug)]
 pub struct State {
-    /// C, n, m.
+    /// C, n, m; or keys, values, lengths.
     pub slots: [Slot; 3],
 }
 

@@ -9,6 +9,7 @@
 //! ```
 
 mod attention;
+mod attention_step;
 mod checks;
 pub mod choose;
 mod cut;
@@ -19,6 +20,7 @@ mod vlstm;
 pub use attention::{
     Attention, AttentionGradients, AttentionOutputs, AttentionSizes, SavedAttention,
 };
+pub use attention_step::AttentionStep;
 pub use checks::SUITE;
 pub use choose::{Pass, choose, choose_attention};
 pub use rows::{GateGradients, Rows, SavedRows, VlstmRows};

@@ -12,6 +12,10 @@ use lab_harness::plan::Scope;
 use lab_harness::suite::{Check, every_kernel_loads};
 use lab_harness::{Dim, Dims, Error, Info, Output, Plan, Request, Stage, Version, arguments};
 
+mod step;
+
+pub use step::STEP;
+
 #[allow(missing_docs)]
 pub mod kernels {
     //! The kernel files, embedded by the build script.
@@ -205,7 +209,7 @@ pub static MMA_BACK: Attention = Attention {
 pub static STAGE: Stage = Stage {
     name: "attention",
     teaches: "softmax attention: a running maximum, and gradients that make their scores again",
-    versions: &[&SCORES, &ONLINE, &MMA, &SCORES_BACK, &MMA_BACK],
+    versions: &[&SCORES, &ONLINE, &MMA, &SCORES_BACK, &MMA_BACK, &STEP],
     kernels: kernels::KERNELS,
     checks: &[Check {
         name: "every_kernel_loads_on_every_device",

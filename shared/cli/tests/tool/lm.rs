@@ -526,6 +526,71 @@ fn a_language_model_is_trained_in_parts_and_tells_how_it_goes() {
     lab.refuses(&format!("{resumed} --out m.safetensors --resume"), said);
 }
 
+/// A block of each mixer: trained, gone on with, judged and made to write as the vLSTM alone is.
+#[test]
+fn a_language_model_has_the_mixers_that_it_is_told() {
+    let lab = Lab::new();
+    let sizes = "--width 64 --heads 2 --blocks 2 --vocabulary 128 --window 16 --batch 2";
+    let mixers = format!("{sizes} --mixer vlstm:attention --kv-heads 1");
+    let train = format!("train t.txt {mixers} --steps 4 --lr 0.02 --warm-up 0 --look-every 2");
+    let report = lab.json(&format!("{train} --out whole.safetensors"));
+    let looks = report["looks"].as_array().unwrap();
+    assert!(number(&looks[1]["loss"]) < number(&looks[0]["loss"]), "{report}");
+    assert_eq!(report["settings"]["sizes"]["mixer"], "1 vlstm : 1 attention", "{report}");
+    let again = lab.json(&format!("{train} --out whole.safetensors --resume"));
+    assert_eq!((&again["looks"], &again["resumed"]), (&report["looks"], &true.into()));
+
+    let judged = lab.json("eval whole.safetensors t.txt");
+    assert!(number(&judged["loss"]) < number(&looks[0]["loss"]), "{judged}");
+    let wrote = lab.says("generate whole.safetensors --prompt fox --length 30 --temperature 0");
+    assert_eq!(wrote.len(), 3 + 30 + 1);
+    let facts = lab.json("info whole.safetensors");
+    assert_eq!(facts["model"]["mixers"], "1 vlstm : 1 attention", "{facts}");
+    // Of a token keys and values of one head of 32 columns; of the other block 2 heads of 16 keys and 32 values.
+    let memory = (&facts["state_bytes"], &facts["cache_bytes_per_token"]);
+    assert_eq!(memory, (&(4 * 2 * (16 * 32 + 16 + 1)).into(), &(4 * 2 * 32).into()), "{facts}");
+    let said = String::from_utf8(lab.says("info whole.safetensors")).unwrap();
+    let line = "  mixers: 1 vlstm : 1 attention; in attention 1 heads of keys and values";
+    assert!(said.lines().any(|own| own == line), "{said}");
+    let times = lab.json(&format!("profile {mixers} --runs 1"));
+    let rows = times["rows"].as_array().unwrap();
+    assert!(rows.iter().any(|row| row["layer"] == "attention_layer"), "{times}");
+
+    let resumed = train.replace("vlstm:attention --kv-heads 1", "vlstm");
+    for (arguments, said) in [
+        (
+            format!("{resumed} --out whole.safetensors --resume"),
+            "--kv-heads: expected 1, as it was begun, got its default",
+        ),
+        (
+            format!("{} --out whole.safetensors --resume", train.replace("vlstm:", "")),
+            "--mixer: expected \"1 vlstm : 1 attention\", as it was begun, got \"attention\"",
+        ),
+        (
+            "convert whole.safetensors --out n".to_owned(),
+            "mixer: expected vlstm, as transformers has it, got 1 vlstm : 1 attention",
+        ),
+        (
+            "convert whole.safetensors --out n.safetensors".to_owned(),
+            "mixer: expected vlstm, as xlstm_large has it, got 1 vlstm : 1 attention",
+        ),
+        (
+            format!("train t.txt {sizes} --mixer gru --out n.safetensors"),
+            "mixer: expected vlstm or attention, or at most 8 runs of them",
+        ),
+        (
+            format!("train t.txt {sizes} --kv-heads 1 --out n.safetensors"),
+            "heads of k and v: expected a mixer with attention, got none",
+        ),
+        (
+            format!("train t.txt {mixers} --out n.safetensors").replace("heads 1", "heads 3"),
+            "heads of k and v: expected a divisor of all heads, 2, got 3",
+        ),
+    ] {
+        lab.refuses(&arguments, said);
+    }
+}
+
 /// The memory of a training is known before any of it is taken, and so much less than all activations would take.
 #[test]
 fn a_language_model_says_what_memory_its_training_takes() {

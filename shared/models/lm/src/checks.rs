@@ -39,6 +39,11 @@ fn mixed() -> Model {
     small().with_mixers("1 vlstm : 1 attention".parse().expect("a pattern"), Some(1))
 }
 
+/// One block, with attention whose heads share nothing.
+fn attention() -> Model {
+    Model { blocks: 1, ..small() }.with_mixers(Mixers::only(Mixer::Attention), None)
+}
+
 fn tokens(len: usize, words: usize) -> Tokens {
     let id = |n: usize| ((n * n / 3 + n % 7 * 5) % words) as i32;
     Tokens { ids: (0..len).map(id).collect() }
@@ -72,11 +77,9 @@ fn norm(values: &[f64]) -> f64 {
 }
 
 /// The loss and each gradient of a first step, in both types; the last batch is not full. In one piece; and in two parts, each with its
-/// logits in pieces, with a z-loss. Of each mixer alone, and of both.
+/// logits in pieces, with a z-loss. Of both mixers, and of attention alone.
 fn a_step_follows_the_reference(device: &Device) {
-    let attention =
-        Model { blocks: 1, ..small() }.with_mixers(Mixers::only(Mixer::Attention), None);
-    for model in [small(), mixed(), attention] {
+    for model in [mixed(), attention()] {
         assert_step_right(device, model);
     }
 }
@@ -213,9 +216,14 @@ fn tempfile_directory() -> std::path::PathBuf {
     directory
 }
 
-/// Token by token, in one piece, and as windows of an evaluation.
+/// Token by token, in one piece, and as windows of an evaluation. Of both mixers, and of attention alone.
 fn a_writer_reads_as_the_model_does(device: &Device) {
-    let model = small();
+    for model in [mixed(), attention()] {
+        assert_writes_as_it_reads(device, model);
+    }
+}
+
+fn assert_writes_as_it_reads(device: &Device, model: Model) {
     let parameters = spread(&model, 5);
     let data = tokens(34, model.vocabulary);
     for (dtype, bound) in [(DType::F32, 2e-4), (DType::BF16, 0.25)] {
@@ -224,7 +232,7 @@ fn a_writer_reads_as_the_model_does(device: &Device) {
         let mut evaluator = Evaluator::of_logits(device, of).unwrap();
         let logits = evaluator.logits(&[0]).unwrap().values();
         let row = |t: usize| &logits[t * model.vocabulary..][..model.vocabulary];
-        let mut writer = Writer::new(device, model, &parameters, dtype).unwrap();
+        let mut writer = Writer::new(device, model, &parameters, dtype, window).unwrap();
         let near = |found: &[f64], t: usize| {
             let worst = found.iter().zip(row(t)).map(|(f, e)| (f - e).abs()).fold(0.0, f64::max);
             assert!(worst <= bound, "{dtype}, behind token {t}: {worst}");
@@ -237,14 +245,25 @@ fn a_writer_reads_as_the_model_does(device: &Device) {
             }
             near(&found, window - 1);
         }
+        if model.mixers.has(Mixer::Attention) {
+            let said = writer.next(1).unwrap_err().to_string();
+            let expected = "tokens to read: expected at most 33, as there is room for, got 34";
+            assert_eq!(said, expected);
+        }
     }
 }
 
 /// A period of words is known by heart after some steps.
 fn a_text_is_learnt(device: &Device) {
+    let model = Model { hidden: 64, ..Model::xlstm(256, 64, 2, 1) };
+    assert_learns(device, model);
+    let model = Model { hidden: 32, ..Model::xlstm(128, 32, 2, 1) };
+    assert_learns(device, model.with_mixers(Mixers::only(Mixer::Attention), Some(1)));
+}
+
+fn assert_learns(device: &Device, model: Model) {
     let text = b"the lazy dog sleeps. ".repeat(12);
     let data = Tokens::of_bytes(&text);
-    let model = Model { hidden: 64, ..Model::xlstm(256, 64, 2, 1) };
     let config = Config {
         window: 32,
         batch: 4,
@@ -256,7 +275,7 @@ fn a_text_is_learnt(device: &Device) {
     let first = trainer.epoch().unwrap().loss;
     // They follow the training without being told.
     let mut beside = Evaluator::beside(&trainer, config.batch).unwrap();
-    let mut writing = Writer::beside(&trainer).unwrap();
+    let mut writing = Writer::beside(&trainer, 64).unwrap();
     let mut last = first;
     for _ in 0..30 {
         last = trainer.epoch().unwrap().loss;
@@ -269,17 +288,19 @@ fn a_text_is_learnt(device: &Device) {
     let evaluated = evaluator.mean_loss(&starts).unwrap();
     assert!(evaluated < 1.2 * last + 0.01, "{evaluated} for {last}");
     assert!(beside.mean_loss(&starts).unwrap() == evaluated, "beside the training");
-    let mut writer = Writer::new(device, model, &parameters, config.dtype).unwrap();
+    let mut writer = Writer::new(device, model, &parameters, config.dtype, 64).unwrap();
     let mut logits = writer.read(&data.ids[..24]).unwrap();
     assert!(writing.read(&data.ids[..24]).unwrap() == logits, "beside the training");
     let mut sampler = crate::Sampler::new(0.0, 0, 1.0, 1.0, 0).unwrap();
     let mut written = data.ids[..24].to_vec();
-    for _ in 0..40 {
+    // Attention knows no position but those of a window.
+    let more = if model.mixers.has(Mixer::Attention) { window - 24 } else { 40 };
+    for _ in 0..more {
         let token = sampler.draw(&logits, &written);
         written.push(token);
         logits = writer.next(token).unwrap();
     }
-    assert_eq!(written, data.ids[..64]);
+    assert_eq!(written, data.ids[..24 + more]);
 }
 
 fn what_cannot_be_trained_is_refused(device: &Device) {

@@ -3,7 +3,7 @@
 use lab_device::DType;
 use lab_harness::Error;
 use lab_harness::plan::Slot;
-use lab_layers::{AttentionMixer, Init, Memory, Parameter, Parameters, Tape, VlstmMixer};
+use lab_layers::{AttentionMixer, Init, Memory, Parameter, Parameters, State, Tape, VlstmMixer};
 use lab_operations::{AttentionSizes, Sizes};
 use passes::Rope;
 use serde::{Deserialize, Serialize};
@@ -192,7 +192,7 @@ impl Model {
         let sizes = Sizes { batch, heads, positions, keys, values };
         let shared_heads = self.key_heads();
         let by_pairs = AttentionSizes { batch, heads, shared_heads, positions, columns: values };
-        let angles = self.add_angles(tape, positions);
+        let angles = self.add_angles(tape, [batch, positions], &memory);
         let x = tape.embedding("embedding.weight", tokens)?;
         let mut x = tape.dropout(x)?;
         for n in 0..self.blocks {
@@ -222,10 +222,22 @@ impl Model {
     }
     // ANCHOR_END: forward
 
-    /// The angles of so many positions, where a block has attention.
-    fn add_angles(&self, tape: &mut Tape<'_>, positions: usize) -> Option<Slot> {
-        let table = || Rope::table(positions, self.values, THETA);
-        self.mixers.has(Mixer::Attention).then(|| tape.plan().constant(&table()))
+    /// The angles of all positions that a block with attention may see, where there is one.
+    fn add_angles(
+        &self,
+        tape: &mut Tape<'_>,
+        [batch, positions]: [usize; 2],
+        memory: impl Fn(usize) -> Memory,
+    ) -> Option<Slot> {
+        let mut blocks = 0..self.blocks;
+        let first = blocks.find(|n| self.mixers.of_block(*n) == Mixer::Attention)?;
+        let seen = match memory(first) {
+            Memory::Step(State { slots: [keys, ..] }) => {
+                keys.len() / (batch * self.key_heads() * self.values)
+            }
+            _ => positions,
+        };
+        Some(tape.plan().constant(&Rope::table(seen, self.values, THETA)))
     }
 
     /// The logits before the cap, \[rows, V or more\], of what the head reads.

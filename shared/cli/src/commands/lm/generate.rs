@@ -64,7 +64,9 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     let device = common.open()?;
     eprintln!("{} on {}", path.display(), device.name());
     let dtype = dtype.on(&device);
-    let mut writer = Writer::new(&device, loaded.model, &loaded.parameters, dtype)?;
+    let from = Tokens::of_bytes(prompt.as_bytes()).ids;
+    let room = from.len().saturating_add(*length);
+    let mut writer = Writer::new(&device, loaded.model, &loaded.parameters, dtype, room)?;
     let mut out = std::io::stdout().lock();
     // Bytes as they come: a character of several may come in pieces. A reader that has gone ends this as it ends any tool.
     let mut show = |bytes: &[u8]| {
@@ -75,7 +77,6 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     show(prompt.as_bytes());
     let start = Instant::now();
     let mut text = Vec::new();
-    let from = Tokens::of_bytes(prompt.as_bytes()).ids;
     super::write_on(&mut writer, &mut sampler, &from, *length, |byte| {
         text.push(byte);
         show(&[byte]);

@@ -256,13 +256,13 @@ impl Run<'_> {
     /// What the model writes now; of the same parameters the same.
     fn sample(&mut self) -> Result<String, Failure> {
         let Arguments { sample_prompt: prompt, sample_length: length, .. } = self.arguments;
+        let prompt = Tokens::of_bytes(prompt.as_bytes()).ids;
         let writer = match &mut self.writer {
             Some(writer) => writer,
-            none => none.insert(Writer::beside(&self.trainer)?),
+            none => none.insert(Writer::beside(&self.trainer, prompt.len() + length)?),
         };
         let mut sampler = Sampler::new(0.8, 0, 1.0, 1.0, 0)?;
         let mut written = Vec::new();
-        let prompt = Tokens::of_bytes(prompt.as_bytes()).ids;
         super::write_on(writer, &mut sampler, &prompt, *length, |byte| written.push(byte))?;
         Ok(String::from_utf8_lossy(&written).into_owned())
     }
