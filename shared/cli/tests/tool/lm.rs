@@ -439,8 +439,8 @@ fn a_language_model_of_transformers_gives_the_logits_that_it_gave_there() {
         ),
         (
             "\"xlstm\"",
-            "\"llama\"",
-            "model_type of again/config.json: expected \"xlstm\", got \"llama\"",
+            "\"llama\", \"hidden_act\": \"gelu\"",
+            "hidden_act of again/config.json: expected \"silu\", got \"gelu\"",
         ),
         ("{", "", "again/config.json: expected JSON"),
     ] {
@@ -466,6 +466,54 @@ fn a_language_model_of_transformers_gives_the_logits_that_it_gave_there() {
     lab.refuses("info again", "again/model.safetensors: No such file or directory");
     std::fs::remove_file(lab.at("again/config.json")).unwrap();
     lab.refuses("info again", "again/config.json: No such file or directory");
+}
+
+/// Whose heads are wider than the stream over them, whose norms and angles are other than usual; there and back.
+#[test]
+fn a_llama_of_transformers_gives_the_logits_that_it_gave_there() {
+    let lab = Lab::new();
+    let recorded = RECORDED.replace("xlstm", "llama");
+    let tensors_of = |path: &Path| tensor::read(path).unwrap();
+    let expected = tensors_of(&Path::new(&recorded).join("logits.safetensors"))["logits"].values();
+    let input = format!("--input {recorded}/logits.safetensors --output out.safetensors");
+    let logits_of = |model: &str| {
+        lab.says(&format!("logits {model} {input}"));
+        tensors_of(&lab.at("out.safetensors"))["logits"].values()
+    };
+    let first = logits_of(&recorded);
+    let error = largest(first.iter().zip(&expected).map(|(a, b)| a - b));
+    assert!(error <= 1e-5 * largest(expected.iter().copied()), "{error}");
+
+    let said = lab.json(&format!("convert {recorded} --out again"));
+    assert_eq!((&said["format"], &said["parameters"]), (&"transformers".into(), &25_568.into()));
+    let same = tensors_of(&Path::new(&recorded).join("model.safetensors"));
+    assert!(tensors_of(&lab.at("again/model.safetensors")) == same, "other weights");
+    assert!(logits_of("again") == first);
+    let facts = lab.json(&format!("info {recorded}"));
+    assert_eq!(facts["model"]["mixers"], "attention", "{facts}");
+    assert_eq!((&facts["state_bytes"], &facts["cache_bytes_per_token"]), (&0.into(), &512.into()));
+    let wrote = lab.says("generate again --prompt \u{1}\u{2} --length 20 --temperature 0");
+    assert_eq!(wrote.len(), 2 + 20 + 1);
+    let said = "mixer: expected vlstm, as xlstm_large has it, got attention";
+    lab.refuses("convert again --out large.safetensors", said);
+
+    let config = String::from_utf8(lab.read("again/config.json")).unwrap();
+    for (from, to, said) in [
+        (
+            "\"num_key_value_heads\": 1",
+            "\"num_key_value_heads\": 2",
+            "k.weight': expected f32 [64, 32], got f32 [32, 32]",
+        ),
+        (
+            "\"tie_word_embeddings\": false",
+            "\"tie_word_embeddings\": true",
+            "tie_word_embeddings of again/config.json: expected false, got true",
+        ),
+    ] {
+        assert!(config.contains(from), "{from}: {config}");
+        lab.write("again/config.json", config.replace(from, to).as_bytes());
+        lab.refuses("info again", said);
+    }
 }
 
 /// All that a training may be told beside its sizes, and that it goes on with it; and to transformers and back.
@@ -568,7 +616,7 @@ fn a_language_model_has_the_mixers_that_it_is_told() {
         ),
         (
             "convert whole.safetensors --out n".to_owned(),
-            "mixer: expected vlstm, as transformers has it, got 1 vlstm : 1 attention",
+            "mixer: expected vlstm or attention alone, as transformers has them, got 1 vlstm : 1 attention",
         ),
         (
             "convert whole.safetensors --out n.safetensors".to_owned(),

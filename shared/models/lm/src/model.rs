@@ -13,20 +13,20 @@ use crate::{Mixer, Mixers};
 /// Gates are this · tanh(x / this).
 pub(crate) const GATE_CAP: f32 = 15.0;
 
-/// ε of all norms and of the mixer, as the layers have it.
+/// ε of the mixer's norms, as the layers have it, and mostly of all others.
 pub(crate) const EPS: f64 = 1e-6;
 
 /// So are the logits, where a block has the vLSTM.
 pub(crate) const LOGIT_CAP: f32 = 30.0;
 
-/// The base of the angles by which attention's positions turn q and k.
+/// The base of the angles of attention's positions, mostly.
 pub(crate) const THETA: f64 = 10_000.0;
 
 /// The parameter that makes logits.
 pub(crate) const HEAD: &str = "lm_head.weight";
 
 /// A language model of xLSTM blocks; with attention in all of them a Llama.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Model {
     /// Words that it knows, V.
     pub vocabulary: usize,
@@ -48,6 +48,31 @@ pub struct Model {
     /// Heads of k and v in attention, a divisor of NH; as many as those of q where it is not said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared_heads: Option<usize>,
+    /// ε of the norms of whole rows.
+    #[serde(default = "usual_eps", skip_serializing_if = "is_usual_eps")]
+    pub norm_eps: f64,
+    /// The base of the angles by which attention's positions turn q and k.
+    #[serde(default = "usual_theta", skip_serializing_if = "is_usual_theta")]
+    pub theta: f64,
+}
+
+// What a field that files of before do not have is in them; it is not written either.
+fn usual_eps() -> f64 {
+    EPS
+}
+
+fn usual_theta() -> f64 {
+    THETA
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde's signature
+fn is_usual_eps(value: &f64) -> bool {
+    *value == EPS
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_usual_theta(value: &f64) -> bool {
+    *value == THETA
 }
 
 impl Model {
@@ -57,8 +82,19 @@ impl Model {
         let [keys, values] = [2, 1].map(|part| width / part / heads.max(1));
         // Whatever is asked for; `check` refuses what no kernel takes.
         let hidden = width.saturating_mul(8).div_ceil(3).next_multiple_of(64);
-        let (mixers, shared_heads) = (Mixers::default(), None);
-        Self { vocabulary, width, heads, blocks, keys, values, hidden, mixers, shared_heads }
+        Self {
+            vocabulary,
+            width,
+            heads,
+            blocks,
+            keys,
+            values,
+            hidden,
+            mixers: Mixers::default(),
+            shared_heads: None,
+            norm_eps: EPS,
+            theta: THETA,
+        }
     }
 
     /// The same with other mixers. A head of attention has as many columns as one of the vLSTM has values.
@@ -109,6 +145,20 @@ impl Model {
         }
         if self.mixers.has(Mixer::Attention) {
             in_range("columns of a head of attention", values, 256, 16)?;
+        }
+        if !(self.norm_eps > 0.0 && self.norm_eps <= 1.0) {
+            return Err(Error::bad("ε of the norms", "above 0 and at most 1", self.norm_eps));
+        }
+        if self.mixers.has(Mixer::Vlstm) && !is_usual_eps(&self.norm_eps) {
+            return Err(Error::bad(
+                "ε of the norms",
+                format!("{EPS}, beside the vLSTM"),
+                self.norm_eps,
+            ));
+        }
+        if !(self.theta > 1.0 && self.theta.is_finite()) {
+            let expected = "a finite number above 1";
+            return Err(Error::bad("theta of the positions", expected, self.theta));
         }
         if let Some(shared) = self.shared_heads {
             if !self.mixers.has(Mixer::Attention) {
@@ -193,6 +243,7 @@ impl Model {
         let shared_heads = self.key_heads();
         let by_pairs = AttentionSizes { batch, heads, shared_heads, positions, columns: values };
         let angles = self.add_angles(tape, [batch, positions], &memory);
+        tape.set_norm_eps(self.norm_eps as f32);
         let x = tape.embedding("embedding.weight", tokens)?;
         let mut x = tape.dropout(x)?;
         for n in 0..self.blocks {
@@ -237,7 +288,7 @@ impl Model {
             }
             _ => positions,
         };
-        Some(tape.plan().constant(&Rope::table(seen, self.values, THETA)))
+        Some(tape.plan().constant(&Rope::table(seen, self.values, self.theta)))
     }
 
     /// The logits before the cap, \[rows, V or more\], of what the head reads.

@@ -7,7 +7,6 @@ use lab_reference::matmul::matmul;
 use lab_reference::passes::{CrossEntropy, Norm, embedding, embedding_back, swiglu, swiglu_back};
 
 use crate::Model;
-use crate::model::EPS;
 
 mod mixers;
 
@@ -15,6 +14,7 @@ use mixers::{Mixed, Sequences};
 
 /// Parameters in f64, and their gradients as they come.
 struct All {
+    norm_eps: f64,
     parameters: BTreeMap<String, Vec<f64>>,
     gradients: BTreeMap<String, Vec<f64>>,
 }
@@ -47,7 +47,7 @@ impl All {
     }
 
     fn norm(&self, name: &str) -> Norm {
-        Norm { weight: self.of(name).to_vec(), eps: EPS, centered: false }
+        Norm { weight: self.of(name).to_vec(), eps: self.norm_eps, centered: false }
     }
 
     fn rms(&self, name: &str, x: &[f64]) -> Vec<f64> {
@@ -104,7 +104,7 @@ pub(crate) fn loss_and_gradients(
     z_loss: f64,
 ) -> (f64, BTreeMap<String, Vec<f64>>) {
     let parameters = parameters.iter().map(|(name, t)| (name.clone(), t.values())).collect();
-    let mut all = All { parameters, gradients: BTreeMap::new() };
+    let mut all = All { norm_eps: model.norm_eps, parameters, gradients: BTreeMap::new() };
     let Model { vocabulary, width, heads, blocks, values, hidden, .. } = *model;
     let rows = batch * positions;
     let [inputs, targets] =

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// A file that `lab lm train` wrote, a directory of Hugging Face (model_type xlstm), or a state dict of xlstm_large
+    /// A file that `lab lm train` wrote, a directory of Hugging Face (model_type xlstm or llama), or a state dict of xlstm_large
     model: PathBuf,
     /// A name that ends with .safetensors: a state dict of xlstm_large; another: a directory of Hugging Face, which is not there or is
     /// empty. The state of a training is left out

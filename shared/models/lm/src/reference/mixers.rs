@@ -7,7 +7,7 @@ use lab_reference::vlstm::{
 };
 
 use super::{All, apart, beside, plus};
-use crate::model::{EPS, GATE_CAP, THETA};
+use crate::model::{EPS, GATE_CAP};
 use crate::{Mixer, Model};
 
 /// What is mixed: sequences \[B, S\] of a model.
@@ -68,7 +68,7 @@ impl Sequences<'_> {
         self.parts(mixer).map(|(name, heads, columns, turns)| {
             let mut rows = all.linear(&format!("{layer}.{name}.weight"), y, self.model.width);
             if turns {
-                rows = rope(&rows, [self.positions, heads, columns], THETA, false);
+                rows = rope(&rows, [self.positions, heads, columns], self.model.theta, false);
             }
             split_heads(&rows, self.sizes(heads, columns))
         })
@@ -87,7 +87,7 @@ impl Sequences<'_> {
         for ((name, heads, columns, turns), d) in self.parts(mixer).into_iter().zip(by) {
             let mut rows = merge_heads(d, self.sizes(heads, columns));
             if turns {
-                rows = rope(&rows, [self.positions, heads, columns], THETA, true);
+                rows = rope(&rows, [self.positions, heads, columns], self.model.theta, true);
             }
             let name = format!("{layer}.{name}.weight");
             dy = plus(&dy, &all.linear_back(&name, y, &rows, self.model.width));
