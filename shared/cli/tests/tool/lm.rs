@@ -639,6 +639,113 @@ fn a_language_model_has_the_mixers_that_it_is_told() {
     }
 }
 
+/// Files of tokens are what their texts are: the same model comes of them.
+#[test]
+fn a_language_model_is_trained_on_files_of_tokens() {
+    let lab = Lab::new();
+    std::fs::create_dir(lab.at("texts")).unwrap();
+    lab.write("texts/a.txt", TEXT.repeat(3).as_bytes());
+    lab.write("texts/b.txt", TEXT.repeat(5).as_bytes());
+    let said = lab.json("tokenize texts --out t.tokens");
+    let bytes = 8 * TEXT.len();
+    assert_eq!((&said["bytes"], &said["tokens"]), (&bytes.into(), &bytes.into()), "{said}");
+    assert_eq!((&said["vocabulary"], &said["texts"]), (&256.into(), &2.into()), "{said}");
+    assert_eq!(lab.read("t.tokens").len(), 40 + 2 * bytes);
+
+    // Tokens of bytes are of 256, so is the model.
+    let train = format!("{} --steps 2 --warm-up 0", TINY.replace("128", "256"));
+    let of_text = lab.json(&format!("train t.txt {train} --out text.safetensors"));
+    let of_tokens = lab.json(&format!("train t.tokens {train} --out tokens.safetensors"));
+    assert_eq!((&of_text["looks"], &of_text["bytes"]), (&of_tokens["looks"], &of_tokens["bytes"]));
+    let judged = lab.json("eval text.safetensors t.txt");
+    let again = lab.json("eval tokens.safetensors t.tokens");
+    assert_eq!(
+        (&judged["bits_a_byte"], &judged["bytes"]),
+        (&again["bits_a_byte"], &again["bytes"])
+    );
+
+    lab.write("other.tokens", &lab.read("t.tokens"));
+    lab.write("other.tokenizer.json", b"{}");
+    lab.write("cut.tokens", &lab.read("t.tokens")[..99]);
+    lab.write("empty.txt", b"");
+    for (arguments, said) in [
+        (
+            "train t.tokens t.txt",
+            "TEXT: expected texts alone, or files of tokens alone, got t.txt beside t.tokens",
+        ),
+        (
+            "train t.tokens --vocabulary 255",
+            "--vocabulary: expected at least 256, of which the tokens are, got 255",
+        ),
+        ("train cut.tokens", "length of cut.tokens: expected 728, of 344 tokens, got 99"),
+        (
+            "train t.tokens other.tokens",
+            "TEXT: expected tokens of the tokenizer beside t.tokens, got other.tokens",
+        ),
+        (
+            "train t.txt --out other.safetensors",
+            "tokenizer: expected none beside other.safetensors, whose tokens are bytes",
+        ),
+        ("tokenize t.tokens", "TEXT: expected a text, got tokens, t.tokens"),
+        ("tokenize none.txt", "none.txt: No such file or directory"),
+        ("tokenize empty.txt", "tokens of the texts: expected 1 to 1073741824, got 0"),
+        (
+            "tokenize t.txt --out other.tokens",
+            "tokenizer: expected no tokenizer beside other.tokens, whose tokens are bytes",
+        ),
+        ("tokenize t.txt --out no/t.tokens", "no/t.tokens: No such file or directory"),
+        ("tokenize t.txt --bpe 300 --tokenizer t.json", "--tokenizer"),
+    ] {
+        let out = if arguments.contains("--out") { "" } else { " --out n.safetensors" };
+        lab.refuses(&format!("{arguments}{out}"), said);
+    }
+    if cfg!(not(feature = "tokenizers")) {
+        let end = "expected a lab with the feature 'tokenizers', got one without";
+        lab.refuses(
+            "tokenize t.txt --bpe 300 --out n.tokens",
+            &format!("BPE of 300 tokens: {end}"),
+        );
+        lab.says(&format!("train other.tokens {train} --out n.safetensors"));
+        assert_eq!(lab.read("n.tokenizer.json"), b"{}");
+        let said = format!("tokenizer n.tokenizer.json: {end}");
+        lab.refuses("generate n.safetensors --length 4", &said);
+        lab.refuses("eval n.safetensors t.txt", &said);
+        // Of tokens it need not make any.
+        lab.says("eval n.safetensors t.tokens");
+        lab.says("convert n.safetensors --out n");
+        assert_eq!(lab.read("n/tokenizer.json"), b"{}");
+    }
+}
+
+/// A tokenizer that was learnt here goes with the tokens, with the model, and with what is converted.
+#[cfg(feature = "tokenizers")]
+#[test]
+fn a_language_model_keeps_its_tokenizer() {
+    let lab = Lab::new();
+    let said = lab.json("tokenize t.txt --out t.tokens --bpe 280");
+    assert_eq!(said["vocabulary"], 280, "{said}");
+    let tokens = said["tokens"].as_u64().unwrap();
+    assert!(2 * tokens < 8 * TEXT.len() as u64, "{said}");
+    let made = lab.read("t.tokenizer.json");
+    lab.says("tokenize t.txt --out u.tokens --tokenizer t.tokenizer.json");
+    assert!(lab.read("u.tokens") == lab.read("t.tokens"));
+    let sizes = TINY.replace("128", "280").replace("--window 16", "--window 8");
+    let options = "--steps 200 --lr 0.02 --warm-up 0 --sample-every 200 --sample-prompt fox";
+    lab.says(&format!("train t.tokens {sizes} {options} --out m.safetensors"));
+    assert!(lab.read("m.tokenizer.json") == made);
+    let wrote = lab.says("generate m.safetensors --prompt fox --length 4 --temperature 0");
+    let wrote = String::from_utf8(wrote).unwrap();
+    assert!(wrote.starts_with("fox jumps over"), "{wrote}");
+    let [text, tokens] =
+        ["t.txt", "t.tokens"].map(|of| lab.json(&format!("eval m.safetensors {of}")));
+    assert_eq!((&text["loss"], &text["bits_a_byte"]), (&tokens["loss"], &tokens["bits_a_byte"]));
+    assert!(number(&text["bits_a_byte"]) < number(&text["loss"]), "{text}");
+    lab.says("convert m.safetensors --out m");
+    assert!(lab.read("m/tokenizer.json") == made);
+    let again = lab.says("generate m --prompt fox --length 4 --temperature 0");
+    assert_eq!(String::from_utf8(again).unwrap(), wrote);
+}
+
 /// The memory of a training is known before any of it is taken, and so much less than all activations would take.
 #[test]
 fn a_language_model_says_what_memory_its_training_takes() {

@@ -27,6 +27,7 @@ pub struct Pretrained {
 }
 
 const CONFIG: &str = "config.json";
+const TOKENIZER: &str = "tokenizer.json";
 const WEIGHTS: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
@@ -112,11 +113,11 @@ impl Pretrained {
         tensor::write_parts(path, all.collect(), &notes)
     }
 
-    /// Writes a directory, whole or not at all: one that is not there, or is empty.
+    /// Writes a directory, whole or not at all: one that is not there, or is empty. The text of a `tokenizer.json` goes with it.
     ///
     /// # Errors
     /// There is something else of that name; it cannot be written.
-    pub fn write_directory(&self, directory: &Path) -> Result<(), Error> {
+    pub fn write_directory(&self, directory: &Path, tokenizer: Option<&[u8]>) -> Result<(), Error> {
         let their_name: fn(&str) -> String = match self.model.mixers {
             mixers if mixers.is_default() => {
                 |own| if own == EMBEDDING[1] { EMBEDDING[0] } else { own }.to_owned()
@@ -143,6 +144,10 @@ impl Pretrained {
         let written = self
             .write_weights(&draft.join(WEIGHTS), their_name)
             .and_then(|()| write_atomically(&draft.join(CONFIG), config.as_bytes()).map_err(failed))
+            .and_then(|()| match tokenizer {
+                Some(json) => write_atomically(&draft.join(TOKENIZER), json).map_err(failed),
+                None => Ok(()),
+            })
             .and_then(|()| std::fs::rename(&draft, directory).map_err(failed));
         if written.is_err() {
             // Nobody has seen it.

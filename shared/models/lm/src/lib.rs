@@ -17,6 +17,8 @@ mod model;
 mod reference;
 mod sample;
 mod step;
+mod tokenizer;
+mod tokens;
 mod write;
 
 #[allow(missing_docs)]
@@ -36,6 +38,8 @@ pub use mixers::{Mixer, Mixers};
 pub use model::Model;
 pub use sample::Sampler;
 pub use step::Step;
+pub use tokenizer::{Stream, Tokenizer};
+pub use tokens::TokenFile;
 pub use write::Writer;
 
 /// A model in training.

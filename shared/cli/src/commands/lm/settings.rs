@@ -29,7 +29,7 @@ pub(crate) struct Sizes {
     #[arg(long, help_heading = "Model")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) kv_heads: Option<usize>,
-    /// Tokens that it knows; those of a text are its bytes, so that 256 suffice
+    /// Tokens that it knows; those of a text are its bytes, so that 256 suffice, those of a file of tokens as many as its tokenizer has
     #[arg(long, default_value_t = 256, help_heading = "Model")]
     pub(crate) vocabulary: usize,
     /// Tokens of a window
@@ -51,7 +51,7 @@ pub(crate) struct Sizes {
 #[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Settings {
-    /// The texts: files of any kind, and directories, of which all files are read in the order of their names
+    /// The texts, or files of their tokens (`lab lm tokenize`); of directories all files, in the order of their names
     #[arg(value_name = "TEXT", required = true)]
     pub(crate) texts: Vec<PathBuf>,
     /// Share at the end of the text that the model is not trained on, but judged by
