@@ -73,7 +73,7 @@ impl Tape<'_> {
         rope.add_forward(self.plan, qkv)?;
         let plan = &mut *self.plan;
         let [q, k, v] = of_columns.parts(qkv);
-        if let Memory::Leave(State { slots: [keys, values, _] }) = memory {
+        if let Memory::Leave(State { slots: [keys, values, ..] }) = memory {
             let positions = keys.len() / (batch * shared_heads * width);
             for ((heads, from), slot) in [(k, keys), (v, values)] {
                 let (from_stride, to) = (stride, None);
@@ -158,7 +158,7 @@ impl Tape<'_> {
         of_columns: Columns,
         qkv: Slot,
         angles: Slot,
-        State { slots: [keys, values, lengths] }: State,
+        State { slots: [keys, values, lengths, _] }: State,
     ) -> Result<Slot, Error> {
         let AttentionSizes { batch, heads, shared_heads, columns, .. } = of_columns.0;
         let (dtype, stride, caches) = (self.dtype, of_columns.all(), [keys, values]);

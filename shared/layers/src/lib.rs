@@ -14,10 +14,12 @@ mod language;
 mod layers;
 mod mixer;
 mod parameters;
+mod recurrent;
 mod tape;
 
 pub use attention::AttentionMixer;
 pub use language::HeadLoss;
 pub use mixer::{Memory, State, VlstmMixer};
 pub use parameters::{Init, Parameter, Parameters};
+pub use recurrent::RecurrentMixer;
 pub use tape::{Back, Dropouts, Tape};

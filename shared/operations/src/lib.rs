@@ -13,6 +13,7 @@ mod attention_step;
 mod checks;
 pub mod choose;
 mod cut;
+mod recurrent;
 mod rows;
 mod step;
 mod vlstm;
@@ -23,6 +24,7 @@ pub use attention::{
 pub use attention_step::AttentionStep;
 pub use checks::SUITE;
 pub use choose::{Pass, choose, choose_attention};
+pub use recurrent::{Recurrent, RecurrentCell, RecurrentOutputs, RecurrentSizes, SavedRecurrent};
 pub use rows::{GateGradients, Rows, SavedRows, VlstmRows};
 pub use step::VlstmStep;
 pub use vlstm::{Gradients, NormalizerGrad, Outputs, Saved, Sizes, Vlstm};

@@ -604,6 +604,18 @@ fn a_language_model_has_the_mixers_that_it_is_told() {
     let rows = times["rows"].as_array().unwrap();
     assert!(rows.iter().any(|row| row["layer"] == "attention_layer"), "{times}");
 
+    // What goes step by step.
+    let steps = TINY.replace("--blocks 1", "--blocks 2 --mixer lstm:slstm");
+    lab.says(&format!(
+        "train t.txt {steps} --steps 2 --warm-up 0 --accumulate 2 --out steps.safetensors"
+    ));
+    let wrote = lab.says("generate steps.safetensors --prompt fox --length 20");
+    assert_eq!(wrote.len(), 3 + 20 + 1);
+    let facts = lab.json("info steps.safetensors");
+    // h and c; h, c, n and m: of 32 units each.
+    let memory = (&facts["state_bytes"], &facts["cache_bytes_per_token"]);
+    assert_eq!(memory, (&(4 * 6 * 32).into(), &0.into()), "{facts}");
+
     let resumed = train.replace("vlstm:attention --kv-heads 1", "vlstm");
     for (arguments, said) in [
         (
@@ -623,8 +635,12 @@ fn a_language_model_has_the_mixers_that_it_is_told() {
             "mixer: expected vlstm, as xlstm_large has it, got 1 vlstm : 1 attention",
         ),
         (
+            format!("train t.txt {steps} --dtype bf16 --out n.safetensors"),
+            "dtype of the lstm: expected f32, got bf16",
+        ),
+        (
             format!("train t.txt {sizes} --mixer gru --out n.safetensors"),
-            "mixer: expected vlstm or attention, or at most 8 runs of them",
+            "mixer: expected one of vlstm, attention, lstm, slstm, or at most 8 runs of them",
         ),
         (
             format!("train t.txt {sizes} --kv-heads 1 --out n.safetensors"),

@@ -44,6 +44,18 @@ fn attention() -> Model {
     Model { blocks: 1, ..small() }.with_mixers(Mixers::only(Mixer::Attention), None)
 }
 
+/// An LSTM and an sLSTM.
+fn recurrent() -> Model {
+    Model { hidden: 24, ..Model::xlstm(19, 32, 2, 2) }
+        .with_mixers("lstm : slstm".parse().expect("a pattern"), None)
+}
+
+/// The types that a model runs in: those of the trainer, but for an LSTM and an sLSTM.
+fn dtypes_of(model: &Model) -> &'static [DType] {
+    let is_recurrent = model.mixers.has(Mixer::Lstm) || model.mixers.has(Mixer::Slstm);
+    if is_recurrent { &[DType::F32] } else { &[DType::F32, DType::BF16] }
+}
+
 fn tokens(len: usize, words: usize) -> Tokens {
     let id = |n: usize| ((n * n / 3 + n % 7 * 5) % words) as i32;
     Tokens { ids: (0..len).map(id).collect() }
@@ -77,9 +89,9 @@ fn norm(values: &[f64]) -> f64 {
 }
 
 /// The loss and each gradient of a first step, in both types; the last batch is not full. In one piece; and in two parts, each with its
-/// logits in pieces, with a z-loss. Of both mixers, and of attention alone.
+/// logits in pieces, with a z-loss. Of two mixers, of attention alone, and of what goes step by step.
 fn a_step_follows_the_reference(device: &Device) {
-    for model in [mixed(), attention()] {
+    for model in [mixed(), attention(), recurrent()] {
         assert_step_right(device, model);
     }
 }
@@ -99,6 +111,9 @@ fn assert_step_right(device: &Device, model: Model) {
     for (dtype, bound, config) in
         [(DType::F32, 2e-5, whole), (DType::F32, 2e-5, parts), (DType::BF16, 0.12, parts)]
     {
+        if !dtypes_of(&model).contains(&dtype) {
+            continue;
+        }
         let (loss, gradients) =
             loss_and_gradients(&model, &parameters, &inputs, &targets, [3, window], config.z_loss);
         let config = Config { dtype, ..config };
@@ -216,9 +231,9 @@ fn tempfile_directory() -> std::path::PathBuf {
     directory
 }
 
-/// Token by token, in one piece, and as windows of an evaluation. Of both mixers, and of attention alone.
+/// Token by token, in one piece, and as windows of an evaluation. Of two mixers, of attention alone, and of what goes step by step.
 fn a_writer_reads_as_the_model_does(device: &Device) {
-    for model in [mixed(), attention()] {
+    for model in [mixed(), attention(), recurrent()] {
         assert_writes_as_it_reads(device, model);
     }
 }
@@ -227,6 +242,12 @@ fn assert_writes_as_it_reads(device: &Device, model: Model) {
     let parameters = spread(&model, 5);
     let data = tokens(34, model.vocabulary);
     for (dtype, bound) in [(DType::F32, 2e-4), (DType::BF16, 0.25)] {
+        if !dtypes_of(&model).contains(&dtype) {
+            let said = Writer::new(device, model, &parameters, dtype, 1).err().unwrap();
+            let expected = "dtype of the lstm: expected f32, got bf16";
+            assert!(said.to_string().ends_with(expected), "{said}");
+            continue;
+        }
         let window = 33;
         let of = Evaluated { model, parameters: &parameters, dtype, batch: 2, window, data: &data };
         let mut evaluator = Evaluator::of_logits(device, of).unwrap();

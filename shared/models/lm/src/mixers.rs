@@ -13,9 +13,18 @@ pub enum Mixer {
     Vlstm,
     /// Softmax attention with rotary positions.
     Attention,
+    /// The LSTM, of as many units as the vLSTM has values. In f32 only.
+    Lstm,
+    /// xLSTM's scalar memory, likewise.
+    Slstm,
 }
 
-const ALL: [(&str, Mixer); 2] = [("vlstm", Mixer::Vlstm), ("attention", Mixer::Attention)];
+const ALL: [(&str, Mixer); 4] = [
+    ("vlstm", Mixer::Vlstm),
+    ("attention", Mixer::Attention),
+    ("lstm", Mixer::Lstm),
+    ("slstm", Mixer::Slstm),
+];
 
 impl Mixer {
     fn name(self) -> &'static str {
@@ -27,6 +36,8 @@ impl Mixer {
         match self {
             Self::Vlstm => ["norm_mlstm", "mlstm_layer"],
             Self::Attention => ["norm_attention", "attention_layer"],
+            Self::Lstm => ["norm_lstm", "lstm_layer"],
+            Self::Slstm => ["norm_slstm", "slstm_layer"],
         }
     }
 }
@@ -98,9 +109,9 @@ impl FromStr for Mixers {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         let refuse = || {
-            let names = ALL.map(|(name, _)| name).join(" or ");
+            let names = ALL.map(|(name, _)| name).join(", ");
             let expected = format!(
-                "{names}, or at most {MOST_RUNS} runs of them, of 1 to {MOST_BLOCKS} blocks each, as in '7 vlstm : 1 attention'"
+                "one of {names}, or at most {MOST_RUNS} runs of them, of 1 to {MOST_BLOCKS} blocks each, as in '7 vlstm : 1 attention'"
             );
             Error::bad("mixer", expected, format!("'{text}'"))
         };
@@ -187,7 +198,9 @@ mod tests {
         ] {
             let said = text.parse::<Mixers>().unwrap_err().to_string();
             assert!(
-                said.starts_with("mixer: expected vlstm or attention, or at most 8 runs"),
+                said.starts_with(
+                    "mixer: expected one of vlstm, attention, lstm, slstm, or at most 8 runs"
+                ),
                 "{said}"
             );
             assert!(said.ends_with(&format!("got '{text}'")), "{said}");

@@ -3,8 +3,10 @@
 use lab_device::DType;
 use lab_harness::Error;
 use lab_harness::plan::Slot;
-use lab_layers::{AttentionMixer, Init, Memory, Parameter, Parameters, State, Tape, VlstmMixer};
-use lab_operations::{AttentionSizes, Sizes};
+use lab_layers::{
+    AttentionMixer, Init, Memory, Parameter, Parameters, RecurrentMixer, State, Tape, VlstmMixer,
+};
+use lab_operations::{AttentionSizes, RecurrentCell, Sizes};
 use passes::Rope;
 use serde::{Deserialize, Serialize};
 
@@ -146,6 +148,9 @@ impl Model {
         if self.mixers.has(Mixer::Attention) {
             in_range("columns of a head of attention", values, 256, 16)?;
         }
+        if self.mixers.has(Mixer::Lstm) || self.mixers.has(Mixer::Slstm) {
+            in_range("units of a head", values, 4096, 8)?;
+        }
         if !(self.norm_eps > 0.0 && self.norm_eps <= 1.0) {
             return Err(Error::bad("ε of the norms", "above 0 and at most 1", self.norm_eps));
         }
@@ -188,14 +193,31 @@ impl Model {
             let block = format!("backbone.blocks.{n}");
             let [norm, layer] = self.mixers.of_block(n).names();
             let mixer = |name: &str| format!("{block}.{layer}.{name}");
-            let is_vlstm = self.mixers.of_block(n) == Mixer::Vlstm;
-            let of_q = if is_vlstm { heads * keys } else { heads * values };
-            let [of_k, of_v] =
-                if is_vlstm { [of_q, heads * values] } else { [self.key_heads() * values; 2] };
-            all.push(matrix(mixer("q.weight"), of_q, width, reads));
-            all.push(matrix(mixer("k.weight"), of_k, width, reads).joined());
-            all.push(matrix(mixer("v.weight"), of_v, width, reads).joined());
-            if is_vlstm {
+            let own = self.mixers.of_block(n);
+            let units = heads * values;
+            let qkv = match own {
+                Mixer::Vlstm => Some([heads * keys, heads * keys, units]),
+                Mixer::Attention => {
+                    Some([units, self.key_heads() * values, self.key_heads() * values])
+                }
+                Mixer::Lstm | Mixer::Slstm => None,
+            };
+            for (name, rows) in ["q", "k", "v"].into_iter().zip(qkv.into_iter().flatten()) {
+                let one = matrix(mixer(&format!("{name}.weight")), rows, width, reads);
+                all.push(if name == "q" { one } else { one.joined() });
+            }
+            // As wide as PyTorch's, which are uniform.
+            let hands_on = Init::Normal(1.0 / (3.0 * units as f64).sqrt());
+            if own == Mixer::Lstm {
+                all.push(matrix(mixer("weight_ih"), 4 * units, width, reads));
+                all.push(matrix(mixer("weight_hh"), 4 * units, units, hands_on));
+            }
+            if own == Mixer::Slstm {
+                all.push(matrix(mixer("w"), 4 * units, width, reads));
+                let shape = [4, heads, values, values];
+                all.push(Parameter::new(mixer("r"), &shape, hands_on).decays());
+            }
+            if own == Mixer::Vlstm {
                 let ogate = matrix(mixer("ogate_preact.weight"), heads * values, width, reads);
                 all.push(ogate.joined());
                 // Rows of the gates' product in eights, as its tiles want them.
@@ -209,12 +231,22 @@ impl Model {
             all.push(matrix(ffn("proj_up_gate.weight"), hidden, width, reads));
             all.push(matrix(ffn("proj_up.weight"), hidden, width, reads).joined());
             all.push(matrix(ffn("proj_down.weight"), width, hidden, writes));
-            if is_vlstm {
+            if own == Mixer::Vlstm {
                 let bias = |name: &str, init| Parameter::new(mixer(name), &[heads], init);
                 all.push(bias("igate_preact.bias", Init::Constant(-10.0)));
                 all.push(bias("fgate_preact.bias", Init::Linear(3.0, 6.0)).joined());
                 let norm = mixer("multihead_norm.weight");
                 all.push(Parameter::new(norm, &[heads * values], ones));
+            }
+            // Forget gates, the second of four, begin open.
+            let open = |value| Init::Within(value, [units, 2 * units]);
+            if own == Mixer::Lstm {
+                all.push(Parameter::new(mixer("bias_ih"), &[4 * units], open(1.0)));
+                let zeros = Init::Constant(0.0);
+                all.push(Parameter::new(mixer("bias_hh"), &[4 * units], zeros));
+            }
+            if own == Mixer::Slstm {
+                all.push(Parameter::new(mixer("b"), &[4, heads, values], open(3.0)));
             }
             for name in [norm, "norm_ffn"] {
                 all.push(Parameter::new(format!("{block}.{name}.weight"), &[width], ones));
@@ -238,10 +270,6 @@ impl Model {
         [batch, positions]: [usize; 2],
         memory: impl Fn(usize) -> Memory,
     ) -> Result<Slot, Error> {
-        let Self { heads, keys, values, .. } = *self;
-        let sizes = Sizes { batch, heads, positions, keys, values };
-        let shared_heads = self.key_heads();
-        let by_pairs = AttentionSizes { batch, heads, shared_heads, positions, columns: values };
         let angles = self.add_angles(tape, [batch, positions], &memory);
         tape.set_norm_eps(self.norm_eps as f32);
         let x = tape.embedding("embedding.weight", tokens)?;
@@ -252,13 +280,7 @@ impl Model {
                 let [norm, layer] = mixer.names();
                 let y = tape.rms_norm(&format!("{norm}.weight"), x)?;
                 let x = tape.within(layer, |tape| {
-                    let h = match mixer {
-                        Mixer::Vlstm => tape.vlstm(y, VlstmMixer { sizes, cap: GATE_CAP, memory }),
-                        Mixer::Attention => {
-                            let angles = angles.expect("made where a block has attention");
-                            tape.attention(y, AttentionMixer { sizes: by_pairs, angles, memory })
-                        }
-                    }?;
+                    let h = self.mix(tape, y, (mixer, memory), [batch, positions], angles)?;
                     let h = tape.dropout(h)?;
                     tape.linear(&["out_proj.weight"], h, Some(x))
                 })?;
@@ -272,6 +294,36 @@ impl Model {
         tape.rms_norm("backbone.out_norm.weight", x)
     }
     // ANCHOR_END: forward
+
+    // ANCHOR: mix
+    fn mix(
+        &self,
+        tape: &mut Tape<'_>,
+        y: Slot,
+        (mixer, memory): (Mixer, Memory),
+        [batch, positions]: [usize; 2],
+        angles: Option<Slot>,
+    ) -> Result<Slot, Error> {
+        let Self { heads, keys, values, .. } = *self;
+        let recurrent =
+            |cell| RecurrentMixer { cell, batch, positions, heads, units: values, memory };
+        match mixer {
+            Mixer::Vlstm => {
+                let sizes = Sizes { batch, heads, positions, keys, values };
+                tape.vlstm(y, VlstmMixer { sizes, cap: GATE_CAP, memory })
+            }
+            Mixer::Attention => {
+                let shared_heads = self.key_heads();
+                let sizes =
+                    AttentionSizes { batch, heads, shared_heads, positions, columns: values };
+                let angles = angles.expect("made where a block has attention");
+                tape.attention(y, AttentionMixer { sizes, angles, memory })
+            }
+            Mixer::Lstm => tape.recurrent(y, recurrent(RecurrentCell::Lstm)),
+            Mixer::Slstm => tape.recurrent(y, recurrent(RecurrentCell::Slstm)),
+        }
+    }
+    // ANCHOR_END: mix
 
     /// The angles of all positions that a block with attention may see, where there is one.
     fn add_angles(
@@ -310,6 +362,9 @@ impl Model {
                     2 * heads * (keys + values) + 2 * heads + heads * values,
                     2 * heads * (2 * keys * values + 32 * (keys + values)),
                 ),
+                // What a step makes of the one before it.
+                Mixer::Lstm => (5 * heads * values, 2 * 4 * (heads * values) * (heads * values)),
+                Mixer::Slstm => (5 * heads * values, 2 * 4 * heads * values * values),
                 // Of each position: two products of all columns with half of the positions of its window.
                 Mixer::Attention => {
                     ((2 * heads + 2 * self.key_heads()) * values, 2 * heads * values * window)
@@ -327,7 +382,8 @@ impl Model {
         let count = |mixer| (0..self.blocks).filter(|n| self.mixers.of_block(*n) == mixer).count();
         let of_state = 4 * heads * (keys * values + keys + 1);
         let of_token = 2 * self.key_heads() * values * dtype.size();
-        [count(Mixer::Vlstm) * of_state, count(Mixer::Attention) * of_token]
+        let of_units = 4 * heads * values * (2 * count(Mixer::Lstm) + 4 * count(Mixer::Slstm));
+        [count(Mixer::Vlstm) * of_state + of_units, count(Mixer::Attention) * of_token]
     }
 }
 

@@ -142,7 +142,8 @@ pub(crate) fn loss_and_gradients(
     let mut dx = all.rms_back("backbone.out_norm.weight", &x, &dy);
     for (n, own) in saved.into_iter().enumerate().rev() {
         let block = format!("backbone.blocks.{n}");
-        let [norm, layer] = model.mixers.of_block(n).names();
+        let mixer = model.mixers.of_block(n);
+        let [norm, layer] = mixer.names();
         let layer = format!("{block}.{layer}");
         let ffn = |name: &str| format!("{block}.ffn.{name}.weight");
         let du = all.linear_back(&ffn("proj_down"), &own.u, &dx, hidden);
@@ -155,7 +156,7 @@ pub(crate) fn loss_and_gradients(
         dx = plus(&dx, &by_norm);
         let out = format!("{layer}.out_proj.weight");
         let dout = all.linear_back(&out, own.mixed.out(), &dx, heads * values);
-        let dy = of.mix_back(&mut all, &own.mixed, &layer, &own.y, &dout);
+        let dy = of.mix_back(&mut all, (mixer, &own.mixed), &layer, &own.y, &dout);
         let by_norm = all.rms_back(&format!("{block}.{norm}.weight"), &own.x, &dy);
         dx = plus(&dx, &by_norm);
     }

@@ -27,9 +27,15 @@ const TOKENS: &str = "tokens";
 const WEIGHTS: &str = "weights";
 const LENGTHS: &str = "lengths";
 
-/// Names of the state of a block with the vLSTM, and of one with attention.
-const STATES: [&str; 3] = ["c", "n", "m"];
-const CACHES: [&str; 2] = ["keys", "values"];
+/// Names of what a block remembers.
+fn names_of_state(mixer: Mixer) -> &'static [&'static str] {
+    match mixer {
+        Mixer::Vlstm => &["c", "n", "m"],
+        Mixer::Attention => &["keys", "values"],
+        Mixer::Lstm => &["h", "c"],
+        Mixer::Slstm => &["h", "c", "n", "m"],
+    }
+}
 
 /// Prompts from so many tokens on are read at once, where a kernel for it is there.
 const LONG: usize = 16;
@@ -50,18 +56,19 @@ impl Blocks {
         let sizes = [heads * keys * values, heads * keys, heads];
         let lengths = plan.state_of_zeros(LENGTHS, DType::I32, &[1]);
         let of_block = |n: usize| {
-            let slots = match model.mixers.of_block(n) {
-                Mixer::Vlstm => [0, 1, 2].map(|s| {
-                    plan.state(&format!("state.{n}.{}", STATES[s]), DType::F32, &[sizes[s]])
-                }),
-                Mixer::Attention => {
-                    let len = model.key_heads() * room * values;
-                    let [k, v] = CACHES.map(|name| {
-                        plan.state_of_zeros(&format!("state.{n}.{name}"), dtype, &[len])
-                    });
-                    [k, v, lengths]
-                }
+            let mixer = model.mixers.of_block(n);
+            let (dtype, sizes) = match mixer {
+                Mixer::Vlstm => (DType::F32, [sizes[0], sizes[1], sizes[2], 0]),
+                // Other mixers have room for anything.
+                Mixer::Attention => (dtype, [model.key_heads() * room * values; 4]),
+                Mixer::Lstm | Mixer::Slstm => (DType::F32, [heads * values; 4]),
             };
+            // Those that a mixer has, and behind them what attention reads its length from.
+            let mut slots = [lengths; 4];
+            for (slot, (name, len)) in slots.iter_mut().zip(names_of_state(mixer).iter().zip(sizes))
+            {
+                *slot = plan.state_of_zeros(&format!("state.{n}.{name}"), dtype, &[len]);
+            }
             State { slots }
         };
         Self { states: (0..model.blocks).map(of_block).collect(), lengths }
@@ -70,10 +77,7 @@ impl Blocks {
     /// The names of all slots.
     fn names(model: &Model) -> Vec<String> {
         let of_block = |n: usize| {
-            let own: &[&str] = match model.mixers.of_block(n) {
-                Mixer::Vlstm => &STATES,
-                Mixer::Attention => &CACHES,
-            };
+            let own = names_of_state(model.mixers.of_block(n));
             own.iter().map(move |name| format!("state.{n}.{name}"))
         };
         (0..model.blocks).flat_map(of_block).chain([LENGTHS.to_owned()]).collect()
@@ -163,10 +167,16 @@ impl Writer {
         let of = |len: usize, value: f32| Tensor::new(&[len], &vec![value; len]);
         let first =
             [of(heads * keys * values, 0.0), of(heads * keys, 0.0), of(heads, f32::NEG_INFINITY)];
-        // What attention has read counts no more.
-        let states = self.memory.states.iter().enumerate();
-        for (_, state) in states.filter(|(n, _)| mixers.of_block(*n) == Mixer::Vlstm) {
-            for (slot, tensor) in state.slots.into_iter().zip(&first) {
+        let zeros = of(heads * values, 0.0);
+        for (n, state) in self.memory.states.iter().enumerate() {
+            let first: &[&Tensor] = match mixers.of_block(n) {
+                Mixer::Vlstm => &[&first[0], &first[1], &first[2]],
+                // What it has read counts no more.
+                Mixer::Attention => &[],
+                Mixer::Lstm => &[&zeros; 2],
+                Mixer::Slstm => &[&zeros; 4],
+            };
+            for (slot, tensor) in state.slots.into_iter().zip(first) {
                 self.step.write(slot, tensor)?;
             }
         }

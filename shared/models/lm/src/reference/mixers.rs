@@ -1,7 +1,9 @@
 //! The mixers in f64, forward and backward.
 
 use lab_reference::attention::{self, attention};
+use lab_reference::lstm::{self, Network};
 use lab_reference::passes::{HeadNorm, SoftCapGates, merge_heads, rope, split_heads};
+use lab_reference::slstm;
 use lab_reference::vlstm::{
     Inputs, NormalizerGrad, Sizes, StateGradient, backward_in_pieces, forward_in_pieces,
 };
@@ -9,6 +11,9 @@ use lab_reference::vlstm::{
 use super::{All, apart, beside, plus};
 use crate::model::{EPS, GATE_CAP};
 use crate::{Mixer, Model};
+
+/// The parameters of the LSTM.
+const LSTM: [&str; 4] = ["weight_ih", "weight_hh", "bias_ih", "bias_hh"];
 
 /// What is mixed: sequences \[B, S\] of a model.
 pub(super) struct Sequences<'a> {
@@ -31,13 +36,20 @@ pub(super) enum Mixed {
         heads: [Vec<f64>; 3],
         out: Vec<f64>,
     },
+    /// \[S, B\]: of the LSTM x, of the sLSTM W x.
+    Recurrent {
+        x: Vec<f64>,
+        out: Vec<f64>,
+    },
 }
 
 impl Mixed {
     /// What the product behind the mixer reads.
     pub(super) fn out(&self) -> &[f64] {
         match self {
-            Self::Vlstm { out, .. } | Self::Attention { out, .. } => out,
+            Self::Vlstm { out, .. } | Self::Attention { out, .. } | Self::Recurrent { out, .. } => {
+                out
+            }
         }
     }
 }
@@ -48,6 +60,74 @@ impl Sequences<'_> {
         [self.batch, self.positions, heads, columns]
     }
 
+    /// \[S, B, columns\] of rows \[B, S, columns\].
+    fn to_steps(&self, rows: &[f64], columns: usize) -> Vec<f64> {
+        split_heads(rows, [1, self.batch, self.positions, columns])
+    }
+
+    fn to_rows(&self, steps: &[f64], columns: usize) -> Vec<f64> {
+        merge_heads(steps, [1, self.batch, self.positions, columns])
+    }
+
+    fn slstm(&self) -> slstm::Sizes {
+        let Model { heads, values, .. } = *self.model;
+        slstm::Sizes { steps: self.positions, batch: self.batch, heads, units: values }
+    }
+
+    /// The LSTM, and its parameters by PyTorch's names.
+    fn lstm(&self, all: &All, layer: &str) -> (Network, lstm::Tensors) {
+        let Model { width, heads, values, .. } = *self.model;
+        let named =
+            LSTM.map(|name| (format!("{name}_l0"), all.of(&format!("{layer}.{name}")).to_vec()));
+        (Network::lstm(width, heads * values), named.into())
+    }
+
+    fn recurrent(&self, all: &All, mixer: Mixer, layer: &str, y: &[f64]) -> Mixed {
+        let Model { width, heads, values, .. } = *self.model;
+        let hidden = heads * values;
+        let (x, h) = if mixer == Mixer::Lstm {
+            let x = self.to_steps(y, width);
+            let (network, parameters) = self.lstm(all, layer);
+            let h = network.forward(&parameters, lstm::Inputs::new(self.batch, &x)).y;
+            (x, h)
+        } else {
+            let wx = all.linear(&format!("{layer}.w"), y, width);
+            let wx = self.to_steps(&wx, 4 * hidden);
+            let [r, b] = ["r", "b"].map(|name| all.of(&format!("{layer}.{name}")));
+            let h = self.slstm().forward(slstm::Inputs { wx: &wx, r, b, state: None }).y;
+            (wx, h)
+        };
+        Mixed::Recurrent { x, out: self.to_rows(&h, hidden) }
+    }
+
+    fn recurrent_back(
+        &self,
+        all: &mut All,
+        mixer: Mixer,
+        layer: &str,
+        [y, x, dout]: [&[f64]; 3],
+    ) -> Vec<f64> {
+        let Model { width, heads, values, .. } = *self.model;
+        let hidden = heads * values;
+        let dy = self.to_steps(dout, hidden);
+        if mixer == Mixer::Lstm {
+            let (network, parameters) = self.lstm(all, layer);
+            let upstream = lstm::Upstream { dy: Some(&dy), ..Default::default() };
+            let by = network.backward(&parameters, lstm::Inputs::new(self.batch, x), upstream);
+            for name in LSTM {
+                all.add(&format!("{layer}.{name}"), &by.parameters[&format!("d{name}_l0")]);
+            }
+            return self.to_rows(&by.dx, width);
+        }
+        let [r, b] = ["r", "b"].map(|name| all.of(&format!("{layer}.{name}")).to_vec());
+        let of = slstm::Inputs { wx: x, r: &r, b: &b, state: None };
+        let by = self.slstm().backward(of, slstm::Upstream { dy: &dy, state: None });
+        all.add(&format!("{layer}.r"), &by.dr);
+        all.add(&format!("{layer}.b"), &by.db);
+        let dwx = self.to_rows(&by.dwx, 4 * hidden);
+        all.linear_back(&format!("{layer}.w"), y, &dwx, width)
+    }
+
     /// Of q, k and v: names, heads, columns of a head, and whether positions turn them.
     fn parts(&self, mixer: Mixer) -> [(&'static str, usize, usize, bool); 3] {
         let Model { heads, keys, values, .. } = *self.model;
@@ -56,7 +136,7 @@ impl Sequences<'_> {
             Mixer::Vlstm => {
                 [("q", heads, keys, false), ("k", heads, keys, false), ("v", heads, values, false)]
             }
-            Mixer::Attention => [
+            _ => [
                 ("q", heads, values, true),
                 ("k", shared, values, true),
                 ("v", shared, values, false),
@@ -118,6 +198,9 @@ impl Sequences<'_> {
 
     pub(super) fn mix(&self, all: &All, mixer: Mixer, layer: &str, y: &[f64]) -> Mixed {
         let Model { width, heads, values, .. } = *self.model;
+        if matches!(mixer, Mixer::Lstm | Mixer::Slstm) {
+            return self.recurrent(all, mixer, layer, y);
+        }
         let qkv = self.qkv(all, mixer, layer, y);
         let [q, k, v] = &qkv;
         if mixer == Mixer::Attention {
@@ -148,7 +231,7 @@ impl Sequences<'_> {
     pub(super) fn mix_back(
         &self,
         all: &mut All,
-        mixed: &Mixed,
+        (mixer, mixed): (Mixer, &Mixed),
         layer: &str,
         y: &[f64],
         dout: &[f64],
@@ -162,6 +245,9 @@ impl Sequences<'_> {
                 let by = attention(of, self.attention());
                 let by: [&[f64]; 3] = [&by.dq, &by.dk, &by.dv];
                 return self.qkv_back(all, Mixer::Attention, layer, y, by);
+            }
+            Mixed::Recurrent { x, .. } => {
+                return self.recurrent_back(all, mixer, layer, [y, x, dout]);
             }
             Mixed::Vlstm { heads, pre, gates, h, ogate, .. } => (heads, pre, gates, h, ogate),
         };
