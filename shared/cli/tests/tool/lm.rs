@@ -762,6 +762,45 @@ fn a_language_model_keeps_its_tokenizer() {
     assert_eq!(String::from_utf8(again).unwrap(), wrote);
 }
 
+/// Each mixer learns the same, has as many parameters, and is drawn.
+#[test]
+fn a_language_model_recalls() {
+    let lab = Lab::new();
+    let asked = "recall --keys 4 --values 2 --width 16 --batch 4 --out r.svg";
+    let options = "--mixer attention --mixer lstm --steps 40 --lr 0.03";
+    let report = lab.json(&format!("{asked} {options}"));
+    assert_eq!(report["pairs"], serde_json::json!([2, 4]), "{report}");
+    let mixers = report["mixers"].as_array().unwrap();
+    let names: Vec<&Value> = mixers.iter().map(|own| &own["mixer"]).collect();
+    assert_eq!(names, ["attention", "lstm"], "{report}");
+    let [first, second] = [0, 1].map(|n| number(&mixers[n]["parameters"]));
+    assert!((first - second).abs() <= 3.0 * 16.0 * 8.0, "{report}");
+    for own in mixers {
+        let shares = own["accuracy"].as_array().unwrap();
+        assert!(shares.len() == 2 && shares.iter().all(|s| (0.0..=1.0).contains(&number(s))));
+    }
+    // Attention sees all pairs.
+    assert!(number(&mixers[0]["accuracy"][0]) > 0.9, "{report}");
+    let drawn = String::from_utf8(lab.read("r.svg")).unwrap();
+    let drawn = roxmltree::Document::parse(&drawn).unwrap();
+    let words: Vec<&str> = drawn.descendants().filter_map(|n| n.text()).map(str::trim).collect();
+    for word in ["attention", "lstm", "a guess", "pairs"] {
+        assert!(words.contains(&word), "{word}: {words:?}");
+    }
+    for (options, said) in [
+        ("--width 48", "keys of a head: expected a multiple of 16 from 16 to 256, got 24"),
+        ("--mixer gru", "mixer: expected one of vlstm, attention, lstm, slstm"),
+        ("--keys 3", "--keys: expected 2, 4, 8, …, 256, got 3"),
+        ("--keys 257", "keys: expected 1 to 256, got 257"),
+        ("--values 1", "values: expected 2 to 256, got 1"),
+        ("--steps 0", "--steps: expected 1 to 1048576, got 0"),
+        ("--lr 0", "rate: expected a number above 0, got 0"),
+        ("--out no/n.svg", "no/n.svg: No such file or directory"),
+    ] {
+        lab.refuses(&format!("recall {options}"), said);
+    }
+}
+
 /// The memory of a training is known before any of it is taken, and so much less than all activations would take.
 #[test]
 fn a_language_model_says_what_memory_its_training_takes() {

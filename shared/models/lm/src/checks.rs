@@ -58,7 +58,7 @@ fn dtypes_of(model: &Model) -> &'static [DType] {
 
 fn tokens(len: usize, words: usize) -> Tokens {
     let id = |n: usize| ((n * n / 3 + n % 7 * 5) % words) as i32;
-    Tokens { ids: (0..len).map(id).collect() }
+    Tokens::of_ids((0..len).map(id).collect())
 }
 
 /// Parameters none of which is as nothing to the loss: gates that open, norms that are not all alike.

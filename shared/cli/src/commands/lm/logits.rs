@@ -49,7 +49,7 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
     tokens.push(0);
     let starts: Vec<usize> = (0..batch).map(|b| b * window).collect();
     let device = common.open()?;
-    let data = Tokens { ids: tokens };
+    let data = Tokens::of_ids(tokens);
     let of = Evaluated {
         model: loaded.model,
         parameters: &loaded.parameters,

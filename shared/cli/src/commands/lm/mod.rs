@@ -6,6 +6,7 @@ mod generate;
 mod info;
 mod logits;
 mod profile;
+mod recall;
 mod saved;
 mod settings;
 mod texts;
@@ -39,6 +40,9 @@ pub(crate) enum Command {
     Convert(convert::Arguments),
     /// The time of each launch of a training step, by layer and kernel
     Profile(profile::Arguments),
+    /// What mixers remember: pairs of keys and values, and how many of them each mixer tells again
+    #[command(allow_negative_numbers = true)]
+    Recall(recall::Arguments),
     /// Parameters, memory and operations of a model, before any of it is taken
     Info(info::Arguments),
 }
@@ -68,6 +72,7 @@ pub(crate) fn run(common: &Common, command: &Command) -> Result<(), Failure> {
         Command::Logits(arguments) => logits::run(common, arguments),
         Command::Convert(arguments) => convert::run(common, arguments),
         Command::Profile(arguments) => profile::run(common, arguments),
+        Command::Recall(arguments) => recall::run(common, arguments),
         Command::Info(arguments) => info::run(common, arguments),
     }
 }

@@ -116,7 +116,7 @@ pub(super) fn read(
     if ids.is_empty() {
         return Err(Error::bad("TEXT", "at least one byte", "none").into());
     }
-    Ok(Corpus { data: Tokens { ids }, bytes, vocabulary: None, tokenizer: None })
+    Ok(Corpus { data: Tokens::of_ids(ids), bytes, vocabulary: None, tokenizer: None })
 }
 
 fn read_tokens(all: &[PathBuf]) -> Result<Corpus, Failure> {
@@ -137,7 +137,7 @@ fn read_tokens(all: &[PathBuf]) -> Result<Corpus, Failure> {
     if ids.is_empty() {
         return Err(Error::bad("TEXT", "at least one token", "none").into());
     }
-    let (data, vocabulary) = (Tokens { ids }, Some(vocabulary));
+    let (data, vocabulary) = (Tokens::of_ids(ids), Some(vocabulary));
     Ok(Corpus { data, bytes, vocabulary, tokenizer: tokenizer_of(&all[0]) })
 }
 
